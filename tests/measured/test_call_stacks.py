@@ -50,14 +50,12 @@ class Told(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def recorded(perf_command: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A moment of this machine, with call chains."""
     path = tmp_path_factory.mktemp("stacks") / "perf.data"
-    perf = shutil.which("perf")
-    if perf is None:
-        pytest.skip("no perf here")
     events = [word for name in _EVENTS for word in ("-e", f"kmem:{name}")]
-    command = [perf, "record", "-q", "-a", "-g", "-k", "CLOCK_MONOTONIC", "-m", "8M", *events]
+    how = ("-q", "-a", "-g", "-k", "CLOCK_MONOTONIC", "-m", "8M")
+    command = [perf_command, "record", *how, *events]
     ended = subprocess.run(
         [*command, "-o", str(path), "--", "sh", "-c", "ls -R /usr/share/doc > /dev/null"],
         capture_output=True,

@@ -320,6 +320,9 @@ def test_probes_that_are_demanded(machine: Host, fake_perf: Setting, tmp_path: P
 
 
 def test_an_anonymous_recording(machine: Host, fake_perf: Setting, tmp_path: Path) -> None:
+    this = os.uname()
+    named = os.uname_result((this.sysname, "host-of-a-long-name", *this[2:]))
+    fake_perf.setattr(os, "uname", lambda: named)
     recorded(machine, tmp_path / "mine", command=("sh", "-c", ":"), anonymise=True)
     recording = open_recording(tmp_path / "mine")
     meta, trace = recording.meta, recording.whole_trace

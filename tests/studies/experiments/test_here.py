@@ -325,6 +325,7 @@ def test_a_kernel_without_compaction_will_do(root: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may lock this much memory")
 def test_memory_is_held_and_returned(tmp_path: Path) -> None:
     build_programs(tmp_path)
     probe = HeldMemory(tmp_path / HOLDER, 1 << 50)
@@ -335,8 +336,6 @@ def test_memory_is_held_and_returned(tmp_path: Path) -> None:
         probe.close()
     with pytest.raises(RunFailedError, match=rf"{HOLDER} ended with exit code -9; raise here.mem"):
         probe.adjust()
-    if os.geteuid():
-        pytest.skip("only root may lock this much memory")
     held = 0
     for less in (256, 1024, 4096):  # other tests may take memory meanwhile
         holder = HeldMemory(tmp_path / HOLDER, max(free - less, 0) << 20)
