@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from pagealloc_model.base.jit import entry, inner
@@ -100,337 +102,290 @@ most pages that one hold of a full drain moves."""
 NEVER = 1 << 62
 
 
-@inner
-def next_arrival(cpus: np.ndarray) -> int:
-    """No kernel function: return the CPU whose next request arrives first, or -1.
+class Queues(NamedTuple):
+    """What the queues work on.
 
-    -1 means that none is on its way.
-    """
-    found = -1
-    earliest = NEVER
-    for cpu in range(len(cpus)):
-        if int(cpus[cpu]["status"]) == ARRIVING and int(cpus[cpu]["arrival_ns"]) < earliest:
-            earliest = int(cpus[cpu]["arrival_ns"])
-            found = cpu
-    return found
-
-
-@inner
-def next_handoff(locks: np.ndarray) -> int:
-    """No kernel function: return the lock with a queue that is let go first, or -1."""
-    found = -1
-    earliest = NEVER
-    for lock in range(len(locks)):
-        if int(locks[lock]["waiting"]) > 0 and int(locks[lock]["release_ns"]) < earliest:
-            earliest = int(locks[lock]["release_ns"])
-            found = lock
-    return found
-
-
-@inner
-def unpark(cpus: np.ndarray, list_lock: int, now: int) -> None:
-    """No kernel function: let CPUs that slept on a pcp->lock arrive when it is let go.
-
-    They come after trylocks of that instant.
-    """
-    for cpu in range(len(cpus)):
-        if int(cpus[cpu]["status"]) == PARKED and int(cpus[cpu]["parked_on"]) == list_lock:
-            cpus[cpu]["status"] = ARRIVING
-            cpus[cpu]["arrival_ns"] = now + 1
-
-
-@inner
-def go_on(
-    requests: np.ndarray,
-    outcomes: np.ndarray,
-    cpus: np.ndarray,
-    list_locks: np.ndarray,
-    settings: np.ndarray,
-    cpu: int,
-    now: int,
-    release: int,
-) -> None:
-    """No kernel function: find out when a CPU served `now` until `release` asks again.
-
-    The batches that follow one whose trylock failed stay on the list (S4.7).
-    """
-    number = int(cpus[cpu]["next"])
-    end = int(cpus[cpu]["end"])
-    late = now - int(requests[number]["time_ns"])
-    given_up = int(outcomes[number]["list_was_busy"]) != 0 and settings[SINGLE_NS] >= 0
-    number += 1
-    while given_up and number < end and int(requests[number]["role"]) == GOES_ON:
-        outcomes[number]["end"] = ABANDONED
-        list_locks[int(requests[number]["list_lock"])]["gone"] -= int(requests[number]["pages"])
-        number += 1
-    cpus[cpu]["next"] = number
-    if number == end:
-        cpus[cpu]["status"] = DONE
-        cpus[cpu]["delay_ns"] = late
-        return
-    cpus[cpu]["status"] = ARRIVING
-    if settings[CLOSED_LOOP]:
-        cpus[cpu]["delay_ns"] = late
-    planned = int(requests[number]["time_ns"]) + int(cpus[cpu]["delay_ns"])
-    cpus[cpu]["arrival_ns"] = max(planned, release)
-
-
-@inner
-def serve(
-    requests: np.ndarray,
-    outcomes: np.ndarray,
-    cpus: np.ndarray,
-    locks: np.ndarray,
-    list_locks: np.ndarray,
-    settings: np.ndarray,
-    cpu: int,
-    now: int,
-) -> None:
-    """No kernel function: give a CPU the lock it asked for."""
-    number = int(cpus[cpu]["next"])
-    release = now + int(outcomes[number]["hold_ns"])
-    outcomes[number]["start_ns"] = now
-    locks[int(requests[number]["lock"])]["release_ns"] = release
-    held = int(requests[number]["list_lock"])
-    if held >= 0 and int(outcomes[number]["list_was_busy"]) == 0:
-        list_locks[held]["release_ns"] = release
-        list_locks[held]["is_waiting"] = 0
-        if int(list_locks[held]["waiting"]) > 0:
-            unpark(cpus, held, release)
-    go_on(requests, outcomes, cpus, list_locks, settings, cpu, now, release)
-
-
-@inner
-def end_without_lock(
-    requests: np.ndarray,
-    outcomes: np.ndarray,
-    cpus: np.ndarray,
-    list_locks: np.ndarray,
-    settings: np.ndarray,
-    cpu: int,
-    how: int,
-) -> None:
-    """No kernel function: end a request as it arrives, without zone->lock."""
-    number = int(cpus[cpu]["next"])
-    now = int(cpus[cpu]["arrival_ns"])
-    outcomes[number]["arrival_ns"] = now
-    outcomes[number]["start_ns"] = now
-    outcomes[number]["hold_ns"] = 0
-    outcomes[number]["pages"] = 0
-    outcomes[number]["end"] = how
-    go_on(requests, outcomes, cpus, list_locks, settings, cpu, now, now)
-
-
-@inner
-def wait_for_list(cpus: np.ndarray, list_locks: np.ndarray, cpu: int, wanted: int) -> None:
-    """No kernel function: let a CPU wait for a pcp->lock that is taken."""
-    now = int(cpus[cpu]["arrival_ns"])
-    if int(cpus[cpu]["parked_on"]) < 0:
-        cpus[cpu]["parked_on"] = wanted
-        cpus[cpu]["asked_ns"] = now
-        list_locks[wanted]["waiting"] += 1
-    if int(list_locks[wanted]["is_waiting"]) != 0:
-        cpus[cpu]["status"] = PARKED
-    else:
-        cpus[cpu]["arrival_ns"] = max(int(list_locks[wanted]["release_ns"]), now) + 1
-
-
-@inner
-def list_is_taken(cpus: np.ndarray, list_locks: np.ndarray, cpu: int, wanted: int) -> bool:
-    """No kernel function: return whether a CPU finds a pcp->lock taken.
-
-    Those that wait for it go before a trylock.
-    """
-    if int(list_locks[wanted]["is_waiting"]) != 0:
-        return True
-    if int(list_locks[wanted]["release_ns"]) > int(cpus[cpu]["arrival_ns"]):
-        return True
-    return int(list_locks[wanted]["waiting"]) > 0 and int(cpus[cpu]["parked_on"]) < 0
-
-
-@inner
-def fail_trylock(
-    requests: np.ndarray,
-    outcomes: np.ndarray,
-    cpus: np.ndarray,
-    list_locks: np.ndarray,
-    settings: np.ndarray,
-    cpu: int,
-) -> bool:
-    """No kernel function: end a failed trylock.
-
-    One page moves past the list (S4.10), or a drain stops (S4.7).
-
-    Returns:
-        Whether the CPU needs zone->lock now.
-    """
-    number = int(cpus[cpu]["next"])
-    role = int(requests[number]["role"])
-    outcomes[number]["list_was_busy"] = 1
-    if settings[SINGLE_NS] < 0:
-        if role not in (ALLOCATES, FREES):
-            return True
-        end_without_lock(requests, outcomes, cpus, list_locks, settings, cpu, LISTED)
-        return False
-    wanted = int(requests[number]["list_lock"])
-    pages = int(requests[number]["pages"])
-    if role == GOES_ON:
-        list_locks[wanted]["gone"] -= pages
-        end_without_lock(requests, outcomes, cpus, list_locks, settings, cpu, ABANDONED)
-        return False
-    outcomes[number]["hold_ns"] = settings[SINGLE_NS]
-    if role == FREES:
-        list_locks[wanted]["gone"] += pages
-    elif role == ALLOCATES:
-        list_locks[wanted]["gone"] -= pages
-    else:
-        outcomes[number]["pages"] = 1
-        if role == DRAINS:
-            list_locks[wanted]["gone"] -= pages - 1
-    return True
-
-
-@inner
-def correct_drain(
-    requests: np.ndarray,
-    outcomes: np.ndarray,
-    list_locks: np.ndarray,
-    settings: np.ndarray,
-    number: int,
-) -> bool:
-    """No kernel function: drain what is on the list now.
-
-    That is less by what is gone or, in full drains, more by what was left on it.
-
-    Returns:
-        Whether there is anything to drain.
-    """
-    role = int(requests[number]["role"])
-    wanted = int(requests[number]["list_lock"])
-    pages = int(requests[number]["pages"])
-    gone = min(int(list_locks[wanted]["gone"]), pages)
-    if gone < 0:
-        room = max(settings[LARGEST_FULL] - pages, 0)
-        gone = -min(-gone, room) if role == EMPTIES else 0
-    if gone == 0 or role == REFILLS:
-        return True
-    list_locks[wanted]["gone"] -= gone
-    outcomes[number]["pages"] = pages - gone
-    outcomes[number]["hold_ns"] = int(requests[number]["hold_ns"]) * (pages - gone) // pages
-    return pages > gone
-
-
-@inner
-def take_list(
-    requests: np.ndarray,
-    outcomes: np.ndarray,
-    cpus: np.ndarray,
-    list_locks: np.ndarray,
-    settings: np.ndarray,
-    cpu: int,
-) -> bool:
-    """No kernel function: take the request's pcp->lock, if it has one.
-
-    Returns whether the CPU needs zone->lock now.
-    """
-    number = int(cpus[cpu]["next"])
-    wanted = int(requests[number]["list_lock"])
-    if wanted < 0:
-        return True
-    role = int(requests[number]["role"])
-    if list_is_taken(cpus, list_locks, cpu, wanted):
-        if role not in (DECAYS, EMPTIES):
-            return fail_trylock(requests, outcomes, cpus, list_locks, settings, cpu)
-        wait_for_list(cpus, list_locks, cpu, wanted)
-        return False
-    if role in (ALLOCATES, FREES):
-        end_without_lock(requests, outcomes, cpus, list_locks, settings, cpu, LISTED)
-        return False
-    if int(cpus[cpu]["parked_on"]) >= 0:
-        cpus[cpu]["parked_on"] = -1
-        list_locks[wanted]["waiting"] -= 1
-        outcomes[number]["list_wait_ns"] = cpus[cpu]["arrival_ns"] - cpus[cpu]["asked_ns"]
-    if not correct_drain(requests, outcomes, list_locks, settings, number):
-        end_without_lock(requests, outcomes, cpus, list_locks, settings, cpu, NEEDLESS)
-        return False
-    list_locks[wanted]["is_waiting"] = 1
-    return True
-
-
-@inner
-def enqueue(cpus: np.ndarray, locks: np.ndarray, lock: int, cpu: int) -> None:
-    """No kernel function: let a CPU join the end of a lock's queue."""
-    cpus[cpu]["status"] = QUEUED
-    cpus[cpu]["behind"] = -1
-    if int(locks[lock]["waiting"]) > 0:
-        cpus[int(locks[lock]["tail"])]["behind"] = cpu
-    else:
-        locks[lock]["head"] = cpu
-    locks[lock]["tail"] = cpu
-    locks[lock]["waiting"] += 1
-
-
-@inner
-def arrive(
-    requests: np.ndarray,
-    outcomes: np.ndarray,
-    cpus: np.ndarray,
-    locks: np.ndarray,
-    list_locks: np.ndarray,
-    settings: np.ndarray,
-    cpu: int,
-) -> None:
-    """No kernel function: bring a CPU to its lock; it gets it, or queues."""
-    if not take_list(requests, outcomes, cpus, list_locks, settings, cpu):
-        return
-    number = int(cpus[cpu]["next"])
-    now = int(cpus[cpu]["arrival_ns"])
-    lock = int(requests[number]["lock"])
-    waiting = int(locks[lock]["waiting"])
-    is_free = int(locks[lock]["release_ns"]) <= now
-    outcomes[number]["arrival_ns"] = now
-    outcomes[number]["ahead"] = waiting + (0 if is_free else 1)
-    if is_free and (waiting == 0 or settings[UNFAIR]):
-        serve(requests, outcomes, cpus, locks, list_locks, settings, cpu, now)
-    else:
-        enqueue(cpus, locks, lock, cpu)
-
-
-@entry
-def run_queues(
-    requests: np.ndarray,
-    outcomes: np.ndarray,
-    cpus: np.ndarray,
-    locks: np.ndarray,
-    list_locks: np.ndarray,
-    settings: np.ndarray,
-) -> None:
-    """No kernel function: let every CPU go through its requests.
-
-    A release hands the lock to the CPU that queues longest, `HANDOFF_NS` later. Until then the lock
-    is free to those who come along, where the lock is unfair.
-
-    Args:
+    Attributes:
         requests: `REQUEST` records, CPU after CPU, each CPU's in its order.
-        outcomes: `OUTCOME` records, `hold_ns` and `pages` as in the requests; written here.
+        outcomes: `OUTCOME` records, `hold_ns` and `pages` as in the requests; written.
         cpus: `CPU` records with `next`, `end` and `arrival_ns` of the first request set, and
             `parked_on` -1.
         locks: `LOCK` records, zero.
         list_locks: `LIST_LOCK` records, zero.
         settings: int64, shape (SETTINGS,).
     """
+
+    requests: np.ndarray
+    outcomes: np.ndarray
+    cpus: np.ndarray
+    locks: np.ndarray
+    list_locks: np.ndarray
+    settings: np.ndarray
+
+
+@inner
+def next_arrival(q: Queues) -> int:
+    """Return the CPU whose next request arrives first, or -1.
+
+    -1 means that none is on its way.
+    """
+    found = -1
+    earliest = NEVER
+    for cpu in range(len(q.cpus)):
+        if int(q.cpus[cpu]["status"]) == ARRIVING and int(q.cpus[cpu]["arrival_ns"]) < earliest:
+            earliest = int(q.cpus[cpu]["arrival_ns"])
+            found = cpu
+    return found
+
+
+@inner
+def next_handoff(q: Queues) -> int:
+    """Return the lock with a queue that is let go first, or -1."""
+    found = -1
+    earliest = NEVER
+    for lock in range(len(q.locks)):
+        if int(q.locks[lock]["waiting"]) > 0 and int(q.locks[lock]["release_ns"]) < earliest:
+            earliest = int(q.locks[lock]["release_ns"])
+            found = lock
+    return found
+
+
+@inner
+def unpark(q: Queues, list_lock: int, now: int) -> None:
+    """Let CPUs that slept on a pcp->lock arrive when it is let go.
+
+    They come after trylocks of that instant.
+    """
+    for cpu in range(len(q.cpus)):
+        if int(q.cpus[cpu]["status"]) == PARKED and int(q.cpus[cpu]["parked_on"]) == list_lock:
+            q.cpus[cpu]["status"] = ARRIVING
+            q.cpus[cpu]["arrival_ns"] = now + 1
+
+
+@inner
+def go_on(q: Queues, cpu: int, now: int, release: int) -> None:
+    """Find out when a CPU served `now` until `release` asks again.
+
+    The batches that follow one whose trylock failed stay on the list (S4.7).
+    """
+    number = int(q.cpus[cpu]["next"])
+    end = int(q.cpus[cpu]["end"])
+    late = now - int(q.requests[number]["time_ns"])
+    given_up = int(q.outcomes[number]["list_was_busy"]) != 0 and q.settings[SINGLE_NS] >= 0
+    number += 1
+    while given_up and number < end and int(q.requests[number]["role"]) == GOES_ON:
+        q.outcomes[number]["end"] = ABANDONED
+        q.list_locks[int(q.requests[number]["list_lock"])]["gone"] -= int(
+            q.requests[number]["pages"]
+        )
+        number += 1
+    q.cpus[cpu]["next"] = number
+    if number == end:
+        q.cpus[cpu]["status"] = DONE
+        q.cpus[cpu]["delay_ns"] = late
+        return
+    q.cpus[cpu]["status"] = ARRIVING
+    if q.settings[CLOSED_LOOP]:
+        q.cpus[cpu]["delay_ns"] = late
+    planned = int(q.requests[number]["time_ns"]) + int(q.cpus[cpu]["delay_ns"])
+    q.cpus[cpu]["arrival_ns"] = max(planned, release)
+
+
+@inner
+def serve(q: Queues, cpu: int, now: int) -> None:
+    """Give a CPU the lock it asked for."""
+    number = int(q.cpus[cpu]["next"])
+    release = now + int(q.outcomes[number]["hold_ns"])
+    q.outcomes[number]["start_ns"] = now
+    q.locks[int(q.requests[number]["lock"])]["release_ns"] = release
+    held = int(q.requests[number]["list_lock"])
+    if held >= 0 and int(q.outcomes[number]["list_was_busy"]) == 0:
+        q.list_locks[held]["release_ns"] = release
+        q.list_locks[held]["is_waiting"] = 0
+        if int(q.list_locks[held]["waiting"]) > 0:
+            unpark(q, held, release)
+    go_on(q, cpu, now, release)
+
+
+@inner
+def end_without_lock(q: Queues, cpu: int, how: int) -> None:
+    """End a request as it arrives, without zone->lock."""
+    number = int(q.cpus[cpu]["next"])
+    now = int(q.cpus[cpu]["arrival_ns"])
+    q.outcomes[number]["arrival_ns"] = now
+    q.outcomes[number]["start_ns"] = now
+    q.outcomes[number]["hold_ns"] = 0
+    q.outcomes[number]["pages"] = 0
+    q.outcomes[number]["end"] = how
+    go_on(q, cpu, now, now)
+
+
+@inner
+def wait_for_list(q: Queues, cpu: int, wanted: int) -> None:
+    """Let a CPU wait for a pcp->lock that is taken."""
+    now = int(q.cpus[cpu]["arrival_ns"])
+    if int(q.cpus[cpu]["parked_on"]) < 0:
+        q.cpus[cpu]["parked_on"] = wanted
+        q.cpus[cpu]["asked_ns"] = now
+        q.list_locks[wanted]["waiting"] += 1
+    if int(q.list_locks[wanted]["is_waiting"]) != 0:
+        q.cpus[cpu]["status"] = PARKED
+    else:
+        q.cpus[cpu]["arrival_ns"] = max(int(q.list_locks[wanted]["release_ns"]), now) + 1
+
+
+@inner
+def list_is_taken(q: Queues, cpu: int, wanted: int) -> bool:
+    """Return whether a CPU finds a pcp->lock taken.
+
+    Those that wait for it go before a trylock.
+    """
+    if int(q.list_locks[wanted]["is_waiting"]) != 0:
+        return True
+    if int(q.list_locks[wanted]["release_ns"]) > int(q.cpus[cpu]["arrival_ns"]):
+        return True
+    return int(q.list_locks[wanted]["waiting"]) > 0 and int(q.cpus[cpu]["parked_on"]) < 0
+
+
+@inner
+def fail_trylock(q: Queues, cpu: int) -> bool:
+    """End a failed trylock.
+
+    One page moves past the list (S4.10), or a drain stops (S4.7).
+
+    Returns:
+        Whether the CPU needs zone->lock now.
+    """
+    number = int(q.cpus[cpu]["next"])
+    role = int(q.requests[number]["role"])
+    q.outcomes[number]["list_was_busy"] = 1
+    if q.settings[SINGLE_NS] < 0:
+        if role not in (ALLOCATES, FREES):
+            return True
+        end_without_lock(q, cpu, LISTED)
+        return False
+    wanted = int(q.requests[number]["list_lock"])
+    pages = int(q.requests[number]["pages"])
+    if role == GOES_ON:
+        q.list_locks[wanted]["gone"] -= pages
+        end_without_lock(q, cpu, ABANDONED)
+        return False
+    q.outcomes[number]["hold_ns"] = q.settings[SINGLE_NS]
+    if role == FREES:
+        q.list_locks[wanted]["gone"] += pages
+    elif role == ALLOCATES:
+        q.list_locks[wanted]["gone"] -= pages
+    else:
+        q.outcomes[number]["pages"] = 1
+        if role == DRAINS:
+            q.list_locks[wanted]["gone"] -= pages - 1
+    return True
+
+
+@inner
+def correct_drain(q: Queues, number: int) -> bool:
+    """Drain what is on the list now.
+
+    That is less by what is gone or, in full drains, more by what was left on it.
+
+    Returns:
+        Whether there is anything to drain.
+    """
+    role = int(q.requests[number]["role"])
+    wanted = int(q.requests[number]["list_lock"])
+    pages = int(q.requests[number]["pages"])
+    gone = min(int(q.list_locks[wanted]["gone"]), pages)
+    if gone < 0:
+        room = max(q.settings[LARGEST_FULL] - pages, 0)
+        gone = -min(-gone, room) if role == EMPTIES else 0
+    if gone == 0 or role == REFILLS:
+        return True
+    q.list_locks[wanted]["gone"] -= gone
+    q.outcomes[number]["pages"] = pages - gone
+    q.outcomes[number]["hold_ns"] = int(q.requests[number]["hold_ns"]) * (pages - gone) // pages
+    return pages > gone
+
+
+@inner
+def take_list(q: Queues, cpu: int) -> bool:
+    """Take the request's pcp->lock, if it has one.
+
+    Returns whether the CPU needs zone->lock now.
+    """
+    number = int(q.cpus[cpu]["next"])
+    wanted = int(q.requests[number]["list_lock"])
+    if wanted < 0:
+        return True
+    role = int(q.requests[number]["role"])
+    if list_is_taken(q, cpu, wanted):
+        if role not in (DECAYS, EMPTIES):
+            return fail_trylock(q, cpu)
+        wait_for_list(q, cpu, wanted)
+        return False
+    if role in (ALLOCATES, FREES):
+        end_without_lock(q, cpu, LISTED)
+        return False
+    if int(q.cpus[cpu]["parked_on"]) >= 0:
+        q.cpus[cpu]["parked_on"] = -1
+        q.list_locks[wanted]["waiting"] -= 1
+        q.outcomes[number]["list_wait_ns"] = q.cpus[cpu]["arrival_ns"] - q.cpus[cpu]["asked_ns"]
+    if not correct_drain(q, number):
+        end_without_lock(q, cpu, NEEDLESS)
+        return False
+    q.list_locks[wanted]["is_waiting"] = 1
+    return True
+
+
+@inner
+def enqueue(q: Queues, lock: int, cpu: int) -> None:
+    """Let a CPU join the end of a lock's queue."""
+    q.cpus[cpu]["status"] = QUEUED
+    q.cpus[cpu]["behind"] = -1
+    if int(q.locks[lock]["waiting"]) > 0:
+        q.cpus[int(q.locks[lock]["tail"])]["behind"] = cpu
+    else:
+        q.locks[lock]["head"] = cpu
+    q.locks[lock]["tail"] = cpu
+    q.locks[lock]["waiting"] += 1
+
+
+@inner
+def arrive(q: Queues, cpu: int) -> None:
+    """Bring a CPU to its lock; it gets it, or queues."""
+    if not take_list(q, cpu):
+        return
+    number = int(q.cpus[cpu]["next"])
+    now = int(q.cpus[cpu]["arrival_ns"])
+    lock = int(q.requests[number]["lock"])
+    waiting = int(q.locks[lock]["waiting"])
+    is_free = int(q.locks[lock]["release_ns"]) <= now
+    q.outcomes[number]["arrival_ns"] = now
+    q.outcomes[number]["ahead"] = waiting + (0 if is_free else 1)
+    if is_free and (waiting == 0 or q.settings[UNFAIR]):
+        serve(q, cpu, now)
+    else:
+        enqueue(q, lock, cpu)
+
+
+@entry
+def run_queues(q: Queues) -> None:
+    """Let every CPU go through its requests.
+
+    A release hands the lock to the CPU that queues longest, `HANDOFF_NS` later. Until then the lock
+    is free to those who come along, where the lock is unfair.
+    """
     while True:
-        cpu = next_arrival(cpus)
-        lock = next_handoff(locks)
+        cpu = next_arrival(q)
+        lock = next_handoff(q)
         if cpu < 0 and lock < 0:
             return
         handoff = NEVER
         if lock >= 0:
-            handoff = int(locks[lock]["release_ns"]) + settings[HANDOFF_NS]
-        if cpu >= 0 and int(cpus[cpu]["arrival_ns"]) < handoff:
-            arrive(requests, outcomes, cpus, locks, list_locks, settings, cpu)
+            handoff = int(q.locks[lock]["release_ns"]) + q.settings[HANDOFF_NS]
+        if cpu >= 0 and int(q.cpus[cpu]["arrival_ns"]) < handoff:
+            arrive(q, cpu)
             continue
-        first = int(locks[lock]["head"])
-        locks[lock]["head"] = cpus[first]["behind"]
-        locks[lock]["waiting"] -= 1
-        serve(requests, outcomes, cpus, locks, list_locks, settings, first, handoff)
+        first = int(q.locks[lock]["head"])
+        q.locks[lock]["head"] = q.cpus[first]["behind"]
+        q.locks[lock]["waiting"] -= 1
+        serve(q, first, handoff)

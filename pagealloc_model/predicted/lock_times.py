@@ -35,6 +35,7 @@ from pagealloc_model.predicted.lock_queues import (
     SETTINGS,
     SINGLE_NS,
     UNFAIR,
+    Queues,
     run_queues,
 )
 from pagealloc_model.predicted.replay import Replay
@@ -489,7 +490,7 @@ def _run(requests: Requests, machine: Machine, model: LockModel) -> tuple[np.nda
     settings[SINGLE_NS] = model.costs.single_page_ns if model.trylock_fails else -1
     locks = np.zeros(len(machine.zones), LOCK)
     list_locks = np.zeros(len(machine.zones) * machine.nr_cpus, LIST_LOCK)
-    run_queues(records, outcomes, cpus, locks, list_locks, settings)
+    run_queues(Queues(records, outcomes, cpus, locks, list_locks, settings))
     return outcomes, cpus["delay_ns"].copy()
 
 

@@ -340,7 +340,7 @@ def refill_phases(machine: Machine, time_ns: np.ndarray, owned: np.ndarray) -> p
         frame, zones = _by_zone(machine, time_ns)
         frame["phase"] = phase
         for word, name in enumerate(("refills", "objects", "pages")):
-            counter = at.SET_PHASES + number * at.PHASE_WORDS + word
+            counter = at.SET_PHASES + number * at.PHASE_STRIDE + word
             frame[name] = _counted(owned, zones, counter, len(frame))
         parts.append(frame)
     return pd.concat(parts, ignore_index=True)
