@@ -114,13 +114,13 @@ def avalanche() -> pd.DataFrame:
 
     In brackets: times for costs that are tenfold apart.
     """
-    scenario = pm.synthetic.made_up_scenario("exit", gib=1024, nr_cpus=316, rules="6.18")
+    scenario = pm.synthetic.scenario("exit", gib=1024, nr_cpus=316, rules="6.18")
     rows = []
     for batch in (31, 63, 127):
         for batched in (False, True):
             begun = time.process_time()
             policy = pm.Policy(pcp_batch=batch, pcp_free_batched=batched)
-            times = _with_costs(pm.synthetic.run_scenario(scenario, policy, rules="6.18"))
+            times = _with_costs(pm.synthetic.run(scenario, policy, rules="6.18"))
             drains = [each.acquisitions.query("cause == 'commit'") for each in times]
             rows.append(
                 {
@@ -148,7 +148,7 @@ def amplifier() -> pd.DataFrame:
     """
     rows = []
     for reclaimers, kswapd in ((0, False), (1, False), (1, True)):
-        scenario = pm.synthetic.made_up_scenario(
+        scenario = pm.synthetic.scenario(
             "exit",
             gib=1024,
             nr_cpus=316,
@@ -159,14 +159,14 @@ def amplifier() -> pd.DataFrame:
         )
         for batched in (False, True):
             policy = pm.Policy(pcp_free_batched=batched)
-            run = pm.synthetic.run_scenario(scenario, policy, rules="6.18")
+            run = pm.synthetic.run(scenario, policy, rules="6.18")
             for fails in (False, True)[: 1 + reclaimers]:
                 load = {"reclaimers": reclaimers, "kswapd runs": "yes" if kswapd else "no"}
                 rows.append(load | _amplified(run, batched=batched, fails=fails))
     return pd.DataFrame(rows)
 
 
-def _amplified(run: pm.synthetic.ScenarioRun, *, batched: bool, fails: bool) -> dict[str, object]:
+def _amplified(run: pm.synthetic.Run, *, batched: bool, fails: bool) -> dict[str, object]:
     """What one run's trylocks came to, and the longest hold of each caller."""
     low, times, high = _with_costs(run, fails=fails)
     failed = times.trylocks.sum()
@@ -191,10 +191,12 @@ def _freeing_wait(times: pm.locks.LockTimes) -> float:
     return float(frame.loc[frees, "wait_ns"].max()) / 1e6
 
 
-def _with_costs(run: pm.synthetic.ScenarioRun, *, fails: bool = True) -> list[pm.locks.LockTimes]:
+def _with_costs(run: pm.synthetic.Run, *, fails: bool = True) -> list[pm.locks.LockTimes]:
     """A run's times for costs that are tenfold apart, with those assumed between them."""
     return [
-        run.times(pm.locks.LockModel(costs=pm.locks.LockCosts().times(factor), trylock_fails=fails))
+        run.lock_times(
+            pm.locks.LockModel(costs=pm.locks.LockCosts().times(factor), trylock_fails=fails)
+        )
         for factor in (1 / SPREAD, 1.0, SPREAD)
     ]
 

@@ -54,13 +54,16 @@ def streamed(
         reclaim: literal or elastic.
     """
     recording = pm.open(RECORDING)
-    stream_of = partial(pm.synthetic.scaled_stream, recording, reclaim=reclaim)
+    stream_of = partial(pm.synthetic.scaled_up, recording, reclaim=reclaim)
     replayed = partial(
-        pm.synthetic.run_stream, rules=RULES, assumptions=pm.Assumptions(reclaim=reclaim)
+        pm.synthetic.run,
+        rules=RULES,
+        assumptions=pm.Assumptions(reclaim=reclaim),
+        keep_holds=False,
     )
     replayed(stream_of(2))
     if events:
-        one, two = (stream_of(cpus, gib=gib, rounds=each).events for each in (1, 2))
+        one, two = (stream_of(cpus, gib=gib, rounds=each).count for each in (1, 2))
         rounds = max(-(-(events - one) // (two - one)), 0) + 1
     stream = stream_of(cpus, gib=gib, rounds=rounds)
     making_s = [0.0]

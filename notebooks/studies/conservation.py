@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from pagealloc_model.notebooks.studies.random_operations import RandomOperations
+from pagealloc_model.notebooks.studies.random_operations import STEP_NS, RandomOperations
 
-from pagealloc_model.allocator import layout as at
-from pagealloc_model.allocator.events import advance
-from pagealloc_model.allocator.invariants import broken_invariants
-from pagealloc_model.allocator.state import State, make_state
-from pagealloc_model.policy.kernel_rules import KernelRules
-from pagealloc_model.policy.policy import Policy
-from pagealloc_model.recording.machine import Machine, Zone
-from pagealloc_model.studies.workload.run import free_everything
+import pagealloc_model as pm
 
 BLOCK_ORDER = 6
 BLOCKS = 64
@@ -34,21 +29,21 @@ class Conservation:
         operations: how many were done.
         checks: how often the whole state was looked at.
         broken: what was wrong, one line each, at the first check that found anything.
-        state: as it was then, or at the end.
+        state: as it was then, or at the end; a run's `final`.
     """
 
     operations: int
     checks: int
     broken: tuple[str, ...]
-    state: State
+    state: Any
 
 
-def small_machine() -> Machine:
+def small_machine() -> pm.synthetic.Machine:
     """Four CPUs and two zones, pageblocks of 64 pages."""
     quarter = PAGES // 4
     sizes = {"DMA32": (0, quarter, 20), "Normal": (quarter, PAGES - quarter, 100)}
     zones = tuple(
-        Zone(
+        pm.synthetic.Zone(
             name=name,
             start_pfn=first,
             spanned=pages,
@@ -60,11 +55,13 @@ def small_machine() -> Machine:
         )
         for name, (first, pages, mark) in sizes.items()
     )
-    return Machine(zones=zones, nr_cpus=NR_CPUS, pageblock_order=BLOCK_ORDER, max_order=8)
+    return pm.synthetic.Machine(
+        zones=zones, nr_cpus=NR_CPUS, pageblock_order=BLOCK_ORDER, max_order=8
+    )
 
 
 def conserve(
-    policy: Policy,
+    policy: pm.Policy,
     *,
     operations: int,
     chunk: int,
@@ -85,39 +82,48 @@ def conserve(
     Raises:
         PolicyError: no such preset, or ownership in a kernel that it cannot be added to.
     """
-    sized = Policy(
+    sized = pm.Policy(
         pcp_batch=7, pcp_high_min=40, pcp_high_max=400, highatomic_reserve_percent=10
     ).changed_by(policy)
-    state = make_state(small_machine(), KernelRules.preset(rules), sized)
-    free_everything(state)
     random = RandomOperations(
         nr_cpus=NR_CPUS, slots=SLOTS, highest_type=1, block_order=BLOCK_ORDER, seed=seed
     )
-    places = np.full(SLOTS, -1, np.int32)
-    done = checks = 0
+    looked: list[Any] = []
     broken: list[str] = []
-    for events in random.chunks(operations, chunk):
-        _apply(state, events, places)
-        done += len(events)
-        checks += 1
-        broken = broken_invariants(state) + misplaced_pages(state)
-        if broken:
-            break
+
+    def look(state: Any) -> None:
+        looked.append(state)
+        broken.extend(pm.synthetic.broken_invariants(state) + misplaced_pages(state))
         if progress is not None:
-            progress(done)
-    return Conservation(operations=done, checks=checks, broken=tuple(broken), state=state)
+            progress(min(len(looked) * chunk, operations))
+
+    ends = [*range(chunk, operations, chunk), operations]
+    demand = pm.synthetic.Demand(
+        name="random operations",
+        machine=small_machine(),
+        parts=lambda: random.chunks(operations, chunk),
+        count=operations,
+        objects=SLOTS,
+        start_ns=0,
+    )
+    with suppress(pm.Cancelled):
+        pm.synthetic.run(
+            demand,
+            sized,
+            rules=rules,
+            at_ns=[end * STEP_NS - STEP_NS + 1 for end in ends],
+            look=look,
+            keep_holds=False,
+            cancel=lambda: bool(broken),
+        )
+    checks = len(looked)
+    done = ends[checks - 1]
+    return Conservation(operations=done, checks=checks, broken=tuple(broken), state=looked[-1])
 
 
-def _apply(state: State, events: np.ndarray, places: np.ndarray) -> None:
-    position, end = 0, len(events)
-    while position < end:
-        position = advance(state.arrays(places), events, position, end, -1)
-        state.st[at.LOG_ROWS] = 0
-
-
-def misplaced_pages(state: State) -> list[str]:
+def misplaced_pages(state: Any) -> list[str]:
     """Pages of a machine without holes that are not once free, on a per-CPU list or in use."""
-    heads = np.flatnonzero(state.pages["where"] != at.NOWHERE)
+    heads = np.flatnonzero(state.pages["where"])
     size = 1 << state.pages["order"][heads].astype(np.int64)
     edges = np.zeros(len(state.pages) + 1, np.int64)
     np.add.at(edges, heads, 1)

@@ -28,6 +28,7 @@ from typing import Any
 import pandas as pd
 from pagealloc_model.notebooks.studies import defrag_study as study
 from pagealloc_model.notebooks.studies import shipped_rounds as shipped
+from pagealloc_model.notebooks.studies.build_host import BuildHost, run_build_host
 from pagealloc_model.notebooks.studies.defrag_table import (
     defrag_table,
     left_out_lines,
@@ -42,8 +43,6 @@ from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.text.layout import percent
 from pagealloc_model.show.post.comparison_message import posted_figures
 from pagealloc_model.show.post.message import Block, Fixed, Message, Section, Words, command
-from pagealloc_model.studies.workload.build_host import BuildHost
-from pagealloc_model.studies.workload.build_run import run_build_host
 from pagealloc_model.verdict.pressure_pair import counters_of_pair
 
 SEEDS = 4

@@ -13,12 +13,11 @@ from dataclasses import replace
 
 import numpy as np
 import pandas as pd
+from pagealloc_model.notebooks.studies.build_host import ELASTIC, BuildHost, run_build_host
 
 from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy
-from pagealloc_model.studies.workload.build_host import BuildHost
-from pagealloc_model.studies.workload.build_run import ELASTIC, run_build_host
 
 RULES = "6.15"
 VANILLA = Policy()

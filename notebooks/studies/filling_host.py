@@ -7,26 +7,17 @@ value. Pages are freed as a host drops them, at random; reclaim itself does not 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
 
-from pagealloc_model.allocator import layout as at
-from pagealloc_model.allocator import pressure_layout as pr
-from pagealloc_model.allocator.events import advance
-from pagealloc_model.allocator.state import State, make_state, maximal_buddies, place_buddies
-from pagealloc_model.base.errors import UsageError
-from pagealloc_model.policy.kernel_rules import KernelRules
-from pagealloc_model.policy.policy import Assumptions, Policy
-from pagealloc_model.recording.machine import Machine
-from pagealloc_model.recording.made_up_machine import made_up_machine
-from pagealloc_model.studies.workload.run import managed_spans
+import pagealloc_model as pm
 
-BITS = at.GFP_DIRECT_RECLAIM | at.GFP_KSWAPD_RECLAIM | pr.GFP_IO | pr.GFP_FS
+GFP, TYPE = pm.synthetic.Gfp, pm.synthetic.Migratetype
 GAP_NS = 200
-LOG_ROWS = 1 << 18
 GIGABYTE_ORDER = 18
-KERNEL_TYPES = (at.UNMOVABLE, at.RECLAIMABLE)
+TYPES = (TYPE.UNMOVABLE, TYPE.MOVABLE, TYPE.RECLAIMABLE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,43 +52,48 @@ class FilledHost:
     """What a host looks like at the end.
 
     Attributes:
-        gigabytes: one row for each aligned GiB of the Normal zone: kernel_pages in use, free_pages.
-        failed: requests that found no page.
-        in_base_pages: requests that were served in single pages, for want of a buddy.
-        refills: refills of per-CPU lists.
-        refill_pages: pages that they got.
-        refill_probes: free lists, or parts of them, that they looked at (S6.7, S14.6).
-        fallbacks: claims and steals.
-        state: the model's arrays.
+        run: what it did.
+        order: of the ranges that it is looked at in; 18 is 1 GiB.
     """
 
-    gigabytes: pd.DataFrame
-    failed: int
-    in_base_pages: int
-    refills: int
-    refill_pages: int
-    refill_probes: int
-    fallbacks: int
-    state: State
+    run: pm.synthetic.Run
+    order: int = GIGABYTE_ORDER
+
+    @cached_property
+    def gigabytes(self) -> pd.DataFrame:
+        """One row for each aligned range that the Normal zone has all of.
+
+        Returns:
+            first_pfn; kernel_pages: in use by requests that were not for movable pages; free_pages:
+            in the buddy.
+        """
+        zone = next(each for each in self.run.machine.zones if each.name == "Normal")
+        use = pm.synthetic.block_use(self.run.final)
+        table = pd.DataFrame({"kernel_pages": use.fixed, "free_pages": use.buddy})
+        first, end = -(-zone.start_pfn >> self.order), zone.end_pfn >> self.order
+        numbers = use.first_pfn >> self.order
+        table = table.groupby(numbers).sum().loc[first : end - 1]
+        table.insert(0, "first_pfn", table.index.to_numpy() << self.order)
+        return table.reset_index(drop=True)
 
     @property
     def tainted(self) -> int:
-        """How many GiB hold kernel pages."""
+        """How many ranges hold kernel pages."""
         return int((self.gigabytes["kernel_pages"] > 0).sum())
 
     @property
     def movable(self) -> int:
-        """How many GiB hold none: whole pages of 1 GiB, once what is in them has been moved."""
+        """How many hold none: whole pages of 1 GiB, once what is in them has been moved."""
         return len(self.gigabytes) - self.tainted
 
     @property
     def empty(self) -> int:
-        """How many GiB are wholly free."""
-        return int((self.gigabytes["free_pages"] == 1 << GIGABYTE_ORDER).sum())
+        """How many are wholly free."""
+        return int((self.gigabytes["free_pages"] == 1 << self.order).sum())
 
 
 def run_filling_host(
-    host: FillingHost, policy: Policy | None = None, *, rules: KernelRules
+    host: FillingHost, policy: pm.Policy | None = None, *, rules: pm.KernelRules
 ) -> FilledHost:
     """Fill a host's memory, replace part of it, and look at its gigabytes.
 
@@ -110,61 +106,12 @@ def run_filling_host(
         PolicyError: a policy that the rules do not go with.
         UsageError: no memory or no CPU, or shares of orders that do not add up to 1000.
     """
-    machine = made_up_machine(host.gib, host.nr_cpus, rules)
-    events, objects = _demand(machine, host)
-    state = _empty_state(machine, policy or Policy(), rules)
-    places = np.full(objects, -1, np.int32)
-    refills = pages = 0
-    position = 0
-    while position < len(events):
-        position = advance(state.arrays(places), events, position, len(events), -1)
-        log = state.log[: state.st[at.LOG_ROWS]]
-        own = log[log[:, 0] == at.SITE_REFILL]
-        refills += len(own)
-        pages += int(own[:, 7].sum())
-        state.st[at.LOG_ROWS] = 0
-    kinds = state.st[at.FALLBACKS : at.FALLBACKS + np.prod(at.FALLBACK_SHAPE)]
-    return FilledHost(
-        gigabytes=gigabytes(state),
-        failed=int(state.st[at.COUNT_FAILED]),
-        in_base_pages=int(state.st[at.COUNT_IN_BASE_PAGES]),
-        refills=refills,
-        refill_pages=pages,
-        refill_probes=int(state.st[at.REFILL_PROBES]),
-        fallbacks=int(kinds.sum()),
-        state=state,
-    )
+    machine = pm.synthetic.made_up_machine(host.gib, host.nr_cpus, rules)
+    demand = _demand(machine, host)
+    return FilledHost(run=pm.synthetic.run(demand, policy, rules=rules, keep_holds=False))
 
 
-def gigabytes(state: State, order: int = GIGABYTE_ORDER) -> pd.DataFrame:
-    """What each aligned range of the Normal zone holds.
-
-    Args:
-        state: of a run.
-        order: of the ranges; 18 is 1 GiB.
-
-    Returns:
-        first_pfn; kernel_pages: in use by requests that were not for movable pages; free_pages: in
-        the buddy. Ranges that the zone has only a part of are left out.
-    """
-    zone = next(each for each in state.machine.zones if each.name == "Normal")
-    ranges = range(-(-zone.start_pfn >> order), zone.end_pfn >> order)
-    rows = []
-    for number in ranges:
-        pages = state.pages[number << order : (number + 1) << order]
-        size = np.left_shift(1, pages["order"], dtype=np.int64)
-        is_kernel = (pages["where"] == at.ALLOCATED) & (pages["tag"] == 0)
-        rows.append(
-            (
-                number << order,
-                int(size[is_kernel].sum()),
-                int(size[pages["where"] == at.BUDDY].sum()),
-            )
-        )
-    return pd.DataFrame(rows, columns=["first_pfn", "kernel_pages", "free_pages"])
-
-
-def list_costs(state: State, order: int = GIGABYTE_ORDER) -> pd.DataFrame:
+def list_costs(filled: FilledHost) -> pd.DataFrame:
     """List heads, or words of bitmaps, that finding one page takes as free pages are kept.
 
     The page is a single one of the type's own lists of the Normal zone. Kept in: one set of lists;
@@ -172,42 +119,36 @@ def list_costs(state: State, order: int = GIGABYTE_ORDER) -> pd.DataFrame:
     looked through from the lowest address on. A bitmap has a bit for each order whose list has a
     buddy, and is read as one word.
 
-    Args:
-        state: of a run.
-        order: of the ranges.
-
     Returns:
         migratetype; one_set, two_sets, every_range: list heads looked at; two_bitmaps,
         every_bitmap: words.
     """
-    zone = next(each for each in state.machine.zones if each.name == "Normal")
+    machine, order = filled.run.machine, filled.order
+    zone = next(each for each in machine.zones if each.name == "Normal")
     first = zone.start_pfn >> order
     count = -(-zone.end_pfn >> order) - first
-    span = state.pages[zone.start_pfn : zone.end_pfn]
-    pfns = np.flatnonzero(span["where"] == at.BUDDY)
-    free = span[pfns]
-    has = np.zeros((count, at.PCP_TYPES, state.machine.max_order + 1), bool)
-    known = free["tag"] < at.PCP_TYPES
-    ranges = ((pfns + zone.start_pfn) >> order) - first
-    has[ranges[known], free["tag"][known], free["order"][known]] = True
-    blocks = state.blocks["migratetype"][zone.start_pfn >> state.machine.pageblock_order :]
-    per_range = 1 << (order - state.machine.pageblock_order)
+    pfns, orders, types = pm.synthetic.buddies(filled.run.final)
+    own = (pfns >= zone.start_pfn) & (types < len(TYPES))
+    has = np.zeros((count, len(TYPES), machine.max_order + 1), bool)
+    has[(pfns[own] >> order) - first, types[own], orders[own]] = True
+    use = pm.synthetic.block_use(filled.run.final)
+    fixed = (use.first_pfn >= zone.start_pfn) & (use.migratetype != TYPE.MOVABLE)
     is_tainted = np.zeros(count, bool)
-    is_tainted[np.flatnonzero(blocks != at.MOVABLE) // per_range] = True
+    is_tainted[(use.first_pfn[fixed] >> order) - first] = True
     rows = []
-    for migratetype in range(at.PCP_TYPES):
+    for migratetype in TYPES:
         by_class = [has[is_tainted == side, migratetype] for side in (False, True)]
-        if migratetype != at.MOVABLE:
+        if migratetype != TYPE.MOVABLE:
             by_class = by_class[1:]
-        sets = [each.any(axis=0) for each in by_class]
+        sets = np.array([each.any(axis=0) for each in by_class])
         ordered = np.concatenate(by_class)
         rows.append(
             {
-                "migratetype": migratetype,
+                "migratetype": int(migratetype),
                 "one_set": _looked_at(has[:, migratetype].any(axis=0)[None]),
-                "two_sets": _looked_at(np.array(sets)),
+                "two_sets": _looked_at(sets),
                 "every_range": _looked_at(ordered),
-                "two_bitmaps": _words_read(np.array(sets)),
+                "two_bitmaps": _words_read(sets),
                 "every_bitmap": _words_read(ordered),
             }
         )
@@ -226,27 +167,14 @@ def _words_read(sets: np.ndarray) -> int:
     return int(found[0]) + 1 if len(found) else len(sets)
 
 
-def _empty_state(machine: Machine, policy: Policy, rules: KernelRules) -> State:
-    """All memory free, in the largest buddies, all blocks Movable."""
-    state = make_state(machine, rules, policy, Assumptions(), log_rows=LOG_ROWS)
-    free = np.zeros(len(state.pages), bool)
-    for first, end in managed_spans(machine):
-        free[first:end] = True
-    types = state.blocks["migratetype"]
-    pfns, orders = maximal_buddies(free, types, machine.pageblock_order, machine.max_order)
-    place_buddies(state.arrays(), pfns.astype(np.int32), orders.astype(np.int8))
-    return state
+def _demand(machine: pm.synthetic.Machine, host: FillingHost) -> pm.synthetic.Demand:
+    """Objects live until their host is full and then for an exponential time.
 
-
-def _demand(machine: Machine, host: FillingHost) -> tuple[np.ndarray, int]:
-    """Events in time order, and the number of objects.
-
-    Objects live until their host is full and then for an exponential time: as long as it takes, on
-    average, to allocate all that is in use anew.
+    It is as long as it takes, on average, to allocate all that is in use anew.
     """
     for shares in (host.movable_orders, host.kernel_orders):
         if sum(share for _, share in shares) != 1000:
-            raise UsageError(f"shares of orders {shares}: make them 1000 together")
+            raise pm.UsageError(f"shares of orders {shares}: make them 1000 together")
     rng = np.random.default_rng(host.seed)
     in_use = sum(zone.managed for zone in machine.zones) * host.used_per_mille // 1000
     wanted = in_use * (100 + host.turnover_percent) // 100
@@ -262,21 +190,21 @@ def _demand(machine: Machine, host: FillingHost) -> tuple[np.ndarray, int]:
     count = min(int(np.searchsorted(begins, wanted)), len(begins))
     begins, orders, is_kernel = begins[:count], orders[:count], is_kernel[:count]
     ends = np.maximum(begins, in_use) + rng.exponential(in_use, count)
-    freed = np.flatnonzero(ends < wanted)
-    events = np.zeros(count + len(freed), at.EVENT)
-    asked = events[:count]
-    asked["object"] = np.arange(count)
-    asked["operation"] = at.ALLOC
-    asked["order"] = orders
-    asked["bits"] = BITS
-    asked["migratetype"] = at.MOVABLE
+    freed = ends < wanted
     reclaimable = rng.random(count) < host.reclaimable_per_mille / 1000
-    asked["migratetype"][is_kernel] = np.where(reclaimable[is_kernel], *KERNEL_TYPES[::-1])
-    asked["zone"] = machine.type_index("Normal")
-    asked["cpu"] = rng.integers(0, host.nr_cpus, count)
-    events[count:] = asked[freed]
-    events["operation"][count:] = at.FREE
-    events["bits"][count:] = 0
-    events = events[np.argsort(np.concatenate([begins, ends[freed]]), kind="stable")]
-    events["time_ns"] = GAP_NS * (1 + np.arange(len(events)))
-    return events, count
+    kernel_types = np.where(reclaimable, TYPE.RECLAIMABLE, TYPE.UNMOVABLE)
+    turns = np.argsort(np.concatenate([begins, ends[freed]]), kind="stable")
+    times = np.empty(len(turns))
+    times[turns] = GAP_NS * (1 + np.arange(len(turns)))
+    frees = np.full(count, np.inf)
+    frees[freed] = times[count:]
+    requests = pm.synthetic.Requests(machine)
+    requests.ask(
+        times[:count],
+        frees,
+        gfp=GFP.KERNEL,
+        migratetype=np.where(is_kernel, kernel_types, TYPE.MOVABLE),
+        order=orders,
+        cpu=rng.integers(0, host.nr_cpus, count),
+    )
+    return requests.demand("filling", start_ns=0)

@@ -16,7 +16,7 @@ from pagealloc_model.policy.policy import Policy
 from pagealloc_model.recording.recorded_machine import start_snapshots
 from pagealloc_model.recording.recording import Recording, open_recording
 from pagealloc_model.recording.trim import trim_recording
-from pagealloc_model.studies.rounds.huge_faults import HugeFaults
+from pagealloc_model.studies.synthetic.repeated import HugeFaults
 
 SIDES = {"vanilla": Policy(defrag_mode=False), "defrag_mode": Policy(defrag_mode=True)}
 

@@ -134,7 +134,7 @@ def purgers() -> pd.DataFrame:
     """The same where many CPUs allocate and an eighth of them, or one, free."""
     rows = []
     for count in CPUS:
-        scenario = pm.synthetic.made_up_scenario(
+        scenario = pm.synthetic.scenario(
             "purgers",
             gib=max(16, count),
             nr_cpus=count,
@@ -147,8 +147,8 @@ def purgers() -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _share_row(name: str, scenario: pm.synthetic.Scenario, rules: str) -> dict[str, object]:
-    runs = [pm.synthetic.run_scenario(scenario, policy, rules=rules) for policy in (None, OWNED)]
+def _share_row(name: str, scenario: pm.synthetic.Demand, rules: str) -> dict[str, object]:
+    runs = [pm.synthetic.run(scenario, policy, rules=rules) for policy in (None, OWNED)]
     table = ownership_rows(*(ownership_effects(run) for run in runs))
     found = table.set_index(["metric", "scope"])
     shares = {column: _share(found.loc[key]) for column, key in SHARES.items()}

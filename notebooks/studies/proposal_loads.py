@@ -8,9 +8,6 @@ from pagealloc_model.notebooks.studies.contiguous_frees import contiguous_frees
 from pagealloc_model.notebooks.studies.steals import refills_that_steal
 
 import pagealloc_model as pm
-from pagealloc_model.allocator import layout as at
-from pagealloc_model.policy.lock_costs import SPREAD
-from pagealloc_model.recording.made_up_machine import made_up_machine
 from pagealloc_model.show.post.comparison_message import posted_figures
 
 MACHINES = ((316, 754), (176, 251), (36, 62))
@@ -33,16 +30,14 @@ def release_rows() -> pd.DataFrame:
     told = posted_figures("pcp_batching").set_index(["machine", "quantity"])["value"]
     rows = []
     for cpus, gib in MACHINES:
-        scenario = pm.synthetic.made_up_scenario(
-            "exit", gib=gib, nr_cpus=cpus, pages=PAGES, rules="6.18"
-        )
+        scenario = pm.synthetic.scenario("exit", gib=gib, nr_cpus=cpus, pages=PAGES, rules="6.18")
         machine = f"{gib} GiB, {cpus} CPUs"
         built = [
             told[machine, f"kernel build, sys time, {what}"] for what in ("change", "variation")
         ]
         for batched in (False, True):
             policy = pm.Policy(pcp_free_batched=batched)
-            times = _with_costs(pm.synthetic.run_scenario(scenario, policy, rules="6.18"))
+            times = _with_costs(pm.synthetic.run(scenario, policy, rules="6.18"))
             drains = [each.acquisitions.query("cause == 'commit'") for each in times]
             rows.append(
                 {
@@ -72,11 +67,11 @@ def scale_rows() -> pd.DataFrame:
     """
     told = posted_figures("pcp_batch_scale")
     posted = {5: told.iloc[0]["value"], 0: told.iloc[1]["value"]}
-    scenario = pm.synthetic.made_up_scenario("churn", rules="6.12", **CHURN)
+    scenario = pm.synthetic.scenario("churn", rules="6.12", **CHURN)
     rows = []
     for scale in (5, 0):
         policy = pm.Policy(pcp_batch_scale_max=scale)
-        times = _with_costs(pm.synthetic.run_scenario(scenario, policy, rules="6.12"))
+        times = _with_costs(pm.synthetic.run(scenario, policy, rules="6.12"))
         refills = [each.acquisitions.query("site == 'refill'") for each in times]
         rows.append(
             {
@@ -96,21 +91,23 @@ def scale_rows() -> pd.DataFrame:
 def steal_rows() -> pd.DataFrame:
     """Refills that must steal every page: work under the lock for each, by requester and mode."""
     rows = []
-    for migratetype, words in ((at.MOVABLE, "movable"), (at.UNMOVABLE, "unmovable")):
+    for migratetype in (pm.synthetic.Migratetype.MOVABLE, pm.synthetic.Migratetype.UNMOVABLE):
         for persists in (False, True):
             policy = pm.Policy(refill_mode_persists=persists)
-            found = refills_that_steal(
+            run = refills_that_steal(
                 migratetype, policy, rules=pm.KernelRules.preset("6.12"), requests=STOLEN
             )
+            refills = run.holds().query("site == 'refill'")
+            probes, most = run.refill_probes
             rows.append(
                 {
-                    "requests": words,
+                    "requests": migratetype.name.lower(),
                     "each page": "goes on stealing" if persists else "searches anew",
-                    "refills": found.refills,
-                    "pages a refill": f"{found.pages / found.refills:.0f}",
-                    "list probes a refill": f"{found.probes / found.refills:,.0f}",
-                    "most": f"{found.most_probes:,}",
-                    "pages scanned a refill": f"{found.scanned / found.refills:,.0f}",
+                    "refills": len(refills),
+                    "pages a refill": f"{refills['pages'].mean():.0f}",
+                    "list probes a refill": f"{probes / len(refills):,.0f}",
+                    "most": f"{most:,}",
+                    "pages scanned a refill": f"{refills['scanned'].mean():,.0f}",
                 }
             )
     return pd.DataFrame(rows)
@@ -126,11 +123,11 @@ def chunk_rows() -> pd.DataFrame:
     told = posted_figures("contiguous_frees").set_index(["quantity", "variant"])["value"]
     loop = "100000 times: allocate order 9, split, free_contig_range"
     posted = (told[loop, "unpatched"], told[f"{loop}, times faster", "patched"])
-    machine = made_up_machine(16, 8, pm.KernelRules.preset("7.2"))
+    machine = pm.synthetic.made_up_machine(16, 8, pm.KernelRules.preset("7.2"))
     rows = []
     for in_chunks, of_loop in zip((False, True), posted, strict=True):
         scenario = contiguous_frees(machine, ranges=RANGES, in_chunks=in_chunks)
-        times = _with_costs(pm.synthetic.run_scenario(scenario, rules="7.2"))
+        times = _with_costs(pm.synthetic.run(scenario, rules="7.2"))
         frames = [each.acquisitions for each in times]
         held = [each["hold_ns"].sum() / RANGES / 1e3 for each in frames]
         rows.append(
@@ -144,12 +141,12 @@ def chunk_rows() -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _with_costs(run: pm.synthetic.ScenarioRun) -> list[pm.locks.LockTimes]:
+def _with_costs(run: pm.synthetic.Run) -> list[pm.locks.LockTimes]:
     """A run's times for costs that are tenfold apart, with those assumed between them."""
     costs = pm.locks.LockCosts()
     return [
-        run.times(pm.locks.LockModel(costs=costs.times(factor)))
-        for factor in (1 / SPREAD, 1.0, SPREAD)
+        run.lock_times(pm.locks.LockModel(costs=costs.times(factor)))
+        for factor in (1 / pm.locks.SPREAD, 1.0, pm.locks.SPREAD)
     ]
 
 

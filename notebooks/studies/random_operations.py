@@ -11,16 +11,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pagealloc_model.allocator import layout as at
+import pagealloc_model as pm
+
+GFP, DO, TYPE = pm.synthetic.Gfp, pm.synthetic.Operation, pm.synthetic.Migratetype
 
 SMALL_ORDERS = (0,) * 24 + (1, 1, 1, 2, 2, 3, 3, 4)
 """Orders asked for, each as often as it stands here, beside one request for a whole pageblock."""
 
-TYPES = np.array((at.MOVABLE,) * 5 + (at.UNMOVABLE,) * 2 + (at.RECLAIMABLE,), np.int8)
+TYPES = np.array([TYPE.MOVABLE] * 5 + [TYPE.UNMOVABLE] * 2 + [TYPE.RECLAIMABLE], np.int8)
 """Migratetypes, likewise."""
 
-KERNEL = at.GFP_DIRECT_RECLAIM | at.GFP_KSWAPD_RECLAIM
-REQUESTS = np.array((KERNEL,) * 6 + (at.GFP_HIGH | at.GFP_KSWAPD_RECLAIM, at.GFP_HIGH), np.uint32)
+REQUESTS = np.array([GFP.RECLAIM] * 6 + [GFP.ATOMIC, GFP.HIGH], np.uint32)
 """gfp bits of requests, likewise; those without direct reclaim may reserve blocks (S7)."""
 
 STEP_NS = 1_000
@@ -65,14 +66,14 @@ class RandomOperations:
 
     def _chunk(self, size: int) -> np.ndarray:
         draw = self._random
-        events = np.zeros(size, at.EVENT)
+        events = np.zeros(size, pm.synthetic.EVENT)
         events["time_ns"] = self._now + STEP_NS * np.arange(size)
         self._now += STEP_NS * size
         events["object"] = draw.integers(0, self.slots, size)
         events["cpu"] = draw.integers(0, self.nr_cpus, size)
         rare = draw.random(size)
         events["operation"] = np.select(
-            [rare < 2e-5, rare < 2e-4], [at.DRAIN_ALL, at.TICK], at.ALLOC
+            [rare < 2e-5, rare < 2e-4], [DO.DRAIN_ALL, DO.TICK], DO.ALLOC
         )
         if size >= 4 * SPELL_SHARE:
             self._take_one_offline(events)
@@ -87,14 +88,14 @@ class RandomOperations:
         other = (dead + 1) % self.nr_cpus
         part = events[first : first + spell]
         part["cpu"][part["cpu"] == dead] = other
-        for event, operation in ((part[:1], at.CPU_DIES), (part[-1:], at.CPU_RETURNS)):
+        for event, operation in ((part[:1], DO.CPU_DIES), (part[-1:], DO.CPU_RETURNS)):
             event["operation"] = operation
             event["offset"] = dead
 
     def _fill_and_empty(self, events: np.ndarray) -> None:
         """Turn every other visit to a slot into the free of what the visit before allocated."""
         draw = self._random
-        visits = np.flatnonzero(events["operation"] == at.ALLOC)
+        visits = np.flatnonzero(events["operation"] == DO.ALLOC)
         count = len(visits)
         slot = events["object"][visits]
         by_slot = np.argsort(slot, kind="stable")
@@ -111,10 +112,10 @@ class RandomOperations:
         self.is_live[slot[ends]] = ~frees[ends]
         self.orders[slot[ends]] = order[ends]
         rows = visits[by_slot]
-        events["operation"][rows] = np.where(frees, at.FREE, at.ALLOC)
+        events["operation"][rows] = np.where(frees, DO.FREE, DO.ALLOC)
         events["order"][rows] = order
         events["zone"] = self.highest_type
         events["migratetype"] = TYPES[draw.integers(0, len(TYPES), len(events))]
         bits = REQUESTS[draw.integers(0, len(REQUESTS), len(events))]
-        batched = (draw.random(len(events)) < 0.5).astype(np.uint32) * at.FREED_IN_BATCH
-        events["bits"] = np.where(events["operation"] == at.FREE, batched, bits)
+        batched = (draw.random(len(events)) < 0.5).astype(np.uint32) * np.uint32(GFP.FREED_IN_BATCH)
+        events["bits"] = np.where(events["operation"] == DO.FREE, batched, bits)

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from pagealloc_model.notebooks.studies import defrag_study as study
+from pagealloc_model.notebooks.studies.build_host import BuildHost
 from pagealloc_model.notebooks.studies.round_trend import rounds_of_sides, trends
 from pagealloc_model.notebooks.studies.series import series
 
@@ -18,7 +19,6 @@ from pagealloc_model.base.errors import UsageError
 from pagealloc_model.policy.policy import Policy
 from pagealloc_model.recording.recording import open_recording, shipped_recordings_directory
 from pagealloc_model.show.post.comparison_message import posted_figures
-from pagealloc_model.studies.workload.build_host import BuildHost
 
 FOLDER = "rounds"
 GUESTS, FIRST_ROUND = "guests", "first_round"

@@ -43,19 +43,19 @@ TAINTED, MOVABLE = (
 
 def measured(filled: FilledHost) -> dict[str, float]:
     """What a run comes to, by name."""
-    pages = max(filled.refill_pages, 1)
+    run, end = filled.run, filled.run.counts.iloc[-1]
     counts = {
         "GiB": len(filled.gigabytes),
         "GiB with kernel pages": filled.tainted,
         "GiB without": filled.movable,
         "GiB wholly free": filled.empty,
         "kernel pages in the fullest GiB": int(filled.gigabytes["kernel_pages"].max()),
-        "fallbacks": filled.fallbacks,
-        "requests served in single pages": filled.in_base_pages,
-        "requests that failed": filled.failed,
-        "list probes for each page of a refill": filled.refill_probes / pages,
+        "fallbacks": int(run.fallbacks["count"].sum()),
+        "requests served in single pages": run.in_base_pages,
+        "requests that failed": run.failed,
+        "list probes for each page of a refill": end["refill_probes"] / max(end["refill_pages"], 1),
     }
-    for row in list_costs(filled.state).to_dict("records"):
+    for row in list_costs(filled).to_dict("records"):
         for kept in KEPT_IN:
             counts[f"{kept} {row['migratetype']}"] = row[kept]
     return counts

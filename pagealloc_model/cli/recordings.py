@@ -239,12 +239,12 @@ def run_synth(options: argparse.Namespace) -> int:
         spread_table,
         trylock_line,
     )
-    from pagealloc_model.studies.workload.made_up_scenario import made_up_scenario
-    from pagealloc_model.studies.workload.run import run_scenario
-    from pagealloc_model.studies.workload.synthetic_recording import write_synthetic_recording
+    from pagealloc_model.studies.synthetic.recording import write_synthetic_recording
+    from pagealloc_model.studies.synthetic.run import run as run_demand
+    from pagealloc_model.studies.synthetic.scenarios import scenario
 
     rules = options.rules or preset_names()[-1]
-    scenario = made_up_scenario(
+    demand = scenario(
         options.scenario,
         gib=options.gib,
         nr_cpus=options.cpus,
@@ -253,15 +253,15 @@ def run_synth(options: argparse.Namespace) -> int:
         seed=options.seed,
         **_numbers(options.set),
     )
-    done = run_scenario(scenario, rules=rules)
+    done = run_demand(demand, rules=rules)
     write_synthetic_recording(done, options.output)
     print(
-        f"{options.output}: {count_of(len(scenario.events), 'event')} on "
-        f"{count_of(scenario.machine.nr_cpus, 'CPU')}"
+        f"{options.output}: {count_of(demand.count, 'event')} on "
+        f"{count_of(demand.machine.nr_cpus, 'CPU')}"
     )
-    for line in scenario.lines:
+    for line in demand.lines:
         print(f"scenario   {line}")
-    times = done.times()
+    times = done.lock_times()
     print("\nBy assumed costs, and for costs that are tenfold apart:\n")
     print(longest_hold_table(times))
     print(spread_table(with_spread(times.log, times.machine, times.model, times.visits)))

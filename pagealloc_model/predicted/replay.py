@@ -23,6 +23,7 @@ from pagealloc_model.base.sampling import bin_edges
 from pagealloc_model.base.version import __version__
 from pagealloc_model.measured.rules import RuleEvidence, choose_rules
 from pagealloc_model.policy.kernel_rules import KernelRules
+from pagealloc_model.policy.lock_costs import LockCosts
 from pagealloc_model.policy.policy import Assumptions, Policy, elastic_fields
 from pagealloc_model.predicted import tables
 from pagealloc_model.predicted.checkpoints import Checkpoints, Resumption
@@ -105,8 +106,93 @@ def check_mode(policy: Policy, assumptions: Assumptions, *, is_build: bool) -> N
             )
 
 
+class Tables:
+    """Tables of what a state was at instants, and of its holds of zone->lock; made on first use."""
+
+    machine: Machine
+    samples: Samples
+    log: np.ndarray
+    fallback_counts: np.ndarray
+    final: State | None
+
+    @cached_property
+    def free_pages(self) -> pd.DataFrame:
+        """Free buddies and pages by time, zone, order and migratetype."""
+        return tables.free_pages(self.machine, self.samples.time_ns, self.samples.free_buddies)
+
+    @cached_property
+    def pageblocks(self) -> pd.DataFrame:
+        """Pageblocks by time, zone and migratetype."""
+        return tables.pageblocks(self.machine, self.samples.time_ns, self.samples.blocks)
+
+    @cached_property
+    def pcp(self) -> pd.DataFrame:
+        """Per-CPU list counts and limits by time, zone and CPU."""
+        return tables.pcp(self.machine, self.samples.time_ns, self.samples.pcp)
+
+    @cached_property
+    def boosts(self) -> pd.DataFrame:
+        """time_ns, node, zone, pages: watermark boosts (S1.7)."""
+        return tables.boosts(self.machine, self.samples.time_ns, self.samples.boosts)
+
+    @cached_property
+    def list_use(self) -> pd.DataFrame:
+        """pcp->lock, and the work of pageblock ownership, by time and zone, cumulative (S12.8)."""
+        samples = self.samples
+        return list_use(self.machine, samples.time_ns, samples.list_locks, samples.ownership)
+
+    @cached_property
+    def refill_phases(self) -> pd.DataFrame:
+        """Refills by phase, time and zone, cumulative; NA without ownership (S12.3)."""
+        return refill_phases(self.machine, self.samples.time_ns, self.samples.ownership)
+
+    @cached_property
+    def transactions_full(self) -> pd.DataFrame:
+        """Every zone->lock hold, one row each."""
+        return tables.transactions_full(self.machine, self.log)
+
+    def holds(self, costs: LockCosts | None = None) -> pd.DataFrame:
+        """Every zone->lock hold with its work and the time that it takes by assumed costs.
+
+        Args:
+            costs: of units of work; None for the defaults. Nobody waits.
+
+        Returns:
+            Columns of `transactions_full`, splits, merges, inserts, scanned and hold_ns.
+        """
+        table = self.transactions_full
+        log = self.log[self.log[:, 0] < at.SITES]
+        names = ("splits", "merges", "inserts", "scanned")
+        work = {name: log[:, at.LOG_WORK + unit] for unit, name in enumerate(names)}
+        held = (costs or LockCosts()).hold_ns({"objects": log[:, 6], **work})
+        return table.assign(**work, hold_ns=held)
+
+    @cached_property
+    def transactions(self) -> pd.DataFrame:
+        """Histogram of transaction sizes by zone, CPU, site and cause."""
+        counts = TransactionCounts(self.machine)
+        for part in parts(len(self.log)):
+            counts.add(self.log[part])
+        return counts.transactions
+
+    @cached_property
+    def fallbacks(self) -> pd.DataFrame:
+        """Fallbacks by types, orders and kind (S6.6)."""
+        return tables.fallbacks(self.fallback_counts)
+
+    @property
+    def refill_probes(self) -> tuple[int, int]:
+        """Free lists that refills looked at (S6.7): in all, since the start, and at most in one.
+
+        Zeros under pageblock ownership, whose refills are not counted, and of a kernel build.
+        """
+        if self.final is None:
+            return 0, 0
+        return int(self.final.st[at.REFILL_PROBES]), int(self.final.st[at.REFILL_PROBES_MOST])
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Replay:
+class Replay(Tables):
     """What the model predicts for one policy; tables are DataFrames, made on first use.
 
     Attributes:
@@ -169,68 +255,9 @@ class Replay:
     final: State | None = field(default=None, repr=False)
 
     @cached_property
-    def free_pages(self) -> pd.DataFrame:
-        """Free buddies and pages by time, zone, order and migratetype."""
-        return tables.free_pages(self.machine, self.samples.time_ns, self.samples.free_buddies)
-
-    @cached_property
-    def pageblocks(self) -> pd.DataFrame:
-        """Pageblocks by time, zone and migratetype."""
-        return tables.pageblocks(self.machine, self.samples.time_ns, self.samples.blocks)
-
-    @cached_property
-    def pcp(self) -> pd.DataFrame:
-        """Per-CPU list counts and limits by time, zone and CPU."""
-        return tables.pcp(self.machine, self.samples.time_ns, self.samples.pcp)
-
-    @cached_property
-    def boosts(self) -> pd.DataFrame:
-        """time_ns, node, zone, pages: watermark boosts (S1.7)."""
-        return tables.boosts(self.machine, self.samples.time_ns, self.samples.boosts)
-
-    @cached_property
     def lock(self) -> pd.DataFrame:
         """zone->lock acquisitions by time bin, zone and site (S11.1)."""
         return tables.lock(self.machine, self.edges, self.log)
-
-    @cached_property
-    def list_use(self) -> pd.DataFrame:
-        """pcp->lock, and the work of pageblock ownership, by time and zone, cumulative (S12.8)."""
-        samples = self.samples
-        return list_use(self.machine, samples.time_ns, samples.list_locks, samples.ownership)
-
-    @cached_property
-    def refill_phases(self) -> pd.DataFrame:
-        """Refills by phase, time and zone, cumulative; NA without ownership (S12.3)."""
-        return refill_phases(self.machine, self.samples.time_ns, self.samples.ownership)
-
-    @cached_property
-    def transactions_full(self) -> pd.DataFrame:
-        """Every zone->lock hold, one row each."""
-        return tables.transactions_full(self.machine, self.log)
-
-    @cached_property
-    def transactions(self) -> pd.DataFrame:
-        """Histogram of transaction sizes by zone, CPU, site and cause."""
-        counts = TransactionCounts(self.machine)
-        for part in parts(len(self.log)):
-            counts.add(self.log[part])
-        return counts.transactions
-
-    @cached_property
-    def fallbacks(self) -> pd.DataFrame:
-        """Fallbacks by types, orders and kind (S6.6)."""
-        return tables.fallbacks(self.fallback_counts)
-
-    @property
-    def refill_probes(self) -> tuple[int, int]:
-        """Free lists that refills looked at (S6.7): in all, since the start, and at most in one.
-
-        Zeros under pageblock ownership, whose refills are not counted, and of a kernel build.
-        """
-        if self.final is None:
-            return 0, 0
-        return int(self.final.st[at.REFILL_PROBES]), int(self.final.st[at.REFILL_PROBES_MOST])
 
     @cached_property
     def outcomes(self) -> pd.DataFrame:

@@ -312,7 +312,7 @@ def advance_and_sample(
         if instant >= span[0]:
             sampled.append(instant)
             carrier.settle()
-            kept.append(_sample(state, block_counter))
+            kept.append(sample_of(state, block_counter))
     columns = [np.stack(column) for column in zip(*kept, strict=True)]
     free_buddies, blocks, pcp, boosts, list_locks, ownership, counters = columns
     return (
@@ -334,7 +334,8 @@ def _ticks_are_due(state: State, position: int, instant: int) -> bool:
     return position > 0 and state.next_due_ns <= instant
 
 
-def _sample(state: State, block_counter: BlockCounter) -> tuple[np.ndarray, ...]:
+def sample_of(state: State, block_counter: BlockCounter) -> tuple[np.ndarray, ...]:
+    """Return what `Samples` has of one instant, in the order of its attributes."""
     return (
         state.free_buddies(),
         block_counter.counts(),

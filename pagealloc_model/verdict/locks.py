@@ -300,6 +300,7 @@ def compare_locks(
 
 
 __all__ = [
+    "SPREAD",
     "LockComparison",
     "LockCosts",
     "LockModel",

@@ -18,7 +18,7 @@ from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.ownership_options import OwnershipOptions
 from pagealloc_model.policy.policy import Policy
 from pagealloc_model.recording.machine import Machine, Zone
-from pagealloc_model.studies.workload.run import free_everything
+from pagealloc_model.studies.synthetic.memory import free_everything
 
 
 def owning(**options: object) -> Policy:

@@ -74,8 +74,8 @@ def test_a_folio_batch_takes_a_list_lock_once(replays: tuple[pm.Replay, pm.Repla
 
 
 def test_every_page_is_free_listed_or_used() -> None:
-    scenario = pm.synthetic.made_up_scenario("purgers", gib=1, nr_cpus=4, pages=512, rounds=2)
-    run = pm.synthetic.run_scenario(scenario, OWNED, rules="7.2")
+    scenario = pm.synthetic.scenario("purgers", gib=1, nr_cpus=4, pages=512, rounds=2)
+    run = pm.synthetic.run(scenario, OWNED, rules="7.2")
     found = fragmentation(run.final)
     zones = scenario.machine.zones
     assert found.free + found.listed == sum(zone.managed // 1024 * 1024 for zone in zones), (

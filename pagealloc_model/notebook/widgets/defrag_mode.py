@@ -11,6 +11,7 @@ import ipywidgets
 
 from pagealloc_model.notebook.controls import PolicyControls, number_slider
 from pagealloc_model.notebook.view import Explorer, Progress, View
+from pagealloc_model.notebooks.studies.build_host import BuildHost, run_build_host
 from pagealloc_model.notebooks.studies.defrag_study import (
     DEFRAG_MODE,
     RULES,
@@ -22,8 +23,6 @@ from pagealloc_model.notebooks.studies.huge_page_trend import huge_page_trend
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Policy
 from pagealloc_model.show.post import posted_figures
-from pagealloc_model.studies.workload.build_host import BuildHost
-from pagealloc_model.studies.workload.build_run import run_build_host
 
 if TYPE_CHECKING:
     import pandas as pd

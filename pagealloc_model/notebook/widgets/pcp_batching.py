@@ -15,9 +15,9 @@ from pagealloc_model.notebook.controls import PolicyControls, number_slider
 from pagealloc_model.notebook.view import Explorer, Progress, View
 from pagealloc_model.predicted.lock_times import LockModel, LockTimes, lock_times
 from pagealloc_model.show import figures
-from pagealloc_model.studies.workload.run import run_scenario
-from pagealloc_model.studies.workload.scale_up import scaled_up
-from pagealloc_model.studies.workload.scenario import Scenario
+from pagealloc_model.studies.synthetic.demand import Demand
+from pagealloc_model.studies.synthetic.run import run
+from pagealloc_model.studies.synthetic.scale_up import scaled_up
 from pagealloc_model.verdict.locks import lock_policy_table
 from pagealloc_model.verdict.recorded_values import recorded_values
 
@@ -94,13 +94,13 @@ class PcpBatching(ipywidgets.VBox):
         if cpus == self._base.machine.nr_cpus:
             replay = pm.replay(self._recording, policy, progress=progress, cancel=cancelled.is_set)
             return lock_times(replay, self._model)
-        run = run_scenario(self._scenario(cpus), policy, rules=self._base.rules, progress=progress)
-        return run.times(self._model)
+        done = run(self._scenario(cpus), policy, rules=self._base.rules, progress=progress)
+        return done.lock_times(self._model)
 
     def _base_times(self, cpus: int) -> LockTimes:
         return self._times(self._base.policy, cpus, lambda _: None, threading.Event())
 
-    def _scaled(self, cpus: int) -> Scenario:
+    def _scaled(self, cpus: int) -> Demand:
         return scaled_up(self._recording, cpus, rules=self._base.rules)
 
 

@@ -20,10 +20,10 @@ from pagealloc_model.notebooks.studies.ownership_effects import (
 )
 from pagealloc_model.policy.ownership_options import OwnershipOptions
 from pagealloc_model.show import figures
-from pagealloc_model.studies.workload.made_up_scenario import made_up_scenario
-from pagealloc_model.studies.workload.run import run_scenario
-from pagealloc_model.studies.workload.scale_up import scaled_up
-from pagealloc_model.studies.workload.scenario import Scenario
+from pagealloc_model.studies.synthetic.demand import Demand
+from pagealloc_model.studies.synthetic.run import run
+from pagealloc_model.studies.synthetic.scale_up import scaled_up
+from pagealloc_model.studies.synthetic.scenarios import scenario
 
 if TYPE_CHECKING:
     from pagealloc_model.recording.recording import Recording
@@ -99,9 +99,7 @@ class PcpBuddy(ipywidgets.VBox):
                 pm.replay(self._recording, policy, progress=progress, cancel=cancelled.is_set)
             )
         scenario = self._scenario(cpus, purging)
-        return ownership_effects(
-            run_scenario(scenario, policy, rules=self._base.rules, progress=progress)
-        )
+        return ownership_effects(run(scenario, policy, rules=self._base.rules, progress=progress))
 
     def _effects_of_mainline(self, cpus: int, purging: int) -> OwnershipEffects:
         recorded = self._base.policy
@@ -115,10 +113,10 @@ class PcpBuddy(ipywidgets.VBox):
             return f"purgers on {count_of(cpus, 'CPU')}"
         return f"{self._recording.name} on {count_of(cpus, 'CPU')}"
 
-    def _made_scenario(self, cpus: int, purging: int) -> Scenario:
+    def _made_scenario(self, cpus: int, purging: int) -> Demand:
         if purging == 0:
             return scaled_up(self._recording, cpus, rules=self._base.rules)
-        return made_up_scenario(
+        return scenario(
             "purgers",
             gib=max(cpus, 4),
             nr_cpus=cpus,

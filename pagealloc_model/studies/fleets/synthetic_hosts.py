@@ -17,7 +17,7 @@ from pagealloc_model.studies.sweeps.metrics import (
     lock_metrics,
     state_metrics,
 )
-from pagealloc_model.studies.workload.cache_host import CacheHost, run_cache_host
+from pagealloc_model.studies.synthetic.cache_host import CacheHost, run_cache_host
 
 MANAGED_SHARES = (0.985, 0.995)
 """Share of a host's memory that its allocator manages; firmware and kernel keep the rest."""
@@ -30,7 +30,7 @@ NOT_MODELLED = (
 
 @dataclass(frozen=True, kw_only=True)
 class SyntheticHosts:
-    """Hosts full of page cache with atomic requests (`workload.cache_host`).
+    """Hosts full of page cache with atomic requests (`synthetic.cache_host`).
 
     Attributes:
         count: how many.

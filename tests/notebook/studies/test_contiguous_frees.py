@@ -29,9 +29,7 @@ def test_every_page_is_freed_once(in_chunks: bool) -> None:
 
 def test_chunks_spare_the_lock() -> None:
     runs = [
-        pm.synthetic.run_scenario(
-            contiguous_frees(MACHINE, ranges=20, in_chunks=in_chunks), rules="7.2"
-        )
+        pm.synthetic.run(contiguous_frees(MACHINE, ranges=20, in_chunks=in_chunks), rules="7.2")
         for in_chunks in (False, True)
     ]
     drains = [(run.log[:, 0] == at.SITE_DRAIN_COMMIT).sum() for run in runs]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -9,7 +10,6 @@ import pytest
 from pagealloc_model.notebooks.studies.filling_host import (
     FilledHost,
     FillingHost,
-    gigabytes,
     list_costs,
     run_filling_host,
 )
@@ -28,21 +28,22 @@ ORDER = 14
 
 @cache
 def filled(order: int) -> FilledHost:
-    return run_filling_host(HOST, Policy(superpageblock_order=order), rules=RULES)
+    found = run_filling_host(HOST, Policy(superpageblock_order=order), rules=RULES)
+    return replace(found, order=ORDER)
 
 
 def test_memory_is_as_full_as_asked_and_the_state_is_sound() -> None:
     for order in (0, ORDER):
-        found = filled(order)
-        assert not broken_invariants(found.state)
+        found = filled(order).run
+        assert not broken_invariants(found.final)
         assert found.failed == 0
-        managed = sum(zone.managed for zone in found.state.machine.zones)
-        free = found.state.free_buddies().sum(axis=(0, 2)) @ (1 << np.arange(at.ORDERS))
+        managed = sum(zone.managed for zone in found.machine.zones)
+        free = found.final.free_buddies().sum(axis=(0, 2)) @ (1 << np.arange(at.ORDERS))
         assert 1 - free / managed == pytest.approx(HOST.used_per_mille / 1000, abs=0.01)
 
 
 def test_kernel_memory_keeps_to_fewer_ranges() -> None:
-    without, patched = (gigabytes(filled(order).state, ORDER) for order in (0, ORDER))
+    without, patched = (filled(order).gigabytes for order in (0, ORDER))
     assert len(without) == len(patched) == 32
     tainted = [int((each["kernel_pages"] > 0).sum()) for each in (without, patched)]
     assert tainted[1] < tainted[0] / 2
@@ -51,14 +52,14 @@ def test_kernel_memory_keeps_to_fewer_ranges() -> None:
 def test_kernel_pages_add_up() -> None:
     """What the ranges hold is what the state has, one by one."""
     found = filled(ORDER)
-    table = gigabytes(found.state, ORDER)
-    pages = found.state.pages[1 << 20 :]
+    table = found.gigabytes
+    pages = found.run.final.pages[1 << 20 :]
     is_kernel = (pages["where"] == at.ALLOCATED) & (pages["tag"] == 0)
     assert table["kernel_pages"].sum() == (1 << pages["order"][is_kernel].astype(int)).sum()
 
 
 def test_costs_of_lists_are_counted() -> None:
-    costs = list_costs(filled(ORDER).state, ORDER).set_index("migratetype")
+    costs = list_costs(filled(ORDER)).set_index("migratetype")
     orders, ranges = 11, 32
     assert costs["one_set"].between(1, orders).all()
     assert costs["two_sets"].between(1, 2 * orders).all()

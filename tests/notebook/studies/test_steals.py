@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
-from pagealloc_model.notebooks.studies.steals import Steals, refills_that_steal
+from pagealloc_model.notebooks.studies.steals import refills_that_steal
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.policy.kernel_rules import KernelRules
@@ -13,9 +15,17 @@ RULES = KernelRules.preset("6.12")
 ORDERS = 11
 
 
-def stolen(migratetype: int, persists: bool) -> Steals:
+def stolen(migratetype: int, persists: bool) -> SimpleNamespace:
     policy = Policy(refill_mode_persists=persists, watermark_boost_factor=0)
-    return refills_that_steal(migratetype, policy, rules=RULES, requests=500, gib=0.5)
+    run = refills_that_steal(migratetype, policy, rules=RULES, requests=500, gib=0.5)
+    refills = run.holds().query("site == 'refill'")
+    return SimpleNamespace(
+        refills=len(refills),
+        pages=refills["pages"].sum(),
+        scanned=refills["scanned"].sum(),
+        probes=run.refill_probes[0],
+        stolen=run.fallbacks.query("kind == 'steal'")["count"].sum(),
+    )
 
 
 @pytest.mark.parametrize(("migratetype", "types"), [(at.MOVABLE, 2), (at.UNMOVABLE, 2)])

@@ -16,7 +16,7 @@ from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.recording.made_up_machine import made_up_machine
 from pagealloc_model.studies.fleets.fleet_table import range_words
 from pagealloc_model.studies.sweeps.result_cache import ResultCache
-from pagealloc_model.studies.workload.cache_host import CacheHost, run_cache_host
+from pagealloc_model.studies.synthetic.cache_host import CacheHost, run_cache_host
 from tests.show.test_post import assert_mailable
 from tests.small_recordings import write_recording
 

@@ -7,13 +7,16 @@ import pytest
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.studies.rounds.huge_faults import HugeFaults, fault_events
+from pagealloc_model.policy.kernel_rules import KernelRules
+from pagealloc_model.recording.made_up_machine import made_up_machine
+from pagealloc_model.studies.synthetic.repeated import HugeFaults, fault_events
 
 ORDER, SPAN = 9, 10_000_000_000
 
 
 def made(faults: HugeFaults) -> tuple[np.ndarray, np.ndarray]:
-    return fault_events(faults, 0, SPAN, cpu=1, zone=0, order=ORDER)
+    machine = made_up_machine(1, 2, KernelRules.preset("7.2"))
+    return fault_events(faults, 0, SPAN, machine)
 
 
 @pytest.mark.parametrize("beside", [True, False])

@@ -13,29 +13,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import prod
 
 import numpy as np
 
 from pagealloc_model.allocator import layout as at
-from pagealloc_model.allocator.events import advance
 from pagealloc_model.allocator.state import make_state
 from pagealloc_model.base.arrays import Column
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Policy
-from pagealloc_model.predicted.replay import Cancelled
+from pagealloc_model.predicted.run import Cancelled, ModelCarrier, fallback_counts
 from pagealloc_model.recording.machine import Machine
-from pagealloc_model.studies.workload.run import free_everything
-from pagealloc_model.studies.workload.scenario import GFP_HIGHUSER_MOVABLE, in_time_order
+from pagealloc_model.studies.synthetic.demand import EVENT, Gfp, in_time_order
+from pagealloc_model.studies.synthetic.memory import free_everything
+from pagealloc_model.studies.synthetic.run import Running
 
 FIRST_NS = 1_000_000
 FILL_NS = 200
 """From one page of the first fill to the next."""
 RECLAIM_PACE = 4
 """Pages reclaimed in the time that one is read."""
-ATOMIC_BITS = at.GFP_HIGH | at.GFP_KSWAPD_RECLAIM
-"""GFP_ATOMIC's bits that decide (S2.4)."""
 ATOMIC_ORDERS = (0.7, 0.1, 0.1, 0.1)
 """Shares of orders 0 to 3 among atomic requests."""
 EXTENT_MEAN, EXTENT_MOST = 32, 256
@@ -44,7 +41,6 @@ RATE_SPREAD = 0.35
 """Standard deviation of the logarithm of hosts' rates of atomic requests."""
 STEPS_TO_MIN = 32
 """Steps of reads from the low to the min watermark; kswapd gets to run after each."""
-LOG_ROWS = 1 << 17
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +113,7 @@ def run_cache_host(
         Cancelled: `cancel` said so.
         UsageError: the machine is too small for the cache.
     """
-    running = _Running(host, policy, rules)
+    running = _CacheRun(host, policy, rules)
     running.fill()
     running.begin_counting()
     while running.read_so_far < host.read_pages:
@@ -129,7 +125,7 @@ def run_cache_host(
     return running.result()
 
 
-class _Running:
+class _CacheRun:
     """A host on its way.
 
     Args:
@@ -141,16 +137,16 @@ class _Running:
     def __init__(self, host: CacheHost, policy: Policy, rules: KernelRules) -> None:
         self.read_so_far = 0
         self._host = host
-        self._state = make_state(host.machine, rules, policy, start_ns=FIRST_NS, log_rows=LOG_ROWS)
+        self._state = make_state(host.machine, rules, policy, start_ns=FIRST_NS)
         free_everything(self._state)
+        self._running = Running(ModelCarrier(self._state), np.zeros(0, np.int32))
         self._rng = np.random.default_rng(host.seed)
         self._atomics_per_page = host.atomics_per_page * float(self._rng.lognormal(0, RATE_SPREAD))
         self._step_pages = max(_low_to_min(host.machine) // STEPS_TO_MIN, EXTENT_MOST)
         self._now = FIRST_NS
         self._places = Column(np.int32)
         self._extents: list[_Extent] = []
-        self._still_held = np.zeros(0, at.EVENT)
-        self._logs: list[np.ndarray] = []
+        self._still_held = np.zeros(0, EVENT)
         self._samples: list[tuple[np.ndarray, np.ndarray]] = []
         self._reclaimed = self._atomics = 0
         self._before = self._counters()
@@ -160,7 +156,7 @@ class _Running:
         machine = self._host.machine
         by_zone = _staying_buddies(self._host)
         for zone_type, count in by_zone.items():
-            stays = self._requests(np.full(count, FILL_NS), at.MOVABLE, GFP_HIGHUSER_MOVABLE)
+            stays = self._requests(np.full(count, FILL_NS), at.MOVABLE, Gfp.USER)
             stays["order"] = machine.max_order
             stays["zone"] = zone_type
             self._advance(stays)
@@ -173,7 +169,7 @@ class _Running:
 
     def begin_counting(self) -> None:
         """From here on, work is counted."""
-        self._logs.clear()
+        self._running.forget()
         self._reclaimed = 0
         self._before = self._counters()
         self.sample()
@@ -209,8 +205,7 @@ class _Running:
         self._samples.append((self._state.free_buddies(), self._state.block_counts()))
 
     def result(self) -> HostRun:
-        """What there is to tell."""
-        fallbacks = self._state.st[at.FALLBACKS : at.FALLBACKS + prod(at.FALLBACK_SHAPE)]
+        """Return what became of the host."""
         free_buddies, blocks = (np.stack(each) for each in zip(*self._samples, strict=True))
         wakes, forced, failed = (
             after - before for after, before in zip(self._counters(), self._before, strict=True)
@@ -219,8 +214,8 @@ class _Running:
             machine=self._host.machine,
             free_buddies=free_buddies,
             blocks=blocks,
-            log=np.concatenate([np.zeros((0, at.LOG_COLUMNS), np.int64), *self._logs]),
-            fallback_counts=fallbacks.reshape(at.FALLBACK_SHAPE).copy(),
+            log=self._running.log,
+            fallback_counts=fallback_counts(self._state),
             reclaimed_pages=self._reclaimed,
             kswapd_wakes=wakes,
             atomics=self._atomics,
@@ -234,7 +229,7 @@ class _Running:
         sizes = np.minimum(self._rng.geometric(1 / mean, self._step_pages // mean), most)
         cpus = self._rng.integers(self._host.machine.nr_cpus, size=len(sizes))
         first = self._places.rows
-        reads = self._requests(np.full(int(sizes.sum()), page_ns), at.MOVABLE, GFP_HIGHUSER_MOVABLE)
+        reads = self._requests(np.full(int(sizes.sum()), page_ns), at.MOVABLE, Gfp.USER)
         reads["cpu"] = np.repeat(cpus, sizes)
         for size, cpu in zip(sizes.tolist(), cpus.tolist(), strict=True):
             self._extents.append(_Extent(first=first, pages=size, cpu=cpu))
@@ -245,7 +240,7 @@ class _Running:
         """Atomic requests since an instant, with their frees."""
         count = int(self._rng.poisson(self._atomics_per_page * pages))
         ended = self._now
-        asked = self._requests(np.zeros(count, np.int64), at.UNMOVABLE, ATOMIC_BITS)
+        asked = self._requests(np.zeros(count, np.int64), at.UNMOVABLE, Gfp.ATOMIC)
         self._atomics += count
         asked["time_ns"] = np.sort(self._rng.integers(begun, ended, count))
         asked["order"] = self._rng.choice(len(ATOMIC_ORDERS), count, p=ATOMIC_ORDERS)
@@ -261,7 +256,7 @@ class _Running:
         count = len(gaps)
         first = self._places.rows
         self._places.append(np.full(count, -1, np.int32))
-        events = np.zeros(count, at.EVENT)
+        events = np.zeros(count, EVENT)
         events["time_ns"] = self._now + np.cumsum(gaps)
         self._now += int(gaps.sum()) + 1
         events["object"] = first + np.arange(count)
@@ -274,19 +269,8 @@ class _Running:
         return events
 
     def _advance(self, events: np.ndarray) -> None:
-        state = self._state
-        places = self._places.values
-        position = 0
-        while position < len(events):
-            position = advance(
-                state.arrays(places),
-                events,
-                position,
-                len(events),
-                -1,
-            )
-            self._logs.append(state.log[: state.st[at.LOG_ROWS]].copy())
-            state.st[at.LOG_ROWS] = 0
+        self._running.places = self._places.values
+        self._running.take(events, 0, len(events))
 
     def _kswapd_runs(self) -> bool:
         return bool(self._state.st[at.KSWAPD_RUNS] > 0)
@@ -314,7 +298,7 @@ class _Extent:
 
     def frees(self) -> np.ndarray:
         """The frees of all its pages, times not set."""
-        events = np.zeros(self.pages, at.EVENT)
+        events = np.zeros(self.pages, EVENT)
         events["object"] = self.first + np.arange(self.pages)
         events["operation"] = at.FREE
         events["cpu"] = self.cpu

@@ -30,8 +30,8 @@ def test_it_opens_and_replays(written: Path) -> None:
 
 def test_the_model_holds_the_lock_as_in_the_scenario(written: Path) -> None:
     """The same machine, demand and start: the same refills and drains."""
-    scenario = pm.synthetic.made_up_scenario("exit", gib=1, nr_cpus=2, rules="6.18", pages=3000)
-    run = pm.synthetic.run_scenario(scenario, rules="6.18")
+    scenario = pm.synthetic.scenario("exit", gib=1, nr_cpus=2, rules="6.18", pages=3000)
+    run = pm.synthetic.run(scenario, rules="6.18")
     replay = pm.replay(pm.open(written))
     first = int(scenario.events["time_ns"][0])
     assert replay.log[0, 1] == run.log[0, 1] == first

@@ -14,11 +14,14 @@ from pagealloc_model.base.errors import UsageError
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.recording.machine import PAGE_KB
 from pagealloc_model.recording.made_up_machine import GIB_PAGES, min_free_kbytes_at_boot
-from pagealloc_model.studies.rounds.block_use import block_use
-from pagealloc_model.studies.rounds.huge_faults import HugeFaults
-from pagealloc_model.studies.rounds.less_memory import with_less_memory
-from pagealloc_model.studies.rounds.repeated import RepeatedRounds, repeated_rounds
-from tests.studies.rounds.test_repeated_demand import prepared
+from pagealloc_model.studies.synthetic.memory import block_use
+from pagealloc_model.studies.synthetic.repeated import (
+    HugeFaults,
+    RepeatedRounds,
+    repeated_rounds,
+    with_less_memory,
+)
+from tests.studies.synthetic.test_repeated_demand import prepared
 
 SLAB = "mixed_6.1"
 """A kernel with SLUB: reclaimable slabs are asked for and not freed."""
@@ -103,7 +106,7 @@ def test_files_are_read_until_so_much_is_free() -> None:
 def test_a_buddy_of_two_blocks_is_free_in_both() -> None:
     from pagealloc_model.allocator.state import make_state, with_pressure
     from pagealloc_model.recording.made_up_machine import made_up_machine
-    from pagealloc_model.studies.workload.run import free_everything
+    from pagealloc_model.studies.synthetic.memory import free_everything
 
     rules = KernelRules.preset("7.3")
     machine = made_up_machine(0.125, 1, rules)
@@ -118,7 +121,7 @@ def test_a_buddy_of_two_blocks_is_free_in_both() -> None:
 
 def test_rounds_begin_with_what_the_daemons_were_doing() -> None:
     from pagealloc_model.predicted.start.elastic import DaemonsAtStart
-    from pagealloc_model.studies.rounds.repeated import _first_state
+    from pagealloc_model.studies.synthetic.repeated import _first_state
 
     began = DaemonsAtStart(node=0, start_ns=7, run=(3, 9), looks_ns=70)
     rules, elastic = KernelRules.preset("6.1"), pm.Assumptions(reclaim="elastic")

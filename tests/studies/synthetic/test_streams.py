@@ -11,7 +11,7 @@ from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import pressure_layout as pr
 from pagealloc_model.allocator.invariants import broken_invariants
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.studies.workload import copied_streams, rounds
+from pagealloc_model.studies.synthetic import scale_up
 from tests.small_recordings import shipped_recording
 
 
@@ -21,19 +21,19 @@ def recording() -> pm.Recording:
 
 
 @pytest.fixture(scope="module")
-def thrice(recording: pm.Recording) -> pm.synthetic.EventStream:
-    return pm.synthetic.scaled_stream(recording, 4, gib=32, rounds=3)
+def thrice(recording: pm.Recording) -> pm.synthetic.Demand:
+    return pm.synthetic.scaled_up(recording, 4, gib=32, rounds=3)
 
 
 @pytest.mark.parametrize("part_events", [20_000, 1 << 20])
 def test_a_stream_replays_as_its_events_in_memory(
     recording: pm.Recording, monkeypatch: pytest.MonkeyPatch, part_events: int
 ) -> None:
-    whole = pm.synthetic.run_scenario(pm.synthetic.scaled_up(recording, 4), rules="6.18")
-    monkeypatch.setattr(copied_streams, "PART_EVENTS", part_events)
-    stream = pm.synthetic.scaled_stream(recording, 4)
-    run = pm.synthetic.run_stream(stream, rules="6.18")
-    assert run.events == stream.events == len(whole.scenario.events)
+    whole = pm.synthetic.run(pm.synthetic.scaled_up(recording, 4), rules="6.18")
+    monkeypatch.setattr(scale_up, "PART_EVENTS", part_events)
+    stream = pm.synthetic.scaled_up(recording, 4)
+    run = pm.synthetic.run(stream, rules="6.18", keep_holds=False)
+    assert run.events == stream.count == len(whole.demand.events)
     longest = max(map(len, stream.parts()))
     assert longest < max(2 * part_events, len(recording.trace))
     for name in ("pages", "blocks", "st"):
@@ -56,11 +56,11 @@ def test_an_elastic_stream_replays_as_its_events_in_memory(
     nr_cpus = 2 * pressed.trace.nr_cpus
     assumptions = pm.Assumptions(reclaim="elastic")
     scenario = pm.synthetic.scaled_up(pressed, nr_cpus, gib=3, reclaim="elastic")
-    whole = pm.synthetic.run_scenario(scenario, rules="6.1", assumptions=assumptions)
-    monkeypatch.setattr(copied_streams, "PART_EVENTS", 5_000)
-    stream = pm.synthetic.scaled_stream(pressed, nr_cpus, gib=3, reclaim="elastic")
+    whole = pm.synthetic.run(scenario, rules="6.1", assumptions=assumptions)
+    monkeypatch.setattr(scale_up, "PART_EVENTS", 5_000)
+    stream = pm.synthetic.scaled_up(pressed, nr_cpus, gib=3, reclaim="elastic")
     assert len(list(stream.parts())) > 20
-    run = pm.synthetic.run_stream(stream, rules="6.1", assumptions=assumptions)
+    run = pm.synthetic.run(stream, rules="6.1", assumptions=assumptions)
     for name in ("pages", "blocks", "st", "folios"):
         assert np.array_equal(getattr(run.final, name), getattr(whole.final, name)), name
     assert run.divergence["dropped_frees"] > 0
@@ -69,12 +69,12 @@ def test_an_elastic_stream_replays_as_its_events_in_memory(
 
 def test_an_elastic_stream_ends_each_round_as_it_began(pressed: pm.Recording) -> None:
     """The model frees what recorded reclaim did, or the end of the round does."""
-    stream = pm.synthetic.scaled_stream(
+    stream = pm.synthetic.scaled_up(
         pressed, 2 * pressed.trace.nr_cpus, gib=3, rounds=3, reclaim="elastic"
     )
     assumptions = pm.Assumptions(reclaim="elastic")
-    run = pm.synthetic.run_stream(stream, rules="6.1", assumptions=assumptions)
-    assert run.events == stream.events
+    run = pm.synthetic.run(stream, rules="6.1", assumptions=assumptions)
+    assert run.events == stream.count
     assert broken_invariants(run.final) == []
     assert run.failed == run.orphan_frees == 0
     assert run.divergence["freed_by_model"] > 0
@@ -88,19 +88,19 @@ def test_parts_do_not_change_the_events(
     recording: pm.Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = pm.synthetic.scaled_up(recording, 6)
-    monkeypatch.setattr(copied_streams, "PART_EVENTS", 10_007)
+    monkeypatch.setattr(scale_up, "PART_EVENTS", 10_007)
     assert np.array_equal(whole.events, pm.synthetic.scaled_up(recording, 6).events)
 
 
-def test_rounds_follow_each_other(thrice: pm.synthetic.EventStream) -> None:
+def test_rounds_follow_each_other(thrice: pm.synthetic.Demand) -> None:
     parts = list(thrice.parts())
     events = np.concatenate(parts)
-    assert len(events) == thrice.events
+    assert len(events) == thrice.count
     assert (np.diff(events["time_ns"]) >= 0).all()
     assert int(events["object"].max()) < thrice.objects
 
 
-def test_a_round_ends_as_it_began(thrice: pm.synthetic.EventStream) -> None:
+def test_a_round_ends_as_it_began(thrice: pm.synthetic.Demand) -> None:
     """Nothing is freed that does not live, nothing allocated that does; rounds do the same."""
     events = np.concatenate(list(thrice.parts()))
     alive = alive_after(events)
@@ -123,24 +123,24 @@ def alive_after(events: np.ndarray) -> np.ndarray:
 
 
 def test_rounds_kept_and_made_anew_are_the_same(
-    recording: pm.Recording, thrice: pm.synthetic.EventStream, monkeypatch: pytest.MonkeyPatch
+    recording: pm.Recording, thrice: pm.synthetic.Demand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = np.concatenate(list(thrice.parts()))
-    monkeypatch.setattr(rounds, "KEPT_EVENTS", 0)
+    monkeypatch.setattr(scale_up, "KEPT_EVENTS", 0)
     assert np.array_equal(kept, np.concatenate(list(thrice.parts())))
 
 
-def test_no_request_of_a_later_round_fails(thrice: pm.synthetic.EventStream) -> None:
-    run = pm.synthetic.run_stream(thrice, rules="6.18")
+def test_no_request_of_a_later_round_fails(thrice: pm.synthetic.Demand) -> None:
+    run = pm.synthetic.run(thrice, rules="6.18")
     assert run.failed == run.orphan_frees == run.unlogged == 0
     assert broken_invariants(run.final) == []
 
 
 def test_no_rounds_are_refused(recording: pm.Recording) -> None:
     with pytest.raises(UsageError, match="0 rounds"):
-        pm.synthetic.scaled_stream(recording, 4, rounds=0)
+        pm.synthetic.scaled_up(recording, 4, rounds=0)
 
 
-def test_a_run_can_be_cancelled(thrice: pm.synthetic.EventStream) -> None:
+def test_a_run_can_be_cancelled(thrice: pm.synthetic.Demand) -> None:
     with pytest.raises(pm.Cancelled):
-        pm.synthetic.run_stream(thrice, rules="6.18", cancel=lambda: True)
+        pm.synthetic.run(thrice, rules="6.18", cancel=lambda: True)

@@ -11,8 +11,9 @@ from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Policy
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.made_up_machine import made_up_machine
-from pagealloc_model.studies.workload.run import ScenarioRun, run_scenario
-from pagealloc_model.studies.workload.scenarios import SCENARIOS, exit_avalanche, purgers
+from pagealloc_model.studies.synthetic.run import Run
+from pagealloc_model.studies.synthetic.run import run as run_demand
+from pagealloc_model.studies.synthetic.scenarios import SCENARIOS, exit_avalanche, purgers
 
 RULES = KernelRules.preset("6.18")
 
@@ -64,10 +65,10 @@ def test_somebody_must_allocate() -> None:
 
 
 @pytest.fixture(scope="module")
-def runs() -> dict[bool, ScenarioRun]:
+def runs() -> dict[bool, Run]:
     scenario = exit_avalanche(machine(), pages=6000, reclaimers=1)
     return {
-        batched: run_scenario(
+        batched: run_demand(
             scenario,
             Policy(pcp_free_batched=batched, pcp_drain_batched=batched),
             rules=RULES,
@@ -77,7 +78,7 @@ def runs() -> dict[bool, ScenarioRun]:
 
 
 def test_an_exit_drains_thousands_of_pages_at_once_unless_batched(
-    runs: dict[bool, ScenarioRun],
+    runs: dict[bool, Run],
 ) -> None:
     longest = {
         batched: run.transactions_full.query("site == 'drain'").groupby("cause")["pages"].max()
@@ -89,14 +90,16 @@ def test_an_exit_drains_thousands_of_pages_at_once_unless_batched(
     assert runs[False].unlogged == runs[False].failed == 0
 
 
-def test_batches_shorten_waits(runs: dict[bool, ScenarioRun]) -> None:
-    waits = {batched: run.times().acquisitions["wait_ns"].max() for batched, run in runs.items()}
+def test_batches_shorten_waits(runs: dict[bool, Run]) -> None:
+    waits = {
+        batched: run.lock_times().acquisitions["wait_ns"].max() for batched, run in runs.items()
+    }
     assert waits[True] < waits[False]
 
 
 def test_reclaim_caps_what_an_exit_drains() -> None:
     """S4.6: RECLAIM_ACTIVE limits the lists to 4 batches, so a drain is 3 of them at most."""
     scenario = exit_avalanche(machine(), pages=6000, reclaim_active=True)
-    run = run_scenario(scenario, Policy(pcp_free_batched=False), rules=RULES)
+    run = run_demand(scenario, Policy(pcp_free_batched=False), rules=RULES)
     commits = run.transactions_full.query("cause == 'commit'")["pages"]
     assert commits.max() <= 3 * 63

@@ -8,7 +8,7 @@ import pytest
 import pagealloc_model as pm
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.studies.workload.copied_streams import most_in_use
+from pagealloc_model.studies.synthetic.scale_up import most_in_use
 from tests.small_recordings import shipped_recording
 
 
@@ -18,11 +18,11 @@ def recording() -> pm.Recording:
 
 
 @pytest.fixture(scope="module")
-def doubled(recording: pm.Recording) -> pm.synthetic.Scenario:
+def doubled(recording: pm.Recording) -> pm.synthetic.Demand:
     return pm.synthetic.scaled_up(recording, 4, gib=32)
 
 
-def test_copies_have_cpus_and_objects_of_their_own(doubled: pm.synthetic.Scenario) -> None:
+def test_copies_have_cpus_and_objects_of_their_own(doubled: pm.synthetic.Demand) -> None:
     events = doubled.events
     moved = events[np.isin(events["operation"], (at.ALLOC, at.FREE))]
     first, second = moved[moved["cpu"] < 2], moved[moved["cpu"] >= 2]
@@ -32,13 +32,13 @@ def test_copies_have_cpus_and_objects_of_their_own(doubled: pm.synthetic.Scenari
     assert doubled.machine.nr_cpus == 4
 
 
-def test_a_machine_of_another_size_serves_all_requests(doubled: pm.synthetic.Scenario) -> None:
+def test_a_machine_of_another_size_serves_all_requests(doubled: pm.synthetic.Demand) -> None:
     """Zones of the larger machine stand for those that the recorded machine had."""
     assert int(doubled.events["zone"].max()) < len(doubled.machine.zone_types)
-    assert pm.synthetic.run_scenario(doubled, rules="6.18").failed == 0
+    assert pm.synthetic.run(doubled, rules="6.18").failed == 0
 
 
-def test_everything_freed_was_allocated(doubled: pm.synthetic.Scenario) -> None:
+def test_everything_freed_was_allocated(doubled: pm.synthetic.Demand) -> None:
     events = doubled.events
     given = events[np.isin(events["operation"], (at.ALLOC, at.HIDDEN_ALLOC))]
     freed = events[events["operation"] == at.FREE]
@@ -53,18 +53,18 @@ def test_one_copy_asks_for_what_was_recorded(recording: pm.Recording) -> None:
     for operation in (at.ALLOC, at.FREE):
         count = (same.events["operation"] == operation).sum()
         assert count == (recorded["operation"] == operation).sum()
-    run = pm.synthetic.run_scenario(same, rules="6.18")
+    run = pm.synthetic.run(same, rules="6.18")
     assert run.failed == 0
 
 
 def test_free_memory_is_noted_once_at_an_instant(recording: pm.Recording) -> None:
-    samples = pm.synthetic.run_scenario(pm.synthetic.scaled_up(recording, 2), rules="6.18").samples
+    samples = pm.synthetic.run(pm.synthetic.scaled_up(recording, 2), rules="6.18").samples
     assert (np.diff(samples.time_ns) > 0).all()
     assert len(samples.free_buddies) == len(samples.time_ns)
 
 
 def test_a_seed_gives_the_same_shifts(
-    recording: pm.Recording, doubled: pm.synthetic.Scenario
+    recording: pm.Recording, doubled: pm.synthetic.Demand
 ) -> None:
     again = pm.synthetic.scaled_up(recording, 4, gib=32)
     assert np.array_equal(doubled.events, again.events)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
-from pagealloc_model.allocator import layout as at
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.text.counts import count_of
+from pagealloc_model.policy.kernel_rules import KernelRules, preset_names
 from pagealloc_model.recording.machine import Machine
-from pagealloc_model.studies.workload.scenario import (
-    Mapping,
-    Scenario,
-    events_of,
-    in_time_order,
+from pagealloc_model.recording.made_up_machine import made_up_machine
+from pagealloc_model.studies.synthetic.demand import (
+    Demand,
+    Gfp,
+    Operation,
+    Requests,
     plain_events,
 )
 
@@ -29,6 +31,65 @@ FREE_NS = 80
 """From one page to the next when a process is torn down."""
 
 
+class Mapping(NamedTuple):
+    """Single pages that one CPU touches in a row and one CPU frees in a row.
+
+    Attributes:
+        pages: how many.
+        touched_ns: when the first is allocated.
+        cpu: the CPU that allocates.
+        freed_ns: when the first is freed; not before the last is allocated.
+        freeing_cpu: the CPU that frees.
+        touch_ns: time from one allocation to the next.
+    """
+
+    pages: int
+    touched_ns: int
+    cpu: int
+    freed_ns: int
+    freeing_cpu: int
+    touch_ns: int = TOUCH_NS
+
+
+def scenario(
+    name: str,
+    *,
+    gib: float,
+    nr_cpus: int,
+    nodes: int = 1,
+    rules: KernelRules | str | None = None,
+    seed: int = 0,
+    **numbers: int | bool,
+) -> Demand:
+    """Demand of a known shape on a machine by its size.
+
+    Args:
+        name: "exit", "boot", "purgers" or "churn".
+        gib: memory of the machine.
+        nr_cpus: its CPUs.
+        nodes: its NUMA nodes.
+        rules: kernel generation that computes its watermarks; None for the newest known.
+        seed: of random choices.
+        **numbers: of the scenario: keyword arguments of the functions in `SCENARIOS`.
+
+    Raises:
+        UsageError: no such scenario or number, or a machine too small.
+        PolicyError: no preset of that name.
+    """
+    if name not in SCENARIOS:
+        raise UsageError(f"no scenario {name!r}; there are {', '.join(SCENARIOS)}")
+    chosen = rules if isinstance(rules, KernelRules) else None
+    chosen = chosen or KernelRules.preset(str(rules or preset_names()[-1]))
+    machine = made_up_machine(gib, nr_cpus, chosen, nodes=nodes)
+    try:
+        return SCENARIOS[name](machine, seed=seed, **numbers)
+    except TypeError:
+        known = SCENARIOS[name].__kwdefaults__ or {}
+        raise UsageError(
+            f"scenario {name!r} takes {', '.join(known)}, not {', '.join(numbers)}"
+        ) from None
+
+
 def exit_avalanche(
     machine: Machine,
     *,
@@ -39,7 +100,7 @@ def exit_avalanche(
     drain_every_ns: int = MILLISECOND,
     reclaim_active: bool = False,
     seed: int = 0,
-) -> Scenario:
+) -> Demand:
     """A process per CPU touches memory, slowly; then all of them exit at once.
 
     Args:
@@ -64,34 +125,22 @@ def exit_avalanche(
     exit_ns = FIRST_NS + pages * touch_ns + lifetime_ns
     late = rng.integers(0, max(stagger_ns, 1), exiting).tolist()
     mappings = [
-        Mapping(
-            pages=pages,
-            touched_ns=FIRST_NS + cpu,
-            touch_ns=touch_ns,
-            cpu=cpu,
-            freed_ns=exit_ns + late[cpu],
-            free_ns=FREE_NS,
-            freeing_cpu=cpu,
-        )
+        Mapping(pages, FIRST_NS + cpu, cpu, exit_ns + late[cpu], cpu, touch_ns)
         for cpu in range(exiting)
     ]
-    parts = [events_of(mappings, machine)]
+    requests = requests_of(mappings, machine)
     drains = np.arange(exit_ns, exit_ns + stagger_ns + pages * FREE_NS, drain_every_ns)
     for each in range(reclaimers):
         cpus = np.full(len(drains), exiting + each)
-        parts.append(plain_events(at.DRAIN_ALL, drains + each, cpus))
+        requests.add(plain_events(Operation.DRAIN_ALL, drains + each, cpus))
     if reclaim_active:
-        starts = plain_events(
-            at.KSWAPD_START, np.full(len(machine.nodes), exit_ns - 1), np.zeros(1, np.int16)
-        )
+        begun = np.full(len(machine.nodes), exit_ns - 1)
+        starts = plain_events(Operation.KSWAPD_START, begun, np.zeros(1, np.int16))
         starts["offset"] = np.arange(len(machine.nodes))
         starts["zone"] = len(machine.zone_types) - 1
-        parts.append(starts)
-    return Scenario(
-        name="exit",
-        machine=machine,
-        events=in_time_order(np.concatenate(parts)),
-        objects=pages * exiting,
+        requests.add(starts)
+    return requests.demand(
+        "exit",
         seed=seed,
         kswapd_recorded=reclaim_active,
         lines=(
@@ -111,7 +160,7 @@ def boot(
     median_pages: int = 2048,
     initramfs_pages: int = 65536,
     seed: int = 0,
-) -> Scenario:
+) -> Demand:
     """One CPU unpacks and frees an initramfs, then short-lived processes start on all CPUs.
 
     Args:
@@ -147,7 +196,7 @@ def purgers(
     pages: int = 4096,
     rounds: int = 8,
     seed: int = 0,
-) -> Scenario:
+) -> Demand:
     """Many CPUs allocate; a few others free what they allocated, as purger threads do.
 
     Args:
@@ -175,17 +224,7 @@ def purgers(
             purger = cpu % purging_cpus
             freed = max(touched + pages * TOUCH_NS, free_at[purger])
             free_at[purger] = freed + pages * FREE_NS
-            mappings.append(
-                Mapping(
-                    pages=pages,
-                    touched_ns=touched,
-                    touch_ns=TOUCH_NS,
-                    cpu=cpu,
-                    freed_ns=freed,
-                    free_ns=FREE_NS,
-                    freeing_cpu=allocators + purger,
-                )
-            )
+            mappings.append(Mapping(pages, touched, cpu, freed, allocators + purger))
     return _plain(
         "purgers",
         machine,
@@ -203,7 +242,7 @@ def vm_churn(
     pages: int = 8192,
     rounds: int = 4,
     seed: int = 0,
-) -> Scenario:
+) -> Demand:
     """Workers map memory, touch all of it and unmap it, over and over, as stress-ng's vm does.
 
     Args:
@@ -231,7 +270,7 @@ def vm_churn(
     )
 
 
-SCENARIOS: dict[str, Callable[..., Scenario]] = {
+SCENARIOS: dict[str, Callable[..., Demand]] = {
     "exit": exit_avalanche,
     "boot": boot,
     "purgers": purgers,
@@ -242,23 +281,24 @@ SCENARIOS: dict[str, Callable[..., Scenario]] = {
 
 def _lifetime(pages: int, at_ns: int, cpu: int) -> Mapping:
     """Pages touched and then at once freed by one CPU."""
-    return Mapping(
-        pages=pages,
-        touched_ns=at_ns,
-        touch_ns=TOUCH_NS,
-        cpu=cpu,
-        freed_ns=at_ns + pages * TOUCH_NS,
-        free_ns=FREE_NS,
-        freeing_cpu=cpu,
-    )
+    return Mapping(pages, at_ns, cpu, at_ns + pages * TOUCH_NS, cpu)
 
 
-def _plain(name: str, machine: Machine, mappings: list[Mapping], seed: int, line: str) -> Scenario:
-    return Scenario(
-        name=name,
-        machine=machine,
-        events=events_of(mappings, machine),
-        objects=sum(each.pages for each in mappings),
-        seed=seed,
-        lines=(line,),
+def _plain(name: str, machine: Machine, mappings: list[Mapping], seed: int, line: str) -> Demand:
+    return requests_of(mappings, machine).demand(name, seed=seed, lines=(line,))
+
+
+def requests_of(mappings: list[Mapping], machine: Machine) -> Requests:
+    """The allocations and frees of mappings, each with object numbers of its own, in order."""
+    pages, touched, cpu, freed, freeing_cpu, pace = np.array(mappings, np.int64).T
+    step = np.arange(pages.sum()) - np.repeat(np.cumsum(pages) - pages, pages)
+    requests = Requests(machine)
+    requests.ask(
+        np.repeat(touched, pages) + step * np.repeat(pace, pages),
+        np.repeat(freed, pages) + step * FREE_NS,
+        gfp=Gfp.USER,
+        cpu=np.repeat(cpu, pages),
+        zone=machine.zone_types[-1],
+        freed_by=np.repeat(freeing_cpu, pages),
     )
+    return requests

@@ -13,8 +13,7 @@ from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import pressure_layout as pr
 from pagealloc_model.measured.rules import choose_rules
 from pagealloc_model.predicted.prepared import Prepared, prepare
-from pagealloc_model.studies.rounds.huge_faults import HugeFaults
-from pagealloc_model.studies.rounds.repeated_demand import SURVIVORS, RepeatedDemand
+from pagealloc_model.studies.synthetic.repeated import SURVIVORS, HugeFaults, RepeatedDemand
 
 
 @cache
@@ -52,13 +51,14 @@ def test_parts_follow_one_another_and_objects_are_asked_for_before_they_go(survi
     parts = list(demand.parts())
     assert len(parts) == 1 + 3
     before = 0
-    for events, end in parts:
+    for events, end in zip(parts, demand.ends_ns, strict=True):
         times = events["time_ns"]
         assert before <= times[0]
         assert (np.diff(times) >= 0).all()
         assert times[-1] <= end
         before = end
-    every = np.concatenate([events for events, _ in parts])
+    every = np.concatenate(parts)
+    assert len(every) == demand.count
     assert every["object"].max() < demand.objects == len(demand.leads)
     asked_at = np.full(demand.objects, np.iinfo(np.int64).max)
     asked_at[demand.starting_places() >= 0] = 0
@@ -80,7 +80,7 @@ def test_what_tasks_leave_is_freed_as_many_rounds_later() -> None:
     count = plain.round_objects
     ends = []
     for demand in (at_once, later):
-        frees = [part[part["operation"] == at.FREE]["object"] for part, _ in demand.parts()][1:]
+        frees = [part[part["operation"] == at.FREE]["object"] for part in demand.parts()][1:]
         ends.append([set((each // count).tolist()) for each in frees])
     assert ends[0] == [{0}, {1}, {2}, {3}]
     assert ends[1] == [{0}, {1}, {0, 2}, {1, 3}]
@@ -92,7 +92,7 @@ def test_what_outlives_a_round_is_as_the_word_says() -> None:
     for survivors in SURVIVORS:
         demand = repeated(survivors)
         kind = classes(demand)
-        *_, (events, _) = demand.parts()
+        *_, events = demand.parts()
         count = len(demand.demand.objects)
         kinds = kind[events["object"] % demand.round_objects % count]
         recorded = events["object"] % demand.round_objects < count
@@ -118,18 +118,18 @@ def test_what_outlives_a_round_is_as_the_word_says() -> None:
 
 def test_what_serves_later_rounds_is_asked_for_in_the_first_and_never_freed() -> None:
     once, gone = repeated("once"), repeated("gone")
-    first, second = (part for part, _ in list(once.parts())[1:3])
+    first, second = list(once.parts())[1:3]
     asked = [np.isin(part["operation"], ASKS).sum() for part in (first, second)]
     assert asked[1] < asked[0]
     frees = [
-        sum((part["operation"] == at.FREE).sum() for part, _ in demand.parts())
+        sum((part["operation"] == at.FREE).sum() for part in demand.parts())
         for demand in (once, gone)
     ]
     assert frees[0] < frees[1]
 
 
 def test_limits_are_set_in_the_first_round_only() -> None:
-    _, *rounds = [events for events, _ in repeated("stay").parts()]
+    _, *rounds = repeated("stay").parts()
     counts = [int((events["operation"] == at.SET_PCP_HIGH).sum()) for events in rounds]
     assert counts[0] > 0
     assert counts[1:] == [0, 0]

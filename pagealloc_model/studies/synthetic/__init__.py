@@ -1,0 +1,52 @@
+"""Loads that nobody recorded: made-up ones, and recorded ones on another machine or again."""
+
+from pagealloc_model.allocator.invariants import broken_invariants
+from pagealloc_model.recording.machine import Machine, Zone
+from pagealloc_model.recording.made_up_machine import made_up_machine
+from pagealloc_model.studies.synthetic.demand import (
+    EVENT,
+    Demand,
+    Gfp,
+    Migratetype,
+    Operation,
+    Requests,
+    huge_gfp,
+)
+from pagealloc_model.studies.synthetic.memory import (
+    BlockUse,
+    Memory,
+    block_use,
+    buddies,
+    managed_pages,
+)
+from pagealloc_model.studies.synthetic.repeated import HugeFaults, RepeatedRounds, repeated_rounds
+from pagealloc_model.studies.synthetic.run import Run, run
+from pagealloc_model.studies.synthetic.scale_up import judged_scale_up, scaled_up
+from pagealloc_model.studies.synthetic.scenarios import scenario
+
+__all__ = [
+    "EVENT",
+    "BlockUse",
+    "Demand",
+    "Gfp",
+    "HugeFaults",
+    "Machine",
+    "Memory",
+    "Migratetype",
+    "Operation",
+    "RepeatedRounds",
+    "Requests",
+    "Run",
+    "Zone",
+    "block_use",
+    "broken_invariants",
+    "buddies",
+    "huge_gfp",
+    "judged_scale_up",
+    "made_up_machine",
+    "managed_pages",
+    "repeated_rounds",
+    "run",
+    "scaled_up",
+    "scenario",
+]

@@ -1,0 +1,269 @@
+"""Demand that nobody recorded: requests for memory, reads and frees, as events of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cached_property
+
+import numpy as np
+
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import pressure_layout as pr
+from pagealloc_model.allocator.state import thp_reclaim_bits
+from pagealloc_model.recording.machine import Machine
+
+EVENT = at.EVENT
+RECLAIM = at.GFP_DIRECT_RECLAIM | at.GFP_KSWAPD_RECLAIM
+_WAITS = RECLAIM | pr.GFP_IO | pr.GFP_FS
+
+
+class Operation(IntEnum):
+    """What an event does (`operation` of `EVENT` records)."""
+
+    ALLOC = at.ALLOC
+    FREE = at.FREE
+    USE = at.USE
+    TICK = at.TICK
+    DRAIN_ALL = at.DRAIN_ALL
+    KSWAPD_START = at.KSWAPD_START
+    CPU_DIES = at.CPU_DIES
+    CPU_RETURNS = at.CPU_RETURNS
+    TRY = at.RECORDED_FAILURE
+
+
+class Migratetype(IntEnum):
+    """Types of requests, pageblocks and free lists (S2.2)."""
+
+    UNMOVABLE = at.UNMOVABLE
+    MOVABLE = at.MOVABLE
+    RECLAIMABLE = at.RECLAIMABLE
+    HIGHATOMIC = at.HIGHATOMIC
+
+
+class Gfp(IntEnum):
+    """Bits of a request that decide (S2.3), with the kind of memory that it is for.
+
+    HUGE lacks the bits that say how a fault may reclaim: see `huge_gfp`. RECLAIM and USER are of
+    literal runs, which need no more.
+    """
+
+    KERNEL = _WAITS | pr.KERNEL << pr.CLASS_SHIFT
+    SLAB = _WAITS | pr.RECLAIMABLE << pr.CLASS_SHIFT
+    ANON = _WAITS | pr.ANON << pr.CLASS_SHIFT
+    FILE = _WAITS & ~pr.GFP_FS | pr.GFP_NORETRY | pr.FILE << pr.CLASS_SHIFT
+    HUGE = pr.GFP_IO | at.GFP_NOMEMALLOC | pr.ANON << pr.CLASS_SHIFT
+    ATOMIC = at.GFP_HIGH | at.GFP_KSWAPD_RECLAIM
+    RECLAIM = RECLAIM
+    USER = 0x100CCA & at.GFP_READ_BITS
+    FREED_IN_BATCH = at.FREED_IN_BATCH
+    HIGH = at.GFP_HIGH
+
+
+def huge_gfp(defrag: str, *, madvised: bool = True, local_first: bool = False) -> int:
+    """Bits of a fault for a huge page (S8.5).
+
+    Args:
+        defrag: setting of transparent_hugepage/defrag.
+        madvised: its memory is madvised.
+        local_first: it first asks for a page of its own node alone.
+    """
+    local = at.GFP_THISNODE | pr.GFP_NORETRY if local_first else 0
+    return Gfp.HUGE | thp_reclaim_bits(defrag, madvised) | local
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Demand:
+    """What is asked of a machine, made part by part so that it need never be in memory as a whole.
+
+    Attributes:
+        name: of the demand.
+        machine: where it runs.
+        parts: called for the parts from the first on: `EVENT` records in time order, none before
+            those of the part that precedes it.
+        count: how many events all parts have together.
+        objects: how many numbers of objects they use; one is used again once it is freed.
+        leads: int32 by object, the huge page that it comes in place of, -1 for none; None: no
+            object comes in place of one.
+        start_ns: when the machine begins to run; None for the time of the first event.
+        lines: what was assumed, one line each.
+        seed: of its random choices.
+        kswapd_recorded: kswapd's runs are events, not the model's to decide.
+        direct_reclaim_recorded: direct reclaim is marked on the requests it runs for.
+    """
+
+    name: str
+    machine: Machine
+    parts: Callable[[], Iterator[np.ndarray]]
+    count: int
+    objects: int
+    leads: np.ndarray | None = None
+    start_ns: int | None = None
+    lines: tuple[str, ...] = ()
+    seed: int = 0
+    kswapd_recorded: bool = False
+    direct_reclaim_recorded: bool = False
+
+    @cached_property
+    def events(self) -> np.ndarray:
+        """All events in one array."""
+        parts = list(self.parts())
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+class Requests:
+    """Requests, reads and frees, collected in any order.
+
+    Attributes:
+        machine: where they are made.
+        objects: how many objects were asked for so far; the next has this number.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        """Begin with none.
+
+        Args:
+            machine: where they are made.
+        """
+        self.machine = machine
+        self.objects = 0
+        self._parts: list[np.ndarray] = []
+        self._leads: list[np.ndarray] = []
+
+    def ask(
+        self,
+        times: np.ndarray,
+        freed_at: np.ndarray | None = None,
+        *,
+        gfp: int,
+        migratetype: np.ndarray | int = at.MOVABLE,
+        order: np.ndarray | int = 0,
+        cpu: np.ndarray | int = 0,
+        zone: str = "Normal",
+        operation: int = at.ALLOC,
+        leads: np.ndarray | int = -1,
+        freed_by: np.ndarray | int | None = None,
+    ) -> np.ndarray:
+        """Ask for an object at each time, and free it.
+
+        Args:
+            times: int64, ns.
+            freed_at: int64, ns, or floats with inf where only reclaim frees; None for all of them.
+            gfp: bits, see `Gfp`.
+            migratetype: what is asked for.
+            order: of the request.
+            cpu: that asks.
+            zone: the highest that the request may use.
+            operation: `Operation.TRY` for a huge page that others come in place of if it fails.
+            leads: number of that huge page.
+            freed_by: the CPU that frees; None for the one that asks.
+
+        Returns:
+            int64, the objects' numbers.
+        """
+        numbers = self.objects + np.arange(len(times))
+        asked = _events(operation, times, numbers, cpu)
+        asked["bits"] = gfp
+        asked["migratetype"] = migratetype
+        asked["order"] = order
+        asked["zone"] = self.machine.type_index(zone)
+        self.objects += len(times)
+        self._leads.append(np.broadcast_to(np.asarray(leads, np.int32), len(times)))
+        self._parts.append(asked)
+        if freed_at is not None:
+            ends = np.isfinite(freed_at)
+            freed = asked[ends]
+            freed["operation"] = at.FREE
+            freed["bits"] = 0
+            freed["time_ns"] = freed_at[ends]
+            if freed_by is not None:
+                freed["cpu"] = freed_by
+            self._parts.append(freed)
+        return numbers
+
+    def free(
+        self,
+        times: np.ndarray,
+        objects: np.ndarray,
+        *,
+        order: int = 0,
+        offset: np.ndarray | int = 0,
+        cpu: np.ndarray | int = 0,
+    ) -> None:
+        """Free pieces of objects.
+
+        Args:
+            times: int64, ns.
+            objects: numbers.
+            order: of the pieces.
+            offset: pages from the objects' begin.
+            cpu: that frees.
+        """
+        freed = _events(at.FREE, times, objects, cpu)
+        freed["order"] = order
+        freed["offset"] = offset
+        self._parts.append(freed)
+
+    def read(self, times: np.ndarray, objects: np.ndarray, *, cpu: np.ndarray | int = 0) -> None:
+        """Read pages of files; what is no longer in the page cache is read anew (S10.7)."""
+        reads = _events(at.USE, times, objects, cpu)
+        reads["bits"] = Gfp.FILE
+        reads["migratetype"] = at.MOVABLE
+        reads["zone"] = self.machine.type_index("Normal")
+        self._parts.append(reads)
+
+    def add(self, events: np.ndarray) -> None:
+        """Add `EVENT` records that are there already."""
+        self._parts.append(events)
+
+    def reserve_objects(self, count: int) -> np.ndarray:
+        """Numbers of objects that memory holds at first, or that are asked for later."""
+        numbers = self.objects + np.arange(count)
+        self.objects += count
+        self._leads.append(np.full(count, -1, np.int32))
+        return numbers
+
+    def demand(self, name: str, **about: object) -> Demand:
+        """All of them in time order; those of one time stay in order.
+
+        Args:
+            name: of the demand.
+            about: further attributes of `Demand`.
+        """
+        events = in_time_order(np.concatenate(self._parts))
+        leads = np.concatenate(self._leads)
+        return Demand(
+            name=name,
+            machine=self.machine,
+            parts=lambda: iter([events]),
+            count=len(events),
+            objects=self.objects,
+            leads=leads if (leads >= 0).any() else None,
+            **about,  # type: ignore[arg-type]
+        )
+
+
+def in_time_order(events: np.ndarray) -> np.ndarray:
+    """Events sorted by time; those of one time stay in order."""
+    # records are taken by number: a mask copies them field by field
+    return events.take(np.argsort(events["time_ns"], kind="stable"))
+
+
+def plain_events(operation: int, times: np.ndarray, cpus: np.ndarray) -> np.ndarray:
+    """Events that concern no object, such as a drain of all lists."""
+    return _events(operation, times, np.int32(-1), cpus)
+
+
+def _events(
+    operation: int,
+    times: np.ndarray,
+    objects: np.ndarray | np.int32,
+    cpus: np.ndarray | int,
+) -> np.ndarray:
+    events = np.zeros(len(times), EVENT)
+    events["operation"] = operation
+    events["time_ns"] = times
+    events["object"] = objects
+    events["cpu"] = cpus
+    return events

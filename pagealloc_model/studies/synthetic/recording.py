@@ -1,0 +1,158 @@
+"""A run written as a recording that opens like one of a real machine."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator.state import State, make_state
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.recording.machine import Machine
+from pagealloc_model.recording.recording import (
+    META_FILE,
+    RECORDING_VERSION,
+    SNAPSHOT_DIRECTORY,
+    STORE_FILE,
+)
+from pagealloc_model.recording.trace.columns import Event, Trace
+from pagealloc_model.recording.trace.store import write_store
+from pagealloc_model.studies.synthetic.run import Run
+
+GFP_HIGHUSER_MOVABLE = 0x100CCA
+FIRST_TASK = 1000
+
+
+def write_synthetic_recording(run: Run, directory: Path) -> None:
+    """Write what a recorder would have seen: requests and frees, and the machine at the start.
+
+    Page frames are those that the model handed out. Events under zone->lock are left out: they
+    would be the model's own.
+
+    Args:
+        run: what was run; its holds need not have been kept.
+        directory: to create.
+
+    Raises:
+        UsageError: the directory exists and is not empty.
+        OSError: it cannot be written.
+    """
+    if directory.exists() and any(directory.iterdir()):
+        raise UsageError(f"{directory} exists and is not empty")
+    demand = run.demand
+    first_ns = int(demand.events["time_ns"][0])
+    snapshot = directory / SNAPSHOT_DIRECTORY / f"{first_ns - 1:020d}"
+    snapshot.mkdir(parents=True)
+    state = make_state(demand.machine, run.rules, run.policy)
+    (snapshot / "zoneinfo").write_text(zoneinfo_text(state), encoding="utf-8")
+    (snapshot / "pagetypeinfo").write_text(pagetypeinfo_text(demand.machine), encoding="utf-8")
+    meta = {
+        "bundle_version": RECORDING_VERSION,
+        "uname": ["Linux", "synthetic", f"{run.rules.name}.0", "", "x86_64"],
+        "clock": "CLOCK_MONOTONIC",
+        "command": [],
+        "nr_cpus": demand.machine.nr_cpus,
+        "sysctl": {},
+        "synthetic": {
+            "scenario": demand.name,
+            "seed": demand.seed,
+            "lines": list(demand.lines),
+            "policy": run.policy.given(),
+            "rules": asdict(run.rules)["name"],
+        },
+    }
+    (directory / META_FILE).write_text(json.dumps(meta, indent=1) + "\n", encoding="utf-8")
+    write_store(_trace(run), directory / STORE_FILE, source=None)
+
+
+def _trace(run: Run) -> Trace:
+    """Allocations and frees as events, each CPU's by a task of its own."""
+    events = run.demand.events
+    events = events[np.isin(events["operation"], (at.ALLOC, at.FREE))]
+    events = events[run.places[events["object"]] >= 0]
+    is_alloc = events["operation"] == at.ALLOC
+    count = len(events)
+    return Trace(
+        time_ns=events["time_ns"],
+        cpu=events["cpu"],
+        pid=events["cpu"].astype(np.int32) + FIRST_TASK,
+        event=np.where(is_alloc, Event.ALLOC, Event.FREE),
+        pfn=run.places[events["object"]],
+        order=events["order"],
+        gfp=np.where(is_alloc, GFP_HIGHUSER_MOVABLE, 0),
+        migratetype=np.where(is_alloc, events["migratetype"], -1),
+        percpu_refill=np.full(count, -1),
+        in_interrupt=np.full(count, -1),
+        comms={FIRST_TASK + cpu: f"worker/{cpu}" for cpu in range(run.machine.nr_cpus)},
+        source=run.demand.name,
+        release=f"{run.rules.name}.0",
+        nr_cpus=run.machine.nr_cpus,
+        clock="monotonic",
+    )
+
+
+def zoneinfo_text(state: State) -> str:
+    """As the kernel prints it, per-CPU lists empty.
+
+    Args:
+        state: a state made for the machine: limits of its per-CPU lists.
+    """
+    lines: list[str] = []
+    for index, zone in enumerate(state.machine.zones):
+        sizes = ("min", "low", "high", "spanned", "present", "managed")
+        lines += [
+            f"Node {zone.node}, zone {zone.name:>8}",
+            f"  pages free     {zone.managed}",
+            f"        boost    {zone.boost}",
+            *[f"        {name:<8} {getattr(zone, name)}" for name in sizes],
+            f"        protection: ({', '.join(map(str, zone.lowmem_reserve))})",
+        ]
+        if zone.managed:
+            lines += ["  pagesets"]
+            for cpu in range(state.machine.nr_cpus):
+                lines += _pageset(state, index, cpu)
+            lines += ["  node_unreclaimable:  0", f"  start_pfn:           {zone.start_pfn}"]
+    return "\n".join(lines) + "\n"
+
+
+def _pageset(state: State, zone: int, cpu: int) -> list[str]:
+    region = state.pcp_region(zone, cpu)
+    words = {
+        "count": 0,
+        "high": int(region[at.PCP_HIGH]),
+        "batch": int(region[at.PCP_BATCH]),
+    }
+    if state.st[at.RULE_PCP_AUTO_TUNED]:
+        words["high_min"] = int(region[at.PCP_HIGH_MIN])
+        words["high_max"] = int(region[at.PCP_HIGH_MAX])
+    return [f"    cpu: {cpu}", *[f"              {name}: {value}" for name, value in words.items()]]
+
+
+def pagetypeinfo_text(machine: Machine) -> str:
+    """As the kernel prints it: everything Movable, in the largest buddies."""
+    orders = range(machine.max_order + 1)
+    names = machine.migratetypes
+    lines = [
+        f"Page block order: {machine.pageblock_order}",
+        f"Pages per block:  {1 << machine.pageblock_order}",
+        "",
+        f"Free pages count per migrate type at order {''.join(f'{order:7}' for order in orders)}",
+    ]
+    populated = [zone for zone in machine.zones if zone.managed]
+    for zone in populated:
+        for name in names:
+            counts = [0] * len(orders)
+            if name == "Movable":
+                counts[-1] = zone.managed >> machine.max_order
+            cells = "".join(f"{count:7}" for count in counts)
+            lines.append(f"Node {zone.node:4}, zone {zone.name:>8}, type {name:>12} {cells}")
+    lines += ["", f"Number of blocks type {' '.join(names)}"]
+    for zone in populated:
+        blocks = [
+            zone.managed >> machine.pageblock_order if name == "Movable" else 0 for name in names
+        ]
+        lines.append(f"Node {zone.node}, zone {zone.name:>8} {' '.join(map(str, blocks))}")
+    return "\n".join(lines) + "\n"

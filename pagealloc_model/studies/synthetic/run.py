@@ -1,0 +1,440 @@
+"""Run demand that nobody recorded through the model: one runner for all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import pressure_layout as pr
+from pagealloc_model.allocator.state import State, make_state, with_pressure
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.policy.kernel_rules import KernelRules
+from pagealloc_model.policy.policy import Assumptions, Policy
+from pagealloc_model.predicted import tables
+from pagealloc_model.predicted.lock_times import LockModel, LockTimes, list_visits, queued
+from pagealloc_model.predicted.replay import Tables, check_mode
+from pagealloc_model.predicted.run import (
+    BlockCounter,
+    Cancelled,
+    Carrier,
+    ElasticCarrier,
+    ModelCarrier,
+    Samples,
+    fallback_counts,
+    sample_of,
+)
+from pagealloc_model.predicted.tables import TransactionCounts
+from pagealloc_model.studies.synthetic.demand import EVENT, Demand
+from pagealloc_model.studies.synthetic.memory import Memory, free_everything
+
+STEP_EVENTS = 1 << 18
+PRESSURE = (
+    "thp_fault_alloc",
+    "thp_fault_fallback",
+    "compact_fail",
+    "compact_success",
+    "compact_migrate_scanned",
+    "compact_free_scanned",
+    "compact_daemon_migrate_scanned",
+    "compact_daemon_free_scanned",
+    "pgscan_kswapd",
+    "pgsteal_kswapd",
+    "pgscan_direct",
+    "pgsteal_direct",
+    "pgmigrate_success",
+    "requests_failed",
+    "compact_direct_migrate_scanned",
+    "compact_direct_free_scanned",
+    "allocstall",
+)
+"""Of `Run.counts`, what reclaim, compaction and huge pages come to."""
+SAMPLES = 128
+"""A run without instants is sampled about so often, evenly over its events, and at its end."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Run(Tables):
+    """What demand did under a policy; tables are those of a `Replay`.
+
+    Attributes:
+        demand: what was asked for.
+        policy: the policy.
+        rules: the kernel's rules.
+        assumptions: ours.
+        samples: counters at each sample.
+        log: int64, shape (transactions, LOG_COLUMNS): every hold of zone->lock, if they were kept.
+        places: int32, where the model put each object, -1 where nowhere.
+        fallback_counts: int64, shape `layout.FALLBACK_SHAPE`.
+        events: how many were taken.
+        seen: what `look` returned at each sample.
+        final: the state at the end.
+    """
+
+    demand: Demand
+    policy: Policy
+    rules: KernelRules
+    assumptions: Assumptions
+    samples: Samples
+    log: np.ndarray
+    places: np.ndarray
+    fallback_counts: np.ndarray
+    events: int
+    seen: tuple[Any, ...]
+    final: State = field(repr=False)
+    _sites: np.ndarray = field(repr=False)
+    _sizes: TransactionCounts = field(repr=False)
+
+    @property
+    def machine(self) -> Any:
+        """The demand's."""
+        return self.demand.machine
+
+    @property
+    def failed(self) -> int:
+        """Requests that found no page."""
+        return int(self.final.st[at.COUNT_FAILED])
+
+    @property
+    def orphan_frees(self) -> int:
+        """Frees of what had found no page."""
+        return int(self.final.st[at.COUNT_ORPHAN_FREE])
+
+    @property
+    def in_base_pages(self) -> int:
+        """Requests that were served in single pages, for want of a buddy."""
+        return int(self.final.st[at.COUNT_IN_BASE_PAGES])
+
+    @property
+    def unlogged(self) -> int:
+        """Holds that did not fit the log, and are in no table of holds."""
+        return int(self.final.st[at.LOG_DROPPED])
+
+    @property
+    def divergence(self) -> dict[str, int]:
+        """What an elastic run did otherwise than asked, by name; none of a literal one."""
+        return tables.divergence(self.final.pressure_words(0, pr.SCALARS))
+
+    @cached_property
+    def transactions(self) -> pd.DataFrame:
+        """Histogram of zone->lock holds by zone, CPU, site, cause and objects."""
+        return self._sizes.transactions
+
+    @cached_property
+    def visits(self) -> np.ndarray:
+        """`lock_visits.VISIT` records: allocations and frees at lists that others may drain."""
+        events = self.demand.events
+        return list_visits(self.log, events, self.places, self.machine, self.policy)
+
+    def lock_times(self, model: LockModel | None = None) -> LockTimes:
+        """The holds with their times; of a run that kept them."""
+        return queued(self.log, self.machine, model or LockModel(), self.visits)
+
+    @cached_property
+    def counts(self) -> pd.DataFrame:
+        """Counters since the start, one row a sample, by its time.
+
+        Returns:
+            refills, refill_pages that they got, refill_probes (free lists that they looked at,
+            S6.7), blocks_reserved and blocks_unreserved (S7); of an elastic run also those of
+            vmstat under the kernel's names, allocstall of all zones, requests_failed,
+            failed_order_0 and so on, and compact_direct_migrate_scanned and
+            compact_direct_free_scanned, what the daemon's leave of the total.
+        """
+        index = pd.Index(self.samples.time_ns, name="time_ns")
+        own = ("refills", "refill_pages", "refill_probes", "blocks_reserved", "blocks_unreserved")
+        table = pd.DataFrame(dict(zip(own, self._sites.T, strict=True)), index=index)
+        if not self.final.is_elastic:
+            return table
+        words = self.samples.counters
+        first, stalls = pr.COUNTERS, pr.ALLOCSTALL
+        for number, name in enumerate(pr.COUNTER_NAMES):
+            table[name] = words[:, first + number]
+        table["allocstall"] = words[:, stalls : stalls + len(self.machine.zone_types)].sum(axis=1)
+        for side in ("migrate_scanned", "free_scanned"):
+            direct = table[f"compact_{side}"] - table[f"compact_daemon_{side}"]
+            table[f"compact_direct_{side}"] = direct
+        table["requests_failed"] = words[:, pr.DEMAND_FAILED]
+        shape = (-1, at.ORDERS, pr.OUTCOME_WORDS)
+        outcomes = words[:, pr.OUTCOMES : pr.OUTCOMES + at.ORDERS * pr.OUTCOME_WORDS].reshape(shape)
+        for order in range(self.machine.max_order + 1):
+            table[f"failed_order_{order}"] = outcomes[:, order, 0] - outcomes[:, order, 1]
+        return table
+
+    @cached_property
+    def free(self) -> pd.DataFrame:
+        """Free memory and the highatomic reserve, one row a sample, by its time.
+
+        Returns:
+            free_pages; free_blocks, whole free huge buddies in pageblocks; reserved_blocks,
+            pageblocks of the reserve; whole_blocks and crumbs, its free huge buddies in pageblocks
+            and its other free pages.
+        """
+        order, buddies = self.machine.pageblock_order, self.samples.free_buddies
+        sizes = buddies.sum(axis=1) << np.arange(buddies.shape[2])[None, :, None]
+        reserve, everything = sizes[..., at.HIGHATOMIC], sizes.sum(axis=2)
+        return pd.DataFrame(
+            {
+                "free_pages": everything.sum(axis=1),
+                "free_blocks": everything[:, order:].sum(axis=1) >> order,
+                "reserved_blocks": self.samples.blocks[:, :, at.HIGHATOMIC].sum(axis=1),
+                "whole_blocks": reserve[:, order:].sum(axis=1) >> order,
+                "crumbs": reserve[:, :order].sum(axis=1),
+            },
+            index=pd.Index(self.samples.time_ns, name="time_ns"),
+        )
+
+
+def run(
+    demand: Demand,
+    policy: Policy | None = None,
+    *,
+    rules: KernelRules | str,
+    assumptions: Assumptions | None = None,
+    memory: Memory | None = None,
+    at_ns: Sequence[int] = (),
+    look: Callable[[State], Any] | None = None,
+    keep_holds: bool = True,
+    progress: Callable[[float], None] | None = None,
+    cancel: Callable[[], bool] | None = None,
+) -> Run:
+    """Replay demand that nobody recorded.
+
+    Args:
+        demand: what is asked for, and of which machine.
+        policy: what to run it under; None for the kernel's defaults.
+        rules: a kernel generation, or the name of a preset.
+        assumptions: ours; in an elastic mode the model decides what kswapd and direct reclaim do.
+        memory: what memory holds at first; None: all of it is free.
+        at_ns: instants to take a sample at, ascending: after the events before it and all that is
+            due by then; the run ends with the last. None: see `SAMPLES`.
+        look: called with the state at each sample.
+        keep_holds: keep every hold of zone->lock; otherwise they are counted alone, so that what is
+            kept does not grow with the demand.
+        progress: called with the share done, 0 to 1.
+        cancel: asked now and then; True ends the run with `Cancelled`.
+
+    Raises:
+        PolicyError: no preset of that name, or a policy that this mode of reclaim does not have.
+        UsageError: the demand has no events.
+        Cancelled: `cancel` said so.
+    """
+    chosen = KernelRules.preset(rules) if isinstance(rules, str) else rules
+    policy, assumptions = policy or Policy(), assumptions or Assumptions()
+    check_mode(policy, assumptions, is_build=False)
+    places = np.full(demand.objects, -1, np.int32)
+    start_ns = demand.start_ns
+    if start_ns is None:
+        start_ns = int(next(demand.parts(), np.zeros(1, EVENT))["time_ns"][0])
+    state = make_state(demand.machine, chosen, policy, assumptions, start_ns=start_ns)
+    if memory is None:
+        free_everything(state)
+    carrier: Carrier
+    if assumptions.reclaim == "elastic":
+        state = with_pressure(state, chosen, policy, assumptions, seed=demand.seed)
+        leads = demand.leads
+        carrier = ElasticCarrier(state, np.full_like(places, -1) if leads is None else leads)
+    else:
+        state.st[at.KSWAPD_RECORDED] = demand.kswapd_recorded
+        state.st[at.DIRECT_RECLAIM_RECORDED] = demand.direct_reclaim_recorded
+        carrier = ModelCarrier(state)
+    if memory is not None:
+        memory.put_into(state, places)
+    return run_from(
+        carrier,
+        places,
+        demand,
+        policy,
+        chosen,
+        assumptions,
+        at_ns=at_ns,
+        look=look,
+        keep_holds=keep_holds,
+        progress=progress,
+        cancel=cancel,
+    )
+
+
+def run_from(
+    carrier: Carrier,
+    places: np.ndarray,
+    demand: Demand,
+    policy: Policy,
+    rules: KernelRules,
+    assumptions: Assumptions,
+    *,
+    at_ns: Sequence[int] = (),
+    look: Callable[[State], Any] | None = None,
+    keep_holds: bool = True,
+    progress: Callable[[float], None] | None = None,
+    cancel: Callable[[], bool] | None = None,
+) -> Run:
+    """Take demand from a state that is there: arguments as of `run`.
+
+    Args:
+        carrier: takes the events; has the state.
+        places: int32 by object, where it is at first; written.
+        demand: what is asked for.
+        policy: what the state was made for.
+        rules: the same.
+        assumptions: the same.
+        at_ns: instants to take a sample at.
+        look: called with the state at each sample.
+        keep_holds: keep every hold of zone->lock.
+        progress: called with the share done.
+        cancel: asked now and then.
+
+    Raises:
+        UsageError: the demand has no events.
+        Cancelled: `cancel` said so.
+    """
+    if not demand.count:
+        raise UsageError(f"{demand.name}: no events, so there is nothing to replay")
+    state = carrier.state
+    running = Running(carrier, places, keep_holds=keep_holds)
+    running.look, running.progress, running.cancel = look, progress, cancel
+    running.take_all(demand.parts(), demand.count, at_ns)
+    return Run(
+        demand=demand,
+        policy=policy,
+        rules=rules,
+        assumptions=assumptions,
+        samples=running.samples,
+        log=running.log,
+        places=places,
+        fallback_counts=fallback_counts(state),
+        events=running.done,
+        seen=running.seen,
+        final=state,
+        _sites=running.sites,
+        _sizes=running.sizes,
+    )
+
+
+class Running:
+    """A state on its way through events, its holds of zone->lock and its samples.
+
+    Attributes:
+        carrier: takes the events.
+        places: int32 by object.
+        done: events taken.
+        sizes: how many holds moved how many objects.
+        look: called with the state at each sample.
+        progress: called with the share done.
+        cancel: ends the run where it says True.
+    """
+
+    def __init__(self, carrier: Carrier, places: np.ndarray, *, keep_holds: bool = True) -> None:
+        """Take a state over.
+
+        Args:
+            carrier: takes the events.
+            places: int32 by object; written.
+            keep_holds: every hold is kept, not only counted.
+        """
+        self.carrier, self.places = carrier, places
+        self.done = 0
+        self.sizes = TransactionCounts(carrier.state.machine)
+        self.look: Callable[[State], Any] | None = None
+        self.progress: Callable[[float], None] | None = None
+        self.cancel: Callable[[], bool] | None = None
+        self._keep = keep_holds
+        self._logs = [np.zeros((0, at.LOG_COLUMNS), np.int64)]
+        self._blocks = BlockCounter(carrier.state)
+        self._kept: dict[int, tuple[tuple[np.ndarray, ...], np.ndarray, Any]] = {}
+
+    @property
+    def state(self) -> State:
+        """As it is now."""
+        return self.carrier.state
+
+    @property
+    def log(self) -> np.ndarray:
+        """The holds that were kept."""
+        return np.concatenate(self._logs)
+
+    @property
+    def samples(self) -> Samples:
+        """All samples; of those at one instant the last."""
+        columns = zip(*(words for words, _, _ in self._kept.values()), strict=True)
+        names = [each.name for each in fields(Samples)][1:]
+        named = {name: np.stack(column) for name, column in zip(names, columns, strict=True)}
+        return Samples(time_ns=np.array(list(self._kept), np.int64), **named)
+
+    @property
+    def sites(self) -> np.ndarray:
+        """Refills, their pages and probes, blocks reserved and given back; a row a sample."""
+        return np.stack([sites for _, sites, _ in self._kept.values()])
+
+    @property
+    def seen(self) -> tuple[Any, ...]:
+        """What `look` returned at each sample."""
+        return tuple(seen for _, _, seen in self._kept.values())
+
+    def forget(self) -> None:
+        """Drop the holds that were kept so far."""
+        del self._logs[1:]
+
+    def take(self, events: np.ndarray, low: int, high: int, until_ns: int = -1) -> None:
+        """Take `events[low:high]`, then what is due up to an instant, -1 for none."""
+        state = self.state
+        while low < high or (until_ns >= 0 and state.next_due_ns <= until_ns):
+            low = self.carrier.advance(events, self.places, low, high, until_ns)
+            rows = state.log[: state.st[at.LOG_ROWS]]
+            self.sizes.add(rows)
+            if self._keep:
+                self._logs.append(rows.copy())
+            state.st[at.LOG_ROWS] = 0
+
+    def sample(self, time_ns: int) -> None:
+        """Copy the counters."""
+        state = self.state
+        self.carrier.settle()
+        sites = state.sites().sum(axis=(0, 1))
+        own = (
+            sites[at.SITE_REFILL, at.SITE_ACQUISITIONS],
+            sites[at.SITE_REFILL, at.SITE_PAGES],
+            state.st[at.REFILL_PROBES],
+            sites[at.SITE_RESERVE, at.SITE_OBJECTS],
+            sites[at.SITE_UNRESERVE, at.SITE_OBJECTS],
+        )
+        seen = self.look(state) if self.look is not None else None
+        self._kept[time_ns] = (sample_of(state, self._blocks), np.array(own, np.int64), seen)
+
+    def take_all(self, parts: Iterable[np.ndarray], count: int, at_ns: Sequence[int] = ()) -> None:
+        """Take all parts, with samples at the instants, or evenly over `count` events."""
+        instants = list(at_ns)
+        step = max(count // SAMPLES, 1)
+        due = step
+        for events in parts:
+            if at_ns and not instants:
+                return
+            times, position = events["time_ns"], 0
+            while position < len(events) and (instants or not at_ns):
+                goal = min(position + STEP_EVENTS, len(events))
+                until = -1
+                if instants and times[-1] >= instants[0]:
+                    stop = int(np.searchsorted(times, instants[0]))
+                    goal, until = (stop, instants[0]) if stop <= goal else (goal, -1)
+                elif not at_ns:
+                    goal = min(goal, position + due - self.done)
+                self.take(events, position, goal, until)
+                self.done += goal - position
+                position = goal
+                if until >= 0:
+                    self.sample(instants.pop(0))
+                elif not at_ns and (self.done >= due or self.done >= count):
+                    self.sample(int(self.state.st[at.NOW]))
+                    due += step
+                if self.cancel is not None and self.cancel():
+                    raise Cancelled
+                if self.progress is not None:
+                    self.progress(self.done / count)
+        for instant in instants:
+            self.take(np.zeros(0, EVENT), 0, 0, instant)
+            self.sample(instant)

@@ -1,1 +1,0 @@
-"""Synthetic demand: machines, workloads and larger versions of recordings, by seed."""
