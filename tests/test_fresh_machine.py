@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from pagealloc_model.cli import main
+from pagealloc_model.recording.recording import open_recording
 from tests.conftest import allowed_skips
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -178,3 +180,44 @@ def test_patterns_of_allowed_skips_are_regular_expressions() -> None:
     assert allowed_skips()
     for pattern in allowed_skips():
         assert not re.search(pattern, "") and not re.search(pattern, "chromium is not installed")
+
+
+PERF = "        t-9     9 [001] {time}: kmem:mm_page_free: page=0x5 pfn=0x5 order=0\n"
+TRACE_CMD = "             t-9     [001] {time}: mm_page_free: page=0x5 pfn=0x5 order=0\n"
+FTRACE = "             t-9     [001] d..2. {time}: mm_page_free: page=0x5 pfn=0x5 order=0\n"
+
+
+@pytest.mark.parametrize("seconds", [0, 9, 61, 9_999, 10_000, 31_536_000])
+@pytest.mark.parametrize(
+    ("line", "time"),
+    [(PERF, "{:5d}.{:09d}"), (TRACE_CMD, "{:6d}.{:09d}"), (FTRACE, "{:5d}.{:06d}")],
+)
+def test_events_of_a_machine_of_any_age_are_read(
+    tmp_path: Path, seconds: int, line: str, time: str
+) -> None:
+    """Those who print them pad seconds below 10,000 with blanks."""
+    file = tmp_path / "events.txt"
+    file.write_text(line.format(time=time.format(seconds, 250)))
+    trace = open_recording(file).trace
+    assert trace.time_ns.tolist() == [seconds * 10**9 + 250 * (1000 if line == FTRACE else 1)]
+    assert trace.cpu.tolist() == [1]
+
+
+@pytest.mark.parametrize("name", ["C", "tr_TR"])
+def test_commands_say_the_same_under_any_locale(
+    checkout: Path, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Under C, Python is kept from choosing UTF-8; Turkish has commas and another small I."""
+    if name != "C":
+        charset = ("-i", name, "-f", "ISO-8859-9")
+        made = subprocess.run(["localedef", *charset, tmp_path / name], capture_output=True)
+        if made.returncode:
+            pytest.skip(f"the locale {name} cannot be made here")
+    told = {"LC_ALL": name, "LOCPATH": str(tmp_path), "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    code = "import sys; from pagealloc_model.cli import main; sys.exit(main(['validate', 'xfree']))"
+    other = subprocess.run(
+        [sys.executable, "-c", code], cwd=checkout, env=os.environ | told, capture_output=True
+    )
+    assert main(["validate", "xfree"]) == other.returncode == 0
+    assert other.stderr == b""
+    assert other.stdout.decode("iso-8859-9") == capsys.readouterr().out

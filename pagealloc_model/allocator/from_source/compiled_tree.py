@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import os
 import re
 import shutil
 import subprocess
@@ -121,6 +122,7 @@ class CompiledTree:
         source.write_text(unit.text)
         done = subprocess.run(
             [compiler(), *OPTIONS, "-o", str(path), str(source)],
+            env=os.environ | {"LC_ALL": "C"},  # which complaints are found in
             capture_output=True,
             text=True,
             check=False,

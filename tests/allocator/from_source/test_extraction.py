@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -97,7 +98,15 @@ def test_files_that_a_tree_lacks_are_listed(
 
 def test_a_compiler_s_complaint_names_the_function_of_the_tree(
     patched: Callable[[str, str, str, str], SourceTree],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
+    """Also where compilers complain in another language."""
+    german = 'case $LC_ALL in C) cat ;; *) sed "s/error:/Fehler:/" ;; esac'
+    (tmp_path / "cc").write_text(f'#!/bin/bash\nset -o pipefail\ngcc "$@" 2>&1 | {german} >&2\n')
+    (tmp_path / "cc").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
     tree = patched(
         "6.12", PAGE_ALLOC, "pcp->free_count >>= 1;", "pcp->free_count = pages_of_tomorrow();"
     )
