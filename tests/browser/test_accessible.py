@@ -15,7 +15,7 @@ from tests.browser.jupyter_lab import REDRAW_MS, RUN_ALL_MS, Lab, problems_of, r
 pytestmark = [pytest.mark.browser, pytest.mark.long]
 
 WIDGETS = (
-    "widgets.start_here('highatomic_gate3')",
+    "start_here('highatomic_gate3')",
     "widgets.highatomic('highatomic_gate3')",
     "widgets.pcp_buddy('highatomic_gate3')",
     "widgets.pcp_batching('highatomic_gate3')",
@@ -145,7 +145,10 @@ FOCUSED = """
 
 def with_widgets(page: Page, lab: Lab) -> None:
     """Run a notebook with all widgets, and open all that opens."""
-    first = "import pagealloc_model as pm\nfrom pagealloc_model.notebook import widgets"
+    first = (
+        "import pagealloc_model as pm\nfrom pagealloc_model.notebook.start_here import start_here\n"
+    )
+    "from pagealloc_model.notebooks.studies import widgets"
     cells = [nbformat.v4.new_code_cell(source) for source in (first, *WIDGETS)]
     notebook = nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": KERNEL})
     nbformat.write(notebook, lab.root / "widgets.ipynb")

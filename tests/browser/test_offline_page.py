@@ -14,7 +14,8 @@ pytestmark = pytest.mark.browser
 SHOWN = "() => JSON.stringify([...document.querySelector('.js-plotly-plot')._fullData[0].y])"
 CELLS = """\
 import plotly.graph_objects as go
-from pagealloc_model.notebook.widgets import Explorer, PolicyControls, View
+from pagealloc_model.notebook.controls import PolicyControls
+from pagealloc_model.notebook.view import Explorer, View
 def compute(policy, progress, cancelled):
     line = go.Scatter(x=[0, 1], y=[0, policy.pcp_batch or 0], meta="line")
     return View(figure=go.Figure(line, {"title": {"text": "A line"}}), text="in words")

@@ -16,6 +16,7 @@ from pagealloc_model.base.errors import UsageError
 from pagealloc_model.cli import main
 from pagealloc_model.cli.pages import find_notebook
 from pagealloc_model.notebook import headless as choices
+from pagealloc_model.notebook.controls import PolicyControls
 from pagealloc_model.notebook.headless import (
     PLOTLY_MIME,
     as_output,
@@ -26,14 +27,14 @@ from pagealloc_model.notebook.headless import (
     post_text,
     with_choices,
 )
-from pagealloc_model.notebook.view import Progress
-from pagealloc_model.notebook.widgets import Explorer, PolicyControls, View
+from pagealloc_model.notebook.view import Explorer, Progress, View
 from pagealloc_model.policy.policy import Policy
 from pagealloc_model.show.figures.files import FORMATS, write_figures
 
 EXPLORER = """\
 import plotly.graph_objects as go
-from pagealloc_model.notebook.widgets import Explorer, PolicyControls, View
+from pagealloc_model.notebook.controls import PolicyControls
+from pagealloc_model.notebook.view import Explorer, View
 def compute(policy, progress, cancelled):
     line = go.Scatter(x=[0, 1], y=[0, policy.pcp_batch or 0], meta="line")
     return View(figure=go.Figure(line, {"title": {"text": "A <b>line</b>"}}), text="in words")

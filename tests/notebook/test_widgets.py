@@ -7,10 +7,9 @@ import plotly.graph_objects as go
 import pytest
 
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.notebook.controls import LatestOnly, moves_between, same_frame
+from pagealloc_model.notebook.controls import LatestOnly, PolicyControls, moves_between, same_frame
 from pagealloc_model.notebook.picture import Chart, Picture, as_json
-from pagealloc_model.notebook.view import Compute, Progress
-from pagealloc_model.notebook.widgets import Explorer, PolicyControls, View
+from pagealloc_model.notebook.view import Compute, Explorer, Progress, View
 from pagealloc_model.policy.policy import Policy, policy_settings
 from pagealloc_model.show.figures.faceted import Drawing, drawing_of
 

@@ -17,6 +17,7 @@ from pagealloc_model.verdict.recorded_values import recorded_values
 if TYPE_CHECKING:
     from pagealloc_model.recording.recording import Recording
 
+
 FIELDS = ("pcp_batch",)
 AS_RECORDED = "predicted, policy as recorded"
 THIS_POLICY = "predicted, policy above"
