@@ -14,6 +14,8 @@ FOLDER = Path(__file__).parent / "expected"
 LARGE_CHARACTERS = 20_000
 FIRST_LINES = 40
 DIFF_LINES = 24
+REFUSED, FAILED = "refused", "failed"
+"""The only field of a case that the package refuses, and of one that ends with another error."""
 Outcome = dict[str, str]
 """A hash, one line or a text for each field of a case."""
 
@@ -77,6 +79,10 @@ def differences(expected: Outcome | None, found: Outcome) -> Iterator[str]:
     if expected is None:
         yield "is not among the expected results (--update adds it)"
         return
+    for outcome in (REFUSED, FAILED):
+        if outcome in found and outcome not in expected:
+            yield f"{outcome}: {found[outcome]}"
+            return
     for field in sorted(expected | found):
         before, after = expected.get(field), found.get(field)
         if before == after:

@@ -17,6 +17,7 @@ PARTS = {
     "recordings": "tests.golden.recordings",
     "replay": "tests.golden.replays",
     "commands": "tests.golden.commands",
+    "figures": "tests.golden.figures",
 }
 """Modules of parts.
 
