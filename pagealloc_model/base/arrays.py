@@ -18,7 +18,7 @@ ROWS_IN_MEMORY = 1 << 24
 """Up to so many events, what is made of them, some 100 bytes an event, lies in memory."""
 ROWS_TOGETHER = 1 << 20
 """Events worked on at a time, so that intermediate arrays do not grow with the recording."""
-STEP_BYTES = 64 << 20
+STEP_BYTES = 4 << 20
 """The file of a `Column` takes up room in steps of so much."""
 _SMALL_BYTES = 1 << 20
 

@@ -101,10 +101,10 @@ def _page_reader() -> None:
     import numpy as np
 
     from pagealloc_model.recording.trace import page_walk
-    from pagealloc_model.recording.trace.columns import EventColumns
-    from pagealloc_model.recording.trace.perf_samples import LAYOUT_WIDTH, RecordNotes
+    from pagealloc_model.recording.trace.perf_samples import LAYOUT_WIDTH
+    from pagealloc_model.recording.trace.side_tables import Collected
 
-    data, notes = np.zeros(0, np.uint8), RecordNotes()
+    data = np.zeros(0, np.uint8)
     data.flags.writeable = False
     page_walk.walk_pages(
         data,
@@ -113,9 +113,7 @@ def _page_reader() -> None:
         np.zeros(len(page_walk.Geometry), np.int64),
         np.zeros(1 << 16, np.int32),
         np.zeros((0, LAYOUT_WIDTH), np.int64),
-        EventColumns(0).room(1),
-        notes.rows,
-        notes.copies,
+        *Collected(0, None).room(1, 1, 1),
         np.zeros(1, np.int64),
         np.zeros((0, page_walk.LOSS_WIDTH), np.int64),
         np.zeros(page_walk.STATE_SLOTS, np.int64),

@@ -11,7 +11,6 @@ from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.recording.trace.perf_file import FOREIGN_MAGIC, MAGIC
 
 if TYPE_CHECKING:
-    from pagealloc_model.base.arrays import NewArray
     from pagealloc_model.recording.trace.columns import Trace
 
 _STORE_MAGIC = b"ARROW1"
@@ -32,7 +31,7 @@ _PIECE = 1 << 20
 
 def read_events(
     path: Path,
-    new_array: NewArray | None = None,
+    directory: Path | None = None,
     progress: Report | None = None,
     *,
     main_chains: bool = False,
@@ -45,7 +44,7 @@ def read_events(
 
     Args:
         path: the file or directory.
-        new_array: makes the arrays that grow with the number of events, where the file is a
+        directory: of files for what grows with the number of events, where the file is a
             perf.data or holds pages of the ring buffer; None: in memory.
         progress: called with the share done, 0 to 1.
         main_chains: make tables of those page-allocator events that carry call chains, too.
@@ -56,7 +55,7 @@ def read_events(
     if (path / PER_CPU).is_dir():
         from pagealloc_model.recording.trace.ring_buffer import read_tracefs_copy
 
-        return read_tracefs_copy(path, new_array, progress)
+        return read_tracefs_copy(path, directory, progress)
     if is_store(path):
         from pagealloc_model.recording.trace.store import read_store
 
@@ -65,13 +64,13 @@ def read_events(
     if begins.startswith((MAGIC, FOREIGN_MAGIC)):
         from pagealloc_model.recording.trace.perf_data import read_perf_data
 
-        return read_perf_data(path, new_array, progress, main_chains=main_chains)
+        return read_perf_data(path, directory, progress, main_chains=main_chains)
     from pagealloc_model.recording.trace import trace_dat as trace_dat_file
 
     if begins.startswith(trace_dat_file.MAGIC):
         from pagealloc_model.recording.trace.trace_dat import read_trace_dat
 
-        return read_trace_dat(path, new_array, progress)
+        return read_trace_dat(path, directory, progress)
     from pagealloc_model.recording.trace.trace_text import (
         is_trace_text,
         read_perf_script,

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pagealloc_model.base.arrays import on_disk
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.progress_bar import Report, part_of
 from pagealloc_model.recording.event_files import STORE_FILE, is_store, read_events, size_of
@@ -135,7 +134,7 @@ def write_events(
     else:
         size = size_of(event_file)
         source = StoreSource(file=event_file.name, size=size, sha256=recording.sha256)
-    trace = read_events(event_file, on_disk(path.parent), part_of(progress, 0, _READING))
+    trace = read_events(event_file, path.parent, part_of(progress, 0, _READING))
     write_store(
         trace,
         path,

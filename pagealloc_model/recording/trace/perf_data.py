@@ -10,13 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from pagealloc_model.base.arrays import NewArray, in_memory
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.recording.trace.columns import (
     COLUMN_TYPES,
     NAMED,
-    EventColumns,
     Losses,
     ThreadNames,
     Trace,
@@ -38,6 +36,7 @@ from pagealloc_model.recording.trace.perf_file import (
     walk_file,
 )
 from pagealloc_model.recording.trace.perf_samples import (
+    LARGEST_RECORD,
     NOTE_ATTR,
     NOTE_BEFORE,
     NOTE_SIZE,
@@ -45,12 +44,11 @@ from pagealloc_model.recording.trace.perf_samples import (
     NOTE_TYPE,
     AttrLayouts,
     Column,
-    RecordNotes,
     TrailerReader,
     attr_layouts,
     sampled_events,
 )
-from pagealloc_model.recording.trace.side_tables import EventTables
+from pagealloc_model.recording.trace.side_tables import Collected
 
 LOST = 2
 COMM = 3
@@ -185,7 +183,6 @@ _LOG = logging.getLogger(__name__)
 _SMALL_SAMPLE_SIZE = 64
 _LARGEST_RATIO = 64
 _ROWS_AT_A_TIME = 1 << 20
-_FIRST_ROWS_ON_DISK = 1 << 20
 _WALKING = 0.8
 """Share of the work done once all records are walked; ordering and tables are the rest."""
 
@@ -200,7 +197,7 @@ class _RoundEnd:
 
 def read_perf_data(
     path: str | Path,
-    new_array: NewArray | None = None,
+    directory: Path | None = None,
     progress: Report | None = None,
     *,
     main_chains: bool = False,
@@ -217,7 +214,7 @@ def read_perf_data(
 
     Args:
         path: the file.
-        new_array: makes the arrays that grow with the number of events, all but texts; None: in
+        directory: of files for what grows with the number of events, all but texts; None: in
             memory.
         progress: called with the share done, 0 to 1.
         main_chains: make tables of those main events that carry call chains, too.
@@ -230,7 +227,7 @@ def read_perf_data(
     layouts = attr_layouts(file)
     if main_chains:
         layouts.table[layouts.table[:, Column.CALLCHAIN] > 0, Column.NOTED] = 1
-    return _Reader(file, layouts, new_array, progress).read()
+    return _Reader(file, layouts, directory, progress).read()
 
 
 class _Reader:
@@ -240,26 +237,24 @@ class _Reader:
         self,
         file: PerfFile,
         layouts: AttrLayouts,
-        new_array: NewArray | None,
+        directory: Path | None,
         progress: Report | None,
     ) -> None:
         from pagealloc_model.recording.trace import record_walk
 
         self._walk = record_walk
         self._file = file
-        self._new_array = new_array or in_memory
         self._progress = progress
         self._layouts = layouts
         # Room in memory costs nothing until it is used; on a disk it does.
-        expected = _expected_rows(file) if new_array is None else _FIRST_ROWS_ON_DISK
-        self._columns = EventColumns(expected, self._new_array)
-        self._notes = RecordNotes(self._new_array)
+        expected = _expected_rows(file) if directory is None else 0
+        self._found = Collected(expected + _ROWS_AT_A_TIME, directory)
         self._cut_at: int | None = None
 
     def read(self) -> Trace:
         """The whole file as a Trace."""
         walk_file(self._file, self._take)
-        plain_notes, plain_rows = self._notes.count, self._columns.rows
+        plain_rows, plain_notes, _ = self._found.filled
         if self._file.piped and self._cut_at is None and self._ends_within_a_round():
             self._cut_at = len(self._file.content)
         round_end = self._last_complete_round()
@@ -269,38 +264,30 @@ class _Reader:
             self._reported(each for each in payloads if each.offset < round_end.offset)
         )
         decompressed.flush()
-        rows_of_rounds = [slice(round_end.rows), slice(plain_rows, self._columns.rows)]
+        rows_of_rounds = [slice(round_end.rows), slice(plain_rows, self._found.filled[0])]
         decompressed.add(
             self._reported(each for each in payloads if each.offset >= round_end.offset)
         )
         decompressed.finish()
         if self._cut_at is None:
             return self._trace(plain_notes)
-        times = np.concatenate([self._columns.filled("time_ns")[rows] for rows in rows_of_rounds])
+        times = np.concatenate(
+            [self._found.columns["time_ns"].values[rows] for rows in rows_of_rounds]
+        )
         return self._certain_part(self._trace(plain_notes), times)
 
     def _trace(self, plain_notes: int) -> Trace:
-        columns, file = self._columns, self._file
+        columns, file = self._found.columns, self._file
         side = self._side_records(plain_notes)
-        losses = side.losses(columns.filled("time_ns"), columns.filled("cpu"))
-        order = columns.time_order()
-        main = columns.ordered(order)
-        tables = EventTables(
-            self._notes,
+        losses = side.losses(columns["time_ns"].values, columns["cpu"].values)
+        names = side.thread_names()
+        return self._found.trace(
             self._layouts.formats,
             [bool(attr.sample_type & SampleType.CALLCHAIN) for attr in file.attrs],
-            self._new_array,
-        )
-        names = side.thread_names()
-        return Trace(
-            **main,
             comms=names.last(),
             thread_names=names,
             gfp_bits=self._layouts.gfp_bits(file),
             gfp_from_format=True,
-            tables=tables.tables(main["time_ns"], order),
-            declared_types=tables.declared_types(),
-            callchains=tables.callchains(),
             losses=losses,
             source=str(file.path),
             release=file.release,
@@ -313,12 +300,12 @@ class _Reader:
 
     def _take(self, buffer: RecordBuffer) -> int:
         """Walk one buffer; returns the end of its last whole record."""
-        walk, columns, notes, layouts = self._walk, self._columns, self._notes, self._layouts
-        first_note = notes.count
+        walk, found, layouts = self._walk, self._found, self._layouts
+        first_note = found.notes.rows
         state = np.zeros(walk.STATE_SLOTS, np.int64)
         state[walk.POSITION] = buffer.start
         while True:
-            state[walk.ROWS : walk.STATUS] = columns.rows, notes.count, notes.filled
+            state[walk.ROWS : walk.STATUS] = found.filled
             walk.walk_records(
                 buffer.data,
                 buffer.end,
@@ -326,23 +313,17 @@ class _Reader:
                 layouts.id_keys,
                 layouts.id_rows,
                 layouts.id_offset,
-                columns.room(_ROWS_AT_A_TIME),
-                notes.rows,
-                notes.copies,
+                *found.room(_ROWS_AT_A_TIME, 1, LARGEST_RECORD),
                 state,
             )
-            columns.rows, notes.count, notes.filled = state[walk.ROWS : walk.STATUS].tolist()
+            found.filled = state[walk.ROWS : walk.STATUS].tolist()
             status, position = int(state[walk.STATUS]), int(state[walk.POSITION])
             if status in walk.STATUS_TEXTS:
                 raise buffer.damaged(self._file.path, position, walk.STATUS_TEXTS[status])
-            if status == walk.ROWS_FULL:
-                columns.grow_if_full()
-                self._report(buffer.offset + position, decompressed=buffer.decompressed)
-            elif status == walk.NOTES_FULL:
-                notes.grow()
-            else:
+            if status not in (walk.ROWS_FULL, walk.NOTES_FULL):
                 break
-        notes.rows[first_note : notes.count, NOTE_SOURCE] += buffer.offset
+            self._report(buffer.offset + position, decompressed=buffer.decompressed)
+        found.notes.values[first_note:, NOTE_SOURCE] += buffer.offset
         if buffer.last and position != buffer.end:
             self._cut_record(buffer, position)
         return position
@@ -376,7 +357,7 @@ class _Reader:
         What it read until then is complete up to the last event in it, because it has looked
         into every buffer once more since.
         """
-        rows = self._notes.filled_rows
+        rows = self._found.notes.values
         ends = rows[rows[:, NOTE_TYPE] == self._walk.FINISHED_ROUND]
         if len(ends) < 2:
             return _RoundEnd(0, 0)
@@ -384,12 +365,12 @@ class _Reader:
 
     def _ends_within_a_round(self) -> bool:
         """Whether events follow the last round: perf ends every recording with one."""
-        rows = self._notes.filled_rows
+        rows = self._found.notes.values
         ends = rows[rows[:, NOTE_TYPE] == self._walk.FINISHED_ROUND]
         if not len(ends):
             return False
         payloads = self._payloads()
-        return self._columns.rows > ends[-1, NOTE_BEFORE] or (
+        return self._found.filled[0] > ends[-1, NOTE_BEFORE] or (
             bool(payloads) and payloads[-1].offset > ends[-1, NOTE_SOURCE]
         )
 
@@ -412,7 +393,7 @@ class _Reader:
         )
 
     def _payloads(self) -> list[Section]:
-        rows = self._notes.filled_rows
+        rows = self._found.notes.values
         compressed = rows[np.isin(rows[:, NOTE_TYPE], (COMPRESSED, COMPRESSED2))]
         columns = (NOTE_TYPE, NOTE_SOURCE, NOTE_SIZE)
         return [compressed_payload(self._file, *place) for place in compressed[:, columns].tolist()]
@@ -420,7 +401,7 @@ class _Reader:
     def _side_records(self, plain_notes: int) -> SideRecords:
         """Take in all records that are not samples; the first `plain_notes` are the file's own."""
         side = SideRecords(self._file.attrs)
-        notes = self._notes.filled_rows
+        notes = self._found.notes.values
         for index in np.flatnonzero(notes[:, NOTE_ATTR] < 0).tolist():
             note = notes[index]
             kind = int(note[NOTE_TYPE])
@@ -430,7 +411,7 @@ class _Reader:
                     if decompressed:
                         raise ValueError("a compressed record inside compressed ones")
                     continue
-                side.add(kind, self._notes.record(note), int(note[NOTE_BEFORE]))
+                side.add(kind, self._found.record(note), int(note[NOTE_BEFORE]))
             except ValueError as error:
                 raise damaged_record(
                     self._file.path,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pagealloc_model.base.arrays import NewArray, in_memory, parts
+from pagealloc_model.base.arrays import NewArray, in_memory, on_disk, parts
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.base.files import refuse_unless_file, text_of, unreadable
 from pagealloc_model.base.progress_bar import Report
@@ -17,7 +17,6 @@ from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.recording.trace.columns import (
     NAMED,
     Event,
-    EventColumns,
     Losses,
     ThreadNames,
     Trace,
@@ -29,8 +28,8 @@ from pagealloc_model.recording.trace.formats import (
     parse_format,
 )
 from pagealloc_model.recording.trace.perf_file import WORD_SLACK
-from pagealloc_model.recording.trace.perf_samples import NOTE_TIME, RecordNotes, ring_buffer_row
-from pagealloc_model.recording.trace.side_tables import EventTables
+from pagealloc_model.recording.trace.perf_samples import NOTE_TIME, ring_buffer_row
+from pagealloc_model.recording.trace.side_tables import Collected
 
 RECORD_WITH = "trace-cmd record -C mono -e kmem:mm_page_alloc -e kmem:mm_page_free"
 
@@ -42,7 +41,6 @@ _COUNTS_LOST = re.compile(r"^(?:overrun|commit overrun|dropped events): (\d{1,18
 _NO_TICKS = (1, 0)
 _LOW_HALF = np.uint64(0xFFFFFFFF)
 _SMALL_EVENT_SIZE = 32
-_FIRST_ROWS_ON_DISK = 1 << 20
 _ROWS_AT_A_TIME = 1 << 20
 _PAGES_AT_A_TIME = 1 << 14
 _WALKING = 0.8
@@ -121,7 +119,7 @@ class RingBuffer:
 
 
 def read_ring_buffer(
-    source: RingBuffer, new_array: NewArray | None = None, progress: Report | None = None
+    source: RingBuffer, directory: Path | None = None, progress: Report | None = None
 ) -> Trace:
     """The page-allocator events, and all other tracepoints, of ring-buffer pages (T1 to T8).
 
@@ -129,7 +127,7 @@ def read_ring_buffer(
     what its statistics count beyond these. Where a page does not say how many events are missing
     before it, one is counted.
     """
-    return _Reader(source, new_array, progress).read()
+    return _Reader(source, directory, progress).read()
 
 
 def seen_threads(text: str) -> dict[int, str]:
@@ -159,23 +157,19 @@ def nanoseconds(ticks: np.ndarray, mult: int, shift: int) -> np.ndarray:
 class _Reader:
     """Walks the pages of one source and collects what a Trace needs."""
 
-    def __init__(
-        self, source: RingBuffer, new_array: NewArray | None, progress: Report | None
-    ) -> None:
+    def __init__(self, source: RingBuffer, directory: Path | None, progress: Report | None) -> None:
         from pagealloc_model.recording.trace import page_walk
 
         self._walk = page_walk
         self._source = source
-        self._new_array = new_array or in_memory
         self._progress = progress
         _check_clock(source)
         self._formats = [each for each in source.formats if each.system != "ftrace"]
         self._table, self._rows_of_type, self._type_offset = self._layouts()
         self._most = page_walk.most_events(source.layout.page_size)
         expected = len(source.positions) * source.layout.page_size // _SMALL_EVENT_SIZE
-        rows = expected if new_array is None else _FIRST_ROWS_ON_DISK
-        self._columns = EventColumns(rows + self._most, self._new_array)
-        self._notes = RecordNotes(self._new_array)
+        rows = expected if directory is None else 0
+        self._found = Collected(rows + max(_ROWS_AT_A_TIME, self._most), directory)
         self._last_ns = np.full(max(int(source.cpus.max(initial=0)) + 1, 1), -1, np.int64)
         self._losses = np.zeros((len(source.positions), page_walk.LOSS_WIDTH), np.int64)
         self._lost = self._unknown = 0
@@ -210,13 +204,16 @@ class _Reader:
         for column in (walk.LOSS_START, walk.LOSS_END):
             known = rows[:, column] >= 0
             rows[known, column] = nanoseconds(rows[known, column], *ticks)
-        for times in (self._columns.filled("time_ns"), self._notes.filled_rows[:, NOTE_TIME]):
+        for times in (
+            self._found.columns["time_ns"].values,
+            self._found.notes.values[:, NOTE_TIME],
+        ):
             for part in parts(len(times)):
                 times[part] = nanoseconds(times[part], *ticks)
 
     def _take(self, data: np.ndarray, positions: np.ndarray, cpus: np.ndarray, offset: int) -> None:
         """Walk pages of one buffer; `offset` is that of data[0] in the source's data."""
-        walk, columns, notes = self._walk, self._columns, self._notes
+        walk, found = self._walk, self._found
         layout = self._source.layout
         geometry = np.zeros(len(walk.Geometry), np.int64)
         geometry[walk.Geometry.PAGE_SIZE] = layout.page_size
@@ -231,7 +228,7 @@ class _Reader:
             part = slice(first, first + _PAGES_AT_A_TIME)
             state[walk.PAGE] = 0
             while True:
-                state[walk.ROWS : walk.LOSSES] = columns.rows, notes.count, notes.filled
+                state[walk.ROWS : walk.LOSSES] = found.filled
                 walk.walk_pages(
                     data,
                     positions[part],
@@ -239,22 +236,16 @@ class _Reader:
                     geometry,
                     self._rows_of_type,
                     self._table,
-                    columns.room(max(_ROWS_AT_A_TIME, self._most)),
-                    notes.rows,
-                    notes.copies,
+                    *found.room(max(_ROWS_AT_A_TIME, self._most), self._most, 2 * layout.page_size),
                     self._last_ns,
                     self._losses,
                     state,
                 )
-                columns.rows, notes.count, notes.filled = state[walk.ROWS : walk.LOSSES].tolist()
+                found.filled = state[walk.ROWS : walk.LOSSES].tolist()
                 status = int(state[walk.STATUS])
                 if status in walk.STATUS_TEXTS:
                     raise self._damaged(offset + int(state[walk.POSITION]), status)
-                if status == walk.ROWS_FULL:
-                    columns.grow_if_full(self._most)
-                elif status == walk.NOTES_FULL:
-                    notes.grow()
-                else:
+                if status not in (walk.ROWS_FULL, walk.NOTES_FULL):
                     break
             first = part.stop
             if self._progress is not None:
@@ -290,35 +281,28 @@ class _Reader:
         return table, rows_of_type, offsets.pop()
 
     def _trace(self) -> Trace:
-        source, columns = self._source, self._columns
-        events = columns.filled("event")
+        source = self._source
+        events = self._found.columns["event"].values
         if not np.any(events == Event.ALLOC):
             raise RecordingError(
                 source.path,
                 "holds no kmem:mm_page_alloc event of its own buffer",
                 todo=f"record with {RECORD_WITH}",
             )
-        losses = self._all_losses()
-        order = columns.time_order()
-        main = columns.ordered(order)
-        tables = EventTables(
-            self._notes, self._formats, [False] * len(self._formats), self._new_array
-        )
         alloc = next(each for each in self._formats if each.event_name == "kmem:mm_page_alloc")
         try:
             gfp_bits = gfp_bits_from_print_fmt(alloc.print_fmt)
         except ValueError as error:
             raise _unsupported(source.path, str(error)) from None
         names = ThreadNames.of((0, thread, NAMED, name) for thread, name in source.comms.items())
-        return Trace(
-            **main,
+        return self._found.trace(
+            self._formats,
+            [False] * len(self._formats),
             comms=names.last(),
             thread_names=names,
             gfp_bits=gfp_bits,
             gfp_from_format=True,
-            tables=tables.tables(main["time_ns"], order),
-            declared_types=tables.declared_types(),
-            losses=losses,
+            losses=self._all_losses(),
             source=str(source.path),
             release=source.release,
             nr_cpus=source.nr_cpus,
@@ -328,7 +312,7 @@ class _Reader:
 
     def _all_losses(self) -> Losses:
         walk, rows = self._walk, self._losses[: self._lost].copy()
-        time_ns = self._columns.filled("time_ns")
+        time_ns = self._found.columns["time_ns"].values
         first, last = int(time_ns.min()), int(time_ns.max())
         start = rows[:, walk.LOSS_START]
         start[start < 0] = first
@@ -394,13 +378,13 @@ _COPY = "copy it from /sys/kernel/tracing as docs/how_to_record.md shows"
 
 
 def read_tracefs_copy(
-    directory: Path, new_array: NewArray | None = None, progress: Report | None = None
+    copy: Path, directory: Path | None = None, progress: Report | None = None
 ) -> Trace:
     """Read the page-allocator events, and all other tracepoints, of raw pages (T1 to T8).
 
     Args:
-        directory: the copy.
-        new_array: makes the arrays that grow with the number of events, all but texts; None: in
+        copy: the directory.
+        directory: of files for what grows with the number of events, all but texts; None: in
             memory.
         progress: called with the share done, 0 to 1.
 
@@ -409,36 +393,38 @@ def read_tracefs_copy(
     """
     files = {
         int(path.parent.name[3:]): path
-        for path in directory.glob(f"per_cpu/cpu*/{PAGES}")
+        for path in copy.glob(f"per_cpu/cpu*/{PAGES}")
         if path.parent.name[3:].isdecimal() and len(path.parent.name) < 9
     }
     if not files:
-        raise RecordingError(directory, f"has no per_cpu/cpuN/{PAGES}", todo=_COPY)
+        raise RecordingError(copy, f"has no per_cpu/cpuN/{PAGES}", todo=_COPY)
     try:
-        layout = page_layout(_text(directory / "events/header_page", needed=True))
-        formats = tuple(_formats(directory))
+        layout = page_layout(_text(copy / "events/header_page", needed=True))
+        formats = tuple(_formats(copy))
     except ValueError as error:
-        raise RecordingError(directory, str(error), todo=_COPY) from None
-    data, starts = _joined(files, layout.page_size, new_array or in_memory)
+        raise RecordingError(copy, str(error), todo=_COPY) from None
+    data, starts = _joined(
+        files, layout.page_size, in_memory if directory is None else on_disk(directory)
+    )
     counts = np.diff(starts) // layout.page_size
-    clock = chosen_clock(_text(directory / "trace_clock"))
+    clock = chosen_clock(_text(copy / "trace_clock"))
     return read_ring_buffer(
         RingBuffer(
-            path=directory,
+            path=copy,
             data=data,
             positions=np.arange(int(counts.sum()), dtype=np.int64) * layout.page_size,
             cpus=np.repeat(np.array(sorted(files), np.int64), counts),
             layout=layout,
             formats=formats,
-            comms=seen_threads(_text(directory / "saved_cmdlines")),
+            comms=seen_threads(_text(copy / "saved_cmdlines")),
             clock=clock,
-            release=_text(directory / "osrelease").strip(),
+            release=_text(copy / "osrelease").strip(),
             nr_cpus=len(files),
             stats={cpu: _text(path.with_name("stats")) for cpu, path in files.items()},
             notes=() if clock else ("no trace_clock: which clock the times are of is unknown",),
             unpacked=True,
         ),
-        new_array,
+        directory,
         progress,
     )
 

@@ -1,13 +1,15 @@
-"""Tables of the tracepoints that are not main events, one row per sample, all fields."""
+"""What a walk over a file collects: the main events, and tables of all other tracepoints."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from pagealloc_model.base.arrays import NewArray, in_memory
+from pagealloc_model.base.arrays import Column, NewArray, in_memory, on_disk
 from pagealloc_model.recording.trace import perf_samples as note
 from pagealloc_model.recording.trace.columns import (
     COLUMN_TYPES,
@@ -17,7 +19,6 @@ from pagealloc_model.recording.trace.columns import (
     time_order,
 )
 from pagealloc_model.recording.trace.formats import Field, TracepointFormat
-from pagealloc_model.recording.trace.perf_samples import RecordNotes
 
 KEY_COLUMNS = ("time_ns", "cpu", "pid", "row")
 CHAIN_COLUMNS = ("callchain_start", "callchain_len")
@@ -27,36 +28,135 @@ FIELD_SUFFIX = "_field"
 _KEY_TYPES = (np.int64, np.int16, np.int32, np.int64)
 _KEY_PLACES = (note.NOTE_TIME, note.NOTE_CPU, note.NOTE_PID, note.NOTE_BEFORE)
 _ROWS_AT_A_TIME = 1 << 18
+_FIRST_NOTES = 1 << 12
+_FIRST_BYTES = 1 << 20
 
 
-class EventTables:
-    """Turns noted samples into tables, some samples at a time."""
+class Collected:
+    """Main events in file order, and notes on other records with copies of these.
+
+    Attributes:
+        columns: of a Trace, by name.
+        notes: int64 (records, NOTE_WIDTH). NOTE_ATTR is -1 for records that are not samples;
+            NOTE_SOURCE is an offset in the file or in the decompressed stream, the other places
+            are in `copies`; NOTE_BEFORE counts the main rows before the record in the file.
+        copies: uint8, the records end to end; compressed records are not copied.
+    """
+
+    def __init__(self, rows: int, directory: Path | None) -> None:
+        self._new_array = in_memory if directory is None else on_disk(directory)
+        self.columns = {
+            name: Column(dtype, directory, rows) for name, dtype in COLUMN_TYPES.items()
+        }
+        self.notes = Column((np.int64, (note.NOTE_WIDTH,)), directory, _FIRST_NOTES)
+        self.copies = Column(np.uint8, directory, _FIRST_BYTES)
+
+    @property
+    def filled(self) -> tuple[int, int, int]:
+        """Rows of the columns, notes, and bytes of copies so far."""
+        return self.columns["time_ns"].rows, self.notes.rows, self.copies.rows
+
+    @filled.setter
+    def filled(self, counts: Sequence[int]) -> None:
+        for column in self.columns.values():
+            column.rows = counts[0]
+        self.notes.rows, self.copies.rows = counts[1:]
+
+    def room(
+        self, rows: int, notes: int, size: int
+    ) -> tuple[tuple[np.ndarray, ...], np.ndarray, np.ndarray]:
+        """Columns, notes and copies, with room for so many more at least."""
+        return (
+            tuple(column.room(rows) for column in self.columns.values()),
+            self.notes.room(max(notes, self.notes.rows, _FIRST_NOTES)),
+            self.copies.room(max(size, self.copies.rows, _FIRST_BYTES)),
+        )
+
+    def record(self, noted: np.ndarray) -> bytes:
+        """The bytes of the record that a note is about."""
+        start = int(noted[note.NOTE_POSITION])
+        return self.copies.values[start : start + int(noted[note.NOTE_SIZE])].tobytes()
+
+    def trace(
+        self,
+        formats: Sequence[TracepointFormat | None],
+        chained: Sequence[bool],
+        **about: Any,
+    ) -> Trace:
+        """All of it in time order, ties in file order; what was filled is gone.
+
+        Args:
+            formats: for each attribute, its format, or None for attributes that are not noted.
+            chained: for each attribute, whether its samples carry call chains.
+            **about: the other fields of the Trace.
+        """
+        order = time_order(self.columns["time_ns"].values, self._new_array)
+        main = self._ordered(order)
+        tables = _EventTables(self, formats, chained, self._new_array)
+        return Trace(
+            **main,
+            tables=tables.tables(main["time_ns"], order),
+            declared_types=tables.declared_types(),
+            callchains=tables.callchains(),
+            **about,
+        )
+
+    def _ordered(self, order: np.ndarray | None) -> dict[str, np.ndarray]:
+        """A column takes the place of the last one with items of its size.
+
+        Memory used for the first time costs more than the copy.
+        """
+        spare: dict[int, np.ndarray] = {}
+        gathered = {}
+        for name in COLUMN_TYPES:
+            values = self.columns.pop(name).values
+            if order is None:
+                gathered[name] = values
+                continue
+            target = spare.pop(values.itemsize, None)
+            if target is None:
+                target = self._new_array(len(values), values.dtype)
+            target = target.view(values.dtype)
+            np.take(values, order, out=target, mode="clip")
+            gathered[name], spare[values.itemsize] = target, values
+        return gathered
+
+
+class _EventTables:
+    """Turns noted samples into tables, some samples at a time; columns of text are in memory."""
 
     def __init__(
         self,
-        notes: RecordNotes,
+        collected: Collected,
         formats: Sequence[TracepointFormat | None],
         chained: Sequence[bool],
-        new_array: NewArray = in_memory,
+        new_array: NewArray,
     ) -> None:
         from pagealloc_model.recording.trace.record_walk import gather_words
 
         self._gather_words = gather_words
-        self._notes = notes.filled_rows
-        self._data = notes.copies
+        self._notes = collected.notes.values
+        # behind the last copy there is room for a whole word
+        self._data = collected.copies.room(8)
         self._formats = formats
         self._chained = chained
         self._new_array = new_array
         self._texts: dict[bytes, str] = {}
         self._chains: list[np.ndarray] = []
         self._chain_words = 0
+        self._numbers = self._numbers_by_attr()
 
     def tables(
         self, main_time_ns: np.ndarray, main_order: np.ndarray | None
     ) -> dict[str, Mapping[str, np.ndarray]]:
-        """All tables by event name, each in time order, ties in file order."""
+        """All tables by event name, each in time order, ties in file order.
+
+        Args:
+            main_time_ns: times of the main rows, in time order.
+            main_order: file-order number of each main row, None if file order is time order.
+        """
         tables = {}
-        for attr_row, unordered in self._numbers_by_attr().items():
+        for attr_row, unordered in self._numbers.items():
             tracepoint = self._formats[attr_row]
             assert tracepoint is not None
             numbers = self._in_time_order(unordered)
@@ -73,7 +173,7 @@ class EventTables:
 
     def declared_types(self) -> dict[str, dict[str, str]]:
         """C types of the fields in the tables, by event and column."""
-        formats = [self._formats[attr_row] for attr_row in self._numbers_by_attr()]
+        formats = [self._formats[attr_row] for attr_row in self._numbers]
         return {
             tracepoint.event_name: {
                 column_name(field.name): field.type for field in tracepoint.column_fields

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import zstandard
 
-from pagealloc_model.base.arrays import NewArray, in_memory
+from pagealloc_model.base.arrays import NewArray, in_memory, on_disk
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.base.progress_bar import Report, part_of
 from pagealloc_model.recording.trace.columns import Trace
@@ -398,7 +398,7 @@ _INSTANCE = re.compile(r"^Buffer: (.*)$", re.MULTILINE)
 
 
 def read_trace_dat(
-    path: str | Path, new_array: NewArray | None = None, progress: Report | None = None
+    path: str | Path, directory: Path | None = None, progress: Report | None = None
 ) -> Trace:
     """Read the page-allocator events, and all other tracepoints, of a trace.dat (T1 to T8).
 
@@ -408,7 +408,7 @@ def read_trace_dat(
 
     Args:
         path: the file.
-        new_array: makes the arrays that grow with the number of events, all but texts; None: in
+        directory: of files for what grows with the number of events, all but texts; None: in
             memory.
         progress: called with the share done, 0 to 1.
 
@@ -421,8 +421,9 @@ def read_trace_dat(
     buffer = max(file.buffers, key=lambda each: each.size, default=None)
     if buffer is None or not buffer.size:
         raise RecordingError(path, "holds no events", todo="record again, with -e kmem:...")
-    source = _ring_buffer(file, buffer, new_array or in_memory, part_of(progress, 0, _UNPACKING))
-    return read_ring_buffer(source, new_array, part_of(progress, _UNPACKING, 1))
+    new_array = in_memory if directory is None else on_disk(directory)
+    source = _ring_buffer(file, buffer, new_array, part_of(progress, 0, _UNPACKING))
+    return read_ring_buffer(source, directory, part_of(progress, _UNPACKING, 1))
 
 
 def _ring_buffer(

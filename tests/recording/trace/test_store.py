@@ -15,7 +15,6 @@ import pyarrow.ipc
 import pytest
 
 from pagealloc_model.base import arrays
-from pagealloc_model.base.arrays import on_disk
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.base.version import __version__
 from pagealloc_model.recording.trace import store as store_write
@@ -135,7 +134,7 @@ def test_shipped_recordings_come_back(tmp_path: Path, name: str, compress: bool)
 @pytest.mark.parametrize("name", ["kbuild", "highatomic_stock"])
 def test_reading_with_arrays_on_disk_is_the_same(tmp_path: Path, name: str) -> None:
     recording = shipped_recording(name)
-    read = read_perf_data(recording.event_file, on_disk(tmp_path))
+    read = read_perf_data(recording.event_file, tmp_path)
     assert lies_in_a_file(read.time_ns) and lies_in_a_file(read.pfn)
     assert differing_fields(read, read_perf_data(recording.event_file)) == []
 

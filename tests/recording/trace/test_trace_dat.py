@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pagealloc_model.base.arrays import on_disk
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.recording.recording import open_recording
 from pagealloc_model.recording.trace import page_walk, ring_buffer
@@ -85,7 +84,7 @@ def test_the_kernel_s_own_text_says_the_same(name: str) -> None:
 
 def test_columns_on_disk_are_the_same(tmp_path: Path) -> None:
     path = SAMPLES / "lossy.dat"
-    assert differing_fields(read_trace_dat(path, on_disk(tmp_path)), read_trace_dat(path)) == []
+    assert differing_fields(read_trace_dat(path, tmp_path), read_trace_dat(path)) == []
 
 
 def test_outputs_that_fill_up_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
