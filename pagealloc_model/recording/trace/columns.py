@@ -326,15 +326,16 @@ def losses_by_time(
 _BLOCK = 1 << 18
 
 
-def time_order(
-    time_ns: np.ndarray, new_array: NewArray = in_memory, block: int = _BLOCK
-) -> np.ndarray | None:
+def time_order(time_ns: np.ndarray, new_array: NewArray, block: int = _BLOCK) -> np.ndarray | None:
     """Row numbers in time order, ties in file order, int64; None if the rows are in order.
 
-    perf reads one CPU's buffer after the other, round by round, so a row is out of place by two
-    rounds at most. Rows are held back only until no later row can precede them, whatever the
-    rounds were; what is held back bounds the memory used.
+    In memory they are sorted at once. Else memory is bounded: perf reads one CPU's buffer after the
+    other, round by round, so a row is out of place by two rounds at most. Rows are held back only
+    until no later row can precede them, whatever the rounds were.
     """
+    if new_array is in_memory and block == _BLOCK:
+        in_order = bool(np.all(time_ns[1:] >= time_ns[:-1]))
+        return None if in_order else np.argsort(time_ns, kind="stable")
     least, in_order = _block_minima(time_ns, block)
     if in_order:
         return None

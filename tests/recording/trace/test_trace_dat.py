@@ -92,7 +92,7 @@ def test_outputs_that_fill_up_are_the_same(monkeypatch: pytest.MonkeyPatch) -> N
     whole = read_trace_dat(path)
     monkeypatch.setattr(ring_buffer, "_SMALL_EVENT_SIZE", 1 << 20)
     monkeypatch.setattr(ring_buffer, "_PAGES_AT_A_TIME", 3)
-    monkeypatch.setattr("pagealloc_model.recording.trace.perf_samples._FIRST_ROWS", 600)
+    monkeypatch.setattr("pagealloc_model.recording.trace.side_tables._FIRST_NOTES", 600)
     assert differing_fields(read_trace_dat(path), whole) == []
 
 
