@@ -63,15 +63,13 @@ def _start_image() -> None:
 
 
 def _objects() -> None:
-    from pagealloc_model.policy.policy import Assumptions
-    from pagealloc_model.predicted.demand.demand import first_touches, resolve_demand
+    from pagealloc_model.predicted.demand.demand import resolve_demand
     from pagealloc_model.recording.recorded_machine import recorded_machine
     from pagealloc_model.recording.recording import open_recording
 
     recording = open_recording("xfree")
     machine = recorded_machine(recording)
     resolve_demand(recording.trace, machine)
-    first_touches(recording.trace, machine, Assumptions())
     _widen_tasks()
 
 

@@ -10,11 +10,27 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from pagealloc_model.base import arrays
-from pagealloc_model.base.errors import PageallocError
 from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.policy.assumptions import ElasticAssumptions
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions
+from pagealloc_model.predicted.demand.demand import Demand, recorded_ticks, resolve_demand
+from pagealloc_model.predicted.demand.rows import realtime_tasks
+from pagealloc_model.predicted.growth import grown_demand, with_touched_span
+from pagealloc_model.predicted.start.elastic import (
+    DaemonsAtStart,
+    daemons_at_start,
+    lru_at_start,
+    reclaim_order,
+    with_cached_pages,
+)
+from pagealloc_model.predicted.start.evidence import StartFiles, start_counts
+from pagealloc_model.predicted.start.image import (
+    calibrated_image,
+    created_demand,
+    empty_image,
+    idle_machine,
+)
 from pagealloc_model.recording.kept_state import kept_object
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.recorded_machine import (
@@ -28,10 +44,9 @@ if TYPE_CHECKING:
     from pagealloc_model.allocator.state import StartImage
     from pagealloc_model.predicted.demand.demand import Demand
     from pagealloc_model.predicted.start.elastic import DaemonsAtStart
-    from pagealloc_model.predicted.start.evidence import StartCounts, StartFiles
+    from pagealloc_model.predicted.start.evidence import StartFiles
     from pagealloc_model.recording.machine import Machine
     from pagealloc_model.recording.recording import Recording
-    from pagealloc_model.recording.snapshot import Snapshot
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -118,90 +133,71 @@ def _prepare(
     assumptions: Assumptions,
     seed: int,
     progress: Report | None,
-    *,
-    heeds_parts: bool = False,
 ) -> Prepared:
-    from pagealloc_model.predicted.growth import grown_demand, with_touched_span
-    from pagealloc_model.predicted.start.evidence import StartFiles, start_counts
-    from pagealloc_model.predicted.start.image import calibrated_image
-
-    if assumptions.reclaim == "elastic":
-        return _prepare_elastic(recording, rules, assumptions, seed, progress)
+    is_empty, is_elastic = assumptions.start == "empty", assumptions.reclaim == "elastic"
     machine = with_touched_span(recorded_machine(recording), recording.trace)
-    if assumptions.start == "empty":
-        return _prepare_empty(recording, machine, assumptions, progress)
     early, snapshot = start_snapshots(recording)
-    during = None if snapshot is early else snapshot
-    demand = _demand(recording, machine, assumptions, during, progress)
-    image = calibrated_image(
-        machine,
-        demand,
-        start_counts(machine, snapshot, recording.trace, early),
-        StartFiles(
-            page_flags=recording.flags_at_start,
-            page_flags_at_ns=recording.kpageflags_at_ns,
-            page_owner=None if recording.begins_at else recording.page_owner,
-            heeds_parts=heeds_parts,
-        ),
-        during,
-        rules=rules,
-        policy=recorded_policy(recording),
-        assumptions=assumptions,
-        seed=seed,
-    )
+    during = None if is_empty or snapshot is early else snapshot
+
+    def demand_under(assumptions: Assumptions) -> Demand:
+        return resolve_demand(
+            recording.trace,
+            machine,
+            assumptions,
+            start=during,
+            seed=seed,
+            realtime=realtime_tasks(recording),
+            ticks=recorded_ticks(recording.trace, recording.meta, machine),
+            progress=progress,
+        )
+
+    literal = replace(assumptions, reclaim="literal", elastic=ElasticAssumptions())
+    if is_empty:
+        machine = idle_machine(machine)
+        image = empty_image(machine, recording.flags_at_start)
+        demand = demand_under(assumptions)
+    else:
+        demand = demand_under(literal)
+        image = calibrated_image(
+            machine,
+            demand,
+            start_counts(machine, snapshot, recording.trace, early),
+            StartFiles(
+                page_flags=recording.flags_at_start,
+                page_flags_at_ns=recording.kpageflags_at_ns,
+                page_owner=None if recording.begins_at else recording.page_owner,
+                heeds_parts=is_elastic,
+            ),
+            during,
+            rules=rules,
+            policy=recorded_policy(recording),
+            assumptions=literal,
+            seed=seed,
+        )
+        if is_elastic:
+            del demand  # let go of before the next is made
+            demand = demand_under(assumptions)
     demand = grown_demand(machine, demand, image.block_types)
-    return Prepared(machine=machine, demand=demand, image=image)
+    if is_empty:
+        demand = created_demand(machine, demand, assumptions)
+    prepared = Prepared(machine=machine, demand=demand, image=image)
+    return _with_reclaim(recording, rules, assumptions, seed, prepared) if is_elastic else prepared
 
 
-def _prepare_empty(
-    recording: Recording, machine: Machine, assumptions: Assumptions, progress: Report | None
-) -> Prepared:
-    from pagealloc_model.predicted.growth import grown_demand
-    from pagealloc_model.predicted.start.image import (
-        created_demand,
-        empty_image,
-        idle_machine,
-    )
-
-    machine = idle_machine(machine)
-    image = empty_image(machine, recording.flags_at_start)
-    demand = _demand(recording, machine, assumptions, None, progress)
-    demand = grown_demand(machine, demand, image.block_types)
-    demand = created_demand(machine, demand, assumptions)
-    return Prepared(machine=machine, demand=demand, image=image)
-
-
-def _prepare_elastic(
+def _with_reclaim(
     recording: Recording,
     rules: KernelRules,
     assumptions: Assumptions,
     seed: int,
-    progress: Report | None,
+    prepared: Prepared,
 ) -> Prepared:
-    """Machine and image as for a literal replay; demand with what only an elastic one reads."""
-    from pagealloc_model.predicted.growth import grown_demand
-    from pagealloc_model.predicted.start.elastic import (
-        daemons_at_start,
-        lru_at_start,
-        reclaim_order,
-        with_cached_pages,
-    )
-    from pagealloc_model.predicted.start.image import created_demand
-
-    machine, image = _literal_start(recording, rules, assumptions, seed, progress)
-    is_empty = assumptions.start == "empty"
-    early, snapshot = start_snapshots(recording)
-    during = None if is_empty or snapshot is early else snapshot
-    demand = _demand(recording, machine, assumptions, during, progress, seed)
-    demand = grown_demand(machine, demand, image.block_types)
-    if is_empty:
-        demand = created_demand(machine, demand, assumptions)
-    lru = lru_at_start(image.movable, recording.flags_at_start)
+    """What an elastic replay has besides: LRU lists, in which order, and daemons at work."""
+    lru = lru_at_start(prepared.image.movable, recording.flags_at_start)
     start_ns = recording.trace.demand_span_ns[0]
-    return Prepared(
-        machine=machine,
-        demand=with_cached_pages(demand, lru, seed),
-        image=image,
+    is_empty = assumptions.start == "empty"
+    return replace(
+        prepared,
+        demand=with_cached_pages(prepared.demand, lru, seed),
         lru=lru,
         reclaim_order=reclaim_order(
             recording.whole_trace,
@@ -210,97 +206,7 @@ def _prepare_elastic(
             as_recorded=assumptions.elastic.lru_as_recorded,
             backwards=rules.reclaim_frees_backwards,
         ),
-        daemons=() if is_empty else daemons_at_start(recording.whole_trace, machine, start_ns),
+        daemons=()
+        if is_empty
+        else daemons_at_start(recording.whole_trace, prepared.machine, start_ns),
     )
-
-
-def _literal_start(
-    recording: Recording,
-    rules: KernelRules,
-    assumptions: Assumptions,
-    seed: int,
-    progress: Report | None,
-) -> tuple[Machine, StartImage]:
-    """Machine and image of a literal replay, whose demand is let go of."""
-    literal = _prepare(
-        recording,
-        rules,
-        replace(assumptions, reclaim="literal", elastic=ElasticAssumptions()),
-        seed,
-        progress,
-        heeds_parts=True,
-    )
-    return literal.machine, literal.image
-
-
-def _demand(
-    recording: Recording,
-    machine: Machine,
-    assumptions: Assumptions,
-    start: Snapshot | None,
-    progress: Report | None,
-    seed: int = 0,
-) -> Demand:
-    from pagealloc_model.predicted.demand.demand import recorded_ticks, resolve_demand
-    from pagealloc_model.predicted.demand.rows import realtime_tasks
-
-    return resolve_demand(
-        recording.trace,
-        machine,
-        assumptions,
-        start=start,
-        seed=seed,
-        realtime=realtime_tasks(recording),
-        ticks=recorded_ticks(recording.trace, recording.meta, machine),
-        progress=progress,
-    )
-
-
-def made_up(recording: Recording) -> tuple[dict[str, int], str]:
-    """Count what a replay of a recording has to make up, without replaying it.
-
-    Returns:
-        hidden_allocations and grown_pages, and "" or why they are not known.
-    """
-    try:
-        demand = _first_touches(recording)
-    except PageallocError as error:
-        return {}, str(error)
-    counts = {
-        "hidden_allocations": demand.hidden_allocations,
-        "grown_pages": demand.grown_pages,
-    }
-    return counts, ""
-
-
-def _first_touches(recording: Recording) -> Demand:
-    """What `demand.first_touches` keeps of a recording's demand, with the memory that came."""
-    from pagealloc_model.predicted.demand.demand import first_touches
-    from pagealloc_model.predicted.growth import grown_demand, with_touched_span
-    from pagealloc_model.predicted.start.evidence import StartFiles, start_counts
-
-    refuse_sampled(recording.trace)
-    machine = with_touched_span(recorded_machine(recording), recording.trace)
-    early, snapshot = start_snapshots(recording)
-    demand = first_touches(recording.trace, machine, Assumptions())
-    counts = start_counts(machine, snapshot, recording.trace, early)
-    files = StartFiles(
-        page_flags=recording.flags_at_start,
-        page_flags_at_ns=recording.kpageflags_at_ns,
-        page_owner=None if recording.begins_at else recording.page_owner,
-    )
-    return grown_demand(machine, demand, _block_types(machine, demand, counts, files))
-
-
-def _block_types(
-    machine: Machine, demand: Demand, counts: StartCounts, files: StartFiles
-) -> np.ndarray:
-    """int8 per pageblock: below 0 where there is no memory at the start, as in a start image."""
-    from pagealloc_model.predicted.start.evidence import NO_MEMORY, gather_evidence, pageset_values
-    from pagealloc_model.predicted.start.image import seeded_image
-
-    if files.known:
-        types = gather_evidence(machine, demand, counts, files).block_types
-        return np.where(types == NO_MEMORY, NO_MEMORY, 0).astype(np.int8)
-    listed, high = (pageset_values(machine, None, name) for name in ("count", "high"))
-    return seeded_image(machine, demand, counts, listed, high).block_types

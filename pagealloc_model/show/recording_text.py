@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pagealloc_model.base.errors import PolicyError
+from pagealloc_model.base.errors import PageallocError, PolicyError
 from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.base.text.layout import INDENT, paragraph
 
@@ -104,19 +104,21 @@ def _described(recording: Recording, judged: _Judged) -> dict[str, Any]:
 def _checks(recording: Recording) -> tuple[ProvenanceCheck, ...]:
     """All checks, those of what a replay makes up included where one can be made."""
     from pagealloc_model.measured.rules import recorded_rules
-    from pagealloc_model.predicted.prepared import made_up
+    from pagealloc_model.policy.policy import Assumptions
+    from pagealloc_model.predicted.prepared import prepare
     from pagealloc_model.recording.provenance import demand_checks
     from pagealloc_model.recording.provenance_check import REFUSED, ProvenanceCheck
     from pagealloc_model.recording.trace.columns import Event
 
     try:
-        recorded_rules(recording)
-        counts, why = made_up(recording)
-    except PolicyError as error:
-        counts, why = {}, str(error)
-    if why:
-        made = (ProvenanceCheck(check="replay", level=REFUSED, found=why),)
+        demand = prepare(recording, recorded_rules(recording).rules, Assumptions(), 0).demand
+    except PageallocError as error:
+        made = (ProvenanceCheck(check="replay", level=REFUSED, found=str(error)),)
         return (*recording.provenance(), *made)
+    counts = {
+        "hidden_allocations": demand.hidden_allocations,
+        "grown_pages": demand.grown_pages,
+    }
     allocations = recording.trace.count(Event.ALLOC)
     return (*recording.provenance(), *demand_checks(counts, allocations))
 

@@ -7,56 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from pagealloc_model.allocator import layout as at
-from pagealloc_model.allocator import objects as resolved
 from pagealloc_model.base.arrays import Column, NewArray, parts
 from pagealloc_model.base.jit import entry, inner
 
 WORDS = at.EVENT.itemsize // 8
-_OPERATION = at.EVENT.fields["operation"][1]
-OPERATION_WORD, OPERATION_SHIFT = _OPERATION // 8, _OPERATION % 8 * 8
-"""The word of an event that holds its operation, and the bit it begins at."""
-_OBJECT = at.EVENT.fields["object"][1]
-OBJECT_WORD, OBJECT_SHIFT = _OBJECT // 8, _OBJECT % 8 * 8
-"""The same of its object."""
 
 
 def words_of(events: np.ndarray) -> np.ndarray:
     """Return `layout.EVENT` records as int64, shape (events, WORDS)."""
     return events.view(np.int64).reshape(-1, WORDS)
-
-
-@inner
-def operation_of(words: np.ndarray, row: int) -> int:
-    """Return an event's operation."""
-    return (words[row, OPERATION_WORD] >> OPERATION_SHIFT) & 255
-
-
-@entry
-def keep_first_touches(words: np.ndarray, low: int, objects: np.ndarray) -> int:
-    """Keep of resolved events those that touch pages first.
-
-    Args:
-        words: of `words_of`; those kept move up in place.
-        low: the first one to look at; those before it are kept.
-        objects: `objects.OBJECT` records.
-
-    Returns:
-        How many are kept.
-    """
-    kept = low
-    for row in range(low, len(words)):
-        operation = operation_of(words, row)
-        is_wanted = False
-        if operation == at.ALLOC or operation == at.FREE:
-            number = (words[row, OBJECT_WORD] >> OBJECT_SHIFT) & 0xFFFFFFFF
-            is_fresh = operation == at.ALLOC and objects[number]["fresh"] == 1
-            was_there = operation == at.FREE and objects[number]["kind"] == resolved.AT_START
-            is_wanted = is_fresh or was_there
-        if is_wanted:
-            for word in range(WORDS):
-                words[kept, word] = words[row, word]
-            kept += 1
-    return kept
 
 
 @entry

@@ -19,8 +19,6 @@ from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.predicted.demand.elastic import REQUEST_SEEN
 from pagealloc_model.predicted.demand.event_order import (
     HiddenAllocations,
-    keep_first_touches,
-    words_of,
 )
 from pagealloc_model.predicted.demand.rows import MARK, PartRows, RequestsOfTasks, RowMaker
 from pagealloc_model.recording.machine import Machine
@@ -77,8 +75,6 @@ def resolved_trace(
     machine: Machine,
     maker: RowMaker,
     progress: Report | None = None,
-    *,
-    first_touches: bool = False,
 ) -> ResolvedTrace:
     """Match every free to its allocation.
 
@@ -89,7 +85,6 @@ def resolved_trace(
         machine: its zones.
         maker: makes the rows of a part.
         progress: called with the share done, 0 to 1.
-        first_touches: keep only the events that touch pages first.
 
     Raises:
         UsageError: there is nothing to match, or too much, or a part cannot be made.
@@ -99,7 +94,7 @@ def resolved_trace(
             f"{trace.source}: has {len(trace)} events; a replay takes {resolved.LAST_ROW} at most, "
             "so trim the recording"
         )
-    together = _Together(trace, machine, maker, first_touches)
+    together = _Together(trace, machine, maker)
     for part, made in _made_ahead(maker, len(trace)):
         together.add(part, made)
         if progress is not None:
@@ -132,10 +127,7 @@ def _smaller_parts(rows: int) -> Iterator[slice]:
 class _Together:
     """Takes rows part by part: adds what the parts before tell, and matches what is settled."""
 
-    def __init__(
-        self, trace: Trace, machine: Machine, maker: RowMaker, first_touches: bool
-    ) -> None:
-        self._first_touches = first_touches
+    def __init__(self, trace: Trace, machine: Machine, maker: RowMaker) -> None:
         directory = working_directory(len(trace))
         self._trace = trace
         self._columns = resolved.SeenColumns(trace.time_ns, trace.pid, trace.cpu)
@@ -151,7 +143,7 @@ class _Together:
         self._rows = Column(resolved.ROW, directory)
         self._marked = 0
         expected = len(trace) + len(trace) // 8 + 4096
-        self._events = Column(at.EVENT, directory, 4096 if first_touches else expected)
+        self._events = Column(at.EVENT, directory, expected)
         self._hidden = Column(at.EVENT, directory, expected >> 5)
         self._words = Column((np.int64, 2), directory, expected >> 5)
         self._objects = Column(resolved.OBJECT, directory, expected)
@@ -206,8 +198,6 @@ class _Together:
             self._events.rows = int(counts[resolved.COUNT_EVENTS])
             self._hidden.rows = self._words.rows = int(counts[resolved.COUNT_HIDDEN_EVENTS])
             self._objects.rows = int(counts[resolved.COUNT_OBJECTS])
-            if self._first_touches:
-                self._keep_first_touches(before)
             self._take_marks(before)
             self._hidden.values["bits"][hidden_before:] &= _WITHOUT_MARKS
             room *= 2
@@ -218,12 +208,6 @@ class _Together:
             numbers[numbers >= 0] -= settled
         # Of a row that is settled only its being there could matter.
         np.maximum(self._last_rows, -1, out=self._last_rows)
-
-    def _keep_first_touches(self, before: int) -> None:
-        """Keep of the events made, those behind the first so many, what touches pages first."""
-        words = words_of(self._events.values)
-        self._events.rows = keep_first_touches(words, before, self._objects.values)
-        self._counts[resolved.COUNT_EVENTS] = self._events.rows
 
     def _take_marks(self, before: int) -> None:
         """Take the marks of interrupts off the events behind the first so many, and keep them."""
