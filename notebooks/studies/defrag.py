@@ -35,6 +35,7 @@ from pagealloc_model.notebooks.studies.defrag_table import (
     trend_table,
 )
 from pagealloc_model.notebooks.studies.one_round import rounds_from_the_first
+from pagealloc_model.notebooks.studies.pressure_pair import counters_of_pair
 from pagealloc_model.notebooks.studies.round_trend import rounds_of_sides, trends
 from pagealloc_model.notebooks.studies.series import series
 
@@ -43,7 +44,6 @@ from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.text.layout import percent
 from pagealloc_model.show.post.comparison_message import posted_figures
 from pagealloc_model.show.post.message import Block, Fixed, Message, Section, Words, command
-from pagealloc_model.verdict.pressure_pair import counters_of_pair
 
 SEEDS = 4
 HOST = BuildHost()

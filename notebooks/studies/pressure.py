@@ -33,6 +33,8 @@ import pandas as pd
 from pagealloc_model.notebooks.studies import shipped_idle_reserve as idle_tables
 from pagealloc_model.notebooks.studies.full_host import FullHost, run_full_host
 from pagealloc_model.notebooks.studies.gate_map_table import gate_map_table
+from pagealloc_model.notebooks.studies.pair_prediction import pair_prediction
+from pagealloc_model.notebooks.studies.pressure_pair import pressure_counters
 from pagealloc_model.notebooks.studies.reserve_questions import why_not_recycled
 from pagealloc_model.notebooks.studies.shipped_map import made_map, shipped_map, write_map
 
@@ -40,8 +42,6 @@ import pagealloc_model as pm
 from pagealloc_model.measured.costs import at_recorded_cost, recorded_reclaim_ns
 from pagealloc_model.predicted.prepared import forget_prepared
 from pagealloc_model.recording.recorded_machine import start_snapshots
-from pagealloc_model.verdict.pair_prediction import pair_prediction
-from pagealloc_model.verdict.pressure_pair import pressure_counters
 
 ELASTIC = pm.Assumptions(reclaim="elastic")
 RECORDINGS = ("highatomic_stock", "kbuild")

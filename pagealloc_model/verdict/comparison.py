@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import product
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -14,12 +15,10 @@ import pandas as pd
 
 from pagealloc_model.base.carried_out import CarriedOut
 from pagealloc_model.base.errors import PageallocError, UsageError
-from pagealloc_model.base.scopes import zone_scope
 from pagealloc_model.base.text.comparison_table import Style, comparison_table
 from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.base.text.footer import Footer
 from pagealloc_model.base.version import __version__
-from pagealloc_model.measured.measured import Measured
 from pagealloc_model.policy.policy import Assumptions, policy_settings
 from pagealloc_model.policy.policy_fields import Setting
 from pagealloc_model.predicted.replay import Replay
@@ -33,11 +32,23 @@ from pagealloc_model.recording.provenance_check import (
 )
 from pagealloc_model.recording.trace.columns import Event
 from pagealloc_model.verdict.errors import FROZEN, NO_PCP
-from pagealloc_model.verdict.pressure_metrics import MMTESTS, counter_quantities, counters_by_window
-from pagealloc_model.verdict.quantities import was_recorded
-from pagealloc_model.verdict.quantity import WINDOWS, Quantity, absent, draws, windows_interval
-from pagealloc_model.verdict.replay_metrics import SHARES, SITES, STEALS, replay_metrics
-from pagealloc_model.verdict.statistics import LEVEL, change_interval, paired_p
+from pagealloc_model.verdict.quantities import (
+    MMTESTS,
+    SITES,
+    WINDOWS,
+    Quantity,
+    States,
+    counter_quantities,
+    fallback_quantities,
+    hold_quantities,
+    paired,
+    replay_quantities,
+    rows_of_pairs,
+    was_recorded,
+    windows_interval,
+    windows_of,
+)
+from pagealloc_model.verdict.statistics import LEVEL, change_interval, draws, paired_p
 from pagealloc_model.verdict.validation import Validation, validate
 
 if TYPE_CHECKING:
@@ -147,9 +158,18 @@ def _dispersion(validation: Validation) -> float:
 def _errors(validation: Validation) -> Iterator[tuple[Key, ModelError]]:
     yield from _state(validation)
     yield from _holds(validation)
+    measured, replay = validation.measured, validation.replay
     if was_recorded(validation.recording, Event.EXTFRAG):
-        yield from _fallbacks(validation.measured, validation.replay)
-    if validation.replay.assumptions.reclaim == "elastic":
+        sides = [
+            {(each.metric, each.scope): each.value for each in fallback_quantities(side.fallbacks)}
+            for side in (measured, replay)
+        ]
+        pairs = product(replay.machine.migratetypes[:3], repeat=2)
+        scopes = [f"{wanted} from {used}" for wanted, used in pairs]
+        keys = [(name, each) for name in ("fallback_claims", "fallback_steals") for each in scopes]
+        for key in (("extfrag_events", "all"), *keys):
+            yield key, _error(*(side.get(key, 0.0) for side in sides), NO_FALLBACKS, 0.0)
+    if replay.assumptions.reclaim == "elastic":
         yield from _pressure(validation)
 
 
@@ -164,61 +184,44 @@ def _error(measured: float, predicted: float, null_model: str, null: float) -> M
 
 
 def _state(validation: Validation) -> Iterator[tuple[Key, ModelError]]:
-    """Means over the scored snapshots; the null model keeps the state of the start."""
-    table = validation.snapshots
-    for (metric, scope), mine in table.groupby(["metric", "scope"], sort=False):
-        if metric == "highatomic_blocks":
-            last, most = mine.iloc[-1], mine[["measured", "predicted", "null"]].max()
-            for at, row in (("end", last), ("most", most)):
-                found = _error(row["measured"], row["predicted"], FROZEN, row["null"])
-                yield (metric, f"{scope},at={at}"), found
-        elif metric in ("free_pages", "pcp_count"):
-            yield (metric, scope), _mean_error(mine)
-    for name, by_zone in (
-        ("free_in_whole_blocks", _whole_blocks(validation, "")),
-        ("free_in_whole_blocks_not_highatomic", _whole_blocks(validation, "HighAtomic")),
-    ):
-        for scope, mine in by_zone:
-            yield (name, scope), _mean_error(mine)
-
-
-def _mean_error(mine: pd.DataFrame) -> ModelError:
-    """Mean distance at snapshots, not the distance of means: errors may not hide one another."""
-    real = mine["measured"]
-    return ModelError(
-        measured=float(real.mean()),
-        predicted=float(mine["predicted"].mean()),
-        error=float((mine["predicted"] - real).abs().mean()),
-        null_model=FROZEN,
-        null_error=float((mine["null"] - real).abs().mean()),
-    )
-
-
-def _whole_blocks(validation: Validation, without: str) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Free pages of at least a pageblock's order at the scored snapshots, by zone."""
-    machine, order = validation.replay.machine, validation.replay.machine.pageblock_order
-
-    def summed(table: pd.DataFrame) -> pd.Series:
-        kept = table[(table["order"] >= order) & (table["migratetype"] != without)]
-        return kept.groupby(["node", "zone", "time_ns"])["pages"].sum()
-
-    real, model = summed(validation.measured.free_pages), summed(validation.replay.free_pages)
-    both = pd.DataFrame({"measured": real, "predicted": model}).dropna()
-    start = validation.scored_from_ns
-    for (node, zone), mine in both.groupby(level=["node", "zone"]):
-        by_time = mine.droplevel(["node", "zone"])
-        held = real.loc[(node, zone)]
-        held = held[held.index <= start]
-        scored = by_time[by_time.index > start].assign(null=held.iloc[-1] if len(held) else np.nan)
-        if len(scored):
-            yield zone_scope(node, zone, machine.nodes), scored
+    """Zones in which something changed at the scored snapshots; the null model keeps the start."""
+    machine = validation.replay.machine
+    real = States.of_measured(validation.measured, machine)
+    start = real.at(np.array([validation.scored_from_ns]))
+    instants = real.time_ns[real.time_ns > validation.scored_from_ns]
+    model = States.of_replay(validation.replay).at(instants)
+    sides = [list(each.quantities(machine)) for each in (real.at(model.time_ns), model, start)]
+    moved = set(zip(validation.snapshots["metric"], validation.snapshots["scope"], strict=True))
+    for mine, its, held in zip(*sides, strict=True):
+        metric, scope = mine.metric, mine.scope
+        zone = scope.rpartition(",at=")[0]
+        if metric in ("free_pages", "pcp_count") and (metric, scope) not in moved:
+            continue
+        if metric == "highatomic_blocks" and (metric, zone) not in moved:
+            continue
+        if not len(mine.values):
+            continue
+        if mine.how == "last":
+            null = held.value if len(start.time_ns) else float("nan")
+            yield (metric, scope), _error(mine.value, its.value, FROZEN, null)
+            continue
+        # Mean distance at instants, not the distance of means: errors may not hide one another.
+        both = np.isin(its.time_ns, mine.time_ns)
+        yield (
+            (metric, scope),
+            ModelError(
+                measured=mine.value,
+                predicted=float(its.values[both].mean()),
+                error=float(np.abs(its.values[both] - mine.values).mean()),
+                null_model=FROZEN,
+                null_error=float(np.abs(held.value - mine.values).mean()),
+            ),
+        )
 
 
 def _holds(validation: Validation) -> Iterator[tuple[Key, ModelError]]:
     """Holds of zone->lock by site; the null model has no per-CPU lists: every page is a hold."""
-    measured, replay = validation.measured, validation.replay
-    recording = validation.recording
-    real, model = measured.transactions_full, replay.transactions_full
+    measured, recording = validation.measured, validation.recording
     nulls = validation.errors[validation.errors["null_model"] == NO_PCP]
     nulls = nulls[nulls["scope"] == "all"].set_index("metric")["null"]
     shown = {
@@ -227,87 +230,41 @@ def _holds(validation: Validation) -> Iterator[tuple[Key, ModelError]]:
         "buddy_alloc": measured.boundaries in EXACT_HOLDS,
         "direct_free": "direct_free" not in measured.unseen_sites,
     }
-    for site in SITES:
-        if not shown[site]:
-            continue
-        mine, its = (_pages(table, site) for table in (real, model))
-        for metric, before, after in (
-            (f"{site}_transactions", len(mine), len(its)),
-            (f"{site}_pages", mine.sum(), its.sum()),
-        ):
-            null = float(nulls.get(metric, 0.0))
-            name = NO_PCP if metric in nulls else "none"
-            yield (metric, "all"), _error(float(before), float(after), name, null)
-        if site in ("refill", "drain") and len(mine) and len(its):
-            for at, share in SHARES.items():
-                both = (
-                    float(np.quantile(each, share, method="inverted_cdf")) for each in (mine, its)
-                )
-                yield (f"pages_per_{site}", f"at={at}"), _error(*both, NO_PCP, 1.0)
-        if site == "drain":
-            both = (float(each.max()) if len(each) else 0.0 for each in (mine, its))
-            yield ("longest_drain", "all"), _error(*both, NO_PCP, 1.0)
-    if all(shown.values()):
-        yield from _all_holds(real, model, nulls)
-
-
-def _all_holds(
-    real: pd.DataFrame, model: pd.DataFrame, nulls: pd.Series
-) -> Iterator[tuple[Key, ModelError]]:
-    """Holds of the sites that are shown."""
-    sides = [table[table["site"].isin(SITES)] for table in (real, model)]
-    counts = [float(len(each)) for each in sides]
-    pages = [float(each["pages"].astype("Float64").sum()) for each in sides]
-    null = float(nulls.get("refill_transactions", 0) + nulls.get("drain_transactions", 0))
-    yield ("zone_lock_acquisitions", "all"), _error(*counts, NO_PCP, null)
-    if all(counts):
-        means = (whole / count for whole, count in zip(pages, counts, strict=True))
-        yield ("pages_per_acquisition", "all"), _error(*means, NO_PCP, 1.0)
-
-
-def _pages(table: pd.DataFrame, site: str) -> np.ndarray:
-    mine = table.loc[table["site"] == site, "pages"].astype("Float64")
-    return mine.dropna().to_numpy(float)
-
-
-def _fallbacks(measured: Measured, replay: Replay) -> Iterator[tuple[Key, ModelError]]:
-    """The null model has no fallback at all."""
-    real, model = measured.fallbacks, replay.fallbacks
-    both = (float(each["count"].sum()) for each in (real, model))
-    yield ("extfrag_events", "all"), _error(*both, NO_FALLBACKS, 0.0)
-    names = replay.machine.migratetypes[:3]
-    for metric, steals in (("fallback_claims", False), ("fallback_steals", True)):
-        counts = [
-            each[each["kind"].isin(STEALS) == steals]
-            .groupby(["alloc_migratetype", "fallback_migratetype"])["count"]
-            .sum()
-            for each in (real, model)
-        ]
-        for wanted in names:
-            for found in names:
-                pair = (float(each.get((wanted, found), 0)) for each in counts)
-                yield (metric, f"{wanted} from {found}"), _error(*pair, NO_FALLBACKS, 0.0)
+    sites = [site for site in SITES if shown[site]]
+    metrics = [f"{site}_{what}" for site in sites for what in ("transactions", "pages")]
+    sizes = [f"pages_per_{site}" for site in sites]
+    sizes += ["longest_drain"] if shown["drain"] else []
+    if len(sites) == len(SITES):
+        metrics += ["zone_lock_acquisitions"]
+        sizes += ["pages_per_acquisition"]
+    whole = float(nulls.get("refill_transactions", 0) + nulls.get("drain_transactions", 0))
+    tables = (each.transactions_full for each in (measured, validation.replay))
+    sides = (hold_quantities(each[each["site"].isin(SITES)]) for each in tables)
+    for mine, its in zip(*sides, strict=True):
+        key = (mine.metric, mine.scope)
+        if mine.metric in sizes and not (np.isnan(mine.value) or np.isnan(its.value)):
+            yield key, _error(mine.value, its.value, NO_PCP, 1.0)
+        elif mine.metric in metrics:
+            has_null = mine.metric in nulls or mine.metric == "zone_lock_acquisitions"
+            null = float(nulls.get(mine.metric, whole if has_null else 0.0))
+            yield key, _error(mine.value, its.value, NO_PCP if has_null else "none", null)
 
 
 def _pressure(validation: Validation) -> Iterator[tuple[Key, ModelError]]:
     """Counters of vmstat between its first and last sample in the recording's time."""
     replay = validation.replay
-    first, last = replay.edges[0], replay.edges[-1]
     table = validation.measured.vmstat
     times = np.unique(table["time_ns"].to_numpy())
-    times = times[(times >= first) & (times <= last)]
+    times = times[(times >= replay.edges[0]) & (times <= replay.edges[-1])]
     if len(times) < 2:
         return
     edges = np.linspace(times[0], times[-1], WINDOWS + 1)
-    known = set(replay.vmstat["name"])
-    real = counters_by_window(table[table["name"].isin(known)], edges)
-    model = counters_by_window(replay.vmstat, edges)
-    sides = (counter_quantities(real), counter_quantities(model))
+    known = table[table["name"].isin(set(replay.vmstat["name"]))]
+    sides = (counter_quantities(each, edges) for each in (known, replay.vmstat))
     for mine, its in zip(*sides, strict=True):
-        if np.isnan(mine.value) or np.isnan(its.value):
-            continue
-        null = 1.0 if mine.unit == "share" else 0.0
-        yield (mine.metric, mine.scope), _error(mine.value, its.value, NO_PRESSURE, null)
+        if not (np.isnan(mine.value) or np.isnan(its.value)):
+            null = 1.0 if mine.unit == "share" else 0.0
+            yield (mine.metric, mine.scope), _error(mine.value, its.value, NO_PRESSURE, null)
 
 
 BETTER, WORSE, CHANGED, SAME = "better", "worse", "changed", "same"
@@ -346,6 +303,7 @@ class JudgedChange:
 def judged_change(
     before: Quantity,
     after: Quantity,
+    edges: np.ndarray,
     errors: ModelErrors,
     drawn: tuple[np.ndarray, np.ndarray],
 ) -> JudgedChange:
@@ -358,13 +316,14 @@ def judged_change(
     Args:
         before: of the base.
         after: of the patch.
+        edges: of the windows.
         errors: of the recording.
-        drawn: as `quantity.draws` gives, for either side.
+        drawn: as `draws` gives, for either side.
     """
     error = errors.by_row.get((before.metric, before.scope))
     if error is not None and abs(error.predicted) < abs(before.value) * LEAST_COVERED:
         error = None
-    low, high = windows_interval(before, after, drawn, errors.dispersion)
+    low, high = windows_interval(before, after, edges, drawn, errors.dispersion)
     width = 0.0 if error is None else error.error
     low, high = low - width, high + width
     change = after.value - before.value
@@ -407,17 +366,21 @@ def verdict_of(
 
 
 def judged_rows(
-    rows: pd.DataFrame, pairs: Sequence[tuple[Quantity, Quantity]], errors: ModelErrors
+    rows: pd.DataFrame,
+    pairs: Sequence[tuple[Quantity, Quantity]],
+    edges: np.ndarray,
+    errors: ModelErrors,
 ) -> pd.DataFrame:
     """Return rows with the columns of `JUDGED`, those that failed their null model last.
 
     Args:
         rows: of a comparison.
         pairs: the metric of each row, of base and patch.
+        edges: of the windows.
         errors: of the recording.
     """
-    drawn = (draws(0), draws(1))
-    judged = [judged_change(*pair, errors, drawn) for pair in pairs]
+    drawn = (draws(len(edges) - 1, 0), draws(len(edges) - 1, 1))
+    judged = [judged_change(*pair, edges, errors, drawn) for pair in pairs]
     table = rows.assign(
         **{name: [getattr(each, name) for each in judged] for name in JUDGED},
     )
@@ -596,7 +559,7 @@ class Comparison:
         base: the replay compared against.
         patch: the replay with the change.
         rows: metric, scope, base, patch, change (relative to base), unit, better.
-        pairs: the metric of each row on both sides, with its parts by window.
+        pairs: the metric of each row on both sides.
         known_errors: the model's errors; None: `errors` finds them.
     """
 
@@ -627,7 +590,7 @@ class Comparison:
 
         Rows that failed their null model are the last.
         """
-        return judged_rows(self.rows, self.pairs, self.errors)
+        return judged_rows(self.rows, self.pairs, windows_of(self.base), self.errors)
 
     @property
     def believable(self) -> str:
@@ -691,37 +654,9 @@ def compare(base: Replay, patch: Replay) -> Comparison:
         raise UsageError(f"cannot compare replays of different recordings, both named {base.name}")
     if not np.array_equal(base.edges, patch.edges):
         raise UsageError("cannot compare replays of different windows")
-    pairs = tuple(_pairs(base, patch))
-    rows = [
-        (
-            before.metric,
-            before.scope,
-            before.value,
-            after.value,
-            relative_change(before.value, after.value),
-            before.unit,
-            before.better,
-        )
-        for before, after in pairs
-    ]
-    columns = ["metric", "scope", "base", "patch", "change", "unit", "better"]
-    return Comparison(base=base, patch=patch, rows=pd.DataFrame(rows, columns=columns), pairs=pairs)
-
-
-def relative_change(before: float, after: float) -> float:
-    """(after - before) / before; 0 where both are 0, NaN where only the first is or one is NaN."""
-    if before:
-        return (after - before) / before
-    return 0.0 if after == before else np.nan
-
-
-def _pairs(base: Replay, patch: Replay) -> Iterator[tuple[Quantity, Quantity]]:
-    """Each metric of either side; one that a side lacks is 0 there if it counts, else unknown."""
-    before = {(each.metric, each.scope): each for each in replay_metrics(base)}
-    after = {(each.metric, each.scope): each for each in replay_metrics(patch)}
-    for key in [*before, *(key for key in after if key not in before)]:
-        one, other = before.get(key), after.get(key)
-        yield one or absent(other), other or absent(one)
+    edges = windows_of(base)
+    pairs = paired(replay_quantities(base, edges), replay_quantities(patch, edges))
+    return Comparison(base=base, patch=patch, rows=rows_of_pairs(pairs), pairs=pairs)
 
 
 def doubts_of(checks: Sequence[ProvenanceCheck]) -> tuple[str, ...]:

@@ -1,41 +1,603 @@
-"""What of a recording and of a replay is set side by side, one number each, the same of both."""
+"""Every number that is compared: its name, unit, better direction, and how tables give it.
+
+Recordings (`Measured`) and replays have tables of one schema, so that one function serves both. A
+`Quantity` keeps the events or samples that it is made of: what resamples, draws or dates it needs
+no second source.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pandas as pd
 
 from pagealloc_model.allocator import pressure_layout
+from pagealloc_model.base.scopes import zone_scope
 from pagealloc_model.measured.measured import Measured, measure
 from pagealloc_model.predicted.replay import Replay
+from pagealloc_model.predicted.tables import EMPTY_SITES
+from pagealloc_model.recording.machine import Machine
+from pagealloc_model.recording.recorded_machine import recorded_machine
 from pagealloc_model.recording.trace.columns import EVENT_NAMES, Event
+from pagealloc_model.verdict.statistics import drawn_interval, quantile_of_counts, relative
 
 if TYPE_CHECKING:
     from pagealloc_model.recording.recording import Recording
 
+Direction = Literal["lower", "higher", ""]
+How = Literal["sum", "mean", "ratio", "most", "quantile", "count", "last"]
+Window = tuple[int, int]
+"""Nanoseconds on the recording's clock, both ends included."""
+
+SITES = ("refill", "drain", "buddy_alloc", "direct_free")
+SHARES = {"p50": 0.5, "p99": 0.99, "max": 1.0}
+STEALS = ("steal",)
 TYPES = ("Unmovable", "Movable", "Reclaimable", "HighAtomic")
+HIGHATOMIC = TYPES.index("HighAtomic")
+ALLOCSTALL = "allocstall"
+FAILED = "failed_allocations"
 NEVER = float("inf")
-ADDED = "HighAtomic blocks added"
-FILL = "time to fill"
-PART_UNITS = {
-    ADDED: "blocks",
-    FILL: "s",
-    "wholly free HighAtomic blocks": "blocks",
-    "HighAtomic pages in crumbs": "pages",
-    **{f"free {name} pages": "pages" for name in TYPES},
-    "THP success": "share",
-    "extfrag events": "per s",
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Quantity:
+    """One number of a recording or a replay.
+
+    Attributes:
+        metric: its name.
+        scope: what part of the machine it is of.
+        unit: of the value.
+        better: which direction is better, "" if neither.
+        how: from values to the number: their sum, mean, ratio to another sum, largest one, or a
+            quantile; "count" is a total of rare events, "last" a state at the end.
+        time_ns: of each value, shape (values,); none where nothing dates them.
+        values: float, shape (values,), NaN if unknown; of a quantile, places in `levels`.
+        per: float, shape (values,), what a ratio's values are divided by.
+        levels: float, ascending, of a quantile.
+        share: of a quantile, 0 to 1.
+    """
+
+    metric: str
+    scope: str = "all"
+    unit: str = ""
+    better: Direction = ""
+    how: How = "sum"
+    time_ns: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    values: np.ndarray
+    per: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    levels: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    share: float = 0.0
+
+    @cached_property
+    def value(self) -> float:
+        """The number, NaN if unknown."""
+        if self.how in ("sum", "count"):
+            return float(self.values.sum())
+        if self.how == "most":
+            return float(self.values.max(initial=0.0))
+        if self.how == "quantile":
+            counts = np.bincount(self.values, minlength=len(self.levels))
+            return float(quantile_of_counts(counts[None, :], self.levels, self.share)[0])
+        if not len(self.values):
+            return float("nan")
+        if self.how == "last":
+            return float(self.values[-1])
+        whole = float(self.per.sum()) if self.how == "ratio" else float(len(self.values))
+        return float(self.values.sum()) / whole if whole else float("nan")
+
+    @property
+    def has_windows(self) -> bool:
+        """Whether it has a value in each part of the time that adds to the whole."""
+        return self.how in ("sum", "mean", "ratio", "most")
+
+    def by_window(self, edges: np.ndarray) -> np.ndarray:
+        """Return what each window adds, float, shape (windows,); of a quantile (windows, levels).
+
+        Args:
+            edges: of the windows, one more than those.
+        """
+        windows = len(edges) - 1
+        place = np.clip(np.searchsorted(edges, self.time_ns, "right") - 1, 0, windows - 1)
+        if self.how == "most":
+            most = np.zeros(windows)
+            np.maximum.at(most, place, self.values)
+            return most
+        if self.how == "quantile":
+            levels = len(self.levels)
+            cells = np.bincount(place * levels + self.values, minlength=windows * levels)
+            return cells.reshape(windows, levels).astype(float)
+        return np.bincount(place, weights=self.values, minlength=windows)
+
+    def divided_by_window(self, edges: np.ndarray) -> np.ndarray:
+        """Return what each window's part is divided by: values of a mean, `per` of a ratio."""
+        per = self.per if self.how == "ratio" else np.ones(len(self.values))
+        return replace(self, how="sum", values=per).by_window(edges)
+
+    def course(self, edges: np.ndarray) -> np.ndarray:
+        """Return the value in each window, NaN where it has none; of sums, means and largest."""
+        parts = self.by_window(edges)
+        if self.how in ("mean", "ratio"):
+            with np.errstate(invalid="ignore", divide="ignore"):
+                return parts / self.divided_by_window(edges)
+        return parts
+
+    def resampled(self, drawn: np.ndarray, edges: np.ndarray) -> np.ndarray:
+        """Return the value for each draw of windows.
+
+        Args:
+            drawn: int64, shape (draws, windows): how often each window is in a draw.
+            edges: of the windows.
+        """
+        parts = self.by_window(edges)
+        if self.how == "sum":
+            return drawn @ parts
+        if self.how == "most":
+            return np.where(drawn > 0, parts, -np.inf).max(axis=1)
+        if self.how == "quantile":
+            return quantile_of_counts(drawn @ parts, self.levels, self.share)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return (drawn @ parts) / (drawn @ self.divided_by_window(edges))
+
+
+WINDOWS = 20
+"""Windows of equal length that a replay is cut into; they are the blocks of the bootstrap."""
+
+
+def windows_of(replay: Replay) -> np.ndarray:
+    """Return the edges of a replay's windows, float, shape (WINDOWS + 1,)."""
+    return np.linspace(replay.edges[0], replay.edges[-1], WINDOWS + 1)
+
+
+def windows_interval(
+    before: Quantity,
+    after: Quantity,
+    edges: np.ndarray,
+    drawn: tuple[np.ndarray, np.ndarray],
+    dispersion: float = 1.0,
+) -> tuple[float, float]:
+    """Return the interval of a change at `CONFIDENCE`, each side's windows drawn by themselves.
+
+    The two sides of a comparison share their demand, but two runs of a machine do not: drawn apart,
+    windows show how far runs of one policy can differ. Of a total of rare events the interval is
+    that of a difference of two counts; of a state at the end there is none, and both ends are the
+    change.
+
+    Args:
+        before: of the base.
+        after: the same metric of the patch.
+        edges: of the windows.
+        drawn: of `draws`, for either side.
+        dispersion: variance over mean of rare events by window; they come in bursts.
+    """
+    change = after.value - before.value
+    if before.how == "count":
+        half = 1.96 * float(np.sqrt(dispersion * (max(before.value, 0) + max(after.value, 0))))
+        return change - half, change + half
+    if before.how == "last" or np.isnan(change):
+        return change, change
+    low, high = drawn_interval(after.resampled(drawn[1], edges) - before.resampled(drawn[0], edges))
+    return min(low, change), max(high, change)
+
+
+def unknown(metric: str, scope: str, unit: str, better: Direction) -> Quantity:
+    """A quantity that its source cannot know."""
+    nothing = np.array([np.nan])
+    return Quantity(
+        metric=metric, scope=scope, unit=unit, better=better, how="last", values=nothing
+    )
+
+
+def paired(
+    before: Iterable[Quantity], after: Iterable[Quantity]
+) -> tuple[tuple[Quantity, Quantity], ...]:
+    """Each quantity of either side; one that a side lacks is 0 there if it counts, else unknown."""
+    sides = [{(q.metric, q.scope, q.unit): q for q in side} for side in (before, after)]
+
+    def of(side: int, key: tuple[str, str, str]) -> Quantity:
+        known = sides[side].get(key)
+        if known is not None:
+            return known
+        other = sides[1 - side][key]
+        if other.how in ("count", "sum"):
+            return replace(other, time_ns=other.time_ns[:0], values=np.zeros(0))
+        return unknown(other.metric, other.scope, other.unit, other.better)
+
+    return tuple((of(0, key), of(1, key)) for key in dict.fromkeys([*sides[0], *sides[1]]))
+
+
+def rows_of_pairs(pairs: Iterable[tuple[Quantity, Quantity]]) -> pd.DataFrame:
+    """metric, scope, base, patch, change (relative to base), unit, better; a row for each pair."""
+    columns = ["metric", "scope", "base", "patch", "change", "unit", "better"]
+    rows = [
+        (
+            *(before.metric, before.scope, before.value, after.value),
+            *(relative(after.value, before.value), before.unit, before.better),
+        )
+        for before, after in pairs
+    ]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def replay_quantities(replay: Replay, edges: np.ndarray) -> Iterator[Quantity]:
+    """What a comparison says of a replay.
+
+    Args:
+        replay: the replay.
+        edges: of windows; what only grows is split at them.
+    """
+    yield from hold_quantities(replay.transactions_full)
+    yield from States.of_replay(replay).quantities(replay.machine)
+    yield from _list_quantities(replay, edges)
+    yield from fallback_quantities(replay.fallbacks)
+    yield from _hold_times(replay)
+    yield from _pressure_quantities(replay, edges)
+
+
+def hold_quantities(transactions: pd.DataFrame) -> Iterator[Quantity]:
+    """Holds of zone->lock by site (S11.1); sizes are of those whose pages are known.
+
+    Args:
+        transactions: `transactions_full` of a recording or a replay.
+    """
+    time_ns = transactions["time_ns"].to_numpy()
+    pages = transactions["pages"].to_numpy(float, na_value=np.nan)
+    site = transactions["site"].to_numpy(object)
+    known = ~np.isnan(pages)
+    holding = ~np.isin(site, EMPTY_SITES)
+
+    def holds(metric: str, chosen: np.ndarray) -> Quantity:
+        times = time_ns[chosen]
+        return Quantity(metric=metric, better="lower", time_ns=times, values=np.ones(len(times)))
+
+    yield holds("zone_lock_acquisitions", np.ones(len(site), bool))
+    yield Quantity(
+        metric="pages_per_acquisition",
+        unit="pages",
+        how="ratio",
+        time_ns=time_ns,
+        values=np.where(known, pages, 0.0),
+        per=holding.astype(float),
+    )
+    by_site = {name: site == name for name in (*SITES, *EMPTY_SITES)}
+    for name in SITES:
+        sized = by_site[name] & known
+        yield holds(f"{name}_transactions", by_site[name])
+        yield Quantity(
+            metric=f"{name}_pages", unit="pages", time_ns=time_ns[sized], values=pages[sized]
+        )
+    for name in EMPTY_SITES:
+        yield holds(f"{name}_transactions", by_site[name])
+    drains = by_site["drain"] & known
+    yield Quantity(
+        metric="longest_drain",
+        unit="pages",
+        better="lower",
+        how="most",
+        time_ns=time_ns[drains],
+        values=pages[drains],
+    )
+    for name in ("refill", "drain"):
+        sized = by_site[name] & known
+        yield from _quantiles(f"pages_per_{name}", "pages", time_ns[sized], pages[sized])
+
+
+def _quantiles(
+    metric: str, unit: str, time_ns: np.ndarray, values: np.ndarray
+) -> Iterator[Quantity]:
+    """Median, 99th percentile and maximum."""
+    levels, place = np.unique(values, return_inverse=True)
+    for name, share in SHARES.items():
+        yield Quantity(
+            metric=metric,
+            scope=f"at={name}",
+            unit=unit,
+            better="" if name == "p50" else "lower",
+            how="quantile",
+            time_ns=time_ns,
+            values=place,
+            levels=levels,
+            share=share,
+        )
+
+
+def _hold_times(replay: Replay) -> Iterator[Quantity]:
+    """Lengths of holds of zone->lock, by the costs of this recording."""
+    table = replay.lock_times().acquisitions
+    held = table["hold_ns"].to_numpy(float)
+    # Three digits are more than the costs have, and keep the number of levels small.
+    digits = 10.0 ** np.maximum(np.floor(np.log10(np.maximum(held, 1.0))) - 2, 0)
+    yield from _quantiles(
+        "hold_time", "ns", table["start_ns"].to_numpy(), np.round(held / digits) * digits
+    )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class States:
+    """What snapshots show, or samples of a replay: all by instant, NaN where unknown.
+
+    Attributes:
+        time_ns: int64, shape (instants,), ascending.
+        free: pages, shape (instants, zones, orders, migratetypes).
+        blocks: pageblocks, shape (instants, zones, migratetypes).
+        listed: pages on per-CPU lists, shape (instants, zones, CPUs).
+    """
+
+    time_ns: np.ndarray
+    free: np.ndarray
+    blocks: np.ndarray
+    listed: np.ndarray
+
+    @staticmethod
+    def of_replay(replay: Replay) -> States:
+        """A replay's samples."""
+        samples = replay.samples
+        sizes = 1 << np.arange(samples.free_buddies.shape[2], dtype=np.int64)
+        return States(
+            time_ns=samples.time_ns,
+            free=samples.free_buddies * sizes[None, None, :, None],
+            blocks=samples.blocks,
+            listed=samples.pcp[..., 0],
+        )
+
+    @staticmethod
+    def of_measured(measured: Measured, machine: Machine) -> States:
+        """A recording's snapshots, in the zones of a machine."""
+        tables = (measured.free_pages, measured.pageblocks, measured.pcp)
+        times = np.unique(np.concatenate([t["time_ns"].to_numpy(np.int64) for t in tables]))
+        types = {name: number for number, name in enumerate(machine.migratetypes)}
+
+        def dense(table: pd.DataFrame, value: str, *places: tuple[pd.Series, int]) -> np.ndarray:
+            """The table as an array; at an instant that it has, what it does not list is 0."""
+            zones = pd.MultiIndex.from_tuples([(zone.node, zone.name) for zone in machine.zones])
+            at = np.searchsorted(times, table["time_ns"].to_numpy(np.int64))
+            zone = zones.get_indexer(pd.MultiIndex.from_frame(table[["node", "zone"]]))
+            found = np.full((len(times), len(zones), *(size for _, size in places)), np.nan)
+            found[at] = 0.0
+            where = [place.fillna(-1).to_numpy(np.int64) for place, _ in places]
+            known = zone >= 0
+            for place, (_, size) in zip(where, places, strict=True):
+                known &= (place >= 0) & (place < size)
+            cells = (at[known], zone[known], *(place[known] for place in where))
+            np.add.at(found, cells, table[value].to_numpy(float, na_value=np.nan)[known])
+            return found
+
+        free, blocks, listed = tables
+        orders, kinds = machine.max_order + 1, len(types)
+        return States(
+            time_ns=times,
+            free=dense(
+                free,
+                "pages",
+                (free["order"], orders),
+                (free["migratetype"].map(types), kinds),
+            ),
+            blocks=dense(blocks, "blocks", (blocks["migratetype"].map(types), kinds)),
+            listed=dense(listed, "count", (listed["cpu"], machine.nr_cpus)),
+        )
+
+    def at(self, instants: np.ndarray) -> States:
+        """The states at those of the instants that it has."""
+        chosen = np.isin(self.time_ns, instants)
+        return replace(
+            self,
+            time_ns=self.time_ns[chosen],
+            free=self.free[chosen],
+            blocks=self.blocks[chosen],
+            listed=self.listed[chosen],
+        )
+
+    def within(self, window: Window) -> States:
+        """The states at instants in a window."""
+        return self.at(self.time_ns[(self.time_ns >= window[0]) & (self.time_ns <= window[1])])
+
+    def courses(self, block_order: int, zones: Sequence[int]) -> dict[str, np.ndarray]:
+        """Pages of some zones together at each instant, by metric.
+
+        Args:
+            block_order: of a pageblock.
+            zones: their numbers.
+        """
+        free = self.free[:, zones].sum(axis=1)
+        whole = free[:, block_order:]
+        return {
+            "free_pages": free.sum(axis=(1, 2)),
+            "free_in_whole_blocks": whole.sum(axis=(1, 2)),
+            "free_in_whole_blocks_not_highatomic": whole.sum(axis=1)[:, :HIGHATOMIC].sum(axis=1),
+            "pcp_count": self.listed[:, zones].sum(axis=(1, 2)),
+        }
+
+    def blocks_of(self, migratetype: str) -> np.ndarray:
+        """Blocks of a type in all zones at each instant."""
+        return self.blocks[:, :, TYPES.index(migratetype)].sum(axis=1)
+
+    def quantities(self, machine: Machine) -> Iterator[Quantity]:
+        """Means over the instants by zone, and the reserve's blocks at the end and at most."""
+        for index, zone in enumerate(machine.zones):
+            if not zone.managed:
+                continue
+            scope = zone_scope(zone.node, zone.name, machine.nodes)
+            for metric, values in self.courses(machine.pageblock_order, [index]).items():
+                known = ~np.isnan(values)
+                yield Quantity(
+                    metric=metric,
+                    scope=scope,
+                    unit="pages",
+                    better="higher" if "whole_blocks" in metric else "",
+                    how="mean",
+                    time_ns=self.time_ns[known],
+                    values=values[known],
+                )
+            blocks = self.blocks[:, index, HIGHATOMIC].astype(float)
+            blocks = blocks[~np.isnan(blocks)]
+            for at, values in (("end", blocks), ("most", blocks.max(initial=0.0, keepdims=True))):
+                yield Quantity(
+                    metric="highatomic_blocks",
+                    scope=f"{scope},at={at}",
+                    unit="blocks",
+                    better="lower",
+                    how="last",
+                    values=values,
+                )
+
+
+def _list_quantities(replay: Replay, edges: np.ndarray) -> Iterator[Quantity]:
+    """pcp->lock and remote frees; a kernel build counts neither."""
+    totals = replay.list_use.groupby("time_ns").sum(min_count=1)
+    for metric, column in (
+        ("pcp_lock_acquisitions", "lock_acquisitions"),
+        ("pcp_lock_hand_overs", "lock_hand_overs"),
+        ("remote_frees", "remote_frees"),
+    ):
+        last = totals[column].iloc[-1]
+        if replay.kernel or pd.isna(last):
+            yield unknown(metric, "all", "", "lower")
+            continue
+        parts = _added(totals.index.to_numpy(), totals[column].to_numpy(float), edges)
+        # What came before the replayed window is in the total, too.
+        parts[0] += float(last) - parts.sum()
+        yield Quantity(metric=metric, better="lower", time_ns=edges[:-1], values=parts)
+
+
+def _added(time_ns: np.ndarray, total: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """How much of a growing total each window adds."""
+    return np.diff(np.interp(edges, time_ns, total))
+
+
+def fallback_quantities(fallbacks: pd.DataFrame) -> Iterator[Quantity]:
+    """Fallbacks, and by pair of types: whole claims of a block apart from stolen pages (S6).
+
+    Args:
+        fallbacks: table of a recording or a replay.
+    """
+
+    def counted(metric: str, scope: str, count: float) -> Quantity:
+        value = np.array([float(count)])
+        return Quantity(
+            metric=metric, scope=scope, unit="events", better="lower", how="count", values=value
+        )
+
+    yield counted("extfrag_events", "all", fallbacks["count"].sum())
+    stolen = fallbacks["kind"].isin(STEALS)
+    for metric, chosen in (("fallback_claims", ~stolen), ("fallback_steals", stolen)):
+        pairs = fallbacks[chosen].groupby(["alloc_migratetype", "fallback_migratetype"])["count"]
+        for (wanted, used), count in pairs.sum().items():
+            yield counted(metric, f"{wanted} from {used}", count)
+
+
+RATES: dict[tuple[str, str], tuple[tuple[str, ...], tuple[str, ...]]] = {
+    ("thp_success", "all"): (("thp_fault_alloc",), ("thp_fault_alloc", "thp_fault_fallback")),
+    ("compaction_success", "all"): (("compact_success",), ("compact_stall",)),
+    ("reclaim_efficiency", "kswapd"): (("pgsteal_kswapd",), ("pgscan_kswapd",)),
+    ("reclaim_efficiency", "direct"): (("pgsteal_direct",), ("pgscan_direct",)),
 }
-"""Quantities of any part of a recording, with units."""
+"""Shares by metric and scope: counters of vmstat above the line, counters below it."""
+TOTALS: dict[tuple[str, str], tuple[tuple[str, ...], str, Direction]] = {
+    ("reclaim_scanned", "all"): (("pgscan_kswapd", "pgscan_direct"), "pages", "lower"),
+    ("reclaim_scanned", "kswapd"): (("pgscan_kswapd",), "pages", "lower"),
+    ("reclaim_scanned", "direct"): (("pgscan_direct",), "pages", "lower"),
+    ("reclaimed", "kswapd"): (("pgsteal_kswapd",), "pages", ""),
+    ("reclaimed", "direct"): (("pgsteal_direct",), "pages", "lower"),
+    ("compact_stall", "all"): (("compact_stall",), "events", "lower"),
+    ("compact_success", "all"): (("compact_success",), "events", "higher"),
+    ("compact_fail", "all"): (("compact_fail",), "events", "lower"),
+    ("thp_fault_alloc", "all"): (("thp_fault_alloc",), "events", "higher"),
+    ("thp_fault_fallback", "all"): (("thp_fault_fallback",), "events", "lower"),
+    (ALLOCSTALL, "all"): ((), "events", "lower"),
+}
+"""By metric and scope: counters of vmstat, unit, better direction; all allocstall_* are one."""
+MMTESTS = {
+    ("reclaim_scanned", "kswapd"): "Kswapd pages scanned",
+    ("reclaim_scanned", "direct"): "Direct pages scanned",
+    ("reclaimed", "kswapd"): "Kswapd pages reclaimed",
+    ("reclaimed", "direct"): "Direct pages reclaimed",
+    ("reclaim_efficiency", "kswapd"): "Kswapd efficiency",
+    ("reclaim_efficiency", "direct"): "Direct efficiency",
+    (ALLOCSTALL, "all"): "Allocation stalls",
+    ("compact_stall", "all"): "Compaction stalls",
+    ("compact_success", "all"): "Compaction success",
+    ("compact_fail", "all"): "Compaction failures",
+    ("thp_fault_alloc", "all"): "THP fault alloc",
+    ("thp_fault_fallback", "all"): "THP fault fallback",
+}
+"""mmtests' names by metric and scope."""
+
+
+def _pressure_quantities(replay: Replay, edges: np.ndarray) -> Iterator[Quantity]:
+    """What only an elastic replay knows; of a literal one all are unknown."""
+    if replay.assumptions.reclaim != "elastic":
+        for metric, scope in RATES:
+            yield unknown(metric, scope, "share", "higher")
+        for (metric, scope), (_, unit, better) in TOTALS.items():
+            yield unknown(metric, scope, unit, better)
+        yield unknown(FAILED, "all", "requests", "lower")
+        return
+    yield from counter_quantities(replay.vmstat, edges)
+    table = replay.outcomes
+    for order, failed in zip(table["order"], table["failed"], strict=True):
+        yield Quantity(
+            metric=FAILED,
+            scope=f"order={order}",
+            unit="requests",
+            better="lower",
+            how="count",
+            values=np.array([float(failed)]),
+        )
+
+
+def counter_quantities(vmstat: pd.DataFrame, edges: np.ndarray) -> Iterator[Quantity]:
+    """Huge pages, reclaim, compaction and stalls, from counters under the kernel's names.
+
+    Args:
+        vmstat: name, time_ns and value of growing counters.
+        edges: of windows; the counters are split at them.
+    """
+    table = vmstat.pivot_table(index="time_ns", columns="name", values="value", aggfunc="last")
+    times = table.index.to_numpy(float)
+    added = {name: _added(times, table[name].to_numpy(float), edges) for name in table.columns}
+
+    def total(names: Sequence[str]) -> np.ndarray:
+        known = [added[name] for name in names if name in added]
+        return np.sum(known, axis=0) if known else np.full(len(edges) - 1, np.nan)
+
+    for (metric, scope), (above, below) in RATES.items():
+        yield Quantity(
+            metric=metric,
+            scope=scope,
+            unit="share",
+            better="higher",
+            how="ratio",
+            time_ns=edges[:-1],
+            values=total(above),
+            per=total(below),
+        )
+    stalls = [name for name in added if name.startswith(ALLOCSTALL)]
+    for (metric, scope), (names, unit, better) in TOTALS.items():
+        yield Quantity(
+            metric=metric,
+            scope=scope,
+            unit=unit,
+            better=better,
+            time_ns=edges[:-1],
+            values=total(names or stalls),
+        )
+
+
+def was_recorded(recording: Recording, event: Event) -> bool:
+    """Whether an event's absence means that it did not happen: the recorder was asked for it."""
+    names = [name for name, number in EVENT_NAMES.items() if number == event]
+    asked = recording.meta.get("perf") or ()
+    return recording.trace.count(event) > 0 or any(name in asked for name in names)
+
 
 COUNTERS = tuple(
     name for name in pressure_layout.COUNTER_NAMES if name not in ("oom_kill", "pgdeactivate")
 )
 """Counters of vmstat that an elastic replay has; the sum of allocstall_* comes with them."""
-
+ADDED = "HighAtomic blocks added"
 WHOLE_UNITS = {
     "free pages": "pages",
     **{f"free {name} pages": "pages" for name in TYPES},
@@ -50,57 +612,23 @@ WHOLE_UNITS = {
     "longest drain": "pages",
     "fallbacks": "events",
     "THP success": "share",
-    **{name: "" for name in (*COUNTERS, "allocstall")},
+    **{name: "" for name in (*COUNTERS, ALLOCSTALL)},
 }
-"""Quantities of a whole run, with units; free memory and lists are means over its snapshots."""
-
-Window = tuple[int, int]
-"""Nanoseconds on the recording's clock, both ends included."""
-
-
-def part_quantities(
-    tables: Measured | Replay, window: Window, extfrag: int, block_order: int
-) -> dict[str, float]:
-    """The quantities of `PART_UNITS`.
-
-    Args:
-        tables: of a recording or a replay.
-        window: the part.
-        extfrag: fallbacks in it.
-        block_order: order of a pageblock.
-    """
-    low, high = window
-    blocks = _blocks(tables.pageblocks, "HighAtomic", window)
-    free = _within(tables.free_pages, window)
-    per_type = _free_by_type(free)
-    reserve = free[free["migratetype"] == "HighAtomic"]
-    last = reserve[reserve["time_ns"] == reserve["time_ns"].max()]
-    is_whole = last["order"] >= block_order
-    whole_pages = float(last.loc[is_whole, "pages"].sum())
-    return {
-        ADDED: float(blocks.iloc[-1] - blocks.iloc[0]),
-        FILL: time_to_fill(blocks, low),
-        "wholly free HighAtomic blocks": whole_pages / (1 << block_order),
-        "HighAtomic pages in crumbs": float(last["pages"].sum()) - whole_pages,
-        **per_type,
-        "THP success": _thp_success(_counter_changes(tables.vmstat, window)),
-        "extfrag events": extfrag / ((high - low) / 1e9),
-    }
+"""Numbers of a whole run, as experiments compare runs; free memory and lists are means."""
 
 
 def recorded_quantities(recording: Recording) -> dict[str, float]:
-    """The quantities of `WHOLE_UNITS` as they were measured; NaN where nothing recorded shows one.
+    """The numbers of `WHOLE_UNITS` as they were measured; NaN where nothing recorded shows one.
 
     Raises:
         RecordingError: a file of the recording cannot be read.
     """
     measured = measure(recording)
     window = recording.trace.demand_span_ns
-    types = (each.pagetypeinfo for each in recording.dated_snapshots if each.pagetypeinfo)
-    order = next((each.pageblock_order for each in types), 9)
-    found = _whole_quantities(measured, window, order)
-    changes = _counter_changes(measured.vmstat, _around(measured.vmstat, window))
-    found |= _counter_quantities(changes)
+    machine = recorded_machine(recording)
+    states = States.of_measured(measured, machine)
+    found = _whole_quantities(measured, states, machine.pageblock_order, window)
+    found |= _counter_values(counter_changes(measured.vmstat, _around(measured.vmstat, window)))
     for name, event in (
         ("fallbacks", Event.EXTFRAG),
         ("refills", Event.ZONE_LOCKED),
@@ -115,111 +643,81 @@ def recorded_quantities(recording: Recording) -> dict[str, float]:
 
 
 def predicted_quantities(recording: Recording, predicted: Replay) -> dict[str, float]:
-    """The quantities of `WHOLE_UNITS` as a replay has them, at the recording's snapshots.
+    """The numbers of `WHOLE_UNITS` as a replay has them, at the recording's snapshots.
 
     Args:
         recording: what was replayed.
         predicted: the replay.
     """
-    instants = [each.time_ns for each in recording.dated_snapshots]
+    instants = np.array([each.time_ns for each in recording.dated_snapshots])
     window = recording.trace.demand_span_ns
+    states = States.of_replay(predicted)
     order = predicted.machine.pageblock_order
-    return _whole_quantities(predicted, window, order, np.array(instants))
+    return _whole_quantities(predicted, states, order, window, instants)
 
 
 def _whole_quantities(
     tables: Measured | Replay,
-    window: Window,
+    states: States,
     block_order: int,
+    window: Window,
     instants: np.ndarray | None = None,
 ) -> dict[str, float]:
-    """The quantities of `WHOLE_UNITS`; means are over these instants, None for all."""
-    free = _at(_within(tables.free_pages, window), instants)
-    lists = _at(_within(tables.pcp, window), instants)
-    whole = free[free["order"] >= block_order]
-    added = {name: _blocks(tables.pageblocks, name, window) for name in ("HighAtomic", "Unmovable")}
+    """The numbers of `WHOLE_UNITS`; means are over these instants, None for all."""
+    inside = states.within(window)
+    inside = inside if instants is None else inside.at(instants)
+    courses = inside.courses(block_order, range(states.free.shape[1]))
+    holds = {(each.metric, each.scope): each for each in hold_quantities(tables.transactions_full)}
+    sizes = {name: holds[f"{name}_pages", "all"].values for name in ("refill", "drain")}
     return {
-        "free pages": _mean_over_time(free, "pages"),
-        **_free_by_type(free),
-        "free pages in whole blocks": _mean_over_time(whole, "pages", like=free),
-        "pages on per-CPU lists": _mean_over_time(lists, "count"),
+        "free pages": _mean(courses["free_pages"]),
+        **free_by_type(inside),
+        "free pages in whole blocks": _mean(courses["free_in_whole_blocks"]),
+        "pages on per-CPU lists": _mean(courses["pcp_count"]),
         **{
-            f"{name} blocks added": float(each.iloc[-1] - each.iloc[0]) if len(each) else np.nan
-            for name, each in added.items()
+            f"{name} blocks added": blocks_added(states, name, window)
+            for name in ("HighAtomic", "Unmovable")
         },
-        **_transaction_quantities(tables.transactions_full),
+        "refills": holds["refill_transactions", "all"].value,
+        "drains": holds["drain_transactions", "all"].value,
+        **{f"pages of a {name}": _mean(values) for name, values in sizes.items()},
+        "longest drain": holds["longest_drain", "all"].value,
         "fallbacks": float(tables.fallbacks["count"].sum()),
-        **_counter_quantities(_counter_changes(tables.vmstat, window)),
+        **_counter_values(counter_changes(tables.vmstat, window)),
     }
 
 
-def _counter_quantities(changes: Mapping[str, float]) -> dict[str, float]:
-    stalls = [value for name, value in changes.items() if name.startswith("allocstall")]
+def _mean(values: np.ndarray) -> float:
+    known = values[~np.isnan(values)]
+    return float(known.sum()) / len(known) if len(known) else float("nan")
+
+
+def free_by_type(states: States) -> dict[str, float]:
+    """Mean free pages of each type of `TYPES`, all zones together."""
+    by_type = states.free.sum(axis=(1, 2))
+    return {f"free {name} pages": _mean(by_type[:, at]) for at, name in enumerate(TYPES)}
+
+
+def blocks_from(states: States, migratetype: str, window: Window) -> pd.Series:
+    """Blocks of a type by time in ns, from the last instant before the window on."""
+    blocks = pd.Series(states.blocks_of(migratetype), states.time_ns, dtype=float).dropna()
+    before = blocks.index[blocks.index <= window[0]]
+    return blocks.loc[before[-1] if len(before) else window[0] : window[1]]
+
+
+def blocks_added(states: States, migratetype: str, window: Window) -> float:
+    """Blocks of a type at the end of a window less those at its start."""
+    blocks = blocks_from(states, migratetype, window)
+    return float(blocks.iloc[-1] - blocks.iloc[0]) if len(blocks) else float("nan")
+
+
+def _counter_values(changes: Mapping[str, float]) -> dict[str, float]:
+    stalls = [value for name, value in changes.items() if name.startswith(ALLOCSTALL)]
     return {
-        "THP success": _thp_success(changes),
+        "THP success": thp_success(changes),
         **{name: changes.get(name, np.nan) for name in COUNTERS},
-        "allocstall": float(np.sum(stalls)) if stalls else np.nan,
+        ALLOCSTALL: float(np.sum(stalls)) if stalls else np.nan,
     }
-
-
-def _transaction_quantities(transactions: pd.DataFrame) -> dict[str, float]:
-    """Holds of zone->lock; sizes are of those whose pages are known."""
-    refills, drains = (
-        transactions.loc[transactions["site"] == site, "pages"].astype("Float64")
-        for site in ("refill", "drain")
-    )
-    return {
-        "refills": float(len(refills)),
-        "drains": float(len(drains)),
-        "pages of a refill": _known(refills.mean()),
-        "pages of a drain": _known(drains.mean()),
-        "longest drain": _known(drains.max()) if len(drains) else 0.0,
-    }
-
-
-def _known(value: object) -> float:
-    return float("nan") if pd.isna(value) else float(value)  # type: ignore[arg-type]
-
-
-def _within(table: pd.DataFrame, window: Window) -> pd.DataFrame:
-    return table[table["time_ns"].between(*window)]
-
-
-def _at(table: pd.DataFrame, instants: np.ndarray | None) -> pd.DataFrame:
-    return table if instants is None else table[table["time_ns"].isin(instants)]
-
-
-def _mean_over_time(table: pd.DataFrame, column: str, like: pd.DataFrame | None = None) -> float:
-    """Mean over the times of a table, or of another one, of a column's sum at each."""
-    times = (table if like is None else like)["time_ns"].nunique()
-    return float(table[column].sum()) / times if times else float("nan")
-
-
-def _free_by_type(free: pd.DataFrame) -> dict[str, float]:
-    per_type = free.groupby(["time_ns", "migratetype"])["pages"].sum().unstack().mean()
-    return {f"free {name} pages": float(per_type.get(name, 0.0)) for name in TYPES}
-
-
-def _blocks(pageblocks: pd.DataFrame, migratetype: str, window: Window) -> pd.Series:
-    """Blocks of a type in all zones by time, from the last sample before the window on."""
-    low, high = window
-    mine = pageblocks[pageblocks["migratetype"] == migratetype]
-    series = mine.groupby("time_ns")["blocks"].sum().astype(float)
-    before = series.index[series.index <= low]
-    return series.loc[before[-1] if len(before) else low : high]
-
-
-def time_to_fill(blocks: pd.Series, start_ns: int) -> float:
-    """Seconds until the reserve has the most blocks that it gets; infinite if it never grows.
-
-    Args:
-        blocks: its blocks by time in ns, the first one before the start.
-        start_ns: where to count from.
-    """
-    most = blocks.max()
-    if most <= blocks.iloc[0]:
-        return NEVER
-    return float(blocks.index[blocks == most][0] - start_ns) / 1e9
 
 
 def _around(vmstat: pd.DataFrame, window: Window) -> Window:
@@ -232,21 +730,15 @@ def _around(vmstat: pd.DataFrame, window: Window) -> Window:
     )
 
 
-def _counter_changes(vmstat: pd.DataFrame, window: Window) -> dict[str, float]:
+def counter_changes(vmstat: pd.DataFrame, window: Window) -> dict[str, float]:
     """Change of each counter between the first and the last sample in the window."""
-    inside = _within(vmstat, window)
+    inside = vmstat[vmstat["time_ns"].between(*window)]
     values = inside.groupby("name")["value"].agg(["first", "last"]).astype(float)
     return (values["last"] - values["first"]).to_dict()
 
 
-def _thp_success(changes: Mapping[str, float]) -> float:
+def thp_success(changes: Mapping[str, float]) -> float:
+    """Share of huge-page faults that got one, from changes of counters; NaN where unknown."""
     served = changes.get("thp_fault_alloc", np.nan)
     tried = served + changes.get("thp_fault_fallback", np.nan)
     return float(served / tried) if tried else float("nan")
-
-
-def was_recorded(recording: Recording, event: Event) -> bool:
-    """Whether an event's absence means that it did not happen: the recorder was asked for it."""
-    names = [name for name, number in EVENT_NAMES.items() if number == event]
-    asked = recording.meta.get("perf") or ()
-    return recording.trace.count(event) > 0 or any(name in asked for name in names)

@@ -1,4 +1,4 @@
-"""Statistics of changes over repeated runs: intervals, a paired test, verdicts in words."""
+"""Intervals of numbers that vary from run to run, a paired test, and verdicts in words."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ EFFECTS = (WITHIN, RIGHT, WRONG, NOT_PREDICTED)
 
 CONFIDENCE = 0.95
 INTERVAL = "Welch's t"
+WINDOW_DRAWS = 400
 
 
 def change_interval(before: Sequence[float], after: Sequence[float]) -> tuple[float, float]:
@@ -149,3 +150,32 @@ def relative(value: float, reference: float) -> float:
     if reference:
         return (value - reference) / reference
     return 0.0 if value == reference else float("nan")
+
+
+def draws(windows: int, seed: int = 0) -> np.ndarray:
+    """Return `WINDOW_DRAWS` draws of so many windows with replacement.
+
+    int64, shape (draws, windows): how often each window is in a draw.
+    """
+    chosen = np.random.default_rng(seed).integers(0, windows, (WINDOW_DRAWS, windows))
+    return (chosen[:, :, None] == np.arange(windows)).sum(axis=1)
+
+
+def drawn_interval(values: np.ndarray) -> tuple[float, float]:
+    """Return the percentile interval of drawn values at `CONFIDENCE`; NaN where none is finite."""
+    known = values[np.isfinite(values)]
+    if not len(known):
+        return float("nan"), float("nan")
+    tail = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(known, [tail, 1 - tail])
+    return float(low), float(high)
+
+
+def quantile_of_counts(counts: np.ndarray, levels: np.ndarray, share: float) -> np.ndarray:
+    """Return a quantile of each row of counts by ascending level; NaN where there is none."""
+    if not len(levels):
+        return np.full(len(counts), np.nan)
+    reached = np.cumsum(counts, axis=1)
+    total = reached[:, -1:]
+    place = (reached >= np.maximum(np.ceil(share * total), 1)).argmax(axis=1)
+    return np.where(total[:, 0] > 0, levels[place], np.nan)

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from pagealloc_model.notebooks.studies.pressure_pair import pressure_counters
 
 import pagealloc_model as pm
 from pagealloc_model.allocator.invariants import broken_invariants, broken_pieces
 from pagealloc_model.measured.costs import recorded_kswapd_ns
 from pagealloc_model.policy import ElasticAssumptions
-from pagealloc_model.verdict.pressure_pair import pressure_counters
 
 
 @pytest.fixture(scope="module")

@@ -35,11 +35,13 @@ from pagealloc_model.verdict.comparison import (
     repeated,
     verdict_of,
 )
-from pagealloc_model.verdict.quantity import WINDOWS, Quantity, draws, windows_interval
+from pagealloc_model.verdict.quantities import WINDOWS, Quantity, windows_interval
+from pagealloc_model.verdict.statistics import draws
 from tests.small_recordings import shipped_recording
 
 KEY = ("m", "all")
-BOTH = (draws(0), draws(1))
+BOTH = (draws(WINDOWS, 0), draws(WINDOWS, 1))
+EDGES = np.arange(WINDOWS + 1)
 
 
 def error(of: float, null: float = 100.0, predicted: float = 1e9) -> ModelError:
@@ -49,12 +51,9 @@ def error(of: float, null: float = 100.0, predicted: float = 1e9) -> ModelError:
 def total(parts: np.ndarray, better: str = "lower") -> Quantity:
     return Quantity(
         metric="m",
-        scope="all",
-        unit="",
         better=better,  # type: ignore[arg-type]
-        value=float(parts.sum()),
-        how="sum",
-        parts=parts,
+        time_ns=np.arange(WINDOWS),
+        values=parts,
     )
 
 
@@ -96,10 +95,10 @@ def test_the_interval_is_that_of_windows_widened_by_the_error() -> None:
     even = total(np.full(WINDOWS, 10.0))
     more = total(np.full(WINDOWS, 12.0))
     errors = ModelErrors(by_row={KEY: error(5)})
-    judged = judged_change(even, more, errors, BOTH)
+    judged = judged_change(even, more, EDGES, errors, BOTH)
     assert (judged.low, judged.high) == (35, 45)
     assert judged.verdict == WORSE
-    wide = judged_change(even, more, ModelErrors(by_row={KEY: error(50)}), BOTH)
+    wide = judged_change(even, more, EDGES, ModelErrors(by_row={KEY: error(50)}), BOTH)
     assert wide.verdict == WITHIN_ERROR
 
 
@@ -109,6 +108,7 @@ def test_a_change_in_one_window_alone_is_not_told() -> None:
     judged = judged_change(
         total(np.full(WINDOWS, 10.0)),
         total(np.full(WINDOWS, 10.0) + once),
+        EDGES,
         ModelErrors(by_row={KEY: error(1)}),
         BOTH,
     )
@@ -119,7 +119,7 @@ def test_a_change_in_one_window_alone_is_not_told() -> None:
 def test_snapshots_that_missed_most_of_it_check_nothing() -> None:
     errors = ModelErrors(by_row={KEY: error(0, predicted=1)})
     pair = total(np.full(WINDOWS, 10.0)), total(np.full(WINDOWS, 12.0))
-    assert judged_change(*pair, errors, BOTH).verdict == UNCHECKED
+    assert judged_change(*pair, EDGES, errors, BOTH).verdict == UNCHECKED
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -129,7 +129,7 @@ def test_nineteen_of_twenty_intervals_hold_the_truth(seed: int) -> None:
     for _ in range(cases):
         base = total(dice.poisson(50, WINDOWS).astype(float))
         patch = total(dice.poisson(55, WINDOWS).astype(float))
-        low, high = windows_interval(base, patch, drawn)
+        low, high = windows_interval(base, patch, EDGES, drawn)
         held += low <= 5 * WINDOWS <= high
     assert 0.88 <= held / cases <= 0.99
 
@@ -204,12 +204,12 @@ def test_a_literal_replay_tells_nothing_of_what_acts_by_reclaim() -> None:
 
 def test_bursts_widen_the_interval_of_rare_events() -> None:
     few, many = (
-        Quantity(metric="m", scope="all", unit="events", better="lower", value=value, how="count")
+        Quantity(metric="m", better="lower", how="count", values=np.array([value]))
         for value in (16.0, 48.0)
     )
-    low, high = windows_interval(few, many, BOTH)
+    low, high = windows_interval(few, many, EDGES, BOTH)
     assert 0 < low < 32 < high
-    low, high = windows_interval(few, many, BOTH, dispersion=9.0)
+    low, high = windows_interval(few, many, EDGES, BOTH, dispersion=9.0)
     assert low < 0
 
 

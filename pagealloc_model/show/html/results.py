@@ -46,6 +46,7 @@ from pagealloc_model.show.html.parts import (
 from pagealloc_model.show.recording_text import describe_recording, recording_text
 from pagealloc_model.verdict.comparison import BELIEVED, BETTER, CHANGED, WORSE
 from pagealloc_model.verdict.errors import FARTHER, NEARER, against_null, verdict_words
+from pagealloc_model.verdict.quantities import windows_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
     from pagealloc_model.predicted.replay import Replay
     from pagealloc_model.recording.recording import Recording
     from pagealloc_model.verdict.comparison import Comparison
-    from pagealloc_model.verdict.quantity import Quantity
+    from pagealloc_model.verdict.quantities import Quantity
     from pagealloc_model.verdict.validation import Validation
 
 
@@ -380,6 +381,7 @@ def comparison_html(comparison: Comparison) -> str:
     """Return the rows that are known, with the line that says which to believe."""
     rows = comparison.judged
     known = rows[rows["base"].notna() | rows["patch"].notna()]
+    edges = windows_of(comparison.base)
     pairs = {(base.metric, base.scope): (base, patch) for base, patch in comparison.pairs}
     footer = comparison.footer()
     return framed(
@@ -387,7 +389,7 @@ def comparison_html(comparison: Comparison) -> str:
         line(comparison.believable),
         table(
             COMPARISON_COLUMNS,
-            (_cells(row, pairs.get((row.metric, row.scope))) for row in known.itertuples()),
+            (_cells(row, pairs.get((row.metric, row.scope)), edges) for row in known.itertuples()),
             "what the patch changes",
         ),
         line("Line: patch over time; dashes: base.", kind=DIM),
@@ -396,14 +398,14 @@ def comparison_html(comparison: Comparison) -> str:
     )
 
 
-def _cells(row: Any, pair: tuple[Quantity, Quantity] | None) -> Iterator[Cell]:
+def _cells(row: Any, pair: tuple[Quantity, Quantity] | None, edges: np.ndarray) -> Iterator[Cell]:
     mark, kind = COMPARISON_MARKS.get(row.verdict, (judgement(row), DIM))
     is_believed = row.verdict in BELIEVED
     dim = PLAIN if is_believed else DIM
     yield Cell(shown=mark, kind=kind)
     yield Cell(shown=with_unit(row), kind=dim)
     yield Cell(shown=str(row.scope), kind=dim)
-    yield Cell(shown=Markup(html="") if pair is None else _courses(*pair))
+    yield Cell(shown=Markup(html="") if pair is None else _courses(*pair, edges))
     for value in (row.base, row.patch):
         yield Cell(shown=number(value), number=float(value), kind=dim)
     changes = (row.patch - row.base, row.error, row.low, row.high)
@@ -412,21 +414,18 @@ def _cells(row: Any, pair: tuple[Quantity, Quantity] | None) -> Iterator[Cell]:
         yield Cell(shown=shown, number=float(relative), kind=dim)
 
 
-def _courses(base: Quantity, patch: Quantity) -> Markup:
-    """Both sides by window; nothing for totals and states, which have no windows."""
-    sides = [_by_window(each) for each in (patch, base)]
+def _courses(base: Quantity, patch: Quantity, edges: np.ndarray) -> Markup:
+    """Both sides by window; nothing for totals, sizes and states, which have no windows."""
+    sides = [_by_window(each, edges) for each in (patch, base)]
     if any(each is None or pd.isna(each.values).all() for each in sides):
         return Markup(html="")
     return sparkline(f"{base.metric}, {base.scope}, by window", sides[0], dashed=sides[1])
 
 
-def _by_window(quantity: Quantity) -> Course | None:
-    if quantity.how not in ("sum", "ratio", "most") or not len(quantity.parts):
+def _by_window(quantity: Quantity, edges: np.ndarray) -> Course | None:
+    if not quantity.has_windows:
         return None
-    values = quantity.parts
-    if quantity.how == "ratio":
-        with np.errstate(invalid="ignore", divide="ignore"):
-            values = quantity.parts / quantity.per
+    values = quantity.course(edges)
     return Course(times=np.arange(len(values), dtype=float), values=np.asarray(values, float))
 
 

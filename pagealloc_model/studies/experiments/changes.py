@@ -17,13 +17,12 @@ from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.predicted.demand.elastic import with_recorded_survivors
 from pagealloc_model.predicted.prepared import forget_prepared
 from pagealloc_model.predicted.replay import replay
-from pagealloc_model.recording.recorded_machine import start_snapshots
+from pagealloc_model.recording.recorded_machine import recorded_machine, start_snapshots
 from pagealloc_model.recording.recording import Recording
 from pagealloc_model.studies.experiments.runs import DONE, FAILED, Run
 from pagealloc_model.studies.experiments.settings import KERNEL
 from pagealloc_model.studies.experiments.sides import Pair
 from pagealloc_model.studies.sweeps.fingerprint import recording_digest, result_key
-from pagealloc_model.verdict.pair_prediction import check_same_machine
 from pagealloc_model.verdict.quantities import (
     WHOLE_UNITS,
     predicted_quantities,
@@ -150,6 +149,22 @@ class KnownValues:
             recording = run.open()
             self._open = (run.path, recording, recording_digest(recording))
         return self._open[1], self._open[2]
+
+
+def check_same_machine(off: Recording, on: Recording) -> None:
+    """Refuse two recordings of different machines.
+
+    Raises:
+        RecordingError: they differ in CPUs or memory.
+    """
+    machines = [recorded_machine(recording) for recording in (off, on)]
+    memory = [[(zone.name, zone.present) for zone in each.zones] for each in machines]
+    if machines[0].nr_cpus != machines[1].nr_cpus or memory[0] != memory[1]:
+        raise RecordingError(
+            on.name,
+            f"is of another machine than {off.name}, so the two are no pair",
+            todo="give two recordings of one machine and workload",
+        )
 
 
 def changes_table(

@@ -6,10 +6,16 @@ import math
 
 import pandas as pd
 import pytest
+from pagealloc_model.notebooks.studies.pair_prediction import (
+    FILL,
+    NEVER,
+    PART_UNITS,
+    pair_prediction,
+    time_to_fill,
+)
 
 import pagealloc_model as pm
-from pagealloc_model.verdict.pair_prediction import pair_prediction
-from pagealloc_model.verdict.quantities import ADDED, FILL, NEVER, PART_UNITS, time_to_fill
+from pagealloc_model.verdict.quantities import ADDED
 from pagealloc_model.verdict.statistics import NO_EFFECT
 from tests.small_recordings import shipped_recording
 

@@ -16,16 +16,40 @@ import numpy as np
 import pandas as pd
 
 from pagealloc_model.base.errors import RecordingError
-from pagealloc_model.measured.measured import measure
+from pagealloc_model.measured.measured import Measured, measure
 from pagealloc_model.predicted.replay import Replay, replay
+from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.recorded_machine import recorded_machine
-from pagealloc_model.verdict.quantities import ADDED, FILL, PART_UNITS, Window, part_quantities
+from pagealloc_model.studies.experiments.changes import check_same_machine
+from pagealloc_model.verdict.quantities import (
+    ADDED,
+    TYPES,
+    States,
+    Window,
+    blocks_added,
+    blocks_from,
+    counter_changes,
+    free_by_type,
+    thp_success,
+)
 from pagealloc_model.verdict.statistics import NO_EFFECT
 
 if TYPE_CHECKING:
     from pagealloc_model.policy.policy import Assumptions, Policy
     from pagealloc_model.recording.recording import Recording
 
+NEVER = float("inf")
+FILL = "time to fill"
+PART_UNITS = {
+    ADDED: "blocks",
+    FILL: "s",
+    "wholly free HighAtomic blocks": "blocks",
+    "HighAtomic pages in crumbs": "pages",
+    **{f"free {name} pages": "pages" for name in TYPES},
+    "THP success": "share",
+    "extfrag events": "per s",
+}
+"""Quantities of any part of a recording, with units."""
 EXTFRAG = "kmem:mm_page_alloc_extfrag"
 PARTS = 3
 
@@ -85,31 +109,13 @@ def pair_prediction(
     )
 
 
-def check_same_machine(off: Recording, on: Recording) -> None:
-    """Refuse two recordings of different machines.
-
-    Raises:
-        RecordingError: they differ in CPUs or memory.
-    """
-    machines = [recorded_machine(recording) for recording in (off, on)]
-    memory = [[(zone.name, zone.present) for zone in each.zones] for each in machines]
-    if machines[0].nr_cpus != machines[1].nr_cpus or memory[0] != memory[1]:
-        raise RecordingError(
-            on.name,
-            f"is of another machine than {off.name}, so the two are no pair",
-            todo="give two recordings of one machine and workload",
-        )
-
-
 def _recorded(recording: Recording) -> pd.DataFrame:
     """Quantities of the whole recording, in the first row, and of each of its parts."""
     measured = measure(recording)
     first, last = recording.trace.demand_span_ns
     edges = np.linspace(first, last, PARTS + 1).astype(np.int64)
     windows = [(first, last), *zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)]
-    block_order = next(
-        each.pagetypeinfo.pageblock_order for each in recording.snapshots if each.pagetypeinfo
-    )
+    machine = recorded_machine(recording)
     if EXTFRAG not in recording.trace.tables:
         raise RecordingError(
             recording.name,
@@ -120,11 +126,55 @@ def _recorded(recording: Recording) -> pd.DataFrame:
     rows = []
     for low, high in windows:
         events = int(((times >= low) & (times <= high)).sum())
-        rows.append(part_quantities(measured, (low, high), events, block_order))
+        rows.append(part_quantities(measured, machine, (low, high), events))
     return pd.DataFrame(rows)
 
 
 def _predicted(predicted: Replay, window: Window) -> pd.Series:
     events = int(predicted.fallbacks["count"].sum())
-    order = predicted.machine.pageblock_order
-    return pd.Series(part_quantities(predicted, window, events, order))
+    return pd.Series(part_quantities(predicted, predicted.machine, window, events))
+
+
+def part_quantities(
+    tables: Measured | Replay, machine: Machine, window: Window, extfrag: int
+) -> dict[str, float]:
+    """The quantities of `PART_UNITS`.
+
+    Args:
+        tables: of a recording or a replay.
+        machine: zones and the order of a pageblock.
+        window: the part.
+        extfrag: fallbacks in it.
+    """
+    low, high = window
+    states = (
+        States.of_replay(tables)
+        if isinstance(tables, Replay)
+        else States.of_measured(tables, machine)
+    )
+    inside = states.within(window)
+    reserve = inside.free[:, :, :, TYPES.index("HighAtomic")].sum(axis=1)
+    last = reserve[~np.isnan(reserve.sum(axis=1))][-1]
+    whole_pages = float(last[machine.pageblock_order :].sum())
+    return {
+        ADDED: blocks_added(states, "HighAtomic", window),
+        FILL: time_to_fill(blocks_from(states, "HighAtomic", window), low),
+        "wholly free HighAtomic blocks": whole_pages / (1 << machine.pageblock_order),
+        "HighAtomic pages in crumbs": float(last.sum()) - whole_pages,
+        **free_by_type(inside),
+        "THP success": thp_success(counter_changes(tables.vmstat, window)),
+        "extfrag events": extfrag / ((high - low) / 1e9),
+    }
+
+
+def time_to_fill(blocks: pd.Series, start_ns: int) -> float:
+    """Seconds until the reserve has the most blocks that it gets; infinite if it never grows.
+
+    Args:
+        blocks: its blocks by time in ns, the first one before the start.
+        start_ns: where to count from.
+    """
+    most = blocks.max()
+    if most <= blocks.iloc[0]:
+        return NEVER
+    return float(blocks.index[blocks == most][0] - start_ns) / 1e9

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pytest
+from pagealloc_model.notebooks.studies import pressure_pair
 
 from pagealloc_model.policy.policy import Policy
-from pagealloc_model.verdict import pressure_pair
 
 RECORDED = {
     "off": {"far": 100, "near": 100},
