@@ -95,11 +95,14 @@ def test_version_is_the_same_everywhere(checkout: Path, setup: configparser.Conf
 def test_packages_listed_are_the_packages_there(
     checkout: Path, setup: configparser.ConfigParser
 ) -> None:
-    package = checkout / "pagealloc_model"
-    folders = {path.parent for path in package.rglob("*.py")}
-    there = {".".join(folder.relative_to(checkout).parts) for folder in folders}
+    inside = (checkout / "pagealloc_model").rglob("*.py")
+    folders = {path.parent.relative_to(checkout) for path in inside}
+    notebooks = {
+        path.parent.relative_to(checkout) for path in (checkout / "notebooks").rglob("*.py")
+    }
+    there = {*folders, *("pagealloc_model" / folder for folder in (*notebooks, Path("data")))}
     listed = set(setup["options"]["packages"].split())
-    assert listed == there | {"pagealloc_model.data", "pagealloc_model.notebooks"}
+    assert listed == {".".join(folder.parts) for folder in there}
 
 
 def test_environment_yml_has_the_ranges_of_setup_cfg(
