@@ -381,57 +381,36 @@ RECENT_EVENTS = {
 """Tracepoints that most kernels lack, or that are only proposed (T8), and what a lack costs."""
 
 _USUAL = {
-    "kmem": (
-        "mm_page_alloc",
-        "mm_page_free",
-        "mm_page_free_batched",
-        "mm_page_alloc_zone_locked",
-        "mm_page_pcpu_drain",
-        "mm_page_pcpu_refill",
-        "mm_page_alloc_extfrag",
-        "mm_setup_per_zone_wmarks",
-        "mm_setup_per_zone_lowmem_reserve",
-        "mm_calculate_totalreserve_pages",
-    ),
-    "compaction": (
-        "mm_compaction_begin",
-        "mm_compaction_end",
-        "mm_compaction_migratepages",
-        "mm_compaction_isolate_freepages",
-        "mm_compaction_isolate_migratepages",
-        "mm_compaction_fast_isolate_freepages",
-        "mm_compaction_try_to_compact_pages",
-        "mm_compaction_suitable",
-        "mm_compaction_finished",
-        "mm_compaction_deferred",
-        "mm_compaction_defer_compaction",
-        "mm_compaction_defer_reset",
-        "mm_compaction_wakeup_kcompactd",
-        "mm_compaction_kcompactd_wake",
-        "mm_compaction_kcompactd_sleep",
-    ),
-    "vmscan": (
-        "mm_vmscan_wakeup_kswapd",
-        "mm_vmscan_kswapd_wake",
-        "mm_vmscan_kswapd_sleep",
-        "mm_vmscan_balance_pgdat_begin",
-        "mm_vmscan_balance_pgdat_end",
-        "mm_vmscan_direct_reclaim_begin",
-        "mm_vmscan_direct_reclaim_end",
-        "mm_vmscan_lru_shrink_inactive",
-        "mm_vmscan_kswapd_reclaim_fail",
-        "mm_vmscan_kswapd_clear_hopeless",
-    ),
-    "oom": ("reclaim_retry_zone", "compact_retry"),
-    "migrate": ("mm_migrate_pages",),
-    "cma": ("cma_alloc_start", "cma_alloc_finish", "cma_alloc_busy_retry", "cma_release"),
-    "page_isolation": ("test_pages_isolated",),
-    "huge_memory": (
-        "mm_collapse_huge_page",
-        "mm_khugepaged_scan_pmd",
-        "mm_khugepaged_scan_file",
-        "mm_khugepaged_collapse_file",
-    ),
+    "kmem": """
+        mm_page_alloc mm_page_free mm_page_free_batched mm_page_alloc_zone_locked
+        mm_page_pcpu_drain mm_page_pcpu_refill mm_page_alloc_extfrag
+        mm_setup_per_zone_wmarks mm_setup_per_zone_lowmem_reserve
+        mm_calculate_totalreserve_pages
+    """,
+    "compaction": """
+        mm_compaction_begin mm_compaction_end mm_compaction_migratepages
+        mm_compaction_isolate_freepages mm_compaction_isolate_migratepages
+        mm_compaction_fast_isolate_freepages mm_compaction_try_to_compact_pages
+        mm_compaction_suitable mm_compaction_finished mm_compaction_deferred
+        mm_compaction_defer_compaction mm_compaction_defer_reset
+        mm_compaction_wakeup_kcompactd mm_compaction_kcompactd_wake
+        mm_compaction_kcompactd_sleep
+    """,
+    "vmscan": """
+        mm_vmscan_wakeup_kswapd mm_vmscan_kswapd_wake mm_vmscan_kswapd_sleep
+        mm_vmscan_balance_pgdat_begin mm_vmscan_balance_pgdat_end
+        mm_vmscan_direct_reclaim_begin mm_vmscan_direct_reclaim_end
+        mm_vmscan_lru_shrink_inactive mm_vmscan_kswapd_reclaim_fail
+        mm_vmscan_kswapd_clear_hopeless
+    """,
+    "oom": "reclaim_retry_zone compact_retry",
+    "migrate": "mm_migrate_pages",
+    "cma": "cma_alloc_start cma_alloc_finish cma_alloc_busy_retry cma_release",
+    "page_isolation": "test_pages_isolated",
+    "huge_memory": """
+        mm_collapse_huge_page mm_khugepaged_scan_pmd mm_khugepaged_scan_file
+        mm_khugepaged_collapse_file
+    """,
 }
 _DECAY_EVENT = "workqueue:workqueue_execute_start"
 _DECAY_FUNCTION = "vmstat_update"
@@ -453,7 +432,7 @@ class EventChoice:
 
 def usual_events(*, locks: bool = True) -> tuple[str, ...]:
     """Names of the usual set."""
-    names = tuple(f"{system}:{name}" for system, part in _USUAL.items() for name in part)
+    names = tuple(f"{system}:{name}" for system, part in _USUAL.items() for name in part.split())
     return (*names, _DECAY_EVENT, *(LOCK_EVENTS if locks else ()))
 
 

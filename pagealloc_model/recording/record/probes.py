@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import struct
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -147,118 +148,63 @@ class Probe:
         return f"{kind}:{GROUP}/{self.event} {self.function} {' '.join(words)}"
 
 
-_ZONE = ("zone",)
-_TRANSACTIONS = "transactions are inferred from runs of events"
-_BLOCK_TYPES = "changes of a pageblock's type show only in snapshots, claims also in fallbacks"
-_RESERVE = "reservations of highatomic blocks show only in snapshots"
-_BOOSTS = "watermark boosts show only in snapshots"
-_KSWAPD = "before 7.2, how long kswapd worked and for which order is unseen"
-_KSWAPD_REST = "why kswapd went on or slept is unseen"
-_BLOCK_TYPE_BITS = "mask & 7"
+_LACKS = {
+    "pcp_bulk": "transactions are inferred from runs of events",
+    "free_one": "frees of small orders past the per-CPU lists are unseen",
+    "ha_": "reservations of highatomic blocks show only in snapshots",
+    "drain_zone": "drains of whole lists are told from overflows by whose pages they free",
+    "block_type": "changes of a pageblock's type show only in snapshots, claims also in fallbacks",
+    "boost": "watermark boosts show only in snapshots",
+    "kswapd_rest": "why kswapd went on or slept is unseen",
+    "kswapd": "before 7.2, how long kswapd worked and for which order is unseen",
+}
+"""What a recording cannot show without a probe, by how the event's name begins."""
+
+_FILTERS = {"set_pfnblock_flags_mask": "mask & 7", "__set_pfnblock_flags_mask": "mask & 7"}
 """Of a pageblock's bits those of its type; compaction sets others far more often."""
-_PAGE_AND_TYPE = (
-    Argument("page", "x64", ("page",), 1),
-    Argument("mt", "s32", ("migratetype",), 2),
-)
-PROBES = (
-    Probe(
-        "pcp_bulk_free",
-        "free_pcppages_bulk",
-        (
-            Argument("zone", "x64", _ZONE, 1),
-            Argument("count", "s32", ("count",), 2),
-            Argument("pindex", "s32", ("pindex",), 4),
-        ),
-        _TRANSACTIONS,
-    ),
-    Probe(
-        "pcp_bulk_alloc",
-        "rmqueue_bulk",
-        (
-            Argument("zone", "x64", _ZONE, 1),
-            Argument("order", "u32", ("order",), 2),
-            Argument("count", "u64", ("count",), 3),
-            Argument("mt", "s32", ("migratetype",), 5),
-            Argument("flags", "x32", ("alloc_flags",), 6),
-        ),
-        _TRANSACTIONS,
-    ),
-    Probe("pcp_bulk_alloc_ret", "rmqueue_bulk", (Argument("got", "s32"),), _TRANSACTIONS),
-    Probe(
-        "free_one",
-        "free_one_page",
-        (
-            Argument("zone", "x64", _ZONE, 1),
-            Argument("pfn", "x64", ("pfn",), 3),
-            Argument("order", "u32", ("order",), 4),
-        ),
-        "frees of small orders past the per-CPU lists are unseen",
-    ),
-    Probe(
-        "ha_reserve",
-        "reserve_highatomic_pageblock",
-        (Argument("order", "s32", ("order", "alloc_order")), Argument("zone", "x64", _ZONE)),
-        _RESERVE,
-    ),
-    Probe("ha_unreserve", "unreserve_highatomic_pageblock", (Argument("done", "u8"),), _RESERVE),
-    Probe(
-        "drain_zone",
-        "drain_pages_zone",
-        (Argument("cpu", "u32", ("cpu",), 1), Argument("zone", "x64", _ZONE, 2)),
-        "drains of whole lists are told from overflows by whose pages they free",
-    ),
-    Probe(
-        "block_type",
-        "set_pfnblock_flags_mask",
-        (
-            Argument("pfn", "x64", ("pfn",), 3),
-            Argument("mt", "s32", ("flags",), 2),
-            Argument("mask", "x64", ("mask",), 4),
-        ),
-        _BLOCK_TYPES,
-        _BLOCK_TYPE_BITS,
-    ),
-    Probe(
-        "block_type",
-        "__set_pfnblock_flags_mask",
-        (
-            Argument("pfn", "x64", ("pfn",), 2),
-            Argument("mt", "s32", ("flags",), 3),
-            Argument("mask", "x64", ("mask",), 4),
-        ),
-        _BLOCK_TYPES,
-        _BLOCK_TYPE_BITS,
-    ),
-    Probe(
-        "block_type",
-        "set_pageblock_migratetype",
-        (*_PAGE_AND_TYPE, Argument("base", "x64", variable="vmemmap_base")),
-        _BLOCK_TYPES,
-    ),
-    Probe("block_type", "set_pageblock_migratetype", _PAGE_AND_TYPE, _BLOCK_TYPES),
-    Probe("boost", "boost_watermark", (Argument("zone", "x64", _ZONE, 1),), _BOOSTS),
-    Probe("boost_ret", "boost_watermark", (Argument("done", "u8"),), _BOOSTS),
-    Probe(
-        "kswapd_begin",
-        "balance_pgdat",
-        (
-            Argument("order", "s32", ("order",), 2),
-            Argument("highest", "s32", ("highest_zoneidx",), 3),
-        ),
-        _KSWAPD,
-    ),
-    Probe("kswapd_end", "balance_pgdat", (Argument("order", "s32"),), _KSWAPD),
-    Probe(
-        "kswapd_rest",
-        "kswapd_try_to_sleep",
-        (
-            Argument("asked", "s32", ("alloc_order",), 2),
-            Argument("reached", "s32", ("reclaim_order",), 3),
-            Argument("highest", "s32", ("highest_zoneidx",), 4),
-        ),
-        _KSWAPD_REST,
-    ),
-)
+
+_TABLE = """
+pcp_bulk_free free_pcppages_bulk zone=zone@1:x64 count=count@2:s32 pindex=pindex@4:s32
+pcp_bulk_alloc rmqueue_bulk zone=zone@1:x64 order=order@2:u32 count=count@3:u64 \
+    mt=migratetype@5:s32 flags=alloc_flags@6:x32
+pcp_bulk_alloc_ret rmqueue_bulk got=$retval:s32
+free_one free_one_page zone=zone@1:x64 pfn=pfn@3:x64 order=order@4:u32
+ha_reserve reserve_highatomic_pageblock order=order|alloc_order@0:s32 zone=zone@0:x64
+ha_unreserve unreserve_highatomic_pageblock done=$retval:u8
+drain_zone drain_pages_zone cpu=cpu@1:u32 zone=zone@2:x64
+block_type set_pfnblock_flags_mask pfn=pfn@3:x64 mt=flags@2:s32 mask=mask@4:x64
+block_type __set_pfnblock_flags_mask pfn=pfn@2:x64 mt=flags@3:s32 mask=mask@4:x64
+block_type set_pageblock_migratetype page=page@1:x64 mt=migratetype@2:s32 base=&vmemmap_base:x64
+block_type set_pageblock_migratetype page=page@1:x64 mt=migratetype@2:s32
+boost boost_watermark zone=zone@1:x64
+boost_ret boost_watermark done=$retval:u8
+kswapd_begin balance_pgdat order=order@2:s32 highest=highest_zoneidx@3:s32
+kswapd_end balance_pgdat order=$retval:s32
+kswapd_rest kswapd_try_to_sleep asked=alloc_order@2:s32 reached=reclaim_order@3:s32 \
+    highest=highest_zoneidx@4:s32
+"""
+"""An event, its function, and what it records, as FIELD=PLACE:TYPE. A place is $retval, the address
+of a kernel variable, or a parameter: names that kernels give it, and its position in 6.1, 6.12 and
+7.2, 0 where that differs."""
+
+
+def _probe(line: str) -> Probe:
+    event, function, *words = line.split()
+    arguments = []
+    for word in words:
+        field, place, kind = re.fullmatch(r"(\w+)=(.+):(\w+)", word).groups()  # type: ignore[union-attr]
+        names, _, position = place.partition("@")
+        if place.startswith("&"):
+            arguments.append(Argument(field, kind, variable=place[1:]))
+        elif place == "$retval":
+            arguments.append(Argument(field, kind))
+        else:
+            arguments.append(Argument(field, kind, tuple(names.split("|")), int(position)))
+    lack = next(what for begin, what in _LACKS.items() if event.startswith(begin))
+    return Probe(event, function, tuple(arguments), lack, _FILTERS.get(function, ""))
+
+
+PROBES = tuple(map(_probe, _TABLE.replace("\\\n", " ").strip().splitlines()))
 
 
 def functions_lacking(host: Host) -> dict[str, str]:

@@ -15,7 +15,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -30,9 +29,7 @@ from pagealloc_model.recording.record.doctor import require_recordable
 from pagealloc_model.recording.record.host import Host, machine_meta, read_or_none
 from pagealloc_model.recording.record.perf import (
     RECENT_EVENTS,
-    EventChoice,
     PerfProcess,
-    PerfTool,
     Preparation,
     RecordOptions,
     available_events,
@@ -269,82 +266,6 @@ class End(Enum):
     PERF = "perf"
 
 
-class Watch:
-    """Waits for the end of a recording, and does what is due meanwhile."""
-
-    def __init__(
-        self,
-        options: RecordOptions,
-        perf: PerfProcess,
-        command: subprocess.Popen[bytes] | None,
-        signals: StopSignals,
-        workspace: Workspace,
-        event_file: Path,
-        take_snapshot: Callable[[], None],
-        live: LiveRates,
-        say: Callable[[str], None],
-    ) -> None:
-        self._options = options
-        self._perf = perf
-        self._command = command
-        self._signals = signals
-        self._workspace = workspace
-        self._event_file = event_file
-        self._take_snapshot = take_snapshot
-        self._live = live
-        self._say = say
-        self._written = self._recent = 0
-        begin = time.monotonic()
-        self._deadline = begin + (options.seconds or _NEVER)
-        self._snapshot_due = begin + options.interval_s
-        self._flush_due = begin + _FLUSH_S
-        self._live_due = begin + (options.live_s or _NEVER)
-
-    def until_end(self) -> End:
-        """Wait; returns what ended the recording."""
-        while True:
-            now = time.monotonic()
-            end = self._ended(now) or self._do_what_is_due(now)
-            if end is not None:
-                return end
-            wake = min(self._snapshot_due, self._live_due, self._deadline, now + _LONGEST_WAIT_S)
-            self._signals.wait(wake - time.monotonic())
-
-    def _ended(self, now: float) -> End | None:
-        if self._signals.stopping():
-            return End.SIGNAL
-        if self._perf.ended:
-            return End.PERF
-        if self._command is not None and self._command.poll() is not None:
-            return End.COMMAND
-        if now >= self._deadline:
-            return End.SECONDS
-        return End.DISK if self._workspace.nearly_full(self._recent) else None
-
-    def _do_what_is_due(self, now: float) -> End | None:
-        if now >= self._snapshot_due:
-            try:
-                self._take_snapshot()
-            except OSError:
-                return End.DISK
-            # Reading takes zone locks: at most half of the time, however short the interval.
-            done = time.monotonic()
-            self._snapshot_due = max(self._snapshot_due + self._options.interval_s, 2 * done - now)
-        if now >= self._flush_due:
-            self._flush()
-            self._flush_due = now + _FLUSH_S
-        if now >= self._live_due:
-            self._say(self._live.line())
-            self._live_due += self._options.live_s or _NEVER
-        return None
-
-    def _flush(self) -> None:
-        """Have perf write what it holds, and note how much it wrote since the last time."""
-        self._perf.flush()
-        written = self._event_file.stat().st_size
-        self._written, self._recent = written, written - self._written
-
-
 _LARGEST_SUGGESTION = 1 << 30
 
 
@@ -478,18 +399,8 @@ def _advice(buffer_bytes: int, worst_share: float) -> str:
     return f"record again with --buffer {size_text(needed)}, or fewer events with --events"
 
 
-_SESSION_LONGEST_WAIT_S = 0.2
 _INTERRUPT_GRACE_S = 1.0
 _COMMAND_GRACE_S = 5.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Plan:
-    """Everything settled before anything is started."""
-
-    tool: PerfTool
-    events: EventChoice
-    buffer_bytes: int
 
 
 Say = Callable[[str], None]
@@ -521,92 +432,67 @@ def record(
             was recorded all the same, the text says where.
         KeyboardInterrupt: it was interrupted before anything was recorded.
     """
-    plan = _plan(options, host)
-    with ExitStack() as stack:
-        signals = stack.enter_context(StopSignals())
-        workspace = stack.enter_context(Workspace(options.destination))
-        probes = stack.enter_context(KernelProbes(host, options.probes))
-        ready = preparation or Preparation()
-        session = _Session(options, host, plan, workspace, probes, signals, say, note, ready)
-        stack.callback(session.close)
-        return session.run()
-
-
-def _plan(options: RecordOptions, host: Host) -> _Plan:
     if options.command and shutil.which(options.command[0]) is None:
         raise UsageError(f"{options.command[0]}: no such command; nothing was recorded")
-    tool = require_recordable(host)
-    assert host.tracefs is not None
-    available = available_events(host.tracefs)
-    return _Plan(
-        tool=tool,
-        events=choose_events(available, options.events, locks=options.locks),
-        buffer_bytes=options.buffer_bytes or default_buffer(host),
-    )
+    return _Session(options, host, say, note, preparation or Preparation()).run()
 
 
-def _started(command: tuple[str, ...]) -> subprocess.Popen[bytes]:
-    try:
-        return subprocess.Popen(command)
-    except OSError as error:
-        raise UsageError(
-            f"{command[0]}: cannot be run ({error.strerror}); nothing was recorded"
-        ) from None
+def _terminate(command: subprocess.Popen[bytes]) -> None:
+    if command.poll() is None:
+        command.terminate()
+        command.wait()
 
 
 class _Session:
     """The steps of one recording; each leaves in `_meta` what a reader must know."""
 
     def __init__(
-        self,
-        options: RecordOptions,
-        host: Host,
-        plan: _Plan,
-        workspace: Workspace,
-        probes: KernelProbes,
-        signals: StopSignals,
-        say: Say,
-        note: Say,
-        preparation: Preparation,
+        self, options: RecordOptions, host: Host, say: Say, note: Say, preparation: Preparation
     ) -> None:
-        self._options = options
-        self._host = host
-        self._plan = plan
-        self._workspace = workspace
-        self._probes = probes
-        self._signals = signals
-        self._say = say
-        self._note = note
-        self._preparation = preparation
-        self._recording = workspace.recording
+        self._tool = require_recordable(host)
+        assert host.tracefs is not None
+        available = available_events(host.tracefs)
+        self._events = choose_events(available, options.events, locks=options.locks)
+        self._buffer_bytes = options.buffer_bytes or default_buffer(host)
+        self._options, self._host, self._preparation = options, host, preparation
+        self._say, self._note = say, note
         self._snapshots = 0
-        self._perf: PerfProcess | None = None
         self._command: subprocess.Popen[bytes] | None = None
         self._meta: dict[str, Any] = {}
 
     def run(self) -> Recorded:
         """Record, and give the finished recording its name."""
-        try:
-            self._set_up()
-            self._begin()
-            end = self._watch()
-            recorded = self._finish(end)
-            self._keep(trouble=self._early(end))
-        except OSError as error:
-            where = error.filename or self._workspace.destination
-            raise UsageError(
-                f"nothing usable was recorded: {where}: {error.strerror}; "
-                "free some space, or name another place with -o"
-            ) from None
-        return recorded
+        with (
+            StopSignals() as self._signals,
+            Workspace(self._options.destination) as self._workspace,
+            KernelProbes(self._host, self._options.probes) as self._probes,
+            contextlib.ExitStack() as self._running,
+        ):
+            self._recording = self._workspace.recording
+            try:
+                self._set_up()
+                self._begin()
+                end = self._watch()
+                recorded = self._finish(end)
+                self._keep(trouble=self._early(end))
+            except OSError as error:
+                where = error.filename or self._workspace.destination
+                raise UsageError(
+                    f"nothing usable was recorded: {where}: {error.strerror}; "
+                    "free some space, or name another place with -o"
+                ) from None
+            return recorded
 
-    def close(self) -> None:
-        """End what still runs."""
-        if self._perf is not None:
-            self._perf.close()
-        if self._command is not None and self._command.poll() is None:
-            self._command.terminate()
-            self._command.wait()
+    def _start(self, command: tuple[str, ...]) -> subprocess.Popen[bytes]:
+        """Start a command, which is ended with the recording at the latest."""
+        try:
+            self._command = subprocess.Popen(command)
+        except OSError as error:
+            raise UsageError(
+                f"{command[0]}: cannot be run ({error.strerror}); nothing was recorded"
+            ) from None
+        self._running.callback(_terminate, self._command)
+        return self._command
 
     def _set_up(self) -> None:
         """Everything before the first event."""
@@ -614,6 +500,7 @@ class _Session:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self._note("setting up")
         self._perf = PerfProcess(self._perf_arguments, self._workspace.log, self._host)
+        self._running.callback(self._perf.close)
         self._perf.ask("disable", self._signals.stopping)
         self._prepare()
         self._meta = machine_meta(self._host)
@@ -635,61 +522,90 @@ class _Session:
         """Run what brings the machine into the state to begin with."""
         if not self._preparation.command:
             return
-        self._command = _started(self._preparation.command)
-        while self._command.poll() is None:
+        command = self._start(self._preparation.command)
+        while command.poll() is None:
             self._signals.check()
-            self._signals.wait(_SESSION_LONGEST_WAIT_S)
-        code, self._command = self._command.returncode, None
-        if code:
-            raise UsageError(f"the set-up ended with exit code {code}")
+            self._signals.wait(_LONGEST_WAIT_S)
+        self._command = None
+        if command.returncode:
+            raise UsageError(f"the set-up ended with exit code {command.returncode}")
 
     def _perf_arguments(self, control: tuple[int, int]) -> list[str]:
-        words = [*event_arguments(self._plan.events.names, self._host)]
+        words = [*event_arguments(self._events.names, self._host)]
         for event in self._probes.events:
             words += ["-e", event]
             if event in self._probes.filters:
                 words += ["--filter", self._probes.filters[event]]
         return record_arguments(
-            self._plan.tool,
+            self._tool,
             output=str(self._recording / EVENT_FILE),
             events=words,
-            buffer_bytes=self._plan.buffer_bytes,
+            buffer_bytes=self._buffer_bytes,
             control=control,
         )
 
     def _begin(self) -> None:
         """Switch the events on, then start the command."""
-        assert self._perf is not None
         self._perf.ask("enable", self._signals.stopping)
         self._meta["start_ns"] = time.monotonic_ns()
         self._snapshot()
         self._note("recording; Ctrl-C ends it")
         if self._options.command:
-            self._command = _started(self._options.command)
+            self._start(self._options.command)
 
     def _snapshot(self) -> None:
         take_snapshot(self._recording, self._host)
         self._snapshots += 1
 
     def _watch(self) -> End:
-        assert self._perf is not None
-        event_file = self._recording / EVENT_FILE
-        watch = Watch(
-            self._options,
-            self._perf,
-            self._command,
-            self._signals,
-            self._workspace,
-            event_file,
-            self._snapshot,
-            LiveRates(self._host, event_file),
-            self._say,
-        )
-        return watch.until_end()
+        """Wait for the end, and do what is due meanwhile; returns what ended the recording."""
+        begin = time.monotonic()
+        self._deadline = begin + (self._options.seconds or _NEVER)
+        self._snapshot_due = begin + self._options.interval_s
+        self._flush_due = begin + _FLUSH_S
+        self._live_due = begin + (self._options.live_s or _NEVER)
+        self._live = LiveRates(self._host, self._recording / EVENT_FILE)
+        self._written = self._recent = 0
+        while True:
+            now = time.monotonic()
+            end = self._ended(now) or self._do_what_is_due(now)
+            if end is not None:
+                return end
+            wake = min(self._snapshot_due, self._live_due, self._deadline, now + _LONGEST_WAIT_S)
+            self._signals.wait(wake - time.monotonic())
+
+    def _ended(self, now: float) -> End | None:
+        if self._signals.stopping():
+            return End.SIGNAL
+        if self._perf.ended:
+            return End.PERF
+        if self._command is not None and self._command.poll() is not None:
+            return End.COMMAND
+        if now >= self._deadline:
+            return End.SECONDS
+        return End.DISK if self._workspace.nearly_full(self._recent) else None
+
+    def _do_what_is_due(self, now: float) -> End | None:
+        if now >= self._snapshot_due:
+            try:
+                self._snapshot()
+            except OSError:
+                return End.DISK
+            # Reading takes zone locks: at most half of the time, however short the interval.
+            done = time.monotonic()
+            self._snapshot_due = max(self._snapshot_due + self._options.interval_s, 2 * done - now)
+        if now >= self._flush_due:
+            self._perf.flush()
+            written = (self._recording / EVENT_FILE).stat().st_size
+            self._written, self._recent = written, written - self._written
+            self._flush_due = now + _FLUSH_S
+        if now >= self._live_due:
+            self._say(self._live.line())
+            self._live_due += self._options.live_s or _NEVER
+        return None
 
     def _finish(self, end: End) -> Recorded:
         """The last snapshot, the end of perf and of the command, and meta.json."""
-        assert self._perf is not None
         self._note("finishing")
         if end is not End.PERF:
             with contextlib.suppress(OSError):  # there may be no room for it
@@ -710,8 +626,8 @@ class _Session:
             ended_by=self._ended_by(end),
             command_code=self._command_code(),
             snapshots=self._snapshots,
-            buffer_bytes=self._plan.buffer_bytes,
-            missing_events=self._plan.events.missing,
+            buffer_bytes=self._buffer_bytes,
+            missing_events=self._events.missing,
             unset_probes=tuple(self._probes.unset),
         )
 
@@ -736,7 +652,7 @@ class _Session:
         folded = self._recording / PROFILE_FILE
         seconds = self._options.seconds or 0.0
         self._meta["profile"] = record_profile(
-            self._plan.tool, self._host, self._options.command, seconds, folded
+            self._tool, self._host, self._options.command, seconds, folded
         )
 
     def _command_code(self) -> int | None:
@@ -749,13 +665,11 @@ class _Session:
 
     def _early(self, end: End) -> str:
         """Why the recording is shorter than asked for, "" if it is not."""
-        assert self._perf is not None
         if end is End.DISK:
             return "the disk is nearly full; free some space, or name another disk with -o"
         return self._perf.failure() if end is End.PERF else ""
 
     def _write_meta(self, end: End) -> None:
-        assert self._perf is not None
         options = self._options
         output = str(self._recording / EVENT_FILE)
         perf = [
@@ -764,9 +678,9 @@ class _Session:
         self._meta |= {
             "command": list(options.command) or None,
             "perf": without_addresses(["perf", *perf[1:]]),
-            "perf_version": self._plan.tool.version,
+            "perf_version": self._tool.version,
             "probes": self._probes.definitions,
-            "missing_events": list(self._plan.events.missing),
+            "missing_events": list(self._events.missing),
             "interval_s": options.interval_s,
             "ended_by": self._ended_by(end),
             "rc": self._command_code(),
