@@ -183,8 +183,8 @@ class InTime:
 
         def load_or_leave(cache: Any, sig: Any, context: Any) -> Any:
             found = load(cache, sig, context)
-            if found is None and functions_reached(cache._function) > LARGE_FUNCTIONS:
-                self.leave_out(f"{cache._function.__name__} is not compiled")
+            if found is None and functions_reached(cache.function) > LARGE_FUNCTIONS:
+                self.leave_out(f"{cache.function.__name__} is not compiled")
             return found
 
         kernel_cache.EntryCache.load_overload = load_or_leave  # type: ignore[method-assign]

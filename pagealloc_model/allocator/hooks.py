@@ -127,7 +127,7 @@ def are_compiled(hooks: Hooks) -> bool:
         UsageError: a hook has no fingerprint.
     """
     kept = jit.cache_directory() / f"hooks-{hooks.fingerprint}"
-    return any(kept.rglob("events.advance-*.nbc"))
+    return any(kept.glob("events.advance-*"))
 
 
 def advance_with(hooks: Hooks) -> Callable[..., int]:

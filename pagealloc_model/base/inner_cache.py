@@ -9,15 +9,12 @@ the same as without. This rests on numba's insides, as `one_program` does.
 
 from __future__ import annotations
 
-import os
 import sys
-import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from pickle import loads
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -29,6 +26,7 @@ from numba.core.environment import Environment
 from numba.core.serialize import dumps
 from numba.core.sigutils import normalize_signature
 
+from pagealloc_model.base.kernel_cache import read_kept, write_kept
 from pagealloc_model.base.one_program import InnerLibrary, callable_by_kernels
 
 SUFFIX = ".lowered"
@@ -92,14 +90,10 @@ class InnerCache(NullCache):
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Return what was lowered for these types, None if nothing was."""
         file = self._file(sig)
-        if file is None or not file.is_file():
-            return None
-        # a file that cannot be read, whatever is wrong with it, is as good as none
+        kept: _Lowered | None = None if file is None else read_kept(file)
+        # what cannot be restored, for whatever reason, is lowered anew
         with suppress(Exception):
-            kept: _Lowered = loads(file.read_bytes())
-            made = self._restored(kept, target_context)
-            os.utime(file)
-            return made
+            return None if kept is None else self._restored(kept, target_context)
         return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
@@ -118,16 +112,8 @@ class InnerCache(NullCache):
             set_apart=library.set_apart,
             direct=library.direct,
         )
-        content = dumps(kept)
         with suppress(OSError):
-            descriptor, name = tempfile.mkstemp(prefix=".", dir=file.parent)
-            try:
-                with os.fdopen(descriptor, "wb") as partial:
-                    partial.write(content)
-                os.replace(name, file)
-            except OSError:
-                os.unlink(name)
-                raise
+            write_kept(file, dumps(kept))
 
     def _file(self, sig: Any) -> Path | None:
         arguments, _ = normalize_signature(sig)

@@ -3,8 +3,8 @@
 Reference counting is compiled out (`_nrt=False`, a private option of numba, hence the pinned
 version): kernels take a few arrays and allocate nothing. Each entry point is compiled as one
 program with all it calls (see `one_program`). numba's disk cache does not see that a callee in
-another file changed, so each entry point's machine code lives in a directory named by a fingerprint
-of all that it reaches: an edit elsewhere compiles nothing anew.
+another file changed, so the name of an entry point's file holds a fingerprint of all that it
+reaches: an edit elsewhere compiles nothing anew.
 
 With PAGEALLOC_PLAIN_NUMBA set, or with a release of numba that is not KNOWN_NUMBA or lacks one of
 the insides that this takes, none of it is used: numba compiles kernels in its own way, to the same
@@ -24,7 +24,6 @@ import tempfile
 import warnings
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 from functools import lru_cache, partial, wraps
 from importlib import import_module
 from itertools import combinations
@@ -179,7 +178,7 @@ def cache_directory() -> Path:
 
 
 def kernels_directory() -> Path:
-    """Where compiled kernels are kept: one directory for each entry point and fingerprint."""
+    """Where compiled kernels are kept: a file's name holds its entry point and fingerprint."""
     return _writable(cache_base() / "kernels")
 
 
@@ -277,7 +276,8 @@ def _compiled_entry(function: Callable[..., Any], subdirectory: str) -> Any:
     else:
         passes = one_program.EntryCompiler
         compiled = numba.njit(**_ENTRY, **_checks(), pipeline_class=passes)(function)
-        kernel_cache.keep(compiled, partial(_directory, ref(compiled), subdirectory))
+        stem = partial(_stem, ref(compiled), subdirectory)
+        compiled._cache = kernel_cache.EntryCache(function, stem)
     _entry_points.add(compiled)
     return compiled
 
@@ -295,20 +295,14 @@ def _plain_entry(function: Callable[..., Any], subdirectory: str) -> Any:
 
 def is_on_disk(entry_point: Any) -> bool:
     """Whether an entry point of the model's own was compiled before, as it is now."""
-    return any((kernels_directory() / _kept_as(entry_point)).glob("*.nbc"))
+    stem = _stem(lambda: entry_point, "")
+    return any(stem.parent.glob(f"{stem.name}-*"))
 
 
-def _kept_as(entry_point: Any) -> str:
-    return f"{entry_name(entry_point)}-{entry_fingerprint(entry_point)}"
-
-
-def _directory(compiled: ref[Any], subdirectory: str) -> Path:
-    """Where an entry point's machine code is kept; told that it is in use."""
+def _stem(compiled: Callable[[], Any], subdirectory: str) -> Path:
+    """The beginning of the paths of an entry point's files."""
     above = cache_directory() / subdirectory if subdirectory else kernels_directory()
-    directory = above / _kept_as(compiled())
-    with suppress(OSError):
-        os.utime(directory)
-    return directory
+    return above / f"{entry_name(compiled())}-{entry_fingerprint(compiled())}"
 
 
 def _with_arrays_apart(entry_point: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,64 +1,56 @@
-"""Where an entry point's machine code is kept: numba's files, in a directory of our own choice.
+"""Machine code on disk: files of our own, checked before use.
 
 numba's own cache forgets a function when any line of its file changes, does not see a change in a
-callee of another file, and must know its directory when the function is decorated. Here the
-directory's name says it all (see `jit`), and it is asked for on first use. This rests on numba's
-insides, as `one_program` does.
+callee of another file, must know its directory when the function is decorated, and fails on a
+damaged file. Here the file's name says what it rests on (see `jit`), and it is asked for on first
+use. This rests on numba's insides, as `one_program` does.
 """
 
 from __future__ import annotations
 
+import hashlib
+import os
+import pickle
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from numba import types
-from numba.core.caching import CompileResultCacheImpl, FunctionCache, NullCache, _CacheLocator
-from numba.core.dispatcher import Dispatcher
+from numba.core.caching import NullCache
+from numba.core.compiler import CompileResult
 from numba.core.runtime import rtsys
+from numba.core.serialize import dumps
+
+SUFFIX = ".kernel"
+"""Of a file with an entry point's machine code."""
 
 
-class _Kept(_CacheLocator):
-    """A directory that a fingerprint names: what lies there is never out of date."""
+class EntryCache(NullCache):
+    """An entry point's machine code on disk: a file for each combination of argument types.
 
-    def __init__(self, directory: Path, file: str) -> None:
-        self.directory = directory
-        self._py_file = file
-
-    def get_cache_path(self) -> str:
-        """The directory."""
-        return str(self.directory)
-
-    def get_source_stamp(self) -> str:
-        """The fingerprint says it all."""
-        return self.directory.name
-
-    def get_disambiguator(self) -> str:
-        """No other function is kept in the directory."""
-        return "kernel"
-
-
-class _KeptCache(FunctionCache):
-    """numba's files for one function, in a directory of our own.
+    A file begins with the digest of the rest. One that is damaged, or that neither this user nor
+    root owns, counts as missing.
 
     Args:
         function: the Python function.
-        directory: where the files are; made when the first is written.
+        stem: makes the beginning of the files' paths, which says what the machine code rests on;
+            asked for on first use, when all that the function refers to exists.
     """
 
-    def __init__(self, function: Callable[..., Any], directory: Path) -> None:
-        here = _Kept(directory, function.__code__.co_filename)
+    def __init__(self, function: Callable[..., Any], stem: Callable[[], Path]) -> None:
+        self.function = function
+        self._stem = stem
 
-        class Here(_Kept):
-            @classmethod
-            def from_function(cls, *_: Any) -> _Kept:
-                return here
-
-        class Files(CompileResultCacheImpl):
-            _locator_classes = (Here,)
-
-        self._impl_class = Files
-        super().__init__(function)
+    def _file(self, sig: Any, context: Any) -> Path:
+        given = getattr(sig, "args", sig)
+        # The name of a named tuple's type does not tell the order of its fields.
+        fields = [each.fields for each in given if isinstance(each, types.BaseNamedTuple)]
+        key = f"{[str(each) for each in given]} {fields} {context.codegen().magic_tuple()}"
+        stem = self._stem()
+        return stem.with_name(
+            f"{stem.name}-{hashlib.sha256(key.encode()).hexdigest()[:16]}{SUFFIX}"
+        )
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Return what was compiled for these types, None if nothing was.
@@ -67,59 +59,43 @@ class _KeptCache(FunctionCache):
         only its runtime.
         """
         rtsys.initialize(target_context)
-        with self._guard_against_spurious_io_errors():
-            return self._load_overload(sig, target_context)
+        kept = read_kept(self._file(sig, target_context))
+        # A hook's module may be gone, or never was one: then it is compiled once more.
+        with suppress(ModuleNotFoundError):
+            return None if kept is None else CompileResult._rebuild(target_context, *kept)
         return None
 
-    def _index_key(self, sig: Any, codegen: Any) -> Any:
-        """The key of numba, and the fields of named tuples, whose types do not tell their order."""
-        given = getattr(sig, "args", sig)
-        fields = tuple(each.fields for each in given if isinstance(each, types.BaseNamedTuple))
-        return fields, super()._index_key(sig, codegen)
-
-
-class EntryCache(NullCache):
-    """The disk cache of an entry point, opened on first use.
-
-    When an entry point is decorated, not all that it refers to exists yet.
-
-    Args:
-        function: the Python function.
-        directory: makes the directory's name.
-    """
-
-    def __init__(self, function: Callable[..., Any], directory: Callable[[], Path]) -> None:
-        self._function = function
-        self._directory = directory
-        self._opened: FunctionCache | None = None
-
-    def _open(self) -> FunctionCache:
-        if self._opened is None:
-            self._opened = _KeptCache(self._function, self._directory())
-        return self._opened
-
-    @property
-    def cache_path(self) -> str:
-        """Where the files are."""
-        return self._open().cache_path  # type: ignore[no-any-return]
-
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Return what was compiled for these types, None if nothing was."""
-        try:
-            return self._open().load_overload(sig, target_context)
-        except ModuleNotFoundError:
-            # A hook's module may be gone, or never was one: then it is compiled once more.
-            return None
-
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Keep what was compiled."""
-        self._open().save_overload(sig, data)
-
-    def flush(self) -> None:
-        """Forget what was compiled."""
-        self._open().flush()
+        """Keep what was compiled, where that can be written and holds no addresses."""
+        if not data.library.has_dynamic_globals:
+            with suppress(OSError):
+                write_kept(self._file(sig, data.target_context), dumps(data._reduce()))
 
 
-def keep(entry_point: Dispatcher, directory: Callable[[], Path]) -> None:
-    """Keep an entry point's machine code in a directory that is asked for on first use."""
-    entry_point._cache = EntryCache(entry_point.py_func, directory)
+def read_kept(file: Path) -> Any:
+    """What a file keeps, None if it is missing, damaged or another user's; it counts as used."""
+    try:
+        with file.open("rb") as opened:
+            owner = os.fstat(opened.fileno()).st_uid
+            digest, rest = opened.read(hashlib.sha256().digest_size), opened.read()
+    except OSError:
+        return None
+    if owner not in (0, os.geteuid()) or digest != hashlib.sha256(rest).digest():
+        return None
+    with suppress(OSError):
+        os.utime(file)
+    with suppress(ModuleNotFoundError):
+        return pickle.loads(rest)
+    return None
+
+
+def write_kept(file: Path, data: bytes) -> None:
+    """Put a file in place at once."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    written = file.with_suffix(f".{os.getpid()}")
+    try:
+        with written.open("xb") as opened:
+            opened.write(hashlib.sha256(data).digest() + data)
+        written.replace(file)
+    finally:
+        written.unlink(missing_ok=True)

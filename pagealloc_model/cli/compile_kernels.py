@@ -25,7 +25,7 @@ KEPT_DAYS = 30
 _FINGERPRINT = 16 * "[0-9a-f]"
 REMOVABLE = (
     f"kernels-{_FINGERPRINT}",
-    f"kernels/*.*-{_FINGERPRINT}",
+    f"kernels/*.*-{_FINGERPRINT}-{_FINGERPRINT}.kernel",
     f"functions/{24 * '[0-9a-f]'}.lowered",
 )
 """Names of what `jit` makes below `jit.cache_base`; nothing else is removed."""

@@ -70,8 +70,8 @@ print(entry_fingerprint(place_buddies), head, hits)
 
 
 def machine_code(directory: Path, name: str = "*") -> list[bytes]:
-    """Contents of the files in which numba keeps compiled functions."""
-    return [path.read_bytes() for path in directory.rglob(f"{name}.nbc")]
+    """Contents of the files in which compiled entry points are kept."""
+    return [path.read_bytes() for path in directory.rglob(f"{name}.kernel")]
 
 
 @pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")
@@ -93,13 +93,12 @@ def test_the_search_for_reference_counts_would_find_one(tmp_path: Path) -> None:
     )
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path), "NUMBA_DISABLE_JIT": "0"}
     subprocess.run([sys.executable, str(program)], env=environment, check=True)
-    assert any(COUNTS_REFERENCES in code for code in machine_code(tmp_path))
+    assert any(COUNTS_REFERENCES in kept.read_bytes() for kept in tmp_path.rglob("*.nbc"))
 
 
 def test_kernels_are_kept_under_their_fingerprint() -> None:
     plain_digest(1)
-    kept = kernels_directory() / f"events.advance-{entry_fingerprint(advance)}"
-    assert machine_code(kept)
+    assert machine_code(kernels_directory(), f"events.advance-{entry_fingerprint(advance)}-*")
     assert cache_directory().name == f"kernels-{kernel_fingerprint()}"
 
 
@@ -183,6 +182,36 @@ def test_a_fingerprint_reaches_all_that_is_compiled(
 
     function_digest(loop, note)
     assert {"list_add_tail", "order_to_pindex"} <= compiled <= reached
+
+
+def one_more(value: int) -> int:
+    """A kernel."""
+    return value + 1
+
+
+@pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")
+@pytest.mark.parametrize("damage", ["emptied", "cut", "changed", "another user's"])
+def test_a_file_that_cannot_be_trusted_is_made_anew(
+    damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PAGEALLOC_CACHE", str(tmp_path))
+    assert jit.entry(one_more)(1) == 2
+    (file,) = (tmp_path / "kernels").iterdir()
+    intact = file.read_bytes()
+    if damage == "another user's":
+        if os.geteuid():
+            pytest.skip("only root can give a file to another user")
+        os.chown(file, 12345, -1)
+    else:
+        other = {"emptied": b"", "cut": intact[:-1], "changed": intact[:-1] + b"?"}
+        file.write_bytes(other[damage])
+    again = jit.entry(one_more)
+    assert again(1) == 2
+    assert sum(again.stats.cache_hits.values()) == 0
+    assert file.stat().st_uid == os.geteuid()
+    third = jit.entry(one_more)
+    assert third(1) == 2
+    assert sum(third.stats.cache_hits.values()) == 1
 
 
 class Near(NamedTuple):

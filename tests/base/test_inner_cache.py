@@ -79,7 +79,7 @@ def loaded(directory: Path, source: str) -> ModuleType:
 
 def forget_entry_points(cache: Path) -> None:
     """Remove what is kept of entry points."""
-    for file in cache.rglob("*.nb?"):
+    for file in cache.rglob("*.kernel"):
         file.unlink()
 
 

@@ -31,17 +31,21 @@ def test_every_group_compiles(name: str) -> None:
 def test_only_kernels_that_nobody_loaded_are_removed(tmp_path: Path) -> None:
     """Neither those loaded of late, nor what is no directory of kernels."""
     now_s, old_s = 1e9, 1e9 - (KEPT_DAYS + 1) * 86400
-    old = [f"kernels-{16 * 'a'}", f"kernels/events.advance-{16 * 'a'}"]
+    old = [f"kernels-{16 * 'a'}", f"kernels/events.advance-{16 * 'a'}-{16 * 'b'}.kernel"]
     kept = {
         f"kernels-{16 * '0'}": now_s,
-        f"kernels/events.advance-{16 * '0'}": now_s,
+        f"kernels/events.advance-{16 * '0'}-{16 * 'b'}.kernel": now_s,
         "kernels/mine": old_s,
         "kernels-of-mine": old_s,
-        f"mine/events.advance-{16 * 'a'}": old_s,
+        f"mine/events.advance-{16 * 'a'}-{16 * 'b'}.kernel": old_s,
     }
     for name, written_s in (kept | dict.fromkeys(old, old_s)).items():
-        (tmp_path / name).mkdir(parents=True)
-        (tmp_path / name / "kept").write_text("")
+        if name.endswith(".kernel"):
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text("")
+        else:
+            (tmp_path / name).mkdir(parents=True)
+            (tmp_path / name / "kept").write_text("")
         os.utime(tmp_path / name, (written_s, written_s))
     functions = tmp_path / "functions"
     functions.mkdir()
@@ -51,7 +55,7 @@ def test_only_kernels_that_nobody_loaded_are_removed(tmp_path: Path) -> None:
     removed = remove_old_kernels(tmp_path, now_s)
     assert removed == [*(tmp_path / name for name in old), functions / f"{24 * 'a'}.lowered"]
     assert [each.name for each in functions.iterdir()] == [f"{24 * '0'}.lowered"]
-    assert all((tmp_path / name / "kept").is_file() for name in kept)
+    assert all((tmp_path / name).exists() for name in kept)
     assert not any((tmp_path / name).exists() for name in old)
 
 
