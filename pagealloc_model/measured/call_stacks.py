@@ -152,11 +152,7 @@ def call_stacks(recording: Recording) -> CallStacks:
 
 
 def kernel_part(chain: np.ndarray) -> np.ndarray:
-    """Return the kernel's addresses of a call chain, innermost first, without markers.
-
-    Args:
-        chain: uint64, as a sample carries it.
-    """
+    """Return the kernel's addresses of a call chain, innermost first, without markers."""
     users = np.flatnonzero(chain == _USER_MARKER)
     kernel = chain[: users[0]] if len(users) else chain
     return kernel[kernel < _FIRST_MARKER]
@@ -194,10 +190,6 @@ def is_of_this_boot(recording: Recording, last_ns: int) -> bool:
 
     Its kernel must be this one's, and its file must have been written shortly after its last event
     by this boot's clock: addresses are laid out anew at each boot.
-
-    Args:
-        recording: the recording.
-        last_ns: CLOCK_MONOTONIC of its last event.
     """
     uname = recording.meta.get("uname")
     same = list(os.uname()) == uname if uname else os.uname().release == recording.release

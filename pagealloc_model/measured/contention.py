@@ -64,9 +64,9 @@ def measured_contention(trace: Trace, zones: ZoneMap) -> Contention:
             "by test-and-set and emits nothing (T8)"
         )
     begin, end = _pairs(begins, ends)
-    following = next_events(trace, ends, end)
+    following = _next_events(trace, ends, end)
     address = np.asarray(begins["lock_addr"])[begin]
-    zone, votes = zone_of_address(trace, zones, address, following)
+    zone, votes = _zone_of_address(trace, zones, address, following)
     inside = zone != UNKNOWN_ZONE
     if not inside.any() and not has_paravirtual_spinlocks(trace):
         return _unknown(
@@ -142,20 +142,10 @@ def _pairs(
     return row[order[first]], row[order[np.minimum(first + 1, len(order) - 1)]]
 
 
-def next_events(
+def _next_events(
     trace: Trace, table: Mapping[str, np.ndarray], rows: np.ndarray, *, before: bool = False
 ) -> np.ndarray:
-    """Trace row of the event next to each of a table's rows, by its CPU and task.
-
-    Args:
-        trace: the events.
-        table: of another tracepoint.
-        rows: its rows that are asked for.
-        before: whether to look at what came before, not after.
-
-    Returns:
-        int64; -1 where no event of that task is near.
-    """
+    """Trace row of the event next to each of a table's rows, by its CPU and task."""
     found = np.full(len(rows), -1, np.int64)
     time, cpu, task = (np.asarray(table[name])[rows] for name in ("time_ns", "cpu", "pid"))
     for each in np.unique(cpu):
@@ -170,7 +160,7 @@ def next_events(
     return found
 
 
-def zone_of_address(
+def _zone_of_address(
     trace: Trace, zones: ZoneMap, address: np.ndarray, following: np.ndarray
 ) -> tuple[np.ndarray, int]:
     """Zone code of each contention's lock, and the number of events that told.
@@ -200,7 +190,7 @@ def _sites(
 ) -> np.ndarray:
     """Site of each contention: what most often follows where the same function waits."""
     callers = _callers(trace, begins, rows)
-    single = sites_by_event(trace, following)
+    single = _sites_by_event(trace, following)
     site = np.full(len(rows), OTHER)
     for caller in np.unique(callers):
         same = callers == caller
@@ -210,7 +200,7 @@ def _sites(
     return site
 
 
-def sites_by_event(trace: Trace, following: np.ndarray) -> np.ndarray:
+def _sites_by_event(trace: Trace, following: np.ndarray) -> np.ndarray:
     """What the event next to each contention alone says of its site."""
     last = len(trace) - 1
     event = np.where(following >= 0, trace.event[following].astype(np.int16), -1)
@@ -274,8 +264,8 @@ def contended_releases(trace: Trace, zones: ZoneMap) -> pd.DataFrame:
     if table is None:
         return pd.DataFrame({name: pd.array([], kind) for name, kind in _COLUMNS.items()})
     rows = np.arange(len(table["time_ns"]))
-    preceding = next_events(trace, table, rows, before=True)
-    zone, _ = zone_of_address(trace, zones, np.asarray(table["lock_addr"]), preceding)
+    preceding = _next_events(trace, table, rows, before=True)
+    zone, _ = _zone_of_address(trace, zones, np.asarray(table["lock_addr"]), preceding)
     rows = rows[zone != UNKNOWN_ZONE]
     zone, preceding = zone[rows], preceding[rows]
     return pd.DataFrame(
@@ -284,7 +274,7 @@ def contended_releases(trace: Trace, zones: ZoneMap) -> pd.DataFrame:
             "node": [zones.zones[code].node for code in zone],
             "zone": [zones.zones[code].name for code in zone],
             "cpu": np.asarray(table["cpu"])[rows],
-            "site": np.array(SITES, object)[sites_by_event(trace, preceding)],
+            "site": np.array(SITES, object)[_sites_by_event(trace, preceding)],
             "waiting": _waiting(trace, table, rows),
         }
     ).astype(_COLUMNS)

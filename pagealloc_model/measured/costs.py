@@ -65,14 +65,6 @@ def fit_lock_costs(
 
     Fitted are `object` and `split` (refills), `merge` and `insert` (drains) and `event`, what the
     tracing adds. `acquire`, `scan` and `handoff` leave no pair of events to measure.
-
-    Args:
-        trace: a recording's events.
-        name: its name, for the costs' origin.
-        profile: of the machine without tracing: how long it held the lock settles `object` and
-            `insert`, which tracing hides best.
-        with_intervals: whether to find the intervals of confidence, which takes most of the time;
-            without, fitted costs have empty ones.
     """
     stream = allocator_stream(trace, with_probes=False)
     taken, freed, batched = (
@@ -113,14 +105,6 @@ def _apportioned(
     """Costs that add up to the time the profile has under the lock, site by site.
 
     What is traced lasts as long as before: what an object costs less, its event costs more.
-
-    Args:
-        costs: fitted to steps between events.
-        trace: the recording's events, which count objects.
-        profile: time under the lock without tracing.
-        name: of the recording.
-        splits: per object refilled.
-        merges: per object drained.
     """
     refilled = int((trace.percpu_refill[trace.event == Event.ZONE_LOCKED] == 1).sum())
     drained = int((trace.event == Event.PCPU_DRAIN).sum())
@@ -253,14 +237,6 @@ def shares_before(start: Snapshot) -> dict[str, int]:
 
     What compaction did not move is not among them: `pgmigrate_fail` counts attempts, several at
     the same folio, and the model wants to know how many folios cannot be moved (S9.9).
-
-    Args:
-        start: a snapshot; its vmstat counts since the machine booted.
-
-    Returns:
-        By field of `ElasticAssumptions`, per mille, rounded: pages of files that were scanned and
-        not freed count as in use, none as dirty. Without such counters, or with none scanned yet,
-        the fields are left out.
     """
     if start.vmstat is None:
         return {}
@@ -293,9 +269,6 @@ def recorded_migrate_ns(trace: Trace) -> int | None:
     """Median time of a recorded run of compaction per page that it moved, ns; None without any.
 
     It includes the scans for these pages and what else the CPU did meanwhile, as that of reclaim.
-
-    Args:
-        trace: the recording's events.
     """
     pairs = _begun_and_ended(trace, *_COMPACTION)
     moves = trace.tables.get("compaction:mm_compaction_migratepages")
@@ -353,9 +326,6 @@ def recorded_base_pages(trace: Trace) -> int | None:
     They are a task's movable requests of order 0 until it asks for the next huge page, the page
     cache's left out. With none behind it a refusal was a first attempt, and another followed.
     khugepaged has its pages already.
-
-    Args:
-        trace: the recording's events.
     """
     asked = np.flatnonzero((trace.event == Event.ALLOC) & (trace.gfp & _MOVABLE != 0))
     order, gfp = trace.order[asked], trace.gfp[asked]
@@ -420,9 +390,6 @@ def recorded_kswapd_ns(trace: Trace) -> dict[str, int]:
     that they freed; `kswapd_wake_ns` the median time from the first wake that a run answers to the
     run. Both include what interrupts and other tasks took of the CPU meanwhile. What was not
     recorded is left out.
-
-    Args:
-        trace: the recording's events.
     """
     runs = trace.tables.get("vmscan:mm_vmscan_kswapd_wake")
     found = {}

@@ -43,7 +43,7 @@ _EXTFRAG = "kmem:mm_page_alloc_extfrag"
 DIRECT_RECLAIM = "vmscan:mm_vmscan_direct_reclaim_begin"
 
 
-def fallbacks_table(
+def _fallbacks_table(
     trace: Trace, *, migratetypes: Sequence[str], pageblock_order: int
 ) -> pd.DataFrame:
     """Fallback operations by requested and found type and order (T6).
@@ -69,11 +69,6 @@ def outcomes_table(trace: Trace, *, pmd_order: int, reclaim_recorded: bool) -> p
     """Calls of the core allocator by class and order; one user request may make several (T2).
 
     `stalled` counts calls during which their task entered direct reclaim.
-
-    Args:
-        trace: the events.
-        pmd_order: order of a huge page.
-        reclaim_recorded: whether direct reclaim would show in the trace; if not, `stalled` is NA.
     """
     stalled = _stalled(trace)
     pieces = [pd.DataFrame(np.zeros((0, 5), np.int64), columns=_OUTCOMES)]
@@ -130,7 +125,7 @@ def _stalled(trace: Trace) -> np.ndarray:
     found = [np.zeros(0, np.int64)]
     for part in parts(len(trace)):
         asked = trace.event[part] == Event.ALLOC
-        asked &= may_direct_reclaim(trace.gfp[part], trace.gfp_bits)
+        asked &= _may_direct_reclaim(trace.gfp[part], trace.gfp_bits)
         asked &= np.isin(trace.pid[part], tasks_that_reclaim)
         found.append(np.flatnonzero(asked) + part.start)
     rows = np.concatenate(found)
@@ -148,7 +143,7 @@ def _stalled(trace: Trace) -> np.ndarray:
     return np.unique(row[ends[same]])
 
 
-def transactions_full_table(
+def _transactions_full_table(
     transactions: Transactions, zones: ZoneMap, *, migratetypes: Sequence[str]
 ) -> pd.DataFrame:
     """One row per transaction; NA for what its events do not say."""
@@ -169,24 +164,16 @@ def transactions_full_table(
     )
 
 
-def transactions_table(full: pd.DataFrame) -> pd.DataFrame:
+def _transactions_table(full: pd.DataFrame) -> pd.DataFrame:
     """Histogram of transaction sizes by zone, CPU, site and cause."""
     keys = ["node", "zone", "cpu", "site", "cause", "objects"]
     return full.groupby(keys, dropna=False).size().reset_index(name="transactions")
 
 
-def lock_table(
+def _lock_table(
     full: pd.DataFrame, holds: pd.DataFrame, *, start_ns: int, bin_ns: int
 ) -> pd.DataFrame:
-    """Lock holds, objects and pages by bin of time, zone and site.
-
-    Args:
-        full: one row for each acquisition.
-        holds: time_ns, node, zone, site, hold_ns and wait_ns of those that the kernel announced
-            (T8); of all others, times are NA.
-        start_ns: start of the first bin.
-        bin_ns: width of the bins.
-    """
+    """Lock holds, objects and pages by bin of time, zone and site."""
     keys = ["time_ns", "node", "zone", "site"]
     table = full.assign(time_ns=bin_start(full, start_ns, bin_ns)).groupby(keys, dropna=False)
     sums = table[["objects", "pages"]].sum(min_count=1)
@@ -234,21 +221,12 @@ def request_classes(
 
     thp: movable huge page of `pmd_order`; atomic: HIGH without direct reclaim; nowait: no direct
     reclaim otherwise; then by mobility, movable, reclaimable and kernel.
-
-    Args:
-        gfp: uint32 gfp words.
-        order: requested orders.
-        bits: the recording's flag names; names it lacks have their stable bit (S2.3).
-        pmd_order: order of a huge page.
-
-    Returns:
-        int8, one index per request.
     """
 
     def has(name: str) -> np.ndarray:
         return _has(gfp, name, bits)
 
-    waits, movable = may_direct_reclaim(gfp, bits), has("__GFP_MOVABLE")
+    waits, movable = _may_direct_reclaim(gfp, bits), has("__GFP_MOVABLE")
     conditions = [
         movable & has("__GFP_COMP") & has("__GFP_NOMEMALLOC") & (order == pmd_order),
         has("__GFP_HIGH") & ~waits,
@@ -260,7 +238,7 @@ def request_classes(
     return np.select(conditions, list(range(kernel)), kernel).astype(np.int8)
 
 
-def may_direct_reclaim(gfp: np.ndarray, bits: Mapping[str, int]) -> np.ndarray:
+def _may_direct_reclaim(gfp: np.ndarray, bits: Mapping[str, int]) -> np.ndarray:
     """Mask of the gfp words that allow direct reclaim."""
     return _has(gfp, "__GFP_DIRECT_RECLAIM", bits)
 
@@ -314,7 +292,7 @@ def _pageblocks(snapshot: Snapshot) -> Iterator[tuple[object, ...]]:
             yield (snapshot.time_ns, row.node, row.zone, migratetype, blocks)
 
 
-def boosts_table(snapshots: Iterable[Snapshot]) -> pd.DataFrame:
+def _boosts_table(snapshots: Iterable[Snapshot]) -> pd.DataFrame:
     """Watermark boosts by zone, where the kernel prints them."""
     return _table(
         BOOSTS,
@@ -328,7 +306,7 @@ def boosts_table(snapshots: Iterable[Snapshot]) -> pd.DataFrame:
     )
 
 
-def pcp_table(snapshots: Iterable[Snapshot]) -> pd.DataFrame:
+def _pcp_table(snapshots: Iterable[Snapshot]) -> pd.DataFrame:
     """Pages on per-CPU lists and their limit, by zone and CPU."""
     table = _table(PCP, (row for snapshot in snapshots for row in _pagesets(snapshot)), nullable=())
     return table.astype({"high": "Float64"})
@@ -342,7 +320,7 @@ def _pagesets(snapshot: Snapshot) -> Iterator[tuple[object, ...]]:
             yield (*key, pageset.cpu, pageset.count, pageset.high)
 
 
-def vmstat_table(snapshots: Iterable[Snapshot]) -> pd.DataFrame:
+def _vmstat_table(snapshots: Iterable[Snapshot]) -> pd.DataFrame:
     """The kernel's counters under its own names."""
     return _table(
         VMSTAT,
@@ -377,18 +355,7 @@ _BASE_ALIGNMENT = 1 << 30
 
 
 def block_types_table(trace: Trace, zones: ZoneMap, *, migratetypes: Sequence[str]) -> pd.DataFrame:
-    """Every setting of a pageblock's type while the probe was on.
-
-    Args:
-        trace: the events.
-        zones: which zone a page belongs to.
-        migratetypes: names by number.
-
-    Returns:
-        time_ns, node, zone, cpu, pfn (of the block's first page), migratetype (the new one, NA for
-        a number without a name). pfn, node and zone are NA where the probe could not tell. Empty
-        without the probe, or where nothing changed.
-    """
+    """Every setting of a pageblock's type while the probe was on."""
     table = trace.tables.get(PROBE, {})
     number = np.asarray(table.get("mt", np.zeros(0)), np.int64)
     rows = np.arange(len(number))
@@ -511,7 +478,7 @@ class Measured:
     @cached_property
     def transactions(self) -> pd.DataFrame:
         """node, zone, cpu, site, cause, objects, transactions: histogram of sizes."""
-        return transactions_table(self.transactions_full)
+        return _transactions_table(self.transactions_full)
 
     @cached_property
     def lock(self) -> pd.DataFrame:
@@ -519,7 +486,7 @@ class Measured:
 
         hold_ns, wait_ns and max_hold_ns are NA but for `holds`: no other event shows them (T8).
         """
-        return lock_table(
+        return _lock_table(
             self.transactions_full, self.holds, start_ns=self.start_ns, bin_ns=self.bin_ns
         )
 
@@ -558,10 +525,10 @@ def measure(recording: Recording, *, bin_ns: int = DEFAULT_BIN_NS) -> Measured:
     return Measured(
         free_pages=free_pages_table(recording.dated_snapshots),
         pageblocks=pageblocks_table(recording.dated_snapshots),
-        pcp=pcp_table(recording.dated_snapshots),
-        boosts=boosts_table(recording.dated_snapshots),
-        vmstat=vmstat_table(recording.dated_snapshots),
-        fallbacks=fallbacks_table(
+        pcp=_pcp_table(recording.dated_snapshots),
+        boosts=_boosts_table(recording.dated_snapshots),
+        vmstat=_vmstat_table(recording.dated_snapshots),
+        fallbacks=_fallbacks_table(
             trace, migratetypes=migratetypes, pageblock_order=pageblock_order
         ),
         outcomes=outcomes_table(
@@ -569,7 +536,7 @@ def measure(recording: Recording, *, bin_ns: int = DEFAULT_BIN_NS) -> Measured:
             pmd_order=pageblock_order,
             reclaim_recorded=_recorded(recording, DIRECT_RECLAIM),
         ),
-        transactions_full=transactions_full_table(transactions, zones, migratetypes=migratetypes),
+        transactions_full=_transactions_full_table(transactions, zones, migratetypes=migratetypes),
         block_types=block_types_table(trace, zones, migratetypes=migratetypes),
         bin_ns=bin_ns,
         start_ns=trace.demand_span_ns[0],
@@ -609,7 +576,7 @@ def _inferred(
 ) -> tuple[Transactions, tuple[str, ...]]:
     trace = recording.trace
     stream = allocator_stream(trace, with_probes=False, with_lock_events=True)
-    rules = replace(run_rules(recording), pageblock_order=pageblock_order)
+    rules = replace(_run_rules(recording), pageblock_order=pageblock_order)
     note = (
         "transactions are inferred from runs of events: no kprobes recorded; where the kernel "
         "drops the lock inside a drain is taken from its rules"
@@ -629,7 +596,7 @@ def _recorded(recording: Recording, name: str) -> bool:
     return name in recording.trace.tables or name in (recording.meta.get("perf") or ())
 
 
-def run_rules(recording: Recording) -> RunRules:
+def _run_rules(recording: Recording) -> RunRules:
     """How the recorded kernel batches its drains, by all that the recording shows of it."""
     rules = recorded_rules(recording, with_answers=True).rules
     switch = recording.meta.get("sysctl", {}).get("pcp_free_batched")

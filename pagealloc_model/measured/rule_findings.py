@@ -49,14 +49,7 @@ LONGER_STEP = 1.05
 
 
 def by_calls(stream: Stream, trace: Trace, batch: int, cause: str) -> Finding | None:
-    """From the bulk free's own `count` argument: exact but for the cause.
-
-    Args:
-        stream: events with kprobes.
-        trace: has the calls' table.
-        batch: the largest pcp->batch.
-        cause: "commit" or "decay".
-    """
+    """From the bulk free's own `count` argument: exact but for the cause."""
     table = trace.tables[PROBE]
     calls = np.flatnonzero(stream.is_kind(Probe.BULK_FREE))
     asked = table["count"][np.argsort(table["cpu"], kind="stable")]
@@ -69,7 +62,7 @@ def by_calls(stream: Stream, trace: Trace, batch: int, cause: str) -> Finding | 
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class DrainSteps:
+class _DrainSteps:
     """Steps from one page to the next inside drains of single pages.
 
     Attributes:
@@ -85,7 +78,7 @@ class DrainSteps:
     batch: int
 
 
-def by_pauses(steps: DrainSteps, cause: str) -> Finding | None:
+def by_pauses(steps: _DrainSteps, cause: str) -> Finding | None:
     """From the time between drained pages: dropping and retaking the lock lengthens one step.
 
     Between holds the step from page k * batch - 1 to k * batch contains an unlock, a lock and
@@ -112,21 +105,15 @@ def by_pauses(steps: DrainSteps, cause: str) -> Finding | None:
     return None
 
 
-def drain_steps(stream: Stream, zones: ZoneMap, comms: Mapping[int, str]) -> DrainSteps:
-    """Return the steps inside drains of single pages that take more than a batch.
-
-    Args:
-        stream: events by CPU and time.
-        zones: batch of each code.
-        comms: command names by thread id.
-    """
+def drain_steps(stream: Stream, zones: ZoneMap, comms: Mapping[int, str]) -> _DrainSteps:
+    """Return the steps inside drains of single pages that take more than a batch."""
     members = stream.rows_of(Event.PCPU_DRAIN)
     zone = zones.codes(stream.pfn[members])
     batches = zones.batches()[zone]
     batch = int(batches.max(initial=0))
     if batch <= 1:
         nothing = np.zeros(0, np.int64)
-        return DrainSteps(cause=nothing.astype(np.int8), offset=nothing, step=nothing, batch=batch)
+        return _DrainSteps(cause=nothing.astype(np.int8), offset=nothing, step=nothing, batch=batch)
     starts = run_starts(stream, members, zone)
     run = np.cumsum(starts) - 1
     first, sizes = run_shape(members, run)
@@ -137,7 +124,7 @@ def drain_steps(stream: Stream, zones: ZoneMap, comms: Mapping[int, str]) -> Dra
     position = members - first[run]
     inside = wanted[run] & (position > 0)
     rows = members[inside]
-    return DrainSteps(
+    return _DrainSteps(
         cause=causes[run[inside]],
         offset=position[inside] % batch,
         step=stream.time_ns[rows] - stream.time_ns[rows - 1],
@@ -263,18 +250,10 @@ KPROBE = np.dtype([("row", np.int64), ("cpu", np.int64), ("flushes", np.int8)], 
 
 
 @entry
-def match_batches(
+def _match_batches(
     event: np.ndarray, pfn: np.ndarray, order: np.ndarray, announced: np.ndarray, role: np.ndarray
 ) -> None:
-    """Note which frees enter a list at a later batched event, and that event's order (T3).
-
-    Args:
-        event: uint8, the trace's.
-        pfn: int64, the trace's.
-        order: int8, the trace's.
-        announced: int32, zeros, one for each page frame that is looked at.
-        role: int8, one for each event, filled with `ENTERS`: set to `ANNOUNCED`, or to the order.
-    """
+    """Note which frees enter a list at a later batched event, and that event's order (T3)."""
     for row in range(len(event)):
         if event[row] != FREE and event[row] != FREE_BATCHED:
             continue
@@ -291,7 +270,7 @@ def match_batches(
 
 
 @inner
-def is_listed(order: int) -> bool:
+def _is_listed(order: int) -> bool:
     """Return whether per-CPU lists hold an order (S1.9)."""
     return order <= LARGEST_LISTED_ORDER or order == PMD_ORDER
 
@@ -325,7 +304,7 @@ def move(lists: np.ndarray, number: int, pages: int) -> None:
 
 
 @entry
-def count_chances(
+def _count_chances(
     event: np.ndarray,
     cpu: np.ndarray,
     pfn: np.ndarray,
@@ -338,23 +317,7 @@ def count_chances(
     cpus: np.ndarray,
     found: np.ndarray,
 ) -> None:
-    """Count frees of order 1 to 3 that tell two thresholds of free_count apart.
-
-    Args:
-        event: uint8, the trace's, as are the next four.
-        cpu: int16; events of none, below 0, are left out.
-        pfn: int64.
-        order: int8.
-        migratetype: int8.
-        role: int8, of `match_batches`.
-        probes: `PROBE` records by row.
-        zones: int64, shape (4, zones): first page, end, pcp->batch, upper threshold.
-        lists: `LIST` records, zeros, one for each CPU and zone.
-        cpus: `CPU` records, zeros.
-        found: int64, zeros, shape (2 + zones,): chances; those at once followed by a drain; and in
-            which zones a free had everything but a count between the thresholds. `found[0]` begins
-            as the cap of free_count.
-    """
+    """Count frees of order 1 to 3 that tell two thresholds of free_count apart."""
     starts, ends = zones[0], zones[1]
     cap = found[0]
     found[0] = 0
@@ -390,7 +353,7 @@ def count_chances(
             enters = True
         if kind == PCPU_DRAIN:
             move(lists, number, -(1 << moved))
-        elif not is_listed(moved):
+        elif not _is_listed(moved):
             continue
         elif kind == ALLOC:
             requests = lists[number]["requests"]
@@ -424,14 +387,11 @@ def evidence_stream(trace: Trace) -> Stream:
     Where kprobes were recorded these are all. Else they are the drains and the fallbacks, what
     stands on their CPU before the first of several drains and after a fallback, and the last free
     before a drain: events that are neighbours here are neighbours in the whole stream, too.
-
-    Args:
-        trace: the recording's events.
     """
     if trace.tables.keys() & {*PROBE_EVENTS, RESERVE_PROBE}:
         return allocator_stream(trace, with_probes=True)
     is_wanted = np.zeros(len(trace), bool)
-    mark_drains_and_fallbacks(
+    _mark_drains_and_fallbacks(
         trace.event, trace.cpu, is_wanted, np.full(CPUS, -1), np.full(CPUS, -1)
     )
     rows = np.flatnonzero(is_wanted)
@@ -440,22 +400,14 @@ def evidence_stream(trace: Trace) -> Stream:
 
 
 @entry
-def mark_drains_and_fallbacks(
+def _mark_drains_and_fallbacks(
     event: np.ndarray,
     cpu: np.ndarray,
     is_wanted: np.ndarray,
     last: np.ndarray,
     last_free: np.ndarray,
 ) -> None:
-    """Mark drains, fallbacks, and the events beside them that say what they are.
-
-    Args:
-        event: uint8, the trace's.
-        cpu: int16, the trace's.
-        is_wanted: bool, False, as long: set.
-        last: int64, `CPUS` long, filled with -1: working space.
-        last_free: likewise.
-    """
+    """Mark drains, fallbacks, and the events beside them that say what they are."""
     for row in range(len(event)):
         here = int(cpu[row]) & (CPUS - 1)
         before = last[here]
@@ -533,10 +485,6 @@ def flush_chances(trace: Trace, zones: ZoneMap) -> FlushChances:
     Such a free follows another one of order 1-3, more than a batch is on the list, free_count is
     between the thresholds, and no folio batch is open on the CPU: inside one, an interrupt finds
     the list locked and its free goes to the buddy. Pages outside all known zones do not count.
-
-    Args:
-        trace: a recording's events.
-        zones: batch and low watermark of each code.
     """
     if not zones.zones or not len(trace):
         return FlushChances(asked=0, flushed=0)
@@ -548,14 +496,14 @@ def flush_chances(trace: Trace, zones: ZoneMap) -> FlushChances:
     batched = trace.pfn[trace.event == Event.FREE_BATCHED]
     pages = min(int(limits[1].max()), int(batched.max(initial=-1)) + 1)
     role = np.full(len(trace), ENTERS, np.int8)
-    match_batches(trace.event, trace.pfn, trace.order, np.zeros(max(pages, 1), np.int32), role)
+    _match_batches(trace.event, trace.pfn, trace.order, np.zeros(max(pages, 1), np.int32), role)
     probes = _probes(trace)
     nr_cpus = int(trace.cpu.max()) + 1
     cap_of = int(batches.max())
     while True:
         found = np.zeros(2 + len(batches), np.int64)
         found[0] = cap_of << BATCH_SCALE_MAX
-        count_chances(
+        _count_chances(
             trace.event,
             trace.cpu,
             trace.pfn,
@@ -623,7 +571,7 @@ class Answers:
         return evidence_stream(self.recording.trace)
 
     @cached_property
-    def steps_of_drains(self) -> DrainSteps:
+    def steps_of_drains(self) -> _DrainSteps:
         """How long each step inside a drain of single pages took."""
         return drain_steps(self.stream, self.zones, self.recording.trace.comms)
 
@@ -697,14 +645,14 @@ def _fallback_from_largest(answers: Answers) -> Finding | None:
 
 
 def _lists_match_blocks(answers: Answers) -> Finding | None:
-    pages = retyped_while_listed(answers.recording.trace)
+    pages = _retyped_while_listed(answers.recording.trace)
     if pages < RETYPED_DRAINS_MIN:
         return None
     line = f"{pages} pages refilled as another type were drained, unused, as HighAtomic"
     return Finding(value=True, line=line)
 
 
-def retyped_while_listed(trace: Trace) -> int:
+def _retyped_while_listed(trace: Trace) -> int:
     """Pages that a refill took as another type and that left a per-CPU list as HIGHATOMIC.
 
     A page freed in between would say nothing: before 6.10 it carries its block's type from then on

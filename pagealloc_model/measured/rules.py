@@ -119,11 +119,7 @@ SETTINGS_FINDERS: dict[str, Callable[[Settings], Finding | None]] = {
 
 
 def settings_findings(recording: Recording) -> dict[str, Finding]:
-    """What a recording's settings show, by rule.
-
-    Raises:
-        RecordingError: the recording cannot be read.
-    """
+    """What a recording's settings show, by rule."""
     settings = Settings.of(recording)
     found = {rule: find(settings) for rule, find in SETTINGS_FINDERS.items()}
     return {rule: finding for rule, finding in found.items() if finding is not None}
@@ -176,7 +172,7 @@ class RuleEvidence:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChosenRules:
+class _ChosenRules:
     """Rules for a replay.
 
     Attributes:
@@ -190,7 +186,7 @@ class ChosenRules:
     evidence: tuple[RuleEvidence, ...]
 
 
-def choose_rules(recording: Recording, rules: KernelRules | str | None = None) -> ChosenRules:
+def choose_rules(recording: Recording, rules: KernelRules | str | None = None) -> _ChosenRules:
     """The rules that `replay` and `validate` run under.
 
     Args:
@@ -212,7 +208,7 @@ def choose_rules(recording: Recording, rules: KernelRules | str | None = None) -
     return _given(rules, f"rules {rules.name} given by the caller")
 
 
-def recorded_rules(recording: Recording, *, with_answers: bool = False) -> ChosenRules:
+def recorded_rules(recording: Recording, *, with_answers: bool = False) -> _ChosenRules:
     """The preset nearest to a recording's kernel, changed where the recording shows otherwise.
 
     Settings (sysctls, zoneinfo before the start, the event format) decide against the release:
@@ -239,7 +235,7 @@ def recorded_rules(recording: Recording, *, with_answers: bool = False) -> Chose
     lines = [f"{rule} is {found[rule].value}: {found[rule].line}" for rule in changed]
     if with_answers:
         lines.append("what the allocator did was used, so the prediction has seen part of it")
-    return ChosenRules(
+    return _ChosenRules(
         rules=rules,
         origin="; ".join([origin, *lines]),
         evidence=tuple(_evidence(base, found, origin, this_release=this_release)),
@@ -324,12 +320,12 @@ def _standing(base: KernelRules, rule: str, origin: str, *, this_release: bool) 
     return {"standing": SHOWN, "line": f"other recordings of {base.name} (S13)"}
 
 
-def _given(rules: KernelRules, origin: str) -> ChosenRules:
+def _given(rules: KernelRules, origin: str) -> _ChosenRules:
     evidence = tuple(
         RuleEvidence(rule=rule, value=getattr(rules, rule), standing=GIVEN, line=origin)
         for rule in rules.rule_names()
     )
-    return ChosenRules(rules=rules, origin=origin, evidence=evidence)
+    return _ChosenRules(rules=rules, origin=origin, evidence=evidence)
 
 
 def _check(evidence: RuleEvidence, finding: Finding, policy: dict[str, int | bool]) -> RuleEvidence:

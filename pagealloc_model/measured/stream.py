@@ -55,7 +55,7 @@ _SCATTERED = (
     "migratetype",
     "percpu_refill",
 )
-"""Columns in the order in which `scatter_by_cpu` takes them."""
+"""Columns in the order in which `_scatter_by_cpu` takes them."""
 
 _VALUES = {
     Probe.BULK_ALLOC: "count",
@@ -170,12 +170,12 @@ def _main_rows_by_cpu(trace: Trace) -> Stream:
 
     rows = len(trace)
     places = np.zeros(CPUS, np.int64)
-    count_by_cpu(trace.cpu, places)
+    _count_by_cpu(trace.cpu, places)
     columns = {
         name: np.empty(rows, np.int8 if name == "event" else COLUMN_TYPES[name])
         for name in _SCATTERED
     }
-    scatter_by_cpu(*(getattr(trace, name) for name in _SCATTERED), places, *columns.values())
+    _scatter_by_cpu(*(getattr(trace, name) for name in _SCATTERED), places, *columns.values())
     columns["kind"] = columns.pop("event")
     return Stream(
         **columns,
@@ -231,13 +231,8 @@ LOWEST_CPU = -(1 << 15)
 
 
 @entry
-def count_by_cpu(cpu: np.ndarray, places: np.ndarray) -> None:
-    """Find where each CPU's rows begin once rows are in order of CPU.
-
-    Args:
-        cpu: int16.
-        places: int64, `CPUS` long, zeros: filled, by CPU from `LOWEST_CPU` on.
-    """
+def _count_by_cpu(cpu: np.ndarray, places: np.ndarray) -> None:
+    """Find where each CPU's rows begin once rows are in order of CPU."""
     for row in range(len(cpu)):
         places[int(cpu[row]) - LOWEST_CPU] += 1
     before = 0
@@ -248,7 +243,7 @@ def count_by_cpu(cpu: np.ndarray, places: np.ndarray) -> None:
 
 
 @entry
-def scatter_by_cpu(
+def _scatter_by_cpu(
     cpu: np.ndarray,
     time_ns: np.ndarray,
     pid: np.ndarray,
@@ -267,27 +262,7 @@ def scatter_by_cpu(
     to_migratetype: np.ndarray,
     to_percpu_refill: np.ndarray,
 ) -> None:
-    """Copy a trace's columns in order of CPU; rows of one CPU keep theirs.
-
-    Args:
-        cpu: int16, the trace's, as are the next seven.
-        time_ns: int64.
-        pid: int32.
-        event: uint8.
-        pfn: int64.
-        order: int8.
-        migratetype: int8.
-        percpu_refill: int8.
-        places: of `count_by_cpu`; changed.
-        to_cpu: int16: filled, as are all behind it.
-        to_time_ns: int64.
-        to_pid: int32.
-        to_kind: int8, from `event`.
-        to_pfn: int64.
-        to_order: int8.
-        to_migratetype: int8.
-        to_percpu_refill: int8.
-    """
+    """Copy a trace's columns in order of CPU; rows of one CPU keep theirs."""
     for row in range(len(cpu)):
         here = int(cpu[row]) - LOWEST_CPU
         place = places[here]

@@ -64,7 +64,7 @@ class Transactions:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
-def single_page_transactions(
+def _single_page_transactions(
     stream: Stream, rows: np.ndarray, zone: np.ndarray, site: str
 ) -> Transactions:
     """Rows of the stream that each are a whole transaction of one object."""
@@ -132,8 +132,8 @@ def probed_transactions(
     parts = (
         _refills(stream, refills, returns, by_address),
         drains,
-        single_page_transactions(stream, freed, pages_zone[freed], "direct_free"),
-        single_page_transactions(stream, direct, pages_zone[direct], "buddy_alloc"),
+        _single_page_transactions(stream, freed, pages_zone[freed], "direct_free"),
+        _single_page_transactions(stream, direct, pages_zone[direct], "buddy_alloc"),
     )
     unreturned = int(np.count_nonzero(returns < 0))
     notes = drain_notes
@@ -146,7 +146,7 @@ def probed_transactions(
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class ZoneDrains:
+class _ZoneDrains:
     """Calls that empty what one CPU's lists hold of one zone (S4.9), in time order.
 
     Attributes:
@@ -162,7 +162,7 @@ class ZoneDrains:
     zone: np.ndarray
 
 
-def zone_drains(stream: Stream, zones: ZoneMap) -> ZoneDrains:
+def zone_drains(stream: Stream, zones: ZoneMap) -> _ZoneDrains:
     """Return the recorded calls of drain_pages_zone() in zones that are known.
 
     Args:
@@ -172,7 +172,7 @@ def zone_drains(stream: Stream, zones: ZoneMap) -> ZoneDrains:
     zone = _zone_by_address(stream, zones.codes(stream.pfn))
     calls = np.flatnonzero(stream.is_kind(Probe.DRAIN_ZONE) & (zone != UNKNOWN_ZONE))
     calls = calls[np.argsort(stream.time_ns[calls], kind="stable")]
-    return ZoneDrains(
+    return _ZoneDrains(
         time_ns=stream.time_ns[calls],
         cpu=stream.cpu[calls],
         drained=stream.value[calls],
@@ -254,7 +254,7 @@ def _direct_allocations(stream: Stream, opened: np.ndarray) -> np.ndarray:
     No allocation event belongs to a refill, so a removal inside one that is at once followed by
     the allocation of the same page is another request's.
     """
-    duplicate = partial_claim_duplicates(stream)
+    duplicate = _partial_claim_duplicates(stream)
     removal = stream.is_kind(Event.ZONE_LOCKED, Event.EXTFRAG) & ~duplicate
     rows = np.flatnonzero(~duplicate)
     used = np.zeros(len(stream), bool)
@@ -266,7 +266,7 @@ def _direct_allocations(stream: Stream, opened: np.ndarray) -> np.ndarray:
     return np.flatnonzero(removal & (~opened | used))
 
 
-def partial_claim_duplicates(stream: Stream) -> np.ndarray:
+def _partial_claim_duplicates(stream: Stream) -> np.ndarray:
     """Mask of fallback events whose page the event before already announced (T4, T6)."""
     duplicate = np.zeros(len(stream), bool)
     rows = stream.rows_of(Event.EXTFRAG)
@@ -359,10 +359,10 @@ def inferred_transactions(
     """
     if rules.every_removal_announced:
         stream = stream.take(stream.kind != Event.EXTFRAG)
-    twice = partial_claim_duplicates(stream)
+    twice = _partial_claim_duplicates(stream)
     if len(stream.rows_of(Probe.REFILLED)):
         stream = stream.take(~twice)
-        stream = stream.take(~refilled_removals(stream))
+        stream = stream.take(~_refilled_removals(stream))
         twice = np.zeros(len(stream), bool)
     refills, direct = _removals(stream, twice, zones, rules)
     freed = np.flatnonzero(stream.is_kind(Event.FREE) & ~_on_lists(stream.order, rules))
@@ -372,14 +372,14 @@ def inferred_transactions(
             refills,
             _inferred_drains(stream, zones, comms, rules),
             *(
-                single_page_transactions(stream, rows, zones.codes(stream.pfn[rows]), site)
+                _single_page_transactions(stream, rows, zones.codes(stream.pfn[rows]), site)
                 for site, rows in parts.items()
             ),
         )
     )
 
 
-def refilled_removals(stream: Stream) -> np.ndarray:
+def _refilled_removals(stream: Stream) -> np.ndarray:
     """Return the mask of removals that a refill's own event follows at once, for the same page."""
     refilled = np.zeros(len(stream), bool)
     refilled[:-1] = (
@@ -641,13 +641,13 @@ def announced_holds(trace: Trace, stream: Stream, zones: ZoneMap) -> AnnouncedHo
         stream: the same CPU by CPU, with the lock events.
         zones: which zone a page belongs to.
     """
-    stream = stream.take(~partial_claim_duplicates(stream))
+    stream = stream.take(~_partial_claim_duplicates(stream))
     begin = np.flatnonzero(stream.is_kind(Probe.LOCKED))
     table = trace.tables[LOCKED_EVENT]
     number = stream.value[begin]
     end, owner = _spans(stream, begin)
     removal = stream.is_kind(Event.ZONE_LOCKED, Event.EXTFRAG)
-    again = refilled_removals(stream)
+    again = _refilled_removals(stream)
     refilled = stream.is_kind(Probe.REFILLED) | (removal & ~again)
     taken, taken_pages, first_taken = _sums(stream, owner, refilled, len(begin))
     drained, drained_pages, first_drained = _sums(
@@ -680,7 +680,7 @@ def announced_holds(trace: Trace, stream: Stream, zones: ZoneMap) -> AnnouncedHo
         ).astype(np.int8),
     )
     direct = np.flatnonzero(removal & ~again & (owner == _OUTSIDE))
-    allocations = single_page_transactions(stream, direct, pages_zone[direct], "buddy_alloc")
+    allocations = _single_page_transactions(stream, direct, pages_zone[direct], "buddy_alloc")
     hold_ns = np.where(end >= 0, stream.time_ns[end] - stream.time_ns[begin], -1)
     times = _times_table(holds, zones, hold_ns, _wait_ns(trace, stream, begin, number))
     return AnnouncedHolds(

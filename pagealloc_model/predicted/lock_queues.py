@@ -124,7 +124,7 @@ class Queues(NamedTuple):
 
 
 @inner
-def next_arrival(q: Queues) -> int:
+def _next_arrival(q: Queues) -> int:
     """Return the CPU whose next request arrives first, or -1.
 
     -1 means that none is on its way.
@@ -139,7 +139,7 @@ def next_arrival(q: Queues) -> int:
 
 
 @inner
-def next_handoff(q: Queues) -> int:
+def _next_handoff(q: Queues) -> int:
     """Return the lock with a queue that is let go first, or -1."""
     found = -1
     earliest = NEVER
@@ -151,7 +151,7 @@ def next_handoff(q: Queues) -> int:
 
 
 @inner
-def unpark(q: Queues, list_lock: int, now: int) -> None:
+def _unpark(q: Queues, list_lock: int, now: int) -> None:
     """Let CPUs that slept on a pcp->lock arrive when it is let go.
 
     They come after trylocks of that instant.
@@ -203,12 +203,12 @@ def serve(q: Queues, cpu: int, now: int) -> None:
         q.list_locks[held]["release_ns"] = release
         q.list_locks[held]["is_waiting"] = 0
         if int(q.list_locks[held]["waiting"]) > 0:
-            unpark(q, held, release)
+            _unpark(q, held, release)
     go_on(q, cpu, now, release)
 
 
 @inner
-def end_without_lock(q: Queues, cpu: int, how: int) -> None:
+def _end_without_lock(q: Queues, cpu: int, how: int) -> None:
     """End a request as it arrives, without zone->lock."""
     number = int(q.cpus[cpu]["next"])
     now = int(q.cpus[cpu]["arrival_ns"])
@@ -221,7 +221,7 @@ def end_without_lock(q: Queues, cpu: int, how: int) -> None:
 
 
 @inner
-def wait_for_list(q: Queues, cpu: int, wanted: int) -> None:
+def _wait_for_list(q: Queues, cpu: int, wanted: int) -> None:
     """Let a CPU wait for a pcp->lock that is taken."""
     now = int(q.cpus[cpu]["arrival_ns"])
     if int(q.cpus[cpu]["parked_on"]) < 0:
@@ -235,7 +235,7 @@ def wait_for_list(q: Queues, cpu: int, wanted: int) -> None:
 
 
 @inner
-def list_is_taken(q: Queues, cpu: int, wanted: int) -> bool:
+def _list_is_taken(q: Queues, cpu: int, wanted: int) -> bool:
     """Return whether a CPU finds a pcp->lock taken.
 
     Those that wait for it go before a trylock.
@@ -248,13 +248,10 @@ def list_is_taken(q: Queues, cpu: int, wanted: int) -> bool:
 
 
 @inner
-def fail_trylock(q: Queues, cpu: int) -> bool:
+def _fail_trylock(q: Queues, cpu: int) -> bool:
     """End a failed trylock.
 
     One page moves past the list (S4.10), or a drain stops (S4.7).
-
-    Returns:
-        Whether the CPU needs zone->lock now.
     """
     number = int(q.cpus[cpu]["next"])
     role = int(q.requests[number]["role"])
@@ -262,13 +259,13 @@ def fail_trylock(q: Queues, cpu: int) -> bool:
     if q.settings[SINGLE_NS] < 0:
         if role not in (ALLOCATES, FREES):
             return True
-        end_without_lock(q, cpu, LISTED)
+        _end_without_lock(q, cpu, LISTED)
         return False
     wanted = int(q.requests[number]["list_lock"])
     pages = int(q.requests[number]["pages"])
     if role == GOES_ON:
         q.list_locks[wanted]["gone"] -= pages
-        end_without_lock(q, cpu, ABANDONED)
+        _end_without_lock(q, cpu, ABANDONED)
         return False
     q.outcomes[number]["hold_ns"] = q.settings[SINGLE_NS]
     if role == FREES:
@@ -283,13 +280,10 @@ def fail_trylock(q: Queues, cpu: int) -> bool:
 
 
 @inner
-def correct_drain(q: Queues, number: int) -> bool:
+def _correct_drain(q: Queues, number: int) -> bool:
     """Drain what is on the list now.
 
     That is less by what is gone or, in full drains, more by what was left on it.
-
-    Returns:
-        Whether there is anything to drain.
     """
     role = int(q.requests[number]["role"])
     wanted = int(q.requests[number]["list_lock"])
@@ -307,7 +301,7 @@ def correct_drain(q: Queues, number: int) -> bool:
 
 
 @inner
-def take_list(q: Queues, cpu: int) -> bool:
+def _take_list(q: Queues, cpu: int) -> bool:
     """Take the request's pcp->lock, if it has one.
 
     Returns whether the CPU needs zone->lock now.
@@ -317,27 +311,27 @@ def take_list(q: Queues, cpu: int) -> bool:
     if wanted < 0:
         return True
     role = int(q.requests[number]["role"])
-    if list_is_taken(q, cpu, wanted):
+    if _list_is_taken(q, cpu, wanted):
         if role not in (DECAYS, EMPTIES):
-            return fail_trylock(q, cpu)
-        wait_for_list(q, cpu, wanted)
+            return _fail_trylock(q, cpu)
+        _wait_for_list(q, cpu, wanted)
         return False
     if role in (ALLOCATES, FREES):
-        end_without_lock(q, cpu, LISTED)
+        _end_without_lock(q, cpu, LISTED)
         return False
     if int(q.cpus[cpu]["parked_on"]) >= 0:
         q.cpus[cpu]["parked_on"] = -1
         q.list_locks[wanted]["waiting"] -= 1
         q.outcomes[number]["list_wait_ns"] = q.cpus[cpu]["arrival_ns"] - q.cpus[cpu]["asked_ns"]
-    if not correct_drain(q, number):
-        end_without_lock(q, cpu, NEEDLESS)
+    if not _correct_drain(q, number):
+        _end_without_lock(q, cpu, NEEDLESS)
         return False
     q.list_locks[wanted]["is_waiting"] = 1
     return True
 
 
 @inner
-def enqueue(q: Queues, lock: int, cpu: int) -> None:
+def _enqueue(q: Queues, lock: int, cpu: int) -> None:
     """Let a CPU join the end of a lock's queue."""
     q.cpus[cpu]["status"] = QUEUED
     q.cpus[cpu]["behind"] = -1
@@ -350,9 +344,9 @@ def enqueue(q: Queues, lock: int, cpu: int) -> None:
 
 
 @inner
-def arrive(q: Queues, cpu: int) -> None:
+def _arrive(q: Queues, cpu: int) -> None:
     """Bring a CPU to its lock; it gets it, or queues."""
-    if not take_list(q, cpu):
+    if not _take_list(q, cpu):
         return
     number = int(q.cpus[cpu]["next"])
     now = int(q.cpus[cpu]["arrival_ns"])
@@ -364,7 +358,7 @@ def arrive(q: Queues, cpu: int) -> None:
     if is_free and (waiting == 0 or q.settings[UNFAIR]):
         serve(q, cpu, now)
     else:
-        enqueue(q, lock, cpu)
+        _enqueue(q, lock, cpu)
 
 
 @entry
@@ -375,15 +369,15 @@ def run_queues(q: Queues) -> None:
     is free to those who come along, where the lock is unfair.
     """
     while True:
-        cpu = next_arrival(q)
-        lock = next_handoff(q)
+        cpu = _next_arrival(q)
+        lock = _next_handoff(q)
         if cpu < 0 and lock < 0:
             return
         handoff = NEVER
         if lock >= 0:
             handoff = int(q.locks[lock]["release_ns"]) + q.settings[HANDOFF_NS]
         if cpu >= 0 and int(q.cpus[cpu]["arrival_ns"]) < handoff:
-            arrive(q, cpu)
+            _arrive(q, cpu)
             continue
         first = int(q.locks[lock]["head"])
         q.locks[lock]["head"] = q.cpus[first]["behind"]

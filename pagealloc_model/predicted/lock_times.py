@@ -68,17 +68,10 @@ class Requests:
     first: np.ndarray
 
 
-def lock_requests(
+def _lock_requests(
     log: np.ndarray, visits: np.ndarray, machine: Machine, hold_ns: np.ndarray
 ) -> Requests:
-    """The queue's input, with times as they are when nobody else comes.
-
-    Args:
-        log: int64, shape (rows, LOG_COLUMNS): holds in time order.
-        visits: `lock_visits.VISIT` records.
-        machine: number of CPUs.
-        hold_ns: int64, for how long each row of the log holds the lock.
-    """
+    """The queue's input, with times as they are when nobody else comes."""
     cpu = np.concatenate([log[:, at.LOG_RAN_ON], visits["cpu"]])
     time_ns = np.concatenate([log[:, 1], visits["time_ns"]])
     source = np.lexsort((time_ns, cpu))
@@ -222,7 +215,7 @@ _NAMES = np.array(
 )
 
 
-def acquisitions_table(
+def _acquisitions_table(
     log: np.ndarray,
     requests: Requests,
     outcomes: np.ndarray,
@@ -230,15 +223,7 @@ def acquisitions_table(
     *,
     trylock_fails: bool,
 ) -> pd.DataFrame:
-    """One row for each request that took zone->lock, see `LockTimes.acquisitions`.
-
-    Args:
-        log: int64, shape (rows, LOG_COLUMNS): the holds that the requests were made from.
-        requests: what CPUs were to do.
-        outcomes: `OUTCOME` records, one for each.
-        machine: names of zones.
-        trylock_fails: a request whose list was busy moved one page past it.
-    """
+    """One row for each request that took zone->lock, see `LockTimes.acquisitions`."""
     served = outcomes["end"] == SERVED
     cpu = np.repeat(np.arange(machine.nr_cpus), np.diff(requests.first))[served]
     records, outcomes, source = requests.records[served], outcomes[served], requests.source[served]
@@ -286,17 +271,10 @@ def _work(holds: np.ndarray, site: np.ndarray, pages: np.ndarray) -> dict[str, n
     return work
 
 
-def trylocks_table(
+def _trylocks_table(
     requests: Requests, outcomes: np.ndarray, machine: Machine, *, trylock_fails: bool
 ) -> pd.DataFrame:
-    """Trylocks of lists that failed, one row per CPU, see `LockTimes.trylocks`.
-
-    Args:
-        requests: what CPUs were to do.
-        outcomes: `OUTCOME` records, one for each.
-        machine: number of CPUs.
-        trylock_fails: failures have consequences; otherwise nothing is counted.
-    """
+    """Trylocks of lists that failed, one row per CPU, see `LockTimes.trylocks`."""
     cpu = np.repeat(np.arange(machine.nr_cpus), np.diff(requests.first))
     role, pages = requests.records["role"], requests.records["pages"].astype(np.int64)
     failed = (outcomes["list_was_busy"] != 0) & trylock_fails
@@ -432,10 +410,10 @@ def lock_times(replay: Replay, model: LockModel | None = None) -> LockTimes:
         replay: counts, work and order of acquisitions; recorded times.
         model: costs and rules of the queue; None for the defaults, whose costs are assumed.
     """
-    return queued(replay.log, replay.machine, model or LockModel(), replay_visits(replay))
+    return queued(replay.log, replay.machine, model or LockModel(), _replay_visits(replay))
 
 
-def replay_visits(replay: Replay) -> np.ndarray:
+def _replay_visits(replay: Replay) -> np.ndarray:
     """A replay's allocations and frees at lists that other CPUs may drain meanwhile."""
     demand = replay.demand.events
     return list_visits(replay.log, demand, replay.places, replay.machine, replay.policy)
@@ -454,16 +432,16 @@ def queued(
     """
     log = log[log[:, 0] < at.SITES]
     hold = model.costs.hold_ns({name: log[:, column] for name, column in LOG_COLUMN.items()})
-    requests = lock_requests(log, visits, machine, hold)
+    requests = _lock_requests(log, visits, machine, hold)
     outcomes, delay_ns = _run(requests, machine, model)
     fails = model.trylock_fails
     return LockTimes(
         machine=machine,
         model=model,
-        acquisitions=acquisitions_table(log, requests, outcomes, machine, trylock_fails=fails),
+        acquisitions=_acquisitions_table(log, requests, outcomes, machine, trylock_fails=fails),
         log=log,
         visits=visits,
-        trylocks=trylocks_table(requests, outcomes, machine, trylock_fails=fails),
+        trylocks=_trylocks_table(requests, outcomes, machine, trylock_fails=fails),
         delay_ns=delay_ns,
         span_ns=_span(outcomes[outcomes["end"] == SERVED]),
     )

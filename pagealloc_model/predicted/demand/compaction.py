@@ -32,7 +32,7 @@ _MIGRATED = "compaction:mm_compaction_migratepages"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Isolations:
+class _Isolations:
     """Scans of compaction's free scanner that took pages, in time order.
 
     Attributes:
@@ -57,7 +57,7 @@ class Isolations:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class TakenPages:
+class _TakenPages:
     """Isolations as events.
 
     Attributes:
@@ -74,7 +74,7 @@ class TakenPages:
     returned: int
 
 
-def isolations(trace: Trace, machine: Machine) -> Isolations:
+def isolations(trace: Trace, machine: Machine) -> _Isolations:
     """The pages that compaction took from free lists while demand was recorded, by its events.
 
     A run cannot move more pages than it has taken. Where it did, as on kernels that do not show
@@ -109,7 +109,7 @@ def isolations(trace: Trace, machine: Machine) -> Isolations:
     columns = np.array(rows, np.int64).reshape(-1, 4)
     # What a CPU that the machine lacks takes is gone all the same.
     columns[(columns[:, 3] < 0) | (columns[:, 3] >= machine.nr_cpus), 3] = 0
-    return Isolations(
+    return _Isolations(
         time_ns=columns[:, 0],
         zone=columns[:, 1],
         pages=columns[:, 2],
@@ -129,7 +129,7 @@ _FIELDS = {
 }
 
 
-def has_numbers(table: Mapping[str, np.ndarray], names: Sequence[str]) -> bool:
+def _has_numbers(table: Mapping[str, np.ndarray], names: Sequence[str]) -> bool:
     """Whether a table has these fields as numbers: text prints some of them otherwise."""
     return all(name in table and table[name].dtype.kind in "iu" for name in names)
 
@@ -140,7 +140,7 @@ def _scanner_events(trace: Trace) -> list[tuple[int, str, int, int, int]]:
     for kind in (_BEGIN, *_ISOLATE, _MIGRATED):
         names = _FIELDS[kind]
         table = trace.tables.get(kind)
-        if table is None or not has_numbers(table, names):
+        if table is None or not _has_numbers(table, names):
             continue
         value = table[names[0]].astype(np.int64)
         if kind in _ISOLATE:
@@ -161,11 +161,11 @@ def zone_of_page(machine: Machine, pfn: int) -> int:
 
 
 def take_isolated(
-    found: Isolations,
+    found: _Isolations,
     hidden: HiddenAllocations,
     objects: np.ndarray,
     machine: Machine,
-) -> TakenPages:
+) -> _TakenPages:
     """Give each isolation the objects that it became, as later frees tell them (T10.2).
 
     Pages freed twice without an allocation between were taken unseen in between: by an isolation
@@ -191,7 +191,7 @@ def take_isolated(
     )
     kept = ~is_taken
     taken = hidden.events["order"][is_taken].astype(np.int64)
-    return TakenPages(
+    return _TakenPages(
         events=events,
         objects=unfreed,
         hidden=HiddenAllocations(
@@ -202,7 +202,7 @@ def take_isolated(
 
 
 def _match_zone(
-    found: Isolations,
+    found: _Isolations,
     scans: np.ndarray,
     hidden: HiddenAllocations,
     objects: np.ndarray,
@@ -244,7 +244,7 @@ def _match_zone(
 
 
 def _pieces(
-    found: Isolations,
+    found: _Isolations,
     hidden: HiddenAllocations,
     known: int,
     by_isolation: Mapping[int, list[int]],
@@ -323,7 +323,7 @@ CONTENDED, SUCCESS = 7, 8
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Captures:
+class _Captures:
     """Requests whose page compaction captured.
 
     Attributes:
@@ -335,7 +335,7 @@ class Captures:
     zone: np.ndarray
 
 
-def captured_requests(trace: Trace, machine: Machine) -> Captures:
+def captured_requests(trace: Trace, machine: Machine) -> _Captures:
     """Requests of direct compactors that got a page without a free buddy having been found.
 
     A run looks for a free buddy at every turn (mm_compaction_finished). One that ends with success
@@ -362,7 +362,7 @@ def captured_requests(trace: Trace, machine: Machine) -> Captures:
             if in_time and trace.pfn[row] >= 0:
                 found[row] = zone
     row = np.array(sorted(found), np.int64)
-    return Captures(row=row, zone=np.array([found[each] for each in row.tolist()], np.int64))
+    return _Captures(row=row, zone=np.array([found[each] for each in row.tolist()], np.int64))
 
 
 def _ends_without_buddy(trace: Trace, machine: Machine) -> np.ndarray:
@@ -408,7 +408,7 @@ def _compactor_events(trace: Trace) -> list[tuple[int, str, int, int]]:
     found: list[tuple[int, str, int, int]] = []
     for kind, field in fields.items():
         table = trace.tables.get(kind)
-        if table is not None and has_numbers(table, (field,)):
+        if table is not None and _has_numbers(table, (field,)):
             columns = (table["time_ns"], table["pid"], table[field].astype(np.int64))
             rows = zip(*(each.tolist() for each in columns), strict=True)
             found += [(time_ns, kind, pid, value) for time_ns, pid, value in rows]
@@ -436,7 +436,7 @@ def _requests_above_order_0(trace: Trace, tasks: np.ndarray) -> dict[tuple[int, 
     }
 
 
-def mark_captured(events: np.ndarray, trace: Trace, captures: Captures) -> int:
+def mark_captured(events: np.ndarray, trace: Trace, captures: _Captures) -> int:
     """Turn captured requests' allocations into CAPTURE events; how many there were.
 
     Args:
@@ -465,7 +465,7 @@ _UNSEEN, _OF_SOURCE, _OF_TARGET = 1, 2, 3
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class WithoutMoves:
+class _WithoutMoves:
     """Demand without what recorded compaction freed.
 
     Attributes:
@@ -489,7 +489,7 @@ def without_moves(
     hold_ranks: np.ndarray,
     objects: np.ndarray,
     new_array: NewArray = in_memory,
-) -> WithoutMoves:
+) -> _WithoutMoves:
     """Leave out the frees of recorded compaction; what it moved lives on as the same object.
 
     - The free of a source goes: its object stays.
@@ -509,7 +509,7 @@ def without_moves(
     """
     marked = new_array(len(events), np.int8)
     if not _mark_frees(events, objects, marked):
-        return WithoutMoves(
+        return _WithoutMoves(
             events=events, hidden=hidden, hold_ranks=hold_ranks, stayed_pages=0, moved_frees=0
         )
     gone = new_array(len(objects), np.bool_)
@@ -539,7 +539,7 @@ def without_moves(
         left = events[part][stays]
         events[kept : kept + len(left)] = left
         kept += len(left)
-    return WithoutMoves(
+    return _WithoutMoves(
         events=events[:kept],
         hidden=_remaining(hidden, ranks, gone, new_array),
         hold_ranks=holds,
@@ -589,13 +589,7 @@ def _remaining(
 def _found_again(
     events: np.ndarray, marked: np.ndarray, gone: np.ndarray
 ) -> Iterator[tuple[int, int]]:
-    """Frees of moved pages, and the source of each: the last before it not yet taken.
-
-    Args:
-        events: `layout.EVENT` records.
-        marked: as `_mark_frees` leaves them.
-        gone: bool by object: a target of a move that compaction itself freed.
-    """
+    """Frees of moved pages, and the source of each: the last before it not yet taken."""
     waiting: dict[int, array[int]] = {}
     for part in parts(len(events)):
         kinds = marked[part]

@@ -202,7 +202,7 @@ def resolve_demand(
     leads = np.zeros(0, np.int32)
     compaction = {}
     if elastic is None:
-        beside, hidden, objects, compaction = with_compaction(
+        beside, hidden, objects, compaction = _with_compaction(
             trace, machine, others, beside, hidden, objects, new_array
         )
     else:
@@ -251,7 +251,7 @@ def _first_ns(events: np.ndarray) -> int:
     return int(events["time_ns"].min(initial=np.iinfo(np.int64).max))
 
 
-def with_compaction(
+def _with_compaction(
     trace: Trace,
     machine: Machine,
     events: np.ndarray,

@@ -36,7 +36,7 @@ _SPREAD = 0x9E3779B1
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class TriedFailures:
+class _TriedFailures:
     """Recorded failures as objects of their own.
 
     Attributes:
@@ -57,7 +57,7 @@ def tried_failures(
     objects: np.ndarray,
     seed: int,
     new_array: NewArray,
-) -> TriedFailures:
+) -> _TriedFailures:
     """Give every failure that could succeed an object; finds what came in its place.
 
     Atomic requests are left out: one that failed stays a failure. A success lives until the last
@@ -78,7 +78,7 @@ def tried_failures(
     for part in parts(len(leads)):
         leads[part] = -1
     if not tried:
-        return TriedFailures(objects=objects, leads=leads, frees=np.zeros(0, at.EVENT))
+        return _TriedFailures(objects=objects, leads=leads, frees=np.zeros(0, at.EVENT))
     asked = _numbered(requests, events, objects, new_array)
     together = joined(objects, new_array(tried, objects.dtype), new_array)
     _fill_tried(together[len(objects) :], requests)
@@ -88,7 +88,7 @@ def tried_failures(
         link_replacements(asked[part], slots, failures, leads)
     lives = _Lives(events, together, asked, requests, time_ns, new_array)
     frees = lives.frees(leads, len(objects), seed)
-    return TriedFailures(objects=together, leads=leads, frees=frees)
+    return _TriedFailures(objects=together, leads=leads, frees=frees)
 
 
 def _numbered(
@@ -205,13 +205,7 @@ class _Lives:
         return made
 
     def frees(self, leads: np.ndarray, first: int, seed: int) -> np.ndarray:
-        """Frees of the failures' objects, in time order.
-
-        Args:
-            leads: int32 by object: the failure it came in place of.
-            first: number of the first failure's object; the others follow.
-            seed: of the draws.
-        """
+        """Frees of the failures' objects, in time order."""
         events, objects, last = self._events, self._objects, self._last
         found = self._filled(-1, np.int64)
         replaced, never = self._filled(0, np.bool_), self._filled(0, np.bool_)
@@ -264,13 +258,7 @@ class _Lives:
         return alike, begins
 
     def _drawn(self, tried: np.ndarray, before: int, seed: int) -> np.ndarray:
-        """Frees after lifetimes of recorded successes of the same order and class; 0: never.
-
-        Args:
-            tried: objects of failures that nothing replaced.
-            before: how many there are before these.
-            seed: of the draws.
-        """
+        """Frees after lifetimes of recorded successes of the same order and class; 0: never."""
         frees = np.zeros(len(tried), at.EVENT)
         group = self._group[tried]
         counts = self._begins[group + 1] - self._begins[group]
@@ -297,14 +285,7 @@ _ASKED = 1
 
 
 def slab_frees(trace: Trace) -> np.ndarray:
-    """Rows of frees that give back what was allocated as a slab of a reclaimable cache.
-
-    Args:
-        trace: all events.
-
-    Returns:
-        int64, ascending. Slabs allocated before the recording are not known as such.
-    """
+    """Rows of frees that give back what was allocated as a slab of a reclaimable cache."""
     return np.concatenate([np.zeros(0, np.int64), *_slab_frees_by_part(trace)])
 
 
@@ -340,20 +321,13 @@ def _slab_frees_by_part(trace: Trace) -> Iterator[np.ndarray]:
         yield np.sort(rows[is_slab]) + part.start
 
 
-def slabs_freed_by_rcu(
+def _slabs_freed_by_rcu(
     trace: Trace, freed_in_reclaim: Callable[[np.ndarray], np.ndarray]
 ) -> Iterator[np.ndarray]:
     """Which frees of slabs RCU made soon after reclaim, whose shrinkers are then taken to be why.
 
     Most reclaimable caches give their objects back after a grace period, in a softirq or in a task
     of RCU's. No event tells whether a shrinker or a file's removal had let them go.
-
-    Args:
-        trace: all events.
-        freed_in_reclaim: tells of rows whether they are frees that reclaim itself made.
-
-    Yields:
-        int64, ascending: rows of them, one part of the trace after the other.
     """
     tasks = [pid for pid, name in trace.comms.items() if name.startswith(_RCU_TASKS)]
     last_ns = _LONG_AGO
@@ -389,7 +363,7 @@ _INDEX_BITS = 40
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class FileUses:
+class _FileUses:
     """What filemap events say of the page cache.
 
     Attributes:
@@ -421,7 +395,7 @@ def file_uses(
     events: np.ndarray,
     objects: np.ndarray,
     new_array: NewArray,
-) -> FileUses | None:
+) -> _FileUses | None:
     """Uses of files' pages; None where no page was seen to enter the page cache.
 
     Args:
@@ -432,7 +406,7 @@ def file_uses(
         objects: `objects.OBJECT` records.
         new_array: makes what is as long as objects.
     """
-    if not is_recorded(trace):
+    if not _is_recorded(trace):
         return None
     files = _Files(trace)
     entries = _entries(trace, files, alloc_rows, objects)
@@ -455,16 +429,16 @@ def file_uses(
     alias[entries.number] = entries.number[root]
     is_file[entries.number] = True
     uses, unplaced = _uses(trace, files, entries, objects, alias)
-    return FileUses(alias=alias, is_file=is_file, uses=uses, unplaced=unplaced)
+    return _FileUses(alias=alias, is_file=is_file, uses=uses, unplaced=unplaced)
 
 
-def is_recorded(trace: Trace) -> bool:
+def _is_recorded(trace: Trace) -> bool:
     """Whether a page was seen to enter the page cache, with its file and place in it."""
     adds = trace.tables.get(ADD)
     return adds is not None and len(adds["row"]) > 0 and set(adds) >= _FIELDS
 
 
-def with_file_uses(events: np.ndarray, found: FileUses) -> None:
+def with_file_uses(events: np.ndarray, found: _FileUses) -> None:
     """Make reads of what had been read before uses of it, and name its frees after it, in place.
 
     Args:
@@ -610,13 +584,6 @@ def page_classes(gfp: np.ndarray, order: np.ndarray) -> np.ndarray:
 
     Movable pages are anonymous, unless their request is one of the page cache: for reading ahead
     (NORETRY), for writing (WRITE), or without FS. Huge pages are anonymous.
-
-    Args:
-        gfp: uint32, gfp words.
-        order: their orders.
-
-    Returns:
-        uint32, `KERNEL`, `RECLAIMABLE`, `ANON` or `FILE` of `allocator.pressure_layout`.
     """
 
     def has(bits: int) -> np.ndarray:
@@ -679,11 +646,11 @@ class ElasticRows:
         self._reclaims = _intervals(trace, *_RECLAIM)
         self._compactions = _intervals(trace, *_COMPACTION)
         self._any_failed = _any_failed(trace)
-        self._any_file = is_recorded(trace)
+        self._any_file = _is_recorded(trace)
         self._by_rcu = np.zeros(0, np.int64)
         if len(self._kswapds) or len(self._reclaims[0]):
             by_rcu = Column(np.int64, working_directory(len(trace)))
-            for rows in slabs_freed_by_rcu(trace, self._freed_in_reclaim):
+            for rows in _slabs_freed_by_rcu(trace, self._freed_in_reclaim):
                 by_rcu.append(rows)
             self._by_rcu = by_rcu.values
 
@@ -836,14 +803,6 @@ def slab_survivors(trace: Trace, snapshots: Sequence[Snapshot], objects: int) ->
     """Share of slabs that shrinkers did not empty though they scanned as many objects (T10.16).
 
     Only slabs allocated within the recording are known, so that others freed count as survivors.
-
-    Args:
-        trace: all events.
-        snapshots: of the same time; the first and the last with vmstat count.
-        objects: of a slab.
-
-    Returns:
-        Per mille; None where no shrinker is known to have scanned anything.
     """
     counted = [
         (each.time_ns, each.vmstat.get("slabs_scanned") or 0)

@@ -13,23 +13,17 @@ from pagealloc_model.base.jit import entry, inner
 WORDS = at.EVENT.itemsize // 8
 
 
-def words_of(events: np.ndarray) -> np.ndarray:
+def _words_of(events: np.ndarray) -> np.ndarray:
     """Return `layout.EVENT` records as int64, shape (events, WORDS)."""
     return events.view(np.int64).reshape(-1, WORDS)
 
 
 @entry
-def find_places(words: np.ndarray, time_ns: np.ndarray, ranks: np.ndarray) -> None:
-    """Find how many of the events precede each extra one.
-
-    Args:
-        words: of `words_of`, in time order.
-        time_ns: int64, times of extra events, ascending.
-        ranks: int64, as long: how many should; changed to what the times allow.
-    """
+def _find_places(words: np.ndarray, time_ns: np.ndarray, ranks: np.ndarray) -> None:
+    """Find how many of the events precede each extra one."""
     first = 0
     for extra in range(len(time_ns)):
-        first = place_before(words, time_ns[extra], first)
+        first = _place_before(words, time_ns[extra], first)
         last = first
         while last < ranks[extra] and last < len(words) and words[last, 0] == time_ns[extra]:
             last += 1
@@ -37,7 +31,7 @@ def find_places(words: np.ndarray, time_ns: np.ndarray, ranks: np.ndarray) -> No
 
 
 @inner
-def place_before(words: np.ndarray, time_ns: int, low: int) -> int:
+def _place_before(words: np.ndarray, time_ns: int, low: int) -> int:
     """Return the first event, from one on that is none too late, that is not before a time."""
     step = 1
     high = low
@@ -56,18 +50,10 @@ def place_before(words: np.ndarray, time_ns: int, low: int) -> int:
 
 
 @entry
-def merge_events(
+def _merge_events(
     words: np.ndarray, extra: np.ndarray, by_place: np.ndarray, places: np.ndarray, to: np.ndarray
 ) -> None:
-    """Put extra events among others.
-
-    Args:
-        words: of `words_of`.
-        extra: likewise.
-        by_place: int64: the extra events' numbers, by place.
-        places: int64: how many of the events precede each extra one, by its number.
-        to: int64, shape (all of them, WORDS): filled.
-    """
+    """Put extra events among others."""
     written = row = 0
     for number in range(len(by_place) + 1):
         place = places[by_place[number]] if number < len(by_place) else len(words)
@@ -83,18 +69,10 @@ def merge_events(
 
 
 @entry
-def put_between(
+def _put_between(
     words: np.ndarray, count: int, extra: np.ndarray, by_place: np.ndarray, places: np.ndarray
 ) -> None:
-    """Put extra events among others, which move up in place.
-
-    Args:
-        words: of `words_of`: the others, and behind them room for the extra ones.
-        count: how many others there are.
-        extra: as of `merge_events`, as are the rest.
-        by_place: int64.
-        places: int64.
-    """
+    """Put extra events among others, which move up in place."""
     written = len(words)
     row = count
     for number in range(len(by_place) - 1, -1, -1):
@@ -139,8 +117,8 @@ def merged(
         return events
     extra, by_place, places = _placed(events, extra, ranks, new_array)
     result = new_array(len(events) + len(extra), events.dtype)
-    words = words_of(result)
-    merge_events(words_of(events), words_of(extra), by_place, places, words)
+    words = _words_of(result)
+    _merge_events(_words_of(events), _words_of(extra), by_place, places, words)
     return result
 
 
@@ -163,7 +141,7 @@ def merged_in_place(
     extra, by_place, places = _placed(events, extra, ranks, new_array)
     held.rows = len(events)
     together = held.room(len(extra))
-    put_between(words_of(together), len(events), words_of(extra), by_place, places)
+    _put_between(_words_of(together), len(events), _words_of(extra), by_place, places)
     return together
 
 
@@ -174,7 +152,7 @@ def _placed(
     by_time = np.argsort(extra["time_ns"], kind="stable")
     extra_ns = _taken(extra["time_ns"], by_time, new_array)
     extra, places = (_taken(each, by_time, new_array) for each in (extra, ranks))
-    find_places(words_of(events), extra_ns, places)
+    _find_places(_words_of(events), extra_ns, places)
     return extra, np.argsort(places, kind="stable"), places
 
 

@@ -30,7 +30,7 @@ _AT_A_TIME = 8
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class ResolvedTrace:
+class _ResolvedTrace:
     """Events on objects, and what was left out.
 
     Attributes:
@@ -75,7 +75,7 @@ def resolved_trace(
     machine: Machine,
     maker: RowMaker,
     progress: Report | None = None,
-) -> ResolvedTrace:
+) -> _ResolvedTrace:
     """Match every free to its allocation.
 
     Rows live from when they are made until nothing that follows can change them.
@@ -218,14 +218,14 @@ class _Together:
         bits[places] &= _WITHOUT_MARKS
         self._marks.append(marks)
 
-    def done(self) -> ResolvedTrace:
+    def done(self) -> _ResolvedTrace:
         """All events; rows that wait for what does not come are as they are."""
         self._match(len(self._rows.values))
         if not self._taken:
             source = self._trace.source
             raise UsageError(f"{source}: no allocation or free inside the machine's zones")
         words = self._words.values
-        return ResolvedTrace(
+        return _ResolvedTrace(
             events=self._events.values,
             held=self._events,
             hidden=HiddenAllocations(

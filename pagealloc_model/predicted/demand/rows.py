@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -31,6 +31,8 @@ ALLOC, FREE, FREE_BATCHED = 0, 1, 2
 GFP_KERNEL = 0xCC0
 GFP_ACCOUNT = 0x400000
 
+BATCH_NS = 10_000_000
+"""Time within which a folio batch that frees a page puts it on its list; it frees 31 at most."""
 PAGES = 1 << 16
 """Beginnings of the lists in which a page's latest events are looked up."""
 
@@ -44,87 +46,109 @@ NOBODY = -1
 """Key of a place that no task has."""
 
 
+class _Events(NamedTuple):
+    """The trace's columns that rows are made of."""
+
+    time_ns: np.ndarray
+    cpu: np.ndarray
+    pid: np.ndarray
+    event: np.ndarray
+    pfn: np.ndarray
+    order: np.ndarray
+    gfp: np.ndarray
+    migratetype: np.ndarray
+    in_interrupt: np.ndarray
+
+
+class _Limits(NamedTuple):
+    """Of a machine and a trace, what rows are held against.
+
+    Attributes:
+        words: int64: CPUs, largest order, bits of gfp words that are read, type of allocations
+            that the recording does not show.
+        zones: int64, shape (2, zones): first page and end of each populated zone.
+        zone_of_gfp: int8, 16 long: highest zone type by the low gfp nibble.
+        realtime: int32, thread ids of realtime tasks.
+    """
+
+    words: np.ndarray
+    zones: np.ndarray
+    zone_of_gfp: np.ndarray
+    realtime: np.ndarray
+
+
+class _Batches(NamedTuple):
+    """Folio batches of a window of a trace.
+
+    Attributes:
+        begin: int64, 1 long: the window's first row.
+        partner: int32 by row of the window: the other row of a free and what puts its page on a
+            list, -1 for all others.
+        goes_on: int8 by row: whether the batch of a put page had announced the next one before.
+    """
+
+    begin: np.ndarray
+    partner: np.ndarray
+    goes_on: np.ndarray
+
+
 @entry
-def find_batches(
-    time_ns: np.ndarray,
-    cpu: np.ndarray,
-    event: np.ndarray,
-    pfn: np.ndarray,
-    longest_ns: int,
+def _find_batches(
+    events: _Events,
+    end: int,
+    found: _Batches,
     heads: np.ndarray,
     before: np.ndarray,
-    partner: np.ndarray,
-    goes_on: np.ndarray,
     next_free: np.ndarray,
 ) -> None:
-    """Find the frees that folio batches announced, and the batches that went on after a page (T3).
-
-    Args:
-        time_ns: int64, columns of a window of the trace, as are the next three.
-        cpu: int16.
-        event: uint8.
-        pfn: int64.
-        longest_ns: a page is put on its list no later after its free.
-        heads: int32, `PAGES` long, zeros: working space.
-        before: int32, as long as the window: working space.
-        partner: int32, as long: filled with the other row of a free and what puts its page on a
-            list, -1 for all others.
-        goes_on: int8, as long, zeros: set to 1 where the batch of a put page had announced the
-            next one before.
-        next_free: int32, `CPUS` long, filled with -1: working space.
-    """
-    for row in range(len(event)):
-        partner[row] = -1
-        kind = event[row]
+    """Find the frees that folio batches announced, and batches that went on after a page (T3)."""
+    begin = found.begin[0]
+    for row in range(begin, end):
+        here = row - begin
+        found.partner[here] = -1
+        kind = events.event[row]
         if kind != FREE and kind != FREE_BATCHED:
             continue
-        page = pfn[row]
+        page = events.pfn[row]
         place = page & (PAGES - 1)
         if kind == FREE_BATCHED:
             earlier = int(heads[place]) - 1
-            while earlier >= 0 and time_ns[row] - time_ns[earlier] <= longest_ns:
-                if pfn[earlier] == page and cpu[earlier] == cpu[row]:
-                    if event[earlier] == FREE:
-                        partner[row] = earlier
-                        partner[earlier] = row
+            while (
+                earlier >= 0 and events.time_ns[row] - events.time_ns[begin + earlier] <= BATCH_NS
+            ):
+                other = begin + earlier
+                if events.pfn[other] == page and events.cpu[other] == events.cpu[row]:
+                    if events.event[other] == FREE:
+                        found.partner[here] = earlier
+                        found.partner[earlier] = here
                     break
                 earlier = int(before[earlier]) - 1
-        before[row] = heads[place]
-        heads[place] = row + 1
-    for row in range(len(event) - 1, -1, -1):
-        if event[row] == FREE_BATCHED and partner[row] >= 0:
-            here = int(cpu[row]) & (CPUS - 1)
-            goes_on[row] = 0 <= next_free[here] < row
-            next_free[here] = partner[row]
+        before[here] = heads[place]
+        heads[place] = here + 1
+    for here in range(end - begin - 1, -1, -1):
+        if events.event[begin + here] == FREE_BATCHED and found.partner[here] >= 0:
+            cpu = int(events.cpu[begin + here]) & (CPUS - 1)
+            found.goes_on[here] = 0 <= next_free[cpu] < here
+            next_free[cpu] = found.partner[here]
 
 
 @inner
-def is_again(
-    time_ns: np.ndarray,
-    cpu: np.ndarray,
-    pid: np.ndarray,
-    event: np.ndarray,
-    pfn: np.ndarray,
-    order: np.ndarray,
-    gfp: np.ndarray,
-    row: int,
-    earlier: int,
-) -> bool:
+def _is_again(events: _Events, row: int, earlier: int) -> bool:
     """Return whether an event is an earlier one once more, of the same nanosecond."""
     return (
-        time_ns[row] == time_ns[earlier]
-        and pfn[row] >= 0
-        and pfn[row] == pfn[earlier]
-        and event[row] == event[earlier]
-        and order[row] == order[earlier]
-        and pid[row] == pid[earlier]
-        and gfp[row] == gfp[earlier]
-        and cpu[row] == cpu[earlier]
+        events.time_ns[row] == events.time_ns[earlier]
+        and events.pfn[row] >= 0
+        and events.pfn[row] == events.pfn[earlier]
+        and events.event[row] == events.event[earlier]
+        and events.order[row] == events.order[earlier]
+        and events.pid[row] == events.pid[earlier]
+        and events.gfp[row] == events.gfp[earlier]
+        and events.cpu[row] == events.cpu[earlier]
     )
 
 
 @inner
-def is_inside(page: int, order: int, max_order: int, zones: np.ndarray) -> bool:
+def _is_inside(page: int, order: int, max_order: int, zones: np.ndarray) -> bool:
     """Return whether pages are an aligned run, no larger than a buddy, inside one zone."""
     if order < 0 or order > max_order or page & ((1 << order) - 1):
         return False
@@ -135,7 +159,7 @@ def is_inside(page: int, order: int, max_order: int, zones: np.ndarray) -> bool:
 
 
 @inner
-def is_among(value: int, others: np.ndarray) -> bool:
+def _is_among(value: int, others: np.ndarray) -> bool:
     """Return whether a few numbers have one among them."""
     found = False
     for other in range(len(others)):
@@ -144,25 +168,12 @@ def is_among(value: int, others: np.ndarray) -> bool:
 
 
 @entry
-def fill_rows(
-    time_ns: np.ndarray,
-    cpu: np.ndarray,
-    pid: np.ndarray,
-    event: np.ndarray,
-    pfn: np.ndarray,
-    order: np.ndarray,
-    gfp: np.ndarray,
-    migratetype: np.ndarray,
-    in_interrupt: np.ndarray,
-    window: int,
+def _fill_rows(
+    events: _Events,
     low: int,
     high: int,
-    machine: np.ndarray,
-    zones: np.ndarray,
-    zone_of_gfp: np.ndarray,
-    realtime: np.ndarray,
-    partner: np.ndarray,
-    goes_on: np.ndarray,
+    limits: _Limits,
+    batches: _Batches,
     last_put: np.ndarray,
     last_event: np.ndarray,
     rows: np.ndarray,
@@ -171,83 +182,66 @@ def fill_rows(
 ) -> None:
     """Fill in what each allocation and free of a part says by itself.
 
-    Args:
-        time_ns: int64, the trace's, as are the next eight.
-        cpu: int16.
-        pid: int32.
-        event: uint8.
-        pfn: int64.
-        order: int8.
-        gfp: uint32.
-        migratetype: int8.
-        in_interrupt: int8.
-        window: first row of what `find_batches` looked at.
-        low: the part's first row.
-        high: one past its last row.
-        machine: int64: CPUs, largest order, bits of gfp words that are read, type of allocations
-            that the recording does not show.
-        zones: int64, shape (2, zones): first page and end of each populated zone.
-        zone_of_gfp: int8, 16 long: highest zone type by the low gfp nibble.
-        realtime: int32, thread ids of realtime tasks.
-        partner: of `find_batches`.
-        goes_on: likewise.
-        last_put: int32, `CPUS` long, filled with -1: working space.
-        last_event: int64, `CPUS` long, filled with -1 before the first part: each CPU's last
-            allocation or free.
-        rows: `objects.ROW` records, room for the part's; `task_request` stays as it is.
-        kept: int64, as long: filled with each row's place in the trace.
-        counts: int64, `COUNTS` long: OUTSIDE and TWICE are added to, the others are set.
+    `task_request` of `objects.ROW` stays as it is; `kept` gets each row's place in the trace. The
+    working space, `CPUS` long and filled with -1, has each CPU's last put page and, from the part
+    before, its last allocation or free.
     """
-    nr_cpus, max_order, read_bits, hidden_type = machine[0], machine[1], machine[2], machine[3]
+    nr_cpus, max_order, read_bits, hidden_type = (
+        limits.words[0],
+        limits.words[1],
+        limits.words[2],
+        limits.words[3],
+    )
+    window = batches.begin[0]
     counts[FILLED], counts[STRANGE_CPU], counts[ODD_TYPE] = 0, -1, -1
     filled = 0
     for row in range(window, low):
-        if event[row] == FREE_BATCHED and partner[row - window] >= 0:
-            last_put[int(cpu[row]) & (CPUS - 1)] = row - window
+        if events.event[row] == FREE_BATCHED and batches.partner[row - window] >= 0:
+            last_put[int(events.cpu[row]) & (CPUS - 1)] = row - window
     for row in range(low, high):
-        kind = event[row]
-        here = int(cpu[row]) & (CPUS - 1)
+        kind = events.event[row]
+        here = int(events.cpu[row]) & (CPUS - 1)
         if kind > FREE:
-            if kind == FREE_BATCHED and partner[row - window] >= 0:
+            if kind == FREE_BATCHED and batches.partner[row - window] >= 0:
                 last_put[here] = row - window
             continue
         earlier = last_event[here]
         last_event[here] = row
-        if earlier >= 0 and is_again(time_ns, cpu, pid, event, pfn, order, gfp, row, earlier):
+        if earlier >= 0 and _is_again(events, row, earlier):
             counts[TWICE] += 1
             continue
-        size = int(order[row])
-        failed = pfn[row] == -1 and kind == ALLOC and 0 <= size <= max_order
-        if not failed and not is_inside(pfn[row], size, max_order, zones):
+        size = int(events.order[row])
+        failed = events.pfn[row] == -1 and kind == ALLOC and 0 <= size <= max_order
+        if not failed and not _is_inside(events.pfn[row], size, max_order, limits.zones):
             counts[OUTSIDE] += 1
             continue
-        if counts[STRANGE_CPU] < 0 and (cpu[row] < 0 or cpu[row] >= nr_cpus):
+        if counts[STRANGE_CPU] < 0 and (events.cpu[row] < 0 or events.cpu[row] >= nr_cpus):
             counts[STRANGE_CPU] = row
-        word = int(gfp[row])
-        if word & at.GFP_DIRECT_RECLAIM and is_among(pid[row], realtime):
+        word = int(events.gfp[row])
+        if word & at.GFP_DIRECT_RECLAIM and _is_among(events.pid[row], limits.realtime):
             word |= at.GFP_HIGH
-        wanted_type = int(migratetype[row])
+        wanted_type = int(events.migratetype[row])
         bits = word & read_bits
         if kind == FREE:
             wanted_type, bits = hidden_type, GFP_KERNEL & at.GFP_READ_BITS
         elif counts[ODD_TYPE] < 0 and (wanted_type < 0 or wanted_type >= at.PCP_TYPES):
             counts[ODD_TYPE] = row
         put = int(last_put[here])
-        if partner[row - window] >= 0:
+        if batches.partner[row - window] >= 0:
             bits |= at.FREED_IN_BATCH
-        elif put >= 0 and goes_on[put] and pid[window + put] == pid[row]:
+        elif put >= 0 and batches.goes_on[put] and events.pid[window + put] == events.pid[row]:
             bits |= at.INTERRUPTS_HOLDER
-        if in_interrupt[row] > 0:
+        if events.in_interrupt[row] > 0:
             bits |= at.IN_INTERRUPT
         rows[filled]["row"] = row
-        rows[filled]["pid"] = pid[row]
-        rows[filled]["pfn"] = pfn[row]
+        rows[filled]["pid"] = events.pid[row]
+        rows[filled]["pfn"] = events.pfn[row]
         rows[filled]["bits"] = bits
-        rows[filled]["cpu"] = cpu[row]
+        rows[filled]["cpu"] = events.cpu[row]
         rows[filled]["is_free"] = kind == FREE
         rows[filled]["order"] = size
         rows[filled]["migratetype"] = wanted_type
-        rows[filled]["zone"] = zone_of_gfp[word & 15]
+        rows[filled]["zone"] = limits.zone_of_gfp[word & 15]
         rows[filled]["failed_charge"] = 0
         kept[filled] = row
         filled += 1
@@ -255,7 +249,7 @@ def fill_rows(
 
 
 @inner
-def place_of(key: int, keys: np.ndarray) -> int:
+def _place_of(key: int, keys: np.ndarray) -> int:
     """Return where a task is in a table with room, or would be."""
     mask = len(keys) - 1
     place = int((np.uint64(key) * _MIX) >> np.uint64(32)) & mask
@@ -278,13 +272,13 @@ def move_tasks(
     """
     for place in range(len(keys)):
         if keys[place] != NOBODY:
-            there = place_of(keys[place], wider_keys)
+            there = _place_of(keys[place], wider_keys)
             wider_keys[there] = keys[place]
             wider_codes[there] = codes[place]
 
 
 @entry
-def link_requests(
+def _link_requests(
     rows: np.ndarray,
     low: int,
     high: int,
@@ -298,26 +292,11 @@ def link_requests(
     """Fill in the last requests of tasks, and mark frees that stand for a failed charge (T2).
 
     Such a free precedes the failure of the same request on its CPU.
-
-    Args:
-        rows: `objects.ROW` records, filled up to `high`.
-        low: first row to look at.
-        high: one past the last.
-        gfp: uint32, the trace's.
-        keys: int64, a power of two long: a table of tasks by CPU, NOBODY where none is.
-        codes: int32, as long: their codes, numbered as they are first seen.
-        tasks: int64, 1 long: how many there are.
-        last_request: int32, at least half as long as `keys`: the row of the trace of each one's
-            last allocation, -1 for none.
-        last_row: int64 by CPU: its last row, -1 for none that is here.
-
-    Returns:
-        The row to go on with: `high`, or less if the table has become half full.
     """
     for row in range(low, high):
         here = int(rows[row]["cpu"])
         key = (int(rows[row]["pid"]) << 16) | here
-        place = place_of(key, keys)
+        place = _place_of(key, keys)
         if keys[place] == NOBODY:
             if 2 * tasks[0] >= len(keys):
                 return row
@@ -347,9 +326,6 @@ GFP_DMA, GFP_HIGHMEM, GFP_DMA32, GFP_MOVABLE = 0x1, 0x2, 0x4, 0x8
 
 _NEAR = 1 << 12
 """Rows within which others of about the same time are looked for first."""
-
-BATCH_NS = 10_000_000
-"""Time within which a folio batch that frees a page puts it on its list; it frees 31 at most."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -396,14 +372,17 @@ class RowMaker:
             realtime: thread ids of realtime tasks (S2.6).
         """
         self._elastic = elastic
-        self._realtime = np.array(sorted(realtime), np.int32)
         self._trace = trace
         self._reclaims = reclaims
-        words = (machine.nr_cpus, machine.max_order, read_bits(trace), hidden_migratetype)
-        self._machine = np.array(words, np.int64)
         spans = [(zone.start_pfn, zone.end_pfn) for zone in machine.zones if zone.managed]
-        self._zones = np.ascontiguousarray(np.array(spans, np.int64).reshape(-1, 2).T)
-        self._zone_of_gfp = highest_type_by_gfp(machine)
+        words = (machine.nr_cpus, machine.max_order, read_bits(trace), hidden_migratetype)
+        self._limits = _Limits(
+            words=np.array(words, np.int64),
+            zones=np.ascontiguousarray(np.array(spans, np.int64).reshape(-1, 2).T),
+            zone_of_gfp=highest_type_by_gfp(machine),
+            realtime=np.array(sorted(realtime), np.int32),
+        )
+        self._events = _Events(*(getattr(trace, name) for name in _Events._fields))
         self.last_charged = _last_charged(trace)
 
     def part(self, part: slice) -> PartRows:
@@ -412,32 +391,18 @@ class RowMaker:
         Raises:
             UsageError: an event is of a CPU or migratetype the machine does not have.
         """
-        trace = self._trace
-        batches = _batches(trace, part)
         room = np.zeros(part.stop - part.start, resolved.ROW)
         kept = np.empty(len(room), np.int64)
         counts = np.zeros(COUNTS, np.int64)
-        fill_rows(
-            trace.time_ns,
-            trace.cpu,
-            trace.pid,
-            trace.event,
-            trace.pfn,
-            trace.order,
-            trace.gfp,
-            trace.migratetype,
-            trace.in_interrupt,
-            batches.begin,
+        last_put, last_event = np.full(CPUS, -1, np.int32), self._last_events(part.start)
+        _fill_rows(
+            self._events,
             part.start,
             part.stop,
-            self._machine,
-            self._zones,
-            self._zone_of_gfp,
-            self._realtime,
-            batches.partner,
-            batches.goes_on,
-            np.full(CPUS, -1, np.int32),
-            self._last_events(part.start),
+            self._limits,
+            _batches(self._events, part),
+            last_put,
+            last_event,
             room,
             kept,
             counts,
@@ -467,8 +432,8 @@ class RowMaker:
         if strange >= 0:
             raise UsageError(
                 f"{trace.source}: has events of CPU {trace.cpu[strange]}, but zoneinfo at the "
-                f"start lists CPUs 0 to {self._machine[0] - 1}; record without bringing CPUs on- "
-                "or offline"
+                f"start lists CPUs 0 to {self._limits.words[0] - 1}; record without bringing CPUs "
+                "on- or offline"
             )
         if odd >= 0:
             raise UsageError(
@@ -510,7 +475,7 @@ class RequestsOfTasks:
         done = first
         while True:
             words = (self._keys, self._codes, self._count, self._last_request)
-            done = link_requests(rows, done, len(rows), gfp, *words, last_row)
+            done = _link_requests(rows, done, len(rows), gfp, *words, last_row)
             if done == len(rows):
                 break
             self._widen()
@@ -538,54 +503,21 @@ def _last_charged(trace: Trace) -> int:
     return last
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Batches:
-    """Folio batches of a window of a trace, as `row_filling.find_batches` finds them.
-
-    Attributes:
-        begin: the window's first row.
-        partner: int32 by row of the window: the other row of a free and its put, -1 for none.
-        goes_on: int8 by row: whether the batch of a put page had announced the next one before.
-    """
-
-    begin: int
-    partner: np.ndarray
-    goes_on: np.ndarray
-
-
-def _batches(trace: Trace, part: slice) -> _Batches:
+def _batches(events: _Events, part: slice) -> _Batches:
     """Which frees of a part a folio batch made, and which batches went on after a page (T3).
 
     A batch prepares all its pages, then puts one after the other on a list under one lock. What
     its CPU allocates or frees between two of those in the name of the same task is an interrupt's
     (S4.10); another task runs there only while the batch has let go of the lock (S4.7).
-
-    Args:
-        trace: the recording's events.
-        part: the part.
     """
+    time_ns = events.time_ns
     # a put page that is followed was announced up to twice as long before
-    first, last = trace.time_ns[part][0] - 2 * BATCH_NS, trace.time_ns[part][-1] + BATCH_NS
-    begin = _first_since(trace.time_ns, part.start, int(first))
-    end = _end_until(trace.time_ns, part.stop, int(last))
-    window = slice(begin, end)
-    found = _Batches(
-        begin=begin,
-        partner=np.empty(end - begin, np.int32),
-        goes_on=np.zeros(end - begin, np.int8),
-    )
-    find_batches(
-        trace.time_ns[window],
-        trace.cpu[window],
-        trace.event[window],
-        trace.pfn[window],
-        BATCH_NS,
-        np.zeros(PAGES, np.int32),
-        np.empty(end - begin, np.int32),
-        found.partner,
-        found.goes_on,
-        np.full(CPUS, -1, np.int32),
-    )
+    begin = _first_since(time_ns, part.start, int(time_ns[part.start]) - 2 * BATCH_NS)
+    end = _end_until(time_ns, part.stop, int(time_ns[part.stop - 1]) + BATCH_NS)
+    rows = end - begin
+    found = _Batches(np.array([begin]), np.empty(rows, np.int32), np.zeros(rows, np.int8))
+    heads, next_free = np.zeros(PAGES, np.int32), np.full(CPUS, -1, np.int32)
+    _find_batches(events, end, found, heads, np.empty(rows, np.int32), next_free)
     return found
 
 

@@ -165,14 +165,6 @@ def reclaim_position(trace: Trace, start_ns: int) -> int:
     Files that are read one after the other fill memory as it becomes free, so that reclaim goes
     through it by address: what lies behind the page freed last is oldest, what lies before it was
     read anew (S10.5). Only events before the start are read.
-
-    Args:
-        trace: all recorded events.
-        start_ns: when the replay begins.
-
-    Returns:
-        0 if reclaim had freed nothing, or did not go through memory by address: most pages freed
-        lie less than a pageblock behind the one freed before.
     """
     end = int(np.searchsorted(trace.time_ns, start_ns))
     freed = np.zeros(0, np.int64)

@@ -104,11 +104,7 @@ def _pages_freed(machine: Machine, trace: Trace, part: slice) -> np.ndarray:
 
 
 def _free_pages(machine: Machine, snapshot: Snapshot) -> np.ndarray:
-    """Free pages by zone with those on per-CPU lists, int64, shape (zones,).
-
-    Raises:
-        UsageError: the snapshot has a zone that the machine has not.
-    """
+    """Free pages by zone with those on per-CPU lists, int64, shape (zones,)."""
     totals = np.zeros(len(machine.zones), np.int64)
     for each in snapshot.zoneinfo.zones if snapshot.zoneinfo else ():
         index = machine.zone_index(each.node, each.name)
@@ -363,12 +359,7 @@ def gather_evidence(
 
 
 def first_seen_allocated(objects: np.ndarray, length: int) -> np.ndarray:
-    """Which page frames' first event is an allocation (bool).
-
-    Args:
-        objects: `objects.OBJECT` records, numbered as they were first seen.
-        length: number of page frames.
-    """
+    """Which page frames' first event is an allocation (bool)."""
     nobody = len(objects)
     first = np.full(length, nobody, np.int64)
     for part in parts(len(objects)):
@@ -441,8 +432,8 @@ def memory_blocks(
         touched: bool per page frame: some event is about it.
     """
     order = machine.pageblock_order
-    shown = count_per_block((free & ~touched) | (words & ~flags.NOPAGE != 0), order) > 0
-    used = shown | (count_per_block(touched, order) > 0)
+    shown = _count_per_block((free & ~touched) | (words & ~flags.NOPAGE != 0), order) > 0
+    used = shown | (_count_per_block(touched, order) > 0)
     found = []
     for index, zone in enumerate(machine.zones):
         blocks = np.arange(zone.start_pfn >> order, -(-zone.end_pfn >> order))
@@ -470,7 +461,7 @@ def _blocks_with_memory(
     return np.sort(np.concatenate([blocks[shown], others[: max(wanted - int(shown.sum()), 0)]]))
 
 
-def count_per_block(mask: np.ndarray, pageblock_order: int) -> np.ndarray:
+def _count_per_block(mask: np.ndarray, pageblock_order: int) -> np.ndarray:
     """Return for each pageblock how many of its pages a mask names, int64."""
     return mask.reshape(-1, 1 << pageblock_order).sum(axis=1).astype(np.int64)
 
@@ -512,9 +503,9 @@ def assign_block_types(
     types[types < NO_MEMORY] = at.MOVABLE
     if counts.blocks is None:
         return types
-    slab = count_per_block((evidence.words & flags.SLAB) != 0, order)
-    migratable = count_per_block(evidence.migratable | on_movable_lists, order)
-    kernel = count_per_block(~free, order) - migratable - slab
+    slab = _count_per_block((evidence.words & flags.SLAB) != 0, order)
+    migratable = _count_per_block(evidence.migratable | on_movable_lists, order)
+    kernel = _count_per_block(~free, order) - migratable - slab
     random = np.random.default_rng(seed)
     shapes, in_larger = _buddiescount_per_block(free, types, machine)
     for zone in machine.zones:
@@ -590,12 +581,6 @@ def _best_subset(
     """The `size` blocks whose free buddies by order add up closest to `target`.
 
     Steepest descent over exchanges of one block, from several random beginnings.
-
-    Args:
-        shapes: free buddies per block and order.
-        target: wanted free buddies per order.
-        size: blocks to choose.
-        random: draws the beginnings.
     """
     best, best_cost = np.arange(size), np.inf
     for _ in range(SUBSET_STARTS):
@@ -619,14 +604,7 @@ def _best_subset(
 def _swap_towards(
     types: np.ndarray, shapes: np.ndarray, target: np.ndarray, random: np.random.Generator
 ) -> None:
-    """Swap types of pairs of blocks while that brings free buddies by type and order closer.
-
-    Args:
-        types: int8 per block of the zone, changed in place.
-        shapes: free buddies per block and order.
-        target: wanted free buddies, shape (types, orders).
-        random: draws the pairs.
-    """
+    """Swap types of pairs of blocks while that brings free buddies by type and order closer."""
     gaps = -target
     ordinary = types < at.PCP_TYPES
     np.add.at(gaps, types[ordinary].astype(np.int64), shapes[ordinary])

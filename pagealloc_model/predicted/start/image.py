@@ -63,7 +63,7 @@ from pagealloc_model.recording.proc.pages import PageOwner
 from pagealloc_model.recording.snapshot import Snapshot
 
 
-def meet_free_totals(
+def _meet_free_totals(
     machine: Machine,
     counts: StartCounts,
     free: np.ndarray,
@@ -77,15 +77,6 @@ def meet_free_totals(
     Buddies are taken from the lists of which the image has more than the snapshot, small ones
     first, then where that is not enough large ones; pages are added where kpageflags shows no
     flag, hence no known user, then where it shows page cache or anonymous memory.
-
-    Args:
-        machine: zones.
-        counts: what to meet.
-        free: bool per page frame, changed in place.
-        touched: bool per page frame: its state is settled.
-        spare: bool per page frame each: pages that may be added, the first first.
-        on_lists: int64, shape (zones,): pages on per-CPU lists.
-        block_types: int8 per pageblock.
     """
     lines = []
     for index, zone in enumerate(machine.zones):
@@ -175,7 +166,7 @@ def _clear(
 NS = 1e9
 
 
-def make_start_image(
+def _make_start_image(
     machine: Machine,
     demand: Demand,
     counts: StartCounts,
@@ -191,16 +182,6 @@ def make_start_image(
     Pages first seen freed were allocated at the start; pages first seen allocated were free, in
     the buddy or, where kpageflags shows no flag on them, on the per-CPU list of the CPU that
     took them. Block types are page_owner's, or follow flags so that the snapshot's counts are met.
-
-    Args:
-        machine: zones and CPUs.
-        demand: the recording's demand; only first touches are read.
-        counts: what the image should meet.
-        files: what describes single pages; without any, see `seeded_image`.
-        evidence: what `gather_evidence` makes of them.
-        listed_counts: int64, shape (zones, cpus): pages on each CPU's lists.
-        pcp_high: int64, shape (zones, cpus): pcp->high of each CPU's lists.
-        seed: for choices that nothing settles.
     """
     random = np.random.default_rng(seed)
     refilled = refilled_lists(machine, demand, evidence, counts.time_ns)
@@ -217,7 +198,7 @@ def make_start_image(
     settled = evidence.touched | on_lists
     spare = [kind & ~settled for kind in (evidence.plain, evidence.migratable & ~evidence.owned)]
     totals = lists.named + lists.shown + lists.guessed
-    lines = meet_free_totals(
+    lines = _meet_free_totals(
         machine, counts, free, evidence.touched | evidence.owned, spare, totals, block_types
     )
     lines += place_where_flags_are_old(
@@ -328,7 +309,7 @@ def _how_exact(
     return lines
 
 
-def seeded_image(
+def _seeded_image(
     machine: Machine,
     demand: Demand,
     counts: StartCounts,
@@ -343,14 +324,6 @@ def seeded_image(
     lists of the CPU that takes them, up to that CPU's count, and free as far as the counts leave
     room for that. The kernel counts blocks with memory only; those that no event touches are taken
     to lie at a zone's beginning.
-
-    Args:
-        machine: zones and CPUs.
-        demand: only first touches are read.
-        counts: what to meet.
-        listed_counts: int64, shape (zones, cpus): pages on each CPU's lists.
-        pcp_high: int64, shape (zones, cpus): pcp->high of each CPU's lists.
-        seed: of the placement.
     """
     random = np.random.default_rng(seed)
     length = frame_count(machine)
@@ -558,8 +531,8 @@ def _made(
     seed: int,
 ) -> StartImage:
     if evidence is not None:
-        return make_start_image(machine, demand, counts, files, evidence, listed, high, seed=seed)
-    return seeded_image(machine, demand, counts, listed, high, seed=seed)
+        return _make_start_image(machine, demand, counts, files, evidence, listed, high, seed=seed)
+    return _seeded_image(machine, demand, counts, listed, high, seed=seed)
 
 
 def begun_state(

@@ -59,7 +59,7 @@ class Lists:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Refilled:
+class _Refilled:
     """What first touches of pages that were in the buddy say about each CPU's lists.
 
     Such a page came by a refill since the flags were read, and a refill finds the list empty: when
@@ -79,7 +79,7 @@ class Refilled:
 
 def refilled_lists(
     machine: Machine, demand: Demand, evidence: PageEvidence, until_ns: int
-) -> Refilled:
+) -> _Refilled:
     """Judge every CPU's lists by its first touches up to the start snapshot.
 
     Args:
@@ -104,7 +104,7 @@ def refilled_lists(
     batches = [max((each.batch for each in zone.pagesets), default=63) for zone in machine.zones]
     one_refill = np.array(batches, np.int64)[:, None, None] << LARGEST_REFILL
     certain = pages > one_refill
-    return Refilled(
+    return _Refilled(
         reached_ns=first[:, :, at.MOVABLE],
         rest=(pages > 0) & ~certain,
     )
@@ -115,7 +115,7 @@ def listed_pages(
     demand: Demand,
     evidence: PageEvidence,
     listed_counts: np.ndarray,
-    refilled: Refilled,
+    refilled: _Refilled,
     random: np.random.Generator,
 ) -> Lists:
     """Choose the pages on every CPU's lists so that its count is met.
@@ -299,13 +299,7 @@ def _beside(movable: np.ndarray, full: np.ndarray) -> np.ndarray:
 
 
 def _shared_out(orders: np.ndarray, missing: np.ndarray, was_empty: np.ndarray) -> np.ndarray:
-    """Which CPU gets each piece, -1: none, in proportion to the pages each CPU lacks.
-
-    Args:
-        orders: of the pieces.
-        missing: int64 per CPU: at most so many pages go to it.
-        was_empty: bool per CPU: takes no single pages.
-    """
+    """Which CPU gets each piece, -1: none, in proportion to the pages each CPU lacks."""
     takers = np.full(len(orders), -1, np.int64)
     lacking = np.maximum(missing, 0)
     share = min(1.0, int((np.int64(1) << orders.astype(np.int64)).sum()) / max(lacking.sum(), 1))

@@ -75,19 +75,7 @@ def place_exactly(
     max_order: int,
     random: np.random.Generator,
 ) -> ZonePlacement:
-    """Choose free pages whose maximal buddies are those wanted.
-
-    Args:
-        usable: bool per page frame of a span aligned to the largest order: may be free.
-        preferred: bool or a small int per page frame: how much speaks for its being free.
-        memory: bool per pageblock: has memory.
-        evidence: int64, shape (migratetypes, blocks): how much speaks for each type of a block.
-        wanted: int64, shape (orders, migratetypes): free buddies.
-        blocks: int64 per migratetype: pageblocks.
-        pageblock_order: S1.2.
-        max_order: S1.1.
-        random: decides what nothing else does.
-    """
+    """Choose free pages whose maximal buddies are those wanted."""
     search = _Search(
         usable=usable,
         preferred=preferred.astype(np.int8),
@@ -181,13 +169,6 @@ def _dealt_types(
     As many of these as must, the last first, make way for blocks in which the type's free pages
     fit: what is full speaks most for a type, and yet has no room for the pages it has free.
     No page's use speaks for HighAtomic, whose pages are mostly free: it goes where there is room.
-
-    Args:
-        evidence: int64, shape (migratetypes, blocks).
-        room: int64 per block: pages that may be free.
-        left: int64 per migratetype: blocks of it to deal out.
-        needed: int64 per migratetype: its free pages that have no place yet.
-        random: breaks ties.
     """
     nr_blocks = evidence.shape[1]
     types = np.full(nr_blocks, at.MOVABLE, np.int8)
@@ -207,14 +188,7 @@ def _dealt_types(
 
 
 def _with_room(ranked: np.ndarray, room: np.ndarray, count: int, needed: int) -> np.ndarray:
-    """Return the first `count` blocks, as few as possible changed for later ones with more room.
-
-    Args:
-        ranked: numbers of blocks, the best first.
-        room: int64 per block: pages that may be free.
-        count: blocks to choose.
-        needed: pages that they should have room for, if any choice of blocks has.
-    """
+    """Return the first `count` blocks, as few as possible changed for later ones with more room."""
     best, others = ranked[:count], ranked[count:]
     others = others[np.argsort(-room[others], kind="stable")]
     most = min(len(best), len(others))
@@ -263,16 +237,7 @@ def wanted_buddies(
 
 
 def _move_towards(buddies: np.ndarray, difference: np.ndarray, pages: int) -> int:
-    """Change buddies by order in the direction and at most by the amount given; in place.
-
-    Args:
-        buddies: by order.
-        difference: by order, what may be added or, where negative, taken.
-        pages: to be added, or taken if negative.
-
-    Returns:
-        Pages that remain to be added or taken.
-    """
+    """Change buddies by order in the direction and at most by the amount given; in place."""
     sign = 1 if pages >= 0 else -1
     left = abs(pages)
     for order in range(len(buddies) - 1, -1, -1):
