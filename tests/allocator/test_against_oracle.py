@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -26,7 +28,7 @@ UNSHRUNK = (Phase.generate,)
 
 
 @settings(
-    max_examples=40,
+    max_examples=20,
     deadline=None,
     derandomize=True,
     phases=UNSHRUNK,
@@ -38,7 +40,7 @@ def test_model_and_oracle_agree(scenario: Scenario) -> None:
 
 
 @settings(
-    max_examples=40,
+    max_examples=20,
     deadline=None,
     derandomize=True,
     phases=UNSHRUNK,
@@ -51,7 +53,7 @@ def test_they_agree_on_larger_machines(scenario: Scenario) -> None:
 
 
 @settings(
-    max_examples=30,
+    max_examples=15,
     deadline=None,
     derandomize=True,
     phases=UNSHRUNK,
@@ -64,7 +66,7 @@ def test_they_agree_on_recorded_compaction(number: int) -> None:
 
 
 @settings(
-    max_examples=30,
+    max_examples=15,
     deadline=None,
     derandomize=True,
     phases=UNSHRUNK,
@@ -77,7 +79,7 @@ def test_they_agree_on_interrupted_batches(number: int) -> None:
 
 
 @settings(
-    max_examples=30,
+    max_examples=15,
     deadline=None,
     derandomize=True,
     phases=UNSHRUNK,
@@ -91,7 +93,7 @@ def test_they_agree_on_superpageblocks(number: int) -> None:
 
 
 @settings(
-    max_examples=40,
+    max_examples=20,
     deadline=None,
     derandomize=True,
     phases=UNSHRUNK,
@@ -104,7 +106,7 @@ def test_they_agree_on_imposed_truth(scenario: Scenario) -> None:
 
 
 @settings(
-    max_examples=30,
+    max_examples=15,
     deadline=None,
     derandomize=True,
     phases=UNSHRUNK,
@@ -116,9 +118,13 @@ def test_they_agree_on_owned_pageblocks(scenario: Scenario) -> None:
     assert_agreement(scenario)
 
 
+def _of_number(scenario_of: Callable[..., Scenario]) -> Callable[[int], Scenario]:
+    return lambda number: scenario_of(number, steps=1000, replayed=True)
+
+
 @pytest.mark.long
 @settings(
-    max_examples=30,
+    max_examples=100,
     deadline=None,
     phases=UNSHRUNK,
     suppress_health_check=SLOW,
@@ -129,6 +135,9 @@ def test_they_agree_on_owned_pageblocks(scenario: Scenario) -> None:
         node_scenarios(replayed=True, steps=1000),
         ownership_scenarios(replayed=True, steps=1000),
         imposed_scenarios(steps=1000),
+        st.integers(0, (1 << 32) - 1).map(_of_number(random_compaction_scenario)),
+        st.integers(0, (1 << 32) - 1).map(_of_number(random_interrupted_scenario)),
+        st.integers(0, (1 << 32) - 1).map(_of_number(random_superpageblock_scenario)),
     )
 )
 def test_model_and_oracle_agree_for_long(scenario: Scenario) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Browser, Page
 from plotly.offline import get_plotlyjs
 
 from pagealloc_model.notebook.picture import Picture
@@ -57,11 +59,20 @@ async ([widget, drawn, steps]) => {
 """
 
 
-@pytest.fixture
-def plotly(page: Page) -> Page:
+@pytest.fixture(scope="module")
+def page_with_plotly(browser: Browser) -> Iterator[Page]:
+    page = browser.new_page(viewport={"width": 1500, "height": 1100})
     page.set_content("<body></body>")
     page.add_script_tag(content=get_plotlyjs())
-    return page
+    yield page
+    page.close()
+
+
+@pytest.fixture
+def plotly(page_with_plotly: Page) -> Page:
+    page_with_plotly.evaluate("document.body.replaceChildren()")
+    page_with_plotly.evaluate("delete document.body.dataset.jpThemeLight")
+    return page_with_plotly
 
 
 @pytest.mark.parametrize("number", range(len(PANELS["data"])))

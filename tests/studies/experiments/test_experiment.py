@@ -101,6 +101,7 @@ def test_nothing_known_is_made_twice(
     assert replay_module.replay is not never
 
 
+@pytest.mark.long
 def test_recordings_of_a_measured_side_may_be_deleted(
     result: ExperimentResult, where: Path, tmp_path: Path
 ) -> None:
