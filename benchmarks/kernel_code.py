@@ -12,6 +12,7 @@ import argparse
 import time
 
 import numpy as np
+from pagealloc_model.notebooks.studies.agreement import agreement_text
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.from_source.build import KernelBuild
@@ -24,7 +25,6 @@ from pagealloc_model.predicted.run import Carrier, ModelCarrier
 from pagealloc_model.predicted.start.image import begun_state
 from pagealloc_model.recording.recorded_machine import recorded_policy
 from pagealloc_model.recording.recording import Recording, open_recording
-from pagealloc_model.verdict.agreement import agreement_text
 from pagealloc_model.verdict.validation import validate
 
 ROUNDS = 3

@@ -41,8 +41,8 @@ from pagealloc_model.studies.synthetic.demand import Demand
 from pagealloc_model.studies.synthetic.run import run
 from pagealloc_model.studies.synthetic.scale_up import scaled_up
 from pagealloc_model.studies.synthetic.scenarios import scenario
+from pagealloc_model.verdict.comparison import recorded_values
 from pagealloc_model.verdict.locks import lock_policy_table
-from pagealloc_model.verdict.recorded_values import recorded_values
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -42,7 +42,7 @@ from pagealloc_model.notebook.explore_tabs import TABS
 from pagealloc_model.notebook.picture import Chart, Picture
 from pagealloc_model.notebook.view import PROGRESS_EVERY_S, Progress
 from pagealloc_model.show.figures.faceted import GRID, INK, MODEBAR, Drawing
-from pagealloc_model.verdict.recorded_values import recorded_values
+from pagealloc_model.verdict.comparison import recorded_values
 
 if TYPE_CHECKING:
     from pagealloc_model.notebook.explore_parts import Question, Window

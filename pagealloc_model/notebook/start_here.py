@@ -12,7 +12,7 @@ from pagealloc_model.base.text.layout import paragraph
 from pagealloc_model.notebook.controls import PolicyControls
 from pagealloc_model.notebook.view import Explorer, Progress, View
 from pagealloc_model.show import figures
-from pagealloc_model.verdict.recorded_values import recorded_values
+from pagealloc_model.verdict.comparison import recorded_values
 
 if TYPE_CHECKING:
     from pagealloc_model.recording.recording import Recording

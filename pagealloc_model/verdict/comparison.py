@@ -13,13 +13,14 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import pandas as pd
 
+from pagealloc_model.allocator.pcp import high_limits
 from pagealloc_model.base.carried_out import CarriedOut
 from pagealloc_model.base.errors import PageallocError, UsageError
 from pagealloc_model.base.text.comparison_table import Style, comparison_table
 from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.base.text.footer import Footer
 from pagealloc_model.base.version import __version__
-from pagealloc_model.policy.policy import Assumptions, policy_settings
+from pagealloc_model.policy.policy import Assumptions, Policy, policy_settings
 from pagealloc_model.policy.policy_fields import Setting
 from pagealloc_model.predicted.replay import Replay
 from pagealloc_model.predicted.tables import LITERAL
@@ -53,7 +54,36 @@ from pagealloc_model.verdict.validation import Validation, validate
 
 if TYPE_CHECKING:
     from pagealloc_model.policy.kernel_rules import KernelRules
+    from pagealloc_model.policy.policy_fields import Setting
+    from pagealloc_model.predicted.replay import Replay
+    from pagealloc_model.recording.machine import Machine
     from pagealloc_model.recording.recording import Recording
+
+
+def recorded_values(base: Replay) -> dict[str, Setting]:
+    """Policy fields whose recorded value is known: from rules, per-CPU lists and sysctls.
+
+    Args:
+        base: a replay under the recorded policy.
+    """
+    from_rules: dict[str, Setting] = {
+        "pcp_free_batched": base.rules.free_batched,
+        "pcp_decay_batched": base.rules.decay_batched,
+        "highatomic_from_pcp": base.rules.highatomic_from_pcp,
+    }
+    return from_rules | _from_pagesets(base.machine, base.rules) | base.policy.given()
+
+
+def _from_pagesets(machine: Machine, rules: KernelRules) -> dict[str, Setting]:
+    """Limits of the largest zone's per-CPU lists; computed where the kernel does not print them."""
+    with_lists = [zone for zone in machine.zones if zone.pagesets]
+    if not with_lists:
+        return {}
+    zone = max(with_lists, key=lambda zone: zone.managed)
+    batch = zone.pagesets[0].batch
+    cpus = machine.cpus_of_node(machine.nodes.index(zone.node)) or machine.nr_cpus
+    low, high = high_limits(zone, batch, cpus, Policy(), rules)
+    return {"pcp_batch": batch, "pcp_high_min": low, "pcp_high_max": high}
 
 
 NO_FALLBACKS = "no fallback"
@@ -279,35 +309,14 @@ JUDGED = ("error", "null_model", "null_error", "low", "high", "verdict")
 """What judging adds to a row; error and interval are in the metric's unit."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class JudgedChange:
-    """One row.
-
-    Attributes:
-        error: the model's on this recording, NaN if it shows nothing to hold it to.
-        null_model: what a null model says there.
-        null_error: its error.
-        low: lower end of the change's interval, the model's error included.
-        high: upper end.
-        verdict: one of the words of this module.
-    """
-
-    error: float
-    null_model: str
-    null_error: float
-    low: float
-    high: float
-    verdict: str
-
-
 def judged_change(
     before: Quantity,
     after: Quantity,
     edges: np.ndarray,
     errors: ModelErrors,
     drawn: tuple[np.ndarray, np.ndarray],
-) -> JudgedChange:
-    """Judge one change.
+) -> dict[str, object]:
+    """What `JUDGED` names of one change.
 
     The interval is that of windows of the recording, drawn with replacement for each side by
     itself, as two runs would differ, widened at each end by the model's error. Where the model has
@@ -328,14 +337,10 @@ def judged_change(
     low, high = low - width, high + width
     change = after.value - before.value
     word = verdict_of(change, low, high, before.better, error, refused=bool(errors.refused))
-    return JudgedChange(
-        error=math.nan if error is None else error.error,
-        null_model="" if error is None else error.null_model,
-        null_error=math.nan if error is None else error.null_error,
-        low=low,
-        high=high,
-        verdict=word,
-    )
+    known = (math.nan, "", math.nan)
+    if error is not None:
+        known = (error.error, error.null_model, error.null_error)
+    return dict(zip(JUDGED, (*known, low, high, word), strict=True))
 
 
 def verdict_of(
@@ -381,9 +386,7 @@ def judged_rows(
     """
     drawn = (draws(len(edges) - 1, 0), draws(len(edges) - 1, 1))
     judged = [judged_change(*pair, edges, errors, drawn) for pair in pairs]
-    table = rows.assign(
-        **{name: [getattr(each, name) for each in judged] for name in JUDGED},
-    )
+    table = rows.assign(**{name: [each[name] for each in judged] for name in JUDGED})
     return failed_last(table)
 
 

@@ -41,24 +41,24 @@ def error_row(
     *,
     measured: float,
     predicted: float,
-    error: float,
     unit: str,
     null_model: str,
     null: float,
-    null_error: float,
+    error: float | None = None,
+    null_error: float | None = None,
     kind: str = "predicted",
 ) -> ErrorRow:
-    """One row of the error table."""
+    """One row of the error table; errors that are not given are relative to what was measured."""
     return {
         "metric": metric,
         "scope": scope,
         "measured": measured,
         "predicted": predicted,
-        "error": error,
+        "error": relative(predicted, measured) if error is None else error,
         "unit": unit,
         "null_model": null_model,
         "null": null,
-        "null_error": null_error,
+        "null_error": relative(null, measured) if null_error is None else null_error,
         "kind": kind,
     }
 
@@ -204,11 +204,9 @@ def _block_rows(scored: Scored) -> Iterator[ErrorRow]:
                 scope,
                 measured=float(row["measured"]),
                 predicted=float(row["predicted"]),
-                error=relative(row["predicted"], row["measured"]),
                 unit="blocks at the end",
                 null_model=FROZEN,
                 null=float(row["null"]),
-                null_error=relative(row["null"], row["measured"]),
             )
         elif measured or predicted:
             yield error_row(
@@ -216,11 +214,9 @@ def _block_rows(scored: Scored) -> Iterator[ErrorRow]:
                 f"{scope},type={migratetype}",
                 measured=float(measured),
                 predicted=float(predicted),
-                error=relative(predicted, measured),
                 unit="change in blocks",
                 null_model=FROZEN,
                 null=0.0,
-                null_error=relative(0.0, measured),
             )
 
 
@@ -294,11 +290,9 @@ def contention_rows(
             scope,
             measured=real,
             predicted=model,
-            error=relative(model, real),
             unit="acquisitions",
             null_model=RANDOM_ARRIVAL,
             null=null,
-            null_error=relative(null, real),
         )
 
 
@@ -412,11 +406,9 @@ def _empty_rows(predicted: Replay, measured: Measured) -> Iterator[ErrorRow]:
             "all",
             measured=count,
             predicted=model,
-            error=relative(model, count),
             unit="transactions",
             null_model=NONE_EMPTY,
             null=0.0,
-            null_error=relative(0.0, count),
             kind="predicted" if is_seen else PREDICTED_ALONE,
         )
 
@@ -457,11 +449,9 @@ def _totals(
             scope,
             measured=measured,
             predicted=float(predicted),
-            error=relative(float(predicted), measured),
             unit=unit,
             null_model=NO_PCP,
             null=float(null),
-            null_error=relative(float(null), measured),
         )
 
 
@@ -496,11 +486,9 @@ def _extfrag_row(recording: Recording, predicted: Replay, measured: Measured) ->
         "all",
         measured=real,
         predicted=model,
-        error=relative(model, real),
         unit="events",
         null_model=NO_FALLBACK,
         null=0.0,
-        null_error=relative(0.0, real),
     )
 
 
@@ -522,11 +510,9 @@ def _placement_rows(predicted: Replay) -> Iterator[ErrorRow]:
             "all",
             measured=1.0,
             predicted=share,
-            error=share - 1,
             unit="share",
             null_model=RANDOM_PAGE,
             null=chance,
-            null_error=chance - 1,
         )
 
 
@@ -545,11 +531,9 @@ def _zone_row(predicted: Replay) -> ErrorRow:
         "all",
         measured=1.0,
         predicted=share,
-        error=share - 1,
         unit="share",
         null_model=MOST_USED_ZONE,
         null=most,
-        null_error=most - 1,
     )
 
 
@@ -566,11 +550,9 @@ def _unknown_rows(measured: Measured) -> Iterator[ErrorRow]:
             "all",
             measured=succeeded / asked,
             predicted=float("nan"),
-            error=float("nan"),
             unit="share",
             null_model="none",
             null=float("nan"),
-            null_error=float("nan"),
         )
 
 

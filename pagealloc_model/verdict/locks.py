@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pandas as pd
 
 from pagealloc_model.base.text.comparison_table import comparison_table
@@ -19,14 +20,11 @@ from pagealloc_model.predicted.lock_times import LockModel, LockTimes, lock_time
 from pagealloc_model.predicted.replay import Replay, replay
 from pagealloc_model.predicted.tables import EMPTY_SITES
 from pagealloc_model.verdict.errors import recorded_lock_model, shows_contention
+from pagealloc_model.verdict.quantities import Direction, Quantity, paired, rows_of_pairs
 from pagealloc_model.verdict.statistics import relative
 
 if TYPE_CHECKING:
     from pagealloc_model.recording.recording import Recording
-
-
-Metric = tuple[str, str, float, str, str]
-"""Name, scope, value, unit, and which direction is better: "lower", "higher" or ""."""
 
 
 def lock_policy_rows(base: LockTimes, patch: LockTimes) -> pd.DataFrame:
@@ -36,23 +34,7 @@ def lock_policy_rows(base: LockTimes, patch: LockTimes) -> pd.DataFrame:
         base: acquisitions under the policy compared with.
         patch: under the other one.
     """
-    sides = [{(row[0], row[1], row[3]): row for row in _values(each)} for each in (base, patch)]
-    rows = []
-    for key in dict.fromkeys([*sides[0], *sides[1]]):
-        metric, scope, _, unit, better = sides[0].get(key) or sides[1][key]
-        values = [side[key][2] if key in side else 0.0 for side in sides]
-        rows.append(
-            {
-                "metric": metric,
-                "scope": scope,
-                "base": values[0],
-                "patch": values[1],
-                "change": relative(values[1], values[0]),
-                "unit": unit,
-                "better": better,
-            }
-        )
-    return pd.DataFrame(rows)
+    return rows_of_pairs(paired(_quantities(base), _quantities(patch)))
 
 
 def lock_policy_table(
@@ -100,25 +82,32 @@ def _spread_table(base: LockTimes, patch: LockTimes, width: int) -> str:
     return text_table(Row(heading="time", label="result", cells=titles), rows, width=width)
 
 
-def _values(times: LockTimes) -> Iterator[Metric]:
+def _quantities(times: LockTimes) -> Iterator[Quantity]:
+    def quantity(
+        metric: str, scope: str, value: float, unit: str = "", better: Direction = "lower"
+    ) -> Quantity:
+        values = np.array([float(value)])
+        return Quantity(
+            metric=metric, scope=scope, unit=unit, better=better, how="count", values=values
+        )
+
     frame = times.acquisitions
     for row in times.longest_holds().itertuples():
         scope = " ".join(word for word in (row.site, row.cause) if word)
-        yield "longest hold", scope, float(row.pages), "pages", "lower"
-        yield "longest hold", scope, row.hold_ns / 1e3, "us", "lower"
+        yield quantity("longest hold", scope, row.pages, "pages")
+        yield quantity("longest hold", scope, row.hold_ns / 1e3, "us")
     for row in times.by_site.itertuples():
         scope = " ".join(word for word in (row.site, row.cause) if word)
-        yield "acquisitions", scope, float(row.acquisitions), "", "lower"
-        yield "longest wait", scope, row.max_wait_ns / 1e3, "us", "lower"
-    held = frame["pages"] > 1000
-    yield "holds of more than 1000 pages", "all", float(held.sum()), "", "lower"
-    yield "contended", "all", float((frame["ahead"] > 0).sum()), "", "lower"
-    yield "time waiting", "all", frame["wait_ns"].sum() / 1e6, "ms", "lower"
-    yield "longest wait", "all", times.longest_starvation_ns / 1e3, "us", "lower"
+        yield quantity("acquisitions", scope, row.acquisitions)
+        yield quantity("longest wait", scope, row.max_wait_ns / 1e3, "us")
+    yield quantity("holds of more than 1000 pages", "all", (frame["pages"] > 1000).sum())
+    yield quantity("contended", "all", (frame["ahead"] > 0).sum())
+    yield quantity("time waiting", "all", frame["wait_ns"].sum() / 1e6, "ms")
+    yield quantity("longest wait", "all", times.longest_starvation_ns / 1e3, "us")
     sums = times.trylocks.sum()
-    yield "trylocks failed", "frees", float(sums["frees"]), "", "lower"
-    yield "trylocks failed", "allocations", float(sums["allocations"]), "", "lower"
-    yield "left by drains cut short", "all", float(sums["pages_left"]), "pages", ""
+    yield quantity("trylocks failed", "frees", sums["frees"])
+    yield quantity("trylocks failed", "allocations", sums["allocations"])
+    yield quantity("left by drains cut short", "all", sums["pages_left"], "pages", "")
 
 
 KEYS = ["time_ns", "node", "zone", "cpu", "site"]

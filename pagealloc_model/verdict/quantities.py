@@ -332,16 +332,22 @@ class States:
     listed: np.ndarray
 
     @staticmethod
+    def of_counts(free_buddies: np.ndarray, blocks: np.ndarray) -> States:
+        """Free buddies and pageblocks, shaped as here, of instants that nothing dates."""
+        sizes = 1 << np.arange(free_buddies.shape[2], dtype=np.int64)
+        return States(
+            time_ns=np.arange(len(blocks)),
+            free=free_buddies * sizes[None, None, :, None],
+            blocks=blocks,
+            listed=np.zeros((*blocks.shape[:2], 0), np.int64),
+        )
+
+    @staticmethod
     def of_replay(replay: Replay) -> States:
         """A replay's samples."""
         samples = replay.samples
-        sizes = 1 << np.arange(samples.free_buddies.shape[2], dtype=np.int64)
-        return States(
-            time_ns=samples.time_ns,
-            free=samples.free_buddies * sizes[None, None, :, None],
-            blocks=samples.blocks,
-            listed=samples.pcp[..., 0],
-        )
+        states = States.of_counts(samples.free_buddies, samples.blocks)
+        return replace(states, time_ns=samples.time_ns, listed=samples.pcp[..., 0])
 
     @staticmethod
     def of_measured(measured: Measured, machine: Machine) -> States:
@@ -584,6 +590,54 @@ def counter_quantities(vmstat: pd.DataFrame, edges: np.ndarray) -> Iterator[Quan
             time_ns=edges[:-1],
             values=total(names or stalls),
         )
+
+
+STATE_TABLES = {
+    "free_pages": ("free_pages", "pages"),
+    "pcp_count": ("pcp", "count"),
+    "watermark_boost": ("boosts", "pages"),
+    "pageblocks": ("pageblocks", "blocks"),
+    "highatomic_blocks": ("pageblocks", "blocks"),
+}
+"""By metric of the error table: the table of snapshots that has it, and the column added up."""
+
+
+def scoped_quantity(tables: Measured | Replay, metric: str, scope: str) -> Quantity | None:
+    """A metric of snapshots, or of refills and drains, in any scope; None if no table tells it.
+
+    Args:
+        tables: of a recording or a replay.
+        metric: of the error table.
+        scope: such as "zone=Normal,cpu=0"; "all" adds up everything.
+    """
+    site, _, what = metric.partition("_")
+    if metric in STATE_TABLES:
+        name, column = STATE_TABLES[metric]
+        rows = getattr(tables, name)
+        if metric == "highatomic_blocks":
+            rows = rows[rows["migratetype"] == "HighAtomic"]
+    elif site in ("refill", "drain") and what in ("transactions", "pages"):
+        rows = tables.transactions_full
+        if rows["time_ns"].isna().all():
+            return None
+        rows = rows[rows["site"] == site]
+    else:
+        return None
+    for part in scope.split(",") if scope != "all" else ():
+        key, _, wanted = part.partition("=")
+        key = "migratetype" if key == "type" else key
+        if key not in ("zone", "node", "cpu", "migratetype") or key not in rows:
+            return None
+        rows = rows[rows[key] == (int(wanted) if key in ("node", "cpu") else wanted)]
+    if metric in STATE_TABLES:
+        if not len(rows):
+            return None
+        sums = rows.groupby("time_ns")[column].sum(min_count=1)
+        values = sums.to_numpy(float, na_value=np.nan)
+        times = sums.index.to_numpy()
+        return Quantity(metric=metric, scope=scope, how="mean", time_ns=times, values=values)
+    values = rows["pages"].to_numpy(float, na_value=0.0) if what == "pages" else np.ones(len(rows))
+    return Quantity(metric=metric, scope=scope, time_ns=rows["time_ns"].to_numpy(), values=values)
 
 
 def was_recorded(recording: Recording, event: Event) -> bool:

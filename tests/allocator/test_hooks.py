@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pagealloc_model.notebooks.studies.agreement import hooks_and_policy_text
 
 import pagealloc_model as pm
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.events import advance
 from pagealloc_model.allocator.hooks import are_compiled
-from pagealloc_model.verdict.agreement import hooks_and_policy_text
 from tests.small_recordings import shipped_recording, write_recording
 
 PROGRAM = """

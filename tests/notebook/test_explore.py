@@ -28,7 +28,7 @@ from pagealloc_model.show.figures.pageblock_map import (
     outline,
     shade,
 )
-from pagealloc_model.verdict.recorded_values import recorded_values
+from pagealloc_model.verdict.comparison import recorded_values
 from tests.show.grey import READABLE, contrast, luminance
 from tests.small_recordings import shipped_recording, write_recording
 

@@ -96,10 +96,10 @@ def test_the_interval_is_that_of_windows_widened_by_the_error() -> None:
     more = total(np.full(WINDOWS, 12.0))
     errors = ModelErrors(by_row={KEY: error(5)})
     judged = judged_change(even, more, EDGES, errors, BOTH)
-    assert (judged.low, judged.high) == (35, 45)
-    assert judged.verdict == WORSE
+    assert (judged["low"], judged["high"]) == (35, 45)
+    assert judged["verdict"] == WORSE
     wide = judged_change(even, more, EDGES, ModelErrors(by_row={KEY: error(50)}), BOTH)
-    assert wide.verdict == WITHIN_ERROR
+    assert wide["verdict"] == WITHIN_ERROR
 
 
 def test_a_change_in_one_window_alone_is_not_told() -> None:
@@ -112,14 +112,14 @@ def test_a_change_in_one_window_alone_is_not_told() -> None:
         ModelErrors(by_row={KEY: error(1)}),
         BOTH,
     )
-    assert judged.low <= 0 < judged.high
-    assert judged.verdict == WITHIN_ERROR
+    assert judged["low"] <= 0 < judged["high"]
+    assert judged["verdict"] == WITHIN_ERROR
 
 
 def test_snapshots_that_missed_most_of_it_check_nothing() -> None:
     errors = ModelErrors(by_row={KEY: error(0, predicted=1)})
     pair = total(np.full(WINDOWS, 10.0)), total(np.full(WINDOWS, 12.0))
-    assert judged_change(*pair, EDGES, errors, BOTH).verdict == UNCHECKED
+    assert judged_change(*pair, EDGES, errors, BOTH)["verdict"] == UNCHECKED
 
 
 @pytest.mark.parametrize("seed", range(5))

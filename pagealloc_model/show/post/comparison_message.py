@@ -22,9 +22,8 @@ from pagealloc_model.recording.recording import shipped_recordings_directory
 from pagealloc_model.show.figures.predictions_judged import in_band_words, predicted_over_measured
 from pagealloc_model.show.post.message import Block, Fixed, Message, Section, Words, command
 from pagealloc_model.show.post.tables import repeated_table
-from pagealloc_model.verdict.comparison import RepeatedComparison, repeated
+from pagealloc_model.verdict.comparison import RepeatedComparison, recorded_values, repeated
 from pagealloc_model.verdict.errors import verdict_words
-from pagealloc_model.verdict.recorded_values import recorded_values
 
 if TYPE_CHECKING:
     import pandas as pd

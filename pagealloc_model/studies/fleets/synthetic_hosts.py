@@ -18,6 +18,7 @@ from pagealloc_model.studies.sweeps.metrics import (
     state_metrics,
 )
 from pagealloc_model.studies.synthetic.cache_host import CacheHost, run_cache_host
+from pagealloc_model.verdict.quantities import States
 
 MANAGED_SHARES = (0.985, 0.995)
 """Share of a host's memory that its allocator manages; firmware and kernel keep the rest."""
@@ -105,7 +106,7 @@ def host_result(
     """
     run = run_cache_host(host, policy, rules, cancel)
     metrics = {
-        **state_metrics(run.machine, run.free_buddies, run.blocks),
+        **state_metrics(run.machine, States.of_counts(run.free_buddies, run.blocks)),
         **fallback_metrics(run.fallback_counts),
         **lock_metrics(run.log),
         "reclaimed_pages": float(run.reclaimed_pages),

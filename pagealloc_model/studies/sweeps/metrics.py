@@ -19,6 +19,7 @@ from pagealloc_model.predicted.tables import (
     named_sites,
 )
 from pagealloc_model.recording.machine import Machine
+from pagealloc_model.verdict.quantities import States
 
 Row = dict[str, float]
 """Values by metric."""
@@ -198,14 +199,14 @@ def metric_names() -> tuple[str, ...]:
 
 def replay_metrics(replay: Replay) -> Row:
     """The row of a replay."""
-    samples = replay.samples
+    states = States.of_replay(replay)
     diverged = replay.divergence
-    list_locks = samples.list_locks[-1].sum(axis=0)
+    list_locks = replay.samples.list_locks[-1].sum(axis=0)
     return {
-        **state_metrics(replay.machine, samples.free_buddies, samples.blocks),
+        **state_metrics(replay.machine, states),
         **fallback_metrics(replay.fallback_counts),
         **lock_metrics(replay.log),
-        "pcp_pages": float(samples.pcp[..., 0].sum(axis=(1, 2)).mean()),
+        "pcp_pages": float(states.listed.sum(axis=(1, 2)).mean()),
         "pcp_lock_acquisitions": float(list_locks[LOCK_COLUMNS.index("lock_acquisitions")]),
         "pcp_lock_hand_overs": float(list_locks[LOCK_COLUMNS.index("lock_hand_overs")]),
         "requests_failed": float(diverged["failed"]),
@@ -229,31 +230,24 @@ def _kernel_counters(replay: Replay) -> Row:
     return {**named, "huge_requests_served": served}
 
 
-def state_metrics(machine: Machine, free_buddies: np.ndarray, blocks: np.ndarray) -> Row:
-    """What is free and which types pageblocks have.
-
-    Args:
-        machine: its pageblock order and largest order.
-        free_buddies: shape (samples, zones, orders, migratetypes).
-        blocks: shape (samples, zones, migratetypes).
-    """
-    by_type = free_buddies.sum(axis=1) << np.arange(free_buddies.shape[2])[None, :, None]
-    by_order = by_type.sum(axis=2)
-    total = by_order.sum(axis=1)
-    whole = by_order[:, machine.pageblock_order :].sum(axis=1)
-    reserve = blocks[:, :, at.HIGHATOMIC].sum(axis=1)
-    types = blocks[-1].sum(axis=0)
-    usable = by_type[:, machine.pageblock_order :, : at.PCP_TYPES].sum(axis=(1, 2))
+def state_metrics(machine: Machine, states: States) -> Row:
+    """What is free and which types pageblocks have; means are over the instants."""
+    courses = states.courses(machine.pageblock_order, range(len(machine.zones)))
+    by_order = states.free.sum(axis=(1, 3))
+    reserve = states.blocks_of("HighAtomic")
+    types = states.blocks[-1].sum(axis=0)
     row = {
-        "free_pages": total.mean(),
-        "free_pages_end": total[-1],
-        "free_in_whole_blocks": whole.mean(),
-        "free_in_whole_blocks_not_highatomic": usable.mean(),
+        "free_pages": courses["free_pages"].mean(),
+        "free_pages_end": courses["free_pages"][-1],
+        "free_in_whole_blocks": courses["free_in_whole_blocks"].mean(),
+        "free_in_whole_blocks_not_highatomic": courses[
+            "free_in_whole_blocks_not_highatomic"
+        ].mean(),
         "unusable_index_pageblock": _share_below(by_order, machine.pageblock_order),
         "unusable_index_costly": _share_below(by_order, _ABOVE_COSTLY),
         "highatomic_blocks_end": reserve[-1],
         "highatomic_blocks_most": reserve.max(),
-        "highatomic_free_pages_end": by_type[-1, :, at.HIGHATOMIC].sum(),
+        "highatomic_free_pages_end": states.free[-1, :, :, at.HIGHATOMIC].sum(),
         "unmovable_blocks_end": types[at.UNMOVABLE],
         "reclaimable_blocks_end": types[at.RECLAIMABLE],
     }

@@ -112,14 +112,7 @@ METRIC = "placement_exact_resync"
 def _choices_table(
     tally: np.ndarray, repairs: Sequence[int], migratetypes: Sequence[str], nr_cpus: int
 ) -> pd.DataFrame:
-    """One row per choice and scope; see `Placement.choices`.
-
-    Args:
-        tally: int64, shape (choices, slots, OUTCOMES).
-        repairs: counts in the order of `true_state.REPAIR_NAMES`.
-        migratetypes: names by number.
-        nr_cpus: CPUs.
-    """
+    """Rows of `Placement.choices`, from counts of repairs by kind."""
     rows = []
     for number, choice in enumerate(judging.CHOICES):
         for scope, outcomes in _scopes(tally[number], migratetypes, nr_cpus):
@@ -165,12 +158,7 @@ def _row(choice: str, outcomes: np.ndarray) -> dict[str, object]:
 
 
 def _zone_classes(tally: np.ndarray, migratetypes: Sequence[str]) -> pd.DataFrame:
-    """Which zone, by class of request and margin; see `Placement.zone_classes`.
-
-    Args:
-        tally: int64, shape (choices, slots, OUTCOMES).
-        migratetypes: names by number.
-    """
+    """Rows of `Placement.zone_classes`."""
     first = judging.TYPE_SLOTS + judging.TIME_BINS
     slots = tally[judging.ZONE, first : first + judging.CLASS_SLOTS]
     limits = (0, *judging.MARGINS)
@@ -192,12 +180,7 @@ def _zone_classes(tally: np.ndarray, migratetypes: Sequence[str]) -> pd.DataFram
 
 
 def _over_time(tally: np.ndarray, seconds: float) -> pd.DataFrame:
-    """One row per choice and bin of time with such a choice; see `Placement.over_time`.
-
-    Args:
-        tally: int64, shape (choices, slots, OUTCOMES).
-        seconds: length of the recording.
-    """
+    """Rows of `Placement.over_time` of a recording so many seconds long."""
     rows = []
     for number, choice in enumerate(judging.CHOICES):
         for each in range(judging.TIME_BINS):
@@ -210,13 +193,7 @@ def _over_time(tally: np.ndarray, seconds: float) -> pd.DataFrame:
 
 
 def _misses_table(kept: np.ndarray, steps: np.ndarray, trace: Trace) -> pd.DataFrame:
-    """The misses kept, in order of time by choice; see `Placement.misses`.
-
-    Args:
-        kept: int64, shape (choices, MISSES_KEPT + 1, MISS_COLUMNS).
-        steps: `STEP` records as judged.
-        trace: the recording's events.
-    """
+    """The misses kept, in order of time by choice."""
     parts = []
     for number, choice in enumerate(judging.CHOICES):
         count = min(int(kept[number, judging.MISSES_KEPT, 0]), judging.MISSES_KEPT)
@@ -252,11 +229,7 @@ def _misses_table(kept: np.ndarray, steps: np.ndarray, trace: Trace) -> pd.DataF
 
 
 def _metric_rows(choices: pd.DataFrame) -> list[ErrorRow]:
-    """`placement_exact_resync`: allocations by scope, then every choice of its own.
-
-    Args:
-        choices: from `_choices_table`.
-    """
+    """`placement_exact_resync`: allocations by scope, then every choice of its own."""
     rows = []
     for row in choices.itertuples():
         overall = row.scope == "all"
@@ -272,11 +245,9 @@ def _metric_rows(choices: pd.DataFrame) -> list[ErrorRow]:
                     scope,
                     measured=1.0,
                     predicted=row.share,
-                    error=row.share - 1,
                     unit="share",
                     null_model=row.null_model if scope.startswith("choice=") else "LIFO lists",
                     null=row.null_share,
-                    null_error=row.null_share - 1,
                 )
             )
     return rows

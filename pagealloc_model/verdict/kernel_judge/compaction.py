@@ -393,18 +393,10 @@ def judge_compaction(
     seed: int = 0,
     progress: Callable[[float], None] | None = None,
 ) -> Verdict:
-    """Random operations of compaction on random machines until a difference, or enough were taken.
+    """Random operations of compaction on random machines until a difference, or until enough.
 
-    Args:
-        tree: whose code judges.
-        rules: of the model.
-        operations: how many: direct compactions, wakes of kcompactd, quarters of a second that
-            pass, compactions of whole nodes, and changes of memory between them.
-        seed: decides every machine and operation.
-        progress: called with the share done.
-
-    Raises:
-        KernelSourceError: the tree lacks functions or does not compile.
+    They are direct compactions, wakes of kcompactd, quarters of a second that pass, compactions of
+    whole nodes, and changes of memory between them. Arguments and errors are those of `judge`.
     """
     compiled = CompiledTree(tree, COMPACTION)
 

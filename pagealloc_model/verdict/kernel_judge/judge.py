@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -38,11 +37,11 @@ from pagealloc_model.verdict.kernel_judge.side_by_side import (
     Verdict,
     event_words,
     functions_named,
+    judge_scenario,
     judge_scenarios,
 )
 
 if TYPE_CHECKING:
-    from pagealloc_model.predicted.demand.demand import Demand
     from pagealloc_model.recording.recording import Recording
 
 
@@ -248,12 +247,7 @@ def judge_recorded(
     """A recording's demand instead of random operations.
 
     What the recorded kernel's source decided, such as a gate of the reserve, is left to the rules.
-
-    Args:
-        tree: whose code judges.
-        rules: of the model.
-        recording: an opened recording.
-        progress: called with the share done.
+    Arguments are those of `judge`.
 
     Raises:
         KernelSourceError: the tree lacks functions or does not compile.
@@ -271,70 +265,15 @@ def judge_recorded(
         state.st[at.LOG_PAGES] = 1
         return state
 
-    began = time.perf_counter()
-    events = demand.events
-    sides = SideBySide(tree, begin, demand.starting_places())
-    done, difference = 0, None
-    try:
-        while done < len(events) and difference is None:
-            step = min(RECORDED_STEP, len(events) - done)
-            if not sides.agree_after(events, done, done + step):
-                difference = _bisected(tree, begin, demand, done, done + step)
-            else:
-                done += step
-            if progress is not None:
-                progress(done / len(events))
-    finally:
-        sides.close()
-    return Verdict(
-        rules=rules.spelled(),
-        release=tree.tree.release,
-        operations=done if difference is None else difference.position,
-        scenarios=1,
-        seconds=time.perf_counter() - began,
-        seed=0,
-        missing=tree.missing,
-        scenario=-1 if difference is None else 0,
-        difference=difference,
+    scenario = Scenario(
+        sides=lambda: SideBySide(tree, begin, demand.starting_places()),
+        operations=demand.events,
+        compared_every=RECORDED_STEP,
+        words=partial(event_words, state=begin()),
     )
-
-
-def _bisected(
-    tree: CompiledTree, begin: Callable[[], State], demand: Demand, same: int, differs: int
-) -> Difference:
-    """The first event of a recording that makes a difference; each try begins at the start."""
-    while True:
-        middle = (same + differs) // 2 if differs - same > 1 else same
-        sides = SideBySide(tree, begin, demand.starting_places())
-        try:
-            if middle and not sides.agree_after(demand.events, 0, middle):
-                differs = middle
-            elif middle == same:
-                sides.agree_after(demand.events, same, differs)
-                return sides.describe(demand.events, same)
-            else:
-                same = middle
-        finally:
-            sides.close()
-
-
-class PressureJudge(Protocol):
-    """A judge of one part."""
-
-    def __call__(
-        self,
-        tree: SourceTree,
-        rules: KernelRules,
-        *,
-        operations: int,
-        seed: int = 0,
-        progress: Callable[[float], None] | None = None,
-    ) -> Verdict:
-        """Take random operations until a difference, or until enough were taken."""
-
-
-JUDGES: tuple[PressureJudge, ...] = (judge_compaction, judge_reclaim)
-"""The judges, in the order in which they are asked."""
+    return judge_scenario(
+        scenario, rules, tree.tree.release, missing=tree.missing, progress=progress
+    )
 
 
 def judge_pressure(
@@ -345,26 +284,19 @@ def judge_pressure(
     seed: int = 0,
     progress: Callable[[float], None] | None = None,
 ) -> tuple[Verdict, ...]:
-    """Ask every judge; return their verdicts, the last one the first that found a difference.
+    """Judge compaction, then reclaim; the last verdict is the first one with a difference.
 
-    Args:
-        tree: whose code judges.
-        rules: of the model.
-        operations: how many for each part.
-        seed: decides every machine and operation.
-        progress: called with the share done.
-
-    Raises:
-        KernelSourceError: the tree lacks functions or does not compile.
+    Arguments and errors are those of `judge`, operations those of each part.
     """
     verdicts: list[Verdict] = []
-    for number, judge in enumerate(JUDGES):
+    judges = (judge_compaction, judge_reclaim)
+    for number, judge_part in enumerate(judges):
 
         def report(share: float, before: int = number) -> None:
             if progress is not None:
-                progress((before + share) / len(JUDGES))
+                progress((before + share) / len(judges))
 
-        verdicts.append(judge(tree, rules, operations=operations, seed=seed, progress=report))
+        verdicts.append(judge_part(tree, rules, operations=operations, seed=seed, progress=report))
         if verdicts[-1].difference is not None:
             break
     return tuple(verdicts)

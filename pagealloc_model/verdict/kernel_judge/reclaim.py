@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -47,6 +46,7 @@ from pagealloc_model.verdict.kernel_judge.side_by_side import (
     differing_pages,
     differing_words,
     functions_named,
+    judge_scenario,
     judge_scenarios,
 )
 
@@ -343,15 +343,7 @@ def judge_reclaim(
 ) -> Verdict:
     """Random operations of reclaim on random machines until a difference, or until enough.
 
-    Args:
-        tree: whose code judges.
-        rules: of the model.
-        operations: how many.
-        seed: decides every machine and operation.
-        progress: called with the share done.
-
-    Raises:
-        KernelSourceError: the tree lacks functions or does not compile.
+    Arguments and errors are those of `judge`.
     """
     compiled = CompiledTree(tree, PART)
 
@@ -466,20 +458,10 @@ def judge_recorded_reclaim(
     *,
     progress: Callable[[float], None] | None = None,
 ) -> Verdict:
-    """Take a recording's requests and frees through the reclaim of both sides.
+    """A recording's requests and frees through the reclaim of both sides.
 
-    Args:
-        tree: whose code judges.
-        rules: of the model.
-        recording: an opened recording.
-        progress: called with the share done.
-
-    Raises:
-        KernelSourceError: the tree lacks functions or does not compile.
-        UsageError: no snapshot, or nothing to replay.
-        RecordingError: a file of the recording cannot be read.
+    Arguments and errors are those of `judge_recorded`.
     """
-    began = time.perf_counter()
     compiled = CompiledTree(tree, PART)
     assumptions = Assumptions(reclaim="elastic")
     beginning = RecordedBeginning(
@@ -497,18 +479,4 @@ def judge_recorded_reclaim(
         compared_every=RECORDED_STEP,
         words=lambda row: operation_words(row, state),
     )
-    agreed = scenario.agreeing()
-    if progress is not None:
-        progress(1.0)
-    difference = None if agreed == len(operations) else scenario.first_difference(agreed)
-    return Verdict(
-        rules=rules.spelled(),
-        release=tree.release,
-        operations=agreed if difference is None else difference.position,
-        scenarios=1,
-        seconds=time.perf_counter() - began,
-        seed=0,
-        scenario=-1 if difference is None else 0,
-        difference=difference,
-        part=PART.name,
-    )
+    return judge_scenario(scenario, rules, tree.release, part=PART.name, progress=progress)

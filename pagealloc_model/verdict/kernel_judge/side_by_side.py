@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -477,15 +477,18 @@ class Scenario:
     compared_every: int
     words: Callable[[np.void], str]
 
-    def agreeing(self) -> int:
+    def agreeing(self, progress: Callable[[float], None] | None = None) -> int:
         """Return the operations, in steps, after which both were still the same."""
+        count = len(self.operations)
         sides = self.sides()
         try:
-            for low in range(0, len(self.operations), self.compared_every):
-                high = min(low + self.compared_every, len(self.operations))
+            for low in range(0, count, self.compared_every):
+                high = min(low + self.compared_every, count)
                 if not sides.agree_after(self.operations, low, high):
                     return low
-            return len(self.operations)
+                if progress is not None:
+                    progress(high / count)
+            return count
         finally:
             sides.close()
 
@@ -495,20 +498,22 @@ class Scenario:
         short = shrunk(self.operations[: difference.position + 1], self._differs)
         return difference, tuple(self.words(each) for each in short)
 
-    def first_difference(self, same_until: int) -> Difference:
-        """Return the difference behind so many operations, comparing after each."""
-        window = self.operations[: same_until + self.compared_every]
-        sides = self.sides()
-        try:
-            if same_until and not sides.agree_after(window, 0, same_until):
-                return sides.describe(window, same_until - 1)
-            for position in range(same_until, len(window)):
-                if not sides.agree_after(window, position, position + 1):
-                    return sides.describe(window, position)
-            unclear = sides.describe(window, len(window) - 1)
-        finally:
-            sides.close()
-        return replace(unclear, lines=("the two differ in steps and agree one by one",))
+    def first_difference(self, same: int) -> Difference:
+        """Return the difference behind so many operations; each try begins at the start."""
+        differs = min(same + self.compared_every, len(self.operations))
+        while True:
+            middle = (same + differs) // 2 if differs - same > 1 else same
+            sides = self.sides()
+            try:
+                if middle and not sides.agree_after(self.operations, 0, middle):
+                    same, differs = same if middle > same else 0, middle
+                elif middle == same:
+                    sides.agree_after(self.operations, same, differs)
+                    return sides.describe(self.operations, same)
+                else:
+                    same = middle
+            finally:
+                sides.close()
 
     def _differs(self, some: np.ndarray) -> bool:
         """Whether the two differ at the end of other operations."""
@@ -570,6 +575,35 @@ def judge_scenarios(
         scenario=-1 if found is None else number,
         difference=None if found is None else found[0],
         shortest=() if found is None else found[1],
+        part=part,
+    )
+
+
+def judge_scenario(
+    scenario: Scenario,
+    rules: KernelRules,
+    release: str,
+    *,
+    part: str = "allocation",
+    missing: tuple[str, ...] = (),
+    progress: Callable[[float], None] | None = None,
+) -> Verdict:
+    """Take one scenario, such as a recording's demand, to its first difference."""
+    began = time.perf_counter()
+    agreed = scenario.agreeing(progress)
+    difference = None
+    if agreed < len(scenario.operations):
+        difference = scenario.first_difference(agreed)
+    return Verdict(
+        rules=rules.spelled(),
+        release=release,
+        operations=agreed if difference is None else difference.position,
+        scenarios=1,
+        seconds=time.perf_counter() - began,
+        seed=0,
+        missing=missing,
+        scenario=-1 if difference is None else 0,
+        difference=difference,
         part=part,
     )
 

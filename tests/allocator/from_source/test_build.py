@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from pagealloc_model.notebooks.studies.agreement import patch_and_policy_text
 
 import pagealloc_model as pm
 from pagealloc_model.allocator import layout as at
@@ -17,7 +18,6 @@ from pagealloc_model.allocator.from_source.source_tree import SourceTree
 from pagealloc_model.base.errors import PolicyError, UsageError
 from pagealloc_model.cli import main
 from pagealloc_model.predicted.replay import Replay
-from pagealloc_model.verdict.agreement import patch_and_policy_text
 from tests.small_recordings import shipped_recording, write_recording
 
 ORDER_GATE = """\
