@@ -52,6 +52,8 @@ Exit code 1 if the command failed, 2 if the recording did or was cut short."""
 
 def run_record(options: argparse.Namespace) -> int:
     """Record and say what came of it."""
+    if options.python:
+        return _record_with_module(options)
     import os
 
     from pagealloc_model.recording.record.host import Host
@@ -94,6 +96,21 @@ def run_record(options: argparse.Namespace) -> int:
     print("\n".join(summary_lines(recorded, content)))
     if recorded.command_code and not recorded.ended_by.startswith("SIG"):
         return COMMAND_FAILED
+    return 0
+
+
+def _record_with_module(options: argparse.Namespace) -> int:
+    from pagealloc_model.base.files import new_directory
+    from pagealloc_model.recording.event_files import STORE_FILE
+    from pagealloc_model.recording.record.perf import parse_size
+    from pagealloc_model.recording.record.perf_python import live
+    from pagealloc_model.recording.trace.store import write_store
+
+    buffer_bytes = parse_size(options.buffer) if options.buffer else None
+    with new_directory(options.output) as partial:
+        trace = live(options.seconds or 5.0, buffer_bytes=buffer_bytes)
+        write_store(trace, partial / STORE_FILE, source=None)
+    print(f"{options.output}: {count_of(len(trace), 'event')}, {trace.losses.total} lost")
     return 0
 
 
@@ -163,7 +180,11 @@ def run_import_events(options: argparse.Namespace) -> int:
     size = size_of(recording.event_file)
     with progress(f"importing {recording.name}", size, "B") as report:
         made = import_recording(
-            recording.path, options.output, compress=options.compress, progress=report
+            recording.path,
+            options.output,
+            compress=options.compress,
+            reader=options.reader,
+            progress=report,
         )
     print(
         f"{made.event_file}: {count_of(made.events, 'event')}, {count_of(made.size, 'byte')}, "
@@ -317,6 +338,12 @@ COMMANDS = (
             ),
             option("--seconds", metavar="N", type=float, help="end after this time"),
             option(
+                "--python",
+                action="store_true",
+                help="sample the page allocator's events through perf's Python module, for "
+                "--seconds (5): events alone, some 100,000 a second",
+            ),
+            option(
                 "--events",
                 metavar="LIST",
                 default="default",
@@ -447,6 +474,13 @@ COMMANDS = (
                 help="30 bytes an event, which are used where they lie in the file, "
                 "without unpacking: for recordings larger than memory, and for many "
                 "short looks at a long one",
+            ),
+            option(
+                "--reader",
+                choices=("own", "perf-script", "perf-session"),
+                default="own",
+                help="read a perf.data through perf's Python: perf script -s, or its module's "
+                "perf.session, to check the package's own reader",
             ),
         ),
         more=_IMPORT_EVENTS_MORE,

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pagealloc_model.recording.trace.columns import Trace
 
 _STORE_SUFFIX = ".arrow"
+OWN_READER, PERF_SCRIPT, PERF_SESSION = READERS = ("own", "perf-script", "perf-session")
 _READING = 0.7
 """Share of the work done once the events are read."""
 
@@ -56,6 +57,7 @@ def import_recording(
     destination: str | Path,
     *,
     compress: bool = True,
+    reader: str = OWN_READER,
     progress: Report | None = None,
 ) -> ImportResult:
     """Write a recording with its events in columnar form; all else in it is copied.
@@ -69,11 +71,12 @@ def import_recording(
         compress: write columns compressed. They are smaller than perf's own records, and are
             unpacked to memory on first use. Others take 30 bytes an event, and are used where they
             lie: of a recording larger than memory, only what is looked at is read.
+        reader: one of `READERS`; all but the own are perf's Python bindings.
         progress: called with the share done, 0 to 1.
 
     Raises:
         RecordingError: the source cannot be read.
-        UsageError: the destination exists or cannot be written.
+        UsageError: the destination exists or cannot be written, or perf's Python is not there.
     """
     recording = open_recording(source)
     destination = Path(destination)
@@ -86,7 +89,13 @@ def import_recording(
     except OSError as error:
         raise UsageError(f"{destination}: cannot be made ({error.strerror})") from None
     try:
-        trace = write_events(recording, partial / STORE_FILE, compress=compress, progress=progress)
+        trace = write_events(
+            recording,
+            partial / STORE_FILE,
+            compress=compress,
+            reader=reader,
+            progress=progress,
+        )
         if alone:
             (partial / STORE_FILE).rename(destination)
         else:
@@ -109,7 +118,12 @@ def import_recording(
 
 
 def write_events(
-    recording: Recording, path: Path, *, compress: bool, progress: Report | None = None
+    recording: Recording,
+    path: Path,
+    *,
+    compress: bool,
+    reader: str = OWN_READER,
+    progress: Report | None = None,
 ) -> Trace:
     """Write a recording's events in columnar form.
 
@@ -117,6 +131,7 @@ def write_events(
         recording: whose.
         path: the file to write; working files lie beside it.
         compress: see `import_recording`.
+        reader: see `import_recording`.
         progress: called with the share done, 0 to 1.
 
     Returns:
@@ -134,7 +149,16 @@ def write_events(
     else:
         size = size_of(event_file)
         source = StoreSource(file=event_file.name, size=size, sha256=recording.sha256)
-    trace = read_events(event_file, path.parent, part_of(progress, 0, _READING))
+    if reader == OWN_READER:
+        trace = read_events(event_file, path.parent, part_of(progress, 0, _READING))
+    else:
+        from pagealloc_model.recording.record import perf_python
+
+        read = {
+            PERF_SCRIPT: perf_python.read_with_perf_script,
+            PERF_SESSION: perf_python.read_with_perf_session,
+        }[reader]
+        trace = read(event_file)
     write_store(
         trace,
         path,
