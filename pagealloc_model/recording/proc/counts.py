@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -60,7 +60,8 @@ def parse_buddyinfo(text: str, path: str | Path = "buddyinfo") -> BuddyInfo:
         RecordingError: a line is not a zone's row, rows differ in length or are of one zone, a
             count is beyond all memory, or there is none.
     """
-    zones: list[BuddyInfoZone] = []
+    zones: dict[tuple[int, str], BuddyInfoZone] = {}
+    orders = 0
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
             continue
@@ -69,14 +70,15 @@ def parse_buddyinfo(text: str, path: str | Path = "buddyinfo") -> BuddyInfo:
             raise malformed(path, number, "is not a 'Node N, zone NAME ...' row")
         node, zone, rest = row
         counts = tuple(count_of_pages(word, path, number) for word in rest.split())
-        if not counts or (zones and len(counts) != len(zones[0].free_buddies)):
+        orders = orders or len(counts)
+        if not counts or len(counts) != orders:
             raise malformed(path, number, f"has {len(counts)} orders, unlike the other rows")
-        if any((each.node, each.zone) == (node, zone) for each in zones):
+        if (node, zone) in zones:
             raise malformed(path, number, f"zone {zone} of node {node} appears a second time")
-        zones.append(BuddyInfoZone(node=node, zone=zone, free_buddies=counts))
+        zones[node, zone] = BuddyInfoZone(node=node, zone=zone, free_buddies=counts)
     if not zones:
         raise malformed(path, 1, "no zone found")
-    return BuddyInfo(zones=tuple(zones))
+    return BuddyInfo(zones=tuple(zones.values()))
 
 
 _TYPE = re.compile(r"^,\s*type\s+(\w+)\s+(.*)$")
@@ -144,116 +146,6 @@ class PageTypeInfo:
         return not any(any(row.lower_bound) for row in self.free_lists)
 
 
-@dataclass
-class _Parser:
-    """Lines seen so far; the sections repeat once per node."""
-
-    path: str | Path
-    number: int = 0
-    section: str = ""
-    orders: int = 0
-    header: dict[str, int] = field(default_factory=dict)
-    migratetypes: tuple[str, ...] = ()
-    rows: set[tuple[object, ...]] = field(default_factory=set)
-    free_lists: list[FreeListRow] = field(default_factory=list)
-    pageblocks: dict[str, list[PageblockRow]] = field(
-        default_factory=lambda: {_BLOCKS: [], _MIXED: []}
-    )
-
-    def line(self, line: str) -> None:
-        """Take one line that is not blank."""
-        if line.startswith((_ORDER, _PAGES)):
-            name, _, value = line.partition(":")
-            self.header[f"{name}:"] = integer(value.strip(), self.path, self.number)
-        elif line.startswith(_FREE):
-            self.section = _FREE
-            self.orders = len(line.removeprefix(_FREE).split())
-        elif line.startswith((_BLOCKS, _MIXED)):
-            self.section = _BLOCKS if line.startswith(_BLOCKS) else _MIXED
-            self._labels(tuple(line.removeprefix(self.section).split()))
-        else:
-            self._row(line)
-
-    def _labels(self, labels: tuple[str, ...]) -> None:
-        if self.migratetypes and labels != self.migratetypes:
-            raise malformed(self.path, self.number, "names other migratetypes than before")
-        self.migratetypes = labels
-
-    def _row(self, line: str) -> None:
-        row = split_node_zone(line)
-        if row is None or not self.section:
-            raise malformed(self.path, self.number, "is neither a header nor a zone's row")
-        if self.section == _FREE:
-            self._free_list(*row)
-        else:
-            self._pageblocks(*row)
-
-    def _free_list(self, node: int, zone: str, rest: str) -> None:
-        match = _TYPE.match(rest)
-        if match is None:
-            raise malformed(self.path, self.number, "has no ', type NAME' and counts")
-        words = match[2].split()
-        if len(words) != self.orders:
-            raise malformed(
-                self.path, self.number, f"has {len(words)} counts for {self.orders} orders"
-            )
-        buddies = tuple(self._count(word.removeprefix(">")) for word in words)
-        self._once(_FREE, node, zone, match[1])
-        self.free_lists.append(
-            FreeListRow(
-                node=node,
-                zone=zone,
-                migratetype=match[1],
-                buddies=buddies,
-                lower_bound=tuple(word.startswith(">") for word in words),
-            )
-        )
-
-    def _pageblocks(self, node: int, zone: str, rest: str) -> None:
-        blocks = tuple(map(self._count, rest.split()))
-        if len(blocks) != len(self.migratetypes):
-            raise malformed(
-                self.path,
-                self.number,
-                f"has {len(blocks)} counts for {len(self.migratetypes)} migratetypes",
-            )
-        self._once(self.section, node, zone)
-        self.pageblocks[self.section].append(PageblockRow(node=node, zone=zone, blocks=blocks))
-
-    def _count(self, word: str) -> int:
-        return count_of_pages(word, self.path, self.number)
-
-    def _once(self, *row: object) -> None:
-        if row in self.rows:
-            raise malformed(self.path, self.number, "is a row that was there before")
-        self.rows.add(row)
-
-    def finish(self) -> PageTypeInfo:
-        """What was read; the labels of the free lists must be those of the block counts."""
-        for name in (_ORDER, _PAGES):
-            if name not in self.header:
-                raise malformed(self.path, self.number, f"ends without '{name}'")
-        if not self.free_lists or not self.pageblocks[_BLOCKS]:
-            raise malformed(self.path, self.number, "ends without free lists and block counts")
-        strange = {row.migratetype for row in self.free_lists} - set(self.migratetypes)
-        if strange:
-            raise malformed(
-                self.path, self.number, f"counts no blocks of type {', '.join(sorted(strange))}"
-            )
-        order, pages = self.header[_ORDER], self.header[_PAGES]
-        if not 0 < order <= LARGEST_ORDER or pages != 1 << order:
-            what = f"blocks of order {order} and {pages} pages are of no kernel"
-            raise malformed(self.path, 1, what)
-        return PageTypeInfo(
-            pageblock_order=self.header[_ORDER],
-            pages_per_block=self.header[_PAGES],
-            migratetypes=self.migratetypes,
-            free_lists=tuple(self.free_lists),
-            pageblocks=tuple(self.pageblocks[_BLOCKS]),
-            mixed_pageblocks=tuple(self.pageblocks[_MIXED]),
-        )
-
-
 def parse_pagetypeinfo(text: str, path: str | Path = "pagetypeinfo") -> PageTypeInfo:
     """Read the text of /proc/pagetypeinfo.
 
@@ -265,11 +157,76 @@ def parse_pagetypeinfo(text: str, path: str | Path = "pagetypeinfo") -> PageType
         RecordingError: a line is unknown, rows disagree in length, a row appears twice, a count is
             beyond all memory, or a section is missing.
     """
-    parser = _Parser(path)
-    for parser.number, line in enumerate(text.splitlines(), 1):
-        if line.strip():
-            parser.line(line)
-    return parser.finish()
+    header: dict[str, int] = {}
+    free_lists: dict[tuple[int, str, str], FreeListRow] = {}
+    pageblocks: dict[tuple[str, int, str], PageblockRow] = {}
+    migratetypes: tuple[str, ...] = ()
+    section, orders, number = "", 0, 0
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        if line.startswith((_ORDER, _PAGES)):
+            name, _, value = line.partition(":")
+            header[f"{name}:"] = integer(value.strip(), path, number)
+            continue
+        if line.startswith(_FREE):
+            section, orders = _FREE, len(line.removeprefix(_FREE).split())
+            continue
+        if line.startswith((_BLOCKS, _MIXED)):
+            section = _BLOCKS if line.startswith(_BLOCKS) else _MIXED
+            labels = tuple(line.removeprefix(section).split())
+            if migratetypes and labels != migratetypes:
+                raise malformed(path, number, "names other migratetypes than before")
+            migratetypes = labels
+            continue
+        row = split_node_zone(line)
+        if row is None or not section:
+            raise malformed(path, number, "is neither a header nor a zone's row")
+        node, zone, rest = row
+        match = _TYPE.match(rest) if section == _FREE else None
+        if section == _FREE and match is None:
+            raise malformed(path, number, "has no ', type NAME' and counts")
+        words = (match[2] if match else rest).split()
+        counts = tuple(count_of_pages(word.removeprefix(">"), path, number) for word in words)
+        wanted = f"{orders} orders" if match else f"{len(migratetypes)} migratetypes"
+        if len(counts) != (orders if match else len(migratetypes)):
+            raise malformed(path, number, f"has {len(counts)} counts for {wanted}")
+        key = (node, zone, match[1]) if match else (section, node, zone)
+        if key in free_lists or key in pageblocks:
+            raise malformed(path, number, "is a row that was there before")
+        if match:
+            free_lists[key] = FreeListRow(
+                node=node,
+                zone=zone,
+                migratetype=match[1],
+                buddies=counts,
+                lower_bound=tuple(word.startswith(">") for word in words),
+            )
+        else:
+            pageblocks[key] = PageblockRow(node=node, zone=zone, blocks=counts)
+    for name in (_ORDER, _PAGES):
+        if name not in header:
+            raise malformed(path, number, f"ends without '{name}'")
+    blocks, mixed = (
+        tuple(row for key, row in pageblocks.items() if key[0] == section)
+        for section in (_BLOCKS, _MIXED)
+    )
+    if not free_lists or not blocks:
+        raise malformed(path, number, "ends without free lists and block counts")
+    strange = {row.migratetype for row in free_lists.values()} - set(migratetypes)
+    if strange:
+        raise malformed(path, number, f"counts no blocks of type {', '.join(sorted(strange))}")
+    order, pages = header[_ORDER], header[_PAGES]
+    if not 0 < order <= LARGEST_ORDER or pages != 1 << order:
+        raise malformed(path, 1, f"blocks of order {order} and {pages} pages are of no kernel")
+    return PageTypeInfo(
+        pageblock_order=order,
+        pages_per_block=pages,
+        migratetypes=migratetypes,
+        free_lists=tuple(free_lists.values()),
+        pageblocks=blocks,
+        mixed_pageblocks=mixed,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -271,6 +271,7 @@ class _Parser:
         self.path = path
         self.number = 0
         self.zones: list[ZoneInfoZone] = []
+        self.seen: set[tuple[int, str]] = set()
         self.node_counters: dict[int, dict[str, int]] = {}
         self.zone: _ZoneLines | None = None
         self.section = ""
@@ -280,9 +281,10 @@ class _Parser:
         header = split_node_zone(line)
         if header is not None:
             self._close()
-            if any((each.node, each.name) == header[:2] for each in self.zones):
+            if header[:2] in self.seen:
                 what = f"zone {header[1]} of node {header[0]} appears a second time"
                 raise malformed(self.path, self.number, what)
+            self.seen.add(header[:2])
             self.zone = _ZoneLines(header[0], header[1], self.number)
             self.section = ""
             return
