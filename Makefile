@@ -59,7 +59,7 @@ kernel-table: $(VENV)/installed ## write docs/kernel_functions.md anew: the kern
 	$(BIN)/python -m tests.kernel_functions
 
 screenshots: system-packages kernels ## draw README's pictures anew (docs/images)
-	$(BIN)/python benchmarks/screenshots.py
+	$(BIN)/python docs/site/screenshots.py
 
 lock: $(VENV)/installed ## resolve requirements.lock again from setup.cfg
 	$(BIN)/uv pip compile --universal --fork-strategy fewest --python-version 3.11 --all-extras \

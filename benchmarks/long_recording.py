@@ -27,11 +27,11 @@ from pathlib import Path
 
 import pandas as pd
 from size import full_recording, resident_mib
-from store import repeated
 
 import pagealloc_model as pm
 from pagealloc_model.base import arrays
 from pagealloc_model.cli.predictions import TABLES
+from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Trace
 from pagealloc_model.recording.trace.store import write_store
 
 MIB = 1 << 20
@@ -45,6 +45,19 @@ GROUPS = {
 WAYS = (("literal", False), ("elastic", False), ("literal", True))
 """Mode of reclaim, and whether all is kept in memory."""
 Row = dict[str, object]
+
+
+def repeated(trace: Trace, rows: int, directory: Path) -> Trace:
+    """The main events over and over, one repetition after the other in time."""
+    new_array = arrays.on_disk(directory)
+    columns = {name: new_array(rows, dtype) for name, dtype in COLUMN_TYPES.items()}
+    first, last = trace.span_ns
+    for number, begin in enumerate(range(0, rows, len(trace))):
+        count = min(len(trace), rows - begin)
+        for name, column in columns.items():
+            column[begin : begin + count] = getattr(trace, name)[:count]
+        columns["time_ns"][begin : begin + count] += number * (last - first + 1)
+    return Trace(**columns, comms=trace.comms, gfp_bits=trace.gfp_bits, clock=trace.clock)
 
 
 def long_recording(events: int, directory: Path) -> Path:

@@ -17,7 +17,6 @@ from functools import cache, partial
 from pathlib import Path
 
 import five_minutes
-import locks
 import long_recording
 import memory_floor
 import pandas as pd
@@ -32,6 +31,7 @@ from pagealloc_model.notebooks.studies import (
     defrag,
     experiments,
     lacks,
+    locks,
     ownership,
     pressure,
     proposals,
@@ -179,29 +179,6 @@ def reading_lines(path: str) -> Iterator[str]:
         yield f"| {row['name']} | {row['value']:,.0f} {beside}"
 
 
-def short_lock_lines(directory: Path) -> Iterator[str]:
-    """A markdown table of acquisitions by site."""
-    of = locks.sites(tuple(str(directory / name) for name in ("kbuild", "xfree")))
-    yield from table_lines(of[of["what"] == "acquisitions"].drop(columns="what"))
-
-
-def lock_lines(directory: Path) -> Iterator[str]:
-    """Markdown tables of lock traffic: by site, across policies, from fewer CPUs, made up."""
-    of = {name: str(directory / name) for name in FULL}
-    yield from table_lines(locks.sites((of["kbuild"], of["xfree"])))
-    yield ""
-    pairs = locks.pairs(of["unbatched72"], of["batched72"])
-    yield from table_lines(pairs.set_index("from").T.reset_index(names="predicted from"))
-    yield ""
-    scaled = locks.scale((of["batched72"], of["unbatched72"]))
-    shown = scaled[scaled["site"].isin(("refill", "drain"))]
-    yield from table_lines(shown.drop(columns="all_streams"))
-    yield ""
-    yield from table_lines(locks.avalanche().drop(columns="CPU seconds"))
-    yield ""
-    yield from table_lines(locks.amplifier())
-
-
 def sweep_table(names: Sequence[str], heading: str) -> Iterator[str]:
     """A markdown table of parts of `sweep.PARTS`, on this machine."""
     yield f"| {heading} | value | unit |"
@@ -303,8 +280,8 @@ FULL_PARTS: dict[str, Callable[[Path], Iterable[str]]] = {
         [str(full / name) for name in pressure.PRESSED if (full / name).exists()]
     ),
     "defrag-pair": lambda full: table_lines(defrag.recordings(str(full))),
-    "locks-short": short_lock_lines,
-    "locks": lock_lines,
+    "locks-short": locks.short_lines,
+    "locks": locks.lines,
     "pressure-factors": factor_lines,
     "gate-pair": pair_lines,
     "reading": lambda full: reading_lines(str(full / FULL[0])),

@@ -20,11 +20,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from pagealloc_model.studies.experiments.changes import KnownValues
-from pagealloc_model.studies.experiments.read_plan import read_plan
+from pagealloc_model.studies.experiments.experiment import KnownValues, find_plan
+from pagealloc_model.studies.experiments.plan import pairs_of, read_plan, sides_of
 from pagealloc_model.studies.experiments.runs import FAILED, kept_runs
-from pagealloc_model.studies.experiments.shipped import find_plan
-from pagealloc_model.studies.experiments.sides import pairs_of, sides_of
 from pagealloc_model.verdict.statistics import change_interval
 
 

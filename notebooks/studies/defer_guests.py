@@ -15,7 +15,7 @@ import pandas as pd
 from pagealloc_model.notebooks.studies.guest_reserve import reserve_over_time, snapshots_in
 
 from pagealloc_model.policy.policy import Policy
-from pagealloc_model.studies.experiments.changes import KnownValues
+from pagealloc_model.studies.experiments.experiment import KnownValues
 from pagealloc_model.studies.experiments.runs import Run
 from pagealloc_model.verdict.statistics import change_interval, verdict
 

@@ -17,10 +17,11 @@ import pandas as pd
 
 import pagealloc_model as pm
 from pagealloc_model.show.post.tables import MARKS
-from pagealloc_model.studies.experiments.changes import MODES, score_table
-from pagealloc_model.studies.experiments.shipped import (
+from pagealloc_model.studies.experiments.experiment import (
     MATRIX,
+    MODES,
     measurable_effects,
+    score_table,
     scores_by_setting,
     ship_experiment,
     shipped_experiment,

@@ -25,7 +25,7 @@ from pagealloc_model.notebooks.studies.defer_guests import (
 )
 from pagealloc_model.notebooks.studies.guest_reserve import reserve_by_run, reserve_in_runs
 
-from pagealloc_model.studies.experiments.changes import KnownValues
+from pagealloc_model.studies.experiments.experiment import KnownValues
 from pagealloc_model.studies.experiments.runs import DONE, Run
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
+from pagealloc_model.notebooks.studies.repeated import HugeFaults
 from pagealloc_model.notebooks.studies.round_trend import rounds_of_sides
 
 from pagealloc_model.base.errors import UsageError
@@ -16,7 +17,6 @@ from pagealloc_model.policy.policy import Policy
 from pagealloc_model.recording.recorded_machine import start_snapshots
 from pagealloc_model.recording.recording import Recording, open_recording
 from pagealloc_model.recording.trim import trim_recording
-from pagealloc_model.studies.synthetic.repeated import HugeFaults
 
 SIDES = {"vanilla": Policy(defrag_mode=False), "defrag_mode": Policy(defrag_mode=True)}
 

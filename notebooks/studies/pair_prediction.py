@@ -20,7 +20,7 @@ from pagealloc_model.measured.measured import Measured, measure
 from pagealloc_model.predicted.replay import Replay, replay
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.recorded_machine import recorded_machine
-from pagealloc_model.studies.experiments.changes import check_same_machine
+from pagealloc_model.studies.experiments.experiment import check_same_machine
 from pagealloc_model.verdict.quantities import (
     ADDED,
     TYPES,

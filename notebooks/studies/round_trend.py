@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+from pagealloc_model.notebooks.studies.repeated import repeated_rounds
 
 from pagealloc_model.policy.policy import Policy
-from pagealloc_model.studies.synthetic.repeated import repeated_rounds
 
 if TYPE_CHECKING:
     from pagealloc_model.recording.recording import Recording

@@ -25,7 +25,7 @@ from pagealloc_model.notebooks.studies.shipped_map import shipped_map
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.recording.recording import Recording, shipped_recordings_directory
 from pagealloc_model.show.post.message import Message
-from pagealloc_model.studies.experiments.shipped import shipped_experiment
+from pagealloc_model.studies.experiments.experiment import shipped_experiment
 from pagealloc_model.verdict.statistics import mean_interval
 
 PLAN, SLOWPATH_PLAN = "idle_reserve", "idle_slowpath"

@@ -20,8 +20,8 @@ def run_doctor(options: argparse.Namespace) -> int:
     from pagealloc_model.recording.record.doctor import examine
     from pagealloc_model.recording.record.host import Host
     from pagealloc_model.show.post import doctor_text
-    from pagealloc_model.studies.experiments.guest_checks import guest_checks
-    from pagealloc_model.studies.experiments.here import here_check
+    from pagealloc_model.studies.experiments.guest import guest_checks
+    from pagealloc_model.studies.experiments.runs import here_check
 
     checks = [
         *examine(Host(), Path.cwd()),

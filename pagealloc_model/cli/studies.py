@@ -51,7 +51,7 @@ SWEEP_MORE = (
 
 def run_sweep(options: argparse.Namespace) -> int:
     """Sweep, write and print; 1 if a point failed."""
-    from pagealloc_model.studies.sweeps.points import parse_vary
+    from pagealloc_model.studies.sweeps.design import parse_vary
 
     policy = Policy.parse(options.settings)
     vary = _design(options, parse_vary(options.vary))
@@ -78,7 +78,7 @@ def run_sweep(options: argparse.Namespace) -> int:
 
 def _design(options: argparse.Namespace, vary: dict[str, list[Any]]) -> Any:
     """The grid, or the points that options ask for."""
-    from pagealloc_model.studies.sweeps.points import one_at_a_time, space_filling
+    from pagealloc_model.studies.sweeps.design import one_at_a_time, space_filling
 
     if options.points is not None and options.one_at_a_time:
         raise UsageError("--points and --one-at-a-time are two designs; give one of them")
@@ -140,7 +140,7 @@ def run_fleet(options: argparse.Namespace) -> int:
         workers=options.workers,
     )
     if options.output:
-        from pagealloc_model.studies.sweeps.parquet import write_parquet
+        from pagealloc_model.studies.sweeps.results import write_parquet
 
         write_parquet(result.hosts, options.output)
     metrics = [name.strip() for name in options.metrics.split(",") if name.strip()]
@@ -191,9 +191,12 @@ run failed."""
 def run_experiment(options: argparse.Namespace) -> int:
     """Run, predict, write and print; 1 if a run failed."""
     from pagealloc_model.studies.experiments.experiment import experiment
-    from pagealloc_model.studies.experiments.plan import changed_plan, find_plan
-    from pagealloc_model.studies.experiments.read_plan import read_plan
-    from pagealloc_model.studies.experiments.sides import described_sides
+    from pagealloc_model.studies.experiments.plan import (
+        changed_plan,
+        described_sides,
+        find_plan,
+        read_plan,
+    )
 
     plan = changed_plan(read_plan(find_plan(options.plan)), options.kernel, options.repeats)
     if options.sides:

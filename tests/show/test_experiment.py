@@ -9,7 +9,7 @@ import pytest
 
 from pagealloc_model.show.figures import predicted_changes
 from pagealloc_model.show.post.tables import experiment_message, experiment_table
-from pagealloc_model.studies.experiments.changes import MODES, score_table
+from pagealloc_model.studies.experiments.experiment import MODES, score_table
 from pagealloc_model.verdict.statistics import verdict
 
 PAIR = "A -> B: vm.min_free_kbytes 2048 -> 16384"

@@ -2,36 +2,342 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pandas as pd
 
 from pagealloc_model.base import progress_bar
 from pagealloc_model.base.carried_out import CarriedOut
-from pagealloc_model.base.errors import UsageError
+from pagealloc_model.base.errors import PageallocError, RecordingError, UsageError
+from pagealloc_model.base.progress_bar import Report, unreported
 from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.base.version import __version__
-from pagealloc_model.studies.experiments.changes import KnownValues, changes_table, score_table
+from pagealloc_model.measured.costs import at_recorded_cost
+from pagealloc_model.policy.policy import Assumptions, Policy
+from pagealloc_model.predicted.demand.elastic import with_recorded_survivors
+from pagealloc_model.predicted.prepared import forget_prepared
+from pagealloc_model.predicted.replay import replay
+from pagealloc_model.recording.recorded_machine import recorded_machine, start_snapshots
+from pagealloc_model.recording.recording import Recording, shipped_recordings_directory
 from pagealloc_model.studies.experiments.guest import Runner
-from pagealloc_model.studies.experiments.plan import Plan, find_plan
-from pagealloc_model.studies.experiments.read_plan import read_plan
+from pagealloc_model.studies.experiments.plan import (
+    KERNEL,
+    Pair,
+    Plan,
+    Side,
+    find_plan,
+    pairs_of,
+    read_plan,
+    side_lines,
+    sides_of,
+)
 from pagealloc_model.studies.experiments.runs import (
+    DONE,
     FAILED,
     Run,
     kept_runs,
     make_runs,
     measured_runs,
 )
-from pagealloc_model.studies.experiments.sides import Side, pairs_of, side_lines, sides_of
+from pagealloc_model.studies.sweeps.records import recording_digest, result_key
+from pagealloc_model.verdict.quantities import (
+    WHOLE_UNITS,
+    predicted_quantities,
+    recorded_quantities,
+)
+from pagealloc_model.verdict.statistics import (
+    EFFECTS,
+    NO_EFFECT,
+    NOT_PREDICTED,
+    RIGHT,
+    WITHIN,
+    WRONG,
+    change_interval,
+    verdict,
+)
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
     from pagealloc_model.show.post.message import Message
+
+
+MODES = ("literal", "elastic")
+NULL = "no change"
+MEASURED_FILE = "measured.json"
+"""Beside a run's recording: what was measured in it, for when the recording is deleted."""
+
+
+@dataclass(frozen=True)
+class Values:
+    """What is known of one run, measured or replayed.
+
+    Attributes:
+        quantities: by name, see `WHOLE_UNITS`.
+        refused: why there are none, "" if there are.
+    """
+
+    quantities: Mapping[str, float]
+    refused: str = ""
+
+    def difference(self, other: Values) -> Values:
+        """The other's quantities less these."""
+        mine, theirs = self.quantities, other.quantities
+        return Values(
+            {name: theirs[name] - mine[name] for name in mine if name in theirs},
+            self.refused or other.refused,
+        )
+
+
+class KnownValues:
+    """Values of runs, measured and replayed, kept as files so that none is made twice.
+
+    Args:
+        directory: for the files.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._open: tuple[str, Recording, str] | None = None
+
+    def measured(self, run: Run) -> Values:
+        """What was measured in a run, now or before its recording was deleted.
+
+        Raises:
+            RecordingError: its recording cannot be read.
+        """
+        file = Path(run.path).parent / MEASURED_FILE
+        if run.status == DONE and file.exists() and not Path(run.path).exists():
+            return Values(json.loads(file.read_text()))
+        values = self._kept(run, {"what": "measured"}, recorded_quantities)
+        if values.refused:
+            what = f"run {run.name} cannot be measured: {values.refused}"
+            raise RecordingError(run.path, what, todo="remove it, and it is made again")
+        if run.status == DONE:
+            file.write_text(json.dumps(dict(values.quantities)))
+        return values
+
+    def predicted(self, run: Run, mode: str, policy: Policy, rules: str) -> Values:
+        """What a replay of a run has, or why it was refused."""
+        what = {"what": mode, "policy": policy.given(), "rules": rules}
+
+        def made(recording: Recording) -> Mapping[str, float]:
+            assumptions = Assumptions()
+            if mode == "elastic":
+                assumptions = at_recorded_cost(recording.trace, start_snapshots(recording)[1])
+                assumptions = with_recorded_survivors(assumptions, recording)
+                own = replace(assumptions.elastic, kswapd_as_recorded=True, lru_as_recorded=True)
+                assumptions = replace(assumptions, elastic=own)
+            predicted = replay(
+                recording,
+                policy,
+                rules=rules or None,
+                assumptions=assumptions,
+                progress=unreported,
+            )
+            return predicted_quantities(recording, predicted)
+
+        return self._kept(run, what, made)
+
+    def forget(self) -> None:
+        """Let go of the recording that was opened last."""
+        if self._open is not None:
+            forget_prepared(self._open[1])
+        self._open = None
+
+    def _kept(
+        self,
+        run: Run,
+        what: Mapping[str, object],
+        make: Callable[[Recording], Mapping[str, float]],
+    ) -> Values:
+        recording, digest = self._opened(run)
+        key = result_key({"experiment": 1, "recording": digest, **what})
+        file = self._directory / f"{key}.json"
+        if file.exists():
+            return Values(**json.loads(file.read_text()))
+        try:
+            values = Values(dict(make(recording)))
+        except PageallocError as error:
+            values = Values({}, str(error))
+        self._directory.mkdir(parents=True, exist_ok=True)
+        partial = file.with_suffix(".partial")
+        partial.write_text(json.dumps(asdict(values)))
+        partial.rename(file)
+        return values
+
+    def _opened(self, run: Run) -> tuple[Recording, str]:
+        if self._open is None or self._open[0] != run.path:
+            self.forget()
+            recording = run.open()
+            self._open = (run.path, recording, recording_digest(recording))
+        return self._open[1], self._open[2]
+
+
+def check_same_machine(off: Recording, on: Recording) -> None:
+    """Refuse two recordings of different machines.
+
+    Raises:
+        RecordingError: they differ in CPUs or memory.
+    """
+    machines = [recorded_machine(recording) for recording in (off, on)]
+    memory = [[(zone.name, zone.present) for zone in each.zones] for each in machines]
+    if machines[0].nr_cpus != machines[1].nr_cpus or memory[0] != memory[1]:
+        raise RecordingError(
+            on.name,
+            f"is of another machine than {off.name}, so the two are no pair",
+            todo="give two recordings of one machine and workload",
+        )
+
+
+def changes_table(
+    pairs: Sequence[Pair], runs: Sequence[Run], known: KnownValues, report: Report | None = None
+) -> pd.DataFrame:
+    """What was measured and predicted of every pair, quantity and mode of reclaim.
+
+    The predicted change is that between two replays of one recording of the earlier side, under
+    the later side's policy and under its own, averaged over that side's recordings. Nothing of the
+    later side is read for it.
+
+    Args:
+        pairs: sides that differ in one setting.
+        runs: of all sides; failed ones are left out.
+        known: values made before.
+        report: told the share done.
+
+    Returns:
+        pair, axis, metric, unit, mode; runs_before, runs_after; before, after: measured means;
+        change with low and high; predicted with predicted_lowest and predicted_highest; modelled;
+        verdict; inside: the prediction lies in the interval; note: why there is no prediction.
+
+    Raises:
+        RecordingError: a recording cannot be read, or those of a pair are of different machines.
+    """
+    usable = [run for run in runs if run.status != FAILED]
+    measured: dict[str, Values] = {}
+    predicted: dict[tuple[str, str, str], Values] = {}
+    for place, run in enumerate(usable):
+        measured[run.name] = known.measured(run)
+        mine = [pair for pair in pairs if pair.before.letter == run.side and pair.modelled]
+        for mode in MODES if mine else ():
+            own = known.predicted(run, mode, Policy(), "")
+            for pair in mine:
+                other = known.predicted(run, mode, pair.policy, pair.rules)
+                predicted[pair.title, mode, run.name] = own.difference(other)
+        if report is not None:
+            report((place + 1) / len(usable))
+    known.forget()
+    rows: list[dict[str, object]] = []
+    for pair in pairs:
+        before, after = (
+            [run for run in usable if run.side == side.letter] for side in (pair.before, pair.after)
+        )
+        if not before or not after:
+            continue
+        if pair.axis != KERNEL and Path(after[0].path).exists():
+            check_same_machine(before[0].open(), after[0].open())
+        sides = [[measured[run.name] for run in each] for each in (before, after)]
+        for mode in MODES:
+            changes = [predicted.get((pair.title, mode, run.name), _UNCHANGED) for run in before]
+            rows += _pair_rows(pair, mode, sides, changes)
+    table = pd.DataFrame(rows)
+    return table if table.empty else table[_tells(table)].reset_index(drop=True)
+
+
+_UNCHANGED = Values(dict.fromkeys(WHOLE_UNITS, 0.0))
+"""What is predicted where nothing stands for a setting."""
+
+
+def _pair_rows(
+    pair: Pair, mode: str, sides: Sequence[Sequence[Values]], changes: Sequence[Values]
+) -> Iterator[dict[str, object]]:
+    for metric, unit in WHOLE_UNITS.items():
+        before, after = (_each(values, metric) for values in sides)
+        yield {
+            "pair": pair.title,
+            "axis": pair.axis,
+            "metric": metric,
+            "unit": unit,
+            "mode": mode,
+            **_measured_and_predicted(before, after, _each(changes, metric)),
+            "modelled": pair.modelled,
+            "note": next((each.refused for each in changes if each.refused), ""),
+        }
+
+
+def _each(values: Sequence[Values], metric: str) -> list[float]:
+    return [each.quantities.get(metric, float("nan")) for each in values]
+
+
+def _measured_and_predicted(
+    before: Sequence[float], after: Sequence[float], predicted: Sequence[float]
+) -> dict[str, object]:
+    low, high = change_interval(before, after)
+    known = [value for value in predicted if not np.isnan(value)]
+    mean = float(np.mean(known)) if known else float("nan")
+    means = [float(pd.Series(each, dtype=float).mean()) for each in (before, after)]
+    return {
+        "runs_before": len(before),
+        "runs_after": len(after),
+        "before": means[0],
+        "after": means[1],
+        "change": means[1] - means[0],
+        "low": low,
+        "high": high,
+        "predicted": mean,
+        "predicted_lowest": min(known, default=float("nan")),
+        "predicted_highest": max(known, default=float("nan")),
+        "verdict": verdict(mean, low, high),
+        "inside": bool(low <= mean <= high),
+    }
+
+
+def _tells(table: pd.DataFrame) -> pd.Series:
+    """Rows of quantities that were measured, and that are not 0 everywhere."""
+    moved = (table[["before", "after", "predicted"]].fillna(0.0) != 0).any(axis=1)
+    kept = table["change"].notna() & moved
+    return kept.groupby([table["pair"], table["metric"]]).transform("any")
+
+
+def score_table(changes: pd.DataFrame) -> pd.DataFrame:
+    """How often predictions were right, by mode of reclaim, beside the model that nothing changes.
+
+    Args:
+        changes: as `changes_table` returns it.
+
+    Returns:
+        model; measurable: quantities of pairs with a measurable effect; predicted, right, wrong and
+        not_predicted among them; quiet: predicted ones without; quiet_inside: of these, predictions
+        within the interval.
+    """
+    rows = [_score(mode, changes[changes["mode"] == mode]) for mode in MODES]
+    null = changes[changes["mode"] == MODES[0]].assign(predicted=0.0)
+    verdicts = [verdict(0.0, row.low, row.high) for row in null.itertuples()]
+    inside = (null["low"] <= 0) & (null["high"] >= 0)
+    rows.append(_score(NULL, null.assign(verdict=verdicts, inside=inside)))
+    return pd.DataFrame(rows)
+
+
+def _score(model: str, rows: pd.DataFrame) -> dict[str, object]:
+    counts = rows["verdict"].value_counts()
+    quiet = (rows["verdict"] == NO_EFFECT) & rows["predicted"].notna()
+    return {
+        "model": model,
+        "measurable": int(rows["verdict"].isin(EFFECTS).sum()),
+        "predicted": int(counts.get(WITHIN, 0)),
+        "right": int(counts.get(RIGHT, 0)),
+        "wrong": int(counts.get(WRONG, 0)),
+        "not_predicted": int(counts.get(NOT_PREDICTED, 0)),
+        "quiet": int(quiet.sum()),
+        "quiet_inside": int((rows["inside"] & quiet).sum()),
+    }
+
 
 RUNS_FILE, CHANGES_FILE, TABLE_FILE, POST_FILE = "runs.csv", "changes.csv", "table.txt", "post.txt"
 
@@ -188,3 +494,134 @@ def _write(result: ExperimentResult, directory: Path) -> None:
         partial = directory / f".{name}"
         partial.write_text(text, encoding="utf-8")
         partial.rename(directory / name)
+
+
+FOLDER = "experiments"
+CAUSES_FILE = "causes.csv"
+UNEXPLAINED = "unexplained"
+MATRIX = "matrix"
+
+_MEASURED = ["before", "change", "low", "high"]
+
+
+def shipped_experiments() -> list[str]:
+    """Names of the experiments that come with the package, each that of its plan.
+
+    Raises:
+        UsageError: there is no data directory.
+    """
+    return sorted(file.parent.name for file in _folder().glob(f"*/{CHANGES_FILE}"))
+
+
+def shipped_experiment(name: str = MATRIX) -> ExperimentResult:
+    """An experiment that comes with the package; its recordings are not all there.
+
+    Args:
+        name: of its plan.
+
+    Raises:
+        UsageError: no such experiment, or there is no data directory.
+    """
+    known = shipped_experiments()
+    if name not in known:
+        raise UsageError(f"no shipped experiment {name!r}; there are {', '.join(known) or 'none'}")
+    plan = read_plan(find_plan(name))
+    texts = ["status", "path", "error", "console"]
+    runs = pd.read_csv(_folder() / name / RUNS_FILE, dtype=dict.fromkeys(texts, str))
+    return ExperimentResult(
+        plan=plan,
+        sides=sides_of(plan),
+        runs=runs.assign(**runs[texts].fillna("")),
+        changes=read_changes(_folder() / name / CHANGES_FILE),
+    )
+
+
+def ship_experiment(result: ExperimentResult) -> Path:
+    """Put an experiment's tables in the place of those that ship; returns where.
+
+    Args:
+        result: of a plan that ships.
+
+    Raises:
+        UsageError: there is no data directory.
+    """
+    folder = _folder() / result.plan.name
+    folder.mkdir(parents=True, exist_ok=True)
+    names = result.runs["side"] + result.runs["repeat"].astype(str)
+    runs = result.runs.assign(path="runs/" + names + "/recording")
+    runs.to_csv(folder / RUNS_FILE, index=False)
+    result.changes.to_csv(folder / CHANGES_FILE, index=False, float_format="%.6g")
+    return folder
+
+
+def read_changes(file: Path) -> pd.DataFrame:
+    """The table of changes that an experiment left."""
+    texts = ["unit", "note"]
+    changes = pd.read_csv(file, dtype=dict.fromkeys(texts, str))
+    return changes.assign(**changes[texts].fillna(""))
+
+
+def scores_by_setting(changes: pd.DataFrame) -> pd.DataFrame:
+    """How often predictions of each setting were right.
+
+    Args:
+        changes: as `changes_table` returns it.
+
+    Returns:
+        axis, model, and the columns of `score_table` after its first.
+    """
+    parts = [
+        score_table(mine).assign(axis=axis) for axis, mine in changes.groupby("axis", sort=False)
+    ]
+    table = pd.concat(parts, ignore_index=True)
+    return table[["axis", *(name for name in table if name != "axis")]]
+
+
+def measurable_effects(changes: pd.DataFrame) -> pd.DataFrame:
+    """Quantities that a setting measurably changed, a row each.
+
+    Args:
+        changes: as `changes_table` returns it.
+
+    Returns:
+        axis, metric, unit, before, change, low, high; and for each mode of reclaim MODE, with the
+        predicted change, and "MODE verdict".
+    """
+    rows = changes[changes["verdict"].isin(EFFECTS)]
+    keys = ["pair", "axis", "metric", "unit"]
+    table = rows[rows["mode"] == MODES[0]].set_index(keys)[_MEASURED]
+    for mode in MODES:
+        mine = rows[rows["mode"] == mode].set_index(keys)
+        table = table.assign(**{mode: mine["predicted"], f"{mode} verdict": mine["verdict"]})
+    return table.reset_index().drop(columns="pair")
+
+
+def wrong_predictions(name: str = MATRIX, mode: str = MODES[-1]) -> pd.DataFrame:
+    """What a shipped experiment predicted wrong, and why as far as that is known.
+
+    Args:
+        name: of the experiment.
+        mode: of reclaim.
+
+    Returns:
+        axis, metric, change, low, high, predicted, cause: `UNEXPLAINED` where none is known.
+
+    Raises:
+        UsageError: no such experiment.
+    """
+    changes = shipped_experiment(name).changes
+    wrong = changes[(changes["verdict"] == WRONG) & (changes["mode"] == mode)]
+    shown = wrong[["axis", "metric", "change", "low", "high", "predicted"]]
+    file = _folder() / name / CAUSES_FILE
+    known = (
+        pd.read_csv(file) if file.exists() else pd.DataFrame(columns=["axis", "metric", "cause"])
+    )
+    found = shown.merge(known, how="left", on=["axis", "metric"])
+    return found.assign(cause=found["cause"].fillna(UNEXPLAINED))
+
+
+def _folder() -> Path:
+    data = shipped_recordings_directory()
+    if data is None:
+        raise UsageError("the package was installed without data; use a checkout")
+    return data / FOLDER

@@ -2,29 +2,242 @@
 
 from __future__ import annotations
 
+import contextlib
+import gzip
+import lzma
 import os
 import platform
+import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+import time
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
 
-from pagealloc_model.base.errors import UsageError
-from pagealloc_model.studies.experiments.inside import Order
-from pagealloc_model.studies.experiments.kernel_config import shares_by_9p
+from pagealloc_model.base.errors import PageallocError, UsageError
+from pagealloc_model.recording.record.doctor import Check
+from pagealloc_model.studies.experiments.inside import Answer, Order
 from pagealloc_model.studies.experiments.plan import Guest
-from pagealloc_model.studies.experiments.watched import (
-    Bounds,
-    Call,
-    Cancel,
-    end,
-    make_recording,
-    started,
+from pagealloc_model.studies.experiments.workloads import COMPILER
+
+NINE_P, VIRTIO_FS = SHARES = ("9P_FS", "VIRTIO_FS")
+"""Options of a kernel that can have the host's files as its root: one of them is needed."""
+
+_CONFIG_BEGINS, _CONFIG_ENDS = b"IKCFG_ST", b"IKCFG_ED"
+
+
+def shares_by_9p(image: Path) -> bool:
+    """Whether the host's files are to come over 9p; if not, over virtiofs.
+
+    Raises:
+        UsageError: the kernel is known to have neither.
+    """
+    options = kernel_options(image)
+    if options is None or NINE_P in options:
+        return True
+    if VIRTIO_FS in options:
+        return False
+    raise UsageError(
+        f"{image}: has neither 9p nor virtiofs, so it cannot be a guest; "
+        f"build it with {' or '.join(f'CONFIG_{each}' for each in SHARES)}"
+    )
+
+
+def kernel_options(image: Path, boot: Path = Path("/boot")) -> set[str] | None:
+    """Options that a kernel was built with, as y or m; None where nothing tells.
+
+    Args:
+        image: a bzImage, with its configuration inside (CONFIG_IKCONFIG) or beside it.
+        boot: where configurations of installed kernels are.
+    """
+    beside = [folder / image.name.replace("vmlinuz", "config") for folder in (image.parent, boot)]
+    text = next((each.read_text() for each in beside if each != image and each.is_file()), None)
+    text = text if text is not None else _built_in(image.read_bytes())
+    if text is None:
+        return None
+    return set(re.findall(r"^CONFIG_(\w+)=[ym]$", text, re.MULTILINE))
+
+
+def _built_in(content: bytes) -> str | None:
+    """The configuration inside a kernel, whichever way it is compressed."""
+    for unpack, magic in _PACKED:
+        for found in re.finditer(re.escape(magic), content):
+            begin = found.start()
+            try:
+                unpacked = unpack(content[begin:])
+            except (zlib.error, lzma.LZMAError, ValueError, EOFError):
+                continue
+            start = unpacked.find(_CONFIG_BEGINS)
+            if start >= 0:
+                end = unpacked.find(_CONFIG_ENDS, start)
+                return gzip.decompress(unpacked[start + len(_CONFIG_BEGINS) : end]).decode()
+    return None
+
+
+def _zstd(content: bytes) -> bytes:
+    import zstandard
+
+    try:
+        return zstandard.ZstdDecompressor().decompressobj().decompress(content)
+    except zstandard.ZstdError as error:
+        raise ValueError(str(error)) from None
+
+
+_PACKED: tuple[tuple[Callable[[bytes], bytes], bytes], ...] = (
+    (lambda content: zlib.decompressobj(31).decompress(content), b"\x1f\x8b\x08"),
+    (lambda content: lzma.LZMADecompressor().decompress(content), b"\xfd7zXZ\x00"),
+    (_zstd, b"\x28\xb5\x2f\xfd"),
 )
+"""How to unpack a kernel, and what what is packed so begins with."""
+
+
+CONSOLE = "console"
+CONSOLE_LINES = 8
+_LOOK_S = 0.5
+
+Cancel = Callable[[], bool]
+"""Asked now and then; True ends a run."""
+
+
+class RunFailedError(PageallocError):
+    """A run left no recording that can be used.
+
+    Args:
+        why: one line.
+        console: the last lines of what it printed.
+    """
+
+    def __init__(self, why: str, console: str = "") -> None:
+        super().__init__(why)
+        self.console = console
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bounds:
+    """What a run may take.
+
+    Attributes:
+        what: takes it, in words: "the guest".
+        key: of the plan that sets the time: "guest.timeout_s".
+        limit_s: the longest that it may take.
+        most_bytes: that its folder may hold.
+        grace_s: between a request to end and the end.
+    """
+
+    what: str
+    key: str
+    limit_s: float
+    most_bytes: int
+    grace_s: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """A program to call.
+
+    Attributes:
+        words: of its command line.
+        environment: variables that it has beside this process's.
+    """
+
+    words: list[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+def make_recording(call: Call, folder: Path, bounds: Bounds, cancel: Cancel) -> None:
+    """Call a program that leaves a recording and an answer in a run's folder.
+
+    Args:
+        call: the program.
+        folder: of the run.
+        bounds: of the run.
+        cancel: ends it.
+
+    Raises:
+        RunFailedError: it left no recording that can be used, and why.
+    """
+    ended = _watched(call, folder, bounds, cancel)
+    answer = Answer.read(folder)
+    if answer is None:
+        raise RunFailedError(ended or f"{bounds.what} ended before it was done", _end_of(folder))
+    if answer.error:
+        raise RunFailedError(ended or answer.error, _end_of(folder))
+
+
+def started(call: Call, output: object) -> subprocess.Popen[bytes]:
+    """A process in a group of its own, so that all that it starts can be ended with it."""
+    return subprocess.Popen(
+        call.words,
+        env={**os.environ, **call.environment},
+        stdin=subprocess.DEVNULL,
+        stdout=output,  # type: ignore[arg-type]
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+
+
+def end(process: subprocess.Popen[bytes], grace_s: float = 0.0) -> None:
+    """End a process and all that it started.
+
+    Args:
+        process: as `started` returns it.
+        grace_s: that it has to end by itself, after it was asked to.
+    """
+    if grace_s and process.poll() is None:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(grace_s)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _watched(call: Call, folder: Path, bounds: Bounds, cancel: Cancel) -> str:
+    """Let a program run to its end; why it was ended before, "" if it was not."""
+    give_up = time.monotonic() + bounds.limit_s
+    most = bounds.most_bytes
+    with (folder / CONSOLE).open("wb") as console:
+        process = started(call, console)
+        try:
+            while True:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(_LOOK_S)
+                    return ""
+                if cancel():
+                    return "interrupted"
+                if time.monotonic() > give_up:
+                    took = f"{bounds.what} took over {bounds.limit_s:g} s"
+                    return f"{took}; raise {bounds.key}, or ask less"
+                if folder_bytes(folder) > most:
+                    return f"the run took over {most >> 20} MiB; raise limits.run, or ask less"
+        finally:
+            end(process, bounds.grace_s)
+
+
+def folder_bytes(folder: Path) -> int:
+    """What the files of a folder take; those that go away meanwhile are left out."""
+    total = 0
+    for inside, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += (Path(inside) / name).lstat().st_blocks * 512
+    return total
+
+
+def _end_of(folder: Path) -> str:
+    """The last lines of a run's console."""
+    try:
+        text = (folder / CONSOLE).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    return "\n".join([line for line in text.splitlines() if line.strip()][-CONSOLE_LINES:])
+
 
 VIRTME = "vng"
 DISK_DEVICE_FILE = "big"
@@ -197,3 +410,87 @@ def make_disk(image: Path, size: int) -> None:
         partial.unlink()
         raise UsageError(f"{image}: mkfs.ext4 failed: {' '.join(done.stderr.split())[:200]}")
     partial.rename(image)
+
+
+NO_GUESTS = "pagealloc experiment cannot boot guests"
+RECORDS = ("TRACING", "PERF_EVENTS", "PROC_PAGE_MONITOR", "KPROBE_EVENTS")
+"""Those that a recording needs, or is worse without."""
+
+_SYSTEM_PATH = "/usr/local/sbin:/usr/sbin:/sbin"
+
+
+def guest_checks(images: tuple[Path, ...] = (), boot: Path = Path("/boot")) -> list[Check]:
+    """One check for each thing that guests need.
+
+    Args:
+        images: kernels to look into; () for those that are installed.
+        boot: where those are.
+    """
+    return [*_programs(), _kvm(), *_kernels(images or tuple(sorted(boot.glob("vmlinuz-*"))), boot)]
+
+
+def _programs() -> Iterator[Check]:
+    virtme = find_virtme()
+    lacks = {"todo": "pip install '.[guest]' in the checkout", "cost": NO_GUESTS}
+    yield Check(name="virtme-ng", found=virtme or "not installed", **({} if virtme else lacks))
+    modules = "kernels with modules, such as a distribution's, cannot be booted"
+    for name, command, cost, package in (
+        ("qemu", f"qemu-system-{platform.machine()}", NO_GUESTS, "qemu-system-x86"),
+        ("kmod", "kmod", modules, "kmod"),
+        ("busybox", "busybox", modules, "busybox-static"),
+        ("mkfs.ext4", "mkfs.ext4", "guests have no scratch disk", "e2fsprogs"),
+        ("C compiler", COMPILER, "the workloads that come with the project cannot run", "gcc"),
+    ):
+        path = shutil.which(command, path=f"{os.environ.get('PATH', '')}:{_SYSTEM_PATH}")
+        if path:
+            yield Check(name=name, found=path)
+        else:
+            todo = f"install {command} (Debian: {package})"
+            yield Check(name=name, found="not installed", cost=cost, todo=todo)
+
+
+def _kvm() -> Check:
+    if os.access(KVM, os.R_OK | os.W_OK):
+        return Check(name="KVM", found=f"{KVM}; the first guest shows whether it serves")
+    return Check(
+        name="KVM",
+        found=f"{KVM} cannot be opened",
+        cost="guests are emulated, ten times slower and more",
+        todo="use a machine with virtualization, or one that passes it on",
+    )
+
+
+def _kernels(images: tuple[Path, ...], boot: Path) -> Iterator[Check]:
+    if not images:
+        yield Check(
+            name="guest kernel",
+            found=f"none in {boot}",
+            cost="an experiment has to name one",
+            todo="give doctor one with --kernel, to see whether it serves",
+        )
+    for image in images:
+        yield _kernel(image, boot)
+
+
+def _kernel(image: Path, boot: Path) -> Check:
+    name = f"kernel {image.name}"
+    if not os.access(image, os.R_OK):
+        todo = "name a bzImage that this user can read"
+        return Check(name=name, found="cannot be read", cost="it cannot be booted", todo=todo)
+    options = kernel_options(image, boot)
+    if options is None:
+        todo = "boot it once; build with CONFIG_IKCONFIG to see more here"
+        return Check(name=name, found="its configuration is not known", cost="none", todo=todo)
+    if not any(each in options for each in SHARES):
+        return Check(
+            name=name,
+            found="neither 9p nor virtiofs",
+            cost="it cannot see the host's files, so it cannot be a guest",
+            todo=f"build one with {' or '.join(f'CONFIG_{each}' for each in SHARES)}",
+        )
+    lacking = [f"CONFIG_{each}" for each in RECORDS if each not in options]
+    if lacking:
+        todo = "build one with them"
+        cost = "recordings of it show less, or cannot be made"
+        return Check(name=name, found=f"without {', '.join(lacking)}", cost=cost, todo=todo)
+    return Check(name=name, found="serves as a guest")

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from pagealloc_model.base.errors import PageallocError, UsageError
-from pagealloc_model.studies.experiments.settings import apply
+from pagealloc_model.studies.experiments.plan import apply
 
 ORDER_FILE, ANSWER_FILE, RECORDING = "order.json", "answer.json", "recording"
 DISK, DISK_DEVICE = Path("/mnt"), "/dev/vda"

@@ -6,24 +6,128 @@ by each worker. Results come back here, where they are kept, so that workers nee
 
 from __future__ import annotations
 
-from collections import defaultdict
+import io
+import shutil
+import tarfile
+import tempfile
+import weakref
+from collections import OrderedDict, defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from queue import Empty, Queue
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from pagealloc_model.base.errors import ClusterError, UsageError
-from pagealloc_model.studies.sweeps.fingerprint import model_fingerprint
-from pagealloc_model.studies.sweeps.on_worker import Refusal, made_on_worker
-from pagealloc_model.studies.sweeps.packing import packed
-from pagealloc_model.studies.sweeps.record import Record, one_line
-from pagealloc_model.studies.sweeps.remote_files import is_address
-from pagealloc_model.studies.sweeps.task import Task
+from pagealloc_model.base.errors import ClusterError, RecordingError, UsageError
+from pagealloc_model.recording.recording import Recording, open_recording
+from pagealloc_model.studies.sweeps.records import (
+    ReadyRecording,
+    Record,
+    Task,
+    is_address,
+    made_record,
+    model_fingerprint,
+    one_line,
+    replayed_point,
+)
 
 if TYPE_CHECKING:
     from distributed import Client, Future
+
+
+def packed(recording: Recording) -> bytes:
+    """A tar archive of a recording's files; event files are compressed already."""
+    output = io.BytesIO()
+    with tarfile.open(fileobj=output, mode="w", dereference=True) as archive:
+        archive.add(recording.path.resolve(), arcname=recording.path.resolve().name)
+    return output.getvalue()
+
+
+def unpacked_recording(content: bytes, name: str) -> Recording:
+    """The recording in an archive; its files are removed when the recording is let go.
+
+    Args:
+        content: what `packed` returned.
+        name: what the recording is called.
+    """
+    directory = Path(tempfile.mkdtemp(prefix="pagealloc_model-recording-"))
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+        archive.extractall(directory, filter="data")
+    (unpacked,) = directory.iterdir()
+    recording = open_recording(unpacked.rename(directory / name))
+    weakref.finalize(recording, shutil.rmtree, directory, ignore_errors=True)
+    return recording
+
+
+RECORDINGS_HELD = 2
+"""Recordings that a worker keeps open; points of one recording come one after the other."""
+
+_guard = Lock()
+_held: OrderedDict[str, ReadyRecording] = OrderedDict()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refusal:
+    """A worker cannot read a recording.
+
+    Attributes:
+        worker: its address.
+        why: in one line.
+    """
+
+    worker: str
+    why: str
+
+
+def made_on_worker(task: Task, content: bytes | None, model: str) -> Record | Refusal:
+    """Make a point here.
+
+    Args:
+        task: the point.
+        content: its recording's files (`packed`); None where it lies at an address.
+        model: fingerprint of the package where the sweep was started.
+
+    Raises:
+        ClusterError: this worker has another version of the package.
+    """
+    address = _own_address()
+    if model_fingerprint() != model:
+        raise ClusterError(
+            f"worker {address} runs another version of pagealloc_model; install the same there"
+        )
+    recording = _recording(task, content)
+    try:
+        recording.opened()
+    except RecordingError as error:
+        return Refusal(worker=address, why=str(error))
+    settings = task.settings
+    return made_record(task.key, lambda: replayed_point(recording.ready(settings), settings))
+
+
+def _recording(task: Task, content: bytes | None) -> ReadyRecording:
+    recording = task.recording
+    with _guard:
+        if recording.digest not in _held:
+            if content is None:
+                _held[recording.digest] = ReadyRecording(recording.opened)
+            else:
+                _held[recording.digest] = ReadyRecording(
+                    lambda: unpacked_recording(content, recording.name)
+                )
+            while len(_held) > RECORDINGS_HELD:
+                _held.popitem(last=False)
+        _held.move_to_end(recording.digest)
+        return _held[recording.digest]
+
+
+def _own_address() -> str:
+    from distributed import get_worker
+
+    return str(get_worker().address)
+
 
 CONNECT_S = 10
 LOOK_AGAIN_S = 1.0

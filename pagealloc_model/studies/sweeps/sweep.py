@@ -17,15 +17,19 @@ from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.recording.recording import Recording
-from pagealloc_model.studies.sweeps.fingerprint import point_key
-from pagealloc_model.studies.sweeps.local import default_workers, made_by_threads
-from pagealloc_model.studies.sweeps.points import Point, grid
-from pagealloc_model.studies.sweeps.record import PROVENANCE, Record
-from pagealloc_model.studies.sweeps.recordings import named_recording
-from pagealloc_model.studies.sweeps.result_cache import ResultCache, chosen_cache
+from pagealloc_model.studies.sweeps.design import Point, Settings, grid, shown
+from pagealloc_model.studies.sweeps.records import (
+    PROVENANCE,
+    Record,
+    ResultCache,
+    Task,
+    chosen_cache,
+    default_workers,
+    made_by_threads,
+    named_recording,
+    point_key,
+)
 from pagealloc_model.studies.sweeps.results import SweepResult
-from pagealloc_model.studies.sweeps.settings import Settings, shown
-from pagealloc_model.studies.sweeps.task import Task
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -7,10 +7,12 @@ from pagealloc_model.studies.synthetic.demand import (
     EVENT,
     Demand,
     Gfp,
+    Kind,
     Migratetype,
     Operation,
     Requests,
     huge_gfp,
+    kind_of,
 )
 from pagealloc_model.studies.synthetic.memory import (
     BlockUse,
@@ -19,7 +21,7 @@ from pagealloc_model.studies.synthetic.memory import (
     buddies,
     managed_pages,
 )
-from pagealloc_model.studies.synthetic.repeated import HugeFaults, RepeatedRounds, repeated_rounds
+from pagealloc_model.studies.synthetic.recorded import Recorded, recorded
 from pagealloc_model.studies.synthetic.run import Run, run
 from pagealloc_model.studies.synthetic.scale_up import judged_scale_up, scaled_up
 from pagealloc_model.studies.synthetic.scenarios import scenario
@@ -29,12 +31,12 @@ __all__ = [
     "BlockUse",
     "Demand",
     "Gfp",
-    "HugeFaults",
+    "Kind",
     "Machine",
     "Memory",
     "Migratetype",
     "Operation",
-    "RepeatedRounds",
+    "Recorded",
     "Requests",
     "Run",
     "Zone",
@@ -43,9 +45,10 @@ __all__ = [
     "buddies",
     "huge_gfp",
     "judged_scale_up",
+    "kind_of",
     "made_up_machine",
     "managed_pages",
-    "repeated_rounds",
+    "recorded",
     "run",
     "scaled_up",
     "scenario",

@@ -31,6 +31,9 @@ class Operation(IntEnum):
     CPU_DIES = at.CPU_DIES
     CPU_RETURNS = at.CPU_RETURNS
     TRY = at.RECORDED_FAILURE
+    HIDDEN_ALLOC = at.HIDDEN_ALLOC
+    SET_PCP_HIGH = at.SET_PCP_HIGH
+    GROW = at.GROW
 
 
 class Migratetype(IntEnum):
@@ -40,6 +43,20 @@ class Migratetype(IntEnum):
     MOVABLE = at.MOVABLE
     RECLAIMABLE = at.RECLAIMABLE
     HIGHATOMIC = at.HIGHATOMIC
+
+
+class Kind(IntEnum):
+    """Kinds of memory that requests are for."""
+
+    KERNEL = pr.KERNEL
+    SLAB = pr.RECLAIMABLE
+    ANON = pr.ANON
+    FILE = pr.FILE
+
+
+def kind_of(bits: np.ndarray) -> np.ndarray:
+    """Return the `Kind` of requests by their `bits`."""
+    return bits >> pr.CLASS_SHIFT
 
 
 class Gfp(IntEnum):
@@ -53,6 +70,7 @@ class Gfp(IntEnum):
     SLAB = _WAITS | pr.RECLAIMABLE << pr.CLASS_SHIFT
     ANON = _WAITS | pr.ANON << pr.CLASS_SHIFT
     FILE = _WAITS & ~pr.GFP_FS | pr.GFP_NORETRY | pr.FILE << pr.CLASS_SHIFT
+    FILE_FS = _WAITS | pr.GFP_NORETRY | pr.FILE << pr.CLASS_SHIFT
     HUGE = pr.GFP_IO | at.GFP_NOMEMALLOC | pr.ANON << pr.CLASS_SHIFT
     ATOMIC = at.GFP_HIGH | at.GFP_KSWAPD_RECLAIM
     RECLAIM = RECLAIM

@@ -32,28 +32,9 @@ from pagealloc_model.predicted.run import (
 from pagealloc_model.predicted.tables import TransactionCounts
 from pagealloc_model.studies.synthetic.demand import EVENT, Demand
 from pagealloc_model.studies.synthetic.memory import Memory, free_everything
+from pagealloc_model.studies.synthetic.recorded import Recorded
 
 STEP_EVENTS = 1 << 18
-PRESSURE = (
-    "thp_fault_alloc",
-    "thp_fault_fallback",
-    "compact_fail",
-    "compact_success",
-    "compact_migrate_scanned",
-    "compact_free_scanned",
-    "compact_daemon_migrate_scanned",
-    "compact_daemon_free_scanned",
-    "pgscan_kswapd",
-    "pgsteal_kswapd",
-    "pgscan_direct",
-    "pgsteal_direct",
-    "pgmigrate_success",
-    "requests_failed",
-    "compact_direct_migrate_scanned",
-    "compact_direct_free_scanned",
-    "allocstall",
-)
-"""Of `Run.counts`, what reclaim, compaction and huge pages come to."""
 SAMPLES = 128
 """A run without instants is sampled about so often, evenly over its events, and at its end."""
 
@@ -196,7 +177,7 @@ def run(
     *,
     rules: KernelRules | str,
     assumptions: Assumptions | None = None,
-    memory: Memory | None = None,
+    memory: Memory | Recorded | None = None,
     at_ns: Sequence[int] = (),
     look: Callable[[State], Any] | None = None,
     keep_holds: bool = True,
@@ -210,7 +191,7 @@ def run(
         policy: what to run it under; None for the kernel's defaults.
         rules: a kernel generation, or the name of a preset.
         assumptions: ours; in an elastic mode the model decides what kswapd and direct reclaim do.
-        memory: what memory holds at first; None: all of it is free.
+        memory: what memory holds at first; a recording's start; None: all of it is free.
         at_ns: instants to take a sample at, ascending: after the events before it and all that is
             due by then; the run ends with the last. None: see `SAMPLES`.
         look: called with the state at each sample.
@@ -227,74 +208,16 @@ def run(
     chosen = KernelRules.preset(rules) if isinstance(rules, str) else rules
     policy, assumptions = policy or Policy(), assumptions or Assumptions()
     check_mode(policy, assumptions, is_build=False)
-    places = np.full(demand.objects, -1, np.int32)
-    start_ns = demand.start_ns
-    if start_ns is None:
-        start_ns = int(next(demand.parts(), np.zeros(1, EVENT))["time_ns"][0])
-    state = make_state(demand.machine, chosen, policy, assumptions, start_ns=start_ns)
-    if memory is None:
-        free_everything(state)
-    carrier: Carrier
-    if assumptions.reclaim == "elastic":
-        state = with_pressure(state, chosen, policy, assumptions, seed=demand.seed)
-        leads = demand.leads
-        carrier = ElasticCarrier(state, np.full_like(places, -1) if leads is None else leads)
-    else:
-        state.st[at.KSWAPD_RECORDED] = demand.kswapd_recorded
-        state.st[at.DIRECT_RECLAIM_RECORDED] = demand.direct_reclaim_recorded
-        carrier = ModelCarrier(state)
-    if memory is not None:
-        memory.put_into(state, places)
-    return run_from(
-        carrier,
-        places,
-        demand,
-        policy,
-        chosen,
-        assumptions,
-        at_ns=at_ns,
-        look=look,
-        keep_holds=keep_holds,
-        progress=progress,
-        cancel=cancel,
-    )
-
-
-def run_from(
-    carrier: Carrier,
-    places: np.ndarray,
-    demand: Demand,
-    policy: Policy,
-    rules: KernelRules,
-    assumptions: Assumptions,
-    *,
-    at_ns: Sequence[int] = (),
-    look: Callable[[State], Any] | None = None,
-    keep_holds: bool = True,
-    progress: Callable[[float], None] | None = None,
-    cancel: Callable[[], bool] | None = None,
-) -> Run:
-    """Take demand from a state that is there: arguments as of `run`.
-
-    Args:
-        carrier: takes the events; has the state.
-        places: int32 by object, where it is at first; written.
-        demand: what is asked for.
-        policy: what the state was made for.
-        rules: the same.
-        assumptions: the same.
-        at_ns: instants to take a sample at.
-        look: called with the state at each sample.
-        keep_holds: keep every hold of zone->lock.
-        progress: called with the share done.
-        cancel: asked now and then.
-
-    Raises:
-        UsageError: the demand has no events.
-        Cancelled: `cancel` said so.
-    """
     if not demand.count:
         raise UsageError(f"{demand.name}: no events, so there is nothing to replay")
+    places = np.full(demand.objects, -1, np.int32)
+    leads = np.full_like(places, -1) if demand.leads is None else demand.leads
+    if isinstance(memory, Recorded):
+        starting = memory.demand.starting_places()
+        places[: len(starting)] = starting
+        carrier: Carrier = memory.carrier(leads)
+    else:
+        carrier = _carrier(demand, policy, chosen, assumptions, memory, places, leads)
     state = carrier.state
     running = Running(carrier, places, keep_holds=keep_holds)
     running.look, running.progress, running.cancel = look, progress, cancel
@@ -302,7 +225,7 @@ def run_from(
     return Run(
         demand=demand,
         policy=policy,
-        rules=rules,
+        rules=chosen,
         assumptions=assumptions,
         samples=running.samples,
         log=running.log,
@@ -314,6 +237,34 @@ def run_from(
         _sites=running.sites,
         _sizes=running.sizes,
     )
+
+
+def _carrier(
+    demand: Demand,
+    policy: Policy,
+    rules: KernelRules,
+    assumptions: Assumptions,
+    memory: Memory | None,
+    places: np.ndarray,
+    leads: np.ndarray,
+) -> Carrier:
+    """Return who takes events from a fresh state with this memory."""
+    start_ns = demand.start_ns
+    if start_ns is None:
+        start_ns = int(next(demand.parts(), np.zeros(1, EVENT))["time_ns"][0])
+    state = make_state(demand.machine, rules, policy, assumptions, start_ns=start_ns)
+    if memory is None:
+        free_everything(state)
+    if assumptions.reclaim == "elastic":
+        state = with_pressure(state, rules, policy, assumptions, seed=demand.seed)
+        carrier: Carrier = ElasticCarrier(state, leads)
+    else:
+        state.st[at.KSWAPD_RECORDED] = demand.kswapd_recorded
+        state.st[at.DIRECT_RECLAIM_RECORDED] = demand.direct_reclaim_recorded
+        carrier = ModelCarrier(state)
+    if memory is not None:
+        memory.put_into(state, places)
+    return carrier
 
 
 class Running:

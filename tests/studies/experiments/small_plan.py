@@ -7,9 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from pagealloc_model.studies.experiments.guest import Boot
+from pagealloc_model.studies.experiments.guest import Boot, Cancel, RunFailedError
 from pagealloc_model.studies.experiments.inside import RECORDING
-from pagealloc_model.studies.experiments.watched import Cancel, RunFailedError
 from tests.small_recordings import (
     AFTER_NS,
     TimedEvents,

@@ -12,10 +12,9 @@ import pytest
 import pagealloc_model as pm
 from pagealloc_model.cli import main
 from pagealloc_model.predicted import replay as replay_module
-from pagealloc_model.studies.experiments import changes as changes_module
+from pagealloc_model.studies.experiments import experiment as changes_module
 from pagealloc_model.studies.experiments import runs as runs_module
-from pagealloc_model.studies.experiments.changes import MODES, score_table
-from pagealloc_model.studies.experiments.experiment import ExperimentResult
+from pagealloc_model.studies.experiments.experiment import MODES, ExperimentResult, score_table
 from pagealloc_model.verdict.statistics import (
     NO_EFFECT,
     NOT_PREDICTED,

@@ -19,6 +19,7 @@ from pagealloc_model.studies.experiments import guest as guest_module
 from pagealloc_model.studies.experiments.experiment import experiment
 from pagealloc_model.studies.experiments.guest import (
     Boot,
+    RunFailedError,
     VirtmeGuests,
     guest_words,
     kvm_serves,
@@ -26,7 +27,6 @@ from pagealloc_model.studies.experiments.guest import (
 )
 from pagealloc_model.studies.experiments.inside import ANSWER_FILE, Order
 from pagealloc_model.studies.experiments.plan import Guest
-from pagealloc_model.studies.experiments.watched import RunFailedError
 from tests.studies.experiments.small_plan import write_plan
 
 KERNEL_VARIABLE = "PAGEALLOC_GUEST_KERNEL"

@@ -11,9 +11,8 @@ import pytest
 import zstandard
 
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.studies.experiments import guest_checks as checks_module
-from pagealloc_model.studies.experiments.guest_checks import guest_checks
-from pagealloc_model.studies.experiments.kernel_config import kernel_options, shares_by_9p
+from pagealloc_model.studies.experiments import guest as checks_module
+from pagealloc_model.studies.experiments.guest import guest_checks, kernel_options, shares_by_9p
 
 SERVES = "\n".join(
     f"CONFIG_{name}=y"

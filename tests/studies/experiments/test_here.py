@@ -18,9 +18,12 @@ from pagealloc_model.base.errors import UsageError
 from pagealloc_model.cli import main
 from pagealloc_model.recording.record.doctor import require_recordable
 from pagealloc_model.recording.record.host import Host
-from pagealloc_model.studies.experiments import here as here_module
+from pagealloc_model.studies.experiments import runs as here_module
 from pagealloc_model.studies.experiments.experiment import experiment
-from pagealloc_model.studies.experiments.here import (
+from pagealloc_model.studies.experiments.guest import Bounds, Call, RunFailedError, end, started
+from pagealloc_model.studies.experiments.inside import Order
+from pagealloc_model.studies.experiments.plan import Here, PlanError, changed_plan, read_plan
+from pagealloc_model.studies.experiments.runs import (
     BIG,
     FOUND_FILE,
     HOLDER,
@@ -32,10 +35,6 @@ from pagealloc_model.studies.experiments.here import (
     make_scratch,
     require_disk,
 )
-from pagealloc_model.studies.experiments.inside import Order
-from pagealloc_model.studies.experiments.plan import Here, PlanError, changed_plan
-from pagealloc_model.studies.experiments.read_plan import read_plan
-from pagealloc_model.studies.experiments.watched import Bounds, Call, RunFailedError, end, started
 from pagealloc_model.studies.experiments.workloads import build_programs
 from tests.recording.record.machines import make_machine, make_perf
 from tests.studies.experiments.small_plan import write_plan

@@ -12,10 +12,12 @@ from pagealloc_model.studies.experiments.plan import (
     PLANS,
     PlanError,
     changed_plan,
+    described_sides,
     find_plan,
+    pairs_of,
+    read_plan,
+    sides_of,
 )
-from pagealloc_model.studies.experiments.read_plan import read_plan
-from pagealloc_model.studies.experiments.sides import described_sides, pairs_of, sides_of
 from tests.docs.examples import examples
 from tests.studies.experiments.small_plan import PLAN, write_plan
 

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from pagealloc_model.base.errors import PageallocError, UsageError
-from pagealloc_model.studies.experiments.guest import Boot
+from pagealloc_model.studies.experiments.guest import Boot, Cancel, RunFailedError
 from pagealloc_model.studies.experiments.inside import RECORDING
-from pagealloc_model.studies.experiments.plan import Limits, Plan
-from pagealloc_model.studies.experiments.read_plan import read_plan
+from pagealloc_model.studies.experiments.plan import Limits, Plan, read_plan, sides_of
 from pagealloc_model.studies.experiments.runs import (
     DONE,
     FAILED,
@@ -23,8 +22,6 @@ from pagealloc_model.studies.experiments.runs import (
     make_runs,
     measured_runs,
 )
-from pagealloc_model.studies.experiments.sides import sides_of
-from pagealloc_model.studies.experiments.watched import Cancel, RunFailedError
 from tests.small_recordings import write_recording
 from tests.studies.experiments.small_plan import PLAN, FakeGuests, write_plan
 

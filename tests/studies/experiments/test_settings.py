@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.studies.experiments.settings import Place, apply, boot_words
+from pagealloc_model.studies.experiments.plan import Place, apply, boot_words
 
 DEFRAG = "/sys/kernel/mm/transparent_hugepage/defrag"
 

@@ -8,14 +8,13 @@ import pandas as pd
 import pytest
 
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.studies.experiments import shipped
-from pagealloc_model.studies.experiments.experiment import ExperimentResult, experiment
-from pagealloc_model.studies.experiments.plan import PLANS
-from pagealloc_model.studies.experiments.runs import RUN_FILE
-from pagealloc_model.studies.experiments.shipped import (
+from pagealloc_model.studies.experiments import experiment as shipped
+from pagealloc_model.studies.experiments.experiment import (
     CAUSES_FILE,
     FOLDER,
     UNEXPLAINED,
+    ExperimentResult,
+    experiment,
     measurable_effects,
     scores_by_setting,
     ship_experiment,
@@ -23,6 +22,8 @@ from pagealloc_model.studies.experiments.shipped import (
     shipped_experiments,
     wrong_predictions,
 )
+from pagealloc_model.studies.experiments.plan import PLANS
+from pagealloc_model.studies.experiments.runs import RUN_FILE
 from pagealloc_model.verdict.statistics import EFFECTS, WRONG
 from tests.studies.experiments.small_plan import FakeGuests, write_plan
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pagealloc_model.studies.experiments.watched import folder_bytes
+from pagealloc_model.studies.experiments.guest import folder_bytes
 
 
 def test_a_folder_is_sized_while_one_in_it_is_renamed(

@@ -6,13 +6,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pagealloc_model.studies.fleets.fleet_table import range_words
-from pagealloc_model.studies.fleets.statistics import (
+from pagealloc_model.studies.fleets.fleet import (
     adjusted,
     compared_sides,
     difference_interval,
     mean_interval,
     p_value,
+    range_words,
 )
 
 RNG = np.random.default_rng(5)

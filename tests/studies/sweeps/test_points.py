@@ -6,8 +6,7 @@ import pagealloc_model as pm
 from pagealloc_model.base.errors import PolicyError, UsageError
 from pagealloc_model.policy.policy import policy_settings
 from pagealloc_model.studies.sweeps import one_at_a_time, space_filling
-from pagealloc_model.studies.sweeps.points import grid, parse_vary
-from pagealloc_model.studies.sweeps.settings import Settings
+from pagealloc_model.studies.sweeps.design import Settings, grid, parse_vary
 
 
 def test_a_grid_is_every_combination_once() -> None:

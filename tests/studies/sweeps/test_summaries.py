@@ -10,8 +10,7 @@ import pytest
 
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.show.figures import sweep_lines
-from pagealloc_model.studies.sweeps.pareto import on_front, pareto
-from pagealloc_model.studies.sweeps.sensitivity import sensitivity
+from pagealloc_model.studies.sweeps.results import on_front, pareto, sensitivity
 from tests.show.test_post import assert_mailable
 
 AXES = ("pcp_batch", "costly_order")

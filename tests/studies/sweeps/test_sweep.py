@@ -16,11 +16,16 @@ import pagealloc_model as pm
 from pagealloc_model.allocator.events import advance
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.predicted.replay import Cancelled
-from pagealloc_model.studies.sweeps import local, record
-from pagealloc_model.studies.sweeps.fingerprint import point_key, recording_digest
+from pagealloc_model.studies.sweeps import records as local
+from pagealloc_model.studies.sweeps import records as record
+from pagealloc_model.studies.sweeps.design import Settings
 from pagealloc_model.studies.sweeps.metrics import metric, replay_metrics
-from pagealloc_model.studies.sweeps.recordings import OpenRecordings, named_recording
-from pagealloc_model.studies.sweeps.settings import Settings
+from pagealloc_model.studies.sweeps.records import (
+    OpenRecordings,
+    named_recording,
+    point_key,
+    recording_digest,
+)
 from tests.small_recordings import write_recording
 
 BATCHES = [1, 4, 15, 31]
@@ -172,9 +177,7 @@ def test_a_key_depends_on_everything_that_changes_a_result(
     snapshot = next((tmp_path / "small" / "snapshots").iterdir())
     (snapshot / "zoneinfo").write_text("changed")
     keys.add(point_key(recording_digest(copy), base))
-    monkeypatch.setattr(
-        "pagealloc_model.studies.sweeps.fingerprint.model_fingerprint", lambda: "other"
-    )
+    monkeypatch.setattr("pagealloc_model.studies.sweeps.records.model_fingerprint", lambda: "other")
     keys.add(point_key(digest, base))
     assert len(keys) == len(changed) + 3
 

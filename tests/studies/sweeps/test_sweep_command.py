@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from pagealloc_model.cli import main
-from pagealloc_model.studies.sweeps.result_cache import ResultCache
+from pagealloc_model.studies.sweeps.records import ResultCache
 from tests.show.test_post import assert_mailable
 from tests.small_recordings import write_recording
 

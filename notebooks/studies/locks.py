@@ -1,6 +1,6 @@
 """Lock traffic: predicted against recorded, across policies, scaled up, and in an avalanche.
 
-Usage: python benchmarks/locks.py [sites | pairs | scale | avalanche | amplifier ...]
+Usage: python notebooks/studies/locks.py [sites | pairs | scale | avalanche | amplifier ...]
 
 `sites`: acquisitions and contended ones of kbuild and xfree. `pairs`: drains of one guest
 recording predicted from the other, made under the other setting of pcp_free_batched. `scale`: the
@@ -14,13 +14,16 @@ from __future__ import annotations
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from pagealloc_model.notebooks.studies.error_lines import table_lines
 
 import pagealloc_model as pm
-from pagealloc_model.policy.lock_costs import SPREAD
+
+SPREAD = pm.locks.SPREAD
 
 BINS = (0, 1, 2, 4, 8, 16, 32, 63, 64, 127, 253, 509, 1021, 2017, 1 << 20)
 """Drain sizes in pages, one batch in a bin of its own."""
@@ -204,6 +207,29 @@ def _with_costs(run: pm.synthetic.Run, *, fails: bool = True) -> list[pm.locks.L
 def _spread(values: Iterable[float]) -> str:
     low, value, high = (f"{each:,.3g}" if each < 100 else f"{each:,.0f}" for each in values)
     return f"{value} ({low} to {high})"
+
+
+def short_lines(directory: Path) -> Iterator[str]:
+    """A markdown table of acquisitions by site."""
+    of = sites(tuple(str(directory / name) for name in ("kbuild", "xfree")))
+    yield from table_lines(of[of["what"] == "acquisitions"].drop(columns="what"))
+
+
+def lines(directory: Path) -> Iterator[str]:
+    """Markdown tables of lock traffic: by site, across policies, from fewer CPUs, made up."""
+    of = {name: str(directory / name) for name in ("kbuild", "xfree", "unbatched72", "batched72")}
+    yield from table_lines(sites((of["kbuild"], of["xfree"])))
+    yield ""
+    crossed = pairs(of["unbatched72"], of["batched72"])
+    yield from table_lines(crossed.set_index("from").T.reset_index(names="predicted from"))
+    yield ""
+    scaled = scale((of["batched72"], of["unbatched72"]))
+    shown = scaled[scaled["site"].isin(("refill", "drain"))]
+    yield from table_lines(shown.drop(columns="all_streams"))
+    yield ""
+    yield from table_lines(avalanche().drop(columns="CPU seconds"))
+    yield ""
+    yield from table_lines(amplifier())
 
 
 PARTS: dict[str, Callable[[], pd.DataFrame]] = {

@@ -7,20 +7,16 @@ from functools import cache
 
 import numpy as np
 import pytest
+from pagealloc_model.notebooks.studies.repeated import SURVIVORS, HugeFaults, RepeatedDemand
 
 import pagealloc_model as pm
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import pressure_layout as pr
-from pagealloc_model.measured.rules import choose_rules
-from pagealloc_model.predicted.prepared import Prepared, prepare
-from pagealloc_model.studies.synthetic.repeated import SURVIVORS, HugeFaults, RepeatedDemand
 
 
 @cache
-def prepared(name: str) -> Prepared:
-    recording = pm.open(name)
-    elastic = pm.Assumptions(reclaim="elastic")
-    return prepare(recording, choose_rules(recording, None).rules, elastic, 0)
+def made_ready(name: str) -> pm.synthetic.Recorded:
+    return pm.synthetic.recorded(pm.open(name), assumptions=pm.Assumptions(reclaim="elastic"))
 
 
 ASKS = (at.ALLOC, at.HIDDEN_ALLOC)
@@ -28,7 +24,7 @@ ASKS = (at.ALLOC, at.HIDDEN_ALLOC)
 
 def repeated(survivors: str, name: str = "kbuild", rounds: int = 3) -> RepeatedDemand:
     return RepeatedDemand(
-        prepared=prepared(name),
+        recorded=made_ready(name),
         faults=HugeFaults(per_round=4, kept=2),
         rounds=rounds,
         survivors=survivors,

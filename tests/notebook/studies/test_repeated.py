@@ -6,6 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from pagealloc_model.notebooks.studies.repeated import (
+    HugeFaults,
+    RepeatedRounds,
+    repeated_rounds,
+)
 
 import pagealloc_model as pm
 from pagealloc_model.allocator import layout as at
@@ -15,13 +20,8 @@ from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.recording.machine import PAGE_KB
 from pagealloc_model.recording.made_up_machine import GIB_PAGES, min_free_kbytes_at_boot
 from pagealloc_model.studies.synthetic.memory import block_use
-from pagealloc_model.studies.synthetic.repeated import (
-    HugeFaults,
-    RepeatedRounds,
-    repeated_rounds,
-    with_less_memory,
-)
-from tests.studies.synthetic.test_repeated_demand import prepared
+from pagealloc_model.studies.synthetic.recorded import with_less_memory
+from tests.notebook.studies.test_repeated_demand import made_ready
 
 SLAB = "mixed_6.1"
 """A kernel with SLUB: reclaimable slabs are asked for and not freed."""
@@ -64,7 +64,7 @@ def test_blocks_larger_buddies_span_are_counted_each() -> None:
 
 
 def test_less_memory_takes_out_blocks_that_nothing_else_needs() -> None:
-    full = prepared("kbuild")
+    full = made_ready("kbuild").prepared
     rules = KernelRules.preset("6.18")
     less = with_less_memory(full, 4, rules)
     managed = sum(zone.managed for zone in less.machine.zones)
@@ -80,7 +80,7 @@ def test_less_memory_takes_out_blocks_that_nothing_else_needs() -> None:
 
 
 def test_sizes_that_cannot_be_had_are_refused_with_those_that_can() -> None:
-    full = prepared("kbuild")
+    full = made_ready("kbuild").prepared
     rules = KernelRules.preset("6.18")
     with pytest.raises(UsageError, match=r"begins with 3\.\d+ GiB in use"):
         with_less_memory(full, 1, rules)
@@ -121,12 +121,11 @@ def test_a_buddy_of_two_blocks_is_free_in_both() -> None:
 
 def test_rounds_begin_with_what_the_daemons_were_doing() -> None:
     from pagealloc_model.predicted.start.elastic import DaemonsAtStart
-    from pagealloc_model.studies.synthetic.repeated import _first_state
 
     began = DaemonsAtStart(node=0, start_ns=7, run=(3, 9), looks_ns=70)
-    rules, elastic = KernelRules.preset("6.1"), pm.Assumptions(reclaim="elastic")
-    given = replace(prepared(SLAB), daemons=(began,))
-    state = _first_state(given, rules, pm.Policy(), elastic, 0)
+    given = made_ready(SLAB)
+    given = replace(given, prepared=replace(given.prepared, daemons=(began,)))
+    state = given.carrier(given.demand.leads).state
     node = int(state.st[int(state.st[at.PRESSURE_BASE]) + pr.NODES_BASE])
     assert state.st[node + pr.KSWAPD_WOKEN] == 1
     assert state.st[node + pr.KSWAPD_WANTED_ORDER] == 3

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from pagealloc_model.notebooks.studies.repeated import HugeFaults, fault_events
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.recording.made_up_machine import made_up_machine
-from pagealloc_model.studies.synthetic.repeated import HugeFaults, fault_events
 
 ORDER, SPAN = 9, 10_000_000_000
 

@@ -13,37 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from pagealloc_model.allocator import layout as at
-from pagealloc_model.allocator import objects as resolved
-from pagealloc_model.allocator import pressure_layout as pr
-from pagealloc_model.allocator.state import State
-from pagealloc_model.base.errors import UsageError
-from pagealloc_model.base.text.counts import count_of
-from pagealloc_model.measured.costs import at_recorded_cost
-from pagealloc_model.measured.rules import choose_rules
-from pagealloc_model.policy.kernel_rules import KernelRules
-from pagealloc_model.policy.policy import Assumptions, Policy
-from pagealloc_model.predicted.demand.demand import Demand as RecordedDemand
-from pagealloc_model.predicted.prepared import Prepared, prepare
-from pagealloc_model.predicted.run import ElasticCarrier
-from pagealloc_model.predicted.start.elastic import pressed_state
-from pagealloc_model.predicted.start.image import begun_state
-from pagealloc_model.recording.machine import PAGE_KB, Machine
-from pagealloc_model.recording.made_up_machine import GIB_PAGES, min_free_kbytes_at_boot
-from pagealloc_model.recording.recorded_machine import effective_policy, start_snapshots
-from pagealloc_model.recording.trace.columns import Event, Trace
-from pagealloc_model.studies.synthetic.demand import Demand, Gfp, Operation, Requests
-from pagealloc_model.studies.synthetic.memory import BlockUse, block_use
-from pagealloc_model.studies.synthetic.run import PRESSURE, Run, run_from
+import pagealloc_model as pm
 
-if TYPE_CHECKING:
-    from pagealloc_model.recording.recording import Recording
-
+GFP, DO, KIND = pm.synthetic.Gfp, pm.synthetic.Operation, pm.synthetic.Kind
+ASKS = (DO.ALLOC, DO.HIDDEN_ALLOC)
 HOLD_NS = 500_000_000
 """What is still kept is freed so long after a burst's last fault."""
 
@@ -77,7 +54,7 @@ class HugeFaults:
             UsageError: a count below 0, or no time between faults.
         """
         if min(self.per_round, self.kept, self.touched or 1) < 0 or self.fault_us < 1:
-            raise UsageError(
+            raise pm.UsageError(
                 f"per_round={self.per_round}, kept={self.kept}, fault_us={self.fault_us}: write 0 "
                 "or more faults, 0 or more kept, and 1 us or more"
             )
@@ -98,7 +75,7 @@ class HugeFaults:
 
 
 def fault_events(
-    faults: HugeFaults, begin_ns: int, end_ns: int, machine: Machine
+    faults: HugeFaults, begin_ns: int, end_ns: int, machine: pm.synthetic.Machine
 ) -> tuple[np.ndarray, np.ndarray]:
     """A round's faults: each is tried, and base pages come in its place if it fails (S10.5).
 
@@ -126,13 +103,11 @@ def fault_events(
         gone = np.where(later < count, times[np.minimum(later, count - 1)] - 1, last)
     within = 1 + np.arange(base_pages) * max(min(step, 200_000) // (2 * max(base_pages, 1)), 1)
     cpu, order, zone = machine.nr_cpus - 1, machine.pageblock_order, _highest(machine.zone_types)
-    requests = Requests(machine)
-    huge = requests.ask(
-        times, gfp=Gfp.HUGE, operation=Operation.TRY, order=order, cpu=cpu, zone=zone
-    )
+    requests = pm.synthetic.Requests(machine)
+    huge = requests.ask(times, gfp=GFP.HUGE, operation=DO.TRY, order=order, cpu=cpu, zone=zone)
     base = requests.ask(
         (times[:, None] + within).ravel(),
-        gfp=Gfp.ANON,
+        gfp=GFP.ANON,
         cpu=cpu,
         zone=zone,
         leads=np.repeat(huge, base_pages),
@@ -145,12 +120,8 @@ def fault_events(
 
 
 SURVIVORS = ("once", "stay", "gone")
-_ONCE = (at.SET_PCP_HIGH, at.GROW)
+_ONCE = (DO.SET_PCP_HIGH, DO.GROW)
 """Events of the first round only."""
-TABLE_GFP = 0x400100
-"""__GFP_ACCOUNT and __GFP_ZERO: page tables of tasks, pages of order 0 that cannot be moved."""
-UNLIKE_TABLES = 0x18
-"""__GFP_MOVABLE and __GFP_RECLAIMABLE."""
 _FILL_NS = 2000
 """Time between two pages of files read before the first round, ns."""
 
@@ -160,7 +131,7 @@ class RepeatedDemand:
     """The demand of all rounds.
 
     Attributes:
-        prepared: the recording's, on the machine that the rounds run on.
+        recorded: the recording, on the machine that the rounds run on.
         faults: huge pages asked for in each round.
         rounds: how many.
         survivors: one of `SURVIVORS`.
@@ -169,7 +140,7 @@ class RepeatedDemand:
         tables_ns: int64: when page tables were asked for in the recording (`page_tables_ns`).
     """
 
-    prepared: Prepared
+    recorded: pm.synthetic.Recorded
     faults: HugeFaults
     rounds: int
     survivors: str
@@ -178,14 +149,14 @@ class RepeatedDemand:
     tables_ns: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
 
     @property
-    def demand(self) -> RecordedDemand:
+    def demand(self) -> object:
         """The recording's."""
-        return self.prepared.demand
+        return self.recorded.demand
 
     @property
     def round_objects(self) -> int:
         """Objects of a round: the recording's, then those of the faults."""
-        return len(self.demand.objects) + self.faults.objects(self.prepared.machine.pageblock_order)
+        return len(self.demand.objects) + self.faults.objects(self.recorded.machine.pageblock_order)
 
     @property
     def objects(self) -> int:
@@ -257,38 +228,38 @@ class RepeatedDemand:
     def _left(self) -> np.ndarray:
         """Requests whose memory nothing in the recording frees."""
         events = self.demand.events
-        asked = events[np.isin(events["operation"], (at.ALLOC, at.HIDDEN_ALLOC))]
+        asked = events[np.isin(events["operation"], ASKS)]
         is_freed = np.zeros(len(self.demand.objects), bool)
-        is_freed[events["object"][events["operation"] == at.FREE]] = True
+        is_freed[events["object"][events["operation"] == DO.FREE]] = True
         return asked[~is_freed[asked["object"]]]
 
     @cached_property
     def _left_by_tasks(self) -> np.ndarray:
         """Return bool by request of `_left`: anonymous memory, or a page table."""
-        classes = self._left["bits"] >> pr.CLASS_SHIFT
-        is_table = (classes == pr.KERNEL) & np.isin(self._left["time_ns"], self.tables_ns)
-        return (classes == pr.ANON) | is_table
+        classes = pm.synthetic.kind_of(self._left["bits"])
+        is_table = (classes == KIND.KERNEL) & np.isin(self._left["time_ns"], self.tables_ns)
+        return (classes == KIND.ANON) | is_table
 
     @cached_property
     def _ends(self) -> np.ndarray:
         """Frees of memory that ends with a round and nothing else frees, times from 0 on."""
         demand = self.demand
-        is_file = self._left["bits"] >> pr.CLASS_SHIFT == pr.FILE
+        is_file = pm.synthetic.kind_of(self._left["bits"]) == KIND.FILE
         ends = self._left[~is_file if self.survivors == "gone" else self._left_by_tasks].copy()
-        ends["operation"] = at.FREE
+        ends["operation"] = DO.FREE
         ends["bits"] = 0
         ends["time_ns"] = int(demand.events["time_ns"][-1]) - demand.first_ns + 1
         return ends
 
     def _fill(self) -> np.ndarray:
         """Return reads of files until memory is as full as is wanted."""
-        machine = self.prepared.machine
-        events = np.zeros(self.fill_pages, at.EVENT)
-        events["operation"] = at.ALLOC
+        machine = self.recorded.machine
+        events = np.zeros(self.fill_pages, pm.synthetic.EVENT)
+        events["operation"] = DO.ALLOC
         events["time_ns"] = self.demand.first_ns + _FILL_NS * np.arange(self.fill_pages)
         events["object"] = self.rounds * self.round_objects + np.arange(self.fill_pages)
-        events["bits"] = Gfp.FILE | pr.GFP_FS
-        events["migratetype"] = at.MOVABLE
+        events["bits"] = GFP.FILE_FS
+        events["migratetype"] = pm.synthetic.Migratetype.MOVABLE
         events["zone"] = machine.type_index(_highest(machine.zone_types))
         events["cpu"] = np.arange(self.fill_pages) // 64 % machine.nr_cpus
         return events
@@ -303,7 +274,7 @@ class RepeatedDemand:
     @cached_property
     def _fault_events(self) -> tuple[np.ndarray, np.ndarray]:
         end_ns = int(self._recorded["time_ns"][-1]) + 1
-        return fault_events(self.faults, 0, end_ns, self.prepared.machine)
+        return fault_events(self.faults, 0, end_ns, self.recorded.machine)
 
     @cached_property
     def _first(self) -> np.ndarray:
@@ -314,14 +285,13 @@ class RepeatedDemand:
         """A round after the first; what lived when the recording began is long gone then."""
         events = self._recorded
         events = events[~np.isin(events["operation"], _ONCE)]
-        kinds = self.demand.objects["kind"][events["object"]]
         of_object = (events["object"] >= 0) & np.isin(
             events["operation"],
-            (at.ALLOC, at.HIDDEN_ALLOC, at.FREE, at.RECORDED_FAILURE, at.USE),
+            (DO.ALLOC, DO.HIDDEN_ALLOC, DO.FREE, DO.TRY, DO.USE),
         )
-        dropped = of_object & np.isin(kinds, (resolved.AT_START, resolved.GROWN))
+        dropped = of_object & self.recorded.is_from_start[events["object"]]
         if self.survivors == "once":
-            stays = self._left["bits"] >> pr.CLASS_SHIFT != pr.FILE
+            stays = pm.synthetic.kind_of(self._left["bits"]) != KIND.FILE
             stays &= ~self._left_by_tasks
             dropped |= of_object & np.isin(events["object"], self._left["object"][stays])
         return self._with_faults(events[~dropped])
@@ -333,108 +303,30 @@ class RepeatedDemand:
         return both[np.argsort(both["time_ns"], kind="stable")]
 
 
-def page_tables_ns(trace: Trace) -> np.ndarray:
-    """Return when page tables of tasks were asked for, int64 (include/asm-generic/pgalloc.h, 7.3).
-
-    Other zeroed pages that are charged to a task are among them, which end with it as well.
-    """
-    is_table = (trace.gfp & np.uint32(TABLE_GFP | UNLIKE_TABLES)) == np.uint32(TABLE_GFP)
-    return trace.time_ns[is_table & (trace.event == Event.ALLOC) & (trace.order == 0)]
-
-
 def _highest(zone_types: tuple[str, ...]) -> str:
     """Return Normal, or the highest zone that a small machine has below it."""
     return [name for name in zone_types if name in ("DMA", "DMA32", "Normal")][-1]
 
 
-def with_less_memory(prepared: Prepared, gib: float, rules: KernelRules) -> Prepared:
-    """Return a recording made ready on a machine of so much memory.
-
-    Pageblocks are taken out of the zones as if they were holes: free ones first, then those with
-    pages of files beside free ones only, those with most free pages first; of equals the highest.
-    What files had there is not cached then. Watermarks are what the smaller machine has at boot;
-    the per-CPU lists' limits stay.
-
-    Args:
-        prepared: of an elastic replay.
-        gib: memory that the zones manage, GiB.
-        rules: for the watermarks.
-
-    Raises:
-        UsageError: more than was recorded, or less than the start has in use otherwise.
-    """
-    machine, image = prepared.machine, prepared.image
-    managed = sum(zone.managed for zone in machine.zones)
-    goal = managed - int(gib * GIB_PAGES)
-    if goal < 0:
-        raise UsageError(
-            f"{gib} GiB is more than the {managed / GIB_PAGES:.2f} GiB that was recorded"
-        )
-    block_pages = 1 << machine.pageblock_order
-    free, removable = _removable(prepared, block_pages)
-    blocks = np.flatnonzero(removable)
-    by_free = np.lexsort((-blocks, -free[blocks]))
-    chosen = blocks[by_free[: -(-goal // block_pages)]]
-    if len(chosen) * block_pages < goal:
-        least = (managed - len(blocks) * block_pages) / GIB_PAGES
-        raise UsageError(
-            f"{gib} GiB is too little: the recording begins with {least:.2f} GiB in use; ask for "
-            "more"
-        )
-    gone = np.zeros(len(image.block_types), bool)
-    gone[chosen] = True
-    pages = np.repeat(gone, block_pages)[: len(image.free)]
-    listed = image.listed[~pages[image.listed["pfn"]]]
-    kept = ~pages[image.allocated_pfn]
-    smaller = replace(
-        image,
-        free=image.free & ~pages,
-        movable=image.movable & ~pages,
-        block_types=np.where(gone, -1, image.block_types).astype(np.int8),
-        listed=listed,
-        allocated_pfn=image.allocated_pfn[kept],
-        allocated_order=image.allocated_order[kept],
-        origin=(*image.origin, f"{count_of(len(chosen), 'pageblock')} taken out, {gib:g} GiB left"),
-    )
-    lru = np.where(pages[: len(prepared.lru)], 0, prepared.lru).astype(np.int8)
-    shrunk = _smaller_machine(machine, chosen << machine.pageblock_order, block_pages, rules)
-    return replace(prepared, machine=shrunk, image=smaller, lru=lru)
-
-
-def _removable(prepared: Prepared, block_pages: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return free pages by block, and whether it holds nothing but these and pages of files."""
-    image, demand = prepared.image, prepared.demand
-    blocks = len(image.block_types)
-    file_pages = (prepared.lru == pr.INACTIVE_FILE + 1) | (prepared.lru == pr.ACTIVE_FILE + 1)
-    file_pages = file_pages[: len(image.free)] & image.movable
-    file_pages[demand.objects["pfn"][demand.at_start]] = False
-    free = _by_block(image.free, blocks, block_pages)
-    spare = free + _by_block(file_pages, blocks, block_pages)
-    return free, (spare == block_pages) & (image.block_types >= 0)
-
-
-def _by_block(pages: np.ndarray, blocks: int, block_pages: int) -> np.ndarray:
-    """Return how many pages of each block are marked, int64."""
-    whole = np.zeros(blocks * block_pages, bool)
-    whole[: len(pages)] = pages
-    return whole.reshape(blocks, block_pages).sum(axis=1)
-
-
-def _smaller_machine(
-    machine: Machine, firsts: np.ndarray, block_pages: int, rules: KernelRules
-) -> Machine:
-    """Return the machine without some blocks, with the watermarks that it has at boot."""
-    zones = []
-    for zone in machine.zones:
-        own = (firsts >= zone.start_pfn) & (firsts < zone.end_pfn)
-        lost = int(own.sum()) * block_pages
-        zones.append(replace(zone, managed=zone.managed - lost, present=zone.present - lost))
-    smaller = replace(machine, zones=tuple(zones))
-    factor = machine.watermark_scale_factor
-    sizes = Policy(min_free_kbytes=min_free_kbytes_at_boot(smaller), watermark_scale_factor=factor)
-    return smaller.with_watermarks(sizes, rules)
-
-
+COUNTED = (
+    "thp_fault_alloc",
+    "thp_fault_fallback",
+    "compact_fail",
+    "compact_success",
+    "compact_migrate_scanned",
+    "compact_free_scanned",
+    "compact_daemon_migrate_scanned",
+    "compact_daemon_free_scanned",
+    "pgscan_kswapd",
+    "pgsteal_kswapd",
+    "pgscan_direct",
+    "pgsteal_direct",
+    "pgmigrate_success",
+    "requests_failed",
+    "compact_direct_migrate_scanned",
+    "compact_direct_free_scanned",
+    "allocstall",
+)
 _TYPES = ("unmovable", "movable", "reclaimable", "highatomic")
 
 
@@ -457,12 +349,12 @@ class RepeatedRounds:
     """
 
     name: str
-    policy: Policy
-    rules: KernelRules
-    machine: Machine
+    policy: pm.Policy
+    rules: pm.KernelRules
+    machine: pm.synthetic.Machine
     seed: int
     rounds: pd.DataFrame
-    use: tuple[BlockUse, ...] = field(repr=False)
+    use: tuple[pm.synthetic.BlockUse, ...] = field(repr=False)
 
     @property
     def fixed_pages(self) -> pd.DataFrame:
@@ -495,8 +387,8 @@ class RepeatedRounds:
 
 
 def repeated_rounds(
-    recording: Recording,
-    policy: Policy | None = None,
+    recording: pm.Recording,
+    policy: pm.Policy | None = None,
     *,
     rounds: int = 15,
     gib: float | None = None,
@@ -504,8 +396,8 @@ def repeated_rounds(
     faults: HugeFaults | None = None,
     survivors: str = "once",
     task_rounds: int = 0,
-    rules: KernelRules | str | None = None,
-    assumptions: Assumptions | None = None,
+    rules: pm.KernelRules | str | None = None,
+    assumptions: pm.Assumptions | None = None,
     seed: int = 0,
     progress: Callable[[float], None] | None = None,
 ) -> RepeatedRounds:
@@ -542,65 +434,60 @@ def repeated_rounds(
         RecordingError: a file of the recording cannot be read.
     """
     if rounds < 1:
-        raise UsageError(f"{rounds} rounds of {recording.name} are no demand; ask for 1 or more")
+        raise pm.UsageError(f"{rounds} rounds of {recording.name} are no demand; ask for 1 or more")
     if task_rounds < 0:
-        raise UsageError(f"task_rounds={task_rounds}: write 0 or more")
+        raise pm.UsageError(f"task_rounds={task_rounds}: write 0 or more")
     if survivors not in SURVIVORS:
-        raise UsageError(f"survivors={survivors}: write {' or '.join(SURVIVORS)}")
-    if assumptions is None:
-        assumptions = at_recorded_cost(recording.trace, start_snapshots(recording)[1])
-    assumptions = replace(assumptions, reclaim="elastic")
-    chosen = choose_rules(recording, rules).rules
-    effective = effective_policy(recording, policy, elastic=True)
-    prepared = prepare(recording, chosen, assumptions, seed)
+        raise pm.UsageError(f"survivors={survivors}: write {' or '.join(SURVIVORS)}")
+    recorded = pm.synthetic.recorded(
+        recording, policy, rules=rules, assumptions=assumptions, seed=seed
+    )
     if gib is not None:
-        prepared = with_less_memory(prepared, gib, chosen)
+        recorded = recorded.with_less_memory(gib)
     faults = faults or HugeFaults()
     if faults.touched is None:
-        faults = replace(faults, touched=assumptions.elastic.base_pages_per_huge)
+        faults = replace(faults, touched=recorded.assumptions.elastic.base_pages_per_huge)
     demand = RepeatedDemand(
-        prepared=prepared,
+        recorded=recorded,
         faults=faults,
         rounds=rounds,
         survivors=survivors,
-        fill_pages=_fill_pages(prepared, free_mib),
+        fill_pages=_fill_pages(recorded, free_mib),
         task_rounds=task_rounds,
-        tables_ns=page_tables_ns(recording.trace),
+        tables_ns=recorded.page_tables_ns,
     )
-    state = _first_state(prepared, chosen, effective, assumptions, seed)
-    done = run_from(
-        ElasticCarrier(state, demand.leads),
-        demand.starting_places(),
-        Demand(
+    done = pm.synthetic.run(
+        pm.synthetic.Demand(
             name=recording.name,
-            machine=prepared.machine,
+            machine=recorded.machine,
             parts=demand.parts,
             count=demand.count,
             objects=demand.objects,
             leads=demand.leads,
             seed=seed,
         ),
-        effective,
-        chosen,
-        assumptions,
+        recorded.policy,
+        rules=recorded.rules,
+        assumptions=recorded.assumptions,
+        memory=recorded,
         at_ns=demand.ends_ns,
-        look=block_use,
+        look=pm.synthetic.block_use,
         keep_holds=False,
         progress=progress,
     )
     uses = done.seen[-rounds:]
     return RepeatedRounds(
         name=recording.name,
-        policy=effective,
-        rules=chosen,
-        machine=prepared.machine,
+        policy=recorded.policy,
+        rules=recorded.rules,
+        machine=recorded.machine,
         seed=seed,
         rounds=_table(done, uses),
         use=uses,
     )
 
 
-def _fill_pages(prepared: Prepared, free_mib: float | None) -> int:
+def _fill_pages(recorded: pm.synthetic.Recorded, free_mib: float | None) -> int:
     """Return how many pages of files are read before the first round.
 
     Raises:
@@ -608,41 +495,18 @@ def _fill_pages(prepared: Prepared, free_mib: float | None) -> int:
     """
     if free_mib is None:
         return 0
-    free = int(prepared.image.free.sum())
-    wanted = int(free_mib * 1024 / PAGE_KB)
-    high = sum(zone.high for zone in prepared.machine.zones if zone.managed)
+    free = recorded.free_pages
+    wanted = int(free_mib * 1024 / 4)
+    high = sum(zone.high for zone in recorded.machine.zones if zone.managed)
     if not high <= wanted <= free:
-        raise UsageError(
-            f"free_mib={free_mib:g}: {free * PAGE_KB / 1024:.0f} MiB are free, and below "
-            f"{high * PAGE_KB / 1024:.0f} MiB kswapd runs; ask for something between"
+        raise pm.UsageError(
+            f"free_mib={free_mib:g}: {free * 4 / 1024:.0f} MiB are free, and below "
+            f"{high * 4 / 1024:.0f} MiB kswapd runs; ask for something between"
         )
     return free - wanted
 
 
-def _first_state(
-    prepared: Prepared,
-    rules: KernelRules,
-    policy: Policy,
-    assumptions: Assumptions,
-    seed: int,
-) -> State:
-    state = begun_state(
-        prepared.machine, prepared.demand, prepared.image, rules, policy, assumptions
-    )
-    return pressed_state(
-        state,
-        prepared.demand,
-        prepared.lru,
-        prepared.reclaim_order,
-        prepared.daemons,
-        rules,
-        policy,
-        assumptions,
-        seed,
-    )
-
-
-def _table(done: Run, uses: tuple[BlockUse, ...]) -> pd.DataFrame:
+def _table(done: pm.synthetic.Run, uses: tuple[pm.synthetic.BlockUse, ...]) -> pd.DataFrame:
     """Return the table of rounds: what was counted within each, and what there is at its end."""
     within = done.counts.diff().fillna(done.counts).astype(np.int64)[-len(uses) :]
     free = done.free[-len(uses) :]
@@ -650,14 +514,14 @@ def _table(done: Run, uses: tuple[BlockUse, ...]) -> pd.DataFrame:
     table = pd.DataFrame({"round": np.arange(1, len(uses) + 1)}, index=within.index)
     table["huge_served"] = within["thp_fault_alloc"]
     table["huge_asked"] = within["thp_fault_alloc"] + within["thp_fault_fallback"]
-    names = ("compact_stall", "workingset_refault_file", *PRESSURE)
+    names = ("compact_stall", "workingset_refault_file", *COUNTED)
     table = table.join(within[list(names)])
     table["free_pages"] = free["free_pages"]
     table["free_block_pages"] = free["free_blocks"] * (1 << order)
     for code, name in enumerate(_TYPES):
         table[f"blocks_{name}"] = [int((use.migratetype == code).sum()) for use in uses]
     table["mixed_blocks"] = [int(use.mixed.sum()) for use in uses]
-    in_movable = [use.fixed[use.migratetype == at.MOVABLE] for use in uses]
+    in_movable = [use.fixed[use.migratetype == pm.synthetic.Migratetype.MOVABLE] for use in uses]
     table["fixed_in_movable"] = [int(pages.sum()) for pages in in_movable]
     table["reclaimable_pages"] = [int(use.reclaimable.sum()) for use in uses]
     return table.reset_index(drop=True)

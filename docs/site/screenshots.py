@@ -1,6 +1,6 @@
 """Draw README's pictures anew: explorer, highatomic study, lock study, a post in a terminal.
 
-Usage: python benchmarks/screenshots.py [NAME ...]     (make screenshots)
+Usage: python docs/site/screenshots.py [NAME ...]     (make screenshots)
 
 Widgets are drawn by JupyterLab in Chromium, the post is the command's text in a fixed-width font.
 """
@@ -18,11 +18,13 @@ from contextlib import redirect_stdout
 from pathlib import Path
 
 from playwright.sync_api import Browser, Page, expect, sync_playwright
-from slider import PLOTS, PROJECT, write_notebook
 
 from pagealloc_model.cli import main as command
 
-sys.path.insert(0, str(PROJECT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
+
+from slider import PLOTS, PROJECT, write_notebook
 
 from tests.browser.jupyter_lab import REDRAW_MS, run_all, running_lab
 

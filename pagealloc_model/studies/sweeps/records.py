@@ -1,0 +1,524 @@
+"""One point's result: what it is made from, the key that it is kept by, threads that make it."""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import lru_cache
+from pathlib import Path
+from threading import Event, Lock, RLock
+from typing import Any
+
+import numba
+import numpy as np
+
+from pagealloc_model.base.errors import PageallocError, RecordingError, UsageError
+from pagealloc_model.base.jit import cache_directory
+from pagealloc_model.base.progress_bar import unreported
+from pagealloc_model.base.version import __version__
+from pagealloc_model.measured.rules import choose_rules
+from pagealloc_model.predicted.prepared import forget_prepared, prepare
+from pagealloc_model.predicted.replay import Cancelled, Replay
+from pagealloc_model.recording.recording import Recording, open_recording
+from pagealloc_model.studies.sweeps.design import Settings
+from pagealloc_model.studies.sweeps.metrics import Row, replay_metrics
+
+PROVENANCE = (
+    "effective_policy",
+    "effective_rules",
+    "decided_by",
+    "assumptions",
+    "lost_events",
+    "version",
+    "model",
+)
+"""What a row says of how it was made, apart from recording, axes and time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """A point's result, in plain values.
+
+    Attributes:
+        key: what the result depends on (`point_key`).
+        metrics: values by name, empty for a point that failed.
+        provenance: values for the names in `PROVENANCE`, empty for a point that failed.
+        error: why it failed, in one line; "" if it did not.
+        seconds: wall-clock time that it took.
+        finished: when, UTC, ISO 8601.
+    """
+
+    key: str
+    metrics: dict[str, float] = field(default_factory=dict)
+    provenance: dict[str, str | int] = field(default_factory=dict)
+    error: str = ""
+    seconds: float = 0.0
+    finished: str = ""
+
+
+Made = tuple[Row, dict[str, str | int]]
+"""Metrics, and values for names in `PROVENANCE`."""
+
+
+def made_record(key: str, make: Callable[[], Made]) -> Record:
+    """Make a result; what goes wrong becomes the record's error.
+
+    Args:
+        key: the result's name.
+        make: makes metrics and provenance.
+
+    Raises:
+        Cancelled: `make` was told to stop.
+    """
+    begun = time.perf_counter()
+    metrics: Row = {}
+    provenance: dict[str, str | int] = {}
+    error = ""
+    try:
+        metrics, provenance = make()
+    except Cancelled:
+        raise
+    except Exception as failure:
+        error = one_line(failure)
+    return Record(
+        key=key,
+        metrics=metrics,
+        provenance=provenance,
+        error=error,
+        seconds=time.perf_counter() - begun,
+        finished=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+
+
+def replayed_point(
+    recording: Recording, settings: Settings, cancel: Callable[[], bool] | None = None
+) -> Made:
+    """Replay a recording and keep the numbers; raises what `replay` does."""
+    replay = settings.replayed(recording, cancel)
+    return replay_metrics(replay), _provenance(replay)
+
+
+def one_line(failure: BaseException) -> str:
+    """What went wrong; errors that are not the user's also name their type."""
+    words = " ".join(str(failure).split())
+    if isinstance(failure, PageallocError):
+        return words
+    return f"{type(failure).__name__}: {words}" if words else type(failure).__name__
+
+
+def _provenance(replay: Replay) -> dict[str, str | int]:
+    code = replay.kernel or (f"hooks {', '.join(replay.hooks)}" if replay.hooks else "model")
+    told = dict(vars(replay.assumptions))
+    elastic = vars(told.pop("elastic")) if replay.assumptions.reclaim == "elastic" else {}
+    told |= {f"elastic.{name}": value for name, value in elastic.items()}
+    assumed = " ".join(f"{name}={value}" for name, value in told.items() if name != "elastic")
+    return {
+        "effective_policy": str(replay.policy),
+        "effective_rules": replay.rules.spelled(),
+        "decided_by": code,
+        "assumptions": assumed,
+        "lost_events": replay.losses,
+        "version": __version__,
+        "model": str(replay.provenance["model"]),
+    }
+
+
+PRESENTATION = ("cli", "show", "notebook")
+"""Rooms that show results and cannot change them."""
+
+
+@lru_cache(maxsize=1)
+def model_fingerprint() -> str:
+    """Digest of the package's sources, those of `PRESENTATION` left out, and of what runs them."""
+    package = Path(__file__).parent.parent.parent
+    digest = hashlib.sha256(f"{numba.__version__} {np.__version__}".encode())
+    for source in sorted(each for each in package.rglob("*") if each.suffix in (".py", ".c", ".h")):
+        name = source.relative_to(package)
+        if name.parts[0] not in PRESENTATION:
+            digest.update(f"{name.as_posix()} {source.stat().st_size} ".encode())
+            digest.update(source.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def recording_digest(recording: Recording) -> str:
+    """SHA-256 of a recording's files: events, snapshots, page flags and settings."""
+    digest = hashlib.sha256(f"events {recording.sha256}\n".encode())
+    if recording.path.is_dir():
+        for file in sorted(each for each in recording.path.rglob("*") if each.is_file()):
+            if file != recording.event_file:
+                with file.open("rb") as content:
+                    hashed = hashlib.file_digest(content, "sha256").hexdigest()
+                digest.update(f"{file.relative_to(recording.path).as_posix()} {hashed}\n".encode())
+    return digest.hexdigest()
+
+
+def point_key(recording: str, settings: Settings) -> str:
+    """The name of a result: equal keys mean equal results.
+
+    Args:
+        recording: digest of the recording.
+        settings: what it is replayed under.
+
+    Raises:
+        UsageError: hooks that cannot be told apart by content.
+    """
+    return result_key({"recording": recording, "settings": settings.spelled()})
+
+
+def result_key(parts: Mapping[str, object]) -> str:
+    """The name of a result of this version of the model.
+
+    Args:
+        parts: all that it depends on, in plain values.
+    """
+    parts = {**parts, "model": model_fingerprint()}
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:40]
+
+
+class ResultCache:
+    """A directory of finished points; any number of processes may use it at a time.
+
+    Args:
+        directory: created with the first result.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    @classmethod
+    def of_this_user(cls) -> ResultCache:
+        """The one beside this model's compiled kernels (`PAGEALLOC_CACHE` moves both)."""
+        return cls(cache_directory() / "points")
+
+    def load(self, key: str) -> Record | None:
+        """A finished point; None if there is none, or its file is damaged."""
+        try:
+            return Record(**json.loads(self._file(key).read_text(encoding="utf-8")))
+        except (FileNotFoundError, ValueError, TypeError):
+            return None
+
+    def store(self, record: Record) -> None:
+        """Keep a finished point; its file appears whole or not at all. Failed points are not kept.
+
+        Raises:
+            UsageError: it cannot be written.
+        """
+        if record.error:
+            return
+        file = self._file(record.key)
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            descriptor, partial = tempfile.mkstemp(prefix=".", dir=file.parent)
+            with os.fdopen(descriptor, "w", encoding="utf-8") as output:
+                json.dump(vars(record), output)
+            os.replace(partial, file)
+        except OSError as error:
+            raise UsageError(
+                f"{file.parent}: finished points cannot be kept ({error.strerror}); name another "
+                "directory, or set PAGEALLOC_CACHE"
+            ) from None
+
+    def _file(self, key: str) -> Path:
+        return self.directory / key[:2] / f"{key}.json"
+
+
+def chosen_cache(chosen: str | Path | bool) -> ResultCache | None:
+    """The cache that a caller asks for: a directory, True for the user's own, False for none."""
+    if isinstance(chosen, bool):
+        return ResultCache.of_this_user() if chosen else None
+    return ResultCache(Path(chosen))
+
+
+IDENTITY = ("ETag", "etag", "md5Hash", "md5", "version_id", "generation", "LastModified")
+"""What stores call their own names for a file's content, or the time it last changed."""
+LOCAL_TIMES = ("last_modified", "mtime", "created")
+
+_fetching = Lock()
+_fetched: dict[str, Path] = {}
+
+
+def is_address(place: str) -> bool:
+    """Whether a place is an fsspec address and no path."""
+    return "://" in place
+
+
+def address_name(address: str) -> str:
+    """The recording's name: the last part of its address."""
+    return address.rstrip("/").rsplit("/", 1)[-1]
+
+
+def address_digest(address: str) -> str:
+    """Digest of the names, sizes and identities of a recording's files.
+
+    Raises:
+        RecordingError: there is nothing, or it cannot be read.
+    """
+    digest = hashlib.sha256()
+    for name, about in sorted(_files(address).items()):
+        identity = [str(about[key]) for key in (*IDENTITY, *LOCAL_TIMES) if about.get(key)]
+        digest.update(f"{name} {about.get('size')} {' '.join(identity[:1])}\n".encode())
+    return digest.hexdigest()
+
+
+def fetched(address: str) -> Path:
+    """A copy of a recording on this machine, kept until the process ends.
+
+    Raises:
+        RecordingError: there is nothing, or it cannot be read.
+    """
+    with _fetching:
+        if address not in _fetched:
+            _fetched[address] = _fetch(address)
+        return _fetched[address]
+
+
+def _fetch(address: str) -> Path:
+    names = _files(address)
+    parent = Path(tempfile.mkdtemp(prefix="pagealloc_model-recording-"))
+    atexit.register(shutil.rmtree, parent, ignore_errors=True)
+    target = parent / address_name(address)
+    system, root = _system(address)
+    try:
+        for name in names:
+            file = target / name if name else target
+            file.parent.mkdir(parents=True, exist_ok=True)
+            system.get_file(f"{root}/{name}" if name else root, str(file))
+    except Exception as error:
+        raise RecordingError(address, f"cannot be fetched ({error})") from None
+    return target
+
+
+def _files(address: str) -> dict[str, dict[str, Any]]:
+    """What the store says of each file, by its name below the address; "" for a single file."""
+    system, root = _system(address)
+    try:
+        found = system.find(root, detail=True)
+    except Exception as error:
+        raise RecordingError(address, f"cannot be read ({error})") from None
+    if not found:
+        raise RecordingError(address, "does not exist", todo="check the address and the access")
+    below = root.rstrip("/")
+    return {path[len(below) :].lstrip("/"): about for path, about in found.items()}
+
+
+def _system(address: str) -> tuple[Any, str]:
+    """The file system of an address, and the path there.
+
+    Raises:
+        UsageError: fsspec or what it needs for the protocol is not installed.
+        RecordingError: the store refuses.
+    """
+    try:
+        from fsspec.core import url_to_fs
+    except ImportError:
+        raise UsageError(
+            f"{address}: addresses need fsspec; pip install '.[cluster]' in the checkout"
+        ) from None
+    try:
+        return url_to_fs(address)
+    except (ImportError, ValueError) as error:
+        raise UsageError(f"{address}: {error}") from None
+    except Exception as error:
+        raise RecordingError(address, f"cannot be reached ({error})") from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweptRecording:
+    """A recording to sweep over.
+
+    Attributes:
+        name: as tables show it.
+        digest: of its content.
+        place: its path or address.
+        recording: it, where the caller had opened it.
+    """
+
+    name: str
+    digest: str
+    place: str
+    recording: Recording | None = field(default=None, compare=False)
+
+    def opened(self) -> Recording:
+        """The recording, read on first use."""
+        if self.recording is not None:
+            return self.recording
+        return open_recording(fetched(self.place) if is_address(self.place) else self.place)
+
+
+def named_recording(given: Recording | str | Path) -> SweptRecording:
+    """A recording as a sweep refers to it.
+
+    Args:
+        given: a recording, a path, a shipped name, or an fsspec address (protocol://path).
+
+    Raises:
+        RecordingError: it cannot be opened.
+    """
+    if isinstance(given, str) and is_address(given):
+        return SweptRecording(name=address_name(given), digest=address_digest(given), place=given)
+    if isinstance(given, Recording):
+        place, digest = str(given.path), recording_digest(given)
+        return SweptRecording(name=given.name, digest=digest, place=place, recording=given)
+    recording = open_recording(given)
+    return SweptRecording(
+        name=recording.name, digest=recording_digest(recording), place=str(recording.path)
+    )
+
+
+class ReadyRecording:
+    """A recording that several threads replay: opened once, and prepared once for equal settings.
+
+    Args:
+        open_it: opens it.
+    """
+
+    def __init__(self, open_it: Callable[[], Recording]) -> None:
+        self._open_it = open_it
+        self._recording: Recording | None = None
+        self._prepared_for: tuple[object, ...] | None = None
+        self._lock = RLock()
+
+    def opened(self) -> Recording:
+        """The recording; its events are read on first use.
+
+        Raises:
+            RecordingError: it cannot be opened.
+        """
+        with self._lock:
+            if self._recording is None:
+                self._recording = self._open_it()
+            return self._recording
+
+    def ready(self, settings: Settings) -> Recording:
+        """The recording, prepared; threads that need it meanwhile wait.
+
+        What was prepared for settings that start otherwise is let go.
+
+        Raises:
+            RecordingError: it cannot be read.
+            UsageError: it cannot be replayed.
+        """
+        with self._lock:
+            recording = self.opened()
+            wanted = (settings.rules, settings.assumptions, settings.seed)
+            if wanted != self._prepared_for:
+                if self._prepared_for is not None:
+                    forget_prepared(recording)
+                rules = choose_rules(recording, settings.rules).rules
+                prepare(recording, rules, settings.assumptions, settings.seed, unreported)
+                self._prepared_for = wanted
+            return recording
+
+
+class OpenRecordings:
+    """The recordings of a sweep, each let go after the last point that needs it.
+
+    Args:
+        uses: each recording once for every point that replays it.
+    """
+
+    def __init__(self, uses: Iterable[SweptRecording]) -> None:
+        self._guard = Lock()
+        self._uses_left: Counter[SweptRecording] = Counter(uses)
+        self._ready = {each: ReadyRecording(each.opened) for each in self._uses_left}
+
+    def ready(self, recording: SweptRecording, settings: Settings) -> Recording:
+        """A recording, opened and prepared; raises what `ReadyRecording.ready` does."""
+        return self._ready[recording].ready(settings)
+
+    def used(self, recording: SweptRecording) -> None:
+        """Note that one of a recording's points is made."""
+        with self._guard:
+            self._uses_left[recording] -= 1
+            if self._uses_left[recording] == 0:
+                del self._ready[recording]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """A recording to be replayed under settings.
+
+    Attributes:
+        key: names the result (`point_key`).
+        recording: what is replayed.
+        settings: under what.
+    """
+
+    key: str
+    recording: SweptRecording
+    settings: Settings
+
+
+Job = Callable[[Callable[[], bool]], Made]
+"""Makes a result; it is handed what says that it should stop."""
+
+
+def default_workers() -> int:
+    """One thread for each CPU that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def made_by_threads(tasks: Sequence[Task], workers: int) -> Iterator[Record]:
+    """The tasks' records, in the order in which they are finished.
+
+    Memory holds one state for each worker, and the recordings whose points are being made.
+
+    Args:
+        tasks: those of one recording next to each other.
+        workers: threads.
+
+    Raises:
+        UsageError: less than one worker.
+    """
+    recordings = OpenRecordings(task.recording for task in tasks)
+
+    def job(task: Task) -> Job:
+        def made(cancel: Callable[[], bool]) -> Made:
+            try:
+                ready = recordings.ready(task.recording, task.settings)
+                return replayed_point(ready, task.settings, cancel)
+            finally:
+                recordings.used(task.recording)
+
+        return made
+
+    return records_of({task.key: job(task) for task in tasks}, workers)
+
+
+def records_of(jobs: dict[str, Job], workers: int) -> Iterator[Record]:
+    """Records of jobs by key, in the order in which they are finished.
+
+    When the iterator is closed, jobs that run are told to stop, and no other begins.
+
+    Args:
+        jobs: what makes each result, by its key.
+        workers: threads.
+
+    Raises:
+        UsageError: less than one worker.
+    """
+    if workers < 1:
+        raise UsageError(f"{workers} workers: a sweep needs at least one")
+    stopped = Event()
+
+    def record(key: str, job: Job) -> Record:
+        return made_record(key, lambda: job(stopped.is_set))
+
+    with ThreadPoolExecutor(workers, thread_name_prefix="sweep") as threads:
+        futures = [threads.submit(record, key, job) for key, job in jobs.items()]
+        try:
+            for future in as_completed(futures):
+                yield future.result()
+        finally:
+            stopped.set()
+            threads.shutdown(wait=True, cancel_futures=True)

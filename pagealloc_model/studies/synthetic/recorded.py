@@ -1,0 +1,239 @@
+"""A recording made ready to be gone through again: its demand, its start, less memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pagealloc_model.allocator import objects as resolved
+from pagealloc_model.allocator import pressure_layout as pr
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.base.text.counts import count_of
+from pagealloc_model.measured.costs import at_recorded_cost
+from pagealloc_model.measured.rules import choose_rules
+from pagealloc_model.policy.kernel_rules import KernelRules
+from pagealloc_model.policy.policy import Assumptions, Policy
+from pagealloc_model.predicted.demand.demand import Demand as RecordedDemand
+from pagealloc_model.predicted.prepared import Prepared, prepare
+from pagealloc_model.predicted.run import ElasticCarrier
+from pagealloc_model.predicted.start.elastic import pressed_state
+from pagealloc_model.predicted.start.image import begun_state
+from pagealloc_model.recording.machine import Machine
+from pagealloc_model.recording.made_up_machine import GIB_PAGES, min_free_kbytes_at_boot
+from pagealloc_model.recording.recorded_machine import effective_policy, start_snapshots
+from pagealloc_model.recording.trace.columns import Event
+
+if TYPE_CHECKING:
+    from pagealloc_model.recording.recording import Recording
+
+TABLE_GFP = 0x400100
+"""__GFP_ACCOUNT and __GFP_ZERO: page tables of tasks, pages of order 0 that cannot be moved."""
+UNLIKE_TABLES = 0x18
+"""__GFP_MOVABLE and __GFP_RECLAIMABLE."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Recorded:
+    """A recording made ready for runs by the model's own reclaim and compaction.
+
+    Attributes:
+        recording: an opened recording.
+        prepared: its machine, demand and start.
+        policy: the effective policy.
+        rules: the kernel's.
+        assumptions: ours.
+        seed: of what nothing settles.
+    """
+
+    recording: Recording
+    prepared: Prepared
+    policy: Policy
+    rules: KernelRules
+    assumptions: Assumptions
+    seed: int
+
+    @property
+    def machine(self) -> Machine:
+        """What it runs on."""
+        return self.prepared.machine
+
+    @property
+    def demand(self) -> RecordedDemand:
+        """What was asked for: `EVENT` records, objects and their leads."""
+        return self.prepared.demand
+
+    @cached_property
+    def is_from_start(self) -> np.ndarray:
+        """Whether each object lived when the recording began, or came with memory that was added.
+
+        Returns:
+            bool by object.
+        """
+        return np.isin(self.demand.objects["kind"], (resolved.AT_START, resolved.GROWN))
+
+    @property
+    def page_tables_ns(self) -> np.ndarray:
+        """Return when page tables of tasks were asked for, int64.
+
+        As include/asm-generic/pgalloc.h, 7.3, asks for them. Other zeroed pages that are charged to
+        a task are among them, which end with it as well.
+        """
+        trace = self.recording.trace
+        is_table = (trace.gfp & np.uint32(TABLE_GFP | UNLIKE_TABLES)) == np.uint32(TABLE_GFP)
+        return trace.time_ns[is_table & (trace.event == Event.ALLOC) & (trace.order == 0)]
+
+    @property
+    def free_pages(self) -> int:
+        """Pages that are free when the recording begins."""
+        return int(self.prepared.image.free.sum())
+
+    def with_less_memory(self, gib: float) -> Recorded:
+        """The same on a machine of so much memory: see `with_less_memory`."""
+        return replace(self, prepared=with_less_memory(self.prepared, gib, self.rules))
+
+    def carrier(self, leads: np.ndarray) -> ElasticCarrier:
+        """The state that the recording begins with, ready for events whose leads are given."""
+        prepared = self.prepared
+        demand = prepared.demand
+        state = begun_state(
+            prepared.machine, demand, prepared.image, self.rules, self.policy, self.assumptions
+        )
+        state = pressed_state(
+            state,
+            demand,
+            prepared.lru,
+            prepared.reclaim_order,
+            prepared.daemons,
+            self.rules,
+            self.policy,
+            self.assumptions,
+            self.seed,
+        )
+        return ElasticCarrier(state, leads)
+
+
+def recorded(
+    recording: Recording,
+    policy: Policy | None = None,
+    *,
+    rules: KernelRules | str | None = None,
+    assumptions: Assumptions | None = None,
+    seed: int = 0,
+) -> Recorded:
+    """Make a recording ready.
+
+    Args:
+        recording: an opened recording.
+        policy: what is changed of the recorded one.
+        rules: as `choose_rules` takes them; None for the recorded kernel's.
+        assumptions: ours, reclaim being elastic whatever they say; None for what reclaim and
+            compaction cost in the recording.
+        seed: of what nothing settles.
+
+    Raises:
+        PolicyError: no rules for the recording's kernel, or a policy that they do not have.
+        RecordingError: a file of the recording cannot be read.
+    """
+    if assumptions is None:
+        assumptions = at_recorded_cost(recording.trace, start_snapshots(recording)[1])
+    assumptions = replace(assumptions, reclaim="elastic")
+    chosen = choose_rules(recording, rules).rules
+    return Recorded(
+        recording=recording,
+        prepared=prepare(recording, chosen, assumptions, seed),
+        policy=effective_policy(recording, policy, elastic=True),
+        rules=chosen,
+        assumptions=assumptions,
+        seed=seed,
+    )
+
+
+def with_less_memory(prepared: Prepared, gib: float, rules: KernelRules) -> Prepared:
+    """Return a recording made ready on a machine of so much memory.
+
+    Pageblocks are taken out of the zones as if they were holes: free ones first, then those with
+    pages of files beside free ones only, those with most free pages first; of equals the highest.
+    What files had there is not cached then. Watermarks are what the smaller machine has at boot;
+    the per-CPU lists' limits stay.
+
+    Args:
+        prepared: of an elastic replay.
+        gib: memory that the zones manage, GiB.
+        rules: for the watermarks.
+
+    Raises:
+        UsageError: more than was recorded, or less than the start has in use otherwise.
+    """
+    machine, image = prepared.machine, prepared.image
+    managed = sum(zone.managed for zone in machine.zones)
+    goal = managed - int(gib * GIB_PAGES)
+    if goal < 0:
+        raise UsageError(
+            f"{gib} GiB is more than the {managed / GIB_PAGES:.2f} GiB that was recorded"
+        )
+    block_pages = 1 << machine.pageblock_order
+    free, removable = _removable(prepared, block_pages)
+    blocks = np.flatnonzero(removable)
+    by_free = np.lexsort((-blocks, -free[blocks]))
+    chosen = blocks[by_free[: -(-goal // block_pages)]]
+    if len(chosen) * block_pages < goal:
+        least = (managed - len(blocks) * block_pages) / GIB_PAGES
+        raise UsageError(
+            f"{gib} GiB is too little: the recording begins with {least:.2f} GiB in use; ask for "
+            "more"
+        )
+    gone = np.zeros(len(image.block_types), bool)
+    gone[chosen] = True
+    pages = np.repeat(gone, block_pages)[: len(image.free)]
+    listed = image.listed[~pages[image.listed["pfn"]]]
+    kept = ~pages[image.allocated_pfn]
+    smaller = replace(
+        image,
+        free=image.free & ~pages,
+        movable=image.movable & ~pages,
+        block_types=np.where(gone, -1, image.block_types).astype(np.int8),
+        listed=listed,
+        allocated_pfn=image.allocated_pfn[kept],
+        allocated_order=image.allocated_order[kept],
+        origin=(*image.origin, f"{count_of(len(chosen), 'pageblock')} taken out, {gib:g} GiB left"),
+    )
+    lru = np.where(pages[: len(prepared.lru)], 0, prepared.lru).astype(np.int8)
+    shrunk = _smaller_machine(machine, chosen << machine.pageblock_order, block_pages, rules)
+    return replace(prepared, machine=shrunk, image=smaller, lru=lru)
+
+
+def _removable(prepared: Prepared, block_pages: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return free pages by block, and whether it holds nothing but these and pages of files."""
+    image, demand = prepared.image, prepared.demand
+    blocks = len(image.block_types)
+    file_pages = (prepared.lru == pr.INACTIVE_FILE + 1) | (prepared.lru == pr.ACTIVE_FILE + 1)
+    file_pages = file_pages[: len(image.free)] & image.movable
+    file_pages[demand.objects["pfn"][demand.at_start]] = False
+    free = _by_block(image.free, blocks, block_pages)
+    spare = free + _by_block(file_pages, blocks, block_pages)
+    return free, (spare == block_pages) & (image.block_types >= 0)
+
+
+def _by_block(pages: np.ndarray, blocks: int, block_pages: int) -> np.ndarray:
+    """Return how many pages of each block are marked, int64."""
+    whole = np.zeros(blocks * block_pages, bool)
+    whole[: len(pages)] = pages
+    return whole.reshape(blocks, block_pages).sum(axis=1)
+
+
+def _smaller_machine(
+    machine: Machine, firsts: np.ndarray, block_pages: int, rules: KernelRules
+) -> Machine:
+    """Return the machine without some blocks, with the watermarks that it has at boot."""
+    zones = []
+    for zone in machine.zones:
+        own = (firsts >= zone.start_pfn) & (firsts < zone.end_pfn)
+        lost = int(own.sum()) * block_pages
+        zones.append(replace(zone, managed=zone.managed - lost, present=zone.present - lost))
+    smaller = replace(machine, zones=tuple(zones))
+    factor = machine.watermark_scale_factor
+    sizes = Policy(min_free_kbytes=min_free_kbytes_at_boot(smaller), watermark_scale_factor=factor)
+    return smaller.with_watermarks(sizes, rules)
