@@ -7,7 +7,6 @@ import hashlib
 import json
 import shutil
 import struct
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -283,30 +282,6 @@ def test_shipped_recordings_are_cuts_from_the_start(
     assert times[0] <= first
     assert times[-1] >= last
     assert recording.missing == ()
-
-
-def test_shipped_recordings_are_small(shipped: Callable[[str], Path]) -> None:
-    sizes = {
-        name: sum(file.stat().st_size for file in shipped(name).rglob("*") if file.is_file())
-        for name in SHIPPED
-    }
-    assert sizes["kbuild"] <= LARGEST_KBUILD
-    assert sum(sizes.values()) <= LARGEST_SHIPPED
-
-
-@pytest.mark.perf
-def test_perf_reads_a_shipped_header(shipped: Callable[[str], Path], perf_command: str) -> None:
-    arguments = [
-        perf_command,
-        "report",
-        "--header-only",
-        "-i",
-        str(shipped("kbuild") / "perf.data"),
-    ]
-    header = subprocess.run(arguments, capture_output=True, text=True).stdout
-    assert "# hostname : anonymous" in header
-    assert "# clockid: monotonic" in header
-    assert "# compressed : Zstd" in header
 
 
 @pytest.mark.long

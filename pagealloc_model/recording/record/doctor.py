@@ -237,37 +237,34 @@ def _probes(host: Host) -> Check:
     )
 
 
+_STATE_FILES = (
+    (
+        "pagetypeinfo",
+        "free lists by migratetype and pageblock types cannot be compared",
+        "boot a kernel with CONFIG_PROC_FS and CONFIG_COMPACTION or its like",
+    ),
+    (
+        "kpageflags",
+        "a replay starts from a random placement",
+        "boot a kernel with CONFIG_PROC_PAGE_MONITOR",
+    ),
+    (
+        "page_owner",
+        "ages of the pages allocated at the start are unknown",
+        "boot with page_owner=on and mount debugfs, if ages are worth the slowdown",
+    ),
+)
+
+
 def _state_files(host: Host) -> Iterator[Check]:
-    see_root = "see root" if host.user else ""
-    if os.access(host.proc / "pagetypeinfo", os.R_OK):
-        yield Check(name="pagetypeinfo", found="readable")
-    else:
-        yield Check(
-            name="pagetypeinfo",
-            found="not readable",
-            cost="free lists by migratetype and pageblock types cannot be compared",
-            todo=see_root or "boot a kernel with CONFIG_PROC_FS and CONFIG_COMPACTION or its like",
-        )
-    if os.access(host.proc / "kpageflags", os.R_OK):
-        yield Check(name="kpageflags", found="readable")
-    else:
-        yield Check(
-            name="kpageflags",
-            found="not readable",
-            cost="a replay starts from a random placement",
-            todo=see_root or "boot a kernel with CONFIG_PROC_PAGE_MONITOR",
-        )
-    owners = host.debugfs / "page_owner"
-    if os.access(owners, os.R_OK) and host.lockdown == "none":
-        yield Check(name="page_owner", found="readable")
-    else:
-        yield Check(
-            name="page_owner",
-            found="not readable",
-            cost="ages of the pages allocated at the start are unknown",
-            todo=see_root
-            or "boot with page_owner=on and mount debugfs, if ages are worth the slowdown",
-        )
+    for name, cost, todo in _STATE_FILES:
+        is_owner = name == "page_owner"
+        readable = os.access((host.debugfs if is_owner else host.proc) / name, os.R_OK)
+        if readable and not (is_owner and host.lockdown != "none"):
+            yield Check(name=name, found="readable")
+        else:
+            todo = "see root" if host.user else todo
+            yield Check(name=name, found="not readable", cost=cost, todo=todo)
 
 
 _BROWSERS = (

@@ -64,39 +64,24 @@ from pagealloc_model.recording.trace.trace_text import ScriptReader, event_of
 _STANDARD_ERROR = 2
 
 
-class LiveBuffers:
+def _opened(perf: ModuleType, events: Sequence[str], buffer_bytes: int) -> Any:
     """Events of all CPUs, each CPU's in a buffer of its own; they are on from the start."""
-
-    def __init__(self, perf: ModuleType, events: Sequence[str], buffer_bytes: int) -> None:
-        cpus, threads = perf.cpu_map(), perf.thread_map(-1)
-        self.cpus = tuple(cpus)
-        by_name = hasattr(perf, "parse_events")
-        make = _by_name if by_name else _by_number
-        try:
-            self._events = make(perf, events, cpus, threads)
-            self._events.open()
-            with _without_chatter():
-                self._events.mmap(buffer_bytes // os.sysconf("SC_PAGE_SIZE"))
-            if by_name:
-                self._events.enable()
-        except OSError as error:
-            raise UsageError(
-                f"the events cannot be opened ({error.strerror or error}); "
-                "see what is in the way with: pagealloc doctor"
-            ) from None
-
-    def wait(self, milliseconds: int) -> None:
-        """Return when a buffer is half full, or after that time."""
-        with contextlib.suppress(InterruptedError):
-            self._events.poll(milliseconds)
-
-    def read(self, cpu: int, most: int) -> Iterator[Any]:
-        """Take events out of one CPU's buffer until it is empty."""
-        for _ in range(most):
-            event = self._events.read_on_cpu(cpu)
-            if event is None:
-                return
-            yield event
+    cpus, threads = perf.cpu_map(), perf.thread_map(-1)
+    by_name = hasattr(perf, "parse_events")
+    make = _by_name if by_name else _by_number
+    try:
+        opened = make(perf, events, cpus, threads)
+        opened.open()
+        with _without_chatter():
+            opened.mmap(buffer_bytes // os.sysconf("SC_PAGE_SIZE"))
+        if by_name:
+            opened.enable()
+    except OSError as error:
+        raise UsageError(
+            f"the events cannot be opened ({error.strerror or error}); "
+            "see what is in the way with: pagealloc doctor"
+        ) from None
+    return opened
 
 
 def _by_name(perf: ModuleType, names: Sequence[str], cpus: Any, threads: Any) -> Any:
@@ -426,7 +411,7 @@ def live(
     rows = EventRows()
     for name in events:
         rows.declare(name, formats[name].column_fields)
-    buffers = LiveBuffers(perf, tuple(events), buffer_bytes or default_buffer(host))
+    buffers = _opened(perf, tuple(events), buffer_bytes or default_buffer(host))
     sampling = _Sampling(perf, buffers, rows, [formats[name] for name in events])
     sampling.run(seconds)
     main, tables = rows.columns()
@@ -471,12 +456,13 @@ class _Sampling:
     def __init__(
         self,
         perf: ModuleType,
-        buffers: LiveBuffers,
+        buffers: Any,
         rows: EventRows,
         formats: Sequence[TracepointFormat],
     ) -> None:
         self._perf = perf
         self._buffers = buffers
+        self._cpus = tuple(perf.cpu_map())
         self._rows = rows
         self._kinds = {
             each.id: (each.event_name, tuple(field.name for field in each.column_fields))
@@ -496,7 +482,8 @@ class _Sampling:
         self._from_ns = self._last_ns
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            self._buffers.wait(_WAIT_MS)
+            with contextlib.suppress(InterruptedError):
+                self._buffers.poll(_WAIT_MS)
             self._read_all()
         self._until_ns = self._last_ns
         self._read_rest()
@@ -518,19 +505,23 @@ class _Sampling:
         )
 
     def _read_all(self) -> None:
-        for cpu in self._buffers.cpus:
-            for event in self._buffers.read(cpu, _AT_A_TIME):
-                self._take(cpu, event)
+        for cpu in self._cpus:
+            self._read(cpu)
+
+    def _read(self, cpu: int) -> int:
+        """Take events of one CPU, a limited number: a busy one does not hold up the others."""
+        for taken in range(_AT_A_TIME):
+            event = self._buffers.read_on_cpu(cpu)
+            if event is None:
+                return taken
+            self._take(cpu, event)
+        return _AT_A_TIME
 
     def _read_rest(self) -> None:
         """Read each CPU up to the end of the trace, however far behind it is."""
-        for cpu in self._buffers.cpus:
-            while self._last_on.get(cpu, 0) <= self._until_ns:
-                batch = list(self._buffers.read(cpu, _AT_A_TIME))
-                if not batch:
-                    break
-                for event in batch:
-                    self._take(cpu, event)
+        for cpu in self._cpus:
+            while self._last_on.get(cpu, 0) <= self._until_ns and self._read(cpu):
+                pass
 
     def _take(self, cpu: int, event: Any) -> None:
         perf = self._perf

@@ -54,30 +54,6 @@ def test_losses_by_cpu_and_a_buffer_that_would_do(
     assert advice in text
 
 
-def test_more_than_a_buffer_can_hold(tmp_path: Path) -> None:
-    lossy = {**NOTHING_LOST, "lost": 9, "lost_by_cpu": {"0": {"lost": 9, "share": 0.99}}}
-    assert "record fewer events" in "\n".join(summary_lines(finished(tmp_path), lossy))
-
-
-def test_everything_else_worth_saying(tmp_path: Path) -> None:
-    odd = finished(
-        tmp_path,
-        command_code=-15,
-        ended_by="SIGINT",
-        missing_events=("cma:cma_release", "kmem:mm_zone_locked"),
-        unset_probes=(("pa:a", "gone"), ("pa:b", "gone")),
-    )
-    text = "\n".join(summary_lines(odd, None))
-    for line in (
-        "ended by signal 15",
-        "by SIGINT",
-        "cma:cma_release: not in this kernel",
-        "pa:a, pa:b: gone",
-        "lost       unknown",
-    ):
-        assert line in text
-
-
 def test_a_file_that_cannot_be_used(tmp_path: Path) -> None:
     file = tmp_path / "perf.data"
     assert why_unusable(file)

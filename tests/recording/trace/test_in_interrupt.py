@@ -18,7 +18,6 @@ from pagealloc_model.recording.trace.perf_data import read_perf_data
 from pagealloc_model.recording.trace.perf_file import SampleType, open_perf_file
 from pagealloc_model.recording.trace.side_tables import Window, events_between
 from pagealloc_model.recording.trace.store import read_store, write_store
-from tests.event_text import EventText
 from tests.fuzz.records import SAMPLE, records_of
 from tests.small_recordings import shipped_recording
 
@@ -76,20 +75,6 @@ def test_a_format_without_flags_leaves_it_open(
     raw = flagged(ALLOC.raw(pfn=1, gfp_flags=0x20), HARD)
     trace = read_perf_data(perf.write(tmp_path / "p", [attr], [perf.sample(attr, raw, number=1)]))
     assert trace.in_interrupt.tolist() == [-1]
-
-
-def test_text_leaves_it_open(tmp_path: Path) -> None:
-    events = EventText()
-    events.alloc(1)
-    events.free(1)
-    assert events.trace(tmp_path).in_interrupt.tolist() == [-1, -1]
-
-
-@pytest.mark.parametrize("compress", [False, True])
-def test_a_store_keeps_it(tmp_path: Path, compress: bool) -> None:
-    trace = read_perf_data(written(tmp_path / "p"))
-    write_store(trace, tmp_path / "s", source=None, compress=compress)
-    assert read_store(tmp_path / "s").in_interrupt.tolist() == trace.in_interrupt.tolist()
 
 
 @pytest.mark.parametrize("compress", [False, True])

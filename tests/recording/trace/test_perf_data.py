@@ -21,28 +21,6 @@ def alloc_raw(pfn: int, order: int = 0, gfp: int = 0x20, migratetype: int = 0) -
     return ALLOC.raw(pfn=pfn, order=order, gfp_flags=gfp, migratetype=migratetype)
 
 
-@pytest.mark.parametrize("compress", [False, True])
-def test_columns_of_two_events(tmp_path: Path, compress: bool) -> None:
-    alloc, free = perf.attr_of(ALLOC, [11, 12]), perf.attr_of(FREE, [21, 22])
-    records = [
-        perf.sample(alloc, alloc_raw(100, 3, 0xCC0, 1), number=12, time=30, cpu=1, tid=5),
-        perf.sample(free, FREE.raw(pfn=100, order=3), number=21, time=20, cpu=0, tid=6),
-        perf.sample(alloc, alloc_raw(2**64 - 1, 9), number=11, time=40),
-    ]
-    trace = read_perf_data(perf.write(tmp_path / "p", [alloc, free], records, compress=compress))
-    assert trace.time_ns.tolist() == [20, 30, 40]
-    assert trace.event.tolist() == [Event.FREE, Event.ALLOC, Event.ALLOC]
-    assert trace.cpu.tolist() == [0, 1, 0]
-    assert trace.pid.tolist() == [6, 5, 77]
-    assert trace.pfn.tolist() == [100, 100, -1]
-    assert trace.order.tolist() == [3, 3, 9]
-    assert trace.gfp.tolist() == [0, 0xCC0, 0x20]
-    assert trace.migratetype.tolist() == [-1, 1, 0]
-    assert trace.percpu_refill.tolist() == [-1, -1, -1]
-    assert (trace.release, trace.nr_cpus, trace.clock) == ("6.12.0-synthetic", 4, "monotonic")
-    assert trace.gfp_bits == {"GFP_KERNEL": 0xCC0, "__GFP_HIGH": 0x20}
-
-
 def test_every_main_event(tmp_path: Path) -> None:
     refill = ("int percpu_refill", 4, True)
     points = [
