@@ -192,12 +192,27 @@ def parse_attr(raw: bytes, ids: tuple[int, ...] = ()) -> EventAttr:
     )
 
 
-class FileHeader:
-    """The file header and the tables it points at, every reach checked against the file."""
+class _Header:
+    """The bytes of a file, every reach checked against its end."""
 
     def __init__(self, path: Path, content: np.ndarray) -> None:
         self._path = path
         self._content = content
+
+    def _bytes(self, offset: int, size: int) -> bytes:
+        if offset + size > len(self._content):
+            raise self._bad("cut short", offset)
+        return self._content[offset : offset + size].tobytes()
+
+    def _bad(self, what: str, offset: int) -> RecordingError:
+        return RecordingError(self._path, what, offset=offset, todo=RECORD_AGAIN)
+
+
+class FileHeader(_Header):
+    """The file header and the tables it points at, every reach checked against the file."""
+
+    def __init__(self, path: Path, content: np.ndarray) -> None:
+        super().__init__(path, content)
         (size,) = self._unpack("<Q", 8)
         if size < HEADER_SIZE:
             raise RecordingError(path, f"has a header of {size} bytes", offset=8, todo=RECORD_AGAIN)
@@ -256,14 +271,6 @@ class FileHeader:
     def _unpack(self, layout: str, offset: int) -> tuple[int, ...]:
         return struct.unpack(layout, self._bytes(offset, struct.calcsize(layout)))
 
-    def _bytes(self, offset: int, size: int) -> bytes:
-        if offset + size > len(self._content):
-            raise self._bad("cut short", offset)
-        return self._content[offset : offset + size].tobytes()
-
-    def _bad(self, what: str, offset: int) -> RecordingError:
-        return RecordingError(self._path, what, offset=offset, todo=RECORD_AGAIN)
-
 
 HEADER_ATTR = 64
 TRACING_DATA = 66
@@ -273,12 +280,11 @@ _FIRST_EVENTS = (9, 71, 81, 83)
 """SAMPLE, AUXTRACE and the compressed records: perf describes the events before any of them."""
 
 
-class PipeHeader:
+class PipeHeader(_Header):
     """Attributes, features and format data from the records that precede the first event."""
 
     def __init__(self, path: Path, content: np.ndarray) -> None:
-        self._path = path
-        self._content = content
+        super().__init__(path, content)
         self._attrs: list[EventAttr] = []
         self._features: dict[int, Section] = {}
         self.records = Section(PIPE_HEADER_SIZE, len(content) - PIPE_HEADER_SIZE)
@@ -330,12 +336,6 @@ class PipeHeader:
             raise ValueError(f"attribute size {attr_size} is impossible")
         ids = np.frombuffer(body[attr_size:], "<u8").tolist()
         return parse_attr(body[:attr_size], tuple(ids))
-
-    def _bytes(self, offset: int, size: int) -> bytes:
-        return self._content[offset : offset + size].tobytes()
-
-    def _bad(self, what: str, offset: int) -> RecordingError:
-        return RecordingError(self._path, what, offset=offset, todo=RECORD_AGAIN)
 
 
 _MOST_FEATURES = 1 << 28

@@ -214,25 +214,16 @@ class ScriptReader:
         self.notes = (f"the text is cut short in line {self.number}, which is left out",)
 
     def _other(self, line: str) -> None:
-        timed = _TIMED.search(line)
-        if timed is None:
-            self._untimed(line)
-        else:
+        if timed := _TIMED.search(line):
             self._other_record(line, timed)
-
-    def _untimed(self, line: str) -> None:
-        if line.startswith("#"):
-            self._header(line)
-        elif line.strip() and not _CALL_CHAIN.match(line):
-            if _EVENT.search(line):
-                raise self._error("has no time", f"add time to perf script's -F: {_RECORD_AGAIN}")
-            raise self._error("is not perf script output", _RECORD_AGAIN)
-
-    def _header(self, line: str) -> None:
-        if release := _RELEASE.match(line):
+        elif release := _RELEASE.match(line):
             self.release = release[1]
         elif nr_cpus := _NR_CPUS.match(line):
             self.nr_cpus = int(nr_cpus[1])
+        elif line.strip() and not line.startswith("#") and not _CALL_CHAIN.match(line):
+            if _EVENT.search(line):
+                raise self._error("has no time", f"add time to perf script's -F: {_RECORD_AGAIN}")
+            raise self._error("is not perf script output", _RECORD_AGAIN)
 
     def _other_record(self, line: str, timed: re.Match[str]) -> None:
         """A loss is kept, other records of --show-*-events are passed over."""
@@ -417,7 +408,6 @@ _SYSTEMS = {
 """Subsystems of the events that are used, by how their names begin."""
 _IN_INTERRUPT = frozenset("hHsZz")
 _FLAG_OF_CONTEXT = 2
-_TRACE_TEXT_LONGEST_LINE = 1 << 14
 _NO_CLOCK = (
     "text of ftrace does not name its clock: snapshots can be placed among its events only if it "
     "was recorded with trace_clock mono"
@@ -467,7 +457,7 @@ class _TextReader(ScriptReader):
 
     def line(self, line: str) -> None:
         """Take one line: an event, a loss, or what is passed over."""
-        if len(line) > _TRACE_TEXT_LONGEST_LINE:
+        if len(line) > _LONGEST_LINE:
             raise self._error("is no text of ftrace", "")
         event = _LINE.match(line)
         if event is None:
@@ -477,7 +467,7 @@ class _TextReader(ScriptReader):
         if cpu >= 1 << 15:
             raise self._error("has a CPU out of any kernel's range", "")
         self._exact = self._exact and len(event["fraction"]) == 9
-        time_ns = int(event["seconds"]) * 10**9 + int(event["fraction"].ljust(9, "0"))
+        time_ns = _nanoseconds(event)
         if cpu in self._missed:
             before = self._last_ns.get(cpu, -1)
             self._gaps.append((cpu, before, time_ns, self._missed.pop(cpu)))
