@@ -18,6 +18,7 @@ from pagealloc_model.notebooks.studies.build_host import ELASTIC, BuildHost, run
 from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy
+from pagealloc_model.verdict.statistics import resampled_interval
 
 RULES = "6.15"
 VANILLA = Policy()
@@ -67,7 +68,6 @@ STEPS = 15
 """Runs that the post gives one by one."""
 TREND_STEPS = 5
 """Runs at each end whose means make the trend."""
-CONFIDENCE, RESAMPLES = 0.95, 9_999
 
 
 def run_study(
@@ -126,7 +126,7 @@ def judged_rows(runs: pd.DataFrame, posted: pd.DataFrame) -> pd.DataFrame:
         before, after = (sums.loc[side, counter].to_numpy(float) for side in ("base", "patch"))
         wanted = told.loc[quantity, "patched"] / told.loc[quantity, "unpatched"] - 1
         change = after.mean() / before.mean() - 1 if before.mean() else float("nan")
-        low, high = change_interval(before, after)
+        low, high = relative_interval(before, after)
         rows.append(
             {
                 "quantity": quantity,
@@ -156,21 +156,13 @@ def _verdicts(change: float, low: float, high: float, wanted: float) -> dict[str
     }
 
 
-def change_interval(base: np.ndarray, patch: np.ndarray) -> tuple[float, float]:
-    """Percentile bootstrap of mean(patch) / mean(base) - 1 over pairs; NaN for fewer than two.
+def relative_interval(base: np.ndarray, patch: np.ndarray) -> tuple[float, float]:
+    """Interval of mean(patch) / mean(base) - 1 over pairs; NaN for fewer than two."""
 
-    Args:
-        base: one value for each seed.
-        patch: of the same seeds.
-    """
-    if len(base) < 2 or not base.any():
-        return float("nan"), float("nan")
-    drawn = np.random.default_rng(0).integers(0, len(base), (RESAMPLES, len(base)))
-    means = base[drawn].mean(axis=1)
-    changes = patch[drawn].mean(axis=1)[means > 0] / means[means > 0] - 1
-    tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(changes, [tail, 1 - tail])
-    return float(low), float(high)
+    def relative(before: np.ndarray, after: np.ndarray) -> np.ndarray:
+        return after / before - 1
+
+    return resampled_interval(relative, base, patch, paired=True)
 
 
 def served_shares(runs: pd.DataFrame, posted: pd.DataFrame) -> pd.DataFrame:

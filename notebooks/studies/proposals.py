@@ -18,7 +18,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pandas as pd
@@ -38,11 +38,11 @@ from pagealloc_model.base.text.layout import percent
 from pagealloc_model.measured.costs import at_recorded_cost
 from pagealloc_model.show.post.comparison_message import posted_figures
 from pagealloc_model.verdict.comparison import FAILS_NULL
+from pagealloc_model.verdict.statistics import resampled_interval
 
 SEEDS = 4
 WARM_UP_S = 2
 """Left out of the counts."""
-CONFIDENCE, RESAMPLES = 0.95, 9_999
 ELASTIC = "elastic"
 SHARE, COUNT = "share", "count"
 SCANNED = at.LOG_WORK + at.WORK_SCANNED - at.WORK
@@ -119,16 +119,11 @@ def _values(row: Row, runs: pd.DataFrame) -> np.ndarray:
 
 def _change(before: np.ndarray, after: np.ndarray, kind: str) -> tuple[float, float, float]:
     """Return the change of the means and its interval: a percentile bootstrap over seeds."""
-    drawn = np.random.default_rng(0).integers(0, len(before), (RESAMPLES, len(before)))
     with np.errstate(divide="ignore", invalid="ignore"):
-        made = _difference(before[drawn].mean(axis=1), after[drawn].mean(axis=1), kind)
         whole = _difference(before.mean(keepdims=True), after.mean(keepdims=True), kind)
-    tail = (1 - CONFIDENCE) / 2
-    made = made[np.isfinite(made)]
-    if not len(made):
-        return float(whole[0]), float("nan"), float("nan")
-    low, high = np.quantile(made, [tail, 1 - tail])
-    return float(whole[0]), float(low), float(high)
+    made = partial(_difference, kind=kind)
+    interval = resampled_interval(made, before, after, paired=True)
+    return (float(whole[0]), *interval)
 
 
 def _difference(before: np.ndarray, after: np.ndarray, kind: str) -> np.ndarray:

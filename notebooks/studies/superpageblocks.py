@@ -23,10 +23,10 @@ from pagealloc_model.notebooks.studies.filling_host import (
 
 import pagealloc_model as pm
 from pagealloc_model.show.post.comparison_message import posted_figures
+from pagealloc_model.verdict.statistics import resampled_interval
 
 SEEDS = 3
 RULES = "7.2"
-RESAMPLES, CONFIDENCE = 9_999, 0.95
 TYPES = ("unmovable", "movable", "reclaimable")
 KEPT_IN = {
     "one_set": "one set of lists",
@@ -117,7 +117,7 @@ def _judged(
 ) -> dict[str, str]:
     """The posted value, whether the host with superpageblocks has it, and the one without."""
     limit = float(told["high"])
-    low, high = _interval(after)
+    low, high = resampled_interval(lambda mean: mean, after)
     fits = (high < limit, low >= limit) if at_most else (low >= limit, high < limit)
     words = "right" if fits[0] else "wrong" if fits[1] else "undecided"
     there = before.mean() < limit if at_most else before.mean() >= limit
@@ -128,15 +128,14 @@ def _judged(
     }
 
 
-def _interval(values: np.ndarray) -> tuple[float, float]:
-    drawn = np.random.default_rng(0).integers(0, len(values), (RESAMPLES, len(values)))
-    tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(values[drawn].mean(axis=1), [tail, 1 - tail])
-    return float(low), float(high)
-
-
 def _spread(values: np.ndarray) -> str:
-    shown = (_number(each) for each in (values.mean(), *_interval(values)))
+    shown = (
+        _number(each)
+        for each in (
+            values.mean(),
+            *resampled_interval(lambda mean: mean, values),
+        )
+    )
     mean, low, high = shown
     return mean if low == high else f"{mean} ({low} to {high})"
 

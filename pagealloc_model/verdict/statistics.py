@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -20,6 +20,7 @@ EFFECTS = (WITHIN, RIGHT, WRONG, NOT_PREDICTED)
 CONFIDENCE = 0.95
 INTERVAL = "Welch's t"
 WINDOW_DRAWS = 400
+RESAMPLES = 9_999
 
 
 def change_interval(before: Sequence[float], after: Sequence[float]) -> tuple[float, float]:
@@ -179,3 +180,28 @@ def quantile_of_counts(counts: np.ndarray, levels: np.ndarray, share: float) -> 
     total = reached[:, -1:]
     place = (reached >= np.maximum(np.ceil(share * total), 1)).argmax(axis=1)
     return np.where(total[:, 0] > 0, levels[place], np.nan)
+
+
+def resampled_interval(
+    statistic: Callable[..., np.ndarray],
+    *samples: np.ndarray,
+    paired: bool = False,
+    seed: int = 0,
+) -> tuple[float, float]:
+    """Return the percentile bootstrap of a number made of means; NaN for fewer than two values.
+
+    Args:
+        statistic: from the means of each sample's resamples, a value for each resample.
+        samples: one value a run or host.
+        paired: each resample takes the same runs of all samples.
+        seed: of the resamples.
+    """
+    if min(map(len, samples)) < 2:
+        return float("nan"), float("nan")
+    rng = np.random.default_rng(seed)
+    drawn = [rng.integers(0, len(samples[0]), (RESAMPLES, len(samples[0])))]
+    for sample in samples[1:]:
+        drawn.append(drawn[0] if paired else rng.integers(0, len(sample), (RESAMPLES, len(sample))))
+    means = (sample[chosen].mean(axis=1) for sample, chosen in zip(samples, drawn, strict=True))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return drawn_interval(statistic(*means))

@@ -57,12 +57,12 @@ def test_rows_are_judged_by_sign_size_and_the_null_model() -> None:
 
 def test_an_interval_holds_the_change_and_grows_with_the_spread() -> None:
     base = np.array([10.0, 10.0, 10.0, 10.0])
-    low, high = study.change_interval(base, 1.2 * base)
+    low, high = study.relative_interval(base, 1.2 * base)
     assert low == pytest.approx(0.2)
     assert high == pytest.approx(0.2)
-    low, high = study.change_interval(base, np.array([8.0, 11.0, 13.0, 16.0]))
+    low, high = study.relative_interval(base, np.array([8.0, 11.0, 13.0, 16.0]))
     assert low < 0.2 < high
-    assert np.isnan(study.change_interval(base[:1], base[:1])).all()
+    assert np.isnan(study.relative_interval(base[:1], base[:1])).all()
 
 
 def test_shares_and_their_trend() -> None:

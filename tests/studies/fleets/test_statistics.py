@@ -9,13 +9,20 @@ import pytest
 from pagealloc_model.studies.fleets.fleet import (
     adjusted,
     compared_sides,
-    difference_interval,
-    mean_interval,
     p_value,
     range_words,
 )
+from pagealloc_model.verdict.statistics import resampled_interval
 
 RNG = np.random.default_rng(5)
+
+
+def mean_interval(values: np.ndarray) -> tuple[float, float]:
+    return resampled_interval(lambda mean: mean, values)
+
+
+def difference_interval(base: np.ndarray, patch: np.ndarray) -> tuple[float, float]:
+    return resampled_interval(lambda one, other: other - one, base, patch)
 
 
 def test_intervals_cover_the_mean_as_often_as_they_say() -> None:
