@@ -22,7 +22,7 @@ from pagealloc_model.policy.policy import Assumptions
 from pagealloc_model.predicted.prepared import prepare
 from pagealloc_model.predicted.replay import replay
 from pagealloc_model.predicted.run import Carrier, ModelCarrier
-from pagealloc_model.predicted.start.image import begun_state
+from pagealloc_model.predicted.start.image import start_state
 from pagealloc_model.recording.recorded_machine import recorded_policy
 from pagealloc_model.recording.recording import Recording, open_recording
 from pagealloc_model.verdict.validation import validate
@@ -55,7 +55,7 @@ def speeds(recording: Recording, build: KernelBuild) -> str:
     demand = prepared.demand
 
     def begin() -> State:
-        return begun_state(
+        return start_state(
             prepared.machine, demand, prepared.image, build.rules, policy, Assumptions()
         )
 

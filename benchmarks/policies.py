@@ -123,32 +123,15 @@ def _event_loop(recording: Recording, first: pm.Replay, policy: pm.Policy) -> tu
     """CPU seconds of the kernels alone; what they began with, unless reclaim is theirs too."""
     from pagealloc_model.allocator import layout as at
     from pagealloc_model.predicted.prepared import prepare
-    from pagealloc_model.predicted.run import Carrier, ElasticCarrier, ModelCarrier
-    from pagealloc_model.predicted.start.elastic import pressed_state
-    from pagealloc_model.predicted.start.image import begun_state
+    from pagealloc_model.predicted.run import ModelCarrier
     from pagealloc_model.recording.recorded_machine import effective_policy
 
     prepared = prepare(recording, first.rules, first.assumptions, first.seed)
     demand = prepared.demand
     elastic = first.assumptions.reclaim == "elastic"
     effective = effective_policy(recording, policy, elastic=elastic)
-    state = begun_state(
-        prepared.machine, demand, prepared.image, first.rules, effective, first.assumptions
-    )
-    carrier: Carrier = ModelCarrier(state)
-    if elastic:
-        state = pressed_state(
-            state,
-            demand,
-            prepared.lru,
-            prepared.reclaim_order,
-            prepared.daemons,
-            first.rules,
-            effective,
-            first.assumptions,
-            first.seed,
-        )
-        carrier = ElasticCarrier(state, demand.leads)
+    state = prepared.state(first.rules, effective, first.assumptions, first.seed)
+    carrier = ModelCarrier(state, demand.leads if elastic else None)
     places = demand.starting_places()
     begun = _copies(state), demand.events, places.copy()
     begins = time.process_time()

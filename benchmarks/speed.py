@@ -72,13 +72,13 @@ def _ready(recording: Recording) -> tuple:
     from pagealloc_model.measured.rules import recorded_rules
     from pagealloc_model.policy.policy import Assumptions
     from pagealloc_model.predicted.prepared import prepare
-    from pagealloc_model.predicted.start.image import begun_state
+    from pagealloc_model.predicted.start.image import start_state
     from pagealloc_model.recording.recorded_machine import recorded_policy
 
     rules = recorded_rules(recording).rules
     assumptions = Assumptions()
     prepared = prepare(recording, rules, assumptions, 0)
-    state = begun_state(
+    state = start_state(
         prepared.machine,
         prepared.demand,
         prepared.image,

@@ -17,7 +17,7 @@ from pagealloc_model.allocator.state import make_state
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.predicted.prepared import prepare
 from pagealloc_model.predicted.run import ModelCarrier
-from pagealloc_model.predicted.start.image import begun_state
+from pagealloc_model.predicted.start.image import start_state
 from pagealloc_model.recording.machine import Machine, Zone
 from pagealloc_model.recording.recorded_machine import effective_policy
 
@@ -100,7 +100,7 @@ def test_it_does_what_the_model_does(replay_peer: ModuleType, tmp_path: Path, na
     prepared = prepare(recording, rules, assumptions, 11)
     policy = effective_policy(recording, pm.Policy(), elastic=False)
     demand, machine = prepared.demand, prepared.machine
-    state = begun_state(machine, demand, prepared.image, rules, policy, assumptions)
+    state = start_state(machine, demand, prepared.image, rules, policy, assumptions)
     file = tmp_path / "demand"
     replay_peer.write_demand(file, state, demand.events, demand.starting_places())
     done = replay_peer.run(program, file)

@@ -172,7 +172,7 @@ class RuleEvidence:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _ChosenRules:
+class ChosenRules:
     """Rules for a replay.
 
     Attributes:
@@ -186,7 +186,7 @@ class _ChosenRules:
     evidence: tuple[RuleEvidence, ...]
 
 
-def choose_rules(recording: Recording, rules: KernelRules | str | None = None) -> _ChosenRules:
+def choose_rules(recording: Recording, rules: KernelRules | str | None = None) -> ChosenRules:
     """The rules that `replay` and `validate` run under.
 
     Args:
@@ -208,7 +208,7 @@ def choose_rules(recording: Recording, rules: KernelRules | str | None = None) -
     return _given(rules, f"rules {rules.name} given by the caller")
 
 
-def recorded_rules(recording: Recording, *, with_answers: bool = False) -> _ChosenRules:
+def recorded_rules(recording: Recording, *, with_answers: bool = False) -> ChosenRules:
     """The preset nearest to a recording's kernel, changed where the recording shows otherwise.
 
     Settings (sysctls, zoneinfo before the start, the event format) decide against the release:
@@ -235,7 +235,7 @@ def recorded_rules(recording: Recording, *, with_answers: bool = False) -> _Chos
     lines = [f"{rule} is {found[rule].value}: {found[rule].line}" for rule in changed]
     if with_answers:
         lines.append("what the allocator did was used, so the prediction has seen part of it")
-    return _ChosenRules(
+    return ChosenRules(
         rules=rules,
         origin="; ".join([origin, *lines]),
         evidence=tuple(_evidence(base, found, origin, this_release=this_release)),
@@ -320,12 +320,12 @@ def _standing(base: KernelRules, rule: str, origin: str, *, this_release: bool) 
     return {"standing": SHOWN, "line": f"other recordings of {base.name} (S13)"}
 
 
-def _given(rules: KernelRules, origin: str) -> _ChosenRules:
+def _given(rules: KernelRules, origin: str) -> ChosenRules:
     evidence = tuple(
         RuleEvidence(rule=rule, value=getattr(rules, rule), standing=GIVEN, line=origin)
         for rule in rules.rule_names()
     )
-    return _ChosenRules(rules=rules, origin=origin, evidence=evidence)
+    return ChosenRules(rules=rules, origin=origin, evidence=evidence)
 
 
 def _check(evidence: RuleEvidence, finding: Finding, policy: dict[str, int | bool]) -> RuleEvidence:

@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from pagealloc_model.allocator.state import with_pressure
 from pagealloc_model.base import arrays
 from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.policy.assumptions import ElasticAssumptions
@@ -21,8 +22,10 @@ from pagealloc_model.predicted.start.elastic import (
     DaemonsAtStart,
     daemons_at_start,
     lru_at_start,
+    put_on_lru_lists,
     reclaim_order,
     with_cached_pages,
+    with_daemons,
 )
 from pagealloc_model.predicted.start.evidence import StartFiles, start_counts
 from pagealloc_model.predicted.start.image import (
@@ -30,6 +33,7 @@ from pagealloc_model.predicted.start.image import (
     created_demand,
     empty_image,
     idle_machine,
+    start_state,
 )
 from pagealloc_model.recording.kept_state import kept_object
 from pagealloc_model.recording.machine import Machine
@@ -41,7 +45,8 @@ from pagealloc_model.recording.recorded_machine import (
 from pagealloc_model.recording.sampling import refuse_sampled
 
 if TYPE_CHECKING:
-    from pagealloc_model.allocator.state import StartImage
+    from pagealloc_model.allocator.state import StartImage, State
+    from pagealloc_model.policy.policy import Policy
     from pagealloc_model.predicted.demand.demand import Demand
     from pagealloc_model.predicted.start.elastic import DaemonsAtStart
     from pagealloc_model.predicted.start.evidence import StartFiles
@@ -69,6 +74,24 @@ class Prepared:
     lru: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int8))
     reclaim_order: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
     daemons: tuple[DaemonsAtStart, ...] = ()
+
+    def state(
+        self, rules: KernelRules, policy: Policy, assumptions: Assumptions, seed: int = 0
+    ) -> State:
+        """The state that a replay begins with; that of an elastic one reclaims.
+
+        Args:
+            rules: the kernel generation.
+            policy: as in effect, recorded values filled in.
+            assumptions: ours.
+            seed: of the draws.
+        """
+        state = start_state(self.machine, self.demand, self.image, rules, policy, assumptions)
+        if assumptions.reclaim != "elastic":
+            return state
+        state = with_pressure(state, rules, policy, assumptions, seed=seed)
+        put_on_lru_lists(state, self.demand, self.lru, self.reclaim_order)
+        return with_daemons(state, self.daemons)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

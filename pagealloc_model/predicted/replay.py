@@ -21,18 +21,17 @@ from pagealloc_model.base.errors import PolicyError, UsageError
 from pagealloc_model.base.jit import kernel_fingerprint
 from pagealloc_model.base.sampling import bin_edges
 from pagealloc_model.base.version import __version__
-from pagealloc_model.measured.rules import RuleEvidence, choose_rules
+from pagealloc_model.measured.rules import ChosenRules, RuleEvidence, choose_rules
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.lock_costs import LockCosts
 from pagealloc_model.policy.policy import Assumptions, Policy, elastic_fields
 from pagealloc_model.predicted import tables
 from pagealloc_model.predicted.checkpoints import Checkpoints, Resumption
 from pagealloc_model.predicted.demand.compaction import as_requests
-from pagealloc_model.predicted.prepared import Imposed, prepare
+from pagealloc_model.predicted.prepared import Imposed, Prepared, prepare
 from pagealloc_model.predicted.run import Cancelled as Cancelled
 from pagealloc_model.predicted.run import (
     Carrier,
-    ElasticCarrier,
     ModelCarrier,
     Samples,
     advance_and_sample,
@@ -40,8 +39,6 @@ from pagealloc_model.predicted.run import (
     fallback_counts,
     recorded_kswapd,
 )
-from pagealloc_model.predicted.start.elastic import pressed_state
-from pagealloc_model.predicted.start.image import begun_state
 from pagealloc_model.predicted.tables import (
     TransactionCounts,
     list_use,
@@ -305,7 +302,6 @@ def replay(
     window: tuple[float, float] | None = None,
     hooks: Hooks | None = None,
     checkpoints: Checkpoints | None = None,
-    imposed: Imposed | None = None,
     progress: Callable[[float], None] | None = None,
     cancel: Callable[[], bool] | None = None,
 ) -> Replay:
@@ -329,15 +325,13 @@ def replay(
         hooks: functions of your own in place of the model's decisions.
         checkpoints: states kept from earlier replays with the same policy, rules, assumptions and
             seed: a window then goes on from the latest one before it and leaves one where it
-            begins. The result is the same. Not used with hooks, a kernel build or what is imposed.
-        imposed: decisions of the kernel to take from the recording, as `verdict.budget` makes them;
-            the result is no prediction then. Of a literal replay by the model only.
+            begins. The result is the same. Not used with hooks or a kernel build.
         progress: called with the share replayed, 0 to 1; None shows a bar where one is seen.
         cancel: asked now and then; True ends the replay with `Cancelled`.
 
     Raises:
-        UsageError: no snapshot, nothing to replay, an empty window, hooks for a kernel build, or
-            anything imposed for an elastic replay.
+        UsageError: no snapshot, nothing to replay, an empty window, or hooks for a kernel
+            build.
         PolicyError: no rules for the recording's kernel, or a policy that this mode of reclaim does
             not have.
         RecordingError: a file of the recording cannot be read.
@@ -350,64 +344,124 @@ def replay(
     asked = build.policy if build is not None else policy or Policy()
     assumptions = assumptions or Assumptions()
     check_mode(asked, assumptions, is_build=build is not None)
-    chosen = choose_rules(recording, rules)
+    question = _Question(
+        recording=recording,
+        asked=asked,
+        chosen=choose_rules(recording, rules),
+        assumptions=assumptions,
+        seed=seed,
+        build=build,
+        hooks=hooks,
+        window=window,
+    )
     with progress_bar.progress(
         f"preparing {recording.name}",
         len(recording.trace),
         "events",
         given=None if progress is None else progress_bar.unreported,
     ) as report:
-        prepared = prepare(recording, chosen.rules, assumptions, seed, report)
-    if imposed is not None:
-        if build is not None or assumptions.reclaim == "elastic":
-            raise UsageError("only a literal replay by the model can have decisions imposed")
-        prepared = imposed.prepared
-    demand = prepared.demand
-    is_elastic = assumptions.reclaim == "elastic"
-    if assumptions.plain_demand or (build is not None and not is_elastic):
-        demand = replace(demand, events=as_requests(demand.events, prepared.machine))
-    effective = effective_policy(recording, asked, elastic=is_elastic)
-    first, last = recording.trace.demand_span_ns
-    start_ns, end_ns = _window_ns(first, last, window)
-    begun_by = build.rules if build and build.source.release else chosen.rules
-    state = begun_state(prepared.machine, demand, prepared.image, begun_by, effective, assumptions)
-    carrier: Carrier
-    if is_elastic:
-        state = pressed_state(
-            state,
-            demand,
-            prepared.lru,
-            prepared.reclaim_order,
-            prepared.daemons,
-            begun_by,
-            effective,
-            assumptions,
-            seed,
-        )
+        prepared = prepare(recording, question.chosen.rules, assumptions, seed, report)
+    return _answer(question, prepared, checkpoints, progress, cancel)
+
+
+def replay_imposed(
+    recording: Recording,
+    imposed: Imposed,
+    *,
+    rules: KernelRules,
+    assumptions: Assumptions,
+    seed: int = 0,
+) -> Replay:
+    """Replay with decisions of the kernel taken from the recording: no prediction of it.
+
+    Args:
+        recording: an opened recording.
+        imposed: as `verdict.budget` makes them.
+        rules: the kernel generation.
+        assumptions: ours, of a literal replay.
+        seed: for choices that nothing in the recording settles.
+
+    Raises:
+        UsageError: an elastic replay.
+    """
+    if assumptions.reclaim == "elastic":
+        raise UsageError("only a literal replay by the model can have decisions imposed")
+    question = _Question(
+        recording=recording,
+        asked=Policy(),
+        chosen=choose_rules(recording, rules),
+        assumptions=assumptions,
+        seed=seed,
+        imposed=imposed.names,
+    )
+    return _answer(question, imposed.prepared, None, None, None)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Question:
+    """What a replay is asked for."""
+
+    recording: Recording
+    asked: Policy
+    chosen: ChosenRules
+    assumptions: Assumptions
+    seed: int
+    build: KernelBuild | None = None
+    hooks: Hooks | None = None
+    window: tuple[float, float] | None = None
+    imposed: tuple[str, ...] = ()
+
+    @property
+    def is_elastic(self) -> bool:
+        return self.assumptions.reclaim == "elastic"
+
+    @cached_property
+    def policy(self) -> Policy:
+        """The effective one."""
+        return effective_policy(self.recording, self.asked, elastic=self.is_elastic)
+
+    def carrier(self, prepared: Prepared) -> Carrier:
+        """What takes the start state through the events."""
+        build, leads = self.build, prepared.demand.leads
+        rules = build.rules if build and build.source.release else self.chosen.rules
+        state = prepared.state(rules, self.policy, self.assumptions, self.seed)
         if build is None:
-            carrier = ElasticCarrier(state, demand.leads, hooks)
-        else:
-            carrier = build.pressed_carrier(state, demand.leads)
-            state = carrier.state
-    else:
-        carrier = ModelCarrier(state, hooks) if build is None else build.carrier(state)
-    places = demand.starting_places()
+            return ModelCarrier(state, leads if self.is_elastic else None, self.hooks)
+        return build.pressed_carrier(state, leads) if self.is_elastic else build.carrier(state)
+
+
+def _answer(
+    question: _Question,
+    prepared: Prepared,
+    checkpoints: Checkpoints | None,
+    progress: Callable[[float], None] | None,
+    cancel: Callable[[], bool] | None,
+) -> Replay:
+    recording, assumptions = question.recording, question.assumptions
+    build, hooks = question.build, question.hooks
+    demand = prepared.demand
+    if assumptions.plain_demand or (build is not None and not question.is_elastic):
+        demand = replace(demand, events=as_requests(demand.events, prepared.machine))
+        prepared = replace(prepared, demand=demand)
+    carrier = question.carrier(prepared)
+    state, places = carrier.state, demand.starting_places()
+    first, last = recording.trace.demand_span_ns
+    start_ns, end_ns = _window_ns(first, last, question.window)
     edges = bin_edges(start_ns, end_ns)
     instants = np.unique(
         np.concatenate([edges, [s.time_ns for s in recording.dated_snapshots]]).astype(np.int64)
     )
-    span = (start_ns, int(edges[-1]))
-    resumption = None
-    is_alone = build is None and hooks is None and imposed is None
+    resumption = kswapd = None
+    is_alone = build is None and hooks is None and not question.imposed
     if checkpoints is not None and is_alone and start_ns > first:
-        key = (recording, chosen.rules, effective, assumptions, seed)
+        key = (recording, question.chosen.rules, question.policy, assumptions, question.seed)
         resumption = Resumption(checkpoints, key, state, places, start_ns)
-    kswapd = None
-    if is_elastic and assumptions.elastic.kswapd_as_recorded:
+    if question.is_elastic and assumptions.elastic.kswapd_as_recorded:
         kswapd = recorded_kswapd(recording.trace)
     with progress_bar.progress(
         f"replaying {recording.name}", len(demand.events), "events", given=progress
     ) as report:
+        span = (start_ns, int(edges[-1]))
         samples, log = advance_and_sample(
             carrier, demand, places, instants, span, resumption, kswapd, report, cancel
         )
@@ -416,13 +470,13 @@ def replay(
     return Replay(
         name=recording.name,
         machine=state.machine,
-        policy=effective,
-        asked_policy=asked,
-        rules=chosen.rules,
-        rules_origin=chosen.origin,
-        rule_evidence=chosen.evidence,
+        policy=question.policy,
+        asked_policy=question.asked,
+        rules=question.chosen.rules,
+        rules_origin=question.chosen.origin,
+        rule_evidence=question.chosen.evidence,
         assumptions=assumptions,
-        seed=seed,
+        seed=question.seed,
         samples=samples,
         edges=edges,
         log=log,
@@ -434,10 +488,8 @@ def replay(
         losses=recording.trace.losses.total,
         kernel="" if build is None else build.name,
         hooks=() if hooks is None else hooks.names,
-        not_covered=() if build is None else build.not_covered(elastic=is_elastic),
-        imposed=assumptions.elastic.imposed
-        if is_elastic
-        else (() if imposed is None else imposed.names),
+        not_covered=() if build is None else build.not_covered(elastic=question.is_elastic),
+        imposed=assumptions.elastic.imposed if question.is_elastic else question.imposed,
         checks=(
             *recording.provenance(),
             *demand_checks(counts, recording.trace.count(Event.ALLOC)),

@@ -50,61 +50,39 @@ class Carrier(Protocol):
         """Give back what is not the state's."""
 
 
-class ElasticCarrier:
-    """The model's kernels with its own reclaim and compaction, or such kernels with hooks."""
-
-    def __init__(self, state: State, leads: np.ndarray, hooks: Hooks | None = None) -> None:
-        """Take a state over.
-
-        Args:
-            state: an elastic replay's; changed from now on.
-            leads: int32 by object: the failure it came in place of.
-            hooks: functions in place of decisions.
-        """
-        from pagealloc_model.allocator.events import advance_elastic
-        from pagealloc_model.allocator.hooks import advance_elastic_with
-
-        self.state = state
-        self._leads = leads
-        self._advance = advance_elastic if hooks is None else advance_elastic_with(hooks)
-
-    def advance(
-        self, events: np.ndarray, places: np.ndarray, low: int, high: int, until_ns: int
-    ) -> int:
-        """As `allocator.replay.advance`, with kswapd and kcompactd at work."""
-        state = self.state
-        return int(self._advance(state.arrays(places), events, self._leads, low, high, until_ns))
-
-    def settle(self) -> None:
-        """Nothing to do: the arrays are the state."""
-
-    def close(self) -> None:
-        """Nothing to do."""
-
-
 class ModelCarrier:
     """The model's kernels, or kernels with hooks."""
 
-    def __init__(self, state: State, hooks: Hooks | None = None) -> None:
+    def __init__(
+        self, state: State, leads: np.ndarray | None = None, hooks: Hooks | None = None
+    ) -> None:
         """Take a state over.
 
         Args:
             state: changed from now on.
+            leads: of an elastic replay, int32 by object: the failure it came in place of. With
+                them the model reclaims and compacts.
             hooks: functions in place of decisions.
         """
-        self.state = state
-        self._advance = advance
-        if hooks is not None:
-            from pagealloc_model.allocator.hooks import advance_with
+        self.state, self._leads = state, leads
+        self._advance: Callable[..., int] = advance
+        if leads is not None:
+            from pagealloc_model.allocator.events import advance_elastic
 
-            self._advance = advance_with(hooks)
+            self._advance = advance_elastic
+        if hooks is not None:
+            from pagealloc_model.allocator.hooks import advance_elastic_with, advance_with
+
+            self._advance = advance_with(hooks) if leads is None else advance_elastic_with(hooks)
 
     def advance(
         self, events: np.ndarray, places: np.ndarray, low: int, high: int, until_ns: int
     ) -> int:
         """As `allocator.replay.advance`."""
-        state = self.state
-        return self._advance(state.arrays(places), events, low, high, until_ns)
+        arrays, leads = self.state.arrays(places), self._leads
+        if leads is None:
+            return self._advance(arrays, events, low, high, until_ns)
+        return int(self._advance(arrays, events, leads, low, high, until_ns))
 
     def settle(self) -> None:
         """Nothing to do: the arrays are the state."""

@@ -21,7 +21,7 @@ from pagealloc_model.predicted.demand.compaction import as_requests, zone_of_pag
 from pagealloc_model.predicted.demand.event_order import merged
 from pagealloc_model.predicted.growth import grown_demand
 from pagealloc_model.predicted.prepared import Imposed, Prepared, prepare
-from pagealloc_model.predicted.replay import Replay, replay
+from pagealloc_model.predicted.replay import Replay, replay_imposed
 from pagealloc_model.predicted.start.evidence import start_counts
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.recorded_machine import start_snapshots
@@ -485,12 +485,8 @@ def error_budget(validation: Validation, windows: Sequence[Validation] | None = 
     }
 
     def add(name: str, meaning: str, changed: Imposed, truths: tuple[str, ...]) -> None:
-        again = replay(
-            recording,
-            rules=free.rules,
-            assumptions=free.assumptions,
-            seed=free.seed,
-            imposed=changed,
+        again = replay_imposed(
+            recording, changed, rules=free.rules, assumptions=free.assumptions, seed=free.seed
         )
         runs.append(
             Run(name=name, meaning=meaning, truths=truths, forced=again.divergence["forced"])

@@ -13,7 +13,7 @@ from pagealloc_model.measured.rules import recorded_rules
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.predicted.demand.demand import Demand
 from pagealloc_model.predicted.prepared import prepare
-from pagealloc_model.predicted.start.image import begun_state
+from pagealloc_model.predicted.start.image import start_state
 from pagealloc_model.verdict.budget import TRUTHS, imposed
 from tests.allocator.agreement import assert_same_state
 from tests.allocator.model_dump import dump_state, dump_told
@@ -33,7 +33,7 @@ def begun(name: str, truths: tuple[str, ...] = ()) -> tuple[State, Demand, str]:
     chosen = tuple(each for each in TRUTHS if each.name in truths)
     if chosen:
         prepared = imposed(recording, prepared, chosen).prepared
-    state = begun_state(
+    state = start_state(
         prepared.machine, prepared.demand, prepared.image, rules, Policy(), Assumptions()
     )
     state.st[at.NEXT_TICK] = state.st[at.TICK_BASE] = at.NEVER

@@ -17,7 +17,7 @@ from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.predicted.prepared import prepare
 from pagealloc_model.predicted.replay import Cancelled, Replay
-from pagealloc_model.predicted.start.image import begun_state
+from pagealloc_model.predicted.start.image import start_state
 from tests.predicted.test_no_peeking import TABLES
 from tests.small_recordings import (
     AFTER_NS,
@@ -92,7 +92,7 @@ def test_no_page_is_lost_or_made(name: str) -> None:
     replay = pm.replay(recording)
     rules = recorded_rules(recording).rules
     prepared = prepare(recording, rules, Assumptions(), 0)
-    begun = begun_state(
+    begun = start_state(
         prepared.machine, prepared.demand, prepared.image, rules, replay.policy, Assumptions()
     )
     assert replay.final is not None

@@ -14,7 +14,7 @@ from pagealloc_model.measured.rules import recorded_rules
 from pagealloc_model.policy.policy import Assumptions
 from pagealloc_model.predicted.prepared import Prepared, prepare
 from pagealloc_model.predicted.start.evidence import StartCounts, start_counts
-from pagealloc_model.predicted.start.image import begun_state
+from pagealloc_model.predicted.start.image import start_state
 from pagealloc_model.predicted.start.placement import wanted_buddies
 from pagealloc_model.recording.proc import pages as flags
 from pagealloc_model.recording.recorded_machine import recorded_policy, start_snapshots
@@ -43,7 +43,7 @@ def prepared_of(recording: Recording, seed: int = 0) -> Prepared:
 
 def begun(recording: Recording, seed: int = 0) -> State:
     prepared = prepared_of(recording, seed)
-    return begun_state(
+    return start_state(
         prepared.machine,
         prepared.demand,
         prepared.image,

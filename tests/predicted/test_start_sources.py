@@ -12,7 +12,7 @@ from pagealloc_model.allocator.state import StartImage
 from pagealloc_model.measured.rules import recorded_rules
 from pagealloc_model.policy.policy import Assumptions
 from pagealloc_model.predicted.prepared import prepare
-from pagealloc_model.predicted.start.image import begun_state
+from pagealloc_model.predicted.start.image import start_state
 from pagealloc_model.recording.proc import pages as flags
 from pagealloc_model.recording.recorded_machine import recorded_policy
 from pagealloc_model.recording.recording import Recording
@@ -40,7 +40,7 @@ def image_of(path: Path) -> StartImage:
 def sound(recording: Recording) -> bool:
     rules = recorded_rules(recording).rules
     made = prepare(recording, rules, Assumptions(), 0)
-    state = begun_state(
+    state = start_state(
         made.machine, made.demand, made.image, rules, recorded_policy(recording), Assumptions()
     )
     return broken_invariants(state) == []

@@ -17,7 +17,7 @@ from pagealloc_model.measured.stream import allocator_stream
 from pagealloc_model.measured.transactions import zone_drains
 from pagealloc_model.policy.assumptions import Assumptions
 from pagealloc_model.predicted.prepared import Prepared, prepare
-from pagealloc_model.predicted.replay import Replay, replay
+from pagealloc_model.predicted.replay import Replay, replay, replay_imposed
 from pagealloc_model.recording.recording import Recording
 from pagealloc_model.recording.zone_map import ZoneMap
 from pagealloc_model.show.figures import error_budget
@@ -91,7 +91,12 @@ def test_with_its_zone_imposed_each_request_is_served_there(
 def test_with_drains_imposed_whole_lists_are_drained_as_recorded() -> None:
     bundle = shipped_recording("highatomic_gate3")
     free = replay(bundle)
-    given = replay(bundle, imposed=imposed(bundle, ready(bundle, free), (BY_NAME["drains"],)))
+    given = replay_imposed(
+        bundle,
+        imposed(bundle, ready(bundle, free), (BY_NAME["drains"],)),
+        rules=free.rules,
+        assumptions=free.assumptions,
+    )
     zoneinfo = next(each.zoneinfo for each in bundle.snapshots if each.zoneinfo)
     stream = allocator_stream(bundle.trace, with_probes=True)
     recorded = zone_drains(stream, ZoneMap.of(zoneinfo))
@@ -223,10 +228,10 @@ def test_losses_are_met_by_windows() -> None:
 
 def test_an_elastic_replay_has_no_budget() -> None:
     bundle = shipped_recording("highatomic_gate3")
-    prepared = ready(bundle, replay(bundle))
-    given = imposed(bundle, prepared, (BY_NAME["zone"],))
+    free, elastic = replay(bundle), Assumptions(reclaim="elastic")
+    given = imposed(bundle, ready(bundle, free), (BY_NAME["zone"],))
     with pytest.raises(UsageError, match="only a literal replay"):
-        replay(bundle, assumptions=Assumptions(reclaim="elastic"), imposed=given)
+        replay_imposed(bundle, given, rules=free.rules, assumptions=elastic)
 
 
 def test_zones_of_pages() -> None:

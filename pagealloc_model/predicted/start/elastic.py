@@ -13,10 +13,8 @@ from pagealloc_model.allocator import pressure_layout as pr
 from pagealloc_model.allocator.kcompactd import CHECK_NS
 from pagealloc_model.allocator.kswapd import NAP_NS
 from pagealloc_model.allocator.lru import place_on_lists
-from pagealloc_model.allocator.state import State, with_pressure
+from pagealloc_model.allocator.state import State
 from pagealloc_model.base.arrays import parts, working_arrays
-from pagealloc_model.policy.kernel_rules import KernelRules
-from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.predicted.demand.demand import Demand
 from pagealloc_model.predicted.demand.elastic import ElasticRows
 from pagealloc_model.predicted.demand.event_order import joined
@@ -285,33 +283,15 @@ def with_cached_pages(demand: Demand, lru: np.ndarray, seed: int) -> Demand:
     )
 
 
-def pressed_state(
-    state: State,
-    demand: Demand,
-    lru: np.ndarray,
-    order: np.ndarray,
-    daemons: tuple[DaemonsAtStart, ...],
-    rules: KernelRules,
-    policy: Policy,
-    assumptions: Assumptions,
-    seed: int,
-) -> State:
-    """A literal replay's first state made one of an elastic replay.
-
-    Pages at the start are on LRU lists, and daemons go on with what they were doing.
+def put_on_lru_lists(state: State, demand: Demand, lru: np.ndarray, order: np.ndarray) -> None:
+    """Put the pages at the start on the LRU lists of an elastic replay's first state.
 
     Args:
-        state: where pages are at the start; its arrays are taken over.
+        state: where pages are at the start, with words for reclaim; changed.
         demand: whose objects live at the start.
         lru: as `lru_at_start` makes it.
         order: as `reclaim_order` makes it.
-        daemons: as `daemons_at_start` returns them.
-        rules: the kernel generation.
-        policy: swept fields.
-        assumptions: ours.
-        seed: of the draws.
     """
-    state = with_pressure(state, rules, policy, assumptions, seed=seed)
     numbers = demand.at_start
     state.folios["object"][demand.objects["pfn"][numbers]] = numbers + 1
     heads = np.flatnonzero(state.pages["where"] == at.ALLOCATED).astype(np.int32)
@@ -319,4 +299,3 @@ def pressed_state(
     heads = heads[np.argsort(order[heads], kind="stable")]
     lists = lru[heads] - 1
     place_on_lists(state.arrays(), heads, lists.astype(np.int8))
-    return with_daemons(state, daemons)

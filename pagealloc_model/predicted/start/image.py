@@ -491,7 +491,7 @@ def calibrated_image(
     best, best_gap = image, np.inf
     for _ in range(ROUNDS):
         grown = grown_demand(machine, demand, image.block_types)
-        state = begun_state(machine, grown, image, rules, policy, assumptions)
+        state = start_state(machine, grown, image, rules, policy, assumptions)
         _advance(state, grown, bisect_left(grown.events["time_ns"], start.time_ns))
         words = state.pcp_words(at.PCP_COUNT, 2)
         gap, limit_gap = words[:, :, 0] - wanted, words[:, :, 1] - limits
@@ -535,7 +535,7 @@ def _made(
     return _seeded_image(machine, demand, counts, listed, high, seed=seed)
 
 
-def begun_state(
+def start_state(
     machine: Machine,
     demand: Demand,
     image: StartImage,

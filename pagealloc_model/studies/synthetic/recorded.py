@@ -18,9 +18,7 @@ from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.predicted.demand.demand import Demand as RecordedDemand
 from pagealloc_model.predicted.prepared import Prepared, prepare
-from pagealloc_model.predicted.run import ElasticCarrier
-from pagealloc_model.predicted.start.elastic import pressed_state
-from pagealloc_model.predicted.start.image import begun_state
+from pagealloc_model.predicted.run import ModelCarrier
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.made_up_machine import GIB_PAGES, min_free_kbytes_at_boot
 from pagealloc_model.recording.recorded_machine import effective_policy, start_snapshots
@@ -94,25 +92,10 @@ class Recorded:
         """The same on a machine of so much memory: see `with_less_memory`."""
         return replace(self, prepared=with_less_memory(self.prepared, gib, self.rules))
 
-    def carrier(self, leads: np.ndarray) -> ElasticCarrier:
+    def carrier(self, leads: np.ndarray) -> ModelCarrier:
         """The state that the recording begins with, ready for events whose leads are given."""
-        prepared = self.prepared
-        demand = prepared.demand
-        state = begun_state(
-            prepared.machine, demand, prepared.image, self.rules, self.policy, self.assumptions
-        )
-        state = pressed_state(
-            state,
-            demand,
-            prepared.lru,
-            prepared.reclaim_order,
-            prepared.daemons,
-            self.rules,
-            self.policy,
-            self.assumptions,
-            self.seed,
-        )
-        return ElasticCarrier(state, leads)
+        state = self.prepared.state(self.rules, self.policy, self.assumptions, self.seed)
+        return ModelCarrier(state, leads)
 
 
 def recorded(

@@ -23,7 +23,6 @@ from pagealloc_model.predicted.run import (
     BlockCounter,
     Cancelled,
     Carrier,
-    ElasticCarrier,
     ModelCarrier,
     Samples,
     fallback_counts,
@@ -257,7 +256,7 @@ def _carrier(
         free_everything(state)
     if assumptions.reclaim == "elastic":
         state = with_pressure(state, rules, policy, assumptions, seed=demand.seed)
-        carrier: Carrier = ElasticCarrier(state, leads)
+        carrier: Carrier = ModelCarrier(state, leads)
     else:
         state.st[at.KSWAPD_RECORDED] = demand.kswapd_recorded
         state.st[at.DIRECT_RECLAIM_RECORDED] = demand.direct_reclaim_recorded

@@ -19,7 +19,7 @@ from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.predicted.demand.compaction import as_requests
 from pagealloc_model.predicted.prepared import prepare
-from pagealloc_model.predicted.start.image import begun_state
+from pagealloc_model.predicted.start.image import start_state
 from pagealloc_model.recording.machine import ZONE_TYPES_MAX, Machine, Zone
 from pagealloc_model.recording.recorded_machine import recorded_policy
 from pagealloc_model.verdict.kernel_judge.compaction import judge_compaction
@@ -261,7 +261,7 @@ def judge_recorded(
     policy = replace(recorded_policy(recording), **dict.fromkeys(DECIDED_BY_SOURCE))
 
     def begin() -> State:
-        state = begun_state(prepared.machine, demand, prepared.image, rules, policy, assumptions)
+        state = start_state(prepared.machine, demand, prepared.image, rules, policy, assumptions)
         state.st[at.LOG_PAGES] = 1
         return state
 

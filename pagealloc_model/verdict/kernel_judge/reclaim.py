@@ -33,8 +33,6 @@ from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.predicted.demand.demand import Demand
 from pagealloc_model.predicted.prepared import Prepared, prepare
-from pagealloc_model.predicted.start.elastic import pressed_state
-from pagealloc_model.predicted.start.image import begun_state
 from pagealloc_model.recording.recorded_machine import recorded_policy
 from pagealloc_model.recording.recording import Recording
 from pagealloc_model.verdict.kernel_judge.random_machines import Beginning, random_beginning
@@ -389,21 +387,7 @@ class RecordedBeginning:
 
     def state(self) -> State:
         """A fresh state, daemons under way."""
-        given, demand = self.prepared, self.prepared.demand
-        begun = begun_state(
-            given.machine, demand, given.image, self.rules, self.policy, self.assumptions
-        )
-        state = pressed_state(
-            begun,
-            demand,
-            given.lru,
-            given.reclaim_order,
-            given.daemons,
-            self.rules,
-            self.policy,
-            self.assumptions,
-            0,
-        )
+        state = self.prepared.state(self.rules, self.policy, self.assumptions)
         state.st[at.LOG_PAGES] = 0
         state.folios["object"] = 0
         return state
