@@ -30,7 +30,7 @@ from pagealloc_model.notebooks.studies.build_round_counts import (
     recording_of,
 )
 from pagealloc_model.notebooks.studies.build_round_pages import pages_by_round
-from pagealloc_model.notebooks.studies.one_round import rounds_from_the_first
+from pagealloc_model.notebooks.studies.round_trend import rounds_from_the_first
 
 import pagealloc_model as pm
 from pagealloc_model.measured.costs import at_recorded_cost

@@ -32,11 +32,11 @@ import numpy as np
 import pandas as pd
 from pagealloc_model.notebooks.studies import shipped_idle_reserve as idle_tables
 from pagealloc_model.notebooks.studies.full_host import FullHost, run_full_host
+from pagealloc_model.notebooks.studies.gate_effects import made_map, shipped_map, write_map
 from pagealloc_model.notebooks.studies.gate_map_table import gate_map_table
+from pagealloc_model.notebooks.studies.idle_reserve import why_not_recycled
 from pagealloc_model.notebooks.studies.pair_prediction import pair_prediction
 from pagealloc_model.notebooks.studies.pressure_pair import pressure_counters
-from pagealloc_model.notebooks.studies.reserve_questions import why_not_recycled
-from pagealloc_model.notebooks.studies.shipped_map import made_map, shipped_map, write_map
 
 import pagealloc_model as pm
 from pagealloc_model.measured.costs import at_recorded_cost, recorded_reclaim_ns

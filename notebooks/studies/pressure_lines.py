@@ -9,8 +9,7 @@ import pandas as pd
 from pagealloc_model.notebooks.studies import defrag, pressure
 from pagealloc_model.notebooks.studies import shipped_idle_reserve as idle
 from pagealloc_model.notebooks.studies.error_lines import table_lines
-from pagealloc_model.notebooks.studies.gate_effects import SIZES, by_region
-from pagealloc_model.notebooks.studies.shipped_map import shipped_map
+from pagealloc_model.notebooks.studies.gate_effects import SIZES, by_region, shipped_map
 
 
 def pressure_lines() -> Iterator[str]:

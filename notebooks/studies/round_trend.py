@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from pagealloc_model.notebooks.studies.repeated import repeated_rounds
+from pagealloc_model.notebooks.studies.repeated import HugeFaults, repeated_rounds
 
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.measured.costs import at_recorded_cost
 from pagealloc_model.policy.policy import Policy
+from pagealloc_model.recording.recorded_machine import start_snapshots
+from pagealloc_model.recording.recording import Recording, open_recording
+from pagealloc_model.recording.trim import trim_recording
 
 if TYPE_CHECKING:
     from pagealloc_model.recording.recording import Recording
@@ -106,3 +114,99 @@ def _interval(values: np.ndarray) -> tuple[float, float]:
     tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(values[drawn].mean(axis=1), [tail, 1 - tail])
     return float(low), float(high)
+
+
+SIDES = {"vanilla": Policy(defrag_mode=False), "defrag_mode": Policy(defrag_mode=True)}
+
+
+def rounds_from_the_first(
+    recording: Recording,
+    begins_ns: Sequence[int],
+    *,
+    survivors: Sequence[str] = ("once", "stay", "gone"),
+    touched: int | None = None,
+    seeds: Sequence[int] = (0, 1, 2),
+) -> pd.DataFrame:
+    """As many rounds as a guest had, from what is recorded of the first one alone.
+
+    The recording is cut where its second round begins, and its demand, huge-page faults included,
+    gone through again and again. Reclaim and compaction cost what they did in that part.
+
+    Args:
+        recording: of all rounds, or of the first.
+        begins_ns: when each round begins, and the last one ends, on the recording's clock, ns.
+        survivors: as `repeated_rounds` takes them.
+        touched: base pages that a task asks for in place of a refused huge page; None for the
+            median of the first round, or all 512 where that refused none.
+        seeds: of what nothing settles.
+
+    Returns:
+        As `rounds_of_sides`, sides "vanilla" and "defrag_mode", with a column survivors.
+
+    Raises:
+        UsageError: fewer than two times, or the second lies outside the recording.
+    """
+    first_ns = int(recording.trace.time_ns[0])
+    if len(begins_ns) < 2 or not first_ns < begins_ns[1] <= int(recording.trace.time_ns[-1]):
+        raise UsageError(
+            f"{recording.name}: rounds begin at {list(begins_ns)[:2]} ns and so on; give two times "
+            "or more, of which the second lies within the recording"
+        )
+    tables = []
+    with tempfile.TemporaryDirectory() as folder:
+        seconds = (begins_ns[1] - first_ns) / 1e9
+        trim_recording(recording.path, Path(folder) / "first", seconds=seconds)
+        first = open_recording(Path(folder) / "first")
+        costs = at_recorded_cost(first.trace, start_snapshots(first)[1])
+        if touched is not None:
+            elastic = replace(costs.elastic, base_pages_per_huge=touched)
+            costs = replace(costs, elastic=elastic)
+        for words in survivors:
+            found = rounds_of_sides(
+                [first],
+                SIDES,
+                seeds,
+                rounds=len(begins_ns) - 1,
+                faults=HugeFaults(per_round=0),
+                survivors=words,
+                assumptions=costs,
+            )
+            tables.append(found.assign(survivors=words, recording=recording.name))
+    return pd.concat(tables, ignore_index=True)
+
+
+_UNFIXED = Policy(
+    defrag_atomic_falls_back=False, defrag_promotes_order=False, promoted_fall_back_afresh=False
+)
+_OFF = Policy(defrag_mode=False, defrag_kswapd_assist=False, defrag_watermarks=False)
+_STEPS: tuple[tuple[str, Policy], ...] = (
+    ("vanilla", _OFF),
+    ("whole blocks only", Policy(defrag_mode=True)),
+    ("kswapd and kcompactd for blocks", Policy(defrag_kswapd_assist=True)),
+    ("watermarks in whole blocks", Policy(defrag_watermarks=True)),
+    ("atomics fall back", Policy(defrag_atomic_falls_back=True)),
+    ("others make whole blocks", Policy(defrag_promotes_order=True)),
+    ("and end sooner, as in 7.3", Policy(promoted_fall_back_afresh=True)),
+)
+
+
+def series(setting: Policy | None = None) -> dict[str, Policy]:
+    """Each step on top of those before it, all else equal, whatever the rules say of them.
+
+    Steps 3 to 5 of the series of March 2025 come first (S8.6). Then two fixes from production,
+    "mm/page_alloc: fix defrag_mode for non-reclaimable allocations" (v2, 20 May 2026) and "mm:
+    page_alloc: fix non-movable reclaim storm in defrag_mode" (26 June 2026), and how 7.3 has the
+    latter (S8.7).
+
+    Args:
+        setting: what all of them have besides.
+
+    Returns:
+        Policies by a step's name, vanilla first.
+    """
+    policy = _UNFIXED if setting is None else _UNFIXED.changed_by(setting)
+    steps = {}
+    for name, changed in _STEPS:
+        policy = policy.changed_by(changed)
+        steps[name] = policy
+    return steps

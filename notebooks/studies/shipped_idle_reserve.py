@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 from pagealloc_model.notebooks.studies.defer_guests import defer_changes
-from pagealloc_model.notebooks.studies.gate_effects import by_region
+from pagealloc_model.notebooks.studies.gate_effects import by_region, shipped_map
 from pagealloc_model.notebooks.studies.guest_reserve import reserve_by_run, reserve_over_time
 from pagealloc_model.notebooks.studies.host_regions import run_regions
 from pagealloc_model.notebooks.studies.idle_reserve import (
@@ -20,7 +20,6 @@ from pagealloc_model.notebooks.studies.idle_reserve import (
     two_by_two,
 )
 from pagealloc_model.notebooks.studies.reserve_reply import reserve_reply
-from pagealloc_model.notebooks.studies.shipped_map import shipped_map
 
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.recording.recording import Recording, shipped_recordings_directory

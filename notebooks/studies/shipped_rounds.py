@@ -12,8 +12,7 @@ import numpy as np
 import pandas as pd
 from pagealloc_model.notebooks.studies import defrag_study as study
 from pagealloc_model.notebooks.studies.build_host import BuildHost
-from pagealloc_model.notebooks.studies.round_trend import rounds_of_sides, trends
-from pagealloc_model.notebooks.studies.series import series
+from pagealloc_model.notebooks.studies.round_trend import rounds_of_sides, series, trends
 
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.policy.policy import Policy

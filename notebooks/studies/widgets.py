@@ -13,11 +13,11 @@ from pagealloc_model.notebooks.studies.build_host import BuildHost, run_build_ho
 from pagealloc_model.notebooks.studies.defrag_study import (
     DEFRAG_MODE,
     RULES,
+    defrag_table,
     judged_rows,
     served_shares,
 )
-from pagealloc_model.notebooks.studies.defrag_table import defrag_table
-from pagealloc_model.notebooks.studies.huge_page_trend import huge_page_trend
+from pagealloc_model.notebooks.studies.figures import huge_page_trend
 from pagealloc_model.notebooks.studies.ownership_effects import (
     OwnershipEffects,
     ownership_effects,

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from pagealloc_model.notebooks.studies import defrag_study as study
-from pagealloc_model.notebooks.studies.defrag_table import defrag_table, left_out_lines, trend_table
-from pagealloc_model.notebooks.studies.huge_page_trend import huge_page_trend
+from pagealloc_model.notebooks.studies.defrag_study import defrag_table, left_out_lines, trend_table
+from pagealloc_model.notebooks.studies.figures import huge_page_trend
 
 from pagealloc_model.show.post import posted_figures
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
+from pagealloc_model.notebooks.studies.figures import score_over_time as figure_of
 from pagealloc_model.notebooks.studies.full_host import FullHost, run_full_host
 from pagealloc_model.notebooks.studies.idle_reserve import (
     ANSWERS,
@@ -16,7 +17,6 @@ from pagealloc_model.notebooks.studies.idle_reserve import (
     score_over_time,
     two_by_two,
 )
-from pagealloc_model.notebooks.studies.score_over_time import score_over_time as figure_of
 from pagealloc_model.notebooks.studies.shipped_idle_reserve import (
     TABLES,
     guest_scores,

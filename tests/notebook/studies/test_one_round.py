@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from pagealloc_model.notebooks.studies.one_round import SIDES, rounds_from_the_first
+from pagealloc_model.notebooks.studies.round_trend import SIDES, rounds_from_the_first
 
 import pagealloc_model as pm
 from pagealloc_model.base.errors import UsageError

@@ -7,22 +7,25 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
+from pagealloc_model.notebooks.studies.figures import EDGE, gate_regions
 from pagealloc_model.notebooks.studies.gate_effects import (
     NONE,
     OPPOSITE,
     OUTCOMES,
+    POINTS,
     POSTED,
     REGION,
+    SEEDS,
     SIZES,
     SMALLER,
     UNKNOWN,
     by_axis,
     by_region,
     gate_effects,
+    shipped_map,
     size_of,
 )
 from pagealloc_model.notebooks.studies.gate_map_table import gate_map_table
-from pagealloc_model.notebooks.studies.gate_regions import EDGE, gate_regions
 from pagealloc_model.notebooks.studies.pressure_map import (
     AXES,
     BURST,
@@ -37,7 +40,6 @@ from pagealloc_model.notebooks.studies.pressure_map import (
     host_of,
     run_map,
 )
-from pagealloc_model.notebooks.studies.shipped_map import POINTS, SEEDS, shipped_map
 
 from pagealloc_model.base.errors import UsageError
 

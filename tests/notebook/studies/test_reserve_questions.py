@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pagealloc_model.notebooks.studies.reserve_questions import (
+from pagealloc_model.notebooks.studies.idle_reserve import (
     HOST,
     LONG_MS,
     SHORT_MS,

@@ -7,8 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 import pytest
-from pagealloc_model.notebooks.studies.round_trend import rounds_of_sides, trends
-from pagealloc_model.notebooks.studies.series import series
+from pagealloc_model.notebooks.studies.round_trend import rounds_of_sides, series, trends
 
 import pagealloc_model as pm
 from pagealloc_model.policy.policy import policy_numbers

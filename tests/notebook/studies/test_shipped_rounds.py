@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from pagealloc_model.notebooks.studies import defrag_study as study
 from pagealloc_model.notebooks.studies import shipped_rounds as shipped
-from pagealloc_model.notebooks.studies.round_trend import trends
-from pagealloc_model.notebooks.studies.rounds_served import rounds_served
-from pagealloc_model.notebooks.studies.series import series
+from pagealloc_model.notebooks.studies.figures import rounds_served
+from pagealloc_model.notebooks.studies.round_trend import series, trends
 
 from pagealloc_model.base.errors import UsageError
 

@@ -1,0 +1,247 @@
+"""Figures of single studies: gates by region, scores and rounds over time, huge pages by run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from pagealloc_model.show.figures.faceted import (
+    INK,
+    PREDICTION_COLOURS,
+    Drawing,
+    FigureFunction,
+    Lane,
+    PanelGrid,
+    line_trace,
+)
+
+SYMBOLS = ("circle", "diamond")
+MARK_SIZE = 13
+EDGE = 75
+"""Points, of both ends of the x axes."""
+
+
+@FigureFunction
+def gate_regions(regions: pd.DataFrame, *, posted: float = 38) -> Drawing:
+    """A panel a load: the mean change of THP success in each region, and its range over hosts.
+
+    Args:
+        regions: load, defrag, proactiveness; change, least, most: shares of faults (`by_region`).
+        posted: smallest change that the posted ranges allow, in points.
+    """
+    loads = [*dict.fromkeys(regions["load"])]
+    grid = PanelGrid(
+        loads,
+        title="What the gate changes: mean and range over the hosts of a region",
+        x_title="change of THP success (points)",
+        y_title="",
+        x_axis={"range": [-EDGE, EDGE], "zeroline": True, "zerolinecolor": INK},
+        y_axis={"type": "category", "autorange": "reversed"},
+    )
+    shares = [*dict.fromkeys(regions["proactiveness"])]
+    for panel, load in enumerate(loads):
+        for number, share in enumerate(shares):
+            mine = (regions["load"] == load) & (regions["proactiveness"] == share)
+            grid.add(_marks(regions[mine], share, number, in_legend=panel == 0), panel)
+        labels = _labels(regions[regions["load"] == load])
+        grid.add(_posted_line(labels, posted, in_legend=panel == 0), panel)
+    return grid.drawing()
+
+
+def _labels(regions: pd.DataFrame) -> list[str]:
+    pairs = zip(regions["defrag"], regions["proactiveness"], strict=True)
+    return [f"{defrag}, {share}" for defrag, share in pairs]
+
+
+def _marks(own: pd.DataFrame, share: int, number: int, *, in_legend: bool) -> dict[str, Any]:
+    change, least, most = (100 * own[name].to_numpy(float) for name in ("change", "least", "most"))
+    colour = PREDICTION_COLOURS[number]
+    ends = {"array": most - change, "arrayminus": change - least}
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "x": change,
+        "y": _labels(own),
+        "error_x": {"type": "data", "symmetric": False, "thickness": 2.5, "color": colour} | ends,
+        "marker": {"size": MARK_SIZE, "color": colour, "symbol": SYMBOLS[number % len(SYMBOLS)]},
+        "name": f"proactiveness {share}",
+        "legendgroup": str(share),
+        "showlegend": in_legend,
+    }
+
+
+def _posted_line(labels: list[str], posted: float, *, in_legend: bool) -> dict[str, Any]:
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "x": [posted, posted],
+        "y": [labels[0], labels[-1]],
+        "line": {"color": INK, "width": 1.5, "dash": "dot"},
+        "name": f"smallest posted: +{posted:g}",
+        "legendgroup": "posted",
+        "showlegend": in_legend,
+    }
+
+
+COUNTED, NOT_COUNTED = "#0072B2", "#D55E00"
+LINES = (
+    ("score", "score: free reserved blocks count as whole", COUNTED, "solid"),
+    ("score_without_reserve", "the same with the reserve left out", NOT_COUNTED, "dash"),
+)
+
+
+@FigureFunction
+def score_over_time(tables: Mapping[str, pd.DataFrame], *, threshold: int = 90) -> Drawing:
+    """A panel a host: the score as the kernel takes it, the same without the reserve, the mark.
+
+    Args:
+        tables: by title; columns second, score, score_without_reserve (percent).
+        threshold: above it proactive compaction begins (S9.6); 90 at proactiveness 20.
+    """
+    grid = PanelGrid(
+        [*tables],
+        title=f"Proactive compaction begins above {threshold}: does the reserve hold it back?",
+        x_title="s",
+        y_title="free memory in small pieces (%)",
+        columns=2,
+        y_axis={"range": [0, 105]},
+    )
+    for panel, table in enumerate(tables.values()):
+        seconds = table["second"].to_numpy(float)
+        mark = {"color": INK, "width": 1, "dash": "dot"}
+        edges = [float(seconds.min()), float(seconds.max())]
+        grid.add(
+            {
+                "type": "scatter",
+                "mode": "lines",
+                "x": edges,
+                "y": [threshold, threshold],
+                "line": mark,
+                "name": f"begins above {threshold}",
+                "showlegend": panel == 0,
+                "legendgroup": "threshold",
+            },
+            panel,
+        )
+        for column, words, colour, dash in LINES:
+            grid.add(
+                {
+                    "type": "scatter",
+                    "mode": "lines",
+                    "x": seconds,
+                    "y": table[column].to_numpy(float),
+                    "line": {"color": colour, "width": 2, "dash": dash},
+                    "name": words,
+                    "legendgroup": column,
+                    "showlegend": panel == 0,
+                },
+                panel,
+            )
+    return grid.drawing()
+
+
+COLOURS = {"vanilla": "#D55E00", "defrag_mode": "#0072B2"}
+OTHERS = ("#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#999999", "#000000")
+SPREAD_OPACITY = 0.18
+
+
+@FigureFunction
+def rounds_served(
+    tables: Mapping[str, pd.DataFrame], *, column: str = "served", title: str = ""
+) -> Drawing:
+    """A panel a table: each side's mean over runs as a line, from least to most as a band.
+
+    Args:
+        tables: by title; columns side, seed, round and the one drawn.
+        column: a share, drawn in percent ("served"), or a number.
+        title: of the whole figure.
+    """
+    is_share = column == "served"
+    grid = PanelGrid(
+        [*tables],
+        title=title or "Huge pages served of those asked for, round by round",
+        x_title="round",
+        y_title="huge pages served (%)" if is_share else column.replace("_", " "),
+        columns=2,
+        y_axis={"range": [0, 105]} if is_share else {"rangemode": "tozero"},
+    )
+    colours = dict(COLOURS)
+    shown: set[str] = set()
+    for panel, table in enumerate(tables.values()):
+        for side, own in table.groupby("side", sort=False):
+            name = str(side)
+            if name not in colours:
+                colours[name] = OTHERS[(len(colours) - len(COLOURS)) % len(OTHERS)]
+            values = own.groupby("round")[column]
+            scale = 100.0 if is_share else 1.0
+            rounds = np.array(sorted(own["round"].unique()), float)
+            low, mean, high = (
+                scale * each.to_numpy(float) for each in (values.min(), values.mean(), values.max())
+            )
+            grid.add(
+                {
+                    "type": "scatter",
+                    "mode": "lines",
+                    "x": np.concatenate([rounds, rounds[::-1]]),
+                    "y": np.concatenate([low, high[::-1]]),
+                    "fill": "toself",
+                    "fillcolor": colours[name],
+                    "opacity": SPREAD_OPACITY,
+                    "line": {"width": 0},
+                    "hoverinfo": "skip",
+                    "name": f"{name}: least to most",
+                    "legendgroup": name,
+                    "showlegend": False,
+                },
+                panel,
+            )
+            grid.add(
+                {
+                    "type": "scatter",
+                    "mode": "lines+markers",
+                    "x": rounds,
+                    "y": mean,
+                    "line": {"color": colours[name], "width": 2},
+                    "marker": {"size": 5},
+                    "name": name,
+                    "legendgroup": name,
+                    "showlegend": name not in shown,
+                },
+                panel,
+            )
+            shown.add(name)
+    return grid.drawing()
+
+
+SIDES = (("base", "vanilla"), ("patch", "defrag_mode"))
+
+
+@FigureFunction
+def huge_page_trend(shares: pd.DataFrame, *, patch: str = "defrag_mode") -> Drawing:
+    """One line a side over runs in a row: marks for what was posted, lines for the model.
+
+    Args:
+        shares: indexed by step; base, patch, posted_base, posted_patch, shares from 0 to 1.
+        patch: what the model ran under where the post has defrag_mode.
+    """
+    grid = PanelGrid(
+        [""],
+        title="Huge pages served of those asked for",
+        x_title="run",
+        y_title="huge pages served (%)",
+        y_axis={"range": [0, 105]},
+    )
+    runs = np.asarray(shares.index, float)
+    for rank, (side, words) in enumerate(SIDES):
+        colour = PREDICTION_COLOURS[rank]
+        for column, label, measured in (
+            (f"posted_{side}", f"posted, {words}", True),
+            (side, f"model, {patch if side == 'patch' else words}", False),
+        ):
+            lane = Lane(label=label, table=shares, measured=measured, rank=rank, colour=colour)
+            values = 100 * shares[column].to_numpy(float)
+            grid.add(line_trace(lane, runs, values, column, colour) | {"showlegend": True}, 0)
+    return grid.drawing()
