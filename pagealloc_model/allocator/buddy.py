@@ -24,7 +24,7 @@ from pagealloc_model.base.jit import cold, inner
 
 @inner
 def __add_to_free_list(
-    m: at.MachineArrays, zone: int, pfn: int, order: int, migratetype: int, tail: bool
+    m: at.Arrays, zone: int, pfn: int, order: int, migratetype: int, tail: bool
 ) -> None:
     """__add_to_free_list(): put a free buddy on its list; the caller updates the counters."""
     m.pages[pfn]["order"] = order
@@ -41,11 +41,8 @@ def __add_to_free_list(
 
 
 @inner
-def __del_page_from_free_list(m: at.MachineArrays, zone: int, pfn: int) -> None:
-    """__del_page_from_free_list(): take a free buddy off its list.
-
-    The caller updates the counters.
-    """
+def __del_page_from_free_list(m: at.Arrays, zone: int, pfn: int) -> None:
+    """__del_page_from_free_list(): take a free buddy off its list; the caller counts."""
     lst = free_list_at(zone, int(m.pages[pfn]["order"]), int(m.pages[pfn]["tag"]))
     if m.st[at.SUPERPAGEBLOCKS]:
         leave_part(m, zone, pfn, int(m.pages[pfn]["order"]), int(m.pages[pfn]["tag"]))
@@ -55,12 +52,9 @@ def __del_page_from_free_list(m: at.MachineArrays, zone: int, pfn: int) -> None:
 
 @inner
 def expand(
-    m: at.MachineArrays, zone: int, pfn: int, order: int, from_order: int, migratetype: int
+    m: at.Arrays, zone: int, pfn: int, order: int, from_order: int, migratetype: int
 ) -> None:
-    """expand(): keep the low `order` part of a removed buddy (S5.2).
-
-    The upper halves go to the heads of their lists.
-    """
+    """expand(): keep the low `order` part of a buddy; the halves head their lists (S5.2)."""
     m.st[at.WORK_SPLITS] += from_order - order
     current = from_order
     while current > order:
@@ -69,7 +63,7 @@ def expand(
 
 
 @inner
-def smallest_fit(m: at.MachineArrays, zone: int, order: int, migratetype: int) -> int:
+def smallest_fit(m: at.Arrays, zone: int, order: int, migratetype: int) -> int:
     """Part of __rmqueue_smallest(): return the buddy of one type to cut from, or -1 (S5.1)."""
     if m.st[at.SUPERPAGEBLOCKS]:
         return smallest_fit_by_class(m, zone, order, migratetype)
@@ -84,11 +78,8 @@ def smallest_fit(m: at.MachineArrays, zone: int, order: int, migratetype: int) -
 
 
 @inner
-def __rmqueue_smallest(m: at.MachineArrays, zone: int, order: int, migratetype: int) -> int:
-    """__rmqueue_smallest(): take pages of an order from the smallest buddy that fits (S5.1).
-
-    Returns their first page, or -1 if no buddy of this type is large enough.
-    """
+def __rmqueue_smallest(m: at.Arrays, zone: int, order: int, migratetype: int) -> int:
+    """__rmqueue_smallest(): take pages from the smallest buddy that fits, or -1 (S5.1)."""
     pfn = smallest_fit(m, zone, order, migratetype)
     if pfn < 0:
         return -1
@@ -100,11 +91,8 @@ def __rmqueue_smallest(m: at.MachineArrays, zone: int, order: int, migratetype: 
 
 
 @inner
-def set_pageblock_migratetype(m: at.MachineArrays, block: int, migratetype: int) -> None:
-    """set_pageblock_migratetype(): give a pageblock another type (S12.8).
-
-    The block's owner may lose it.
-    """
+def set_pageblock_migratetype(m: at.Arrays, block: int, migratetype: int) -> None:
+    """set_pageblock_migratetype(): give a pageblock another type; its owner may lose it (S12.8)."""
     if m.st[at.OWNERSHIP]:
         end_where_retyped(m, block, migratetype)
     if m.st[at.SUPERPAGEBLOCKS]:
@@ -113,11 +101,8 @@ def set_pageblock_migratetype(m: at.MachineArrays, block: int, migratetype: int)
 
 
 @inner
-def change_pageblock_range(m: at.MachineArrays, pfn: int, order: int, migratetype: int) -> None:
-    """change_pageblock_range(): retag every pageblock that a large buddy covers (S5.3, S6.3).
-
-    The buddy is at least as large as a pageblock.
-    """
+def change_pageblock_range(m: at.Arrays, pfn: int, order: int, migratetype: int) -> None:
+    """change_pageblock_range(): retag every pageblock that a large buddy covers (S5.3, S6.3)."""
     block_order = m.st[at.PAGEBLOCK_ORDER]
     first = pfn >> block_order
     count = 1 << max(order - block_order, 0)
@@ -126,14 +111,8 @@ def change_pageblock_range(m: at.MachineArrays, pfn: int, order: int, migratetyp
 
 
 @inner
-def compaction_capture(
-    m: at.MachineArrays, zone: int, pfn: int, order: int, migratetype: int
-) -> bool:
-    """compaction_capture(): let direct compaction take pages as they are freed (S9.7).
-
-    It takes them if they are of the order of its request and of a type that suits. Returns whether
-    it did.
-    """
+def compaction_capture(m: at.Arrays, zone: int, pfn: int, order: int, migratetype: int) -> bool:
+    """compaction_capture(): return whether direct compaction takes pages just freed (S9.7)."""
     if migratetype == m.st[at.CMA] or migratetype == m.st[at.ISOLATE]:
         return False
     own = m.st[at.CAPTURE_TYPE] == at.MOVABLE and m.st[at.RULE_MOVABLE_CAPTURE_BELOW_BLOCK] != 0
@@ -148,12 +127,9 @@ def compaction_capture(
 
 @inner
 def __free_one_page(
-    m: at.MachineArrays, zone: int, pfn: int, order: int, migratetype: int, to_tail: bool
+    m: at.Arrays, zone: int, pfn: int, order: int, migratetype: int, to_tail: bool
 ) -> None:
-    """__free_one_page(): free pages to the buddy, merging as types allow (S5.3, S5.4).
-
-    `to_tail` puts what results last on its list, as the kernel's FPI_TO_TAIL does.
-    """
+    """__free_one_page(): free pages, merged as types allow; `to_tail`: last on the list (S5.3)."""
     account_freepages(m, zone, migratetype, 1 << order)
     m.pages[pfn]["where"] = at.NOWHERE
     largest = m.st[at.MAX_ORDER]
@@ -195,7 +171,7 @@ def __free_one_page(
 
 @inner
 def page_is_buddy(
-    m: at.MachineArrays, end: int, pfn: int, order: int, zone: int, block_order: int
+    m: at.Arrays, end: int, pfn: int, order: int, zone: int, block_order: int
 ) -> bool:
     """page_is_buddy(): return whether a free buddy of this order and zone starts at `pfn`."""
     return (
@@ -207,14 +183,8 @@ def page_is_buddy(
 
 
 @inner
-def move_freepages_block(m: at.MachineArrays, zone: int, block: int, migratetype: int) -> int:
-    """move_freepages_block(): move a pageblock's free buddies to another type, retag it (S5.5).
-
-    They go to the tails of that type's lists.
-
-    Returns:
-        Pages moved.
-    """
+def move_freepages_block(m: at.Arrays, zone: int, block: int, migratetype: int) -> int:
+    """move_freepages_block(): move a block's free buddies to a type's tails, retag it (S5.5)."""
     first = block << m.st[at.PAGEBLOCK_ORDER]
     end = (block + 1) << m.st[at.PAGEBLOCK_ORDER]
     moved = __move_freepages_block(m, zone, first, end, migratetype)
@@ -223,13 +193,8 @@ def move_freepages_block(m: at.MachineArrays, zone: int, block: int, migratetype
 
 
 @inner
-def __move_freepages_block(
-    m: at.MachineArrays, zone: int, first: int, end: int, migratetype: int
-) -> int:
-    """__move_freepages_block(): move a range's free buddies to another type's tails (S5.5).
-
-    Returns how many pages moved.
-    """
+def __move_freepages_block(m: at.Arrays, zone: int, first: int, end: int, migratetype: int) -> int:
+    """__move_freepages_block(): move a range's buddies to a type's tails; pages moved (S5.5)."""
     moved = 0
     pfn = first
     while pfn < end:
@@ -248,7 +213,7 @@ def __move_freepages_block(
 
 
 @inner
-def prep_move_freepages_block(m: at.MachineArrays, zone: int, pfn: int) -> tuple[int, int]:
+def prep_move_freepages_block(m: at.Arrays, zone: int, pfn: int) -> tuple[int, int]:
     """prep_move_freepages_block(): return the part of a block that a conversion handles (S6.5).
 
     The result is the first page and the end, for kernels that do not retag. Where the zone begins
@@ -266,7 +231,7 @@ def prep_move_freepages_block(m: at.MachineArrays, zone: int, pfn: int) -> tuple
 
 
 @cold
-def free_one_page(m: at.MachineArrays, zone: int, cpu: int, pfn: int, order: int) -> None:
+def free_one_page(m: at.Arrays, zone: int, cpu: int, pfn: int, order: int) -> None:
     """free_one_page(): free pages that per-CPU lists do not take to the buddy (S4.6)."""
     block_order = m.st[at.PAGEBLOCK_ORDER]
     migratetype = int(m.blocks[pfn >> block_order]["migratetype"])
@@ -282,11 +247,8 @@ def free_one_page(m: at.MachineArrays, zone: int, cpu: int, pfn: int, order: int
 
 
 @inner
-def grow_zone(m: at.MachineArrays, zone: int, pfn: int, order: int) -> None:
-    """__free_pages_core(): give a zone memory that it had not, Movable (S5.5).
-
-    It comes last on its list, block by block where frees do. The hold is not counted (S10.4).
-    """
+def grow_zone(m: at.Arrays, zone: int, pfn: int, order: int) -> None:
+    """__free_pages_core(): give a zone new memory, Movable and last on its list (S5.5)."""
     block_order = m.st[at.PAGEBLOCK_ORDER]
     for block in range(pfn >> block_order, ((pfn + (1 << order) - 1) >> block_order) + 1):
         if int(m.blocks[block]["zone"]) == 0:

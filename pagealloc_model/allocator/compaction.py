@@ -43,7 +43,7 @@ from pagealloc_model.base.jit import cold, inner
 
 
 @inner
-def compact_gap(m: at.MachineArrays, order: int) -> int:
+def compact_gap(m: at.Arrays, order: int) -> int:
     """compact_gap(): return the free pages that compaction needs beside the watermark (S9.1)."""
     gap = 2 << order
     most = value_of(m, pr.COMPACT_GAP_MAX)
@@ -51,7 +51,7 @@ def compact_gap(m: at.MachineArrays, order: int) -> int:
 
 
 @inner
-def fragmentation_index(m: at.MachineArrays, zone: int, order: int) -> int:
+def fragmentation_index(m: at.Arrays, zone: int, order: int) -> int:
     """fragmentation_index(): return how far fragmentation would be why a request fails (S9.2).
 
     The result is per mille: near 1000 memory is in pieces, near 0 it lacks. It is negative if a
@@ -71,11 +71,8 @@ def fragmentation_index(m: at.MachineArrays, zone: int, order: int) -> int:
 
 
 @inner
-def fragmentation_score_zone(m: at.MachineArrays, zone: int) -> int:
-    """fragmentation_score_zone(): return the percentage of free pages in small buddies (S9.6).
-
-    A policy leaves the reserve's pages out (S9.10).
-    """
+def fragmentation_score_zone(m: at.Arrays, zone: int) -> int:
+    """fragmentation_score_zone(): return the percentage of free pages in small buddies (S9.6)."""
     free = 0
     whole = 0
     for order in range(m.st[at.MAX_ORDER] + 1):
@@ -91,7 +88,7 @@ def fragmentation_score_zone(m: at.MachineArrays, zone: int) -> int:
 
 @inner
 def compaction_suit_allocation_order(
-    m: at.MachineArrays,
+    m: at.Arrays,
     zone: int,
     order: int,
     flags: int,
@@ -99,19 +96,7 @@ def compaction_suit_allocation_order(
     free: int,
     is_async: bool,
 ) -> int:
-    """compaction_suit_allocation_order(): return whether to compact a zone (S9.1).
-
-    SUCCESS if no compaction is needed, SKIPPED if it is of no use, else CONTINUE.
-
-    Args:
-        m: the machine.
-        zone: its number.
-        order: of the page asked for.
-        flags: of the request; its mark is one of them.
-        highest_type: of the zones the request may use.
-        free: free pages that the mark is tested with.
-        is_async: the run would be asynchronous.
-    """
+    """compaction_suit_allocation_order(): return SUCCESS, SKIPPED or, to compact, CONTINUE."""
     wanted = wmark_pages(m, zone, flags & at.WMARK_MASK)
     seen = seen_free(m, zone)
     if __zone_watermark_ok(m, zone, order, wanted, highest_type, flags, free):
@@ -132,18 +117,9 @@ def compaction_suit_allocation_order(
 
 @inner
 def __compaction_suitable(
-    m: at.MachineArrays, zone: int, order: int, wanted: int, highest_type: int, free: int
+    m: at.Arrays, zone: int, order: int, wanted: int, highest_type: int, free: int
 ) -> bool:
-    """__compaction_suitable(): return whether a zone has free pages to move others to (S9.1).
-
-    Args:
-        m: the machine.
-        zone: its number.
-        order: of the page asked for.
-        wanted: the request's own mark, pages.
-        highest_type: of the zones the request may use.
-        free: free pages, or what would be free.
-    """
+    """__compaction_suitable(): return whether a zone has free pages to move others to (S9.1)."""
     is_costly = order > m.st[at.POLICY_COSTLY_ORDER]
     low = wmark_pages(m, zone, at.WMARK_LOW)
     least = wmark_pages(m, zone, at.WMARK_MIN)
@@ -156,7 +132,7 @@ def __compaction_suitable(
 
 
 @inner
-def compaction_deferred(m: at.MachineArrays, zone: int, order: int) -> bool:
+def compaction_deferred(m: at.Arrays, zone: int, order: int) -> bool:
     """compaction_deferred(): count an attempt; returns whether it is left out (S9.5)."""
     words = zone_pressure_at(m, zone)
     limit = 1 << m.st[words + pr.ZONE_DEFER_SHIFT]
@@ -170,7 +146,7 @@ def compaction_deferred(m: at.MachineArrays, zone: int, order: int) -> bool:
 
 
 @inner
-def defer_compaction(m: at.MachineArrays, zone: int, order: int) -> None:
+def defer_compaction(m: at.Arrays, zone: int, order: int) -> None:
     """defer_compaction(): leave out later attempts, twice as many as last time (S9.5)."""
     words = zone_pressure_at(m, zone)
     shift = min(m.st[words + pr.ZONE_DEFER_SHIFT] + 1, pr.DEFER_SHIFT_MAX)
@@ -180,11 +156,8 @@ def defer_compaction(m: at.MachineArrays, zone: int, order: int) -> None:
 
 
 @inner
-def compaction_defer_reset(m: at.MachineArrays, zone: int, order: int, allocated: bool) -> None:
-    """compaction_defer_reset(): note that an attempt succeeded (S9.5).
-
-    It perhaps ended with a page allocated, which ends the deferral.
-    """
+def compaction_defer_reset(m: at.Arrays, zone: int, order: int, allocated: bool) -> None:
+    """compaction_defer_reset(): note a success; a page allocated ends the deferral (S9.5)."""
     words = zone_pressure_at(m, zone)
     if allocated:
         m.st[words + pr.ZONE_CONSIDERED] = 0
@@ -194,7 +167,7 @@ def compaction_defer_reset(m: at.MachineArrays, zone: int, order: int, allocated
 
 
 @inner
-def compaction_restarting(m: at.MachineArrays, zone: int, order: int) -> bool:
+def compaction_restarting(m: at.Arrays, zone: int, order: int) -> bool:
     """compaction_restarting(): return whether the longest deferral has passed (S9.5)."""
     words = zone_pressure_at(m, zone)
     return (
@@ -205,7 +178,7 @@ def compaction_restarting(m: at.MachineArrays, zone: int, order: int) -> bool:
 
 
 @inner
-def proactive_marks(m: at.MachineArrays) -> tuple[int, int]:
+def proactive_marks(m: at.Arrays) -> tuple[int, int]:
     """fragmentation_score_wmark(): return the scores between which proactive runs work (S9.6)."""
     low = 100 - m.st[at.POLICY_COMPACTION_PROACTIVENESS]
     if m.st[at.RULE_PROACTIVE_LEEWAY_SHRINKS]:
@@ -216,12 +189,9 @@ def proactive_marks(m: at.MachineArrays) -> tuple[int, int]:
 
 @inner
 def set_control(
-    m: at.MachineArrays, number: int, order: int, migratetype: int, mode: int, cpu: int
+    m: at.Arrays, number: int, order: int, migratetype: int, mode: int, cpu: int
 ) -> None:
-    """No kernel function: fill a compactor's control block, which may serve several zones (S9.3).
-
-    `mode` is a priority, SYNC_FULL being that of direct runs that heed no skip marks, or SYNC.
-    """
+    """No kernel function: fill a compactor's control block; `mode` is a priority or SYNC (S9.3)."""
     run = compactor_at(m, number)
     sees_all = mode == pr.SYNC_FULL or order < 0
     m.st[run + pr.RUN_ORDER] = order
@@ -241,7 +211,7 @@ def set_control(
 
 
 @inner
-def begin_compaction(m: at.MachineArrays, number: int, zone: int) -> None:
+def begin_compaction(m: at.Arrays, number: int, zone: int) -> None:
     """Part of compact_zone(): let a compactor's scanners begin in a zone (S9.3)."""
     run = compactor_at(m, number)
     words = zone_pressure_at(m, zone)
@@ -285,18 +255,15 @@ def begin_compaction(m: at.MachineArrays, number: int, zone: int) -> None:
 
 
 @inner
-def compact_scanners_met(m: at.MachineArrays, run: int) -> bool:
+def compact_scanners_met(m: at.Arrays, run: int) -> bool:
     """compact_scanners_met(): return whether both scanners are in one block, or have passed."""
     order = m.st[at.PAGEBLOCK_ORDER]
     return m.st[run + pr.RUN_FREE] >> order <= m.st[run + pr.RUN_MIGRATE] >> order
 
 
 @inner
-def has_page_for(m: at.MachineArrays, zone: int, order: int, migratetype: int) -> bool:
-    """Part of __compact_finished(): return whether a request's type can get a page now (S9.4).
-
-    It can if it has a free buddy, or may claim one of another type.
-    """
+def has_page_for(m: at.Arrays, zone: int, order: int, migratetype: int) -> bool:
+    """Part of __compact_finished(): return whether a buddy is free or may be claimed now (S9.4)."""
     for current in range(order, m.st[at.MAX_ORDER] + 1):
         if m.st[free_list_at(zone, current, migratetype) + at.HEAD] >= 0:
             return True
@@ -311,7 +278,7 @@ def has_page_for(m: at.MachineArrays, zone: int, order: int, migratetype: int) -
 
 
 @inner
-def __compact_finished(m: at.MachineArrays, number: int) -> int:
+def __compact_finished(m: at.Arrays, number: int) -> int:
     """__compact_finished(): return CONTINUE, or how the run ended (S9.3, S9.4)."""
     run = compactor_at(m, number)
     zone = m.st[run + pr.RUN_ZONE] - 1
@@ -341,7 +308,7 @@ def __compact_finished(m: at.MachineArrays, number: int) -> int:
 
 
 @inner
-def migrate_folio_move(m: at.MachineArrays, source: int, target: int) -> None:
+def migrate_folio_move(m: at.Arrays, source: int, target: int) -> None:
     """migrate_folio_move(): move a folio to another page; the old one waits to be freed."""
     lst = int(m.pages[source]["prev"])
     replace_piece(m, source, target)
@@ -352,7 +319,7 @@ def migrate_folio_move(m: at.MachineArrays, source: int, target: int) -> None:
 
 
 @inner
-def find_targets(m: at.MachineArrays, number: int) -> tuple[int, int]:
+def find_targets(m: at.Arrays, number: int) -> tuple[int, int]:
     """migrate_folio_unmap(): find a target for each isolated folio, up to the first without one.
 
     Returns the first target, linked by `next` in the order of the folios, and the folio that has
@@ -377,14 +344,8 @@ def find_targets(m: at.MachineArrays, number: int) -> tuple[int, int]:
 
 
 @inner
-def migrate_pages(m: at.MachineArrays, number: int) -> tuple[int, int, bool]:
-    """migrate_pages(): move the unit's folios to free pages (S9.3).
-
-    Folios that cannot move, and those behind the first without a target, return to their lists.
-
-    Returns:
-        Pages moved, folios that failed, whether targets ran out.
-    """
+def migrate_pages(m: at.Arrays, number: int) -> tuple[int, int, bool]:
+    """migrate_pages(): move folios; pages moved, folios failed, whether targets ran out (S9.3)."""
     run = compactor_at(m, number)
     target, lacking = find_targets(m, number)
     source = m.st[run + pr.RUN_SOURCES]
@@ -416,17 +377,14 @@ def migrate_pages(m: at.MachineArrays, number: int) -> tuple[int, int, bool]:
 
 
 @inner
-def has_captured(m: at.MachineArrays, run: int) -> bool:
+def has_captured(m: at.Arrays, run: int) -> bool:
     """Part of compact_zone(): return whether a direct run's frees have made its page (S9.7)."""
     return m.st[run + pr.RUN_DIRECT] != 0 and m.st[at.CAPTURED] >= 0
 
 
 @inner
-def leave_failed_range(m: at.MachineArrays, run: int) -> None:
-    """Part of compact_zone(): leave the range out of which a folio could not be moved (S9.3).
-
-    Asynchronous direct runs of kernels that do not finish its block do so.
-    """
+def leave_failed_range(m: at.Arrays, run: int) -> None:
+    """Part of compact_zone(): leave the range in which a folio could not be moved (S9.3)."""
     if m.st[run + pr.RUN_DIRECT] and m.st[run + pr.RUN_MODE] == pr.ASYNC:
         order = m.st[run + pr.RUN_ORDER]
         m.st[run + pr.RUN_MIGRATE] = (((m.st[run + pr.RUN_MIGRATE] - 1) >> order) + 1) << order
@@ -434,13 +392,8 @@ def leave_failed_range(m: at.MachineArrays, run: int) -> None:
 
 
 @inner
-def move_cluster(m: at.MachineArrays, number: int) -> tuple[int, int, bool]:
-    """Part of compact_zone(): isolate a cluster and move it; the old pages are then freed (S9.3).
-
-    Returns:
-        CONTINUE, or how the run ends; pages moved; whether to go on with the rest of the block at
-        once.
-    """
+def move_cluster(m: at.Arrays, number: int) -> tuple[int, int, bool]:
+    """Part of compact_zone(): move a cluster; its end, pages, whether its block goes on (S9.3)."""
     run = compactor_at(m, number)
     zone = m.st[run + pr.RUN_ZONE] - 1
     words = zone_pressure_at(m, zone)
@@ -480,12 +433,8 @@ def move_cluster(m: at.MachineArrays, number: int) -> tuple[int, int, bool]:
 
 
 @cold
-def compact_unit(m: at.MachineArrays, number: int) -> tuple[int, int]:
-    """Part of compact_zone(): do a run's next unit of work, and end the run with its last (S9.3).
-
-    Returns:
-        CONTINUE, or how the run ended, and the time that it took, ns.
-    """
+def compact_unit(m: at.Arrays, number: int) -> tuple[int, int]:
+    """Part of compact_zone(): do a run's next unit; CONTINUE or how it ended, and ns (S9.3)."""
     run = compactor_at(m, number)
     sources = m.st[run + pr.RUN_MIGRATE_SCANNED]
     targets = m.st[run + pr.RUN_FREE_SCANNED]
@@ -500,7 +449,11 @@ def compact_unit(m: at.MachineArrays, number: int) -> tuple[int, int]:
             status, moved, again = move_cluster(m, number)
             total += moved
         if status == pr.CONTINUE:
-            drain_behind(m, run)
+            order = m.st[run + pr.RUN_ORDER]
+            last = m.st[run + pr.RUN_LAST_MIGRATED]
+            if order > 0 and last > 0 and last < m.st[run + pr.RUN_MIGRATE] >> order << order:
+                drain_pages_zone(m, m.st[run + pr.RUN_ZONE] - 1, m.st[at.EVENT_CPU])
+                m.st[run + pr.RUN_LAST_MIGRATED] = 0
             if not m.st[at.RULE_CAPTURE_ENDS_BEFORE_DRAIN] and has_captured(m, run):
                 status = pr.SUCCESS
     sources = m.st[run + pr.RUN_MIGRATE_SCANNED] - sources
@@ -512,8 +465,8 @@ def compact_unit(m: at.MachineArrays, number: int) -> tuple[int, int]:
     else:
         is_daemon = False
     if is_daemon:
-        m.st[word_at(m, pr.DAEMON_MIGRATE_SCANNED)] += sources
-        m.st[word_at(m, pr.DAEMON_FREE_SCANNED)] += targets
+        m.st[word_at(m, pr.COMPACT_DAEMON_MIGRATE_SCANNED)] += sources
+        m.st[word_at(m, pr.COMPACT_DAEMON_FREE_SCANNED)] += targets
     if status != pr.CONTINUE:
         end_compaction(m, number)
     cost = (sources + targets) * value_of(m, pr.COMPACT_SCAN_NS)
@@ -522,24 +475,8 @@ def compact_unit(m: at.MachineArrays, number: int) -> tuple[int, int]:
 
 
 @inner
-def drain_behind(m: at.MachineArrays, run: int) -> None:
-    """Part of compact_zone(): drain the CPU's list once the range moved from lies behind (S9.3).
-
-    Its pages can then merge.
-    """
-    order = m.st[run + pr.RUN_ORDER]
-    last = m.st[run + pr.RUN_LAST_MIGRATED]
-    if order > 0 and last > 0 and last < m.st[run + pr.RUN_MIGRATE] >> order << order:
-        drain_pages_zone(m, m.st[run + pr.RUN_ZONE] - 1, m.st[at.EVENT_CPU])
-        m.st[run + pr.RUN_LAST_MIGRATED] = 0
-
-
-@inner
-def end_compaction(m: at.MachineArrays, number: int) -> None:
-    """Part of compact_zone(): free the pages held, orders ascending (S9.3).
-
-    The target scanner's next run begins at the highest one's block, if that is higher.
-    """
+def end_compaction(m: at.Arrays, number: int) -> None:
+    """Part of compact_zone(): free the pages held; the next run may begin higher (S9.3)."""
     run = compactor_at(m, number)
     zone = m.st[run + pr.RUN_ZONE] - 1
     highest = -1
@@ -567,7 +504,7 @@ RETRIES_OF_SUCCESS = 16
 
 
 @inner
-def gfp_compaction_allowed(m: at.MachineArrays, bits: int) -> bool:
+def gfp_compaction_allowed(m: at.Arrays, bits: int) -> bool:
     """gfp_compaction_allowed(): return whether a request allows compaction (S8.1)."""
     if m.st[at.RULE_COMPACTION_NEEDS_RECLAIM] and not bits & at.GFP_DIRECT_RECLAIM:
         return False
@@ -576,7 +513,7 @@ def gfp_compaction_allowed(m: at.MachineArrays, bits: int) -> bool:
 
 @inner
 def try_to_compact_pages(
-    m: at.MachineArrays, ac: AllocContext, flags: int, priority: int, order: int
+    m: at.Arrays, ac: AllocContext, flags: int, priority: int, order: int
 ) -> int:
     """try_to_compact_pages(): compact zone after zone until a page can be had (S9.5).
 
@@ -608,7 +545,7 @@ def try_to_compact_pages(
 
 @inner
 def compact_zone_order(
-    m: at.MachineArrays, ac: AllocContext, zone: int, flags: int, priority: int, order: int
+    m: at.Arrays, ac: AllocContext, zone: int, flags: int, priority: int, order: int
 ) -> int:
     """compact_zone_order() and compact_zone(): compact a zone for a request (S9.3).
 
@@ -635,7 +572,7 @@ def compact_zone_order(
 
 
 @inner
-def was_tried(m: at.MachineArrays, result: int) -> bool:
+def was_tried(m: at.Arrays, result: int) -> bool:
     """Part of __alloc_pages_direct_compact(): return whether a walk is a stall (S9, T11)."""
     if result == pr.DEFERRED and m.st[at.RULE_STALL_LEAVES_OUT_DEFERRED]:
         return False
@@ -643,11 +580,8 @@ def was_tried(m: at.MachineArrays, result: int) -> bool:
 
 
 @inner
-def count_outcome(m: at.MachineArrays, order: int, pfn: int) -> None:
-    """Part of __alloc_pages_direct_compact(): count a stall's outcome (S9.5).
-
-    A page found ends the deferral of its zone.
-    """
+def count_outcome(m: at.Arrays, order: int, pfn: int) -> None:
+    """Part of __alloc_pages_direct_compact(): count a stall; a page ends the deferral (S9.5)."""
     if pfn < 0:
         m.st[word_at(m, pr.COMPACT_FAIL)] += 1
         return
@@ -659,7 +593,7 @@ def count_outcome(m: at.MachineArrays, order: int, pfn: int) -> None:
 
 @inner
 def should_compact_retry(
-    m: at.MachineArrays,
+    m: at.Arrays,
     ac: AllocContext,
     flags: int,
     result: int,
@@ -693,7 +627,7 @@ def should_compact_retry(
 
 
 @inner
-def zone_watermark_ok(m: at.MachineArrays, ac: AllocContext, zone: int, flags: int) -> bool:
+def zone_watermark_ok(m: at.Arrays, ac: AllocContext, zone: int, flags: int) -> bool:
     """zone_watermark_ok(): return whether a zone could serve a request at its mark (S3.3)."""
     mark = wmark_pages(m, zone, flags & at.WMARK_MASK)
     free = seen_free(m, zone)
@@ -701,7 +635,7 @@ def zone_watermark_ok(m: at.MachineArrays, ac: AllocContext, zone: int, flags: i
 
 
 @inner
-def compaction_zonelist_suitable(m: at.MachineArrays, ac: AllocContext, flags: int) -> bool:
+def compaction_zonelist_suitable(m: at.Arrays, ac: AllocContext, flags: int) -> bool:
     """compaction_zonelist_suitable(): return whether more reclaim would make a zone suit (S8.4)."""
     position = ac.zonelist
     while m.st[position] >= 0:

@@ -23,27 +23,27 @@ from pagealloc_model.base.jit import cold, inner
 
 
 @inner
-def pageblock_start_pfn(m: at.MachineArrays, pfn: int) -> int:
+def pageblock_start_pfn(m: at.Arrays, pfn: int) -> int:
     """pageblock_start_pfn(): return the first page of a page's block."""
     order = m.st[at.PAGEBLOCK_ORDER]
     return pfn >> order << order
 
 
 @inner
-def pageblock_end_pfn(m: at.MachineArrays, pfn: int) -> int:
+def pageblock_end_pfn(m: at.Arrays, pfn: int) -> int:
     """pageblock_end_pfn(): return the page behind a page's block."""
     order = m.st[at.PAGEBLOCK_ORDER]
     return ((pfn >> order) + 1) << order
 
 
 @inner
-def pageblock_aligned(m: at.MachineArrays, pfn: int) -> bool:
+def pageblock_aligned(m: at.Arrays, pfn: int) -> bool:
     """pageblock_aligned(): return whether a page is the first of a block."""
     return pfn & ((1 << m.st[at.PAGEBLOCK_ORDER]) - 1) == 0
 
 
 @inner
-def begins_block(m: at.MachineArrays, zone: int, pfn: int) -> bool:
+def begins_block(m: at.Arrays, zone: int, pfn: int) -> bool:
     """Part of isolate_migratepages(): return whether a scan from a page has all of its block."""
     if pageblock_aligned(m, pfn):
         return True
@@ -51,16 +51,13 @@ def begins_block(m: at.MachineArrays, zone: int, pfn: int) -> bool:
 
 
 @inner
-def stepped_over(m: at.MachineArrays, order: int) -> int:
-    """Part of isolate_migratepages_block(): return how many pages more than one count as scanned.
-
-    They are those of a buddy or of a compound page that a scanner steps over (S9.3).
-    """
+def stepped_over(m: at.Arrays, order: int) -> int:
+    """Part of isolate_migratepages_block(): return what a step counts beyond one page (S9.3)."""
     return (1 << order) - 1 if m.st[at.RULE_SCANS_COUNT_SKIPPED_PAGES] else 0
 
 
 @inner
-def block_is_of_zone(m: at.MachineArrays, zone: int, pfn: int) -> bool:
+def block_is_of_zone(m: at.Arrays, zone: int, pfn: int) -> bool:
     """pageblock_pfn_to_page(): return whether the block around a page is one of a zone's."""
     if pfn < 0 or pfn >= m.st[at.END_PFN]:
         return False
@@ -68,37 +65,37 @@ def block_is_of_zone(m: at.MachineArrays, zone: int, pfn: int) -> bool:
 
 
 @inner
-def block_type_of(m: at.MachineArrays, pfn: int) -> int:
+def block_type_of(m: at.Arrays, pfn: int) -> int:
     """get_pfnblock_migratetype(): return the type of the block around a page."""
     return int(m.blocks[pfn >> m.st[at.PAGEBLOCK_ORDER]]["migratetype"])
 
 
 @inner
-def get_pageblock_skip(m: at.MachineArrays, pfn: int) -> bool:
+def get_pageblock_skip(m: at.Arrays, pfn: int) -> bool:
     """get_pageblock_skip(): return whether compaction has a mark to leave a block out."""
     return int(m.folios[pageblock_start_pfn(m, pfn)]["skip"]) != 0
 
 
 @inner
-def set_pageblock_skip(m: at.MachineArrays, pfn: int, value: int) -> None:
+def set_pageblock_skip(m: at.Arrays, pfn: int, value: int) -> None:
     """set_pageblock_skip(): set the mark of a block, or clear it."""
     m.folios[pageblock_start_pfn(m, pfn)]["skip"] = value
 
 
 @inner
-def isolation_suitable(m: at.MachineArrays, run: int, pfn: int) -> bool:
+def isolation_suitable(m: at.Arrays, run: int, pfn: int) -> bool:
     """isolation_suitable(): return whether a run heeds no skip mark of a block (S9.3)."""
     return m.st[run + pr.RUN_IGNORES_SKIPS] != 0 or not get_pageblock_skip(m, pfn)
 
 
 @inner
-def is_migrate_movable(m: at.MachineArrays, migratetype: int) -> bool:
+def is_migrate_movable(m: at.Arrays, migratetype: int) -> bool:
     """is_migrate_movable(): return whether a block of this type is for movable pages."""
     return migratetype == at.MOVABLE or migratetype == m.st[at.CMA]
 
 
 @inner
-def pageblock_skip_persistent(m: at.MachineArrays, pfn: int) -> bool:
+def pageblock_skip_persistent(m: at.Arrays, pfn: int) -> bool:
     """pageblock_skip_persistent(): return whether one allocation fills a page's block."""
     for order in range(m.st[at.PAGEBLOCK_ORDER], m.st[at.MAX_ORDER] + 1):
         head = pfn >> order << order
@@ -108,7 +105,7 @@ def pageblock_skip_persistent(m: at.MachineArrays, pfn: int) -> bool:
 
 
 @inner
-def is_on_lru(m: at.MachineArrays, pfn: int) -> bool:
+def is_on_lru(m: at.Arrays, pfn: int) -> bool:
     """Part of __reset_isolation_pfn(): return whether a page is part of a folio on an LRU list."""
     for order in range(m.st[at.MAX_ORDER] + 1):
         head = pfn >> order << order
@@ -118,7 +115,7 @@ def is_on_lru(m: at.MachineArrays, pfn: int) -> bool:
 
 
 @inner
-def suitable_migration_source(m: at.MachineArrays, run: int, pfn: int) -> bool:
+def suitable_migration_source(m: at.Arrays, run: int, pfn: int) -> bool:
     """suitable_migration_source(): return whether a run moves pages out of a block (S9.3)."""
     if pageblock_skip_persistent(m, pfn):
         return False
@@ -141,11 +138,8 @@ def suitable_migration_source(m: at.MachineArrays, run: int, pfn: int) -> bool:
 
 
 @inner
-def suitable_migration_target(m: at.MachineArrays, run: int, pfn: int) -> bool:
-    """suitable_migration_target(): return whether to look for free pages in a block (S9.3).
-
-    `pfn` is the block's first page, or its first of the zone.
-    """
+def suitable_migration_target(m: at.Arrays, run: int, pfn: int) -> bool:
+    """suitable_migration_target(): return whether to look for free pages in a block (S9.3)."""
     wanted = m.st[at.PAGEBLOCK_ORDER]
     if m.st[run + pr.RUN_ORDER] > 0 and m.st[at.RULE_TARGET_BLOCK_BY_ORDER]:
         wanted = m.st[run + pr.RUN_ORDER]
@@ -155,7 +149,7 @@ def suitable_migration_target(m: at.MachineArrays, run: int, pfn: int) -> bool:
 
 
 @inner
-def reset_cached_positions(m: at.MachineArrays, zone: int) -> None:
+def reset_cached_positions(m: at.Arrays, zone: int) -> None:
     """reset_cached_positions(): let the scanners begin at the zone's ends again (S9.3)."""
     words = zone_pressure_at(m, zone)
     first = m.st[zone_at(zone) + at.ZONE_START]
@@ -165,11 +159,8 @@ def reset_cached_positions(m: at.MachineArrays, zone: int) -> None:
 
 
 @inner
-def update_cached_migrate(m: at.MachineArrays, run: int, pfn: int) -> None:
-    """update_cached_migrate(): let later runs begin behind the block around a page (S9.3).
-
-    A page at a block's beginning, such as the end of the block just scanned, is in that block.
-    """
+def update_cached_migrate(m: at.Arrays, run: int, pfn: int) -> None:
+    """update_cached_migrate(): let later runs begin behind the block around a page (S9.3)."""
     words = zone_pressure_at(m, m.st[run + pr.RUN_ZONE] - 1)
     end = pageblock_end_pfn(m, pfn)
     m.st[words + pr.ZONE_MIGRATE_ASYNC] = max(m.st[words + pr.ZONE_MIGRATE_ASYNC], end)
@@ -179,7 +170,7 @@ def update_cached_migrate(m: at.MachineArrays, run: int, pfn: int) -> None:
 
 @inner
 def __reset_isolation_pfn(
-    m: at.MachineArrays, zone: int, pfn: int, as_source: bool, as_target: bool
+    m: at.Arrays, zone: int, pfn: int, as_source: bool, as_target: bool
 ) -> bool:
     """__reset_isolation_pfn(): clear a block's skip mark if a sample shows pages to work with.
 
@@ -204,7 +195,7 @@ def __reset_isolation_pfn(
 
 
 @inner
-def __reset_isolation_suitable(m: at.MachineArrays, zone: int) -> None:
+def __reset_isolation_suitable(m: at.Arrays, zone: int) -> None:
     """__reset_isolation_suitable(): clear skip marks after a direct run saw the whole zone (S9.3).
 
     Both scanners then begin at the outermost blocks that samples show to be of use.
@@ -238,7 +229,7 @@ def __reset_isolation_suitable(m: at.MachineArrays, zone: int) -> None:
 
 
 @inner
-def buddies_of(m: at.MachineArrays, zone: int, order: int) -> int:
+def buddies_of(m: at.Arrays, zone: int, order: int) -> int:
     """Part of fill_contig_page_info(): return the number of free buddies of an order, all types."""
     count = 0
     for migratetype in range(at.MIGRATETYPES):
@@ -247,16 +238,13 @@ def buddies_of(m: at.MachineArrays, zone: int, order: int) -> int:
 
 
 @inner
-def freelist_scan_limit(m: at.MachineArrays, run: int) -> int:
-    """freelist_scan_limit(): return how many free pages a fast search looks at (S9.3).
-
-    They are half as many after each search in vain.
-    """
+def freelist_scan_limit(m: at.Arrays, run: int) -> int:
+    """freelist_scan_limit(): return how many pages a search looks at, halved by failures (S9.3)."""
     return (pr.CLUSTER >> min(m.st[run + pr.RUN_SEARCH_FAIL], 62)) + 1
 
 
 @inner
-def move_freelist_head(m: at.MachineArrays, lst: int, pfn: int) -> None:
+def move_freelist_head(m: at.Arrays, lst: int, pfn: int) -> None:
     """move_freelist_head(): put what precedes a page in a free list last (S9.3, S14.2)."""
     last = int(m.pages[pfn]["prev"])
     if last < 0 or m.st[at.SUPERPAGEBLOCKS]:
@@ -271,7 +259,7 @@ def move_freelist_head(m: at.MachineArrays, lst: int, pfn: int) -> None:
 
 
 @inner
-def move_freelist_tail(m: at.MachineArrays, lst: int, pfn: int) -> None:
+def move_freelist_tail(m: at.Arrays, lst: int, pfn: int) -> None:
     """move_freelist_tail(): put a page of a free list, and what precedes it, behind its tail."""
     following = int(m.pages[pfn]["next"])
     if following >= 0:
@@ -279,7 +267,7 @@ def move_freelist_tail(m: at.MachineArrays, lst: int, pfn: int) -> None:
 
 
 @inner
-def next_search_order(m: at.MachineArrays, run: int, order: int) -> int:
+def next_search_order(m: at.Arrays, run: int, order: int) -> int:
     """next_search_order(): return the order to search after one, or -1 once all were (S9.3)."""
     largest = m.st[run + pr.RUN_ORDER] - 1
     order -= 1
@@ -294,7 +282,7 @@ def next_search_order(m: at.MachineArrays, run: int, order: int) -> int:
 
 
 @inner
-def skip_isolation_on_order(m: at.MachineArrays, run: int, order: int) -> bool:
+def skip_isolation_on_order(m: at.Arrays, run: int, order: int) -> bool:
     """skip_isolation_on_order(): return whether a large folio is not worth moving (S9.3)."""
     if not m.st[at.RULE_COMPACTION_MOVES_COMPOUND_PAGES]:
         return True
@@ -303,7 +291,7 @@ def skip_isolation_on_order(m: at.MachineArrays, run: int, order: int) -> bool:
 
 
 @inner
-def isolate_folio(m: at.MachineArrays, run: int, pfn: int) -> None:
+def isolate_folio(m: at.Arrays, run: int, pfn: int) -> None:
     """Part of isolate_migratepages_block(): put a folio before those isolated so far."""
     m.pages[pfn]["prev"] = lruvec_del_folio(m, pfn)
     m.pages[pfn]["next"] = m.st[run + pr.RUN_SOURCES]
@@ -312,13 +300,13 @@ def isolate_folio(m: at.MachineArrays, run: int, pfn: int) -> None:
 
 
 @inner
-def folio_putback_lru(m: at.MachineArrays, pfn: int) -> None:
+def folio_putback_lru(m: at.Arrays, pfn: int) -> None:
     """folio_putback_lru(): return an isolated folio to the LRU list it was on."""
     lruvec_add_folio(m, pfn, int(m.pages[pfn]["prev"]))
 
 
 @inner
-def putback_movable_pages(m: at.MachineArrays, run: int) -> None:
+def putback_movable_pages(m: at.Arrays, run: int) -> None:
     """putback_movable_pages(): return all isolated folios to their LRU lists."""
     pfn = m.st[run + pr.RUN_SOURCES]
     while pfn >= 0:
@@ -330,11 +318,8 @@ def putback_movable_pages(m: at.MachineArrays, run: int) -> None:
 
 
 @inner
-def compact_lock_irqsave(m: at.MachineArrays, run: int, pfn: int) -> None:
-    """compact_lock_irqsave(): note whether an asynchronous run meets others at a lock (S9.8).
-
-    They are drawn by chance, once for each block of a request's runs.
-    """
+def compact_lock_irqsave(m: at.Arrays, run: int, pfn: int) -> None:
+    """compact_lock_irqsave(): draw whether an asynchronous run meets others at a lock (S9.8)."""
     if m.st[run + pr.RUN_MODE] != pr.ASYNC or m.st[run + pr.RUN_CONTENDED]:
         return
     block = pfn >> m.st[at.PAGEBLOCK_ORDER]
@@ -343,7 +328,7 @@ def compact_lock_irqsave(m: at.MachineArrays, run: int, pfn: int) -> None:
 
 
 @inner
-def isolate_migratepages_block(m: at.MachineArrays, run: int, low: int, end: int) -> None:
+def isolate_migratepages_block(m: at.Arrays, run: int, low: int, end: int) -> None:
     """isolate_migratepages_block(): take movable folios from one block (S9.3).
 
     A cluster at most, or all if the run finishes the block. An asynchronous direct run gives up an
@@ -413,7 +398,7 @@ def isolate_migratepages_block(m: at.MachineArrays, run: int, low: int, end: int
 
 
 @inner
-def reinit_migrate_pfn(m: at.MachineArrays, run: int) -> int:
+def reinit_migrate_pfn(m: at.Arrays, run: int) -> int:
     """reinit_migrate_pfn(): return where a linear scan begins after fast searches ended (S9.3)."""
     start = m.st[run + pr.RUN_FAST_START]
     if start != 0 and start != pr.SEARCHED:
@@ -423,7 +408,7 @@ def reinit_migrate_pfn(m: at.MachineArrays, run: int) -> int:
 
 
 @inner
-def may_search_fast(m: at.MachineArrays, run: int, zone_start: int) -> bool:
+def may_search_fast(m: at.Arrays, run: int, zone_start: int) -> bool:
     """Part of fast_find_migrateblock(): return whether a run may choose another block (S9.3)."""
     pfn = m.st[run + pr.RUN_MIGRATE]
     if m.st[run + pr.RUN_IGNORES_SKIPS]:
@@ -443,13 +428,8 @@ def may_search_fast(m: at.MachineArrays, run: int, zone_start: int) -> bool:
 
 
 @inner
-def candidate_block(
-    m: at.MachineArrays, lst: int, high: int, scanned: int, limit: int
-) -> tuple[int, int]:
-    """Part of fast_find_migrateblock(): search a free list for a block below `high`.
-
-    Returns the free page found, or -1, and how many were looked at so far.
-    """
+def candidate_block(m: at.Arrays, lst: int, high: int, scanned: int, limit: int) -> tuple[int, int]:
+    """Part of fast_find_migrateblock(): return a free page below `high`, or -1, and looks."""
     page = m.st[lst + at.HEAD]
     while page >= 0:
         scanned += 1
@@ -464,11 +444,8 @@ def candidate_block(
 
 
 @inner
-def fast_find_migrateblock(m: at.MachineArrays, run: int) -> int:
-    """fast_find_migrateblock(): look in free lists for a block that is partly free (S9.3).
-
-    Returns where the source scanner goes on.
-    """
+def fast_find_migrateblock(m: at.Arrays, run: int) -> int:
+    """fast_find_migrateblock(): return a block partly free, by free lists, to go on at (S9.3)."""
     zone = m.st[run + pr.RUN_ZONE] - 1
     zone_start = m.st[zone_at(zone) + at.ZONE_START]
     if not may_search_fast(m, run, zone_start):
@@ -500,11 +477,8 @@ def fast_find_migrateblock(m: at.MachineArrays, run: int) -> int:
 
 
 @inner
-def isolate_migratepages(m: at.MachineArrays, number: int) -> None:
-    """isolate_migratepages(): take movable folios from the next block that is a source (S9.3).
-
-    The position moves on, up to the block of the other scanner.
-    """
+def isolate_migratepages(m: at.Arrays, number: int) -> None:
+    """isolate_migratepages(): take movable folios from the next block that is a source (S9.3)."""
     run = compactor_at(m, number)
     zone = m.st[run + pr.RUN_ZONE] - 1
     zone_start = m.st[zone_at(zone) + at.ZONE_START]
@@ -527,7 +501,7 @@ def isolate_migratepages(m: at.MachineArrays, number: int) -> None:
 
 
 @inner
-def hold_first(m: at.MachineArrays, run: int, pfn: int, order: int) -> None:
+def hold_first(m: at.Arrays, run: int, pfn: int, order: int) -> None:
     """No kernel function: put a page before those held of its order; it is plain (S12.8)."""
     m.pages[pfn]["where"] = pr.HELD
     m.pages[pfn]["flags"] = 0
@@ -540,28 +514,19 @@ def hold_first(m: at.MachineArrays, run: int, pfn: int, order: int) -> None:
 
 
 @inner
-def hold_last(m: at.MachineArrays, run: int, pfn: int, order: int) -> None:
-    """No kernel function: put a page behind those held of its order, and count it.
-
-    It is plain (S12.8).
-    """
-    m.pages[pfn]["where"] = pr.HELD
-    m.pages[pfn]["flags"] = 0
-    m.pages[pfn]["order"] = order
-    m.pages[pfn]["next"] = -1
-    if m.st[run + pr.RUN_TARGETS + order] < 0:
-        m.st[run + pr.RUN_TARGETS + order] = pfn
-    else:
-        m.pages[m.st[run + pr.RUN_TARGET_TAILS + order]]["next"] = pfn
-    m.st[run + pr.RUN_TARGET_TAILS + order] = pfn
-    m.st[run + pr.RUN_HELD] += 1 << order
-
-
-@inner
-def hold(m: at.MachineArrays, run: int, pfn: int, order: int) -> None:
+def hold(m: at.Arrays, run: int, pfn: int, order: int) -> None:
     """No kernel function: hold a free page, whole or page by page, the last one first (S9.3)."""
     if m.st[at.RULE_TARGETS_KEPT_WHOLE]:
-        hold_last(m, run, pfn, order)
+        m.pages[pfn]["where"] = pr.HELD
+        m.pages[pfn]["flags"] = 0
+        m.pages[pfn]["order"] = order
+        m.pages[pfn]["next"] = -1
+        if m.st[run + pr.RUN_TARGETS + order] < 0:
+            m.st[run + pr.RUN_TARGETS + order] = pfn
+        else:
+            m.pages[m.st[run + pr.RUN_TARGET_TAILS + order]]["next"] = pfn
+        m.st[run + pr.RUN_TARGET_TAILS + order] = pfn
+        m.st[run + pr.RUN_HELD] += 1 << order
         return
     for page in range(pfn, pfn + (1 << order)):
         hold_first(m, run, page, 0)
@@ -569,35 +534,8 @@ def hold(m: at.MachineArrays, run: int, pfn: int, order: int) -> None:
 
 
 @inner
-def retype_blocks(m: at.MachineArrays, zone: int, pfn: int, order: int) -> None:
-    """Part of __isolate_free_page(): make the blocks of a large page movable (S9.3).
-
-    Their other free pages follow, and blocks across the zone's edge stay; neither where lists need
-    not match blocks.
-    """
-    page = pfn
-    while page < pfn + (1 << order) - 1:
-        first, end = pageblock_start_pfn(m, page), pageblock_end_pfn(m, page)
-        inside = (
-            first >= m.st[zone_at(zone) + at.ZONE_START]
-            and end <= m.st[zone_at(zone) + at.ZONE_END]
-        )
-        block = page >> m.st[at.PAGEBLOCK_ORDER]
-        if block_type_of(m, page) < at.PCP_TYPES:
-            if not m.st[at.RULE_LISTS_MATCH_BLOCKS]:
-                set_pageblock_migratetype(m, block, at.MOVABLE)
-            elif inside:
-                move_freepages_block(m, zone, block, at.MOVABLE)
-        page += 1 << m.st[at.PAGEBLOCK_ORDER]
-    forget_work(m)
-
-
-@inner
-def __isolate_free_page(m: at.MachineArrays, run: int, pfn: int) -> bool:
-    """__isolate_free_page(): take a free buddy off its list and hold it as a target (S9.3).
-
-    Returns False if that would leave the zone below its min watermark, without a boost.
-    """
+def __isolate_free_page(m: at.Arrays, run: int, pfn: int) -> bool:
+    """__isolate_free_page(): hold a free buddy; False if the min mark forbids it (S9.3)."""
     zone = m.st[run + pr.RUN_ZONE] - 1
     order = int(m.pages[pfn]["order"])
     if block_type_of(m, pfn) != m.st[at.ISOLATE]:
@@ -608,17 +546,28 @@ def __isolate_free_page(m: at.MachineArrays, run: int, pfn: int) -> bool:
     __del_page_from_free_list(m, zone, pfn)
     account_freepages(m, zone, migratetype, -(1 << order))
     if order >= m.st[at.PAGEBLOCK_ORDER] - 1:
-        retype_blocks(m, zone, pfn, order)
+        page = pfn
+        while page < pfn + (1 << order) - 1:
+            first, end = pageblock_start_pfn(m, page), pageblock_end_pfn(m, page)
+            inside = (
+                first >= m.st[zone_at(zone) + at.ZONE_START]
+                and end <= m.st[zone_at(zone) + at.ZONE_END]
+            )
+            block = page >> m.st[at.PAGEBLOCK_ORDER]
+            if block_type_of(m, page) < at.PCP_TYPES:
+                if not m.st[at.RULE_LISTS_MATCH_BLOCKS]:
+                    set_pageblock_migratetype(m, block, at.MOVABLE)
+                elif inside:
+                    move_freepages_block(m, zone, block, at.MOVABLE)
+            page += 1 << m.st[at.PAGEBLOCK_ORDER]
+        forget_work(m)
     hold(m, run, pfn, order)
     return True
 
 
 @inner
-def isolate_freepages_block(m: at.MachineArrays, run: int, pfn: int, end: int, stride: int) -> int:
-    """isolate_freepages_block(): hold free pages of a block until there are enough (S9.3).
-
-    One page of every `stride` is looked at. Returns where the scan ended, `end` at most.
-    """
+def isolate_freepages_block(m: at.Arrays, run: int, pfn: int, end: int, stride: int) -> int:
+    """isolate_freepages_block(): hold enough of a block's pages; returns where it ended (S9.3)."""
     scanned = 0
     before = m.st[run + pr.RUN_HELD]
     while pfn < end:
@@ -645,7 +594,7 @@ def isolate_freepages_block(m: at.MachineArrays, run: int, pfn: int, end: int, s
 
 
 @inner
-def fast_isolate_around(m: at.MachineArrays, run: int, pfn: int) -> None:
+def fast_isolate_around(m: at.Arrays, run: int, pfn: int) -> None:
     """fast_isolate_around(): hold what else is free in the block of a page found (S9.3)."""
     if m.st[run + pr.RUN_HELD] >= m.st[run + pr.RUN_SOURCE_PAGES]:
         return
@@ -664,7 +613,7 @@ def fast_isolate_around(m: at.MachineArrays, run: int, pfn: int) -> None:
 
 @inner
 def search_list(
-    m: at.MachineArrays, zone: int, lst: int, low: int, least: int, limit: int, highest: int
+    m: at.Arrays, zone: int, lst: int, low: int, least: int, limit: int, highest: int
 ) -> tuple[int, int, int, int, int, int]:
     """Part of fast_isolate_freepages(): search a free list from its tail (S9.3).
 
@@ -701,11 +650,8 @@ def search_list(
 
 
 @inner
-def block_found_late(m: at.MachineArrays, run: int, highest: int, least: int) -> int:
-    """Part of fast_isolate_freepages(): let a first scan in vain begin lower (S9.3).
-
-    Returns a page of the block to look into, or -1.
-    """
+def block_found_late(m: at.Arrays, run: int, highest: int, least: int) -> int:
+    """Part of fast_isolate_freepages(): lower a first scan in vain; a page to look at, or -1."""
     zone = m.st[run + pr.RUN_ZONE] - 1
     if highest >= least:
         m.st[run + pr.RUN_FREE] = highest
@@ -721,7 +667,7 @@ def block_found_late(m: at.MachineArrays, run: int, highest: int, least: int) ->
 
 
 @cold
-def fast_isolate_freepages(m: at.MachineArrays, number: int) -> None:
+def fast_isolate_freepages(m: at.Arrays, number: int) -> None:
     """fast_isolate_freepages(): take targets from free lists rather than by scanning (S9.3).
 
     Orders below the request's are searched in turn, each from the list's tail, for pages in the
@@ -790,7 +736,7 @@ def fast_isolate_freepages(m: at.MachineArrays, number: int) -> None:
 
 
 @cold
-def isolate_freepages(m: at.MachineArrays, number: int) -> None:
+def isolate_freepages(m: at.Arrays, number: int) -> None:
     """isolate_freepages(): hold free pages, of lower and lower blocks (S9.3).
 
     It stops when there are enough, at the first page that a watermark keeps, or behind the block of
@@ -834,11 +780,8 @@ def isolate_freepages(m: at.MachineArrays, number: int) -> None:
 
 
 @inner
-def compaction_alloc(m: at.MachineArrays, number: int, order: int) -> int:
-    """compaction_alloc(): return a target of an order, or -1 if a search finds none (S9.3).
-
-    It is cut from the smallest page held that is large enough.
-    """
+def compaction_alloc(m: at.Arrays, number: int, order: int) -> int:
+    """compaction_alloc(): cut a target from the smallest page held that fits, or -1 (S9.3)."""
     run = compactor_at(m, number)
     for attempt in range(2):
         for current in range(order, m.st[at.MAX_ORDER] + 1):
@@ -858,7 +801,7 @@ def compaction_alloc(m: at.MachineArrays, number: int, order: int) -> int:
 
 
 @inner
-def compaction_free(m: at.MachineArrays, run: int, pfn: int) -> None:
+def compaction_free(m: at.Arrays, run: int, pfn: int) -> None:
     """compaction_free(): hold a target again that was not used."""
     order = int(m.pages[pfn]["order"])
     hold_first(m, run, pfn, order)

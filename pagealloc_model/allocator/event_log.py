@@ -7,20 +7,15 @@ from pagealloc_model.base.jit import inner
 
 
 @inner
-def forget_work(m: at.MachineArrays) -> None:
+def forget_work(m: at.Arrays) -> None:
     """No kernel function: begin counting the work of another hold of zone->lock."""
     for unit in range(at.WORK_UNITS):
         m.st[at.WORK + unit] = 0
 
 
 @inner
-def count_hold(
-    m: at.MachineArrays, site: int, zone: int, cpu: int, objects: int, page_count: int
-) -> None:
-    """No kernel function: count one hold of zone->lock at a site of S11.1.
-
-    It counts for a CPU, with the work since the last hold.
-    """
+def count_hold(m: at.Arrays, site: int, zone: int, cpu: int, objects: int, page_count: int) -> None:
+    """No kernel function: count a CPU's hold of zone->lock at a site, with its work (S11.1)."""
     region = m.st[at.PCP_BASE] + (zone * m.st[at.NR_CPUS] + cpu) * at.PCP_STRIDE
     counters = region + at.PCP_SITES + site * at.SITE_WORDS
     m.st[counters + at.SITE_ACQUISITIONS] += 1
@@ -32,7 +27,7 @@ def count_hold(
 
 @inner
 def log_hold(
-    m: at.MachineArrays,
+    m: at.Arrays,
     site: int,
     zone: int,
     cpu: int,
@@ -41,10 +36,7 @@ def log_hold(
     objects: int,
     page_count: int,
 ) -> None:
-    """No kernel function: log one hold of zone->lock, with the work since the last.
-
-    `cpu` is that of the list.
-    """
+    """No kernel function: log one hold of zone->lock, by its list's CPU, with its work."""
     row = m.st[at.LOG_ROWS]
     if row >= m.log.shape[0]:
         m.st[at.LOG_DROPPED] += 1
@@ -67,7 +59,7 @@ def log_hold(
 
 @inner
 def count_transaction(
-    m: at.MachineArrays,
+    m: at.Arrays,
     site: int,
     zone: int,
     cpu: int,
@@ -76,17 +68,14 @@ def count_transaction(
     objects: int,
     page_count: int,
 ) -> None:
-    """No kernel function: count and log one hold of zone->lock at a site of S11.1.
-
-    It counts for the CPU of its list.
-    """
+    """No kernel function: count and log one hold of zone->lock by its list's CPU (S11.1)."""
     count_hold(m, site, zone, cpu, objects, page_count)
     log_hold(m, site, zone, cpu, order, migratetype, objects, page_count)
 
 
 @inner
 def log_page(
-    m: at.MachineArrays,
+    m: at.Arrays,
     kind: int,
     zone: int,
     pfn: int,
@@ -114,7 +103,7 @@ def log_page(
 
 @inner
 def log_extfrag(
-    m: at.MachineArrays,
+    m: at.Arrays,
     zone: int,
     pfn: int,
     order: int,

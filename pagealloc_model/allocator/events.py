@@ -14,7 +14,7 @@ from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import pressure_layout as pr
 from pagealloc_model.allocator.buddy import __del_page_from_free_list, __rmqueue_smallest, grow_zone
 from pagealloc_model.allocator.highatomic import unreserve_highatomic_pageblock
-from pagealloc_model.allocator.kcompactd import look_proactively, step_kcompactd
+from pagealloc_model.allocator.kcompactd import kcompactd
 from pagealloc_model.allocator.kswapd import step_kswapd, take_wakes
 from pagealloc_model.allocator.layout import cpu_at, free_list_at, zone_at
 from pagealloc_model.allocator.lru import (
@@ -94,11 +94,8 @@ AHEAD = 16
 
 
 @hot
-def place_ahead(m: at.MachineArrays, events: np.ndarray, position: int, high: int) -> int:
-    """No kernel function: return where the object of an event to come lives now, or less than 0.
-
-    Nothing is decided by it: until then the object may have moved.
-    """
+def place_ahead(m: at.Arrays, events: np.ndarray, position: int, high: int) -> int:
+    """No kernel function: return where the object of an event to come lives now, or less than 0."""
     if position + AHEAD >= high:
         return -1
     number = int(events[position + AHEAD]["object"])
@@ -106,7 +103,7 @@ def place_ahead(m: at.MachineArrays, events: np.ndarray, position: int, high: in
 
 
 @hot
-def look_ahead(m: at.MachineArrays, events: np.ndarray, position: int, high: int) -> int:
+def look_ahead(m: at.Arrays, events: np.ndarray, position: int, high: int) -> int:
     """No kernel function: ask for the record of a page that an event to come will free.
 
     Also for two that its way to the zone reads, which may lie in other cache lines: its buddy's,
@@ -124,14 +121,17 @@ def look_ahead(m: at.MachineArrays, events: np.ndarray, position: int, high: int
 
 
 @hot
-def allocate_object(
-    m: at.MachineArrays, cpu: int, order: int, migratetype: int, highest_type: int, bits: int
-) -> int:
-    """No kernel function: find an object a place; returns it, or -1 if memory has run out.
+def request_of(m: at.Arrays, events: np.ndarray, position: int, bits: int) -> AllocContext:
+    """No kernel function: return the request that an event carries."""
+    cpu = int(events[position]["cpu"])
+    order = int(events[position]["order"])
+    migratetype = int(events[position]["migratetype"])
+    return prepare_alloc_pages(m, cpu, order, migratetype, int(events[position]["zone"]), bits)
 
-    See `layout.CHAINED`.
-    """
-    ac = prepare_alloc_pages(m, cpu, order, migratetype, highest_type, bits)
+
+@hot
+def allocate_object(m: at.Arrays, ac: AllocContext) -> int:
+    """No kernel function: return a place for an object (see CHAINED), -1 if memory ran out."""
     pfn = __alloc_frozen_pages(m, ac, retry_as_recorded)
     if pfn < 0:
         return allocate_in_pieces(m, ac)
@@ -140,7 +140,7 @@ def allocate_object(
 
 
 @cold
-def allocate_in_pieces(m: at.MachineArrays, ac: AllocContext) -> int:
+def allocate_in_pieces(m: at.Arrays, ac: AllocContext) -> int:
     """No kernel function: return a place for an object that found none as a whole, or -1.
 
     Where the recording found a buddy, perhaps by compaction, and the model has none, the object
@@ -168,13 +168,8 @@ def allocate_in_pieces(m: at.MachineArrays, ac: AllocContext) -> int:
 
 
 @hot
-def free_object(
-    m: at.MachineArrays, cpu: int, place: int, offset: int, order: int, in_batch: bool
-) -> int:
-    """No kernel function: free a piece of an object.
-
-    Returns the object's place for what remains of it.
-    """
+def free_object(m: at.Arrays, cpu: int, place: int, offset: int, order: int, in_batch: bool) -> int:
+    """No kernel function: free a piece of an object; returns the place of what remains."""
     if place < -1:
         return free_chained(m, cpu, place, order, in_batch)
     __free_frozen_pages(m, cpu, place + offset, order, in_batch)
@@ -182,11 +177,8 @@ def free_object(
 
 
 @cold
-def free_chained(m: at.MachineArrays, cpu: int, place: int, order: int, in_batch: bool) -> int:
-    """No kernel function: free the first single pages of a chain.
-
-    Returns the place of what remains, or -1.
-    """
+def free_chained(m: at.Arrays, cpu: int, place: int, order: int, in_batch: bool) -> int:
+    """No kernel function: free a chain's first pages; returns the place of what remains, or -1."""
     pfn = at.CHAINED - place
     left = 1 << order
     while left > 0 and pfn >= 0:
@@ -198,11 +190,8 @@ def free_chained(m: at.MachineArrays, cpu: int, place: int, order: int, in_batch
 
 
 @inner
-def take_listed(m: at.MachineArrays, zone: int, order: int, migratetype: int) -> int:
-    """Part of fast_isolate_freepages(): take the last buddy of one free list whole.
-
-    Returns its first page; -1 if the list is empty.
-    """
+def take_listed(m: at.Arrays, zone: int, order: int, migratetype: int) -> int:
+    """Part of fast_isolate_freepages(): take the last buddy of one list whole; -1 if none."""
     pfn = m.st[free_list_at(zone, order, migratetype) + at.TAIL]
     if pfn >= 0:
         __del_page_from_free_list(m, zone, pfn)
@@ -211,9 +200,7 @@ def take_listed(m: at.MachineArrays, zone: int, order: int, migratetype: int) ->
 
 
 @inner
-def hold_free_pages(
-    m: at.MachineArrays, zone: int, order: int, wanted: int, migratetype: int
-) -> bool:
+def hold_free_pages(m: at.Arrays, zone: int, order: int, wanted: int, migratetype: int) -> bool:
     """Part of fast_isolate_freepages(): hold the largest free buddy that is not more than wanted.
 
     If there is none, a larger one is cut. Returns whether there was one. No hold of zone->lock is
@@ -241,7 +228,7 @@ def hold_free_pages(
 
 
 @cold
-def isolate_free_page(m: at.MachineArrays, zone: int, order: int, wanted: int) -> int:
+def isolate_free_page(m: at.Arrays, zone: int, order: int, wanted: int) -> int:
     """fast_isolate_freepages(): take the next piece of what one scan isolates (S10.4).
 
     A scan's pieces come largest first and one after the other, so they use up what is held.
@@ -273,7 +260,7 @@ def isolate_free_page(m: at.MachineArrays, zone: int, order: int, wanted: int) -
 
 
 @cold
-def capture_page(m: at.MachineArrays, zone: int, order: int, migratetype: int) -> int:
+def capture_page(m: at.Arrays, zone: int, order: int, migratetype: int) -> int:
     """compaction_capture(): return where an object is that a direct compactor captured (S9.7).
 
     The kernel gathered it from the pages that the run freed. Here those lie elsewhere: where no
@@ -305,29 +292,23 @@ def capture_page(m: at.MachineArrays, zone: int, order: int, migratetype: int) -
 
 
 @inner
-def tick(m: at.MachineArrays) -> None:
-    """No kernel function: run the decay tick that is due and set the next one (S4.8).
-
-    The last CPU's comes first.
-    """
+def begin_tick(m: at.Arrays) -> int:
+    """No kernel function: set the next decay tick; returns the CPU of the one due (S4.8)."""
     cpu = m.st[at.TICK_CPU]
     m.st[at.NOW] = m.st[at.NEXT_TICK]
     m.st[at.EVENT_CPU] = cpu
-    refresh_cpu_vm_stats(m, cpu)
-    cpu -= 1
-    if cpu < 0:
-        cpu = m.st[at.NR_CPUS] - 1
+    following = cpu - 1
+    if following < 0:
+        following = m.st[at.NR_CPUS] - 1
         m.st[at.TICK_BASE] += m.st[at.TICK_PERIOD]
-    m.st[at.TICK_CPU] = cpu
-    m.st[at.NEXT_TICK] = m.st[at.TICK_BASE] - cpu * m.st[at.TICK_STAGGER]
+    m.st[at.TICK_CPU] = following
+    m.st[at.NEXT_TICK] = m.st[at.TICK_BASE] - following * m.st[at.TICK_STAGGER]
+    return cpu
 
 
 @inner
-def take_cpu_offline(m: at.MachineArrays, dead: int) -> None:
-    """page_alloc_cpu_dead(): return what a CPU's lists hold (S4.9, S12.8).
-
-    The CPU may lose the blocks that it owns.
-    """
+def take_cpu_offline(m: at.Arrays, dead: int) -> None:
+    """page_alloc_cpu_dead(): return what a CPU's lists hold; its blocks may go (S4.9, S12.8)."""
     for zone in range(m.st[at.NR_ZONES]):
         drain_pages_zone(m, zone, dead)
     disown_cpu(m, dead)
@@ -335,32 +316,29 @@ def take_cpu_offline(m: at.MachineArrays, dead: int) -> None:
 
 
 @inner
-def log_is_nearly_full(m: at.MachineArrays) -> bool:
+def log_is_nearly_full(m: at.Arrays) -> bool:
     """No kernel function: return whether the next event might not fit the log."""
     return m.st[at.LOG_ROWS] + at.LOG_MARGIN > m.log.shape[0]
 
 
 @cold
-def run_ticks(m: at.MachineArrays, until_ns: int) -> None:
+def run_ticks(m: at.Arrays, until_ns: int) -> None:
     """No kernel function: run the decay ticks that are due, as long as the log has room."""
     while m.st[at.NEXT_TICK] <= until_ns and not log_is_nearly_full(m):
-        tick(m)
+        refresh_cpu_vm_stats(m, begin_tick(m))
 
 
 @cold
-def take_imposed_event(m: at.MachineArrays, events: np.ndarray, position: int) -> None:
+def take_imposed_event(m: at.Arrays, events: np.ndarray, position: int) -> None:
     """No kernel function: take an event of which the recording told what the kernel decided."""
     operation = int(events[position]["operation"])
-    cpu = int(events[position]["cpu"])
     zone = int(events[position]["zone"])
     offset = int(events[position]["offset"])
+    bits = int(events[position]["bits"])
     if operation == at.ALLOC_IN_ZONE or operation == at.HIDDEN_ALLOC_IN_ZONE:
         m.st[at.COUNT_ALLOC if operation == at.ALLOC_IN_ZONE else at.COUNT_HIDDEN] += 1
-        order = int(events[position]["order"])
-        migratetype = int(events[position]["migratetype"])
-        bits = int(events[position]["bits"])
         m.st[at.ONLY_ZONE] = offset + 1
-        place = allocate_object(m, cpu, order, migratetype, zone, bits)
+        place = allocate_object(m, request_of(m, events, position, bits))
         m.st[at.ONLY_ZONE] = 0
         m.places[int(events[position]["object"])] = place
     elif operation == at.SET_BOOST:
@@ -368,28 +346,23 @@ def take_imposed_event(m: at.MachineArrays, events: np.ndarray, position: int) -
     elif operation == at.DRAIN_ZONE:
         drain_pages_zone(m, zone, offset)
     elif operation == at.RELEASE_BLOCK:
-        order = int(events[position]["order"])
-        migratetype = int(events[position]["migratetype"])
-        bits = int(events[position]["bits"])
-        ac = prepare_alloc_pages(m, cpu, order, migratetype, zone, bits)
         m.st[at.RELEASES_RECORDED] = 0
-        unreserve_highatomic_pageblock(m, ac, False)
+        unreserve_highatomic_pageblock(m, request_of(m, events, position, bits), False)
         m.st[at.RELEASES_RECORDED] = 1
 
 
 @cold
-def take_rare_event(m: at.MachineArrays, events: np.ndarray, position: int) -> None:
+def take_rare_event(m: at.Arrays, events: np.ndarray, position: int) -> None:
     """No kernel function: take an event that is neither an allocation nor a free."""
     operation = int(events[position]["operation"])
     cpu = int(events[position]["cpu"])
     order = int(events[position]["order"])
     zone = int(events[position]["zone"])
     offset = int(events[position]["offset"])
+    bits = int(events[position]["bits"])
     if operation == at.RECORDED_FAILURE:
         m.st[at.COUNT_RECORDED_FAILURE] += 1
-        migratetype = int(events[position]["migratetype"])
-        bits = int(events[position]["bits"])
-        fail_as_recorded(m, prepare_alloc_pages(m, cpu, order, migratetype, zone, bits))
+        fail_as_recorded(m, request_of(m, events, position, bits))
     elif operation == at.KSWAPD_START:
         end_kswapd(m, offset)
         start_kswapd(m, offset, zone)
@@ -400,9 +373,7 @@ def take_rare_event(m: at.MachineArrays, events: np.ndarray, position: int) -> N
     elif operation == at.TICK:
         refresh_cpu_vm_stats(m, cpu)
     elif operation == at.RECLAIM_BEGIN:
-        migratetype = int(events[position]["migratetype"])
-        bits = int(events[position]["bits"])
-        begin_reclaim(m, prepare_alloc_pages(m, cpu, order, migratetype, zone, bits))
+        begin_reclaim(m, request_of(m, events, position, bits))
     elif operation == at.GROW:
         grow_zone(m, zone, offset, order)
     elif operation == at.DRAIN_ALL:
@@ -414,15 +385,13 @@ def take_rare_event(m: at.MachineArrays, events: np.ndarray, position: int) -> N
     elif operation == at.HOLD_DRAINED:
         hold_drained(m, cpu)
     elif operation == at.BEGIN_REQUEST:
-        migratetype = int(events[position]["migratetype"])
-        bits = int(events[position]["bits"])
-        begin_request(m, prepare_alloc_pages(m, cpu, order, migratetype, zone, bits))
+        begin_request(m, request_of(m, events, position, bits))
     else:
         take_imposed_event(m, events, position)
 
 
 @entry
-def advance(m: at.MachineArrays, events: np.ndarray, low: int, high: int, until_ns: int) -> int:
+def advance(m: at.Arrays, events: np.ndarray, low: int, high: int, until_ns: int) -> int:
     """No kernel function: replay `events[low:high]`, then the ticks due before `until_ns`.
 
     Args:
@@ -465,14 +434,7 @@ def advance(m: at.MachineArrays, events: np.ndarray, low: int, high: int, until_
                 m.places[number] = free_object(m, cpu, place, offset, order, in_batch)
         elif operation == at.ALLOC or operation == at.HIDDEN_ALLOC:
             m.st[at.COUNT_HIDDEN if operation == at.HIDDEN_ALLOC else at.COUNT_ALLOC] += 1
-            m.places[number] = allocate_object(
-                m,
-                cpu,
-                order,
-                int(events[position]["migratetype"]),
-                int(events[position]["zone"]),
-                bits,
-            )
+            m.places[number] = allocate_object(m, request_of(m, events, position, bits))
         elif operation == at.ISOLATE_FREE:
             zone = int(events[position]["zone"])
             wanted = int(events[position]["offset"])
@@ -503,7 +465,7 @@ def is_thp(order: int, bits: int) -> bool:
 
 
 @inner
-def is_opportunistic(m: at.MachineArrays, order: int, bits: int) -> bool:
+def is_opportunistic(m: at.Arrays, order: int, bits: int) -> bool:
     """No kernel function: return whether the caller goes on with smaller pages on failure."""
     if order == 0 or bits & pr.GFP_NOFAIL:
         return False
@@ -515,7 +477,7 @@ def is_opportunistic(m: at.MachineArrays, order: int, bits: int) -> bool:
 
 
 @inner
-def take_free(m: at.MachineArrays, number: int, offset: int, order: int, bits: int) -> None:
+def take_free(m: at.Arrays, number: int, offset: int, order: int, bits: int) -> None:
     """No kernel function: take up a recorded free, of what is left of its pages."""
     if bits & pr.FREED_BY_RECLAIM == pr.FREED_BY_RECLAIM:
         m.st[word_at(m, pr.DROPPED_FREES)] += 1 << order
@@ -537,7 +499,7 @@ def take_free(m: at.MachineArrays, number: int, offset: int, order: int, bits: i
 
 
 @cold
-def free_range(m: at.MachineArrays, number: int, offset: int, order: int) -> None:
+def free_range(m: at.Arrays, number: int, offset: int, order: int) -> None:
     """No kernel function: free what an object has left of a range; the rest the model freed."""
     missing = queue_range(m, number, offset, order)
     m.st[word_at(m, pr.FREED_BY_MODEL)] += missing
@@ -545,7 +507,7 @@ def free_range(m: at.MachineArrays, number: int, offset: int, order: int) -> Non
 
 
 @inner
-def is_absorbed(m: at.MachineArrays, leads: np.ndarray, number: int) -> bool:
+def is_absorbed(m: at.Arrays, leads: np.ndarray, number: int) -> bool:
     """No kernel function: return whether the failure that a request replaced succeeded (T10.4)."""
     lead = int(leads[number])
     while lead >= 0 and m.places[lead] == -1:
@@ -558,11 +520,8 @@ def is_absorbed(m: at.MachineArrays, leads: np.ndarray, number: int) -> bool:
 
 
 @inner
-def asked_bits(m: at.MachineArrays, order: int, bits: int) -> int:
-    """Part of vma_thp_gfp_mask(): return a request's bits, as policy has them (S8.5).
-
-    Policy changes those of huge pages only.
-    """
+def asked_bits(m: at.Arrays, order: int, bits: int) -> int:
+    """Part of vma_thp_gfp_mask(): return a request's bits, a huge page's by policy (S8.5)."""
     given = value_of(m, pr.THP_DEFRAG)
     if given == 0 or not is_thp(order, bits):
         return bits
@@ -573,9 +532,7 @@ def asked_bits(m: at.MachineArrays, order: int, bits: int) -> int:
 
 
 @inner
-def is_needless_retry(
-    m: at.MachineArrays, leads: np.ndarray, number: int, order: int, bits: int
-) -> bool:
+def is_needless_retry(m: at.Arrays, leads: np.ndarray, number: int, order: int, bits: int) -> bool:
     """No kernel function: return whether policy leaves out a second huge-page attempt (S8.5)."""
     if not is_thp(order, bits) or bits & at.GFP_THISNODE or leads[number] < 0:
         return False
@@ -585,7 +542,7 @@ def is_needless_retry(
 
 
 @inner
-def count_outcome_of_order(m: at.MachineArrays, order: int, served: bool) -> None:
+def count_outcome_of_order(m: at.Arrays, order: int, served: bool) -> None:
     """No kernel function: count a recorded request's end by its order."""
     words = word_at(m, pr.OUTCOMES) + order * pr.OUTCOME_WORDS
     m.st[words] += 1
@@ -594,7 +551,7 @@ def count_outcome_of_order(m: at.MachineArrays, order: int, served: bool) -> Non
 
 
 @hot
-def request_page(m: at.MachineArrays, ac: AllocContext) -> int:
+def request_page(m: at.Arrays, ac: AllocContext) -> int:
     """No kernel function: make a request; kswapd wakes for it. Returns the page, or -1."""
     pfn = __alloc_frozen_pages(m, ac, reclaim_and_retry)
     take_wakes(m, ac.bits)
@@ -602,7 +559,7 @@ def request_page(m: at.MachineArrays, ac: AllocContext) -> int:
 
 
 @hot
-def own_page(m: at.MachineArrays, ac: AllocContext, pfn: int, number: int, offset: int) -> None:
+def own_page(m: at.Arrays, ac: AllocContext, pfn: int, number: int, offset: int) -> None:
     """No kernel function: give a page to the object that asked."""
     describe(m, pfn, number, offset, class_of(ac.bits))
     add_piece(m, pfn, number)
@@ -610,17 +567,14 @@ def own_page(m: at.MachineArrays, ac: AllocContext, pfn: int, number: int, offse
 
 @inner
 def asks_elsewhere(ac: AllocContext, recorded: bool) -> bool:
-    """Part of alloc_pages_mpol(): return whether all nodes are asked for a huge page (S8.5).
-
-    That is the second attempt, after the own node refused.
-    """
+    """Part of alloc_pages_mpol(): return whether this is a huge page's second attempt (S8.5)."""
     if not ac.bits & at.GFP_THISNODE or not is_thp(ac.order, ac.bits):
         return False
     return ac.bits & at.GFP_DIRECT_RECLAIM != 0 and recorded
 
 
 @inner
-def dropped_elsewhere(m: at.MachineArrays) -> int:
+def dropped_elsewhere(m: at.Arrays) -> int:
     """Part of alloc_pages_mpol(): return the bits that only the first attempt has (S8.5).
 
     Whether the caller itself asked for NORETRY the first attempt does not tell: of those that may
@@ -632,18 +586,15 @@ def dropped_elsewhere(m: at.MachineArrays) -> int:
 
 
 @inner
-def request_again(m: at.MachineArrays, ac: AllocContext, order: int, dropped: int) -> AllocContext:
+def request_again(m: at.Arrays, ac: AllocContext, order: int, dropped: int) -> AllocContext:
     """No kernel function: return another request of the same object, without some bits."""
     bits = ac.bits & ~dropped & BITS_MASK
     return prepare_alloc_pages(m, ac.cpu, order, ac.migratetype, ac.highest_type, bits)
 
 
 @inner
-def allocate(m: at.MachineArrays, ac: AllocContext, number: int, recorded: bool) -> None:
-    """No kernel function: serve an object's request, as a whole or in base pages.
-
-    `recorded`: the recording's request succeeded.
-    """
+def allocate(m: at.Arrays, ac: AllocContext, number: int, recorded: bool) -> None:
+    """No kernel function: serve an object, whole or in base pages; `recorded`: the kernel did."""
     m.st[word_at(m, pr.REQUEST_STALLED)] = 0
     pfn = request_page(m, ac)
     if pfn < 0:
@@ -653,13 +604,8 @@ def allocate(m: at.MachineArrays, ac: AllocContext, number: int, recorded: bool)
 
 
 @inner
-def accept_page(
-    m: at.MachineArrays, ac: AllocContext, pfn: int, number: int, recorded: bool
-) -> None:
-    """No kernel function: give the page found to the object that asked.
-
-    Its list's next page is likely to be given out next.
-    """
+def accept_page(m: at.Arrays, ac: AllocContext, pfn: int, number: int, recorded: bool) -> None:
+    """No kernel function: give the page found to the object that asked."""
     count_outcome_of_order(m, ac.order, True)
     prefetch(m.folios, int(m.pages[pfn]["next"]))
     own_page(m, ac, pfn, number, 0)
@@ -670,7 +616,7 @@ def accept_page(
 
 
 @cold
-def do_without(m: at.MachineArrays, ac: AllocContext, number: int, recorded: bool) -> None:
+def do_without(m: at.Arrays, ac: AllocContext, number: int, recorded: bool) -> None:
     """No kernel function: ask elsewhere, then for smaller pages, or end a failed request."""
     if asks_elsewhere(ac, recorded):
         ac = request_again(m, ac, ac.order, dropped_elsewhere(m))
@@ -690,11 +636,8 @@ def do_without(m: at.MachineArrays, ac: AllocContext, number: int, recorded: boo
 
 
 @inner
-def fill_with_base_pages(m: at.MachineArrays, ac: AllocContext, number: int) -> None:
-    """No kernel function: put single pages in place of a buddy that was refused, from its end on.
-
-    The first one refused is the last. Of a huge page only what is touched is asked for.
-    """
+def fill_with_base_pages(m: at.Arrays, ac: AllocContext, number: int) -> None:
+    """No kernel function: put touched base pages in place of a refused buddy, from its end on."""
     m.st[at.COUNT_IN_BASE_PAGES] += 1
     whole = 1 << ac.order
     untouched = 0
@@ -713,11 +656,8 @@ TICK, KSWAPD, KCOMPACTD, PROACTIVE = 0, 1, 2, 3
 
 
 @inner
-def earliest(m: at.MachineArrays) -> tuple[int, int, int]:
-    """No kernel function: find what is due first besides events.
-
-    Returns when, what it is, and of which node.
-    """
+def earliest(m: at.Arrays) -> tuple[int, int, int]:
+    """No kernel function: return when, what and of which node is due first besides events."""
     due = m.st[at.NEXT_TICK]
     what = TICK
     which = -1
@@ -733,51 +673,17 @@ def earliest(m: at.MachineArrays) -> tuple[int, int, int]:
 
 
 @inner
-def begin_tick(m: at.MachineArrays) -> int:
-    """No kernel function: set the next decay tick; returns the CPU of the one due (S4.8)."""
-    cpu = m.st[at.TICK_CPU]
-    m.st[at.NOW] = m.st[at.NEXT_TICK]
-    m.st[at.EVENT_CPU] = cpu
-    following = cpu - 1
-    if following < 0:
-        following = m.st[at.NR_CPUS] - 1
-        m.st[at.TICK_BASE] += m.st[at.TICK_PERIOD]
-    m.st[at.TICK_CPU] = following
-    m.st[at.NEXT_TICK] = m.st[at.TICK_BASE] - following * m.st[at.TICK_STAGGER]
-    return cpu
-
-
-@inner
-def run_background(m: at.MachineArrays, what: int, node: int) -> None:
+def run_background(m: at.Arrays, what: int, node: int) -> None:
     """No kernel function: take one step of a node's kswapd or kcompactd."""
     if what == KSWAPD:
         step_kswapd(m, node)
-    elif what == KCOMPACTD:
-        step_kcompactd(m, node)
     else:
-        look_proactively(m, node)
+        kcompactd(m, node, what == PROACTIVE)
 
 
 @inner
-def asked(m: at.MachineArrays, events: np.ndarray, position: int) -> AllocContext:
-    """No kernel function: return the request of an event, its bits as policy has them."""
-    order = int(events[position]["order"])
-    return prepare_alloc_pages(
-        m,
-        int(events[position]["cpu"]),
-        order,
-        int(events[position]["migratetype"]),
-        int(events[position]["zone"]),
-        asked_bits(m, order, int(events[position]["bits"])),
-    )
-
-
-@inner
-def take_event(m: at.MachineArrays, events: np.ndarray, leads: np.ndarray, position: int) -> bool:
-    """No kernel function: take an event; requests go through the whole slow path.
-
-    Returns whether memory was asked for, which may have woken a daemon.
-    """
+def take_event(m: at.Arrays, events: np.ndarray, leads: np.ndarray, position: int) -> bool:
+    """No kernel function: take an event; returns whether it may have woken a daemon."""
     cpu = int(events[position]["cpu"])
     operation = int(events[position]["operation"])
     number = int(events[position]["object"])
@@ -811,7 +717,8 @@ def take_event(m: at.MachineArrays, events: np.ndarray, leads: np.ndarray, posit
         m.st[word_at(m, pr.TRIED_FAILURES)] += asks
     if asks:
         place = int(m.places[number])
-        allocate(m, asked(m, events, position), number, operation != at.RECORDED_FAILURE)
+        ac = request_of(m, events, position, asked_bits(m, order, bits))
+        allocate(m, ac, number, operation != at.RECORDED_FAILURE)
         if place < pr.LOST and m.places[number] >= 0:
             workingset_refault(m, int(m.places[number]), place)
     return asks
@@ -819,7 +726,7 @@ def take_event(m: at.MachineArrays, events: np.ndarray, leads: np.ndarray, posit
 
 @entry
 def advance_elastic(
-    m: at.MachineArrays, events: np.ndarray, leads: np.ndarray, low: int, high: int, until_ns: int
+    m: at.Arrays, events: np.ndarray, leads: np.ndarray, low: int, high: int, until_ns: int
 ) -> int:
     """No kernel function: replay `events[low:high]`, then what is due before `until_ns`.
 

@@ -17,12 +17,10 @@ from pagealloc_model.allocator.buddy import (
 from pagealloc_model.allocator.event_log import log_extfrag, log_page
 from pagealloc_model.allocator.layout import free_list_at, zone_at
 from pagealloc_model.allocator.superpageblocks import (
-    ANY_CLASS,
-    NO_CLASS,
+    CLEAN,
     TAINTED,
-    first_class,
+    falls_back_by_class,
     head_of_part,
-    next_class,
     packs,
 )
 from pagealloc_model.allocator.watermark import (
@@ -33,7 +31,7 @@ from pagealloc_model.allocator.watermark import (
     seen_free,
     seen_free_cma,
 )
-from pagealloc_model.base.jit import inner
+from pagealloc_model.base.jit import cold, inner
 
 
 @inner
@@ -47,11 +45,8 @@ def fallback_type(migratetype: int, choice: int) -> int:
 
 
 @inner
-def find_suitable_fallback(m: at.MachineArrays, zone: int, order: int, migratetype: int) -> int:
-    """find_suitable_fallback(): return the type to fall back to, or -1 (S6.1).
-
-    Its list of this order has a buddy.
-    """
+def find_suitable_fallback(m: at.Arrays, zone: int, order: int, migratetype: int) -> int:
+    """find_suitable_fallback(): return the type to fall back to at this order, or -1 (S6.1)."""
     for choice in range(2):
         other = fallback_type(migratetype, choice)
         m.st[at.LIST_PROBES] += 1
@@ -61,11 +56,15 @@ def find_suitable_fallback(m: at.MachineArrays, zone: int, order: int, migratety
 
 
 @inner
-def foreign_buddy(m: at.MachineArrays, zone: int, order: int, migratetype: int, part: int) -> int:
-    """No kernel function: return the buddy to fall back to at one order, or -1 (S14.4)."""
-    if part == ANY_CLASS:
-        other = find_suitable_fallback(m, zone, order, migratetype)
-        return m.st[free_list_at(zone, order, other) + at.HEAD] if other >= 0 else -1
+def foreign_buddy(m: at.Arrays, zone: int, order: int, migratetype: int) -> int:
+    """Part of get_page_from_free_area(): return the buddy to fall back to at an order, or -1."""
+    other = find_suitable_fallback(m, zone, order, migratetype)
+    return m.st[free_list_at(zone, order, other) + at.HEAD] if other >= 0 else -1
+
+
+@inner
+def foreign_buddy_of_part(m: at.Arrays, zone: int, order: int, migratetype: int, part: int) -> int:
+    """No kernel function: return the buddy of a part to fall back to at an order, or -1 (S14.4)."""
     for choice in range(2):
         pfn = head_of_part(m, zone, order, fallback_type(migratetype, choice), part)
         if pfn >= 0:
@@ -74,21 +73,31 @@ def foreign_buddy(m: at.MachineArrays, zone: int, order: int, migratetype: int, 
 
 
 @inner
-def choose_steal(m: at.MachineArrays, zone: int, order: int, migratetype: int) -> int:
-    """Part of __rmqueue_steal(): return the smallest buddy of another type, or -1 (S6.4, S14.5)."""
-    part = first_class(m, migratetype)
-    while part != NO_CLASS:
+def choose_steal(m: at.Arrays, zone: int, order: int, migratetype: int) -> int:
+    """Part of __rmqueue_steal(): return the smallest buddy of another type, or -1 (S6.4)."""
+    if falls_back_by_class(m, migratetype):
+        return choose_steal_by_class(m, zone, order, migratetype)
+    for current in range(order, m.st[at.MAX_ORDER] + 1):
+        pfn = foreign_buddy(m, zone, current, migratetype)
+        if pfn >= 0:
+            return pfn
+    return -1
+
+
+@cold
+def choose_steal_by_class(m: at.Arrays, zone: int, order: int, migratetype: int) -> int:
+    """No kernel function: choose in tainted superpageblocks, then in clean ones (S14.5)."""
+    for part in (TAINTED, CLEAN):
         for current in range(order, m.st[at.MAX_ORDER] + 1):
-            pfn = foreign_buddy(m, zone, current, migratetype, part)
+            pfn = foreign_buddy_of_part(m, zone, current, migratetype, part)
             if pfn >= 0:
                 return pfn
-        part = next_class(part)
     return -1
 
 
 @inner
 def count_fallback(
-    m: at.MachineArrays, migratetype: int, other: int, kind: int, order: int, found_order: int
+    m: at.Arrays, migratetype: int, other: int, kind: int, order: int, found_order: int
 ) -> None:
     """No kernel function: count one fallback operation by types, kind and orders (S6.6)."""
     index = (migratetype * at.PCP_TYPES + other) * at.FALLBACK_KINDS + kind
@@ -96,7 +105,7 @@ def count_fallback(
 
 
 @inner
-def zone_holds_block(m: at.MachineArrays, zone: int, block: int) -> bool:
+def zone_holds_block(m: at.Arrays, zone: int, block: int) -> bool:
     """Part of prep_move_freepages_block(): return whether a zone holds a whole block (S6.3)."""
     first = block << m.st[at.PAGEBLOCK_ORDER]
     end = (block + 1) << m.st[at.PAGEBLOCK_ORDER]
@@ -105,7 +114,7 @@ def zone_holds_block(m: at.MachineArrays, zone: int, block: int) -> bool:
 
 
 @inner
-def block_is_mostly_alike(m: at.MachineArrays, zone: int, block: int, migratetype: int) -> bool:
+def block_is_mostly_alike(m: at.Arrays, zone: int, block: int, migratetype: int) -> bool:
     """Part of try_to_claim_block(): return whether half of a block suits the request (S6.3).
 
     Free and compatible pages suit. Movable allocated pages are those requested with __GFP_MOVABLE
@@ -120,11 +129,8 @@ def block_is_mostly_alike(m: at.MachineArrays, zone: int, block: int, migratetyp
 
 
 @inner
-def pages_looked_at(m: at.MachineArrays, first: int, end: int) -> int:
-    """No kernel function: return how many pages a scan of a range looks at.
-
-    It skips what follows a free buddy's first page.
-    """
+def pages_looked_at(m: at.Arrays, first: int, end: int) -> int:
+    """No kernel function: return how many pages a scan looks at; it steps over free buddies."""
     looked_at = 0
     pfn = first
     while pfn < end:
@@ -134,13 +140,8 @@ def pages_looked_at(m: at.MachineArrays, first: int, end: int) -> int:
 
 
 @inner
-def is_mostly_alike(
-    m: at.MachineArrays, first: int, end: int, block_type: int, migratetype: int
-) -> bool:
-    """Part of try_to_claim_block(): return whether a range has half a block that suits (S6.3).
-
-    Free and compatible pages suit.
-    """
+def is_mostly_alike(m: at.Arrays, first: int, end: int, block_type: int, migratetype: int) -> bool:
+    """Part of try_to_claim_block(): return whether half of a range is free or compatible (S6.3)."""
     block_pages = 1 << m.st[at.PAGEBLOCK_ORDER]
     pfn = first
     free = 0
@@ -166,20 +167,14 @@ def is_mostly_alike(
 
 
 @inner
-def can_steal_fallback(m: at.MachineArrays, order: int, migratetype: int) -> bool:
-    """can_steal_fallback(): return whether to take a block's free pages (S6.3).
-
-    In 7.2 the function is called should_try_claim_block().
-    """
+def can_steal_fallback(m: at.Arrays, order: int, migratetype: int) -> bool:
+    """can_steal_fallback(): return whether to take a block's free pages (S6.3)."""
     return order >= m.st[at.PAGEBLOCK_ORDER] // 2 or migratetype != at.MOVABLE
 
 
 @inner
-def choose_largest(m: at.MachineArrays, zone: int, order: int, migratetype: int, flags: int) -> int:
-    """Part of __rmqueue_fallback(): return the buddy of another type to use, or -1 (S6.5).
-
-    It is the largest, or the smallest if the largest is not worth taking its block.
-    """
+def choose_largest(m: at.Arrays, zone: int, order: int, migratetype: int, flags: int) -> int:
+    """Part of __rmqueue_fallback(): return the largest buddy worth its block, or -1 (S6.5)."""
     block_order = m.st[at.PAGEBLOCK_ORDER]
     smallest = order
     if flags & at.ALLOC_NOFRAGMENT and order < block_order:
@@ -196,7 +191,7 @@ def choose_largest(m: at.MachineArrays, zone: int, order: int, migratetype: int,
 
 @inner
 def steal_suitable_fallback(
-    m: at.MachineArrays, zone: int, pfn: int, migratetype: int, flags: int
+    m: at.Arrays, zone: int, pfn: int, migratetype: int, flags: int
 ) -> None:
     """steal_suitable_fallback(): move a buddy or its block's free pages over (S6.5).
 
@@ -226,9 +221,7 @@ def steal_suitable_fallback(
 
 
 @inner
-def __rmqueue_fallback(
-    m: at.MachineArrays, zone: int, order: int, migratetype: int, flags: int
-) -> int:
+def __rmqueue_fallback(m: at.Arrays, zone: int, order: int, migratetype: int, flags: int) -> int:
     """__rmqueue_fallback(): move free pages of another type over, then take one (S6.5).
 
     Returns the page, or -1. The event names the buddy fallen back to, and comes before that of the
@@ -256,61 +249,35 @@ MODE_NORMAL, MODE_CMA, MODE_STEAL = range(3)
 
 
 @inner
-def largest_foreign(
-    m: at.MachineArrays, zone: int, most: int, least: int, migratetype: int, part: int
-) -> int:
-    """Part of __rmqueue_claim(): return the largest buddy to try to claim, or -1 (S6.3).
-
-    It is of an order within bounds. Movable requests leave small buddies to a steal.
-    """
-    for current in range(most, least - 1, -1):
-        if current < m.st[at.PAGEBLOCK_ORDER] // 2 and migratetype == at.MOVABLE:
-            return -1
-        pfn = foreign_buddy(m, zone, current, migratetype, part)
-        if pfn >= 0:
-            return pfn
-    return -1
+def least_claimed(m: at.Arrays, order: int, flags: int) -> int:
+    """Part of __rmqueue_claim(): return the least order of a buddy to claim (S6.3)."""
+    return max(order, m.st[at.PAGEBLOCK_ORDER]) if flags & at.ALLOC_NOFRAGMENT else order
 
 
 @inner
-def least_claimed(m: at.MachineArrays, zone: int, order: int, flags: int, part: int) -> int:
-    """Part of __rmqueue_claim(): return the least order of a buddy to claim (S6.3, S14.4)."""
-    if (
-        flags & at.ALLOC_NOFRAGMENT
-        and order < m.st[at.PAGEBLOCK_ORDER]
-        and not packs(m, zone, part)
-    ):
-        return m.st[at.PAGEBLOCK_ORDER]
-    return order
-
-
-@inner
-def choose_claim(m: at.MachineArrays, zone: int, order: int, migratetype: int, flags: int) -> int:
-    """Part of __rmqueue_claim(): return the buddy whose blocks would be taken over, or -1 (S6.3).
-
-    Nothing changes: judging asks what the rule chooses.
-    """
+def choose_claim(m: at.Arrays, zone: int, order: int, migratetype: int, flags: int) -> int:
+    """Part of __rmqueue_claim(): return the buddy whose blocks would be taken, or -1 (S6.3)."""
     block_order = m.st[at.PAGEBLOCK_ORDER]
-    least = least_claimed(m, zone, order, flags, ANY_CLASS)
-    pfn = largest_foreign(m, zone, m.st[at.MAX_ORDER], least, migratetype, ANY_CLASS)
-    while pfn >= 0:
-        found_order = int(m.pages[pfn]["order"])
-        if found_order >= block_order:
+    for current in range(m.st[at.MAX_ORDER], least_claimed(m, order, flags) - 1, -1):
+        if not can_steal_fallback(m, current, migratetype):
+            return -1
+        pfn = foreign_buddy(m, zone, current, migratetype)
+        if pfn >= 0 and (
+            current >= block_order
+            or block_is_mostly_alike(m, zone, pfn >> block_order, migratetype)
+        ):
             return pfn
-        if block_is_mostly_alike(m, zone, pfn >> block_order, migratetype):
-            return pfn
-        pfn = largest_foreign(m, zone, found_order - 1, least, migratetype, ANY_CLASS)
     return -1
 
 
 @inner
 def try_to_claim_block(
-    m: at.MachineArrays, zone: int, pfn: int, order: int, migratetype: int, flags: int, part: int
+    m: at.Arrays, zone: int, pfn: int, order: int, migratetype: int, flags: int
 ) -> int:
     """try_to_claim_block(): retag the blocks of a buddy and take a page of them (S6.3).
 
     Each block that is looked into boosts the watermarks. Returns the page, or -1 if too little of
-    the block suits the request, where that matters (S14.4).
+    the block suits the request.
     """
     block = pfn >> m.st[at.PAGEBLOCK_ORDER]
     found_order = int(m.pages[pfn]["order"])
@@ -324,44 +291,74 @@ def try_to_claim_block(
         return pfn
     if boost_watermark(m, zone) and flags & at.ALLOC_KSWAPD:
         m.st[zone_at(zone) + at.ZONE_BOOSTED] = 1
-    alike = block_is_mostly_alike(m, zone, block, migratetype)
-    if not alike and not (part == TAINTED and zone_holds_block(m, zone, block)):
+    if not block_is_mostly_alike(m, zone, block, migratetype):
         return -1
+    return claim_free_pages(m, zone, block, order, migratetype, other, found_order)
+
+
+@inner
+def claim_free_pages(
+    m: at.Arrays,
+    zone: int,
+    block: int,
+    order: int,
+    migratetype: int,
+    other: int,
+    found_order: int,
+) -> int:
+    """Part of try_to_claim_block(): retag a block, its free pages too; take a page (S6.3)."""
     move_freepages_block(m, zone, block, migratetype)
     count_fallback(m, migratetype, other, at.CLAIM, order, found_order)
     return take_from_list(m, zone, order, migratetype)
 
 
 @inner
-def __rmqueue_claim(
-    m: at.MachineArrays, zone: int, order: int, migratetype: int, flags: int
-) -> int:
-    """__rmqueue_claim(): claim the largest block of another type that suits (S6.3, S14.4).
+def __rmqueue_claim(m: at.Arrays, zone: int, order: int, migratetype: int, flags: int) -> int:
+    """__rmqueue_claim(): return a page of the largest block that can be claimed, or -1 (S6.3)."""
+    if falls_back_by_class(m, migratetype):
+        return claim_by_class(m, zone, order, migratetype, flags)
+    for current in range(m.st[at.MAX_ORDER], least_claimed(m, order, flags) - 1, -1):
+        if not can_steal_fallback(m, current, migratetype):
+            return -1
+        found = foreign_buddy(m, zone, current, migratetype)
+        if found < 0:
+            continue
+        other = int(m.pages[found]["tag"])
+        pfn = try_to_claim_block(m, zone, found, order, migratetype, flags)
+        if pfn >= 0:
+            log_extfrag(m, zone, pfn, order, migratetype, current, other, True)
+            return pfn
+    return -1
 
-    Returns a page of it, or -1 if no block qualifies.
+
+@cold
+def claim_by_class(m: at.Arrays, zone: int, order: int, migratetype: int, flags: int) -> int:
+    """No kernel function: claim in tainted superpageblocks, then in clean ones (S14.4).
+
+    Those that are tainted lose the free pages of any block, and of small buddies where they pack.
     """
-    part = first_class(m, migratetype)
-    while part != NO_CLASS:
-        least = least_claimed(m, zone, order, flags, part)
-        found = largest_foreign(m, zone, m.st[at.MAX_ORDER], least, migratetype, part)
-        while found >= 0:
-            found_order = int(m.pages[found]["order"])
+    for part in (TAINTED, CLEAN):
+        least = least_claimed(m, order, flags)
+        if part == TAINTED and packs(m, zone):
+            least = order
+        for current in range(m.st[at.MAX_ORDER], least - 1, -1):
+            found = foreign_buddy_of_part(m, zone, current, migratetype, part)
+            if found < 0:
+                continue
             other = int(m.pages[found]["tag"])
-            pfn = try_to_claim_block(m, zone, found, order, migratetype, flags, part)
+            block = found >> m.st[at.PAGEBLOCK_ORDER]
+            pfn = try_to_claim_block(m, zone, found, order, migratetype, flags)
+            if pfn < 0 and part == TAINTED and zone_holds_block(m, zone, block):
+                pfn = claim_free_pages(m, zone, block, order, migratetype, other, current)
             if pfn >= 0:
-                log_extfrag(m, zone, pfn, order, migratetype, found_order, other, True)
+                log_extfrag(m, zone, pfn, order, migratetype, current, other, True)
                 return pfn
-            found = largest_foreign(m, zone, found_order - 1, least, migratetype, part)
-        part = next_class(part)
     return -1
 
 
 @inner
-def __rmqueue_steal(m: at.MachineArrays, zone: int, order: int, migratetype: int) -> int:
-    """__rmqueue_steal(): take pages from the smallest buddy of another type (S6.4).
-
-    Nothing is retagged. Returns the first page, or -1.
-    """
+def __rmqueue_steal(m: at.Arrays, zone: int, order: int, migratetype: int) -> int:
+    """__rmqueue_steal(): take pages from another type's smallest buddy, or -1 (S6.4)."""
     pfn = choose_steal(m, zone, order, migratetype)
     if pfn < 0:
         return -1
@@ -376,17 +373,14 @@ def __rmqueue_steal(m: at.MachineArrays, zone: int, order: int, migratetype: int
 
 
 @inner
-def cma_comes_first(m: at.MachineArrays, zone: int) -> bool:
+def cma_comes_first(m: at.Arrays, zone: int) -> bool:
     """Part of __rmqueue(): return whether CMA holds more than half of the free pages (S6.2)."""
     return seen_free_cma(m, zone) > seen_free(m, zone) // 2
 
 
 @inner
-def take_from_list(m: at.MachineArrays, zone: int, order: int, migratetype: int) -> int:
-    """Part of __rmqueue(): call `__rmqueue_smallest`, log its event (T4).
-
-    Returns the page, or -1.
-    """
+def take_from_list(m: at.Arrays, zone: int, order: int, migratetype: int) -> int:
+    """Part of __rmqueue(): call `__rmqueue_smallest`, log its event (T4)."""
     pfn = __rmqueue_smallest(m, zone, order, migratetype)
     if pfn >= 0:
         log_page(m, at.LOG_ZONE_LOCKED, zone, pfn, order, migratetype)
@@ -395,7 +389,7 @@ def take_from_list(m: at.MachineArrays, zone: int, order: int, migratetype: int)
 
 @inner
 def __rmqueue(
-    m: at.MachineArrays, zone: int, order: int, migratetype: int, flags: int, mode: int
+    m: at.Arrays, zone: int, order: int, migratetype: int, flags: int, mode: int
 ) -> tuple[int, int]:
     """__rmqueue(): take one page object from the buddy, of the own type, CMA, a claim, a steal.
 

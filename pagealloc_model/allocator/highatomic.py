@@ -18,13 +18,8 @@ from pagealloc_model.base.jit import cold, inner
 
 
 @cold
-def reserve_highatomic_pageblock(
-    m: at.MachineArrays, zone: int, cpu: int, pfn: int, order: int
-) -> None:
-    """reserve_highatomic_pageblock(): reserve the block of a page just allocated (S7.2).
-
-    It becomes a highatomic block, up to the cap.
-    """
+def reserve_highatomic_pageblock(m: at.Arrays, zone: int, cpu: int, pfn: int, order: int) -> None:
+    """reserve_highatomic_pageblock(): reserve the block of a page just allocated (S7.2)."""
     if order <= m.st[at.POLICY_HIGHATOMIC_GATE_ORDER]:
         return
     region = zone_at(zone)
@@ -61,49 +56,12 @@ def reserve_highatomic_pageblock(
 
 
 @inner
-def unreserve_one(
-    m: at.MachineArrays, zone: int, cpu: int, migratetype: int, smallest: int
-) -> bool:
-    """Part of unreserve_highatomic_pageblock(): give one reserved block back (S7.4).
+def unreserve_from(m: at.Arrays, zone: int, cpu: int, migratetype: int, smallest: int) -> bool:
+    """Part of unreserve_highatomic_pageblock(): give a zone's first free block back (S7.4).
 
-    A block with a free buddy, of the smallest order or more, goes to the requester's type. Returns
-    whether any page moved.
-    """
-    region = zone_at(zone)
-    block_order = m.st[at.PAGEBLOCK_ORDER]
-    for order in range(smallest, m.st[at.MAX_ORDER] + 1):
-        pfn = m.st[free_list_at(zone, order, at.HIGHATOMIC) + at.HEAD]
-        if pfn < 0:
-            continue
-        size = max(1 << block_order, 1 << order)
-        reserved = m.st[region + at.ZONE_RESERVED_HIGHATOMIC]
-        m.st[region + at.ZONE_RESERVED_HIGHATOMIC] = reserved - min(size, reserved)
-        moved = 1 << order
-        converted = max(moved >> block_order, 1)
-        if order < block_order:
-            block = pfn >> block_order
-            moved = move_freepages_block(m, zone, block, migratetype)
-        else:
-            account_move(m, zone, at.HIGHATOMIC, migratetype, moved)
-            __del_page_from_free_list(m, zone, pfn)
-            __add_to_free_list(m, zone, pfn, order, migratetype, True)
-            m.st[at.WORK_INSERTS] += 1
-            change_pageblock_range(m, pfn, order, migratetype)
-        count_transaction(m, at.SITE_UNRESERVE, zone, cpu, order, migratetype, converted, moved)
-        return True
-    count_transaction(m, at.SITE_UNRESERVE, zone, cpu, 0, migratetype, 0, 0)
-    return False
-
-
-@inner
-def unreserve_blocks_as_tagged(
-    m: at.MachineArrays, zone: int, cpu: int, migratetype: int, smallest: int
-) -> bool:
-    """Part of unreserve_highatomic_pageblock(): give a block back by its tag (S7.4).
-
-    It does as `unreserve_one` where lists need not match blocks: one block, counted if it was
-    reserved. A block at the zone's edge is retagged though nothing may move, and the search goes
-    on.
+    It has a free buddy of the smallest order or more; returns whether any page moved. Where lists
+    need not match blocks, one at the zone's edge is retagged though nothing may move, and the
+    search goes on.
     """
     region = zone_at(zone)
     block_order = m.st[at.PAGEBLOCK_ORDER]
@@ -113,13 +71,27 @@ def unreserve_blocks_as_tagged(
         if pfn < 0:
             continue
         block = pfn >> block_order
-        if int(m.blocks[block]["migratetype"]) == at.HIGHATOMIC:
-            reserved = m.st[region + at.ZONE_RESERVED_HIGHATOMIC]
-            m.st[region + at.ZONE_RESERVED_HIGHATOMIC] = max(reserved - (1 << block_order), 0)
-        m.blocks[block]["migratetype"] = migratetype
-        converted += 1
-        first, end = prep_move_freepages_block(m, zone, pfn)
-        moved = __move_freepages_block(m, zone, first, end, migratetype)
+        moved = 1 << order
+        size = max(1 << block_order, moved)
+        if not m.st[at.RULE_LISTS_MATCH_BLOCKS]:
+            reserves = int(m.blocks[block]["migratetype"]) == at.HIGHATOMIC
+            size = 1 << block_order if reserves else 0
+            m.blocks[block]["migratetype"] = migratetype
+            converted += 1
+            first, end = prep_move_freepages_block(m, zone, pfn)
+            moved = __move_freepages_block(m, zone, first, end, migratetype)
+        elif order < block_order:
+            converted = 1
+            moved = move_freepages_block(m, zone, block, migratetype)
+        else:
+            converted = moved >> block_order
+            account_move(m, zone, at.HIGHATOMIC, migratetype, moved)
+            __del_page_from_free_list(m, zone, pfn)
+            __add_to_free_list(m, zone, pfn, order, migratetype, True)
+            m.st[at.WORK_INSERTS] += 1
+            change_pageblock_range(m, pfn, order, migratetype)
+        reserved = m.st[region + at.ZONE_RESERVED_HIGHATOMIC]
+        m.st[region + at.ZONE_RESERVED_HIGHATOMIC] = max(reserved - size, 0)
         if moved > 0:
             count_transaction(m, at.SITE_UNRESERVE, zone, cpu, order, migratetype, converted, moved)
             return True
@@ -128,20 +100,7 @@ def unreserve_blocks_as_tagged(
 
 
 @inner
-def unreserve_from(
-    m: at.MachineArrays, zone: int, cpu: int, migratetype: int, smallest: int
-) -> bool:
-    """Part of unreserve_highatomic_pageblock(): give a block back as the kernel's version does.
-
-    Returns whether any page moved.
-    """
-    if m.st[at.RULE_LISTS_MATCH_BLOCKS]:
-        return unreserve_one(m, zone, cpu, migratetype, smallest)
-    return unreserve_blocks_as_tagged(m, zone, cpu, migratetype, smallest)
-
-
-@inner
-def unreserve_whole_blocks(m: at.MachineArrays, zone: int, cpu: int) -> None:
+def unreserve_whole_blocks(m: at.Arrays, zone: int, cpu: int) -> None:
     """No kernel function: give back, as MOVABLE, each reserved block that is free (S9.10)."""
     order = m.st[at.PAGEBLOCK_ORDER]
     while order <= m.st[at.MAX_ORDER]:
@@ -152,7 +111,7 @@ def unreserve_whole_blocks(m: at.MachineArrays, zone: int, cpu: int) -> None:
 
 
 @inner
-def unreserve_highatomic_pageblock(m: at.MachineArrays, ac: AllocContext, force: bool) -> bool:
+def unreserve_highatomic_pageblock(m: at.Arrays, ac: AllocContext, force: bool) -> bool:
     """unreserve_highatomic_pageblock(): release a reserved block; returns whether pages moved.
 
     It is one of the first zone that has more than one reserved; of any zone if forced (S7.4).

@@ -167,7 +167,7 @@ def _fallback(module: Any, hook: Any) -> dict[str, Function]:
     kernel = module.find_suitable_fallback
     free_list_at = import_module(f"{KERNELS}.layout").free_list_at
 
-    def find_suitable_fallback(m: at.MachineArrays, zone: int, order: int, migratetype: int) -> int:
+    def find_suitable_fallback(m: at.Arrays, zone: int, order: int, migratetype: int) -> int:
         other = hook(kernel(m, zone, order, migratetype), order, migratetype)
         if other < 0 or other >= at.PCP_TYPES or other == migratetype:
             return -1
@@ -181,7 +181,7 @@ def _reserve(module: Any, hook: Any) -> dict[str, Function]:
     zone_at = import_module(f"{KERNELS}.layout").zone_at
 
     def reserve_highatomic_pageblock(
-        m: at.MachineArrays,
+        m: at.Arrays,
         zone: int,
         cpu: int,
         pfn: int,
@@ -198,7 +198,7 @@ def _reserve(module: Any, hook: Any) -> dict[str, Function]:
 def _refill(module: Any, hook: Any) -> dict[str, Function]:
     kernel = module.nr_pcp_alloc
 
-    def nr_pcp_alloc(m: at.MachineArrays, pcp: int, zone: int, order: int) -> int:
+    def nr_pcp_alloc(m: at.Arrays, pcp: int, zone: int, order: int) -> int:
         wanted = kernel(m, pcp, zone, order)
         count, high, batch = (
             m.st[pcp + at.PCP_COUNT],
@@ -213,7 +213,7 @@ def _refill(module: Any, hook: Any) -> dict[str, Function]:
 def _drain(module: Any, hook: Any) -> dict[str, Function]:
     kernel = module.overflow_of_free
 
-    def overflow_of_free(m: at.MachineArrays, pcp: int, zone: int, order: int) -> int:
+    def overflow_of_free(m: at.Arrays, pcp: int, zone: int, order: int) -> int:
         pages = kernel(m, pcp, zone, order)
         count, high, batch = (
             m.st[pcp + at.PCP_COUNT],

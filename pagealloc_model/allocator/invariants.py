@@ -20,12 +20,7 @@ if TYPE_CHECKING:
 
 
 def broken_pressure_invariants(state: State, seen: np.ndarray) -> list[str]:
-    """No kernel function: return one line for each invariant that does not hold.
-
-    Args:
-        state: an elastic replay's, no request in progress.
-        seen: int8 by page frame, how often it lies on a free or per-CPU list.
-    """
+    """No kernel function: return what does not hold of an elastic replay between two events."""
     return [
         *_check_lru(state),
         *_check_slabs(state),
@@ -35,12 +30,7 @@ def broken_pressure_invariants(state: State, seen: np.ndarray) -> list[str]:
 
 
 def broken_pieces(state: State, places: np.ndarray) -> list[str]:
-    """No kernel function: return where objects and the pages said to be theirs disagree.
-
-    Args:
-        state: an elastic replay's.
-        places: int32, each object's newest piece.
-    """
+    """No kernel function: return where objects and the pages said to be theirs disagree."""
     lines = []
     found = 0
     allocated = state.pages["where"] == at.ALLOCATED
@@ -212,10 +202,7 @@ def broken_ownership(state: State) -> list[str]:
 
 
 def _check_recorded(state: State, owner: np.ndarray) -> list[str]:
-    """No kernel function: return recorded blocks that are not on the right list.
-
-    That is the one list of their owner and zone.
-    """
+    """No kernel function: return recorded blocks off the list of their owner and zone."""
     lines = []
     words = block_words(state)
     seen = np.zeros(len(owner), np.int64)
@@ -250,10 +237,7 @@ def _check_whole_blocks(state: State, owner: np.ndarray) -> list[str]:
 
 
 def _check_listed(state: State, owner: np.ndarray) -> list[str]:
-    """No kernel function: return mergeable pages of owned blocks that are on other lists.
-
-    They belong on their owner's.
-    """
+    """No kernel function: return mergeable pages of owned blocks off their owner's lists."""
     lines = []
     order = state.machine.pageblock_order
     for zone in range(len(state.machine.zones)):

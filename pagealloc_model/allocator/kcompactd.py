@@ -28,7 +28,7 @@ BEGIN_NS = 20_000
 
 
 @inner
-def background_gate(m: at.MachineArrays, zone: int, order: int, highest_type: int) -> int:
+def background_gate(m: at.Arrays, zone: int, order: int, highest_type: int) -> int:
     """Part of kcompactd_node_suitable(): return whether kcompactd works on a zone (S9.1)."""
     if m.st[zone_at(zone) + at.ZONE_MANAGED] == 0:
         return pr.SKIPPED
@@ -38,13 +38,13 @@ def background_gate(m: at.MachineArrays, zone: int, order: int, highest_type: in
 
 
 @inner
-def background_flags(m: at.MachineArrays) -> int:
+def background_flags(m: at.Arrays) -> int:
     """Part of kcompactd_do_work(): return the mark that kcompactd works for (S9.1, S8.6)."""
     return at.WMARK_HIGH if m.st[at.BLOCK_WATERMARKS] else at.WMARK_MIN
 
 
 @inner
-def wakeup_kcompactd(m: at.MachineArrays, node: int, order: int, highest_type: int) -> None:
+def wakeup_kcompactd(m: at.Arrays, node: int, order: int, highest_type: int) -> None:
     """wakeup_kcompactd(): wake a node's kcompactd if it could do something (S9.6)."""
     if order <= 0:
         return
@@ -64,18 +64,18 @@ def wakeup_kcompactd(m: at.MachineArrays, node: int, order: int, highest_type: i
 
 
 @inner
-def begin_work(m: at.MachineArrays, node: int) -> None:
+def begin_work(m: at.Arrays, node: int) -> None:
     """Part of kcompactd_do_work(): take up what was asked for; the zones follow."""
     words = node_pressure_at(m, node)
     m.st[words + pr.KCOMPACTD_RUN_ORDER] = m.st[words + pr.KCOMPACTD_ORDER]
     m.st[words + pr.KCOMPACTD_RUN_HIGHEST] = m.st[words + pr.KCOMPACTD_HIGHEST]
     m.st[words + pr.KCOMPACTD_ZONE] = 0
-    m.st[word_at(m, pr.DAEMON_WAKE)] += 1
+    m.st[word_at(m, pr.COMPACT_DAEMON_WAKE)] += 1
     set_background_control(m, node)
 
 
 @inner
-def set_background_control(m: at.MachineArrays, node: int) -> None:
+def set_background_control(m: at.Arrays, node: int) -> None:
     """Part of kcompactd_do_work(): fill the control block that all zones of a round share."""
     words = node_pressure_at(m, node)
     order = m.st[words + pr.KCOMPACTD_RUN_ORDER]
@@ -86,96 +86,45 @@ def set_background_control(m: at.MachineArrays, node: int) -> None:
 
 
 @inner
-def next_zone(m: at.MachineArrays, node: int) -> bool:
-    """Part of kcompactd_do_work(): begin the run of the next zone that needs one (S9.6).
-
-    Returns False once there is none.
-    """
+def kcompactd_do_work(m: at.Arrays, node: int) -> bool:
+    """kcompactd_do_work(): take a round's next step; returns whether it is over (S9.5, S9.6)."""
     words = node_pressure_at(m, node)
+    zone = m.st[compactor_at(m, 1 + node) + pr.RUN_ZONE] - 1
+    if zone >= 0:
+        order = m.st[words + pr.KCOMPACTD_RUN_ORDER]
+        status, cost = compact_unit(m, 1 + node)
+        m.st[words + pr.KCOMPACTD_DUE] += cost
+        if order >= 0 and status == pr.SUCCESS:
+            compaction_defer_reset(m, zone, order, False)
+        elif order >= 0 and (status == pr.COMPLETE or status == pr.PARTIAL_SKIPPED):
+            for cpu in range(m.st[at.NR_CPUS]):
+                drain_pages_zone(m, zone, cpu)
+            defer_compaction(m, zone, order)
+        return False
+    if m.st[words + pr.KCOMPACTD_ZONE] < 0:
+        begin_work(m, node)
     order = m.st[words + pr.KCOMPACTD_RUN_ORDER]
     highest = m.st[words + pr.KCOMPACTD_RUN_HIGHEST]
-    index = m.st[words + pr.KCOMPACTD_ZONE]
-    while index <= highest:
+    for index in range(m.st[words + pr.KCOMPACTD_ZONE], highest + 1):
         zone = node * m.st[at.ZONE_TYPES] + index
-        index += 1
         if m.st[zone_at(zone) + at.ZONE_MANAGED] == 0:
             continue
         if order > 0 and (
             compaction_deferred(m, zone, order)
-            or background_gate(m, zone, order, index - 1) != pr.CONTINUE
+            or background_gate(m, zone, order, index) != pr.CONTINUE
             or background_gate(m, zone, order, highest) != pr.CONTINUE
         ):
             continue
         begin_compaction(m, 1 + node, zone)
-        m.st[words + pr.KCOMPACTD_ZONE] = index
-        return True
+        m.st[words + pr.KCOMPACTD_ZONE] = index + 1
+        return False
     m.st[words + pr.KCOMPACTD_ZONE] = -1
-    return False
+    return True
 
 
 @inner
-def end_work(m: at.MachineArrays, node: int) -> None:
-    """Part of kcompactd(): sleep once all zones are done, or go on with what was asked (S9.6).
-
-    The next look is a full sleep away, a long one only after a proactive round that was no use.
-    """
-    words = node_pressure_at(m, node)
-    order = m.st[words + pr.KCOMPACTD_RUN_ORDER]
-    sleep = CHECK_NS
-    if order < 0 and fragmentation_score_node(m, node) >= m.st[words + pr.PROACTIVE_SCORE]:
-        sleep <<= pr.DEFER_SHIFT_MAX
-    m.st[words + pr.PROACTIVE_DUE] = m.st[words + pr.KCOMPACTD_DUE] + sleep
-    if order >= 0 and m.st[words + pr.KCOMPACTD_HIGHEST] >= m.st[words + pr.KCOMPACTD_RUN_HIGHEST]:
-        m.st[words + pr.KCOMPACTD_HIGHEST] = m.st[at.ZONE_TYPES] - 1
-    if m.st[words + pr.KCOMPACTD_ORDER] > max(order, 0):
-        return
-    m.st[words + pr.KCOMPACTD_ORDER] = 0
-    m.st[words + pr.KCOMPACTD_DUE] = at.NEVER
-
-
-@inner
-def end_zone(m: at.MachineArrays, node: int, zone: int, status: int) -> None:
-    """Part of kcompactd_do_work(): note what a zone's run means for later ones (S9.5).
-
-    Where it met no success, all CPUs' lists of the zone are drained.
-    """
-    order = m.st[node_pressure_at(m, node) + pr.KCOMPACTD_RUN_ORDER]
-    if order < 0:
-        return
-    if status == pr.SUCCESS:
-        compaction_defer_reset(m, zone, order, False)
-    elif status == pr.COMPLETE or status == pr.PARTIAL_SKIPPED:
-        for cpu in range(m.st[at.NR_CPUS]):
-            drain_pages_zone(m, zone, cpu)
-        defer_compaction(m, zone, order)
-
-
-@inner
-def step_kcompactd(m: at.MachineArrays, node: int) -> None:
-    """Part of kcompactd(): do what a node's kcompactd has due."""
-    words = node_pressure_at(m, node)
-    m.st[at.NOW] = m.st[words + pr.KCOMPACTD_DUE]
-    m.st[at.EVENT_CPU] = m.st[words + pr.KSWAPD_CPU]
-    run = compactor_at(m, 1 + node)
-    if m.st[run + pr.RUN_ZONE] > 0:
-        zone = m.st[run + pr.RUN_ZONE] - 1
-        status, cost = compact_unit(m, 1 + node)
-        m.st[words + pr.KCOMPACTD_DUE] += cost
-        if status != pr.CONTINUE:
-            end_zone(m, node, zone, status)
-        return
-    if m.st[words + pr.KCOMPACTD_ZONE] < 0:
-        begin_work(m, node)
-    if not next_zone(m, node):
-        end_work(m, node)
-
-
-@inner
-def fragmentation_score_node(m: at.MachineArrays, node: int) -> int:
-    """fragmentation_score_node(): return how fragmented a node's free memory is (S9.6).
-
-    It is in percent; zones weigh by their size.
-    """
+def fragmentation_score_node(m: at.Arrays, node: int) -> int:
+    """fragmentation_score_node(): return how fragmented free memory is, percent by size (S9.6)."""
     first = node * m.st[at.ZONE_TYPES]
     total = 1
     for zone in range(first, first + m.st[at.ZONE_TYPES]):
@@ -187,13 +136,32 @@ def fragmentation_score_node(m: at.MachineArrays, node: int) -> int:
 
 
 @inner
-def look_proactively(m: at.MachineArrays, node: int) -> None:
-    """Part of kcompactd(): begin a proactive round where memory is too fragmented (S9.6).
+def kcompactd(m: at.Arrays, node: int, timed_out: bool) -> None:
+    """kcompactd(): do what a node's kcompactd has due: a step of a round, or a look (S9.6).
 
-    It looks every half second. What a wake asked for without anything to do by then is tried
-    first. A policy gives free reserved blocks back then (S9.10).
+    It looks every half second, where its sleep `timed_out`: first for a wake without anything to
+    do by then, then for memory that is too fragmented, the occasion of a proactive round. A policy
+    gives free reserved blocks back then (S9.10). After a round the next look is a full sleep away,
+    a long one only after a proactive round that was no use.
     """
     words = node_pressure_at(m, node)
+    if not timed_out:
+        m.st[at.NOW] = m.st[words + pr.KCOMPACTD_DUE]
+        m.st[at.EVENT_CPU] = m.st[words + pr.KSWAPD_CPU]
+        if not kcompactd_do_work(m, node):
+            return
+        order = m.st[words + pr.KCOMPACTD_RUN_ORDER]
+        highest = m.st[words + pr.KCOMPACTD_RUN_HIGHEST]
+        sleep = CHECK_NS
+        if order < 0 and fragmentation_score_node(m, node) >= m.st[words + pr.PROACTIVE_SCORE]:
+            sleep <<= pr.DEFER_SHIFT_MAX
+        m.st[words + pr.PROACTIVE_DUE] = m.st[words + pr.KCOMPACTD_DUE] + sleep
+        if order >= 0 and m.st[words + pr.KCOMPACTD_HIGHEST] >= highest:
+            m.st[words + pr.KCOMPACTD_HIGHEST] = m.st[at.ZONE_TYPES] - 1
+        if m.st[words + pr.KCOMPACTD_ORDER] <= max(order, 0):
+            m.st[words + pr.KCOMPACTD_ORDER] = 0
+            m.st[words + pr.KCOMPACTD_DUE] = at.NEVER
+        return
     m.st[at.NOW] = m.st[words + pr.PROACTIVE_DUE]
     m.st[words + pr.PROACTIVE_DUE] += CHECK_NS
     if m.st[words + pr.KCOMPACTD_DUE] != at.NEVER:
@@ -202,8 +170,7 @@ def look_proactively(m: at.MachineArrays, node: int) -> None:
         first = node * m.st[at.ZONE_TYPES]
         for zone in range(first, first + m.st[at.ZONE_TYPES]):
             unreserve_whole_blocks(m, zone, m.st[words + pr.KSWAPD_CPU])
-    share = m.st[at.POLICY_COMPACTION_PROACTIVENESS]
-    if share == 0:
+    if m.st[at.POLICY_COMPACTION_PROACTIVENESS] == 0:
         return
     if m.st[words + pr.KCOMPACTD_ORDER] > 0:
         m.st[words + pr.KCOMPACTD_DUE] = m.st[at.NOW] + BEGIN_NS
@@ -212,8 +179,7 @@ def look_proactively(m: at.MachineArrays, node: int) -> None:
     if m.st[node_at(m, node) + at.NODE_KSWAPD_ACTIVE]:
         return
     score = fragmentation_score_node(m, node)
-    _, high = proactive_marks(m)
-    if score > high:
+    if score > proactive_marks(m)[1]:
         m.st[words + pr.PROACTIVE_SCORE] = score
         m.st[words + pr.KCOMPACTD_RUN_ORDER] = -1
         m.st[words + pr.KCOMPACTD_RUN_HIGHEST] = m.st[at.ZONE_TYPES] - 1

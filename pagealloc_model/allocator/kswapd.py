@@ -38,7 +38,7 @@ STEP_NS = 1000
 
 
 @inner
-def take_wakes(m: at.MachineArrays, bits: int) -> None:
+def take_wakes(m: at.Arrays, bits: int) -> None:
     """No kernel function: act on the wakes that a request has asked for (S10.1)."""
     for node in range(m.st[at.NR_NODES]):
         region = node_at(m, node)
@@ -52,11 +52,8 @@ def take_wakes(m: at.MachineArrays, bits: int) -> None:
 
 
 @cold
-def wake_node(m: at.MachineArrays, node: int, order: int, highest_type: int, bits: int) -> None:
-    """Part of wakeup_kswapd(): wake a node's kswapd for one request.
-
-    It wakes kcompactd where reclaim would not help.
-    """
+def wake_node(m: at.Arrays, node: int, order: int, highest_type: int, bits: int) -> None:
+    """Part of wakeup_kswapd(): wake a node's kswapd, or kcompactd where reclaim is no help."""
     words = node_pressure_at(m, node)
     m.st[words + pr.KSWAPD_WANTED_ORDER] = max(m.st[words + pr.KSWAPD_WANTED_ORDER], order)
     m.st[words + pr.KSWAPD_WANTED_HIGHEST] = max(
@@ -75,7 +72,7 @@ def wake_node(m: at.MachineArrays, node: int, order: int, highest_type: int, bit
 
 
 @inner
-def kswapd_highest_zoneidx(m: at.MachineArrays, node: int) -> int:
+def kswapd_highest_zoneidx(m: at.Arrays, node: int) -> int:
     """kswapd_highest_zoneidx(): return the zones wanted now, or else those of the last run."""
     words = node_pressure_at(m, node)
     wanted = m.st[words + pr.KSWAPD_WANTED_HIGHEST]
@@ -83,7 +80,7 @@ def kswapd_highest_zoneidx(m: at.MachineArrays, node: int) -> int:
 
 
 @inner
-def begin_run(m: at.MachineArrays, node: int) -> None:
+def begin_run(m: at.Arrays, node: int) -> None:
     """Part of kswapd(): begin a run for the order and zones wanted (S10.2)."""
     words = node_pressure_at(m, node)
     sc = words + pr.KSWAPD_SCAN
@@ -113,7 +110,7 @@ def begin_run(m: at.MachineArrays, node: int) -> None:
 
 
 @inner
-def begin_pass(m: at.MachineArrays, node: int) -> bool:
+def begin_pass(m: at.Arrays, node: int) -> bool:
     """Part of balance_pgdat(): set up the next pass; returns whether there is one (S10.2)."""
     words = node_pressure_at(m, node)
     sc = words + pr.KSWAPD_SCAN
@@ -140,7 +137,7 @@ def begin_pass(m: at.MachineArrays, node: int) -> bool:
 
 
 @inner
-def kswapd_age_node(m: at.MachineArrays, node: int) -> None:
+def kswapd_age_node(m: at.Arrays, node: int) -> None:
     """kswapd_age_node(): feed a short inactive list of ANON where there is swap."""
     highest = m.st[node_pressure_at(m, node) + pr.KSWAPD_HIGHEST]
     if value_of(m, pr.ANON_SCAN_PERCENT) > 0 and inactive_is_low(m, node, pr.INACTIVE_ANON):
@@ -148,7 +145,7 @@ def kswapd_age_node(m: at.MachineArrays, node: int) -> None:
 
 
 @inner
-def end_pass(m: at.MachineArrays, node: int) -> bool:
+def end_pass(m: at.Arrays, node: int) -> bool:
     """Part of balance_pgdat(): take stock of a pass; returns False if the run is over (S10.2).
 
     Enough pages lower the order; too few looked at, or none freed, raise the priority.
@@ -176,11 +173,8 @@ def end_pass(m: at.MachineArrays, node: int) -> bool:
 
 
 @inner
-def tries_without_trim(m: at.MachineArrays, sc: int) -> bool:
-    """Part of balance_pgdat(): return whether a fruitless run starts over (S10.2).
-
-    That is once, if its passes left ANON out on behalf of a large cache.
-    """
+def tries_without_trim(m: at.Arrays, sc: int) -> bool:
+    """Part of balance_pgdat(): return whether a run that left ANON out starts over once (S10.2)."""
     if m.st[sc + pr.SC_RECLAIMED] > 0 or not m.st[at.RULE_TRIES_WITHOUT_CACHE_TRIM]:
         return False
     if m.st[sc + pr.SC_NO_CACHE_TRIM] or not m.st[sc + pr.SC_CACHE_TRIM_FAILED]:
@@ -191,11 +185,8 @@ def tries_without_trim(m: at.MachineArrays, sc: int) -> bool:
 
 
 @inner
-def end_run(m: at.MachineArrays, node: int, gave_up: bool) -> None:
-    """Part of balance_pgdat(): take boosts back; kswapd() then tries to sleep (S10.2, S10.3).
-
-    `gave_up`: the node is not known to be balanced.
-    """
+def end_run(m: at.Arrays, node: int, gave_up: bool) -> None:
+    """Part of balance_pgdat(): take boosts back; `gave_up`: perhaps not balanced (S10.2, S10.3)."""
     words = node_pressure_at(m, node)
     sc = words + pr.KSWAPD_SCAN
     boosted = m.st[words + pr.KSWAPD_BOOSTED]
@@ -215,7 +206,7 @@ def end_run(m: at.MachineArrays, node: int, gave_up: bool) -> None:
 
 
 @inner
-def try_to_nap(m: at.MachineArrays, node: int) -> None:
+def try_to_nap(m: at.Arrays, node: int) -> None:
     """Part of kswapd_try_to_sleep(): nap if the node is balanced, else run again (S10.3)."""
     words = node_pressure_at(m, node)
     highest = m.st[words + pr.KSWAPD_HIGHEST]
@@ -225,22 +216,19 @@ def try_to_nap(m: at.MachineArrays, node: int) -> None:
         m.st[words + pr.KSWAPD_PHASE] = pr.NAPPING
         m.st[words + pr.KSWAPD_DUE] = m.st[at.NOW] + NAP_NS
     else:
-        m.st[word_at(m, pr.HIT_HIGH_QUICKLY)] += 1
+        m.st[word_at(m, pr.KSWAPD_HIGH_WMARK_HIT_QUICKLY)] += 1
         begin_run(m, node)
 
 
 @inner
-def prepare_kswapd_sleep(m: at.MachineArrays, node: int, order: int, highest_type: int) -> bool:
+def prepare_kswapd_sleep(m: at.Arrays, node: int, order: int, highest_type: int) -> bool:
     """prepare_kswapd_sleep(): return whether a node's kswapd may sleep (S10.3)."""
     return kswapd_test_hopeless(m, node) or pgdat_balanced(m, node, order, highest_type)
 
 
 @inner
-def reset_isolation_suitable(m: at.MachineArrays, node: int) -> None:
-    """reset_isolation_suitable(): let compaction look at all blocks of a node again (S9.3).
-
-    That is for zones that a direct run saw as a whole.
-    """
+def reset_isolation_suitable(m: at.Arrays, node: int) -> None:
+    """reset_isolation_suitable(): let compaction see blocks again after whole runs (S9.3)."""
     first = node * m.st[at.ZONE_TYPES]
     for zone in range(first, first + m.st[at.ZONE_TYPES]):
         if m.st[zone_at(zone) + at.ZONE_MANAGED] > 0:
@@ -248,15 +236,12 @@ def reset_isolation_suitable(m: at.MachineArrays, node: int) -> None:
 
 
 @inner
-def end_nap(m: at.MachineArrays, node: int) -> None:
-    """Part of kswapd_try_to_sleep(): end a nap; kswapd sleeps or runs again (S10.3).
-
-    The nap may have been cut short.
-    """
+def end_nap(m: at.Arrays, node: int) -> None:
+    """Part of kswapd_try_to_sleep(): end a nap, perhaps cut short: sleep or run again (S10.3)."""
     words = node_pressure_at(m, node)
     order = m.st[words + pr.KSWAPD_ORDER]
     if m.st[words + pr.KSWAPD_WOKEN]:
-        m.st[word_at(m, pr.HIT_LOW_QUICKLY)] += 1
+        m.st[word_at(m, pr.KSWAPD_LOW_WMARK_HIT_QUICKLY)] += 1
         wanted = max(m.st[words + pr.KSWAPD_WANTED_ORDER], order)
         m.st[words + pr.KSWAPD_WANTED_ORDER] = wanted
         begin_run(m, node)
@@ -265,12 +250,12 @@ def end_nap(m: at.MachineArrays, node: int) -> None:
         m.st[words + pr.KSWAPD_PHASE] = pr.ASLEEP
         m.st[words + pr.KSWAPD_DUE] = at.NEVER
     else:
-        m.st[word_at(m, pr.HIT_HIGH_QUICKLY)] += 1
+        m.st[word_at(m, pr.KSWAPD_HIGH_WMARK_HIT_QUICKLY)] += 1
         begin_run(m, node)
 
 
 @inner
-def go_on(m: at.MachineArrays, node: int) -> None:
+def go_on(m: at.Arrays, node: int) -> None:
     """Part of balance_pgdat(): take the next step of a run: a cluster, or what comes between."""
     words = node_pressure_at(m, node)
     sc = words + pr.KSWAPD_SCAN
@@ -283,7 +268,7 @@ def go_on(m: at.MachineArrays, node: int) -> None:
 
 
 @inner
-def step_kswapd(m: at.MachineArrays, node: int) -> None:
+def step_kswapd(m: at.Arrays, node: int) -> None:
     """Part of kswapd(): do what a node's kswapd has due."""
     words = node_pressure_at(m, node)
     m.st[at.NOW] = m.st[words + pr.KSWAPD_DUE]

@@ -44,6 +44,11 @@ class Region:
         """No kernel function: declare one word; returns its offset."""
         return self.words(1)
 
+    def each(self, count: int) -> range:
+        """No kernel function: declare several words by names of their own; returns the offsets."""
+        first = self.words(count)
+        return range(first, first + count)
+
     def words(self, count: int) -> int:
         """No kernel function: declare several words in a row; returns the first one's offset."""
         first = self.size
@@ -82,91 +87,43 @@ ORDERS = 15
 HEAD, TAIL, ENTRIES, LIST_WORDS = range(4)
 
 _scalars = Region()
-NR_ZONES = _scalars.word()
-NR_CPUS = _scalars.word()
-PAGEBLOCK_ORDER = _scalars.word()
-MAX_ORDER = _scalars.word()
-ZONE_TYPES = _scalars.word()
-MOVABLE_TYPE = _scalars.word()
-ISOLATE = _scalars.word()
-CMA = _scalars.word()
-END_PFN = _scalars.word()
-NR_NODES = _scalars.word()
-THP_LISTS = _scalars.word()
-HUGE_ORDER = _scalars.word()
-SKIPS_BUSY_NODES = _scalars.word()
-COUNTS_BY_CPU = _scalars.word()
+NR_ZONES, NR_CPUS, PAGEBLOCK_ORDER, MAX_ORDER, ZONE_TYPES, MOVABLE_TYPE, ISOLATE = _scalars.each(7)
+CMA, END_PFN, NR_NODES, THP_LISTS, HUGE_ORDER, SKIPS_BUSY_NODES, COUNTS_BY_CPU = _scalars.each(7)
 FREE_HIGH_BATCH = _scalars.word()
 # Where regions begin: those of pagesets, nodes, CPUs, zonelists, CPUs' nodes. OWNERSHIP is 0 if
 # blocks are never owned (see OPTION_WORDS), SUPERPAGEBLOCKS without them, PRESSURE_BASE in a
 # literal replay (see `pressure_layout`).
-PCP_BASE = _scalars.word()
-NODE_BASE = _scalars.word()
-CPU_BASE = _scalars.word()
-ZONELIST_BASE = _scalars.word()
-CPU_NODE_BASE = _scalars.word()
-OWNERSHIP = _scalars.word()
-SUPERPAGEBLOCKS = _scalars.word()
-PRESSURE_BASE = _scalars.word()
+PCP_BASE, NODE_BASE, CPU_BASE, ZONELIST_BASE, CPU_NODE_BASE, OWNERSHIP = _scalars.each(6)
+SUPERPAGEBLOCKS, PRESSURE_BASE = _scalars.each(2)
 # Capture by direct compaction (S9.7): its zone plus one, 0 for none; what it would take; the page
 # taken, -1 for none.
-CAPTURE_ZONE = _scalars.word()
-CAPTURE_ORDER = _scalars.word()
-CAPTURE_TYPE = _scalars.word()
-CAPTURED = _scalars.word()
+CAPTURE_ZONE, CAPTURE_ORDER, CAPTURE_TYPE, CAPTURED = _scalars.each(4)
 # What follows from rules and policy together.
 FULL_DRAIN_CHUNK = _scalars.word()
 DRAINS_ALL, DRAINS_SCALED_BATCH, DRAINS_BATCH = range(3)
 """What one hold of a full drain covers: everything, batch << S pages, or a batch (S4.9)."""
-WATERMARK_SUBTRACTS = _scalars.word()
-BOOST_RETRY_MASK = _scalars.word()
-BOOST_RETRY_BITS = _scalars.word()
-BLOCK_WATERMARKS = _scalars.word()
+WATERMARK_SUBTRACTS, BOOST_RETRY_MASK, BOOST_RETRY_BITS, BLOCK_WATERMARKS = _scalars.each(4)
 # Work done under zone->lock since the last hold was counted (S11.1).
 WORK_UNITS = 4
 WORK = _scalars.words(WORK_UNITS)
 WORK_SPLITS, WORK_MERGES, WORK_INSERTS, WORK_SCANNED = range(WORK, WORK + WORK_UNITS)
 # Free lists looked at in the search for pages: since a refill began, in all refills, at most in one
 # of them.
-LIST_PROBES = _scalars.word()
-REFILL_PROBES = _scalars.word()
-REFILL_PROBES_MOST = _scalars.word()
+LIST_PROBES, REFILL_PROBES, REFILL_PROBES_MOST = _scalars.each(3)
 # Scalars that change.
-NOW = _scalars.word()
-EVENT_CPU = _scalars.word()
-NEXT_TICK = _scalars.word()
-TICK_PERIOD = _scalars.word()
-TICK_CPU = _scalars.word()
-TICK_BASE = _scalars.word()
-TICK_STAGGER = _scalars.word()
-LOG_ROWS = _scalars.word()
-LOG_DROPPED = _scalars.word()
-LOG_PAGES = _scalars.word()
-KSWAPD_RUNS = _scalars.word()
-KSWAPD_RECORDED = _scalars.word()
+NOW, EVENT_CPU, NEXT_TICK, TICK_PERIOD, TICK_CPU, TICK_BASE, TICK_STAGGER = _scalars.each(7)
+LOG_ROWS, LOG_DROPPED, LOG_PAGES, KSWAPD_RUNS, KSWAPD_RECORDED = _scalars.each(5)
 DIRECT_RECLAIM_RECORDED = _scalars.word()
 # What diverged, and what was asked.
-COUNT_ALLOC = _scalars.word()
-COUNT_FREE = _scalars.word()
-COUNT_FORCED = _scalars.word()
-COUNT_FAILED = _scalars.word()
-COUNT_ORPHAN_FREE = _scalars.word()
-COUNT_RECORDED_FAILURE = _scalars.word()
-COUNT_SLOW_PATH = _scalars.word()
-COUNT_UNRESERVE_CALLS = _scalars.word()
-COUNT_KSWAPD_WAKES = _scalars.word()
-COUNT_HIDDEN = _scalars.word()
-COUNT_IN_BASE_PAGES = _scalars.word()
+COUNT_ALLOC, COUNT_FREE, COUNT_FORCED, COUNT_FAILED, COUNT_ORPHAN_FREE = _scalars.each(5)
+COUNT_RECORDED_FAILURE, COUNT_SLOW_PATH, COUNT_UNRESERVE_CALLS = _scalars.each(3)
+COUNT_KSWAPD_WAKES, COUNT_HIDDEN, COUNT_IN_BASE_PAGES = _scalars.each(3)
 # What recorded compaction holds: where it is, pages left of it. A corrupt list: its page plus one.
-ISOLATED_FROM = _scalars.word()
-ISOLATED_PAGES = _scalars.word()
-CORRUPT_AT = _scalars.word()
+ISOLATED_FROM, ISOLATED_PAGES, CORRUPT_AT = _scalars.each(3)
 # What is imposed on a run that is no prediction: the only zone that may serve the request at hand,
 # its number plus one, 0 for any; whether drains of all lists, and releases of reserved blocks, are
 # events and not the model's.
-ONLY_ZONE = _scalars.word()
-DRAINS_RECORDED = _scalars.word()
-RELEASES_RECORDED = _scalars.word()
+ONLY_ZONE, DRAINS_RECORDED, RELEASES_RECORDED = _scalars.each(3)
 
 RULE_WORDS = {name: _scalars.word() for name in rule_names()}
 """Offset of each kernel rule's word; kernels read the rule `pcp_decays` as `RULE_PCP_DECAYS`."""
@@ -187,75 +144,32 @@ ZONES = _scalars.size
 """The first zone's words; regions of pagesets and nodes follow those of the zones."""
 
 _zone = Region()
-ZONE_MANAGED = _zone.word()
-ZONE_START = _zone.word()
-ZONE_END = _zone.word()
-ZONE_MIN = _zone.word()
-ZONE_LOW = _zone.word()
-ZONE_HIGH = _zone.word()
-ZONE_BOOST = _zone.word()
-ZONE_FREE = _zone.word()
-ZONE_FREE_HIGHATOMIC = _zone.word()
-ZONE_RESERVED_HIGHATOMIC = _zone.word()
-ZONE_BELOW_HIGH = _zone.word()
-ZONE_RECLAIM_ACTIVE = _zone.word()
-ZONE_BOOSTED = _zone.word()
-ZONE_REMEMBERED_BOOST = _zone.word()
-ZONE_NODE = _zone.word()
-ZONE_TYPE = _zone.word()
-ZONE_AVOIDS_FRAGMENTATION = _zone.word()
-ZONE_FREE_CMA = _zone.word()
-ZONE_FREE_UNFOLDED = _zone.word()
-ZONE_FREE_CMA_UNFOLDED = _zone.word()
-ZONE_THRESHOLD = _zone.word()
-ZONE_THRESHOLD_ASLEEP = _zone.word()
-ZONE_THRESHOLD_AWAKE = _zone.word()
-ZONE_DRIFT_MARK = _zone.word()
+ZONE_MANAGED, ZONE_START, ZONE_END, ZONE_MIN, ZONE_LOW, ZONE_HIGH, ZONE_BOOST = _zone.each(7)
+ZONE_FREE, ZONE_FREE_HIGHATOMIC, ZONE_RESERVED_HIGHATOMIC, ZONE_BELOW_HIGH = _zone.each(4)
+ZONE_RECLAIM_ACTIVE, ZONE_BOOSTED, ZONE_REMEMBERED_BOOST, ZONE_NODE, ZONE_TYPE = _zone.each(5)
+ZONE_AVOIDS_FRAGMENTATION, ZONE_FREE_CMA, ZONE_FREE_UNFOLDED, ZONE_FREE_CMA_UNFOLDED = _zone.each(4)
+ZONE_THRESHOLD, ZONE_THRESHOLD_ASLEEP, ZONE_THRESHOLD_AWAKE, ZONE_DRIFT_MARK = _zone.each(4)
 ZONE_LOWMEM_RESERVE = _zone.words(ZONE_TYPES_MAX)
-ZONE_HAS_ISOLATED = _zone.word()
-ZONE_ATOMIC_BOOST_DUE = _zone.word()
+ZONE_HAS_ISOLATED, ZONE_ATOMIC_BOOST_DUE = _zone.each(2)
 ZONE_LISTS = _zone.words(ORDERS * MIGRATETYPES * LIST_WORDS)
 ZONE_STRIDE = _zone.size
 
 # zone->lock sites (S11.1), each with counters. A drain's site tells its cause.
-(
-    SITE_REFILL,
-    SITE_DRAIN_COMMIT,
-    SITE_DRAIN_DECAY,
-    SITE_DRAIN_ALL,
-    SITE_BUDDY_ALLOC,
-    SITE_DIRECT_FREE,
-    SITE_RESERVE,
-    SITE_UNRESERVE,
-    SITE_BOOST_RESET,
-) = range(9)
-SITES = 9
+SITE_REFILL, SITE_DRAIN_COMMIT, SITE_DRAIN_DECAY, SITE_DRAIN_ALL, SITE_BUDDY_ALLOC = range(5)
+SITE_DIRECT_FREE, SITE_RESERVE, SITE_UNRESERVE, SITE_BOOST_RESET, SITES = range(5, 10)
 _site = Region()
-SITE_ACQUISITIONS = _site.word()
-SITE_OBJECTS = _site.word()
-SITE_PAGES = _site.word()
+SITE_ACQUISITIONS, SITE_OBJECTS, SITE_PAGES = _site.each(3)
 SITE_WORK = _site.words(WORK_UNITS)
 SITE_WORDS = _site.size
 
 # One CPU's per-CPU lists of one zone.
 _pageset = Region()
-PCP_COUNT = _pageset.word()
-PCP_HIGH = _pageset.word()
-PCP_HIGH_MIN = _pageset.word()
-PCP_HIGH_MAX = _pageset.word()
-PCP_BATCH = _pageset.word()
-PCP_ALLOC_FACTOR = _pageset.word()
+PCP_COUNT, PCP_HIGH, PCP_HIGH_MIN, PCP_HIGH_MAX, PCP_BATCH, PCP_ALLOC_FACTOR = _pageset.each(6)
 PCP_FREE_COUNT = PCP_FREE_FACTOR = _pageset.word()
-PCP_PREV_FREE_HIGH_ORDER = _pageset.word()
-PCP_EXPIRE = _pageset.word()
-PCP_TOUCHED = _pageset.word()
-PCP_FREE_DELTA = _pageset.word()
+PCP_PREV_FREE_HIGH_ORDER, PCP_EXPIRE, PCP_TOUCHED, PCP_FREE_DELTA = _pageset.each(4)
 PCP_FREE_CMA_DELTA = _pageset.word()
 # pcp->lock: the CPU that had it last, plus one; what this CPU did to such locks of the zone.
-PCP_LOCK_HOLDER = _pageset.word()
-PCP_LOCKS = _pageset.word()
-PCP_LOCK_HANDOVERS = _pageset.word()
-PCP_DRAIN_LOCKS = _pageset.word()
+PCP_LOCK_HOLDER, PCP_LOCKS, PCP_LOCK_HANDOVERS, PCP_DRAIN_LOCKS = _pageset.each(4)
 PCP_LISTS_MAX = 3 * ORDERS
 # Entries from a list's head on among which a page may have its buddy on the list (S12.5).
 PCP_UNMERGED = _pageset.words(PCP_LISTS_MAX)
@@ -264,22 +178,16 @@ PCP_SITES = _pageset.words(SITES * SITE_WORDS)
 PCP_STRIDE = _pageset.size
 
 _node = Region()
-NODE_KSWAPD_ACTIVE = _node.word()
-NODE_KSWAPD_HIGHEST = _node.word()
+NODE_KSWAPD_ACTIVE, NODE_KSWAPD_HIGHEST = _node.each(2)
 # Wakes that an elastic replay has yet to act on.
-NODE_WAKE_ASKED = _node.word()
-NODE_WAKE_ORDER = _node.word()
-NODE_WAKE_HIGHEST = _node.word()
+NODE_WAKE_ASKED, NODE_WAKE_ORDER, NODE_WAKE_HIGHEST = _node.each(3)
 NODE_STRIDE = _node.size
 
 # One CPU: offline or not; the pageset whose lock it holds for a folio batch, and pages so far; the
 # pageset whose lock it holds at the end of a refill or a drain, that interrupts have come into, or
 # minus the one that its last free drained.
 _cpu = Region()
-CPU_IS_DEAD = _cpu.word()
-CPU_BATCH_SET = _cpu.word()
-CPU_BATCHED = _cpu.word()
-CPU_LOCKED_SET = _cpu.word()
+CPU_IS_DEAD, CPU_BATCH_SET, CPU_BATCHED, CPU_LOCKED_SET = _cpu.each(4)
 CPU_STRIDE = _cpu.size
 
 # A log row: kind, time, zone, cpu, then by kind. Kinds below SITES are transactions
@@ -389,7 +297,7 @@ NEVER = 1 << 62
 """A time at which no periodic tick is due, ns."""
 
 
-class MachineArrays(NamedTuple):
+class Arrays(NamedTuple):
     """One machine value: the arrays that all kernels work on; kernels call it `m`.
 
     Attributes:
@@ -430,10 +338,7 @@ FULL_DRAIN_ENDS = 1
 OFFLINE_KEEPS = 1
 
 # Scalars: where the regions begin, remote frees so far.
-OWNED_SETS = _ownership.word()
-OWNERS = _ownership.word()
-OWNED_BLOCKS = _ownership.word()
-REMOTE_DRAWS = _ownership.word()
+OWNED_SETS, OWNERS, OWNED_BLOCKS, REMOTE_DRAWS = _ownership.each(4)
 OWNERSHIP_SCALARS = _ownership.size
 """Words before the first region."""
 
@@ -445,25 +350,15 @@ PHASE_REFILLS, PHASE_OBJECTS, PHASE_PAGES, PHASE_STRIDE = range(4)
 _set = Region()
 SET_RECORDED = _set.words(LIST_WORDS)
 SET_PHASES = _set.words(PHASES * PHASE_STRIDE)
-BLOCKS_CLAIMED = _set.word()
-BLOCKS_RECORDED = _set.word()
-BLOCKS_RECOVERED = _set.word()
-OWNERSHIPS_ENDED = _set.word()
-REMOTE_FREES = _set.word()
-REMOTE_BUSY = _set.word()
-LIST_SPLITS = _set.word()
-LIST_MERGES = _set.word()
-MERGE_ENTRIES = _set.word()
-RECORDED_ENTRIES = _set.word()
+BLOCKS_CLAIMED, BLOCKS_RECORDED, BLOCKS_RECOVERED, OWNERSHIPS_ENDED, REMOTE_FREES = _set.each(5)
+REMOTE_BUSY, LIST_SPLITS, LIST_MERGES, MERGE_ENTRIES, RECORDED_ENTRIES = _set.each(5)
 OWNED_SET_STRIDE = _set.size
 
 # Owners: one word per pageblock, its owner's CPU number plus one or 0. Every free reads one, so
 # they lie close together. Then what concerns few blocks: whether one is recorded, and its
 # neighbours on the owner's list of recorded blocks.
 _block = Region()
-BLOCK_IS_RECORDED = _block.word()
-BLOCK_NEXT = _block.word()
-BLOCK_PREV = _block.word()
+BLOCK_IS_RECORDED, BLOCK_NEXT, BLOCK_PREV = _block.each(3)
 OWNED_BLOCK_WORDS = _block.size
 
 
@@ -482,43 +377,43 @@ def free_list_at(zone: int, order: int, migratetype: int) -> int:
 
 
 @inner
-def pcp_at(m: MachineArrays, zone: int, cpu: int) -> int:
+def pcp_at(m: Arrays, zone: int, cpu: int) -> int:
     """No kernel function: return the offset of a CPU's pageset of a zone."""
     return m.st[PCP_BASE] + (zone * m.st[NR_CPUS] + cpu) * PCP_STRIDE
 
 
 @inner
-def node_at(m: MachineArrays, node: int) -> int:
+def node_at(m: Arrays, node: int) -> int:
     """No kernel function: return the offset of a node's region, by node index."""
     return m.st[NODE_BASE] + node * NODE_STRIDE
 
 
 @inner
-def cpu_at(m: MachineArrays, cpu: int) -> int:
+def cpu_at(m: Arrays, cpu: int) -> int:
     """No kernel function: return the offset of what concerns a CPU as a whole."""
     return m.st[CPU_BASE] + cpu * CPU_STRIDE
 
 
 @inner
-def owned_set_at(m: MachineArrays, zone: int, cpu: int) -> int:
+def owned_set_at(m: Arrays, zone: int, cpu: int) -> int:
     """No kernel function: return the offset of a CPU's part in the ownership of a zone's blocks."""
     return m.st[m.st[OWNERSHIP] + OWNED_SETS] + (zone * m.st[NR_CPUS] + cpu) * OWNED_SET_STRIDE
 
 
 @inner
-def owner_at(m: MachineArrays, block: int) -> int:
+def owner_at(m: Arrays, block: int) -> int:
     """No kernel function: return the offset of who owns a pageblock."""
     return m.st[m.st[OWNERSHIP] + OWNERS] + block
 
 
 @inner
-def owned_block_at(m: MachineArrays, block: int) -> int:
+def owned_block_at(m: Arrays, block: int) -> int:
     """No kernel function: return the offset of what records a pageblock that is owned."""
     return m.st[m.st[OWNERSHIP] + OWNED_BLOCKS] + block * OWNED_BLOCK_WORDS
 
 
 @inner
-def node_zonelist(m: MachineArrays, cpu: int, highest_type: int, bits: int) -> int:
+def node_zonelist(m: Arrays, cpu: int, highest_type: int, bits: int) -> int:
     """node_zonelist(): return the offset of the zonelist of a request by a CPU (S1.4).
 
     It holds zone numbers, ended by -1. A request's node is that of its CPU: no event names another.

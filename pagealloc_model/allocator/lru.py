@@ -19,23 +19,20 @@ from pagealloc_model.base.jit import entry, inner
 
 
 @inner
-def page_zone(m: at.MachineArrays, pfn: int) -> int:
+def page_zone(m: at.Arrays, pfn: int) -> int:
     """page_zone(): return the zone that a page lies in."""
     return int(m.blocks[pfn >> m.st[at.PAGEBLOCK_ORDER]]["zone"]) - 1
 
 
 @inner
-def update_lru_size(m: at.MachineArrays, node: int, zone: int, lst: int, change: int) -> None:
-    """update_lru_size(): count pages that joined a list, or left it.
-
-    `node` and `zone` are the offsets of their words.
-    """
+def update_lru_size(m: at.Arrays, node: int, zone: int, lst: int, change: int) -> None:
+    """update_lru_size(): count pages that joined a list or left it, by offsets of the words."""
     m.st[node + pr.NODE_PAGES + lst] += change
     m.st[zone + pr.ZONE_PAGES + lst] += change
 
 
 @inner
-def lruvec_add_folio(m: at.MachineArrays, pfn: int, lst: int) -> None:
+def lruvec_add_folio(m: at.Arrays, pfn: int, lst: int) -> None:
     """lruvec_add_folio(): put an allocated folio at a list's head."""
     zone = page_zone(m, pfn)
     node_words = node_pressure_at(m, m.st[zone_at(zone) + at.ZONE_NODE])
@@ -46,7 +43,7 @@ def lruvec_add_folio(m: at.MachineArrays, pfn: int, lst: int) -> None:
 
 
 @inner
-def lruvec_del_folio(m: at.MachineArrays, pfn: int) -> int:
+def lruvec_del_folio(m: at.Arrays, pfn: int) -> int:
     """lruvec_del_folio(): take a folio off its list, if it is on one; returns the list, or -1."""
     lst = int(m.folios[pfn]["place"]) - 1
     if lst < 0:
@@ -61,18 +58,15 @@ def lruvec_del_folio(m: at.MachineArrays, pfn: int) -> int:
 
 
 @inner
-def lru_move(m: at.MachineArrays, pfn: int, lst: int) -> None:
+def lru_move(m: at.Arrays, pfn: int, lst: int) -> None:
     """No kernel function: move a folio from its list to the head of another, or of the same."""
     lruvec_del_folio(m, pfn)
     lruvec_add_folio(m, pfn, lst)
 
 
 @inner
-def zone_reclaimable_pages(m: at.MachineArrays, zone: int) -> int:
-    """zone_reclaimable_pages(): return the pages of a zone that reclaim could free (S8.3).
-
-    Older kernels count its free pages where there are none.
-    """
+def zone_reclaimable_pages(m: at.Arrays, zone: int) -> int:
+    """zone_reclaimable_pages(): return what reclaim could free, or free pages if none (S8.3)."""
     words = zone_pressure_at(m, zone) + pr.ZONE_PAGES
     size = m.st[words + pr.INACTIVE_FILE] + m.st[words + pr.ACTIVE_FILE]
     if value_of(m, pr.ANON_SCAN_PERCENT) > 0:
@@ -88,10 +82,7 @@ _MASK = (1 << 31) - 1
 
 @inner
 def mixed(value: int) -> int:
-    """No kernel function: return a well mixed number of 31 bits.
-
-    It takes two rounds of multiply and shift, in 62 bits.
-    """
+    """No kernel function: return a well mixed number of 31 bits, by two rounds in 62 bits."""
     value &= _MASK
     for _ in range(2):
         value ^= value >> 16
@@ -100,23 +91,20 @@ def mixed(value: int) -> int:
 
 
 @inner
-def draw(m: at.MachineArrays, key: int, purpose: int, number: int) -> int:
+def draw(m: at.Arrays, key: int, purpose: int, number: int) -> int:
     """No kernel function: return a number below 1000 for a question of a purpose about a key."""
     return mixed(mixed(mixed(value_of(m, pr.SEED) + key) + purpose) + number) % 1000
 
 
 @inner
-def key_of(m: at.MachineArrays, pfn: int) -> int:
-    """No kernel function: return what draws about a folio go by.
-
-    It is the folio's object, or its page if no event is about it.
-    """
+def key_of(m: at.Arrays, pfn: int) -> int:
+    """No kernel function: return what draws about a folio go by: its object, or its page."""
     number = int(m.folios[pfn]["object"])
     return number if number > 0 else -1 - pfn
 
 
 @inner
-def is_referenced(m: at.MachineArrays, pfn: int) -> bool:
+def is_referenced(m: at.Arrays, pfn: int) -> bool:
     """Part of folio_check_references(): draw; returns whether a scan finds a folio in use."""
     share = pr.FILE_REFERENCED if int(m.folios[pfn]["kind"]) == pr.FILE else pr.ANON_REFERENCED
     number = int(m.folios[pfn]["scans"])
@@ -125,7 +113,7 @@ def is_referenced(m: at.MachineArrays, pfn: int) -> bool:
 
 
 @inner
-def is_dirty(m: at.MachineArrays, pfn: int) -> bool:
+def is_dirty(m: at.Arrays, pfn: int) -> bool:
     """Part of folio_check_dirty_writeback(): draw; returns whether a file's page is dirty."""
     if int(m.folios[pfn]["kind"]) != pr.FILE:
         return False
@@ -135,47 +123,28 @@ def is_dirty(m: at.MachineArrays, pfn: int) -> bool:
 
 
 @inner
-def migration_fails(m: at.MachineArrays, pfn: int) -> bool:
-    """Part of migrate_pages(): draw; returns whether a folio cannot be moved (S10.5).
-
-    The draw is one for each folio: what cannot move is so until it is freed.
-    """
+def migration_fails(m: at.Arrays, pfn: int) -> bool:
+    """Part of migrate_pages(): draw, once for each folio, whether it cannot be moved (S10.5)."""
     is_file = int(m.folios[pfn]["kind"]) == pr.FILE
     share = pr.FILE_MIGRATION_FAILS if is_file else pr.ANON_MIGRATION_FAILS
     return draw(m, key_of(m, pfn), MIGRATES, int(m.folios[pfn]["offset"])) < value_of(m, share)
 
 
 @inner
-def slab_survives(m: at.MachineArrays, pfn: int) -> bool:
-    """No kernel function: draw; returns whether a slab keeps an object that no shrinker frees.
-
-    The draw is one for each slab (S10.8).
-    """
+def slab_survives(m: at.Arrays, pfn: int) -> bool:
+    """No kernel function: draw, once for each slab, whether it keeps an object for good (S10.8)."""
     number = int(m.folios[pfn]["offset"])
     return draw(m, key_of(m, pfn), SURVIVES, number) < value_of(m, pr.SLAB_SURVIVORS)
 
 
 @inner
-def slab_words(m: at.MachineArrays, pfn: int) -> int:
+def slab_words(m: at.Arrays, pfn: int) -> int:
     """No kernel function: return the offset of the words of the node that a slab lies in."""
     return node_pressure_at(m, m.st[zone_at(page_zone(m, pfn)) + at.ZONE_NODE])
 
 
 @inner
-def join_slabs(m: at.MachineArrays, pfn: int) -> None:
-    """No kernel function: put a new slab at its node's list's head.
-
-    One that survives has an object that no shrinker counts.
-    """
-    words = slab_words(m, pfn)
-    objects = value_of(m, pr.SLAB_OBJECTS) - slab_survives(m, pfn)
-    m.folios[pfn]["slab"] = objects
-    m.st[words + pr.SLAB_FREEABLE] += objects
-    list_add(m.pages, m.st, words + pr.SLAB_LIST, pfn)
-
-
-@inner
-def leave_slabs(m: at.MachineArrays, pfn: int) -> None:
+def leave_slabs(m: at.Arrays, pfn: int) -> None:
     """No kernel function: take a slab off its list, if it is on it, with what objects it has."""
     objects = int(m.folios[pfn]["slab"])
     if objects == 0:
@@ -187,7 +156,7 @@ def leave_slabs(m: at.MachineArrays, pfn: int) -> None:
 
 
 @inner
-def lose_object(m: at.MachineArrays, words: int) -> int:
+def lose_object(m: at.Arrays, words: int) -> int:
     """No kernel function: take an object off the slab at a list's tail, which goes to the head.
 
     So objects of one slab lie as far apart as can be. `words`: of the node. A slab without objects
@@ -205,7 +174,7 @@ def lose_object(m: at.MachineArrays, words: int) -> int:
 
 
 @entry
-def place_on_lists(m: at.MachineArrays, pfns: np.ndarray, lists: np.ndarray) -> None:
+def place_on_lists(m: at.Arrays, pfns: np.ndarray, lists: np.ndarray) -> None:
     """No kernel function: push allocated pages on their LRU lists' heads, in the order given.
 
     Args:
@@ -221,11 +190,8 @@ def place_on_lists(m: at.MachineArrays, pfns: np.ndarray, lists: np.ndarray) -> 
 
 
 @inner
-def describe(m: at.MachineArrays, pfn: int, number: int, offset: int, kind: int) -> None:
-    """No kernel function: note whose piece a page just allocated is.
-
-    It goes on the list of its class: an LRU list, or that of slabs that shrinkers can empty.
-    """
+def describe(m: at.Arrays, pfn: int, number: int, offset: int, kind: int) -> None:
+    """No kernel function: note whose piece a new page is; it goes on the list of its class."""
     m.folios[pfn]["object"] = number + 1
     m.folios[pfn]["offset"] = offset
     m.folios[pfn]["kind"] = kind
@@ -237,18 +203,22 @@ def describe(m: at.MachineArrays, pfn: int, number: int, offset: int, kind: int)
     if kind >= pr.ANON and int(m.pages[pfn]["tag"]) == 1:
         lruvec_add_folio(m, pfn, 2 * (kind - pr.ANON))
     elif kind == pr.RECLAIMABLE:
-        join_slabs(m, pfn)
+        words = slab_words(m, pfn)
+        objects = value_of(m, pr.SLAB_OBJECTS) - slab_survives(m, pfn)
+        m.folios[pfn]["slab"] = objects
+        m.st[words + pr.SLAB_FREEABLE] += objects
+        list_add(m.pages, m.st, words + pr.SLAB_LIST, pfn)
 
 
 @inner
-def add_piece(m: at.MachineArrays, pfn: int, number: int) -> None:
+def add_piece(m: at.Arrays, pfn: int, number: int) -> None:
     """No kernel function: make a described page the first piece of its object."""
     m.folios[pfn]["sibling"] = m.places[number] + 1 if m.places[number] >= 0 else 0
     m.places[number] = pfn
 
 
 @inner
-def remove_piece(m: at.MachineArrays, pfn: int) -> None:
+def remove_piece(m: at.Arrays, pfn: int) -> None:
     """No kernel function: take a piece out of its object; an object without pieces is LOST."""
     number = int(m.folios[pfn]["object"]) - 1
     if number < 0:
@@ -264,7 +234,7 @@ def remove_piece(m: at.MachineArrays, pfn: int) -> None:
 
 
 @inner
-def copy_description(m: at.MachineArrays, old: int, new: int) -> None:
+def copy_description(m: at.Arrays, old: int, new: int) -> None:
     """No kernel function: describe a page on no LRU list as another is described."""
     m.folios[new]["object"] = m.folios[old]["object"]
     m.folios[new]["offset"] = m.folios[old]["offset"]
@@ -278,7 +248,7 @@ def copy_description(m: at.MachineArrays, old: int, new: int) -> None:
 
 
 @inner
-def replace_piece(m: at.MachineArrays, old: int, new: int) -> None:
+def replace_piece(m: at.Arrays, old: int, new: int) -> None:
     """No kernel function: let another page take a piece's place in its object."""
     number = int(m.folios[old]["object"]) - 1
     copy_description(m, old, new)
@@ -294,7 +264,7 @@ def replace_piece(m: at.MachineArrays, old: int, new: int) -> None:
 
 
 @inner
-def halve(m: at.MachineArrays, pfn: int) -> None:
+def halve(m: at.Arrays, pfn: int) -> None:
     """No kernel function: cut a piece in two.
 
     Both halves stay on its LRU list, the upper one at the head. A slab leaves the list of slabs.
@@ -317,11 +287,8 @@ def halve(m: at.MachineArrays, pfn: int) -> None:
 
 
 @inner
-def leave_lists(m: at.MachineArrays, pfn: int) -> None:
-    """No kernel function: take a folio that is about to be freed off the list of its class.
-
-    It has been taken out of its object.
-    """
+def leave_lists(m: at.Arrays, pfn: int) -> None:
+    """No kernel function: take a folio, out of its object already, off the list of its class."""
     lruvec_del_folio(m, pfn)
     leave_slabs(m, pfn)
     m.folios[pfn]["object"] = 0
@@ -330,11 +297,8 @@ def leave_lists(m: at.MachineArrays, pfn: int) -> None:
 
 
 @inner
-def queue_free(m: at.MachineArrays, pfn: int) -> None:
-    """No kernel function: put a folio behind those that wait to be freed.
-
-    It has been taken out of its object.
-    """
+def queue_free(m: at.Arrays, pfn: int) -> None:
+    """No kernel function: put a folio, out of its object, behind those waiting to be freed."""
     leave_lists(m, pfn)
     tail = m.st[word_at(m, pr.QUEUE_TAIL)]
     if tail >= 0:
@@ -345,11 +309,8 @@ def queue_free(m: at.MachineArrays, pfn: int) -> None:
 
 
 @inner
-def queue_free_first(m: at.MachineArrays, pfn: int) -> None:
-    """No kernel function: put a folio before those that wait to be freed.
-
-    It has been taken out of its object.
-    """
+def queue_free_first(m: at.Arrays, pfn: int) -> None:
+    """No kernel function: put a folio, out of its object, before those waiting to be freed."""
     leave_lists(m, pfn)
     head = word_at(m, pr.QUEUE_HEAD)
     m.pages[pfn]["next"] = m.st[head]
@@ -359,17 +320,14 @@ def queue_free_first(m: at.MachineArrays, pfn: int) -> None:
 
 
 @inner
-def free_at_once(m: at.MachineArrays, pfn: int) -> None:
-    """No kernel function: free a folio on the CPU at work while others wait for that.
-
-    It has been taken out of its object.
-    """
+def free_at_once(m: at.Arrays, pfn: int) -> None:
+    """No kernel function: free a folio, out of its object, while others wait for that."""
     leave_lists(m, pfn)
     __free_frozen_pages(m, m.st[at.EVENT_CPU], pfn, int(m.pages[pfn]["order"]), False)
 
 
 @inner
-def free_waiting(m: at.MachineArrays) -> None:
+def free_waiting(m: at.Arrays) -> None:
     """free_unref_folios(): free the folios that wait, on the CPU at work."""
     head = word_at(m, pr.QUEUE_HEAD)
     pfn = m.st[head]
@@ -383,13 +341,13 @@ def free_waiting(m: at.MachineArrays) -> None:
 
 
 @inner
-def is_piece(m: at.MachineArrays, pfn: int, offset: int, order: int) -> bool:
+def is_piece(m: at.Arrays, pfn: int, offset: int, order: int) -> bool:
     """No kernel function: return whether a piece is a range of its object, no more and no less."""
     return int(m.folios[pfn]["offset"]) == offset and int(m.pages[pfn]["order"]) == order
 
 
 @inner
-def free_piece(m: at.MachineArrays, pfn: int, order: int) -> None:
+def free_piece(m: at.Arrays, pfn: int, order: int) -> None:
     """No kernel function: free a piece on the CPU at work, while no other folio waits for that."""
     remove_piece(m, pfn)
     leave_lists(m, pfn)
@@ -397,7 +355,7 @@ def free_piece(m: at.MachineArrays, pfn: int, order: int) -> None:
 
 
 @inner
-def piece_in(m: at.MachineArrays, place: int, offset: int, end: int) -> int:
+def piece_in(m: at.Arrays, place: int, offset: int, end: int) -> int:
     """No kernel function: return the newest piece of an object in a range of it, or -1."""
     while place >= 0:
         first = int(m.folios[place]["offset"])
@@ -408,11 +366,8 @@ def piece_in(m: at.MachineArrays, place: int, offset: int, end: int) -> int:
 
 
 @inner
-def queue_range(m: at.MachineArrays, number: int, offset: int, order: int) -> int:
-    """No kernel function: queue what an object has left of a range for freeing.
-
-    Returns how many pages it lacks.
-    """
+def queue_range(m: at.Arrays, number: int, offset: int, order: int) -> int:
+    """No kernel function: queue what an object has left of a range; returns the pages it lacks."""
     end = offset + (1 << order)
     missing = 1 << order
     piece = piece_in(m, int(m.places[number]), offset, end)
@@ -434,19 +389,19 @@ AGES = 1 << 30
 
 
 @inner
-def node_of(m: at.MachineArrays, pfn: int) -> int:
+def node_of(m: at.Arrays, pfn: int) -> int:
     """No kernel function: return the node that a page lies in."""
     return m.st[zone_at(page_zone(m, pfn)) + at.ZONE_NODE]
 
 
 @inner
-def node_words(m: at.MachineArrays, pfn: int) -> int:
+def node_words(m: at.Arrays, pfn: int) -> int:
     """No kernel function: return the offset of the words of the node that a page lies in."""
     return node_pressure_at(m, node_of(m, pfn))
 
 
 @inner
-def pack_shadow(m: at.MachineArrays, pfn: int) -> int:
+def pack_shadow(m: at.Arrays, pfn: int) -> int:
     """pack_shadow(): return the place of an object that reclaim took: node and age, below LOST."""
     node = node_of(m, pfn)
     ages = AGES // m.st[at.NR_NODES]
@@ -455,13 +410,13 @@ def pack_shadow(m: at.MachineArrays, pfn: int) -> int:
 
 
 @inner
-def workingset_age_nonresident(m: at.MachineArrays, pfn: int) -> None:
+def workingset_age_nonresident(m: at.Arrays, pfn: int) -> None:
     """workingset_age_nonresident(): count the pages of a folio evicted or activated."""
     m.st[node_words(m, pfn) + pr.NODE_AGE] += 1 << int(m.pages[pfn]["order"])
 
 
 @inner
-def workingset_eviction(m: at.MachineArrays, pfn: int) -> None:
+def workingset_eviction(m: at.Arrays, pfn: int) -> None:
     """workingset_eviction(): take a folio that reclaim frees out of its object.
 
     An object of a file that has no piece left remembers its node, and that node's age before this.
@@ -475,11 +430,8 @@ def workingset_eviction(m: at.MachineArrays, pfn: int) -> None:
 
 
 @inner
-def folio_mark_accessed(m: at.MachineArrays, pfn: int) -> None:
-    """folio_mark_accessed(): note a use; the second one moves an inactive folio to the active list.
-
-    S10.7.
-    """
+def folio_mark_accessed(m: at.Arrays, pfn: int) -> None:
+    """folio_mark_accessed(): note a use; the second one moves an inactive folio up (S10.7)."""
     lst = int(m.folios[pfn]["place"]) - 1
     if not m.folios[pfn]["referenced"]:
         m.folios[pfn]["referenced"] = 1
@@ -491,12 +443,8 @@ def folio_mark_accessed(m: at.MachineArrays, pfn: int) -> None:
 
 
 @inner
-def workingset_test_recent(m: at.MachineArrays, place: int) -> bool:
-    """workingset_test_recent(): return whether a page read again would have stayed in more memory.
-
-    That is, whether of the node that it was taken from no more pages were evicted or activated
-    since than are active.
-    """
+def workingset_test_recent(m: at.Arrays, place: int) -> bool:
+    """workingset_test_recent(): return whether more memory would have kept a page read again."""
     ages = AGES // m.st[at.NR_NODES]
     shadow = pr.LOST - 1 - place
     words = node_pressure_at(m, shadow // ages)
@@ -509,14 +457,8 @@ def workingset_test_recent(m: at.MachineArrays, place: int) -> bool:
 
 
 @inner
-def workingset_refault(m: at.MachineArrays, pfn: int, place: int) -> None:
-    """workingset_refault(): count a page that was read again; a recent one becomes active.
-
-    Args:
-        m: the machine.
-        pfn: the page, on its inactive list.
-        place: of its object, as reclaim left it.
-    """
+def workingset_refault(m: at.Arrays, pfn: int, place: int) -> None:
+    """workingset_refault(): count a page that was read again; a recent one becomes active."""
     size = 1 << int(m.pages[pfn]["order"])
     m.st[word_at(m, pr.WORKINGSET_REFAULT_FILE)] += size
     if int(m.folios[pfn]["place"]) - 1 != pr.INACTIVE_FILE or not workingset_test_recent(m, place):
@@ -527,11 +469,8 @@ def workingset_refault(m: at.MachineArrays, pfn: int, place: int) -> None:
 
 
 @inner
-def is_read_again(m: at.MachineArrays, number: int, order: int, recorded: bool) -> bool:
-    """No kernel function: take up a use of a file's pages; return whether they must be read.
-
-    `recorded`: the recording shows them read then.
-    """
+def is_read_again(m: at.Arrays, number: int, order: int, recorded: bool) -> bool:
+    """No kernel function: take up a file's use; return whether pages must be read (again)."""
     place = int(m.places[number])
     if place >= 0:
         folio_mark_accessed(m, place)

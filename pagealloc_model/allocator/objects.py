@@ -141,18 +141,6 @@ def emit(
 
 
 @inner
-def emit_hidden(
-    made: Resolved, rows: np.ndarray, index: int, time_ns: int, now: int, number: int, order: int
-) -> None:
-    """No kernel function: append a hidden allocation, known by a free of now."""
-    position = made.counts[COUNT_HIDDEN_EVENTS]
-    fill(made.hidden, position, rows, index, time_ns, at.HIDDEN_ALLOC, number, 0, order)
-    made.hidden_words[position, 0] = made.counts[COUNT_EVENTS]
-    made.hidden_words[position, 1] = now
-    made.counts[COUNT_HIDDEN_EVENTS] = position + 1
-
-
-@inner
 def add_object(made: Resolved, pfn: int, order: int, kind: int, fresh: int) -> int:
     """No kernel function: append an object; returns its number."""
     number = made.counts[COUNT_OBJECTS]
@@ -228,7 +216,11 @@ def add_unseen(
     else:
         time_ns = freed_ns + (now - freed_ns) // 2
         made.counts[COUNT_HIDDEN_ALLOC] += 1
-    emit_hidden(made, rows, index, time_ns, now, number, order)
+    position = made.counts[COUNT_HIDDEN_EVENTS]
+    fill(made.hidden, position, rows, index, time_ns, at.HIDDEN_ALLOC, number, 0, order)
+    made.hidden_words[position, 0] = made.counts[COUNT_EVENTS]
+    made.hidden_words[position, 1] = now
+    made.counts[COUNT_HIDDEN_EVENTS] = position + 1
     return number
 
 
@@ -251,10 +243,7 @@ def resolve_free(
     frames: FramesSeen,
     made: Resolved,
 ) -> None:
-    """No kernel function: give one freed range its events.
-
-    All of it is live in one object, or all of it in none.
-    """
+    """No kernel function: give one freed range, all of it of one object or none, its events."""
     row = int(rows[index]["row"])
     now = int(seen.time_ns[row])
     number = int(frames.owner[pfn]) - 1
@@ -275,10 +264,7 @@ def resolve_free(
 
 @inner
 def piece_order(owner: np.ndarray, pfn: int, end: int) -> int:
-    """No kernel function: return the order of the largest piece at `pfn` with one owner.
-
-    It is aligned and ends by `end`.
-    """
+    """No kernel function: return the order of the largest aligned piece at `pfn` of one owner."""
     order = 0
     while pfn & ((2 << order) - 1) == 0 and pfn + (2 << order) <= end:
         for page in range(pfn + (1 << order), pfn + (2 << order)):
@@ -292,10 +278,7 @@ def piece_order(owner: np.ndarray, pfn: int, end: int) -> int:
 def close_object(
     rows: np.ndarray, index: int, now: int, number: int, frames: FramesSeen, made: Resolved
 ) -> None:
-    """No kernel function: free what is left of an object whose free was missed (T10.3).
-
-    The pieces are as large as they can be.
-    """
+    """No kernel function: free, in large pieces, what is left of an object (T10.3)."""
     first = int(made.objects[number]["pfn"])
     end = first + (1 << int(made.objects[number]["order"]))
     position = first
@@ -312,10 +295,7 @@ def close_object(
 def resolve_allocation(
     rows: np.ndarray, index: int, now: int, frames: FramesSeen, made: Resolved
 ) -> None:
-    """No kernel function: give one successful allocation its object.
-
-    What was still live there was freed unseen.
-    """
+    """No kernel function: give an allocation its object; what lived there was freed unseen."""
     pfn = int(rows[index]["pfn"])
     order = int(rows[index]["order"])
     fresh = 1
@@ -333,10 +313,7 @@ def resolve_allocation(
 
 @inner
 def room_needed(rows: np.ndarray, index: int, owner: np.ndarray, objects: np.ndarray) -> int:
-    """No kernel function: return how many events one row makes at most.
-
-    They are its pieces, or those of the objects it closes.
-    """
+    """No kernel function: return how many events, of pieces or closed objects, one row makes."""
     order = int(rows[index]["order"])
     needed = (2 << order) + 2
     if int(rows[index]["is_free"]) == 0 and int(rows[index]["pfn"]) >= 0:

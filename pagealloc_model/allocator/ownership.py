@@ -18,42 +18,25 @@ from pagealloc_model.policy.policy_fields import CHOICE
 
 
 @inner
-def option(m: at.MachineArrays, which: int) -> int:
+def option(m: at.Arrays, which: int) -> int:
     """No kernel function: return an ownership option."""
     return m.st[m.st[at.OWNERSHIP] + which]
 
 
 @inner
-def owner_of(m: at.MachineArrays, block: int) -> int:
+def owner_of(m: at.Arrays, block: int) -> int:
     """No kernel function: return the CPU that owns a block, or -1."""
     return m.st[owner_at(m, block)] - 1
 
 
 @inner
-def count_owning(m: at.MachineArrays, zone: int, counter: int, change: int) -> None:
+def count_owning(m: at.Arrays, zone: int, counter: int, change: int) -> None:
     """No kernel function: count what the CPU at work did in a zone."""
     m.st[owned_set_at(m, zone, m.st[at.EVENT_CPU]) + counter] += change
 
 
 @inner
-def record_block(m: at.MachineArrays, zone: int, cpu: int, block: int) -> None:
-    """No kernel function: append a block to its owner's list."""
-    lst = owned_set_at(m, zone, cpu) + at.SET_RECORDED
-    words = owned_block_at(m, block)
-    tail = m.st[lst + at.TAIL]
-    m.st[words + at.BLOCK_IS_RECORDED] = 1
-    m.st[words + at.BLOCK_PREV] = tail
-    m.st[words + at.BLOCK_NEXT] = -1
-    if tail >= 0:
-        m.st[owned_block_at(m, tail) + at.BLOCK_NEXT] = block
-    else:
-        m.st[lst + at.HEAD] = block
-    m.st[lst + at.TAIL] = block
-    m.st[lst + at.ENTRIES] += 1
-
-
-@inner
-def unrecord_block(m: at.MachineArrays, zone: int, cpu: int, block: int) -> None:
+def unrecord_block(m: at.Arrays, zone: int, cpu: int, block: int) -> None:
     """No kernel function: take a block off its owner's list."""
     lst = owned_set_at(m, zone, cpu) + at.SET_RECORDED
     words = owned_block_at(m, block)
@@ -72,14 +55,14 @@ def unrecord_block(m: at.MachineArrays, zone: int, cpu: int, block: int) -> None
 
 
 @inner
-def take_ownership(m: at.MachineArrays, zone: int, cpu: int, block: int) -> None:
+def take_ownership(m: at.Arrays, zone: int, cpu: int, block: int) -> None:
     """No kernel function: make a CPU the owner of a block that is free as a whole."""
     m.st[owner_at(m, block)] = cpu + 1
     count_owning(m, zone, at.BLOCKS_CLAIMED, 1)
 
 
 @inner
-def end_ownership(m: at.MachineArrays, block: int) -> None:
+def end_ownership(m: at.Arrays, block: int) -> None:
     """No kernel function: end the ownership of a block, if it has an owner."""
     cpu = owner_of(m, block)
     if cpu < 0:
@@ -92,7 +75,7 @@ def end_ownership(m: at.MachineArrays, block: int) -> None:
 
 
 @inner
-def end_where_whole(m: at.MachineArrays, pfn: int, order: int) -> None:
+def end_where_whole(m: at.Arrays, pfn: int, order: int) -> None:
     """No kernel function: end the ownership of every block that a free buddy covers."""
     block_order = m.st[at.PAGEBLOCK_ORDER]
     first = pfn >> block_order
@@ -101,7 +84,7 @@ def end_where_whole(m: at.MachineArrays, pfn: int, order: int) -> None:
 
 
 @inner
-def end_where_retyped(m: at.MachineArrays, block: int, migratetype: int) -> None:
+def end_where_retyped(m: at.Arrays, block: int, migratetype: int) -> None:
     """No kernel function: end a block's ownership if its next type cannot keep it."""
     if int(m.blocks[block]["migratetype"]) != migratetype and (
         migratetype >= at.PCP_TYPES or option(m, at.OPTION_TYPE_CHANGE) == at.TYPE_CHANGE_ENDS
@@ -110,7 +93,7 @@ def end_where_retyped(m: at.MachineArrays, block: int, migratetype: int) -> None
 
 
 @inner
-def end_recorded(m: at.MachineArrays, zone: int, cpu: int) -> None:
+def end_recorded(m: at.Arrays, zone: int, cpu: int) -> None:
     """No kernel function: end the ownership of all blocks on a CPU's list of recorded ones."""
     lst = owned_set_at(m, zone, cpu) + at.SET_RECORDED
     while m.st[lst + at.HEAD] >= 0:
@@ -118,7 +101,7 @@ def end_recorded(m: at.MachineArrays, zone: int, cpu: int) -> None:
 
 
 @inner
-def note_drained(m: at.MachineArrays, zone: int, block: int) -> None:
+def note_drained(m: at.Arrays, zone: int, block: int) -> None:
     """No kernel function: record an owned block of which a fragment went to the zone's lists."""
     cpu = owner_of(m, block)
     if cpu < 0:
@@ -131,29 +114,37 @@ def note_drained(m: at.MachineArrays, zone: int, block: int) -> None:
         if cap > 0 and entries >= cap:
             end_ownership(m, block)
         else:
-            record_block(m, zone, cpu, block)
+            lst = owned_set_at(m, zone, cpu) + at.SET_RECORDED
+            words = owned_block_at(m, block)
+            tail = m.st[lst + at.TAIL]
+            m.st[words + at.BLOCK_IS_RECORDED] = 1
+            m.st[words + at.BLOCK_PREV] = tail
+            m.st[words + at.BLOCK_NEXT] = -1
+            if tail >= 0:
+                m.st[owned_block_at(m, tail) + at.BLOCK_NEXT] = block
+            else:
+                m.st[lst + at.HEAD] = block
+            m.st[lst + at.TAIL] = block
+            m.st[lst + at.ENTRIES] += 1
             count_owning(m, zone, at.BLOCKS_RECORDED, 1)
 
 
 @inner
-def age_ownership(m: at.MachineArrays, zone: int, cpu: int) -> None:
-    """No kernel function: end the ownership of a CPU's recorded blocks on its tick.
-
-    That is so where ownership ends with age.
-    """
+def age_ownership(m: at.Arrays, zone: int, cpu: int) -> None:
+    """No kernel function: end ownership of recorded blocks on a CPU's tick, if it ends with age."""
     if m.st[at.OWNERSHIP] and option(m, at.OPTION_OWNERSHIP_ENDS) == at.ENDS_AGED:
         end_recorded(m, zone, cpu)
 
 
 @inner
-def after_full_drain(m: at.MachineArrays, zone: int, cpu: int) -> None:
+def after_full_drain(m: at.Arrays, zone: int, cpu: int) -> None:
     """No kernel function: end the ownership of recorded blocks, if a full drain does so."""
     if m.st[at.OWNERSHIP] and option(m, at.OPTION_FULL_DRAIN) == at.FULL_DRAIN_ENDS:
         end_recorded(m, zone, cpu)
 
 
 @inner
-def disown_cpu(m: at.MachineArrays, cpu: int) -> None:
+def disown_cpu(m: at.Arrays, cpu: int) -> None:
     """No kernel function: take an offline CPU's blocks, unless it keeps them for its return."""
     if not m.st[at.OWNERSHIP] or option(m, at.OPTION_OFFLINE_OWNER) == at.OFFLINE_KEEPS:
         return
@@ -163,11 +154,8 @@ def disown_cpu(m: at.MachineArrays, cpu: int) -> None:
 
 
 @inner
-def receiver_of(m: at.MachineArrays, owner: int, is_plain: bool, cpu: int) -> int:
-    """No kernel function: return the CPU whose lists a page freed by `cpu` should go to.
-
-    It is the owner, which is another CPU, or `cpu` itself.
-    """
+def receiver_of(m: at.Arrays, owner: int, is_plain: bool, cpu: int) -> int:
+    """No kernel function: return whose lists get a page: an owner's, or those of `cpu`."""
     if not option(m, at.OPTION_ROUTES_FREES):
         return cpu
     if is_plain and option(m, at.OPTION_PLAIN_FREES) == at.PLAIN_STAYS_LOCAL:
@@ -177,15 +165,12 @@ def receiver_of(m: at.MachineArrays, owner: int, is_plain: bool, cpu: int) -> in
 
 @inner
 def owned_list_at(pcp: int, order: int, migratetype: int) -> int:
-    """No kernel function: return the offset of a pageset's list.
-
-    Every order has one for each type.
-    """
+    """No kernel function: return the offset of a pageset's list: orders, each with all types."""
     return pcp + at.PCP_LISTS + (3 * order + migratetype) * at.LIST_WORDS
 
 
 @inner
-def smallest_listed(m: at.MachineArrays, pcp: int, order: int, migratetype: int) -> int:
+def smallest_listed(m: at.Arrays, pcp: int, order: int, migratetype: int) -> int:
     """No kernel function: return the smallest sufficient order listed for a type, or -1."""
     for current in range(order, m.st[at.PAGEBLOCK_ORDER] + 1):
         if m.st[owned_list_at(pcp, current, migratetype) + at.HEAD] >= 0:
@@ -194,7 +179,7 @@ def smallest_listed(m: at.MachineArrays, pcp: int, order: int, migratetype: int)
 
 
 @inner
-def mark_listed(m: at.MachineArrays, pfn: int, order: int, tag: int, flags: int) -> None:
+def mark_listed(m: at.Arrays, pfn: int, order: int, tag: int, flags: int) -> None:
     """No kernel function: describe a page that is about to go on a per-CPU list."""
     m.pages[pfn]["order"] = order
     m.pages[pfn]["where"] = at.ON_PCP
@@ -209,11 +194,8 @@ def unmerged_at(pcp: int, order: int, migratetype: int) -> int:
 
 
 @inner
-def push_listed(m: at.MachineArrays, pcp: int, pfn: int, order: int, kind: int) -> None:
-    """No kernel function: push a page, described already, on the head of its list.
-
-    The list's unmerged part goes down to the last page that found its buddy there.
-    """
+def push_listed(m: at.Arrays, pcp: int, pfn: int, order: int, kind: int) -> None:
+    """No kernel function: push a page, described already, on its list's head."""
     list_add(m.pages, m.st, owned_list_at(pcp, order, kind), pfn)
     unmerged = unmerged_at(pcp, order, kind)
     if m.st[unmerged] > 0 or listed_buddy(m, pfn, order, kind) >= 0:
@@ -221,11 +203,8 @@ def push_listed(m: at.MachineArrays, pcp: int, pfn: int, order: int, kind: int) 
 
 
 @inner
-def append_listed(m: at.MachineArrays, pcp: int, pfn: int, order: int, kind: int) -> None:
-    """No kernel function: append a page, described already, to its list.
-
-    If it finds its buddy there, all of the list is unmerged.
-    """
+def append_listed(m: at.Arrays, pcp: int, pfn: int, order: int, kind: int) -> None:
+    """No kernel function: append a page, described already, to its list."""
     lst = owned_list_at(pcp, order, kind)
     list_add_tail(m.pages, m.st, lst, pfn)
     if listed_buddy(m, pfn, order, kind) >= 0:
@@ -233,13 +212,8 @@ def append_listed(m: at.MachineArrays, pcp: int, pfn: int, order: int, kind: int
 
 
 @inner
-def pop_listed(
-    m: at.MachineArrays, zone: int, pcp: int, order: int, from_order: int, kind: int
-) -> int:
-    """No kernel function: take a list's head and keep its low part; returns its first page.
-
-    The upper halves go to list heads.
-    """
+def pop_listed(m: at.Arrays, zone: int, pcp: int, order: int, from_order: int, kind: int) -> int:
+    """No kernel function: take a list's head, keep its low part, push the halves."""
     lst = owned_list_at(pcp, from_order, kind)
     pfn = m.st[lst + at.HEAD]
     list_del(m.pages, m.st, lst, pfn)
@@ -260,7 +234,7 @@ def pop_listed(
 
 
 @inner
-def listed_buddy(m: at.MachineArrays, pfn: int, order: int, migratetype: int) -> int:
+def listed_buddy(m: at.Arrays, pfn: int, order: int, migratetype: int) -> int:
     """No kernel function: return the buddy of a listed page if both are mergeable, or -1.
 
     Their block has the list's CPU as its owner, or has lost it.
@@ -279,11 +253,8 @@ def listed_buddy(m: at.MachineArrays, pfn: int, order: int, migratetype: int) ->
 
 
 @inner
-def mergeable_buddy(m: at.MachineArrays, cpu: int, pfn: int, order: int, migratetype: int) -> int:
-    """No kernel function: return the buddy that a listed page can merge with, or -1.
-
-    A mergeable page whose block has an owner is on that owner's list.
-    """
+def mergeable_buddy(m: at.Arrays, cpu: int, pfn: int, order: int, migratetype: int) -> int:
+    """No kernel function: return the buddy that a listed page can merge with, or -1."""
     buddy = listed_buddy(m, pfn, order, migratetype)
     if buddy >= 0 and owner_of(m, pfn >> m.st[at.PAGEBLOCK_ORDER]) == cpu:
         return buddy
@@ -291,7 +262,7 @@ def mergeable_buddy(m: at.MachineArrays, cpu: int, pfn: int, order: int, migrate
 
 
 @inner
-def join(m: at.MachineArrays, zone: int, lst: int, pfn: int, buddy: int, migratetype: int) -> int:
+def join(m: at.Arrays, zone: int, lst: int, pfn: int, buddy: int, migratetype: int) -> int:
     """No kernel function: make one page of two listed buddies; returns its first page."""
     order = int(m.pages[pfn]["order"])
     list_del(m.pages, m.st, lst, pfn)
@@ -304,7 +275,7 @@ def join(m: at.MachineArrays, zone: int, lst: int, pfn: int, buddy: int, migrate
 
 
 @inner
-def merge_upward(m: at.MachineArrays, zone: int, cpu: int, pfn: int, migratetype: int) -> None:
+def merge_upward(m: at.Arrays, zone: int, cpu: int, pfn: int, migratetype: int) -> None:
     """No kernel function: merge a page just pushed with its listed buddies, as far as it goes."""
     pcp = pcp_at(m, zone, cpu)
     while True:
@@ -319,7 +290,7 @@ def merge_upward(m: at.MachineArrays, zone: int, cpu: int, pfn: int, migratetype
 
 
 @inner
-def merge_list(m: at.MachineArrays, zone: int, cpu: int, order: int, migratetype: int) -> int:
+def merge_list(m: at.Arrays, zone: int, cpu: int, order: int, migratetype: int) -> int:
     """No kernel function: merge the buddies on one list, head to tail.
 
     Pairs go to the tail of the next order's list. Returns how many entries a walk of the whole list
@@ -346,7 +317,7 @@ def merge_list(m: at.MachineArrays, zone: int, cpu: int, order: int, migratetype
 
 
 @inner
-def merge_before_drain(m: at.MachineArrays, zone: int, cpu: int) -> None:
+def merge_before_drain(m: at.Arrays, zone: int, cpu: int) -> None:
     """No kernel function: merge what a CPU's lists hold of its own blocks, bottom up (S12.5)."""
     if not m.st[at.OWNERSHIP] or option(m, at.OPTION_MERGES_AT) == at.MERGES_AT_FREE:
         return

@@ -29,7 +29,7 @@ from pagealloc_model.base.jit import cold, hot, inner
 
 @inner
 def put_refilled(
-    m: at.MachineArrays, ac: AllocContext, zone: int, pfn: int, order: int, flags: int
+    m: at.Arrays, ac: AllocContext, zone: int, pfn: int, order: int, flags: int
 ) -> None:
     """Part of rmqueue_bulk(): append a page taken from the zone to a list of the request's CPU."""
     pcp = pcp_at(m, zone, ac.cpu)
@@ -41,7 +41,7 @@ def put_refilled(
 
 
 @inner
-def take_cut(m: at.MachineArrays, zone: int, pfn: int, order: int, migratetype: int) -> None:
+def take_cut(m: at.Arrays, zone: int, pfn: int, order: int, migratetype: int) -> None:
     """No kernel function: take a free buddy, or its low part, out of the zone."""
     found_order = int(m.pages[pfn]["order"])
     __del_page_from_free_list(m, zone, pfn)
@@ -51,11 +51,8 @@ def take_cut(m: at.MachineArrays, zone: int, pfn: int, order: int, migratetype: 
 
 
 @inner
-def recover_block(m: at.MachineArrays, ac: AllocContext, zone: int, block: int) -> int:
-    """No kernel function: take all free buddies of a recorded block back, mergeable.
-
-    It is no longer recorded. Returns how many buddies it had.
-    """
+def recover_block(m: at.Arrays, ac: AllocContext, zone: int, block: int) -> int:
+    """No kernel function: take a recorded block's free buddies back, mergeable; how many."""
     objects = 0
     block_order = m.st[at.PAGEBLOCK_ORDER]
     pfn = block << block_order
@@ -77,11 +74,8 @@ def recover_block(m: at.MachineArrays, ac: AllocContext, zone: int, block: int) 
 
 
 @inner
-def recover(m: at.MachineArrays, ac: AllocContext, zone: int, goal: int) -> int:
-    """No kernel function: do a refill's phase 0, fragments of recorded blocks, oldest first.
-
-    The blocks are the CPU's, of one type. Returns how many objects the lists got.
-    """
+def recover(m: at.Arrays, ac: AllocContext, zone: int, goal: int) -> int:
+    """No kernel function: phase 0: recorded blocks of one type, oldest first; objects got."""
     base = m.st[at.OWNERSHIP]
     pcp = pcp_at(m, zone, ac.cpu)
     before = m.st[pcp + at.PCP_COUNT]
@@ -105,7 +99,7 @@ def recover(m: at.MachineArrays, ac: AllocContext, zone: int, goal: int) -> int:
 
 
 @inner
-def may_claim(m: at.MachineArrays, ac: AllocContext, zone: int) -> bool:
+def may_claim(m: at.Arrays, ac: AllocContext, zone: int) -> bool:
     """No kernel function: return whether a refill for a request may take whole blocks."""
     region = zone_at(zone)
     if not option(m, at.OPTION_CLAIMS_BLOCKS):
@@ -120,7 +114,7 @@ def may_claim(m: at.MachineArrays, ac: AllocContext, zone: int) -> bool:
 
 
 @inner
-def block_fits(m: at.MachineArrays, pcp: int) -> bool:
+def block_fits(m: at.Arrays, pcp: int) -> bool:
     """No kernel function: return whether one more block fits the pageset so far (S12.4)."""
     test = option(m, at.OPTION_FIT_TEST)
     if test == at.FITS_ALWAYS:
@@ -131,11 +125,8 @@ def block_fits(m: at.MachineArrays, pcp: int) -> bool:
 
 
 @inner
-def claim_blocks(m: at.MachineArrays, ac: AllocContext, zone: int, goal: int) -> int:
-    """No kernel function: do a refill's phase 1, whole free blocks that become the CPU's.
-
-    Returns how many objects the lists got.
-    """
+def claim_blocks(m: at.Arrays, ac: AllocContext, zone: int, goal: int) -> int:
+    """No kernel function: phase 1: whole free blocks become the CPU's; objects got."""
     if not may_claim(m, ac, zone):
         return 0
     objects = 0
@@ -154,11 +145,8 @@ def claim_blocks(m: at.MachineArrays, ac: AllocContext, zone: int, goal: int) ->
 
 
 @inner
-def largest_below(m: at.MachineArrays, zone: int, least: int, most: int, kind: int) -> int:
-    """No kernel function: return the head of the largest order's list within bounds, or -1.
-
-    The list is the type's.
-    """
+def largest_below(m: at.Arrays, zone: int, least: int, most: int, kind: int) -> int:
+    """No kernel function: return a type's largest buddy within bounds, or -1."""
     for order in range(most, least - 1, -1):
         pfn = m.st[free_list_at(zone, order, kind) + at.HEAD]
         if pfn >= 0:
@@ -176,11 +164,8 @@ def floor_log2(value: int) -> int:
 
 
 @inner
-def take_chunks(m: at.MachineArrays, ac: AllocContext, zone: int, goal: int) -> int:
-    """No kernel function: do a refill's phase 2, buddies larger than the request.
-
-    They are of the type, up to what is wanted. Returns how many objects the lists got.
-    """
+def take_chunks(m: at.Arrays, ac: AllocContext, zone: int, goal: int) -> int:
+    """No kernel function: phase 2: buddies larger than the request, up to the need; objects got."""
     objects = 0
     pcp = pcp_at(m, zone, ac.cpu)
     before = m.st[pcp + at.PCP_COUNT]
@@ -205,11 +190,8 @@ def take_chunks(m: at.MachineArrays, ac: AllocContext, zone: int, goal: int) -> 
 
 
 @inner
-def take_classic(m: at.MachineArrays, ac: AllocContext, zone: int, goal: int, flags: int) -> int:
-    """No kernel function: do a refill's phase 3, page after page as mainline does (S6.2).
-
-    CMA and fallback are included. Returns how many objects the lists got.
-    """
+def take_classic(m: at.Arrays, ac: AllocContext, zone: int, goal: int, flags: int) -> int:
+    """No kernel function: phase 3: page after page, CMA and fallback too (S6.2); objects got."""
     objects = 0
     mode = MODE_NORMAL
     pcp = pcp_at(m, zone, ac.cpu)
@@ -226,7 +208,7 @@ def take_classic(m: at.MachineArrays, ac: AllocContext, zone: int, goal: int, fl
 
 
 @inner
-def count_phase(m: at.MachineArrays, zone: int, phase: int, objects: int, pages: int) -> int:
+def count_phase(m: at.Arrays, zone: int, phase: int, objects: int, pages: int) -> int:
     """No kernel function: count what a phase gave a refill; returns its objects."""
     if objects > 0:
         counters = at.SET_PHASES + phase * at.PHASE_STRIDE
@@ -237,11 +219,8 @@ def count_phase(m: at.MachineArrays, zone: int, phase: int, objects: int, pages:
 
 
 @inner
-def refill_owned(m: at.MachineArrays, ac: AllocContext, zone: int, wanted: int, flags: int) -> None:
-    """rmqueue_bulk(): move `wanted` pages or a little more to the CPU's lists of a type.
-
-    Blocks are owned.
-    """
+def refill_owned(m: at.Arrays, ac: AllocContext, zone: int, wanted: int, flags: int) -> None:
+    """rmqueue_bulk(): move `wanted` pages or a little more to lists, where blocks are owned."""
     pcp = pcp_at(m, zone, ac.cpu)
     before = m.st[pcp + at.PCP_COUNT]
     goal = before + wanted
@@ -259,11 +238,8 @@ def refill_owned(m: at.MachineArrays, ac: AllocContext, zone: int, wanted: int, 
 
 
 @cold
-def refill_owned_lists(m: at.MachineArrays, ac: AllocContext, zone: int, flags: int) -> int:
-    """Part of __rmqueue_pcplist(): refill lists of which none suffices, if the request may.
-
-    Blocks are owned. Returns the order of the list to take a page from, or -1.
-    """
+def refill_owned_lists(m: at.Arrays, ac: AllocContext, zone: int, flags: int) -> int:
+    """Part of __rmqueue_pcplist(): refill owned lists; returns the order to take from, or -1."""
     pcp = pcp_at(m, zone, ac.cpu)
     wanted = nr_pcp_alloc(m, pcp, zone, ac.order)
     if flags & at.ALLOC_HIGHATOMIC and not m.st[at.RULE_HIGHATOMIC_REFILLS_PCP]:
@@ -273,12 +249,8 @@ def refill_owned_lists(m: at.MachineArrays, ac: AllocContext, zone: int, flags: 
 
 
 @hot
-def allocate_from_owned(m: at.MachineArrays, ac: AllocContext, zone: int, flags: int) -> int:
-    """rmqueue_pcplist(): take a page from the smallest sufficient list, where blocks are owned.
-
-    The lists are refilled if all are empty. Returns the page, or -1 if there is none, or if no list
-    holds pages of this order.
-    """
+def allocate_from_owned(m: at.Arrays, ac: AllocContext, zone: int, flags: int) -> int:
+    """rmqueue_pcplist(): take a page from the smallest list that suffices, refilled, or -1."""
     order = ac.order
     if order > m.st[at.PAGEBLOCK_ORDER]:
         return -1

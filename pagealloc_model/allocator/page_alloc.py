@@ -51,11 +51,8 @@ from pagealloc_model.base.jit import cold, hot, inner
 
 
 @cold
-def rmqueue_buddy(m: at.MachineArrays, ac: AllocContext, zone: int, flags: int) -> int:
-    """rmqueue_buddy(): take one page object straight from the buddy (S3.2, S7.3).
-
-    The reserve is included. Returns the page, or -1.
-    """
+def rmqueue_buddy(m: at.Arrays, ac: AllocContext, zone: int, flags: int) -> int:
+    """rmqueue_buddy(): take a page from the buddy, the reserve included, or -1 (S3.2, S7.3)."""
     pfn = -1
     taken_from = ac.migratetype
     if flags & at.ALLOC_HIGHATOMIC:
@@ -79,12 +76,8 @@ def rmqueue_buddy(m: at.MachineArrays, ac: AllocContext, zone: int, flags: int) 
 
 
 @hot
-def rmqueue(m: at.MachineArrays, ac: AllocContext, zone: int, flags: int) -> tuple[int, bool]:
-    """rmqueue(): take a page from a zone that passed its watermark (S3.2).
-
-    Returns:
-        The page, or -1 if the zone has none; whether it comes from a per-CPU list.
-    """
+def rmqueue(m: at.Arrays, ac: AllocContext, zone: int, flags: int) -> tuple[int, bool]:
+    """rmqueue(): return a page of a zone that passed, or -1, and whether a list had it (S3.2)."""
     pfn = -1
     index = order_to_pindex(m, ac.order, ac.migratetype)
     if index >= 0:
@@ -107,9 +100,7 @@ def rmqueue(m: at.MachineArrays, ac: AllocContext, zone: int, flags: int) -> tup
 
 
 @hot
-def zone_may_serve(
-    m: at.MachineArrays, zone: int, order: int, highest_type: int, flags: int
-) -> bool:
+def zone_may_serve(m: at.Arrays, zone: int, order: int, highest_type: int, flags: int) -> bool:
     """Part of get_page_from_freelist(): return whether a zone passes its watermarks (S3.1).
 
     The marks are the request's. A zone below its high mark is noted. Where a zone is imposed no
@@ -128,17 +119,14 @@ def zone_may_serve(
 
 
 @inner
-def is_on_another_node(m: at.MachineArrays, zone: int, other: int) -> bool:
+def is_on_another_node(m: at.Arrays, zone: int, other: int) -> bool:
     """Part of get_page_from_freelist(): return whether two zones are on different nodes."""
     return m.st[zone_at(zone) + at.ZONE_NODE] != m.st[zone_at(other) + at.ZONE_NODE]
 
 
 @inner
-def is_busy(m: at.MachineArrays, zone: int) -> bool:
-    """Part of get_page_from_freelist(): return whether kswapd of the zone's node does not sleep.
-
-    In an elastic replay it neither sleeps nor naps from when it is woken.
-    """
+def is_busy(m: at.Arrays, zone: int) -> bool:
+    """Part of get_page_from_freelist(): return whether kswapd of the zone's node is awake."""
     node = m.st[zone_at(zone) + at.ZONE_NODE]
     if m.st[at.PRESSURE_BASE]:
         words = node_pressure_at(m, node)
@@ -147,11 +135,8 @@ def is_busy(m: at.MachineArrays, zone: int) -> bool:
 
 
 @hot
-def take_and_reserve(m: at.MachineArrays, ac: AllocContext, zone: int, flags: int) -> int:
-    """Part of get_page_from_freelist(): take a page from a zone (S3.2, S7.1).
-
-    Atomic requests may reserve its block. Returns the page, or -1.
-    """
+def take_and_reserve(m: at.Arrays, ac: AllocContext, zone: int, flags: int) -> int:
+    """Part of get_page_from_freelist(): return a page, its block perhaps reserved (S3.2, S7.1)."""
     pfn, from_list = rmqueue(m, ac, zone, flags)
     if pfn >= 0 and flags & at.ALLOC_HIGHATOMIC and grows_reserve(m, flags, from_list):
         reserve_highatomic_pageblock(m, zone, ac.cpu, pfn, ac.order)
@@ -159,7 +144,7 @@ def take_and_reserve(m: at.MachineArrays, ac: AllocContext, zone: int, flags: in
 
 
 @cold
-def grows_reserve(m: at.MachineArrays, flags: int, from_list: bool) -> bool:
+def grows_reserve(m: at.Arrays, flags: int, from_list: bool) -> bool:
     """Part of rmqueue_buddy(): return whether a page makes the highatomic reserve grow (S7.1)."""
     if from_list and not m.st[at.POLICY_HIGHATOMIC_FROM_PCP]:
         return False
@@ -168,21 +153,14 @@ def grows_reserve(m: at.MachineArrays, flags: int, from_list: bool) -> bool:
 
 
 @hot
-def drops_nofragment(m: at.MachineArrays, flags: int) -> bool:
-    """Part of get_page_from_freelist(): return whether to drop NOFRAGMENT (S3.1, S8.6).
-
-    A walk that finds nothing pure goes on without it.
-    """
+def drops_nofragment(m: at.Arrays, flags: int) -> bool:
+    """Part of get_page_from_freelist(): return whether to drop NOFRAGMENT (S3.1, S8.6)."""
     return flags & at.ALLOC_NOFRAGMENT != 0 and not m.st[at.POLICY_DEFRAG_MODE]
 
 
 @hot
-def get_page_from_freelist(m: at.MachineArrays, ac: AllocContext, flags: int) -> int:
-    """get_page_from_freelist(): take a page from the first zone that can serve (S3.1).
-
-    The zonelist's first zone serves most requests. Returns the page, or -1 if no zone may and can
-    serve the request.
-    """
+def get_page_from_freelist(m: at.Arrays, ac: AllocContext, flags: int) -> int:
+    """get_page_from_freelist(): take a page from the first zone that can serve, or -1 (S3.1)."""
     position = ac.zonelist
     zone = m.st[position]
     if zone >= 0 and not m.st[at.SKIPS_BUSY_NODES]:
@@ -196,7 +174,7 @@ def get_page_from_freelist(m: at.MachineArrays, ac: AllocContext, flags: int) ->
 
 @inner
 def next_zone(
-    m: at.MachineArrays,
+    m: at.Arrays,
     ac: AllocContext,
     position: int,
     flags: int,
@@ -234,11 +212,8 @@ def next_zone(
 
 
 @cold
-def walk_zones(m: at.MachineArrays, ac: AllocContext, position: int, flags: int) -> int:
-    """Part of get_page_from_freelist(): take a page from a zone on from a position (S3.1).
-
-    Returns a page of a zone that serves the request, or -1.
-    """
+def walk_zones(m: at.Arrays, ac: AllocContext, position: int, flags: int) -> int:
+    """Part of get_page_from_freelist(): take a page of a zone from a position on, or -1 (S3.1)."""
     skips_busy = m.st[at.SKIPS_BUSY_NODES] != 0
     skipped = False
     while True:
@@ -253,7 +228,7 @@ def walk_zones(m: at.MachineArrays, ac: AllocContext, position: int, flags: int)
 
 
 @cold
-def begin_request(m: at.MachineArrays, ac: AllocContext) -> None:
+def begin_request(m: at.Arrays, ac: AllocContext) -> None:
     """Part of get_page_from_freelist(): refill the list of a request that is interrupted (S4.10).
 
     The interrupt comes under the lock of the list. No list is refilled where the first zone that
@@ -275,24 +250,16 @@ def begin_request(m: at.MachineArrays, ac: AllocContext) -> None:
 
 
 @inner
-def margin_of(m: at.MachineArrays, ac: AllocContext, zone: int, flags: int) -> int:
-    """Part of __zone_watermark_ok(): return the pages above a zone's min mark (S3.3).
-
-    The mark has its boost. The result is negative if pages are missing.
-    """
+def margin_of(m: at.Arrays, ac: AllocContext, zone: int, flags: int) -> int:
+    """Part of __zone_watermark_ok(): return the pages above min with its boost, or below (S3.3)."""
     mark = wmark_pages(m, zone, at.WMARK_MIN)
     free = seen_free(m, zone)
     return pages_above_mark(m, zone, ac.order, mark, ac.highest_type, flags, free)
 
 
 @inner
-def zone_nearest_to_its_mark(m: at.MachineArrays, ac: AllocContext, flags: int) -> int:
-    """No kernel function: return the zone with most pages above its min mark, or -1 (S3.3).
-
-    If all lack pages it is the one that lacks fewest; -1 if the list is empty.
-
-    A request that the kernel served after reclaim was served where reclaim had least left to do.
-    """
+def zone_nearest_to_its_mark(m: at.Arrays, ac: AllocContext, flags: int) -> int:
+    """No kernel function: return the zone with most pages above its min mark, or -1 (S3.3)."""
     best = m.st[ac.zonelist]
     best_margin = -(1 << 60)
     position = ac.zonelist
@@ -307,22 +274,16 @@ def zone_nearest_to_its_mark(m: at.MachineArrays, ac: AllocContext, flags: int) 
 
 
 @inner
-def direct_reclaim_ran(m: at.MachineArrays, bits: int) -> bool:
-    """No kernel function: return whether a request reclaimed directly (S8.2).
-
-    A request that may do so did as recorded, else always.
-    """
+def direct_reclaim_ran(m: at.Arrays, bits: int) -> bool:
+    """No kernel function: return whether a request reclaimed, as recorded if it is (S8.2)."""
     if not bits & at.GFP_DIRECT_RECLAIM:
         return False
     return not m.st[at.DIRECT_RECLAIM_RECORDED] or bits & at.REQUEST_RECLAIMED != 0
 
 
 @inner
-def begin_reclaim(m: at.MachineArrays, ac: AllocContext) -> None:
-    """No kernel function: note how far a request is from its mark as its reclaim begins.
-
-    The zone nearest to its mark counts.
-    """
+def begin_reclaim(m: at.Arrays, ac: AllocContext) -> None:
+    """No kernel function: note a request's margin, in the nearest zone, as its reclaim begins."""
     flags = gfp_to_alloc_flags(m, ac, fast_path_flags(m, ac))
     zone = zone_nearest_to_its_mark(m, ac, flags)
     number = (ac.bits & at.REQUEST_RECLAIMED) >> at.RECLAIM_SHIFT
@@ -331,7 +292,7 @@ def begin_reclaim(m: at.MachineArrays, ac: AllocContext) -> None:
 
 
 @inner
-def reclaim_sufficed(m: at.MachineArrays, ac: AllocContext, flags: int) -> bool:
+def reclaim_sufficed(m: at.Arrays, ac: AllocContext, flags: int) -> bool:
     """No kernel function: return whether the retry after reclaim found a page (S8.2, S10.4).
 
     It is the kernel's retry after a recorded direct reclaim. The kernel was at its mark when
@@ -348,7 +309,7 @@ def reclaim_sufficed(m: at.MachineArrays, ac: AllocContext, flags: int) -> bool:
     return ac.order == 0 or has_free_buddy(m, zone, ac.order, flags)
 
 
-Reclaim = Callable[[at.MachineArrays, AllocContext, int], int]
+Reclaim = Callable[[at.Arrays, AllocContext, int], int]
 """What the slow path does after its first attempt; a kernel takes it as it takes any function."""
 
 PROMOTED_ROUNDS = 64
@@ -356,12 +317,8 @@ PROMOTED_ROUNDS = 64
 
 
 @hot
-def __alloc_frozen_pages(m: at.MachineArrays, ac: AllocContext, reclaim: Reclaim) -> int:
-    """__alloc_frozen_pages(): serve a request.
-
-    Returns the page, or -1 if the model has no such page left. In 6.12 the function is called
-    __alloc_pages().
-    """
+def __alloc_frozen_pages(m: at.Arrays, ac: AllocContext, reclaim: Reclaim) -> int:
+    """__alloc_frozen_pages(): serve a request; -1 if the model has no such page left."""
     flags = fast_path_flags(m, ac)
     pfn = get_page_from_freelist(m, ac, flags)
     if pfn < 0:
@@ -372,7 +329,7 @@ def __alloc_frozen_pages(m: at.MachineArrays, ac: AllocContext, reclaim: Reclaim
 
 
 @hot
-def prep_new_page(m: at.MachineArrays, pfn: int, order: int, migratetype: int) -> None:
+def prep_new_page(m: at.Arrays, pfn: int, order: int, migratetype: int) -> None:
     """prep_new_page(): describe an allocation's first page."""
     m.pages[pfn]["order"] = order
     m.pages[pfn]["where"] = at.ALLOCATED
@@ -380,9 +337,7 @@ def prep_new_page(m: at.MachineArrays, pfn: int, order: int, migratetype: int) -
 
 
 @cold
-def __alloc_pages_slowpath(
-    m: at.MachineArrays, ac: AllocContext, flags: int, reclaim: Reclaim
-) -> int:
+def __alloc_pages_slowpath(m: at.Arrays, ac: AllocContext, flags: int, reclaim: Reclaim) -> int:
     """__alloc_pages_slowpath(): serve a request that the fast path had no page for (S8.1).
 
     Returns the page, or -1. `flags` are those of the fast path. `reclaim` is what comes after the
@@ -409,7 +364,7 @@ def __alloc_pages_slowpath(
 
 
 @inner
-def boost_zones_for_atomic(m: at.MachineArrays, ac: AllocContext) -> None:
+def boost_zones_for_atomic(m: at.Arrays, ac: AllocContext) -> None:
     """No kernel function: boost every zone that an atomic request of order 0 may use (S1.11)."""
     is_atomic = ac.bits & at.GFP_HIGH and not ac.bits & at.GFP_DIRECT_RECLAIM
     if ac.order > 0 or not is_atomic:
@@ -421,13 +376,13 @@ def boost_zones_for_atomic(m: at.MachineArrays, ac: AllocContext) -> None:
 
 
 @inner
-def gives_up_locally(m: at.MachineArrays, ac: AllocContext) -> bool:
+def gives_up_locally(m: at.Arrays, ac: AllocContext) -> bool:
     """Part of __alloc_pages_slowpath(): return whether a local-only attempt ends here (S8.8)."""
     return ac.bits & at.GFP_THISNODE != 0 and not m.st[at.POLICY_LOCAL_THP_RECLAIMS]
 
 
 @inner
-def compacts_first(m: at.MachineArrays, ac: AllocContext) -> bool:
+def compacts_first(m: at.Arrays, ac: AllocContext) -> bool:
     """Part of __alloc_pages_slowpath(): return whether to compact before reclaim (S8.1)."""
     is_wanted = ac.order > m.st[at.POLICY_COSTLY_ORDER] or (
         ac.order > 0 and ac.migratetype != at.MOVABLE
@@ -436,7 +391,7 @@ def compacts_first(m: at.MachineArrays, ac: AllocContext) -> bool:
 
 
 @inner
-def wake_all_kswapds(m: at.MachineArrays, ac: AllocContext, flags: int) -> None:
+def wake_all_kswapds(m: at.Arrays, ac: AllocContext, flags: int) -> None:
     """wake_all_kswapds(): wake kswapd of the nodes, nearest first, if it may (S8.1, S8.6)."""
     if flags & at.ALLOC_KSWAPD:
         order = ac.order
@@ -455,10 +410,7 @@ def wake_all_kswapds(m: at.MachineArrays, ac: AllocContext, flags: int) -> None:
 
 @inner
 def gfp_pfmemalloc_allowed(bits: int) -> bool:
-    """gfp_pfmemalloc_allowed(): return whether a request may ignore watermarks (S2.6).
-
-    Reclaim itself does.
-    """
+    """gfp_pfmemalloc_allowed(): return whether a request may ignore watermarks (S2.6)."""
     return bits & at.GFP_MEMALLOC != 0 and not bits & at.GFP_NOMEMALLOC
 
 
@@ -469,7 +421,7 @@ def on_reserves(flags: int) -> int:
 
 
 @inner
-def retry_as_recorded(m: at.MachineArrays, ac: AllocContext, flags: int) -> int:
+def retry_as_recorded(m: at.Arrays, ac: AllocContext, flags: int) -> int:
     """Part of __alloc_pages_slowpath(): try once more after recorded reclaim, then force.
 
     Returns the page, or -1. Reclaim is literal: what it freed has been replayed already (S8.2). An
@@ -499,7 +451,7 @@ def retry_as_recorded(m: at.MachineArrays, ac: AllocContext, flags: int) -> int:
 
 
 @cold
-def fail_as_recorded(m: at.MachineArrays, ac: AllocContext) -> None:
+def fail_as_recorded(m: at.Arrays, ac: AllocContext) -> None:
     """No kernel function: leave behind what a request does that failed in the recording (S10.4).
 
     It is not tried. Each zone that it looks at is below its high mark or not, kswapd wakes, and
@@ -517,11 +469,8 @@ def fail_as_recorded(m: at.MachineArrays, ac: AllocContext) -> None:
 
 
 @inner
-def reclaim_and_retry(m: at.MachineArrays, ac: AllocContext, flags: int) -> int:
-    """Part of __alloc_pages_slowpath(): compact first, where that helps, then reclaim (S8.1).
-
-    Returns the page, or -1. Newer kernels compact in place of the first turn's reclaim.
-    """
+def reclaim_and_retry(m: at.Arrays, ac: AllocContext, flags: int) -> int:
+    """Part of __alloc_pages_slowpath(): compact first where that helps, then reclaim (S8.1)."""
     compact_first = compacts_first(m, ac)
     if m.st[at.RULE_INITIAL_COMPACTION_IN_LOOP]:
         priority = pr.ASYNC if compact_first else pr.SYNC_LIGHT
@@ -540,9 +489,7 @@ def reclaim_and_retry(m: at.MachineArrays, ac: AllocContext, flags: int) -> int:
 
 
 @inner
-def go_round(
-    m: at.MachineArrays, ac: AllocContext, flags: int, priority: int, compact_first: bool
-) -> int:
+def go_round(m: at.Arrays, ac: AllocContext, flags: int, priority: int, compact_first: bool) -> int:
     """Part of __alloc_pages_slowpath(): go round until a page is found or hope is lost (S8.1).
 
     Returns the page, or -1. With `compact_first` the first turn compacts in place of reclaim. A
@@ -610,11 +557,8 @@ def go_round(
 
 
 @inner
-def reclaim_compact_order(m: at.MachineArrays, ac: AllocContext, flags: int) -> int:
-    """Part of __alloc_pages_slowpath(): return the order to reclaim and compact for (S8.7).
-
-    It is at least a block's for requests that must not fragment and are not movable.
-    """
+def reclaim_compact_order(m: at.Arrays, ac: AllocContext, flags: int) -> int:
+    """Part of __alloc_pages_slowpath(): return the order to reclaim and compact for (S8.7)."""
     needs_block = flags & at.ALLOC_NOFRAGMENT and ac.migratetype != at.MOVABLE
     if m.st[at.POLICY_DEFRAG_PROMOTES_ORDER] and needs_block:
         return max(ac.order, m.st[at.PAGEBLOCK_ORDER])
@@ -622,7 +566,7 @@ def reclaim_compact_order(m: at.MachineArrays, ac: AllocContext, flags: int) -> 
 
 
 @inner
-def may_retry(m: at.MachineArrays, ac: AllocContext) -> bool:
+def may_retry(m: at.Arrays, ac: AllocContext) -> bool:
     """Part of __alloc_pages_slowpath(): return whether a request may go round again (S8.1)."""
     if ac.bits & pr.GFP_NORETRY:
         return False
@@ -632,11 +576,8 @@ def may_retry(m: at.MachineArrays, ac: AllocContext) -> bool:
 
 
 @inner
-def last_resort(m: at.MachineArrays, ac: AllocContext, flags: int) -> int:
-    """Part of __alloc_pages_slowpath(): end without a page; returns -1 (S8.1).
-
-    A request that must not fail takes what there is: the page is returned, or -1.
-    """
+def last_resort(m: at.Arrays, ac: AllocContext, flags: int) -> int:
+    """Part of __alloc_pages_slowpath(): return -1, or what there is if it must not fail (S8.1)."""
     if not ac.bits & pr.GFP_NOFAIL:
         return -1
     m.st[word_at(m, pr.FORCED_BY_NOFAIL)] += 1
@@ -645,15 +586,9 @@ def last_resort(m: at.MachineArrays, ac: AllocContext, flags: int) -> int:
 
 @inner
 def __alloc_pages_direct_reclaim(
-    m: at.MachineArrays, ac: AllocContext, flags: int, order: int
+    m: at.Arrays, ac: AllocContext, flags: int, order: int
 ) -> tuple[int, int]:
-    """__alloc_pages_direct_reclaim(): free a cluster, then try, with room made if need be (S8.2).
-
-    `order` is what reclaim is for.
-
-    Returns:
-        The page, or -1, and how many pages reclaim freed.
-    """
+    """__alloc_pages_direct_reclaim(): reclaim, retry; return the page, or -1, and freed (S8.2)."""
     take_wakes(m, ac.bits)
     progress = try_to_free_pages(m, ac, order)
     if progress == 0:
@@ -669,15 +604,9 @@ def __alloc_pages_direct_reclaim(
 
 @inner
 def __alloc_pages_direct_compact(
-    m: at.MachineArrays, ac: AllocContext, flags: int, priority: int, order: int
+    m: at.Arrays, ac: AllocContext, flags: int, priority: int, order: int
 ) -> tuple[int, int]:
-    """__alloc_pages_direct_compact(): compact, then take what was made or try (S8.1, S9).
-
-    `order` is what compaction makes.
-
-    Returns:
-        The page, or -1, and the result of compaction.
-    """
+    """__alloc_pages_direct_compact(): compact, retry; the page, or -1, and result (S8.1, S9)."""
     if order == 0 or not gfp_compaction_allowed(m, ac.bits):
         return -1, pr.SKIPPED
     take_wakes(m, ac.bits)
@@ -693,14 +622,8 @@ def __alloc_pages_direct_compact(
 
 
 @inner
-def should_reclaim_retry(
-    m: at.MachineArrays, ac: AllocContext, flags: int, no_progress: int
-) -> bool:
-    """should_reclaim_retry(): return whether more reclaim would do, or a block released (S8.3).
-
-    It would do if some zone passed with all its reclaimable pages freed. `no_progress` counts
-    turns that freed nothing.
-    """
+def should_reclaim_retry(m: at.Arrays, ac: AllocContext, flags: int, no_progress: int) -> bool:
+    """should_reclaim_retry(): return whether all reclaimable pages, or a block, would do (S8.3)."""
     position = ac.zonelist
     while no_progress <= pr.RETRIES_MAX and m.st[position] >= 0:
         zone = m.st[position]

@@ -32,11 +32,8 @@ SPREAD = 2654435761
 
 
 @inner
-def finds_lock_taken(m: at.MachineArrays) -> bool:
-    """No kernel function: return whether a remote free finds the owner's lock taken.
-
-    An assumed share of them finds the owner's pcp->lock so.
-    """
+def finds_lock_taken(m: at.Arrays) -> bool:
+    """No kernel function: draw whether a remote free finds the owner's pcp->lock taken."""
     base = m.st[at.OWNERSHIP]
     number = m.st[base + at.REMOTE_DRAWS]
     m.st[base + at.REMOTE_DRAWS] = number + 1
@@ -45,11 +42,8 @@ def finds_lock_taken(m: at.MachineArrays) -> bool:
 
 
 @inner
-def overflow_of_remote_free(m: at.MachineArrays, pcp: int, zone: int, order: int) -> int:
-    """nr_pcp_high() and nr_pcp_free(): account for a page freed by another CPU.
-
-    Returns how many pages to drain now, or -1.
-    """
+def overflow_of_remote_free(m: at.Arrays, pcp: int, zone: int, order: int) -> int:
+    """nr_pcp_high() and nr_pcp_free(): count another CPU's free; pages to drain now, or -1."""
     counts = option(m, at.OPTION_REMOTE_COUNTS) != 0
     owner_drains = option(m, at.OPTION_REMOTE_OVERFLOW) == at.OWNER_DRAINS
     if counts and not owner_drains:
@@ -59,13 +53,8 @@ def overflow_of_remote_free(m: at.MachineArrays, pcp: int, zone: int, order: int
 
 
 @hot
-def push_freed(
-    m: at.MachineArrays, zone: int, receiver: int, pfn: int, order: int, is_own: bool
-) -> int:
-    """Part of free_frozen_page_commit(): push a page on the receiver's list; returns its number.
-
-    The list's lock is taken. `is_own`: the receiver owns the page's block.
-    """
+def push_freed(m: at.Arrays, zone: int, receiver: int, pfn: int, order: int, is_own: bool) -> int:
+    """Part of free_frozen_page_commit(): push a page on the receiver's list; returns its number."""
     migratetype = int(m.blocks[pfn >> m.st[at.PAGEBLOCK_ORDER]]["migratetype"])
     kind = migratetype if migratetype < at.PCP_TYPES else at.MOVABLE
     mark_listed(m, pfn, order, migratetype, at.MERGEABLE if is_own else 0)
@@ -77,12 +66,9 @@ def push_freed(
 
 @cold
 def free_owned_by_another(
-    m: at.MachineArrays, zone: int, cpu: int, owner: int, pfn: int, order: int, in_batch: bool
+    m: at.Arrays, zone: int, cpu: int, owner: int, pfn: int, order: int, in_batch: bool
 ) -> None:
-    """__free_frozen_pages(): free a page of a block that another CPU owns.
-
-    It goes to the owner's lists, unless its options say otherwise.
-    """
+    """__free_frozen_pages(): free a page to another CPU's lists, unless options say otherwise."""
     is_plain = not int(m.pages[pfn]["flags"]) & at.MERGEABLE
     receiver = receiver_of(m, owner, is_plain, cpu)
     if receiver != cpu:
@@ -107,14 +93,8 @@ def free_owned_by_another(
 
 
 @hot
-def free_owned(
-    m: at.MachineArrays, zone: int, cpu: int, pfn: int, order: int, in_batch: bool
-) -> None:
-    """__free_frozen_pages(): free a page to the lists of its block's owner.
-
-    They are the CPU's own where it owns the block or nobody does. The page is of an order that
-    lists hold.
-    """
+def free_owned(m: at.Arrays, zone: int, cpu: int, pfn: int, order: int, in_batch: bool) -> None:
+    """__free_frozen_pages(): free a page to the lists of its block's owner, or the CPU's own."""
     owner = owner_of(m, pfn >> m.st[at.PAGEBLOCK_ORDER])
     if owner >= 0 and owner != cpu:
         free_owned_by_another(m, zone, cpu, owner, pfn, order, in_batch)
@@ -128,11 +108,8 @@ def free_owned(
 
 
 @cold
-def split_allocation(m: at.MachineArrays, pfn: int, order: int) -> None:
-    """No kernel function: cut an allocation so that a piece at `pfn` stands alone (T10.1).
-
-    The piece is of the order given.
-    """
+def split_allocation(m: at.Arrays, pfn: int, order: int) -> None:
+    """No kernel function: cut an allocation so that the piece at `pfn` stands alone (T10.1)."""
     for above in range(order, m.st[at.MAX_ORDER] + 1):
         head = pfn & ~((1 << above) - 1)
         if int(m.pages[head]["where"]) == at.ALLOCATED and int(m.pages[head]["order"]) >= above:
@@ -150,14 +127,8 @@ def split_allocation(m: at.MachineArrays, pfn: int, order: int) -> None:
 
 
 @hot
-def __free_frozen_pages(
-    m: at.MachineArrays, cpu: int, pfn: int, order: int, in_batch: bool
-) -> None:
-    """__free_frozen_pages(): free pages on a CPU (S4.6).
-
-    They go to its lists or, where those do not take them, to the buddy. In 6.12 the function is
-    called free_unref_page(). `in_batch`: a folio batch frees them.
-    """
+def __free_frozen_pages(m: at.Arrays, cpu: int, pfn: int, order: int, in_batch: bool) -> None:
+    """__free_frozen_pages(): free pages to a CPU's lists or the buddy (S4.6)."""
     if int(m.pages[pfn]["where"]) != at.ALLOCATED or int(m.pages[pfn]["order"]) != order:
         split_allocation(m, pfn, order)
     block_order = m.st[at.PAGEBLOCK_ORDER]

@@ -38,11 +38,8 @@ BATCH_MAX = 31
 
 
 @hot
-def hand_over(m: at.MachineArrays, pcp: int, mine: int) -> None:
-    """No kernel function: note that the CPU at work takes the lock of a pageset.
-
-    `mine` is its own pageset there. It is the CPU at work that the acquisition counts for.
-    """
+def hand_over(m: at.Arrays, pcp: int, mine: int) -> None:
+    """No kernel function: note who takes a pageset's lock, for the CPU at work's set, `mine`."""
     holder = m.st[at.EVENT_CPU] + 1
     last = m.st[pcp + at.PCP_LOCK_HOLDER]
     if last != holder:
@@ -52,7 +49,7 @@ def hand_over(m: at.MachineArrays, pcp: int, mine: int) -> None:
 
 
 @hot
-def is_locked_by_holder(m: at.MachineArrays, cpu: int, pcp: int) -> bool:
+def is_locked_by_holder(m: at.Arrays, cpu: int, pcp: int) -> bool:
     """pcp_spin_trylock(): return whether it fails to take a pageset's lock (S4.10).
 
     The CPU holds the lock itself, for the folio batch, the refill or the drain that the request or
@@ -63,7 +60,7 @@ def is_locked_by_holder(m: at.MachineArrays, cpu: int, pcp: int) -> bool:
 
 
 @inner
-def let_go_of_lists(m: at.MachineArrays, cpu: int) -> None:
+def let_go_of_lists(m: at.Arrays, cpu: int) -> None:
     """No kernel function: end what a CPU did under a list's lock, as it does something else."""
     words = cpu_at(m, cpu)
     m.st[words + at.CPU_BATCH_SET] = 0
@@ -71,35 +68,29 @@ def let_go_of_lists(m: at.MachineArrays, cpu: int) -> None:
 
 
 @inner
-def hold_refilled(m: at.MachineArrays, cpu: int, pcp: int) -> None:
+def hold_refilled(m: at.Arrays, cpu: int, pcp: int) -> None:
     """No kernel function: hold a pageset's lock for the interrupts that come into its refill."""
     m.st[cpu_at(m, cpu) + at.CPU_LOCKED_SET] = pcp
 
 
 @inner
-def note_drain(m: at.MachineArrays, pcp: int) -> None:
-    """No kernel function: note that a free of the CPU at work has drained a pageset.
-
-    An interrupt that was held off meanwhile comes now, under the pageset's lock (S4.10).
-    """
+def note_drain(m: at.Arrays, pcp: int) -> None:
+    """No kernel function: note that a free drained a pageset, for interrupts held off (S4.10)."""
     word = cpu_at(m, m.st[at.EVENT_CPU]) + at.CPU_LOCKED_SET
     if m.st[word] <= 0:
         m.st[word] = -pcp
 
 
 @inner
-def hold_drained(m: at.MachineArrays, cpu: int) -> None:
-    """No kernel function: hold the lock of the pageset that a CPU's last free drained, if it did.
-
-    A folio batch is over.
-    """
+def hold_drained(m: at.Arrays, cpu: int) -> None:
+    """No kernel function: hold the lock of the pageset that a CPU's last free drained, if any."""
     words = cpu_at(m, cpu)
     m.st[words + at.CPU_BATCH_SET] = 0
     m.st[words + at.CPU_LOCKED_SET] = abs(m.st[words + at.CPU_LOCKED_SET])
 
 
 @hot
-def lock_list(m: at.MachineArrays, zone: int, pcp: int) -> None:
+def lock_list(m: at.Arrays, zone: int, pcp: int) -> None:
     """Part of rmqueue_pcplist(): take a pageset's lock for an allocation."""
     mine = pcp_at(m, zone, m.st[at.EVENT_CPU])
     hand_over(m, pcp, mine)
@@ -107,11 +98,8 @@ def lock_list(m: at.MachineArrays, zone: int, pcp: int) -> None:
 
 
 @hot
-def lock_list_to_free(m: at.MachineArrays, zone: int, pcp: int, in_batch: bool) -> None:
-    """__free_frozen_pages() and free_unref_folios(): take a pageset's lock for a free.
-
-    A batch of frees may hold it already.
-    """
+def lock_list_to_free(m: at.Arrays, zone: int, pcp: int, in_batch: bool) -> None:
+    """__free_frozen_pages() and free_unref_folios(): lock a pageset, if no batch holds it."""
     cpu = m.st[at.EVENT_CPU]
     mine = pcp_at(m, zone, cpu)
     words = cpu_at(m, cpu)
@@ -126,7 +114,7 @@ def lock_list_to_free(m: at.MachineArrays, zone: int, pcp: int, in_batch: bool) 
 
 
 @inner
-def lock_list_to_drain(m: at.MachineArrays, zone: int, pcp: int) -> None:
+def lock_list_to_drain(m: at.Arrays, zone: int, pcp: int) -> None:
     """No kernel function: take a pageset's lock only to drain it."""
     mine = pcp_at(m, zone, m.st[at.EVENT_CPU])
     hand_over(m, pcp, mine)
@@ -134,7 +122,7 @@ def lock_list_to_drain(m: at.MachineArrays, zone: int, pcp: int) -> None:
 
 
 @inner
-def next_drained(m: at.MachineArrays, pcp: int, index: int) -> int:
+def next_drained(m: at.Arrays, pcp: int, index: int) -> int:
     """Part of free_pcppages_bulk(): return the list to drain from, where blocks are owned.
 
     It is `index`, or the next one that has pages; the pageset has some. Larger orders come first,
@@ -151,7 +139,7 @@ def next_drained(m: at.MachineArrays, pcp: int, index: int) -> int:
 
 
 @inner
-def first_drained(m: at.MachineArrays, freed_list: int) -> int:
+def first_drained(m: at.Arrays, freed_list: int) -> int:
     """Part of free_pcppages_bulk(): return the list that a drain looks at first."""
     if option(m, at.OPTION_DRAIN_FROM) == at.DRAINS_FREED_LIST:
         return freed_list
@@ -159,11 +147,8 @@ def first_drained(m: at.MachineArrays, freed_list: int) -> int:
 
 
 @inner
-def return_to_zone(m: at.MachineArrays, zone: int, pfn: int, migratetype: int) -> None:
-    """Part of free_pcppages_bulk(): free a drained page to the zone.
-
-    A fragment of an owned block goes last, and the block is recorded.
-    """
+def return_to_zone(m: at.Arrays, zone: int, pfn: int, migratetype: int) -> None:
+    """Part of free_pcppages_bulk(): free a drained page, a fragment of an owned block last."""
     order = int(m.pages[pfn]["order"])
     block = pfn >> m.st[at.PAGEBLOCK_ORDER]
     is_fragment = order < m.st[at.PAGEBLOCK_ORDER] and owner_of(m, block) >= 0
@@ -173,53 +158,15 @@ def return_to_zone(m: at.MachineArrays, zone: int, pfn: int, migratetype: int) -
 
 
 @inner
-def drain_owned(
-    m: at.MachineArrays, zone: int, cpu: int, count: int, freed_list: int, site: int
-) -> None:
-    """free_pcppages_bulk(): return `count` pages or a little more, where blocks are owned.
-
-    It takes one hold of zone->lock. A drain for a free counts for the CPU at work, which need not
-    be the lists' at.
-    """
-    pcp = pcp_at(m, zone, cpu)
-    block_order = m.st[at.PAGEBLOCK_ORDER]
-    as_of_block = m.st[at.RULE_LISTS_MATCH_BLOCKS] or m.st[zone_at(zone) + at.ZONE_HAS_ISOLATED]
-    count = min(count, m.st[pcp + at.PCP_COUNT])
-    index = first_drained(m, freed_list)
-    objects = 0
-    drained = 0
-    while drained < count:
-        index = next_drained(m, pcp, index)
-        lst = pcp + at.PCP_LISTS + index * at.LIST_WORDS
-        pfn = m.st[lst + at.TAIL]
-        list_del(m.pages, m.st, lst, pfn)
-        order = index // 3
-        migratetype = int(m.pages[pfn]["tag"])
-        if as_of_block:
-            migratetype = int(m.blocks[pfn >> block_order]["migratetype"])
-        return_to_zone(m, zone, pfn, migratetype)
-        log_page(m, at.LOG_PCPU_DRAIN, zone, pfn, order, migratetype)
-        drained += 1 << order
-        objects += 1
-    m.st[pcp + at.PCP_COUNT] -= drained
-    counted = m.st[at.EVENT_CPU] if site == at.SITE_DRAIN_COMMIT else cpu
-    count_hold(m, site, zone, counted, objects, drained)
-    log_hold(m, site, zone, cpu, 0, -1, objects, drained)
-
-
-@inner
 def clamp(value: int, low: int, high: int) -> int:
-    """clamp(): return `value` kept within bounds.
-
-    `high` is tested first and wins where the bounds cross.
-    """
+    """clamp(): return `value` within bounds; `high` is tested first and wins where they cross."""
     if value >= high:
         return high
     return max(value, low)
 
 
 @inner
-def set_pcp_high(m: at.MachineArrays, zone: int, cpu: int, wanted: int) -> None:
+def set_pcp_high(m: at.Arrays, zone: int, cpu: int, wanted: int) -> None:
     """No kernel function: set a pageset's tuned `high`, as a recording found it, within bounds."""
     pcp = pcp_at(m, zone, cpu)
     m.st[pcp + at.PCP_HIGH] = clamp(
@@ -228,11 +175,8 @@ def set_pcp_high(m: at.MachineArrays, zone: int, cpu: int, wanted: int) -> None:
 
 
 @hot
-def order_to_pindex(m: at.MachineArrays, order: int, migratetype: int) -> int:
-    """pcp_allowed_order() and order_to_pindex(): return the list of an order and type (S1.9).
-
-    The result is -1 if such pages bypass the lists.
-    """
+def order_to_pindex(m: at.Arrays, order: int, migratetype: int) -> int:
+    """pcp_allowed_order() and order_to_pindex(): return a list's number, or -1 (S1.9)."""
     costly = m.st[at.POLICY_COSTLY_ORDER]
     if order <= costly:
         return 3 * order + migratetype
@@ -242,28 +186,22 @@ def order_to_pindex(m: at.MachineArrays, order: int, migratetype: int) -> int:
 
 
 @inner
-def list_count(m: at.MachineArrays) -> int:
+def list_count(m: at.Arrays) -> int:
     """No kernel function: return the number of lists in a pageset, NR_PCP_LISTS (S1.9)."""
     return 3 * (m.st[at.POLICY_COSTLY_ORDER] + 1) + (2 if m.st[at.THP_LISTS] else 0)
 
 
 @hot
-def clamped_high(m: at.MachineArrays, pcp: int) -> int:
-    """Part of nr_pcp_high(): bring `high` within its bounds for good; returns it (S4.4, S4.6).
-
-    nr_pcp_alloc() does the same.
-    """
+def clamped_high(m: at.Arrays, pcp: int) -> int:
+    """Part of nr_pcp_high(): bring `high` within its bounds for good; returns it (S4.4, S4.6)."""
     high = clamp(m.st[pcp + at.PCP_HIGH], m.st[pcp + at.PCP_HIGH_MIN], m.st[pcp + at.PCP_HIGH_MAX])
     m.st[pcp + at.PCP_HIGH] = high
     return high
 
 
 @inner
-def nr_pcp_alloc(m: at.MachineArrays, pcp: int, zone: int, order: int) -> int:
-    """nr_pcp_alloc(): tune the pageset; returns how many objects to refill with (S4.4).
-
-    `high` and `alloc_factor` may grow.
-    """
+def nr_pcp_alloc(m: at.Arrays, pcp: int, zone: int, order: int) -> int:
+    """nr_pcp_alloc(): tune the pageset; returns how many objects to refill with (S4.4)."""
     wanted = m.st[pcp + at.PCP_BATCH]
     if m.st[at.RULE_PCP_AUTO_TUNED]:
         wanted = tuned_refill_size(m, pcp, zone, order)
@@ -273,7 +211,7 @@ def nr_pcp_alloc(m: at.MachineArrays, pcp: int, zone: int, order: int) -> int:
 
 
 @inner
-def tuned_refill_size(m: at.MachineArrays, pcp: int, zone: int, order: int) -> int:
+def tuned_refill_size(m: at.Arrays, pcp: int, zone: int, order: int) -> int:
     """Part of nr_pcp_alloc(): return the pages to refill with where `high` is tuned (S4.4)."""
     high_min = m.st[pcp + at.PCP_HIGH_MIN]
     high_max = m.st[pcp + at.PCP_HIGH_MAX]
@@ -297,7 +235,7 @@ def tuned_refill_size(m: at.MachineArrays, pcp: int, zone: int, order: int) -> i
 
 @inner
 def rmqueue_bulk(
-    m: at.MachineArrays, ac: AllocContext, zone: int, lst: int, wanted: int, flags: int
+    m: at.Arrays, ac: AllocContext, zone: int, lst: int, wanted: int, flags: int
 ) -> int:
     """rmqueue_bulk(): move up to `wanted` objects from the buddy to a list's tail (S4.4).
 
@@ -326,11 +264,8 @@ def rmqueue_bulk(
 
 
 @cold
-def refill_empty(m: at.MachineArrays, ac: AllocContext, zone: int, lst: int, flags: int) -> int:
-    """Part of __rmqueue_pcplist(): refill an empty list, if the request may (S4.4, S4.5).
-
-    Returns how many objects the list got.
-    """
+def refill_empty(m: at.Arrays, ac: AllocContext, zone: int, lst: int, flags: int) -> int:
+    """Part of __rmqueue_pcplist(): refill an empty list if the request may (S4.4, S4.5)."""
     pcp = pcp_at(m, zone, ac.cpu)
     wanted = nr_pcp_alloc(m, pcp, zone, ac.order)
     if flags & at.ALLOC_HIGHATOMIC and not m.st[at.RULE_HIGHATOMIC_REFILLS_PCP]:
@@ -341,13 +276,8 @@ def refill_empty(m: at.MachineArrays, ac: AllocContext, zone: int, lst: int, fla
 
 
 @hot
-def rmqueue_pcplist(
-    m: at.MachineArrays, ac: AllocContext, zone: int, index: int, flags: int
-) -> int:
-    """rmqueue_pcplist(): take the head of the CPU's list, refilled if empty (S4.4, S4.5).
-
-    Returns the page, or -1.
-    """
+def rmqueue_pcplist(m: at.Arrays, ac: AllocContext, zone: int, index: int, flags: int) -> int:
+    """rmqueue_pcplist(): take the head of the CPU's list, refilled if empty, or -1 (S4.4, S4.5)."""
     pcp = pcp_at(m, zone, ac.cpu)
     if is_locked_by_holder(m, ac.cpu, pcp):
         return -1
@@ -365,18 +295,15 @@ def rmqueue_pcplist(
 
 
 @inner
-def pindex_to_order(m: at.MachineArrays, index: int) -> int:
+def pindex_to_order(m: at.Arrays, index: int) -> int:
     """pindex_to_order(): return the order of the pages on a pageset's list (S1.9)."""
     order = index // 3
     return order if order <= m.st[at.POLICY_COSTLY_ORDER] else m.st[at.HUGE_ORDER]
 
 
 @inner
-def drained_list(m: at.MachineArrays, pcp: int, index: int) -> int:
-    """Part of free_pcppages_bulk(): return the list whose tail a drain takes next (S5.6).
-
-    From `index` on, it is the first with pages. The pageset holds a page.
-    """
+def drained_list(m: at.Arrays, pcp: int, index: int) -> int:
+    """Part of free_pcppages_bulk(): return the first list with pages from `index` on (S5.6)."""
     lists = list_count(m)
     while m.st[pcp + at.PCP_LISTS + index * at.LIST_WORDS + at.TAIL] < 0:
         index += 1
@@ -387,45 +314,46 @@ def drained_list(m: at.MachineArrays, pcp: int, index: int) -> int:
 
 @inner
 def free_pcppages_bulk(
-    m: at.MachineArrays, zone: int, cpu: int, count: int, first_list: int, site: int
+    m: at.Arrays, zone: int, cpu: int, count: int, first_list: int, site: int
 ) -> None:
-    """free_pcppages_bulk(): return `count` pages of a CPU's lists to the buddy (S5.6).
+    """free_pcppages_bulk(): return a CPU's coldest `count` pages in one hold of the lock (S5.6).
 
-    The coldest go first, list after list, in one hold of zone->lock.
+    Where blocks are owned it may be a little more, and a drain for a free counts for the CPU at
+    work, which need not be the lists' (S12.5).
     """
-    if m.st[at.OWNERSHIP]:
-        drain_owned(m, zone, cpu, count, first_list, site)
-        return
+    owned = m.st[at.OWNERSHIP] != 0
     pcp = pcp_at(m, zone, cpu)
     block_order = m.st[at.PAGEBLOCK_ORDER]
     as_of_block = m.st[at.RULE_LISTS_MATCH_BLOCKS] or m.st[zone_at(zone) + at.ZONE_HAS_ISOLATED]
     count = min(count, m.st[pcp + at.PCP_COUNT])
-    index = first_list
+    index = first_drained(m, first_list) if owned else first_list
     objects = 0
     drained = 0
     while drained < count:
-        index = drained_list(m, pcp, index)
+        index = next_drained(m, pcp, index) if owned else drained_list(m, pcp, index)
         lst = pcp + at.PCP_LISTS + index * at.LIST_WORDS
-        order = pindex_to_order(m, index)
+        order = index // 3 if owned else pindex_to_order(m, index)
         pfn = m.st[lst + at.TAIL]
         list_del(m.pages, m.st, lst, pfn)
         migratetype = int(m.pages[pfn]["tag"])
         if as_of_block:
             migratetype = int(m.blocks[pfn >> block_order]["migratetype"])
-        __free_one_page(m, zone, pfn, order, migratetype, False)
+        if owned:
+            return_to_zone(m, zone, pfn, migratetype)
+        else:
+            __free_one_page(m, zone, pfn, order, migratetype, False)
         log_page(m, at.LOG_PCPU_DRAIN, zone, pfn, order, migratetype)
         drained += 1 << order
         objects += 1
     m.st[pcp + at.PCP_COUNT] -= drained
-    count_transaction(m, site, zone, cpu, 0, -1, objects, drained)
+    counted = m.st[at.EVENT_CPU] if owned and site == at.SITE_DRAIN_COMMIT else cpu
+    count_hold(m, site, zone, counted, objects, drained)
+    log_hold(m, site, zone, cpu, 0, -1, objects, drained)
 
 
 @hot
-def nr_pcp_high(m: at.MachineArrays, pcp: int, zone: int, flush: bool) -> int:
-    """nr_pcp_high(): tune `high`; returns the count at which a free overflows (S4.6).
-
-    `high` may sink or rise.
-    """
+def nr_pcp_high(m: at.Arrays, pcp: int, zone: int, flush: bool) -> int:
+    """nr_pcp_high(): tune `high`; returns the count at which a free overflows (S4.6)."""
     high_min = m.st[pcp + at.PCP_HIGH_MIN]
     high_max = m.st[pcp + at.PCP_HIGH_MAX]
     base = m.st[pcp + at.PCP_BATCH]
@@ -455,7 +383,7 @@ def nr_pcp_high(m: at.MachineArrays, pcp: int, zone: int, flush: bool) -> int:
 
 
 @inner
-def nr_pcp_free(m: at.MachineArrays, pcp: int, limit: int, flush: bool) -> int:
+def nr_pcp_free(m: at.Arrays, pcp: int, limit: int, flush: bool) -> int:
     """nr_pcp_free(): return how many pages an overflowing free drains (S4.6)."""
     base = m.st[pcp + at.PCP_BATCH]
     if flush:
@@ -466,11 +394,8 @@ def nr_pcp_free(m: at.MachineArrays, pcp: int, limit: int, flush: bool) -> int:
 
 
 @hot
-def flushes_high_order(m: at.MachineArrays, pcp: int, order: int) -> bool:
-    """Part of free_frozen_page_commit(): return whether high-order frees flush the lists (S4.6).
-
-    It takes a run of them. The order of this free is noted.
-    """
+def flushes_high_order(m: at.Arrays, pcp: int, order: int) -> bool:
+    """Part of free_frozen_page_commit(): return whether a run of high orders flushes (S4.6)."""
     if order == 0 or order > m.st[at.POLICY_COSTLY_ORDER]:
         m.st[pcp + at.PCP_PREV_FREE_HIGH_ORDER] = 0
         return False
@@ -488,22 +413,16 @@ def flushes_high_order(m: at.MachineArrays, pcp: int, order: int) -> bool:
 
 
 @hot
-def overflow_of_free(m: at.MachineArrays, pcp: int, zone: int, order: int) -> int:
-    """nr_pcp_high() and nr_pcp_free(): account for one freed page (S4.6).
-
-    Returns how many pages to drain, or -1.
-    """
+def overflow_of_free(m: at.Arrays, pcp: int, zone: int, order: int) -> int:
+    """nr_pcp_high() and nr_pcp_free(): account for a freed page; pages to drain, or -1 (S4.6)."""
     if not m.st[at.RULE_PCP_AUTO_TUNED]:
         return overflow_of_fixed(m, pcp, zone, order)
     return overflow_beyond_limit(m, pcp, zone, count_free_of_page(m, pcp, order, True))
 
 
 @inner
-def overflow_of_fixed(m: at.MachineArrays, pcp: int, zone: int, order: int) -> int:
-    """nr_pcp_high() and nr_pcp_free(): account for one freed page, `high` being fixed (S4.6).
-
-    Returns how many pages to drain, or -1.
-    """
+def overflow_of_fixed(m: at.Arrays, pcp: int, zone: int, order: int) -> int:
+    """nr_pcp_high() and nr_pcp_free(): the same where `high` is fixed; pages, or -1 (S4.6)."""
     count = m.st[pcp + at.PCP_COUNT] + (1 << order)
     m.st[pcp + at.PCP_COUNT] = count
     base = m.st[pcp + at.PCP_BATCH]
@@ -525,12 +444,8 @@ def overflow_of_fixed(m: at.MachineArrays, pcp: int, zone: int, order: int) -> i
 
 
 @hot
-def count_free_of_page(m: at.MachineArrays, pcp: int, order: int, counts: bool) -> bool:
-    """Part of free_frozen_page_commit(): count a page just pushed (S4.6).
-
-    Returns whether a run of high-order frees flushes the lists. Unless it `counts`, nothing but the
-    number of pages changes.
-    """
+def count_free_of_page(m: at.Arrays, pcp: int, order: int, counts: bool) -> bool:
+    """Part of free_frozen_page_commit(): count a pushed page; returns whether to flush (S4.6)."""
     if not counts:
         m.st[pcp + at.PCP_COUNT] += 1 << order
         return False
@@ -544,11 +459,8 @@ def count_free_of_page(m: at.MachineArrays, pcp: int, order: int, counts: bool) 
 
 
 @hot
-def overflow_beyond_limit(m: at.MachineArrays, pcp: int, zone: int, flush: bool) -> int:
-    """nr_pcp_high() and nr_pcp_free(): tune after a free that has been counted (S4.6).
-
-    Returns how many pages to drain, or -1.
-    """
+def overflow_beyond_limit(m: at.Arrays, pcp: int, zone: int, flush: bool) -> int:
+    """nr_pcp_high() and nr_pcp_free(): tune after a counted free; pages to drain, or -1 (S4.6)."""
     limit = nr_pcp_high(m, pcp, zone, flush)
     if m.st[pcp + at.PCP_COUNT] < limit:
         return -1
@@ -556,7 +468,7 @@ def overflow_beyond_limit(m: at.MachineArrays, pcp: int, zone: int, flush: bool)
 
 
 @inner
-def leave_below_high(m: at.MachineArrays, zone: int) -> None:
+def leave_below_high(m: at.Arrays, zone: int) -> None:
     """Part of free_frozen_page_commit(): clear BELOW_HIGH once above the high mark (S4.6)."""
     region = zone_at(zone)
     if m.st[region + at.ZONE_BELOW_HIGH]:
@@ -568,11 +480,8 @@ def leave_below_high(m: at.MachineArrays, zone: int) -> None:
 
 
 @cold
-def revive_kswapd(m: at.MachineArrays, node: int) -> None:
-    """Part of free_frozen_page_commit(): forget a hopeless node's failures (S10.2).
-
-    That is if a later node has memory too.
-    """
+def revive_kswapd(m: at.Arrays, node: int) -> None:
+    """Part of free_frozen_page_commit(): forget failures if a later node has memory (S10.2)."""
     words = node_pressure_at(m, node)
     if m.st[words + pr.KSWAPD_FAILURES] < pr.RETRIES_MAX:
         return
@@ -583,11 +492,8 @@ def revive_kswapd(m: at.MachineArrays, node: int) -> None:
 
 
 @cold
-def drain_overflow(m: at.MachineArrays, zone: int, cpu: int, remaining: int, index: int) -> None:
-    """Part of free_frozen_page_commit(): drain what a free pushed above the limit (S4.7).
-
-    It begins at the list of the free.
-    """
+def drain_overflow(m: at.Arrays, zone: int, cpu: int, remaining: int, index: int) -> None:
+    """Part of free_frozen_page_commit(): drain what a free pushed above the limit (S4.7)."""
     pcp = pcp_at(m, zone, cpu)
     base = m.st[pcp + at.PCP_BATCH]
     site = at.SITE_DRAIN_COMMIT
@@ -608,12 +514,9 @@ def drain_overflow(m: at.MachineArrays, zone: int, cpu: int, remaining: int, ind
 
 @hot
 def free_frozen_page_commit(
-    m: at.MachineArrays, zone: int, cpu: int, pfn: int, order: int, index: int, migratetype: int
+    m: at.Arrays, zone: int, cpu: int, pfn: int, order: int, index: int, migratetype: int
 ) -> None:
-    """free_frozen_page_commit(): push a page on the CPU's list, drain what overflows (S4.6, S4.7).
-
-    The caller has taken the list's lock. In 6.12 the function is called free_unref_page_commit().
-    """
+    """free_frozen_page_commit(): push a page on a list, drain what overflows (S4.6, S4.7)."""
     pcp = pcp_at(m, zone, cpu)
     m.pages[pfn]["order"] = order
     m.pages[pfn]["where"] = at.ON_PCP
@@ -625,11 +528,8 @@ def free_frozen_page_commit(
 
 
 @inner
-def decay_size(m: at.MachineArrays, pcp: int) -> int:
-    """Part of decay_pcp_high(): let `high` sink as one tick does (S4.8).
-
-    Returns how many pages now exceed it, if above 0.
-    """
+def decay_size(m: at.Arrays, pcp: int) -> int:
+    """Part of decay_pcp_high(): let `high` sink by a tick; returns pages above it (S4.8)."""
     if not m.st[at.RULE_PCP_DECAYS]:
         return 0
     base = m.st[pcp + at.PCP_BATCH]
@@ -643,7 +543,7 @@ def decay_size(m: at.MachineArrays, pcp: int) -> int:
 
 
 @inner
-def decay_pcp_high(m: at.MachineArrays, zone: int, cpu: int) -> None:
+def decay_pcp_high(m: at.Arrays, zone: int, cpu: int) -> None:
     """decay_pcp_high(): let `high` of a CPU's lists sink and drain what exceeds it (S4.8)."""
     pcp = pcp_at(m, zone, cpu)
     excess = decay_size(m, pcp)
@@ -657,11 +557,8 @@ def decay_pcp_high(m: at.MachineArrays, zone: int, cpu: int) -> None:
 
 
 @inner
-def expiry_size(m: at.MachineArrays, zone: int, cpu: int) -> int:
-    """Part of refresh_cpu_vm_stats(): count a tick towards a list's expiry (S4.8).
-
-    Returns how many pages to drain now.
-    """
+def expiry_size(m: at.Arrays, zone: int, cpu: int) -> int:
+    """Part of refresh_cpu_vm_stats(): count a tick towards expiry; pages to drain (S4.8)."""
     pcp = pcp_at(m, zone, cpu)
     count = m.st[pcp + at.PCP_COUNT]
     if m.st[pcp + at.PCP_EXPIRE] == 0 or count == 0:
@@ -676,11 +573,8 @@ def expiry_size(m: at.MachineArrays, zone: int, cpu: int) -> int:
 
 
 @cold
-def refresh_cpu_vm_stats(m: at.MachineArrays, cpu: int) -> None:
-    """refresh_cpu_vm_stats(): do one vmstat tick of a CPU (S4.8).
-
-    Counters fold, lists decay, those of other nodes expire.
-    """
+def refresh_cpu_vm_stats(m: at.Arrays, cpu: int) -> None:
+    """refresh_cpu_vm_stats(): do a CPU's tick: counters fold, lists decay and expire (S4.8)."""
     for zone in range(m.st[at.NR_ZONES]):
         if m.st[zone_at(zone) + at.ZONE_MANAGED] == 0:
             continue
@@ -697,7 +591,7 @@ def refresh_cpu_vm_stats(m: at.MachineArrays, cpu: int) -> None:
 
 
 @cold
-def drain_pages_zone(m: at.MachineArrays, zone: int, cpu: int) -> None:
+def drain_pages_zone(m: at.Arrays, zone: int, cpu: int) -> None:
     """drain_pages_zone(): drain all lists that a CPU has of a zone (S4.9)."""
     pcp = pcp_at(m, zone, cpu)
     chunk = m.st[pcp + at.PCP_COUNT]
@@ -714,11 +608,8 @@ def drain_pages_zone(m: at.MachineArrays, zone: int, cpu: int) -> None:
 
 
 @inner
-def drain_all_pages(m: at.MachineArrays) -> None:
-    """drain_all_pages(): drain every CPU's lists of every zone (S4.9).
-
-    A failing allocation does so. Where recorded drains are imposed this does nothing.
-    """
+def drain_all_pages(m: at.Arrays) -> None:
+    """drain_all_pages(): drain every CPU's lists, unless recorded drains are imposed (S4.9)."""
     if m.st[at.DRAINS_RECORDED]:
         return
     for cpu in range(m.st[at.NR_CPUS]):
@@ -738,16 +629,7 @@ def set_pageset(
     rules: KernelRules,
     policy: Policy,
 ) -> None:
-    """zone_set_pageset_high_and_batch(): set the words of one pageset, whose lists are empty.
-
-    Args:
-        region: the pageset's words; written.
-        machine: for the CPUs of the zone's node.
-        zone: its pages, and what its pagesets had in the recording.
-        cpu: whose pageset it is.
-        rules: the kernel generation.
-        policy: swept fields.
-    """
+    """zone_set_pageset_high_and_batch(): set the words of a pageset, whose lists are empty."""
     lists = region[at.PCP_LISTS : at.PCP_SITES].reshape(-1, at.LIST_WORDS)
     lists[:, at.HEAD] = -1
     lists[:, at.TAIL] = -1
@@ -758,19 +640,17 @@ def set_pageset(
     if found is not None and policy.pcp_batch is None:
         size = found.batch
     size = _given(policy.pcp_batch, size)
-    low, high = high_limits(zone, size, _local_cpus(machine, zone), policy, rules)
+    low, high = high_limits(
+        zone,
+        size,
+        machine.cpus_of_node(machine.nodes.index(zone.node)) or machine.nr_cpus,
+        policy,
+        rules,
+    )
     region[at.PCP_BATCH] = size
     region[at.PCP_HIGH_MIN] = low
     region[at.PCP_HIGH_MAX] = high
     region[at.PCP_HIGH] = found.high if found is not None and rules.pcp_auto_tuned else low
-
-
-def _local_cpus(machine: Machine, zone: Zone) -> int:
-    """No kernel function: return how many CPUs share a zone's pages in S4.3.
-
-    They are its node's, all CPUs if that has none.
-    """
-    return machine.cpus_of_node(machine.nodes.index(zone.node)) or machine.nr_cpus
 
 
 def zone_batchsize(managed: int) -> int:
@@ -824,10 +704,7 @@ def high_limits(
 
 
 def _recorded_limits(zone: Zone, rules: KernelRules) -> tuple[int, int] | None:
-    """No kernel function: return the limits a zone's pagesets show.
-
-    A kernel that does not print them has a fixed `high`.
-    """
+    """No kernel function: return the limits a zone's pagesets show, a fixed `high` if untuned."""
     found = zone.pagesets[0] if zone.pagesets else None
     if found is None:
         return None

@@ -71,26 +71,12 @@ below -1 do not occur: pieces are linked through `folios`."""
 
 # What a round of reclaim goes by (the kernel's scan_control, and shrink_lruvec()'s own numbers).
 _scan = Region()
-SC_ORDER = _scan.word()
-SC_PRIORITY = _scan.word()
-SC_HIGHEST = _scan.word()
-SC_GOAL = _scan.word()
-SC_SCANNED = _scan.word()
-SC_RECLAIMED = _scan.word()
-SC_IS_KSWAPD = _scan.word()
-SC_MAY_COMPACT = _scan.word()
-SC_MAY_SWAP = _scan.word()
-SC_MAY_FS = _scan.word()
+SC_ORDER, SC_PRIORITY, SC_HIGHEST, SC_GOAL, SC_SCANNED, SC_RECLAIMED, SC_IS_KSWAPD = _scan.each(7)
+SC_MAY_COMPACT, SC_MAY_SWAP, SC_MAY_FS = _scan.each(3)
 SC_MAY_DEACTIVATE = _scan.word()
 """Bits: 1 for ANON, 2 for FILE."""
-SC_FORCE_DEACTIVATE = _scan.word()
-SC_SKIPPED_DEACTIVATE = _scan.word()
-SC_CACHE_TRIM = _scan.word()
-SC_NO_CACHE_TRIM = _scan.word()
-SC_CACHE_TRIM_FAILED = _scan.word()
-SC_FILE_IS_TINY = _scan.word()
-SC_COMPACTION_READY = _scan.word()
-SC_RECLAIMABLE = _scan.word()
+SC_FORCE_DEACTIVATE, SC_SKIPPED_DEACTIVATE, SC_CACHE_TRIM, SC_NO_CACHE_TRIM = _scan.each(4)
+SC_CACHE_TRIM_FAILED, SC_FILE_IS_TINY, SC_COMPACTION_READY, SC_RECLAIMABLE = _scan.each(4)
 SC_LRU_RECLAIMED = _scan.word()
 SC_LEFT = _scan.words(LRU_LISTS)
 """Pages to look at yet, by list; then what each list began with."""
@@ -100,26 +86,13 @@ DEACTIVATE_ANON, DEACTIVATE_FILE = 1, 2
 
 _scalars = Region()
 # Assumptions and policy.
-SEED = _scalars.word()
-FILE_REFERENCED = _scalars.word()
-ANON_REFERENCED = _scalars.word()
-FILE_DIRTY = _scalars.word()
-ANON_SCAN_PERCENT = _scalars.word()
-RECLAIM_SCAN_NS = _scalars.word()
-RECLAIM_FREE_NS = _scalars.word()
-KSWAPD_WAKE_NS = _scalars.word()
-COMPACT_SCAN_NS = _scalars.word()
-COMPACT_MIGRATE_NS = _scalars.word()
-ANON_MIGRATION_FAILS = _scalars.word()
-FILE_MIGRATION_FAILS = _scalars.word()
-COMPACTION_CONTENDED = _scalars.word()
-BASE_PAGES_PER_HUGE = _scalars.word()
-SLAB_SURVIVORS = _scalars.word()
+SEED, FILE_REFERENCED, ANON_REFERENCED, FILE_DIRTY, ANON_SCAN_PERCENT = _scalars.each(5)
+RECLAIM_SCAN_NS, RECLAIM_FREE_NS, KSWAPD_WAKE_NS, COMPACT_SCAN_NS = _scalars.each(4)
+COMPACT_MIGRATE_NS, ANON_MIGRATION_FAILS, FILE_MIGRATION_FAILS = _scalars.each(3)
+COMPACTION_CONTENDED, BASE_PAGES_PER_HUGE, SLAB_SURVIVORS = _scalars.each(3)
 SLAB_OBJECTS = _scalars.word()
 """Objects of a slab, of any order (S10.8)."""
-COMPACT_GAP_MAX = _scalars.word()
-KSWAPD_ASSISTS = _scalars.word()
-DEFRAG_FIXES = _scalars.word()
+COMPACT_GAP_MAX, KSWAPD_ASSISTS, DEFRAG_FIXES = _scalars.each(3)
 THP_DEFRAG = _scalars.word()
 """Bits that huge-page requests have instead of recorded ones, plus one; 0: as recorded."""
 THP_MADVISED = _scalars.word()
@@ -127,77 +100,26 @@ THP_MADVISED = _scalars.word()
 HIGHEST_NORMAL = _scalars.word()
 """Number of zone type Normal, or of the highest below it."""
 # Where regions begin.
-NODES_BASE = _scalars.word()
-ZONES_BASE = _scalars.word()
-COMPACTORS_BASE = _scalars.word()
+NODES_BASE, ZONES_BASE, COMPACTORS_BASE = _scalars.each(3)
 # Pages that one reclaim pass or compaction unit frees at its end, linked by `next`.
-QUEUE_HEAD = _scalars.word()
-QUEUE_TAIL = _scalars.word()
+QUEUE_HEAD, QUEUE_TAIL = _scalars.each(2)
 REQUEST_STALLED = _scalars.word()
 """Whether the newest recorded request reclaimed or compacted."""
 STALLED_NS = _scalars.word()
 DIRECT_SCAN = _scalars.words(SC_WORDS)
 # Counters.
-COUNTER_NAMES = (
-    "pgscan_kswapd",
-    "pgscan_direct",
-    "pgsteal_kswapd",
-    "pgsteal_direct",
-    "pgactivate",
-    "pgdeactivate",
-    "pageoutrun",
-    "kswapd_low_wmark_hit_quickly",
-    "kswapd_high_wmark_hit_quickly",
-    "pgscan_direct_throttle",
-    "compact_stall",
-    "compact_fail",
-    "compact_success",
-    "compact_migrate_scanned",
-    "compact_free_scanned",
-    "compact_isolated",
-    "compact_daemon_wake",
-    "compact_daemon_migrate_scanned",
-    "compact_daemon_free_scanned",
-    "pgmigrate_success",
-    "pgmigrate_fail",
-    "thp_fault_alloc",
-    "thp_fault_fallback",
-    "oom_kill",
-    "workingset_refault_file",
-    "workingset_activate_file",
-    "slabs_scanned",
-)
+_COUNTER_NAMES = """
+    pgscan_kswapd pgscan_direct pgsteal_kswapd pgsteal_direct pgactivate pgdeactivate
+    pageoutrun kswapd_low_wmark_hit_quickly kswapd_high_wmark_hit_quickly
+    pgscan_direct_throttle compact_stall compact_fail compact_success compact_migrate_scanned
+    compact_free_scanned compact_isolated compact_daemon_wake compact_daemon_migrate_scanned
+    compact_daemon_free_scanned pgmigrate_success pgmigrate_fail thp_fault_alloc
+    thp_fault_fallback oom_kill workingset_refault_file workingset_activate_file slabs_scanned
+"""
+COUNTER_NAMES = tuple(_COUNTER_NAMES.split())
 """Counters under the kernel's names, in the order of their words; `allocstall` is per zone type."""
 COUNTERS = _scalars.words(len(COUNTER_NAMES))
-(
-    PGSCAN_KSWAPD,
-    PGSCAN_DIRECT,
-    PGSTEAL_KSWAPD,
-    PGSTEAL_DIRECT,
-    PGACTIVATE,
-    PGDEACTIVATE,
-    PAGEOUTRUN,
-    HIT_LOW_QUICKLY,
-    HIT_HIGH_QUICKLY,
-    DIRECT_THROTTLE,
-    COMPACT_STALL,
-    COMPACT_FAIL,
-    COMPACT_SUCCESS,
-    COMPACT_MIGRATE_SCANNED,
-    COMPACT_FREE_SCANNED,
-    COMPACT_ISOLATED,
-    DAEMON_WAKE,
-    DAEMON_MIGRATE_SCANNED,
-    DAEMON_FREE_SCANNED,
-    PGMIGRATE_SUCCESS,
-    PGMIGRATE_FAIL,
-    THP_FAULT_ALLOC,
-    THP_FAULT_FALLBACK,
-    OOM_KILL,
-    WORKINGSET_REFAULT_FILE,
-    WORKINGSET_ACTIVATE_FILE,
-    SLABS_SCANNED,
-) = range(COUNTERS, COUNTERS + len(COUNTER_NAMES))
+globals().update({name.upper(): COUNTERS + i for i, name in enumerate(COUNTER_NAMES)})
 ALLOCSTALL = _scalars.words(ZONE_TYPES_MAX)
 """First of one word per zone type."""
 DIVERGENCE_NAMES = (
@@ -238,53 +160,34 @@ NODE_LISTS = _node.words(LRU_LISTS * at.LIST_WORDS)
 NODE_PAGES = _node.words(LRU_LISTS)
 NODE_AGE = _node.word()
 """Pages of files evicted or activated so far (S10.7)."""
-KSWAPD_PHASE = _node.word()
-KSWAPD_DUE = _node.word()
-KSWAPD_ALLOC_ORDER = _node.word()
+KSWAPD_PHASE, KSWAPD_DUE, KSWAPD_ALLOC_ORDER = _node.each(3)
 KSWAPD_ORDER = _node.word()
 """Order that the last run ended with, for the sleep that follows."""
-KSWAPD_HIGHEST = _node.word()
-KSWAPD_BOOST_LEFT = _node.word()
-KSWAPD_BOOSTED = _node.word()
+KSWAPD_HIGHEST, KSWAPD_BOOST_LEFT, KSWAPD_BOOSTED = _node.each(3)
 KSWAPD_PASS_FROM = _node.word()
 """Pages that the run had freed when its pass began."""
 KSWAPD_IN_PASS = _node.word()
 KSWAPD_SCAN = _node.words(SC_WORDS)
-KSWAPD_FAILURES = _node.word()
-KSWAPD_WANTED_ORDER = _node.word()
+KSWAPD_FAILURES, KSWAPD_WANTED_ORDER = _node.each(2)
 KSWAPD_WANTED_HIGHEST = _node.word()
 """Highest zone that a waker may use; -1: none has asked since the run began."""
 KSWAPD_WOKEN = _node.word()
 """Whether kswapd sleeps no more and has not run yet."""
-KSWAPD_CPU = _node.word()
-KSWAPD_FREE_NS = _node.word()
-KCOMPACTD_DUE = _node.word()
-KCOMPACTD_ORDER = _node.word()
-KCOMPACTD_HIGHEST = _node.word()
-KCOMPACTD_ZONE = _node.word()
-KCOMPACTD_RUN_ORDER = _node.word()
-KCOMPACTD_RUN_HIGHEST = _node.word()
-PROACTIVE_DUE = _node.word()
+KSWAPD_CPU, KSWAPD_FREE_NS, KCOMPACTD_DUE, KCOMPACTD_ORDER, KCOMPACTD_HIGHEST = _node.each(5)
+KCOMPACTD_ZONE, KCOMPACTD_RUN_ORDER, KCOMPACTD_RUN_HIGHEST, PROACTIVE_DUE = _node.each(4)
 PROACTIVE_SCORE = _node.word()
 # Slabs that shrinkers can empty: a list as (head, tail, entries), the next to lose an object at the
 # tail; their objects; objects that earlier passes left over.
 SLAB_LIST = _node.words(at.LIST_WORDS)
-SLAB_FREEABLE = _node.word()
-SLAB_DEFERRED = _node.word()
+SLAB_FREEABLE, SLAB_DEFERRED = _node.each(2)
 NODE_WORDS = _node.size
 ASLEEP, RUNNING, NAPPING = range(3)
 
 # One zone: pages on LRU lists; compaction's positions and deferral.
 _zone = Region()
 ZONE_PAGES = _zone.words(LRU_LISTS)
-ZONE_MIGRATE_ASYNC = _zone.word()
-ZONE_MIGRATE_SYNC = _zone.word()
-ZONE_FREE_FROM = _zone.word()
-ZONE_CONSIDERED = _zone.word()
-ZONE_DEFER_SHIFT = _zone.word()
-ZONE_ORDER_FAILED = _zone.word()
-ZONE_FLUSH_SKIPS = _zone.word()
-ZONE_INIT_MIGRATE = _zone.word()
+ZONE_MIGRATE_ASYNC, ZONE_MIGRATE_SYNC, ZONE_FREE_FROM, ZONE_CONSIDERED = _zone.each(4)
+ZONE_DEFER_SHIFT, ZONE_ORDER_FAILED, ZONE_FLUSH_SKIPS, ZONE_INIT_MIGRATE = _zone.each(4)
 ZONE_INIT_FREE = _zone.word()
 ZONE_WORDS = _zone.size
 
@@ -294,30 +197,19 @@ RUN_ZONE = _compactor.word()
 """Zone number plus one; 0: no run."""
 RUN_ORDER = _compactor.word()
 """-1: all of a node is compacted, for no request."""
-RUN_TYPE = _compactor.word()
-RUN_MODE = _compactor.word()
-RUN_FLAGS = _compactor.word()
-RUN_HIGHEST = _compactor.word()
-RUN_DIRECT = _compactor.word()
-RUN_PROACTIVE = _compactor.word()
-RUN_IGNORES_SKIPS = _compactor.word()
-RUN_TAKES_ANY_BLOCK = _compactor.word()
-RUN_WHOLE = _compactor.word()
-RUN_FINISHES_BLOCK = _compactor.word()
+RUN_TYPE, RUN_MODE, RUN_FLAGS, RUN_HIGHEST, RUN_DIRECT, RUN_PROACTIVE = _compactor.each(6)
+RUN_IGNORES_SKIPS, RUN_TAKES_ANY_BLOCK, RUN_WHOLE, RUN_FINISHES_BLOCK = _compactor.each(4)
 RUN_CONTENDED = _compactor.word()
 """Whether an asynchronous run met others at a lock."""
 RUN_SYNCS_POSITIONS = _compactor.word()
 """Asynchronous and other runs go on at the same place until a folio is isolated."""
-RUN_MIGRATE = _compactor.word()
-RUN_FREE = _compactor.word()
+RUN_MIGRATE, RUN_FREE = _compactor.each(2)
 RUN_FAST_START = _compactor.word()
 """Lowest page that fast searches for sources found; 0: none, SEARCHED: already gone back to it."""
-RUN_SEARCH_FAIL = _compactor.word()
-RUN_SEARCH_ORDER = _compactor.word()
+RUN_SEARCH_FAIL, RUN_SEARCH_ORDER = _compactor.each(2)
 RUN_LAST_MIGRATED = _compactor.word()
 """First page of the pageblock moved from last, 0 for none."""
-RUN_MIGRATE_SCANNED = _compactor.word()
-RUN_FREE_SCANNED = _compactor.word()
+RUN_MIGRATE_SCANNED, RUN_FREE_SCANNED = _compactor.each(2)
 RUN_HELD = _compactor.word()
 """Pages in the lists of free pages."""
 RUN_CPU = _compactor.word()
@@ -357,30 +249,30 @@ JUDGED_TIME_MS = 251
 
 
 @inner
-def word_at(m: at.MachineArrays, name: int) -> int:
+def word_at(m: at.Arrays, name: int) -> int:
     """No kernel function: return the offset of a scalar or counter."""
     return m.st[at.PRESSURE_BASE] + name
 
 
 @inner
-def value_of(m: at.MachineArrays, name: int) -> int:
+def value_of(m: at.Arrays, name: int) -> int:
     """No kernel function: return a scalar's value."""
     return m.st[m.st[at.PRESSURE_BASE] + name]
 
 
 @inner
-def node_pressure_at(m: at.MachineArrays, node: int) -> int:
+def node_pressure_at(m: at.Arrays, node: int) -> int:
     """No kernel function: return the offset of a node's words."""
     return m.st[m.st[at.PRESSURE_BASE] + NODES_BASE] + node * NODE_WORDS
 
 
 @inner
-def zone_pressure_at(m: at.MachineArrays, zone: int) -> int:
+def zone_pressure_at(m: at.Arrays, zone: int) -> int:
     """No kernel function: return the offset of a zone's words."""
     return m.st[m.st[at.PRESSURE_BASE] + ZONES_BASE] + zone * ZONE_WORDS
 
 
 @inner
-def compactor_at(m: at.MachineArrays, number: int) -> int:
+def compactor_at(m: at.Arrays, number: int) -> int:
     """No kernel function: return the offset of a compactor's words."""
     return m.st[m.st[at.PRESSURE_BASE] + COMPACTORS_BASE] + number * COMPACTOR_WORDS

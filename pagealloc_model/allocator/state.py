@@ -61,10 +61,7 @@ def node_orders(machine: Machine) -> tuple[tuple[int, ...], ...]:
 
 
 def zonelist(machine: Machine, nodes: tuple[int, ...], highest_type: int) -> tuple[int, ...]:
-    """build_zonerefs_node(): return the numbers of the zones with managed pages.
-
-    Node after node, highest type first.
-    """
+    """build_zonerefs_node(): return the zones with managed pages, by node, highest type first."""
     types = len(machine.zone_types)
     return tuple(
         zone
@@ -114,7 +111,7 @@ class State:
             due = min(due, int(dues.min()))
         return due
 
-    def arrays(self, places: np.ndarray | None = None) -> at.MachineArrays:
+    def arrays(self, places: np.ndarray | None = None) -> at.Arrays:
         """No kernel function: return the arrays as kernels take them.
 
         Args:
@@ -122,7 +119,7 @@ class State:
         """
         if places is None:
             places = np.zeros(0, np.int32)
-        return at.MachineArrays(self.pages, self.blocks, self.st, self.log, self.folios, places)
+        return at.Arrays(self.pages, self.blocks, self.st, self.log, self.folios, places)
 
     def pressure_words(self, first: int, words: int) -> np.ndarray:
         """No kernel function: return words of an elastic replay from one on, int64.
@@ -386,20 +383,14 @@ def _set_zone(state: State, index: int, zone: Zone) -> None:
 
 
 def _avoids_fragmentation(machine: Machine, index: int) -> bool:
-    """Part of alloc_flags_nofragment(): return whether requests set NOFRAGMENT (S2.7).
-
-    They are those that prefer this zone, on the fast path.
-    """
+    """Part of alloc_flags_nofragment(): return whether requests to it set NOFRAGMENT (S2.7)."""
     below = machine.zones[index - 1] if index % len(machine.zone_types) else None
     populated_below = below is not None and below.present > 0
     return machine.zones[index].name == "Normal" and (len(machine.nodes) == 1 or populated_below)
 
 
 def _set_zone_counters(state: State, index: int, zone: Zone, assumptions: Assumptions) -> None:
-    """No kernel function: set how far a zone's counters may lag (S1.10).
-
-    It is 0 everywhere where they are exact.
-    """
+    """No kernel function: set how far a zone's counters may lag; 0 if exact (S1.10)."""
     if assumptions.counters == "exact" or not zone.managed:
         return
     region = state.zone_region(index)
@@ -496,10 +487,7 @@ def with_pressure(
 
 
 def _set_switches(st: np.ndarray, policy: Policy) -> None:
-    """No kernel function: set what shared decisions read.
-
-    That is defrag_mode, and that a free ends no run of kswapd.
-    """
+    """No kernel function: set what shared decisions read: defrag_mode, how kswapd's runs end."""
     watermarks = policy.defrag_watermarks
     if watermarks is None:
         watermarks = policy.defrag_mode
@@ -547,10 +535,7 @@ def _scalars(rules: KernelRules, policy: Policy, assumptions: Assumptions) -> di
 
 
 def slab_objects(nr_cpus: int) -> int:
-    """Part of calculate_order(): return the objects that SLUB wants in a slab at least (S10.8).
-
-    A slab's order is the smallest that holds them, up to 3.
-    """
+    """Part of calculate_order(): return the objects SLUB wants in a slab at least (S10.8)."""
     return 4 * (nr_cpus.bit_length() + 1)
 
 
@@ -573,10 +558,7 @@ def thp_reclaim_bits(setting: str, madvised: bool) -> int:
 
 
 def _pressure_state_set_zone(words: np.ndarray, machine: Machine, index: int) -> None:
-    """No kernel function: describe a zone never compacted.
-
-    Scanners are at its ends, nothing is deferred.
-    """
+    """No kernel function: describe a zone never compacted, its scanners at the ends."""
     zone, order = machine.zones[index], machine.pageblock_order
     words[pr.ZONE_ORDER_FAILED] = machine.max_order + 1
     if zone.managed:
@@ -587,10 +569,7 @@ def _pressure_state_set_zone(words: np.ndarray, machine: Machine, index: int) ->
 
 
 def _set_node(words: np.ndarray, machine: Machine, node: int, begun: int) -> None:
-    """No kernel function: describe an idle node.
-
-    Its lists are empty, kswapd sleeps on the node's first CPU.
-    """
+    """No kernel function: describe an idle node: empty lists, kswapd asleep on its first CPU."""
     lists = words[: pr.NODE_PAGES].reshape(-1, at.LIST_WORDS)
     lists[:, at.HEAD] = -1
     lists[:, at.TAIL] = -1
@@ -730,7 +709,7 @@ def maximal_buddies(
 
 
 @entry
-def place_buddies(m: at.MachineArrays, pfns: np.ndarray, orders: np.ndarray) -> None:
+def place_buddies(m: at.Arrays, pfns: np.ndarray, orders: np.ndarray) -> None:
     """No kernel function: append free buddies to their lists' tails, in the order given.
 
     The lists are those of their blocks. Blocks of one buddy share a type, as merging would have
@@ -755,7 +734,7 @@ def place_buddies(m: at.MachineArrays, pfns: np.ndarray, orders: np.ndarray) -> 
 
 @entry
 def place_allocations(
-    m: at.MachineArrays,
+    m: at.Arrays,
     movable_pfns: np.ndarray,
     movable: np.ndarray,
     firsts: np.ndarray,
@@ -780,7 +759,7 @@ def place_allocations(
 
 
 @entry
-def place_listed(m: at.MachineArrays, listed: np.ndarray) -> None:
+def place_listed(m: at.Arrays, listed: np.ndarray) -> None:
     """No kernel function: append pages to the tails of per-CPU lists, in the order given."""
     block_order = m.st[at.PAGEBLOCK_ORDER]
     for index in range(len(listed)):
@@ -833,10 +812,7 @@ def install(state: State, image: StartImage) -> None:
 
 
 def note_isolated_blocks(state: State) -> None:
-    """No kernel function: note which zones have an isolated block (S5.6).
-
-    Block types are set by then.
-    """
+    """No kernel function: note which zones have an isolated block, once types are set (S5.6)."""
     counts = state.block_counts()
     for zone in range(len(state.machine.zones)):
         isolated = state.st[at.ISOLATE] >= 0 and counts[zone, state.st[at.ISOLATE]] > 0

@@ -16,7 +16,7 @@ from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Policy
 from pagealloc_model.recording.machine import Machine
 
-CLEAN, TAINTED, ANY_CLASS, NO_CLASS = 0, 1, 2, -1
+CLEAN, TAINTED = 0, 1
 PACKED_ABOVE = 8
 """A zone of more superpageblocks than this packs those that are tainted (S14.4)."""
 
@@ -77,7 +77,7 @@ def taints(migratetype: int) -> bool:
 
 
 @inner
-def taint_at(m: at.MachineArrays, zone: int, pfn: int) -> int:
+def taint_at(m: at.Arrays, zone: int, pfn: int) -> int:
     """No kernel function: return where a page's superpageblock counts its tainting blocks."""
     base = m.st[at.SUPERPAGEBLOCKS]
     number = pfn >> m.st[at.POLICY_SUPERPAGEBLOCK_ORDER]
@@ -85,7 +85,7 @@ def taint_at(m: at.MachineArrays, zone: int, pfn: int) -> int:
 
 
 @inner
-def first_tainted_at(m: at.MachineArrays, zone: int, order: int, migratetype: int) -> int:
+def first_tainted_at(m: at.Arrays, zone: int, order: int, migratetype: int) -> int:
     """No kernel function: return where the first buddy of a list's tainted part is kept."""
     number = (zone * at.ORDERS + order) * at.MIGRATETYPES + migratetype
     return m.st[at.SUPERPAGEBLOCKS] + FIRST_TAINTED + number
@@ -93,7 +93,7 @@ def first_tainted_at(m: at.MachineArrays, zone: int, order: int, migratetype: in
 
 @cold
 def add_to_part(
-    m: at.MachineArrays, zone: int, pfn: int, order: int, migratetype: int, tail: bool
+    m: at.Arrays, zone: int, pfn: int, order: int, migratetype: int, tail: bool
 ) -> None:
     """Part of __add_to_free_list(): put a free buddy into its part of a list (S14.2)."""
     lst = free_list_at(zone, order, migratetype)
@@ -109,7 +109,7 @@ def add_to_part(
 
 
 @cold
-def leave_part(m: at.MachineArrays, zone: int, pfn: int, order: int, migratetype: int) -> None:
+def leave_part(m: at.Arrays, zone: int, pfn: int, order: int, migratetype: int) -> None:
     """Part of __del_page_from_free_list(): keep the parts apart as a buddy leaves (S14.2)."""
     first = first_tainted_at(m, zone, order, migratetype)
     if m.st[first] == pfn:
@@ -117,7 +117,7 @@ def leave_part(m: at.MachineArrays, zone: int, pfn: int, order: int, migratetype
 
 
 @inner
-def move_to_other_parts(m: at.MachineArrays, zone: int, number: int) -> None:
+def move_to_other_parts(m: at.Arrays, zone: int, number: int) -> None:
     """No kernel function: move a superpageblock's free buddies to the other parts (S14.2)."""
     region = zone_at(zone)
     order = m.st[at.POLICY_SUPERPAGEBLOCK_ORDER]
@@ -137,7 +137,7 @@ def move_to_other_parts(m: at.MachineArrays, zone: int, number: int) -> None:
 
 
 @cold
-def note_retyped(m: at.MachineArrays, block: int, migratetype: int) -> None:
+def note_retyped(m: at.Arrays, block: int, migratetype: int) -> None:
     """No kernel function: count a block's next type in its superpageblock (S14.1, S14.2)."""
     zone = int(m.blocks[block]["zone"]) - 1
     now = taints(migratetype)
@@ -151,7 +151,7 @@ def note_retyped(m: at.MachineArrays, block: int, migratetype: int) -> None:
 
 
 @inner
-def count_taints(m: at.MachineArrays) -> None:
+def count_taints(m: at.Arrays) -> None:
     """No kernel function: count every zone's tainting blocks anew, before anything is listed."""
     base = m.st[at.SUPERPAGEBLOCKS]
     first = m.st[base + TAINTS]
@@ -164,7 +164,7 @@ def count_taints(m: at.MachineArrays) -> None:
 
 
 @inner
-def head_of_part(m: at.MachineArrays, zone: int, order: int, migratetype: int, part: int) -> int:
+def head_of_part(m: at.Arrays, zone: int, order: int, migratetype: int, part: int) -> int:
     """Part of get_page_from_free_area(): return the first buddy of a part, or -1 (S14.2)."""
     m.st[at.LIST_PROBES] += 1
     boundary = m.st[first_tainted_at(m, zone, order, migratetype)]
@@ -175,7 +175,7 @@ def head_of_part(m: at.MachineArrays, zone: int, order: int, migratetype: int, p
 
 
 @cold
-def smallest_fit_by_class(m: at.MachineArrays, zone: int, order: int, migratetype: int) -> int:
+def smallest_fit_by_class(m: at.Arrays, zone: int, order: int, migratetype: int) -> int:
     """Part of __rmqueue_smallest(): return the buddy to cut from, or -1, by class (S14.3)."""
     for part in range(TAINTED if taints(migratetype) else CLEAN, TAINTED + 1):
         for current in range(order, m.st[at.MAX_ORDER] + 1):
@@ -186,24 +186,16 @@ def smallest_fit_by_class(m: at.MachineArrays, zone: int, order: int, migratetyp
 
 
 @inner
-def first_class(m: at.MachineArrays, migratetype: int) -> int:
-    """No kernel function: return the class in which a request falls back first (S14.4)."""
-    if m.st[at.SUPERPAGEBLOCKS] and migratetype != at.MOVABLE:
-        return TAINTED
-    return ANY_CLASS
+def falls_back_by_class(m: at.Arrays, migratetype: int) -> bool:
+    """No kernel function: return whether a request falls back in tainted ones first (S14.4)."""
+    return m.st[at.SUPERPAGEBLOCKS] != 0 and migratetype != at.MOVABLE
 
 
 @inner
-def next_class(part: int) -> int:
-    """No kernel function: return the class in which a request falls back next, or NO_CLASS."""
-    return CLEAN if part == TAINTED else NO_CLASS
-
-
-@inner
-def packs(m: at.MachineArrays, zone: int, part: int) -> bool:
-    """No kernel function: return whether claims here may be smaller than a block (S14.4)."""
+def packs(m: at.Arrays, zone: int) -> bool:
+    """No kernel function: return whether claims in tainted ones may be below a block (S14.4)."""
     region = zone_at(zone)
     order = m.st[at.POLICY_SUPERPAGEBLOCK_ORDER]
     first = m.st[region + at.ZONE_START] >> order
     last = (m.st[region + at.ZONE_END] - 1) >> order
-    return part == TAINTED and last - first + 1 > PACKED_ABOVE
+    return last - first + 1 > PACKED_ABOVE

@@ -57,13 +57,13 @@ def int_sqrt(value: int) -> int:
 
 
 @inner
-def node_lru_pages(m: at.MachineArrays, node: int, lst: int) -> int:
+def node_lru_pages(m: at.Arrays, node: int, lst: int) -> int:
     """Part of lruvec_page_state(): return the pages on one of a node's lists."""
     return m.st[node_pressure_at(m, node) + pr.NODE_PAGES + lst]
 
 
 @inner
-def lruvec_lru_size(m: at.MachineArrays, node: int, lst: int, highest_type: int) -> int:
+def lruvec_lru_size(m: at.Arrays, node: int, lst: int, highest_type: int) -> int:
     """lruvec_lru_size(): return the pages on a node's list in zones up to a type."""
     first = node * m.st[at.ZONE_TYPES]
     pages = 0
@@ -73,7 +73,7 @@ def lruvec_lru_size(m: at.MachineArrays, node: int, lst: int, highest_type: int)
 
 
 @inner
-def inactive_is_low(m: at.MachineArrays, node: int, inactive: int) -> bool:
+def inactive_is_low(m: at.Arrays, node: int, inactive: int) -> bool:
     """inactive_is_low(): return whether an inactive list is short beside its active one."""
     pages = node_lru_pages(m, node, inactive)
     active = node_lru_pages(m, node, inactive + 1)
@@ -81,11 +81,8 @@ def inactive_is_low(m: at.MachineArrays, node: int, inactive: int) -> bool:
 
 
 @inner
-def is_skipped(m: at.MachineArrays, pfn: int, highest_type: int, skipped: int) -> bool:
-    """Part of isolate_lru_folios(): return whether a scan passes over a folio.
-
-    Its zone is too high. Newer kernels take even those after many in a row.
-    """
+def is_skipped(m: at.Arrays, pfn: int, highest_type: int, skipped: int) -> bool:
+    """Part of isolate_lru_folios(): return whether a scan passes over a too high zone's folio."""
     if m.st[zone_at(page_zone(m, pfn)) + at.ZONE_TYPE] <= highest_type:
         return False
     return not m.st[at.RULE_LRU_SKIPS_CAPPED] or skipped < SKIPPED_MOST
@@ -93,13 +90,9 @@ def is_skipped(m: at.MachineArrays, pfn: int, highest_type: int, skipped: int) -
 
 @inner
 def shrink_active_list(
-    m: at.MachineArrays, node: int, inactive: int, budget: int, highest_type: int
+    m: at.Arrays, node: int, inactive: int, budget: int, highest_type: int
 ) -> None:
-    """shrink_active_list(): move pages from an active list's tail to its inactive one.
-
-    It looks at `budget` pages; those in too high zones go to the active list's head and do not
-    count.
-    """
+    """shrink_active_list(): move `budget` pages of low enough zones to the inactive list."""
     words = node_pressure_at(m, node) + pr.NODE_LISTS + (inactive + 1) * at.LIST_WORDS
     entries = m.st[words + at.ENTRIES]
     moved = 0
@@ -118,16 +111,9 @@ def shrink_active_list(
 
 @inner
 def isolate_lru_folios(
-    m: at.MachineArrays, node: int, inactive: int, budget: int, highest_type: int
+    m: at.Arrays, node: int, inactive: int, budget: int, highest_type: int
 ) -> tuple[int, int, int]:
-    """isolate_lru_folios(): take pages off an inactive list's tail.
-
-    Those in too high zones go to its head instead and do not count.
-
-    Returns:
-        The first page taken, linked to the others by `next`, -1 for none; pages taken; pages looked
-        at.
-    """
+    """isolate_lru_folios(): take pages off a tail; the first, how many, how many looked at."""
     words = node_pressure_at(m, node) + pr.NODE_LISTS + inactive * at.LIST_WORDS
     entries = m.st[words + at.ENTRIES]
     first = -1
@@ -155,27 +141,13 @@ def isolate_lru_folios(
 
 
 @inner
-def free_reclaimed(m: at.MachineArrays, pfn: int, size: int) -> None:
-    """Part of shrink_folio_list(): let a folio wait to be freed with its cluster (S10.6).
-
-    Older kernels free the last one taken first, and those of several pages at once.
-    """
-    if not m.st[at.RULE_RECLAIM_FREES_BACKWARDS]:
-        queue_free(m, pfn)
-    elif size == 1:
-        queue_free_first(m, pfn)
-    else:
-        free_at_once(m, pfn)
-
-
-@inner
 def shrink_inactive_list(
-    m: at.MachineArrays, node: int, inactive: int, budget: int, sc: int
+    m: at.Arrays, node: int, inactive: int, budget: int, sc: int
 ) -> tuple[int, int]:
-    """shrink_inactive_list(): look at pages from an inactive list's tail; free what may go.
+    """shrink_inactive_list() and shrink_folio_list(): look at pages; free what may go.
 
-    It looks at `budget` pages of zones that the scan is for. A page in use becomes active, a dirty
-    one goes to the list's head.
+    It looks at `budget` pages, from an inactive list's tail, of zones that the scan is for. A page
+    in use becomes active, a dirty one goes to the list's head.
 
     Returns:
         Pages looked at and pages freed.
@@ -194,20 +166,16 @@ def shrink_inactive_list(
             lruvec_add_folio(m, pfn, inactive)
         else:
             workingset_eviction(m, pfn)
-            free_reclaimed(m, pfn, size)
+            if not m.st[at.RULE_RECLAIM_FREES_BACKWARDS]:
+                queue_free(m, pfn)
+            elif size == 1:
+                queue_free_first(m, pfn)
+            else:
+                free_at_once(m, pfn)
             freed += size
         pfn = following
     free_waiting(m)
     return looked, freed
-
-
-@inner
-def reclaim_cost(m: at.MachineArrays, node: int, scanned: int, freed: int, is_kswapd: int) -> int:
-    """No kernel function: return the time that a scan of a node takes, ns."""
-    each = value_of(m, pr.RECLAIM_FREE_NS)
-    if is_kswapd:
-        each = m.st[node_pressure_at(m, node) + pr.KSWAPD_FREE_NS]
-    return max(scanned * value_of(m, pr.RECLAIM_SCAN_NS) + freed * each, 1000)
 
 
 MOST_SWAPPINESS = 200
@@ -215,14 +183,14 @@ BY_SIZE, BY_SWAPPINESS, ONLY_ANON, ONLY_FILE = range(4)
 
 
 @inner
-def sc_swappiness(m: at.MachineArrays) -> int:
+def sc_swappiness(m: at.Arrays) -> int:
     """sc_swappiness(): return the setting that scans `anon_scan_percent` of file's share."""
     percent = value_of(m, pr.ANON_SCAN_PERCENT)
     return MOST_SWAPPINESS * percent // (100 + percent)
 
 
 @inner
-def prepare_scan_control(m: at.MachineArrays, node: int, sc: int) -> None:
+def prepare_scan_control(m: at.Arrays, node: int, sc: int) -> None:
     """prepare_scan_control(): decide which active lists may shrink and which lists lead."""
     priority = m.st[sc + pr.SC_PRIORITY]
     bits = 0
@@ -252,7 +220,7 @@ def prepare_scan_control(m: at.MachineArrays, node: int, sc: int) -> None:
 
 
 @inner
-def scan_balance(m: at.MachineArrays, sc: int) -> int:
+def scan_balance(m: at.Arrays, sc: int) -> int:
     """Part of get_scan_count(): return how a scan divides between ANON's lists and FILE's."""
     if not m.st[sc + pr.SC_MAY_SWAP] or value_of(m, pr.ANON_SCAN_PERCENT) == 0:
         return ONLY_FILE
@@ -266,7 +234,7 @@ def scan_balance(m: at.MachineArrays, sc: int) -> int:
 
 
 @inner
-def get_scan_count(m: at.MachineArrays, node: int, sc: int) -> None:
+def get_scan_count(m: at.Arrays, node: int, sc: int) -> None:
     """get_scan_count(): set how many pages a scan looks at on each list."""
     balance = scan_balance(m, sc)
     swappiness = sc_swappiness(m)
@@ -284,21 +252,8 @@ def get_scan_count(m: at.MachineArrays, node: int, sc: int) -> None:
 
 
 @inner
-def count_objects(m: at.MachineArrays, node: int) -> int:
-    """Part of do_shrink_slab(): return the objects that a shrinker says it could free.
-
-    A policy's vfs_cache_pressure scales them.
-    """
-    objects = m.st[node_pressure_at(m, node) + pr.SLAB_FREEABLE]
-    return objects * m.st[at.POLICY_VFS_CACHE_PRESSURE] // 100
-
-
-@inner
-def scan_objects(m: at.MachineArrays, node: int, objects: int) -> int:
-    """Part of do_shrink_slab(): free objects, one of each slab in turn.
-
-    A slab goes with its last object, if that is not in use. Returns the pages that became free.
-    """
+def scan_objects(m: at.Arrays, node: int, objects: int) -> int:
+    """Part of do_shrink_slab(): free objects, one of each slab in turn; pages that became free."""
     words = node_pressure_at(m, node)
     freed = 0
     while objects > 0 and m.st[words + pr.SLAB_FREEABLE] > 0:
@@ -313,13 +268,10 @@ def scan_objects(m: at.MachineArrays, node: int, objects: int) -> int:
 
 
 @inner
-def do_shrink_slab(m: at.MachineArrays, node: int, sc: int) -> int:
-    """do_shrink_slab(): let a shrinker free its share for the priority of a pass, in batches.
-
-    What is left of it is deferred to later passes; all of it, if reclaim may not enter file
-    systems. Returns the pages that became free.
-    """
-    freeable = count_objects(m, node)
+def do_shrink_slab(m: at.Arrays, node: int, sc: int) -> int:
+    """do_shrink_slab(): free a share by a pass's priority, in batches, or defer; pages freed."""
+    objects = m.st[node_pressure_at(m, node) + pr.SLAB_FREEABLE]
+    freeable = objects * m.st[at.POLICY_VFS_CACHE_PRESSURE] // 100
     if freeable == 0:
         return 0
     deferred = node_pressure_at(m, node) + pr.SLAB_DEFERRED
@@ -339,18 +291,15 @@ def do_shrink_slab(m: at.MachineArrays, node: int, sc: int) -> int:
 
 
 @inner
-def shrink_slab(m: at.MachineArrays, node: int, sc: int) -> int:
-    """shrink_slab(): call a node's shrinkers, of which the model has one.
-
-    Returns the pages that became free; the caller counts them as reclaimed.
-    """
+def shrink_slab(m: at.Arrays, node: int, sc: int) -> int:
+    """shrink_slab(): call a node's one shrinker; returns pages that became free, to be counted."""
     freed = do_shrink_slab(m, node, sc)
     m.st[word_at(m, pr.RECLAIMED_SLABS)] += freed
     return freed
 
 
 @inner
-def begin_control(m: at.MachineArrays, sc: int, order: int, highest_type: int) -> None:
+def begin_control(m: at.Arrays, sc: int, order: int, highest_type: int) -> None:
     """No kernel function: set up what reclaim goes by, for an order and zones up to a type."""
     for word in range(sc, sc + pr.SC_WORDS):
         m.st[word] = 0
@@ -360,7 +309,7 @@ def begin_control(m: at.MachineArrays, sc: int, order: int, highest_type: int) -
 
 
 @inner
-def begin_shrinking(m: at.MachineArrays, node: int, sc: int) -> None:
+def begin_shrinking(m: at.Arrays, node: int, sc: int) -> None:
     """Part of shrink_node(): set up one round over a node's lists."""
     prepare_scan_control(m, node, sc)
     get_scan_count(m, node, sc)
@@ -368,12 +317,8 @@ def begin_shrinking(m: at.MachineArrays, node: int, sc: int) -> None:
 
 
 @inner
-def shrink_list(m: at.MachineArrays, node: int, lst: int, budget: int, sc: int) -> tuple[int, int]:
-    """shrink_list(): look at pages of one list.
-
-    Returns:
-        Pages looked at and pages freed.
-    """
+def shrink_list(m: at.Arrays, node: int, lst: int, budget: int, sc: int) -> tuple[int, int]:
+    """shrink_list(): look at pages of one list; returns pages looked at and pages freed."""
     if lst & 1 == 0:
         return shrink_inactive_list(m, node, lst, budget, sc)
     bit = pr.DEACTIVATE_FILE if lst == pr.ACTIVE_FILE else pr.DEACTIVATE_ANON
@@ -385,11 +330,8 @@ def shrink_list(m: at.MachineArrays, node: int, lst: int, budget: int, sc: int) 
 
 
 @inner
-def is_left(m: at.MachineArrays, sc: int) -> bool:
-    """Part of shrink_lruvec(): return whether any list has pages to look at yet.
-
-    ANON's active list alone does not count.
-    """
+def is_left(m: at.Arrays, sc: int) -> bool:
+    """Part of shrink_lruvec(): return whether lists besides ANON's active one are to be scanned."""
     left = sc + pr.SC_LEFT
     return (
         m.st[left + pr.INACTIVE_ANON] > 0
@@ -399,7 +341,7 @@ def is_left(m: at.MachineArrays, sc: int) -> bool:
 
 
 @inner
-def shrink_cluster(m: at.MachineArrays, node: int, sc: int) -> int:
+def shrink_cluster(m: at.Arrays, node: int, sc: int) -> int:
     """Part of shrink_lruvec(): look at up to a cluster of each list; returns the time, ns."""
     looked = 0
     freed = 0
@@ -418,15 +360,15 @@ def shrink_cluster(m: at.MachineArrays, node: int, sc: int) -> int:
     is_first_pass = m.st[sc + pr.SC_PRIORITY] == pr.LOWEST_PRIORITY
     if m.st[sc + pr.SC_LRU_RECLAIMED] >= m.st[sc + pr.SC_GOAL] and (is_kswapd or not is_first_pass):
         end_in_proportion(m, sc)
-    return reclaim_cost(m, node, looked, freed, is_kswapd)
+    each = value_of(m, pr.RECLAIM_FREE_NS)
+    if is_kswapd:
+        each = m.st[node_pressure_at(m, node) + pr.KSWAPD_FREE_NS]
+    return max(looked * value_of(m, pr.RECLAIM_SCAN_NS) + freed * each, 1000)
 
 
 @inner
-def end_in_proportion(m: at.MachineArrays, sc: int) -> None:
-    """Part of shrink_lruvec(): leave the class with less to scan; scan the other as far.
-
-    The goal is reached. If one class has nothing left, all is left.
-    """
+def end_in_proportion(m: at.Arrays, sc: int) -> None:
+    """Part of shrink_lruvec(): leave the class with less to scan; scan the other as far."""
     left = sc + pr.SC_LEFT
     targets = sc + pr.SC_TARGETS
     anon = m.st[left + pr.INACTIVE_ANON] + m.st[left + pr.ACTIVE_ANON]
@@ -448,7 +390,7 @@ def end_in_proportion(m: at.MachineArrays, sc: int) -> None:
 
 
 @inner
-def end_shrinking(m: at.MachineArrays, node: int, sc: int) -> bool:
+def end_shrinking(m: at.Arrays, node: int, sc: int) -> bool:
     """Part of shrink_node(): shrink slabs, end a round; returns whether another follows."""
     if value_of(m, pr.ANON_SCAN_PERCENT) > 0 and inactive_is_low(m, node, pr.INACTIVE_ANON):
         shrink_active_list(m, node, pr.INACTIVE_ANON, pr.CLUSTER, m.st[sc + pr.SC_HIGHEST])
@@ -468,11 +410,8 @@ def end_shrinking(m: at.MachineArrays, node: int, sc: int) -> bool:
 
 
 @inner
-def clear_failures(m: at.MachineArrays, node: int, sc: int) -> None:
-    """kswapd_try_clear_hopeless(): forget a node's failures after progress.
-
-    Newer kernels do so only once the node is balanced.
-    """
+def clear_failures(m: at.Arrays, node: int, sc: int) -> None:
+    """kswapd_try_clear_hopeless(): forget a node's failures after progress, or once balanced."""
     if not m.st[at.RULE_REVIVED_WHEN_BALANCED] or pgdat_balanced(
         m, node, m.st[sc + pr.SC_ORDER], m.st[sc + pr.SC_HIGHEST]
     ):
@@ -480,7 +419,7 @@ def clear_failures(m: at.MachineArrays, node: int, sc: int) -> None:
 
 
 @inner
-def in_reclaim_compaction(m: at.MachineArrays, sc: int) -> bool:
+def in_reclaim_compaction(m: at.Arrays, sc: int) -> bool:
     """in_reclaim_compaction(): return whether reclaim is to help compaction."""
     order = m.st[sc + pr.SC_ORDER]
     if order == 0 or not m.st[sc + pr.SC_MAY_COMPACT]:
@@ -490,7 +429,7 @@ def in_reclaim_compaction(m: at.MachineArrays, sc: int) -> bool:
 
 
 @inner
-def should_continue_reclaim(m: at.MachineArrays, node: int, freed: int, sc: int) -> bool:
+def should_continue_reclaim(m: at.Arrays, node: int, freed: int, sc: int) -> bool:
     """should_continue_reclaim(): return whether the round is repeated for compaction's sake."""
     if not in_reclaim_compaction(m, sc) or freed == 0:
         return False
@@ -511,13 +450,8 @@ def should_continue_reclaim(m: at.MachineArrays, node: int, freed: int, sc: int)
 
 
 @inner
-def compaction_suitable(
-    m: at.MachineArrays, zone: int, order: int, mark: int, highest_type: int
-) -> bool:
-    """compaction_suitable(): return whether compaction of a zone is worth a try (S9.1).
-
-    `mark` is the request's, pages.
-    """
+def compaction_suitable(m: at.Arrays, zone: int, order: int, mark: int, highest_type: int) -> bool:
+    """compaction_suitable(): return whether compaction for a mark is worth a try (S9.1)."""
     if not __compaction_suitable(m, zone, order, mark, highest_type, seen_free(m, zone)):
         return False
     if order <= m.st[at.POLICY_COSTLY_ORDER]:
@@ -527,7 +461,7 @@ def compaction_suitable(
 
 
 @inner
-def wake_sleeper(m: at.MachineArrays, node: int) -> None:
+def wake_sleeper(m: at.Arrays, node: int) -> None:
     """Part of wakeup_kswapd(): let a kswapd that sleeps or naps run soon."""
     words = node_pressure_at(m, node)
     m.st[words + pr.KSWAPD_WOKEN] = 1
@@ -535,13 +469,13 @@ def wake_sleeper(m: at.MachineArrays, node: int) -> None:
 
 
 @inner
-def kswapd_test_hopeless(m: at.MachineArrays, node: int) -> bool:
+def kswapd_test_hopeless(m: at.Arrays, node: int) -> bool:
     """kswapd_test_hopeless(): return whether kswapd has given up on a node."""
     return m.st[node_pressure_at(m, node) + pr.KSWAPD_FAILURES] >= pr.RETRIES_MAX
 
 
 @inner
-def compaction_ready(m: at.MachineArrays, zone: int, sc: int) -> bool:
+def compaction_ready(m: at.Arrays, zone: int, sc: int) -> bool:
     """compaction_ready(): return whether compaction can do the rest for a costly order."""
     order = m.st[sc + pr.SC_ORDER]
     highest = m.st[sc + pr.SC_HIGHEST]
@@ -560,7 +494,7 @@ def compaction_ready(m: at.MachineArrays, zone: int, sc: int) -> bool:
 
 
 @inner
-def shrink_node(m: at.MachineArrays, node: int, sc: int) -> None:
+def shrink_node(m: at.Arrays, node: int, sc: int) -> None:
     """shrink_node(): scan a node's lists for a request; the time that takes is counted."""
     begin_shrinking(m, node, sc)
     goes_on = True
@@ -571,7 +505,7 @@ def shrink_node(m: at.MachineArrays, node: int, sc: int) -> None:
 
 
 @inner
-def try_to_free_pages(m: at.MachineArrays, ac: AllocContext, order: int) -> int:
+def try_to_free_pages(m: at.Arrays, ac: AllocContext, order: int) -> int:
     """try_to_free_pages(): reclaim for a request.
 
     `order` is what is wanted in the end, which may be more than the request's (S8.7). Returns how
@@ -595,11 +529,8 @@ def try_to_free_pages(m: at.MachineArrays, ac: AllocContext, order: int) -> int:
 
 
 @inner
-def do_try_to_free_pages(m: at.MachineArrays, ac: AllocContext, sc: int) -> int:
-    """do_try_to_free_pages(): reclaim harder and harder until a cluster is freed.
-
-    Returns how much progress was made: pages freed, or 1 if compaction is to do the rest.
-    """
+def do_try_to_free_pages(m: at.Arrays, ac: AllocContext, sc: int) -> int:
+    """do_try_to_free_pages(): reclaim ever harder; pages freed, or 1 if compaction is to go on."""
     m.st[word_at(m, pr.ALLOCSTALL + ac.highest_type)] += 1
     for priority in range(pr.LOWEST_PRIORITY, -1, -1):
         m.st[sc + pr.SC_PRIORITY] = priority
@@ -612,7 +543,7 @@ def do_try_to_free_pages(m: at.MachineArrays, ac: AllocContext, sc: int) -> int:
 
 
 @inner
-def shrink_zones(m: at.MachineArrays, ac: AllocContext, sc: int) -> None:
+def shrink_zones(m: at.Arrays, ac: AllocContext, sc: int) -> None:
     """shrink_zones(): pass once over the nodes of a request."""
     position = ac.zonelist
     scanned_node = -1
@@ -628,7 +559,7 @@ def shrink_zones(m: at.MachineArrays, ac: AllocContext, sc: int) -> None:
 
 
 @inner
-def allow_direct_reclaim(m: at.MachineArrays, node: int) -> bool:
+def allow_direct_reclaim(m: at.Arrays, node: int) -> bool:
     """allow_direct_reclaim(): return whether a node has half of its min marks free (S8.2).
 
     Zones without anything to reclaim do not count. Else kswapd is woken, if it sleeps.
@@ -664,22 +595,19 @@ def allow_direct_reclaim(m: at.MachineArrays, node: int) -> bool:
 
 
 @inner
-def highest_normal(m: at.MachineArrays) -> int:
+def highest_normal(m: at.Arrays) -> int:
     """No kernel function: return the highest zone type that any kernel memory may come from."""
     return value_of(m, pr.HIGHEST_NORMAL)
 
 
 @inner
-def throttle_direct_reclaim(m: at.MachineArrays, ac: AllocContext) -> None:
-    """throttle_direct_reclaim(): wake kswapd where reserves run out; count the request (S8.2).
-
-    The first node with a usable zone decides. The wait itself is left out.
-    """
+def throttle_direct_reclaim(m: at.Arrays, ac: AllocContext) -> None:
+    """throttle_direct_reclaim(): wake kswapd where the first usable node's reserves end (S8.2)."""
     position = ac.zonelist
     while m.st[position] >= 0:
         region = zone_at(m.st[position])
         position += 1
         if m.st[region + at.ZONE_TYPE] <= highest_normal(m):
             if not allow_direct_reclaim(m, m.st[region + at.ZONE_NODE]):
-                m.st[word_at(m, pr.DIRECT_THROTTLE)] += 1
+                m.st[word_at(m, pr.PGSCAN_DIRECT_THROTTLE)] += 1
             return

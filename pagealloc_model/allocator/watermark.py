@@ -17,7 +17,7 @@ QUIET_TICKS = 3
 
 
 @inner
-def count_free(m: at.MachineArrays, zone: int, migratetype: int, change: int) -> None:
+def count_free(m: at.Arrays, zone: int, migratetype: int, change: int) -> None:
     """No kernel function: count pages of the start image, which no CPU has yet to pass on."""
     if migratetype == m.st[at.ISOLATE]:
         return
@@ -30,11 +30,8 @@ def count_free(m: at.MachineArrays, zone: int, migratetype: int, change: int) ->
 
 
 @inner
-def account_freepages(m: at.MachineArrays, zone: int, migratetype: int, change: int) -> None:
-    """account_freepages(): count pages that entered the buddy, or left it if negative (S5.3).
-
-    Isolated pages do not count.
-    """
+def account_freepages(m: at.Arrays, zone: int, migratetype: int, change: int) -> None:
+    """account_freepages(): count pages that enter the buddy or leave it, unless isolated (S5.3)."""
     if migratetype == m.st[at.ISOLATE]:
         return
     account_total(m, zone, change)
@@ -42,17 +39,14 @@ def account_freepages(m: at.MachineArrays, zone: int, migratetype: int, change: 
 
 
 @inner
-def refill_counts_at_end(m: at.MachineArrays) -> bool:
+def refill_counts_at_end(m: at.Arrays) -> bool:
     """Part of rmqueue_bulk(): return whether pages taken are counted once all are (S4.4)."""
     return m.st[at.RULE_REFILL_COUNTED_AT_END] != 0
 
 
 @inner
-def account_taken(m: at.MachineArrays, zone: int, migratetype: int, order: int) -> None:
-    """Part of account_freepages(): count a page that a request takes from the buddy.
-
-    Kernels that count it when zone->lock is about to be released do so in `count_at_end`.
-    """
+def account_taken(m: at.Arrays, zone: int, migratetype: int, order: int) -> None:
+    """Part of account_freepages(): count a page taken, now or in `count_at_end`."""
     if not refill_counts_at_end(m):
         account_total(m, zone, -(1 << order))
     account_part(m, zone, migratetype, -(1 << order))
@@ -60,12 +54,9 @@ def account_taken(m: at.MachineArrays, zone: int, migratetype: int, order: int) 
 
 @inner
 def account_claimed(
-    m: at.MachineArrays, zone: int, old_type: int, new_type: int, found_order: int, order: int
+    m: at.Arrays, zone: int, old_type: int, new_type: int, found_order: int, order: int
 ) -> None:
-    """Part of try_to_claim_block(): count a buddy of whole blocks that changes its type.
-
-    A page of the order asked for is taken from it.
-    """
+    """Part of try_to_claim_block(): count a buddy of whole blocks retyped, a page of it taken."""
     left = (1 << found_order) - (1 << order)
     if not refill_counts_at_end(m):
         account_total(m, zone, -(1 << found_order))
@@ -75,14 +66,14 @@ def account_claimed(
 
 
 @inner
-def count_at_end(m: at.MachineArrays, zone: int, taken: int) -> None:
+def count_at_end(m: at.Arrays, zone: int, taken: int) -> None:
     """Part of rmqueue_bulk(): count the pages taken in one hold, if that was put off."""
     if refill_counts_at_end(m):
         account_total(m, zone, -taken)
 
 
 @inner
-def account_total(m: at.MachineArrays, zone: int, change: int) -> None:
+def account_total(m: at.Arrays, zone: int, change: int) -> None:
     """Part of account_freepages(): add the share of a change that concerns all types.
 
     The CPU of the event makes it. A change by 0 is one too: it passes on a delta that a lowered
@@ -98,7 +89,7 @@ def account_total(m: at.MachineArrays, zone: int, change: int) -> None:
 
 
 @inner
-def account_part(m: at.MachineArrays, zone: int, migratetype: int, change: int) -> None:
+def account_part(m: at.Arrays, zone: int, migratetype: int, change: int) -> None:
     """Part of account_freepages(): add the share that concerns the type counted apart."""
     region = zone_at(zone)
     if migratetype == at.HIGHATOMIC:
@@ -111,7 +102,7 @@ def account_part(m: at.MachineArrays, zone: int, migratetype: int, change: int) 
 
 
 @inner
-def account_move(m: at.MachineArrays, zone: int, old_type: int, new_type: int, moved: int) -> None:
+def account_move(m: at.Arrays, zone: int, old_type: int, new_type: int, moved: int) -> None:
     """Part of move_to_free_list(): count free pages that change lists.
 
     The total stays, but where lists match blocks it is updated twice, which may make the CPU pass
@@ -128,7 +119,7 @@ def account_move(m: at.MachineArrays, zone: int, old_type: int, new_type: int, m
 
 @inner
 def __mod_zone_page_state(
-    m: at.MachineArrays, region: int, unfolded: int, delta: int, change: int
+    m: at.Arrays, region: int, unfolded: int, delta: int, change: int
 ) -> None:
     """__mod_zone_page_state(): add to a CPU's delta and pass it on beyond the zone's threshold."""
     held = m.st[delta] + change
@@ -139,7 +130,7 @@ def __mod_zone_page_state(
 
 
 @inner
-def fold_counters(m: at.MachineArrays, zone: int, cpu: int) -> None:
+def fold_counters(m: at.Arrays, zone: int, cpu: int) -> None:
     """Part of refresh_cpu_vm_stats(): pass on a CPU's deltas of a zone (S4.8).
 
     Its tick does so, and a change puts off expiry. Counters that do not lag leave no delta; there,
@@ -159,25 +150,22 @@ def fold_counters(m: at.MachineArrays, zone: int, cpu: int) -> None:
 
 
 @inner
-def seen_free(m: at.MachineArrays, zone: int) -> int:
+def seen_free(m: at.Arrays, zone: int) -> int:
     """zone_page_state(): return the free pages of a zone as watermark tests read them."""
     region = zone_at(zone)
     return max(m.st[region + at.ZONE_FREE] - m.st[region + at.ZONE_FREE_UNFOLDED], 0)
 
 
 @inner
-def seen_free_cma(m: at.MachineArrays, zone: int) -> int:
+def seen_free_cma(m: at.Arrays, zone: int) -> int:
     """zone_page_state(): return the free CMA pages of a zone as watermark tests read them."""
     region = zone_at(zone)
     return max(m.st[region + at.ZONE_FREE_CMA] - m.st[region + at.ZONE_FREE_CMA_UNFOLDED], 0)
 
 
 @inner
-def carefully_seen_free(m: at.MachineArrays, zone: int) -> int:
-    """zone_page_state_snapshot(): return the free pages as kswapd reads them (S1.10).
-
-    The count is exact where the lag could hide a shortage.
-    """
+def carefully_seen_free(m: at.Arrays, zone: int) -> int:
+    """zone_page_state_snapshot(): return free pages, exact where the lag could matter (S1.10)."""
     seen = seen_free(m, zone)
     region = zone_at(zone)
     if seen < m.st[region + at.ZONE_DRIFT_MARK]:
@@ -191,17 +179,14 @@ ATOMIC_BOOST_PERIOD_NS = 1_000_000_000
 
 
 @inner
-def wmark_pages(m: at.MachineArrays, zone: int, mark: int) -> int:
-    """wmark_pages(): return a watermark with the boost, pages.
-
-    `mark` is WMARK_MIN, WMARK_LOW or WMARK_HIGH.
-    """
+def wmark_pages(m: at.Arrays, zone: int, mark: int) -> int:
+    """wmark_pages(): return WMARK_MIN, WMARK_LOW or WMARK_HIGH with the boost, pages."""
     region = zone_at(zone)
     return m.st[region + at.ZONE_MIN + mark] + m.st[region + at.ZONE_BOOST]
 
 
 @inner
-def has_free_buddy(m: at.MachineArrays, zone: int, order: int, flags: int) -> bool:
+def has_free_buddy(m: at.Arrays, zone: int, order: int, flags: int) -> bool:
     """Part of __zone_watermark_ok(): return whether some usable list can serve an order (S3.3)."""
     for current in range(order, m.st[at.MAX_ORDER] + 1):
         for migratetype in range(at.PCP_TYPES):
@@ -217,12 +202,9 @@ def has_free_buddy(m: at.MachineArrays, zone: int, order: int, flags: int) -> bo
 
 @hot
 def pages_above_mark(
-    m: at.MachineArrays, zone: int, order: int, mark: int, highest_type: int, flags: int, free: int
+    m: at.Arrays, zone: int, order: int, mark: int, highest_type: int, flags: int, free: int
 ) -> int:
-    """Part of __zone_watermark_ok(): return the pages above the mark (S3.3).
-
-    The result is negative if pages are missing.
-    """
+    """Part of __zone_watermark_ok(): return the pages above the mark, or missing (S3.3)."""
     region = zone_at(zone)
     free -= (1 << order) - 1
     if not flags & (at.ALLOC_NON_BLOCK | at.ALLOC_MIN_RESERVE | at.ALLOC_HIGHATOMIC):
@@ -239,12 +221,9 @@ def pages_above_mark(
 
 @hot
 def __zone_watermark_ok(
-    m: at.MachineArrays, zone: int, order: int, mark: int, highest_type: int, flags: int, free: int
+    m: at.Arrays, zone: int, order: int, mark: int, highest_type: int, flags: int, free: int
 ) -> bool:
-    """__zone_watermark_ok(): return whether `free` pages suffice above a mark (S3.3).
-
-    They are the zone's free pages as far as they are seen.
-    """
+    """__zone_watermark_ok(): return whether `free`, the pages seen, suffice above a mark (S3.3)."""
     if pages_above_mark(m, zone, order, mark, highest_type, flags, free) <= 0:
         return False
     return order == 0 or has_free_buddy(m, zone, order, flags)
@@ -252,7 +231,7 @@ def __zone_watermark_ok(
 
 @hot
 def zone_watermark_fast(
-    m: at.MachineArrays, zone: int, order: int, mark: int, highest_type: int, flags: int
+    m: at.Arrays, zone: int, order: int, mark: int, highest_type: int, flags: int
 ) -> bool:
     """zone_watermark_fast(): return whether a zone passes the allocation path's test (S3.3).
 
@@ -271,11 +250,8 @@ def zone_watermark_fast(
 
 
 @inner
-def boost_watermark(m: at.MachineArrays, zone: int) -> bool:
-    """boost_watermark(): raise the zone's watermarks after a fallback within a block (S1.7).
-
-    Returns False if boosting is switched off.
-    """
+def boost_watermark(m: at.Arrays, zone: int) -> bool:
+    """boost_watermark(): raise watermarks after a fallback; False if switched off (S1.7)."""
     region = zone_at(zone)
     factor = m.st[at.POLICY_WATERMARK_BOOST_FACTOR]
     block_pages = 1 << m.st[at.PAGEBLOCK_ORDER]
@@ -290,11 +266,8 @@ def boost_watermark(m: at.MachineArrays, zone: int) -> bool:
 
 
 @inner
-def boost_for_atomic(m: at.MachineArrays, zone: int) -> None:
-    """No kernel function: raise a zone's watermarks as an atomic request is in need (S1.11).
-
-    A proposal, whatever the policy's boost after fallbacks. It acts once a second.
-    """
+def boost_for_atomic(m: at.Arrays, zone: int) -> None:
+    """No kernel function: raise a zone's marks once a second for an atomic request (S1.11)."""
     region = zone_at(zone)
     if m.st[at.NOW] < m.st[region + at.ZONE_ATOMIC_BOOST_DUE]:
         return
@@ -305,7 +278,7 @@ def boost_for_atomic(m: at.MachineArrays, zone: int) -> None:
 
 
 @inner
-def free_in_whole_blocks(m: at.MachineArrays, zone: int) -> int:
+def free_in_whole_blocks(m: at.Arrays, zone: int) -> int:
     """No kernel function: return the free pages in whole pageblocks (S8.6).
 
     They are those of a zone, in buddies of at least pageblock order, isolated ones left out: the
@@ -341,7 +314,7 @@ class AllocContext(NamedTuple):
 
 @inner
 def prepare_alloc_pages(
-    m: at.MachineArrays, cpu: int, order: int, migratetype: int, highest_type: int, bits: int
+    m: at.Arrays, cpu: int, order: int, migratetype: int, highest_type: int, bits: int
 ) -> AllocContext:
     """prepare_alloc_pages(): return a request with the zonelist that it goes by (S1.4, S2.5)."""
     zonelist = node_zonelist(m, cpu, highest_type, bits)
@@ -349,7 +322,7 @@ def prepare_alloc_pages(
 
 
 @inner
-def fast_path_flags(m: at.MachineArrays, ac: AllocContext) -> int:
+def fast_path_flags(m: at.Arrays, ac: AllocContext) -> int:
     """Part of prepare_alloc_pages(): return the allocation flags of the first attempt (S2.5, S2.7).
 
     alloc_flags_nofragment() and, for CMA, gfp_to_alloc_flags_cma() add to them in the kernel; in
@@ -371,11 +344,8 @@ def fast_path_flags(m: at.MachineArrays, ac: AllocContext) -> int:
 
 
 @inner
-def gfp_to_alloc_flags(m: at.MachineArrays, ac: AllocContext, fast: int) -> int:
-    """gfp_to_alloc_flags(): return the flags of later attempts (S2.6), given those of the first.
-
-    In 7.3 the function is called alloc_flags_slowpath().
-    """
+def gfp_to_alloc_flags(m: at.Arrays, ac: AllocContext, fast: int) -> int:
+    """gfp_to_alloc_flags(): return the flags of later attempts, given the first's (S2.6)."""
     flags = at.WMARK_MIN | (fast & (at.ALLOC_KSWAPD | at.ALLOC_CMA))
     if m.st[at.POLICY_DEFRAG_MODE]:
         flags |= at.ALLOC_NOFRAGMENT
@@ -393,18 +363,15 @@ def gfp_to_alloc_flags(m: at.MachineArrays, ac: AllocContext, fast: int) -> int:
 
 
 @inner
-def is_eligible(m: at.MachineArrays, zone: int, highest_type: int) -> bool:
+def is_eligible(m: at.Arrays, zone: int, highest_type: int) -> bool:
     """Part of pgdat_balanced(): return whether a run's waker may use a zone with pages (S10.2)."""
     region = zone_at(zone)
     return m.st[region + at.ZONE_MANAGED] > 0 and m.st[region + at.ZONE_TYPE] <= highest_type
 
 
 @inner
-def pgdat_balanced(m: at.MachineArrays, node: int, order: int, highest_type: int) -> bool:
-    """pgdat_balanced(): return whether an eligible zone passes its high mark (S10.2).
-
-    Also True if the node has no such zone.
-    """
+def pgdat_balanced(m: at.Arrays, node: int, order: int, highest_type: int) -> bool:
+    """pgdat_balanced(): return whether an eligible zone, if any, passes its high mark (S10.2)."""
     first = node * m.st[at.ZONE_TYPES]
     balanced = True
     for zone in range(first, first + highest_type + 1):
@@ -420,7 +387,7 @@ def pgdat_balanced(m: at.MachineArrays, node: int, order: int, highest_type: int
 
 
 @inner
-def pgdat_watermark_boosted(m: at.MachineArrays, node: int, highest_type: int) -> bool:
+def pgdat_watermark_boosted(m: at.Arrays, node: int, highest_type: int) -> bool:
     """pgdat_watermark_boosted(): return whether an eligible zone has a boost (S10.1)."""
     first = node * m.st[at.ZONE_TYPES]
     for zone in range(first, first + highest_type + 1):
@@ -430,11 +397,8 @@ def pgdat_watermark_boosted(m: at.MachineArrays, node: int, highest_type: int) -
 
 
 @inner
-def set_pgdat_percpu_threshold(m: at.MachineArrays, node: int, which: int) -> None:
-    """set_pgdat_percpu_threshold(): let a node's counters lag as while kswapd sleeps, or runs.
-
-    `which` is ZONE_THRESHOLD_ASLEEP or ZONE_THRESHOLD_AWAKE (S1.10).
-    """
+def set_pgdat_percpu_threshold(m: at.Arrays, node: int, which: int) -> None:
+    """set_pgdat_percpu_threshold(): let counters lag as `which` threshold says (S1.10)."""
     first = node * m.st[at.ZONE_TYPES]
     for zone in range(first, first + m.st[at.ZONE_TYPES]):
         region = zone_at(zone)
@@ -442,11 +406,8 @@ def set_pgdat_percpu_threshold(m: at.MachineArrays, node: int, which: int) -> No
 
 
 @inner
-def take_boosts_back(m: at.MachineArrays, node: int) -> None:
-    """Part of balance_pgdat(): end a node's reclaim run (S1.7).
-
-    The boosts it saw at its start are taken back.
-    """
+def take_boosts_back(m: at.Arrays, node: int) -> None:
+    """Part of balance_pgdat(): end a node's run, the boosts of its start taken back (S1.7)."""
     region = node_at(m, node)
     if not m.st[region + at.NODE_KSWAPD_ACTIVE]:
         return
@@ -463,7 +424,7 @@ def take_boosts_back(m: at.MachineArrays, node: int) -> None:
 
 
 @inner
-def stop_kswapd(m: at.MachineArrays, node: int) -> None:
+def stop_kswapd(m: at.Arrays, node: int) -> None:
     """No kernel function: end a node's reclaim run and let its kswapd sleep at once (S10.3)."""
     if m.st[node_at(m, node) + at.NODE_KSWAPD_ACTIVE]:
         take_boosts_back(m, node)
@@ -471,7 +432,7 @@ def stop_kswapd(m: at.MachineArrays, node: int) -> None:
 
 
 @inner
-def count_boosts_taken_back(m: at.MachineArrays, node: int) -> None:
+def count_boosts_taken_back(m: at.Arrays, node: int) -> None:
     """Part of balance_pgdat(): count a hold of zone->lock for each boost of a run (S11.1)."""
     region = node_at(m, node)
     if not m.st[region + at.NODE_KSWAPD_ACTIVE]:
@@ -488,19 +449,15 @@ def count_boosts_taken_back(m: at.MachineArrays, node: int) -> None:
 
 
 @cold
-def end_kswapd(m: at.MachineArrays, node: int) -> None:
+def end_kswapd(m: at.Arrays, node: int) -> None:
     """No kernel function: end a run, its holds of zone->lock counted, and let kswapd sleep."""
     count_boosts_taken_back(m, node)
     stop_kswapd(m, node)
 
 
 @inner
-def note_reclaim(m: at.MachineArrays, node: int, highest_type: int) -> None:
-    """Part of balance_pgdat(): begin a node's reclaim run (S10.2).
-
-    Eligible zones are RECLAIM_ACTIVE, their boosts noted. A run that is under way must have been
-    ended.
-    """
+def note_reclaim(m: at.Arrays, node: int, highest_type: int) -> None:
+    """Part of balance_pgdat(): begin a node's run, none being under way; note boosts (S10.2)."""
     region = node_at(m, node)
     m.st[region + at.NODE_KSWAPD_ACTIVE] = 1
     m.st[region + at.NODE_KSWAPD_HIGHEST] = highest_type
@@ -515,14 +472,14 @@ def note_reclaim(m: at.MachineArrays, node: int, highest_type: int) -> None:
 
 
 @inner
-def start_kswapd(m: at.MachineArrays, node: int, highest_type: int) -> None:
+def start_kswapd(m: at.Arrays, node: int, highest_type: int) -> None:
     """No kernel function: wake a node's kswapd and begin its run at once (S10.2)."""
     set_pgdat_percpu_threshold(m, node, at.ZONE_THRESHOLD_AWAKE)
     note_reclaim(m, node, highest_type)
 
 
 @cold
-def wakeup_kswapd(m: at.MachineArrays, node: int, order: int, highest_type: int) -> None:
+def wakeup_kswapd(m: at.Arrays, node: int, order: int, highest_type: int) -> None:
     """wakeup_kswapd(): start a node's reclaim run unless it is balanced and not boosted (S10.1).
 
     Where the recording has kswapd's own events, runs are theirs and this does nothing. An elastic
@@ -543,7 +500,7 @@ def wakeup_kswapd(m: at.MachineArrays, node: int, order: int, highest_type: int)
 
 
 @cold
-def stop_balanced_kswapds(m: at.MachineArrays) -> None:
+def stop_balanced_kswapds(m: at.Arrays) -> None:
     """No kernel function: end every run of a node that is balanced at order 0 (S10.2)."""
     for node in range(m.st[at.NR_NODES]):
         region = node_at(m, node)

@@ -80,10 +80,10 @@ FAULTS = (
     Fault(
         "drain from the head",
         "pcp",
-        "order = pindex_to_order(m, index)\n        pfn = m.st[lst + at.TAIL]",
-        "order = pindex_to_order(m, index)\n        pfn = m.st[lst + at.HEAD]",
+        "pfn = m.st[lst + at.TAIL]",
+        "pfn = m.st[lst + at.HEAD]",
     ),
-    Fault("drain starts at list 0", "pcp", "index = first_list", "index = 0"),
+    Fault("drain starts at list 0", "pcp", "else first_list", "else 0"),
     Fault(
         "high grows below the high watermark",
         "pcp",
@@ -150,20 +150,20 @@ FAULTS = (
     Fault(
         "movable requests claim from order 5 up",
         "fallback",
-        "if current < m.st[at.PAGEBLOCK_ORDER] // 2 and",
-        "if current < m.st[at.PAGEBLOCK_ORDER] // 2 + 1 and",
+        "return order >= m.st[at.PAGEBLOCK_ORDER] // 2 or",
+        "return order >= m.st[at.PAGEBLOCK_ORDER] // 2 + 1 or",
     ),
     Fault(
         "movable requests claim from order 3 up",
         "fallback",
-        "if current < m.st[at.PAGEBLOCK_ORDER] // 2 and",
-        "if current < m.st[at.PAGEBLOCK_ORDER] // 3 and",
+        "return order >= m.st[at.PAGEBLOCK_ORDER] // 2 or",
+        "return order >= m.st[at.PAGEBLOCK_ORDER] // 3 or",
     ),
     Fault(
         "NOFRAGMENT claims parts of blocks",
         "fallback",
-        "        and order < m.st[at.PAGEBLOCK_ORDER]\n",
-        "        and order > m.st[at.PAGEBLOCK_ORDER]\n",
+        "return max(order, m.st[at.PAGEBLOCK_ORDER]) if flags & at.ALLOC_NOFRAGMENT else order",
+        "return order",
     ),
     Fault(
         "every steal looks at the other steps again",
@@ -216,8 +216,8 @@ FAULTS = (
     Fault(
         "whole blocks are given back first",
         "highatomic",
-        ("m.st[at.PAGEBLOCK_ORDER]\n    for order in range(smallest, m.st[at.MAX_ORDER] + 1):"),
-        ("m.st[at.PAGEBLOCK_ORDER]\n    for order in range(m.st[at.MAX_ORDER], smallest - 1, -1):"),
+        "    for order in range(smallest, m.st[at.MAX_ORDER] + 1):",
+        "    for order in range(m.st[at.MAX_ORDER], smallest - 1, -1):",
     ),
     Fault(
         "first attempts leave the reserve alone",

@@ -182,7 +182,7 @@ FAULTS_ELASTIC = (
         "kcompactd forgets to defer",
         "kcompactd",
         "        defer_compaction(m, zone, order)\n",
-        "        return\n",
+        "        return False\n",
     ),
     _fault(
         "kcompactd goes as high as anyone asked",
@@ -195,7 +195,7 @@ FAULTS_ELASTIC = (
         "kcompactd",
         "    m.st[words + pr.PROACTIVE_DUE] = m.st[words + pr.KCOMPACTD_DUE] + sleep\n",
         (
-            "    if order < 0:\n"
+            "    if order < 0:\n    "
             "        m.st[words + pr.PROACTIVE_DUE] = m.st[words + pr.KCOMPACTD_DUE] + sleep\n"
         ),
     ),

@@ -93,8 +93,8 @@ FAULTS_NODES = (
     Fault(
         "limits share a zone among all CPUs",
         "pcp",
-        "return machine.cpus_of_node(machine.nodes.index(zone.node)) or machine.nr_cpus",
-        "return machine.nr_cpus",
+        "machine.cpus_of_node(machine.nodes.index(zone.node)) or machine.nr_cpus",
+        "machine.nr_cpus",
     ),
     Fault(
         "lists expire a tick late",

@@ -149,7 +149,7 @@ FAULTS_OWNERSHIP = (
     _pressed_fault(
         "targets of compaction keep an old mark",
         "compaction_scan",
-        '    m.pages[pfn]["flags"] = 0\n    m.pages[pfn]["order"] = order\n    m.pages',
-        '    m.pages[pfn]["order"] = order\n    m.pages',
+        'm.pages[pfn]["flags"] = 0\n        m.pages[pfn]["order"] = order\n        m.pages',
+        'm.pages[pfn]["order"] = order\n        m.pages',
     ),
 )

@@ -25,7 +25,7 @@ EACH = 4 * 2
 
 
 @entry
-def shrink_once(m: at.MachineArrays, sc: int) -> int:
+def shrink_once(m: at.Arrays, sc: int) -> int:
     """One call of node 0's shrinker; the pages that became free."""
     return do_shrink_slab(m, 0, sc)
 

@@ -7,7 +7,6 @@ page as recorded.
 from __future__ import annotations
 
 from pagealloc_model.allocator import layout as at
-from pagealloc_model.allocator.choices import true_state as rec
 from pagealloc_model.allocator.choices import true_state as true
 from pagealloc_model.allocator.choices import tuning_words as tuning
 from pagealloc_model.allocator.choices.judging import (
@@ -47,11 +46,8 @@ from pagealloc_model.base.jit import inner
 
 
 @inner
-def overflows(m: at.MachineArrays, pcp: int, zone: int, order: int) -> tuple[int, int]:
-    """No kernel function: return the pages that a free returns in both worlds.
-
-    The lower world comes first. The free's own pages are counted.
-    """
+def overflows(m: at.Arrays, pcp: int, zone: int, order: int) -> tuple[int, int]:
+    """No kernel function: return the pages that a free, itself counted, returns in both worlds."""
     before = m.st[pcp + at.PCP_COUNT]
     early = min(overflow_of_free(m, pcp, zone, order), m.st[pcp + at.PCP_COUNT])
     after = m.st[pcp + at.PCP_COUNT]
@@ -65,7 +61,7 @@ def overflows(m: at.MachineArrays, pcp: int, zone: int, order: int) -> tuple[int
 
 @inner
 def fit_world(
-    m: at.MachineArrays, pcp: int, zone: int, order: int, high: int, predicted: int, actual: int
+    m: at.Arrays, pcp: int, zone: int, order: int, high: int, predicted: int, actual: int
 ) -> None:
     """No kernel function: make one world allow whether a free drained, if it said otherwise."""
     if (predicted > 0) == (actual > 0):
@@ -78,21 +74,15 @@ def fit_world(
 
 
 @inner
-def is_cut_short(m: at.MachineArrays, pcp: int, predicted: int, actual: int) -> bool:
-    """No kernel function: return whether a drain may have stopped between chunks (S4.7).
-
-    No event tells of the lock.
-    """
+def is_cut_short(m: at.Arrays, pcp: int, predicted: int, actual: int) -> bool:
+    """No kernel function: return whether a drain may have stopped between chunks (S4.7)."""
     batch = m.st[pcp + at.PCP_BATCH]
     return m.st[at.POLICY_PCP_FREE_BATCHED] != 0 and batch <= actual and actual < predicted
 
 
 @inner
-def chunked_drain(m: at.MachineArrays, pcp: int, index: int, wanted: int) -> int:
-    """No kernel function: return how many pages a drain in chunks of `batch` frees (S4.7).
-
-    Each chunk may exceed by its last page.
-    """
+def chunked_drain(m: at.Arrays, pcp: int, index: int, wanted: int) -> int:
+    """No kernel function: return how many pages a drain in chunks of `batch` frees (S4.7)."""
     lists = list_count(m)
     drained = 0
     got = 0
@@ -111,13 +101,8 @@ def chunked_drain(m: at.MachineArrays, pcp: int, index: int, wanted: int) -> int
 
 
 @inner
-def is_of_size(
-    m: at.MachineArrays, j: Judged, pcp: int, number: int, index: int, predicted: int
-) -> bool:
-    """No kernel function: return whether a run of drains has the size predicted.
-
-    Its last page may exceed.
-    """
+def is_of_size(m: at.Arrays, j: Judged, pcp: int, number: int, index: int, predicted: int) -> bool:
+    """No kernel function: return whether a run of drains has, but for its last page, this size."""
     actual = int(j.steps[number]["pages"])
     if m.st[at.POLICY_PCP_FREE_BATCHED]:
         return actual == chunked_drain(m, pcp, index, predicted)
@@ -127,7 +112,7 @@ def is_of_size(
 
 @inner
 def judge_drain_size(
-    m: at.MachineArrays, j: Judged, number: int, pcp: int, index: int, early: int, late: int
+    m: at.Arrays, j: Judged, number: int, pcp: int, index: int, early: int, late: int
 ) -> None:
     """No kernel function: judge how many pages a free drains (S4.6)."""
     actual = int(j.steps[number]["pages"])
@@ -141,7 +126,7 @@ def judge_drain_size(
 
 
 @inner
-def judge_overflow(m: at.MachineArrays, j: Judged, number: int, pcp: int, index: int) -> None:
+def judge_overflow(m: at.Arrays, j: Judged, number: int, pcp: int, index: int) -> None:
     """No kernel function: judge whether a free overflows its pageset, and by how much (S4.6).
 
     No overflow empties a pageset but a flush: pages drained down to the last one after a free of
@@ -153,7 +138,7 @@ def judge_overflow(m: at.MachineArrays, j: Judged, number: int, pcp: int, index:
     high = m.st[pcp + at.PCP_HIGH]
     upper_high = m.st[notes_at(m, pcp) + true.NOTE_HIGH]
     early, late = overflows(m, pcp, zone, order)
-    if int(j.steps[number]["flags"]) & rec.UNSEEN:
+    if int(j.steps[number]["flags"]) & true.UNSEEN:
         return
     listed = m.st[pcp + at.PCP_COUNT] - m.st[notes_at(m, pcp) + true.NOTE_REMAINDER]
     flushes = order > 0 and order <= m.st[at.POLICY_COSTLY_ORDER]
@@ -184,11 +169,8 @@ def judge_overflow(m: at.MachineArrays, j: Judged, number: int, pcp: int, index:
 
 
 @inner
-def push(m: at.MachineArrays, j: Judged, number: int) -> None:
-    """No kernel function: put a freed page on a per-CPU list or in the buddy, and judge it.
-
-    It goes to the buddy at once as far as the recording shows it.
-    """
+def push(m: at.Arrays, j: Judged, number: int) -> None:
+    """No kernel function: put a freed page on a per-CPU list or in the buddy, and judge it."""
     zone = int(j.steps[number]["zone"])
     pfn = int(j.steps[number]["pfn"])
     order = int(j.steps[number]["order"])
@@ -206,7 +188,7 @@ def push(m: at.MachineArrays, j: Judged, number: int) -> None:
     listed = migratetype if migratetype < at.PCP_TYPES else at.MOVABLE
     index = order_to_pindex(m, order, listed)
     j.steps[number]["migratetype"] = listed
-    direct = fate == rec.REMOVE or flags & rec.NESTED != 0 or flags & rec.DIRECT != 0
+    direct = fate == true.REMOVE or flags & true.NESTED != 0 or flags & true.DIRECT != 0
     if index < 0 or direct or migratetype == m.st[at.ISOLATE]:
         null_forget(m, j, pfn)
         true.return_directly(m, j, zone, pfn, order)
@@ -215,9 +197,9 @@ def push(m: at.MachineArrays, j: Judged, number: int) -> None:
     pcp = pcp_at(m, zone, int(j.steps[number]["cpu"]))
     lst = list_at(pcp, index)
     true.put_on_list(m, j, lst, pfn, order, fate, False)
-    if flags & rec.UNSEEN:
+    if flags & true.UNSEEN:
         j.track[pfn]["mark"] = -lst
-    if flags & rec.UNSEEN or fate == rec.PUSH:
+    if flags & true.UNSEEN or fate == true.PUSH:
         true.note_unsure(m, j, pcp, pfn)
     null_index = order_to_pindex(m, order, int(j.track[pfn]["null_type"]))
     null_add(m, j, pcp, null_index, pfn, False)
@@ -228,7 +210,7 @@ def push(m: at.MachineArrays, j: Judged, number: int) -> None:
 
 
 @inner
-def expected_drain(m: at.MachineArrays, pcp: int, index: int) -> int:
+def expected_drain(m: at.Arrays, pcp: int, index: int) -> int:
     """No kernel function: return the page a drain takes next, or -1 if no list has one."""
     for each in range(list_count(m)):
         if m.st[list_at(pcp, each) + at.TAIL] >= 0:
@@ -237,7 +219,7 @@ def expected_drain(m: at.MachineArrays, pcp: int, index: int) -> int:
 
 
 @inner
-def judge_drained_page(m: at.MachineArrays, j: Judged, number: int, pcp: int, index: int) -> None:
+def judge_drained_page(m: at.Arrays, j: Judged, number: int, pcp: int, index: int) -> None:
     """No kernel function: judge which page leaves a list for the buddy (S5.6)."""
     pfn = int(j.steps[number]["pfn"])
     order = int(j.steps[number]["order"])
@@ -260,15 +242,12 @@ def judge_drained_page(m: at.MachineArrays, j: Judged, number: int, pcp: int, in
 
 
 @inner
-def begin_drain(m: at.MachineArrays, j: Judged, number: int, pcp: int) -> None:
-    """No kernel function: begin a run of drains that no free of the same task caused (S4.8).
-
-    A worker's is a decay.
-    """
+def begin_drain(m: at.Arrays, j: Judged, number: int, pcp: int) -> None:
+    """No kernel function: begin a run of drains that no free of the task caused (S4.8)."""
     notes = notes_at(m, pcp)
     m.st[notes + true.NOTE_DRAIN_INDEX] = 0
     m.st[notes + true.NOTE_DRAIN_FROM] = pcp
-    if not int(j.steps[number]["flags"]) & rec.KWORKER:
+    if not int(j.steps[number]["flags"]) & true.KWORKER:
         return
     actual = int(j.steps[number]["pages"])
     zone = int(j.steps[number]["zone"])
@@ -282,11 +261,8 @@ def begin_drain(m: at.MachineArrays, j: Judged, number: int, pcp: int) -> None:
 
 
 @inner
-def drain_one(m: at.MachineArrays, j: Judged, number: int) -> None:
-    """No kernel function: move a page from a list to the buddy.
-
-    It comes from another CPU's list if all lists are drained (S4.9).
-    """
+def drain_one(m: at.Arrays, j: Judged, number: int) -> None:
+    """No kernel function: move a page to the buddy, from any CPU's list if all drain (S4.9)."""
     zone = int(j.steps[number]["zone"])
     pfn = int(j.steps[number]["pfn"])
     order = int(j.steps[number]["order"])
@@ -294,7 +270,7 @@ def drain_one(m: at.MachineArrays, j: Judged, number: int) -> None:
     flags = int(j.steps[number]["flags"])
     own = pcp_at(m, zone, int(j.steps[number]["cpu"]))
     notes = notes_at(m, own)
-    if flags & rec.RUN_FIRST and not flags & rec.AFTER_PUSH:
+    if flags & true.RUN_FIRST and not flags & true.AFTER_PUSH:
         begin_drain(m, j, number, own)
     pcp = own
     listed = true.is_listed(m, pfn, order)
@@ -321,11 +297,8 @@ def drain_one(m: at.MachineArrays, j: Judged, number: int) -> None:
 
 
 @inner
-def judge_pop(m: at.MachineArrays, j: Judged, number: int, index: int) -> None:
-    """No kernel function: judge an allocation from a per-CPU list.
-
-    Was its page the head, and was no refill due?
-    """
+def judge_pop(m: at.Arrays, j: Judged, number: int, index: int) -> None:
+    """No kernel function: judge an allocation: was its page the head, was no refill due?"""
     pfn = int(j.steps[number]["pfn"])
     pcp = pcp_at(m, int(j.steps[number]["zone"]), int(j.steps[number]["cpu"]))
     notes = notes_at(m, pcp)
@@ -353,11 +326,8 @@ def judge_pop(m: at.MachineArrays, j: Judged, number: int, index: int) -> None:
 
 
 @inner
-def pop(m: at.MachineArrays, j: Judged, number: int) -> None:
-    """No kernel function: take an allocated page out of the state, and judge it.
-
-    An earlier step took it from the buddy, or it was listed.
-    """
+def pop(m: at.Arrays, j: Judged, number: int) -> None:
+    """No kernel function: take an allocated page, listed or just removed, out and judge it."""
     pfn = int(j.steps[number]["pfn"])
     order = int(j.steps[number]["order"])
     zone = int(j.steps[number]["zone"])
@@ -365,7 +335,7 @@ def pop(m: at.MachineArrays, j: Judged, number: int) -> None:
     index = order_to_pindex(m, order, migratetype)
     j.track[pfn]["null_type"] = migratetype
     if int(m.pages[pfn]["where"]) != at.ALLOCATED:
-        if index >= 0 and not int(j.steps[number]["flags"]) & rec.NESTED:
+        if index >= 0 and not int(j.steps[number]["flags"]) & true.NESTED:
             judge_pop(m, j, number, index)
         if true.is_listed(m, pfn, order):
             on = abs(int(j.track[pfn]["mark"]))
@@ -387,11 +357,8 @@ def pop(m: at.MachineArrays, j: Judged, number: int) -> None:
 
 
 @inner
-def judge_refill_size(m: at.MachineArrays, j: Judged, number: int, pcp: int, known: bool) -> None:
-    """No kernel function: judge with how many objects a list is refilled (S4.4).
-
-    A kprobe tells how many the kernel asked for; without one, those it got stand for them.
-    """
+def judge_refill_size(m: at.Arrays, j: Judged, number: int, pcp: int, known: bool) -> None:
+    """No kernel function: judge how many objects a kprobe says, or those got, refill (S4.4)."""
     order = int(j.steps[number]["order"])
     zone = int(j.steps[number]["zone"])
     actual = int(j.steps[number]["asked"])
@@ -421,7 +388,7 @@ def judge_refill_size(m: at.MachineArrays, j: Judged, number: int, pcp: int, kno
 
 
 @inner
-def judge_refill(m: at.MachineArrays, j: Judged, number: int, pcp: int, index: int) -> bool:
+def judge_refill(m: at.Arrays, j: Judged, number: int, pcp: int, index: int) -> bool:
     """No kernel function: judge a run's first removal from the buddy as a refill.
 
     Was the list empty, is the run as long as the rule says?
@@ -433,7 +400,7 @@ def judge_refill(m: at.MachineArrays, j: Judged, number: int, pcp: int, index: i
     pfn = int(j.steps[number]["pfn"])
     actual = int(j.steps[number]["objects"])
     lst = list_at(pcp, index)
-    used = int(j.steps[number]["flags"]) & rec.USED_AT_ONCE
+    used = int(j.steps[number]["flags"]) & true.USED_AT_ONCE
     dropped = drop_hidden(m, j, lst + at.HEAD, pfn)
     head = m.st[lst + at.HEAD]
     known = used != 0 and dropped == 0 and (head < 0 or j.track[head]["mark"] > 0)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.buddy import smallest_fit
 from pagealloc_model.allocator.choices import judging
-from pagealloc_model.allocator.choices import true_state as rec
 from pagealloc_model.allocator.choices import true_state as true
 from pagealloc_model.allocator.choices.judged_pcp import judge_refill
 from pagealloc_model.allocator.choices.judging import (
@@ -47,11 +46,8 @@ FAR = 1 << 40
 
 
 @inner
-def follow_free(m: at.MachineArrays, zone: int, cpu: int, change: int) -> None:
-    """No kernel function: let pages enter (or, negative, leave) a zone's buddy.
-
-    Watermark tests see what the CPUs have passed on (S1.10).
-    """
+def follow_free(m: at.Arrays, zone: int, cpu: int, change: int) -> None:
+    """No kernel function: let pages enter (or, negative, leave) a zone's buddy (S1.10)."""
     notes = zone_notes_at(m, zone)
     if not m.st[notes + true.ZONE_NOTE_FREE_KNOWN]:
         return
@@ -68,11 +64,8 @@ def follow_free(m: at.MachineArrays, zone: int, cpu: int, change: int) -> None:
 
 
 @inner
-def read_zone(m: at.MachineArrays, j: Judged, number: int) -> None:
-    """No kernel function: let a snapshot tell a zone's free pages and boost.
-
-    It also tells the pages on its HIGHATOMIC lists.
-    """
+def read_zone(m: at.Arrays, j: Judged, number: int) -> None:
+    """No kernel function: let a snapshot tell a zone's free pages, boost and reserve."""
     zone = int(j.steps[number]["zone"])
     region = zone_at(zone)
     notes = zone_notes_at(m, zone)
@@ -85,23 +78,23 @@ def read_zone(m: at.MachineArrays, j: Judged, number: int) -> None:
 
 
 @inner
-def moved_free_pages(m: at.MachineArrays, j: Judged, number: int) -> int:
+def moved_free_pages(m: at.Arrays, j: Judged, number: int) -> int:
     """No kernel function: return by how many pages a step changed its zone's free pages."""
     operation = int(j.steps[number]["operation"])
     size = 1 << int(j.steps[number]["order"])
-    if operation == rec.REMOVE:
+    if operation == true.REMOVE:
         return -size
-    if operation == rec.DRAIN:
+    if operation == true.DRAIN:
         return size
-    if operation == rec.ISOLATED:
+    if operation == true.ISOLATED:
         return -int(j.steps[number]["pages"])
-    if operation == rec.PUSH and int(m.pages[int(j.steps[number]["pfn"])]["where"]) != at.ON_PCP:
+    if operation == true.PUSH and int(m.pages[int(j.steps[number]["pfn"])]["where"]) != at.ON_PCP:
         return size
     return 0
 
 
 @inner
-def has_page(m: at.MachineArrays, ac: AllocContext, zone: int, flags: int) -> bool:
+def has_page(m: at.Arrays, ac: AllocContext, zone: int, flags: int) -> bool:
     """Part of rmqueue(): return whether a zone has a page for the request (S3.2, S6.2, S7.3)."""
     order, migratetype = ac.order, ac.migratetype
     index = order_to_pindex(m, order, migratetype)
@@ -120,11 +113,8 @@ def has_page(m: at.MachineArrays, ac: AllocContext, zone: int, flags: int) -> bo
 
 
 @inner
-def walked_to(m: at.MachineArrays, ac: AllocContext, flags: int) -> tuple[int, int]:
-    """Part of get_page_from_freelist(): return the zone that a walk ends at (S3.1), -1 if none.
-
-    The second value is the closest test's margin: the least distance of its two sides, pages.
-    """
+def walked_to(m: at.Arrays, ac: AllocContext, flags: int) -> tuple[int, int]:
+    """Part of get_page_from_freelist(): return where a walk ends, or -1, and the closest margin."""
     position = ac.zonelist
     margin = FAR
     skips_busy = m.st[at.SKIPS_BUSY_NODES] != 0
@@ -161,7 +151,7 @@ def walked_to(m: at.MachineArrays, ac: AllocContext, flags: int) -> tuple[int, i
 
 
 @inner
-def predicted_zone(m: at.MachineArrays, j: Judged, number: int) -> tuple[int, int]:
+def predicted_zone(m: at.Arrays, j: Judged, number: int) -> tuple[int, int]:
     """No kernel function: return the zone that the rules name, and the closest test's margin.
 
     A walk that ends without a zone is followed by that of the slow path, and that by one on all
@@ -196,7 +186,7 @@ def class_slot(j: Judged, number: int, margin: int) -> int:
 
 
 @inner
-def judge_zone(m: at.MachineArrays, j: Judged, number: int) -> None:
+def judge_zone(m: at.Arrays, j: Judged, number: int) -> None:
     """No kernel function: judge whether a request came from the zone that the rules name (S3.1)."""
     actual = int(j.steps[number]["zone"])
     highest = int(j.steps[number]["highest"])
@@ -219,9 +209,7 @@ NO_FALLBACK, CLAIM, STEAL = 0, 1, 2
 
 
 @inner
-def chosen_fallback(
-    m: at.MachineArrays, zone: int, order: int, migratetype: int
-) -> tuple[int, int]:
+def chosen_fallback(m: at.Arrays, zone: int, order: int, migratetype: int) -> tuple[int, int]:
     """No kernel function: return the kind of fallback the rule chooses and its buddy (S6.2)."""
     pfn = choose_claim(m, zone, order, migratetype, 0)
     if pfn >= 0:
@@ -230,9 +218,7 @@ def chosen_fallback(
 
 
 @inner
-def is_refuted(
-    m: at.MachineArrays, j: Judged, expected: int, actual: int, falls_back: bool
-) -> bool:
+def is_refuted(m: at.Arrays, j: Judged, expected: int, actual: int, falls_back: bool) -> bool:
     """No kernel function: return whether a buddy passed over may have been gone already.
 
     Its pages' events show it. Guessed ones smaller than the one the kernel split cannot have been
@@ -246,11 +232,8 @@ def is_refuted(
 
 
 @inner
-def drop_guess(m: at.MachineArrays, j: Judged, zone: int, head: int) -> None:
-    """No kernel function: drop a free buddy that was not there.
-
-    What was in use in a Movable block is taken to move.
-    """
+def drop_guess(m: at.Arrays, j: Judged, zone: int, head: int) -> None:
+    """No kernel function: drop a free buddy that was not there; pages in use are taken to move."""
     size = 1 << int(m.pages[head]["order"])
     movable = int(m.pages[head]["tag"]) == at.MOVABLE and j.track[head]["mark"] == true.SINCE_START
     true.drop_buddy(m, j, zone, head)
@@ -264,7 +247,7 @@ def drop_guess(m: at.MachineArrays, j: Judged, zone: int, head: int) -> None:
 
 @inner
 def drop_refuted(
-    m: at.MachineArrays,
+    m: at.Arrays,
     j: Judged,
     zone: int,
     order: int,
@@ -272,10 +255,7 @@ def drop_refuted(
     actual: int,
     falls_back: bool,
 ) -> int:
-    """No kernel function: drop the buddies passed over because they were gone.
-
-    Returns how many.
-    """
+    """No kernel function: drop the buddies passed over because they were gone; how many."""
     dropped = 0
     pfn = smallest_fit(m, zone, order, migratetype)
     while is_refuted(m, j, pfn, actual, falls_back):
@@ -291,7 +271,7 @@ def drop_refuted(
 
 @inner
 def drop_refuted_fallbacks(
-    m: at.MachineArrays, j: Judged, zone: int, order: int, migratetype: int, actual: int
+    m: at.Arrays, j: Judged, zone: int, order: int, migratetype: int, actual: int
 ) -> int:
     """No kernel function: drop the guessed buddies that a fallback would have taken earlier.
 
@@ -308,11 +288,8 @@ def drop_refuted_fallbacks(
 
 
 @inner
-def judge_removal(m: at.MachineArrays, j: Judged, number: int, pcp: int) -> None:
-    """No kernel function: judge a removal from the buddy.
-
-    Does the page leave the list and the free buddy that the rules name?
-    """
+def judge_removal(m: at.Arrays, j: Judged, number: int, pcp: int) -> None:
+    """No kernel function: judge a removal: is it of the list and buddy that the rules name?"""
     zone = int(j.steps[number]["zone"])
     pfn = int(j.steps[number]["pfn"])
     order = int(j.steps[number]["order"])
@@ -320,8 +297,8 @@ def judge_removal(m: at.MachineArrays, j: Judged, number: int, pcp: int) -> None
     flags = int(j.steps[number]["flags"])
     wanted = NO_FALLBACK
     taken_type = migratetype
-    if flags & rec.FALLBACK:
-        wanted = CLAIM if flags & rec.OWNERSHIP else STEAL
+    if flags & true.FALLBACK:
+        wanted = CLAIM if flags & true.OWNERSHIP else STEAL
         taken_type = int(j.steps[number]["found_type"])
     actual = true.containing_buddy(m, pfn, order)
     known = actual >= 0 and int(m.pages[actual]["tag"]) == taken_type
@@ -360,7 +337,7 @@ def judge_removal(m: at.MachineArrays, j: Judged, number: int, pcp: int) -> None
 
 
 @inner
-def remove(m: at.MachineArrays, j: Judged, number: int) -> None:
+def remove(m: at.Arrays, j: Judged, number: int) -> None:
     """No kernel function: take a page from the buddy, for a list or an allocation at once."""
     zone = int(j.steps[number]["zone"])
     pfn = int(j.steps[number]["pfn"])
@@ -370,15 +347,15 @@ def remove(m: at.MachineArrays, j: Judged, number: int) -> None:
     pcp = pcp_at(m, zone, int(j.steps[number]["cpu"]))
     notes = notes_at(m, pcp)
     index = -1
-    if migratetype < at.PCP_TYPES and not flags & (rec.NESTED | rec.DIRECT):
+    if migratetype < at.PCP_TYPES and not flags & (true.NESTED | true.DIRECT):
         index = order_to_pindex(m, order, migratetype)
-    if flags & rec.RUN_FIRST:
+    if flags & true.RUN_FIRST:
         listed = index >= 0
         if listed:
             listed = judge_refill(m, j, number, pcp, index)
         m.st[notes + true.NOTE_RUN_LISTED] = 1 if listed else 0
     judge_removal(m, j, number, pcp)
-    if not flags & rec.FALLBACK or flags & rec.OWNERSHIP:
+    if not flags & true.FALLBACK or flags & true.OWNERSHIP:
         true.learn_block_type(m, zone, pfn, migratetype)
     head = true.containing_buddy(m, pfn, order)
     if head >= 0:

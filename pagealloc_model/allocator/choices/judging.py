@@ -27,28 +27,10 @@ class Judged(NamedTuple):
     misses: np.ndarray
 
 
-CHOICES = (
-    "zone",
-    "pcp_pop",
-    "refill_when",
-    "refill_size",
-    "buddy_pfn",
-    "drain_when",
-    "drain_size",
-    "drain_page",
-    "fallback",
-)
-(
-    ZONE,
-    PCP_POP,
-    REFILL_WHEN,
-    REFILL_SIZE,
-    BUDDY_PFN,
-    DRAIN_WHEN,
-    DRAIN_SIZE,
-    DRAIN_PAGE,
-    FALLBACK,
-) = range(len(CHOICES))
+ZONE, PCP_POP, REFILL_WHEN, REFILL_SIZE, BUDDY_PFN = range(5)
+DRAIN_WHEN, DRAIN_SIZE, DRAIN_PAGE, FALLBACK = range(5, 9)
+CHOICES = ("zone", "pcp_pop", "refill_when", "refill_size", "buddy_pfn")
+CHOICES += ("drain_when", "drain_size", "drain_page", "fallback")
 
 JUDGED, HITS, BLOCK_HITS, NULL_HITS, UNJUDGED = range(5)
 OUTCOMES = 5
@@ -107,7 +89,7 @@ def leave_unjudged(j: Judged, number: int, choice: int) -> None:
 
 @inner
 def judge(
-    m: at.MachineArrays,
+    m: at.Arrays,
     j: Judged,
     number: int,
     choice: int,
@@ -117,10 +99,7 @@ def judge(
     predicted: int,
     actual: int,
 ) -> None:
-    """No kernel function: count a judged choice.
-
-    The first misses of each are kept with the state they arose from.
-    """
+    """No kernel function: count a judged choice, with the state of the first misses of each."""
     tally_outcome(j, number, choice, JUDGED)
     if null_hit:
         tally_outcome(j, number, choice, NULL_HITS)

@@ -7,7 +7,6 @@ kernel, the model's own functions say what they would choose; their choice chang
 from __future__ import annotations
 
 from pagealloc_model.allocator import layout as at
-from pagealloc_model.allocator.choices import true_state as rec
 from pagealloc_model.allocator.choices import true_state as true
 from pagealloc_model.allocator.choices import tuning_words as tuning
 from pagealloc_model.allocator.choices.judged_pcp import drain_one, pop, push
@@ -26,41 +25,32 @@ from pagealloc_model.base.jit import entry, inner
 
 
 @inner
-def pass_tick(m: at.MachineArrays, cpu: int, operation: int) -> None:
-    """No kernel function: note that a CPU's vmstat tick may come, or has come (S4.8).
-
-    That holds for all its pagesets.
-    """
+def pass_tick(m: at.Arrays, cpu: int, operation: int) -> None:
+    """No kernel function: note that a CPU's vmstat tick may come, or has come (S4.8)."""
     for zone in range(m.st[at.NR_ZONES]):
         if m.st[zone_at(zone) + at.ZONE_MANAGED] == 0:
             continue
-        if operation == rec.TICK_OPENS:
+        if operation == true.TICK_OPENS:
             tuning.tick_opens(m, pcp_at(m, zone, cpu))
         else:
             tuning.tick_is_over(m, pcp_at(m, zone, cpu), zone)
 
 
 @inner
-def asks_zones(m: at.MachineArrays, j: Judged, number: int) -> bool:
-    """No kernel function: return whether a request walks zones before this step.
-
-    One served by a removal did so before it.
-    """
+def asks_zones(m: at.Arrays, j: Judged, number: int) -> bool:
+    """No kernel function: return whether a request walks zones before this step."""
     operation = int(j.steps[number]["operation"])
-    if operation == rec.REMOVE:
-        first = int(j.steps[number]["flags"]) & rec.RUN_FIRST
-        return first != 0 and int(j.steps[number]["flags"]) & rec.USED_AT_ONCE != 0
-    if operation == rec.POP:
+    if operation == true.REMOVE:
+        first = int(j.steps[number]["flags"]) & true.RUN_FIRST
+        return first != 0 and int(j.steps[number]["flags"]) & true.USED_AT_ONCE != 0
+    if operation == true.POP:
         return int(m.pages[int(j.steps[number]["pfn"])]["where"]) != at.ALLOCATED
-    return operation == rec.FAILED
+    return operation == true.FAILED
 
 
 @inner
-def visit_zones(m: at.MachineArrays, j: Judged, number: int) -> None:
-    """No kernel function: walk a request's zones down to the one that served it.
-
-    Those below high are noted.
-    """
+def visit_zones(m: at.Arrays, j: Judged, number: int) -> None:
+    """No kernel function: walk a request's zones to the one that served it."""
     zone = int(j.steps[number]["zone"])
     types = m.st[at.ZONE_TYPES]
     lowest = max(zone, 0)
@@ -71,35 +61,29 @@ def visit_zones(m: at.MachineArrays, j: Judged, number: int) -> None:
 
 
 @inner
-def pass_snapshot(m: at.MachineArrays, j: Judged, number: int) -> None:
-    """No kernel function: take up the begin or end of a snapshot.
-
-    It is of one pageset, or of a zone's free pages.
-    """
-    if int(j.steps[number]["operation"]) == rec.FREE_READ:
+def pass_snapshot(m: at.Arrays, j: Judged, number: int) -> None:
+    """No kernel function: take up the begin or end of a snapshot of a pageset or of free pages."""
+    if int(j.steps[number]["operation"]) == true.FREE_READ:
         read_zone(m, j, number)
         return
     pcp = pcp_at(m, int(j.steps[number]["zone"]), int(j.steps[number]["cpu"]))
     high = int(j.steps[number]["pages"])
-    if int(j.steps[number]["operation"]) == rec.SNAPSHOT:
+    if int(j.steps[number]["operation"]) == true.SNAPSHOT:
         tuning.begin_snapshot(m, pcp)
     else:
         tuning.end_snapshot(m, pcp, int(j.steps[number]["objects"]), high)
 
 
 @inner
-def note_reclaim(m: at.MachineArrays) -> None:
-    """No kernel function: note when kswapd runs, as events tell (S10.2).
-
-    The worlds agree on it.
-    """
+def note_reclaim(m: at.Arrays) -> None:
+    """No kernel function: note when kswapd runs, in both worlds, as events tell (S10.2)."""
     for zone in range(m.st[at.NR_ZONES]):
         active = m.st[zone_at(zone) + at.ZONE_RECLAIM_ACTIVE]
         m.st[zone_notes_at(m, zone) + true.ZONE_NOTE_RECLAIM_ACTIVE] = active
 
 
 @entry
-def resync(m: at.MachineArrays, j: Judged, low: int, high: int) -> int:
+def resync(m: at.Arrays, j: Judged, low: int, high: int) -> int:
     """No kernel function: apply `steps[low:high]`, judging each choice.
 
     Args:
@@ -116,33 +100,33 @@ def resync(m: at.MachineArrays, j: Judged, low: int, high: int) -> int:
         cpu = int(j.steps[number]["cpu"])
         m.st[at.EVENT_CPU] = cpu
         if asks_zones(m, j, number):
-            if operation != rec.FAILED:
+            if operation != true.FAILED:
                 judge_zone(m, j, number)
             visit_zones(m, j, number)
-        if operation == rec.POP:
+        if operation == true.POP:
             pop(m, j, number)
-        elif operation == rec.PUSH:
+        elif operation == true.PUSH:
             push(m, j, number)
-        elif operation == rec.REMOVE:
+        elif operation == true.REMOVE:
             remove(m, j, number)
-        elif operation == rec.DRAIN:
+        elif operation == true.DRAIN:
             drain_one(m, j, number)
-        elif operation >= rec.SNAPSHOT and operation <= rec.FREE_READ:
+        elif operation >= true.SNAPSHOT and operation <= true.FREE_READ:
             pass_snapshot(m, j, number)
-        elif operation == rec.TICK_OPENS or operation == rec.TICK_OVER:
+        elif operation == true.TICK_OPENS or operation == true.TICK_OVER:
             pass_tick(m, cpu, operation)
-        elif operation == rec.RECLAIM_STARTS:
+        elif operation == true.RECLAIM_STARTS:
             node = int(j.steps[number]["objects"])
             stop_kswapd(m, node)
             start_kswapd(m, node, int(j.steps[number]["zone"]))
             note_reclaim(m)
-        elif operation == rec.RECLAIM_STOPS:
+        elif operation == true.RECLAIM_STOPS:
             stop_kswapd(m, int(j.steps[number]["objects"]))
             note_reclaim(m)
-        if (operation >= rec.POP and operation <= rec.DRAIN) or operation == rec.ISOLATED:
+        if (operation >= true.POP and operation <= true.DRAIN) or operation == true.ISOLATED:
             zone = int(j.steps[number]["zone"])
             follow_free(m, zone, cpu, moved_free_pages(m, j, number))
-        if operation >= rec.POP and operation <= rec.DRAIN:
+        if operation >= true.POP and operation <= true.DRAIN:
             tuning.follow_snapshot(m, pcp_at(m, int(j.steps[number]["zone"]), cpu))
         if m.st[at.CORRUPT_AT]:
             return number

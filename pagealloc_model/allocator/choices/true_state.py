@@ -171,10 +171,7 @@ def same_owner(steps: np.ndarray, number: int, after: int) -> bool:
 
 @inner
 def continues_run(steps: np.ndarray, number: int, after: int) -> bool:
-    """No kernel function: return whether a CPU's next step continues this one's run.
-
-    It is a run of removals or of drains.
-    """
+    """No kernel function: return whether a CPU's next step goes on with its removals or drains."""
     operation = int(steps[number]["operation"])
     alike = operation == DRAIN or int(steps[after]["order"]) == int(steps[number]["order"])
     return (
@@ -260,26 +257,11 @@ ASTRAY = 100
 RETYPED = 101
 """`fate` of a free page that is next taken from the reserve's or another such list."""
 
-(
-    NOTE_REFILLED,
-    NOTE_RUN_LISTED,
-    NOTE_TICK,
-    NOTE_DRAIN_INDEX,
-    NOTE_DRAIN_FROM,
-    NOTE_UNSURE,
-    NOTE_HIGH,
-    NOTE_ALLOC_FACTOR,
-    NOTE_FREE_COUNT,
-    NOTE_PREV_FREE_HIGH_ORDER,
-    NOTE_SLACK,
-    NOTE_REMAINDER,
-    NOTE_READING,
-    NOTE_LISTED_LEAST,
-    NOTE_LISTED_MOST,
-    NOTE_HIGH_LEAST,
-    NOTE_HIGH_MOST,
-    NOTE_FREE_HELD,
-) = range(18)
+NOTE_REFILLED, NOTE_RUN_LISTED, NOTE_TICK, NOTE_DRAIN_INDEX, NOTE_DRAIN_FROM = range(5)
+NOTE_UNSURE, NOTE_HIGH, NOTE_ALLOC_FACTOR, NOTE_FREE_COUNT = range(5, 9)
+NOTE_PREV_FREE_HIGH_ORDER, NOTE_SLACK, NOTE_REMAINDER, NOTE_READING = range(9, 13)
+NOTE_LISTED_LEAST, NOTE_LISTED_MOST, NOTE_HIGH_LEAST, NOTE_HIGH_MOST = range(13, 17)
+NOTE_FREE_HELD = 17
 NOTE_WORDS = 24
 NOTE_STRIDE = NOTE_WORDS + at.PCP_LISTS_MAX * at.LIST_WORDS
 """What is noted of a pageset, then the null model's lists. REFILLED: one more than the page frame
@@ -315,22 +297,12 @@ REPAIR_NAMES = (
     "high, count, alloc_factor, free_count or BELOW_HIGH set to fit",
     "pages passed over, hence not where the list had them",
 )
-(
-    REPAIR_OTHER_LIST,
-    REPAIR_OTHER_CPU,
-    REPAIR_IN_BUDDY,
-    REPAIR_NOWHERE,
-    REPAIR_HIDDEN,
-    REPAIR_START,
-    REPAIR_TYPE,
-    REPAIR_TUNING,
-    REPAIR_ASTRAY,
-) = range(len(REPAIR_NAMES))
-REPAIRS = len(REPAIR_NAMES)
+REPAIR_OTHER_LIST, REPAIR_OTHER_CPU, REPAIR_IN_BUDDY, REPAIR_NOWHERE = range(4)
+REPAIR_HIDDEN, REPAIR_START, REPAIR_TYPE, REPAIR_TUNING, REPAIR_ASTRAY, REPAIRS = range(4, 10)
 
 
 @inner
-def notes_at(m: at.MachineArrays, pcp: int) -> int:
+def notes_at(m: at.Arrays, pcp: int) -> int:
     """No kernel function: return the offset of what is noted of the pageset at `pcp`."""
     pagesets = m.st[at.NR_ZONES] * m.st[at.NR_CPUS]
     first = m.st.shape[0] - REPAIRS - m.st[at.NR_ZONES] * ZONE_NOTES - pagesets * NOTE_STRIDE
@@ -338,19 +310,19 @@ def notes_at(m: at.MachineArrays, pcp: int) -> int:
 
 
 @inner
-def zone_notes_at(m: at.MachineArrays, zone: int) -> int:
+def zone_notes_at(m: at.Arrays, zone: int) -> int:
     """No kernel function: return the offset of what is noted of a zone."""
     return m.st.shape[0] - REPAIRS - (m.st[at.NR_ZONES] - zone) * ZONE_NOTES
 
 
 @inner
-def count_repair(m: at.MachineArrays, kind: int) -> None:
+def count_repair(m: at.Arrays, kind: int) -> None:
     """No kernel function: count a correction of the state that no event explains."""
     m.st[m.st.shape[0] - REPAIRS + kind] += 1
 
 
 @inner
-def pageset_of_list(m: at.MachineArrays, lst: int) -> int:
+def pageset_of_list(m: at.Arrays, lst: int) -> int:
     """No kernel function: return the offset of the pageset that a list belongs to."""
     base = m.st[at.PCP_BASE]
     return base + (lst - base) // at.PCP_STRIDE * at.PCP_STRIDE
@@ -358,12 +330,9 @@ def pageset_of_list(m: at.MachineArrays, lst: int) -> int:
 
 @inner
 def put_on_list(
-    m: at.MachineArrays, j: Judged, lst: int, pfn: int, order: int, fate: int, tail: bool
+    m: at.Arrays, j: Judged, lst: int, pfn: int, order: int, fate: int, tail: bool
 ) -> None:
-    """No kernel function: put a page at the head or tail of a per-CPU list.
-
-    The caller updates the count.
-    """
+    """No kernel function: put a page at a per-CPU list's head or tail; the caller counts."""
     m.pages[pfn]["order"] = order
     m.pages[pfn]["where"] = at.ON_PCP
     j.track[pfn]["mark"] = lst
@@ -377,13 +346,13 @@ def put_on_list(
 
 
 @inner
-def is_listed(m: at.MachineArrays, pfn: int, order: int) -> bool:
+def is_listed(m: at.Arrays, pfn: int, order: int) -> bool:
     """No kernel function: return whether a page of this order is on a per-CPU list."""
     return int(m.pages[pfn]["where"]) == at.ON_PCP and int(m.pages[pfn]["order"]) == order
 
 
 @inner
-def leave_list(m: at.MachineArrays, j: Judged, pfn: int) -> None:
+def leave_list(m: at.Arrays, j: Judged, pfn: int) -> None:
     """No kernel function: take a page off its per-CPU list and out of the pageset's count."""
     lst = abs(int(j.track[pfn]["mark"]))
     if int(j.track[pfn]["fate"]) != ASTRAY:
@@ -407,7 +376,7 @@ def list_at(pcp: int, index: int) -> int:
 
 
 @inner
-def drop_hidden(m: at.MachineArrays, j: Judged, end: int, pfn: int) -> int:
+def drop_hidden(m: at.Arrays, j: Judged, end: int, pfn: int) -> int:
     """No kernel function: drop what left a list's end unseen (T9).
 
     These are the pages before `pfn` that no event takes off it. `end` is the offset of the list's
@@ -434,10 +403,7 @@ def drop_hidden(m: at.MachineArrays, j: Judged, end: int, pfn: int) -> int:
 
 @inner
 def note_fate(j: Judged, number: int) -> None:
-    """No kernel function: note the operation that moves pages next.
-
-    A step has just returned them to the buddy.
-    """
+    """No kernel function: note the operation that moves pages next, as they return to the buddy."""
     pfn = int(j.steps[number]["pfn"])
     order = int(j.steps[number]["order"])
     fate = int(j.steps[number]["fate"])
@@ -448,7 +414,7 @@ def note_fate(j: Judged, number: int) -> None:
 
 
 @inner
-def leaves_unseen(m: at.MachineArrays, j: Judged, head: int) -> bool:
+def leaves_unseen(m: at.Arrays, j: Judged, head: int) -> bool:
     """No kernel function: return whether a free buddy's pages next appear elsewhere (T9).
 
     Some of them may do. Compaction isolates free pages, the reserve takes blocks over, at times
@@ -462,18 +428,15 @@ def leaves_unseen(m: at.MachineArrays, j: Judged, head: int) -> bool:
 
 
 @inner
-def note_unsure(m: at.MachineArrays, j: Judged, pcp: int, pfn: int) -> None:
+def note_unsure(m: at.Arrays, j: Judged, pcp: int, pfn: int) -> None:
     """No kernel function: note that a page came, or will go, when no event tells."""
     j.track[pfn]["unsure"] = 1
     m.st[notes_at(m, pcp) + NOTE_UNSURE] += 1
 
 
 @inner
-def pass_over(m: at.MachineArrays, j: Judged, pfn: int) -> None:
-    """No kernel function: note that the kernel took another page than this.
-
-    One passed over twice is unlinked, but counted.
-    """
+def pass_over(m: at.Arrays, j: Judged, pfn: int) -> None:
+    """No kernel function: note that the kernel passed a page over; unlinked the second time."""
     if not int(j.track[pfn]["passed"]):
         j.track[pfn]["passed"] = 1
         return
@@ -483,11 +446,8 @@ def pass_over(m: at.MachineArrays, j: Judged, pfn: int) -> None:
 
 
 @inner
-def containing_buddy(m: at.MachineArrays, pfn: int, order: int) -> int:
-    """No kernel function: return the first page of the free buddy that holds pages, or -1.
-
-    It holds `1 << order` pages at `pfn`.
-    """
+def containing_buddy(m: at.Arrays, pfn: int, order: int) -> int:
+    """No kernel function: return the free buddy that holds `1 << order` pages at `pfn`, or -1."""
     for current in range(order, m.st[at.MAX_ORDER] + 1):
         head = pfn & ~((1 << current) - 1)
         if int(m.pages[head]["where"]) == at.BUDDY and int(m.pages[head]["order"]) >= current:
@@ -496,9 +456,7 @@ def containing_buddy(m: at.MachineArrays, pfn: int, order: int) -> int:
 
 
 @inner
-def take_exactly(
-    m: at.MachineArrays, j: Judged, zone: int, head: int, pfn: int, order: int
-) -> None:
+def take_exactly(m: at.Arrays, j: Judged, zone: int, head: int, pfn: int, order: int) -> None:
     """No kernel function: cut `1 << order` pages at `pfn` out of a free buddy (S5.2).
 
     The buddy is at `head`; the rest goes to list heads. The kernel always takes a buddy's low end.
@@ -523,7 +481,7 @@ def take_exactly(
 
 
 @inner
-def drop_buddy(m: at.MachineArrays, j: Judged, zone: int, head: int) -> None:
+def drop_buddy(m: at.Arrays, j: Judged, zone: int, head: int) -> None:
     """No kernel function: take a free buddy out of the state."""
     account_freepages(m, zone, int(m.pages[head]["tag"]), -(1 << int(m.pages[head]["order"])))
     __del_page_from_free_list(m, zone, head)
@@ -531,7 +489,7 @@ def drop_buddy(m: at.MachineArrays, j: Judged, zone: int, head: int) -> None:
 
 
 @inner
-def vacate(m: at.MachineArrays, j: Judged, zone: int, pfn: int, order: int) -> None:
+def vacate(m: at.Arrays, j: Judged, zone: int, pfn: int, order: int) -> None:
     """No kernel function: take pages out of wherever the state has them; count repairs."""
     for current in range(order, m.st[at.MAX_ORDER] + 1):
         head = pfn & ~((1 << current) - 1)
@@ -556,12 +514,9 @@ def vacate(m: at.MachineArrays, j: Judged, zone: int, pfn: int, order: int) -> N
 
 @inner
 def return_exactly(
-    m: at.MachineArrays, j: Judged, zone: int, pfn: int, order: int, migratetype: int
+    m: at.Arrays, j: Judged, zone: int, pfn: int, order: int, migratetype: int
 ) -> None:
-    """No kernel function: free pages to the buddy by the model's rule.
-
-    What they merge into has a known place.
-    """
+    """No kernel function: free pages to the buddy by the model's rule; their place is known."""
     __free_one_page(m, zone, pfn, order, migratetype, False)
     head = containing_buddy(m, pfn, order)
     part = pfn
@@ -573,7 +528,7 @@ def return_exactly(
 
 
 @inner
-def return_directly(m: at.MachineArrays, j: Judged, zone: int, pfn: int, order: int) -> None:
+def return_directly(m: at.Arrays, j: Judged, zone: int, pfn: int, order: int) -> None:
     """No kernel function: free pages that no list takes, block by block (S5.4)."""
     block_order = m.st[at.PAGEBLOCK_ORDER]
     piece = min(order, block_order)
@@ -585,11 +540,8 @@ def return_directly(m: at.MachineArrays, j: Judged, zone: int, pfn: int, order: 
 
 
 @inner
-def learn_block_type(m: at.MachineArrays, zone: int, pfn: int, migratetype: int) -> None:
-    """No kernel function: retag a pageblock to the type an event shows.
-
-    Its free pages go to that type's tails.
-    """
+def learn_block_type(m: at.Arrays, zone: int, pfn: int, migratetype: int) -> None:
+    """No kernel function: retag a block to the type an event shows, free pages to its tails."""
     block_order = m.st[at.PAGEBLOCK_ORDER]
     block = pfn >> block_order
     if int(m.blocks[block]["migratetype"]) == migratetype:

@@ -35,7 +35,7 @@ deltas back (S1.10), compaction holds pages that no event names."""
 
 
 @inner
-def swap(m: at.MachineArrays, word: int, other: int) -> None:
+def swap(m: at.Arrays, word: int, other: int) -> None:
     """No kernel function: exchange two words."""
     kept = m.st[word]
     m.st[word] = m.st[other]
@@ -43,7 +43,7 @@ def swap(m: at.MachineArrays, word: int, other: int) -> None:
 
 
 @inner
-def swap_zone_words(m: at.MachineArrays, zone: int) -> None:
+def swap_zone_words(m: at.Arrays, zone: int) -> None:
     """No kernel function: exchange the two worlds' words of a zone."""
     region = zone_at(zone)
     notes = zone_notes_at(m, zone)
@@ -52,11 +52,8 @@ def swap_zone_words(m: at.MachineArrays, zone: int) -> None:
 
 
 @inner
-def swap_worlds(m: at.MachineArrays, pcp: int, zone: int) -> None:
-    """No kernel function: exchange the two worlds.
-
-    The state's words of a pageset and its zone change places with the notes'.
-    """
+def swap_worlds(m: at.Arrays, pcp: int, zone: int) -> None:
+    """No kernel function: exchange the two worlds: the state's words and the notes'."""
     notes = notes_at(m, pcp)
     swap(m, pcp + at.PCP_HIGH, notes + true.NOTE_HIGH)
     swap(m, pcp + at.PCP_ALLOC_FACTOR, notes + true.NOTE_ALLOC_FACTOR)
@@ -68,7 +65,7 @@ def swap_worlds(m: at.MachineArrays, pcp: int, zone: int) -> None:
 
 
 @inner
-def make_worlds_one(m: at.MachineArrays, pcp: int, zone: int) -> None:
+def make_worlds_one(m: at.Arrays, pcp: int, zone: int) -> None:
     """No kernel function: make the upper world as the lower one, but for the count."""
     notes = notes_at(m, pcp)
     m.st[notes + true.NOTE_HIGH] = m.st[pcp + at.PCP_HIGH]
@@ -82,16 +79,13 @@ def make_worlds_one(m: at.MachineArrays, pcp: int, zone: int) -> None:
 
 
 @inner
-def is_settled(m: at.MachineArrays, pcp: int) -> bool:
-    """No kernel function: return whether limits are known and all moves are seen.
-
-    No page comes or goes at a time that no event tells.
-    """
+def is_settled(m: at.Arrays, pcp: int) -> bool:
+    """No kernel function: return whether limits are known and events tell of all moves."""
     return m.st[notes_at(m, pcp) + true.NOTE_UNSURE] == 0
 
 
 @inner
-def visit(m: at.MachineArrays, zone: int, order: int, highest_type: int) -> None:
+def visit(m: at.Arrays, zone: int, order: int, highest_type: int) -> None:
     """No kernel function: test a zone's high mark, which may set BELOW_HIGH (S3.1)."""
     region = zone_at(zone)
     m.st[region + at.ZONE_FREE_UNFOLDED] += FREE_SLACK
@@ -104,7 +98,7 @@ def visit(m: at.MachineArrays, zone: int, order: int, highest_type: int) -> None
 
 
 @inner
-def leave_low_memory(m: at.MachineArrays, zone: int) -> None:
+def leave_low_memory(m: at.Arrays, zone: int) -> None:
     """No kernel function: end a drain by a free, which may clear BELOW_HIGH (S4.6)."""
     region = zone_at(zone)
     m.st[region + at.ZONE_FREE_UNFOLDED] += FREE_SLACK
@@ -117,11 +111,8 @@ def leave_low_memory(m: at.MachineArrays, zone: int) -> None:
 
 
 @inner
-def begin_snapshot(m: at.MachineArrays, pcp: int) -> None:
-    """No kernel function: begin a snapshot.
-
-    From now on the words pass through what it reads.
-    """
+def begin_snapshot(m: at.Arrays, pcp: int) -> None:
+    """No kernel function: begin a snapshot, which reads words as they are from now on."""
     notes = notes_at(m, pcp)
     listed = m.st[pcp + at.PCP_COUNT] - m.st[notes + true.NOTE_REMAINDER]
     m.st[notes + true.NOTE_READING] = 1
@@ -132,7 +123,7 @@ def begin_snapshot(m: at.MachineArrays, pcp: int) -> None:
 
 
 @inner
-def follow_snapshot(m: at.MachineArrays, pcp: int) -> None:
+def follow_snapshot(m: at.Arrays, pcp: int) -> None:
     """No kernel function: note what the words come to while a snapshot is being read."""
     notes = notes_at(m, pcp)
     if m.st[notes + true.NOTE_READING] == 0:
@@ -148,11 +139,8 @@ def follow_snapshot(m: at.MachineArrays, pcp: int) -> None:
 
 
 @inner
-def end_snapshot(m: at.MachineArrays, pcp: int, count: int, high: int) -> None:
-    """No kernel function: take up what a snapshot has read.
-
-    It bounds the pages that never move, and shows a `high` at rest.
-    """
+def end_snapshot(m: at.Arrays, pcp: int, count: int, high: int) -> None:
+    """No kernel function: take up a snapshot: pages that never move, a `high` at rest."""
     notes = notes_at(m, pcp)
     follow_snapshot(m, pcp)
     most = m.st[notes + true.NOTE_REMAINDER]
@@ -179,14 +167,8 @@ def end_snapshot(m: at.MachineArrays, pcp: int, count: int, high: int) -> None:
 
 
 @inner
-def decay_lower(m: at.MachineArrays, pcp: int) -> int:
-    """No kernel function: let the lower world's `high` sink as one tick does.
-
-    It sinks as far as any count it may have allows.
-
-    Returns:
-        Pages that now exceed it.
-    """
+def decay_lower(m: at.Arrays, pcp: int) -> int:
+    """No kernel function: let the lower world's `high` sink furthest; returns pages above it."""
     slack = m.st[notes_at(m, pcp) + true.NOTE_SLACK]
     m.st[pcp + at.PCP_COUNT] -= slack
     excess = decay_size(m, pcp) + slack
@@ -195,11 +177,8 @@ def decay_lower(m: at.MachineArrays, pcp: int) -> int:
 
 
 @inner
-def decay_upper(m: at.MachineArrays, pcp: int, zone: int) -> int:
-    """No kernel function: let the upper world's `high` sink as little as it can.
-
-    Returns how many pages now exceed it.
-    """
+def decay_upper(m: at.Arrays, pcp: int, zone: int) -> int:
+    """No kernel function: let the upper world's `high` sink least; returns pages above it."""
     swap_worlds(m, pcp, zone)
     excess = decay_lower(m, pcp)
     swap_worlds(m, pcp, zone)
@@ -207,11 +186,8 @@ def decay_upper(m: at.MachineArrays, pcp: int, zone: int) -> int:
 
 
 @inner
-def tick_opens(m: at.MachineArrays, pcp: int) -> None:
-    """No kernel function: note that the tick may come at any time from now on.
-
-    It does nothing if the tick has already been seen.
-    """
+def tick_opens(m: at.Arrays, pcp: int) -> None:
+    """No kernel function: note that the tick may come from now on, if it has not been seen."""
     notes = notes_at(m, pcp)
     if m.st[notes + true.NOTE_TICK] == true.TICK_DONE:
         return
@@ -220,7 +196,7 @@ def tick_opens(m: at.MachineArrays, pcp: int) -> None:
 
 
 @inner
-def tick_is_over(m: at.MachineArrays, pcp: int, zone: int) -> None:
+def tick_is_over(m: at.Arrays, pcp: int, zone: int) -> None:
     """No kernel function: note that the tick has come, at the latest now."""
     notes = notes_at(m, pcp)
     if m.st[notes + true.NOTE_TICK] == true.TICK_OPEN:
@@ -229,11 +205,8 @@ def tick_is_over(m: at.MachineArrays, pcp: int, zone: int) -> None:
 
 
 @inner
-def tick_seen(m: at.MachineArrays, pcp: int, zone: int) -> tuple[int, int]:
-    """No kernel function: take up a tick that comes now.
-
-    Returns how many pages exceed the lowered `high` in the lower and upper world.
-    """
+def tick_seen(m: at.Arrays, pcp: int, zone: int) -> tuple[int, int]:
+    """No kernel function: take up a tick; returns how many pages exceed `high` in both worlds."""
     notes = notes_at(m, pcp)
     if m.st[notes + true.NOTE_TICK] == true.TICK_OPEN:
         lower = m.st[pcp + at.PCP_COUNT] - m.st[pcp + at.PCP_HIGH]
@@ -244,7 +217,7 @@ def tick_seen(m: at.MachineArrays, pcp: int, zone: int) -> tuple[int, int]:
 
 
 @inner
-def fit_count(m: at.MachineArrays, pcp: int, limit: int, drained: int) -> bool:
+def fit_count(m: at.Arrays, pcp: int, limit: int, drained: int) -> bool:
     """No kernel function: let a free bound the pages that never move.
 
     It does if these explain what the free did.
@@ -268,11 +241,8 @@ def fit_count(m: at.MachineArrays, pcp: int, limit: int, drained: int) -> bool:
 
 
 @inner
-def overflow_limit(m: at.MachineArrays, pcp: int, zone: int, high: int) -> int:
-    """No kernel function: return the count at which a free overflows in a world (S4.6).
-
-    Its `high` was the one given.
-    """
+def overflow_limit(m: at.Arrays, pcp: int, zone: int, high: int) -> int:
+    """No kernel function: return the count at which a free overflows for a `high` (S4.6)."""
     region = zone_at(zone)
     if m.st[region + at.ZONE_RECLAIM_ACTIVE]:
         return min(m.st[pcp + at.PCP_BATCH] << 2, high)
@@ -282,7 +252,7 @@ def overflow_limit(m: at.MachineArrays, pcp: int, zone: int, high: int) -> int:
 
 
 @inner
-def fit_overflow(m: at.MachineArrays, pcp: int, zone: int, high: int, drained: int) -> None:
+def fit_overflow(m: at.Arrays, pcp: int, zone: int, high: int, drained: int) -> None:
     """No kernel function: make one world's words allow what a free did.
 
     They said it would not do so. `high` is what it was before the free. No drain shows that count
@@ -306,11 +276,8 @@ def fit_overflow(m: at.MachineArrays, pcp: int, zone: int, high: int, drained: i
 
 
 @inner
-def widen_high(m: at.MachineArrays, pcp: int, drained: int) -> None:
-    """No kernel function: widen `high` after a free that neither world allowed.
-
-    It is no more known than the free shows.
-    """
+def widen_high(m: at.Arrays, pcp: int, drained: int) -> None:
+    """No kernel function: widen `high` as far as a free shows that neither world allowed."""
     if drained > 0:
         m.st[pcp + at.PCP_HIGH] = m.st[pcp + at.PCP_HIGH_MIN]
     else:
@@ -318,7 +285,7 @@ def widen_high(m: at.MachineArrays, pcp: int, drained: int) -> None:
 
 
 @inner
-def fit_flush(m: at.MachineArrays, pcp: int, high: int, drained: int) -> None:
+def fit_flush(m: at.Arrays, pcp: int, high: int, drained: int) -> None:
     """No kernel function: make one world's words allow that a free flushed, or did not.
 
     It is a high-order free. `high` is what it was before the free, when the rule had lowered it
@@ -337,18 +304,15 @@ def fit_flush(m: at.MachineArrays, pcp: int, high: int, drained: int) -> None:
 
 
 @inner
-def fit_free_count(m: at.MachineArrays, pcp: int, drained: int) -> None:
+def fit_free_count(m: at.Arrays, pcp: int, drained: int) -> None:
     """No kernel function: set free_count to what explains the size of a drain (S4.6)."""
     if drained > m.st[pcp + at.PCP_BATCH]:
         m.st[pcp + at.PCP_FREE_COUNT] = drained
 
 
 @inner
-def fit_alloc_factor(m: at.MachineArrays, pcp: int, predicted: int, objects: int) -> None:
-    """No kernel function: set alloc_factor, and what high grew by, to fit a refill (S4.4).
-
-    The refill is of so many order-0 pages.
-    """
+def fit_alloc_factor(m: at.Arrays, pcp: int, predicted: int, objects: int) -> None:
+    """No kernel function: fit alloc_factor, and what high grew by, to a refill (S4.4)."""
     base = m.st[pcp + at.PCP_BATCH]
     factor = 0
     while base << factor < objects and factor < m.st[at.POLICY_PCP_BATCH_SCALE_MAX]:
@@ -359,13 +323,13 @@ def fit_alloc_factor(m: at.MachineArrays, pcp: int, predicted: int, objects: int
 
 
 @inner
-def null_list_at(m: at.MachineArrays, pcp: int, index: int) -> int:
+def null_list_at(m: at.Arrays, pcp: int, index: int) -> int:
     """No kernel function: return the offset of the null model's list in `st`."""
     return notes_at(m, pcp) + NOTE_WORDS + index * at.LIST_WORDS
 
 
 @inner
-def null_forget(m: at.MachineArrays, j: Judged, pfn: int) -> None:
+def null_forget(m: at.Arrays, j: Judged, pfn: int) -> None:
     """No kernel function: take a page off whatever null list it is on."""
     lst = int(j.track[pfn]["null_list"])
     if lst > 0:
@@ -374,7 +338,7 @@ def null_forget(m: at.MachineArrays, j: Judged, pfn: int) -> None:
 
 
 @inner
-def null_add(m: at.MachineArrays, j: Judged, pcp: int, index: int, pfn: int, tail: bool) -> None:
+def null_add(m: at.Arrays, j: Judged, pcp: int, index: int, pfn: int, tail: bool) -> None:
     """No kernel function: put a refilled page at a list's tail, a freed one at its head."""
     null_forget(m, j, pfn)
     lst = null_list_at(m, pcp, index)
@@ -386,11 +350,8 @@ def null_add(m: at.MachineArrays, j: Judged, pcp: int, index: int, pfn: int, tai
 
 
 @inner
-def null_pop(m: at.MachineArrays, j: Judged, pcp: int, index: int, pfn: int) -> bool:
-    """No kernel function: take the page that the kernel took.
-
-    Returns whether it is the one the null model names.
-    """
+def null_pop(m: at.Arrays, j: Judged, pcp: int, index: int, pfn: int) -> bool:
+    """No kernel function: take the kernel's page; returns whether the null model names it."""
     lst = null_list_at(m, pcp, index)
     hit = m.st[lst + at.HEAD] == pfn
     if int(j.track[pfn]["null_list"]) == lst:
@@ -402,7 +363,7 @@ def null_pop(m: at.MachineArrays, j: Judged, pcp: int, index: int, pfn: int) -> 
 
 @entry
 def find_unseen_frees(
-    m: at.MachineArrays,
+    m: at.Arrays,
     steps: np.ndarray,
     live: np.ndarray,
     pushed: np.ndarray,

@@ -183,24 +183,9 @@ def _compiled(source: SourceTree, digest: str, part: Part) -> CompiledTree:
 
 Functions = dict[str, Callable[..., Any]]
 
-(
-    FAST_FLAGS,
-    SLOW_FLAGS,
-    PAGE,
-    FREE,
-    ISOLATE,
-    MARK_MOVABLE,
-    DRAIN,
-    DRAIN_ALL,
-    UNRESERVE,
-    TICK,
-    GROW,
-    SET_HIGH,
-    LIST_HEAD,
-    LIST_TAIL,
-    MOVE_HEAD,
-    MOVE_TAIL,
-) = range(len(ELASTIC.questions))
+FAST_FLAGS, SLOW_FLAGS, PAGE, FREE, ISOLATE, MARK_MOVABLE, DRAIN, DRAIN_ALL = range(8)
+UNRESERVE, TICK, GROW, SET_HIGH, LIST_HEAD, LIST_TAIL, MOVE_HEAD, MOVE_TAIL = range(8, 16)
+"""Numbers of ELASTIC's questions."""
 
 
 @numba.extending.intrinsic
@@ -236,7 +221,7 @@ def call_shim(
     return types.int64(types.int64, *arrays, *numbers), made
 
 
-def ask(m: at.MachineArrays, what: int, a: int, b: int, c: int, d: int, e: int) -> int:
+def ask(m: at.Arrays, what: int, a: int, b: int, c: int, d: int, e: int) -> int:
     """No kernel function: ask the kernel's code; returns its answer."""
     address = m.st[m.st.shape[0] - 1]
     return call_shim(address, m.pages, m.blocks, m.st, m.log, what, a, b, c, d, e)
@@ -245,12 +230,12 @@ def ask(m: at.MachineArrays, what: int, a: int, b: int, c: int, d: int, e: int) 
 def _flags(module: Any) -> Functions:
     fast, slow, asked = module.fast_path_flags, module.gfp_to_alloc_flags, jit.inner(ask)
 
-    def fast_path_flags(m: at.MachineArrays, ac: AllocContext) -> int:
+    def fast_path_flags(m: at.Arrays, ac: AllocContext) -> int:
         flags = fast(m, ac)
         asked(m, FAST_FLAGS, ac.order, ac.migratetype, ac.highest_type, ac.bits, 0)
         return flags
 
-    def gfp_to_alloc_flags(m: at.MachineArrays, ac: AllocContext, flags: int) -> int:
+    def gfp_to_alloc_flags(m: at.Arrays, ac: AllocContext, flags: int) -> int:
         asked(m, SLOW_FLAGS, ac.order, ac.migratetype, ac.highest_type, ac.bits, 0)
         return slow(m, ac, flags)
 
@@ -260,7 +245,7 @@ def _flags(module: Any) -> Functions:
 def _growth(_: Any) -> Functions:
     asked = jit.inner(ask)
 
-    def grow_zone(m: at.MachineArrays, zone: int, pfn: int, order: int) -> None:
+    def grow_zone(m: at.Arrays, zone: int, pfn: int, order: int) -> None:
         asked(m, GROW, zone, pfn, order, 0, 0)
 
     return {"grow_zone": grow_zone}
@@ -269,7 +254,7 @@ def _growth(_: Any) -> Functions:
 def _limits(_: Any) -> Functions:
     asked = jit.inner(ask)
 
-    def set_pcp_high(m: at.MachineArrays, zone: int, cpu: int, wanted: int) -> None:
+    def set_pcp_high(m: at.Arrays, zone: int, cpu: int, wanted: int) -> None:
         asked(m, SET_HIGH, zone, cpu, wanted, 0, 0)
 
     return {"set_pcp_high": set_pcp_high}
@@ -278,13 +263,13 @@ def _limits(_: Any) -> Functions:
 def _drains(_: Any) -> Functions:
     asked = jit.inner(ask)
 
-    def refresh_cpu_vm_stats(m: at.MachineArrays, cpu: int) -> None:
+    def refresh_cpu_vm_stats(m: at.Arrays, cpu: int) -> None:
         asked(m, TICK, cpu, 0, 0, 0, 0)
 
-    def drain_pages_zone(m: at.MachineArrays, zone: int, cpu: int) -> None:
+    def drain_pages_zone(m: at.Arrays, zone: int, cpu: int) -> None:
         asked(m, DRAIN, zone, cpu, 0, 0, 0)
 
-    def drain_all_pages(m: at.MachineArrays) -> None:
+    def drain_all_pages(m: at.Arrays) -> None:
         asked(m, DRAIN_ALL, 0, 0, 0, 0, 0)
 
     return {
@@ -297,7 +282,7 @@ def _drains(_: Any) -> Functions:
 def _reserve(_: Any) -> Functions:
     asked = jit.inner(ask)
 
-    def unreserve_highatomic_pageblock(m: at.MachineArrays, ac: AllocContext, force: bool) -> bool:
+    def unreserve_highatomic_pageblock(m: at.Arrays, ac: AllocContext, force: bool) -> bool:
         return asked(m, UNRESERVE, ac.migratetype, ac.highest_type, ac.bits, int(force), 0) != 0
 
     return {"unreserve_highatomic_pageblock": unreserve_highatomic_pageblock}
@@ -306,9 +291,7 @@ def _reserve(_: Any) -> Functions:
 def _frees(_: Any) -> Functions:
     asked = jit.inner(ask)
 
-    def __free_frozen_pages(
-        m: at.MachineArrays, cpu: int, pfn: int, order: int, in_batch: bool
-    ) -> None:
+    def __free_frozen_pages(m: at.Arrays, cpu: int, pfn: int, order: int, in_batch: bool) -> None:
         m.pages[pfn]["where"] = at.NOWHERE
         asked(m, FREE, pfn, order, 0, 0, 0)
 
@@ -318,10 +301,10 @@ def _frees(_: Any) -> Functions:
 def _walks(_: Any) -> Functions:
     asked = jit.inner(ask)
 
-    def get_page_from_freelist(m: at.MachineArrays, ac: AllocContext, flags: int) -> int:
+    def get_page_from_freelist(m: at.Arrays, ac: AllocContext, flags: int) -> int:
         return asked(m, PAGE, ac.order, ac.migratetype, ac.highest_type, ac.bits, flags)
 
-    def walk_zones(m: at.MachineArrays, ac: AllocContext, position: int, flags: int) -> int:
+    def walk_zones(m: at.Arrays, ac: AllocContext, position: int, flags: int) -> int:
         return asked(m, PAGE, ac.order, ac.migratetype, ac.highest_type, ac.bits, flags)
 
     return {"get_page_from_freelist": get_page_from_freelist, "walk_zones": walk_zones}
@@ -330,10 +313,10 @@ def _walks(_: Any) -> Functions:
 def _lists(module: Any) -> Functions:
     asked = jit.inner(ask)
 
-    def move_freelist_head(m: at.MachineArrays, lst: int, pfn: int) -> None:
+    def move_freelist_head(m: at.Arrays, lst: int, pfn: int) -> None:
         asked(m, MOVE_HEAD, lst, pfn, 0, 0, 0)
 
-    def move_freelist_tail(m: at.MachineArrays, lst: int, pfn: int) -> None:
+    def move_freelist_tail(m: at.Arrays, lst: int, pfn: int) -> None:
         asked(m, MOVE_TAIL, lst, pfn, 0, 0, 0)
 
     return {"move_freelist_head": move_freelist_head, "move_freelist_tail": move_freelist_tail}
@@ -343,7 +326,7 @@ def _sources(module: Any) -> Functions:
     search, asked = module.candidate_block, jit.inner(ask)
 
     def candidate_block(
-        m: at.MachineArrays, lst: int, high: int, scanned: int, limit: int
+        m: at.Arrays, lst: int, high: int, scanned: int, limit: int
     ) -> tuple[int, int]:
         asked(m, LIST_HEAD, lst, limit - scanned + 1, 0, 0, 0)
         return search(m, lst, high, scanned, limit)  # type: ignore[no-any-return]
@@ -354,7 +337,7 @@ def _sources(module: Any) -> Functions:
 def _targets(module: Any) -> Functions:
     hold, search, asked = module.hold, module.search_list, jit.inner(ask)
 
-    def __isolate_free_page(m: at.MachineArrays, run: int, pfn: int) -> bool:
+    def __isolate_free_page(m: at.Arrays, run: int, pfn: int) -> bool:
         order = int(m.pages[pfn]["order"])
         if asked(m, ISOLATE, pfn, order, 0, 0, 0) == 0:
             return False
@@ -362,7 +345,7 @@ def _targets(module: Any) -> Functions:
         return True
 
     def search_list(
-        m: at.MachineArrays, zone: int, lst: int, low: int, least: int, limit: int, highest: int
+        m: at.Arrays, zone: int, lst: int, low: int, least: int, limit: int, highest: int
     ) -> tuple[int, int, int, int, int, int]:
         asked(m, LIST_TAIL, lst, limit, 0, 0, 0)
         return search(m, zone, lst, low, least, limit, highest)  # type: ignore[no-any-return]
@@ -373,7 +356,7 @@ def _targets(module: Any) -> Functions:
 def _moves(module: Any) -> Functions:
     move, asked = module.migrate_folio_move, jit.inner(ask)
 
-    def migrate_folio_move(m: at.MachineArrays, source: int, target: int) -> None:
+    def migrate_folio_move(m: at.Arrays, source: int, target: int) -> None:
         move(m, source, target)
         if int(m.pages[target]["tag"]) == 1:
             asked(m, MARK_MOVABLE, target, int(m.pages[target]["order"]), 0, 0, 0)

@@ -66,10 +66,7 @@ class Item:
 
 
 def without_comments(text: str, *, literals: bool = False) -> str:
-    """The text with comments blanked, and what is inside literals unless they are wanted.
-
-    Everything else keeps its place.
-    """
+    """The text with comments blanked, and what is inside literals unless they are wanted."""
 
     def blank(match: re.Match[str]) -> str:
         found = match[0]
@@ -312,29 +309,17 @@ COMPACTION = Part(
 )
 """The allocator with compaction, direct and kcompactd's."""
 
+_QUESTIONS = """
+    fast_flags slow_flags page free isolate mark_movable drain drain_all
+    unreserve tick grow set_high list_head list_tail move_head move_tail
+"""
+
 ELASTIC = Part(
     name="elastic replay",
     behind_functions=("event_log.c", "state.c", "operations.c", "sizes.c", "under_pressure.c"),
     definitions={"CONFIG_COMPACTION": 1, "SHIM_SHARED": 1},
     arguments=frozenset({"cpu"}),
-    questions=(
-        "fast_flags",
-        "slow_flags",
-        "page",
-        "free",
-        "isolate",
-        "mark_movable",
-        "drain",
-        "drain_all",
-        "unreserve",
-        "tick",
-        "grow",
-        "set_high",
-        "list_head",
-        "list_tail",
-        "move_head",
-        "move_tail",
-    ),
+    questions=tuple(_QUESTIONS.split()),
 )
 """The allocator under the model's reclaim and compaction, which work on its pages."""
 
@@ -348,41 +333,16 @@ CALLED = {
 }
 """Names, newest first, of what the shim calls by one name."""
 
-JUDGED = (
-    "get_page_from_freelist",
-    "__zone_watermark_ok",
-    "zone_watermark_fast",
-    "rmqueue",
-    "rmqueue_pcplist",
-    "rmqueue_buddy",
-    "rmqueue_bulk",
-    "nr_pcp_alloc",
-    "nr_pcp_free",
-    "nr_pcp_high",
-    "decay_pcp_high",
-    "refresh_cpu_vm_stats",
-    "__rmqueue",
-    "__rmqueue_smallest",
-    "__rmqueue_claim",
-    "__rmqueue_steal",
-    "expand",
-    "__free_one_page",
-    "free_one_page",
-    "free_pcppages_bulk",
-    "free_unref_page_commit",
-    "drain_pages_zone",
-    "reserve_highatomic_pageblock",
-    "unreserve_highatomic_pageblock",
-    "gfp_to_alloc_flags",
-    "alloc_flags_nofragment",
-    "wake_all_kswapds",
-    "pgdat_balanced",
-    "zone_batchsize",
-    "zone_highsize",
-    "__setup_per_zone_wmarks",
-    "setup_per_zone_lowmem_reserve",
-    "refresh_zone_stat_thresholds",
-)
+_JUDGED = """
+    get_page_from_freelist __zone_watermark_ok zone_watermark_fast rmqueue rmqueue_pcplist
+    rmqueue_buddy rmqueue_bulk nr_pcp_alloc nr_pcp_free nr_pcp_high decay_pcp_high
+    refresh_cpu_vm_stats __rmqueue __rmqueue_smallest __rmqueue_claim __rmqueue_steal expand
+    __free_one_page free_one_page free_pcppages_bulk free_unref_page_commit drain_pages_zone
+    reserve_highatomic_pageblock unreserve_highatomic_pageblock gfp_to_alloc_flags
+    alloc_flags_nofragment wake_all_kswapds pgdat_balanced zone_batchsize zone_highsize
+    __setup_per_zone_wmarks setup_per_zone_lowmem_reserve refresh_zone_stat_thresholds
+"""
+JUDGED = tuple(_JUDGED.split())
 """Functions under these names are the allocator's decisions; reported if a tree has none."""
 
 LATER_NAMES = {
@@ -408,26 +368,11 @@ ARGUMENTS = {
 }
 """The shim's word for a parameter that trees name in several ways."""
 
-OFFERED = frozenset(
-    {
-        "ac",
-        "alloc_flags",
-        "cpu",
-        "cpu_online",
-        "do_pagesets",
-        "force",
-        "fpi_flags",
-        "gfp_mask",
-        "highest_zoneidx",
-        "migratetype",
-        "order",
-        "page",
-        "pcp",
-        "pgdat",
-        "preferred_zone",
-        "zone",
-    }
-)
+_OFFERED = """
+    ac alloc_flags cpu cpu_online do_pagesets force fpi_flags gfp_mask highest_zoneidx
+    migratetype order page pcp pgdat preferred_zone zone
+"""
+OFFERED = frozenset(_OFFERED.split())
 """Arguments that the shim has to offer, by parameter name."""
 
 
@@ -617,10 +562,7 @@ def _numbers(module: ModuleType) -> dict[str, int]:
 
 
 def _tree_has(index: TreeIndex, word: str) -> bool:
-    """Whether HAS_name is about a name that the tree has.
-
-    Or about a field of a struct, or about a word that a function uses.
-    """
+    """Whether HAS_name is about a name, a struct's field or a function's word that the tree has."""
     if not word.startswith("HAS_"):
         return False
     name = word.removeprefix("HAS_")

@@ -477,7 +477,7 @@ def _note_direct_frees(
     steps["flags"][frees[found]] |= rec.DIRECT
 
 
-def unseen_pushes(steps: np.ndarray, m: at.MachineArrays, machine: Machine) -> np.ndarray:
+def unseen_pushes(steps: np.ndarray, m: at.Arrays, machine: Machine) -> np.ndarray:
     """Pushes for frees that no event shows; `row` is the row after which each fell.
 
     Args:

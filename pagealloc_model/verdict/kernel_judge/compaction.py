@@ -10,13 +10,13 @@ from functools import partial
 import numpy as np
 
 from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import operations as words
 from pagealloc_model.allocator import pressure_layout as pr
-from pagealloc_model.allocator.from_source import operations as words
 from pagealloc_model.allocator.from_source.compiled_tree import CompiledTree, KernelCompaction
 from pagealloc_model.allocator.from_source.extraction import COMPACTION
-from pagealloc_model.allocator.from_source.operations import take_compaction_operations
 from pagealloc_model.allocator.from_source.source_tree import SourceTree
 from pagealloc_model.allocator.lru import place_on_lists
+from pagealloc_model.allocator.operations import take_compaction_operations
 from pagealloc_model.allocator.state import State, with_pressure
 from pagealloc_model.policy.assumptions import ElasticAssumptions
 from pagealloc_model.policy.kernel_rules import KernelRules

@@ -14,7 +14,9 @@ from pagealloc_model.allocator import pressure_layout as pr
 from pagealloc_model.allocator.from_source.build import DECIDED_BY_SOURCE
 from pagealloc_model.allocator.from_source.compiled_tree import CompiledTree, KernelReclaim
 from pagealloc_model.allocator.from_source.extraction import RECLAIM as PART
-from pagealloc_model.allocator.from_source.operations import (
+from pagealloc_model.allocator.from_source.source_tree import SourceTree
+from pagealloc_model.allocator.lru import place_on_lists
+from pagealloc_model.allocator.operations import (
     END_NAP,
     LET_GO,
     RECLAIM,
@@ -25,8 +27,6 @@ from pagealloc_model.allocator.from_source.operations import (
     WAKE,
     take_reclaim_operations,
 )
-from pagealloc_model.allocator.from_source.source_tree import SourceTree
-from pagealloc_model.allocator.lru import place_on_lists
 from pagealloc_model.allocator.state import State, with_pressure
 from pagealloc_model.policy.assumptions import ElasticAssumptions
 from pagealloc_model.policy.kernel_rules import KernelRules

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import operations as words
 from pagealloc_model.allocator import pressure_layout as pr
-from pagealloc_model.allocator.from_source import operations as words
 from pagealloc_model.allocator.from_source.source_tree import SourceTree
 from pagealloc_model.cli import main
 from pagealloc_model.policy.kernel_rules import KernelRules

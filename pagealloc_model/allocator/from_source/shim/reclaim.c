@@ -436,9 +436,9 @@ void shim_store_reclaim(struct model_page *pages)
 	*words_of(PR_PGACTIVATE) = vm_events[PGACTIVATE];
 	*words_of(PR_PGDEACTIVATE) = vm_events[PGDEACTIVATE];
 	*words_of(PR_PAGEOUTRUN) = vm_events[PAGEOUTRUN];
-	*words_of(PR_HIT_LOW_QUICKLY) = vm_events[KSWAPD_LOW_WMARK_HIT_QUICKLY];
-	*words_of(PR_HIT_HIGH_QUICKLY) = vm_events[KSWAPD_HIGH_WMARK_HIT_QUICKLY];
-	*words_of(PR_DIRECT_THROTTLE) = throttled;
+	*words_of(PR_KSWAPD_LOW_WMARK_HIT_QUICKLY) = vm_events[KSWAPD_LOW_WMARK_HIT_QUICKLY];
+	*words_of(PR_KSWAPD_HIGH_WMARK_HIT_QUICKLY) = vm_events[KSWAPD_HIGH_WMARK_HIT_QUICKLY];
+	*words_of(PR_PGSCAN_DIRECT_THROTTLE) = throttled;
 	for (int type = 0; type < st[AT_ZONE_TYPES]; type++)
 		*words_of(PR_ALLOCSTALL + type) =
 			vm_events[ALLOCSTALL_NORMAL - ZONE_NORMAL + kernel_type[type]];

@@ -11,8 +11,7 @@ from pagealloc_model.allocator.compaction import begin_compaction, compact_unit,
 from pagealloc_model.allocator.event_log import forget_work
 from pagealloc_model.allocator.kcompactd import (
     begin_work,
-    look_proactively,
-    step_kcompactd,
+    kcompactd,
     wakeup_kcompactd,
 )
 from pagealloc_model.allocator.kswapd import (
@@ -62,7 +61,7 @@ it is woken; end its nap, if it was not; reclaim directly."""
 
 
 @inner
-def request_of(m: at.MachineArrays, operations: np.ndarray, position: int) -> AllocContext:
+def request_of(m: at.Arrays, operations: np.ndarray, position: int) -> AllocContext:
     """No kernel function: return the request of an operation."""
     return prepare_alloc_pages(
         m,
@@ -75,7 +74,7 @@ def request_of(m: at.MachineArrays, operations: np.ndarray, position: int) -> Al
 
 
 @inner
-def page_named(m: at.MachineArrays, answers: np.ndarray, page: int) -> int:
+def page_named(m: at.Arrays, answers: np.ndarray, page: int) -> int:
     """No kernel function: return the first page in use from where an operation says, or -1."""
     if page < 0:
         page = answers[-1 - page]
@@ -85,7 +84,7 @@ def page_named(m: at.MachineArrays, answers: np.ndarray, page: int) -> int:
 
 
 @inner
-def page_in_use(m: at.MachineArrays, pfn: int) -> int:
+def page_in_use(m: at.Arrays, pfn: int) -> int:
     """No kernel function: return the first page in use from a place on, or -1."""
     for _ in range(len(m.pages)):
         if int(m.pages[pfn]["where"]) == at.ALLOCATED:
@@ -95,11 +94,8 @@ def page_in_use(m: at.MachineArrays, pfn: int) -> int:
 
 
 @inner
-def take_page(m: at.MachineArrays, ac: AllocContext, kind: int) -> int:
-    """No kernel function: allocate at the first attempt; returns the page, or -1.
-
-    Requests on reserves have no mark.
-    """
+def take_page(m: at.Arrays, ac: AllocContext, kind: int) -> int:
+    """No kernel function: allocate at the first attempt, on reserves without a mark, or -1."""
     flags = fast_path_flags(m, ac)
     if ac.bits & at.GFP_MEMALLOC:
         flags |= at.ALLOC_NO_WATERMARKS
@@ -112,7 +108,7 @@ def take_page(m: at.MachineArrays, ac: AllocContext, kind: int) -> int:
 
 
 @inner
-def let_go(m: at.MachineArrays, pfn: int) -> int:
+def let_go(m: at.Arrays, pfn: int) -> int:
     """No kernel function: free a page in use; returns it."""
     if pfn >= 0:
         queue_free(m, pfn)
@@ -121,7 +117,7 @@ def let_go(m: at.MachineArrays, pfn: int) -> int:
 
 
 @inner
-def use(m: at.MachineArrays, pfn: int) -> int:
+def use(m: at.Arrays, pfn: int) -> int:
     """No kernel function: make a page active; returns it, or -1 if it is on no list."""
     if pfn < 0 or int(m.folios[pfn]["place"]) == 0:
         return -1
@@ -130,11 +126,8 @@ def use(m: at.MachineArrays, pfn: int) -> int:
 
 
 @inner
-def run_until_asleep(m: at.MachineArrays, node: int, starts: bool) -> int:
-    """No kernel function: let a node's kswapd run until it naps or sleeps; returns which.
-
-    `starts`: it has a reason to run at all.
-    """
+def run_until_asleep(m: at.Arrays, node: int, starts: bool) -> int:
+    """No kernel function: let kswapd run, if it `starts`, to a nap or sleep; returns which."""
     words = node_pressure_at(m, node)
     if starts:
         step_kswapd(m, node)
@@ -145,7 +138,7 @@ def run_until_asleep(m: at.MachineArrays, node: int, starts: bool) -> int:
 
 
 @inner
-def has_memory(m: at.MachineArrays, node: int) -> bool:
+def has_memory(m: at.Arrays, node: int) -> bool:
     """No kernel function: return whether a node has any zone with pages."""
     first = node * m.st[at.ZONE_TYPES]
     for zone in range(first, first + m.st[at.ZONE_TYPES]):
@@ -155,7 +148,7 @@ def has_memory(m: at.MachineArrays, node: int) -> bool:
 
 
 @inner
-def operate(m: at.MachineArrays, operations: np.ndarray, answers: np.ndarray, position: int) -> int:
+def operate(m: at.Arrays, operations: np.ndarray, answers: np.ndarray, position: int) -> int:
     """No kernel function: take one operation; returns what it gives."""
     kind = int(operations[position]["kind"])
     node = int(operations[position]["node"])
@@ -183,7 +176,7 @@ def operate(m: at.MachineArrays, operations: np.ndarray, answers: np.ndarray, po
 
 @entry
 def take_reclaim_operations(
-    m: at.MachineArrays, operations: np.ndarray, answers: np.ndarray, low: int, high: int
+    m: at.Arrays, operations: np.ndarray, answers: np.ndarray, low: int, high: int
 ) -> None:
     """No kernel function: take `operations[low:high]`.
 
@@ -205,9 +198,7 @@ OPERATION_WORDS = 12
 
 
 @inner
-def keep_page(
-    m: at.MachineArrays, pfn: int, order: int, migratetype: int, kind: int, number: int
-) -> None:
+def keep_page(m: at.Arrays, pfn: int, order: int, migratetype: int, kind: int, number: int) -> None:
     """No kernel function: make pages just taken an object."""
     prep_new_page(m, pfn, order, migratetype)
     describe(m, pfn, number, 0, kind)
@@ -215,7 +206,7 @@ def keep_page(
 
 
 @inner
-def free_allocated(m: at.MachineArrays, pfn: int) -> None:
+def free_allocated(m: at.Arrays, pfn: int) -> None:
     """No kernel function: free an object's only piece."""
     remove_piece(m, pfn)
     queue_free(m, pfn)
@@ -223,7 +214,7 @@ def free_allocated(m: at.MachineArrays, pfn: int) -> None:
 
 
 @cold
-def compact_directly(m: at.MachineArrays, operation: np.ndarray, result: np.ndarray) -> None:
+def compact_directly(m: at.Arrays, operation: np.ndarray, result: np.ndarray) -> None:
     """No kernel function: let a request compact; its page is kept or freed."""
     order = operation[ORDER]
     migratetype = operation[TYPE]
@@ -244,7 +235,7 @@ def compact_directly(m: at.MachineArrays, operation: np.ndarray, result: np.ndar
 
 
 @inner
-def let_daemon_work(m: at.MachineArrays, node: int, order: int, highest: int) -> None:
+def let_daemon_work(m: at.Arrays, node: int, order: int, highest: int) -> None:
     """No kernel function: let a node's kcompactd work until it sleeps.
 
     A wake for an order, 0 for none, comes once it has taken up its work.
@@ -257,24 +248,24 @@ def let_daemon_work(m: at.MachineArrays, node: int, order: int, highest: int) ->
             begin_work(m, node)
             wakeup_kcompactd(m, node, order, highest)
             order = 0
-        step_kcompactd(m, node)
+        kcompactd(m, node, False)
 
 
 @cold
-def let_time_pass(m: at.MachineArrays) -> None:
+def let_time_pass(m: at.Arrays) -> None:
     """No kernel function: let time pass, and daemons wake whose sleep it ends."""
     now = m.st[at.NOW] + pr.JUDGED_TIME_MS * 1_000_000
     for node in range(m.st[at.NR_NODES]):
         words = node_pressure_at(m, node)
         if m.st[words + pr.PROACTIVE_DUE] <= now:
             m.st[words + pr.PROACTIVE_DUE] = now
-            look_proactively(m, node)
+            kcompactd(m, node, True)
             let_daemon_work(m, node, 0, 0)
     m.st[at.NOW] = now
 
 
 @cold
-def compact_node(m: at.MachineArrays, node: int, cpu: int) -> None:
+def compact_node(m: at.Arrays, node: int, cpu: int) -> None:
     """compact_node(): compact all of a node, as for /proc/sys/vm/compact_memory (S9.6)."""
     set_control(m, 1 + node, -1, at.UNMOVABLE, pr.SYNC, cpu)
     first = node * m.st[at.ZONE_TYPES]
@@ -287,7 +278,7 @@ def compact_node(m: at.MachineArrays, node: int, cpu: int) -> None:
 
 
 @cold
-def take_some(m: at.MachineArrays, operation: np.ndarray) -> None:
+def take_some(m: at.Arrays, operation: np.ndarray) -> None:
     """No kernel function: make objects of a zone's free pages of a type, while there are any."""
     order = operation[ORDER]
     migratetype = operation[TYPE]
@@ -301,7 +292,7 @@ def take_some(m: at.MachineArrays, operation: np.ndarray) -> None:
 
 
 @cold
-def free_some(m: at.MachineArrays, operation: np.ndarray) -> None:
+def free_some(m: at.Arrays, operation: np.ndarray) -> None:
     """No kernel function: free a share of a zone's objects, drawn by page frame."""
     region = zone_at(operation[ZONE])
     for pfn in range(m.st[region + at.ZONE_START], m.st[region + at.ZONE_END]):
@@ -312,7 +303,7 @@ def free_some(m: at.MachineArrays, operation: np.ndarray) -> None:
 
 @entry
 def take_compaction_operations(
-    m: at.MachineArrays, operations: np.ndarray, results: np.ndarray, low: int, high: int
+    m: at.Arrays, operations: np.ndarray, results: np.ndarray, low: int, high: int
 ) -> int:
     """No kernel function: take operations[low:high], each a row of `OPERATION_WORDS` words.
 
