@@ -379,7 +379,7 @@ def parse_zoneinfo(text: str, path: str | Path = "zoneinfo") -> ZoneInfo:
 
     Raises:
         RecordingError: a line is not a name and a count, a zone lacks its sizes or watermarks, a
-            field or a zone appears twice, or a value is one that no kernel prints: see `limits`.
+            field or a zone appears twice, or a value is one that no kernel prints.
     """
     parser = _Parser(path)
     for parser.number, line in enumerate(text.splitlines(), 1):

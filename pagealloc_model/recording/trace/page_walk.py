@@ -3,7 +3,7 @@
 A page holds the time of its first event, how many bytes of it are used, and events end to end: a
 word of type (5 bits) and time since the event before (27 bits), then the tracepoint's raw data.
 Every reach into a page is checked against what it says is used, and that against its size. Words
-are read at any byte (see `unaligned_words`), so a buffer must extend 8 bytes past its pages.
+are read at any byte (see `word_at`), so a buffer must extend 8 bytes past its pages.
 
 This module imports numba; import it inside functions only.
 """
@@ -147,7 +147,7 @@ def walk_pages(  # noqa: ANN201
         cpus: int64, the CPU of each page.
         geometry: int64, see `Geometry`.
         rows_of_type: int32 (65536), layout row of each tracepoint by number, -1 unknown or unused.
-        layouts: int64 (rows, LAYOUT_WIDTH), see `sample_layout.Column`; TID is the offset of
+        layouts: int64 (rows, LAYOUT_WIDTH), see `perf_samples.Column`; TID is the offset of
             common_pid in the raw data.
         columns: output, the ten columns of a Trace.
         notes: output, int64 (capacity, NOTE_WIDTH), one row for each event that goes to a table.

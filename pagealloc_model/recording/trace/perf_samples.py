@@ -228,7 +228,7 @@ class AttrLayouts:
     Attributes:
         formats: the format of each attribute, None for those that are no tracepoints.
         events: the main event that each attribute is, None for all others.
-        table: int64 (attributes, LAYOUT_WIDTH), see `sample_layout.Column`.
+        table: int64 (attributes, LAYOUT_WIDTH), see `perf_samples.Column`.
         id_keys: int64, open-addressing hash of sample ids, a power of two long.
         id_rows: int64, table row of each key, -1 in free slots.
         id_offset: bytes from a sample's start to its id, -1 if all samples are of row 0.

@@ -8,9 +8,9 @@ import numpy as np
 from llvmlite import ir
 
 from pagealloc_model.base.jit import entry, inner
-from pagealloc_model.recording.trace import perf_samples as sample_layout
 from pagealloc_model.recording.trace.perf_file import COMPRESSED, COMPRESSED2, TRACING_DATA
 from pagealloc_model.recording.trace.perf_samples import (
+    FIELD_WIDTH,
     LARGEST_RECORD,
     NOTE_ATTR,
     NOTE_BEFORE,
@@ -84,10 +84,10 @@ IN_INTERRUPT = 0x08 | 0x10
 LOW_HALF = 0xFFFFFFFF
 _CONTEXT = int(Column.CONTEXT)
 _PFN = int(Column.PFN)
-_ORDER = _PFN + sample_layout.FIELD_WIDTH
-_GFP = _ORDER + sample_layout.FIELD_WIDTH
-_MIGRATETYPE = _GFP + sample_layout.FIELD_WIDTH
-_REFILL = _MIGRATETYPE + sample_layout.FIELD_WIDTH
+_ORDER = _PFN + FIELD_WIDTH
+_GFP = _ORDER + FIELD_WIDTH
+_MIGRATETYPE = _GFP + FIELD_WIDTH
+_REFILL = _MIGRATETYPE + FIELD_WIDTH
 
 
 @inner
@@ -294,7 +294,7 @@ def walk_records(  # noqa: ANN201
     Args:
         data: uint8, the buffer, at least 8 bytes longer than `end`.
         end: first byte after the records.
-        layouts: int64 (attributes, LAYOUT_WIDTH), see `sample_layout.Column`.
+        layouts: int64 (attributes, LAYOUT_WIDTH), see `perf_samples.Column`.
         id_keys: int64, open-addressing hash of sample ids, a power of two long.
         id_rows: int64, layout row of each key, -1 in free slots.
         id_offset: bytes from a sample's start to its id, -1 if all samples are of row 0.

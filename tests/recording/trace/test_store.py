@@ -17,7 +17,7 @@ import pytest
 from pagealloc_model.base import arrays
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.base.version import __version__
-from pagealloc_model.recording.trace import store as store_write
+from pagealloc_model.recording.trace import store as store_module
 from pagealloc_model.recording.trace.columns import COLUMN_TYPES, NAMED, Losses, ThreadNames, Trace
 from pagealloc_model.recording.trace.perf_data import read_perf_data
 from pagealloc_model.recording.trace.store import (
@@ -91,7 +91,7 @@ def written(path: Path, trace: Trace, **options: bool) -> Path:
 def test_every_field_comes_back(
     tmp_path: Path, compress: bool, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_write, "_PIECE", 3)
+    monkeypatch.setattr(store_module, "_PIECE", 3)
     trace = rich_trace(rows)
     read = read_store(written(tmp_path / "s", trace, compress=compress))
     assert len(read) == rows
@@ -102,7 +102,7 @@ def test_every_field_comes_back(
 def test_columns_of_a_long_recording_are_unpacked_to_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_write, "_PIECE", 3)
+    monkeypatch.setattr(store_module, "_PIECE", 3)
     monkeypatch.setattr(arrays, "ROWS_IN_MEMORY", 0)
     monkeypatch.setattr(arrays, "_SMALL_BYTES", 1)
     trace = rich_trace(10)
@@ -194,7 +194,7 @@ def test_the_header_says_what_it_was_made_from(tmp_path: Path) -> None:
 
 
 def test_progress_grows_to_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_write, "_PIECE", 3)
+    monkeypatch.setattr(store_module, "_PIECE", 3)
     shares: list[float] = []
     write_store(rich_trace(), tmp_path / "s", source=None, progress=shares.append)
     assert shares == sorted(shares)
