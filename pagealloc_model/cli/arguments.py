@@ -88,6 +88,16 @@ RULES = option(
 )
 
 
+RECLAIM = option(
+    "--reclaim",
+    choices=("literal", "elastic"),
+    default="",
+    help="elastic: the model decides what is reclaimed and compacted; literal: what the recorded "
+    "kernel reclaimed is repeated. Default: elastic where a policy acts through reclaim or the "
+    "recorded kernel reclaimed, else literal",
+)
+
+
 def kernel_source_options(meaning: str, *, needed: bool) -> tuple[Option, Option]:
     """`--kernel-source`, the tree whose allocator is compiled, and `--patch`, changes to it."""
     tree = option(

@@ -13,6 +13,7 @@ from pagealloc_model.base.progress_bar import progress
 from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.cli.arguments import (
     JSON,
+    RECLAIM,
     RECORDING,
     RECORDINGS,
     RULES,
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
     from pagealloc_model.allocator.from_source.build import KernelBuild
     from pagealloc_model.measured.call_stacks import CallStacks
-    from pagealloc_model.predicted.replay import Replay
+    from pagealloc_model.predicted.replay import ReclaimChoice, Replay
     from pagealloc_model.recording.recording import Recording
     from pagealloc_model.verdict.budget import Budget
     from pagealloc_model.verdict.choices.placement import Placement
@@ -287,23 +288,27 @@ def run_replay(options: argparse.Namespace) -> int:
     """Replay, then print and write what was asked for."""
     policy = Policy.parse(options.settings)
     import pagealloc_model as pm
+    from pagealloc_model.predicted.replay import choose_reclaim
 
     build = kernel_build(options, policy)
     recording = pm.open(options.path)
-    replay = pm.replay(recording, build or policy, rules=options.rules)
+    # a kernel build takes reclaim from the recording unless it is asked not to
+    reclaim = choose_reclaim(recording, policy, asked=options.reclaim or (build and "literal"))
+    assumptions = pm.Assumptions(reclaim=reclaim.mode)
+    replay = pm.replay(recording, build or policy, rules=options.rules, assumptions=assumptions)
     if options.directory:
         tables = {f"{name}.csv": getattr(replay, name).to_csv(index=False) for name in TABLES}
         about = {"provenance.json": json_text(replay.provenance) + "\n"}
         write_directory(options.directory, tables | about)
-    described = describe(recording, replay)
+    described = describe(recording, replay, reclaim)
     if options.json:
         print(json_text(described | {name: rows_of(getattr(replay, name)) for name in TABLES}))
     else:
-        print(_replay_as_text(described, replay))
+        print(_replay_as_text(described, replay, reclaim))
     return 0
 
 
-def describe(recording: Recording, replay: Replay) -> dict[str, Any]:
+def describe(recording: Recording, replay: Replay, reclaim: ReclaimChoice) -> dict[str, Any]:
     """What a prediction was made from."""
     return {
         "recording": recording.name,
@@ -311,6 +316,7 @@ def describe(recording: Recording, replay: Replay) -> dict[str, Any]:
         "rules": replay.rules.spelled(),
         "policy": replay.policy.given(),
         "changed": replay.asked_policy.given(),
+        "reclaim": asdict(reclaim),
         "start_state": list(replay.start_state),
         "events": len(recording.trace),
         "lost": recording.trace.losses.total,
@@ -323,7 +329,7 @@ def describe(recording: Recording, replay: Replay) -> dict[str, Any]:
     }
 
 
-def _replay_as_text(described: dict[str, Any], replay: Replay) -> str:
+def _replay_as_text(described: dict[str, Any], replay: Replay, reclaim: ReclaimChoice) -> str:
     from pagealloc_model.base.text.layout import paragraph
 
     rows = {name: len(getattr(replay, name)) for name in TABLES}
@@ -331,6 +337,7 @@ def _replay_as_text(described: dict[str, Any], replay: Replay) -> str:
         ("recording", f"{described['recording']}, kernel {described['kernel'] or 'unknown'}"),
         ("rules", replay.rules_origin),
         ("policy", str(replay.asked_policy)),
+        ("reclaim", str(reclaim).removeprefix("Reclaim is ")),
         ("events", f"{described['events']:,}, {described['lost']:,} lost"),
         *[("start", line) for line in described["start_state"]],
         *[("diverged", f"{name} {count}") for name, count in described["divergences"].items()],
@@ -349,24 +356,41 @@ def run_compare(options: argparse.Namespace) -> int:
     """Compare on every recording, then print in the format asked for."""
     base, patch = policy_of("--base", options.base), policy_of("--patch", options.patch)
     import pagealloc_model as pm
+    from pagealloc_model.base.text.layout import paragraph
+    from pagealloc_model.predicted.replay import choose_reclaim
 
-    recordings = [pm.open(path) for path in options.paths]
-    compared = [(recording, _compare(recording, base, patch, options)) for recording in recordings]
+    compared = []
+    for recording in map(pm.open, options.paths):
+        reclaim = choose_reclaim(recording, base, patch, asked=options.reclaim)
+        if options.format in ("text", "mmtests"):
+            print(paragraph(f"{recording.name}: {reclaim}"), end="\n\n")
+        compared.append((recording, _compare(recording, base, patch, reclaim, options)))
     print(_RENDERERS[options.format](compared), end="")
     return 0
 
 
 def _compare(
-    recording: Recording, base: Policy, patch: Policy, options: argparse.Namespace
+    recording: Recording,
+    base: Policy,
+    patch: Policy,
+    reclaim: ReclaimChoice,
+    options: argparse.Namespace,
 ) -> Comparison:
     import pagealloc_model as pm
 
-    rules = options.rules
-    with progress(f"{recording.name}, base", len(recording.trace), "events") as report:
-        base_replay = pm.replay(recording, base, rules=rules, progress=report)
-    with progress(f"{recording.name}, patch", len(recording.trace), "events") as report:
-        patch_replay = pm.replay(recording, patch, rules=rules, progress=report)
-    return pm.compare(base_replay, patch_replay)
+    assumptions, sides = pm.Assumptions(reclaim=reclaim.mode), []
+    for side, policy in (("base", base), ("patch", patch)):
+        with progress(f"{recording.name}, {side}", len(recording.trace), "events") as report:
+            sides.append(
+                pm.replay(
+                    recording,
+                    policy,
+                    rules=options.rules,
+                    assumptions=assumptions,
+                    progress=report,
+                )
+            )
+    return pm.compare(*sides)
 
 
 Compared = list[tuple["Recording", "Comparison"]]
@@ -416,10 +440,13 @@ those of costs that are tenfold apart. NA: not modelled, or no event shows it.""
 def run_locks(options: argparse.Namespace) -> int:
     """Compare and print."""
     import pagealloc_model as pm
+    from pagealloc_model.predicted.replay import choose_reclaim
 
     policy = policy_of("--patch", options.patch)
     recording = pm.open(options.path)
-    base = pm.replay(recording, rules=options.rules)
+    reclaim = choose_reclaim(recording, policy, asked=options.reclaim)
+    assumptions = pm.Assumptions(reclaim=reclaim.mode)
+    base = pm.replay(recording, rules=options.rules, assumptions=assumptions)
     comparison = pm.locks.compare_locks(recording, base)
     if options.csv:
         print(comparison.table.to_csv(index=False), end="")
@@ -430,11 +457,13 @@ def run_locks(options: argparse.Namespace) -> int:
         json_text(_plain(comparison, spread)) if options.json else _locks_text(comparison, spread)
     )
     if options.patch is not None and not options.json:
-        patch = pm.replay(recording, policy, rules=options.rules).lock_times(model)
+        patch = pm.replay(recording, policy, rules=options.rules, assumptions=assumptions)
         print()
         print(
             pm.locks.lock_policy_table(
-                comparison.times, patch, f"base: as recorded; patch: {policy}"
+                comparison.times,
+                patch.lock_times(model),
+                f"base: as recorded; patch: {policy}; reclaim: {reclaim.mode}",
             )
         )
     return 0
@@ -709,6 +738,7 @@ COMMANDS = (
                 help="policy field to change; may be repeated",
             ),
             RULES,
+            RECLAIM,
             *kernel_source_options(
                 "its own code, patched or not, takes the model's place", needed=False
             ),
@@ -734,6 +764,7 @@ COMMANDS = (
             policy_option("--base", "policy of the base side (as recorded)"),
             policy_option("--patch", "policy of the patch side (required)", required=True),
             RULES,
+            RECLAIM,
             option(
                 "--format",
                 choices=FORMATS,
@@ -758,6 +789,7 @@ COMMANDS = (
         (
             RECORDING,
             RULES,
+            RECLAIM,
             policy_option("--patch", "also replay under this policy, and print both side by side"),
             option(
                 "--csv",

@@ -13,6 +13,7 @@ from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.cli.arguments import (
     JSON,
+    RECLAIM,
     RECORDINGS,
     RULES,
     Command,
@@ -27,11 +28,12 @@ from pagealloc_model.cli.arguments import (
 from pagealloc_model.policy.policy import Policy
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import pandas as pd
     from plotly.graph_objects import Figure
 
+    from pagealloc_model.predicted.replay import ReclaimChoice
     from pagealloc_model.recording.recording import Recording
     from pagealloc_model.show.post.message import Message
     from pagealloc_model.studies.experiments.experiment import ExperimentResult
@@ -254,20 +256,30 @@ def run_post(options: argparse.Namespace) -> int:
         raise UsageError("--figure needs the validation, and stands without -o")
     base, patch = policy_of("--base", options.base), policy_of("--patch", options.patch)
     import pagealloc_model as pm
+    from pagealloc_model.predicted.replay import choose_reclaim
     from pagealloc_model.show.post import comparison_message
 
     recordings = [pm.open(path) for path in options.paths]
-    comparisons = list(_comparisons(recordings, base, patch, options))
+    reclaim = {
+        recording: choose_reclaim(recording, base, patch, asked=options.reclaim)
+        for recording in recordings
+    }
+    comparisons = list(_comparisons(reclaim, base, patch, options))
     validations = []
     if options.no_validation:
         comparisons = [_without_validation(each) for each in comparisons]
     else:
-        validations = list(_validations(recordings, comparisons, options))
+        validations = list(_validations(reclaim, comparisons, options))
     if options.figure:
         _write_figure(options, comparisons[0], validations[0])
         return 0
     message = comparison_message(
-        comparisons, recordings, validations=validations, style=options.style, utf8=options.utf8
+        comparisons,
+        recordings,
+        validations=validations,
+        style=options.style,
+        utf8=options.utf8,
+        reclaim=dict.fromkeys(map(str, reclaim.values())),
     )
     if options.directory:
         _write(options.directory, message, comparisons)
@@ -304,14 +316,17 @@ def _write_texts(directory: Path, message: Message) -> None:
 
 
 def _validations(
-    recordings: list[Recording], comparisons: list[Comparison], options: argparse.Namespace
+    reclaim: Mapping[Recording, ReclaimChoice],
+    comparisons: list[Comparison],
+    options: argparse.Namespace,
 ) -> Iterator[Validation]:
     """Validate each recording once; its comparisons take the errors from there."""
     import pagealloc_model as pm
     from pagealloc_model.verdict.comparison import keep_errors
 
-    for recording in recordings:
-        validation = pm.validate(recording, rules=options.rules)
+    for recording, choice in reclaim.items():
+        assumptions = pm.Assumptions(reclaim=choice.mode)
+        validation = pm.validate(recording, rules=options.rules, assumptions=assumptions)
         mine = (each for each in comparisons if each.base.recording is recording)
         for each in mine:
             keep_errors(validation, each.base.rules)
@@ -327,14 +342,20 @@ def _without_validation(comparison: Comparison) -> Comparison:
 
 
 def _comparisons(
-    recordings: list[Recording], base: Policy, patch: Policy, options: argparse.Namespace
+    reclaim: Mapping[Recording, ReclaimChoice],
+    base: Policy,
+    patch: Policy,
+    options: argparse.Namespace,
 ) -> Iterator[Comparison]:
     import pagealloc_model as pm
 
-    for recording in recordings:
+    for recording, choice in reclaim.items():
+        assumptions = pm.Assumptions(reclaim=choice.mode)
         for seed in range(options.seeds):
             sides = [
-                pm.replay(recording, policy, rules=options.rules, seed=seed)
+                pm.replay(
+                    recording, policy, rules=options.rules, assumptions=assumptions, seed=seed
+                )
                 for policy in (base, patch)
             ]
             yield pm.compare(*sides)
@@ -604,6 +625,7 @@ COMMANDS = (
                 help="leave out how far the model can be believed",
             ),
             RULES,
+            RECLAIM,
             option(
                 "-o",
                 dest="directory",

@@ -59,6 +59,12 @@ if TYPE_CHECKING:
 ELASTIC_SETTINGS = elastic_fields()
 """Policy fields that act through reclaim, compaction or the slow path in full."""
 
+BY_RECLAIM = ("min_free_kbytes", "watermark_scale_factor", "watermark_boost_factor")
+"""Policy fields whose effect is mostly that of other reclaim: watermarks wake and end it."""
+
+RECLAIMED = ("pgsteal_kswapd", "pgsteal_direct", "pgsteal_khugepaged", "pgsteal_proactive")
+"""Counters of /proc/vmstat that add up to all reclaimed pages (T12.4)."""
+
 WITHOUT_BUILD = ("kcompactd_unreserves",)
 """Fields of the model's compaction that reach into what a kernel build decides."""
 
@@ -99,8 +105,61 @@ def check_mode(policy: Policy, assumptions: Assumptions, *, is_build: bool) -> N
         if name in given:
             raise PolicyError(
                 f"policy {name}: a literal replay repeats the recorded reclaim and compaction; "
-                "use Assumptions(reclaim='elastic')"
+                "use --reclaim elastic, in Python Assumptions(reclaim='elastic')"
             )
+
+
+@dataclass(frozen=True)
+class ReclaimChoice:
+    """The mode of reclaim that a recording and policies ask for.
+
+    Attributes:
+        mode: "literal", what the recorded kernel reclaimed is repeated, or "elastic", the model
+            decides what is reclaimed and compacted.
+        why: a phrase.
+    """
+
+    mode: str
+    why: str
+
+    def __str__(self) -> str:
+        acts = (
+            "the model decides what is reclaimed and compacted"
+            if self.mode == "elastic"
+            else "what the recorded kernel reclaimed is repeated"
+        )
+        return f"Reclaim is {self.mode} ({acts}): {self.why}."
+
+
+def choose_reclaim(recording: Recording, *policies: Policy, asked: str = "") -> ReclaimChoice:
+    """Elastic where a policy acts through reclaim or the recorded kernel reclaimed, else literal.
+
+    Args:
+        recording: an opened recording.
+        policies: what is to be replayed.
+        asked: a mode that is taken whatever the recording holds, "" for none.
+    """
+    if asked:
+        return ReclaimChoice(asked, "as asked for")
+    fields = dict.fromkeys(name for policy in policies for name in policy.given())
+    acting = [name for name in fields if name in (*ELASTIC_SETTINGS, *BY_RECLAIM)]
+    if acting:
+        verb = "acts" if len(acting) == 1 else "act"
+        return ReclaimChoice("elastic", f"{', '.join(acting)} {verb} through reclaim")
+    pages = _reclaimed_pages(recording)
+    if pages:
+        return ReclaimChoice("elastic", f"the recorded kernel reclaimed {pages:,} pages")
+    return ReclaimChoice("literal", "the recorded kernel reclaimed nothing")
+
+
+def _reclaimed_pages(recording: Recording) -> int:
+    """Pages that the recorded kernel reclaimed, by /proc/vmstat or else by events."""
+    counts = [each.vmstat for each in recording.snapshots if each.vmstat is not None]
+    if len(counts) > 1:
+        first, last = counts[0], counts[-1]
+        return sum((last.get(name) or 0) - (first.get(name) or 0) for name in RECLAIMED)
+    shrinks = recording.trace.tables.get("vmscan:mm_vmscan_lru_shrink_inactive")
+    return 0 if shrinks is None else int(shrinks["nr_reclaimed"].sum())
 
 
 class Tables:

@@ -22,7 +22,7 @@ from pagealloc_model.base.text.footer import Footer
 from pagealloc_model.base.version import __version__
 from pagealloc_model.policy.policy import Assumptions, Policy, policy_settings
 from pagealloc_model.policy.policy_fields import Setting
-from pagealloc_model.predicted.replay import Replay
+from pagealloc_model.predicted.replay import BY_RECLAIM, Replay
 from pagealloc_model.predicted.tables import LITERAL
 from pagealloc_model.recording.provenance_check import (
     LEVELS,
@@ -550,10 +550,6 @@ def _row(key: dict[str, str], runs: list[pd.Series]) -> dict[str, object]:
     }
 
 
-BY_RECLAIM = ("min_free_kbytes", "watermark_scale_factor", "watermark_boost_factor")
-"""Policy fields whose effect is mostly that of other reclaim: watermarks wake and end it."""
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Comparison:
     """Two replays of one recording side by side.
@@ -684,7 +680,7 @@ def _acts_by_reclaim(base: Replay, patch: Replay) -> str:
         return ""
     return (
         f"{', '.join(names)} changes when reclaim runs, which a literal replay takes from the "
-        "recording; replay with Assumptions(reclaim='elastic')"
+        "recording; replay with --reclaim elastic, in Python Assumptions(reclaim='elastic')"
     )
 
 

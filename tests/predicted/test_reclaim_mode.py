@@ -10,7 +10,8 @@ import pagealloc_model as pm
 from pagealloc_model.base.errors import PolicyError
 from pagealloc_model.policy import ElasticAssumptions
 from pagealloc_model.policy.policy import policy_settings
-from pagealloc_model.predicted.replay import ELASTIC_SETTINGS, check_mode
+from pagealloc_model.predicted.replay import ELASTIC_SETTINGS, check_mode, choose_reclaim
+from tests.small_recordings import shipped_recording
 
 ELASTIC = pm.Assumptions(reclaim="elastic")
 
@@ -33,6 +34,25 @@ def test_a_kernel_build_keeps_its_reserve_to_itself_in_an_elastic_replay() -> No
     check_mode(pm.Policy(compaction_proactiveness=60), ELASTIC, is_build=True)
     with pytest.raises(PolicyError, match="kcompactd_unreserves"):
         check_mode(pm.Policy(kcompactd_unreserves=True), ELASTIC, is_build=True)
+
+
+@pytest.mark.parametrize(
+    ("recording", "policy", "asked", "mode", "why"),
+    [
+        ("xfree", pm.Policy(pcp_batch=31), "", "literal", "reclaimed nothing"),
+        ("xfree", pm.Policy(defrag_mode=1), "", "elastic", "defrag_mode acts through reclaim"),
+        ("xfree", pm.Policy(min_free_kbytes=9000), "", "elastic", "min_free_kbytes acts"),
+        ("highatomic_gate3", pm.Policy(), "", "elastic", "reclaimed 58,914 pages"),
+        ("highatomic_gate3", pm.Policy(), "literal", "literal", "as asked for"),
+    ],
+)
+def test_reclaim_is_chosen_by_policy_and_recording(
+    recording: str, policy: pm.Policy, asked: str, mode: str, why: str
+) -> None:
+    chosen = choose_reclaim(shipped_recording(recording), policy, asked=asked)
+    assert chosen.mode == mode
+    assert why in chosen.why
+    assert str(chosen).startswith(f"Reclaim is {mode} (")
 
 
 @pytest.mark.parametrize(

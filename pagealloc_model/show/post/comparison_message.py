@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
@@ -177,6 +177,7 @@ def comparison_message(
     validations: Sequence[Validation] = (),
     style: Style = "signed",
     utf8: bool = False,
+    reclaim: Iterable[str] = (),
 ) -> Message:
     """Everything a reader needs to judge and repeat a comparison.
 
@@ -186,6 +187,7 @@ def comparison_message(
         validations: of those recordings, for a table of the model's own errors.
         style: of the table.
         utf8: draw charts with block characters instead of ASCII.
+        reclaim: sentences on the mode of reclaim and why it was taken.
 
     Raises:
         UsageError: no comparison, or comparisons of different policies.
@@ -195,7 +197,7 @@ def comparison_message(
     whole = repeated(runs)
     first = runs[0]
     sections = [
-        Section(title="What", blocks=tuple(_what(first))),
+        Section(title="What", blocks=tuple(_what(first, reclaim))),
         Section(title="On what", blocks=tuple(_on_what(recordings))),
         Section(title="Results", blocks=tuple(_results(whole, style))),
         Section(title="Charts", blocks=tuple(_charts(first, utf8))),
@@ -221,8 +223,10 @@ def _subject(comparison: Comparison, recordings: Sequence[Recording]) -> str:
     return f"[predicted] {comparison.patch.asked_policy} on {names}"
 
 
-def _what(comparison: Comparison) -> Iterator[Block]:
+def _what(comparison: Comparison, reclaim: Iterable[str]) -> Iterator[Block]:
     yield Words(text=PREDICTED)
+    for sentence in reclaim:
+        yield Words(text=sentence)
     sides = (comparison.base.policy.given(), comparison.patch.policy.given())
     recorded = recorded_values(comparison.base)
     for name, each in policy_settings().items():
@@ -265,10 +269,11 @@ def _results(whole: RepeatedComparison, style: Style) -> Iterator[Block]:
         shown = RepeatedComparison(comparisons=whole.comparisons, rows=rows)
         yield Fixed(text=repeated_table(shown, style=style))
         yield Fixed(text=whole.comparisons[0].footer().to_text())
-    yield from _left_out(whole.rows)
+    mode = whole.comparisons[0].base.assumptions.reclaim
+    yield from _left_out(whole.rows, is_elastic=mode == "elastic")
 
 
-def _left_out(rows: pd.DataFrame) -> Iterator[Block]:
+def _left_out(rows: pd.DataFrame, *, is_elastic: bool) -> Iterator[Block]:
     zero = rows[(rows["base"] == 0) & (rows["patch"] == 0)]
     if len(zero):
         names = ", ".join(dict.fromkeys(zero["metric"]))
@@ -279,7 +284,8 @@ def _left_out(rows: pd.DataFrame) -> Iterator[Block]:
     if len(unknown):
         names = ", ".join(dict.fromkeys(unknown["metric"]))
         yield Words(
-            text=f"Not modelled, hence NA: {names}. A literal replay repeats the recorded reclaim."
+            text=f"Not modelled, hence NA: {names}."
+            + ("" if is_elastic else " A literal replay repeats the recorded reclaim.")
         )
 
 
@@ -305,7 +311,10 @@ def _assumed(comparison: Comparison) -> Iterator[Block]:
         yield Words(
             text=f"Not read in that kernel's source, inferred: {', '.join(inferred)}.", bullet=True
         )
-    assumed = ", ".join(f"{name} {value}" for name, value in asdict(base.assumptions).items())
+    assumptions = asdict(base.assumptions)
+    if base.assumptions.elastic == Assumptions().elastic:
+        del assumptions["elastic"]
+    assumed = ", ".join(f"{name} {value}" for name, value in assumptions.items())
     yield Words(text=f"Assumptions: {assumed}; seed {base.seed}.", bullet=True)
     for line in base.start_state:
         yield Words(text=f"Start: {line}.", bullet=True)
@@ -325,10 +334,12 @@ def _reproduce(
     seeds = {comparison.base.seed for comparison in whole.comparisons}
     words += [f"--seeds {len(seeds)}"] if len(seeds) > 1 else []
     words += [f"--style {style}"] if style != "signed" else []
+    mode = first.base.assumptions.reclaim
+    words += [f"--reclaim {mode}"] if mode != Assumptions().reclaim else []
     yield command(" ".join(words))
     version = first.footer().version
     yield Words(text=f"with pagealloc_model {version} and the recordings named above.")
-    if first.base.assumptions != Assumptions():
+    if first.base.assumptions != Assumptions(reclaim=mode):
         yield Fixed(text=paragraph(f"assumptions={first.base.assumptions}"))
 
 
