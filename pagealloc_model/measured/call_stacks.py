@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.recording.proc.counts import KernelSymbols, read_kallsyms
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from pagealloc_model.recording.recording import Recording
 
 
@@ -74,6 +75,8 @@ class CallStacks:
         Raises:
             UsageError: no event was recorded with call chains.
         """
+        import pandas as pd
+
         events = pd.concat(self.tables.values(), ignore_index=True)
         if not len(events):
             raise UsageError(f"no event has a call chain; {_RECORD}")
@@ -111,6 +114,8 @@ def call_stacks(recording: Recording) -> CallStacks:
         UsageError: no event carries a call chain.
         RecordingError: the event file or kallsyms is damaged.
     """
+    import pandas as pd
+
     from pagealloc_model.recording.event_files import read_events
 
     trace = read_events(recording.event_file, main_chains=True)

@@ -11,6 +11,7 @@ import pandas as pd
 
 from pagealloc_model.base.arrays import parts
 from pagealloc_model.base.text.counts import count_of
+from pagealloc_model.measured.announced_holds import NO_TIMES, AnnouncedHolds, announced_holds
 from pagealloc_model.measured.contention import Contention, contended_releases, measured_contention
 from pagealloc_model.measured.rules import recorded_rules
 from pagealloc_model.measured.stream import (
@@ -21,13 +22,10 @@ from pagealloc_model.measured.stream import (
 )
 from pagealloc_model.measured.transactions import (
     CAUSES,
-    NO_TIMES,
     SITES,
     UNKNOWN_ORDER,
-    AnnouncedHolds,
     RunRules,
     Transactions,
-    announced_holds,
     inferred_transactions,
     probed_transactions,
 )

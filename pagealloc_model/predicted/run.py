@@ -18,6 +18,7 @@ from pagealloc_model.allocator.state import State
 from pagealloc_model.base.arrays import Column, working_directory
 from pagealloc_model.predicted import tables
 from pagealloc_model.predicted.checkpoints import Resumption
+from pagealloc_model.predicted.demand.reclaim import SHRUNK
 from pagealloc_model.predicted.tables import (
     list_words,
     ownership_counters,
@@ -120,7 +121,7 @@ class BlockCounter:
 
 PAGES_OF_A_PACE = 1024
 """Pages freed that one pace is taken from: 32 clusters of reclaim."""
-RUNS, SHRUNK = "vmscan:mm_vmscan_kswapd_wake", "vmscan:mm_vmscan_lru_shrink_inactive"
+RUNS = "vmscan:mm_vmscan_kswapd_wake"
 
 
 Held = tuple[np.ndarray, np.ndarray]

@@ -8,15 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from pagealloc_model.measured.announced_holds import AnnouncedHolds, announced_holds
 from pagealloc_model.measured.contention import contended_releases, measured_contention
 from pagealloc_model.measured.measured import measure
 from pagealloc_model.measured.stream import allocator_stream
-from pagealloc_model.measured.transactions import (
-    AnnouncedHolds,
-    RunRules,
-    announced_holds,
-    inferred_transactions,
-)
+from pagealloc_model.measured.transactions import RunRules, inferred_transactions
 from pagealloc_model.recording.importing import import_recording
 from pagealloc_model.recording.proc.zoneinfo import parse_zoneinfo
 from pagealloc_model.recording.recording import open_recording

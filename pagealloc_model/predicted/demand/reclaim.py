@@ -13,6 +13,9 @@ from pagealloc_model.base.errors import UsageError
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.trace.columns import Event, Trace
 
+SHRUNK = "vmscan:mm_vmscan_lru_shrink_inactive"
+"""The event of one look at an inactive list."""
+
 NUMBERS = at.REQUEST_RECLAIMED >> at.RECLAIM_SHIFT
 """Direct reclaims that a replay tells apart at a time."""
 _ROW_BITS = 36

@@ -18,7 +18,7 @@ from pagealloc_model.base.arrays import parts, working_arrays
 from pagealloc_model.predicted.demand.demand import Demand
 from pagealloc_model.predicted.demand.elastic import ElasticRows
 from pagealloc_model.predicted.demand.event_order import joined
-from pagealloc_model.predicted.run import SHRUNK
+from pagealloc_model.predicted.demand.reclaim import SHRUNK
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.proc import pages as flags
 from pagealloc_model.recording.trace.columns import Event, Trace
