@@ -151,7 +151,7 @@ def test_info_waits_neither_for_pandas_nor_for_the_replay(tmp_path: Path, shippe
         "import sys; from pathlib import Path; from pagealloc_model.recording import kept_state; "
         f"kept_state.WORTH_S = 0.0; kept_state.kept_directory = lambda: Path({str(kept)!r}); "
         f"from pagealloc_model.cli.main import main; main(['info', {str(recording)!r}]); "
-        "print([m for m in ('pandas', 'pagealloc_model.allocator.events') "
+        "print([m for m in ('pandas', 'pagealloc_model.predicted.replay') "
         "if m in sys.modules])"
     )
     for _ in range(2):

@@ -10,7 +10,6 @@ import numpy as np
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import objects as resolved
-from pagealloc_model.allocator.events import advance
 from pagealloc_model.allocator.state import (
     LISTED,
     StartImage,
@@ -556,6 +555,9 @@ def start_state(
 
 
 def _advance(state: State, demand: Demand, stop: int) -> None:
+    # whoever only describes a recording need not wait for the event loop
+    from pagealloc_model.allocator.events import advance
+
     places = demand.starting_places()
     position = 0
     while position < stop:
