@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pagealloc_model.allocator.choices import true_state as rec
-from pagealloc_model.measured.stream import Stream, allocator_stream
+from pagealloc_model.measured.stream import Stream, allocator_stream, begun_and_ended
 from pagealloc_model.policy.assumptions import Assumptions, ElasticAssumptions
 from pagealloc_model.policy.lock_costs import Cost, LockCosts
 from pagealloc_model.recording.lock_profile import LockProfile
@@ -256,7 +256,7 @@ def recorded_reclaim_ns(trace: Trace) -> int | None:
     Args:
         trace: the recording's events.
     """
-    pairs = _begun_and_ended(trace, *_RECLAIM)
+    pairs = begun_and_ended(trace, *_RECLAIM)
     if pairs is None:
         return None
     _, after, lasted = pairs
@@ -270,7 +270,7 @@ def recorded_migrate_ns(trace: Trace) -> int | None:
 
     It includes the scans for these pages and what else the CPU did meanwhile, as that of reclaim.
     """
-    pairs = _begun_and_ended(trace, *_COMPACTION)
+    pairs = begun_and_ended(trace, *_COMPACTION)
     moves = trace.tables.get("compaction:mm_compaction_migratepages")
     if pairs is None or moves is None:
         return None
@@ -298,7 +298,7 @@ def recorded_contention_per_mille(trace: Trace) -> int | None:
     Args:
         trace: the recording's events.
     """
-    pairs = _begun_and_ended(trace, *_COMPACTION)
+    pairs = begun_and_ended(trace, *_COMPACTION)
     isolated = trace.tables.get("compaction:mm_compaction_isolate_migratepages")
     if pairs is None or isolated is None:
         return None
@@ -360,27 +360,6 @@ _CONTENDED = 7
 """Status of a run that gave way."""
 _RECLAIM = ("vmscan:mm_vmscan_direct_reclaim_begin", "vmscan:mm_vmscan_direct_reclaim_end")
 _COMPACTION = ("compaction:mm_compaction_begin", "compaction:mm_compaction_end")
-
-
-def _begun_and_ended(
-    trace: Trace, begin_name: str, end_name: str
-) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-    """Rows of beginnings and of the ends that follow them in the same task, and ns between.
-
-    By task and then by time; None where either event was not recorded.
-    """
-    begins, ends = trace.tables.get(begin_name), trace.tables.get(end_name)
-    if begins is None or ends is None:
-        return None
-    count = len(begins["pid"])
-    pid = np.concatenate([begins["pid"], ends["pid"]]).astype(np.int64)
-    time_ns = np.concatenate([begins["time_ns"], ends["time_ns"]])
-    is_end = np.arange(len(pid)) >= count
-    ranked = np.lexsort((is_end, time_ns, pid))
-    before, after = ranked[:-1], ranked[1:]
-    pairs = ~is_end[before] & is_end[after] & (pid[before] == pid[after])
-    before, after = before[pairs], after[pairs]
-    return before, after - count, time_ns[after] - time_ns[before]
 
 
 def recorded_kswapd_ns(trace: Trace) -> dict[str, int]:

@@ -1,4 +1,12 @@
-"""Rules shown by what is known before the first event: none of it is the allocator's answer."""
+"""The rules that a replay runs under, and what each of them rests on.
+
+Two kinds of sources are kept apart. *Settings* exist before the first event or do not depend on
+what the allocator did: the release, sysctls, fields of the zoneinfo read before the start, the
+flag names in the event format. They may change the rules a prediction runs under. *Answers* are
+what the allocator did: refills, drains, fallbacks, kprobes, later snapshots. A free-running
+prediction must not depend on them, so they only check the rules, and a contradiction is printed;
+`rules="evidence"` uses them all the same, and says so.
+"""
 
 from __future__ import annotations
 
@@ -256,7 +264,7 @@ def checked(recording: Recording, evidence: tuple[RuleEvidence, ...]) -> tuple[R
 
 
 def rule_notes(evidence: tuple[RuleEvidence, ...], rules: KernelRules) -> list[str]:
-    """Lines on the rules nothing vouches for, and on those the allocator did not follow."""
+    """Lines on the rules that rest on nothing, and on those the allocator did not follow."""
     lines = []
     for standing, why in _UNVERIFIED.items():
         names = [each.rule for each in evidence if each.standing == standing and not each.check]

@@ -305,3 +305,32 @@ def mark_from_elsewhere(
         last_row[page] = number + 1
         if before >= 0 and is_drained[number] and not is_drained[before]:
             found[number] = cpu[by_time[before]] != cpu[row]
+
+
+def begun_and_ended(
+    trace: Trace, begin_name: str, end_name: str
+) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    """Rows of beginnings and of the ends that follow them in the same task, and ns between.
+
+    By task and then by time (T10.10). One whose end was not seen is left out.
+
+    Args:
+        trace: the recording's events.
+        begin_name: table of the beginnings.
+        end_name: of the ends.
+
+    Returns:
+        Three int64; None where either event was not recorded.
+    """
+    begins, ends = trace.tables.get(begin_name), trace.tables.get(end_name)
+    if begins is None or ends is None:
+        return None
+    count = len(begins["pid"])
+    pid = np.concatenate([begins["pid"], ends["pid"]]).astype(np.int64)
+    time_ns = np.concatenate([begins["time_ns"], ends["time_ns"]])
+    is_end = np.arange(len(pid)) >= count
+    ranked = np.lexsort((is_end, time_ns, pid))
+    before, after = ranked[:-1], ranked[1:]
+    pairs = ~is_end[before] & is_end[after] & (pid[before] == pid[after])
+    before, after = before[pairs], after[pairs]
+    return before, after - count, time_ns[after] - time_ns[before]

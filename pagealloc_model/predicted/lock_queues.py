@@ -1,4 +1,4 @@
-"""What the queue at zone->lock works on: requests, what becomes of them, CPUs and locks."""
+"""Who waits for zone->lock and how long: a queue of CPUs per lock, one request after another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A replay's holds of zone->lock, and visits to lists, as input of the queue at the locks (S11)."""
+"""Time at zone->lock: a replay's holds run through a queue of CPUs per lock, as tables (S11)."""
 
 from __future__ import annotations
 

@@ -313,7 +313,6 @@ def as_requests(events: np.ndarray, machine: Machine) -> np.ndarray:
 
 
 TRIES = "compaction:mm_compaction_try_to_compact_pages"
-_COMPACTION_CAPTURES_BEGIN = "compaction:mm_compaction_begin"
 _TURN = "compaction:mm_compaction_finished"
 _END = "compaction:mm_compaction_end"
 _RECLAIM = "vmscan:mm_vmscan_direct_reclaim_begin"
@@ -385,7 +384,7 @@ def _ends_without_buddy(trace: Trace, machine: Machine) -> np.ndarray:
         if kind == TRIES:
             order[pid] = value
             turn.pop(pid, None)
-        elif kind == _COMPACTION_CAPTURES_BEGIN:
+        elif kind == _BEGIN:
             zone[pid] = zone_of_page(machine, value)
         elif kind == _END and pid in order and zone.get(pid, -1) >= 0:
             found_none = turn.get(pid, SUCCESS) != SUCCESS
@@ -400,7 +399,7 @@ def _compactor_events(trace: Trace) -> list[tuple[int, str, int, int]]:
     """Time, kind, task and value of what direct compactors do, in time order."""
     fields = {
         TRIES: "order",
-        _COMPACTION_CAPTURES_BEGIN: "zone_start",
+        _BEGIN: "zone_start",
         _TURN: "ret",
         _END: "status",
         _RECLAIM: "order",

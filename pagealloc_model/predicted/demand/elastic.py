@@ -19,6 +19,7 @@ from pagealloc_model.allocator import pressure_layout as pr
 from pagealloc_model.allocator.objects import REQUEST, OpenFailures, link_replacements
 from pagealloc_model.allocator.state import slab_objects
 from pagealloc_model.base.arrays import Column, NewArray, parts, working_directory
+from pagealloc_model.measured.stream import begun_and_ended
 from pagealloc_model.policy.policy import Assumptions
 from pagealloc_model.predicted.demand.event_order import joined
 from pagealloc_model.recording.recorded_machine import recorded_machine
@@ -744,7 +745,6 @@ def _any_failed(trace: Trace) -> bool:
     )
 
 
-_ELASTIC_ROWS_ROW_BITS = 36
 _RECLAIM = ("vmscan:mm_vmscan_direct_reclaim_begin", "vmscan:mm_vmscan_direct_reclaim_end")
 _COMPACTION = ("compaction:mm_compaction_begin", "compaction:mm_compaction_end")
 
@@ -757,29 +757,18 @@ def _inside(
     if not len(keys):
         return np.zeros(len(row), bool)
     # Of two that begin at the same row, the earlier one is empty.
-    place = np.searchsorted(keys, (pid << _ELASTIC_ROWS_ROW_BITS) + row, side="right") - 1
-    return (place >= 0) & (keys[place] >> _ELASTIC_ROWS_ROW_BITS == pid) & (row < ends[place])
+    place = np.searchsorted(keys, (pid << _ROW_BITS) + row, side="right") - 1
+    return (place >= 0) & (keys[place] >> _ROW_BITS == pid) & (row < ends[place])
 
 
 def _intervals(trace: Trace, begin_name: str, end_name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Task and row of each beginning as one sorted int64, and the rows of the ends (T10.10).
-
-    One whose end was not seen is left out.
-    """
-    nothing = np.zeros(0, np.int64)
-    begins = trace.tables.get(begin_name)
-    ends = trace.tables.get(end_name)
-    if begins is None or ends is None or not len(begins["pid"]) or not len(ends["pid"]):
-        return nothing, nothing
-    pid = np.concatenate([begins["pid"], ends["pid"]]).astype(np.int64)
-    row = np.concatenate([begins["row"], ends["row"]]).astype(np.int64)
-    time_ns = np.concatenate([begins["time_ns"], ends["time_ns"]])
-    is_end = np.arange(len(pid)) >= len(begins["pid"])
-    ranked = np.lexsort((is_end, time_ns, pid))
-    before, after = ranked[:-1], ranked[1:]
-    closed = ~is_end[before] & is_end[after] & (pid[before] == pid[after])
-    before, after = before[closed], after[closed]
-    return (pid[before] << _ELASTIC_ROWS_ROW_BITS) + row[before], row[after]
+    """Task and row of each beginning as one sorted int64, and the rows of the ends (T10.10)."""
+    pairs = begun_and_ended(trace, begin_name, end_name)
+    if pairs is None:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    begins, ends = trace.tables[begin_name], trace.tables[end_name]
+    pid, row = begins["pid"][pairs[0]].astype(np.int64), begins["row"][pairs[0]].astype(np.int64)
+    return (pid << _ROW_BITS) + row, ends["row"][pairs[1]].astype(np.int64)
 
 
 def with_recorded_survivors(assumptions: Assumptions, recording: Recording) -> Assumptions:

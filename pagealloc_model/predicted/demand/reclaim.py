@@ -10,6 +10,7 @@ import numpy as np
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.base.arrays import parts
 from pagealloc_model.base.errors import UsageError
+from pagealloc_model.measured.stream import begun_and_ended
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.trace.columns import Event, Trace
 
@@ -19,6 +20,8 @@ SHRUNK = "vmscan:mm_vmscan_lru_shrink_inactive"
 NUMBERS = at.REQUEST_RECLAIMED >> at.RECLAIM_SHIFT
 """Direct reclaims that a replay tells apart at a time."""
 _ROW_BITS = 36
+_BEGIN = "vmscan:mm_vmscan_direct_reclaim_begin"
+_END = "vmscan:mm_vmscan_direct_reclaim_end"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -84,22 +87,15 @@ def _brackets(trace: Trace) -> dict[str, np.ndarray]:
 
     Only those of which begin and end were seen; a task's reclaims do not nest.
     """
-    names = ("pid", "order", "begin_ns", "cpu", "row")
-    begins = trace.tables.get("vmscan:mm_vmscan_direct_reclaim_begin")
-    ends = trace.tables.get("vmscan:mm_vmscan_direct_reclaim_end")
-    if begins is None or ends is None:
-        return {name: np.zeros(0, np.int64) for name in names}
-    pid = np.concatenate([begins["pid"], ends["pid"]]).astype(np.int64)
-    time_ns = np.concatenate([begins["time_ns"], ends["time_ns"]])
-    is_end = np.repeat([False, True], [len(begins["pid"]), len(ends["pid"])])
-    ranked = np.lexsort((is_end, time_ns, pid))
-    before, after = ranked[:-1], ranked[1:]
-    pairs = ~is_end[before] & is_end[after] & (pid[before] == pid[after])
-    begin, end = before[pairs], after[pairs] - len(begins["pid"])
+    pairs = begun_and_ended(trace, _BEGIN, _END)
+    if pairs is None:
+        return {name: np.zeros(0, np.int64) for name in ("pid", "order", "begin_ns", "cpu", "row")}
+    begins, ends = trace.tables[_BEGIN], trace.tables[_END]
+    begin, end, _ = pairs
     freed = np.asarray(ends["nr_reclaimed"])[end] > 0
     begin, end = begin[freed], end[freed]
     return {
-        "pid": pid[begin],
+        "pid": np.asarray(begins["pid"], np.int64)[begin],
         "order": np.asarray(begins["order"])[begin],
         "begin_ns": np.asarray(begins["time_ns"])[begin],
         "cpu": np.asarray(begins["cpu"])[begin],

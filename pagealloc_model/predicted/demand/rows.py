@@ -1,6 +1,7 @@
-"""Kernels that turn recorded allocations and frees into rows for matching, in passes of a part.
+"""Recorded allocations and frees as rows for matching, and interrupts among them (T2, T3, T10.13).
 
-They allocate nothing and know nothing of files: columns and working space in, rows out.
+Kernels fill the rows of a part of the trace; what is recorded twice, or lies outside the machine's
+zones, is left out.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What kswapd and kcompactd were doing when a recording's replay begins (S10.5)."""
+"""What an elastic replay begins with besides: LRU lists, kswapd and kcompactd at work (S10.5)."""
 
 from __future__ import annotations
 

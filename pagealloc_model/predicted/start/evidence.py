@@ -1,4 +1,7 @@
-"""What the start's snapshots count: free buddies, pageblocks and free pages by zone."""
+"""What is known of the start: counts of snapshots, page flags, owners, first touches (T10.6).
+
+Pageblocks get the types that this evidence speaks for, fitted to the counts.
+"""
 
 from __future__ import annotations
 

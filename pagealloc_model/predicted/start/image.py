@@ -1,4 +1,8 @@
-"""Free pages of the start image brought to the snapshot's totals, where page flags are older."""
+"""The state that a replay begins with, from page flags, owners, counts and first touches (T10.6).
+
+Without page flags free pages are placed at random so that all counts are met; an empty start has
+every managed page free. Per-CPU lists are chosen so that the model meets the start snapshot.
+"""
 
 from __future__ import annotations
 
@@ -162,9 +166,6 @@ def _clear(
     return len(span)
 
 
-NS = 1e9
-
-
 def _make_start_image(
     machine: Machine,
     demand: Demand,
@@ -255,7 +256,9 @@ def _sources(demand: Demand, files: StartFiles) -> list[str]:
     if files.page_flags is not None:
         when = "just before the first event"
         if files.page_flags_at_ns is not None:
-            when = f"{(demand.first_ns - files.page_flags_at_ns) / NS:.3f} s before the first event"
+            when = (
+                f"{(demand.first_ns - files.page_flags_at_ns) / 1e9:.3f} s before the first event"
+            )
         lines.append(
             f"kpageflags: every page's place as it was {when}; what changed in between is known "
             "only for pages that events touch"
@@ -359,7 +362,7 @@ def _seeded_image(
         )
         put_placement(machine, index, placed, free, block_types)
         left_over = _left_over(machine, index, usable & ~free, blocks[index])
-        listed.append(_made_up(machine, index, named, listed_counts, left_over, random))
+        listed.append(_filling_up(machine, index, named, listed_counts, left_over, random))
         lines += [note, placement_line(machine, wanted, placed, counts, index)]
     records = np.concatenate(listed)
     never = np.full((len(machine.zones), machine.nr_cpus), NEVER, np.int64)
@@ -422,7 +425,7 @@ def _left_over(machine: Machine, index: int, unused: np.ndarray, blocks: np.ndar
     return pages[unused[pages]]
 
 
-def _made_up(
+def _filling_up(
     machine: Machine,
     index: int,
     named: np.ndarray,
