@@ -11,16 +11,18 @@ import shutil
 import stat
 import tempfile
 import zlib
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any, BinaryIO, Literal
 
 import zstandard
 
 from pagealloc_model.base.errors import RecordingError, UsageError
 
 _KINDS = (
+    (stat.S_ISREG, "file"),
     (stat.S_ISFIFO, "FIFO"),
     (stat.S_ISCHR, "device"),
     (stat.S_ISBLK, "device"),
@@ -41,15 +43,76 @@ def refuse_unless_file(path: str | Path) -> None:
     """Refuse what is no plain file.
 
     Raises:
-        RecordingError: it is a FIFO, a device, a socket or a directory, or it is not there.
+        RecordingError: it is a link, a FIFO, a device, a socket or a directory, or is not there.
     """
     try:
-        mode = os.stat(path).st_mode
+        mode = os.lstat(path).st_mode
     except (OSError, ValueError) as error:
         raise unreadable(path, error) from None
-    for is_kind, name in _KINDS:
-        if is_kind(mode):
-            raise RecordingError(path, f"is a {name}, not a file", todo="copy it to a file first")
+    if stat.S_ISLNK(mode):
+        try:
+            what = f"is a link to a {_kind_of(os.stat(path).st_mode)}"
+        except (OSError, ValueError):
+            what = "is a link"
+        raise RecordingError(
+            path, f"{what}; symbolic links are not followed", todo="put the file itself there"
+        )
+    if not stat.S_ISREG(mode):
+        what = f"is a {_kind_of(mode)}, not a file"
+        raise RecordingError(path, what, todo="copy it to a file first")
+
+
+def _kind_of(mode: int) -> str:
+    return next((name for is_kind, name in _KINDS if is_kind(mode)), "thing of no known kind")
+
+
+def given(path: Path) -> Path:
+    """What a user names, who may name a link: files that are found inside a recording may not be.
+
+    Raises:
+        RecordingError: its links lead nowhere or round and round.
+    """
+    if not path.is_symlink():
+        return path
+    try:
+        return path.resolve(strict=True)
+    except (OSError, RuntimeError):
+        raise RecordingError(path, "leads nowhere by symbolic links", todo=_CHECK) from None
+
+
+def opened(path: str | Path, *, below: Path | None = None) -> BinaryIO:
+    """A plain file opened to be read; nothing is waited for, and no link is followed.
+
+    Args:
+        path: the file.
+        below: a directory that it lies in; directories between the two may be no links either.
+
+    Raises:
+        RecordingError: it is no plain file, or cannot be opened.
+    """
+    refuse_unless_file(path)
+    wanted = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    path = Path(path)
+    try:
+        with ExitStack() as stack:
+            folder = None
+            for each in path.relative_to(below).parts[:-1] if below is not None else ():
+                if folder is None:
+                    folder = os.open(below or "", _FOLDER & ~os.O_NOFOLLOW)
+                    stack.callback(os.close, folder)
+                folder = os.open(each, _FOLDER, dir_fd=folder)
+                stack.callback(os.close, folder)
+            name = path if folder is None else path.name
+            file = os.fdopen(os.open(name, wanted, dir_fd=folder), "rb")
+    except (OSError, ValueError) as error:
+        raise unreadable(path, error) from None
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise RecordingError(path, "was no plain file when it was opened", todo=_CHECK)
+    return file
+
+
+_FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 def unreadable(path: str | Path, error: OSError | ValueError) -> RecordingError:
@@ -58,21 +121,27 @@ def unreadable(path: str | Path, error: OSError | ValueError) -> RecordingError:
     return RecordingError(path, f"cannot be read ({reason})", todo=_CHECK)
 
 
-def text_of(path: str | Path, encoding: Literal["ascii", "utf-8"], *, todo: str) -> str:
+def text_of(
+    path: str | Path,
+    encoding: Literal["ascii", "utf-8"],
+    *,
+    todo: str,
+    below: Path | None = None,
+) -> str:
     """The text of a small file, read whole.
 
     Args:
         path: the file.
         encoding: of its bytes.
         todo: what to do about bytes that are no text, for errors.
+        below: see `opened`.
 
     Raises:
         RecordingError: it is no file, cannot be read, has more than `MOST_TEXT` bytes, or a byte
             that is no text, which is named with its line.
     """
-    refuse_unless_file(path)
     try:
-        with Path(path).open("rb") as file:
+        with opened(path, below=below) as file:
             content = file.read(MOST_TEXT + 1)
     except OSError as error:
         raise unreadable(path, error) from None
@@ -103,8 +172,7 @@ def json_of(text: str, path: str | Path, *, todo: str) -> Any:
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) < len(pairs):
-            names = [name for name, _ in pairs]
-            twice = next(name for name in names if names.count(name) > 1)
+            twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
             raise RecordingError(path, f"names {twice!r} twice", todo=todo)
         return found
 
@@ -134,9 +202,8 @@ def is_compressed(path: str | Path) -> bool:
     Raises:
         RecordingError: the file cannot be read.
     """
-    refuse_unless_file(path)
     try:
-        with Path(path).open("rb") as file:
+        with opened(path) as file:
             return file.read(len(_XZ)).startswith((_GZIP, _XZ, _ZSTD))
     except OSError as error:
         raise unreadable(path, error) from None
@@ -148,32 +215,41 @@ def first_bytes(path: str | Path, count: int) -> bytes:
     Raises:
         RecordingError: the file cannot be read, or is a damaged archive.
     """
-    return next(_pieces(path, count, _COPY_AGAIN), b"")
+    return next(_pieces(path, count, _COPY_AGAIN, None), b"")
 
 
-def chunks_of(path: str | Path, *, todo: str = _COPY_AGAIN) -> Iterator[bytes]:
+def chunks_of(
+    path: str | Path, *, todo: str = _COPY_AGAIN, most: int | None = None
+) -> Iterator[bytes]:
     """The plain content of a file that is plain, gzip, xz or zstd, CHUNK bytes at a time.
 
     Args:
         path: the file.
         todo: what to do about a damaged archive, for errors.
+        most: bytes that its plain content may have, None for any number.
 
     Raises:
-        RecordingError: the file cannot be read, or is a damaged or cut archive.
+        RecordingError: the file cannot be read, is a damaged or cut archive, or goes on behind
+            `most`.
     """
-    return _pieces(path, CHUNK, todo)
+    return _pieces(path, CHUNK, todo, most)
 
 
-def lines_of(path: str | Path) -> Iterator[str]:
+def lines_of(path: str | Path, *, most: int | None = None) -> Iterator[str]:
     """The lines of a text file with their ends, which only the last may lack.
 
     Bytes that are not UTF-8 are replaced.
 
+    Args:
+        path: the file.
+        most: see `chunks_of`.
+
     Raises:
-        RecordingError: the file cannot be read, is a damaged or cut archive, or no text.
+        RecordingError: the file cannot be read, is a damaged or cut archive, or no text, or goes
+            on behind `most`.
     """
     rest = b""
-    for chunk in chunks_of(path):
+    for chunk in chunks_of(path, most=most):
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
             yield line.decode("utf-8", "replace") + "\n"
@@ -183,11 +259,14 @@ def lines_of(path: str | Path) -> Iterator[str]:
         yield rest.decode("utf-8", "replace")
 
 
-def _pieces(path: str | Path, size: int, todo: str) -> Iterator[bytes]:
-    refuse_unless_file(path)
+def _pieces(path: str | Path, size: int, todo: str, most: int | None) -> Iterator[bytes]:
+    read = 0
     try:
-        with Path(path).open("rb") as file, _plain(file) as content:
+        with opened(path) as file, _plain(file) as content:
             while piece := content.read(size):
+                read += len(piece)
+                if most is not None and read > most:
+                    raise RecordingError(path, f"has more than {most} bytes of content", todo=todo)
                 yield piece
     except _DAMAGED as error:
         what = f"is not an intact compressed file ({error})"
@@ -246,12 +325,32 @@ class _ZstdFrames(io.RawIOBase):
         return True
 
 
+def copy_file(source: Path, destination: Path, *, below: Path | None = None) -> None:
+    """Copy a plain file of at most `MOST_COPIED` bytes, by `opened`.
+
+    Raises:
+        RecordingError: it is none, is longer, or cannot be read.
+    """
+    with opened(source, below=below) as file, destination.open("xb") as copy:
+        size = os.fstat(file.fileno()).st_size
+        if size > MOST_COPIED:
+            raise RecordingError(source, f"has more than {MOST_COPIED} bytes", todo=_COPY_AGAIN)
+        while size > 0 and (piece := file.read(min(size, CHUNK))):
+            copy.write(piece)
+            size -= len(piece)
+
+
+MOST_COPIED = 1 << 32
+"""Bytes of the longest file beside the events that is copied."""
+
+
 @contextmanager
-def new_directory(directory: Path) -> Iterator[Path]:
+def new_directory(directory: Path, *, private: bool = False) -> Iterator[Path]:
     """A directory to write into, which appears under its name once the block has ended well.
 
     Args:
         directory: must not exist, or be empty.
+        private: for the user alone, as perf.data is; else for all whom the umask lets in.
 
     Yields:
         The same under another name.
@@ -269,7 +368,7 @@ def new_directory(directory: Path) -> Iterator[Path]:
         raise UsageError(f"{directory}: cannot be made ({error.strerror})") from None
     try:
         yield partial
-        partial.chmod(0o777 & ~_umask())
+        partial.chmod(0o700 if private else 0o777 & ~_umask())
         partial.rename(directory)
     except OSError as error:
         raise UsageError(f"{directory}: cannot be written ({error.strerror})") from None

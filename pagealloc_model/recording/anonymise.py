@@ -1,20 +1,34 @@
-"""Remove from a recording what names a machine, its users or their programs.
+"""Make a recording fit for strangers: what is on these lists is kept, all else is left out.
 
-What stays: events with their times, CPUs, thread ids and numbers; kernel thread names; names of
-programs that a workload commonly runs. Kernel addresses become numbers that keep only their order
-and which of them are equal: a lock is still recognised, and still lies in its zone.
+What stays: events of the memory management with their times, CPUs, thread ids and numbers; names
+of kernel threads and of programs that a workload commonly runs; counters and settings of the
+kernel under its own names. Kernel addresses become numbers that keep only their order and which of
+them are equal: a lock is still recognised, and still lies in its zone.
 """
 
 from __future__ import annotations
 
+import gzip
 import re
-from collections.abc import Collection, Mapping
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pagealloc_model.recording.trace.columns import NAMED, ThreadNames, Trace
+from pagealloc_model.base.files import text_of
+from pagealloc_model.base.text.counts import count_of
+from pagealloc_model.recording.lock_profile import CLOCK_EVENT, HOLDS, LETS_GO, LOCK, UNLOCK
+from pagealloc_model.recording.proc.counts import READ_TIMES_FILE, format_read_times
+from pagealloc_model.recording.record.host import KEPT_CONFIG
+from pagealloc_model.recording.record.perf import usual_events
+from pagealloc_model.recording.record.probes import GROUP, PROBES
+from pagealloc_model.recording.snapshot import SNAPSHOT_FILES, Snapshot
+from pagealloc_model.recording.trace.columns import EVENT_NAMES, NAMED, ThreadNames, Trace
+from pagealloc_model.recording.trace.formats import stable_gfp_bits
+from pagealloc_model.recording.trace.side_tables import CHAIN_COLUMNS, FIELD_SUFFIX, KEY_COLUMNS
 
 ANONYMOUS = "anonymous"
 REMOVED = (
@@ -23,56 +37,58 @@ REMOVED = (
     "build ids",
     "BPF programs",
     "memory maps",
+    "stacks and registers of programs",
     "names of other programs",
     "kernel addresses (order and equality kept)",
     "kernel command line",
     "arguments of commands",
-    "unknown keys of meta.json",
+    "names of directories and files",
 )
-"""What anonymising removes, for the provenance of a recording."""
+"""What anonymising always removes, for the provenance of a recording."""
 
 ZONE_NAMES = frozenset(("DMA", "DMA32", "Normal", "HighMem", "Movable", "Device"))
 """Texts in events that stay: they say which zone an event is of, and are the same everywhere."""
+KEPT_EVENTS = frozenset(
+    (*EVENT_NAMES, *usual_events(), *(f"{GROUP}:{probe.event}" for probe in PROBES))
+)
+"""Events of which all fields in `KEPT_FIELDS` stay."""
+KEPT_FIELDS = frozenset(
+    (
+        *KEY_COLUMNS,
+        *CHAIN_COLUMNS,
+        *(argument.field for probe in PROBES for argument in probe.arguments),
+        *("__probe_ip", "__probe_func", "__probe_ret_ip"),
+        *re.findall(
+            r"\w+",
+            """alloc_flags alloc_migratetype alloc_order align asked available base caller cc_idx
+        change_ownership classzone_idx compact_result considered count cpu defer_shift done end_pfn
+        errorno failed fallback_migratetype fallback_order file fin_pfn flags free_pfn function
+        gfp_flags gfp_mask highest highest_zoneidx idx is_shmem isolated large_folio_split lock
+        lock_addr lowmem_reserve ltype mask max_retries memcg_id migrate_pfn migratetype
+        min_wmark mm mode mt name nid no_progress_loops node node_id none_or_zero nr_activate
+        nr_activate0 nr_activate1 nr_congested nr_dirty nr_failed nr_immediate nr_migrated nr_pages
+        nr_reclaimed nr_ref_keep nr_scanned nr_succeeded nr_taken nr_unmap_fail nr_writeback order
+        order_failed page percpu_refill pfn present prio priority reached reason reclaim_flags
+        reclaimable referenced release_pfn request result ret retries start_pfn status succeeded
+        swap sync taken thp_failed thp_split thp_succeeded totalreserve_pages unmapped upper_name
+        wakeup watermark_high watermark_low watermark_min watermark_promo wmark_check work writable
+        zid zone zone_end zone_idx zone_name zone_start""",
+        ),
+    )
+)
+CLOCKS = ("monotonic", "perf", "monotonic_raw", "boottime", "realtime", "tai", "global", "local")
 
 KTHREADD = 2
 _KEPT_NAMES = re.compile(
-    r"swapper.*|kswapd.*|kcompactd.*|khugepaged|ksoftirqd.*|kworker.*|migration.*|rcu.*|irq/.*"
-    r"|cpuhp.*|kthreadd|perf|perf-exec|pagealloc|make|ninja|cc1|cc1plus|gcc|g\+\+|cc|clang|as|ar|ld"
-    r"|collect2|fixdep|sh|bash|dash|sleep|timeout|rm|cp|mv|ls|cat|find|xargs|tar|gzip|zstd|dd"
-    r"|python[0-9.]*|stress-ng.*|fio|sysbench"
-)
-_KEPT_META = (
-    "bundle_version",
-    "uname",
-    "clock",
-    "command",
-    "nr_cpus",
-    "cpu_nodes",
-    "node_distances",
-    "meminfo",
-    "cpuinfo_model",
-    "sysctl",
-    "thp",
-    "perf",
-    "start_ns",
-    "end_ns",
-    "rc",
-    "profile",
-    "page_owner_at_ns",
-    "kpageflags_at_ns",
-    "provenance",
-    "package",
-    "perf_version",
-    "hypervisor",
-    "topology",
-    "config",
-    "lockdown",
-    "probes",
-    "missing_events",
-    "interval_s",
-    "ended_by",
+    r"swapper(/\d+)?|kswapd\d+|kcompactd\d+|khugepaged|ksoftirqd/\d+|kworker/[uR]?\d+:\d+H?"
+    r"|migration/\d+|rcu_\w{1,8}|rcuo[a-z]/\d+|rcuc/\d+|cpuhp/\d+|kthreadd|perf|perf-exec"
+    r"|pagealloc|make|ninja|cc1|cc1plus|gcc|g\+\+|cc|clang|as|ar|ld|collect2|fixdep|sh|bash|dash"
+    r"|sleep|timeout|rm|cp|mv|ls|cat|find|xargs|tar|gzip|zstd|dd|python[0-9.]*"
+    r"|stress-ng(-(vm|fork|malloc|mmap|hdd|cpu|iomix|bigheap|pagemove))?|fio|sysbench"
 )
 
+_MARKERS = tuple(2**64 - number for number in (32, 128, 512, 2048, 2176, 2560))
+"""PERF_CONTEXT_*, between the parts of a call chain (include/uapi/linux/perf_event.h)."""
 _TEXT_START = 0xFFFFFFFF80000000
 _KERNEL_START = 0xFF00000000000000  # with five levels of page tables
 _KERNEL_END = 0xFFFFFFFFFF000000
@@ -83,16 +99,43 @@ _NEW_USER = 0x400000
 _STEP = 16
 
 
-def anonymise_trace(trace: Trace, keep_names: Collection[str]) -> Trace:
+@dataclass(kw_only=True)
+class LeftOut:
+    """What anonymising left out beside `REMOVED`: names stay with the user, numbers go along.
+
+    Attributes:
+        names: of what was left out, by what they are names of.
+    """
+
+    names: dict[str, list[str]] = field(default_factory=dict)
+
+    def note(self, kind: str, name: str) -> None:
+        """Remember something that was left out."""
+        found = self.names.setdefault(kind, [])
+        if name not in found:
+            found.append(name)
+
+    def counted(self) -> tuple[str, ...]:
+        """One phrase of each kind, for the recording."""
+        return tuple(count_of(len(names), kind) for kind, names in self.names.items())
+
+    def named(self) -> tuple[str, ...]:
+        """The same with names, for the user."""
+        return tuple(f"{kind}: {', '.join(names)}" for kind, names in self.names.items())
+
+
+def anonymise_trace(trace: Trace, keep_names: Collection[str], left_out: LeftOut) -> Trace:
     """A Trace with other names and addresses: equal ones stay equal, addresses keep their order.
 
     Args:
         trace: not changed.
         keep_names: command names to keep besides the usual ones.
+        left_out: takes the events and fields that do not stay.
     """
-    tables = {event: dict(table) for event, table in trace.tables.items()}
+    tables = _kept_tables(trace, left_out)
     places = []
-    words, is_pointer = [trace.callchains], [np.ones(len(trace.callchains), bool)]
+    chained = ~np.isin(trace.callchains, np.array(_MARKERS, np.uint64))
+    words, replaced = [trace.callchains], [chained]
     for event, table in tables.items():
         declared = trace.declared_types.get(event, {})
         for name, values in table.items():
@@ -103,30 +146,83 @@ def anonymise_trace(trace: Trace, keep_names: Collection[str]) -> Trace:
             elif values.dtype == np.uint64:
                 places.append((table, name))
                 words.append(values)
-                is_pointer.append(np.full(len(values), "*" in declared.get(name, "")))
-    callchains, *columns = _renumbered_together(words, is_pointer)
+                is_pointer = np.full(len(values), "*" in declared.get(name, ""))
+                replaced.append(address_mask(values, is_pointer))
+    together, chosen = np.concatenate(words), np.concatenate(replaced)
+    together[chosen] = renumbered(together[chosen])
+    callchains, *columns = np.split(together, np.cumsum([len(part) for part in words])[:-1])
     for (table, name), column in zip(places, columns, strict=True):
         table[name] = column
     names = _renamed(trace.thread_names, keep_names)
-    comms = names.last() if len(names) else _renamed_comms(trace.comms, keep_names)
-    return replace(trace, tables=tables, callchains=callchains, thread_names=names, comms=comms)
+    known_bits = {*stable_gfp_bits(None), *stable_gfp_bits((6, 1))}
+    if trace.notes:
+        left_out.note("note of the reader", "notes")
+    return replace(
+        trace,
+        tables=tables,
+        callchains=callchains,
+        thread_names=names,
+        comms=names.last() if len(names) else _renamed_comms(trace.comms, keep_names),
+        gfp_bits={
+            name: bits
+            for name, bits in trace.gfp_bits.items()
+            if name in known_bits or re.fullmatch(r"_*GFP_[A-Z]+(_[A-Z]+){0,3}", name)
+        },
+        declared_types={
+            event: {
+                name: kind if kind in _TYPES else "void *" if "*" in kind else ""
+                for name, kind in types.items()
+                if name in tables[event]
+            }
+            for event, types in trace.declared_types.items()
+            if event in tables
+        },
+        losses=replace(
+            trace.losses,
+            event=tuple(name if name in KEPT_EVENTS else "" for name in trace.losses.event),
+        ),
+        release=_from_start(_RELEASE, trace.release),
+        clock=trace.clock if trace.clock in CLOCKS else "",
+        notes=(),
+        sampled={name: value for name, value in trace.sampled.items() if name in KEPT_EVENTS},
+    )
 
 
-def _renumbered_together(words: list[np.ndarray], is_pointer: list[np.ndarray]) -> list[np.ndarray]:
-    values = np.concatenate(words)
-    replaced = address_mask(values, np.concatenate(is_pointer))
-    values[replaced] = renumbered(values[replaced])
-    return np.split(values, np.cumsum([len(part) for part in words])[:-1])
+_TYPES = frozenset(
+    f"{sign}{kind}"
+    for sign in ("", "unsigned ")
+    for kind in ("int", "long", "short", "char", "long long")
+) | {"bool", "gfp_t", "u8", "u16", "u32", "u64", "s8", "s16", "s32", "s64", "size_t", "pid_t"}
+
+
+def _kept_tables(trace: Trace, left_out: LeftOut) -> dict[str, dict[str, np.ndarray]]:
+    tables: dict[str, dict[str, np.ndarray]] = {}
+    for event, table in trace.tables.items():
+        if event not in KEPT_EVENTS:
+            left_out.note("other event", event)
+            continue
+        tables[event] = {}
+        for name, values in table.items():
+            if name.removesuffix(FIELD_SUFFIX) in KEPT_FIELDS:
+                tables[event][name] = values
+            else:
+                left_out.note("other field of an event", f"{event}/{name}")
+    return tables
 
 
 def _renamed(names: ThreadNames, keep_names: Collection[str]) -> ThreadNames:
     """Command names replaced in the order in which they come, those of kernel threads kept."""
-    kernel_threads = {0, KTHREADD, *names.tid[names.parent == KTHREADD].tolist()}
+    kernel_threads = {0, KTHREADD}
     new_names: dict[str, str] = {}
     texts = names.name.copy()
-    for index in np.flatnonzero(names.parent == NAMED).tolist():
+    for index in np.argsort(names.time_ns, kind="stable").tolist():
+        thread, parent = int(names.tid[index]), int(names.parent[index])
+        if parent != NAMED:
+            # A number is used again: what was a kernel thread may be a program later.
+            (kernel_threads.add if parent == KTHREADD else kernel_threads.discard)(thread)
+            continue
         text = texts[index]
-        if int(names.tid[index]) in kernel_threads or text in keep_names or is_usual_name(text):
+        if thread in kernel_threads or text in keep_names or is_usual_name(text):
             continue
         texts[index] = new_names.setdefault(text, new_name(len(new_names)))
     return replace(names, name=texts)
@@ -137,28 +233,6 @@ def _renamed_comms(comms: Mapping[int, str], keep_names: Collection[str]) -> dic
     rows = [(0, tid, NAMED, name) for tid, name in comms.items()]
     names = _renamed(ThreadNames.of(rows), keep_names).name
     return dict(zip(comms, names.tolist(), strict=True))
-
-
-def anonymise_meta(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """meta.json without host name, paths, command lines and keys of unknown meaning."""
-    kept = {key: value for key, value in meta.items() if key in _KEPT_META}
-    uname = kept.get("uname")
-    if isinstance(uname, list) and len(uname) > 1:
-        kept["uname"] = [uname[0], ANONYMOUS, *uname[2:]]
-    command, perf = kept.get("command"), kept.get("perf")
-    if isinstance(command, list):
-        kept["command"] = [_without_path(str(word)) for word in command[:1]]
-    if isinstance(perf, list):
-        words = perf[: perf.index("--")] if "--" in perf else perf
-        kept["perf"] = [_without_path(str(word)) for word in words]
-    if "cmdline" in meta:
-        kept["cmdline"] = None
-    return kept
-
-
-def _without_path(word: str) -> str:
-    """An argument with its directories left out; event names, which hold a colon, stay."""
-    return word.rsplit("/", 1)[-1] if "/" in word and ":" not in word else word
 
 
 def is_usual_name(name: str) -> bool:
@@ -174,7 +248,7 @@ def new_name(number: int) -> str:
 def address_mask(values: np.ndarray, is_pointer: np.ndarray) -> np.ndarray:
     """Which words are addresses: all kernel ones, and user ones where a pointer is expected.
 
-    Small negative numbers are errors, counts, or marks between the parts of a call chain.
+    Small negative numbers are errors or counts.
     """
     kernel = (values >= _KERNEL_START) & (values < _KERNEL_END)
     user = is_pointer & (values >= _FIRST_USER) & (values < _KERNEL_START)
@@ -191,3 +265,267 @@ def renumbered(values: np.ndarray) -> np.ndarray:
         np.where(distinct >= _KERNEL_START, np.uint64(_NEW_KERNEL), np.uint64(_NEW_USER)),
     )
     return (base + rank)[which]
+
+
+_COUNTER = (
+    r"(?:allocstall|balloon|compact|cow|direct_map|drop|htlb|ksm|kstack|kswapd|nr|numa|oom|pageoutrun"
+    r"|pg[a-z]+|pswp(?:in|out)|slabs|swap|swpin|swpout|thp|unevictable|vma|vmalloc|workingset|zone"
+    r"|zswp[a-z]+)(?:_[a-z0-9_]{1,40})?"
+)
+_WORDS = (
+    r"DMA|DMA32|Normal|HighMem|Movable|Device|Unmovable|Reclaimable|HighAtomic|CMA|Isolate|Free"
+    r"|Node|Number|Page|Pages|of|at|batch|block|blocks|boost|cma|count|cpu|free|high|high_max"
+    r"|high_min|low|managed|migrate|min|node|node_unreclaimable|all_unreclaimable|order|pages"
+    r"|pagesets|per|present|promo|protection|spanned|start_pfn|stats|threshold|type|vm|zone"
+    r"|is_empty|pcp|scanned|reserved_highatomic"
+)
+_KERNEL_LINE = re.compile(rf"(?:[\s\d:,()>.-]|\b(?:{_COUNTER}|{_WORDS})\b)*")
+"""A line of zoneinfo, buddyinfo, pagetypeinfo or vmstat."""
+_MEMINFO_LINE = re.compile(
+    r"(?:Mem|Swap|Active|Inactive|Commit|Vmalloc|HugePages_|Huge|Direct|Anon|File|Shmem|K|S|Cma|Z"
+    r"|Zswap|Zswapped|Buffers|Cached|Dirty|Writeback|Mapped|Mlocked|Unevictable|Slab|PageTables"
+    r"|Percpu|Hardware|Balloon|Unaccepted|NFS_|Bounce|SecPageTables|Committed)"
+    r"(?:Total|Free|Available|Cached|\(anon\)|\(file\)|ed|Limit|_AS|Used|Chunk|Rsvd|Surp|pagesize"
+    r"|tlb|Map4k|Map2M|Map1G|Map4M|Pages|HugePages|PmdMapped|Reclaimable|Stack|Unreclaim|Corrupted"
+    r"|Unstable|Tmp|pped)?:\s+\d+(?: kB)?"
+)
+_VM_SYSCTLS = frozenset(
+    re.findall(
+        r"[\w-]+",
+        """admin_reserve_kbytes block_dump compact_unevictable_allowed compaction_proactiveness
+    defrag_mode dirty_background_bytes dirty_background_ratio dirty_bytes dirty_expire_centisecs
+    dirty_ratio dirty_writeback_centisecs dirtytime_expire_seconds enable_soft_offline
+    extfrag_threshold highatomic_gate_order hugetlb_optimize_vmemmap hugetlb_shm_group laptop_mode
+    legacy_va_layout lowmem_reserve_ratio max_map_count memfd_noexec memory_failure_early_kill
+    memory_failure_recovery min_free_kbytes min_slab_ratio min_unmapped_ratio mmap_min_addr
+    mmap_rnd_bits mmap_rnd_compat_bits movable_gigantic_pages nr_hugepages nr_hugepages_mempolicy
+    nr_overcommit_hugepages numa_stat numa_zonelist_order oom_dump_tasks oom_kill_allocating_task
+    overcommit_kbytes overcommit_memory overcommit_ratio page-cluster page_lock_unfairness
+    panic_on_oom pcp_free_batched percpu_pagelist_high_fraction stat_interval swappiness
+    unprivileged_userfaultfd user_reserve_kbytes vfs_cache_pressure vfs_cache_pressure_denom
+    watermark_boost_factor watermark_scale_factor zone_reclaim_mode""",
+    )
+)
+_RELEASE = re.compile(r"\d+\.\d+(\.\d+)?(-rc\d+)?")
+_MODEL = re.compile(r"(Intel|AMD|QEMU|ARM|IBM|Apple|Ampere)\b")
+_PAGE_FLAGS = (1 << 28) - 1
+"""Bits of /proc/kpageflags (include/uapi/linux/kernel-page-flags.h)."""
+
+
+def anonymise_snapshot(snapshot: Snapshot, destination: Path, left_out: LeftOut) -> None:
+    """Write a snapshot's state files, of each the lines that a kernel prints.
+
+    Args:
+        snapshot: not changed.
+        destination: its new directory.
+        left_out: takes what does not stay.
+    """
+    destination.mkdir(parents=True)
+    for name in snapshot.names():
+        if name == READ_TIMES_FILE:
+            times = {key: span for key, span in (snapshot.read_ns or {}).items() if key in _OURS}
+            (destination / name).write_text(format_read_times(times), encoding="ascii")
+        elif name in SNAPSHOT_FILES:
+            text = snapshot.text(name)
+            lines = text.splitlines() if text is not None else []
+            kept = [line for line in lines if _KERNEL_LINE.fullmatch(line)]
+            if len(kept) < max(len(lines), text is None):
+                left_out.note("state file with lines that no kernel prints", name)
+            (destination / name).write_text("".join(f"{line}\n" for line in kept), encoding="ascii")
+        else:
+            left_out.note("other file of snapshots", name)
+
+
+_OURS = frozenset(SNAPSHOT_FILES)
+
+
+def anonymise_flags(flags: np.ndarray) -> bytes:
+    """Content of a kpageflags file with the kernel's own bits alone."""
+    words = (flags & np.uint64(_PAGE_FLAGS)).astype("<u8")
+    return gzip.compress(words.tobytes(), compresslevel=9, mtime=0)
+
+
+def anonymise_profile(path: Path) -> str:
+    """A profile's text with the functions that say something of zone->lock, and dashes."""
+    known = {*HOLDS, *LETS_GO, UNLOCK}
+    chains: Counter[str] = Counter()
+    text = text_of(path, "utf-8", todo="record the profile again")
+    for line in text.splitlines():
+        chain, _, count = line.rpartition(" ")
+        if not re.fullmatch(r"[0-9]{1,15}", count):
+            continue
+        functions = [
+            name if name in known else next((lock for lock in LOCK if name.startswith(lock)), "-")
+            for name in (each.partition(".")[0] for each in chain.split(";"))
+        ]
+        chains[";".join(functions)] += int(count)
+    return "".join(f"{chain} {count}\n" for chain, count in sorted(chains.items()))
+
+
+def anonymise_meta(meta: Mapping[str, Any], left_out: LeftOut) -> dict[str, Any]:
+    """meta.json's keys and values that say nothing of who recorded what.
+
+    Args:
+        meta: not changed.
+        left_out: takes the keys that do not stay.
+    """
+    kept = {}
+    for key, value in meta.items():
+        clean = _META.get(key)
+        if clean is not None:
+            kept[key] = clean(value)
+        elif key != "cmdline":
+            left_out.note("other key of meta.json", key)
+    if "cmdline" in meta:
+        kept["cmdline"] = None
+    return kept
+
+
+Clean = Callable[[Any], Any]
+
+
+def _from_start(pattern: re.Pattern[str], text: object) -> str:
+    """What of a text the pattern matches, "" for none."""
+    found = pattern.match(text) if isinstance(text, str) else None
+    return found[0] if found else ""
+
+
+def _texts(pattern: str, keys: str = "(?!)") -> Clean:
+    """Numbers stay; of texts what the pattern matches from their beginning, of keys whole ones."""
+    value_pattern, key_pattern = re.compile(pattern), re.compile(keys)
+
+    def clean(value: Any) -> Any:
+        if isinstance(value, bool | int | float) or value is None:
+            return value
+        if isinstance(value, str):
+            return _from_start(value_pattern, value)
+        if isinstance(value, list):
+            return [clean(each) for each in value]
+        return {key: clean(each) for key, each in value.items() if key_pattern.fullmatch(key)}
+
+    return clean
+
+
+def _any_of(names: Collection[str]) -> str:
+    return "|".join(map(re.escape, sorted(names)))
+
+
+_number = _texts("(?!)")
+
+
+def _uname(value: Any) -> Any:
+    if not isinstance(value, list):
+        return None
+    system, _, release, version, machine = [*map(str, value), *[""] * 5][:5]
+    kept = [
+        _from_start(re.compile("Linux"), system),
+        ANONYMOUS,
+        _from_start(_RELEASE, release),
+        _from_start(re.compile(r"#\d+( SMP)?( PREEMPT\w{0,8})?"), version),
+        _from_start(re.compile(r"(x86_64|aarch64|i686|ppc64le|s390x|riscv64)$"), machine),
+    ]
+    return kept[: max(len(value), 3)]
+
+
+def _command(value: Any) -> Any:
+    words = [str(word).rsplit("/", 1)[-1] for word in value[:1]] if isinstance(value, list) else []
+    return [word if is_usual_name(word) else ANONYMOUS for word in words] or None
+
+
+_PERF_WORD = re.compile(
+    rf"perf|record|-[aqkmcFrzegoDN]|--[a-z-]{{1,20}}|-z=\d+|-[1-9]|\d+[kKMGB]?|CLOCK_[A-Z_]+|fp|lbr"
+    rf"|fd:\d+,\d+|dwarf|perf\.data|({_any_of(KEPT_EVENTS)})(/call-graph=fp,max-stack=\d+/)?"
+)
+_TASKS_OR_CPUS = re.compile(
+    r"(-p|--pid|-t|--tid|-u|--uid|-G|--cgroup|-C|--cpu|--all-cpus)(?![a-z-])"
+)
+
+
+def _perf(value: Any) -> Any:
+    words = [str(word) for word in value] if isinstance(value, list) else []
+    words = words[: words.index("--")] if "--" in words else words
+    return [_perf_word(word) for word in words]
+
+
+def _perf_word(word: str) -> str:
+    if (chosen := _TASKS_OR_CPUS.match(word)) is not None:
+        return chosen[0]
+    last = word.rsplit("/", 1)[-1] if "/" in word and ":" not in word else word
+    long_option = last.startswith("--") and last not in _LONG_OPTIONS
+    return last if _PERF_WORD.fullmatch(last) and not long_option else ANONYMOUS
+
+
+_LONG_OPTIONS = ("--control", "--call-graph", "--timestamp", "--no-buildid", "--no-bpf-event")
+
+
+def _lines(value: Any) -> Any:
+    lines = value.splitlines() if isinstance(value, str) else []
+    return "".join(f"{line}\n" for line in lines if _MEMINFO_LINE.fullmatch(line)) or None
+
+
+def _sysctls(value: Any) -> Any:
+    settings = value if isinstance(value, dict) else {}
+    numbers = re.compile(r"-?\d+(\s+-?\d+)*")
+    return {
+        name: each if each is None or type(each) is int else _from_start(numbers, each) or None
+        for name, each in settings.items()
+        if name in _VM_SYSCTLS
+    }
+
+
+def _profile(value: Any) -> Any:
+    wanted = ("sample_ns", "seconds", "repeats_command")
+    kept = {name: _number(each) for name, each in dict(value or {}).items() if name in wanted}
+    by_clock = str(dict(value or {}).get("event", "")).startswith(CLOCK_EVENT)
+    return kept | {"event": CLOCK_EVENT if by_clock else "cycles"}
+
+
+def _provenance(value: Any) -> Any:
+    clean = _texts(
+        r"[0-9a-f]{64}$|(pagealloc_model|mapp) [\d.]+$",
+        "source_sha256|window_ns|window_starts_at_recording_start|window_reaches_recording_end"
+        "|page_allocator_events|made_by|anonymised|earlier",
+    )
+    return clean(value) if isinstance(value, dict) else None
+
+
+_THP_VALUES = (
+    r"(\s*(\[?(always|madvise|never|defer\+madvise|defer|within_size|advise|deny|force|inherit"
+    r"|auto)\]?|\d+)(?!\w))+"
+)
+_META: Mapping[str, Clean] = {
+    **dict.fromkeys(
+        ("bundle_version", "nr_cpus", "cpu_nodes", "node_distances", "start_ns", "end_ns", "rc"),
+        _number,
+    ),
+    **dict.fromkeys(
+        ("kpageflags_at_ns", "page_owner_at_ns", "interval_s", "hypervisor"),
+        _number,
+    ),
+    "uname": _uname,
+    "clock": _texts(r"CLOCK_(MONOTONIC_RAW|MONOTONIC|REALTIME|BOOTTIME|TAI)$"),
+    "command": _command,
+    "perf": _perf,
+    "meminfo": _lines,
+    "cpuinfo_model": _texts(_MODEL.pattern),
+    "sysctl": _sysctls,
+    "thp": _texts(
+        _THP_VALUES,
+        r"enabled|defrag|shmem_enabled|use_zero_page|hpage_pmd_size|split_underused_thp"
+        r"|khugepaged/(defrag|full_scans|pages_collapsed|pages_to_scan|\w+_sleep_millisecs"
+        r"|max_ptes_\w{4,6})|hugepages-\d+kB/(shmem_)?enabled",
+    ),
+    "profile": _profile,
+    "provenance": _provenance,
+    "package": _texts(r"pagealloc_model [\d.]+"),
+    "perf_version": _texts(r"(perf version )?\d+(\.\d+)*"),
+    "topology": _texts(
+        r"\d+K|[\d,-]+|(Data|Instruction|Unified)$",
+        r"online|possible|cpus|\d+|package|core|caches",
+    ),
+    "config": _texts(r"[ymn]$|\d+$", KEPT_CONFIG.pattern),
+    "lockdown": _texts(r"(\s*\[?(none|integrity|confidentiality)\]?(?!\w))+"),
+    "probes": _texts(rf"[pr]\d*:{GROUP}/({_any_of({probe.event for probe in PROBES})}) "),
+    "missing_events": _texts(rf"({_any_of(KEPT_EVENTS)})$"),
+    "ended_by": _texts(r"(command|perf|seconds|time|disk|SIG(INT|TERM|HUP|QUIT))$"),
+}

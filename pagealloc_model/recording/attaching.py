@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pagealloc_model.base.errors import RecordingError, UsageError
-from pagealloc_model.base.files import json_of, new_directory, refuse_unless_file, text_of
+from pagealloc_model.base.files import (
+    copy_file,
+    given,
+    json_of,
+    new_directory,
+    refuse_unless_file,
+    text_of,
+)
 from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.recording.event_files import STORE_FILE
 from pagealloc_model.recording.importing import write_events
@@ -24,6 +30,8 @@ from pagealloc_model.recording.recording import (
     SNAPSHOT_DIRECTORY,
     Recording,
     open_recording,
+    snapshots_of,
+    state_files,
 )
 from pagealloc_model.recording.snapshot import SNAPSHOT_FILES, Snapshot
 
@@ -102,7 +110,7 @@ def attach_state(
     """
     source = open_recording(trace)
     named = _named_files(state)
-    with new_directory(destination) as partial:
+    with new_directory(destination, private=True) as partial:
         written = write_events(source, partial / STORE_FILE, compress=True, progress=progress)
         lacks = []
         meta = _meta_of(source, state, written)
@@ -140,22 +148,14 @@ def _named_files(state: StateFiles) -> dict[str, Path]:
         }
         if not found:
             raise UsageError(f"{state.snapshots}: has no copy of a state file; {_NO_STATE}")
-    found |= state.files
+    found |= {name: given(path) for name, path in state.files.items()}
     for path in found.values():
         refuse_unless_file(path)
     return found
 
 
-def _timed_snapshots(state: StateFiles) -> list[Snapshot]:
-    if state.snapshots is None:
-        return []
-    directory = state.snapshots / SNAPSHOT_DIRECTORY
-    entries = sorted(directory.iterdir()) if directory.is_dir() else []
-    return [
-        Snapshot(time_ns=int(entry.name), directory=entry)
-        for entry in entries
-        if entry.is_dir() and entry.name.isdecimal()
-    ]
+def _timed_snapshots(state: StateFiles) -> tuple[Snapshot, ...]:
+    return () if state.snapshots is None else snapshots_of(state.snapshots)[0]
 
 
 def _meta_of(source: Recording, state: StateFiles, trace: Trace) -> dict[str, Any]:
@@ -184,7 +184,7 @@ def _meta_of(source: Recording, state: StateFiles, trace: Trace) -> dict[str, An
 
 
 def _copy_snapshots(
-    snapshots: list[Snapshot], destination: Path, meta: dict[str, Any], trace: Trace
+    snapshots: Sequence[Snapshot], destination: Path, meta: dict[str, Any], trace: Trace
 ) -> Iterator[str]:
     """Copy snapshots on the clock of the events; yield what is not certain about that."""
     shift, line = _shift(meta, trace)
@@ -203,7 +203,7 @@ def _copy_snapshots(
         )
     for each in snapshots:
         directory = destination / SNAPSHOT_DIRECTORY / f"{each.time_ns + shift:020d}"
-        shutil.copytree(each.directory, directory)
+        each.copy_to(directory)
         if shift and each.read_ns:
             moved = {
                 name: (begin + shift, end + shift) for name, (begin, end) in each.read_ns.items()
@@ -242,7 +242,7 @@ def _place(files: Mapping[str, Path], destination: Path, trace: Trace, read: str
     directory = destination / SNAPSHOT_DIRECTORY / f"{max(time_ns, 0):020d}"
     directory.mkdir(parents=True)
     for name, path in files.items():
-        shutil.copyfile(path, directory / name)
+        copy_file(path, directory / name)
     return (
         f"{', '.join(sorted(files))} without a time, taken to be of the moment {read} the trace: "
         "what was allocated and freed in between is not known"
@@ -250,10 +250,10 @@ def _place(files: Mapping[str, Path], destination: Path, trace: Trace, read: str
 
 
 def _copy_page_files(state: StateFiles, destination: Path) -> None:
-    for name in _PAGE_FILES:
-        path = state.snapshots / name if state.snapshots is not None else None
-        if path is not None and path.is_file():
-            shutil.copyfile(path, destination / name)
+    if state.snapshots is not None:
+        for name in state_files(state.snapshots):
+            if name in _PAGE_FILES:
+                copy_file(state.snapshots / name, destination / name)
 
 
 def _write(directory: Path, meta: Mapping[str, Any]) -> None:

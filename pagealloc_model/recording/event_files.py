@@ -6,7 +6,7 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pagealloc_model.base.files import first_bytes, is_given
+from pagealloc_model.base.files import first_bytes, is_given, opened
 from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.recording.trace.perf_file import FOREIGN_MAGIC, MAGIC
 
@@ -52,7 +52,7 @@ def read_events(
     Raises:
         RecordingError: the file cannot be read as any of these.
     """
-    if (path / PER_CPU).is_dir():
+    if _is_folder(path / PER_CPU):
         from pagealloc_model.recording.trace.ring_buffer import read_tracefs_copy
 
         return read_tracefs_copy(path, directory, progress)
@@ -95,7 +95,7 @@ def is_store(path: Path) -> bool:
 
 def event_file_of(directory: Path) -> Path | None:
     """The event file of a recording, the directory itself if it is a copy of tracefs, else None."""
-    if (directory / PER_CPU).is_dir():
+    if _is_folder(directory / PER_CPU):
         return directory
     files = (directory / name for name in EVENT_FILES)
     return next((file for file in files if is_given(file)), None)
@@ -103,23 +103,32 @@ def event_file_of(directory: Path) -> Path | None:
 
 def size_of(event_file: Path) -> int:
     """Bytes of an event file, of all files of a directory; 0 where there is none."""
-    return sum(file.stat().st_size for file in _files(event_file))
+    return sum(file.lstat().st_size for file in _files(event_file))
 
 
 def digest_of(event_file: Path) -> str:
-    """SHA-256 of an event file in hexadecimal; of a directory that of its files and their names."""
-    if not event_file.is_dir():
-        with event_file.open("rb") as file:
+    """SHA-256 of an event file in hexadecimal; of a directory that of its files and their names.
+
+    Raises:
+        RecordingError: it cannot be read.
+    """
+    if not _is_folder(event_file):
+        with opened(event_file) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     digest = hashlib.sha256()
     for path in _files(event_file):
-        digest.update(f"{path.relative_to(event_file)} {path.stat().st_size}\n".encode())
-        with path.open("rb") as file:
+        digest.update(f"{path.relative_to(event_file)} {path.lstat().st_size}\n".encode())
+        with opened(path, below=event_file) as file:
             while piece := file.read(_PIECE):
                 digest.update(piece)
     return digest.hexdigest()
 
 
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
+
+
 def _files(event_file: Path) -> list[Path]:
+    """Plain files; directories are not entered by links."""
     found = event_file.rglob("*") if event_file.is_dir() else [event_file]
-    return sorted(path for path in found if path.is_file())
+    return sorted(path for path in found if path.is_file() and not path.is_symlink())

@@ -95,7 +95,7 @@ def _write_parquet(trace: Trace, destination: Path) -> Exported:
         columns = ("cpu", "start_ns", "end_ns", "count")
         return pa.table({name: getattr(losses, name)[part] for name in columns})
 
-    with new_directory(destination) as partial:
+    with new_directory(destination, private=True) as partial:
         _write_table(partial / f"{EVENTS_TABLE}.parquet", events, len(trace))
         _write_table(partial / f"{LOSSES_TABLE}.parquet", lost, len(losses.count))
         rows[LOSSES_TABLE] = len(losses.count)

@@ -10,16 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pagealloc_model.base.errors import UsageError
+from pagealloc_model.base.files import copy_file
 from pagealloc_model.base.progress_bar import Report, part_of
 from pagealloc_model.recording.event_files import STORE_FILE, is_store, read_events, size_of
 from pagealloc_model.recording.recording import (
-    KALLSYMS_FILE,
-    KPAGEFLAGS_FILE,
     META_FILE,
-    PAGE_OWNER_FILES,
     SNAPSHOT_DIRECTORY,
     Recording,
     open_recording,
+    state_files,
 )
 
 if TYPE_CHECKING:
@@ -100,7 +99,6 @@ def import_recording(
             (partial / STORE_FILE).rename(destination)
         else:
             _copy_the_rest(recording, partial)
-            partial.chmod(0o755)
             partial.rename(destination)
     except OSError as error:
         raise UsageError(f"{destination}: cannot be written ({error.strerror or error})") from None
@@ -113,7 +111,7 @@ def import_recording(
         events=len(trace),
         size=event_file.stat().st_size,
         source_size=size_of(recording.event_file),
-        left_out=tuple(path.name for path in _the_rest(recording)) if alone else (),
+        left_out=tuple(_the_rest(recording)) if alone else (),
     )
 
 
@@ -169,23 +167,18 @@ def write_events(
     return trace
 
 
-def _the_rest(recording: Recording) -> Iterator[Path]:
-    """What a recording holds besides its events."""
-    if recording.path.is_dir():
-        for name in (
-            META_FILE,
-            SNAPSHOT_DIRECTORY,
-            KALLSYMS_FILE,
-            KPAGEFLAGS_FILE,
-            *PAGE_OWNER_FILES,
-        ):
-            if (recording.path / name).exists():
-                yield recording.path / name
+def _the_rest(recording: Recording) -> Iterator[str]:
+    """Names of what a recording holds besides its events."""
+    if recording.meta:
+        yield META_FILE
+    if recording.snapshots:
+        yield SNAPSHOT_DIRECTORY
+    yield from state_files(recording.path)
 
 
 def _copy_the_rest(recording: Recording, destination: Path) -> None:
-    for path in _the_rest(recording):
-        if path.is_dir():
-            shutil.copytree(path, destination / path.name)
-        else:
-            shutil.copyfile(path, destination / path.name)
+    for name in _the_rest(recording):
+        if name != SNAPSHOT_DIRECTORY:
+            copy_file(recording.path / name, destination / name)
+    for snapshot in recording.snapshots:
+        snapshot.copy_to(destination / SNAPSHOT_DIRECTORY / snapshot.directory.name)

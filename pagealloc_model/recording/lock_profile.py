@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pagealloc_model.base.errors import RecordingError
+from pagealloc_model.base.files import MOST_TEXT, lines_of
 
 PROFILE_FILE = "profile.folded"
 CLOCK_EVENT = "cpu-clock"
@@ -32,6 +33,7 @@ LETS_GO = {
 """Functions that let go of it where the compiler put one of those into them, or jumped there.
 Samples of a clock wait until interrupts are on again, so these then stand for whole holds."""
 _NEAREST = 4
+_DIGITS = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,10 +71,9 @@ def read_lock_profile(path: Path, meta: Mapping[str, Any]) -> LockProfile:
     found: Counter[str] = Counter()
     try:
         by_clock = str(meta["event"]).startswith(CLOCK_EVENT)
-        lines = path.read_text(encoding="utf-8").splitlines()
-        for number, line in enumerate(lines, 1):
-            chain, _, count = line.rpartition(" ")
-            if not count.isdigit():
+        for number, line in enumerate(lines_of(path, most=MOST_TEXT), 1):
+            chain, _, count = line.rstrip("\n").rpartition(" ")
+            if not (count.isascii() and count.isdigit() and len(count) < _DIGITS):
                 raise RecordingError(path, f"line {number}: no call chain with a count")
             site = site_of(chain.split(";")[::-1], by_clock=by_clock)
             if site:
@@ -83,8 +84,6 @@ def read_lock_profile(path: Path, meta: Mapping[str, Any]) -> LockProfile:
             seconds=float(meta["seconds"]),
             repeats_command=bool(meta["repeats_command"]),
         )
-    except OSError as error:
-        raise RecordingError(path, f"cannot be read ({error.strerror})") from None
     except (KeyError, TypeError, ValueError):
         raise RecordingError(path, "meta.json does not describe it") from None
 

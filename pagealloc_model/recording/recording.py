@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -12,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from pagealloc_model.base.carried_out import CarriedOut
 from pagealloc_model.base.errors import RecordingError, known_names
-from pagealloc_model.base.files import is_given, json_of, text_of
+from pagealloc_model.base.files import given, is_given, json_of, text_of
 from pagealloc_model.base.progress_bar import progress
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.recording.event_files import (
     EVENT_FILE,
     EVENT_FILES,
@@ -29,7 +31,7 @@ from pagealloc_model.recording.lock_profile import PROFILE_FILE, LockProfile, re
 from pagealloc_model.recording.proc.counts import READ_TIMES_FILE, KernelSymbols, read_kallsyms
 from pagealloc_model.recording.proc.pages import PageOwner, read_kpageflags, read_page_owner
 from pagealloc_model.recording.proc.zoneinfo import NR_CPUS_MAX
-from pagealloc_model.recording.snapshot import SNAPSHOT_FILES, Snapshot
+from pagealloc_model.recording.snapshot import KNOWN_FILES, SNAPSHOT_FILES, Snapshot
 
 if TYPE_CHECKING:
     import numpy as np
@@ -64,7 +66,7 @@ class Recording:
         event_file: of any format that `event_files.read_events` reads.
         meta: content of meta.json, {} without one; unknown keys are kept.
         snapshots: the machine's state files in time order, parsed at access.
-        ignored: entries of the snapshot directory that are not snapshots.
+        left_alone: what else lies in the directory and is not read, one line each.
     """
 
     provenance = CarriedOut("recording.provenance", "provenance")
@@ -80,7 +82,7 @@ class Recording:
     event_file: Path
     meta: Mapping[str, Any] = field(default_factory=dict)
     snapshots: tuple[Snapshot, ...] = ()
-    ignored: tuple[str, ...] = ()
+    left_alone: tuple[str, ...] = ()
 
     @cached_property
     def trace(self) -> Trace:
@@ -242,8 +244,7 @@ class Recording:
                 f"no {KPAGEFLAGS_FILE}: which pages were free at the start is only known for "
                 "those the events touch"
             )
-        for entry in self.ignored:
-            yield f"{SNAPSHOT_DIRECTORY}/{entry}: its name is no time in ns; it is ignored"
+        yield from self.left_alone
         for name in SNAPSHOT_FILES:
             absent = sum(not snapshot.has(name) for snapshot in self.snapshots)
             if absent:
@@ -321,7 +322,7 @@ def open_recording(path: str | Path) -> Recording:
 
 def _opened(found: Path) -> Recording:
     if not found.is_dir():
-        return Recording(path=found, name=_file_name(found), event_file=found)
+        return Recording(path=found, name=_file_name(found), event_file=given(found))
     event_file = event_file_of(found)
     if event_file is None:
         raise RecordingError(
@@ -329,15 +330,44 @@ def _opened(found: Path) -> Recording:
             f"is a directory without {EVENT_FILE}",
             todo="give a recording's directory or an event file",
         )
-    snapshots, ignored = _find_snapshots(found / SNAPSHOT_DIRECTORY)
+    snapshots, left_alone = snapshots_of(found)
+    if event_file != found:
+        left_alone = (*_others_in(found, event_file), *left_alone)
     return Recording(
         path=found,
         name=found.resolve().name,
         event_file=event_file,
         meta=_read_meta(found / META_FILE),
         snapshots=snapshots,
-        ignored=ignored,
+        left_alone=left_alone,
     )
+
+
+_STATE_FILES = (KALLSYMS_FILE, KPAGEFLAGS_FILE, *PAGE_OWNER_FILES, PROFILE_FILE)
+_MOST_NAMED = 3
+
+
+def state_files(directory: Path) -> Iterator[str]:
+    """Names of the files beside events and snapshots that a recording's directory has."""
+    for name in _STATE_FILES:
+        file = directory / name
+        if directory.is_dir() and file.is_file() and not file.is_symlink():
+            yield name
+
+
+def _others_in(directory: Path, event_file: Path) -> Iterator[str]:
+    """What is no part of a recording, by name; with links, which none has."""
+    known = {*EVENT_FILES, META_FILE, SNAPSHOT_DIRECTORY, *_STATE_FILES}
+    others = []
+    for entry in sorted(os.scandir(directory), key=lambda entry: entry.name):
+        if entry.name in known and entry.is_symlink() and entry.name != event_file.name:
+            yield f"{entry.name}: is a link, which is not followed; it is left alone"
+        elif entry.name not in known:
+            others.append(entry.name)
+    if others:
+        more = len(others) - _MOST_NAMED
+        names = ", ".join(others[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+        yield f"{names}: no part of a recording; left alone"
 
 
 def _file_name(path: Path) -> str:
@@ -384,20 +414,36 @@ def _recordings_in(directories: Iterable[Path]) -> Iterator[str]:
             yield from (each.name for each in directory.iterdir() if event_file_of(each))
 
 
-def _find_snapshots(directory: Path) -> tuple[tuple[Snapshot, ...], tuple[str, ...]]:
-    if not directory.is_dir():
+def snapshots_of(recording: Path) -> tuple[tuple[Snapshot, ...], tuple[str, ...]]:
+    """The snapshots in a directory by time, and what of them is left alone, one line each.
+
+    Raises:
+        RecordingError: two are of one time.
+    """
+    directory = recording / SNAPSHOT_DIRECTORY
+    if directory.is_symlink() or not directory.is_dir():
         return (), ()
-    entries = sorted(directory.iterdir())
-    is_snapshot = {entry: entry.is_dir() and entry.name.isdecimal() for entry in entries}
-    snapshots = [
-        Snapshot(time_ns=int(entry.name), directory=entry)
-        for entry in entries
-        if is_snapshot[entry]
-    ]
-    return (
-        tuple(sorted(snapshots, key=lambda snapshot: snapshot.time_ns)),
-        tuple(entry.name for entry in entries if not is_snapshot[entry]),
-    )
+    snapshots: dict[int, Snapshot] = {}
+    odd, unknown = [], set()
+    for entry in sorted(os.scandir(directory), key=lambda entry: entry.name):
+        if not _TIME.fullmatch(entry.name) or int(entry.name) > _LAST_NS:
+            odd.append(f"{entry.name}: its name is no time in ns; it is ignored")
+        elif not entry.is_dir(follow_symlinks=False):
+            odd.append(f"{entry.name}: is no directory; it is ignored")
+        elif int(entry.name) in snapshots:
+            odd.append(f"{entry.name}: another snapshot is of this time; it is ignored")
+        else:
+            snapshot = Snapshot(time_ns=int(entry.name), directory=directory / entry.name)
+            snapshots[snapshot.time_ns] = snapshot
+            unknown |= {name for name in snapshot.names() if name not in KNOWN_FILES}
+    if unknown:
+        odd.append(f"{count_of(len(unknown), 'file')} of other names, such as {min(unknown)}")
+    lines = tuple(f"{SNAPSHOT_DIRECTORY}/{line}" for line in odd)
+    return tuple(snapshots[time_ns] for time_ns in sorted(snapshots)), lines
+
+
+_TIME = re.compile("[0-9]{1,20}")
+_LAST_NS = (1 << 63) - 1
 
 
 def _read_meta(path: Path) -> Mapping[str, Any]:
@@ -407,6 +453,16 @@ def _read_meta(path: Path) -> Mapping[str, Any]:
     meta = json_of(text_of(path, "utf-8", todo=todo), path, todo=todo)
     _check_meta(meta, path, todo)
     return meta
+
+
+_KINDS_OF_VALUES = (
+    ("sysctl", dict, "a JSON object"),
+    ("thp", dict, "a JSON object"),
+    ("profile", dict | None, "a JSON object"),
+    ("attached", dict | None, "a JSON object"),
+    ("perf", list | None, "a list"),
+    ("command", list | None, "a list"),
+)
 
 
 def _check_meta(meta: object, path: Path, todo: str) -> None:
@@ -427,9 +483,9 @@ def _check_meta(meta: object, path: Path, todo: str) -> None:
         isinstance(uname, list) and len(uname) >= 3 and all(type(each) is str for each in uname)
     ):
         raise RecordingError(path, "uname is not a list of five strings", todo=todo)
-    for key in ("sysctl", "thp"):
-        if not isinstance(meta.get(key, {}), dict):
-            raise RecordingError(path, f"{key} is not a JSON object", todo=todo)
+    for key, kind, words in _KINDS_OF_VALUES:
+        if not isinstance(meta.get(key, {} if kind is dict else None), kind):
+            raise RecordingError(path, f"{key} is not {words}", todo=todo)
     for key in ("kpageflags_at_ns", "page_owner_at_ns", "nr_cpus", "start_ns", "end_ns"):
         if not isinstance(meta.get(key), int | None):
             raise RecordingError(path, f"{key} is not a whole number", todo=todo)

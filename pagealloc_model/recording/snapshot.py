@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from pagealloc_model.base.errors import RecordingError
-from pagealloc_model.base.files import is_given
+from pagealloc_model.base.files import copy_file, is_given
 from pagealloc_model.recording.proc.counts import (
     READ_TIMES_FILE,
     BuddyInfo,
@@ -24,6 +25,7 @@ from pagealloc_model.recording.proc.counts import (
 from pagealloc_model.recording.proc.zoneinfo import ZoneInfo, parse_zoneinfo, read_text
 
 SNAPSHOT_FILES = ("buddyinfo", "pagetypeinfo", "zoneinfo", "vmstat")
+KNOWN_FILES = (*SNAPSHOT_FILES, READ_TIMES_FILE)
 
 State = TypeVar("State", BuddyInfo, PageTypeInfo, ZoneInfo, VmStat, ReadTimes)
 
@@ -77,6 +79,41 @@ class Snapshot:
             getattr(self, name)
         return self._problems
 
+    def names(self) -> list[str]:
+        """Names of all that its directory holds."""
+        return sorted(os.listdir(self.directory))
+
+    def text(self, name: str) -> str | None:
+        """A file's text, None if it cannot be read; `problems` then says why."""
+        try:
+            return read_text(self.directory / name, below=self._recording)
+        except RecordingError as error:
+            self._problems[name] = str(error)
+            return None
+
+    def copy_to(self, destination: Path) -> tuple[str, ...]:
+        """Copy the state files into a new directory.
+
+        Returns:
+            Names of what is no plain state file, and was left.
+        """
+        destination.mkdir(parents=True)
+        left = []
+        for name in self.names():
+            if name not in KNOWN_FILES:
+                left.append(name)
+                continue
+            try:
+                copy_file(self.directory / name, destination / name, below=self._recording)
+            except RecordingError:
+                (destination / name).unlink(missing_ok=True)
+                left.append(name)
+        return tuple(left)
+
+    @property
+    def _recording(self) -> Path:
+        return self.directory.parents[1]
+
     def has(self, name: str) -> bool:
         """Whether the file was copied, readable or not."""
         return is_given(self.directory / name)
@@ -90,7 +127,7 @@ class Snapshot:
         if not is_given(path):
             return None
         try:
-            return parser(read_text(path), path)
+            return parser(read_text(path, below=self._recording), path)
         except RecordingError as error:
             self._problems[name] = str(error)
             return None

@@ -6,7 +6,6 @@ import gzip
 import json
 import shutil
 import tempfile
-import zlib
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,21 +13,34 @@ from typing import Any
 
 import numpy as np
 
-from pagealloc_model.base.errors import UsageError
+from pagealloc_model.base.errors import RecordingError, UsageError
+from pagealloc_model.base.files import MOST_COPIED, chunks_of, copy_file, is_compressed
 from pagealloc_model.base.version import __version__
-from pagealloc_model.recording.anonymise import REMOVED, anonymise_meta, anonymise_trace
+from pagealloc_model.recording.anonymise import (
+    ANONYMOUS,
+    REMOVED,
+    LeftOut,
+    anonymise_flags,
+    anonymise_meta,
+    anonymise_profile,
+    anonymise_snapshot,
+    anonymise_trace,
+)
 from pagealloc_model.recording.event_files import read_events
 from pagealloc_model.recording.lock_profile import PROFILE_FILE
+from pagealloc_model.recording.proc.pages import read_kpageflags
 from pagealloc_model.recording.recording import (
     KALLSYMS_FILE,
-    KPAGEFLAGS_FILE,
     META_FILE,
     PAGE_OWNER_FILES,
     SNAPSHOT_DIRECTORY,
     STORE_FILE,
     Recording,
+    most_words,
     open_recording,
+    state_files,
 )
+from pagealloc_model.recording.snapshot import Snapshot
 from pagealloc_model.recording.trace.columns import Trace
 from pagealloc_model.recording.trace.side_tables import Window, events_between
 
@@ -45,7 +57,8 @@ class TrimResult:
         window: the time kept.
         snapshots: snapshots kept.
         size: bytes of all its files.
-        removed: what was left out, one plain phrase each.
+        removed: what was left out, one plain phrase each; of a recording made anonymous with
+            names, which the recording itself does not have.
     """
 
     path: Path
@@ -90,29 +103,37 @@ def trim_recording(
     recording = open_recording(source)
     trace = read_events(recording.event_file, main_chains=True)
     window = _window(trace.time_ns, recording.name, start_s, seconds, events)
+    names = ("", "") if anonymise else (recording.name, destination.name)
+    kept = () if anonymise else tuple(keep_names)
     command = (
-        f"trim_recording({recording.name!r}, {destination.name!r}, start_s={start_s}, "
+        f"trim_recording({names[0]!r}, {names[1]!r}, start_s={start_s}, "
         f"seconds={seconds}, events={events}, anonymise={anonymise}, compress={compress}, "
-        f"keep_names={tuple(keep_names)})"
+        f"keep_names={kept})"
     )
+    left_out = LeftOut() if anonymise else None
     cut = events_between(trace, window)
-    if anonymise:
-        cut = anonymise_trace(cut, keep_names)
-    return _Cut(recording, cut, window, anonymise, command).write(destination, compress)
+    if left_out is not None:
+        cut = anonymise_trace(cut, keep_names, left_out)
+    return _Cut(recording, cut, window, left_out, command).write(destination, compress)
 
 
 class _Cut:
     """Writes one cut, first under a temporary name."""
 
     def __init__(
-        self, recording: Recording, trace: Trace, window: Window, anonymise: bool, command: str
+        self,
+        recording: Recording,
+        trace: Trace,
+        window: Window,
+        left_out: LeftOut | None,
+        command: str,
     ) -> None:
         self._recording = recording
         self._trace = trace
         self._window = window
-        self._anonymise = anonymise
+        self._left_out = left_out
         self._command = command
-        self._removed = [*(REMOVED if anonymise else ())]
+        self._removed = [*(REMOVED if left_out else ())]
         self._snapshots = 0
 
     def write(self, destination: Path, compress: bool) -> TrimResult:
@@ -121,11 +142,12 @@ class _Cut:
         destination.parent.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(prefix=f".{destination.name}-", dir=destination.parent))
         try:
-            partial.chmod(0o755)
             write_store(self._trace, partial / STORE_FILE, source=None, compress=compress)
             self._copy_snapshots(partial)
             self._copy_start_state(partial)
             self._write_meta(partial / META_FILE)
+            if self._left_out is not None:
+                partial.chmod(0o755)  # to be shown
             partial.rename(destination)
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
@@ -135,16 +157,23 @@ class _Cut:
             window=self._window,
             snapshots=self._snapshots,
             size=sum(file.stat().st_size for file in destination.rglob("*") if file.is_file()),
-            removed=tuple(self._removed),
+            removed=(*self._removed, *(self._left_out.named() if self._left_out else ())),
         )
 
     def _copy_snapshots(self, destination: Path) -> None:
-        for directory in self._kept_snapshots():
-            shutil.copytree(directory, destination / SNAPSHOT_DIRECTORY / directory.name)
+        others = set()
+        for snapshot in self._kept_snapshots():
+            place = destination / SNAPSHOT_DIRECTORY / f"{snapshot.time_ns:020d}"
+            if self._left_out is not None:
+                anonymise_snapshot(snapshot, place, self._left_out)
+            else:
+                others |= {*snapshot.copy_to(place)}
             self._snapshots += 1
+        if others:
+            self._removed.append(f"other files of snapshots: {', '.join(sorted(others))}")
 
-    def _kept_snapshots(self) -> Iterator[Path]:
-        """Directories of the snapshots in the window, the last before it and the first after."""
+    def _kept_snapshots(self) -> Iterator[Snapshot]:
+        """The snapshots in the window, the last before it and the first after."""
         snapshots = self._recording.snapshots
         if not snapshots:
             return
@@ -154,44 +183,46 @@ class _Cut:
         times = np.array([snapshot.time_ns for snapshot in snapshots])
         first = max(int(np.searchsorted(times, self._window.begin_ns, "right")) - 1, 0)
         last = min(int(np.searchsorted(times, self._window.end_ns)), len(times) - 1)
-        for snapshot in snapshots[first : last + 1]:
-            yield snapshot.directory
+        yield from snapshots[first : last + 1]
         if last + 1 - first < len(times):
             self._removed.append("snapshots outside the window")
 
     def _copy_start_state(self, destination: Path) -> None:
         """Copy what was read just before recording: pages only if the cut begins there."""
-        self._copy_profile(destination)
-        symbols = self._recording.path / KALLSYMS_FILE
-        if symbols.is_file():
-            if self._anonymise:
-                self._removed.append(f"{KALLSYMS_FILE}, which tells this boot's addresses")
-            else:
-                _recompress(symbols, destination / KALLSYMS_FILE)
-        for name in (KPAGEFLAGS_FILE, *PAGE_OWNER_FILES):
-            file = self._recording.path / name
-            if not (self._recording.path.is_dir() and file.is_file()):
-                continue
-            if not self._window.from_start:
+        whole = self._window.from_start and self._window.to_end
+        for name in state_files(self._recording.path):
+            source, copy = self._recording.path / name, destination / name
+            if name == PROFILE_FILE and not whole:
+                self._removed.append(f"{name}, which is of the whole recording")
+            elif name not in (PROFILE_FILE, KALLSYMS_FILE) and not self._window.from_start:
                 self._removed.append(f"{name}, which is true only at the recording's start")
-            elif self._anonymise and name in PAGE_OWNER_FILES:
-                self._removed.append(f"{name}, which names programs")
+            elif self._left_out is not None:
+                self._anonymise_file(source, copy)
+            elif name == PROFILE_FILE:
+                copy_file(source, copy)
             else:
-                _recompress(file, destination / name)
+                _recompress(source, copy)
 
-    def _copy_profile(self, destination: Path) -> None:
-        profile = self._recording.path / PROFILE_FILE
-        if not (self._recording.path.is_dir() and profile.is_file()):
-            return
-        if self._window.from_start and self._window.to_end:
-            shutil.copyfile(profile, destination / PROFILE_FILE)
+    def _anonymise_file(self, source: Path, copy: Path) -> None:
+        """Write a state file without what is not known to be harmless, or none at all."""
+        if source.name == KALLSYMS_FILE:
+            self._removed.append(f"{KALLSYMS_FILE}, which tells this boot's addresses")
+        elif source.name in PAGE_OWNER_FILES:
+            self._removed.append(f"{source.name}, which names programs")
+        elif source.name == PROFILE_FILE:
+            copy.write_text(anonymise_profile(source), encoding="ascii")
         else:
-            self._removed.append(f"{PROFILE_FILE}, which is of the whole recording")
+            try:
+                flags = read_kpageflags(source, most_words(self._recording))
+            except RecordingError:
+                self._removed.append(f"{source.name}, which cannot be read")
+            else:
+                copy.write_bytes(anonymise_flags(flags))
 
     def _write_meta(self, path: Path) -> None:
         meta = dict(self._recording.meta)
-        if self._anonymise:
-            meta = anonymise_meta(meta)
+        if self._left_out is not None:
+            meta = anonymise_meta(meta, self._left_out)
         meta.setdefault("bundle_version", 1)
         for key, outer, limit in (
             ("start_ns", max, self._window.begin_ns),
@@ -207,8 +238,9 @@ class _Cut:
 
     def _provenance(self, earlier: object) -> dict[str, Any]:
         window = self._window
+        left_out = self._left_out
         provenance: dict[str, Any] = {
-            "source": self._recording.name,
+            "source": self._recording.name if left_out is None else ANONYMOUS,
             "source_sha256": self._recording.sha256,
             "window_ns": [window.begin_ns, window.end_ns],
             "window_starts_at_recording_start": window.from_start,
@@ -216,8 +248,8 @@ class _Cut:
             "page_allocator_events": window.events,
             "command": self._command,
             "made_by": f"pagealloc_model {__version__}",
-            "anonymised": self._anonymise,
-            "removed": list(self._removed),
+            "anonymised": left_out is not None,
+            "removed": [*self._removed, *(left_out.counted() if left_out else ())],
         }
         if earlier is not None:
             provenance["earlier"] = earlier
@@ -266,10 +298,16 @@ def _window(
 
 
 def _recompress(source: Path, destination: Path) -> None:
-    """Copy a gzip file at the best compression, without its time; a damaged one as it is."""
+    """Copy a packed file at the best compression, without its time; any other as it is."""
     try:
-        content = gzip.decompress(source.read_bytes())
-    except (EOFError, zlib.error, gzip.BadGzipFile):
-        shutil.copyfile(source, destination)
-    else:
-        destination.write_bytes(gzip.compress(content, compresslevel=9, mtime=0))
+        if not is_compressed(source):
+            raise RecordingError(source, "is not packed")
+        with (
+            destination.open("wb") as file,
+            gzip.GzipFile("", "wb", 9, file, mtime=0) as packed,
+        ):
+            for chunk in chunks_of(source, most=MOST_COPIED):
+                packed.write(chunk)
+    except RecordingError:
+        destination.unlink(missing_ok=True)
+        copy_file(source, destination)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from pagealloc_model.base.errors import RecordingError, UsageError
 from pagealloc_model.cli import main
 from pagealloc_model.measured.rules import checked, recorded_rules
 from pagealloc_model.recording import importing
+from pagealloc_model.recording.snapshot import Snapshot
 from pagealloc_model.recording.trace.perf_data import read_perf_data
 from pagealloc_model.recording.trace.store import store_source
 from tests.recording.test_bad_input import refusal
@@ -152,7 +152,7 @@ def test_a_failed_import_leaves_nothing(
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr(shutil, "copytree", fail)
+    monkeypatch.setattr(Snapshot, "copy_to", fail)
     with pytest.raises((UsageError, KeyboardInterrupt)):
         importing.import_recording(source, tmp_path / "out" / "imported")
     assert list((tmp_path / "out").iterdir()) == []

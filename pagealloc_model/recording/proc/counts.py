@@ -274,6 +274,7 @@ def parse_vmstat(text: str, path: str | Path = "vmstat") -> VmStat:
 _TEXT_TYPES = frozenset("tTwW")
 _LARGEST_FUNCTION = 1 << 20
 _MOST_FUNCTIONS = 1 << 22
+_MOST_SYMBOLS = 1 << 28
 
 
 @dataclass(frozen=True, eq=False)
@@ -303,7 +304,7 @@ def read_kallsyms(path: str | Path) -> KernelSymbols | None:
         RecordingError: the file cannot be read, or is none.
     """
     functions: dict[int, str] = {}
-    for number, line in enumerate(lines_of(path), 1):
+    for number, line in enumerate(lines_of(path, most=_MOST_SYMBOLS), 1):
         words = line.split()
         try:
             address, kind, name = int(words[0], 16), words[1], words[2]

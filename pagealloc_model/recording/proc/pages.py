@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from pagealloc_model.base.errors import RecordingError
-from pagealloc_model.base.files import CHUNK, chunks_of, refuse_unless_file
+from pagealloc_model.base.files import CHUNK, chunks_of, opened
 from pagealloc_model.recording.proc.zoneinfo import END_OF_MEMORY, LARGEST_ORDER
 
 _BEGIN = b"Page allocated via order "
@@ -229,10 +229,9 @@ def read_kpageflags(path: str | Path, page_frames: int | None = None) -> np.ndar
         RecordingError: the file cannot be read, is not an intact gzip, is cut inside a word or has
             more words than the machine has page frames.
     """
-    refuse_unless_file(path)
     most = 8 * ((_MOST_UNKNOWN if page_frames is None else page_frames) + _SECTION)
     try:
-        with gzip.open(path, "rb") as file:
+        with opened(path) as packed, gzip.open(packed, "rb") as file:
             content = file.read(most + 1)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise RecordingError(

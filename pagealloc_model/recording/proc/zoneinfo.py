@@ -165,13 +165,17 @@ _DIGITS = 20
 _NODE_ZONE = re.compile(r"^Node\s+(\d+),\s+zone\s+(\w+)(.*)$")
 
 
-def read_text(path: str | Path) -> str:
+def read_text(path: str | Path, below: Path | None = None) -> str:
     """The text of one state file.
+
+    Args:
+        path: the file.
+        below: a directory that it lies in, with no link between the two.
 
     Raises:
         RecordingError: it is no file, cannot be read, is too long or is not text.
     """
-    return text_of(path, "ascii", todo="copy the file from /proc again")
+    return text_of(path, "ascii", todo="copy the file from /proc again", below=below)
 
 
 def malformed(path: str | Path, line_number: int, what: str) -> RecordingError:

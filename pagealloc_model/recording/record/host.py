@@ -123,7 +123,7 @@ _KNOWN_SYSCTLS = (
 _NOT_SETTINGS = ("stat_refresh", "compact_memory", "drop_caches")
 """Files among the sysctls whose access does something."""
 
-_CONFIG = re.compile(
+KEPT_CONFIG = re.compile(
     r"CONFIG_(ARCH_FORCE_MAX_ORDER|CMA.*|COMPACT.*|CONTIG_ALLOC|DEBUG_PAGEALLOC.*|DEBUG_VM"
     r"|DEFERRED_STRUCT_PAGE_INIT|HIGHMEM|HUGETLB_PAGE.*|HZ|INIT_ON_.*|KASAN|KPROBE.*|LOCKDEP"
     r"|LOCK_STAT|LRU_GEN.*|MEMCG|MEMORY_HOTPLUG|MEMORY_ISOLATION|NR_CPUS|NUMA|NUMA_BALANCING"
@@ -131,6 +131,7 @@ _CONFIG = re.compile(
     r"|PAGE_TABLE_CHECK|PARAVIRT_SPINLOCKS|PCP_BATCH_SCALE_MAX|PREEMPT.*|QUEUED_SPINLOCKS"
     r"|SHUFFLE_PAGE_ALLOCATOR|SMP|SPARSEMEM.*|TRANSPARENT_HUGEPAGE.*|ZONE_.*)"
 )
+"""Options of the kernel's configuration that bear on the allocator."""
 
 
 def machine_meta(host: Host) -> dict[str, Any]:
@@ -258,7 +259,7 @@ def _configuration(host: Host) -> dict[str, str] | None:
     if text is None:
         return None
     pairs = (line.partition("=") for line in text.splitlines() if line.startswith("CONFIG_"))
-    return {name: value for name, _, value in pairs if _CONFIG.fullmatch(name)}
+    return {name: value for name, _, value in pairs if KEPT_CONFIG.fullmatch(name)}
 
 
 def _configuration_text(host: Host) -> str | None:

@@ -14,7 +14,7 @@ import numpy as np
 import zstandard
 
 from pagealloc_model.base.errors import RecordingError
-from pagealloc_model.base.files import chunks_of, first_bytes, is_compressed
+from pagealloc_model.base.files import chunks_of, first_bytes, is_compressed, opened
 from pagealloc_model.recording.trace.formats import TracingData, parse_tracing_data
 
 MAGIC = b"PERFILE2"
@@ -469,7 +469,8 @@ def mapped(path: Path, unpack: Callable[[Path], np.ndarray]) -> np.ndarray:
     """
     if is_compressed(path):
         return unpack(path)
-    return np.memmap(path, np.uint8, mode="r").view(np.ndarray)
+    with opened(path) as file:
+        return np.memmap(file, np.uint8, mode="r").view(np.ndarray)  # type: ignore[call-overload]
 
 
 def _most_bytes(path: Path) -> int | None:

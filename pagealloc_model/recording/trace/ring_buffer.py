@@ -11,7 +11,7 @@ import numpy as np
 
 from pagealloc_model.base.arrays import NewArray, in_memory, on_disk, parts
 from pagealloc_model.base.errors import RecordingError
-from pagealloc_model.base.files import refuse_unless_file, text_of, unreadable
+from pagealloc_model.base.files import opened, refuse_unless_file, text_of, unreadable
 from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.recording.trace.columns import (
@@ -450,7 +450,8 @@ def _joined(
     for (_, path), start, size in zip(sorted(files.items()), starts.tolist(), sizes, strict=False):
         try:
             if size:
-                data[start : start + size] = np.memmap(path, np.uint8, mode="r", shape=(size,))
+                with opened(path, below=path.parents[2]) as file:
+                    data[start : start + size] = np.memmap(file, np.uint8, "r", shape=(size,))
         except OSError as error:
             raise unreadable(path, error) from None
     data.flags.writeable = False

@@ -22,6 +22,7 @@ import pyarrow.ipc
 
 from pagealloc_model.base.arrays import working_arrays
 from pagealloc_model.base.errors import RecordingError
+from pagealloc_model.base.files import opened
 from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.base.version import __version__
 from pagealloc_model.recording.trace.columns import (
@@ -149,7 +150,8 @@ class _Store:
     def __init__(self, path: Path) -> None:
         self._path = path
         try:
-            self._file = pa.memory_map(str(path))
+            with opened(path) as file:
+                self._file = pa.memory_map(f"/proc/self/fd/{file.fileno()}")
         except OSError as error:
             what = f"cannot be read ({error.strerror or error})"
             raise RecordingError(path, what, todo="check the path and its permissions") from None
