@@ -32,7 +32,7 @@ def test_an_edit_elsewhere_leaves_the_oracle_alone(graph: ImportGraph) -> None:
 
 def test_public_names_are_imports(graph: ImportGraph) -> None:
     assert "pagealloc_model.allocator.hooks" in graph.imports["tests.allocator.test_hooks"]
-    assert "pagealloc_model.verdict.locks" in graph.imports["tests.verdict.test_lock_policies"]
+    assert "pagealloc_model.verdict.locks" in graph.imports["tests.verdict.test_locks"]
 
 
 def test_methods_are_imports_of_those_who_call_them(graph: ImportGraph) -> None:

@@ -358,22 +358,25 @@ def _transaction_rows(
         ("drain", Event.FREE, Event.PCPU_DRAIN),
     ):
         known = was_recorded(recording, shown_by)
-        real = measured.transactions_full.query("site == @site")
-        model = predicted.transactions_full.query("site == @site")
+        tables = (measured.transactions_full, predicted.transactions_full)
+        sides = [each[each["site"] == site] for each in tables]
         calls, pages = _moved_by_cpu(trace, event)
-        yield from _totals(
-            site, "all", real, model, sum(pages.values()), sum(calls.values()), known
-        )
-        for cpu in calls:
-            yield from _totals(
-                site,
-                f"cpu={cpu}",
-                real[real["cpu"] == cpu],
-                model[model["cpu"] == cpu],
-                pages[cpu],
-                calls[cpu],
-                known,
-            )
+        for cpu in (None, *calls):
+            cpus = calls if cpu is None else (cpu,)
+            real, model = (each if cpu is None else each[each["cpu"] == cpu] for each in sides)
+            for what, moved, predicted_moves, null in (
+                ("pages", real["pages"].sum(), model["pages"].sum(), pages),
+                ("transactions", len(real), len(model), calls),
+            ):
+                yield error_row(
+                    f"{site}_{what}",
+                    "all" if cpu is None else f"cpu={cpu}",
+                    measured=float(moved) if known else float("nan"),
+                    predicted=float(predicted_moves),
+                    unit=what,
+                    null_model=NO_PCP,
+                    null=float(sum(null[each] for each in cpus)),
+                )
         yield from _binned(site, measured.lock, predicted.lock)
 
 
@@ -428,31 +431,6 @@ def empty_attempt_notes(predicted: Replay, measured: Measured) -> Iterator[str]:
         f"rows of their own; {shown}. Each takes zone->lock, so times, waits and "
         "contended acquisitions at the lock include them"
     )
-
-
-def _totals(
-    site: str,
-    scope: str,
-    real: pd.DataFrame,
-    model: pd.DataFrame,
-    pages: int,
-    calls: int,
-    known: bool,
-) -> Iterator[ErrorRow]:
-    for metric, measured, predicted, null, unit in (
-        ("pages", real["pages"].sum(), model["pages"].sum(), pages, "pages"),
-        ("transactions", len(real), len(model), calls, "transactions"),
-    ):
-        measured = float(measured) if known else float("nan")
-        yield error_row(
-            f"{site}_{metric}",
-            scope,
-            measured=measured,
-            predicted=float(predicted),
-            unit=unit,
-            null_model=NO_PCP,
-            null=float(null),
-        )
 
 
 def _binned(site: str, measured: pd.DataFrame, predicted: pd.DataFrame) -> Iterator[ErrorRow]:

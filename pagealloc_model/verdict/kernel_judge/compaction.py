@@ -28,6 +28,7 @@ from pagealloc_model.verdict.kernel_judge.side_by_side import (
     differences,
     differing_words,
     judge_scenarios,
+    word_lines,
 )
 
 OBJECTS = 1 << 17
@@ -244,36 +245,21 @@ LISTED_MAX = 12
 
 def compaction_differences(model: State, kernel: State) -> list[str]:
     """One line for each thing that differs; nothing where the two are the same."""
-    lines = _counter_lines(model, kernel)
-    lines += _region_lines(model, kernel, "zone", pr.ZONES_BASE, pr.ZONE_WORDS, ZONE_FIELDS)
-    lines += _region_lines(model, kernel, "node", pr.NODES_BASE, pr.NODE_WORDS, NODE_FIELDS)
+    pressure = int(model.st[at.PRESSURE_BASE])
+    counters = pressure + pr.COUNTERS
+    names = dict(enumerate(pr.COUNTER_NAMES))
+    lines = word_lines("", names, model.st[counters:], kernel.st[counters:])
+    zones = [model.machine.zone_title(number) for number in range(len(model.machine.zones))]
+    nodes = [f"node {number}" for number in range(len(model.machine.nodes))]
+    for titles, base, stride, fields in (
+        (zones, pr.ZONES_BASE, pr.ZONE_WORDS, ZONE_FIELDS),
+        (nodes, pr.NODES_BASE, pr.NODE_WORDS, NODE_FIELDS),
+    ):
+        for number, title in enumerate(titles):
+            first = int(model.st[pressure + base]) + number * stride
+            lines += word_lines(title, fields, model.st[first:], kernel.st[first:])
     lines += _skip_lines(model, kernel)
-    allocator = _allocator_lines(model, kernel)
-    return lines + allocator + _page_lines(model, kernel)
-
-
-def _counter_lines(model: State, kernel: State) -> list[str]:
-    first = int(model.st[at.PRESSURE_BASE]) + pr.COUNTERS
-    return [
-        f"{name}: model {model.st[first + number]}, kernel {kernel.st[first + number]}"
-        for number, name in enumerate(pr.COUNTER_NAMES)
-        if model.st[first + number] != kernel.st[first + number]
-    ]
-
-
-def _region_lines(
-    model: State, kernel: State, what: str, base: int, stride: int, fields: dict[int, str]
-) -> list[str]:
-    first = int(model.st[int(model.st[at.PRESSURE_BASE]) + base])
-    count = len(model.machine.zones if what == "zone" else model.machine.nodes)
-    lines = []
-    for number in range(count):
-        title = model.machine.zone_title(number) if what == "zone" else f"node {number}"
-        for word, name in fields.items():
-            place = first + number * stride + word
-            if model.st[place] != kernel.st[place]:
-                lines.append(f"{title}: {name}: model {model.st[place]}, kernel {kernel.st[place]}")
-    return lines
+    return lines + _allocator_lines(model, kernel) + _page_lines(model, kernel)
 
 
 def _skip_lines(model: State, kernel: State) -> list[str]:

@@ -46,6 +46,7 @@ from pagealloc_model.verdict.kernel_judge.side_by_side import (
     functions_named,
     judge_scenario,
     judge_scenarios,
+    word_lines,
 )
 
 NO_OBJECTS = np.zeros(0, np.int32)
@@ -224,16 +225,13 @@ class ReclaimSides:
         """What differs, one line each."""
         model, kernel = self.model, self.kernel.state
         base = int(model.st[at.PRESSURE_BASE])
-        lines = [
-            f"{name}: model {model.st[base + word]}, kernel {kernel.st[base + word]}"
-            for word, name in COUNTERS.items()
-            if model.st[base + word] != kernel.st[base + word]
-        ]
-        for number, name in enumerate(model.machine.zone_types):
-            word = base + pr.ALLOCSTALL + number
-            if model.st[word] != kernel.st[word]:
-                lines.append(f"allocstall_{name}: model {model.st[word]}, kernel {kernel.st[word]}")
-        lines += self._node_lines(base)
+        zone_types = enumerate(model.machine.zone_types)
+        stalls = {pr.ALLOCSTALL + number: f"allocstall_{name}" for number, name in zone_types}
+        lines = word_lines("", COUNTERS | stalls, model.st[base:], kernel.st[base:])
+        for node in range(len(model.machine.nodes)):
+            first = int(model.st[base + pr.NODES_BASE]) + node * pr.NODE_WORDS
+            words = model.st[first:], kernel.st[first:]
+            lines += word_lines(f"node {node}", NODE_FIELDS, *words)
         if len(lines) < most:
             lines += self._folio_lines()
         if len(lines) < most and (
@@ -241,16 +239,6 @@ class ReclaimSides:
         ):
             lines += differences(model, kernel)
         return lines[:most]
-
-    def _node_lines(self, base: int) -> list[str]:
-        model, kernel = self.model, self.kernel.state
-        first = int(model.st[base + pr.NODES_BASE])
-        return [
-            f"node {node}: {name}: model {model.st[place]}, kernel {kernel.st[place]}"
-            for node in range(len(model.machine.nodes))
-            for word, name in NODE_FIELDS.items()
-            if model.st[place := first + node * pr.NODE_WORDS + word] != kernel.st[place]
-        ]
 
     def _folio_lines(self) -> list[str]:
         model, kernel = self.model, self.kernel.state

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -37,13 +37,13 @@ ZONE_FIELDS = {
     at.ZONE_REMEMBERED_BOOST: "boost that kswapd has seen",
 }
 PCP_FIELDS = {
-    at.PCP_COUNT: "count",
-    at.PCP_HIGH: "high",
-    at.PCP_ALLOC_FACTOR: "alloc_factor",
-    at.PCP_FREE_COUNT: "free_count",
-    at.PCP_PREV_FREE_HIGH_ORDER: "flags",
-    at.PCP_EXPIRE: "expire",
-    at.PCP_FREE_DELTA: "vm_stat_diff",
+    at.PCP_COUNT: "pcp->count",
+    at.PCP_HIGH: "pcp->high",
+    at.PCP_ALLOC_FACTOR: "pcp->alloc_factor",
+    at.PCP_FREE_COUNT: "pcp->free_count",
+    at.PCP_PREV_FREE_HIGH_ORDER: "pcp->flags",
+    at.PCP_EXPIRE: "pcp->expire",
+    at.PCP_FREE_DELTA: "pcp->vm_stat_diff",
 }
 LIST_LOCK_WORDS = (
     at.PCP_LOCK_HOLDER,
@@ -112,14 +112,22 @@ def differences(model: State, kernel: State) -> list[str]:
     return lines
 
 
+def word_lines(
+    title: str, names: Mapping[int, str], mine: np.ndarray, theirs: np.ndarray
+) -> list[str]:
+    """One line for each named word of a region that differs."""
+    lead = f"{title}: " if title else ""
+    return [
+        f"{lead}{name}: model {mine[word]}, kernel {theirs[word]}"
+        for word, name in names.items()
+        if mine[word] != theirs[word]
+    ]
+
+
 def _zone_lines(model: State, kernel: State, zone: int) -> list[str]:
     title = model.machine.zone_title(zone)
     mine, theirs = model.zone_region(zone), kernel.zone_region(zone)
-    lines = [
-        f"{title}: {name}: model {mine[word]}, kernel {theirs[word]}"
-        for word, name in ZONE_FIELDS.items()
-        if mine[word] != theirs[word]
-    ]
+    lines = word_lines(title, ZONE_FIELDS, mine, theirs)
     for order in range(model.machine.max_order + 1):
         for number, name in enumerate(model.machine.migratetypes):
             first = at.ZONE_LISTS + (order * at.MIGRATETYPES + number) * at.LIST_WORDS
@@ -137,11 +145,7 @@ def _zone_lines(model: State, kernel: State, zone: int) -> list[str]:
 def _page_set_lines(model: State, kernel: State, zone: int, cpu: int) -> list[str]:
     title = f"{model.machine.zone_title(zone)}, CPU {cpu}"
     mine, theirs = model.pcp_region(zone, cpu), kernel.pcp_region(zone, cpu)
-    lines = [
-        f"{title}: pcp->{name}: model {mine[word]}, kernel {theirs[word]}"
-        for word, name in PCP_FIELDS.items()
-        if mine[word] != theirs[word]
-    ]
+    lines = word_lines(title, PCP_FIELDS, mine, theirs)
     for index, first in enumerate(range(at.PCP_LISTS, at.PCP_SITES, at.LIST_WORDS)):
         words = slice(first, first + at.LIST_WORDS)
         lines += _list_lines(

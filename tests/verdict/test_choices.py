@@ -1,4 +1,4 @@
-"""Choices judged alone: hand-made misses of each kind, an independent kernel, faults, real cuts."""
+"""Single choices judged from the true state before each, and what that state rests on."""
 
 from __future__ import annotations
 
@@ -7,16 +7,34 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model.allocator.choices.judging import CHOICES
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator.choices import judging
+from pagealloc_model.allocator.choices import true_state as rec
+from pagealloc_model.allocator.choices.judging import CHOICES, Judged
+from pagealloc_model.allocator.choices.resync import resync
+from pagealloc_model.base.errors import CorruptStateError
+from pagealloc_model.predicted.start.evidence import StartCounts
+from pagealloc_model.recording.machine import Machine
 from pagealloc_model.show.post import choice_table, miss_list
+from pagealloc_model.verdict.choices import placement
 from pagealloc_model.verdict.choices.placement import Placement
+from pagealloc_model.verdict.choices.recorded_moves import (
+    FreeRead,
+    agreed_free_pages,
+    tracked,
+    with_notes,
+)
+from pagealloc_model.verdict.choices.true_start import drop_uncounted, true_start
 from tests.allocator.fault import module_source
+from tests.allocator.small_state import Small
 from tests.judged_shares import shares
 from tests.oracle_recording import record
 from tests.small_recordings import (
@@ -24,6 +42,7 @@ from tests.small_recordings import (
     EventText,
     TimedEvents,
     shipped_recording,
+    small_machine,
     write_recording,
 )
 
@@ -384,3 +403,148 @@ def test_kernels_whose_lists_do_not_follow_block_types_are_refused(tmp_path: Pat
     recording = pm.open(write_recording(tmp_path / "recording", release="6.1.192"))
     with pytest.raises(pm.PolicyError, match=r"6\.12 on"):
         recording.judge_choices()
+
+
+MOVED = np.array([[row, -10] for row in range(100)], np.int64)
+"""Ten pages leave at every row."""
+
+
+def read(begun: int, last: int, *pages: tuple[int, int]) -> FreeRead:
+    return FreeRead(begun=begun, read=last, pages=pages)
+
+
+def test_a_read_that_took_no_time_is_taken_as_it_is() -> None:
+    assert agreed_free_pages(MOVED, [read(20, 20, (500, 0))]) == [500]
+
+
+def test_an_exact_read_settles_when_a_slow_one_was_read() -> None:
+    """Counted moves: 1000 less ten a row; the first read may be of any of twenty rows."""
+    slow, exact = read(10, 30, (750, 0)), read(50, 50, (500, 0))
+    assert agreed_free_pages(MOVED, [slow, exact]) == [900, 500]
+    assert agreed_free_pages(MOVED, [exact, read(60, 80, (300, 0))]) == [500, 400]
+
+
+def test_pages_that_went_unseen_change_the_constant_by_no_more_than_needed() -> None:
+    before, after = read(10, 10, (900, 0)), read(50, 60, (300, 0))
+    assert agreed_free_pages(MOVED, [before, after]) == [900, 400]
+
+
+def test_a_lagging_counter_bounds_less_closely() -> None:
+    exact, lagging = read(10, 10, (900, 0)), read(50, 50, (470, 36))
+    assert agreed_free_pages(MOVED, [exact, lagging]) == [900, 500]
+
+
+MACHINE = small_machine()
+ZONE = [zone.name for zone in MACHINE.zones].index("Normal")
+BLOCK = 1 << MACHINE.pageblock_order
+FIRST_FRAME = -(-NORMAL.start_pfn // BLOCK) * BLOCK
+
+
+def counts_of(*buddies: tuple[int, int]) -> StartCounts:
+    """A snapshot with so many free buddies of each order named, all Movable."""
+    table = np.zeros((len(MACHINE.zones), at.ORDERS, at.MIGRATETYPES), np.int64)
+    pages = np.zeros(len(MACHINE.zones), np.int64)
+    for order, count in buddies:
+        table[ZONE, order, at.MOVABLE] = count
+        pages[ZONE] += count << order
+    return StartCounts(
+        free_buddies=table,
+        other_buddies=table,
+        blocks=np.zeros((len(MACHINE.zones), at.MIGRATETYPES), np.int64),
+        free_pages=pages,
+        time_ns=0,
+    )
+
+
+def dropped(counts: StartCounts, known: list[int], shown: list[int]) -> tuple[list[int], list[str]]:
+    """What remains free, as offsets from the first block, and what is said."""
+    length = -(-MACHINE.end_pfn // BLOCK) * BLOCK
+    by_event, free = np.zeros(length, bool), np.zeros(length, bool)
+    by_event[[FIRST_FRAME + each for each in known]] = True
+    free[[FIRST_FRAME + each for each in [*known, *shown]]] = True
+    types = np.full(length // BLOCK, at.MOVABLE, np.int8)
+    none = np.zeros(len(MACHINE.zones), np.int64)
+    lines = drop_uncounted(MACHINE, counts, none, by_event, free, types)
+    return (np.flatnonzero(free) - FIRST_FRAME).tolist(), lines
+
+
+def test_what_the_counts_have_room_for_stays() -> None:
+    left, lines = dropped(counts_of((0, 3)), known=[0], shown=[2, 4])
+    assert left == [0, 2, 4]
+    assert not lines
+
+
+def test_events_come_before_flags_and_the_zones_end_before_its_beginning() -> None:
+    left, lines = dropped(counts_of((0, 2)), known=[0], shown=[2, 4, 6])
+    assert left == [0, 6]
+    assert "2 pages that page flags show free" in lines[0]
+
+
+def test_buddies_of_another_order_than_counted_are_left_out() -> None:
+    """Two single pages are counted; a pair, untouched, is not two single pages."""
+    left, _ = dropped(counts_of((0, 2)), known=[0], shown=[8, 9])
+    assert left == [0]
+
+
+LISTED, OTHER = 512, 1024
+
+
+def test_parts_of_a_page_seen_whole_leave_their_lists(tmp_path: Path) -> None:
+    """Frees and drains were missed: the second page is part of another, and on a list no more."""
+    events = refilled()
+    events.alloc(FIRST, order=1)
+    assert judged(tmp_path, events).repairs["pages on another list of the CPU"] == 1
+
+
+def test_two_pages_do_not_share_a_frame_at_the_start() -> None:
+    """The second frame is free before the two are handed out as one."""
+    machine = small_machine()
+    moves = np.zeros(2, rec.STEP)
+    moves["pfn"] = (FIRST + 1, FIRST)
+    moves["order"] = (0, 1)
+    moves["operation"] = (rec.REMOVE, rec.POP)
+    moves["zone"] = _zone_of(machine, FIRST)
+    first = np.zeros(machine.end_pfn, np.int8)
+    first[FIRST : FIRST + 2] = (rec.POP, rec.REMOVE)
+    image = true_start(machine, moves, first, None)
+    assert image.free[FIRST + 1]
+    assert not len(image.listed)
+
+
+def _zone_of(machine: Machine, pfn: int) -> int:
+    spans = [zone.start_pfn <= pfn < zone.end_pfn for zone in machine.zones]
+    return spans.index(True)
+
+
+def test_a_list_that_holds_another_lists_page_is_named() -> None:
+    small = Small("7.2")
+    state = small.state
+    st = with_notes(state)
+    track = tracked(state, st)
+    steps = np.zeros(2, rec.STEP)
+    steps["operation"] = (rec.REMOVE, rec.POP)
+    steps["pfn"] = (LISTED, OTHER)
+    steps["migratetype"] = at.MOVABLE
+    steps["flags"] = (rec.RUN_FIRST, 0)
+    steps["objects"] = 1
+    kinds = len(judging.CHOICES)
+    tally = np.zeros(
+        (kinds, judging.TYPE_SLOTS + judging.TIME_BINS + 1, judging.OUTCOMES), np.int64
+    )
+    misses = np.zeros((kinds, judging.MISSES_KEPT + 1, judging.MISS_COLUMNS), np.int64)
+    arrays = (replace(state, st=st).arrays(), Judged(steps, track, tally, misses))
+    assert resync(*arrays, 0, 1) == 1
+    assert state.pages["where"][LISTED] == at.ON_PCP
+    state.pages["where"][LISTED] = at.BUDDY
+    assert resync(*arrays, 1, 2) == 1
+    assert st[at.CORRUPT_AT] == LISTED + 1
+
+
+def test_the_command_ends_with_one_line_that_says_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(placement, "resync", lambda *_: 0)
+    events = TimedEvents()
+    events.alloc(FIRST)
+    with pytest.raises(CorruptStateError, match=r"at 0\.000000 s \(event 0\) page frame"):
+        judged(tmp_path, events)

@@ -1,20 +1,23 @@
-"""Measured and predicted lock traffic in one table; costs fitted to a recording."""
+"""Traffic at zone->lock: measured and predicted, and under two policies."""
 
 from __future__ import annotations
 
 import pandas as pd
 import pytest
 
+import pagealloc_model as pm
 from pagealloc_model.cli import main
 from pagealloc_model.measured.costs import fit_lock_costs
 from pagealloc_model.policy.lock_costs import LockCosts
 from pagealloc_model.predicted.lock_times import with_spread
+from pagealloc_model.show import figures
 from pagealloc_model.verdict.locks import (
     KEYS,
     NOT_MODELLED,
     SITES,
     LockComparison,
     compare_locks,
+    lock_policy_rows,
 )
 from tests.small_recordings import shipped_recording
 
@@ -98,3 +101,20 @@ def test_direct_frees_are_na_where_no_event_shows_all_of_them(xfree: LockCompari
     seen = probed.by_site.set_index("site").loc["direct_free"]
     assert seen[unknown].notna().all()
     assert not any(note.startswith("direct_free") for note in probed.notes)
+
+
+def test_batches_show_in_the_table_and_the_figure() -> None:
+    recording = shipped_recording("xfree")
+    base, patch = (
+        pm.replay(recording, pm.Policy(pcp_free_batched=batched)).lock_times()
+        for batched in (False, True)
+    )
+    rows = lock_policy_rows(base, patch).set_index(["metric", "scope", "unit"])
+    assert rows.loc[("longest hold", "drain commit", "pages"), "base"] > 1000
+    assert rows.loc[("longest hold", "drain commit", "pages"), "patch"] == 63
+    assert not rows.index.duplicated().any()
+    text = pm.locks.lock_policy_table(base, patch, "base: one hold; patch: batches")
+    assert all(len(line) <= 72 for line in text.splitlines())
+    assert "acquire: 60 ns" in text
+    figure = figures.lock_times({"one": base.acquisitions, "two": patch.acquisitions})
+    assert len(figure.data) == 8
