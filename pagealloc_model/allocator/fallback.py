@@ -45,8 +45,19 @@ def fallback_type(migratetype: int, choice: int) -> int:
 
 
 @inner
+def has_free_pages(m: at.Arrays, zone: int, order: int) -> bool:
+    """Part of find_suitable_fallback(): return whether nr_free of an order is above 0."""
+    for migratetype in range(at.MIGRATETYPES):
+        if m.st[free_list_at(zone, order, migratetype) + at.HEAD] >= 0:
+            return True
+    return False
+
+
+@inner
 def find_suitable_fallback(m: at.Arrays, zone: int, order: int, migratetype: int) -> int:
     """find_suitable_fallback(): return the type to fall back to at this order, or -1 (S6.1)."""
+    if not has_free_pages(m, zone, order):
+        return -1
     for choice in range(2):
         other = fallback_type(migratetype, choice)
         m.st[at.LIST_PROBES] += 1

@@ -142,6 +142,12 @@ FAULTS = (
         "\n    if flags < 0:",
     ),
     Fault(
+        "lists of an order without free pages are probed",
+        "fallback",
+        "if not has_free_pages(m, zone, order):",
+        "if order < 0:",
+    ),
+    Fault(
         "half a block is not enough",
         "fallback",
         "return free + alike >= block_pages // 2",

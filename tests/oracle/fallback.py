@@ -23,6 +23,8 @@ def find_suitable_fallback(buddy: Buddy, order: int, migratetype: int) -> int | 
 
     It has a free buddy of exactly this order.
     """
+    if not any(pages for (listed, _), pages in buddy.lists.items() if listed == order):
+        return None
     for fallback in FALLBACKS[migratetype]:
         buddy.probes += 1
         if not buddy.is_empty(order, fallback):
