@@ -1,4 +1,4 @@
-"""Whether compaction of a zone is worth a try: suitability, fragmentation, deferral (S9)."""
+"""Compaction of a zone, direct or by a daemon: whether it is worth a try, a run in units (S9)."""
 
 from __future__ import annotations
 

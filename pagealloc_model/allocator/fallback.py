@@ -1,4 +1,4 @@
-"""What every fallback rule looks at: types in order, whether a block is worth taking (S6)."""
+"""Pages for a request from its own type, else from another: claim, steal, largest first (S6)."""
 
 from __future__ import annotations
 

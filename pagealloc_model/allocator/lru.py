@@ -1,4 +1,4 @@
-"""LRU lists of a node's allocated pages, inactive and active by class (S10)."""
+"""Allocated pages under pressure: pieces of objects, LRU lists, slabs, draws, refaults (S10)."""
 
 from __future__ import annotations
 

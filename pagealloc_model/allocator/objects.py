@@ -1,4 +1,4 @@
-"""Recorded allocations and frees to objects: which free belongs to which allocation (T10)."""
+"""Recorded allocations and frees to objects, replacements of failures, interrupts (T10)."""
 
 from __future__ import annotations
 

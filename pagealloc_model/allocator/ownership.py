@@ -1,4 +1,4 @@
-"""Who owns a pageblock, and what ends that; owned blocks with fragments (S12.2, S12.5, S12.8)."""
+"""Who owns a pageblock, what ends that, and lists with buddies of every order (S12.1 to S12.8)."""
 
 from __future__ import annotations
 

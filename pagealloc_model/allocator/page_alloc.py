@@ -1,4 +1,4 @@
-"""Taking a page from a zone: which zone of the list, its per-CPU list or its buddy (S2.4, S3)."""
+"""A request: its zones, the page of a list or of the buddy, the slow path (S2.4, S3, S8)."""
 
 from __future__ import annotations
 

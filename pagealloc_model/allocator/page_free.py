@@ -1,4 +1,4 @@
-"""Frees under pageblock ownership: to the owner's lists, whichever CPU frees (S12.1, S12.8)."""
+"""Frees: to the CPU's lists, those of a block's owner, or the buddy (S4.6, S12.1, S12.8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often each pcp->lock is taken, and by whom (S11.3)."""
+"""Per-CPU lists: sizes, locks, refills, frees, drains (S4.1 to S4.11, S11.3, S12.5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""In which order a request tries the zones of all nodes (S1.4)."""
+"""The model's state: its arrays, how they are set up, and the start image put into them."""
 
 from __future__ import annotations
 
