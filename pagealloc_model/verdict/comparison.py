@@ -319,8 +319,9 @@ def judged_change(
     """What `JUDGED` names of one change.
 
     The interval is that of windows of the recording, drawn with replacement for each side by
-    itself, as two runs would differ, widened at each end by the model's error. Where the model has
-    none, its ends are those of the windows alone, and the verdict says that nothing checks it.
+    itself, as two runs would differ, widened at each end by the model's error, as far as the
+    quantity can go. Where the model has none, its ends are those of the windows alone, and the
+    verdict says that nothing checks it.
 
     Args:
         before: of the base.
@@ -334,13 +335,28 @@ def judged_change(
         error = None
     low, high = windows_interval(before, after, edges, drawn, errors.dispersion)
     width = 0.0 if error is None else error.error
-    low, high = low - width, high + width
+    low, high = possible_interval(low - width, high + width, before.value, before.unit)
     change = after.value - before.value
     word = verdict_of(change, low, high, before.better, error, refused=bool(errors.refused))
     known = (math.nan, "", math.nan)
     if error is not None:
         known = (error.error, error.null_model, error.null_error)
     return dict(zip(JUDGED, (*known, low, high, word), strict=True))
+
+
+def possible_interval(low: float, high: float, base: float, unit: str) -> tuple[float, float]:
+    """The part of a change's interval that the quantity can reach: from 0, a share up to 1.
+
+    Args:
+        low: end of the interval of the change, in the quantity's unit.
+        high: the other end.
+        base: what is changed.
+        unit: "share" for what lies between 0 and 1.
+    """
+    if not base >= 0:
+        return low, high
+    most = max(1.0 - base, 0.0) if unit == "share" else math.inf
+    return min(max(low, -base), most), max(min(high, most), -base)
 
 
 def verdict_of(
@@ -532,6 +548,7 @@ def _row(key: dict[str, str], runs: list[pd.Series]) -> dict[str, object]:
     high = change + width + (high - change - width) / math.sqrt(len(runs))
     if not pd.isna(over_runs[0]):
         low, high = min(low, over_runs[0] - width), max(high, over_runs[1] + width)
+    low, high = possible_interval(low, high, mean, str(key["unit"]))
     words = [run["verdict"] for run in runs]
     return {
         **key,

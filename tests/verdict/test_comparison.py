@@ -34,6 +34,7 @@ from pagealloc_model.verdict.comparison import (
     believable_words,
     failed_last,
     judged_change,
+    possible_interval,
     repeated,
     verdict_of,
 )
@@ -356,3 +357,31 @@ def test_fallbacks_outside_the_demand_s_span_say_nothing_of_bursts() -> None:
     )
     validation = SimpleNamespace(recording=SimpleNamespace(trace=trace))
     assert model_errors._dispersion(validation) == 1.0  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("interval", "base", "unit", "possible"),
+    [
+        ((-150.0, 20.0), 100.0, "pages", (-100.0, 20.0)),
+        ((-50.0, 20.0), 100.0, "pages", (-50.0, 20.0)),
+        ((-0.9, 0.9), 0.75, "share", (-0.75, 0.25)),
+        ((3.0, 9.0), 0.0, "", (3.0, 9.0)),
+        ((-9.0, 9.0), math.nan, "", (-9.0, 9.0)),
+    ],
+)
+def test_an_interval_ends_where_the_quantity_does(
+    interval: tuple[float, float], base: float, unit: str, possible: tuple[float, float]
+) -> None:
+    assert possible_interval(*interval, base, unit) == possible
+
+
+@pytest.mark.parametrize("reclaim", ["literal", "elastic"])
+def test_no_change_takes_a_quantity_below_zero(reclaim: str) -> None:
+    recording, assumptions = shipped_recording("highatomic_gate3"), Assumptions(reclaim=reclaim)
+    base = pm.replay(recording, assumptions=assumptions)
+    patch = pm.replay(recording, Policy(pcp_batch=127), assumptions=assumptions)
+    rows = pm.compare(base, patch).judged
+    known = rows[rows["low"].notna()]
+    assert len(known) > 20
+    assert (known["low"] >= -known["base"]).all()
+    assert (known["low"] <= known["high"]).all()

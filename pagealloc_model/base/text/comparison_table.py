@@ -31,10 +31,10 @@ SIGNED_RULE = (
     "Sign rule: change is patch - base, in percent of base, or as a number marked n where base is "
     "a count below 20 or the change above 1000 %, or in points of a share. error: the model's on "
     "this very recording, in the same measure; from, to: interval of the change (95 % over windows "
-    "of the recording), widened by the error. Nothing is better or worse unless its interval, "
-    "error included, leaves out 0 (in error: it does not). unchecked: nothing recorded shows that "
-    "metric, so the interval has no error in it. null: the model was no nearer than a null model; "
-    "such rows come last."
+    "of the recording), widened by the error, as far as the quantity can go. Nothing is better or "
+    "worse unless its interval, error included, leaves out 0 (in error: it does not). unchecked: "
+    "nothing recorded shows that metric, so the interval has no error in it. null: the model was "
+    "no nearer than a null model; such rows come last."
 )
 MMTESTS_RULE = (
     "Sign rule: percentages are gains over base, positive is better; metrics where neither "
