@@ -18,6 +18,7 @@ PARTS = {
     "replay": "tests.golden.replays",
     "commands": "tests.golden.commands",
     "figures": "tests.golden.figures",
+    "notebooks": "tests.golden.notebooks",
 }
 """Modules of parts.
 
