@@ -23,7 +23,7 @@ VARYING = (
     (re.compile(r'("model": )"[0-9a-f]{16}"'), r'\1"FINGERPRINT"'),
     (re.compile(r"\(model [0-9a-f]{16}\)"), "(model FINGERPRINT)"),
     (re.compile(r"[\d,]+ bytes"), "BYTES bytes"),
-    (re.compile(r'("seconds": )[\d.e-]+'), r"\1SECONDS"),
+    (re.compile(r'("seconds": )[\d.e-]+(?=,\s*"finished")'), r"\1SECONDS"),
     (re.compile(r'("key": )"[0-9a-f]{40}"'), r'\1"KEY"'),
     (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?"), "DATE"),
 )

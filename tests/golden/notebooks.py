@@ -21,6 +21,8 @@ TIMED = re.compile(r"\b[\d.,]+ m?s\b")
 FIGURE, HTML = "application/vnd.plotly.v1+json", "text/html"
 WIDGET = "application/vnd.jupyter.widget-view+json"
 PROGRESS, LOOKS = "FloatProgressModel", ("LayoutModel", "StyleModel")
+PROGRAM = ("_esm", "_css", "_anywidget_id")
+"""A widget's own JavaScript, style sheet and class."""
 REFERENCE = "IPY_MODEL_"
 WIDGET_STATE = "application/vnd.jupyter.widget-state+json"
 
@@ -85,12 +87,12 @@ def _shown(name: str, data: dict[str, Any]) -> dict[str, str]:
     return {f"{name} text": normal_text(_without_ids(data.get("text/plain", "")))}
 
 
-def _widgets(state: dict[str, Any]) -> dict[str, str]:
+def _widgets(shown: dict[str, Any]) -> dict[str, str]:
     """A hash for each kind of widget: the states of all of its kind, in any order.
 
     Bars of progress, and the boxes that hold them, are left out, as is how widgets are laid out.
     """
-    widgets: dict[str, Any] = state.get("state", {})
+    widgets: dict[str, Any] = shown.get("state", {})
     kinds: dict[str, list[str]] = {}
     left_out: set[str] = set()
     for name, widget in widgets.items():
@@ -100,7 +102,9 @@ def _widgets(state: dict[str, Any]) -> dict[str, str]:
     for name, widget in widgets.items():
         kind = widget["model_name"]
         if name not in left_out and kind != PROGRESS and not kind.endswith(LOOKS):
-            kinds.setdefault(kind, []).append(TIMED.sub("TIME", _spelled(widget)))
+            state = {key: value for key, value in widget["state"].items() if key not in PROGRAM}
+            text = TIMED.sub("TIME", _spelled({"state": state, "buffers": widget.get("buffers")}))
+            kinds.setdefault(kind, []).append(text)
     found = {}
     for kind, texts in kinds.items():
         states = hash_of_bytes(*(text.encode() for text in sorted(texts)))
