@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
+from pagealloc_model.base.children import python_words
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.cli.arguments import JSON, RECORDING, Command, new_directory, option
@@ -116,7 +117,7 @@ def run_lab(options: argparse.Namespace) -> NoReturn:
 
 def lab_command(notebook: Path, arguments: list[str]) -> list[str]:
     """The command line that opens a notebook, with what this user and machine need."""
-    command = [sys.executable, "-m", "jupyterlab", str(notebook)]
+    command = python_words("jupyterlab", str(notebook))
     if os.geteuid() == 0:
         command.append("--allow-root")
     if not has_browser():

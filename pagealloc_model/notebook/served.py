@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import secrets
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlencode
@@ -14,6 +16,7 @@ from IPython.display import clear_output
 from nbformat.v4 import new_code_cell, new_notebook
 from tornado.ioloop import IOLoop
 
+from pagealloc_model.base.children import clean_environment
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.notebook.explore import RecordingExplorer, explore
 from pagealloc_model.notebook.explore_parts import STATE, Question
@@ -79,7 +82,14 @@ def page_server(
     notebook = directory / "explore.ipynb"
     metadata = {"kernelspec": KERNEL, "title": f"pagealloc explore {Path(path).name}"}
     nbformat.write(new_notebook(cells=[cell], metadata=metadata), notebook)
-    server = Voila(
+
+    class Served(Voila):
+        """Voila with the configuration that stands here, and none that lies in any directory."""
+
+        def load_config_file(self, *_: Any, **__: Any) -> None:
+            """Read no file."""
+
+    server = Served(
         config=Config(
             {
                 "Voila": {
@@ -96,6 +106,22 @@ def page_server(
     )
     server.initialize([str(notebook)])
     return server
+
+
+@contextmanager
+def _installed_alone() -> Iterator[None]:
+    """Jupyter looks into no directory but the installation's, and children into no other."""
+    before = dict(os.environ)
+    os.environ.clear()
+    os.environ.update(clean_environment() | {"JUPYTER_NO_CONFIG": "1"})
+    try:
+        with tempfile.TemporaryDirectory(prefix="pagealloc-no-config-") as empty:
+            os.environ |= {"JUPYTER_CONFIG_DIR": empty, "JUPYTER_DATA_DIR": empty}
+            os.environ["IPYTHONDIR"] = empty
+            yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def address(server: Any) -> str:
@@ -125,7 +151,10 @@ def serve(
     Raises:
         UsageError: Voila is not installed.
     """
-    with tempfile.TemporaryDirectory(prefix="pagealloc-explore-") as directory:
+    with (
+        tempfile.TemporaryDirectory(prefix="pagealloc-explore-") as directory,
+        _installed_alone(),  # kernels are the server's children
+    ):
         server = page_server(Path(directory), path, state, port, browser=browser, theme=theme)
         # it picks its port when it starts
         IOLoop.current().add_callback(lambda: tell(f"{address(server)}  (Ctrl-C ends it)"))

@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import mmap
 import os
 import pickle
+import stat
+import struct
 import sys
 import tempfile
 import time
+import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, is_dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import BinaryIO, Protocol, TypeVar
+from typing import Any, BinaryIO, Protocol, TypeVar
 from weakref import WeakSet
 
 import numpy as np
@@ -68,16 +72,44 @@ def kept_object(
         whatever `make` raises.
     """
     file = _file(recording, what, about)
-    if file is not None and file.is_file():
-        with suppress(Exception), file.open("rb") as kept:
-            found = pickle.load(kept)
-            os.utime(file)
-            return found
+    if file is not None:
+        with suppress(OSError):
+            found = _kept(file)
+            if found is not _NOTHING:
+                return found
     begun = time.perf_counter()
     made = make()
     if file is not None and time.perf_counter() - begun >= WORTH_S:
         _keep(file, made)
     return made
+
+
+_NOTHING = object()
+_END = struct.Struct("<QI")
+"""Length and checksum of what stands before them."""
+
+
+def _kept(file: Path) -> Any:
+    """What a file keeps, `_NOTHING` if it is another user's, cut or damaged; then it goes."""
+    with os.fdopen(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as opened:
+        about = os.fstat(opened.fileno())
+        if about.st_uid not in (0, os.geteuid()) or not stat.S_ISREG(about.st_mode):
+            return _NOTHING
+        if about.st_size > _END.size:
+            with mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+                whole = memoryview(mapped)
+                content, end = whole[: -_END.size], whole[-_END.size :]
+                try:
+                    if _END.unpack(end) == (len(content), zlib.crc32(content)):
+                        with suppress(Exception):  # of a library that has changed since
+                            found = pickle.loads(content)
+                            os.utime(file)
+                            return found
+                finally:
+                    for view in (content, end, whole):
+                        view.release()
+    file.unlink()
+    return _NOTHING
 
 
 def kept_directory() -> Path:
@@ -107,10 +139,7 @@ def _identities(path: Path) -> list[str]:
     files = sorted(path.rglob("*")) if path.is_dir() else [path]
     found = []
     for file in files:
-        try:
-            seen = file.stat()
-        except OSError:
-            seen = file.lstat()
+        seen = file.stat() if file == path else file.lstat()
         identity = (seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns, seen.st_dev, seen.st_ino)
         found.append(f"{os.path.realpath(file)} {identity}")
     return found
@@ -141,7 +170,9 @@ def _keep(file: Path, made: object) -> None:
         partial = Path(name)
         try:
             with os.fdopen(descriptor, "wb") as opened:
-                pickle.dump(made, _Bounded(opened), protocol=5)
+                bounded = _Bounded(opened)
+                pickle.dump(made, bounded, protocol=5)
+                opened.write(_END.pack(bounded.written, bounded.checksum))
             os.replace(partial, file)
         finally:
             partial.unlink(missing_ok=True)
@@ -153,13 +184,14 @@ class _Bounded:
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
-        self._left = MOST_BYTES // 2
+        self.written = self.checksum = 0
 
     def write(self, part: bytes | memoryview) -> int:
         """Write a part, if it has room."""
         size = memoryview(part).nbytes
-        self._left -= size
-        if self._left < 0:
+        self.written += size
+        self.checksum = zlib.crc32(part, self.checksum)
+        if self.written > MOST_BYTES // 2:
             raise OSError(errno.EFBIG, "larger than what is kept")
         self._file.write(part)
         return size

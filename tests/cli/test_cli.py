@@ -345,7 +345,7 @@ def test_lab_becomes_jupyterlab(monkeypatch: pytest.MonkeyPatch) -> None:
     main(["lab", "--", "--port", "1"])
     path, command = started[0]
     assert path == sys.executable
-    assert command[1:3] == ["-m", "jupyterlab"]
+    assert command[1:4] == ["-P", "-m", "jupyterlab"]
     assert command[-2:] == ["--port", "1"]
 
 

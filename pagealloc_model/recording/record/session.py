@@ -21,6 +21,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
+from pagealloc_model.base.children import clean_environment, python_words
 from pagealloc_model.base.errors import PageallocError, UsageError
 from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.recording.lock_profile import PROFILE_FILE
@@ -303,19 +304,19 @@ def read_back(path: Path, owner: tuple[int, int] | None) -> dict[str, Any] | Non
     if owner is not None:
         # An installation that this user cannot run has no cache of theirs to spoil.
         with contextlib.suppress(PermissionError):
-            home = {**os.environ, "HOME": _home(owner[0])}
+            home = {**clean_environment(), "HOME": _home(owner[0])}
             return _described(path, user=owner[0], group=owner[1], extra_groups=[], env=home)
     return _described(path)
 
 
 def _described(path: Path, **process: Any) -> dict[str, Any] | None:
     answer = subprocess.run(
-        [sys.executable, "-m", "pagealloc_model.cli", "info", "--json", str(path)],
+        python_words("pagealloc_model.cli", "info", "--json", str(path)),
         stdout=subprocess.PIPE,
         # its bar is for people; what it complains of comes back as "cannot be read back"
         stderr=None if sys.stderr.isatty() else subprocess.DEVNULL,
         check=False,
-        **process,
+        **{"env": clean_environment(), **process},
     )
     return None if answer.returncode else json.loads(answer.stdout)
 

@@ -18,8 +18,10 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from shlex import quote
 from threading import Lock
 
+from pagealloc_model.base.children import clean_environment, python_words
 from pagealloc_model.base.errors import PageallocError, UsageError
 from pagealloc_model.recording.record.doctor import Check
 from pagealloc_model.studies.experiments.inside import Answer, Order
@@ -174,7 +176,7 @@ def started(call: Call, output: object) -> subprocess.Popen[bytes]:
     """A process in a group of its own, so that all that it starts can be ended with it."""
     return subprocess.Popen(
         call.words,
-        env={**os.environ, **call.environment},
+        env={**clean_environment(), **call.environment},
         stdin=subprocess.DEVNULL,
         stdout=output,  # type: ignore[arg-type]
         stderr=subprocess.STDOUT,
@@ -331,21 +333,34 @@ class VirtmeGuests:
 def guest_words(boot: Boot, folder: Path) -> list[str]:
     """Arguments of virtme-ng for a run; KVM's are not among them.
 
+    virtme-ng puts most of them into a line for the shell as they are, so they come quoted.
+
     Args:
         boot: what to run.
         folder: that the guest may write into.
+
+    Raises:
+        UsageError: a path that qemu would take apart.
     """
     guest = boot.guest
-    words = ["--run", str(boot.image), *_machine_words(boot.image), "--verbose"]
-    words += ["--cpus", str(guest.cpus), "--memory", guest.memory, "--rwdir", str(folder)]
+    for path in (boot.image, folder, boot.disk or folder):
+        if not str(path).isprintable() or set(str(path)) & set("=,"):
+            raise UsageError(
+                f"{str(path)!r}: qemu takes no path with '=', ',' or characters that are not "
+                "printed; name another directory"
+            )
+    words = ["--run", quote(str(boot.image)), *_machine_words(boot.image), "--verbose"]
+    words += ["--cpus", str(guest.cpus), "--memory", quote(guest.memory)]
+    words += ["--rwdir", quote(str(folder))]
     for node in guest.nodes:
-        words += ["--numa", node]
+        words += ["--numa", quote(node)]
     for each in (*guest.boot, *boot.boot):
         words += ["--append", each]
     if boot.disk is not None:
-        words.append(f"--qemu-opts=-drive file={boot.disk},if=virtio,format=raw,snapshot=on")
+        drive = f"file={boot.disk},if=virtio,format=raw,snapshot=on"
+        words.append(f"--qemu-opts=-drive {quote(drive)}")
     inside = "pagealloc_model.studies.experiments.inside"
-    return [*words, "--exec", shlex.join([sys.executable, "-m", inside, str(folder)])]
+    return [*words, "--exec", shlex.join(python_words(inside, str(folder)))]
 
 
 def _machine_words(image: Path) -> list[str]:
@@ -365,7 +380,7 @@ def kvm_serves(virtme: str, image: Path, device: Path = KVM, limit_s: float = _K
     """
     if not os.access(device, os.R_OK | os.W_OK):
         return False
-    words = [virtme, "--run", str(image), *_machine_words(image), "--memory", "256M"]
+    words = [virtme, "--run", quote(str(image)), *_machine_words(image), "--memory", "256M"]
     process = started(_virtme_call([*words, "--exec", "true"]), subprocess.DEVNULL)
     try:
         return process.wait(limit_s) == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import string
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
@@ -222,7 +223,7 @@ class Place:
         Raises:
             UsageError: none of these.
         """
-        if text.startswith(_SYSFS):
+        if text.startswith(_SYSFS) and ".." not in text.split("/"):
             return Place(kind=FILE, name=text)
         if text.startswith(_BOOT_PREFIX) and text != _BOOT_PREFIX:
             return Place(kind=BOOT, name=text.removeprefix(_BOOT_PREFIX))
@@ -506,10 +507,16 @@ class _Reader:
             raise self._refuse("guest.kvm", f'{kvm!r} is none; write "auto", "yes" or "no"')
         if not self._size(table, "memory", "guest.memory", 512 << 20):
             raise self._refuse("guest.memory", "a guest needs memory")
+        nodes = self._words(table, "nodes", "guest.nodes")
+        for node in nodes:
+            if not _NODE.fullmatch(node):
+                raise self._refuse(
+                    "guest.nodes", f'{node!r} is none; write such as "256M,cpus=0-1"'
+                )
         return Guest(
             cpus=self._count(table, "cpus", 2, "guest.cpus"),
             memory=str(table.get("memory", "512M")),
-            nodes=self._words(table, "nodes", "guest.nodes"),
+            nodes=nodes,
             boot=self._words(table, "boot", "guest.boot"),
             kvm=kvm,
             parallel=self._count(table, "parallel", 1, "guest.parallel"),
@@ -565,6 +572,9 @@ class _Reader:
             "seed": self._count(table, "seed", 1, "workload.seed"),
             "amount": self._count(table, "amount", 100, "workload.amount"),
         }
+
+
+_NODE = re.compile(r"[0-9]+[KMGT]?(,[a-z]+=[0-9-]+)*")
 
 
 def _text(value: object) -> str:

@@ -10,7 +10,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,11 +18,14 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Event
 from types import FrameType, TracebackType
 from typing import Any
 
+from pagealloc_model.base.children import python_words
 from pagealloc_model.base.errors import PageallocError, UsageError
+from pagealloc_model.base.files import is_given, json_of, opened, text_of
 from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.recording.record.doctor import Check, require_trial
 from pagealloc_model.recording.record.host import Host
@@ -84,6 +86,7 @@ class RunsHere:
         buffer_bytes: ring buffer of each CPU.
         root: of the files that settings are.
         host: the machine.
+        programs: directory of the workloads' programs; None: the experiment's own.
 
     Raises:
         UsageError: not root, a directory that is kept in memory, a machine that cannot be recorded
@@ -99,9 +102,10 @@ class RunsHere:
         buffer_bytes: int,
         root: Path = Path("/"),
         host: Host | None = None,
+        programs: Path | None = None,
     ) -> None:
         self._here = here
-        self._programs = directory / "programs"
+        self._programs = programs or directory / "programs"
         self._scratch = directory / SCRATCH
         self._found = FoundSettings(directory / FOUND_FILE, root)
         self._most_bytes = most_bytes
@@ -163,7 +167,7 @@ class RunsHere:
             grace_s=_GRACE_S,
         )
         path = f"{self._programs}:{os.environ.get('PATH', os.defpath)}"
-        call = Call(words=[sys.executable, "-m", INSIDE, str(folder)], environment={"PATH": path})
+        call = Call(words=python_words(INSIDE, str(folder)), environment={"PATH": path})
         self._found.remember((*order.fixed, *order.settings))
         try:
             drop_caches(self._root)
@@ -191,8 +195,12 @@ class FoundSettings:
         """Note the values that these settings have now.
 
         Raises:
-            UsageError: this kernel has no such setting.
+            UsageError: this kernel has no such setting, or it is none that may be put back.
         """
+        names = tuple(names)
+        for name in names:
+            if not _PUT_BACK.fullmatch(name):
+                raise UsageError(f"{name}: {_NOT_PUT_BACK}")
         values = found(names, self._root)
         partial = self._file.with_suffix(".partial")
         partial.write_text(json.dumps(values, indent=1) + "\n")
@@ -202,13 +210,13 @@ class FoundSettings:
         """Make all noted settings again, the last first; nothing is done where none are noted.
 
         Raises:
-            UsageError: some cannot be made, and which; the others are.
+            UsageError: some cannot be made, and which; the others are. Or the file is another
+                user's, is damaged, or has what is no setting of memory management.
         """
         with self._lock:
-            try:
-                values = json.loads(self._file.read_text())
-            except FileNotFoundError:
+            if not is_given(self._file):
                 return
+            values = self._noted()
             wrong = []
             for name in reversed(values):
                 try:
@@ -218,6 +226,23 @@ class FoundSettings:
             if wrong:
                 raise UsageError(f"not put back: {'; '.join(wrong)}; {self._file} has the values")
             self._file.unlink()
+
+    def _noted(self) -> dict[str, str]:
+        todo = "put the settings back by hand and remove the file"
+        with opened(self._file) as file:
+            if os.fstat(file.fileno()).st_uid not in (0, os.geteuid()):
+                raise UsageError(f"{self._file}: is another user's; {todo}")
+        values = json_of(text_of(self._file, "utf-8", todo=todo), self._file, todo=todo)
+        if not isinstance(values, dict):
+            raise UsageError(f"{self._file}: is not a JSON object; {todo}")
+        for name, value in values.items():
+            if not (_PUT_BACK.fullmatch(name) and isinstance(value, str)):
+                raise UsageError(f"{self._file}: {name}: {_NOT_PUT_BACK}; {todo}")
+        return values
+
+
+_PUT_BACK = re.compile(r"vm\.[a-z_-]+|/sys/kernel/mm/[a-zA-Z0-9_-]+(/[a-zA-Z0-9_-]+)*")
+_NOT_PUT_BACK = "only vm.NAME and files below /sys/kernel/mm are set by experiments here"
 
 
 class HeldMemory:
@@ -514,8 +539,12 @@ def _maker(
 ) -> Make:
     """What makes the runs: guests, or this machine for as long as the stack is open."""
     if plan.here is not None:
-        build_programs(directory / "programs")
-        here = stack.enter_context(RunsHere(plan.here, directory, plan.limits.run, plan.buffer))
+        # Root runs what was built now, not what lies in a directory that others may have made.
+        built = Path(stack.enter_context(TemporaryDirectory(prefix="pagealloc-programs-")))
+        build_programs(built)
+        here = stack.enter_context(
+            RunsHere(plan.here, directory, plan.limits.run, plan.buffer, programs=built)
+        )
         return lambda side, repeat, folder, cancel: here(
             order_of(plan, side, repeat, directory), folder, cancel
         )

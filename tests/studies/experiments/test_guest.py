@@ -83,10 +83,11 @@ def test_what_virtme_is_asked_for(tmp_path: Path) -> None:
     text = shlex.join(words)
     assert "--cpus 8 --memory 1G" in text
     assert "--numa 512M,cpus=0 --numa 512M,cpus=1 --append ro --append psi=1" in text
-    assert words[words.index("--rwdir") + 1] == str(tmp_path / "a run")
+    assert words[words.index("--rwdir") + 1] == shlex.quote(str(tmp_path / "a run"))
     inside = shlex.split(words[-1])
     assert inside == [
         sys.executable,
+        "-P",
         "-m",
         "pagealloc_model.studies.experiments.inside",
         str(tmp_path / "a run"),

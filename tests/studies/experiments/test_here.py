@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import pytest
 
-from pagealloc_model.base.errors import UsageError
+from pagealloc_model.base.errors import PageallocError, UsageError
 from pagealloc_model.cli import main
 from pagealloc_model.recording.record.doctor import require_recordable
 from pagealloc_model.recording.record.host import Host
@@ -153,6 +153,43 @@ def test_one_that_cannot_be_put_back_does_not_keep_the_others(root: Path, tmp_pa
 def test_a_setting_that_this_kernel_has_not(root: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"vm\.no_such: cannot be read in this kernel"):
         FoundSettings(tmp_path / FOUND_FILE, root).remember(("vm.no_such",))
+
+
+@pytest.mark.parametrize(
+    ("noted", "why"),
+    [
+        ('{"/sys/../etc/shadow": "x"}', "shadow: only vm.NAME"),
+        ('{"kernel.core_pattern": "|/tmp/x"}', "core_pattern: only vm.NAME"),
+        ('{"vm.min_free_kbytes": ["x"]}', "only vm.NAME"),
+        ("[1]", "is not a JSON object"),
+        ("{", "is not valid JSON"),
+    ],
+)
+def test_found_settings_of_others_are_not_made(
+    root: Path, tmp_path: Path, noted: str, why: str
+) -> None:
+    (tmp_path / FOUND_FILE).write_text(noted)
+    with pytest.raises(PageallocError, match=why):
+        FoundSettings(tmp_path / FOUND_FILE, root).put_back()
+
+
+def test_found_settings_of_another_user_are_not_made(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if os.geteuid():
+        pytest.skip("only root can give a file away")
+    found = FoundSettings(tmp_path / FOUND_FILE, root)
+    found.remember((MIN_FREE,))
+    (root / "proc/sys/vm/min_free_kbytes").write_text("1")
+    os.chown(tmp_path / FOUND_FILE, 12345, 12345)
+    with pytest.raises(UsageError, match="is another user's"):
+        found.put_back()
+    assert value(root, "min_free_kbytes") == "1"
+
+
+def test_a_setting_that_would_not_be_put_back_is_not_made(root: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"only vm\.NAME"):
+        FoundSettings(tmp_path / FOUND_FILE, root).remember(("kernel.core_pattern",))
 
 
 @pytest.mark.parametrize("error", [RunFailedError("no"), KeyboardInterrupt(), None])
