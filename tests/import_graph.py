@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 ROOTS = ("pagealloc_model", "tests", "benchmarks", "notebooks")
@@ -22,10 +22,11 @@ class ImportGraph:
 
     Args:
         checkout: the top of the source tree.
+        roots: folders whose modules are taken.
     """
 
-    def __init__(self, checkout: Path) -> None:
-        files = [file for root in ROOTS for file in sorted((checkout / root).rglob("*.py"))]
+    def __init__(self, checkout: Path, roots: Sequence[str] = ROOTS) -> None:
+        files = [file for root in roots for file in sorted((checkout / root).rglob("*.py"))]
         self.files = {module_name(file.relative_to(checkout)): file for file in files}
         trees = {name: ast.parse(file.read_bytes()) for name, file in self.files.items()}
         self._lazy = _lazy_names(trees[PACKAGE])
