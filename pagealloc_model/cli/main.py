@@ -6,10 +6,12 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from typing import Any, NoReturn
 
 from pagealloc_model.base.errors import PageallocError, known_names
 from pagealloc_model.base.garbage import collect_seldom
+from pagealloc_model.base.text.cleaned import CleanedStream
 from pagealloc_model.base.version import __version__
 from pagealloc_model.cli import pages, predictions, recordings, studies
 from pagealloc_model.cli.arguments import Command
@@ -37,20 +39,42 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     options = _parsed(sys.argv[1:] if arguments is None else arguments)
     collect_seldom()
+    with ExitStack() as streams:
+        # Names in a recording are a stranger's; nothing else prints.
+        if sys.stdout is not None:
+            streams.enter_context(redirect_stdout(CleanedStream(sys.stdout)))  # type: ignore[type-var]
+        if sys.stderr is not None:
+            shown = CleanedStream(sys.stderr, carriage_return=True)
+            streams.enter_context(redirect_stderr(shown))  # type: ignore[type-var]
+        return _run(options)
+
+
+def _run(options: argparse.Namespace) -> int:
+    """Run a command; every error that its input can cause is one line."""
     try:
         code = options.run(options)
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
         return code
     except PageallocError as error:
         return _complain(str(error), error.exit_code)
     except KeyboardInterrupt:
         return _complain("interrupted", INTERRUPTED)
+    except MemoryError:
+        return _complain(f"{options.parser.prog}: {_NO_MEMORY}", UNUSABLE)
+    except RecursionError:
+        return _complain(f"{options.parser.prog}: the input is nested too deep", UNUSABLE)
+    except UnicodeError as error:
+        return _complain(f"a name or text that is not UTF-8: {error}", UNUSABLE)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         return _complain(f"{where}{error.strerror or error}", UNUSABLE)
+
+
+_NO_MEMORY = "there is not enough memory; ask for less, or cut the recording (pagealloc trim)"
 
 
 def _parsed(words: Sequence[str]) -> argparse.Namespace:

@@ -78,12 +78,17 @@ def run_sweep(options: argparse.Namespace) -> int:
     return 1 if len(result.failed) else 0
 
 
+_MOST_POINTS = 100_000
+
+
 def _design(options: argparse.Namespace, vary: dict[str, list[Any]]) -> Any:
     """The grid, or the points that options ask for."""
     from pagealloc_model.studies.sweeps.design import one_at_a_time, space_filling
 
     if options.points is not None and options.one_at_a_time:
         raise UsageError("--points and --one-at-a-time are two designs; give one of them")
+    if options.points is not None and not 1 <= options.points <= _MOST_POINTS:
+        raise UsageError(f"--points {options.points}: give 1 to {_MOST_POINTS}")
     if options.points is not None:
         ranges = {name: (min(values), max(values)) for name, values in vary.items()}
         return space_filling(ranges, options.points)

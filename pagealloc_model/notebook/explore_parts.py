@@ -15,7 +15,8 @@ import ipywidgets
 import pandas as pd
 import traitlets
 
-from pagealloc_model.base.errors import PageallocError, UsageError
+from pagealloc_model.base.errors import PageallocError, RecordingError, UsageError
+from pagealloc_model.base.files import given, text_of
 from pagealloc_model.base.text.comparison_table import measures, with_unit
 from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.base.text.layout import number
@@ -96,9 +97,9 @@ def read_question(path: Path, tabs: Sequence[str]) -> Question:
         UsageError: the file cannot be read, or holds no state.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: cannot be read ({error}); give a saved state") from None
+        text = text_of(given(path), "utf-8", todo="give a saved state")
+    except RecordingError as error:
+        raise UsageError(str(error)) from None
     try:
         return Question.from_json(text, tabs)
     except PageallocError as error:

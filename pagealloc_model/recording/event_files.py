@@ -103,7 +103,7 @@ def event_file_of(directory: Path) -> Path | None:
 
 def size_of(event_file: Path) -> int:
     """Bytes of an event file, of all files of a directory; 0 where there is none."""
-    return sum(file.lstat().st_size for file in _files(event_file))
+    return sum(file.lstat().st_size for file in event_files_of(event_file))
 
 
 def digest_of(event_file: Path) -> str:
@@ -116,7 +116,7 @@ def digest_of(event_file: Path) -> str:
         with opened(event_file) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     digest = hashlib.sha256()
-    for path in _files(event_file):
+    for path in event_files_of(event_file):
         digest.update(f"{path.relative_to(event_file)} {path.lstat().st_size}\n".encode())
         with opened(path, below=event_file) as file:
             while piece := file.read(_PIECE):
@@ -128,7 +128,7 @@ def _is_folder(path: Path) -> bool:
     return path.is_dir() and not path.is_symlink()
 
 
-def _files(event_file: Path) -> list[Path]:
-    """Plain files; directories are not entered by links."""
+def event_files_of(event_file: Path) -> list[Path]:
+    """The event file, or the plain files of a copy of tracefs; links are not entered."""
     found = event_file.rglob("*") if event_file.is_dir() else [event_file]
     return sorted(path for path in found if path.is_file() and not path.is_symlink())

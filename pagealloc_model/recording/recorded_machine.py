@@ -107,7 +107,7 @@ def _sysctl(recording: Recording, name: str) -> int | None:
         return None
     try:
         return int(text)
-    except (TypeError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         raise RecordingError(
             recording.path / META_FILE, f"sysctl {name} is {text!r}, not a whole number"
         ) from None

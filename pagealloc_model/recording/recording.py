@@ -355,6 +355,18 @@ def state_files(directory: Path) -> Iterator[str]:
             yield name
 
 
+def files_of(recording: Recording) -> Iterator[Path]:
+    """Files beside the events that a recording is read from; links are none of them."""
+    if recording.meta:
+        yield recording.path / META_FILE
+    yield from (recording.path / name for name in state_files(recording.path))
+    for snapshot in recording.snapshots:
+        for name in KNOWN_FILES:
+            file = snapshot.directory / name
+            if file.is_file() and not file.is_symlink():
+                yield file
+
+
 def _others_in(directory: Path, event_file: Path) -> Iterator[str]:
     """What is no part of a recording, by name; with links, which none has."""
     known = {*EVENT_FILES, META_FILE, SNAPSHOT_DIRECTORY, *_STATE_FILES}
@@ -489,6 +501,7 @@ def _check_meta(meta: object, path: Path, todo: str) -> None:
     for key in ("kpageflags_at_ns", "page_owner_at_ns", "nr_cpus", "start_ns", "end_ns"):
         if not isinstance(meta.get(key), int | None):
             raise RecordingError(path, f"{key} is not a whole number", todo=todo)
-    if not 1 <= meta.get("nr_cpus", 1) <= NR_CPUS_MAX:
-        what = f"nr_cpus is {meta['nr_cpus']}; a machine has 1 to {NR_CPUS_MAX}"
+    nr_cpus = meta.get("nr_cpus")
+    if nr_cpus is not None and not 1 <= nr_cpus <= NR_CPUS_MAX:
+        what = f"nr_cpus is {nr_cpus}; a machine has 1 to {NR_CPUS_MAX}"
         raise RecordingError(path, what, todo=todo)

@@ -20,18 +20,18 @@ class Hostile:
         damage: what is done to the recording's directory.
         command: words for `pagealloc`; {} is the recording, {tmp} a directory to write to.
         says: a pattern that the one line of an error has, or what is printed if it is used.
-        refused: whether the command must end with code 2 and one line.
+        refused: whether the command must end with code 2 and one line; None: it may, or use it.
     """
 
     name: str
     damage: Damage
     command: tuple[str, ...]
     says: str
-    refused: bool = True
+    refused: bool | None = True
 
 
 def case(
-    name: str, damage: Damage, command: tuple[str, ...], says: str, *, refused: bool = True
+    name: str, damage: Damage, command: tuple[str, ...], says: str, *, refused: bool | None = True
 ) -> Hostile:
     """Return an input from its parts in their usual order."""
     return Hostile(name=name, damage=damage, command=command, says=says, refused=refused)

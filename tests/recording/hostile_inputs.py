@@ -9,6 +9,7 @@ from __future__ import annotations
 from tests.recording.hostile_case import INFO, REPLAY, Hostile, case
 from tests.recording.hostile_damage import ALLOC, events, file_is, holds, nothing
 from tests.recording.hostile_files import FILES, SIZES
+from tests.recording.hostile_kinds import KINDS
 from tests.recording.hostile_values import VALUES, WORDS
 
 _TRACE_DAT = b"\x17\x08\x44tracing6\0\0" + bytes(4096)
@@ -101,4 +102,4 @@ ASKED = (
     ),
 )
 
-HOSTILE_INPUTS: tuple[Hostile, ...] = (*FILES, *SIZES, *WORDS, *VALUES, *EVENTS, *ASKED)
+HOSTILE_INPUTS: tuple[Hostile, ...] = (*FILES, *SIZES, *WORDS, *VALUES, *EVENTS, *ASKED, *KINDS)

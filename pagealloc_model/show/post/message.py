@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from pagealloc_model.base.text.cleaned import cleaned
 from pagealloc_model.base.text.layout import INDENT, WIDTH, ascii_only, folded, paragraph
 
 SUBJECT = "Subject: "
@@ -68,18 +69,19 @@ class Message:
 
         Spaces only, no line over 72 columns, ASCII unless `utf8`.
         """
-        headers = [f"{SUBJECT}{self.subject}"[:WIDTH], *(MIME_HEADERS if self.utf8 else ())]
+        subject = " ".join(self.subject.split())
+        headers = [f"{SUBJECT}{subject}"[:WIDTH], *(MIME_HEADERS if self.utf8 else ())]
         parts = ["\n".join(headers), *(_section_text(section) for section in self.sections)]
         text = "\n\n".join(parts).expandtabs() + "\n"
         text = "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
-        return text if self.utf8 else ascii_only(text)
+        return cleaned(text if self.utf8 else ascii_only(text))
 
     def to_markdown(self) -> str:
         """The same as Markdown; fixed lines stand in fences."""
         parts = [f"# {self.subject}"]
         for section in self.sections:
             parts.append(f"## {section.title}" + _joined(section.blocks, _as_markdown))
-        return "\n\n".join(parts) + "\n"
+        return cleaned("\n\n".join(parts) + "\n")
 
 
 def _section_text(section: Section) -> str:

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pagealloc_model.base.errors import PageallocError, PolicyError, UsageError
+from pagealloc_model.base.errors import PageallocError, PolicyError, RecordingError, UsageError
+from pagealloc_model.base.files import given, text_of
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Policy, policy_settings
 from pagealloc_model.recording.record.perf import parse_size
@@ -184,8 +185,8 @@ def changed_plan(plan: Plan, images: Sequence[str | Path], repeats: int | None =
     """
     if images and plan.here is not None:
         raise UsageError(f"{plan.name} runs on this machine's own kernel; leave --kernel out")
-    if repeats is not None and repeats < 1:
-        raise UsageError(f"--repeats {repeats}: give at least one")
+    if repeats is not None and not 1 <= repeats <= _MOST:
+        raise UsageError(f"--repeats {repeats}: give at least one and at most {_MOST}")
     files = [Path(image).absolute() for image in images]
     kernels = tuple(Kernel(name=file.name, image=file) for file in files)
     return replace(plan, kernels=kernels or plan.kernels, repeats=repeats or plan.repeats)
@@ -319,12 +320,12 @@ def read_plan(path: str | Path) -> Plan:
     """
     file = Path(path)
     try:
-        table = tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
+        table = tomllib.loads(text_of(given(file), "utf-8", todo="give a plan, which is TOML"))
+    except RecordingError as error:
         names = ", ".join(sorted(each.stem for each in PLANS.glob("*.toml")))
         todo = f"name a TOML file, or a shipped plan ({names})"
-        raise PlanError(file, "", f"cannot be read ({error.strerror}); {todo}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise PlanError(file, "", f"{error.what}; {todo}") from None
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise PlanError(file, "", f"is no TOML: {error}") from None
     return _Reader(file).plan(table)
 
@@ -410,6 +411,8 @@ class _Reader:
         value = table.get(name, usual)
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise self._refuse(where or name, f"{value!r} is no number of 1 or more")
+        if value > _MOST:
+            raise self._refuse(where or name, f"is more than {_MOST}")
         return value
 
     def _seconds(self, table: Mapping[str, Any], name: str, where: str, usual: float) -> float:
@@ -574,6 +577,7 @@ class _Reader:
         }
 
 
+_MOST = 10_000
 _NODE = re.compile(r"[0-9]+[KMGT]?(,[a-z]+=[0-9-]+)*")
 
 

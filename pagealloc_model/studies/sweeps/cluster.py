@@ -22,7 +22,8 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from pagealloc_model.base.errors import ClusterError, RecordingError, UsageError
-from pagealloc_model.recording.recording import Recording, open_recording
+from pagealloc_model.recording.event_files import event_files_of
+from pagealloc_model.recording.recording import Recording, files_of, open_recording
 from pagealloc_model.studies.sweeps.records import (
     ReadyRecording,
     Record,
@@ -41,8 +42,12 @@ if TYPE_CHECKING:
 def packed(recording: Recording) -> bytes:
     """A tar archive of a recording's files; event files are compressed already."""
     output = io.BytesIO()
-    with tarfile.open(fileobj=output, mode="w", dereference=True) as archive:
-        archive.add(recording.path.resolve(), arcname=recording.path.resolve().name)
+    top = recording.path.resolve().name
+    with tarfile.open(fileobj=output, mode="w") as archive:
+        for file in (*event_files_of(recording.event_file), *files_of(recording)):
+            inside = recording.path.is_dir()
+            place = f"{top}/{file.relative_to(recording.path)}" if inside else top
+            archive.add(file, arcname=place)
     return output.getvalue()
 
 

@@ -23,13 +23,14 @@ import numba
 import numpy as np
 
 from pagealloc_model.base.errors import PageallocError, RecordingError, UsageError
+from pagealloc_model.base.files import opened
 from pagealloc_model.base.jit import cache_directory
 from pagealloc_model.base.progress_bar import unreported
 from pagealloc_model.base.version import __version__
 from pagealloc_model.measured.rules import choose_rules
 from pagealloc_model.predicted.prepared import forget_prepared, prepare
 from pagealloc_model.predicted.replay import Cancelled, Replay
-from pagealloc_model.recording.recording import Recording, open_recording
+from pagealloc_model.recording.recording import Recording, files_of, open_recording
 from pagealloc_model.studies.sweeps.design import Settings
 from pagealloc_model.studies.sweeps.metrics import Row, replay_metrics
 
@@ -153,12 +154,10 @@ def model_fingerprint() -> str:
 def recording_digest(recording: Recording) -> str:
     """SHA-256 of a recording's files: events, snapshots, page flags and settings."""
     digest = hashlib.sha256(f"events {recording.sha256}\n".encode())
-    if recording.path.is_dir():
-        for file in sorted(each for each in recording.path.rglob("*") if each.is_file()):
-            if file != recording.event_file:
-                with file.open("rb") as content:
-                    hashed = hashlib.file_digest(content, "sha256").hexdigest()
-                digest.update(f"{file.relative_to(recording.path).as_posix()} {hashed}\n".encode())
+    for file in files_of(recording):
+        with opened(file, below=recording.path) as content:
+            hashed = hashlib.file_digest(content, "sha256").hexdigest()
+        digest.update(f"{file.relative_to(recording.path).as_posix()} {hashed}\n".encode())
     return digest.hexdigest()
 
 
@@ -203,8 +202,11 @@ class ResultCache:
     def load(self, key: str) -> Record | None:
         """A finished point; None if there is none, or its file is damaged."""
         try:
-            return Record(**json.loads(self._file(key).read_text(encoding="utf-8")))
-        except (FileNotFoundError, ValueError, TypeError):
+            with opened(self._file(key)) as file:
+                if os.fstat(file.fileno()).st_uid not in (0, os.geteuid()):
+                    return None
+                return Record(**json.load(file))
+        except (RecordingError, ValueError, TypeError):
             return None
 
     def store(self, record: Record) -> None:
