@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from pagealloc_model.base.children import clean_environment, python_words
 from pagealloc_model.base.errors import PageallocError, UsageError
 from pagealloc_model.recording.record import session
+from pagealloc_model.recording.record.children import clean_environment, python_words
 from pagealloc_model.studies.experiments.guest import Boot, guest_words
 from pagealloc_model.studies.experiments.inside import Order
 from pagealloc_model.studies.experiments.plan import Guest, Place, read_plan

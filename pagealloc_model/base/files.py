@@ -326,11 +326,7 @@ class _ZstdFrames(io.RawIOBase):
 
 
 def copy_file(source: Path, destination: Path, *, below: Path | None = None) -> None:
-    """Copy a plain file of at most `MOST_COPIED` bytes, by `opened`.
-
-    Raises:
-        RecordingError: it is none, is longer, or cannot be read.
-    """
+    """Copy a plain file of at most `MOST_COPIED` bytes; a RecordingError of any other."""
     with opened(source, below=below) as file, destination.open("xb") as copy:
         size = os.fstat(file.fileno()).st_size
         if size > MOST_COPIED:

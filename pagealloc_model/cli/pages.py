@@ -13,10 +13,10 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
-from pagealloc_model.base.children import python_words
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.cli.arguments import JSON, RECORDING, Command, new_directory, option
+from pagealloc_model.recording.record.children import python_words
 
 PORT = 8866
 LAST_PORT = 65535

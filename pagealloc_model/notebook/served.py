@@ -16,11 +16,11 @@ from IPython.display import clear_output
 from nbformat.v4 import new_code_cell, new_notebook
 from tornado.ioloop import IOLoop
 
-from pagealloc_model.base.children import clean_environment
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.notebook.explore import RecordingExplorer, explore
 from pagealloc_model.notebook.explore_parts import STATE, Question
 from pagealloc_model.notebook.explore_tabs import TABS
+from pagealloc_model.recording.record.children import clean_environment
 from pagealloc_model.recording.recording import open_recording
 
 LOOPBACK = "127.0.0.1"

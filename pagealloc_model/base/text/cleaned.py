@@ -15,9 +15,7 @@ _SHOWN_WITH_RETURN = {code: shown for code, shown in _SHOWN.items() if code != o
 def cleaned(text: str, *, carriage_return: bool = False) -> str:
     """A text with a question mark for each character that is none to be read.
 
-    Args:
-        text: any.
-        carriage_return: keep these, which bars of progress are drawn with.
+    `carriage_return` keeps these, with which bars of progress are drawn.
     """
     if text.isascii() and text.isprintable():
         return text
@@ -25,12 +23,7 @@ def cleaned(text: str, *, carriage_return: bool = False) -> str:
 
 
 class CleanedStream:
-    """A stream that takes texts and passes them on cleaned; all else is the stream's own.
-
-    Args:
-        stream: where texts go.
-        carriage_return: see `cleaned`.
-    """
+    """A stream that passes texts on cleaned; all else is the stream's own."""
 
     def __init__(self, stream: TextIO, *, carriage_return: bool = False) -> None:
         self._stream = stream
@@ -42,11 +35,6 @@ class CleanedStream:
         """Write a text; the number of its characters."""
         self._stream.write(cleaned(text, carriage_return=self._carriage_return))
         return len(text)
-
-    def writelines(self, texts: Any) -> None:
-        """Write texts one after the other."""
-        for text in texts:
-            self.write(text)
 
     def __getattr__(self, name: str) -> Any:
         """What the stream has."""

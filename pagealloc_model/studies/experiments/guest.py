@@ -21,8 +21,8 @@ from pathlib import Path
 from shlex import quote
 from threading import Lock
 
-from pagealloc_model.base.children import clean_environment, python_words
 from pagealloc_model.base.errors import PageallocError, UsageError
+from pagealloc_model.recording.record.children import clean_environment, python_words
 from pagealloc_model.recording.record.doctor import Check
 from pagealloc_model.studies.experiments.inside import Answer, Order
 from pagealloc_model.studies.experiments.plan import Guest

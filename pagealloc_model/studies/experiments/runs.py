@@ -23,10 +23,10 @@ from threading import Event
 from types import FrameType, TracebackType
 from typing import Any
 
-from pagealloc_model.base.children import python_words
 from pagealloc_model.base.errors import PageallocError, UsageError
 from pagealloc_model.base.files import is_given, json_of, opened, text_of
 from pagealloc_model.base.progress_bar import Report
+from pagealloc_model.recording.record.children import python_words
 from pagealloc_model.recording.record.doctor import Check, require_trial
 from pagealloc_model.recording.record.host import Host
 from pagealloc_model.recording.recording import Recording, open_recording
