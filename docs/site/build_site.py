@@ -47,6 +47,7 @@ CONTENTS = {
         "docs/page_allocator",
         "docs/trace_events",
         "docs/*",
+        "docs/security",
         "docs/glossary",
     ),
     "Development": ("CONTRIBUTING",),
