@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
@@ -112,10 +113,12 @@ def parse_setting(name: str, about: Mapping[str, Any], text: str) -> Setting | N
         if text.lower() not in SWITCH_WORDS:
             raise PolicyError(f"policy {name}={text}: write 0 or 1")
         return SWITCH_WORDS[text.lower()]
-    try:
-        return int(text)
-    except ValueError:
-        raise PolicyError(f"policy {name}={text}: write a whole number") from None
+    if not _WHOLE.fullmatch(text):
+        raise PolicyError(f"policy {name}={text}: write a whole number")
+    return int(text)
+
+
+_WHOLE = re.compile(r"[+-]?[0-9]{1,30}")
 
 
 def check_setting(name: str, about: Mapping[str, Any], value: object) -> None:

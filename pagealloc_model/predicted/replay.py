@@ -45,8 +45,7 @@ from pagealloc_model.predicted.tables import (
     refill_phases,
 )
 from pagealloc_model.recording.machine import Machine
-from pagealloc_model.recording.provenance import demand_checks
-from pagealloc_model.recording.provenance_check import ProvenanceCheck
+from pagealloc_model.recording.provenance import ProvenanceCheck, demand_checks
 from pagealloc_model.recording.recorded_machine import effective_policy
 from pagealloc_model.recording.trace.columns import Event
 

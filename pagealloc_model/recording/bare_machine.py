@@ -6,10 +6,9 @@ import numpy as np
 
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.recording.machine import Machine, Zone
+from pagealloc_model.recording.made_up_machine import DMA32_END
 from pagealloc_model.recording.trace.columns import Trace
 
-DMA32_END = 1 << 20
-"""First page frame above 4 GiB."""
 MAX_ORDER = 10
 """Zones are taken to end where the largest buddy may."""
 

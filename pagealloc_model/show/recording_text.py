@@ -15,7 +15,7 @@ from pagealloc_model.base.text.layout import INDENT, paragraph
 
 if TYPE_CHECKING:
     from pagealloc_model.measured.rules import RuleEvidence
-    from pagealloc_model.recording.provenance_check import ProvenanceCheck
+    from pagealloc_model.recording.provenance import ProvenanceCheck
     from pagealloc_model.recording.recording import Recording
     from pagealloc_model.recording.trace.columns import Trace
 
@@ -106,8 +106,7 @@ def _checks(recording: Recording) -> tuple[ProvenanceCheck, ...]:
     from pagealloc_model.measured.rules import recorded_rules
     from pagealloc_model.policy.policy import Assumptions
     from pagealloc_model.predicted.prepared import prepare
-    from pagealloc_model.recording.provenance import demand_checks
-    from pagealloc_model.recording.provenance_check import REFUSED, ProvenanceCheck
+    from pagealloc_model.recording.provenance import REFUSED, ProvenanceCheck, demand_checks
     from pagealloc_model.recording.trace.columns import Event
 
     try:

@@ -24,7 +24,7 @@ from pagealloc_model.policy.policy import Assumptions, Policy, policy_settings
 from pagealloc_model.policy.policy_fields import Setting
 from pagealloc_model.predicted.replay import BY_RECLAIM, Replay
 from pagealloc_model.predicted.tables import LITERAL
-from pagealloc_model.recording.provenance_check import (
+from pagealloc_model.recording.provenance import (
     LEVELS,
     REFUSED,
     USABLE,

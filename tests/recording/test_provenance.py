@@ -10,8 +10,14 @@ import pytest
 
 import pagealloc_model as pm
 from pagealloc_model.cli import main
-from pagealloc_model.recording.provenance import demand_checks, lost_share
-from pagealloc_model.recording.provenance_check import DOUBT, REFUSED, USABLE, worst
+from pagealloc_model.recording.provenance import (
+    DOUBT,
+    REFUSED,
+    USABLE,
+    demand_checks,
+    lost_share,
+    worst,
+)
 from tests.small_recordings import (
     AFTER_NS,
     BEFORE_NS,

@@ -14,7 +14,7 @@ from pagealloc_model.base.errors import UsageError
 from pagealloc_model.measured.call_stacks import call_stacks
 from pagealloc_model.measured.measured import measure
 from pagealloc_model.recording.importing import import_recording
-from pagealloc_model.recording.provenance_check import REFUSED
+from pagealloc_model.recording.provenance import REFUSED
 from pagealloc_model.recording.trace.perf_file import AttrFlag, SampleType
 from pagealloc_model.show.post import describe_recording, recording_text
 

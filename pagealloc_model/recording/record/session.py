@@ -24,7 +24,7 @@ from typing import Any
 from pagealloc_model.base.errors import PageallocError, UsageError
 from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.recording.lock_profile import PROFILE_FILE
-from pagealloc_model.recording.provenance_check import ProvenanceCheck, believed_words
+from pagealloc_model.recording.provenance import ProvenanceCheck, believed_words
 from pagealloc_model.recording.record.children import clean_environment, python_words
 from pagealloc_model.recording.record.doctor import require_recordable
 from pagealloc_model.recording.record.host import Host, machine_meta, read_or_none

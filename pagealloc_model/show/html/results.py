@@ -21,7 +21,7 @@ from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.base.text.error_table import RULE, error_cell, error_table
 from pagealloc_model.base.text.layout import number, paragraph
 from pagealloc_model.predicted.tables import EMPTY_SITES
-from pagealloc_model.recording.provenance_check import (
+from pagealloc_model.recording.provenance import (
     DOUBT,
     REFUSED,
     USABLE,
