@@ -1,14 +1,17 @@
-"""A machine by its size: zones, watermarks and reserves as x86-64 computes them (S1)."""
+"""Machines that no snapshot shows: by their size (S1), or by a recording's events alone."""
 
 from __future__ import annotations
 
 from math import isqrt
+
+import numpy as np
 
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Policy
 from pagealloc_model.recording.machine import PAGE_KB, Machine, Zone
+from pagealloc_model.recording.trace.columns import Trace
 
 GIB_PAGES = 1 << 18
 DMA_END, DMA32_END = 1 << 12, 1 << 20
@@ -86,3 +89,39 @@ def min_free_kbytes_at_boot(machine: Machine) -> int:
     by_size = min(max(isqrt(16 * managed * PAGE_KB), 128), 262144)
     for_huge_pages = (1 << machine.pageblock_order) * populated * (2 + 3 * 3)
     return max(by_size, min(for_huge_pages, managed // 20) * PAGE_KB)
+
+
+MAX_ORDER = 10
+"""Zones are taken to end where the largest buddy may."""
+
+
+def bare_machine(trace: Trace) -> Machine:
+    """Zones by address, CPUs as they occur; watermarks and limits of per-CPU lists unknown.
+
+    Args:
+        trace: the recording's events.
+
+    Raises:
+        UsageError: no event has a page.
+    """
+    known = trace.pfn >= 0
+    if not known.any():
+        raise UsageError(f"{trace.source}: no event names a page")
+    last = int((trace.pfn[known] + (np.int64(1) << trace.order[known].astype(np.int64))).max())
+    end = -(-last >> MAX_ORDER) << MAX_ORDER
+    bounds = {"DMA32": (0, min(end, DMA32_END)), "Normal": (DMA32_END, end)}
+    zones = [
+        Zone(
+            name=name,
+            start_pfn=first,
+            spanned=last - first,
+            present=last - first,
+            managed=last - first,
+            min=0,
+            low=0,
+            high=0,
+        )
+        for name, (first, last) in bounds.items()
+        if last > first
+    ]
+    return Machine(zones=tuple(zones), nr_cpus=max(int(trace.cpu.max()) + 1, trace.nr_cpus))

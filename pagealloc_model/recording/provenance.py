@@ -1,4 +1,4 @@
-"""Whether a recording can carry a conclusion: what it is of, whether its parts agree, what is odd."""
+"""Whether a recording can carry a conclusion: what it is of, whether its parts agree."""
 
 from __future__ import annotations
 

@@ -201,3 +201,9 @@ def test_a_lower_bound_above_the_upper_one_is_refused() -> None:
         Policy(pcp_high_min=9).changed_by(Policy(pcp_high_max=8))
     assert Policy(pcp_high_min=8, pcp_high_max=8).pcp_high_max == 8
     assert Policy(pcp_high_min=1 << 20).given() == {"pcp_high_min": 1 << 20}
+
+
+@pytest.mark.parametrize("text", ["3_1", "1" * 5000, "٣", "0x10"])
+def test_a_number_is_decimal_digits(text: str) -> None:
+    with pytest.raises(PolicyError, match="write a whole number"):
+        Policy.parse([f"pcp_batch={text}"])
