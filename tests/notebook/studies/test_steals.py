@@ -30,13 +30,14 @@ def stolen(migratetype: int, persists: bool) -> SimpleNamespace:
 
 @pytest.mark.parametrize(("migratetype", "types"), [(at.MOVABLE, 2), (at.UNMOVABLE, 2)])
 def test_lists_looked_at_are_those_worked_out_by_hand(migratetype: int, types: int) -> None:
-    """A search anew: the own lists, both other types at each order that claims, then the steal.
+    """A search anew: the own lists, both other types where a claim may look, then the steal.
 
-    Movable requests claim from order 4 on; the others go down to the order asked. The steal finds
-    its page at order 0, on the second list.
+    Only order 0 has free pages, so that no other order's lists are looked at (S6.7). Movable requests
+    claim from order 4 on, the others down to the order asked. The steal finds its page on the second
+    list of order 0.
     """
     found = stolen(migratetype, persists=False)
-    claims = ORDERS - 4 if migratetype == at.MOVABLE else ORDERS
+    claims = 0 if migratetype == at.MOVABLE else 1
     assert found.stolen == found.pages
     assert found.probes == found.pages * (ORDERS + types * claims + types)
     kept = stolen(migratetype, persists=True)

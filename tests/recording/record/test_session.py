@@ -329,7 +329,7 @@ def test_an_anonymous_recording(machine: Host, fake_perf: Setting, tmp_path: Pat
     assert meta["uname"][1] == "anonymous"
     assert meta["cmdline"] is None
     assert meta["command"] == ["sh"]
-    assert meta["provenance"]["source"] == "mine"
+    assert meta["provenance"]["source"] == "anonymous"
     assert not (tmp_path / "mine/perf.data").exists()
     assert os.uname().nodename not in {*trace.comms.values(), *meta["uname"]}
 
