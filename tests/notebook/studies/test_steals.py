@@ -32,9 +32,9 @@ def stolen(migratetype: int, persists: bool) -> SimpleNamespace:
 def test_lists_looked_at_are_those_worked_out_by_hand(migratetype: int, types: int) -> None:
     """A search anew: the own lists, both other types where a claim may look, then the steal.
 
-    Only order 0 has free pages, so that no other order's lists are looked at (S6.7). Movable requests
-    claim from order 4 on, the others down to the order asked. The steal finds its page on the second
-    list of order 0.
+    Only order 0 has free pages, so that no other order's lists are looked at (S6.7). Movable
+    requests claim from order 4 on, the others down to the order asked. The steal finds its page on
+    the second list of order 0.
     """
     found = stolen(migratetype, persists=False)
     claims = 0 if migratetype == at.MOVABLE else 1
