@@ -703,7 +703,8 @@ class _Session:
                     f"it could not be anonymised ({error}) and names this machine; "
                     f"try pagealloc trim {name} DST --anonymise"
                 )
-        recording.chmod(0o755)
+        # An anonymous one is to be shown; any other is for its user, as perf.data is.
+        recording.chmod(0o755 if self._options.anonymise and not trouble else 0o700)
         self._workspace.keep(recording, calling_user(os.environ, self._host.user))
         if trouble:
             raise UsageError(f"{name} can be used, but {trouble}")

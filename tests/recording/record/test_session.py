@@ -310,6 +310,7 @@ def test_what_perf_recorded_until_somebody_ended_it_is_kept(
     with pytest.raises(UsageError, match="can be used, but perf ended with code 0"):
         recorded(machine, tmp_path / "mine", seconds=30)
     assert len(open_recording(tmp_path / "mine").trace) == 2
+    assert (tmp_path / "mine").stat().st_mode & 0o777 == 0o700
 
 
 def test_probes_that_are_demanded(machine: Host, fake_perf: Setting, tmp_path: Path) -> None:
@@ -331,6 +332,7 @@ def test_an_anonymous_recording(machine: Host, fake_perf: Setting, tmp_path: Pat
     assert meta["command"] == ["sh"]
     assert meta["provenance"]["source"] == "anonymous"
     assert not (tmp_path / "mine/perf.data").exists()
+    assert (tmp_path / "mine").stat().st_mode & 0o777 == 0o755
     assert os.uname().nodename not in {*trace.comms.values(), *meta["uname"]}
 
 
