@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack, redirect_stderr, redirect_stdout
@@ -37,6 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code: 0 done, 1 a check did not hold, 2 wrong usage or unusable input.
     """
+    if arguments is None:
+        signal.signal(signal.SIGTERM, _terminated)
     options = _parsed(sys.argv[1:] if arguments is None else arguments)
     collect_seldom()
     with ExitStack() as streams:
@@ -47,6 +50,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             shown = CleanedStream(sys.stderr, carriage_return=True)
             streams.enter_context(redirect_stderr(shown))  # type: ignore[type-var]
         return _run(options)
+
+
+def _terminated(number: int, _: object) -> NoReturn:
+    """End as an error does, so that what is half written goes."""
+    raise SystemExit(128 + number)
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -411,7 +411,7 @@ class Policy(PressurePolicy):
         """A policy from "field=value" words, as `--set` takes them; "none" means as recorded.
 
         Raises:
-            PolicyError: a word without "=", an unknown field or a bad value.
+            PolicyError: a word without "=", an unknown field, one given twice, or a bad value.
         """
         values: dict[str, Setting | None] = {}
         known = policy_settings()
@@ -422,6 +422,8 @@ class Policy(PressurePolicy):
                 raise PolicyError(f"policy setting {each!r}: write field=value")
             if name not in known:
                 raise _no_such_field(name)
+            if name in values:
+                raise PolicyError(f"policy setting {each!r}: {name} is given twice")
             values[name] = parse_setting(name, known[name].metadata, text.strip())
         return cls.from_settings(values)
 

@@ -3,6 +3,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import webbrowser
@@ -444,3 +445,28 @@ def test_what_replay_and_doctor_print_fits_into_a_mail(capsys: Capture) -> None:
     main(["doctor"])
     for line in capsys.readouterr().out.splitlines():
         assert len(line) < 80 or len(line[20:].split()) == 1
+
+
+SLOW = """
+import argparse, sys, time
+from pathlib import Path
+from pagealloc_model.base.files import new_directory
+from pagealloc_model.cli import main
+def slow(options):
+    with new_directory(Path(sys.argv[1])):
+        print("begun", flush=True)
+        time.sleep(60)
+sys.modules["pagealloc_model.cli.main"]._parsed = lambda words: argparse.Namespace(run=slow)
+sys.exit(main())
+"""
+
+
+def test_a_command_that_is_terminated_leaves_nothing_half_written(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", SLOW, str(tmp_path / "out")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        assert list(tmp_path.iterdir())
+        process.terminate()
+        assert process.wait(30) == 128 + signal.SIGTERM
+    assert list(tmp_path.iterdir()) == []

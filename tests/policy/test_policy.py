@@ -130,7 +130,6 @@ def test_nothing_changed_says_so() -> None:
         (["pcp_free_batched=on"], {"pcp_free_batched": True}),
         (["pcp_free_batched=0"], {"pcp_free_batched": False}),
         (["pcp_batch=none"], {}),
-        (["pcp_batch=3", "pcp_batch=5"], {"pcp_batch": 5}),
         (["pageblock_ownership=pcp_buddy"], {"pageblock_ownership": "pcp_buddy"}),
         (["ownership.fit_test=always"], {"ownership.fit_test": "always"}),
         (["ownership.recorded_cap=8"], {"ownership.recorded_cap": 8}),
@@ -140,6 +139,11 @@ def test_nothing_changed_says_so() -> None:
 )
 def test_settings_as_text(words: list[str], given_values: dict[str, Setting]) -> None:
     assert Policy.parse(words).given() == given_values
+
+
+def test_a_field_that_is_given_twice_is_refused() -> None:
+    with pytest.raises(PolicyError, match="'pcp_batch=5': pcp_batch is given twice"):
+        Policy.parse(["pcp_batch=3", "pcp_batch=5"])
 
 
 @pytest.mark.parametrize(
