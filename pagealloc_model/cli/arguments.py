@@ -144,16 +144,12 @@ def policy_of(option: str, words: Sequence[str] | None) -> Policy:
     Fields are parted by commas, or by blanks as in what is printed of a policy.
 
     Raises:
-        UsageError: the option names no setting, or one twice.
-        PolicyError: an unknown field or a bad value.
+        UsageError: the option names no setting.
+        PolicyError: an unknown field, one given twice, or a bad value.
     """
     if words is None:
         return Policy()
     settings = [each for word in words for each in BETWEEN_FIELDS.split(word) if each.strip()]
-    names = [each.partition("=")[0].strip() for each in settings]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise UsageError(f"{option}: {twice} is given twice")
     if not settings:
         raise UsageError(f"{option}: names no setting; write {option} FIELD=VALUE,...")
     return Policy.parse(settings)

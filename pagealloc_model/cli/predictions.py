@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from pagealloc_model.allocator.from_source.build import KernelBuild
+    from pagealloc_model.base.text.comparison_table import Style
     from pagealloc_model.measured.call_stacks import CallStacks
     from pagealloc_model.predicted.replay import ReclaimChoice, Replay
     from pagealloc_model.recording.recording import Recording
@@ -349,9 +351,6 @@ def _replay_as_text(described: dict[str, Any], replay: Replay, reclaim: ReclaimC
     return "\n".join([*lines, *tables])
 
 
-FORMATS = ("text", "mmtests", "csv", "json")
-
-
 def run_compare(options: argparse.Namespace) -> int:
     """Compare on every recording, then print in the format asked for."""
     base, patch = policy_of("--base", options.base), policy_of("--patch", options.patch)
@@ -396,12 +395,8 @@ def _compare(
 Compared = list[tuple["Recording", "Comparison"]]
 
 
-def _text(compared: Compared) -> str:
-    return "\n".join(comparison.to_text(width=72) for _, comparison in compared)
-
-
-def _mmtests(compared: Compared) -> str:
-    return "\n".join(comparison.to_text(width=72, style="mmtests") for _, comparison in compared)
+def _text(compared: Compared, style: Style = "signed") -> str:
+    return "\n".join(comparison.to_text(width=72, style=style) for _, comparison in compared)
 
 
 def _csv(compared: Compared) -> str:
@@ -429,7 +424,8 @@ def _json(compared: Compared) -> str:
     return json_text(whole) + "\n"
 
 
-_RENDERERS = {"text": _text, "mmtests": _mmtests, "csv": _csv, "json": _json}
+_MMTESTS = partial(_text, style="mmtests")
+_RENDERERS = {"text": _text, "mmtests": _MMTESTS, "csv": _csv, "json": _json}
 
 
 _MORE = """\
@@ -767,7 +763,7 @@ COMMANDS = (
             RECLAIM,
             option(
                 "--format",
-                choices=FORMATS,
+                choices=tuple(_RENDERERS),
                 default="text",
                 help="text: raw signed change; mmtests: gains, positive is better (default: text)",
             ),

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pagealloc_model.base.errors import UsageError
+from pagealloc_model.base.errors import PolicyError, UsageError
 from pagealloc_model.base.version import __version__
 from pagealloc_model.cli import main
 from pagealloc_model.cli.arguments import json_text, policy_of, write_directory
@@ -409,7 +409,7 @@ def test_a_policy_may_be_given_in_parts_and_as_it_is_printed() -> None:
         ["pcp_batch=3", "costly_order=2"],
     ):
         assert policy_of("--patch", words) == Policy(pcp_batch=3, costly_order=2)
-    with pytest.raises(UsageError, match="--patch: pcp_batch is given twice"):
+    with pytest.raises(PolicyError, match="pcp_batch is given twice"):
         policy_of("--patch", ["pcp_batch=3", "pcp_batch=4"])
 
 
