@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import threading
 from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
@@ -72,6 +73,7 @@ class CompiledTree:
         self._built: dict[Configuration, tuple[Unit, Path]] = {}
         self._copies = 0
         self._idle: dict[Configuration, list[ctypes.CDLL]] = {}
+        self._lock = threading.RLock()
 
     @cached_property
     def _index(self) -> TreeIndex:
@@ -95,24 +97,27 @@ class CompiledTree:
             KernelSourceError: functions are missing, or the unit does not compile.
             UsageError: there is no compiler.
         """
-        if configuration not in self._built:
-            self._built[configuration] = self._build(configuration)
-        return self._built[configuration]
+        with self._lock:  # points of a sweep share a tree
+            if configuration not in self._built:
+                self._built[configuration] = self._build(configuration)
+            return self._built[configuration]
 
     def load(self, configuration: Configuration) -> ctypes.CDLL:
         """A library for one state alone: what the kernel keeps in variables is each copy's own."""
-        idle = self._idle.setdefault(configuration, [])
-        if idle:
-            return idle.pop()
-        _, path = self.built(configuration)
-        self._copies += 1
-        copy = path.with_name(f"{path.stem}-{self._copies}.so")
-        shutil.copyfile(path, copy)
-        return ctypes.CDLL(str(copy))
+        with self._lock:
+            idle = self._idle.setdefault(configuration, [])
+            if idle:
+                return idle.pop()
+            _, path = self.built(configuration)
+            self._copies += 1
+            copy = path.with_name(f"{path.stem}-{self._copies}.so")
+            shutil.copyfile(path, copy)
+            return ctypes.CDLL(str(copy))
 
     def give_back(self, configuration: Configuration, library: ctypes.CDLL) -> None:
         """A library that no state uses any more."""
-        self._idle[configuration].append(library)
+        with self._lock:
+            self._idle[configuration].append(library)
 
     def _build(self, configuration: Configuration) -> tuple[Unit, Path]:
         unit = extract(self._index, configuration)

@@ -104,7 +104,7 @@ def test_every_metric_is_described(small: pm.Recording) -> None:
 
 def test_points_seeds_and_recordings_make_one_row_each(small: pm.Recording, tmp_path: Path) -> None:
     other = pm.open(write_recording(tmp_path / "other"))
-    (tmp_path / "other" / "note.txt").write_text("another recording by content")
+    (tmp_path / "other" / "profile.folded").write_text("another;recording;by;content 1\n")
     result = pm.sweep(
         [small, other, small],
         vary={"pcp_batch": [4, 15], "pcp_free_batched": [None, True]},
