@@ -71,7 +71,7 @@ FAULTS_IMPOSED = (
         "an imposed drain is one of the CPU that drains",
         "events",
         "drain_pages_zone(m, zone, offset)",
-        "drain_pages_zone(m, zone, cpu)",
+        "drain_pages_zone(m, zone, m.st[at.EVENT_CPU])",
         scenarios=("imposed",),
     ),
     Fault(
