@@ -298,7 +298,6 @@ def _texts(widget: ipywidgets.Widget) -> Iterator[str]:
 
 POST = "post"
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9]+")
-_OUTPUTS_TAG = re.compile(r"<[^>]+>")
 _LONGEST_NAME = 48
 
 
@@ -344,7 +343,7 @@ def _name(figure: go.Figure) -> str:
     """The figure's title, or its first note's words, as part of a file name."""
     notes = [note.text for note in figure.layout.annotations if note.text]
     title = figure.layout.title.text or (notes[0] if notes else "figure")
-    words = _NOT_IN_NAMES.sub("_", _OUTPUTS_TAG.sub("", title).lower()).strip("_")
+    words = _NOT_IN_NAMES.sub("_", _TAG.sub("", title).lower()).strip("_")
     return words[:_LONGEST_NAME].rstrip("_")
 
 
