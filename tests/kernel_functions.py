@@ -18,12 +18,7 @@ TABLE = "docs/kernel_functions.md"
 LEFT_OUT = {
     MODEL: "from_source hooks",
     ORACLE: """
-        builders dump elastic_dump elastic_scenarios events imposed_scenarios interrupted_scenarios
-        invariants late_memory
-        machine node_scenarios
-        ownership_bench ownership_draws ownership_dump ownership_invariants ownership_options
-        ownership_scenarios pcp_bench random_elastic_scenarios
-        random_scenarios rules scenarios start_state steps
+        dump elastic_scenarios machine ownership_bench pcp_bench random_scenarios scenarios steps
     """,
 }
 """Modules and folders that are not the allocator: they set it up, drive it or print it."""

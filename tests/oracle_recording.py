@@ -9,9 +9,8 @@ import numpy as np
 
 from pagealloc_model.recording.proc import pages as flags
 from tests.oracle import RULES, Oracle, OraclePolicy
-from tests.oracle.builders import KERNEL, one_zone
-from tests.oracle.events import Event
-from tests.oracle.scenarios import Scenario
+from tests.oracle.machine import Event
+from tests.oracle.scenarios import KERNEL, Scenario, one_zone
 from tests.oracle.steps import Alloc, Free, Live, Step, Tick
 from tests.small_recordings import EVENTS_BEGIN_NS, TimedEvents, write_recording
 

@@ -10,7 +10,7 @@ from pagealloc_model.allocator import layout as at
 from tests.allocator.model_driver import ModelDriver
 from tests.allocator.ownership_driver import dump_ownership as dump_model_ownership
 from tests.oracle import Oracle
-from tests.oracle.ownership_dump import dump_ownership
+from tests.oracle.dump import dump_ownership
 from tests.oracle.scenarios import Scenario
 from tests.oracle.steps import (
     Alloc,

@@ -6,8 +6,8 @@ from typing import Any
 
 from tests.allocator.agreement import assert_same_state
 from tests.allocator.elastic_driver import ElasticDriver
+from tests.oracle.dump import dump_elastic
 from tests.oracle.elastic import ElasticOracle
-from tests.oracle.elastic_dump import dump_elastic
 from tests.oracle.elastic_scenarios import ElasticScenario
 
 DUMP_EVERY = 10

@@ -19,10 +19,9 @@ from tests.allocator.elastic_state import put_on_list
 from tests.allocator.model_driver import FAR, model_policy, state_like
 from tests.allocator.model_dump import dump_state
 from tests.oracle.elastic import ElasticOracle
-from tests.oracle.elastic_options import ElasticOptions
 from tests.oracle.elastic_scenarios import Ask, ElasticStep, GiveBack, Pass, Tell, Use
-from tests.oracle.folios import Folio
-from tests.oracle.lru import LISTS
+from tests.oracle.lru import LISTS, Folio
+from tests.oracle.rules import ElasticOptions
 from tests.oracle.steps import DrainAll, Grow, SetPcpHigh
 
 OBJECTS = 1 << 14

@@ -15,8 +15,8 @@ from pagealloc_model.recording.machine import Machine, Zone
 from tests.allocator.model_dump import dump_counters, dump_state, dump_told
 from tests.allocator.ownership_driver import model_ownership
 from tests.oracle import Oracle, OracleMachine, OraclePolicy, OracleRules
-from tests.oracle.events import Event, Work
-from tests.oracle.start_state import live_objects
+from tests.oracle.machine import Event, Work
+from tests.oracle.scenarios import live_objects
 from tests.oracle.steps import (
     Alloc,
     BeginRequest,

@@ -10,8 +10,8 @@ import numpy as np
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.state import State
 from pagealloc_model.policy.ownership_options import OwnershipOptions
-from tests.oracle.ownership_counters import OwnershipCount, PhaseCount
-from tests.oracle.ownership_options import OracleOwnership
+from tests.oracle.ownership import OwnershipCount, PhaseCount
+from tests.oracle.rules import OracleOwnership
 
 COUNTERS = {
     "claimed": at.BLOCKS_CLAIMED,
@@ -47,7 +47,7 @@ def list_count(state: State) -> int:
 
 
 def dump_ownership(state: State) -> dict[str, Any]:
-    """Owners, recorded lists, marks and counts as `tests.oracle.ownership_dump` has them."""
+    """Owners, recorded lists, marks and counts as `tests.oracle.dump` has them."""
     cpus = range(state.machine.nr_cpus)
     sets = [
         (zone, cpu) for zone, spec in enumerate(state.machine.zones) if spec.managed for cpu in cpus

@@ -9,10 +9,10 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.allocator.elastic_agreement import assert_elastic_agreement
-from tests.oracle.ownership_scenarios import random_owning_elastic_scenario
-from tests.oracle.random_elastic_scenarios import (
+from tests.oracle.elastic_scenarios import (
     random_cma_elastic_scenario,
     random_elastic_scenario,
+    random_owning_elastic_scenario,
     random_superpageblock_elastic_scenario,
     random_told_elastic_scenario,
     random_used_elastic_scenario,

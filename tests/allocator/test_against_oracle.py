@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from pagealloc_model.allocator.invariants import broken_invariants
 from tests.allocator.agreement import assert_agreement
-from tests.oracle.imposed_scenarios import imposed_scenarios
-from tests.oracle.interrupted_scenarios import random_interrupted_scenario
-from tests.oracle.node_scenarios import node_scenarios
-from tests.oracle.ownership_scenarios import ownership_scenarios
 from tests.oracle.random_scenarios import (
+    imposed_scenarios,
+    node_scenarios,
+    ownership_scenarios,
     random_compaction_scenario,
+    random_interrupted_scenario,
     random_superpageblock_scenario,
     scenarios,
 )

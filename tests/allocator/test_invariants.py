@@ -13,9 +13,8 @@ from pagealloc_model.allocator.invariants import broken_invariants
 from pagealloc_model.allocator.state import State
 from tests.allocator.model_driver import ModelDriver, state_like
 from tests.oracle import Oracle
-from tests.oracle.builders import BLOCK, one_zone, oracle, put_free_blocks
 from tests.oracle.random_scenarios import scenarios
-from tests.oracle.scenarios import Scenario
+from tests.oracle.scenarios import BLOCK, Scenario, one_zone, oracle, put_free_blocks
 
 CHECK_EVERY = 50
 """Steps between two checks."""

@@ -36,40 +36,23 @@ import signal
 import sys
 from tests.allocator.agreement import assert_agreement
 from tests.allocator.elastic_agreement import assert_elastic_agreement
-from tests.oracle.random_elastic_scenarios import (
-    random_cma_elastic_scenario,
-    random_elastic_scenario,
-    random_superpageblock_elastic_scenario,
-    random_told_elastic_scenario,
-)
-from tests.oracle.imposed_scenarios import random_imposed_scenario
-from tests.oracle.interrupted_scenarios import random_interrupted_scenario
-from tests.oracle.node_scenarios import random_node_scenario
-from tests.oracle.ownership_scenarios import (
-    random_ownership_scenario,
-    random_owning_elastic_scenario,
-)
-from tests.oracle.random_scenarios import (
-    random_compaction_scenario,
-    random_scenario,
-    random_superpageblock_scenario,
-)
+from tests.oracle import elastic_scenarios, random_scenarios
 
 KINDS = {{
-    "small": random_scenario,
-    "nodes": random_node_scenario,
-    "ownership": random_ownership_scenario,
-    "compaction": random_compaction_scenario,
-    "superpageblocks": random_superpageblock_scenario,
-    "interrupts": random_interrupted_scenario,
-    "imposed": random_imposed_scenario,
+    "small": random_scenarios.random_scenario,
+    "nodes": random_scenarios.random_node_scenario,
+    "ownership": random_scenarios.random_ownership_scenario,
+    "compaction": random_scenarios.random_compaction_scenario,
+    "superpageblocks": random_scenarios.random_superpageblock_scenario,
+    "interrupts": random_scenarios.random_interrupted_scenario,
+    "imposed": random_scenarios.random_imposed_scenario,
 }}
 ELASTIC_KINDS = {{
-    "elastic": random_elastic_scenario,
-    "told_elastic": random_told_elastic_scenario,
-    "cma_elastic": random_cma_elastic_scenario,
-    "owning_elastic": random_owning_elastic_scenario,
-    "superpageblocks_elastic": random_superpageblock_elastic_scenario,
+    "elastic": elastic_scenarios.random_elastic_scenario,
+    "told_elastic": elastic_scenarios.random_told_elastic_scenario,
+    "cma_elastic": elastic_scenarios.random_cma_elastic_scenario,
+    "owning_elastic": elastic_scenarios.random_owning_elastic_scenario,
+    "superpageblocks_elastic": elastic_scenarios.random_superpageblock_elastic_scenario,
 }}
 
 

@@ -9,8 +9,8 @@ from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Policy
 from pagealloc_model.recording.machine import PerCpuPages, Zone
 from tests.oracle import RULES, OracleMachine, OraclePolicy
-from tests.oracle.builders import one_zone
-from tests.oracle.sizing import page_set_size
+from tests.oracle.scenarios import one_zone
+from tests.oracle.vmstat import page_set_size
 
 MANAGED = (1, 256, 3840, 4096, 8191, 8192, 100_000, 262_144, 261_000, 1 << 20, 16_000_000)
 """Zone sizes from one page to 61 GiB."""

@@ -1,10 +1,10 @@
 """The page allocator once more, slow and plain, written from docs/page_allocator.md alone.
 
-It is the tests' truth: the model's kernels must agree with it list by list and page by page. Read
-`allocator.py` first (a request's way), then `literal.py` (what a recording tells), `zone.py`,
-`pcp.py`, `buddy.py`, `fallback.py`, `highatomic.py`, `watermark.py`, `kswapd.py`; in files named
-`..._6_1.py`, what 6.1 does instead; in `ownership_zone.py` and other files `ownership...`, what
-owned pageblocks change.
+It is the tests' truth: the model's kernels must agree with it list by list and page by page. Files
+are named as the kernel's and the model's are. Read `page_alloc.py` first (a request's way), then
+`literal.py` (what a recording tells), `zone.py`, `pcp.py`, `buddy.py`, `fallback.py`,
+`watermark.py`; then `elastic.py`, for memory that reclaim and compaction change. All options are
+in `rules.py`. Scenarios are drawn in `random_scenarios.py` and `elastic_scenarios.py`.
 """
 
 from tests.oracle.literal import Oracle

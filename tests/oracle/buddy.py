@@ -1,15 +1,217 @@
-"""Buddy core of one zone: free lists, smallest fit, split, free and merge (S5)."""
+"""An ordered list of pages that can be entered and left at either end or in the middle."""
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-from tests.oracle.counters import FreeCounters
-from tests.oracle.events import EventLog, Work
-from tests.oracle.machine import PCP_TYPES, OracleMachine, OracleZone, is_mergeable
-from tests.oracle.page_list import PageList
-from tests.oracle.pageblocks import Pageblocks
+from tests.oracle.machine import (
+    PCP_TYPES,
+    EventLog,
+    Migratetype,
+    OracleMachine,
+    OracleZone,
+    Work,
+    is_mergeable,
+)
+from tests.oracle.vmstat import FreeCounters
+
+
+class PageList:
+    """Page frame numbers, head first; a page is on a list at most once."""
+
+    def __init__(self) -> None:
+        self._pages: OrderedDict[int, None] = OrderedDict()
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._pages)
+
+    def __len__(self) -> int:
+        return len(self._pages)
+
+    def __contains__(self, pfn: int) -> bool:
+        return pfn in self._pages
+
+    @property
+    def head(self) -> int:
+        """No kernel function: return the first page; the list must not be empty."""
+        return next(iter(self._pages))
+
+    @property
+    def tail(self) -> int:
+        """No kernel function: return the last page; the list must not be empty."""
+        return next(reversed(self._pages))
+
+    def push_head(self, pfn: int) -> None:
+        """list_add(): put a page in front of all others."""
+        self.push_tail(pfn)
+        self._pages.move_to_end(pfn, last=False)
+
+    def push_tail(self, pfn: int) -> None:
+        """list_add_tail(): put a page behind all others.
+
+        Raises:
+            ValueError: the page is on the list already.
+        """
+        if pfn in self._pages:
+            raise ValueError(f"page {pfn} is on this list already")
+        self._pages[pfn] = None
+
+    def pop_head(self) -> int:
+        """No kernel function: take the first page; returns it."""
+        return self._pages.popitem(last=False)[0]
+
+    def pop_tail(self) -> int:
+        """No kernel function: take the last page; returns it."""
+        return self._pages.popitem(last=True)[0]
+
+    def move_freelist_tail(self, pfn: int) -> None:
+        """move_freelist_tail(): put a page, and all before it, behind the last one."""
+        for each in list(self._pages):
+            self._pages.move_to_end(each)
+            if each == pfn:
+                return
+
+    def move_freelist_head(self, pfn: int) -> None:
+        """move_freelist_head(): make a page the first; all before it go behind the last one."""
+        while self.head != pfn:
+            self._pages.move_to_end(self.head)
+
+    def remove(self, pfn: int) -> None:
+        """list_del(): take a page from wherever it is."""
+        del self._pages[pfn]
+
+
+class Pageblocks:
+    """Types by pageblock number (pfn >> pageblock order); MOVABLE until told otherwise.
+
+    Attributes:
+        watchers: called with block, type before and type after as a block is retagged.
+    """
+
+    def __init__(self, machine: OracleMachine) -> None:
+        self.order = machine.pageblock_order
+        self.pages = machine.pages_per_block
+        self._types: dict[int, int] = {}
+        self.watchers: list[Callable[[int, int, int], None]] = []
+        for zone in machine.zones:
+            if zone.spanned:
+                first, last = zone.start_pfn >> self.order, (zone.end_pfn - 1) >> self.order
+                self._types.update(dict.fromkeys(range(first, last + 1), int(Migratetype.MOVABLE)))
+
+    def number(self, pfn: int) -> int:
+        """No kernel function: return the block a page lies in."""
+        return pfn >> self.order
+
+    def start(self, pfn: int) -> int:
+        """pageblock_start_pfn(): return the first page of the block a page lies in."""
+        return pfn & ~(self.pages - 1)
+
+    def type_of(self, pfn: int) -> int:
+        """get_pfnblock_migratetype(): return the type of the block a page lies in."""
+        return self._types[self.number(pfn)]
+
+    def set_type(self, block: int, migratetype: int) -> None:
+        """set_pageblock_migratetype(): retag one block."""
+        before = self._types.get(block, migratetype)
+        self._types[block] = migratetype
+        for each in self.watchers:
+            each(block, before, migratetype)
+
+    def change_pageblock_range(self, pfn: int, order: int, migratetype: int) -> None:
+        """change_pageblock_range(): retag all blocks of a page.
+
+        It is of at least pageblock order.
+        """
+        for start in range(pfn, pfn + (1 << order), self.pages):
+            self.set_type(self.number(start), migratetype)
+
+    def note_free_buddy(self, pfn: int, order: int) -> None:
+        """No kernel function: note that a free merged into a buddy of whole blocks.
+
+        Types alone do not care.
+        """
+
+    def as_dict(self) -> dict[int, int]:
+        """No kernel function: return the types by block number."""
+        return dict(self._types)
+
+
+class AllocatedPages:
+    """Base pages handed out; each knows whether it was requested as MOVABLE.
+
+    The kernel asks whether a page is on the LRU or has movable operations. Neither is in a
+    recording, so the requested migratetype stands for it.
+    """
+
+    def __init__(self) -> None:
+        self._movable: dict[int, bool] = {}
+
+    def __len__(self) -> int:
+        return len(self._movable)
+
+    def __contains__(self, pfn: int) -> bool:
+        return pfn in self._movable
+
+    def add(self, pfn: int, order: int, movable: bool) -> None:
+        """No kernel function: hand out a page.
+
+        Raises:
+            ValueError: part of it is handed out already.
+        """
+        for each in range(pfn, pfn + (1 << order)):
+            if each in self._movable:
+                raise ValueError(f"page {each} is allocated already")
+            self._movable[each] = movable
+
+    def remove(self, pfn: int, order: int) -> None:
+        """No kernel function: take a page back (T10.1).
+
+        It may be only a part of what was handed out.
+
+        Raises:
+            ValueError: part of it is not handed out.
+        """
+        for each in range(pfn, pfn + (1 << order)):
+            if each not in self._movable:
+                raise ValueError(f"page {each} is freed but not allocated")
+            del self._movable[each]
+
+    def is_movable(self, pfn: int) -> bool:
+        """No kernel function: return whether the page is in use and MOVABLE.
+
+        It was requested as such.
+        """
+        return self._movable.get(pfn, False)
+
+    def pages(self) -> list[int]:
+        """No kernel function: return all pages in use."""
+        return list(self._movable)
+
+
+class CachedTypes:
+    """Types by page: of the list it was taken from, later of its block when it was freed.
+
+    A page goes from a per-CPU list back to the buddy under this type, whatever has become of its
+    block meanwhile.
+    """
+
+    def __init__(self) -> None:
+        self._types: dict[int, int] = {}
+
+    def note(self, pfn: int, migratetype: int) -> None:
+        """set_pcppage_migratetype(): note the type as which a page was taken or freed."""
+        self._types[pfn] = migratetype
+
+    def of(self, pfn: int) -> int:
+        """get_pcppage_migratetype(): return the type noted last for a page.
+
+        It was taken or freed.
+        """
+        return self._types[pfn]
 
 
 @dataclass(frozen=True)
@@ -309,3 +511,121 @@ class Buddy:
     def _count_moved(self, buddy: FreeBuddy, migratetype: int) -> None:
         """Part of move_to_free_list(): count free pages that change type."""
         self.counters.move(1 << buddy.order, buddy.migratetype, migratetype)
+
+
+class LooseBuddy(Buddy):
+    """Lists and block types change apart from each other.
+
+    Frees go to the list of the type they are made with, merges retag nothing, and moves of free
+    pages leave the tag to the caller.
+
+    Attributes:
+        cached_types: types of pages outside the buddy.
+    """
+
+    def __init__(
+        self,
+        zone: OracleZone,
+        machine: OracleMachine,
+        blocks: Pageblocks,
+        events: EventLog,
+        counters: FreeCounters,
+        cached_types: CachedTypes,
+    ) -> None:
+        super().__init__(zone, machine, blocks, events, counters)
+        self.cached_types = cached_types
+        self._is_refilling = False
+        self._refilled_pages = 0
+
+    @contextmanager
+    def refill(self) -> Iterator[None]:
+        """Part of rmqueue_bulk(): count the pages of a refill at its end (S1.10).
+
+        Pages taken meanwhile leave the count of free pages together.
+        """
+        self._is_refilling = True
+        self._refilled_pages = 0
+        yield
+        self._is_refilling = False
+        self.counters.add_to_free(-self._refilled_pages)
+
+    def rmqueue_smallest(self, order: int, migratetype: int) -> int | None:
+        """__rmqueue_smallest(): take a page as ever (S5.1).
+
+        The page carries the list's type from now on.
+        """
+        pfn = super().rmqueue_smallest(order, migratetype)
+        if pfn is not None:
+            self.cached_types.note(pfn, migratetype)
+        return pfn
+
+    def prep_move_freepages_block(self, pfn: int) -> range:
+        """prep_move_freepages_block(): return the pages that `move_block` covers.
+
+        They are of the page's block. The part before the zone is left out, and so is what precedes
+        the page then. Nothing is covered where the block reaches beyond the zone.
+        """
+        start = self.blocks.start(pfn)
+        last = start + self.blocks.pages - 1
+        if not self.zone.spans(last):
+            return range(0)
+        return range(start if self.zone.spans(start) else pfn, last + 1)
+
+    def move_block(self, pfn: int, migratetype: int) -> int:
+        """__move_freepages_block(): move the block's free buddies to tails (S6.5).
+
+        They move in ascending order. The block is that of the page.
+
+        Returns:
+            Base pages moved. A buddy larger than the block moves as a whole.
+        """
+        self.scan(self.prep_move_freepages_block(pfn))
+        found = [each for each in self.prep_move_freepages_block(pfn) if self.at(each) is not None]
+        for each in found:
+            self.move_to_free_list(each, migratetype)
+        return sum(1 << self.order_at(each) for each in found)
+
+    def _free_by_block(self, pfn: int, order: int, *, to_tail: bool = False) -> None:
+        """Part of free_one_page(): free in one piece (S5.4).
+
+        The type is that of the first block.
+        """
+        self.free(pfn, order, self.blocks.type_of(pfn), to_tail=to_tail)
+
+    def _merge_partner(self, pfn: int, order: int, migratetype: int) -> int | None:
+        """find_buddy_page_pfn(): return the buddy to merge with, if any (S5.4).
+
+        The block's type decides, not the list's, and only from block size on.
+        """
+        neighbour = pfn ^ (1 << order)
+        buddy = self.at(neighbour)
+        if buddy is None or buddy.order != order:
+            return None
+        if order >= self.blocks.order:
+            block_type = self.blocks.type_of(neighbour)
+            both_mergeable = is_mergeable(block_type) and is_mergeable(migratetype)
+            if block_type != migratetype and not both_mergeable:
+                return None
+        return neighbour
+
+    def _absorb(self, neighbour: int, migratetype: int) -> None:
+        """Part of __free_one_page(): take a free buddy off its list to merge it."""
+        self._count_moved(self._del_page_from_free_list(neighbour), migratetype)
+
+    def _count_taken(self, order: int, migratetype: int) -> None:
+        """Part of __rmqueue_smallest(): count pages that leave, in a refill at its end."""
+        if not self._is_refilling:
+            super()._count_taken(order, migratetype)
+            return
+        self.counters.add_to_part(-(1 << order), migratetype)
+        self._refilled_pages += 1 << order
+
+    def _count_moved(self, buddy: FreeBuddy, migratetype: int) -> None:
+        """No kernel function: count nothing.
+
+        Free pages stay as many as they are, whatever list they are on.
+        """
+        if buddy.migratetype == migratetype:
+            return
+        self.counters.add_to_part(-(1 << buddy.order), buddy.migratetype)
+        self.counters.add_to_part(1 << buddy.order, migratetype)

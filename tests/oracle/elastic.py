@@ -11,21 +11,15 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from tests.oracle.allocator import READ_BITS, Allocator
-from tests.oracle.compaction_gates import Gates
-from tests.oracle.compaction_zone import ZoneCompaction
-from tests.oracle.direct_compaction import DirectCompactor
-from tests.oracle.direct_reclaim import DirectReclaim
-from tests.oracle.elastic_memory import ElasticMemory
-from tests.oracle.elastic_options import ElasticOptions
-from tests.oracle.folios import Folio, Kind
+from tests.oracle.compaction import DirectCompactor, Gates, ZoneCompaction
 from tests.oracle.kcompactd import Kcompactd
-from tests.oracle.kswapd_run import ElasticKswapd
+from tests.oracle.kswapd import ElasticKswapd
+from tests.oracle.lru import ElasticMemory, Folio, Kind
 from tests.oracle.machine import PMD_ORDER, Migratetype, OracleMachine
-from tests.oracle.reclaim_rules import RECLAIM_RULES
+from tests.oracle.page_alloc import READ_BITS, Allocator
 from tests.oracle.request import Attempt, Bits, Request
-from tests.oracle.rules import OraclePolicy, OracleRules
-from tests.oracle.slow_path import SlowPath
+from tests.oracle.rules import RECLAIM_RULES, ElasticOptions, OraclePolicy, OracleRules
+from tests.oracle.slow_path import DirectReclaim, SlowPath
 from tests.oracle.zone import Zone
 
 READ_ELASTIC_BITS = READ_BITS | Bits.IO | Bits.RETRY_MAYFAIL | Bits.NOFAIL | Bits.NORETRY

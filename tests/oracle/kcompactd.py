@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.oracle.compaction_gates import Gates, Result
-from tests.oracle.compaction_run import (
+from tests.oracle.compaction import (
     Aim,
     CompactionRun,
     Control,
+    Gates,
     Priority,
+    Result,
+    ZoneCompaction,
     fragmentation_score_zone,
     proactive_marks,
 )
-from tests.oracle.compaction_zone import ZoneCompaction
-from tests.oracle.elastic_memory import ElasticMemory
+from tests.oracle.lru import ElasticMemory
 from tests.oracle.machine import Migratetype
 
 NEVER = 1 << 62

@@ -1,13 +1,105 @@
-"""A node's LRU lists: inactive and active, of anonymous pages and of files (S10.5)."""
+"""Folios under pressure: the LRU lists, the refaults, and the memory that holds them."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
 from math import isqrt
+from typing import TYPE_CHECKING
 
-from tests.oracle.folios import Folio, Kind
-from tests.oracle.page_list import PageList
+from tests.oracle.buddy import PageList
+from tests.oracle.machine import Purpose, draw
+from tests.oracle.rules import ElasticOptions
+from tests.oracle.zone import Zone
+
+if TYPE_CHECKING:
+    from tests.oracle.elastic import ElasticOracle
+
+
+DRAWS = 256
+"""The number of a draw begins again after this many."""
+
+
+class Kind(IntEnum):
+    """Class of an allocated page."""
+
+    KERNEL = 0
+    RECLAIMABLE = 1
+    ANON = 2
+    FILE = 3
+
+
+@dataclass(eq=False)
+class Folio:
+    """One allocation of some order.
+
+    Attributes:
+        pfn: first page.
+        order: its size.
+        kind: its class.
+        object: number of the object it is a piece of; None if no event is about it.
+        offset: its distance from the object's beginning, in pages.
+        movable: requested as MOVABLE.
+        active: on the active list, if on any.
+        marked: used since it was read or last activated (S10.7).
+        draws: how often each purpose was drawn.
+    """
+
+    pfn: int
+    order: int
+    kind: Kind
+    object: int | None = None
+    offset: int = 0
+    movable: bool = False
+    active: bool = False
+    marked: bool = False
+    draws: Counter[Purpose] = field(default_factory=Counter)
+
+    @property
+    def size(self) -> int:
+        """folio_nr_pages(): return its pages."""
+        return 1 << self.order
+
+    @property
+    def on_lru(self) -> bool:
+        """No kernel function: return whether pages like it are on LRU lists."""
+        return self.movable and self.kind >= Kind.ANON
+
+    @property
+    def _key(self) -> int:
+        """No kernel function: return what draws are keyed by."""
+        return -1 - self.pfn if self.object is None else self.object + 1
+
+    def happens(self, purpose: Purpose, per_mille: int, seed: int) -> bool:
+        """No kernel function: draw once more; returns whether it happens."""
+        number = self.draws[purpose] % DRAWS
+        self.draws[purpose] += 1
+        return draw(seed, self._key, purpose, number) < per_mille
+
+    def cannot_move(self, per_mille: int, seed: int) -> bool:
+        """No kernel function: return whether a folio stays where it is until it is freed (S9.9).
+
+        It is drawn for its object and its distance from the object's beginning.
+        """
+        return draw(seed, self._key, Purpose.MIGRATES, self.offset) < per_mille
+
+    def halves(self) -> tuple[Folio, Folio]:
+        """No kernel function: return the lower and upper half.
+
+        Both remember what was drawn.
+        """
+        order = self.order - 1
+        lower = replace(self, order=order, draws=Counter(self.draws))
+        upper = replace(
+            lower,
+            pfn=self.pfn + (1 << order),
+            offset=self.offset + (1 << order),
+            draws=Counter(self.draws),
+        )
+        return lower, upper
+
 
 LISTS = tuple((kind, active) for kind in (Kind.ANON, Kind.FILE) for active in (False, True))
 """In the order in which dumps number them."""
@@ -66,3 +158,242 @@ class NodeLru:
         """update_lru_size(): count pages that came or went."""
         self.pages[folio.kind, folio.active] += pages
         self._pages_of_type[folio.kind, folio.active, self._zone_type_of(folio)] += pages
+
+
+@dataclass(frozen=True)
+class Shadow:
+    """What reclaim leaves in the place of an object of a file: which node took it, at which age."""
+
+    node: int
+    age: int
+
+
+class Workingset:
+    """The ages of nodes, and what reclaim took of files.
+
+    Attributes:
+        ages: by node: pages that reclaim took or that became active.
+        shadows: by object, of those of which reclaim took all that was left.
+    """
+
+    def __init__(self, memory: ElasticMemory) -> None:
+        self._memory = memory
+        self.ages: Counter[int] = Counter()
+        self.shadows: dict[int, Shadow] = {}
+
+    def workingset_activation(self, folio: Folio) -> None:
+        """workingset_age_nonresident(): count pages that became active."""
+        self.ages[self._node(folio)] += folio.size
+
+    def workingset_eviction(self, folio: Folio) -> None:
+        """workingset_eviction(): take up that reclaim takes a folio, still in its object.
+
+        The age left behind does not count the folio itself.
+        """
+        node = self._node(folio)
+        number = folio.object
+        if folio.kind is Kind.FILE:
+            is_last = number is not None and self._memory.objects[number] == [folio]
+            if is_last:
+                self.shadows[number] = Shadow(node, self.ages[node])
+        self.ages[node] += folio.size
+
+    def folio_mark_accessed(self, folio: Folio) -> None:
+        """folio_mark_accessed(): note a use of a folio."""
+        if not folio.marked:
+            folio.marked = True
+        elif folio.on_lru and folio.kind is Kind.FILE and not folio.active:
+            folio.marked = False
+            self._activate(folio)
+            self._memory.counts["pgactivate"] += folio.size
+
+    def workingset_refault(self, folio: Folio, shadow: Shadow) -> None:
+        """workingset_refault(): count a folio just read again; it is on the inactive list.
+
+        It becomes active if it would have stayed in more memory.
+        """
+        self._memory.counts["workingset_refault_file"] += folio.size
+        if not folio.on_lru or folio.kind is not Kind.FILE or not self._is_recent(shadow):
+            return
+        self._activate(folio)
+        self._memory.counts["workingset_activate_file"] += folio.size
+
+    def _is_recent(self, shadow: Shadow) -> bool:
+        """workingset_test_recent(): return whether little was evicted or activated since."""
+        pages = self._memory.lrus[shadow.node].pages
+        size = pages[Kind.FILE, True]
+        if self._memory.options.anon_scan_percent:
+            size += pages[Kind.ANON, False] + pages[Kind.ANON, True]
+        return self.ages[shadow.node] - shadow.age <= size
+
+    def _activate(self, folio: Folio) -> None:
+        """folio_activate(): move a folio to the head of the active list."""
+        lru = self._memory.lru_of(folio)
+        lru.remove(folio)
+        folio.active = True
+        lru.lruvec_add_folio(folio)
+        self.workingset_activation(folio)
+
+    def _node(self, folio: Folio) -> int:
+        """No kernel function: return the node that a folio lies in."""
+        return self._memory.zone_of(folio).node
+
+
+class ElasticMemory:
+    """What pages in use are, and where their folios are listed.
+
+    Attributes:
+        options: shares and costs.
+        folios: by first page.
+        objects: pieces of each object, the newest first.
+        lrus: by node.
+        counts: counters under the kernel's names.
+        workingset: ages, and what reclaim took of files.
+        seen: what else happened, by name: deferrals, captures.
+        now: model time, ns.
+        requests: allocations so far.
+    """
+
+    def __init__(self, oracle: ElasticOracle, options: ElasticOptions) -> None:
+        self._oracle = oracle
+        self.options = options
+        self.folios: dict[int, Folio] = {}
+        self.objects: dict[int, list[Folio]] = {}
+        self.lrus = {
+            node: NodeLru(lambda folio: self.zone_of(folio).type) for node in oracle.machine.nodes
+        }
+        self.counts: Counter[str] = Counter()
+        self.workingset = Workingset(self)
+        self.seen: Counter[str] = Counter()
+        self.now = 0
+        self.requests = 0
+
+    def act_as(self, cpu: int) -> None:
+        """No kernel function: let a CPU do what follows."""
+        self._oracle.act_as(cpu)
+
+    def lru_of(self, folio: Folio) -> NodeLru:
+        """folio_lruvec(): return the lists of the folio's node."""
+        return self.lrus[self.zone_of(folio).node]
+
+    def zone_of(self, folio: Folio) -> Zone:
+        """folio_zone(): return the zone a folio lies in."""
+        return self._oracle.zone_of(folio.pfn)
+
+    def folio_around(self, pfn: int) -> Folio | None:
+        """page_folio(): return the folio that a page is part of, or None."""
+        for order in range(self._oracle.machine.max_order + 1):
+            folio = self.folios.get(pfn >> order << order)
+            if folio is not None and pfn < folio.pfn + folio.size:
+                return folio
+        return None
+
+    def add(self, folio: Folio) -> None:
+        """No kernel function: add the newest piece of an object, at its list's head."""
+        self.folios[folio.pfn] = folio
+        if folio.object is not None:
+            self.objects.setdefault(folio.object, []).insert(0, folio)
+        if folio.on_lru:
+            self.lru_of(folio).lruvec_add_folio(folio)
+
+    def forget(self, folio: Folio) -> None:
+        """No kernel function: take a folio from its list and object.
+
+        It is about to be freed.
+        """
+        if folio.on_lru:
+            self.lru_of(folio).remove(folio)
+        self.forget_isolated(folio)
+
+    def forget_isolated(self, folio: Folio) -> None:
+        """No kernel function: take a folio from its object; it is on no list."""
+        del self.folios[folio.pfn]
+        if folio.object is not None:
+            self.objects[folio.object].remove(folio)
+
+    def free(self, cpu: int, folios: Iterable[Folio]) -> None:
+        """No kernel function: let a CPU free folios by the ordinary path, one by one."""
+        for folio in folios:
+            self.free_pages(cpu, folio.pfn, folio.order)
+
+    def free_pages(self, cpu: int, pfn: int, order: int) -> None:
+        """No kernel function: let a CPU free pages by the ordinary path."""
+        self._oracle.allocated.remove(pfn, order)
+        self.act_as(cpu)
+        self._oracle.zone_of(pfn).free(cpu, pfn, order)
+
+    def take_out(self, number: int, offset: int, order: int) -> list[Folio]:
+        """No kernel function: take out the pieces of an object in a range of pages.
+
+        Larger ones are halved until they fit.
+        """
+        found = []
+        end = offset + (1 << order)
+        waiting = list(self.objects.get(number, []))
+        while waiting:
+            piece = waiting.pop(0)
+            if piece.offset >= end or piece.offset + piece.size <= offset:
+                continue
+            if offset <= piece.offset and piece.offset + piece.size <= end:
+                self.forget(piece)
+                found.append(piece)
+            else:
+                waiting[:0] = self._halve(piece)
+        return found
+
+    def move(self, folio: Folio, target: int) -> None:
+        """migrate_folio_move(): move an isolated folio to other pages.
+
+        It goes to the head of its list.
+        """
+        del self.folios[folio.pfn]
+        self._oracle.allocated.add(target, folio.order, folio.movable)
+        self._oracle.zone_of(target).note_taken(target, folio.order)
+        folio.pfn = target
+        self.folios[target] = folio
+        self.lru_of(folio).lruvec_add_folio(folio)
+
+    def free_target(self, cpu: int, pfn: int, order: int) -> None:
+        """No kernel function: let a CPU free pages that held nothing.
+
+        They go the ordinary path.
+        """
+        self.act_as(cpu)
+        zone = self._oracle.zone_of(pfn)
+        zone.note_taken(pfn, order)
+        zone.free(cpu, pfn, order)
+
+    def drain(self, zone: Zone, cpu: int) -> None:
+        """drain_pages_zone(): let a CPU empty its own lists of a zone."""
+        self.act_as(cpu)
+        zone.drain_all(cpu)
+
+    def drain_every_cpu(self, zone: Zone, by: int) -> None:
+        """drain_all_pages(): let a CPU empty all lists of a zone."""
+        self.act_as(by)
+        for cpu in range(self._oracle.machine.nr_cpus):
+            zone.drain_all(cpu)
+
+    def zone_reclaimable_pages(self, zone: Zone) -> int:
+        """zone_reclaimable_pages(): return pages of a zone that reclaim might free (S8.3)."""
+        lru = self.lrus[zone.node]
+        pages = lru.pages_in(Kind.FILE, zone.type)
+        if self.options.anon_scan_percent:
+            pages += lru.pages_in(Kind.ANON, zone.type)
+        if not pages and self._oracle.reclaim_rules.free_counts_as_reclaimable:
+            return zone.counters.free.total
+        return pages
+
+    def _halve(self, piece: Folio) -> tuple[Folio, Folio]:
+        """No kernel function: cut a piece in two."""
+        lower, upper = piece.halves()
+        pieces = self.objects[piece.object]
+        place = pieces.index(piece)
+        pieces[place : place + 1] = [lower, upper]
+        if piece.on_lru:
+            self.lru_of(piece).remove(piece)
+        for half in (lower, upper):
+            self.folios[half.pfn] = half
+            if half.on_lru:
+                self.lru_of(half).lruvec_add_folio(half)
+        return lower, upper

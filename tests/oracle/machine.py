@@ -1,4 +1,4 @@
-"""The machine the oracle runs on: nodes, their zones, CPUs and pageblock geometry (S1)."""
+"""The machine that both sides run on, what it draws instead of chance, and the events it logs."""
 
 from __future__ import annotations
 
@@ -163,3 +163,123 @@ class OracleMachine:
     def is_isolate(self, migratetype: int) -> bool:
         """Whether the number means ISOLATE on this machine (S1.3)."""
         return self.migratetypes[migratetype] == "Isolate"
+
+
+MASK = (1 << 31) - 1
+FACTOR = 0x45D9F3B
+
+
+class Purpose(IntEnum):
+    """What is drawn."""
+
+    REFERENCED = 1
+    DIRTY = 2
+    MIGRATES = 3
+    CONTENDS = 4
+
+
+def mixed(value: int) -> int:
+    """No kernel function: return a number of 31 bits that depends on all bits of another."""
+    value &= MASK
+    for _ in range(2):
+        value ^= value >> 16
+        value = value * FACTOR & MASK
+    return value ^ (value >> 16)
+
+
+def draw(seed: int, key: int, purpose: Purpose, number: int) -> int:
+    """No kernel function: return the number-th draw of a key for a purpose, from 0 to 999."""
+    return mixed(mixed(mixed(seed + key) + purpose) + number) % 1000
+
+
+SPREADER = 2654435761
+"""Spreads numbers over 32-bit words."""
+
+PER = 1000
+"""Chances are given in so many parts."""
+
+
+def is_drawn(number: int, per_1000: int) -> bool:
+    """Whether the draw of a number is among so many of 1000."""
+    word = number * SPREADER % (1 << 32)
+    return word * PER >> 32 < per_1000
+
+
+Event = tuple[str | int | bool, ...]
+"""One of
+("zone_locked", pfn, order, migratetype)                                        T4
+("drain", pfn, order, migratetype)                                              T5
+("extfrag", pfn, alloc_order, fallback_order, alloc_migratetype,
+            fallback_migratetype, change_ownership)                             T6
+("hold", site, cause, objects)                                                  S11.1
+"""
+
+
+@dataclass
+class Work:
+    """What is done under one hold of zone->lock, in units of its cost (S11.1).
+
+    Attributes:
+        splits: buddies cut in two, each of which lists the upper half.
+        merges: buddies taken off a list to be merged.
+        inserts: buddies listed after a free, or moved to another list.
+        scanned: pages looked at in scans of a block.
+    """
+
+    splits: int = 0
+    merges: int = 0
+    inserts: int = 0
+    scanned: int = 0
+
+
+class EventLog:
+    """Events in the order they happen; a hold is written when the lock is released.
+
+    A hold's objects are pages objects moved (a huge page is one), or pageblocks converted for
+    sites reserve and unreserve. Holds that achieve nothing are logged with 0 objects.
+
+    Attributes:
+        work: what the hold under way has done.
+        work_of_holds: what each hold in `entries` did.
+    """
+
+    def __init__(self) -> None:
+        self.entries: list[Event] = []
+        self.work = Work()
+        self.work_of_holds: list[Work] = []
+
+    def zone_locked(self, pfn: int, order: int, migratetype: int) -> None:
+        """A page left the free list of `migratetype` by smallest fit."""
+        self.entries.append(("zone_locked", pfn, order, migratetype))
+
+    def drain(self, pfn: int, order: int, migratetype: int) -> None:
+        """A page went from a per-CPU list back into the buddy."""
+        self.entries.append(("drain", pfn, order, migratetype))
+
+    def extfrag(
+        self,
+        pfn: int,
+        alloc_order: int,
+        fallback_order: int,
+        alloc_migratetype: int,
+        fallback_migratetype: int,
+        change_ownership: bool,
+    ) -> None:
+        """A claim (ownership changes) or a steal (it does not)."""
+        self.entries.append(
+            (
+                "extfrag",
+                pfn,
+                alloc_order,
+                fallback_order,
+                alloc_migratetype,
+                fallback_migratetype,
+                change_ownership,
+            )
+        )
+
+    def hold(self, site: str, cause: str, objects: int) -> None:
+        """One hold of zone->lock ended."""
+        self.entries.append(("hold", site, cause, objects))
+        self.work_of_holds.append(self.work)
+        self.work = Work()

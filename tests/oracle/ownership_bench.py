@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tests.oracle import Migratetype, Oracle, OraclePolicy
-from tests.oracle.builders import KERNEL, one_zone, oracle
 from tests.oracle.machine import OracleMachine
-from tests.oracle.ownership import OwnedPageblocks
-from tests.oracle.ownership_counters import OwnershipCount
-from tests.oracle.ownership_lists import MergingLists
-from tests.oracle.ownership_options import OracleOwnership
-from tests.oracle.ownership_zone import OwningZone
+from tests.oracle.ownership import MergingLists, OwnedPageblocks, OwnershipCount
+from tests.oracle.ownership_refill import OwningZone
+from tests.oracle.rules import OracleOwnership
+from tests.oracle.scenarios import KERNEL, one_zone, oracle
 
 ORDER = 4
 """Pageblock order of the examples."""

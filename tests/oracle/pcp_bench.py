@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tests.oracle import Migratetype, Oracle, OraclePolicy
-from tests.oracle.builders import KERNEL, events_named, one_zone, oracle, put_free_memory
 from tests.oracle.pcp import PerCpuPages
+from tests.oracle.scenarios import KERNEL, events_named, one_zone, oracle, put_free_memory
 
 MOVABLE = Migratetype.MOVABLE
 

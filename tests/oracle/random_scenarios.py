@@ -1,18 +1,36 @@
-"""Random machines, rules and policies: each scenario is the work of one number."""
+"""Random scenarios of the literal oracle, by their numbers."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import Any, get_args, get_type_hints
 
 from hypothesis import strategies as st
 
-from tests.oracle import RULES, Bits, OracleMachine, OraclePolicy, OracleRules
-from tests.oracle.builders import ATOMIC, BLOCK, KERNEL, zone
+from tests.oracle import (
+    RULES,
+    Bits,
+    OracleAssumptions,
+    OracleMachine,
+    OraclePolicy,
+    OracleRules,
+    OracleZone,
+)
 from tests.oracle.machine import Migratetype
-from tests.oracle.scenarios import REQUEST_BITS, Scenario
-from tests.oracle.start_state import BLOCK_TYPES
+from tests.oracle.rules import OracleOwnership
+from tests.oracle.scenarios import (
+    ATOMIC,
+    BLOCK,
+    BLOCK_TYPES,
+    KERNEL,
+    REQUEST_BITS,
+    WITH_CMA,
+    Scenario,
+    late_memory,
+    zone,
+)
 
 MOSTLY_ATOMIC = (ATOMIC, ATOMIC, ATOMIC, KERNEL)
 """Bits of requests that make the highatomic reserve grow, and of some that make it shrink."""
@@ -169,4 +187,331 @@ def random_policy(rng: random.Random, reserving: bool) -> OraclePolicy:
         watermark_boost_factor=rng.choice((0, 15000)),
         pcp_decay_batched=rng.choice((None, None, True, False)),
         pcp_drain_batched=rng.choice((False, True)),
+    )
+
+
+NODE_BITS = (
+    *REQUEST_BITS,
+    KERNEL | Bits.THISNODE,
+    ATOMIC | Bits.THISNODE,
+    KERNEL | Bits.MEMALLOC,
+    Bits.KSWAPD | Bits.MEMALLOC,
+    ATOMIC | Bits.MEMALLOC | Bits.NOMEMALLOC,
+)
+"""Sets of gfp bits, those that concern nodes and reserves among them."""
+
+CMA_BLOCK_TYPES = (*(each + (each == 4) for each in BLOCK_TYPES), *(4,) * 8)
+"""Types of the start state's blocks where CMA is 4 and ISOLATE 5."""
+
+PAGEBLOCK_ORDERS = (9, 9, 9, 9, 10, 7, 5, 4)
+"""S1.2."""
+
+ALIGNMENT = 1 << 10
+"""Zones begin where a buddy of the largest order may."""
+
+NODE_NUMBERS = ((0,), (0, 1), (0, 1), (0, 1, 2), (0, 2, 5))
+"""Nodes; their numbers may have gaps."""
+
+
+def node_scenarios(
+    *, steps: int = 400, replayed: bool = False, presets: Sequence[str] = tuple(RULES)
+) -> st.SearchStrategy[Scenario]:
+    """Scenarios by their numbers."""
+    return st.integers(0, (1 << 32) - 1).map(
+        lambda number: random_node_scenario(number, steps=steps, replayed=replayed, presets=presets)
+    )
+
+
+def random_node_scenario(
+    number: int, *, steps: int, replayed: bool, presets: Sequence[str] = tuple(RULES)
+) -> Scenario:
+    """Any machine under any policy with a preset's rules; a third are about the reserve."""
+    rng = random.Random(number)
+    reserving = rng.randrange(3) == 0
+    rules = RULES[rng.choice(presets)]
+    machine = random_node_machine(rng, reserving)
+    return Scenario(
+        machine=machine,
+        rules=replace(rules, highatomic_from_pcp=rng.random() < 0.5),
+        policy=random_policy(rng, reserving),
+        seed=number,
+        steps=steps,
+        orders=rng.choice((SMALL_ORDERS, ALL_ORDERS, NETWORK_ORDERS)),
+        bits=spelled_for(rules, MOSTLY_ATOMIC if reserving else NODE_BITS),
+        replayed=replayed,
+        assumptions=OracleAssumptions(
+            counters=rng.choice(("exact", "lagged")),
+            kswapd_recorded=rng.random() < 0.5,
+            direct_reclaim_recorded=rng.random() < 0.3,
+        ),
+        block_types=BLOCK_TYPES if machine.cma is None else CMA_BLOCK_TYPES,
+        tick_share=rng.choice((0.02, 0.1)),
+        told_share=0.02,
+    )
+
+
+def random_node_machine(rng: random.Random, reserving: bool) -> OracleMachine:
+    """One to three nodes with DMA32, Normal and perhaps Movable zones, and up to four CPUs.
+
+    The last of several nodes often has no CPU; a node with CPUs now and then has no memory.
+    """
+    nodes = rng.choice(NODE_NUMBERS)
+    types = rng.choice((("DMA32", "Normal"), ("DMA32", "Normal", "Movable")))
+    with_cpus = nodes[:-1] if len(nodes) > 1 and rng.random() < 0.5 else nodes
+    with_memory = nodes
+    if len(nodes) > 1 and len(with_cpus) == len(nodes) and rng.random() < 0.2:
+        with_memory = nodes[:-1]
+    nr_cpus = rng.randint(1, 4)
+    return OracleMachine(
+        zones=_random_zones(rng, nodes, types, with_memory, reserving=reserving),
+        nr_cpus=nr_cpus,
+        cpu_nodes=tuple(rng.choice(with_cpus) for _ in range(nr_cpus)),
+        distances=_random_distances(rng, len(nodes)),
+        pageblock_order=rng.choice(PAGEBLOCK_ORDERS),
+        migratetypes=rng.choice((WITH_CMA, OracleMachine.migratetypes)),
+        thp=rng.random() < 0.7,
+        free_high_batch=rng.random() < 0.5,
+    )
+
+
+def _random_zones(
+    rng: random.Random,
+    nodes: Sequence[int],
+    types: Sequence[str],
+    with_memory: Sequence[int],
+    *,
+    reserving: bool,
+) -> tuple[OracleZone, ...]:
+    """Zones one after another; DMA32 is on the first node only, other zones lack here and there.
+
+    Every node with memory has Normal or Movable memory. The first zone may begin, and any may
+    end, within a block.
+    """
+    managed = rng.choice((None, 51_200, 60_000, 260_000))
+    zones = []
+    end = 0
+    for node in nodes:
+        only_movable = node != nodes[0] and "Movable" in types and rng.random() < 0.3
+        for name in types:
+            is_there = {
+                "DMA32": node == nodes[0] and rng.random() < 0.8,
+                "Normal": not only_movable,
+                "Movable": only_movable or rng.random() < 0.5,
+            }[name]
+            if node in with_memory and is_there:
+                start = -(-end // ALIGNMENT) * ALIGNMENT + (rng.choice((0, 8)) if not end else 0)
+                end = start + rng.randint(2, 4) * ALIGNMENT - rng.choice((0, 0, 0, 8, 256))
+                plain = zone(name, 0, 0, node=node, start_pfn=start)
+                zones.append(_filled(plain, end - start, managed, len(types), rng, reserving))
+            else:
+                zones.append(zone(name, 0, 0, node=node))
+    return tuple(zones)
+
+
+def _filled(
+    plain: OracleZone,
+    pages: int,
+    managed: int | None,
+    types: int,
+    rng: random.Random,
+    reserving: bool,
+) -> OracleZone:
+    """A zone with memory and watermarks; if `reserving`, most requests fail at them."""
+    low = int(pages * rng.choice((0.1, 0.3, 0.5) if reserving else (0.0, 0.02, 0.1, 0.2)))
+    gap = rng.choice((low // 5, low // 5, 2))
+    is_below_normal = plain.name == "DMA32"
+    return replace(
+        plain,
+        spanned=pages,
+        present=pages,
+        managed=managed or pages,
+        min=max(low - gap, 0),
+        low=low,
+        high=low + gap,
+        boost=rng.choice((0, 0, 300)),
+        lowmem_reserve=(0, *(rng.choice((0, 200)) if is_below_normal else 0,) * (types - 1)),
+    )
+
+
+def _random_distances(rng: random.Random, nodes: int) -> tuple[tuple[int, ...], ...]:
+    """Symmetric, 10 within a node; or none, for 20 everywhere else."""
+    if rng.random() < 0.5:
+        return ()
+    pairs = {
+        (low, high): rng.choice((12, 20, 20, 31)) for high in range(nodes) for low in range(high)
+    }
+    return tuple(
+        tuple(
+            10 if row == column else pairs[min(row, column), max(row, column)]
+            for column in range(nodes)
+        )
+        for row in range(nodes)
+    )
+
+
+def imposed_scenarios(
+    *, steps: int = 400, presets: Sequence[str] = tuple(RULES)
+) -> st.SearchStrategy[Scenario]:
+    """Scenarios by their numbers."""
+    return st.integers(0, (1 << 32) - 1).map(
+        lambda number: random_imposed_scenario(number, steps=steps, presets=presets)
+    )
+
+
+def random_imposed_scenario(
+    number: int, *, steps: int, replayed: bool = True, presets: Sequence[str] = tuple(RULES)
+) -> Scenario:
+    """Any scenario, small, on several nodes or with owned blocks, and what is imposed on it."""
+    rng = random.Random(number)
+    kinds = [random_scenario, random_node_scenario, random_node_scenario]
+    if set(presets) & set(OWNING_PRESETS):
+        kinds.append(random_ownership_scenario)
+    plain = rng.choice(kinds)(number, steps=steps, replayed=replayed, presets=presets)
+    assumptions = replace(
+        plain.assumptions,
+        drains_recorded=rng.random() < 0.3,
+        direct_reclaim_recorded=rng.random() < 0.5,
+    )
+    return replace(
+        plain,
+        assumptions=assumptions,
+        told_share=max(plain.told_share, 0.02),
+        imposed_share=0.15,
+        only_zone_share=rng.choice((0.0, 0.3, 0.8)),
+        late=late_memory(rng, plain.machine),
+        compaction_share=rng.choice((0.0, 0.1)),
+        batch_share=rng.choice((0.0, 0.5)),
+    )
+
+
+def random_interrupted_scenario(
+    number: int, *, steps: int, replayed: bool, presets: Sequence[str] = tuple(RULES)
+) -> Scenario:
+    """Any scenario, small, on several nodes or with owned blocks, and interrupts that find locks.
+
+    They ask and free during folio batches, refills and drains, of which there are many or none.
+    """
+    rng = random.Random(number)
+    kinds = [random_scenario, random_scenario, random_node_scenario]
+    if set(presets) & set(OWNING_PRESETS) and rng.random() < 0.2:
+        kinds = [random_ownership_scenario]
+    plain = rng.choice(kinds)(number, steps=steps, replayed=replayed, presets=presets)
+    return replace(
+        plain,
+        batch_share=rng.choice((0.0, 0.3, 0.7)),
+        interrupt_share=rng.choice((0.2, 0.5, 0.9)),
+        stray_share=rng.choice((0.02, 0.2)),
+        hold_share=rng.choice((0.0, 0.1, 0.25)),
+    )
+
+
+OWNING_PRESETS = tuple(name for name, rules in RULES.items() if rules.free_lists_match_blocks)
+"""Kernels that ownership can be added to."""
+
+NUMBERS = {
+    "remote_busy_per_1000": (100, 500, 1000),
+    "claims_up_to_order": (10, 10, 0, 3),
+    "recorded_cap": (0, 0, 1, 3),
+    "recover_limit": (0, 0, 1, 2),
+}
+"""Values to draw the numeric options from."""
+
+KEEPS_DEFAULT = 0.8
+"""Probability that an option is as the proposal has it."""
+
+LARGER_ORDERS = (*SMALL_ORDERS, 4, 5, 8, 9)
+"""Orders asked for, some above those of the lists."""
+
+
+def ownership_scenarios(*, steps: int = 400, replayed: bool = False) -> st.SearchStrategy[Scenario]:
+    """Scenarios by their numbers."""
+    return st.integers(0, (1 << 32) - 1).map(
+        lambda number: random_ownership_scenario(number, steps=steps, replayed=replayed)
+    )
+
+
+def random_ownership_scenario(
+    number: int, *, steps: int, replayed: bool, presets: Sequence[str] = OWNING_PRESETS
+) -> Scenario:
+    """Two to four CPUs, mostly on one node, that free much of what others have allocated.
+
+    Presets without ownership are left out.
+    """
+    rng = random.Random(number)
+    has_nodes = rng.random() < 0.3
+    reserving = rng.random() < 0.15
+    machine = _random_machine(rng, has_nodes=has_nodes, reserving=reserving)
+    rules = RULES[rng.choice([each for each in presets if each in OWNING_PRESETS])]
+    return Scenario(
+        machine=machine,
+        rules=replace(rules, highatomic_from_pcp=rng.random() < 0.5),
+        policy=replace(_random_policy(rng, machine), ownership=random_ownership(rng)),
+        seed=number,
+        steps=steps,
+        orders=rng.choice((SMALL_ORDERS, SMALL_ORDERS, LARGER_ORDERS, NETWORK_ORDERS)),
+        bits=NODE_BITS if has_nodes else REQUEST_BITS,
+        replayed=replayed,
+        assumptions=OracleAssumptions(counters=rng.choice(("exact", "lagged"))),
+        block_types=BLOCK_TYPES if machine.cma is None else CMA_BLOCK_TYPES,
+        tick_share=rng.choice((0.01, 0.05)),
+        told_share=rng.choice((0.0, 0.02)),
+        free_block_share=rng.choice((0.2, 0.5, 0.8)),
+        kill_share=rng.choice((0.0, 0.01)),
+        batch_share=0.3,
+        migratetypes=rng.choice(((0, 1, 2), (0, 1, 1, 1, 1), (1,))),
+        stray_share=rng.choice((0.2, 0.5, 1.0)),
+    )
+
+
+def random_ownership(rng: random.Random) -> OracleOwnership:
+    """Each option is its default or, less often, any value."""
+    hints = get_type_hints(OracleOwnership)
+    drawn = {
+        each.name: rng.choice(_values(each.name, hints[each.name]))
+        for each in fields(OracleOwnership)
+        if rng.random() >= KEEPS_DEFAULT
+    }
+    return OracleOwnership(**drawn)
+
+
+def _values(name: str, kind: Any) -> tuple[Any, ...]:
+    if name in NUMBERS:
+        return NUMBERS[name]
+    return (False, True) if kind is bool else get_args(kind)
+
+
+def _random_machine(rng: random.Random, *, has_nodes: bool, reserving: bool) -> OracleMachine:
+    machine = random_node_machine(rng, reserving) if has_nodes else random_machine(rng, reserving)
+    nr_cpus = rng.randint(2, 4)
+    cpu_nodes = tuple(rng.choice(machine.cpu_nodes) for _ in range(nr_cpus) if machine.cpu_nodes)
+    pageblock_order = rng.choice((9, 7, 6, 5, 4)) if not has_nodes else machine.pageblock_order
+    migratetypes = rng.choice((WITH_CMA, machine.migratetypes))
+    return replace(
+        machine,
+        nr_cpus=nr_cpus,
+        cpu_nodes=cpu_nodes,
+        pageblock_order=pageblock_order,
+        migratetypes=migratetypes,
+    )
+
+
+def _random_policy(rng: random.Random, machine: OracleMachine) -> OraclePolicy:
+    """Limits under which blocks fit, more often than not, or do not."""
+    return with_fitting_limits(rng, machine, random_policy(rng, reserving=False))
+
+
+def with_fitting_limits(
+    rng: random.Random, machine: OracleMachine, policy: OraclePolicy
+) -> OraclePolicy:
+    """The policy, more often than not with limits of lists that a block or more fits under."""
+    if rng.random() < 0.2:
+        return policy
+    block = machine.pages_per_block
+    high_min = int(block * rng.choice((0.25, 1, 1.5, 2, 4)))
+    return replace(
+        policy,
+        pcp_batch=rng.choice((1, 4, 7, 31)),
+        pcp_high_min=high_min,
+        pcp_high_max=int(high_min * rng.choice((1, 1, 2, 4))),
+        percpu_pagelist_high_fraction=0,
     )

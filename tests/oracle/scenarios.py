@@ -1,16 +1,23 @@
-"""Scenarios: a start state and random steps, for the oracle and what is judged by it."""
+"""Scenarios: a start state and steps drawn one at a time while the oracle takes them."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
-from tests.oracle import Bits, Oracle, OracleMachine, OraclePolicy, OracleRules
-from tests.oracle.builders import ATOMIC, KERNEL
-from tests.oracle.late_memory import blocks_of
-from tests.oracle.rules import OracleAssumptions
-from tests.oracle.start_state import BLOCK_TYPES, lay_out, live_objects
+from tests.oracle import (
+    RULES,
+    Bits,
+    Migratetype,
+    Oracle,
+    OracleAssumptions,
+    OracleMachine,
+    OraclePolicy,
+    OracleRules,
+    OracleZone,
+)
+from tests.oracle.machine import PMD_ORDER
 from tests.oracle.steps import (
     Alloc,
     BeginRequest,
@@ -37,6 +44,215 @@ from tests.oracle.steps import (
     Tick,
     take_step,
 )
+
+BLOCK = 512
+"""Pages in a pageblock."""
+
+KERNEL = Bits.DIRECT_RECLAIM | Bits.KSWAPD
+"""The bits of GFP_KERNEL that matter here."""
+
+ATOMIC = Bits.HIGH | Bits.KSWAPD
+"""The bits of GFP_ATOMIC that matter here (S2.4)."""
+
+WITH_CMA = ("Unmovable", "Movable", "Reclaimable", "HighAtomic", "CMA", "Isolate")
+"""Types of a kernel with CMA (S1.3)."""
+
+
+def zone(name: str, first_block: int, blocks: int, **changes: object) -> OracleZone:
+    """A zone of whole blocks, all present and managed, with watermarks 0 unless given."""
+    pages = blocks * BLOCK
+    plain = OracleZone(
+        name=name,
+        start_pfn=first_block * BLOCK,
+        spanned=pages,
+        present=pages,
+        managed=pages,
+        min=0,
+        low=0,
+        high=0,
+    )
+    return replace(plain, **changes)
+
+
+def one_zone(blocks: int = 4, *, nr_cpus: int = 1, **changes: object) -> OracleMachine:
+    """A machine with a single zone, not named Normal, so that nothing avoids fragmentation."""
+    return OracleMachine(zones=(zone("DMA32", 0, blocks, **changes),), nr_cpus=nr_cpus)
+
+
+def two_nodes(**changes: object) -> OracleMachine:
+    """A CPU on each of two nodes: DMA32 and Normal on node 0, Normal on node 1, 4 blocks each."""
+    plain = OracleMachine(
+        zones=(
+            zone("DMA32", 0, 4),
+            zone("Normal", 4, 4),
+            zone("DMA32", 0, 0, node=1),
+            zone("Normal", 8, 4, node=1),
+        ),
+        nr_cpus=2,
+        cpu_nodes=(0, 1),
+    )
+    return replace(plain, **changes)
+
+
+def oracle(
+    machine: OracleMachine,
+    rules: str = "6.12",
+    policy: OraclePolicy | None = None,
+    assumptions: OracleAssumptions | None = None,
+) -> Oracle:
+    """An oracle without pages."""
+    return Oracle(machine, RULES[rules], policy or OraclePolicy(), assumptions)
+
+
+def put_free_blocks(target: Oracle, first: int, count: int, migratetype: int = 1) -> None:
+    """Wholly free blocks of one type, as order-9 buddies, ascending."""
+    for block in range(first, first + count):
+        target.set_block_type(block, migratetype)
+        target.put_free(block * BLOCK, 9, migratetype)
+
+
+def put_free_memory(target: Oracle, zone_index: int) -> None:
+    """A whole zone free and MOVABLE, in the largest buddies that are aligned."""
+    spec = target.machine.zones[zone_index]
+    pfn = spec.start_pfn
+    while pfn < spec.end_pfn:
+        order = target.machine.max_order
+        while pfn % (1 << order) or pfn + (1 << order) > spec.end_pfn:
+            order -= 1
+        target.put_free(pfn, order, Migratetype.MOVABLE)
+        pfn += 1 << order
+
+
+def events_named(target: Oracle, name: str) -> list[tuple[object, ...]]:
+    """The events of one kind, oldest first."""
+    return [event for event in target.events if event[0] == name]
+
+
+LATE_BLOCKS = (0, 1, 2, 2)
+"""Pageblocks of a zone that come later."""
+
+
+def late_memory(rng: random.Random, machine: OracleMachine) -> tuple[Grow, ...]:
+    """Memory at the ends of zones that comes while the machine runs, piece by piece, ascending."""
+    found: list[Grow] = []
+    for number, zone in enumerate(machine.zones):
+        pages = rng.choice(LATE_BLOCKS) * machine.pages_per_block
+        if pages * 2 <= zone.spanned:
+            found += _pieces(rng, machine, number, zone, pages)
+    return tuple(found)
+
+
+def _pieces(
+    rng: random.Random, machine: OracleMachine, number: int, zone: OracleZone, pages: int
+) -> list[Grow]:
+    """The last pages of a zone, from the start of a block on, cut into aligned buddies."""
+    found = []
+    pfn = -(-(zone.end_pfn - pages) // machine.pages_per_block) * machine.pages_per_block
+    while pages and pfn < zone.end_pfn:
+        order = rng.choice((machine.max_order, machine.pageblock_order, rng.randrange(3, 8)))
+        while pfn % (1 << order) or pfn + (1 << order) > zone.end_pfn:
+            order -= 1
+        found.append(Grow(number, pfn, order, rng.randrange(machine.nr_cpus)))
+        pfn += 1 << order
+    return found
+
+
+def blocks_of(late: Iterable[Grow], block_order: int) -> set[int]:
+    """Numbers of the pageblocks that such memory lies in."""
+    return {
+        pfn >> block_order
+        for each in late
+        for pfn in range(each.pfn, each.pfn + (1 << each.order), 1 << min(block_order, each.order))
+    }
+
+
+FREED_SHARES = (0.0, 0.1, 0.5, 0.9, 1.0, 1.0)
+"""Shares of a block that the start state leaves free."""
+
+OBJECT_ORDERS = (0, 1, 3, 4, 6, 9)
+"""Orders that the start state's blocks are cut into."""
+
+BLOCK_TYPES = (0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 4, 3, 3)
+"""Types the start state's blocks get: ISOLATE is rare, HIGHATOMIC last."""
+
+
+def lay_out(
+    oracle: Oracle,
+    block_types: Sequence[int],
+    rng: random.Random,
+    free_share: float = 0.0,
+    left_out: Collection[int] = (),
+) -> None:
+    """Place every page: blocks of types drawn from those given, freed in random parts.
+
+    Args:
+        oracle: without pages.
+        block_types: types to draw from.
+        rng: decides everything.
+        free_share: share of the blocks that are wholly free, beside those drawn to be.
+        left_out: blocks, by number, that have no pages yet.
+    """
+    pages = oracle.machine.pages_per_block
+    for each in oracle.machine.zones:
+        for block in range(each.start_pfn // pages, -(-each.end_pfn // pages)):
+            if block in left_out:
+                continue
+            is_free = free_share > 0 and rng.random() < free_share
+            _lay_out_block(oracle, block, block_types, rng, is_free=is_free)
+
+
+def _lay_out_block(
+    oracle: Oracle, block: int, block_types: Sequence[int], rng: random.Random, *, is_free: bool
+) -> None:
+    """Tag a block, fill it with objects of one order, and free some of them.
+
+    The reserve never gets a block that crosses the zone's edge.
+    """
+    machine = oracle.machine
+    start, end = block * machine.pages_per_block, (block + 1) * machine.pages_per_block
+    spec = next(each for each in machine.zones if each.spans(start) or each.spans(end - 1))
+    if not (spec.spans(start) and spec.spans(end - 1)):
+        block_types = [each for each in block_types if each != Migratetype.HIGHATOMIC]
+    oracle.set_block_type(block, rng.choice(block_types))
+    order = min(rng.choice(OBJECT_ORDERS), machine.pageblock_order)
+    freed_share = 1.0 if is_free else rng.choice(FREED_SHARES)
+    objects = [
+        pfn
+        for pfn in range(start, end, 1 << order)
+        if spec.spans(pfn) and spec.spans(pfn + (1 << order) - 1)
+    ]
+    for pfn in objects:
+        oracle.put_allocated(pfn, order, movable=rng.random() < 0.5)
+    for pfn in objects:
+        if rng.random() < freed_share:
+            oracle.free(rng.randrange(machine.nr_cpus), pfn, order)
+
+
+def live_objects(oracle: Oracle) -> list[tuple[int, int]]:
+    """Pages in use as (first page, order), cut into objects as large as a block can hold."""
+    largest = min(PMD_ORDER, oracle.machine.pageblock_order)
+    movable = {pfn: oracle.allocated.is_movable(pfn) for pfn in oracle.allocated.pages()}
+    objects = []
+    end = 0
+    for pfn in sorted(movable):
+        if pfn >= end:
+            order = _largest_object(movable, pfn, largest)
+            objects.append((pfn, order))
+            end = pfn + (1 << order)
+    random.Random(len(objects)).shuffle(objects)
+    return objects
+
+
+def _largest_object(movable: dict[int, bool], first: int, largest: int) -> int:
+    """Largest order of aligned pages that are all as movable as the first."""
+    order = 0
+    while order < largest and first % (2 << order) == 0:
+        upper_half = range(first + (1 << order), first + (2 << order))
+        if any(movable.get(pfn) != movable[first] for pfn in upper_half):
+            break
+        order += 1
+    return order
+
 
 REQUEST_BITS = (
     KERNEL,

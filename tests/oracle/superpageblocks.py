@@ -8,14 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import chain
 
-from tests.oracle.buddy import Buddy
-from tests.oracle.counters import FreeCounters
-from tests.oracle.events import EventLog
+from tests.oracle.buddy import Buddy, Pageblocks, PageList
 from tests.oracle.fallback import FALLBACKS, Fallback, should_try_claim_block
-from tests.oracle.machine import Migratetype, OracleMachine, OracleZone
-from tests.oracle.page_list import PageList
-from tests.oracle.pageblocks import Pageblocks
+from tests.oracle.machine import EventLog, Migratetype, OracleMachine, OracleZone
 from tests.oracle.request import Attempt
+from tests.oracle.vmstat import FreeCounters
 
 TAINTING = (Migratetype.UNMOVABLE, Migratetype.RECLAIMABLE, Migratetype.HIGHATOMIC)
 """Types of blocks that taint their superpageblock (S14.1)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.oracle import Bits, Migratetype, Oracle, OracleMachine, OraclePolicy
-from tests.oracle.builders import (
+from tests.oracle.scenarios import (
     BLOCK,
     KERNEL,
     events_named,

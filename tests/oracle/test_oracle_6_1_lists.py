@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.oracle import Migratetype, Oracle, OraclePolicy
-from tests.oracle.builders import BLOCK, KERNEL, events_named, one_zone, oracle, put_free_blocks
-from tests.oracle.pcp_6_1 import FixedPerCpuPages
+from tests.oracle.pcp import FixedPerCpuPages
 from tests.oracle.pcp_bench import holds, page_set, ready, take
+from tests.oracle.scenarios import BLOCK, KERNEL, events_named, one_zone, oracle, put_free_blocks
 
 UNMOVABLE, MOVABLE = Migratetype.UNMOVABLE, Migratetype.MOVABLE
 HIGHATOMIC = Migratetype.HIGHATOMIC

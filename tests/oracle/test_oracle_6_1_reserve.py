@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.oracle import Bits, Oracle, OracleMachine, OraclePolicy
-from tests.oracle.builders import (
+from tests.oracle.request import PLAIN, Mark, Request, gfp_to_alloc_flags
+from tests.oracle.scenarios import (
     ATOMIC,
     BLOCK,
     KERNEL,
@@ -16,7 +17,6 @@ from tests.oracle.builders import (
     put_free_memory,
     zone,
 )
-from tests.oracle.request import PLAIN, Mark, Request, gfp_to_alloc_flags
 
 UNMOVABLE, MOVABLE, HIGHATOMIC = 0, 1, 3
 SMALL = OraclePolicy(pcp_batch=4, pcp_high_min=32)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.oracle import Migratetype, Oracle
-from tests.oracle.builders import (
+from tests.oracle.scenarios import (
     BLOCK,
     KERNEL,
     events_named,

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tests.oracle import Bits, Migratetype, Oracle, OraclePolicy
-from tests.oracle.builders import (
+from tests.oracle.request import PLAIN, Attempt, Mark
+from tests.oracle.scenarios import (
     BLOCK,
     KERNEL,
     WITH_CMA,
@@ -16,7 +17,6 @@ from tests.oracle.builders import (
     oracle,
     put_free_blocks,
 )
-from tests.oracle.request import PLAIN, Attempt, Mark
 
 UNMOVABLE, MOVABLE, HIGHATOMIC = (
     Migratetype.UNMOVABLE,

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tests.oracle import Migratetype, Oracle, OracleAssumptions, OraclePolicy, OracleZone
-from tests.oracle.builders import BLOCK, KERNEL, one_zone, oracle, put_free_blocks, zone
-from tests.oracle.sizing import calculate_normal_threshold, calculate_pressure_threshold, drift_mark
+from tests.oracle.scenarios import BLOCK, KERNEL, one_zone, oracle, put_free_blocks, zone
+from tests.oracle.vmstat import calculate_normal_threshold, calculate_pressure_threshold, drift_mark
 
 MOVABLE, UNMOVABLE = Migratetype.MOVABLE, Migratetype.UNMOVABLE
 CMA = 4

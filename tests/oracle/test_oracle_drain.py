@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.oracle import OraclePolicy
-from tests.oracle.builders import (
+from tests.oracle.pcp_bench import TUNED, holds, page_set, ready, take
+from tests.oracle.scenarios import (
     events_named,
     one_zone,
     oracle,
 )
-from tests.oracle.pcp_bench import TUNED, holds, page_set, ready, take
 
 
 def test_commit_chunks() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.oracle import Migratetype, Oracle, OracleAssumptions, OraclePolicy
-from tests.oracle.builders import BLOCK, KERNEL, one_zone, oracle, put_free_blocks, two_nodes
+from tests.oracle.scenarios import BLOCK, KERNEL, one_zone, oracle, put_free_blocks, two_nodes
 
 MOVABLE = Migratetype.MOVABLE
 NORMAL_0, NORMAL_1 = 1, 3

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from tests.oracle import Bits, Migratetype, Oracle, OracleAssumptions, OracleMachine, OraclePolicy
-from tests.oracle.builders import (
+from tests.oracle.scenarios import (
     ATOMIC,
     BLOCK,
     WITH_CMA,

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.oracle import Bits, Migratetype, Oracle, OracleMachine, OraclePolicy
-from tests.oracle.builders import (
+from tests.oracle.scenarios import (
     ATOMIC,
     BLOCK,
     KERNEL,

@@ -7,10 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.oracle import Bits, Oracle
-from tests.oracle.builders import BLOCK, one_zone, oracle
-from tests.oracle.node_scenarios import node_scenarios
-from tests.oracle.random_scenarios import scenarios
-from tests.oracle.scenarios import Scenario
+from tests.oracle.random_scenarios import node_scenarios, scenarios
+from tests.oracle.scenarios import BLOCK, Scenario, one_zone, oracle
 from tests.oracle.steps import Alloc, Replayed, take_step
 
 CHECK_EVERY = 25

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tests.oracle import Oracle
-from tests.oracle.builders import one_zone, oracle, put_free_memory
 from tests.oracle.ownership_bench import PAGES, counts, owning, take
 from tests.oracle.pcp_bench import FIXED, ready
+from tests.oracle.scenarios import one_zone, oracle, put_free_memory
 
 
 def locks(target: Oracle, cpu: int = 0) -> tuple[int, int, int]:

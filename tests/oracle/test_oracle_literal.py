@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.oracle import Bits, Migratetype, Oracle, OracleAssumptions
-from tests.oracle.builders import (
+from tests.oracle.scenarios import (
     BLOCK,
     KERNEL,
     events_named,

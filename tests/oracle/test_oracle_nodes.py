@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tests.oracle import Bits, Migratetype, Oracle, OracleAssumptions, OracleMachine, OraclePolicy
-from tests.oracle.builders import (
+from tests.oracle.page_alloc import node_orders, zonelist
+from tests.oracle.scenarios import (
     BLOCK,
     KERNEL,
     events_named,
@@ -17,7 +18,6 @@ from tests.oracle.builders import (
     two_nodes,
     zone,
 )
-from tests.oracle.zonelist import node_orders, zonelist
 
 MOVABLE = Migratetype.MOVABLE
 UNMOVABLE = Migratetype.UNMOVABLE

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from tests.oracle import Migratetype, Oracle, OraclePolicy
-from tests.oracle.builders import events_named
 from tests.oracle.ownership_bench import (
     PAGES,
     TIGHT,
@@ -21,6 +20,7 @@ from tests.oracle.ownership_bench import (
     take,
 )
 from tests.oracle.pcp_bench import holds
+from tests.oracle.scenarios import events_named
 
 ISOLATE = 4
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.oracle.machine import is_drawn
 from tests.oracle.ownership_bench import (
     PAGES,
     TIGHT,
@@ -15,7 +16,6 @@ from tests.oracle.ownership_bench import (
     recorded,
     take,
 )
-from tests.oracle.ownership_draws import is_drawn
 from tests.oracle.pcp_bench import holds
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from tests.oracle.dump import dump_ownership
 from tests.oracle.ownership import OwnedPageblocks
 from tests.oracle.ownership_bench import PAGES, lists_of, owning, take
-from tests.oracle.ownership_dump import dump_ownership
-from tests.oracle.ownership_scenarios import ownership_scenarios
+from tests.oracle.random_scenarios import ownership_scenarios
 from tests.oracle.scenarios import Scenario
 from tests.oracle.steps import take_step
 from tests.oracle.test_oracle_invariants import CHECK_EVERY

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tests.oracle import Bits, Oracle, OraclePolicy
-from tests.oracle.builders import WITH_CMA
-from tests.oracle.events import Work
+from tests.oracle.machine import Work
+from tests.oracle.ownership import PhaseCount
 from tests.oracle.ownership_bench import (
     MOVABLE,
     ORDER,
@@ -27,10 +27,10 @@ from tests.oracle.ownership_bench import (
     small_machine,
     take,
 )
-from tests.oracle.ownership_counters import PhaseCount
 from tests.oracle.pcp import SplittingLayout
 from tests.oracle.pcp_bench import holds
 from tests.oracle.request import Attempt, Mark, Request
+from tests.oracle.scenarios import WITH_CMA
 
 
 def test_lists_of_all_orders_and_types() -> None:

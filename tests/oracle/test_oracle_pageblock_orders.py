@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.oracle import Migratetype, Oracle, OraclePolicy
-from tests.oracle.builders import ATOMIC, KERNEL, events_named, one_zone, oracle
+from tests.oracle.scenarios import ATOMIC, KERNEL, events_named, one_zone, oracle
 
 UNMOVABLE, MOVABLE, HIGHATOMIC = (
     Migratetype.UNMOVABLE,

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.oracle import Bits, Migratetype, OraclePolicy
-from tests.oracle.builders import (
+from tests.oracle.pcp import PcpLayout
+from tests.oracle.pcp_bench import FIXED, MOVABLE, TUNED, holds, page_set, ready, take
+from tests.oracle.scenarios import (
     BLOCK,
     events_named,
     one_zone,
@@ -13,8 +15,6 @@ from tests.oracle.builders import (
     put_free_blocks,
     put_free_memory,
 )
-from tests.oracle.pcp import PcpLayout
-from tests.oracle.pcp_bench import FIXED, MOVABLE, TUNED, holds, page_set, ready, take
 
 
 def test_lists_by_order_and_type() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.oracle import Bits, Migratetype, Oracle, OracleMachine, OraclePolicy
-from tests.oracle.builders import (
+from tests.oracle.request import PLAIN, Attempt, Mark, Request, fast_attempt, gfp_to_alloc_flags
+from tests.oracle.scenarios import (
     ATOMIC,
     BLOCK,
     KERNEL,
@@ -15,7 +16,6 @@ from tests.oracle.builders import (
     put_free_memory,
     zone,
 )
-from tests.oracle.request import PLAIN, Attempt, Mark, Request, fast_attempt, gfp_to_alloc_flags
 
 MOVABLE, HIGHATOMIC = 1, 3
 SMALL = OraclePolicy(pcp_batch=4, pcp_high_min=32, pcp_high_max=32)

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from tests.oracle import RULES, OracleMachine, OraclePolicy, OracleZone
-from tests.oracle.arithmetic import clamp
-from tests.oracle.sizing import (
+from tests.oracle.vmstat import (
     PageSetSize,
     WatermarkSet,
     calculate_min_free_kbytes,
+    clamp,
     khugepaged_min_free_pages,
     lowmem_reserve,
     page_set_size,

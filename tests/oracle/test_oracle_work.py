@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.oracle.builders import KERNEL, one_zone, oracle
-from tests.oracle.events import Work
+from tests.oracle.machine import Work
+from tests.oracle.scenarios import KERNEL, one_zone, oracle
 
 
 def test_a_refill_splits_a_buddy_once_per_order() -> None:

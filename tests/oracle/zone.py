@@ -5,26 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from tests.oracle.allocated import AllocatedPages
-from tests.oracle.buddy import Buddy
-from tests.oracle.buddy_6_1 import LooseBuddy
-from tests.oracle.cached_types import CachedTypes
-from tests.oracle.counters import FreeCounters, ThisCpu
-from tests.oracle.events import EventLog
-from tests.oracle.fallback import Fallback
-from tests.oracle.fallback_6_1 import MovingFallback
-from tests.oracle.highatomic import HighatomicReserve
-from tests.oracle.highatomic_6_1 import LooseReserve
-from tests.oracle.machine import PCP_TYPES, Migratetype, OracleMachine
-from tests.oracle.ownership_counters import ListLocks, OwnershipCounters
-from tests.oracle.pageblocks import Pageblocks
-from tests.oracle.pcp import PerCpuPages, ZoneFlags
-from tests.oracle.pcp_6_1 import FixedPerCpuPages
+from tests.oracle.buddy import AllocatedPages, Buddy, CachedTypes, LooseBuddy, Pageblocks
+from tests.oracle.fallback import Fallback, MovingFallback
+from tests.oracle.machine import PCP_TYPES, EventLog, Migratetype, OracleMachine
+from tests.oracle.ownership import ListLocks, OwnershipCounters
+from tests.oracle.pcp import FixedPerCpuPages, PerCpuPages, ZoneFlags
 from tests.oracle.request import PLAIN, Attempt, Mark, Request
 from tests.oracle.rules import OracleAssumptions, OraclePolicy, OracleRules
-from tests.oracle.sizing import page_set_size
 from tests.oracle.superpageblocks import SuperpageblockBuddy, SuperpageblockFallback
-from tests.oracle.watermark import Watermarks
+from tests.oracle.vmstat import FreeCounters, ThisCpu, page_set_size
+from tests.oracle.watermark import HighatomicReserve, LooseReserve, Watermarks
 
 QUIET_TICKS = 3
 """Ticks without a change after which a CPU's lists for another node's zone are drained (S4.8)."""

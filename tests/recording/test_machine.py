@@ -13,7 +13,7 @@ from pagealloc_model.policy.policy import Policy
 from pagealloc_model.recording.machine import Machine, Zone, machine_from_zoneinfo
 from pagealloc_model.recording.proc.zoneinfo import parse_zoneinfo
 from pagealloc_model.recording.recorded_machine import recorded_machine
-from tests.oracle.sizing import lowmem_reserve
+from tests.oracle.vmstat import lowmem_reserve
 from tests.small_recordings import (
     CPUS,
     DMA32,

@@ -1,21 +1,285 @@
-"""One run of compaction over a zone, unit by unit (S9)."""
+"""Compaction of a zone: whether it is suitable, one run, and one of a request."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from tests.oracle.compaction_gates import Gates, Result
-from tests.oracle.compaction_sources import Sources
-from tests.oracle.compaction_targets import Targets
-from tests.oracle.compaction_zone import ZoneCompaction
-from tests.oracle.draws import Purpose, draw
-from tests.oracle.elastic_memory import ElasticMemory
-from tests.oracle.elastic_options import CompactionRules, ElasticOptions
+from tests.oracle.compaction_scan import Sources, Targets
 from tests.oracle.fallback import find_suitable_fallback, should_try_claim_block
-from tests.oracle.folios import Folio, Kind
-from tests.oracle.machine import PMD_ORDER, Migratetype
+from tests.oracle.lru import ElasticMemory, Folio, Kind
+from tests.oracle.machine import PMD_ORDER, Migratetype, Purpose, draw
+from tests.oracle.request import PLAIN, Attempt, Mark, Request
+from tests.oracle.rules import CompactionRules, ElasticOptions
+from tests.oracle.zone import Zone
+
+DEFER_SHIFT_MAX = 6
+WITH_CMA = Attempt(mark=Mark.MIN, cma=True)
+"""Suitability is not the request's business; its targets may be in CMA blocks."""
+
+
+class Result(IntEnum):
+    """How compaction of a zone ended; a walk over zones has the highest."""
+
+    SKIPPED = 1
+    DEFERRED = 2
+    CONTINUE = 4
+    COMPLETE = 5
+    PARTIAL_SKIPPED = 6
+    CONTENDED = 7
+    SUCCESS = 8
+
+
+class Deferral:
+    """How much a zone's compaction is put off after failures (S9.5).
+
+    Attributes:
+        considered: attempts that came since.
+        shift: so many attempts are left out, as a power of two.
+        order_failed: smallest order that failed.
+    """
+
+    def __init__(self, max_order: int) -> None:
+        self.considered = 0
+        self.shift = 0
+        self.order_failed = max_order + 1
+
+    def compaction_deferred(self, order: int) -> bool:
+        """compaction_deferred(): count an attempt; returns whether to leave it out."""
+        if order < self.order_failed:
+            return False
+        self.considered = min(self.considered + 1, 1 << self.shift)
+        return self.considered < 1 << self.shift
+
+    def defer_compaction(self, order: int) -> None:
+        """defer_compaction(): leave out twice as many attempts."""
+        self.considered = 0
+        self.shift = min(self.shift + 1, DEFER_SHIFT_MAX)
+        self.order_failed = min(self.order_failed, order)
+
+    def compaction_defer_reset(self, order: int, *, allocated: bool) -> None:
+        """compaction_defer_reset(): note that the order is there, or even handed out."""
+        if allocated:
+            self.considered = self.shift = 0
+        if order >= self.order_failed:
+            self.order_failed = order + 1
+
+    def compaction_restarting(self, order: int) -> bool:
+        """compaction_restarting(): return whether this attempt ends the longest delay."""
+        longest = self.shift == DEFER_SHIFT_MAX and self.considered >= 1 << DEFER_SHIFT_MAX
+        return order >= self.order_failed and longest
+
+
+def block_pages(zone: Zone) -> int:
+    """No kernel function: return the free pages in buddies of whole blocks (S8.6).
+
+    Those in ISOLATE blocks are left out.
+    """
+    return sum(
+        len(pages) << order
+        for (order, migratetype), pages in zone.buddy.lists.items()
+        if order >= zone.blocks.order and not zone.machine.is_isolate(migratetype)
+    )
+
+
+def fragmentation_index(zone: Zone, order: int) -> int:
+    """fragmentation_index(): return a number near 1000 if free memory is in pieces (S9.2).
+
+    It is near 0 if memory lacks.
+    """
+    sizes = [each for (each, _), pages in zone.buddy.lists.items() for _ in pages]
+    if not sizes:
+        return 0
+    if max(sizes) >= order:
+        return -1000
+    free = sum(1 << each for each in sizes)
+    return 1000 - (1000 + 1000 * free // (1 << order)) // len(sizes)
+
+
+class Gates:
+    """The questions asked before a zone is compacted."""
+
+    def __init__(self, options: ElasticOptions, costly_order: int) -> None:
+        self.options = options
+        self.costly_order = costly_order
+
+    def compaction_suitable(
+        self, zone: Zone, order: int, highest: int, mark: Mark, free: int | None = None
+    ) -> bool:
+        """__compaction_suitable(): return whether enough single pages are free.
+
+        They are, or would be; the lists do not matter.
+        """
+        marks = zone.watermarks
+        is_costly = order > self.costly_order
+        if self.options.rules.suitable_by_request_mark:
+            pages = marks.wmark_pages(mark)
+            if is_costly:
+                pages += marks.raw(Mark.LOW) - marks.raw(Mark.MIN)
+        else:
+            pages = marks.wmark_pages(Mark.LOW if is_costly else Mark.MIN)
+        if free is None:
+            free = marks.buddy.counters.free.read()
+        return marks.ok_with(free, 0, pages + self.options.gap(order), highest, WITH_CMA)
+
+    def is_suitable(self, zone: Zone, order: int, highest: int, mark: Mark) -> bool:
+        """Part of compaction_suit_allocation_order(): return whether to compact (S9.1, S9.2).
+
+        There must be targets, and fragmentation be what is wrong.
+        """
+        if not self.compaction_suitable(zone, order, highest, mark):
+            return False
+        if order <= self.costly_order:
+            return True
+        index = fragmentation_index(zone, order)
+        return not 0 <= index <= self.options.extfrag_threshold
+
+    def compaction_suit_allocation_order(
+        self, zone: Zone, order: int, highest: int, attempt: Attempt, *, is_async: bool = False
+    ) -> Result:
+        """compaction_suit_allocation_order(): return whether to compact a zone.
+
+        The order may be there already, or compaction might make it.
+        """
+        marks = zone.watermarks
+        if marks.ok_at(order, attempt.mark, highest, attempt):
+            return Result.SUCCESS
+        looks_beside_cma = self.options.rules.suitable_beside_cma and is_async and not attempt.cma
+        if looks_beside_cma and order > self.costly_order:
+            pages = marks.wmark_pages(attempt.mark) + self.options.gap(order)
+            if not marks.ok(0, pages, highest, PLAIN):
+                return Result.SKIPPED
+        if not self.is_suitable(zone, order, highest, attempt.mark):
+            return Result.SKIPPED
+        return Result.CONTINUE
+
+    def suit_background(self, zone: Zone, order: int, highest: int) -> Result:
+        """kcompactd_node_suitable(): return whether kcompactd should compact a zone (S8.6).
+
+        It may count whole blocks.
+        """
+        if not self.options.block_watermarks:
+            return self.compaction_suit_allocation_order(
+                zone, order, highest, Attempt(mark=Mark.MIN)
+            )
+        if self.has_block_pages(zone, order, highest):
+            return Result.SUCCESS
+        suitable = self.is_suitable(zone, order, highest, Mark.HIGH)
+        return Result.CONTINUE if suitable else Result.SKIPPED
+
+    def has_block_pages(self, zone: Zone, order: int, highest: int) -> bool:
+        """Part of compaction_suit_allocation_order(): return whether whole blocks do.
+
+        They must reach the high watermark alone.
+        """
+        pages = zone.watermarks.wmark_pages(Mark.HIGH)
+        attempt = Attempt(mark=Mark.HIGH)
+        return zone.watermarks.ok_with(block_pages(zone), order, pages, highest, attempt)
+
+
+class ZoneCompaction:
+    """A zone's scanners between runs.
+
+    Attributes:
+        zone: the zone.
+        deferral: see `Deferral`.
+        sampled: every so many-th page of a block is looked at before its mark is cleared.
+        migrate: cached position of the source scanner, by whether the run is synchronous.
+        free: cached position of the target scanner.
+        whole_from: a run whose source begins no higher is one of the whole zone.
+        whole_to: a search for targets that begins no lower is one from the zone's end.
+        skipped: first pages of blocks to leave out.
+        flush: marks are cleared when kswapd goes to nap.
+    """
+
+    def __init__(self, zone: Zone, memory: ElasticMemory) -> None:
+        self.zone = zone
+        self.memory = memory
+        self.sampled = 1 << zone.policy.costly_order
+        self.deferral = Deferral(zone.machine.max_order)
+        self.skipped: set[int] = set()
+        self.flush = False
+        self.migrate = {False: 0, True: 0}
+        self.free = self.whole_from = self.whole_to = 0
+        if zone.spec.managed:
+            self.reset_cached_positions()
+            self.whole_from, self.whole_to = self.first, self.last_block
+
+    @property
+    def first(self) -> int:
+        """No kernel function: return the zone's first page."""
+        return self.zone.spec.start_pfn
+
+    @property
+    def last_block(self) -> int:
+        """No kernel function: return the first page of the zone's last block."""
+        return self.zone.blocks.start(self.zone.spec.end_pfn - 1)
+
+    def is_skipped(self, pfn: int) -> bool:
+        """get_pageblock_skip(): return whether a page's block has the mark."""
+        return self.zone.blocks.start(pfn) in self.skipped
+
+    def skip(self, pfn: int) -> None:
+        """set_pageblock_skip(): mark a page's block."""
+        self.skipped.add(self.zone.blocks.start(pfn))
+
+    def reset_cached_positions(self) -> None:
+        """reset_cached_positions(): let both scanners start at their ends."""
+        self.migrate = {False: self.first, True: self.first}
+        self.free = self.last_block
+
+    def reset_isolation_suitable(self) -> None:
+        """__reset_isolation_suitable(): clear marks of blocks that might be of use.
+
+        Scanners start anew at the outermost of them. Nothing happens unless `flush` is set.
+        """
+        if not self.flush:
+            return
+        self.flush = False
+        low, high = self.first, self.zone.spec.end_pfn - 1
+        source: int | None = None
+        target: int | None = None
+        while low < high:
+            found = self._reset_isolation_pfn(low, source=True, target=source is not None)
+            if found and source is None:
+                source = self.whole_from = low
+                self.migrate = {False: low, True: low}
+            found = self._reset_isolation_pfn(high, source=target is not None, target=True)
+            if found and target is None:
+                target = self.whole_to = self.free = high
+            low += self.zone.blocks.pages
+            high -= self.zone.blocks.pages
+        lowest = self.zone.spec.end_pfn - 1 if source is None else source
+        highest = self.first if target is None else target
+        if lowest >= highest:
+            self.migrate = {False: low, True: low}
+            self.free = high
+
+    def holds_large_page(self, pfn: int) -> bool:
+        """pageblock_skip_persistent(): return whether a page's block is one allocation's."""
+        folio = self.memory.folio_around(pfn)
+        return folio is not None and folio.order >= self.zone.blocks.order
+
+    def _reset_isolation_pfn(self, pfn: int, *, source: bool, target: bool) -> bool:
+        """__reset_isolation_pfn(): clear a block's mark if it may be a source, or a target."""
+        blocks = self.zone.blocks
+        if self.holds_large_page(pfn):
+            return False
+        if source and target and not self.is_skipped(pfn):
+            return True
+        if not source and blocks.type_of(pfn) != Migratetype.MOVABLE:
+            return False
+        begin = max(blocks.start(pfn), self.first)
+        end = min(blocks.start(pfn) + blocks.pages, self.zone.spec.end_pfn)
+        for each in range(begin, end, self.sampled):
+            folio = self.memory.folio_around(each)
+            is_source = source and folio is not None and folio.on_lru
+            if is_source or (target and self.zone.buddy.at(each) is not None):
+                self.skipped.discard(blocks.start(pfn))
+                return True
+        return False
+
 
 LEAST_COST_NS = 1000
 """Least time of a unit."""
@@ -406,3 +670,87 @@ class CompactionRun:
         if order > 0 and 0 < self.last_migrated < self.migrate >> order << order:
             self.memory.drain(self.zone, self.aim.cpu)
             self.last_migrated = 0
+
+
+@dataclass(frozen=True)
+class Walk:
+    """What compacting a zonelist came to.
+
+    Attributes:
+        result: the highest of its zones'.
+        captured: the page taken as it came free.
+    """
+
+    result: Result
+    captured: int | None = None
+
+
+class DirectCompactor:
+    """Compacts the zones a request may use until one has what it wants."""
+
+    def __init__(
+        self, places: Mapping[int, ZoneCompaction], memory: ElasticMemory, gates: Gates
+    ) -> None:
+        self.places = places
+        self.memory = memory
+        self.gates = gates
+
+    def try_to_compact_pages(
+        self,
+        request: Request,
+        attempt: Attempt,
+        zonelist: Sequence[Zone],
+        priority: Priority,
+        order: int,
+    ) -> Walk:
+        """try_to_compact_pages(): compact zone after zone for an order (S9.5, S8.7).
+
+        There is deferral, but at full priority.
+        """
+        best = Result.SKIPPED
+        for zone in zonelist:
+            place = self.places[zone.index]
+            if priority is not Priority.SYNC_FULL and place.deferral.compaction_deferred(order):
+                best = max(best, Result.DEFERRED)
+                self.memory.seen["deferred"] += 1
+                continue
+            result, captured = self._compact_zone_order(place, request, attempt, priority, order)
+            best = max(best, result)
+            if result is Result.SUCCESS:
+                place.deferral.compaction_defer_reset(order, allocated=False)
+                return Walk(best, captured)
+            failed = result in (Result.COMPLETE, Result.PARTIAL_SKIPPED)
+            if priority is not Priority.ASYNC and failed:
+                place.deferral.defer_compaction(order)
+        return Walk(best)
+
+    def _compact_zone_order(
+        self,
+        place: ZoneCompaction,
+        request: Request,
+        attempt: Attempt,
+        priority: Priority,
+        order: int,
+    ) -> tuple[Result, int | None]:
+        """compact_zone_order(): compact one zone for a request."""
+        gate = self.gates.compaction_suit_allocation_order(
+            place.zone,
+            order,
+            request.highest_zone,
+            attempt,
+            is_async=priority is Priority.ASYNC,
+        )
+        if gate is not Result.CONTINUE:
+            return gate, None
+        aim = Aim(
+            order=order,
+            migratetype=request.migratetype,
+            priority=priority,
+            direct=True,
+            may_use_cma=attempt.cma,
+            capture_order=request.order,
+            highest=request.highest_zone,
+            cpu=request.cpu,
+        )
+        run = CompactionRun(place, aim, self.memory, self.gates, Control(order))
+        return run.finish(), run.captured

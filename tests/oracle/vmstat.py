@@ -1,0 +1,353 @@
+"""The sizes of marks and lists (S1.6, S4.3), and counts of free pages, which may lag (S1.10)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isqrt
+
+from tests.oracle.machine import PAGE_SIZE, Migratetype, OracleMachine, OracleZone
+from tests.oracle.rules import OraclePolicy, OracleRules
+
+
+def clamp(value: int, low: int, high: int) -> int:
+    """clamp(): return `value` kept within bounds.
+
+    `high` is tested first and wins where the bounds cross.
+
+    Source: S4.4, S4.6.
+    """
+    if value >= high:
+        return high
+    return max(value, low)
+
+
+def rounddown_pow_of_two(value: int) -> int:
+    """rounddown_pow_of_two(): return the largest power of two not above a positive value."""
+    return 1 << (value.bit_length() - 1)
+
+
+def round_up(value: int, multiple: int) -> int:
+    """roundup(): return the smallest multiple not below the value."""
+    return -(-value // multiple) * multiple
+
+
+HIGH_MAX_FRACTION = 8
+"""high_max is the zone's share of managed / 8 (S4.3)."""
+
+LOWMEM_RESERVE_RATIO = {"DMA": 256, "DMA32": 256, "Normal": 32}
+"""Default divisors by zone (S1.8); other zones keep nothing back."""
+
+CAPPED_MIN_ZONES = ("HighMem", "Movable")
+"""Zones whose min watermark is a small fixed share (S1.6)."""
+
+LARGEST_STAT_THRESHOLD = 125
+"""Most pages a CPU keeps out of a counter: the difference must fit a byte (S1.10)."""
+
+
+@dataclass(frozen=True)
+class WatermarkSet:
+    """A zone's watermarks without boost, pages (S1.6)."""
+
+    min: int
+    low: int
+    high: int
+    promo: int
+
+
+def calculate_min_free_kbytes(lowmem_kbytes: int) -> int:
+    """calculate_min_free_kbytes(): return the default of vm.min_free_kbytes (S1.5).
+
+    It is that before khugepaged raises it.
+    """
+    return min(max(isqrt(16 * lowmem_kbytes), 128), 262144)
+
+
+def khugepaged_min_free_pages(pages_per_block: int, populated_zones: int, lowmem_pages: int) -> int:
+    """set_recommended_min_free_kbytes(): return what khugepaged raises min_free to (S1.5).
+
+    It is in pages.
+    """
+    return min(pages_per_block * populated_zones * (2 + 3 * 3), lowmem_pages // 20)
+
+
+def watermarks(
+    zone_name: str,
+    managed: int,
+    min_free_pages: int,
+    managed_of_normal_zones: int,
+    scale_factor: int = 10,
+) -> WatermarkSet:
+    """__setup_per_zone_wmarks(): return the watermarks of one zone (S1.6).
+
+    Args:
+        zone_name: HighMem and Movable get a capped min.
+        managed: pages of the zone.
+        min_free_pages: min_free_kbytes in pages.
+        managed_of_normal_zones: sum over all zones but HighMem and Movable.
+        scale_factor: vm.watermark_scale_factor.
+    """
+    share = min_free_pages * managed // managed_of_normal_zones
+    lowest = clamp(managed // 1024, 32, 128) if zone_name in CAPPED_MIN_ZONES else share
+    gap = max(share // 4, managed * scale_factor // 10000)
+    return WatermarkSet(lowest, lowest + gap, lowest + 2 * gap, lowest + 3 * gap)
+
+
+def lowmem_reserve(
+    zone_names: Sequence[str],
+    managed: Sequence[int],
+    zone: int,
+    ratios: Mapping[str, int] = LOWMEM_RESERVE_RATIO,
+) -> tuple[int, ...]:
+    """setup_per_zone_lowmem_reserve(): return what a zone keeps from requests (S1.8).
+
+    It is in pages, by the requests' highest zone index.
+
+    Args:
+        zone_names: of a node, lowest first.
+        managed: pages of each.
+        zone: index of the zone that keeps.
+        ratios: divisors by zone name; a zone without one keeps nothing.
+    """
+    ratio = ratios.get(zone_names[zone])
+    if not ratio or not managed[zone]:
+        return (0,) * len(managed)
+    return tuple(sum(managed[zone + 1 : upper + 1]) // ratio for upper in range(len(managed)))
+
+
+@dataclass(frozen=True)
+class PageSetSize:
+    """batch, high_min and high_max of every page set of a zone, pages (S4.2, S4.3)."""
+
+    batch: int
+    high_min: int
+    high_max: int
+
+
+def zone_batchsize(managed: int, rules: OracleRules) -> int:
+    """zone_batchsize(): return the batch of a zone's page sets, pages (S4.2).
+
+    Kernels whose rounding yields 0 for a tiny zone still give its page sets 1.
+    """
+    cap_pages = rules.batch_cap_bytes // PAGE_SIZE
+    batch = min(managed >> rules.batch_from_managed_shift, cap_pages)
+    if rules.batch_from_managed_shift == 10:
+        batch //= 4
+    batch = max(batch, 1)
+    if batch == 1:
+        return max(rules.tiny_zone_batch, 1)
+    return rounddown_pow_of_two(batch + batch // 2) - 1
+
+
+def zone_highsize(total_pages: int, nr_cpus: int, batch: int) -> int:
+    """zone_highsize(): return one page set's share of `total_pages` (S4.3).
+
+    It is at least four batches.
+    """
+    return max(total_pages // nr_cpus, 4 * batch)
+
+
+def page_set_size(
+    zone: OracleZone, machine: OracleMachine, rules: OracleRules, policy: OraclePolicy
+) -> PageSetSize:
+    """zone_set_pageset_high_and_batch(): return the bounds of the zone's page sets (S4.2, S4.3).
+
+    They are the policy's values where it gives some. The CPUs of the zone's node share it; all CPUs
+    do if the node has none. A fixed limit is both bounds at once: the policy's high_max has no say.
+    """
+    batch = zone_batchsize(zone.managed, rules) if policy.pcp_batch is None else policy.pcp_batch
+    fraction = policy.percpu_pagelist_high_fraction
+    nr_cpus = len(machine.cpus_of(zone.node)) or machine.nr_cpus
+    if fraction:
+        high_min = high_max = zone_highsize(zone.managed // fraction, nr_cpus, batch)
+    else:
+        high_min = zone_highsize(zone.low, nr_cpus, batch)
+        high_max = zone_highsize(zone.managed // HIGH_MAX_FRACTION, nr_cpus, batch)
+    if policy.pcp_high_min is not None:
+        high_min = policy.pcp_high_min
+    if policy.pcp_high_max is not None:
+        high_max = policy.pcp_high_max
+    if not rules.pcp_tunes_itself:
+        high_max = high_min
+    return PageSetSize(batch=batch, high_min=high_min, high_max=high_max)
+
+
+def calculate_normal_threshold(managed: int, nr_cpus: int) -> int:
+    """calculate_normal_threshold(): return how much a CPU may keep to itself (S1.10).
+
+    It is in pages. It grows with the number of digits of the CPUs and of the zone's size in units
+    of 128 MiB.
+    """
+    units = managed // ((128 << 20) // PAGE_SIZE)
+    return min(2 * nr_cpus.bit_length() * (1 + units.bit_length()), LARGEST_STAT_THRESHOLD)
+
+
+def calculate_pressure_threshold(zone: OracleZone, nr_cpus: int) -> int:
+    """calculate_pressure_threshold(): return how much a CPU may keep while kswapd works.
+
+    All CPUs together stay within the distance from low to min.
+    """
+    return min(max((zone.low - zone.min) // nr_cpus, 1), LARGEST_STAT_THRESHOLD)
+
+
+def drift_mark(zone: OracleZone, nr_cpus: int) -> int:
+    """refresh_zone_stat_thresholds(): return below which count the lag may hide min (S1.10).
+
+    It is 0 where the lag cannot.
+    """
+    drift = nr_cpus * calculate_normal_threshold(zone.managed, nr_cpus)
+    return zone.high + drift if drift > zone.low - zone.min else 0
+
+
+@dataclass
+class ThisCpu:
+    """The CPU that the current step runs on."""
+
+    number: int = 0
+
+
+class VmCounter:
+    """A number of pages, most of it common to all CPUs, the latest changes kept by each CPU.
+
+    Attributes:
+        shared: what every CPU reads; may be negative for a while.
+        pending: per CPU, changes that are not in `shared` yet.
+        threshold: a CPU keeps changes back as long as their sum is within plus or minus this.
+    """
+
+    def __init__(self, nr_cpus: int) -> None:
+        self.shared = 0
+        self.pending = [0] * nr_cpus
+        self.threshold = 0
+
+    @property
+    def total(self) -> int:
+        """zone_page_state_snapshot(): return the true number."""
+        return self.shared + sum(self.pending)
+
+    def read(self) -> int:
+        """zone_page_state(): return the number as decisions see it."""
+        return max(self.shared, 0)
+
+    def add(self, cpu: int, pages: int) -> None:
+        """__mod_zone_page_state(): make one update by a CPU."""
+        self.pending[cpu] += pages
+        if abs(self.pending[cpu]) > self.threshold:
+            self.fold(cpu)
+
+    def fold(self, cpu: int) -> bool:
+        """Part of refresh_cpu_vm_stats(): pass on what a CPU kept back.
+
+        Returns whether there was anything.
+        """
+        kept = self.pending[cpu]
+        self.shared += kept
+        self.pending[cpu] = 0
+        return kept != 0
+
+
+class FreeCounters:
+    """A zone's free pages: all but those in ISOLATE blocks, and those in two types of blocks.
+
+    Attributes:
+        free: NR_FREE_PAGES.
+        cma: the part of it in CMA blocks.
+        highatomic: the part of it in HIGHATOMIC blocks; never lags.
+        lags: CPUs keep changes back; else every reader sees the true numbers.
+        drift_mark: below it, the question whether a node is balanced takes the true number; 0
+            where the lag is too small to matter.
+    """
+
+    def __init__(
+        self, zone: OracleZone, machine: OracleMachine, this_cpu: ThisCpu, *, lags: bool
+    ) -> None:
+        self.machine = machine
+        self.this_cpu = this_cpu
+        self.lags = lags
+        self.free = VmCounter(machine.nr_cpus)
+        self.cma = VmCounter(machine.nr_cpus)
+        self.highatomic = 0
+        self.drift_mark = drift_mark(zone, machine.nr_cpus) if lags else 0
+        self._normal_threshold = calculate_normal_threshold(zone.managed, machine.nr_cpus)
+        self._pressure_threshold = calculate_pressure_threshold(zone, machine.nr_cpus)
+        self._touched = [False] * machine.nr_cpus
+        if lags:
+            self._set_threshold(self._normal_threshold)
+
+    def place(self, pages: int, migratetype: int) -> None:
+        """No kernel function: count pages of the start state."""
+        self.add(pages, migratetype)
+        for cpu in range(self.machine.nr_cpus):
+            self.fold(cpu)
+
+    def add(self, pages: int, migratetype: int) -> None:
+        """account_freepages(): count pages of a type that became free.
+
+        They may be less than none.
+        """
+        if not self.machine.is_isolate(migratetype):
+            self.add_to_free(pages)
+            self.add_to_part(pages, migratetype)
+
+    def add_to_free(self, pages: int) -> None:
+        """Part of account_freepages(): add the share that concerns all types."""
+        self._touched[self.this_cpu.number] |= pages != 0
+        self.free.add(self.this_cpu.number, pages)
+
+    def add_to_part(self, pages: int, migratetype: int) -> None:
+        """Part of account_freepages(): add the share that concerns one type only."""
+        if migratetype == self.machine.cma:
+            self.cma.add(self.this_cpu.number, pages)
+        elif migratetype == Migratetype.HIGHATOMIC:
+            self.highatomic += pages
+
+    def move(self, pages: int, old: int, new: int) -> None:
+        """Part of move_to_free_list(): change the type of free pages.
+
+        These are two updates, which may push out what was kept back.
+        """
+        self.free.add(self.this_cpu.number, -pages)
+        self.free.add(self.this_cpu.number, pages)
+        self.add_to_part(-pages, old)
+        self.add_to_part(pages, new)
+
+    def has_changed(self, cpu: int) -> bool:
+        """No kernel function: return whether the next fold finds something of a CPU's.
+
+        Counts that do not lag leave nothing behind; there, any update since the last fold counts.
+        """
+        if self.lags:
+            return self.free.pending[cpu] != 0 or self.cma.pending[cpu] != 0
+        return self._touched[cpu]
+
+    def fold(self, cpu: int) -> bool:
+        """Part of refresh_cpu_vm_stats(): pass on what a CPU kept back (S4.8).
+
+        Returns whether it had changed anything.
+        """
+        changed = self.has_changed(cpu)
+        self.free.fold(cpu)
+        self.cma.fold(cpu)
+        self._touched[cpu] = False
+        return changed
+
+    def note_kswapd(self, active: bool) -> None:
+        """set_pgdat_percpu_threshold(): let CPUs keep less back while kswapd works.
+
+        That is so on its node, where the lag matters.
+        """
+        if self.drift_mark:
+            self._set_threshold(self._pressure_threshold if active else self._normal_threshold)
+
+    def free_for_balance(self) -> int:
+        """zone_page_state_snapshot(): return the free pages as kswapd sees them.
+
+        It asks whether a node is balanced.
+        """
+        if self.free.read() < self.drift_mark:
+            return max(self.free.total, 0)
+        return self.free.read()
+
+    def _set_threshold(self, pages: int) -> None:
+        """Part of set_pgdat_percpu_threshold(): set a zone's threshold."""
+        self.free.threshold = self.cma.threshold = pages
