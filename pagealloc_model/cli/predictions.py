@@ -506,7 +506,7 @@ _INNERMOST = 5
 MORE = (
     "pages: who asked for pages. fallbacks: who fell back to another type, and how many pages the\n"
     "block had. holds: whose requests and frees held zone->lock for many pages, with --patch\n"
-    "also under another policy. The recording must have call chains: perf record -g."
+    "also under another policy. The recording must have call chains: pagealloc record -g."
 )
 
 

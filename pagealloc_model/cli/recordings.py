@@ -80,6 +80,7 @@ def run_record(options: argparse.Namespace) -> int:
             seconds=options.seconds,
             events=tuple(filter(None, options.events.split(","))),
             locks=options.locks,
+            call_chains=options.call_chains,
             probes=options.probes,
             profile=options.profile,
             anonymise=options.anonymise,
@@ -236,6 +237,7 @@ def run_trim(options: argparse.Namespace) -> int:
         events=options.events,
         anonymise=options.anonymise,
         keep_names=tuple(options.keep_name),
+        keep_functions=options.keep_functions,
     )
     seconds = (trimmed.window.end_ns - trimmed.window.begin_ns) / 1e9
     print(
@@ -293,16 +295,16 @@ def run_synth(options: argparse.Namespace) -> int:
 def _numbers(words: list[str]) -> dict[str, int]:
     from pagealloc_model.base.errors import UsageError
 
-    numbers = {}
-    for word in words:
-        name, _, value = word.partition("=")
-        try:
-            numbers[name] = int(value)
-        except ValueError:
-            raise UsageError(f"--set {word}: write NUMBER=VALUE, a whole number") from None
-    return numbers
+    numbers = [word.partition("=")[::2] for word in words]
+    try:
+        return {name: int(value) for name, value in numbers}
+    except ValueError:
+        raise UsageError(f"--set {' '.join(words)}: write NUMBER=VALUE, whole numbers") from None
 
 
+_DIRECTORY = option(
+    "-o", "--output", metavar="DIR", type=Path, required=True, help="directory to create"
+)
 COMMANDS = (
     Command(
         "doctor",
@@ -328,14 +330,7 @@ COMMANDS = (
         "record this machine (needs root and perf)",
         "pagealloc record -o mine -- make -j8",
         (
-            option(
-                "-o",
-                "--output",
-                metavar="DIR",
-                type=Path,
-                required=True,
-                help="directory to create",
-            ),
+            _DIRECTORY,
             option("--seconds", metavar="N", type=float, help="end after this time"),
             option(
                 "--python",
@@ -353,6 +348,14 @@ COMMANDS = (
             ),
             option(
                 "--no-lock", dest="locks", action="store_false", help="record no lock contention"
+            ),
+            option(
+                "-g",
+                "--call-graph",
+                dest="call_chains",
+                action="store_true",
+                help="record the kernel's call chain with each event of kmem, for pagealloc "
+                "stacks; an event then takes 211 bytes of the buffer, not 96, and 2.4 us more",
             ),
             option(
                 "--probes",
@@ -441,14 +444,7 @@ COMMANDS = (
                 default="",
                 help="the kernel's, where the trace does not name it (uname -r)",
             ),
-            option(
-                "-o",
-                "--output",
-                metavar="DIR",
-                type=Path,
-                required=True,
-                help="directory to create",
-            ),
+            _DIRECTORY,
         ),
         more=_ATTACH_MORE,
     ),
@@ -538,6 +534,11 @@ COMMANDS = (
                 action="append",
                 default=[],
                 help="with --anonymise, leave this command name as it is; may be repeated",
+            ),
+            option(
+                "--keep-functions",
+                action="store_true",
+                help="with --anonymise, leave the kernel's functions in call chains their names",
             ),
         ),
     ),

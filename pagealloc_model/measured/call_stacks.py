@@ -33,7 +33,7 @@ _FIRST_MARKER = np.uint64((1 << 64) - 4095)
 _USER_MARKER = np.uint64((1 << 64) - 512)
 _TRACING = ("perf_", "__traceiter_", "__bpf_trace_", "trace_event_raw_")
 _UNKNOWN = "no call chain"
-_RECORD = "record with pagealloc record or perf record, and with -g"
+_RECORD = "record with pagealloc record -g"
 _SOON_S = 600.0
 """A file written this long after its last event is still taken for one of this boot."""
 

@@ -21,7 +21,7 @@ import numpy as np
 from pagealloc_model.base.files import text_of
 from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.recording.lock_profile import CLOCK_EVENT, HOLDS, LETS_GO, LOCK, UNLOCK
-from pagealloc_model.recording.proc.counts import READ_TIMES_FILE, format_read_times
+from pagealloc_model.recording.proc.counts import READ_TIMES_FILE, KernelSymbols, format_read_times
 from pagealloc_model.recording.record.host import KEPT_CONFIG
 from pagealloc_model.recording.record.perf import usual_events
 from pagealloc_model.recording.record.probes import GROUP, PROBES
@@ -267,6 +267,27 @@ def renumbered(values: np.ndarray) -> np.ndarray:
     return (base + rank)[which]
 
 
+def functions_of_chains(
+    chains: np.ndarray, new_chains: np.ndarray, symbols: KernelSymbols
+) -> bytes:
+    """Content of a kallsyms file that names the functions of renumbered call chains, no others.
+
+    Args:
+        chains: the recorded addresses.
+        new_chains: those that stand in their places.
+        symbols: names of the recorded ones.
+    """
+    addresses, places = np.unique(chains, return_index=True)
+    is_text = (addresses >= _TEXT_START) & (addresses < _KERNEL_END)
+    lines = [
+        f"{new:x} t {symbols.name_at(address)}\n"
+        for address, new in zip(
+            addresses[is_text].tolist(), new_chains[places[is_text]].tolist(), strict=True
+        )
+    ]
+    return gzip.compress("".join(lines).encode(), compresslevel=9, mtime=0)
+
+
 _COUNTER = (
     r"(?:allocstall|balloon|compact|cow|direct_map|drop|htlb|ksm|kstack|kswapd|nr|numa|oom|pageoutrun"
     r"|pg[a-z]+|pswp(?:in|out)|slabs|swap|swpin|swpout|thp|unevictable|vma|vmalloc|workingset|zone"
@@ -434,7 +455,7 @@ def _command(value: Any) -> Any:
 
 _PERF_WORD = re.compile(
     rf"perf|record|-[aqkmcFrzegoDN]|--[a-z-]{{1,20}}|-z=\d+|-[1-9]|\d+[kKMGB]?|CLOCK_[A-Z_]+|fp|lbr"
-    rf"|fd:\d+,\d+|dwarf|perf\.data|({_any_of(KEPT_EVENTS)})(/call-graph=fp,max-stack=\d+/)?"
+    rf"|fd:\d+,\d+|dwarf|perf\.data|({_any_of(KEPT_EVENTS)})(/call-graph=fp(,max-stack=\d+)?/)?"
 )
 _TASKS_OR_CPUS = re.compile(
     r"(-p|--pid|-t|--tid|-u|--uid|-G|--cgroup|-C|--cpu|--all-cpus)(?![a-z-])"

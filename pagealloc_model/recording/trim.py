@@ -25,6 +25,7 @@ from pagealloc_model.recording.anonymise import (
     anonymise_profile,
     anonymise_snapshot,
     anonymise_trace,
+    functions_of_chains,
 )
 from pagealloc_model.recording.event_files import read_events
 from pagealloc_model.recording.lock_profile import PROFILE_FILE
@@ -78,6 +79,7 @@ def trim_recording(
     anonymise: bool = False,
     compress: bool = True,
     keep_names: Collection[str] = (),
+    keep_functions: bool = False,
 ) -> TrimResult:
     """Write the part of a recording that lies in a window as one of its own.
 
@@ -93,6 +95,7 @@ def trim_recording(
         anonymise: remove what names the machine or its programs, see `anonymise`.
         compress: write compressed columns.
         keep_names: command names that anonymising keeps besides the usual ones.
+        keep_functions: anonymising keeps the names of the kernel's functions in call chains.
 
     Raises:
         UsageError: the window is impossible or empty, or the destination exists.
@@ -108,13 +111,17 @@ def trim_recording(
     command = (
         f"trim_recording({names[0]!r}, {names[1]!r}, start_s={start_s}, "
         f"seconds={seconds}, events={events}, anonymise={anonymise}, compress={compress}, "
-        f"keep_names={kept})"
+        f"keep_names={kept}{', keep_functions=True' if keep_functions else ''})"
     )
     left_out = LeftOut() if anonymise else None
     cut = events_between(trace, window)
+    functions = None
     if left_out is not None:
+        chains, symbols = cut.callchains, recording.kernel_symbols if keep_functions else None
         cut = anonymise_trace(cut, keep_names, left_out)
-    return _Cut(recording, cut, window, left_out, command).write(destination, compress)
+        if symbols is not None:
+            functions = functions_of_chains(chains, cut.callchains, symbols)
+    return _Cut(recording, cut, window, left_out, command, functions).write(destination, compress)
 
 
 class _Cut:
@@ -127,12 +134,14 @@ class _Cut:
         window: Window,
         left_out: LeftOut | None,
         command: str,
+        functions: bytes | None,
     ) -> None:
         self._recording = recording
         self._trace = trace
         self._window = window
         self._left_out = left_out
         self._command = command
+        self._functions = functions
         self._removed = [*(REMOVED if left_out else ())]
         self._snapshots = 0
 
@@ -206,7 +215,10 @@ class _Cut:
     def _anonymise_file(self, source: Path, copy: Path) -> None:
         """Write a state file without what is not known to be harmless, or none at all."""
         if source.name == KALLSYMS_FILE:
-            self._removed.append(f"{KALLSYMS_FILE}, which tells this boot's addresses")
+            if self._functions is None:
+                self._removed.append(f"{KALLSYMS_FILE}, which tells this boot's addresses")
+            else:
+                copy.write_bytes(self._functions)
         elif source.name in PAGE_OWNER_FILES:
             self._removed.append(f"{source.name}, which names programs")
         elif source.name == PROFILE_FILE:

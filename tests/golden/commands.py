@@ -83,6 +83,8 @@ COMMANDS = (
     "synth purgers -o out --cpus 2 --gib 1",
     "synth churn -o out --cpus 2 --gib 1 --seed 3",
     "stacks kbuild",
+    "stacks build_stacks --of holds --patch pcp_batch=127",
+    "stacks build_stacks -o out.folded",
     f"export {SMALL} --to text -o out.txt",
     f"export {SMALL} --to parquet -o out",
     f"import {SMALL} -o out",

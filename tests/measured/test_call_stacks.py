@@ -184,7 +184,18 @@ def test_without_call_chains_one_line_says_what_to_do(capsys: pytest.CaptureFixt
     with pytest.raises(UsageError, match="has a call chain; record"):
         call_stacks(shipped_recording("kbuild"))
     assert main(["stacks", "kbuild"]) == 2
-    assert "with -g" in capsys.readouterr().err
+    assert "record -g" in capsys.readouterr().err
+
+
+def test_a_shipped_recording_has_call_chains_with_names() -> None:
+    stacks = call_stacks(shipped_recording("build_stacks"))
+    assert stacks.named_by == "the recording's kallsyms"
+    assert {FREE, ALLOC} <= {*stacks.tables}
+    for event in (ALLOC, FREE):
+        table = stacks.by_stack(event)
+        assert table["events"].sum() > 6000
+        assert not table["stack"].str.contains("0x").any()
+    assert any("do_anonymous_page" in stack and stack[0] == "cc1" for stack in stacks.stacks)
 
 
 def test_the_command_prints_and_writes(

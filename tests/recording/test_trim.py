@@ -229,6 +229,19 @@ def test_anonymised_addresses_keep_order_and_equality(recording: Path) -> None:
         assert np.array_equal(getattr(trace, name), getattr(original, name)), name
 
 
+def test_functions_the_user_keeps(recording: Path) -> None:
+    symbols = f"{TEXT:x} T outer\n{TEXT + 50:x} t inner\n{TEXT + 90:x} t unseen\n"
+    (recording / "kallsyms.gz").write_bytes(gzip.compress(symbols.encode()))
+    path, trace, _ = cut(recording, anonymise=True, seconds=700e-9, keep_functions=True)
+    kept = open_recording(path).kernel_symbols
+    assert kept is not None
+    assert {*kept.names} == {"outer", "inner"}
+    chains = trace.callchains.reshape(-1, 3)
+    names = [kept.name_at(address) for address in chains[:, 1].tolist()]
+    assert names == ["outer"] * 5 + ["inner"] * (len(names) - 5)
+    assert kept.addresses.tolist() == sorted(set(chains[:, 1:].ravel().tolist()))
+
+
 def test_names_the_user_keeps(recording: Path) -> None:
     _, trace, _ = cut(recording, anonymise=True, events=5, keep_names=[SECRET])
     assert trace.comms[9] == SECRET
@@ -268,7 +281,7 @@ def test_a_failed_cut_leaves_nothing(recording: Path, monkeypatch: pytest.Monkey
     assert [entry.name for entry in recording.parent.iterdir()] == ["source"]
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+@pytest.mark.parametrize("name", (*SHIPPED, "build_stacks"))
 def test_shipped_recordings_are_cuts_from_the_start(
     name: str, shipped: Callable[[str], Path]
 ) -> None:

@@ -197,6 +197,7 @@ class RecordOptions:
         seconds: length of the recording; None: until the command ends or a signal arrives.
         events: event names and patterns, `USUAL_EVENTS` for the usual set.
         locks: whether to record lock contention.
+        call_chains: whether the page allocator's events come with the kernel's call chains.
         probes: whether to set kprobes; None: where the kernel permits it.
         profile: whether to profile the machine, untraced, after the recording.
         anonymise: whether to remove what names the machine or its programs.
@@ -210,6 +211,7 @@ class RecordOptions:
     seconds: float | None = None
     events: tuple[str, ...] = (USUAL_EVENTS,)
     locks: bool = True
+    call_chains: bool = False
     probes: bool | None = None
     profile: bool = False
     anonymise: bool = False
@@ -414,7 +416,8 @@ _USUAL = {
 }
 _DECAY_EVENT = "workqueue:workqueue_execute_start"
 _DECAY_FUNCTION = "vmstat_update"
-_CALL_CHAIN = "call-graph=fp,max-stack=12"
+_CALL_CHAIN = "call-graph=fp"
+_SHORT_CALL_CHAIN = "call-graph=fp,max-stack=12"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -466,16 +469,21 @@ def _matching(available: frozenset[str], pattern: str) -> list[str]:
     return matches
 
 
-def event_arguments(names: Iterable[str], host: Host) -> Iterator[str]:
+def event_arguments(
+    names: Iterable[str], host: Host, *, call_chains: bool = False
+) -> Iterator[str]:
     """The words that make perf record some events.
 
-    Only a lock's contention comes with the kernel's call chain. Of the workqueue's events only
-    those of the periodic counter update are kept, which is when per-CPU lists decay (S4.8).
+    A lock's contention comes with the end of the kernel's call chain, with `call_chains` each
+    event of kmem with all of it. Of the workqueue's events only those of the periodic counter
+    update are kept, which is when per-CPU lists decay (S4.8).
     """
     for name in names:
         if name == _DECAY_EVENT:
             yield from _decay_arguments(host)
         elif name == _CHAINED_EVENT:
+            yield from ("-e", f"{name}/{_SHORT_CALL_CHAIN}/")
+        elif call_chains and name.startswith("kmem:"):
             yield from ("-e", f"{name}/{_CALL_CHAIN}/")
         else:
             yield from ("-e", name)

@@ -513,7 +513,8 @@ class _Session:
             time_ns = copy(self._recording, self._host, self._signals.check)
             if time_ns is not None:
                 self._meta[key] = time_ns
-        if self._options.locks and not self._options.anonymise:
+        chained = self._options.locks or self._options.call_chains
+        if chained and not self._options.anonymise:
             copy_kernel_symbols(self._recording, self._host, self._signals.check)
         self._preparation.last()
         self._meta |= machine_meta(self._host)
@@ -532,7 +533,8 @@ class _Session:
             raise UsageError(f"the set-up ended with exit code {command.returncode}")
 
     def _perf_arguments(self, control: tuple[int, int]) -> list[str]:
-        words = [*event_arguments(self._events.names, self._host)]
+        chained = self._options.call_chains
+        words = [*event_arguments(self._events.names, self._host, call_chains=chained)]
         for event in self._probes.events:
             words += ["-e", event]
             if event in self._probes.filters:

@@ -50,11 +50,16 @@ def test_an_event_asked_for_by_name_must_exist(asked: str) -> None:
         choose_events(ALL, [asked], locks=True)
 
 
-def test_only_contention_comes_with_call_chains(machine: Host) -> None:
-    words = list(event_arguments(usual_events(), machine))
-    chained = [word for word in words if "call-graph" in word]
-    assert chained == ["lock:contention_begin/call-graph=fp,max-stack=12/"]
-    assert all(name in words for name in usual_events() if name != "lock:contention_begin")
+@pytest.mark.parametrize("call_chains", [False, True])
+def test_contention_comes_with_call_chains_and_where_asked_for_kmem(
+    machine: Host, call_chains: bool
+) -> None:
+    words = list(event_arguments(usual_events(), machine, call_chains=call_chains))
+    kmem = {name for name in usual_events() if call_chains and name.startswith("kmem:")}
+    chained = {f"{name}/call-graph=fp/" for name in kmem}
+    chained.add("lock:contention_begin/call-graph=fp,max-stack=12/")
+    assert {word for word in words if "call-graph" in word} == chained
+    assert {*usual_events()} - {*words} == kmem | {"lock:contention_begin"}
 
 
 def test_of_the_workqueue_only_the_decay_ticks_are_recorded(machine: Host) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 import pagealloc_model as pm
+from pagealloc_model.measured.call_stacks import ALLOC, call_stacks
 from pagealloc_model.recording.trace.columns import Event
 
 pytestmark = [pytest.mark.perf, pytest.mark.usefixtures("recording_machine")]
@@ -50,7 +51,7 @@ def compiled(build: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pat
     """A recording of that compile job, and what the command printed."""
     destination = tmp_path_factory.mktemp("recordings") / "compile"
     done = pagealloc(
-        "record", "-o", str(destination), "--interval", "0.1",
+        "record", "-g", "-o", str(destination), "--interval", "0.1",
         "--", "make", "-s", "-j2", "-C", str(build),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -82,7 +83,12 @@ def test_the_events_are_those_asked_for(compiled: tuple[Path, str]) -> None:
     recording = pm.open(compiled[0])
     assert recording.trace.count(Event.ALLOC) > 1000
     assert recording.trace.count(Event.FREE) > 1000
-    assert {"kmem:mm_page_alloc", "lock:contention_end"} <= set(recording.meta["perf"])
+    asked = {"kmem:mm_page_alloc/call-graph=fp/", "lock:contention_end"}
+    assert asked <= set(recording.meta["perf"])
+    stacks = call_stacks(recording)
+    assert stacks.named_by == "the recording's kallsyms"
+    most = stacks.by_stack(ALLOC)["stack"][0]
+    assert "alloc_pages" in most and "0x" not in most
     assert not set(recording.meta["missing_events"]) & set(recording.meta["perf"])
 
 

@@ -139,13 +139,16 @@ def test_a_set_up_can_be_interrupted(machine: Host, fake_perf: Setting, tmp_path
     assert not (tmp_path / "mine").exists()
 
 
-def test_kernel_symbols_are_copied_for_lock_events_unless_hidden(
+def test_kernel_symbols_are_copied_for_call_chains_unless_hidden(
     machine: Host, fake_perf: Setting, tmp_path: Path
 ) -> None:
     recorded(machine, tmp_path / "mine", seconds=0.01)
     with gzip.open(tmp_path / "mine/kallsyms.gz", "rt") as file:
         assert file.read() == KALLSYMS
     recorded(machine, tmp_path / "without locks", seconds=0.01, locks=False)
+    recorded(machine, tmp_path / "chains", seconds=0.01, locks=False, call_chains=True)
+    assert (tmp_path / "chains/kallsyms.gz").exists()
+    assert "kmem:mm_page_free/call-graph=fp/" in open_recording(tmp_path / "chains").meta["perf"]
     (machine.proc / "kallsyms").write_text("0000000000000000 T _text\n")
     recorded(machine, tmp_path / "hidden", seconds=0.01)
     for name in ("without locks", "hidden"):
