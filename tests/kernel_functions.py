@@ -18,7 +18,7 @@ TABLE = "docs/kernel_functions.md"
 LEFT_OUT = {
     MODEL: "from_source hooks",
     ORACLE: """
-        dump elastic_scenarios machine ownership_bench pcp_bench random_scenarios scenarios steps
+        dump elastic_scenarios machine random_scenarios scenarios steps
     """,
 }
 """Modules and folders that are not the allocator: they set it up, drive it or print it."""

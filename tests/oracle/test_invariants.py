@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.oracle import Bits, Oracle
-from tests.oracle.random_scenarios import node_scenarios, scenarios
+from tests.oracle.dump import dump_ownership
+from tests.oracle.ownership import OwnedPageblocks
+from tests.oracle.random_scenarios import node_scenarios, ownership_scenarios, scenarios
 from tests.oracle.scenarios import BLOCK, Scenario, one_zone, oracle
 from tests.oracle.steps import Alloc, Replayed, take_step
+from tests.oracle.test_ownership import PAGES, lists_of, owning, take
 
 CHECK_EVERY = 25
 """Steps between two full checks."""
 
 
 def any_scenario(steps: int = 400, *, replayed: bool = False) -> st.SearchStrategy[Scenario]:
-    """Small and larger machines, every preset."""
+    """Small and larger machines, every preset, and machines whose CPUs own pageblocks."""
     return st.one_of(
         scenarios(steps=steps, replayed=replayed),
         node_scenarios(steps=steps, replayed=replayed),
+        ownership_scenarios(steps=steps, replayed=replayed),
     )
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(any_scenario())
 def test_invariants_hold(scenario: Scenario) -> None:
     target = scenario.started()
@@ -55,19 +61,21 @@ def test_the_same_steps_give_the_same_state(scenario: Scenario) -> None:
         assert take_step(second, step) == pages
     assert first.dump() == second.dump()
     assert first.dump_counters() == second.dump_counters()
+    assert dump_ownership(first) == dump_ownership(second)
     assert first.events == second.events
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(any_scenario(150))
-def test_freeing_everything_empties_the_machine(scenario: Scenario) -> None:
+def test_freeing_everything_leaves_free_blocks_that_nobody_owns(scenario: Scenario) -> None:
     target = scenario.started()
     for _ in scenario.run(target):
         pass
     for pfn in sorted(target.allocated.pages()):
-        target.free(0, pfn, 0)
+        target.free(pfn % target.machine.nr_cpus, pfn, 0)
     target.drain_all()
     target.check()
+    assert dump_ownership(target)["owners"] == {}
     free = [
         (order, pages) for zone in target.zones for (order, _), pages in zone.buddy.lists.items()
     ]
@@ -81,42 +89,81 @@ def broken() -> Oracle:
     return target
 
 
-def test_the_check_notices_unmerged_buddies() -> None:
-    target = broken()
+def unmerged(target: Oracle) -> None:
     target.put_free(8, 3, 1)
-    with pytest.raises(AssertionError, match="not merged"):
-        target.check()
 
 
-def test_the_check_notices_wrong_types() -> None:
-    target = broken()
+def of_another_type(target: Oracle) -> None:
     target.set_block_type(0, 2)
-    with pytest.raises(AssertionError, match="list of type"):
-        target.check()
 
 
-def test_the_check_notices_pages_in_two_places() -> None:
-    target = broken()
+def in_two_places(target: Oracle) -> None:
     target.put_pcp(0, 0, 1, 5)
-    with pytest.raises(AssertionError, match="page 5 is on list 1 of cpu 0"):
-        target.check()
 
 
-def test_the_check_notices_lost_pages() -> None:
-    target = broken()
+def lost(target: Oracle) -> None:
     target.allocated.remove(BLOCK, 0)
-    with pytest.raises(AssertionError, match="were laid out"):
-        target.check()
 
 
-def test_the_check_notices_wrong_counts() -> None:
-    target = broken()
+def miscounted(target: Oracle) -> None:
     target.zones[0].counters.free.shared += 1
-    with pytest.raises(AssertionError, match="free pages"):
-        target.check()
-    target = broken()
+
+
+def miscounted_list(target: Oracle) -> None:
     target.zones[0].pcp[0].count = 1
-    with pytest.raises(AssertionError, match="counts 1, has 0"):
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (unmerged, "not merged"),
+        (of_another_type, "list of type"),
+        (in_two_places, "page 5 is on list 1 of cpu 0"),
+        (lost, "were laid out"),
+        (miscounted, "free pages"),
+        (miscounted_list, "counts 1, has 0"),
+    ],
+)
+def test_the_check_notices(spoil: Callable[[Oracle], None], message: str) -> None:
+    target = broken()
+    spoil(target)
+    with pytest.raises(AssertionError, match=message):
+        target.check()
+
+
+def test_the_check_notices_wrong_owners() -> None:
+    target = owning()
+    take(target, PAGES)
+    assert isinstance(target.blocks, OwnedPageblocks)
+    target.blocks.owned()[0].cpu = 7
+    with pytest.raises(AssertionError, match="block 0 belongs to 7"):
+        target.check()
+    target = owning()
+    assert isinstance(target.blocks, OwnedPageblocks)
+    target.blocks.own(PAGES, 0, 1)
+    target.blocks.own(2 * PAGES, 0, 1)
+    with pytest.raises(AssertionError, match="free block of page 32 belongs to cpu 1"):
+        target.check()
+
+
+def test_the_check_notices_wrong_records() -> None:
+    target = owning()
+    take(target, PAGES)
+    assert isinstance(target.blocks, OwnedPageblocks)
+    target.blocks.owned()[0].recorded = True
+    with pytest.raises(AssertionError, match="block 0 is recorded: True"):
+        target.check()
+
+
+def test_the_check_notices_marks_on_pages_of_others() -> None:
+    target = owning(routes_frees=False)
+    take(target, PAGES)
+    target.free(1, 3, 0)
+    lists_of(target, cpu=1).mergeable.add(3)
+    with pytest.raises(AssertionError, match="mergeable on a list of cpu 1"):
+        target.check()
+    lists_of(target, cpu=1).mergeable.add(5)
+    with pytest.raises(AssertionError, match="not listed"):
         target.check()
 
 

@@ -1,0 +1,430 @@
+"""Owned pageblocks by hand (S12): no kernel has them, so no kernel can judge them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from tests.oracle import Migratetype, Oracle, OraclePolicy
+from tests.oracle.machine import OracleMachine, Work, is_drawn
+from tests.oracle.ownership import MergingLists, OwnedPageblocks, OwnershipCount, PhaseCount
+from tests.oracle.ownership_refill import OwningZone
+from tests.oracle.rules import OracleOwnership
+from tests.oracle.scenarios import KERNEL, WITH_CMA, events_named, one_zone, oracle
+
+ORDER = 4
+"""Pageblock order of the examples."""
+
+PAGES = 1 << ORDER
+"""Pages in a block."""
+
+BLOCKS = 8
+"""Blocks in the zone."""
+
+UNMOVABLE, MOVABLE = Migratetype.UNMOVABLE, Migratetype.MOVABLE
+
+ROOMY = OraclePolicy(pcp_batch=4, pcp_high_min=64, pcp_high_max=64)
+"""Lists that hold four blocks; refills fetch 4 pages or 2 larger objects."""
+
+TIGHT = OraclePolicy(pcp_batch=4, pcp_high_min=8, pcp_high_max=8)
+"""Lists too short for a block."""
+
+
+def small_machine(**changes: object) -> OracleMachine:
+    """Three CPUs and one zone of 8 blocks of 16 pages, far above its marks."""
+    pages = BLOCKS * PAGES
+    plain = one_zone(nr_cpus=3, spanned=pages, present=pages, managed=pages)
+    return replace(plain, pageblock_order=ORDER, thp=False, **changes)
+
+
+def owning(
+    policy: OraclePolicy = ROOMY,
+    *,
+    machine: OracleMachine | None = None,
+    free: Sequence[int] = (0, 2, 4, 6),
+    migratetype: int = MOVABLE,
+    rules: str = "6.12",
+    **options: object,
+) -> Oracle:
+    """An oracle with one type of blocks, some of which are free, the rest in use."""
+    policy = replace(policy, ownership=OracleOwnership(**options))  # type: ignore[arg-type]
+    target = oracle(machine or small_machine(), rules, policy)
+    for block in range(BLOCKS):
+        target.set_block_type(block, migratetype)
+        if block in free:
+            target.put_free(block * PAGES, ORDER, migratetype)
+        else:
+            target.put_allocated(block * PAGES, ORDER, movable=True)
+    return target
+
+
+def take(
+    target: Oracle, count: int = 1, order: int = 0, cpu: int = 0, migratetype: int = MOVABLE
+) -> list[int]:
+    """Allocate on a CPU; the pages got."""
+    pfns = [target.alloc(cpu, order, migratetype, 0, KERNEL) for _ in range(count)]
+    return [pfn for pfn in pfns if pfn is not None]
+
+
+def put_back(target: Oracle, pfn: int, order: int, migratetype: int = MOVABLE) -> None:
+    """Lay out pages in use as a free buddy instead."""
+    target.allocated.remove(pfn, order)
+    target.put_free(pfn, order, migratetype)
+    target.placed_pages -= 1 << order
+
+
+def counts(target: Oracle, cpu: int = 0) -> OwnershipCount:
+    """What a CPU did in the only zone."""
+    return target.ownership_counters.at(0, cpu)
+
+
+def lists_of(target: Oracle, cpu: int = 0) -> MergingLists:
+    """The only zone's lists of a CPU."""
+    zone = target.zones[0]
+    assert isinstance(zone, OwningZone)
+    return zone.lists[cpu]
+
+
+def on_list(target: Oracle, order: int, cpu: int = 0, migratetype: int = MOVABLE) -> list[int]:
+    """Pages of an order on a CPU's list, head first."""
+    pcp = lists_of(target, cpu).pcp
+    return list(pcp.lists[pcp.layout.index(order, migratetype)])
+
+
+def in_zone(target: Oracle, order: int, migratetype: int = MOVABLE) -> list[int]:
+    """Free buddies of an order in the zone, head first."""
+    return list(target.zones[0].buddy.lists[order, migratetype])
+
+
+def owners(target: Oracle) -> dict[int, int]:
+    """Owner of every owned block."""
+    assert isinstance(target.blocks, OwnedPageblocks)
+    return {number: block.cpu for number, block in target.blocks.owned().items()}
+
+
+def holds(target: Oracle) -> list[tuple[object, ...]]:
+    """(site, cause, objects) of every hold so far."""
+    return [event[1:] for event in events_named(target, "hold")]
+
+
+def recorded(target: Oracle, cpu: int = 0) -> list[int]:
+    """Blocks recorded by a CPU, oldest first."""
+    assert isinstance(target.blocks, OwnedPageblocks)
+    return target.blocks.recorded(0, cpu)
+
+
+def test_a_page_goes_back_to_its_blocks_owner() -> None:
+    target = owning()
+    take(target, PAGES)
+    target.free(1, 3, 0)
+    assert (on_list(target, 0, cpu=0), on_list(target, 0, cpu=1)) == ([3], [])
+    assert lists_of(target).mergeable == {3}
+    assert counts(target, cpu=1).remote_frees == 1
+    target.free(0, 5, 0)
+    assert on_list(target, 0) == [5, 3], "in front"
+    assert counts(target).remote_frees == 0
+    target.check()
+
+
+@pytest.mark.parametrize(
+    ("plain_frees", "local", "owners"), [("owner", [], [0]), ("local", [0], [])]
+)
+def test_plain_pages_of_an_owned_block(
+    plain_frees: str, local: list[int], owners: list[int]
+) -> None:
+    """CPU 0's block has 4 free pages in the zone, which CPU 1 gets as a chunk."""
+    target = owning(free=(0,), plain_frees=plain_frees)
+    take(target, PAGES)
+    for pfn in range(4):
+        target.free(0, pfn, 0)
+    target.drain_all()
+    assert take(target, cpu=1) == [0]
+    target.free(1, 0, 0)
+    assert [pfn for pfn in on_list(target, 0, cpu=1) if pfn == 0] == local
+    assert on_list(target, 0, cpu=0) == owners
+    target.free(1, 8, 0)
+    assert on_list(target, 0, cpu=0) == [8, *owners], "handed out as mergeable"
+    target.check()
+
+
+@pytest.mark.parametrize(
+    ("remote_busy", "zone", "local", "owners"),
+    [("zone", [3], [], []), ("local", [], [3], []), ("spin", [], [], [3])],
+)
+def test_the_owners_lists_may_be_locked(
+    remote_busy: str, zone: list[int], local: list[int], owners: list[int]
+) -> None:
+    target = owning(remote_busy=remote_busy, remote_busy_per_1000=1000)
+    take(target, PAGES)
+    target.events.clear()
+    target.free(1, 3, 0)
+    assert in_zone(target, 0) == zone
+    assert on_list(target, 0, cpu=1) == local
+    assert on_list(target, 0, cpu=0) == owners
+    assert holds(target) == ([("direct_free", "", 1)] if zone else [])
+    assert (counts(target, cpu=1).remote_frees, counts(target, cpu=1).busy_frees) == (1, 1)
+    assert lists_of(target, cpu=1).mergeable == set()
+    assert recorded(target) == []
+    target.check()
+
+
+def test_draws() -> None:
+    """Numbers 0, 1 and 2 give words 0, 2654435761 and 1013904226, of 4294967296: 0, 618, 236."""
+    assert [is_drawn(number, 237) for number in range(3)] == [True, False, True]
+    assert [is_drawn(number, 236) for number in range(3)] == [True, False, False]
+    assert not is_drawn(0, 0)
+    assert 290 <= sum(is_drawn(number, 300) for number in range(1000)) <= 310
+
+
+@pytest.mark.parametrize(("remote_overflow", "drained"), [("freer", 4), ("owner", 0)])
+def test_who_drains_what_remote_frees_push_over_the_limit(
+    remote_overflow: str, drained: int
+) -> None:
+    """High is 8; the eighth page overflows, and 4 are drained: now, or with the owner's next."""
+    target = owning(TIGHT, fit_test="always", remote_overflow=remote_overflow)
+    take(target, PAGES)
+    target.events.clear()
+    for pfn in range(0, PAGES, 2):
+        target.free(1, pfn, 0)
+    assert lists_of(target).pcp.count == 8 - drained
+    assert holds(target) == [("drain", "commit", 4)] * (drained > 0)
+    if not drained:
+        target.free(0, 1, 0)
+        assert holds(target)[0][:2] == ("drain", "commit")
+    target.check()
+
+
+def test_pages_may_merge_when_they_are_freed() -> None:
+    """The pair, and the pair of pairs, come in front; the page and both are looked at."""
+    target = owning(merges_at="free")
+    take(target, PAGES)
+    target.free(0, 6, 1)
+    target.free(0, 0, 0)
+    target.free(1, 1, 0)
+    assert (on_list(target, 0), on_list(target, 1)) == ([], [0, 6])
+    assert (counts(target, cpu=1).merge_looks, counts(target, cpu=1).merges) == (2, 1)
+    target.free(0, 2, 1)
+    assert (on_list(target, 1), on_list(target, 2)) == ([6], [0])
+    looks = counts(target).merge_looks
+    target.drain_all()
+    assert counts(target).merge_looks == looks, "not looked at again"
+    target.check()
+
+
+def using(*freed: int, count: int = PAGES, **options: object) -> Oracle:
+    """CPU 0 has used blocks of its own wholly, then freed some pages."""
+    target = owning(**options)
+    take(target, count)
+    target.events.clear()
+    for pfn in freed:
+        target.free(0, pfn, 0)
+    return target
+
+
+def test_a_block_reunites_on_its_owners_lists() -> None:
+    """16 pages, freed by two CPUs, go back as one: 8 + 4 + 2 + 1 merges, each on one look."""
+    target = using()
+    for pfn in range(PAGES):
+        target.free(pfn % 2, pfn, 0)
+    target.drain_all()
+    assert holds(target) == [("drain", "drain_all", 1)]
+    assert in_zone(target, 4) == [0, 32, 64, 96], "whole, so not last"
+    assert (counts(target).merges, counts(target).merge_looks) == (15, 15)
+    assert owners(target) == {}
+    assert counts(target).ended == 1
+    assert counts(target).recorded == 0
+    target.check()
+
+
+@pytest.mark.parametrize(
+    ("drain_from", "drained"),
+    [("largest", [(0, 1), (4, 0), (8, 0)]), ("freed_list", [(4, 0), (8, 0), (10, 0), (12, 0)])],
+)
+def test_what_is_drained_first(drain_from: str, drained: list[tuple[int, int]]) -> None:
+    """4 of 8 pages: the pair and the two coldest, or the freed page's list from its tail."""
+    target = using(
+        0, 1, 4, 8, 10, 12, 14, 6, policy=TIGHT, fit_test="always", drain_from=drain_from
+    )
+    assert [event[1:3] for event in events_named(target, "drain")] == drained
+    target.check()
+
+
+@pytest.mark.parametrize(("fragments", "queued"), [("tail", [112, 3]), ("as_usual", [3, 112])])
+def test_where_fragments_queue(fragments: str, queued: list[int]) -> None:
+    target = using(3, fragments=fragments)
+    put_back(target, 112, 0)
+    target.drain_all()
+    assert in_zone(target, 0) == queued
+
+
+def test_a_block_is_recorded_once() -> None:
+    target = using(3, 35, 5, count=2 * PAGES)
+    target.drain_all()
+    assert recorded(target) == [0, 2]
+    assert counts(target).recorded == 2
+    target.check()
+
+
+def test_recorded_blocks_may_age() -> None:
+    """The owner's tick gives up what was recorded before it; what it drains itself lives on."""
+    policy = OraclePolicy(pcp_batch=4, pcp_high_min=2, pcp_high_max=64)
+    target = using(3, policy=policy, count=2 * PAGES, fit_test="always", ownership_ends="aged")
+    target.drain_all()
+    lists_of(target).pcp.high = 64
+    for pfn in (32, 34, 36):
+        target.free(0, pfn, 0)
+    target.tick(1)
+    assert recorded(target) == [0]
+    lists_of(target).pcp.high = 2
+    target.tick(0)
+    assert recorded(target) == [2]
+    assert owners(target) == {2: 0}
+
+
+@pytest.mark.parametrize(("full_drain", "left"), [("keep", [0]), ("end", [])])
+def test_full_drains_may_end_the_ownership_of_recorded_blocks(
+    full_drain: str, left: list[int]
+) -> None:
+    target = using(3, count=2 * PAGES, full_drain=full_drain)
+    target.drain_all()
+    assert recorded(target) == left
+    assert list(owners(target)) == [*left, 2]
+
+
+@pytest.mark.parametrize(("offline_owner", "left"), [("end", {}), ("keep", {0: 0})])
+def test_a_dead_cpu(offline_owner: str, left: dict[int, int]) -> None:
+    """Its lists are emptied. If its blocks stay its own, frees into them are the freer's."""
+    target = using(3, offline_owner=offline_owner)
+    target.kill_cpu(0, by=1)
+    assert holds(target) == [("drain", "drain_all", 1)]
+    assert owners(target) == left
+    target.free(1, 5, 0)
+    assert on_list(target, 0, cpu=1) == [5]
+    assert lists_of(target, cpu=1).mergeable == set()
+    target.revive_cpu(0)
+    target.free(1, 7, 0)
+    assert on_list(target, 0, cpu=0) == ([7] if left else [])
+    target.check()
+
+
+def test_a_refill_claims_a_whole_block() -> None:
+    """4 pages are wanted; the block's 16 fit under high 64, and the CPU owns it."""
+    target = owning()
+    assert take(target) == [0]
+    assert owners(target) == {0: 0}
+    assert holds(target) == [("refill", "", 1)]
+    assert counts(target).phases[1] == PhaseCount(refills=1, objects=1, pages=16)
+    assert counts(target).claimed == 1
+    target.check()
+
+
+def test_the_block_is_split_on_the_lists() -> None:
+    """Upper halves go in front of their lists; the zone's hold has no part in it."""
+    target = owning()
+    take(target)
+    assert [on_list(target, order) for order in range(5)] == [[1], [2], [4], [8], []]
+    assert lists_of(target).mergeable == {1, 2, 4, 8}
+    assert lists_of(target).pcp.count == 15
+    assert counts(target).splits == 4
+    assert target.work[0] == Work()
+
+
+@pytest.mark.parametrize(("fit_test", "claimed"), [("high", 0), ("high_max", 1), ("always", 1)])
+def test_fit_test(fit_test: str, claimed: int) -> None:
+    """High is raised from 8 to 12 by the refill; it may grow to 32."""
+    policy = OraclePolicy(pcp_batch=4, pcp_high_min=8, pcp_high_max=32)
+    target = owning(policy, fit_test=fit_test)
+    take(target)
+    assert counts(target).claimed == claimed
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"claims_blocks": False}, {"owning_types": "movable"}, {"claims_up_to_order": 0}],
+)
+def test_claims_may_be_limited(options: dict[str, object]) -> None:
+    """To nothing, to MOVABLE requests, or to small orders; the others get chunks."""
+    target = owning(migratetype=UNMOVABLE, **options)
+    take(target, order=1, migratetype=UNMOVABLE)
+    assert owners(target) == {}
+    assert counts(target).phases[2].refills == 1
+
+
+@pytest.mark.parametrize("flag", ["below_high", "reclaim_active"])
+@pytest.mark.parametrize(("pressure_claims", "claimed"), [(True, 1), (False, 0)])
+def test_claims_under_pressure(flag: str, pressure_claims: bool, claimed: int) -> None:
+    target = owning(pressure_claims=pressure_claims)
+    setattr(target.zones[0].flags, flag, True)
+    take(target)
+    assert counts(target).claimed == claimed
+
+
+def fragmented(**options: object) -> Oracle:
+    """CPU 0 used all of block 0; pages 3, 8 and 9 went back to the zone."""
+    target = owning(**options)
+    take(target, PAGES)
+    for pfn in (3, 8, 9):
+        target.free(0, pfn, 0)
+    target.drain_all()
+    target.events.clear()
+    target.work.clear()
+    return target
+
+
+def test_fragments_are_recovered() -> None:
+    """Ascending, to the tails of their lists; the block is looked through once."""
+    target = fragmented()
+    assert recorded(target) == [0]
+    assert take(target) == [3]
+    assert on_list(target, 1) == [8]
+    assert recorded(target) == []
+    assert owners(target) == {0: 0, 2: 0}, "3 of 4 pages: another block is claimed"
+    assert target.work[0].scanned == 15, "13 pages, and two buddies"
+    assert counts(target).phases[0] == PhaseCount(refills=1, objects=2, pages=3)
+    assert (counts(target).recovered, counts(target).recorded_looks) == (1, 1)
+    assert 8 in lists_of(target).mergeable
+    target.check()
+
+
+def chunks(chunk_search: str) -> list[list[int]]:
+    """Lists by order after a request, where buddies of orders 1 and 3 are free."""
+    target = owning(TIGHT, free=(), chunk_search=chunk_search)
+    put_back(target, 0, 1)
+    put_back(target, 8, 3)
+    take(target)
+    target.check()
+    return [on_list(target, each) for each in range(4)]
+
+
+def test_largest_chunks_first() -> None:
+    """4 pages wanted: nothing of order 2, so the order-1 buddy, then 2 pages of the larger one."""
+    assert chunks("largest") == [[1], [8], [], []]
+
+
+def test_smallest_chunks_first() -> None:
+    """4 pages wanted: the order-1 buddy whole, then the order-3 buddy whole."""
+    assert chunks("smallest") == [[1], [], [], [8]]
+
+
+def test_other_types_come_last_and_page_by_page() -> None:
+    """No UNMOVABLE page is free: all 4 come by mainline's rule, of a MOVABLE block claimed."""
+    target = owning(TIGHT)
+    assert take(target, migratetype=UNMOVABLE) == [0]
+    assert counts(target).phases[3] == PhaseCount(refills=1, objects=4, pages=4)
+    assert on_list(target, 0, migratetype=UNMOVABLE) == [1, 2, 3]
+    assert lists_of(target).mergeable == set()
+
+
+@pytest.mark.parametrize(("cma_first", "phase"), [(False, 1), (True, 3)])
+def test_cma_may_come_before_all_phases(cma_first: bool, phase: int) -> None:
+    """Most of free memory is in CMA blocks, which movable requests may use."""
+    target = owning(machine=small_machine(migratetypes=WITH_CMA), free=(0,), cma_first=cma_first)
+    for block in (2, 4):
+        target.set_block_type(block, 4)
+        put_back(target, block * PAGES, ORDER, 4)
+    take(target)
+    assert [each.refills for each in counts(target).phases] == [
+        int(each == phase) for each in range(4)
+    ]

@@ -1,0 +1,453 @@
+"""What no kernel's source judges (docs/your_kernel.md), worked out by hand.
+
+In which order nodes are tried (S1.4), sizes that boot computes (S1.5, S1.6), who takes pcp->lock
+(S4.11, S11.3), and what a literal replay does because its recording says so (S10.4).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.oracle import Bits, Migratetype, Oracle, OracleAssumptions, OracleMachine, OraclePolicy
+from tests.oracle.page_alloc import node_orders, zonelist
+from tests.oracle.scenarios import (
+    ATOMIC,
+    BLOCK,
+    KERNEL,
+    events_named,
+    one_zone,
+    oracle,
+    put_free_blocks,
+    put_free_memory,
+    two_nodes,
+    zone,
+)
+from tests.oracle.test_ownership import PAGES, counts, owning, take
+from tests.oracle.vmstat import (
+    WatermarkSet,
+    calculate_min_free_kbytes,
+    khugepaged_min_free_pages,
+    lowmem_reserve,
+    watermarks,
+)
+
+MOVABLE, UNMOVABLE, HIGHATOMIC = Migratetype.MOVABLE, Migratetype.UNMOVABLE, Migratetype.HIGHATOMIC
+
+DMA32, NORMAL = 0, 1
+"""Types of zones, and zones of the first node."""
+
+SINGLE = OraclePolicy(pcp_batch=1, pcp_high_min=0, pcp_high_max=0)
+"""Per-CPU lists that hold nothing back."""
+
+FIXED = OraclePolicy(pcp_batch=4, pcp_high_min=32, pcp_high_max=32)
+"""Lists that hold a little, whatever happens."""
+
+NOTHING = OracleAssumptions(kswapd_recorded=True, direct_reclaim_recorded=True)
+"""Reclaim is the recording's affair."""
+
+PLAIN = Bits.NOMEMALLOC
+"""Neither reclaim nor reserves: the margin has no discounts."""
+
+LISTED = 3
+"""A page that some tests free to a list."""
+
+# zoneinfo of recording "kbuild": Linux 6.18, x86-64, 2 CPUs, 24 GiB
+NAMES = ("DMA", "DMA32", "Normal", "Movable", "Device")
+MANAGED = (3840, 772918, 2654208, 0, 0)
+MIN_FREE_PAGES = 16896
+PRINTED_MARKS = {
+    "DMA": WatermarkSet(18, 22, 26, 30),
+    "DMA32": WatermarkSet(3806, 4757, 5708, 6659),
+    "Normal": WatermarkSet(13070, 16337, 19604, 22871),
+    "Movable": WatermarkSet(32, 32, 32, 32),
+}
+PRINTED_PROTECTION = {
+    "DMA": (0, 3019, 13387, 13387, 13387),
+    "DMA32": (0, 0, 10368, 10368, 10368),
+    "Normal": (0, 0, 0, 0, 0),
+}
+
+
+def machine_of(
+    *blocks: int, cpu_nodes: tuple[int, ...], distances: tuple[tuple[int, ...], ...] = ()
+) -> OracleMachine:
+    """One zone of so many blocks per node."""
+    zones = tuple(
+        zone("Normal", sum(blocks[:node]), size, node=node) for node, size in enumerate(blocks)
+    )
+    return OracleMachine(
+        zones=zones, nr_cpus=len(cpu_nodes), cpu_nodes=cpu_nodes, distances=distances
+    )
+
+
+@pytest.mark.parametrize(
+    ("machine", "orders"),
+    [
+        (machine_of(1, 1, 1, cpu_nodes=(0, 1)), {0: (0, 2, 1), 1: (1, 2, 0), 2: (2, 0, 1)}),
+        (
+            machine_of(1, 1, 1, 1, cpu_nodes=(0, 1, 2, 3)),
+            {0: (0, 1, 2, 3), 1: (1, 2, 3, 0), 2: (2, 3, 0, 1), 3: (3, 0, 1, 2)},
+        ),
+        (
+            machine_of(
+                *(1, 1, 1),
+                cpu_nodes=(0, 1),
+                distances=((10, 20, 20), (20, 10, 25), (25, 25, 10)),
+            ),
+            {0: (0, 2, 1), 1: (1, 0, 2), 2: (2, 1, 0)},
+        ),
+        (
+            machine_of(
+                *(1, 1, 1),
+                cpu_nodes=(0, 1, 2),
+                distances=((10, 40, 20), (40, 10, 30), (20, 30, 10)),
+            ),
+            {0: (0, 2, 1), 1: (1, 2, 0), 2: (2, 0, 1)},
+        ),
+        (machine_of(1, 0, 1, cpu_nodes=(0, 1)), {0: (0, 2), 1: (2, 0), 2: (2, 0)}),
+    ],
+    ids=["no CPUs first", "round", "led other lists", "distance", "no memory"],
+)
+def test_nodes_follow_one_another(
+    machine: OracleMachine, orders: dict[int, tuple[int, ...]]
+) -> None:
+    """S1.4: 20 against 20 + 1 for a node with CPUs, and one more for a lower number.
+
+    In the third machine node 0 is first after node 1, so it yields to node 1 after node 2.
+    """
+    assert node_orders(machine) == orders
+
+
+def test_zones_come_by_node_and_then_from_the_highest_type_down() -> None:
+    machine = two_nodes()
+    assert zonelist(machine, (0, 1), NORMAL) == [1, 0, 3]
+    assert zonelist(machine, (1, 0), NORMAL) == [3, 1, 0]
+    assert zonelist(machine, (1, 0), DMA32) == [0]
+
+
+@pytest.mark.parametrize("name", PRINTED_MARKS)
+def test_watermarks_are_the_printed_ones(name: str) -> None:
+    managed = MANAGED[NAMES.index(name)]
+    assert watermarks(name, managed, MIN_FREE_PAGES, sum(MANAGED)) == PRINTED_MARKS[name]
+
+
+@pytest.mark.parametrize("name", PRINTED_PROTECTION)
+def test_lowmem_reserve_is_the_printed_protection(name: str) -> None:
+    assert lowmem_reserve(NAMES, MANAGED, NAMES.index(name)) == PRINTED_PROTECTION[name]
+
+
+def test_min_free_is_raised_for_huge_pages() -> None:
+    """S1.5: three zones of an x86-64 guest."""
+    assert khugepaged_min_free_pages(512, 3, 3_000_000) == 16896
+    assert khugepaged_min_free_pages(512, 3, 100_000) == 5000
+    assert calculate_min_free_kbytes(16 << 20) == 16384
+    assert calculate_min_free_kbytes(100) == 128
+    assert calculate_min_free_kbytes(1 << 40) == 262144
+
+
+def locks(target: Oracle, cpu: int = 0) -> tuple[int, int, int]:
+    """Acquisitions, holds to drain, hand-overs of a CPU."""
+    found = counts(target, cpu)
+    return found.lock_acquisitions, found.lock_drain_holds, found.lock_handovers
+
+
+def test_every_allocation_and_every_free_takes_it_once() -> None:
+    """Whatever refills and overflows come with them; without ownership, too."""
+    target = oracle(one_zone(8), policy=FIXED)
+    put_free_memory(target, 0)
+    pages = take(target, 40)
+    assert locks(target) == (40, 0, 0)
+    for pfn in pages:
+        target.free(0, pfn, 0)
+    assert locks(target) == (80, 0, 0)
+
+
+def test_a_remote_free_takes_it_away_and_the_owner_takes_it_back() -> None:
+    target = owning()
+    take(target, PAGES)
+    target.free(1, 3, 0)
+    target.free(1, 5, 0)
+    assert locks(target, cpu=1) == (2, 0, 1)
+    take(target)
+    assert locks(target, cpu=0) == (PAGES + 1, 0, 1)
+
+
+def test_drains_take_it_once_a_chunk() -> None:
+    """CPU 1 drains CPU 0's lists; the first to take a lock has it from nobody."""
+    target = oracle(one_zone(8, nr_cpus=2), "6.12", FIXED)
+    put_free_memory(target, 0)
+    take(target)
+    target.drain_all(by=1)
+    assert locks(target, cpu=1) == (0, 1, 1)
+    target.tick(0)
+    assert locks(target, cpu=0) == (1, 0, 0), "nothing to drain"
+
+
+def frees_taken(target: Oracle, batched: list[tuple[int, int]]) -> int:
+    """Acquisitions of frees by (CPU, page), all in batches."""
+    before = [locks(target, cpu)[0] for cpu in range(2)]
+    for cpu, pfn in batched:
+        target.free(cpu, pfn, 0, batched=True)
+    return sum(locks(target, cpu)[0] for cpu in range(2)) - sum(before)
+
+
+def test_a_folio_batch_takes_it_once() -> None:
+    """31 pages at most; the next begins another."""
+    target = owning()
+    pages = take(target, 2 * PAGES)
+    assert frees_taken(target, [(0, pfn) for pfn in pages]) == 2
+
+
+def test_a_batch_may_meet_several_owners() -> None:
+    target = owning()
+    mine, theirs = take(target, 4, cpu=0), take(target, 4, cpu=1)
+    assert frees_taken(target, [(0, mine[0]), (0, theirs[0]), (0, theirs[1]), (0, mine[1])]) == 3
+    assert (
+        frees_taken(target, [(0, mine[2]), (1, theirs[2]), (0, mine[3]), (1, theirs[3])]) == 2 - 1
+    )
+
+
+def in_pieces(rules: str = "7.2", assumptions: OracleAssumptions | None = None) -> Oracle:
+    """One page of a block in use, one on CPU 0's list, the others free; two reserved blocks."""
+    target = oracle(one_zone(8, nr_cpus=2), rules, assumptions=assumptions)
+    target.put_allocated(0, 2, movable=True)
+    for order in range(2, 9):
+        target.put_free(1 << order, order, MOVABLE)
+    for block in (5, 7):
+        target.set_block_type(block, HIGHATOMIC)
+        target.put_free(block * BLOCK, 9, HIGHATOMIC)
+    target.free(0, LISTED, 0)
+    target.events.clear()
+    return target
+
+
+@pytest.mark.parametrize(("order", "below_high"), [(0, False), (8, False), (9, True)])
+def test_a_failure_looks_at_the_high_mark(order: int, below_high: bool) -> None:
+    """No free buddy of order 9: that a huge page fails tells on lists of single pages."""
+    target = in_pieces()
+    target.fail_as_recorded(0, order, MOVABLE, DMA32, Bits.DIRECT_RECLAIM)
+    assert target.zones[0].flags.below_high == below_high
+    assert target.recorded_failures == 1
+    assert not target.events
+    target.check()
+
+
+@pytest.mark.parametrize("reclaimed", [0, 1])
+def test_a_failure_made_room_if_reclaim_freed_pages_for_it(reclaimed: int) -> None:
+    target = in_pieces()
+    target.fail_as_recorded(1, 9, MOVABLE, DMA32, Bits.DIRECT_RECLAIM, reclaimed=reclaimed)
+    sites = [event[1:3] for event in events_named(target, "hold")]
+    assert sites == [("unreserve", ""), ("drain", "drain_all")] * reclaimed
+    assert target.zones[0].pcp[0].count == 1 - reclaimed
+    assert target.zones[0].reserve.reserved == (2 - reclaimed) * BLOCK
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_recorded_drains_are_the_only_ones(recorded: bool) -> None:
+    target = in_pieces(assumptions=OracleAssumptions(drains_recorded=recorded))
+    target.drain_all()
+    target.fail_as_recorded(1, 9, MOVABLE, DMA32, Bits.DIRECT_RECLAIM, reclaimed=1)
+    assert target.zones[0].pcp[0].count == recorded
+    target.drain_zone(DMA32, cpu=1, by=0)
+    assert target.zones[0].pcp[0].count == recorded
+    target.drain_zone(DMA32, cpu=0, by=1)
+    assert target.zones[0].pcp[0].count == 0
+
+
+def with_two_zones() -> Oracle:
+    """DMA32 on one node has free memory, and so have Normal there and Normal on another."""
+    target = oracle(two_nodes(), "7.2")
+    for index in (0, 1, 3):
+        put_free_memory(target, index)
+    return target
+
+
+def served_by(target: Oracle, only_zone: int | None, bits: Bits = KERNEL) -> int:
+    """The zone of a page that CPU 0 is given."""
+    ((pfn, _),) = target.alloc_as_recorded(0, 0, MOVABLE, NORMAL, bits, only_zone=only_zone)
+    return target.zone_of(pfn).index
+
+
+def test_the_imposed_zone_serves() -> None:
+    target = with_two_zones()
+    assert [served_by(target, zone) for zone in (None, 0, 1, 3)] == [1, 0, 1, 3]
+    assert target.forced == 0
+
+
+def test_a_zone_that_the_list_lacks_is_forced() -> None:
+    """A caller may ask for another node than its CPU's (alloc_pages_node), and for that only."""
+    target = with_two_zones()
+    assert served_by(target, 3, KERNEL | Bits.THISNODE) == 3
+    assert target.forced == 1
+
+
+def test_hidden_requests_are_served_like_others() -> None:
+    target = in_pieces()
+    assert target.alloc_hidden(0, 0, MOVABLE, DMA32, Bits.NONE) == ((LISTED, 0),)
+    assert target.hidden == 1
+    target.free_nothing(0)
+    assert target.orphan_frees == 1
+    target.check()
+
+
+@pytest.mark.parametrize("order", [8, 9, 10])
+def test_memory_that_comes_is_last(order: int) -> None:
+    """Orders above a pageblock's are freed block by block, and merge again."""
+    blocks = 12
+    machine = one_zone(blocks)
+    spec = zone("DMA32", 0, blocks, managed=4 * BLOCK)
+    target = oracle(replace(machine, zones=(spec,)), "6.12")
+    put_free_blocks(target, 1, 1)
+    target.put_free(2 * BLOCK, 10, MOVABLE)
+    target.put_free(BLOCK // 2, 8, MOVABLE)
+    first = 8 * BLOCK
+    target.grow(DMA32, first, order)
+    assert list(target.zones[0].buddy.lists[order, MOVABLE])[-1] == first
+    assert len(target.zones[0].buddy.lists[order, MOVABLE]) == 2
+    assert target.zones[0].spec.managed == 4 * BLOCK + (1 << order)
+    assert target.zones[0].watermarks.zone.managed == 4 * BLOCK + (1 << order)
+    assert not target.events
+    target.check()
+
+
+def marks(minimum: int) -> dict[str, int]:
+    """All three marks in one place."""
+    return {"min": minimum, "low": minimum, "high": minimum}
+
+
+def two_zones(normal: dict[str, object], dma32: dict[str, object]) -> OracleMachine:
+    """Four blocks each, both kinds of changes as in `zone`."""
+    return OracleMachine(
+        zones=(zone("DMA32", 0, 4, **dma32), zone("Normal", 4, 4, **normal)),
+        nr_cpus=1,
+    )
+
+
+def put_singles(target: Oracle, block: int, count: int, migratetype: int = MOVABLE) -> None:
+    """So many free order-0 buddies in a block of their type, each in its own pair."""
+    target.set_block_type(block, migratetype)
+    for index in range(count):
+        target.put_free(block * BLOCK + 2 * index, 0, migratetype)
+
+
+def pressed(
+    normal_free: int,
+    dma32_free: int,
+    *,
+    normal: dict[str, object],
+    dma32: dict[str, object],
+    rules: str = "6.12",
+    assumptions: OracleAssumptions | None = None,
+) -> Oracle:
+    """Two zones with so many single MOVABLE pages free."""
+    target = oracle(two_zones(normal, dma32), rules, SINGLE, assumptions)
+    put_singles(target, 0, dma32_free)
+    put_singles(target, 4, normal_free)
+    return target
+
+
+def server(
+    target: Oracle, *, order: int = 0, migratetype: int = UNMOVABLE, bits: int = PLAIN
+) -> int | None:
+    """Zone that serves a request which may use both, in the end without watermarks."""
+    pfn = target.alloc(0, order, migratetype, NORMAL, bits)
+    if pfn is None:
+        return None
+    assert target.forced == 1
+    target.check()
+    return target.zone_of(pfn).index
+
+
+def test_of_equals_the_preferred_zone_serves() -> None:
+    """Both lack 90 pages; with one page fewer Normal lacks 91."""
+    assert server(pressed(10, 20, normal=marks(100), dma32=marks(110))) == NORMAL
+    assert server(pressed(9, 20, normal=marks(100), dma32=marks(110))) == DMA32
+
+
+@pytest.mark.parametrize(("kept", "served_by"), [(59, DMA32), (60, NORMAL)])
+def test_the_lowmem_reserve_counts(kept: int, served_by: int) -> None:
+    """Normal lacks 90 pages, DMA32 30 and what it keeps from requests that may use Normal."""
+    dma32 = marks(50) | {"lowmem_reserve": (0, kept)}
+    assert server(pressed(10, 20, normal=marks(100), dma32=dma32)) == served_by
+
+
+def test_discounts_are_of_the_mark_alone() -> None:
+    """Plain: Normal lacks 990 pages, DMA32 20 - 400 - 300. Atomic: 10 - 375, 20 - 150 - 300."""
+    dma32 = marks(400) | {"lowmem_reserve": (0, 300)}
+    for bits, served_by in ((PLAIN, DMA32), (ATOMIC, NORMAL)):
+        target = pressed(10, 20, normal=marks(1000), dma32=dma32)
+        assert server(target, bits=bits) == served_by
+
+
+def test_without_a_page_in_the_nearest_zone_the_walk_follows() -> None:
+    """DMA32 has 485 pages to spare, but no buddy of 16; Normal lacks 999, and has one."""
+    target = pressed(0, 500, normal=marks(1000), dma32={})
+    target.put_free(4 * BLOCK, 4, MOVABLE)
+    assert server(target, order=4, migratetype=MOVABLE) == NORMAL
+    assert events_named(target, "hold") == [
+        ("hold", "buddy_alloc", "", 0),
+        ("hold", "buddy_alloc", "", 1),
+    ]
+
+
+def test_nothing_anywhere_fails() -> None:
+    target = pressed(10, 20, normal=marks(100), dma32=marks(50))
+    assert server(target, order=4) is None
+    assert (target.forced, target.failed) == (0, 1)
+
+
+def test_recorded_kswapd_ends_as_recorded() -> None:
+    """A node that is balanced keeps its run; stopping once more does nothing."""
+    target = oracle(two_nodes(), "6.12", SINGLE, NOTHING)
+    put_free_memory(target, 3)
+    pfn = target.alloc(1, 0, MOVABLE, NORMAL, KERNEL)
+    assert pfn is not None
+    target.start_kswapd(1, NORMAL)
+    target.free(1, pfn, 0)
+    assert target.kswapd[1].active
+    target.stop_kswapd(1)
+    target.stop_kswapd(1)
+    assert not target.kswapd[1].active
+
+
+def test_a_run_that_begins_ends_the_one_before() -> None:
+    """S1.7: 5 pages of boost that the first run saw go when the second begins."""
+    target = oracle(two_nodes(), "6.12", SINGLE, NOTHING)
+    marks = target.zones[3].watermarks
+    marks.boost = 5
+    target.start_kswapd(1, NORMAL)
+    marks.boost += 7
+    target.start_kswapd(1, NORMAL)
+    assert marks.boost == 7
+    target.stop_kswapd(1)
+    assert marks.boost == 0
+
+
+@pytest.mark.parametrize("reclaimed", [0, 1])
+def test_recorded_direct_reclaim_makes_room_or_does_not(reclaimed: int) -> None:
+    """S8.2: the page on the other CPU's list is found only if the lists are drained."""
+    policy = OraclePolicy(pcp_batch=4, pcp_high_min=32, pcp_high_max=32)
+    target = oracle(two_nodes(), "6.12", policy, NOTHING)
+    target.put_pcp(3, 0, MOVABLE, 8 * BLOCK)
+    pfn = target.alloc(1, 0, MOVABLE, NORMAL, KERNEL, reclaimed=reclaimed)
+    assert pfn == (8 * BLOCK if reclaimed else None)
+
+
+@pytest.mark.parametrize(("freed", "drained"), [(0, True), (1, False)])
+def test_room_is_made_only_if_reclaim_left_no_more_than_before(freed: int, drained: bool) -> None:
+    """S10.4: what is missing stays missing; a page more since reclaim began served the request."""
+    target = oracle(two_nodes(), "6.12", SINGLE, NOTHING)
+    put_free_memory(target, 3)
+    for each in target.zones:
+        each.watermarks.boost = 100 * BLOCK
+    held = [target.alloc(1, 4, MOVABLE, NORMAL, KERNEL) for _ in range(2)]
+    target.events.clear()
+    target.put_pcp(3, 0, MOVABLE, 8 * BLOCK - 1)
+    target.begin_reclaim(1, 1, 0, MOVABLE, NORMAL, KERNEL)
+    for pfn in held[:freed]:
+        target.free(1, pfn, 4)
+    target.events.clear()
+    assert target.alloc(1, 0, MOVABLE, NORMAL, KERNEL, reclaimed=1) is not None
+    assert bool(events_named(target, "drain")) == drained
