@@ -160,18 +160,13 @@ def reply() -> Message:
     Raises:
         UsageError: one of them was left out of this copy.
     """
-    deferred = defer_effects()
     return reserve_reply(
         two_by_two=shipped_table(TWO_BY_TWO),
         large=shipped_table(LARGE),
         answers=shipped_table(ANSWERS),
         regions=by_region(shipped_map()),
-        sizes=shipped_table(HOST_REGIONS),
         by_hand=shipped_table(EARLIER_BOOTS),
         guests=guest_effects(),
-        slowpath=slowpath_reserves(),
-        slowpath_changes=guest_effects(SLOWPATH_PLAN),
-        deferred=deferred[deferred["quantity"] == "thp_success"],
     )
 
 

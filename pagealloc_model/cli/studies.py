@@ -245,10 +245,6 @@ def _draw(result: ExperimentResult, directory: Path) -> None:
         print(f"pagealloc: {error}; the tables were written", file=sys.stderr)
 
 
-REPLIES = ("highatomic",)
-"""Threads that a reply ships for."""
-
-
 def run_post(options: argparse.Namespace) -> int:
     """Replay, compare and print the message, or write it with its figures."""
     if options.reply:
@@ -259,10 +255,13 @@ def run_post(options: argparse.Namespace) -> int:
         raise UsageError(f"--seeds {options.seeds}: give at least one")
     if options.figure and (options.no_validation or options.directory):
         raise UsageError("--figure needs the validation, and stands without -o")
+    if options.style != "signed" and not options.full:
+        raise UsageError(f"--style {options.style} is of the full message: add --full")
     base, patch = policy_of("--base", options.base), policy_of("--patch", options.patch)
     import pagealloc_model as pm
     from pagealloc_model.predicted.replay import choose_reclaim
     from pagealloc_model.show.post import comparison_message
+    from pagealloc_model.verdict.comparison import ModelErrors
 
     recordings = [pm.open(path) for path in options.paths]
     reclaim = {
@@ -272,7 +271,8 @@ def run_post(options: argparse.Namespace) -> int:
     comparisons = list(_comparisons(reclaim, base, patch, options))
     validations = []
     if options.no_validation:
-        comparisons = [_without_validation(each) for each in comparisons]
+        unknown = ModelErrors(refused="the model was not held to the recording (--no-validation)")
+        comparisons = [replace(each, known_errors=unknown) for each in comparisons]
     else:
         validations = list(_validations(reclaim, comparisons, options))
     if options.figure:
@@ -285,6 +285,7 @@ def run_post(options: argparse.Namespace) -> int:
         style=options.style,
         utf8=options.utf8,
         reclaim=dict.fromkeys(map(str, reclaim.values())),
+        full=options.full,
     )
     if options.directory:
         _write(options.directory, message, comparisons)
@@ -336,14 +337,6 @@ def _validations(
         for each in mine:
             keep_errors(validation, each.base.rules)
         yield validation
-
-
-def _without_validation(comparison: Comparison) -> Comparison:
-    """The comparison as one that nothing was held to."""
-    from pagealloc_model.verdict.comparison import ModelErrors
-
-    unknown = ModelErrors(refused="the model was not held to the recording (--no-validation)")
-    return replace(comparison, known_errors=unknown)
 
 
 def _comparisons(
@@ -604,10 +597,9 @@ COMMANDS = (
             policy_option("--patch", "policy of the patch side (needed with PATH)"),
             option(
                 "--reply",
-                choices=REPLIES,
+                choices=("highatomic",),
                 help="in place of a comparison, the reply to a posted patch from what "
-                "ships with the package: mechanism, guests, model, conditions, "
-                "questions; takes no PATH",
+                "ships with the package; takes no PATH",
             ),
             option(
                 "--seeds",
@@ -620,7 +612,13 @@ COMMANDS = (
                 "--style",
                 choices=("signed", "mmtests"),
                 default="signed",
-                help="signed: raw change; mmtests: gains, positive is better (default: signed)",
+                help="of the table of --full: signed, raw change; mmtests, gains of which positive "
+                "is better (default: signed)",
+            ),
+            option(
+                "--full",
+                action="store_true",
+                help="every row, chart, error and assumption; by default a message has one screen",
             ),
             option("--format", choices=("text", "md"), default="text", help="of what is printed"),
             option("--utf8", action="store_true", help="charts of block characters, not ASCII"),

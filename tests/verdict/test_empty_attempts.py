@@ -150,6 +150,6 @@ def test_figures_and_charts_show_them_where_there_are_any(probed: Validation) ->
     assert "empty_refill/hold_ns/predicted:0" in {trace.meta for trace in held.data}
     none = figures.lock_times(validated("xfree").replay.lock_times().acquisitions)
     assert not [trace for trace in none.data if trace.meta.startswith("empty_refill/")]
-    chart = predicted_charts(compare(replay, replay))[0].text
+    chart = predicted_charts(compare(replay, replay))[0]
     drawn = [line.split() for line in chart.splitlines() if "empty_refill" in line]
     assert drawn[0][-1] == str(count)

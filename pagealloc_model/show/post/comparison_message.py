@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from pagealloc_model.base.errors import UsageError
+from pagealloc_model.base.table import Column, Table
 from pagealloc_model.base.text.charts import ASCII, UTF8, Glyphs, bar_chart, histogram, time_series
-from pagealloc_model.base.text.comparison_table import Style, comparison_table
+from pagealloc_model.base.text.comparison_table import Style, comparison_table, in_measure
 from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.base.text.error_table import error_table
 from pagealloc_model.base.text.layout import paragraph
@@ -22,7 +23,15 @@ from pagealloc_model.recording.recording import shipped_recordings_directory
 from pagealloc_model.show.figures.predictions_judged import in_band_words, predicted_over_measured
 from pagealloc_model.show.post.message import Block, Fixed, Message, Section, Words, command
 from pagealloc_model.show.post.tables import repeated_table
-from pagealloc_model.verdict.comparison import RepeatedComparison, recorded_values, repeated
+from pagealloc_model.verdict.comparison import (
+    BELIEVED,
+    FAILS_NULL,
+    UNCHECKED,
+    WITHIN_ERROR,
+    RepeatedComparison,
+    recorded_values,
+    repeated,
+)
 from pagealloc_model.verdict.errors import verdict_words
 
 if TYPE_CHECKING:
@@ -40,30 +49,14 @@ SITES = ("refill", "drain", "buddy_alloc", "direct_free")
 EMPTY_SITES = ("empty_refill", "empty_buddy_alloc")
 """Attempts that found no page; drawn where there are any."""
 
-LOCK_LEFT_OUT = (
-    "trylocks of per-CPU lists that fail (S4.10); waiting for zone->lock does not change what is "
+LITERAL_LEFT_OUT = "what reclaim and compaction would do otherwise"
+NOT_MODELLED = (
+    "pages that change hands without an event, and what waiting for zone->lock changes in what is "
     "asked for and freed"
 )
-PAGES_LEFT_OUT = (
-    "reclaim and compaction under another policy: they free what they freed in the recording; "
-    "pages that change hands without an event (T9)"
-)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Chart:
-    """A chart and its caveat.
-
-    Attributes:
-        text: at most 72 columns.
-        left_out: what is not modelled in what it shows.
-    """
-
-    text: str
-    left_out: str
-
-
-def predicted_charts(comparison: Comparison, *, glyphs: Glyphs = ASCII) -> list[Chart]:
+def predicted_charts(comparison: Comparison, *, glyphs: Glyphs = ASCII) -> list[str]:
     """zone->lock by site, sizes of refills and drains, and the quantity that changes most.
 
     Args:
@@ -71,19 +64,14 @@ def predicted_charts(comparison: Comparison, *, glyphs: Glyphs = ASCII) -> list[
         glyphs: characters to draw with.
     """
     replays = (comparison.base, comparison.patch)
-    charts = [Chart(text=_by_site(comparison.rows, glyphs), left_out=LOCK_LEFT_OUT)]
+    charts = [_by_site(comparison.rows, glyphs)]
     for site in ("refill", "drain"):
         counts = _sizes(replays, site)
         if counts:
             title = f"{site}s by number of pages moved under one zone->lock hold"
-            drawn = histogram(title, counts, SERIES, glyphs=glyphs)
-            charts.append(Chart(text=drawn, left_out=LOCK_LEFT_OUT))
-    over_time = _most_changed(replays)
-    if over_time is not None:
-        title, seconds, series = over_time
-        drawn = time_series(title, seconds, series, glyphs=glyphs)
-        charts.append(Chart(text=drawn, left_out=PAGES_LEFT_OUT))
-    return charts
+            charts.append(histogram(title, counts, SERIES, glyphs=glyphs))
+    over_time = _most_changed(replays, OVER_TIME)
+    return charts if over_time is None else [*charts, _drawn_over_time(over_time, glyphs)]
 
 
 def _by_site(rows: pd.DataFrame, glyphs: Glyphs) -> str:
@@ -117,12 +105,20 @@ def _sizes(replays: tuple[Replay, Replay], site: str) -> dict[int, list[float]]:
 
 
 OverTime = tuple[str, np.ndarray, dict[str, np.ndarray]]
+OVER_TIME = ("free_pages", "free_in_whole_blocks", "pcp_count", "highatomic_blocks")
+"""Metrics of which a sum over all zones can be drawn over time."""
 
 
-def _most_changed(replays: tuple[Replay, Replay]) -> OverTime | None:
-    """Of the quantities over time, the one whose curves lie farthest apart; None if none differ."""
+def _drawn_over_time(over_time: OverTime, glyphs: Glyphs) -> str:
+    return time_series(*over_time, glyphs=glyphs)
+
+
+def _most_changed(replays: tuple[Replay, Replay], metrics: Iterable[str]) -> OverTime | None:
+    """Of these metrics, the one whose curves lie farthest apart; None if none differ."""
     best, farthest = None, 0.0
-    for title, base, patch in _quantities(*replays):
+    for metric in metrics:
+        title, base = _summed(replays[0], metric)
+        patch = _summed(replays[1], metric)[1]
         scale = float(np.abs(base.to_numpy()).mean() + np.abs(patch.to_numpy()).mean())
         apart = float(np.abs(patch.to_numpy() - base.to_numpy()).mean()) / (scale or 1.0)
         if apart > farthest:
@@ -132,25 +128,20 @@ def _most_changed(replays: tuple[Replay, Replay]) -> OverTime | None:
     return best
 
 
-def _quantities(base: Replay, patch: Replay) -> list[tuple[str, pd.Series, pd.Series]]:
-    order = base.machine.pageblock_order
-    makers = {
-        "pages on per-CPU lists (pcp->count), all zones": lambda each: _sum(each.pcp, "count"),
-        "free pages in buddies of whole pageblocks, all zones": lambda each: _sum(
-            each.free_pages[each.free_pages["order"] >= order], "pages"
-        ),
-        "free pages on movable lists, all zones": lambda each: _sum(
-            each.free_pages[each.free_pages["migratetype"] == "Movable"], "pages"
-        ),
-        "HighAtomic pageblocks, all zones": lambda each: _sum(
-            each.pageblocks[each.pageblocks["migratetype"] == "HighAtomic"], "blocks"
-        ),
-    }
-    return [(title, make(base), make(patch)) for title, make in makers.items()]
-
-
-def _sum(table: pd.DataFrame, value: str) -> pd.Series:
-    return table.groupby("time_ns")[value].sum().astype(float)
+def _summed(replay: Replay, metric: str) -> tuple[str, pd.Series]:
+    """A title, and one of `OVER_TIME` by time, all zones together."""
+    if metric == "pcp_count":
+        title, table, value = "pages on per-CPU lists (pcp->count)", replay.pcp, "count"
+    elif metric == "highatomic_blocks":
+        blocks = replay.pageblocks
+        title, value = "HighAtomic pageblocks", "blocks"
+        table = blocks[blocks["migratetype"] == "HighAtomic"]
+    else:
+        table, value, title = replay.free_pages, "pages", "free pages"
+        if metric == "free_in_whole_blocks":
+            table = table[table["order"] >= replay.machine.pageblock_order]
+            title = "free pages in buddies of whole pageblocks"
+    return f"{title}, all zones", table.groupby("time_ns")[value].sum().astype(float)
 
 
 SHOWN_ERRORS = (
@@ -178,16 +169,18 @@ def comparison_message(
     style: Style = "signed",
     utf8: bool = False,
     reclaim: Iterable[str] = (),
+    full: bool = False,
 ) -> Message:
-    """Everything a reader needs to judge and repeat a comparison.
+    """A comparison as a message: one screen, or everything that is needed to judge and repeat it.
 
     Args:
         comparisons: one per run, all of the same two policies.
         recordings: the recordings of the runs.
-        validations: of those recordings, for a table of the model's own errors.
-        style: of the table.
+        validations: of those recordings, for what is said of the model's own errors.
+        style: of the table of a full message.
         utf8: draw charts with block characters instead of ASCII.
         reclaim: sentences on the mode of reclaim and why it was taken.
+        full: all rows, charts, errors and assumptions.
 
     Raises:
         UsageError: no comparison, or comparisons of different policies.
@@ -196,19 +189,241 @@ def comparison_message(
     recordings = [recordings] if not isinstance(recordings, Sequence) else list(recordings)
     whole = repeated(runs)
     first = runs[0]
-    sections = [
-        Section(title="What", blocks=tuple(_what(first, reclaim))),
-        Section(title="On what", blocks=tuple(_on_what(recordings))),
-        Section(title="Results", blocks=tuple(_results(whole, style))),
-        Section(title="Charts", blocks=tuple(_charts(first, utf8))),
-        Section(title="How far to believe it", blocks=tuple(_errors(validations))),
-        Section(title="Assumed", blocks=tuple(_assumed(first))),
-        Section(title="Reproduce", blocks=tuple(_reproduce(whole, recordings, style))),
-    ]
+    reproduce = tuple(_reproduce(whole, recordings, style))
+    if full:
+        sections = [
+            Section(title="What", blocks=tuple(_what(first, reclaim))),
+            Section(title="On what", blocks=tuple(_on_what(recordings))),
+            Section(title="Results", blocks=tuple(_results(whole, style))),
+            Section(title="Charts", blocks=tuple(_charts(first, utf8))),
+            Section(title="How far to believe it", blocks=tuple(_errors(validations))),
+            Section(title="Assumed", blocks=tuple(_assumed(first))),
+            Section(title="Reproduce", blocks=reproduce),
+        ]
+    else:
+        glyphs = UTF8 if utf8 else ASCII
+        blocks = tuple(_one_screen(whole, recordings, validations, reclaim, glyphs))
+        sections = [Section(title="", blocks=(*blocks, *reproduce))]
     return Message(
         subject=_subject(first, recordings),
         sections=tuple(section for section in sections if section.blocks),
         utf8=utf8,
+    )
+
+
+MOST_ROWS = 12
+"""Of the table of a message of one screen."""
+MOST_NAMED = 3
+"""Changes that its first sentence names."""
+CLAIMS = {
+    "highatomic_gate_order": (
+        "highatomic",
+        ("HighAtomic pageblocks per host", "THP success rate", "pgscan_kswapd, all hosts"),
+    ),
+    "defrag_mode": (
+        "defrag_mode",
+        ("THP fault alloc", "THP fault fallback", "Pages kswapd scanned"),
+    ),
+    "pageblock_ownership": ("pcp_buddy", ("system time of simple kernel builds, change",)),
+    "pcp_free_batched": (
+        "pcp_batching",
+        ("calls of free_pcppages_bulk with count > 1000 during boot",),
+    ),
+}
+"""Field of a policy -> the study in data/posted that proposes it, and what is quoted of it."""
+
+
+def _one_screen(
+    whole: RepeatedComparison,
+    recordings: Sequence[Recording],
+    validations: Sequence[Validation],
+    reclaim: Iterable[str],
+    glyphs: Glyphs,
+) -> Iterator[Block]:
+    """The claim, what happens, the rows and a chart of it, how right that is, what is left out."""
+    first = whole.comparisons[0]
+    claim = posted_claim(_changed_fields(first))
+    if claim:
+        yield Words(text=claim)
+    rows = whole.rows[whole.rows["verdict"].isin(BELIEVED)]
+    strength = (rows["patch"] - rows["base"]).abs() / (rows["high"] - rows["low"])
+    order = strength.sort_values(ascending=False, kind="stable").index
+    shown = rows.loc[sorted(order[:MOST_ROWS])]
+    happens = _happens(first, rows.loc[order], whole.refused)
+    yield Words(text=" ".join([happens, *reclaim]))
+    if len(shown):
+        yield Fixed(text=_believed_table(shown))
+    over_time = _most_changed((first.base, first.patch), set(shown["metric"]) & set(OVER_TIME))
+    if over_time is not None:
+        yield Fixed(text=_drawn_over_time(over_time, glyphs))
+    yield Words(text=_how_right(len(whole.comparisons), validations, has_rows=bool(len(shown))))
+    yield Words(text=_left_aside(whole, len(rows) - len(shown)))
+    for recording in dict.fromkeys(recordings):
+        yield Words(text=_recorded_words(recording), bullet=True)
+
+
+def posted_claim(fields: Iterable[str]) -> str:
+    """What was reported of the proposal that one of these policy fields stands for, or ""."""
+    changed = set(fields)
+    study, quantities = next((CLAIMS[name] for name in CLAIMS if name in changed), ("", ()))
+    if not study:
+        return ""
+    try:
+        posted = posted_figures(study)
+    except UsageError:  # a copy without the posted figures
+        return ""
+    found = []
+    for quantity in quantities:
+        mine = posted[posted["quantity"] == quantity].set_index("variant")
+        unit = str(mine["unit"].iloc[0]).replace("%", "")
+        values = mine["value"].reindex(["unpatched", "patched"]).dropna()
+        found.append(f"{quantity}: {' -> '.join(values)} {unit}".rstrip())
+    source = posted[posted["quantity"] == quantities[0]].iloc[0]
+    machine = str(source["machine"]).removeprefix("not named").removeprefix("; ")
+    return (
+        f'"{source["subject"]}" ({source["date"]}, {source["address"]}) reports'
+        f"{f' ({machine})' if machine else ''}: {'; '.join(found)}."
+    )
+
+
+def _changed_fields(comparison: Comparison) -> list[str]:
+    sides = [each.policy.given() for each in (comparison.base, comparison.patch)]
+    return [name for name in policy_settings() if sides[0].get(name) != sides[1].get(name)]
+
+
+def _happens(comparison: Comparison, rows: pd.DataFrame, refused: str) -> str:
+    """One sentence: what is set, and the strongest changes that can be believed."""
+    setting = "; ".join(_change_words(comparison, name) for name in _changed_fields(comparison))
+    setting = setting or comparison.footer().policy_difference
+    if refused:
+        return f"{setting}. No change that is predicted can be believed: {refused}."
+    if not len(rows):
+        return f"{setting}. No predicted change is larger than the model's error on this recording."
+    named = [
+        f"{row_words(row)} {'up' if row.patch > row.base else 'down'} "
+        f"{_amount(in_measure(row, row.patch - row.base))}"
+        for row in rows.drop_duplicates("metric").head(MOST_NAMED).itertuples()
+    ]
+    return f"{setting}. For the recorded demand the model predicts {', '.join(named)}."
+
+
+def _change_words(comparison: Comparison, name: str) -> str:
+    """Such as "vm.min_free_kbytes goes from 45056 to 90112 kB"."""
+    about = policy_settings()[name].metadata
+    recorded = recorded_values(comparison.base)
+    recording = comparison.base.recording
+    known = {} if recording is None else recording.meta.get("sysctl") or {}
+    before, after = (
+        side.policy.given().get(name, recorded.get(name, known.get(name)))
+        for side in (comparison.base, comparison.patch)
+    )
+    unit = "" if about["unit"] in ("", "order") else f" {about['unit']}"
+    start = "is set to" if before is None else f"goes from {_setting(before)} to"
+    return f"{about['kernel_name']} ({about['meaning']}) {start} {_setting(after)}{unit}"
+
+
+def _amount(change: str) -> str:
+    """Such as "25.0 %", of "+25.0%"."""
+    amount = change.lstrip("+-")
+    for ending, words in (("%", " %"), ("pt", " percentage points"), ("n", "")):
+        if amount.endswith(ending):
+            return amount.removesuffix(ending) + words
+    return amount
+
+
+SCOPE_WORDS = {"zone": "", "order": "order ", "cpu": "CPU ", "node": "node "}
+METRIC_WORDS = {
+    "zone_lock_acquisitions": "zone->lock acquisitions",
+    "pages_per_acquisition": "pages per zone->lock acquisition",
+    "buddy_alloc_transactions": "allocations at the buddy",
+    "direct_free_transactions": "frees to the buddy",
+    "pcp_count": "pages on per-CPU lists",
+    "pcp_lock_acquisitions": "pcp->lock acquisitions",
+    "highatomic_blocks": "HighAtomic pageblocks",
+    "free_in_whole_blocks": "free pages in whole blocks",
+    "free_in_whole_blocks_not_highatomic": "the same, not HighAtomic",
+    "thp_success": "THP success",
+    "extfrag_events": "fallbacks",
+}
+
+
+def row_words(row: Any, *, place: str = " in ") -> str:
+    """A row of a comparison in words, such as "free pages in DMA32".
+
+    Args:
+        row: with metric and scope.
+        place: what stands before a zone.
+    """
+    metric = METRIC_WORDS.get(row.metric, row.metric.replace("_transactions", "s"))
+    words = metric.replace("_", " ")
+    for part in str(row.scope).split(","):
+        key, _, value = part.rpartition("=")
+        if key == "at":
+            words += f" ({value})"
+        elif part != "all":
+            words += (place if key == "zone" else " ") + SCOPE_WORDS.get(key, "") + value
+    return words
+
+
+def _believed_table(rows: pd.DataFrame) -> str:
+    titles = ("recorded", "patch", "change", "95 % interval", "")
+    cells = []
+    for row in rows.itertuples():
+        words = row_words(row, place=", ")
+        unit = f" ({row.unit})" if row.unit and row.unit not in words else ""
+        change, low, high = (
+            in_measure(row, amount) for amount in (row.patch - row.base, row.low, row.high)
+        )
+        values = (_rounded(row.base), _rounded(row.patch), change, f"{low} to {high}", row.verdict)
+        cells.append((words + unit, *values))
+    return Table((Column(title="predicted", words=True), *titles), cells).to_text()
+
+
+def _rounded(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def _how_right(runs: int, validations: Sequence[Validation], *, has_rows: bool) -> str:
+    """One paragraph: what the intervals hold, and the model on the recording as it was."""
+    over = f"{runs} runs and over windows" if runs > 1 else "windows"
+    words = (
+        f"The interval is that over {over} of the recording, widened by the model's error on it. "
+        if has_rows
+        else ""
+    )
+    if not validations:
+        return f"{words}The model was not held to the recording."
+    told = "; ".join(f"{each.recording.name}: {verdict_words(each.errors)}" for each in validations)
+    return f"{words}How right the model is under the recorded policy: {told}."
+
+
+def _left_aside(whole: RepeatedComparison, more: int) -> str:
+    """One paragraph: rows that are not shown, and what is not modelled."""
+    counts = whole.rows["verdict"].value_counts()
+    told = [
+        f"{counts[word]} {words}"
+        for word, words in (
+            (WITHIN_ERROR, "within the model's error"),
+            (UNCHECKED, "of what nothing recorded shows"),
+            (FAILS_NULL, "no better than a null model's"),
+        )
+        if counts.get(word, 0)
+    ]
+    told = [f"{more} smaller ones", *told] if more else told
+    rest = f"Changes not shown: {', '.join(told)}. " if told else ""
+    is_elastic = whole.comparisons[0].base.assumptions.reclaim == "elastic"
+    also = "" if is_elastic else f"{LITERAL_LEFT_OUT}; "
+    return f"{rest}Not modelled: {also}{NOT_MODELLED}."
+
+
+def _recorded_words(recording: Recording) -> str:
+    trace = recording.trace
+    first, last = trace.span_ns
+    return (
+        f"Recorded: {recording.name}, kernel {recording.release or 'unknown'}, "
+        f"{count_of(trace.nr_cpus, 'CPU')}, {(last - first) / 1e9:.1f} s, "
+        f"{count_of(len(trace), 'page-allocator event')}, {trace.losses.total:,} lost, "
+        f"{count_of(len(recording.snapshots), 'snapshot')}."
     )
 
 
@@ -224,39 +439,18 @@ def _subject(comparison: Comparison, recordings: Sequence[Recording]) -> str:
 
 
 def _what(comparison: Comparison, reclaim: Iterable[str]) -> Iterator[Block]:
-    yield Words(text=PREDICTED)
-    for sentence in reclaim:
-        yield Words(text=sentence)
-    sides = (comparison.base.policy.given(), comparison.patch.policy.given())
-    recorded = recorded_values(comparison.base)
-    for name, each in policy_settings().items():
-        if sides[0].get(name) == sides[1].get(name):
-            continue
-        about = each.metadata
-        unit = f" {about['unit']}" if about["unit"] else ""
-        change = " -> ".join(_setting(side.get(name), recorded.get(name)) for side in sides) + unit
-        text = f"{name} ({about['kernel_name']}): {change}; {about['meaning']} ({about['source']})"
-        yield Words(text=text, bullet=True)
+    yield Words(text=" ".join([PREDICTED, *reclaim]))
+    for name in _changed_fields(comparison):
+        yield Words(text=f"{_change_words(comparison, name)}.", bullet=True)
 
 
-def _setting(value: Setting | None, recorded: Setting | None = None) -> str:
-    if value is None:
-        return "as recorded" + ("" if recorded is None else f" ({_setting(recorded)})")
-    return value if isinstance(value, str) else str(int(value))
+def _setting(value: Setting | None) -> str:
+    return "as recorded" if value is None else value if isinstance(value, str) else str(int(value))
 
 
 def _on_what(recordings: Sequence[Recording]) -> Iterator[Block]:
     for recording in {recording.name: recording for recording in recordings}.values():
-        trace = recording.trace
-        first, last = trace.span_ns
-        yield Words(
-            text=f"{recording.name}: kernel {recording.release or 'unknown'}, "
-            f"{count_of(trace.nr_cpus, 'CPU')}, {(last - first) / 1e9:.1f} s, "
-            f"{count_of(len(trace), 'page-allocator event')}, {trace.losses.total:,} lost, "
-            f"{count_of(len(recording.snapshots), 'snapshot')}; "
-            "SHA-256 of its events:",
-            bullet=True,
-        )
+        yield Words(text=f"{_recorded_words(recording)} SHA-256 of its events:", bullet=True)
         yield Fixed(text=f"    {recording.sha256}")
 
 
@@ -291,8 +485,8 @@ def _left_out(rows: pd.DataFrame, *, is_elastic: bool) -> Iterator[Block]:
 
 def _charts(comparison: Comparison, utf8: bool) -> Iterator[Block]:
     for chart in predicted_charts(comparison, glyphs=UTF8 if utf8 else ASCII):
-        yield Fixed(text=chart.text)
-        yield Words(text=f"Not modelled here: {chart.left_out}.")
+        yield Fixed(text=chart)
+    yield Words(text=f"Not modelled: {NOT_MODELLED}.")
 
 
 def _errors(validations: Sequence[Validation]) -> Iterator[Block]:
@@ -306,16 +500,18 @@ def _errors(validations: Sequence[Validation]) -> Iterator[Block]:
 def _assumed(comparison: Comparison) -> Iterator[Block]:
     base = comparison.base
     yield Words(text=f"Rules: {base.rules_origin}.", bullet=True)
-    inferred = [each.rule for each in base.rule_evidence if each.standing == "inferred"]
+    inferred = sum(each.standing == "inferred" for each in base.rule_evidence)
     if inferred:
-        yield Words(
-            text=f"Not read in that kernel's source, inferred: {', '.join(inferred)}.", bullet=True
-        )
-    assumptions = asdict(base.assumptions)
-    if base.assumptions.elastic == Assumptions().elastic:
-        del assumptions["elastic"]
-    assumed = ", ".join(f"{name} {value}" for name, value in assumptions.items())
-    yield Words(text=f"Assumptions: {assumed}; seed {base.seed}.", bullet=True)
+        told = f"{count_of(inferred, 'rule')} inferred, not read in that kernel's source"
+        yield Words(text=f"{told}: `pagealloc info` names them.", bullet=True)
+    defaults = asdict(Assumptions())
+    assumed = [
+        f"{name} {value}"
+        for name, value in asdict(base.assumptions).items()
+        if value != defaults[name] and not isinstance(value, dict)
+    ]
+    told = f"{', '.join(assumed)}; all others by default" if assumed else "all by default"
+    yield Words(text=f"Assumptions: {told}; seed {base.seed}.", bullet=True)
     for line in base.start_state:
         yield Words(text=f"Start: {line}.", bullet=True)
 
@@ -338,7 +534,7 @@ def _reproduce(
     words += [f"--reclaim {mode}"] if mode != Assumptions().reclaim else []
     yield command(" ".join(words))
     version = first.footer().version
-    yield Words(text=f"with pagealloc_model {version} and the recordings named above.")
+    yield Words(text=f"with pagealloc_model {version}; --full has every row, chart and assumption.")
     if first.base.assumptions != Assumptions(reclaim=mode):
         yield Fixed(text=paragraph(f"assumptions={first.base.assumptions}"))
 

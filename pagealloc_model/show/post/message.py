@@ -41,7 +41,7 @@ Block = Words | Fixed
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """A title and what stands below it."""
+    """A title, "" for none, and what stands below it."""
 
     title: str
     blocks: tuple[Block, ...]
@@ -80,23 +80,25 @@ class Message:
         """The same as Markdown; fixed lines stand in fences."""
         parts = [f"# {self.subject}"]
         for section in self.sections:
-            parts.append(f"## {section.title}" + _joined(section.blocks, _as_markdown))
+            title = f"## {section.title}\n\n" if section.title else ""
+            parts.append(title + _joined(section.blocks, _as_markdown))
         return cleaned("\n\n".join(parts) + "\n")
 
 
 def _section_text(section: Section) -> str:
-    return f"{section.title}\n{'-' * len(section.title)}" + _joined(section.blocks, _as_text)
+    title = f"{section.title}\n{'-' * len(section.title)}\n\n" if section.title else ""
+    return title + _joined(section.blocks, _as_text)
 
 
 def _joined(blocks: Sequence[Block], show: Callable[[Block], str]) -> str:
-    """Blocks with an empty line before each, but none between the items of a list."""
-    parts, in_list = [], False
+    """Blocks with an empty line between them, but none between the items of a list."""
+    text, was_item = "", False
     for block in blocks:
         is_item = isinstance(block, Words) and block.bullet
-        parts.append("\n" if is_item and in_list else "\n\n")
-        parts.append(show(block))
-        in_list = is_item
-    return "".join(parts)
+        gap = "\n" if is_item and was_item else "\n\n"
+        text += (gap if text else "") + show(block)
+        was_item = is_item
+    return text
 
 
 def _as_text(block: Block) -> str:
