@@ -110,8 +110,8 @@ def judged_rows() -> pd.DataFrame:
         error=[1.0, 9000.0, 30.0, nan],
         null_model="nothing changes",
         null_error=[20.0, 9500.0, 10.0, nan],
-        low=[-21.0, -4000.0, -30.0, nan],
-        high=[-19.0, 16000.0, 30.0, nan],
+        change_low=[-21.0, -4000.0, -30.0, nan],
+        change_high=[-19.0, 16000.0, 30.0, nan],
         verdict=["better", "within error", "fails null", "unknown"],
     )
 

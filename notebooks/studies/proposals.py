@@ -182,7 +182,7 @@ def recording_rows(proposal: Proposal) -> pd.DataFrame:
             pm.replay(recording, side.policy, assumptions=assumptions)
             for side in (proposal.recorded_base, proposal.recorded_patch)
         )
-        judged = pm.compare(base, patch).judged
+        judged = pm.compare(base, patch).rows
         chosen = judged[judged["metric"].isin(proposal.metrics)]
         changed = chosen[(chosen["patch"] - chosen["base"]).abs() > 0]
         fails = changed["verdict"] == FAILS_NULL
@@ -199,8 +199,8 @@ def _recording_row(name: str, mode: str, row: object) -> dict[str, str]:
     numbers = {
         "base": row.base,
         "patch": row.patch,
-        "from": row.low,
-        "to": row.high,
+        "from": row.change_low,
+        "to": row.change_high,
         "error": row.error,
         "null's error": row.null_error,
     }

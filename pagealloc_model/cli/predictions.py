@@ -407,7 +407,7 @@ def _csv(compared: Compared) -> str:
 
 
 def _with_recording(recording: Recording, comparison: Comparison) -> pd.DataFrame:
-    rows = comparison.judged.copy()
+    rows = comparison.rows.copy()
     rows.insert(0, "recording", recording.name)
     return rows
 

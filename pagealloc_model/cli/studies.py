@@ -370,7 +370,7 @@ def _write_figure(
     base, patch = (",".join(each or ()) for each in (options.base, options.patch))
     caption = figure_caption(comparison, validation, options.paths[0], base, patch)
     figure = figures.talk_figure(
-        comparison.judged,
+        comparison.rows,
         validation.errors,
         validation.snapshots,
         figure_title(comparison),
@@ -390,7 +390,7 @@ def _write(directory: Path, message: Message, comparisons: list[Comparison]) -> 
     with new_directory(directory) as partial:
         _write_texts(partial, message)
         tables = [
-            comparison.judged.assign(recording=comparison.base.name, seed=comparison.base.seed)
+            comparison.rows.assign(recording=comparison.base.name, seed=comparison.base.seed)
             for comparison in comparisons
         ]
         pd.concat(tables).to_csv(partial / "table.csv", index=False)

@@ -273,7 +273,7 @@ _WIDTH, _HEIGHT = 120, 12
 
 def difference_html(comparison: Comparison) -> str:
     """Return the rows that change: those to believe, the others folded, the same ones counted."""
-    rows = comparison.judged
+    rows = comparison.rows
     moved = changing_rows(comparison)
     believed = moved[moved["verdict"].isin(BELIEVED)]
     first, more = believed[:MOST_IN_VIEW], believed[MOST_IN_VIEW:]
@@ -295,7 +295,7 @@ def difference_html(comparison: Comparison) -> str:
 
 def changing_rows(comparison: Comparison) -> pd.DataFrame:
     """Return the judged rows whose value is not that of the base."""
-    rows = comparison.judged
+    rows = comparison.rows
     return rows[(rows["verdict"] != UNKNOWN) & (rows["base"] != rows["patch"])]
 
 
@@ -327,7 +327,7 @@ def _row(row: Any) -> str:
         number(row.patch),
         f"<b>{change}</b>" if row.verdict in BELIEVED else change,
         f"{low} to {high}",
-        _bar(row.patch - row.base, row.low, row.high, f"from {low} to {high}"),
+        _bar(row.patch - row.base, row.change_low, row.change_high, f"from {low} to {high}"),
         _ARROWS.get(row.verdict, "" if row.verdict == SAME else escape(row.verdict)),
     )
     return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"

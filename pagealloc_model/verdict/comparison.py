@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
@@ -46,10 +46,16 @@ from pagealloc_model.verdict.quantities import (
     replay_quantities,
     rows_of_pairs,
     was_recorded,
-    windows_interval,
     windows_of,
 )
-from pagealloc_model.verdict.statistics import LEVEL, change_interval, draws, paired_p
+from pagealloc_model.verdict.statistics import (
+    LEVEL,
+    SHARE,
+    paired_p,
+    scaled,
+    unscaled,
+    widths,
+)
 from pagealloc_model.verdict.validation import Validation, validate
 
 if TYPE_CHECKING:
@@ -115,6 +121,13 @@ class ModelError:
     def beats_null(self) -> bool:
         """Whether the model is nearer than the null model, or right."""
         return self.error < self.null_error or self.error == 0
+
+    def on_scale(self, unit: str) -> float:
+        """The distance on the scale of the quantity, of values that go up and down by the mean."""
+        above = self.measured + self.error
+        above = min(above, 1.0) if unit == SHARE else above
+        places = scaled(np.array([self.measured, self.predicted, above]), unit)
+        return float(np.abs(places[1:] - places[0]).max())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -299,111 +312,130 @@ def _pressure(validation: Validation) -> Iterator[tuple[Key, ModelError]]:
 
 BETTER, WORSE, CHANGED, SAME = "better", "worse", "changed", "same"
 WITHIN_ERROR, FAILS_NULL = "within error", "fails null"
-UNCHECKED, DOUBTED, UNKNOWN = "unchecked", "refused", "unknown"
+UNCHECKED, DOUBTED, UNKNOWN, ONE_SEED = "unchecked", "refused", "unknown", "one seed"
 BELIEVED = (BETTER, WORSE, CHANGED)
 """Verdicts on a change that is larger than the model's error on this recording."""
 LEAST_COVERED = 0.25
 """Where the model's value at the scored snapshots is less than this share of that of the whole
 replay, the snapshots missed most of what happened, and their error says little of it."""
-JUDGED = ("error", "null_model", "null_error", "low", "high", "verdict")
-"""What judging adds to a row; error and interval are in the metric's unit."""
+JUDGED = ("error", "null_model", "null_error", "change_low", "change_high", "verdict")
+"""What judging adds to a row; error and interval are in the metric's unit, as the change is."""
 
 
-def judged_change(
-    before: Quantity,
-    after: Quantity,
-    edges: np.ndarray,
-    errors: ModelErrors,
-    drawn: tuple[np.ndarray, np.ndarray],
-) -> dict[str, object]:
-    """What `JUDGED` names of one change.
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """One quantity of one recording under two policies.
 
-    The interval is that of windows of the recording, drawn with replacement for each side by
-    itself, as two runs would differ, widened at each end by the model's error, as far as the
-    quantity can go. Where the model has none, its ends are those of the windows alone, and the
-    verdict says that nothing checks it.
-
-    Args:
+    Attributes:
         before: of the base.
         after: of the patch.
-        edges: of the windows.
-        errors: of the recording.
-        drawn: as `draws` gives, for either side.
+        error: of the model on this recording, None where nothing recorded shows one.
+        spread: standard error between two runs as long as the recording, on the scale.
+        refused: whether the recording can carry no conclusion.
     """
-    error = errors.by_row.get((before.metric, before.scope))
-    if error is not None and abs(error.predicted) < abs(before.value) * LEAST_COVERED:
-        error = None
-    low, high = windows_interval(before, after, edges, drawn, errors.dispersion)
-    width = 0.0 if error is None else error.error
-    low, high = possible_interval(low - width, high + width, before.value, before.unit)
-    change = after.value - before.value
-    word = verdict_of(change, low, high, before.better, error, refused=bool(errors.refused))
-    known = (math.nan, "", math.nan)
-    if error is not None:
-        known = (error.error, error.null_model, error.null_error)
-    return dict(zip(JUDGED, (*known, low, high, word), strict=True))
+
+    before: Quantity
+    after: Quantity
+    error: ModelError | None
+    spread: float
+    refused: bool = False
+
+    @staticmethod
+    def of(before: Quantity, after: Quantity, edges: np.ndarray, errors: ModelErrors) -> Change:
+        """Look up the model's error, and take the spread from windows of either side."""
+        error = errors.by_row.get((before.metric, before.scope))
+        if error is not None and abs(error.predicted) < abs(before.value) * LEAST_COVERED:
+            error = None
+        return Change(
+            before=before,
+            after=after,
+            error=error,
+            spread=math.hypot(*(each.spread(edges, errors.dispersion) for each in (before, after))),
+            refused=bool(errors.refused),
+        )
+
+    @property
+    def on_scale(self) -> float:
+        """The change on the scale of the quantity."""
+        places = scaled(np.array([self.before.value, self.after.value]), self.before.unit)
+        return float(places[1] - places[0])
 
 
-def possible_interval(low: float, high: float, base: float, unit: str) -> tuple[float, float]:
-    """The part of a change's interval that the quantity can reach: from 0, a share up to 1.
+def interval_of(runs: Sequence[Change], recordings: int = 1) -> tuple[float, float]:
+    """Interval of the change between two sets of as many runs, NaN where it is unknown.
+
+    On the scale of the quantity: windows of the recordings say how far two runs lie apart, seeds
+    how far the model's answers to one do, and the model's error moves out either end.
 
     Args:
-        low: end of the interval of the change, in the quantity's unit.
-        high: the other end.
-        base: what is changed.
-        unit: "share" for what lies between 0 and 1.
+        runs: of one quantity, a run being a recording and a seed.
+        recordings: how many differ among them.
     """
-    if not base >= 0:
-        return low, high
-    most = max(1.0 - base, 0.0) if unit == "share" else math.inf
-    return min(max(low, -base), most), max(min(high, most), -base)
+    if _needs_seeds(runs):
+        return math.nan, math.nan
+    unit = runs[0].before.unit
+    before, after = (
+        float(np.mean([getattr(run, side).value for run in runs])) for side in ("before", "after")
+    )
+    windows = widths(WINDOWS - 1) * float(np.mean([run.spread for run in runs]))
+    windows /= math.sqrt(recordings)
+    seeds = 0.0
+    if len(runs) > 1:
+        varies = float(np.std([run.on_scale for run in runs], ddof=1))
+        seeds = widths(len(runs) - 1) * varies * math.sqrt(1 / recordings + 1 / len(runs))
+    errors = [run.error.on_scale(unit) for run in runs if run.error is not None]
+    half = math.hypot(windows, seeds) + (float(np.mean(errors)) if errors else 0.0)
+    ends = unscaled(scaled(after, unit) + np.array([-half, half]), unit)
+    return min(float(ends[0]), after) - before, max(float(ends[1]), after) - before
 
 
-def verdict_of(
-    change: float,
-    low: float,
-    high: float,
-    better: str,
-    error: ModelError | None,
-    *,
-    refused: bool,
-) -> str:
-    """Return what may be said of a change; "better" and "worse" only of one beyond all error."""
+def _needs_seeds(runs: Sequence[Change]) -> bool:
+    """Whether it is a count of rare events from one run: those differ from seed to seed."""
+    return len(runs) == 1 and runs[0].before.how == "count"
+
+
+def judged_runs(runs: Sequence[Change], recordings: int = 1) -> dict[str, object]:
+    """What `JUDGED` names of one quantity's runs."""
+    errors = [run.error for run in runs if run.error is not None]
+    low, high = interval_of(runs, recordings)
+    return {
+        "error": float(np.mean([each.error for each in errors])) if errors else math.nan,
+        "null_model": errors[0].null_model if errors else "",
+        "null_error": float(np.mean([each.null_error for each in errors])) if errors else math.nan,
+        "change_low": low,
+        "change_high": high,
+        "verdict": verdict_of(runs, low, high),
+    }
+
+
+def verdict_of(runs: Sequence[Change], low: float, high: float) -> str:
+    """What may be said of a change; "better" and "worse" only of one beyond all error.
+
+    Args:
+        runs: of one quantity.
+        low: lower end of the interval of their change.
+        high: upper end.
+    """
+    change = float(np.mean([run.after.value - run.before.value for run in runs]))
+    errors = [run.error for run in runs]
     if math.isnan(change):
         return UNKNOWN
-    if error is not None and not error.beats_null:
+    if any(each is not None and not each.beats_null for each in errors):
         return FAILS_NULL
     if change == 0:
         return SAME
-    if refused:
+    if any(run.refused for run in runs):
         return DOUBTED
-    if error is None:
+    if None in errors:
         return UNCHECKED
-    if abs(change) <= error.error or low <= 0 <= high:
+    if _needs_seeds(runs):
+        return ONE_SEED
+    if not (low > 0 or high < 0):
         return WITHIN_ERROR
+    better = runs[0].before.better
     if not better:
         return CHANGED
     return BETTER if (change > 0) == (better == "higher") else WORSE
-
-
-def judged_rows(
-    rows: pd.DataFrame,
-    pairs: Sequence[tuple[Quantity, Quantity]],
-    edges: np.ndarray,
-    errors: ModelErrors,
-) -> pd.DataFrame:
-    """Return rows with the columns of `JUDGED`, those that failed their null model last.
-
-    Args:
-        rows: of a comparison.
-        pairs: the metric of each row, of base and patch.
-        edges: of the windows.
-        errors: of the recording.
-    """
-    drawn = (draws(len(edges) - 1, 0), draws(len(edges) - 1, 1))
-    judged = [judged_change(*pair, edges, errors, drawn) for pair in pairs]
-    table = rows.assign(**{name: [each[name] for each in judged] for name in JUDGED})
-    return failed_last(table)
 
 
 def failed_last(table: pd.DataFrame) -> pd.DataFrame:
@@ -438,6 +470,7 @@ def believable_words(table: pd.DataFrame, refused: str = "") -> str:
         for word, words in (
             (WITHIN_ERROR, "within the model's error"),
             (UNCHECKED, "checked by nothing recorded"),
+            (ONE_SEED, "rare events that need several seeds"),
             (FAILS_NULL, "of metrics no better than a null model"),
             (SAME, "the same"),
         )
@@ -448,10 +481,6 @@ def believable_words(table: pd.DataFrame, refused: str = "") -> str:
     return f"Believe {len(good)} of {count_of(len(known), 'change')}: {told}{rest}."
 
 
-COLUMNS = ("metric", "scope", "unit", "better")
-MOMENTS = ("min", "mean", "std", "max")
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RepeatedComparison:
     """Comparisons of the same policies, one per run.
@@ -459,10 +488,8 @@ class RepeatedComparison:
     Attributes:
         comparisons: one per run, a run being a recording and a seed.
         refused: why none of them can be believed, "" if they may.
-        rows: metric, scope, base, patch (means over runs), change, unit, better, runs, p,
-            significant, error, null_error, low, high, verdict (see `judged_rows`; the interval is
-            the wider one of that over runs and the mean one over windows), and base_min, base_std,
-            base_max, patch_min, patch_std, patch_max.
+        rows: those of a `Comparison`, of means over runs, with runs, p, significant, and base_min,
+            base_std, base_max, patch_min, patch_std, patch_max.
     """
 
     comparisons: tuple[Comparison, ...]
@@ -490,80 +517,45 @@ def repeated(comparisons: Sequence[Comparison]) -> RepeatedComparison:
             other = getattr(each, side).asked_policy
             if mine != other:
                 raise UsageError(f"runs of different policies: {mine} and {other}")
-    by_run = [each.judged.set_index(list(COLUMNS)) for each in comparisons]
+    by_run = [
+        {(each.before.metric, each.before.scope): each for each in comparison.changes}
+        for comparison in comparisons
+    ]
     refused = next((each.errors.refused for each in comparisons if each.errors.refused), "")
+    recordings = len({each.base.name for each in comparisons})
     rows = [
-        _row(dict(zip(COLUMNS, key, strict=True)), [run.loc[key] for run in by_run])
-        for key in by_run[0].index
-        if all(key in run.index for run in by_run)
+        _row([run[key] for run in by_run], recordings)
+        for key in by_run[0]
+        if all(key in run for run in by_run)
     ]
     table = failed_last(pd.DataFrame(rows))
     return RepeatedComparison(comparisons=tuple(comparisons), rows=table, refused=refused)
 
 
-def paired_interval(base: pd.Series, patch: pd.Series) -> tuple[float, float]:
-    """Return the interval of the mean difference of paired runs; NaN of fewer than two."""
-    return change_interval([0.0] * 2, (patch - base).tolist())
-
-
-def _mean(values: Iterable[float]) -> float:
-    known = [value for value in values if not pd.isna(value)]
-    return sum(known) / len(known) if known else float("nan")
-
-
-def _verdict(words: list[str], change: float, low: float, high: float, better: str) -> str:
-    """What the runs say together: the least that one of them can say, then the interval."""
-    for word in (UNKNOWN, FAILS_NULL, DOUBTED, UNCHECKED):
-        if word in words:
-            return word
-    if change == 0:
-        return SAME
-    if low <= 0 <= high:
-        return WITHIN_ERROR
-    if not better:
-        return CHANGED
-    return BETTER if (change > 0) == (better == "higher") else WORSE
-
-
-def _row(key: dict[str, str], runs: list[pd.Series]) -> dict[str, object]:
-    base = pd.Series([run["base"] for run in runs], dtype=float)
-    patch = pd.Series([run["patch"] for run in runs], dtype=float)
-    mean = base.mean()
-    share = (patch.mean() - mean) / mean if mean else (0.0 if patch.mean() == mean else pd.NA)
-    p = paired_p(base.tolist(), patch.tolist())
-    spread = {
-        f"{side}_{moment}": getattr(values, moment)()
-        for side, values in (("base", base), ("patch", patch))
-        for moment in MOMENTS
-        if moment != "mean"
-    }
-    low, high, error, null_error = (
-        _mean(run[name] for run in runs) for name in ("low", "high", "error", "null_error")
+def _row(runs: Sequence[Change], recordings: int) -> dict[str, object]:
+    base, patch = (
+        pd.Series([getattr(run, side).value for run in runs], dtype=float)
+        for side in ("before", "after")
     )
-    over_runs = paired_interval(base, patch)
-    width = 0.0 if pd.isna(error) else error
-    # Each run's interval is of one run; that of the mean of several is narrower.
-    change = patch.mean() - mean
-    low = change - width + (low - change + width) / math.sqrt(len(runs))
-    high = change + width + (high - change - width) / math.sqrt(len(runs))
-    if not pd.isna(over_runs[0]):
-        low, high = min(low, over_runs[0] - width), max(high, over_runs[1] + width)
-    low, high = possible_interval(low, high, mean, str(key["unit"]))
-    words = [run["verdict"] for run in runs]
+    p = paired_p(base.tolist(), patch.tolist())
+    one = runs[0].before
     return {
-        **key,
-        "error": error,
-        "null_error": null_error,
-        "low": low,
-        "high": high,
-        "verdict": _verdict(words, change, low, high, key["better"]),
-        "base": mean,
+        "metric": one.metric,
+        "scope": one.scope,
+        "base": base.mean(),
         "patch": patch.mean(),
-        "change": share if pd.notna(mean) else pd.NA,
+        "change": patch.mean() - base.mean(),
+        "unit": one.unit,
+        "better": one.better,
+        **judged_runs(runs, recordings),
         "runs": len(runs),
         "p": p,
         "significant": bool(p < LEVEL),
-        **spread,
+        **{
+            f"{side}_{moment}": getattr(values, moment)()
+            for side, values in (("base", base), ("patch", patch))
+            for moment in ("min", "std", "max")
+        },
     }
 
 
@@ -574,8 +566,7 @@ class Comparison:
     Attributes:
         base: the replay compared against.
         patch: the replay with the change.
-        rows: metric, scope, base, patch, change (relative to base), unit, better.
-        pairs: the metric of each row on both sides.
+        pairs: each quantity on both sides.
         known_errors: the model's errors; None: `errors` finds them.
     """
 
@@ -584,8 +575,7 @@ class Comparison:
 
     base: Replay
     patch: Replay
-    rows: pd.DataFrame
-    pairs: tuple[tuple[Quantity, Quantity], ...] = field(default=(), repr=False)
+    pairs: tuple[tuple[Quantity, Quantity], ...]
     known_errors: ModelErrors | None = field(default=None, repr=False)
 
     @cached_property
@@ -601,21 +591,31 @@ class Comparison:
         return replace(errors, refused=imposed) if imposed and not errors.refused else errors
 
     @cached_property
-    def judged(self) -> pd.DataFrame:
-        """`rows` with error, null_model, null_error, low, high and verdict; see `judged_rows`.
+    def changes(self) -> tuple[Change, ...]:
+        """Each quantity with what is known of its change."""
+        edges = windows_of(self.base)
+        return tuple(Change.of(*pair, edges, self.errors) for pair in self.pairs)
 
-        Rows that failed their null model are the last.
+    @cached_property
+    def rows(self) -> pd.DataFrame:
+        """A row for each quantity; those that failed their null model are the last.
+
+        metric, scope; base, patch and change in `unit`; unit; better: "lower", "higher" or "";
+        error and null_error of the model, null_model; change_low and change_high: the interval of
+        the change, error included; verdict.
         """
-        return judged_rows(self.rows, self.pairs, windows_of(self.base), self.errors)
+        judged = [judged_runs([each]) for each in self.changes]
+        table = rows_of_pairs(self.pairs)
+        return failed_last(table.assign(**{name: [row[name] for row in judged] for name in JUDGED}))
 
     @property
     def believable(self) -> str:
         """One line: for which rows this comparison can be believed."""
-        return believable_words(self.judged, self.errors.refused)
+        return believable_words(self.rows, self.errors.refused)
 
     def to_text(self, width: int = 72, style: Style = "signed") -> str:
         """The table with its sign rule and provenance, at most `width` columns of ASCII."""
-        rows = self.judged
+        rows = self.rows
         if style == "mmtests":
             keys = zip(rows["metric"], rows["scope"], strict=True)
             rows = rows.assign(metric=[MMTESTS.get(key, key[0]) for key in keys])
@@ -625,7 +625,7 @@ class Comparison:
 
     def to_dict(self) -> dict[str, object]:
         """What `pagealloc compare --json` prints."""
-        rows = self.judged.astype(object).where(self.judged.notna(), None)
+        rows = self.rows.astype(object).where(self.rows.notna(), None)
         return {
             "base": self.base.provenance,
             "patch": self.patch.provenance,
@@ -672,7 +672,7 @@ def compare(base: Replay, patch: Replay) -> Comparison:
         raise UsageError("cannot compare replays of different windows")
     edges = windows_of(base)
     pairs = paired(replay_quantities(base, edges), replay_quantities(patch, edges))
-    return Comparison(base=base, patch=patch, rows=rows_of_pairs(pairs), pairs=pairs)
+    return Comparison(base=base, patch=patch, pairs=pairs)
 
 
 def doubts_of(checks: Sequence[ProvenanceCheck]) -> tuple[str, ...]:

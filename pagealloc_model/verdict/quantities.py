@@ -23,7 +23,7 @@ from pagealloc_model.predicted.tables import EMPTY_SITES
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.recorded_machine import recorded_machine
 from pagealloc_model.recording.trace.columns import EVENT_NAMES, Event
-from pagealloc_model.verdict.statistics import drawn_interval, quantile_of_counts, relative
+from pagealloc_model.verdict.statistics import HALF, SHARE, quantile_of_counts, slope
 
 if TYPE_CHECKING:
     from pagealloc_model.recording.recording import Recording
@@ -125,62 +125,68 @@ class Quantity:
                 return parts / self.divided_by_window(edges)
         return parts
 
-    def resampled(self, drawn: np.ndarray, edges: np.ndarray) -> np.ndarray:
-        """Return the value for each draw of windows.
+    def weighted(self, weights: np.ndarray, edges: np.ndarray) -> np.ndarray:
+        """Return the value if each window came as often as a row of weights says.
 
         Args:
-            drawn: int64, shape (draws, windows): how often each window is in a draw.
+            weights: int64, shape (rows, windows).
             edges: of the windows.
         """
         parts = self.by_window(edges)
         if self.how == "sum":
-            return drawn @ parts
+            return weights @ parts
         if self.how == "most":
-            return np.where(drawn > 0, parts, -np.inf).max(axis=1)
+            return np.where(weights > 0, parts, -np.inf).max(axis=1)
         if self.how == "quantile":
-            return quantile_of_counts(drawn @ parts, self.levels, self.share)
+            return quantile_of_counts(weights @ parts, self.levels, self.share)
         with np.errstate(invalid="ignore", divide="ignore"):
-            return (drawn @ parts) / (drawn @ self.divided_by_window(edges))
+            return (weights @ parts) / (weights @ self.divided_by_window(edges))
+
+    def spread(self, edges: np.ndarray, dispersion: float = 1.0) -> float:
+        """Return how far another run's value lies from it, a standard error on its scale.
+
+        Of sums, means and ratios, by leaving out one window at a time; of quantiles, by those of
+        the windows; of a largest value, the spread of the windows' own, as that of a whole run has
+        it too. What is counted at the end varies as rare events do, and no total by less. NaN
+        where less than half of the windows show anything.
+
+        Args:
+            edges: of the windows.
+            dispersion: variance over mean of rare events by window; they come in bursts.
+        """
+        rare = float(np.sqrt(1 / (self.value + HALF)))
+        if self.how in ("count", "last"):
+            return rare * float(np.sqrt(dispersion))
+        windows = len(edges) - 1
+        alone = np.eye(windows, dtype=np.int64)
+        if self.how in ("quantile", "most"):
+            values = self.weighted(alone, edges)
+            values = values[values > 0]
+            whole = self.how == "most" or self.share == 1.0
+            parts = 1 if whole else len(values)
+        else:
+            values = self.weighted(1 - alone, edges)
+            values = values[np.isfinite(values)]
+            if self.how == "sum":
+                values = values * windows / (windows - 1)
+            parts = windows / (windows - 1) ** 2
+        if 2 * len(values) < windows:
+            return float("nan")
+        found = float(values.std(ddof=1) / np.sqrt(parts)) * slope(self.value, self.unit)
+        if self.how == "ratio" and self.unit == SHARE:
+            done, tried = float(self.values.sum()), float(self.per.sum())
+            rare = float(np.sqrt(1 / (done + HALF) + 1 / (tried - done + HALF)))
+            return max(found, rare)
+        return max(found, rare) if self.how == "sum" else found
 
 
-WINDOWS = 20
-"""Windows of equal length that a replay is cut into; they are the blocks of the bootstrap."""
+WINDOWS = 10
+"""Windows of equal length that a replay is cut into: so long that one says little of the next."""
 
 
 def windows_of(replay: Replay) -> np.ndarray:
     """Return the edges of a replay's windows, float, shape (WINDOWS + 1,)."""
     return np.linspace(replay.edges[0], replay.edges[-1], WINDOWS + 1)
-
-
-def windows_interval(
-    before: Quantity,
-    after: Quantity,
-    edges: np.ndarray,
-    drawn: tuple[np.ndarray, np.ndarray],
-    dispersion: float = 1.0,
-) -> tuple[float, float]:
-    """Return the interval of a change at `CONFIDENCE`, each side's windows drawn by themselves.
-
-    The two sides of a comparison share their demand, but two runs of a machine do not: drawn apart,
-    windows show how far runs of one policy can differ. Of a total of rare events the interval is
-    that of a difference of two counts; of a state at the end there is none, and both ends are the
-    change.
-
-    Args:
-        before: of the base.
-        after: the same metric of the patch.
-        edges: of the windows.
-        drawn: of `draws`, for either side.
-        dispersion: variance over mean of rare events by window; they come in bursts.
-    """
-    change = after.value - before.value
-    if before.how == "count":
-        half = 1.96 * float(np.sqrt(dispersion * (max(before.value, 0) + max(after.value, 0))))
-        return change - half, change + half
-    if before.how == "last" or np.isnan(change):
-        return change, change
-    low, high = drawn_interval(after.resampled(drawn[1], edges) - before.resampled(drawn[0], edges))
-    return min(low, change), max(high, change)
 
 
 def unknown(metric: str, scope: str, unit: str, better: Direction) -> Quantity:
@@ -210,12 +216,12 @@ def paired(
 
 
 def rows_of_pairs(pairs: Iterable[tuple[Quantity, Quantity]]) -> pd.DataFrame:
-    """metric, scope, base, patch, change (relative to base), unit, better; a row for each pair."""
+    """metric, scope, base, patch, change (in the unit), unit, better; a row for each pair."""
     columns = ["metric", "scope", "base", "patch", "change", "unit", "better"]
     rows = [
         (
             *(before.metric, before.scope, before.value, after.value),
-            *(relative(after.value, before.value), before.unit, before.better),
+            *(after.value - before.value, before.unit, before.better),
         )
         for before, after in pairs
     ]

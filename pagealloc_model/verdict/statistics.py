@@ -19,8 +19,49 @@ EFFECTS = (WITHIN, RIGHT, WRONG, NOT_PREDICTED)
 
 CONFIDENCE = 0.95
 INTERVAL = "Welch's t"
-WINDOW_DRAWS = 400
 RESAMPLES = 9_999
+HALF = 0.5
+"""Of one event: added to what is counted, so that none has a logarithm too."""
+SHARE = "share"
+"""Unit of what lies between 0 and 1."""
+_LITTLE = 0.005
+"""Of a share: added to it and to the rest."""
+
+
+def scaled(values: np.ndarray | float, unit: str) -> np.ndarray:
+    """Put what cannot be negative on a scale without ends: logarithms, logits of shares.
+
+    Args:
+        values: 0 or more, of a share up to 1.
+        unit: of the values.
+    """
+    known = np.asarray(values, float)
+    if unit == SHARE:
+        return np.log((known + _LITTLE) / (1 - known + _LITTLE))
+    return np.log(known + HALF)
+
+
+def slope(value: float, unit: str) -> float:
+    """How much the place on its scale moves for a small change of a value; see `scaled`."""
+    if unit == SHARE:
+        return 1 / (value + _LITTLE) + 1 / (1 - value + _LITTLE)
+    return 1 / (value + HALF)
+
+
+def unscaled(places: np.ndarray | float, unit: str) -> np.ndarray:
+    """The values at places of a scale; see `scaled`."""
+    known = np.asarray(places, float)
+    with np.errstate(over="ignore"):
+        if unit == SHARE:
+            return np.clip((1 + 2 * _LITTLE) / (1 + np.exp(-known)) - _LITTLE, 0.0, 1.0)
+        return np.maximum(np.exp(known) - HALF, 0.0)
+
+
+def widths(freedom: float) -> float:
+    """Standard errors on either side of an interval at `CONFIDENCE`, by Student's t."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(freedom, (1 + CONFIDENCE) / 2))
 
 
 def change_interval(before: Sequence[float], after: Sequence[float]) -> tuple[float, float]:
@@ -47,9 +88,7 @@ def change_interval(before: Sequence[float], after: Sequence[float]) -> tuple[fl
     freedom = 1 / sum(
         share / (len(each) - 1) for share, each in zip(shares, (first, second), strict=True)
     )
-    from scipy.special import stdtrit
-
-    half = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * math.sqrt(total)
+    half = widths(freedom) * math.sqrt(total)
     return difference - half, difference + half
 
 
@@ -69,10 +108,7 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
     mean = float(known.mean())
     if len(known) < 2:
         return mean, float("nan"), float("nan")
-    from scipy.special import stdtrit
-
-    spread = float(known.std(ddof=1)) / math.sqrt(len(known))
-    half = float(stdtrit(len(known) - 1, (1 + CONFIDENCE) / 2)) * spread
+    half = widths(len(known) - 1) * float(known.std(ddof=1)) / math.sqrt(len(known))
     return mean, mean - half, mean + half
 
 
@@ -151,15 +187,6 @@ def relative(value: float, reference: float) -> float:
     if reference:
         return (value - reference) / reference
     return 0.0 if value == reference else float("nan")
-
-
-def draws(windows: int, seed: int = 0) -> np.ndarray:
-    """Return `WINDOW_DRAWS` draws of so many windows with replacement.
-
-    int64, shape (draws, windows): how often each window is in a draw.
-    """
-    chosen = np.random.default_rng(seed).integers(0, windows, (WINDOW_DRAWS, windows))
-    return (chosen[:, :, None] == np.arange(windows)).sum(axis=1)
 
 
 def drawn_interval(values: np.ndarray) -> tuple[float, float]:

@@ -403,7 +403,7 @@ def test_what_changes_is_told_with_a_range(explorer: RecordingExplorer) -> None:
     comparison = pm.compare(
         pm.replay(explorer.recording), pm.replay(explorer.recording, pm.Policy(pcp_batch=2))
     )
-    rows = comparison.judged
+    rows = comparison.rows
     moved = rows[rows["patch"].notna() & (rows["patch"] != rows["base"])]
     assert len(moved)
     for metric in moved["metric"]:

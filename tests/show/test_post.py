@@ -35,7 +35,7 @@ def test_comparisons_survive_a_mail(style: Style) -> None:
 
 def test_signed_changes_say_whether_they_are_better() -> None:
     text = comparison_table(tables.comparison_rows(), FOOTER)
-    assert "20      0  -100.0%  +" in text
+    assert "20      0   -100%  +" in text
     assert "17000  23000   +35.3%  +" in text
     assert "What the model's error is" in " ".join(text.split())
 
@@ -45,7 +45,7 @@ def test_a_judged_table_says_what_each_change_is_worth() -> None:
     assert_mailable(text)
     assert text.startswith("Believe 1 of 3 changes.")
     lines = {line.split()[0]: line.split() for line in text.splitlines() if line.startswith("  ")}
-    assert "-100.0%   5.0%  -105.0%  -95.0%    better" in text
+    assert "-100%   5.0%   -105%  -95.0%    better" in text
     assert lines["zone=Normal"][-2:] == ["in", "error"]
     assert "Not known here, hence NA: thp_success." in text
 

@@ -18,7 +18,14 @@ from pagealloc_model.cli import main
 from pagealloc_model.show.post.comparison_message import _believed_table, row_words, shown_rows
 from pagealloc_model.show.post.message import Fixed, Message, Section, Words, command
 from pagealloc_model.show.post.tables import repeated_table
-from pagealloc_model.verdict.comparison import ModelErrors, RepeatedComparison, repeated
+from pagealloc_model.verdict.comparison import (
+    Change,
+    ModelError,
+    ModelErrors,
+    RepeatedComparison,
+    repeated,
+)
+from pagealloc_model.verdict.quantities import Quantity
 from pagealloc_model.verdict.statistics import paired_p, smallest_p
 from tests.small_recordings import write_recording
 
@@ -39,7 +46,7 @@ def posted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, pd.D
     assert main(["post", str(path), "--patch", PATCH, "--full", "-o", str(folder / "post")]) == 0
     patch.undo()
     recording = pm.open(path)
-    rows = pm.compare(pm.replay(recording), pm.replay(recording, pm.Policy(pcp_batch=31))).judged
+    rows = pm.compare(pm.replay(recording), pm.replay(recording, pm.Policy(pcp_batch=31))).rows
     written = pd.read_csv(folder / "post" / "table.csv")
     assert written["base"].fillna(-1).tolist() == rows["base"].fillna(-1).tolist()
     yield (folder / "post" / "post.txt").read_bytes().decode("utf-8"), rows
@@ -212,20 +219,22 @@ def test_the_paired_test_is_exact() -> None:
 def comparison_of(rows: list[tuple[str, float, float]]) -> RepeatedComparison:
     class Side:
         asked_policy = pm.Policy()
+        name = "made up"
 
     class Run:
         base = patch = Side
 
         def __init__(self, base: float, patch: float) -> None:
-            rows = pd.DataFrame(
-                [("refills", "all", base, patch, 0.0, "", "lower")],
-                columns=["metric", "scope", "base", "patch", "change", "unit", "better"],
+            sides = (
+                Quantity(metric="refills", better="lower", values=np.array([value]))
+                for value in (base, patch)
             )
+            known = ModelError(
+                measured=base, predicted=base, error=0.1, null_model="none", null_error=9.0
+            )
+            before, after = sides
             self.errors = ModelErrors()
-            change = patch - base
-            self.judged = rows.assign(
-                error=0.1, null_error=9.0, low=change - 0.1, high=change + 0.1, verdict="better"
-            )
+            self.changes = [Change(before=before, after=after, error=known, spread=0.01)]
 
     return repeated([Run(base, patch) for _, base, patch in rows])  # type: ignore[misc]
 
@@ -242,7 +251,7 @@ def test_significant_changes_stand_between_asterisks(style: str) -> None:
 
 def test_means_and_spread_are_those_of_the_runs() -> None:
     row = comparison_of([("", 1.0, 2.0), ("", 3.0, 6.0)]).rows.iloc[0]
-    assert (row["base"], row["patch"], row["change"], row["runs"]) == (2.0, 4.0, 1.0, 2)
+    assert (row["base"], row["patch"], row["change"], row["runs"]) == (2.0, 4.0, 2.0, 2)
     assert row["base_std"] == pytest.approx(2**0.5)
 
 

@@ -18,7 +18,7 @@ from tests.small_recordings import shipped_recording
 
 
 def judged(*rows: tuple[str, float, float, float, float, str]) -> pd.DataFrame:
-    columns = ["metric", "base", "patch", "low", "high", "verdict"]
+    columns = ["metric", "base", "patch", "change_low", "change_high", "verdict"]
     return pd.DataFrame(rows, columns=columns).assign(scope="all")
 
 
@@ -41,10 +41,10 @@ def test_the_figure_has_marks_for_each_kind_and_its_caption() -> None:
     validation = pm.validate(recording)
     comparison = pm.compare(validation.replay, pm.replay(recording, pm.Policy(pcp_batch=7)))
     figure = figures.talk_figure(
-        comparison.judged, validation.errors, validation.snapshots, "title", "the caption"
+        comparison.rows, validation.errors, validation.snapshots, "title", "the caption"
     )
     traces = {trace.name: trace for trace in figure.data if trace.xaxis == "x"}
-    drawn = shown_rows(comparison.judged)
+    drawn = shown_rows(comparison.rows)
     assert 0 < len(drawn) <= MOST_ROWS
     assert list(traces["changed by more than the model's error"].y) == list(
         drawn.loc[drawn["verdict"].isin(BELIEVED), "name"]

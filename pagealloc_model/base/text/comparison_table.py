@@ -30,11 +30,11 @@ PLAIN_RULE = (
 SIGNED_RULE = (
     "Sign rule: change is patch - base, in percent of base, or as a number marked n where base is "
     "a count below 20 or the change above 1000 %, or in points of a share. error: the model's on "
-    "this very recording, in the same measure; from, to: interval of the change (95 % over windows "
-    "of the recording), widened by the error, as far as the quantity can go. Nothing is better or "
-    "worse unless its interval, error included, leaves out 0 (in error: it does not). unchecked: "
-    "nothing recorded shows that metric, so the interval has no error in it. null: the model was "
-    "no nearer than a null model; such rows come last."
+    "this very recording, in the same measure; from, to: interval of the change between two runs "
+    "(95 %, from windows of the recording and from seeds, the model's error included). Nothing is "
+    "better or worse unless its interval leaves out 0 (in error: it does not). unchecked: "
+    "nothing recorded shows that metric, so the interval has no error in it. one seed: of a rare "
+    "event several seeds tell. null: the model was no nearer than a null model; these come last."
 )
 MMTESTS_RULE = (
     "Sign rule: percentages are gains over base, positive is better; metrics where neither "
@@ -63,8 +63,8 @@ def comparison_table(
     """A comparison's rows as plain text with its sign rule and its footer.
 
     Args:
-        rows: columns metric, scope, base, patch, change (relative), unit, better ("lower",
-            "higher" or ""); of judged rows also error, low, high (in the metric's unit), verdict.
+        rows: columns metric, scope, base, patch, unit, better ("lower", "higher" or ""); of judged
+            rows also error, change_low, change_high (in the metric's unit), verdict.
         footer: provenance, or its text.
         style: "signed" prints the raw change; "mmtests" prints `value ( gain%)` per column, where
             positive is better.
@@ -93,7 +93,9 @@ def comparison_table(
 
 def _unjudged(rows: pd.DataFrame) -> pd.DataFrame:
     """Rows that nothing judges."""
-    return rows.assign(error=float("nan"), low=float("nan"), high=float("nan"), verdict="")
+    return rows.assign(
+        error=float("nan"), change_low=float("nan"), change_high=float("nan"), verdict=""
+    )
 
 
 def _plain(rows: pd.DataFrame) -> tuple[Row, list[Row]]:
@@ -133,8 +135,8 @@ def measures(row: Any) -> tuple[str, str, str, str]:
     return (
         in_measure(row, row.patch - row.base),
         in_measure(row, row.error).lstrip("+"),
-        in_measure(row, row.low),
-        in_measure(row, row.high),
+        in_measure(row, row.change_low),
+        in_measure(row, row.change_high),
     )
 
 
@@ -148,7 +150,8 @@ def in_measure(row: Any, amount: object) -> str:
     change = row.patch - row.base
     is_much = abs(row.base) >= FEW or (row.unit in TIMES and row.base != 0)
     if pd.notna(change) and is_much and abs(change) <= LARGEST_PERCENT * abs(row.base):
-        return f"{100 * value / row.base:+.1f}%"
+        percent = 100 * value / row.base
+        return f"{percent:+.1f}%" if abs(percent) < 100 else f"{percent:+.0f}%"
     return f"{value:+.0f}n" if abs(value) >= FEW or value == int(value) else f"{value:+.1f}n"
 
 
@@ -200,10 +203,12 @@ def _sign(row: Any) -> str:
 
 
 def _gain(row: Any) -> object:
-    """Relative change with its sign turned where less is better."""
-    if pd.isna(row.change) or (row.change and abs(row.base) < FEW and row.unit != "share"):
+    """Change relative to base, with its sign turned where less is better."""
+    change = row.patch - row.base
+    if pd.isna(change) or (change and abs(row.base) < FEW and row.unit != "share"):
         return pd.NA
-    return -row.change if row.better == "lower" else row.change
+    share = change / row.base if change else 0.0
+    return -share if row.better == "lower" else share
 
 
 def value_and_gain(value: object, gain: object) -> str:

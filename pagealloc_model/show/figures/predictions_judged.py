@@ -543,8 +543,8 @@ def shown_rows(rows: pd.DataFrame) -> pd.DataFrame:
     return judged.assign(
         name=[f"{metric}{scope}" for metric, scope in zip(judged["metric"], scopes, strict=True)],
         ratio=(judged["patch"] / base).clip(1 / LARGEST, LARGEST),
-        from_ratio=((base + judged["low"]) / base).clip(1 / LARGEST, LARGEST),
-        to_ratio=((base + judged["high"]) / base).clip(1 / LARGEST, LARGEST),
+        from_ratio=((base + judged["change_low"]) / base).clip(1 / LARGEST, LARGEST),
+        to_ratio=((base + judged["change_high"]) / base).clip(1 / LARGEST, LARGEST),
     )
 
 

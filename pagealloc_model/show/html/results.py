@@ -304,7 +304,7 @@ COMPARISON_MARKS = {
 
 def comparison_html(comparison: Comparison) -> str:
     """Return the rows that are known, with the line that says which to believe."""
-    rows = comparison.judged
+    rows = comparison.rows
     known = rows[rows["base"].notna() | rows["patch"].notna()]
     edges = windows_of(comparison.base)
     pairs = {(base.metric, base.scope): (base, patch) for base, patch in comparison.pairs}
@@ -333,7 +333,7 @@ def _cells(row: Any, pair: tuple[Quantity, Quantity] | None, edges: np.ndarray) 
     yield Cell(shown=Markup(html="") if pair is None else _courses(*pair, edges))
     for value in (row.base, row.patch):
         yield Cell(shown=number(value), number=float(value), kind=dim)
-    changes = (row.patch - row.base, row.error, row.low, row.high)
+    changes = (row.patch - row.base, row.error, row.change_low, row.change_high)
     for shown, value in zip(measures(row), changes, strict=True):
         relative = value / abs(row.base) if row.base else value
         yield Cell(shown=shown, number=float(relative), kind=dim)
