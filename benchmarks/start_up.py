@@ -52,13 +52,6 @@ import sys
 import pagealloc_model as pm
 pm.replay(pm.open(sys.argv[1])).free_pages
 {_SPENT}"""
-_NEW = f"""
-import shutil, sys
-import pagealloc_model as pm
-from pagealloc_model.recording.kept_state import kept_directory
-shutil.rmtree(kept_directory(), ignore_errors=True)
-pm.replay(pm.open(sys.argv[1])).free_pages
-{_SPENT}"""
 _KERNEL = f"""
 import sys
 from pagealloc_model.cli.compile_kernels import compile_kernel
@@ -104,9 +97,8 @@ def measured(path: str = "kbuild") -> pd.DataFrame:
             _row(f"{LOOP} from the cache", loaded_s, "s", ("numba", numba_s), LIMIT_START_S)
         )
         peer = ("numba, pandas, pyarrow", libraries_s)
-        new_s, again_s = (_best(program, cache, path) for program in (_NEW, _REPLAY))
-        rows.append(_row("first replay of a recording, kernels from the cache", new_s, "s", peer))
-        rows.append(_row("the same once its start is kept on disk", again_s, "s", peer))
+        replay_s = _best(_REPLAY, cache, path)
+        rows.append(_row("replay of a recording, kernels from the cache", replay_s, "s", peer))
     return pd.DataFrame(rows)
 
 

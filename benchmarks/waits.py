@@ -2,8 +2,8 @@
 
 Usage: python benchmarks/waits.py [RECORDING ...] [--json]
 
-Each step is a process of its own, as a user starts it, first with nothing kept of the recording,
-then once more with what the first one kept; kernels, and Python's byte code, are compiled before.
+Each step is a process of its own, as a user starts it; kernels, and Python's byte code, are
+compiled before.
 Seconds of the clock count; CPU seconds stand beside, for machines on which others run. `reading` is
 the peer: what one pass over the event file takes, without starting Python.
 """
@@ -83,8 +83,7 @@ def measured(paths: Sequence[str] = ()) -> pd.DataFrame:
             the largest that ships.
 
     Returns:
-        recording, events, step, command, `first s` and `again s` of the clock, `first CPU s` and
-        `again CPU s`; of `reading` and `another policy` only the first are given.
+        recording, events, step, command, `s` of the clock and `CPU s`.
     """
     for name in KERNELS:
         compile_kernel(name)
@@ -111,31 +110,15 @@ def _rows(path: str) -> list[dict[str, object]]:
         rows = [_row("reading", "one pass over the event file", read)]
         for step, words, command in STEPS:
             print(f"  {recording.name}: {step}", file=sys.stderr)
-            prepared = cache / "prepared"
-            for file in prepared.iterdir() if prepared.is_dir() else ():
-                file.unlink()
             given = [path if word == "R" else word for word in command]
-            first, again = _spent(cache, *given), _spent(cache, *given)
-            rows.append(_row(step, words, first, again))
+            rows.append(_row(step, words, _spent(cache, *given)))
         other = _said(cache, "-c", _POLICY, path)
         rows.append(_row("another policy", "pm.replay(R, policy) and its tables", other))
     return [about | row for row in rows]
 
 
-def _row(
-    step: str,
-    words: str,
-    first: tuple[float, float],
-    again: tuple[float, float] = (float("nan"), float("nan")),
-) -> dict[str, object]:
-    return {
-        "step": step,
-        "command": f"`{words}`",
-        "first s": first[0],
-        "again s": again[0],
-        "first CPU s": first[1],
-        "again CPU s": again[1],
-    }
+def _row(step: str, words: str, spent: tuple[float, float]) -> dict[str, object]:
+    return {"step": step, "command": f"`{words}`", "s": spent[0], "CPU s": spent[1]}
 
 
 def _spent(cache: Path, *words: str) -> tuple[float, float]:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from pagealloc_model.allocator.state import with_pressure
-from pagealloc_model.base import arrays
 from pagealloc_model.base.progress_bar import Report
+from pagealloc_model.measured.rules import recorded_rules
 from pagealloc_model.policy.assumptions import ElasticAssumptions
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions
@@ -27,7 +26,12 @@ from pagealloc_model.predicted.start.elastic import (
     with_cached_pages,
     with_daemons,
 )
-from pagealloc_model.predicted.start.evidence import StartFiles, start_counts
+from pagealloc_model.predicted.start.evidence import (
+    NO_MEMORY,
+    StartFiles,
+    gather_evidence,
+    start_counts,
+)
 from pagealloc_model.predicted.start.image import (
     calibrated_image,
     created_demand,
@@ -35,7 +39,6 @@ from pagealloc_model.predicted.start.image import (
     idle_machine,
     start_state,
 )
-from pagealloc_model.recording.kept_state import kept_object
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.recorded_machine import (
     recorded_machine,
@@ -52,6 +55,7 @@ if TYPE_CHECKING:
     from pagealloc_model.predicted.start.evidence import StartFiles
     from pagealloc_model.recording.machine import Machine
     from pagealloc_model.recording.recording import Recording
+    from pagealloc_model.recording.snapshot import Snapshot
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -119,8 +123,6 @@ def prepare(
 ) -> Prepared:
     """Machine, demand and start image of a recording; kept while that lives.
 
-    What fits memory is kept on disk, too.
-
     Args:
         recording: the recording.
         rules: the recorded kernel's.
@@ -139,15 +141,61 @@ def prepare(
     assumptions = replace(assumptions, elastic=read)
     key = (rules, assumptions, seed)
     if key not in made:
-        make = partial(_prepare, recording, rules, assumptions, seed, progress)
-        in_files = len(recording.trace) > arrays.ROWS_IN_MEMORY
-        made[key] = make() if in_files else kept_object(recording, "ready", key, make)
+        made[key] = _prepare(recording, rules, assumptions, seed, progress)
     return made[key]
 
 
 def forget_prepared(recording: Recording) -> None:
     """Let go of what was prepared of a recording; its next replay prepares it again."""
     _prepared.pop(recording, None)
+
+
+def recorded_demand(recording: Recording) -> Demand:
+    """What a recording asks for and how its memory grows, without a start image.
+
+    Raises:
+        UsageError: no snapshot, no event inside the machine's zones, or sampled events.
+        RecordingError: a file of the recording cannot be read.
+    """
+    refuse_sampled(recording.trace)
+    machine = with_touched_span(recorded_machine(recording), recording.trace)
+    early, snapshot = start_snapshots(recording)
+    demand = _demand_of(recording, machine, Assumptions(), None if snapshot is early else snapshot)
+    counts = start_counts(machine, snapshot, recording.trace, early)
+    files = _start_files(recording)
+    if not files.known:
+        return prepare(recording, recorded_rules(recording).rules, Assumptions(), 0).demand
+    types = gather_evidence(machine, demand, counts, files).block_types
+    return grown_demand(machine, demand, np.where(types == NO_MEMORY, NO_MEMORY, 0))
+
+
+def _demand_of(
+    recording: Recording,
+    machine: Machine,
+    assumptions: Assumptions,
+    start: Snapshot | None,
+    seed: int = 0,
+    progress: Report | None = None,
+) -> Demand:
+    return resolve_demand(
+        recording.trace,
+        machine,
+        assumptions,
+        start=start,
+        seed=seed,
+        realtime=realtime_tasks(recording),
+        ticks=recorded_ticks(recording.trace, recording.meta, machine),
+        progress=progress,
+    )
+
+
+def _start_files(recording: Recording, *, heeds_parts: bool = False) -> StartFiles:
+    return StartFiles(
+        page_flags=recording.flags_at_start,
+        page_flags_at_ns=recording.kpageflags_at_ns,
+        page_owner=None if recording.begins_at else recording.page_owner,
+        heeds_parts=heeds_parts,
+    )
 
 
 def _prepare(
@@ -163,16 +211,7 @@ def _prepare(
     during = None if is_empty or snapshot is early else snapshot
 
     def demand_under(assumptions: Assumptions) -> Demand:
-        return resolve_demand(
-            recording.trace,
-            machine,
-            assumptions,
-            start=during,
-            seed=seed,
-            realtime=realtime_tasks(recording),
-            ticks=recorded_ticks(recording.trace, recording.meta, machine),
-            progress=progress,
-        )
+        return _demand_of(recording, machine, assumptions, during, seed, progress)
 
     literal = replace(assumptions, reclaim="literal", elastic=ElasticAssumptions())
     if is_empty:
@@ -185,12 +224,7 @@ def _prepare(
             machine,
             demand,
             start_counts(machine, snapshot, recording.trace, early),
-            StartFiles(
-                page_flags=recording.flags_at_start,
-                page_flags_at_ns=recording.kpageflags_at_ns,
-                page_owner=None if recording.begins_at else recording.page_owner,
-                heeds_parts=is_elastic,
-            ),
+            _start_files(recording, heeds_parts=is_elastic),
             during,
             rules=rules,
             policy=recorded_policy(recording),

@@ -26,7 +26,6 @@ from pagealloc_model.recording.event_files import (
     size_of,
 )
 from pagealloc_model.recording.event_files import STORE_FILE as STORE_FILE
-from pagealloc_model.recording.kept_state import vouch_for
 from pagealloc_model.recording.lock_profile import PROFILE_FILE, LockProfile, read_lock_profile
 from pagealloc_model.recording.proc.counts import READ_TIMES_FILE, KernelSymbols, read_kallsyms
 from pagealloc_model.recording.proc.pages import PageOwner, read_kpageflags, read_page_owner
@@ -93,12 +92,9 @@ class Recording:
         """
         from pagealloc_model.recording.turned_over import from_snapshot
 
-        trace = self.whole_trace
-        if self.begins_at is not None:
-            trace = from_snapshot(trace, self.begins_at)
-        # by which `kept_state` knows a trace that was put in its place
-        self.__dict__["trace_as_read"] = trace
-        return trace
+        if self.begins_at is None:
+            return self.whole_trace
+        return from_snapshot(self.whole_trace, self.begins_at)
 
     @cached_property
     def begins_at(self) -> Snapshot | None:
@@ -315,12 +311,7 @@ def open_recording(path: str | Path) -> Recording:
         RecordingError: there is nothing at the path, the directory has no perf.data, or its
             meta.json is damaged or of a newer version.
     """
-    recording = _opened(_locate(path))
-    vouch_for(recording)
-    return recording
-
-
-def _opened(found: Path) -> Recording:
+    found = _locate(path)
     if not found.is_dir():
         return Recording(path=found, name=_file_name(found), event_file=given(found))
     event_file = event_file_of(found)

@@ -50,20 +50,15 @@ class _Judged:
 
 
 def _judged(recording: Recording) -> _Judged:
-    """What takes long, from disk where it was found out before."""
     from pagealloc_model.measured.call_stacks import waits_by_caller
-    from pagealloc_model.recording.kept_state import kept_object
 
-    def judge() -> _Judged:
-        # read before there are two threads, so that there is one trace
-        _ = recording.trace
-        with ThreadPoolExecutor(1) as beside:
-            checks = beside.submit(_checks, recording)
-            origin, evidence = _rules(recording)
-            waits = tuple(waits_by_caller(recording)[:_MOST_WAITS])
-            return _Judged(checks=checks.result(), origin=origin, evidence=evidence, waits=waits)
-
-    return kept_object(recording, "judged", (), judge)
+    # read before there are two threads, so that there is one trace
+    _ = recording.trace
+    with ThreadPoolExecutor(1) as beside:
+        checks = beside.submit(_checks, recording)
+        origin, evidence = _rules(recording)
+        waits = tuple(waits_by_caller(recording)[:_MOST_WAITS])
+        return _Judged(checks=checks.result(), origin=origin, evidence=evidence, waits=waits)
 
 
 def _described(recording: Recording, judged: _Judged) -> dict[str, Any]:
@@ -103,14 +98,12 @@ def _described(recording: Recording, judged: _Judged) -> dict[str, Any]:
 
 def _checks(recording: Recording) -> tuple[ProvenanceCheck, ...]:
     """All checks, those of what a replay makes up included where one can be made."""
-    from pagealloc_model.measured.rules import recorded_rules
-    from pagealloc_model.policy.policy import Assumptions
-    from pagealloc_model.predicted.prepared import prepare
+    from pagealloc_model.predicted.prepared import recorded_demand
     from pagealloc_model.recording.provenance import REFUSED, ProvenanceCheck, demand_checks
     from pagealloc_model.recording.trace.columns import Event
 
     try:
-        demand = prepare(recording, recorded_rules(recording).rules, Assumptions(), 0).demand
+        demand = recorded_demand(recording)
     except PageallocError as error:
         made = (ProvenanceCheck(check="replay", level=REFUSED, found=str(error)),)
         return (*recording.provenance(), *made)
