@@ -35,6 +35,7 @@ from pagealloc_model.studies.sweeps.records import (
     result_key,
 )
 from pagealloc_model.studies.sweeps.sweep import sweep
+from pagealloc_model.verdict.statistics import CONFIDENCE, RESAMPLES, resampled_interval
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -43,64 +44,10 @@ if TYPE_CHECKING:
     from pagealloc_model.policy.policy import Policy
 
 
-CONFIDENCE = 0.95
-RESAMPLES = 9_999
 SIGNIFICANT = 0.05
 INTERVAL = "percentile bootstrap"
 TEST = "two-sided Mann-Whitney U test"
 ADJUSTMENT = "Benjamini-Hochberg"
-
-
-def mean_interval(values: np.ndarray, *, seed: int = 0) -> tuple[float, float]:
-    """Interval of the mean (`INTERVAL`, scipy.stats.bootstrap); NaN for fewer than two hosts.
-
-    Args:
-        values: one for each host.
-        seed: of the resamples.
-    """
-    if len(values) < 2:
-        return float("nan"), float("nan")
-    if np.ptp(values) == 0:
-        return float(values[0]), float(values[0])
-    from scipy.stats import bootstrap
-
-    found = bootstrap(
-        (values,),
-        np.mean,
-        confidence_level=CONFIDENCE,
-        n_resamples=RESAMPLES,
-        method="percentile",
-        rng=seed,
-    )
-    return float(found.confidence_interval.low), float(found.confidence_interval.high)
-
-
-def difference_interval(
-    base: np.ndarray, patch: np.ndarray, *, seed: int = 0
-) -> tuple[float, float]:
-    """Interval of mean(patch) - mean(base), hosts of both sides resampled; NaN for single hosts.
-
-    Args:
-        base: one value for each host.
-        patch: the same of the other side.
-        seed: of the resamples.
-    """
-    if min(len(base), len(patch)) < 2:
-        return float("nan"), float("nan")
-    if np.ptp(base) == 0 and np.ptp(patch) == 0:
-        difference = float(patch[0] - base[0])
-        return difference, difference
-    from scipy.stats import bootstrap
-
-    found = bootstrap(
-        (base, patch),
-        lambda one, other, axis: np.mean(other, axis=axis) - np.mean(one, axis=axis),
-        confidence_level=CONFIDENCE,
-        n_resamples=RESAMPLES,
-        method="percentile",
-        rng=seed,
-    )
-    return float(found.confidence_interval.low), float(found.confidence_interval.high)
 
 
 def p_value(base: np.ndarray, patch: np.ndarray) -> float:
@@ -148,7 +95,7 @@ def compared_sides(hosts: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
             row |= {f"{side}_{name}": value for name, value in _summary(values).items()}
         base, patch = sides["base"], sides["patch"]
         difference = float(row["patch_mean"]) - float(row["base_mean"])  # type: ignore[arg-type]
-        low, high = difference_interval(base, patch)
+        low, high = resampled_interval(lambda one, other: other - one, base, patch)
         row |= {"difference": difference, "difference_low": low, "difference_high": high}
         mean = float(row["base_mean"])  # type: ignore[arg-type]
         row["change"] = difference / mean if mean else float("nan")
@@ -161,7 +108,7 @@ def compared_sides(hosts: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
 
 
 def _summary(values: np.ndarray) -> dict[str, float]:
-    low, high = mean_interval(values)
+    low, high = resampled_interval(lambda mean: mean, values)
     known = len(values) > 0
     return {
         "hosts": len(values),

@@ -23,7 +23,7 @@ from pagealloc_model.studies.synthetic.memory import (
 )
 from pagealloc_model.studies.synthetic.recorded import Recorded, recorded
 from pagealloc_model.studies.synthetic.run import Run, run
-from pagealloc_model.studies.synthetic.scale_up import judged_scale_up, scaled_up
+from pagealloc_model.studies.synthetic.scale_up import scaled_up
 from pagealloc_model.studies.synthetic.scenarios import scenario
 
 __all__ = [
@@ -44,7 +44,6 @@ __all__ = [
     "broken_invariants",
     "buddies",
     "huge_gfp",
-    "judged_scale_up",
     "kind_of",
     "made_up_machine",
     "managed_pages",

@@ -14,14 +14,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import objects as resolved
 from pagealloc_model.allocator import pressure_layout as pr
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.text.counts import count_of
-from pagealloc_model.measured.measured import measure
 from pagealloc_model.measured.rules import choose_rules
 from pagealloc_model.policy.assumptions import ElasticAssumptions
 from pagealloc_model.policy.kernel_rules import KernelRules
@@ -30,11 +28,8 @@ from pagealloc_model.predicted.demand.demand import Demand as RecordedDemand
 from pagealloc_model.predicted.prepared import prepare
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.made_up_machine import GIB_PAGES, made_up_machine
-from pagealloc_model.recording.recorded_machine import effective_policy
 from pagealloc_model.studies.synthetic.demand import Demand, in_time_order, plain_events
 from pagealloc_model.studies.synthetic.memory import managed_spans
-from pagealloc_model.studies.synthetic.run import run
-from pagealloc_model.verdict.statistics import relative
 
 if TYPE_CHECKING:
     from pagealloc_model.allocator.state import StartImage
@@ -487,50 +482,3 @@ def _lowest_free_share(image: StartImage, recorded: Machine, demand: RecordedDem
     managed = sum(zone.managed for zone in recorded.zones)
     kept = sum(zone.high for zone in recorded.zones)
     return max(free - most_in_use([everything.events]), kept) / managed
-
-
-def judged_scale_up(recording: Recording, cpus: Sequence[int], *, seed: int = 0) -> pd.DataFrame:
-    """Predict a recording from the streams of some of its CPUs, and hold it against what it shows.
-
-    Returns:
-        site, measured acquisitions and pages, those predicted from all streams (the same empty
-        start, nothing replicated), and from the given ones; `error` is of the last, `added` what
-        replication adds to the model's own.
-    """
-    rules = choose_rules(recording, None).rules
-    everything = scaled_up(recording, _cpus(recording, rules), rules=rules, seed=seed)
-    part = scaled_up(recording, everything.machine.nr_cpus, cpus=cpus, rules=rules, seed=seed)
-    real = measure(recording)
-    sides = {
-        "all_streams": _after_start(recording, everything, rules),
-        "predicted": _after_start(recording, part, rules),
-    }
-    rows = []
-    for site in ("refill", "drain", "buddy_alloc", "direct_free"):
-        for metric in ("acquisitions", "pages"):
-            row: dict[str, object] = {"site": site, "metric": metric}
-            is_seen = site not in real.unseen_sites
-            row["measured"] = (
-                _total(real.transactions_full, site, metric) if is_seen else float("nan")
-            )
-            row |= {name: _total(frame, site, metric) for name, frame in sides.items()}
-            row["error"] = relative(float(row["predicted"]), float(row["measured"]))  # type: ignore[arg-type]
-            row["added"] = relative(float(row["predicted"]), float(row["all_streams"]))  # type: ignore[arg-type]
-            rows.append(row)
-    return pd.DataFrame(rows)
-
-
-def _cpus(recording: Recording, rules: KernelRules) -> int:
-    return prepare(recording, rules, Assumptions(), 0).machine.nr_cpus
-
-
-def _after_start(recording: Recording, scenario: Demand, rules: KernelRules) -> pd.DataFrame:
-    done = run(scenario, effective_policy(recording, None), rules=rules)
-    first = recording.trace.demand_span_ns[0]
-    frame = done.transactions_full
-    return frame[frame["time_ns"] >= first]
-
-
-def _total(frame: pd.DataFrame, site: str, metric: str) -> float:
-    rows = frame[frame["site"] == site]
-    return float(len(rows) if metric == "acquisitions" else rows["pages"].sum())
