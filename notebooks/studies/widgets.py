@@ -382,7 +382,6 @@ class DefragMode(ipywidgets.VBox):
             "kernel build with bursts: vanilla beside the controls' policy",
             controls,
             self._compute,
-            in_menus=PARTS,
         )
         for slider in (self.gib, self.burst):
             slider.observe(lambda _: self.explorer.redraw(), "value")

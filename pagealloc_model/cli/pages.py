@@ -31,7 +31,7 @@ def _port(text: str) -> int:
 
 def run_explore(options: argparse.Namespace) -> int:
     """Serve the page until interrupted."""
-    from pagealloc_model.notebook.explore_parts import read_question
+    from pagealloc_model.notebook.explore_state import read_question
     from pagealloc_model.notebook.explore_tabs import TABS
     from pagealloc_model.notebook.served import DARK, LIGHT, serve
     from pagealloc_model.recording.recording import open_recording

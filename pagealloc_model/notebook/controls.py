@@ -18,7 +18,7 @@ from pagealloc_model.base.errors import PolicyError, UsageError, known_names
 from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.policy.policy import Policy, policy_settings
 from pagealloc_model.policy.policy_fields import BOOL, CHOICE, NUMBERS, Setting
-from pagealloc_model.predicted.replay import ELASTIC_SETTINGS
+from pagealloc_model.predicted.replay import BY_RECLAIM, ELASTIC_SETTINGS
 from pagealloc_model.show.figures.faceted import Drawing, Trace
 
 if TYPE_CHECKING:
@@ -534,11 +534,6 @@ def _are_numbers(values: Sequence[Any]) -> bool:
 
 
 COORDINATES = ("x", "y", "z")
-DRAINS = {
-    "pcp_free_batched": "commit",
-    "pcp_decay_batched": "decay",
-    "pcp_drain_batched": "drain_all",
-}
 
 
 def no_effect_words(names: Sequence[str], replay: Replay | None) -> str:
@@ -570,22 +565,12 @@ def same_coordinates(first: Drawing, second: Drawing) -> bool:
 def _reason(name: str, replay: Replay | None) -> str:
     if replay is None:
         return f"all that is drawn is the same, whatever {name} is"
-    if name in ELASTIC_SETTINGS:
+    if replay.assumptions.reclaim == "literal" and name in (*ELASTIC_SETTINGS, *BY_RECLAIM):
         return f"{name} acts through reclaim and compaction, which are replayed as recorded"
     if name.startswith("ownership.") and replay.policy.pageblock_ownership in (None, "off"):
         return "pageblock_ownership is off"
     if name.startswith("highatomic"):
         return _highatomic_reason(replay)
-    if name in DRAINS:
-        return _drain_reason(name, replay)
-    if name.startswith(("pageblock_ownership", "ownership.")):
-        return f"{name} decides nothing that this recording's requests reach"
-    if name == "watermark_boost_factor":
-        return _boost_reason(replay)
-    if name in ("min_free_kbytes", "watermark_scale_factor"):
-        return _watermark_reason(replay)
-    if name == "lowmem_reserve_ratio":
-        return _reserve_reason(replay)
     return f"the predictions agree in all that is drawn, whatever {name} is"
 
 
@@ -594,37 +579,6 @@ def _highatomic_reason(replay: Replay) -> str:
     if not most:
         return "no pageblock is reserved for atomic requests in this span"
     return f"the reserve stays at {count_of(most, 'pageblock')} at most, as it was"
-
-
-def _drain_reason(name: str, replay: Replay) -> str:
-    cause = DRAINS[name]
-    full = replay.transactions_full
-    if not ((full["site"] == "drain") & (full["cause"] == cause)).any():
-        return f"no such drain ({cause}) happens in this span"
-    return f"such drains ({cause}) free the same pages, in batches or not; what is drawn agrees"
-
-
-def _boost_reason(replay: Replay) -> str:
-    if not replay.fallbacks["count"].sum():
-        return "no fallback took a block of another type, so no watermark was boosted"
-    return "boosted watermarks wake kswapd, whose work is replayed as recorded"
-
-
-def _watermark_reason(replay: Replay) -> str:
-    pages = replay.free_pages.groupby(["time_ns", "node", "zone"])["pages"].sum()
-    lowest = pages.groupby(["node", "zone"]).min()
-    highs = {(zone.node, zone.name): zone.high for zone in replay.machine.zones if zone.managed}
-    spare = min(int(lowest[key]) - high for key, high in highs.items() if key in lowest.index)
-    if spare > 0:
-        return f"every zone stays {count_of(spare, 'page')} or more above its high watermark"
-    return "reclaim is replayed as recorded, and nothing else that is drawn asks for watermarks"
-
-
-def _reserve_reason(replay: Replay) -> str:
-    nodes = [zone.node for zone in replay.machine.zones if zone.managed]
-    if len(nodes) == len(set(nodes)):
-        return "each node has all its memory in one zone, which keeps nothing from any request"
-    return "no request finds a zone's free pages between what it kept before and what it keeps now"
 
 
 ALERT, NOTE = "var(--pagealloc-alert, #B00020)", "var(--pagealloc-note, #5C3A00)"

@@ -14,7 +14,7 @@ import ipywidgets
 import numpy as np
 
 import pagealloc_model as pm
-from pagealloc_model.base.errors import PolicyError, UsageError
+from pagealloc_model.base.errors import PolicyError
 from pagealloc_model.notebook.controls import (
     LatestOnly,
     SpokenNames,
@@ -24,28 +24,33 @@ from pagealloc_model.notebook.controls import (
     same_coordinates,
 )
 from pagealloc_model.notebook.explore_parts import (
-    NOTHING_ASKED,
     ChangedFields,
     FoldedHTML,
     GroupedControls,
-    Question,
     StateButtons,
-    Window,
-    as_python,
-    changing_rows,
     columns,
-    difference_html,
-    read_question,
 )
 from pagealloc_model.notebook.explore_sides import Sides, SidesOf
+from pagealloc_model.notebook.explore_state import (
+    CHOSEN,
+    Question,
+    Window,
+    as_python,
+    check_names,
+    read_question,
+)
 from pagealloc_model.notebook.explore_tabs import TABS
 from pagealloc_model.notebook.picture import Chart, Picture
 from pagealloc_model.notebook.view import PROGRESS_EVERY_S, Progress
+from pagealloc_model.notebook.what_changes import (
+    NOTHING_ASKED,
+    changing_rows,
+    difference_html,
+)
 from pagealloc_model.show.figures.faceted import GRID, INK, MODEBAR, Drawing
 from pagealloc_model.verdict.comparison import recorded_values
 
 if TYPE_CHECKING:
-    from pagealloc_model.notebook.explore_parts import Question, Window
     from pagealloc_model.policy.policy import Policy
     from pagealloc_model.recording.recording import Recording
     from pagealloc_model.recording.trace.columns import Trace
@@ -82,12 +87,13 @@ class Timeline(ipywidgets.VBox):
             description="drag above, or window (s)",
             tooltip="the part of the recording that is drawn; replays still begin at its start",
             style={"description_width": "170px"},
-            layout=ipywidgets.Layout(width="95%", max_width="900px"),
+            layout=ipywidgets.Layout(flex="1 1 300px", max_width="900px"),
         )
+        whole = button_of("Show the whole recording", "instead of a part of it", self.pick_all)
         self.strip = Picture(_strip(trace, start_ns, seconds))
         self.strip.observe(self._brushed, "brushed")
         self.slider.observe(lambda _: self._tell(), "value")
-        super().__init__([self.strip, self.slider])
+        super().__init__([self.strip, in_a_row(self.slider, whole)])
 
     @property
     def window(self) -> Window | None:
@@ -115,6 +121,20 @@ class Timeline(ipywidgets.VBox):
     def _tell(self) -> None:
         for listener in self._listeners:
             listener()
+
+
+def button_of(words: str, tooltip: str, act: Callable[[], None]) -> ipywidgets.Button:
+    """A button as wide as its words."""
+    button = ipywidgets.Button(
+        description=words, tooltip=tooltip, layout=ipywidgets.Layout(width="auto")
+    )
+    button.on_click(lambda _: act())
+    return button
+
+
+def in_a_row(*widgets: ipywidgets.Widget) -> ipywidgets.HBox:
+    """Widgets beside each other, below each other where there is no room."""
+    return ipywidgets.HBox(list(widgets), layout=ipywidgets.Layout(flex_flow="row wrap"))
 
 
 def _strip(trace: Trace, start_ns: int, seconds: float) -> Drawing:
@@ -210,6 +230,14 @@ class Told:
     changes: Changes
 
 
+ELSEWHERE = "nothing moves in this tab; what changes is told above"
+RECLAIM_OPTIONS = (
+    ("as policy and recording ask for", CHOSEN),
+    ("literal: as recorded", "literal"),
+    ("elastic: the model decides", "elastic"),
+)
+
+
 class RecordingExplorer(ipywidgets.VBox):
     """One recording under two policies; what moves is replayed in the background.
 
@@ -220,8 +248,10 @@ class RecordingExplorer(ipywidgets.VBox):
         timeline: the part of the recording on show.
         tabs: buttons, one per tab.
         charts: the figure of every tab by name, made when it is first shown.
+        difference: what the candidate changes, a sentence first, with believed ranges.
+        reclaim: which mode of reclaim to replay in; "" leaves it to recording and policies.
+        reclaim_told: the mode taken, and why.
         status: what is going on, errors, and why a change has no effect.
-        difference: what the candidate changes, with believed ranges.
         text: the whole comparison and the code that asks for it.
         keeping: buttons that copy, save and restore the state.
     """
@@ -235,6 +265,16 @@ class RecordingExplorer(ipywidgets.VBox):
         self._told: Told | None = None
         self._still: tuple[Answer, str] | None = None
         self.difference = FoldedHTML()
+        self.reclaim = ipywidgets.Dropdown(
+            options=RECLAIM_OPTIONS,
+            value=question.reclaim,
+            description="reclaim",
+            tooltip="literal: what the recorded kernel reclaimed is repeated; elastic: the model "
+            "decides what is reclaimed and compacted",
+            style={"description_width": "60px"},
+            layout=ipywidgets.Layout(width="97%"),
+        )
+        self.reclaim_told = ipywidgets.HTML()
         self.text = FoldedHTML()
         self.keeping = StateButtons(name=recording.name, served=served)
         self.keeping.on_msg(lambda _, told, __: self._restore_told(told))
@@ -260,8 +300,12 @@ class RecordingExplorer(ipywidgets.VBox):
                 ipywidgets.HTML(f"<b>{html.escape(recording.name)}: base beside candidate</b>"),
                 SpokenNames(),
                 *columns(
-                    [self.changed, self._buttons(), self.controls, self.keeping],
-                    [self.status, self.difference, self.timeline, self.tabs],
+                    [
+                        *(self.changed, self._buttons()),
+                        *(self.reclaim, self.reclaim_told),
+                        *(self.controls, self.keeping),
+                    ],
+                    [self.difference, self.status, self.timeline, self.tabs],
                     [*self.charts.values(), self.text],
                 ),
             ]
@@ -273,7 +317,8 @@ class RecordingExplorer(ipywidgets.VBox):
         self.controls.on_change(lambda _: self.ask())
         self.controls.on_refusal(self._refuse)
         self.timeline.on_change(self.ask)
-        self.tabs.observe(lambda _: self.ask(), "value")
+        for chosen in (self.tabs, self.reclaim):
+            chosen.observe(lambda _: self.ask(), "value")
 
     @property
     def question(self) -> Question:
@@ -283,6 +328,7 @@ class RecordingExplorer(ipywidgets.VBox):
             candidate=self.controls.policy,
             window=self.timeline.window,
             tab=self.tabs.value,
+            reclaim=self.reclaim.value,
         )
 
     def ask(self) -> None:
@@ -303,6 +349,7 @@ class RecordingExplorer(ipywidgets.VBox):
         self._base_policy = question.base
         self.timeline.pick(question.window)
         self.tabs.value = question.tab
+        self.reclaim.value = question.reclaim
         self.controls.take(question.candidate)
 
     def take_as_base(self, policy: Policy) -> None:
@@ -322,28 +369,19 @@ class RecordingExplorer(ipywidgets.VBox):
         self.status.fail(error)
 
     def _buttons(self) -> ipywidgets.HBox:
-        actions = (
-            ("Candidate as recorded", "give all fields back", self.controls.reset),
-            (
-                "Candidate becomes base",
+        return in_a_row(
+            button_of("Reset candidate", "all its fields as recorded", self.controls.reset),
+            button_of(
+                "Use candidate as base",
                 "compare with the policy of the controls from now on",
                 self._take_candidate_as_base,
             ),
-            (
-                "Base as recorded",
+            button_of(
+                "Reset base",
                 "compare with the policy that the machine ran",
                 lambda: self.take_as_base(pm.Policy()),
             ),
-            ("Whole recording", "show all of it", self.timeline.pick_all),
         )
-        buttons = []
-        for words, tooltip, act in actions:
-            button = ipywidgets.Button(
-                description=words, tooltip=tooltip, layout=ipywidgets.Layout(width="auto")
-            )
-            button.on_click(lambda _, act=act: act())
-            buttons.append(button)
-        return ipywidgets.HBox(buttons, layout=ipywidgets.Layout(flex_flow="row wrap"))
 
     def _answer(self, question: Question, cancelled: threading.Event) -> Answer:
         begun = time.perf_counter()
@@ -383,6 +421,7 @@ class RecordingExplorer(ipywidgets.VBox):
         for name, each in self.charts.items():
             each.layout.display = None if name == question.tab else "none"
         chart.show(*answer.drawings)
+        self.reclaim_told.value = html.escape(str(answer.sides.reclaim))
         self.status.say(_shown_words(answer))
         self._shown = question
 
@@ -393,7 +432,7 @@ class RecordingExplorer(ipywidgets.VBox):
 
     def _tell_comparison(self, told: Told) -> None:
         question = told.answer.question
-        self.keeping.python = as_python(self.recording, question)
+        self.keeping.python = as_python(self.recording, question, told.answer.sides.reclaim.mode)
         self.keeping.state = question.as_json()
         self.difference.value = told.difference
         self.text.value = _folded(
@@ -402,11 +441,8 @@ class RecordingExplorer(ipywidgets.VBox):
         before, self._told = self._told, told
         if self._still is None or self._still[0] is not told.answer:
             return
-        note = self._still[1]
-        moved = _moved_names(before, told)
-        if moved:
-            note = f"nothing moves in this tab, but in the table: {', '.join(moved)}"
-        self.status.say(_shown_words(told.answer), note)
+        is_same = told.changes == (before.changes if before is not None else {})
+        self.status.say(_shown_words(told.answer), self._still[1] if is_same else ELSEWHERE)
 
     def _unmoved(self, answer: Answer, chart: Chart) -> tuple[Answer, str] | None:
         """Why no figure moved although a field did, None if one moved or no field did."""
@@ -436,13 +472,6 @@ def _folded(*parts: tuple[str, str]) -> str:
     )
 
 
-def _moved_names(before: Told | None, told: Told) -> list[str]:
-    """Metrics that differ between two comparisons with one base."""
-    earlier = before.changes if before is not None else {}
-    keys = [key for key in {**earlier, **told.changes} if earlier.get(key) != told.changes.get(key)]
-    return list(dict.fromkeys(metric for metric, _ in keys))
-
-
 def _comparison(answer: Answer, cancelled: threading.Event) -> Told:
     """Both sides in words."""
     if answer.question.candidate == answer.question.base:
@@ -468,6 +497,7 @@ def explore(
     candidate: Policy | None = None,
     window: Window | None = None,
     tab: str = TABS[0].name,
+    reclaim: str = CHOSEN,
     state: str | Path | None = None,
     served: bool = False,
 ) -> RecordingExplorer:
@@ -479,20 +509,26 @@ def explore(
         candidate: policy that the controls start at; None: as recorded.
         window: (from, to) in seconds after the first event; None: the whole recording.
         tab: "fragmentation", "pageblocks", "pcp", "locks" or "outcomes".
-        state: file with a saved state, which then gives base, candidate, window and tab.
+        reclaim: "literal", what the recorded kernel reclaimed is repeated; "elastic", the model
+            decides; "": elastic where a policy acts through reclaim or the recorded kernel
+            reclaimed.
+        state: file with a saved state, which then gives all of these.
         served: whether the page's address can carry a state, as that of `pagealloc explore` can.
 
     Raises:
         PageallocError: the recording cannot be opened or replayed.
-        UsageError: an unknown tab, or a file without a state.
+        UsageError: an unknown tab or mode of reclaim, or a file without a state.
     """
     names = [each.name for each in TABS]
-    if tab not in names:
-        raise UsageError(f"the explorer has no tab {tab!r}; it has {', '.join(names)}")
+    check_names(tab, names, reclaim)
     recording = pm.open(recording) if isinstance(recording, str) else recording
     if state is not None:
         return RecordingExplorer(recording, read_question(Path(state), names), served=served)
     question = Question(
-        base=base or pm.Policy(), candidate=candidate or pm.Policy(), window=window, tab=tab
+        base=base or pm.Policy(),
+        candidate=candidate or pm.Policy(),
+        window=window,
+        tab=tab,
+        reclaim=reclaim,
     )
     return RecordingExplorer(recording, question, served=served)

@@ -1,149 +1,21 @@
-"""Parts of the explorer: the state that is saved, controls by group, what changed."""
+"""Parts of the explorer: controls by group, what changed, columns, buttons that keep its state."""
 
 from __future__ import annotations
 
 import html
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from html import escape
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anywidget
 import ipywidgets
-import pandas as pd
 import traitlets
 
-from pagealloc_model.base.errors import PageallocError, RecordingError, UsageError
-from pagealloc_model.base.files import given, text_of
-from pagealloc_model.base.text.comparison_table import measures, with_unit
-from pagealloc_model.base.text.counts import count_of
-from pagealloc_model.base.text.layout import number
 from pagealloc_model.notebook.controls import OPENER, PolicyControls, changed_settings
 from pagealloc_model.policy.policy import Policy, policy_settings
 from pagealloc_model.policy.policy_fields import Setting
-from pagealloc_model.predicted.replay import literal_part
-from pagealloc_model.verdict.comparison import BELIEVED, BETTER, SAME, UNKNOWN, WORSE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from pagealloc_model.recording.recording import Recording
-    from pagealloc_model.verdict.comparison import Comparison
-
-
-Window = tuple[float, float]
-"""From and to, in seconds after the first event."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Question:
-    """One state of the explorer.
-
-    Attributes:
-        base: policy to compare with.
-        candidate: policy of the controls.
-        window: part of the recording, None for all of it.
-        tab: name of the tab on show.
-    """
-
-    base: Policy
-    candidate: Policy
-    window: Window | None
-    tab: str
-
-    def as_json(self) -> str:
-        """The state as text that `from_json` reads, for a file or a link."""
-        state = {
-            "base": self.base.given(),
-            "candidate": self.candidate.given(),
-            "window": self.window,
-            "tab": self.tab,
-        }
-        return json.dumps(state, sort_keys=True)
-
-    @classmethod
-    def from_json(cls, text: str, tabs: Sequence[str]) -> Question:
-        """The state that `as_json` wrote.
-
-        Args:
-            text: what it wrote.
-            tabs: names of the tabs there are.
-
-        Raises:
-            UsageError: it is no such text, or of other fields or tabs than there are.
-        """
-        try:
-            state = json.loads(text)
-            window = state["window"]
-            question = cls(
-                base=Policy.from_settings(state["base"]),
-                candidate=Policy.from_settings(state["candidate"]),
-                window=None if window is None else (float(window[0]), float(window[1])),
-                tab=str(state["tab"]),
-            )
-        except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
-            raise UsageError(f"this is no state of an explorer ({error}); save one anew") from None
-        if question.tab not in tabs:
-            raise UsageError(f"the explorer has no tab {question.tab!r}; it has {', '.join(tabs)}")
-        return question
-
-
-def read_question(path: Path, tabs: Sequence[str]) -> Question:
-    """The state in a file that the explorer saved.
-
-    Raises:
-        UsageError: the file cannot be read, or holds no state.
-    """
-    try:
-        text = text_of(given(path), "utf-8", todo="give a saved state")
-    except RecordingError as error:
-        raise UsageError(str(error)) from None
-    try:
-        return Question.from_json(text, tabs)
-    except PageallocError as error:
-        raise UsageError(f"{path}: {error}") from None
-
-
-def as_python(recording: Recording, question: Question) -> str:
-    """Code that replays both policies, compares them, and opens an explorer in this state.
-
-    Settings that a literal replay refuses are left to the explorer, which says so.
-    """
-    window = "" if question.window is None else f", window={question.window!r}"
-    base, candidate = _policy(question.base), _policy(question.candidate)
-    replayed = [_policy(literal_part(each)) for each in (question.base, question.candidate)]
-    return "\n".join(
-        [
-            "import pagealloc_model as pm",
-            "",
-            f"rec = pm.open({_name(recording)!r})",
-            f"base = pm.replay(rec, {replayed[0]}{window})",
-            f"candidate = pm.replay(rec, {replayed[1]}{window})",
-            "print(pm.compare(base, candidate).to_text(width=72))",
-            f"pm.explore(rec, base={base}, candidate={candidate}{window}, tab={question.tab!r})",
-        ]
-    )
-
-
-def _policy(policy: Policy) -> str:
-    """A policy as the expression that makes it."""
-    given = policy.given()
-    if any("." in name for name in given):
-        return f"pm.Policy.from_settings({given!r})"
-    return f"pm.Policy({', '.join(f'{name}={value!r}' for name, value in given.items())})"
-
-
-def _name(recording: Recording) -> str:
-    """The short name where it leads to this recording, else its path."""
-    from pagealloc_model.recording.recording import open_recording, recording_names
-
-    if recording.name in recording_names():
-        found = open_recording(recording.name)
-        if found.path.resolve() == recording.path.resolve():
-            return recording.name
-    return str(recording.path)
 
 
 OPEN_AT_FIRST = "per-CPU lists"
@@ -248,107 +120,6 @@ def _kernel_name(about: Mapping[str, Any]) -> ipywidgets.HTML:
     return ipywidgets.HTML(
         f'<code title="{meaning}" style="font-size:11px">{name}</code>',
         layout=ipywidgets.Layout(flex="1 0 100%", min_width="0", height="auto"),
-    )
-
-
-MOST_IN_VIEW = 6
-"""Believed rows that are not folded."""
-NOTHING_ASKED = (
-    "<p>The candidate is the base: move a control, and what it changes is told here first.</p>"
-)
-_STYLE = """<style>
-.pagealloc-difference { max-height: 190px; overflow: auto; }
-.pagealloc-difference table { border-collapse: collapse; font-size: 12px; }
-.pagealloc-difference th { text-align: left; font-weight: normal; padding: 0 10px 0 0; }
-.pagealloc-difference td { text-align: right; padding: 0 10px 0 0; white-space: nowrap; }
-.pagealloc-difference td:first-child, .pagealloc-difference td:last-child { text-align: left; }
-.pagealloc-difference p { margin: 0 0 4px 0; }
-.pagealloc-difference summary { cursor: pointer; }
-</style>"""
-_TITLES = ("changes", "base", "candidate", "change", "believed range", "", "")
-_ARROWS = {BETTER: "\u25b2 better", WORSE: "\u25bc worse"}
-_WIDTH, _HEIGHT = 120, 12
-"""Of a bar, in pixels."""
-
-
-def difference_html(comparison: Comparison) -> str:
-    """Return the rows that change: those to believe, the others folded, the same ones counted."""
-    rows = comparison.rows
-    moved = changing_rows(comparison)
-    believed = moved[moved["verdict"].isin(BELIEVED)]
-    first, more = believed[:MOST_IN_VIEW], believed[MOST_IN_VIEW:]
-    others = moved[~moved["verdict"].isin(BELIEVED)]
-    parts = [f"<p>{escape(_summary(comparison, believed))}</p>", _table(first)]
-    for words, folded in (
-        (f"{len(more)} more to believe", more),
-        (f"{len(others)} that nothing bears out, or within the model's error", others),
-    ):
-        if len(folded):
-            parts.append(f"<details><summary>{escape(words)}</summary>{_table(folded)}</details>")
-    still = int((rows["verdict"] != UNKNOWN).sum()) - len(moved)
-    if still:
-        parts.append(
-            f"<p>{count_of(still, 'quantity stays as it is', 'quantities stay as they are')}.</p>"
-        )
-    return f'{_STYLE}<div class="pagealloc-difference">{"".join(parts)}</div>'
-
-
-def changing_rows(comparison: Comparison) -> pd.DataFrame:
-    """Return the judged rows whose value is not that of the base."""
-    rows = comparison.rows
-    return rows[(rows["verdict"] != UNKNOWN) & (rows["base"] != rows["patch"])]
-
-
-def _summary(comparison: Comparison, believed: pd.DataFrame) -> str:
-    if comparison.errors.refused:
-        return comparison.believable
-    if believed.empty:
-        return "Nothing changes by more than the model's error on this recording."
-    return (
-        f"{count_of(len(believed), 'change')} larger than the model's error on this recording "
-        "(range: 95 % over windows of the recording, widened by that error)"
-    )
-
-
-def _table(rows: pd.DataFrame) -> str:
-    if rows.empty:
-        return ""
-    head = "".join(f"<th>{escape(title)}</th>" for title in _TITLES)
-    body = "".join(_row(row) for row in rows.itertuples())
-    return f"<table><tr>{head}</tr>{body}</table>"
-
-
-def _row(row: Any) -> str:
-    scope = "" if row.scope == "all" else f", {row.scope}"
-    change, _, low, high = (escape(each.strip()) for each in measures(row))
-    cells = (
-        escape(f"{with_unit(row)}{scope}"),
-        number(row.base),
-        number(row.patch),
-        f"<b>{change}</b>" if row.verdict in BELIEVED else change,
-        f"{low} to {high}",
-        _bar(row.patch - row.base, row.change_low, row.change_high, f"from {low} to {high}"),
-        _ARROWS.get(row.verdict, "" if row.verdict == SAME else escape(row.verdict)),
-    )
-    return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
-
-
-def _bar(change: float, low: float, high: float, words: str) -> str:
-    """The range about zero, a tick at zero, a dot at the change; on the row's own scale."""
-    reach = max(abs(change), abs(low), abs(high))
-    if not reach < float("inf") or not reach:
-        return ""
-
-    def at(value: float) -> float:
-        return round(_WIDTH / 2 * (1 + 0.95 * value / reach), 1)
-
-    begin, end, middle = at(low), at(high), _HEIGHT / 2
-    return (
-        f'<svg width="{_WIDTH}" height="{_HEIGHT}" role="img" '
-        f'aria-label="{words}">'
-        f'<rect x="{begin}" y="3" width="{max(end - begin, 1.0):.1f}" height="6" fill="#767676"/>'
-        f'<line x1="{_WIDTH / 2}" x2="{_WIDTH / 2}" y1="0" y2="{_HEIGHT}" stroke="currentColor"/>'
-        f'<circle cx="{at(change)}" cy="{middle}" r="3.5" fill="currentColor"/></svg>'
     )
 
 

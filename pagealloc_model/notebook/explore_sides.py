@@ -17,12 +17,12 @@ from pagealloc_model.measured.costs import recorded_costs
 from pagealloc_model.measured.measured import DEFAULT_BIN_NS, Measured
 from pagealloc_model.predicted import Checkpoints
 from pagealloc_model.predicted.lock_times import LockModel, lock_times
-from pagealloc_model.predicted.replay import literal_part
+from pagealloc_model.predicted.replay import ReclaimChoice, choose_reclaim, literal_part
 from pagealloc_model.predicted.tables import pageblock_map
 from pagealloc_model.show import figures
 
 if TYPE_CHECKING:
-    from pagealloc_model.notebook.explore_parts import Question, Window
+    from pagealloc_model.notebook.explore_state import Question, Window
     from pagealloc_model.policy.policy import Policy
     from pagealloc_model.predicted.replay import Replay
     from pagealloc_model.recording.recording import Recording
@@ -46,6 +46,7 @@ class Sides:
         base: replay of the policy compared with.
         candidate: replay of the controls' policy.
         measured: what the recording itself shows.
+        reclaim: mode of both replays, and why it was taken.
         start_ns: the recording's first event.
         window: the part on show, in seconds.
         acquisitions: of zone->lock in a replay, with times by costs fitted to the recording.
@@ -57,6 +58,7 @@ class Sides:
     base: Replay
     candidate: Replay
     measured: Measured
+    reclaim: ReclaimChoice
     start_ns: int
     window: Window
     acquisitions: Callable[[Replay], pd.DataFrame]
@@ -108,7 +110,7 @@ class SidesOf:
         self.start_ns = first
         self.seconds = (last - first) / 1e9
         self._checkpoints = Checkpoints()
-        self._replays: dict[tuple[Policy, Window | None], Replay] = {}
+        self._replays: dict[tuple[Policy, Window | None, str], Replay] = {}
         self._acquisitions: WeakKeyDictionary[Replay, pd.DataFrame] = WeakKeyDictionary()
         self._blocks: WeakKeyDictionary[Replay, pd.DataFrame] = WeakKeyDictionary()
         self._made: WeakKeyDictionary[Replay, dict[Hashable, Any]] = WeakKeyDictionary()
@@ -148,56 +150,45 @@ class SidesOf:
             Cancelled: the event was set.
         """
         window = question.window
-        base_policy, policy = literal_part(question.base), literal_part(question.candidate)
-        base = self._kept(base_policy, window, progress, cancelled)
-        candidate = base
-        if policy != base_policy:
-            candidate = self._replay(policy, window, progress, cancelled)
-        begin = window[0] if window else 0.0
+        base_policy, policy = question.base, question.candidate
+        reclaim = choose_reclaim(self.recording, base_policy, policy, asked=question.reclaim)
+        if reclaim.mode == "literal":
+            base_policy, policy = literal_part(base_policy), literal_part(policy)
+
+        def replay(policy: Policy, window: Window | None) -> Replay:
+            return pm.replay(
+                self.recording,
+                policy,
+                assumptions=pm.Assumptions(reclaim=reclaim.mode),
+                window=window,
+                checkpoints=self._checkpoints,
+                progress=progress,
+                cancel=cancelled.is_set,
+            )
+
+        def kept(window: Window | None) -> Replay:
+            key = (base_policy, window, reclaim.mode)
+            if key not in self._replays:
+                made = replay(base_policy, window)
+                while len(self._replays) >= KEPT:
+                    del self._replays[next(iter(self._replays))]
+                self._replays[key] = made
+            return self._replays[key]
+
+        def before() -> pd.DataFrame:
+            begin = window[0] if window else 0.0
+            return self.blocks(kept((0.0, max(begin, INSTANT_S))))
+
+        base = kept(window)
         return Sides(
             base=base,
-            candidate=candidate,
+            candidate=base if policy == base_policy else replay(policy, window),
             measured=self.measured,
+            reclaim=reclaim,
             start_ns=self.start_ns,
             window=window or (-self.seconds, 2 * self.seconds),
             acquisitions=self.acquisitions,
             blocks=self.blocks,
-            before=lambda: self._blocks_at(base_policy, begin),
+            before=before,
             made=self._made.setdefault(base, {}),
         )
-
-    def _kept(
-        self,
-        policy: Policy,
-        window: Window | None,
-        progress: Callable[[float], None],
-        cancelled: threading.Event,
-    ) -> Replay:
-        key = (policy, window)
-        if key not in self._replays:
-            replay = self._replay(policy, window, progress, cancelled)
-            while len(self._replays) >= KEPT:
-                del self._replays[next(iter(self._replays))]
-            self._replays[key] = replay
-        return self._replays[key]
-
-    def _replay(
-        self,
-        policy: Policy,
-        window: Window | None,
-        progress: Callable[[float], None],
-        cancelled: threading.Event,
-    ) -> Replay:
-        return pm.replay(
-            self.recording,
-            policy,
-            window=window,
-            checkpoints=self._checkpoints,
-            progress=progress,
-            cancel=cancelled.is_set,
-        )
-
-    def _blocks_at(self, policy: Policy, second: float) -> pd.DataFrame:
-        """The pageblocks at an instant of the base replay."""
-        window = (0.0, max(second, INSTANT_S))
-        return self.blocks(self._kept(policy, window, lambda _: None, threading.Event()))

@@ -10,9 +10,8 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import ipywidgets
 import nbformat
@@ -31,107 +30,11 @@ from tqdm.notebook import TqdmHBox
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.progress_bar import Report, progress
 from pagealloc_model.base.text.layout import WIDTH, ascii_only, folded
-from pagealloc_model.notebook.controls import same, same_frame
 from pagealloc_model.notebook.picture import Picture
-from pagealloc_model.notebook.view import Explorer
-from pagealloc_model.policy.policy import Policy
-from pagealloc_model.show.figures.faceted import Drawing, drawing_of
 from pagealloc_model.show.figures.files import write_figures
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
-
-    from pagealloc_model.notebook.view import Explorer
-    from pagealloc_model.policy.policy_fields import Setting
-
-
-FEW = 11
-"""Controls with this many values offer each of them."""
-MOST_POINTS = 60
-"""Policies computed beforehand for one figure; others are left out, and the page says so."""
-
-
-def with_choices(explorer: Explorer) -> go.Figure:
-    """The figure on show, which carries those of other policies for the sliders of a page.
-
-    `layout.meta` has `sliders`, one for each field (name, places with their words and the number of
-    a point, where it starts), `points` (the coordinates that differ from the figure on show, or a
-    whole figure where more does) and `left_out`, how many policies there was no room for. Each
-    point changes one field of the policy on show.
-    """
-    shown = explorer.chart.picture.drawing
-    policy = explorer.controls.policy
-    offered = {name: explorer.controls.values[name] for name in explorer.in_menus}
-    asked = list(other_policies(policy, offered))
-    points: list[dict[str, Any]] = []
-    places: dict[str, list[tuple[Setting, int]]] = {}
-    for name, value, other in islice(asked, MOST_POINTS):
-        drawing = drawing_of(explorer.view_of(other).figure)
-        places.setdefault(name, []).append((value, len(points)))
-        points.append({"policy": str(other), **_point(shown, drawing)})
-    sliders = [_slider(name, offered[name].value, found) for name, found in places.items()]
-    left_out = max(len(asked) - MOST_POINTS, 0)
-    told = {"policy": str(policy), "sliders": sliders, "points": points, "left_out": left_out}
-    return shown.figure().update_layout(meta=told)
-
-
-def other_policies(
-    policy: Policy, controls: dict[str, ipywidgets.ValueWidget]
-) -> Iterator[tuple[str, Setting, Policy]]:
-    """A policy with one field changed at a time, to a few values of its control's range.
-
-    Yields:
-        the field, its value, and the policy.
-    """
-    for name, control in controls.items():
-        for value in _few_values(control):
-            other = policy.changed_by(Policy.from_settings({name: value}))
-            if other != policy:
-                yield name, value, other
-
-
-def _slider(name: str, start: Setting, found: list[tuple[Setting, int]]) -> dict[str, Any]:
-    """Places in the order of their values; the one where it starts has no point (-1)."""
-    if not isinstance(start, str):
-        found = sorted([*(each for each in found if each[0] != start), (start, -1)])
-    elif start not in dict(found):
-        found = [(start, -1), *found]
-    numbers = [number for _, number in found]
-    at = numbers.index(-1) if -1 in numbers else 0
-    words = [_words(value) for value, _ in found]
-    return {"name": name, "words": words, "points": numbers, "start": at}
-
-
-def _words(value: Setting) -> str:
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return str(value)
-
-
-def _point(shown: Drawing, drawing: Drawing) -> dict[str, Any]:
-    """How a figure differs from the one on show."""
-    if not same_frame(shown, drawing):
-        figure = drawing.figure().to_plotly_json()
-        return {"data": figure["data"], "layout": figure["layout"]}
-    moved = {
-        at: {axis: list(new[axis]) for axis in ("x", "y")}
-        for at, (old, new) in enumerate(zip(shown.traces, drawing.traces, strict=True))
-        if not same(old["x"], new["x"]) or not same(old["y"], new["y"])
-    }
-    return {"traces": list(moved), "moved": list(moved.values())}
-
-
-def _few_values(control: ipywidgets.ValueWidget) -> list[Setting]:
-    if isinstance(control, ipywidgets.Checkbox):
-        return [False, True]
-    if isinstance(control, ipywidgets.Dropdown):
-        return list(control.options)
-    every = range(control.min, control.max + 1, control.step)
-    if len(every) <= FEW:
-        return list(every)
-    half, twice = control.value // 2, 2 * control.value
-    within = {value for value in (half, twice) if control.min <= value <= control.max}
-    return sorted({control.min, *within, control.max})
 
 
 PARAMETERS, INJECTED = "parameters", "injected-parameters"
@@ -250,10 +153,7 @@ _TAG = re.compile(r"<[^>]+>")
 
 
 def show_statically() -> None:
-    """From now on this process's notebook shows every widget as its figures and text.
-
-    An explorer's figure gets a menu with a few values of each control, computed beforehand.
-    """
+    """From now on this process's notebook shows every widget as its figures and text."""
     plotly.io.renderers.default = "plotly_mimetype"
     formatter = get_ipython().display_formatter.ipython_display_formatter
     formatter.for_type(ipywidgets.Widget, _publish)
@@ -278,9 +178,7 @@ def as_output(figure: go.Figure) -> dict[str, object]:
 
 
 def _figures(widget: ipywidgets.Widget) -> Iterator[go.Figure]:
-    if isinstance(widget, Explorer):
-        yield with_choices(widget)
-    elif isinstance(widget, Picture):
+    if isinstance(widget, Picture):
         yield widget.figure
     elif isinstance(widget, go.FigureWidget):
         yield go.Figure(widget)
@@ -362,59 +260,6 @@ div.prompt, a.anchor-link { display: none; }
 table { border-collapse: collapse; font-size: 13px; }
 th, td { border: 1px solid #d9d9d9; padding: 0.2em 0.6em; text-align: right; }
 a { color: #00538a; }
-.sliders { position: sticky; top: 0; background: white; z-index: 1; padding: 0.3em 0; }
-.sliders p { margin: 0.2em 0; }
-.sliders label { display: grid; grid-template-columns: 18em 1fr 9em; gap: 1em;
-  align-items: center; }
-@media (max-width: 700px) { .sliders label { grid-template-columns: 1fr 7em; } }
-@media (max-width: 700px) { .sliders label span { grid-column: 1 / 3; } }
-"""
-
-LIVE = """
-function live(name, { data, layout }) {
-  const plot = document.getElementById(name);
-  const options = { responsive: true, displaylogo: false };
-  const { meta, ...frame } = layout;
-  Plotly.newPlot(plot, data, frame, options);
-  if (!meta?.sliders?.length) return;
-  const told = document.createElement("p"), status = document.createElement("p");
-  told.textContent = `${meta.points.length} policies, computed when this page was written: each ` +
-    `slider changes one field of the policy (${meta.policy}), and the other sliders go back.` +
-    (meta.left_out ? ` ${meta.left_out} more were left out.` : "");
-  status.setAttribute("role", "status");
-  const show = number => {
-    const point = meta.points[number];
-    status.textContent = `shown: ${point ? point.policy : meta.policy}`;
-    if (!point) return Plotly.react(plot, data, frame, options);
-    if (point.data) return Plotly.react(plot, point.data, point.layout, options);
-    const moved = new Map(point.traces.map((trace, at) => [trace, point.moved[at]]));
-    const drawn = data.map((trace, at) => ({ ...trace, ...moved.get(at) }));
-    return Plotly.react(plot, drawn, frame, options);
-  };
-  const rows = meta.sliders.map(({ name: field, words, points, start }) => {
-    const row = document.createElement("label"), value = document.createElement("output");
-    const slider = document.createElement("input"), title = document.createElement("span");
-    title.textContent = field;
-    Object.assign(slider, { type: "range", min: 0, max: words.length - 1, step: 1, value: start });
-    const say = () => {
-      value.textContent = words[slider.value] + (slider.value == start ? " (at first)" : "");
-      slider.setAttribute("aria-valuetext", value.textContent);
-    };
-    const back = () => { slider.value = start; say(); };
-    slider.addEventListener("input", () => {
-      rows.forEach(other => { if (other.row !== row) other.back(); });
-      say();
-      show(points[slider.value]);
-    });
-    row.append(title, slider, value);
-    say();
-    return { row, back };
-  });
-  const box = document.createElement("div");
-  box.className = "sliders";
-  box.append(told, ...rows.map(({ row }) => row), status);
-  plot.before(box);
-}
 """
 
 PAGE = """<!DOCTYPE html>
@@ -426,7 +271,6 @@ PAGE = """<!DOCTYPE html>
 <title>{title}</title>
 <style>{style}</style>
 <script>{plotly}</script>
-<script>{live}</script>
 </head>
 <body>
 {body}
@@ -456,7 +300,6 @@ def offline_page(notebook: NotebookNode, title: str) -> str:
         title=html.escape(title),
         style=STYLE + HtmlFormatter().get_style_defs(".highlight"),
         plotly=get_plotlyjs(),
-        live=LIVE,
         body=body,
     )
 
@@ -464,8 +307,9 @@ def offline_page(notebook: NotebookNode, title: str) -> str:
 def _live(figure: dict[str, object], name: str) -> NotebookNode:
     """An output whose script draws the figure where it stands."""
     parts = {key: figure[key] for key in ("data", "layout")}
+    parts["config"] = {"responsive": True, "displaylogo": False}
     drawn = plotly.io.to_json(parts, validate=False).replace("</", "<\\/")
-    script = f"live({json.dumps(name)}, {drawn})"
+    script = f"Plotly.newPlot({json.dumps(name)}, {drawn})"
     text = f'<div id="{name}"></div>\n<script>{script}</script>'
     return new_output("display_data", {"text/html": text})
 

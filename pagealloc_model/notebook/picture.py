@@ -18,11 +18,13 @@ from pagealloc_model.notebook.controls import moves_between
 from pagealloc_model.show.figures.faceted import (
     GRID,
     INK,
+    MIGRATETYPES,
     MODEBAR,
     ORDER_COLOURS,
     Drawing,
     drawing_of,
 )
+from pagealloc_model.show.figures.pageblock_map import CHANGE_COLOURS, LEVELS, shade
 
 GROUND = "#111111"
 """Of JupyterLab's dark theme."""
@@ -61,27 +63,39 @@ ON_DARK: dict[str, str] = {
     **dict(zip(ORDER_COLOURS, _ORDERS_ON_DARK, strict=True)),
 }
 """Colours of the palette, and what they are on a dark ground; hues stay."""
+MAP_ON_DARK: dict[str, str] = {
+    "white": GROUND,
+    INK: "#FFFFFF",
+    **{
+        shade(name, level): shade(name, level, GROUND)
+        for name in MIGRATETYPES
+        for level in range(LEVELS)
+    },
+    **dict(zip(CHANGE_COLOURS, ("#B35806", "#1C1C1C", "#7B5AA6"), strict=True)),
+}
+"""The same of maps, whose faint blocks are nearly the ground."""
 
 IN_THEME = """
 const ON_DARK = PAIRS_OF_COLOURS;
-// values, and scales of maps, which stay as they are with the marks on them
-const NO_COLOURS = new Set(["x", "y", "z", "customdata", "text", "ticktext", "colorscale"]);
+const MAP_ON_DARK = PAIRS_OF_MAPS;
+const NO_COLOURS = new Set(["x", "y", "z", "customdata", "text", "ticktext"]);
 const OF_A_MAP = /^(map|marks)\\//;
 let is_printed = false;
 
-function recoloured(value) {
-  if (typeof value === "string") return ON_DARK[value] ?? value;
-  if (Array.isArray(value)) return value.map(recoloured);
+function recoloured(value, pairs) {
+  if (typeof value === "string") return pairs[value] ?? value;
+  if (Array.isArray(value)) return value.map(each => recoloured(each, pairs));
   if (value === null || typeof value !== "object" || ArrayBuffer.isView(value)) return value;
   return Object.fromEntries(Object.entries(value).map(
-      ([name, each]) => [name, NO_COLOURS.has(name) ? each : recoloured(each)]));
+      ([name, each]) => [name, NO_COLOURS.has(name) ? each : recoloured(each, pairs)]));
 }
 
 // a figure in the colours of the page's theme; paper is white
 function inTheme({ data, layout }) {
   if (is_printed || document.body.dataset.jpThemeLight !== "false") return { data, layout };
-  const traces = data.map(each => OF_A_MAP.test(each.meta) ? each : recoloured(each));
-  return { data: traces, layout: recoloured(layout) };
+  const traces = data.map(
+      each => recoloured(each, OF_A_MAP.test(each.meta) ? MAP_ON_DARK : ON_DARK));
+  return { data: traces, layout: recoloured(layout, ON_DARK) };
 }
 
 // calls back when the theme changes, and before and after the page is printed
@@ -98,7 +112,9 @@ function onTheme(redraw) {
     window.removeEventListener("afterprint", after);
   };
 }
-""".replace("PAIRS_OF_COLOURS", json.dumps(ON_DARK))
+""".replace("PAIRS_OF_COLOURS", json.dumps(ON_DARK)).replace(
+    "PAIRS_OF_MAPS", json.dumps(MAP_ON_DARK)
+)
 """`inTheme` and `onTheme`, for pictures."""
 
 

@@ -18,7 +18,8 @@ from tornado.ioloop import IOLoop
 
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.notebook.explore import RecordingExplorer, explore
-from pagealloc_model.notebook.explore_parts import STATE, Question
+from pagealloc_model.notebook.explore_parts import STATE
+from pagealloc_model.notebook.explore_state import Question
 from pagealloc_model.notebook.explore_tabs import TABS
 from pagealloc_model.recording.record.children import clean_environment
 from pagealloc_model.recording.recording import open_recording

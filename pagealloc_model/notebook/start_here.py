@@ -11,6 +11,7 @@ from pagealloc_model.base.sampling import bin_width_ns
 from pagealloc_model.base.text.layout import paragraph
 from pagealloc_model.notebook.controls import PolicyControls
 from pagealloc_model.notebook.view import Explorer, Progress, View
+from pagealloc_model.notebook.what_changes import change_words
 from pagealloc_model.show import figures
 from pagealloc_model.verdict.comparison import recorded_values
 
@@ -46,7 +47,7 @@ def start_here(recording: Recording | str, *, fields: Sequence[str] = FIELDS) ->
         text = ""
         if policy != pm.Policy():
             patch = pm.replay(recording, policy, progress=progress, cancel=cancelled.is_set)
-            text = paragraph(pm.compare(base, patch).believable, width=TEXT_WIDTH)
+            text = paragraph(change_words(pm.compare(base, patch), "This policy"), width=TEXT_WIDTH)
         sides = {AS_RECORDED: base, THIS_POLICY: patch}
         return View(figure=figures.at_a_glance.drawing(measured, sides), text=text, replay=patch)
 

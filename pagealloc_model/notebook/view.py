@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -66,7 +66,6 @@ class Explorer(ipywidgets.VBox):
         title: one line.
         controls: the policy to show.
         compute: from a policy to a view.
-        in_menus: settings that a page without a kernel offers; None: all that have a control.
     """
 
     def __init__(
@@ -74,11 +73,8 @@ class Explorer(ipywidgets.VBox):
         title: str,
         controls: PolicyControls,
         compute: Compute,
-        *,
-        in_menus: Sequence[str] | None = None,
     ) -> None:
         self.controls = controls
-        self.in_menus = tuple(controls.values if in_menus is None else in_menus)
         self.status = Status()
         self.text = ipywidgets.HTML()
         self.chart = Chart()
@@ -106,10 +102,6 @@ class Explorer(ipywidgets.VBox):
     def wait(self, timeout: float | None = None) -> bool:
         """Block until the figures' computation is done; False if that took too long."""
         return self._worker.wait(timeout)
-
-    def view_of(self, policy: Policy) -> View:
-        """What would be shown for another policy."""
-        return self._compute(policy, lambda _: None, threading.Event())
 
     def redraw(self) -> None:
         """Compute the view again, for something other than the policy has changed."""

@@ -12,7 +12,7 @@ from playwright.sync_api import Page
 import pagealloc_model as pm
 from pagealloc_model.policy.policy import policy_settings
 from pagealloc_model.policy.policy_fields import Setting
-from pagealloc_model.predicted.replay import literal_part
+from pagealloc_model.predicted.replay import choose_reclaim
 from pagealloc_model.recording.recording import Recording
 from tests.browser.explored_page import Drawn, ExploredPage
 from tests.browser.jupyter_lab import Lab, problems_of
@@ -38,7 +38,7 @@ class Moved:
     note: str
 
 
-NO_MOVES = ("no effect here: ", "nothing moves in this tab, but in the table: ")
+NO_MOVES = ("no effect here: ", "nothing moves in this tab; ")
 """How the page says why nothing moves."""
 
 
@@ -86,8 +86,8 @@ def moved(
     """Move a control; what is drawn is what `pm.replay` predicts, and so is what the code asks."""
     policy = pm.Policy.from_settings({**others, name: explored.move(name)})
     explored.wait_for(policy)
-    replayed = literal_part(policy)
-    replay = pm.replay(recording, replayed)
+    assumptions = pm.Assumptions(reclaim=choose_reclaim(recording, policy).mode)
+    replay = pm.replay(recording, policy, assumptions=assumptions)
     wanted = free_pages(replay)
     # what is the same at all times may be a line below the panels
     moving = {key: each for key, each in wanted.items() if len(set(each)) > 1}
@@ -99,7 +99,7 @@ def moved(
     assert not any(any(values) for values in left)
     # the comparison in words, the code and the note follow the picture
     explored.wait_until_told(lambda code: asked_by(code, recording)[1:] == [policy.given()])
-    assert asked_by(explored.code(), recording) == [replayed.given(), policy.given()]
+    assert asked_by(explored.code(), recording) == [policy.given()] * 2
     return Moved(drawn=of_candidate, note=explored.note())
 
 
@@ -121,11 +121,18 @@ def asked_by(code: str, recording: Recording) -> list[dict[str, Setting]]:
         assert (base, tab) == (pm.Policy(), "fragmentation")
         asked.append(candidate)
 
-    def replay(_: Recording, policy: pm.Policy) -> None:
+    def replay(_: Recording, policy: pm.Policy, assumptions: pm.Assumptions) -> None:
+        assert assumptions.reclaim == "elastic"  # the recorded kernel reclaimed
         asked.append(policy)
 
     lines = [line for line in code.splitlines() if not line.startswith(("import ", "print("))]
-    stand_in = SimpleNamespace(open=pm.open, replay=replay, explore=explore, Policy=pm.Policy)
+    stand_in = SimpleNamespace(
+        open=pm.open,
+        replay=replay,
+        explore=explore,
+        Policy=pm.Policy,
+        Assumptions=pm.Assumptions,
+    )
     names: dict[str, object] = {"pm": stand_in}
     exec("\n".join(lines), names)
     assert isinstance(names["rec"], Recording)

@@ -41,7 +41,6 @@ def test_figures_are_written_in_three_formats(study: Path) -> None:
     assert found[".png"].startswith(b"\x89PNG")
     assert found[".pdf"].startswith(b"%PDF")
     assert b"A line" in found[".svg"]
-    assert b"pcp_batch" not in found[".svg"]  # a menu in a still image answers nobody
 
 
 def test_the_page_is_live_and_asks_the_network_for_nothing(study: Path, page: Page) -> None:
@@ -53,13 +52,5 @@ def test_the_page_is_live_and_asks_the_network_for_nothing(study: Path, page: Pa
     page.goto((study / "small.html").as_uri())
     page.locator(".js-plotly-plot .main-svg").first.wait_for()
     assert page.evaluate(SHOWN) == "[0,0]"
-    slider = page.get_by_role("slider", name="pcp_batch")
-    slider.focus()
-    page.keyboard.press("ArrowLeft")
-    page.wait_for_function(f"() => ({SHOWN})() === '[0,31]'")
-    assert "4 policies, computed when this page was written" in page.inner_text(".sliders")
-    assert page.inner_text("[role=status]") == "shown: pcp_batch=31"
-    page.keyboard.press("ArrowRight")
-    page.wait_for_function(f"() => ({SHOWN})() === '[0,0]'")
     assert asked == [(study / "small.html").as_uri()]
     assert problems == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from pathlib import Path
 
 import ipywidgets
@@ -12,9 +13,9 @@ import pytest
 
 import pagealloc_model as pm
 from pagealloc_model.notebook.explore import RecordingExplorer, explore
-from pagealloc_model.notebook.explore_parts import Question, as_python
+from pagealloc_model.notebook.explore_state import Question, as_python
 from pagealloc_model.policy.policy import policy_settings
-from pagealloc_model.predicted.replay import ELASTIC_SETTINGS, literal_part
+from pagealloc_model.predicted.replay import choose_reclaim
 from pagealloc_model.predicted.tables import pageblock_map
 from pagealloc_model.show import figures
 from pagealloc_model.show.figures.faceted import MIGRATETYPES
@@ -107,9 +108,9 @@ def test_two_values_of_every_control_draw_what_pm_replay_predicts_or_say_why_not
         settle(explorer)
         policy = explorer.question.candidate
         assert 'role="alert"' not in explorer.status.value
-        if name in ELASTIC_SETTINGS:
-            assert "acts through reclaim and compaction, which are" in explorer.status.value
-        replay = pm.replay(recording, literal_part(policy))
+        reclaim = choose_reclaim(recording, policy)
+        assert html.escape(str(reclaim)) == explorer.reclaim_told.value
+        replay = pm.replay(recording, policy, assumptions=pm.Assumptions(reclaim=reclaim.mode))
         for order, rows in replay.free_pages.groupby("order"):
             wanted = list(rows.groupby("time_ns")["pages"].sum())
             found = traces(explorer).get(f"{order}/predicted:1")
@@ -117,7 +118,7 @@ def test_two_values_of_every_control_draw_what_pm_replay_predicts_or_say_why_not
         data = explorer.charts["fragmentation"].figure.data
         drawn.append([(list(each.x), list(each.y)) for each in data if "predicted" in each.meta])
     if str(drawn[0]) == str(drawn[1]):
-        said = ("no effect here: ", "nothing moves in this tab, but in the table: ")
+        said = ("no effect here: ", "nothing moves in this tab; ")
         assert any(words in explorer.status.value for words in said)
     explorer.controls.reset()
     settle(explorer)
@@ -170,7 +171,7 @@ def test_the_text_reproduces_the_state(recording: pm.Recording) -> None:
         base=pm.Policy(), candidate=pm.Policy(pcp_batch=2), window=(0.0, 0.5), tab="pcp"
     )
     names: dict[str, object] = {}
-    code = as_python(recording, question).replace("(0.0, 0.5)", "None")
+    code = as_python(recording, question, "literal").replace("(0.0, 0.5)", "None")
     exec(code.replace("print", "str"), names)
     again = explore(
         recording, base=question.base, candidate=question.candidate, window=None, tab="pcp"
@@ -179,24 +180,31 @@ def test_the_text_reproduces_the_state(recording: pm.Recording) -> None:
     assert names["candidate"].asked_policy == question.candidate
 
 
-def test_settings_that_a_literal_replay_refuses_are_left_to_the_explorer(
-    recording: pm.Recording,
-) -> None:
-    asked = pm.Policy(pcp_batch=2, defrag_mode=True)
-    question = Question(base=pm.Policy(), candidate=asked, window=None, tab="pcp")
-    replayed, _, again = as_python(recording, question).splitlines()[4:]
-    assert replayed == "candidate = pm.replay(rec, pm.Policy(pcp_batch=2))"
-    assert "candidate=pm.Policy(pcp_batch=2, defrag_mode=True)" in again
-    assert literal_part(asked) == pm.Policy(pcp_batch=2)
+def test_reclaim_is_chosen_as_commands_do_and_can_be_asked_for(explorer: RecordingExplorer) -> None:
+    assert "Reclaim is literal" in explorer.reclaim_told.value
+    explorer.controls.values["defrag_mode"].value = True
+    settle(explorer)
+    assert "Reclaim is elastic" in explorer.reclaim_told.value
+    assert "defrag_mode acts through reclaim" in explorer.reclaim_told.value
+    assert explorer.keeping.python.count("assumptions=pm.Assumptions(reclaim='elastic')") == 2
+    explorer.reclaim.value = "literal"
+    settle(explorer)
+    assert "as asked for" in explorer.reclaim_told.value
+    assert "candidate = pm.replay(rec, pm.Policy())" in explorer.keeping.python
+    assert "candidate=pm.Policy(defrag_mode=True), tab=" in explorer.keeping.python
+    assert "reclaim='literal')" in explorer.keeping.python
+    explorer.controls.values["extfrag_threshold"].value = 10
+    settle(explorer)
+    assert "no effect here: extfrag_threshold acts through reclaim" in explorer.status.value
+    explorer.reclaim.value = ""
+    explorer.controls.reset()
+    settle(explorer)
 
 
 def test_an_option_of_what_is_off_says_so(explorer: RecordingExplorer) -> None:
     explorer.controls.values["ownership.recovers"].value = False
     settle(explorer)
     assert "no effect here: pageblock_ownership is off" in explorer.status.value
-    explorer.controls.values["defrag_mode"].value = True
-    settle(explorer)
-    assert "no effect here: defrag_mode acts through reclaim" in explorer.status.value
     explorer.controls.reset()
     settle(explorer)
 
@@ -204,15 +212,18 @@ def test_an_option_of_what_is_off_says_so(explorer: RecordingExplorer) -> None:
 def test_nested_settings_are_written_so_that_they_can_be_read_back(recording: pm.Recording) -> None:
     nested = pm.Policy.parse(["pageblock_ownership=pcp_buddy", "ownership.fit_test=always"])
     question = Question(base=pm.Policy(), candidate=nested, window=None, tab="pcp")
-    line = as_python(recording, question).splitlines()[4]
+    line = as_python(recording, question, "literal").splitlines()[4]
     expression = line.partition("rec, ")[2][:-1]
     assert eval(expression, {"pm": pm}) == nested
 
 
 def test_a_change_without_effect_says_why(explorer: RecordingExplorer) -> None:
+    explorer.reclaim.value = "literal"
+    settle(explorer)
     explorer.controls.values["watermark_boost_factor"].value = 3000
     settle(explorer)
-    assert "no effect here: boosted watermarks wake kswapd" in explorer.status.value
+    assert "no effect here: watermark_boost_factor acts through" in explorer.status.value
+    explorer.reclaim.value = ""
     explorer.controls.reset()
     settle(explorer)
 
@@ -244,6 +255,8 @@ def test_a_candidate_given_from_the_start_is_not_snapped(recording: pm.Recording
 def test_an_unknown_tab_is_refused(recording: pm.Recording) -> None:
     with pytest.raises(pm.UsageError, match="fragmentation, pageblocks"):
         explore(recording, tab="nonsense")
+    with pytest.raises(pm.UsageError, match="literal or elastic"):
+        explore(recording, reclaim="lax")
 
 
 def test_a_map_accounts_for_every_page(recording: pm.Recording) -> None:
@@ -418,8 +431,8 @@ def test_no_effect_is_said_of_the_table_too(explorer: RecordingExplorer) -> None
     settle(explorer)
     explorer.controls.values["pcp_batch"].value = 2
     settle(explorer)
-    assert "nothing moves in this tab, but in the table: " in explorer.status.value
-    explorer.controls.values["watermark_boost_factor"].value = 3000
+    assert "nothing moves in this tab; " in explorer.status.value
+    explorer.controls.values["ownership.recovers"].value = False
     settle(explorer)
     assert "no effect here: " in explorer.status.value
     explorer.controls.reset()

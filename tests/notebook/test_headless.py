@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from pathlib import Path
 
 import nbformat
@@ -15,20 +14,14 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.cli import main
 from pagealloc_model.cli.pages import find_notebook
-from pagealloc_model.notebook import headless as choices
-from pagealloc_model.notebook.controls import PolicyControls
 from pagealloc_model.notebook.headless import (
     PLOTLY_MIME,
     as_output,
     executed,
     figures_of,
     offline_page,
-    other_policies,
     post_text,
-    with_choices,
 )
-from pagealloc_model.notebook.view import Explorer, Progress, View
-from pagealloc_model.policy.policy import Policy
 from pagealloc_model.show.figures.files import FORMATS, write_figures
 
 EXPLORER = """\
@@ -76,16 +69,8 @@ def test_cells_are_counted_as_if_nothing_had_been_added(done: nbformat.NotebookN
     assert "show_statically" not in nbformat.writes(done)
 
 
-def test_a_widget_is_its_figure_with_points_for_sliders(done: nbformat.NotebookNode) -> None:
-    figures = figures_of(done)
-    assert list(figures) == ["01_a_line"]
-    meta = figures["01_a_line"].layout.meta
-    (slider,) = meta["sliders"]
-    assert (slider["name"], slider["start"]) == ("pcp_batch", 2)
-    assert slider["words"] == ["1", "31", "63", "126", "257"]
-    assert slider["points"] == [0, 1, -1, 2, 3]
-    assert [each["policy"] for each in meta["points"]][:2] == ["pcp_batch=1", "pcp_batch=31"]
-    assert meta["points"][1]["moved"] == [{"x": [0, 1], "y": [0, 31]}]
+def test_a_widget_is_its_figure_and_its_words(done: nbformat.NotebookNode) -> None:
+    assert list(figures_of(done)) == ["01_a_line"]
     text = [output.data["text/plain"] for output in done.cells[3].outputs]
     assert "in words" in text[-1]
 
@@ -109,7 +94,7 @@ def test_the_page_loads_nothing_and_holds_its_figures(done: nbformat.NotebookNod
     assert "default-src 'none'" in head
     assert "<script src" not in page
     assert "<link" not in page
-    assert 'live("figure-1", ' in body
+    assert 'Plotly.newPlot("figure-1", ' in body
     assert "in words" in body
 
 
@@ -237,41 +222,3 @@ def test_a_recording_that_is_not_there_is_refused_before_anything_runs(
 def test_missing_numbers_are_null_in_what_a_cell_shows() -> None:
     figure = go.Figure(go.Scatter(x=[0, 1], y=[float("nan"), 1.0]))
     assert json.loads(json.dumps(as_output(figure), allow_nan=False))[PLOTLY_MIME]
-
-
-def test_a_menu_offers_the_settings_that_the_explorer_names() -> None:
-    def view(policy: Policy, progress: Progress, cancelled: threading.Event) -> View:
-        return View(figure=go.Figure(go.Scatter(x=[0], y=[1], meta="dot")), text="")
-
-    controls = PolicyControls(["pcp_batch", "pcp_free_batched"])
-    shown = with_choices(Explorer("title", controls, view, in_menus=["pcp_free_batched"]))
-    (slider,) = shown.layout.meta["sliders"]
-    assert (slider["name"], slider["words"]) == ("pcp_free_batched", ["off", "on"])
-
-
-def test_points_are_bounded_and_those_of_another_frame_are_whole(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def view(policy: Policy, progress: Progress, cancelled: threading.Event) -> View:
-        lines = [go.Scatter(x=[0], y=[1], meta="dot") for _ in range(policy.pcp_batch or 1)]
-        return View(figure=go.Figure(lines), text="")
-
-    monkeypatch.setattr(choices, "MOST_POINTS", 2)
-    controls = PolicyControls(["pcp_batch"], recorded={"pcp_batch": 4})
-    meta = with_choices(Explorer("title", controls, view)).layout.meta
-    assert [len(point.get("data", ())) for point in meta["points"]] == [0, 2]
-    assert meta["left_out"] > 0
-
-
-def test_a_menu_offers_choices_and_settings_of_nested_fields() -> None:
-    controls = PolicyControls(
-        ("pageblock_ownership", "ownership.fit_test", "ownership.recovers"),
-        start={"pageblock_ownership": "pcp_buddy"},
-    )
-    offered = {str(each) for _, _, each in other_policies(controls.policy, controls.values)}
-    assert offered == {
-        "pageblock_ownership=off",
-        "pageblock_ownership=pcp_buddy ownership.fit_test=high_max",
-        "pageblock_ownership=pcp_buddy ownership.fit_test=always",
-        "pageblock_ownership=pcp_buddy ownership.recovers=0",
-    }

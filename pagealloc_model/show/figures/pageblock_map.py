@@ -1,4 +1,4 @@
-"""A map of every pageblock: hue and mark by migratetype, dark where used, light where free."""
+"""A map of every pageblock: hue and mark by migratetype, strong where used, faint where free."""
 
 from __future__ import annotations
 
@@ -121,7 +121,8 @@ Movable."""
 MARK_EVERY = 4
 """In a run of blocks of one type the first is marked and each so many behind it: more would hide
 the map."""
-CHANGE_SCALE = [[0.0, "#7F3B08"], [0.5, "#F7F7F7"], [1.0, "#2D004B"]]
+CHANGE_COLOURS = ("#7F3B08", "#F7F7F7", "#2D004B")
+CHANGE_SCALE = [[at / 2, colour] for at, colour in enumerate(CHANGE_COLOURS)]
 """Brown for fewer free pages, violet for more; told apart by all common kinds of sight."""
 
 SHARES = (-1.0, -0.5, 0.0, 0.5, 1.0)
@@ -380,7 +381,7 @@ def _type_scale(shown: list[str]) -> list[list[Any]]:
 
 def _type_bar(shown: list[str], rows: int) -> dict[str, Any]:
     return {
-        "title": {"text": "light: free, dark: used", **TITLE_OF_BAR},
+        "title": {"text": "faint: free, strong: used", **TITLE_OF_BAR},
         "tickvals": [LEVELS * index + (LEVELS - 1) / 2 for index in range(len(shown))],
         "ticktext": [" ".join([*MARKS.get(name, ("", ""))[1:], name]).strip() for name in shown],
         "y": 0.75 if rows > 1 else 0.5,
@@ -389,14 +390,19 @@ def _type_bar(shown: list[str], rows: int) -> dict[str, Any]:
     }
 
 
-def shade(migratetype: str, level: int) -> str:
-    """A type's colour, mixed with white for blocks that are largely free.
+def shade(migratetype: str, level: int, ground: str = "#FFFFFF") -> str:
+    """A type's colour, mixed with the page's ground for blocks that are largely free.
 
     Args:
         migratetype: as /proc/pagetypeinfo spells it.
         level: 0 for free to LEVELS - 1 for used.
+        ground: colour of the page.
     """
-    colour = migratetype_colour(migratetype)
     weight = 0.15 + 0.85 * level / (LEVELS - 1)
-    parts = [int(colour[at : at + 2], 16) for at in (1, 3, 5)]
-    return "#" + "".join(f"{round(255 + (part - 255) * weight):02X}" for part in parts)
+    parts = zip(_parts(migratetype_colour(migratetype)), _parts(ground), strict=True)
+    return "#" + "".join(f"{round(end + (part - end) * weight):02X}" for part, end in parts)
+
+
+def _parts(colour: str) -> list[int]:
+    """Red, green and blue, 0 to 255."""
+    return [int(colour[at : at + 2], 16) for at in (1, 3, 5)]

@@ -1,0 +1,159 @@
+"""One state of the explorer: kept in files and links, and as the Python that asks for it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pagealloc_model.base.errors import PageallocError, RecordingError, UsageError
+from pagealloc_model.base.files import given, text_of
+from pagealloc_model.policy.policy import Policy
+from pagealloc_model.predicted.replay import literal_part
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pagealloc_model.recording.recording import Recording
+
+
+Window = tuple[float, float]
+"""From and to, in seconds after the first event."""
+CHOSEN, RECLAIM_MODES = "", ("", "literal", "elastic")
+"""The mode of reclaim that the recording and the policies ask for, and all that can be asked."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """One state of the explorer.
+
+    Attributes:
+        base: policy to compare with.
+        candidate: policy of the controls.
+        window: part of the recording, None for all of it.
+        tab: name of the tab on show.
+        reclaim: one of RECLAIM_MODES.
+    """
+
+    base: Policy
+    candidate: Policy
+    window: Window | None
+    tab: str
+    reclaim: str = CHOSEN
+
+    def as_json(self) -> str:
+        """The state as text that `from_json` reads, for a file or a link."""
+        state = {
+            "base": self.base.given(),
+            "candidate": self.candidate.given(),
+            "window": self.window,
+            "tab": self.tab,
+            "reclaim": self.reclaim,
+        }
+        return json.dumps(state, sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str, tabs: Sequence[str]) -> Question:
+        """The state that `as_json` wrote.
+
+        Args:
+            text: what it wrote.
+            tabs: names of the tabs there are.
+
+        Raises:
+            UsageError: it is no such text, or of other fields, tabs or modes than there are.
+        """
+        try:
+            state = json.loads(text)
+            window = state["window"]
+            question = cls(
+                base=Policy.from_settings(state["base"]),
+                candidate=Policy.from_settings(state["candidate"]),
+                window=None if window is None else (float(window[0]), float(window[1])),
+                tab=str(state["tab"]),
+                reclaim=str(state.get("reclaim", CHOSEN)),
+            )
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+            raise UsageError(f"this is no state of an explorer ({error}); save one anew") from None
+        check_names(question.tab, tabs, question.reclaim)
+        return question
+
+
+def check_names(tab: str, tabs: Sequence[str], reclaim: str) -> None:
+    """Refuse a tab or a mode of reclaim that the explorer does not have.
+
+    Raises:
+        UsageError: an unknown one.
+    """
+    if tab not in tabs:
+        raise UsageError(f"the explorer has no tab {tab!r}; it has {', '.join(tabs)}")
+    if reclaim not in RECLAIM_MODES:
+        raise UsageError(f"reclaim {reclaim!r} is not known; use literal or elastic")
+
+
+def read_question(path: Path, tabs: Sequence[str]) -> Question:
+    """The state in a file that the explorer saved.
+
+    Raises:
+        UsageError: the file cannot be read, or holds no state.
+    """
+    try:
+        text = text_of(given(path), "utf-8", todo="give a saved state")
+    except RecordingError as error:
+        raise UsageError(str(error)) from None
+    try:
+        return Question.from_json(text, tabs)
+    except PageallocError as error:
+        raise UsageError(f"{path}: {error}") from None
+
+
+def as_python(recording: Recording, question: Question, mode: str) -> str:
+    """Code that replays both policies, compares them, and opens an explorer in this state.
+
+    Settings that a literal replay refuses are left to the explorer, which says so.
+
+    Args:
+        recording: that is explored.
+        question: the state.
+        mode: of reclaim, as replayed: "literal" or "elastic".
+    """
+    window = "" if question.window is None else f", window={question.window!r}"
+    asked = f", reclaim={question.reclaim!r}" if question.reclaim else ""
+    base, candidate = _expression(question.base), _expression(question.candidate)
+    replayed, assumed = [base, candidate], ", assumptions=pm.Assumptions(reclaim='elastic')"
+    if mode == "literal":
+        sides = (question.base, question.candidate)
+        replayed, assumed = [_expression(literal_part(each)) for each in sides], ""
+    return "\n".join(
+        [
+            "import pagealloc_model as pm",
+            "",
+            f"rec = pm.open({_name(recording)!r})",
+            f"base = pm.replay(rec, {replayed[0]}{window}{assumed})",
+            f"candidate = pm.replay(rec, {replayed[1]}{window}{assumed})",
+            "print(pm.compare(base, candidate).to_text(width=72))",
+            f"pm.explore(rec, base={base}, candidate={candidate}{window}, "
+            f"tab={question.tab!r}{asked})",
+        ]
+    )
+
+
+def _expression(policy: Policy) -> str:
+    """A policy as the expression that makes it."""
+    given = policy.given()
+    if any("." in name for name in given):
+        return f"pm.Policy.from_settings({given!r})"
+    return f"pm.Policy({', '.join(f'{name}={value!r}' for name, value in given.items())})"
+
+
+def _name(recording: Recording) -> str:
+    """The short name where it leads to this recording, else its path."""
+    from pagealloc_model.recording.recording import open_recording, recording_names
+
+    if recording.name in recording_names():
+        found = open_recording(recording.name)
+        if found.path.resolve() == recording.path.resolve():
+            return recording.name
+    return str(recording.path)
