@@ -1,0 +1,194 @@
+"""What defrag_mode changes, as registered in data/rounds/registered.toml, beside the posted rows.
+
+`python notebooks/studies/registered_rounds.py` prints the verdicts; with `write` it makes the runs
+anew (about two minutes) and puts them into data/rounds/registered.csv.
+"""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from pagealloc_model.notebooks.studies.defrag_study import relative_interval
+from pagealloc_model.notebooks.studies.repeated import repeated_rounds
+from pagealloc_model.notebooks.studies.round_trend import series
+
+import pagealloc_model as pm
+from pagealloc_model.recording.recording import shipped_recordings_directory
+from pagealloc_model.show.post.comparison_message import posted_figures
+from pagealloc_model.verdict.statistics import change_interval
+
+POSTED_STEPS = ("vanilla", "watermarks in whole blocks")
+"""Of `series`: no patch, and all five without the fixes that came later."""
+LAST = 5
+"""Rounds at the end whose share served is compared."""
+SIDES = ("vanilla", "defrag_mode")
+_CASE = ["recording", "tree", "faults", "survivors"]
+
+
+def registered() -> dict[str, Any]:
+    """What was written down before the first run."""
+    return tomllib.loads((_folder() / "registered.toml").read_text())
+
+
+def sides(tree: str, faults: str) -> dict[str, pm.Policy]:
+    """The two policies of a tree: the posted steps, or the mode as the kernel has it."""
+    setting = pm.Policy(thp_defrag=faults)
+    if tree == "posted":
+        steps = series(setting)
+        return dict(zip(SIDES, map(steps.__getitem__, POSTED_STEPS), strict=True))
+    return {
+        "vanilla": setting.changed_by(pm.Policy(defrag_mode=False)),
+        "defrag_mode": setting.changed_by(pm.Policy(defrag_mode=True)),
+    }
+
+
+def run() -> pd.DataFrame:
+    """Every registered run: one row a case, seed and side, with the sums of all rounds.
+
+    Returns:
+        recording, tree, faults, survivors, seed, side; the registered counters; served_last, the
+        share of the huge pages asked for in the last `LAST` rounds that was served.
+    """
+    plan, found = registered(), []
+    for name in plan["recordings"]:
+        recording = pm.open(name)
+        for tree, rules in plan["trees"].items():
+            for faults in plan["faults"]:
+                for side, policy in sides(tree, faults).items():
+                    for survivors in plan["survivors"]:
+                        for seed in plan["seeds"]:
+                            rounds = repeated_rounds(
+                                recording,
+                                policy,
+                                rounds=plan["rounds"],
+                                survivors=survivors,
+                                rules=rules,
+                                seed=seed,
+                            ).rounds
+                            last = rounds.tail(LAST)
+                            case = (name, tree, faults, survivors, seed, side)
+                            found.append(
+                                dict(zip([*_CASE, "seed", "side"], case, strict=True))
+                                | rounds[list(plan["rows"])].sum().to_dict()
+                                | {"served_last": last.huge_served.sum() / last.huge_asked.sum()}
+                            )
+    return pd.DataFrame(found)
+
+
+def judged(runs: pd.DataFrame) -> pd.DataFrame:
+    """Every registered row of every case, predicted beside posted.
+
+    Args:
+        runs: of `run`.
+
+    Returns:
+        recording, tree, faults, survivors, row; posted and change, shares of the side without the
+        mode; change_low, change_high, the 95 % interval over seeds; sign and nearer, True or False:
+        the whole interval is on the posted side of 0, and the change is nearer to the posted one
+        than no change is. NA where the side without the mode counts nothing.
+    """
+    plan, rows = registered(), []
+    told = posted_figures("defrag_mode_series").pivot(
+        index="quantity", columns="variant", values="low"
+    )
+    for case, own in runs.groupby(_CASE, sort=False):
+        seeds = own.pivot(index="seed", columns="side", values=list(plan["rows"]))
+        for counter, quantity in plan["rows"].items():
+            posted = told.loc[quantity, "patched"] / told.loc[quantity, "unpatched"] - 1
+            base, mode = (seeds[counter, side].to_numpy(float) for side in SIDES)
+            change = mode.mean() / base.mean() - 1 if base.mean() else np.nan
+            low, high = relative_interval(base, mode)
+            known = not np.isnan(change)
+            rows.append(
+                {
+                    **dict(zip(_CASE, case, strict=True)),
+                    "row": quantity,
+                    "posted": posted,
+                    "change": change,
+                    "change_low": low,
+                    "change_high": high,
+                    "sign": bool(min(low * posted, high * posted) > 0) if known else pd.NA,
+                    "nearer": bool(abs(change - posted) < abs(posted)) if known else pd.NA,
+                }
+            )
+    return pd.DataFrame(rows).astype({"sign": "boolean", "nearer": "boolean"})
+
+
+def shares(runs: pd.DataFrame) -> pd.DataFrame:
+    """Share of huge pages served in the last rounds, percent, by case.
+
+    Args:
+        runs: of `run`.
+
+    Returns:
+        recording, tree, faults, survivors; vanilla and defrag_mode, means over seeds; difference
+        in points with low and high; more: the whole interval lies above 0.
+    """
+    rows = []
+    for case, own in runs.groupby(_CASE, sort=False):
+        vanilla, mode = (100 * own.loc[own["side"] == side, "served_last"] for side in SIDES)
+        low, high = change_interval(list(vanilla), list(mode))
+        rows.append(
+            {
+                **dict(zip(_CASE, case, strict=True)),
+                "vanilla": vanilla.mean(),
+                "defrag_mode": mode.mean(),
+                "difference": mode.mean() - vanilla.mean(),
+                "low": low,
+                "high": high,
+                "more": bool(low > 0),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def counts(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows with the posted sign and rows nearer than no change, by case.
+
+    Args:
+        rows: of `judged`.
+    """
+    table = rows.groupby(_CASE, sort=False).agg(
+        rows=("sign", "size"),
+        counted=("sign", "count"),
+        sign=("sign", "sum"),
+        nearer=("nearer", "sum"),
+    )
+    return table.reset_index()
+
+
+def shipped() -> pd.DataFrame:
+    """The runs in data/rounds."""
+    return pd.read_csv(_folder() / "registered.csv")
+
+
+def main(arguments: list[str]) -> None:
+    """Print the verdicts; make the runs anew if asked to."""
+    if arguments == ["write"]:
+        run().to_csv(_folder() / "registered.csv", index=False, float_format="%.6g")
+    elif arguments:
+        raise pm.UsageError(f"{' '.join(arguments)}: write nothing, or write")
+    runs = shipped()
+    rows = judged(runs)
+    plan = registered()
+    print(f"claim: {plan['claim']}\n")
+    print(counts(rows).to_string(index=False), end="\n\n")
+    print(shares(runs).to_string(index=False, float_format="%.1f"), end="\n\n")
+    first = rows[(rows["faults"] == "always") & (rows["survivors"] == "stay")]
+    print(first.to_string(index=False, float_format="%.2f"))
+
+
+def _folder() -> Path:
+    data = shipped_recordings_directory()
+    if data is None:
+        raise pm.UsageError("data/ was left out of this copy; it would hold what was registered")
+    return data / "rounds"
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
