@@ -7,10 +7,13 @@ from typing import Any
 import numpy as np
 
 from pagealloc_model.allocator import layout as at
+from tests.allocator.elastic_driver import ElasticDriver
 from tests.allocator.model_driver import ModelDriver
-from tests.allocator.ownership_driver import dump_ownership as dump_model_ownership
+from tests.allocator.model_driver import dump_ownership as dump_model_ownership
 from tests.oracle import Oracle
-from tests.oracle.dump import dump_ownership
+from tests.oracle.dump import dump_elastic, dump_ownership
+from tests.oracle.elastic import ElasticOracle
+from tests.oracle.elastic_scenarios import ElasticScenario
 from tests.oracle.scenarios import Scenario
 from tests.oracle.steps import (
     Alloc,
@@ -24,7 +27,7 @@ from tests.oracle.steps import (
     Tick,
 )
 
-DUMP_EVERY = 20
+DUMP_EVERY = {"literal": 20, "elastic": 10}
 """Steps between two comparisons of the whole state; pages and events are compared at each."""
 
 
@@ -51,7 +54,7 @@ def assert_agreement(scenario: Scenario) -> ModelDriver:
         assert_holds_add_up(model.rows, step, may_be_remote=scenario.policy.ownership is not None)
         oracle.events.clear()
         oracle.work.clear()
-        if number % DUMP_EVERY == 0:
+        if number % DUMP_EVERY["literal"] == 0:
             assert_same_state(model.dump(), oracle.dump(), after)
             assert_same_counters(model, oracle, after)
             assert_same_ownership(model, oracle, after)
@@ -123,3 +126,34 @@ def _first_difference(model: list[object], oracle: list[object]) -> str:
             return f"event {number} is {mine} in the model, {other} in the oracle"
     extra = model[len(oracle) :] or oracle[len(model) :]
     return f"{'the model' if len(model) > len(oracle) else 'the oracle'} also has {extra[:3]}"
+
+
+def assert_elastic_agreement(scenario: ElasticScenario) -> ElasticOracle:
+    """Run a scenario on both.
+
+    Returns:
+        The oracle at the end.
+
+    Raises:
+        AssertionError: a step after which they differ, and in what.
+    """
+    oracle = scenario.started()
+    model = ElasticDriver(oracle)
+    assert_same_elastic(model, oracle, "at the start")
+    unreserved = 0
+    for number, step in enumerate(scenario.run(oracle)):
+        model.take(step)
+        unreserved += sum(event[:2] == ("hold", "unreserve") for event in oracle.events)
+        assert model.unreserve_holds() == unreserved, f"holds to unreserve after step {number}"
+        if number % DUMP_EVERY["elastic"] == 0:
+            assert_same_elastic(model, oracle, f"after step {number}, {step}")
+    assert_same_elastic(model, oracle, "at the end")
+    return oracle
+
+
+def assert_same_elastic(model: ElasticDriver, oracle: ElasticOracle, when: str) -> None:
+    """Compare everything but what literal replays count."""
+    assert_same_state(model.dump_elastic(), dump_elastic(oracle), when)
+    plain = oracle.dump()
+    del plain["divergence"]
+    assert_same_state(model.dump(), plain, when)

@@ -15,9 +15,8 @@ from pagealloc_model.allocator.state import with_pressure
 from pagealloc_model.policy.assumptions import Assumptions, ElasticAssumptions
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import elastic_fields
-from tests.allocator.elastic_state import put_on_list
-from tests.allocator.model_driver import FAR, model_policy, state_like
-from tests.allocator.model_dump import dump_state
+from tests.allocator.model_driver import FAR, dump_state, model_policy, state_like
+from tests.allocator.small_state import put_on_list
 from tests.oracle.elastic import ElasticOracle
 from tests.oracle.elastic_scenarios import Ask, ElasticStep, GiveBack, Pass, Tell, Use
 from tests.oracle.lru import LISTS, Folio

@@ -1,7 +1,8 @@
-"""The model's kernels taken one step at a time, with the oracle's inputs and outputs."""
+"""A model that takes the oracle's steps, and its state in the oracle's words."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,13 @@ from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.events import advance
 from pagealloc_model.allocator.state import State, make_state, note_isolated_blocks, place_buddies
 from pagealloc_model.policy.kernel_rules import KernelRules
+from pagealloc_model.policy.ownership_options import OwnershipOptions
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.recording.machine import Machine, Zone
-from tests.allocator.model_dump import dump_counters, dump_state, dump_told
-from tests.allocator.ownership_driver import model_ownership
 from tests.oracle import Oracle, OracleMachine, OraclePolicy, OracleRules
 from tests.oracle.machine import Event, Work
+from tests.oracle.ownership import OwnershipCount, PhaseCount
+from tests.oracle.rules import OracleOwnership
 from tests.oracle.scenarios import live_objects
 from tests.oracle.steps import (
     Alloc,
@@ -42,6 +44,258 @@ from tests.oracle.steps import (
     Step,
     Tick,
 )
+
+COUNTERS = {
+    "claimed": at.BLOCKS_CLAIMED,
+    "recorded": at.BLOCKS_RECORDED,
+    "recovered": at.BLOCKS_RECOVERED,
+    "ended": at.OWNERSHIPS_ENDED,
+    "remote_frees": at.REMOTE_FREES,
+    "busy_frees": at.REMOTE_BUSY,
+    "splits": at.LIST_SPLITS,
+    "merges": at.LIST_MERGES,
+    "merge_looks": at.MERGE_ENTRIES,
+    "recorded_looks": at.RECORDED_ENTRIES,
+}
+"""The model's word for each of the oracle's counts."""
+
+
+def model_ownership(options: OracleOwnership | None) -> dict[str, Any]:
+    """Policy fields that say the same."""
+    if options is None:
+        return {}
+    return {
+        "pageblock_ownership": "pcp_buddy",
+        "ownership": OwnershipOptions(**asdict(options)),
+    }
+
+
+def list_count(state: State) -> int:
+    """Lists of a page set."""
+    if state.st[at.OWNERSHIP]:
+        return at.PCP_TYPES * (state.machine.pageblock_order + 1)
+    of_huge_pages = 2 if state.machine.thp else 0
+    return at.PCP_TYPES * (int(state.st[at.POLICY_COSTLY_ORDER]) + 1) + of_huge_pages
+
+
+def dump_ownership(state: State) -> dict[str, Any]:
+    """Owners, recorded lists, marks and counts as `tests.oracle.dump` has them."""
+    cpus = range(state.machine.nr_cpus)
+    sets = [
+        (zone, cpu) for zone, spec in enumerate(state.machine.zones) if spec.managed for cpu in cpus
+    ]
+    counts = {
+        (*key, name): count for key in sets for name, count in asdict(_count(state, *key)).items()
+    }
+    if not state.st[at.OWNERSHIP]:
+        return {"owners": {}, "recorded": {}, "mergeable": {}, "ownership_counts": counts}
+    return {
+        "owners": _owners(state),
+        "recorded": {key: _recorded(state, *key) for key in sets},
+        "mergeable": {
+            (zone, cpu, index): _marked(state, zone, cpu, index)
+            for zone, cpu in sets
+            for index in range(list_count(state))
+        },
+        "ownership_counts": counts,
+    }
+
+
+def _scalar(state: State, word: int) -> int:
+    return int(state.st[state.st[at.OWNERSHIP] + word])
+
+
+def _blocks(state: State) -> np.ndarray:
+    first = _scalar(state, at.OWNED_BLOCKS)
+    words = state.st[first : first + len(state.blocks) * at.OWNED_BLOCK_WORDS]
+    return words.reshape(-1, at.OWNED_BLOCK_WORDS)
+
+
+def _set(state: State, zone: int, cpu: int) -> np.ndarray:
+    """Words of a CPU's part in a zone; zeros where no block is ever owned."""
+    if not state.st[at.OWNERSHIP]:
+        return np.zeros(at.OWNED_SET_STRIDE, np.int64)
+    number = zone * state.machine.nr_cpus + cpu
+    first = _scalar(state, at.OWNED_SETS) + number * at.OWNED_SET_STRIDE
+    return state.st[first : first + at.OWNED_SET_STRIDE]
+
+
+def _owners(state: State) -> dict[int, tuple[int, bool]]:
+    recorded = _blocks(state)[:, at.BLOCK_IS_RECORDED]
+    first = _scalar(state, at.OWNERS)
+    owners = state.st[first : first + len(state.blocks)]
+    return {
+        int(number): (int(owners[number]) - 1, bool(recorded[number]))
+        for number in np.flatnonzero(owners)
+    }
+
+
+def _recorded(state: State, zone: int, cpu: int) -> list[int]:
+    blocks = _blocks(state)
+    head, _, entries = _set(state, zone, cpu)[at.SET_RECORDED :][: at.LIST_WORDS]
+    found = []
+    number = int(head)
+    while number >= 0:
+        found.append(number)
+        number = int(blocks[number, at.BLOCK_NEXT])
+    assert len(found) == entries
+    return found
+
+
+def _marked(state: State, zone: int, cpu: int, index: int) -> list[int]:
+    lists = state.pcp_region(zone, cpu)[at.PCP_LISTS : at.PCP_SITES].reshape(-1, at.LIST_WORDS)
+    pages = state.list_pages(lists[index])
+    return [pfn for pfn in pages if state.pages[pfn]["flags"] & at.MERGEABLE]
+
+
+def _count(state: State, zone: int, cpu: int) -> OwnershipCount:
+    words = _set(state, zone, cpu)
+    locks = state.pcp_region(zone, cpu)
+    return OwnershipCount(
+        phases=tuple(_phase(words, phase) for phase in range(at.PHASES)),
+        lock_acquisitions=int(locks[at.PCP_LOCKS]),
+        lock_drain_holds=int(locks[at.PCP_DRAIN_LOCKS]),
+        lock_handovers=int(locks[at.PCP_LOCK_HANDOVERS]),
+        **{name: int(words[word]) for name, word in COUNTERS.items()},
+    )
+
+
+def _phase(words: np.ndarray, phase: int) -> PhaseCount:
+    first = at.SET_PHASES + phase * at.PHASE_STRIDE
+    return PhaseCount(
+        refills=int(words[first + at.PHASE_REFILLS]),
+        objects=int(words[first + at.PHASE_OBJECTS]),
+        pages=int(words[first + at.PHASE_PAGES]),
+    )
+
+
+def dump_state(state: State) -> dict[str, Any]:
+    """A state as `Oracle.dump` has its own."""
+    zones, cpus = range(len(state.machine.zones)), range(state.machine.nr_cpus)
+    populated = _populated(state)
+    zone_of = state.blocks["zone"]
+    dump: dict[str, Any] = {
+        "free": {key: pfns for zone in zones for key, pfns in _free_lists(state, zone)},
+        "pcp": {
+            key: pfns
+            for zone in populated
+            for cpu in cpus
+            for key, pfns in _lists(state, zone, cpu)
+        },
+        "pcp_state": {
+            (zone, cpu): _pageset(state, zone, cpu) for zone in populated for cpu in cpus
+        },
+        "blocks": {
+            int(block): int(state.blocks[block]["migratetype"]) for block in np.flatnonzero(zone_of)
+        },
+        "zones": {zone: _zone(state, zone) for zone in zones},
+        "divergence": {
+            "forced": int(state.st[at.COUNT_FORCED]),
+            "in_base_pages": int(state.st[at.COUNT_IN_BASE_PAGES]),
+            "failed": int(state.st[at.COUNT_FAILED]),
+        },
+    }
+    if not state.st[at.RULE_LISTS_MATCH_BLOCKS]:
+        tags = state.pages["tag"]
+        dump["pcp_types"] = {key: tags[pfns].tolist() for key, pfns in dump["pcp"].items()}
+    return dump
+
+
+def _free_lists(state: State, zone: int) -> list[tuple[tuple[int, int, int], list[int]]]:
+    lists = state.zone_region(zone)[at.ZONE_LISTS :].reshape(-1, at.MIGRATETYPES, at.LIST_WORDS)
+    return [
+        ((zone, order, migratetype), state.list_pages(lists[order, migratetype]))
+        for order in range(state.machine.max_order + 1)
+        for migratetype in range(len(state.machine.migratetypes))
+    ]
+
+
+def _lists(state: State, zone: int, cpu: int) -> list[tuple[tuple[int, int, int], list[int]]]:
+    lists = state.pcp_region(zone, cpu)[at.PCP_LISTS : at.PCP_SITES].reshape(-1, at.LIST_WORDS)
+    indexes = range(list_count(state))
+    return [((zone, cpu, index), state.list_pages(lists[index])) for index in indexes]
+
+
+def _pageset(state: State, zone: int, cpu: int) -> dict[str, int | bool]:
+    region = state.pcp_region(zone, cpu)
+    tuned = bool(state.st[at.RULE_PCP_AUTO_TUNED])
+    found = {
+        "count": int(region[at.PCP_COUNT]),
+        "high": int(region[at.PCP_HIGH]),
+        "high_min": int(region[at.PCP_HIGH_MIN]),
+        "high_max": int(region[at.PCP_HIGH_MAX]),
+        "batch": int(region[at.PCP_BATCH]),
+        "alloc_factor": int(region[at.PCP_ALLOC_FACTOR]),
+        "free_count": int(region[at.PCP_FREE_COUNT]) if tuned else 0,
+        "prev_free_high_order": bool(region[at.PCP_PREV_FREE_HIGH_ORDER]),
+        "free_high_batch": bool(state.st[at.FREE_HIGH_BATCH]),
+    }
+    if not tuned:
+        found["free_factor"] = int(region[at.PCP_FREE_FACTOR])
+    return found
+
+
+def _zone(state: State, zone: int) -> dict[str, int | bool]:
+    region = state.zone_region(zone)
+    return {
+        "nr_free": int(region[at.ZONE_FREE]),
+        "free_highatomic": int(region[at.ZONE_FREE_HIGHATOMIC]),
+        "reserved_highatomic": int(region[at.ZONE_RESERVED_HIGHATOMIC]),
+        "boost": int(region[at.ZONE_BOOST]),
+        "below_high": bool(region[at.ZONE_BELOW_HIGH]),
+        "reclaim_active": bool(region[at.ZONE_RECLAIM_ACTIVE]),
+        "boosted": bool(region[at.ZONE_BOOSTED]),
+    }
+
+
+def dump_told(state: State) -> dict[str, int]:
+    """What `Oracle.dump` has of what a recording told."""
+    return {
+        "recorded_failures": int(state.st[at.COUNT_RECORDED_FAILURE]),
+        "hidden": int(state.st[at.COUNT_HIDDEN]),
+        "orphan_frees": int(state.st[at.COUNT_ORPHAN_FREE]),
+    }
+
+
+def dump_counters(state: State) -> dict[str, Any]:
+    """What `Oracle.dump_counters` has of its own."""
+    st, machine = state.st, state.machine
+    zones, cpus = _populated(state), range(machine.nr_cpus)
+    nodes = st[st[at.NODE_BASE] : st[at.ZONELIST_BASE]].reshape(-1, at.NODE_STRIDE)
+    return {
+        "kswapd": {
+            node: bool(nodes[index, at.NODE_KSWAPD_ACTIVE])
+            for index, node in enumerate(machine.nodes)
+        },
+        "counters": {zone: _counters(state, zone) for zone in zones},
+        "cpus": {(zone, cpu): _held_back(state, zone, cpu) for zone in zones for cpu in cpus},
+    }
+
+
+def _populated(state: State) -> list[int]:
+    return [index for index, zone in enumerate(state.machine.zones) if zone.managed]
+
+
+def _counters(state: State, zone: int) -> dict[str, int]:
+    region = state.zone_region(zone)
+    return {
+        "free": int(region[at.ZONE_FREE] - region[at.ZONE_FREE_UNFOLDED]),
+        "cma": int(region[at.ZONE_FREE_CMA] - region[at.ZONE_FREE_CMA_UNFOLDED]),
+        "free_cma": int(region[at.ZONE_FREE_CMA]),
+        "threshold": int(region[at.ZONE_THRESHOLD]),
+    }
+
+
+def _held_back(state: State, zone: int, cpu: int) -> dict[str, int | bool]:
+    region = state.pcp_region(zone, cpu)
+    free, cma = int(region[at.PCP_FREE_DELTA]), int(region[at.PCP_FREE_CMA_DELTA])
+    return {
+        "free": free,
+        "cma": cma,
+        "changed": bool(region[at.PCP_TOUCHED]) or free != 0 or cma != 0,
+        "expire": int(region[at.PCP_EXPIRE]),
+    }
+
 
 FAR = 1 << 62
 """A time at which no decay tick is due."""

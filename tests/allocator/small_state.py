@@ -1,4 +1,4 @@
-"""A state set up page by page, and steps taken on it, for cases worked out by hand."""
+"""A small state under pressure, set up page by page, and steps taken on it."""
 
 from __future__ import annotations
 
@@ -7,19 +7,30 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pagealloc_model.allocator import layout as at
-from pagealloc_model.allocator.events import advance
-from pagealloc_model.allocator.state import State, make_state, note_isolated_blocks, place_buddies
+from pagealloc_model.allocator import pressure_layout as pr
+from pagealloc_model.allocator.events import advance_elastic
+from pagealloc_model.allocator.lru import place_on_lists
+from pagealloc_model.allocator.state import State, make_state, place_buddies, with_pressure
+from pagealloc_model.policy.assumptions import Assumptions, ElasticAssumptions
 from pagealloc_model.policy.kernel_rules import KernelRules
-from pagealloc_model.policy.policy import Assumptions, Policy
+from pagealloc_model.policy.policy import Policy
 from pagealloc_model.recording.machine import Machine, Zone
 
 BLOCK = 512
-KERNEL = at.GFP_DIRECT_RECLAIM | at.GFP_KSWAPD_RECLAIM
-FAR = 1 << 62
-"""A time at which no decay tick is due."""
+"""Pages in a pageblock."""
 
-ListName = tuple[int, int]
-"""Order and migratetype of a free list."""
+FAR = 1 << 62
+"""A time at which nothing is due."""
+
+KERNEL = at.GFP_DIRECT_RECLAIM | at.GFP_KSWAPD_RECLAIM | pr.GFP_IO
+CALM = ElasticAssumptions(
+    file_referenced_per_mille=0,
+    anon_referenced_per_mille=0,
+    file_dirty_per_mille=0,
+    anon_migration_fails_per_mille=0,
+    file_migration_fails_per_mille=0,
+)
+"""Every scanned page is freed, every move succeeds."""
 
 
 def one_zone(blocks: int = 8, **fields: int) -> Machine:
@@ -30,145 +41,158 @@ def one_zone(blocks: int = 8, **fields: int) -> Machine:
     return Machine(zones=(Zone(name="DMA32", **{**sizes, **marks, **fields}),), nr_cpus=1)
 
 
+def bits_of(kind: int, bits: int = KERNEL) -> int:
+    """A request's bits with its class."""
+    return bits | kind << pr.CLASS_SHIFT
+
+
+def put_on_list(state: State, pfn: int, number: int) -> None:
+    """Put a reclaimable page at the head of one of its LRU lists."""
+    place_on_lists(
+        state.arrays(),
+        np.array([pfn], np.int32),
+        np.array([number], np.int8),
+    )
+
+
 @dataclass
-class Small:
-    """A machine's state, all blocks MOVABLE and no page anywhere until put there.
+class Pressed:
+    """A machine's elastic state, all blocks MOVABLE and no page anywhere until put there.
 
     Attributes:
         rules: preset name.
         machine: where it runs.
         policy: what is swept.
-        assumptions: ours.
+        elastic: what reclaim and compaction find.
         state: the model's arrays.
     """
 
-    rules: str
+    rules: str = "6.12"
     machine: Machine = field(default_factory=one_zone)
     policy: Policy = field(default_factory=Policy)
-    assumptions: Assumptions = field(default_factory=Assumptions)
+    elastic: ElasticAssumptions = CALM
     state: State = field(init=False)
 
     def __post_init__(self) -> None:
-        """Make the state; every page moved is logged, no tick is due."""
-        self.state = make_state(
-            self.machine,
-            KernelRules.preset(self.rules),
-            self.policy,
-            self.assumptions,
-            log_rows=1 << 18,
-        )
-        self.state.st[at.LOG_PAGES] = 1
+        """Make the state; no tick and no proactive round is due."""
+        rules = KernelRules.preset(self.rules)
+        assumptions = Assumptions(reclaim="elastic", elastic=self.elastic)
+        literal = make_state(self.machine, rules, self.policy, log_rows=1 << 18)
+        self.state = with_pressure(literal, rules, self.policy, assumptions)
         self.state.st[at.NEXT_TICK] = self.state.st[at.TICK_BASE] = FAR
-        self._places = np.full(1 << 12, -1, np.int32)
-        self._objects = 0
-        self._owner: dict[int, int] = {}
+        self.node[pr.PROACTIVE_DUE] = FAR
+        self.places = np.full(1 << 14, -1, np.int32)
+        self.leads = np.full(1 << 14, -1, np.int32)
+        self.objects = 0
+        self.now = 0
 
-    def tag(self, block: int, migratetype: int) -> None:
-        """Give a block a type."""
-        self.state.blocks[block]["migratetype"] = migratetype
-        note_isolated_blocks(self.state)
-
-    def put_free(self, order: int, *pfns: int, migratetype: int | None = None) -> None:
-        """Put buddies at the tails of their blocks' lists, or of those of another type."""
-        blocks = self.state.blocks["migratetype"]
-        before = blocks.copy()
-        if migratetype is not None:
-            blocks[[pfn // BLOCK for pfn in pfns]] = migratetype
-        orders = np.full(len(pfns), order, np.int8)
-        firsts = np.array(pfns, np.int32)
-        place_buddies(self.state.arrays(), firsts, orders)
-        blocks[:] = before
-
-    def put_allocated(self, order: int, *pfns: int, movable: bool = False) -> None:
-        """Put pages in use."""
-        for pfn in pfns:
-            record = self.state.pages[pfn]
-            record["where"], record["order"], record["tag"] = at.ALLOCATED, order, movable
-            self._own(pfn, order)
-
-    def alloc(
-        self, order: int, migratetype: int, bits: int = KERNEL, *, cpu: int = 0, highest: int = 0
-    ) -> int:
-        """A request from zones up to a type; the page it gets, -1 if none."""
-        number = self._objects
-        self._take(
-            operation=at.ALLOC,
-            object=number,
-            order=order,
-            migratetype=migratetype,
-            bits=bits,
-            cpu=cpu,
-            zone=highest,
-        )
-        pfn = int(self._places[number])
-        self._own(pfn, order)
-        return pfn
-
-    def free(self, pfn: int, order: int = 0, *, cpu: int = 0) -> None:
-        """Free a page."""
-        number = self._owner.pop(pfn)
-        self._take(operation=at.FREE, object=number, order=order, cpu=cpu)
-
-    def start_kswapd(self, node: int, highest: int) -> None:
-        """A recorded run begins on the node with this index."""
-        self._take(operation=at.KSWAPD_START, offset=node, zone=highest)
-
-    def stop_kswapd(self, node: int) -> None:
-        """It ends."""
-        self._take(operation=at.KSWAPD_STOP, offset=node)
-
-    def tick(self, cpu: int = 0) -> None:
-        """A CPU's decay tick."""
-        self.state.st[at.TICK_CPU] = cpu
-        self.state.st[at.NEXT_TICK] = 1
-        self.state.st[at.LOG_ROWS] = 0
-        no_events = np.zeros(0, at.EVENT)
-        advance(self.state.arrays(self._places), no_events, 0, 0, 1)
-        self.state.st[at.NEXT_TICK] = self.state.st[at.TICK_BASE] = FAR
-
-    def list(self, order: int, migratetype: int) -> list[int]:
-        """Pages of a free list, head first."""
-        start = at.ZONE_LISTS + (order * at.MIGRATETYPES + migratetype) * at.LIST_WORDS
-        return self.state.list_pages(self.zone[start : start + at.LIST_WORDS])
-
-    def block_type(self, block: int) -> int:
-        """A block's migratetype."""
-        return int(self.state.blocks[block]["migratetype"])
+    @property
+    def node(self) -> np.ndarray:
+        """The node's words."""
+        st = self.state.st
+        return st[int(st[st[at.PRESSURE_BASE] + pr.NODES_BASE]) :]
 
     @property
     def zone(self) -> np.ndarray:
-        """The zone's words."""
-        return self.state.zone_region(0)
+        """The zone's words under pressure."""
+        st = self.state.st
+        return st[int(st[st[at.PRESSURE_BASE] + pr.ZONES_BASE]) :]
 
-    @property
-    def pageset(self) -> np.ndarray:
-        """The CPU's words."""
-        return self.state.pcp_region(0, 0)
+    def count(self, name: str) -> int:
+        """A counter by the kernel's name."""
+        st = self.state.st
+        return int(st[st[at.PRESSURE_BASE] + pr.COUNTERS + pr.COUNTER_NAMES.index(name)])
 
-    @property
-    def removals(self) -> list[tuple[int, ...]]:
-        """Page events of the last step: (kind, pfn, order, migratetype, rest of extfrag's)."""
-        rows = self.state.log[: int(self.state.st[at.LOG_ROWS])].tolist()
-        return [
-            (kind, *rest[:6]) if kind == at.LOG_EXTFRAG else (kind, *rest[:3])
-            for kind, _, _, _, *rest in rows
-            if kind >= at.SITES
-        ]
+    def word(self, offset: int) -> int:
+        """A scalar."""
+        return int(self.state.st[self.state.st[at.PRESSURE_BASE] + offset])
 
-    @property
-    def drains(self) -> list[int]:
-        """Pages of each overflow drain of the last step."""
-        rows = self.state.log[: int(self.state.st[at.LOG_ROWS])]
-        return [int(row[7]) for row in rows if row[0] == at.SITE_DRAIN_COMMIT]
+    def put_free(self, order: int, *pfns: int) -> None:
+        """Put buddies at the tails of their blocks' lists."""
+        place_buddies(
+            self.state.arrays(),
+            np.array(pfns, np.int32),
+            np.full(len(pfns), order, np.int8),
+        )
 
-    def _own(self, pfn: int, order: int) -> None:
-        self._places[self._objects] = pfn
-        self._owner[pfn] = self._objects
-        self._objects += 1
+    def put_allocated(
+        self, order: int, *pfns: int, kind: int = pr.KERNEL, active: bool = False
+    ) -> None:
+        """Put pages in use, each an object of its own; the last is at its list's head."""
+        state = self.state
+        for pfn in pfns:
+            record, folio = state.pages[pfn], state.folios[pfn]
+            record["where"], record["order"] = at.ALLOCATED, order
+            record["tag"] = kind >= pr.ANON
+            folio["object"], folio["kind"] = self.objects + 1, kind
+            if kind >= pr.ANON:
+                put_on_list(self.state, pfn, 2 * (kind - pr.ANON) + active)
+            self.places[self.objects] = pfn
+            self.objects += 1
 
-    def _take(self, **fields: int) -> None:
-        self.state.st[at.LOG_ROWS] = 0
+    def make_reclaimable(self, pfn: int) -> None:
+        """Make a page in use one of a file, at the head of its list."""
+        self.state.pages[pfn]["tag"] = 1
+        put_on_list(self.state, pfn, pr.INACTIVE_FILE)
+
+    def alloc(
+        self, order: int, migratetype: int, bits: int = KERNEL, *, operation: int = at.ALLOC
+    ) -> int:
+        """A request; the number of its object."""
+        number = self.objects
+        self.objects += 1
+        self.take(
+            operation=operation, object=number, order=order, migratetype=migratetype, bits=bits
+        )
+        return number
+
+    def free(self, number: int, order: int = 0, offset: int = 0, bits: int = 0) -> None:
+        """Free a piece of an object."""
+        self.take(operation=at.FREE, object=number, order=order, offset=offset, bits=bits)
+
+    def take(self, **fields: int) -> None:
+        """An event at the present time."""
         events = np.zeros(1, at.EVENT)
-        for name, value in fields.items():
+        for name, value in {"time_ns": self.now, **fields}.items():
             events[name] = value
-        assert advance(self.state.arrays(self._places), events, 0, 1, -1) == 1
+        self.state.st[at.LOG_ROWS] = 0
+        assert self._advance(events, 1, -1) == 1
+
+    def replay(self, events: np.ndarray, low: int, high: int) -> None:
+        """Some of many events, logging nothing."""
+        self.state.st[at.LOG_ROWS] = 0
+        assert self._advance(events, high, -1, low) == high
+        self.state.st[at.LOG_ROWS] = 0
+
+    def let_pass(self, duration_ns: int) -> None:
+        """Let kswapd and kcompactd work for a while."""
+        self.now += duration_ns
+        self.state.st[at.LOG_ROWS] = 0
+        self._advance(np.zeros(0, at.EVENT), 0, self.now)
+
+    def pieces(self, number: int) -> dict[int, int]:
+        """Offset -> page frame of an object's pieces."""
+        found = {}
+        pfn = int(self.places[number])
+        while pfn >= 0:
+            found[int(self.state.folios[pfn]["offset"])] = pfn
+            pfn = int(self.state.folios[pfn]["sibling"]) - 1
+        return found
+
+    def _advance(self, events: np.ndarray, high: int, until_ns: int, low: int = 0) -> int:
+        state = self.state
+        return int(
+            advance_elastic(
+                state.arrays(self.places),
+                events,
+                self.leads,
+                low,
+                high,
+                until_ns,
+            )
+        )
+
+
+def pressed_zone(blocks: int = 8, low: int = 64) -> Machine:
+    """One zone with watermarks: min half of low, high one and a half of it."""
+    return one_zone(blocks, min=low // 2, low=low, high=low * 3 // 2)

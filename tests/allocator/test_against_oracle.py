@@ -2,124 +2,97 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from pagealloc_model.allocator.invariants import broken_invariants
-from tests.allocator.agreement import assert_agreement
-from tests.oracle.random_scenarios import (
-    imposed_scenarios,
-    node_scenarios,
-    ownership_scenarios,
-    random_compaction_scenario,
-    random_interrupted_scenario,
-    random_superpageblock_scenario,
-    scenarios,
-)
+from tests.allocator.agreement import assert_agreement, assert_elastic_agreement
+from tests.oracle.elastic_scenarios import ELASTIC_KINDS
+from tests.oracle.random_scenarios import KINDS, scenarios
 from tests.oracle.scenarios import Scenario
-
-SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 UNSHRUNK = (Phase.generate,)
 """A failure names the first step that differs; shrinking its scenario would take minutes."""
 
+MECHANISMS = {
+    "pgscan_kswapd",
+    "pgsteal_kswapd",
+    "pgscan_direct",
+    "pgsteal_direct",
+    "pgactivate",
+    "pgdeactivate",
+    "pageoutrun",
+    "kswapd_low_wmark_hit_quickly",
+    "kswapd_high_wmark_hit_quickly",
+    "allocstall_0",
+    "allocstall_1",
+    "compact_stall",
+    "compact_fail",
+    "compact_success",
+    "compact_isolated",
+    "compact_daemon_wake",
+    "compact_daemon_migrate_scanned",
+    "compact_daemon_free_scanned",
+    "pgmigrate_success",
+    "pgmigrate_fail",
+    "thp_fault_alloc",
+    "thp_fault_fallback",
+    "oom_kill",
+    "captured",
+    "deferred",
+    "dropped_frees",
+    "freed_by_model",
+    "absorbed",
+    "absorbed_frees",
+    "tried_failures",
+    "succeeded_failures",
+    "demand_failed",
+    "forced_by_nofail",
+    "in_base_pages",
+}
+"""What a run over scenarios has to come across, by the oracle's counters."""
 
+USES = (
+    "workingset_refault_file",
+    "workingset_activate_file",
+    "added_reads",
+    "spared_reads",
+    "pgactivate",
+)
+"""What a run with uses of files' pages has to come across."""
+
+OWNERSHIP_MECHANISMS = ("claimed", "recorded", "recovered", "ended", "remote_frees", "merges")
+"""What runs under ownership have to come across besides."""
+
+
+ELASTIC = {
+    "elastic": (range(100, 108), 60),
+    "told_elastic": ((27, 32, 38, 57), 80),
+    "used_elastic": (range(200, 212), 120),
+    "cma_elastic": ((0, 5, 11), 60),
+    "owning_elastic": (range(100, 106), 60),
+    "superpageblocks_elastic": ((3, 14, 38), 80),
+}
+"""Numbers of the scenarios under pressure that always run, and their steps."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @settings(
-    max_examples=20,
+    max_examples=16,
     deadline=None,
     derandomize=True,
     phases=UNSHRUNK,
-    suppress_health_check=SLOW,
+    suppress_health_check=list(HealthCheck),
 )
-@given(scenarios(replayed=True, steps=300))
-def test_model_and_oracle_agree(scenario: Scenario) -> None:
-    assert_agreement(scenario)
-
-
-@settings(
-    max_examples=20,
-    deadline=None,
-    derandomize=True,
-    phases=UNSHRUNK,
-    suppress_health_check=SLOW,
-)
-@given(node_scenarios(replayed=True, steps=300))
-def test_they_agree_on_larger_machines(scenario: Scenario) -> None:
-    """Several nodes, CMA, lagging counters, recorded reclaim, other pageblock orders."""
-    assert_agreement(scenario)
-
-
-@settings(
-    max_examples=15,
-    deadline=None,
-    derandomize=True,
-    phases=UNSHRUNK,
-    suppress_health_check=SLOW,
-)
-@given(st.integers(0, (1 << 32) - 1))
-def test_they_agree_on_recorded_compaction(number: int) -> None:
-    """Scans that take free pages piece by piece, and requests that are captured."""
-    assert_agreement(random_compaction_scenario(number, steps=300, replayed=True))
-
-
-@settings(
-    max_examples=15,
-    deadline=None,
-    derandomize=True,
-    phases=UNSHRUNK,
-    suppress_health_check=SLOW,
-)
-@given(st.integers(0, (1 << 32) - 1))
-def test_they_agree_on_interrupted_batches(number: int) -> None:
-    """Requests and frees of interrupts find the lists of the zone that a batch frees to locked."""
-    assert_agreement(random_interrupted_scenario(number, steps=300, replayed=True))
-
-
-@settings(
-    max_examples=15,
-    deadline=None,
-    derandomize=True,
-    phases=UNSHRUNK,
-    suppress_health_check=SLOW,
-)
-@given(st.integers(0, (1 << 32) - 1))
-def test_they_agree_on_superpageblocks(number: int) -> None:
-    """Few and many of them, recorded compaction now and then; the state is sound at the end."""
-    model = assert_agreement(random_superpageblock_scenario(number, steps=300, replayed=True))
-    assert not broken_invariants(model.state)
-
-
-@settings(
-    max_examples=20,
-    deadline=None,
-    derandomize=True,
-    phases=UNSHRUNK,
-    suppress_health_check=SLOW,
-)
-@given(imposed_scenarios(steps=300))
-def test_they_agree_on_imposed_truth(scenario: Scenario) -> None:
-    """Failures, hidden requests, zones, boosts, drains and memory as a recording has them."""
-    assert_agreement(scenario)
-
-
-@settings(
-    max_examples=15,
-    deadline=None,
-    derandomize=True,
-    phases=UNSHRUNK,
-    suppress_health_check=SLOW,
-)
-@given(ownership_scenarios(replayed=True, steps=300))
-def test_they_agree_on_owned_pageblocks(scenario: Scenario) -> None:
-    """Every option of ownership, blocks that fit the lists or do not, CPUs that go and return."""
-    assert_agreement(scenario)
-
-
-def _of_number(scenario_of: Callable[..., Scenario]) -> Callable[[int], Scenario]:
-    return lambda number: scenario_of(number, steps=1000, replayed=True)
+@given(number=st.integers(0, (1 << 32) - 1))
+def test_model_and_oracle_agree(kind: str, number: int) -> None:
+    """At every step; the state is sound at the end."""
+    model = assert_agreement(KINDS[kind](number, steps=300, replayed=True))
+    assert broken_invariants(model.state) == []
 
 
 @pytest.mark.long
@@ -127,18 +100,49 @@ def _of_number(scenario_of: Callable[..., Scenario]) -> Callable[[int], Scenario
     max_examples=100,
     deadline=None,
     phases=UNSHRUNK,
-    suppress_health_check=SLOW,
+    suppress_health_check=list(HealthCheck),
 )
-@given(
-    st.one_of(
-        scenarios(replayed=True, steps=1000),
-        node_scenarios(replayed=True, steps=1000),
-        ownership_scenarios(replayed=True, steps=1000),
-        imposed_scenarios(steps=1000),
-        st.integers(0, (1 << 32) - 1).map(_of_number(random_compaction_scenario)),
-        st.integers(0, (1 << 32) - 1).map(_of_number(random_interrupted_scenario)),
-        st.integers(0, (1 << 32) - 1).map(_of_number(random_superpageblock_scenario)),
-    )
-)
+@given(scenarios(*KINDS, steps=1000, replayed=True))
 def test_model_and_oracle_agree_for_long(scenario: Scenario) -> None:
     assert_agreement(scenario)
+
+
+def seen_under_pressure(kind: str, numbers: Iterable[int], steps: int) -> Counter[str]:
+    """Compare scenarios; what happened in them."""
+    seen: Counter[str] = Counter()
+    for number in numbers:
+        oracle = assert_elastic_agreement(ELASTIC_KINDS[kind](number, steps=steps))
+        seen += oracle.memory.counts + oracle.memory.seen + oracle.divergence
+        seen["in_base_pages"] += oracle.in_base_pages
+        for zone in oracle.zones:
+            counts = oracle.ownership_counters.of(zone.index)
+            seen += Counter({name: getattr(counts, name) for name in OWNERSHIP_MECHANISMS})
+    return seen
+
+
+@pytest.mark.parametrize("kind", ELASTIC)
+def test_they_agree_under_pressure(kind: str) -> None:
+    numbers, steps = ELASTIC[kind]
+    seen = seen_under_pressure(kind, numbers, steps)
+    assert seen["pgmigrate_success"]
+    if kind == "used_elastic":
+        assert not set(USES) - set(seen)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("kind", "numbers", "steps", "mechanisms"),
+    [
+        ("elastic", range(60), 120, MECHANISMS),
+        (
+            "owning_elastic",
+            range(100, 130),
+            80,
+            {*OWNERSHIP_MECHANISMS, "captured", "pgmigrate_success"},
+        ),
+    ],
+)
+def test_they_agree_on_every_mechanism(
+    kind: str, numbers: range, steps: int, mechanisms: set[str]
+) -> None:
+    assert not mechanisms - set(seen_under_pressure(kind, numbers, steps))

@@ -1,4 +1,4 @@
-"""The first events of shipped recordings, from their own start, on the model and on the oracle."""
+"""An oracle that begins where the model does, and takes the events that the model takes."""
 
 from __future__ import annotations
 
@@ -14,10 +14,169 @@ from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.predicted.demand.demand import Demand
 from pagealloc_model.predicted.prepared import prepare
 from pagealloc_model.predicted.start.image import start_state
+from pagealloc_model.recording.machine import Machine
 from pagealloc_model.verdict.budget import TRUTHS, imposed
 from tests.allocator.agreement import assert_same_state
-from tests.allocator.model_dump import dump_state, dump_told
-from tests.allocator.recorded_oracle import RecordedOracle, oracle_like
+from tests.allocator.model_driver import dump_state, dump_told
+from tests.oracle import Oracle, OracleAssumptions, OracleMachine, OraclePolicy, OracleZone
+from tests.oracle.rules import RULES
+from tests.oracle.steps import Live
+
+
+def oracle_machine(machine: Machine) -> OracleMachine:
+    """The same machine, in the oracle's words."""
+    names = ("node", "name", "start_pfn", "spanned", "present", "managed", "min", "low", "high")
+    zones = tuple(
+        OracleZone(
+            **{name: getattr(each, name) for name in names},
+            boost=each.boost,
+            lowmem_reserve=tuple(each.lowmem_reserve),
+        )
+        for each in machine.zones
+    )
+    return OracleMachine(
+        zones=zones,
+        nr_cpus=machine.nr_cpus,
+        cpu_nodes=tuple(machine.cpu_nodes),
+        distances=tuple(tuple(row) for row in machine.distances),
+        pageblock_order=machine.pageblock_order,
+        max_order=machine.max_order,
+        migratetypes=tuple(machine.migratetypes),
+        thp=machine.thp,
+    )
+
+
+def oracle_like(state: State, rules: str) -> Oracle:
+    """An oracle with every page, type and counter where a state has it, of recorded reclaim."""
+    st = state.st
+    oracle = Oracle(
+        oracle_machine(state.machine),
+        RULES[rules],
+        OraclePolicy(),
+        OracleAssumptions(
+            kswapd_recorded=bool(st[at.KSWAPD_RECORDED]),
+            direct_reclaim_recorded=bool(st[at.DIRECT_RECLAIM_RECORDED]),
+            drains_recorded=bool(st[at.DRAINS_RECORDED]),
+        ),
+    )
+    for block in np.flatnonzero(state.blocks["zone"]).tolist():
+        oracle.set_block_type(block, int(state.blocks["migratetype"][block]))
+    for pfn in np.flatnonzero(state.pages["where"] == at.ALLOCATED).tolist():
+        order, is_movable = int(state.pages["order"][pfn]), bool(state.pages["tag"][pfn])
+        oracle.put_allocated(pfn, order, is_movable)
+    for zone in range(len(state.machine.zones)):
+        _place_zone(oracle, state, zone)
+    oracle.settle_counters()
+    return oracle
+
+
+def _place_zone(oracle: Oracle, state: State, zone: int) -> None:
+    mine, region = oracle.zones[zone], state.zone_region(zone)
+    lists = region[at.ZONE_LISTS :].reshape(-1, at.LIST_WORDS)
+    for order, migratetype in mine.buddy.lists:
+        words = lists[order * at.MIGRATETYPES + migratetype]
+        for pfn in state.list_pages(words):
+            oracle.put_free(pfn, order, migratetype)
+    mine.watermarks.boost = int(region[at.ZONE_BOOST])
+    mine.flags.below_high = bool(region[at.ZONE_BELOW_HIGH])
+    for cpu, pcp in enumerate(mine.pcp):
+        words = state.pcp_region(zone, cpu)
+        pcp.batch, pcp.high = int(words[at.PCP_BATCH]), int(words[at.PCP_HIGH])
+        pcp.high_min, pcp.high_max = int(words[at.PCP_HIGH_MIN]), int(words[at.PCP_HIGH_MAX])
+        pcp.free_high_batch = bool(state.st[at.FREE_HIGH_BATCH])
+        for index in range(len(pcp.lists)):
+            first = at.PCP_LISTS + index * at.LIST_WORDS
+            for pfn in state.list_pages(words[first : first + at.LIST_WORDS]):
+                oracle.put_pcp(zone, cpu, index, pfn)
+
+
+class RecordedOracle:
+    """An oracle and where it has put each object of a demand.
+
+    Attributes:
+        oracle: it takes one event after the other.
+        objects: pages of each object, in the order they were handed out.
+    """
+
+    def __init__(self, oracle: Oracle, places: np.ndarray, orders: np.ndarray) -> None:
+        self.oracle = oracle
+        self.objects: dict[int, Live] = {
+            number: ((int(places[number]), int(orders[number])),)
+            for number in np.flatnonzero(places >= 0).tolist()
+        }
+        self._chains: set[int] = set()
+
+    def take(self, event: np.void) -> None:
+        """Take an event.
+
+        Raises:
+            ValueError: no recording has it.
+        """
+        oracle = self.oracle
+        operation, cpu, number = (int(event[each]) for each in ("operation", "cpu", "object"))
+        order, zone, offset = (int(event[each]) for each in ("order", "zone", "offset"))
+        migratetype, bits = int(event["migratetype"]), int(event["bits"])
+        reclaimed = (bits & at.REQUEST_RECLAIMED) >> at.RECLAIM_SHIFT
+        request = (cpu, order, migratetype, zone, bits & ~at.REQUEST_RECLAIMED)
+        if operation == at.FREE:
+            self._free(cpu, number, offset, order, bits)
+        elif operation == at.ALLOC:
+            self._give(number, order, oracle.alloc_as_recorded(*request, reclaimed=reclaimed))
+        elif operation == at.ALLOC_IN_ZONE:
+            given = oracle.alloc_as_recorded(*request, reclaimed=reclaimed, only_zone=offset)
+            self._give(number, order, given)
+        elif operation == at.HIDDEN_ALLOC:
+            self._give(number, order, oracle.alloc_hidden(*request))
+        elif operation == at.HIDDEN_ALLOC_IN_ZONE:
+            self._give(number, order, oracle.alloc_hidden(*request, only_zone=offset))
+        elif operation == at.RECORDED_FAILURE:
+            oracle.fail_as_recorded(*request, reclaimed=reclaimed)
+        elif operation == at.ISOLATE_FREE:
+            self._give(number, order, oracle.isolate(cpu, zone, (order,), wanted=offset))
+        elif operation == at.CAPTURE:
+            self._give(number, order, oracle.capture(cpu, offset, order, migratetype))
+        elif operation == at.RECLAIM_BEGIN:
+            oracle.begin_reclaim(reclaimed, *request)
+        elif operation == at.KSWAPD_START:
+            oracle.start_kswapd(oracle.machine.nodes[offset], zone, cpu)
+        elif operation == at.KSWAPD_STOP:
+            oracle.stop_kswapd(oracle.machine.nodes[offset], cpu)
+        elif operation == at.SET_BOOST:
+            oracle.set_boost(zone, offset, cpu)
+        elif operation == at.DRAIN_ZONE:
+            oracle.drain_zone(zone, offset, cpu)
+        elif operation == at.SET_PCP_HIGH:
+            oracle.set_pcp_high(zone, cpu, offset)
+        elif operation == at.TICK:
+            oracle.tick_as_recorded(cpu)
+        elif operation == at.BEGIN_REQUEST:
+            oracle.begin_request(*request)
+        elif operation == at.HOLD_DRAINED:
+            oracle.hold_drained(cpu)
+        elif operation == at.GROW:
+            oracle.grow(zone, offset, order, cpu)
+        else:
+            raise ValueError(f"operation {operation} is not one of a recording")
+
+    def _give(self, number: int, order: int, pages: Live) -> None:
+        self.objects[number] = pages
+        if pages and pages != ((pages[0][0], order),):
+            self._chains.add(number)
+
+    def _free(self, cpu: int, number: int, offset: int, order: int, bits: int) -> None:
+        batched, interrupts = bits & at.FREED_IN_BATCH > 0, bits & at.INTERRUPTS_HOLDER > 0
+        pages = self.objects.get(number, ())
+        if not pages:
+            self.oracle.free_nothing(cpu, batched=batched)
+        elif number not in self._chains:
+            pfn = pages[0][0] + offset
+            self.oracle.free(cpu, pfn, order, batched=batched, interrupts=interrupts)
+        else:
+            rest = max(len(pages) - (1 << order), 0)
+            for pfn, _ in reversed(pages[rest:]):
+                self.oracle.free(cpu, pfn, 0, batched=batched, interrupts=interrupts)
+            self.objects[number] = pages[:rest]
+
 
 EVENTS = 6000
 """Events of each recording, and how many lie between two comparisons of all lists."""

@@ -34,26 +34,9 @@ found too."""
 COMPARE = f"""
 import signal
 import sys
-from tests.allocator.agreement import assert_agreement
-from tests.allocator.elastic_agreement import assert_elastic_agreement
-from tests.oracle import elastic_scenarios, random_scenarios
-
-KINDS = {{
-    "small": random_scenarios.random_scenario,
-    "nodes": random_scenarios.random_node_scenario,
-    "ownership": random_scenarios.random_ownership_scenario,
-    "compaction": random_scenarios.random_compaction_scenario,
-    "superpageblocks": random_scenarios.random_superpageblock_scenario,
-    "interrupts": random_scenarios.random_interrupted_scenario,
-    "imposed": random_scenarios.random_imposed_scenario,
-}}
-ELASTIC_KINDS = {{
-    "elastic": elastic_scenarios.random_elastic_scenario,
-    "told_elastic": elastic_scenarios.random_told_elastic_scenario,
-    "cma_elastic": elastic_scenarios.random_cma_elastic_scenario,
-    "owning_elastic": elastic_scenarios.random_owning_elastic_scenario,
-    "superpageblocks_elastic": elastic_scenarios.random_superpageblock_elastic_scenario,
-}}
+from tests.allocator.agreement import assert_agreement, assert_elastic_agreement
+from tests.oracle.elastic_scenarios import ELASTIC_KINDS
+from tests.oracle.random_scenarios import KINDS
 
 
 def no_end(*_):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from tests.oracle import RULES, Bits, OracleMachine, OraclePolicy, OracleRules
@@ -454,9 +454,11 @@ def with_reserve_policies(rng: random.Random, scenario: ElasticScenario) -> Elas
     return replace(scenario, options=options, reserve_is_free=rng.random() < 0.8)
 
 
-def random_used_elastic_scenario(number: int, *, steps: int) -> ElasticScenario:
+def random_used_elastic_scenario(
+    number: int, *, steps: int, presets: tuple[str, ...] = tuple(RULES)
+) -> ElasticScenario:
     """The same with uses of files' pages."""
-    scenario = random_elastic_scenario(number, steps=steps)
+    scenario = random_elastic_scenario(number, steps=steps, presets=presets)
     return replace(scenario, used_share=(0.2, 0.5)[number % 2], movable_share=0.9)
 
 
@@ -581,3 +583,14 @@ def random_owning_elastic_scenario(
             ownership=replace(random_ownership(rng), plain_frees=rng.choice(("owner", "local"))),
         ),
     )
+
+
+ELASTIC_KINDS: dict[str, Callable[..., ElasticScenario]] = {
+    "elastic": random_elastic_scenario,
+    "told_elastic": random_told_elastic_scenario,
+    "used_elastic": random_used_elastic_scenario,
+    "cma_elastic": random_cma_elastic_scenario,
+    "owning_elastic": random_owning_elastic_scenario,
+    "superpageblocks_elastic": random_superpageblock_elastic_scenario,
+}
+"""Scenarios of a number by their kind's name."""

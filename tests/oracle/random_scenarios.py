@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from typing import Any, get_args, get_type_hints
 
@@ -43,15 +43,6 @@ ALL_ORDERS = (*SMALL_ORDERS, *SMALL_ORDERS, 4, 5, 8, 9, 9, 10)
 
 NETWORK_ORDERS = (0, 0, 0, 1, 2, 2, 3, 3, 3, 9)
 """Orders asked for where buffers are large."""
-
-
-def scenarios(
-    *, steps: int = 400, replayed: bool = False, presets: Sequence[str] = tuple(RULES)
-) -> st.SearchStrategy[Scenario]:
-    """Scenarios by their numbers."""
-    return st.integers(0, (1 << 32) - 1).map(
-        lambda number: random_scenario(number, steps=steps, replayed=replayed, presets=presets)
-    )
 
 
 def random_scenario(
@@ -213,15 +204,6 @@ NODE_NUMBERS = ((0,), (0, 1), (0, 1), (0, 1, 2), (0, 2, 5))
 """Nodes; their numbers may have gaps."""
 
 
-def node_scenarios(
-    *, steps: int = 400, replayed: bool = False, presets: Sequence[str] = tuple(RULES)
-) -> st.SearchStrategy[Scenario]:
-    """Scenarios by their numbers."""
-    return st.integers(0, (1 << 32) - 1).map(
-        lambda number: random_node_scenario(number, steps=steps, replayed=replayed, presets=presets)
-    )
-
-
 def random_node_scenario(
     number: int, *, steps: int, replayed: bool, presets: Sequence[str] = tuple(RULES)
 ) -> Scenario:
@@ -349,15 +331,6 @@ def _random_distances(rng: random.Random, nodes: int) -> tuple[tuple[int, ...], 
     )
 
 
-def imposed_scenarios(
-    *, steps: int = 400, presets: Sequence[str] = tuple(RULES)
-) -> st.SearchStrategy[Scenario]:
-    """Scenarios by their numbers."""
-    return st.integers(0, (1 << 32) - 1).map(
-        lambda number: random_imposed_scenario(number, steps=steps, presets=presets)
-    )
-
-
 def random_imposed_scenario(
     number: int, *, steps: int, replayed: bool = True, presets: Sequence[str] = tuple(RULES)
 ) -> Scenario:
@@ -421,13 +394,6 @@ KEEPS_DEFAULT = 0.8
 
 LARGER_ORDERS = (*SMALL_ORDERS, 4, 5, 8, 9)
 """Orders asked for, some above those of the lists."""
-
-
-def ownership_scenarios(*, steps: int = 400, replayed: bool = False) -> st.SearchStrategy[Scenario]:
-    """Scenarios by their numbers."""
-    return st.integers(0, (1 << 32) - 1).map(
-        lambda number: random_ownership_scenario(number, steps=steps, replayed=replayed)
-    )
 
 
 def random_ownership_scenario(
@@ -514,4 +480,25 @@ def with_fitting_limits(
         pcp_high_min=high_min,
         pcp_high_max=int(high_min * rng.choice((1, 1, 2, 4))),
         percpu_pagelist_high_fraction=0,
+    )
+
+
+KINDS: dict[str, Callable[..., Scenario]] = {
+    "small": random_scenario,
+    "nodes": random_node_scenario,
+    "ownership": random_ownership_scenario,
+    "compaction": random_compaction_scenario,
+    "superpageblocks": random_superpageblock_scenario,
+    "interrupts": random_interrupted_scenario,
+    "imposed": random_imposed_scenario,
+}
+"""Scenarios of a number by their kind's name."""
+
+
+def scenarios(*kinds: str, steps: int = 400, replayed: bool = False) -> st.SearchStrategy[Scenario]:
+    """Scenarios of some kinds."""
+    return st.builds(
+        lambda kind, number: KINDS[kind](number, steps=steps, replayed=replayed),
+        st.sampled_from(kinds),
+        st.integers(0, (1 << 32) - 1),
     )

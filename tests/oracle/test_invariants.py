@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.oracle import Bits, Oracle
 from tests.oracle.dump import dump_ownership
 from tests.oracle.ownership import OwnedPageblocks
-from tests.oracle.random_scenarios import node_scenarios, ownership_scenarios, scenarios
+from tests.oracle.random_scenarios import scenarios
 from tests.oracle.scenarios import BLOCK, Scenario, one_zone, oracle
 from tests.oracle.steps import Alloc, Replayed, take_step
 from tests.oracle.test_ownership import PAGES, lists_of, owning, take
@@ -22,11 +22,7 @@ CHECK_EVERY = 25
 
 def any_scenario(steps: int = 400, *, replayed: bool = False) -> st.SearchStrategy[Scenario]:
     """Small and larger machines, every preset, and machines whose CPUs own pageblocks."""
-    return st.one_of(
-        scenarios(steps=steps, replayed=replayed),
-        node_scenarios(steps=steps, replayed=replayed),
-        ownership_scenarios(steps=steps, replayed=replayed),
-    )
+    return scenarios("small", "nodes", "ownership", steps=steps, replayed=replayed)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -13,7 +13,7 @@ from pagealloc_model.allocator.kswapd import NAP_NS
 from pagealloc_model.predicted.start import elastic as daemons
 from pagealloc_model.predicted.start.elastic import DaemonsAtStart, with_daemons
 from pagealloc_model.recording.trace.columns import Trace
-from tests.allocator.elastic_state import Pressed
+from tests.allocator.small_state import Pressed
 from tests.small_recordings import shipped_recording, small_machine
 
 START = 10 * CHECK_NS

@@ -20,7 +20,9 @@ from pagealloc_model.allocator.choices import judging
 from pagealloc_model.allocator.choices import true_state as rec
 from pagealloc_model.allocator.choices.judging import CHOICES, Judged
 from pagealloc_model.allocator.choices.resync import resync
+from pagealloc_model.allocator.state import make_state
 from pagealloc_model.base.errors import CorruptStateError
+from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.predicted.start.evidence import StartCounts
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.show.post import choice_table, miss_list
@@ -34,7 +36,7 @@ from pagealloc_model.verdict.choices.recorded_moves import (
 )
 from pagealloc_model.verdict.choices.true_start import drop_uncounted, true_start
 from tests.allocator.fault import module_source
-from tests.allocator.small_state import Small
+from tests.allocator.small_state import one_zone
 from tests.judged_shares import shares
 from tests.oracle_recording import record
 from tests.small_recordings import (
@@ -517,8 +519,7 @@ def _zone_of(machine: Machine, pfn: int) -> int:
 
 
 def test_a_list_that_holds_another_lists_page_is_named() -> None:
-    small = Small("7.2")
-    state = small.state
+    state = make_state(one_zone(), KernelRules.preset("7.2"))
     st = with_notes(state)
     track = tracked(state, st)
     steps = np.zeros(2, rec.STEP)

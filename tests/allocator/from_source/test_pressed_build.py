@@ -24,8 +24,8 @@ from pagealloc_model.allocator.invariants import broken_invariants, broken_piece
 from pagealloc_model.base.errors import PolicyError
 from pagealloc_model.policy.policy import Policy
 from pagealloc_model.predicted.replay import Replay
-from tests.allocator.elastic_state import Pressed, bits_of
-from tests.allocator.test_elastic_events import REQUESTS, hostile
+from tests.allocator.small_state import Pressed, bits_of
+from tests.allocator.test_invariants import REQUESTS, hostile
 
 OWN = pm.Assumptions(reclaim="elastic")
 LONG = [pytest.param(each, marks=pytest.mark.long) for each in ("6.1", "7.2")]
