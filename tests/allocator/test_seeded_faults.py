@@ -12,16 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.allocator.fault import Fault, module_source
-from tests.allocator.faults import FAULTS
-from tests.allocator.faults_6_1 import FAULTS_6_1
-from tests.allocator.faults_compaction import FAULTS_COMPACTION
+from tests.allocator.faults import FAULTS, Fault, module_source
 from tests.allocator.faults_elastic import FAULTS_ELASTIC
-from tests.allocator.faults_imposed import FAULTS_IMPOSED
-from tests.allocator.faults_interrupts import FAULTS_INTERRUPTS
-from tests.allocator.faults_nodes import FAULTS_NODES
-from tests.allocator.faults_ownership import FAULTS_OWNERSHIP
-from tests.allocator.faults_superpageblocks import FAULTS_SUPERPAGEBLOCKS
 from tests.oracle import RULES
 
 EXAMPLES = 100
@@ -56,17 +48,7 @@ for number in range(int(count)):
 """
 
 
-ALL_FAULTS = (
-    *FAULTS,
-    *FAULTS_6_1,
-    *FAULTS_NODES,
-    *FAULTS_OWNERSHIP,
-    *FAULTS_SUPERPAGEBLOCKS,
-    *FAULTS_ELASTIC,
-    *FAULTS_COMPACTION,
-    *FAULTS_IMPOSED,
-    *FAULTS_INTERRUPTS,
-)
+ALL_FAULTS = (*FAULTS, *FAULTS_ELASTIC)
 SOUGHT = ALL_FAULTS if os.environ.get("PAGEALLOC_ALL_FAULTS") else ALL_FAULTS[::3]
 """Faults that are put in: each third, as all of them take more than an hour of CPU time."""
 

@@ -11,7 +11,7 @@ from tests.oracle.fallback import find_suitable_fallback, should_try_claim_block
 from tests.oracle.lru import ElasticMemory, Folio, Kind
 from tests.oracle.machine import PMD_ORDER, Migratetype, Purpose, draw
 from tests.oracle.request import PLAIN, Attempt, Mark, Request
-from tests.oracle.rules import CompactionRules, ElasticOptions
+from tests.oracle.rules import ElasticOptions, OracleRules
 from tests.oracle.zone import Zone
 
 DEFER_SHIFT_MAX = 6
@@ -454,7 +454,7 @@ class CompactionRun:
             )
 
     @property
-    def rules(self) -> CompactionRules:
+    def rules(self) -> OracleRules:
         """No kernel function: return how the kernel differs from others."""
         return self.options.rules
 

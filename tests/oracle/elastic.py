@@ -18,7 +18,7 @@ from tests.oracle.lru import ElasticMemory, Folio, Kind
 from tests.oracle.machine import PMD_ORDER, Migratetype, OracleMachine
 from tests.oracle.page_alloc import READ_BITS, Allocator
 from tests.oracle.request import Attempt, Bits, Request
-from tests.oracle.rules import RECLAIM_RULES, ElasticOptions, OraclePolicy, OracleRules
+from tests.oracle.rules import ElasticOptions, OraclePolicy, OracleRules
 from tests.oracle.slow_path import DirectReclaim, SlowPath
 from tests.oracle.zone import Zone
 
@@ -62,7 +62,6 @@ class ElasticOracle(Allocator):
 
     Attributes:
         options: shares, costs, switches.
-        reclaim_rules: what reclaim does in this kernel.
         memory: pages in use.
         compaction: what compaction remembers, by zone.
         kcompactds: compaction threads by node.
@@ -81,7 +80,6 @@ class ElasticOracle(Allocator):
     ) -> None:
         super().__init__(machine, rules, policy)
         self.options = options
-        self.reclaim_rules = RECLAIM_RULES[rules.name]
         self.memory = ElasticMemory(self, options)
         self.gates = Gates(options, policy.costly_order)
         self.compaction = {zone.index: ZoneCompaction(zone, self.memory) for zone in self.zones}
@@ -95,9 +93,7 @@ class ElasticOracle(Allocator):
         self._stalled = False
         for node in machine.nodes:
             self._add_threads(node)
-        self.direct_reclaim = DirectReclaim(
-            self.memory, self.gates, self.reclaim_rules, self.kswapd
-        )
+        self.direct_reclaim = DirectReclaim(self.memory, self.gates, self.rules, self.kswapd)
 
     def act_as(self, cpu: int) -> None:
         """No kernel function: let another CPU do what follows."""
@@ -243,9 +239,9 @@ class ElasticOracle(Allocator):
                     place.reset_isolation_suitable()
 
         kswapd = ElasticKswapd(
-            zones, self.memory, self.gates, self.reclaim_rules, cpu, kcompactd, flush_skips
+            zones, self.memory, self.gates, self.rules, cpu, kcompactd, flush_skips
         )
-        if self.reclaim_rules.revived_when_balanced:
+        if self.rules.revived_when_balanced:
             later = [zone for zone in self.zones if zone.node > node and zone.spec.managed]
 
             def note_recovered() -> None:

@@ -16,7 +16,7 @@ from tests.oracle.random_scenarios import (
     with_fitting_limits,
     with_reserve_switches,
 )
-from tests.oracle.rules import COMPACTION_RULES, ElasticOptions
+from tests.oracle.rules import ElasticOptions
 from tests.oracle.scenarios import ATOMIC, KERNEL, blocks_of, late_memory
 from tests.oracle.steps import DrainAll, Grow, SetPcpHigh
 
@@ -394,7 +394,7 @@ def random_elastic_scenario(
             options,
             thp_bits=thp_bits,
             thp_madvised=madvised,
-            rules=COMPACTION_RULES[rules.name],
+            rules=rules,
         ),
         seed=number,
         steps=steps,

@@ -9,7 +9,7 @@ from tests.oracle.compaction import Gates, block_pages
 from tests.oracle.kcompactd import Kcompactd
 from tests.oracle.lru import ElasticMemory
 from tests.oracle.request import PLAIN, Mark
-from tests.oracle.rules import ReclaimRules
+from tests.oracle.rules import OracleRules
 from tests.oracle.vmscan import CLUSTER, LOWEST_PRIORITY, Reclaimer, ScanControl
 from tests.oracle.zone import Zone
 
@@ -135,7 +135,7 @@ class ElasticKswapd(Kswapd):
         zones: Sequence[Zone],
         memory: ElasticMemory,
         gates: Gates,
-        rules: ReclaimRules,
+        rules: OracleRules,
         cpu: int,
         kcompactd: Kcompactd,
         flush_skips: Callable[[], None],

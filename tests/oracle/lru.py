@@ -380,7 +380,7 @@ class ElasticMemory:
         pages = lru.pages_in(Kind.FILE, zone.type)
         if self.options.anon_scan_percent:
             pages += lru.pages_in(Kind.ANON, zone.type)
-        if not pages and self._oracle.reclaim_rules.free_counts_as_reclaimable:
+        if not pages and self._oracle.rules.free_counts_as_reclaimable:
             return zone.counters.free.total
         return pages
 

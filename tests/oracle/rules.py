@@ -68,7 +68,10 @@ class OracleOwnership:
 
 @dataclass(frozen=True, kw_only=True)
 class OracleRules:
-    """Behaviours that differ between kernel versions; the named rows of S13.
+    """Behaviours that differ between kernel versions: the named rows of S13.
+
+    The defaults are 6.12's. Those after `highatomic_slowpath_only` concern reclaim and compaction,
+    which only an elastic replay has.
 
     Attributes:
         name: preset name.
@@ -97,110 +100,200 @@ class OracleRules:
             huge page table entry's (S1.9).
         highatomic_fastpath: the first attempt may use the highatomic reserve too (S2.5).
         highatomic_slowpath_only: only attempts at the MIN mark make the reserve grow (S7.1).
+        free_counts_as_reclaimable: a zone without reclaimable pages has its free ones counted as
+            such (S8.3).
+        tries_without_cache_trim: a run of kswapd that freed nothing and spared anonymous memory for
+            a large cache begins again without doing so (S10.2).
+        fruitless_reclaim_repeated: direct reclaim that freed nothing is done once more (S8.2).
+        throttle_counts_exactly: free pages are counted exactly where requests may have to wait
+            (S8.2).
+        boosted_runs_never_fail: a run that began with a boost is no failure (S10.2).
+        revived_when_balanced: progress makes a node hopeful only if it is balanced then, and a
+            list's free that finds the zone well off does too (S10.2).
+        ready_by_high_mark: compaction is ready if it suits by the high mark (S8.2).
+        lru_skips_capped: one taking passes over so many folios of too high zones, and takes the
+            others (S10.6).
+        frees_backwards: single pages of a cluster are freed in reverse order, larger folios as soon
+            as they are seen (S10.6).
+        initial_compaction_in_loop: compaction before reclaim is the loop's first turn (S8.1).
+        compaction_needs_reclaim: only who may reclaim may compact (S8.1).
+        gap_cap: most pages of compact_gap, 0 for any number (S9.1).
+        suitable_by_request_mark: suitability is measured by the request's own mark (S9.1).
+        async_source_by_order: asynchronous compaction for whole blocks takes movable blocks
+            whoever asks (S9.3).
+        stall_leaves_out_deferred: deferred attempts are no stalls (S9).
+        defrag_mode_fixes: who may not reclaim falls back instead of failing (S8.6).
+        promotes_to_blocks: reclaim and compaction make whole blocks for who may not fragment and
+            is not movable (S8.7).
+        suitable_beside_cma: asynchronous compaction for costly orders that may not use CMA needs
+            the free pages outside CMA (S9.1).
+        direct_source_needs_cma: direct compaction empties CMA blocks only for who may use them
+            (S9.3).
+        proactive_leeway_shrinks: proactive compaction has no lowest score, and begins at most half
+            of the lower score above it (S9.6).
+        promoted_begin_afresh: such requests compact again whatever their order, and count anew
+            once they may fragment (S8.7).
+        moves_compound: compound pages are moved, if they are smaller than what is made (S9.3).
+        counts_stepped_over: all pages of what scanners step over count as scanned (S9.3).
+        begins_at_zone_start: the source scanner has all of a block from the zone's first page on
+            (S9.3).
+        any_isolation_marks: whatever is isolated first in a block marks it, not only its first page
+            (S9.3).
+        marks_found_sources: a block found in free lists is marked (S9.3).
+        finishes_failed_blocks: the rest of a block is taken where a folio cannot be moved (S9.3).
+        moved_from_end: the block moved from last is where the scan ended, not where it began
+            (S9.3).
+        captured_before_drain: a captured page ends a run before lists are drained (S9.7).
+        captures_movable: MOVABLE requests capture from MOVABLE blocks below a block's order (S9.7).
+        counts_proactive: proactive rounds are counted as kcompactd's (S9.6).
+        holds_whole: targets are held as the buddies they were (S9.3).
+        target_by_order: blocks that begin with a buddy of the order asked are no targets (S9.3).
+        target_steps_inside: the target scanner steps over what ends in the block (S9.3).
+        target_leaves_block: its cached position goes a block lower than one scanned whole (S9.3).
+        ends_at_enough: the fast search for targets ends at once when it has enough (S9.3).
+        marks_scanned_targets: after it a block is marked if scanned whole, not if that was too
+            little (S9.3).
+        tests_late_target: the block in the middle has to be a target (S9.3).
+        served_zones_suit: zones that could serve a request suit for its retry (S8.4).
     """
 
     name: str
-    batch_from_managed_shift: int
-    batch_cap_bytes: int
-    tiny_zone_batch: int
-    high_order_flush_adds_half_high_min: bool
-    free_batched: bool
-    decay_batched: bool
-    highatomic_from_pcp: bool
-    highatomic_refills_pcp: bool
-    highatomic_cap_adds_block: bool
-    pcp_tunes_itself: bool
-    free_lists_match_blocks: bool
-    watermark_subtracts_reserved: bool
-    atomic_bit_ignores_boost: bool
-    boosted_flag_needs_kswapd: bool
-    skips_busy_kswapd_nodes: bool
-    huge_lists_hold_blocks: bool
+    batch_from_managed_shift: int = 10
+    batch_cap_bytes: int = 1 << 20
+    tiny_zone_batch: int = 0
+    high_order_flush_adds_half_high_min: bool = False
+    free_batched: bool = False
+    decay_batched: bool = True
+    highatomic_from_pcp: bool = True
+    highatomic_refills_pcp: bool = True
+    highatomic_cap_adds_block: bool = False
+    pcp_tunes_itself: bool = True
+    free_lists_match_blocks: bool = True
+    watermark_subtracts_reserved: bool = False
+    atomic_bit_ignores_boost: bool = False
+    boosted_flag_needs_kswapd: bool = True
+    skips_busy_kswapd_nodes: bool = False
+    huge_lists_hold_blocks: bool = False
     highatomic_fastpath: bool = False
     highatomic_slowpath_only: bool = False
+    free_counts_as_reclaimable: bool = True
+    tries_without_cache_trim: bool = True
+    fruitless_reclaim_repeated: bool = True
+    throttle_counts_exactly: bool = True
+    boosted_runs_never_fail: bool = False
+    revived_when_balanced: bool = False
+    ready_by_high_mark: bool = False
+    lru_skips_capped: bool = False
+    frees_backwards: bool = False
+    initial_compaction_in_loop: bool = False
+    compaction_needs_reclaim: bool = False
+    gap_cap: int = 0
+    suitable_by_request_mark: bool = False
+    async_source_by_order: bool = False
+    stall_leaves_out_deferred: bool = False
+    defrag_mode_fixes: bool = False
+    promotes_to_blocks: bool = False
+    promoted_begin_afresh: bool = False
+    suitable_beside_cma: bool = False
+    direct_source_needs_cma: bool = False
+    proactive_leeway_shrinks: bool = False
+    moves_compound: bool = True
+    counts_stepped_over: bool = True
+    begins_at_zone_start: bool = True
+    any_isolation_marks: bool = True
+    marks_found_sources: bool = False
+    finishes_failed_blocks: bool = True
+    moved_from_end: bool = True
+    captured_before_drain: bool = True
+    captures_movable: bool = True
+    counts_proactive: bool = True
+    holds_whole: bool = True
+    target_by_order: bool = True
+    target_steps_inside: bool = True
+    target_leaves_block: bool = True
+    ends_at_enough: bool = True
+    marks_scanned_targets: bool = True
+    tests_late_target: bool = True
+    served_zones_suit: bool = True
 
+
+RULES_6_12 = OracleRules(name="6.12")
 
 RULES_6_1 = OracleRules(
     name="6.1",
-    batch_from_managed_shift=10,
-    batch_cap_bytes=1 << 20,
-    tiny_zone_batch=0,
-    high_order_flush_adds_half_high_min=False,
-    free_batched=False,
     decay_batched=False,
-    highatomic_from_pcp=True,
-    highatomic_refills_pcp=True,
     highatomic_cap_adds_block=True,
     pcp_tunes_itself=False,
     free_lists_match_blocks=False,
     watermark_subtracts_reserved=True,
     atomic_bit_ignores_boost=True,
     boosted_flag_needs_kswapd=False,
-    skips_busy_kswapd_nodes=False,
     huge_lists_hold_blocks=True,
+    tries_without_cache_trim=False,
+    fruitless_reclaim_repeated=False,
+    throttle_counts_exactly=False,
+    frees_backwards=True,
+    moves_compound=False,
+    counts_stepped_over=False,
+    begins_at_zone_start=False,
+    any_isolation_marks=False,
+    marks_found_sources=True,
+    finishes_failed_blocks=False,
+    moved_from_end=False,
+    captured_before_drain=False,
+    captures_movable=False,
+    counts_proactive=False,
+    holds_whole=False,
+    target_by_order=False,
+    target_steps_inside=False,
+    target_leaves_block=False,
+    ends_at_enough=False,
+    marks_scanned_targets=False,
+    tests_late_target=False,
+    served_zones_suit=False,
 )
 
-RULES_6_12 = OracleRules(
-    name="6.12",
-    batch_from_managed_shift=10,
-    batch_cap_bytes=1 << 20,
-    tiny_zone_batch=0,
-    high_order_flush_adds_half_high_min=False,
-    free_batched=False,
-    decay_batched=True,
-    highatomic_from_pcp=True,
-    highatomic_refills_pcp=True,
-    highatomic_cap_adds_block=False,
-    pcp_tunes_itself=True,
-    free_lists_match_blocks=True,
-    watermark_subtracts_reserved=False,
-    atomic_bit_ignores_boost=False,
-    boosted_flag_needs_kswapd=True,
-    skips_busy_kswapd_nodes=False,
-    huge_lists_hold_blocks=False,
-)
-
-RULES_6_18 = OracleRules(
+RULES_6_18 = replace(
+    RULES_6_12,
     name="6.18",
-    batch_from_managed_shift=10,
-    batch_cap_bytes=1 << 20,
-    tiny_zone_batch=0,
     high_order_flush_adds_half_high_min=True,
-    free_batched=False,
-    decay_batched=True,
-    highatomic_from_pcp=True,
-    highatomic_refills_pcp=True,
-    highatomic_cap_adds_block=False,
-    pcp_tunes_itself=True,
-    free_lists_match_blocks=True,
-    watermark_subtracts_reserved=False,
-    atomic_bit_ignores_boost=False,
-    boosted_flag_needs_kswapd=True,
     skips_busy_kswapd_nodes=True,
-    huge_lists_hold_blocks=False,
 )
 
-RULES_7_2 = OracleRules(
+RULES_7_2 = replace(
+    RULES_6_18,
     name="7.2",
     batch_from_managed_shift=12,
     batch_cap_bytes=256 << 10,
     tiny_zone_batch=1,
-    high_order_flush_adds_half_high_min=True,
     free_batched=True,
-    decay_batched=True,
     highatomic_from_pcp=False,
     highatomic_refills_pcp=False,
-    highatomic_cap_adds_block=False,
-    pcp_tunes_itself=True,
-    free_lists_match_blocks=True,
-    watermark_subtracts_reserved=False,
-    atomic_bit_ignores_boost=False,
-    boosted_flag_needs_kswapd=True,
-    skips_busy_kswapd_nodes=True,
-    huge_lists_hold_blocks=False,
+    free_counts_as_reclaimable=False,
+    boosted_runs_never_fail=True,
+    revived_when_balanced=True,
+    ready_by_high_mark=True,
+    lru_skips_capped=True,
+    initial_compaction_in_loop=True,
+    compaction_needs_reclaim=True,
+    gap_cap=32,
+    suitable_by_request_mark=True,
+    async_source_by_order=True,
+    stall_leaves_out_deferred=True,
+    defrag_mode_fixes=True,
+    promotes_to_blocks=True,
+    suitable_beside_cma=True,
+    direct_source_needs_cma=True,
+    proactive_leeway_shrinks=True,
 )
 
-RULES_7_3 = replace(RULES_7_2, name="7.3", highatomic_fastpath=True, highatomic_slowpath_only=True)
+RULES_7_3 = replace(
+    RULES_7_2,
+    name="7.3",
+    highatomic_fastpath=True,
+    highatomic_slowpath_only=True,
+    promoted_begin_afresh=True,
+)
 
 RULES: dict[str, OracleRules] = {
     each.name: each for each in (RULES_6_1, RULES_6_12, RULES_6_18, RULES_7_2, RULES_7_3)
@@ -290,183 +383,6 @@ class OracleAssumptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReclaimRules:
-    """Behaviours of reclaim that differ between versions.
-
-    Attributes:
-        free_counts_as_reclaimable: a zone without reclaimable pages has its free ones counted as
-            such (S8.3).
-        tries_without_cache_trim: a run of kswapd that freed nothing and spared anonymous memory for
-            a large cache begins again without doing so (S10.2).
-        fruitless_reclaim_repeated: direct reclaim that freed nothing is done once more (S8.2).
-        throttle_counts_exactly: free pages are counted exactly where requests may have to wait
-            (S8.2).
-        boosted_runs_never_fail: a run that began with a boost is no failure (S10.2).
-        revived_when_balanced: progress makes a node hopeful only if it is balanced then, and a
-            list's free that finds the zone well off does too (S10.2).
-        ready_by_high_mark: compaction is ready if it suits by the high mark (S8.2).
-        lru_skips_capped: one taking passes over so many folios of too high zones, and takes the
-            others (S10.6).
-        frees_backwards: single pages of a cluster are freed in reverse order, larger folios as soon
-            as they are seen (S10.6).
-    """
-
-    free_counts_as_reclaimable: bool = True
-    tries_without_cache_trim: bool = True
-    fruitless_reclaim_repeated: bool = True
-    throttle_counts_exactly: bool = True
-    boosted_runs_never_fail: bool = False
-    revived_when_balanced: bool = False
-    ready_by_high_mark: bool = False
-    lru_skips_capped: bool = False
-    frees_backwards: bool = False
-
-
-RECLAIM_RULES_7_2 = ReclaimRules(
-    free_counts_as_reclaimable=False,
-    boosted_runs_never_fail=True,
-    revived_when_balanced=True,
-    ready_by_high_mark=True,
-    lru_skips_capped=True,
-)
-RECLAIM_RULES = {
-    "6.1": ReclaimRules(
-        tries_without_cache_trim=False,
-        fruitless_reclaim_repeated=False,
-        throttle_counts_exactly=False,
-        frees_backwards=True,
-    ),
-    "6.12": ReclaimRules(),
-    "6.18": ReclaimRules(),
-    "7.2": RECLAIM_RULES_7_2,
-    "7.3": RECLAIM_RULES_7_2,
-}
-"""By name of the oracle's rules."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class CompactionRules:
-    """Behaviours of slow path and compaction that differ between versions; rows of S13.
-
-    Attributes:
-        initial_compaction_in_loop: compaction before reclaim is the loop's first turn (S8.1).
-        compaction_needs_reclaim: only who may reclaim may compact (S8.1).
-        gap_cap: most pages of compact_gap, 0 for any number (S9.1).
-        suitable_by_request_mark: suitability is measured by the request's own mark (S9.1).
-        async_source_by_order: asynchronous compaction for whole blocks takes movable blocks
-            whoever asks (S9.3).
-        stall_leaves_out_deferred: deferred attempts are no stalls (S9).
-        defrag_mode_fixes: who may not reclaim falls back instead of failing (S8.6).
-        promotes_to_blocks: reclaim and compaction make whole blocks for who may not fragment and
-            is not movable (S8.7).
-        suitable_beside_cma: asynchronous compaction for costly orders that may not use CMA needs
-            the free pages outside CMA (S9.1).
-        direct_source_needs_cma: direct compaction empties CMA blocks only for who may use them
-            (S9.3).
-        proactive_leeway_shrinks: proactive compaction has no lowest score, and begins at most half
-            of the lower score above it (S9.6).
-        promoted_begin_afresh: such requests compact again whatever their order, and count anew
-            once they may fragment (S8.7).
-        moves_compound: compound pages are moved, if they are smaller than what is made (S9.3).
-        counts_stepped_over: all pages of what scanners step over count as scanned (S9.3).
-        begins_at_zone_start: the source scanner has all of a block from the zone's first page on
-            (S9.3).
-        any_isolation_marks: whatever is isolated first in a block marks it, not only its first page
-            (S9.3).
-        marks_found_sources: a block found in free lists is marked (S9.3).
-        finishes_failed_blocks: the rest of a block is taken where a folio cannot be moved (S9.3).
-        moved_from_end: the block moved from last is where the scan ended, not where it began
-            (S9.3).
-        captured_before_drain: a captured page ends a run before lists are drained (S9.7).
-        captures_movable: MOVABLE requests capture from MOVABLE blocks below a block's order (S9.7).
-        counts_proactive: proactive rounds are counted as kcompactd's (S9.6).
-        holds_whole: targets are held as the buddies they were (S9.3).
-        target_by_order: blocks that begin with a buddy of the order asked are no targets (S9.3).
-        target_steps_inside: the target scanner steps over what ends in the block (S9.3).
-        target_leaves_block: its cached position goes a block lower than one scanned whole (S9.3).
-        ends_at_enough: the fast search for targets ends at once when it has enough (S9.3).
-        marks_scanned_targets: after it a block is marked if scanned whole, not if that was too
-            little (S9.3).
-        tests_late_target: the block in the middle has to be a target (S9.3).
-        served_zones_suit: zones that could serve a request suit for its retry (S8.4).
-    """
-
-    initial_compaction_in_loop: bool = False
-    compaction_needs_reclaim: bool = False
-    gap_cap: int = 0
-    suitable_by_request_mark: bool = False
-    async_source_by_order: bool = False
-    stall_leaves_out_deferred: bool = False
-    defrag_mode_fixes: bool = False
-    promotes_to_blocks: bool = False
-    promoted_begin_afresh: bool = False
-    suitable_beside_cma: bool = False
-    direct_source_needs_cma: bool = False
-    proactive_leeway_shrinks: bool = False
-    moves_compound: bool = True
-    counts_stepped_over: bool = True
-    begins_at_zone_start: bool = True
-    any_isolation_marks: bool = True
-    marks_found_sources: bool = False
-    finishes_failed_blocks: bool = True
-    moved_from_end: bool = True
-    captured_before_drain: bool = True
-    captures_movable: bool = True
-    counts_proactive: bool = True
-    holds_whole: bool = True
-    target_by_order: bool = True
-    target_steps_inside: bool = True
-    target_leaves_block: bool = True
-    ends_at_enough: bool = True
-    marks_scanned_targets: bool = True
-    tests_late_target: bool = True
-    served_zones_suit: bool = True
-
-
-COMPACTION_RULES_7_2 = CompactionRules(
-    initial_compaction_in_loop=True,
-    compaction_needs_reclaim=True,
-    gap_cap=32,
-    suitable_by_request_mark=True,
-    async_source_by_order=True,
-    stall_leaves_out_deferred=True,
-    defrag_mode_fixes=True,
-    promotes_to_blocks=True,
-    suitable_beside_cma=True,
-    direct_source_needs_cma=True,
-    proactive_leeway_shrinks=True,
-)
-COMPACTION_RULES_6_1 = CompactionRules(
-    moves_compound=False,
-    counts_stepped_over=False,
-    begins_at_zone_start=False,
-    any_isolation_marks=False,
-    marks_found_sources=True,
-    finishes_failed_blocks=False,
-    moved_from_end=False,
-    captured_before_drain=False,
-    captures_movable=False,
-    counts_proactive=False,
-    holds_whole=False,
-    target_by_order=False,
-    target_steps_inside=False,
-    target_leaves_block=False,
-    ends_at_enough=False,
-    marks_scanned_targets=False,
-    tests_late_target=False,
-    served_zones_suit=False,
-)
-COMPACTION_RULES = {
-    "6.1": COMPACTION_RULES_6_1,
-    "6.12": CompactionRules(),
-    "6.18": CompactionRules(),
-    "7.2": COMPACTION_RULES_7_2,
-    "7.3": replace(COMPACTION_RULES_7_2, promoted_begin_afresh=True),
-}
-"""By name of the oracle's rules."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class ElasticOptions:
     """Shares, costs and policy of an elastic replay (S9.8, S10.5).
 
@@ -497,7 +413,7 @@ class ElasticOptions:
         local_thp_reclaims: local-only attempts at huge pages reclaim after compaction (S8.8).
         thp_bits: reclaim bits of huge-page requests instead of their own; None keeps them (S8.5).
         thp_madvised: a second attempt for a huge page has no NORETRY (S8.5).
-        rules: see `CompactionRules`.
+        rules: the kernel's.
     """
 
     seed: int = 0
@@ -526,7 +442,7 @@ class ElasticOptions:
     local_thp_reclaims: bool = False
     thp_bits: int | None = None
     thp_madvised: bool = False
-    rules: CompactionRules = CompactionRules()
+    rules: OracleRules = RULES_6_12
 
     def gap(self, order: int) -> int:
         """compact_gap(): return the free pages wanted beside the watermark (S9.1)."""

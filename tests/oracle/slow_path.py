@@ -18,7 +18,7 @@ from tests.oracle.request import (
     gfp_to_alloc_flags,
     memalloc_attempt,
 )
-from tests.oracle.rules import ReclaimRules
+from tests.oracle.rules import OracleRules
 from tests.oracle.vmscan import CLUSTER, LOWEST_PRIORITY, ScanControl
 from tests.oracle.zone import Zone
 
@@ -37,7 +37,7 @@ class DirectReclaim:
         self,
         memory: ElasticMemory,
         gates: Gates,
-        rules: ReclaimRules,
+        rules: OracleRules,
         kswapd: dict[int, ElasticKswapd],
     ) -> None:
         self.memory = memory

@@ -9,7 +9,7 @@ from tests.oracle.compaction import Gates
 from tests.oracle.lru import LISTS, ElasticMemory, Folio, Kind
 from tests.oracle.machine import Purpose
 from tests.oracle.request import PLAIN, Mark
-from tests.oracle.rules import ReclaimRules
+from tests.oracle.rules import OracleRules
 from tests.oracle.zone import Zone
 
 LOWEST_PRIORITY = 12
@@ -142,7 +142,7 @@ class Reclaimer:
         zones: list[Zone],
         memory: ElasticMemory,
         gates: Gates,
-        rules: ReclaimRules,
+        rules: OracleRules,
         note_progress: Callable[[int, int], None],
     ) -> None:
         self.zones = zones

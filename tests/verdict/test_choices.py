@@ -35,7 +35,7 @@ from pagealloc_model.verdict.choices.recorded_moves import (
     with_notes,
 )
 from pagealloc_model.verdict.choices.true_start import drop_uncounted, true_start
-from tests.allocator.fault import module_source
+from tests.allocator.faults import module_source
 from tests.allocator.small_state import one_zone
 from tests.judged_shares import shares
 from tests.oracle_recording import record
