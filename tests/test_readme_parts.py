@@ -1,12 +1,15 @@
-"""Every table that `make readme` writes has its place in README or docs/, once."""
+"""Every table that `make readme` writes has its place in README, docs/ or data/tables, once."""
 
 from __future__ import annotations
 
 import ast
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+DECLARED = ("PLACES", "FILES", "EXCERPTS", "PARTS", "FULL_PARTS")
 
 
 def declared(checkout: Path) -> dict[str, list[str]]:
@@ -17,17 +20,18 @@ def declared(checkout: Path) -> dict[str, list[str]]:
         target = node.target if isinstance(node, ast.AnnAssign) else None
         if isinstance(node, ast.Assign):
             target = node.targets[0]
-        if target is not None and ast.unparse(target) in ("PLACES", "PARTS", "FULL_PARTS"):
+        if target is not None and ast.unparse(target) in DECLARED:
             found[ast.unparse(target)] = [ast.literal_eval(key) for key in node.value.keys]  # type: ignore[attr-defined, union-attr]
     return found
 
 
-def places(checkout: Path) -> dict[str, str]:
+def literal(checkout: Path, name: str) -> dict[str, Any]:
+    """A table of strings that benchmarks/readme.py declares."""
     tree = ast.parse((checkout / "benchmarks" / "readme.py").read_text())
     for node in tree.body:
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "PLACES":
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
             return ast.literal_eval(node.value)
-    raise AssertionError("benchmarks/readme.py declares no PLACES")
+    raise AssertionError(f"benchmarks/readme.py declares no {name}")
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +42,8 @@ def written(checkout: Path) -> dict[str, str]:
 
 def test_every_part_has_a_place(checkout: Path) -> None:
     keys = declared(checkout)
-    assert sorted(keys["PLACES"]) == sorted(keys["PARTS"] + keys["FULL_PARTS"])
+    written = keys["PARTS"] + keys["FULL_PARTS"] + keys["EXCERPTS"]
+    assert sorted(keys["PLACES"] + keys["FILES"]) == sorted(written)
 
 
 def test_markers_are_where_their_part_is_written_once(
@@ -50,7 +55,15 @@ def test_markers_are_where_their_part_is_written_once(
             for file, text in written.items()
             for name in re.findall(rf"<!-- ([\w-]+):{edge} -->", text)
         )
-        assert found == sorted(places(checkout).items())
+        assert found == sorted(literal(checkout, "PLACES").items())
+
+
+def test_full_tables_are_linked_from_a_page(checkout: Path, written: dict[str, str]) -> None:
+    declared = {name for names in literal(checkout, "FILES").values() for name in names}
+    assert {path.stem for path in (checkout / "data" / "tables").iterdir()} == declared
+    pages = "".join(written.values())
+    shown = set(re.findall(r'Excerpt\(\s*"(\w+)"', (checkout / "benchmarks/readme.py").read_text()))
+    assert {name for name in declared if f"data/tables/{name}.csv)" not in pages} <= shown
 
 
 def test_every_table_holds_figures(written: dict[str, str]) -> None:
@@ -63,7 +76,19 @@ def test_every_table_holds_figures(written: dict[str, str]) -> None:
 
 
 def test_readme_is_short(written: dict[str, str]) -> None:
-    assert len(written["README.md"].splitlines()) <= 200
+    assert len(written["README.md"].splitlines()) <= 150
+
+
+def test_pages_are_short(written: dict[str, str]) -> None:
+    """Each page but the spec is read at once, and so are all of them in an hour."""
+    exact = ("page_allocator", "trace_events", "recording", "kernel_functions")
+    lines = {
+        file: len(text.splitlines())
+        for file, text in written.items()
+        if file.startswith("docs/") and Path(file).stem not in exact
+    }
+    assert {file: count for file, count in lines.items() if count > 150} == {}
+    assert sum(lines.values()) <= 2200
 
 
 def test_pages_with_tables_lead_to_the_glossary(written: dict[str, str]) -> None:

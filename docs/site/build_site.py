@@ -18,7 +18,15 @@ from citations import with_targets
 from reference import assumptions_page, command_line_page, policy_page, rules_page
 
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
-COPIED = ("CONTRIBUTING.md", "LICENSE", "CITATION.cff", "docs", "notebooks")
+COPIED = (
+    "CONTRIBUTING.md",
+    "LICENSE",
+    "CITATION.cff",
+    "docs",
+    "notebooks",
+    "data/tables",
+    "data/posted",
+)
 GENERATED = {
     "policy_fields": policy_page,
     "kernel_rules": rules_page,
@@ -36,10 +44,25 @@ CONTENTS = {
         "docs/sweeps",
         "docs/experiments",
         "docs/posts",
+        "docs/locks",
         "docs/your_kernel",
+        "docs/add_a_proposal",
     ),
-    "Subjects": ("docs/locks", "docs/ownership", "docs/pressure", "docs/proposals"),
-    "How far, how fast, how large": ("docs/accuracy", "docs/speed", "docs/size"),
+    "Studies": (
+        "docs/highatomic",
+        "docs/defrag_mode",
+        "docs/pcp_buddy",
+        "docs/batched_freeing",
+        "docs/proposals",
+    ),
+    "Explanation": (
+        "docs/accuracy",
+        "docs/predicted_and_run",
+        "docs/pressure",
+        "docs/speed",
+        "docs/size",
+        "docs/security",
+    ),
     "Reference": (
         *(f"docs/{name}" for name in GENERATED),
         "docs/recording",
@@ -47,7 +70,6 @@ CONTENTS = {
         "docs/page_allocator",
         "docs/trace_events",
         "docs/*",
-        "docs/security",
         "docs/glossary",
     ),
     "Development": ("CONTRIBUTING",),

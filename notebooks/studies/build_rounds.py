@@ -258,7 +258,7 @@ def _first_round_lines(rounds: pd.DataFrame, first: pd.DataFrame) -> Iterator[st
     ends_of = 100 * last["served"].mean()
     heads = [
         *("boot", "mode", "measured", "once", "of seeds", "again", "null", "once, 512 touched"),
-        *(f"served in the last {LATE}, %", "once", "once, 512 touched"),
+        *(f"last {LATE}, %: {side}" for side in ("measured", "once", "once, 512 touched")),
     ]
     yield f"| {' | '.join(heads)} |"
     yield f"|---|{'--:|' * (len(heads) - 1)}"

@@ -42,10 +42,10 @@ def short_error_lines(validations: list[Validation]) -> Iterator[str]:
 
 
 def short_cell(rows: pd.DataFrame) -> str:
-    """Error and null model's error over all, or of the zone with most pages."""
+    """Error and null model's error over all, or of node 0's Normal or else first zone."""
     overall = rows[rows["scope"] == "all"]
-    zones = rows[rows["scope"].str.fullmatch(r"zone=\w+")]
-    normal = zones[zones["scope"] == "zone=Normal"]
+    zones = rows[rows["scope"].str.fullmatch(r"(node=0,)?zone=\w+")]
+    normal = zones[zones["scope"].str.endswith("zone=Normal")]
     row = next(each for each in (overall, normal, zones) if len(each)).iloc[0]
     return f"{error_cell(row['error'], row['unit'])} ({error_cell(row['null_error'], row['unit'])})"
 

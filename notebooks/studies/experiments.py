@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pandas as pd
 
@@ -28,6 +29,8 @@ from pagealloc_model.studies.experiments.experiment import (
     shipped_experiments,
     wrong_predictions,
 )
+
+SCORES = ("effects", "within", "direction", "wrong", "not predicted", "quiet")
 
 
 def main(plan: str, directory: str) -> None:
@@ -50,50 +53,49 @@ def score_lines() -> Iterator[str]:
 
 
 def result_lines() -> Iterator[str]:
-    """Markdown tables of each shipped experiment: by setting, every effect, what was wrong."""
-    for name in shipped_experiments():
-        result = shipped_experiment(name)
-        done = result.runs[result.runs["status"] != "failed"].groupby("side").size()
-        counts = ", ".join(f"{side} {runs}" for side, runs in done.items())
-        yield f"`{name}`: runs by side {counts}."
-        yield ""
+    """Markdown tables of the shipped experiments: scores by setting, effects, the wrong ones."""
+    results = {name: shipped_experiment(name) for name in shipped_experiments()}
+    yield f"| plan | setting | model | {' | '.join(SCORES)} |"
+    yield f"|---|---|---|{'--:|' * len(SCORES)}"
+    for name, result in results.items():
         by_setting = scores_by_setting(result.changes)
-        kept = by_setting[by_setting["model"].isin(MODES)]
-        yield from _score_lines(kept.assign(of=kept["axis"] + ", " + kept["model"]))
-        yield ""
-        yield f"| setting | quantity | before | change | interval | {' | '.join(MODES)} |"
-        yield f"|---|---|--:|--:|---|{'--:|' * len(MODES)}"
+        for row in by_setting[by_setting["model"].isin(MODES)].itertuples():
+            yield f"| {name} | {row.axis} | {row.model} | {' | '.join(_score_cells(row))} |"
+    yield ""
+    heads = ("plan", "setting", "quantity", "before", "change", "change_low", "change_high", *MODES)
+    yield f"| {' | '.join(heads)} |"
+    yield f"|---|---|---|--:|--:|--:|--:|{'--:|' * len(MODES)}"
+    for name, result in results.items():
         for row in measurable_effects(result.changes).to_dict("records"):
             predicted = [f"{_short(row[mode])} {MARKS[row[f'{mode} verdict']]}" for mode in MODES]
-            yield (
-                f"| {row['axis']} | {row['metric']} | {_short(row['before'])} "
-                f"| {_short(row['change'])} | {_short(row['low'])} to {_short(row['high'])} "
-                f"| {' | '.join(each.strip() for each in predicted)} |"
-            )
-        yield ""
-        wrong = wrong_predictions(name)
-        if len(wrong):
-            yield "| wrong in the elastic replay | quantity | why |"
-            yield "|---|---|---|"
-        for row in wrong.itertuples():
-            yield f"| {row.axis} | {row.metric} | {row.cause} |"
-        yield ""
+            numbers = [_short(row[each]) for each in ("before", "change", "low", "high")]
+            cells = [*numbers, *(each.strip() for each in predicted)]
+            yield f"| {name} | {row['axis']} | {row['metric']} | {' | '.join(cells)} |"
+    yield ""
+    yield "| plan | setting | quantity | cause of what the elastic replay has wrong |"
+    yield "|---|---|---|---|"
+    for name in results:
+        for row in wrong_predictions(name).itertuples():
+            yield f"| {name} | {row.axis} | {row.metric} | {row.cause} |"
 
 
 def _score_lines(scores: pd.DataFrame) -> Iterator[str]:
-    yield "| | effects | within | direction | wrong | not predicted | quiet |"
-    yield f"|---|{'--:|' * 6}"
+    yield f"| | {' | '.join(SCORES)} |"
+    yield f"|---|{'--:|' * len(SCORES)}"
     for row in scores.itertuples():
-        of = row.measurable
-        cells = [
-            str(of),
-            _share(row.predicted, of),
-            _share(row.predicted + row.right, of),
-            _share(row.wrong, of),
-            _share(row.not_predicted, of),
-            _share(row.quiet_inside, row.quiet),
-        ]
-        yield f"| {row.of} | {' | '.join(cells)} |"
+        yield f"| {row.of} | {' | '.join(_score_cells(row))} |"
+
+
+def _score_cells(row: Any) -> list[str]:
+    of = row.measurable
+    return [
+        str(of),
+        _share(row.predicted, of),
+        _share(row.predicted + row.right, of),
+        _share(row.wrong, of),
+        _share(row.not_predicted, of),
+        _share(row.quiet_inside, row.quiet),
+    ]
 
 
 def _share(part: int, whole: int) -> str:

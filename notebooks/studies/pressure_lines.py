@@ -11,22 +11,20 @@ from pagealloc_model.notebooks.studies import shipped_idle_reserve as idle
 from pagealloc_model.notebooks.studies.error_lines import table_lines
 from pagealloc_model.notebooks.studies.gate_effects import SIZES, by_region, shipped_map
 
+CHANGE = {"least": "change_low", "most": "change_high"}
+
 
 def pressure_lines() -> Iterator[str]:
     """A markdown table of the model's own reclaim and compaction beside the kernel's."""
-    yield from table_lines(pressure.own(("highatomic_stock",)))
+    table = pressure.own(("highatomic_stock",))
+    yield from table_lines(table.rename(columns={"at_its_cost": "predicted at recorded cost"}))
 
 
 def factor_lines(directory: Path) -> Iterator[str]:
-    """A markdown table of how far the model's reclaim and compaction are off, and two shares."""
+    """A markdown table of how far the model's reclaim and compaction are off."""
     table = pressure.factors(tuple(str(directory / name) for name in pressure.PRESSED))
-    near = {side: pressure.share_near(table[side]) for side in ("factor", "null_factor")}
-    yield (
-        f"Within a factor of {pressure.NEAR}: {near['factor']:.0%} of the {len(table)} cells, of "
-        f"the null model's {near['null_factor']:.0%}."
-    )
-    yield ""
-    yield from table_lines(table.rename(columns={"null_factor": "null's factor"}))
+    names = {"null_factor": "null's factor", "least": "model_low", "most": "model_high"}
+    yield from table_lines(table.rename(columns=names))
 
 
 def defrag_lines() -> Iterator[str]:
@@ -54,16 +52,17 @@ def gate_map_lines() -> Iterator[str]:
     regions = by_region(effects)
     for name in ("mainline", "gate", "change", "least", "most"):
         regions[name] = [f"{100 * value:.0f}" for value in regions[name]]
-    yield from table_lines(regions)
+    yield from table_lines(regions.rename(columns=CHANGE))
 
 
 def idle_reserve_lines() -> Iterator[str]:
-    """Markdown tables of huge pages beside an idle reserve on made-up hosts."""
+    """A markdown table of huge pages beside an idle reserve on made-up hosts."""
+    parts = []
     for words, name in (("16 GiB", idle.TWO_BY_TWO), ("64 GiB", idle.LARGE)):
         table = idle.shipped_table(name).drop(columns=["whole_blocks", "score"])
         table.insert(0, "host", words)
-        yield from table_lines(_in_percent(table))
-        yield ""
+        parts.append(_in_percent(table))
+    yield from table_lines(pd.concat(parts, ignore_index=True))
 
 
 def idle_guest_lines() -> Iterator[str]:
@@ -101,7 +100,8 @@ def idle_slowpath_lines() -> Iterator[str]:
 def host_region_lines() -> Iterator[str]:
     """A markdown table of the gate's effect by size of host."""
     shares = ("mainline", "gate", "change", "least", "most", "scanned")
-    yield from table_lines(_in_percent(idle.shipped_table(idle.HOST_REGIONS), shares))
+    table = _in_percent(idle.shipped_table(idle.HOST_REGIONS), shares)
+    yield from table_lines(table.rename(columns={**CHANGE, "scanned": "kswapd_scanned, %"}))
 
 
 CHANGED = ("before", "change", "low", "high", "predicted")

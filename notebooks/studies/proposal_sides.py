@@ -49,7 +49,7 @@ class Proposal:
     """A proposal as a policy.
 
     Attributes:
-        name: short, of the markers in docs/proposals.md.
+        name: short, to choose it by.
         title: what it does.
         post: its subject, and when.
         file: where the model has it.

@@ -242,21 +242,15 @@ def lines(table: pd.DataFrame) -> Iterator[str]:
         yield f"| {' | '.join(str(cell) for cell in row)} |"
 
 
-def page(*names: str) -> Iterator[str]:
-    """Return what docs/proposals.md has of proposals: a table of hosts, and one of recordings."""
-    chosen = [each for each in PROPOSALS if each.name in names]
-    titles = {each.name: each.title for each in chosen if len(names) > 1}
-    for field, table in (("rows", host_rows), ("recordings", recording_rows)):
-        parts = []
-        for each in chosen:
-            if getattr(each, field):
-                rows = table(each)
-                if titles:
-                    rows.insert(0, "change", titles[each.name])
-                parts.append(rows)
-        if parts:
-            yield from lines(pd.concat(parts, ignore_index=True).fillna(""))
-            yield ""
+def every(table: Callable[[Proposal], pd.DataFrame], field: str) -> pd.DataFrame:
+    """Return a table of all proposals that have such a field, with the change in front."""
+    parts = []
+    for each in PROPOSALS:
+        if getattr(each, field):
+            rows = table(each)
+            rows.insert(0, "change", each.title)
+            parts.append(rows)
+    return pd.concat(parts, ignore_index=True).fillna("")
 
 
 def _of(words: list[str], table: Callable[[Proposal], pd.DataFrame], field: str) -> None:

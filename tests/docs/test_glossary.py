@@ -63,7 +63,7 @@ PLAIN = {
 
 @cache
 def entries() -> set[str]:
-    return set(re.findall(r"^### (.+)$", GLOSSARY.read_text(), re.MULTILINE))
+    return set(re.findall(r"\*\*(.+?)\*\*", GLOSSARY.read_text()))
 
 
 @cache
@@ -109,8 +109,12 @@ def test_our_words_have_entries() -> None:
 
 
 def test_every_entry_says_something() -> None:
-    for title, body in re.findall(r"^### (.+)\n\n(.*)", GLOSSARY.read_text(), re.MULTILINE):
-        assert body and not body.startswith("#"), title
+    for words, meaning in re.findall(r"^\| (.+?) \| (.*) \|$", GLOSSARY.read_text(), re.MULTILINE):
+        assert len(meaning.split()) > 1 or words == "word", words
+
+
+def test_the_glossary_is_short() -> None:
+    assert len(GLOSSARY.read_text().splitlines()) <= 120
 
 
 def test_keys_that_commands_print_are_explained(printed: dict[str, object]) -> None:
