@@ -65,6 +65,7 @@ from pagealloc_model.notebooks.studies.proposal_loads import (
     scale_rows,
     steal_rows,
 )
+from pagealloc_model.notebooks.studies.proposal_sides import Proposal
 from reading import reading
 from speed import replaying
 from tables import FOLDER, Excerpt, write_tables
@@ -183,6 +184,17 @@ def near_lines() -> Iterator[str]:
         shown = {f"{side}, within {pressure.NEAR}": f"{near:.0%}" for side, near in shares.items()}
         rows.append({"recording": words, "counters": len(cells), **shown})
     yield from table_lines(pd.DataFrame(rows))
+
+
+def _proposals(table: Callable[[Proposal], pd.DataFrame], kind: str) -> pd.DataFrame:
+    """Return a table of all proposals that have such rows, with the change in front."""
+    parts = []
+    for each in proposals.PROPOSALS:
+        if getattr(each, kind):
+            rows = table(each)
+            rows.insert(0, "change", each.title)
+            parts.append(rows)
+    return pd.concat(parts, ignore_index=True).fillna("")
 
 
 TRENDS_SHOWN = (
@@ -527,9 +539,9 @@ PARTS: dict[str, Callable[[], Iterable[str]]] = {
     "start-up": lambda: table_lines(start_up.measured().drop(columns=["limit", "is"])),
     "long": lambda: table_lines(long_recording.measured()),
     "proposals-index": lambda: proposals.lines(proposals.index()),
-    "proposals-hosts": lambda: proposals.lines(proposals.every(proposals.host_rows, "rows")),
+    "proposals-hosts": lambda: proposals.lines(_proposals(proposals.host_rows, "rows")),
     "proposals-recordings": lambda: proposals.lines(
-        proposals.every(proposals.recording_rows, "recordings")
+        _proposals(proposals.recording_rows, "recordings")
     ),
     "proposals-steals": lambda: (
         *proposals.lines(steal_rows()),

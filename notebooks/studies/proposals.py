@@ -242,17 +242,6 @@ def lines(table: pd.DataFrame) -> Iterator[str]:
         yield f"| {' | '.join(str(cell) for cell in row)} |"
 
 
-def every(table: Callable[[Proposal], pd.DataFrame], field: str) -> pd.DataFrame:
-    """Return a table of all proposals that have such a field, with the change in front."""
-    parts = []
-    for each in PROPOSALS:
-        if getattr(each, field):
-            rows = table(each)
-            rows.insert(0, "change", each.title)
-            parts.append(rows)
-    return pd.concat(parts, ignore_index=True).fillna("")
-
-
 def _of(words: list[str], table: Callable[[Proposal], pd.DataFrame], field: str) -> None:
     for each in PROPOSALS:
         if getattr(each, field) and (not words or each.name in words):
