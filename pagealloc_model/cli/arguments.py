@@ -16,7 +16,7 @@ from pagealloc_model.base.errors import PolicyError, UsageError
 from pagealloc_model.base.files import new_directory as new_directory
 from pagealloc_model.policy.kernel_rules import BY_ANSWERS, KernelRules, preset_names
 from pagealloc_model.policy.policy import Policy, policy_settings
-from pagealloc_model.policy.policy_fields import BOOL, CHOICE, NUMBERS
+from pagealloc_model.policy.policy_fields import values_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -160,19 +160,10 @@ def policy_fields_help() -> str:
     lines = ["policy fields (none = as recorded):"]
     for name, each in policy_settings().items():
         about = each.metadata
-        words = f"{about['meaning']} [{_range(about)}; {about['source']}]"
+        words = f"{about['meaning']} [{values_of(about)}; {about['source']}]"
         lines.append(f"  {name}")
         lines += textwrap.wrap(words, 76, initial_indent="      ", subsequent_indent="      ")
     return "\n".join(lines)
-
-
-def _range(about: Mapping[str, Any]) -> str:
-    """What values a field takes."""
-    if about["kind"] == CHOICE:
-        return ", ".join(about["choices"])
-    low, high = (0, 1) if about["kind"] == BOOL else (about["minimum"], about["maximum"])
-    several = "several of " if about["kind"] == NUMBERS else ""
-    return f"{several}{low} to {high}" + (f" {about['unit']}" if about["unit"] else "")
 
 
 def json_text(value: object) -> str:

@@ -121,11 +121,11 @@ def as_python(recording: Recording, question: Question, mode: str) -> str:
     """
     window = "" if question.window is None else f", window={question.window!r}"
     asked = f", reclaim={question.reclaim!r}" if question.reclaim else ""
-    base, candidate = _expression(question.base), _expression(question.candidate)
+    sides = (question.base, question.candidate)
+    base, candidate = (f"pm.{each!r}" for each in sides)
     replayed, assumed = [base, candidate], ", assumptions=pm.Assumptions(reclaim='elastic')"
     if mode == "literal":
-        sides = (question.base, question.candidate)
-        replayed, assumed = [_expression(literal_part(each)) for each in sides], ""
+        replayed, assumed = [f"pm.{literal_part(each)!r}" for each in sides], ""
     return "\n".join(
         [
             "import pagealloc_model as pm",
@@ -138,14 +138,6 @@ def as_python(recording: Recording, question: Question, mode: str) -> str:
             f"tab={question.tab!r}{asked})",
         ]
     )
-
-
-def _expression(policy: Policy) -> str:
-    """A policy as the expression that makes it."""
-    given = policy.given()
-    if any("." in name for name in given):
-        return f"pm.Policy.from_settings({given!r})"
-    return f"pm.Policy({', '.join(f'{name}={value!r}' for name, value in given.items())})"
 
 
 def _name(recording: Recording) -> str:

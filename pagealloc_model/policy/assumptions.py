@@ -5,16 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 
 from pagealloc_model.base.errors import PolicyError
+from pagealloc_model.policy.policy_fields import Given
 
 PER_MILLE = "_per_mille"
+CHOICES = {
+    "reclaim": ("literal", "elastic"),
+    "start": ("recorded", "empty"),
+    "counters": ("exact", "lagged"),
+}
+"""Words that fields of `Assumptions` take."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class ElasticAssumptions:
+class ElasticAssumptions(metaclass=Given):
     """What the model's reclaim and compaction find, and what that costs (S9.8, S10.4).
 
     None is fitted to a recording or a post. Shares are drawn per page, seeded, so that two policies
-    meet the same answers.
+    meet the same answers. Those in per mille are 0 to 1000, in percent 0 to 100; times are in ns.
 
     Attributes:
         file_referenced_per_mille: scanned pages of files that turn out to be in use.
@@ -103,18 +110,18 @@ class ElasticAssumptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Assumptions:
+class Assumptions(metaclass=Given):
     """What we assume where the recording is silent; printed with every result.
 
     Attributes:
         reclaim: "literal": frees done by reclaim replay as recorded (S10.4); "elastic": they are
             left out, and the model's own kswapd, direct reclaim and compaction decide.
         decay_period_ns: time between two decay ticks of a CPU (S4.8: nominally 1 s), where the
-            recording does not show them.
+            recording does not show them; 1 ms or more.
         decay_phase_ns: when within a period CPU 0's decay tick comes, on the recording's clock. It
             depends on when the machine booted; only recorded ticks show it.
-        hidden_migratetype: migratetype of allocations the recording does not show (T9); bulk
-            allocations are mostly unmovable.
+        hidden_migratetype: migratetype of allocations the recording does not show (T9): 0 for
+            unmovable, as bulk allocations mostly are, 1 for movable, 2 for reclaimable.
         start: "recorded": begin with the state that the recording's files and first touches show;
             "empty": with all managed pages free, for synthetic demand.
         free_high_batch: the CPU's data-cache slice exceeds 3 batches (FREE_HIGH_BATCH, S4.6).
@@ -123,7 +130,8 @@ class Assumptions:
         plain_demand: pages that recorded compaction took are asked for like any others, and what
             interrupts a folio batch finds its lists free (S4.10, S10.4): the demand that a kernel
             build always has, since its shim knows neither.
-        elastic: what reclaim and compaction find and cost, in an elastic replay.
+        elastic: what reclaim and compaction find and cost, in an elastic replay; see
+            `help(pm.Assumptions().elastic)`.
     """
 
     reclaim: str = "literal"
@@ -143,18 +151,11 @@ class Assumptions:
             PolicyError: an unknown reclaim mode, start or kind of counters, a period below a
                 millisecond, a phase outside it, a bad migratetype.
         """
-        if self.counters not in ("exact", "lagged"):
-            raise PolicyError(
-                f"assumptions: counters={self.counters!r} is not known; use 'exact' or 'lagged'"
-            )
-        if self.start not in ("recorded", "empty"):
-            raise PolicyError(
-                f"assumptions: start={self.start!r} is not known; use 'recorded' or 'empty'"
-            )
-        if self.reclaim not in ("literal", "elastic"):
-            raise PolicyError(
-                f"assumptions: reclaim={self.reclaim!r} is not known; use 'literal' or 'elastic'"
-            )
+        for name, choices in CHOICES.items():
+            value = getattr(self, name)
+            if value not in choices:
+                known = " or ".join(map(repr, choices))
+                raise PolicyError(f"assumptions: {name}={value!r} is not known; use {known}")
         if self.decay_period_ns < 1_000_000:
             raise PolicyError("assumptions: decay_period_ns must be at least 1000000 (1 ms)")
         if not 0 <= self.decay_phase_ns < self.decay_period_ns:

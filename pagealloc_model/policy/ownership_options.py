@@ -5,7 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
-from pagealloc_model.policy.policy_fields import BOOL, CHOICE, INT, Setting, check_setting, setting
+from pagealloc_model.policy.policy_fields import (
+    BOOL,
+    CHOICE,
+    INT,
+    Given,
+    Setting,
+    check_setting,
+    documented,
+    setting,
+)
 
 _RFC = '"[RFC 2/2] mm: page_alloc: per-cpu pageblock buddy allocator"'
 _COVER = '"[RFC 0/2] mm: page_alloc: pcp buddy allocator"'
@@ -45,8 +54,9 @@ _LIFE = "ownership: when it ends"
 _ABLATION = "ownership: parts left out"
 
 
+@documented
 @dataclass(frozen=True, kw_only=True)
-class OwnershipOptions:
+class OwnershipOptions(metaclass=Given):
     """Open choices of pageblock ownership; the defaults are the model's reading of the posts.
 
     Each field's metadata is as that of `Policy`'s fields; `source` says what its default rests on,

@@ -16,8 +16,10 @@ from pagealloc_model.policy.policy_fields import (
     INT,
     NESTED,
     NUMBERS,
+    Given,
     Setting,
     check_setting,
+    documented,
     nested,
     parse_setting,
     setting,
@@ -28,7 +30,7 @@ _FALLBACK, _OWNERSHIP = "fallback and watermarks", "pageblock ownership"
 
 
 @dataclass(frozen=True, kw_only=True)
-class AllocationPolicy:
+class AllocationPolicy(metaclass=Given):
     """How pages are taken, listed and given back; see `Policy`."""
 
     highatomic_gate_order: int | None = setting(
@@ -373,19 +375,16 @@ class PressurePolicy(AllocationPolicy):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@documented
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Policy(PressurePolicy):
     """What the kernel could do differently; `None` means "as recorded".
 
-    Each field's metadata carries `kernel_name`, `unit`, `minimum`, `maximum`, `step`, `default`
-    (mainline's value, None where it is computed from the machine), `meaning`, `source`, `group`,
-    `kind` ("int", "bool", "choice", "numbers" or "nested") and `choices`; a nested field has the
-    dataclass that it holds as `options`, and that one's fields are settings with dotted names, see
-    `policy_settings`. Sliders, command-line help and docs are generated from it.
+    Each field's metadata carries what `setting` takes; sliders, command-line help and docs come
+    from it. Options of a nested field have dotted names in settings, as "ownership.fit_test".
 
     Raises:
-        PolicyError: a value outside its range or of the wrong kind, or a lower bound above the
-            upper one.
+        PolicyError: a value outside its range or of the wrong kind, or bounds that cross.
     """
 
     def __post_init__(self) -> None:
@@ -408,7 +407,7 @@ class Policy(PressurePolicy):
 
     @classmethod
     def parse(cls, settings: Iterable[str]) -> Policy:
-        """A policy from "field=value" words, as `--set` takes them; "none" means as recorded.
+        """A policy from "field=value" words, as `--set` has them; "none" means as recorded.
 
         Raises:
             PolicyError: a word without "=", an unknown field, one given twice, or a bad value.
@@ -453,10 +452,7 @@ class Policy(PressurePolicy):
         return cls(**values)
 
     def given(self) -> dict[str, Setting]:
-        """The settings that differ from "as recorded", plain values that JSON can hold.
-
-        Of a nested field, those that differ from its defaults, by dotted names.
-        """
+        """The settings that are not as recorded, by dotted names where nested, for JSON."""
         settings: dict[str, Setting] = {}
         for each in fields(self):
             value = getattr(self, each.name)
@@ -470,6 +466,12 @@ class Policy(PressurePolicy):
     def changed_by(self, other: Policy) -> Policy:
         """This policy with the settings that another one gives."""
         return Policy.from_settings(self.given() | other.given())
+
+    def __repr__(self) -> str:
+        given = self.given()
+        if any("." in name for name in given):
+            return f"Policy.from_settings({given!r})"
+        return f"Policy({', '.join(f'{name}={value!r}' for name, value in given.items())})"
 
     def __str__(self) -> str:
         words = (

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, fields
+from inspect import Parameter, Signature
 from typing import Any
 
-from pagealloc_model.base.errors import PolicyError
+from pagealloc_model.base.errors import PolicyError, known_names
 
 INT, BOOL, CHOICE, NUMBERS, NESTED = "int", "bool", "choice", "numbers", "nested"
 
@@ -15,6 +17,61 @@ Setting = int | bool | str
 """A value of one field: a number, a switch, or one of a field's choices."""
 
 SWITCH_WORDS = {"1": True, "0": False, "true": True, "false": False, "on": True, "off": False}
+
+
+class Given(type):
+    """Class of the dataclasses that a user fills in by naming fields.
+
+    An unknown field is answered with near names, and `help` shows fields in the docstring alone.
+    """
+
+    def __call__(cls, **given: Any) -> Any:
+        """Make one.
+
+        Raises:
+            PolicyError: an unknown field.
+        """
+        known = [each.name for each in fields(cls)]  # type: ignore[arg-type]
+        for name in given:
+            if name not in known:
+                near = known_names(name, known, "fields")
+                raise PolicyError(f"{cls.__name__} has no field {name!r}; {near}")
+        return super().__call__(**given)
+
+    @property
+    def __signature__(cls) -> Signature:
+        """Its fields, for completion and `help`."""
+        given = [(each.name, each.default) for each in fields(cls)]  # type: ignore[arg-type]
+        return Signature(
+            [Parameter(name, Parameter.KEYWORD_ONLY, default=value) for name, value in given]
+        )
+
+    def __dir__(cls) -> list[str]:
+        """Names of its methods."""
+        return [name for name in vars(cls) if callable(getattr(cls, name)) and name[0] != "_"]
+
+
+def documented(owner: Any) -> Any:
+    """Let a class's docstring end in its fields: kernel name, values and meaning of each."""
+    lines = [owner.__doc__.rstrip(), "", "    Fields:"]
+    for each in fields(owner):
+        about = each.metadata
+        words = f"{each.name}: {about['kernel_name']} ({values_of(about)}): {about['meaning']}"
+        lines += textwrap.wrap(words, 98, initial_indent="      ", subsequent_indent="          ")
+    owner.__doc__ = "\n".join(lines)
+    return owner
+
+
+def values_of(about: Mapping[str, Any]) -> str:
+    """What values a field takes, in words."""
+    if about["kind"] == NESTED:
+        return f"an {about['options'].__name__}"
+    if about["kind"] == CHOICE:
+        return ", ".join(about["choices"])
+    if about["kind"] == BOOL:
+        return "0 or 1"
+    several = "several of " if about["kind"] == NUMBERS else ""
+    return f"{several}{about['minimum']} to {about['maximum']} {about['unit']}".rstrip()
 
 
 def setting(
@@ -74,15 +131,7 @@ def setting(
 
 
 def nested(kernel_name: str, meaning: str, *, source: str, group: str, options: type) -> Any:
-    """Metadata of a field that holds a dataclass with settings of its own, None by default.
-
-    Args:
-        kernel_name: what the kernel calls it.
-        meaning: one line.
-        source: section of the spec, patch or post that it is from.
-        group: heading that it is shown under.
-        options: the dataclass.
-    """
+    """Metadata of a field that holds a dataclass with settings of its own, None by default."""
     return {
         "kernel_name": kernel_name,
         "meaning": meaning,
@@ -137,9 +186,6 @@ def check_setting(name: str, about: Mapping[str, Any], value: object) -> None:
         if not isinstance(value, about["options"]):
             raise PolicyError(f"policy {name}={value!r}: give an {about['options'].__name__}")
         return
-    if kind == NUMBERS:
-        check_numbers(name, about, value)
-        return
     if kind == CHOICE:
         if value not in about["choices"]:
             raise PolicyError(f"policy {name}={value}: use one of {', '.join(about['choices'])}")
@@ -147,26 +193,15 @@ def check_setting(name: str, about: Mapping[str, Any], value: object) -> None:
     if kind == BOOL and isinstance(value, bool):
         return
     low, high = about["minimum"], about["maximum"]
+    if kind == NUMBERS:
+        words = value.split() if isinstance(value, str) else []
+        if not words or not all(word.isdecimal() and low <= int(word) <= high for word in words):
+            raise PolicyError(
+                f"policy {name}={value}: write whole numbers from {low} to {high}, blanks between "
+                "them"
+            )
+        return
     if not isinstance(value, int) or isinstance(value, bool):
         raise PolicyError(f"policy {name}={value!r}: write a whole number")
     if not low <= value <= high:
         raise PolicyError(f"policy {name}={value} is outside {low} to {high}")
-
-
-def check_numbers(name: str, about: Mapping[str, Any], value: object) -> None:
-    """Refuse what is no text of whole numbers within a field's range.
-
-    Args:
-        name: the field, for complaints.
-        about: its metadata.
-        value: what it was given.
-
-    Raises:
-        PolicyError: anything else.
-    """
-    words = value.split() if isinstance(value, str) else []
-    low, high = about["minimum"], about["maximum"]
-    if not words or not all(word.isdecimal() and low <= int(word) <= high for word in words):
-        raise PolicyError(
-            f"policy {name}={value}: write whole numbers from {low} to {high}, blanks between them"
-        )

@@ -309,6 +309,9 @@ class Replay(Tables):
     recording: Recording | None = field(default=None, repr=False)
     final: State | None = field(default=None, repr=False)
 
+    def __repr__(self) -> str:
+        return f"<Replay of {self.name}, {self.asked_policy}, {self.assumptions.reclaim} reclaim>"
+
     @cached_property
     def lock(self) -> pd.DataFrame:
         """zone->lock acquisitions by time bin, zone and site (S11.1)."""

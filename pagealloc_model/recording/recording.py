@@ -83,6 +83,9 @@ class Recording:
     snapshots: tuple[Snapshot, ...] = ()
     left_alone: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        return f"<Recording {self.name} of {self.path}>"
+
     @cached_property
     def trace(self) -> Trace:
         """The recorded events, from `begins_at` on.

@@ -1,15 +1,19 @@
 """Policy and assumptions: ranges, text settings, and what each field says of itself."""
 
 import json
+import pydoc
+from dataclasses import fields
+from inspect import signature
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pagealloc_model.base.errors import PolicyError
+from pagealloc_model.policy.assumptions import ElasticAssumptions
 from pagealloc_model.policy.ownership_options import OwnershipOptions
 from pagealloc_model.policy.policy import Assumptions, Policy, policy_settings
-from pagealloc_model.policy.policy_fields import Setting
+from pagealloc_model.policy.policy_fields import Setting, values_of
 
 FIELDS = {name: each.metadata for name, each in policy_settings().items()}
 NUMBERS = [name for name, about in FIELDS.items() if about["kind"] == "int"]
@@ -205,6 +209,39 @@ def test_a_lower_bound_above_the_upper_one_is_refused() -> None:
         Policy(pcp_high_min=9).changed_by(Policy(pcp_high_max=8))
     assert Policy(pcp_high_min=8, pcp_high_max=8).pcp_high_max == 8
     assert Policy(pcp_high_min=1 << 20).given() == {"pcp_high_min": 1 << 20}
+
+
+@pytest.mark.parametrize(("kind", "most"), [(Policy, 120), (OwnershipOptions, 80)])
+def test_help_says_of_each_field_what_it_is(kind: type, most: int) -> None:
+    told = pydoc.render_doc(kind, renderer=pydoc.plaintext)
+    assert len(told.splitlines()) <= most
+    words = " ".join(told.replace("|", " ").split())
+    for each in fields(kind):
+        about = each.metadata
+        assert (
+            f"{each.name}: {about['kernel_name']} ({values_of(about)}): {about['meaning']}" in words
+        )
+    assert list(signature(kind).parameters) == [each.name for each in fields(kind)]
+
+
+def test_help_tells_of_every_assumption() -> None:
+    for kind in (Assumptions, ElasticAssumptions):
+        told = pydoc.render_doc(kind, renderer=pydoc.plaintext)
+        assert all(f"{each.name}: " in told for each in fields(kind))
+        assert len(told.splitlines()) <= 60
+
+
+@pytest.mark.parametrize("kind", [Policy, OwnershipOptions, Assumptions, ElasticAssumptions])
+def test_an_unknown_field_is_answered_with_near_names(kind: type) -> None:
+    known = fields(kind)[0].name
+    with pytest.raises(PolicyError, match=f"no field '{known}s'; did you mean {known}"):
+        kind(**{f"{known}s": 1})
+
+
+def test_a_policy_is_written_as_what_makes_it() -> None:
+    nested = Policy.parse(["pcp_batch=3", "ownership.fit_test=always"])
+    for policy in (Policy(), Policy(pcp_batch=3, thp_defrag="never"), nested):
+        assert eval(repr(policy), {"Policy": Policy}) == policy
 
 
 @pytest.mark.parametrize("text", ["3_1", "1" * 5000, "٣", "0x10"])
