@@ -19,9 +19,9 @@ from pagealloc_model.allocator.from_source.build import KernelBuild
 from pagealloc_model.allocator.state import State
 from pagealloc_model.base.text.error_table import error_table
 from pagealloc_model.policy.policy import Assumptions
+from pagealloc_model.predicted.carrier import Carrier, ModelCarrier
 from pagealloc_model.predicted.prepared import prepare
 from pagealloc_model.predicted.replay import replay
-from pagealloc_model.predicted.run import Carrier, ModelCarrier
 from pagealloc_model.predicted.start.image import start_state
 from pagealloc_model.recording.recorded_machine import recorded_policy
 from pagealloc_model.recording.recording import Recording, open_recording

@@ -122,8 +122,8 @@ def one(name: str, path: str, seed: int, program: Path | None) -> dict[str, floa
 def _event_loop(recording: Recording, first: pm.Replay, policy: pm.Policy) -> tuple[float, tuple]:
     """CPU seconds of the kernels alone; what they began with, unless reclaim is theirs too."""
     from pagealloc_model.allocator import layout as at
+    from pagealloc_model.predicted.carrier import ModelCarrier
     from pagealloc_model.predicted.prepared import prepare
-    from pagealloc_model.predicted.run import ModelCarrier
     from pagealloc_model.recording.recorded_machine import effective_policy
 
     prepared = prepare(recording, first.rules, first.assumptions, first.seed)

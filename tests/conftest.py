@@ -26,6 +26,8 @@ from tests.real_recordings import (
 CHECKOUT = Path(__file__).parent.parent
 
 
+os.environ["PAGEALLOC_STRICT"] = "1"  # read as `predicted.balance` is imported, later
+
 ALLOWED_SKIPS = CHECKOUT / ".ci" / "allowed-skips"
 
 

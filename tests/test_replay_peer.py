@@ -15,8 +15,8 @@ import pagealloc_model as pm
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.state import make_state
 from pagealloc_model.policy.kernel_rules import KernelRules
+from pagealloc_model.predicted.carrier import ModelCarrier
 from pagealloc_model.predicted.prepared import prepare
-from pagealloc_model.predicted.run import ModelCarrier
 from pagealloc_model.predicted.start.image import start_state
 from pagealloc_model.recording.machine import Machine, Zone
 from pagealloc_model.recording.recorded_machine import effective_policy

@@ -34,6 +34,7 @@ from pagealloc_model.allocator.page_alloc import (
     begin_reclaim,
     begin_request,
     fail_as_recorded,
+    make_room,
     prep_new_page,
     reclaim_and_retry,
     retry_as_recorded,
@@ -149,21 +150,28 @@ def allocate_in_pieces(m: at.Arrays, ac: AllocContext) -> int:
     """
     left = 1 << ac.order
     if ac.order == 0:
-        m.st[at.COUNT_FAILED] += 1
-        left = 0
-    else:
-        m.st[at.COUNT_IN_BASE_PAGES] += 1
+        return note_missing(m, -1, 1)
+    m.st[at.COUNT_IN_BASE_PAGES] += 1
     first = -1
     single = prepare_alloc_pages(m, ac.cpu, 0, ac.migratetype, ac.highest_type, ac.bits)
     while left > 0:
         pfn = __alloc_frozen_pages(m, single, retry_as_recorded)
-        if pfn >= 0:
-            m.pages[pfn]["next"] = first
-            first = pfn
-            left -= 1
-        else:
-            m.st[at.COUNT_FAILED] += 1
-            left = 0
+        if pfn < 0:
+            return note_missing(m, first, left)
+        m.pages[pfn]["next"] = first
+        first = pfn
+        left -= 1
+    return at.CHAINED - first
+
+
+@inner
+def note_missing(m: at.Arrays, first: int, pages: int) -> int:
+    """No kernel function: count pages that an object lacks; returns its place.
+
+    `first` is the first page of the chain that it has, -1 for none.
+    """
+    m.st[at.COUNT_FAILED] += 1
+    m.st[at.MISSING_PAGES] += pages
     return at.CHAINED - first if first >= 0 else -1
 
 
@@ -186,6 +194,7 @@ def free_chained(m: at.Arrays, cpu: int, place: int, order: int, in_batch: bool)
         __free_frozen_pages(m, cpu, pfn, 0, in_batch)
         pfn = following
         left -= 1
+    m.st[at.MISSING_PAGES] -= left
     return at.CHAINED - pfn if pfn >= 0 else -1
 
 
@@ -227,6 +236,26 @@ def hold_free_pages(m: at.Arrays, zone: int, order: int, wanted: int, migratetyp
     return True
 
 
+@inner
+def hold_movable(m: at.Arrays, zone: int, order: int, wanted: int) -> bool:
+    """Part of fast_isolate_freepages(): hold a free buddy of a MOVABLE or CMA block, if any."""
+    if hold_free_pages(m, zone, order, wanted, at.MOVABLE):
+        return True
+    return m.st[at.CMA] >= 0 and hold_free_pages(m, zone, order, wanted, m.st[at.CMA])
+
+
+@inner
+def deal_out(m: at.Arrays, order: int) -> int:
+    """Part of fast_isolate_freepages(): return a piece of what is held."""
+    pfn = m.st[at.ISOLATED_FROM]
+    m.st[at.ISOLATED_FROM] = pfn + (1 << order)
+    m.st[at.ISOLATED_PAGES] -= 1 << order
+    prep_new_page(m, pfn, order, at.MOVABLE)
+    m.pages[pfn]["next"] = -1
+    m.pages[pfn]["flags"] = 0
+    return pfn
+
+
 @cold
 def isolate_free_page(m: at.Arrays, zone: int, order: int, wanted: int) -> int:
     """fast_isolate_freepages(): take the next piece of what one scan isolates (S10.4).
@@ -240,23 +269,30 @@ def isolate_free_page(m: at.Arrays, zone: int, order: int, wanted: int) -> int:
         wanted: pages that the scan has yet to take, this piece included.
 
     Returns:
-        The piece's first page; -1 if the zone has no free page left.
+        A place for the object that the piece is; -1 if the zone has no free page left.
     """
-    if m.st[at.ISOLATED_PAGES] < 1 << order:
-        found = hold_free_pages(m, zone, order, wanted, at.MOVABLE)
-        if not found and m.st[at.CMA] >= 0:
-            found = hold_free_pages(m, zone, order, wanted, m.st[at.CMA])
-        if not found:
-            found = hold_free_pages(m, zone, order, wanted, at.RECLAIMABLE)
-        if not found and not hold_free_pages(m, zone, order, wanted, at.UNMOVABLE):
-            return -1
-    pfn = m.st[at.ISOLATED_FROM]
-    m.st[at.ISOLATED_FROM] = pfn + (1 << order)
-    m.st[at.ISOLATED_PAGES] -= 1 << order
-    prep_new_page(m, pfn, order, at.MOVABLE)
-    m.pages[pfn]["next"] = -1
-    m.pages[pfn]["flags"] = 0
-    return pfn
+    if m.st[at.ISOLATED_PAGES] >= 1 << order or hold_movable(m, zone, order, wanted):
+        return deal_out(m, order)
+    return gather_free_pages(m, zone, order)
+
+
+@cold
+def gather_free_pages(m: at.Arrays, zone: int, order: int) -> int:
+    """Part of isolate_freepages(): return a place for a piece gathered page by page (S10.4).
+
+    The pages lie in MOVABLE blocks as long as there are any.
+    """
+    m.st[at.COUNT_IN_BASE_PAGES] += order > 0
+    first = -1
+    for left in range(1 << order, 0, -1):
+        if m.st[at.ISOLATED_PAGES] == 0 and not hold_movable(m, zone, 0, left):
+            found = hold_free_pages(m, zone, 0, left, at.RECLAIMABLE)
+            if not found and not hold_free_pages(m, zone, 0, left, at.UNMOVABLE):
+                return note_missing(m, first, left)
+        pfn = deal_out(m, 0)
+        m.pages[pfn]["next"] = first
+        first = pfn
+    return at.CHAINED - first
 
 
 @cold
@@ -270,25 +306,13 @@ def capture_page(m: at.Arrays, zone: int, order: int, migratetype: int) -> int:
     splits = m.st[at.WORK_SPLITS]
     pfn = __rmqueue_smallest(m, zone, order, migratetype)
     m.st[at.WORK_SPLITS] = splits
-    if pfn >= 0:
-        count_at_end(m, zone, 1 << order)
-        prep_new_page(m, pfn, order, migratetype)
-        m.pages[pfn]["next"] = -1
-        m.pages[pfn]["flags"] = 0
-        return pfn
-    m.st[at.COUNT_IN_BASE_PAGES] += 1
-    first = -1
-    left = 1 << order
-    while left > 0:
-        pfn = isolate_free_page(m, zone, 0, left)
-        if pfn < 0:
-            m.st[at.COUNT_FAILED] += 1
-            left = 0
-        else:
-            m.pages[pfn]["next"] = first
-            first = pfn
-            left -= 1
-    return at.CHAINED - first if first >= 0 else -1
+    if pfn < 0:
+        return gather_free_pages(m, zone, order)
+    count_at_end(m, zone, 1 << order)
+    prep_new_page(m, pfn, order, migratetype)
+    m.pages[pfn]["next"] = -1
+    m.pages[pfn]["flags"] = 0
+    return pfn
 
 
 @inner
@@ -378,6 +402,11 @@ def take_rare_event(m: at.Arrays, events: np.ndarray, position: int) -> None:
         grow_zone(m, zone, offset, order)
     elif operation == at.DRAIN_ALL:
         drain_all_pages(m)
+    elif operation == at.DRAIN_LOCAL:
+        if not m.st[at.DRAINS_RECORDED]:
+            drain_pages_zone(m, zone, cpu)
+    elif operation == at.RECLAIM_IN_VAIN:
+        make_room(m, request_of(m, events, position, bits))
     elif operation == at.CPU_DIES:
         take_cpu_offline(m, offset)
     elif operation == at.CPU_RETURNS:
@@ -428,6 +457,7 @@ def advance(m: at.Arrays, events: np.ndarray, low: int, high: int, until_ns: int
             place = int(m.places[number])
             if place == -1:
                 m.st[at.COUNT_ORPHAN_FREE] += 1
+                m.st[at.MISSING_PAGES] -= 1 << order
             else:
                 m.st[at.COUNT_FREE] += 1
                 offset = int(events[position]["offset"])

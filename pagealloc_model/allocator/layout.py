@@ -119,7 +119,8 @@ COUNT_ALLOC, COUNT_FREE, COUNT_FORCED, COUNT_FAILED, COUNT_ORPHAN_FREE = _scalar
 COUNT_RECORDED_FAILURE, COUNT_SLOW_PATH, COUNT_UNRESERVE_CALLS = _scalars.each(3)
 COUNT_KSWAPD_WAKES, COUNT_HIDDEN, COUNT_IN_BASE_PAGES = _scalars.each(3)
 # What recorded compaction holds: where it is, pages left of it. A corrupt list: its page plus one.
-ISOLATED_FROM, ISOLATED_PAGES, CORRUPT_AT = _scalars.each(3)
+# Pages in use in the recording that were not to be had here.
+ISOLATED_FROM, ISOLATED_PAGES, CORRUPT_AT, MISSING_PAGES = _scalars.each(4)
 # What is imposed on a run that is no prediction: the only zone that may serve the request at hand,
 # its number plus one, 0 for any; whether drains of all lists, and releases of reserved blocks, are
 # events and not the model's.
@@ -255,8 +256,10 @@ from the object's first page, `zone` the highest zone type the request may use. 
 `offset` into pcp->high of the event's CPU and zone number. KSWAPD_START and KSWAPD_STOP have the
 node's index in `offset`, the start also the highest zone type in `zone`. GROW gives the free buddy
 of page frame `offset` to the zone numbered `zone`. DRAIN_ALL empties all per-CPU lists from the
-event's CPU. RECLAIM_BEGIN carries the request that direct reclaim begins for. TICK is a vmstat tick
-of the event's CPU. CPU_DIES takes the CPU numbered `offset` offline, CPU_RETURNS brings it back.
+event's CPU, DRAIN_LOCAL that CPU's of the zone numbered `zone`. RECLAIM_BEGIN carries the request
+that direct reclaim begins for, RECLAIM_IN_VAIN one that goes on to reclaim again. TICK is a vmstat
+tick of the event's CPU. CPU_DIES takes the CPU numbered `offset` offline, CPU_RETURNS brings it
+back.
 ISOLATE_FREE takes a piece of what compaction isolates in the zone numbered `zone`; `offset` pages
 of that scan are yet to be taken, the piece included. CAPTURE is an allocation that compaction
 serves from the zone numbered `offset`. BEGIN_REQUEST carries the request that an interrupt comes
@@ -292,6 +295,7 @@ ALLOC_IN_ZONE, HIDDEN_ALLOC_IN_ZONE, SET_BOOST, DRAIN_ZONE = 15, 16, 17, 18
 BEGIN_REQUEST, HOLD_DRAINED = 19, 20
 RELEASE_BLOCK = 21
 USE = 22
+DRAIN_LOCAL, RECLAIM_IN_VAIN = 23, 24
 
 NEVER = 1 << 62
 """A time at which no periodic tick is due, ns."""

@@ -429,8 +429,7 @@ def retry_as_recorded(m: at.Arrays, ac: AllocContext, flags: int) -> int:
     to its mark.
     """
     if direct_reclaim_ran(m, ac.bits) and not reclaim_sufficed(m, ac, flags):
-        unreserve_highatomic_pageblock(m, ac, False)
-        drain_all_pages(m)
+        make_room(m, ac)
         pfn = walk_zones(m, ac, ac.zonelist, flags)
         if pfn >= 0:
             return pfn
@@ -464,8 +463,14 @@ def fail_as_recorded(m: at.Arrays, ac: AllocContext) -> None:
         position += 1
     wake_all_kswapds(m, ac, flags)
     if ac.bits & at.REQUEST_RECLAIMED:
-        unreserve_highatomic_pageblock(m, ac, False)
-        drain_all_pages(m)
+        make_room(m, ac)
+
+
+@cold
+def make_room(m: at.Arrays, ac: AllocContext) -> None:
+    """Part of __alloc_pages_direct_reclaim(): after reclaim in vain, unreserve and drain (S8.2)."""
+    unreserve_highatomic_pageblock(m, ac, False)
+    drain_all_pages(m)
 
 
 @inner
@@ -596,8 +601,7 @@ def __alloc_pages_direct_reclaim(
     pfn = walk_zones(m, ac, ac.zonelist, flags)
     if pfn < 0:
         take_wakes(m, ac.bits)
-        unreserve_highatomic_pageblock(m, ac, False)
-        drain_all_pages(m)
+        make_room(m, ac)
         pfn = walk_zones(m, ac, ac.zonelist, flags)
     return pfn, progress
 

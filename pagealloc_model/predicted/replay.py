@@ -26,13 +26,12 @@ from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.lock_costs import LockCosts
 from pagealloc_model.policy.policy import Assumptions, Policy, elastic_fields
 from pagealloc_model.predicted import tables
+from pagealloc_model.predicted.carrier import Carrier, ModelCarrier
 from pagealloc_model.predicted.checkpoints import Checkpoints, Resumption
 from pagealloc_model.predicted.demand.compaction import as_requests
 from pagealloc_model.predicted.prepared import Imposed, Prepared, prepare
 from pagealloc_model.predicted.run import Cancelled as Cancelled
 from pagealloc_model.predicted.run import (
-    Carrier,
-    ModelCarrier,
     Samples,
     advance_and_sample,
     divergence,
@@ -523,11 +522,11 @@ def _answer(
         f"replaying {recording.name}", len(demand.events), "events", given=progress
     ) as report:
         span = (start_ns, int(edges[-1]))
-        samples, log = advance_and_sample(
+        samples, log, lost = advance_and_sample(
             carrier, demand, places, instants, span, resumption, kswapd, report, cancel
         )
     carrier.close()
-    counts = divergence(state, demand)
+    counts = divergence(state, demand, lost)
     return Replay(
         name=recording.name,
         machine=state.machine,

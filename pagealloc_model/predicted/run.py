@@ -7,16 +7,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import pressure_layout as pr
-from pagealloc_model.allocator.events import advance
 from pagealloc_model.allocator.state import State
 from pagealloc_model.base.arrays import Column, working_directory
 from pagealloc_model.predicted import tables
+from pagealloc_model.predicted.balance import IS_STRICT, PageBalance
+from pagealloc_model.predicted.carrier import Carrier
 from pagealloc_model.predicted.checkpoints import Resumption
 from pagealloc_model.predicted.demand.reclaim import SHRUNK
 from pagealloc_model.predicted.tables import (
@@ -26,70 +27,7 @@ from pagealloc_model.predicted.tables import (
 from pagealloc_model.recording.trace.columns import Trace
 
 if TYPE_CHECKING:
-    from pagealloc_model.allocator.hooks import Hooks
     from pagealloc_model.predicted.demand.demand import Demand
-
-
-class Carrier(Protocol):
-    """Something that takes events and keeps a state.
-
-    Attributes:
-        state: scalars and log are always up to date, the rest after `settle`.
-    """
-
-    state: State
-
-    def advance(
-        self, events: np.ndarray, places: np.ndarray, low: int, high: int, until_ns: int
-    ) -> int:
-        """As `allocator.replay.advance`."""
-
-    def settle(self) -> None:
-        """Bring counters, list lengths and block types of the state up to date."""
-
-    def close(self) -> None:
-        """Give back what is not the state's."""
-
-
-class ModelCarrier:
-    """The model's kernels, or kernels with hooks."""
-
-    def __init__(
-        self, state: State, leads: np.ndarray | None = None, hooks: Hooks | None = None
-    ) -> None:
-        """Take a state over.
-
-        Args:
-            state: changed from now on.
-            leads: of an elastic replay, int32 by object: the failure it came in place of. With
-                them the model reclaims and compacts.
-            hooks: functions in place of decisions.
-        """
-        self.state, self._leads = state, leads
-        self._advance: Callable[..., int] = advance
-        if leads is not None:
-            from pagealloc_model.allocator.events import advance_elastic
-
-            self._advance = advance_elastic
-        if hooks is not None:
-            from pagealloc_model.allocator.hooks import advance_elastic_with, advance_with
-
-            self._advance = advance_with(hooks) if leads is None else advance_elastic_with(hooks)
-
-    def advance(
-        self, events: np.ndarray, places: np.ndarray, low: int, high: int, until_ns: int
-    ) -> int:
-        """As `allocator.replay.advance`."""
-        arrays, leads = self.state.arrays(places), self._leads
-        if leads is None:
-            return self._advance(arrays, events, low, high, until_ns)
-        return int(self._advance(arrays, events, leads, low, high, until_ns))
-
-    def settle(self) -> None:
-        """Nothing to do: the arrays are the state."""
-
-    def close(self) -> None:
-        """Nothing to do."""
 
 
 TYPES = 256
@@ -245,10 +183,14 @@ def advance_and_sample(
     kswapd: RecordedKswapd | None,
     progress: Callable[[float], None] | None,
     cancel: Callable[[], bool] | None,
-) -> tuple[Samples, np.ndarray]:
+) -> tuple[Samples, np.ndarray, int]:
     """Advance to every instant inside the span and copy the counters there.
 
-    What kswapd has of the recorded one is set wherever it changes.
+    What kswapd has of the recorded one is set wherever it changes. The balance of pages is held at
+    each instant, or of an elastic replay, where all pages are looked at for it, at the end.
+
+    Returns:
+        The copies; the log's rows inside the span; pages lost (see `PageBalance`).
     """
     state = carrier.state
     events = demand.events
@@ -262,6 +204,7 @@ def advance_and_sample(
         instants = np.union1d(instants, [resumption.stop_ns])
     instants = instants[instants <= span[1]]
     wanted = frozenset(instants.tolist())
+    balance = PageBalance(carrier, places, position)
     if kswapd is not None:
         now = int(events["time_ns"][min(position, len(events) - 1)])
         kswapd.set_at(state, now)
@@ -292,6 +235,9 @@ def advance_and_sample(
             sampled.append(instant)
             carrier.settle()
             kept.append(sample_of(state, block_counter))
+            if IS_STRICT or not state.is_elastic:
+                balance.check(events, position)
+    balance.check(events, position)
     columns = [np.stack(column) for column in zip(*kept, strict=True)]
     free_buddies, blocks, pcp, boosts, list_locks, ownership, counters = columns
     return (
@@ -306,6 +252,7 @@ def advance_and_sample(
             counters=counters,
         ),
         log.values,
+        balance.lost,
     )
 
 
@@ -332,9 +279,13 @@ def fallback_counts(state: State) -> np.ndarray:
     return words.reshape(at.FALLBACK_SHAPE).copy()
 
 
-def divergence(state: State, demand: Demand) -> dict[str, int]:
-    """Return counts of what recording and model disagreed on, and of what demand had to make up."""
+def divergence(state: State, demand: Demand, lost: int) -> dict[str, int]:
+    """Return counts of what recording and model disagreed on, and of what demand had to make up.
+
+    Pages that are missing at the end, and those lost, are counts where there are any.
+    """
     st = state.st
+    pages = {"missing_pages": int(st[at.MISSING_PAGES]), "lost_pages": lost}
     return {
         "forced": int(st[at.COUNT_FORCED]),
         "in_base_pages": int(st[at.COUNT_IN_BASE_PAGES]),
@@ -358,4 +309,5 @@ def divergence(state: State, demand: Demand) -> dict[str, int]:
         "grown_pages": demand.grown_pages,
         "outside_zones": demand.outside,
         **tables.divergence(state.pressure_words(0, pr.SCALARS)),
+        **{name: count for name, count in pages.items() if count},
     }

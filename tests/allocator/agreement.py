@@ -22,6 +22,7 @@ from tests.oracle.steps import (
     Free,
     FreeSingly,
     Grow,
+    ReclaimInVain,
     Replayed,
     Step,
     Tick,
@@ -111,9 +112,7 @@ def assert_holds_add_up(rows: np.ndarray, step: Step, *, may_be_remote: bool) ->
             assert (row[6], row[7]) == (len(drained), sum(drained))
             drained.clear()
         if kind < at.SITES and kind not in (at.SITE_DRAIN_ALL, at.SITE_BOOST_RESET):
-            assert isinstance(
-                step, Alloc | Replayed | Failed | BeginRequest | Grow | Free | FreeSingly | Tick
-            )
+            assert isinstance(step, MAY_HOLD)
             assert cpu == step.cpu or (kind == at.SITE_DRAIN_COMMIT and may_be_remote)
         if kind < at.SITES and isinstance(step, Alloc | Replayed | Free | FreeSingly | Tick):
             assert row[at.LOG_RAN_ON] == step.cpu

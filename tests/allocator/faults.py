@@ -325,8 +325,8 @@ LATER_FAULTS: Faults = {
             "if margin < best_margin:",
         ),
         "unreserve is forgotten": (
-            "flags):\n        unreserve_highatomic_pageblock(m, ac, False)\n",
-            "flags):\n",
+            "    unreserve_highatomic_pageblock(m, ac, False)\n    drain_all_pages(m)\n",
+            "    drain_all_pages(m)\n",
         ),
         "NOFRAGMENT matters more than the own node": (
             (
@@ -582,8 +582,27 @@ FAULTS_COMPACTION: Faults = {
             "st[at.ISOLATED_FROM] = pfn",
         ),
         "a captured page is gathered though a buddy is free": (
-            "    if pfn >= 0:\n        count_at_end(m, zone, 1 << order)",
-            "    if pfn >= 0 and order == 0:\n        count_at_end(m, zone, 1 << order)",
+            "    if pfn < 0:\n        return gather_free_pages(m, zone, order)",
+            "    if pfn < 0 or order > 0:\n        return gather_free_pages(m, zone, order)",
+        ),
+        "pieces come from unmovable blocks before they are gathered": (
+            "or hold_movable(m, zone, order, wanted):\n",
+            (
+                "or hold_movable(m, zone, order, wanted) or "
+                "hold_free_pages(m, zone, order, wanted, at.UNMOVABLE):\n"
+            ),
+        ),
+        "a piece without a buddy is lost": (
+            "        return deal_out(m, order)\n    return gather_free_pages(m, zone, order)\n",
+            "        return deal_out(m, order)\n    return -1\n",
+        ),
+        "single pages are gathered from unmovable blocks only": (
+            "m.st[at.ISOLATED_PAGES] == 0 and not hold_movable(m, zone, 0, left):",
+            "m.st[at.ISOLATED_PAGES] == 0:",
+        ),
+        "compaction's own drains leave the lists": (
+            "        if not m.st[at.DRAINS_RECORDED]:\n            drain_pages_zone(m, zone, cpu)\n",
+            "        pass\n",
         ),
     },
 }
@@ -600,15 +619,12 @@ FAULTS_IMPOSED: Faults = {
             "        position += 1\n",
         ),
         "every recorded failure made room": (
-            "    if ac.bits & at.REQUEST_RECLAIMED:\n        unreserve",
-            "    if ac.bits >= 0:\n        unreserve",
+            "    if ac.bits & at.REQUEST_RECLAIMED:\n        make_room",
+            "    if ac.bits >= 0:\n        make_room",
         ),
-        "a recorded failure gives no block back": (
-            (
-                "    if ac.bits & at.REQUEST_RECLAIMED:\n"
-                "        unreserve_highatomic_pageblock(m, ac, False)\n"
-            ),
-            "    if ac.bits & at.REQUEST_RECLAIMED:\n",
+        "a recorded failure makes no room": (
+            "    if ac.bits & at.REQUEST_RECLAIMED:\n        make_room(m, ac)\n",
+            "    if ac.bits & at.REQUEST_RECLAIMED:\n        pass\n",
         ),
         "an imposed zone serves only if no other does": (
             "return not m.st[at.ONLY_ZONE] or m.st[at.ONLY_ZONE] == zone + 1",
@@ -622,6 +638,10 @@ FAULTS_IMPOSED: Faults = {
     "events": {
         "an imposed zone is imposed on what follows": (
             "        m.st[at.ONLY_ZONE] = 0\n",
+            "        pass\n",
+        ),
+        "a reclaim in vain makes no room": (
+            "        make_room(m, request_of(m, events, position, bits))\n",
             "        pass\n",
         ),
         "an imposed boost adds to the zone's own": (

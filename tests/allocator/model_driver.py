@@ -13,6 +13,7 @@ from pagealloc_model.allocator.state import State, make_state, note_isolated_blo
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.ownership_options import OwnershipOptions
 from pagealloc_model.policy.policy import Assumptions, Policy
+from pagealloc_model.predicted.balance import kept_pages, taken_pages
 from pagealloc_model.recording.machine import Machine, Zone
 from tests.oracle import Oracle, OracleMachine, OraclePolicy, OracleRules
 from tests.oracle.machine import Event, Work
@@ -24,6 +25,7 @@ from tests.oracle.steps import (
     BeginRequest,
     Capture,
     DrainAll,
+    DrainLocal,
     DrainZone,
     Failed,
     Free,
@@ -37,6 +39,7 @@ from tests.oracle.steps import (
     KswapdStop,
     Live,
     ReclaimBegin,
+    ReclaimInVain,
     Replayed,
     ReviveCpu,
     SetBoost,
@@ -510,6 +513,10 @@ class ModelDriver:
                 self._advance(operation=at.SET_BOOST, zone=step.zone, offset=step.pages)
             case DrainZone():
                 self._advance(operation=at.DRAIN_ZONE, zone=step.zone, offset=step.cpu, cpu=step.by)
+            case DrainLocal():
+                self._advance(operation=at.DRAIN_LOCAL, zone=step.zone, cpu=step.cpu)
+            case ReclaimInVain():
+                self._advance(operation=at.RECLAIM_IN_VAIN, **_request(step))
             case Grow():
                 self._advance(
                     operation=at.GROW,
@@ -555,7 +562,10 @@ class ModelDriver:
         events["time_ns"] = self.now
         for name, value in fields.items():
             events[name] = value
+        kept = kept_pages(self.state) - int(self.state.st[at.MISSING_PAGES])
         assert advance(self.state.arrays(self._object_pfn), events, 0, 1, -1) == 1
+        left = kept_pages(self.state) - int(self.state.st[at.MISSING_PAGES])
+        assert kept - taken_pages(events) == left, f"pages are lost by {events[0]}"
 
     def _alloc(self, step: Replayed | Alloc) -> Live:
         number = self._objects
@@ -660,8 +670,9 @@ class ModelDriver:
         np.add.at(self.acquisitions, (holds[:, 2], cpus, holds[:, 0]), 1)
 
 
-def _request(step: Alloc | Replayed | Failed | BeginRequest) -> dict[str, int]:
-    reclaimed = 0 if isinstance(step, BeginRequest) else step.reclaimed
+def _request(step: Alloc | Replayed | Failed | BeginRequest | ReclaimInVain) -> dict[str, int]:
+    has_none = isinstance(step, (BeginRequest, ReclaimInVain))
+    reclaimed = 0 if has_none else step.reclaimed
     return {
         "cpu": step.cpu,
         "order": step.order,

@@ -132,11 +132,16 @@ class RecordedOracle:
         elif operation == at.RECORDED_FAILURE:
             oracle.fail_as_recorded(*request, reclaimed=reclaimed)
         elif operation == at.ISOLATE_FREE:
-            self._give(number, order, oracle.isolate(cpu, zone, (order,), wanted=offset))
+            (piece,) = oracle.isolate(cpu, zone, (order,), wanted=offset)
+            self._give(number, order, piece)
         elif operation == at.CAPTURE:
             self._give(number, order, oracle.capture(cpu, offset, order, migratetype))
         elif operation == at.RECLAIM_BEGIN:
             oracle.begin_reclaim(reclaimed, *request)
+        elif operation == at.RECLAIM_IN_VAIN:
+            oracle.reclaim_in_vain(*request)
+        elif operation == at.DRAIN_LOCAL:
+            oracle.drain_local(zone, cpu)
         elif operation == at.KSWAPD_START:
             oracle.start_kswapd(oracle.machine.nodes[offset], zone, cpu)
         elif operation == at.KSWAPD_STOP:

@@ -23,26 +23,39 @@ class FreeScanner:
         self._held: list[int] = []
 
     def next_piece(self, zone: Zone, order: int, wanted: int) -> int | None:
-        """fast_isolate_freepages(): return the next piece of a scan.
+        """fast_isolate_freepages(): return the next piece of a scan, from movable blocks.
 
-        The scan has yet to take so many pages, this piece included.
+        The scan has yet to take so many pages, this piece included. None if no such block has a
+        free buddy for it.
         """
         if len(self._held) < 1 << order:
-            self._hold(zone, order, wanted)
-        if not self._held:
-            return None
+            self._hold(zone, order, wanted, movable_types(zone.machine))
+        return self._deal_out(zone, order) if len(self._held) >= 1 << order else None
+
+    def gather(self, zone: Zone, count: int) -> tuple[tuple[int, int], ...]:
+        """isolate_freepages(): return single pages, of movable blocks first, and fewer at need."""
+        others = [Migratetype.RECLAIMABLE, Migratetype.UNMOVABLE]
+        pages: list[tuple[int, int]] = []
+        while len(pages) < count:
+            if not self._held:
+                self._hold(zone, 0, count - len(pages), [*movable_types(zone.machine), *others])
+            if not self._held:
+                break
+            pages.append((self._deal_out(zone, 0), 0))
+        return tuple(pages)
+
+    def _deal_out(self, zone: Zone, order: int) -> int:
+        """Part of fast_isolate_freepages(): take the first pages of what is held."""
         pfn = self._held[0]
         del self._held[: 1 << order]
         self._allocated.add(pfn, order, movable=True)
         zone.note_taken(pfn, order)
         return pfn
 
-    def _hold(self, zone: Zone, order: int, wanted: int) -> None:
+    def _hold(self, zone: Zone, order: int, wanted: int, types: list[int]) -> None:
         """Part of fast_isolate_freepages(): hold a free buddy, the largest that a scan may take."""
-        machine = zone.machine
-        types = [Migratetype.MOVABLE, machine.cma, Migratetype.RECLAIMABLE, Migratetype.UNMOVABLE]
-        for migratetype in (each for each in types if each is not None):
-            for size in range(machine.pageblock_order - 1, -1, -1):
+        for migratetype in types:
+            for size in range(zone.machine.pageblock_order - 1, -1, -1):
                 fits = order == size or (order < size and 1 << size <= wanted)
                 if fits and not zone.buddy.is_empty(size, migratetype):
                     pfn = zone.buddy.lists[size, migratetype].tail
@@ -53,6 +66,11 @@ class FreeScanner:
             if found is not None:
                 self._held = list(range(found, found + (1 << order)))
                 return
+
+
+def movable_types(machine: OracleMachine) -> list[int]:
+    """No kernel function: return the types of blocks that compaction's targets lie in."""
+    return [each for each in (Migratetype.MOVABLE, machine.cma) if each is not None]
 
 
 def take_uncounted(zone: Zone, order: int, migratetype: int) -> int | None:
@@ -165,7 +183,7 @@ class Oracle(Allocator):
 
     def isolate(
         self, cpu: int, zone: int, orders: tuple[int, ...], *, wanted: int | None = None
-    ) -> tuple[tuple[int, int], ...]:
+    ) -> tuple[tuple[tuple[int, int], ...], ...]:
         """fast_isolate_freepages(): let a scan of recorded compaction take free pages (S10.4).
 
         Args:
@@ -175,7 +193,7 @@ class Oracle(Allocator):
             wanted: pages that the scan has yet to take; those of the pieces unless given.
 
         Returns:
-            (first page, order) of the pieces that there were.
+            The pages of each piece: one buddy, or single pages in the order they were taken.
         """
         self._this_cpu.number = cpu
         self._list_locks.end_run(cpu)
@@ -184,9 +202,15 @@ class Oracle(Allocator):
         for order in orders:
             pfn = self._free_scanner.next_piece(self.zones[zone], order, left)
             left -= 1 << order
-            if pfn is not None:
-                pieces.append((pfn, order))
+            pieces.append(self._gather(zone, order) if pfn is None else ((pfn, order),))
         return tuple(pieces)
+
+    def _gather(self, zone: int, order: int) -> tuple[tuple[int, int], ...]:
+        """Part of isolate_freepages(): return single pages in place of a buddy, and count that."""
+        pages = self._free_scanner.gather(self.zones[zone], 1 << order)
+        self.in_base_pages += order > 0
+        self.failed += len(pages) < 1 << order
+        return pages
 
     def capture(
         self, cpu: int, zone: int, order: int, migratetype: int
@@ -202,15 +226,7 @@ class Oracle(Allocator):
             self.allocated.add(pfn, order, movable=migratetype == Migratetype.MOVABLE)
             self.zones[zone].note_taken(pfn, order)
             return ((pfn, order),)
-        self.in_base_pages += 1
-        pages: list[tuple[int, int]] = []
-        while len(pages) < 1 << order:
-            pfn = self._free_scanner.next_piece(self.zones[zone], 0, (1 << order) - len(pages))
-            if pfn is None:
-                self.failed += 1
-                break
-            pages.append((pfn, 0))
-        return tuple(pages)
+        return self._gather(zone, order)
 
     def begin_reclaim(
         self, number: int, cpu: int, order: int, migratetype: int, highest_zone: int, bits: int
@@ -223,6 +239,26 @@ class Oracle(Allocator):
         attempt = gfp_to_alloc_flags(request, defrag_mode=self.policy.defrag_mode)
         margins = [zone.margin(request, attempt) for zone in self._zonelist(request)]
         self._reclaim_margins[number] = min(0, max(margins, default=0))
+
+    def reclaim_in_vain(
+        self, cpu: int, order: int, migratetype: int, highest_zone: int, bits: int
+    ) -> None:
+        """__alloc_pages_direct_reclaim(): end a recorded direct reclaim that another followed.
+
+        Arguments are as of `alloc`.
+        """
+        request = self._request(cpu, order, migratetype, highest_zone, bits, 0)
+        self._make_room(request, self._zonelist(request))
+
+    def drain_local(self, zone: int, cpu: int) -> None:
+        """drain_local_pages(): empty the lists of the CPU that compacts a zone (S9.3).
+
+        Where the recording tells of drains, it alone has them.
+        """
+        self._this_cpu.number = cpu
+        self._list_locks.end_run(cpu)
+        if not self.assumptions.drains_recorded:
+            self.zones[zone].drain_all(cpu)
 
     def start_kswapd(self, node: int, highest_zone: int, cpu: int = 0) -> None:
         """No kernel function: begin a recorded run, for zones up to a type (S10.2).

@@ -23,6 +23,7 @@ from tests.oracle.steps import (
     BeginRequest,
     Capture,
     DrainAll,
+    DrainLocal,
     DrainZone,
     Failed,
     Free,
@@ -36,6 +37,7 @@ from tests.oracle.steps import (
     KswapdStop,
     Live,
     ReclaimBegin,
+    ReclaimInVain,
     Replayed,
     ReviveCpu,
     SetBoost,
@@ -381,11 +383,13 @@ class Scenario:
                 at_work = cpu if cpu in alive else min(alive)
                 step = self._next_step(rng, live, late, at_work, pressure)
             note_cpus(alive, step)
-            pages = take_step(oracle, step)
             if isinstance(step, Isolate):
-                live += [(each,) for each in pages]
-            elif pages:
-                live.append(pages)
+                pieces = oracle.isolate(**vars(step))
+                live += [piece for piece in pieces if piece]
+                pages = tuple(page for piece in pieces for page in piece)
+            else:
+                pages = take_step(oracle, step)
+                live += [pages] if pages else []
             yield step, pages
 
     def _next_step(
@@ -426,7 +430,10 @@ class Scenario:
 
     def _next_told(self, rng: random.Random, cpu: int) -> Step:
         node = rng.choice(self.machine.nodes)
-        if self.assumptions.direct_reclaim_recorded and rng.random() < 0.5:
+        kind = rng.random()
+        if self.assumptions.direct_reclaim_recorded and kind < 0.1:
+            return ReclaimInVain(**self._next_request(rng, cpu))
+        if self.assumptions.direct_reclaim_recorded and kind < 0.5:
             return ReclaimBegin(rng.choice((1, 2, RECLAIMS)), **self._next_request(rng, cpu))
         if not self.assumptions.kswapd_recorded or rng.random() < 0.2:
             zone = rng.choice(self.machine.zones_of(node))
@@ -462,9 +469,12 @@ class Scenario:
     def _populated(self) -> list[int]:
         return [index for index, each in enumerate(self.machine.zones) if each.managed]
 
-    def _next_of_compaction(self, rng: random.Random, cpu: int) -> Isolate | Capture:
+    def _next_of_compaction(self, rng: random.Random, cpu: int) -> Isolate | Capture | DrainLocal:
         zone = rng.randrange(len(self.machine.zones))
-        if rng.random() < 0.3:
+        kind = rng.random()
+        if kind > 0.9:
+            return DrainLocal(zone, cpu)
+        if kind < 0.3:
             order = rng.randrange(1, self.machine.pageblock_order + 1)
             return Capture(cpu, zone, order, rng.choice(self.migratetypes))
         orders = rng.choices(range(6), (8, 2, 2, 2, 1, 1), k=rng.randint(1, 12))

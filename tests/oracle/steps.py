@@ -185,6 +185,14 @@ class DrainZone:
 
 
 @dataclass(frozen=True)
+class DrainLocal:
+    """Recorded compaction empties the lists of its CPU of the zone that it compacts."""
+
+    zone: int
+    cpu: int
+
+
+@dataclass(frozen=True)
 class Grow:
     """A zone gets memory that it had not."""
 
@@ -199,6 +207,17 @@ class ReclaimBegin:
     """Direct reclaim begins for a request; arguments as of `Oracle.begin_reclaim`."""
 
     number: int
+    cpu: int
+    order: int
+    migratetype: int
+    highest_zone: int
+    bits: int
+
+
+@dataclass(frozen=True)
+class ReclaimInVain:
+    """Direct reclaim ends, and its request goes on; arguments as of `Oracle.reclaim_in_vain`."""
+
     cpu: int
     order: int
     migratetype: int
@@ -226,8 +245,10 @@ Step = (
     | SetPcpHigh
     | SetBoost
     | DrainZone
+    | DrainLocal
     | Grow
     | ReclaimBegin
+    | ReclaimInVain
 )
 
 Live = tuple[tuple[int, int], ...]
@@ -259,7 +280,7 @@ def take_step(oracle: Oracle, step: Step) -> Live:
         case HoldDrained():
             oracle.hold_drained(step.cpu)
         case Isolate():
-            return oracle.isolate(**vars(step))
+            return tuple(page for piece in oracle.isolate(**vars(step)) for page in piece)
         case Capture():
             return oracle.capture(**vars(step))
         case Free():
@@ -294,8 +315,12 @@ def take_step(oracle: Oracle, step: Step) -> Live:
             oracle.set_boost(step.zone, step.pages)
         case DrainZone():
             oracle.drain_zone(step.zone, step.cpu, step.by)
+        case DrainLocal():
+            oracle.drain_local(step.zone, step.cpu)
         case Grow():
             oracle.grow(step.zone, step.pfn, step.order, step.cpu)
         case ReclaimBegin():
             oracle.begin_reclaim(**vars(step))
+        case ReclaimInVain():
+            oracle.reclaim_in_vain(**vars(step))
     return ()

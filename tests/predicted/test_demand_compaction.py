@@ -7,7 +7,12 @@ import numpy as np
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import objects as resolved
 from pagealloc_model.policy.policy import Assumptions
-from pagealloc_model.predicted.demand.compaction import as_requests, captured_requests, isolations
+from pagealloc_model.predicted.demand.compaction import (
+    as_requests,
+    captured_requests,
+    isolations,
+    local_drains,
+)
 from pagealloc_model.predicted.demand.demand import Demand, resolve_demand
 from pagealloc_model.predicted.prepared import recorded_machine
 from tests.small_recordings import TimedEvents, shipped_recording, small_machine
@@ -158,3 +163,62 @@ def test_frees_beyond_allocations_on_a_real_machine_are_what_compaction_took() -
     )
     assert not np.isin(elastic.events["operation"], (at.ISOLATE_FREE, at.CAPTURE)).any()
     assert demand.captured and not elastic.captured
+
+
+def scan(events: TimedEvents, end_pfn: int, taken: int) -> None:
+    """Its source scanner comes to a page, having taken some."""
+    name = "compaction:mm_compaction_isolate_migratepages"
+    events.event(name, f"end_pfn={end_pfn} nr_taken={taken}")
+
+
+def turn(events: TimedEvents, order: int) -> None:
+    """It looks whether it is done."""
+    events.event("compaction:mm_compaction_finished", f"order={order} ret=1")
+
+
+def move(events: TimedEvents, pages: int) -> None:
+    """It has moved a cluster."""
+    events.event("compaction:mm_compaction_migratepages", f"nr_migrated={pages}")
+
+
+def drains(events: TimedEvents, directory: Path) -> list[int]:
+    """Events before each drain."""
+    events.alloc(PAGE)
+    trace = events.trace(directory)
+    times = np.sort(np.concatenate([each["time_ns"] for each in trace.tables.values()]))
+    found = local_drains(trace, small_machine())
+    assert (found["operation"] == at.DRAIN_LOCAL).all()
+    return np.searchsorted(times, found["time_ns"], "right").tolist()
+
+
+def test_a_compactor_drains_as_it_leaves_the_range_moved_from(tmp_path: Path) -> None:
+    """Once, with the turn's last event before it; a run that asks for no order never does."""
+    events = TimedEvents()
+    events.on(1, pid=7).alloc(PAGE)
+    for order in (3, -1):
+        begin(events)
+        turn(events, order)
+        scan(events, 4096 + 4, 4)
+        move(events, 4)
+        turn(events, order)
+        scan(events, 4096 + 12, 0)
+        turn(events, order)
+        scan(events, 4096 + 24, 0)
+        turn(events, order)
+    assert drains(events, tmp_path) == [7]
+
+
+def test_a_block_that_cannot_be_cleared_is_not_drained_for_huge_pages(tmp_path: Path) -> None:
+    """A second scan without a turn between takes the rest of a block with a stuck folio."""
+    for number, order in enumerate((9, 4)):
+        events = TimedEvents()
+        events.on(0, pid=7).alloc(PAGE)
+        begin(events)
+        turn(events, order)
+        scan(events, 4096 + 40, 32)
+        move(events, 31)
+        scan(events, 4096 + 512, 0)
+        turn(events, order)
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        assert drains(events, directory) == ([6] if order == 4 else [])

@@ -183,3 +183,22 @@ def test_without_kswapd_events_the_model_decides(tmp_path: Path) -> None:
     trace = events.trace(tmp_path)
     assert kswapd_runs(trace, small_machine()) is None
     assert not resolve_demand(trace, small_machine()).kswapd_recorded
+
+
+def test_reclaims_of_a_request_before_its_last_were_in_vain(tmp_path: Path) -> None:
+    """Where they ended, with the request; a costly order's are not told."""
+    events = TimedEvents()
+    events.on(0, pid=7).alloc(PAGE)
+    for order in (0, 4):
+        for freed in (32, 0, 8, 16):
+            begin_reclaim(events, order=order)
+            end_reclaim(events, freed=freed)
+        events.alloc(PAGE + 16 + order, order=order)
+    demand = resolve_demand(events.trace(tmp_path), small_machine())
+    vain = demand.events[demand.events["operation"] == at.RECLAIM_IN_VAIN]
+    ends = np.asarray(
+        events.trace(tmp_path).tables["vmscan:mm_vmscan_direct_reclaim_end"]["time_ns"]
+    )
+    assert vain["time_ns"].tolist() == ends[[0, 2]].tolist()
+    assert (vain["bits"] & at.REQUEST_RECLAIMED == 0).all()
+    assert (demand.events["operation"] == at.RECLAIM_BEGIN).sum() == 2

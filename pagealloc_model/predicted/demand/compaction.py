@@ -89,19 +89,19 @@ def isolations(trace: Trace, machine: Machine) -> _Isolations:
     zones: dict[int, int] = {}
     inferred = 0
     first_ns, last_ns = trace.demand_span_ns
-    for time_ns, kind, pid, cpu, value in _scanner_events(trace):
+    for time_ns, kind, pid, cpu, values in _events_of(trace, _FIELDS):
         if kind == _BEGIN:
-            zones[pid] = zone_of_page(machine, value)
+            zones[pid] = zone_of_page(machine, values[0])
             balance[pid] = 0
             continue
         if kind == _MIGRATED:
-            missing = value - balance.get(pid, 0)
+            missing = values[0] - balance.get(pid, 0)
             balance[pid] = max(-missing, 0)
             if missing > 0 and zones.get(pid, -1) >= 0 and first_ns <= time_ns <= last_ns:
                 rows.append((time_ns, zones[pid], missing, cpu))
                 inferred += missing
             continue
-        first, pages = divmod(value, _PAGES)
+        first, pages = values
         balance[pid] = balance.get(pid, 0) + pages
         zone = zone_of_page(machine, first)
         if pages and zone >= 0 and first_ns <= time_ns <= last_ns:
@@ -118,10 +118,6 @@ def isolations(trace: Trace, machine: Machine) -> _Isolations:
     )
 
 
-_PAGES = 1 << 20
-"""More than one scan takes; tells a page frame and a number of pages in one word apart."""
-
-
 _FIELDS = {
     _BEGIN: ("zone_start",),
     _MIGRATED: ("nr_migrated",),
@@ -134,20 +130,19 @@ def _has_numbers(table: Mapping[str, np.ndarray], names: Sequence[str]) -> bool:
     return all(name in table and table[name].dtype.kind in "iu" for name in names)
 
 
-def _scanner_events(trace: Trace) -> list[tuple[int, str, int, int, int]]:
-    """Time, kind, task, CPU and value of runs' beginnings, scans and migrations, in time order."""
-    found: list[tuple[int, str, int, int, int]] = []
-    for kind in (_BEGIN, *_ISOLATE, _MIGRATED):
-        names = _FIELDS[kind]
+def _events_of(
+    trace: Trace, fields: Mapping[str, tuple[str, ...]]
+) -> list[tuple[int, str, int, int, tuple[int, ...]]]:
+    """Time, kind, task, CPU and fields of events of some kinds, in time order."""
+    found: list[tuple[int, str, int, int, tuple[int, ...]]] = []
+    for kind, names in fields.items():
         table = trace.tables.get(kind)
         if table is None or not _has_numbers(table, names):
             continue
-        value = table[names[0]].astype(np.int64)
-        if kind in _ISOLATE:
-            value = value * _PAGES + table[names[1]].astype(np.int64)
-        columns = (table["time_ns"], table["pid"], table["cpu"], value)
-        for time_ns, pid, cpu, word in zip(*(each.tolist() for each in columns), strict=True):
-            found.append((time_ns, kind, pid, cpu, word))
+        values = zip(*(table[name].astype(np.int64).tolist() for name in names), strict=True)
+        columns = (table["time_ns"].tolist(), table["pid"].tolist(), table["cpu"].tolist())
+        for time_ns, pid, cpu, value in zip(*columns, values, strict=True):
+            found.append((time_ns, kind, pid, cpu, value))
     found.sort(key=lambda each: each[0])
     return found
 
@@ -375,7 +370,8 @@ def _ends_without_buddy(trace: Trace, machine: Machine) -> np.ndarray:
     zone: dict[int, int] = {}
     turn: dict[int, int] = {}
     open_row: dict[int, list[int]] = {}
-    for time_ns, kind, pid, value in _compactor_events(trace):
+    fields = {TRIES: ("order",), _BEGIN: ("zone_start",), _TURN: ("ret",), _END: ("status",)}
+    for time_ns, kind, pid, _, (value,) in _events_of(trace, fields | {_RECLAIM: ("order",)}):
         if kind == _TURN:
             turn[pid] = value
             continue
@@ -393,26 +389,6 @@ def _ends_without_buddy(trace: Trace, machine: Machine) -> np.ndarray:
                 rows.append(row)
                 open_row[pid] = row
     return np.array(rows, np.int64).reshape(-1, 6)
-
-
-def _compactor_events(trace: Trace) -> list[tuple[int, str, int, int]]:
-    """Time, kind, task and value of what direct compactors do, in time order."""
-    fields = {
-        TRIES: "order",
-        _BEGIN: "zone_start",
-        _TURN: "ret",
-        _END: "status",
-        _RECLAIM: "order",
-    }
-    found: list[tuple[int, str, int, int]] = []
-    for kind, field in fields.items():
-        table = trace.tables.get(kind)
-        if table is not None and _has_numbers(table, (field,)):
-            columns = (table["time_ns"], table["pid"], table[field].astype(np.int64))
-            rows = zip(*(each.tolist() for each in columns), strict=True)
-            found += [(time_ns, kind, pid, value) for time_ns, pid, value in rows]
-    found.sort(key=lambda each: each[0])
-    return found
 
 
 def _requests_above_order_0(trace: Trace, tasks: np.ndarray) -> dict[tuple[int, int], np.ndarray]:
@@ -457,6 +433,81 @@ def mark_captured(events: np.ndarray, trace: Trace, captures: _Captures) -> int:
             events["offset"][place] = captures.zone[number]
             count += 1
     return count
+
+
+_ISOLATED = "compaction:mm_compaction_isolate_migratepages"
+_OF_RUN = {
+    _BEGIN: ("zone_start",),
+    _ISOLATED: ("end_pfn", "nr_taken"),
+    _MIGRATED: ("nr_migrated",),
+    _TURN: ("order",),
+}
+
+
+@dataclass
+class _Run:
+    """A compactor's way through a zone, as far as its drains go by it.
+
+    Attributes:
+        zone: number of the zone.
+        order: asked for; -1 until a turn has told.
+        block: first page of the block that it moved from last, -1 for none.
+        position: where its source scanner stands.
+        turn: time and CPU of the latest event of the turn under way, None before the first.
+        has_moved: that event was a cluster's end.
+    """
+
+    zone: int
+    order: int = -1
+    block: int = -1
+    position: int = 0
+    turn: tuple[int, int] | None = None
+    has_moved: bool = False
+
+
+def local_drains(trace: Trace, machine: Machine) -> np.ndarray:
+    """DRAIN_LOCAL events: drains of its CPU's lists of the zone by each compactor (S9.3, T10.12).
+
+    A turn ends with one if its scanner has left the order-aligned range of the block moved from
+    last. A scan right behind a cluster, with no turn between, takes the rest of a block in which a
+    folio could not be moved; at huge pages' order nothing is drained for such a block.
+
+    Args:
+        trace: the recording's events; only those of compaction are read.
+        machine: its zones.
+    """
+    runs: dict[int, _Run] = {}
+    rows: list[tuple[int, int, int]] = []
+    first_ns, last_ns = trace.demand_span_ns
+    for time_ns, kind, pid, cpu, values in _events_of(trace, _OF_RUN):
+        if kind == _BEGIN:
+            runs[pid] = _Run(zone=zone_of_page(machine, values[0]))
+            continue
+        run = runs.get(pid)
+        if run is None or run.zone < 0 or not 0 <= cpu < machine.nr_cpus:
+            continue
+        if kind == _ISOLATED:
+            if run.has_moved and run.order == machine.pageblock_order:
+                run.block = -1
+            run.position, taken = values
+            if taken:
+                start = (run.position - 1) >> machine.pageblock_order << machine.pageblock_order
+                run.block = max(start, machine.zones[run.zone].start_pfn)
+        if kind == _TURN:
+            run.order = values[0]
+            may_drain = run.turn is not None and run.order > 0
+            if may_drain and 0 <= run.block < run.position >> run.order << run.order:
+                rows.append((*run.turn, run.zone))
+                run.block = -1
+        run.turn = None if kind == _TURN else (time_ns, cpu)
+        run.has_moved = kind == _MIGRATED
+    drains = np.zeros(len(rows), at.EVENT)
+    drains["operation"], drains["object"] = at.DRAIN_LOCAL, -1
+    for name, column in zip(
+        ("time_ns", "cpu", "zone"), np.array(rows, np.int64).reshape(-1, 3).T, strict=True
+    ):
+        drains[name] = column
+    return drains[(drains["time_ns"] >= first_ns) & (drains["time_ns"] <= last_ns)]
 
 
 _UNSEEN, _OF_SOURCE, _OF_TARGET = 1, 2, 3

@@ -21,6 +21,7 @@ from pagealloc_model.policy.policy import Assumptions
 from pagealloc_model.predicted.demand.compaction import (
     captured_requests,
     isolations,
+    local_drains,
     mark_captured,
     take_isolated,
     without_moves,
@@ -265,6 +266,7 @@ def _with_compaction(
     Captured requests are marked in `events`. The last value counts, by fields of `Demand`.
     """
     captured = mark_captured(events, trace, captured_requests(trace, machine))
+    beside = np.concatenate([beside, local_drains(trace, machine)])
     found = isolations(trace, machine)
     if not len(found.pages):
         return beside, hidden, objects, {"captured": captured}
@@ -300,20 +302,21 @@ def _limits_found(machine: Machine, start: Snapshot | None) -> np.ndarray:
 
 
 def _reclaim_begins(trace: Trace, machine: Machine, reclaims: DirectReclaims) -> np.ndarray:
-    """RECLAIM_BEGIN events, with the requests that the reclaims ran for."""
-    is_known = (reclaims.cpu >= 0) & (reclaims.cpu < machine.nr_cpus)
-    row, gfp = reclaims.row[is_known], trace.gfp[reclaims.row[is_known]]
-    numbers = (reclaims.number[is_known] << at.RECLAIM_SHIFT).astype(np.uint32)
+    """RECLAIM_BEGIN and RECLAIM_IN_VAIN events, with the requests that the reclaims ran for."""
+    number = np.concatenate([reclaims.number, np.zeros_like(reclaims.vain_row)])
+    row = np.concatenate([reclaims.row, reclaims.vain_row])
+    gfp = trace.gfp[row]
     begins = np.zeros(len(row), at.EVENT)
-    begins["time_ns"] = reclaims.begin_ns[is_known]
-    begins["cpu"] = reclaims.cpu[is_known]
-    begins["operation"] = at.RECLAIM_BEGIN
+    begins["time_ns"] = np.concatenate([reclaims.begin_ns, reclaims.vain_ns])
+    begins["cpu"] = np.concatenate([reclaims.cpu, reclaims.vain_cpu])
+    begins["operation"] = np.where(number > 0, at.RECLAIM_BEGIN, at.RECLAIM_IN_VAIN)
     begins["object"] = -1
     begins["order"] = trace.order[row]
     begins["migratetype"] = trace.migratetype[row]
     begins["zone"] = highest_type_by_gfp(machine)[gfp & np.uint32(15)]
+    numbers = (number << at.RECLAIM_SHIFT).astype(np.uint32)
     begins["bits"] = (gfp & np.uint32(read_bits(trace))) | numbers
-    return begins
+    return begins[(begins["cpu"] >= 0) & (begins["cpu"] < machine.nr_cpus)]
 
 
 def hidden_over_losses(hidden: HiddenAllocations, losses: Losses) -> int:

@@ -20,6 +20,8 @@ SHRUNK = "vmscan:mm_vmscan_lru_shrink_inactive"
 NUMBERS = at.REQUEST_RECLAIMED >> at.RECLAIM_SHIFT
 """Direct reclaims that a replay tells apart at a time."""
 _ROW_BITS = 36
+VAIN_ORDER_MAX = 3
+"""Largest order of requests whose reclaims in vain are told: PAGE_ALLOC_COSTLY_ORDER (T10.17)."""
 _BEGIN = "vmscan:mm_vmscan_direct_reclaim_begin"
 _END = "vmscan:mm_vmscan_direct_reclaim_end"
 
@@ -34,12 +36,18 @@ class DirectReclaims:
         cpu: int16, the CPU that it began on.
         number: int64, 1 to `NUMBERS`: no other reclaim has it between this one's begin and `row`,
             unless more run at a time than there are numbers.
+        vain_row: int64: of each reclaim that another one of its request followed, that row.
+        vain_ns: int64, when it ended.
+        vain_cpu: int16, the CPU that it ended on.
     """
 
     row: np.ndarray
     begin_ns: np.ndarray
     cpu: np.ndarray
     number: np.ndarray
+    vain_row: np.ndarray
+    vain_ns: np.ndarray
+    vain_cpu: np.ndarray
 
 
 def direct_reclaims(trace: Trace) -> DirectReclaims:
@@ -62,12 +70,16 @@ def direct_reclaims(trace: Trace) -> DirectReclaims:
     latest = np.lexsort((found["begin_ns"], requests))
     is_last = np.diff(requests[latest], append=-1) != 0
     chosen = latest[is_last]
+    vain = latest[~is_last & (found["order"][latest] <= VAIN_ORDER_MAX)]
     row, begin_ns = requests[chosen], found["begin_ns"][chosen]
     return DirectReclaims(
         row=row,
         begin_ns=begin_ns,
         cpu=found["cpu"][chosen].astype(np.int16),
         number=_numbers(begin_ns, trace.time_ns[row]),
+        vain_row=requests[vain],
+        vain_ns=found["end_ns"][vain],
+        vain_cpu=found["end_cpu"][vain].astype(np.int16),
     )
 
 
@@ -83,13 +95,14 @@ def _requests_of(trace: Trace, tasks: np.ndarray) -> np.ndarray:
 
 
 def _brackets(trace: Trace) -> dict[str, np.ndarray]:
-    """Task, order, begin, CPU and row of the end of each reclaim that freed pages.
+    """Task, order, begin and end, their CPUs, and row of the end of each reclaim that freed pages.
 
     Only those of which begin and end were seen; a task's reclaims do not nest.
     """
     pairs = begun_and_ended(trace, _BEGIN, _END)
     if pairs is None:
-        return {name: np.zeros(0, np.int64) for name in ("pid", "order", "begin_ns", "cpu", "row")}
+        names = ("pid", "order", "begin_ns", "cpu", "row", "end_ns", "end_cpu")
+        return {name: np.zeros(0, np.int64) for name in names}
     begins, ends = trace.tables[_BEGIN], trace.tables[_END]
     begin, end, _ = pairs
     freed = np.asarray(ends["nr_reclaimed"])[end] > 0
@@ -100,6 +113,8 @@ def _brackets(trace: Trace) -> dict[str, np.ndarray]:
         "begin_ns": np.asarray(begins["time_ns"])[begin],
         "cpu": np.asarray(begins["cpu"])[begin],
         "row": np.asarray(ends["row"])[end],
+        "end_ns": np.asarray(ends["time_ns"])[end],
+        "end_cpu": np.asarray(ends["cpu"])[end],
     }
 
 

@@ -14,7 +14,8 @@ from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.version import __version__
 from pagealloc_model.policy.kernel_rules import KernelRules, preset_names
 from pagealloc_model.policy.policy import Policy
-from pagealloc_model.predicted.run import Cancelled, ModelCarrier, fallback_counts
+from pagealloc_model.predicted.carrier import ModelCarrier
+from pagealloc_model.predicted.run import Cancelled, fallback_counts
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.made_up_machine import made_up_machine
 from pagealloc_model.studies.sweeps.metrics import (

@@ -16,9 +16,9 @@ from pagealloc_model.measured.costs import at_recorded_cost
 from pagealloc_model.measured.rules import choose_rules
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy
+from pagealloc_model.predicted.carrier import ModelCarrier
 from pagealloc_model.predicted.demand.demand import Demand as RecordedDemand
 from pagealloc_model.predicted.prepared import Prepared, prepare
-from pagealloc_model.predicted.run import ModelCarrier
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.made_up_machine import GIB_PAGES, min_free_kbytes_at_boot
 from pagealloc_model.recording.recorded_machine import effective_policy, start_snapshots

@@ -17,13 +17,12 @@ from pagealloc_model.base.errors import UsageError
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.predicted import tables
+from pagealloc_model.predicted.carrier import Carrier, ModelCarrier
 from pagealloc_model.predicted.lock_times import LockModel, LockTimes, list_visits, queued
 from pagealloc_model.predicted.replay import Tables, check_mode
 from pagealloc_model.predicted.run import (
     BlockCounter,
     Cancelled,
-    Carrier,
-    ModelCarrier,
     Samples,
     fallback_counts,
     sample_of,

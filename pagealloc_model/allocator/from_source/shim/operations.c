@@ -193,6 +193,14 @@ static void drain_everything(void)
 	CALL_drain_all_pages;
 }
 
+static void drain_lists(int number, int cpu)
+{
+	struct zone *zone = zones[number];
+
+	drain_site = AT_SITE_DRAIN_ALL;
+	CALL_drain_pages_zone;
+}
+
 static void unreserve_and_drain(struct alloc_context *ac)
 {
 	bool force = false;
@@ -344,15 +352,13 @@ static long allocate_object(unsigned int order, int migratetype, int highest_typ
 
 	if (page)
 		return page_to_pfn(page);
-	if (order == 0) {
-		st[AT_COUNT_FAILED]++;
-		return -1;
-	}
-	st[AT_COUNT_IN_BASE_PAGES]++;
+	st[AT_COUNT_IN_BASE_PAGES] += order > 0;
 	for (long left = 1L << order; left > 0; left--) {
-		page = allocate(0, migratetype, highest_type, bits);
+		if (order > 0)
+			page = allocate(0, migratetype, highest_type, bits);
 		if (!page) {
 			st[AT_COUNT_FAILED]++;
+			st[AT_MISSING_PAGES] += left;
 			break;
 		}
 		page->lru.next = first ? &first->lru : NULL;
@@ -377,6 +383,7 @@ static void free_pages_of(long pfn, unsigned int order)
 
 static long free_object(long place, long offset, unsigned int order)
 {
+	long left = 1L << order;
 	struct page *page;
 
 	if (place >= 0) {
@@ -384,12 +391,13 @@ static long free_object(long place, long offset, unsigned int order)
 		return place;
 	}
 	page = pfn_to_page(AT_CHAINED - place);
-	for (long left = 1L << order; left > 0 && page; left--) {
+	for (; left > 0 && page; left--) {
 		struct list_head *next = page->lru.next;
 
 		free_pages_of(page_to_pfn(page), 0);
 		page = next ? list_entry(next, struct page, lru) : NULL;
 	}
+	st[AT_MISSING_PAGES] -= left;
 	return page ? AT_CHAINED - (long)page_to_pfn(page) : -1;
 }
 
@@ -479,6 +487,7 @@ static void take(struct model_event *event, int32_t *object_pfn)
 	case AT_FREE:
 		if (*place == -1) {
 			st[AT_COUNT_ORPHAN_FREE]++;
+			st[AT_MISSING_PAGES] -= 1L << event->order;
 		} else {
 			st[AT_COUNT_FREE]++;
 			*place = free_object(*place, event->offset, event->order);
@@ -500,12 +509,22 @@ static void take(struct model_event *event, int32_t *object_pfn)
 	case AT_DRAIN_ALL:
 		drain_everything();
 		break;
+	case AT_DRAIN_LOCAL:
+		drain_lists(event->zone, event->cpu);
+		break;
 	case AT_TICK:
 		visit_lists(event->cpu);
 		break;
 	case AT_RECLAIM_BEGIN:
 		begin_reclaim(event->order, event->migratetype, event->zone, event->bits);
 		break;
+	case AT_RECLAIM_IN_VAIN: {
+		struct alloc_context ac =
+			context_of(event->migratetype, event->zone, event->bits);
+
+		unreserve_and_drain(&ac);
+		break;
+	}
 	case AT_GROW:
 		grow_zone(event->zone, event->offset, event->order);
 		break;

@@ -300,14 +300,6 @@ static bool isolate(long pfn, unsigned int order)
 	return CALL___isolate_free_page != 0;
 }
 
-static void drain_lists(int number, int cpu)
-{
-	struct zone *zone = zones[number];
-
-	drain_site = AT_SITE_DRAIN_ALL;
-	CALL_drain_pages_zone;
-}
-
 static bool unreserve(int migratetype, int highest_type, unsigned int bits, bool force)
 {
 	struct alloc_context local = context_of(migratetype, highest_type, bits);

@@ -1,0 +1,76 @@
+"""What takes a state through events: the model's kernels, or a kernel build's code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from pagealloc_model.allocator.events import advance
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from pagealloc_model.allocator.hooks import Hooks
+    from pagealloc_model.allocator.state import State
+
+
+class Carrier(Protocol):
+    """Something that takes events and keeps a state.
+
+    Attributes:
+        state: scalars and log are always up to date, the rest after `settle`.
+    """
+
+    state: State
+
+    def advance(
+        self, events: np.ndarray, places: np.ndarray, low: int, high: int, until_ns: int
+    ) -> int:
+        """As `allocator.replay.advance`."""
+
+    def settle(self) -> None:
+        """Bring counters, list lengths and block types of the state up to date."""
+
+    def close(self) -> None:
+        """Give back what is not the state's."""
+
+
+class ModelCarrier:
+    """The model's kernels, or kernels with hooks."""
+
+    def __init__(
+        self, state: State, leads: np.ndarray | None = None, hooks: Hooks | None = None
+    ) -> None:
+        """Take a state over.
+
+        Args:
+            state: changed from now on.
+            leads: of an elastic replay, int32 by object: the failure it came in place of. With
+                them the model reclaims and compacts.
+            hooks: functions in place of decisions.
+        """
+        self.state, self._leads = state, leads
+        self._advance: Callable[..., int] = advance
+        if leads is not None:
+            from pagealloc_model.allocator.events import advance_elastic
+
+            self._advance = advance_elastic
+        if hooks is not None:
+            from pagealloc_model.allocator.hooks import advance_elastic_with, advance_with
+
+            self._advance = advance_with(hooks) if leads is None else advance_elastic_with(hooks)
+
+    def advance(
+        self, events: np.ndarray, places: np.ndarray, low: int, high: int, until_ns: int
+    ) -> int:
+        """As `allocator.replay.advance`."""
+        arrays, leads = self.state.arrays(places), self._leads
+        if leads is None:
+            return self._advance(arrays, events, low, high, until_ns)
+        return int(self._advance(arrays, events, leads, low, high, until_ns))
+
+    def settle(self) -> None:
+        """Nothing to do: the arrays are the state."""
+
+    def close(self) -> None:
+        """Nothing to do."""
