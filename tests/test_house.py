@@ -14,7 +14,7 @@ BUDGETS = {
     "recording": 13_880,
     "allocator": 14_640,
     "measured": 3_900,
-    "predicted": 8_800,
+    "predicted": 8_900,
     "verdict": 7_250,
     "show": 5_500,
     "studies": 9_000,

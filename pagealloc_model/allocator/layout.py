@@ -119,8 +119,7 @@ COUNT_ALLOC, COUNT_FREE, COUNT_FORCED, COUNT_FAILED, COUNT_ORPHAN_FREE = _scalar
 COUNT_RECORDED_FAILURE, COUNT_SLOW_PATH, COUNT_UNRESERVE_CALLS = _scalars.each(3)
 COUNT_KSWAPD_WAKES, COUNT_HIDDEN, COUNT_IN_BASE_PAGES = _scalars.each(3)
 # What recorded compaction holds: where it is, pages left of it. A corrupt list: its page plus one.
-# Pages in use in the recording that were not to be had here.
-ISOLATED_FROM, ISOLATED_PAGES, CORRUPT_AT, MISSING_PAGES = _scalars.each(4)
+ISOLATED_FROM, ISOLATED_PAGES, CORRUPT_AT = _scalars.each(3)
 # What is imposed on a run that is no prediction: the only zone that may serve the request at hand,
 # its number plus one, 0 for any; whether drains of all lists, and releases of reserved blocks, are
 # events and not the model's.
@@ -138,9 +137,11 @@ FALLBACK_KINDS = 3
 FALLBACK_SHAPE = (PCP_TYPES, PCP_TYPES, FALLBACK_KINDS, ORDERS, ORDERS)
 FALLBACKS = _scalars.words(prod(FALLBACK_SHAPE))
 """Fallbacks by requested type, type taken from, kind, requested order, order of the buddy found."""
-RECLAIMS = 64
-RECLAIM_MARGINS = _scalars.words(RECLAIMS)
-"""By number of a direct reclaim: how far its request was from its mark when it began, at most 0."""
+MISSING_PAGES = _scalars.word()
+"""Pages in use in the recording that were not to be had here."""
+RECLAIMS = 63
+RECLAIM_MARGINS = _scalars.words(RECLAIMS) - 1
+"""By number of a direct reclaim, from 1 on: how far its request was from its mark when it began, at most 0."""
 ZONES = _scalars.size
 """The first zone's words; regions of pagesets and nodes follow those of the zones."""
 
