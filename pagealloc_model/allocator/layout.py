@@ -141,7 +141,8 @@ MISSING_PAGES = _scalars.word()
 """Pages in use in the recording that were not to be had here."""
 RECLAIMS = 63
 RECLAIM_MARGINS = _scalars.words(RECLAIMS) - 1
-"""By number of a direct reclaim, from 1 on: how far its request was from its mark when it began, at most 0."""
+"""By number of a direct reclaim, from 1 on: how far its request was from its mark when it began, at
+most 0."""
 ZONES = _scalars.size
 """The first zone's words; regions of pagesets and nodes follow those of the zones."""
 

@@ -28,6 +28,9 @@ from tests.oracle.steps import (
     Tick,
 )
 
+MAY_HOLD = (Alloc, Replayed, Failed, BeginRequest, ReclaimInVain, Grow, Free, FreeSingly, Tick)
+"""Steps that take zone->lock for more than drains of whole lists."""
+
 DUMP_EVERY = {"literal": 20, "elastic": 10}
 """Steps between two comparisons of the whole state; pages and events are compared at each."""
 

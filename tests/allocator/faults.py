@@ -601,8 +601,8 @@ FAULTS_COMPACTION: Faults = {
             "m.st[at.ISOLATED_PAGES] == 0:",
         ),
         "compaction's own drains leave the lists": (
-            "        if not m.st[at.DRAINS_RECORDED]:\n            drain_pages_zone(m, zone, cpu)\n",
-            "        pass\n",
+            "            drain_pages_zone(m, zone, cpu)\n",
+            "            pass\n",
         ),
     },
 }
