@@ -246,7 +246,7 @@ def _one_screen(
     if claim:
         yield Words(text=claim)
     rows = whole.rows[whole.rows["verdict"].isin(BELIEVED)]
-    strength = (rows["patch"] - rows["base"]).abs() / (rows["high"] - rows["low"])
+    strength = (rows["patch"] - rows["base"]).abs() / (rows["change_high"] - rows["change_low"])
     order = strength.sort_values(ascending=False, kind="stable").index
     shown = rows.loc[sorted(order[:MOST_ROWS])]
     happens = _happens(first, rows.loc[order], whole.refused)
@@ -372,7 +372,7 @@ def _believed_table(rows: pd.DataFrame) -> str:
         words = row_words(row, place=", ")
         unit = f" ({row.unit})" if row.unit and row.unit not in words else ""
         change, low, high = (
-            in_measure(row, amount) for amount in (row.patch - row.base, row.low, row.high)
+            in_measure(row, amount) for amount in (row.patch - row.base, row.change_low, row.change_high)
         )
         values = (_rounded(row.base), _rounded(row.patch), change, f"{low} to {high}", row.verdict)
         cells.append((words + unit, *values))
