@@ -372,7 +372,8 @@ def _believed_table(rows: pd.DataFrame) -> str:
         words = row_words(row, place=", ")
         unit = f" ({row.unit})" if row.unit and row.unit not in words else ""
         change, low, high = (
-            in_measure(row, amount) for amount in (row.patch - row.base, row.change_low, row.change_high)
+            in_measure(row, amount)
+            for amount in (row.patch - row.base, row.change_low, row.change_high)
         )
         values = (_rounded(row.base), _rounded(row.patch), change, f"{low} to {high}", row.verdict)
         cells.append((words + unit, *values))
