@@ -205,11 +205,7 @@ def is_of_this_boot(recording: Recording, last_ns: int) -> bool:
 
 EVENT = "lock:contention_begin"
 CALLERS = 4
-_LOCK_WAITS_FIRST_MARKER = (1 << 64) - 4095
-"""Addresses from here on say whose the next ones are, the kernel's or a program's."""
-
 _WAITING = ("_raw_spin_", "native_queued_", "queued_spin_", "__pv_queued_", "trace_contention")
-_LOCK_WAITS_TRACING = ("perf_", "__traceiter_", "__bpf_trace_")
 
 
 def waits_by_caller(recording: Recording) -> list[tuple[str, int]]:
@@ -224,8 +220,7 @@ def waits_by_caller(recording: Recording) -> list[tuple[str, int]]:
     table = recording.trace.tables.get(EVENT, {})
     if "callchain_start" not in table or (symbols := recording.kernel_symbols) is None:
         return []
-    chains = recording.trace.callchains
-    known: dict[int, str] = {}
+    chains, name_of = recording.trace.callchains, _namer(symbols)
     waits: Counter[str] = Counter()
     ends = table["callchain_start"] + table["callchain_len"]
     # most wait where others waited before
@@ -235,11 +230,7 @@ def waits_by_caller(recording: Recording) -> list[tuple[str, int]]:
     )
     for chain, times in same.items():
         addresses = np.frombuffer(chain, chains.dtype)
-        names = []
-        for address in addresses[addresses < np.uint64(_LOCK_WAITS_FIRST_MARKER)].tolist():
-            if address not in known:
-                known[address] = symbols.name_at(address)
-            names.append(known[address])
-        callers = [name for name in names if not name.startswith(_WAITING + _LOCK_WAITS_TRACING)]
+        names = map(name_of, addresses[addresses < _FIRST_MARKER].tolist())
+        callers = [name for name in names if not name.startswith(_WAITING + _TRACING)]
         waits[" < ".join(callers[:CALLERS])] += times
     return waits.most_common()

@@ -275,18 +275,35 @@ def recorded_migrate_ns(trace: Trace) -> int | None:
     if pairs is None or moves is None:
         return None
     before, _, lasted = pairs
-    begins = trace.tables[_COMPACTION[0]]
     moved = np.zeros(len(before), np.int64)
-    for pid in np.unique(begins["pid"][before]):
-        runs = np.flatnonzero(begins["pid"][before] == pid)
-        mine = moves["pid"] == pid
-        begun_ns = begins["time_ns"][before[runs]]
-        run = np.searchsorted(begun_ns, moves["time_ns"][mine], side="right") - 1
-        inside = run >= 0
-        inside[inside] = moves["time_ns"][mine][inside] <= (begun_ns + lasted[runs])[run[inside]]
-        pages = np.asarray(moves["nr_migrated"], np.int64)[mine][inside]
-        np.add.at(moved, runs[run[inside]], pages)
+    run = _run_of_rows(trace.tables[_COMPACTION[0]], before, lasted, moves)
+    np.add.at(moved, run[run >= 0], np.asarray(moves["nr_migrated"], np.int64)[run >= 0])
     return int(np.median(lasted[moved > 0] / moved[moved > 0])) if (moved > 0).any() else None
+
+
+def _run_of_rows(
+    begins: Mapping[str, np.ndarray],
+    runs: np.ndarray,
+    lasted: np.ndarray,
+    table: Mapping[str, np.ndarray],
+) -> np.ndarray:
+    """Number of the run of its task that each row of a table lies in, -1 outside all.
+
+    Args:
+        begins: table of the events that begin runs.
+        runs: its row for each run.
+        lasted: ns of each run.
+        table: of what may happen in a run.
+    """
+    found = np.full(len(table["pid"]), -1)
+    pid, begun_ns = begins["pid"][runs], begins["time_ns"][runs]
+    for each in np.unique(pid):
+        of_task, rows = np.flatnonzero(pid == each), np.flatnonzero(table["pid"] == each)
+        times = table["time_ns"][rows]
+        run = of_task[np.searchsorted(begun_ns[of_task], times, side="right") - 1]
+        inside = (begun_ns[run] <= times) & (times <= begun_ns[run] + lasted[run])
+        found[rows[inside]] = run[inside]
+    return found
 
 
 def recorded_contention_per_mille(trace: Trace) -> int | None:
@@ -302,20 +319,13 @@ def recorded_contention_per_mille(trace: Trace) -> int | None:
     isolated = trace.tables.get("compaction:mm_compaction_isolate_migratepages")
     if pairs is None or isolated is None:
         return None
-    before, after, _ = pairs
     begins, ends = trace.tables[_COMPACTION[0]], trace.tables[_COMPACTION[1]]
-    asynchronous = begins["sync"][before] == 0
-    before, after = before[asynchronous], after[asynchronous]
-    blocks = 0
-    for pid in np.unique(begins["pid"][before]):
-        runs = np.flatnonzero(begins["pid"][before] == pid)
-        mine = (isolated["pid"] == pid) & (isolated["nr_taken"] > 0)
-        times = isolated["time_ns"][mine]
-        run = np.searchsorted(begins["time_ns"][before[runs]], times, side="right") - 1
-        inside = run >= 0
-        inside[inside] = times[inside] <= ends["time_ns"][after[runs]][run[inside]]
-        found = isolated["start_pfn"][mine][inside].astype(np.int64) // _BLOCK_PAGES
-        blocks += len(np.unique(np.stack([run[inside], found]), axis=1).T)
+    asynchronous = begins["sync"][pairs[0]] == 0
+    before, after, lasted = (each[asynchronous] for each in pairs)
+    run = _run_of_rows(begins, before, lasted, isolated)
+    taken = (run >= 0) & (isolated["nr_taken"] > 0)
+    block = isolated["start_pfn"].astype(np.int64) // _BLOCK_PAGES
+    blocks = len(np.unique(np.stack([run[taken], block[taken]]), axis=1).T)
     gave_way = int((ends["status"][after] == _CONTENDED).sum())
     return min(round(1000 * gave_way / blocks), 1000) if blocks else None
 

@@ -640,10 +640,6 @@ def _highs(answers: Answers) -> list[tuple[str, int, int]]:
     ]
 
 
-def _fallback_from_largest(answers: Answers) -> Finding | None:
-    return generation(answers.stream)
-
-
 def _lists_match_blocks(answers: Answers) -> Finding | None:
     pages = _retyped_while_listed(answers.recording.trace)
     if pages < RETYPED_DRAINS_MIN:
@@ -672,29 +668,21 @@ def _retyped_while_listed(trace: Trace) -> int:
     return int(np.count_nonzero(refilled & leaves))
 
 
-def _highatomic_from_pcp(answers: Answers) -> Finding | None:
-    return reserve_after_list(answers.stream, answers.recording.trace.tables)
-
-
-def _highatomic_refills_pcp(answers: Answers) -> Finding | None:
-    return refills_for_highatomic(answers.recording.trace.tables)
-
-
-def _reserve_cap_rounded(answers: Answers) -> Finding | None:
-    return cap(answers.recording.snapshots)
-
-
 ANSWER_FINDERS: dict[str, Callable[[Answers], Finding | None]] = {
     "free_batched": _drains_batched("commit"),
     "decay_batched": _drains_batched("decay"),
     "high_order_flush_adds_half_high_min": _flush_adds_half_high_min,
     "pcp_auto_tuned": _pcp_auto_tuned,
     "pcp_decays": _pcp_decays,
-    "fallback_from_largest": _fallback_from_largest,
+    "fallback_from_largest": lambda answers: generation(answers.stream),
     "lists_match_blocks": _lists_match_blocks,
-    "highatomic_from_pcp": _highatomic_from_pcp,
-    "highatomic_refills_pcp": _highatomic_refills_pcp,
-    "reserve_cap_rounded": _reserve_cap_rounded,
+    "highatomic_from_pcp": lambda answers: reserve_after_list(
+        answers.stream, answers.recording.trace.tables
+    ),
+    "highatomic_refills_pcp": lambda answers: refills_for_highatomic(
+        answers.recording.trace.tables
+    ),
+    "reserve_cap_rounded": lambda answers: cap(answers.recording.snapshots),
 }
 """By field of `KernelRules`; a field without a finder cannot be checked."""
 

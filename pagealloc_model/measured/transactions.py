@@ -62,22 +62,44 @@ class Transactions:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
+def _of_list(
+    stream: Stream, rows: np.ndarray, zone: np.ndarray, site: str, objects: np.ndarray
+) -> Transactions:
+    """Transactions that begin with rows of the stream and move objects of their order and type."""
+    order = stream.order[rows]
+    return Transactions(
+        time_ns=stream.time_ns[rows],
+        zone=zone,
+        cpu=stream.cpu[rows],
+        site=np.full(len(rows), SITES.index(site), np.int8),
+        cause=np.zeros(len(rows), np.int8),
+        objects=objects,
+        pages=np.where(objects >= 0, objects << order.astype(np.int64), -1),
+        order=order,
+        migratetype=stream.migratetype[rows],
+    )
+
+
 def single_page_transactions(
     stream: Stream, rows: np.ndarray, zone: np.ndarray, site: str
 ) -> Transactions:
     """Rows of the stream that each are a whole transaction of one object."""
-    picked = stream.take(rows)
-    count = len(picked)
+    return _of_list(stream, rows, zone, site, np.ones(len(rows), np.int64))
+
+
+def _drained(
+    stream: Stream, rows: np.ndarray, zone: np.ndarray, cause: np.ndarray, **moved: np.ndarray
+) -> Transactions:
+    """Drains that begin with rows of the stream, and the objects and pages that each moved."""
     return Transactions(
-        time_ns=picked.time_ns,
+        time_ns=stream.time_ns[rows],
         zone=zone,
-        cpu=picked.cpu,
-        site=np.full(count, SITES.index(site), np.int8),
-        cause=np.zeros(count, np.int8),
-        objects=np.ones(count, np.int64),
-        pages=np.int64(1) << picked.order.astype(np.int64),
-        order=picked.order,
-        migratetype=picked.migratetype,
+        cpu=stream.cpu[rows],
+        site=np.full(len(rows), SITES.index("drain"), np.int8),
+        cause=cause,
+        order=np.full(len(rows), UNKNOWN_ORDER, np.int8),
+        migratetype=np.full(len(rows), -1, np.int8),
+        **moved,
     )
 
 
@@ -230,20 +252,9 @@ def _refills(
     stream: Stream, calls: np.ndarray, returns: np.ndarray, zone: np.ndarray
 ) -> Transactions:
     objects = np.where(returns >= 0, stream.value[returns], -1)
-    order = stream.order[calls].astype(np.int64)
-    return Transactions(
-        time_ns=stream.time_ns[calls],
-        zone=zone[calls],
-        cpu=stream.cpu[calls],
-        site=np.where(objects == 0, SITES.index("empty_refill"), SITES.index("refill")).astype(
-            np.int8
-        ),
-        cause=np.zeros(len(calls), np.int8),
-        objects=objects,
-        pages=np.where(objects >= 0, objects << order, -1),
-        order=stream.order[calls],
-        migratetype=stream.migratetype[calls],
-    )
+    refills = _of_list(stream, calls, zone[calls], "refill", objects)
+    refills.site[objects == 0] = SITES.index("empty_refill")
+    return refills
 
 
 def _direct_allocations(stream: Stream, opened: np.ndarray) -> np.ndarray:
@@ -287,17 +298,13 @@ def _drains(
     owned[owned] = stream.cpu[calls[owner[owned]]] == stream.cpu[drained[owned]]
     owner, drained_owned = owner[owned], drained[owned]
     pages = np.int64(1) << stream.order[drained_owned].astype(np.int64)
-    count = len(calls)
-    transactions = Transactions(
-        time_ns=stream.time_ns[calls],
-        zone=zone[calls],
-        cpu=stream.cpu[calls],
-        site=np.full(count, SITES.index("drain"), np.int8),
-        cause=drain_causes(stream, calls, comms),
-        objects=np.bincount(owner, minlength=count).astype(np.int64),
-        pages=np.bincount(owner, weights=pages, minlength=count).astype(np.int64),
-        order=np.full(count, UNKNOWN_ORDER, np.int8),
-        migratetype=np.full(count, -1, np.int8),
+    transactions = _drained(
+        stream,
+        calls,
+        zone[calls],
+        drain_causes(stream, calls, comms),
+        objects=np.bincount(owner, minlength=len(calls)).astype(np.int64),
+        pages=np.bincount(owner, weights=pages, minlength=len(calls)).astype(np.int64),
     )
     strays = len(drained) - len(drained_owned)
     if not strays:
@@ -446,19 +453,7 @@ def _removals(
     direct_run &= stream.kind[first] != Probe.REFILLED
     refills, objects = first[~direct_run], objects[~direct_run]
     direct = np.sort(np.concatenate([first[direct_run], removed[~refillable]]))
-    count = len(refills)
-    transactions = Transactions(
-        time_ns=stream.time_ns[refills],
-        zone=zone[begins][~direct_run],
-        cpu=stream.cpu[refills],
-        site=np.full(count, SITES.index("refill"), np.int8),
-        cause=np.zeros(count, np.int8),
-        objects=objects,
-        pages=objects << stream.order[refills].astype(np.int64),
-        order=stream.order[refills],
-        migratetype=stream.migratetype[refills],
-    )
-    return transactions, direct
+    return _of_list(stream, refills, zone[begins][~direct_run], "refill", objects), direct
 
 
 def _refill_limit(order: np.ndarray, batch: np.ndarray) -> np.ndarray:
@@ -515,18 +510,9 @@ def _inferred_drains(
     chunk = _drain_limit(causes[run], zones.batches()[zone], rules)
     parts = _cut(run, pages, chunk)
     begins, objects = run_shape(np.arange(len(members)), parts)
-    first = members[begins]
-    count = len(first)
-    return Transactions(
-        time_ns=stream.time_ns[first],
-        zone=zone[begins],
-        cpu=stream.cpu[first],
-        site=np.full(count, SITES.index("drain"), np.int8),
-        cause=causes[run[begins]],
-        objects=objects,
-        pages=np.bincount(parts, weights=pages, minlength=count).astype(np.int64),
-        order=np.full(count, UNKNOWN_ORDER, np.int8),
-        migratetype=np.full(count, -1, np.int8),
+    moved = np.bincount(parts, weights=pages, minlength=len(begins)).astype(np.int64)
+    return _drained(
+        stream, members[begins], zone[begins], causes[run[begins]], objects=objects, pages=moved
     )
 
 

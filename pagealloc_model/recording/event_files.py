@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pagealloc_model.base.files import first_bytes, is_given, opened
 from pagealloc_model.base.progress_bar import Report
+from pagealloc_model.recording.trace.formats import TRACING_MAGIC
 from pagealloc_model.recording.trace.perf_file import FOREIGN_MAGIC, MAGIC
 
 if TYPE_CHECKING:
@@ -65,9 +66,7 @@ def read_events(
         from pagealloc_model.recording.trace.perf_data import read_perf_data
 
         return read_perf_data(path, directory, progress, main_chains=main_chains)
-    from pagealloc_model.recording.trace import trace_dat as trace_dat_file
-
-    if begins.startswith(trace_dat_file.MAGIC):
+    if begins.startswith(TRACING_MAGIC):
         from pagealloc_model.recording.trace.trace_dat import read_trace_dat
 
         return read_trace_dat(path, directory, progress)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -11,7 +12,9 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from pagealloc_model.base.arrays import parts
+from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.base.text.counts import count_of
+from pagealloc_model.recording.proc.pages import BUDDY
 from pagealloc_model.recording.sampling import COMPLETE, sampled_words
 from pagealloc_model.recording.trace.columns import EVENT_NAMES, Event, Trace
 
@@ -71,6 +74,10 @@ NEAR_S, FAR_S = 5.0, 60.0
 the second refused."""
 SAME_SIZE = 0.02
 """Share by which two accounts of the same memory may differ."""
+FLAGS_OFF = 0.1
+"""Share of memory by which kpageflags and a snapshot read within `_BESIDE_NS` may differ in what is
+free; in recordings it is up to 0.006."""
+_BESIDE_NS = 2_000_000_000
 _MEM_TOTAL = re.compile(r"^MemTotal:\s+(\d+) kB", re.MULTILINE)
 _ONLY_GROW = ("pgfree", "pgfault", "pgmajfault", "pgactivate", "pgpgin", "pgpgout")
 _PAGE_KB = 4
@@ -90,6 +97,7 @@ def snapshot_checks(recording: Recording) -> Iterator[ProvenanceCheck]:
     yield _kernel(recording)
     yield _near(recording, usable)
     yield _sizes(recording, usable)
+    yield from _page_flags(recording, usable)
 
 
 def _check(check: str, level: str, found: str, todo: str = "") -> ProvenanceCheck:
@@ -175,6 +183,22 @@ def _sizes(recording: Recording, usable: Sequence[Snapshot]) -> ProvenanceCheck:
         todo = "wait until deferred initialisation is over, then record"
         return _check(name, DOUBT, found, todo)
     return _check(name, USABLE, f"{gib:.2f} GiB managed; all files agree")
+
+
+def _page_flags(recording: Recording, usable: Sequence[Snapshot]) -> Iterator[ProvenanceCheck]:
+    """Whether kpageflags are of another machine: as many free pages as the snapshot beside them."""
+    at_ns = recording.kpageflags_at_ns
+    beside = [each for each in usable if abs(each.time_ns - (at_ns or 0)) < _BESIDE_NS]
+    with suppress(RecordingError):  # a damaged file is refused where it is needed
+        if at_ns is None or not beside or recording.kpageflags is None:
+            return
+        nearest = min(beside, key=lambda each: abs(each.time_ns - at_ns))
+        zones = nearest.zoneinfo.zones if nearest.zoneinfo else ()
+        free = sum(zone.free for zone in zones)
+        flagged = int(np.count_nonzero(recording.kpageflags & BUDDY))
+        if abs(flagged - free) > FLAGS_OFF * sum(zone.managed for zone in zones):
+            found = f"{flagged} pages are free by kpageflags, {free} by the snapshot beside them"
+            yield _check("page flags", DOUBT, found, f"{_OF_ONE_RUN}; or delete kpageflags")
 
 
 def _mem_total(recording: Recording) -> int:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import pagealloc_model as pm
 from pagealloc_model.cli import main
+from pagealloc_model.recording.proc.pages import PGTABLE
 from pagealloc_model.recording.provenance import (
     DOUBT,
     REFUSED,
@@ -124,6 +127,14 @@ def test_memory_of_another_machine(recording: Path, kilobytes: int, expected: st
 
 def test_cpus_of_another_machine(recording: Path) -> None:
     assert level(changed(recording, nr_cpus=64), "memory and CPUs") == REFUSED
+
+
+def test_page_flags_of_another_machine(recording: Path) -> None:
+    changed(recording, kpageflags_at_ns=BEFORE_NS)
+    assert "page flags" not in {each.check for each in pm.open(recording).provenance()}
+    in_use = np.full(len(start_free()), PGTABLE, "<u8")
+    (recording / "kpageflags.u64.gz").write_bytes(gzip.compress(in_use.tobytes()))
+    assert level(recording, "page flags") == DOUBT
 
 
 def test_page_frames_of_another_machine(tmp_path: Path) -> None:

@@ -317,9 +317,17 @@ def find_perf() -> PerfTool:
             f"perf {version[1]} is too old to be started and stopped on the event; "
             "install {}.{} or newer".format(*OLDEST_VERSION)
         )
+    return PerfTool(path=path, version=version[1], compresses=is_built_with(path, "zstd"))
+
+
+def is_built_with(path: str, library: str) -> bool:
+    """Whether a perf names a library among what it was built with.
+
+    Raises:
+        UsageError: it does not work.
+    """
     built = _ask(path, "version", "--build-options").stdout
-    compresses = re.search(r"^\s*zstd: \[ on", built, re.MULTILINE) is not None
-    return PerfTool(path=path, version=version[1], compresses=compresses)
+    return re.search(rf"^\s*{library}: \[ on", built, re.MULTILINE) is not None
 
 
 def _ask(path: str, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -27,7 +27,7 @@ from pagealloc_model.base.errors import RecordingError, UsageError
 from pagealloc_model.base.files import is_compressed
 from pagealloc_model.recording.record import emit_events
 from pagealloc_model.recording.record.host import Host, read_or_none
-from pagealloc_model.recording.record.perf import default_buffer, find_perf
+from pagealloc_model.recording.record.perf import default_buffer, find_perf, is_built_with
 from pagealloc_model.recording.trace.columns import (
     COLUMN_TYPES,
     EVENT_NAMES,
@@ -269,7 +269,6 @@ _DISTRIBUTION_PLACES = (
 )
 _WHATEVER_ITS_VERSION = "/usr/lib*/python3*/*-packages/perf.cpython-*.so"
 _TODO = "install Debian's linux-perf for its Python, or run: make perf-python"
-_ANSWER_TIMEOUT_S = 30
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -359,20 +358,10 @@ def _nothing_found() -> str:
 def runs_scripts() -> bool:
     """Whether the perf command on PATH was built with Python."""
     path = shutil.which("perf")
-    if path is None:
-        return False
     try:
-        answer = subprocess.run(
-            [path, "version", "--build-options"],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-            timeout=_ANSWER_TIMEOUT_S,
-        )
-    except (OSError, subprocess.TimeoutExpired):
+        return path is not None and is_built_with(path, "libpython")
+    except UsageError:
         return False
-    return re.search(r"^\s*libpython: \[ on", answer.stdout, re.MULTILINE) is not None
 
 
 _ALLOC = "kmem:mm_page_alloc"

@@ -9,7 +9,6 @@ import struct
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.recording.record.host import Host, read_or_none
@@ -291,12 +290,7 @@ class KernelProbes:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._remove(self.events)
 
     def _set_all(self) -> None:

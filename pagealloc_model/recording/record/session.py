@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 from pagealloc_model.base.errors import PageallocError, UsageError
@@ -78,12 +78,7 @@ class StopSignals:
         self._before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, _wake_only)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(self._wakeup_before)
@@ -153,12 +148,7 @@ class Workspace:
         self.log = self._top / "perf.log"
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._keeps:
             return
         shutil.rmtree(self._top, ignore_errors=True)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+
+import numpy as np
 
 _FIELD = re.compile(
     r"^\s*field:(?P<declaration>[^;]{1,400});\s*offset:(?P<offset>\d{1,9});"
@@ -141,7 +143,8 @@ def _parse_field(line: str) -> Field:
     )
 
 
-_MAGIC = b"\x17\x08\x44tracing"
+TRACING_MAGIC = b"\x17\x08\x44tracing"
+"""What a trace.dat begins with, and a perf.data's tracing data."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,20 +176,20 @@ class TracingData:
 
 def parse_tracing_data(data: bytes) -> TracingData:
     """Parse a tracing-data section."""
-    reader = _SectionReader(data)
-    if reader.take(len(_MAGIC), "magic") != _MAGIC:
+
+    def refused(position: int, what: str) -> ValueError:
+        return ValueError(f"tracing data: {what} at byte {position}")
+
+    cursor = Cursor(np.frombuffer(data, np.uint8), 0, len(data), refused)
+    if cursor.take(len(TRACING_MAGIC), "magic") != TRACING_MAGIC:
         raise ValueError("no tracing data magic")
-    version = reader.text("version")
-    big_endian, long_size = reader.take(2, "byte order")
-    page_size = reader.number("<I", "page size")
-    header_page = reader.named_block(b"header_page")
-    header_event = reader.named_block(b"header_event")
-    event_texts = [("ftrace", block) for block in reader.blocks()]
-    for _ in range(reader.number("<I", "system count")):
-        system = reader.text("system name")
-        event_texts += [(system, block) for block in reader.blocks()]
-    reader.take(reader.number("<I", "kallsyms size"), "kallsyms")
-    printk_formats = reader.take(reader.number("<I", "printk size"), "printk formats")
+    version = cursor.text("version")
+    big_endian, long_size = cursor.take(2, "byte order")
+    page_size = cursor.number("<I", "page size")
+    header_page, header_event = cursor.header_texts()
+    event_texts = [*cursor.ftrace_texts(), *cursor.event_texts()]
+    cursor.take(cursor.number("<I", "kallsyms size"), "kallsyms")
+    printk_formats = cursor.take(cursor.number("<I", "printk size"), "printk formats")
     formats = [parse_format(system, text.decode("latin-1")) for system, text in event_texts]
     return TracingData(
         version=version,
@@ -201,40 +204,84 @@ def parse_tracing_data(data: bytes) -> TracingData:
     )
 
 
-class _SectionReader:
-    """Takes bounded pieces off the front of a section."""
+_LONGEST_STRING = 1 << 16
 
-    def __init__(self, data: bytes) -> None:
+
+class Cursor:
+    """Takes bounded pieces off a stretch of a file that perf or trace-cmd wrote.
+
+    Args:
+        data: uint8, holds the stretch.
+        start: where it begins.
+        end: first byte behind it.
+        refused: makes the error for what is wrong at a position.
+
+    Attributes:
+        position: of the next piece in `data`.
+    """
+
+    def __init__(
+        self, data: np.ndarray, start: int, end: int, refused: Callable[[int, str], Exception]
+    ) -> None:
         self._data = data
-        self._position = 0
+        self._end = min(end, len(data))
+        self._refused = refused
+        self.position = start
+
+    @property
+    def at_end(self) -> bool:
+        """Whether nothing is left."""
+        return self.position >= self._end
 
     def take(self, size: int, what: str) -> bytes:
-        end = self._position + size
-        if end > len(self._data):
-            raise ValueError(f"tracing data end inside {what} at byte {self._position}")
-        piece = self._data[self._position : end]
-        self._position = end
-        return piece
+        """The next bytes."""
+        self.skip(size, what)
+        return self._data[self.position - size : self.position].tobytes()
+
+    def skip(self, size: int, what: str) -> None:
+        """Pass over the next bytes."""
+        if not 0 <= size <= self._end - self.position:
+            raise self._refused(self.position, f"the file ends inside {what}")
+        self.position += size
 
     def number(self, layout: str, what: str) -> int:
-        return int(struct.unpack(layout, self.take(struct.calcsize(layout), what))[0])
+        """The next number, by a struct's layout."""
+        return int(self.numbers(layout, what)[0])
+
+    def numbers(self, layout: str, what: str) -> tuple[int, ...]:
+        """The next numbers, by a struct's layout."""
+        return struct.unpack(layout, self.take(struct.calcsize(layout), what))
 
     def text(self, what: str) -> str:
-        end = self._data.find(b"\0", self._position)
-        if end < 0:
-            raise ValueError(f"tracing data end inside {what} at byte {self._position}")
-        piece = self.take(end - self._position, what)
-        self.take(1, what)
-        return piece.decode("latin-1")
+        """The next text, up to its zero."""
+        stretch = self._data[self.position : min(self._end, self.position + _LONGEST_STRING)]
+        ends = np.flatnonzero(stretch == 0)
+        if not len(ends):
+            raise self._refused(self.position, f"the file ends inside {what}")
+        return self.take(int(ends[0]) + 1, what)[:-1].decode("utf-8", "replace")
 
-    def named_block(self, name: bytes) -> bytes:
-        if self.take(len(name) + 1, name.decode()) != name + b"\0":
-            raise ValueError(f"tracing data without {name.decode()}")
-        return self.take(self.number("<Q", "block size"), name.decode())
+    def header_texts(self) -> tuple[bytes, bytes]:
+        """Formats of the ring buffer's pages and of what precedes an event."""
+        texts = []
+        for name in ("header_page", "header_event"):
+            if self.text(name) != name:
+                raise self._refused(self.position, f"{name} is not where it should be")
+            texts.append(self.take(self.number("<Q", name), name))
+        return texts[0], texts[1]
 
-    def blocks(self) -> list[bytes]:
-        count = self.number("<I", "format count")
-        return [self.take(self.number("<Q", "format size"), "format text") for _ in range(count)]
+    def ftrace_texts(self) -> list[tuple[str, bytes]]:
+        """System and format text of ftrace's own events."""
+        return self._texts_of("ftrace")
+
+    def event_texts(self) -> list[tuple[str, bytes]]:
+        """System and format text of all tracepoints."""
+        systems = range(self.number("<I", "number of systems"))
+        return [each for _ in systems for each in self._texts_of(self.text("a system's name"))]
+
+    def _texts_of(self, system: str) -> list[tuple[str, bytes]]:
+        count = self.number("<I", "number of formats")
+        sizes = (self.number("<Q", "a format's size") for _ in range(count))
+        return [(system, self.take(size, "a format")) for size in sizes]
 
 
 _TOKEN = re.compile(

@@ -13,7 +13,6 @@ import numpy as np
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.recording.trace.columns import (
-    COLUMN_TYPES,
     NAMED,
     Losses,
     ThreadNames,
@@ -48,7 +47,7 @@ from pagealloc_model.recording.trace.perf_samples import (
     attr_layouts,
     sampled_events,
 )
-from pagealloc_model.recording.trace.side_tables import Collected
+from pagealloc_model.recording.trace.side_tables import Collected, Window, events_between
 
 LOST = 2
 COMM = 3
@@ -433,16 +432,11 @@ def _expected_rows(file: PerfFile) -> int:
 
 def events_until(trace: Trace, last_ns: int, note: str) -> Trace:
     """A trace without the events after an instant."""
-    rows = int(np.searchsorted(trace.time_ns, last_ns, "right"))
-    tables = {}
-    for name, table in trace.tables.items():
-        kept = int(np.searchsorted(table["time_ns"], last_ns, "right"))
-        if kept:
-            tables[name] = {column: values[:kept] for column, values in table.items()}
+    window = Window(begin_ns=0, end_ns=last_ns + 1, from_start=True, to_end=False, events=0)
     return replace(
-        trace,
-        **{name: getattr(trace, name)[:rows] for name in COLUMN_TYPES},
-        tables=tables,
+        events_between(trace, window),
+        comms=trace.comms,
+        thread_names=trace.thread_names,
         losses=_losses_until(trace.losses, last_ns),
         notes=(*trace.notes, note),
     )

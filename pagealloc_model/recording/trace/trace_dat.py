@@ -17,7 +17,12 @@ from pagealloc_model.base.arrays import NewArray, in_memory, on_disk
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.base.progress_bar import Report, part_of
 from pagealloc_model.recording.trace.columns import Trace
-from pagealloc_model.recording.trace.formats import TracepointFormat, parse_format
+from pagealloc_model.recording.trace.formats import (
+    TRACING_MAGIC,
+    Cursor,
+    TracepointFormat,
+    parse_format,
+)
 from pagealloc_model.recording.trace.perf_file import WORD_SLACK, mapped, unpacked
 from pagealloc_model.recording.trace.ring_buffer import (
     RingBuffer,
@@ -27,9 +32,7 @@ from pagealloc_model.recording.trace.ring_buffer import (
     seen_threads,
 )
 
-MAGIC = b"\x17\x08\x44tracing"
 _VERSIONS = ("6", "7")
-_LONGEST_STRING = 1 << 16
 _LARGEST_PART = 1 << 30
 """Bytes that a section other than trace data may unpack to."""
 _LARGEST_CHUNK = 1 << 28
@@ -135,7 +138,7 @@ class TraceDat:
             return
         if not data.size:
             return
-        cursor = _Cursor(self, data.offset, end)
+        cursor = self.cursor(data.offset, end)
         for _ in range(cursor.number("<I", "chunk count")):
             where = cursor.position
             size, unpacked = cursor.numbers("<II", "a chunk's size")
@@ -149,7 +152,7 @@ class TraceDat:
         """Bytes that one CPU's compressed pages unpack to, as their chunks say."""
         if not data.size:
             return 0
-        cursor, total = _Cursor(self, data.offset, data.offset + _CHUNK_COUNT + data.size), 0
+        cursor, total = self.cursor(data.offset, data.offset + _CHUNK_COUNT + data.size), 0
         for _ in range(cursor.number("<I", "chunk count")):
             size, unpacked = cursor.numbers("<II", "a chunk's size")
             cursor.skip(size, "a chunk")
@@ -170,6 +173,10 @@ class TraceDat:
             raise self.damaged(offset, "compressed data unpack to another length than they say")
         return unpacked
 
+    def cursor(self, start: int, end: int | None = None) -> Cursor:
+        """Takes pieces off the file from one place on, up to another."""
+        return Cursor(self.content, start, len(self.content) if end is None else end, self.damaged)
+
     def damaged(self, offset: int, what: str) -> RecordingError:
         """The error for a file that cannot be read further."""
         return RecordingError(self.path, what, offset=offset, todo=_NO_END)
@@ -178,8 +185,8 @@ class TraceDat:
 def open_trace_dat(path: Path, content: np.ndarray) -> TraceDat:
     """Find the parts of a trace.dat."""
     file = TraceDat(path=path, content=content)
-    cursor = _Cursor(file, 0, len(content))
-    cursor.take(len(MAGIC), "magic")
+    cursor = file.cursor(0)
+    cursor.take(len(TRACING_MAGIC), "magic")
     version = cursor.text("version")
     if version not in _VERSIONS:
         raise RecordingError(
@@ -203,7 +210,7 @@ def open_trace_dat(path: Path, content: np.ndarray) -> TraceDat:
     return file
 
 
-def _read_parts(file: TraceDat, cursor: _Cursor) -> None:
+def _read_parts(file: TraceDat, cursor: Cursor) -> None:
     """Version 6: everything in one fixed order."""
     _read_header_info(file, cursor)
     _read_ftrace_events(file, cursor)
@@ -224,12 +231,12 @@ def _read_parts(file: TraceDat, cursor: _Cursor) -> None:
         if number == Option.BUFFER:
             (offset,) = struct.unpack_from("<Q", data.ljust(8, b"\0"))
             name = data[8:].split(b"\0", 1)[0].decode("utf-8", "replace")
-            of_instance = _Cursor(file, offset, len(file.content))
+            of_instance = file.cursor(offset)
             _refuse_text(file, of_instance.take(10, "pages"))
             file.buffers.append(_buffer_of_6(file, of_instance, name, nr_cpus))
 
 
-def _buffer_of_6(file: TraceDat, cursor: _Cursor, name: str, nr_cpus: int) -> Buffer:
+def _buffer_of_6(file: TraceDat, cursor: Cursor, name: str, nr_cpus: int) -> Buffer:
     places = [cursor.numbers("<QQ", "a CPU's pages") for _ in range(nr_cpus)]
     cpus = tuple(
         CpuData(cpu=cpu, offset=offset, size=size) for cpu, (offset, size) in enumerate(places)
@@ -247,7 +254,7 @@ def _refuse_text(file: TraceDat, tag: bytes) -> None:
         )
 
 
-def _read_sections(file: TraceDat, cursor: _Cursor) -> None:
+def _read_sections(file: TraceDat, cursor: Cursor) -> None:
     """Version 7: options point to sections."""
     file.compression = cursor.text("compression")
     cursor.text("compression version")
@@ -284,32 +291,34 @@ def _read_sections(file: TraceDat, cursor: _Cursor) -> None:
     ]
 
 
-def _section(file: TraceDat, offset: int, number: int) -> _Cursor:
+def _section(file: TraceDat, offset: int, number: int) -> Cursor:
     """A section's content, unpacked if need be."""
-    cursor = _Cursor(file, offset, len(file.content))
+    cursor = file.cursor(offset)
     kind, flags, _, size = cursor.numbers("<HHIQ", "a section")
     if kind != number:
         raise file.damaged(offset, f"section {kind} where section {number} should be")
     start = cursor.position
     if not flags & _COMPRESSED:
         cursor.take(size, "a section")
-        return _Cursor(file, start, start + size)
+        return file.cursor(start, start + size)
     packed, unpacked = cursor.numbers("<II", "a section's size")
     if unpacked > _LARGEST_PART:
         raise file.damaged(offset, f"a section says that it unpacks to {unpacked} bytes")
     data = file.unpack(cursor.take(packed, "a section"), unpacked, offset)
-    return _Cursor(file, 0, len(data), np.frombuffer(data, np.uint8), offset)
+    return Cursor(
+        np.frombuffer(data, np.uint8), 0, len(data), lambda _, what: file.damaged(offset, what)
+    )
 
 
 def _buffer_of_7(file: TraceDat, data: bytes) -> Buffer:
-    cursor = _Cursor(file, 0, len(data), np.frombuffer(data, np.uint8))
+    cursor = Cursor(np.frombuffer(data, np.uint8), 0, len(data), file.damaged)
     offset = cursor.number("<Q", "place of a buffer")
     name, clock = cursor.text("a buffer's name"), cursor.text("a buffer's clock")
     page_size, count = cursor.numbers("<II", "a buffer's page size")
     places = [cursor.numbers("<IQQ", "a CPU's pages") for _ in range(count)]
     flags = 0
     if offset:
-        _, flags = _Cursor(file, offset, len(file.content)).numbers("<HH", "a buffer's section")
+        _, flags = file.cursor(offset).numbers("<HH", "a buffer's section")
     return Buffer(
         name=name,
         clock=clock,
@@ -319,77 +328,20 @@ def _buffer_of_7(file: TraceDat, data: bytes) -> Buffer:
     )
 
 
-def _read_header_info(file: TraceDat, cursor: _Cursor) -> None:
-    if cursor.text("header_page") != "header_page":
-        raise file.damaged(cursor.position, "the page header's format is not where it should be")
-    file.header_page = cursor.take(cursor.number("<Q", "header_page"), "header_page")
-    if cursor.text("header_event") != "header_event":
-        raise file.damaged(cursor.position, "the event header's format is not where it should be")
-    cursor.take(cursor.number("<Q", "header_event"), "header_event")
+def _read_header_info(file: TraceDat, cursor: Cursor) -> None:
+    file.header_page, _ = cursor.header_texts()
 
 
-def _read_ftrace_events(file: TraceDat, cursor: _Cursor) -> None:
-    file.event_texts += [("ftrace", text) for text in cursor.blocks()]
+def _read_ftrace_events(file: TraceDat, cursor: Cursor) -> None:
+    file.event_texts += cursor.ftrace_texts()
 
 
-def _read_event_formats(file: TraceDat, cursor: _Cursor) -> None:
-    for _ in range(cursor.number("<I", "number of systems")):
-        system = cursor.text("a system's name")
-        file.event_texts += [(system, text) for text in cursor.blocks()]
+def _read_event_formats(file: TraceDat, cursor: Cursor) -> None:
+    file.event_texts += cursor.event_texts()
 
 
-def _read_cmdlines(file: TraceDat, cursor: _Cursor) -> None:
+def _read_cmdlines(file: TraceDat, cursor: Cursor) -> None:
     file.cmdlines = cursor.take(cursor.number("<Q", "command lines' size"), "command lines")
-
-
-class _Cursor:
-    """Takes bounded pieces off a stretch of a file, or of what one of its sections unpacked to."""
-
-    def __init__(
-        self,
-        file: TraceDat,
-        start: int,
-        end: int,
-        data: np.ndarray | None = None,
-        section: int | None = None,
-    ) -> None:
-        self._file = file
-        self._data = file.content if data is None else data
-        self._end = min(end, len(self._data))
-        self._section = section
-        self.position = start
-
-    @property
-    def at_end(self) -> bool:
-        return self.position >= self._end
-
-    def take(self, size: int, what: str) -> bytes:
-        self.skip(size, what)
-        return self._data[self.position - size : self.position].tobytes()
-
-    def skip(self, size: int, what: str) -> None:
-        if not 0 <= size <= self._end - self.position:
-            offset = self.position if self._section is None else self._section
-            raise self._file.damaged(offset, f"the file ends inside {what}")
-        self.position += size
-
-    def number(self, layout: str, what: str) -> int:
-        return int(self.numbers(layout, what)[0])
-
-    def numbers(self, layout: str, what: str) -> tuple[int, ...]:
-        return struct.unpack(layout, self.take(struct.calcsize(layout), what))
-
-    def text(self, what: str) -> str:
-        stretch = self._data[self.position : min(self._end, self.position + _LONGEST_STRING)]
-        ends = np.flatnonzero(stretch == 0)
-        if not len(ends):
-            offset = self.position if self._section is None else self._section
-            raise self._file.damaged(offset, f"the file ends inside {what}")
-        return self.take(int(ends[0]) + 1, what)[:-1].decode("utf-8", "replace")
-
-    def blocks(self) -> list[bytes]:
-        count = self.number("<I", "number of formats")
-        return [self.take(self.number("<Q", "a format's size"), "a format") for _ in range(count)]
 
 
 _UNPACKING = 0.5
