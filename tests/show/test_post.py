@@ -36,7 +36,7 @@ def test_comparisons_survive_a_mail(style: Style) -> None:
 def test_signed_changes_say_whether_they_are_better() -> None:
     text = comparison_table(tables.comparison_rows(), FOOTER)
     assert "20      0   -100%  +" in text
-    assert "17000  23000   +35.3%  +" in text
+    assert "17000  23000  +35.3%  +" in text
     assert "What the model's error is" in " ".join(text.split())
 
 

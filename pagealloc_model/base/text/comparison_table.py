@@ -219,3 +219,37 @@ def value_and_gain(value: object, gain: object) -> str:
         return f"{float(value):.2f} ({NOT_AVAILABLE:>7} )"  # type: ignore[arg-type]
     shown = 100 * float(gain) + 0.0  # type: ignore[arg-type]  # + 0.0 turns -0.0 into 0.0
     return f"{float(value):.2f} ({shown:7.2f}%)"  # type: ignore[arg-type]
+
+
+SCOPE_WORDS = {"zone": "", "order": "order ", "cpu": "CPU ", "node": "node "}
+METRIC_WORDS = {
+    "zone_lock_acquisitions": "zone->lock acquisitions",
+    "pages_per_acquisition": "pages per zone->lock acquisition",
+    "buddy_alloc_transactions": "allocations at the buddy",
+    "direct_free_transactions": "frees to the buddy",
+    "pcp_count": "pages on per-CPU lists",
+    "pcp_lock_acquisitions": "pcp->lock acquisitions",
+    "highatomic_blocks": "HighAtomic pageblocks",
+    "free_in_whole_blocks": "free pages in whole blocks",
+    "free_in_whole_blocks_not_highatomic": "the same, not HighAtomic",
+    "thp_success": "THP success",
+    "extfrag_events": "fallbacks",
+}
+
+
+def row_words(row: Any, *, place: str = " in ") -> str:
+    """A row of a comparison in words, such as "free pages in DMA32".
+
+    Args:
+        row: with metric and scope.
+        place: what stands before a zone.
+    """
+    metric = METRIC_WORDS.get(row.metric, row.metric.replace("_transactions", "s"))
+    words = metric.replace("_", " ")
+    for part in str(row.scope).split(","):
+        key, _, value = part.rpartition("=")
+        if key == "at":
+            words += f" ({value})"
+        elif part != "all":
+            words += (place if key == "zone" else " ") + SCOPE_WORDS.get(key, "") + value
+    return words

@@ -303,13 +303,13 @@ HEADER_HEIGHT = 95
 FOOTER_HEIGHT = 60
 BELOW_LINE_HEIGHT = 15
 BELOW_MARGIN = 10
-BELOW_WIDTH = 130
-"""Characters per line of what is written below all panels."""
+BELOW_WIDTH = 155
+"""Characters per line of what is written below all panels, on 1,000 pixels and wider."""
 
 HORIZONTAL_GAP = 0.09
 """Between two panels, as a share of the figure's width."""
 
-COUNTS_AXIS = {"type": "log", "autorangeoptions": {"minallowed": -0.1}}
+COUNTS_AXIS = {"type": "log", "dtick": 1, "autorangeoptions": {"minallowed": -0.1}}
 """Of bars over decades: they begin just below one (10 ** -0.1), so that a single one is seen."""
 FEW_COUNTS_AXIS = {"rangemode": "tozero", "tickformat": ",d", "dtick": 1}
 MOST_OF_FEW = 10
@@ -413,6 +413,10 @@ class PanelGrid:
             }
         )
 
+    def leave_left(self, pixels: int) -> None:
+        """Leave room for names of the left panel's categories; before `write_below`."""
+        self._layout["margin"]["l"] = pixels
+
     def cut_axis(self, panel: int, span: tuple[float, float]) -> None:
         """Let a panel's y axis show a part of its values; the panel's title is to say so."""
         name = f"yaxis{_number(panel)}"
@@ -432,6 +436,7 @@ class PanelGrid:
                 "x": 0,
                 "y": 0,
                 "yshift": -FOOTER_HEIGHT,
+                "xshift": BELOW_MARGIN - self._layout["margin"]["l"],
                 "yanchor": "top",
                 "xanchor": "left",
                 "align": "left",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
+from pagealloc_model.base.text.comparison_table import row_words
 from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.show.figures.faceted import (
     GRID,
@@ -457,8 +459,11 @@ REACH = 1.05
 
 TALK_TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10)
 HEIGHTENED = 160
-LEFT = 260
-"""Pixels: more height than panels have by themselves, and room for names on the left."""
+"""Pixels of height, more than panels have by themselves."""
+NAME_WIDTH = 24
+"""Characters of a line of a name on the left."""
+CHARACTER = 7.4
+"""Pixels that one is wide, about."""
 
 DOUBTFUL = (WITHIN_ERROR,)
 TALK_FEW = 20
@@ -481,17 +486,15 @@ def talk_figure(
         title: one line.
         caption: what it is, on what, how far to be believed, how to make it again.
     """
+    shown = shown_rows(rows)
     grid = PanelGrid(
-        [
-            f"patch over base (cut at {1 / LARGEST:g} and {LARGEST:g})",
-            "the model on this recording (logarithmic axes)",
-        ],
+        [f"patch over base (cut at {1 / LARGEST:g} and {LARGEST:g})", "predicted over measured"],
         title=title,
         x_title="",
         y_title="",
         columns=2,
     )
-    shown = shown_rows(rows)
+    grid.leave_left(round(CHARACTER * NAME_WIDTH) + 20)
     grid.add(_no_change(shown), 0)
     for words, verdicts, mark in (
         ("changed by more than the model's error", BELIEVED, "circle"),
@@ -509,22 +512,25 @@ def talk_figure(
     drawing = grid.drawing()
     layout = drawing.layout
     layout["height"] += HEIGHTENED
-    layout["margin"] |= {"l": LEFT}
+    for part in ("title", "legend"):
+        layout[part] |= {"x": 0.01, "xref": "container"}
     layout["xaxis"] |= {
         "type": "log",
         "range": [-REACH, REACH],
         "tickvals": list(TALK_TICKS),
         "ticktext": [f"{each:g}" for each in TALK_TICKS],
-        "title": {"text": "patch / base, predicted"},
+        "title": {"text": "patch / base", "font": {"size": 12}},
     }
     layout["yaxis"] |= {
+        "tickfont": {"size": 11},
         "type": "category",
         "categoryorder": "array",
         "categoryarray": list(shown["name"])[::-1],
         "range": [-0.5, max(len(shown), 1) - 0.5],
     }
-    layout["xaxis2"] |= decades_axis(ends) | {"title": {"text": "measured"}}
-    layout["yaxis2"] |= decades_axis(ends) | {"title": {"text": "predicted"}}
+    measured = {"text": "measured on this recording, logarithmic", "font": {"size": 12}}
+    layout["xaxis2"] |= decades_axis(ends) | {"title": measured}
+    layout["yaxis2"] |= decades_axis(ends)
     return drawing
 
 
@@ -539,9 +545,11 @@ def shown_rows(rows: pd.DataFrame) -> pd.DataFrame:
     is_doubtful = judged["verdict"].isin(DOUBTFUL)
     judged = pd.concat([judged[~is_doubtful], judged[is_doubtful]]).head(MOST_ROWS)
     base = judged["base"]
-    scopes = ["" if scope == "all" else f", {scope}" for scope in judged["scope"]]
     return judged.assign(
-        name=[f"{metric}{scope}" for metric, scope in zip(judged["metric"], scopes, strict=True)],
+        name=[
+            "<br>".join(textwrap.wrap(row_words(row, place=", "), NAME_WIDTH))
+            for row in judged.itertuples()
+        ],
         ratio=(judged["patch"] / base).clip(1 / LARGEST, LARGEST),
         from_ratio=((base + judged["change_low"]) / base).clip(1 / LARGEST, LARGEST),
         to_ratio=((base + judged["change_high"]) / base).clip(1 / LARGEST, LARGEST),

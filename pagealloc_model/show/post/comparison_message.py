@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -13,7 +13,12 @@ import pandas as pd
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.table import Column, Table
 from pagealloc_model.base.text.charts import ASCII, UTF8, Glyphs, bar_chart, histogram, time_series
-from pagealloc_model.base.text.comparison_table import Style, comparison_table, in_measure
+from pagealloc_model.base.text.comparison_table import (
+    Style,
+    comparison_table,
+    in_measure,
+    row_words,
+)
 from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.base.text.error_table import error_table
 from pagealloc_model.base.text.layout import paragraph
@@ -26,6 +31,7 @@ from pagealloc_model.show.post.tables import repeated_table
 from pagealloc_model.verdict.comparison import (
     BELIEVED,
     FAILS_NULL,
+    ONE_SEED,
     UNCHECKED,
     WITHIN_ERROR,
     RepeatedComparison,
@@ -331,50 +337,14 @@ def _amount(change: str) -> str:
     return amount
 
 
-SCOPE_WORDS = {"zone": "", "order": "order ", "cpu": "CPU ", "node": "node "}
-METRIC_WORDS = {
-    "zone_lock_acquisitions": "zone->lock acquisitions",
-    "pages_per_acquisition": "pages per zone->lock acquisition",
-    "buddy_alloc_transactions": "allocations at the buddy",
-    "direct_free_transactions": "frees to the buddy",
-    "pcp_count": "pages on per-CPU lists",
-    "pcp_lock_acquisitions": "pcp->lock acquisitions",
-    "highatomic_blocks": "HighAtomic pageblocks",
-    "free_in_whole_blocks": "free pages in whole blocks",
-    "free_in_whole_blocks_not_highatomic": "the same, not HighAtomic",
-    "thp_success": "THP success",
-    "extfrag_events": "fallbacks",
-}
-
-
-def row_words(row: Any, *, place: str = " in ") -> str:
-    """A row of a comparison in words, such as "free pages in DMA32".
-
-    Args:
-        row: with metric and scope.
-        place: what stands before a zone.
-    """
-    metric = METRIC_WORDS.get(row.metric, row.metric.replace("_transactions", "s"))
-    words = metric.replace("_", " ")
-    for part in str(row.scope).split(","):
-        key, _, value = part.rpartition("=")
-        if key == "at":
-            words += f" ({value})"
-        elif part != "all":
-            words += (place if key == "zone" else " ") + SCOPE_WORDS.get(key, "") + value
-    return words
-
-
 def _believed_table(rows: pd.DataFrame) -> str:
     titles = ("recorded", "patch", "change", "95 % interval", "")
     cells = []
     for row in rows.itertuples():
         words = row_words(row, place=", ")
         unit = f" ({row.unit})" if row.unit and row.unit not in words else ""
-        change, low, high = (
-            in_measure(row, amount)
-            for amount in (row.patch - row.base, row.change_low, row.change_high)
-        )
+        amounts = (row.patch - row.base, row.change_low, row.change_high)
+        change, low, high = (in_measure(row, each) for each in amounts)
         values = (_rounded(row.base), _rounded(row.patch), change, f"{low} to {high}", row.verdict)
         cells.append((words + unit, *values))
     return Table((Column(title="predicted", words=True), *titles), cells).to_text()
@@ -386,9 +356,10 @@ def _rounded(value: float) -> str:
 
 def _how_right(runs: int, validations: Sequence[Validation], *, has_rows: bool) -> str:
     """One paragraph: what the intervals hold, and the model on the recording as it was."""
-    over = f"{runs} runs and over windows" if runs > 1 else "windows"
+    over = f"{runs} runs and windows" if runs > 1 else "windows"
     words = (
-        f"The interval is that over {over} of the recording, widened by the model's error on it. "
+        f"The interval is that between two runs, from {over} of the recording, the model's error "
+        "included. "
         if has_rows
         else ""
     )
@@ -406,6 +377,7 @@ def _left_aside(whole: RepeatedComparison, more: int) -> str:
         for word, words in (
             (WITHIN_ERROR, "within the model's error"),
             (UNCHECKED, "of what nothing recorded shows"),
+            (ONE_SEED, "of rare events that need several seeds"),
             (FAILS_NULL, "no better than a null model's"),
         )
         if counts.get(word, 0)
