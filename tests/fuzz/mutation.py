@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 
-from tests.fuzz.records import FINISHED_ROUND, SAMPLE, records_of
+from tests.fuzz.seeds import FINISHED_ROUND, SAMPLE, records_of
 
 _KEPT_KINDS = (2, 3, 7, SAMPLE, 13, FINISHED_ROUND)
 _WORDS = (0, 1, 7, 8, 0x7F, 0xFF, 0x7FFF, 0xFFFF, 2**31 - 1, 2**31, 2**32 - 1, 2**63, 2**64 - 1)

@@ -20,9 +20,9 @@ from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.recording.trace.perf_data import read_perf_data
 from pagealloc_model.recording.trace.trace_text import read_perf_script
 from tests import synthetic_perf_data as perf
-from tests.fuzz.checks import check_consistent
 from tests.fuzz.mutation import cut, damaged
 from tests.fuzz.run import INTERPRETED, bounds_checked, fuzz, fuzz_both
+from tests.fuzz.worker import check_consistent
 from tests.synthetic_perf_data import ALLOC
 
 SECONDS = float(os.environ.get("PAGEALLOC_FUZZ_SECONDS", "180"))

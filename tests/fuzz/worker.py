@@ -24,14 +24,107 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
+import numpy as np
+
+import pagealloc_model.recording.trace
+from pagealloc_model.base import files as compressed
 from pagealloc_model.base.errors import RecordingError
-from pagealloc_model.recording.trace.columns import Trace
-from tests.fuzz.checks import check_all_but_one, check_beginning, check_consistent
-from tests.fuzz.line_coverage import LineCoverage
+from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Trace
 from tests.fuzz.mutation import cut, damaged, with_one_record_damaged
 from tests.fuzz.seeds import all_seeds, is_walkable, reader_of
+
+_TRACED = (*pagealloc_model.recording.trace.__path__, compressed.__file__)
+
+
+class LineCoverage:
+    """Collects (file, line before, line) of the readers' code.
+
+    Attributes:
+        seen: every step from line to line so far.
+    """
+
+    def __init__(self) -> None:
+        self.seen: set[tuple[str, int, int]] = set()
+        self._new = False
+
+    @property
+    def lines(self) -> int:
+        """Different lines reached so far."""
+        return len({(file, line) for file, _, line in self.seen})
+
+    def __enter__(self) -> None:
+        """Watch what runs from now on."""
+        self._new = False
+        sys.settrace(self._called)
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(None)
+
+    @property
+    def found_new(self) -> bool:
+        """Whether what was watched last took a step never seen before."""
+        return self._new
+
+    def _called(self, frame: FrameType, _event: str, _argument: object) -> Any:
+        file = frame.f_code.co_filename
+        if not file.startswith(_TRACED):
+            return None
+        before, seen = 0, self.seen
+
+        def stepped(frame: FrameType, event: str, _argument: object) -> Any:
+            nonlocal before
+            if event == "line":
+                step = (file, before, frame.f_lineno)
+                if step not in seen:
+                    seen.add(step)
+                    self._new = True
+                before = frame.f_lineno
+            return stepped
+
+        return stepped
+
+
+def check_consistent(trace: Trace) -> None:
+    """A trace from damaged bytes is a trace: ordered, of one length, within its types' meaning."""
+    lengths = {len(getattr(trace, name)) for name in COLUMN_TYPES}
+    assert len(lengths) == 1, f"columns of lengths {lengths}"
+    assert np.all(trace.time_ns[1:] >= trace.time_ns[:-1]), "times descend"
+    assert len(trace) == 0 or trace.time_ns[0] >= 0, "a negative time"
+    assert np.all(trace.event <= 5) and np.all(trace.cpu >= 0), "an impossible event or CPU"
+    for name, table in trace.tables.items():
+        assert {len(column) for column in table.values()} == {len(table["time_ns"])}, name
+        assert np.all(table["time_ns"][1:] >= table["time_ns"][:-1]), f"{name} descends"
+        assert np.all((table["row"] >= 0) & (table["row"] <= len(trace))), f"rows of {name}"
+        if "callchain_len" in table:
+            ends = table["callchain_start"] + table["callchain_len"]
+            assert np.all(table["callchain_len"] >= 0), f"call chains of {name}"
+            assert np.all(ends <= len(trace.callchains)), f"call chains of {name}"
+    losses = trace.losses
+    assert len(losses.cpu) == len(losses.count) == len(losses.start_ns) == len(losses.end_ns)
+    assert np.all(losses.count >= 0), "a negative loss"
+
+
+def check_beginning(trace: Trace, whole: Trace) -> None:
+    """The events are the first of the whole recording's."""
+    assert len(trace) <= len(whole), "more events than there were"
+    for name in COLUMN_TYPES:
+        expected = getattr(whole, name)[: len(trace)]
+        assert np.array_equal(getattr(trace, name), expected), f"{name} is not the beginning"
+
+
+def check_all_but_one(trace: Trace, whole: Trace) -> None:
+    """At most one event is another than it was, or gone, or new."""
+    now, before = _rows(trace), _rows(whole)
+    assert (now - before).total() <= 1, "several events changed"
+    assert (before - now).total() <= 1, "several events are gone"
+
+
+def _rows(trace: Trace) -> Counter[tuple[int, ...]]:
+    return Counter(zip(*(getattr(trace, name).tolist() for name in COLUMN_TYPES), strict=True))
+
 
 MEMORY = 512 << 20
 """Bytes of address space that a reader may take beside what the process has."""

@@ -122,18 +122,12 @@ class Pageblocks:
             each(block, before, migratetype)
 
     def change_pageblock_range(self, pfn: int, order: int, migratetype: int) -> None:
-        """change_pageblock_range(): retag all blocks of a page.
-
-        It is of at least pageblock order.
-        """
+        """change_pageblock_range(): retag all blocks of a page of at least pageblock order."""
         for start in range(pfn, pfn + (1 << order), self.pages):
             self.set_type(self.number(start), migratetype)
 
     def note_free_buddy(self, pfn: int, order: int) -> None:
-        """No kernel function: note that a free merged into a buddy of whole blocks.
-
-        Types alone do not care.
-        """
+        """No kernel function: note a buddy of whole blocks, which types alone do not care about."""
 
     def as_dict(self) -> dict[int, int]:
         """No kernel function: return the types by block number."""
@@ -181,10 +175,7 @@ class AllocatedPages:
             del self._movable[each]
 
     def is_movable(self, pfn: int) -> bool:
-        """No kernel function: return whether the page is in use and MOVABLE.
-
-        It was requested as such.
-        """
+        """No kernel function: return whether the page is in use and was requested as MOVABLE."""
         return self._movable.get(pfn, False)
 
     def pages(self) -> list[int]:
@@ -207,10 +198,7 @@ class CachedTypes:
         self._types[pfn] = migratetype
 
     def of(self, pfn: int) -> int:
-        """get_pcppage_migratetype(): return the type noted last for a page.
-
-        It was taken or freed.
-        """
+        """get_pcppage_migratetype(): return the type as which a page was taken or freed last."""
         return self._types[pfn]
 
 
@@ -289,17 +277,11 @@ class Buddy:
 
     @property
     def is_mostly_cma(self) -> bool:
-        """Part of __rmqueue(): return whether CMA holds most free memory (S6.2).
-
-        It is more than half of the zone's.
-        """
+        """Part of __rmqueue(): return whether CMA holds more than half of free memory (S6.2)."""
         return self.counters.cma.read() > self.counters.free.read() // 2
 
     def has_ordinary(self, order: int) -> bool:
-        """Part of __zone_watermark_ok(): return whether types 0 to 2 have a buddy.
-
-        It must be of exactly this order.
-        """
+        """Part of __zone_watermark_ok(): return whether types 0 to 2 have a buddy of the order."""
         return any(not self.is_empty(order, migratetype) for migratetype in range(PCP_TYPES))
 
     def seed(self, pfn: int, order: int, migratetype: int) -> None:
@@ -308,10 +290,7 @@ class Buddy:
         self._add_to_free_list(pfn, order, migratetype, at_tail=True)
 
     def rmqueue_smallest(self, order: int, migratetype: int) -> int | None:
-        """__rmqueue_smallest(): take the head of the smallest sufficient buddy (S5.1).
-
-        It is of the type, and split to size.
-        """
+        """__rmqueue_smallest(): take a type's smallest buddy's head, split to size (S5.1)."""
         pfn = self.smallest_fit(order, migratetype)
         if pfn is not None:
             self.take(pfn, order)
@@ -331,19 +310,13 @@ class Buddy:
         return None if self.machine.cma is None else self.rmqueue_smallest(order, self.machine.cma)
 
     def take(self, pfn: int, order: int) -> None:
-        """page_del_and_expand(): take the low end of a free buddy (S5.2).
-
-        The rest stays free in the buddy's type.
-        """
+        """page_del_and_expand(): take the low end of a buddy; the rest keeps its type (S5.2)."""
         buddy = self._del_page_from_free_list(pfn)
         self._expand(pfn, order, buddy.order, buddy.migratetype)
         self._count_taken(order, buddy.migratetype)
 
     def take_as(self, pfn: int, order: int, migratetype: int) -> None:
-        """Part of try_to_claim_block(): take the low end of whole free blocks (S6.3).
-
-        All of the buddy changes type.
-        """
+        """Part of try_to_claim_block(): take the low end of whole blocks, retagging all (S6.3)."""
         buddy = self._del_page_from_free_list(pfn)
         self.counters.add(-(1 << buddy.order), buddy.migratetype)
         self.blocks.change_pageblock_range(pfn, buddy.order, migratetype)
@@ -351,10 +324,7 @@ class Buddy:
         self.counters.add((1 << buddy.order) - (1 << order), migratetype)
 
     def free(self, pfn: int, order: int, migratetype: int, *, to_tail: bool = False) -> None:
-        """__free_one_page(): free a page, merging as far as possible (S5.3-S5.5).
-
-        It may have to queue last.
-        """
+        """__free_one_page(): free a page, merge it as far as possible, list it (S5.3-S5.5)."""
         self.counters.add(1 << order, migratetype)
         while order < self.max_order:
             if self._is_captured(pfn, order, migratetype):
@@ -378,28 +348,19 @@ class Buddy:
         self.events.hold("direct_free", "", 1)
 
     def take_in(self, pfn: int, order: int) -> None:
-        """__free_pages_core(): take in memory that was not there, last on its list (S5.5).
-
-        The hold of the lock is not counted (S10.4).
-        """
+        """__free_pages_core(): take in new memory, last on its list, in no counted hold (S5.5)."""
         self._free_by_block(pfn, order, to_tail=True)
         self.events.work = Work()
 
     def move_to_free_list(self, pfn: int, migratetype: int) -> None:
-        """move_to_free_list(): move a free buddy to another type's tail (S5.5).
-
-        Its block keeps its tag.
-        """
+        """move_to_free_list(): move a buddy to another type's tail, whatever its block (S5.5)."""
         buddy = self._del_page_from_free_list(pfn)
         self._count_moved(buddy, migratetype)
         self._add_to_free_list(pfn, buddy.order, migratetype, at_tail=True)
         self.events.work.inserts += 1
 
     def scan(self, pages: range) -> None:
-        """No kernel function: look at pages one by one (S11.1).
-
-        A free buddy's first page tells how many to skip.
-        """
+        """No kernel function: look at pages, one by one but for free buddies (S11.1)."""
         pfn = pages.start
         while pfn in pages:
             self.events.work.scanned += 1
@@ -407,26 +368,17 @@ class Buddy:
             pfn += 1 << buddy.order if buddy else 1
 
     def zone_holds_block(self, pfn: int) -> bool:
-        """prep_move_freepages_block(): return whether the zone holds a whole block (S6.3).
-
-        It is the block of a page.
-        """
+        """prep_move_freepages_block(): return whether the zone holds all of a block (S6.3)."""
         start = self.blocks.start(pfn)
         return self.zone.spans(start) and self.zone.spans(start + self.blocks.pages - 1)
 
     def free_in_block(self, pfn: int) -> list[int]:
-        """No kernel function: return the free buddies of a page's block, ascending.
-
-        They start in the block.
-        """
+        """No kernel function: return the free buddies that start in a page's block, ascending."""
         start = self.blocks.start(pfn)
         return [each for each in range(start, start + self.blocks.pages) if each in self._free]
 
     def move_freepages_block(self, pfn: int, migratetype: int) -> None:
-        """move_freepages_block(): retag the page's block, move its free buddies (S6.3).
-
-        They go to list tails, ascending.
-        """
+        """move_freepages_block(): retag a block, move its buddies to tails in order (S6.3)."""
         start = self.blocks.start(pfn)
         self.scan(range(start, start + self.blocks.pages))
         for each in self.free_in_block(pfn):
@@ -465,10 +417,7 @@ class Buddy:
         return neighbour
 
     def _absorb(self, neighbour: int, migratetype: int) -> None:
-        """Part of __free_one_page(): take a free buddy off its list to merge it.
-
-        Its blocks get the merged page's type.
-        """
+        """Part of __free_one_page(): unlist a buddy to merge; its blocks get the page's type."""
         buddy = self._del_page_from_free_list(neighbour)
         if buddy.migratetype != migratetype:
             self.blocks.change_pageblock_range(neighbour, buddy.order, migratetype)
@@ -495,10 +444,7 @@ class Buddy:
         return buddy
 
     def _expand(self, pfn: int, order: int, have: int, migratetype: int) -> None:
-        """expand(): list a page's upper halves until `order` is left (S5.2).
-
-        The page is of order `have`.
-        """
+        """expand(): list upper halves of a page of order `have` until `order` is left (S5.2)."""
         while have > order:
             have -= 1
             self.events.work.splits += 1
@@ -586,10 +532,7 @@ class LooseBuddy(Buddy):
         return sum(1 << self.order_at(each) for each in found)
 
     def _free_by_block(self, pfn: int, order: int, *, to_tail: bool = False) -> None:
-        """Part of free_one_page(): free in one piece (S5.4).
-
-        The type is that of the first block.
-        """
+        """Part of free_one_page(): free in one piece, as of the first block's type (S5.4)."""
         self.free(pfn, order, self.blocks.type_of(pfn), to_tail=to_tail)
 
     def _merge_partner(self, pfn: int, order: int, migratetype: int) -> int | None:
@@ -621,10 +564,7 @@ class LooseBuddy(Buddy):
         self._refilled_pages += 1 << order
 
     def _count_moved(self, buddy: FreeBuddy, migratetype: int) -> None:
-        """No kernel function: count nothing.
-
-        Free pages stay as many as they are, whatever list they are on.
-        """
+        """No kernel function: count nothing, as free pages are as many on any list."""
         if buddy.migratetype == migratetype:
             return
         self.counters.add_to_part(-(1 << buddy.order), buddy.migratetype)

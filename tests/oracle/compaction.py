@@ -72,10 +72,7 @@ class Deferral:
 
 
 def block_pages(zone: Zone) -> int:
-    """No kernel function: return the free pages in buddies of whole blocks (S8.6).
-
-    Those in ISOLATE blocks are left out.
-    """
+    """No kernel function: return the free pages in whole blocks that are not ISOLATE (S8.6)."""
     return sum(
         len(pages) << order
         for (order, migratetype), pages in zone.buddy.lists.items()
@@ -107,10 +104,7 @@ class Gates:
     def compaction_suitable(
         self, zone: Zone, order: int, highest: int, mark: Mark, free: int | None = None
     ) -> bool:
-        """__compaction_suitable(): return whether enough single pages are free.
-
-        They are, or would be; the lists do not matter.
-        """
+        """__compaction_suitable(): return whether enough single pages are, or would be, free."""
         marks = zone.watermarks
         is_costly = order > self.costly_order
         if self.options.rules.suitable_by_request_mark:
@@ -124,10 +118,7 @@ class Gates:
         return marks.ok_with(free, 0, pages + self.options.gap(order), highest, WITH_CMA)
 
     def is_suitable(self, zone: Zone, order: int, highest: int, mark: Mark) -> bool:
-        """Part of compaction_suit_allocation_order(): return whether to compact (S9.1, S9.2).
-
-        There must be targets, and fragmentation be what is wrong.
-        """
+        """Part of compaction_suit_allocation_order(): return whether pieces are to blame (S9.1)."""
         if not self.compaction_suitable(zone, order, highest, mark):
             return False
         if order <= self.costly_order:
@@ -155,10 +146,7 @@ class Gates:
         return Result.CONTINUE
 
     def suit_background(self, zone: Zone, order: int, highest: int) -> Result:
-        """kcompactd_node_suitable(): return whether kcompactd should compact a zone (S8.6).
-
-        It may count whole blocks.
-        """
+        """kcompactd_node_suitable(): return whether kcompactd should compact a zone (S8.6)."""
         if not self.options.block_watermarks:
             return self.compaction_suit_allocation_order(
                 zone, order, highest, Attempt(mark=Mark.MIN)
@@ -169,10 +157,7 @@ class Gates:
         return Result.CONTINUE if suitable else Result.SKIPPED
 
     def has_block_pages(self, zone: Zone, order: int, highest: int) -> bool:
-        """Part of compaction_suit_allocation_order(): return whether whole blocks do.
-
-        They must reach the high watermark alone.
-        """
+        """Part of compaction_suit_allocation_order(): return whether whole blocks suffice."""
         pages = zone.watermarks.wmark_pages(Mark.HIGH)
         attempt = Attempt(mark=Mark.HIGH)
         return zone.watermarks.ok_with(block_pages(zone), order, pages, highest, attempt)
@@ -581,10 +566,7 @@ class CompactionRun:
             self.is_contended = drawn < self.options.compaction_contended_per_mille
 
     def _take_unit(self) -> None:
-        """Part of compact_zone(): isolate the next cluster and move it.
-
-        If a folio cannot be moved, the rest of its block follows at once.
-        """
+        """Part of compact_zone(): move a cluster, or a block where a folio cannot be moved."""
         blocks = self.zone.blocks
         self.finishes_block = blocks.start(self.last_migrated) == blocks.start(self.migrate)
         while True:
@@ -703,10 +685,7 @@ class DirectCompactor:
         priority: Priority,
         order: int,
     ) -> Walk:
-        """try_to_compact_pages(): compact zone after zone for an order (S9.5, S8.7).
-
-        There is deferral, but at full priority.
-        """
+        """try_to_compact_pages(): compact zone after zone, but deferred ones (S9.5, S8.7)."""
         best = Result.SKIPPED
         for zone in zonelist:
             place = self.places[zone.index]

@@ -263,10 +263,7 @@ class Targets:
         return self.pages >= self.waiting
 
     def compaction_alloc(self, order: int) -> int | None:
-        """compaction_alloc(): return a target of an order, or None.
-
-        It searches once if none is held.
-        """
+        """compaction_alloc(): return a target of an order, searching once, or None."""
         pfn = self._take_held(order)
         if pfn is None:
             self._isolate_freepages()
@@ -282,10 +279,7 @@ class Targets:
             self.waiting += 1 << order
 
     def release_free_list(self) -> None:
-        """release_free_list(): free what is held, note where the next run may begin.
-
-        The run is over.
-        """
+        """release_free_list(): free what is held as a run ends, note where the next may begin."""
         held = [(pfn, order) for order, pages in self.held.items() for pfn in pages]
         self.held = {order: [] for order in self.held}
         if held:

@@ -100,10 +100,7 @@ class ElasticOracle(Allocator):
         self._this_cpu.number = cpu
 
     def advance(self, now: int) -> None:
-        """No kernel function: let threads work up to a time, inclusive.
-
-        Of equal times they go node by node.
-        """
+        """No kernel function: let threads work up to a time, inclusive, node by node."""
         while True:
             due, _, step = min(
                 ((due, number, step) for number, (due, step) in enumerate(self._threads())),
@@ -116,10 +113,7 @@ class ElasticOracle(Allocator):
         self.memory.now = now
 
     def put_folio(self, folio: Folio) -> None:
-        """No kernel function: lay out pages in use, at the head of their list.
-
-        They are allocated already.
-        """
+        """No kernel function: lay out allocated pages at the head of their list."""
         self.memory.add(folio)
 
     def alloc_object(self, demand: Demand, *, is_hidden: bool = False) -> None:
@@ -164,10 +158,7 @@ class ElasticOracle(Allocator):
             self.memory.workingset.workingset_refault(self.memory.objects[number][0], shadow)
 
     def fail_object(self, demand: Demand) -> None:
-        """No kernel function: take up a request that the recording refused.
-
-        It is tried if it has an object.
-        """
+        """No kernel function: try what the recording refused, if it has an object."""
         if demand.number < 0 or self._is_absorbed(demand) or self._is_needless_retry(demand):
             return
         self.divergence["tried_failures"] += 1
@@ -201,10 +192,7 @@ class ElasticOracle(Allocator):
         return self._walk.get_page(request, attempt, zonelist)
 
     def wake_all_kswapds(self, request: Request, zonelist: list[Zone]) -> None:
-        """wake_all_kswapds(): wake the reclaim thread of every node (S8.1).
-
-        They are the nodes with memory that the request may use.
-        """
+        """wake_all_kswapds(): wake the thread of every node with memory for it (S8.1)."""
         order = request.order
         if self.options.assists:
             order = max(order, self.machine.pageblock_order)
@@ -278,10 +266,7 @@ class ElasticOracle(Allocator):
         return True
 
     def _has_smaller(self, demand: Demand, bits: int) -> bool:
-        """No kernel function: return whether a caller goes on with single pages (S10.5).
-
-        That is, if its request fails.
-        """
+        """No kernel function: return whether single pages come after a failure (S10.5)."""
         if not demand.order or bits & Bits.NOFAIL:
             return False
         if demand.kind >= Kind.ANON:
@@ -291,10 +276,7 @@ class ElasticOracle(Allocator):
         return not is_atomic and bool(bits & Bits.NORETRY or is_costly)
 
     def _bits(self, demand: Demand) -> int:
-        """Part of vma_thp_gfp_mask(): return a request's bits (S8.5).
-
-        Those of huge pages are as the policy has them.
-        """
+        """Part of vma_thp_gfp_mask(): return a request's bits, a huge page's by policy (S8.5)."""
         given = self.options.thp_bits
         if given is None or not demand.is_thp:
             return demand.bits
@@ -302,20 +284,14 @@ class ElasticOracle(Allocator):
         return demand.bits & ~RECLAIM_BITS | given | local
 
     def _is_needless_retry(self, demand: Demand) -> bool:
-        """No kernel function: return whether policy leaves out an attempt (S8.5).
-
-        It is the second one for a huge page.
-        """
+        """No kernel function: return whether policy leaves out a second huge attempt (S8.5)."""
         is_second = demand.is_thp and not demand.bits & Bits.THISNODE and demand.lead >= 0
         if not is_second or self.options.thp_bits is None:
             return False
         return not self._bits(demand) & Bits.DIRECT_RECLAIM
 
     def _try(self, demand: Demand, *, may_ask_again: bool) -> tuple[bool, int]:
-        """No kernel function: serve a request as asked.
-
-        Returns whether that went well, and the bits asked with last.
-        """
+        """No kernel function: return whether a request is served, and the bits asked with last."""
         bits = self._bits(demand)
         self._stalled = False
         pfn = self._serve(self._asked(demand, demand.order, bits))

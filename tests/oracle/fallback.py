@@ -19,10 +19,7 @@ FALLBACKS: dict[int, tuple[int, int]] = {
 
 
 def find_suitable_fallback(buddy: Buddy, order: int, migratetype: int) -> int | None:
-    """find_suitable_fallback(): return the first type to fall back to, or None (S6.1).
-
-    It has a free buddy of exactly this order.
-    """
+    """find_suitable_fallback(): return the first type with a buddy of this very order (S6.1)."""
     if not any(pages for (listed, _), pages in buddy.lists.items() if listed == order):
         return None
     for fallback in FALLBACKS[migratetype]:
@@ -33,10 +30,7 @@ def find_suitable_fallback(buddy: Buddy, order: int, migratetype: int) -> int | 
 
 
 def should_try_claim_block(buddy: Buddy, order: int, migratetype: int) -> bool:
-    """should_try_claim_block(): return whether a request may want the whole block (S6.3).
-
-    It is that of a free buddy of this order.
-    """
+    """should_try_claim_block(): return whether a buddy's whole block may be wanted (S6.3)."""
     return order >= buddy.blocks.order // 2 or migratetype != Migratetype.MOVABLE
 
 
@@ -82,10 +76,7 @@ class Fallback:
         return self._rmqueue(order, migratetype, attempt, Mode.NORMAL)[0]
 
     def take_many(self, wanted: int, order: int, migratetype: int, attempt: Attempt) -> list[int]:
-        """Part of rmqueue_bulk(): take up to `wanted` pages of one refill (S6.2).
-
-        The mode carries over.
-        """
+        """Part of rmqueue_bulk(): take up to `wanted` pages of one refill, in one mode (S6.2)."""
         mode = Mode.NORMAL
         taken: list[int] = []
         self.buddy.probes = 0
@@ -125,10 +116,7 @@ class Fallback:
         return None, mode
 
     def _rmqueue_claim(self, order: int, migratetype: int, attempt: Attempt) -> int | None:
-        """__rmqueue_claim(): convert a block, largest free buddy first (S6.3).
-
-        The block gets the requester's type.
-        """
+        """__rmqueue_claim(): retag the largest free buddy's block as the requester's (S6.3)."""
         block_order = self.buddy.blocks.order
         lowest = max(order, block_order) if attempt.nofragment else order
         for current in range(self.buddy.max_order, lowest - 1, -1):
@@ -147,10 +135,7 @@ class Fallback:
         return None
 
     def _rmqueue_steal(self, order: int, migratetype: int) -> int | None:
-        """__rmqueue_steal(): split the smallest fallback buddy (S6.4).
-
-        The rest stays with its old type.
-        """
+        """__rmqueue_steal(): split the smallest fallback buddy; its rest keeps its type (S6.4)."""
         for current in range(order, self.buddy.max_order + 1):
             fallback = find_suitable_fallback(self.buddy, current, migratetype)
             if fallback is not None:
@@ -169,10 +154,7 @@ class Fallback:
     def _try_to_claim_block(
         self, current: int, order: int, migratetype: int, fallback: int, attempt: Attempt
     ) -> int | None:
-        """try_to_claim_block(): claim the head buddy's block if enough suits (S6.3).
-
-        It boosts even if not.
-        """
+        """try_to_claim_block(): boost, and claim the head buddy's block if enough suits (S6.3)."""
         pfn = self.buddy.lists[current, fallback].head
         if self.watermarks.boost_watermark() and attempt.kswapd:
             self.boosted = True
@@ -184,10 +166,7 @@ class Fallback:
         return self.buddy.rmqueue_smallest(order, migratetype)
 
     def _suitable_pages(self, pfn: int, migratetype: int, block_type: int) -> int:
-        """Part of try_to_claim_block(): return the pages of the block that suit (S6.3).
-
-        They are free or akin to the request.
-        """
+        """Part of try_to_claim_block(): return the block's pages that are free or akin (S6.3)."""
         free = sum(1 << self.buddy.order_at(each) for each in self.buddy.free_in_block(pfn))
         start = self.buddy.blocks.start(pfn)
         block = range(start, start + self.buddy.blocks.pages)
@@ -233,10 +212,7 @@ class MovingFallback:
         self.refill_probes: list[int] = []
 
     def take_one(self, order: int, migratetype: int, attempt: Attempt) -> int | None:
-        """__rmqueue(): take one page.
-
-        It is of the own type, else of CMA where allowed, else with the others' help.
-        """
+        """__rmqueue(): take a page of the own type, of CMA if allowed, or by fallback."""
         pfn = None
         if attempt.cma and self.buddy.is_mostly_cma:
             pfn = self.buddy.rmqueue_cma_fallback(order)
@@ -249,10 +225,7 @@ class MovingFallback:
         return pfn
 
     def take_many(self, wanted: int, order: int, migratetype: int, attempt: Attempt) -> list[int]:
-        """Part of rmqueue_bulk(): take up to `wanted` pages of one refill.
-
-        Each starts afresh.
-        """
+        """Part of rmqueue_bulk(): take up to `wanted` pages of one refill, each afresh."""
         taken: list[int] = []
         self.buddy.probes = 0
         with self.buddy.refill():
@@ -281,10 +254,7 @@ class MovingFallback:
         return True
 
     def _find(self, order: int, migratetype: int, attempt: Attempt) -> Found | None:
-        """Part of __rmqueue_fallback(): return the largest buddy of another type.
-
-        It is the smallest for requests that get no more of it.
-        """
+        """Part of __rmqueue_fallback(): return the largest buddy, or the smallest to be stolen."""
         lowest = max(order, self.buddy.blocks.order) if attempt.nofragment else order
         largest = self._first_of(range(self.buddy.max_order, lowest - 1, -1), migratetype)
         if largest is None or should_try_claim_block(self.buddy, largest.order, migratetype):
@@ -314,10 +284,7 @@ class MovingFallback:
         self.buddy.move_to_free_list(found.pfn, migratetype)
 
     def _bring_block(self, found: Found, migratetype: int, attempt: Attempt) -> bool:
-        """Part of steal_suitable_fallback(): boost, and move what the block has free.
-
-        It does if that is worthwhile and possible. The block is the buddy's.
-        """
+        """Part of steal_suitable_fallback(): boost, and move the block's free pages if allowed."""
         if self.watermarks.boost_watermark() and attempt.kswapd:
             self.boosted = True
         if not should_try_claim_block(self.buddy, found.order, migratetype):

@@ -68,10 +68,7 @@ class Kcompactd:
         return self._at is None
 
     def wake(self, order: int, highest: int) -> None:
-        """wakeup_kcompactd(): ask for an order.
-
-        It is acted on if some zone might be compacted for it.
-        """
+        """wakeup_kcompactd(): ask for an order, if some zone might be compacted for it."""
         if not order:
             return
         self.order = max(self.order, order)
@@ -117,10 +114,7 @@ class Kcompactd:
             self.due = self.memory.now + BEGIN_NS
 
     def fragmentation_score_node(self) -> int:
-        """fragmentation_score_node(): return the node's fragmentation.
-
-        Zones weigh by their size.
-        """
+        """fragmentation_score_node(): return the node's fragmentation, zones by their size."""
         zones = [place.zone for place in self.places if place.zone.spec.managed]
         managed = sum(zone.spec.managed for zone in zones)
         options = self.memory.options

@@ -31,10 +31,7 @@ class Kswapd:
         self._boosts: dict[int, int] = {}
 
     def wake(self, order: int, highest_type: int) -> None:
-        """wakeup_kswapd(): start a run (S10.1).
-
-        Not if one is under way or there is nothing to do.
-        """
+        """wakeup_kswapd(): start a run unless one is under way or nothing is to do (S10.1)."""
         if self.is_recorded or self.active:
             return
         boosted = any(zone.watermarks.boost for zone in self._eligible(highest_type))
@@ -62,10 +59,7 @@ class Kswapd:
         self._update_reclaim_active()
 
     def stop(self) -> None:
-        """Part of balance_pgdat(): end the run, if there was one (S1.7).
-
-        The boosts it saw expire.
-        """
+        """Part of balance_pgdat(): end the run, if any; the boosts it saw expire (S1.7)."""
         if not self.active:
             return
         self.active = False
@@ -199,10 +193,7 @@ class ElasticKswapd(Kswapd):
         self.due = next(self._life)
 
     def pgdat_balanced(self, order: int, highest: int) -> bool:
-        """pgdat_balanced(): return whether some zone has enough (S8.6).
-
-        It is in whole blocks where that is asked.
-        """
+        """pgdat_balanced(): return whether a zone has enough, perhaps in whole blocks (S8.6)."""
         if not (self.memory.options.block_watermarks and order):
             return self._pgdat_balanced(order, highest)
         eligible = self._eligible(highest)

@@ -86,10 +86,7 @@ class Folio:
         return draw(seed, self._key, Purpose.MIGRATES, self.offset) < per_mille
 
     def halves(self) -> tuple[Folio, Folio]:
-        """No kernel function: return the lower and upper half.
-
-        Both remember what was drawn.
-        """
+        """No kernel function: return the lower and upper half, which remember what was drawn."""
         order = self.order - 1
         lower = replace(self, order=order, draws=Counter(self.draws))
         upper = replace(
@@ -147,10 +144,7 @@ class NodeLru:
         return sum(self._pages_of_type[kind, active, zone_type] for active in (False, True))
 
     def inactive_is_low(self, kind: Kind) -> bool:
-        """inactive_is_low(): return whether the inactive list is too short.
-
-        It is compared with the active one.
-        """
+        """inactive_is_low(): return whether the inactive list is short beside the active one."""
         ratio = max(1, isqrt(10 * (self.of_kind(kind) >> 18)))
         return self.pages[kind, False] * ratio < self.pages[kind, True]
 
@@ -186,10 +180,7 @@ class Workingset:
         self.ages[self._node(folio)] += folio.size
 
     def workingset_eviction(self, folio: Folio) -> None:
-        """workingset_eviction(): take up that reclaim takes a folio, still in its object.
-
-        The age left behind does not count the folio itself.
-        """
+        """workingset_eviction(): leave the age at which a folio goes, itself not counted."""
         node = self._node(folio)
         number = folio.object
         if folio.kind is Kind.FILE:
@@ -297,10 +288,7 @@ class ElasticMemory:
             self.lru_of(folio).lruvec_add_folio(folio)
 
     def forget(self, folio: Folio) -> None:
-        """No kernel function: take a folio from its list and object.
-
-        It is about to be freed.
-        """
+        """No kernel function: take a folio that is about to be freed from its list and object."""
         if folio.on_lru:
             self.lru_of(folio).remove(folio)
         self.forget_isolated(folio)
@@ -323,10 +311,7 @@ class ElasticMemory:
         self._oracle.zone_of(pfn).free(cpu, pfn, order)
 
     def take_out(self, number: int, offset: int, order: int) -> list[Folio]:
-        """No kernel function: take out the pieces of an object in a range of pages.
-
-        Larger ones are halved until they fit.
-        """
+        """No kernel function: take out an object's pieces in a range, halved until they fit."""
         found = []
         end = offset + (1 << order)
         waiting = list(self.objects.get(number, []))
@@ -342,10 +327,7 @@ class ElasticMemory:
         return found
 
     def move(self, folio: Folio, target: int) -> None:
-        """migrate_folio_move(): move an isolated folio to other pages.
-
-        It goes to the head of its list.
-        """
+        """migrate_folio_move(): move an isolated folio to other pages, at the head of its list."""
         del self.folios[folio.pfn]
         self._oracle.allocated.add(target, folio.order, folio.movable)
         self._oracle.zone_of(target).note_taken(target, folio.order)
@@ -354,10 +336,7 @@ class ElasticMemory:
         self.lru_of(folio).lruvec_add_folio(folio)
 
     def free_target(self, cpu: int, pfn: int, order: int) -> None:
-        """No kernel function: let a CPU free pages that held nothing.
-
-        They go the ordinary path.
-        """
+        """No kernel function: let a CPU free pages that held nothing, the ordinary way."""
         self.act_as(cpu)
         zone = self._oracle.zone_of(pfn)
         zone.note_taken(pfn, order)

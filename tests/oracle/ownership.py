@@ -80,10 +80,7 @@ class OwnershipCounters:
 
     @property
     def remote_frees(self) -> int:
-        """No kernel function: return the frees routed to other CPUs' lists so far.
-
-        They are by all CPUs in all zones.
-        """
+        """No kernel function: return the frees to other CPUs' lists, of all CPUs and zones."""
         return sum(each.remote_frees for each in self._counts.values())
 
     def clear(self) -> None:
@@ -117,10 +114,7 @@ class ListLocks:
         self._interrupted: tuple[int, int] | None = None
 
     def take(self, zone: int, owner: int) -> None:
-        """pcp_spin_trylock(): take the lock of a CPU's lists of a zone.
-
-        The acting CPU does, to allocate or to free.
-        """
+        """pcp_spin_trylock(): take the lock of a CPU's lists, to allocate or to free."""
         self._counters.of(zone).lock_acquisitions += 1
         self._hand_over(zone, owner)
 
@@ -130,10 +124,7 @@ class ListLocks:
         self._hand_over(zone, owner)
 
     def take_to_free(self, zone: int, owner: int, *, batched: bool) -> None:
-        """Part of free_unref_folios(): take the lock for a free (S4.11).
-
-        It may keep the lock of the free before.
-        """
+        """Part of free_unref_folios(): take the lock for a free, or keep the last's (S4.11)."""
         cpu = self._this_cpu.number
         if self._interrupted:
             self.take(zone, owner)
@@ -167,10 +158,7 @@ class ListLocks:
         return self._interrupted == (zone, owner)
 
     def keep(self, zone: int, owner: int) -> None:
-        """No kernel function: keep a lock for the interrupts that come next on the acting CPU.
-
-        They have come into its refill or its drain (S4.10).
-        """
+        """No kernel function: keep a lock for interrupts into the CPU's refill or drain (S4.10)."""
         self._kept[self._this_cpu.number] = (zone, owner)
 
     def note_drain(self, zone: int, owner: int) -> None:
@@ -255,10 +243,7 @@ class OwnedPageblocks(Pageblocks):
         return None if block is None else block.cpu
 
     def recorded(self, zone: int, cpu: int) -> list[int]:
-        """No kernel function: return the blocks recorded by a page set, oldest first.
-
-        They are numbers.
-        """
+        """No kernel function: return the blocks recorded by a page set, by number, oldest first."""
         return list(self._recorded_list(zone, cpu))
 
     def own(self, pfn: int, zone: int, cpu: int) -> None:
@@ -267,19 +252,13 @@ class OwnedPageblocks(Pageblocks):
         self._counters.of(zone).claimed += 1
 
     def unrecord(self, number: int) -> None:
-        """No kernel function: note that a block's fragments are back.
-
-        They are on its owner's lists.
-        """
+        """No kernel function: note that a block's fragments are back on its owner's lists."""
         block = self._owned[number]
         block.recorded = False
         self._recorded_list(block.zone, block.cpu).remove(number)
 
     def note_drained(self, pfn: int) -> None:
-        """No kernel function: note that a page went from a list to the zone.
-
-        If its block is owned, it has a fragment there.
-        """
+        """No kernel function: note that an owned block's page went from a list to the zone."""
         number = self.number(pfn)
         block = self._owned.get(number)
         if block is None or block.recorded:
@@ -299,10 +278,7 @@ class OwnedPageblocks(Pageblocks):
             self.end(self.number(start))
 
     def set_type(self, block: int, migratetype: int) -> None:
-        """set_pageblock_migratetype(): retag one block.
-
-        Only types 0 to 2 may be owned.
-        """
+        """set_pageblock_migratetype(): retag one block; only types 0 to 2 may be owned."""
         has_changed = self._types[block] != migratetype
         super().set_type(block, migratetype)
         ends = has_changed and self.options.type_change == "end"
@@ -402,10 +378,7 @@ class MergingLists:
             self.mergeable.add(pfn)
 
     def merge_all(self) -> None:
-        """No kernel function: join buddies, smallest first.
-
-        A pair goes behind the pages of its new order.
-        """
+        """No kernel function: join buddies, smallest first; a pair goes to the tail."""
         for order in range(self._blocks.order):
             for migratetype in range(PCP_TYPES):
                 self._merge_list(order, migratetype)
@@ -450,10 +423,7 @@ class MergingLists:
         return objects
 
     def drain_from_list(self, budget: int, first: int, free: Callable[[int, int], None]) -> int:
-        """Part of free_pcppages_bulk(): hand over list after list as ever.
-
-        Arguments and result are as of `free_pcppages_bulk`.
-        """
+        """Part of free_pcppages_bulk(): hand over list after list, as `free_pcppages_bulk` does."""
 
         def free_unmarked(pfn: int, order: int) -> None:
             self.mergeable.discard(pfn)
@@ -462,10 +432,7 @@ class MergingLists:
         return self.pcp.free_pcppages_bulk(budget, first, free_unmarked)
 
     def _largest(self) -> tuple[int, int]:
-        """No kernel function: return order and index of the list to drain.
-
-        Some list has pages.
-        """
+        """No kernel function: return order and index of the list to drain; one has pages."""
         layout = self.pcp.layout
         return next(
             (order, layout.index(order, migratetype))
@@ -486,10 +453,7 @@ class MergingLists:
                 self.push_tail(pfn & ~(1 << order), order + 1, migratetype, mark=True)
 
     def _may_merge(self, pfn: int, order: int, migratetype: int) -> bool:
-        """No kernel function: return whether both halves are here and may merge.
-
-        They are of one type, marked, and their block is this CPU's still.
-        """
+        """No kernel function: return whether both halves are here, marked, of a block owned."""
         pages = self.pcp.lists[self.pcp.layout.index(order, migratetype)]
         pair = {pfn, pfn ^ (1 << order)}
         return (

@@ -67,10 +67,7 @@ class PhasedRefill:
         self.counters = counters
 
     def run(self, refill: Refill) -> int:
-        """rmqueue_bulk(): go through all phases as long as pages are missing.
-
-        Returns the objects fetched.
-        """
+        """rmqueue_bulk(): go through all phases while pages are missing; returns the objects."""
         is_cma_first = self.options.cma_first and refill.attempt.cma and self.buddy.is_mostly_cma
         if not is_cma_first:
             self._take_phase(RECOVER, refill, self._recover(refill))
@@ -82,10 +79,7 @@ class PhasedRefill:
     def _take_phase(
         self, phase: int, refill: Refill, found: Iterator[tuple[int, int, bool]]
     ) -> None:
-        """No kernel function: list what a phase finds.
-
-        It gives first page, order, and whether it may merge.
-        """
+        """No kernel function: list what a phase finds: first page, order, whether it merges."""
         count = self.counters.of(self.zone).phases[phase]
         objects = refill.objects
         for pfn, order, is_mergeable in found:
@@ -97,10 +91,7 @@ class PhasedRefill:
         count.refills += refill.objects > objects
 
     def _recover(self, refill: Refill) -> Iterator[tuple[int, int, bool]]:
-        """No kernel function: do phase 0, free fragments of recorded blocks of the type.
-
-        It goes block by block.
-        """
+        """No kernel function: do phase 0, free fragments of the type's recorded blocks in turn."""
         if not self.options.recovers:
             return
         limit = self.options.recover_limit or None
@@ -113,10 +104,7 @@ class PhasedRefill:
                 yield from self._recover_block(start)
 
     def _recorded_to_look_at(self, refill: Refill) -> list[int]:
-        """No kernel function: return recorded blocks, oldest first.
-
-        With lists by type, they are those of the wanted one.
-        """
+        """No kernel function: return recorded blocks, perhaps of the type, oldest first."""
         recorded = self.blocks.recorded(self.zone, refill.lists.cpu)
         if self.options.recorded_lists == "one":
             return recorded
@@ -137,10 +125,7 @@ class PhasedRefill:
         self.counters.of(self.zone).recovered += 1
 
     def _claim(self, refill: Refill) -> Iterator[tuple[int, int, bool]]:
-        """No kernel function: do phase 1, whole free blocks of the type.
-
-        It goes on as long as they fit; they become owned.
-        """
+        """No kernel function: do phase 1, own whole free blocks of the type as long as they fit."""
         block_order = self.blocks.order
         while refill.missing > 0 and self._may_claim(refill):
             pfn = self._smallest(block_order, refill.migratetype)
@@ -164,10 +149,7 @@ class PhasedRefill:
         )
 
     def _fits(self, refill: Refill) -> bool:
-        """No kernel function: return whether another block fits the lists.
-
-        Those hold what was fetched already.
-        """
+        """No kernel function: return whether a block fits the lists beside what was fetched."""
         pcp = refill.lists.pcp
         if self.options.fit_test == "always":
             return True
@@ -175,10 +157,7 @@ class PhasedRefill:
         return pcp.count + self.blocks.pages <= limit
 
     def _chunks(self, refill: Refill) -> Iterator[tuple[int, int, bool]]:
-        """No kernel function: do phase 2, buddies of the type smaller than a block.
-
-        None is of another type.
-        """
+        """No kernel function: do phase 2, buddies of the type smaller than a block."""
         while refill.missing > 0:
             if self.options.chunk_search == "largest":
                 found = self._largest_chunk(refill)
@@ -191,10 +170,7 @@ class PhasedRefill:
             yield pfn, order, False
 
     def _largest_chunk(self, refill: Refill) -> tuple[int, int] | None:
-        """No kernel function: return the largest buddy not above what is missing.
-
-        Else it is a larger one, cut to that.
-        """
+        """No kernel function: return the largest buddy missing, or a larger one cut to that."""
         needed = refill.missing.bit_length() - 1
         fit = max(refill.order, min(self.blocks.order - 1, needed))
         for order in range(fit, refill.order - 1, -1):
@@ -205,10 +181,7 @@ class PhasedRefill:
         return None if pfn is None else (pfn, fit)
 
     def _smallest_chunk(self, refill: Refill) -> tuple[int, int] | None:
-        """No kernel function: return the smallest sufficient buddy.
-
-        It is whole unless it is as large as a block.
-        """
+        """No kernel function: return the smallest sufficient buddy, whole unless a block."""
         pfn = self._smallest(refill.order, refill.migratetype)
         if pfn is None:
             return None
@@ -223,10 +196,7 @@ class PhasedRefill:
             yield pfn, refill.order, False
 
     def _smallest(self, order: int, migratetype: int) -> int | None:
-        """Part of __rmqueue_smallest(): return the head of the smallest buddy that suffices.
-
-        It is of the type.
-        """
+        """Part of __rmqueue_smallest(): return the head of the type's smallest sufficient buddy."""
         heads = (
             self.buddy.head(each, migratetype) for each in range(order, self.buddy.max_order + 1)
         )
@@ -278,36 +248,24 @@ class OwningZone(Zone):
         self._handed_out_mergeable: set[int] = set()
 
     def tick(self, cpu: int) -> None:
-        """Part of refresh_cpu_vm_stats(): visit the zone with the vmstat worker.
-
-        Blocks recorded before it may be given up.
-        """
+        """Part of refresh_cpu_vm_stats(): visit the zone; recorded blocks may be given up."""
         if self.options.ownership_ends == "aged":
             self.owned_blocks.end_recorded(self.index, cpu)
         super().tick(cpu)
 
     def drain_all(self, cpu: int) -> None:
-        """drain_pages_zone(): empty one CPU's lists.
-
-        It may give up the blocks that have fragments in the zone.
-        """
+        """drain_pages_zone(): empty one CPU's lists, perhaps giving up fragmented blocks."""
         super().drain_all(cpu)
         if self.options.full_drain == "end":
             self.owned_blocks.end_recorded(self.index, cpu)
 
     def bury(self, cpu: int) -> None:
-        """No kernel function: leave a dead CPU's blocks without an owner.
-
-        Or with none that answers.
-        """
+        """No kernel function: leave a dead CPU's blocks without an owner, or one that answers."""
         if self.options.offline_owner == "end":
             self.owned_blocks.end_all(self.index, cpu)
 
     def _rmqueue_pcplist(self, request: Request, attempt: Attempt) -> int | None:
-        """rmqueue_pcplist(): take a page of the CPU's lists (S12.3).
-
-        It is split from a larger one if need be.
-        """
+        """rmqueue_pcplist(): take a page of the CPU's lists, split if need be (S12.3)."""
         lists = self.lists[request.cpu]
         self.list_locks.take(self.index, request.cpu)
         lists.pcp.note_allocation()
@@ -350,10 +308,7 @@ class OwningZone(Zone):
     def _free_frozen_page_commit(
         self, cpu: int, pfn: int, order: int, migratetype: int, *, batched: bool
     ) -> None:
-        """free_frozen_page_commit(): list a freed page with its block's owner (S12.1).
-
-        It does if the owner's lists are to be had.
-        """
+        """free_frozen_page_commit(): list a page with its block's owner, if possible (S12.1)."""
         target = self._target(cpu, pfn)
         if target != cpu and self._finds_busy():
             if self.options.remote_busy == "zone":
@@ -365,10 +320,7 @@ class OwningZone(Zone):
         self._list_freed(self.lists[target], pfn, order, migratetype, is_remote=target != cpu)
 
     def _target(self, cpu: int, pfn: int) -> int:
-        """No kernel function: return the CPU whose lists a freed page belongs on.
-
-        The page is freed by a CPU.
-        """
+        """No kernel function: return the CPU whose lists a page freed by a CPU belongs on."""
         owner = self.owned_blocks.owner_of(pfn)
         if owner is None or not self.options.routes_frees or owner in self.dead_cpus:
             return cpu
@@ -377,10 +329,7 @@ class OwningZone(Zone):
         return owner
 
     def _finds_busy(self) -> bool:
-        """No kernel function: return whether a remote free finds the lists locked.
-
-        They are the owner's; one free of so many does.
-        """
+        """No kernel function: return whether a remote free finds the owner's lists locked."""
         number = self.ownership_counters.remote_frees
         counts = self.ownership_counters.of(self.index)
         counts.remote_frees += 1

@@ -38,10 +38,7 @@ def node_orders(machine: OracleMachine) -> dict[int, tuple[int, ...]]:
 
 
 def zonelist(machine: OracleMachine, nodes: tuple[int, ...], highest_type: int) -> list[int]:
-    """build_zonerefs_node(): return the zones with memory, node by node.
-
-    Within a node they go from the highest allowed type down.
-    """
+    """build_zonerefs_node(): return the zones with memory by node, from the highest type down."""
     return [
         zone
         for node in nodes
@@ -130,10 +127,7 @@ class ZoneWalk:
         return self._walk(request, attempt, zonelist, self._take)
 
     def begin_request(self, request: Request, attempt: Attempt, zonelist: list[Zone]) -> None:
-        """Part of get_page_from_freelist(): refill for a request before it comes (S4.10).
-
-        The first zone that it may have a page of does. The walk ends there.
-        """
+        """Part of get_page_from_freelist(): refill the first usable zone early (S4.10)."""
 
         def refill(zone: Zone, request: Request, attempt: Attempt) -> int:
             zone.begin_request(request, attempt)
@@ -272,18 +266,12 @@ class OracleState:
 
     @property
     def events(self) -> list[Event]:
-        """No kernel function: return what happened under zone->lock so far, oldest first.
-
-        The caller may clear it.
-        """
+        """No kernel function: return what happened under zone->lock; the caller may clear it."""
         return self._log.entries
 
     @property
     def work(self) -> list[Work]:
-        """No kernel function: return what each hold of zone->lock did, oldest first.
-
-        The caller may clear it.
-        """
+        """No kernel function: return what each hold of zone->lock did; the caller may clear it."""
         return self._log.work_of_holds
 
     def zone_of(self, pfn: int) -> Zone:
@@ -298,10 +286,7 @@ class OracleState:
         raise ValueError(f"page {pfn} lies in no zone")
 
     def put_free(self, pfn: int, order: int, migratetype: int) -> None:
-        """No kernel function: lay out a free buddy at the tail of its list.
-
-        Block types are set apart.
-        """
+        """No kernel function: lay out a free buddy at a list's tail, whatever its block's type."""
         self.zone_of(pfn).buddy.seed(pfn, order, migratetype)
         self.placed_pages += 1 << order
 
@@ -312,10 +297,7 @@ class OracleState:
         self.placed_pages += 1 << order
 
     def put_pcp(self, zone: int, cpu: int, index: int, pfn: int) -> None:
-        """No kernel function: lay out a page at the tail of a per-CPU list.
-
-        It carries its block's type of now.
-        """
+        """No kernel function: lay out a page of its block's type at the tail of a list."""
         pcp = self.zones[zone].pcp[cpu]
         pcp.push_tail(index, pfn)
         self.zones[zone].cached_types.note(pfn, self.blocks.type_of(pfn))
@@ -343,10 +325,7 @@ class OracleState:
         return dump_state(self)
 
     def dump_counters(self) -> dict[str, Any]:
-        """No kernel function: return what only larger machines have of state.
-
-        See `dump_counters`.
-        """
+        """No kernel function: return what only larger machines have of state."""
         return dump_counters(self)
 
     def settle_counters(self) -> None:
@@ -362,10 +341,7 @@ class OracleState:
                 pcp.expire = 0
 
     def check(self) -> None:
-        """No kernel function: raise AssertionError unless every invariant holds.
-
-        See `check`.
-        """
+        """No kernel function: raise AssertionError unless every invariant holds."""
         check(self)
 
     def _first_zone_between(self, start: int, end: int) -> Zone:
@@ -510,10 +486,7 @@ class Allocator(OracleState):
         self._drain_all_pages(by)
 
     def kill_cpu(self, cpu: int, by: int) -> None:
-        """page_alloc_cpu_dead(): take a CPU offline (S4.9).
-
-        Another one empties its lists.
-        """
+        """page_alloc_cpu_dead(): take a CPU offline; another empties its lists (S4.9)."""
         self._this_cpu.number = by
         self._list_locks.end_run(by)
         self._list_locks.end_run(cpu)
@@ -534,10 +507,7 @@ class Allocator(OracleState):
             kswapd.note_free()
 
     def set_pcp_high(self, zone: int, cpu: int, high: int) -> None:
-        """No kernel function: set the tuned limit of a page set within its bounds.
-
-        A recording found it so.
-        """
+        """No kernel function: set a page set's limit, within bounds, as a recording found it."""
         self._list_locks.end_run(cpu)
         pcp = self.zones[zone].pcp[cpu]
         pcp.high = clamp(high, pcp.high_min, pcp.high_max)
@@ -576,10 +546,7 @@ class Allocator(OracleState):
         )
 
     def _zonelist(self, request: Request) -> list[Zone]:
-        """node_zonelist(): return the zones the request may use, preferred first (S1.4).
-
-        Its CPU's node's come first.
-        """
+        """node_zonelist(): return the zones the request may use, its node's first (S1.4)."""
         node = self.machine.node_of(request.cpu)
         nodes = (node,) if Bits.THISNODE in request.bits else self._node_orders[node]
         return [self.zones[zone] for zone in zonelist(self.machine, nodes, request.highest_zone)]
@@ -658,10 +625,7 @@ class Allocator(OracleState):
         return pfn
 
     def _wake_all_kswapds(self, request: Request, zonelist: list[Zone]) -> None:
-        """wake_all_kswapds(): wake the reclaim thread of every node it may use (S8.1).
-
-        It may use nodes with memory.
-        """
+        """wake_all_kswapds(): wake the thread of every node whose memory it may use (S8.1)."""
         order = request.order
         if self.policy.defrag_mode:
             order = max(order, self.machine.pageblock_order)
@@ -689,10 +653,7 @@ class Allocator(OracleState):
         self._drain_all_pages(request.cpu)
 
     def _drain_all_pages(self, by: int) -> None:
-        """drain_all_pages(): empty the lists of every CPU, CPU by CPU (S4.9).
-
-        Where the recording tells of drains, it alone has them.
-        """
+        """drain_all_pages(): empty all lists, CPU by CPU, unless drains are recorded (S4.9)."""
         if self.assumptions.drains_recorded:
             return
         self._this_cpu.number = by

@@ -172,17 +172,11 @@ class PerCpuPages:
         self.count -= 1 << self.layout.order(index)
 
     def note_allocation(self) -> None:
-        """Part of rmqueue_pcplist(): let an attempt count against recent frees (S4.5).
-
-        Every attempt to allocate from the lists does.
-        """
+        """Part of rmqueue_pcplist(): let every attempt count against recent frees (S4.5)."""
         self.free_count >>= 1
 
     def nr_pcp_alloc(self, order: int) -> int:
-        """nr_pcp_alloc(): tune high and alloc_factor; returns objects to fetch (S4.4).
-
-        They are of `order`, for an empty list.
-        """
+        """nr_pcp_alloc(): tune high and alloc_factor; returns objects for an empty list (S4.4)."""
         high = self._clamped_high()
         if high < self.batch:
             return 1
@@ -274,10 +268,7 @@ class PerCpuPages:
         )
 
     def _nr_pcp_high(self, flush: bool) -> int:
-        """nr_pcp_high(): return the count from which pages are drained (S4.6).
-
-        It may lower or raise `high`.
-        """
+        """nr_pcp_high(): tune `high`; returns the count from which pages are drained (S4.6)."""
         high = self._clamped_high()
         if high == 0:
             return 0
@@ -332,26 +323,17 @@ class FixedPerCpuPages(PerCpuPages):
         self.free_factor = 0
 
     def note_allocation(self) -> None:
-        """Part of rmqueue_pcplist(): let an attempt count against recent drains (S4.5).
-
-        Every attempt to allocate from the lists does.
-        """
+        """Part of rmqueue_pcplist(): let every attempt count against recent drains (S4.5)."""
         self.free_factor >>= 1
 
     def nr_pcp_alloc(self, order: int) -> int:
-        """nr_pcp_alloc(): return the objects to fetch for an empty list (S4.4).
-
-        They are of `order`: a batch, scaled.
-        """
+        """nr_pcp_alloc(): return the objects of a batch, scaled, for an empty list (S4.4)."""
         return max(self.batch >> order, 2) if self.batch > 1 else self.batch
 
     def note_free(
         self, index: int, pfn: int, *, counts: bool = True, may_drain: bool = True
     ) -> int | None:
-        """nr_pcp_high() and nr_pcp_free(): list a freed page (S4.6).
-
-        Arguments and result are as ever, but frees alone tell nothing.
-        """
+        """nr_pcp_high() and nr_pcp_free(): list a freed page, which alone tells nothing (S4.6)."""
         order = self.layout.order(index)
         self.push_head(index, pfn)
         if not may_drain:
@@ -371,10 +353,7 @@ class FixedPerCpuPages(PerCpuPages):
         return min(4 * self.batch, self.high) if self.flags.reclaim_active else self.high
 
     def _next_drain(self, limit: int) -> int:
-        """nr_pcp_free(): return the base pages to drain at once (S4.6).
-
-        The next drain in a row takes more.
-        """
+        """nr_pcp_free(): return the pages to drain at once; the next in a row takes more (S4.6)."""
         if limit < self.batch:
             return 1
         most = limit - self.batch

@@ -69,26 +69,17 @@ class Request:
 
     @property
     def gfp_pfmemalloc_allowed(self) -> bool:
-        """gfp_pfmemalloc_allowed(): return whether the task needs no watermark (S2.6).
-
-        It is one that frees memory with what it gets.
-        """
+        """gfp_pfmemalloc_allowed(): return whether the task frees memory by it (S2.6)."""
         return Bits.MEMALLOC in self.bits and Bits.NOMEMALLOC not in self.bits
 
     @property
     def may_use_cma(self) -> bool:
-        """gfp_to_alloc_flags_cma(): return whether CMA may serve it (S2.5).
-
-        It can be moved away when the area's owner needs it.
-        """
+        """gfp_to_alloc_flags_cma(): return whether CMA may serve what can be moved away (S2.5)."""
         return self.migratetype == Migratetype.MOVABLE
 
     @property
     def may_give_up_nofragment(self) -> bool:
-        """Part of __alloc_pages_slowpath(): return whether it fragments in the end (S8.6).
-
-        That is, if it fails where NOFRAGMENT is the rule.
-        """
+        """Part of __alloc_pages_slowpath(): return whether it fragments before failing (S8.6)."""
         return bool(self.bits & (Bits.DIRECT_RECLAIM | Bits.KSWAPD))
 
 
@@ -122,10 +113,7 @@ class Attempt:
 
     @property
     def uses_reserves(self) -> bool:
-        """Part of __zone_watermark_ok(): return whether reserves count as free (S3.3).
-
-        They are free HIGHATOMIC pages.
-        """
+        """Part of __zone_watermark_ok(): return whether free HIGHATOMIC pages count (S3.3)."""
         return self.non_block or self.min_reserve or self.highatomic or self.oom
 
     def may_fragment(self) -> Attempt:
@@ -159,10 +147,7 @@ def fast_attempt(request: Request, *, avoids_fragmenting: bool, uses_reserve: bo
 
 
 def is_highatomic(request: Request) -> bool:
-    """alloc_flags_nonblocking(): return whether HIGHATOMIC is for a request (S2.6).
-
-    It is urgent, of order > 0, and may neither reclaim nor not use reserves.
-    """
+    """alloc_flags_nonblocking(): return whether an urgent high order may use HIGHATOMIC (S2.6)."""
     forbidden = Bits.DIRECT_RECLAIM | Bits.NOMEMALLOC
     return request.order > 0 and Bits.HIGH in request.bits and not request.bits & forbidden
 
@@ -188,10 +173,7 @@ def gfp_to_alloc_flags(request: Request, *, defrag_mode: bool) -> Attempt:
 
 
 def memalloc_attempt(request: Request) -> Attempt:
-    """__gfp_pfmemalloc_flags(): return the flags that replace all others (S2.6).
-
-    They do where the watermarks need not be kept.
-    """
+    """__gfp_pfmemalloc_flags(): return the flags of who keeps no watermark (S2.6)."""
     return Attempt(
         mark=Mark.MIN,
         kswapd=Bits.KSWAPD in request.bits,

@@ -94,10 +94,7 @@ class DirectReclaim:
                     """The time that it takes moves no event."""
 
     def _compaction_ready(self, zone: Zone, control: ScanControl) -> bool:
-        """compaction_ready(): return whether a zone needs no more reclaim (S8.2).
-
-        That is so for a costly order only.
-        """
+        """compaction_ready(): return whether a zone needs no reclaim for a costly order (S8.2)."""
         order, highest = control.order, control.highest
         if order <= self.gates.costly_order or not control.may_compact:
             return False
@@ -181,10 +178,7 @@ class SlowPath:
 
     @property
     def compacts_first(self) -> bool:
-        """Part of __alloc_pages_slowpath(): return whether to compact first (S8.1).
-
-        Reclaim comes second then.
-        """
+        """Part of __alloc_pages_slowpath(): return whether to compact before reclaim (S8.1)."""
         order = self.request.order
         not_movable = order > 0 and self.request.migratetype != Migratetype.MOVABLE
         return self.compacts and (self.is_costly or not_movable)
@@ -199,10 +193,7 @@ class SlowPath:
         return self._loop_compacting() if in_loop else self._compact_then_loop()
 
     def _compact_then_loop(self) -> int | None:
-        """Part of __alloc_pages_slowpath(): compact once before the loop, 6.1 to 6.18.
-
-        That may end it.
-        """
+        """Part of __alloc_pages_slowpath(): compact before the loop, 6.1 to 6.18; may end it."""
         self._wake()
         pfn = self._get_page()
         if pfn is not None:
@@ -221,10 +212,7 @@ class SlowPath:
         return self._loop(compact_first=False)
 
     def _loop_compacting(self) -> int | None:
-        """Part of __alloc_pages_slowpath(): compact in the loop's first turn, 7.2.
-
-        That is instead of reclaiming.
-        """
+        """Part of __alloc_pages_slowpath(): compact, not reclaim, in the first turn, 7.2."""
         first = self.compacts_first
         self.priority = Priority.ASYNC if first else Priority.SYNC_LIGHT
         return self._loop(compact_first=first)
@@ -265,10 +253,7 @@ class SlowPath:
                 return self._force() if Bits.NOFAIL in self.bits else None
 
     def _use_reserves(self) -> int | None:
-        """Part of __alloc_pages_slowpath(): keep no watermark, and do not reclaim.
-
-        That is for who frees memory with what it gets.
-        """
+        """Part of __alloc_pages_slowpath(): keep no watermark, as what it frees is more."""
         self.attempt = memalloc_attempt(self.request)
         return self._get_page()
 
@@ -286,10 +271,7 @@ class SlowPath:
         return fixes and self.attempt.nofragment and Bits.KSWAPD in self.bits
 
     def _goes_on(self) -> bool:
-        """Part of __alloc_pages_slowpath(): return whether to go on (S8.1, S8.3, S8.4).
-
-        Another turn may help.
-        """
+        """Part of __alloc_pages_slowpath(): return whether another turn may help (S8.1-S8.4)."""
         if Bits.NORETRY in self.bits:
             return False
         if self.is_costly and not (Bits.RETRY_MAYFAIL in self.bits and self.compacts):
@@ -344,10 +326,7 @@ class SlowPath:
         return self.oracle.get_page(self.request, self.attempt, self.zonelist)
 
     def _alloc_pages_direct_reclaim(self) -> int | None:
-        """__alloc_pages_direct_reclaim(): free a cluster, then try twice (S8.2).
-
-        Room is made between the tries.
-        """
+        """__alloc_pages_direct_reclaim(): free a cluster, try, make room, try again (S8.2)."""
         self.stalled = True
         self.progress = self.oracle.direct_reclaim.reclaim(
             self.request, self.zonelist, self._made_order

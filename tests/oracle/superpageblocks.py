@@ -129,10 +129,7 @@ class SuperpageblockBuddy(Buddy):
         return None
 
     def _pages_of(self, pfn: int) -> range:
-        """No kernel function: return a superpageblock's pages, from a block's first one on.
-
-        They are those of the zone, and what else its outer blocks have.
-        """
+        """No kernel function: return a superpageblock's pages, outer blocks of the zone whole."""
         first = pfn >> self.order << self.order
         start = max(first, self.blocks.start(self.zone.start_pfn))
         return range(start, min(first + (1 << self.order), self.zone.end_pfn))

@@ -56,18 +56,12 @@ class WatermarkSet:
 
 
 def calculate_min_free_kbytes(lowmem_kbytes: int) -> int:
-    """calculate_min_free_kbytes(): return the default of vm.min_free_kbytes (S1.5).
-
-    It is that before khugepaged raises it.
-    """
+    """calculate_min_free_kbytes(): return vm.min_free_kbytes without khugepaged (S1.5)."""
     return min(max(isqrt(16 * lowmem_kbytes), 128), 262144)
 
 
 def khugepaged_min_free_pages(pages_per_block: int, populated_zones: int, lowmem_pages: int) -> int:
-    """set_recommended_min_free_kbytes(): return what khugepaged raises min_free to (S1.5).
-
-    It is in pages.
-    """
+    """set_recommended_min_free_kbytes(): return khugepaged's minimum of it, pages (S1.5)."""
     return min(pages_per_block * populated_zones * (2 + 3 * 3), lowmem_pages // 20)
 
 
@@ -140,10 +134,7 @@ def zone_batchsize(managed: int, rules: OracleRules) -> int:
 
 
 def zone_highsize(total_pages: int, nr_cpus: int, batch: int) -> int:
-    """zone_highsize(): return one page set's share of `total_pages` (S4.3).
-
-    It is at least four batches.
-    """
+    """zone_highsize(): return one page set's share of `total_pages`, at least 4 batches (S4.3)."""
     return max(total_pages // nr_cpus, 4 * batch)
 
 
@@ -191,10 +182,7 @@ def calculate_pressure_threshold(zone: OracleZone, nr_cpus: int) -> int:
 
 
 def drift_mark(zone: OracleZone, nr_cpus: int) -> int:
-    """refresh_zone_stat_thresholds(): return below which count the lag may hide min (S1.10).
-
-    It is 0 where the lag cannot.
-    """
+    """refresh_zone_stat_thresholds(): return below which count lag may hide min, or 0 (S1.10)."""
     drift = nr_cpus * calculate_normal_threshold(zone.managed, nr_cpus)
     return zone.high + drift if drift > zone.low - zone.min else 0
 
@@ -236,10 +224,7 @@ class VmCounter:
             self.fold(cpu)
 
     def fold(self, cpu: int) -> bool:
-        """Part of refresh_cpu_vm_stats(): pass on what a CPU kept back.
-
-        Returns whether there was anything.
-        """
+        """Part of refresh_cpu_vm_stats(): pass on what a CPU kept back; returns whether it did."""
         kept = self.pending[cpu]
         self.shared += kept
         self.pending[cpu] = 0
@@ -281,10 +266,7 @@ class FreeCounters:
             self.fold(cpu)
 
     def add(self, pages: int, migratetype: int) -> None:
-        """account_freepages(): count pages of a type that became free.
-
-        They may be less than none.
-        """
+        """account_freepages(): count pages of a type that became free, or less than none."""
         if not self.machine.is_isolate(migratetype):
             self.add_to_free(pages)
             self.add_to_part(pages, migratetype)
@@ -302,10 +284,7 @@ class FreeCounters:
             self.highatomic += pages
 
     def move(self, pages: int, old: int, new: int) -> None:
-        """Part of move_to_free_list(): change the type of free pages.
-
-        These are two updates, which may push out what was kept back.
-        """
+        """Part of move_to_free_list(): change free pages' type, in two updates."""
         self.free.add(self.this_cpu.number, -pages)
         self.free.add(self.this_cpu.number, pages)
         self.add_to_part(-pages, old)
@@ -332,18 +311,12 @@ class FreeCounters:
         return changed
 
     def note_kswapd(self, active: bool) -> None:
-        """set_pgdat_percpu_threshold(): let CPUs keep less back while kswapd works.
-
-        That is so on its node, where the lag matters.
-        """
+        """set_pgdat_percpu_threshold(): let CPUs keep less back while a node's kswapd works."""
         if self.drift_mark:
             self._set_threshold(self._pressure_threshold if active else self._normal_threshold)
 
     def free_for_balance(self) -> int:
-        """zone_page_state_snapshot(): return the free pages as kswapd sees them.
-
-        It asks whether a node is balanced.
-        """
+        """zone_page_state_snapshot(): return the free pages as kswapd's balance sees them."""
         if self.free.read() < self.drift_mark:
             return max(self.free.total, 0)
         return self.free.read()

@@ -27,10 +27,7 @@ class HighatomicReserve:
 
     @property
     def cap(self) -> int:
-        """Part of reserve_highatomic_pageblock(): return the cap of the reserve (S7.2).
-
-        From so many pages on no more are set aside.
-        """
+        """Part of reserve_highatomic_pageblock(): return the cap of the reserve, pages (S7.2)."""
         share = self.buddy.zone.managed * self.percent // 100
         block = self.buddy.blocks.pages
         if self.cap_adds_block:
@@ -38,19 +35,13 @@ class HighatomicReserve:
         return 0 if share < block else round_up(share, block)
 
     def reserve(self, pfn: int, order: int) -> None:
-        """reserve_highatomic_pageblock(): set aside the blocks of a page (S7.2).
-
-        It was just handed out.
-        """
+        """reserve_highatomic_pageblock(): set aside the blocks of a page just handed out (S7.2)."""
         if order <= self.gate_order or self.reserved >= self.cap:
             return
         self.buddy.events.hold("reserve", "", self._convert(pfn, order))
 
     def unreserve(self, migratetype: int, *, forced: bool = False) -> bool:
-        """unreserve_highatomic_pageblock(): give one block back to ordinary use (S7.4).
-
-        Not if it is the last and this is not forced.
-        """
+        """unreserve_highatomic_pageblock(): give a block back, the last only if forced (S7.4)."""
         if not forced and self.reserved <= self.buddy.blocks.pages:
             return False
         blocks, moved = self._give_back(migratetype)
@@ -183,24 +174,15 @@ class Watermarks:
         return self.raw(mark) + self.boost
 
     def lowmem_reserve(self, highest_zone: int) -> int:
-        """No kernel function: return the pages kept from requests (S1.8).
-
-        They are those that may use zones up to `highest_zone`.
-        """
+        """No kernel function: return the pages kept from users of zones up to a type (S1.8)."""
         return self.zone.lowmem_reserve[highest_zone] if self.zone.lowmem_reserve else 0
 
     def highest_reserve_index(self) -> int:
-        """No kernel function: return the zone index that stands for ZONE_MOVABLE.
-
-        It is the last column, from where on all agree.
-        """
+        """No kernel function: return the last column, from where on all agree."""
         return max(len(self.zone.lowmem_reserve) - 1, 0)
 
     def ok(self, order: int, pages: int, highest_zone: int, attempt: Attempt) -> bool:
-        """zone_watermark_ok(): return whether to take `order` and keep `pages` (S3.3).
-
-        They must stay free.
-        """
+        """zone_watermark_ok(): return whether to take `order` and leave `pages` free (S3.3)."""
         return self._ok(self.buddy.counters.free.read(), order, pages, highest_zone, attempt)
 
     def ok_with(
@@ -220,10 +202,7 @@ class Watermarks:
         return self._margin(free, order, self.wmark_pages(Mark.MIN), highest_zone, attempt)
 
     def has_suitable(self, order: int, attempt: Attempt) -> bool:
-        """Part of __zone_watermark_ok(): return whether some list has a buddy.
-
-        It is one to cut from, and a list that the attempt may use.
-        """
+        """Part of __zone_watermark_ok(): return whether a list that it may use has a buddy."""
         return order == 0 or self._has_suitable(order, attempt)
 
     def ok_for_balance(self, order: int, mark: Mark, highest_zone: int) -> bool:
@@ -260,10 +239,7 @@ class Watermarks:
         return False
 
     def boost_watermark(self) -> bool:
-        """boost_watermark(): boost by one block up to the cap (S1.7).
-
-        Returns False where boosting is off for the zone.
-        """
+        """boost_watermark(): boost by a block up to the cap; False where boosting is off (S1.7)."""
         block = self.buddy.blocks.pages
         cap = self.zone.high * self.boost_factor // BOOST_DENOMINATOR
         if cap == 0 or 4 * block > self.zone.managed:

@@ -104,24 +104,15 @@ class Zone:
             self.flags.below_high = not holds
 
     def margin(self, request: Request, attempt: Attempt) -> int:
-        """No kernel function: return the pages to spare at the MIN mark for a request.
-
-        Below 0 the zone lacks some.
-        """
+        """No kernel function: return what the zone can spare at MIN; below 0, what it lacks."""
         return self.watermarks.margin(request.order, request.highest_zone, attempt)
 
     def has_buddy(self, request: Request, attempt: Attempt) -> bool:
-        """No kernel function: return whether a buddy is there for the attempt.
-
-        It is large enough and one that the attempt may use.
-        """
+        """No kernel function: return whether a buddy is there that the attempt may use."""
         return self.watermarks.has_suitable(request.order, attempt)
 
     def take(self, request: Request, attempt: Attempt) -> int | None:
-        """rmqueue(): take a page by way of the per-CPU list, else the buddy (S3.2).
-
-        It may reserve (S7.1).
-        """
+        """rmqueue(): take a page by way of the list, else the buddy; may reserve (S3.2, S7.1)."""
         pfn = None
         if self.pcp[request.cpu].layout.holds(request.order):
             pfn = self._rmqueue_pcplist(request, attempt)
@@ -170,10 +161,7 @@ class Zone:
         self.buddy.take_in(pfn, order)
 
     def tick(self, cpu: int) -> None:
-        """Part of refresh_cpu_vm_stats(): visit the zone with the vmstat worker (S4.8).
-
-        Counters, limits and lists of another node's zone are looked after.
-        """
+        """Part of refresh_cpu_vm_stats(): look after counters, limits and remote lists (S4.8)."""
         pcp = self.pcp[cpu]
         if self.counters.fold(cpu) and self.machine.has_several_nodes:
             pcp.expire = QUIET_TICKS
@@ -210,16 +198,10 @@ class Zone:
         """No kernel function: note a page that compaction took; only ownership has use for it."""
 
     def bury(self, cpu: int) -> None:
-        """page_alloc_cpu_dead(): forget a dead CPU.
-
-        Its lists have been emptied, and nothing else is left of it.
-        """
+        """page_alloc_cpu_dead(): forget a dead CPU, of which nothing is left."""
 
     def _expire(self, cpu: int) -> None:
-        """Part of refresh_cpu_vm_stats(): let lists that only a remote CPU uses expire.
-
-        Another tick was quiet; in the end, some pages are drained.
-        """
+        """Part of refresh_cpu_vm_stats(): drain some pages of a remote CPU's list in the end."""
         pcp = self.pcp[cpu]
         is_local = self.machine.node_of(cpu) == self.node
         pcp.expire = 0 if is_local else pcp.expire - 1
@@ -229,10 +211,7 @@ class Zone:
             self._free_pcppages_bulk(cpu, min(pcp.count, pcp.batch), 0, "decay")
 
     def _build_core(self, setting: Setting) -> None:
-        """No kernel function: build lists, reserve, watermarks and fallback (S6.5).
-
-        They are as strict or loose as the kernel is.
-        """
+        """No kernel function: build lists, reserve, marks, fallback, strict or loose (S6.5)."""
         zone, machine, blocks, events = self.spec, setting.machine, setting.blocks, setting.events
         rules, policy = setting.rules, setting.policy
         self.buddy: Buddy
@@ -288,10 +267,7 @@ class Zone:
         self.events.hold("refill", "", len(pages))
 
     def _rmqueue_buddy(self, request: Request, attempt: Attempt) -> int | None:
-        """rmqueue_buddy(): take one page under one hold (S7.3).
-
-        The reserve comes first or last, by right.
-        """
+        """rmqueue_buddy(): take one page under one hold, of the reserve first or last (S7.3)."""
         order = request.order
         pfn = None
         if attempt.highatomic:
@@ -323,10 +299,7 @@ class Zone:
         """No kernel function: begin a drain of a CPU's lists, perhaps in chunks."""
 
     def _drain_overflow(self, cpu: int, to_free: int, index: int) -> None:
-        """Part of free_frozen_page_commit(): drain what a free pushed over (S4.7).
-
-        It takes one hold or chunks of batch.
-        """
+        """Part of free_frozen_page_commit(): drain what is over, in a hold or chunks (S4.7)."""
         self._begin_drain(cpu)
         batched = self.policy.pcp_free_batched
         if batched is None:
@@ -338,10 +311,7 @@ class Zone:
         self._note_recovery()
 
     def _drain_in_chunks(self, cpu: int, to_free: int, index: int) -> None:
-        """Part of free_frozen_page_commit(): drain a batch at a time (S4.7).
-
-        Between two of them the list's lock is let go.
-        """
+        """Part of free_frozen_page_commit(): drain a batch at a time, letting go between (S4.7)."""
         pcp = self.pcp[cpu]
         left = to_free
         while left > 0 and pcp.count > 0:
@@ -362,19 +332,13 @@ class Zone:
         self.events.drain(pfn, order, migratetype)
 
     def _drained_type(self, pfn: int) -> int:
-        """Part of free_pcppages_bulk(): return the type a page leaves its list with (S5.6).
-
-        The list is a per-CPU one.
-        """
+        """Part of free_pcppages_bulk(): return the type a page leaves its list with (S5.6)."""
         if self.rules.free_lists_match_blocks or self.isolated_blocks:
             return self.blocks.type_of(pfn)
         return self.cached_types.of(pfn)
 
     def _note_recovery(self) -> None:
-        """Part of free_frozen_page_commit(): clear BELOW_HIGH once it is over (S4.6).
-
-        That is after an overflow, once the high watermark holds.
-        """
+        """Part of free_frozen_page_commit(): clear BELOW_HIGH if the high mark holds (S4.6)."""
         reserve_index = self.watermarks.highest_reserve_index()
         was_below = self.flags.below_high
         if self.watermarks.ok_at(0, Mark.HIGH, reserve_index, PLAIN):

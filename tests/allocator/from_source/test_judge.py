@@ -1,8 +1,9 @@
-"""The kernel's own code judges the model: it agrees, and what does not agree is found and named."""
+"""The kernel's own code judges the model: they agree, and what does not is found and named."""
 
 from __future__ import annotations
 
 import json
+import os
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -10,11 +11,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import pagealloc_model as pm
 from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import operations as words
+from pagealloc_model.allocator import pressure_layout as pr
 from pagealloc_model.allocator.from_source.compiled_tree import CompiledTree
+from pagealloc_model.allocator.from_source.extraction import RECLAIM
 from pagealloc_model.allocator.from_source.source_tree import SourceTree
 from pagealloc_model.cli import main
 from pagealloc_model.policy.kernel_rules import KernelRules
+from pagealloc_model.verdict.kernel_judge.compaction import (
+    judge_compaction,
+    random_compaction,
+    random_pressed_beginning,
+)
 from pagealloc_model.verdict.kernel_judge.judge import (
     BATCH,
     LIMITS,
@@ -28,27 +38,161 @@ from pagealloc_model.verdict.kernel_judge.random_machines import (
     random_operations,
     starting_places,
 )
+from pagealloc_model.verdict.kernel_judge.reclaim import (
+    COUNTERS,
+    ReclaimSides,
+    judge_reclaim,
+    judge_recorded_reclaim,
+    random_pressed,
+    random_reclaim,
+)
 from pagealloc_model.verdict.kernel_judge.side_by_side import SideBySide, Verdict, shrunk
 from tests.small_recordings import write_recording
 
+SERIES = ["6.1", "6.12", "7.2", "7.3"]
 
-def judged(tree: CompiledTree, rules: str, operations: int, seed: int = 0) -> Verdict:
-    return judge(tree, KernelRules.named(rules), operations=operations, seed=seed)
+EVERY_FAULT = pytest.mark.skipif(
+    not os.environ.get("PAGEALLOC_ALL_FAULTS"),
+    reason="a changed tree takes minutes; PAGEALLOC_ALL_FAULTS=1 judges them",
+)
+
+AGREEMENTS = [
+    *(("allocation", each, 60_000, 1_000_000) for each in ("6.12", "6.1")),
+    *(("compaction", each, 10_000, 200_000) for each in SERIES),
+    *(("reclaim", each, 40_000, 500_000) for each in SERIES),
+]
+"""What is judged by which series; operations that always run, and those of a long run."""
+
+OTHER_COMPACTION = {
+    "6.12": [
+        ("mm/compaction.c", "if (get_pageblock_skip(freepage))", "if (false)"),
+        ("mm/compaction.c", "limit = pageblock_nr_pages >> 1;", "limit = pageblock_nr_pages >> 3;"),
+        (
+            "mm/compaction.c",
+            "low_pfn = pageblock_start_pfn(cc->free_pfn - (distance >> 2));",
+            "low_pfn = min_pfn;",
+        ),
+        ("mm/compaction.c", "move_freelist_head(freelist, freepage);", ";"),
+        ("mm/compaction.c", "distance >>= 2;", "distance >>= 1;"),
+        ("mm/compaction.c", "cc->zone->compact_cached_free_pfn = highest;", ";"),
+        (
+            "mm/compaction.c",
+            "stride = min_t(unsigned int, COMPACT_CLUSTER_MAX, stride << 1);",
+            "stride = 1;",
+        ),
+        ("mm/compaction.c", "zone->compact_init_free_pfn = reset_free;", ";"),
+        ("mm/compaction.c", "if (cc->order == COMPACTION_HPAGE_ORDER)", "if (false)"),
+        ("mm/compaction.c", "zone->compact_defer_shift++;", "zone->compact_defer_shift += 2;"),
+        ("mm/compaction.c", "if (pgdat->kcompactd_max_order <= cc.order)", "if (true)"),
+        ("mm/compaction.c", "default_timeout << COMPACT_MAX_DEFER_SHIFT;", "default_timeout << 2;"),
+        ("mm/compaction.c", "drain_all_pages(zone);", ";"),
+        (
+            "mm/compaction.c",
+            "wmark_low = max(100U - sysctl_compaction_proactiveness, 5U);",
+            "wmark_low = 80;",
+        ),
+        ("mm/compaction.c", "if (free_pfn > cc->zone->compact_cached_free_pfn)", "if (false)"),
+    ],
+    "6.1": [
+        ("mm/compaction.c", "set_pageblock_skip(freepage);", ";"),
+        ("mm/compaction.c", "last_migrated_pfn = iteration_start_pfn;", "last_migrated_pfn = 0;"),
+        (
+            "mm/compaction.c",
+            "list_add(&page->lru, &tmp_list);",
+            "list_add_tail(&page->lru, &tmp_list);",
+        ),
+        ("mm/compaction.c", "cc->migrate_pfn - 1, cc->order);", "cc->migrate_pfn, cc->order);"),
+        ("mm/compaction.c", "if (!pageblock_aligned(pfn))", "if (false)"),
+        ("mm/compaction.c", "cursor += (1UL << order) - 1;", ";"),
+        ("mm/compaction.c", "if (cc->ignore_block_suitable)", "if (true)"),
+        (
+            "mm/page_alloc.c",
+            "if (order < pageblock_order && migratetype == MIGRATE_MOVABLE)",
+            "if (order < pageblock_order)",
+        ),
+        ("mm/page_alloc.c", "if (migratetype_is_mergeable(mt))\n\t\t\t\tset", "if (false) set"),
+    ],
+}
+"""By series: a file, a text in it once, and what is put in its place."""
+
+OTHER_RECLAIM = [
+    (
+        "mm/vmscan.c",
+        "if (sc->order && sc->nr_reclaimed >= compact_gap(sc->order))",
+        "if (sc->order && sc->nr_reclaimed >= 2 * compact_gap(sc->order))",
+    ),
+    ("mm/vmscan.c", "if (nr_boost_reclaim && !nr_reclaimed)", "if (false)"),
+    ("mm/vmscan.c", "if (reclaim_order < alloc_order)", "if (true)"),
+    ("mm/vmscan.c", "return inactive_lru_pages > pages_for_compaction;", "return false;"),
+    ("mm/vmscan.c", "if (nr_file > nr_anon) {", "if (nr_file >= nr_anon) {"),
+    ("mm/vmscan.c", "remaining = schedule_timeout(HZ/10);", "remaining = 1;"),
+]
+"""The same for reclaim of 6.12."""
+
+WRONG_RULES = [
+    ("compaction", "7.2", "suitable_beside_cma=false"),
+    ("compaction", "7.2", "direct_source_needs_cma=false"),
+    ("compaction", "7.2", "proactive_leeway_shrinks=false"),
+    ("compaction", "7.2", "async_source_by_order=false"),
+    ("compaction", "6.12", "compact_gap_capped=true"),
+    ("compaction", "6.1", "compaction_moves_compound_pages=true"),
+    ("compaction", "6.1", "scans_count_skipped_pages=true"),
+    ("compaction", "6.1", "zone_start_begins_block=true"),
+    ("compaction", "6.1", "any_isolation_marks_block=true"),
+    ("compaction", "6.1", "fast_sources_marked=false"),
+    ("compaction", "6.1", "failed_blocks_finished=true"),
+    ("compaction", "6.1", "moved_from_where_scan_ended=true"),
+    ("compaction", "6.1", "capture_ends_before_drain=true"),
+    ("compaction", "6.1", "movable_capture_below_block=true"),
+    ("compaction", "6.1", "proactive_scans_counted=true"),
+    ("compaction", "6.1", "targets_kept_whole=true"),
+    ("compaction", "6.1", "target_block_by_order=true"),
+    ("compaction", "6.1", "target_steps_end_in_block=true"),
+    ("compaction", "6.1", "target_position_leaves_block=true"),
+    ("compaction", "6.1", "fast_targets_end_at_enough=true"),
+    ("compaction", "6.1", "fast_targets_marked_at_end=true"),
+    ("compaction", "6.1", "late_target_block_tested=true"),
+    ("compaction", "6.1", "lists_match_blocks=true"),
+    ("reclaim", "6.12", "free_counts_as_reclaimable"),
+    ("reclaim", "6.12", "fruitless_reclaim_repeated"),
+    ("reclaim", "6.12", "boosted_runs_never_fail"),
+    ("reclaim", "6.12", "revived_when_balanced"),
+    ("reclaim", "6.12", "ready_by_high_mark"),
+]
+"""Rules of a series that are told wrong."""
 
 
-@pytest.mark.parametrize("series", ["6.12", "6.1"])
+def judged(
+    tree: SourceTree | CompiledTree,
+    rules: str,
+    operations: int,
+    seed: int = 0,
+    part: str = "allocation",
+) -> Verdict:
+    named = KernelRules.named(rules)
+    if part == "allocation":
+        code = tree if isinstance(tree, CompiledTree) else CompiledTree(tree)
+        return judge(code, named, operations=operations, seed=seed)
+    judge_part = judge_compaction if part == "compaction" else judge_reclaim
+    return judge_part(tree, named, operations=operations, seed=seed)
+
+
+@pytest.mark.parametrize(("part", "series", "operations", "_"), AGREEMENTS)
 def test_the_model_does_what_the_kernel_does(
-    compiled: Callable[[str], CompiledTree], series: str
+    kernel_source: Callable[[str], SourceTree], part: str, series: str, operations: int, _: int
 ) -> None:
-    verdict = judged(compiled(series), series, 60_000)
+    verdict = judged(kernel_source(series), series, operations, part=part)
     assert verdict.difference is None, verdict
-    assert verdict.operations == 60_000
+    assert (verdict.operations, verdict.part) == (operations, part)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("series", ["6.12", "6.1"])
-def test_they_agree_for_long(compiled: Callable[[str], CompiledTree], series: str) -> None:
-    verdict = judged(compiled(series), series, 1_000_000, seed=random.randrange(1 << 30))
+@pytest.mark.parametrize(("part", "series", "_", "operations"), AGREEMENTS)
+def test_they_agree_for_long(
+    kernel_source: Callable[[str], SourceTree], part: str, series: str, _: int, operations: int
+) -> None:
+    seed = random.randrange(1 << 30)
+    verdict = judged(kernel_source(series), series, operations, seed, part)
     assert verdict.difference is None, verdict
 
 
@@ -162,6 +306,74 @@ def test_a_patched_kernel_is_told_from_the_model_with_function_and_line(
     assert any(line.startswith("row") for line in verdict.difference.lines)
 
 
+@pytest.mark.long
+@EVERY_FAULT
+@pytest.mark.parametrize(
+    ("part", "series", "path", "old", "new"),
+    [
+        *(
+            ("compaction", series, *each)
+            for series, some in OTHER_COMPACTION.items()
+            for each in some
+        ),
+        *(("reclaim", "6.12", *each) for each in OTHER_RECLAIM),
+    ],
+)
+def test_another_kernel_is_found_under_pressure(
+    patched: Callable[[str, str, str, str], SourceTree],
+    part: str,
+    series: str,
+    path: str,
+    old: str,
+    new: str,
+) -> None:
+    """A short sequence of operations shows it."""
+    tree = patched(series, path, old, new)
+    operations = 10_000 if part == "compaction" else 40_000
+    verdicts = (judged(tree, series, operations, seed, part) for seed in range(3))
+    found = next((each for each in verdicts if each.difference is not None), None)
+    assert found is not None
+    assert found.difference is not None
+    assert found.difference.lines
+    assert found.shortest
+
+
+@pytest.mark.long
+@EVERY_FAULT
+@pytest.mark.parametrize(("part", "series", "rule"), WRONG_RULES)
+def test_a_wrong_rule_is_found_under_pressure(
+    kernel_source: Callable[[str], SourceTree], part: str, series: str, rule: str
+) -> None:
+    if "=" not in rule:
+        rule = f"{rule}={str(not getattr(KernelRules.preset(series), rule)).lower()}"
+    verdict = judged(kernel_source(series), f"{series},{rule}", 100_000, part=part)
+    assert verdict.difference is not None
+
+
+@pytest.mark.parametrize("series", ["6.12", pytest.param("7.3", marks=pytest.mark.long)])
+def test_a_recording_is_reclaimed_as_by_the_kernel(
+    kernel_source: Callable[[str], SourceTree], shipped: Callable[[str], Path], series: str
+) -> None:
+    recording = pm.open(str(shipped("highatomic_stock")))
+    rules = KernelRules.preset(series)
+    verdict = judge_recorded_reclaim(kernel_source(series), rules, recording)
+    assert verdict.difference is None, verdict
+    assert verdict.operations > 10_000
+
+
+def test_a_repeated_round_may_have_nothing_to_look_at(
+    kernel_source: Callable[[str], SourceTree],
+) -> None:
+    tree, rules = CompiledTree(kernel_source("6.1"), RECLAIM), KernelRules.preset("6.1")
+    rng = random.Random("7 85 reclaim")
+    pressed = random_pressed(rng, rules)
+    operations = random_reclaim(rng, pressed, 10_000)
+    sides = ReclaimSides(tree, pressed, len(operations))
+    assert sides.agree_after(operations, 0, 7_732)
+    assert sides.agree_after(operations, 7_732, 7_733)
+    sides.close()
+
+
 def test_the_command_prints_the_verdict_and_its_exit_code_tells(
     kernel_source: Callable[[str], SourceTree], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -214,3 +426,59 @@ def test_operations_are_those_of_their_seed_and_of_every_kind() -> None:
         assert (np.diff(made[0]["time_ns"]) >= 0).all()
         kinds |= set(made[0]["operation"].tolist())
     assert kinds == set(range(at.TICK + 1)) - {at.GROW}
+
+
+def test_operations_of_compaction_come_to_all_ends() -> None:
+    """Direct runs end in every way that there is but by contention drawn; no kernel is needed."""
+    results: set[int] = set()
+    counted: set[str] = set()
+    for scenario in range(12):
+        rng = random.Random(f"0 {scenario} compaction")
+        beginning = random_pressed_beginning(rng, KernelRules.named("6.12"))
+        state, places = beginning.state()
+        operations = random_compaction(rng, beginning, 300, state)
+        found = np.zeros((300, 2), np.int64)
+        words.take_compaction_operations(state.arrays(places), operations, found, 0, 300)
+        results |= set(found[operations[:, words.KIND] == pr.JUDGED_DIRECT, 0].tolist())
+        counters = state.pressure_words(pr.COUNTERS, len(pr.COUNTER_NAMES))
+        counted |= {name for name, value in zip(pr.COUNTER_NAMES, counters, strict=True) if value}
+        assert int((state.pages["where"] == pr.HELD).sum()) == 0
+        assert int(state.st[at.CAPTURE_ZONE]) == 0
+    assert results == {
+        *(pr.SKIPPED, pr.DEFERRED, pr.COMPLETE, pr.PARTIAL_SKIPPED, pr.CONTENDED, pr.SUCCESS)
+    }
+    assert counted >= {"compact_daemon_wake", "compact_daemon_free_scanned", "pgmigrate_fail"}
+
+
+def test_operations_of_reclaim_reach_what_is_compared(
+    kernel_source: Callable[[str], SourceTree],
+) -> None:
+    tree = CompiledTree(kernel_source("6.12"), RECLAIM)
+    reached = dict.fromkeys(COUNTERS.values(), 0)
+    for seed in range(4):
+        rng = random.Random(seed)
+        pressed = random_pressed(rng, KernelRules.preset("6.12"))
+        operations = random_reclaim(rng, pressed, 3_000)
+        sides = ReclaimSides(tree, pressed, len(operations))
+        assert sides.agree_after(operations, 0, len(operations))
+        st = sides.model.st
+        base = int(st[at.PRESSURE_BASE])
+        for word, name in COUNTERS.items():
+            reached[name] += int(st[base + word])
+        sides.close()
+    unreached = {name for name, count in reached.items() if not count}
+    assert unreached <= {"pgscan_direct_throttle"}, reached
+
+
+def test_the_command_judges_under_pressure(
+    kernel_source: Callable[[str], SourceTree], capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = str(kernel_source("6.12").root)
+    arguments = ["judge", "--pressure", "--kernel-source", source, "--operations", "300"]
+    arguments += ["--rules", "6.12"]
+    assert main(arguments) == 0
+    assert "judged      compaction" in capsys.readouterr().out
+    assert main([*arguments, "--json"]) == 0
+    (verdict, *_) = json.loads(capsys.readouterr().out)
+    assert verdict["part"] == "compaction"
+    assert verdict["operations"] == 300

@@ -18,7 +18,7 @@ from pagealloc_model.recording.trace.perf_data import read_perf_data
 from pagealloc_model.recording.trace.perf_file import SampleType, open_perf_file
 from pagealloc_model.recording.trace.side_tables import Window, events_between
 from pagealloc_model.recording.trace.store import read_store, write_store
-from tests.fuzz.records import SAMPLE, records_of
+from tests.fuzz.seeds import SAMPLE, records_of
 from tests.small_recordings import shipped_recording
 
 MAIN = ("alloc", "free", "free_batched", "alloc_zone_locked", "pcpu_drain", "alloc_extfrag")
