@@ -33,7 +33,8 @@ KERNEL_FILES = {
         __alloc_pages_direct_compact __alloc_pages_direct_reclaim __alloc_pages_slowpath
         boost_watermark buddy_merge_likely build_zonelists build_zonerefs_node
         calculate_min_free_kbytes can_steal_fallback change_pageblock_range compaction_capture
-        decay_pcp_high __del_page_from_free_list drain_all_pages drain_pages_zone expand
+        decay_pcp_high __del_page_from_free_list drain_all_pages drain_local_pages
+        drain_pages_zone expand
         find_next_best_node find_suitable_fallback free_frozen_page_commit __free_frozen_pages
         __free_one_page free_one_page __free_pages_core free_pcppages_bulk free_unref_folios
         get_page_from_free_area get_page_from_freelist get_pcppage_migratetype
