@@ -1,5 +1,9 @@
-"""The `pagealloc` command; each subcommand is a module with `add_parser` and `run`."""
+"""The `pagealloc` command: arguments in, calls of the library, text or JSON out."""
 
-from pagealloc_model.cli.main import main
+import sys
 
-__all__ = ["main"]
+try:
+    from pagealloc_model.cli.main import main as main
+except KeyboardInterrupt:
+    print("pagealloc: interrupted", file=sys.stderr)
+    sys.exit(130)

@@ -103,6 +103,11 @@ def _parameter(words: str) -> tuple[str, object]:
 
 
 FIRST_NOTEBOOK = "00_start_here.ipynb"
+QUIET = (
+    "--LabApp.news_url=None",
+    "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
+)
+"""JupyterLab asks nothing over the notebook, and no other host for news."""
 
 
 def run_lab(options: argparse.Namespace) -> NoReturn:
@@ -117,7 +122,7 @@ def run_lab(options: argparse.Namespace) -> NoReturn:
 
 def lab_command(notebook: Path, arguments: list[str]) -> list[str]:
     """The command line that opens a notebook, with what this user and machine need."""
-    command = python_words("jupyterlab", str(notebook))
+    command = [*python_words("jupyterlab", str(notebook)), *QUIET]
     if os.geteuid() == 0:
         command.append("--allow-root")
     if not has_browser():

@@ -275,7 +275,7 @@ def _compared(
         rule_evidence=evidence,
         placement=placement,
         departures=first_departures(recording.trace, predicted, measured.transactions_full),
-        notes=tuple(notes),
+        notes=tuple(dict.fromkeys(notes)),
         not_modelled=_not_modelled(predicted.assumptions),
         scored_from_ns=start.time_ns,
     )

@@ -323,6 +323,7 @@ def test_lab_as_root_and_without_a_browser(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(webbrowser, "get", no_browser)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     command = lab_command(Path("x.ipynb"), ["--port", "1"])
+    assert "--LabApp.news_url=None" in command
     assert {"--allow-root", "--no-browser"} <= set(command)
     assert command[-2:] == ["--port", "1"]
     monkeypatch.setattr(os, "geteuid", lambda: 1000)

@@ -139,6 +139,14 @@ def test_an_empty_start_has_every_managed_page_free(tmp_path: Path) -> None:
     assert any(line.startswith("empty: all") for line in made.image.origin)
 
 
+def test_what_reclaim_alone_frees_is_allocated_on_some_cpu_of_an_empty_machine() -> None:
+    elastic = Assumptions(start="empty", reclaim="elastic")
+    replay = pm.replay(shipped_recording("two_nodes_A1"), assumptions=elastic)
+    assert set(replay.demand.events["cpu"]) <= set(range(replay.machine.nr_cpus))
+    acquired = replay.lock_times().acquisitions
+    assert acquired["cpu"].nunique() == replay.machine.nr_cpus
+
+
 def test_what_an_empty_machine_frees_is_allocated_at_the_beginning(tmp_path: Path) -> None:
     path = write_recording(tmp_path / "created", busy_events())
     recorded, made = prepared(path), prepared(path, EMPTY)

@@ -637,7 +637,9 @@ def created_demand(machine: Machine, demand: Demand, assumptions: Assumptions) -
     created["operation"] = at.HIDDEN_ALLOC
     created["object"] = numbers
     created["order"] = demand.objects["order"][numbers]
-    created["cpu"] = _cpu_of_first_free(demand, numbers)
+    cpus = _cpu_of_first_free(demand, numbers)
+    in_turn = np.arange(len(numbers)) % machine.nr_cpus  # of those that reclaim alone frees
+    created["cpu"] = np.where(cpus < 0, in_turn, cpus)
     created["migratetype"] = assumptions.hidden_migratetype
     created["bits"] = GFP_KERNEL & at.GFP_READ_BITS
     created["zone"] = highest_type_by_gfp(machine)[GFP_KERNEL & 15]

@@ -357,8 +357,8 @@ class SyntheticHosts:
         nr_cpus: its CPUs.
         rules: its kernel's generation; "" for the newest known.
         first_seed: of the first host; the others follow.
-        cache_pages: as `CacheHost` has it; 0 for what that takes.
-        read_pages: the same.
+        cache_pages: as `CacheHost` has it; 0 for what that takes, or half of the highest zone.
+        read_pages: the same; 0 for what that takes.
         atomics_per_page: the same.
     """
 
@@ -396,6 +396,9 @@ class SyntheticHosts:
             for name in ("cache_pages", "read_pages", "atomics_per_page")
             if (value := getattr(self, name))
         }
+        if not self.cache_pages:
+            highest = [zone.managed for zone in machine.zones if zone.managed][-1]
+            numbers["cache_pages"] = min(CacheHost.cache_pages, highest // 2)
         return f"host {seed}", CacheHost(machine=machine, seed=seed, **numbers)
 
 

@@ -32,6 +32,13 @@ def made_up(tmp_path_factory: pytest.TempPathFactory) -> pm.fleets.FleetResult:
     return pm.fleets.fleet(HOSTS, HOSTS.with_other_seeds(), patch_policy=GATE, cache=cache)
 
 
+def test_small_made_up_hosts_have_room_for_their_cache() -> None:
+    for gib in (1, 4, 5):
+        (_, host), *_ = pm.fleets.SyntheticHosts(count=1, gib=gib).hosts()
+        highest = [zone.managed for zone in host.machine.zones if zone.managed][-1]
+        assert 0 < host.cache_pages <= highest // 2
+
+
 def test_hosts_differ_by_seed_and_sides_by_policy(made_up: pm.fleets.FleetResult) -> None:
     hosts = made_up.to_pandas()
     assert list(hosts["side"]) == ["base"] * 3 + ["patch"] * 3
