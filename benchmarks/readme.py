@@ -367,7 +367,18 @@ EXCERPTS: dict[str, Callable[[], Iterable[str]]] = {
             )
         },
     ),
-    "defrag-hosts": Excerpt("defrag_hosts_verdicts"),
+    "defrag-hosts": Excerpt(
+        "defrag_hosts_verdicts",
+        {
+            "gib": "GiB",
+            "faults": "faults",
+            "rows": "rows",
+            "sign": "posted sign",
+            "size": "posted size",
+            "vanilla": "vanilla, points",
+            "defrag_mode": "defrag_mode, points",
+        },
+    ),
     "size-shown": Excerpt(
         "size",
         {

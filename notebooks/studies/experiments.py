@@ -10,6 +10,7 @@ replayed. The tables go to data/experiments/PLAN; `make readme` writes documenta
 from __future__ import annotations
 
 import sys
+import textwrap
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -30,6 +31,7 @@ from pagealloc_model.studies.experiments.experiment import (
     wrong_predictions,
 )
 
+WIDTH = 100
 SCORES = ("effects", "within", "direction", "wrong", "not predicted", "quiet")
 
 
@@ -77,6 +79,14 @@ def result_lines() -> Iterator[str]:
     for name in results:
         for row in wrong_predictions(name).itertuples():
             yield f"| {name} | {row.axis} | {row.metric} | {row.cause} |"
+
+
+def causes_text(name: str) -> str:
+    """What an experiment's elastic replays have wrong, and why: a paragraph each."""
+    paragraphs = [
+        f"{row.axis}, {row.metric}: {row.cause}." for row in wrong_predictions(name).itertuples()
+    ]
+    return "\n\n".join(textwrap.fill(each, WIDTH, break_on_hyphens=False) for each in paragraphs)
 
 
 def _score_lines(scores: pd.DataFrame) -> Iterator[str]:

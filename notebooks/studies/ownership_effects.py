@@ -8,7 +8,7 @@ zone->lock meanwhile is not counted twice.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,6 +62,31 @@ def ownership_rows(base: OwnershipEffects, patch: OwnershipEffects) -> pd.DataFr
         both["base"] != both["patch"], 0.0
     )
     return both[["metric", "scope", "base", "patch", "change", "unit", "better"]]
+
+
+SHOWN = (
+    ("zone->lock acquisitions", "all"),
+    ("zone->lock held", "all"),
+    ("pcp->lock acquisitions", "all"),
+    ("pcp->lock hand-overs", "all"),
+    ("pcp->lock held", "all"),
+    ("remote frees", "all"),
+    ("pages on per-CPU lists", "end"),
+    ("blocks touched", "end"),
+    ("unusable index", "order 9"),
+)
+"""What says most, by metric and scope."""
+
+
+def side_by_side(sides: Mapping[str, OwnershipEffects]) -> pd.DataFrame:
+    """The effects that say most, a row each and a column for each side; units in the row's name."""
+    columns = {}
+    for name, effects in sides.items():
+        rows = effects.rows.set_index(["metric", "scope"]).loc[list(SHOWN)]
+        columns[name] = rows["value"].tolist()
+        units = [f" ({unit})" if unit else "" for unit in rows["unit"]]
+    effect = [f"{metric}{unit}" for (metric, _), unit in zip(SHOWN, units, strict=True)]
+    return pd.DataFrame({"effect": effect, **columns})
 
 
 def ownership_table(
