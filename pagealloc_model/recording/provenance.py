@@ -27,7 +27,7 @@ USABLE, DOUBT, REFUSED = "usable", "usable with doubt", "refused"
 LEVELS = (USABLE, DOUBT, REFUSED)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class ProvenanceCheck:
     """What was checked and what came of it.
 
@@ -100,10 +100,6 @@ def snapshot_checks(recording: Recording) -> Iterator[ProvenanceCheck]:
     yield from _page_flags(recording, usable)
 
 
-def _check(check: str, level: str, found: str, todo: str = "") -> ProvenanceCheck:
-    return ProvenanceCheck(check=check, level=level, found=found, todo=todo)
-
-
 def _boot(snapshots: Sequence[Snapshot]) -> ProvenanceCheck:
     """Counters of one boot only grow."""
     before: dict[str, int] = {}
@@ -117,12 +113,12 @@ def _boot(snapshots: Sequence[Snapshot]) -> ProvenanceCheck:
                 continue
             if values[name] < before.get(name, 0):
                 found = f"{name} fell from {before[name]} to {values[name]}: not of one boot"
-                return _check("snapshots' boot", REFUSED, found, _OF_ONE_RUN)
+                return ProvenanceCheck("snapshots' boot", REFUSED, found, _OF_ONE_RUN)
             before[name] = values[name]
     if not before:
         found = "no counter tells whether they are of one boot"
-        return _check("snapshots' boot", USABLE, found)
-    return _check("snapshots' boot", USABLE, "their counters only grow: one boot")
+        return ProvenanceCheck("snapshots' boot", USABLE, found)
+    return ProvenanceCheck("snapshots' boot", USABLE, "their counters only grow: one boot")
 
 
 def _kernel(recording: Recording) -> ProvenanceCheck:
@@ -132,23 +128,23 @@ def _kernel(recording: Recording) -> ProvenanceCheck:
         named.add(recording.trace.release)
     if len(named) > 1:
         found = f"events are of {recording.trace.release}, snapshots of {uname[2]}"  # type: ignore[index]
-        return _check("kernel", REFUSED, found, _OF_ONE_RUN)
+        return ProvenanceCheck("kernel", REFUSED, found, _OF_ONE_RUN)
     counters = {
         frozenset(each.vmstat.values) for each in recording.snapshots if each.vmstat is not None
     }
     if len(counters) > 1:
         found = "vmstat has other counters in some snapshots than in others"
-        return _check("kernel", DOUBT, found, _OF_ONE_RUN)
+        return ProvenanceCheck("kernel", DOUBT, found, _OF_ONE_RUN)
     if not named:
-        return _check("kernel", DOUBT, "nothing names it", "name it with --rules")
-    return _check("kernel", USABLE, f"{named.pop()}, of events and snapshots")
+        return ProvenanceCheck("kernel", DOUBT, "nothing names it", "name it with --rules")
+    return ProvenanceCheck("kernel", USABLE, f"{named.pop()}, of events and snapshots")
 
 
 def _near(recording: Recording, usable: Sequence[Snapshot]) -> ProvenanceCheck:
     """The start state is that of the nearest snapshot."""
     name = "snapshots' time"
     if not usable:
-        return _check(name, REFUSED, "no snapshot has a usable zoneinfo", _OF_ONE_RUN)
+        return ProvenanceCheck(name, REFUSED, "no snapshot has a usable zoneinfo", _OF_ONE_RUN)
     first, last = recording.trace.demand_span_ns
     times = [each.time_ns for each in usable]
     inside = sum(first <= time <= last for time in times)
@@ -159,7 +155,7 @@ def _near(recording: Recording, usable: Sequence[Snapshot]) -> ProvenanceCheck:
         found = f"{inside} among the events, the nearest to the first {_away(nearest, first)}"
     else:
         found = f"none among the events, the nearest {gap:.1f} s away"
-    return _check(name, level, found, "" if level == USABLE else _OF_ONE_RUN)
+    return ProvenanceCheck(name, level, found, "" if level == USABLE else _OF_ONE_RUN)
 
 
 def _away(time_ns: int, first_ns: int) -> str:
@@ -171,9 +167,9 @@ def _sizes(recording: Recording, usable: Sequence[Snapshot]) -> ProvenanceCheck:
     """Accounts of the machine's memory and CPUs: zoneinfo, meminfo, pagetypeinfo, kpageflags."""
     name, odd = "memory and CPUs", list(_odd_sizes(recording, usable))
     if not usable:
-        return _check(name, REFUSED, "no snapshot tells them", _OF_ONE_RUN)
+        return ProvenanceCheck(name, REFUSED, "no snapshot tells them", _OF_ONE_RUN)
     if odd:
-        return _check(name, REFUSED, "; ".join(odd), _OF_ONE_RUN)
+        return ProvenanceCheck(name, REFUSED, "; ".join(odd), _OF_ONE_RUN)
     zones = usable[0].zoneinfo.zones if usable[0].zoneinfo else ()
     managed = sum(zone.managed for zone in zones)
     gib = managed * _PAGE_KB / (1 << 20)
@@ -181,8 +177,8 @@ def _sizes(recording: Recording, usable: Sequence[Snapshot]) -> ProvenanceCheck:
     if total > managed * (1 + SAME_SIZE):
         found = f"{gib:.2f} GiB managed at the start, but meminfo has {total * _PAGE_KB >> 20} GiB"
         todo = "wait until deferred initialisation is over, then record"
-        return _check(name, DOUBT, found, todo)
-    return _check(name, USABLE, f"{gib:.2f} GiB managed; all files agree")
+        return ProvenanceCheck(name, DOUBT, found, todo)
+    return ProvenanceCheck(name, USABLE, f"{gib:.2f} GiB managed; all files agree")
 
 
 def _page_flags(recording: Recording, usable: Sequence[Snapshot]) -> Iterator[ProvenanceCheck]:
@@ -198,7 +194,9 @@ def _page_flags(recording: Recording, usable: Sequence[Snapshot]) -> Iterator[Pr
         flagged = int(np.count_nonzero(recording.kpageflags & BUDDY))
         if abs(flagged - free) > FLAGS_OFF * sum(zone.managed for zone in zones):
             found = f"{flagged} pages are free by kpageflags, {free} by the snapshot beside them"
-            yield _check("page flags", DOUBT, found, f"{_OF_ONE_RUN}; or delete kpageflags")
+            yield ProvenanceCheck(
+                "page flags", DOUBT, found, f"{_OF_ONE_RUN}; or delete kpageflags"
+            )
 
 
 def _mem_total(recording: Recording) -> int:
@@ -296,19 +294,19 @@ def demand_checks(counts: Mapping[str, int], allocations: int) -> tuple[Provenan
     grown = counts["grown_pages"]
     return (
         ProvenanceCheck(
-            check="hidden allocations",
-            level=REFUSED if share > HALF else level,
-            found=f"{hidden} of {hidden + allocations} allocations are known only by their frees "
+            "hidden allocations",
+            REFUSED if share > HALF else level,
+            f"{hidden} of {hidden + allocations} allocations are known only by their frees "
             f"({share:.1%})",
-            todo="" if level == USABLE else "record bulk allocations too: all of kmem:*, all CPUs",
+            "" if level == USABLE else "record bulk allocations too: all of kmem:*, all CPUs",
         ),
         ProvenanceCheck(
-            check="memory that came",
-            level=DOUBT if grown else USABLE,
-            found=f"{count_of(grown, 'page')} came to the machine during the recording"
+            "memory that came",
+            DOUBT if grown else USABLE,
+            f"{count_of(grown, 'page')} came to the machine during the recording"
             if grown
             else "the machine's memory was the same throughout",
-            todo="wait until deferred initialisation is over, then record" if grown else "",
+            "wait until deferred initialisation is over, then record" if grown else "",
         ),
     )
 
@@ -336,12 +334,7 @@ def _scope(recording: Recording) -> ProvenanceCheck:
         level, found = REFUSED, "some CPUs, by perf's arguments"
     elif not options:
         level, found = _scope_by_events(trace)
-    return ProvenanceCheck(
-        check="recorded",
-        level=level,
-        found=found,
-        todo="" if level == USABLE else _TO_SYSTEM_WIDE,
-    )
+    return ProvenanceCheck("recorded", level, found, "" if level == USABLE else _TO_SYSTEM_WIDE)
 
 
 def _scope_by_events(trace: Trace) -> tuple[str, str]:
@@ -363,9 +356,7 @@ def _scope_by_events(trace: Trace) -> tuple[str, str]:
 def _sampling(trace: Trace) -> Iterator[ProvenanceCheck]:
     """Whether perf left events out on purpose."""
     if trace.sampled:
-        yield ProvenanceCheck(
-            check="sampled", level=REFUSED, found=sampled_words(trace), todo=COMPLETE
-        )
+        yield ProvenanceCheck("sampled", REFUSED, sampled_words(trace), COMPLETE)
 
 
 def _frees(trace: Trace) -> ProvenanceCheck:
@@ -376,10 +367,10 @@ def _frees(trace: Trace) -> ProvenanceCheck:
         if not count
     ]
     return ProvenanceCheck(
-        check="allocations and frees",
-        level=REFUSED if missing else USABLE,
-        found=f"{count_of(allocations, 'allocation')}, {count_of(frees, 'free')}",
-        todo=f"record {' and '.join(f'kmem:{name}' for name in missing)}" if missing else "",
+        "allocations and frees",
+        REFUSED if missing else USABLE,
+        f"{count_of(allocations, 'allocation')}, {count_of(frees, 'free')}",
+        f"record {' and '.join(f'kmem:{name}' for name in missing)}" if missing else "",
     )
 
 
@@ -392,19 +383,17 @@ def _clock(recording: Recording) -> ProvenanceCheck:
         if recording.snapshots:
             level, found = DOUBT, f"{told}: where snapshots stand among the events is not sure"
             todo = "record with perf record -k CLOCK_MONOTONIC"
-    return ProvenanceCheck(check="clock", level=level, found=found, todo=todo)
+    return ProvenanceCheck("clock", level, found, todo)
 
 
 def _losses(trace: Trace) -> ProvenanceCheck:
     lost, share = trace.losses.total, lost_share(trace)
     level = REFUSED if share > MOST_LOST else DOUBT if lost else USABLE
     return ProvenanceCheck(
-        check="lost",
-        level=level,
-        found=f"{count_of(lost, 'event')} ({share:.1%})" if lost else "no event",
-        todo="record with larger buffers (perf record -m), or use a loss-free window"
-        if lost
-        else "",
+        "lost",
+        level,
+        f"{count_of(lost, 'event')} ({share:.1%})" if lost else "no event",
+        "record with larger buffers (perf record -m), or use a loss-free window" if lost else "",
     )
 
 
@@ -418,7 +407,7 @@ def _left_out(recording: Recording) -> ProvenanceCheck:
             f"{used} of {whole} recorded: those before the first snapshot in their time are left "
             "out, since they turned the free lists over"
         )
-    return ProvenanceCheck(check="events replayed", level=USABLE, found=found)
+    return ProvenanceCheck("events replayed", USABLE, found)
 
 
 def _zones(recording: Recording) -> ProvenanceCheck:
@@ -432,10 +421,10 @@ def _zones(recording: Recording) -> ProvenanceCheck:
     }
     if not zones:
         return ProvenanceCheck(
-            check="page frames",
-            level=REFUSED,
-            found="no snapshot tells the machine's zones",
-            todo="record with pagealloc record, which takes snapshots",
+            "page frames",
+            REFUSED,
+            "no snapshot tells the machine's zones",
+            "record with pagealloc record, which takes snapshots",
         )
     outside, asked = 0, 0
     for pfn, order in _touched(recording.trace):
@@ -451,10 +440,7 @@ def _zones(recording: Recording) -> ProvenanceCheck:
     if outside:
         found = f"{outside} of {asked} allocations and frees lie outside the machine's zones"
     return ProvenanceCheck(
-        check="page frames",
-        level=level,
-        found=found,
-        todo="take events and snapshots from one machine" if outside else "",
+        "page frames", level, found, "take events and snapshots from one machine" if outside else ""
     )
 
 

@@ -6,13 +6,218 @@ what is used all the same is named in what `info` prints.
 
 from __future__ import annotations
 
-from tests.recording.hostile_case import INFO, REPLAY, Hostile, case
-from tests.recording.hostile_damage import ALLOC, events, file_is, holds, nothing
-from tests.recording.hostile_files import FILES, SIZES
-from tests.recording.hostile_kinds import KINDS
-from tests.recording.hostile_values import VALUES, WORDS
+import gzip
+import json
+import lzma
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import zstandard
+
+from tests.recording.hostile_damage import (
+    ALLOC,
+    Damage,
+    each_snapshot,
+    events,
+    fifo,
+    file_is,
+    folder,
+    holds,
+    loop,
+    meta,
+    nothing,
+    packed_zeros,
+    replaced,
+    sparse,
+    stray,
+    substituted,
+    zeros,
+    zoneinfo,
+)
+
+INFO, REPLAY, VALIDATE = ("info", "{}"), ("replay", "{}"), ("validate", "{}")
+USELESS = "no snapshot with a usable zoneinfo"
+"""What is said where no snapshot can start a replay."""
+
+
+@dataclass(frozen=True)
+class Hostile:
+    """One input.
+
+    Attributes:
+        name: of the case.
+        damage: what is done to the recording's directory.
+        says: a pattern that the one line of an error has, or what is printed if it is used.
+        command: words for `pagealloc`; {} is the recording, {tmp} a directory to write to.
+        refused: whether the command must end with code 2 and one line; None: it may, or use it.
+    """
+
+    name: str
+    damage: Damage
+    says: str
+    command: tuple[str, ...] = INFO
+    refused: bool | None = True
+
+
+def named(name: str, damage: Damage, says: str) -> Hostile:
+    """Return an input that `info` names and does without."""
+    return Hostile(name, damage, says, refused=False)
+
+
+def survived(
+    name: str, damage: Damage, command: tuple[str, ...] = INFO, says: str = "."
+) -> Hostile:
+    """Return an input that may be refused or used, in clean lines either way."""
+    return Hostile(name, damage, says, command, refused=None)
+
+
+BECOMES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "is a FIFO": (fifo, "FIFO"),
+    "is a device": (zeros, "device"),
+    "leads to itself": (loop, "symbolic links"),
+    "is a directory": (folder, "directory"),
+    "of 10 GiB": (sparse, "bytes"),
+}
+"""What a file becomes, how, and what is said of it."""
+
+
+def becomes(file: str, what: str, command: tuple[str, ...] = INFO) -> Hostile:
+    """Return an input with another kind of file in a file's place."""
+    change, said = BECOMES[what]
+    return Hostile(f"{file} {what}", file_is(file, change), f"{file}.*{said}", command)
+
+
+FILES = (
+    *(
+        named(f"vmstat {what}", each_snapshot("vmstat", change), f"vmstat.*{said}")
+        for what, (change, said) in BECOMES.items()
+    ),
+    Hostile("zoneinfo is a FIFO", each_snapshot("zoneinfo", fifo), USELESS, REPLAY),
+    Hostile("zoneinfo is a device", each_snapshot("zoneinfo", zeros), USELESS, VALIDATE),
+    *(becomes("meta.json", what) for what in ("is a FIFO", "is a device", "of 10 GiB")),
+    *(becomes("perf.data", what) for what in BECOMES if what != "of 10 GiB"),
+    Hostile("a device as a recording", nothing, "/dev/zero.*device", ("info", "/dev/zero")),
+    becomes("kpageflags.u64.gz", "is a FIFO", REPLAY),
+    becomes("kpageflags.u64.gz", "is a device", REPLAY),
+    becomes("page_owner.txt", "is a FIFO", REPLAY),
+    Hostile(
+        "snapshots is a FIFO",
+        lambda path: (shutil.rmtree(path / "snapshots"), os.mkfifo(path / "snapshots")),
+        "snapshots.*FIFO|no snapshot",
+        REPLAY,
+    ),
+)
+
+_zstd = zstandard.ZstdCompressor(write_content_size=False).compress
+_HEAD = b"PERFILE2" + bytes(96)
+
+
+def large(file: str, packer: Callable[[bytes], bytes], head: bytes = b"") -> Damage:
+    """A file that unpacks to 10 GiB."""
+    return file_is(file, lambda path: packed_zeros(path, packer, head))
+
+
+FLAGS, OWNERS = "kpageflags.u64.gz", "page_owner.txt.gz"
+SIZES = (
+    Hostile("flags of 10 GiB", large(FLAGS, gzip.compress), "more than.*(words|pages)", REPLAY),
+    Hostile("flags of 10 GiB, sparse", file_is(FLAGS, sparse), "kpageflags.*gzip", REPLAY),
+    Hostile("owners of 10 GiB of zeros", large(OWNERS, gzip.compress), "page_owner", REPLAY),
+    Hostile("perf.data of 10 GiB, sparse", file_is("perf.data", sparse), "perf.data"),
+    Hostile("perf.data of 10 GiB, gzip", large("perf.data", gzip.compress, _HEAD), "perf.data"),
+    Hostile("perf.data of 10 GiB, zstd", large("perf.data", _zstd, _HEAD), "perf.data"),
+    Hostile("perf.data of 10 GiB, xz", large("perf.data", lzma.compress, _HEAD), "perf.data"),
+    Hostile("one line of 10 GiB", large("perf.data", gzip.compress, b"task 1 "), "perf.data"),
+    Hostile("an empty gzip", file_is("perf.data", holds(gzip.compress(b""))), "perf.data"),
+    Hostile(
+        "a cut gzip",
+        file_is("perf.data", holds(gzip.compress(os.urandom(9999))[:5000])),
+        "perf.data.*intact",
+    ),
+)
+
+_NESTED = "[" * 200_000
+
+
+def meta_is(name: str, content: str | bytes, says: str = "") -> Hostile:
+    """Return an input whose meta.json holds something else."""
+    return Hostile(name, file_is("meta.json", holds(content)), f"meta.json.*{says}")
+
+
+WORDS = (
+    meta_is("nested JSON", '{"a":' + _NESTED, "nested"),
+    meta_is("a number of 5000 digits", '{"bundle_version": 1' + "0" * 5000 + "}"),
+    meta_is("the same key twice", '{"bundle_version": 1, "bundle_version": 1}', "twice"),
+    meta_is("a time that is no number", '{"bundle_version": 1, "start_ns": NaN}', "start_ns"),
+    meta_is("a stray byte in meta.json", b'{"bundle_version": 1,\n"a": "\xff"}', "line 2.*0xff"),
+    Hostile("uname of numbers", meta(uname=[1, 2, 3]), "meta.json.*uname"),
+    Hostile("a thousand million CPUs", meta(nr_cpus=10**9), "meta.json.*nr_cpus"),
+    Hostile("fewer CPUs than none", meta(nr_cpus=-2), "meta.json.*nr_cpus"),
+    named(
+        "read_ns.json nested",
+        lambda path: [
+            (each / "read_ns.json").write_text(_NESTED) for each in path.glob("snapshots/*")
+        ],
+        "read_ns.json",
+    ),
+    named("a stray byte in zoneinfo", stray("zoneinfo", b"\xff"), "zoneinfo.*line 3.*0xff"),
+    named("a stray byte in vmstat", stray("vmstat", b"\xe9"), "vmstat.*line 1.*0xe9"),
+    named("a zero byte in pagetypeinfo", stray("pagetypeinfo", b"\0"), "pagetypeinfo.*line 3"),
+)
+
+
+def odd(name: str, pattern: str, replacement: str, says: str) -> Hostile:
+    """Return an input whose zoneinfo has something else where a pattern was."""
+    return named(name, zoneinfo(pattern, replacement), rf"zoneinfo: line \d+: {says}")
+
+
+def useless(name: str, pattern: str, replacement: str) -> Hostile:
+    """The same where no zoneinfo is left to replay from."""
+    return Hostile(name, zoneinfo(pattern, replacement), USELESS, REPLAY)
+
+
+_BATCH, _BATCH_2 = "batch: 15", "batch: 15\n              batch: 31"
+_HUGE = 1 << 60
+VALUES = (
+    useless("a CPU number of 100 million", r"cpu: 1\n", "cpu: 100000000\n"),
+    odd("the same CPU twice", r"cpu: 1\n", "cpu: 0\n", r"zone \w+ has cpu 0 a second time"),
+    odd("batch 0", _BATCH, "batch: 0", r"zone \w+ cpu 0 has batch \d+,"),
+    odd("a huge batch", _BATCH, "batch: 4000000000", r"zone \w+ cpu 0 has batch \d+,"),
+    odd("batch twice", _BATCH, _BATCH_2, "batch appears a second time"),
+    odd("high_min too large", "min: 60", "min: 241", r".* has high_min 241 above high_max 240"),
+    odd("marks above the zone", r"high +96", "high 960000", "zone Normal has high 960000 above"),
+    odd("min above low", r"min +64", "min      90", "zone Normal has min 90, low 80"),
+    odd("boost above min", r"boost +0\n +min +64", "boost 65\n min 64", ".*boost 65 above min 64"),
+    odd("min twice", r"(min +64\n)", r"\1        min 63\n", "min appears a second time"),
+    odd("a zone twice", "zone    DMA32", "zone   Normal", "zone Normal of node 0 .* second time"),
+    odd("managed above present", r"managed +8192", "managed 9000", ".*9000 above present"),
+    odd("more free than managed", r"free +\d{4}", "free 99999", r".*free 99999 above present"),
+    useless("2 to the 60 pages", r"(spanned|present|managed) +8192", rf"\1 {_HUGE}"),
+    useless("a zone that begins at 2 to the 60", r"start_pfn: +4096", f"start_pfn: {_HUGE}"),
+    useless("a list longer than the zone", r"count: 0", "count: 4000000000"),
+    named(
+        "pageblocks of order 60",
+        each_snapshot("pagetypeinfo", substituted("order: 9", "order: 60")),
+        r"pagetypeinfo: line \d+: blocks of order 60",
+    ),
+    named(
+        "more blocks than the zone has",
+        each_snapshot("pagetypeinfo", substituted("Normal 1 15", "Normal 1 150000")),
+        r"pagetypeinfo has 150001 blocks",
+    ),
+    named(
+        "a count of 30 digits",
+        each_snapshot("vmstat", holds("nr_free_pages 1" + "0" * 30)),
+        "vmstat.*line 1",
+    ),
+)
 
 _TRACE_DAT = b"\x17\x08\x44tracing6\0\0" + bytes(4096)
+_TAR = b"rec/meta.json".ljust(257, b"\0") + b"ustar\0" + bytes(250)
+_UTF_16 = "task 1 [000] 1.000001: x:y:\n".encode("utf-16")
+_NO_TIME = "task 1 [000] 18446744073709551615.000001: kmem:mm_page_free: pfn=1 order=0\n"
 _FTRACE = (
     "# tracer: nop\n#\n# entries-in-buffer/entries-written: 2/2   #P:2\n#\n"
     "            bash-77      [000] d..2.   101.000001: mm_page_alloc: page=000000001 pfn=0x1 "
@@ -20,86 +225,150 @@ _FTRACE = (
     "           bash-77      [000] d..2. no time: mm_page_alloc: page=000000001 pfn=0x1\n"
 )
 
+
+OUTSIDE = "1 of .* outside the machine's zones"
 EVENTS = (
-    case(
-        "ftrace text",
-        file_is("perf.data", holds(_FTRACE)),
-        INFO,
-        "perf.data.*line 6.*ftrace.*trace-cmd report",
+    *(
+        Hostile(name, file_is("perf.data", holds(content)), f"perf.data.*{says}")
+        for name, content, says in (
+            ("ftrace text", _FTRACE, "line 6.*ftrace.*trace-cmd report"),
+            ("trace.dat", _TRACE_DAT, "32-bit"),
+            ("a tar archive", _TAR, "tar archive"),
+            ("text of two bytes a letter", _UTF_16, "UTF-16"),
+            ("times that are no times", _NO_TIME, ""),
+        )
     ),
-    case(
-        "trace.dat",
-        file_is("perf.data", holds(_TRACE_DAT)),
-        INFO,
-        "perf.data.*32-bit",
-    ),
-    case(
-        "a tar archive",
-        file_is("perf.data", holds(b"rec/meta.json".ljust(257, b"\0") + b"ustar\0" + bytes(250))),
-        INFO,
-        "perf.data.*tar archive",
-    ),
-    case(
-        "text of two bytes a letter",
-        file_is("perf.data", holds("task 1 [000] 1.000001: x:y:\n".encode("utf-16"))),
-        INFO,
-        "perf.data.*UTF-16",
-    ),
-    case(
-        "a page frame of 2 to the 45",
-        events(ALLOC.format(1 << 45, 0, 0)),
-        INFO,
-        "1 of .* outside the machine's zones",
-        refused=False,
-    ),
-    case(
-        "order 11",
-        events(ALLOC.format(0x1800, 11, 0)),
-        INFO,
-        "1 of .* outside the machine's zones",
-        refused=False,
-    ),
-    case("migratetype 7", events(ALLOC.format(0x2000, 0, 7)), REPLAY, "migratetype 7"),
-    case(
-        "times that are no times",
-        file_is(
-            "perf.data",
-            holds("task 1 [000] 18446744073709551615.000001: kmem:mm_page_free: pfn=1 order=0\n"),
-        ),
-        INFO,
-        "perf.data",
-    ),
+    named("a page frame of 2 to the 45", events(ALLOC.format(1 << 45, 0, 0)), OUTSIDE),
+    named("order 11", events(ALLOC.format(0x1800, 11, 0)), OUTSIDE),
+    Hostile("migratetype 7", events(ALLOC.format(0x2000, 0, 7)), "migratetype 7", REPLAY),
 )
 
-ASKED = (
-    case("a window that is no number", nothing, ("window", "{}", "nan", "1"), "window.*nan"),
-    case("a window that never begins", nothing, ("window", "{}", "inf", "inf"), "window"),
-    case("a window that ends before it begins", nothing, ("window", "{}", "1", "0"), "window"),
-    case(
-        "a setting that is no number",
-        nothing,
-        ("compare", "{}", "--patch", "pcp_batch=nan"),
-        "pcp_batch",
-    ),
-    case("trimmed from no number on", nothing, ("trim", "{}", "{tmp}", "--start", "nan"), "nan"),
-    case(
-        "a sweep of 10 to the 18 points",
-        nothing,
-        ("sweep", "{}", "--vary", "pcp_batch=1:1000000000000000000:1"),
-        "pcp_batch",
-    ),
-    case(
-        "a machine of a thousand million GiB",
-        nothing,
-        ("synth", "exit", "-o", "{tmp}", "--gib", "1e9"),
-        "GiB|gib|memory",
-    ),
-    case(
-        "a machine of no number of GiB",
-        nothing,
-        ("synth", "exit", "-o", "{tmp}", "--gib", "nan"),
-        "gib|GiB",
-    ),
+ASKED = tuple(
+    Hostile(name, nothing, says, tuple(words.split()))
+    for name, says, words in (
+        ("a window that is no number", "window.*nan", "window {} nan 1"),
+        ("a window that never begins", "window", "window {} inf inf"),
+        ("a window that ends before it begins", "window", "window {} 1 0"),
+        ("a setting that is no number", "pcp_batch", "compare {} --patch pcp_batch=nan"),
+        ("trimmed from no number on", "nan", "trim {} {tmp} --start nan"),
+        ("10 to the 18 points", "pcp_batch", f"sweep {{}} --vary pcp_batch=1:{10**18}:1"),
+        ("10 to the 12 points", "give 1 to", f"sweep {{}} --vary pcp_batch=1,2 --points {10**12}"),
+        ("a machine of 10 to the 9 GiB", "GiB|gib|memory", "synth exit -o {tmp} --gib 1e9"),
+        ("a machine of no number of GiB", "gib|GiB", "synth exit -o {tmp} --gib nan"),
+        ("a plan of zeros", "device", "experiment /dev/zero -o {tmp}"),
+        ("a state of zeros", "device", "explore {} --state /dev/zero"),
+    )
 )
 
-HOSTILE_INPUTS: tuple[Hostile, ...] = (*FILES, *SIZES, *WORDS, *VALUES, *EVENTS, *ASKED, *KINDS)
+_ESCAPE = "\x1b]0;owned\x07\x1b[31m\u202eevil"
+_SECRET = "/etc/hostname"
+
+SHAPES: dict[str, Callable[[Path], object]] = {
+    "a FIFO": fifo,
+    "a link to zeros": zeros,
+    "a link to the kernel's messages": replaced(lambda file: file.symlink_to("/proc/kmsg")),
+    "a link to a file": replaced(lambda file: file.symlink_to(_SECRET)),
+    "a link to a directory": replaced(lambda file: file.symlink_to("/proc/self/fd")),
+    "a link to itself": loop,
+    "a directory": folder,
+    "of 10 GiB": replaced(sparse),
+    "empty": replaced(holds(b"")),
+    "of noise": replaced(holds(os.urandom(4096))),
+    "of escapes": replaced(holds(_ESCAPE * 10)),
+}
+
+_IN_SNAPSHOTS = ("zoneinfo", "vmstat", "buddyinfo", "pagetypeinfo", "read_ns.json")
+_AT_TOP = ("meta.json", "perf.data", "kpageflags.u64.gz", "page_owner.txt", "profile.folded")
+
+_SHAPED = tuple(
+    survived(f"{name}: {shape}", damage(name, change), command)
+    for names, damage, command in (
+        (_IN_SNAPSHOTS, each_snapshot, INFO),
+        (_AT_TOP, file_is, INFO),
+        (("page_owner.txt.gz",), file_is, REPLAY),
+    )
+    for name in names
+    for shape, change in SHAPES.items()
+)
+
+_VALUES: dict[str, object] = {
+    "true": True,
+    "nothing": None,
+    "a number": 3,
+    "a negative number": -1,
+    "a number beyond all": float("inf"),
+    "a text": "x",
+    "half a letter": "\ud800",
+    "escapes": _ESCAPE,
+    "a list of lists": [[[]], [None]],
+    "an object": {"a": {"b": []}},
+}
+_KEYS = (
+    *("uname", "nr_cpus", "sysctl", "thp", "perf", "command", "profile", "cpu_nodes"),
+    *("node_distances", "start_ns", "kpageflags_at_ns", "meminfo", "provenance", "attached"),
+)
+_OF_META = tuple(
+    survived(f"{key}: {kind}", meta(**{key: value}))
+    for key in _KEYS
+    for kind, value in _VALUES.items()
+)
+
+_OF_SYSCTLS = tuple(
+    survived(f"a sysctl: {kind}", meta(sysctl={"watermark_scale_factor": value}), REPLAY)
+    for kind, value in _VALUES.items()
+)
+
+
+def _named(name: str) -> Damage:
+    """Another snapshot of this name."""
+    return lambda recording: (recording / "snapshots" / name).mkdir()
+
+
+def _renamed(recording: Path) -> None:
+    first = sorted((recording / "snapshots").iterdir())[0]
+    first.rename(first.with_name(str(int(first.name))))
+    (recording / "snapshots" / first.name).mkdir()
+
+
+def _many_keys(file: Path) -> None:
+    keys = {f"key{number}": number for number in range(400_000)}
+    file.write_text(json.dumps({**json.loads(file.read_text()), **keys}))
+
+
+def _many_keys_twice(file: Path) -> None:
+    keys = "".join(f'"key{number}": 1, ' for number in range(400_000))
+    file.write_text("{" + keys + '"key399999": 1, "bundle_version": 1}')
+
+
+def _many_nodes(file: Path) -> None:
+    zone = "Node {}, zone DMA\n  pages free 0\n min 0\n low 0\n high 0\n spanned 0\n present 0\n"
+    more = "".join(f"{zone} managed 0\n".format(number) for number in range(10, 100_010))
+    file.write_text(file.read_text() + more)
+
+
+_SYMBOLS = gzip.compress(b"ff T " + b"x" * (1 << 20)) * 1024
+_LARGE = (
+    survived("400,000 keys", file_is("meta.json", _many_keys)),
+    Hostile("a key twice among 400,000", file_is("meta.json", _many_keys_twice), "twice"),
+    survived("100,000 nodes", each_snapshot("zoneinfo", _many_nodes)),
+    survived("100,000 nodes replayed", each_snapshot("zoneinfo", _many_nodes), REPLAY),
+    survived("kallsyms of 1 GiB", file_is("kallsyms.gz", holds(_SYMBOLS)), ("stacks", "{}")),
+)
+
+_TWO = "another snapshot is of this"
+_NAMES = (
+    survived("a snapshot of time 2 to the 63", _named(str(1 << 63))),
+    survived("a snapshot of 255 digits", _named("1" * 255)),
+    survived("a snapshot named by another script's digits", _named("\u0661")),
+    survived("a snapshot named by escapes", _named("\x1b[31m")),
+    survived("a snapshot's name that is not UTF-8", _named("\udcff")),
+    survived("two snapshots of one time", _renamed, says=_TWO),
+    Hostile("an emoji in a path", nothing, "does not exist", ("info", "{}\U0001f600")),
+    Hostile("a path that is not UTF-8", nothing, "does not exist", ("info", "\udcff")),
+    Hostile("a path with a zero byte", nothing, ".", ("info", "a\0b")),
+)
+
+HOSTILE_INPUTS: tuple[Hostile, ...] = (
+    *(*FILES, *SIZES, *WORDS, *VALUES, *EVENTS, *ASKED),
+    *(*_SHAPED, *_OF_META, *_OF_SYSCTLS, *_LARGE, *_NAMES),
+)

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.recording.hostile_case import Hostile
-from tests.recording.hostile_inputs import HOSTILE_INPUTS
+from tests.recording.hostile_inputs import HOSTILE_INPUTS, Hostile
 
 LONGEST_S = 10
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]")

@@ -109,25 +109,6 @@ def test_directory_without_events_is_refused(directory: Path) -> None:
         open_recording(directory)
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ('{"bundle_version": 2}', "bundle_version is 2, this version reads up to 1"),
-        ('{"bundle_version": "1"}', "bundle_version is '1', not a version"),
-        ("{}", "bundle_version is None, not a version"),
-        ("[]", "is not a JSON object"),
-        ('{"bundle_version": 1,', "is not valid JSON"),
-        ('{"bundle_version": 1, "uname": "Linux"}', "uname is not a list"),
-        ('{"bundle_version": 1, "sysctl": [1]}', "sysctl is not a JSON object"),
-        ('{"bundle_version": 1, "nr_cpus": "two"}', "nr_cpus is not a whole number"),
-    ],
-)
-def test_odd_meta_is_refused(directory: Path, content: str, message: str) -> None:
-    (directory / "meta.json").write_text(content)
-    with pytest.raises(RecordingError, match=message):
-        open_recording(directory)
-
-
 @pytest.mark.parametrize("name", ["page_owner.txt.gz", "page_owner.txt"])
 def test_page_owner_is_read_where_it_is_recorded(directory: Path, name: str) -> None:
     assert open_recording(directory).page_owner is None
@@ -141,12 +122,6 @@ def test_page_owner_is_read_where_it_is_recorded(directory: Path, name: str) -> 
     (directory / name).write_bytes(b"no owners\n")
     with pytest.raises(RecordingError, match="line 1"):
         _ = open_recording(directory).page_owner
-
-
-def test_damaged_kpageflags_is_one_clear_error(directory: Path) -> None:
-    (directory / "kpageflags.u64.gz").write_bytes(b"\x1f\x8b")
-    with pytest.raises(RecordingError, match="not an intact gzip"):
-        _ = open_recording(directory).kpageflags
 
 
 def test_names_resolve_from_anywhere(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -483,14 +483,8 @@ class _Sampling:
 
     def losses(self) -> Losses:
         """What the buffers could not hold."""
-        rows = [row for row in self._losses if row[2] > self._from_ns and row[1] <= self._until_ns]
-        columns = np.array(rows, np.int64).reshape(-1, 4)
-        return Losses(
-            cpu=columns[:, 0].astype(np.int16),
-            start_ns=columns[:, 1].copy(),
-            end_ns=columns[:, 2].copy(),
-            count=columns[:, 3].copy(),
-            event=("",) * len(rows),
+        return Losses.of(
+            [row for row in self._losses if row[2] > self._from_ns and row[1] <= self._until_ns]
         )
 
     def _read_all(self) -> None:

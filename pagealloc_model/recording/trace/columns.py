@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
@@ -144,10 +144,22 @@ class Losses:
         return np.asarray(ends[started] >= begin_ns)
 
     @staticmethod
+    def of(rows: Sequence[Sequence[int]] | np.ndarray, at_end: int = 0) -> Losses:
+        """Losses of any events, from rows of CPU, start, end and count."""
+        columns = np.array(rows, np.int64).reshape(-1, 4)
+        return Losses(
+            cpu=columns[:, 0].astype(np.int16),
+            start_ns=columns[:, 1].copy(),
+            end_ns=columns[:, 2].copy(),
+            count=columns[:, 3].copy(),
+            event=("",) * len(columns),
+            at_end=at_end,
+        )
+
+    @staticmethod
     def none() -> Losses:
         """The losses of a recording that lost nothing."""
-        empty = np.zeros(0, np.int64)
-        return Losses(cpu=empty.astype(np.int16), start_ns=empty, end_ns=empty, count=empty)
+        return Losses.of(())
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -308,19 +320,13 @@ def losses_by_time(
     """
     rows = sorted(records, key=lambda record: record[1])
     times_of = {number: time_ns[cpu == number] for number in {row[0] for row in rows}}
-    starts = []
-    for number, end_ns, _ in rows:
+    losses = []
+    for number, end_ns, count in rows:
         before = int(np.searchsorted(times_of[number], end_ns, "right"))
         first_ns = int(time_ns[0]) if len(time_ns) else end_ns
         start_ns = int(times_of[number][before - _BACK]) if before >= _BACK else first_ns
-        starts.append(min(start_ns, end_ns))
-    return Losses(
-        cpu=np.array([row[0] for row in rows], np.int16),
-        start_ns=np.array(starts, np.int64),
-        end_ns=np.array([row[1] for row in rows], np.int64),
-        count=np.array([row[2] for row in rows], np.int64),
-        event=("",) * len(rows),
-    )
+        losses.append((number, min(start_ns, end_ns), end_ns, count))
+    return Losses.of(losses)
 
 
 _BLOCK = 1 << 18

@@ -102,17 +102,12 @@ class SideRecords:
         """
         unreported = self._unreported(time_ns)
         losses = [*self._losses, *unreported]
-        if not losses:
-            return Losses.none()
         starts = _last_times_before(losses, time_ns, cpu)
-        return Losses(
-            cpu=np.array([loss.cpu for loss in losses], np.int16),
-            start_ns=np.array(starts, np.int64),
-            end_ns=np.array([loss.time_ns for loss in losses], np.int64),
-            count=np.array([loss.count for loss in losses], np.int64),
-            event=("",) * len(losses),
-            at_end=len(unreported),
-        )
+        rows = [
+            (loss.cpu, start, loss.time_ns, loss.count)
+            for loss, start in zip(losses, starts, strict=True)
+        ]
+        return Losses.of(rows, at_end=len(unreported))
 
     def _unreported(self, time_ns: np.ndarray) -> list[_Loss]:
         cpus = [self._cpu_of_id.get(number, -1) for number, _ in self._lost_samples]

@@ -327,14 +327,8 @@ class _Reader:
                 since = int(self._last_ns[cpu]) if cpu < len(self._last_ns) else -1
                 at_end.append((cpu, since if since >= 0 else first, last, rest))
         rows = np.concatenate([rows, np.array(at_end, np.int64).reshape(-1, walk.LOSS_WIDTH)])
-        return Losses(
-            cpu=rows[:, walk.LOSS_CPU].astype(np.int16),
-            start_ns=rows[:, walk.LOSS_START],
-            end_ns=np.maximum(rows[:, walk.LOSS_END], rows[:, walk.LOSS_START]),
-            count=rows[:, walk.LOSS_COUNT],
-            event=("",) * len(rows),
-            at_end=len(at_end),
-        )
+        rows[:, walk.LOSS_END] = np.maximum(rows[:, walk.LOSS_END], rows[:, walk.LOSS_START])
+        return Losses.of(rows, at_end=len(at_end))
 
     def _all_notes(self) -> list[str]:
         notes = list(self._source.notes)

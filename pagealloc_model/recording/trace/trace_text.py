@@ -529,14 +529,7 @@ class _TextReader(ScriptReader):
             gaps.append((-1, first, max(first, *self._first_of_cpu.values()), overwritten))
         if self._anywhere:
             gaps.append((-1, first, last, self._anywhere))
-        columns = np.array(gaps, np.int64).reshape(-1, 4)
-        return Losses(
-            cpu=columns[:, 0].astype(np.int16),
-            start_ns=columns[:, 1],
-            end_ns=columns[:, 2],
-            count=columns[:, 3],
-            event=("",) * len(gaps),
-        )
+        return Losses.of(gaps)
 
 
 def _with_system(name: str) -> str:

@@ -1,5 +1,4 @@
 import gzip
-import json
 import os
 import signal
 from pathlib import Path
@@ -166,36 +165,26 @@ def test_page_owners_are_copied_where_there_are_any(
     assert "page_owner_at_ns" in open_recording(tmp_path / "mine").meta
 
 
-def test_dropped_tracepoints_are_kept_in_mind(
+def test_dropped_tracepoints_and_the_command_s_exit_code_are_kept_in_mind(
     machine: Host, fake_perf: Setting, tmp_path: Path
 ) -> None:
     file = machine.sysfs / "kernel/tracing/available_events"
     file.write_text(file.read_text().replace("cma:cma_release\n", ""))
-    done = recorded(machine, tmp_path / "mine", seconds=0.01)
-    assert done.missing_events == ("cma:cma_release",)
-    meta = json.loads((tmp_path / "mine/meta.json").read_text())
-    assert meta["missing_events"] == ["cma:cma_release"]
+    done = recorded(machine, tmp_path / "mine", command=("sh", "-c", "exit 3"))
+    assert (done.missing_events, done.command_code) == (("cma:cma_release",), 3)
+    meta = open_recording(tmp_path / "mine").meta
+    assert (meta["missing_events"], meta["rc"]) == (["cma:cma_release"], 3)
     assert "cma:cma_release" not in meta["perf"]
 
 
-def test_the_exit_code_of_the_command_is_kept(
+def test_snapshots_and_rates_come_periodically(
     machine: Host, fake_perf: Setting, tmp_path: Path
 ) -> None:
-    done = recorded(machine, tmp_path / "mine", command=("sh", "-c", "exit 3"))
-    assert done.command_code == 3
-    assert open_recording(tmp_path / "mine").meta["rc"] == 3
-
-
-def test_snapshots_come_periodically(machine: Host, fake_perf: Setting, tmp_path: Path) -> None:
-    done = recorded(machine, tmp_path / "mine", seconds=0.5, interval_s=0.05)
+    lines: list[str] = []
+    options = RecordOptions(destination=tmp_path / "mine", seconds=0.5, live_s=0.1, interval_s=0.05)
+    done = record(options, machine, lines.append, lambda line: None)
     assert done.ended_by == "seconds"
     assert done.snapshots > 6
-
-
-def test_rates_are_printed(machine: Host, fake_perf: Setting, tmp_path: Path) -> None:
-    lines: list[str] = []
-    options = RecordOptions(destination=tmp_path / "mine", seconds=0.3, live_s=0.1)
-    record(options, machine, lines.append, lambda line: None)
     assert lines
     assert all("pages/s" in line and "vmstat" in line for line in lines)
 
@@ -235,28 +224,16 @@ def test_an_interrupt_before_the_first_event_leaves_nothing(
     assert probes_set(machine) == set()
 
 
-def test_an_existing_directory_is_refused(
-    machine: Host, fake_perf: Setting, tmp_path: Path
-) -> None:
-    (tmp_path / "mine").mkdir()
-    line = refusal(machine, tmp_path / "mine", seconds=1)
-    assert line == f"{tmp_path / 'mine'} exists; name a new directory with -o"
-
-
-def test_a_command_that_does_not_exist_is_refused(
-    machine: Host, fake_perf: Setting, tmp_path: Path
-) -> None:
-    assert "no such command" in refusal(machine, tmp_path / "mine", command=("no-such-command",))
-
-
-def test_a_command_that_cannot_be_run_is_refused(
-    machine: Host, fake_perf: Setting, tmp_path: Path
-) -> None:
-    command = tmp_path / "bin/odd"
-    command.write_bytes(b"\x7fELF")
-    command.chmod(0o755)
-    line = refusal(machine, tmp_path / "mine", command=("odd",))
+def test_what_cannot_be_begun_is_refused(machine: Host, fake_perf: Setting, tmp_path: Path) -> None:
+    mine, odd = tmp_path / "mine", tmp_path / "bin/odd"
+    assert "no such command" in refusal(machine, mine, command=("no-such-command",))
+    odd.write_bytes(b"\x7fELF")
+    odd.chmod(0o755)
+    line = refusal(machine, mine, command=("odd",))
     assert line == "odd: cannot be run (Exec format error); nothing was recorded"
+    mine.mkdir()
+    line = refusal(machine, mine, seconds=1)
+    assert line == f"{mine} exists; name a new directory with -o"
 
 
 def test_directories_made_for_a_failed_recording_are_gone(
@@ -268,18 +245,19 @@ def test_directories_made_for_a_failed_recording_are_gone(
     assert not (tmp_path / "new").exists()
 
 
-def test_a_refusing_kernel(machine: Host, fake_perf: Setting, tmp_path: Path) -> None:
-    fake_perf.setenv("FAKE_PERF", "refuse No permission to enable kmem:mm_page_alloc event.")
-    assert "the kernel refuses perf" in refusal(machine, tmp_path / "mine", seconds=1)
-
-
-@pytest.mark.parametrize("when", ["while recording", "at the end"])
-def test_a_full_disk_leaves_nothing_unusable(
-    machine: Host, fake_perf: Setting, tmp_path: Path, when: str
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("refuse No permission to enable kmem:mm_page_alloc event.", "the kernel refuses perf"),
+        ("disk full while recording", "nothing usable was recorded: the disk is full"),
+        ("disk full at the end", "nothing usable was recorded: the disk is full"),
+    ],
+)
+def test_a_perf_that_fails_leaves_nothing(
+    machine: Host, fake_perf: Setting, tmp_path: Path, how: str, said: str
 ) -> None:
-    fake_perf.setenv("FAKE_PERF", f"disk full {when}")
-    line = refusal(machine, tmp_path / "mine", seconds=1)
-    assert "nothing usable was recorded: the disk is full" in line
+    fake_perf.setenv("FAKE_PERF", how)
+    assert said in refusal(machine, tmp_path / "mine", seconds=1)
 
 
 def test_a_nearly_full_disk_ends_the_recording_in_time(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,6 @@ from synthetic_perf_data import ALLOC, FREE
 from pagealloc_model.recording.trace import store as store_module
 from pagealloc_model.recording.trace.perf_data import read_perf_data
 from pagealloc_model.recording.trace.perf_file import SampleType, open_perf_file
-from pagealloc_model.recording.trace.side_tables import Window, events_between
 from pagealloc_model.recording.trace.store import read_store, write_store
 from tests.fuzz.seeds import SAMPLE, records_of
 from tests.small_recordings import shipped_recording
@@ -91,19 +89,6 @@ def test_a_store_from_before_the_column_leaves_it_open(
     assert read.in_interrupt.dtype == np.int8
     assert not read.in_interrupt.flags.writeable
     np.testing.assert_array_equal(read.pfn, trace.pfn)
-
-
-def test_a_window_keeps_it(tmp_path: Path) -> None:
-    trace = read_perf_data(written(tmp_path / "p"))
-    window = Window(begin_ns=120, end_ns=160, from_start=False, to_end=False, events=4)
-    assert events_between(trace, window).in_interrupt.tolist() == [1, 1, 1, 1]
-    window = replace(window, begin_ns=0, end_ns=130)
-    assert events_between(trace, window).in_interrupt.tolist() == [0, 0, 1]
-
-
-def test_tables_have_it(tmp_path: Path) -> None:
-    frame = read_perf_data(written(tmp_path / "p")).to_pandas()
-    assert frame["in_interrupt"].tolist() == list(np.repeat(EXPECTED, 2))
 
 
 @pytest.mark.parametrize("name", ["kbuild", "highatomic_stock"])

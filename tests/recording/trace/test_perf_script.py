@@ -1,20 +1,16 @@
 """perf script text: the fields it may carry, what is refused, and agreement with perf.data."""
 
 import gzip
-import itertools
 import lzma
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 import zstandard
 
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.recording.recording import open_recording
-from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Trace
-from pagealloc_model.recording.trace.perf_data import read_perf_data
+from pagealloc_model.recording.trace.columns import Trace
 from pagealloc_model.recording.trace.trace_text import read_perf_script
 
 ALLOC = "kmem:mm_page_alloc: page=0x126dac pfn=0x126dac order=2 migratetype=1"
@@ -209,52 +205,3 @@ def test_a_loss_begins_before_all_events_that_may_have_come_after_it(tmp_path: P
     other = f"t 1 [1] 6.500000: {FREE}"
     losses = read(tmp_path, *lines, other, "t 1 [2] 7.000001: PERF_RECORD_LOST lost 3").losses
     assert (losses.start_ns[0], losses.end_ns[0]) == (3_000_000_000, 7_000_001_000)
-
-
-def perf_script(perf_command: str, event_file: Path, *, lines: int) -> str:
-    """The first lines `perf script` prints."""
-    fields = ["-F", "comm,pid,tid,cpu,time,event,trace"]
-    with subprocess.Popen(
-        [perf_command, "script", *fields, "-i", str(event_file)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        text = "".join(itertools.islice(process.stdout, lines))
-        process.terminate()
-    return text
-
-
-def assert_text_and_perf_data_agree(perf_command: str, path: Path, tmp_path: Path) -> None:
-    recording = open_recording(path)
-    text = tmp_path / "events.txt"
-    text.write_text(perf_script(perf_command, recording.event_file, lines=30_000))
-    if not text.stat().st_size:
-        pytest.skip("this perf cannot read the recording")
-    script, native = read_perf_script(text), read_perf_data(recording.event_file)
-    rows = len(script)
-    assert rows > 1000
-    truncated = (native.time_ns[:rows] - script.time_ns) // 1000
-    assert not truncated.any()
-    for column in set(COLUMN_TYPES) - {"time_ns", "gfp", "in_interrupt"}:
-        np.testing.assert_array_equal(
-            getattr(script, column), getattr(native, column)[:rows], err_msg=column
-        )
-    np.testing.assert_array_equal(script.gfp, native.gfp[:rows] & 0xFFFFFF)
-
-
-@pytest.mark.perf
-def test_text_and_perf_data_agree_on_a_shipped_recording(
-    shipped: Callable[[str], Path], perf_command: str, tmp_path: Path
-) -> None:
-    assert_text_and_perf_data_agree(perf_command, shipped("kbuild"), tmp_path)
-
-
-@pytest.mark.perf
-@pytest.mark.long
-@pytest.mark.parametrize("name", ["small", "xfree", "highatomic_stock", "batched72"])
-def test_text_and_perf_data_agree_on_full_recordings(
-    name: str, full_recording: Callable[[str], Path], perf_command: str, tmp_path: Path
-) -> None:
-    assert_text_and_perf_data_agree(perf_command, full_recording(name), tmp_path)
