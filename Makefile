@@ -31,7 +31,7 @@ install: $(VENV)/installed ## create .venv from requirements.lock (PYTHON=... pi
 kernels: $(VENV)/installed ## compile the model; seconds once it is cached
 	$(BIN)/python -m pagealloc_model.cli.compile_kernels
 
-quick: $(VENV)/installed ## a verdict in half a minute on what differs from HEAD (QUICK_ARGS=...)
+quick: $(VENV)/installed ## a verdict in a minute on what differs from HEAD (QUICK_ARGS=...)
 	$(BIN)/python -m tests.quick $(QUICK_ARGS)
 
 golden: kernels ## name every result that differs from the committed ones, in minutes (GOLDEN_ARGS=--help)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import compileall
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -81,17 +80,6 @@ def measured(path: str = "kbuild") -> pd.DataFrame:
         for name in KERNELS:
             print(f"  compiling: {name}", file=sys.stderr)
             rows.append(_row(f"compile: {name}", _seconds(_KERNEL, cache, name), "s"))
-        whole_s = float(str(rows[1]["value"]))
-        for kept in Path(cache).glob("kernels/events.advance-*"):
-            shutil.rmtree(kept)
-        rows.append(
-            _row(
-                f"compile: {LOOP}, from its functions on disk",
-                _seconds(_KERNEL, cache, LOOP),
-                "s",
-                ("from nothing", whole_s),
-            )
-        )
         loaded_s = _best(_KERNEL, cache, LOOP)
         rows.append(
             _row(f"{LOOP} from the cache", loaded_s, "s", ("numba", numba_s), LIMIT_START_S)

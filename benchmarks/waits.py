@@ -104,8 +104,8 @@ def _rows(path: str) -> list[dict[str, object]]:
     events = (str(recording.event_file), str(pm.open("xfree").event_file))
     with tempfile.TemporaryDirectory(prefix="pagealloc-waits-") as folder:
         cache = Path(folder)
-        for kept in (jit.kernels_directory(), jit.functions_directory()):
-            (cache / kept.name).symlink_to(kept)
+        kept = jit.kernels_directory()
+        (cache / kept.name).symlink_to(kept)
         read = _said(cache, "-c", _READ, *events)
         rows = [_row("reading", "one pass over the event file", read)]
         for step, words, command in STEPS:

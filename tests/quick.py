@@ -1,4 +1,4 @@
-"""A verdict on an edit in about half a minute: `make quick` (QUICK_ARGS="--seconds 60").
+"""A verdict on an edit in about a minute: `make quick` (QUICK_ARGS="--seconds 60").
 
 1. Files that differ from a commit (`--since`, by default HEAD), and new ones, are what changed.
 2. Of the large entry points (see LARGE) the first one whose fingerprint changed is compiled. A test
@@ -207,7 +207,7 @@ def functions_reached(function: Any) -> int:
 def main() -> int:
     """Compile, replay, test; returns the exit status."""
     begun = time.monotonic()
-    parser = argparse.ArgumentParser(description="a verdict on an edit in half a minute")
+    parser = argparse.ArgumentParser(description="a verdict on an edit in a minute")
     parser.add_argument("--seconds", type=float, default=27, help="begin no test after these")
     parser.add_argument("--files", type=int, default=12, help="files of tests at most")
     parser.add_argument("--since", default="HEAD", help="the commit to compare with")

@@ -25,21 +25,9 @@ def _nothing_more(_: Any) -> str:
     return ""
 
 
-@dataclass(frozen=True)
-class _Reached:
-    """A function that another one refers to."""
-
-    function: Any
-
-
-Parts = list[str | _Reached]
-"""What counts of one function, but for the functions that it reaches."""
-
-
 def function_digest(
     function: Callable[..., Any],
     compiled_as: Callable[[Any], str] = _nothing_more,
-    known: dict[FunctionType, Parts] | None = None,
 ) -> str:
     """Digest of a function's bytecode, its constants and everything it refers to.
 
@@ -50,14 +38,12 @@ def function_digest(
     Args:
         function: plain, or compiled by numba.
         compiled_as: what else counts of each function that is reached, such as its jit options.
-        known: parts of functions by function, from earlier digests with the same `compiled_as`;
-            those found now are added. Nothing that they refer to may have changed since.
 
     Raises:
         UsageError: it refers to a value that has no identity but its address.
     """
     digest = hashlib.sha256()
-    for part in _Walk(compiled_as, {} if known is None else known).of_function(function):
+    for part in _Walk(compiled_as).of_function(function):
         digest.update(part.encode())
         digest.update(b"\0")
     return digest.hexdigest()
@@ -75,7 +61,6 @@ class _Walk:
     """A walk from one function through all that it refers to; its methods yield what counts."""
 
     compiled_as: Callable[[Any], str]
-    known: dict[FunctionType, Parts]
     seen: dict[int, int] = field(default_factory=dict)
 
     def of_function(self, function: Any) -> Iterator[str]:
@@ -88,16 +73,6 @@ class _Walk:
             yield f"function {self.seen[id(plain)]} again"
             return
         self.seen[id(plain)] = len(self.seen)
-        if plain not in self.known:
-            self.known[plain] = _joined(self.of_itself(function, plain))
-        for part in self.known[plain]:
-            if isinstance(part, _Reached):
-                yield from self.of_function(part.function)
-            else:
-                yield part
-
-    def of_itself(self, function: Any, plain: FunctionType) -> Iterator[str | _Reached]:
-        """What counts of a function, but for the functions that it reaches."""
         yield self.compiled_as(function)
         yield from self.of_code(plain.__code__, plain.__globals__, plain.__doc__)
         for cell in plain.__closure__ or ():
@@ -107,7 +82,7 @@ class _Walk:
 
     def of_code(
         self, code: CodeType, names: dict[str, Any], docstring: str | None
-    ) -> Iterator[str | _Reached]:
+    ) -> Iterator[str]:
         yield f"{code.co_argcount} {code.co_flags} {code.co_code.hex()}"
         yield getattr(code, "co_exceptiontable", b"").hex()
         for position, constant in enumerate(code.co_consts):
@@ -126,7 +101,7 @@ class _Walk:
 
     def of_module(
         self, module: ModuleType, names: tuple[str, ...], within: tuple[ModuleType, ...]
-    ) -> Iterator[str | _Reached]:
+    ) -> Iterator[str]:
         """What code with such names may take from a module."""
         yield module.__name__
         if module.__name__.partition(".")[0] in _KNOWN_BY_VERSION or module in within:
@@ -141,7 +116,7 @@ class _Walk:
             else:
                 yield from self.of_value(f"{module.__name__}.{name}", value)
 
-    def of_value(self, what: str, value: Any) -> Iterator[str | _Reached]:
+    def of_value(self, what: str, value: Any) -> Iterator[str]:
         yield type(value).__name__
         if isinstance(value, (np.ndarray, np.generic)):
             yield f"{value.dtype} {value.shape} {value.tobytes().hex()}"
@@ -152,11 +127,11 @@ class _Walk:
                 yield from self.of_value(what, each)
             yield "end"
         elif isinstance(value, frozenset):
-            yield from sorted(" ".join(self.all_of(what, each)) for each in value)
+            yield from sorted(" ".join(self.of_value(what, each)) for each in value)
         elif isinstance(value, ModuleType):
             yield value.__name__
         elif callable(value) and isinstance(_plain(value), FunctionType):
-            yield _Reached(value)
+            yield from self.of_function(value)
         elif callable(value) and getattr(value, "__module__", None) and hasattr(value, "__name__"):
             yield f"{value.__module__}.{value.__name__}"
         else:
@@ -164,24 +139,3 @@ class _Walk:
                 f"a function refers to {what}, a {type(value).__name__}: numbers, strings, tuples, "
                 "arrays and functions make a fingerprint"
             )
-
-    def all_of(self, what: str, value: Any) -> Iterator[str]:
-        """What counts of a value, with the functions that it reaches."""
-        for part in self.of_value(what, value):
-            if isinstance(part, _Reached):
-                yield from self.of_function(part.function)
-            else:
-                yield part
-
-
-def _joined(parts: Iterator[str | _Reached]) -> Parts:
-    """Parts, with texts that follow one another made one."""
-    found: Parts = []
-    texts: list[str] = []
-    for part in parts:
-        if isinstance(part, _Reached):
-            found += ["\0".join(texts), part]
-            texts = []
-        else:
-            texts.append(part)
-    return [*found, "\0".join(texts)]

@@ -6,9 +6,8 @@ program with all it calls (see `one_program`). numba's disk cache does not see t
 another file changed, so the name of an entry point's file holds a fingerprint of all that it
 reaches: an edit elsewhere compiles nothing anew.
 
-With PAGEALLOC_PLAIN_NUMBA set, or with a release of numba that is not KNOWN_NUMBA or lacks one of
-the insides that this takes, none of it is used: numba compiles kernels in its own way, to the same
-results.
+With PAGEALLOC_PLAIN_NUMBA set, or with a release of numba that is not KNOWN_NUMBA, none of it is
+used: numba compiles kernels in its own way, to the same results.
 
 Machine code does not test indices. With PAGEALLOC_CHECKED set it does: an index below zero or
 beyond its array, or two arrays of one call that overlap, end the call with an exception. The tests
@@ -25,10 +24,8 @@ import warnings
 from collections import Counter
 from collections.abc import Callable
 from functools import lru_cache, partial, wraps
-from importlib import import_module
 from itertools import combinations
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Any, TypeVar
 from weakref import WeakSet, ref
 
@@ -43,72 +40,27 @@ Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 CHECKED = bool(os.environ.get("PAGEALLOC_CHECKED"))
 """Whether machine code tests its indices and its arrays."""
 
-KNOWN_NUMBA = "0.68."
-"""What `one_program` and `kernel_cache` are written for."""
-
-PRIVATE = (
-    "numba.core.base:_has_loc",
-    "numba.core.callconv:CPUCallConv._return_errcode_raw",
-    "numba.core.codegen:JITCodeLibrary._optimize_final_module",
-    "numba.core.codegen:JITCodeLibrary._optimize_functions",
-    "numba.core.compiler_machinery:PassManager._runPass",
-    "numba.core.lowering:Lower._cast_var",
-    "numba.core.lowering:Lower._find_singly_assigned_variable",
-    "numba.core.lowering:Lower._lower_call_normal",
-    "numba.core.types:Dispatcher.get_call_type",
-    "numba.core.types.functions:BaseFunction.get_call_type",
-    "numba.core.typing.context:BaseContext.resolve_getattr",
-    "numba.np.arrayobj:fix_integer_index",
-)
-"""What is called or put in place of numba's own while it compiles, beside what is imported."""
-
-
-def _lacking() -> str:
-    """Import what compiles kernels as one program; return why numba's release forbids it."""
-    if not numba.__version__.startswith(KNOWN_NUMBA):
-        return f"is not {KNOWN_NUMBA}x"
-    try:
-        for module in ("kernel_cache", "one_program", "inner_cache"):
-            import_module(f"pagealloc_model.base.{module}")
-        for name in PRIVATE:
-            resolve_name(name)
-    except (ImportError, AttributeError) as error:
-        return f"lacks what kernels are compiled with ({error})"
-    return ""
-
+KNOWN_NUMBA = ("0.64", "0.65", "0.66", "0.67", "0.68")
+"""Releases that `one_program` and `kernel_cache` are written for."""
 
 _WISHED = bool(os.environ.get("PAGEALLOC_PLAIN_NUMBA"))
-_LACKS = "" if _WISHED else _lacking()
-PLAIN = _WISHED or bool(_LACKS)
+PLAIN = _WISHED or numba.__version__.rpartition(".")[0] not in KNOWN_NUMBA
 """Whether numba compiles kernels in its own way, with public options: slower, same results."""
 
 if not PLAIN:
-    from pagealloc_model.base import inner_cache, kernel_cache, one_program
-elif _LACKS:
+    from pagealloc_model.base import kernel_cache, one_program
+elif not _WISHED:
     warnings.warn(
-        f"numba {numba.__version__} {_LACKS}: it compiles kernels in its own way, "
-        "which takes minutes and gives the same results more slowly",
+        f"numba {numba.__version__} is none of {', '.join(KNOWN_NUMBA)}: it compiles kernels in "
+        "its own way, which takes minutes and gives the same results more slowly",
         RuntimeWarning,
         stacklevel=1,
     )
 
 _OURS = tuple(
-    Path(__file__).with_name(name)
-    for name in (
-        "jit.py",
-        "one_program.py",
-        "kernel_passes.py",
-        "remembered_types.py",
-        "kernel_lowering.py",
-        "kernel_calls.py",
-        "inner_cache.py",
-        "kernel_cache.py",
-    )
+    Path(__file__).with_name(name) for name in ("jit.py", "one_program.py", "kernel_cache.py")
 )
 _entry_points: WeakSet[Any] = WeakSet()
-_known_parts: dict[Any, Any] = {}
-"""Of functions' digests; kernels do not change once they are compiled."""
-
 _INNER = {
     "nopython": True,
     "nogil": True,
@@ -135,7 +87,7 @@ def kernel_fingerprint() -> str:
 
 @lru_cache(maxsize=1)
 def _how_compiled() -> str:
-    """What all machine code rests on: this file, numba's passes of our own, versions, settings."""
+    """What all machine code rests on: the files that compile it, versions, settings."""
     digest = hashlib.sha256()
     for source in _OURS:
         digest.update(source.read_bytes())
@@ -180,11 +132,6 @@ def cache_directory() -> Path:
 def kernels_directory() -> Path:
     """Where compiled kernels are kept: a file's name holds its entry point and fingerprint."""
     return _writable(cache_base() / "kernels")
-
-
-def functions_directory() -> Path:
-    """Where functions that kernels call are kept as they were lowered, a file for each."""
-    return _writable(cache_base() / "functions")
 
 
 def _writable(directory: Path) -> Path:
@@ -238,21 +185,16 @@ def guest(function: Kernel) -> Kernel:
     return _inner(function, "GuestCompiler")
 
 
-def _inner(function: Kernel, compiler: str) -> Kernel:
+def _inner(function: Kernel, compiler: str, **options: Any) -> Kernel:
     if numba.config.DISABLE_JIT:
         return function
     if PLAIN:
         return numba.njit(**_PUBLIC, **_checks())(function)  # type: ignore[no-any-return]
-    passes = getattr(one_program, compiler)
-    made = one_program.inner_dispatcher(function, _INNER | _checks(), passes)
-    inner_cache.keep(made, _inner_fingerprint, functions_directory)
-    return made  # type: ignore[no-any-return]
-
-
-def _inner_fingerprint(function: Any) -> str:
-    """What an inner function's lowered code rests on, of what it reaches and no more."""
-    digest = function_digest(function, one_program.compiled_as, _known_parts)
-    return f"{_how_compiled()} {digest}"
+    return one_program.InnerDispatcher(  # type: ignore[return-value]
+        py_func=function,
+        targetoptions=_INNER | _checks() | options,
+        pipeline_class=getattr(one_program, compiler),
+    )
 
 
 def _checks() -> dict[str, Any]:

@@ -26,7 +26,6 @@ _FINGERPRINT = 16 * "[0-9a-f]"
 REMOVABLE = (
     f"kernels-{_FINGERPRINT}",
     f"kernels/*.*-{_FINGERPRINT}-{_FINGERPRINT}.kernel",
-    f"functions/{24 * '[0-9a-f]'}.lowered",
 )
 """Names of what `jit` makes below `jit.cache_base`; nothing else is removed."""
 
@@ -179,8 +178,6 @@ KERNELS: dict[str, Callable[[], None]] = {
     "start image": _start_image,
     "judging of choices": _judging,
 }
-"""What is compiled last shares functions with the event loop, which are on disk by then."""
-
 EVENT_LOOPS = ("event loop", "event loop under pressure")
 
 
@@ -255,7 +252,7 @@ def main() -> None:
     from pagealloc_model.base.jit import cache_base
 
     begun = time.perf_counter()
-    print("compiling kernels (half a minute the first time)", file=sys.stderr, flush=True)
+    print("compiling kernels (a minute the first time)", file=sys.stderr, flush=True)
     compile_groups(KERNELS)
     remove_old_kernels(cache_base(), time.time())
     print(f"kernels ready after {time.perf_counter() - begun:.1f} s", file=sys.stderr)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -68,6 +69,39 @@ def test_only_the_entry_point_can_be_called_from_elsewhere(
     assert inner.get_pointer_to_function("doubled") == 0
     with pytest.raises(TypeError, match="doubled: only kernels call it"):
         double(1)
+
+
+def refused(value: int) -> int:
+    """A caller's function, which may raise."""
+    if value > 3:
+        raise ValueError("too large")
+    return value
+
+
+def stepped(words: np.ndarray, step: int) -> int:
+    """Sum of elements that are a step apart: a range refuses the step 0."""
+    total = 0
+    for place in range(0, len(words), step):
+        total += words[place]
+    return total
+
+
+@pytest.mark.parametrize("role", [jit.inner, jit.hot, jit.cold])
+def test_what_raises_does_so_through_kernels(
+    role: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PAGEALLOC_CACHE", str(tmp_path))
+    asked, summed = jit.guest(refused), role(stepped)
+
+    def through(words: np.ndarray, step: int) -> int:
+        return summed(words, step) + asked(step)
+
+    loop = jit.entry(through)
+    assert loop(np.arange(10), 3) == 0 + 3 + 6 + 9 + 3
+    with pytest.raises(ValueError, match="must not be zero"):
+        loop(np.arange(10), 0)
+    with pytest.raises(ValueError, match="too large"):
+        loop(np.arange(10), 4)
 
 
 @pytest.mark.skipif(jit.PLAIN, reason="numba compiles in its own way")
