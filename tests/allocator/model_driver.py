@@ -15,38 +15,11 @@ from pagealloc_model.policy.ownership_options import OwnershipOptions
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.predicted.balance import kept_pages, taken_pages
 from pagealloc_model.recording.machine import Machine, Zone
-from tests.oracle import Oracle, OracleMachine, OraclePolicy, OracleRules
+from tests.oracle import Oracle, OracleMachine, OraclePolicy, OracleRules, steps
 from tests.oracle.machine import Event, Work
 from tests.oracle.ownership import OwnershipCount, PhaseCount
 from tests.oracle.rules import OracleOwnership
 from tests.oracle.scenarios import live_objects
-from tests.oracle.steps import (
-    Alloc,
-    BeginRequest,
-    Capture,
-    DrainAll,
-    DrainLocal,
-    DrainZone,
-    Failed,
-    Free,
-    FreeNothing,
-    FreeSingly,
-    Grow,
-    HoldDrained,
-    Isolate,
-    KillCpu,
-    KswapdStart,
-    KswapdStop,
-    Live,
-    ReclaimBegin,
-    ReclaimInVain,
-    Replayed,
-    ReviveCpu,
-    SetBoost,
-    SetPcpHigh,
-    Step,
-    Tick,
-)
 
 COUNTERS = {
     "claimed": at.BLOCKS_CLAIMED,
@@ -459,65 +432,65 @@ class ModelDriver:
             self._object_pfn[self._objects] = pfn
             self._own(((pfn, order),))
 
-    def take(self, step: Step) -> Live:
+    def take(self, step: steps.Step) -> steps.Live:
         """One step; the pages it is given, if any."""
         self.now += 1
         self.state.st[at.LOG_ROWS] = 0
-        given: Live = ()
+        given: steps.Live = ()
         match step:
-            case Replayed() | Alloc():
+            case steps.Replayed() | steps.Alloc():
                 given = self._alloc(step)
-            case Failed():
+            case steps.Failed():
                 self._fail(step)
-            case BeginRequest():
+            case steps.BeginRequest():
                 self._advance(operation=at.BEGIN_REQUEST, object=-1, **_request(step))
-            case HoldDrained():
+            case steps.HoldDrained():
                 self._advance(
                     operation=at.HOLD_DRAINED, object=-1, cpu=step.cpu, bits=at.INTERRUPTS_HOLDER
                 )
-            case Isolate():
+            case steps.Isolate():
                 given = self._isolate(step)
-            case Capture():
+            case steps.Capture():
                 given = self._capture(step)
-            case Free():
+            case steps.Free():
                 bits = at.INTERRUPTS_HOLDER if step.interrupts else 0
                 bits |= at.FREED_IN_BATCH if step.batched else 0
                 self._free(step.cpu, step.pfn, step.order, bits)
-            case FreeSingly():
+            case steps.FreeSingly():
                 order = (len(step.pages) - 1).bit_length()
                 bits = at.FREED_IN_BATCH if step.batched else 0
                 self._free(step.cpu, step.pages[0][0], order, bits)
-            case FreeNothing():
+            case steps.FreeNothing():
                 self._free_nothing(step)
-            case Tick(is_recorded=True):
+            case steps.Tick(is_recorded=True):
                 self._advance(operation=at.TICK, cpu=step.cpu)
-            case Tick():
+            case steps.Tick():
                 self._tick(step.cpu)
-            case DrainAll():
+            case steps.DrainAll():
                 self._advance(operation=at.DRAIN_ALL)
-            case KillCpu():
+            case steps.KillCpu():
                 self._advance(operation=at.CPU_DIES, cpu=step.by, offset=step.cpu)
-            case ReviveCpu():
+            case steps.ReviveCpu():
                 self._advance(operation=at.CPU_RETURNS, cpu=step.cpu, offset=step.cpu)
-            case KswapdStart():
+            case steps.KswapdStart():
                 node = self.state.machine.nodes.index(step.node)
                 self._advance(operation=at.KSWAPD_START, offset=node, zone=step.highest_zone)
-            case KswapdStop():
+            case steps.KswapdStop():
                 node = self.state.machine.nodes.index(step.node)
                 self._advance(operation=at.KSWAPD_STOP, offset=node)
-            case SetPcpHigh():
+            case steps.SetPcpHigh():
                 self._advance(
                     operation=at.SET_PCP_HIGH, zone=step.zone, cpu=step.cpu, offset=step.high
                 )
-            case SetBoost():
+            case steps.SetBoost():
                 self._advance(operation=at.SET_BOOST, zone=step.zone, offset=step.pages)
-            case DrainZone():
+            case steps.DrainZone():
                 self._advance(operation=at.DRAIN_ZONE, zone=step.zone, offset=step.cpu, cpu=step.by)
-            case DrainLocal():
+            case steps.DrainLocal():
                 self._advance(operation=at.DRAIN_LOCAL, zone=step.zone, cpu=step.cpu)
-            case ReclaimInVain():
+            case steps.ReclaimInVain():
                 self._advance(operation=at.RECLAIM_IN_VAIN, **_request(step))
-            case Grow():
+            case steps.Grow():
                 self._advance(
                     operation=at.GROW,
                     zone=step.zone,
@@ -525,7 +498,7 @@ class ModelDriver:
                     order=step.order,
                     cpu=step.cpu,
                 )
-            case ReclaimBegin():
+            case steps.ReclaimBegin():
                 self._advance(
                     operation=at.RECLAIM_BEGIN,
                     cpu=step.cpu,
@@ -567,10 +540,10 @@ class ModelDriver:
         left = kept_pages(self.state) - int(self.state.st[at.MISSING_PAGES])
         assert kept - taken_pages(events) == left, f"pages are lost by {events[0]}"
 
-    def _alloc(self, step: Replayed | Alloc) -> Live:
+    def _alloc(self, step: steps.Replayed | steps.Alloc) -> steps.Live:
         number = self._objects
         is_hidden, zone = False, None
-        if isinstance(step, Replayed):
+        if isinstance(step, steps.Replayed):
             is_hidden, zone = step.is_hidden, step.only_zone
         operation = at.HIDDEN_ALLOC if is_hidden else at.ALLOC
         if zone is not None:
@@ -580,17 +553,17 @@ class ModelDriver:
         self._own(given)
         return given
 
-    def _fail(self, step: Failed) -> None:
+    def _fail(self, step: steps.Failed) -> None:
         self._advance(operation=at.RECORDED_FAILURE, object=-1, **_request(step))
 
-    def _free_nothing(self, step: FreeNothing) -> None:
+    def _free_nothing(self, step: steps.FreeNothing) -> None:
         bits = at.FREED_IN_BATCH if step.batched else 0
         self._advance(
             operation=at.FREE, object=self._objects, cpu=step.cpu, order=step.order, bits=bits
         )
         self._objects += 1
 
-    def _isolate(self, step: Isolate) -> Live:
+    def _isolate(self, step: steps.Isolate) -> steps.Live:
         left = sum(1 << order for order in step.orders)
         pieces: list[tuple[int, int]] = []
         for order in step.orders:
@@ -609,7 +582,7 @@ class ModelDriver:
             pieces += given
         return tuple(pieces)
 
-    def _capture(self, step: Capture) -> Live:
+    def _capture(self, step: steps.Capture) -> steps.Live:
         number = self._objects
         self._advance(
             operation=at.CAPTURE,
@@ -623,7 +596,7 @@ class ModelDriver:
         self._own(given)
         return given
 
-    def _given(self, place: int, order: int) -> Live:
+    def _given(self, place: int, order: int) -> steps.Live:
         if place == -1:
             return ()
         if place >= 0:
@@ -635,7 +608,7 @@ class ModelDriver:
             pfn = int(self.state.pages[pfn]["next"])
         return tuple(reversed(chain))
 
-    def _own(self, pages: Live) -> None:
+    def _own(self, pages: steps.Live) -> None:
         for pfn, order in pages:
             self._owner.update(dict.fromkeys(range(pfn, pfn + (1 << order)), self._objects))
         self._objects += 1
@@ -670,8 +643,10 @@ class ModelDriver:
         np.add.at(self.acquisitions, (holds[:, 2], cpus, holds[:, 0]), 1)
 
 
-def _request(step: Alloc | Replayed | Failed | BeginRequest | ReclaimInVain) -> dict[str, int]:
-    has_none = isinstance(step, (BeginRequest, ReclaimInVain))
+def _request(
+    step: steps.Alloc | steps.Replayed | steps.Failed | steps.BeginRequest | steps.ReclaimInVain,
+) -> dict[str, int]:
+    has_none = isinstance(step, (steps.BeginRequest, steps.ReclaimInVain))
     reclaimed = 0 if has_none else step.reclaimed
     return {
         "cpu": step.cpu,

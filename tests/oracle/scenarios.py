@@ -16,36 +16,9 @@ from tests.oracle import (
     OraclePolicy,
     OracleRules,
     OracleZone,
+    steps,
 )
 from tests.oracle.machine import PMD_ORDER
-from tests.oracle.steps import (
-    Alloc,
-    BeginRequest,
-    Capture,
-    DrainAll,
-    DrainLocal,
-    DrainZone,
-    Failed,
-    Free,
-    FreeNothing,
-    FreeSingly,
-    Grow,
-    HoldDrained,
-    Isolate,
-    KillCpu,
-    KswapdStart,
-    KswapdStop,
-    Live,
-    ReclaimBegin,
-    ReclaimInVain,
-    Replayed,
-    ReviveCpu,
-    SetBoost,
-    SetPcpHigh,
-    Step,
-    Tick,
-    take_step,
-)
 
 BLOCK = 512
 """Pages in a pageblock."""
@@ -134,9 +107,9 @@ LATE_BLOCKS = (0, 1, 2, 2)
 """Pageblocks of a zone that come later."""
 
 
-def late_memory(rng: random.Random, machine: OracleMachine) -> tuple[Grow, ...]:
+def late_memory(rng: random.Random, machine: OracleMachine) -> tuple[steps.Grow, ...]:
     """Memory at the ends of zones that comes while the machine runs, piece by piece, ascending."""
-    found: list[Grow] = []
+    found: list[steps.Grow] = []
     for number, zone in enumerate(machine.zones):
         pages = rng.choice(LATE_BLOCKS) * machine.pages_per_block
         if pages * 2 <= zone.spanned:
@@ -146,7 +119,7 @@ def late_memory(rng: random.Random, machine: OracleMachine) -> tuple[Grow, ...]:
 
 def _pieces(
     rng: random.Random, machine: OracleMachine, number: int, zone: OracleZone, pages: int
-) -> list[Grow]:
+) -> list[steps.Grow]:
     """The last pages of a zone, from the start of a block on, cut into aligned buddies."""
     found = []
     pfn = -(-(zone.end_pfn - pages) // machine.pages_per_block) * machine.pages_per_block
@@ -154,12 +127,12 @@ def _pieces(
         order = rng.choice((machine.max_order, machine.pageblock_order, rng.randrange(3, 8)))
         while pfn % (1 << order) or pfn + (1 << order) > zone.end_pfn:
             order -= 1
-        found.append(Grow(number, pfn, order, rng.randrange(machine.nr_cpus)))
+        found.append(steps.Grow(number, pfn, order, rng.randrange(machine.nr_cpus)))
         pfn += 1 << order
     return found
 
 
-def blocks_of(late: Iterable[Grow], block_order: int) -> set[int]:
+def blocks_of(late: Iterable[steps.Grow], block_order: int) -> set[int]:
     """Numbers of the pageblocks that such memory lies in."""
     return {
         pfn >> block_order
@@ -286,12 +259,12 @@ RETURN_SHARE = 0.1
 """Probability that a CPU comes back online where a step would be its own."""
 
 
-def note_cpus(alive: set[int], step: Step) -> None:
+def note_cpus(alive: set[int], step: steps.Step) -> None:
     """Keep the CPUs that are online up to date."""
     match step:
-        case KillCpu():
+        case steps.KillCpu():
             alive.discard(step.cpu)
-        case ReviveCpu():
+        case steps.ReviveCpu():
             alive.add(step.cpu)
 
 
@@ -349,7 +322,7 @@ class Scenario:
     compaction_share: float = 0.0
     imposed_share: float = 0.0
     only_zone_share: float = 0.0
-    late: tuple[Grow, ...] = ()
+    late: tuple[steps.Grow, ...] = ()
 
     def started(self) -> Oracle:
         """An oracle with every page placed: blocks of random types, freed in random parts."""
@@ -365,10 +338,10 @@ class Scenario:
         oracle.work.clear()
         return oracle
 
-    def run(self, oracle: Oracle) -> Iterator[tuple[Step, Live]]:
+    def run(self, oracle: Oracle) -> Iterator[tuple[steps.Step, steps.Live]]:
         """Take each step on the oracle; yields it and the pages it was given, if any."""
         rng = random.Random(self.seed + 1)
-        live: list[Live] = [(each,) for each in live_objects(oracle)]
+        live: list[steps.Live] = [(each,) for each in live_objects(oracle)]
         alive = set(range(self.machine.nr_cpus))
         late = list(self.late)
         for number in range(self.steps):
@@ -376,30 +349,35 @@ class Scenario:
                 pressure, busy_cpu = rng.choice(PRESSURES), rng.randrange(self.machine.nr_cpus)
             strays = rng.random() >= 1 - self.stray_share
             cpu = rng.randrange(self.machine.nr_cpus) if strays else busy_cpu
-            step: Step
+            step: steps.Step
             if cpu not in alive and rng.random() < RETURN_SHARE:
-                step = ReviveCpu(cpu)
+                step = steps.ReviveCpu(cpu)
             else:
                 at_work = cpu if cpu in alive else min(alive)
                 step = self._next_step(rng, live, late, at_work, pressure)
             note_cpus(alive, step)
-            if isinstance(step, Isolate):
+            if isinstance(step, steps.Isolate):
                 pieces = oracle.isolate(**vars(step))
                 live += [piece for piece in pieces if piece]
                 pages = tuple(page for piece in pieces for page in piece)
             else:
-                pages = take_step(oracle, step)
+                pages = steps.take_step(oracle, step)
                 live += [pages] if pages else []
             yield step, pages
 
     def _next_step(
-        self, rng: random.Random, live: list[Live], late: list[Grow], cpu: int, pressure: float
-    ) -> Step:
+        self,
+        rng: random.Random,
+        live: list[steps.Live],
+        late: list[steps.Grow],
+        cpu: int,
+        pressure: float,
+    ) -> steps.Step:
         kind = rng.random()
         if kind < self.tick_share:
-            return Tick(cpu)
+            return steps.Tick(cpu)
         if kind < self.tick_share + DRAIN_SHARE:
-            return DrainAll()
+            return steps.DrainAll()
         if kind > 1 - self.told_share:
             return self._next_told(rng, cpu)
         if kind > 1 - self.told_share - self.kill_share:
@@ -408,7 +386,11 @@ class Scenario:
             return self._next_of_compaction(rng, cpu)
         if self.hold_share and rng.random() < self.hold_share:
             drained = rng.random() < 0.5
-            return HoldDrained(cpu) if drained else BeginRequest(**self._next_request(rng, cpu))
+            return (
+                steps.HoldDrained(cpu)
+                if drained
+                else steps.BeginRequest(**self._next_request(rng, cpu))
+            )
         if self.imposed_share and rng.random() < self.imposed_share:
             return self._next_imposed(rng, late, cpu)
         if rng.random() < pressure or not live:
@@ -416,69 +398,73 @@ class Scenario:
         pages = live.pop(rng.randrange(max(len(live) - 20, 0), len(live)))
         batched = self.batch_share > 0 and rng.random() < self.batch_share
         if len(pages) > 1:
-            return FreeSingly(cpu, pages, batched)
+            return steps.FreeSingly(cpu, pages, batched)
         pfn, order = pages[0]
         while order and rng.random() < 0.05:
             order -= 1
             live.append(((pfn + (1 << order), order),))
         interrupts = not batched and self._interrupts(rng)
-        return Free(cpu, pfn, order, batched, interrupts)
+        return steps.Free(cpu, pfn, order, batched, interrupts)
 
-    def _next_kill(self, rng: random.Random, by: int) -> KillCpu:
+    def _next_kill(self, rng: random.Random, by: int) -> steps.KillCpu:
         others = [cpu for cpu in range(self.machine.nr_cpus) if cpu != by]
-        return KillCpu(rng.choice(others), by)
+        return steps.KillCpu(rng.choice(others), by)
 
-    def _next_told(self, rng: random.Random, cpu: int) -> Step:
+    def _next_told(self, rng: random.Random, cpu: int) -> steps.Step:
         node = rng.choice(self.machine.nodes)
         kind = rng.random()
         if self.assumptions.direct_reclaim_recorded and kind < 0.1:
-            return ReclaimInVain(**self._next_request(rng, cpu))
+            return steps.ReclaimInVain(**self._next_request(rng, cpu))
         if self.assumptions.direct_reclaim_recorded and kind < 0.5:
-            return ReclaimBegin(rng.choice((1, 2, RECLAIMS)), **self._next_request(rng, cpu))
+            return steps.ReclaimBegin(
+                number=rng.choice((1, 2, RECLAIMS)), **self._next_request(rng, cpu)
+            )
         if not self.assumptions.kswapd_recorded or rng.random() < 0.2:
             zone = rng.choice(self.machine.zones_of(node))
-            return SetPcpHigh(zone, cpu, rng.randrange(200))
+            return steps.SetPcpHigh(zone, cpu, rng.randrange(200))
         if rng.random() < 0.5:
-            return KswapdStop(node)
-        return KswapdStart(node, rng.randrange(self.machine.zone_types))
+            return steps.KswapdStop(node)
+        return steps.KswapdStart(node, rng.randrange(self.machine.zone_types))
 
-    def _next_in_zone(self, rng: random.Random, request: dict[str, int]) -> Replayed:
+    def _next_in_zone(self, rng: random.Random, request: dict[str, int]) -> steps.Replayed:
         zone = rng.choice(self._populated)
         only_zone = zone if rng.random() < self.only_zone_share else None
         is_hidden = rng.random() < 0.2
         if is_hidden:
             request["reclaimed"] = 0
-        return Replayed(**request, only_zone=only_zone, is_hidden=is_hidden)
+        return steps.Replayed(**request, only_zone=only_zone, is_hidden=is_hidden)
 
-    def _next_imposed(self, rng: random.Random, late: list[Grow], cpu: int) -> Step:
+    def _next_imposed(self, rng: random.Random, late: list[steps.Grow], cpu: int) -> steps.Step:
         if late and rng.random() < 0.3:
             return late.pop(0)
         zone = rng.choice(self._populated)
         kind = rng.random()
         if kind < 0.2:
-            return SetBoost(zone, rng.choice(BOOSTS))
+            return steps.SetBoost(zone, rng.choice(BOOSTS))
         if kind < 0.4:
-            return DrainZone(zone, rng.randrange(self.machine.nr_cpus), cpu)
+            return steps.DrainZone(zone, rng.randrange(self.machine.nr_cpus), cpu)
         if kind < 0.5:
-            return FreeNothing(cpu, rng.randrange(4), rng.random() < 0.5)
+            return steps.FreeNothing(cpu, rng.randrange(4), rng.random() < 0.5)
         if kind < 0.6:
-            return Tick(cpu, is_recorded=True)
-        return Failed(**self._next_request(rng, cpu), reclaimed=rng.choice((0, 1, 2)))
+            return steps.Tick(cpu, is_recorded=True)
+        return steps.Failed(**self._next_request(rng, cpu), reclaimed=rng.choice((0, 1, 2)))
 
     @property
     def _populated(self) -> list[int]:
         return [index for index, each in enumerate(self.machine.zones) if each.managed]
 
-    def _next_of_compaction(self, rng: random.Random, cpu: int) -> Isolate | Capture | DrainLocal:
+    def _next_of_compaction(
+        self, rng: random.Random, cpu: int
+    ) -> steps.Isolate | steps.Capture | steps.DrainLocal:
         zone = rng.randrange(len(self.machine.zones))
         kind = rng.random()
         if kind > 0.9:
-            return DrainLocal(zone, cpu)
+            return steps.DrainLocal(zone, cpu)
         if kind < 0.3:
             order = rng.randrange(1, self.machine.pageblock_order + 1)
-            return Capture(cpu, zone, order, rng.choice(self.migratetypes))
+            return steps.Capture(cpu, zone, order, rng.choice(self.migratetypes))
         orders = rng.choices(range(6), (8, 2, 2, 2, 1, 1), k=rng.randint(1, 12))
-        return Isolate(cpu, zone, tuple(sorted(orders, reverse=True)))
+        return steps.Isolate(cpu, zone, tuple(sorted(orders, reverse=True)))
 
     def _next_request(self, rng: random.Random, cpu: int) -> dict[str, int]:
         return {
@@ -492,7 +478,7 @@ class Scenario:
     def _interrupts(self, rng: random.Random) -> bool:
         return self.interrupt_share > 0 and rng.random() < self.interrupt_share
 
-    def _next_alloc(self, rng: random.Random, cpu: int) -> Alloc | Replayed:
+    def _next_alloc(self, rng: random.Random, cpu: int) -> steps.Alloc | steps.Replayed:
         request = self._next_request(rng, cpu)
         if self._interrupts(rng):
             request["bits"] |= Bits.INTERRUPTS_HOLDER
@@ -501,5 +487,5 @@ class Scenario:
         if self.replayed and self.only_zone_share:
             return self._next_in_zone(rng, request)
         if self.replayed:
-            return Replayed(**request)
-        return Alloc(**request, recorded_success=rng.random() < 0.8)
+            return steps.Replayed(**request)
+        return steps.Alloc(**request, recorded_success=rng.random() < 0.8)

@@ -8,56 +8,46 @@ from tests.oracle import Oracle
 
 
 @dataclass(frozen=True)
-class Alloc:
-    """Ask for pages; arguments as of `Oracle.alloc`."""
+class Asked:
+    """What a request asks for; arguments as of `Oracle.alloc`."""
 
     cpu: int
     order: int
     migratetype: int
     highest_zone: int
     bits: int
+
+
+@dataclass(frozen=True)
+class Alloc(Asked):
+    """Ask for pages; arguments as of `Oracle.alloc`."""
+
     recorded_success: bool
     reclaimed: int = 0
 
 
 @dataclass(frozen=True)
-class Replayed:
+class Replayed(Asked):
     """A request that succeeded in the recording; arguments as of `Oracle.alloc_as_recorded`.
 
     A hidden one has no event of its own.
     """
 
-    cpu: int
-    order: int
-    migratetype: int
-    highest_zone: int
-    bits: int
     reclaimed: int = 0
     only_zone: int | None = None
     is_hidden: bool = False
 
 
 @dataclass(frozen=True)
-class Failed:
+class Failed(Asked):
     """A request that failed in the recording; arguments as of `Oracle.fail_as_recorded`."""
 
-    cpu: int
-    order: int
-    migratetype: int
-    highest_zone: int
-    bits: int
     reclaimed: int = 0
 
 
 @dataclass(frozen=True)
-class BeginRequest:
+class BeginRequest(Asked):
     """Interrupts come into a request's refill; arguments as of `Oracle.begin_request`."""
-
-    cpu: int
-    order: int
-    migratetype: int
-    highest_zone: int
-    bits: int
 
 
 @dataclass(frozen=True)
@@ -203,26 +193,15 @@ class Grow:
 
 
 @dataclass(frozen=True)
-class ReclaimBegin:
+class ReclaimBegin(Asked):
     """Direct reclaim begins for a request; arguments as of `Oracle.begin_reclaim`."""
 
     number: int
-    cpu: int
-    order: int
-    migratetype: int
-    highest_zone: int
-    bits: int
 
 
 @dataclass(frozen=True)
-class ReclaimInVain:
+class ReclaimInVain(Asked):
     """Direct reclaim ends, and its request goes on; arguments as of `Oracle.reclaim_in_vain`."""
-
-    cpu: int
-    order: int
-    migratetype: int
-    highest_zone: int
-    bits: int
 
 
 Step = (
@@ -255,72 +234,50 @@ Live = tuple[tuple[int, int], ...]
 """(First page, order) of what serves one request: a buddy, or single pages."""
 
 
+CALLS = {
+    Failed: "fail_as_recorded",
+    BeginRequest: "begin_request",
+    HoldDrained: "hold_drained",
+    Free: "free",
+    FreeSingly: "free_singly",
+    DrainAll: "drain_all",
+    KillCpu: "kill_cpu",
+    ReviveCpu: "revive_cpu",
+    KswapdStart: "start_kswapd",
+    KswapdStop: "stop_kswapd",
+    SetPcpHigh: "set_pcp_high",
+    SetBoost: "set_boost",
+    DrainZone: "drain_zone",
+    DrainLocal: "drain_local",
+    Grow: "grow",
+    ReclaimBegin: "begin_reclaim",
+    ReclaimInVain: "reclaim_in_vain",
+}
+"""Methods of an oracle that take a step's fields and give nothing."""
+
+
 def take_step(oracle: Oracle, step: Step) -> Live:
     """One step on an oracle; the pages it is given, if any."""
+    words = dict(vars(step))
     match step:
         case Alloc():
-            pfn = oracle.alloc(**vars(step))
+            pfn = oracle.alloc(**words)
             return () if pfn is None else ((pfn, step.order),)
-        case Replayed(is_hidden=True):
-            return oracle.alloc_hidden(
-                step.cpu,
-                step.order,
-                step.migratetype,
-                step.highest_zone,
-                step.bits,
-                only_zone=step.only_zone,
-            )
         case Replayed():
-            request = {name: word for name, word in vars(step).items() if name != "is_hidden"}
-            return oracle.alloc_as_recorded(**request)
-        case Failed():
-            oracle.fail_as_recorded(**vars(step))
-        case BeginRequest():
-            oracle.begin_request(**vars(step))
-        case HoldDrained():
-            oracle.hold_drained(step.cpu)
+            if words.pop("is_hidden"):
+                del words["reclaimed"]
+                return oracle.alloc_hidden(**words)
+            return oracle.alloc_as_recorded(**words)
         case Isolate():
-            return tuple(page for piece in oracle.isolate(**vars(step)) for page in piece)
+            return tuple(page for piece in oracle.isolate(**words) for page in piece)
         case Capture():
-            return oracle.capture(**vars(step))
-        case Free():
-            oracle.free(
-                step.cpu,
-                step.pfn,
-                step.order,
-                batched=step.batched,
-                interrupts=step.interrupts,
-            )
-        case FreeSingly():
-            oracle.free_singly(step.cpu, step.pages, batched=step.batched)
+            return oracle.capture(**words)
         case FreeNothing():
             oracle.free_nothing(step.cpu, batched=step.batched)
         case Tick(is_recorded=True):
             oracle.tick_as_recorded(step.cpu)
         case Tick():
             oracle.tick(step.cpu)
-        case DrainAll():
-            oracle.drain_all()
-        case KillCpu():
-            oracle.kill_cpu(step.cpu, step.by)
-        case ReviveCpu():
-            oracle.revive_cpu(step.cpu)
-        case KswapdStart():
-            oracle.start_kswapd(step.node, step.highest_zone)
-        case KswapdStop():
-            oracle.stop_kswapd(step.node)
-        case SetPcpHigh():
-            oracle.set_pcp_high(step.zone, step.cpu, step.high)
-        case SetBoost():
-            oracle.set_boost(step.zone, step.pages)
-        case DrainZone():
-            oracle.drain_zone(step.zone, step.cpu, step.by)
-        case DrainLocal():
-            oracle.drain_local(step.zone, step.cpu)
-        case Grow():
-            oracle.grow(step.zone, step.pfn, step.order, step.cpu)
-        case ReclaimBegin():
-            oracle.begin_reclaim(**vars(step))
-        case ReclaimInVain():
-            oracle.reclaim_in_vain(**vars(step))
+        case _:
+            getattr(oracle, CALLS[type(step)])(**words)
     return ()
