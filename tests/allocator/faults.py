@@ -74,14 +74,14 @@ LATER_FAULTS: Faults = {
             "st[at.WORK_SPLITS] += from_order - order",
             "st[at.WORK_SPLITS] += 1",
         ),
-        "merges are not counted": ("st[at.WORK_MERGES] -= order", "pass"),
+        "merges are not counted": ("m.st[at.WORK_MERGES] -= order", "pass"),
         "a list probed in vain is not counted": (
             "m.st[at.LIST_PROBES] += largest - order + 1",
             "m.st[at.LIST_PROBES] += largest - order",
         ),
     },
     "event_log": {
-        "work is kept": ("st[at.WORK + unit] = 0", "pass"),
+        "work is kept": ("m.st[at.WORK + unit] = 0", "pass"),
     },
     "fallback": {
         "a scan does not skip buddies": (

@@ -12,7 +12,7 @@ from tests.oracle.machine import OracleMachine, Work, is_drawn
 from tests.oracle.ownership import MergingLists, OwnedPageblocks, OwnershipCount, PhaseCount
 from tests.oracle.ownership_refill import OwningZone
 from tests.oracle.rules import OracleOwnership
-from tests.oracle.scenarios import KERNEL, WITH_CMA, events_named, one_zone, oracle
+from tests.oracle.scenarios import KERNEL, events_named, one_zone, oracle
 
 ORDER = 4
 """Pageblock order of the examples."""
@@ -149,68 +149,12 @@ def test_plain_pages_of_an_owned_block(
     target.check()
 
 
-@pytest.mark.parametrize(
-    ("remote_busy", "zone", "local", "owners"),
-    [("zone", [3], [], []), ("local", [], [3], []), ("spin", [], [], [3])],
-)
-def test_the_owners_lists_may_be_locked(
-    remote_busy: str, zone: list[int], local: list[int], owners: list[int]
-) -> None:
-    target = owning(remote_busy=remote_busy, remote_busy_per_1000=1000)
-    take(target, PAGES)
-    target.events.clear()
-    target.free(1, 3, 0)
-    assert in_zone(target, 0) == zone
-    assert on_list(target, 0, cpu=1) == local
-    assert on_list(target, 0, cpu=0) == owners
-    assert holds(target) == ([("direct_free", "", 1)] if zone else [])
-    assert (counts(target, cpu=1).remote_frees, counts(target, cpu=1).busy_frees) == (1, 1)
-    assert lists_of(target, cpu=1).mergeable == set()
-    assert recorded(target) == []
-    target.check()
-
-
 def test_draws() -> None:
     """Numbers 0, 1 and 2 give words 0, 2654435761 and 1013904226, of 4294967296: 0, 618, 236."""
     assert [is_drawn(number, 237) for number in range(3)] == [True, False, True]
     assert [is_drawn(number, 236) for number in range(3)] == [True, False, False]
     assert not is_drawn(0, 0)
     assert 290 <= sum(is_drawn(number, 300) for number in range(1000)) <= 310
-
-
-@pytest.mark.parametrize(("remote_overflow", "drained"), [("freer", 4), ("owner", 0)])
-def test_who_drains_what_remote_frees_push_over_the_limit(
-    remote_overflow: str, drained: int
-) -> None:
-    """High is 8; the eighth page overflows, and 4 are drained: now, or with the owner's next."""
-    target = owning(TIGHT, fit_test="always", remote_overflow=remote_overflow)
-    take(target, PAGES)
-    target.events.clear()
-    for pfn in range(0, PAGES, 2):
-        target.free(1, pfn, 0)
-    assert lists_of(target).pcp.count == 8 - drained
-    assert holds(target) == [("drain", "commit", 4)] * (drained > 0)
-    if not drained:
-        target.free(0, 1, 0)
-        assert holds(target)[0][:2] == ("drain", "commit")
-    target.check()
-
-
-def test_pages_may_merge_when_they_are_freed() -> None:
-    """The pair, and the pair of pairs, come in front; the page and both are looked at."""
-    target = owning(merges_at="free")
-    take(target, PAGES)
-    target.free(0, 6, 1)
-    target.free(0, 0, 0)
-    target.free(1, 1, 0)
-    assert (on_list(target, 0), on_list(target, 1)) == ([], [0, 6])
-    assert (counts(target, cpu=1).merge_looks, counts(target, cpu=1).merges) == (2, 1)
-    target.free(0, 2, 1)
-    assert (on_list(target, 1), on_list(target, 2)) == ([6], [0])
-    looks = counts(target).merge_looks
-    target.drain_all()
-    assert counts(target).merge_looks == looks, "not looked at again"
-    target.check()
 
 
 def using(*freed: int, count: int = PAGES, **options: object) -> Oracle:
@@ -259,14 +203,6 @@ def test_where_fragments_queue(fragments: str, queued: list[int]) -> None:
     assert in_zone(target, 0) == queued
 
 
-def test_a_block_is_recorded_once() -> None:
-    target = using(3, 35, 5, count=2 * PAGES)
-    target.drain_all()
-    assert recorded(target) == [0, 2]
-    assert counts(target).recorded == 2
-    target.check()
-
-
 def test_recorded_blocks_may_age() -> None:
     """The owner's tick gives up what was recorded before it; what it drains itself lives on."""
     policy = OraclePolicy(pcp_batch=4, pcp_high_min=2, pcp_high_max=64)
@@ -281,32 +217,6 @@ def test_recorded_blocks_may_age() -> None:
     target.tick(0)
     assert recorded(target) == [2]
     assert owners(target) == {2: 0}
-
-
-@pytest.mark.parametrize(("full_drain", "left"), [("keep", [0]), ("end", [])])
-def test_full_drains_may_end_the_ownership_of_recorded_blocks(
-    full_drain: str, left: list[int]
-) -> None:
-    target = using(3, count=2 * PAGES, full_drain=full_drain)
-    target.drain_all()
-    assert recorded(target) == left
-    assert list(owners(target)) == [*left, 2]
-
-
-@pytest.mark.parametrize(("offline_owner", "left"), [("end", {}), ("keep", {0: 0})])
-def test_a_dead_cpu(offline_owner: str, left: dict[int, int]) -> None:
-    """Its lists are emptied. If its blocks stay its own, frees into them are the freer's."""
-    target = using(3, offline_owner=offline_owner)
-    target.kill_cpu(0, by=1)
-    assert holds(target) == [("drain", "drain_all", 1)]
-    assert owners(target) == left
-    target.free(1, 5, 0)
-    assert on_list(target, 0, cpu=1) == [5]
-    assert lists_of(target, cpu=1).mergeable == set()
-    target.revive_cpu(0)
-    target.free(1, 7, 0)
-    assert on_list(target, 0, cpu=0) == ([7] if left else [])
-    target.check()
 
 
 def test_a_refill_claims_a_whole_block() -> None:
@@ -336,27 +246,6 @@ def test_fit_test(fit_test: str, claimed: int) -> None:
     """High is raised from 8 to 12 by the refill; it may grow to 32."""
     policy = OraclePolicy(pcp_batch=4, pcp_high_min=8, pcp_high_max=32)
     target = owning(policy, fit_test=fit_test)
-    take(target)
-    assert counts(target).claimed == claimed
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{"claims_blocks": False}, {"owning_types": "movable"}, {"claims_up_to_order": 0}],
-)
-def test_claims_may_be_limited(options: dict[str, object]) -> None:
-    """To nothing, to MOVABLE requests, or to small orders; the others get chunks."""
-    target = owning(migratetype=UNMOVABLE, **options)
-    take(target, order=1, migratetype=UNMOVABLE)
-    assert owners(target) == {}
-    assert counts(target).phases[2].refills == 1
-
-
-@pytest.mark.parametrize("flag", ["below_high", "reclaim_active"])
-@pytest.mark.parametrize(("pressure_claims", "claimed"), [(True, 1), (False, 0)])
-def test_claims_under_pressure(flag: str, pressure_claims: bool, claimed: int) -> None:
-    target = owning(pressure_claims=pressure_claims)
-    setattr(target.zones[0].flags, flag, True)
     take(target)
     assert counts(target).claimed == claimed
 
@@ -415,16 +304,3 @@ def test_other_types_come_last_and_page_by_page() -> None:
     assert counts(target).phases[3] == PhaseCount(refills=1, objects=4, pages=4)
     assert on_list(target, 0, migratetype=UNMOVABLE) == [1, 2, 3]
     assert lists_of(target).mergeable == set()
-
-
-@pytest.mark.parametrize(("cma_first", "phase"), [(False, 1), (True, 3)])
-def test_cma_may_come_before_all_phases(cma_first: bool, phase: int) -> None:
-    """Most of free memory is in CMA blocks, which movable requests may use."""
-    target = owning(machine=small_machine(migratetypes=WITH_CMA), free=(0,), cma_first=cma_first)
-    for block in (2, 4):
-        target.set_block_type(block, 4)
-        put_back(target, block * PAGES, ORDER, 4)
-    take(target)
-    assert [each.refills for each in counts(target).phases] == [
-        int(each == phase) for each in range(4)
-    ]

@@ -13,7 +13,6 @@ import pytest
 from tests.oracle import Bits, Migratetype, Oracle, OracleAssumptions, OracleMachine, OraclePolicy
 from tests.oracle.page_alloc import node_orders, zonelist
 from tests.oracle.scenarios import (
-    ATOMIC,
     BLOCK,
     KERNEL,
     events_named,
@@ -200,15 +199,6 @@ def test_a_folio_batch_takes_it_once() -> None:
     assert frees_taken(target, [(0, pfn) for pfn in pages]) == 2
 
 
-def test_a_batch_may_meet_several_owners() -> None:
-    target = owning()
-    mine, theirs = take(target, 4, cpu=0), take(target, 4, cpu=1)
-    assert frees_taken(target, [(0, mine[0]), (0, theirs[0]), (0, theirs[1]), (0, mine[1])]) == 3
-    assert (
-        frees_taken(target, [(0, mine[2]), (1, theirs[2]), (0, mine[3]), (1, theirs[3])]) == 2 - 1
-    )
-
-
 def in_pieces(rules: str = "7.2", assumptions: OracleAssumptions | None = None) -> Oracle:
     """One page of a block in use, one on CPU 0's list, the others free; two reserved blocks."""
     target = oracle(one_zone(8, nr_cpus=2), rules, assumptions=assumptions)
@@ -281,15 +271,6 @@ def test_a_zone_that_the_list_lacks_is_forced() -> None:
     target = with_two_zones()
     assert served_by(target, 3, KERNEL | Bits.THISNODE) == 3
     assert target.forced == 1
-
-
-def test_hidden_requests_are_served_like_others() -> None:
-    target = in_pieces()
-    assert target.alloc_hidden(0, 0, MOVABLE, DMA32, Bits.NONE) == ((LISTED, 0),)
-    assert target.hidden == 1
-    target.free_nothing(0)
-    assert target.orphan_frees == 1
-    target.check()
 
 
 @pytest.mark.parametrize("order", [8, 9, 10])
@@ -373,14 +354,6 @@ def test_the_lowmem_reserve_counts(kept: int, served_by: int) -> None:
     assert server(pressed(10, 20, normal=marks(100), dma32=dma32)) == served_by
 
 
-def test_discounts_are_of_the_mark_alone() -> None:
-    """Plain: Normal lacks 990 pages, DMA32 20 - 400 - 300. Atomic: 10 - 375, 20 - 150 - 300."""
-    dma32 = marks(400) | {"lowmem_reserve": (0, 300)}
-    for bits, served_by in ((PLAIN, DMA32), (ATOMIC, NORMAL)):
-        target = pressed(10, 20, normal=marks(1000), dma32=dma32)
-        assert server(target, bits=bits) == served_by
-
-
 def test_without_a_page_in_the_nearest_zone_the_walk_follows() -> None:
     """DMA32 has 485 pages to spare, but no buddy of 16; Normal lacks 999, and has one."""
     target = pressed(0, 500, normal=marks(1000), dma32={})
@@ -410,19 +383,6 @@ def test_recorded_kswapd_ends_as_recorded() -> None:
     target.stop_kswapd(1)
     target.stop_kswapd(1)
     assert not target.kswapd[1].active
-
-
-def test_a_run_that_begins_ends_the_one_before() -> None:
-    """S1.7: 5 pages of boost that the first run saw go when the second begins."""
-    target = oracle(two_nodes(), "6.12", SINGLE, NOTHING)
-    marks = target.zones[3].watermarks
-    marks.boost = 5
-    target.start_kswapd(1, NORMAL)
-    marks.boost += 7
-    target.start_kswapd(1, NORMAL)
-    assert marks.boost == 7
-    target.stop_kswapd(1)
-    assert marks.boost == 0
 
 
 @pytest.mark.parametrize("reclaimed", [0, 1])
