@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from dataclasses import asdict
 from functools import partial
@@ -57,10 +58,9 @@ BUDGET = "error_budget"
 
 
 def run_validate(options: argparse.Namespace) -> int:
-    """Validate and print the error table; write the budget's figure if asked to."""
-    if options.brief:
-        print(_in_brief(options))
-        return 0
+    """Validate and print the verdict; write the budget's figure if asked to."""
+    if options.brief and (options.full or options.resync or options.budget or options.json):
+        raise UsageError("--brief is one line: leave --full, --resync, --budget and --json out")
     if options.directory is None:
         _validate(options)
         return 0
@@ -74,23 +74,6 @@ def run_validate(options: argparse.Namespace) -> int:
     if not options.json:
         print("\nWritten:", *sorted(options.directory.iterdir()), sep="\n  ")
     return 0
-
-
-def _in_brief(options: argparse.Namespace) -> str:
-    """One line on the whole recording."""
-    import pagealloc_model as pm
-    from pagealloc_model.show.figures.predictions_judged import (
-        in_band_words,
-        predicted_over_measured,
-    )
-    from pagealloc_model.verdict.errors import verdict_words
-
-    if options.resync or options.budget or options.json or options.kernel_source:
-        raise UsageError("--brief is one line: leave --resync, --budget, --json and the source out")
-    validation = pm.validate(pm.open(options.path), rules=options.rules)
-    points = predicted_over_measured(validation.errors, validation.snapshots)
-    name = validation.recording.name
-    return f"{name}: {in_band_words(points)}; {verdict_words(validation.errors)}"
 
 
 def _write(budgets: Mapping[str, Budget], directory: Path) -> None:
@@ -125,7 +108,9 @@ def _validate(options: argparse.Namespace) -> dict[str, Budget]:
     return _budgets(validated, BUDGET)
 
 
-_Validated = tuple["Validation", "Validation | None", "Budget | None"]
+SEEDS_UNDER_PRESSURE = 5
+"""Seeds of chaotic quantities where the recorded kernel reclaimed."""
+_Validated = tuple["Validation", "Validation | None", "Budget | None", "ReclaimChoice"]
 
 
 def _validated(
@@ -138,11 +123,23 @@ def _validated(
 ) -> _Validated:
     """The model's validation, a kernel build's if one is given, and a budget if asked for."""
     import pagealloc_model as pm
+    from pagealloc_model.predicted.replay import choose_reclaim
 
-    validation = pm.validate(recording, rules=options.rules, resync=options.resync)
+    # a budget imposes what the kernel did, and so does a kernel build's own code
+    literal = "literal" if with_budget or build is not None else ""
+    reclaim = choose_reclaim(recording, asked=options.reclaim or literal)
+    validation = pm.validate(
+        recording,
+        rules=options.rules,
+        assumptions=pm.Assumptions(reclaim=reclaim.mode),
+        resync=options.resync,
+    )
+    under_pressure = choose_reclaim(recording).mode == "elastic"
+    usual = SEEDS_UNDER_PRESSURE if under_pressure and not options.brief else 1
+    validation = validation.over_seeds(options.seeds or usual)
     budget = validation.budget(windows) if with_budget else None
     kernel = None if build is None else pm.validate(recording, rules=options.rules, kernel=build)
-    return validation, kernel, budget
+    return validation, kernel, budget, reclaim
 
 
 def _budgets(validated: _Validated | None, name: str) -> dict[str, Budget]:
@@ -152,8 +149,8 @@ def _budgets(validated: _Validated | None, name: str) -> dict[str, Budget]:
 
 
 def _as_dict(validated: _Validated) -> dict[str, object]:
-    validation, kernel, budget = validated
-    content = validation.to_dict()
+    validation, kernel, budget, reclaim = validated
+    content = validation.to_dict() | {"reclaim": asdict(reclaim)}
     if kernel is not None:
         content |= {"kernel_source": kernel.to_dict()}
     if budget is not None:
@@ -165,8 +162,20 @@ def _print(validated: _Validated, options: argparse.Namespace) -> None:
     if options.json:
         print(json_text(_as_dict(validated)))
     else:
-        validation, kernel, budget = validated
-        print(_as_text(validation, kernel, options.misses))
+        validation, kernel, budget, reclaim = validated
+        if options.brief:
+            print(f"{validation.headline}.")
+            return
+        print(
+            validation.to_text(asides=[str(reclaim), f"Rules: {validation.replay.rules_origin}."]),
+            end="\n\n",
+        )
+        if options.full or kernel is not None:
+            print(_in_full(validation, kernel))
+        if validation.placement is not None:
+            print(_placement_text(validation.placement, options.misses))
+        if not options.full:
+            print(_next_words(options.path))
         if budget is not None:
             print(f"\nError budget:\n\n{budget.to_text()}")
 
@@ -239,7 +248,24 @@ def _placement_text(placement: Placement, with_misses: bool) -> str:
     return "\n".join([*lines, ""])
 
 
-def _as_text(validation: Validation, kernel: Validation | None, with_misses: bool) -> str:
+def _next_words(path: str) -> str:
+    """What to do with a verdict."""
+    from pagealloc_model.base.text.layout import paragraph
+
+    name = shlex.quote(str(path))
+    return "\n".join(
+        paragraph(line)
+        for line in (
+            f"Next: pagealloc validate {name} --full prints every number, what was imposed and "
+            "what is not modelled; --budget says whose each error is.",
+            f"pagealloc compare {name} --patch FIELD=VALUE predicts a change and says which rows "
+            "to believe.",
+        )
+    )
+
+
+def _in_full(validation: Validation, kernel: Validation | None) -> str:
+    """Every row and note."""
     from pagealloc_model.base.text.error_table import error_table
     from pagealloc_model.base.text.layout import paragraph
     from pagealloc_model.show.post import snapshot_table
@@ -260,8 +286,6 @@ def _as_text(validation: Validation, kernel: Validation | None, with_misses: boo
     if len(validation.snapshots):
         seconds = "Seconds after the snapshot that describes the start:"
         lines += [seconds, "", snapshot_table(validation.snapshots)]
-    if validation.placement is not None:
-        lines += [_placement_text(validation.placement, with_misses)]
     by_shim = () if kernel is None else kernel.replay.not_covered
     for title, notes in (
         ("First departures", [each.words() for each in validation.departures]),
@@ -271,7 +295,7 @@ def _as_text(validation: Validation, kernel: Validation | None, with_misses: boo
     ):
         if notes:
             lines += [f"{title}:", *[paragraph(line, label="- ") for line in notes], ""]
-    return "\n".join(lines).rstrip()
+    return "\n".join(lines)
 
 
 TABLES = (
@@ -705,11 +729,24 @@ COMMANDS = (
                 "its errors as CSV, into this directory, which must not exist or be "
                 "empty",
             ),
+            RECLAIM,
+            option(
+                "--seeds",
+                metavar="N",
+                type=at_least_one,
+                help="show the reserve, watermark boosts and fallbacks as ranges over so many "
+                "seeds, replayed side by side (5 where the recorded kernel reclaimed, else 1)",
+            ),
+            option(
+                "--full",
+                action="store_true",
+                help="also print every number, snapshot, departure and note",
+            ),
             option(
                 "--brief",
                 action="store_true",
-                help="print one line: how many predictions are near what was measured, and"
-                " how many are nearer than a null model's",
+                help="print one line: what is predicted, what is not, and how many quantities are "
+                "near what was measured",
             ),
             *kernel_source_options(
                 "its own code is replayed too, and stands in the table next to the model",

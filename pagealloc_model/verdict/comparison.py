@@ -19,6 +19,7 @@ from pagealloc_model.base.errors import PageallocError, UsageError
 from pagealloc_model.base.text.comparison_table import Style, comparison_table
 from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.base.text.footer import Footer
+from pagealloc_model.base.text.layout import paragraph
 from pagealloc_model.base.version import __version__
 from pagealloc_model.policy.policy import Assumptions, Policy, policy_settings
 from pagealloc_model.policy.policy_fields import Setting
@@ -32,14 +33,13 @@ from pagealloc_model.recording.provenance import (
     worst,
 )
 from pagealloc_model.recording.trace.columns import Event
-from pagealloc_model.verdict.errors import FROZEN, NO_PCP
+from pagealloc_model.verdict.errors import FROZEN, NO_PCP, NO_PRESSURE
 from pagealloc_model.verdict.quantities import (
     MMTESTS,
     SITES,
     WINDOWS,
     Quantity,
     States,
-    counter_quantities,
     fallback_quantities,
     hold_quantities,
     paired,
@@ -93,7 +93,6 @@ def _from_pagesets(machine: Machine, rules: KernelRules) -> dict[str, Setting]:
 
 
 NO_FALLBACKS = "no fallback"
-NO_PRESSURE = "no reclaim, every request served"
 EXACT_HOLDS = ("lock tracepoints", "kprobes")
 Key = tuple[str, str]
 """Metric and scope of a comparison's row."""
@@ -212,8 +211,7 @@ def _errors(validation: Validation) -> Iterator[tuple[Key, ModelError]]:
         keys = [(name, each) for name in ("fallback_claims", "fallback_steals") for each in scopes]
         for key in (("extfrag_events", "all"), *keys):
             yield key, _error(*(side.get(key, 0.0) for side in sides), NO_FALLBACKS, 0.0)
-    if replay.assumptions.reclaim == "elastic":
-        yield from _pressure(validation)
+    yield from _pressure(validation)
 
 
 def _error(measured: float, predicted: float, null_model: str, null: float) -> ModelError:
@@ -294,20 +292,10 @@ def _holds(validation: Validation) -> Iterator[tuple[Key, ModelError]]:
 
 
 def _pressure(validation: Validation) -> Iterator[tuple[Key, ModelError]]:
-    """Counters of vmstat between its first and last sample in the recording's time."""
-    replay = validation.replay
-    table = validation.measured.vmstat
-    times = np.unique(table["time_ns"].to_numpy())
-    times = times[(times >= replay.edges[0]) & (times <= replay.edges[-1])]
-    if len(times) < 2:
-        return
-    edges = np.linspace(times[0], times[-1], WINDOWS + 1)
-    known = table[table["name"].isin(set(replay.vmstat["name"]))]
-    sides = (counter_quantities(each, edges) for each in (known, replay.vmstat))
-    for mine, its in zip(*sides, strict=True):
-        if not (np.isnan(mine.value) or np.isnan(its.value)):
-            null = 1.0 if mine.unit == "share" else 0.0
-            yield (mine.metric, mine.scope), _error(mine.value, its.value, NO_PRESSURE, null)
+    """Counters of vmstat, as the error table has them."""
+    errors = validation.errors
+    for row in errors[errors["null_model"] == NO_PRESSURE].itertuples():
+        yield (row.metric, row.scope), _error(row.measured, row.predicted, NO_PRESSURE, row.null)
 
 
 BETTER, WORSE, CHANGED, SAME = "better", "worse", "changed", "same"
@@ -481,6 +469,20 @@ def believable_words(table: pd.DataFrame, refused: str = "") -> str:
     return f"Believe {len(good)} of {count_of(len(known), 'change')}: {told}{rest}."
 
 
+SHOWN = 12
+"""Rows that `repr` has."""
+_SHOWN_COLUMNS = ["metric", "scope", "base", "patch", "change", "change_low", "change_high"]
+
+
+def short_text(rows: pd.DataFrame, believable: str) -> str:
+    """Return the line that says which rows to believe, and these, or those that change most."""
+    changed = rows[rows["change"].fillna(0) != 0]
+    believed = changed[changed["verdict"].isin(BELIEVED)]
+    shown = (believed if len(believed) else changed)[:SHOWN]
+    table = shown[[*_SHOWN_COLUMNS, "unit", "verdict"]].to_string(index=False, float_format="%.6g")
+    return f"{paragraph(believable)}\n\n{table if len(shown) else 'No row changes.'}"
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RepeatedComparison:
     """Comparisons of the same policies, one per run.
@@ -495,6 +497,9 @@ class RepeatedComparison:
     comparisons: tuple[Comparison, ...]
     rows: pd.DataFrame
     refused: str = ""
+
+    def __repr__(self) -> str:
+        return short_text(self.rows, self.believable)
 
     @property
     def believable(self) -> str:
@@ -577,6 +582,9 @@ class Comparison:
     patch: Replay
     pairs: tuple[tuple[Quantity, Quantity], ...]
     known_errors: ModelErrors | None = field(default=None, repr=False)
+
+    def __repr__(self) -> str:
+        return short_text(self.rows, self.believable)
 
     @cached_property
     def errors(self) -> ModelErrors:

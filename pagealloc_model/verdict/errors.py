@@ -21,14 +21,15 @@ from pagealloc_model.predicted.lock_times import LockModel, LockTimes, lock_time
 from pagealloc_model.predicted.replay import Replay
 from pagealloc_model.predicted.tables import EMPTY_SITES
 from pagealloc_model.recording.trace.columns import Event, Trace
-from pagealloc_model.verdict.quantities import was_recorded
-from pagealloc_model.verdict.statistics import relative
+from pagealloc_model.verdict.quantities import WINDOWS, counter_quantities, was_recorded
+from pagealloc_model.verdict.statistics import SHARE, relative
 
 if TYPE_CHECKING:
     from pagealloc_model.recording.recording import Recording
 
 
 FROZEN = "nothing changes"
+NO_PRESSURE = "no reclaim, every request served"
 OF_RANGE = "pages, error in share of range"
 ErrorRow = dict[str, object]
 ZONE = ["node", "zone"]
@@ -48,17 +49,24 @@ def error_row(
     null_error: float | None = None,
     kind: str = "predicted",
 ) -> ErrorRow:
-    """One row of the error table; errors that are not given are relative to what was measured."""
+    """One row of the error table; errors that are not given are relative to what was measured.
+
+    Those of shares are differences.
+    """
+
+    def off(value: float) -> float:
+        return value - measured if unit == SHARE else relative(value, measured)
+
     return {
         "metric": metric,
         "scope": scope,
         "measured": measured,
         "predicted": predicted,
-        "error": relative(predicted, measured) if error is None else error,
+        "error": off(predicted) if error is None else error,
         "unit": unit,
         "null_model": null_model,
         "null": null,
-        "null_error": relative(null, measured) if null_error is None else null_error,
+        "null_error": off(null) if null_error is None else null_error,
         "kind": kind,
     }
 
@@ -343,7 +351,11 @@ def error_rows(
         *_placement_rows(predicted),
         _zone_row(predicted),
         *contention_rows(recording, predicted, measured),
-        *_unknown_rows(measured),
+        *(
+            _counter_rows(predicted, measured)
+            if predicted.assumptions.reclaim == "elastic"
+            else _unknown_rows(measured)
+        ),
     ]
     return pd.DataFrame(rows)
 
@@ -534,6 +546,29 @@ def _unknown_rows(measured: Measured) -> Iterator[ErrorRow]:
         )
 
 
+def _counter_rows(predicted: Replay, measured: Measured) -> Iterator[ErrorRow]:
+    """Reclaim, compaction, stalls and huge pages, between the first and last sample of vmstat."""
+    table = measured.vmstat
+    times = np.unique(table["time_ns"].to_numpy())
+    times = times[(times >= predicted.edges[0]) & (times <= predicted.edges[-1])]
+    if len(times) < 2:
+        return
+    edges = np.linspace(times[0], times[-1], WINDOWS + 1)
+    known = table[table["name"].isin(set(predicted.vmstat["name"]))]
+    sides = (counter_quantities(each, edges) for each in (known, predicted.vmstat))
+    for real, model in zip(*sides, strict=True):
+        if not (np.isnan(real.value) or np.isnan(model.value)):
+            yield error_row(
+                real.metric,
+                real.scope,
+                measured=real.value,
+                predicted=model.value,
+                unit=real.unit,
+                null_model=NO_PRESSURE,
+                null=1.0 if real.unit == SHARE else 0.0,
+            )
+
+
 NEARER, FARTHER, AS_NULL = "nearer", "no nearer", "both right"
 NOT_MEASURED = "not measured"
 PREDICTED = "predicted"
@@ -560,17 +595,3 @@ def against_null(row: Any) -> str:
     if not error and not null_error:
         return AS_NULL
     return NEARER if abs(error) < abs(null_error) else FARTHER
-
-
-def verdict_words(errors: pd.DataFrame) -> str:
-    """Return one line: in how many rows of an error table the model is nearer than its null."""
-    found = [against_null(row) for row in errors.itertuples()]
-    judged = [each for each in found if each in (NEARER, FARTHER)]
-    if not judged:
-        return "nothing that was recorded can be held to a null model"
-    rest = len(found) - len(judged)
-    others = f" ({rest} more are not judged)" if rest else ""
-    return (
-        f"nearer than a null model in {judged.count(NEARER)} of "
-        f"{count_of(len(judged), 'row')}{others}"
-    )

@@ -598,6 +598,29 @@ def counter_quantities(vmstat: pd.DataFrame, edges: np.ndarray) -> Iterator[Quan
         )
 
 
+SERIES_WORDS = {
+    "free_pages": "free pages",
+    "pcp_count": "pages on per-CPU lists",
+    "highatomic_blocks": "reserved blocks",
+    "watermark_boost": "watermark boosts",
+}
+"""What snapshots show over time, in words."""
+TOTAL_WORDS = {
+    ("refill_transactions", "all"): "refills",
+    ("drain_transactions", "all"): "drains",
+    ("refill_pages", "all"): "pages refilled",
+    ("drain_pages", "all"): "pages drained",
+    ("extfrag_events", "all"): "fallbacks",
+    ("contended_acquisitions", "all"): "waits at zone->lock",
+    ("reclaim_scanned", "all"): "pages that reclaim scanned",
+    (ALLOCSTALL, "all"): "allocation stalls",
+    ("compact_stall", "all"): "direct compactions",
+    ("thp_fault_alloc", "all"): "huge-page faults served",
+    ("thp_fault_fallback", "all"): "huge-page faults refused",
+}
+"""Totals of a recording by metric and scope, in words."""
+
+
 STATE_TABLES = {
     "free_pages": ("free_pages", "pages"),
     "pcp_count": ("pcp", "count"),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pandas as pd
 
 from pagealloc_model.base import progress_bar
@@ -13,6 +15,8 @@ from pagealloc_model.base.carried_out import CarriedOut
 from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.base.sampling import bin_width_ns
 from pagealloc_model.base.text.counts import count_of
+from pagealloc_model.base.text.error_table import score_table
+from pagealloc_model.base.text.layout import WIDTH, paragraph
 from pagealloc_model.measured.measured import Measured, measure
 from pagealloc_model.measured.rules import RuleEvidence, checked, rule_notes
 from pagealloc_model.measured.stream import allocator_stream
@@ -24,12 +28,14 @@ from pagealloc_model.recording.recorded_machine import start_snapshots
 from pagealloc_model.recording.topology import missing_topology
 from pagealloc_model.verdict.errors import Scored, at_snapshots, empty_attempt_notes, error_rows
 from pagealloc_model.verdict.first_departure import Departure, first_departures
+from pagealloc_model.verdict.headline import headline, scores
 from pagealloc_model.verdict.loss_windows import (
     LossWindow,
     loss_windows,
     recording_between,
     refuse_if_lossy,
 )
+from pagealloc_model.verdict.seeds import SeedRange, seed_ranges
 
 if TYPE_CHECKING:
     from pagealloc_model.allocator.from_source.build import KernelBuild
@@ -72,18 +78,26 @@ def compaction_notes(recording: Recording, demand: Demand) -> Iterator[str]:
         )
 
 
+_PREDICTED = (
+    "predicted: which page serves a request, from which zone and list; refills, drains, decay and "
+    "tuning of per-CPU lists; splits, merges and placement in the buddy; fallbacks and watermark "
+    "boosts; reserving and releasing highatomic blocks"
+)
 IMPOSED = (
     "imposed from the recording: what is asked for and freed, when and on which CPU; what reclaim "
     "frees, when kswapd runs, which requests reclaim directly and since when; requests that "
     "failed; how many free pages compaction took, when and in which zone, and which requests it "
     "captured a page for; when vmstat ticks ran, if recorded; memory that the machine got later, "
     "where events first touch it",
-    "predicted: which page serves a request, from which zone and list; refills, drains, decay and "
-    "tuning of per-CPU lists; splits, merges and placement in the buddy; fallbacks and watermark "
-    "boosts; reserving and releasing highatomic blocks",
+    _PREDICTED,
+)
+IMPOSED_IF_ELASTIC = (
+    "imposed from the recording: what is asked for and freed, when and on which CPU; atomic "
+    "requests that failed; when vmstat ticks ran, if recorded; memory that the machine got later, "
+    "where events first touch it",
+    f"{_PREDICTED}; what kswapd and direct reclaim free, what compaction moves, and when",
 )
 NOT_MODELLED = (
-    f"THP success, compaction and reclaim: {LITERAL}",
     "failures of the per-CPU list's trylock: an interrupt that hits a list in use goes to the "
     "buddy directly (S4.10); demand shows it within a folio batch, not within a refill or a drain",
     "pages that change hands without an event: bulk allocation, contiguous ranges (T9); those "
@@ -117,6 +131,7 @@ class Validation:
         notes: what limits the comparison, and what was imposed.
         not_modelled: what the model leaves out.
         scored_from_ns: the start snapshot, which the null model keeps; later ones are scored.
+        seeds: chaotic quantities as ranges over seeds, if asked for.
     """
 
     budget = CarriedOut("verdict.budget", "error_budget")
@@ -134,6 +149,46 @@ class Validation:
     notes: tuple[str, ...]
     not_modelled: tuple[str, ...]
     scored_from_ns: int = 0
+    seeds: tuple[SeedRange, ...] = ()
+
+    def __repr__(self) -> str:
+        return self.to_text()
+
+    @cached_property
+    def scores(self) -> pd.DataFrame:
+        """Each quantity of the whole machine scored once; see `headline.scores`."""
+        return scores(self.errors, self.snapshots)
+
+    @property
+    def headline(self) -> str:
+        """One line of verdict."""
+        return f"{self.recording.name}: {headline(self.scores)}"
+
+    def over_seeds(self, seeds: int) -> Validation:
+        """The same with chaotic quantities as ranges over so many seeds."""
+        if seeds < 2:
+            return self
+        end = self.recording.trace.demand_span_ns[1]
+        times = np.array([each.time_ns for each in self.recording.dated_snapshots])
+        scored = times[(times > self.scored_from_ns) & (times <= end)]
+        ranges = seed_ranges(self.recording, self.measured, self.replay, scored, seeds)
+        return replace(self, seeds=ranges)
+
+    def to_text(self, width: int = WIDTH, asides: Sequence[str] = ()) -> str:
+        """The verdict, the scored quantities, and ranges over seeds.
+
+        Args:
+            width: characters per line at most.
+            asides: said below the verdict.
+        """
+        ranges = [f"By seed, {each}." for each in self.seeds]
+        return "\n\n".join(
+            [
+                *(paragraph(each, width=width) for each in (f"{self.headline}.", *asides)),
+                score_table(self.scores, width=width),
+                *(["\n".join(paragraph(line, width=width) for line in ranges)] if ranges else []),
+            ]
+        )
 
     def to_dict(self) -> dict[str, object]:
         """What `pagealloc validate --json` prints."""
@@ -149,6 +204,9 @@ class Validation:
             "orphan_frees": self.replay.divergence["orphan_frees"],
             "divergences": dict(self.replay.divergence),
             "metrics": _records(self.errors),
+            "headline": self.headline,
+            "scores": _records(self.scores.replace({np.inf: np.nan})),
+            "seeds": [each.to_dict() for each in self.seeds],
             "snapshots": _records(self.snapshots),
             "departures": [each.to_dict() for each in self.departures],
             "notes": list(self.notes),
@@ -254,7 +312,8 @@ def _compared(
         *_kernel_notes(predicted),
         *rule_notes(evidence, predicted.rules),
     ]
-    notes += [*IMPOSED, *measured.notes, *recording.missing]
+    imposed = IMPOSED_IF_ELASTIC if predicted.assumptions.reclaim == "elastic" else IMPOSED
+    notes += [*imposed, *measured.notes, *recording.missing]
     notes += empty_attempt_notes(predicted, measured)
     notes += recording.trace.notes
     notes += compaction_notes(recording, predicted.demand)
@@ -289,9 +348,12 @@ def _kernel_notes(replay: Replay) -> list[str]:
 
 
 def _not_modelled(assumptions: Assumptions) -> tuple[str, ...]:
-    if assumptions.counters == "lagged":
-        return NOT_MODELLED
-    return (*NOT_MODELLED, EXACT_COUNTERS)
+    literal = f"THP success, compaction and reclaim: {LITERAL}"
+    return (
+        *([literal] if assumptions.reclaim == "literal" else []),
+        *NOT_MODELLED,
+        *([] if assumptions.counters == "lagged" else [EXACT_COUNTERS]),
+    )
 
 
 def _records(frame: pd.DataFrame) -> list[dict[str, object]]:

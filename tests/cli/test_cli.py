@@ -221,7 +221,7 @@ def test_validate_as_text_and_json(shipped: Shipped, capsys: Capture) -> None:
     path = str(shipped("kbuild"))
     assert main(["validate", path]) == 0
     text = capsys.readouterr().out
-    assert "free_pages" in text
+    assert "free pages" in text
     assert max(len(line) for line in text.splitlines()) <= 72
     assert main(["validate", path, "--json"]) == 0
     validation = json.loads(capsys.readouterr().out)

@@ -14,7 +14,6 @@ from pagealloc_model.show import figures
 from pagealloc_model.show.figures.predictions_judged import (
     FEW,
     MOST_FEW,
-    in_band_words,
     predicted_over_measured,
 )
 
@@ -82,7 +81,6 @@ def test_the_band_is_a_quarter_wide(measured: float, predicted: float, inside: b
     points = predicted_over_measured(errors(("refill_pages", measured, predicted, 1e6)), NO_STATES)
     assert points["inside"].tolist() == [inside]
     assert points["null_inside"].tolist() == [False]
-    assert in_band_words(points).startswith(f"{int(inside)} of 1 prediction within 25 %")
 
 
 def test_what_is_no_prediction_is_not_drawn() -> None:

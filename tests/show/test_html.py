@@ -175,4 +175,4 @@ def test_terminals_get_text(validation: Validation) -> None:
         text = pretty(shown)
         assert "<" not in text.replace("<=", "").replace("->", "")
         assert max(map(len, text.splitlines())) < 160
-    assert "nearer than a null model" in " ".join(pretty(validation).split())
+    assert "of null models" in " ".join(pretty(validation).split())

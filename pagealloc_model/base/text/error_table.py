@@ -56,6 +56,32 @@ def error_table(
     return f"{text_table(header, rows, width=width)}\n\n{paragraph(rule, width=width)}\n"
 
 
+def score_table(scores: pd.DataFrame, *, width: int = WIDTH) -> str:
+    """Each quantity once: measured, predicted, the verdict, and how far off the null model is.
+
+    Args:
+        scores: quantity, measured, predicted, verdict, null_error (a share of what was measured).
+        width: characters per line at most.
+    """
+    header = Row(
+        heading="", label="quantity", cells=("measured", "predicted", "verdict", "null error")
+    )
+    rows = [
+        Row(
+            heading="",
+            label=str(row.quantity),
+            cells=(
+                number(round(row.measured)),
+                number(round(row.predicted)),
+                str(row.verdict),
+                percent(row.null_error).lstrip("+") if row.null_error <= 10 else "> 1000%",
+            ),
+        )
+        for row in scores.itertuples()
+    ]
+    return text_table(header, rows, width=width)
+
+
 def _cells(row: Any, kernel: Any, with_kernel: bool) -> tuple[str, ...]:
     model = (number(row.measured), number(row.predicted), error_cell(row.error, row))
     if not with_kernel:

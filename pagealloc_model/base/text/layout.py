@@ -42,10 +42,11 @@ def text_table(header: Row, rows: Sequence[Row], *, width: int = WIDTH) -> str:
         for column in range(len(header.cells))
     ]
     gap = COLUMN_GAP if sum(sizes) + len(COLUMN_GAP) * len(sizes) <= width else " "
+    titles = ", ".join(each for each in (header.heading, header.label) if each)
     room = max(width - sum(sizes) - len(gap) * len(sizes), 0)
     label_size = min(room, max((len(INDENT + row.label) for row in rows), default=0))
-    label_size = max(label_size, min(room, len(f"{header.heading}, {header.label}")))
-    first = _line(f"{header.heading}, {header.label}", header.cells, sizes, label_size, gap)
+    label_size = max(label_size, min(room, len(titles)))
+    first = _line(titles, header.cells, sizes, label_size, gap)
     lines = [*first, "-" * max(len(line) for line in first)]
     for heading in dict.fromkeys(row.heading for row in rows):
         lines += textwrap.wrap(heading, width)

@@ -23,6 +23,7 @@ from pagealloc_model.show.figures.faceted import (
     Trace,
 )
 from pagealloc_model.verdict.comparison import BELIEVED, WITHIN_ERROR
+from pagealloc_model.verdict.headline import score_words, scores
 
 BAND = 1.25
 """Within this factor of what was measured a prediction lies in the band."""
@@ -83,20 +84,6 @@ def predicted_over_measured(errors: pd.DataFrame, snapshots: pd.DataFrame) -> pd
     ).reset_index(drop=True)
 
 
-def in_band_words(points: pd.DataFrame) -> str:
-    """Return one line: how many points lie in the band, the model's and the null model's.
-
-    Args:
-        points: of `predicted_over_measured`.
-    """
-    share = round(100 * (BAND - 1))
-    return (
-        f"{int(points['inside'].sum())} of {count_of(len(points), 'prediction')} within "
-        f"{share} % of what was "
-        f"measured; of null models {int(points['null_inside'].sum())}"
-    )
-
-
 @FigureFunction
 def how_right(errors: pd.DataFrame, snapshots: pd.DataFrame, name: str = "") -> Drawing:
     """Every scored number: predicted over measured, in a band if it is within `BAND`.
@@ -111,12 +98,13 @@ def how_right(errors: pd.DataFrame, snapshots: pd.DataFrame, name: str = "") -> 
     """
     points = predicted_over_measured(errors, snapshots)
     few = points[["measured", "predicted"]].min(axis=1) < FEW
+    words = score_words(scores(errors, snapshots))
     grid = PanelGrid(
         [
             f"from {FEW} on (logarithmic axes)",
             f"one of both below {FEW} (linear axes, cut at {MOST_FEW})",
         ],
-        title=f"How right is the model? {name}: {in_band_words(points)}".replace("? :", "?"),
+        title=f"How right is the model? {name}: {words}".replace("? :", "?"),
         x_title="measured",
         y_title="predicted",
         columns=2,

@@ -18,7 +18,7 @@ from pagealloc_model.base.text.comparison_table import (
     with_unit,
 )
 from pagealloc_model.base.text.counts import count_of
-from pagealloc_model.base.text.error_table import RULE, error_cell, error_table
+from pagealloc_model.base.text.error_table import RULE, error_cell
 from pagealloc_model.base.text.layout import number, paragraph
 from pagealloc_model.predicted.tables import EMPTY_SITES
 from pagealloc_model.recording.provenance import (
@@ -45,7 +45,8 @@ from pagealloc_model.show.html.parts import (
 )
 from pagealloc_model.show.recording_text import describe_recording, recording_text
 from pagealloc_model.verdict.comparison import BELIEVED, BETTER, CHANGED, WORSE
-from pagealloc_model.verdict.errors import FARTHER, NEARER, against_null, verdict_words
+from pagealloc_model.verdict.errors import FARTHER, NEARER, against_null
+from pagealloc_model.verdict.headline import headline
 from pagealloc_model.verdict.quantities import scoped_quantity, windows_of
 
 if TYPE_CHECKING:
@@ -366,9 +367,8 @@ def print_recording(recording: Recording, printer: Any, cycle: bool) -> None:
 
 
 def print_validation(validation: Validation, printer: Any, cycle: bool) -> None:
-    """Print the verdict and the error table; arguments as above."""
-    words = f"{validation.recording.name}: {verdict_words(validation.errors)}"
-    printer.text(f"{paragraph(words)}\n\n{error_table(validation.errors)}")
+    """Print the verdict and the scored quantities; arguments as above."""
+    printer.text(validation.to_text())
 
 
 def print_replay(replay: Replay, printer: Any, cycle: bool) -> None:
@@ -566,7 +566,7 @@ def validation_html(validation: Validation) -> str:
     """Return the verdict, the error table, and folded what limits the comparison."""
     rows = [(row, against_null(row)) for row in validation.errors.itertuples()]
     return framed(
-        line(verdict_words(validation.errors), lead=f"{validation.recording.name}, predicted:"),
+        line(headline(validation.scores), lead=f"{validation.recording.name}, predicted:"),
         table(
             VALIDATION_COLUMNS,
             (_validation_cells(validation, *each) for each in rows),

@@ -25,7 +25,6 @@ from pagealloc_model.base.text.layout import paragraph
 from pagealloc_model.base.version import __version__
 from pagealloc_model.policy.policy import Assumptions, policy_settings
 from pagealloc_model.recording.recording import shipped_recordings_directory
-from pagealloc_model.show.figures.predictions_judged import in_band_words, predicted_over_measured
 from pagealloc_model.show.post.message import Block, Fixed, Message, Section, Words, command
 from pagealloc_model.show.post.tables import repeated_table
 from pagealloc_model.verdict.comparison import (
@@ -38,7 +37,7 @@ from pagealloc_model.verdict.comparison import (
     recorded_values,
     repeated,
 )
-from pagealloc_model.verdict.errors import verdict_words
+from pagealloc_model.verdict.headline import score_words
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -365,7 +364,7 @@ def _how_right(runs: int, validations: Sequence[Validation], *, has_rows: bool) 
     )
     if not validations:
         return f"{words}The model was not held to the recording."
-    told = "; ".join(f"{each.recording.name}: {verdict_words(each.errors)}" for each in validations)
+    told = "; ".join(each.headline for each in validations)
     return f"{words}How right the model is under the recorded policy: {told}."
 
 
@@ -531,7 +530,6 @@ def figure_caption(
     """
     footer, recording = comparison.footer(), comparison.base.recording
     release = "" if recording is None else f" (kernel {recording.release})"
-    points = predicted_over_measured(validation.errors, validation.snapshots)
     words = ["pagealloc", "post", str(path), *(["--base", base] if base else [])]
     command = shlex.join([*words, "--patch", patch, "--figure", "FILE"])
     lost = (
@@ -543,7 +541,7 @@ def figure_caption(
         f"Left: predicted effect of {footer.policy_difference} on the demand of "
         f"{comparison.base.name}{release}, {lost}; bars are 95 % intervals over windows of the "
         "recording, widened by the model's error. Right: the model under the recorded policy, "
-        f"held to the recording: {in_band_words(points)}; {verdict_words(validation.errors)}. "
+        f"held to the recording: {score_words(validation.scores)}. "
         f"Made by: {command} (pagealloc_model {__version__})."
     )
 

@@ -37,7 +37,6 @@ from pagealloc_model.verdict.kernel_judge.side_by_side import (
     Verdict,
     event_words,
     functions_named,
-    judge_scenario,
     judge_scenarios,
 )
 
@@ -270,9 +269,16 @@ def judge_recorded(
         operations=demand.events,
         compared_every=RECORDED_STEP,
         words=partial(event_words, state=begin()),
+        recorded=True,
     )
-    return judge_scenario(
-        scenario, rules, tree.tree.release, missing=tree.missing, progress=progress
+    return judge_scenarios(
+        lambda *_: scenario,
+        rules,
+        tree.tree.release,
+        operations=len(scenario.operations),
+        seed=0,
+        missing=tree.missing,
+        progress=progress,
     )
 
 

@@ -44,7 +44,6 @@ from pagealloc_model.verdict.kernel_judge.side_by_side import (
     differing_pages,
     differing_words,
     functions_named,
-    judge_scenario,
     judge_scenarios,
     word_lines,
 )
@@ -450,5 +449,14 @@ def judge_recorded_reclaim(
         operations=operations,
         compared_every=RECORDED_STEP,
         words=lambda row: operation_words(row, state),
+        recorded=True,
     )
-    return judge_scenario(scenario, rules, tree.release, part=PART.name, progress=progress)
+    return judge_scenarios(
+        lambda *_: scenario,
+        rules,
+        tree.release,
+        operations=len(operations),
+        seed=0,
+        part=PART.name,
+        progress=progress,
+    )

@@ -474,12 +474,14 @@ class Scenario:
         operations: taken in order.
         compared_every: operations between two comparisons of the whole state.
         words: an operation as a line.
+        recorded: it is a recording's demand, whole.
     """
 
     sides: Callable[[], Sides]
     operations: np.ndarray
     compared_every: int
     words: Callable[[np.void], str]
+    recorded: bool = False
 
     def agreeing(self, progress: Callable[[float], None] | None = None) -> int:
         """Return the operations, in steps, after which both were still the same."""
@@ -541,6 +543,8 @@ def judge_scenarios(
 ) -> Verdict:
     """Take scenario after scenario until a difference, or until enough operations were taken.
 
+    One that was recorded is not made shorter.
+
     Args:
         begin: makes a scenario from its number and the most operations that it may have, or
             returns a difference that is there before any of them.
@@ -560,12 +564,15 @@ def judge_scenarios(
         if isinstance(scenario, Difference):
             found = scenario, ()
             break
-        agreed = scenario.agreeing()
+        agreed = scenario.agreeing(progress if scenario.recorded else None)
         done += agreed
-        if agreed < len(scenario.operations):
-            found = scenario.narrowed(agreed)
-        else:
+        if agreed == len(scenario.operations):
             number += 1
+        elif scenario.recorded:
+            found = scenario.first_difference(agreed), ()
+            done = found[0].position
+        else:
+            found = scenario.narrowed(agreed)
         if progress is not None:
             progress(done / operations)
     return Verdict(
@@ -579,35 +586,6 @@ def judge_scenarios(
         scenario=-1 if found is None else number,
         difference=None if found is None else found[0],
         shortest=() if found is None else found[1],
-        part=part,
-    )
-
-
-def judge_scenario(
-    scenario: Scenario,
-    rules: KernelRules,
-    release: str,
-    *,
-    part: str = "allocation",
-    missing: tuple[str, ...] = (),
-    progress: Callable[[float], None] | None = None,
-) -> Verdict:
-    """Take one scenario, such as a recording's demand, to its first difference."""
-    began = time.perf_counter()
-    agreed = scenario.agreeing(progress)
-    difference = None
-    if agreed < len(scenario.operations):
-        difference = scenario.first_difference(agreed)
-    return Verdict(
-        rules=rules.spelled(),
-        release=release,
-        operations=agreed if difference is None else difference.position,
-        scenarios=1,
-        seconds=time.perf_counter() - began,
-        seed=0,
-        missing=missing,
-        scenario=-1 if difference is None else 0,
-        difference=difference,
         part=part,
     )
 

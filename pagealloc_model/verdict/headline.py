@@ -1,0 +1,134 @@
+"""How right a prediction is in one line: each quantity scored once, however long the recording."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import ceil
+
+import numpy as np
+import pandas as pd
+
+from pagealloc_model.base.text.counts import count_of
+from pagealloc_model.verdict.errors import PREDICTED
+from pagealloc_model.verdict.quantities import SERIES_WORDS, TOTAL_WORDS
+
+NEAR = 0.25
+"""A prediction is near if it is off by at most this share of what was measured."""
+NAMED, MISSES_NAMED = 4, 2
+"""Quantities that the line names: right ones, and those that are most off."""
+COLUMNS = ("quantity", "metric", "measured", "predicted", "error", "null_error", "verdict")
+
+
+def scores(errors: pd.DataFrame, snapshots: pd.DataFrame) -> pd.DataFrame:
+    """Score each quantity of the whole machine once; imposed rows are left out.
+
+    Of a series the error is its mean distance over the snapshots, of a total that at the end, both
+    in shares of what was measured.
+
+    Args:
+        errors: of a validation: totals come from there.
+        snapshots: of a validation: states come from there.
+
+    Returns:
+        quantity, metric, measured, predicted, error, null_error, verdict; infinite errors where
+        nothing was measured and something predicted.
+    """
+    return pd.DataFrame([*_series(snapshots), *_totals(errors)], columns=list(COLUMNS))
+
+
+def _series(snapshots: pd.DataFrame) -> Iterator[tuple[object, ...]]:
+    for metric, words in SERIES_WORDS.items():
+        mine = snapshots[snapshots["metric"] == metric]
+        sides = mine.groupby("time_s")[["measured", "predicted", "null"]].sum()
+        if not len(sides):
+            continue
+        measured, predicted, null = (sides[name].to_numpy(float) for name in sides)
+        yield from _scored(
+            *(words, metric, float(measured.mean()), float(predicted.mean())),
+            *(float(np.abs(each - measured).mean()) for each in (predicted, null)),
+        )
+
+
+def _totals(errors: pd.DataFrame) -> Iterator[tuple[object, ...]]:
+    told = errors[(errors["kind"] == PREDICTED) & errors["measured"].notna()]
+    told = told[told["predicted"].notna()].set_index(["metric", "scope"])
+    for (metric, scope), words in TOTAL_WORDS.items():
+        if (metric, scope) not in told.index:
+            continue
+        row = told.loc[(metric, scope)]
+        yield from _scored(
+            *(words, metric, float(row["measured"]), float(row["predicted"])),
+            *(abs(float(row[name]) - float(row["measured"])) for name in ("predicted", "null")),
+        )
+
+
+def _scored(
+    words: str, metric: str, measured: float, predicted: float, distance: float, null: float
+) -> Iterator[tuple[object, ...]]:
+    if not measured and not predicted:
+        return
+    error, null_error = (
+        each / measured if measured else (np.inf if each else 0.0) for each in (distance, null)
+    )
+    verdict = judgement_of(measured, predicted, error, null_error)
+    yield words, metric, measured, predicted, error, null_error, verdict
+
+
+def judgement_of(measured: float, predicted: float, error: float, null_error: float) -> str:
+    """Say how right one prediction is.
+
+    Args:
+        measured: 0 or more.
+        predicted: 0 or more.
+        error: in shares of what was measured.
+        null_error: the same of the null model.
+    """
+    if error <= NEAR:
+        nearer = error < null_error or not error
+        return f"within {max(ceil(100 * error), 1)} %" + ("" if nearer else ", as its null model")
+    if not measured:
+        return "none measured"
+    if not predicted:
+        return "none predicted"
+    ratio = predicted / measured
+    if ratio >= 2:
+        return f"{ratio:,.0f} times too many"
+    if ratio <= 0.5:
+        return f"{1 / ratio:,.0f} times too few"
+    return f"off by {100 * error:.0f} %"
+
+
+def headline(table: pd.DataFrame) -> str:
+    """Return one line of verdict: what is predicted, what is not, and how many of all.
+
+    Args:
+        table: of `scores`.
+    """
+    if table.empty:
+        return "nothing that was recorded can be held to a prediction"
+    near = table["error"] <= NEAR
+    right = table[near & ~table["verdict"].str.endswith("null model")]
+    parts = [f"{row.quantity} {row.verdict}" for row in right.head(NAMED).itertuples()]
+    missed = table[~near].sort_values("error", ascending=False, kind="stable").head(MISSES_NAMED)
+    said = ", ".join(parts) or "no quantity is predicted better than by its null model"
+    misses = [
+        f"{row.quantity} predicted, none measured"
+        if not row.measured
+        else f"{row.quantity} not predicted: {row.verdict}"
+        for row in missed.itertuples()
+    ]
+    return "; ".join([said, *misses, score_words(table)])
+
+
+def score_words(table: pd.DataFrame) -> str:
+    """Return how many quantities are near what was measured, and of null models how many.
+
+    Args:
+        table: of `scores`.
+    """
+    near = int((table["error"] <= NEAR).sum())
+    null = int((table["null_error"] <= NEAR).sum())
+    return (
+        f"{near} of {count_of(len(table), 'quantity', 'quantities')} within {100 * NEAR:.0f} % of "
+        f"what was measured, of null models {null}"
+    )

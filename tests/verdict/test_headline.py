@@ -1,0 +1,157 @@
+"""The line that validate begins with: quantities scored once, chaotic ones as ranges over seeds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import pagealloc_model as pm
+from pagealloc_model.cli import main
+from pagealloc_model.verdict.headline import headline, judgement_of, score_words, scores
+from pagealloc_model.verdict.quantities import SERIES_WORDS, TOTAL_WORDS
+from pagealloc_model.verdict.seeds import SeedRange
+from pagealloc_model.verdict.validation import Validation
+from tests.small_recordings import shipped_recording
+
+RECORDING = "xfree"
+
+
+@pytest.fixture(scope="module")
+def validation() -> Validation:
+    return pm.validate(shipped_recording(RECORDING))
+
+
+def test_a_longer_recording_scores_no_more_quantities(tmp_path: Path) -> None:
+    whole = pm.validate(shipped_recording("highatomic_stock"))
+    begin, end = whole.recording.trace.span_ns
+    half = [
+        "trim",
+        "highatomic_stock",
+        str(tmp_path / "cut"),
+        "--seconds",
+        f"{(end - begin) / 2e9}",
+    ]
+    assert main(half) == 0
+    cut = pm.validate(pm.open(tmp_path / "cut"))
+    assert 0 < len(cut.snapshots) < 0.7 * len(whole.snapshots)
+    assert 5 < len(cut.scores) <= len(whole.scores) + 1
+    assert len(whole.scores) <= len(SERIES_WORDS) + len(TOTAL_WORDS)
+
+
+def test_more_snapshots_of_the_same_change_nothing(validation: Validation) -> None:
+    later = validation.snapshots.assign(time_s=validation.snapshots["time_s"] + 1000)
+    twice = scores(validation.errors, pd.concat([validation.snapshots, later]))
+    pd.testing.assert_frame_equal(twice, validation.scores)
+
+
+def test_imposed_rows_and_what_was_not_measured_are_left_out(validation: Validation) -> None:
+    assert "free_and_listed_pages" not in set(validation.scores["metric"])
+    unknown = validation.errors.assign(measured=np.nan)
+    assert set(scores(unknown, validation.snapshots)["metric"]) <= {"free_pages", "pcp_count"}
+    imposed = validation.errors.assign(kind="imposed")
+    assert "refill_pages" not in set(scores(imposed, validation.snapshots)["metric"])
+
+
+def test_scores_are_those_of_the_error_table(validation: Validation) -> None:
+    rows = validation.errors.set_index(["metric", "scope"])
+    scored = validation.scores.set_index("metric")
+    for metric in ("refill_pages", "drain_transactions"):
+        assert scored.loc[metric, "error"] == pytest.approx(abs(rows.loc[(metric, "all"), "error"]))
+        null = abs(rows.loc[(metric, "all"), "null_error"])
+        assert scored.loc[metric, "null_error"] == pytest.approx(null)
+
+
+@pytest.mark.parametrize(
+    ("measured", "predicted", "error", "null", "said"),
+    [
+        (100, 106, 0.06, 1.0, "within 6 %"),
+        (100, 100, 0.0, 0.0, "within 1 %"),
+        (100, 106, 0.06, 0.01, "within 6 %, as its null model"),
+        (100, 300, 2.0, 1.0, "3 times too many"),
+        (100, 20, 0.8, 1.0, "5 times too few"),
+        (100, 0, 1.0, 1.0, "none predicted"),
+        (0, 12, np.inf, 0.0, "none measured"),
+        (100, 100, 0.4, 1.0, "off by 40 %"),
+    ],
+)
+def test_a_quantity_is_judged_in_words(
+    measured: float, predicted: float, error: float, null: float, said: str
+) -> None:
+    assert judgement_of(measured, predicted, error, null) == said
+
+
+def test_the_line_names_what_is_right_and_what_is_not() -> None:
+    rows = [
+        ("free pages", "free_pages", 100.0, 102.0, 0.02, 0.5, "within 2 %"),
+        ("refills", "refill_transactions", 100.0, 106.0, 0.06, 9.0, "within 6 %"),
+        ("fallbacks", "extfrag_events", 10.0, 30.0, 2.0, 1.0, "3 times too many"),
+    ]
+    names = ["quantity", "metric", "measured", "predicted", "error", "null_error", "verdict"]
+    table = pd.DataFrame(rows, columns=names)
+    assert headline(table) == (
+        "free pages within 2 %, refills within 6 %; fallbacks not predicted: 3 times too many; "
+        "2 of 3 quantities within 25 % of what was measured, of null models 0"
+    )
+    assert score_words(table[:1]).startswith("1 of 1 quantity within")
+    assert "nothing" in headline(table[:0])
+
+
+def test_validate_begins_with_the_verdict_and_ends_with_what_to_do(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["validate", RECORDING]) == 0
+    short = capsys.readouterr().out
+    assert main(["validate", RECORDING, "--brief"]) == 0
+    brief = capsys.readouterr().out
+    assert brief.startswith(f"{RECORDING}: free pages within ") and brief.count("\n") == 1
+    assert " ".join(short.split("\n\n")[0].split()) == brief.strip()
+    assert "Reclaim is literal" in short.split("\n\n")[1]
+    assert "Next: pagealloc validate xfree --full" in short
+    assert short.count("\n") <= 40
+    assert main(["validate", RECORDING, "--full"]) == 0
+    assert "Not modelled:" in capsys.readouterr().out
+
+
+def test_a_result_prints_in_at_most_forty_lines(validation: Validation) -> None:
+    comparison = pm.compare(
+        validation.replay, pm.replay(validation.recording, pm.Policy(pcp_batch=7))
+    )
+    for result in (validation, validation.over_seeds(2), comparison):
+        assert 3 < repr(result).count("\n") < 40
+    assert comparison.believable.split()[0] in repr(comparison)
+
+
+def test_chaotic_quantities_are_ranges_over_seeds() -> None:
+    recording = shipped_recording("highatomic_gate3")
+    elastic = pm.Assumptions(reclaim="elastic")
+    validation = pm.validate(recording, assumptions=elastic).over_seeds(3)
+    found = {each.metric: each for each in validation.seeds}
+    assert "extfrag_events" in found
+    for seed in range(3):
+        alone = pm.replay(recording, assumptions=elastic, seed=seed)
+        assert found["extfrag_events"].values[seed] == alone.fallbacks["count"].sum()
+    described = validation.to_dict()["seeds"]
+    assert [each["metric"] for each in described] == list(found)  # type: ignore[index,attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("measured", "inside", "below", "said"),
+    [
+        (29.0, True, 2, "measured 29, in the range, 2 of 3 are less"),
+        (500.0, False, 3, "measured 500, outside the range, 3 of 3 are less"),
+        (float("nan"), False, 0, "not measured"),
+    ],
+)
+def test_a_range_says_where_the_kernel_lies(
+    measured: float, inside: bool, below: int, said: str
+) -> None:
+    values = (14.0, 15.0, 134.0)
+    found = SeedRange(
+        quantity="fallbacks", metric="extfrag_events", measured=measured, values=values
+    )
+    assert (found.inside, found.below) == (inside, below)
+    assert str(found).startswith("fallbacks: 14 to 134 over 3 seeds, in the middle 15")
+    assert str(found).endswith(said)
