@@ -253,14 +253,10 @@ def _next_words(path: str) -> str:
     from pagealloc_model.base.text.layout import paragraph
 
     name = shlex.quote(str(path))
-    return "\n".join(
-        paragraph(line)
-        for line in (
-            f"Next: pagealloc validate {name} --full prints every number, what was imposed and "
-            "what is not modelled; --budget says whose each error is.",
-            f"pagealloc compare {name} --patch FIELD=VALUE predicts a change and says which rows "
-            "to believe.",
-        )
+    return paragraph(
+        f"Next: pagealloc validate {name} --full prints every number, what was imposed and what is "
+        f"not modelled; --budget says whose each error is. pagealloc compare {name} --patch "
+        "FIELD=VALUE predicts a change and says which rows to believe."
     )
 
 
@@ -426,14 +422,9 @@ def _text(compared: Compared, style: Style = "signed") -> str:
 def _csv(compared: Compared) -> str:
     import pandas as pd
 
-    tables = [_with_recording(recording, comparison) for recording, comparison in compared]
-    return pd.concat(tables).to_csv(index=False)
-
-
-def _with_recording(recording: Recording, comparison: Comparison) -> pd.DataFrame:
-    rows = comparison.rows.copy()
-    rows.insert(0, "recording", recording.name)
-    return rows
+    names = [recording.name for recording, _ in compared]
+    table = pd.concat([each.rows for _, each in compared], keys=names, names=["recording"])
+    return table.reset_index(level=0).to_csv(index=False)
 
 
 def _json(compared: Compared) -> str:
