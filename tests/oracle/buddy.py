@@ -1,4 +1,4 @@
-"""An ordered list of pages that can be entered and left at either end or in the middle."""
+"""A zone's buddy: lists of pages, types of blocks, pages in use, and the free lists (S1, S5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which folios compaction takes off their lists (S9.3)."""
+"""Which folios compaction takes, and the free pages that it moves them to (S9.3)."""
 
 from __future__ import annotations
 

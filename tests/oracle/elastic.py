@@ -1,9 +1,7 @@
 """The allocator under elastic reclaim: its own kswapd, direct reclaim and compaction (S10.5).
 
-Read `elastic_memory.py` first (what pages in use are), then `scan_count.py`, `shrink.py`,
-`kswapd_run.py`, `direct_reclaim.py`; for compaction `compaction_gates.py`, `compaction_zone.py`,
-`compaction_run.py` with `compaction_sources.py` and `compaction_targets.py`, `kcompactd.py`; and
-`slow_path.py`, which has use of them all.
+Read `lru.py` first (what pages in use are), then `vmscan.py`, `kswapd.py`; `compaction.py` with
+`compaction_scan.py`, `kcompactd.py`; and `slow_path.py`, which has use of them all.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Taking a page under zone->lock, with fallback to other migratetypes (S6)."""
+"""Pages of other migratetypes, by claiming and stealing, and as 6.1 had it (S6)."""
 
 from __future__ import annotations
 

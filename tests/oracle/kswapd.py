@@ -1,4 +1,4 @@
-"""kswapd, as far as a literal replay has one: when it runs, not what it frees (S10)."""
+"""kswapd: as a literal replay sees it, and as it works in an elastic one (S10.1, S10.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a recorded compaction run takes from a zone's free lists, and what it captures (S10.4)."""
+"""A literal replay's oracle: requests, frees, and what else a recording tells (S10.4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the locks of per-CPU lists and pageblock ownership are counted by (S11.3, S12)."""
+"""Owned pageblocks: counts, locks of lists, owners of blocks, lists that merge (S11.3, S12)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A refill in four phases: recover, claim, chunk, classic (S12.3)."""
+"""Refills of owned lists in phases, and the zone that has such lists (S12.3-S12.6)."""
 
 from __future__ import annotations
 

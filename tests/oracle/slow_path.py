@@ -1,4 +1,4 @@
-"""Reclaim that a request waits for (S8.2)."""
+"""What a request does after its first attempt: direct reclaim and the slow path (S8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much of each LRU list a round of reclaim looks at (S10.6)."""
+"""What reclaim scans, and how it shrinks the lists of a node (S10.3, S10.6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The high-order atomic reserve of one zone (S7)."""
+"""Watermarks (S3), and the highatomic reserve that they leave out (S7)."""
 
 from __future__ import annotations
 
