@@ -1,4 +1,4 @@
-"""An oracle that begins where the model does, and takes the events that the model takes."""
+"""The first events of shipped recordings, from their own start, on the model and on the oracle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the records of a perf.data lie, found without the reader under test."""
+"""What the fuzzer starts from: small recordings of every kind, and where their records lie."""
 
 from __future__ import annotations
 
