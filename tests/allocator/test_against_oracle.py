@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from itertools import product
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from pagealloc_model.allocator.invariants import broken_invariants
+from pagealloc_model.allocator.pcp import high_limits, zone_batchsize
+from pagealloc_model.policy.kernel_rules import KernelRules
+from pagealloc_model.policy.policy import Policy
+from pagealloc_model.recording.machine import PerCpuPages, Zone
 from tests.allocator.agreement import assert_agreement, assert_elastic_agreement
+from tests.allocator.model_driver import model_machine
+from tests.oracle import RULES, OracleMachine, OraclePolicy
 from tests.oracle.elastic_scenarios import ELASTIC_KINDS
 from tests.oracle.random_scenarios import KINDS, scenarios
-from tests.oracle.scenarios import Scenario
+from tests.oracle.scenarios import Scenario, one_zone
+from tests.oracle.vmstat import page_set_size
 
 UNSHRUNK = (Phase.generate,)
 """A failure names the first step that differs; shrinking its scenario would take minutes."""
@@ -68,6 +76,9 @@ USES = (
 OWNERSHIP_MECHANISMS = ("claimed", "recorded", "recovered", "ended", "remote_frees", "merges")
 """What runs under ownership have to come across besides."""
 
+
+MANAGED = (1, 256, 3840, 4096, 8191, 8192, 100_000, 262_144, 261_000, 1 << 20, 16_000_000)
+"""Zone sizes from one page to 61 GiB."""
 
 ELASTIC = {
     "elastic": (range(100, 108), 60),
@@ -146,3 +157,41 @@ def test_they_agree_on_every_mechanism(
     kind: str, numbers: range, steps: int, mechanisms: set[str]
 ) -> None:
     assert not mechanisms - set(seen_under_pressure(kind, numbers, steps))
+
+
+def model_size(machine: OracleMachine, rules: str, policy: Policy) -> tuple[int, int, int]:
+    zone = model_machine(machine).zones[0]
+    batch = zone_batchsize(zone.managed)
+    return batch, *high_limits(zone, batch, machine.nr_cpus, policy, KernelRules.preset(rules))
+
+
+@pytest.mark.parametrize("rules", RULES)
+def test_page_sets_are_as_large(rules: str) -> None:
+    """S4.3; a low watermark above an eighth of a zone gives high_min > high_max."""
+    for managed, nr_cpus, fraction, share in product(MANAGED, (1, 4, 64), (0, 8, 100), (50, 2)):
+        low = managed // share
+        machine = one_zone(nr_cpus=nr_cpus, managed=managed, low=low, high=low)
+        policy = OraclePolicy(percpu_pagelist_high_fraction=fraction)
+        expected = page_set_size(machine.zones[0], machine, RULES[rules], policy)
+        found = model_size(machine, rules, Policy(percpu_pagelist_high_fraction=fraction or None))
+        assert found == (expected.batch, expected.high_min, expected.high_max)
+
+
+@pytest.mark.parametrize(
+    ("rules", "printed", "limits"),
+    [
+        ("6.1", None, (300, 300)),
+        ("6.1", (252, 4000), (252, 252)),
+        ("7.2", None, (252, 12500)),
+        ("7.2", (260, 4000), (260, 4000)),
+    ],
+)
+def test_limits_as_recorded(
+    rules: str, printed: tuple[int, int] | None, limits: tuple[int, int]
+) -> None:
+    """S4.3: 6.1 prints `high` alone, and has no other limit; later kernels need what they print."""
+    high_min, high_max = printed or (None, None)
+    found = PerCpuPages(cpu=0, count=0, high=300, batch=63, high_min=high_min, high_max=high_max)
+    sizes = {"start_pfn": 0, "spanned": 100_000, "present": 100_000, "managed": 100_000}
+    zone = Zone(name="Normal", min=100, low=200, high=300, pagesets=(found,), **sizes)
+    assert high_limits(zone, 63, 1, Policy(), KernelRules.preset(rules)) == limits
