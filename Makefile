@@ -23,7 +23,7 @@ help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
 
 lab: kernels ## set up, say in a line how right the model is, open the first notebook (LAB_ARGS=...)
-	@$(BIN)/pagealloc validate highatomic_stock --brief
+	@$(BIN)/pagealloc validate kbuild --brief
 	$(BIN)/pagealloc lab -- $(LAB_ARGS)
 
 install: $(VENV)/installed ## create .venv from requirements.lock (PYTHON=... picks the interpreter)

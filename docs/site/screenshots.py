@@ -19,7 +19,9 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+import pagealloc_model as pm
 from pagealloc_model.cli import main as command
+from pagealloc_model.show import figures
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
@@ -42,6 +44,7 @@ WIDGETS = {
 }
 POST = ("post", "kbuild", "--patch", "pcp_batch=127")
 POST_LINES = 46
+FIRST_WIDTH = 1000
 POST_PAGE = """
 <pre style="margin: 0; padding: 14px; display: inline-block; background: #101418; color: #E6E6E6;
   font: 14px/1.3 'DejaVu Sans Mono', monospace">$ pagealloc WORDS
@@ -94,25 +97,40 @@ def post(browser: Browser) -> None:
     page.close()
 
 
-def keep(page: Page, png: bytes, name: str) -> None:
+def first(browser: Browser) -> None:
+    """The picture at the top of the first notebook, for who has not run it."""
+    validation = pm.validate(pm.open("kbuild"))
+    figure = figures.at_a_glance(validation.measured, validation.replay)
+    page = browser.new_page(viewport={"width": FIRST_WIDTH + 20, "height": 900})
+    page.set_content(figure.update_layout(width=FIRST_WIDTH).to_html(include_plotlyjs=True))
+    page.wait_for_timeout(SETTLED_MS)
+    keep(page, page.locator(".svg-container").screenshot(), "first_picture", PROJECT / "notebooks")
+    page.close()
+
+
+def keep(page: Page, png: bytes, name: str, folder: Path = IMAGES) -> None:
     """Write a picture as WebP, a fraction of its size as PNG."""
     address = f"data:image/png;base64,{base64.b64encode(png).decode()}"
     found = page.evaluate(AS_WEBP, [address, HEIGHT, QUALITY])
     IMAGES.mkdir(exist_ok=True)
-    (IMAGES / f"{name}.webp").write_bytes(base64.b64decode(found.partition(",")[2]))
+    (folder / f"{name}.webp").write_bytes(base64.b64decode(found.partition(",")[2]))
 
 
 def main() -> None:
     """Draw all pictures, or those that are named."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", help=f"of {', '.join(WIDGETS)}, post; all if none")
-    names = parser.parse_args().names or [*WIDGETS, "post"]
+    parser.add_argument(
+        "names", nargs="*", help=f"of {', '.join(WIDGETS)}, post, first; all if none"
+    )
+    names = parser.parse_args().names or [*WIDGETS, "post", "first"]
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=shutil.which("chromium"), args=["--no-sandbox"]
         )
         if "post" in names:
             post(browser)
+        if "first" in names:
+            first(browser)
         widgets(browser, [name for name in names if name in WIDGETS])
         browser.close()
 

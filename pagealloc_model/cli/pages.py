@@ -163,9 +163,9 @@ def writable_notebooks(here: Path) -> Path:
         return shipped
     copies = here / "notebooks"
     copies.mkdir(exist_ok=True)
-    for notebook in sorted(shipped.glob("*.ipynb")):
-        if not (copies / notebook.name).exists():
-            shutil.copyfile(notebook, copies / notebook.name)
+    for file in sorted([*shipped.glob("*.ipynb"), *shipped.glob("*.webp")]):
+        if not (copies / file.name).exists():
+            shutil.copyfile(file, copies / file.name)
     return copies
 
 

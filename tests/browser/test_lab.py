@@ -54,7 +54,7 @@ def drag(page: Page, handle: Locator, track: Locator, share: float) -> None:
     [
         (
             "00_start_here.ipynb",
-            ["highatomic_stock"],
+            ["kbuild"],
             "holds of zone->lock per second",
             "ArrowLeft",
             0.5,
