@@ -14,7 +14,7 @@ BUDGETS = {
     "recording": 13_845,
     "allocator": 14_640,
     "measured": 3_840,
-    "predicted": 8_900,
+    "predicted": 9_040,
     "verdict": 7_590,
     "show": 5_500,
     "studies": 9_000,

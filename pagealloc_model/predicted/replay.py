@@ -29,6 +29,7 @@ from pagealloc_model.predicted import tables
 from pagealloc_model.predicted.carrier import Carrier, ModelCarrier
 from pagealloc_model.predicted.checkpoints import Checkpoints, Resumption
 from pagealloc_model.predicted.demand.compaction import as_requests
+from pagealloc_model.predicted.demand.sources import Exchange
 from pagealloc_model.predicted.prepared import Imposed, Prepared, prepare
 from pagealloc_model.predicted.run import Cancelled as Cancelled
 from pagealloc_model.predicted.run import (
@@ -522,8 +523,11 @@ def _answer(
         f"replaying {recording.name}", len(demand.events), "events", given=progress
     ) as report:
         span = (start_ns, int(edges[-1]))
+        exchange = None
+        if demand.clusters and build is None and not assumptions.plain_demand:
+            exchange = Exchange(demand.clusters, demand.events, demand.objects, state, places)
         samples, log, lost = advance_and_sample(
-            carrier, demand, places, instants, span, resumption, kswapd, report, cancel
+            carrier, demand, places, instants, span, resumption, kswapd, exchange, report, cancel
         )
     carrier.close()
     counts = divergence(state, demand, lost)

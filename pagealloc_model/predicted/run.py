@@ -20,6 +20,7 @@ from pagealloc_model.predicted.balance import IS_STRICT, PageBalance
 from pagealloc_model.predicted.carrier import Carrier
 from pagealloc_model.predicted.checkpoints import Resumption
 from pagealloc_model.predicted.demand.reclaim import SHRUNK
+from pagealloc_model.predicted.demand.sources import Exchange
 from pagealloc_model.predicted.tables import (
     list_words,
     ownership_counters,
@@ -181,12 +182,14 @@ def advance_and_sample(
     span: tuple[int, int],
     resumption: Resumption | None,
     kswapd: RecordedKswapd | None,
+    exchange: Exchange | None,
     progress: Callable[[float], None] | None,
     cancel: Callable[[], bool] | None,
 ) -> tuple[Samples, np.ndarray, int]:
     """Advance to every instant inside the span and copy the counters there.
 
-    What kswapd has of the recorded one is set wherever it changes. The balance of pages is held at
+    What kswapd has of the recorded one is set wherever it changes, and places are exchanged where
+    recorded compaction moves a cluster. The balance of pages is held at
     each instant, or of an elastic replay, where all pages are looked at for it, at the end.
 
     Returns:
@@ -216,6 +219,9 @@ def advance_and_sample(
     for instant, stop in zip(instants.tolist(), stops, strict=True):
         while position < stop or _ticks_are_due(state, position, instant):
             goal = min(stop, position + STEP_EVENTS)
+            if exchange is not None:
+                exchange.make(position)
+                goal = min(goal, exchange.due)
             until = instant if goal == stop else -1
             position = carrier.advance(events, places, position, goal, until)
             rows = state.log[: state.st[at.LOG_ROWS]]

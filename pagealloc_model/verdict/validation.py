@@ -86,9 +86,9 @@ _PREDICTED = (
 IMPOSED = (
     "imposed from the recording: what is asked for and freed, when and on which CPU; what reclaim "
     "frees, when kswapd runs, which requests reclaim directly and since when; requests that "
-    "failed; how many free pages compaction took, when and in which zone, and which requests it "
-    "captured a page for; when vmstat ticks ran, if recorded; memory that the machine got later, "
-    "where events first touch it",
+    "failed; how many free pages compaction took, when and in which zone, where it freed what it "
+    "moved, when it drained lists, and which requests it captured a page for; when vmstat ticks "
+    "ran, if recorded; memory that the machine got later, where events first touch it",
     _PREDICTED,
 )
 IMPOSED_IF_ELASTIC = (

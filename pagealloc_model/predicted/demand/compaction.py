@@ -510,6 +510,24 @@ def local_drains(trace: Trace, machine: Machine) -> np.ndarray:
     return drains[(drains["time_ns"] >= first_ns) & (drains["time_ns"] <= last_ns)]
 
 
+def moved_scans(trace: Trace) -> list[tuple[int, int, int, int, int]]:
+    """Scans of which a run moved what they took: begin and end in ns, CPU, first page, page behind.
+
+    Args:
+        trace: the recording's events; only those of compaction are read.
+    """
+    fields = {_ISOLATED: ("start_pfn", "end_pfn", "nr_taken"), _MIGRATED: ("nr_migrated",)}
+    begun: dict[int, tuple[int, int, int, int]] = {}
+    found = []
+    for time_ns, kind, pid, cpu, values in _events_of(trace, fields):
+        if kind == _MIGRATED and pid in begun:
+            begin_ns, _, first, end = begun.pop(pid)
+            found.append((begin_ns, time_ns, cpu, first, end))
+        elif kind == _ISOLATED and values[2]:
+            begun[pid] = (time_ns, cpu, values[0], values[1])
+    return found
+
+
 _UNSEEN, _OF_SOURCE, _OF_TARGET = 1, 2, 3
 """Frees: of a page whose allocation was not seen; of a source and of a target by compaction."""
 

@@ -47,6 +47,7 @@ from pagealloc_model.predicted.demand.rows import (
     interrupted_holds,
     read_bits,
 )
+from pagealloc_model.predicted.demand.sources import Cluster, moved_clusters
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.snapshot import Snapshot
 from pagealloc_model.recording.trace.columns import Losses, Trace
@@ -89,6 +90,7 @@ class Demand:
         ticks_recorded: each CPU's vmstat ticks are events here, not assumed.
         leads: int32 by object: the failure it came in place of, -1 for none; empty but for an
             elastic replay.
+        clusters: what recorded compaction moved together (T10.18), of a literal replay.
     """
 
     events: np.ndarray
@@ -115,6 +117,7 @@ class Demand:
     releases_recorded: bool = False
     ticks_recorded: bool = False
     leads: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
+    clusters: tuple[Cluster, ...] = ()
 
     @property
     def first_ns(self) -> int:
@@ -243,6 +246,7 @@ def resolve_demand(
         direct_reclaim_recorded=len(reclaims.row) > 0,
         ticks_recorded=ticks is not None,
         leads=leads,
+        clusters=moved_clusters(trace, events, objects) if elastic is None else (),
         **compaction,
     )
 

@@ -1,0 +1,174 @@
+"""Where recorded compaction freed its sources, and the pages in use that a replay frees there.
+
+A run empties neighbouring pages, so that what it frees merges. The objects that it moved lie
+elsewhere in a replay. Of objects alike it matters to nobody which is moved: those that a replay
+has at the recorded place exchange their places with the recorded ones (T10.18).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.predicted.demand.compaction import moved_scans
+
+if TYPE_CHECKING:
+    from pagealloc_model.allocator.state import State
+    from pagealloc_model.recording.trace.columns import Trace
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Cluster:
+    """Single pages that a run moved together.
+
+    Attributes:
+        objects: int64, what they are of, in the order in which they were freed.
+        pages: int64, where each lay in the recording.
+    """
+
+    objects: np.ndarray
+    pages: np.ndarray
+
+
+def moved_clusters(trace: Trace, events: np.ndarray, objects: np.ndarray) -> tuple[Cluster, ...]:
+    """The clusters that recorded compaction moved, of single pages alone.
+
+    Args:
+        trace: the recording's events; only those of compaction are read.
+        events: `layout.EVENT` records of a literal demand, in time order.
+        objects: `objects.OBJECT` records.
+    """
+    return tuple(_clusters(trace, events, objects))
+
+
+def _clusters(trace: Trace, events: np.ndarray, objects: np.ndarray) -> Iterator[Cluster]:
+    scans = moved_scans(trace)
+    times = np.ascontiguousarray(events["time_ns"]) if scans else events["time_ns"][:0]
+    for begin_ns, end_ns, cpu, first, end in scans:
+        part = events[slice(*np.searchsorted(times, [begin_ns, end_ns + 1]))]
+        part = part[(part["operation"] == at.FREE) & (part["cpu"] == cpu)]
+        numbers = part["object"].astype(np.int64)
+        pages = objects["pfn"][numbers].astype(np.int64)
+        is_source = (objects["order"][numbers] == 0) & (pages >= first) & (pages < end)
+        if is_source.any():
+            yield Cluster(objects=numbers[is_source], pages=pages[is_source])
+
+
+class Exchange:
+    """Lets objects that recorded compaction moves lie where it found them.
+
+    Attributes:
+        due: the event before which the next cluster's places are exchanged; one past all events
+            after the last.
+    """
+
+    def __init__(
+        self,
+        clusters: tuple[Cluster, ...],
+        events: np.ndarray,
+        objects: np.ndarray,
+        state: State,
+        places: np.ndarray,
+    ) -> None:
+        """Find when each object is in use, and the pages in use throughout that no object has.
+
+        Args:
+            clusters: what was moved.
+            events: `layout.EVENT` records that a replay takes.
+            objects: `objects.OBJECT` records.
+            state: at the start; its pages are read at each exchange.
+            places: where each object lives; changed at each exchange.
+        """
+        self._places, self._pages = places, state.pages
+        self._order = state.machine.pageblock_order
+        self._is_single = objects["order"] == 0
+        is_free = events["operation"] == at.FREE
+        frees, others = np.flatnonzero(is_free), np.flatnonzero(~is_free & (events["object"] >= 0))
+        self._freed = np.full(len(objects), len(events), np.int64)
+        self._freed[events["object"][frees]] = frees
+        self._made = np.full(len(objects), -1, np.int64)
+        self._made[events["object"][others]] = others
+        self._unowned = state.pages["where"] == at.ALLOCATED
+        for order in np.unique(objects["order"][places >= 0]).tolist():
+            own = places[(places >= 0) & (objects["order"] == order)]
+            self._unowned[(own[:, None] + np.arange(1 << order)).ravel()] = False
+        self._clusters = sorted(clusters, key=lambda each: self._freed[each.objects[0]])
+        self._number, self._end = -1, len(events)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        self._number += 1
+        is_over = self._number == len(self._clusters)
+        self.due = self._end if is_over else int(self._freed[self._next.objects[0]])
+
+    @property
+    def _next(self) -> Cluster:
+        return self._clusters[self._number]
+
+    def make(self, position: int) -> None:
+        """Exchange the places of clusters that are due.
+
+        Args:
+            position: the event to go on with. A cluster before it was exchanged in another replay.
+        """
+        while self.due <= position < self._end:
+            if self.due == position:
+                self._exchange(self._next, position)
+            self._go_on()
+
+    def _exchange(self, cluster: Cluster, position: int) -> None:
+        """Give a cluster its pages in its block; what finds none there lies together elsewhere."""
+        whole = self._places[cluster.objects] >= 0
+        left, pages = cluster.objects[whole], cluster.pages[whole]
+        block = int(cluster.pages[0]) >> self._order
+        tried = set()
+        while len(left) and block not in tried:
+            tried.add(block)
+            left = left[self._move_into(block, left, pages, position)]
+            if len(left):
+                pages = self._places[left].astype(np.int64)
+                block = int(pages[0]) >> self._order
+
+    def _move_into(self, block: int, numbers: np.ndarray, wanted: np.ndarray, position: int) -> int:
+        """Give objects pages of a block: those wanted first, then the next; how many got one."""
+        first = block << self._order
+        owners = self._owners(first, position)
+        records = self._pages[first : first + (1 << self._order)]
+        suits = (records["where"] == at.ALLOCATED) & (records["order"] == 0)
+        suits &= (records["tag"] == 1) & (
+            self._unowned[first : first + len(records)] | (owners >= 0)
+        )
+        there = first + np.flatnonzero(suits)
+        is_exact = np.isin(wanted, there)
+        others = np.setdiff1d(there, wanted)
+        others = np.concatenate([others[others >= wanted.min()], others[others < wanted.min()]])
+        chosen = np.where(is_exact, wanted, -1)
+        lacking = np.flatnonzero(~is_exact)[: len(others)]
+        chosen[lacking] = others[: len(lacking)]
+        for number, page in zip(numbers.tolist(), chosen.tolist(), strict=True):
+            if page < 0:
+                continue
+            old, other = int(self._places[number]), int(owners[page - first])
+            self._places[number] = page
+            if other >= 0:
+                self._places[other] = old
+            else:
+                self._unowned[page], self._unowned[old] = False, True
+            owners[page - first] = number
+            if first <= old < first + len(records):
+                owners[old - first] = other
+        return chosen < 0
+
+    def _owners(self, first: int, position: int) -> np.ndarray:
+        """The object in use at each page of a block, -1 for none, or for one of several pages."""
+        size = 1 << self._order
+        here = np.flatnonzero((self._places >= first) & (self._places < first + size))
+        here = here[self._is_single[here] & (self._made[here] < position)]
+        here = here[self._freed[here] >= position]
+        owners = np.full(size, -1, np.int64)
+        owners[self._places[here] - first] = here
+        return owners
