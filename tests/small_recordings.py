@@ -66,7 +66,7 @@ def small_machine() -> Machine:
         )
         for zone in ZONES
     ]
-    empty = Zone(name="Movable", start_pfn=0, spanned=0, present=0, managed=0, min=0, low=0, high=0)
+    empty = Zone(name="Movable", start_pfn=0, spanned=0, present=0, managed=0)
     return Machine(zones=(*zones, empty), nr_cpus=CPUS)
 
 

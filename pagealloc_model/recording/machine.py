@@ -6,16 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pagealloc_model.base.errors import PolicyError, UsageError
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Policy
-
-if TYPE_CHECKING:
-    from pagealloc_model.recording.proc.zoneinfo import ZoneInfo
+from pagealloc_model.recording.proc.zoneinfo import PageSet, ZoneInfo
 
 PAGE_KB = 4
 PMD_ORDER = 9
@@ -23,27 +20,6 @@ PMD_ORDER = 9
 LOCAL_DISTANCE, REMOTE_DISTANCE = 10, 20
 ZONES_MAX, ZONE_TYPES_MAX = 126, 8
 DEFAULT_MIGRATETYPES = ("Unmovable", "Movable", "Reclaimable", "HighAtomic", "Isolate")
-
-
-@dataclass(frozen=True, kw_only=True)
-class PerCpuPages:
-    """One CPU's pageset of one zone when the recording began (T12.3).
-
-    Attributes:
-        cpu: CPU number.
-        count: base pages on the lists.
-        high: current tuned limit, pages.
-        batch: pages per transfer.
-        high_min: lower bound of `high`, None where the kernel does not print it.
-        high_max: upper bound of `high`, None where the kernel does not print it.
-    """
-
-    cpu: int
-    count: int
-    high: int
-    batch: int
-    high_min: int | None
-    high_max: int | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,12 +47,12 @@ class Zone:
     spanned: int
     present: int
     managed: int
-    min: int
-    low: int
-    high: int
+    min: int = 0
+    low: int = 0
+    high: int = 0
     boost: int = 0
     lowmem_reserve: tuple[int, ...] = ()
-    pagesets: tuple[PerCpuPages, ...] = ()
+    pagesets: tuple[PageSet, ...] = ()
 
     @property
     def end_pfn(self) -> int:
@@ -324,17 +300,7 @@ def machine_from_zoneinfo(
             high=zone.high - (zone.boost or 0),
             boost=zone.boost or 0,
             lowmem_reserve=tuple(zone.protection),
-            pagesets=tuple(
-                PerCpuPages(
-                    cpu=each.cpu,
-                    count=each.count,
-                    high=each.high,
-                    batch=each.batch,
-                    high_min=each.high_min,
-                    high_max=each.high_max,
-                )
-                for each in zone.pagesets
-            ),
+            pagesets=zone.pagesets,
         )
         for zone in zoneinfo.zones
     )

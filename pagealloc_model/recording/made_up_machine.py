@@ -60,9 +60,6 @@ def made_up_machine(
                     spanned=present,
                     present=present,
                     managed=int(present * managed_share) // _SPAN * _SPAN,
-                    min=0,
-                    low=0,
-                    high=0,
                 )
             )
     machine = Machine(
@@ -117,9 +114,6 @@ def bare_machine(trace: Trace) -> Machine:
             spanned=last - first,
             present=last - first,
             managed=last - first,
-            min=0,
-            low=0,
-            high=0,
         )
         for name, (first, last) in bounds.items()
         if last > first

@@ -14,7 +14,8 @@ from pagealloc_model.allocator.invariants import broken_invariants
 from pagealloc_model.allocator.pcp import high_limits, zone_batchsize
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Policy
-from pagealloc_model.recording.machine import PerCpuPages, Zone
+from pagealloc_model.recording.machine import Zone
+from pagealloc_model.recording.proc.zoneinfo import PageSet
 from tests.allocator.agreement import assert_agreement, assert_elastic_agreement
 from tests.allocator.model_driver import model_machine
 from tests.oracle import RULES, OracleMachine, OraclePolicy
@@ -191,7 +192,7 @@ def test_limits_as_recorded(
 ) -> None:
     """S4.3: 6.1 prints `high` alone, and has no other limit; later kernels need what they print."""
     high_min, high_max = printed or (None, None)
-    found = PerCpuPages(cpu=0, count=0, high=300, batch=63, high_min=high_min, high_max=high_max)
+    found = PageSet(cpu=0, count=0, high=300, batch=63, high_min=high_min, high_max=high_max)
     sizes = {"start_pfn": 0, "spanned": 100_000, "present": 100_000, "managed": 100_000}
     zone = Zone(name="Normal", min=100, low=200, high=300, pagesets=(found,), **sizes)
     assert high_limits(zone, 63, 1, Policy(), KernelRules.preset(rules)) == limits

@@ -58,7 +58,7 @@ from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.recording.machine import Machine, Zone
 
 zone = Zone(
-    name="Normal", start_pfn=0, spanned=512, present=512, managed=512, min=0, low=0, high=0
+    name="Normal", start_pfn=0, spanned=512, present=512, managed=512
 )
 state = make_state(Machine(zones=(zone,), nr_cpus=1), KernelRules.preset("6.12"))
 pfns, orders = np.array([2, 6], np.int32), np.zeros(2, np.int8)

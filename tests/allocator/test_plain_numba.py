@@ -26,7 +26,7 @@ from pagealloc_model.recording.machine import Machine, Zone
 
 size = 4096
 zone = Zone(
-    name="Normal", start_pfn=0, spanned=size, present=size, managed=size, min=0, low=0, high=0
+    name="Normal", start_pfn=0, spanned=size, present=size, managed=size
 )
 state = make_state(Machine(zones=(zone,), nr_cpus=1), pm.KernelRules.preset("6.12"))
 state.blocks["migratetype"] = 1

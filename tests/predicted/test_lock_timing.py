@@ -36,9 +36,6 @@ def machine(nr_cpus: int = 3) -> Machine:
         spanned=1024,
         present=1024,
         managed=1024,
-        min=0,
-        low=0,
-        high=0,
         boost=0,
         lowmem_reserve=(0,),
     )

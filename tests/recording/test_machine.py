@@ -153,7 +153,7 @@ def random_node(rng: random.Random, node: int, first: int) -> list[Zone]:
     for name in names:
         pages = rng.choice(sizes)
         span = {"spanned": pages, "present": pages, "managed": pages}
-        zones.append(Zone(node=node, name=name, start_pfn=first, min=0, low=0, high=0, **span))
+        zones.append(Zone(node=node, name=name, start_pfn=first, **span))
         first += pages
     return zones
 

@@ -130,6 +130,14 @@ class Losses:
         """Events lost in the whole recording."""
         return int(self.count.sum())
 
+    def take(self, rows: np.ndarray) -> Losses:
+        """Some of the losses, by index or mask; none of them counts as of the end."""
+        names = np.array(self.event, object)[rows].tolist()
+        columns = {
+            name: getattr(self, name)[rows] for name in ("cpu", "start_ns", "end_ns", "count")
+        }
+        return Losses(**columns, event=tuple(names))
+
     def overlap(self, begin_ns: np.ndarray, end_ns: np.ndarray) -> np.ndarray:
         """Whether each closed interval has an instant in common with a loss, bool.
 

@@ -439,11 +439,5 @@ def events_until(trace: Trace, last_ns: int, note: str) -> Trace:
 
 def _losses_until(losses: Losses, last_ns: int) -> Losses:
     """Those that began by then, with all they lost: when within them is not known."""
-    kept = np.flatnonzero(losses.start_ns <= last_ns)
-    return Losses(
-        cpu=losses.cpu[kept],
-        start_ns=losses.start_ns[kept],
-        end_ns=np.minimum(losses.end_ns[kept], last_ns),
-        count=losses.count[kept],
-        event=tuple(losses.event[index] for index in kept.tolist()),
-    )
+    kept = losses.take(losses.start_ns <= last_ns)
+    return replace(kept, end_ns=np.minimum(kept.end_ns, last_ns))

@@ -426,14 +426,8 @@ def _losses_between(losses: Losses, window: Window, first_ns: int) -> Losses:
     kept = (losses.end_ns >= window.begin_ns) | window.from_start
     kept &= (losses.end_ns < window.end_ns) | window.to_end
     kept[len(kept) - losses.at_end :] = whole
-    start, end = losses.start_ns[kept], losses.end_ns[kept]
+    found = losses.take(kept)
+    start, end = found.start_ns, found.end_ns
     if not window.from_start:
         start = np.where(start < window.begin_ns, np.minimum(first_ns, end), start)
-    return Losses(
-        cpu=losses.cpu[kept],
-        start_ns=start,
-        end_ns=end,
-        count=losses.count[kept],
-        event=tuple(np.array(losses.event, object)[kept].tolist()),
-        at_end=losses.at_end if whole else 0,
-    )
+    return replace(found, start_ns=start, at_end=losses.at_end if whole else 0)

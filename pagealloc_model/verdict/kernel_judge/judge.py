@@ -136,9 +136,6 @@ def random_sized_machine(rng: random.Random) -> Machine:
                     spanned=spanned,
                     present=spanned,
                     managed=managed,
-                    min=0,
-                    low=0,
-                    high=0,
                 )
             )
     nr_cpus = rng.randint(1, CPUS_MOST)
