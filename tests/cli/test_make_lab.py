@@ -80,7 +80,7 @@ def test_make_lab_sets_up_once_and_opens_the_notebooks(checkout: Path, tmp_path:
             wait_until_it_answers(process, port, log)
         logs.append(log.read_text())
     assert "pip sync" in logs[0] and "pip sync" not in logs[1]
-    line = re.compile(r"^kbuild: \d+ of \d+ .* within 25 %", re.MULTILINE)
+    line = re.compile(r"^kbuild: .* of .* within 25 %", re.MULTILINE)
     assert all(line.search(log) for log in logs), "a line says how right the model is"
 
 
