@@ -20,6 +20,7 @@ from pathlib import Path
 import five_minutes
 import long_recording
 import memory_floor
+import pagealloc_model.notebooks.studies.interval_coverage as intervals
 import pandas as pd
 import policies
 import size
@@ -88,6 +89,7 @@ PLACES = {
     "batched-avalanche": "docs/batched_freeing.md",
     "batched-releases": "docs/batched_freeing.md",
     "ownership-shown": "docs/pcp_buddy.md",
+    "intervals-shown": "docs/posts.md",
     "ownership-cpus-shown": "docs/pcp_buddy.md",
     "pressure-near": "docs/pressure.md",
     "gate-guests-by-hand": "docs/highatomic.md",
@@ -140,6 +142,7 @@ FILES = {
     "pressure": ("pressure_counters",),
     "pressure-factors": ("pressure_factors",),
     "gate-pair": ("gate_pair",),
+    "intervals": ("intervals_by_quantity", "intervals_by_pair"),
     "gate-map": ("gate_map_outcomes", "gate_map_regions"),
     "idle-reserve": ("idle_reserve_hosts",),
     "idle-guests": ("idle_guests_by_hand", "idle_guests"),
@@ -219,6 +222,7 @@ EXCERPTS: dict[str, Callable[[], Iterable[str]]] = {
         },
         {"model": ("elastic",)},
     ),
+    "intervals-shown": Excerpt("intervals_by_quantity"),
     "choices-shown": Excerpt("choices", rows={"recording": ("highatomic_stock",)}),
     "budget-shown": Excerpt(
         "error_budget",
@@ -582,6 +586,7 @@ FULL_PARTS: dict[str, Callable[[Path], Iterable[str]]] = {
     "locks": locks.lines,
     "pressure-factors": factor_lines,
     "gate-pair": pair_lines,
+    "intervals": lambda _: intervals.coverage_lines(),
     "reading": lambda full: reading_lines(str(full / FULL[0])),
     "speed": lambda full: speed_lines(str(full / FULL[0])),
     "policies": lambda full: table_lines(policies.measured(str(full / FULL[0]))),

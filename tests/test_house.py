@@ -15,7 +15,7 @@ BUDGETS = {
     "allocator": 14_640,
     "measured": 3_840,
     "predicted": 9_040,
-    "verdict": 7_590,
+    "verdict": 7_586,
     "show": 5_500,
     "studies": 9_000,
     "notebook": 3_320,

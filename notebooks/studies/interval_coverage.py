@@ -1,129 +1,163 @@
-"""How often the printed interval of a change holds the change that was measured.
+"""How often the interval of a predicted change holds the change that was measured.
 
-    python notebooks/studies/interval_coverage.py DIR... [--pair A B FIELD=VALUE]... [--json FILE]
+    python notebooks/studies/interval_coverage.py [DIR...] [--pair A B BACK FORTH]...
 
 DIR is one of `pagealloc experiment`: runs/A1, runs/A2, ... of each side, each with its recording
-and the settings it ran under. Side A is the base. For every other side, every run of A is replayed
-under its own policy and under the side's, as `pagealloc compare` does; nothing of the side's runs
-is read for it. The truth is the mean of the side's runs less the mean of A's. A pair is two
-recordings of one run each, so that its truth has the spread of a single run. Beside it stands a
-null model: an interval of the same width around 0.
+and the settings it ran under. Side A is the base. A pair is two recordings of one run each, the
+policy that turns the first into the second, and the one that turns it back: it is taken both ways.
+Every base recording is replayed under its own policy and under the other side's, over some seeds;
+nothing of the other side's runs is read for it. The measured change is, as the interval is, one on
+the scale of the quantity: the mean over one side's runs beside the mean over the other's, totals a
+second. Beside it stands a null model: an interval of the same width around no change.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from pagealloc_model.notebooks.studies.error_lines import table_lines
 
 import pagealloc_model as pm
-from pagealloc_model.base.errors import PageallocError
 from pagealloc_model.policy.policy import policy_settings
 from pagealloc_model.verdict.comparison import (
     BELIEVED,
-    FAILS_NULL,
-    SAME,
-    WITHIN_ERROR,
+    Change,
+    half_width,
     model_errors,
+    repeated,
 )
+from pagealloc_model.verdict.quantities import Quantity
+from pagealloc_model.verdict.statistics import SHARE, scaled
 
-TOLD = (*BELIEVED, WITHIN_ERROR)
-ELASTIC_ONLY = ("compaction_proactiveness", "extfrag_threshold", "thp_defrag", "defrag_mode")
+SEEDS = 5
+ELASTIC_ONLY = (
+    *("compaction_proactiveness", "extfrag_threshold", "thp_defrag", "defrag_mode"),
+    *("min_free_kbytes", "watermark_scale_factor", "watermark_boost_factor"),
+)
+PAIRS = (
+    ("matrix_A1", "matrix_C1", "min_free_kbytes=16384", "min_free_kbytes=2048"),
+    ("batched72", "unbatched72", "pcp_free_batched=false", "pcp_free_batched=true"),
+    (
+        *("highatomic_stock", "highatomic_gate3"),
+        *("highatomic_gate_order=3", "highatomic_gate_order=0"),
+    ),
+    ("batched72", "defrag72", "defrag_mode=1", "defrag_mode=0"),
+)
+"""Recordings of guests that differ in one setting, each a single run."""
+KINDS = {
+    "sum": "totals",
+    "mean": "free memory and lists",
+    "ratio": "sizes",
+    "most": "sizes",
+    "quantile": "sizes",
+    "count": "fallbacks",
+    "last": "reserved blocks",
+}
 
 
-@dataclass(frozen=True)
-class Held:
-    """One row of one comparison against what was measured.
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """One policy and its runs.
 
     Attributes:
-        comparison: what was changed, on which recording.
-        metric: of the row.
-        scope: of the row.
-        verdict: that was printed.
-        change: predicted.
-        low: lower end of the interval.
-        high: upper end.
-        truth: measured change.
+        runs: recordings.
+        policy: that turns the other side into this one.
     """
 
-    comparison: str
-    metric: str
-    scope: str
-    verdict: str
-    change: float
-    low: float
-    high: float
-    truth: float
-
-    @property
-    def is_held(self) -> bool:
-        """Whether the interval has the truth in it."""
-        return self.low <= self.truth <= self.high
-
-    @property
-    def null_is_held(self) -> bool:
-        """Whether one of the same width around 0 has."""
-        return abs(self.truth) <= (self.high - self.low) / 2
+    runs: Sequence[pm.Recording]
+    policy: pm.Policy
 
 
-def measured_values(recording: pm.Recording, elastic: bool) -> dict[tuple[str, str], float]:
-    """What a recording shows of each row, as validation has it."""
-    assumptions = pm.Assumptions(reclaim="elastic") if elastic else None
+def kind_of(quantity: Quantity) -> str:
+    """What sort of quantity it is, in words."""
+    return "shares" if quantity.unit == SHARE else KINDS[quantity.how]
+
+
+def measured_values(
+    recording: pm.Recording,
+    assumptions: pm.Assumptions,
+    quantities: Mapping[tuple[str, str], Quantity],
+    seconds: float,
+) -> dict[tuple[str, str], float]:
+    """What a recording shows of each quantity, on its scale; totals in so many seconds."""
     rules = pm.replay(recording, assumptions=assumptions).rules
-    errors = model_errors(recording, rules, assumptions)
-    return {key: each.measured for key, each in errors.by_row.items()}
+    found = {}
+    for key, error in model_errors(recording, rules, assumptions).by_row.items():
+        one = quantities.get(key)
+        if one is not None:
+            share = seconds / seconds_of(recording) if one.how in ("sum", "count") else 1.0
+            found[key] = float(scaled(error.measured * share, one.unit))
+    return found
 
 
-def held_rows(
-    name: str, base: list[pm.Recording], patch: list[pm.Recording], policy: pm.Policy
-) -> Iterator[Held]:
-    """Every row of the comparisons on each base recording."""
-    elastic = any(getattr(policy, field, None) is not None for field in ELASTIC_ONLY)
-    assumptions = pm.Assumptions(reclaim="elastic") if elastic else None
-    before, after = (
-        pd.DataFrame([measured_values(each, elastic) for each in side]).mean()
-        for side in (base, patch)
-    )
-    truth = after - before
-    for recording in base:
-        sides = [pm.replay(recording, each, assumptions=assumptions) for each in (None, policy)]
-        for row in pm.compare(*sides).judged.itertuples():
-            key = (row.metric, row.scope)
-            if key in truth and np.isfinite(truth[key]) and np.isfinite(row.low):
-                yield Held(
-                    comparison=name,
-                    metric=row.metric,
-                    scope=row.scope,
-                    verdict=row.verdict,
-                    change=row.patch - row.base,
-                    low=row.low,
-                    high=row.high,
-                    truth=float(truth[key]),
-                )
+def seconds_of(recording: pm.Recording) -> float:
+    """How long a recording is."""
+    begin, end = recording.trace.demand_span_ns
+    return (end - begin) / 1e9
 
 
-def experiment(directory: Path) -> Iterator[tuple[str, list[Path], list[Path], pm.Policy]]:
+def held_rows(name: str, base: Side, patch: Side, seeds: int) -> Iterator[dict[str, object]]:
+    """A row for each quantity that has an interval and was measured, on each base recording."""
+    elastic = any(getattr(patch.policy, field, None) is not None for field in ELASTIC_ONLY)
+    assumptions = pm.Assumptions(reclaim="elastic" if elastic else "literal")
+    for recording in base.runs:
+        comparisons = [
+            pm.compare(
+                pm.replay(recording, assumptions=assumptions, seed=seed),
+                pm.replay(recording, patch.policy, assumptions=assumptions, seed=seed),
+            )
+            for seed in range(seeds)
+        ]
+        runs: dict[tuple[str, str], list[Change]] = defaultdict(list)
+        for change in (change for each in comparisons for change in each.changes):
+            runs[change.before.metric, change.before.scope].append(change)
+        known = {key: mine for key, mine in runs.items() if len(mine) == seeds and mine[0].error}
+        quantities = {key: mine[0].before for key, mine in known.items()}
+        seconds = seconds_of(recording)
+        before, after = (
+            pd.DataFrame(
+                [measured_values(each, assumptions, quantities, seconds) for each in side.runs]
+            ).mean()
+            for side in (base, patch)
+        )
+        verdicts = repeated(comparisons).rows.set_index(["metric", "scope"])["verdict"]
+        for key, measured in (after - before).dropna().items():
+            half = half_width(known[key])
+            predicted = float(np.mean([each.on_scale for each in known[key]]))
+            if np.isfinite(half):
+                yield {
+                    "comparison": name,
+                    "quantities": kind_of(quantities[key]),
+                    "told": verdicts[key] in BELIEVED,
+                    "held": abs(measured - predicted) <= half,
+                    "around no change": abs(measured) <= half,
+                    "sign": np.sign(measured) == np.sign(predicted),
+                }
+
+
+def sides_of(directory: Path) -> Iterator[tuple[str, Side, Side]]:
     """Each side of an experiment against its side A."""
-    sides: dict[str, list[Path]] = defaultdict(list)
+    runs: dict[str, list[pm.Recording]] = defaultdict(list)
     settings: dict[str, dict[str, str]] = {}
     for order in sorted(directory.glob("runs/*/order.json")):
         side = order.parent.name[0]
         if (order.parent / "recording" / "meta.json").exists():
-            sides[side].append(order.parent / "recording")
+            runs[side].append(pm.open(order.parent / "recording"))
             settings[side] = json.loads(order.read_text())["settings"]
-    for side in sorted(set(sides) - {"A"}):
+    for side in sorted(set(runs) - {"A"}):
         changed = {k: v for k, v in settings[side].items() if settings["A"].get(k) != v}
         words = [f"{_field(name)}={value}" for name, value in changed.items()]
         if all(_field(name) in policy_settings() for name in changed):
-            name = f"{directory.name}: {', '.join(words)}"
-            yield name, sides["A"], sides[side], pm.Policy.parse(words)
+            policy = pm.Policy.parse(words)
+            base = Side(runs=runs["A"], policy=pm.Policy())
+            yield f"{directory.name}: {policy}", base, Side(runs=runs[side], policy=policy)
 
 
 def _field(name: str) -> str:
@@ -131,61 +165,61 @@ def _field(name: str) -> str:
     return f"thp_{last}" if "transparent_hugepage" in name else last
 
 
-def table(rows: list[Held]) -> str:
-    """Share of intervals that hold the truth, by comparison and verdict, as Markdown."""
-    lines = [
-        "| comparison | rows | held | around 0 | told | sign right | same: held | null: held |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|",
+def both_ways(first: str, second: str, there: str, back: str) -> Iterator[tuple[str, Side, Side]]:
+    """A pair, and the same turned round."""
+    sides = [
+        Side(runs=[pm.open(name)], policy=pm.Policy.parse(words.split(",")))
+        for name, words in ((first, back), (second, there))
     ]
-    names = dict.fromkeys(each.comparison for each in rows)
-    for name in [*names, "all"]:
-        mine = [each for each in rows if name in ("all", each.comparison)]
-        told = [each for each in mine if each.verdict in TOLD]
-        said = [each for each in told if each.verdict in BELIEVED]
-        right = [each for each in said if np.sign(each.change) == np.sign(each.truth)]
-        same = [each for each in mine if each.verdict == SAME]
-        failed = [each for each in mine if each.verdict == FAILS_NULL]
-        cells = [
-            str(len(told)),
-            _share([each.is_held for each in told]),
-            _share([each.null_is_held for each in told]),
-            str(len(said)),
-            f"{len(right)}",
-            _share([each.is_held for each in same]),
-            _share([each.is_held for each in failed]),
-        ]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    yield f"{first}: {there}", *sides
+    yield f"{second}: {back}", *sides[::-1]
 
 
-def _share(held: list[bool]) -> str:
-    return f"{np.mean(held):.0%}" if held else "-"
+def coverage(
+    comparisons: Iterable[tuple[str, Side, Side]], seeds: int = SEEDS
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the share of intervals that hold what was measured, by kind and by comparison."""
+    rows = pd.DataFrame([row for each in comparisons for row in held_rows(*each, seeds)])
+    return _shares(rows, "quantities"), _shares(rows, "comparison")
+
+
+def _shares(rows: pd.DataFrame, by: str) -> pd.DataFrame:
+    parts = [*rows.groupby(by, sort=False), ("all", rows)]
+    return pd.DataFrame(
+        {
+            by: name,
+            "rows": len(mine),
+            "held": f"{mine['held'].mean():.0%}",
+            "around no change": f"{mine['around no change'].mean():.0%}",
+            "told": int(mine["told"].sum()),
+            "sign right": int((mine["told"] & mine["sign"]).sum()),
+        }
+        for name, mine in parts
+    )
+
+
+def coverage_lines() -> Iterator[str]:
+    """Both tables of the pairs that are recorded."""
+    by_kind, by_pair = coverage(each for pair in PAIRS for each in both_ways(*pair))
+    yield from table_lines(by_kind)
+    yield ""
+    yield from table_lines(by_pair)
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("directories", nargs="*", type=Path)
-    parser.add_argument("--pair", nargs=3, action="append", default=[])
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--pair", nargs=4, action="append", default=[])
+    parser.add_argument("--seeds", type=int, default=SEEDS)
     options = parser.parse_args()
-    wanted = [
-        (f"{Path(a).name}: {words}", [Path(a)], [Path(b)], pm.Policy.parse(words.split(",")))
-        for a, b, words in options.pair
-    ]
-    for directory in options.directories:
-        wanted += experiment(directory)
-    rows: list[Held] = []
-    for name, base, patch, policy in wanted:
-        try:
-            opened = [[pm.open(path) for path in side] for side in (base, patch)]
-            rows += held_rows(name, *opened, policy)
-            print(name, len(rows), file=sys.stderr, flush=True)
-        except PageallocError as error:
-            print(f"{name}: {error}", file=sys.stderr)
-    print(table(rows))
-    if options.json:
-        options.json.write_text(json.dumps([asdict(each) for each in rows]))
+    wanted = [each for pair in options.pair for each in both_ways(*pair)]
+    wanted += [each for directory in options.directories for each in sides_of(directory)]
+    if not wanted:
+        print(*coverage_lines(), sep="\n")
+        return
+    for table in coverage(wanted, options.seeds):
+        print(*table_lines(table), "", sep="\n")
 
 
 if __name__ == "__main__":

@@ -211,7 +211,9 @@ def _errors(validation: Validation) -> Iterator[tuple[Key, ModelError]]:
         keys = [(name, each) for name in ("fallback_claims", "fallback_steals") for each in scopes]
         for key in (("extfrag_events", "all"), *keys):
             yield key, _error(*(side.get(key, 0.0) for side in sides), NO_FALLBACKS, 0.0)
-    yield from _pressure(validation)
+    counters = validation.errors[validation.errors["null_model"] == NO_PRESSURE]
+    for row in counters.itertuples():
+        yield (row.metric, row.scope), _error(row.measured, row.predicted, NO_PRESSURE, row.null)
 
 
 def _error(measured: float, predicted: float, null_model: str, null: float) -> ModelError:
@@ -291,13 +293,6 @@ def _holds(validation: Validation) -> Iterator[tuple[Key, ModelError]]:
             yield key, _error(mine.value, its.value, NO_PCP if has_null else "none", null)
 
 
-def _pressure(validation: Validation) -> Iterator[tuple[Key, ModelError]]:
-    """Counters of vmstat, as the error table has them."""
-    errors = validation.errors
-    for row in errors[errors["null_model"] == NO_PRESSURE].itertuples():
-        yield (row.metric, row.scope), _error(row.measured, row.predicted, NO_PRESSURE, row.null)
-
-
 BETTER, WORSE, CHANGED, SAME = "better", "worse", "changed", "same"
 WITHIN_ERROR, FAILS_NULL = "within error", "fails null"
 UNCHECKED, DOUBTED, UNKNOWN, ONE_SEED = "unchecked", "refused", "unknown", "one seed"
@@ -352,29 +347,36 @@ class Change:
 def interval_of(runs: Sequence[Change], recordings: int = 1) -> tuple[float, float]:
     """Interval of the change between two sets of as many runs, NaN where it is unknown.
 
-    On the scale of the quantity: windows of the recordings say how far two runs lie apart, seeds
-    how far the model's answers to one do, and the model's error moves out either end.
-
     Args:
         runs: of one quantity, a run being a recording and a seed.
         recordings: how many differ among them.
     """
-    if _needs_seeds(runs):
-        return math.nan, math.nan
     unit = runs[0].before.unit
     before, after = (
         float(np.mean([getattr(run, side).value for run in runs])) for side in ("before", "after")
     )
+    half = half_width(runs, recordings)
+    ends = unscaled(scaled(after, unit) + np.array([-half, half]), unit)
+    return min(float(ends[0]), after) - before, max(float(ends[1]), after) - before
+
+
+def half_width(runs: Sequence[Change], recordings: int = 1) -> float:
+    """Half of the interval of `interval_of` on the scale of the quantity.
+
+    Windows of the recordings say how far two runs lie apart, seeds how far the model's answers to
+    one do, and the model's error moves out either end.
+    """
+    if _needs_seeds(runs):
+        return math.nan
     windows = widths(WINDOWS - 1) * float(np.mean([run.spread for run in runs]))
     windows /= math.sqrt(recordings)
     seeds = 0.0
     if len(runs) > 1:
         varies = float(np.std([run.on_scale for run in runs], ddof=1))
         seeds = widths(len(runs) - 1) * varies * math.sqrt(1 / recordings + 1 / len(runs))
+    unit = runs[0].before.unit
     errors = [run.error.on_scale(unit) for run in runs if run.error is not None]
-    half = math.hypot(windows, seeds) + (float(np.mean(errors)) if errors else 0.0)
-    ends = unscaled(scaled(after, unit) + np.array([-half, half]), unit)
-    return min(float(ends[0]), after) - before, max(float(ends[1]), after) - before
+    return math.hypot(windows, seeds) + (float(np.mean(errors)) if errors else 0.0)
 
 
 def _needs_seeds(runs: Sequence[Change]) -> bool:
