@@ -43,6 +43,7 @@ from pagealloc_model.notebook.explore_tabs import TABS
 from pagealloc_model.notebook.picture import Chart, Picture
 from pagealloc_model.notebook.view import PROGRESS_EVERY_S, Progress
 from pagealloc_model.notebook.what_changes import (
+    COMPARING,
     NOTHING_ASKED,
     changing_rows,
     difference_html,
@@ -428,6 +429,8 @@ class RecordingExplorer(ipywidgets.VBox):
     def _show_and_compare(self, answer: Answer) -> None:
         """The picture first; the comparison in words follows while that is looked at."""
         self._show(answer)
+        if self.difference.value == NOTHING_ASKED:
+            self.difference.value = COMPARING
         self._comparing.submit(answer)
 
     def _tell_comparison(self, told: Told) -> None:

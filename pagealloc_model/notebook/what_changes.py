@@ -25,6 +25,7 @@ MOST_IN_VIEW = 6
 NOTHING_ASKED = (
     "<p>The candidate is the base: move a control, and what it changes is told here first.</p>"
 )
+COMPARING = "<p>Both sides are compared; the first time, the model's error is found too ...</p>"
 RANGE = "believed range"
 RANGE_IS = "95 % over windows of the recording, widened by the model's error on it"
 _STYLE = """<style>
