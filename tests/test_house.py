@@ -14,7 +14,7 @@ BUDGETS = {
     "recording": 13_810,
     "allocator": 14_640,
     "measured": 3_840,
-    "predicted": 9_040,
+    "predicted": 9_045,
     "verdict": 7_586,
     "show": 5_500,
     "studies": 9_000,

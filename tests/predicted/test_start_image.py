@@ -160,6 +160,24 @@ def test_first_touches_are_obeyed(name: str) -> None:
         assert available[(first[:, None] + np.arange(1 << int(order))).ravel()].all()
 
 
+def test_no_huge_page_lies_where_the_first_one_taken_came_from_the_buddy() -> None:
+    """A refill finds the list empty (T10.6); flags are shown by the recording."""
+    recording = shipped_recording("cma_area_A1")
+    prepared = prepared_of(recording)
+    first = prepared.demand.first_allocations
+    first = first[first["order"] == prepared.machine.pageblock_order]
+    pfn = prepared.demand.objects["pfn"][first["object"]]
+    was_free = recording.flags_at_start[pfn] & np.uint64(1 << 10) != 0
+    zones = prepared.machine.zones_of_pages(pfn)
+    sets, row = np.unique(np.stack([zones, first["cpu"]]), axis=1, return_index=True)
+    empty = set(map(tuple, sets.T[was_free[row]].tolist()))
+    listed = prepared.image.listed
+    huge = listed[listed["order"] == prepared.machine.pageblock_order]
+    huge = huge[~np.isin(huge["pfn"], pfn)]  # those that no event names
+    assert empty
+    assert not empty & set(zip(huge["zone"].tolist(), huge["cpu"].tolist(), strict=True))
+
+
 def test_seeds_change_only_what_nothing_settles() -> None:
     recording = shipped_recording("highatomic_gate3")
     one, other = prepared_of(recording, 0).image, prepared_of(recording, 1).image

@@ -71,10 +71,13 @@ class _Refilled:
         reached_ns: int64, shape (zones, cpus): when the list of single Movable pages was used up
             down to such a page; NEVER where it was not.
         rest: bool, shape (zones, cpus, types): the list may hold the rest of a refill.
+        no_huge: bool, shape (zones, cpus): the first huge page that the CPU took, of those free at
+            the start, was in the buddy: its list of huge pages was empty.
     """
 
     reached_ns: np.ndarray
     rest: np.ndarray
+    no_huge: np.ndarray
 
 
 def refilled_lists(
@@ -89,6 +92,7 @@ def refilled_lists(
         until_ns: time of the start snapshot.
     """
     early = demand.first_allocations
+    huge = early[early["order"] == PMD_ORDER]
     early = early[(early["time_ns"] < until_ns) & (early["order"] == 0)]
     pfn = demand.objects["pfn"][early["object"]].astype(np.int64)
     shape = (len(machine.zones), machine.nr_cpus, at.PCP_TYPES)
@@ -104,9 +108,13 @@ def refilled_lists(
     batches = [max((each.batch for each in zone.pagesets), default=63) for zone in machine.zones]
     one_refill = np.array(batches, np.int64)[:, None, None] << LARGEST_REFILL
     certain = pages > one_refill
+    no_huge = np.zeros(shape[:2], bool)
+    places = demand.objects["pfn"][huge["object"]].astype(np.int64)
+    zones = machine.zones_of_pages(places)
+    for zone, cpu, pfn in zip(zones[::-1], huge["cpu"][::-1], places[::-1], strict=True):
+        no_huge[zone, cpu] = evidence.buddy[pfn]
     return _Refilled(
-        reached_ns=first[:, :, at.MOVABLE],
-        rest=(pages > 0) & ~certain,
+        reached_ns=first[:, :, at.MOVABLE], rest=(pages > 0) & ~certain, no_huge=no_huge
     )
 
 
@@ -150,7 +158,9 @@ def listed_pages(
         ]
         missing = listed_counts[index] - np.array([_pages(each) for each in named], np.int64)
         sums[0, index] = sum(_pages(each) for each in named)
-        shown = _shown_pages(machine, evidence, index, missing, refills[index], random)
+        shown = _shown_pages(
+            machine, evidence, index, missing, refills[index], refilled.no_huge[index], random
+        )
         sums[1, index] = _pages(shown)
         np.subtract.at(missing, shown["cpu"], np.int64(1) << shown["order"].astype(np.int64))
         guessed = _guessed_pages(
@@ -212,13 +222,14 @@ def _shown_pages(
     zone: int,
     missing: np.ndarray,
     refills: np.ndarray,
+    no_huge: np.ndarray,
     random: np.random.Generator,
 ) -> np.ndarray:
     """Unflagged pages of Movable blocks, shared among CPUs by how many pages each lacks.
 
     Whole blocks first, from the zone's end down, as what the kernel takes at boot lies at its
-    beginning; then maximal runs, in the largest pieces that have a list. Single pages go to no CPU
-    whose list of them was empty.
+    beginning, to no CPU whose list of huge pages was empty; then maximal runs, in the largest
+    pieces that have a list. Single pages go to no CPU whose list of them was empty.
     """
     whole, pfns, orders = _of_evidence(
         evidence, f"runs of {zone}", lambda: _movable_runs(machine, evidence, zone)
@@ -227,8 +238,8 @@ def _shown_pages(
     block_pages = 1 << machine.pageblock_order
     owners = []
     for _ in whole:
-        cpu = int(np.argmax(left))
-        if left[cpu] < block_pages:
+        cpu = int(np.argmax(np.where(no_huge, 0, left)))
+        if no_huge[cpu] or left[cpu] < block_pages:
             break
         left[cpu] -= block_pages
         owners.append(cpu)
