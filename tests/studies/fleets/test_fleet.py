@@ -87,11 +87,11 @@ def test_a_cache_larger_than_memory_is_refused() -> None:
         run_cache_host(host, pm.Policy(), rules)
 
 
-def test_where_all_hosts_fail_the_first_says_why(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["fleet", "--synthetic", "2", "--gib", "1"]) == 2
-    said = capsys.readouterr().err.splitlines()[-1]
-    assert said.startswith("pagealloc: all 4 hosts failed; host 0 of side base: ")
-    assert "do not fit" in said
+def test_where_all_hosts_fail_the_first_says_why() -> None:
+    huge = pm.fleets.SyntheticHosts(count=1, gib=1, nr_cpus=2, rules="6.18", cache_pages=1 << 20)
+    result = pm.fleets.fleet(huge, huge, cache=False)
+    with pytest.raises(UsageError, match=r"^all 2 hosts failed; host 0 of side base: .*do not fit"):
+        result.compared()
 
 
 def test_a_host_that_fails_is_a_row_with_its_error() -> None:
