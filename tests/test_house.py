@@ -16,7 +16,7 @@ BUDGETS = {
     "measured": 3_840,
     "predicted": 9_045,
     "verdict": 7_586,
-    "show": 5_500,
+    "show": 5_290,
     "studies": 9_000,
     "notebook": 3_320,
     "cli": 3_030,

@@ -16,14 +16,13 @@ import pandas as pd
 from pagealloc_model.notebooks.studies.build_host import ELASTIC, BuildHost, run_build_host
 
 from pagealloc_model.base.progress_bar import Report
+from pagealloc_model.base.table import Table
 from pagealloc_model.base.text.layout import (
     NOT_AVAILABLE,
     WIDTH,
-    Row,
     number,
     paragraph,
     percent,
-    text_table,
 )
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy
@@ -222,28 +221,26 @@ def defrag_table(rows: pd.DataFrame, rules: str, *, width: int = WIDTH) -> str:
         width: characters per line at most.
     """
     lines = [
-        Row(
-            heading=str(row.quantity),
-            label=f"{number(round(row.base))} -> {number(round(row.patch))}",
-            cells=(
-                percent(row.posted_change),
-                percent(row.change),
-                _interval(row.change_low, row.change_high),
-                verdict_word(row.sign),
-                verdict_word(row.size),
-                verdict_word(row.beats_null),
-            ),
+        (
+            str(row.quantity),
+            f"{number(round(row.base))} -> {number(round(row.patch))}",
+            percent(row.posted_change),
+            percent(row.change),
+            _interval(row.change_low, row.change_high),
+            verdict_word(row.sign),
+            verdict_word(row.size),
+            verdict_word(row.beats_null),
         )
         for row in rows.itertuples()
     ]
     titles = ("posted", "model", "95 % interval", "sign", "size", "null")
-    header = Row(heading="posted row", label="model's counts", cells=titles)
+    header = ("posted row", "model's counts", *titles)
     counts = ", ".join(
         f"{what} {int(rows[name].fillna(False).sum())} of {len(rows)}"
         for name, what in (("sign", "sign"), ("size", "size"), ("beats_null", "nearer than null"))
     )
     told = f"{rules} {counts}; {COUNTED}."
-    return f"{text_table(header, lines, width=width)}\n\n{paragraph(told, width=width)}\n"
+    return f"{Table(header, lines).to_text(width)}\n\n{paragraph(told, width=width)}\n"
 
 
 def trend_table(
@@ -258,18 +255,14 @@ def trend_table(
         width: characters per line at most.
     """
     lines = [
-        Row(
-            heading="share of huge pages served",
-            label=f"run {step}",
-            cells=tuple(f"{100 * value:.1f}%" for value in row),
-        )
+        ("share of huge pages served", f"run {step}", *(f"{100 * value:.1f}%" for value in row))
         for step, row in zip(shares.index, shares.to_numpy(), strict=True)
     ]
     cells = tuple(f"{100 * ends[name]:+.1f}" for name in shares)
-    lines.append(Row(heading=words, label="percentage points", cells=cells))
+    lines.append((words, "percentage points", *cells))
     titles = ("posted, vanilla", "defrag", "model, vanilla", "defrag")
-    header = Row(heading="what", label="run", cells=titles)
-    return f"{text_table(header, lines, width=width)}\n"
+    header = ("what", "run", *titles)
+    return f"{Table(header, lines).to_text(width)}\n"
 
 
 def left_out_lines(left_out: Mapping[str, str], *, width: int = WIDTH) -> str:

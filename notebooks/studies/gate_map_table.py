@@ -16,7 +16,8 @@ from pagealloc_model.notebooks.studies.gate_effects import (
 )
 from pagealloc_model.notebooks.studies.pressure_map import AXES, HOST, WARM_UP_S, Axis
 
-from pagealloc_model.base.text.layout import WIDTH, Row, paragraph, text_table
+from pagealloc_model.base.table import Table
+from pagealloc_model.base.text.layout import WIDTH, paragraph
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,37 +64,31 @@ def _totals(effects: pd.DataFrame, width: int) -> str:
     counts = effects.groupby("outcome")["size"].value_counts()
     levels = effects.groupby("outcome")["at_posted_levels"].sum()
     rows = [
-        Row(
-            heading="all points",
-            label=outcome.words,
-            cells=(
-                *(str(counts.get((outcome.name, size), 0)) for size in SIZES),
-                str(levels[outcome.name]) if outcome.tries else "-",
-            ),
+        (
+            "all points",
+            outcome.words,
+            *(str(counts.get((outcome.name, size), 0)) for size in SIZES),
+            str(levels[outcome.name]) if outcome.tries else "-",
         )
         for outcome in OUTCOMES
     ]
-    header = Row(heading="points", label="outcome", cells=(*SIZES, "at posted levels"))
-    return text_table(header, rows, width=width)
+    header = ("points", "outcome", *SIZES, "at posted levels")
+    return Table(header, rows).to_text(width)
 
 
 def _regions(effects: pd.DataFrame, width: int) -> str:
     rows = [
-        Row(
-            heading=f"{row['load']}, defrag={row['defrag']}",
-            label=f"proactiveness {row['proactiveness']}",
-            cells=(
-                *(f"{100 * row[side]:.0f}%" for side in ("mainline", "gate")),
-                f"{100 * row['least']:+.0f} to {100 * row['most']:+.0f}",
-                "/".join(str(row[size]) for size in SIZES),
-            ),
+        (
+            f"{row['load']}, defrag={row['defrag']}",
+            f"proactiveness {row['proactiveness']}",
+            *(f"{100 * row[side]:.0f}%" for side in ("mainline", "gate")),
+            f"{100 * row['least']:+.0f} to {100 * row['most']:+.0f}",
+            "/".join(str(row[size]) for size in SIZES),
         )
         for row in by_region(effects).to_dict("records")
     ]
-    header = Row(
-        heading="THP success", label="", cells=("mainline", "gate", "points", "/".join(SIZES))
-    )
-    return text_table(header, rows, width=width)
+    header = ("THP success", "", "mainline", "gate", "points", "/".join(SIZES))
+    return Table(header, rows).to_text(width)
 
 
 def _thirds(effects: pd.DataFrame, axes: tuple[Axis, ...], width: int) -> str:
@@ -104,9 +99,9 @@ def _thirds(effects: pd.DataFrame, axes: tuple[Axis, ...], width: int) -> str:
         low, high = own[["from", "to"]].iloc[0]
         words = f"{_rounded(low)} to {_rounded(high)}"
         cells = tuple("/".join(str(own.loc[name, size]) for size in SIZES) for name in names)
-        rows.append(Row(heading=AXIS_WORDS[axis], label=words, cells=cells))
-    header = Row(heading="axis", label="part", cells=tuple(each.words for each in OUTCOMES))
-    return f"{'/'.join(SIZES)}:\n{text_table(header, rows, width=width)}"
+        rows.append((AXIS_WORDS[axis], words, *cells))
+    header = ("axis", "part", *(each.words for each in OUTCOMES))
+    return f"{'/'.join(SIZES)}:\n{Table(header, rows).to_text(width)}"
 
 
 def _rounded(value: float) -> str:

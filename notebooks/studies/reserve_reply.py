@@ -96,7 +96,7 @@ def _cells(two_by_two: pd.DataFrame, large: pd.DataFrame, by_hand: pd.DataFrame)
                 rows.append((f"made up, {words}, reserve idle", f"{defrag}, p={share}", *cells))
     titles = ("mainline", "interval", "gate", "interval")
     names = (Column(title="machine", words=True), Column(title="defrag", words=True))
-    return Table((*names, *titles), rows, grouped=True).to_text()
+    return Table((*names, *titles), rows).to_text()
 
 
 def _not_everywhere(guests: pd.DataFrame, regions: pd.DataFrame) -> str:

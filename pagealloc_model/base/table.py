@@ -10,7 +10,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from pagealloc_model.base.text.layout import COLUMN_GAP, INDENT, WIDTH, ascii_only
+from pagealloc_model.base.text.layout import (
+    COLUMN_GAP,
+    INDENT,
+    NOT_AVAILABLE,
+    WIDTH,
+    ascii_only,
+    number,
+)
 
 GOOD, BAD, DIM, PLAIN = "pa-good", "pa-bad", "pa-dim", ""
 """Kinds of cells, as the style of a notebook names them."""
@@ -40,6 +47,11 @@ class Column:
     picture: bool = False
 
 
+def word_columns(*titles: str) -> list[Column]:
+    """Columns of words."""
+    return [Column(title=each, words=True) for each in titles]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Cell:
     """A cell of a table.
@@ -62,20 +74,20 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells; a plain text is a cell of no kind, a plain title a column of numbers.
+    """Rows of cells; a text or a number is a cell of no kind, a plain title a column of numbers.
 
     Attributes:
         columns: in order; the first names the rows.
         rows: with a cell for each column.
         caption: what the table is, for those who hear it.
-        grouped: whether rows of the same first cell stand below it as a heading in text, where
-            the second column names the rows.
+        grouped: whether in text rows of the same first cell stand below it as a heading, and the
+            second column names them.
     """
 
     columns: Sequence[Column | str]
-    rows: Sequence[Sequence[Cell | str]]
+    rows: Sequence[Sequence[Cell | str | float]]
     caption: str = ""
-    grouped: bool = False
+    grouped: bool = True
 
     def to_text(self, width: int = WIDTH) -> str:
         """Lines of ASCII, numbers flush right; a name too long for its column has its own line.
@@ -93,7 +105,7 @@ class Table:
         room = max(width - sum(sizes) - len(gap) * len(sizes), 0)
         indent = INDENT if self.grouped else ""
         longest = max((len(indent + row[names - 1]) for row in rows), default=0)
-        title = ", ".join(titles[:names])
+        title = ", ".join(each for each in titles[:names] if each)
         size = max(min(room, longest), min(room, len(title)))
 
         def lines(words: str, cells: Sequence[str]) -> list[str]:
@@ -134,7 +146,7 @@ class Table:
     def to_html(self) -> Markup:
         """A table that sorts and filters where scripts run, and stands as it is elsewhere."""
         head = "".join(
-            f'<th scope="col"{_class("pa-words" if each.words else "")}>{escape(each.title)}</th>'
+            f'<th scope="col"{class_of("pa-words" if each.words else "")}>{escape(each.title)}</th>'
             for each in self._columns
         )
         body = "".join(
@@ -152,7 +164,7 @@ class Table:
     @property
     def _cells(self) -> Iterator[list[Cell]]:
         for row in self.rows:
-            yield [Cell(shown=each) if isinstance(each, str) else each for each in row]
+            yield [each if isinstance(each, Cell) else _plain_cell(each) for each in row]
 
     def _texts(self) -> Iterator[list[str]]:
         """Titles, then rows, without pictures."""
@@ -160,6 +172,13 @@ class Table:
         yield [ascii_only(self._columns[place].title) for place in shown]
         for row in self._cells:
             yield [ascii_only(row[place].text) for place in shown]
+
+
+def _plain_cell(value: str | float) -> Cell:
+    if isinstance(value, str):
+        return Cell(shown=value)
+    shown = number(value)
+    return Cell(shown=shown, number=math.nan if shown == NOT_AVAILABLE else float(value))
 
 
 def _value(cell: Cell) -> str | float:
@@ -174,8 +193,9 @@ def _html_cell(column: Column, cell: Cell) -> str:
     if cell.number is not None:
         sort = f' data-sort="{cell.number:.9g}"' if math.isfinite(cell.number) else ' data-sort=""'
     shown = cell.shown.html if isinstance(cell.shown, Markup) else escape(cell.shown)
-    return f"<td{_class(f'{shape} {cell.kind}'.strip())}{sort}>{shown}</td>"
+    return f"<td{class_of(f'{shape} {cell.kind}'.strip())}{sort}>{shown}</td>"
 
 
-def _class(names: str) -> str:
+def class_of(names: str) -> str:
+    """The attribute that names classes, "" for none."""
     return f' class="{names}"' if names else ""

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from pagealloc_model.base.table import Table
 from pagealloc_model.base.text.comparison_table import comparison_table
 from pagealloc_model.base.text.counts import count_of
-from pagealloc_model.base.text.layout import Row, number, paragraph, text_table
+from pagealloc_model.base.text.layout import paragraph
 from pagealloc_model.measured.contention import SITES as CONTENDED_SITES
 from pagealloc_model.measured.measured import Measured, announced_times, bin_start, measure
 from pagealloc_model.policy.lock_costs import SPREAD, LockCosts
@@ -69,17 +70,15 @@ def _spread_table(base: LockTimes, patch: LockTimes, width: int) -> str:
     ]
     results = [name for name in sides[0].index.union(sides[1].index, sort=False) if "(" in name]
     rows = [
-        Row(
-            heading="for costs that are tenfold apart",
-            label=str(name),
-            cells=tuple(
-                number(side[end].get(name, pd.NA)) for side in sides for end in ("low", "high")
-            ),
+        (
+            "for costs that are tenfold apart",
+            str(name),
+            *(side[end].get(name, pd.NA) for side in sides for end in ("low", "high")),
         )
         for name in results
     ]
     titles = ("base, low", "high", "patch, low", "high")
-    return text_table(Row(heading="time", label="result", cells=titles), rows, width=width)
+    return Table(("time", "result", *titles), rows).to_text(width)
 
 
 def _quantities(times: LockTimes) -> Iterator[Quantity]:

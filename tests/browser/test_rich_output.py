@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from pagealloc_model.show.html.parts import Cell, Column, framed, line, table
+from pagealloc_model.base.table import Cell, Column, Table
+from pagealloc_model.show.html.parts import framed, line
 from tests.browser.jupyter_lab import Lab, problems_of, run_all
 
 pytestmark = pytest.mark.browser
@@ -54,7 +55,7 @@ def small_page() -> str:
         for place, value in enumerate(NUMBERS)
     ]
     columns = [Column(title="name", words=True), Column(title="amount")]
-    return framed(line("words"), table(columns, rows, "amounts"))
+    return framed(line("words"), Table(columns, rows, "amounts").to_html())
 
 
 def shown_rows(page: Page) -> list[str]:

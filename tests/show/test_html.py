@@ -12,7 +12,8 @@ import pytest
 from IPython.lib.pretty import pretty
 
 import pagealloc_model as pm
-from pagealloc_model.show.html.parts import Cell, Column, framed, line, table
+from pagealloc_model.base.table import Cell, Column, Table
+from pagealloc_model.show.html.parts import framed, line
 from pagealloc_model.show.html.results import MOST_POINTS, Course, course_of, frame_table, sparkline
 from pagealloc_model.studies.sweeps.results import SweepResult
 from pagealloc_model.verdict.errors import against_null
@@ -128,7 +129,7 @@ def test_what_is_said_against_a_null_model(
 def test_cells_are_sorted_by_number_and_the_unknown_have_none() -> None:
     columns = [Column(title="n")]
     rows = [[Cell(shown="1,000", number=1000)], [Cell(shown="NA", number=float("nan"))]]
-    html = framed(table(columns, rows, "numbers"), line("end"))
+    html = framed(Table(columns, rows, "numbers").to_html(), line("end"))
     assert 'data-sort="1000">1,000<' in html
     assert 'data-sort="">NA<' in html
 

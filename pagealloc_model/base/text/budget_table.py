@@ -6,13 +6,12 @@ from collections.abc import Mapping
 
 import pandas as pd
 
+from pagealloc_model.base.table import Table
 from pagealloc_model.base.text.layout import (
     WIDTH,
-    Row,
     ascii_only,
     number,
     paragraph,
-    text_table,
 )
 
 _WINDOWS = "windows"
@@ -52,8 +51,8 @@ def budget_table(
     marked = dict(zip(errors["run"], errors["imposed"], strict=True))
     titles = {name: f"{name}*" if marked[name] else name for name in meanings}
     shown = [name for name in meanings if name != _WINDOWS]
-    header = Row(heading="metric", label="scope", cells=tuple(titles[name] for name in shown))
-    lines = [text_table(header, _rows(errors, shown), width=width), ""]
+    header = ("metric", "scope", *(titles[name] for name in shown))
+    lines = [Table(header, _rows(errors, shown)).to_text(width), ""]
     lines += [paragraph(_RULE, width=width), ""]
     lines += [
         paragraph(meanings[name], label=f"{title + ':':<10}", width=width)
@@ -65,24 +64,23 @@ def budget_table(
     ]
     columns = ["error", "models", "decided", "missing"]
     columns += [_WINDOWS] if _WINDOWS in meanings else []
-    header = Row(
-        heading="whose error",
-        label="metric",
-        cells=(*("model's" if each == "models" else each for each in columns), "most by"),
+    header = (
+        "whose error",
+        "metric",
+        *("model's" if each == "models" else each for each in columns),
+        "most by",
     )
     units = dict(zip(errors["metric"], errors["unit"], strict=True))
     rows = [
-        Row(
-            heading="",
-            label=row["metric"],
-            cells=(
-                *(_short(row[each], str(units[row["metric"]]), sign=False) for each in columns),
-                row["most_by"] or "-",
-            ),
+        (
+            "",
+            row["metric"],
+            *(_short(row[each], str(units[row["metric"]]), sign=False) for each in columns),
+            row["most_by"] or "-",
         )
         for row in shares.to_dict(orient="records")
     ]
-    lines += ["", text_table(header, rows, width=width), ""]
+    lines += ["", Table(header, rows).to_text(width), ""]
     lines += [paragraph(_SHARES_RULE, width=width)]
     if record:
         lines += ["", "Record next time:"]
@@ -92,17 +90,17 @@ def budget_table(
     return "\n".join(lines) + "\n"
 
 
-def _rows(errors: pd.DataFrame, runs: list[str]) -> list[Row]:
+def _rows(errors: pd.DataFrame, runs: list[str]) -> list[tuple[str, ...]]:
     """One row for each metric and scope."""
     rows = []
     for (metric, scope), mine in errors.groupby(["metric", "scope"], sort=False):
         by_run = mine.set_index("run")["error"].reindex(runs)
         unit, where = str(mine["unit"].iloc[0]), "" if scope == "all" else f", {scope}"
         rows.append(
-            Row(
-                heading=ascii_only(f"{metric}{where} ({unit})"),
-                label="",
-                cells=tuple(_short(value, unit) for value in by_run),
+            (
+                ascii_only(f"{metric}{where} ({unit})"),
+                "",
+                *(_short(value, unit) for value in by_run),
             )
         )
     return rows

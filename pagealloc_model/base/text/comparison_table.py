@@ -8,15 +8,13 @@ from typing import Any, Literal
 import pandas as pd
 
 from pagealloc_model.base.errors import UsageError
+from pagealloc_model.base.table import Table
 from pagealloc_model.base.text.footer import Footer
 from pagealloc_model.base.text.layout import (
     NOT_AVAILABLE,
     WIDTH,
-    Row,
     ascii_only,
-    number,
     paragraph,
-    text_table,
 )
 
 Style = Literal["signed", "mmtests"]
@@ -82,7 +80,7 @@ def comparison_table(
         render = _plain if style == "signed" else render
     known = rows[rows["base"].notna() | rows["patch"].notna()]
     header, lines = render(known)
-    table = text_table(header, lines, width=width)
+    table = Table(header, lines).to_text(width)
     provenance = footer if isinstance(footer, str) else footer.to_text(width)
     unknown = list(dict.fromkeys(rows.loc[~rows.index.isin(known.index), "metric"]))
     words = f"Not known here, hence NA: {', '.join(unknown)}." if unknown else ""
@@ -98,36 +96,28 @@ def _unjudged(rows: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _plain(rows: pd.DataFrame) -> tuple[Row, list[Row]]:
+Rows = tuple[tuple[str, ...], list[tuple[str | float, ...]]]
+"""Titles and rows of a table."""
+
+
+def _plain(rows: pd.DataFrame) -> Rows:
     """Base, patch and the raw signed change."""
-    header = Row(heading="metric", label="scope", cells=("base", "patch", "change", ""))
-    return header, [
-        Row(
-            heading=with_unit(row),
-            label=ascii_only(str(row.scope)),
-            cells=(
-                number(row.base),
-                number(row.patch),
-                in_measure(row, row.patch - row.base),
-                _sign(row),
-            ),
-        )
+    return ("metric", "scope", "base", "patch", "change", ""), [
+        (*_named(row), row.base, row.patch, in_measure(row, row.patch - row.base), _sign(row))
         for row in rows.itertuples()
     ]
 
 
-def _signed(rows: pd.DataFrame) -> tuple[Row, list[Row]]:
+def _signed(rows: pd.DataFrame) -> Rows:
     """Base, patch, the change, the model's error, the interval and what may be said."""
-    titles = ("base", "patch", "change", "error", "from", "to", "")
-    header = Row(heading="metric", label="scope", cells=titles)
-    return header, [
-        Row(
-            heading=with_unit(row),
-            label=ascii_only(str(row.scope)),
-            cells=(number(row.base), number(row.patch), *measures(row), judgement(row)),
-        )
+    return ("metric", "scope", "base", "patch", "change", "error", "from", "to", ""), [
+        (*_named(row), row.base, row.patch, *measures(row), judgement(row))
         for row in rows.itertuples()
     ]
+
+
+def _named(row: Any) -> tuple[str, str]:
+    return with_unit(row), str(row.scope)
 
 
 def measures(row: Any) -> tuple[str, str, str, str]:
@@ -160,30 +150,26 @@ def judgement(row: Any) -> str:
     return JUDGEMENTS.get(row.verdict, row.verdict)
 
 
-def _mmtests(rows: pd.DataFrame) -> tuple[Row, list[Row]]:
+def _mmtests(rows: pd.DataFrame) -> Rows:
     """Value and gain per column, in the manner of mmtests' compare-kernels."""
-    header = Row(heading="metric", label="scope", cells=("base", "patch ", "error", ""))
-    lines = []
+    lines: list[tuple[str | float, ...]] = []
     for row in rows.itertuples():
         cell = value_and_gain(row.patch, _gain(row))
-        said = row.verdict in ("better", "worse", "changed")
+        metric, scope = _named(row)
         lines.append(
-            Row(
-                heading=with_unit(row),
-                label=ascii_only(str(row.scope)) + ("" if row.better else " ~"),
-                cells=(
-                    value_and_gain(row.base, 0.0),
-                    f"*{cell}*" if said else f"{cell} ",
-                    in_measure(row, row.error).lstrip("+"),
-                    judgement(row),
-                ),
+            (
+                metric,
+                scope + ("" if row.better else " ~"),
+                value_and_gain(row.base, 0.0),
+                f"*{cell}*" if row.verdict in ("better", "worse", "changed") else f"{cell} ",
+                in_measure(row, row.error).lstrip("+"),
+                judgement(row),
             )
         )
-    return header, lines
+    return ("metric", "scope", "base", "patch ", "error", ""), lines
 
 
-_Renderer = Callable[[pd.DataFrame], tuple[Row, list[Row]]]
-_STYLES: dict[str, tuple[_Renderer, str]] = {
+_STYLES: dict[str, tuple[Callable[[pd.DataFrame], Rows], str]] = {
     "signed": (_signed, SIGNED_RULE),
     "mmtests": (_mmtests, MMTESTS_RULE),
 }

@@ -6,14 +6,13 @@ from typing import Any
 
 import pandas as pd
 
+from pagealloc_model.base.table import Table
 from pagealloc_model.base.text.layout import (
     WIDTH,
-    Row,
     ascii_only,
     number,
     paragraph,
     percent,
-    text_table,
 )
 
 RULE = (
@@ -41,19 +40,19 @@ def error_table(
     """
     beside = {} if kernel is None else {(row.metric, row.scope): row for row in kernel.itertuples()}
     rows = [
-        Row(
-            heading=_heading(row),
-            label=ascii_only(str(row.scope)),
-            cells=_cells(row, beside.get((row.metric, row.scope)), kernel is not None),
+        (
+            _heading(row),
+            ascii_only(str(row.scope)),
+            *_cells(row, beside.get((row.metric, row.scope)), kernel is not None),
         )
         for row in errors.itertuples()
     ]
     titles = ("measured", "predicted", "error", "null error")
     if kernel is not None:
         titles = ("measured", "model", "error", "kernel", "error")
-    header = Row(heading="metric", label="scope", cells=titles)
+    header = ("metric", "scope", *titles)
     rule = RULE if kernel is None else f"{RULE} kernel: predicted by the kernel build's own code."
-    return f"{text_table(header, rows, width=width)}\n\n{paragraph(rule, width=width)}\n"
+    return f"{Table(header, rows).to_text(width)}\n\n{paragraph(rule, width=width)}\n"
 
 
 def score_table(scores: pd.DataFrame, *, width: int = WIDTH) -> str:
@@ -63,32 +62,28 @@ def score_table(scores: pd.DataFrame, *, width: int = WIDTH) -> str:
         scores: quantity, measured, predicted, verdict, null_error (a share of what was measured).
         width: characters per line at most.
     """
-    header = Row(
-        heading="", label="quantity", cells=("measured", "predicted", "verdict", "null error")
-    )
     rows = [
-        Row(
-            heading="",
-            label=str(row.quantity),
-            cells=(
-                number(round(row.measured)),
-                number(round(row.predicted)),
-                str(row.verdict),
-                percent(row.null_error).lstrip("+") if row.null_error <= 10 else "> 1000%",
-            ),
+        (
+            "",
+            str(row.quantity),
+            round(row.measured),
+            round(row.predicted),
+            str(row.verdict),
+            percent(row.null_error).lstrip("+") if row.null_error <= 10 else "> 1000%",
         )
         for row in scores.itertuples()
     ]
-    return text_table(header, rows, width=width)
+    titles = ("", "quantity", "measured", "predicted", "verdict", "null error")
+    return Table(titles, rows).to_text(width)
 
 
-def _cells(row: Any, kernel: Any, with_kernel: bool) -> tuple[str, ...]:
-    model = (number(row.measured), number(row.predicted), error_cell(row.error, row))
+def _cells(row: Any, kernel: Any, with_kernel: bool) -> tuple[Any, ...]:
+    model = (row.measured, row.predicted, error_cell(row.error, row))
     if not with_kernel:
         return (*model, error_cell(row.null_error, row))
     if kernel is None:
-        return (*model, number(pd.NA), number(pd.NA))
-    return (*model, number(kernel.predicted), error_cell(kernel.error, kernel))
+        return (*model, pd.NA, pd.NA)
+    return (*model, kernel.predicted, error_cell(kernel.error, kernel))
 
 
 def _heading(row: Any) -> str:

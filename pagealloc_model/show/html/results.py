@@ -11,6 +11,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from pagealloc_model.base.table import (
+    BAD,
+    DIM,
+    GOOD,
+    PLAIN,
+    Cell,
+    Column,
+    Markup,
+    Table,
+    word_columns,
+)
 from pagealloc_model.base.text.comparison_table import (
     SIGNED_RULE,
     judgement,
@@ -29,20 +40,7 @@ from pagealloc_model.recording.provenance import (
     believed_words,
 )
 from pagealloc_model.recording.trace.columns import EVENT_NAMES
-from pagealloc_model.show.html.parts import (
-    BAD,
-    DIM,
-    GOOD,
-    PLAIN,
-    Cell,
-    Column,
-    Markup,
-    folded,
-    framed,
-    line,
-    listed,
-    table,
-)
+from pagealloc_model.show.html.parts import folded, framed, line, listed
 from pagealloc_model.show.recording_text import describe_recording, recording_text
 from pagealloc_model.verdict.comparison import BELIEVED, BETTER, CHANGED, WORSE
 from pagealloc_model.verdict.errors import FARTHER, NEARER, against_null
@@ -167,37 +165,35 @@ def course_of(tables: Any, metric: str, scope: str, span_ns: tuple[int, int]) ->
     return Course(times=(edges[:-1] + edges[1:]) / 2, values=sums.astype(float))
 
 
-RULES_COLUMNS = (
-    Column(title="rule", words=True),
-    Column(title="value", words=True),
-    Column(title="standing", words=True),
-    Column(title="from", words=True),
-    Column(title="what the events say", long=True),
-)
+def rules_table(evidence: Sequence[Mapping[str, Any]]) -> Markup:
+    """Return a row for each rule, with what it rests on.
 
-
-def rules_table(evidence: Sequence[RuleEvidence]) -> Markup:
-    """Return a row for each rule, with what it rests on."""
+    Args:
+        evidence: of each rule, as its `to_dict` gives it.
+    """
+    columns = [
+        *word_columns("rule", "value", "standing", "from"),
+        Column(title="events say", long=True),
+    ]
     rows = [
         (
-            Cell(shown=each.rule),
-            Cell(shown=str(each.value).lower()),
-            Cell(shown=each.standing, kind=BAD if "inferred" in each.standing else ""),
-            Cell(shown=each.line, kind=DIM),
-            Cell(shown=each.check),
+            str(each["rule"]),
+            str(each["value"]).lower(),
+            Cell(shown=each["standing"], kind=BAD if "inferred" in each["standing"] else PLAIN),
+            Cell(shown=each["line"], kind=DIM),
+            str(each["check"]),
         )
         for each in evidence
     ]
-    return table(RULES_COLUMNS, rows, "rules and what they rest on")
+    return Table(columns, rows, "rules and what they rest on").to_html()
 
 
 REPLAY_COLUMNS = (
-    Column(title="predicted", words=True),
-    Column(title="scope", words=True),
-    Column(title="total"),
-    Column(title="at the end"),
-    Column(title="over time"),
-    Column(title="unit", words=True),
+    *word_columns("predicted", "scope"),
+    "total",
+    "at the end",
+    Column(title="over time", picture=True),
+    *word_columns("unit"),
 )
 TOTALS = {
     "refill_transactions": "holds of zone->lock",
@@ -217,7 +213,7 @@ def replay_html(replay: Replay) -> str:
             if replay.imposed
             else []
         ),
-        table(REPLAY_COLUMNS, _rows(replay), "what the replay predicts"),
+        Table(REPLAY_COLUMNS, list(_rows(replay)), "what the replay predicts").to_html(),
         *replay_parts(replay),
     )
 
@@ -245,9 +241,10 @@ def replay_parts(
     """
     counts = [f"{name}: {count:,}" for name, count in replay.divergence.items() if count]
     policy = [f"{name} = {value}" for name, value in replay.policy.given().items()]
+    rules = [each.to_dict() for each in evidence or replay.rule_evidence]
     return (
         folded("Policy", listed(policy)),
-        folded("Rules", line(replay.rules_origin), rules_table(evidence or replay.rule_evidence)),
+        folded("Rules", line(replay.rules_origin), rules_table(rules)),
         folded("Start state", listed(replay.start_state)),
         folded("Where replay and recording could not agree", listed(counts or ["nowhere"])),
     )
@@ -285,16 +282,9 @@ def _row(replay: Replay, metric: str, scope: str, unit: str, *, is_total: bool) 
 
 
 COMPARISON_COLUMNS = (
-    Column(title="", words=True),
-    Column(title="metric", words=True),
-    Column(title="scope", words=True),
-    Column(title="over time"),
-    Column(title="base"),
-    Column(title="patch"),
-    Column(title="change"),
-    Column(title="error"),
-    Column(title="from"),
-    Column(title="to"),
+    *word_columns("", "metric", "scope"),
+    Column(title="over time", picture=True),
+    *("base", "patch", "change", "error", "from", "to"),
 )
 COMPARISON_MARKS = {
     BETTER: ("\u2713 better", GOOD),
@@ -313,11 +303,14 @@ def comparison_html(comparison: Comparison) -> str:
     return framed(
         line(footer.policy_difference, lead=f"{comparison.base.name}:"),
         line(comparison.believable),
-        table(
+        Table(
             COMPARISON_COLUMNS,
-            (_cells(row, pairs.get((row.metric, row.scope)), edges) for row in known.itertuples()),
+            [
+                list(_cells(row, pairs.get((row.metric, row.scope)), edges))
+                for row in known.itertuples()
+            ],
             "what the patch changes",
-        ),
+        ).to_html(),
         line("Line: patch over time; dashes: base.", kind=DIM),
         folded("What the columns mean", line(SIGNED_RULE)),
         folded("What both sides were made from", *replay_parts(comparison.base)),
@@ -381,23 +374,11 @@ def print_text(result: Any, printer: Any, cycle: bool) -> None:
     printer.text(result.to_text())
 
 
-EVENTS = (
-    Column(title="event", words=True),
-    Column(title="recorded"),
-    Column(title="per second"),
-    Column(title="over time"),
-)
+EVENTS = (*word_columns("event"), "recorded", "per second", Column(title="over time", picture=True))
 CHECKS = (
-    Column(title="", words=True),
-    Column(title="check", words=True),
+    *word_columns("", "check"),
     Column(title="found", long=True),
     Column(title="to do", long=True),
-)
-RULES = (
-    Column(title="rule", words=True),
-    Column(title="value", words=True),
-    Column(title="standing", words=True),
-    Column(title="from", words=True),
 )
 RECORDING_MARKS = {USABLE: ("\u2713", GOOD), DOUBT: ("?", BAD), REFUSED: ("\u2717", BAD)}
 EVENT_BINS = 60
@@ -419,11 +400,11 @@ def recording_html(recording: Recording) -> str:
         *([_checks(odd)] if odd else []),
         folded(
             f"Events ({sum(described['events'].values()):,} of the allocator)",
-            table(EVENTS, _events(recording, described), "events"),
+            Table(EVENTS, list(_events(recording, described)), "events").to_html(),
         ),
         folded(f"What was checked ({len(checks)})", _checks(checks)),
         folded(f"Missing ({len(described['missing'])})", listed(described["missing"])),
-        folded("Rules", line(described["rules"]), _rules(described)),
+        folded("Rules", line(described["rules"]), rules_table(described["rule_evidence"])),
         folded("Origin", listed([f"path: {described['path']}", f"sha256: {described['sha256']}"])),
     )
 
@@ -448,15 +429,9 @@ def _checks(checks: Sequence[Mapping[str, str]]) -> Markup:
     rows = []
     for each in checks:
         mark, kind = RECORDING_MARKS[each["level"]]
-        rows.append(
-            (
-                Cell(shown=f"{mark} {each['level']}", kind=kind),
-                Cell(shown=each["check"]),
-                Cell(shown=each["found"]),
-                Cell(shown=each.get("todo", "")),
-            )
-        )
-    return table(CHECKS, rows, "whether the recording can be believed")
+        level = Cell(shown=f"{mark} {each['level']}", kind=kind)
+        rows.append((level, each["check"], each["found"], each.get("todo", "")))
+    return Table(CHECKS, rows, "whether the recording can be believed").to_html()
 
 
 def _events(
@@ -476,14 +451,6 @@ def _events(
             Cell(shown=f"{rate:,.0f}", number=rate, kind=kind),
             Cell(shown=sparkline(f"{name} over time", course) if len(mine) else ""),
         )
-
-
-def _rules(described: Mapping[str, Any]) -> Markup:
-    rows = (
-        [Cell(shown=str(each[name]).lower()) for name in ("rule", "value", "standing", "line")]
-        for each in described["rule_evidence"]
-    )
-    return table(RULES, rows, "rules and what they rest on")
 
 
 def sweep_html(result: Any) -> str:
@@ -525,35 +492,26 @@ def fleet_html(result: Any) -> str:
 
 def frame_table(frame: pd.DataFrame, caption: str) -> Markup:
     """Return a DataFrame as a table that sorts and filters; columns of words are on the left."""
-    numeric = [pd.api.types.is_numeric_dtype(frame[name]) for name in frame]
-    columns = [
-        Column(title=str(name), words=not is_number)
-        for name, is_number in zip(frame, numeric, strict=True)
+    numeric = {name: pd.api.types.is_numeric_dtype(frame[name]) for name in frame}
+    columns = [Column(title=str(name), words=not is_one) for name, is_one in numeric.items()]
+    rows = [
+        [_cell(value, is_one) for value, is_one in zip(row, numeric.values(), strict=True)]
+        for row in frame.itertuples(index=False, name=None)
     ]
-    rows = (_results_cells(row, numeric) for row in frame.itertuples(index=False, name=None))
-    return table(columns, rows, caption)
+    return Table(columns, rows, caption).to_html()
 
 
-def _results_cells(row: Sequence[Any], numeric: Sequence[bool]) -> list[Cell]:
-    return [
-        Cell(shown=number(value), number=float("nan") if pd.isna(value) else float(value))
-        if is_number
-        else Cell(shown="" if value is None or value is pd.NA else str(value))
-        for value, is_number in zip(row, numeric, strict=True)
-    ]
+def _cell(value: Any, is_number: bool) -> Cell:
+    if is_number:
+        return Cell(shown=number(value), number=_sorted_by(value))
+    return Cell(shown="" if value is None or value is pd.NA else str(value))
 
 
 VALIDATION_COLUMNS = (
-    Column(title="", words=True),
-    Column(title="metric", words=True),
-    Column(title="scope", words=True),
-    Column(title="over time"),
-    Column(title="measured"),
-    Column(title="predicted"),
-    Column(title="error"),
-    Column(title="null error"),
-    Column(title="unit", words=True),
-    Column(title="null model", words=True),
+    *word_columns("", "metric", "scope"),
+    Column(title="over time", picture=True),
+    *("measured", "predicted", "error", "null error"),
+    *word_columns("unit", "null model"),
 )
 VALIDATION_MARKS = {NEARER: ("\u2713 nearer", GOOD), FARTHER: ("\u2717 no nearer", BAD)}
 """How rows begin that can be held to a null model."""
@@ -567,11 +525,11 @@ def validation_html(validation: Validation) -> str:
     rows = [(row, against_null(row)) for row in validation.errors.itertuples()]
     return framed(
         line(headline(validation.scores), lead=f"{validation.recording.name}, predicted:"),
-        table(
+        Table(
             VALIDATION_COLUMNS,
-            (_validation_cells(validation, *each) for each in rows),
+            [list(_validation_cells(validation, *each)) for each in rows],
             "errors of the prediction",
-        ),
+        ).to_html(),
         line(
             "Line: predicted over time; rings or dashes: measured. "
             "Nearer: the error is smaller than the null model's, which knows no allocator.",

@@ -346,7 +346,7 @@ def _believed_table(rows: pd.DataFrame) -> str:
         change, low, high = (in_measure(row, each) for each in amounts)
         values = (_rounded(row.base), _rounded(row.patch), change, f"{low} to {high}", row.verdict)
         cells.append((words + unit, *values))
-    return Table((Column(title="predicted", words=True), *titles), cells).to_text()
+    return Table((Column(title="predicted", words=True), *titles), cells, grouped=False).to_text()
 
 
 def _rounded(value: float) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from pagealloc_model.base.errors import UsageError
+from pagealloc_model.base.table import Table
 from pagealloc_model.base.text.comparison_table import (
     FEW,
     MMTESTS_RULE,
@@ -23,12 +24,10 @@ from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.base.text.layout import (
     NOT_AVAILABLE,
     WIDTH,
-    Row,
     ascii_only,
     number,
     paragraph,
     percent,
-    text_table,
 )
 from pagealloc_model.policy.lock_costs import SPREAD
 from pagealloc_model.show.post.message import Block, Fixed, Message, Section, Words
@@ -74,31 +73,25 @@ def choice_table(placement: Placement, *, width: int = WIDTH) -> str:
         placement: the judged recording.
         width: characters per line at most.
     """
-    rows = [
-        Row(heading="All choices", label=choice.choice, cells=_cells(choice))
-        for choice in _rows(placement.choices, "all")
-    ]
-    for choice in _rows(placement.choices, "cpu="):
-        rows.append(Row(heading=choice.choice, label=choice.scope, cells=_cells(choice)))
-    titles = ("judged", "hits", "share", "null", "unjudged", "repairs")
-    for found in placement.zone_classes.itertuples():
-        kind = " atomic" if found.atomic else ""
-        rows.append(
-            Row(
-                heading=f"zone, order {found.orders} {found.migratetype}{kind}, by margin",
-                label=f">={found.margin_at_least} pages",
-                cells=(
-                    str(found.judged),
-                    str(found.hits),
-                    _share(found.share),
-                    _share(found.null_share),
-                    NOT_AVAILABLE,
-                    NOT_AVAILABLE,
-                ),
-            )
-        )
-    table = text_table(Row(heading="choice", label="scope", cells=titles), rows, width=width)
-    return f"{table}\n\n{paragraph(RULE, width=width)}\n"
+    choices = placement.choices
+    of_all, of_cpus = (choices[choices["scope"].str.startswith(each)] for each in ("all", "cpu="))
+    rows = [("All choices", row.choice, *_cells(row)) for row in of_all.itertuples()]
+    rows += [(row.choice, row.scope, *_cells(row)) for row in of_cpus.itertuples()]
+    for row in placement.zone_classes.itertuples():
+        atomic = " atomic" if row.atomic else ""
+        heading = f"zone, order {row.orders} {row.migratetype}{atomic}, by margin"
+        shares = (_share(row.share), _share(row.null_share), NOT_AVAILABLE, NOT_AVAILABLE)
+        rows.append((heading, f">={row.margin_at_least} pages", row.judged, row.hits, *shares))
+    titles = ("choice", "scope", "judged", "hits", "share", "null", "unjudged", "repairs")
+    return _text(titles, rows, width, RULE)
+
+
+def _text(
+    titles: Sequence[str], rows: Sequence[Sequence[str | float]], width: int, *notes: str
+) -> str:
+    """A table, and paragraphs below it."""
+    parts = [Table(titles, rows).to_text(width), *(paragraph(each, width=width) for each in notes)]
+    return "\n\n".join(parts) + "\n"
 
 
 def miss_list(placement: Placement, *, width: int = WIDTH) -> str:
@@ -122,19 +115,9 @@ def miss_list(placement: Placement, *, width: int = WIDTH) -> str:
     return "\n".join(lines)
 
 
-def _rows(choices: pd.DataFrame, scope: str) -> Iterator[Any]:
-    yield from choices[choices["scope"].str.startswith(scope)].itertuples()
-
-
-def _cells(row: Any) -> tuple[str, ...]:
-    return (
-        str(row.judged),
-        str(row.hits),
-        _share(row.share),
-        _share(row.null_share),
-        str(row.unjudged),
-        NOT_AVAILABLE if pd.isna(row.repairs) else str(row.repairs),
-    )
+def _cells(row: Any) -> tuple[str | float, ...]:
+    shares = (_share(row.share), _share(row.null_share))
+    return (row.judged, row.hits, *shares, row.unjudged, row.repairs)
 
 
 def _share(value: float) -> str:
@@ -188,23 +171,20 @@ def traffic_table(comparison: LockComparison, *, width: int = WIDTH) -> str:
     """Every site's counts, and which of them are off by more than `TARGET`."""
     by_site = comparison.by_site.set_index("site")
     rows = [
-        Row(
-            heading=quantity.replace("_", " "),
-            label=str(site),
-            cells=(
-                number(by_site.loc[site, f"{quantity}_measured"]),
-                number(by_site.loc[site, f"{quantity}_predicted"]),
-                percent(by_site.loc[site, f"{quantity}_error"]),
-            ),
+        (
+            quantity.replace("_", " "),
+            str(site),
+            by_site.loc[site, f"{quantity}_measured"],
+            by_site.loc[site, f"{quantity}_predicted"],
+            percent(by_site.loc[site, f"{quantity}_error"]),
         )
         for quantity in QUANTITIES
         for site in by_site.index
         if quantity == "acquisitions" or _is_known(by_site, site, quantity)
     ]
-    header = Row(heading="quantity", label="site", cells=("measured", "predicted", "error"))
-    missed = ", ".join(misses(by_site))
-    within = f"Off by more than {TARGET:.0%}: {missed or 'nothing'}."
-    return f"{text_table(header, rows, width=width)}\n\n{paragraph(within, width=width)}\n"
+    missed = ", ".join(misses(by_site)) or "nothing"
+    titles = ("quantity", "site", "measured", "predicted", "error")
+    return _text(titles, rows, width, f"Off by more than {TARGET:.0%}: {missed}.")
 
 
 def _is_known(by_site: pd.DataFrame, site: str, quantity: str) -> bool:
@@ -227,18 +207,15 @@ def misses(by_site: pd.DataFrame) -> Iterator[str]:
 def longest_hold_table(times: LockTimes, *, width: int = WIDTH) -> str:
     """The longest hold of each caller in pages, and in time for costs that are tenfold apart."""
     rows = [
-        Row(
-            heading="longest hold",
-            label=" ".join(word for word in (row.site, row.cause) if word),
-            cells=(
-                number(row.pages),
-                *(number(row.hold_ns / 1e3 * factor) for factor in (1 / SPREAD, 1, SPREAD)),
-            ),
+        (
+            "longest hold",
+            " ".join(word for word in (row.site, row.cause) if word),
+            row.pages,
+            *(row.hold_ns / 1e3 * factor for factor in (1 / SPREAD, 1, SPREAD)),
         )
         for row in times.longest_holds().itertuples()
     ]
-    header = Row(heading="caller", label="cause", cells=("pages", "us, low", "us", "us, high"))
-    return f"{text_table(header, rows, width=width)}\n"
+    return _text(("caller", "cause", "pages", "us, low", "us", "us, high"), rows, width)
 
 
 def spread_table(spread: pd.DataFrame, *, width: int = WIDTH) -> str:
@@ -249,16 +226,11 @@ def spread_table(spread: pd.DataFrame, *, width: int = WIDTH) -> str:
         width: characters per line at most.
     """
     rows = [
-        Row(
-            heading="in time",
-            label=str(row.result),
-            cells=(number(row.low), number(row.value), number(row.high)),
-        )
+        ("in time", str(row.result), row.low, row.value, row.high)
         for row in spread.itertuples()
         if not str(row.result).startswith(LONGEST_HOLD)
     ]
-    header = Row(heading="what", label="unit", cells=("low", "value", "high"))
-    return f"{text_table(header, rows, width=width)}\n"
+    return _text(("what", "unit", "low", "value", "high"), rows, width)
 
 
 def trylock_line(times: LockTimes) -> str:
@@ -293,16 +265,15 @@ def repeated_table(
             Min, Amean, Stddev, CoeffVar and Max with gains, significant ones between asterisks.
         width: characters per line at most.
     """
+    tested = significance_words(len(repeated.comparisons), len(repeated.rows))
     if style == "mmtests":
-        header = Row(heading="metric", label="scope", cells=("base", "patch"))
-        rows = [line for row in repeated.rows.itertuples() for line in _mmtests(row)]
-    else:
-        titles = ("base", "+-", "patch", "+-", "change", "error", "p", "")
-        header = Row(heading="metric", label="scope", cells=titles)
-        rows = [_signed(row) for row in repeated.rows.itertuples()]
-    rule = MMTESTS_RULE if style == "mmtests" else REPEATED_RULE
-    told = f"{rule} {significance_words(len(repeated.comparisons), len(repeated.rows))}"
-    return f"{text_table(header, rows, width=width)}\n\n{paragraph(told, width=width)}\n"
+        moments = [line for row in repeated.rows.itertuples() for line in _mmtests(row)]
+        return _text(
+            ("metric", "scope", "base", "patch"), moments, width, f"{MMTESTS_RULE} {tested}"
+        )
+    titles = ("metric", "scope", "base", "+-", "patch", "+-", "change", "error", "p", "")
+    rows = [_signed(row) for row in repeated.rows.itertuples()]
+    return _text(titles, rows, width, f"{REPEATED_RULE} {tested}")
 
 
 def significance_words(runs: int, rows: int) -> str:
@@ -318,53 +289,36 @@ def significance_words(runs: int, rows: int) -> str:
     return words
 
 
-def _signed(row: Any) -> Row:
+def _signed(row: Any) -> tuple[str | float, ...]:
     change = in_measure(row, row.patch - row.base)
     is_said = row.significant and row.verdict in BELIEVED
-    return Row(
-        heading=with_unit(row),
-        label=ascii_only(str(row.scope)),
-        cells=(
-            number(row.base),
-            number(row.base_std),
-            number(row.patch),
-            number(row.patch_std),
-            f"*{change}*" if is_said else change,
-            in_measure(row, row.error).lstrip("+"),
-            NOT_AVAILABLE if pd.isna(row.p) else f"{row.p:.3f}",
-            judgement(row),
-        ),
+    return (
+        with_unit(row),
+        str(row.scope),
+        *(row.base, row.base_std, row.patch, row.patch_std),
+        f"*{change}*" if is_said else change,
+        in_measure(row, row.error).lstrip("+"),
+        NOT_AVAILABLE if pd.isna(row.p) else f"{row.p:.3f}",
+        judgement(row),
     )
 
 
-def _mmtests(row: Any) -> Iterator[Row]:
+def _mmtests(row: Any) -> Iterator[tuple[str, ...]]:
     """One line per moment, in the manner of mmtests' compare-kernels."""
-    heading = with_unit(row)
-    scope = ascii_only(str(row.scope))
+    sides = [(row.base, row.base_std), (row.patch, row.patch_std)]
+    relative = [100 * std / mean if mean else float("nan") for mean, std in sides]
     for name, base, patch in (
         ("Min", row.base_min, row.patch_min),
         ("Amean", row.base, row.patch),
         ("Stddev", row.base_std, row.patch_std),
-        (
-            "CoeffVar",
-            _repeated_table_share(row.base_std, row.base),
-            _repeated_table_share(row.patch_std, row.patch),
-        ),
+        ("CoeffVar", *relative),
         ("Max", row.base_max, row.patch_max),
     ):
         gain = _gain(base, patch, row.better if name in ("Min", "Amean", "Max") else "lower")
         cell = value_and_gain(patch, gain)
         marked = row.significant and name == "Amean" and row.verdict in BELIEVED
-        yield Row(
-            heading=heading,
-            label=f"{scope} {name}",
-            cells=(f"{value_and_gain(base, 0.0)} ", f"*{cell}*" if marked else f"{cell} "),
-        )
-
-
-def _repeated_table_share(part: float, whole: float) -> float:
-    """In percent; NaN where there is nothing to be a share of."""
-    return 100 * part / whole if whole else float("nan")
+        shown = f"*{cell}*" if marked else f"{cell} "
+        yield with_unit(row), f"{row.scope} {name}", f"{value_and_gain(base, 0.0)} ", shown
 
 
 def _gain(base: float, patch: float, better: str) -> object:
@@ -382,15 +336,10 @@ def snapshot_table(snapshots: pd.DataFrame, *, width: int = WIDTH) -> str:
         width: characters per line at most.
     """
     rows = [
-        Row(
-            heading=ascii_only(f"{row.metric}, {row.scope}"),
-            label=f"{row.time_s:.2f} s",
-            cells=(number(row.measured), number(row.predicted), number(row.null)),
-        )
+        (f"{row.metric}, {row.scope}", f"{row.time_s:.2f} s", row.measured, row.predicted, row.null)
         for row in snapshots.itertuples()
     ]
-    header = Row(heading="metric", label="time", cells=("measured", "predicted", "nothing changes"))
-    return f"{text_table(header, rows, width=width)}\n"
+    return _text(("metric", "time", "measured", "predicted", "nothing changes"), rows, width)
 
 
 MARKS = {WITHIN: "=", RIGHT: "+", WRONG: "!", NO_EFFECT: " ", NOT_PREDICTED: " ", TOO_FEW: " "}
@@ -434,11 +383,9 @@ def _pair(title: str, mine: pd.DataFrame, width: int) -> Iterator[str]:
     first = next(iter(by_mode.values()))
     shown = first[first["verdict"] != NO_EFFECT]
     if len(shown):
-        header = Row(
-            heading="quantity", label="unit", cells=("before", "change", "interval", *by_mode)
-        )
+        titles = ("quantity", "unit", "before", "change", "interval", *by_mode)
         rows = [_row(metric, row, by_mode) for metric, row in shown.iterrows()]
-        yield f"{heading}\n\n{text_table(header, rows, width=width)}"
+        yield f"{heading}\n\n{Table(titles, rows).to_text(width)}"
     else:
         yield f"{heading}\n\nNo quantity has a measurable effect."
     if not mine["modelled"].iloc[0]:
@@ -450,7 +397,7 @@ def _pair(title: str, mine: pd.DataFrame, width: int) -> Iterator[str]:
         yield paragraph(f"{NO_EFFECT.capitalize()}: {', '.join(quiet)}.", width=width)
 
 
-def _row(metric: Any, row: pd.Series, by_mode: dict[Any, pd.DataFrame]) -> Row:
+def _row(metric: Any, row: pd.Series, by_mode: dict[Any, pd.DataFrame]) -> tuple[str, ...]:
     interval = NOT_AVAILABLE
     if pd.notna(row["low"]):
         interval = f"[{_short(row['low'])}, {_short(row['high'])}]"
@@ -459,7 +406,7 @@ def _row(metric: Any, row: pd.Series, by_mode: dict[Any, pd.DataFrame]) -> Row:
         for rows in by_mode.values()
     ]
     measured = (_short(row["before"]), _short(row["change"]), interval)
-    return Row(heading=ascii_only(str(metric)), label=row["unit"], cells=(*measured, *cells))
+    return (str(metric), row["unit"], *measured, *cells)
 
 
 def _short(value: float) -> str:
@@ -481,33 +428,23 @@ def score_text(score: pd.DataFrame, *, width: int = WIDTH) -> str:
         score: model, measurable, predicted, right, wrong, not_predicted, quiet, quiet_inside.
         width: characters per line at most.
     """
-    titles = ("effects", "within", "direction", "wrong", "none", "quiet")
-    header = Row(heading="model", label="mode", cells=titles)
-    rows = [
-        Row(
-            heading="quantities of all pairs",
-            label=row.model,
-            cells=(
-                str(row.measurable),
-                _experiment_table_share(row.predicted, row.measurable),
-                _experiment_table_share(row.predicted + row.right, row.measurable),
-                _experiment_table_share(row.wrong, row.measurable),
-                _experiment_table_share(row.not_predicted, row.measurable),
-                _experiment_table_share(row.quiet_inside, row.quiet),
-            ),
-        )
-        for row in score.itertuples()
-    ]
+    titles = ("model", "mode", "effects", "within", "direction", "wrong", "none", "quiet")
+    rows = []
+    for row in score.itertuples():
+        counts = (row.predicted, row.predicted + row.right, row.wrong, row.not_predicted)
+        shares = [_of(count, row.measurable) for count in counts]
+        quiet = _of(row.quiet_inside, row.quiet)
+        rows.append(("quantities of all pairs", row.model, row.measurable, *shares, quiet))
     words = (
         "effects: quantities of pairs with a measurable effect, and of these the shares predicted "
         "within the interval, in the right direction (those within it included; a coin has half), "
         "wrong, and none (not predicted). quiet: of those without one, predictions within the "
         "interval."
     )
-    return f"{text_table(header, rows, width=width)}\n\n{paragraph(words, width=width)}"
+    return _text(titles, rows, width, words).rstrip("\n")
 
 
-def _experiment_table_share(part: int, whole: int) -> str:
+def _of(part: int, whole: int) -> str:
     return f"{part} ({100 * part / whole:.0f}%)" if whole else NOT_AVAILABLE
 
 

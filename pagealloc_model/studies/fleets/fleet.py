@@ -14,8 +14,9 @@ from pagealloc_model.base.carried_out import CarriedOut
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.progress_bar import Report, part_of
 from pagealloc_model.base.progress_bar import progress as progress_bar
+from pagealloc_model.base.table import Table
 from pagealloc_model.base.text.counts import count_of
-from pagealloc_model.base.text.layout import WIDTH, Row, ascii_only, number, paragraph, text_table
+from pagealloc_model.base.text.layout import WIDTH, ascii_only, number, paragraph
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Policy
 from pagealloc_model.recording.recording import Recording
@@ -331,8 +332,8 @@ def fleet_table(
         width: characters per line at most.
     """
     lines = [line for row in compared.itertuples() for line in _rows(row)]
-    header = Row(heading="metric", label="hosts", cells=("base", "patch"))
-    table = text_table(header, lines, width=width)
+    header = ("metric", "hosts", "base", "patch")
+    table = Table(header, lines).to_text(width)
     sentences = [
         paragraph(_sentence(row), width=width, label="- ") for row in compared.itertuples()
     ]
@@ -348,7 +349,7 @@ def fleet_table(
     )
 
 
-def _rows(row: Any) -> list[Row]:
+def _rows(row: Any) -> list[tuple[str, ...]]:
     heading = ascii_only(row.metric)
     ranges = tuple(
         range_words(getattr(row, f"{side}_lowest"), getattr(row, f"{side}_highest"))
@@ -356,8 +357,8 @@ def _rows(row: Any) -> list[Row]:
     )
     means = tuple(_mean(row, f"{side}_mean") for side in ("base", "patch"))
     return [
-        Row(heading=heading, label="per host", cells=ranges),
-        Row(heading=heading, label="mean", cells=means),
+        (heading, "per host", *ranges),
+        (heading, "mean", *means),
     ]
 
 

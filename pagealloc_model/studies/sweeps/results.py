@@ -15,8 +15,9 @@ import pandas as pd
 
 from pagealloc_model.base.carried_out import CarriedOut
 from pagealloc_model.base.errors import UsageError, known_names
+from pagealloc_model.base.table import Table
 from pagealloc_model.base.text.counts import count_of
-from pagealloc_model.base.text.layout import WIDTH, Row, ascii_only, number, paragraph, text_table
+from pagealloc_model.base.text.layout import WIDTH, ascii_only, number, paragraph
 from pagealloc_model.studies.sweeps.metrics import Metric, metric
 
 if TYPE_CHECKING:
@@ -85,19 +86,15 @@ def _block(rows: pd.DataFrame, labels: Sequence[str], metrics: Sequence[str], wi
     """Titles above the numbers are letters where the names would not fit."""
     letters = [f"[{place}]" for place in range(1, len(metrics) + 1)]
     lines = [
-        Row(
-            heading=ascii_only(str(row["recording"])),
-            label=label,
-            cells=tuple(number(row[name]) for name in metrics),
-        )
+        (str(row["recording"]), label, *(row[name] for name in metrics))
         for label, (_, row) in zip(labels, rows.iterrows(), strict=True)
     ]
-    header = Row(heading="recording", label="point", cells=tuple(letters))
+    header = ("recording", "point", *(letters))
     legend = [
         paragraph(name, width=width, label=f"{letter} ")
         for letter, name in zip(letters, metrics, strict=True)
     ]
-    return "\n".join([*legend, text_table(header, lines, width=width)])
+    return "\n".join([*legend, Table(header, lines).to_text(width)])
 
 
 def _errors(rows: pd.DataFrame, labels: Sequence[str], width: int) -> list[str]:
@@ -263,14 +260,15 @@ def pareto_table(
     """
     front = points[points["on_front"]]
     lines = [
-        Row(
-            heading=ascii_only(str(row["recording"])),
-            label=ascii_only(point_words(row, axes)),
-            cells=(number(row[x.name]), number(row[y.name])),
+        (
+            str(row["recording"]),
+            point_words(row, axes),
+            row[x.name],
+            row[y.name],
         )
         for _, row in front.iterrows()
     ]
-    header = Row(heading="recording", label="point", cells=("[1]", "[2]"))
+    header = ("recording", "point", "[1]", "[2]")
     legend = [
         paragraph(f"{each.title}: {each.meaning}", width=width, label=f"[{place}] ")
         for place, each in enumerate((x, y), 1)
@@ -279,7 +277,7 @@ def pareto_table(
         f"{len(front)} of {len(points)} points: any other point is worse in one metric, or better "
         "in none."
     )
-    table = "\n".join([*legend, text_table(header, lines, width=width)])
+    table = "\n".join([*legend, Table(header, lines).to_text(width)])
     return "\n\n".join([table, paragraph(rule, width=width), sweep_footer(source, width)]) + "\n"
 
 
@@ -492,17 +490,19 @@ def sensitivity_table(
         width: characters per line at most.
     """
     lines = [
-        Row(
-            heading=ascii_only(row.axis),
-            label=f"{_at(row.lowest_at)} .. {_at(row.highest_at)}",
-            cells=(number(row.lowest), number(row.highest), number(row.swing)),
+        (
+            row.axis,
+            f"{_at(row.lowest_at)} .. {_at(row.highest_at)}",
+            row.lowest,
+            row.highest,
+            row.swing,
         )
         for row in summary.itertuples()
     ]
-    header = Row(heading="field", label="at .. at", cells=("lowest", "highest", "swing"))
+    header = ("field", "at .. at", "lowest", "highest", "swing")
     base = number(summary["base"].iloc[0])
     title = paragraph(f"{metric.title}: {metric.meaning}. Base: {base}.", width=width)
-    table = text_table(header, lines, width=width)
+    table = Table(header, lines).to_text(width)
     return "\n\n".join(
         [title, table, paragraph(RULE, width=width), sweep_footer(source, width)]
     ) + ("\n")
