@@ -3,11 +3,29 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
+from typing import NamedTuple
 
 WIDTH = 72
 NOT_AVAILABLE = "NA"
 INDENT = "  "
 COLUMN_GAP = "  "
+
+
+class Row(NamedTuple):
+    """One line of a table for `text_table`: its heading, its own words, its cells."""
+
+    heading: str
+    label: str
+    cells: tuple[str, ...]
+
+
+def text_table(header: Row, rows: Sequence[Row], *, width: int = WIDTH) -> str:
+    """The text of a `Table` of such rows, for scripts that have no columns of their own."""
+    from pagealloc_model.base.table import Table
+
+    texts = [[row.heading, row.label, *row.cells] for row in (header, *rows)]
+    return Table(texts[0], texts[1:]).to_text(width)
 
 
 def paragraph(text: str, *, width: int = WIDTH, label: str = "") -> str:
