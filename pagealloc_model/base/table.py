@@ -5,16 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import math
-import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
 from pagealloc_model.base.text.layout import (
-    COLUMN_GAP,
-    INDENT,
     NOT_AVAILABLE,
     WIDTH,
+    aligned,
     ascii_only,
     number,
 )
@@ -96,34 +94,7 @@ class Table:
             width: characters per line at most.
         """
         titles, *rows = self._texts()
-        names = 2 if self.grouped else 1
-        sizes = [
-            max(map(len, cells))
-            for cells in zip(*(row[names:] for row in (titles, *rows)), strict=True)
-        ]
-        gap = COLUMN_GAP if sum(sizes) + len(COLUMN_GAP) * len(sizes) <= width else " "
-        room = max(width - sum(sizes) - len(gap) * len(sizes), 0)
-        indent = INDENT if self.grouped else ""
-        longest = max((len(indent + row[names - 1]) for row in rows), default=0)
-        title = ", ".join(each for each in titles[:names] if each)
-        size = max(min(room, longest), min(room, len(title)))
-
-        def lines(words: str, cells: Sequence[str]) -> list[str]:
-            numbers = [cell.rjust(each) for cell, each in zip(cells, sizes, strict=True)]
-            if len(words) <= size:
-                return [gap.join([words.ljust(size), *numbers]).rstrip()]
-            return [words, gap.join([" " * size, *numbers]).rstrip()]
-
-        first = lines(title, titles[names:])
-        shown = [*first, "-" * max(map(len, first))]
-        if not self.grouped:
-            return "\n".join([*shown, *(each for row in rows for each in lines(row[0], row[1:]))])
-        for heading in dict.fromkeys(row[0] for row in rows):
-            shown += textwrap.wrap(heading, width)
-            for row in rows:
-                if row[0] == heading:
-                    shown += lines(indent + row[1], row[2:])
-        return "\n".join(shown)
+        return aligned(titles, rows, width, is_grouped=self.grouped)
 
     def to_markdown(self) -> str:
         """A table in pipes."""

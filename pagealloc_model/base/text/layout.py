@@ -21,11 +21,49 @@ class Row(NamedTuple):
 
 
 def text_table(header: Row, rows: Sequence[Row], *, width: int = WIDTH) -> str:
-    """The text of a `Table` of such rows, for scripts that have no columns of their own."""
-    from pagealloc_model.base.table import Table
+    """The text of a table of such rows."""
+    titles, *texts = ([row.heading, row.label, *row.cells] for row in (header, *rows))
+    return aligned(titles, texts, width, is_grouped=True)
 
-    texts = [[row.heading, row.label, *row.cells] for row in (header, *rows)]
-    return Table(texts[0], texts[1:]).to_text(width)
+
+def aligned(
+    titles: Sequence[str], rows: Sequence[Sequence[str]], width: int, *, is_grouped: bool
+) -> str:
+    """Cells in columns, flush right behind the row's name, which has its own line if it is long.
+
+    Args:
+        titles: one for each column.
+        rows: with a text for each column.
+        width: characters per line at most.
+        is_grouped: rows of the same first text stand below it as a heading, and the second names
+            them.
+    """
+    names = 2 if is_grouped else 1
+    cells_of = zip(*(row[names:] for row in (titles, *rows)), strict=True)
+    sizes = [max(map(len, cells)) for cells in cells_of]
+    gap = COLUMN_GAP if sum(sizes) + len(COLUMN_GAP) * len(sizes) <= width else " "
+    room = max(width - sum(sizes) - len(gap) * len(sizes), 0)
+    indent = INDENT if is_grouped else ""
+    longest = max((len(indent + row[names - 1]) for row in rows), default=0)
+    title = ", ".join(each for each in titles[:names] if each)
+    size = max(min(room, longest), min(room, len(title)))
+
+    def lines(words: str, cells: Sequence[str]) -> list[str]:
+        numbers = [cell.rjust(each) for cell, each in zip(cells, sizes, strict=True)]
+        if len(words) <= size:
+            return [gap.join([words.ljust(size), *numbers]).rstrip()]
+        return [words, gap.join([" " * size, *numbers]).rstrip()]
+
+    first = lines(title, titles[names:])
+    shown = [*first, "-" * max(map(len, first))]
+    if not is_grouped:
+        return "\n".join([*shown, *(each for row in rows for each in lines(row[0], row[1:]))])
+    for heading in dict.fromkeys(row[0] for row in rows):
+        shown += textwrap.wrap(heading, width)
+        for row in rows:
+            if row[0] == heading:
+                shown += lines(indent + row[1], row[2:])
+    return "\n".join(shown)
 
 
 def paragraph(text: str, *, width: int = WIDTH, label: str = "") -> str:
