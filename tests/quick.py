@@ -33,7 +33,7 @@ from tests.import_graph import ImportGraph, module_name
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 RECORDING = "xfree"
-FIRST = ("tests.allocator.test_against_oracle", "tests.allocator.test_against_elastic_oracle")
+FIRST = ("tests.allocator.test_against_oracle",)
 EXAMPLES = 5
 """Scenarios of a property test: seconds, where a whole test takes most of a minute."""
 SLOW = ("browser", "kernel_build", "fuzz")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -148,7 +149,7 @@ def _row(row: Any) -> str:
         number(row.base),
         number(row.patch),
         f"<b>{change}</b>" if row.verdict in BELIEVED else change,
-        f"{low} to {high}",
+        "NA" if pd.isna(row.change_low) else f"{low} to {high}",
         _bar(row.patch - row.base, row.change_low, row.change_high, f"from {low} to {high}"),
         _ARROWS.get(row.verdict, "" if row.verdict == SAME else escape(row.verdict)),
     )
@@ -158,7 +159,7 @@ def _row(row: Any) -> str:
 def _bar(change: float, low: float, high: float, words: str) -> str:
     """The range about zero, a tick at zero, a dot at the change; on the row's own scale."""
     reach = max(abs(change), abs(low), abs(high))
-    if not reach < float("inf") or not reach:
+    if not reach or not all(map(math.isfinite, (change, low, high))):
         return ""
 
     def at(value: float) -> float:
