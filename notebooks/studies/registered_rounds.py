@@ -1,7 +1,7 @@
 """What defrag_mode changes, as registered in data/rounds/registered.toml, beside the posted rows.
 
 `python notebooks/studies/registered_rounds.py` prints the verdicts; with `write` it makes the runs
-anew (about two minutes) and puts them into data/rounds/registered.csv.
+anew (a quarter of an hour of CPU) and puts them into data/rounds/registered.csv.
 """
 
 from __future__ import annotations
