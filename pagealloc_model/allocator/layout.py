@@ -23,9 +23,9 @@ from typing import NamedTuple
 import numpy as np
 
 from pagealloc_model.base.jit import inner
-from pagealloc_model.policy.kernel_rules import rule_names
+from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.ownership_options import OwnershipOptions
-from pagealloc_model.policy.policy import number_fields
+from pagealloc_model.policy.policy import NUMBER_FIELDS
 from pagealloc_model.recording.machine import ZONE_TYPES_MAX
 
 
@@ -125,9 +125,9 @@ ISOLATED_FROM, ISOLATED_PAGES, CORRUPT_AT = _scalars.each(3)
 # events and not the model's.
 ONLY_ZONE, DRAINS_RECORDED, RELEASES_RECORDED = _scalars.each(3)
 
-RULE_WORDS = {name: _scalars.word() for name in rule_names()}
+RULE_WORDS = {name: _scalars.word() for name in KernelRules.rule_names()}
 """Offset of each kernel rule's word; kernels read the rule `pcp_decays` as `RULE_PCP_DECAYS`."""
-POLICY_WORDS = {name: _scalars.word() for name in number_fields()}
+POLICY_WORDS = {name: _scalars.word() for name in NUMBER_FIELDS}
 """The same for policy fields that are numbers or switches: `POLICY_HIGHATOMIC_GATE_ORDER`."""
 globals().update({f"RULE_{name.upper()}": offset for name, offset in RULE_WORDS.items()})
 globals().update({f"POLICY_{name.upper()}": offset for name, offset in POLICY_WORDS.items()})

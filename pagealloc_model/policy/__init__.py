@@ -1,4 +1,4 @@
-"""What the kernel could do (`Policy`), what we assume (`Assumptions`), what versions differ in."""
+"""The kernel's choices (`Policy`), ours (`Assumptions`), and what kernel versions differ in."""
 
 from pagealloc_model.policy.assumptions import ElasticAssumptions
 from pagealloc_model.policy.kernel_rules import KernelRules, preset_names

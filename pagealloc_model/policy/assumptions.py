@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, fields
 from pagealloc_model.base.errors import PolicyError
 from pagealloc_model.policy.policy_fields import Given
 
-PER_MILLE = "_per_mille"
 CHOICES = {
     "reclaim": ("literal", "elastic"),
     "start": ("recorded", "empty"),
@@ -80,21 +79,11 @@ class ElasticAssumptions(metaclass=Given):
     file_uses: bool = True
 
     def __post_init__(self) -> None:
-        """Refuse what is no share and no time.
-
-        Raises:
-            PolicyError: a value below 0, or a share above the whole.
-        """
+        """Refuse what is no share and no time: a PolicyError."""
         for each in fields(self):
-            value = getattr(self, each.name)
-            if each.type == "bool":
-                continue
-            most = 1 << 40
-            if each.name.endswith(PER_MILLE):
-                most = 1000
-            elif each.name.endswith("_percent"):
-                most = 100
-            if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
+            value, ends = getattr(self, each.name), {"_per_mille": 1000, "_percent": 100}
+            most = next((ends[end] for end in ends if each.name.endswith(end)), 1 << 40)
+            if each.type != "bool" and (type(value) is not int or not 0 <= value <= most):
                 raise PolicyError(
                     f"assumptions: {each.name}={value!r}: write a whole number from 0 to {most}"
                 )
@@ -145,12 +134,7 @@ class Assumptions(metaclass=Given):
     elastic: ElasticAssumptions = field(default_factory=ElasticAssumptions)
 
     def __post_init__(self) -> None:
-        """Refuse values no replay knows.
-
-        Raises:
-            PolicyError: an unknown reclaim mode, start or kind of counters, a period below a
-                millisecond, a phase outside it, a bad migratetype.
-        """
+        """Refuse values no replay knows: a PolicyError."""
         for name, choices in CHOICES.items():
             value = getattr(self, name)
             if value not in choices:

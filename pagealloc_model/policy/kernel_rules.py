@@ -14,9 +14,18 @@ def rule(meaning: str, source: str) -> Any:
     return field(default=False, metadata={"meaning": meaning, "source": source})
 
 
+BY_ANSWERS = "evidence"
+"""The word for `rules=` that lets what the recorded kernel did choose, too."""
+
+
 @dataclass(frozen=True, kw_only=True)
-class CompactionRules:
-    """The rules of S9; each has its `meaning` as metadata."""
+class KernelRules:
+    """One kernel generation's rules; every field is a row of S13.
+
+    Attributes are documented by their `meaning` metadata. `name` is the preset's name, `source`
+    the release whose source was read for it, "" where recordings stand in for it, and `inferred`
+    names the fields whose value neither shows (S13).
+    """
 
     compact_gap_capped: bool = rule(
         "compaction asks for no more than 32 free pages beside the watermark", "S9.1"
@@ -123,21 +132,6 @@ class CompactionRules:
     stall_leaves_out_deferred: bool = rule(
         "compact_stall leaves out attempts that were deferred", "S9"
     )
-
-
-BY_ANSWERS = "evidence"
-"""The word for `rules=` that lets what the recorded kernel did choose, too."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class KernelRules(CompactionRules):
-    """One kernel generation's rules; every field is a row of S13.
-
-    Attributes are documented by their `meaning` metadata. `name` is the preset's name, `source`
-    the release whose source was read for it, "" where recordings stand in for it, and `inferred`
-    names the fields whose value neither shows (S13).
-    """
-
     name: str
     high_order_flush_adds_half_high_min: bool = rule(
         "high-order frees flush once free_count >= batch + high_min/2, not batch", "S4.6"
@@ -285,10 +279,9 @@ class KernelRules(CompactionRules):
         Raises:
             PolicyError: no such preset.
         """
-        try:
-            return PRESETS[name]
-        except KeyError:
-            raise PolicyError(f"no rules preset {name!r}; there are {', '.join(PRESETS)}") from None
+        if name not in PRESETS:
+            raise PolicyError(f"no rules preset {name!r}; there are {', '.join(PRESETS)}")
+        return PRESETS[name]
 
     @staticmethod
     def named(text: str) -> KernelRules:
@@ -298,7 +291,16 @@ class KernelRules(CompactionRules):
             PolicyError: no such preset or rule, or a value that is neither true nor false.
         """
         name, *settings = text.split(",")
-        return replace(KernelRules.preset(name.strip()), **dict(map(_parse_setting, settings)))
+        rules, switches = KernelRules.preset(name.strip()), KernelRules.rule_names()
+        for setting in settings:
+            rule, _, value = (part.strip() for part in setting.partition("="))
+            if rule not in switches:
+                known = known_names(rule, switches, "fields")
+                raise PolicyError(f"rules have no field {rule!r}; {known}")
+            if value.lower() not in ("true", "false"):
+                raise PolicyError(f"rule {setting!r}: write {rule}=true or {rule}=false")
+            rules = replace(rules, **{rule: value.lower() == "true"})
+        return rules
 
     def spelled(self) -> str:
         """The words that `named` takes for these rules."""
@@ -330,167 +332,93 @@ class KernelRules(CompactionRules):
         if not series:
             newest = list(PRESETS)[-1]
             return PRESETS[newest], f"kernel release unknown, rules {newest} assumed"
-        version = tuple(int(part) for part in series.split("."))
-        known = {tuple(int(part) for part in name.split(".")): name for name in PRESETS}
-        older = [each for each in known if each <= version]
-        if not older:
+        known = {tuple(map(int, name.split("."))): name for name in PRESETS}
+        version = tuple(map(int, series.split(".")))
+        nearest = max((each for each in known if each <= version), default=None)
+        if nearest is None:
             raise PolicyError(
                 f"kernel {release} is older than the oldest rules preset "
                 f"({next(iter(PRESETS))}); name one with rules= or --rules to go on all the same"
             )
-        nearest = max(older)
         name = known[nearest]
         if nearest == version:
             return PRESETS[name], f"rules {name} from kernel release {release}"
-        newest_known = max(known)
-        relation = "newer than every preset" if version > newest_known else "between presets"
+        relation = "newer than every preset" if version > max(known) else "between presets"
         return PRESETS[name], f"kernel {release} is {relation}, rules {name} assumed"
 
 
-def _parse_setting(setting: str) -> tuple[str, bool]:
-    rule, _, value = (part.strip() for part in setting.partition("="))
-    if rule not in KernelRules.rule_names():
-        known = known_names(rule, KernelRules.rule_names(), "fields")
-        raise PolicyError(f"rules have no field {rule!r}; {known}")
-    if value.lower() not in ("true", "false"):
-        raise PolicyError(f"rule {setting!r}: write {rule}=true or {rule}=false")
-    return rule, value.lower() == "true"
+def _since(before: KernelRules, name: str, on: str, off: str = "", **others: Any) -> KernelRules:
+    """The rules of a later kernel, with the names of those that came and that went."""
+    changed = dict.fromkeys(on.split(), True) | dict.fromkeys(off.split(), False)
+    return replace(before, name=name, **changed, **others)
 
 
-_6_1 = KernelRules(
-    name="6.1",
+def _all_but(names: str) -> tuple[str, ...]:
+    return tuple(name for name in KernelRules.rule_names() if name not in names.split())
+
+
+_6_1 = _since(
+    KernelRules(name=""),
+    "6.1",
+    """full_drain_batched fallback_from_largest highatomic_needs_high highatomic_from_pcp
+    highatomic_refills_pcp refill_counted_at_end huge_lists_hold_blocks fast_sources_marked
+    free_counts_as_reclaimable reclaim_frees_backwards""",
     source="6.1.192",
-    full_drain_batched=True,
-    fallback_from_largest=True,
-    highatomic_needs_high=True,
-    highatomic_from_pcp=True,
-    highatomic_refills_pcp=True,
-    refill_counted_at_end=True,
-    huge_lists_hold_blocks=True,
-    fast_sources_marked=True,
-    free_counts_as_reclaimable=True,
-    reclaim_frees_backwards=True,
 )
-_6_12 = replace(
+_6_12 = _since(
     _6_1,
-    name="6.12",
+    "6.12",
+    """pcp_auto_tuned pcp_decays decay_batched refill_mode_persists lists_match_blocks
+    free_split_by_block reserve_cap_rounded watermark_subtracts_free movable_min_capped
+    below_high_tested boost_retry_by_high boosted_wake_needs_bit tries_without_cache_trim
+    fruitless_reclaim_repeated compaction_moves_compound_pages scans_count_skipped_pages
+    zone_start_begins_block any_isolation_marks_block failed_blocks_finished
+    moved_from_where_scan_ended capture_ends_before_drain movable_capture_below_block
+    proactive_scans_counted targets_kept_whole target_block_by_order target_steps_end_in_block
+    target_position_leaves_block fast_targets_end_at_enough fast_targets_marked_at_end
+    late_target_block_tested retry_counts_served_zones throttle_counts_exactly""",
+    """fallback_from_largest refill_counted_at_end huge_lists_hold_blocks reclaim_frees_backwards
+    fast_sources_marked""",
     source="6.12.117",
-    pcp_auto_tuned=True,
-    pcp_decays=True,
-    decay_batched=True,
-    fallback_from_largest=False,
-    refill_mode_persists=True,
-    lists_match_blocks=True,
-    free_split_by_block=True,
-    reserve_cap_rounded=True,
-    watermark_subtracts_free=True,
-    movable_min_capped=True,
-    below_high_tested=True,
-    boost_retry_by_high=True,
-    boosted_wake_needs_bit=True,
-    refill_counted_at_end=False,
-    huge_lists_hold_blocks=False,
-    tries_without_cache_trim=True,
-    fruitless_reclaim_repeated=True,
-    reclaim_frees_backwards=False,
-    compaction_moves_compound_pages=True,
-    scans_count_skipped_pages=True,
-    zone_start_begins_block=True,
-    any_isolation_marks_block=True,
-    fast_sources_marked=False,
-    failed_blocks_finished=True,
-    moved_from_where_scan_ended=True,
-    capture_ends_before_drain=True,
-    movable_capture_below_block=True,
-    proactive_scans_counted=True,
-    targets_kept_whole=True,
-    target_block_by_order=True,
-    target_steps_end_in_block=True,
-    target_position_leaves_block=True,
-    fast_targets_end_at_enough=True,
-    fast_targets_marked_at_end=True,
-    late_target_block_tested=True,
-    retry_counts_served_zones=True,
-    throttle_counts_exactly=True,
 )
-_6_15 = replace(
+_6_15 = _since(
     _6_12,
-    name="6.15",
+    "6.15",
+    "suitable_by_request_mark",
+    "decay_batched highatomic_needs_high",
     source="",
-    decay_batched=False,
-    highatomic_needs_high=False,
-    suitable_by_request_mark=True,
-    inferred=tuple(
-        name
-        for name in KernelRules.rule_names()
-        if name not in ("fallback_from_largest", "suitable_by_request_mark")
-    ),
+    inferred=_all_but("fallback_from_largest suitable_by_request_mark"),
 )
 """The tree of March 2025 that "mm: page_alloc: defrag_mode kswapd/kcompactd assistance" was posted
 for; S13 has the source of each value."""
-_6_18 = replace(
+_6_18 = _since(
     _6_12,
-    name="6.18",
+    "6.18",
+    "high_order_flush_adds_half_high_min skips_busy_kswapd_nodes",
     source="",
-    high_order_flush_adds_half_high_min=True,
-    skips_busy_kswapd_nodes=True,
-    inferred=tuple(
-        name
-        for name in KernelRules.rule_names()
-        if name
-        not in (
-            "high_order_flush_adds_half_high_min",
-            "pcp_auto_tuned",
-            "pcp_decays",
-            "free_batched",
-            "decay_batched",
-            "fallback_from_largest",
-            "lists_match_blocks",
-        )
+    inferred=_all_but(
+        """high_order_flush_adds_half_high_min pcp_auto_tuned pcp_decays free_batched decay_batched
+        fallback_from_largest lists_match_blocks"""
     ),
 )
-_7_2 = replace(
+_7_2 = _since(
     _6_18,
-    name="7.2",
+    "7.2",
+    """free_batched initial_compaction_in_loop compaction_needs_reclaim compact_gap_capped
+    suitable_by_request_mark suitable_beside_cma direct_source_needs_cma proactive_leeway_shrinks
+    async_source_by_order stall_leaves_out_deferred defrag_mode_fixes defrag_promotes_order
+    boosted_runs_never_fail revived_when_balanced ready_by_high_mark lru_skips_capped""",
+    "highatomic_from_pcp highatomic_refills_pcp free_counts_as_reclaimable",
     source="7.2.13",
-    free_batched=True,
-    highatomic_from_pcp=False,
-    highatomic_refills_pcp=False,
-    initial_compaction_in_loop=True,
-    compaction_needs_reclaim=True,
-    compact_gap_capped=True,
-    suitable_by_request_mark=True,
-    suitable_beside_cma=True,
-    direct_source_needs_cma=True,
-    proactive_leeway_shrinks=True,
-    async_source_by_order=True,
-    stall_leaves_out_deferred=True,
-    defrag_mode_fixes=True,
-    defrag_promotes_order=True,
-    free_counts_as_reclaimable=False,
-    boosted_runs_never_fail=True,
-    revived_when_balanced=True,
-    ready_by_high_mark=True,
-    lru_skips_capped=True,
     inferred=(),
 )
-_7_3 = replace(
+_7_3 = _since(
     _7_2,
-    name="7.3",
+    "7.3",
+    "highatomic_fastpath highatomic_slowpath_only promoted_fall_back_afresh",
     source="7.3.4",
-    highatomic_fastpath=True,
-    highatomic_slowpath_only=True,
-    promoted_fall_back_afresh=True,
 )
-
-PRESETS: dict[str, KernelRules] = {
-    each.name: each for each in (_6_1, _6_12, _6_15, _6_18, _7_2, _7_3)
-}
-
-
-def rule_names() -> tuple[str, ...]:
-    """Names of the rules that are switches, in their order."""
-    return tuple(each.name for each in fields(KernelRules) if "meaning" in each.metadata)
+PRESETS = {each.name: each for each in (_6_1, _6_12, _6_15, _6_18, _7_2, _7_3)}
 
 
 def preset_names() -> tuple[str, ...]:

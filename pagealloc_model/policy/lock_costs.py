@@ -62,7 +62,7 @@ class LockCosts:
     merge: Cost = field(default=_assumed(40))
     insert: Cost = field(default=_assumed(30))
     scan: Cost = field(default=_assumed(4))
-    event: Cost = field(default=Cost(ns=0, low_ns=0, high_ns=0, origin="not traced"))
+    event: Cost = Cost(ns=0, low_ns=0, high_ns=0, origin="not traced")
     handoff: Cost = field(default=_assumed(100))
 
     def hold_ns(self, units: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -97,9 +97,8 @@ class LockCosts:
 
     def lines(self) -> tuple[str, ...]:
         """One line per constant: value, interval, origin."""
+        costs = ((each.name, getattr(self, each.name)) for each in fields(self))
         return tuple(
-            f"{each.name}: {cost.ns:.0f} ns ({cost.low_ns:.0f} to {cost.high_ns:.0f}), "
-            f"{cost.origin}"
-            for each in fields(self)
-            for cost in [getattr(self, each.name)]
+            f"{name}: {cost.ns:.0f} ns ({cost.low_ns:.0f} to {cost.high_ns:.0f}), {cost.origin}"
+            for name, cost in costs
         )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import Field, dataclass, fields
+from functools import partial
 from typing import Any
 
 from pagealloc_model.base.errors import PolicyError, known_names
@@ -12,7 +13,6 @@ from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.ownership_options import OwnershipOptions
 from pagealloc_model.policy.policy_fields import (
     BOOL,
-    CHOICE,
     INT,
     NESTED,
     NUMBERS,
@@ -20,364 +20,21 @@ from pagealloc_model.policy.policy_fields import (
     Setting,
     check_setting,
     documented,
-    nested,
     parse_setting,
     setting,
 )
 
-HIGHATOMIC, _PCP = "highatomic reserve", "per-CPU lists"
-_FALLBACK, _OWNERSHIP = "fallback and watermarks", "pageblock ownership"
-
-
-@dataclass(frozen=True, kw_only=True)
-class AllocationPolicy(metaclass=Given):
-    """How pages are taken, listed and given back; see `Policy`."""
-
-    highatomic_gate_order: int | None = setting(
-        "reserve_highatomic_pageblock() gate",
-        "reserve no pageblock for atomic requests of this order or below",
-        source='S7.2; "mm/page_alloc: skip high atomic reservation at or below costly order"',
-        group=HIGHATOMIC,
-        unit="order",
-        maximum=10,
-        default=0,
-    )
-    highatomic_reserve_percent: int | None = setting(
-        "max_managed in reserve_highatomic_pageblock()",
-        "cap of the highatomic reserve as a share of the zone's managed pages",
-        source="S7.2",
-        group=HIGHATOMIC,
-        unit="%",
-        maximum=10,
-        default=1,
-    )
-    highatomic_from_pcp: bool | None = setting(
-        "reserve after rmqueue_pcplist()",
-        "requests that a per-CPU list served grow the reserve too",
-        source="S7.1",
-        group=HIGHATOMIC,
-        kind="bool",
-        rule="highatomic_from_pcp",
-    )
-    costly_order: int | None = setting(
-        "PAGE_ALLOC_COSTLY_ORDER",
-        "largest order that is cheap to allocate: per-CPU lists hold orders up to it",
-        source="S1.9, S4.6",
-        group=_PCP,
-        unit="order",
-        maximum=9,
-        default=3,
-    )
-    pcp_batch: int | None = setting(
-        "pcp->batch",
-        "pages moved between a per-CPU list and the buddy at the base rate",
-        source="S4.2",
-        group=_PCP,
-        unit="pages",
-        minimum=1,
-        maximum=511,
-    )
-    pcp_high_min: int | None = setting(
-        "pcp->high_min",
-        "lower bound of the tuned per-CPU list length",
-        source="S4.3",
-        group=_PCP,
-        unit="pages",
-        maximum=1 << 20,
-        step=64,
-    )
-    pcp_high_max: int | None = setting(
-        "pcp->high_max",
-        "upper bound of the tuned per-CPU list length",
-        source="S4.3",
-        group=_PCP,
-        unit="pages",
-        maximum=1 << 20,
-        step=64,
-    )
-    percpu_pagelist_high_fraction: int | None = setting(
-        "vm.percpu_pagelist_high_fraction",
-        "share 1/N of the zone that all per-CPU lists may hold; 0 tunes automatically",
-        source="S4.3",
-        group=_PCP,
-        unit="1/N",
-        maximum=1024,
-        step=8,
-    )
-    pcp_batch_scale_max: int | None = setting(
-        "CONFIG_PCP_BATCH_SCALE_MAX",
-        "refills and drains grow up to batch << this",
-        source="S4.4, S4.6",
-        group=_PCP,
-        maximum=6,
-        default=5,
-    )
-    pcp_free_batched: bool | None = setting(
-        "free_frozen_page_commit() chunks",
-        "overflow frees go to the buddy in lock holds of pcp->batch pages each",
-        source='S4.7; "mm/page_alloc: batch page freeing in free_frozen_page_commit"',
-        group=_PCP,
-        kind="bool",
-        rule="free_batched",
-    )
-    pcp_decay_batched: bool | None = setting(
-        "decay_pcp_high() chunks",
-        "so does what the periodic decay returns",
-        source='S4.8; "mm/page_alloc: batch page freeing in decay_pcp_high"',
-        group=_PCP,
-        kind="bool",
-        rule="decay_batched",
-    )
-    pcp_drain_batched: bool | None = setting(
-        "drain_pages_zone() chunks",
-        "full drains take pcp->batch pages a lock hold; otherwise batch << S, or all before 6.1.y",
-        source='S4.9; "mm/page_alloc: perform appropriate batching in drain_pages_zone"',
-        group=_PCP,
-        kind="bool",
-    )
-    min_free_kbytes: int | None = setting(
-        "vm.min_free_kbytes",
-        "memory below the min watermarks of all zones together",
-        source="S1.5, S1.6",
-        group=_FALLBACK,
-        unit="kB",
-        minimum=128,
-        maximum=1 << 22,
-        step=1024,
-    )
-    watermark_scale_factor: int | None = setting(
-        "vm.watermark_scale_factor",
-        "distance between watermarks in units of managed/10000",
-        source="S1.6",
-        group=_FALLBACK,
-        minimum=1,
-        maximum=3000,
-        default=10,
-    )
-    watermark_boost_factor: int | None = setting(
-        "vm.watermark_boost_factor",
-        "cap of the watermark boost after a fallback, in 1/10000 of the high watermark",
-        source="S1.7",
-        group=_FALLBACK,
-        maximum=30000,
-        step=1000,
-        default=15000,
-    )
-    refill_mode_persists: bool | None = setting(
-        "rmqueue_bulk() mode",
-        "a refill that had to steal steals its other pages too, without another search",
-        source='S6.2; "mm: page_alloc: speed up fallbacks in rmqueue_bulk()"',
-        group=_FALLBACK,
-        kind="bool",
-        rule="refill_mode_persists",
-    )
-    atomic_boost: bool | None = setting(
-        "boost_zones_for_atomic()",
-        "an atomic request of order 0 in need boosts its zones' watermarks, once a second each",
-        source='S1.11; "mm/page_alloc: boost watermarks on atomic allocation failure"',
-        group=_FALLBACK,
-        kind="bool",
-        default=False,
-        elastic_only=True,
-    )
-    lowmem_reserve_ratio: str | None = setting(
-        "vm.lowmem_reserve_ratio",
-        "a zone keeps 1/N of the zones above it from requests that may use those; 0 keeps nothing",
-        source="S1.8",
-        group=_FALLBACK,
-        unit="1/N by zone",
-        kind=NUMBERS,
-        choices=("256 256", "64 64", "16 16", "4 4", "1 1", "0 0"),
-        maximum=(1 << 31) - 1,
-    )
-    superpageblock_order: int | None = setting(
-        "superpageblock",
-        "unmovable pages keep to ranges of this order that have some already; 18: 1 GiB, 0: off",
-        source='S14; "1GB superpageblock memory allocation"',
-        group=_FALLBACK,
-        unit="order",
-        maximum=20,
-        default=0,
-    )
-    pageblock_ownership: str | None = setting(
-        "pcp buddy",
-        "per-CPU lists take whole pageblocks, split and merge them; frees go to a block's owner",
-        source='S12; "[RFC 0/2] mm: page_alloc: pcp buddy allocator"',
-        group=_OWNERSHIP,
-        kind=CHOICE,
-        choices=("off", "pcp_buddy"),
-        default="off",
-    )
-    ownership: OwnershipOptions | None = field(
-        default=None,
-        metadata=nested(
-            "pcp buddy",
-            "what the pcp buddy allocator leaves open; read with pageblock_ownership=pcp_buddy",
-            source="S12.6",
-            group=_OWNERSHIP,
-            options=OwnershipOptions,
-        ),
-    )
-
-
-_PRESSURE = "compaction and defragmentation"
-
-
-@dataclass(frozen=True, kw_only=True)
-class PressurePolicy(AllocationPolicy):
-    """What is done when memory is short, or in pieces; see `Policy`."""
-
-    defrag_mode: bool | None = setting(
-        "vm.defrag_mode",
-        "no fallback within a pageblock until the slow path gives up",
-        source='S8.6; "mm: page_alloc: defrag_mode"',
-        group=_PRESSURE,
-        kind="bool",
-        elastic_only=True,
-    )
-    defrag_kswapd_assist: bool | None = setting(
-        "wake_all_kswapds() reclaim_order",
-        "requests wake kswapd for at least a pageblock; as defrag_mode unless given",
-        source='S8.6; "mm: page_alloc: defrag_mode kswapd/kcompactd assistance"',
-        group=_PRESSURE,
-        kind="bool",
-        elastic_only=True,
-    )
-    defrag_watermarks: bool | None = setting(
-        "NR_FREE_PAGES_BLOCKS",
-        "kswapd and kcompactd meet watermarks in whole free blocks; as defrag_mode unless given",
-        source='S8.6; "mm: page_alloc: defrag_mode kswapd/kcompactd watermarks"',
-        group=_PRESSURE,
-        kind="bool",
-        elastic_only=True,
-    )
-    defrag_atomic_falls_back: bool | None = setting(
-        "!can_direct_reclaim in __alloc_pages_slowpath()",
-        "under defrag_mode, requests that wake kswapd but may not reclaim fall back, not fail",
-        source='S8.6; "mm/page_alloc: fix defrag_mode for non-reclaimable allocations" (v2)',
-        group=_PRESSURE,
-        kind="bool",
-        rule="defrag_mode_fixes",
-        elastic_only=True,
-    )
-    defrag_promotes_order: bool | None = setting(
-        "promoted order in __alloc_pages_slowpath()",
-        "under defrag_mode, requests that are not movable reclaim and compact for whole blocks",
-        source='S8.7; "mm: page_alloc: fix non-movable reclaim storm in defrag_mode"',
-        group=_PRESSURE,
-        kind="bool",
-        rule="defrag_promotes_order",
-        elastic_only=True,
-    )
-    promoted_fall_back_afresh: bool | None = setting(
-        "order_defrag_promoted()",
-        "such requests end sooner and count retries anew once they fall back, as in 7.3",
-        source="S8.7",
-        group=_PRESSURE,
-        kind="bool",
-        rule="promoted_fall_back_afresh",
-        elastic_only=True,
-    )
-    compact_gap: int | None = setting(
-        "compact_gap() cap",
-        "most free pages that compaction asks for beside the watermark; 0 for no cap",
-        source="S9.1",
-        group=_PRESSURE,
-        unit="pages",
-        maximum=1 << 12,
-        elastic_only=True,
-    )
-    extfrag_threshold: int | None = setting(
-        "vm.extfrag_threshold",
-        "fragmentation index up to which a costly order is left to reclaim",
-        source="S9.2",
-        group=_PRESSURE,
-        unit="1/1000",
-        maximum=1000,
-        step=10,
-        default=500,
-        elastic_only=True,
-    )
-    compaction_proactiveness: int | None = setting(
-        "vm.compaction_proactiveness",
-        "how much fragmentation kcompactd tolerates before it compacts unasked; 0 never does",
-        source="S9.6",
-        group=_PRESSURE,
-        unit="%",
-        maximum=100,
-        step=5,
-        default=20,
-        elastic_only=True,
-    )
-    vfs_cache_pressure: int | None = setting(
-        "vm.vfs_cache_pressure",
-        "how many of the objects that it could free a shrinker of slabs says it could",
-        source="S10.8",
-        group=_PRESSURE,
-        unit="%",
-        maximum=10_000,
-        step=10,
-        default=100,
-        elastic_only=True,
-    )
-    thp_defrag: str | None = setting(
-        "/sys/kernel/mm/transparent_hugepage/defrag",
-        "what a fault may do to get a huge page",
-        source="S8.5",
-        group=_PRESSURE,
-        kind=CHOICE,
-        choices=("always", "defer", "defer+madvise", "madvise", "never"),
-        default="madvise",
-        elastic_only=True,
-    )
-    local_thp_reclaims: bool | None = setting(
-        "__GFP_THISNODE in __alloc_pages_slowpath()",
-        "the attempt at a huge page on the local node alone reclaims once compaction has failed",
-        source='S8.8; "mm, page_alloc, thp: prevent reclaim for __GFP_THISNODE THP allocations"',
-        group=_PRESSURE,
-        kind="bool",
-        default=False,
-        elastic_only=True,
-    )
-    highatomic_fastpath: bool | None = setting(
-        "ALLOC_HIGHATOMIC in the fast path",
-        "atomic requests may draw on the reserve before they are in need",
-        source="S2.5",
-        group=HIGHATOMIC,
-        kind="bool",
-        rule="highatomic_fastpath",
-    )
-    highatomic_slowpath_only: bool | None = setting(
-        "ALLOC_WMARK_MIN in rmqueue_buddy()",
-        "the reserve grows only for atomic requests that are in need",
-        source="S7.1",
-        group=HIGHATOMIC,
-        kind="bool",
-        rule="highatomic_slowpath_only",
-    )
-    score_without_highatomic: bool | None = setting(
-        "fragmentation_score_zone() without MIGRATE_HIGHATOMIC",
-        "proactive compaction leaves reserved free pages out of its score",
-        source="S9.10; a proposal of this project",
-        group=HIGHATOMIC,
-        kind="bool",
-        default=False,
-        elastic_only=True,
-    )
-    kcompactd_unreserves: bool | None = setting(
-        "unreserve in kcompactd()",
-        "kcompactd gives back reserved blocks that are wholly free, every half second",
-        source="S9.10; a proposal of this project",
-        group=HIGHATOMIC,
-        kind="bool",
-        default=False,
-        elastic_only=True,
-    )
+HIGHATOMIC = "highatomic reserve"
+_highatomic = partial(setting, group=HIGHATOMIC)
+_per_cpu = partial(setting, group="per-CPU lists")
+_fallback = partial(setting, group="fallback and watermarks")
+_ownership = partial(setting, group="pageblock ownership")
+_pressure = partial(setting, group="compaction and defragmentation", elastic_only=True)
 
 
 @documented
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Policy(PressurePolicy):
+class Policy(metaclass=Given):
     """What the kernel could do differently; `None` means "as recorded".
 
     Each field's metadata carries what `setting` takes; sliders, command-line help and docs come
@@ -386,6 +43,272 @@ class Policy(PressurePolicy):
     Raises:
         PolicyError: a value outside its range or of the wrong kind, or bounds that cross.
     """
+
+    highatomic_gate_order: int | None = _highatomic(
+        "reserve_highatomic_pageblock() gate",
+        "reserve no pageblock for atomic requests of this order or below",
+        source='S7.2; "mm/page_alloc: skip high atomic reservation at or below costly order"',
+        unit="order",
+        maximum=10,
+        default=0,
+    )
+    highatomic_reserve_percent: int | None = _highatomic(
+        "max_managed in reserve_highatomic_pageblock()",
+        "cap of the highatomic reserve as a share of the zone's managed pages",
+        source="S7.2",
+        unit="%",
+        maximum=10,
+        default=1,
+    )
+    highatomic_from_pcp: bool | None = _highatomic(
+        "reserve after rmqueue_pcplist()",
+        "requests that a per-CPU list served grow the reserve too",
+        source="S7.1",
+        rule="highatomic_from_pcp",
+    )
+    costly_order: int | None = _per_cpu(
+        "PAGE_ALLOC_COSTLY_ORDER",
+        "largest order that is cheap to allocate: per-CPU lists hold orders up to it",
+        source="S1.9, S4.6",
+        unit="order",
+        maximum=9,
+        default=3,
+    )
+    pcp_batch: int | None = _per_cpu(
+        "pcp->batch",
+        "pages moved between a per-CPU list and the buddy at the base rate",
+        source="S4.2",
+        unit="pages",
+        minimum=1,
+        maximum=511,
+    )
+    pcp_high_min: int | None = _per_cpu(
+        "pcp->high_min",
+        "lower bound of the tuned per-CPU list length",
+        source="S4.3",
+        unit="pages",
+        maximum=1 << 20,
+        step=64,
+    )
+    pcp_high_max: int | None = _per_cpu(
+        "pcp->high_max",
+        "upper bound of the tuned per-CPU list length",
+        source="S4.3",
+        unit="pages",
+        maximum=1 << 20,
+        step=64,
+    )
+    percpu_pagelist_high_fraction: int | None = _per_cpu(
+        "vm.percpu_pagelist_high_fraction",
+        "share 1/N of the zone that all per-CPU lists may hold; 0 tunes automatically",
+        source="S4.3",
+        unit="1/N",
+        maximum=1024,
+        step=8,
+    )
+    pcp_batch_scale_max: int | None = _per_cpu(
+        "CONFIG_PCP_BATCH_SCALE_MAX",
+        "refills and drains grow up to batch << this",
+        source="S4.4, S4.6",
+        maximum=6,
+        default=5,
+    )
+    pcp_free_batched: bool | None = _per_cpu(
+        "free_frozen_page_commit() chunks",
+        "overflow frees go to the buddy in lock holds of pcp->batch pages each",
+        source='S4.7; "mm/page_alloc: batch page freeing in free_frozen_page_commit"',
+        rule="free_batched",
+    )
+    pcp_decay_batched: bool | None = _per_cpu(
+        "decay_pcp_high() chunks",
+        "so does what the periodic decay returns",
+        source='S4.8; "mm/page_alloc: batch page freeing in decay_pcp_high"',
+        rule="decay_batched",
+    )
+    pcp_drain_batched: bool | None = _per_cpu(
+        "drain_pages_zone() chunks",
+        "full drains take pcp->batch pages a lock hold; otherwise batch << S, or all before 6.1.y",
+        source='S4.9; "mm/page_alloc: perform appropriate batching in drain_pages_zone"',
+        kind=BOOL,
+    )
+    min_free_kbytes: int | None = _fallback(
+        "vm.min_free_kbytes",
+        "memory below the min watermarks of all zones together",
+        source="S1.5, S1.6",
+        unit="kB",
+        minimum=128,
+        maximum=1 << 22,
+        step=1024,
+    )
+    watermark_scale_factor: int | None = _fallback(
+        "vm.watermark_scale_factor",
+        "distance between watermarks in units of managed/10000",
+        source="S1.6",
+        minimum=1,
+        maximum=3000,
+        default=10,
+    )
+    watermark_boost_factor: int | None = _fallback(
+        "vm.watermark_boost_factor",
+        "cap of the watermark boost after a fallback, in 1/10000 of the high watermark",
+        source="S1.7",
+        maximum=30000,
+        step=1000,
+        default=15000,
+    )
+    refill_mode_persists: bool | None = _fallback(
+        "rmqueue_bulk() mode",
+        "a refill that had to steal steals its other pages too, without another search",
+        source='S6.2; "mm: page_alloc: speed up fallbacks in rmqueue_bulk()"',
+        rule="refill_mode_persists",
+    )
+    atomic_boost: bool | None = _fallback(
+        "boost_zones_for_atomic()",
+        "an atomic request of order 0 in need boosts its zones' watermarks, once a second each",
+        source='S1.11; "mm/page_alloc: boost watermarks on atomic allocation failure"',
+        default=False,
+        elastic_only=True,
+    )
+    lowmem_reserve_ratio: str | None = _fallback(
+        "vm.lowmem_reserve_ratio",
+        "a zone keeps 1/N of the zones above it from requests that may use those; 0 keeps nothing",
+        source="S1.8",
+        unit="1/N by zone",
+        kind=NUMBERS,
+        choices=("256 256", "64 64", "16 16", "4 4", "1 1", "0 0"),
+        maximum=(1 << 31) - 1,
+    )
+    superpageblock_order: int | None = _fallback(
+        "superpageblock",
+        "unmovable pages keep to ranges of this order that have some already; 18: 1 GiB, 0: off",
+        source='S14; "1GB superpageblock memory allocation"',
+        unit="order",
+        maximum=20,
+        default=0,
+    )
+    pageblock_ownership: str | None = _ownership(
+        "pcp buddy",
+        "per-CPU lists take whole pageblocks, split and merge them; frees go to a block's owner",
+        source='S12; "[RFC 0/2] mm: page_alloc: pcp buddy allocator"',
+        choices=("off", "pcp_buddy"),
+        default="off",
+    )
+    ownership: OwnershipOptions | None = _ownership(  # noqa: RUF009  # a field, as the others
+        "pcp buddy",
+        "what the pcp buddy allocator leaves open; read with pageblock_ownership=pcp_buddy",
+        source="S12.6",
+        kind=NESTED,
+        options=OwnershipOptions,
+    )
+    defrag_mode: bool | None = _pressure(
+        "vm.defrag_mode",
+        "no fallback within a pageblock until the slow path gives up",
+        source='S8.6; "mm: page_alloc: defrag_mode"',
+        kind=BOOL,
+    )
+    defrag_kswapd_assist: bool | None = _pressure(
+        "wake_all_kswapds() reclaim_order",
+        "requests wake kswapd for at least a pageblock; as defrag_mode unless given",
+        source='S8.6; "mm: page_alloc: defrag_mode kswapd/kcompactd assistance"',
+        kind=BOOL,
+    )
+    defrag_watermarks: bool | None = _pressure(
+        "NR_FREE_PAGES_BLOCKS",
+        "kswapd and kcompactd meet watermarks in whole free blocks; as defrag_mode unless given",
+        source='S8.6; "mm: page_alloc: defrag_mode kswapd/kcompactd watermarks"',
+        kind=BOOL,
+    )
+    defrag_atomic_falls_back: bool | None = _pressure(
+        "!can_direct_reclaim in __alloc_pages_slowpath()",
+        "under defrag_mode, requests that wake kswapd but may not reclaim fall back, not fail",
+        source='S8.6; "mm/page_alloc: fix defrag_mode for non-reclaimable allocations" (v2)',
+        rule="defrag_mode_fixes",
+    )
+    defrag_promotes_order: bool | None = _pressure(
+        "promoted order in __alloc_pages_slowpath()",
+        "under defrag_mode, requests that are not movable reclaim and compact for whole blocks",
+        source='S8.7; "mm: page_alloc: fix non-movable reclaim storm in defrag_mode"',
+        rule="defrag_promotes_order",
+    )
+    promoted_fall_back_afresh: bool | None = _pressure(
+        "order_defrag_promoted()",
+        "such requests end sooner and count retries anew once they fall back, as in 7.3",
+        source="S8.7",
+        rule="promoted_fall_back_afresh",
+    )
+    compact_gap: int | None = _pressure(
+        "compact_gap() cap",
+        "most free pages that compaction asks for beside the watermark; 0 for no cap",
+        source="S9.1",
+        unit="pages",
+        maximum=1 << 12,
+    )
+    extfrag_threshold: int | None = _pressure(
+        "vm.extfrag_threshold",
+        "fragmentation index up to which a costly order is left to reclaim",
+        source="S9.2",
+        unit="1/1000",
+        maximum=1000,
+        step=10,
+        default=500,
+    )
+    compaction_proactiveness: int | None = _pressure(
+        "vm.compaction_proactiveness",
+        "how much fragmentation kcompactd tolerates before it compacts unasked; 0 never does",
+        source="S9.6",
+        unit="%",
+        maximum=100,
+        step=5,
+        default=20,
+    )
+    vfs_cache_pressure: int | None = _pressure(
+        "vm.vfs_cache_pressure",
+        "how many of the objects that it could free a shrinker of slabs says it could",
+        source="S10.8",
+        unit="%",
+        maximum=10_000,
+        step=10,
+        default=100,
+    )
+    thp_defrag: str | None = _pressure(
+        "/sys/kernel/mm/transparent_hugepage/defrag",
+        "what a fault may do to get a huge page",
+        source="S8.5",
+        choices=("always", "defer", "defer+madvise", "madvise", "never"),
+        default="madvise",
+    )
+    local_thp_reclaims: bool | None = _pressure(
+        "__GFP_THISNODE in __alloc_pages_slowpath()",
+        "the attempt at a huge page on the local node alone reclaims once compaction has failed",
+        source='S8.8; "mm, page_alloc, thp: prevent reclaim for __GFP_THISNODE THP allocations"',
+        default=False,
+    )
+    highatomic_fastpath: bool | None = _highatomic(
+        "ALLOC_HIGHATOMIC in the fast path",
+        "atomic requests may draw on the reserve before they are in need",
+        source="S2.5",
+        rule="highatomic_fastpath",
+    )
+    highatomic_slowpath_only: bool | None = _highatomic(
+        "ALLOC_WMARK_MIN in rmqueue_buddy()",
+        "the reserve grows only for atomic requests that are in need",
+        source="S7.1",
+        rule="highatomic_slowpath_only",
+    )
+    score_without_highatomic: bool | None = _highatomic(
+        "fragmentation_score_zone() without MIGRATE_HIGHATOMIC",
+        "proactive compaction leaves reserved free pages out of its score",
+        source="S9.10; a proposal of this project",
+        default=False,
+        elastic_only=True,
+    )
+    kcompactd_unreserves: bool | None = _highatomic(
+        "unreserve in kcompactd()",
+        "kcompactd gives back reserved blocks that are wholly free, every half second",
+        source="S9.10; a proposal of this project",
+        default=False,
+        elastic_only=True,
+    )
 
     def __post_init__(self) -> None:
         """Check every value that is given against its field's range."""
@@ -436,19 +359,18 @@ class Policy(PressurePolicy):
             PolicyError: an unknown field or a bad value.
         """
         values: dict[str, Any] = {}
-        parts: dict[str, dict[str, Setting]] = {}
+        options: dict[str, Setting] = {}
         known = policy_settings()
         for name, value in settings.items():
             if name not in known:
                 raise _no_such_field(name)
-            outer, dot, inner = name.partition(".")
+            _, dot, option = name.partition(".")
             if not dot:
                 values[name] = value
             elif value is not None:
-                parts.setdefault(outer, {})[inner] = value
-        for each in fields(cls):
-            if each.name in parts:
-                values[each.name] = each.metadata["options"](**parts[each.name])
+                options[option] = value
+        if options:
+            values["ownership"] = OwnershipOptions(**options)
         return cls(**values)
 
     def given(self) -> dict[str, Setting]:
@@ -456,9 +378,9 @@ class Policy(PressurePolicy):
         settings: dict[str, Setting] = {}
         for each in fields(self):
             value = getattr(self, each.name)
-            if each.metadata["kind"] == NESTED and value is not None:
+            if isinstance(value, OwnershipOptions):
                 changed = value.given().items()
-                settings |= {f"{each.name}.{name}": part for name, part in changed}
+                settings |= {f"{each.name}.{option}": part for option, part in changed}
             elif value is not None:
                 settings[each.name] = value
         return settings
@@ -485,9 +407,8 @@ def policy_settings() -> dict[str, Field[Any]]:
     """Every single value that a policy has: its fields, those of nested ones by dotted names."""
     settings: dict[str, Field[Any]] = {}
     for each in fields(Policy):
-        if each.metadata["kind"] == NESTED:
-            inner = fields(each.metadata["options"])
-            settings |= {f"{each.name}.{option.name}": option for option in inner}
+        if options := each.metadata["options"]:
+            settings |= {f"{each.name}.{option.name}": option for option in fields(options)}
         else:
             settings[each.name] = each
     return settings
@@ -499,34 +420,25 @@ def _no_such_field(name: str) -> PolicyError:
     )
 
 
-def field_kinds() -> dict[str, str]:
-    """Policy field -> "int", "bool", "choice", "numbers" or "nested"."""
-    return {each.name: each.metadata["kind"] for each in fields(Policy)}
-
-
-def elastic_fields() -> tuple[str, ...]:
-    """Names of the policy's fields that only an elastic replay reads."""
-    return tuple(each.name for each in fields(Policy) if each.metadata.get("elastic_only"))
-
-
-def number_fields() -> tuple[str, ...]:
-    """Names of the policy's own fields that are numbers or switches, in their order."""
-    return tuple(name for name, kind in field_kinds().items() if kind in (INT, BOOL))
+POLICY_KINDS: dict[str, str] = {each.name: each.metadata["kind"] for each in fields(Policy)}
+"""A policy's own fields: INT, BOOL, CHOICE, NUMBERS or NESTED."""
+NUMBER_FIELDS = tuple(name for name, kind in POLICY_KINDS.items() if kind in (INT, BOOL))
+"""Those that are numbers or switches, in their order."""
+ELASTIC_SETTINGS = tuple(each.name for each in fields(Policy) if each.metadata["elastic_only"])
+"""Those that only an elastic replay reads."""
 
 
 def policy_numbers(policy: Policy, rules: KernelRules) -> dict[str, int]:
-    """Return what a kernel goes by for each of `number_fields`.
+    """Return what a kernel goes by for each of `NUMBER_FIELDS`.
 
     That is the policy's value; where it is None, the kernel's rule, if the field names one, or
     what mainline does; 0 where nothing says.
     """
     numbers = {}
     for each in fields(Policy):
-        if each.metadata["kind"] in (INT, BOOL):
-            value = getattr(policy, each.name)
-            if value is None and each.metadata["rule"]:
-                value = getattr(rules, each.metadata["rule"])
+        if each.name in NUMBER_FIELDS:
+            value, about = getattr(policy, each.name), each.metadata
             if value is None:
-                value = each.metadata["default"]
+                value = getattr(rules, about["rule"]) if about["rule"] else about["default"]
             numbers[each.name] = int(value or 0)
     return numbers

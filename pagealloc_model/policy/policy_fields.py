@@ -1,4 +1,4 @@
-"""What a field of a policy says of itself, and how its values are read and checked."""
+"""Fields of a policy: what each says of itself, and its values, read and checked."""
 
 from __future__ import annotations
 
@@ -22,15 +22,12 @@ SWITCH_WORDS = {"1": True, "0": False, "true": True, "false": False, "on": True,
 class Given(type):
     """Class of the dataclasses that a user fills in by naming fields.
 
-    An unknown field is answered with near names, and `help` shows fields in the docstring alone.
+    An unknown field is answered with near names, a PolicyError, and `help` shows fields in the
+    docstring alone.
     """
 
     def __call__(cls, **given: Any) -> Any:
-        """Make one.
-
-        Raises:
-            PolicyError: an unknown field.
-        """
+        """Make one."""
         known = [each.name for each in fields(cls)]  # type: ignore[arg-type]
         for name in given:
             if name not in known:
@@ -41,13 +38,13 @@ class Given(type):
     @property
     def __signature__(cls) -> Signature:
         """Its fields, for completion and `help`."""
-        given = [(each.name, each.default) for each in fields(cls)]  # type: ignore[arg-type]
-        return Signature(
-            [Parameter(name, Parameter.KEYWORD_ONLY, default=value) for name, value in given]
-        )
+        parameters = [
+            Parameter(each.name, Parameter.KEYWORD_ONLY, default=each.default)
+            for each in fields(cls)  # type: ignore[arg-type]
+        ]
+        return Signature(parameters)
 
     def __dir__(cls) -> list[str]:
-        """Names of its methods."""
         return [name for name in vars(cls) if callable(getattr(cls, name)) and name[0] != "_"]
 
 
@@ -63,7 +60,7 @@ def documented(owner: Any) -> Any:
 
 
 def values_of(about: Mapping[str, Any]) -> str:
-    """What values a field takes, in words."""
+    """The values that a field takes, in words."""
     if about["kind"] == NESTED:
         return f"an {about['options'].__name__}"
     if about["kind"] == CHOICE:
@@ -78,77 +75,47 @@ def setting(
     kernel_name: str,
     meaning: str,
     *,
-    source: str,
-    group: str,
-    unit: str = "",
-    minimum: int = 0,
-    maximum: int = 1,
-    step: int = 1,
+    kind: str = "",
     default: Setting | None = None,
-    kind: str = INT,
-    choices: tuple[str, ...] = (),
     starts_unset: bool = True,
+    choices: tuple[str, ...] = (),
     rule: str = "",
-    elastic_only: bool = False,
+    **about: Any,
 ) -> Any:
     """A field of a policy dataclass with its metadata, see `Policy`.
 
     Args:
         kernel_name: what the kernel calls it.
         meaning: one line.
-        source: section of the spec, patch or post that it is from.
-        group: heading that it is shown under.
-        unit: of its number.
-        minimum: smallest number allowed.
-        maximum: largest.
-        step: of a slider.
+        kind: INT, BOOL or CHOICE, by default as `choices`, `rule` and `default` show; NUMBERS is
+            several numbers as text, with blanks between them; NESTED a dataclass of settings.
         default: what mainline does where the recording does not say; an option's default.
-        kind: INT, BOOL or CHOICE; NUMBERS is several numbers as text, with blanks between them.
-        choices: words allowed, of a CHOICE; those that a menu offers, of NUMBERS.
         starts_unset: the field's own default is None, "as recorded"; otherwise `default`.
+        choices: words allowed, of a CHOICE; those that a menu offers, of NUMBERS.
         rule: field of `KernelRules` that decides where the policy is silent.
-        elastic_only: it acts through reclaim, compaction or the slow path in full, which a literal
-            replay repeats as recorded.
+        **about: `source`, the section of the spec, patch or post that it is from; `group`, the
+            heading that it is shown under; `unit`, `minimum` and `maximum` of its number; `step`
+            of a slider; `options`, the class of NESTED; `elastic_only`: it acts through reclaim,
+            compaction or the slow path in full, which a literal replay repeats as recorded.
     """
+    is_switch = bool(rule) or isinstance(default, bool)
+    known = {
+        "kernel_name": kernel_name,
+        "meaning": meaning,
+        "kind": kind or (CHOICE if choices else BOOL if is_switch else INT),
+        "default": default,
+        "choices": choices,
+        "rule": rule,
+    }
+    numbers = {"unit": "", "minimum": 0, "maximum": 1, "step": 1}
+    others = {"options": None, "elastic_only": False}
     return field(
-        default=None if starts_unset else default,
-        metadata={
-            "kernel_name": kernel_name,
-            "meaning": meaning,
-            "source": source,
-            "group": group,
-            "unit": unit,
-            "minimum": minimum,
-            "maximum": maximum,
-            "step": step,
-            "default": default,
-            "kind": kind,
-            "choices": choices,
-            "rule": rule,
-            "elastic_only": elastic_only,
-        },
+        default=None if starts_unset else default, metadata=numbers | others | known | about
     )
 
 
-def nested(kernel_name: str, meaning: str, *, source: str, group: str, options: type) -> Any:
-    """Metadata of a field that holds a dataclass with settings of its own, None by default."""
-    return {
-        "kernel_name": kernel_name,
-        "meaning": meaning,
-        "source": source,
-        "group": group,
-        "kind": NESTED,
-        "options": options,
-    }
-
-
 def parse_setting(name: str, about: Mapping[str, Any], text: str) -> Setting | None:
-    """A field's value from text; "none" is None.
-
-    Args:
-        name: the field, for complaints.
-        about: its metadata.
-        text: what was written.
+    """The value of field `name`, which has metadata `about`, from text; "none" is None.
 
     Raises:
         PolicyError: not a value of this kind.
@@ -162,46 +129,37 @@ def parse_setting(name: str, about: Mapping[str, Any], text: str) -> Setting | N
         if text.lower() not in SWITCH_WORDS:
             raise PolicyError(f"policy {name}={text}: write 0 or 1")
         return SWITCH_WORDS[text.lower()]
-    if not _WHOLE.fullmatch(text):
+    if not re.fullmatch(r"[+-]?[0-9]{1,30}", text):
         raise PolicyError(f"policy {name}={text}: write a whole number")
     return int(text)
 
 
-_WHOLE = re.compile(r"[+-]?[0-9]{1,30}")
-
-
 def check_setting(name: str, about: Mapping[str, Any], value: object) -> None:
-    """Refuse a value that a field cannot have.
-
-    Args:
-        name: the field, for complaints.
-        about: its metadata.
-        value: what it was given.
+    """Refuse a value that field `name`, which has metadata `about`, cannot have.
 
     Raises:
         PolicyError: wrong kind, outside the range, or not among the choices.
     """
     kind = about["kind"]
+    if kind == BOOL and isinstance(value, bool):
+        return
     if kind == NESTED:
         if not isinstance(value, about["options"]):
             raise PolicyError(f"policy {name}={value!r}: give an {about['options'].__name__}")
-        return
-    if kind == CHOICE:
+    elif kind == CHOICE:
         if value not in about["choices"]:
             raise PolicyError(f"policy {name}={value}: use one of {', '.join(about['choices'])}")
-        return
-    if kind == BOOL and isinstance(value, bool):
-        return
-    low, high = about["minimum"], about["maximum"]
-    if kind == NUMBERS:
+    elif kind == NUMBERS:
+        low, high = about["minimum"], about["maximum"]
         words = value.split() if isinstance(value, str) else []
         if not words or not all(word.isdecimal() and low <= int(word) <= high for word in words):
             raise PolicyError(
                 f"policy {name}={value}: write whole numbers from {low} to {high}, blanks between "
                 "them"
             )
-        return
-    if not isinstance(value, int) or isinstance(value, bool):
+    elif not isinstance(value, int) or isinstance(value, bool):
         raise PolicyError(f"policy {name}={value!r}: write a whole number")
-    if not low <= value <= high:
-        raise PolicyError(f"policy {name}={value} is outside {low} to {high}")
+    elif not about["minimum"] <= value <= about["maximum"]:
+        raise PolicyError(
+            f"policy {name}={value} is outside {about['minimum']} to {about['maximum']}"
+        )

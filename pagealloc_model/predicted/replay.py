@@ -24,7 +24,7 @@ from pagealloc_model.base.version import __version__
 from pagealloc_model.measured.rules import ChosenRules, RuleEvidence, choose_rules
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.lock_costs import LockCosts
-from pagealloc_model.policy.policy import Assumptions, Policy, elastic_fields
+from pagealloc_model.policy.policy import ELASTIC_SETTINGS, Assumptions, Policy
 from pagealloc_model.predicted import tables
 from pagealloc_model.predicted.carrier import Carrier, ModelCarrier
 from pagealloc_model.predicted.checkpoints import Checkpoints, Resumption
@@ -53,10 +53,6 @@ if TYPE_CHECKING:
     from pagealloc_model.allocator.hooks import Hooks
     from pagealloc_model.predicted.demand.demand import Demand
     from pagealloc_model.recording.recording import Recording
-
-
-ELASTIC_SETTINGS = elastic_fields()
-"""Policy fields that act through reclaim, compaction or the slow path in full."""
 
 BY_RECLAIM = ("min_free_kbytes", "watermark_scale_factor", "watermark_boost_factor")
 """Policy fields whose effect is mostly that of other reclaim: watermarks wake and end it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pagealloc_model.base.errors import PolicyError, RecordingError, UsageError
-from pagealloc_model.policy.policy import Policy, field_kinds
+from pagealloc_model.policy.policy import POLICY_KINDS, Policy
 from pagealloc_model.recording.machine import DEFAULT_MIGRATETYPES, Machine, machine_from_zoneinfo
 from pagealloc_model.recording.recording import META_FILE
 from pagealloc_model.recording.topology import with_topology
@@ -79,7 +79,7 @@ def recorded_policy(recording: Recording, sysctls: tuple[str, ...] = RECORDED_SY
     for name in sysctls:
         value = _sysctl(recording, name)
         if value is not None:
-            values[name] = bool(value) if field_kinds()[name] == "bool" else value
+            values[name] = bool(value) if POLICY_KINDS[name] == "bool" else value
     try:
         return Policy(**values)
     except PolicyError as error:

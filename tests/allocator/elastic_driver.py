@@ -14,7 +14,7 @@ from pagealloc_model.allocator.lru import AGES
 from pagealloc_model.allocator.state import with_pressure
 from pagealloc_model.policy.assumptions import Assumptions, ElasticAssumptions
 from pagealloc_model.policy.kernel_rules import KernelRules
-from pagealloc_model.policy.policy import elastic_fields
+from pagealloc_model.policy.policy import ELASTIC_SETTINGS
 from tests.allocator.model_driver import FAR, dump_state, model_policy, state_like
 from tests.allocator.small_state import put_on_list
 from tests.oracle.elastic import ElasticOracle
@@ -73,7 +73,7 @@ class ElasticDriver:
             defrag_watermarks=options.block_watermarks,
             compaction_proactiveness=options.proactiveness,
             thp_defrag=THP_SETTINGS[options.thp_bits],
-            **{name: getattr(options, name) for name in elastic_fields() if hasattr(options, name)},
+            **{name: getattr(options, name) for name in ELASTIC_SETTINGS if hasattr(options, name)},
         )
         literal = state_like(oracle, log_rows=LOG_ROWS)
         self.state = with_pressure(
