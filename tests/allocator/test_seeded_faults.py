@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from tests.allocator.faults import FAULTS, Fault, module_source
-from tests.allocator.faults_elastic import FAULTS_ELASTIC
 from tests.oracle import RULES
 
 EXAMPLES = 100
@@ -48,8 +47,7 @@ for number in range(int(count)):
 """
 
 
-ALL_FAULTS = (*FAULTS, *FAULTS_ELASTIC)
-SOUGHT = ALL_FAULTS if os.environ.get("PAGEALLOC_ALL_FAULTS") else ALL_FAULTS[::3]
+SOUGHT = FAULTS if os.environ.get("PAGEALLOC_ALL_FAULTS") else FAULTS[::3]
 """Faults that are put in: each third, as all of them take more than an hour of CPU time."""
 
 
@@ -123,7 +121,7 @@ def test_the_comparison_finds(fault: Fault, complaints: dict[str, Future[str]]) 
     assert "NameError" not in complaint
 
 
-@pytest.mark.parametrize("fault", ALL_FAULTS, ids=[fault.name for fault in ALL_FAULTS])
+@pytest.mark.parametrize("fault", FAULTS, ids=[fault.name for fault in FAULTS])
 def test_the_fault_still_fits_the_source(fault: Fault, checkout: Path) -> None:
     """Its text is there once, and what stands in its place is Python."""
     source = module_source(checkout / "pagealloc_model", fault.module).read_text()

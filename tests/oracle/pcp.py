@@ -345,7 +345,7 @@ class FixedPerCpuPages(PerCpuPages):
         return self.count if flush else self._next_drain(limit)
 
     def decay_pcp_high(self) -> int:
-        """No kernel function: do nothing; time changes nothing."""
+        """decay_pcp_high(): do nothing; time changes nothing."""
         return 0
 
     def _limit_now(self) -> int:
