@@ -112,10 +112,10 @@ def bytes_of_pages(gib: float) -> Figures:
     """Memory of a state whose page frames are all in use."""
     from pagealloc_model.allocator.state import make_state
     from pagealloc_model.policy.kernel_rules import KernelRules
-    from pagealloc_model.recording.made_up_machine import made_up_machine
+    from pagealloc_model.recording.machine import synthetic_machine
 
     rules = KernelRules.preset(RULES)
-    machine = made_up_machine(gib, 64, rules)
+    machine = synthetic_machine(gib, 64, rules)
     before = resident_mib("VmRSS")
     state = make_state(machine, rules)
     state.pages["order"] = 0

@@ -169,7 +169,7 @@ def run_build_host(
         end free_pages, free_blocks, whole free pageblocks, and mixed_blocks, pageblocks with both
         pages that can and that cannot be moved.
     """
-    machine = pm.synthetic.made_up_machine(host.gib, host.nr_cpus, rules)
+    machine = pm.synthetic.synthetic_machine(host.gib, host.nr_cpus, rules)
     run = pm.synthetic.run(
         requests_of(machine, host).demand("build", seed=host.seed, start_ns=0),
         policy,

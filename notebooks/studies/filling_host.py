@@ -106,7 +106,7 @@ def run_filling_host(
         PolicyError: a policy that the rules do not go with.
         UsageError: no memory or no CPU, or shares of orders that do not add up to 1000.
     """
-    machine = pm.synthetic.made_up_machine(host.gib, host.nr_cpus, rules)
+    machine = pm.synthetic.synthetic_machine(host.gib, host.nr_cpus, rules)
     demand = _demand(machine, host)
     return FilledHost(run=pm.synthetic.run(demand, policy, rules=rules, keep_holds=False))
 

@@ -122,7 +122,7 @@ def run_full_host(
         compact_daemon_migrate_scanned, pgmigrate_success, allocstall; refills, and refill_probes,
         the free lists that they looked at (S6.7).
     """
-    machine = pm.synthetic.made_up_machine(host.gib, host.nr_cpus, rules)
+    machine = pm.synthetic.synthetic_machine(host.gib, host.nr_cpus, rules)
     requests = _requests(machine, host)
     memory = _memory(machine, host, requests)
     run = pm.synthetic.run(

@@ -123,7 +123,7 @@ def chunk_rows() -> pd.DataFrame:
     told = posted_figures("contiguous_frees").set_index(["quantity", "variant"])["value"]
     loop = "100000 times: allocate order 9, split, free_contig_range"
     posted = (told[loop, "unpatched"], told[f"{loop}, times faster", "patched"])
-    machine = pm.synthetic.made_up_machine(16, 8, pm.KernelRules.preset("7.2"))
+    machine = pm.synthetic.synthetic_machine(16, 8, pm.KernelRules.preset("7.2"))
     rows = []
     for in_chunks, of_loop in zip((False, True), posted, strict=True):
         scenario = contiguous_frees(machine, ranges=RANGES, in_chunks=in_chunks)

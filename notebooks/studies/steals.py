@@ -30,7 +30,7 @@ def refills_that_steal(
         requests: single pages asked for.
         gib: memory.
     """
-    machine = pm.synthetic.made_up_machine(gib, 1, rules)
+    machine = pm.synthetic.synthetic_machine(gib, 1, rules)
     managed = pm.synthetic.managed_pages(machine)
     free = managed & (np.arange(len(managed)) % 4 == 1)
     other = TYPE.MOVABLE if migratetype != TYPE.MOVABLE else TYPE.UNMOVABLE

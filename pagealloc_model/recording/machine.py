@@ -1,4 +1,4 @@
-"""The machine a replay runs on: zones, watermarks, CPUs, pageblock geometry."""
+"""The machine a replay runs on (S1): as zoneinfo shows it, by its size, or by events alone."""
 
 from __future__ import annotations
 
@@ -6,13 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
+from math import isqrt
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pagealloc_model.base.errors import PolicyError, UsageError
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Policy
 from pagealloc_model.recording.proc.zoneinfo import PageSet, ZoneInfo
+
+if TYPE_CHECKING:
+    from pagealloc_model.recording.trace.columns import Trace
 
 PAGE_KB = 4
 PMD_ORDER = 9
@@ -34,11 +40,9 @@ class Zone:
         present: pages that exist.
         managed: pages the buddy allocator manages; 0 for an empty zone.
         min: min watermark without boost; so are `low` and `high` (S1.6).
-        low: low watermark.
-        high: high watermark.
         boost: watermark boost (S1.7).
         lowmem_reserve: pages kept from requests whose highest zone is the index (S1.8).
-        pagesets: per-CPU lists as found, empty for a made-up machine.
+        pagesets: per-CPU lists as found, empty for a synthetic machine.
     """
 
     node: int = 0
@@ -97,17 +101,6 @@ class Machine:
             UsageError: zones, CPUs or distances that do not fit the nodes, zones that overlap, no
                 populated zone, or a geometry out of range.
         """
-        self._check_nodes()
-        self._check_spans()
-        if not any(zone.managed for zone in self.zones):
-            raise UsageError("no zone of the machine has managed pages")
-        if not 0 < self.pageblock_order <= self.max_order <= 14:
-            raise UsageError(
-                f"pageblock order {self.pageblock_order} and largest order {self.max_order} "
-                "are outside what the model knows (1 to 14)"
-            )
-
-    def _check_nodes(self) -> None:
         wanted = [(node, name) for node in self.nodes for name in self.zone_types]
         if [(zone.node, zone.name) for zone in self.zones] != wanted:
             raise UsageError(
@@ -127,8 +120,6 @@ class Machine:
         rows = len(self.nodes)
         if self.distances and [len(row) for row in self.distances] != [rows] * rows:
             raise UsageError(f"node distances must be {rows} rows of {rows} numbers")
-
-    def _check_spans(self) -> None:
         managed = [index for index, zone in enumerate(self.zones) if zone.managed]
         managed.sort(key=lambda index: self.zones[index].start_pfn)
         for index, following in pairwise(managed):
@@ -137,6 +128,13 @@ class Machine:
                     f"{self.zone_title(index)} and {self.zone_title(following)} overlap: which of "
                     "them a page is in cannot be told"
                 )
+        if not managed:
+            raise UsageError("no zone of the machine has managed pages")
+        if not 0 < self.pageblock_order <= self.max_order <= 14:
+            raise UsageError(
+                f"pageblock order {self.pageblock_order} and largest order {self.max_order} "
+                "are outside what the model knows (1 to 14)"
+            )
 
     @property
     def end_pfn(self) -> int:
@@ -215,16 +213,18 @@ class Machine:
         factor = policy.watermark_scale_factor
         if factor is None:
             factor = self.watermark_scale_factor
-        return replace(
-            self,
-            zones=tuple(
-                _rescaled(zone, min_pages, managed, factor, zone.name in capped)
-                for zone in self.zones
-            ),
-        )
+        zones = []
+        for zone in self.zones:
+            if zone.managed:
+                share = min_pages * zone.managed // managed
+                minimum = min(max(zone.managed // 1024, 32), 128) if zone.name in capped else share
+                gap = max(share // 4, zone.managed * factor // 10000)
+                zone = replace(zone, min=minimum, low=minimum + gap, high=minimum + 2 * gap)
+            zones.append(zone)
+        return replace(self, zones=tuple(zones))
 
     def with_lowmem_reserve(self, policy: Policy) -> Machine:
-        """Return the machine with what zones keep from requests recomputed by the policy (S1.8).
+        """The machine with what zones keep from requests recomputed by the policy (S1.8).
 
         Args:
             policy: only `lowmem_reserve_ratio` is read: a number for each zone type, lowest first;
@@ -242,33 +242,18 @@ class Machine:
                 f"policy lowmem_reserve_ratio={policy.lowmem_reserve_ratio}: the machine has "
                 f"{len(types)} zones on a node ({', '.join(types)}); give no more numbers"
             )
-        return replace(
-            self,
-            zones=tuple(
-                self._reserving(index, ratios[index % len(types)])
-                if index % len(types) < len(ratios)
-                else zone
-                for index, zone in enumerate(self.zones)
-            ),
-        )
-
-    def _reserving(self, index: int, ratio: int) -> Zone:
-        """Return a zone that keeps 1/ratio of the zones above it, of its node, from requests."""
-        zone, types = self.zones[index], len(self.zone_types)
-        first = index - index % types
-        sizes = [each.managed for each in self.zones[index + 1 : first + types]]
-        divisor = ratio if zone.managed else 0
-        kept = [above // divisor if divisor else 0 for above in accumulate(sizes)]
-        return replace(zone, lowmem_reserve=(0,) * (index - first + 1) + tuple(kept))
-
-
-def _rescaled(zone: Zone, min_pages: int, managed: int, scale_factor: int, capped: bool) -> Zone:
-    if not zone.managed:
-        return zone
-    share = min_pages * zone.managed // managed
-    minimum = min(max(zone.managed // 1024, 32), 128) if capped else share
-    gap = max(share // 4, zone.managed * scale_factor // 10000)
-    return replace(zone, min=minimum, low=minimum + gap, high=minimum + 2 * gap)
+        zones = []
+        for index, zone in enumerate(self.zones):
+            own = index % len(types)
+            if own < len(ratios):
+                # 1/ratio of the zones above it, of its node.
+                above = self.zones[index + 1 : index - own + len(types)]
+                divisor = ratios[own] if zone.managed else 0
+                sizes = accumulate(other.managed for other in above)
+                reserves = [size // divisor if divisor else 0 for size in sizes]
+                zone = replace(zone, lowmem_reserve=(0,) * (own + 1) + tuple(reserves))
+            zones.append(zone)
+        return replace(self, zones=tuple(zones))
 
 
 def machine_from_zoneinfo(
@@ -304,12 +289,110 @@ def machine_from_zoneinfo(
         )
         for zone in zoneinfo.zones
     )
-    nr_cpus = max((each.cpu + 1 for zone in zones for each in zone.pagesets), default=0)
+    nr_cpus = max((pageset.cpu + 1 for zone in zones for pageset in zone.pagesets), default=1)
     return Machine(
         zones=zones,
-        nr_cpus=max(nr_cpus, 1),
+        nr_cpus=nr_cpus,
         pageblock_order=pageblock_order,
         max_order=max_order,
         migratetypes=tuple(migratetypes),
         watermark_scale_factor=watermark_scale_factor,
     )
+
+
+GIB_PAGES = 1 << 18
+_DMA_END, _DMA32_END = 1 << 12, 1 << 20
+_SPAN = 1 << 10
+_MOST_GIB = 1 << 13
+"""Of a synthetic machine: 8 TiB, as far as the model numbers page frames."""
+_LOWMEM_RESERVE_RATIO = "256 256 32"
+"""Of DMA, DMA32 and Normal (S1.8)."""
+
+
+def synthetic_machine(
+    gib: float, nr_cpus: int, rules: KernelRules, *, nodes: int = 1, managed_share: float = 1.0
+) -> Machine:
+    """A machine with all its memory in one stretch, cut into DMA, DMA32 and Normal.
+
+    Args:
+        gib: memory, more than 16 MiB on the first node.
+        nr_cpus: CPUs, spread over the nodes in turn.
+        rules: for the watermarks.
+        nodes: NUMA nodes of equal size.
+        managed_share: share of the pages that the allocator manages.
+
+    Raises:
+        UsageError: no memory, no CPU or no node.
+    """
+    if not 0 < gib <= _MOST_GIB:
+        raise UsageError(f"{gib:g} GiB: a machine has more than 0 and at most {_MOST_GIB} GiB")
+    pages = int(gib * GIB_PAGES) // nodes // _SPAN * _SPAN if nodes > 0 else 0
+    if pages <= _DMA_END or nr_cpus < 1:
+        raise UsageError(
+            f"{gib:g} GiB, {count_of(nr_cpus, 'CPU')} on {count_of(nodes, 'node')}: a machine "
+            "needs a CPU, a node and more than 16 MiB on each node"
+        )
+    zones = []
+    for node in range(nodes):
+        first, end = node * pages, (node + 1) * pages
+        bounds = {
+            "DMA": (0, _DMA_END),
+            "DMA32": (_DMA_END, _DMA32_END),
+            "Normal": (_DMA32_END, end),
+        }
+        for name, (low, high) in bounds.items():
+            low, high = max(low, first), min(high, end)
+            managed = int(max(high - low, 0) * managed_share) // _SPAN * _SPAN
+            zones.append(_zone(name, low, high, node=node, managed=managed))
+    machine = Machine(
+        zones=tuple(zones),
+        nr_cpus=nr_cpus,
+        cpu_nodes=tuple(cpu % nodes for cpu in range(nr_cpus)),
+    )
+    policy = Policy(
+        min_free_kbytes=min_free_kbytes_at_boot(machine),
+        watermark_scale_factor=10,
+        lowmem_reserve_ratio=_LOWMEM_RESERVE_RATIO,
+    )
+    return machine.with_watermarks(policy, rules).with_lowmem_reserve(policy)
+
+
+def _zone(name: str, first: int, end: int, *, node: int = 0, managed: int) -> Zone:
+    pages = max(end - first, 0)
+    start_pfn = first if pages else 0
+    return Zone(
+        node=node, name=name, start_pfn=start_pfn, spanned=pages, present=pages, managed=managed
+    )
+
+
+def min_free_kbytes_at_boot(machine: Machine) -> int:
+    """vm.min_free_kbytes as a kernel with THP sets it at boot, by managed pages (S1.5)."""
+    managed = sum(zone.managed for zone in machine.zones)
+    populated = sum(zone.managed > 0 for zone in machine.zones)
+    by_size = min(max(isqrt(16 * managed * PAGE_KB), 128), 262144)
+    for_huge_pages = (1 << machine.pageblock_order) * populated * (2 + 3 * 3)
+    return max(by_size, min(for_huge_pages, managed // 20) * PAGE_KB)
+
+
+_MAX_ORDER = 10
+"""Zones are taken to end where the largest buddy may."""
+
+
+def bare_machine(trace: Trace) -> Machine:
+    """Zones by address, CPUs as they occur; watermarks and limits of per-CPU lists unknown.
+
+    Raises:
+        UsageError: no event has a page.
+    """
+    known = trace.pfn >= 0
+    if not known.any():
+        raise UsageError(f"{trace.source}: no event names a page")
+    last = int((trace.pfn[known] + (np.int64(1) << trace.order[known].astype(np.int64))).max())
+    end = -(-last >> _MAX_ORDER) << _MAX_ORDER
+    bounds = {"DMA32": (0, min(end, _DMA32_END)), "Normal": (_DMA32_END, end)}
+    zones = tuple(
+        _zone(name, first, last, managed=last - first)
+        for name, (first, last) in bounds.items()
+        if last > first
+    )
+    return Machine(zones=zones, nr_cpus=max(int(trace.cpu.max()) + 1, trace.nr_cpus))

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from pagealloc_model.recording.recording import Recording
     from pagealloc_model.recording.snapshot import Snapshot
 
-RECORDED_SYSCTLS = ("highatomic_gate_order", "pcp_free_batched", "watermark_boost_factor")
+_RECORDED_SYSCTLS = ("highatomic_gate_order", "pcp_free_batched", "watermark_boost_factor")
 """Policy fields that a recording's meta.json states as sysctls of the same name."""
-ELASTIC_SYSCTLS = (
+_ELASTIC_SYSCTLS = (
     "defrag_mode",
     "extfrag_threshold",
     "compaction_proactiveness",
@@ -44,8 +44,8 @@ def start_snapshots(recording: Recording) -> tuple[Snapshot, Snapshot]:
             "per-CPU limits are unknown and nothing can be replayed; record one with snapshots"
         )
     first_event, last_event = recording.trace.demand_span_ns
-    before = [each for each in usable if each.time_ns <= first_event]
-    during = [each for each in usable if first_event < each.time_ns <= last_event]
+    before = [snapshot for snapshot in usable if snapshot.time_ns <= first_event]
+    during = [snapshot for snapshot in usable if first_event < snapshot.time_ns <= last_event]
     early = before[-1] if before else (during or usable)[0]
     return early, (during[0] if during else early)
 
@@ -69,14 +69,18 @@ def recorded_machine(recording: Recording) -> Machine:
     return with_topology(machine, recording.meta, recording.path / META_FILE)
 
 
-def recorded_policy(recording: Recording, sysctls: tuple[str, ...] = RECORDED_SYSCTLS) -> Policy:
-    """The policy the recorded kernel ran, as far as these of meta.json's sysctls state it.
+def recorded_policy(recording: Recording, *, elastic: bool = False) -> Policy:
+    """The policy the recorded kernel ran, as far as meta.json's sysctls state it.
+
+    Args:
+        recording: the recording.
+        elastic: with what only an elastic replay reads.
 
     Raises:
         RecordingError: one of them is no whole number, or outside its range.
     """
     values: dict[str, int | bool] = {}
-    for name in sysctls:
+    for name in _RECORDED_SYSCTLS + _ELASTIC_SYSCTLS * elastic:
         value = _sysctl(recording, name)
         if value is not None:
             values[name] = bool(value) if POLICY_KINDS[name] == "bool" else value
@@ -89,14 +93,8 @@ def recorded_policy(recording: Recording, sysctls: tuple[str, ...] = RECORDED_SY
 def effective_policy(
     recording: Recording, policy: Policy | None, *, elastic: bool = False
 ) -> Policy:
-    """A policy with what it leaves "as recorded" filled in from the recording.
-
-    Args:
-        recording: the recording.
-        policy: what is changed.
-        elastic: fill in what an elastic replay reads as well.
-    """
-    recorded = recorded_policy(recording, RECORDED_SYSCTLS + ELASTIC_SYSCTLS * elastic)
+    """A policy with what it leaves "as recorded" filled in, see `recorded_policy`."""
+    recorded = recorded_policy(recording, elastic=elastic)
     return recorded if policy is None else recorded.changed_by(policy)
 
 
@@ -108,6 +106,5 @@ def _sysctl(recording: Recording, name: str) -> int | None:
     try:
         return int(text)
     except (OverflowError, TypeError, ValueError):
-        raise RecordingError(
-            recording.path / META_FILE, f"sysctl {name} is {text!r}, not a whole number"
-        ) from None
+        what = f"sysctl {name} is {text!r}, not a whole number"
+        raise RecordingError(recording.path / META_FILE, what) from None

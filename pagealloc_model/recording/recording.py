@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -43,9 +43,9 @@ SNAPSHOT_DIRECTORY = "snapshots"
 KPAGEFLAGS_FILE = "kpageflags.u64.gz"
 KALLSYMS_FILE = "kallsyms.gz"
 PAGE_OWNER_FILES = tuple(f"page_owner.txt{suffix}" for suffix in (".gz", ".xz", ".zst", ""))
-NOTEBOOKS = "notebooks"
+_STATE_FILES = (KALLSYMS_FILE, KPAGEFLAGS_FILE, *PAGE_OWNER_FILES, PROFILE_FILE)
 RECORDINGS_VARIABLE = "PAGEALLOC_RECORDINGS"
-
+_NOTEBOOKS = "notebooks"
 _WITHOUT_FILE = {
     "buddyinfo": "free memory by order cannot be compared there",
     "pagetypeinfo": "free lists by migratetype and pageblock types cannot be compared there",
@@ -58,6 +58,9 @@ _WITHOUT_FILE = {
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Recording:
     """A recording; what is costly to read is read on first use and kept.
+
+    A damaged file, or events that are cut or of an unknown layout, are a RecordingError when they
+    are first asked for.
 
     Attributes:
         path: the recording's directory, or the event file where that is all there is.
@@ -88,11 +91,7 @@ class Recording:
 
     @cached_property
     def trace(self) -> Trace:
-        """The recorded events, from `begins_at` on.
-
-        Raises:
-            RecordingError: the event file is cut, damaged, or of an unknown layout.
-        """
+        """The recorded events, from `begins_at` on."""
         from pagealloc_model.recording.turned_over import from_snapshot
 
         if self.begins_at is None:
@@ -101,62 +100,39 @@ class Recording:
 
     @cached_property
     def begins_at(self) -> Snapshot | None:
-        """The snapshot that the recording begins at, None if it begins at its first event (T10.6).
-
-        Raises:
-            RecordingError: the event file is cut, damaged, or of an unknown layout.
-        """
+        """The snapshot that the recording begins at, None if at its first event (T10.6)."""
         from pagealloc_model.recording.turned_over import turned_over
 
         return turned_over(self.dated_snapshots, self.whole_trace)
 
     @cached_property
     def whole_trace(self) -> Trace:
-        """All recorded events.
-
-        Raises:
-            RecordingError: the event file is cut, damaged, or of an unknown layout.
-        """
+        """All recorded events."""
         with progress(f"reading {self.name}", size_of(self.event_file), "B") as report:
             return read_events(self.event_file, progress=report)
 
     @cached_property
     def dated_snapshots(self) -> tuple[Snapshot, ...]:
-        """The snapshots, each at the time of its zoneinfo instead of that of its name.
-
-        Raises:
-            RecordingError: the event file is cut, damaged, or of an unknown layout.
-        """
+        """The snapshots, each at the time of its zoneinfo instead of that of its name."""
         from pagealloc_model.recording.dated_snapshots import dated_snapshots
 
         return dated_snapshots(self.snapshots, self.whole_trace)
 
     @cached_property
     def release(self) -> str:
-        """Kernel release such as "6.18.44-fc", "" if the recording names none.
-
-        Without meta.json this reads the events.
-        """
+        """Kernel release such as "6.18.44-fc", "" if unknown; without meta.json reads events."""
         uname = self.meta.get("uname")
         return str(uname[2]) if uname else self.trace.release
 
     @cached_property
     def kpageflags(self) -> np.ndarray | None:
-        """Flag words by page frame just before recording (T12.5), None if not recorded.
-
-        Raises:
-            RecordingError: the file is there but damaged.
-        """
+        """Flag words by page frame just before recording (T12.5), None if not recorded."""
         file = self.path / KPAGEFLAGS_FILE
         return read_kpageflags(file, most_words(self)) if is_given(file) else None
 
     @cached_property
     def flags_at_start(self) -> np.ndarray | None:
-        """The same where the recording begins: at a snapshot, with what events before it tell.
-
-        Raises:
-            RecordingError: the file or the event file is damaged.
-        """
+        """The same where the recording begins: at a snapshot, with what events before it tell."""
         from pagealloc_model.recording.turned_over import flags_at
 
         if self.kpageflags is None or self.begins_at is None:
@@ -170,34 +146,19 @@ class Recording:
 
     @cached_property
     def page_owner(self) -> PageOwner | None:
-        """Allocations live just before recording, with their owners (T12.7), None if not recorded.
-
-        Raises:
-            RecordingError: the file is there but damaged, or no page_owner text.
-        """
-        for name in PAGE_OWNER_FILES:
-            file = self.path / name
-            if is_given(file):
-                return read_page_owner(file)
-        return None
+        """Allocations live just before recording, with owners (T12.7), None if not recorded."""
+        files = (self.path / name for name in PAGE_OWNER_FILES)
+        return next((read_page_owner(file) for file in files if is_given(file)), None)
 
     @cached_property
     def kernel_symbols(self) -> KernelSymbols | None:
-        """Functions of the recorded kernel by address, None if not recorded.
-
-        Raises:
-            RecordingError: the file is there but damaged.
-        """
+        """Functions of the recorded kernel by address, None if not recorded."""
         file = self.path / KALLSYMS_FILE
         return read_kallsyms(file) if is_given(file) else None
 
     @cached_property
     def lock_profile(self) -> LockProfile | None:
-        """Time under zone->lock while nothing was traced, None if not recorded.
-
-        Raises:
-            RecordingError: the file is there but damaged.
-        """
+        """Time under zone->lock while nothing was traced, None if not recorded."""
         file = self.path / PROFILE_FILE
         return read_lock_profile(file, self.meta.get("profile") or {}) if is_given(file) else None
 
@@ -225,80 +186,67 @@ class Recording:
 
         This parses all snapshots, so that a damaged one is named too.
         """
-        return tuple(self._missing())
-
-    def _missing(self) -> Iterator[str]:
+        lines = []
         if not self.meta:
-            yield (
+            lines.append(
                 f"no {META_FILE}: sysctls, THP settings and the recording command are unknown; "
                 "policies start from kernel defaults"
             )
         if not self.snapshots:
-            yield (
+            lines.append(
                 "no snapshots: zones, watermarks and the state at the start are unknown; free "
                 "memory, pageblocks, per-CPU lists and vmstat cannot be compared"
             )
         if not is_given(self.path / KPAGEFLAGS_FILE):
-            yield (
+            lines.append(
                 f"no {KPAGEFLAGS_FILE}: which pages were free at the start is only known for "
                 "those the events touch"
             )
-        yield from self.left_alone
+        lines += self.left_alone
+        count = len(self.snapshots)
         for name in SNAPSHOT_FILES:
             absent = sum(not snapshot.has(name) for snapshot in self.snapshots)
             if absent:
-                yield (
-                    f"{name} absent in {absent} of {len(self.snapshots)} snapshots: "
-                    + (_WITHOUT_FILE[name])
+                lines.append(
+                    f"{name} absent in {absent} of {count} snapshots: {_WITHOUT_FILE[name]}"
                 )
         for snapshot in self.snapshots:
             for name, problem in snapshot.problems.items():
-                yield f"{problem}; until then {_WITHOUT_FILE[name]}"
+                lines.append(f"{problem}; until then {_WITHOUT_FILE[name]}")
+        return tuple(lines)
 
 
 def most_words(recording: Recording) -> int | None:
     """Page frames that the machine's zones end at, None if no snapshot says."""
-    zones = [
-        zone
-        for snapshot in recording.snapshots
-        if snapshot.zoneinfo is not None
-        for zone in snapshot.zoneinfo.zones
-    ]
+    files = (snapshot.zoneinfo for snapshot in recording.snapshots)
+    zones = (zone for file in files if file is not None for zone in file.zones)
     return max((zone.end_pfn or 0 for zone in zones), default=None)
 
 
 def shipped_recordings_directory() -> Path | None:
     """Where the recordings that come with the package are, None if they were left out."""
     package = Path(__file__).parent.parent
-    for directory in (package / "data", package.parent / "data"):
-        if directory.is_dir():
-            return directory
-    return None
+    places = (package / "data", package.parent / "data")
+    return next((directory for directory in places if directory.is_dir()), None)
 
 
-def recording_directories() -> tuple[Path, ...]:
-    """Directories in which a bare recording name is looked up.
-
-    Shipped ones come first, so that a shipped name means the same recording everywhere.
-    """
+def _recording_directories() -> tuple[Path, ...]:
+    """Where a bare name is looked up; shipped ones first, so that a name means one everywhere."""
     own = os.environ.get(RECORDINGS_VARIABLE)
     shipped = shipped_recordings_directory()
     return (*((shipped,) if shipped else ()), *((Path(own),) if own else ()))
 
 
+def _names_in(directory: Path) -> set[str]:
+    """Names of the recordings in a directory, none where it may not be read."""
+    with suppress(OSError):
+        return {each.name for each in directory.iterdir() if event_file_of(each) is not None}
+    return set()
+
+
 def recording_names() -> tuple[str, ...]:
     """Names that `open_recording` resolves from anywhere."""
-    return tuple(
-        sorted(
-            {
-                directory.name
-                for parent in recording_directories()
-                if parent.is_dir()
-                for directory in parent.iterdir()
-                if event_file_of(directory) is not None
-            }
-        )
-    )
+    return tuple(sorted(set().union(*map(_names_in, _recording_directories()))))
 
 
 def open_recording(path: str | Path) -> Recording:
@@ -314,38 +262,63 @@ def open_recording(path: str | Path) -> Recording:
         RecordingError: there is nothing at the path, the directory has no perf.data, or its
             meta.json is damaged or of a newer version.
     """
-    found = _locate(path)
-    if not found.is_dir():
-        return Recording(path=found, name=_file_name(found), event_file=given(found))
-    event_file = event_file_of(found)
+    place = _locate(path)
+    if not place.is_dir():
+        # A bare perf.data is named after its directory, other files after themselves.
+        file = place.resolve()
+        name = file.parent.name if file.name in EVENT_FILES else file.name
+        return Recording(path=place, name=name, event_file=given(place))
+    event_file = event_file_of(place)
     if event_file is None:
         raise RecordingError(
-            found,
+            place,
             f"is a directory without {EVENT_FILE}",
             todo="give a recording's directory or an event file",
         )
-    snapshots, left_alone = snapshots_of(found)
-    if event_file != found:
-        left_alone = (*_others_in(found, event_file), *left_alone)
+    snapshots, left_alone = snapshots_of(place)
+    if event_file != place:
+        left_alone = (*_others_in(place, event_file), *left_alone)
     return Recording(
-        path=found,
-        name=found.resolve().name,
+        path=place,
+        name=place.resolve().name,
         event_file=event_file,
-        meta=_read_meta(found / META_FILE),
+        meta=_read_meta(place / META_FILE),
         snapshots=snapshots,
         left_alone=left_alone,
     )
 
 
-_STATE_FILES = (KALLSYMS_FILE, KPAGEFLAGS_FILE, *PAGE_OWNER_FILES, PROFILE_FILE)
-_MOST_NAMED = 3
+def _locate(path: str | Path) -> Path:
+    """Where a path that a user gave leads to."""
+    wanted = Path(path).expanduser()
+    if is_given(wanted):
+        return wanted
+    is_name = len(wanted.parts) == 1
+    for directory in _recording_directories() if is_name else ():
+        if (directory / wanted).exists():
+            return directory / wanted
+    here, top = Path.cwd(), Path(__file__).parents[2]
+    beside = (each.parent for each in (here, *here.parents) if each.name == _NOTEBOOKS)
+    checkout = (top,) if (top / _NOTEBOOKS).is_dir() else ()
+    folders = () if wanted.is_absolute() else tuple(dict.fromkeys((here, *beside, *checkout)))
+    for directory in folders:
+        place = directory / wanted
+        if place.is_file() or (place.is_dir() and event_file_of(place) is not None):
+            return place
+    names = {*recording_names()}
+    if is_name:
+        names.update(*map(_names_in, folders))
+    near = known_names(str(wanted), sorted(names), "shipped recordings")
+    where = f" (looked in {', '.join(map(str, folders))})" if folders else ""
+    raise RecordingError(
+        path, f"does not exist{where}", todo=f"give a path, or a shipped recording's name; {near}"
+    )
 
 
 def state_files(directory: Path) -> Iterator[str]:
     """Names of the files beside events and snapshots that a recording's directory has."""
-    for name in _STATE_FILES:
-        file = directory / name
-        if directory.is_dir() and file.is_file() and not file.is_symlink():
+    for name in _STATE_FILES if directory.is_dir() else ():
+        if _is_plain(directory / name):
             yield name
 
 
@@ -355,77 +328,36 @@ def files_of(recording: Recording) -> Iterator[Path]:
         yield recording.path / META_FILE
     yield from (recording.path / name for name in state_files(recording.path))
     for snapshot in recording.snapshots:
-        for name in KNOWN_FILES:
-            file = snapshot.directory / name
-            if file.is_file() and not file.is_symlink():
-                yield file
+        yield from filter(_is_plain, (snapshot.directory / name for name in KNOWN_FILES))
+
+
+def _is_plain(file: Path) -> bool:
+    return file.is_file() and not file.is_symlink()
+
+
+_MOST_NAMED = 3
 
 
 def _others_in(directory: Path, event_file: Path) -> Iterator[str]:
     """What is no part of a recording, by name; with links, which none has."""
     known = {*EVENT_FILES, META_FILE, SNAPSHOT_DIRECTORY, *_STATE_FILES}
-    others = []
-    for entry in sorted(os.scandir(directory), key=lambda entry: entry.name):
+    entries = sorted(os.scandir(directory), key=lambda entry: entry.name)
+    for entry in entries:
         if entry.name in known and entry.is_symlink() and entry.name != event_file.name:
             yield f"{entry.name}: is a link, which is not followed; it is left alone"
-        elif entry.name not in known:
-            others.append(entry.name)
+    others = [entry.name for entry in entries if entry.name not in known]
     if others:
         more = len(others) - _MOST_NAMED
         names = ", ".join(others[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
         yield f"{names}: no part of a recording; left alone"
 
 
-def _file_name(path: Path) -> str:
-    """A bare perf.data is named after its directory, other files after themselves."""
-    resolved = path.resolve()
-    return resolved.parent.name if resolved.name in EVENT_FILES else resolved.name
-
-
-def _locate(path: str | Path) -> Path:
-    given = Path(path).expanduser()
-    if is_given(given):
-        return given
-    is_name = len(given.parts) == 1
-    if is_name:
-        for directory in recording_directories():
-            if (directory / given).exists():
-                return directory / given
-    looked_in = () if given.is_absolute() else _folders_of_the_user()
-    for directory in looked_in:
-        found = directory / given
-        if found.is_file() or (found.is_dir() and event_file_of(found) is not None):
-            return found
-    names = {*recording_names(), *_recordings_in(looked_in)} if is_name else recording_names()
-    near = known_names(str(given), sorted(names), "shipped recordings")
-    where = f" (looked in {', '.join(map(str, looked_in))})" if looked_in else ""
-    raise RecordingError(
-        path, f"does not exist{where}", todo=f"give a path, or a shipped recording's name; {near}"
-    )
-
-
-def _folders_of_the_user() -> tuple[Path, ...]:
-    """Where relative paths are looked up: here, beside a folder of notebooks, in the checkout."""
-    here = Path.cwd()
-    beside = (each.parent for each in (here, *here.parents) if each.name == NOTEBOOKS)
-    top = Path(__file__).parents[2]
-    checkout = (top,) if (top / NOTEBOOKS).is_dir() else ()
-    return tuple(dict.fromkeys((here, *beside, *checkout)))
-
-
-def _recordings_in(directories: Iterable[Path]) -> Iterator[str]:
-    """Names of recordings in directories of which some may not be read."""
-    for directory in directories:
-        with suppress(OSError):
-            yield from (each.name for each in directory.iterdir() if event_file_of(each))
+_TIME = re.compile("[0-9]{1,20}")
+_LAST_NS = (1 << 63) - 1
 
 
 def snapshots_of(recording: Path) -> tuple[tuple[Snapshot, ...], tuple[str, ...]]:
-    """The snapshots in a directory by time, and what of them is left alone, one line each.
-
-    Raises:
-        RecordingError: two are of one time.
-    """
+    """The snapshots in a directory by time, and what of them is left alone, one line each."""
     directory = recording / SNAPSHOT_DIRECTORY
     if directory.is_symlink() or not directory.is_dir():
         return (), ()
@@ -441,38 +373,31 @@ def snapshots_of(recording: Path) -> tuple[tuple[Snapshot, ...], tuple[str, ...]
         else:
             snapshot = Snapshot(time_ns=int(entry.name), directory=directory / entry.name)
             snapshots[snapshot.time_ns] = snapshot
-            unknown |= {name for name in snapshot.names() if name not in KNOWN_FILES}
+            unknown |= {*snapshot.names()} - {*KNOWN_FILES}
     if unknown:
         odd.append(f"{count_of(len(unknown), 'file')} of other names, such as {min(unknown)}")
     lines = tuple(f"{SNAPSHOT_DIRECTORY}/{line}" for line in odd)
     return tuple(snapshots[time_ns] for time_ns in sorted(snapshots)), lines
 
 
-_TIME = re.compile("[0-9]{1,20}")
-_LAST_NS = (1 << 63) - 1
+_KINDS_OF_VALUES: tuple[tuple[tuple[str, ...], Any, str], ...] = (
+    (("sysctl", "thp"), dict, "a JSON object"),
+    (("profile", "attached"), dict | None, "a JSON object"),
+    (("perf", "command"), list | None, "a list"),
+    (
+        ("kpageflags_at_ns", "page_owner_at_ns", "nr_cpus", "start_ns", "end_ns"),
+        int | None,
+        "a whole number",
+    ),
+)
 
 
 def _read_meta(path: Path) -> Mapping[str, Any]:
+    """Content of meta.json; a newer layout and values of a type that no layout has are refused."""
     if not is_given(path):
         return {}
     todo = "restore the file, or delete it to go on without the recording's settings"
     meta = json_of(text_of(path, "utf-8", todo=todo), path, todo=todo)
-    _check_meta(meta, path, todo)
-    return meta
-
-
-_KINDS_OF_VALUES = (
-    ("sysctl", dict, "a JSON object"),
-    ("thp", dict, "a JSON object"),
-    ("profile", dict | None, "a JSON object"),
-    ("attached", dict | None, "a JSON object"),
-    ("perf", list | None, "a list"),
-    ("command", list | None, "a list"),
-)
-
-
-def _check_meta(meta: object, path: Path, todo: str) -> None:
-    """Refuse a newer layout, and values of a type no version of the layout has."""
     if not isinstance(meta, dict):
         raise RecordingError(path, "is not a JSON object", todo=todo)
     version = meta.get("bundle_version")
@@ -486,16 +411,15 @@ def _check_meta(meta: object, path: Path, todo: str) -> None:
         )
     uname = meta.get("uname")
     if uname is not None and not (
-        isinstance(uname, list) and len(uname) >= 3 and all(type(each) is str for each in uname)
+        isinstance(uname, list) and len(uname) >= 3 and all(type(word) is str for word in uname)
     ):
         raise RecordingError(path, "uname is not a list of five strings", todo=todo)
-    for key, kind, words in _KINDS_OF_VALUES:
-        if not isinstance(meta.get(key, {} if kind is dict else None), kind):
-            raise RecordingError(path, f"{key} is not {words}", todo=todo)
-    for key in ("kpageflags_at_ns", "page_owner_at_ns", "nr_cpus", "start_ns", "end_ns"):
-        if not isinstance(meta.get(key), int | None):
-            raise RecordingError(path, f"{key} is not a whole number", todo=todo)
+    for keys, kind, words in _KINDS_OF_VALUES:
+        for key in keys:
+            if key in meta and not isinstance(meta[key], kind):
+                raise RecordingError(path, f"{key} is not {words}", todo=todo)
     nr_cpus = meta.get("nr_cpus")
     if nr_cpus is not None and not 1 <= nr_cpus <= NR_CPUS_MAX:
         what = f"nr_cpus is {nr_cpus}; a machine has 1 to {NR_CPUS_MAX}"
         raise RecordingError(path, what, todo=todo)
+    return meta

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
 from pagealloc_model.base.errors import RecordingError
-from pagealloc_model.base.files import copy_file, is_given
+from pagealloc_model.base.files import copy_file, is_given, text_of
 from pagealloc_model.recording.proc.counts import (
     READ_TIMES_FILE,
     BuddyInfo,
@@ -22,12 +22,12 @@ from pagealloc_model.recording.proc.counts import (
     parse_read_times,
     parse_vmstat,
 )
-from pagealloc_model.recording.proc.zoneinfo import ZoneInfo, parse_zoneinfo, read_text
+from pagealloc_model.recording.proc.zoneinfo import ZoneInfo, parse_zoneinfo
 
 SNAPSHOT_FILES = ("buddyinfo", "pagetypeinfo", "zoneinfo", "vmstat")
 KNOWN_FILES = (*SNAPSHOT_FILES, READ_TIMES_FILE)
 
-State = TypeVar("State", BuddyInfo, PageTypeInfo, ZoneInfo, VmStat, ReadTimes)
+_State = TypeVar("_State", BuddyInfo, PageTypeInfo, ZoneInfo, VmStat, ReadTimes)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -43,33 +43,31 @@ class Snapshot:
 
     time_ns: int
     directory: Path
+    _problems: dict[str, str] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
     def buddyinfo(self) -> BuddyInfo | None:
-        """Free buddies by order, None if absent or odd."""
+        """Free buddies by order."""
         return self._parse("buddyinfo", parse_buddyinfo)
 
     @cached_property
     def pagetypeinfo(self) -> PageTypeInfo | None:
-        """Free lists and pageblocks by type, None if absent or odd."""
+        """Free lists and pageblocks by type."""
         return self._parse("pagetypeinfo", parse_pagetypeinfo)
 
     @cached_property
     def zoneinfo(self) -> ZoneInfo | None:
-        """Zones and per-CPU lists, None if absent or odd."""
+        """Zones and per-CPU lists."""
         return self._parse("zoneinfo", parse_zoneinfo)
 
     @cached_property
     def vmstat(self) -> VmStat | None:
-        """Counters, None if absent or odd."""
+        """Counters."""
         return self._parse("vmstat", parse_vmstat)
 
     @cached_property
     def read_ns(self) -> ReadTimes | None:
-        """CLOCK_MONOTONIC before and after each file's own read, by file name.
-
-        None if absent, as in recordings made before it was kept, or odd.
-        """
+        """CLOCK_MONOTONIC before and after each file's own read; old recordings lack it."""
         return self._parse(READ_TIMES_FILE, parse_read_times)
 
     @cached_property
@@ -83,51 +81,38 @@ class Snapshot:
         """Names of all that its directory holds."""
         return sorted(os.listdir(self.directory))
 
+    def has(self, name: str) -> bool:
+        """Whether the file was copied, readable or not."""
+        return is_given(self.directory / name)
+
     def text(self, name: str) -> str | None:
         """A file's text, None if it cannot be read; `problems` then says why."""
+        path = self.directory / name
+        todo = "copy the file from /proc again"
         try:
-            return read_text(self.directory / name, below=self._recording)
+            return text_of(path, "ascii", todo=todo, below=self.directory.parents[1])
         except RecordingError as error:
             self._problems[name] = str(error)
             return None
 
     def copy_to(self, destination: Path) -> tuple[str, ...]:
-        """Copy the state files into a new directory.
-
-        Returns:
-            Names of what is no plain state file, and was left.
-        """
+        """Copy the state files into a new directory; returns names of all else, which is left."""
         destination.mkdir(parents=True)
-        left = []
+        left = [name for name in self.names() if name not in KNOWN_FILES]
         for name in self.names():
-            if name not in KNOWN_FILES:
-                left.append(name)
-                continue
-            try:
-                copy_file(self.directory / name, destination / name, below=self._recording)
-            except RecordingError:
-                (destination / name).unlink(missing_ok=True)
-                left.append(name)
+            if name in KNOWN_FILES:
+                copy, below = destination / name, self.directory.parents[1]
+                try:
+                    copy_file(self.directory / name, copy, below=below)
+                except RecordingError:
+                    copy.unlink(missing_ok=True)
+                    left.append(name)
         return tuple(left)
 
-    @property
-    def _recording(self) -> Path:
-        return self.directory.parents[1]
-
-    def has(self, name: str) -> bool:
-        """Whether the file was copied, readable or not."""
-        return is_given(self.directory / name)
-
-    @cached_property
-    def _problems(self) -> dict[str, str]:
-        return {}
-
-    def _parse(self, name: str, parser: Callable[[str, Path], State]) -> State | None:
-        path = self.directory / name
-        if not is_given(path):
-            return None
+    def _parse(self, name: str, parser: Callable[[str, Path], _State]) -> _State | None:
+        text = self.text(name) if self.has(name) else None
         try:
-            return parser(read_text(path, below=self._recording), path)
+            return None if text is None else parser(text, self.directory / name)
         except RecordingError as error:
             self._problems[name] = str(error)
             return None

@@ -62,7 +62,7 @@ def test_opening_reads_neither_events_nor_snapshots(
         raise AssertionError("read while opening")
 
     monkeypatch.setattr(recording_module, "read_events", forbidden)
-    monkeypatch.setattr("pagealloc_model.recording.snapshot.read_text", forbidden)
+    monkeypatch.setattr("pagealloc_model.recording.snapshot.text_of", forbidden)
     monkeypatch.setattr(recording_module, "read_kpageflags", forbidden)
     assert open_recording(directory).name == "run"
 

@@ -23,14 +23,7 @@ from pagealloc_model.recording.proc.zoneinfo import (
 
 @dataclass(frozen=True, kw_only=True)
 class BuddyInfoZone:
-    """Free lists of one zone.
-
-    Attributes:
-        node: NUMA node.
-        zone: zone name, such as "DMA32".
-        free_buddies: number of free buddies of order 0, 1, ...; the HIGHATOMIC, CMA and ISOLATE
-            lists are included.
-    """
+    """Free buddies of one zone by order; HIGHATOMIC, CMA and ISOLATE lists are included."""
 
     node: int
     zone: str
@@ -50,11 +43,7 @@ class BuddyInfo:
 
 
 def parse_buddyinfo(text: str, path: str | Path = "buddyinfo") -> BuddyInfo:
-    """Read the text of /proc/buddyinfo.
-
-    Args:
-        text: the file's content.
-        path: named in errors.
+    """Read the text of /proc/buddyinfo; the path is named in errors.
 
     Raises:
         RecordingError: a line is not a zone's row, rows differ in length or are of one zone, a
@@ -91,15 +80,9 @@ _MIXED = "Number of mixed blocks"
 
 @dataclass(frozen=True, kw_only=True)
 class FreeListRow:
-    """Free lists of one zone and migratetype.
+    """Free buddies of one zone and migratetype by order.
 
-    Attributes:
-        node: NUMA node.
-        zone: zone name.
-        migratetype: the kernel's row label, such as "HighAtomic".
-        buddies: free buddies of order 0, 1, ...
-        lower_bound: per order, True where the kernel stopped counting and printed `>100000`: the
-            number in `buddies` is then only a lower bound.
+    Where `lower_bound` is True, the kernel stopped counting and printed `>100000`.
     """
 
     node: int
@@ -147,11 +130,7 @@ class PageTypeInfo:
 
 
 def parse_pagetypeinfo(text: str, path: str | Path = "pagetypeinfo") -> PageTypeInfo:
-    """Read the text of /proc/pagetypeinfo.
-
-    Args:
-        text: the file's content.
-        path: named in errors.
+    """Read the text of /proc/pagetypeinfo; the path is named in errors.
 
     Raises:
         RecordingError: a line is unknown, rows disagree in length, a row appears twice, a count is
@@ -159,7 +138,7 @@ def parse_pagetypeinfo(text: str, path: str | Path = "pagetypeinfo") -> PageType
     """
     header: dict[str, int] = {}
     free_lists: dict[tuple[int, str, str], FreeListRow] = {}
-    pageblocks: dict[tuple[str, int, str], PageblockRow] = {}
+    pageblocks: dict[str, dict[tuple[int, str], PageblockRow]] = {_BLOCKS: {}, _MIXED: {}}
     migratetypes: tuple[str, ...] = ()
     section, orders, number = "", 0, 0
     for number, line in enumerate(text.splitlines(), 1):
@@ -188,14 +167,13 @@ def parse_pagetypeinfo(text: str, path: str | Path = "pagetypeinfo") -> PageType
             raise malformed(path, number, "has no ', type NAME' and counts")
         words = (match[2] if match else rest).split()
         counts = tuple(count_of_pages(word.removeprefix(">"), path, number) for word in words)
-        wanted = f"{orders} orders" if match else f"{len(migratetypes)} migratetypes"
-        if len(counts) != (orders if match else len(migratetypes)):
-            raise malformed(path, number, f"has {len(counts)} counts for {wanted}")
-        key = (node, zone, match[1]) if match else (section, node, zone)
-        if key in free_lists or key in pageblocks:
+        wanted, unit = (orders, "orders") if match else (len(migratetypes), "migratetypes")
+        if len(counts) != wanted:
+            raise malformed(path, number, f"has {len(counts)} counts for {wanted} {unit}")
+        if (node, zone, match[1]) in free_lists if match else (node, zone) in pageblocks[section]:
             raise malformed(path, number, "is a row that was there before")
         if match:
-            free_lists[key] = FreeListRow(
+            free_lists[node, zone, match[1]] = FreeListRow(
                 node=node,
                 zone=zone,
                 migratetype=match[1],
@@ -203,17 +181,13 @@ def parse_pagetypeinfo(text: str, path: str | Path = "pagetypeinfo") -> PageType
                 lower_bound=tuple(word.startswith(">") for word in words),
             )
         else:
-            pageblocks[key] = PageblockRow(node=node, zone=zone, blocks=counts)
+            pageblocks[section][node, zone] = PageblockRow(node=node, zone=zone, blocks=counts)
     for name in (_ORDER, _PAGES):
         if name not in header:
             raise malformed(path, number, f"ends without '{name}'")
-    blocks, mixed = (
-        tuple(row for key, row in pageblocks.items() if key[0] == section)
-        for section in (_BLOCKS, _MIXED)
-    )
-    if not free_lists or not blocks:
+    if not free_lists or not pageblocks[_BLOCKS]:
         raise malformed(path, number, "ends without free lists and block counts")
-    strange = {row.migratetype for row in free_lists.values()} - set(migratetypes)
+    strange = {migratetype for _, _, migratetype in free_lists} - set(migratetypes)
     if strange:
         raise malformed(path, number, f"counts no blocks of type {', '.join(sorted(strange))}")
     order, pages = header[_ORDER], header[_PAGES]
@@ -224,8 +198,8 @@ def parse_pagetypeinfo(text: str, path: str | Path = "pagetypeinfo") -> PageType
         pages_per_block=pages,
         migratetypes=migratetypes,
         free_lists=tuple(free_lists.values()),
-        pageblocks=blocks,
-        mixed_pageblocks=mixed,
+        pageblocks=tuple(pageblocks[_BLOCKS].values()),
+        mixed_pageblocks=tuple(pageblocks[_MIXED].values()),
     )
 
 
@@ -245,15 +219,10 @@ class VmStat:
 
 
 def parse_vmstat(text: str, path: str | Path = "vmstat") -> VmStat:
-    """Read the text of /proc/vmstat.
-
-    Args:
-        text: the file's content.
-        path: named in errors.
+    """Read the text of /proc/vmstat; the path is named in errors.
 
     Raises:
-        RecordingError: a line is not a name and a number, a name appears twice, or the text is
-            empty.
+        RecordingError: a line is not a name and a number, a name appears twice, or there is none.
     """
     values: dict[str, int] = {}
     for number, line in enumerate(text.splitlines(), 1):
@@ -298,11 +267,7 @@ class KernelSymbols:
 
 
 def read_kallsyms(path: str | Path) -> KernelSymbols | None:
-    """The functions of a copy of /proc/kallsyms, plain or packed; None if it hides the addresses.
-
-    Raises:
-        RecordingError: the file cannot be read, or is none.
-    """
+    """The functions of a copy of /proc/kallsyms, plain or packed; None if it hides addresses."""
     functions: dict[int, str] = {}
     for number, line in enumerate(lines_of(path, most=_MOST_SYMBOLS), 1):
         words = line.split()
@@ -316,15 +281,11 @@ def read_kallsyms(path: str | Path) -> KernelSymbols | None:
                 raise malformed(path, number, f"more than {_MOST_FUNCTIONS} functions")
     if not functions:
         return None
-    addresses = sorted(functions)
-    return KernelSymbols(
-        np.array(addresses, np.uint64), tuple(functions[address] for address in addresses)
-    )
+    addresses, names = zip(*sorted(functions.items()), strict=True)
+    return KernelSymbols(np.array(addresses, np.uint64), names)
 
 
 READ_TIMES_FILE = "read_ns.json"
-
-_TODO = "restore the file, or delete it to take the time at which the snapshot began"
 
 ReadTimes = Mapping[str, tuple[int, int]]
 """File name -> CLOCK_MONOTONIC in ns before it was opened and after its last byte was read."""
@@ -336,28 +297,21 @@ def format_read_times(times: ReadTimes) -> str:
 
 
 def parse_read_times(text: str, path: Path) -> ReadTimes:
-    """Read the times of a snapshot's files.
-
-    Args:
-        text: the file's content.
-        path: where it is, for errors.
+    """Read the times of a snapshot's files; the path is named in errors.
 
     Raises:
         RecordingError: it is no JSON object of pairs of times in order.
     """
-    content = json_of(text, path, todo=_TODO)
+    todo = "restore the file, or delete it to take the time at which the snapshot began"
+    content = json_of(text, path, todo=todo)
     if not isinstance(content, dict):
-        raise _odd(path, "is not a JSON object")
+        raise RecordingError(path, "is not a JSON object", todo=todo)
     for name, span in content.items():
         if not (
             isinstance(span, list)
-            and len(span) == 2
-            and all(type(each) is int for each in span)
+            and [type(time_ns) for time_ns in span] == [int, int]
             and 0 <= span[0] <= span[1] < 1 << 63
         ):
-            raise _odd(path, f"{name!r} has no two times in ns, the earlier one first")
+            what = f"{name!r} has no two times in ns, the earlier one first"
+            raise RecordingError(path, what, todo=todo)
     return {name: (span[0], span[1]) for name, span in content.items()}
-
-
-def _odd(path: Path, what: str) -> RecordingError:
-    return RecordingError(path, what, todo=_TODO)

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from pagealloc_model.base.errors import RecordingError
-from pagealloc_model.base.files import CHUNK, chunks_of, opened
+from pagealloc_model.base.files import CHUNK, chunks_of, opened, unreadable
 from pagealloc_model.recording.proc.zoneinfo import END_OF_MEMORY, LARGEST_ORDER
 
 _BEGIN = b"Page allocated via order "
@@ -88,10 +88,64 @@ def read_page_owner(path: str | Path) -> PageOwner:
         RecordingError: the file cannot be read, an allocation does not look as any known kernel
             prints it (with its line), or there is none.
     """
-    found = _Allocations(path)
+    types: dict[bytes, int] = {}
+    comms: dict[bytes, int] = {}
+    tables: list[np.ndarray] = []
+    line = 1
     for text in _whole_allocations(path):
-        found.add(text)
-    return found.finish()
+        rows = _ALLOCATION.findall(text)
+        position: int | None = None
+        if len(rows) != text.count(_BEGIN) or not text.startswith(_BEGIN[: len(text)]):
+            position = 0
+            while match := _ALLOCATION.match(text, position):
+                following = text.find(_BEGIN, match.end())
+                position = len(text) if following < 0 else following
+        else:
+            table = np.array(
+                [
+                    (
+                        int(pfn, 0),
+                        int(order),
+                        int(gfp, 0),
+                        types.setdefault(kind, len(types)),
+                        types.setdefault(block, len(types)),
+                        int(pid),
+                        int(tgid or -1),
+                        comms.setdefault(comm, len(comms)),
+                        int(time),
+                    )
+                    for order, gfp, pid, tgid, comm, time, pfn, kind, block in rows
+                ],
+                np.int64,
+            ).reshape(-1, 9)
+            pfn, order = table[:, 0], table[:, 1]
+            aligned = pfn & ((np.int64(1) << np.minimum(order, LARGEST_ORDER)) - 1) == 0
+            bad = np.flatnonzero((pfn >= END_OF_MEMORY) | (order > LARGEST_ORDER) | ~aligned)
+            if len(bad):
+                position = [match.start() for match in re.finditer(_BEGIN, text)][bad[0]]
+            tables.append(table)
+        if position is not None:
+            number = line + text.count(b"\n", 0, position)
+            what = f"line {number}: does not begin an allocation's two lines"
+            raise RecordingError(path, what, todo=_TODO)
+        line += text.count(b"\n")
+    columns = np.concatenate(tables).T
+    if not columns.size:
+        what = "line 1: no allocation found; was page_owner=on?"
+        raise RecordingError(path, what, todo=_TODO)
+    return PageOwner(
+        pfn=columns[0].copy(),
+        order=columns[1].astype(np.int8),
+        gfp=columns[2].astype(np.uint32),
+        migratetype=columns[3].astype(np.int8),
+        block_migratetype=columns[4].astype(np.int8),
+        pid=columns[5].astype(np.int32),
+        tgid=columns[6].astype(np.int32),
+        comm=columns[7].astype(np.int32),
+        time_ns=columns[8].copy(),
+        migratetypes=tuple(name.decode() for name in types),
+        comms=tuple(name.decode(errors="replace") for name in comms),
+    )
 
 
 def _whole_allocations(path: str | Path) -> Iterator[bytes]:
@@ -106,88 +160,6 @@ def _whole_allocations(path: str | Path) -> Iterator[bytes]:
             yield rest[:cut]
             rest = rest[cut:]
     yield rest
-
-
-class _Allocations:
-    """Columns of what was read so far, piece after piece."""
-
-    def __init__(self, path: str | Path) -> None:
-        self._path = path
-        self._line = 1
-        self._numbers: list[np.ndarray] = []
-        self._types: dict[bytes, int] = {}
-        self._comms: dict[bytes, int] = {}
-
-    def add(self, text: bytes) -> None:
-        """Take a piece of whole allocations."""
-        rows = _ALLOCATION.findall(text)
-        if len(rows) != text.count(_BEGIN) or not text.startswith(_BEGIN[: len(text)]):
-            self._refuse(text)
-        types, comms = self._types, self._comms
-        table = np.array(
-            [
-                (
-                    int(pfn, 0),
-                    int(order),
-                    int(gfp, 0),
-                    types.setdefault(kind, len(types)),
-                    types.setdefault(block, len(types)),
-                    int(pid),
-                    int(tgid or -1),
-                    comms.setdefault(comm, len(comms)),
-                    int(time),
-                )
-                for order, gfp, pid, tgid, comm, time, pfn, kind, block in rows
-            ],
-            np.int64,
-        ).reshape(-1, 9)
-        bad = np.flatnonzero(self._is_impossible(table))
-        if len(bad):
-            begins = [match.start() for match in re.finditer(_BEGIN, text)]
-            self._refuse_at(text, begins[bad[0]])
-        self._numbers.append(table)
-        self._line += text.count(b"\n")
-
-    @staticmethod
-    def _is_impossible(table: np.ndarray) -> np.ndarray:
-        pfn, order = table[:, 0], table[:, 1]
-        aligned = pfn & ((np.int64(1) << np.minimum(order, LARGEST_ORDER)) - 1) == 0
-        return (pfn >= END_OF_MEMORY) | (order > LARGEST_ORDER) | ~aligned
-
-    def _refuse(self, text: bytes) -> None:
-        """Complain about the first allocation that cannot be read."""
-        position = 0
-        while match := _ALLOCATION.match(text, position):
-            following = text.find(_BEGIN, match.end())
-            position = len(text) if following < 0 else following
-        self._refuse_at(text, position)
-
-    def _refuse_at(self, text: bytes, position: int) -> None:
-        number = self._line + text.count(b"\n", 0, position)
-        raise RecordingError(
-            self._path, f"line {number}: does not begin an allocation's two lines", todo=_TODO
-        )
-
-    def finish(self) -> PageOwner:
-        """All columns."""
-        table = np.concatenate(self._numbers) if self._numbers else np.zeros((0, 9), np.int64)
-        if not len(table):
-            raise RecordingError(
-                self._path, "line 1: no allocation found; was page_owner=on?", todo=_TODO
-            )
-        return PageOwner(
-            pfn=table[:, 0].copy(),
-            order=table[:, 1].astype(np.int8),
-            gfp=table[:, 2].astype(np.uint32),
-            migratetype=table[:, 3].astype(np.int8),
-            block_migratetype=table[:, 4].astype(np.int8),
-            pid=table[:, 5].astype(np.int32),
-            tgid=table[:, 6].astype(np.int32),
-            comm=table[:, 7].astype(np.int32),
-            time_ns=table[:, 8].copy(),
-            migratetypes=tuple(name.decode() for name in self._types),
-            comms=tuple(name.decode(errors="replace") for name in self._comms),
-        )
 
 
 LRU = np.uint64(1 << 5)
@@ -212,7 +184,7 @@ _MOST_UNKNOWN = 1 << 27
 
 
 def read_kpageflags(path: str | Path, page_frames: int | None = None) -> np.ndarray:
-    """Flag words of all page frames, from a gzip of little-endian 64-bit words.
+    """Flag words by page frame, uint64 and read-only, from a gzip of little-endian 64-bit words.
 
     BUDDY is set on every page of a free buddy. Pages on per-CPU lists show no flag at all, like
     plain kernel allocations (T12.5).
@@ -222,27 +194,20 @@ def read_kpageflags(path: str | Path, page_frames: int | None = None) -> np.ndar
         page_frames: where the machine's last zone ends; a file that goes on for more than a memory
             section behind it is not of this machine. None if unknown.
 
-    Returns:
-        uint64 array indexed by page frame number, read-only.
-
     Raises:
         RecordingError: the file cannot be read, is not an intact gzip, is cut inside a word or has
             more words than the machine has page frames.
     """
     most = 8 * ((_MOST_UNKNOWN if page_frames is None else page_frames) + _SECTION)
+    without = "copy it again, or delete it to go on without the initial page map"
     try:
         with opened(path) as packed, gzip.open(packed, "rb") as file:
             content = file.read(most + 1)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise RecordingError(
-            path,
-            f"is not an intact gzip file ({error})",
-            todo="copy it again, or delete it to go on without the initial page map",
-        ) from None
+        what = f"is not an intact gzip file ({error})"
+        raise RecordingError(path, what, todo=without) from None
     except OSError as error:
-        raise RecordingError(
-            path, f"cannot be read ({error.strerror})", todo="check the path and its permissions"
-        ) from None
+        raise unreadable(path, error) from None
     if len(content) > most:
         raise RecordingError(
             path,
@@ -250,11 +215,8 @@ def read_kpageflags(path: str | Path, page_frames: int | None = None) -> np.ndar
             f"{page_frames}",
             todo="copy it again from the machine that was recorded, or delete it",
         )
-    if len(content) % 8:
-        raise RecordingError(
-            path,
-            f"holds {len(content)} bytes, not a whole number of 64-bit words",
-            offset=len(content) - len(content) % 8,
-            todo="copy it again, or delete it to go on without the initial page map",
-        )
+    odd = len(content) % 8
+    if odd:
+        what = f"holds {len(content)} bytes, not a whole number of 64-bit words"
+        raise RecordingError(path, what, offset=len(content) - odd, todo=without)
     return np.frombuffer(content, "<u8").astype(np.uint64, copy=False)

@@ -16,8 +16,7 @@ from pagealloc_model.policy.kernel_rules import KernelRules, preset_names
 from pagealloc_model.policy.policy import Policy
 from pagealloc_model.predicted.carrier import ModelCarrier
 from pagealloc_model.predicted.run import Cancelled, fallback_counts
-from pagealloc_model.recording.machine import Machine
-from pagealloc_model.recording.made_up_machine import made_up_machine
+from pagealloc_model.recording.machine import Machine, synthetic_machine
 from pagealloc_model.studies.sweeps.metrics import (
     Row,
     fallback_metrics,
@@ -390,7 +389,9 @@ class SyntheticHosts:
 
     def _host(self, seed: int) -> tuple[str, CacheHost]:
         share = float(np.random.default_rng((seed, 1)).uniform(*MANAGED_SHARES))
-        machine = made_up_machine(self.gib, self.nr_cpus, self.kernel_rules(), managed_share=share)
+        machine = synthetic_machine(
+            self.gib, self.nr_cpus, self.kernel_rules(), managed_share=share
+        )
         numbers = {
             name: value
             for name in ("cache_pages", "read_pages", "atomics_per_page")

@@ -1,8 +1,7 @@
 """Loads that nobody recorded: made-up ones, and recorded ones on another machine or again."""
 
 from pagealloc_model.allocator.invariants import broken_invariants
-from pagealloc_model.recording.machine import Machine, Zone
-from pagealloc_model.recording.made_up_machine import made_up_machine
+from pagealloc_model.recording.machine import Machine, Zone, synthetic_machine
 from pagealloc_model.studies.synthetic.demand import (
     EVENT,
     Demand,
@@ -45,10 +44,10 @@ __all__ = [
     "buddies",
     "huge_gfp",
     "kind_of",
-    "made_up_machine",
     "managed_pages",
     "recorded",
     "run",
     "scaled_up",
     "scenario",
+    "synthetic_machine",
 ]

@@ -19,8 +19,7 @@ from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.predicted.carrier import ModelCarrier
 from pagealloc_model.predicted.demand.demand import Demand as RecordedDemand
 from pagealloc_model.predicted.prepared import Prepared, prepare
-from pagealloc_model.recording.machine import Machine
-from pagealloc_model.recording.made_up_machine import GIB_PAGES, min_free_kbytes_at_boot
+from pagealloc_model.recording.machine import GIB_PAGES, Machine, min_free_kbytes_at_boot
 from pagealloc_model.recording.recorded_machine import effective_policy, start_snapshots
 from pagealloc_model.recording.trace.columns import Event
 

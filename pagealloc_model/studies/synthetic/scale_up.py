@@ -26,8 +26,7 @@ from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions
 from pagealloc_model.predicted.demand.demand import Demand as RecordedDemand
 from pagealloc_model.predicted.prepared import prepare
-from pagealloc_model.recording.machine import Machine
-from pagealloc_model.recording.made_up_machine import GIB_PAGES, made_up_machine
+from pagealloc_model.recording.machine import GIB_PAGES, Machine, synthetic_machine
 from pagealloc_model.studies.synthetic.demand import Demand, in_time_order, plain_events
 from pagealloc_model.studies.synthetic.memory import managed_spans
 
@@ -411,7 +410,7 @@ def _types_by_type(recorded: Machine, machine: Machine) -> np.ndarray:
 def _machine(recorded: Machine, nr_cpus: int, gib: float | None, rules: KernelRules) -> Machine:
     """The larger machine; limits of its per-CPU lists follow from its size."""
     if gib is not None:
-        return made_up_machine(gib, nr_cpus, rules, nodes=len(recorded.nodes))
+        return synthetic_machine(gib, nr_cpus, rules, nodes=len(recorded.nodes))
     if nr_cpus == recorded.nr_cpus:
         zones = tuple(
             replace(

@@ -10,8 +10,7 @@ import numpy as np
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.policy.kernel_rules import KernelRules, preset_names
-from pagealloc_model.recording.machine import Machine
-from pagealloc_model.recording.made_up_machine import made_up_machine
+from pagealloc_model.recording.machine import Machine, synthetic_machine
 from pagealloc_model.studies.synthetic.demand import (
     Demand,
     Gfp,
@@ -80,7 +79,7 @@ def scenario(
         raise UsageError(f"no scenario {name!r}; there are {', '.join(SCENARIOS)}")
     chosen = rules if isinstance(rules, KernelRules) else None
     chosen = chosen or KernelRules.preset(str(rules or preset_names()[-1]))
-    machine = made_up_machine(gib, nr_cpus, chosen, nodes=nodes)
+    machine = synthetic_machine(gib, nr_cpus, chosen, nodes=nodes)
     try:
         return SCENARIOS[name](machine, seed=seed, **numbers)
     except TypeError:

@@ -24,8 +24,7 @@ from pagealloc_model.measured.rules import choose_rules
 from pagealloc_model.policy.policy import Assumptions
 from pagealloc_model.predicted.demand.rows import realtime_tasks, with_reserve
 from pagealloc_model.predicted.start.evidence import StartCounts, start_counts
-from pagealloc_model.recording.machine import Machine
-from pagealloc_model.recording.made_up_machine import bare_machine
+from pagealloc_model.recording.machine import Machine, bare_machine
 from pagealloc_model.recording.recorded_machine import (
     recorded_machine,
     recorded_policy,

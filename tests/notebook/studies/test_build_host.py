@@ -20,7 +20,7 @@ from pagealloc_model.allocator.state import make_state, with_pressure
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy
-from pagealloc_model.recording.made_up_machine import made_up_machine
+from pagealloc_model.recording.machine import synthetic_machine
 
 RULES = KernelRules.preset("6.15")
 SMALL = BuildHost(
@@ -28,7 +28,7 @@ SMALL = BuildHost(
 )
 
 
-MACHINE = made_up_machine(SMALL.gib, SMALL.nr_cpus, RULES)
+MACHINE = synthetic_machine(SMALL.gib, SMALL.nr_cpus, RULES)
 
 
 def events_of(host: BuildHost) -> np.ndarray:

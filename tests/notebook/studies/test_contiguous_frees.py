@@ -10,9 +10,9 @@ import pagealloc_model as pm
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.policy.kernel_rules import KernelRules
-from pagealloc_model.recording.made_up_machine import made_up_machine
+from pagealloc_model.recording.machine import synthetic_machine
 
-MACHINE = made_up_machine(1, 2, KernelRules.preset("7.2"))
+MACHINE = synthetic_machine(1, 2, KernelRules.preset("7.2"))
 
 
 @pytest.mark.parametrize("in_chunks", [False, True])

@@ -9,13 +9,13 @@ from pagealloc_model.notebooks.studies.repeated import HugeFaults, fault_events
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.policy.kernel_rules import KernelRules
-from pagealloc_model.recording.made_up_machine import made_up_machine
+from pagealloc_model.recording.machine import synthetic_machine
 
 ORDER, SPAN = 9, 10_000_000_000
 
 
 def made(faults: HugeFaults) -> tuple[np.ndarray, np.ndarray]:
-    machine = made_up_machine(1, 2, KernelRules.preset("7.2"))
+    machine = synthetic_machine(1, 2, KernelRules.preset("7.2"))
     return fault_events(faults, 0, SPAN, machine)
 
 

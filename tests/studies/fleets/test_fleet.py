@@ -13,7 +13,7 @@ import pagealloc_model as pm
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.cli import main
 from pagealloc_model.policy.kernel_rules import KernelRules
-from pagealloc_model.recording.made_up_machine import made_up_machine
+from pagealloc_model.recording.machine import synthetic_machine
 from pagealloc_model.studies.fleets.fleet import range_words
 from pagealloc_model.studies.fleets.synthetic_hosts import CacheHost, run_cache_host
 from pagealloc_model.studies.sweeps.records import ResultCache
@@ -61,7 +61,7 @@ def test_a_host_is_the_same_every_time(tmp_path: Path, made_up: pm.fleets.FleetR
 
 def test_a_host_keeps_its_pages_and_kswapd_keeps_up() -> None:
     rules = KernelRules.preset("6.18")
-    machine = made_up_machine(2, 2, rules)
+    machine = synthetic_machine(2, 2, rules)
     run = run_cache_host(
         CacheHost(machine=machine, seed=3, cache_pages=1 << 15, read_pages=1 << 15),
         pm.Policy(),
@@ -82,7 +82,7 @@ def test_a_host_keeps_its_pages_and_kswapd_keeps_up() -> None:
 
 def test_a_cache_larger_than_memory_is_refused() -> None:
     rules = KernelRules.preset("6.18")
-    host = CacheHost(machine=made_up_machine(1, 2, rules), cache_pages=1 << 20)
+    host = CacheHost(machine=synthetic_machine(1, 2, rules), cache_pages=1 << 20)
     with pytest.raises(UsageError, match="do not fit into zone DMA32"):
         run_cache_host(host, pm.Policy(), rules)
 

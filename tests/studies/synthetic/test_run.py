@@ -48,7 +48,7 @@ def test_holds_that_are_not_kept_are_counted(demand: pm.synthetic.Demand) -> Non
 
 
 def test_memory_begins_as_described() -> None:
-    machine = pm.synthetic.made_up_machine(1, 1, RULES)
+    machine = pm.synthetic.synthetic_machine(1, 1, RULES)
     managed = managed_pages(machine)
     pages = np.arange(len(managed))
     types = np.full(len(managed) >> 9, at.MOVABLE, np.int8)

@@ -9,8 +9,7 @@ from pagealloc_model.allocator import layout as at
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Policy
-from pagealloc_model.recording.machine import Machine
-from pagealloc_model.recording.made_up_machine import made_up_machine
+from pagealloc_model.recording.machine import Machine, synthetic_machine
 from pagealloc_model.studies.synthetic.run import Run
 from pagealloc_model.studies.synthetic.run import run as run_demand
 from pagealloc_model.studies.synthetic.scenarios import SCENARIOS, exit_avalanche, purgers
@@ -19,7 +18,7 @@ RULES = KernelRules.preset("6.18")
 
 
 def machine(gib: float = 1, nr_cpus: int = 4, nodes: int = 1) -> Machine:
-    return made_up_machine(gib, nr_cpus, RULES, nodes=nodes)
+    return synthetic_machine(gib, nr_cpus, RULES, nodes=nodes)
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
