@@ -58,8 +58,8 @@ def reserve_over_time(snapshots: Sequence[Snapshot]) -> pd.DataFrame:
         `COUNTERS` since the first snapshot.
     """
     usable = [each for each in snapshots if each.pagetypeinfo and each.zoneinfo and each.vmstat]
-    free = states.free_pages_table(usable)
-    blocks = states.pageblocks_table(usable)
+    free = states.snapshot_tables(usable)["free_pages"]
+    blocks = states.snapshot_tables(usable)["pageblocks"]
     order = next((each.pagetypeinfo.pageblock_order for each in usable if each.pagetypeinfo), 9)
     reserved = free["migratetype"] == "HighAtomic"
     whole = free["order"] >= order

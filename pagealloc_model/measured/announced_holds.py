@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-
 import numpy as np
 import pandas as pd
 
@@ -16,9 +13,11 @@ from pagealloc_model.measured.transactions import (
     UNKNOWN_ORDER,
     Transactions,
     drain_causes,
+    list_transactions,
+    named,
     partial_claim_duplicates,
     refilled_removals,
-    single_page_transactions,
+    zone_columns,
 )
 from pagealloc_model.recording.trace.columns import Event, Trace
 from pagealloc_model.recording.zone_map import UNKNOWN_ZONE, ZoneMap
@@ -29,7 +28,6 @@ COVERED_SITES = ("refill", "drain", "direct_free")
 _REFILL, _DRAIN, _FREE = (SITES.index(site) for site in COVERED_SITES)
 _EMPTY = SITES.index("empty_refill")
 _OUTSIDE, _UNSURE = -1, -2
-_NODE_FIELDS, _NAME_FIELDS = ("node_id", "nid"), ("name", "zone_name")
 
 NO_TIMES = pd.DataFrame(
     {
@@ -45,41 +43,32 @@ NO_TIMES = pd.DataFrame(
 """`AnnouncedHolds.times` of a recording without these tracepoints."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class AnnouncedHolds:
-    """Holds of zone->lock by refills, drains and direct frees.
+def announced_contention(times: pd.DataFrame, inferred: Contention) -> Contention:
+    """The announced waits, and of direct allocations those that lock events show.
 
-    Attributes:
-        transactions: one row for each hold, with the direct buddy allocations, which show by the
-            removals outside all holds. A refill that found nothing is an empty refill.
-        times: time_ns (when the lock was had), node, zone, cpu, site, hold_ns (NA where the release
-            was lost), wait_ns (0 without contention); one row for each announced hold.
-        notes: what limits them, one line each.
+    Args:
+        times: of `announced_holds`.
+        inferred: contention as the lock events alone show it.
     """
-
-    transactions: Transactions
-    times: pd.DataFrame
-    notes: tuple[str, ...]
-
-    def contention(self, inferred: Contention) -> Contention:
-        """Return the announced waits, and of direct allocations those that lock events show."""
-        waited = self.times[self.times["wait_ns"] > 0]
-        waits = waited.drop(columns="hold_ns").assign(time_ns=waited.time_ns - waited.wait_ns)
-        others = inferred.waits[inferred.waits["site"] == "buddy_alloc"]
-        parts = [each for each in (waits, others) if len(each)] or [waits]
-        note = (
-            f"{len(waits)} of {len(self.times)} acquisitions of zone->lock by refills, drains and "
-            f"direct frees waited, as {LOCKED_EVENT} says"
-        )
-        return Contention(
-            known=True,
-            waits=pd.concat(parts, ignore_index=True).sort_values("time_ns", ignore_index=True),
-            notes=(note,),
-        )
+    waited = times[times["wait_ns"] > 0]
+    waits = waited.drop(columns="hold_ns").assign(time_ns=waited.time_ns - waited.wait_ns)
+    others = inferred.waits[inferred.waits["site"] == "buddy_alloc"]
+    parts = [part for part in (waits, others) if len(part)] or [waits]
+    note = (
+        f"{len(waits)} of {len(times)} acquisitions of zone->lock by refills, drains and "
+        f"direct frees waited, as {LOCKED_EVENT} says"
+    )
+    return Contention(
+        known=True,
+        waits=pd.concat(parts, ignore_index=True).sort_values("time_ns", ignore_index=True),
+        notes=(note,),
+    )
 
 
-def announced_holds(trace: Trace, stream: Stream, zones: ZoneMap) -> AnnouncedHolds:
-    """Read the holds that the lock tracepoints announce.
+def announced_holds(
+    trace: Trace, stream: Stream, zones: ZoneMap
+) -> tuple[Transactions, pd.DataFrame, tuple[str, ...]]:
+    """Holds of zone->lock that the lock tracepoints announce: refills, drains and direct frees.
 
     Which function held the lock shows by what it moved. Where it moved nothing, its call site
     tells, by what other holds of that site moved: of a refill that found nothing, or else of a
@@ -89,31 +78,71 @@ def announced_holds(trace: Trace, stream: Stream, zones: ZoneMap) -> AnnouncedHo
         trace: the events.
         stream: the same CPU by CPU, with the lock events.
         zones: which zone a page belongs to.
+
+    Returns:
+        One transaction for each hold, with the direct buddy allocations, which show by the removals
+        outside all holds, and empty refills; the announced holds' times as in `NO_TIMES`, time_ns
+        when the lock was had, hold_ns NA where the release was lost, wait_ns 0 without contention;
+        and what limits them, one line each.
     """
     stream = stream.take(~partial_claim_duplicates(stream))
-    begin = np.flatnonzero(stream.is_kind(Probe.LOCKED))
+    begin = stream.rows_of(Probe.LOCKED)
+    holds = len(begin)
     table = trace.tables[LOCKED_EVENT]
     number = stream.value[begin]
-    end, owner = _spans(stream, begin)
-    removal = stream.is_kind(Event.ZONE_LOCKED, Event.EXTFRAG)
-    again = refilled_removals(stream)
-    refilled = stream.is_kind(Probe.REFILLED) | (removal & ~again)
-    taken, taken_pages, first_taken = _sums(stream, owner, refilled, len(begin))
-    drained, drained_pages, first_drained = _sums(
-        stream, owner, stream.is_kind(Event.PCPU_DRAIN), len(begin)
-    )
+    # the release of each hold; -1: none
+    marks = stream.rows_of(Probe.LOCKED, Probe.UNLOCKED)
+    locked = stream.kind[marks] == Probe.LOCKED
+    paired = np.zeros(len(marks), bool)
+    paired[:-1] = locked[:-1] & ~locked[1:] & (stream.cpu[marks[1:]] == stream.cpu[marks[:-1]])
+    end = np.full(holds, -1, np.int64)
+    end[paired[locked]] = marks[np.flatnonzero(paired) + 1]
+    # the hold of each row; what follows one whose release was lost may lie inside it or not
+    rows = np.arange(len(stream))
+    owner = np.full(len(stream), _OUTSIDE)
+    if holds:
+        latest = np.searchsorted(begin, rows, "right") - 1
+        after = (latest >= 0) & (stream.cpu[begin[latest]] == stream.cpu)
+        inside, unsure = after & (rows <= end[latest]), after & (end[latest] < 0)
+        owner = np.select([inside, unsure], [latest, _UNSURE], _OUTSIDE)
+    removal = stream.is_kind(Event.ZONE_LOCKED, Event.EXTFRAG) & ~refilled_removals(stream)
+
+    def moved(member: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Objects and pages of each hold's members, and the row of the first (-1: none)."""
+        members = np.flatnonzero(member & (owner >= 0))
+        of_hold = owner[members]
+        pages = 1 << stream.order[members].astype(np.int64)
+        first = np.full(holds, -1, np.int64)
+        first[of_hold[::-1]] = members[::-1]
+        summed = np.bincount(of_hold, weights=pages, minlength=holds).astype(np.int64)
+        return np.bincount(of_hold, minlength=holds), summed, first
+
+    taken, taken_pages, first_taken = moved(stream.is_kind(Probe.REFILLED) | removal)
+    drained, drained_pages, first_drained = moved(stream.is_kind(Event.PCPU_DRAIN))
     caller = np.asarray(table["caller"])[number] if "caller" in table else None
     site = _sites(taken, drained, caller)
-    freed = _freed_before(stream, begin)
-    pages_zone = zones.codes(stream.pfn)
+    # the last free by the same CPU and task before each hold; -1: none
+    freed = np.maximum.accumulate(np.where(stream.is_kind(Event.FREE), rows, -1))[begin]
+    freed[(stream.cpu[freed] != stream.cpu[begin]) | (stream.pid[freed] != stream.pid[begin])] = -1
     shown = np.select([taken > 0, drained > 0, site == _FREE], [first_taken, first_drained, freed])
-    zone = _named_zones(table, number, zones)
+    pages_zone = zones.codes(stream.pfn)
+    zone = np.full(holds, UNKNOWN_ZONE, np.int8)
+    node_field, name_field = (
+        next((name for name in names if name in table), None)
+        for names in (("node_id", "nid"), ("name", "zone_name"))
+    )
+    if node_field and name_field:
+        code = {(each.node, each.name): place for place, each in enumerate(zones.zones)}
+        keys = zip(
+            table[node_field][number].tolist(), table[name_field][number].tolist(), strict=True
+        )
+        zone = np.array([code.get(key, UNKNOWN_ZONE) for key in keys], np.int8)
     zone = np.where((zone == UNKNOWN_ZONE) & (shown >= 0), pages_zone[shown], zone).astype(np.int8)
     is_free, is_drain, unknown = site == _FREE, site == _DRAIN, end < 0
     freed_pages = np.where(freed >= 0, np.int64(1) << np.maximum(stream.order[freed], 0), -1)
-    cause = np.zeros(len(begin), np.int8)
+    cause = np.zeros(holds, np.int8)
     cause[is_drain] = drain_causes(stream, begin[is_drain], trace.comms)
-    holds = Transactions(
+    transactions = Transactions(
         time_ns=stream.time_ns[begin],
         zone=zone,
         cpu=stream.cpu[begin],
@@ -128,61 +157,38 @@ def announced_holds(trace: Trace, stream: Stream, zones: ZoneMap) -> AnnouncedHo
             (site == _REFILL) & (shown >= 0), stream.migratetype[shown], -1
         ).astype(np.int8),
     )
-    direct = np.flatnonzero(removal & ~again & (owner == _OUTSIDE))
-    allocations = single_page_transactions(stream, direct, pages_zone[direct], "buddy_alloc")
-    hold_ns = np.where(end >= 0, stream.time_ns[end] - stream.time_ns[begin], -1)
-    times = _times_table(holds, zones, hold_ns, _wait_ns(trace, stream, begin, number))
-    return AnnouncedHolds(
-        transactions=Transactions.joined((holds, allocations)),
-        times=times,
-        notes=tuple(_notes(end)),
+    # a CPU has waited as long as the event says, else since it found the lock held
+    if "wait_ns" in table:
+        wait_ns = np.asarray(table["wait_ns"])[number].astype(np.int64)
+    else:
+        before = stream.latest(begin - 1, Probe.CONTENDED, Probe.LOCKED)
+        waited = (before >= 0) & (stream.kind[before] == Probe.CONTENDED)
+        waited &= stream.cpu[before] == stream.cpu[begin]
+        wait_ns = np.where(waited, stream.time_ns[begin] - stream.time_ns[before], 0)
+    times = pd.DataFrame(
+        {
+            "time_ns": transactions.time_ns,
+            **zone_columns(zone, zones),
+            "cpu": transactions.cpu.astype(np.int64),
+            "site": named(transactions.site, SITES),
+            "hold_ns": pd.arrays.IntegerArray(
+                np.where(unknown, -1, stream.time_ns[end] - stream.time_ns[begin]), unknown
+            ),
+            "wait_ns": wait_ns,
+        }
     )
-
-
-def _notes(end: np.ndarray) -> list[str]:
     notes = [
         "refills, drains and direct frees are those that zone->lock's own tracepoints bound; other "
         "holders are not announced"
     ]
-    open_ended = int(np.count_nonzero(end < 0))
-    if open_ended:
+    if open_ended := int(unknown.sum()):
         notes.append(
             f"{count_of(open_ended, 'hold has', 'holds have')} no recorded {UNLOCKED_EVENT}: "
             "what was moved is unknown"
         )
-    return notes
-
-
-def _spans(stream: Stream, begin: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Row of each hold's release (-1: none), and of each row the number of its hold.
-
-    What follows a hold whose release was lost may lie inside it or not: `_UNSURE`.
-    """
-    marks = np.flatnonzero(stream.is_kind(Probe.LOCKED, Probe.UNLOCKED))
-    locked = stream.kind[marks] == Probe.LOCKED
-    paired = np.zeros(len(marks), bool)
-    paired[:-1] = locked[:-1] & ~locked[1:] & (stream.cpu[marks[1:]] == stream.cpu[marks[:-1]])
-    end = np.full(len(begin), -1, np.int64)
-    end[paired[locked]] = marks[np.flatnonzero(paired) + 1]
-    rows = np.arange(len(stream))
-    latest = np.searchsorted(begin, rows, "right") - 1
-    if not len(begin):
-        return end, np.full(len(stream), _OUTSIDE)
-    after = (latest >= 0) & (stream.cpu[begin[latest]] == stream.cpu)
-    unsure = after & (end[latest] < 0)
-    return end, np.select([after & (rows <= end[latest]), unsure], [latest, _UNSURE], _OUTSIDE)
-
-
-def _sums(
-    stream: Stream, owner: np.ndarray, member: np.ndarray, holds: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Objects and pages of each hold's members, and the row of the first (-1: none)."""
-    rows = np.flatnonzero(member & (owner >= 0))
-    mine = owner[rows]
-    pages = np.bincount(mine, weights=1 << stream.order[rows].astype(np.int64), minlength=holds)
-    first = np.full(holds, -1, np.int64)
-    first[mine[::-1]] = rows[::-1]
-    return np.bincount(mine, minlength=holds), pages.astype(np.int64), first
+    direct = np.flatnonzero(removal & (owner == _OUTSIDE))
+    allocations = list_transactions(stream, direct, pages_zone[direct], "buddy_alloc")
+    return Transactions.joined((transactions, allocations)), times, tuple(notes)
 
 
 def _sites(taken: np.ndarray, drained: np.ndarray, caller: np.ndarray | None) -> np.ndarray:
@@ -197,51 +203,3 @@ def _sites(taken: np.ndarray, drained: np.ndarray, caller: np.ndarray | None) ->
         if len(moved):
             site[same & (shown == _FREE)] = np.bincount(moved).argmax()
     return site
-
-
-def _freed_before(stream: Stream, begin: np.ndarray) -> np.ndarray:
-    """Row of the last free by the same CPU and task before each hold, -1 if there is none."""
-    rows = np.where(stream.is_kind(Event.FREE), np.arange(len(stream)), -1)
-    latest = np.maximum.accumulate(rows)[begin]
-    same = (latest >= 0) & (stream.cpu[latest] == stream.cpu[begin])
-    return np.where(same & (stream.pid[latest] == stream.pid[begin]), latest, -1)
-
-
-def _named_zones(table: Mapping[str, np.ndarray], number: np.ndarray, zones: ZoneMap) -> np.ndarray:
-    """Zone code of each hold by the tracepoint's node and name, where it has them."""
-    node = next((table[name] for name in _NODE_FIELDS if name in table), None)
-    name = next((table[name] for name in _NAME_FIELDS if name in table), None)
-    if node is None or name is None:
-        return np.full(len(number), UNKNOWN_ZONE, np.int8)
-    code = {(zone.node, zone.name): place for place, zone in enumerate(zones.zones)}
-    keys = zip(node[number].tolist(), name[number].tolist(), strict=True)
-    return np.array([code.get(key, UNKNOWN_ZONE) for key in keys], np.int8)
-
-
-def _wait_ns(trace: Trace, stream: Stream, begin: np.ndarray, number: np.ndarray) -> np.ndarray:
-    """How long each hold's CPU had waited: as the event says, else since it found the lock held."""
-    table = trace.tables[LOCKED_EVENT]
-    if "wait_ns" in table:
-        return np.asarray(table["wait_ns"])[number].astype(np.int64)
-    marks = np.flatnonzero(stream.is_kind(Probe.CONTENDED, Probe.LOCKED))
-    before = marks[np.maximum(np.searchsorted(marks, begin) - 1, 0)] if len(marks) else begin
-    waited = (stream.kind[before] == Probe.CONTENDED) & (stream.cpu[before] == stream.cpu[begin])
-    return np.where(waited, stream.time_ns[begin] - stream.time_ns[before], 0)
-
-
-def _times_table(
-    holds: Transactions, zones: ZoneMap, hold_ns: np.ndarray, wait_ns: np.ndarray
-) -> pd.DataFrame:
-    node = pd.array([*(zone.node for zone in zones.zones), pd.NA], "Int64")
-    name = np.array([*(zone.name for zone in zones.zones), None], object)
-    return pd.DataFrame(
-        {
-            "time_ns": holds.time_ns,
-            "node": node[holds.zone],
-            "zone": pd.Series(name[holds.zone], dtype="str"),
-            "cpu": holds.cpu.astype(np.int64),
-            "site": pd.Series(np.array(SITES, object)[holds.site], dtype="str"),
-            "hold_ns": pd.arrays.IntegerArray(hold_ns.astype(np.int64), hold_ns < 0),
-            "wait_ns": wait_ns.astype(np.int64),
-        }
-    )

@@ -59,9 +59,9 @@ class CallStacks:
         Raises:
             UsageError: it was not recorded with call chains.
         """
-        table = self._table(event)
-        grouped = table.groupby("stack")["pages"].agg(["size", "sum"])
-        return self._named(grouped.rename(columns={"size": "events", "sum": "pages"}))
+        if event not in self.tables:
+            raise UsageError(f"{event} was not recorded with call chains; {_RECORD}")
+        return self._by_stack(self.tables[event])
 
     def of_holds(self, holds: pd.DataFrame, least_pages: int = 0) -> pd.DataFrame:
         """Return stack, events and pages of holds of zone->lock, the most pages first.
@@ -81,21 +81,15 @@ class CallStacks:
         if not len(events):
             raise UsageError(f"no event has a call chain; {_RECORD}")
         events = events.sort_values("time_ns", kind="stable")[["time_ns", "cpu", "stack"]]
-        kept = holds[holds["pages"].astype("Float64").fillna(0) >= least_pages]
-        kept = kept[["time_ns", "cpu", "pages"]].astype({"time_ns": np.int64, "cpu": np.int64})
-        kept = kept.sort_values("time_ns", kind="stable")
-        found = pd.merge_asof(kept, events.astype({"cpu": np.int64}), on="time_ns", by="cpu")
-        found["stack"] = found["stack"].fillna(-1).astype(int)
-        grouped = found.groupby("stack")["pages"].agg(["size", "sum"])
-        return self._named(grouped.rename(columns={"size": "events", "sum": "pages"}))
+        large = holds[holds["pages"].astype("Float64").fillna(0) >= least_pages]
+        large = large[["time_ns", "cpu", "pages"]].astype({"time_ns": np.int64, "cpu": np.int64})
+        large = large.sort_values("time_ns", kind="stable")
+        caused = pd.merge_asof(large, events.astype({"cpu": np.int64}), on="time_ns", by="cpu")
+        return self._by_stack(caused.assign(stack=caused["stack"].fillna(-1).astype(int)))
 
-    def _table(self, event: str) -> pd.DataFrame:
-        if event not in self.tables:
-            raise UsageError(f"{event} was not recorded with call chains; {_RECORD}")
-        return self.tables[event]
-
-    def _named(self, grouped: pd.DataFrame) -> pd.DataFrame:
-        frame = grouped.reset_index()
+    def _by_stack(self, table: pd.DataFrame) -> pd.DataFrame:
+        grouped = table.groupby("stack")["pages"].agg(["size", "sum"])
+        frame = grouped.rename(columns={"size": "events", "sum": "pages"}).reset_index()
         names = [self.stacks[each] if each >= 0 else (_UNKNOWN,) for each in frame["stack"]]
         frame["stack"] = [";".join(name) for name in names]
         return frame.sort_values(["pages", "stack"], ascending=[False, True], ignore_index=True)
@@ -119,40 +113,45 @@ def call_stacks(recording: Recording) -> CallStacks:
     from pagealloc_model.recording.event_files import read_events
 
     trace = read_events(recording.event_file, main_chains=True)
-    symbols, named_by = _symbols(recording, trace.span_ns[1])
+    symbols, named_by = recording.kernel_symbols, "the recording's kallsyms"
+    if symbols is None and is_of_this_boot(recording, trace.span_ns[1]):
+        symbols, named_by = read_kallsyms(Path("/proc/kallsyms")), "/proc/kallsyms of this boot"
     name_of = _namer(symbols)
-    found: dict[tuple[str, bytes], int] = {}
+    numbers: dict[tuple[str, bytes], int] = {}
     stacks: list[tuple[str, ...]] = []
     tables = {}
     for event in (ALLOC, FREE, BATCHED, EXTFRAG, LOCKED, DRAINED):
         table = trace.tables.get(event)
         if table is None or "callchain_start" not in table:
             continue
-        numbers = np.zeros(len(table["time_ns"]), np.int64)
-        begins, lengths = table["callchain_start"].tolist(), table["callchain_len"].tolist()
-        for row, (begin, length, pid) in enumerate(
-            zip(begins, lengths, table["pid"].tolist(), strict=True)
-        ):
+        of_rows = np.zeros(len(table["time_ns"]), np.int64)
+        columns = (table[name].tolist() for name in ("callchain_start", "callchain_len", "pid"))
+        for row, (begin, length, pid) in enumerate(zip(*columns, strict=True)):
             chain = kernel_part(trace.callchains[begin : begin + length])
             task = trace.comms.get(pid, str(pid))
             key = (task, chain.tobytes())
-            if key not in found:
-                found[key] = len(stacks)
+            if key not in numbers:
+                numbers[key] = len(stacks)
                 names = [name_of(address) for address in chain.tolist()]
                 while names and names[0].startswith(_TRACING):
                     del names[0]
                 stacks.append((task.replace(";", ":"), *reversed(names)))
-            numbers[row] = found[key]
+            of_rows[row] = numbers[key]
+        pages = np.ones(len(of_rows), np.int64)
+        if event != BATCHED:
+            order = table["fallback_order" if event == EXTFRAG else "order"].astype(np.int64)
+            pages <<= np.clip(order, 0, 30)
         tables[event] = pd.DataFrame(
             {
                 "time_ns": table["time_ns"],
                 "cpu": table["cpu"],
-                "stack": numbers,
-                "pages": _pages(event, table) * max(trace.sampled.get(event, 1), 1),
+                "stack": of_rows,
+                "pages": pages * max(trace.sampled.get(event, 1), 1),
             }
         )
     if not tables:
         raise UsageError(f"{recording.name}: no page-allocator event has a call chain; {_RECORD}")
+    named_by = named_by if symbols is not None else ""
     return CallStacks(stacks=tuple(stacks), tables=tables, named_by=named_by)
 
 
@@ -161,13 +160,6 @@ def kernel_part(chain: np.ndarray) -> np.ndarray:
     users = np.flatnonzero(chain == _USER_MARKER)
     kernel = chain[: users[0]] if len(users) else chain
     return kernel[kernel < _FIRST_MARKER]
-
-
-def _pages(event: str, table: Mapping[str, np.ndarray]) -> np.ndarray:
-    if event == BATCHED:
-        return np.ones(len(table["time_ns"]), np.int64)
-    order = table["fallback_order" if event == EXTFRAG else "order"].astype(np.int64)
-    return np.int64(1) << np.clip(order, 0, 30)
 
 
 def _namer(symbols: KernelSymbols | None) -> Callable[[int], str]:
@@ -179,15 +171,6 @@ def _namer(symbols: KernelSymbols | None) -> Callable[[int], str]:
         return known[address]
 
     return name_of
-
-
-def _symbols(recording: Recording, last_ns: int) -> tuple[KernelSymbols | None, str]:
-    if recording.kernel_symbols is not None:
-        return recording.kernel_symbols, "the recording's kallsyms"
-    if is_of_this_boot(recording, last_ns):
-        symbols = read_kallsyms(Path("/proc/kallsyms"))
-        return symbols, "" if symbols is None else "/proc/kallsyms of this boot"
-    return None, ""
 
 
 def is_of_this_boot(recording: Recording, last_ns: int) -> bool:

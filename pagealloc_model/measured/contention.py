@@ -48,6 +48,20 @@ class Contention:
     notes: tuple[str, ...]
 
 
+def _zones_table(
+    time_ns: np.ndarray, zone: np.ndarray, cpu: np.ndarray, site: np.ndarray, zones: ZoneMap
+) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "time_ns": time_ns,
+            "node": [zones.zones[code].node for code in zone],
+            "zone": [zones.zones[code].name for code in zone],
+            "cpu": cpu.astype(np.int64),
+            "site": np.array(SITES, object)[site],
+        }
+    )
+
+
 def measured_contention(trace: Trace, zones: ZoneMap) -> Contention:
     """Contended acquisitions of the zones' locks in a recording.
 
@@ -58,12 +72,24 @@ def measured_contention(trace: Trace, zones: ZoneMap) -> Contention:
     begins, ends = trace.tables.get(BEGIN), trace.tables.get(END)
     if begins is None or ends is None:
         return _unknown(f"{BEGIN} and {END} were not recorded")
-    if not (np.asarray(begins["flags"]) & SPIN).any():
+    spin = np.flatnonzero(np.asarray(begins["flags"]) & SPIN)
+    if not len(spin):
         return _unknown(
             "no spinlock ever appears contended: a guest without paravirtual spinlocks takes them "
             "by test-and-set and emits nothing (T8)"
         )
-    begin, end = _pairs(begins, ends)
+    # a contention ends with its CPU's next end at that address
+    time_ns, cpu, address = (
+        np.concatenate([np.asarray(begins[name])[spin], ends[name]])
+        for name in ("time_ns", "cpu", "lock_addr")
+    )
+    row = np.concatenate([spin, np.arange(len(ends["time_ns"]))])
+    is_end = np.arange(len(row)) >= len(spin)
+    order = np.lexsort((is_end, time_ns, address, cpu))
+    before, after = order[:-1], order[1:]
+    pair = ~is_end[before] & is_end[after] & (cpu[before] == cpu[after])
+    pair &= address[before] == address[after]
+    begin, end = row[before[pair]], row[after[pair]]
     following = _next_events(trace, ends, end)
     address = np.asarray(begins["lock_addr"])[begin]
     zone, votes = _zone_of_address(trace, zones, address, following)
@@ -74,20 +100,21 @@ def measured_contention(trace: Trace, zones: ZoneMap) -> Contention:
             "followed, and who waits for a native spinlock behind its holder alone emits nothing "
             "(T8)"
         )
-    begin, end, following, zone = (each[inside] for each in (begin, end, following, zone))
+    begin, end, following, zone = (rows[inside] for rows in (begin, end, following, zone))
     site = _sites(trace, begins, begin, following)
     started = np.asarray(begins["time_ns"])[begin]
-    waits = pd.DataFrame(
-        {
-            "time_ns": started,
-            "node": [zones.zones[code].node for code in zone],
-            "zone": [zones.zones[code].name for code in zone],
-            "cpu": np.asarray(begins["cpu"])[begin].astype(np.int64),
-            "site": np.array(SITES, object)[site],
-            "wait_ns": np.asarray(ends["time_ns"])[end] - started,
-        }
+    waits = _zones_table(started, zone, np.asarray(begins["cpu"])[begin], site, zones)
+    waits["wait_ns"] = np.asarray(ends["time_ns"])[end] - started
+    note = (
+        f"none of {len(address)} contended acquisitions was of a lock that allocator events "
+        "followed: zone->lock was never seen contended"
     )
-    return Contention(known=True, waits=waits, notes=_notes(len(address), waits, votes))
+    if len(waits):
+        note = (
+            f"{len(waits)} of {len(address)} contended acquisitions were of zone->lock, recognised "
+            f"by the {votes} that an event under the lock followed on the same CPU"
+        )
+    return Contention(known=True, waits=waits, notes=(note,))
 
 
 def has_paravirtual_spinlocks(trace: Trace) -> bool:
@@ -106,82 +133,44 @@ def _unknown(reason: str) -> Contention:
     return Contention(known=False, waits=pd.DataFrame(columns=columns), notes=(note,))
 
 
-def _notes(contentions: int, waits: pd.DataFrame, votes: int) -> tuple[str, ...]:
-    if not len(waits):
-        return (
-            f"none of {contentions} contended acquisitions was of a lock that allocator events "
-            "followed: zone->lock was never seen contended",
-        )
-    return (
-        f"{len(waits)} of {contentions} contended acquisitions were of zone->lock, recognised by "
-        f"the {votes} that an event under the lock followed on the same CPU",
-    )
-
-
-def _pairs(
-    begins: Mapping[str, np.ndarray], ends: Mapping[str, np.ndarray]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of contentions of spinlocks and of their ends: the CPU's next end at that address."""
-    spin = np.flatnonzero(np.asarray(begins["flags"]) & SPIN)
-    time_ns = np.concatenate([np.asarray(begins["time_ns"])[spin], ends["time_ns"]])
-    cpu = np.concatenate([np.asarray(begins["cpu"])[spin], ends["cpu"]])
-    address = np.concatenate([np.asarray(begins["lock_addr"])[spin], ends["lock_addr"]])
-    row = np.concatenate([spin, np.arange(len(ends["time_ns"]))])
-    is_end = np.arange(len(row)) >= len(spin)
-    order = np.lexsort((is_end, time_ns, address, cpu))
-    follows = np.zeros(len(order), bool)
-    if len(order):
-        before, after = order[:-1], order[1:]
-        follows[:-1] = (
-            ~is_end[before]
-            & is_end[after]
-            & (cpu[before] == cpu[after])
-            & (address[before] == address[after])
-        )
-    first = np.flatnonzero(follows)
-    return row[order[first]], row[order[np.minimum(first + 1, len(order) - 1)]]
-
-
 def _next_events(
     trace: Trace, table: Mapping[str, np.ndarray], rows: np.ndarray, *, before: bool = False
 ) -> np.ndarray:
-    """Trace row of the event next to each of a table's rows, by its CPU and task."""
-    found = np.full(len(rows), -1, np.int64)
+    """Trace row of the event next to each of a table's rows, by its CPU and task; -1: none near."""
+    events = np.full(len(rows), -1, np.int64)
     time, cpu, task = (np.asarray(table[name])[rows] for name in ("time_ns", "cpu", "pid"))
     for each in np.unique(cpu):
-        mine = np.flatnonzero(trace.cpu == each)
+        of_cpu = np.flatnonzero(trace.cpu == each)
         asked = np.flatnonzero(cpu == each)
-        place = np.searchsorted(trace.time_ns[mine], time[asked]) - before
-        inside = (place >= 0) & (place < len(mine))
-        asked, event = asked[inside], mine[place[inside]]
+        place = np.searchsorted(trace.time_ns[of_cpu], time[asked]) - before
+        inside = (place >= 0) & (place < len(of_cpu))
+        asked, event = asked[inside], of_cpu[place[inside]]
         near = np.abs(trace.time_ns[event] - time[asked]) <= NEXT_EVENT_NS
         near &= trace.pid[event] == task[asked]
-        found[asked[near]] = event[near]
-    return found
+        events[asked[near]] = event[near]
+    return events
 
 
 def _zone_of_address(
     trace: Trace, zones: ZoneMap, address: np.ndarray, following: np.ndarray
 ) -> tuple[np.ndarray, int]:
-    """Zone code of each contention's lock, and the number of events that told.
+    """Zone code of each contention's lock, and the number of events that show it.
 
     A lock is a zone's if, of the contentions that some event is next to, most are next to one under
     zone->lock; the zone is the one that most of those events' pages lie in.
     """
     events = np.where(following >= 0, trace.event[following].astype(np.int16), -1)
-    told = np.isin(events, np.array(UNDER_LOCK))
+    under_lock = np.isin(events, np.array(UNDER_LOCK))
     pages_zone = zones.codes(trace.pfn[following])
     zone = np.full(len(address), UNKNOWN_ZONE, np.int8)
     votes = 0
-    for lock in np.unique(address[told]):
+    for lock in np.unique(address[under_lock]):
         same = address == lock
-        if told[same].sum() * 2 <= (events[same] >= 0).sum():
-            continue
-        codes = pages_zone[same & told]
-        codes = codes[codes != UNKNOWN_ZONE]
-        if len(codes):
+        shown = same & under_lock
+        codes = pages_zone[shown & (pages_zone != UNKNOWN_ZONE)]
+        if shown.sum() * 2 > (events[same] >= 0).sum() and len(codes):
             zone[same] = np.bincount(codes).argmax()
-            votes += int((same & told).sum())
+            votes += int(shown.sum())
     return zone, votes
 
 
@@ -189,7 +178,14 @@ def _sites(
     trace: Trace, begins: Mapping[str, np.ndarray], rows: np.ndarray, following: np.ndarray
 ) -> np.ndarray:
     """Site of each contention: what most often follows where the same function waits."""
-    callers = _callers(trace, begins, rows)
+    # return addresses into the functions that took the lock; 0 without a call chain
+    callers = np.zeros(len(rows), np.uint64)
+    for index, row in enumerate(rows if "callchain_start" in begins else ()):
+        start, length = int(begins["callchain_start"][row]), int(begins["callchain_len"][row])
+        chain = trace.callchains[start : start + length]
+        frames = chain[chain < _CONTEXT_MARKERS]
+        if len(frames) > _LOCK_FRAMES:
+            callers[index] = frames[_LOCK_FRAMES]
     single = _sites_by_event(trace, following)
     site = np.full(len(rows), OTHER)
     for caller in np.unique(callers):
@@ -221,20 +217,6 @@ def _sites_by_event(trace: Trace, following: np.ndarray) -> np.ndarray:
     return site
 
 
-def _callers(trace: Trace, begins: Mapping[str, np.ndarray], rows: np.ndarray) -> np.ndarray:
-    """Return address into the function that took the lock; 0 without a call chain."""
-    if "callchain_start" not in begins:
-        return np.zeros(len(rows), np.uint64)
-    callers = np.zeros(len(rows), np.uint64)
-    for index, row in enumerate(rows):
-        start, length = int(begins["callchain_start"][row]), int(begins["callchain_len"][row])
-        chain = trace.callchains[start : start + length]
-        frames = chain[chain < _CONTEXT_MARKERS]
-        if len(frames) > _LOCK_FRAMES:
-            callers[index] = frames[_LOCK_FRAMES]
-    return callers
-
-
 RELEASE = "lock:contended_release"
 _COLUMNS = {
     "time_ns": "int64",
@@ -263,36 +245,22 @@ def contended_releases(trace: Trace, zones: ZoneMap) -> pd.DataFrame:
     table = trace.tables.get(RELEASE)
     if table is None:
         return pd.DataFrame({name: pd.array([], kind) for name, kind in _COLUMNS.items()})
-    rows = np.arange(len(table["time_ns"]))
-    preceding = _next_events(trace, table, rows, before=True)
-    zone, _ = _zone_of_address(trace, zones, np.asarray(table["lock_addr"]), preceding)
-    rows = rows[zone != UNKNOWN_ZONE]
-    zone, preceding = zone[rows], preceding[rows]
-    return pd.DataFrame(
-        {
-            "time_ns": np.asarray(table["time_ns"])[rows],
-            "node": [zones.zones[code].node for code in zone],
-            "zone": [zones.zones[code].name for code in zone],
-            "cpu": np.asarray(table["cpu"])[rows],
-            "site": np.array(SITES, object)[_sites_by_event(trace, preceding)],
-            "waiting": _waiting(trace, table, rows),
-        }
-    ).astype(_COLUMNS)
-
-
-def _waiting(trace: Trace, table: Mapping[str, np.ndarray], rows: np.ndarray) -> pd.array:
-    """Waits for each release's lock that had begun before it and not ended."""
-    begins, ends = trace.tables.get(BEGIN), trace.tables.get(END)
+    preceding = _next_events(trace, table, np.arange(len(table["time_ns"])), before=True)
+    address = np.asarray(table["lock_addr"])
+    zone, _ = _zone_of_address(trace, zones, address, preceding)
+    rows = np.flatnonzero(zone != UNKNOWN_ZONE)
+    time_ns, address = np.asarray(table["time_ns"])[rows], address[rows]
+    site = _sites_by_event(trace, preceding[rows])
+    releases = _zones_table(time_ns, zone[rows], np.asarray(table["cpu"])[rows], site, zones)
+    # waits for each release's lock that had begun before it and not ended
     waiting = pd.array([pd.NA] * len(rows), "Int64")
-    if begins is None or ends is None:
-        return waiting
-    address = np.asarray(table["lock_addr"])[rows]
-    time = np.asarray(table["time_ns"])[rows]
-    spins = (np.asarray(begins["flags"]) & SPIN) != 0
-    for lock in np.unique(address):
-        same = address == lock
-        begun = np.asarray(begins["time_ns"])[spins & (begins["lock_addr"] == lock)]
-        ended = np.asarray(ends["time_ns"])[np.asarray(ends["lock_addr"]) == lock]
-        count = np.searchsorted(begun, time[same]) - np.searchsorted(ended, time[same])
-        waiting[np.flatnonzero(same)] = np.maximum(count, 0)
-    return waiting
+    begins, ends = trace.tables.get(BEGIN), trace.tables.get(END)
+    if begins is not None and ends is not None:
+        spins = (np.asarray(begins["flags"]) & SPIN) != 0
+        for lock in np.unique(address):
+            same = address == lock
+            begun = np.asarray(begins["time_ns"])[spins & (begins["lock_addr"] == lock)]
+            ended = np.asarray(ends["time_ns"])[np.asarray(ends["lock_addr"]) == lock]
+            count = np.searchsorted(begun, time_ns[same]) - np.searchsorted(ended, time_ns[same])
+            waiting[np.flatnonzero(same)] = np.maximum(count, 0)
+    return releases.assign(waiting=waiting).astype(_COLUMNS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -11,7 +11,11 @@ import pandas as pd
 
 from pagealloc_model.base.arrays import parts
 from pagealloc_model.base.text.counts import count_of
-from pagealloc_model.measured.announced_holds import NO_TIMES, AnnouncedHolds, announced_holds
+from pagealloc_model.measured.announced_holds import (
+    NO_TIMES,
+    announced_contention,
+    announced_holds,
+)
 from pagealloc_model.measured.contention import Contention, contended_releases, measured_contention
 from pagealloc_model.measured.rules import recorded_rules
 from pagealloc_model.measured.stream import (
@@ -25,9 +29,10 @@ from pagealloc_model.measured.transactions import (
     SITES,
     UNKNOWN_ORDER,
     RunRules,
-    Transactions,
     inferred_transactions,
+    named,
     probed_transactions,
+    zone_columns,
 )
 from pagealloc_model.recording.recording import Recording
 from pagealloc_model.recording.sampling import refuse_sampled
@@ -37,7 +42,6 @@ from pagealloc_model.recording.trace.formats import stable_gfp_bits
 from pagealloc_model.recording.zone_map import ZoneMap
 
 FALLBACK_KINDS = ("claim_block", "claim", "steal")
-_EXTFRAG = "kmem:mm_page_alloc_extfrag"
 DIRECT_RECLAIM = "vmscan:mm_vmscan_direct_reclaim_begin"
 
 
@@ -49,17 +53,16 @@ def _fallbacks_table(
     A buddy of at least pageblock order is a whole block claimed; below, the block changed owner
     (claim) or one page was taken (steal). One refill can make many.
     """
-    names = ("alloc_migratetype", "fallback_migratetype", "alloc_order", "fallback_order")
-    table = trace.tables.get(_EXTFRAG, {})
+    names = ["alloc_migratetype", "fallback_migratetype", "alloc_order", "fallback_order"]
+    table = trace.tables.get("kmem:mm_page_alloc_extfrag", {})
     none = np.zeros(0, np.int64)
     columns = {name: np.asarray(table.get(name, none), np.int64) for name in names}
     owned = np.asarray(table.get("change_ownership", none)) != 0
     kind = np.where(columns["fallback_order"] >= pageblock_order, 0, np.where(owned, 1, 2))
     frame = pd.DataFrame({**columns, "kind": kind})
     counted = frame.groupby([*names, "kind"]).size().reset_index(name="count")
-    for name in names[:2]:
-        counted[name] = _named(counted[name].to_numpy(), migratetypes)
-    counted["kind"] = _named(counted["kind"].to_numpy(), FALLBACK_KINDS)
+    for name, words in (*((name, migratetypes) for name in names[:2]), ("kind", FALLBACK_KINDS)):
+        counted[name] = named(counted[name].to_numpy(), words)
     return counted
 
 
@@ -68,47 +71,39 @@ def outcomes_table(trace: Trace, *, pmd_order: int, reclaim_recorded: bool) -> p
 
     `stalled` counts calls during which their task entered direct reclaim.
     """
+    keys = ["class", "order", "asked", "failed", "stalled"]
     stalled = _stalled(trace)
-    pieces = [pd.DataFrame(np.zeros((0, 5), np.int64), columns=_OUTCOMES)]
+    pieces = [pd.DataFrame(np.zeros((0, len(keys)), np.int64), columns=keys)]
     for part in parts(len(trace)):
         allocs = np.flatnonzero(trace.event[part] == Event.ALLOC) + part.start
         order = trace.order[allocs]
         request_class = request_classes(
             trace.gfp[allocs], order, bits=trace.gfp_bits, pmd_order=pmd_order
         )
+        stalls = np.zeros(len(allocs), bool)
+        if len(allocs):
+            begin, end = np.searchsorted(stalled, [allocs[0], allocs[-1] + 1])
+            stalls[np.searchsorted(allocs, stalled[begin:end])] = True
         # classes are few, and so are orders: one number for both
         both = order.astype(np.int64) * len(REQUEST_CLASSES) + request_class
         least = int(both.min(initial=0))
         counts = [
             np.bincount(both[chosen] - least, minlength=int(both.max(initial=0)) - least + 1)
-            for chosen in (slice(None), trace.pfn[allocs] < 0, _is_among(allocs, stalled))
+            for chosen in (slice(None), trace.pfn[allocs] < 0, stalls)
         ]
         seen = np.flatnonzero(counts[0])
         order, request_class = np.divmod(seen + least, len(REQUEST_CLASSES))
-        columns = (request_class, order, *(each[seen] for each in counts))
-        pieces.append(pd.DataFrame(dict(zip(_OUTCOMES, columns, strict=True))))
-    frame = pd.concat(pieces)
-    counted = frame.groupby(["class", "order"], as_index=False).sum().astype("Int64")
+        columns = (request_class, order, *(count[seen] for count in counts))
+        pieces.append(pd.DataFrame(dict(zip(keys, columns, strict=True))))
+    counted = pd.concat(pieces).groupby(keys[:2], as_index=False).sum().astype("Int64")
     counted["succeeded"] = counted["asked"] - counted["failed"]
-    counted["class"] = _named(counted["class"].to_numpy(np.int64), REQUEST_CLASSES)
+    counted["class"] = named(counted["class"].to_numpy(np.int64), REQUEST_CLASSES)
     counted["reason"] = ""
     if not reclaim_recorded:
         counted["stalled"] = pd.array([pd.NA] * len(counted), "Int64")
         counted["reason"] = f"stalled: {DIRECT_RECLAIM} was not recorded"
     columns = ["class", "order", "asked", "succeeded", "failed", "stalled", "reason"]
     return counted[columns].astype({"order": "int64", "reason": "str"})
-
-
-_OUTCOMES = ["class", "order", "asked", "failed", "stalled"]
-
-
-def _is_among(rows: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-    """Which of ascending rows are among ascending others (bool)."""
-    found = np.zeros(len(rows), bool)
-    if len(rows):
-        begin, end = np.searchsorted(chosen, [rows[0], rows[-1] + 1])
-        found[np.searchsorted(rows, chosen[begin:end])] = True
-    return found
 
 
 def _stalled(trace: Trace) -> np.ndarray:
@@ -120,13 +115,13 @@ def _stalled(trace: Trace) -> np.ndarray:
     if begins is None or not len(begins["pid"]):
         return np.zeros(0, np.int64)
     tasks_that_reclaim = np.unique(begins["pid"])
-    found = [np.zeros(0, np.int64)]
+    waits = np.uint32(trace.gfp_bits.get("__GFP_DIRECT_RECLAIM", _GFP["__GFP_DIRECT_RECLAIM"]))
+    requests = [np.zeros(0, np.int64)]
     for part in parts(len(trace)):
-        asked = trace.event[part] == Event.ALLOC
-        asked &= _may_direct_reclaim(trace.gfp[part], trace.gfp_bits)
+        asked = (trace.event[part] == Event.ALLOC) & ((trace.gfp[part] & waits) != 0)
         asked &= np.isin(trace.pid[part], tasks_that_reclaim)
-        found.append(np.flatnonzero(asked) + part.start)
-    rows = np.concatenate(found)
+        requests.append(np.flatnonzero(asked) + part.start)
+    rows = np.concatenate(requests)
     times = np.concatenate([trace.time_ns[rows], begins["time_ns"]])
     tasks = np.concatenate([trace.pid[rows], begins["pid"]])
     row = np.concatenate([rows, np.full(len(begins["pid"]), -1)])
@@ -137,47 +132,7 @@ def _stalled(trace: Trace) -> np.ndarray:
     following = np.minimum.accumulate(np.where(is_alloc, np.arange(last + 1), last)[::-1])[::-1]
     begin = np.flatnonzero(~is_alloc)
     ends = following[begin]
-    same = is_alloc[ends] & (tasks[ends] == tasks[begin])
-    return np.unique(row[ends[same]])
-
-
-def _transactions_full_table(
-    transactions: Transactions, zones: ZoneMap, *, migratetypes: Sequence[str]
-) -> pd.DataFrame:
-    """One row per transaction; NA for what its events do not say."""
-    order = pd.array(transactions.order, "Int64")
-    order[transactions.order == UNKNOWN_ORDER] = pd.NA
-    return pd.DataFrame(
-        {
-            "time_ns": transactions.time_ns,
-            **_zone_columns(transactions.zone, zones),
-            "cpu": transactions.cpu.astype(np.int64),
-            "site": _named(transactions.site, SITES),
-            "cause": _named(transactions.cause, CAUSES),
-            "objects": _unknown_below_zero(transactions.objects),
-            "pages": _unknown_below_zero(transactions.pages),
-            "order": order,
-            "migratetype": _named(transactions.migratetype, migratetypes),
-        }
-    )
-
-
-def _transactions_table(full: pd.DataFrame) -> pd.DataFrame:
-    """Histogram of transaction sizes by zone, CPU, site and cause."""
-    keys = ["node", "zone", "cpu", "site", "cause", "objects"]
-    return full.groupby(keys, dropna=False).size().reset_index(name="transactions")
-
-
-def _lock_table(
-    full: pd.DataFrame, holds: pd.DataFrame, *, start_ns: int, bin_ns: int
-) -> pd.DataFrame:
-    """Lock holds, objects and pages by bin of time, zone and site."""
-    keys = ["time_ns", "node", "zone", "site"]
-    table = full.assign(time_ns=bin_start(full, start_ns, bin_ns)).groupby(keys, dropna=False)
-    sums = table[["objects", "pages"]].sum(min_count=1)
-    sums.insert(0, "acquisitions", table.size())
-    holds = holds.assign(time_ns=bin_start(holds, start_ns, bin_ns))
-    return sums.join(announced_times(holds, keys)).reset_index()
+    return np.unique(row[ends[is_alloc[ends] & (tasks[ends] == tasks[begin])]])
 
 
 def bin_start(frame: pd.DataFrame, start_ns: int, bin_ns: int) -> pd.Series:
@@ -193,23 +148,10 @@ def announced_times(holds: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     return times.astype("Float64")
 
 
-def _zone_columns(code: np.ndarray, zones: ZoneMap) -> Mapping[str, object]:
-    node = pd.array([*(zone.node for zone in zones.zones), pd.NA], "Int64")
-    return {"node": node[code], "zone": _named(code, [zone.name for zone in zones.zones])}
-
-
-def _named(code: np.ndarray, names: Sequence[str]) -> pd.Series:
-    """Names by number, NA for numbers without one."""
-    known = (code >= 0) & (code < len(names))
-    place = np.where(known, code, len(names))
-    return pd.Series(np.array([*names, None], object)[place], dtype="str")
-
-
-def _unknown_below_zero(values: np.ndarray) -> pd.arrays.IntegerArray:
-    return pd.arrays.IntegerArray(values.astype(np.int64), values < 0)
-
-
 REQUEST_CLASSES = ("thp", "atomic", "nowait", "movable", "reclaimable", "kernel")
+
+
+_GFP = stable_gfp_bits(None)
 
 
 def request_classes(
@@ -220,128 +162,75 @@ def request_classes(
     thp: movable huge page of `pmd_order`; atomic: HIGH without direct reclaim; nowait: no direct
     reclaim otherwise; then by mobility, movable, reclaimable and kernel.
     """
-
-    def has(name: str) -> np.ndarray:
-        return _has(gfp, name, bits)
-
-    waits, movable = _may_direct_reclaim(gfp, bits), has("__GFP_MOVABLE")
+    high, waits, movable, compound, no_reserves, reclaimable = (
+        (gfp & np.uint32(bits.get(name, _GFP[name]))) != 0
+        for name in (
+            "__GFP_HIGH",
+            "__GFP_DIRECT_RECLAIM",
+            "__GFP_MOVABLE",
+            "__GFP_COMP",
+            "__GFP_NOMEMALLOC",
+            "__GFP_RECLAIMABLE",
+        )
+    )
     conditions = [
-        movable & has("__GFP_COMP") & has("__GFP_NOMEMALLOC") & (order == pmd_order),
-        has("__GFP_HIGH") & ~waits,
+        movable & compound & no_reserves & (order == pmd_order),
+        high & ~waits,
         ~waits,
         movable,
-        has("__GFP_RECLAIMABLE"),
+        reclaimable,
     ]
     kernel = len(conditions)
     return np.select(conditions, list(range(kernel)), kernel).astype(np.int8)
 
 
-def _may_direct_reclaim(gfp: np.ndarray, bits: Mapping[str, int]) -> np.ndarray:
-    """Mask of the gfp words that allow direct reclaim."""
-    return _has(gfp, "__GFP_DIRECT_RECLAIM", bits)
+_SNAPSHOT_TABLES = {
+    "free_pages": "time_ns node zone order migratetype buddies pages",
+    "pageblocks": "time_ns node zone migratetype blocks",
+    "pcp": "time_ns node zone cpu count high",
+    "boosts": "time_ns node zone pages",
+    "vmstat": "name time_ns value",
+}
+_TYPES = dict.fromkeys(("name", "zone", "migratetype"), "str") | {"high": "Float64"}
 
 
-def _has(gfp: np.ndarray, name: str, bits: Mapping[str, int]) -> np.ndarray:
-    mask = bits[name] if name in bits else stable_gfp_bits(None)[name]
-    return (gfp & np.uint32(mask)) != 0
-
-
-FREE_PAGES = ("time_ns", "node", "zone", "order", "migratetype", "buddies", "pages")
-PAGEBLOCKS = ("time_ns", "node", "zone", "migratetype", "blocks")
-BOOSTS = ("time_ns", "node", "zone", "pages")
-PCP = ("time_ns", "node", "zone", "cpu", "count", "high")
-VMSTAT = ("name", "time_ns", "value")
-
-
-def free_pages_table(snapshots: Iterable[Snapshot]) -> pd.DataFrame:
-    """Free buddies by zone, order and migratetype.
+def snapshot_tables(snapshots: Iterable[Snapshot]) -> dict[str, pd.DataFrame]:
+    """Tables by name of what snapshots print, in the columns that `Measured` names.
 
     A cell the kernel printed as `>100000` is only a lower bound, so `buddies` and `pages` are NA.
     """
-    return _table(
-        FREE_PAGES,
-        (row for snapshot in snapshots for row in _free_lists(snapshot)),
-        nullable=("buddies", "pages"),
-    )
-
-
-def _free_lists(snapshot: Snapshot) -> Iterator[tuple[object, ...]]:
-    info = snapshot.pagetypeinfo
-    for row in info.free_lists if info else ():
-        key = (snapshot.time_ns, row.node, row.zone)
-        for order, (count, bound) in enumerate(zip(row.buddies, row.lower_bound, strict=True)):
-            values = (pd.NA, pd.NA) if bound else (count, count << order)
-            yield (*key, order, row.migratetype, *values)
-
-
-def pageblocks_table(snapshots: Iterable[Snapshot]) -> pd.DataFrame:
-    """Pageblocks by zone and type."""
-    return _table(
-        PAGEBLOCKS, (row for snapshot in snapshots for row in _pageblocks(snapshot)), nullable=()
-    )
-
-
-def _pageblocks(snapshot: Snapshot) -> Iterator[tuple[object, ...]]:
-    info = snapshot.pagetypeinfo
-    if info is None:
-        return
-    for row in info.pageblocks:
-        for migratetype, blocks in zip(info.migratetypes, row.blocks, strict=True):
-            yield (snapshot.time_ns, row.node, row.zone, migratetype, blocks)
-
-
-def _boosts_table(snapshots: Iterable[Snapshot]) -> pd.DataFrame:
-    """Watermark boosts by zone, where the kernel prints them."""
-    return _table(
-        BOOSTS,
-        (
-            (snapshot.time_ns, zone.node, zone.name, zone.boost)
-            for snapshot in snapshots
-            for zone in (snapshot.zoneinfo.zones if snapshot.zoneinfo else ())
-            if zone.boost is not None
-        ),
-        nullable=(),
-    )
-
-
-def _pcp_table(snapshots: Iterable[Snapshot]) -> pd.DataFrame:
-    """Pages on per-CPU lists and their limit, by zone and CPU."""
-    table = _table(PCP, (row for snapshot in snapshots for row in _pagesets(snapshot)), nullable=())
-    return table.astype({"high": "Float64"})
-
-
-def _pagesets(snapshot: Snapshot) -> Iterator[tuple[object, ...]]:
-    info = snapshot.zoneinfo
-    for zone in info.zones if info else ():
-        for pageset in zone.pagesets:
-            key = (snapshot.time_ns, zone.node, zone.name)
-            yield (*key, pageset.cpu, pageset.count, pageset.high)
-
-
-def _vmstat_table(snapshots: Iterable[Snapshot]) -> pd.DataFrame:
-    """The kernel's counters under its own names."""
-    return _table(
-        VMSTAT,
-        (
-            (name, snapshot.time_ns, value)
-            for snapshot in snapshots
-            for name, value in (snapshot.vmstat.values if snapshot.vmstat else {}).items()
-        ),
-        nullable=(),
-    )
-
-
-_TEXT = ("name", "zone", "migratetype")
-
-
-def _table(
-    columns: tuple[str, ...], rows: Iterable[tuple[object, ...]], *, nullable: tuple[str, ...]
-) -> pd.DataFrame:
-    types = {
-        name: "str" if name in _TEXT else "Int64" if name in nullable else "int64"
-        for name in columns
-    }
-    return pd.DataFrame.from_records(list(rows), columns=list(columns)).astype(types)
+    rows: dict[str, list[tuple[object, ...]]] = {name: [] for name in _SNAPSHOT_TABLES}
+    for snapshot in snapshots:
+        at, types = snapshot.time_ns, snapshot.pagetypeinfo
+        for row in types.free_lists if types else ():
+            cells = zip(row.buddies, row.lower_bound, strict=True)
+            rows["free_pages"] += (
+                (at, row.node, row.zone, order, row.migratetype)
+                + ((pd.NA, pd.NA) if bound else (count, count << order))
+                for order, (count, bound) in enumerate(cells)
+            )
+        for row in types.pageblocks if types else ():
+            rows["pageblocks"] += (
+                (at, row.node, row.zone, *cell)
+                for cell in zip(types.migratetypes, row.blocks, strict=True)
+            )
+        for zone in snapshot.zoneinfo.zones if snapshot.zoneinfo else ():
+            rows["pcp"] += (
+                (at, zone.node, zone.name, pageset.cpu, pageset.count, pageset.high)
+                for pageset in zone.pagesets
+            )
+            if zone.boost is not None:
+                rows["boosts"].append((at, zone.node, zone.name, zone.boost))
+        counters = snapshot.vmstat.values if snapshot.vmstat else {}
+        rows["vmstat"] += ((name, at, value) for name, value in counters.items())
+    tables = {}
+    for name, words in _SNAPSHOT_TABLES.items():
+        columns = words.split()
+        kinds = {column: _TYPES.get(column, "int64") for column in columns}
+        if name == "free_pages":
+            kinds |= {"buddies": "Int64", "pages": "Int64"}
+        tables[name] = pd.DataFrame.from_records(rows[name], columns=columns).astype(kinds)
+    return tables
 
 
 PROBE = "pa:block_type"
@@ -355,39 +244,28 @@ _BASE_ALIGNMENT = 1 << 30
 def block_types_table(trace: Trace, zones: ZoneMap, *, migratetypes: Sequence[str]) -> pd.DataFrame:
     """Every setting of a pageblock's type while the probe was on."""
     table = trace.tables.get(PROBE, {})
-    number = np.asarray(table.get("mt", np.zeros(0)), np.int64)
+    empty = np.zeros(0, np.int64)
+    number = np.asarray(table.get("mt", empty), np.int64)
+    pfn = np.full(len(number), -1)
+    if "pfn" in table:
+        pfn = np.asarray(table["pfn"]).astype(np.int64)
+    elif "base" in table:
+        page, base = np.asarray(table["page"], np.uint64), np.asarray(table["base"], np.uint64)
+        known = (base % np.uint64(_BASE_ALIGNMENT) == 0) & (page >= base)
+        pfn = np.where(known, ((page - base) // np.uint64(_PAGE_BYTES)).astype(np.int64), -1)
     rows = np.arange(len(number))
     if "mask" in table:
         rows = np.flatnonzero(np.asarray(table["mask"]) & _TYPE_BITS)
-    pfn = _frames(table, len(number))[rows]
-    code = zones.codes(pfn)
-    node = pd.array([*(zone.node for zone in zones.zones), pd.NA], "Int64")
-    zone = np.array([*(zone.name for zone in zones.zones), None], object)
-    names = np.array([*migratetypes, None], object)
-    type_bits = number[rows] & _TYPE_BITS
-    empty = np.zeros(0, np.int64)
+    pfn = pfn[rows]
     return pd.DataFrame(
         {
             "time_ns": np.asarray(table.get("time_ns", empty))[rows],
-            "node": node[code],
-            "zone": pd.Series(zone[code], dtype="str"),
+            **zone_columns(zones.codes(pfn), zones),
             "cpu": np.asarray(table.get("cpu", empty)).astype(np.int64)[rows],
             "pfn": pd.arrays.IntegerArray(pfn, pfn < 0),
-            "migratetype": pd.Series(names[np.minimum(type_bits, len(migratetypes))], dtype="str"),
+            "migratetype": named(number[rows] & _TYPE_BITS, migratetypes),
         }
     )
-
-
-def _frames(table: Mapping[str, np.ndarray], rows: int) -> np.ndarray:
-    """Page frame number of each setting, int64, -1 where unknown."""
-    if "pfn" in table:
-        return np.asarray(table["pfn"]).astype(np.int64)
-    if "base" not in table:
-        return np.full(rows, -1, np.int64)
-    page, base = np.asarray(table["page"], np.uint64), np.asarray(table["base"], np.uint64)
-    known = (base % np.uint64(_BASE_ALIGNMENT) == 0) & (page >= base)
-    frames = ((page - base) // np.uint64(_PAGE_BYTES)).astype(np.int64)
-    return np.where(known, frames, -1)
 
 
 DEFAULT_BIN_NS = 1_000_000_000
@@ -476,7 +354,9 @@ class Measured:
     @cached_property
     def transactions(self) -> pd.DataFrame:
         """node, zone, cpu, site, cause, objects, transactions: histogram of sizes."""
-        return _transactions_table(self.transactions_full)
+        keys = ["node", "zone", "cpu", "site", "cause", "objects"]
+        grouped = self.transactions_full.groupby(keys, dropna=False)
+        return grouped.size().reset_index(name="transactions")
 
     @cached_property
     def lock(self) -> pd.DataFrame:
@@ -484,9 +364,15 @@ class Measured:
 
         hold_ns, wait_ns and max_hold_ns are NA but for `holds`: no other event shows them (T8).
         """
-        return _lock_table(
-            self.transactions_full, self.holds, start_ns=self.start_ns, bin_ns=self.bin_ns
+        keys = ["time_ns", "node", "zone", "site"]
+        full, holds = (
+            table.assign(time_ns=bin_start(table, self.start_ns, self.bin_ns))
+            for table in (self.transactions_full, self.holds)
         )
+        grouped = full.groupby(keys, dropna=False)
+        sums = grouped[["objects", "pages"]].sum(min_count=1)
+        sums.insert(0, "acquisitions", grouped.size())
+        return sums.join(announced_times(holds, keys)).reset_index()
 
 
 def measure(recording: Recording, *, bin_ns: int = DEFAULT_BIN_NS) -> Measured:
@@ -507,109 +393,92 @@ def measure(recording: Recording, *, bin_ns: int = DEFAULT_BIN_NS) -> Measured:
     zones = ZoneMap.of(zoneinfo)
     migratetypes = types.migratetypes if types else _NUMBERED_EVERYWHERE
     pageblock_order = types.pageblock_order if types else DEFAULT_PAGEBLOCK_ORDER
-    announced = _announced(recording, zones)
-    probed = all(_recorded(recording, name) for name in _BOUNDARY_PROBES) and not announced
+
+    def recorded(name: str) -> bool:
+        # a tracepoint that never fired leaves no table; the recorder's arguments still name it
+        return name in trace.tables or name in (recording.meta.get("perf") or ())
+
     contention = measured_contention(trace, zones)
-    if announced:
-        boundaries = "lock tracepoints"
-        transactions, notes = announced.transactions, announced.notes
-        contention = announced.contention(contention)
-    elif probed:
-        boundaries = "kprobes"
-        transactions, notes = _probed(recording, zones)
+    unseen, holds = ("empty_refill", "direct_free"), NO_TIMES
+    if {LOCKED_EVENT, UNLOCKED_EVENT} <= trace.tables.keys():
+        boundaries, unseen = "lock tracepoints", ()
+        stream = allocator_stream(trace, with_probes=False, with_lock_events=True)
+        transactions, holds, notes = announced_holds(trace, stream, zones)
+        contention = announced_contention(holds, contention)
+    elif all(recorded(name) for name in _BOUNDARY_PROBES):
+        boundaries, unseen = "kprobes", ()
+        stream = allocator_stream(trace, with_probes=True)
+        transactions, notes = probed_transactions(stream, zones, trace.comms)
+        if not recorded(_DIRECT_FREE_PROBE):
+            unseen = ("direct_free",)
+            notes += (f"{_DIRECT_FREE_PROBE} was not recorded: direct frees are left out",)
     else:
-        boundaries = "refill events" if REFILL_EVENT in trace.tables else "inferred"
-        transactions, notes = _inferred(recording, zones, pageblock_order)
+        boundaries = "inferred"
+        stream = allocator_stream(trace, with_probes=False, with_lock_events=True)
+        rules = recorded_rules(recording, with_answers=True).rules
+        switch = recording.meta.get("sysctl", {}).get("pcp_free_batched")
+        run_rules = RunRules(
+            pageblock_order=pageblock_order,
+            every_removal_announced=rules.fallback_from_largest,
+            free_batched=rules.free_batched if switch is None else switch != "0",
+            decay_batched=rules.decay_batched,
+        )
+        note = (
+            "transactions are inferred from runs of events: no kprobes recorded; where the kernel "
+            "drops the lock inside a drain is taken from its rules"
+        )
+        if REFILL_EVENT in trace.tables:
+            boundaries = "refill events"
+            note += f"; what refills took is {REFILL_EVENT}'s word, not inferred"
+        transactions = inferred_transactions(stream, zones, trace.comms, run_rules)
+        notes = (note,)
+    order = pd.array(transactions.order, "Int64")
+    order[transactions.order == UNKNOWN_ORDER] = pd.NA
+    full = pd.DataFrame(
+        {
+            "time_ns": transactions.time_ns,
+            **zone_columns(transactions.zone, zones),
+            "cpu": transactions.cpu.astype(np.int64),
+            "site": named(transactions.site, SITES),
+            "cause": named(transactions.cause, CAUSES),
+            "objects": pd.arrays.IntegerArray(transactions.objects, transactions.objects < 0),
+            "pages": pd.arrays.IntegerArray(transactions.pages, transactions.pages < 0),
+            "order": order,
+            "migratetype": named(transactions.migratetype, migratetypes),
+        }
+    )
     return Measured(
-        free_pages=free_pages_table(recording.dated_snapshots),
-        pageblocks=pageblocks_table(recording.dated_snapshots),
-        pcp=_pcp_table(recording.dated_snapshots),
-        boosts=_boosts_table(recording.dated_snapshots),
-        vmstat=_vmstat_table(recording.dated_snapshots),
+        **snapshot_tables(recording.dated_snapshots),
         fallbacks=_fallbacks_table(
             trace, migratetypes=migratetypes, pageblock_order=pageblock_order
         ),
         outcomes=outcomes_table(
-            trace,
-            pmd_order=pageblock_order,
-            reclaim_recorded=_recorded(recording, DIRECT_RECLAIM),
+            trace, pmd_order=pageblock_order, reclaim_recorded=recorded(DIRECT_RECLAIM)
         ),
-        transactions_full=_transactions_full_table(transactions, zones, migratetypes=migratetypes),
+        transactions_full=full,
         block_types=block_types_table(trace, zones, migratetypes=migratetypes),
         bin_ns=bin_ns,
         start_ns=trace.demand_span_ns[0],
         boundaries=boundaries,
-        holds=announced.times if announced else NO_TIMES,
+        holds=holds,
         contention=contention,
         contended_releases=contended_releases(trace, zones),
-        unseen_sites=(
-            *WITHOUT_EVENTS,
-            *(() if probed or announced else ("empty_refill",)),
-            *(() if announced else _unseen_direct_frees(recording, probed=probed)),
-        ),
+        unseen_sites=(*WITHOUT_EVENTS, *unseen),
         notes=(*notes, *_notes(recording, zones, has_types=types is not None)),
-    )
-
-
-def _announced(recording: Recording, zones: ZoneMap) -> AnnouncedHolds | None:
-    """The holds that lock tracepoints bound, None without them."""
-    trace = recording.trace
-    if not {LOCKED_EVENT, UNLOCKED_EVENT} <= trace.tables.keys():
-        return None
-    stream = allocator_stream(trace, with_probes=False, with_lock_events=True)
-    return announced_holds(trace, stream, zones)
-
-
-def _probed(recording: Recording, zones: ZoneMap) -> tuple[Transactions, tuple[str, ...]]:
-    trace = recording.trace
-    stream = allocator_stream(trace, with_probes=True)
-    transactions, notes = probed_transactions(stream, zones, trace.comms)
-    if _unseen_direct_frees(recording, probed=True):
-        notes += (f"{_DIRECT_FREE_PROBE} was not recorded: direct frees are left out",)
-    return transactions, notes
-
-
-def _inferred(
-    recording: Recording, zones: ZoneMap, pageblock_order: int
-) -> tuple[Transactions, tuple[str, ...]]:
-    trace = recording.trace
-    stream = allocator_stream(trace, with_probes=False, with_lock_events=True)
-    rules = replace(_run_rules(recording), pageblock_order=pageblock_order)
-    note = (
-        "transactions are inferred from runs of events: no kprobes recorded; where the kernel "
-        "drops the lock inside a drain is taken from its rules"
-    )
-    if REFILL_EVENT in trace.tables:
-        note += f"; what refills took is {REFILL_EVENT}'s word, not inferred"
-    return inferred_transactions(stream, zones, trace.comms, rules), (note,)
-
-
-def _unseen_direct_frees(recording: Recording, *, probed: bool) -> tuple[str, ...]:
-    """Only a probe tells a direct free; other events show those of orders that no list holds."""
-    return () if probed and _recorded(recording, _DIRECT_FREE_PROBE) else ("direct_free",)
-
-
-def _recorded(recording: Recording, name: str) -> bool:
-    """A tracepoint that never fired leaves no table; the recorder's arguments still name it."""
-    return name in recording.trace.tables or name in (recording.meta.get("perf") or ())
-
-
-def _run_rules(recording: Recording) -> RunRules:
-    """How the recorded kernel batches its drains, by all that the recording shows of it."""
-    rules = recorded_rules(recording, with_answers=True).rules
-    switch = recording.meta.get("sysctl", {}).get("pcp_free_batched")
-    return RunRules(
-        every_removal_announced=rules.fallback_from_largest,
-        free_batched=rules.free_batched if switch is None else switch != "0",
-        decay_batched=rules.decay_batched,
     )
 
 
 def _notes(recording: Recording, zones: ZoneMap, *, has_types: bool) -> Iterator[str]:
     trace = recording.trace
     yield from trace.notes
-    if trace.losses.total:
-        yield _loss_note(trace)
+    start, end = trace.span_ns
+    if lost := trace.losses.total:
+        begins = np.arange(start, end + 1, _NOTED_PART_NS)
+        lossy = int(trace.losses.overlap(begins, begins + _NOTED_PART_NS - 1).sum())
+        yield (
+            f"{count_of(lost, 'event was', 'events were')} lost, in {lossy} of {len(begins)} parts "
+            f"of {_NOTED_PART_NS // 1_000_000} ms: transactions and totals are lower bounds there"
+        )
     if not zones.zones:
         yield "no zoneinfo: node and zone of events are unknown"
     elif zones.overlaps:
@@ -621,17 +490,5 @@ def _notes(recording: Recording, zones: ZoneMap, *, has_types: bool) -> Iterator
         )
     if recording.snapshots and trace.clock not in ("monotonic", ""):
         yield f"events run on clock {trace.clock!r}: snapshot times do not line up with them"
-    start, end = trace.span_ns
     if recording.snapshots and not any(start <= s.time_ns <= end for s in recording.snapshots):
         yield "no snapshot was taken while events were recorded"
-
-
-def _loss_note(trace: Trace) -> str:
-    start, end = trace.span_ns
-    begins = np.arange(start, end + 1, _NOTED_PART_NS)
-    lossy = int(trace.losses.overlap(begins, begins + _NOTED_PART_NS - 1).sum())
-    return (
-        f"{count_of(trace.losses.total, 'event was', 'events were')} lost, in {lossy} of "
-        f"{len(begins)} parts of "
-        f"{_NOTED_PART_NS // 1_000_000} ms: transactions and totals are lower bounds there"
-    )

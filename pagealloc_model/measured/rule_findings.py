@@ -25,12 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One rule's value as a source shows it.
-
-    Attributes:
-        value: the field's value in `KernelRules`.
-        line: what shows it, in one line.
-    """
+    """One rule's value as a source shows it, and what shows it in one line."""
 
     value: bool
     line: str
@@ -61,41 +56,34 @@ def by_calls(stream: Stream, trace: Trace, batch: int, cause: str) -> Finding | 
     return Finding(value=larger < LARGER_SHARE * len(asked), line=line)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _DrainSteps:
-    """Steps from one page to the next inside drains of single pages.
-
-    Attributes:
-        cause: int8 by step, index into `CAUSES`.
-        offset: int64 by step, the page's place within a batch.
-        step: int64 by step, ns.
-        batch: the largest pcp->batch.
-    """
-
-    cause: np.ndarray
-    offset: np.ndarray
-    step: np.ndarray
-    batch: int
+DrainSteps = tuple[np.ndarray, np.ndarray, np.ndarray, int]
+"""Steps from one page to the next inside drains of single pages: int8 cause (index into `CAUSES`),
+int64 place of the page within a batch, int64 ns; and the largest pcp->batch."""
 
 
-def by_pauses(steps: _DrainSteps, cause: str) -> Finding | None:
+def by_pauses(steps: DrainSteps, cause: str) -> Finding | None:
     """From the time between drained pages: dropping and retaking the lock lengthens one step.
 
     Between holds the step from page k * batch - 1 to k * batch contains an unlock, a lock and
     pending interrupts. Its median over all drains is held against the medians of the other
     offsets within a batch. Only drains of single pages count, whose holds end at exactly a batch.
     """
-    wanted = steps.cause == CAUSES.index(cause)
-    offset, step = steps.offset[wanted], steps.step[wanted]
+    causes, offset, step, batch = steps
+    wanted = causes == CAUSES.index(cause)
+    offset, step = offset[wanted], step[wanted]
     boundary = step[offset == 0]
     if len(boundary) < BATCHED_STEPS_MIN:
         return None
-    inside = _medians(offset, step)
+    # sorted by offset, then step, in one word
+    together = np.sort((offset << _STEP_BITS) + np.minimum(step, (1 << _STEP_BITS) - 1))
+    offset, step = together >> _STEP_BITS, together & ((1 << _STEP_BITS) - 1)
+    first, counts = np.unique(offset, return_index=True, return_counts=True)[1:]
+    inside = step[first + counts // 2][offset[first] != 0]
     if not len(inside):
         return None
     middle, longest = float(np.median(boundary)), float(inside.max())
     line = (
-        f"{cause} drains: a step at {steps.batch} pages takes {middle:.0f} ns, "
+        f"{cause} drains: a step at {batch} pages takes {middle:.0f} ns, "
         f"elsewhere {inside.min():.0f}-{longest:.0f} ns"
     )
     if middle > LONGER_STEP * longest:
@@ -105,40 +93,27 @@ def by_pauses(steps: _DrainSteps, cause: str) -> Finding | None:
     return None
 
 
-def drain_steps(stream: Stream, zones: ZoneMap, comms: Mapping[int, str]) -> _DrainSteps:
-    """Return the steps inside drains of single pages that take more than a batch."""
+def drain_steps(stream: Stream, zones: ZoneMap, comms: Mapping[int, str]) -> DrainSteps:
+    """The steps inside drains of single pages that take more than a batch."""
     members = stream.rows_of(Event.PCPU_DRAIN)
     zone = zones.codes(stream.pfn[members])
     batches = zones.batches()[zone]
     batch = int(batches.max(initial=0))
     if batch <= 1:
         nothing = np.zeros(0, np.int64)
-        return _DrainSteps(cause=nothing.astype(np.int8), offset=nothing, step=nothing, batch=batch)
+        return nothing.astype(np.int8), nothing, nothing, batch
     starts = run_starts(stream, members, zone)
     run = np.cumsum(starts) - 1
     first, sizes = run_shape(members, run)
-    causes = drain_causes(stream, first, comms)
     wanted = sizes > batch
     wanted &= np.bincount(run, weights=stream.order[members], minlength=len(first)) == 0
     wanted &= batches[starts] == batch
     position = members - first[run]
     inside = wanted[run] & (position > 0)
     rows = members[inside]
-    return _DrainSteps(
-        cause=causes[run[inside]],
-        offset=position[inside] % batch,
-        step=stream.time_ns[rows] - stream.time_ns[rows - 1],
-        batch=batch,
-    )
-
-
-def _medians(offset: np.ndarray, step: np.ndarray) -> np.ndarray:
-    """Median step of every offset that is no multiple of the batch."""
-    together = np.sort((offset << _STEP_BITS) + np.minimum(step, (1 << _STEP_BITS) - 1))
-    offset, step = together >> _STEP_BITS, together & ((1 << _STEP_BITS) - 1)
-    first, counts = np.unique(offset, return_index=True, return_counts=True)[1:]
-    medians = step[first + counts // 2]
-    return medians[offset[first] != 0]
+    step = stream.time_ns[rows] - stream.time_ns[rows - 1]
+    causes = drain_causes(stream, first, comms)
+    return causes[run[inside]], position[inside] % batch, step, batch
 
 
 RESERVE_PROBE = "pa:ha_reserve"
@@ -160,8 +135,14 @@ def reserve_after_list(stream: Stream, tables: Tables) -> Finding | None:
     """
     if RESERVE_PROBE not in tables:
         return None
-    main = stream.take(stream.kind <= max(Event))
-    request = _first_rows_from(main, tables[RESERVE_PROBE])
+    main, calls = stream.take(stream.kind <= max(Event)), tables[RESERVE_PROBE]
+    following = [np.zeros(0, np.int64)]
+    for cpu in np.unique(calls["cpu"]):
+        begin, end = np.searchsorted(main.cpu, [cpu, cpu + 1])
+        times = calls["time_ns"][calls["cpu"] == cpu]
+        rows = begin + np.searchsorted(main.time_ns[begin:end], times)
+        following.append(rows[rows < end])
+    request = np.concatenate(following)
     request = request[main.kind[request] == Event.ALLOC]
     if len(request) < CALLS_MIN:
         return None
@@ -169,17 +150,6 @@ def reserve_after_list(stream: Stream, tables: Tables) -> Finding | None:
     listed = int(np.count_nonzero(~announced))
     line = f"{listed} of {len(request)} attempts to reserve follow a page from a per-CPU list"
     return Finding(value=listed > LISTED_SHARE * len(request), line=line)
-
-
-def _first_rows_from(main: Stream, calls: Mapping[str, np.ndarray]) -> np.ndarray:
-    """The first row of each call's CPU at or after it; calls without one are left out."""
-    rows = []
-    for cpu in np.unique(calls["cpu"]):
-        begin, end = np.searchsorted(main.cpu, [cpu, cpu + 1])
-        times = calls["time_ns"][calls["cpu"] == cpu]
-        found = begin + np.searchsorted(main.time_ns[begin:end], times)
-        rows.append(found[found < end])
-    return np.concatenate(rows) if rows else np.zeros(0, np.int64)
 
 
 def refills_for_highatomic(tables: Tables) -> Finding | None:
@@ -255,24 +225,16 @@ def _match_batches(
 ) -> None:
     """Note which frees enter a list at a later batched event, and that event's order (T3)."""
     for row in range(len(event)):
-        if event[row] != FREE and event[row] != FREE_BATCHED:
-            continue
         page = pfn[row]
         if page < 0 or page >= len(announced):
             continue
         if event[row] == FREE:
             announced[page] = row + 1
-        elif announced[page] > 0:
+        elif event[row] == FREE_BATCHED and announced[page] > 0:
             before = announced[page] - 1
             role[row] = order[before]
             role[before] = ANNOUNCED
             announced[page] = 0
-
-
-@inner
-def _is_listed(order: int) -> bool:
-    """Return whether per-CPU lists hold an order (S1.9)."""
-    return order <= LARGEST_LISTED_ORDER or order == PMD_ORDER
 
 
 @inner
@@ -353,7 +315,7 @@ def _count_chances(
             enters = True
         if kind == PCPU_DRAIN:
             move(lists, number, -(1 << moved))
-        elif not _is_listed(moved):
+        elif LARGEST_LISTED_ORDER < moved != PMD_ORDER:
             continue
         elif kind == ALLOC:
             requests = lists[number]["requests"]
@@ -456,53 +418,59 @@ FLUSHED_SHARE, KEPT_SHARE = 0.25, 0.1
 former are frees that missed the list, which events do not show (S4.10)."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class FlushChances:
+def flush_finding(asked: int, flushed: int) -> Finding | None:
+    """Which threshold the kernel has by its `flush_chances`, None if that is not clear."""
+    if asked < CHANCES_MIN or KEPT_SHARE < flushed / asked < FLUSHED_SHARE:
+        return None
+    line = f"{flushed} of {asked} high-order frees above the lower threshold flush"
+    return Finding(value=flushed / asked <= KEPT_SHARE, line=line)
+
+
+def flush_chances(trace: Trace, zones: ZoneMap) -> tuple[int, int]:
     """High-order frees that flush if the threshold is `batch`, not if it is batch + high_min/2.
-
-    Attributes:
-        asked: their number.
-        flushed: those followed at once by a drain.
-    """
-
-    asked: int
-    flushed: int
-
-    def finding(self) -> Finding | None:
-        """Which threshold the kernel has, None if that is not clear."""
-        if self.asked < CHANCES_MIN:
-            return None
-        line = f"{self.flushed} of {self.asked} high-order frees above the lower threshold flush"
-        share = self.flushed / self.asked
-        if KEPT_SHARE < share < FLUSHED_SHARE:
-            return None
-        return Finding(value=share <= KEPT_SHARE, line=line)
-
-
-def flush_chances(trace: Trace, zones: ZoneMap) -> FlushChances:
-    """Count the frees of order 1-3 that tell the two thresholds apart.
 
     Such a free follows another one of order 1-3, more than a batch is on the list, free_count is
     between the thresholds, and no folio batch is open on the CPU: inside one, an interrupt finds
     the list locked and its free goes to the buddy. Pages outside all known zones do not count.
+
+    Returns:
+        Their number, and of how many a drain follows at once.
     """
     if not zones.zones or not len(trace):
-        return FlushChances(asked=0, flushed=0)
+        return 0, 0
     batches = zones.batches()[:-1]
-    upper = batches + _high_mins(zones)[:-1] // 2
+    high_mins = []
+    for zone in zones.zones:
+        first = zone.pagesets[0] if zone.pagesets else None
+        high_min = first.high_min if first else None
+        if high_min is None:
+            # not printed (S4.3)
+            high_min = max(
+                zone.low // max(len(zone.pagesets), 1), 4 * (first.batch if first else 1)
+            )
+        high_mins.append(high_min)
     starts = [zone.start_pfn or 0 for zone in zones.zones]
     ends = [zone.end_pfn for zone in zones.zones]
-    limits = np.array([starts, ends, batches, upper], np.int64)
+    limits = np.array([starts, ends, batches, batches + np.array(high_mins) // 2], np.int64)
     batched = trace.pfn[trace.event == Event.FREE_BATCHED]
     pages = min(int(limits[1].max()), int(batched.max(initial=-1)) + 1)
     role = np.full(len(trace), ENTERS, np.int8)
     _match_batches(trace.event, trace.pfn, trace.order, np.zeros(max(pages, 1), np.int32), role)
-    probes = _probes(trace)
+    parts = [(np.zeros(0, np.int64), np.zeros(0, KPROBE))]
+    for name, probe in PROBE_EVENTS.items():
+        table = trace.tables.get(name)
+        if table is not None:
+            part = np.zeros(len(table["row"]), KPROBE)
+            part["row"], part["cpu"] = table["row"], table["cpu"]
+            part["flushes"] = probe == Probe.BULK_FREE
+            parts.append((table["time_ns"], part))
+    times, probes = (np.concatenate(column) for column in zip(*parts, strict=True))
+    probes = probes[np.lexsort((times, probes["row"]))]
     nr_cpus = int(trace.cpu.max()) + 1
     cap_of = int(batches.max())
     while True:
-        found = np.zeros(2 + len(batches), np.int64)
-        found[0] = cap_of << BATCH_SCALE_MAX
+        counts = np.zeros(2 + len(batches), np.int64)
+        counts[0] = cap_of << BATCH_SCALE_MAX
         _count_chances(
             trace.event,
             trace.cpu,
@@ -514,41 +482,12 @@ def flush_chances(trace: Trace, zones: ZoneMap) -> FlushChances:
             limits,
             np.zeros(nr_cpus * len(batches), LIST),
             np.zeros(nr_cpus, CPU),
-            found,
+            counts,
         )
-        seen = batches[found[2:] > 0]
+        seen = batches[counts[2:] > 0]
         if not len(seen) or int(seen.max()) == cap_of:
-            return FlushChances(asked=int(found[0]), flushed=int(found[1]))
+            return int(counts[0]), int(counts[1])
         cap_of = int(seen.max())
-
-
-def _probes(trace: Trace) -> np.ndarray:
-    """`PROBE` records of all kprobes' events, in the order in which the trace has them."""
-    parts = []
-    for name in PROBE_EVENTS:
-        table = trace.tables.get(name)
-        if table is not None:
-            part = np.zeros(len(table["row"]), KPROBE)
-            part["row"], part["cpu"] = table["row"], table["cpu"]
-            part["flushes"] = PROBE_EVENTS[name] == Probe.BULK_FREE
-            parts.append((table["time_ns"], part))
-    if not parts:
-        return np.zeros(0, KPROBE)
-    times, records = (np.concatenate(each) for each in zip(*parts, strict=True))
-    return records[np.lexsort((times, records["row"]))]
-
-
-def _high_mins(zones: ZoneMap) -> np.ndarray:
-    """int64 high_min by zone code, computed where the kernel does not print it (S4.3)."""
-    values = []
-    for zone in zones.zones:
-        first = zone.pagesets[0] if zone.pagesets else None
-        if first is not None and first.high_min is not None:
-            values.append(first.high_min)
-        else:
-            batch = first.batch if first else 1
-            values.append(max(zone.low // max(len(zone.pagesets), 1), 4 * batch))
-    return np.array([*values, 0], np.int64)
 
 
 DECAYS_MIN = 3
@@ -557,11 +496,7 @@ RETYPED_DRAINS_MIN = 10
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """What the allocator did in one recording; each part is derived on first use.
-
-    Attributes:
-        recording: the recording.
-    """
+    """What the allocator did in one recording; each part is derived on first use."""
 
     recording: Recording
 
@@ -571,111 +506,94 @@ class Answers:
         return evidence_stream(self.recording.trace)
 
     @cached_property
-    def steps_of_drains(self) -> _DrainSteps:
-        """How long each step inside a drain of single pages took."""
-        return drain_steps(self.stream, self.zones, self.recording.trace.comms)
-
-    @cached_property
     def zones(self) -> ZoneMap:
         """Zones of the first snapshot that has a usable zoneinfo."""
         return ZoneMap.of(next((s.zoneinfo for s in self.recording.snapshots if s.zoneinfo), None))
 
+    @cached_property
+    def steps_of_drains(self) -> DrainSteps:
+        """See `drain_steps`."""
+        return drain_steps(self.stream, self.zones, self.recording.trace.comms)
 
-def _drains_batched(cause: str) -> Callable[[Answers], Finding | None]:
-    def find(answers: Answers) -> Finding | None:
-        trace, stream = answers.recording.trace, answers.stream
+    @cached_property
+    def highs(self) -> dict[tuple[str, int], list[int]]:
+        """pcp->high of every snapshot in time order, by zone and CPU."""
+        highs: dict[tuple[str, int], list[int]] = {}
+        for snapshot in self.recording.snapshots:
+            for zone in snapshot.zoneinfo.zones if snapshot.zoneinfo else ():
+                for pageset in zone.pagesets:
+                    key = (f"{zone.node}/{zone.name}", pageset.cpu)
+                    highs.setdefault(key, []).append(pageset.high)
+        return highs
+
+    def drains_batched(self, cause: str) -> Finding | None:
+        """Whether drains of a cause hold the lock for one batch at a time."""
+        trace = self.recording.trace
         if PROBE in trace.tables:
-            largest = int(answers.zones.batches().max())
-            return by_calls(stream, trace, largest, cause)
-        return by_pauses(answers.steps_of_drains, cause)
+            return by_calls(self.stream, trace, int(self.zones.batches().max()), cause)
+        return by_pauses(self.steps_of_drains, cause)
 
-    return find
+    def flush_adds_half_high_min(self) -> Finding | None:
+        """Nothing if events were lost."""
+        trace = self.recording.trace
+        return None if trace.losses.total else flush_finding(*flush_chances(trace, self.zones))
 
+    def pcp_auto_tuned(self) -> Finding | None:
+        """Whether a list's limit has several values."""
+        values = {key: set(highs) for key, highs in self.highs.items()}
+        (zone, cpu), most = max(
+            values.items(), key=lambda item: len(item[1]), default=(("", 0), set[int]())
+        )
+        if len(most) < DECAYS_MIN:
+            return None
+        line = (
+            f"pcp->high of zone {zone}, CPU {cpu}, has {len(most)} values, {min(most)}-{max(most)}"
+        )
+        return Finding(value=True, line=line)
 
-def _flush_adds_half_high_min(answers: Answers) -> Finding | None:
-    chances = FlushChances(asked=0, flushed=0)
-    if not answers.recording.trace.losses.total:
-        chances = flush_chances(answers.recording.trace, answers.zones)
-    return chances.finding()
+    def pcp_decays(self) -> Finding | None:
+        """Whether limits fall by exactly an eighth."""
+        ticks = sum(
+            after == before - (before >> 3)
+            for row in self.highs.values()
+            for before, after in pairwise(row)
+            if before > min(row)
+        )
+        if ticks < DECAYS_MIN:
+            return None
+        line = f"pcp->high fell by exactly an eighth {count_of(ticks, 'time')}"
+        return Finding(value=True, line=line)
 
+    def lists_match_blocks(self) -> Finding | None:
+        """Whether pages that were refilled as another type leave a list as HIGHATOMIC.
 
-def _pcp_auto_tuned(answers: Answers) -> Finding | None:
-    values: dict[tuple[str, int], set[int]] = {}
-    for zone, cpu, high in _highs(answers):
-        values.setdefault((zone, cpu), set()).add(high)
-    (zone, cpu), most = max(
-        values.items(), key=lambda item: len(item[1]), default=(("", 0), set[int]())
-    )
-    if len(most) < DECAYS_MIN:
-        return None
-    line = f"pcp->high of zone {zone}, CPU {cpu}, has {len(most)} values, {min(most)}-{max(most)}"
-    return Finding(value=True, line=line)
-
-
-def _pcp_decays(answers: Answers) -> Finding | None:
-    highs: dict[tuple[str, int], list[int]] = {}
-    for zone, cpu, high in _highs(answers):
-        highs.setdefault((zone, cpu), []).append(high)
-    ticks = sum(
-        after == before - (before >> 3)
-        for row in highs.values()
-        for before, after in pairwise(row)
-        if before > min(row)
-    )
-    if ticks < DECAYS_MIN:
-        return None
-    return Finding(
-        value=True, line=f"pcp->high fell by exactly an eighth {count_of(ticks, 'time')}"
-    )
-
-
-def _highs(answers: Answers) -> list[tuple[str, int, int]]:
-    """(zone, CPU, pcp->high) of every snapshot in time order."""
-    return [
-        (f"{zone.node}/{zone.name}", pageset.cpu, pageset.high)
-        for snapshot in answers.recording.snapshots
-        if snapshot.zoneinfo
-        for zone in snapshot.zoneinfo.zones
-        for pageset in zone.pagesets
-    ]
-
-
-def _lists_match_blocks(answers: Answers) -> Finding | None:
-    pages = _retyped_while_listed(answers.recording.trace)
-    if pages < RETYPED_DRAINS_MIN:
-        return None
-    line = f"{pages} pages refilled as another type were drained, unused, as HighAtomic"
-    return Finding(value=True, line=line)
-
-
-def _retyped_while_listed(trace: Trace) -> int:
-    """Pages that a refill took as another type and that left a per-CPU list as HIGHATOMIC.
-
-    A page freed in between would say nothing: before 6.10 it carries its block's type from then on
-    (S5.6).
-    """
-    drained = trace.pfn[
-        (trace.event == Event.PCPU_DRAIN) & (trace.migratetype == HIGHATOMIC) & (trace.pfn >= 0)
-    ]
-    if not len(drained):
-        return 0
-    rows = np.flatnonzero(np.isin(trace.pfn, drained))
-    by_page = rows[np.lexsort((rows, trace.pfn[rows]))]
-    same_page = trace.pfn[by_page[1:]] == trace.pfn[by_page[:-1]]
-    before, after = by_page[:-1][same_page], by_page[1:][same_page]
-    refilled = (trace.event[before] == Event.ZONE_LOCKED) & (trace.migratetype[before] < HIGHATOMIC)
-    leaves = (trace.event[after] == Event.PCPU_DRAIN) & (trace.migratetype[after] == HIGHATOMIC)
-    return int(np.count_nonzero(refilled & leaves))
+        A page freed in between would say nothing: before 6.10 it carries its block's type from then
+        on (S5.6).
+        """
+        trace = self.recording.trace
+        is_reserve = (trace.event == Event.PCPU_DRAIN) & (trace.migratetype == HIGHATOMIC)
+        drained = trace.pfn[is_reserve & (trace.pfn >= 0)]
+        rows = np.flatnonzero(np.isin(trace.pfn, drained)) if len(drained) else drained
+        by_page = rows[np.lexsort((rows, trace.pfn[rows]))]
+        same_page = trace.pfn[by_page[1:]] == trace.pfn[by_page[:-1]]
+        before, after = by_page[:-1][same_page], by_page[1:][same_page]
+        refilled = trace.event[before] == Event.ZONE_LOCKED
+        refilled &= trace.migratetype[before] < HIGHATOMIC
+        pages = int(np.count_nonzero(refilled & is_reserve[after]))
+        if pages < RETYPED_DRAINS_MIN:
+            return None
+        line = f"{pages} pages refilled as another type were drained, unused, as HighAtomic"
+        return Finding(value=True, line=line)
 
 
 ANSWER_FINDERS: dict[str, Callable[[Answers], Finding | None]] = {
-    "free_batched": _drains_batched("commit"),
-    "decay_batched": _drains_batched("decay"),
-    "high_order_flush_adds_half_high_min": _flush_adds_half_high_min,
-    "pcp_auto_tuned": _pcp_auto_tuned,
-    "pcp_decays": _pcp_decays,
+    "free_batched": lambda answers: answers.drains_batched("commit"),
+    "decay_batched": lambda answers: answers.drains_batched("decay"),
+    "high_order_flush_adds_half_high_min": Answers.flush_adds_half_high_min,
+    "pcp_auto_tuned": Answers.pcp_auto_tuned,
+    "pcp_decays": Answers.pcp_decays,
     "fallback_from_largest": lambda answers: generation(answers.stream),
-    "lists_match_blocks": _lists_match_blocks,
+    "lists_match_blocks": Answers.lists_match_blocks,
     "highatomic_from_pcp": lambda answers: reserve_after_list(
         answers.stream, answers.recording.trace.tables
     ),
@@ -697,6 +615,6 @@ def answer_findings(recording: Recording) -> dict[str, Finding]:
     """
     if recording not in _findings:
         answers = Answers(recording)
-        found = {rule: find(answers) for rule, find in ANSWER_FINDERS.items()}
-        _findings[recording] = {rule: each for rule, each in found.items() if each is not None}
+        findings = {rule: find(answers) for rule, find in ANSWER_FINDERS.items()}
+        _findings[recording] = {rule: each for rule, each in findings.items() if each is not None}
     return _findings[recording]

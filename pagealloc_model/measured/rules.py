@@ -10,7 +10,7 @@ prediction must not depend on them, so they only check the rules, and a contradi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,6 @@ from pagealloc_model.base.errors import PolicyError, UsageError
 from pagealloc_model.measured.rule_findings import Finding, answer_findings
 from pagealloc_model.policy.kernel_rules import BY_ANSWERS, KernelRules, preset_names
 from pagealloc_model.recording.recorded_machine import recorded_policy, start_snapshots
-from pagealloc_model.recording.recording import Recording
 
 if TYPE_CHECKING:
     from pagealloc_model.recording.proc.zoneinfo import ZoneInfoZone
@@ -61,76 +60,39 @@ class Settings:
             gfp_names=frozenset(trace.gfp_bits if trace.gfp_from_format else ()),
         )
 
-
-def _free_batched(settings: Settings) -> Finding | None:
-    if settings.sysctls.get("pcp_free_batched") is None:
-        return None
-    return Finding(value=True, line="sysctl pcp_free_batched exists")
-
-
-def _pcp_auto_tuned(settings: Settings) -> Finding | None:
-    pagesets = [pageset for zone in settings.zones for pageset in zone.pagesets]
-    if any(pageset.high_min is not None for pageset in pagesets):
-        return Finding(value=True, line="zoneinfo prints high_min and high_max")
-    for zone in settings.zones:
-        highs = sorted({pageset.high for pageset in zone.pagesets})
-        if len(highs) > 1:
-            span = f"{highs[0]} to {highs[-1]}"
-            return Finding(value=True, line=f"pcp->high of zone {zone.name} is {span} by CPU")
-    return None
-
-
-def _defrag_mode(settings: Settings) -> str:
-    """Where the recording shows that the kernel has defrag_mode (S8.6), "" if nowhere."""
-    if settings.sysctls.get("defrag_mode") is not None:
-        return "sysctl defrag_mode exists"
-    if any("nr_free_pages_blocks" in zone.counters for zone in settings.zones):
-        return "zoneinfo prints nr_free_pages_blocks"
-    return ""
-
-
-def _fallback_from_largest(settings: Settings) -> Finding | None:
-    shown = _defrag_mode(settings)
-    return Finding(value=False, line=f"{shown}: built on claim and steal") if shown else None
-
-
-def _lists_match_blocks(settings: Settings) -> Finding | None:
-    shown = _defrag_mode(settings)
-    return Finding(value=True, line=f"{shown}: built on typed free lists") if shown else None
-
-
-def _movable_min_capped(settings: Settings) -> Finding | None:
-    movable = next((zone for zone in settings.zones if zone.name == "Movable"), None)
-    if movable is None:
-        return None
-    raw = movable.min - (movable.boost or 0)
-    return Finding(value=raw <= MOVABLE_MIN_CAP, line=f"zone Movable's min watermark is {raw}")
-
-
-def _boost_retry_by_high(settings: Settings) -> Finding | None:
-    if not settings.gfp_names:
-        return None
-    atomic = "__GFP_ATOMIC" in settings.gfp_names
-    there = "names" if atomic else "does not name"
-    return Finding(value=not atomic, line=f"the event format {there} __GFP_ATOMIC")
-
-
-SETTINGS_FINDERS: dict[str, Callable[[Settings], Finding | None]] = {
-    "free_batched": _free_batched,
-    "pcp_auto_tuned": _pcp_auto_tuned,
-    "fallback_from_largest": _fallback_from_largest,
-    "lists_match_blocks": _lists_match_blocks,
-    "movable_min_capped": _movable_min_capped,
-    "boost_retry_by_high": _boost_retry_by_high,
-}
-"""By field of `KernelRules`; a field without a finder rests on the release."""
-
-
-def settings_findings(recording: Recording) -> dict[str, Finding]:
-    """What a recording's settings show, by rule."""
-    settings = Settings.of(recording)
-    found = {rule: find(settings) for rule, find in SETTINGS_FINDERS.items()}
-    return {rule: finding for rule, finding in found.items() if finding is not None}
+    def findings(self) -> dict[str, Finding]:
+        """What they show, by field of `KernelRules`; the other fields rest on the release."""
+        shown = {}
+        if self.sysctls.get("pcp_free_batched") is not None:
+            shown["free_batched"] = Finding(value=True, line="sysctl pcp_free_batched exists")
+        for zone in self.zones:
+            highs = sorted({pageset.high for pageset in zone.pagesets})
+            if len(highs) > 1 and "pcp_auto_tuned" not in shown:
+                line = f"pcp->high of zone {zone.name} is {highs[0]} to {highs[-1]} by CPU"
+                shown["pcp_auto_tuned"] = Finding(value=True, line=line)
+            if zone.name == "Movable" and "movable_min_capped" not in shown:
+                low = zone.min - (zone.boost or 0)
+                line = f"zone Movable's min watermark is {low}"
+                shown["movable_min_capped"] = Finding(value=low <= MOVABLE_MIN_CAP, line=line)
+        if any(pcp.high_min is not None for zone in self.zones for pcp in zone.pagesets):
+            line = "zoneinfo prints high_min and high_max"
+            shown["pcp_auto_tuned"] = Finding(value=True, line=line)
+        # a kernel with defrag_mode has what it was built on (S8.6)
+        defrag = ""
+        if self.sysctls.get("defrag_mode") is not None:
+            defrag = "sysctl defrag_mode exists"
+        elif any("nr_free_pages_blocks" in zone.counters for zone in self.zones):
+            defrag = "zoneinfo prints nr_free_pages_blocks"
+        if defrag:
+            line = f"{defrag}: built on claim and steal"
+            shown["fallback_from_largest"] = Finding(value=False, line=line)
+            line = f"{defrag}: built on typed free lists"
+            shown["lists_match_blocks"] = Finding(value=True, line=line)
+        if self.gfp_names:
+            atomic = "__GFP_ATOMIC" in self.gfp_names
+            line = f"the event format {'names' if atomic else 'does not name'} __GFP_ATOMIC"
+            shown["boost_retry_by_high"] = Finding(value=not atomic, line=line)
+        return shown
 
 
 SHOWN, FROM_SOURCE, INFERRED, ASSUMED, GIVEN = (
@@ -207,13 +169,17 @@ def choose_rules(recording: Recording, rules: KernelRules | str | None = None) -
         PolicyError: no such rules, or none for the recording's kernel.
         RecordingError: the recording cannot be read.
     """
-    if rules is None:
-        return recorded_rules(recording)
-    if rules == BY_ANSWERS:
-        return recorded_rules(recording, with_answers=True)
-    if isinstance(rules, str):
-        return _given(KernelRules.named(rules), f"rules {rules} named by the caller")
-    return _given(rules, f"rules {rules.name} given by the caller")
+    if rules is None or (isinstance(rules, str) and rules == BY_ANSWERS):
+        return recorded_rules(recording, with_answers=rules is not None)
+    origin = f"rules {rules} named by the caller"
+    if not isinstance(rules, str):
+        origin = f"rules {rules.name} given by the caller"
+    given = KernelRules.named(rules) if isinstance(rules, str) else rules
+    evidence = tuple(
+        RuleEvidence(rule=rule, value=getattr(given, rule), standing=GIVEN, line=origin)
+        for rule in given.rule_names()
+    )
+    return ChosenRules(rules=given, origin=origin, evidence=evidence)
 
 
 def recorded_rules(recording: Recording, *, with_answers: bool = False) -> ChosenRules:
@@ -231,23 +197,49 @@ def recorded_rules(recording: Recording, *, with_answers: bool = False) -> Chose
         PolicyError: the kernel is older than every preset; with answers the oldest is taken.
         RecordingError: the recording cannot be read.
     """
-    base, origin = _nearest(recording.release, fall_back=with_answers)
-    this_release = KernelRules.series(recording.release) == base.name
-    shown = settings_findings(recording)
+    release = recording.release
+    try:
+        base, origin = KernelRules.for_release(release)
+    except PolicyError:
+        if not with_answers:
+            raise
+        oldest = preset_names()[0]
+        origin = f"kernel {release} is older than every preset, rules {oldest} assumed"
+        base = KernelRules.preset(oldest)
+    shown = Settings.of(recording).findings()
     if with_answers:
-        shown |= _decisive_answers(recording)
-    found = {rule: shown[rule] for rule in base.rule_names() if rule in shown}
-    changed = {rule: f.value for rule, f in found.items() if f.value != getattr(base, rule)}
-    inferred = tuple(rule for rule in base.inferred if rule not in found)
-    rules = replace(base, inferred=inferred, **changed) if found else base
-    lines = [f"{rule} is {found[rule].value}: {found[rule].line}" for rule in changed]
+        policy = recorded_policy(recording).given()
+        shown |= {
+            rule: finding
+            for rule, finding in answer_findings(recording).items()
+            if _POLICY_OF_RULE.get(rule, "") not in policy
+        }
+    evidence, changed = [], {}
+    for rule in base.rule_names():
+        value = getattr(base, rule)
+        if rule in shown:
+            standing, line = SHOWN, shown[rule].line
+            if shown[rule].value != value:
+                changed[rule] = shown[rule].value
+                line += f"; the preset says {value}"
+            value = shown[rule].value
+        elif KernelRules.series(release) != base.name:
+            standing, line = ASSUMED, origin
+        elif rule in base.inferred:
+            standing, line = INFERRED, "from patches and neighbouring releases (S13)"
+        elif base.source:
+            standing, line = FROM_SOURCE, f"read in source of {base.source}"
+        else:
+            standing, line = SHOWN, f"other recordings of {base.name} (S13)"
+        evidence.append(RuleEvidence(rule=rule, value=value, standing=standing, line=line))
+    rules = base
+    if not shown.keys().isdisjoint(base.rule_names()):
+        inferred = tuple(rule for rule in base.inferred if rule not in shown)
+        rules = replace(base, inferred=inferred, **changed)
+    lines = [origin, *(f"{rule} is {value}: {shown[rule].line}" for rule, value in changed.items())]
     if with_answers:
         lines.append("what the allocator did was used, so the prediction has seen part of it")
-    return ChosenRules(
-        rules=rules,
-        origin="; ".join([origin, *lines]),
-        evidence=tuple(_evidence(base, found, origin, this_release=this_release)),
-    )
+    return ChosenRules(rules=rules, origin="; ".join(lines), evidence=tuple(evidence))
 
 
 def checked(recording: Recording, evidence: tuple[RuleEvidence, ...]) -> tuple[RuleEvidence, ...]:
@@ -256,89 +248,35 @@ def checked(recording: Recording, evidence: tuple[RuleEvidence, ...]) -> tuple[R
     Raises:
         RecordingError: the recording cannot be read.
     """
-    found = answer_findings(recording)
+    answers = answer_findings(recording)
     policy = recorded_policy(recording).given()
-    return tuple(
-        _check(each, found[each.rule], policy) if each.rule in found else each for each in evidence
-    )
+
+    def check(rule: RuleEvidence) -> RuleEvidence:
+        finding = answers.get(rule.rule)
+        if finding is None:
+            return rule
+        policy_field = _POLICY_OF_RULE.get(rule.rule, "")
+        expected = policy.get(policy_field, rule.value)
+        verdict = "confirmed" if finding.value == expected else "contradicted"
+        under = ""
+        if policy_field in policy:
+            under = f" under the recorded policy {policy_field}={int(expected)}"
+        return replace(rule, check=f"{verdict} by events{under}: {finding.line}")
+
+    return tuple(check(rule) for rule in evidence)
 
 
 def rule_notes(evidence: tuple[RuleEvidence, ...], rules: KernelRules) -> list[str]:
     """Lines on the rules that rest on nothing, and on those the allocator did not follow."""
     lines = []
     for standing, why in _UNVERIFIED.items():
-        names = [each.rule for each in evidence if each.standing == standing and not each.check]
+        names = [rule.rule for rule in evidence if rule.standing == standing and not rule.check]
         if names:
             lines.append(f"rules {why}: {', '.join(names)}")
     lines += [
-        f"rule {each.rule} = {each.value} is {each.check}; use --rules evidence, or --rules "
-        f"{replace(rules, **{each.rule: not each.value}).spelled()}"
-        for each in evidence
-        if each.contradicted
+        f"rule {rule.rule} = {rule.value} is {rule.check}; use --rules evidence, or --rules "
+        f"{replace(rules, **{rule.rule: not rule.value}).spelled()}"
+        for rule in evidence
+        if rule.contradicted
     ]
     return lines
-
-
-def _nearest(release: str, *, fall_back: bool) -> tuple[KernelRules, str]:
-    try:
-        return KernelRules.for_release(release)
-    except PolicyError:
-        if not fall_back:
-            raise
-        oldest = preset_names()[0]
-        line = f"kernel {release} is older than every preset, rules {oldest} assumed"
-        return KernelRules.preset(oldest), line
-
-
-def _decisive_answers(recording: Recording) -> dict[str, Finding]:
-    """What the allocator did, but for rules that the recorded policy overrode."""
-    policy = recorded_policy(recording).given()
-    return {
-        rule: finding
-        for rule, finding in answer_findings(recording).items()
-        if _POLICY_OF_RULE.get(rule, "") not in policy
-    }
-
-
-def _evidence(
-    base: KernelRules, found: dict[str, Finding], origin: str, *, this_release: bool
-) -> Iterator[RuleEvidence]:
-    for rule in base.rule_names():
-        value = getattr(base, rule)
-        if rule in found:
-            shown = found[rule]
-            against = f"; the preset says {value}" if shown.value != value else ""
-            yield RuleEvidence(
-                rule=rule, value=shown.value, standing=SHOWN, line=shown.line + against
-            )
-            continue
-        yield RuleEvidence(
-            rule=rule, value=value, **_standing(base, rule, origin, this_release=this_release)
-        )
-
-
-def _standing(base: KernelRules, rule: str, origin: str, *, this_release: bool) -> dict[str, str]:
-    """Standing and line of a rule on which the recording is silent."""
-    if not this_release:
-        return {"standing": ASSUMED, "line": origin}
-    if rule in base.inferred:
-        return {"standing": INFERRED, "line": "from patches and neighbouring releases (S13)"}
-    if base.source:
-        return {"standing": FROM_SOURCE, "line": f"read in source of {base.source}"}
-    return {"standing": SHOWN, "line": f"other recordings of {base.name} (S13)"}
-
-
-def _given(rules: KernelRules, origin: str) -> ChosenRules:
-    evidence = tuple(
-        RuleEvidence(rule=rule, value=getattr(rules, rule), standing=GIVEN, line=origin)
-        for rule in rules.rule_names()
-    )
-    return ChosenRules(rules=rules, origin=origin, evidence=evidence)
-
-
-def _check(evidence: RuleEvidence, finding: Finding, policy: dict[str, int | bool]) -> RuleEvidence:
-    field = _POLICY_OF_RULE.get(evidence.rule, "")
-    expected = policy.get(field, evidence.value)
-    verdict = "confirmed" if finding.value == expected else "contradicted"
-    under = f" under the recorded policy {field}={int(expected)}" if field in policy else ""
-    return replace(evidence, check=f"{verdict} by events{under}: {finding.line}")

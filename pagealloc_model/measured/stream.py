@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from enum import IntEnum
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -10,7 +9,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 import numpy as np
 
 from pagealloc_model.base.jit import entry
-from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Trace
+from pagealloc_model.recording.trace.columns import Trace
 
 
 class Probe(IntEnum):
@@ -45,17 +44,7 @@ _TRACEPOINTS = {
 }
 _NUMBERED = (Probe.CONTENDED, Probe.LOCKED, Probe.UNLOCKED)
 
-_SCATTERED = (
-    "cpu",
-    "time_ns",
-    "pid",
-    "event",
-    "pfn",
-    "order",
-    "migratetype",
-    "percpu_refill",
-)
-"""Columns in the order in which `_scatter_by_cpu` takes them."""
+_MAIN = ("cpu", "time_ns", "pid", "pfn", "order", "migratetype", "percpu_refill")
 
 _VALUES = {
     Probe.BULK_ALLOC: "count",
@@ -99,10 +88,15 @@ class Stream:
 
     def take(self, index: np.ndarray | slice) -> Stream:
         """The rows of an index, mask or slice, in its order."""
-        return Stream(**{name: _taken(column, index) for name, column in self._columns().items()})
 
-    def _columns(self) -> dict[str, np.ndarray]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        def taken(column: np.ndarray) -> np.ndarray:
+            if isinstance(index, slice) or column.strides != (0,) or not len(column):
+                return column[index]
+            # one value that stands for all rows goes on doing so
+            count = int(np.count_nonzero(index)) if index.dtype == bool else len(index)
+            return np.broadcast_to(column[0], count)
+
+        return Stream(**{field.name: taken(getattr(self, field.name)) for field in fields(self)})
 
     def is_kind(self, *kinds: IntEnum) -> np.ndarray:
         """Mask of the rows of some kinds."""
@@ -121,14 +115,6 @@ class Stream:
         return candidates[np.searchsorted(candidates, rows, "right") - 1]
 
 
-def _taken(column: np.ndarray, index: np.ndarray | slice) -> np.ndarray:
-    """A column's rows; one value that stands for all rows goes on doing so."""
-    if isinstance(index, slice) or column.strides != (0,) or not len(column):
-        return column[index]
-    count = int(np.count_nonzero(index)) if index.dtype == bool else len(index)
-    return np.broadcast_to(column[0], count)
-
-
 _streams: WeakKeyDictionary[Trace, WeakValueDictionary[tuple[str, ...], Stream]] = (
     WeakKeyDictionary()
 )
@@ -145,59 +131,29 @@ def allocator_stream(trace: Trace, *, with_probes: bool, with_lock_events: bool 
         with_lock_events: whether to merge the refill and zone-lock tracepoints (T8).
     """
     wanted = (PROBE_EVENTS if with_probes else {}) | (_TRACEPOINTS if with_lock_events else {})
-    others = {name: each for name, each in wanted.items() if name in trace.tables}
+    others = {name: probe for name, probe in wanted.items() if name in trace.tables}
     of_trace = _streams.setdefault(trace, WeakValueDictionary())
     stream = of_trace.get(tuple(others))
     if stream is None:
-        stream = _sorted_stream(trace, others)
+        by_cpu = np.argsort(trace.cpu, kind="stable")
+        columns = {name: getattr(trace, name)[by_cpu] for name in _MAIN}
+        stream = Stream(
+            kind=trace.event[by_cpu].astype(np.int8),
+            **columns,
+            zone_address=np.broadcast_to(np.uint64(0), len(trace)),
+            value=np.broadcast_to(np.int64(0), len(trace)),
+        )
+        if others:
+            parts = [stream, *(_probe_rows(trace, *other) for other in others.items())]
+            stream = Stream(
+                **{
+                    field.name: np.concatenate([getattr(part, field.name) for part in parts])
+                    for field in fields(Stream)
+                }
+            )
+            stream = stream.take(np.lexsort((stream.time_ns, stream.cpu)))
         of_trace[tuple(others)] = stream
     return stream
-
-
-def _sorted_stream(trace: Trace, others: Mapping[str, Probe]) -> Stream:
-    if not others:
-        return _main_rows_by_cpu(trace)
-    parts = [_main_rows(trace), *(_probe_rows(trace, *each) for each in others.items())]
-    columns = [part._columns() for part in parts]
-    merged = Stream(
-        **{name: np.concatenate([each[name] for each in columns]) for name in columns[0]}
-    )
-    merged = merged.take(np.argsort(merged.time_ns, kind="stable"))
-    return merged.take(np.argsort(merged.cpu, kind="stable"))
-
-
-def _main_rows_by_cpu(trace: Trace) -> Stream:
-
-    rows = len(trace)
-    places = np.zeros(CPUS, np.int64)
-    _count_by_cpu(trace.cpu, places)
-    columns = {
-        name: np.empty(rows, np.int8 if name == "event" else COLUMN_TYPES[name])
-        for name in _SCATTERED
-    }
-    _scatter_by_cpu(*(getattr(trace, name) for name in _SCATTERED), places, *columns.values())
-    columns["kind"] = columns.pop("event")
-    return Stream(
-        **columns,
-        zone_address=np.broadcast_to(np.uint64(0), rows),
-        value=np.broadcast_to(np.int64(0), rows),
-    )
-
-
-def _main_rows(trace: Trace) -> Stream:
-    rows = len(trace)
-    return Stream(
-        cpu=trace.cpu,
-        time_ns=trace.time_ns,
-        kind=trace.event.astype(np.int8),
-        pid=trace.pid,
-        pfn=trace.pfn,
-        order=trace.order,
-        migratetype=trace.migratetype,
-        percpu_refill=trace.percpu_refill,
-        zone_address=np.broadcast_to(np.uint64(0), rows),
-        value=np.broadcast_to(np.int64(0), rows),
-    )
 
 
 def _probe_rows(trace: Trace, name: str, probe: Probe) -> Stream:
@@ -205,9 +161,7 @@ def _probe_rows(trace: Trace, name: str, probe: Probe) -> Stream:
     rows = len(table["time_ns"])
 
     def column(field: str, missing: int, dtype: type) -> np.ndarray:
-        if field in table:
-            return table[field].astype(dtype)
-        return np.full(rows, missing, dtype)
+        return table[field].astype(dtype) if field in table else np.full(rows, missing, dtype)
 
     return Stream(
         cpu=table["cpu"],
@@ -226,55 +180,7 @@ def _probe_rows(trace: Trace, name: str, probe: Probe) -> Stream:
 
 
 CPUS = 1 << 16
-"""What a CPU's number, an int16, can be; working space by CPU is as long."""
-LOWEST_CPU = -(1 << 15)
-
-
-@entry
-def _count_by_cpu(cpu: np.ndarray, places: np.ndarray) -> None:
-    """Find where each CPU's rows begin once rows are in order of CPU."""
-    for row in range(len(cpu)):
-        places[int(cpu[row]) - LOWEST_CPU] += 1
-    before = 0
-    for each in range(CPUS):
-        count = places[each]
-        places[each] = before
-        before += count
-
-
-@entry
-def _scatter_by_cpu(
-    cpu: np.ndarray,
-    time_ns: np.ndarray,
-    pid: np.ndarray,
-    event: np.ndarray,
-    pfn: np.ndarray,
-    order: np.ndarray,
-    migratetype: np.ndarray,
-    percpu_refill: np.ndarray,
-    places: np.ndarray,
-    to_cpu: np.ndarray,
-    to_time_ns: np.ndarray,
-    to_pid: np.ndarray,
-    to_kind: np.ndarray,
-    to_pfn: np.ndarray,
-    to_order: np.ndarray,
-    to_migratetype: np.ndarray,
-    to_percpu_refill: np.ndarray,
-) -> None:
-    """Copy a trace's columns in order of CPU; rows of one CPU keep theirs."""
-    for row in range(len(cpu)):
-        here = int(cpu[row]) - LOWEST_CPU
-        place = places[here]
-        places[here] = place + 1
-        to_cpu[place] = cpu[row]
-        to_time_ns[place] = time_ns[row]
-        to_pid[place] = pid[row]
-        to_kind[place] = event[row]
-        to_pfn[place] = pfn[row]
-        to_order[place] = order[row]
-        to_migratetype[place] = migratetype[row]
-        to_percpu_refill[place] = percpu_refill[row]
+"""CPUs that an int16 can number; working space by CPU is as long."""
 
 
 @entry

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
+import pandas as pd
 
 from pagealloc_model.base.text.counts import count_of
-from pagealloc_model.measured.stream import Probe, Stream
+from pagealloc_model.measured.stream import Probe, Stream, mark_from_elsewhere
 from pagealloc_model.recording.trace.columns import Event
 from pagealloc_model.recording.zone_map import UNKNOWN_ZONE, ZoneMap
 
@@ -53,20 +54,34 @@ class Transactions:
     @staticmethod
     def joined(parts: Iterable[Transactions]) -> Transactions:
         """All parts in time order."""
-        columns = [part._columns() for part in parts]
-        together = {name: np.concatenate([each[name] for each in columns]) for name in columns[0]}
+        parts = tuple(parts)
+        together = {
+            field.name: np.concatenate([getattr(part, field.name) for part in parts])
+            for field in fields(Transactions)
+        }
         order = np.argsort(together["time_ns"], kind="stable")
         return Transactions(**{name: column[order] for name, column in together.items()})
 
-    def _columns(self) -> dict[str, np.ndarray]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}
 
-
-def _of_list(
-    stream: Stream, rows: np.ndarray, zone: np.ndarray, site: str, objects: np.ndarray
+def list_transactions(
+    stream: Stream,
+    rows: np.ndarray,
+    zone: np.ndarray,
+    site: str,
+    objects: np.ndarray | None = None,
 ) -> Transactions:
-    """Transactions that begin with rows of the stream and move objects of their order and type."""
+    """Transactions that begin with rows of the stream and move objects of their order and type.
+
+    Args:
+        stream: events by CPU and time.
+        rows: of the stream, one for each transaction.
+        zone: int8 zone code of each.
+        site: of all.
+        objects: int64, moved by each, -1 where unknown; by default one.
+    """
     order = stream.order[rows]
+    if objects is None:
+        objects = np.ones(len(rows), np.int64)
     return Transactions(
         time_ns=stream.time_ns[rows],
         zone=zone,
@@ -80,11 +95,21 @@ def _of_list(
     )
 
 
-def single_page_transactions(
-    stream: Stream, rows: np.ndarray, zone: np.ndarray, site: str
-) -> Transactions:
-    """Rows of the stream that each are a whole transaction of one object."""
-    return _of_list(stream, rows, zone, site, np.ones(len(rows), np.int64))
+def _same_page(stream: Stream, rows: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Mask of rows that are of the same CPU and page as others."""
+    return (stream.pfn[rows] == stream.pfn[others]) & (stream.cpu[rows] == stream.cpu[others])
+
+
+def named(code: np.ndarray, names: Sequence[str]) -> pd.Series:
+    """Names by number, NA for numbers without one."""
+    known = (code >= 0) & (code < len(names))
+    return pd.Series(np.array([*names, None], object)[np.where(known, code, -1)], dtype="str")
+
+
+def zone_columns(code: np.ndarray, zones: ZoneMap) -> dict[str, object]:
+    """Columns `node` and `zone` of a table, by zone code; NA for an unknown zone."""
+    node = pd.array([*(zone.node for zone in zones.zones), pd.NA], "Int64")
+    return {"node": node[code], "zone": named(code, [zone.name for zone in zones.zones])}
 
 
 def _drained(
@@ -141,49 +166,49 @@ def probed_transactions(
 
     A refill is a call of the bulk allocator with its return value. A drain is a call of the bulk
     free; what it freed are the pcpu_drain events up to the CPU's next call. An allocation event
-    under the lock that no open refill accounts for is a direct buddy allocation.
+    under the lock that no open refill accounts for is a direct buddy allocation: no allocation
+    event belongs to a refill, so a removal inside one that is at once followed by the allocation of
+    the same page is an interrupt's.
     """
     pages_zone = zones.codes(stream.pfn)
     by_address = _zone_by_address(stream, pages_zone)
-    refills, returns, opened = _refill_calls(stream)
-    drains, drain_notes = _drains(stream, by_address, comms)
-    freed = np.flatnonzero(stream.is_kind(Probe.FREE_ONE))
-    direct = _direct_allocations(stream, opened)
-    parts = (
-        _refills(stream, refills, returns, by_address),
-        drains,
-        single_page_transactions(stream, freed, pages_zone[freed], "direct_free"),
-        single_page_transactions(stream, direct, pages_zone[direct], "buddy_alloc"),
+    calls, returns, opened = _refill_calls(stream)
+    objects = np.where(returns >= 0, stream.value[returns], -1)
+    refills = list_transactions(stream, calls, by_address[calls], "refill", objects)
+    refills.site[objects == 0] = SITES.index("empty_refill")
+    drains, strays = _drains(stream, by_address, comms)
+    freed = stream.rows_of(Probe.FREE_ONE)
+    duplicate = partial_claim_duplicates(stream)
+    rows = np.flatnonzero(~duplicate)
+    used = np.zeros(len(stream), bool)
+    used[rows[:-1]] = (stream.kind[rows[1:]] == Event.ALLOC) & _same_page(
+        stream, rows[1:], rows[:-1]
     )
-    unreturned = int(np.count_nonzero(returns < 0))
-    notes = drain_notes
-    if unreturned:
-        notes += (
-            f"{count_of(unreturned, 'refill has', 'refills have')} no recorded return: "
-            "size unknown",
+    removal = stream.is_kind(Event.ZONE_LOCKED, Event.EXTFRAG) & ~duplicate
+    direct = np.flatnonzero(removal & (~opened | used))
+    parts = (
+        refills,
+        drains,
+        list_transactions(stream, freed, pages_zone[freed], "direct_free"),
+        list_transactions(stream, direct, pages_zone[direct], "buddy_alloc"),
+    )
+    notes = []
+    if strays:
+        notes.append(
+            f"{count_of(strays, 'drained object precedes', 'drained objects precede')} "
+            "the first call on a CPU: left out"
         )
-    return Transactions.joined(parts), notes
+    if unreturned := int(np.count_nonzero(returns < 0)):
+        notes.append(
+            f"{count_of(unreturned, 'refill has', 'refills have')} no recorded return: size unknown"
+        )
+    return Transactions.joined(parts), tuple(notes)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _ZoneDrains:
-    """Calls that empty what one CPU's lists hold of one zone (S4.9), in time order.
+def zone_drains(stream: Stream, zones: ZoneMap) -> tuple[Stream, np.ndarray]:
+    """Recorded calls of drain_pages_zone() in known zones, by time, and int8 zone code of each.
 
-    Attributes:
-        time_ns: int64.
-        cpu: int16, the CPU that runs it.
-        drained: int64, the CPU whose lists are emptied.
-        zone: int8, code of a `ZoneMap`.
-    """
-
-    time_ns: np.ndarray
-    cpu: np.ndarray
-    drained: np.ndarray
-    zone: np.ndarray
-
-
-def zone_drains(stream: Stream, zones: ZoneMap) -> _ZoneDrains:
-    """Return the recorded calls of drain_pages_zone() in zones that are known.
+    `cpu` ran the call and `value` is the CPU whose lists it emptied (S4.9).
 
     Args:
         stream: events and probes by CPU and time.
@@ -192,12 +217,7 @@ def zone_drains(stream: Stream, zones: ZoneMap) -> _ZoneDrains:
     zone = _zone_by_address(stream, zones.codes(stream.pfn))
     calls = np.flatnonzero(stream.is_kind(Probe.DRAIN_ZONE) & (zone != UNKNOWN_ZONE))
     calls = calls[np.argsort(stream.time_ns[calls], kind="stable")]
-    return _ZoneDrains(
-        time_ns=stream.time_ns[calls],
-        cpu=stream.cpu[calls],
-        drained=stream.value[calls],
-        zone=zone[calls],
-    )
+    return stream.take(calls), zone[calls]
 
 
 def _zone_by_address(stream: Stream, pages_zone: np.ndarray) -> np.ndarray:
@@ -248,56 +268,26 @@ def _refill_calls(stream: Stream) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return calls, returns, np.cumsum(edge[:-1]) > 0
 
 
-def _refills(
-    stream: Stream, calls: np.ndarray, returns: np.ndarray, zone: np.ndarray
-) -> Transactions:
-    objects = np.where(returns >= 0, stream.value[returns], -1)
-    refills = _of_list(stream, calls, zone[calls], "refill", objects)
-    refills.site[objects == 0] = SITES.index("empty_refill")
-    return refills
-
-
-def _direct_allocations(stream: Stream, opened: np.ndarray) -> np.ndarray:
-    """Removals outside refills, and those of an interrupt inside one.
-
-    No allocation event belongs to a refill, so a removal inside one that is at once followed by
-    the allocation of the same page is another request's.
-    """
-    duplicate = partial_claim_duplicates(stream)
-    removal = stream.is_kind(Event.ZONE_LOCKED, Event.EXTFRAG) & ~duplicate
-    rows = np.flatnonzero(~duplicate)
-    used = np.zeros(len(stream), bool)
-    used[rows[:-1]] = (
-        (stream.kind[rows[1:]] == Event.ALLOC)
-        & (stream.pfn[rows[1:]] == stream.pfn[rows[:-1]])
-        & (stream.cpu[rows[1:]] == stream.cpu[rows[:-1]])
-    )
-    return np.flatnonzero(removal & (~opened | used))
-
-
 def partial_claim_duplicates(stream: Stream) -> np.ndarray:
     """Mask of fallback events whose page the event before already announced (T4, T6)."""
     duplicate = np.zeros(len(stream), bool)
     rows = stream.rows_of(Event.EXTFRAG)
     rows = rows[rows > 0]
-    duplicate[rows] = (
-        (stream.kind[rows - 1] == Event.ZONE_LOCKED)
-        & (stream.pfn[rows] == stream.pfn[rows - 1])
-        & (stream.cpu[rows] == stream.cpu[rows - 1])
+    duplicate[rows] = (stream.kind[rows - 1] == Event.ZONE_LOCKED) & _same_page(
+        stream, rows, rows - 1
     )
     return duplicate
 
 
-def _drains(
-    stream: Stream, zone: np.ndarray, comms: Mapping[int, str]
-) -> tuple[Transactions, tuple[str, ...]]:
-    calls = np.flatnonzero(stream.is_kind(Probe.BULK_FREE))
-    drained = np.flatnonzero(stream.is_kind(Event.PCPU_DRAIN))
+def _drains(stream: Stream, zone: np.ndarray, comms: Mapping[int, str]) -> tuple[Transactions, int]:
+    """Calls of the bulk free with what each freed, and the drained objects that no call owns."""
+    calls = stream.rows_of(Probe.BULK_FREE)
+    drained = stream.rows_of(Event.PCPU_DRAIN)
     owner = np.searchsorted(calls, drained) - 1
     owned = owner >= 0
     owned[owned] = stream.cpu[calls[owner[owned]]] == stream.cpu[drained[owned]]
-    owner, drained_owned = owner[owned], drained[owned]
-    pages = np.int64(1) << stream.order[drained_owned].astype(np.int64)
+    owner = owner[owned]
+    pages = np.int64(1) << stream.order[drained[owned]].astype(np.int64)
     transactions = _drained(
         stream,
         calls,
@@ -306,13 +296,7 @@ def _drains(
         objects=np.bincount(owner, minlength=len(calls)).astype(np.int64),
         pages=np.bincount(owner, weights=pages, minlength=len(calls)).astype(np.int64),
     )
-    strays = len(drained) - len(drained_owned)
-    if not strays:
-        return transactions, ()
-    return transactions, (
-        f"{count_of(strays, 'drained object precedes', 'drained objects precede')} "
-        "the first call on a CPU: left out",
-    )
+    return transactions, len(drained) - len(owner)
 
 
 HIGHATOMIC = 3
@@ -371,17 +355,11 @@ def inferred_transactions(
         twice = np.zeros(len(stream), bool)
     refills, direct = _removals(stream, twice, zones, rules)
     freed = np.flatnonzero(stream.is_kind(Event.FREE) & ~_on_lists(stream.order, rules))
-    parts = {"buddy_alloc": direct, "direct_free": freed}
-    return Transactions.joined(
-        (
-            refills,
-            _inferred_drains(stream, zones, comms, rules),
-            *(
-                single_page_transactions(stream, rows, zones.codes(stream.pfn[rows]), site)
-                for site, rows in parts.items()
-            ),
-        )
+    singles = (
+        list_transactions(stream, rows, zones.codes(stream.pfn[rows]), site)
+        for site, rows in (("buddy_alloc", direct), ("direct_free", freed))
     )
+    return Transactions.joined((refills, _inferred_drains(stream, zones, comms, rules), *singles))
 
 
 def refilled_removals(stream: Stream) -> np.ndarray:
@@ -444,36 +422,24 @@ def _removals(
         & (migratetype[1:] <= HIGHATOMIC)
         & (migratetype[:-1] <= HIGHATOMIC)
     )
-    run = np.cumsum(starts) - 1
-    run = _cut(run, np.ones(len(run), np.int64), _refill_limit(order, batch))
+    # most objects that one refill can bring (S4.4)
+    wide = order.astype(np.int64)
+    limit = np.where(wide == 0, batch << BATCH_SCALE_MAX, np.maximum(batch >> wide, 2))
+    limit = np.where(batch > 1, limit, 1)
+    run = _cut(np.cumsum(starts) - 1, np.ones(len(members), np.int64), limit)
     begins, objects = run_shape(np.arange(len(members)), run)
     first = members[begins]
-    direct_run = (objects == 1) & _used_at_once(stream, first, twice)
+    last = len(stream) - 1
+    following = np.minimum(first + 1, last)
+    following = np.minimum(following + twice[following], last)
+    used_at_once = (stream.kind[following] == Event.ALLOC) & _same_page(stream, following, first)
+    used_at_once &= stream.order[following] == stream.order[first]
+    direct_run = (objects == 1) & used_at_once
     direct_run &= (order[begins] != rules.pageblock_order) & (batch[begins] > 1)
     direct_run &= stream.kind[first] != Probe.REFILLED
     refills, objects = first[~direct_run], objects[~direct_run]
     direct = np.sort(np.concatenate([first[direct_run], removed[~refillable]]))
-    return _of_list(stream, refills, zone[begins][~direct_run], "refill", objects), direct
-
-
-def _refill_limit(order: np.ndarray, batch: np.ndarray) -> np.ndarray:
-    """Most objects one refill of an order and a zone's pcp->batch can bring (S4.4)."""
-    order = order.astype(np.int64)
-    scaled = np.where(order == 0, batch << BATCH_SCALE_MAX, np.maximum(batch >> order, 2))
-    return np.where(batch > 1, scaled, 1)
-
-
-def _used_at_once(stream: Stream, rows: np.ndarray, twice: np.ndarray) -> np.ndarray:
-    """Whether the CPU's next event is the allocation of the row's page."""
-    last = len(stream) - 1
-    following = np.minimum(rows + 1, last)
-    following = np.minimum(following + twice[following], last)
-    return (
-        (stream.kind[following] == Event.ALLOC)
-        & (stream.pfn[following] == stream.pfn[rows])
-        & (stream.order[following] == stream.order[rows])
-        & (stream.cpu[following] == stream.cpu[rows])
-    )
+    return list_transactions(stream, refills, zone[begins][~direct_run], "refill", objects), direct
 
 
 def _cut(run: np.ndarray, size: np.ndarray, limit: np.ndarray) -> np.ndarray:
@@ -507,8 +473,11 @@ def _inferred_drains(
     remote = np.bincount(run, weights=_came_from_elsewhere(stream, members), minlength=len(whole))
     causes[remote > sizes / 2] = CAUSES.index("drain_all")
     pages = np.int64(1) << stream.order[members].astype(np.int64)
-    chunk = _drain_limit(causes[run], zones.batches()[zone], rules)
-    parts = _cut(run, pages, chunk)
+    # a drain that is a single hold has no limit (S4.7, S4.8)
+    chunked = (causes[run] == CAUSES.index("commit")) & rules.free_batched
+    chunked |= (causes[run] == CAUSES.index("decay")) & rules.decay_batched
+    batch = np.maximum(zones.batches()[zone], 1)
+    parts = _cut(run, pages, np.where(chunked, batch, np.iinfo(np.int64).max))
     begins, objects = run_shape(np.arange(len(members)), parts)
     moved = np.bincount(parts, weights=pages, minlength=len(begins)).astype(np.int64)
     return _drained(
@@ -521,8 +490,6 @@ def _came_from_elsewhere(stream: Stream, drained: np.ndarray) -> np.ndarray:
 
     A CPU drains another's lists only when all lists are drained (S4.9).
     """
-    from pagealloc_model.measured.stream import mark_from_elsewhere
-
     rows = stream.rows_of(Event.FREE, Event.ZONE_LOCKED, Probe.REFILLED, Event.PCPU_DRAIN)
     rows = rows[np.isin(stream.pfn[rows], stream.pfn[drained])]
     if not len(rows):
@@ -548,10 +515,3 @@ def _came_from_elsewhere(stream: Stream, drained: np.ndarray) -> np.ndarray:
     elsewhere = np.zeros(len(stream), bool)
     elsewhere[rows[found]] = True
     return elsewhere[drained]
-
-
-def _drain_limit(cause: np.ndarray, batch: np.ndarray, rules: RunRules) -> np.ndarray:
-    """Pages of one lock hold; practically unlimited where a drain is a single hold (S4.7, S4.8)."""
-    chunked = (cause == CAUSES.index("commit")) & rules.free_batched
-    chunked |= (cause == CAUSES.index("decay")) & rules.decay_batched
-    return np.where(chunked, np.maximum(batch, 1), np.iinfo(np.int64).max)

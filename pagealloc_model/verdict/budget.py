@@ -129,13 +129,13 @@ def with_recorded_drains(recording: Recording, prepared: Prepared) -> Prepared:
     """Drain whole lists when the kernel did (S4.9), and only then; overflows stay the model's."""
     zoneinfo = next(each.zoneinfo for each in recording.dated_snapshots if each.zoneinfo)
     zones = ZoneMap.of(zoneinfo)
-    found = zone_drains(allocator_stream(recording.trace, with_probes=True), zones)
+    found, code = zone_drains(allocator_stream(recording.trace, with_probes=True), zones)
     machine = prepared.machine
     numbers = np.array(
         [zone_of_page(machine, each.start_pfn or 0) for each in zones.zones], np.int64
     )
-    zone = numbers[found.zone]
-    known = (zone >= 0) & (found.drained >= 0) & (found.drained < machine.nr_cpus)
+    zone = numbers[code]
+    known = (zone >= 0) & (found.value >= 0) & (found.value < machine.nr_cpus)
     known &= found.cpu < machine.nr_cpus
     known &= found.time_ns >= prepared.demand.first_ns
     drained = _with_extra(
@@ -143,7 +143,7 @@ def with_recorded_drains(recording: Recording, prepared: Prepared) -> Prepared:
         at.DRAIN_ZONE,
         found.time_ns[known],
         zone[known],
-        found.drained[known],
+        found.value[known],
         found.cpu[known],
     )
     return replace(drained, demand=replace(drained.demand, drains_recorded=True))

@@ -8,7 +8,7 @@ import pytest
 
 import pagealloc_model as pm
 from pagealloc_model.base.errors import PageallocError
-from pagealloc_model.measured.measured import free_pages_table
+from pagealloc_model.measured.measured import snapshot_tables
 from pagealloc_model.recording.recording import Recording
 
 CMA = "CMA"
@@ -28,7 +28,7 @@ def free_cma(table: pd.DataFrame) -> pd.Series:
 
 def test_free_pages_of_a_cma_area_are_predicted_better_than_that_none_changes() -> None:
     recording = shipped("cma_area_A1")
-    measured = free_cma(free_pages_table(recording.snapshots))
+    measured = free_cma(snapshot_tables(recording.snapshots)["free_pages"])
     predicted = free_cma(pm.replay(recording).free_pages)
     begin, later = measured.iloc[0], measured.iloc[1:]
     nearest = [int(np.abs(predicted.index - time).argmin()) for time in later.index]

@@ -99,7 +99,7 @@ def test_with_drains_imposed_whole_lists_are_drained_as_recorded() -> None:
     )
     zoneinfo = next(each.zoneinfo for each in bundle.snapshots if each.zoneinfo)
     stream = allocator_stream(bundle.trace, with_probes=True)
-    recorded = zone_drains(stream, ZoneMap.of(zoneinfo))
+    recorded, _ = zone_drains(stream, ZoneMap.of(zoneinfo))
     events = given.demand.events
     assert np.count_nonzero(events["operation"] == at.DRAIN_ZONE) == len(recorded.time_ns) > 0
     drained = given.transactions_full.query("cause == 'drain_all'")

@@ -11,9 +11,9 @@ from pagealloc_model.measured.rules import (
     FROM_SOURCE,
     GIVEN,
     INFERRED,
-    SETTINGS_FINDERS,
     SHOWN,
     RuleEvidence,
+    Settings,
     checked,
     choose_rules,
     recorded_rules,
@@ -23,7 +23,7 @@ from pagealloc_model.policy.kernel_rules import PRESETS, KernelRules
 from pagealloc_model.recording.recording import Recording, open_recording
 from tests.measured.evidence.test_drain_holds import drains
 from tests.predicted.test_no_peeking import blinded
-from tests.small_recordings import TimedEvents, busy_events, write_recording
+from tests.small_recordings import TimedEvents, busy_events, shipped_recording, write_recording
 
 
 def made_recording(
@@ -168,5 +168,6 @@ def test_rules_do_not_peek(tmp_path: Path) -> None:
     assert choose_rules(blinded(recording), "evidence") != choose_rules(recording, "evidence")
 
 
-def test_finders_are_for_rules_there_are() -> None:
-    assert {*SETTINGS_FINDERS, *ANSWER_FINDERS} <= {*KernelRules.rule_names()}
+def test_findings_are_of_rules_there_are() -> None:
+    for recording in map(shipped_recording, ("xfree", "highatomic_stock")):
+        assert {*Settings.of(recording).findings(), *ANSWER_FINDERS} <= {*KernelRules.rule_names()}

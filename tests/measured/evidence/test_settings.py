@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pagealloc_model.measured.rules import SETTINGS_FINDERS, Settings, settings_findings
+from pagealloc_model.measured.rules import Settings
 from pagealloc_model.recording.proc.zoneinfo import ZoneInfoZone, parse_zoneinfo
 from pagealloc_model.recording.recording import open_recording
 from tests.recording.proc.samples_of import sample
@@ -16,7 +16,7 @@ def zones_of(text: str) -> tuple[ZoneInfoZone, ...]:
 
 
 def value(settings: Settings, rule: str) -> bool | None:
-    finding = SETTINGS_FINDERS[rule](settings)
+    finding = settings.findings().get(rule)
     return None if finding is None else finding.value
 
 
@@ -30,7 +30,7 @@ def test_limits_that_differ_by_cpu_show_auto_tuning() -> None:
     assert value(Settings(zones=zones_of("\n".join(lines))), "pcp_auto_tuned") is None
     last = max(index for index, line in enumerate(lines) if "high: 60" in line)
     lines[last] = lines[last].replace("60", "90")
-    finding = SETTINGS_FINDERS["pcp_auto_tuned"](Settings(zones=zones_of("\n".join(lines))))
+    finding = Settings(zones=zones_of("\n".join(lines))).findings().get("pcp_auto_tuned")
     assert finding is not None
     assert finding.line == "pcp->high of zone Normal is 60 to 90 by CPU"
 
@@ -66,7 +66,7 @@ def test_the_flag_of_atomic_requests() -> None:
 
 def test_a_recording_without_anything_shows_nothing(tmp_path: Path) -> None:
     recording = open_recording(write_recording(tmp_path / "made", snapshots=False))
-    assert settings_findings(recording) == {}
+    assert Settings.of(recording).findings() == {}
 
 
 def test_an_old_zoneinfo_denies_nothing() -> None:
