@@ -12,14 +12,13 @@ import gzip
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pagealloc_model.base.files import text_of
-from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.recording.lock_profile import CLOCK_EVENT, HOLDS, LETS_GO, LOCK, UNLOCK
 from pagealloc_model.recording.proc.counts import READ_TIMES_FILE, KernelSymbols, format_read_times
 from pagealloc_model.recording.record.host import KEPT_CONFIG
@@ -51,8 +50,8 @@ ZONE_NAMES = frozenset(("DMA", "DMA32", "Normal", "HighMem", "Movable", "Device"
 KEPT_EVENTS = frozenset(
     (*EVENT_NAMES, *usual_events(), *(f"{GROUP}:{probe.event}" for probe in PROBES))
 )
-"""Events of which all fields in `KEPT_FIELDS` stay."""
-KEPT_FIELDS = frozenset(
+"""Events of which all fields in `_KEPT_FIELDS` stay."""
+_KEPT_FIELDS = frozenset(
     (
         *KEY_COLUMNS,
         *CHAIN_COLUMNS,
@@ -76,9 +75,8 @@ KEPT_FIELDS = frozenset(
         ),
     )
 )
-CLOCKS = ("monotonic", "perf", "monotonic_raw", "boottime", "realtime", "tai", "global", "local")
-
-KTHREADD = 2
+_CLOCKS = ("monotonic", "perf", "monotonic_raw", "boottime", "realtime", "tai", "global", "local")
+_KTHREADD = 2
 _KEPT_NAMES = re.compile(
     r"swapper(/\d+)?|kswapd\d+|kcompactd\d+|khugepaged|ksoftirqd/\d+|kworker/[uR]?\d+:\d+H?"
     r"|migration/\d+|rcu_\w{1,8}|rcuo[a-z]/\d+|rcuc/\d+|cpuhp/\d+|kthreadd|perf|perf-exec"
@@ -99,29 +97,16 @@ _NEW_USER = 0x400000
 _STEP = 16
 
 
-@dataclass(kw_only=True)
-class LeftOut:
-    """What anonymising left out beside `REMOVED`: names stay with the user, numbers go along.
+LeftOut = dict[str, list[str]]
+"""Names of what anonymising left out beside `REMOVED`, by what they are names of.
 
-    Attributes:
-        names: of what was left out, by what they are names of.
-    """
+Names stay with the user, numbers go along."""
 
-    names: dict[str, list[str]] = field(default_factory=dict)
 
-    def note(self, kind: str, name: str) -> None:
-        """Remember something that was left out."""
-        found = self.names.setdefault(kind, [])
-        if name not in found:
-            found.append(name)
-
-    def counted(self) -> tuple[str, ...]:
-        """One phrase of each kind, for the recording."""
-        return tuple(count_of(len(names), kind) for kind, names in self.names.items())
-
-    def named(self) -> tuple[str, ...]:
-        """The same with names, for the user."""
-        return tuple(f"{kind}: {', '.join(names)}" for kind, names in self.names.items())
+def _note(left_out: LeftOut, kind: str, name: str) -> None:
+    names = left_out.setdefault(kind, [])
+    if name not in names:
+        names.append(name)
 
 
 def anonymise_trace(trace: Trace, keep_names: Collection[str], left_out: LeftOut) -> Trace:
@@ -132,37 +117,52 @@ def anonymise_trace(trace: Trace, keep_names: Collection[str], left_out: LeftOut
         keep_names: command names to keep besides the usual ones.
         left_out: takes the events and fields that do not stay.
     """
-    tables = _kept_tables(trace, left_out)
+    tables: dict[str, dict[str, np.ndarray]] = {}
     places = []
-    chained = ~np.isin(trace.callchains, np.array(_MARKERS, np.uint64))
-    words, replaced = [trace.callchains], [chained]
-    for event, table in tables.items():
+    words = [trace.callchains]
+    replaced = [~np.isin(trace.callchains, np.array(_MARKERS, np.uint64))]
+    for event, table in trace.tables.items():
+        if event not in KEPT_EVENTS:
+            _note(left_out, "other event", event)
+            continue
+        tables[event] = {}
         declared = trace.declared_types.get(event, {})
         for name, values in table.items():
+            if name.removesuffix(FIELD_SUFFIX) not in _KEPT_FIELDS:
+                _note(left_out, "other field of an event", f"{event}/{name}")
+                continue
+            tables[event][name] = values
             if values.dtype == object:
-                table[name] = np.array(
-                    [text if text in ZONE_NAMES else "" for text in values.tolist()], object
-                )
+                texts = [text if text in ZONE_NAMES else "" for text in values.tolist()]
+                tables[event][name] = np.array(texts, object)
             elif values.dtype == np.uint64:
-                places.append((table, name))
+                # All addresses of the kernel, and those of programs where a pointer is expected;
+                # small negative numbers are errors or counts.
+                from_kernel = (values >= _KERNEL_START) & (values < _KERNEL_END)
+                from_user = (values >= _FIRST_USER) & (values < _KERNEL_START)
+                places.append((event, name))
                 words.append(values)
-                is_pointer = np.full(len(values), "*" in declared.get(name, ""))
-                replaced.append(address_mask(values, is_pointer))
+                replaced.append(from_kernel | from_user & ("*" in declared.get(name, "")))
     together, chosen = np.concatenate(words), np.concatenate(replaced)
-    together[chosen] = renumbered(together[chosen])
+    together[chosen] = _renumbered(together[chosen])
     callchains, *columns = np.split(together, np.cumsum([len(part) for part in words])[:-1])
-    for (table, name), column in zip(places, columns, strict=True):
-        table[name] = column
+    for (event, name), column in zip(places, columns, strict=True):
+        tables[event][name] = column
     names = _renamed(trace.thread_names, keep_names)
+    comms = names.last()
+    if not len(names):  # the source does not say when threads were named
+        rows = [(0, tid, NAMED, name) for tid, name in trace.comms.items()]
+        new_names = _renamed(ThreadNames.of(rows), keep_names).name
+        comms = dict(zip(trace.comms, new_names.tolist(), strict=True))
     known_bits = {*stable_gfp_bits(None), *stable_gfp_bits((6, 1))}
     if trace.notes:
-        left_out.note("note of the reader", "notes")
+        _note(left_out, "note of the reader", "notes")
     return replace(
         trace,
         tables=tables,
         callchains=callchains,
         thread_names=names,
-        comms=names.last() if len(names) else _renamed_comms(trace.comms, keep_names),
+        comms=comms,
         gfp_bits={
             name: bits
             for name, bits in trace.gfp_bits.items()
@@ -182,7 +182,7 @@ def anonymise_trace(trace: Trace, keep_names: Collection[str], left_out: LeftOut
             event=tuple(name if name in KEPT_EVENTS else "" for name in trace.losses.event),
         ),
         release=_from_start(_RELEASE, trace.release),
-        clock=trace.clock if trace.clock in CLOCKS else "",
+        clock=trace.clock if trace.clock in _CLOCKS else "",
         notes=(),
         sampled={name: value for name, value in trace.sampled.items() if name in KEPT_EVENTS},
     )
@@ -195,67 +195,25 @@ _TYPES = frozenset(
 ) | {"bool", "gfp_t", "u8", "u16", "u32", "u64", "s8", "s16", "s32", "s64", "size_t", "pid_t"}
 
 
-def _kept_tables(trace: Trace, left_out: LeftOut) -> dict[str, dict[str, np.ndarray]]:
-    tables: dict[str, dict[str, np.ndarray]] = {}
-    for event, table in trace.tables.items():
-        if event not in KEPT_EVENTS:
-            left_out.note("other event", event)
-            continue
-        tables[event] = {}
-        for name, values in table.items():
-            if name.removesuffix(FIELD_SUFFIX) in KEPT_FIELDS:
-                tables[event][name] = values
-            else:
-                left_out.note("other field of an event", f"{event}/{name}")
-    return tables
-
-
 def _renamed(names: ThreadNames, keep_names: Collection[str]) -> ThreadNames:
     """Command names replaced in the order in which they come, those of kernel threads kept."""
-    kernel_threads = {0, KTHREADD}
+    kernel_threads = {0, _KTHREADD}
     new_names: dict[str, str] = {}
     texts = names.name.copy()
     for index in np.argsort(names.time_ns, kind="stable").tolist():
         thread, parent = int(names.tid[index]), int(names.parent[index])
         if parent != NAMED:
             # A number is used again: what was a kernel thread may be a program later.
-            (kernel_threads.add if parent == KTHREADD else kernel_threads.discard)(thread)
+            (kernel_threads.add if parent == _KTHREADD else kernel_threads.discard)(thread)
             continue
         text = texts[index]
-        if thread in kernel_threads or text in keep_names or is_usual_name(text):
+        if thread in kernel_threads or text in keep_names or _KEPT_NAMES.fullmatch(text):
             continue
-        texts[index] = new_names.setdefault(text, new_name(len(new_names)))
+        texts[index] = new_names.setdefault(text, f"t{len(new_names) + 1}")
     return replace(names, name=texts)
 
 
-def _renamed_comms(comms: Mapping[int, str], keep_names: Collection[str]) -> dict[int, str]:
-    """The same of a source that does not say when threads were named."""
-    rows = [(0, tid, NAMED, name) for tid, name in comms.items()]
-    names = _renamed(ThreadNames.of(rows), keep_names).name
-    return dict(zip(comms, names.tolist(), strict=True))
-
-
-def is_usual_name(name: str) -> bool:
-    """Whether a command's name says nothing about its user."""
-    return _KEPT_NAMES.fullmatch(name) is not None
-
-
-def new_name(number: int) -> str:
-    """What the so many-th name becomes, counted from 0."""
-    return f"t{number + 1}"
-
-
-def address_mask(values: np.ndarray, is_pointer: np.ndarray) -> np.ndarray:
-    """Which words are addresses: all kernel ones, and user ones where a pointer is expected.
-
-    Small negative numbers are errors or counts.
-    """
-    kernel = (values >= _KERNEL_START) & (values < _KERNEL_END)
-    user = is_pointer & (values >= _FIRST_USER) & (values < _KERNEL_START)
-    return kernel | user
-
-
-def renumbered(values: np.ndarray) -> np.ndarray:
+def _renumbered(values: np.ndarray) -> np.ndarray:
     """Addresses replaced by ones that keep order, equality, and user, data or text range."""
     distinct, which = np.unique(values, return_inverse=True)
     rank = np.arange(len(distinct), dtype=np.uint64) * np.uint64(_STEP)
@@ -270,13 +228,7 @@ def renumbered(values: np.ndarray) -> np.ndarray:
 def functions_of_chains(
     chains: np.ndarray, new_chains: np.ndarray, symbols: KernelSymbols
 ) -> bytes:
-    """Content of a kallsyms file that names the functions of renumbered call chains, no others.
-
-    Args:
-        chains: the recorded addresses.
-        new_chains: those that stand in their places.
-        symbols: names of the recorded ones.
-    """
+    """Content of a kallsyms file that names the functions of renumbered call chains, no others."""
     addresses, places = np.unique(chains, return_index=True)
     is_text = (addresses >= _TEXT_START) & (addresses < _KERNEL_END)
     lines = [
@@ -329,41 +281,27 @@ _VM_SYSCTLS = frozenset(
 )
 _RELEASE = re.compile(r"\d+\.\d+(\.\d+)?(-rc\d+)?")
 _MODEL = re.compile(r"(Intel|AMD|QEMU|ARM|IBM|Apple|Ampere)\b")
-_PAGE_FLAGS = (1 << 28) - 1
-"""Bits of /proc/kpageflags (include/uapi/linux/kernel-page-flags.h)."""
+PAGE_FLAGS = np.uint64((1 << 28) - 1)
+"""The kernel's own bits of /proc/kpageflags (include/uapi/linux/kernel-page-flags.h)."""
 
 
 def anonymise_snapshot(snapshot: Snapshot, destination: Path, left_out: LeftOut) -> None:
-    """Write a snapshot's state files, of each the lines that a kernel prints.
-
-    Args:
-        snapshot: not changed.
-        destination: its new directory.
-        left_out: takes what does not stay.
-    """
+    """Write a snapshot's state files into a new directory, of each the lines a kernel prints."""
     destination.mkdir(parents=True)
     for name in snapshot.names():
         if name == READ_TIMES_FILE:
-            times = {key: span for key, span in (snapshot.read_ns or {}).items() if key in _OURS}
+            read_ns = snapshot.read_ns or {}
+            times = {file: span for file, span in read_ns.items() if file in SNAPSHOT_FILES}
             (destination / name).write_text(format_read_times(times), encoding="ascii")
         elif name in SNAPSHOT_FILES:
             text = snapshot.text(name)
             lines = text.splitlines() if text is not None else []
             kept = [line for line in lines if _KERNEL_LINE.fullmatch(line)]
             if len(kept) < max(len(lines), text is None):
-                left_out.note("state file with lines that no kernel prints", name)
+                _note(left_out, "state file with lines that no kernel prints", name)
             (destination / name).write_text("".join(f"{line}\n" for line in kept), encoding="ascii")
         else:
-            left_out.note("other file of snapshots", name)
-
-
-_OURS = frozenset(SNAPSHOT_FILES)
-
-
-def anonymise_flags(flags: np.ndarray) -> bytes:
-    """Content of a kpageflags file with the kernel's own bits alone."""
-    words = (flags & np.uint64(_PAGE_FLAGS)).astype("<u8")
-    return gzip.compress(words.tobytes(), compresslevel=9, mtime=0)
+            _note(left_out, "other file of snapshots", name)
 
 
 def anonymise_profile(path: Path) -> str:
@@ -377,32 +315,24 @@ def anonymise_profile(path: Path) -> str:
             continue
         functions = [
             name if name in known else next((lock for lock in LOCK if name.startswith(lock)), "-")
-            for name in (each.partition(".")[0] for each in chain.split(";"))
+            for name in (function.partition(".")[0] for function in chain.split(";"))
         ]
         chains[";".join(functions)] += int(count)
     return "".join(f"{chain} {count}\n" for chain, count in sorted(chains.items()))
 
 
 def anonymise_meta(meta: Mapping[str, Any], left_out: LeftOut) -> dict[str, Any]:
-    """meta.json's keys and values that say nothing of who recorded what.
-
-    Args:
-        meta: not changed.
-        left_out: takes the keys that do not stay.
-    """
+    """meta.json's keys and values that say nothing of who recorded what."""
     kept = {}
     for key, value in meta.items():
         clean = _META.get(key)
         if clean is not None:
             kept[key] = clean(value)
         elif key != "cmdline":
-            left_out.note("other key of meta.json", key)
+            _note(left_out, "other key of meta.json", key)
     if "cmdline" in meta:
         kept["cmdline"] = None
     return kept
-
-
-Clean = Callable[[Any], Any]
 
 
 def _from_start(pattern: re.Pattern[str], text: object) -> str:
@@ -411,7 +341,7 @@ def _from_start(pattern: re.Pattern[str], text: object) -> str:
     return found[0] if found else ""
 
 
-def _texts(pattern: str, keys: str = "(?!)") -> Clean:
+def _texts(pattern: str, keys: str = "(?!)") -> Callable[[Any], Any]:
     """Numbers stay; of texts what the pattern matches from their beginning, of keys whole ones."""
     value_pattern, key_pattern = re.compile(pattern), re.compile(keys)
 
@@ -421,7 +351,7 @@ def _texts(pattern: str, keys: str = "(?!)") -> Clean:
         if isinstance(value, str):
             return _from_start(value_pattern, value)
         if isinstance(value, list):
-            return [clean(each) for each in value]
+            return [clean(element) for element in value]
         return {key: clean(each) for key, each in value.items() if key_pattern.fullmatch(key)}
 
     return clean
@@ -450,7 +380,7 @@ def _uname(value: Any) -> Any:
 
 def _command(value: Any) -> Any:
     words = [str(word).rsplit("/", 1)[-1] for word in value[:1]] if isinstance(value, list) else []
-    return [word if is_usual_name(word) else ANONYMOUS for word in words] or None
+    return [word if _KEPT_NAMES.fullmatch(word) else ANONYMOUS for word in words] or None
 
 
 _PERF_WORD = re.compile(
@@ -462,21 +392,21 @@ _TASKS_OR_CPUS = re.compile(
 )
 
 
+_LONG_OPTIONS = ("--control", "--call-graph", "--timestamp", "--no-buildid", "--no-bpf-event")
+
+
 def _perf(value: Any) -> Any:
     words = [str(word) for word in value] if isinstance(value, list) else []
-    words = words[: words.index("--")] if "--" in words else words
-    return [_perf_word(word) for word in words]
-
-
-def _perf_word(word: str) -> str:
-    if (chosen := _TASKS_OR_CPUS.match(word)) is not None:
-        return chosen[0]
-    last = word.rsplit("/", 1)[-1] if "/" in word and ":" not in word else word
-    long_option = last.startswith("--") and last not in _LONG_OPTIONS
-    return last if _PERF_WORD.fullmatch(last) and not long_option else ANONYMOUS
-
-
-_LONG_OPTIONS = ("--control", "--call-graph", "--timestamp", "--no-buildid", "--no-bpf-event")
+    cleaned = []
+    for word in words[: words.index("--")] if "--" in words else words:
+        last = word.rsplit("/", 1)[-1] if "/" in word and ":" not in word else word
+        long_option = last.startswith("--") and last not in _LONG_OPTIONS
+        if (chosen := _TASKS_OR_CPUS.match(word)) is not None:
+            cleaned.append(chosen[0])
+        else:
+            known = _PERF_WORD.fullmatch(last) and not long_option
+            cleaned.append(last if known else ANONYMOUS)
+    return cleaned
 
 
 def _lines(value: Any) -> Any:
@@ -495,10 +425,11 @@ def _sysctls(value: Any) -> Any:
 
 
 def _profile(value: Any) -> Any:
-    wanted = ("sample_ns", "seconds", "repeats_command")
-    kept = {name: _number(each) for name, each in dict(value or {}).items() if name in wanted}
-    by_clock = str(dict(value or {}).get("event", "")).startswith(CLOCK_EVENT)
-    return kept | {"event": CLOCK_EVENT if by_clock else "cycles"}
+    profile = dict(value or {})
+    by_clock = str(profile.get("event", "")).startswith(CLOCK_EVENT)
+    numbers = ("sample_ns", "seconds", "repeats_command")
+    cleaned = {name: _number(number) for name, number in profile.items() if name in numbers}
+    return cleaned | {"event": CLOCK_EVENT if by_clock else "cycles"}
 
 
 def _provenance(value: Any) -> Any:
@@ -514,15 +445,10 @@ _THP_VALUES = (
     r"(\s*(\[?(always|madvise|never|defer\+madvise|defer|within_size|advise|deny|force|inherit"
     r"|auto)\]?|\d+)(?!\w))+"
 )
-_META: Mapping[str, Clean] = {
-    **dict.fromkeys(
-        ("bundle_version", "nr_cpus", "cpu_nodes", "node_distances", "start_ns", "end_ns", "rc"),
-        _number,
-    ),
-    **dict.fromkeys(
-        ("kpageflags_at_ns", "page_owner_at_ns", "interval_s", "hypervisor"),
-        _number,
-    ),
+_META: Mapping[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(("bundle_version", "nr_cpus", "cpu_nodes", "node_distances", "rc"), _number),
+    **dict.fromkeys(("start_ns", "end_ns", "interval_s", "hypervisor"), _number),
+    **dict.fromkeys(("kpageflags_at_ns", "page_owner_at_ns"), _number),
     "uname": _uname,
     "clock": _texts(r"CLOCK_(MONOTONIC_RAW|MONOTONIC|REALTIME|BOOTTIME|TAI)$"),
     "command": _command,

@@ -38,10 +38,7 @@ from pagealloc_model.recording.snapshot import SNAPSHOT_FILES, Snapshot
 if TYPE_CHECKING:
     from pagealloc_model.recording.trace.columns import Trace
 
-ATTACHED = "attached"
-"""Key of meta.json: what was joined, and what each lack costs."""
-BEFORE, BEHIND = "before", "behind"
-_CLOCKS_KEY = "clocks_ns"
+_BEFORE = "before"
 _GAP_NS = 1000
 _LONGEST_WAY_NS = 60 * 10**9
 _TIMES = ("kpageflags_at_ns", "page_owner_at_ns", "start_ns", "end_ns")
@@ -59,15 +56,14 @@ class StateFiles:
     Attributes:
         snapshots: a directory that `pagealloc snapshot` or `pagealloc record` made, or one with
             copies of the state files in it; None: there is none.
-        files: single copies by name, such as zoneinfo; they win over those of a directory
-            without times.
+        files: single copies by name, such as zoneinfo; they win over a directory's without times.
         read: "before" or "behind" the trace, when single copies were made.
         release: the kernel's, where neither trace nor directory names it.
     """
 
     snapshots: Path | None = None
     files: Mapping[str, Path] = field(default_factory=dict)
-    read: str = BEFORE
+    read: str = _BEFORE
     release: str = ""
 
 
@@ -109,53 +105,44 @@ def attach_state(
             the destination cannot be written.
     """
     source = open_recording(trace)
-    named = _named_files(state)
+    given_directory = state.snapshots
+    files: dict[str, Path] = {}
+    if given_directory is not None and not (given_directory / SNAPSHOT_DIRECTORY).is_dir():
+        if not given_directory.is_dir():
+            raise UsageError(f"{given_directory}: is no directory; {_NO_STATE}")
+        files = {name: given_directory / name for name in SNAPSHOT_FILES}
+        files = {name: path for name, path in files.items() if path.exists()}
+        if not files:
+            raise UsageError(f"{given_directory}: has no copy of a state file; {_NO_STATE}")
+    files |= {name: given(path) for name, path in state.files.items()}
+    for path in files.values():
+        refuse_unless_file(path)
     with new_directory(destination, private=True) as partial:
-        written = write_events(source, partial / STORE_FILE, compress=True, progress=progress)
+        events = write_events(source, partial / STORE_FILE, compress=True, progress=progress)
         lacks = []
-        meta = _meta_of(source, state, written)
-        timed = _timed_snapshots(state)
-        if timed:
-            lacks += _copy_snapshots(timed, partial, meta, written)
-        if named:
-            lacks.append(_place(named, partial, written, state.read))
-        if not (timed or named):
+        meta = _meta_of(source, state, events)
+        snapshots = () if given_directory is None else snapshots_of(given_directory)[0]
+        if snapshots:
+            lacks += _copy_snapshots(snapshots, partial, meta, events)
+        if files:
+            lacks.append(_copy_files(files, partial, events, state.read))
+        if not (snapshots or files):
             raise UsageError(f"{source.path}: no state of the machine to attach; {_NO_STATE}")
-        _copy_page_files(state, partial)
-        meta[ATTACHED] = {"trace": source.event_file.name, "sha256": source.sha256}
+        if given_directory is not None:
+            for name in state_files(given_directory):
+                if name in _PAGE_FILES:
+                    copy_file(given_directory / name, partial / name)
+        meta["attached"] = {"trace": source.event_file.name, "sha256": source.sha256}
         _write(partial, meta)
-        lacks += _lacks(open_recording(partial), written, meta)
-        meta[ATTACHED]["lacks"] = lacks
+        lacks += _lacks(open_recording(partial), events, meta)
+        meta["attached"]["lacks"] = lacks
         _write(partial, meta)
     return Attached(
         path=destination,
-        events=len(written),
-        snapshots=len(timed) + bool(named),
+        events=len(events),
+        snapshots=len(snapshots) + bool(files),
         lacks=tuple(lacks),
     )
-
-
-def _named_files(state: StateFiles) -> dict[str, Path]:
-    """Copies without a time, by name."""
-    found = {}
-    if state.snapshots is not None and not (state.snapshots / SNAPSHOT_DIRECTORY).is_dir():
-        if not state.snapshots.is_dir():
-            raise UsageError(f"{state.snapshots}: is no directory; {_NO_STATE}")
-        found = {
-            name: state.snapshots / name
-            for name in SNAPSHOT_FILES
-            if (state.snapshots / name).exists()
-        }
-        if not found:
-            raise UsageError(f"{state.snapshots}: has no copy of a state file; {_NO_STATE}")
-    found |= {name: given(path) for name, path in state.files.items()}
-    for path in found.values():
-        refuse_unless_file(path)
-    return found
-
-
-def _timed_snapshots(state: StateFiles) -> tuple[Snapshot, ...]:
-    return () if state.snapshots is None else snapshots_of(state.snapshots)[0]
 
 
 def _meta_of(source: Recording, state: StateFiles, trace: Trace) -> dict[str, Any]:
@@ -164,10 +151,10 @@ def _meta_of(source: Recording, state: StateFiles, trace: Trace) -> dict[str, An
     if state.snapshots is not None and (state.snapshots / META_FILE).is_file():
         path = state.snapshots / META_FILE
         todo = "restore the file, or take the snapshots anew"
-        found = json_of(text_of(path, "utf-8", todo=todo), path, todo=todo)
-        if not isinstance(found, dict):
+        content = json_of(text_of(path, "utf-8", todo=todo), path, todo=todo)
+        if not isinstance(content, dict):
             raise RecordingError(path, "is not a JSON object", todo=todo)
-        meta |= found
+        meta |= content
     elif source.meta:
         meta |= source.meta
     release = state.release or trace.release
@@ -187,73 +174,59 @@ def _copy_snapshots(
     snapshots: Sequence[Snapshot], destination: Path, meta: dict[str, Any], trace: Trace
 ) -> Iterator[str]:
     """Copy snapshots on the clock of the events; yield what is not certain about that."""
-    shift, line = _shift(meta, trace)
+    shift, clocks = 0, meta.get("clocks_ns") or {}
+    if trace.clock == "monotonic":
+        doubt = ""
+    elif trace.clock in clocks and "monotonic" in clocks:
+        shift = int(clocks[trace.clock]) - int(clocks["monotonic"])
+        doubt = (
+            f"events have the clock {trace.clock}: snapshots were moved to it by the difference "
+            "when they were begun; it may have drifted since"
+        )
+    else:
+        doubt = (
+            f"events have {'the clock ' + trace.clock if trace.clock else 'an unknown clock'}, "
+            "snapshots CLOCK_MONOTONIC: where they lie among the events is not certain"
+        )
     first, last = trace.span_ns
-    nearest = min(
-        0
-        if first <= each.time_ns + shift <= last
-        else min(abs(each.time_ns + shift - first), abs(each.time_ns + shift - last))
-        for each in snapshots
-    )
+    times = [snapshot.time_ns + shift for snapshot in snapshots]
+    nearest = min(max(first - time_ns, time_ns - last, 0) for time_ns in times)
     if nearest > _LONGEST_WAY_NS:
         raise UsageError(
             f"{snapshots[0].directory.parents[1]}: its snapshots are {nearest / 1e9:.0f} s away "
             f"from the nearest event, which has the clock {trace.clock or 'unknown'}: take them "
             "while tracing, with trace_clock mono, or give their files without times (--zoneinfo)"
         )
-    for each in snapshots:
-        directory = destination / SNAPSHOT_DIRECTORY / f"{each.time_ns + shift:020d}"
-        each.copy_to(directory)
-        if shift and each.read_ns:
-            moved = {
-                name: (begin + shift, end + shift) for name, (begin, end) in each.read_ns.items()
-            }
+    for snapshot, time_ns in zip(snapshots, times, strict=True):
+        directory = destination / SNAPSHOT_DIRECTORY / f"{time_ns:020d}"
+        snapshot.copy_to(directory)
+        if shift and snapshot.read_ns:
+            spans = snapshot.read_ns.items()
+            moved = {name: (begin + shift, end + shift) for name, (begin, end) in spans}
             text = format_read_times(moved)
             (directory / READ_TIMES_FILE).write_text(text, encoding="ascii")
     for key in _TIMES:
         if isinstance(meta.get(key), int):
             meta[key] += shift
-    if line:
-        yield line
+    if doubt:
+        yield doubt
 
 
-def _shift(meta: Mapping[str, Any], trace: Trace) -> tuple[int, str]:
-    """What to add to CLOCK_MONOTONIC for the events' clock, and what is uncertain about it."""
-    if trace.clock == "monotonic":
-        return 0, ""
-    clocks = meta.get(_CLOCKS_KEY) or {}
-    if trace.clock in clocks and "monotonic" in clocks:
-        return int(clocks[trace.clock]) - int(clocks["monotonic"]), (
-            f"events have the clock {trace.clock}: snapshots were moved to it by the difference "
-            "when they were begun; it may have drifted since"
-        )
-    return 0, (
-        f"events have {'the clock ' + trace.clock if trace.clock else 'an unknown clock'}, "
-        "snapshots CLOCK_MONOTONIC: where they lie among the events is not certain"
-    )
-
-
-def _place(files: Mapping[str, Path], destination: Path, trace: Trace, read: str) -> str:
+def _copy_files(files: Mapping[str, Path], destination: Path, trace: Trace, read: str) -> str:
     """Copy files without a time to where they are said to belong; returns what that costs."""
+    names = ", ".join(sorted(files))
     if "zoneinfo" not in files and not (destination / SNAPSHOT_DIRECTORY).is_dir():
-        raise UsageError(f"no zoneinfo among {', '.join(sorted(files))}; {_NO_STATE}")
+        raise UsageError(f"no zoneinfo among {names}; {_NO_STATE}")
     first, last = trace.span_ns
-    time_ns = first - _GAP_NS if read == BEFORE else last + _GAP_NS
+    time_ns = first - _GAP_NS if read == _BEFORE else last + _GAP_NS
     directory = destination / SNAPSHOT_DIRECTORY / f"{max(time_ns, 0):020d}"
     directory.mkdir(parents=True)
     for name, path in files.items():
         copy_file(path, directory / name)
     return (
-        f"{', '.join(sorted(files))} without a time, taken to be of the moment {read} the trace: "
+        f"{names} without a time, taken to be of the moment {read} the trace: "
         "what was allocated and freed in between is not known"
     )
-
-
-def _copy_page_files(state: StateFiles, destination: Path) -> None:
-    if state.snapshots is not None:
-        for name in state_files(state.snapshots):
-            if name in _PAGE_FILES:
-                copy_file(state.snapshots / name, destination / name)
 
 
 def _write(directory: Path, meta: Mapping[str, Any]) -> None:
@@ -263,11 +236,12 @@ def _write(directory: Path, meta: Mapping[str, Any]) -> None:
 def _lacks(recording: Recording, trace: Trace, meta: Mapping[str, Any]) -> list[str]:
     """What the new recording lacks, and what each lack costs."""
     lacks = list(recording.missing)
-    if not any(each.zoneinfo is not None for each in recording.snapshots):
+    snapshots = recording.snapshots
+    if not any(snapshot.zoneinfo is not None for snapshot in snapshots):
         raise UsageError(f"no copy of zoneinfo can be used; {_NO_STATE}")
-    if not any(each.has("pagetypeinfo") for each in recording.snapshots):
+    if not any(snapshot.has("pagetypeinfo") for snapshot in snapshots):
         lacks.append("no pagetypeinfo at all: a replay's start is estimated, and marked so")
-    if len(recording.snapshots) < 2:
+    if len(snapshots) < 2:
         lacks.append("a single snapshot: nothing measured to compare a prediction's state with")
     if not meta.get("sysctl"):
         lacks.append("no sysctls: the kernel's defaults are taken")

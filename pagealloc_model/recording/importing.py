@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from pagealloc_model.recording.trace.columns import Trace
 
 _STORE_SUFFIX = ".arrow"
-OWN_READER, PERF_SCRIPT, PERF_SESSION = READERS = ("own", "perf-script", "perf-session")
+_OWN_READER, _PERF_SCRIPT = "own", "perf-script"
 _READING = 0.7
 """Share of the work done once the events are read."""
 
@@ -56,7 +55,7 @@ def import_recording(
     destination: str | Path,
     *,
     compress: bool = True,
-    reader: str = OWN_READER,
+    reader: str = _OWN_READER,
     progress: Report | None = None,
 ) -> ImportResult:
     """Write a recording with its events in columnar form; all else in it is copied.
@@ -70,7 +69,7 @@ def import_recording(
         compress: write columns compressed. They are smaller than perf's own records, and are
             unpacked to memory on first use. Others take 30 bytes an event, and are used where they
             lie: of a recording larger than memory, only what is looked at is read.
-        reader: one of `READERS`; all but the own are perf's Python bindings.
+        reader: "own", or "perf-script" or "perf-session" for perf's Python bindings.
         progress: called with the share done, 0 to 1.
 
     Raises:
@@ -82,36 +81,38 @@ def import_recording(
     if destination.exists():
         raise UsageError(f"{destination} exists; give a new name with -o")
     alone = destination.suffix == _STORE_SUFFIX
+    beside = [META_FILE] if recording.meta else []
+    beside += state_files(recording.path)
     try:
         destination.parent.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(prefix=f".{destination.name}-", dir=destination.parent))
     except OSError as error:
         raise UsageError(f"{destination}: cannot be made ({error.strerror})") from None
     try:
-        trace = write_events(
-            recording,
-            partial / STORE_FILE,
-            compress=compress,
-            reader=reader,
-            progress=progress,
-        )
+        store = partial / STORE_FILE
+        trace = write_events(recording, store, compress=compress, reader=reader, progress=progress)
         if alone:
-            (partial / STORE_FILE).rename(destination)
+            store.rename(destination)
         else:
-            _copy_the_rest(recording, partial)
+            for name in beside:
+                copy_file(recording.path / name, partial / name)
+            for snapshot in recording.snapshots:
+                snapshot.copy_to(partial / SNAPSHOT_DIRECTORY / snapshot.directory.name)
             partial.rename(destination)
     except OSError as error:
         raise UsageError(f"{destination}: cannot be written ({error.strerror or error})") from None
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     event_file = destination if alone else destination / STORE_FILE
+    if recording.snapshots:
+        beside.insert(1 if recording.meta else 0, SNAPSHOT_DIRECTORY)
     return ImportResult(
         path=destination,
         event_file=event_file,
         events=len(trace),
         size=event_file.stat().st_size,
         source_size=size_of(recording.event_file),
-        left_out=tuple(_the_rest(recording)) if alone else (),
+        left_out=tuple(beside) if alone else (),
     )
 
 
@@ -120,20 +121,12 @@ def write_events(
     path: Path,
     *,
     compress: bool,
-    reader: str = OWN_READER,
+    reader: str = _OWN_READER,
     progress: Report | None = None,
 ) -> Trace:
-    """Write a recording's events in columnar form.
+    """Write a recording's events in columnar form, and return them as they were read.
 
-    Args:
-        recording: whose.
-        path: the file to write; working files lie beside it.
-        compress: see `import_recording`.
-        reader: see `import_recording`.
-        progress: called with the share done, 0 to 1.
-
-    Returns:
-        The events as they were read.
+    Working files lie beside `path`; the other arguments are those of `import_recording`.
 
     Raises:
         RecordingError: the events cannot be read.
@@ -147,38 +140,16 @@ def write_events(
     else:
         size = size_of(event_file)
         source = StoreSource(file=event_file.name, size=size, sha256=recording.sha256)
-    if reader == OWN_READER:
+    if reader == _OWN_READER:
         trace = read_events(event_file, path.parent, part_of(progress, 0, _READING))
     else:
         from pagealloc_model.recording.record import perf_python
 
-        read = {
-            PERF_SCRIPT: perf_python.read_with_perf_script,
-            PERF_SESSION: perf_python.read_with_perf_session,
-        }[reader]
+        by_script = reader == _PERF_SCRIPT
+        read = (
+            perf_python.read_with_perf_script if by_script else perf_python.read_with_perf_session
+        )
         trace = read(event_file)
-    write_store(
-        trace,
-        path,
-        source=source,
-        compress=compress,
-        progress=part_of(progress, _READING, 1),
-    )
+    report = part_of(progress, _READING, 1)
+    write_store(trace, path, source=source, compress=compress, progress=report)
     return trace
-
-
-def _the_rest(recording: Recording) -> Iterator[str]:
-    """Names of what a recording holds besides its events."""
-    if recording.meta:
-        yield META_FILE
-    if recording.snapshots:
-        yield SNAPSHOT_DIRECTORY
-    yield from state_files(recording.path)
-
-
-def _copy_the_rest(recording: Recording, destination: Path) -> None:
-    for name in _the_rest(recording):
-        if name != SNAPSHOT_DIRECTORY:
-            copy_file(recording.path / name, destination / name)
-    for snapshot in recording.snapshots:
-        snapshot.copy_to(destination / SNAPSHOT_DIRECTORY / snapshot.directory.name)

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import gzip
 import json
-import shutil
-import tempfile
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from pagealloc_model.base.errors import RecordingError, UsageError
-from pagealloc_model.base.files import MOST_COPIED, chunks_of, copy_file, is_compressed
+from pagealloc_model.base.files import (
+    MOST_COPIED,
+    chunks_of,
+    copy_file,
+    is_compressed,
+    new_directory,
+)
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.base.version import __version__
 from pagealloc_model.recording.anonymise import (
     ANONYMOUS,
+    PAGE_FLAGS,
     REMOVED,
     LeftOut,
-    anonymise_flags,
     anonymise_meta,
     anonymise_profile,
     anonymise_snapshot,
@@ -42,7 +46,6 @@ from pagealloc_model.recording.recording import (
     state_files,
 )
 from pagealloc_model.recording.snapshot import Snapshot
-from pagealloc_model.recording.trace.columns import Trace
 from pagealloc_model.recording.trace.side_tables import Window, events_between
 
 _NEVER = np.iinfo(np.int64).max
@@ -101,176 +104,9 @@ def trim_recording(
         UsageError: the window is impossible or empty, or the destination exists.
         RecordingError: the source is damaged.
     """
+    from pagealloc_model.recording.trace.store import write_store
+
     destination = Path(destination)
-    _check_arguments(destination, start_s, seconds, events)
-    recording = open_recording(source)
-    trace = read_events(recording.event_file, main_chains=True)
-    window = _window(trace.time_ns, recording.name, start_s, seconds, events)
-    names = ("", "") if anonymise else (recording.name, destination.name)
-    kept = () if anonymise else tuple(keep_names)
-    command = (
-        f"trim_recording({names[0]!r}, {names[1]!r}, start_s={start_s}, "
-        f"seconds={seconds}, events={events}, anonymise={anonymise}, compress={compress}, "
-        f"keep_names={kept}{', keep_functions=True' if keep_functions else ''})"
-    )
-    left_out = LeftOut() if anonymise else None
-    cut = events_between(trace, window)
-    functions = None
-    if left_out is not None:
-        chains, symbols = cut.callchains, recording.kernel_symbols if keep_functions else None
-        cut = anonymise_trace(cut, keep_names, left_out)
-        if symbols is not None:
-            functions = functions_of_chains(chains, cut.callchains, symbols)
-    return _Cut(recording, cut, window, left_out, command, functions).write(destination, compress)
-
-
-class _Cut:
-    """Writes one cut, first under a temporary name."""
-
-    def __init__(
-        self,
-        recording: Recording,
-        trace: Trace,
-        window: Window,
-        left_out: LeftOut | None,
-        command: str,
-        functions: bytes | None,
-    ) -> None:
-        self._recording = recording
-        self._trace = trace
-        self._window = window
-        self._left_out = left_out
-        self._command = command
-        self._functions = functions
-        self._removed = [*(REMOVED if left_out else ())]
-        self._snapshots = 0
-
-    def write(self, destination: Path, compress: bool) -> TrimResult:
-        from pagealloc_model.recording.trace.store import write_store
-
-        destination.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(prefix=f".{destination.name}-", dir=destination.parent))
-        try:
-            write_store(self._trace, partial / STORE_FILE, source=None, compress=compress)
-            self._copy_snapshots(partial)
-            self._copy_start_state(partial)
-            self._write_meta(partial / META_FILE)
-            if self._left_out is not None:
-                partial.chmod(0o755)  # to be shown
-            partial.rename(destination)
-        except BaseException:
-            shutil.rmtree(partial, ignore_errors=True)
-            raise
-        return TrimResult(
-            path=destination,
-            window=self._window,
-            snapshots=self._snapshots,
-            size=sum(file.stat().st_size for file in destination.rglob("*") if file.is_file()),
-            removed=(*self._removed, *(self._left_out.named() if self._left_out else ())),
-        )
-
-    def _copy_snapshots(self, destination: Path) -> None:
-        others = set()
-        for snapshot in self._kept_snapshots():
-            place = destination / SNAPSHOT_DIRECTORY / f"{snapshot.time_ns:020d}"
-            if self._left_out is not None:
-                anonymise_snapshot(snapshot, place, self._left_out)
-            else:
-                others |= {*snapshot.copy_to(place)}
-            self._snapshots += 1
-        if others:
-            self._removed.append(f"other files of snapshots: {', '.join(sorted(others))}")
-
-    def _kept_snapshots(self) -> Iterator[Snapshot]:
-        """The snapshots in the window, the last before it and the first after."""
-        snapshots = self._recording.snapshots
-        if not snapshots:
-            return
-        if self._trace.clock != "monotonic":
-            self._removed.append("snapshots, whose clock is not that of the events")
-            return
-        times = np.array([snapshot.time_ns for snapshot in snapshots])
-        first = max(int(np.searchsorted(times, self._window.begin_ns, "right")) - 1, 0)
-        last = min(int(np.searchsorted(times, self._window.end_ns)), len(times) - 1)
-        yield from snapshots[first : last + 1]
-        if last + 1 - first < len(times):
-            self._removed.append("snapshots outside the window")
-
-    def _copy_start_state(self, destination: Path) -> None:
-        """Copy what was read just before recording: pages only if the cut begins there."""
-        whole = self._window.from_start and self._window.to_end
-        for name in state_files(self._recording.path):
-            source, copy = self._recording.path / name, destination / name
-            if name == PROFILE_FILE and not whole:
-                self._removed.append(f"{name}, which is of the whole recording")
-            elif name not in (PROFILE_FILE, KALLSYMS_FILE) and not self._window.from_start:
-                self._removed.append(f"{name}, which is true only at the recording's start")
-            elif self._left_out is not None:
-                self._anonymise_file(source, copy)
-            elif name == PROFILE_FILE:
-                copy_file(source, copy)
-            else:
-                _recompress(source, copy)
-
-    def _anonymise_file(self, source: Path, copy: Path) -> None:
-        """Write a state file without what is not known to be harmless, or none at all."""
-        if source.name == KALLSYMS_FILE:
-            if self._functions is None:
-                self._removed.append(f"{KALLSYMS_FILE}, which tells this boot's addresses")
-            else:
-                copy.write_bytes(self._functions)
-        elif source.name in PAGE_OWNER_FILES:
-            self._removed.append(f"{source.name}, which names programs")
-        elif source.name == PROFILE_FILE:
-            copy.write_text(anonymise_profile(source), encoding="ascii")
-        else:
-            try:
-                flags = read_kpageflags(source, most_words(self._recording))
-            except RecordingError:
-                self._removed.append(f"{source.name}, which cannot be read")
-            else:
-                copy.write_bytes(anonymise_flags(flags))
-
-    def _write_meta(self, path: Path) -> None:
-        meta = dict(self._recording.meta)
-        if self._left_out is not None:
-            meta = anonymise_meta(meta, self._left_out)
-        meta.setdefault("bundle_version", 1)
-        for key, outer, limit in (
-            ("start_ns", max, self._window.begin_ns),
-            ("end_ns", min, self._window.end_ns),
-        ):
-            if isinstance(meta.get(key), int) and not self._is_whole(key):
-                meta[key] = outer(meta[key], limit)
-        meta["provenance"] = self._provenance(meta.get("provenance"))
-        path.write_text(json.dumps(meta, indent=1) + "\n", encoding="utf-8")
-
-    def _is_whole(self, key: str) -> bool:
-        return self._window.from_start if key == "start_ns" else self._window.to_end
-
-    def _provenance(self, earlier: object) -> dict[str, Any]:
-        window = self._window
-        left_out = self._left_out
-        provenance: dict[str, Any] = {
-            "source": self._recording.name if left_out is None else ANONYMOUS,
-            "source_sha256": self._recording.sha256,
-            "window_ns": [window.begin_ns, window.end_ns],
-            "window_starts_at_recording_start": window.from_start,
-            "window_reaches_recording_end": window.to_end,
-            "page_allocator_events": window.events,
-            "command": self._command,
-            "made_by": f"pagealloc_model {__version__}",
-            "anonymised": left_out is not None,
-            "removed": [*self._removed, *(left_out.counted() if left_out else ())],
-        }
-        if earlier is not None:
-            provenance["earlier"] = earlier
-        return provenance
-
-
-def _check_arguments(
-    destination: Path, start_s: float | None, seconds: float | None, events: int | None
-) -> None:
     if destination.exists():
         raise UsageError(f"{destination} exists; give the name of a new directory")
     if seconds is not None and events is not None:
@@ -281,6 +117,73 @@ def _check_arguments(
         raise UsageError(f"a window of {seconds} s holds nothing; give more than 0 seconds")
     if events is not None and events <= 0:
         raise UsageError(f"a window of {events} events holds nothing; give 1 or more")
+    recording = open_recording(source)
+    trace = read_events(recording.event_file, main_chains=True)
+    window = _window(trace.time_ns, recording.name, start_s, seconds, events)
+    cut = events_between(trace, window)
+    names = ("", "") if anonymise else (recording.name, destination.name)
+    kept_names = () if anonymise else tuple(keep_names)
+    command = (
+        f"trim_recording({names[0]!r}, {names[1]!r}, start_s={start_s}, "
+        f"seconds={seconds}, events={events}, anonymise={anonymise}, compress={compress}, "
+        f"keep_names={kept_names}{', keep_functions=True' if keep_functions else ''})"
+    )
+    left_out: LeftOut = {}
+    removed = [*(REMOVED if anonymise else ())]
+    functions = None
+    if anonymise:
+        chains, symbols = cut.callchains, recording.kernel_symbols if keep_functions else None
+        cut = anonymise_trace(cut, keep_names, left_out)
+        if symbols is not None:
+            functions = functions_of_chains(chains, cut.callchains, symbols)
+    with new_directory(destination, private=True) as partial:
+        write_store(cut, partial / STORE_FILE, source=None, compress=compress)
+        others: set[str] = set()
+        snapshots = _snapshots_in(recording.snapshots, window, cut.clock, removed)
+        for snapshot in snapshots:
+            place = partial / SNAPSHOT_DIRECTORY / f"{snapshot.time_ns:020d}"
+            if anonymise:
+                anonymise_snapshot(snapshot, place, left_out)
+            else:
+                others |= {*snapshot.copy_to(place)}
+        if others:
+            removed.append(f"other files of snapshots: {', '.join(sorted(others))}")
+        for name in state_files(recording.path):
+            why = _copy_state_file(recording, name, partial, window, anonymise, functions)
+            removed += [f"{name}, which {why}"] if why else []
+        meta = dict(recording.meta)
+        if anonymise:
+            meta = anonymise_meta(meta, left_out)
+        meta.setdefault("bundle_version", 1)
+        if isinstance(meta.get("start_ns"), int) and not window.from_start:
+            meta["start_ns"] = max(meta["start_ns"], window.begin_ns)
+        if isinstance(meta.get("end_ns"), int) and not window.to_end:
+            meta["end_ns"] = min(meta["end_ns"], window.end_ns)
+        earlier = meta.get("provenance")
+        counted = [count_of(len(names), kind) for kind, names in left_out.items()]
+        meta["provenance"] = {
+            "source": ANONYMOUS if anonymise else recording.name,
+            "source_sha256": recording.sha256,
+            "window_ns": [window.begin_ns, window.end_ns],
+            "window_starts_at_recording_start": window.from_start,
+            "window_reaches_recording_end": window.to_end,
+            "page_allocator_events": window.events,
+            "command": command,
+            "made_by": f"pagealloc_model {__version__}",
+            "anonymised": anonymise,
+            "removed": [*removed, *counted],
+        } | ({} if earlier is None else {"earlier": earlier})
+        (partial / META_FILE).write_text(json.dumps(meta, indent=1) + "\n", encoding="utf-8")
+    if anonymise:
+        destination.chmod(0o755)  # to be shown
+    named = [f"{kind}: {', '.join(names)}" for kind, names in left_out.items()]
+    return TrimResult(
+        path=destination,
+        window=window,
+        snapshots=len(snapshots),
+        size=sum(file.stat().st_size for file in destination.rglob("*") if file.is_file()),
+        removed=(*removed, *named),
+    )
 
 
 def _window(
@@ -294,19 +197,69 @@ def _window(
     skipped = int(np.searchsorted(times, begin))
     if events is not None and skipped + events <= len(times):
         end = int(times[skipped + events - 1]) + 1
-    kept = int(np.searchsorted(times, end)) - skipped
-    if kept <= 0:
+    count = int(np.searchsorted(times, end)) - skipped
+    if count <= 0:
         raise UsageError(
             f"no events from {begin - first} ns to {end - first} ns after the first; "
             f"{name} lasts {(last - first) / _SECOND:.3f} s"
         )
     return Window(
-        begin_ns=begin,
-        end_ns=end,
-        from_start=begin == first,
-        to_end=end > last,
-        events=kept,
+        begin_ns=begin, end_ns=end, from_start=begin == first, to_end=end > last, events=count
     )
+
+
+def _snapshots_in(
+    snapshots: Sequence[Snapshot], window: Window, clock: str, removed: list[str]
+) -> Sequence[Snapshot]:
+    """The snapshots in the window, the last before it and the first after."""
+    if snapshots and clock != "monotonic":
+        removed.append("snapshots, whose clock is not that of the events")
+        return ()
+    times = [snapshot.time_ns for snapshot in snapshots]
+    first = max(int(np.searchsorted(times, window.begin_ns, "right")) - 1, 0)
+    chosen = snapshots[first : int(np.searchsorted(times, window.end_ns)) + 1]
+    if len(chosen) < len(snapshots):
+        removed.append("snapshots outside the window")
+    return chosen
+
+
+def _copy_state_file(
+    recording: Recording,
+    name: str,
+    directory: Path,
+    window: Window,
+    anonymise: bool,
+    functions: bytes | None,
+) -> str:
+    """Copy what was read just before recording, or say why not; pages only of a cut from there.
+
+    Anonymous, it is without what is not known to be harmless.
+    """
+    source, copy = recording.path / name, directory / name
+    if name == PROFILE_FILE and not (window.from_start and window.to_end):
+        return "is of the whole recording"
+    if name not in (PROFILE_FILE, KALLSYMS_FILE) and not window.from_start:
+        return "is true only at the recording's start"
+    if not anonymise:
+        if name == PROFILE_FILE:
+            copy_file(source, copy)
+        else:
+            _recompress(source, copy)
+    elif name == KALLSYMS_FILE:
+        if functions is None:
+            return "tells this boot's addresses"
+        copy.write_bytes(functions)
+    elif name in PAGE_OWNER_FILES:
+        return "names programs"
+    elif name == PROFILE_FILE:
+        copy.write_text(anonymise_profile(source), encoding="ascii")
+    else:
+        try:
+            words = (read_kpageflags(source, most_words(recording)) & PAGE_FLAGS).astype("<u8")
+        except RecordingError:
+            return "cannot be read"
+        copy.write_bytes(gzip.compress(words.tobytes(), compresslevel=9, mtime=0))
+    return ""
 
 
 def _recompress(source: Path, destination: Path) -> None:

@@ -13,7 +13,7 @@ import pagealloc_model as pm
 from pagealloc_model.base.errors import RecordingError, UsageError
 from pagealloc_model.cli import main
 from pagealloc_model.recording import attaching
-from pagealloc_model.recording.attaching import BEHIND, StateFiles, attach_state
+from pagealloc_model.recording.attaching import StateFiles, attach_state
 from pagealloc_model.recording.record.host import Host
 from pagealloc_model.recording.record.snapshots import copy_state
 from pagealloc_model.recording.recording import read_events
@@ -95,7 +95,7 @@ def test_all_free_pages_find_a_place_in_an_estimated_start(
 
 
 def test_copies_made_behind_the_trace(whole: Path, zoneinfo: Path, tmp_path: Path) -> None:
-    state = StateFiles(files={"zoneinfo": zoneinfo}, release=RELEASE, read=BEHIND)
+    state = StateFiles(files={"zoneinfo": zoneinfo}, release=RELEASE, read="behind")
     attach_state(whole / "perf.data", state, tmp_path / "made")
     made = pm.open(tmp_path / "made")
     assert made.snapshots[0].time_ns > made.trace.span_ns[1]

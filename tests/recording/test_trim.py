@@ -273,10 +273,10 @@ def test_nothing_is_overwritten(recording: Path) -> None:
 
 def test_a_failed_cut_leaves_nothing(recording: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:
-        raise OSError("disk full")
+        raise OSError(28, "disk full")
 
     monkeypatch.setattr(Snapshot, "copy_to", fail)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(UsageError, match="disk full"):
         trim_recording(recording, recording.parent / "cut")
     assert [entry.name for entry in recording.parent.iterdir()] == ["source"]
 
