@@ -17,7 +17,7 @@ from pagealloc_model.notebooks.studies.agreement import agreement_text
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.from_source.build import KernelBuild
 from pagealloc_model.allocator.state import State
-from pagealloc_model.base.text.error_table import error_table
+from pagealloc_model.base.result_tables import error_table
 from pagealloc_model.policy.policy import Assumptions
 from pagealloc_model.predicted.carrier import Carrier, ModelCarrier
 from pagealloc_model.predicted.prepared import prepare

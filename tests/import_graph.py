@@ -13,7 +13,7 @@ INSTALLED = "pagealloc_model.notebooks"
 """What the package calls the folder of notebooks; modules here have the folder's own name."""
 LAZY_NAMES = "_PLACES"
 """In the package's `__init__`: public names, and the modules that they are loaded from."""
-METHOD = "CarriedOut"
+METHOD = "LazyMethod"
 """Declares a method that another room carries out. Who calls the method uses that room."""
 
 

@@ -177,9 +177,9 @@ class InTime:
 
     def refuse_to_compile(self) -> None:
         """Leave out tests that call a large entry point that is not on disk."""
-        from pagealloc_model.base import kernel_cache
+        from pagealloc_model.base import one_program
 
-        load = kernel_cache.EntryCache.load_overload
+        load = one_program.EntryCache.load_overload
 
         def load_or_leave(cache: Any, sig: Any, context: Any) -> Any:
             found = load(cache, sig, context)
@@ -187,7 +187,7 @@ class InTime:
                 self.leave_out(f"{cache.function.__name__} is not compiled")
             return found
 
-        kernel_cache.EntryCache.load_overload = load_or_leave  # type: ignore[method-assign]
+        one_program.EntryCache.load_overload = load_or_leave  # type: ignore[method-assign]
 
 
 def functions_reached(function: Any) -> int:

@@ -11,8 +11,7 @@ from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.from_source.build import KernelBuild
 from pagealloc_model.allocator.hooks import are_compiled
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.base.text.counts import count_of
-from pagealloc_model.base.text.layout import paragraph
+from pagealloc_model.base.text import count_of, paragraph
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.predicted.replay import replay
 

@@ -44,7 +44,7 @@ from pagealloc_model.notebooks.studies.round_trend import (
 
 import pagealloc_model as pm
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.base.text.layout import percent
+from pagealloc_model.base.text import percent
 from pagealloc_model.show.post.comparison_message import posted_figures
 from pagealloc_model.show.post.message import Block, Fixed, Message, Section, Words, command
 

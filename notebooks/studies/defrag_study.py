@@ -17,7 +17,7 @@ from pagealloc_model.notebooks.studies.build_host import ELASTIC, BuildHost, run
 
 from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.base.table import Table
-from pagealloc_model.base.text.layout import (
+from pagealloc_model.base.text import (
     NOT_AVAILABLE,
     WIDTH,
     number,

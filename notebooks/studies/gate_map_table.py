@@ -17,7 +17,7 @@ from pagealloc_model.notebooks.studies.gate_effects import (
 from pagealloc_model.notebooks.studies.pressure_map import AXES, HOST, WARM_UP_S, Axis
 
 from pagealloc_model.base.table import Table
-from pagealloc_model.base.text.layout import WIDTH, paragraph
+from pagealloc_model.base.text import WIDTH, paragraph
 
 if TYPE_CHECKING:
     import pandas as pd

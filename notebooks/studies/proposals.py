@@ -33,8 +33,7 @@ from pagealloc_model.notebooks.studies.proposal_sides import PROPOSALS, Proposal
 
 import pagealloc_model as pm
 from pagealloc_model.allocator import layout as at
-from pagealloc_model.base.text.counts import count_of
-from pagealloc_model.base.text.layout import percent
+from pagealloc_model.base.text import count_of, percent
 from pagealloc_model.measured.costs import at_recorded_cost
 from pagealloc_model.show.post.comparison_message import posted_figures
 from pagealloc_model.verdict.comparison import FAILS_NULL

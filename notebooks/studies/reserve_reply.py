@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from pagealloc_model.base.table import Column, Table
-from pagealloc_model.base.text.layout import NOT_AVAILABLE
+from pagealloc_model.base.text import NOT_AVAILABLE
 from pagealloc_model.show.post.comparison_message import posted_claim
 from pagealloc_model.show.post.message import Fixed, Message, Section, Words
 from pagealloc_model.verdict.statistics import mean_interval

@@ -25,7 +25,7 @@ from pagealloc_model.notebooks.studies.ownership_effects import (
 )
 
 import pagealloc_model as pm
-from pagealloc_model.base.text.counts import count_of
+from pagealloc_model.base.text import count_of
 from pagealloc_model.measured.costs import recorded_costs
 from pagealloc_model.measured.measured import Measured
 from pagealloc_model.notebook.controls import PolicyControls, number_slider

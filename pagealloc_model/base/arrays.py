@@ -7,6 +7,7 @@ import os
 import tempfile
 import weakref
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,8 @@ ROWS_TOGETHER = 1 << 20
 STEP_BYTES = 4 << 20
 """The file of a `Column` takes up room in steps of so much."""
 _SMALL_BYTES = 1 << 20
+BINS_WANTED = 200
+"""Of a regular grid, at whose instants predicted and measured tables are taken."""
 
 NewArray = Callable[[int | tuple[int, ...], npt.DTypeLike], np.ndarray]
 """Called with shape and type; makes an array whose content is undefined."""
@@ -52,10 +55,7 @@ def on_disk(directory: Path) -> NewArray:
 
 
 def working_arrays(rows: int) -> NewArray:
-    """A maker of arrays for what is made of a number of events.
-
-    For long recordings it makes them in unnamed files in the temporary directory (TMPDIR).
-    """
+    """A maker of arrays for so many events; of long recordings in files below TMPDIR."""
     directory = working_directory(rows)
     return in_memory if directory is None else on_disk(directory)
 
@@ -63,6 +63,20 @@ def working_arrays(rows: int) -> NewArray:
 def working_directory(rows: int) -> Path | None:
     """The directory of such files; None: in memory."""
     return None if rows <= ROWS_IN_MEMORY else Path(tempfile.gettempdir())
+
+
+def bin_width_ns(span_ns: int) -> int:
+    """Width of the regular grid's bins, 1, 2 or 5 times a power of ten: about BINS_WANTED fit."""
+    smallest = max(span_ns // BINS_WANTED, 1)
+    widths = (step * 10**power for power in count() for step in (1, 2, 5))
+    return next(width for width in widths if width >= smallest)
+
+
+def bin_edges(start_ns: int, end_ns: int) -> np.ndarray:
+    """int64 edges of the bins that cover [start_ns, end_ns]; the first edge is start_ns."""
+    width = bin_width_ns(end_ns - start_ns)
+    bins = (end_ns - start_ns) // width + 1
+    return start_ns + width * np.arange(bins + 1, dtype=np.int64)
 
 
 def parts(rows: int) -> Iterator[slice]:
@@ -97,11 +111,11 @@ class Column:
 
     def room(self, count: int) -> np.ndarray:
         """The values and, behind them, undefined room for so many more."""
-        kept, end = self.values, self.rows + count
+        values, end = self.values, self.rows + count
         if end > len(self._room):
             self._make(2 * end)
             self._take(end)
-            self._room[: len(kept)] = kept
+            self._room[: len(values)] = values
         self._take(end)
         return self._room[:end]
 
@@ -113,10 +127,10 @@ class Column:
 
     def drop(self, count: int) -> None:
         """Let go of the first so many; the others move up."""
-        kept = self.values[count:]
-        for part in parts(len(kept) if count else 0):
-            self._room[part] = kept[part]
-        self.rows = len(kept)
+        values = self.values[count:]
+        for part in parts(len(values) if count else 0):
+            self._room[part] = values[part]
+        self.rows = len(values)
 
     def _make(self, rows: int) -> None:
         base, shape = self._dtype.subdtype or (self._dtype, ())
@@ -124,16 +138,17 @@ class Column:
         if self._directory is None:
             self._room = np.empty((rows, *shape), base)
             return
-        size = -(-rows * self._dtype.itemsize // STEP_BYTES) * STEP_BYTES
+        size = self._bytes(rows)
         mapped, self._file = _mapped(self._directory, size)
         self._room = np.ndarray((size // self._dtype.itemsize, *shape), base, mapped)
 
     def _take(self, rows: int) -> None:
-        if self._directory is not None:
-            size = -(-rows * self._dtype.itemsize // STEP_BYTES) * STEP_BYTES
-            if size > self._held:
-                _take_blocks(self._directory, self._file, self._held, size)
-                self._held = size
+        if self._directory is not None and (size := self._bytes(rows)) > self._held:
+            _take_blocks(self._directory, self._file, self._held, size)
+            self._held = size
+
+    def _bytes(self, rows: int) -> int:
+        return -(-rows * self._dtype.itemsize // STEP_BYTES) * STEP_BYTES
 
 
 def _mapped(directory: Path, size: int) -> tuple[mmap.mmap, int]:

@@ -1,10 +1,9 @@
-"""What a function computes, as a digest: the same in every process, another one after an edit."""
+"""Digests of what functions compute: the same in every process, another one after an edit."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from enum import Enum
 from numbers import Number
 from types import CodeType, FunctionType, ModuleType
@@ -15,19 +14,16 @@ import numpy as np
 
 from pagealloc_model.base.errors import UsageError
 
-_NUMBERS = (Number, Enum, np.dtype, np.ufunc, numba.types.Type)
-_PLAIN = (*_NUMBERS, str, bytes, type(None), type(Ellipsis), type)
+_PLAIN = (
+    *(Number, Enum, np.dtype, np.ufunc, numba.types.Type),
+    *(str, bytes, type(None), type(Ellipsis), type),
+)
 _KNOWN_BY_VERSION = ("llvmlite", "math", "numba", "numpy", "operator")
 """Packages whose modules are known by their name: nobody edits them between two versions."""
 
 
-def _nothing_more(_: Any) -> str:
-    return ""
-
-
 def function_digest(
-    function: Callable[..., Any],
-    compiled_as: Callable[[Any], str] = _nothing_more,
+    function: Callable[..., Any], compiled_as: Callable[[Any], str] = lambda _: ""
 ) -> str:
     """Digest of a function's bytecode, its constants and everything it refers to.
 
@@ -42,11 +38,8 @@ def function_digest(
     Raises:
         UsageError: it refers to a value that has no identity but its address.
     """
-    digest = hashlib.sha256()
-    for part in _Walk(compiled_as).of_function(function):
-        digest.update(part.encode())
-        digest.update(b"\0")
-    return digest.hexdigest()
+    parts = _Walk(compiled_as).of_function(function)
+    return hashlib.sha256("".join(f"{part}\0" for part in parts).encode()).hexdigest()
 
 
 def _plain(function: Any) -> Any:
@@ -56,12 +49,12 @@ def _plain(function: Any) -> Any:
     return getattr(function, "py_func", getattr(function, "__wrapped__", function))
 
 
-@dataclass(frozen=True)
 class _Walk:
     """A walk from one function through all that it refers to; its methods yield what counts."""
 
-    compiled_as: Callable[[Any], str]
-    seen: dict[int, int] = field(default_factory=dict)
+    def __init__(self, compiled_as: Callable[[Any], str]) -> None:
+        self.compiled_as = compiled_as
+        self.seen: dict[int, int] = {}
 
     def of_function(self, function: Any) -> Iterator[str]:
         plain = _plain(function)
@@ -102,7 +95,7 @@ class _Walk:
     def of_module(
         self, module: ModuleType, names: tuple[str, ...], within: tuple[ModuleType, ...]
     ) -> Iterator[str]:
-        """What code with such names may take from a module."""
+        """Code with such names may take these from a module."""
         yield module.__name__
         if module.__name__.partition(".")[0] in _KNOWN_BY_VERSION or module in within:
             return

@@ -41,14 +41,14 @@ CHECKED = bool(os.environ.get("PAGEALLOC_CHECKED"))
 """Whether machine code tests its indices and its arrays."""
 
 KNOWN_NUMBA = ("0.64", "0.65", "0.66", "0.67", "0.68")
-"""Releases that `one_program` and `kernel_cache` are written for."""
+"""Releases that `one_program` is written for."""
 
 _WISHED = bool(os.environ.get("PAGEALLOC_PLAIN_NUMBA"))
 PLAIN = _WISHED or numba.__version__.rpartition(".")[0] not in KNOWN_NUMBA
 """Whether numba compiles kernels in its own way, with public options: slower, same results."""
 
 if not PLAIN:
-    from pagealloc_model.base import kernel_cache, one_program
+    from pagealloc_model.base import one_program
 elif not _WISHED:
     warnings.warn(
         f"numba {numba.__version__} is none of {', '.join(KNOWN_NUMBA)}: it compiles kernels in "
@@ -57,20 +57,11 @@ elif not _WISHED:
         stacklevel=1,
     )
 
-_OURS = tuple(
-    Path(__file__).with_name(name) for name in ("jit.py", "one_program.py", "kernel_cache.py")
-)
+_OURS = (Path(__file__), Path(__file__).with_name("one_program.py"))
 _entry_points: WeakSet[Any] = WeakSet()
-_INNER = {
-    "nopython": True,
-    "nogil": True,
-    "_nrt": False,
-    "no_cpython_wrapper": True,
-    "no_cfunc_wrapper": True,
-    "error_model": "numpy",
-}
-_ENTRY = {"nogil": True, "_nrt": False, "error_model": "numpy"}
-_PUBLIC = {"nogil": True, "error_model": "numpy"}
+_PUBLIC = {"nogil": True, "error_model": "numpy", "boundscheck": CHECKED}
+_ENTRY = _PUBLIC | {"_nrt": False}
+_INNER = _ENTRY | {"nopython": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
 
 @lru_cache(maxsize=1)
@@ -88,9 +79,7 @@ def kernel_fingerprint() -> str:
 @lru_cache(maxsize=1)
 def _how_compiled() -> str:
     """What all machine code rests on: the files that compile it, versions, settings."""
-    digest = hashlib.sha256()
-    for source in _OURS:
-        digest.update(source.read_bytes())
+    digest = hashlib.sha256(b"".join(source.read_bytes() for source in _OURS))
     settings = (numba.config.OPT, numba.config.BOUNDSCHECK)
     versions = (numba.__version__, np.__version__, llvmlite.__version__, sys.version)
     return f"{digest.hexdigest()} {versions} {settings}"
@@ -114,9 +103,8 @@ def entry_fingerprint(entry_point: Any) -> str:
 
 
 def cache_base() -> Path:
-    """What holds all that this package keeps: PAGEALLOC_CACHE, XDG_CACHE_HOME or ~/.cache."""
-    chosen = os.environ.get("PAGEALLOC_CACHE")
-    if chosen:
+    """Directory of all that this package keeps: PAGEALLOC_CACHE, XDG_CACHE_HOME or ~/.cache."""
+    if chosen := os.environ.get("PAGEALLOC_CACHE"):
         return Path(chosen)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pagealloc_model"
 
@@ -154,8 +142,7 @@ def compilations() -> Counter[str]:
     """How often each entry point was compiled in this process, not loaded from disk."""
     counts: Counter[str] = Counter()
     for entry_point in _entry_points:
-        name = entry_name(entry_point)
-        counts[name] += sum(entry_point.stats.cache_misses.values())
+        counts[entry_name(entry_point)] += sum(entry_point.stats.cache_misses.values())
     return counts
 
 
@@ -165,40 +152,26 @@ def entry_name(entry_point: Any) -> str:
     return f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
 
 
-def inner(function: Kernel) -> Kernel:
+def _kernel(function: Kernel, compiler: str) -> Kernel:
     """Compile a function that only kernels call."""
-    return _inner(function, "InnerCompiler")
-
-
-def hot(function: Kernel) -> Kernel:
-    """Compile a function that nearly every event goes through: it is part of its callers."""
-    return _inner(function, "HotCompiler")
-
-
-def cold(function: Kernel) -> Kernel:
-    """Compile a function that few events go through: it stays out of its callers."""
-    return _inner(function, "ColdCompiler")
-
-
-def guest(function: Kernel) -> Kernel:
-    """Compile a caller's function for kernels: its indices may count from an array's end."""
-    return _inner(function, "GuestCompiler")
-
-
-def _inner(function: Kernel, compiler: str, **options: Any) -> Kernel:
     if numba.config.DISABLE_JIT:
         return function
     if PLAIN:
-        return numba.njit(**_PUBLIC, **_checks())(function)  # type: ignore[no-any-return]
+        return numba.njit(**_PUBLIC)(function)  # type: ignore[no-any-return]
     return one_program.InnerDispatcher(  # type: ignore[return-value]
         py_func=function,
-        targetoptions=_INNER | _checks() | options,
+        targetoptions=_INNER,
         pipeline_class=getattr(one_program, compiler),
     )
 
 
-def _checks() -> dict[str, Any]:
-    return {"boundscheck": CHECKED}
+inner = partial(_kernel, compiler="InnerCompiler")
+hot = partial(_kernel, compiler="HotCompiler")
+"""For a function that nearly every event goes through: it is part of its callers."""
+cold = partial(_kernel, compiler="ColdCompiler")
+"""For a function that few events go through: it stays out of its callers."""
+guest = partial(_kernel, compiler="GuestCompiler")
+"""For a caller's function that kernels call: its indices may count from an array's end."""
 
 
 def entry(function: Kernel, subdirectory: str = "") -> Kernel:
@@ -208,31 +181,24 @@ def entry(function: Kernel, subdirectory: str = "") -> Kernel:
         function: what to compile.
         subdirectory: of `cache_directory`; "" for the model's own kernels.
     """
-    compiled = function if numba.config.DISABLE_JIT else _compiled_entry(function, subdirectory)
-    return _with_arrays_apart(compiled) if CHECKED else compiled  # type: ignore[return-value]
-
-
-def _compiled_entry(function: Callable[..., Any], subdirectory: str) -> Any:
-    if PLAIN:
-        compiled = _plain_entry(function, subdirectory)
+    compiled: Any = function
+    if numba.config.DISABLE_JIT:
+        pass
+    elif PLAIN:  # kept with the fingerprint of all sources of kernels
+        above = cache_directory() / ("plain-checked" if CHECKED else "plain")
+        before = numba.config.CACHE_DIR
+        numba.config.CACHE_DIR = str(above / subdirectory)
+        try:
+            compiled = numba.njit(**_PUBLIC, cache=True)(function)
+        finally:
+            numba.config.CACHE_DIR = before
     else:
-        passes = one_program.EntryCompiler
-        compiled = numba.njit(**_ENTRY, **_checks(), pipeline_class=passes)(function)
+        compiled = numba.njit(**_ENTRY, pipeline_class=one_program.EntryCompiler)(function)
         stem = partial(_stem, ref(compiled), subdirectory)
-        compiled._cache = kernel_cache.EntryCache(function, stem)
-    _entry_points.add(compiled)
-    return compiled
-
-
-def _plain_entry(function: Callable[..., Any], subdirectory: str) -> Any:
-    """An entry point as numba makes it, kept with the fingerprint of all sources of kernels."""
-    above = cache_directory() / ("plain-checked" if CHECKED else "plain")
-    before = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = str(above / subdirectory)
-    try:
-        return numba.njit(**_PUBLIC, **_checks(), cache=True)(function)
-    finally:
-        numba.config.CACHE_DIR = before
+        compiled._cache = one_program.EntryCache(function, stem)
+    if compiled is not function:
+        _entry_points.add(compiled)
+    return _with_arrays_apart(compiled) if CHECKED else compiled  # type: ignore[return-value]
 
 
 def is_on_disk(entry_point: Any) -> bool:
@@ -256,10 +222,8 @@ def _with_arrays_apart(entry_point: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(entry_point)
     def refusing(*arguments: Any) -> Any:
-        flat = [
-            part for each in arguments for part in (each if isinstance(each, tuple) else (each,))
-        ]
-        arrays = [each for each in flat if isinstance(each, np.ndarray)]
+        rows = [each if isinstance(each, tuple) else (each,) for each in arguments]
+        arrays = [part for row in rows for part in row if isinstance(part, np.ndarray)]
         for one, other in combinations(arrays, 2):
             if np.may_share_memory(one, other) and (one.flags.writeable or other.flags.writeable):
                 raise ValueError(f"{entry_point.__name__}: two of its arrays overlap")

@@ -1,25 +1,36 @@
-"""Kernels compiled as one program: each function once, optimised once, with its entry point.
+"""Kernels compiled as one program, each function once, and kept on disk with their entry point.
 
 numba by itself compiles a function anew for every combination of argument types (an int8 read from
 a record, an int16, a literal), and optimises and emits it together with all that it calls, at every
 depth of the call graph. And it lets every function be called from elsewhere, so that an array stays
 seven arguments in each call. Here an inner function is compiled for the types that it declares and
 is only lowered; its entry point's library takes in all of them, keeps them to itself, and is the
-one that is optimised. All else is numba's; that it has such libraries, and how it finds an array's
-element, are insides of it that KNOWN_NUMBA of `jit` have.
+one that is optimised.
+
+numba's own cache forgets a function when any line of its file changes, does not see a change in a
+callee of another file, must know its directory when the function is decorated, and fails on a
+damaged file. Here the file's name says what it rests on (see `jit`), and it is asked for on first
+use. All this rests on insides of numba that KNOWN_NUMBA of `jit` have.
 """
 
 from __future__ import annotations
 
+import hashlib
+import os
+import pickle
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
 from typing import Any
 
 from numba import types
+from numba.core.caching import NullCache
 from numba.core.codegen import CodeLibrary, JITCodeLibrary
-from numba.core.compiler import CompilerBase, DefaultPassBuilder
+from numba.core.compiler import CompilerBase, CompileResult, DefaultPassBuilder
 from numba.core.compiler_machinery import register_pass
 from numba.core.registry import CPUDispatcher
+from numba.core.runtime import rtsys
+from numba.core.serialize import dumps
 from numba.core.typed_passes import NativeLowering
 from numba.np import arrayobj
 
@@ -28,10 +39,10 @@ class InnerLibrary(JITCodeLibrary):
     """One function, to be linked into an entry point's library; it is never run by itself.
 
     Attributes:
-        told: what LLVM is told about the function of this name.
+        attributes: what LLVM is told about the function of this name.
     """
 
-    told: tuple[str, tuple[str, ...]] = ("", ())
+    attributes: tuple[str, tuple[str, ...]] = ("", ())
 
     def finalize(self) -> None:
         """Nothing may be added from here on; nothing is optimised or emitted."""
@@ -42,33 +53,29 @@ class EntryLibrary(JITCodeLibrary):
     """An entry point and all functions it calls, directly or not."""
 
     def finalize(self) -> None:
-        """Link everything, optimise, emit machine code."""
-        self._linking_libraries = _called(self._linking_libraries)
+        """Link everything, each library once, optimise, emit machine code."""
+        libraries: dict[CodeLibrary, None] = {}
+
+        def add(library: CodeLibrary) -> None:
+            if library not in libraries:
+                libraries[library] = None
+                if isinstance(library, InnerLibrary):
+                    for below in library._linking_libraries:
+                        add(below)
+
+        for linked in self._linking_libraries:
+            add(linked)
+        self._linking_libraries = list(libraries)
         super().finalize()
 
     def _optimize_final_module(self) -> None:
-        told = dict(getattr(library, "told", ("", ())) for library in self._linking_libraries)
+        attributes = dict(getattr(each, "attributes", ("", ())) for each in self._linking_libraries)
         for function in self._final_module.functions:
             if not function.is_declaration and function.linkage.name == "linkonce_odr":
                 function.linkage = "internal"
-            for attribute in told.get(function.name, ()):
+            for attribute in attributes.get(function.name, ()):
                 function.add_function_attribute(attribute)
         super()._optimize_final_module()
-
-
-def _called(libraries: list[CodeLibrary]) -> list[CodeLibrary]:
-    """Libraries and, of inner functions, all libraries below them, each once."""
-    found: dict[CodeLibrary, None] = {}
-
-    def add(library: CodeLibrary) -> None:
-        if library not in found:
-            found[library] = None
-            for below in library._linking_libraries if isinstance(library, InnerLibrary) else ():
-                add(below)
-
-    for each in libraries:
-        add(each)
-    return list(found)
 
 
 @contextmanager
@@ -76,8 +83,8 @@ def _indices_from_the_start() -> Iterator[None]:
     """Lower `array[index]` without asking whether the index counts from the array's end."""
     before = arrayobj.fix_integer_index
 
-    def as_it_is(context: Any, builder: Any, given: Any, index: Any, _: Any) -> Any:
-        return context.cast(builder, index, given, types.intp if given.signed else types.uintp)
+    def as_it_is(context: Any, builder: Any, kind: Any, index: Any, _: Any) -> Any:
+        return context.cast(builder, index, kind, types.intp if kind.signed else types.uintp)
 
     arrayobj.fix_integer_index = as_it_is
     try:
@@ -87,78 +94,49 @@ def _indices_from_the_start() -> Iterator[None]:
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)
-class LowerGuest(NativeLowering):
-    """Lower a caller's function that only kernels call; it comes with their entry points."""
+class LowerKernel(NativeLowering):
+    """Lower a function into a library of its own, as its compiler says."""
 
-    _name = "lower_guest"
-
-    def run_pass(self, state: Any) -> bool:
-        """Make the function's library and let kernels find it."""
-        state.library = InnerLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
-        state.flags.no_compile = True
-        super().run_pass(state)
-        state["cr"] = lowered = state["cr"]._replace(cfunc=object())
-        state.targetctx.insert_user_function(lowered.cfunc, lowered.fndesc, [state.library])
-        return True
-
-
-@register_pass(mutates_CFG=True, analysis_only=False)
-class LowerInner(LowerGuest):
-    """Lower a function of the kernels, whose arrays are apart and whose indices are not below 0."""
-
-    _name = "lower_inner"
-    attributes: tuple[str, ...] = ()
+    _name = "lower_kernel"
 
     def run_pass(self, state: Any) -> bool:
         """Make the function's library and let other kernels find it."""
-        state.flags.noalias = True
-        with _indices_from_the_start():
+        compiler = state.pipeline
+        name = state.func_id.func_qualname
+        state.library = library = compiler.library(state.targetctx.codegen(), name)
+        state.flags.noalias = not compiler.is_guest
+        is_entry = isinstance(library, EntryLibrary)
+        if is_entry:
+            library.enable_object_caching()
+        else:
+            state.flags.no_compile = True
+        with nullcontext() if compiler.is_guest else _indices_from_the_start():
             super().run_pass(state)
-        state.library.told = (state["cr"].fndesc.llvm_func_name, self.attributes)
+        if not is_entry:
+            state["cr"] = lowered = state["cr"]._replace(cfunc=object())
+            state.targetctx.insert_user_function(lowered.cfunc, lowered.fndesc, [library])
+            library.attributes = (lowered.fndesc.llvm_func_name, compiler.attributes)
         return True
 
 
-@register_pass(mutates_CFG=True, analysis_only=False)
-class LowerHot(LowerInner):
-    """Lower a function that becomes part of those that call it."""
-
-    _name = "lower_hot"
-    attributes = ("alwaysinline",)
-
-
-@register_pass(mutates_CFG=True, analysis_only=False)
-class LowerCold(LowerInner):
-    """Lower a function that stays by itself, away from what is run most."""
-
-    _name = "lower_cold"
-    attributes = ("noinline", "cold")
-
-
-@register_pass(mutates_CFG=True, analysis_only=False)
-class LowerEntry(NativeLowering):
-    """Lower an entry point into a library that optimises all it calls."""
-
-    _name = "lower_entry"
-
-    def run_pass(self, state: Any) -> bool:
-        """Make the entry point's library."""
-        state.library = EntryLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
-        state.library.enable_object_caching()
-        state.flags.noalias = True
-        with _indices_from_the_start():
-            return super().run_pass(state)
-
-
 class InnerCompiler(CompilerBase):
-    """numba's passes with `LowerInner`."""
+    """numba's passes with `LowerKernel`, for functions that only kernels call.
 
-    lowering: type = LowerInner
+    Attributes:
+        library: what the function becomes.
+        is_guest: it is a caller's; a kernel's arrays are apart, and its indices not below 0.
+        attributes: what LLVM is told about it.
+    """
+
+    library: type[JITCodeLibrary] = InnerLibrary
+    is_guest = False
+    attributes: tuple[str, ...] = ()
 
     def define_pipelines(self) -> list[Any]:
         """The one pipeline."""
         passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
         passes.passes = [
-            (self.lowering if each is NativeLowering else each, about)
+            (LowerKernel if each is NativeLowering else each, about)
             for each, about in passes.passes
         ]
         passes.finalize()
@@ -166,27 +144,27 @@ class InnerCompiler(CompilerBase):
 
 
 class GuestCompiler(InnerCompiler):
-    """numba's passes with `LowerGuest`."""
+    """For a caller's function that comes with the entry points of kernels."""
 
-    lowering = LowerGuest
+    is_guest = True
 
 
 class HotCompiler(InnerCompiler):
-    """numba's passes with `LowerHot`."""
+    """For a function that becomes part of those that call it."""
 
-    lowering = LowerHot
+    attributes = ("alwaysinline",)
 
 
 class ColdCompiler(InnerCompiler):
-    """numba's passes with `LowerCold`."""
+    """For a function that stays by itself, away from what is run most."""
 
-    lowering = LowerCold
+    attributes = ("noinline", "cold")
 
 
 class EntryCompiler(InnerCompiler):
-    """numba's passes with `LowerEntry`."""
+    """For an entry point, in a library that optimises all it calls."""
 
-    lowering = LowerEntry
+    library = EntryLibrary
 
 
 class InnerDispatcher(CPUDispatcher):
@@ -195,33 +173,22 @@ class InnerDispatcher(CPUDispatcher):
     def get_call_template(self, args: Any, kws: Any) -> Any:
         """Compile the function for the types it declares, whatever integers it is called with."""
         _, folded = self._compiler.fold_argument_types(args, kws)
-        declared = self.py_func.__annotations__
-        names = self._compiler.pysig.parameters
-        wanted = tuple(
-            _as_declared(declared.get(name), given)
-            for name, given in zip(names, folded, strict=True)
-        )
-        return super().get_call_template(wanted, {})
+        declared, wanted = self.py_func.__annotations__, []
+        for name, kind in zip(self._compiler.pysig.parameters, folded, strict=True):
+            plain = types.unliteral(kind)
+            if declared.get(name) == "int" and isinstance(plain, types.Integer | types.Boolean):
+                plain = types.int64
+            wanted.append(plain if declared.get(name) in ("int", "bool") else kind)
+        return super().get_call_template(tuple(wanted), {})
 
     def add_overload(self, cres: Any) -> None:
         """Note what was compiled, for kernels alone."""
         self.overloads[tuple(cres.signature.args)] = cres
 
     def __call__(self, *_: Any, **__: Any) -> Any:
-        """There is no machine code that Python could call.
-
-        Raises:
-            TypeError: always.
-        """
+        """There is no machine code that Python could call: a TypeError."""
         name = self.py_func.__name__
         raise TypeError(f"{name}: only kernels call it; call {name}.py_func from Python")
-
-
-def _as_declared(declaration: str | None, given: Any) -> Any:
-    plain = types.unliteral(given)
-    if declaration == "int" and isinstance(plain, types.Integer | types.Boolean):
-        return types.int64
-    return plain if declaration == "bool" else given
 
 
 def compiled_as(function: Any) -> str:
@@ -237,3 +204,66 @@ def compiled_as(function: Any) -> str:
     options = sorted(getattr(function, "targetoptions", {}).items())
     declared = sorted(getattr(plain, "__annotations__", {}).items())
     return f"{plain.__module__} {getattr(compiler, '__name__', '')} {options} {declared}"
+
+
+class EntryCache(NullCache):
+    """An entry point's machine code on disk: a file for each combination of argument types.
+
+    A file begins with the digest of the rest. One that is damaged, or that neither this user nor
+    root owns, counts as missing.
+
+    Args:
+        function: the Python function.
+        stem: makes the beginning of the files' paths, which says what the machine code rests on;
+            asked for on first use, when all that the function refers to exists.
+    """
+
+    def __init__(self, function: Callable[..., Any], stem: Callable[[], Path]) -> None:
+        self.function = function
+        self._stem = stem
+
+    def _file(self, sig: Any, context: Any) -> Path:
+        kinds = getattr(sig, "args", sig)
+        # The name of a named tuple's type does not tell the order of its fields.
+        fields = [each.fields for each in kinds if isinstance(each, types.BaseNamedTuple)]
+        key = f"{[str(each) for each in kinds]} {fields} {context.codegen().magic_tuple()}"
+        stem = self._stem()
+        return stem.with_name(f"{stem.name}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.kernel")
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Return what was compiled for these types, None if nothing was; its file counts as used.
+
+        numba would first import all that it can compile (0.4 s); machine code that is there needs
+        only its runtime.
+        """
+        rtsys.initialize(target_context)
+        file = self._file(sig, target_context)
+        try:
+            with file.open("rb") as opened:
+                owner = os.fstat(opened.fileno()).st_uid
+                digest, rest = opened.read(hashlib.sha256().digest_size), opened.read()
+        except OSError:
+            return None
+        if owner not in (0, os.geteuid()) or digest != hashlib.sha256(rest).digest():
+            return None
+        with suppress(OSError):
+            os.utime(file)
+        # A hook's module may be gone, or never was one: then it is compiled once more.
+        with suppress(ModuleNotFoundError):
+            return CompileResult._rebuild(target_context, *pickle.loads(rest))
+        return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keep what was compiled, where that can be written and holds no addresses."""
+        if data.library.has_dynamic_globals:
+            return
+        file, code = self._file(sig, data.target_context), dumps(data._reduce())
+        written = file.with_suffix(f".{os.getpid()}")
+        with suppress(OSError):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                with written.open("xb") as opened:
+                    opened.write(hashlib.sha256(code).digest() + code)
+                written.replace(file)
+            finally:
+                written.unlink(missing_ok=True)

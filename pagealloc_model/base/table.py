@@ -1,21 +1,16 @@
-"""One table, shown as text, HTML, Markdown or CSV: columns, cells, and what may be said first."""
+"""Tables of cells, shown as text, HTML, Markdown or CSV."""
 
 from __future__ import annotations
 
 import csv
 import io
 import math
-from collections.abc import Iterator, Sequence
+import textwrap
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from pagealloc_model.base.text.layout import (
-    NOT_AVAILABLE,
-    WIDTH,
-    aligned,
-    ascii_only,
-    number,
-)
+from pagealloc_model.base.text import INDENT, NOT_AVAILABLE, WIDTH, ascii_only, number
 
 GOOD, BAD, DIM, PLAIN = "pa-good", "pa-bad", "pa-dim", ""
 """Kinds of cells, as the style of a notebook names them."""
@@ -34,9 +29,9 @@ class Column:
 
     Attributes:
         title: its heading, "" for none.
-        words: whether its cells are words, which stand on the left.
-        long: whether its cells may have several lines.
-        picture: whether its cells are markup, which only HTML shows.
+        words: its cells are words, which stand on the left.
+        long: its cells may have several lines.
+        picture: its cells are markup, which only HTML shows.
     """
 
     title: str
@@ -64,11 +59,6 @@ class Cell:
     number: float | None = None
     kind: str = PLAIN
 
-    @property
-    def text(self) -> str:
-        """What is shown where there is no markup."""
-        return self.shown if isinstance(self.shown, str) else ""
-
 
 @dataclass(frozen=True)
 class Table:
@@ -78,8 +68,8 @@ class Table:
         columns: in order; the first names the rows.
         rows: with a cell for each column.
         caption: what the table is, for those who hear it.
-        grouped: whether in text rows of the same first cell stand below it as a heading, and the
-            second column names them.
+        grouped: in text, rows of the same first cell stand below it as a heading, and the second
+            column names them.
     """
 
     columns: Sequence[Column | str]
@@ -93,25 +83,46 @@ class Table:
         Args:
             width: characters per line at most.
         """
-        titles, *rows = self._texts()
-        return aligned(titles, rows, width, is_grouped=self.grouped)
+        texts = [[ascii_only(str(cell)) for cell in row] for row in self._shown(numbers=False)]
+        titles, *rows = texts
+        names = 2 if self.grouped else 1
+        sizes = [
+            max(map(len, cells)) for cells in zip(*(row[names:] for row in texts), strict=True)
+        ]
+        gap = "  " if sum(sizes) + 2 * len(sizes) <= width else " "
+        room = max(width - sum(sizes) - len(gap) * len(sizes), 0)
+        indent = INDENT if self.grouped else ""
+        longest = max((len(indent + row[names - 1]) for row in rows), default=0)
+        title = ", ".join(filter(None, titles[:names]))
+        size = max(min(room, longest), min(room, len(title)))
+
+        def lines(words: str, cells: Sequence[str]) -> list[str]:
+            numbers = [cell.rjust(each) for cell, each in zip(cells, sizes, strict=True)]
+            if len(words) <= size:
+                return [gap.join([words.ljust(size), *numbers]).rstrip()]
+            return [words, gap.join([" " * size, *numbers]).rstrip()]
+
+        shown = lines(title, titles[names:])
+        shown.append("-" * max(map(len, shown)))
+        for heading in dict.fromkeys(row[0] for row in rows) if self.grouped else [""]:
+            shown += textwrap.wrap(heading, width)
+            for row in rows:
+                if not self.grouped or row[0] == heading:
+                    shown += lines(indent + row[names - 1], row[names:])
+        return "\n".join(shown)
 
     def to_markdown(self) -> str:
         """A table in pipes."""
-        titles, *rows = self._texts()
+        titles, *rows = self._shown(numbers=False)
         columns = [each for each in self._columns if not each.picture]
         rule = [":--" if each.words or each.long else "--:" for each in columns]
-        return "\n".join(f"| {' | '.join(row)} |" for row in (titles, rule, *rows)) + "\n"
+        lines = (f"| {' | '.join(map(str, row))} |" for row in (titles, rule, *rows))
+        return ascii_only("\n".join(lines) + "\n")
 
     def to_csv(self) -> str:
         """Numbers as they are, all else as it is shown."""
-        shown = [place for place, each in enumerate(self._columns) if not each.picture]
         written = io.StringIO()
-        writer = csv.writer(written, lineterminator="\n")
-        writer.writerow([self._columns[place].title for place in shown])
-        for row in self._cells:
-            cells = [row[place] for place in shown]
-            writer.writerow([_value(cell) for cell in cells])
+        csv.writer(written, lineterminator="\n").writerows(self._shown(numbers=True))
         return written.getvalue()
 
     def to_html(self) -> Markup:
@@ -121,7 +132,8 @@ class Table:
             for each in self._columns
         )
         body = "".join(
-            f"<tr>{''.join(map(_html_cell, self._columns, row))}</tr>" for row in self._cells
+            f"<tr>{''.join(map(_html_cell, self._columns, map(_cell, row)))}</tr>"
+            for row in self.rows
         )
         return Markup(
             html=f'<div class="pa-scroll"><table aria-label="{escape(self.caption)}"><thead><tr>'
@@ -132,30 +144,27 @@ class Table:
     def _columns(self) -> list[Column]:
         return [Column(title=each) if isinstance(each, str) else each for each in self.columns]
 
-    @property
-    def _cells(self) -> Iterator[list[Cell]]:
+    def _shown(self, *, numbers: bool) -> list[list[str | float]]:
+        """Titles, then rows, without pictures; numbers as they are, or as they are shown."""
+        places = [place for place, each in enumerate(self._columns) if not each.picture]
+        rows: list[list[str | float]] = [[self._columns[place].title for place in places]]
         for row in self.rows:
-            yield [each if isinstance(each, Cell) else _plain_cell(each) for each in row]
+            rows.append([])
+            for cell in (_cell(row[place]) for place in places):
+                if numbers and cell.number is not None:
+                    rows[-1].append("" if math.isnan(cell.number) else cell.number)
+                else:
+                    rows[-1].append(cell.shown if isinstance(cell.shown, str) else "")
+        return rows
 
-    def _texts(self) -> Iterator[list[str]]:
-        """Titles, then rows, without pictures."""
-        shown = [place for place, each in enumerate(self._columns) if not each.picture]
-        yield [ascii_only(self._columns[place].title) for place in shown]
-        for row in self._cells:
-            yield [ascii_only(row[place].text) for place in shown]
 
-
-def _plain_cell(value: str | float) -> Cell:
+def _cell(value: Cell | str | float) -> Cell:
+    if isinstance(value, Cell):
+        return value
     if isinstance(value, str):
         return Cell(shown=value)
     shown = number(value)
     return Cell(shown=shown, number=math.nan if shown == NOT_AVAILABLE else float(value))
-
-
-def _value(cell: Cell) -> str | float:
-    if cell.number is None:
-        return cell.text
-    return "" if math.isnan(cell.number) else cell.number
 
 
 def _html_cell(column: Column, cell: Cell) -> str:

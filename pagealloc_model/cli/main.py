@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from pagealloc_model.base.errors import PageallocError, known_names
 from pagealloc_model.base.garbage import collect_seldom
-from pagealloc_model.base.text.cleaned import CleanedStream
+from pagealloc_model.base.text import CleanedStream
 from pagealloc_model.base.version import __version__
 from pagealloc_model.cli import pages, predictions, recordings, studies
 from pagealloc_model.cli.arguments import Command

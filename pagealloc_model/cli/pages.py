@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.base.text.counts import count_of
+from pagealloc_model.base.text import count_of
 from pagealloc_model.cli.arguments import JSON, RECORDING, Command, new_directory, option
 from pagealloc_model.recording.record.children import python_words
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pagealloc_model.base.errors import PolicyError, UsageError
 from pagealloc_model.base.progress_bar import progress
-from pagealloc_model.base.text.counts import count_of
+from pagealloc_model.base.text import count_of
 from pagealloc_model.cli.arguments import (
     JSON,
     RECLAIM,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from pagealloc_model.allocator.from_source.build import KernelBuild
-    from pagealloc_model.base.text.comparison_table import Style
+    from pagealloc_model.base.result_tables import Style
     from pagealloc_model.measured.call_stacks import CallStacks
     from pagealloc_model.predicted.replay import ReclaimChoice, Replay
     from pagealloc_model.recording.recording import Recording
@@ -236,7 +236,7 @@ def _validate_by_window(
 
 
 def _placement_text(placement: Placement, with_misses: bool) -> str:
-    from pagealloc_model.base.text.layout import paragraph
+    from pagealloc_model.base.text import paragraph
     from pagealloc_model.show.post import choice_table, miss_list
 
     repairs = [f"{count} {what}" for what, count in placement.repairs.items() if count]
@@ -250,7 +250,7 @@ def _placement_text(placement: Placement, with_misses: bool) -> str:
 
 def _next_words(path: str) -> str:
     """What to do with a verdict."""
-    from pagealloc_model.base.text.layout import paragraph
+    from pagealloc_model.base.text import paragraph
 
     name = shlex.quote(str(path))
     return paragraph(
@@ -262,8 +262,8 @@ def _next_words(path: str) -> str:
 
 def _in_full(validation: Validation, kernel: Validation | None) -> str:
     """Every row and note."""
-    from pagealloc_model.base.text.error_table import error_table
-    from pagealloc_model.base.text.layout import paragraph
+    from pagealloc_model.base.result_tables import error_table
+    from pagealloc_model.base.text import paragraph
     from pagealloc_model.show.post import snapshot_table
 
     described = validation.to_dict()
@@ -352,7 +352,7 @@ def describe(recording: Recording, replay: Replay, reclaim: ReclaimChoice) -> di
 
 
 def _replay_as_text(described: dict[str, Any], replay: Replay, reclaim: ReclaimChoice) -> str:
-    from pagealloc_model.base.text.layout import paragraph
+    from pagealloc_model.base.text import paragraph
 
     rows = {name: len(getattr(replay, name)) for name in TABLES}
     told = [
@@ -375,7 +375,7 @@ def run_compare(options: argparse.Namespace) -> int:
     """Compare on every recording, then print in the format asked for."""
     base, patch = policy_of("--base", options.base), policy_of("--patch", options.patch)
     import pagealloc_model as pm
-    from pagealloc_model.base.text.layout import paragraph
+    from pagealloc_model.base.text import paragraph
     from pagealloc_model.predicted.replay import choose_reclaim
 
     compared = []
@@ -493,7 +493,7 @@ def _plain(comparison: LockComparison, spread: pd.DataFrame) -> dict[str, Any]:
 
 
 def _locks_text(comparison: LockComparison, spread: pd.DataFrame) -> str:
-    from pagealloc_model.base.text.layout import paragraph
+    from pagealloc_model.base.text import paragraph
     from pagealloc_model.show.post.tables import (
         longest_hold_table,
         spread_table,

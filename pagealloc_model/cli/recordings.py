@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from pagealloc_model.base.progress_bar import progress
-from pagealloc_model.base.text.counts import count_of
+from pagealloc_model.base.text import count_of
 from pagealloc_model.cli.arguments import JSON, RECORDING, Command, json_text, option
 
 RECORDING_IMPOSSIBLE = 1
@@ -254,7 +254,7 @@ SCENARIO_NAMES = ("exit", "boot", "purgers", "churn")
 
 def run_synth(options: argparse.Namespace) -> int:
     """Run the scenario, write it, and say how long zone->lock is held."""
-    from pagealloc_model.base.text.layout import paragraph
+    from pagealloc_model.base.text import paragraph
     from pagealloc_model.policy.kernel_rules import preset_names
     from pagealloc_model.predicted.lock_times import with_spread
     from pagealloc_model.show.post.tables import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from pagealloc_model.base.text.counts import count_of
+from pagealloc_model.base.text import count_of
 from pagealloc_model.measured.contention import Contention
 from pagealloc_model.measured.stream import LOCKED_EVENT, UNLOCKED_EVENT, Probe, Stream
 from pagealloc_model.measured.transactions import (

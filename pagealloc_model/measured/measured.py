@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from pagealloc_model.base.arrays import parts
-from pagealloc_model.base.text.counts import count_of
+from pagealloc_model.base.text import count_of
 from pagealloc_model.measured.announced_holds import (
     NO_TIMES,
     announced_contention,

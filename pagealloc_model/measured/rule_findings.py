@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from pagealloc_model.base.jit import entry, inner
-from pagealloc_model.base.text.counts import count_of
+from pagealloc_model.base.text import count_of
 from pagealloc_model.measured.stream import CPUS, PROBE_EVENTS, Probe, Stream, allocator_stream
 from pagealloc_model.measured.transactions import CAUSES, drain_causes, run_shape, run_starts
 from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Event, Trace

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 import pandas as pd
 
-from pagealloc_model.base.text.counts import count_of
+from pagealloc_model.base.text import count_of
 from pagealloc_model.measured.stream import Probe, Stream, mark_from_elsewhere
 from pagealloc_model.recording.trace.columns import Event
 from pagealloc_model.recording.zone_map import UNKNOWN_ZONE, ZoneMap

@@ -15,7 +15,7 @@ import ipywidgets
 import numpy as np
 
 from pagealloc_model.base.errors import PolicyError, UsageError, known_names
-from pagealloc_model.base.text.counts import count_of
+from pagealloc_model.base.text import count_of
 from pagealloc_model.policy.policy import Policy, policy_settings
 from pagealloc_model.policy.policy_fields import BOOL, CHOICE, NUMBERS, Setting
 from pagealloc_model.predicted.replay import BY_RECLAIM, ELASTIC_SETTINGS

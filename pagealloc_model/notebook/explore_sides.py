@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 import pandas as pd
 
 import pagealloc_model as pm
-from pagealloc_model.base.sampling import bin_width_ns
+from pagealloc_model.base.arrays import bin_width_ns
 from pagealloc_model.measured.costs import recorded_costs
 from pagealloc_model.measured.measured import DEFAULT_BIN_NS, Measured
 from pagealloc_model.predicted import Checkpoints

@@ -29,7 +29,7 @@ from tqdm.notebook import TqdmHBox
 
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.progress_bar import Report, progress
-from pagealloc_model.base.text.layout import WIDTH, ascii_only, folded
+from pagealloc_model.base.text import WIDTH, ascii_only, folded
 from pagealloc_model.notebook.picture import Picture
 from pagealloc_model.show.figures.files import write_figures
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pagealloc_model as pm
-from pagealloc_model.base.sampling import bin_width_ns
-from pagealloc_model.base.text.layout import paragraph
+from pagealloc_model.base.arrays import bin_width_ns
+from pagealloc_model.base.text import paragraph
 from pagealloc_model.notebook.controls import PolicyControls
 from pagealloc_model.notebook.view import Explorer, Progress, View
 from pagealloc_model.notebook.what_changes import change_words

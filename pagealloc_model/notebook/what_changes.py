@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from pagealloc_model.base.text.comparison_table import in_measure, measures, with_unit
-from pagealloc_model.base.text.counts import count_of
-from pagealloc_model.base.text.layout import number
+from pagealloc_model.base.result_tables import in_measure, measures, with_unit
+from pagealloc_model.base.text import count_of, number
 from pagealloc_model.verdict.comparison import BELIEVED, BETTER, SAME, UNKNOWN, WORSE
 
 if TYPE_CHECKING:

@@ -15,11 +15,10 @@ from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.from_source.build import KernelBuild
 from pagealloc_model.allocator.state import State
 from pagealloc_model.base import progress_bar
-from pagealloc_model.base.arrays import parts
-from pagealloc_model.base.carried_out import CarriedOut
+from pagealloc_model.base.arrays import bin_edges, parts
 from pagealloc_model.base.errors import PolicyError, UsageError
 from pagealloc_model.base.jit import kernel_fingerprint
-from pagealloc_model.base.sampling import bin_edges
+from pagealloc_model.base.lazy import LazyMethod
 from pagealloc_model.base.version import __version__
 from pagealloc_model.measured.rules import ChosenRules, RuleEvidence, choose_rules
 from pagealloc_model.policy.kernel_rules import KernelRules
@@ -274,10 +273,10 @@ class Replay(Tables):
         recording: what was replayed.
     """
 
-    compare = CarriedOut("verdict.comparison", "compare")
-    lock_times = CarriedOut("predicted.lock_times", "lock_times")
-    _repr_html_ = CarriedOut("show.html.results", "replay_html")
-    _repr_pretty_ = CarriedOut("show.html.results", "print_replay")
+    compare = LazyMethod("verdict.comparison", "compare")
+    lock_times = LazyMethod("predicted.lock_times", "lock_times")
+    _repr_html_ = LazyMethod("show.html.results", "replay_html")
+    _repr_pretty_ = LazyMethod("show.html.results", "print_replay")
 
     name: str
     machine: Machine

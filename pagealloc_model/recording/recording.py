@@ -11,11 +11,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pagealloc_model.base.carried_out import CarriedOut
 from pagealloc_model.base.errors import RecordingError, known_names
 from pagealloc_model.base.files import given, is_given, json_of, text_of
+from pagealloc_model.base.lazy import LazyMethod
 from pagealloc_model.base.progress_bar import progress
-from pagealloc_model.base.text.counts import count_of
+from pagealloc_model.base.text import count_of
 from pagealloc_model.recording.event_files import (
     EVENT_FILE,
     EVENT_FILES,
@@ -71,13 +71,13 @@ class Recording:
         left_alone: what else lies in the directory and is not read, one line each.
     """
 
-    provenance = CarriedOut("recording.provenance", "provenance")
-    measure = CarriedOut("measured.measured", "measure")
-    judge_choices = CarriedOut("verdict.choices.placement", "judge_placement")
-    trim = CarriedOut("recording.trim", "trim_recording", of="path")
-    to_columns = CarriedOut("recording.importing", "import_recording", of="path")
-    _repr_html_ = CarriedOut("show.html.results", "recording_html")
-    _repr_pretty_ = CarriedOut("show.html.results", "print_recording")
+    provenance = LazyMethod("recording.provenance", "provenance")
+    measure = LazyMethod("measured.measured", "measure")
+    judge_choices = LazyMethod("verdict.choices.placement", "judge_placement")
+    trim = LazyMethod("recording.trim", "trim_recording", of="path")
+    to_columns = LazyMethod("recording.importing", "import_recording", of="path")
+    _repr_html_ = LazyMethod("show.html.results", "recording_html")
+    _repr_pretty_ = LazyMethod("show.html.results", "print_recording")
 
     path: Path
     name: str

@@ -18,7 +18,7 @@ from pagealloc_model.base.files import (
     is_compressed,
     new_directory,
 )
-from pagealloc_model.base.text.counts import count_of
+from pagealloc_model.base.text import count_of
 from pagealloc_model.base.version import __version__
 from pagealloc_model.recording.anonymise import (
     ANONYMOUS,

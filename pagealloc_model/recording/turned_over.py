@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from pagealloc_model.base.text.counts import count_of
+from pagealloc_model.base.text import count_of
 from pagealloc_model.recording.machine import DEFAULT_MIGRATETYPES
 from pagealloc_model.recording.proc import pages as flags
 from pagealloc_model.recording.snapshot import Snapshot

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pagealloc_model.base.errors import PageallocError, PolicyError
-from pagealloc_model.base.text.counts import count_of
-from pagealloc_model.base.text.layout import INDENT, paragraph
+from pagealloc_model.base.text import INDENT, count_of, paragraph
 
 if TYPE_CHECKING:
     from pagealloc_model.measured.rules import RuleEvidence

@@ -13,8 +13,8 @@ from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.choices import true_state as rec
 from pagealloc_model.allocator.state import maximal_buddies
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.base.text.budget_table import budget_table
-from pagealloc_model.base.text.layout import WIDTH
+from pagealloc_model.base.result_tables import budget_table
+from pagealloc_model.base.text import WIDTH
 from pagealloc_model.measured.stream import allocator_stream
 from pagealloc_model.measured.transactions import zone_drains
 from pagealloc_model.predicted.demand.compaction import as_requests, zone_of_page

@@ -14,12 +14,10 @@ import numpy as np
 import pandas as pd
 
 from pagealloc_model.allocator.pcp import high_limits
-from pagealloc_model.base.carried_out import CarriedOut
 from pagealloc_model.base.errors import PageallocError, UsageError
-from pagealloc_model.base.text.comparison_table import Style, comparison_table
-from pagealloc_model.base.text.counts import count_of
-from pagealloc_model.base.text.footer import Footer
-from pagealloc_model.base.text.layout import paragraph
+from pagealloc_model.base.lazy import LazyMethod
+from pagealloc_model.base.result_tables import Footer, Style, comparison_table
+from pagealloc_model.base.text import count_of, paragraph
 from pagealloc_model.base.version import __version__
 from pagealloc_model.policy.policy import Assumptions, Policy, policy_settings
 from pagealloc_model.policy.policy_fields import Setting
@@ -577,8 +575,8 @@ class Comparison:
         known_errors: the model's errors; None: `errors` finds them.
     """
 
-    _repr_html_ = CarriedOut("show.html.results", "comparison_html")
-    _repr_pretty_ = CarriedOut("show.html.results", "print_text")
+    _repr_html_ = LazyMethod("show.html.results", "comparison_html")
+    _repr_pretty_ = LazyMethod("show.html.results", "print_text")
 
     base: Replay
     patch: Replay

@@ -12,8 +12,7 @@ import pandas as pd
 from pagealloc_model.allocator.layout import CHAINED
 from pagealloc_model.allocator.objects import RECORDED
 from pagealloc_model.base.arrays import parts
-from pagealloc_model.base.scopes import zone_scope
-from pagealloc_model.base.text.counts import count_of
+from pagealloc_model.base.text import count_of, zone_scope
 from pagealloc_model.measured.contention import OTHER, SITES, has_paravirtual_spinlocks
 from pagealloc_model.measured.costs import recorded_costs
 from pagealloc_model.measured.measured import Measured

@@ -11,7 +11,7 @@ import pandas as pd
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.objects import RECORDED
 from pagealloc_model.base.arrays import parts
-from pagealloc_model.base.text.counts import count_of
+from pagealloc_model.base.text import count_of
 from pagealloc_model.predicted.replay import Replay
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.trace.columns import Event, Trace

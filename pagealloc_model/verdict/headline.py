@@ -8,7 +8,7 @@ from math import ceil
 import numpy as np
 import pandas as pd
 
-from pagealloc_model.base.text.counts import count_of
+from pagealloc_model.base.text import count_of
 from pagealloc_model.verdict.errors import PREDICTED
 from pagealloc_model.verdict.quantities import SERIES_WORDS, TOTAL_WORDS
 

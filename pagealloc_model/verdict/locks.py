@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from pagealloc_model.base.result_tables import comparison_table
 from pagealloc_model.base.table import Table
-from pagealloc_model.base.text.comparison_table import comparison_table
-from pagealloc_model.base.text.counts import count_of
-from pagealloc_model.base.text.layout import paragraph
+from pagealloc_model.base.text import count_of, paragraph
 from pagealloc_model.measured.contention import SITES as CONTENDED_SITES
 from pagealloc_model.measured.measured import Measured, announced_times, bin_start, measure
 from pagealloc_model.policy.lock_costs import SPREAD, LockCosts

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.base.text.counts import count_of
+from pagealloc_model.base.text import count_of
 from pagealloc_model.recording.provenance import MOST_LOST, lost_share
 from pagealloc_model.recording.trace.side_tables import Window, events_between
 

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from pagealloc_model.allocator import pressure_layout
-from pagealloc_model.base.scopes import zone_scope
+from pagealloc_model.base.text import zone_scope
 from pagealloc_model.measured.measured import Measured, measure
 from pagealloc_model.predicted.replay import Replay
 from pagealloc_model.predicted.tables import EMPTY_SITES

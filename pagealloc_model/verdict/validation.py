@@ -11,12 +11,11 @@ import numpy as np
 import pandas as pd
 
 from pagealloc_model.base import progress_bar
-from pagealloc_model.base.carried_out import CarriedOut
+from pagealloc_model.base.arrays import bin_width_ns
+from pagealloc_model.base.lazy import LazyMethod
 from pagealloc_model.base.progress_bar import Report
-from pagealloc_model.base.sampling import bin_width_ns
-from pagealloc_model.base.text.counts import count_of
-from pagealloc_model.base.text.error_table import score_table
-from pagealloc_model.base.text.layout import WIDTH, paragraph
+from pagealloc_model.base.result_tables import score_table
+from pagealloc_model.base.text import WIDTH, count_of, paragraph
 from pagealloc_model.measured.measured import Measured, measure
 from pagealloc_model.measured.rules import RuleEvidence, checked, rule_notes
 from pagealloc_model.measured.stream import allocator_stream
@@ -134,9 +133,9 @@ class Validation:
         seeds: chaotic quantities as ranges over seeds, if asked for.
     """
 
-    budget = CarriedOut("verdict.budget", "error_budget")
-    _repr_html_ = CarriedOut("show.html.results", "validation_html")
-    _repr_pretty_ = CarriedOut("show.html.results", "print_validation")
+    budget = LazyMethod("verdict.budget", "error_budget")
+    _repr_html_ = LazyMethod("show.html.results", "validation_html")
+    _repr_pretty_ = LazyMethod("show.html.results", "print_validation")
 
     recording: Recording
     replay: Replay

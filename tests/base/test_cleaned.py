@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pagealloc_model.base.text.cleaned import CleanedStream, cleaned
+from pagealloc_model.base.text import CleanedStream, cleaned
 from pagealloc_model.cli.main import main
 from tests.small_recordings import write_recording
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pagealloc_model.base.text.counts import count_of
+from pagealloc_model.base.text import count_of
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,7 @@ import pytest
 import synthetic_tables as tables
 
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.base.text.comparison_table import Style, comparison_table
-from pagealloc_model.base.text.error_table import error_table
+from pagealloc_model.base.result_tables import Style, comparison_table, error_table
 from pagealloc_model.show.post import Footer, posted_figures, snapshot_table
 
 FOOTER = Footer(

@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model.base.text.charts import HEIGHT, UTF8, bar_chart, histogram, time_series
-from pagealloc_model.base.text.comparison_table import measures, row_words
-from pagealloc_model.base.text.layout import number
+from pagealloc_model.base.charts import HEIGHT, UTF8, bar_chart, histogram, time_series
+from pagealloc_model.base.result_tables import measures, row_words
+from pagealloc_model.base.text import number
 from pagealloc_model.cli import main
 from pagealloc_model.show.post.comparison_message import _believed_table, shown_rows
 from pagealloc_model.show.post.message import Fixed, Message, Section, Words, command

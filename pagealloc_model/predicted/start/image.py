@@ -23,7 +23,7 @@ from pagealloc_model.allocator.state import (
     maximal_buddies,
 )
 from pagealloc_model.base.arrays import parts, working_arrays
-from pagealloc_model.base.text.counts import count_of
+from pagealloc_model.base.text import count_of
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.predicted.demand.demand import Demand

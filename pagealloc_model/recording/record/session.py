@@ -22,7 +22,7 @@ from types import FrameType
 from typing import Any
 
 from pagealloc_model.base.errors import PageallocError, UsageError
-from pagealloc_model.base.text.counts import count_of
+from pagealloc_model.base.text import count_of
 from pagealloc_model.recording.lock_profile import PROFILE_FILE
 from pagealloc_model.recording.provenance import ProvenanceCheck, believed_words
 from pagealloc_model.recording.record.children import clean_environment, python_words

@@ -13,7 +13,7 @@ from pagealloc_model.base.arrays import NewArray, in_memory, on_disk, parts
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.base.files import opened, refuse_unless_file, text_of, unreadable
 from pagealloc_model.base.progress_bar import Report
-from pagealloc_model.base.text.counts import count_of
+from pagealloc_model.base.text import count_of
 from pagealloc_model.recording.trace.columns import (
     NAMED,
     Event,

@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from pagealloc_model.base.text.comparison_table import row_words
-from pagealloc_model.base.text.counts import count_of
+from pagealloc_model.base.result_tables import row_words
+from pagealloc_model.base.text import count_of
 from pagealloc_model.show.figures.faceted import (
     GRID,
     INK,

@@ -11,6 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from pagealloc_model.base.result_tables import (
+    ERROR_RULE,
+    SIGNED_RULE,
+    error_cell,
+    judgement,
+    measures,
+    with_unit,
+)
 from pagealloc_model.base.table import (
     BAD,
     DIM,
@@ -22,15 +30,7 @@ from pagealloc_model.base.table import (
     Table,
     word_columns,
 )
-from pagealloc_model.base.text.comparison_table import (
-    SIGNED_RULE,
-    judgement,
-    measures,
-    with_unit,
-)
-from pagealloc_model.base.text.counts import count_of
-from pagealloc_model.base.text.error_table import RULE, error_cell
-from pagealloc_model.base.text.layout import number, paragraph
+from pagealloc_model.base.text import count_of, number, paragraph
 from pagealloc_model.predicted.tables import EMPTY_SITES
 from pagealloc_model.recording.provenance import (
     DOUBT,
@@ -535,7 +535,7 @@ def validation_html(validation: Validation) -> str:
             "Nearer: the error is smaller than the null model's, which knows no allocator.",
             kind=DIM,
         ),
-        folded("What the columns mean", line(RULE)),
+        folded("What the columns mean", line(ERROR_RULE)),
         folded(f"Notes ({len(validation.notes)})", listed(validation.notes)),
         folded("What is not modelled", listed(validation.not_modelled)),
         *replay_parts(validation.replay, validation.rule_evidence),

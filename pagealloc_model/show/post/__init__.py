@@ -1,9 +1,7 @@
 """Results as plain text that survives a mailing list: tables of at most 72 ASCII columns."""
 
-from pagealloc_model.base.text.charts import ASCII, UTF8, Glyphs, bar_chart, histogram, time_series
-from pagealloc_model.base.text.comparison_table import comparison_table
-from pagealloc_model.base.text.error_table import error_table
-from pagealloc_model.base.text.footer import Footer
+from pagealloc_model.base.charts import ASCII, UTF8, Glyphs, bar_chart, histogram, time_series
+from pagealloc_model.base.result_tables import Footer, comparison_table, error_table
 from pagealloc_model.show.post.comparison_message import comparison_message, posted_figures
 from pagealloc_model.show.post.message import Message
 from pagealloc_model.show.post.tables import (

@@ -10,18 +10,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from pagealloc_model.base.charts import ASCII, UTF8, Glyphs, bar_chart, histogram, time_series
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.base.table import Column, Table
-from pagealloc_model.base.text.charts import ASCII, UTF8, Glyphs, bar_chart, histogram, time_series
-from pagealloc_model.base.text.comparison_table import (
+from pagealloc_model.base.result_tables import (
     Style,
     comparison_table,
+    error_table,
     in_measure,
     row_words,
 )
-from pagealloc_model.base.text.counts import count_of
-from pagealloc_model.base.text.error_table import error_table
-from pagealloc_model.base.text.layout import paragraph
+from pagealloc_model.base.table import Column, Table
+from pagealloc_model.base.text import count_of, paragraph
 from pagealloc_model.base.version import __version__
 from pagealloc_model.policy.policy import Assumptions, policy_settings
 from pagealloc_model.recording.recording import shipped_recordings_directory

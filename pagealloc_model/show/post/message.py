@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pagealloc_model.base.text.cleaned import cleaned
-from pagealloc_model.base.text.layout import INDENT, WIDTH, ascii_only, folded, paragraph
+from pagealloc_model.base.text import INDENT, WIDTH, ascii_only, cleaned, folded, paragraph
 
 SUBJECT = "Subject: "
 MIME_HEADERS = (

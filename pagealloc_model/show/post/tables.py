@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.base.table import Table
-from pagealloc_model.base.text.comparison_table import (
+from pagealloc_model.base.result_tables import (
     FEW,
     MMTESTS_RULE,
     Style,
@@ -20,11 +19,12 @@ from pagealloc_model.base.text.comparison_table import (
     value_and_gain,
     with_unit,
 )
-from pagealloc_model.base.text.counts import count_of
-from pagealloc_model.base.text.layout import (
+from pagealloc_model.base.table import Table
+from pagealloc_model.base.text import (
     NOT_AVAILABLE,
     WIDTH,
     ascii_only,
+    count_of,
     number,
     paragraph,
     percent,

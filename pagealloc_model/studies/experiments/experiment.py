@@ -13,10 +13,10 @@ import numpy as np
 import pandas as pd
 
 from pagealloc_model.base import progress_bar
-from pagealloc_model.base.carried_out import CarriedOut
 from pagealloc_model.base.errors import PageallocError, RecordingError, UsageError
+from pagealloc_model.base.lazy import LazyMethod
 from pagealloc_model.base.progress_bar import Report, unreported
-from pagealloc_model.base.text.counts import count_of
+from pagealloc_model.base.text import count_of
 from pagealloc_model.base.version import __version__
 from pagealloc_model.measured.costs import at_recorded_cost
 from pagealloc_model.policy.policy import Assumptions, Policy
@@ -353,8 +353,8 @@ class ExperimentResult:
         changes: one row for each pair, quantity and mode of reclaim; see `changes_table`.
     """
 
-    _repr_html_ = CarriedOut("show.html.results", "experiment_html")
-    _repr_pretty_ = CarriedOut("show.html.results", "print_text")
+    _repr_html_ = LazyMethod("show.html.results", "experiment_html")
+    _repr_pretty_ = LazyMethod("show.html.results", "print_text")
 
     plan: Plan
     sides: tuple[Side, ...]

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from pagealloc_model.base.carried_out import CarriedOut
 from pagealloc_model.base.errors import UsageError
+from pagealloc_model.base.lazy import LazyMethod
 from pagealloc_model.base.progress_bar import Report, part_of
 from pagealloc_model.base.progress_bar import progress as progress_bar
 from pagealloc_model.base.table import Table
-from pagealloc_model.base.text.counts import count_of
-from pagealloc_model.base.text.layout import WIDTH, ascii_only, number, paragraph
+from pagealloc_model.base.text import WIDTH, ascii_only, count_of, number, paragraph
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Policy
 from pagealloc_model.recording.recording import Recording
@@ -146,8 +145,8 @@ class FleetResult:
         synthetic: hosts were made up.
     """
 
-    _repr_html_ = CarriedOut("show.html.results", "fleet_html")
-    _repr_pretty_ = CarriedOut("show.html.results", "print_text")
+    _repr_html_ = LazyMethod("show.html.results", "fleet_html")
+    _repr_pretty_ = LazyMethod("show.html.results", "print_text")
 
     hosts: pd.DataFrame
     policies: Mapping[str, Policy]

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from pagealloc_model.base.carried_out import CarriedOut
 from pagealloc_model.base.errors import UsageError, known_names
+from pagealloc_model.base.lazy import LazyMethod
 from pagealloc_model.base.table import Table
-from pagealloc_model.base.text.counts import count_of
-from pagealloc_model.base.text.layout import WIDTH, ascii_only, number, paragraph
+from pagealloc_model.base.text import WIDTH, ascii_only, count_of, number, paragraph
 from pagealloc_model.studies.sweeps.metrics import Metric, metric
 
 if TYPE_CHECKING:
@@ -315,8 +314,8 @@ class SweepResult:
         reused: how many points were known before.
     """
 
-    _repr_html_ = CarriedOut("show.html.results", "sweep_html")
-    _repr_pretty_ = CarriedOut("show.html.results", "print_text")
+    _repr_html_ = LazyMethod("show.html.results", "sweep_html")
+    _repr_pretty_ = LazyMethod("show.html.results", "print_text")
 
     rows: pd.DataFrame
     axes: tuple[str, ...]

@@ -13,7 +13,7 @@ import pandas as pd
 
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.progress_bar import progress as progress_bar
-from pagealloc_model.base.text.counts import count_of
+from pagealloc_model.base.text import count_of
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.recording.recording import Recording

@@ -19,7 +19,7 @@ from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import objects as resolved
 from pagealloc_model.allocator import pressure_layout as pr
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.base.text.counts import count_of
+from pagealloc_model.base.text import count_of
 from pagealloc_model.measured.rules import choose_rules
 from pagealloc_model.policy.assumptions import ElasticAssumptions
 from pagealloc_model.policy.kernel_rules import KernelRules

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.base.text.counts import count_of
+from pagealloc_model.base.text import count_of
 from pagealloc_model.policy.kernel_rules import KernelRules, preset_names
 from pagealloc_model.recording.machine import Machine, synthetic_machine
 from pagealloc_model.studies.synthetic.demand import (

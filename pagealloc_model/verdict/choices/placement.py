@@ -18,7 +18,7 @@ from pagealloc_model.allocator.choices.judging import Judged
 from pagealloc_model.allocator.choices.resync import resync
 from pagealloc_model.allocator.state import install, make_state
 from pagealloc_model.base.errors import CorruptStateError, PolicyError
-from pagealloc_model.base.text.counts import count_of
+from pagealloc_model.base.text import count_of
 from pagealloc_model.measured.costs import tick_phases, tick_steps
 from pagealloc_model.measured.rules import choose_rules
 from pagealloc_model.policy.policy import Assumptions

@@ -1,7 +1,4 @@
-"""Charts as text: bars, histograms and time series in at most 72 columns.
-
-ASCII unless UTF-8 is asked for; every value that a bar stands for is printed behind it.
-"""
+"""Charts as text: bars with their values, histograms and time series."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pagealloc_model.base.text.layout import NOT_AVAILABLE, WIDTH, number
+from pagealloc_model.base.text import WIDTH, number
 
 HEIGHT = 9
 """Lines of a time series."""
@@ -20,15 +17,9 @@ HEIGHT = 9
 
 @dataclass(frozen=True, kw_only=True)
 class Glyphs:
-    """The characters that charts are made of.
+    """The characters that charts are made of: bars' and points' for each series, and axes'.
 
-    Attributes:
-        fills: of bars, one per series.
-        marks: of points, one per series.
-        both: where points of several series meet.
-        vertical: axis.
-        horizontal: axis.
-        corner: of the axes.
+    Points of several series meet in `both`.
     """
 
     fills: str
@@ -69,7 +60,7 @@ def bar_chart(
         glyphs: characters to draw with.
         width: characters per line at most.
     """
-    numbers = {label: [_shown(value) for value in values] for label, values in bars.items()}
+    numbers = {label: [number(value) for value in values] for label, values in bars.items()}
     value_size = max((len(text) for texts in numbers.values() for text in texts), default=0)
     label_size = max((len(label) for label in bars), default=0)
     name_size = max(len(name) for name in series)
@@ -106,7 +97,10 @@ def histogram(
         glyphs: characters to draw with.
         width: characters per line at most.
     """
-    bars = {_bin_words(low): values for low, values in sorted(counts.items())}
+    bars = {
+        str(low) if low == 1 else f"{low}-{2 * low - 1}": values
+        for low, values in sorted(counts.items())
+    }
     return bar_chart(title, bars, series, log=True, glyphs=glyphs, width=width)
 
 
@@ -128,64 +122,37 @@ def time_series(
         width: characters per line at most.
     """
     values = np.stack(list(series.values())).astype(float)
-    low, high = _limits(values)
-    labels = [_shown(high - (high - low) * row / (HEIGHT - 1)) for row in range(HEIGHT)]
+    known = values[~np.isnan(values)]
+    # from 0, unless all values lie within a tenth of the highest
+    low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
+    if not (low > 0.9 * high and high > low):
+        low, high = min(low, 0.0), high or 1.0
+    labels = [number(high - (high - low) * row / (HEIGHT - 1)) for row in range(HEIGHT)]
     axis_size = max(map(len, labels))
     columns = width - axis_size - 2
-    rows = _plotted(seconds, values, low, high, columns, glyphs)
-    keys = [f"{glyphs.marks[index]} {name}" for index, name in enumerate(series)]
-    if len(series) > 1:
-        keys.append(f"{glyphs.both} both")
-    lines = [*textwrap.wrap(title, width), "  ".join(keys)]
-    for row, label in enumerate(labels):
-        shown = label if row in (0, HEIGHT // 2, HEIGHT - 1) else ""
-        lines.append(f"{shown:>{axis_size}} {glyphs.vertical}{rows[row]}".rstrip())
-    lines.append(f"{'':>{axis_size}} {glyphs.corner}{glyphs.horizontal * columns}")
-    first, last = f"{seconds[0]:.1f}", f"{seconds[-1]:.1f} s"
-    lines.append(f"{'':>{axis_size}}  {first}{last:>{columns - len(first)}}")
-    return "\n".join(lines)
-
-
-def _plotted(
-    seconds: np.ndarray,
-    values: np.ndarray,
-    low: float,
-    high: float,
-    columns: int,
-    glyphs: Glyphs,
-) -> list[str]:
-    """Lines of marks, the highest values first."""
     canvas = [[" "] * columns for _ in range(HEIGHT)]
     span = float(seconds[-1] - seconds[0]) or 1.0
     column_of = np.minimum((seconds - seconds[0]) / span * columns, columns - 1).astype(int)
     for index, line in enumerate(values):
         for column in range(columns):
             inside = line[(column_of == column) & ~np.isnan(line)]
-            if not len(inside):
-                continue
-            share = (float(inside.mean()) - low) / ((high - low) or 1.0)
-            row = HEIGHT - 1 - round(share * (HEIGHT - 1))
-            taken = canvas[row][column] != " "
-            canvas[row][column] = glyphs.both if taken else glyphs.marks[index]
-    return ["".join(line) for line in canvas]
-
-
-def _limits(values: np.ndarray) -> tuple[float, float]:
-    """The axis' ends: from 0, unless all values lie within a tenth of the highest."""
-    known = values[~np.isnan(values)]
-    if not len(known):
-        return 0.0, 1.0
-    low, high = float(known.min()), float(known.max())
-    return (low, high) if low > 0.9 * high and high > low else (min(low, 0.0), high or 1.0)
+            if len(inside):
+                share = (float(inside.mean()) - low) / ((high - low) or 1.0)
+                row = HEIGHT - 1 - round(share * (HEIGHT - 1))
+                is_taken = canvas[row][column] != " "
+                canvas[row][column] = glyphs.both if is_taken else glyphs.marks[index]
+    keys = [f"{glyphs.marks[index]} {name}" for index, name in enumerate(series)]
+    if len(series) > 1:
+        keys.append(f"{glyphs.both} both")
+    lines = [*textwrap.wrap(title, width), "  ".join(keys)]
+    for row, label in enumerate(labels):
+        shown = label if row in (0, HEIGHT // 2, HEIGHT - 1) else ""
+        lines.append(f"{shown:>{axis_size}} {glyphs.vertical}{''.join(canvas[row])}".rstrip())
+    lines.append(f"{'':>{axis_size}} {glyphs.corner}{glyphs.horizontal * columns}")
+    first, last = f"{seconds[0]:.1f}", f"{seconds[-1]:.1f} s"
+    lines.append(f"{'':>{axis_size}}  {first}{last:>{columns - len(first)}}")
+    return "\n".join(lines)
 
 
 def _length(value: float, log: bool) -> float:
     return math.log1p(max(value, 0.0)) if log else max(value, 0.0)
-
-
-def _shown(value: float) -> str:
-    return NOT_AVAILABLE if math.isnan(value) else number(value)
-
-
-def _bin_words(low: int) -> str:
-    return str(low) if low == 1 else f"{low}-{2 * low - 1}"

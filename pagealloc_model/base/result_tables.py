@@ -1,0 +1,400 @@
+"""Two policies side by side, and predictions beside measurements, as text for a mail."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+import pandas as pd
+
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.base.table import Table
+from pagealloc_model.base.text import (
+    NOT_AVAILABLE,
+    WIDTH,
+    ascii_only,
+    count_of,
+    number,
+    paragraph,
+    percent,
+)
+
+Style = Literal["signed", "mmtests"]
+
+PLAIN_RULE = (
+    "Sign rule: change is (patch - base) / base as it is, or a number marked n where base is a "
+    "count below 20 or the change above 1000 %, or in points (pt) of a share; whether that is good "
+    "is in the last column (+ better, - worse). What the model's error is for these rows no "
+    "recording shows."
+)
+SIGNED_RULE = (
+    "Sign rule: change is patch - base, in percent of base, or as a number marked n where base is "
+    "a count below 20 or the change above 1000 %, or in points of a share. error: the model's on "
+    "this very recording, in the same measure; from, to: interval of the change between two runs "
+    "(95 %, from windows of the recording and from seeds, the model's error included). Nothing is "
+    "better or worse unless its interval leaves out 0 (in error: it does not). unchecked: "
+    "nothing recorded shows that metric, so the interval has no error in it. one seed: of a rare "
+    "event several seeds tell. null: the model was no nearer than a null model; these come last."
+)
+MMTESTS_RULE = (
+    "Sign rule: percentages are gains over base, positive is better; metrics where neither "
+    "direction is better show (patch - base) / base and are marked with ~. error: the model's on "
+    "this very recording, in percent of base, n a number. Between asterisks: beyond the model's "
+    "error and the spread over windows of the recording. null: no nearer than a null model."
+)
+ERROR_RULE = (
+    "error: (predicted - measured) / measured, unless the unit says otherwise; an error in share "
+    "of range is a mean distance over time and has no sign; null: the same "
+    "error of the null model, which knows nothing of the allocator; imposed: taken from the "
+    "recording, so its error says nothing about the model; predicted alone: nothing in the "
+    "recording shows it; NA: not available."
+)
+_BUDGET_RULE = (
+    "Errors as in the error table. A column marked * is imposed: the run was given what the kernel "
+    "decided, so it is no prediction and says only where an error comes from."
+)
+_SHARES_RULE = (
+    "Mean absolute error over scopes. model's: what is not missing; decided: the part of it that "
+    "goes when the kernel's own decisions (zone, drains, boosts) are imposed; missing: what goes "
+    "when information is imposed beside them (the start). The rest of the model's remains with all "
+    "imposed. Negative: errors hid one another. most by: the one truth that removes most alone, if "
+    "more than a tenth. windows: the error of the loss-free windows, each predicted by itself."
+)
+
+
+FEW = 20
+"""Of a base below this, a change is a number: a percentage of so little says nothing."""
+TIMES = ("ns", "us", "ms", "s")
+"""Units of what is no count, of which little is no less certain."""
+LARGEST_PERCENT = 10.0
+"""A relative change above this is a number, too."""
+JUDGEMENTS = {"within error": "in error", "fails null": "null"}
+"""Verdicts in words that fit a column."""
+DISTANCE = "in share of range"
+"""What the units of errors without a sign end with."""
+TOTAL_VARIATION = "total variation"
+_ABSOLUTE_UNITS = ("share", "fraction", "tv", TOTAL_VARIATION)
+_WINDOWS = "windows"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Footer:
+    """Provenance of one table: what it was made from and what was not counted.
+
+    Attributes:
+        recording: name (and hash, if wanted) of the recording.
+        kernel: release that was recorded, and the rules it was replayed under.
+        policy_difference: such as "highatomic_gate_order: as recorded -> 3".
+        version: of this package.
+        lost_events: events the recording lost.
+        divergences: count by kind, where the replay could not follow the recording.
+        runs: recordings behind each column.
+        assumptions: what was assumed, in words.
+        doubts: what of the recording is in doubt or refused, one line each.
+    """
+
+    recording: str
+    kernel: str
+    policy_difference: str
+    version: str
+    lost_events: int
+    divergences: Mapping[str, int] = field(default_factory=dict)
+    runs: int = 1
+    assumptions: str = ""
+    doubts: tuple[str, ...] = ()
+
+    def to_text(self, width: int = WIDTH) -> str:
+        """Labelled lines."""
+        counted = [f"{name} {count}" for name, count in self.divergences.items() if count]
+        one = "one run per column: no significance test"
+        runs = one if self.runs == 1 else f"{self.runs} runs per column"
+        lines = {
+            "recording": self.recording,
+            "kernel": self.kernel,
+            "policy": self.policy_difference,
+            "assumed": self.assumptions,
+            "lost": f"{count_of(self.lost_events, 'event')} in the recording",
+            "doubtful": "; ".join(self.doubts),
+            "diverged": ", ".join(counted) or "nowhere",
+            "made with": f"pagealloc_model {self.version}, {runs}",
+        }
+        return _labelled({label: text for label, text in lines.items() if text}, 11, width)
+
+
+def _labelled(lines: Mapping[str, str], size: int, width: int) -> str:
+    return "\n".join(
+        paragraph(text, width=width, label=f"{label + ':':<{size}}")
+        for label, text in lines.items()
+    )
+
+
+def comparison_table(
+    rows: pd.DataFrame,
+    footer: Footer | str,
+    *,
+    style: Style = "signed",
+    width: int = WIDTH,
+    first: str = "",
+) -> str:
+    """A comparison's rows as plain text with its sign rule and its footer.
+
+    Args:
+        rows: columns metric, scope, base, patch, unit, better ("lower", "higher" or ""); of judged
+            rows also error, change_low, change_high (in the metric's unit), verdict.
+        footer: provenance, or its text.
+        style: "signed" prints the raw change; "mmtests" prints `value ( gain%)` per column, where
+            positive is better.
+        width: characters per line at most.
+        first: said before the table.
+
+    Raises:
+        UsageError: an unknown style.
+    """
+    if style not in get_args(Style):
+        styles = " or ".join(get_args(Style))
+        raise UsageError(f"comparison style {style!r} is unknown; use {styles}")
+    is_judged = "verdict" in rows
+    if not is_judged:
+        nothing = float("nan")
+        rows = rows.assign(error=nothing, change_low=nothing, change_high=nothing, verdict="")
+    titles, rule = ("change", "error", "from", "to", ""), SIGNED_RULE
+    if style == "mmtests":
+        titles, rule = ("error", ""), MMTESTS_RULE
+    elif not is_judged:
+        titles, rule = ("change", ""), PLAIN_RULE
+    known = rows[rows["base"].notna() | rows["patch"].notna()]
+    lines: list[tuple[Any, ...]] = []
+    for row in known.itertuples():
+        name, scope, change = with_unit(row), str(row.scope), row.patch - row.base
+        if style == "mmtests":
+            gain: Any = pd.NA
+            if pd.notna(change) and (not change or abs(row.base) >= FEW or row.unit == "share"):
+                gain = change / row.base if change else 0.0
+                gain = -gain if row.better == "lower" else gain
+            patch = value_and_gain(row.patch, gain)
+            is_beyond = row.verdict in ("better", "worse", "changed")
+            scope += "" if row.better else " ~"
+            values = (value_and_gain(row.base, 0.0), f"*{patch}*" if is_beyond else f"{patch} ")
+            lines.append((name, scope, *values, measures(row)[1], judgement(row)))
+        elif is_judged:
+            lines.append((name, scope, row.base, row.patch, *measures(row), judgement(row)))
+        else:
+            is_plain = pd.isna(change) or change == 0 or not row.better
+            sign = "" if is_plain else "+" if (change > 0) == (row.better == "higher") else "-"
+            lines.append((name, scope, row.base, row.patch, in_measure(row, change), sign))
+    patch_title = "patch " if style == "mmtests" else "patch"
+    table = Table(("metric", "scope", "base", patch_title, *titles), lines).to_text(width)
+    unknown = list(dict.fromkeys(rows.loc[~rows.index.isin(known.index), "metric"]))
+    words = f"Not known here, hence NA: {', '.join(unknown)}." if unknown else ""
+    parts = [paragraph(each, width=width) for each in (first,) if each]
+    parts += [table, *(paragraph(each, width=width) for each in (words, rule) if each)]
+    parts.append(footer if isinstance(footer, str) else footer.to_text(width))
+    return "\n\n".join(parts) + "\n"
+
+
+def measures(row: Any) -> tuple[str, str, str, str]:
+    """Change, error, and the ends of the interval of a row, all in one measure."""
+    return (
+        in_measure(row, row.patch - row.base),
+        in_measure(row, row.error).lstrip("+"),
+        in_measure(row, row.change_low),
+        in_measure(row, row.change_high),
+    )
+
+
+def in_measure(row: Any, amount: object) -> str:
+    """A difference in the row's measure: percent of base, a number, or points of a share."""
+    if pd.isna(amount):
+        return NOT_AVAILABLE
+    value = float(amount)  # type: ignore[arg-type]
+    if row.unit == "share":
+        return f"{100 * value:+.1f}pt"
+    change = row.patch - row.base
+    is_much = abs(row.base) >= FEW or (row.unit in TIMES and row.base != 0)
+    if pd.notna(change) and is_much and abs(change) <= LARGEST_PERCENT * abs(row.base):
+        percent = 100 * value / row.base
+        return f"{percent:+.1f}%" if abs(percent) < 100 else f"{percent:+.0f}%"
+    return f"{value:+.0f}n" if abs(value) >= FEW or value == int(value) else f"{value:+.1f}n"
+
+
+def judgement(row: Any) -> str:
+    """What may be said of a row, in a word or two."""
+    return JUDGEMENTS.get(row.verdict, row.verdict)
+
+
+def with_unit(row: Any) -> str:
+    """A metric's name with its unit."""
+    return ascii_only(f"{row.metric} ({row.unit})" if row.unit else str(row.metric))
+
+
+def value_and_gain(value: object, gain: object) -> str:
+    """Such as "0.50 (  25.00%)", as mmtests prints them."""
+    if pd.isna(value):
+        return f"{NOT_AVAILABLE} ({NOT_AVAILABLE:>7} )"
+    if pd.isna(gain):
+        return f"{float(value):.2f} ({NOT_AVAILABLE:>7} )"  # type: ignore[arg-type]
+    shown = 100 * float(gain) + 0.0  # type: ignore[arg-type]  # + 0.0 turns -0.0 into 0.0
+    return f"{float(value):.2f} ({shown:7.2f}%)"  # type: ignore[arg-type]
+
+
+SCOPE_WORDS = {"zone": "", "order": "order ", "cpu": "CPU ", "node": "node "}
+METRIC_WORDS = {
+    "zone_lock_acquisitions": "zone->lock acquisitions",
+    "pages_per_acquisition": "pages per zone->lock acquisition",
+    "buddy_alloc_transactions": "allocations at the buddy",
+    "direct_free_transactions": "frees to the buddy",
+    "pcp_count": "pages on per-CPU lists",
+    "pcp_lock_acquisitions": "pcp->lock acquisitions",
+    "highatomic_blocks": "HighAtomic pageblocks",
+    "free_in_whole_blocks": "free pages in whole blocks",
+    "free_in_whole_blocks_not_highatomic": "the same, not HighAtomic",
+    "thp_success": "THP success",
+    "extfrag_events": "fallbacks",
+}
+
+
+def row_words(row: Any, *, place: str = " in ") -> str:
+    """A row of a comparison in words, such as "free pages in DMA32".
+
+    Args:
+        row: with metric and scope.
+        place: what stands before a zone.
+    """
+    metric = METRIC_WORDS.get(row.metric, row.metric.replace("_transactions", "s"))
+    words = metric.replace("_", " ")
+    for part in str(row.scope).split(","):
+        key, _, value = part.rpartition("=")
+        if key == "at":
+            words += f" ({value})"
+        elif part != "all":
+            words += (place if key == "zone" else " ") + SCOPE_WORDS.get(key, "") + value
+    return words
+
+
+def error_table(
+    errors: pd.DataFrame, kernel: pd.DataFrame | None = None, *, width: int = WIDTH
+) -> str:
+    """The error table of one validation as plain text.
+
+    Args:
+        errors: columns metric, scope, measured, predicted, error, unit, null_model, null_error,
+            kind.
+        kernel: the same of a kernel build, to stand beside them in place of the null model's.
+        width: characters per line at most.
+    """
+    beside = {} if kernel is None else {(row.metric, row.scope): row for row in kernel.itertuples()}
+    rows = []
+    for row in errors.itertuples():
+        unit = f" ({row.unit})" if row.unit else ""
+        kind = "" if row.kind == "predicted" else f", {row.kind}"
+        named = isinstance(row.null_model, str) and row.null_model
+        null = f", null model: {named}" if named else ""
+        cells = [row.measured, row.predicted, error_cell(row.error, row)]
+        other = beside.get((row.metric, row.scope))
+        if kernel is None:
+            cells.append(error_cell(row.null_error, row))
+        elif other is None:
+            cells += [pd.NA, pd.NA]
+        else:
+            cells += [other.predicted, error_cell(other.error, other)]
+        rows.append((ascii_only(f"{row.metric}{unit}{kind}{null}"), str(row.scope), *cells))
+    titles, rule = ("measured", "predicted", "error", "null error"), ERROR_RULE
+    if kernel is not None:
+        titles = ("measured", "model", "error", "kernel", "error")
+        rule += " kernel: predicted by the kernel build's own code."
+    table = Table(("metric", "scope", *titles), rows).to_text(width)
+    return f"{table}\n\n{paragraph(rule, width=width)}\n"
+
+
+def score_table(scores: pd.DataFrame, *, width: int = WIDTH) -> str:
+    """Each quantity once: measured, predicted, the verdict, and how far off the null model is.
+
+    Args:
+        scores: quantity, measured, predicted, verdict, null_error (a share of what was measured).
+        width: characters per line at most.
+    """
+    rows = [
+        (
+            "",
+            str(row.quantity),
+            round(row.measured),
+            round(row.predicted),
+            str(row.verdict),
+            percent(row.null_error).lstrip("+") if row.null_error <= 10 else "> 1000%",
+        )
+        for row in scores.itertuples()
+    ]
+    titles = ("", "quantity", "measured", "predicted", "verdict", "null error")
+    return Table(titles, rows).to_text(width)
+
+
+def error_cell(value: object, row: Any) -> str:
+    """Relative errors in percent; errors that are absolute by their unit as they are.
+
+    Distances have no sign.
+    """
+    if str(row.unit).lower() in _ABSOLUTE_UNITS:
+        return number(value)
+    return percent(value).lstrip("+") if str(row.unit).endswith(DISTANCE) else percent(value)
+
+
+def budget_table(
+    errors: pd.DataFrame,
+    shares: pd.DataFrame,
+    meanings: Mapping[str, str],
+    absent: Mapping[str, str],
+    record: Mapping[str, str],
+    *,
+    width: int = WIDTH,
+) -> str:
+    """An error budget as plain text.
+
+    Args:
+        errors: columns metric, scope, unit, run, imposed, error.
+        shares: columns metric, error, models, decided, missing, windows, most_by.
+        meanings: what each run is, in the order of columns.
+        absent: what cannot be imposed, and why and what to record.
+        record: what to record next time, by the truth it would tell.
+        width: characters per line at most.
+    """
+
+    def short(value: object, unit: str, sign: str = "+") -> str:
+        """An error in at most seven characters: percent, or as it is where it is absolute."""
+        if pd.isna(value):
+            return NOT_AVAILABLE
+        amount = float(value)  # type: ignore[arg-type]
+        if unit == TOTAL_VARIATION:
+            return f"{amount:.3f}"
+        return f"{100 * amount:{sign}.{1 if abs(amount) < 10 else 0}f}%"
+
+    marked = dict(zip(errors["run"], errors["imposed"], strict=True))
+    titles = {name: f"{name}*" if marked[name] else name for name in meanings}
+    runs = [name for name in meanings if name != _WINDOWS]
+    rows: list[tuple[str, ...]] = []
+    for (metric, scope), group in errors.groupby(["metric", "scope"], sort=False):
+        unit, where = str(group["unit"].iloc[0]), "" if scope == "all" else f", {scope}"
+        by_run = group.set_index("run")["error"].reindex(runs)
+        cells = (short(value, unit) for value in by_run)
+        rows.append((ascii_only(f"{metric}{where} ({unit})"), "", *cells))
+    header = ("metric", "scope", *(titles[name] for name in runs))
+    lines = [Table(header, rows).to_text(width), "", paragraph(_BUDGET_RULE, width=width), ""]
+    explained = {title: meanings[name] for name, title in titles.items()}
+    explained |= {name: f"not in this recording: {why}" for name, why in absent.items()}
+    lines.append(_labelled(explained, 10, width))
+    columns = ["error", "models", "decided", "missing"]
+    columns += [_WINDOWS] if _WINDOWS in meanings else []
+    units = dict(zip(errors["metric"], errors["unit"], strict=True))
+    rows = []
+    for row in shares.to_dict(orient="records"):
+        cells = (short(row[each], str(units[row["metric"]]), "") for each in columns)
+        rows.append(("", row["metric"], *cells, row["most_by"] or "-"))
+    named = ("model's" if each == "models" else each for each in columns)
+    lines += ["", Table(("whose error", "metric", *named, "most by"), rows).to_text(width)]
+    lines += ["", paragraph(_SHARES_RULE, width=width)]
+    if record:
+        lines += ["", "Record next time:"]
+        lines += [
+            paragraph(text, label=f"- {name}: ", width=width) for name, text in record.items()
+        ]
+    return "\n".join(lines) + "\n"

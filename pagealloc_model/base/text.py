@@ -1,0 +1,109 @@
+"""Plain text for mailing lists and terminals: ASCII, spaces only, no line wider than asked for."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Collection
+from contextlib import suppress
+from typing import Any, TextIO
+
+WIDTH = 72
+NOT_AVAILABLE = "NA"
+INDENT = "  "
+_TERMINAL = [*range(9), *range(11, 32), *range(127, 160)]
+_DIRECTION = [0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
+_SURROGATES = range(0xD800, 0xE000)
+_SHOWN = dict.fromkeys((*_TERMINAL, *_DIRECTION, 0x2028, 0x2029, *_SURROGATES), "?")
+_SHOWN_WITH_RETURN = {code: shown for code, shown in _SHOWN.items() if code != ord("\r")}
+
+
+def paragraph(text: str, *, width: int = WIDTH, label: str = "") -> str:
+    """Words wrapped to the width, hanging under a label such as "policy: "."""
+    return textwrap.fill(
+        ascii_only(text),
+        width,
+        initial_indent=label,
+        subsequent_indent=" " * len(label),
+        break_on_hyphens=False,
+    )
+
+
+def folded(line: str, width: int = WIDTH) -> str:
+    """A line as it is, or folded below its own indentation where it is too long."""
+    if len(line) <= width:
+        return line
+    indent = line[: len(line) - len(line.lstrip())]
+    return textwrap.fill(line.strip(), width, initial_indent=indent, subsequent_indent=indent)
+
+
+def ascii_only(text: str) -> str:
+    """Text with anything outside ASCII replaced by "?"; mailing lists get no encoding surprises."""
+    return text.encode("ascii", "replace").decode("ascii")
+
+
+def _is_unknown(value: object) -> bool:
+    # what has no tables to print need not wait for pandas
+    import pandas as pd
+
+    return bool(pd.isna(value))
+
+
+def number(value: object) -> str:
+    """A value in at most ten characters or so; NA if it is not known."""
+    if _is_unknown(value):
+        return NOT_AVAILABLE
+    amount = float(value)  # type: ignore[arg-type]
+    if amount == int(amount) and abs(amount) < 1e12:
+        return f"{int(amount)}"
+    return f"{amount:.2f}" if abs(amount) >= 1 else f"{amount:.4f}"
+
+
+def percent(value: object) -> str:
+    """A ratio such as -0.25 as "-25.0%", with its sign; NA if it is not known."""
+    if _is_unknown(value):
+        return NOT_AVAILABLE
+    return f"{100 * float(value):+.1f}%"  # type: ignore[arg-type]
+
+
+def count_of(count: int, one: str, more: str = "") -> str:
+    """A count and what is counted: "1 event", "2,000 events".
+
+    Args:
+        count: a whole number; thousands are set apart by commas.
+        one: words for one of them.
+        more: words for any other count; by default the same with an "s".
+    """
+    return f"{count:,} {one if count == 1 else more or one + 's'}"
+
+
+def zone_scope(node: int, zone: str, nodes: Collection[int]) -> str:
+    """A zone in a table's rows: "zone=Normal", of several nodes "node=1,zone=Normal"."""
+    return f"zone={zone}" if len(nodes) == 1 else f"node={node},zone={zone}"
+
+
+def cleaned(text: str, *, carriage_return: bool = False) -> str:
+    """A text with a question mark for each escape, control and direction character.
+
+    `carriage_return` keeps these, with which bars of progress are drawn.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return text.translate(_SHOWN_WITH_RETURN if carriage_return else _SHOWN)
+
+
+class CleanedStream:
+    """A stream that passes texts on cleaned; all else is the stream's own."""
+
+    def __init__(self, stream: TextIO, *, carriage_return: bool = False) -> None:
+        self._stream = stream
+        self._carriage_return = carriage_return
+        with suppress(AttributeError, ValueError):  # a stream in memory takes any character
+            stream.reconfigure(errors="replace")  # type: ignore[attr-defined]
+
+    def write(self, text: str) -> int:
+        """Write a text; the number of its characters."""
+        self._stream.write(cleaned(text, carriage_return=self._carriage_return))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
