@@ -59,7 +59,7 @@ elif not _WISHED:
 
 _OURS = (Path(__file__), Path(__file__).with_name("one_program.py"))
 _entry_points: WeakSet[Any] = WeakSet()
-_PUBLIC = {"nogil": True, "error_model": "numpy", "boundscheck": CHECKED}
+_PUBLIC = {"nogil": True, "error_model": "numpy"}
 _ENTRY = _PUBLIC | {"_nrt": False}
 _INNER = _ENTRY | {"nopython": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
@@ -157,10 +157,10 @@ def _kernel(function: Kernel, compiler: str) -> Kernel:
     if numba.config.DISABLE_JIT:
         return function
     if PLAIN:
-        return numba.njit(**_PUBLIC)(function)  # type: ignore[no-any-return]
+        return numba.njit(**_PUBLIC, boundscheck=CHECKED)(function)  # type: ignore[no-any-return]
     return one_program.InnerDispatcher(  # type: ignore[return-value]
         py_func=function,
-        targetoptions=_INNER,
+        targetoptions=_INNER | {"boundscheck": CHECKED},
         pipeline_class=getattr(one_program, compiler),
     )
 
@@ -189,11 +189,12 @@ def entry(function: Kernel, subdirectory: str = "") -> Kernel:
         before = numba.config.CACHE_DIR
         numba.config.CACHE_DIR = str(above / subdirectory)
         try:
-            compiled = numba.njit(**_PUBLIC, cache=True)(function)
+            compiled = numba.njit(**_PUBLIC, boundscheck=CHECKED, cache=True)(function)
         finally:
             numba.config.CACHE_DIR = before
     else:
-        compiled = numba.njit(**_ENTRY, pipeline_class=one_program.EntryCompiler)(function)
+        options = _ENTRY | {"boundscheck": CHECKED, "pipeline_class": one_program.EntryCompiler}
+        compiled = numba.njit(**options)(function)
         stem = partial(_stem, ref(compiled), subdirectory)
         compiled._cache = one_program.EntryCache(function, stem)
     if compiled is not function:
