@@ -341,6 +341,15 @@ MOST_COPIED = 1 << 32
 
 
 @contextmanager
+def written_whole(file: Path) -> Iterator[Path]:
+    """A file to write, which takes the other one's place once the block has ended well."""
+    with tempfile.TemporaryDirectory(prefix=f".{file.name}.", dir=file.parent) as directory:
+        partial = Path(directory) / file.name
+        yield partial
+        os.replace(partial, file)
+
+
+@contextmanager
 def new_directory(directory: Path, *, private: bool = False) -> Iterator[Path]:
     """A directory to write into, which appears under its name once the block has ended well.
 

@@ -12,7 +12,7 @@ import pandas as pd
 
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.lazy import LazyMethod
-from pagealloc_model.base.progress_bar import Report, part_of
+from pagealloc_model.base.progress_bar import Report, part_of, unreported
 from pagealloc_model.base.progress_bar import progress as progress_bar
 from pagealloc_model.base.table import Table
 from pagealloc_model.base.text import WIDTH, ascii_only, count_of, number, paragraph
@@ -29,11 +29,11 @@ from pagealloc_model.studies.sweeps.records import (
     PROVENANCE,
     Job,
     Record,
-    chosen_cache,
-    default_workers,
+    ResultCache,
     records_of,
     result_key,
 )
+from pagealloc_model.studies.sweeps.results import distinct, labelled
 from pagealloc_model.studies.sweeps.sweep import sweep
 from pagealloc_model.verdict.statistics import CONFIDENCE, RESAMPLES, resampled_interval
 
@@ -41,13 +41,26 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
     from distributed import Client
 
-    from pagealloc_model.policy.policy import Policy
-
-
+SIDES = ("base", "patch")
 SIGNIFICANT = 0.05
 INTERVAL = "percentile bootstrap"
 TEST = "two-sided Mann-Whitney U test"
 ADJUSTMENT = "Benjamini-Hochberg"
+LARGE = 1000
+"""Numbers from here on are shown without parts."""
+DEFAULT_METRICS = (
+    "highatomic_blocks_end",
+    "highatomic_blocks_most",
+    "free_pages",
+    "free_in_whole_blocks",
+    "free_in_whole_blocks_not_highatomic",
+    "unusable_index_pageblock",
+    "reclaimed_pages",
+    "kswapd_wakes",
+    "zone_lock_acquisitions",
+    "requests_failed",
+)
+"""Compared where none are asked for, as far as hosts have them."""
 
 
 def p_value(base: np.ndarray, patch: np.ndarray) -> float:
@@ -73,7 +86,7 @@ def adjusted(p_values: Sequence[float]) -> np.ndarray:
 
 
 def compared_sides(hosts: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
-    """What both sides' hosts did, metric by metric.
+    """Both sides' hosts, metric by metric.
 
     Args:
         hosts: side ("base" or "patch") and metrics, one row a host; NaN where a host failed.
@@ -86,20 +99,27 @@ def compared_sides(hosts: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
     """
     rows = []
     for metric in metrics:
-        sides = {
-            side: hosts.loc[hosts["side"] == side, metric].dropna().to_numpy(float)
-            for side in ("base", "patch")
-        }
-        row: dict[str, object] = {"metric": metric}
-        for side, values in sides.items():
-            row |= {f"{side}_{name}": value for name, value in _summary(values).items()}
-        base, patch = sides["base"], sides["patch"]
-        difference = float(row["patch_mean"]) - float(row["base_mean"])  # type: ignore[arg-type]
-        low, high = resampled_interval(lambda one, other: other - one, base, patch)
-        row |= {"difference": difference, "difference_low": low, "difference_high": high}
-        mean = float(row["base_mean"])  # type: ignore[arg-type]
-        row["change"] = difference / mean if mean else float("nan")
-        row["p"] = p_value(base, patch)
+        row: dict[str, Any] = {"metric": metric}
+        sides = []
+        for side in SIDES:
+            values = hosts.loc[hosts["side"] == side, metric].dropna().to_numpy(float)
+            low, high = resampled_interval(lambda mean: mean, values)
+            known = len(values) > 0
+            row |= {
+                f"{side}_hosts": len(values),
+                f"{side}_lowest": float(values.min()) if known else float("nan"),
+                f"{side}_highest": float(values.max()) if known else float("nan"),
+                f"{side}_mean": float(values.mean()) if known else float("nan"),
+                f"{side}_mean_low": low,
+                f"{side}_mean_high": high,
+            }
+            sides.append(values)
+        row["difference"] = row["patch_mean"] - row["base_mean"]
+        interval = resampled_interval(lambda base, patch: patch - base, *sides)
+        row["difference_low"], row["difference_high"] = interval
+        mean = row["base_mean"]
+        row["change"] = row["difference"] / mean if mean else float("nan")
+        row["p"] = p_value(*sides)
         rows.append(row)
     table = pd.DataFrame(rows)
     table["p_adjusted"] = adjusted(table["p"].tolist())
@@ -107,37 +127,9 @@ def compared_sides(hosts: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
     return table
 
 
-def _summary(values: np.ndarray) -> dict[str, float]:
-    low, high = resampled_interval(lambda mean: mean, values)
-    known = len(values) > 0
-    return {
-        "hosts": len(values),
-        "lowest": float(values.min()) if known else float("nan"),
-        "highest": float(values.max()) if known else float("nan"),
-        "mean": float(values.mean()) if known else float("nan"),
-        "mean_low": low,
-        "mean_high": high,
-    }
-
-
-DEFAULT_METRICS = (
-    "highatomic_blocks_end",
-    "highatomic_blocks_most",
-    "free_pages",
-    "free_in_whole_blocks",
-    "free_in_whole_blocks_not_highatomic",
-    "unusable_index_pageblock",
-    "reclaimed_pages",
-    "kswapd_wakes",
-    "zone_lock_acquisitions",
-    "requests_failed",
-)
-"""Compared where none are asked for, as far as hosts have them."""
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FleetResult:
-    """What the hosts of two sides did.
+    """The hosts of two sides.
 
     Attributes:
         hosts: side, host, metrics, provenance and error, one row a host.
@@ -162,7 +154,7 @@ class FleetResult:
         return self.hosts[self.hosts["error"] != ""]
 
     def compared(self, metrics: Sequence[str] = ()) -> pd.DataFrame:
-        """Ranges, means with intervals, differences and tests; see `fleets.statistics`.
+        """Ranges, means with intervals, differences and tests; see `compared_sides`.
 
         Args:
             metrics: columns of `hosts`; none for the usual ones.
@@ -182,16 +174,70 @@ class FleetResult:
             raise UsageError(f"the hosts have no metric {unknown[0] if unknown else 'at all'!r}")
         return compared_sides(self.hosts, chosen)
 
-    def to_text(self, metrics: Sequence[str] = (), width: int = 72) -> str:
+    def to_text(self, metrics: Sequence[str] = (), width: int = WIDTH) -> str:
         """Ranges per host, differences and what they rest on, as a table for a mail."""
-        notes = [NOT_MODELLED] if self.synthetic else []
-        return fleet_table(self.compared(metrics), self.hosts, self.policies, notes, width=width)
+        compared = self.compared(metrics)
+        lines, sentences = [], []
+        for row in compared.itertuples():
+            heading = ascii_only(row.metric)
+            ranges = [
+                range_words(getattr(row, f"{side}_lowest"), getattr(row, f"{side}_highest"))
+                for side in SIDES
+            ]
+            means = [_with_interval(row, f"{side}_mean") for side in SIDES]
+            lines += [(heading, "per host", *ranges), (heading, "mean", *means)]
+            change = "" if pd.isna(row.change) else f" ({100 * row.change:+.1f}%)"
+            p_shown = "NA" if pd.isna(row.p_adjusted) else f"{row.p_adjusted:.2g}"
+            sentences.append(
+                f"{row.metric}: patch - base = {_with_interval(row, 'difference')}{change}, "
+                f"p = {p_shown}{'*' if row.significant else ''}"
+            )
+        rule = (
+            f"Square brackets: {CONFIDENCE:.0%} {INTERVAL} intervals over hosts, {RESAMPLES} "
+            f"resamples. p: {TEST}, adjusted for {count_of(len(compared), 'metric')} "
+            f"({ADJUSTMENT}); * below "
+            f"{SIGNIFICANT}."
+        )
+        hosts = self.hosts
+        counts = hosts["side"].value_counts()
+        origin = {
+            side: f"{count_of(int(counts.get(side, 0)), 'host')}, policy {policy}"
+            for side, policy in self.policies.items()
+        } | {
+            "rules": distinct(hosts, "effective_rules"),
+            "failed": f"{len(self.failed)} hosts",
+            "made with": f"pagealloc_model {distinct(hosts, 'version')}",
+        }
+        notes = (rule, NOT_MODELLED) if self.synthetic else (rule,)
+        texts = [
+            Table(("metric", "hosts", "base", "patch"), lines).to_text(width),
+            "\n".join(paragraph(sentence, width=width, label="- ") for sentence in sentences),
+            *(paragraph(note, width=width) for note in notes),
+            labelled(origin, width),
+        ]
+        return "\n\n".join(texts) + "\n"
 
     def figure(self, metrics: Sequence[str] = ()) -> go.Figure:
         """Every host by side, a panel for each metric."""
         from pagealloc_model.show.figures import fleet_hosts
 
         return fleet_hosts(self.hosts, self.compared(metrics)["metric"].tolist())
+
+
+def _amount(value: float) -> str:
+    """A number; of large ones no parts, which say nothing where hosts differ by more."""
+    return f"{value:,.0f}" if abs(value) >= LARGE else number(value)
+
+
+def _with_interval(row: Any, name: str) -> str:
+    low, high = (_amount(getattr(row, f"{name}_{end}")) for end in ("low", "high"))
+    return f"{_amount(getattr(row, name))} [{low}, {high}]"
+
+
+def range_words(lowest: float, highest: float) -> str:
+    """Such as "309-312", or "1" where all hosts agree."""
+    low, high = _amount(lowest), _amount(highest)
+    return low if low == high else f"{low}-{high}"
 
 
 Hosts = SyntheticHosts | Iterable[Recording | str | Path]
@@ -209,7 +255,7 @@ def fleet(
     cache: str | Path | bool = True,
     progress: Callable[[float], None] | None = None,
 ) -> FleetResult:
-    """What two sets of hosts do, each under its policy: one row of metrics a host.
+    """Two sets of hosts, each under its policy: one row of metrics a host.
 
     Hosts are recordings, replayed, or made up, run from an empty machine. As in a sweep, finished
     hosts are kept, and one that fails has its error in place of numbers.
@@ -217,8 +263,8 @@ def fleet(
     Args:
         base: hosts of the A side.
         patch: hosts of the B side; other ones, as on a real fleet, or the same.
-        base_policy: what the A side runs; None for as recorded, or the kernel's defaults.
-        patch_policy: what the B side runs.
+        base_policy: of the A side; None for as recorded, or the kernel's defaults.
+        patch_policy: of the B side.
         rules: for recordings, as `replay` takes them; made-up hosts have their own.
         client: for recordings, a Dask client or its scheduler's address.
         workers: threads; None for one on each CPU.
@@ -231,177 +277,75 @@ def fleet(
         RecordingError: a recording cannot be opened.
         ClusterError: the scheduler cannot be reached, or goes away.
     """
-    given = {"base": (base, base_policy), "patch": (patch, patch_policy)}
-    sides = {}
+    policies = {"base": base_policy, "patch": patch_policy}
+    tables = []
     with progress_bar("fleet", 2, "sides", progress) as report:
-        for place, (side, (hosts, policy)) in enumerate(given.items()):
+        for place, (side, hosts) in enumerate(zip(policies, (base, patch), strict=True)):
             part = part_of(report, place / 2, (place + 1) / 2)
             if isinstance(hosts, SyntheticHosts):
                 if client is not None:
                     raise UsageError("made-up hosts are run by threads of this process alone")
-                rows = _run(hosts, policy or Policy(), workers, cache, part)
+                rows = _synthetic_rows(hosts, policies[side] or Policy(), workers, cache, part)
             else:
-                found = sweep(
+                swept = sweep(
                     hosts,
-                    policy=policy,
+                    policy=policies[side],
                     rules=rules,
                     client=client,
                     workers=workers,
                     cache=cache,
-                    progress=part or _unseen,
+                    progress=part or unreported,
                 )
-                rows = found.rows.rename(columns={"recording": "host"})
+                rows = swept.rows.rename(columns={"recording": "host"})
             rows.insert(0, "side", side)
-            sides[side] = rows
+            tables.append(rows)
     return FleetResult(
-        hosts=pd.concat(sides.values(), ignore_index=True),
-        policies={side: policy or Policy() for side, (_, policy) in given.items()},
-        synthetic=any(isinstance(hosts, SyntheticHosts) for hosts, _ in given.values()),
+        hosts=pd.concat(tables, ignore_index=True),
+        policies={side: policy or Policy() for side, policy in policies.items()},
+        synthetic=isinstance(base, SyntheticHosts) or isinstance(patch, SyntheticHosts),
     )
 
 
-def _run(
-    made_up: SyntheticHosts,
+def _synthetic_rows(
+    synthetic: SyntheticHosts,
     policy: Policy,
     workers: int | None,
     cache: str | Path | bool,
     report: Report | None,
 ) -> pd.DataFrame:
     """Rows of made-up hosts."""
-    if made_up.count < 1:
+    if synthetic.count < 1:
         raise UsageError("a side of a fleet needs at least one host")
-    rules = made_up.kernel_rules()
-    kept = chosen_cache(cache)
+    rules = synthetic.kernel_rules()
+    store = ResultCache.chosen(cache)
     names: dict[str, str] = {}
     jobs: dict[str, Job] = {}
     records: dict[str, Record] = {}
-    for name, host in made_up.hosts():
+    for name, host in synthetic.hosts():
         key = result_key(host_identity(host, policy, rules))
         names[key] = name
-        known = kept.load(key) if kept else None
+        known = store.load(key) if store else None
         if known is not None:
             records[key] = known
         else:
             jobs[key] = lambda cancel, host=host: host_result(host, policy, rules, cancel)
-    for record in records_of(jobs, default_workers() if workers is None else workers):
-        if kept:
-            kept.store(record)
+    for record in records_of(jobs, workers):
+        if store:
+            store.store(record)
         records[record.key] = record
         if report is not None:
             report(len(records) / len(names))
-    return pd.DataFrame([_row(name, records[key]) for key, name in names.items()])
-
-
-def _row(name: str, record: Record) -> dict[str, object]:
-    told = {each: record.provenance.get(each) for each in PROVENANCE}
-    return {
-        "host": name,
-        **record.metrics,
-        **told,
-        "seconds": record.seconds,
-        "finished": record.finished,
-        "key": record.key,
-        "error": record.error,
-    }
-
-
-def _unseen(share: float) -> None:
-    """A side's own progress where nobody looks."""
-
-
-LARGE = 1000
-"""Numbers from here on are shown without parts."""
-
-
-def fleet_table(
-    compared: pd.DataFrame,
-    hosts: pd.DataFrame,
-    policies: Mapping[str, Policy],
-    notes: Sequence[str] = (),
-    *,
-    width: int = WIDTH,
-) -> str:
-    """Three lines a metric: range per host, mean with its interval, difference with its own.
-
-    Args:
-        compared: as `fleets.statistics.compared_sides` returns it.
-        hosts: one row a host, for what the table was made from.
-        policies: by side.
-        notes: what else to say below.
-        width: characters per line at most.
-    """
-    lines = [line for row in compared.itertuples() for line in _rows(row)]
-    header = ("metric", "hosts", "base", "patch")
-    table = Table(header, lines).to_text(width)
-    sentences = [
-        paragraph(_sentence(row), width=width, label="- ") for row in compared.itertuples()
-    ]
-    rule = (
-        f"Square brackets: {CONFIDENCE:.0%} {INTERVAL} intervals over hosts, {RESAMPLES} "
-        f"resamples. p: {TEST}, adjusted for {count_of(len(compared), 'metric')} "
-        f"({ADJUSTMENT}); * below "
-        f"{SIGNIFICANT}."
+    return pd.DataFrame(
+        [
+            {
+                "host": name,
+                **records[key].metrics,
+                **{column: records[key].provenance.get(column) for column in PROVENANCE},
+                **{
+                    column: getattr(records[key], column)
+                    for column in ("seconds", "finished", "key", "error")
+                },
+            }
+            for key, name in names.items()
+        ]
     )
-    words = [paragraph(each, width=width) for each in (rule, *notes)]
-    return (
-        "\n\n".join([table, "\n".join(sentences), *words, _footer(hosts, policies, width)]) + "\n"
-    )
-
-
-def _rows(row: Any) -> list[tuple[str, ...]]:
-    heading = ascii_only(row.metric)
-    ranges = tuple(
-        range_words(getattr(row, f"{side}_lowest"), getattr(row, f"{side}_highest"))
-        for side in ("base", "patch")
-    )
-    means = tuple(_mean(row, f"{side}_mean") for side in ("base", "patch"))
-    return [
-        (heading, "per host", *ranges),
-        (heading, "mean", *means),
-    ]
-
-
-def _mean(row: Any, name: str) -> str:
-    """A mean and its interval."""
-    low, high = (_amount(getattr(row, f"{name}_{end}")) for end in ("low", "high"))
-    return f"{_amount(getattr(row, name))} [{low}, {high}]"
-
-
-def _amount(value: float) -> str:
-    """A number; of large ones no parts, which say nothing where hosts differ by more."""
-    return f"{value:,.0f}" if abs(value) >= LARGE else number(value)
-
-
-def range_words(lowest: float, highest: float) -> str:
-    """Such as "309-312", or "1" where all hosts agree."""
-    low, high = _amount(lowest), _amount(highest)
-    return low if low == high else f"{low}-{high}"
-
-
-def _sentence(row: Any) -> str:
-    interval = f"[{_amount(row.difference_low)}, {_amount(row.difference_high)}]"
-    change = "" if pd.isna(row.change) else f" ({100 * row.change:+.1f}%)"
-    p_shown = "NA" if pd.isna(row.p_adjusted) else f"{row.p_adjusted:.2g}"
-    star = "*" if row.significant else ""
-    return (
-        f"{row.metric}: patch - base = {_amount(row.difference)} {interval}{change}, "
-        f"p = {p_shown}{star}"
-    )
-
-
-def _footer(hosts: pd.DataFrame, policies: Mapping[str, Policy], width: int) -> str:
-    failed = int((hosts["error"] != "").sum())
-    lines = {
-        f"{side}": f"{count_of(int((hosts['side'] == side).sum()), 'host')}, policy {policy}"
-        for side, policy in policies.items()
-    }
-    lines["rules"] = _distinct(hosts, "effective_rules")
-    lines["failed"] = f"{failed} hosts"
-    lines["made with"] = f"pagealloc_model {_distinct(hosts, 'version')}"
-    return "\n".join(
-        paragraph(text, width=width, label=f"{label + ':':<11}") for label, text in lines.items()
-    )
-
-
-def _distinct(hosts: pd.DataFrame, column: str) -> str:
-    return ", ".join(str(value) for value in hosts[column].dropna().unique()) or "unknown"

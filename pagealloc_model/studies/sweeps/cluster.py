@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import Empty, Queue
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pagealloc_model.base.errors import ClusterError, RecordingError, UsageError
 from pagealloc_model.recording.event_files import event_files_of
@@ -29,7 +29,6 @@ from pagealloc_model.studies.sweeps.records import (
     Record,
     Task,
     is_address,
-    made_record,
     model_fingerprint,
     one_line,
     replayed_point,
@@ -38,8 +37,19 @@ from pagealloc_model.studies.sweeps.records import (
 if TYPE_CHECKING:
     from distributed import Client, Future
 
+RECORDINGS_HELD = 2
+"""Recordings that a worker keeps open; points of one recording come one after the other."""
+CONNECT_S = 10
+LOOK_AGAIN_S = 1.0
+"""How often the connection to the scheduler is looked at while no result comes."""
+TRIES = 3
+"""How often a point is sent out before its results count as lost with the workers."""
 
-def packed(recording: Recording) -> bytes:
+_guard = Lock()
+_held: OrderedDict[str, ReadyRecording] = OrderedDict()
+
+
+def _packed(recording: Recording) -> bytes:
     """A tar archive of a recording's files; event files are compressed already."""
     output = io.BytesIO()
     top = recording.path.resolve().name
@@ -51,13 +61,8 @@ def packed(recording: Recording) -> bytes:
     return output.getvalue()
 
 
-def unpacked_recording(content: bytes, name: str) -> Recording:
-    """The recording in an archive; its files are removed when the recording is let go.
-
-    Args:
-        content: what `packed` returned.
-        name: what the recording is called.
-    """
+def _unpacked(content: bytes, name: str) -> Recording:
+    """The recording in an archive; its files are removed when the recording is let go."""
     directory = Path(tempfile.mkdtemp(prefix="pagealloc_model-recording-"))
     with tarfile.open(fileobj=io.BytesIO(content)) as archive:
         archive.extractall(directory, filter="data")
@@ -67,81 +72,51 @@ def unpacked_recording(content: bytes, name: str) -> Recording:
     return recording
 
 
-RECORDINGS_HELD = 2
-"""Recordings that a worker keeps open; points of one recording come one after the other."""
-
-_guard = Lock()
-_held: OrderedDict[str, ReadyRecording] = OrderedDict()
-
-
 @dataclass(frozen=True, kw_only=True)
 class Refusal:
-    """A worker cannot read a recording.
-
-    Attributes:
-        worker: its address.
-        why: in one line.
-    """
+    """A worker, by its address, cannot read a recording, and why."""
 
     worker: str
     why: str
 
 
-def made_on_worker(task: Task, content: bytes | None, model: str) -> Record | Refusal:
-    """Make a point here.
+def point_on_worker(task: Task, content: bytes | None, model: str) -> Record | Refusal:
+    """Make a point on the worker that this runs on.
 
     Args:
         task: the point.
-        content: its recording's files (`packed`); None where it lies at an address.
+        content: its recording's files (`_packed`); None where it lies at an address.
         model: fingerprint of the package where the sweep was started.
 
     Raises:
         ClusterError: this worker has another version of the package.
     """
-    address = _own_address()
+    from distributed import get_worker
+
+    address, swept = str(get_worker().address), task.recording
     if model_fingerprint() != model:
         raise ClusterError(
             f"worker {address} runs another version of pagealloc_model; install the same there"
         )
-    recording = _recording(task, content)
+    with _guard:
+        if swept.digest not in _held:
+            _held[swept.digest] = ReadyRecording(
+                swept.opened if content is None else lambda: _unpacked(content, swept.name)
+            )
+            while len(_held) > RECORDINGS_HELD:
+                _held.popitem(last=False)
+        _held.move_to_end(swept.digest)
+        recording = _held[swept.digest]
     try:
         recording.opened()
     except RecordingError as error:
         return Refusal(worker=address, why=str(error))
-    settings = task.settings
-    return made_record(task.key, lambda: replayed_point(recording.ready(settings), settings))
+    return Record.of(
+        task.key, lambda: replayed_point(recording.ready(task.settings), task.settings)
+    )
 
 
-def _recording(task: Task, content: bytes | None) -> ReadyRecording:
-    recording = task.recording
-    with _guard:
-        if recording.digest not in _held:
-            if content is None:
-                _held[recording.digest] = ReadyRecording(recording.opened)
-            else:
-                _held[recording.digest] = ReadyRecording(
-                    lambda: unpacked_recording(content, recording.name)
-                )
-            while len(_held) > RECORDINGS_HELD:
-                _held.popitem(last=False)
-        _held.move_to_end(recording.digest)
-        return _held[recording.digest]
-
-
-def _own_address() -> str:
-    from distributed import get_worker
-
-    return str(get_worker().address)
-
-
-CONNECT_S = 10
-LOOK_AGAIN_S = 1.0
-"""How often the connection to the scheduler is looked at while no result comes."""
-TRIES = 3
-"""How often a point is sent out before its results count as lost with the workers."""
-
-
-def made_by_cluster(tasks: Sequence[Task], client: Client | str) -> Iterator[Record]:
+def records_by_cluster(tasks: Sequence[Task], client: Client | str) -> Iterator[Record]:
     """The tasks' records, in the order in which they are finished, each once.
 
     A worker that dies has its points made by others; one that cannot read a recording gets no more
@@ -177,25 +152,20 @@ def _connected(client: Client | str) -> Iterator[Client]:
             "a sweep on a cluster needs Dask: pip install '.[cluster]' in the checkout"
         ) from None
     try:
-        made = NewClient(client, timeout=CONNECT_S, set_as_default=False)
+        own = NewClient(client, timeout=CONNECT_S, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:
         raise ClusterError(
             f"scheduler {client}: cannot be reached ({one_line(error)}); start one with "
             "`dask scheduler`, and workers with `dask worker ADDRESS`"
         ) from None
     try:
-        yield made
+        yield own
     finally:
-        made.close(timeout=CONNECT_S)
+        own.close(timeout=CONNECT_S)
 
 
 class _ClusterRun:
-    """Points under way on a cluster.
-
-    Args:
-        client: connected.
-        tasks: the points.
-    """
+    """Points under way on a cluster."""
 
     def __init__(self, client: Client, tasks: Sequence[Task]) -> None:
         self._client = client
@@ -204,8 +174,8 @@ class _ClusterRun:
         self._ended: Queue[Future] = Queue()
         self._under_way: dict[Future, Task] = {}
         self._sent: defaultdict[str, int] = defaultdict(int)
-        self._without: defaultdict[str, dict[str, str]] = defaultdict(dict)
-        self._packed: dict[str, Future] = {}
+        self._lacking: defaultdict[str, set[str]] = defaultdict(set)
+        self._scattered: dict[str, Future] = {}
         self._finished = 0
 
     def records(self) -> Iterator[Record]:
@@ -213,9 +183,14 @@ class _ClusterRun:
         for task in self._tasks:
             self._send(task)
         while self._under_way:
-            future = self._next_ended()
-            task = self._under_way.pop(future, None)
-            record = None if task is None else self._outcome(task, future)
+            try:
+                future = self._ended.get(timeout=LOOK_AGAIN_S)
+            except Empty:
+                future = None
+            if self._client.status != "running":
+                raise self._gone("connection lost")
+            task = self._under_way.pop(future, None) if future is not None else None
+            record = self._outcome(task, future) if task is not None else None
             if record is not None:
                 self._finished += 1
                 yield record
@@ -225,18 +200,31 @@ class _ClusterRun:
         if self._under_way and self._client.status == "running":
             self._client.cancel(list(self._under_way), force=True)
         self._under_way.clear()
-        self._packed.clear()
+        self._scattered.clear()
 
     def _send(self, task: Task) -> None:
-        """Have a point made by any worker that is not known to lack its recording."""
-        lacking = self._without[task.recording.digest]
-        able = [each for each in self._workers() if each not in lacking] if lacking else None
+        """Have a point made by any worker that is not known to lack its recording.
+
+        The files of a recording on this machine are scattered with its first point.
+        """
+        swept = task.recording
+        lacking = self._lacking[swept.digest]
+        able = [worker for worker in self._workers() if worker not in lacking] if lacking else None
         self._sent[task.key] += 1
         with self._gone_becomes_an_error():
+            if not is_address(swept.place) and swept.digest not in self._scattered:
+                if not self._workers():
+                    raise ClusterError(
+                        f"scheduler {self._address} has no workers; start some with "
+                        f"`dask worker {self._address}`"
+                    )
+                content = _packed(swept.opened())
+                sent = self._client.scatter(content, broadcast=True, hash=False)
+                self._scattered[swept.digest] = sent
             future = self._client.submit(
-                made_on_worker,
-                replace(task, recording=replace(task.recording, recording=None)),
-                self._scattered(task),
+                point_on_worker,
+                replace(task, recording=replace(swept, recording=None)),
+                self._scattered.get(swept.digest),
                 model_fingerprint(),
                 key=f"pagealloc-{task.key}-{self._sent[task.key]}-{id(self)}",
                 pure=False,
@@ -245,25 +233,8 @@ class _ClusterRun:
         self._under_way[future] = task
         future.add_done_callback(self._ended.put)
 
-    def _scattered(self, task: Task) -> Future | None:
-        """The files of a recording on the workers, sent there with its first point."""
-        recording = task.recording
-        if is_address(recording.place):
-            return None
-        if recording.digest not in self._packed:
-            if not self._workers():
-                raise ClusterError(
-                    f"scheduler {self._address} has no workers; start some with "
-                    f"`dask worker {self._address}`"
-                )
-            content = packed(recording.opened())
-            sent = self._client.scatter(content, broadcast=True, hash=False)
-            self._packed[recording.digest] = sent
-        return self._packed[recording.digest]
-
-    def _workers(self) -> dict[str, int]:
-        """Threads by address of each worker."""
-        return dict(self._client.nthreads())
+    def _workers(self) -> list[str]:
+        return list(self._client.nthreads())
 
     @contextmanager
     def _gone_becomes_an_error(self) -> Iterator[None]:
@@ -271,18 +242,6 @@ class _ClusterRun:
             yield
         except (OSError, TimeoutError, RuntimeError, CancelledError) as error:
             raise self._gone(one_line(error)) from None
-
-    def _next_ended(self) -> Future:
-        """The next future that has a result, failed, or was lost."""
-        while True:
-            try:
-                future = self._ended.get(timeout=LOOK_AGAIN_S)
-            except Empty:
-                future = None
-            if self._client.status != "running":
-                raise self._gone("connection lost")
-            if future is not None:
-                return future
 
     def _gone(self, why: str) -> ClusterError:
         return ClusterError(
@@ -292,36 +251,30 @@ class _ClusterRun:
 
     def _outcome(self, task: Task, future: Future) -> Record | None:
         """A point's record; None where it was sent out again."""
-        if future.status == "finished":
-            with self._gone_becomes_an_error():
-                result = future.result()
-            return result if isinstance(result, Record) else self._refused(task, result)
         if future.status == "error":
-            return self._failed(task, future.exception())
-        if self._sent[task.key] < TRIES:
-            self._packed.pop(task.recording.digest, None)
+            from distributed.scheduler import KilledWorker
+
+            error = future.exception()
+            if isinstance(error, KilledWorker):
+                why = f"workers died while they made it ({one_line(error)})"
+                return Record(key=task.key, error=why)
+            if isinstance(error, ClusterError):
+                raise error
+            raise ClusterError(f"a worker cannot make points: {one_line(error)}")
+        if future.status != "finished":
+            if self._sent[task.key] >= TRIES:
+                return Record(key=task.key, error=f"its workers went away {TRIES} times")
+            self._scattered.pop(task.recording.digest, None)
             self._send(task)
             return None
-        return Record(key=task.key, error=f"its workers went away {TRIES} times")
-
-    def _refused(self, task: Task, refusal: Refusal) -> Record | None:
-        """Try another worker; if none is left, the point has failed."""
-        lacking = self._without[task.recording.digest]
-        lacking[refusal.worker] = refusal.why
         with self._gone_becomes_an_error():
-            workers = self._workers()
-        if any(each not in lacking for each in workers):
+            result = future.result()
+            workers = self._workers() if isinstance(result, Refusal) else []
+        if isinstance(result, Record):
+            return result
+        lacking = self._lacking[task.recording.digest]
+        lacking.add(result.worker)
+        if set(workers) - lacking:
             self._send(task)
             return None
-        return Record(key=task.key, error=f"no worker can read it; {refusal.worker}: {refusal.why}")
-
-    def _failed(self, task: Task, error: Any) -> Record:
-        from distributed.scheduler import KilledWorker
-
-        if isinstance(error, KilledWorker):
-            return Record(
-                key=task.key, error=f"workers died while they made it ({one_line(error)})"
-            )
-        if isinstance(error, ClusterError):
-            raise error
-        raise ClusterError(f"a worker cannot make points: {one_line(error)}")
+        return Record(key=task.key, error=f"no worker can read it; {result.worker}: {result.why}")

@@ -18,18 +18,22 @@ from pagealloc_model.predicted.replay import Replay, replay
 from pagealloc_model.recording.recording import Recording
 
 Code = KernelBuild | Hooks
+Point = dict[str, object]
+"""Values by axis (`Settings.with_values`)."""
 POLICY_AXIS, RULES_AXIS, ASSUMPTIONS_AXIS = "policy", "rules", "assumptions"
+LARGEST_RANGE = 100_000
+"""More steps than this in one START:STOP:STEP are taken for a slip."""
+_KINDS = {bool: BOOL, int: INT, str: CHOICE}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What a replay is made under.
+    """Settings of a replay.
 
     Attributes:
         policy: fields that differ from the recorded policy.
         code: a kernel build or hooks that decide in the model's place; None for the model.
         rules: as `replay` takes them.
-        assumptions: ours.
         seed: of choices that nothing settles.
     """
 
@@ -53,38 +57,37 @@ class Settings:
         changed = self
         for name, value in sorted(values.items(), key=lambda item: item[0] != POLICY_AXIS):
             if name == POLICY_AXIS:
-                changed = changed._with_policy(value)
+                if isinstance(value, Policy):
+                    changed = replace(changed, policy=changed.policy.changed_by(value))
+                elif isinstance(value, Code):
+                    changed = replace(changed, code=value)
+                elif value is not None:
+                    raise PolicyError(
+                        f"policy={value!r}: give a Policy, a KernelBuild, Hooks, or None for as "
+                        "recorded"
+                    )
             elif name == RULES_AXIS:
-                changed = replace(changed, rules=_checked_rules(value))
+                if isinstance(value, str) and value != BY_ANSWERS:
+                    KernelRules.named(value)
+                elif not (value is None or isinstance(value, KernelRules | str)):
+                    raise PolicyError(
+                        f"rules={value!r}: give the name of a preset, KernelRules or None"
+                    )
+                changed = replace(changed, rules=value)
             else:
-                changed = changed._with_field(name, value)
-        changed.policy_given_to_replay()
+                axis_metadata(name)
+                outer, _, inner = name.partition(".")
+                if outer == ASSUMPTIONS_AXIS:
+                    assumed = replace(changed.assumptions, **{inner: value})
+                    changed = replace(changed, assumptions=assumed)
+                else:
+                    policy = Policy.from_settings(changed.policy.given() | {name: value})
+                    changed = replace(changed, policy=policy)
+        changed._decider()
         return changed
 
-    def _with_policy(self, value: object) -> Settings:
-        if value is None:
-            return self
-        if isinstance(value, Policy):
-            return replace(self, policy=self.policy.changed_by(value))
-        if isinstance(value, Code):
-            return replace(self, code=value)
-        raise PolicyError(
-            f"policy={value!r}: give a Policy, a KernelBuild, Hooks, or None for as recorded"
-        )
-
-    def _with_field(self, name: str, value: Any) -> Settings:
-        axis_metadata(name)
-        outer, _, inner = name.partition(".")
-        if outer == ASSUMPTIONS_AXIS:
-            return replace(self, assumptions=replace(self.assumptions, **{inner: value}))
-        return replace(self, policy=Policy.from_settings(self.policy.given() | {name: value}))
-
-    def policy_given_to_replay(self) -> Policy | KernelBuild:
-        """The policy, or the kernel build with it.
-
-        Raises:
-            PolicyError: the build's source decides one of the fields.
-        """
+    def _decider(self) -> Policy | KernelBuild:
+        """The policy, or the kernel build with it; PolicyError if its source decides a field."""
         if isinstance(self.code, KernelBuild):
             return replace(self.code, policy=self.code.policy.changed_by(self.policy))
         return self.policy
@@ -93,7 +96,7 @@ class Settings:
         """Replay a recording under these settings; raises what `replay` does."""
         return replay(
             recording,
-            self.policy_given_to_replay(),
+            self._decider(),
             rules=self.rules,
             assumptions=self.assumptions,
             seed=self.seed,
@@ -104,19 +107,14 @@ class Settings:
 
     def spelled(self) -> dict[str, object]:
         """Everything a result depends on, in plain values, to name the result by."""
-        rules = self.rules.spelled() if isinstance(self.rules, KernelRules) else self.rules
+        code = self.code
         return {
             "policy": self.policy.given(),
-            "code": None if self.code is None else code_identity(self.code),
-            "rules": rules,
+            "code": None if code is None else f"{type(code).__name__} {code.fingerprint}",
+            "rules": self.rules.spelled() if isinstance(self.rules, KernelRules) else self.rules,
             "assumptions": asdict(self.assumptions),
             "seed": self.seed,
         }
-
-
-def code_identity(code: Code) -> str:
-    """What names a kernel build or hooks in every process."""
-    return f"{type(code).__name__} {code.fingerprint}"
 
 
 def shown(value: object) -> object:
@@ -128,13 +126,11 @@ def shown(value: object) -> object:
         return f"{value.name}{own}"
     if isinstance(value, Hooks):
         return f"hooks {', '.join(value.names)} ({value.fingerprint})"
-    if isinstance(value, KernelRules):
-        return value.spelled()
-    return str(value)
+    return value.spelled() if isinstance(value, KernelRules) else str(value)
 
 
 def axis_metadata(name: str) -> Mapping[str, Any]:
-    """What an axis takes, as `policy_fields.setting` describes it; {} for "policy" and "rules".
+    """Values of an axis, as `policy_fields.setting` describes them; {} for "policy" and "rules".
 
     Raises:
         PolicyError: no such axis.
@@ -144,30 +140,11 @@ def axis_metadata(name: str) -> Mapping[str, Any]:
     settings = policy_settings()
     if name in settings:
         return settings[name].metadata
-    assumed = {f"{ASSUMPTIONS_AXIS}.{each.name}": each.default for each in fields(Assumptions)}
+    assumed = {f"{ASSUMPTIONS_AXIS}.{own.name}": own.default for own in fields(Assumptions)}
     if name in assumed:
         return {"kind": _KINDS[type(assumed[name])]}
     known = (*settings, POLICY_AXIS, RULES_AXIS, *assumed)
     raise PolicyError(f"cannot vary {name!r}; {known_names(name, known, 'what can be varied')}")
-
-
-_KINDS = {bool: BOOL, int: INT, str: CHOICE}
-
-
-def _checked_rules(value: object) -> KernelRules | str | None:
-    if value is None or value == BY_ANSWERS or isinstance(value, KernelRules):
-        return value  # type: ignore[return-value]
-    if not isinstance(value, str):
-        raise PolicyError(f"rules={value!r}: give the name of a preset, KernelRules or None")
-    KernelRules.named(value)
-    return value
-
-
-Point = dict[str, object]
-"""Values by axis (`Settings.with_values`)."""
-
-LARGEST_RANGE = 100_000
-"""More steps than this in one START:STOP:STEP are taken for a slip."""
 
 
 def grid(vary: Mapping[str, Iterable[object]]) -> list[Point]:
@@ -206,31 +183,24 @@ def space_filling(
         raise UsageError("a space-filling design needs at least one axis and one point")
     from scipy.stats import qmc
 
-    bounds = [_bounds(name, given) for name, given in ranges.items()]
+    bounds = {}
+    for name, chosen in ranges.items():
+        about = axis_metadata(name)
+        if "minimum" not in about or about["kind"] not in (INT, BOOL):
+            raise PolicyError(f"{name} has no range of whole numbers that a design could fill")
+        low, high = chosen or (about["minimum"], about["maximum"])
+        if low > high:
+            raise UsageError(f"the range of {name} is empty: {low} to {high}")
+        bounds[name] = (int(low), int(high), bool if about["kind"] == BOOL else int)
     sampler = qmc.LatinHypercube(len(bounds), rng=seed, optimization="random-cd")
-    made = []
-    for unit in sampler.random(points):
-        values = [
-            low + int(share * (high - low + 1))
-            for share, (low, high) in zip(unit, bounds, strict=True)
-        ]
-        made.append(
-            tuple(
-                bool(value) if axis_metadata(name)["kind"] == BOOL else value
-                for name, value in zip(ranges, values, strict=True)
-            )
+    designed = [
+        tuple(
+            kind(low + int(share * (high - low + 1)))
+            for share, (low, high, kind) in zip(unit, bounds.values(), strict=True)
         )
-    return [dict(zip(ranges, values, strict=True)) for values in dict.fromkeys(made)]
-
-
-def _bounds(name: str, given: tuple[int, int] | None) -> tuple[int, int]:
-    about = axis_metadata(name)
-    if "minimum" not in about or about["kind"] not in (INT, BOOL):
-        raise PolicyError(f"{name} has no range of whole numbers that a design could fill")
-    low, high = given or (about["minimum"], about["maximum"])
-    if low > high:
-        raise UsageError(f"the range of {name} is empty: {low} to {high}")
-    return int(low), int(high)
+        for unit in sampler.random(points)
+    ]
+    return [dict(zip(ranges, values, strict=True)) for values in dict.fromkeys(designed)]
 
 
 def parse_vary(words: Sequence[str]) -> dict[str, list[Any]]:
@@ -250,17 +220,15 @@ def parse_vary(words: Sequence[str]) -> dict[str, list[Any]]:
         if name in vary:
             raise UsageError(f"--vary {name}: named twice; give all its values at once")
         about = axis_metadata(name)
-        vary[name] = [value for part in text.split(",") for value in _values(name, part, about)]
+        vary[name] = []
+        for part in map(str.strip, text.split(",")):
+            if about.get("kind") == INT and ":" in part:
+                vary[name] += _range(name, part)
+            elif not about or ("choices" not in about and about["kind"] == CHOICE):
+                vary[name].append(None if part.lower() == "none" else part)
+            else:
+                vary[name].append(parse_setting(name, about, part))
     return vary
-
-
-def _values(name: str, text: str, about: Mapping[str, Any]) -> Iterable[object]:
-    text = text.strip()
-    if about.get("kind") == INT and ":" in text:
-        return _range(name, text)
-    if not about or ("choices" not in about and about["kind"] == CHOICE):
-        return [None if text.lower() == "none" else text]
-    return [parse_setting(name, about, text)]
 
 
 def _range(name: str, text: str) -> range:

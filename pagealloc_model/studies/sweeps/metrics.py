@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,13 +36,22 @@ SITES = {
     "unreserve": (at.SITE_UNRESERVE,),
 }
 """zone->lock sites by name (S11.1)."""
-WORK = ("objects", "pages", "splits", "merges", "inserts", "scanned")
 _LOG_PAGES = 7
+WORK = dict(
+    zip(
+        ("objects", "pages", "splits", "merges", "inserts", "scanned"),
+        (6, _LOG_PAGES, *range(at.LOG_WORK, at.LOG_WORK + at.WORK_UNITS)),
+        strict=True,
+    )
+)
+"""Columns of the log by name."""
+_ABOVE_COSTLY = 4
+"""First order above mainline's PAGE_ALLOC_COSTLY_ORDER, whatever the policy says."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Metric:
-    """What a column of a sweep says; all zones together.
+    """A column of a sweep; all zones together.
 
     Attributes:
         name: the column.
@@ -63,241 +71,186 @@ class Metric:
         return f"{self.name} ({self.unit})" if self.unit else self.name
 
 
-_FIXED = (
-    Metric(name="free_pages", meaning="free in the buddy, mean over time", unit="pages"),
-    Metric(name="free_pages_end", meaning="the same at the end", unit="pages"),
+_PAGES, _BLOCKS = "pages", "blocks"
+_MADE_UP = "(made-up hosts alone)"
+_ALL = (
+    Metric("free_pages", "free in the buddy, mean over time", _PAGES),
+    Metric("free_pages_end", "the same at the end", _PAGES),
     Metric(
-        name="free_in_whole_blocks",
-        meaning="free in buddies of a pageblock or more, mean over time",
-        unit="pages",
-        better="higher",
+        "free_in_whole_blocks",
+        "free in buddies of a pageblock or more, mean over time",
+        _PAGES,
+        "higher",
     ),
     Metric(
-        name="free_in_whole_blocks_not_highatomic",
-        meaning="the same without the highatomic reserve, so of use to huge pages",
-        unit="pages",
-        better="higher",
+        "free_in_whole_blocks_not_highatomic",
+        "the same without the highatomic reserve, so of use to huge pages",
+        _PAGES,
+        "higher",
     ),
     Metric(
-        name="unusable_index_pageblock",
-        meaning="share of free memory in buddies below a pageblock, mean over time",
-        unit="share",
-        better="lower",
+        "unusable_index_pageblock",
+        "share of free memory in buddies below a pageblock, mean over time",
+        "share",
+        "lower",
     ),
     Metric(
-        name="unusable_index_costly",
-        meaning="share of free memory in buddies of order 3 or below, mean over time",
-        unit="share",
-        better="lower",
+        "unusable_index_costly",
+        "share of free memory in buddies of order 3 or below, mean over time",
+        "share",
+        "lower",
     ),
     Metric(
-        name="highatomic_blocks_end",
-        meaning="pageblocks of the highatomic reserve at the end (S7)",
-        unit="blocks",
-        better="lower",
+        "highatomic_blocks_end",
+        "pageblocks of the highatomic reserve at the end (S7)",
+        _BLOCKS,
+        "lower",
     ),
-    Metric(
-        name="highatomic_blocks_most",
-        meaning="the most there ever were",
-        unit="blocks",
-        better="lower",
-    ),
-    Metric(
-        name="highatomic_free_pages_end",
-        meaning="free pages in the reserve at the end",
-        unit="pages",
-    ),
-    Metric(name="unmovable_blocks_end", meaning="Unmovable pageblocks at the end", unit="blocks"),
-    Metric(
-        name="reclaimable_blocks_end", meaning="Reclaimable pageblocks at the end", unit="blocks"
-    ),
-    Metric(name="fallbacks", meaning="requests served by another type (S6)", better="lower"),
+    Metric("highatomic_blocks_most", "the most there ever were", _BLOCKS, "lower"),
+    Metric("highatomic_free_pages_end", "free pages in the reserve at the end", _PAGES),
+    Metric("unmovable_blocks_end", "Unmovable pageblocks at the end", _BLOCKS),
+    Metric("reclaimable_blocks_end", "Reclaimable pageblocks at the end", _BLOCKS),
+    Metric("fallbacks", "requests served by another type (S6)", better="lower"),
     *(
-        Metric(name=f"fallbacks_{kind}", meaning=f"of kind {kind} (S6.6)", better="lower")
+        Metric(f"fallbacks_{kind}", f"of kind {kind} (S6.6)", better="lower")
         for kind in FALLBACK_KINDS.values()
     ),
     Metric(
-        name="zone_lock_acquisitions",
-        meaning="holds of zone->lock (S11.1), attempts that found nothing included",
+        "zone_lock_acquisitions",
+        "holds of zone->lock (S11.1), attempts that found nothing included",
         better="lower",
     ),
     Metric(
-        name="zone_lock_hold_ns",
-        meaning="time zone->lock is held in all, by assumed costs (S11.2)",
-        unit="ns",
-        better="lower",
+        "zone_lock_hold_ns",
+        "time zone->lock is held in all, by assumed costs (S11.2)",
+        "ns",
+        "lower",
     ),
-    Metric(
-        name="zone_lock_longest_hold_ns",
-        meaning="the longest hold, by assumed costs",
-        unit="ns",
-        better="lower",
-    ),
+    Metric("zone_lock_longest_hold_ns", "the longest hold, by assumed costs", "ns", "lower"),
+    *(Metric(f"zone_lock_{work}", f"{work} under zone->lock (S11.1)") for work in WORK),
+    Metric("longest_drain_pages", "pages of the longest drain of a per-CPU list", _PAGES, "lower"),
     *(
-        Metric(name=f"zone_lock_{work}", meaning=f"{work} under zone->lock (S11.1)")
-        for work in WORK
-    ),
-    Metric(
-        name="longest_drain_pages",
-        meaning="pages of the longest drain of a per-CPU list",
-        unit="pages",
-        better="lower",
-    ),
-    *(
-        Metric(name=f"{site}_{what}", meaning=f"{what} at site {site} (S11.1)")
+        Metric(f"{site}_{what}", f"{what} at site {site} (S11.1)")
         for site in SITES
         for what in (("acquisitions",) if site in EMPTY_SITES else ("acquisitions", "pages"))
     ),
-    Metric(name="pcp_lock_acquisitions", meaning="pcp->lock taken to allocate or free (S11.3)"),
-    Metric(name="pcp_lock_hand_overs", meaning="of these, taken over from another CPU"),
-    Metric(name="pcp_pages", meaning="pages on per-CPU lists, mean over time", unit="pages"),
+    Metric("pcp_lock_acquisitions", "pcp->lock taken to allocate or free (S11.3)"),
+    Metric("pcp_lock_hand_overs", "of these, taken over from another CPU"),
+    Metric("pcp_pages", "pages on per-CPU lists, mean over time", _PAGES),
+    Metric("reclaimed_pages", f"page cache reclaimed {_MADE_UP}", _PAGES, "lower"),
+    Metric("kswapd_wakes", f"kswapd began to run {_MADE_UP}", better="lower"),
+    Metric("atomic_requests", f"atomic requests {_MADE_UP}"),
     Metric(
-        name="reclaimed_pages",
-        meaning="page cache reclaimed (made-up hosts alone)",
-        unit="pages",
-        better="lower",
+        "huge_requests_served",
+        "share of requests for a pageblock that got one (elastic replays)",
+        "share",
+        "higher",
     ),
+    Metric("requests_failed", "found no page here", better="lower"),
+    Metric("requests_forced", "served here below every watermark", better="lower"),
     Metric(
-        name="kswapd_wakes", meaning="kswapd began to run (made-up hosts alone)", better="lower"
-    ),
-    Metric(name="atomic_requests", meaning="atomic requests (made-up hosts alone)"),
-    Metric(
-        name="huge_requests_served",
-        meaning="share of requests for a pageblock that got one (elastic replays)",
-        unit="share",
-        better="higher",
-    ),
-    Metric(name="requests_failed", meaning="found no page here", better="lower"),
-    Metric(name="requests_forced", meaning="served here below every watermark", better="lower"),
-    Metric(
-        name="requests_in_base_pages",
-        meaning="served as single pages for want of a large one",
-        better="lower",
+        "requests_in_base_pages", "served as single pages for want of a large one", better="lower"
     ),
 )
-_BY_NAME = {each.name: each for each in _FIXED}
+METRICS = {metric.name: metric for metric in _ALL}
+"""By name; all but those by order, and the kernel's counters."""
 
 
 def metric(name: str) -> Metric:
-    """What a column says; a column that is no metric is described by its name alone."""
-    if name in _BY_NAME:
-        return _BY_NAME[name]
+    """The meaning of a column; one that is no metric is described by its name alone."""
+    if name in METRICS:
+        return METRICS[name]
     if name.startswith(COUNTER_PREFIX):
         kernel_name = name.removeprefix(COUNTER_PREFIX)
-        return Metric(name=name, meaning=f"the kernel's counter {kernel_name} (elastic replays)")
+        return Metric(name, f"the kernel's counter {kernel_name} (elastic replays)")
     if name.startswith(ORDER_PREFIX):
         order = name.removeprefix(ORDER_PREFIX)
-        meaning = f"free in buddies of order {order}, mean over time"
-        return Metric(name=name, meaning=meaning, unit="pages")
-    return Metric(name=name, meaning=name)
-
-
-def metric_names() -> tuple[str, ...]:
-    """Every metric but those by order."""
-    return tuple(_BY_NAME)
+        return Metric(name, f"free in buddies of order {order}, mean over time", _PAGES)
+    return Metric(name, name)
 
 
 def replay_metrics(replay: Replay) -> Row:
-    """The row of a replay."""
+    """The row of a replay; vmstat's counters at the end and huge pages where reclaim is elastic."""
     states = States.of_replay(replay)
     diverged = replay.divergence
     list_locks = replay.samples.list_locks[-1].sum(axis=0)
-    return {
-        **state_metrics(replay.machine, states),
-        **fallback_metrics(replay.fallback_counts),
-        **lock_metrics(replay.log),
+    row = run_metrics(replay.machine, states, replay.fallback_counts, replay.log) | {
         "pcp_pages": float(states.listed.sum(axis=(1, 2)).mean()),
         "pcp_lock_acquisitions": float(list_locks[LOCK_COLUMNS.index("lock_acquisitions")]),
         "pcp_lock_hand_overs": float(list_locks[LOCK_COLUMNS.index("lock_hand_overs")]),
         "requests_failed": float(diverged["failed"]),
         "requests_forced": float(diverged["forced"]),
         "requests_in_base_pages": float(diverged["in_base_pages"]),
-        **_kernel_counters(replay),
     }
-
-
-def _kernel_counters(replay: Replay) -> Row:
-    """Vmstat counters at the end and the share of huge-page requests served; {} if not known."""
     if replay.assumptions.reclaim != "elastic":
-        return {}
+        return row
     vmstat = replay.vmstat
     last = vmstat[vmstat["time_ns"] == vmstat["time_ns"].max()]
-    counters = dict(zip(last["name"], last["value"].astype(float), strict=True))
+    for name, value in zip(last["name"], last["value"].astype(float), strict=True):
+        row[f"{COUNTER_PREFIX}{name}"] = value
     huge = replay.outcomes[replay.outcomes["order"] == replay.machine.pageblock_order]
     asked = float(huge["asked"].sum())
-    served = float(huge["succeeded"].sum()) / asked if asked else float("nan")
-    named = {f"{COUNTER_PREFIX}{name}": value for name, value in counters.items()}
-    return {**named, "huge_requests_served": served}
+    row["huge_requests_served"] = float(huge["succeeded"].sum()) / asked if asked else float("nan")
+    return row
 
 
-def state_metrics(machine: Machine, states: States) -> Row:
-    """What is free and which types pageblocks have; means are over the instants."""
+def run_metrics(machine: Machine, states: States, fallbacks: np.ndarray, log: np.ndarray) -> Row:
+    """Free memory, types of pageblocks, fallbacks and holds of zone->lock.
+
+    Args:
+        machine: of the run.
+        states: its instants, over which means are.
+        fallbacks: shape `layout.FALLBACK_SHAPE`.
+        log: shape (rows, LOG_COLUMNS).
+    """
     courses = states.courses(machine.pageblock_order, range(len(machine.zones)))
     by_order = states.free.sum(axis=(1, 3))
+    total = np.maximum(by_order.sum(axis=1), 1)
     reserve = states.blocks_of("HighAtomic")
     types = states.blocks[-1].sum(axis=0)
+    whole = ("free_in_whole_blocks", "free_in_whole_blocks_not_highatomic")
+    below = {"pageblock": machine.pageblock_order, "costly": _ABOVE_COSTLY}
+    kinds = fallbacks.sum(axis=(0, 1, 3, 4))
     row = {
         "free_pages": courses["free_pages"].mean(),
         "free_pages_end": courses["free_pages"][-1],
-        "free_in_whole_blocks": courses["free_in_whole_blocks"].mean(),
-        "free_in_whole_blocks_not_highatomic": courses[
-            "free_in_whole_blocks_not_highatomic"
-        ].mean(),
-        "unusable_index_pageblock": _share_below(by_order, machine.pageblock_order),
-        "unusable_index_costly": _share_below(by_order, _ABOVE_COSTLY),
+        **{name: courses[name].mean() for name in whole},
+        **{
+            f"unusable_index_{name}": (by_order[:, :order].sum(axis=1) / total).mean()
+            for name, order in below.items()
+        },
         "highatomic_blocks_end": reserve[-1],
         "highatomic_blocks_most": reserve.max(),
         "highatomic_free_pages_end": states.free[-1, :, :, at.HIGHATOMIC].sum(),
         "unmovable_blocks_end": types[at.UNMOVABLE],
         "reclaimable_blocks_end": types[at.RECLAIMABLE],
+        **{
+            f"{ORDER_PREFIX}{order}": by_order[:, order].mean()
+            for order in range(machine.max_order + 1)
+        },
+        "fallbacks": kinds.sum(),
+        **{f"fallbacks_{name}": kinds[kind] for kind, name in FALLBACK_KINDS.items()},
     }
-    for order in range(machine.max_order + 1):
-        row[f"{ORDER_PREFIX}{order}"] = by_order[:, order].mean()
-    return {name: float(value) for name, value in row.items()}
-
-
-_ABOVE_COSTLY = 4
-"""First order above mainline's PAGE_ALLOC_COSTLY_ORDER, whatever the policy says."""
-
-
-def _share_below(by_order: np.ndarray, order: int) -> float:
-    """Mean over time of the share of free pages in buddies below an order (fragmentation)."""
-    total = by_order.sum(axis=1)
-    below = by_order[:, :order].sum(axis=1)
-    return float((below / np.maximum(total, 1)).mean())
-
-
-def fallback_metrics(counts: np.ndarray) -> Row:
-    """Fallbacks in all and by kind; `counts` has shape `layout.FALLBACK_SHAPE`."""
-    by_kind = counts.sum(axis=(0, 1, 3, 4))
-    kinds = {f"fallbacks_{name}": float(by_kind[kind]) for kind, name in FALLBACK_KINDS.items()}
-    return {"fallbacks": float(by_kind.sum()), **kinds}
+    return {name: float(value) for name, value in row.items()} | lock_metrics(log)
 
 
 def lock_metrics(log: np.ndarray) -> Row:
     """Holds of zone->lock and their work; `log` has shape (rows, LOG_COLUMNS)."""
     log = log[log[:, 0] < at.SITES]
-    work = {name: log[:, column] for name, column in zip(WORK, _WORK_COLUMNS, strict=True)}
+    work = {name: log[:, column] for name, column in WORK.items()}
     held = LockCosts().hold_ns(work)
-    drains = log[np.isin(log[:, 0], SITES["drain"]), _LOG_PAGES]
-    return {
-        "zone_lock_acquisitions": float(len(log)),
-        "zone_lock_hold_ns": float(held.sum()),
-        "zone_lock_longest_hold_ns": float(held.max(initial=0)),
-        **{f"zone_lock_{name}": float(values.sum()) for name, values in work.items()},
-        "longest_drain_pages": float(drains.max(initial=0)),
-        **dict(_site_metrics(log)),
+    pages, named = log[:, _LOG_PAGES], named_sites(log)
+    drains = pages[np.isin(log[:, 0], SITES["drain"])]
+    row = {
+        "zone_lock_acquisitions": len(log),
+        "zone_lock_hold_ns": held.sum(),
+        "zone_lock_longest_hold_ns": held.max(initial=0),
+        **{f"zone_lock_{name}": values.sum() for name, values in work.items()},
+        "longest_drain_pages": drains.max(initial=0),
     }
-
-
-_WORK_COLUMNS = (6, _LOG_PAGES, *range(at.LOG_WORK, at.LOG_WORK + at.WORK_UNITS))
-"""Columns of the log that `WORK` names."""
-
-
-def _site_metrics(log: np.ndarray) -> Iterator[tuple[str, float]]:
-    named = named_sites(log)
     for name, sites in SITES.items():
-        mine = np.isin(named, sites)
-        yield f"{name}_acquisitions", float(mine.sum())
+        own = np.isin(named, sites)
+        row[f"{name}_acquisitions"] = own.sum()
         if name not in EMPTY_SITES:
-            yield f"{name}_pages", float(log[mine, _LOG_PAGES].sum())
+            row[f"{name}_pages"] = pages[own].sum()
+    return {name: float(value) for name, value in row.items()}

@@ -23,13 +23,13 @@ import numba
 import numpy as np
 
 from pagealloc_model.base.errors import PageallocError, RecordingError, UsageError
-from pagealloc_model.base.files import opened
+from pagealloc_model.base.files import opened, written_whole
 from pagealloc_model.base.jit import cache_directory
 from pagealloc_model.base.progress_bar import unreported
 from pagealloc_model.base.version import __version__
 from pagealloc_model.measured.rules import choose_rules
 from pagealloc_model.predicted.prepared import forget_prepared, prepare
-from pagealloc_model.predicted.replay import Cancelled, Replay
+from pagealloc_model.predicted.replay import Cancelled
 from pagealloc_model.recording.recording import Recording, files_of, open_recording
 from pagealloc_model.studies.sweeps.design import Settings
 from pagealloc_model.studies.sweeps.metrics import Row, replay_metrics
@@ -43,7 +43,17 @@ PROVENANCE = (
     "version",
     "model",
 )
-"""What a row says of how it was made, apart from recording, axes and time."""
+"""Columns that say how a row was made, apart from recording, axes and time."""
+PRESENTATION = ("cli", "show", "notebook")
+"""Rooms that show results and cannot change them."""
+IDENTITY = ("ETag", "etag", "md5Hash", "md5", "version_id", "generation", "LastModified")
+"""Stores' own names for a file's content, or the time it last changed."""
+LOCAL_TIMES = ("last_modified", "mtime", "created")
+
+Numbers = tuple[Row, dict[str, str | int]]
+"""Metrics, and values for names in `PROVENANCE`."""
+Job = Callable[[Callable[[], bool]], Numbers]
+"""Makes a result; it is handed what says that it should stop."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +61,7 @@ class Record:
     """A point's result, in plain values.
 
     Attributes:
-        key: what the result depends on (`point_key`).
+        key: of all that the result depends on (`result_key`).
         metrics: values by name, empty for a point that failed.
         provenance: values for the names in `PROVENANCE`, empty for a point that failed.
         error: why it failed, in one line; "" if it did not.
@@ -66,76 +76,54 @@ class Record:
     seconds: float = 0.0
     finished: str = ""
 
-
-Made = tuple[Row, dict[str, str | int]]
-"""Metrics, and values for names in `PROVENANCE`."""
-
-
-def made_record(key: str, make: Callable[[], Made]) -> Record:
-    """Make a result; what goes wrong becomes the record's error.
-
-    Args:
-        key: the result's name.
-        make: makes metrics and provenance.
-
-    Raises:
-        Cancelled: `make` was told to stop.
-    """
-    begun = time.perf_counter()
-    metrics: Row = {}
-    provenance: dict[str, str | int] = {}
-    error = ""
-    try:
-        metrics, provenance = make()
-    except Cancelled:
-        raise
-    except Exception as failure:
-        error = one_line(failure)
-    return Record(
-        key=key,
-        metrics=metrics,
-        provenance=provenance,
-        error=error,
-        seconds=time.perf_counter() - begun,
-        finished=datetime.now(UTC).isoformat(timespec="seconds"),
-    )
-
-
-def replayed_point(
-    recording: Recording, settings: Settings, cancel: Callable[[], bool] | None = None
-) -> Made:
-    """Replay a recording and keep the numbers; raises what `replay` does."""
-    replay = settings.replayed(recording, cancel)
-    return replay_metrics(replay), _provenance(replay)
+    @staticmethod
+    def of(key: str, make: Callable[[], Numbers]) -> Record:
+        """Make a result; an exception becomes the record's error, unless it is `Cancelled`."""
+        begun = time.perf_counter()
+        metrics, provenance, error = {}, {}, ""
+        try:
+            metrics, provenance = make()
+        except Cancelled:
+            raise
+        except Exception as failure:
+            error = one_line(failure)
+        return Record(
+            key=key,
+            metrics=metrics,
+            provenance=provenance,
+            error=error,
+            seconds=time.perf_counter() - begun,
+            finished=datetime.now(UTC).isoformat(timespec="seconds"),
+        )
 
 
 def one_line(failure: BaseException) -> str:
-    """What went wrong; errors that are not the user's also name their type."""
+    """An error's message; errors that are not the user's also name their type."""
     words = " ".join(str(failure).split())
     if isinstance(failure, PageallocError):
         return words
     return f"{type(failure).__name__}: {words}" if words else type(failure).__name__
 
 
-def _provenance(replay: Replay) -> dict[str, str | int]:
-    code = replay.kernel or (f"hooks {', '.join(replay.hooks)}" if replay.hooks else "model")
-    told = dict(vars(replay.assumptions))
-    elastic = vars(told.pop("elastic")) if replay.assumptions.reclaim == "elastic" else {}
-    told |= {f"elastic.{name}": value for name, value in elastic.items()}
-    assumed = " ".join(f"{name}={value}" for name, value in told.items() if name != "elastic")
-    return {
+def replayed_point(
+    recording: Recording, settings: Settings, cancel: Callable[[], bool] | None = None
+) -> Numbers:
+    """Replay a recording and keep the numbers; raises what `replay` does."""
+    replay = settings.replayed(recording, cancel)
+    assumed = dict(vars(replay.assumptions))
+    elastic = vars(assumed.pop("elastic")) if replay.assumptions.reclaim == "elastic" else {}
+    assumed |= {f"elastic.{name}": value for name, value in elastic.items()}
+    assumed.pop("elastic", None)
+    return replay_metrics(replay), {
         "effective_policy": str(replay.policy),
         "effective_rules": replay.rules.spelled(),
-        "decided_by": code,
-        "assumptions": assumed,
+        "decided_by": replay.kernel
+        or (f"hooks {', '.join(replay.hooks)}" if replay.hooks else "model"),
+        "assumptions": " ".join(f"{name}={value}" for name, value in assumed.items()),
         "lost_events": replay.losses,
         "version": __version__,
         "model": str(replay.provenance["model"]),
     }
-
-
-PRESENTATION = ("cli", "show", "notebook")
-"""Rooms that show results and cannot change them."""
 
 
 @lru_cache(maxsize=1)
@@ -143,7 +131,7 @@ def model_fingerprint() -> str:
     """Digest of the package's sources, those of `PRESENTATION` left out, and of what runs them."""
     package = Path(__file__).parent.parent.parent
     digest = hashlib.sha256(f"{numba.__version__} {np.__version__}".encode())
-    for source in sorted(each for each in package.rglob("*") if each.suffix in (".py", ".c", ".h")):
+    for source in sorted(path for path in package.rglob("*") if path.suffix in (".py", ".c", ".h")):
         name = source.relative_to(package)
         if name.parts[0] not in PRESENTATION:
             digest.update(f"{name.as_posix()} {source.stat().st_size} ".encode())
@@ -162,11 +150,7 @@ def recording_digest(recording: Recording) -> str:
 
 
 def point_key(recording: str, settings: Settings) -> str:
-    """The name of a result: equal keys mean equal results.
-
-    Args:
-        recording: digest of the recording.
-        settings: what it is replayed under.
+    """Name of a result by the digest of its recording and its settings.
 
     Raises:
         UsageError: hooks that cannot be told apart by content.
@@ -175,21 +159,13 @@ def point_key(recording: str, settings: Settings) -> str:
 
 
 def result_key(parts: Mapping[str, object]) -> str:
-    """The name of a result of this version of the model.
-
-    Args:
-        parts: all that it depends on, in plain values.
-    """
+    """Name of a result of this version of the model; `parts` are all that it depends on."""
     parts = {**parts, "model": model_fingerprint()}
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:40]
 
 
 class ResultCache:
-    """A directory of finished points; any number of processes may use it at a time.
-
-    Args:
-        directory: created with the first result.
-    """
+    """A directory of finished points; any number of processes may use it at a time."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -198,6 +174,13 @@ class ResultCache:
     def of_this_user(cls) -> ResultCache:
         """The one beside this model's compiled kernels (`PAGEALLOC_CACHE` moves both)."""
         return cls(cache_directory() / "points")
+
+    @classmethod
+    def chosen(cls, place: str | Path | bool) -> ResultCache | None:
+        """The one that a caller asks for: a directory, True for the user's own, False for none."""
+        if isinstance(place, bool):
+            return cls.of_this_user() if place else None
+        return cls(Path(place))
 
     def load(self, key: str) -> Record | None:
         """A finished point; None if there is none, or its file is damaged."""
@@ -220,10 +203,8 @@ class ResultCache:
         file = self._file(record.key)
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
-            descriptor, partial = tempfile.mkstemp(prefix=".", dir=file.parent)
-            with os.fdopen(descriptor, "w", encoding="utf-8") as output:
-                json.dump(vars(record), output)
-            os.replace(partial, file)
+            with written_whole(file) as partial:
+                partial.write_text(json.dumps(vars(record)), encoding="utf-8")
         except OSError as error:
             raise UsageError(
                 f"{file.parent}: finished points cannot be kept ({error.strerror}); name another "
@@ -234,17 +215,6 @@ class ResultCache:
         return self.directory / key[:2] / f"{key}.json"
 
 
-def chosen_cache(chosen: str | Path | bool) -> ResultCache | None:
-    """The cache that a caller asks for: a directory, True for the user's own, False for none."""
-    if isinstance(chosen, bool):
-        return ResultCache.of_this_user() if chosen else None
-    return ResultCache(Path(chosen))
-
-
-IDENTITY = ("ETag", "etag", "md5Hash", "md5", "version_id", "generation", "LastModified")
-"""What stores call their own names for a file's content, or the time it last changed."""
-LOCAL_TIMES = ("last_modified", "mtime", "created")
-
 _fetching = Lock()
 _fetched: dict[str, Path] = {}
 
@@ -254,71 +224,18 @@ def is_address(place: str) -> bool:
     return "://" in place
 
 
-def address_name(address: str) -> str:
-    """The recording's name: the last part of its address."""
+def _address_name(address: str) -> str:
     return address.rstrip("/").rsplit("/", 1)[-1]
 
 
-def address_digest(address: str) -> str:
-    """Digest of the names, sizes and identities of a recording's files.
+def _stored(address: str) -> tuple[Any, str, dict[str, dict[str, Any]]]:
+    """An address's file system, its path there, and what the store says of each file.
 
-    Raises:
-        RecordingError: there is nothing, or it cannot be read.
-    """
-    digest = hashlib.sha256()
-    for name, about in sorted(_files(address).items()):
-        identity = [str(about[key]) for key in (*IDENTITY, *LOCAL_TIMES) if about.get(key)]
-        digest.update(f"{name} {about.get('size')} {' '.join(identity[:1])}\n".encode())
-    return digest.hexdigest()
-
-
-def fetched(address: str) -> Path:
-    """A copy of a recording on this machine, kept until the process ends.
-
-    Raises:
-        RecordingError: there is nothing, or it cannot be read.
-    """
-    with _fetching:
-        if address not in _fetched:
-            _fetched[address] = _fetch(address)
-        return _fetched[address]
-
-
-def _fetch(address: str) -> Path:
-    names = _files(address)
-    parent = Path(tempfile.mkdtemp(prefix="pagealloc_model-recording-"))
-    atexit.register(shutil.rmtree, parent, ignore_errors=True)
-    target = parent / address_name(address)
-    system, root = _system(address)
-    try:
-        for name in names:
-            file = target / name if name else target
-            file.parent.mkdir(parents=True, exist_ok=True)
-            system.get_file(f"{root}/{name}" if name else root, str(file))
-    except Exception as error:
-        raise RecordingError(address, f"cannot be fetched ({error})") from None
-    return target
-
-
-def _files(address: str) -> dict[str, dict[str, Any]]:
-    """What the store says of each file, by its name below the address; "" for a single file."""
-    system, root = _system(address)
-    try:
-        found = system.find(root, detail=True)
-    except Exception as error:
-        raise RecordingError(address, f"cannot be read ({error})") from None
-    if not found:
-        raise RecordingError(address, "does not exist", todo="check the address and the access")
-    below = root.rstrip("/")
-    return {path[len(below) :].lstrip("/"): about for path, about in found.items()}
-
-
-def _system(address: str) -> tuple[Any, str]:
-    """The file system of an address, and the path there.
+    Files go by their name below the address, "" for a single one.
 
     Raises:
         UsageError: fsspec or what it needs for the protocol is not installed.
-        RecordingError: the store refuses.
+        RecordingError: the store refuses, or there is nothing.
     """
     try:
         from fsspec.core import url_to_fs
@@ -327,11 +244,39 @@ def _system(address: str) -> tuple[Any, str]:
             f"{address}: addresses need fsspec; pip install '.[cluster]' in the checkout"
         ) from None
     try:
-        return url_to_fs(address)
+        system, root = url_to_fs(address)
     except (ImportError, ValueError) as error:
         raise UsageError(f"{address}: {error}") from None
     except Exception as error:
         raise RecordingError(address, f"cannot be reached ({error})") from None
+    try:
+        files = system.find(root, detail=True)
+    except Exception as error:
+        raise RecordingError(address, f"cannot be read ({error})") from None
+    if not files:
+        raise RecordingError(address, "does not exist", todo="check the address and the access")
+    below = len(root.rstrip("/"))
+    return system, root, {path[below:].lstrip("/"): about for path, about in files.items()}
+
+
+def _fetch(address: str) -> Path:
+    """A copy of a recording on this machine, kept until the process ends."""
+    with _fetching:
+        if address in _fetched:
+            return _fetched[address]
+        system, root, files = _stored(address)
+        parent = Path(tempfile.mkdtemp(prefix="pagealloc_model-recording-"))
+        atexit.register(shutil.rmtree, parent, ignore_errors=True)
+        target = parent / _address_name(address)
+        try:
+            for name in files:
+                file = target / name if name else target
+                file.parent.mkdir(parents=True, exist_ok=True)
+                system.get_file(f"{root}/{name}" if name else root, str(file))
+        except Exception as error:
+            raise RecordingError(address, f"cannot be fetched ({error})") from None
+        _fetched[address] = target
+        return target
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -354,26 +299,29 @@ class SweptRecording:
         """The recording, read on first use."""
         if self.recording is not None:
             return self.recording
-        return open_recording(fetched(self.place) if is_address(self.place) else self.place)
+        return open_recording(_fetch(self.place) if is_address(self.place) else self.place)
 
 
-def named_recording(given: Recording | str | Path) -> SweptRecording:
-    """A recording as a sweep refers to it.
+def named_recording(source: Recording | str | Path) -> SweptRecording:
+    """A recording, a path, a shipped name or an fsspec address as a sweep refers to it.
 
-    Args:
-        given: a recording, a path, a shipped name, or an fsspec address (protocol://path).
+    An address's digest is of the names, sizes and identities of its files.
 
     Raises:
         RecordingError: it cannot be opened.
     """
-    if isinstance(given, str) and is_address(given):
-        return SweptRecording(name=address_name(given), digest=address_digest(given), place=given)
-    if isinstance(given, Recording):
-        place, digest = str(given.path), recording_digest(given)
-        return SweptRecording(name=given.name, digest=digest, place=place, recording=given)
-    recording = open_recording(given)
+    if isinstance(source, str) and is_address(source):
+        hashed = hashlib.sha256()
+        for name, about in sorted(_stored(source)[2].items()):
+            identity = [str(about[key]) for key in (*IDENTITY, *LOCAL_TIMES) if about.get(key)]
+            hashed.update(f"{name} {about.get('size')} {' '.join(identity[:1])}\n".encode())
+        return SweptRecording(name=_address_name(source), digest=hashed.hexdigest(), place=source)
+    recording = source if isinstance(source, Recording) else open_recording(source)
     return SweptRecording(
-        name=recording.name, digest=recording_digest(recording), place=str(recording.path)
+        name=recording.name,
+        digest=recording_digest(recording),
+        place=str(recording.path),
+        recording=recording if recording is source else None,
     )
 
 
@@ -404,7 +352,7 @@ class ReadyRecording:
     def ready(self, settings: Settings) -> Recording:
         """The recording, prepared; threads that need it meanwhile wait.
 
-        What was prepared for settings that start otherwise is let go.
+        A start prepared for other settings is let go.
 
         Raises:
             RecordingError: it cannot be read.
@@ -432,7 +380,7 @@ class OpenRecordings:
     def __init__(self, uses: Iterable[SweptRecording]) -> None:
         self._guard = Lock()
         self._uses_left: Counter[SweptRecording] = Counter(uses)
-        self._ready = {each: ReadyRecording(each.opened) for each in self._uses_left}
+        self._ready = {swept: ReadyRecording(swept.opened) for swept in self._uses_left}
 
     def ready(self, recording: SweptRecording, settings: Settings) -> Recording:
         """A recording, opened and prepared; raises what `ReadyRecording.ready` does."""
@@ -448,76 +396,58 @@ class OpenRecordings:
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """A recording to be replayed under settings.
-
-    Attributes:
-        key: names the result (`point_key`).
-        recording: what is replayed.
-        settings: under what.
-    """
+    """A recording to be replayed under settings; the key names the result (`point_key`)."""
 
     key: str
     recording: SweptRecording
     settings: Settings
 
 
-Job = Callable[[Callable[[], bool]], Made]
-"""Makes a result; it is handed what says that it should stop."""
-
-
-def default_workers() -> int:
-    """One thread for each CPU that this process may use."""
-    return len(os.sched_getaffinity(0))
-
-
-def made_by_threads(tasks: Sequence[Task], workers: int) -> Iterator[Record]:
+def records_by_threads(tasks: Sequence[Task], workers: int | None) -> Iterator[Record]:
     """The tasks' records, in the order in which they are finished.
 
     Memory holds one state for each worker, and the recordings whose points are being made.
 
     Args:
         tasks: those of one recording next to each other.
-        workers: threads.
-
-    Raises:
-        UsageError: less than one worker.
+        workers: threads, as `records_of` takes them.
     """
     recordings = OpenRecordings(task.recording for task in tasks)
 
-    def job(task: Task) -> Job:
-        def made(cancel: Callable[[], bool]) -> Made:
-            try:
-                ready = recordings.ready(task.recording, task.settings)
-                return replayed_point(ready, task.settings, cancel)
-            finally:
-                recordings.used(task.recording)
+    def point(task: Task, cancel: Callable[[], bool]) -> Numbers:
+        try:
+            ready = recordings.ready(task.recording, task.settings)
+            return replayed_point(ready, task.settings, cancel)
+        finally:
+            recordings.used(task.recording)
 
-        return made
+    return records_of(
+        {task.key: lambda cancel, task=task: point(task, cancel) for task in tasks}, workers
+    )
 
-    return records_of({task.key: job(task) for task in tasks}, workers)
 
-
-def records_of(jobs: dict[str, Job], workers: int) -> Iterator[Record]:
+def records_of(jobs: Mapping[str, Job], workers: int | None) -> Iterator[Record]:
     """Records of jobs by key, in the order in which they are finished.
 
     When the iterator is closed, jobs that run are told to stop, and no other begins.
 
     Args:
-        jobs: what makes each result, by its key.
-        workers: threads.
+        jobs: makers of results by key.
+        workers: threads; None for one on each CPU that this process may use.
 
     Raises:
         UsageError: less than one worker.
     """
+    if workers is None:
+        workers = len(os.sched_getaffinity(0))
     if workers < 1:
         raise UsageError(f"{workers} workers: a sweep needs at least one")
     stopped = Event()
-
-    def record(key: str, job: Job) -> Record:
-        return made_record(key, lambda: job(stopped.is_set))
-
     with ThreadPoolExecutor(workers, thread_name_prefix="sweep") as threads:
-        futures = [threads.submit(record, key, job) for key, job in jobs.items()]
+        futures = [
+            threads.submit(Record.of, key, lambda job=job: job(stopped.is_set))
+            for key, job in jobs.items()
+        ]
         try:
             for future in as_completed(futures):
                 yield future.result()

@@ -23,11 +23,9 @@ from pagealloc_model.studies.sweeps.records import (
     Record,
     ResultCache,
     Task,
-    chosen_cache,
-    default_workers,
-    made_by_threads,
     named_recording,
     point_key,
+    records_by_threads,
 )
 from pagealloc_model.studies.sweeps.results import SweepResult
 
@@ -53,8 +51,8 @@ def sweep(
     """Replay recordings under many policies: one row of numbers for each.
 
     Points that were made before, by this version of the model, are taken from the cache; those that
-    fail have their error in place of numbers and are tried again the next time. What is finished
-    when a sweep is interrupted stays in the cache.
+    fail have their error in place of numbers and are tried again the next time. Points that are
+    finished when a sweep is interrupted stay in the cache.
 
     Args:
         recordings: recordings, paths, or fsspec addresses (protocol://path) that workers read.
@@ -84,105 +82,93 @@ def sweep(
         raise UsageError(f"{workers} workers: a sweep needs at least one")
     points = _points(vary)
     axes = tuple(dict.fromkeys(name for point in points for name in point))
-    found = [named_recording(each) for each in recordings]
     rows = [
         (
             point,
             Task(key=point_key(recording.digest, settings), recording=recording, settings=settings),
         )
-        for recording in dict.fromkeys(found)
+        for recording in dict.fromkeys([named_recording(source) for source in recordings])
         for seed in dict.fromkeys(seeds)
         for point in points
         for settings in [replace(base.with_values(point), seed=seed)]
     ]
     if not rows:
         raise UsageError("a sweep needs at least one recording and one seed")
-    kept = chosen_cache(cache)
+    store = ResultCache.chosen(cache)
     tasks = {task.key: task for _, task in rows}
-    records = {key: record for key in tasks if kept and (record := kept.load(key))}
+    records = {key: record for key in tasks if store and (record := store.load(key))}
     reused = len(records)
     todo = sorted((task for key, task in tasks.items() if key not in records), key=_preparation)
-    with progress_bar(
-        f"sweeping {count_of(len(tasks), 'point')}", len(tasks), "points", progress
-    ) as report:
-        for record in _made(todo, client, workers, kept):
+    with (
+        progress_bar(
+            f"sweeping {count_of(len(tasks), 'point')}", len(tasks), "points", progress
+        ) as report,
+        closing(_records(todo, client, workers)) as finished,
+    ):
+        for record in finished:
+            if store is not None:
+                store.store(record)
             records[record.key] = record
             if report is not None:
                 report(len(records) / len(tasks))
-    return SweepResult(
-        rows=_table(rows, axes, records),
-        axes=axes,
-        reused=reused,
-    )
+    return SweepResult(rows=_table(rows, axes, records), axes=axes, reused=reused)
 
 
 def _points(vary: Vary | None) -> list[Point]:
     """The design's points, each once, NumPy's numbers as Python's."""
     if vary is None:
         return [{}]
-    given = grid(vary) if isinstance(vary, Mapping) else vary
-    points = [{name: _plain(value) for name, value in point.items()} for point in given]
+    points = [
+        {
+            name: value.item() if isinstance(value, np.generic) else value
+            for name, value in point.items()
+        }
+        for point in (grid(vary) if isinstance(vary, Mapping) else vary)
+    ]
     if not points:
         raise UsageError("a sweep needs at least one point")
     return [point for place, point in enumerate(points) if point not in points[:place]]
 
 
-def _plain(value: object) -> object:
-    return value.item() if isinstance(value, np.generic) else value
-
-
 def _preparation(task: Task) -> tuple[str, ...]:
     """Points that start from the same state come one after the other, so that it is made once."""
     settings = task.settings
-    return (
-        task.recording.digest,
-        str(settings.rules),
-        str(settings.assumptions),
-        str(settings.seed),
-    )
+    starts = (settings.rules, settings.assumptions, settings.seed)
+    return (task.recording.digest, *map(str, starts))
 
 
-def _made(
-    tasks: Sequence[Task],
-    client: Client | str | None,
-    workers: int | None,
-    kept: ResultCache | None,
+def _records(
+    tasks: Sequence[Task], client: Client | str | None, workers: int | None
 ) -> Iterator[Record]:
-    """Records as they are finished, each kept before it is passed on."""
+    """Records as they are finished."""
     if not tasks:
         return
     if client is None:
-        made = made_by_threads(tasks, default_workers() if workers is None else workers)
+        yield from records_by_threads(tasks, workers)
     elif workers is not None:
         raise UsageError("workers are the cluster's own; start it with as many as you want")
     else:
-        from pagealloc_model.studies.sweeps.cluster import made_by_cluster
+        from pagealloc_model.studies.sweeps.cluster import records_by_cluster
 
-        made = made_by_cluster(tasks, client)
-    with closing(made):
-        for record in made:
-            if kept is not None:
-                kept.store(record)
-            yield record
+        yield from records_by_cluster(tasks, client)
 
 
 def _table(
     rows: Sequence[tuple[Point, Task]], axes: Sequence[str], records: Mapping[str, Record]
 ) -> pd.DataFrame:
     """One row a point: recording, axes, metrics, provenance, error."""
-    made = [records[task.key] for _, task in rows]
-    names = dict.fromkeys(name for record in made for name in record.metrics)
+    of_rows = [records[task.key] for _, task in rows]
     columns: dict[str, object] = {"recording": [task.recording.name for _, task in rows]}
     for axis in axes:
         columns[axis] = _axis_column([shown(point.get(axis)) for point, _ in rows])
     columns["seed"] = [task.settings.seed for _, task in rows]
-    for name in names:
-        columns[name] = [record.metrics.get(name, np.nan) for record in made]
+    for name in dict.fromkeys(name for record in of_rows for name in record.metrics):
+        columns[name] = [record.metrics.get(name, np.nan) for record in of_rows]
     columns["recording_sha256"] = [task.recording.digest for _, task in rows]
     for name in PROVENANCE:
-        columns[name] = pd.array([record.provenance.get(name) for record in made])
+        columns[name] = pd.array([record.provenance.get(name) for record in of_rows])
     for name in ("seconds", "finished", "key", "error"):
-        columns[name] = [getattr(record, name) for record in made]
+        columns[name] = [getattr(record, name) for record in of_rows]
     return pd.DataFrame(columns)
 
 

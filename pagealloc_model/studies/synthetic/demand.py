@@ -20,7 +20,7 @@ _WAITS = RECLAIM | pr.GFP_IO | pr.GFP_FS
 
 
 class Operation(IntEnum):
-    """What an event does (`operation` of `EVENT` records)."""
+    """Values of `operation` of `EVENT` records."""
 
     ALLOC = at.ALLOC
     FREE = at.FREE
@@ -80,12 +80,12 @@ class Gfp(IntEnum):
 
 
 def huge_gfp(defrag: str, *, madvised: bool = True, local_first: bool = False) -> int:
-    """Bits of a fault for a huge page (S8.5).
+    """Bits of a fault for a huge page (S8.5) under a setting of transparent_hugepage/defrag.
 
     Args:
-        defrag: setting of transparent_hugepage/defrag.
-        madvised: its memory is madvised.
-        local_first: it first asks for a page of its own node alone.
+        defrag: the setting.
+        madvised: the memory is madvised.
+        local_first: a page of the own node alone is asked for first.
     """
     local = at.GFP_THISNODE | pr.GFP_NORETRY if local_first else 0
     return Gfp.HUGE | thp_reclaim_bits(defrag, madvised) | local
@@ -93,20 +93,15 @@ def huge_gfp(defrag: str, *, madvised: bool = True, local_first: bool = False) -
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Demand:
-    """What is asked of a machine, made part by part so that it need never be in memory as a whole.
+    """Requests to a machine, made part by part so that they need never be in memory as a whole.
 
     Attributes:
-        name: of the demand.
-        machine: where it runs.
-        parts: called for the parts from the first on: `EVENT` records in time order, none before
-            those of the part that precedes it.
-        count: how many events all parts have together.
-        objects: how many numbers of objects they use; one is used again once it is freed.
-        leads: int32 by object, the huge page that it comes in place of, -1 for none; None: no
-            object comes in place of one.
+        parts: called for the parts from the first on: `EVENT` records in time order.
+        count: events of all parts.
+        objects: numbers of objects that they use; one is used again once it is freed.
+        leads: int32 by object, the huge page that it comes in place of, -1 for none.
         start_ns: when the machine begins to run; None for the time of the first event.
-        lines: what was assumed, one line each.
-        seed: of its random choices.
+        lines: assumptions, one line each.
         kswapd_recorded: kswapd's runs are events, not the model's to decide.
         direct_reclaim_recorded: direct reclaim is marked on the requests it runs for.
     """
@@ -131,19 +126,9 @@ class Demand:
 
 
 class Requests:
-    """Requests, reads and frees, collected in any order.
-
-    Attributes:
-        machine: where they are made.
-        objects: how many objects were asked for so far; the next has this number.
-    """
+    """Requests, reads and frees, collected in any order; `objects` is the next one's number."""
 
     def __init__(self, machine: Machine) -> None:
-        """Begin with none.
-
-        Args:
-            machine: where they are made.
-        """
         self.machine = machine
         self.objects = 0
         self._parts: list[np.ndarray] = []
@@ -163,31 +148,26 @@ class Requests:
         leads: np.ndarray | int = -1,
         freed_by: np.ndarray | int | None = None,
     ) -> np.ndarray:
-        """Ask for an object at each time, and free it.
+        """Ask for an object at each time, and free it; returns the objects' numbers (int64).
 
         Args:
             times: int64, ns.
             freed_at: int64, ns, or floats with inf where only reclaim frees; None for all of them.
             gfp: bits, see `Gfp`.
-            migratetype: what is asked for.
+            migratetype: of the request.
             order: of the request.
             cpu: that asks.
             zone: the highest that the request may use.
             operation: `Operation.TRY` for a huge page that others come in place of if it fails.
             leads: number of that huge page.
             freed_by: the CPU that frees; None for the one that asks.
-
-        Returns:
-            int64, the objects' numbers.
         """
-        numbers = self.objects + np.arange(len(times))
-        asked = _events(operation, times, numbers, cpu)
+        numbers = self.reserve_objects(len(times), leads)
+        asked = plain_events(operation, times, cpu, numbers)
         asked["bits"] = gfp
         asked["migratetype"] = migratetype
         asked["order"] = order
         asked["zone"] = self.machine.type_index(zone)
-        self.objects += len(times)
-        self._leads.append(np.broadcast_to(np.asarray(leads, np.int32), len(times)))
         self._parts.append(asked)
         if freed_at is not None:
             ends = np.isfinite(freed_at)
@@ -209,23 +189,15 @@ class Requests:
         offset: np.ndarray | int = 0,
         cpu: np.ndarray | int = 0,
     ) -> None:
-        """Free pieces of objects.
-
-        Args:
-            times: int64, ns.
-            objects: numbers.
-            order: of the pieces.
-            offset: pages from the objects' begin.
-            cpu: that frees.
-        """
-        freed = _events(at.FREE, times, objects, cpu)
+        """Free pieces of an order of objects, `offset` pages from where they begin."""
+        freed = plain_events(at.FREE, times, cpu, objects)
         freed["order"] = order
         freed["offset"] = offset
         self._parts.append(freed)
 
     def read(self, times: np.ndarray, objects: np.ndarray, *, cpu: np.ndarray | int = 0) -> None:
-        """Read pages of files; what is no longer in the page cache is read anew (S10.7)."""
-        reads = _events(at.USE, times, objects, cpu)
+        """Read pages of files; one that is not in the page cache is read anew (S10.7)."""
+        reads = plain_events(at.USE, times, cpu, objects)
         reads["bits"] = Gfp.FILE
         reads["migratetype"] = at.MOVABLE
         reads["zone"] = self.machine.type_index("Normal")
@@ -235,15 +207,15 @@ class Requests:
         """Add `EVENT` records that are there already."""
         self._parts.append(events)
 
-    def reserve_objects(self, count: int) -> np.ndarray:
+    def reserve_objects(self, count: int, leads: np.ndarray | int = -1) -> np.ndarray:
         """Numbers of objects that memory holds at first, or that are asked for later."""
         numbers = self.objects + np.arange(count)
         self.objects += count
-        self._leads.append(np.full(count, -1, np.int32))
+        self._leads.append(np.broadcast_to(np.asarray(leads, np.int32), count))
         return numbers
 
     def demand(self, name: str, **about: object) -> Demand:
-        """All of them in time order; those of one time stay in order.
+        """All of them in time order, those of one time in the order in which they were added.
 
         Args:
             name: of the demand.
@@ -268,17 +240,13 @@ def in_time_order(events: np.ndarray) -> np.ndarray:
     return events.take(np.argsort(events["time_ns"], kind="stable"))
 
 
-def plain_events(operation: int, times: np.ndarray, cpus: np.ndarray) -> np.ndarray:
-    """Events that concern no object, such as a drain of all lists."""
-    return _events(operation, times, np.int32(-1), cpus)
-
-
-def _events(
+def plain_events(
     operation: int,
     times: np.ndarray,
-    objects: np.ndarray | np.int32,
     cpus: np.ndarray | int,
+    objects: np.ndarray | int = -1,
 ) -> np.ndarray:
+    """`EVENT` records of one operation, all else zero; -1 where no object is concerned."""
     events = np.zeros(len(times), EVENT)
     events["operation"] = operation
     events["time_ns"] = times

@@ -1,4 +1,4 @@
-"""What memory holds when a run begins, and what its pageblocks hold later."""
+"""Contents of memory when a run begins, and of its pageblocks later."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pagealloc_model.recording.machine import Machine
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Memory:
-    """What memory holds at first; the rest of what is managed is in use and cannot be moved.
+    """Contents of memory at first; the rest of what is managed is in use and cannot be moved.
 
     Attributes:
         block_types: int8 by pageblock, its migratetype; HighAtomic ones count as reserved.
@@ -34,24 +34,18 @@ class Memory:
     objects: tuple[np.ndarray, np.ndarray] | None = None
 
     def put_into(self, state: State, places: np.ndarray) -> None:
-        """Put it into a fresh state.
-
-        Args:
-            state: nothing is anywhere yet.
-            places: int32 by object; those that are there at first are written.
-        """
-        machine, managed = state.machine, managed_pages(state.machine)
+        """Put it into a fresh state, and write the places (int32 by object) of what is there."""
+        machine = state.machine
         state.blocks["migratetype"] = self.block_types
-        size = 1 << machine.pageblock_order
         for zone in range(len(machine.zones)):
             own = (self.block_types == at.HIGHATOMIC) & (state.blocks["zone"] == zone + 1)
-            reserved = size * np.count_nonzero(own)
+            reserved = np.count_nonzero(own) << machine.pageblock_order
             state.zone_region(zone)[at.ZONE_RESERVED_HIGHATOMIC] = reserved
         pfns, orders = maximal_buddies(
             self.free, self.block_types, machine.pageblock_order, machine.max_order
         )
         place_buddies(state.arrays(), pfns.astype(np.int32), orders.astype(np.int8))
-        state.pages["where"][managed & ~self.free] = at.ALLOCATED
+        state.pages["where"][managed_pages(machine) & ~self.free] = at.ALLOCATED
         state.pages["tag"][self.movable] = 1
         if self.listed is not None:
             lists = np.where(self.is_file, pr.INACTIVE_FILE, pr.INACTIVE_ANON).astype(np.int8)
@@ -64,11 +58,10 @@ class Memory:
 
 def free_everything(state: State) -> None:
     """Put all managed pages of a fresh state into the buddy, in the largest buddies, Movable."""
+    order = state.machine.max_order
     for first, end in managed_spans(state.machine):
-        step = 1 << state.machine.max_order
-        pfns = np.arange(first, end, step, dtype=np.int32)
-        orders = np.full(len(pfns), state.machine.max_order, np.int8)
-        place_buddies(state.arrays(), pfns, orders)
+        pfns = np.arange(first, end, 1 << order, dtype=np.int32)
+        place_buddies(state.arrays(), pfns, np.full(len(pfns), order, np.int8))
 
 
 def managed_spans(machine: Machine) -> list[tuple[int, int]]:
@@ -94,16 +87,16 @@ def managed_pages(machine: Machine) -> np.ndarray:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BlockUse:
-    """Pages of each pageblock that lies in a zone, one entry a block.
+    """Pages of each pageblock that lies in a zone, int64, one entry a block.
 
     Attributes:
-        first_pfn: int64, where it begins.
+        first_pfn: where it begins.
         migratetype: int8, of the block.
-        buddy: int64, free in the buddy.
-        free: int64, in the buddy or on a per-CPU list.
-        movable: int64, allocated pages that can be moved.
-        reclaimable: int64, of those asked for as reclaimable since the start; 0 in a literal run.
-        unmovable: int64, the rest.
+        buddy: free in the buddy.
+        free: in the buddy or on a per-CPU list.
+        movable: allocated pages that can be moved.
+        reclaimable: those asked for as reclaimable since the start; 0 in a literal run.
+        unmovable: the rest.
     """
 
     first_pfn: np.ndarray
@@ -126,14 +119,7 @@ class BlockUse:
 
 
 def block_use(state: State) -> BlockUse:
-    """Count pages by pageblock.
-
-    Args:
-        state: of a run or a replay, between events.
-
-    Returns:
-        One entry a pageblock of a zone, ascending by address.
-    """
+    """Count pages by pageblock, ascending by address, of a run or a replay between events."""
     in_zone = state.blocks["zone"] > 0
     where = state.pages["where"]
     allocated = where == at.ALLOCATED
@@ -162,14 +148,12 @@ def _pages_of(state: State, heads: np.ndarray) -> np.ndarray:
     block_order = state.machine.pageblock_order
     pfns = np.flatnonzero(heads)
     orders = state.pages["order"][pfns].astype(np.int64)
-    pages = np.bincount(
-        pfns >> block_order,
-        weights=np.int64(1) << np.minimum(orders, block_order),
-        minlength=len(state.blocks),
-    ).astype(np.int64)
-    for pfn, order in zip(pfns[orders > block_order], orders[orders > block_order], strict=True):
-        first = int(pfn) >> block_order
-        pages[first : first + (1 << int(order) - block_order)] = 1 << block_order
+    sizes = np.int64(1) << np.minimum(orders, block_order)
+    pages = np.bincount(pfns >> block_order, sizes, len(state.blocks)).astype(np.int64)
+    larger = orders > block_order
+    for pfn, order in zip(pfns[larger].tolist(), orders[larger].tolist(), strict=True):
+        first = pfn >> block_order
+        pages[first : first + (1 << order - block_order)] = 1 << block_order
     return pages
 
 

@@ -37,11 +37,8 @@ class Recorded:
     """A recording made ready for runs by the model's own reclaim and compaction.
 
     Attributes:
-        recording: an opened recording.
         prepared: its machine, demand and start.
         policy: the effective policy.
-        rules: the kernel's.
-        assumptions: ours.
         seed: of what nothing settles.
     """
 
@@ -54,21 +51,17 @@ class Recorded:
 
     @property
     def machine(self) -> Machine:
-        """What it runs on."""
+        """The machine that it runs on."""
         return self.prepared.machine
 
     @property
     def demand(self) -> RecordedDemand:
-        """What was asked for: `EVENT` records, objects and their leads."""
+        """Recorded requests: `EVENT` records, objects and their leads."""
         return self.prepared.demand
 
     @cached_property
     def is_from_start(self) -> np.ndarray:
-        """Whether each object lived when the recording began, or came with memory that was added.
-
-        Returns:
-            bool by object.
-        """
+        """Whether each object lived at the start, or came with added memory: bool by object."""
         return np.isin(self.demand.objects["kind"], (resolved.AT_START, resolved.GROWN))
 
     @property
@@ -109,7 +102,7 @@ def recorded(
 
     Args:
         recording: an opened recording.
-        policy: what is changed of the recorded one.
+        policy: changes to the recorded one.
         rules: as `choose_rules` takes them; None for the recorded kernel's.
         assumptions: ours, reclaim being elastic whatever they say; None for what reclaim and
             compaction cost in the recording.
@@ -138,7 +131,7 @@ def with_less_memory(prepared: Prepared, gib: float, rules: KernelRules) -> Prep
 
     Pageblocks are taken out of the zones as if they were holes: free ones first, then those with
     pages of files beside free ones only, those with most free pages first; of equals the highest.
-    What files had there is not cached then. Watermarks are what the smaller machine has at boot;
+    Their pages of files are not cached then. Watermarks are what the smaller machine has at boot;
     the per-CPU lists' limits stay.
 
     Args:
@@ -157,8 +150,13 @@ def with_less_memory(prepared: Prepared, gib: float, rules: KernelRules) -> Prep
             f"{gib} GiB is more than the {managed / GIB_PAGES:.2f} GiB that was recorded"
         )
     block_pages = 1 << machine.pageblock_order
-    free, removable = _removable(prepared, block_pages)
-    blocks = np.flatnonzero(removable)
+    file_pages = (prepared.lru == pr.INACTIVE_FILE + 1) | (prepared.lru == pr.ACTIVE_FILE + 1)
+    file_pages = file_pages[: len(image.free)] & image.movable
+    file_pages[prepared.demand.objects["pfn"][prepared.demand.at_start]] = False
+    whole = np.zeros((2, len(image.block_types) * block_pages), bool)
+    whole[:, : len(image.free)] = image.free, file_pages
+    free, cached = whole.reshape(2, -1, block_pages).sum(axis=2)
+    blocks = np.flatnonzero((free + cached == block_pages) & (image.block_types >= 0))
     by_free = np.lexsort((-blocks, -free[blocks]))
     chosen = blocks[by_free[: -(-goal // block_pages)]]
     if len(chosen) * block_pages < goal:
@@ -170,52 +168,30 @@ def with_less_memory(prepared: Prepared, gib: float, rules: KernelRules) -> Prep
     gone = np.zeros(len(image.block_types), bool)
     gone[chosen] = True
     pages = np.repeat(gone, block_pages)[: len(image.free)]
-    listed = image.listed[~pages[image.listed["pfn"]]]
-    kept = ~pages[image.allocated_pfn]
+    stays = ~pages[image.allocated_pfn]
     smaller = replace(
         image,
         free=image.free & ~pages,
         movable=image.movable & ~pages,
         block_types=np.where(gone, -1, image.block_types).astype(np.int8),
-        listed=listed,
-        allocated_pfn=image.allocated_pfn[kept],
-        allocated_order=image.allocated_order[kept],
+        listed=image.listed[~pages[image.listed["pfn"]]],
+        allocated_pfn=image.allocated_pfn[stays],
+        allocated_order=image.allocated_order[stays],
         origin=(*image.origin, f"{count_of(len(chosen), 'pageblock')} taken out, {gib:g} GiB left"),
     )
-    lru = np.where(pages[: len(prepared.lru)], 0, prepared.lru).astype(np.int8)
-    shrunk = _smaller_machine(machine, chosen << machine.pageblock_order, block_pages, rules)
-    return replace(prepared, machine=shrunk, image=smaller, lru=lru)
-
-
-def _removable(prepared: Prepared, block_pages: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return free pages by block, and whether it holds nothing but these and pages of files."""
-    image, demand = prepared.image, prepared.demand
-    blocks = len(image.block_types)
-    file_pages = (prepared.lru == pr.INACTIVE_FILE + 1) | (prepared.lru == pr.ACTIVE_FILE + 1)
-    file_pages = file_pages[: len(image.free)] & image.movable
-    file_pages[demand.objects["pfn"][demand.at_start]] = False
-    free = _by_block(image.free, blocks, block_pages)
-    spare = free + _by_block(file_pages, blocks, block_pages)
-    return free, (spare == block_pages) & (image.block_types >= 0)
-
-
-def _by_block(pages: np.ndarray, blocks: int, block_pages: int) -> np.ndarray:
-    """Return how many pages of each block are marked, int64."""
-    whole = np.zeros(blocks * block_pages, bool)
-    whole[: len(pages)] = pages
-    return whole.reshape(blocks, block_pages).sum(axis=1)
-
-
-def _smaller_machine(
-    machine: Machine, firsts: np.ndarray, block_pages: int, rules: KernelRules
-) -> Machine:
-    """Return the machine without some blocks, with the watermarks that it has at boot."""
     zones = []
     for zone in machine.zones:
-        own = (firsts >= zone.start_pfn) & (firsts < zone.end_pfn)
-        lost = int(own.sum()) * block_pages
+        firsts = chosen << machine.pageblock_order
+        lost = int(((firsts >= zone.start_pfn) & (firsts < zone.end_pfn)).sum()) * block_pages
         zones.append(replace(zone, managed=zone.managed - lost, present=zone.present - lost))
-    smaller = replace(machine, zones=tuple(zones))
-    factor = machine.watermark_scale_factor
-    sizes = Policy(min_free_kbytes=min_free_kbytes_at_boot(smaller), watermark_scale_factor=factor)
-    return smaller.with_watermarks(sizes, rules)
+    shrunk = replace(machine, zones=tuple(zones))
+    watermarks = Policy(
+        min_free_kbytes=min_free_kbytes_at_boot(shrunk),
+        watermark_scale_factor=machine.watermark_scale_factor,
+    )
+    return replace(
+        prepared,
+        machine=shrunk.with_watermarks(watermarks, rules),
+        image=smaller,
+        lru=np.where(pages[: len(prepared.lru)], 0, prepared.lru).astype(np.int8),
+    )

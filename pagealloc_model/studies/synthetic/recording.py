@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -29,11 +28,11 @@ FIRST_TASK = 1000
 def write_synthetic_recording(run: Run, directory: Path) -> None:
     """Write what a recorder would have seen: requests and frees, and the machine at the start.
 
-    Page frames are those that the model handed out. Events under zone->lock are left out: they
-    would be the model's own.
+    Page frames are those that the model handed out, each CPU's events by a task of its own. Events
+    under zone->lock are left out: they would be the model's own.
 
     Args:
-        run: what was run; its holds need not have been kept.
+        run: its holds need not have been kept.
         directory: to create.
 
     Raises:
@@ -42,40 +41,33 @@ def write_synthetic_recording(run: Run, directory: Path) -> None:
     """
     if directory.exists() and any(directory.iterdir()):
         raise UsageError(f"{directory} exists and is not empty")
-    demand = run.demand
-    first_ns = int(demand.events["time_ns"][0])
-    snapshot = directory / SNAPSHOT_DIRECTORY / f"{first_ns - 1:020d}"
+    demand, machine, release = run.demand, run.demand.machine, f"{run.rules.name}.0"
+    snapshot = directory / SNAPSHOT_DIRECTORY / f"{int(demand.events['time_ns'][0]) - 1:020d}"
     snapshot.mkdir(parents=True)
-    state = make_state(demand.machine, run.rules, run.policy)
-    (snapshot / "zoneinfo").write_text(zoneinfo_text(state), encoding="utf-8")
-    (snapshot / "pagetypeinfo").write_text(pagetypeinfo_text(demand.machine), encoding="utf-8")
+    state = make_state(machine, run.rules, run.policy)
+    (snapshot / "zoneinfo").write_text(_zoneinfo_text(state), encoding="utf-8")
+    (snapshot / "pagetypeinfo").write_text(_pagetypeinfo_text(machine), encoding="utf-8")
     meta = {
         "bundle_version": RECORDING_VERSION,
-        "uname": ["Linux", "synthetic", f"{run.rules.name}.0", "", "x86_64"],
+        "uname": ["Linux", "synthetic", release, "", "x86_64"],
         "clock": "CLOCK_MONOTONIC",
         "command": [],
-        "nr_cpus": demand.machine.nr_cpus,
+        "nr_cpus": machine.nr_cpus,
         "sysctl": {},
         "synthetic": {
             "scenario": demand.name,
             "seed": demand.seed,
             "lines": list(demand.lines),
             "policy": run.policy.given(),
-            "rules": asdict(run.rules)["name"],
+            "rules": run.rules.name,
         },
     }
     (directory / META_FILE).write_text(json.dumps(meta, indent=1) + "\n", encoding="utf-8")
-    write_store(_trace(run), directory / STORE_FILE, source=None)
-
-
-def _trace(run: Run) -> Trace:
-    """Allocations and frees as events, each CPU's by a task of its own."""
-    events = run.demand.events
-    events = events[np.isin(events["operation"], (at.ALLOC, at.FREE))]
+    events = demand.events[np.isin(demand.events["operation"], (at.ALLOC, at.FREE))]
     events = events[run.places[events["object"]] >= 0]
     is_alloc = events["operation"] == at.ALLOC
-    count = len(events)
-    return Trace(
+    unknown = np.full(len(events), -1)
+    trace = Trace(
         time_ns=events["time_ns"],
         cpu=events["cpu"],
         pid=events["cpu"].astype(np.int32) + FIRST_TASK,
@@ -84,22 +76,22 @@ def _trace(run: Run) -> Trace:
         order=events["order"],
         gfp=np.where(is_alloc, GFP_HIGHUSER_MOVABLE, 0),
         migratetype=np.where(is_alloc, events["migratetype"], -1),
-        percpu_refill=np.full(count, -1),
-        in_interrupt=np.full(count, -1),
-        comms={FIRST_TASK + cpu: f"worker/{cpu}" for cpu in range(run.machine.nr_cpus)},
-        source=run.demand.name,
-        release=f"{run.rules.name}.0",
-        nr_cpus=run.machine.nr_cpus,
+        percpu_refill=unknown,
+        in_interrupt=unknown,
+        comms={FIRST_TASK + cpu: f"worker/{cpu}" for cpu in range(machine.nr_cpus)},
+        source=demand.name,
+        release=release,
+        nr_cpus=machine.nr_cpus,
         clock="monotonic",
     )
+    write_store(trace, directory / STORE_FILE, source=None)
 
 
-def zoneinfo_text(state: State) -> str:
-    """As the kernel prints it, per-CPU lists empty.
-
-    Args:
-        state: a state made for the machine: limits of its per-CPU lists.
-    """
+def _zoneinfo_text(state: State) -> str:
+    """As the kernel prints it, per-CPU lists empty."""
+    limits = {"high": at.PCP_HIGH, "batch": at.PCP_BATCH}
+    if state.st[at.RULE_PCP_AUTO_TUNED]:
+        limits |= {"high_min": at.PCP_HIGH_MIN, "high_max": at.PCP_HIGH_MAX}
     lines: list[str] = []
     for index, zone in enumerate(state.machine.zones):
         sizes = ("min", "low", "high", "spanned", "present", "managed")
@@ -113,46 +105,32 @@ def zoneinfo_text(state: State) -> str:
         if zone.managed:
             lines += ["  pagesets"]
             for cpu in range(state.machine.nr_cpus):
-                lines += _pageset(state, index, cpu)
+                region = state.pcp_region(index, cpu)
+                lines += [f"    cpu: {cpu}", "              count: 0"]
+                lines += [f"              {name}: {region[word]}" for name, word in limits.items()]
             lines += ["  node_unreclaimable:  0", f"  start_pfn:           {zone.start_pfn}"]
     return "\n".join(lines) + "\n"
 
 
-def _pageset(state: State, zone: int, cpu: int) -> list[str]:
-    region = state.pcp_region(zone, cpu)
-    words = {
-        "count": 0,
-        "high": int(region[at.PCP_HIGH]),
-        "batch": int(region[at.PCP_BATCH]),
-    }
-    if state.st[at.RULE_PCP_AUTO_TUNED]:
-        words["high_min"] = int(region[at.PCP_HIGH_MIN])
-        words["high_max"] = int(region[at.PCP_HIGH_MAX])
-    return [f"    cpu: {cpu}", *[f"              {name}: {value}" for name, value in words.items()]]
-
-
-def pagetypeinfo_text(machine: Machine) -> str:
+def _pagetypeinfo_text(machine: Machine) -> str:
     """As the kernel prints it: everything Movable, in the largest buddies."""
     orders = range(machine.max_order + 1)
-    names = machine.migratetypes
     lines = [
         f"Page block order: {machine.pageblock_order}",
         f"Pages per block:  {1 << machine.pageblock_order}",
         "",
         f"Free pages count per migrate type at order {''.join(f'{order:7}' for order in orders)}",
     ]
-    populated = [zone for zone in machine.zones if zone.managed]
-    for zone in populated:
-        for name in names:
-            counts = [0] * len(orders)
-            if name == "Movable":
-                counts[-1] = zone.managed >> machine.max_order
+    block_lines = ["", f"Number of blocks type {' '.join(machine.migratetypes)}"]
+    for zone in machine.zones:
+        if not zone.managed:
+            continue
+        blocks = []
+        for name in machine.migratetypes:
+            pages = zone.managed if name == "Movable" else 0
+            counts = [0] * machine.max_order + [pages >> machine.max_order]
             cells = "".join(f"{count:7}" for count in counts)
             lines.append(f"Node {zone.node:4}, zone {zone.name:>8}, type {name:>12} {cells}")
-    lines += ["", f"Number of blocks type {' '.join(names)}"]
-    for zone in populated:
-        blocks = [
-            zone.managed >> machine.pageblock_order if name == "Movable" else 0 for name in names
-        ]
-        lines.append(f"Node {zone.node}, zone {zone.name:>8} {' '.join(map(str, blocks))}")
-    return "\n".join(lines) + "\n"
+            blocks.append(pages >> machine.pageblock_order)
+        block_lines.append(f"Node {zone.node}, zone {zone.name:>8} {' '.join(map(str, blocks))}")
+    return "\n".join([*lines, *block_lines]) + "\n"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
@@ -39,19 +39,15 @@ SAMPLES = 128
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Run(Tables):
-    """What demand did under a policy; tables are those of a `Replay`.
+    """The course of a demand under a policy; tables are those of a `Replay`.
 
     Attributes:
-        demand: what was asked for.
-        policy: the policy.
-        rules: the kernel's rules.
-        assumptions: ours.
         samples: counters at each sample.
         log: int64, shape (transactions, LOG_COLUMNS): every hold of zone->lock, if they were kept.
-        places: int32, where the model put each object, -1 where nowhere.
+        places: int32 by object, where the model put it, -1 where nowhere.
         fallback_counts: int64, shape `layout.FALLBACK_SHAPE`.
         events: how many were taken.
-        seen: what `look` returned at each sample.
+        seen: results of `look` at each sample.
         final: the state at the end.
     """
 
@@ -96,7 +92,7 @@ class Run(Tables):
 
     @property
     def divergence(self) -> dict[str, int]:
-        """What an elastic run did otherwise than asked, by name; none of a literal one."""
+        """Deviations of an elastic run from what was asked, by name; none of a literal one."""
         return tables.divergence(self.final.pressure_words(0, pr.SCALARS))
 
     @cached_property
@@ -185,8 +181,8 @@ def run(
     """Replay demand that nobody recorded.
 
     Args:
-        demand: what is asked for, and of which machine.
-        policy: what to run it under; None for the kernel's defaults.
+        demand: requests, and the machine that they are made of.
+        policy: the policy to run it under; None for the kernel's defaults.
         rules: a kernel generation, or the name of a preset.
         assumptions: ours; in an elastic mode the model decides what kswapd and direct reclaim do.
         memory: what memory holds at first; a recording's start; None: all of it is free.
@@ -215,115 +211,82 @@ def run(
         places[: len(starting)] = starting
         carrier: Carrier = memory.carrier(leads)
     else:
-        carrier = _carrier(demand, policy, chosen, assumptions, memory, places, leads)
-    state = carrier.state
-    running = Running(carrier, places, keep_holds=keep_holds)
-    running.look, running.progress, running.cancel = look, progress, cancel
-    running.take_all(demand.parts(), demand.count, at_ns)
+        start_ns = demand.start_ns
+        if start_ns is None:
+            start_ns = int(next(demand.parts(), np.zeros(1, EVENT))["time_ns"][0])
+        state = make_state(demand.machine, chosen, policy, assumptions, start_ns=start_ns)
+        if memory is None:
+            free_everything(state)
+        if assumptions.reclaim == "elastic":
+            state = with_pressure(state, chosen, policy, assumptions, seed=demand.seed)
+            carrier = ModelCarrier(state, leads)
+        else:
+            state.st[at.KSWAPD_RECORDED] = demand.kswapd_recorded
+            state.st[at.DIRECT_RECLAIM_RECORDED] = demand.direct_reclaim_recorded
+            carrier = ModelCarrier(state)
+        if memory is not None:
+            memory.put_into(state, places)
+    running = Running(carrier, places, keep_holds=keep_holds, look=look)
+    for share in running.take_all(demand.parts(), demand.count, at_ns):
+        if cancel is not None and cancel():
+            raise Cancelled
+        if progress is not None:
+            progress(share)
+    words, sites, seen = zip(*running.samples.values(), strict=True)
+    columns = [np.stack(column) for column in zip(*words, strict=True)]
+    names = [own.name for own in fields(Samples)]
+    times = np.array(list(running.samples), np.int64)
     return Run(
         demand=demand,
         policy=policy,
         rules=chosen,
         assumptions=assumptions,
-        samples=running.samples,
+        samples=Samples(**dict(zip(names, [times, *columns], strict=True))),
         log=running.log,
         places=places,
-        fallback_counts=fallback_counts(state),
+        fallback_counts=fallback_counts(carrier.state),
         events=running.done,
-        seen=running.seen,
-        final=state,
-        _sites=running.sites,
+        seen=seen,
+        final=carrier.state,
+        _sites=np.stack(sites),
         _sizes=running.sizes,
     )
-
-
-def _carrier(
-    demand: Demand,
-    policy: Policy,
-    rules: KernelRules,
-    assumptions: Assumptions,
-    memory: Memory | None,
-    places: np.ndarray,
-    leads: np.ndarray,
-) -> Carrier:
-    """Return who takes events from a fresh state with this memory."""
-    start_ns = demand.start_ns
-    if start_ns is None:
-        start_ns = int(next(demand.parts(), np.zeros(1, EVENT))["time_ns"][0])
-    state = make_state(demand.machine, rules, policy, assumptions, start_ns=start_ns)
-    if memory is None:
-        free_everything(state)
-    if assumptions.reclaim == "elastic":
-        state = with_pressure(state, rules, policy, assumptions, seed=demand.seed)
-        carrier: Carrier = ModelCarrier(state, leads)
-    else:
-        state.st[at.KSWAPD_RECORDED] = demand.kswapd_recorded
-        state.st[at.DIRECT_RECLAIM_RECORDED] = demand.direct_reclaim_recorded
-        carrier = ModelCarrier(state)
-    if memory is not None:
-        memory.put_into(state, places)
-    return carrier
 
 
 class Running:
     """A state on its way through events, its holds of zone->lock and its samples.
 
     Attributes:
-        carrier: takes the events.
         places: int32 by object.
         done: events taken.
         sizes: how many holds moved how many objects.
-        look: called with the state at each sample.
-        progress: called with the share done.
-        cancel: ends the run where it says True.
+        samples: by time: words of `Samples`; refills, their pages and probes, blocks reserved and
+            given back; what `look` returned. Of those at one instant the last.
     """
 
-    def __init__(self, carrier: Carrier, places: np.ndarray, *, keep_holds: bool = True) -> None:
-        """Take a state over.
-
-        Args:
-            carrier: takes the events.
-            places: int32 by object; written.
-            keep_holds: every hold is kept, not only counted.
-        """
-        self.carrier, self.places = carrier, places
+    def __init__(
+        self,
+        carrier: Carrier,
+        places: np.ndarray,
+        *,
+        keep_holds: bool = True,
+        look: Callable[[State], Any] | None = None,
+    ) -> None:
+        """Take a state over; `places` is written, `look` called with the state at each sample."""
+        self.places = places
         self.done = 0
         self.sizes = TransactionCounts(carrier.state.machine)
-        self.look: Callable[[State], Any] | None = None
-        self.progress: Callable[[float], None] | None = None
-        self.cancel: Callable[[], bool] | None = None
+        self.samples: dict[int, tuple[tuple[np.ndarray, ...], np.ndarray, Any]] = {}
+        self._carrier = carrier
+        self._look = look
         self._keep = keep_holds
         self._logs = [np.zeros((0, at.LOG_COLUMNS), np.int64)]
         self._blocks = BlockCounter(carrier.state)
-        self._kept: dict[int, tuple[tuple[np.ndarray, ...], np.ndarray, Any]] = {}
-
-    @property
-    def state(self) -> State:
-        """As it is now."""
-        return self.carrier.state
 
     @property
     def log(self) -> np.ndarray:
         """The holds that were kept."""
         return np.concatenate(self._logs)
-
-    @property
-    def samples(self) -> Samples:
-        """All samples; of those at one instant the last."""
-        columns = zip(*(words for words, _, _ in self._kept.values()), strict=True)
-        names = [each.name for each in fields(Samples)][1:]
-        named = {name: np.stack(column) for name, column in zip(names, columns, strict=True)}
-        return Samples(time_ns=np.array(list(self._kept), np.int64), **named)
-
-    @property
-    def sites(self) -> np.ndarray:
-        """Refills, their pages and probes, blocks reserved and given back; a row a sample."""
-        return np.stack([sites for _, sites, _ in self._kept.values()])
-
-    @property
-    def seen(self) -> tuple[Any, ...]:
-        """What `look` returned at each sample."""
-        return tuple(seen for _, _, seen in self._kept.values())
 
     def forget(self) -> None:
         """Drop the holds that were kept so far."""
@@ -331,9 +294,9 @@ class Running:
 
     def take(self, events: np.ndarray, low: int, high: int, until_ns: int = -1) -> None:
         """Take `events[low:high]`, then what is due up to an instant, -1 for none."""
-        state = self.state
+        state = self._carrier.state
         while low < high or (until_ns >= 0 and state.next_due_ns <= until_ns):
-            low = self.carrier.advance(events, self.places, low, high, until_ns)
+            low = self._carrier.advance(events, self.places, low, high, until_ns)
             rows = state.log[: state.st[at.LOG_ROWS]]
             self.sizes.add(rows)
             if self._keep:
@@ -342,8 +305,8 @@ class Running:
 
     def sample(self, time_ns: int) -> None:
         """Copy the counters."""
-        state = self.state
-        self.carrier.settle()
+        state = self._carrier.state
+        self._carrier.settle()
         sites = state.sites().sum(axis=(0, 1))
         own = (
             sites[at.SITE_REFILL, at.SITE_ACQUISITIONS],
@@ -352,11 +315,17 @@ class Running:
             sites[at.SITE_RESERVE, at.SITE_OBJECTS],
             sites[at.SITE_UNRESERVE, at.SITE_OBJECTS],
         )
-        seen = self.look(state) if self.look is not None else None
-        self._kept[time_ns] = (sample_of(state, self._blocks), np.array(own, np.int64), seen)
+        seen = self._look(state) if self._look is not None else None
+        self.samples[time_ns] = (sample_of(state, self._blocks), np.array(own, np.int64), seen)
 
-    def take_all(self, parts: Iterable[np.ndarray], count: int, at_ns: Sequence[int] = ()) -> None:
-        """Take all parts, with samples at the instants, or evenly over `count` events."""
+    def take_all(
+        self, parts: Iterable[np.ndarray], count: int, at_ns: Sequence[int] = ()
+    ) -> Iterator[float]:
+        """Take all parts, with samples at the instants, or evenly over `count` events.
+
+        Yields:
+            The share done, now and then.
+        """
         instants = list(at_ns)
         step = max(count // SAMPLES, 1)
         due = step
@@ -378,12 +347,9 @@ class Running:
                 if until >= 0:
                     self.sample(instants.pop(0))
                 elif not at_ns and (self.done >= due or self.done >= count):
-                    self.sample(int(self.state.st[at.NOW]))
+                    self.sample(int(self._carrier.state.st[at.NOW]))
                     due += step
-                if self.cancel is not None and self.cancel():
-                    raise Cancelled
-                if self.progress is not None:
-                    self.progress(self.done / count)
+                yield self.done / count
         for instant in instants:
             self.take(np.zeros(0, EVENT), 0, 0, instant)
             self.sample(instant)

@@ -1,6 +1,6 @@
 """A recording as a larger machine: its streams again and again, each with memory of its own.
 
-What replication assumes: copies do the same, some time apart, and share nothing but the zones;
+Assumptions of replication: copies do the same, some time apart, and share nothing but the zones;
 each copy's objects are its own, and so is what it freed without having allocated it, which is
 allocated first. So much other memory stays in use that memory gets as short as it was recorded.
 kswapd runs as recorded. Demand does not react to memory or locks.
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,11 +26,10 @@ from pagealloc_model.policy.policy import Assumptions
 from pagealloc_model.predicted.demand.demand import Demand as RecordedDemand
 from pagealloc_model.predicted.prepared import prepare
 from pagealloc_model.recording.machine import GIB_PAGES, Machine, synthetic_machine
-from pagealloc_model.studies.synthetic.demand import Demand, in_time_order, plain_events
+from pagealloc_model.studies.synthetic.demand import RECLAIM, Demand, in_time_order, plain_events
 from pagealloc_model.studies.synthetic.memory import managed_spans
 
 if TYPE_CHECKING:
-    from pagealloc_model.allocator.state import StartImage
     from pagealloc_model.recording.recording import Recording
 
 PART_EVENTS = 1 << 19
@@ -40,7 +38,7 @@ _SAMPLES_SHIFT = 8
 _NO_MORE_NS = np.iinfo(np.int64).max
 _OF_OBJECTS = (at.ALLOC, at.CAPTURE, at.HIDDEN_ALLOC, at.FREE)
 SETTLING_NS = 1_000_000_000
-"""What lives at the start is allocated this long before the first event of its round."""
+"""Objects that live at the start are allocated this long before the first event of a round."""
 KEPT_EVENTS = 1 << 23
 """A round of up to so many events is made once and kept while it is gone through."""
 SHIFT_SHARE = 20
@@ -48,139 +46,29 @@ SHIFT_SHARE = 20
 _OF_KSWAPD = (at.KSWAPD_START, at.KSWAPD_STOP)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Streams:
-    """The demand of some of a recording's CPUs.
-
-    Attributes:
-        events: `layout.EVENT` records on CPUs 0 to `nr_cpus` - 1; object numbers from 0 on.
-        orders: int8 order of each object.
-        born: bool, whether an event allocates the object.
-        nr_cpus: CPUs.
-    """
-
-    events: np.ndarray
-    orders: np.ndarray
-    born: np.ndarray
-    nr_cpus: int
-
-
-def streams_of(demand: RecordedDemand, cpus: Sequence[int]) -> Streams:
+def _streams_of(demand: RecordedDemand, cpus: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
     """The objects that some CPUs were first to handle, with all their events moved to those CPUs.
 
     Requests that failed are left out, even if they are tried.
 
-    Args:
-        demand: a recording's.
-        cpus: the CPUs to keep.
+    Returns:
+        `EVENT` records on CPUs 0 to len(cpus) - 1, object numbers from 0 on; int8 order by object.
     """
     events = demand.events[np.isin(demand.events["operation"], _OF_OBJECTS)]
     events = events[events["object"] >= 0]
     events = events[demand.objects["kind"][events["object"]] != resolved.TRIED]
     events["operation"][events["operation"] == at.CAPTURE] = at.ALLOC
     numbers, first = np.unique(events["object"], return_index=True)
-    kept = numbers[np.isin(events["cpu"][first], cpus)]
+    own = numbers[np.isin(events["cpu"][first], cpus)]
     new_number = np.full(len(demand.objects), -1, np.int64)
-    new_number[kept] = np.arange(len(kept))
+    new_number[own] = np.arange(len(own))
     events = events[new_number[events["object"]] >= 0].copy()
     events["object"] = new_number[events["object"]]
     places = {cpu: place for place, cpu in enumerate(cpus)}
     highest = int(demand.events["cpu"].max()) + 1
-    events["cpu"] = np.array([places.get(cpu, cpu % len(cpus)) for cpu in range(highest)])[
-        events["cpu"]
-    ]
-    born = np.zeros(len(kept), bool)
-    born[events["object"][events["operation"] != at.FREE]] = True
-    return Streams(
-        events=events,
-        orders=demand.objects["order"][kept].copy(),
-        born=born,
-        nr_cpus=len(cpus),
-    )
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class CopiedStreams:
-    """Streams once per shift; no more than a part of the copies' events is made at a time.
-
-    Attributes:
-        streams: what is copied.
-        shifts: int64, how much later each copy begins, ns.
-        nr_cpus: CPUs that the copies are spread over.
-        beside: `layout.EVENT` records that are not copied but merged in.
-    """
-
-    streams: Streams
-    shifts: np.ndarray
-    nr_cpus: int
-    beside: np.ndarray
-
-    @property
-    def objects(self) -> int:
-        """Objects of all copies."""
-        return len(self.shifts) * len(self.streams.orders)
-
-    @property
-    def events(self) -> int:
-        """Events that `merged` makes in all."""
-        return len(self.shifts) * len(self.streams.events) + len(self.beside)
-
-    @property
-    def first_ns(self) -> int:
-        """Time of the first event."""
-        first = self.streams.events["time_ns"][:1]
-        return int(np.append(first, self.beside["time_ns"][:1]).min())
-
-    @property
-    def last_ns(self) -> int:
-        """A time at which all copies have ended."""
-        last = self.streams.events["time_ns"][-1:] + self.shifts.max()
-        return int(np.append(last, self.beside["time_ns"][-1:]).max())
-
-    def copy_of(self, events: np.ndarray, number: int) -> np.ndarray:
-        """Events of the streams on the CPUs and objects of one copy; times stay."""
-        copy = events.copy()
-        copy["object"] += number * len(self.streams.orders)
-        copy["cpu"] = (copy["cpu"].astype(np.int64) + number * self.streams.nr_cpus) % self.nr_cpus
-        return copy
-
-    def merged(self) -> Iterator[np.ndarray]:
-        """The events of all copies in time order; of one time, `beside` first, then by copy."""
-        times, edges = self.streams.events["time_ns"], self._part_ends()
-        bounds = [np.searchsorted(times, edges - shift) for shift in self.shifts.tolist()]
-        bounds.append(np.searchsorted(self.beside["time_ns"], edges))
-        begun = [0] * len(bounds)
-        for until in np.array(bounds).T.tolist():
-            together = [self.beside[begun[-1] : until[-1]]]
-            for number, shift in enumerate(self.shifts.tolist()):
-                events = self.streams.events[begun[number] : until[number]]
-                copy = self.copy_of(events, number)
-                copy["time_ns"] += shift
-                together.append(copy)
-            begun = until
-            yield in_time_order(np.concatenate(together))
-
-    def _part_ends(self) -> np.ndarray:
-        """Times (int64, ns) that cut all copies' events into parts of about one size."""
-        apart = max(PART_EVENTS >> _SAMPLES_SHIFT, 1)
-        sampled = self.streams.events["time_ns"][apart - 1 :: apart]
-        ends = np.sort(np.add.outer(self.shifts, sampled), axis=None)[:: 1 << _SAMPLES_SHIFT]
-        return np.unique(np.append(ends[1:], _NO_MORE_NS))
-
-    def births(self, highest_type: int, time_ns: int) -> Iterator[np.ndarray]:
-        """Allocations of what lived at the start, on the CPUs that free it, copy by copy.
-
-        Args:
-            highest_type: highest zone type that they may use.
-            time_ns: of all of them.
-        """
-        births = _births(self.streams, highest_type, time_ns)
-        yield from (self.copy_of(births, number) for number in range(len(self.shifts)))
-
-    def last_frees(self, time_ns: int) -> Iterator[np.ndarray]:
-        """Frees of what still lives when all copies have ended, copy by copy."""
-        frees = _last_frees(self.streams, time_ns)
-        yield from (self.copy_of(frees, number) for number in range(len(self.shifts)))
+    new_cpu = np.array([places.get(cpu, cpu % len(cpus)) for cpu in range(highest)])
+    events["cpu"] = new_cpu[events["cpu"]]
+    return events, demand.objects["order"][own].copy()
 
 
 def _by_reclaim(events: np.ndarray) -> np.ndarray:
@@ -189,55 +77,52 @@ def _by_reclaim(events: np.ndarray) -> np.ndarray:
     return np.asarray(events["bits"] & wanted == wanted) & (events["operation"] == at.FREE)
 
 
-def _births(streams: Streams, highest_type: int, time_ns: int) -> np.ndarray:
-    frees = streams.events[streams.events["operation"] == at.FREE]
+def _births(events: np.ndarray, orders: np.ndarray, zone: int, time_ns: int) -> np.ndarray:
+    """Allocations of what lived at the start, on the CPUs that free it."""
+    born = np.zeros(len(orders), bool)
+    born[events["object"][events["operation"] != at.FREE]] = True
+    frees = events[events["operation"] == at.FREE]
     numbers, index = np.unique(frees["object"], return_index=True)
-    unborn = frees[index[~streams.born[numbers]]]
-    births = plain_events(at.HIDDEN_ALLOC, np.full(len(unborn), time_ns), unborn["cpu"])
-    births["object"] = unborn["object"]
-    births["order"] = streams.orders[unborn["object"]]
+    unborn = frees[index[~born[numbers]]]
+    times = np.full(len(unborn), time_ns)
+    births = plain_events(at.HIDDEN_ALLOC, times, unborn["cpu"], unborn["object"])
+    births["order"] = orders[unborn["object"]]
     births["migratetype"] = at.MOVABLE
-    births["bits"] = at.GFP_DIRECT_RECLAIM | at.GFP_KSWAPD_RECLAIM
+    births["bits"] = RECLAIM
     births["bits"][_by_reclaim(unborn)] |= np.uint32(pr.FILE << pr.CLASS_SHIFT)
-    births["zone"] = highest_type
+    births["zone"] = zone
     return births
 
 
-def _last_frees(streams: Streams, time_ns: int) -> np.ndarray:
+def _last_frees(events: np.ndarray, orders: np.ndarray, time_ns: int) -> np.ndarray:
     """Whole objects that were never freed, and page by page the rest of those freed in part.
 
     What only recorded reclaim freed is freed here, for elastic runs.
     """
-    numbers, first = np.unique(streams.events["object"], return_index=True)
-    cpus = streams.events["cpu"][first]
-    frees = streams.events[streams.events["operation"] == at.FREE]
-    frees = frees[~_by_reclaim(frees)]
-    sizes = np.int64(1) << streams.orders.astype(np.int64)
+    numbers, first = np.unique(events["object"], return_index=True)
+    cpus = events["cpu"][first]
+    frees = events[(events["operation"] == at.FREE) & ~_by_reclaim(events)]
+    sizes = np.int64(1) << orders.astype(np.int64)
     freed = np.zeros(len(sizes), np.int64)
     np.add.at(freed, frees["object"], np.int64(1) << frees["order"].astype(np.int64))
-    whole = np.flatnonzero(freed[numbers] == 0)
-    pieces = [(numbers[whole], np.zeros(len(whole), np.int64), streams.orders[numbers[whole]])]
+    whole = numbers[freed[numbers] == 0]
+    pieces = [(whole, np.zeros(len(whole), np.int64), orders[whole])]
     for number in np.flatnonzero((freed > 0) & (freed < sizes)).tolist():
         rest = np.ones(sizes[number], bool)
         for free in frees[frees["object"] == number]:
             rest[int(free["offset"]) : int(free["offset"]) + (1 << int(free["order"]))] = False
         offsets = np.flatnonzero(rest)
         pieces.append((np.full(len(offsets), number), offsets, np.zeros(len(offsets), np.int8)))
-    objects, offsets, orders = (np.concatenate(each) for each in zip(*pieces, strict=True))
-    events = plain_events(
-        at.FREE, np.full(len(objects), time_ns), cpus[np.searchsorted(numbers, objects)]
-    )
-    events["object"], events["offset"], events["order"] = objects, offsets, orders
-    events["migratetype"] = at.MOVABLE
-    return events
+    objects, offsets, sizes = (np.concatenate(column) for column in zip(*pieces, strict=True))
+    times = np.full(len(objects), time_ns)
+    last = plain_events(at.FREE, times, cpus[np.searchsorted(numbers, objects)], objects)
+    last["offset"], last["order"] = offsets, sizes
+    last["migratetype"] = at.MOVABLE
+    return last
 
 
 def most_in_use(parts: Iterable[np.ndarray]) -> int:
-    """By how many pages what is in use exceeds, at its peak, what was at the start.
-
-    Args:
-        parts: `layout.EVENT` records of objects, in time order.
-    """
+    """Peak of pages in use above those at the start, of `EVENT` records in time order."""
     level = peak = 0
     for part in parts:
         pages = np.int64(1) << part["order"].astype(np.int64)
@@ -250,65 +135,89 @@ def most_in_use(parts: Iterable[np.ndarray]) -> int:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Rounds:
-    """The demand of a number of rounds.
+class _Copies:
+    """Streams once per shift, round after round; a part of the events is made at a time.
 
     Attributes:
-        copied: what one round does.
-        background: `layout.EVENT` records of what is allocated before the first round.
-        highest_type: highest zone type that allocations of what lived at the start may use.
+        events: `EVENT` records of the streams.
+        orders: int8 by object.
+        shifts: int64, how much later each copy begins, ns.
+        streams: CPUs of one copy.
+        nr_cpus: CPUs that the copies are spread over.
+        beside: `EVENT` records that are not copied but merged in.
+        zone: highest zone type that what lived at the start may use.
         rounds: how many.
     """
 
-    copied: CopiedStreams
-    background: np.ndarray
-    highest_type: int
+    events: np.ndarray
+    orders: np.ndarray
+    shifts: np.ndarray
+    streams: int
+    nr_cpus: int
+    beside: np.ndarray
+    zone: int
     rounds: int
 
-    @property
-    def first_ns(self) -> int:
-        """Time of the first event."""
-        return self.copied.first_ns - (2 if len(self.background) else 1) * SETTLING_NS
+    def span_ns(self) -> tuple[int, int]:
+        """Time of the first event, and one at which all copies of a round have ended."""
+        times, beside = self.events["time_ns"], self.beside["time_ns"]
+        first = np.append(times[:1], beside[:1]).min()
+        return int(first), int(np.append(times[-1:] + self.shifts.max(), beside[-1:]).max())
 
-    @property
-    def period_ns(self) -> int:
-        """Time from one round to the next."""
-        return self.copied.last_ns - self.copied.first_ns + 2 * SETTLING_NS
+    def births(self) -> np.ndarray:
+        """Allocations of what lived at the start of a round, in the first copy."""
+        return _births(self.events, self.orders, self.zone, self.span_ns()[0] - SETTLING_NS)
 
-    @cached_property
-    def events(self) -> int:
-        """Events of all parts."""
-        births = sum(map(len, self.copied.births(0, 0)))
-        between = sum(map(len, self.copied.last_frees(0)))
-        in_rounds = self.rounds * (births + self.copied.events)
-        return len(self.background) + in_rounds + (self.rounds - 1) * between
+    def last_frees(self) -> np.ndarray:
+        """Frees of what still lives at the end of a round, in the first copy."""
+        return _last_frees(self.events, self.orders, self.span_ns()[1])
+
+    def copy_of(self, events: np.ndarray, number: int) -> np.ndarray:
+        """Events of the streams on the CPUs and objects of one copy; times stay."""
+        copy = events.copy()
+        copy["object"] += number * len(self.orders)
+        copy["cpu"] = (copy["cpu"].astype(np.int64) + number * self.streams) % self.nr_cpus
+        return copy
+
+    def merged(self) -> Iterator[np.ndarray]:
+        """The events of all copies in time order; of one time, `beside` first, then by copy."""
+        shifts, times = self.shifts.tolist(), self.events["time_ns"]
+        apart = max(PART_EVENTS >> _SAMPLES_SHIFT, 1)
+        sampled = np.sort(np.add.outer(self.shifts, times[apart - 1 :: apart]), axis=None)
+        edges = np.unique(np.append(sampled[:: 1 << _SAMPLES_SHIFT][1:], _NO_MORE_NS))
+        bounds = [np.searchsorted(times, edges - shift) for shift in shifts]
+        bounds.append(np.searchsorted(self.beside["time_ns"], edges))
+        begun = [0] * len(bounds)
+        for until in np.array(bounds).T.tolist():
+            together = [self.beside[begun[-1] : until[-1]]]
+            for number, shift in enumerate(shifts):
+                copy = self.copy_of(self.events[begun[number] : until[number]], number)
+                copy["time_ns"] += shift
+                together.append(copy)
+            begun = until
+            yield in_time_order(np.concatenate(together))
 
     def parts(self) -> Iterator[np.ndarray]:
-        """All events in time order, part by part."""
-        if len(self.background):
-            yield _later(self.background, self.first_ns)
-        is_kept = self.rounds > 2 and self.copied.events <= KEPT_EVENTS
-        kept = list(self._to_the_next()) if is_kept else None
-        for number in range(self.rounds - 1):
-            for part in self._to_the_next() if kept is None else kept:
-                yield _later(part, number * self.period_ns)
-        for part in self._one_round():
-            yield _later(part, (self.rounds - 1) * self.period_ns)
+        """The events of all rounds in time order, part by part."""
+        first_ns, last_ns = self.span_ns()
+        births, last_frees = self.births(), self.last_frees()
+        copies = range(len(self.shifts))
 
-    def _one_round(self) -> Iterator[np.ndarray]:
-        yield from self.copied.births(self.highest_type, self.copied.first_ns - SETTLING_NS)
-        yield from self.copied.merged()
+        def one_round(is_last: bool) -> Iterator[np.ndarray]:
+            yield from (self.copy_of(births, number) for number in copies)
+            yield from self.merged()
+            if not is_last:
+                yield from (self.copy_of(last_frees, number) for number in copies)
 
-    def _to_the_next(self) -> Iterator[np.ndarray]:
-        yield from self._one_round()
-        yield from self.copied.last_frees(self.copied.last_ns)
-
-
-def _later(events: np.ndarray, by_ns: int) -> np.ndarray:
-    """The events, so much later."""
-    moved = events.copy()
-    moved["time_ns"] += by_ns
-    return moved
+        size = len(copies) * len(self.events) + len(self.beside)
+        is_kept = self.rounds > 2 and size <= KEPT_EVENTS
+        repeated = list(one_round(False)) if is_kept else None
+        for number in range(self.rounds):
+            is_last = number == self.rounds - 1
+            for part in one_round(is_last) if repeated is None or is_last else repeated:
+                moved = part.copy()
+                moved["time_ns"] += number * (last_ns - first_ns + 2 * SETTLING_NS)
+                yield moved
 
 
 def scaled_up(
@@ -332,7 +241,7 @@ def scaled_up(
         recording: an opened recording.
         nr_cpus: CPUs of the machine; streams repeat until each has one.
         gib: its memory; None for as much as was recorded.
-        cpus: the recorded CPUs whose streams are used; None for all.
+        cpus: recorded CPUs whose streams are used; None for all.
         shift_ns: copies begin up to this long after the first; None for a part of the span.
         rules: the kernel's rules; None for the recorded kernel's.
         seed: of the shifts.
@@ -350,7 +259,7 @@ def scaled_up(
     if reclaim == "elastic":
         assumptions = replace(assumptions, elastic=ElasticAssumptions(file_uses=False))
     prepared = prepare(recording, rules, assumptions, 0)
-    recorded, demand = prepared.machine, prepared.demand
+    recorded, demand, image = prepared.machine, prepared.demand, prepared.image
     cpus = tuple(range(recorded.nr_cpus)) if cpus is None else tuple(cpus)
     if nr_cpus < 1 or not cpus or not set(cpus) <= set(range(recorded.nr_cpus)):
         raise UsageError(
@@ -360,81 +269,95 @@ def scaled_up(
     if rounds < 1:
         raise UsageError(f"{rounds} rounds of {recording.name} are no demand; ask for 1 or more")
     machine = _machine(recorded, nr_cpus, gib, rules)
-    streams = streams_of(demand, cpus)
+    highest = len(machine.zone_types) - 1
+    numbers = [machine.type_index(name) for name in recorded.zone_types]
+    types = np.array([number if number >= 0 else highest for number in numbers], np.int8)
+    events, orders = _streams_of(demand, cpus)
     kswapd = demand.events[np.isin(demand.events["operation"], _OF_KSWAPD)]
-    for events in (streams.events, kswapd):
-        events["zone"] = _types_by_type(recorded, machine)[events["zone"]]
+    for moved in (events, kswapd):
+        moved["zone"] = types[moved["zone"]]
     copies = -(-nr_cpus // len(cpus))
-    span = int(streams.events["time_ns"][-1] - streams.events["time_ns"][0])
+    span = int(events["time_ns"][-1] - events["time_ns"][0])
     limit = span // SHIFT_SHARE if shift_ns is None else shift_ns
     shifts = np.random.default_rng(seed).integers(0, max(limit, 1), copies)
     shifts[0] = 0
-    copied = CopiedStreams(streams=streams, shifts=shifts, nr_cpus=nr_cpus, beside=kswapd)
-    share = _lowest_free_share(prepared.image, recorded, demand)
-    blocks = _background_blocks(share, machine, copied)
-    plan = Rounds(
-        copied=copied,
-        background=_background(blocks, machine, copied.objects),
-        highest_type=len(machine.zone_types) - 1,
+    copied = _Copies(
+        events=events,
+        orders=orders,
+        shifts=shifts,
+        streams=len(cpus),
+        nr_cpus=nr_cpus,
+        beside=kswapd,
+        zone=highest,
         rounds=rounds,
     )
-    lines = (
-        f"{count_of(copies, 'copy', 'copies')} of {count_of(len(cpus), 'stream')} of "
-        f"{recording.name} "
-        f"on {count_of(nr_cpus, 'CPU')}, "
-        f"begun within {limit / 1e6:g} ms; memory of their own, zones shared",
-        f"{blocks << machine.pageblock_order} pages beside theirs stay in use",
+    # Reclaim keeps the high watermarks free, and its frees are demand here.
+    free = int(image.free.sum()) + int((1 << image.listed["order"].astype(np.int64)).sum())
+    everything, _ = _streams_of(demand, range(recorded.nr_cpus))
+    least = max(free - most_in_use([everything]), sum(zone.high for zone in recorded.zones))
+    share = least / sum(zone.managed for zone in recorded.zones)
+    births = copied.births()
+    blocks = _background_blocks(share, machine, copied, births)
+    first_ns = copied.span_ns()[0] - (2 if blocks else 1) * SETTLING_NS
+    numbers = np.arange(blocks)
+    background = plain_events(
+        at.HIDDEN_ALLOC,
+        np.full(blocks, first_ns),
+        numbers % nr_cpus,
+        copies * len(orders) + numbers,
     )
+    background["order"] = machine.pageblock_order
+    background["migratetype"] = at.MOVABLE
+    background["bits"] = RECLAIM
+    background["zone"] = highest
+
+    def parts() -> Iterator[np.ndarray]:
+        if blocks:
+            yield background
+        yield from copied.parts()
+
+    in_round = copies * (len(births) + len(events)) + len(kswapd)
+    between = copies * len(copied.last_frees())
     times = f", {rounds} times over" if rounds > 1 else ""
     return Demand(
         name=f"{recording.name} x{copies}{times}",
         machine=machine,
-        parts=plan.parts,
-        count=plan.events,
-        objects=copied.objects + blocks,
-        start_ns=plan.first_ns,
+        parts=parts,
+        count=blocks + rounds * in_round + (rounds - 1) * between,
+        objects=copies * len(orders) + blocks,
+        start_ns=first_ns,
         seed=seed,
         kswapd_recorded=demand.kswapd_recorded,
         direct_reclaim_recorded=demand.direct_reclaim_recorded,
-        lines=lines,
+        lines=(
+            f"{count_of(copies, 'copy', 'copies')} of {count_of(len(cpus), 'stream')} of "
+            f"{recording.name} on {count_of(nr_cpus, 'CPU')}, "
+            f"begun within {limit / 1e6:g} ms; memory of their own, zones shared",
+            f"{blocks << machine.pageblock_order} pages beside theirs stay in use",
+        ),
     )
-
-
-def _types_by_type(recorded: Machine, machine: Machine) -> np.ndarray:
-    """int8: the machine's zone type for each recorded one; one that it lacks is its highest."""
-    numbers = [machine.type_index(name) for name in recorded.zone_types]
-    highest = len(machine.zone_types) - 1
-    return np.array([number if number >= 0 else highest for number in numbers], np.int8)
 
 
 def _machine(recorded: Machine, nr_cpus: int, gib: float | None, rules: KernelRules) -> Machine:
     """The larger machine; limits of its per-CPU lists follow from its size."""
     if gib is not None:
         return synthetic_machine(gib, nr_cpus, rules, nodes=len(recorded.nodes))
-    if nr_cpus == recorded.nr_cpus:
-        zones = tuple(
-            replace(
-                zone,
-                boost=0,
-                pagesets=tuple(
-                    replace(each, count=0, high=each.high_min or each.high)
-                    for each in zone.pagesets
-                ),
-            )
-            for zone in recorded.zones
+    is_same, nodes = nr_cpus == recorded.nr_cpus, recorded.cpu_nodes
+    zones = []
+    for zone in recorded.zones:
+        pagesets = tuple(
+            replace(own, count=0, high=own.high_min or own.high) for own in zone.pagesets
         )
-        return replace(recorded, zones=zones)
-    zones = tuple(replace(zone, boost=0, pagesets=()) for zone in recorded.zones)
-    nodes = recorded.cpu_nodes
-    return replace(
-        recorded,
-        zones=zones,
-        nr_cpus=nr_cpus,
-        cpu_nodes=tuple(nodes[cpu % len(nodes)] for cpu in range(nr_cpus)) if nodes else (),
-    )
+        zones.append(replace(zone, boost=0, pagesets=pagesets if is_same else ()))
+    if is_same:
+        return replace(recorded, zones=tuple(zones))
+    cpu_nodes = tuple(nodes[cpu % len(nodes)] for cpu in range(nr_cpus)) if nodes else ()
+    return replace(recorded, zones=tuple(zones), nr_cpus=nr_cpus, cpu_nodes=cpu_nodes)
 
 
-def _background_blocks(lowest_share: float, machine: Machine, copied: CopiedStreams) -> int:
+def _background_blocks(
+    lowest_share: float, machine: Machine, copied: _Copies, births: np.ndarray
+) -> int:
     """Pageblocks in use throughout, so that memory gets as short as it was recorded.
 
     What watermarks and lowmem_reserve keep from these requests (S1.5, S1.8) stays free in any case.
@@ -443,12 +366,11 @@ def _background_blocks(lowest_share: float, machine: Machine, copied: CopiedStre
         UsageError: the machine has too little memory for the copies.
     """
     managed = sum(end - begin for begin, end in managed_spans(machine))
-    kept = sum(
+    reserved = sum(
         min(zone.high + max(zone.lowmem_reserve, default=0), zone.managed) for zone in machine.zones
     )
-    orders = np.concatenate([each["order"] for each in copied.births(0, 0)])
-    unborn = int((np.int64(1) << orders.astype(np.int64)).sum())
-    free = max(int(managed * lowest_share), kept)
+    unborn = len(copied.shifts) * int((np.int64(1) << births["order"].astype(np.int64)).sum())
+    free = max(int(managed * lowest_share), reserved)
     spare = managed - free - unborn - most_in_use(copied.merged())
     if spare < 0:
         raise UsageError(
@@ -456,28 +378,3 @@ def _background_blocks(lowest_share: float, machine: Machine, copied: CopiedStre
             f"{(managed - spare) / GIB_PAGES:.1f} GiB"
         )
     return spare >> machine.pageblock_order
-
-
-def _background(blocks: int, machine: Machine, objects: int) -> np.ndarray:
-    """Allocations of whole pageblocks that are never freed."""
-    events = plain_events(
-        at.HIDDEN_ALLOC, np.zeros(blocks, np.int64), np.arange(blocks) % machine.nr_cpus
-    )
-    events["object"] = objects + np.arange(blocks)
-    events["order"] = machine.pageblock_order
-    events["migratetype"] = at.MOVABLE
-    events["bits"] = at.GFP_DIRECT_RECLAIM | at.GFP_KSWAPD_RECLAIM
-    events["zone"] = len(machine.zone_types) - 1
-    return events
-
-
-def _lowest_free_share(image: StartImage, recorded: Machine, demand: RecordedDemand) -> float:
-    """Share of the recorded machine's memory that is free when least is.
-
-    At least what the high watermarks keep free: reclaim does that, and its frees are demand here.
-    """
-    free = int(image.free.sum()) + int((1 << image.listed["order"].astype(np.int64)).sum())
-    everything = streams_of(demand, tuple(range(recorded.nr_cpus)))
-    managed = sum(zone.managed for zone in recorded.zones)
-    kept = sum(zone.high for zone in recorded.zones)
-    return max(free - most_in_use([everything.events]), kept) / managed

@@ -33,13 +33,7 @@ FREE_NS = 80
 class Mapping(NamedTuple):
     """Single pages that one CPU touches in a row and one CPU frees in a row.
 
-    Attributes:
-        pages: how many.
-        touched_ns: when the first is allocated.
-        cpu: the CPU that allocates.
-        freed_ns: when the first is freed; not before the last is allocated.
-        freeing_cpu: the CPU that frees.
-        touch_ns: time from one allocation to the next.
+    `freed_ns`, when the first is freed, is not before the last is allocated.
     """
 
     pages: int
@@ -48,6 +42,16 @@ class Mapping(NamedTuple):
     freed_ns: int
     freeing_cpu: int
     touch_ns: int = TOUCH_NS
+
+    @staticmethod
+    def freed_at_once(pages: int, touched_ns: int, cpu: int) -> Mapping:
+        """Pages that one CPU touches and then frees at once."""
+        return Mapping(pages, touched_ns, cpu, touched_ns + pages * TOUCH_NS, cpu)
+
+    @property
+    def end_ns(self) -> int:
+        """When the last page is freed."""
+        return self.freed_ns + self.pages * FREE_NS
 
 
 def scenario(
@@ -77,9 +81,9 @@ def scenario(
     """
     if name not in SCENARIOS:
         raise UsageError(f"no scenario {name!r}; there are {', '.join(SCENARIOS)}")
-    chosen = rules if isinstance(rules, KernelRules) else None
-    chosen = chosen or KernelRules.preset(str(rules or preset_names()[-1]))
-    machine = synthetic_machine(gib, nr_cpus, chosen, nodes=nodes)
+    if not isinstance(rules, KernelRules):
+        rules = KernelRules.preset(str(rules or preset_names()[-1]))
+    machine = synthetic_machine(gib, nr_cpus, rules, nodes=nodes)
     try:
         return SCENARIOS[name](machine, seed=seed, **numbers)
     except TypeError:
@@ -119,23 +123,23 @@ def exit_avalanche(
     exiting = machine.nr_cpus - reclaimers
     if exiting < 1 or reclaimers < 0:
         raise UsageError(f"{reclaimers} reclaimers on {machine.nr_cpus} CPUs: one must exit")
-    rng = np.random.default_rng(seed)
     touch_ns = max(TOUCH_NS, machine.nr_cpus * UNCONTENDED_NS)
     exit_ns = FIRST_NS + pages * touch_ns + lifetime_ns
-    late = rng.integers(0, max(stagger_ns, 1), exiting).tolist()
-    mappings = [
-        Mapping(pages, FIRST_NS + cpu, cpu, exit_ns + late[cpu], cpu, touch_ns)
-        for cpu in range(exiting)
-    ]
-    requests = requests_of(mappings, machine)
+    late = np.random.default_rng(seed).integers(0, max(stagger_ns, 1), exiting).tolist()
+    requests = requests_of(
+        [
+            Mapping(pages, FIRST_NS + cpu, cpu, exit_ns + late[cpu], cpu, touch_ns)
+            for cpu in range(exiting)
+        ],
+        machine,
+    )
     drains = np.arange(exit_ns, exit_ns + stagger_ns + pages * FREE_NS, drain_every_ns)
-    for each in range(reclaimers):
-        cpus = np.full(len(drains), exiting + each)
-        requests.add(plain_events(Operation.DRAIN_ALL, drains + each, cpus))
+    for number in range(reclaimers):
+        requests.add(plain_events(Operation.DRAIN_ALL, drains + number, exiting + number))
     if reclaim_active:
-        begun = np.full(len(machine.nodes), exit_ns - 1)
-        starts = plain_events(Operation.KSWAPD_START, begun, np.zeros(1, np.int16))
-        starts["offset"] = np.arange(len(machine.nodes))
+        nodes = np.arange(len(machine.nodes))
+        starts = plain_events(Operation.KSWAPD_START, np.full_like(nodes, exit_ns - 1), 0)
+        starts["offset"] = nodes
         starts["zone"] = len(machine.zone_types) - 1
         requests.add(starts)
     return requests.demand(
@@ -170,22 +174,18 @@ def boot(
         seed: of sizes and starting times.
     """
     rng = np.random.default_rng(seed)
-    mappings = [_lifetime(initramfs_pages, FIRST_NS, 0)]
-    begun = mappings[0].freed_ns + initramfs_pages * FREE_NS
+    mappings = [Mapping.freed_at_once(initramfs_pages, FIRST_NS, 0)]
     for cpu in range(machine.nr_cpus):
-        at_ns = begun + int(rng.integers(0, 20 * MILLISECOND))
+        at_ns = mappings[0].end_ns + int(rng.integers(0, 20 * MILLISECOND))
         for _ in range(bursts):
             pages = int(np.clip(median_pages * rng.lognormal(0, 1), 64, 16 * median_pages))
-            mappings.append(_lifetime(pages, at_ns, cpu))
-            at_ns = mappings[-1].freed_ns + pages * FREE_NS + int(rng.integers(0, MILLISECOND))
-    return _plain(
-        "boot",
-        machine,
-        mappings,
-        seed,
+            mappings.append(Mapping.freed_at_once(pages, at_ns, cpu))
+            at_ns = mappings[-1].end_ns + int(rng.integers(0, MILLISECOND))
+    line = (
         f"an initramfs of {initramfs_pages} pages, then {bursts} processes per CPU of "
-        f"{median_pages} pages (median)",
+        f"{median_pages} pages (median)"
     )
+    return requests_of(mappings, machine).demand("boot", seed=seed, lines=(line,))
 
 
 def purgers(
@@ -222,16 +222,13 @@ def purgers(
             touched = FIRST_NS + number * pages * TOUCH_NS + int(rng.integers(0, MILLISECOND))
             purger = cpu % purging_cpus
             freed = max(touched + pages * TOUCH_NS, free_at[purger])
-            free_at[purger] = freed + pages * FREE_NS
             mappings.append(Mapping(pages, touched, cpu, freed, allocators + purger))
-    return _plain(
-        "purgers",
-        machine,
-        mappings,
-        seed,
+            free_at[purger] = mappings[-1].end_ns
+    line = (
         f"{count_of(allocators, 'CPU allocates', 'CPUs allocate')} {count_of(pages, 'page')} "
-        f"{count_of(rounds, 'time')}, {count_of(purging_cpus, 'other frees', 'others free')} them",
+        f"{count_of(rounds, 'time')}, {count_of(purging_cpus, 'other frees', 'others free')} them"
     )
+    return requests_of(mappings, machine).demand("purgers", seed=seed, lines=(line,))
 
 
 def vm_churn(
@@ -257,16 +254,13 @@ def vm_churn(
     for cpu in range(busy):
         at_ns = FIRST_NS + int(rng.integers(0, 4 * MILLISECOND))
         for _ in range(rounds):
-            mappings.append(_lifetime(pages, at_ns, cpu))
-            at_ns = mappings[-1].freed_ns + pages * FREE_NS
-    return _plain(
-        "churn",
-        machine,
-        mappings,
-        seed,
+            mappings.append(Mapping.freed_at_once(pages, at_ns, cpu))
+            at_ns = mappings[-1].end_ns
+    line = (
         f"{count_of(busy, 'worker maps', 'workers map')} {count_of(pages, 'page')} "
-        f"{count_of(rounds, 'time')}",
+        f"{count_of(rounds, 'time')}"
     )
+    return requests_of(mappings, machine).demand("churn", seed=seed, lines=(line,))
 
 
 SCENARIOS: dict[str, Callable[..., Demand]] = {
@@ -276,15 +270,6 @@ SCENARIOS: dict[str, Callable[..., Demand]] = {
     "churn": vm_churn,
 }
 """Scenarios by name; each takes a machine and its own numbers by keyword."""
-
-
-def _lifetime(pages: int, at_ns: int, cpu: int) -> Mapping:
-    """Pages touched and then at once freed by one CPU."""
-    return Mapping(pages, at_ns, cpu, at_ns + pages * TOUCH_NS, cpu)
-
-
-def _plain(name: str, machine: Machine, mappings: list[Mapping], seed: int, line: str) -> Demand:
-    return requests_of(mappings, machine).demand(name, seed=seed, lines=(line,))
 
 
 def requests_of(mappings: list[Mapping], machine: Machine) -> Requests:

@@ -258,7 +258,7 @@ def test_closing_stops_replays_that_run(
         for batch in (1, 4)
         for settings in [Settings().with_values({"pcp_batch": batch})]
     ]
-    made: Iterator[record.Record] = local.made_by_threads(tasks, 2)
+    made: Iterator[record.Record] = local.records_by_threads(tasks, 2)
     assert next(made).key == "1"
     made.close()  # type: ignore[attr-defined]
     assert stopped == [4]
