@@ -23,13 +23,7 @@ DESIGNS = ("one_at_a_time", "grid")
 
 
 class PlanError(PageallocError):
-    """A plan cannot be used.
-
-    Args:
-        file: the plan.
-        where: the key at fault, such as "vary[1].values".
-        what: what is wrong, and what to write instead.
-    """
+    """A plan cannot be used: its key at fault, such as "vary[1].values", and what to write."""
 
     def __init__(self, file: Path, where: str, what: str) -> None:
         super().__init__(f"{file}: {where}: {what}" if where else f"{file}: {what}")
@@ -77,7 +71,6 @@ class Guest:
     """The machine that is booted.
 
     Attributes:
-        cpus: their number.
         memory: as virtme-ng takes it, such as "512M".
         nodes: memory and CPUs of each NUMA node, as virtme-ng takes them; () for one node.
         boot: boot parameters of all runs.
@@ -128,21 +121,16 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What an experiment is to do.
+    """Machines, settings, repeats and the workload of an experiment.
 
     Attributes:
-        name: of the experiment.
         kernels: at least one, unless all sides were measured before or run here.
         vary: the settings that differ.
         design: "one_at_a_time": each setting from the first values; "grid": all combinations.
         settings: values by name that all runs share.
         repeats: runs of each side.
-        workload: what is recorded.
-        seed: of the workload.
-        amount: of its work, in percent of the usual.
-        guest: the machine that is booted.
+        amount: of the workload's work, in percent of the usual.
         here: this machine, which takes a guest's place; None to boot guests.
-        limits: of the disk.
         interval_s: seconds between snapshots.
         buffer: bytes of each CPU's ring buffer.
         locks: record lock contention.
@@ -256,7 +244,7 @@ def boot_words(values: Mapping[str, str]) -> list[str]:
 
 
 def apply(values: Mapping[str, str], root: Path = Path("/")) -> None:
-    """Make settings on this machine and read each back.
+    """Make settings on this machine and read each back; of several words, the one in brackets.
 
     Args:
         values: by name, as a plan writes them.
@@ -271,21 +259,19 @@ def apply(values: Mapping[str, str], root: Path = Path("/")) -> None:
         try:
             if place.kind != BOOT:
                 file.write_text(value)
-            kept = file.read_text().strip()
+            text = file.read_text().strip()
         except OSError as error:
             raise UsageError(
                 f"{name}={value}: cannot be set in this kernel ({error.strerror})"
             ) from None
-        if not _has(place, kept, value):
-            raise UsageError(f"{name}={value}: this kernel keeps {kept!r}")
+        words, is_boot = text.split(), place.kind == BOOT
+        wanted = f"{place.name}={value}" if is_boot else f"[{value}]"
+        if wanted not in words and (is_boot or words != value.split()):
+            raise UsageError(f"{name}={value}: this kernel keeps {text!r}")
 
 
-def found(names: Iterable[str], root: Path = Path("/")) -> dict[str, str]:
-    """Values that settings have on this machine, as `apply` makes them.
-
-    Args:
-        names: as a plan writes them; no boot parameters.
-        root: of the files.
+def current_values(names: Iterable[str], root: Path = Path("/")) -> dict[str, str]:
+    """Values that settings (no boot parameters) have on this machine, as `apply` makes them.
 
     Raises:
         UsageError: this kernel has no such setting.
@@ -301,14 +287,9 @@ def found(names: Iterable[str], root: Path = Path("/")) -> dict[str, str]:
     return values
 
 
-def _has(place: Place, kept: str, value: str) -> bool:
-    """Whether what is read back is what was written; of several words, the one in brackets."""
-    if place.kind == BOOT:
-        return f"{place.name}={value}" in kept.split()
-    return f"[{value}]" in kept.split() or kept.split() == value.split()
-
-
 _SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_MOST = 10_000
+_NODE = re.compile(r"[0-9]+[KMGT]?(,[a-z]+=[0-9-]+)*")
 
 
 def read_plan(path: str | Path) -> Plan:
@@ -322,268 +303,245 @@ def read_plan(path: str | Path) -> Plan:
     try:
         table = tomllib.loads(text_of(given(file), "utf-8", todo="give a plan, which is TOML"))
     except RecordingError as error:
-        names = ", ".join(sorted(each.stem for each in PLANS.glob("*.toml")))
+        names = ", ".join(sorted(plan.stem for plan in PLANS.glob("*.toml")))
         todo = f"name a TOML file, or a shipped plan ({names})"
         raise PlanError(file, "", f"{error.what}; {todo}") from None
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise PlanError(file, "", f"is no TOML: {error}") from None
-    return _Reader(file).plan(table)
+    names = "name kernel vary design settings repeats workload guest limits record here"
+    top = _Section(file, "", table, names)
+    if "here" in table:
+        _refuse_guests(top)
+    design = table.get("design", DESIGNS[0])
+    if design not in DESIGNS:
+        raise top.refuse("design", f"{design!r} is none; write one of {', '.join(DESIGNS)}")
+    kernels = tuple(_kernel(part) for part in top.tables("kernel", "image name rules"))
+    vary = tuple(_vary(part) for part in top.tables("vary", "setting values policy rules"))
+    if not vary and len(kernels) < 2:
+        raise top.refuse("vary", "nothing differs; add a [[vary]] table, or a second kernel")
+    settings = top.table("settings").values
+    for name in settings:
+        top.place(f"settings.{name}", name)
+    for name, many in (
+        ("kernel", [kernel.name for kernel in kernels]),
+        ("vary", [axis.setting for axis in vary] + list(settings)),
+    ):
+        twice = [own for own in many if many.count(own) > 1]
+        if twice:
+            raise top.refuse(name, f"{twice[0]} is given twice; keep one")
+    record = top.table("record", "interval_s buffer locks")
+    try:
+        buffer = parse_size(str(record.values.get("buffer", "4M")))
+    except UsageError as error:
+        raise record.refuse("buffer", str(error).removeprefix("--buffer ")) from None
+    limits = top.table("limits", "run free")
+    return Plan(
+        name=str(table.get("name", file.stem)),
+        kernels=kernels,
+        vary=vary,
+        design=design,
+        settings={name: _text(value) for name, value in settings.items()},
+        repeats=top.count("repeats", 3),
+        guest=_guest(top),
+        here=_here(top) if "here" in table else None,
+        limits=Limits(run=limits.size("run", Limits.run), free=limits.size("free", Limits.free)),
+        interval_s=record.seconds("interval_s", 1.0),
+        buffer=buffer,
+        locks=record.switch("locks"),
+        **_workload(top),
+    )
 
 
-class _Reader:
-    """Takes a plan's tables apart; every complaint names the key."""
+class _Section:
+    """A table of a plan; every complaint names the key.
 
-    def __init__(self, file: Path) -> None:
-        self._file = file
+    Args:
+        file: the plan.
+        where: the table's key, "" for the whole file.
+        values: the table.
+        names: keys that it may have, in words; "" for any.
+    """
 
-    def _refuse(self, where: str, what: str) -> PlanError:
-        return PlanError(self._file, where, what)
+    def __init__(self, file: Path, where: str, values: Mapping[str, Any], names: str = "") -> None:
+        self.file = file
+        self.values = values
+        self._where = where
+        known = names.split()
+        for name in values if known else ():
+            if name not in known:
+                raise self.refuse(name, f"no such key; there are {', '.join(known)}")
 
-    def _known(self, table: Mapping[str, Any], where: str, *names: str) -> None:
-        for name in table:
-            if name not in names:
-                place = f"{where}.{name}" if where else name
-                raise self._refuse(place, f"no such key; there are {', '.join(names)}")
+    def refuse(self, name: str, what: str) -> PlanError:
+        """The error of a key of the table, or of the table itself for ""."""
+        return PlanError(self.file, ".".join(filter(None, (self._where, name))), what)
 
-    def plan(self, table: Mapping[str, Any]) -> Plan:
-        self._known(
-            table,
-            "",
-            *("name", "kernel", "vary", "design", "settings", "repeats", "workload", "guest"),
-            *("limits", "record", "here"),
-        )
-        if "here" in table:
-            self._allow_here(table)
-        design = table.get("design", DESIGNS[0])
-        if design not in DESIGNS:
-            raise self._refuse("design", f"{design!r} is none; write one of {', '.join(DESIGNS)}")
-        kernels = tuple(
-            self._kernel(each, f"kernel[{place}]")
-            for place, each in enumerate(self._tables(table, "kernel"))
-        )
-        vary = tuple(
-            self._vary(each, f"vary[{place}]")
-            for place, each in enumerate(self._tables(table, "vary"))
-        )
-        if not vary and len(kernels) < 2:
-            raise self._refuse("vary", "nothing differs; add a [[vary]] table, or a second kernel")
-        settings = self._table(table, "settings")
-        for name in settings:
-            self._place(name, f"settings.{name}")
-        for name, many in (
-            ("kernel", [each.name for each in kernels]),
-            ("vary", [each.setting for each in vary] + list(settings)),
-        ):
-            twice = [each for each in many if many.count(each) > 1]
-            if twice:
-                raise self._refuse(name, f"{twice[0]} is given twice; keep one")
-        record = self._table(table, "record")
-        self._known(record, "record", "interval_s", "buffer", "locks")
-        return Plan(
-            name=str(table.get("name", self._file.stem)),
-            kernels=kernels,
-            vary=vary,
-            design=design,
-            settings={name: _text(value) for name, value in settings.items()},
-            repeats=self._count(table, "repeats", 3),
-            guest=self._guest(self._table(table, "guest")),
-            here=self._here(self._table(table, "here")) if "here" in table else None,
-            limits=self._limits(self._table(table, "limits")),
-            interval_s=self._seconds(record, "interval_s", "record.interval_s", 1.0),
-            buffer=self._buffer(record),
-            locks=self._switch(record, "locks", "record.locks"),
-            **self._workload(self._table(table, "workload")),
-        )
-
-    def _table(self, table: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-        value = table.get(name, {})
+    def table(self, name: str, names: str = "") -> _Section:
+        value = self.values.get(name, {})
         if not isinstance(value, dict):
-            raise self._refuse(name, f"is no table; write it as [{name}]")
-        return value
+            raise self.refuse(name, f"is no table; write it as [{name}]")
+        return _Section(self.file, name, value, names)
 
-    def _tables(self, table: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
-        value = table.get(name, [])
-        if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
-            raise self._refuse(name, f"is no list of tables; write each as [[{name}]]")
-        return value
+    def tables(self, name: str, names: str = "") -> list[_Section]:
+        value = self.values.get(name, [])
+        if not isinstance(value, list) or not all(isinstance(part, dict) for part in value):
+            raise self.refuse(name, f"is no list of tables; write each as [[{name}]]")
+        return [
+            _Section(self.file, f"{name}[{place}]", part, names) for place, part in enumerate(value)
+        ]
 
-    def _count(self, table: Mapping[str, Any], name: str, usual: int, where: str = "") -> int:
-        value = table.get(name, usual)
+    def count(self, name: str, usual: int) -> int:
+        value = self.values.get(name, usual)
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise self._refuse(where or name, f"{value!r} is no number of 1 or more")
+            raise self.refuse(name, f"{value!r} is no number of 1 or more")
         if value > _MOST:
-            raise self._refuse(where or name, f"is more than {_MOST}")
+            raise self.refuse(name, f"is more than {_MOST}")
         return value
 
-    def _seconds(self, table: Mapping[str, Any], name: str, where: str, usual: float) -> float:
-        value = table.get(name, usual)
+    def seconds(self, name: str, usual: float) -> float:
+        value = self.values.get(name, usual)
         if not isinstance(value, int | float) or isinstance(value, bool) or value <= 0:
-            raise self._refuse(where, f"{value!r} is no number of seconds above 0")
+            raise self.refuse(name, f"{value!r} is no number of seconds above 0")
         return float(value)
 
-    def _switch(self, table: Mapping[str, Any], name: str, where: str) -> bool:
-        value = table.get(name, False)
+    def switch(self, name: str) -> bool:
+        value = self.values.get(name, False)
         if not isinstance(value, bool):
-            raise self._refuse(where, f"{value!r} is neither true nor false")
+            raise self.refuse(name, f"{value!r} is neither true nor false")
         return value
 
-    def _words(self, table: Mapping[str, Any], name: str, where: str) -> tuple[str, ...]:
-        value = table.get(name, [])
+    def words(self, name: str) -> tuple[str, ...]:
+        value = self.values.get(name, [])
         if not isinstance(value, list):
-            raise self._refuse(where, f'{value!r} is no list; write ["..."]')
-        return tuple(_text(each) for each in value)
+            raise self.refuse(name, f'{value!r} is no list; write ["..."]')
+        return tuple(_text(word) for word in value)
 
-    def _size(self, table: Mapping[str, Any], name: str, where: str, usual: int) -> int:
-        value = table.get(name, usual)
+    def size(self, name: str, usual: int) -> int:
+        value = self.values.get(name, usual)
         if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
             return value
         text = str(value).upper()
         if text[:-1].isdecimal() and text[-1] in _SIZES:
             return int(text[:-1]) * _SIZES[text[-1]]
-        raise self._refuse(where, f'{value!r} is no size; write one such as "2G"')
+        raise self.refuse(name, f'{value!r} is no size; write one such as "2G"')
 
-    def _buffer(self, record: Mapping[str, Any]) -> int:
+    def place(self, name: str, setting: object) -> Place:
         try:
-            return parse_size(str(record.get("buffer", "4M")))
+            return Place.named(str(setting))
         except UsageError as error:
-            raise self._refuse("record.buffer", str(error).removeprefix("--buffer ")) from None
+            raise self.refuse(name, str(error)) from None
 
-    def _place(self, name: object, where: str) -> Place:
-        try:
-            return Place.named(str(name))
-        except UsageError as error:
-            raise self._refuse(where, str(error)) from None
-
-    def _rules(self, text: str, where: str) -> str:
+    def rules(self, text: str) -> str:
         try:
             return text and KernelRules.named(text).spelled()
         except PolicyError as error:
-            raise self._refuse(where, str(error)) from None
-
-    def _kernel(self, table: Mapping[str, Any], where: str) -> Kernel:
-        self._known(table, where, "image", "name", "rules")
-        if not table.get("image"):
-            raise self._refuse(f"{where}.image", "is missing; name a bzImage")
-        image = (self._file.parent / str(table["image"])).absolute()
-        return Kernel(
-            name=str(table.get("name", image.name)),
-            image=image,
-            rules=self._rules(str(table.get("rules", "")), f"{where}.rules"),
-        )
-
-    def _vary(self, table: Mapping[str, Any], where: str) -> Vary:
-        self._known(table, where, "setting", "values", "policy", "rules")
-        if not table.get("setting"):
-            raise self._refuse(
-                f"{where}.setting", "is missing; name a sysctl, a path below /sys, or boot:NAME"
-            )
-        place = self._place(table["setting"], f"{where}.setting")
-        values = self._words(table, "values", f"{where}.values")
-        if len(set(values)) < 2 or len(set(values)) < len(values):
-            raise self._refuse(f"{where}.values", "give two or more different values")
-        name = str(table.get("policy", place.field))
-        if name and name not in policy_settings():
-            known = ", ".join(policy_settings())
-            raise self._refuse(f"{where}.policy", f"no field {name!r}; there are {known}")
-        rules = self._words(table, "rules", f"{where}.rules")
-        if rules and len(rules) != len(values):
-            raise self._refuse(f"{where}.rules", f"give {len(values)}, one for each value")
-        found = Vary(
-            setting=str(table["setting"]),
-            values=values,
-            field=name,
-            rules=tuple(self._rules(each, f"{where}.rules") for each in rules),
-        )
-        for value in values:
-            try:
-                found.policy(value)
-            except PolicyError as error:
-                hint = 'write policy = "" if no field stands for this setting'
-                raise self._refuse(f"{where}.values", f"{error}; {hint}") from None
-        return found
-
-    def _guest(self, table: Mapping[str, Any]) -> Guest:
-        names = ("cpus", "memory", "nodes", "boot", "kvm", "parallel", "timeout_s", "disk")
-        self._known(table, "guest", *names)
-        kvm = table.get("kvm", "auto")
-        if kvm not in ("auto", "yes", "no"):
-            raise self._refuse("guest.kvm", f'{kvm!r} is none; write "auto", "yes" or "no"')
-        if not self._size(table, "memory", "guest.memory", 512 << 20):
-            raise self._refuse("guest.memory", "a guest needs memory")
-        nodes = self._words(table, "nodes", "guest.nodes")
-        for node in nodes:
-            if not _NODE.fullmatch(node):
-                raise self._refuse(
-                    "guest.nodes", f'{node!r} is none; write such as "256M,cpus=0-1"'
-                )
-        return Guest(
-            cpus=self._count(table, "cpus", 2, "guest.cpus"),
-            memory=str(table.get("memory", "512M")),
-            nodes=nodes,
-            boot=self._words(table, "boot", "guest.boot"),
-            kvm=kvm,
-            parallel=self._count(table, "parallel", 1, "guest.parallel"),
-            timeout_s=self._seconds(table, "timeout_s", "guest.timeout_s", 900.0),
-            disk=self._size(table, "disk", "guest.disk", 4 << 30),
-        )
-
-    def _allow_here(self, table: Mapping[str, Any]) -> None:
-        """Refuse what needs a guest in a plan for this machine."""
-        for name in ("guest", "kernel"):
-            if name in table:
-                raise self._refuse(name, "goes without [here], which boots nothing; keep one")
-        named = [(f"settings.{name}", name) for name in self._table(table, "settings")]
-        for number, each in enumerate(self._tables(table, "vary")):
-            named.append((f"vary[{number}].setting", str(each.get("setting", ""))))
-        for where, name in named:
-            if name and self._place(name, where).kind == BOOT:
-                raise self._refuse(where, "boot parameters need a [guest]; [here] boots nothing")
-
-    def _here(self, table: Mapping[str, Any]) -> Here:
-        self._known(table, "here", "memory", "timeout_s", "disk")
-        return Here(
-            memory=self._size(table, "memory", "here.memory", Here.memory),
-            timeout_s=self._seconds(table, "timeout_s", "here.timeout_s", Here.timeout_s),
-            disk=self._size(table, "disk", "here.disk", Here.disk),
-        )
-
-    def _limits(self, table: Mapping[str, Any]) -> Limits:
-        self._known(table, "limits", "run", "free")
-        return Limits(
-            run=self._size(table, "run", "limits.run", Limits.run),
-            free=self._size(table, "free", "limits.free", Limits.free),
-        )
-
-    def _workload(self, table: Mapping[str, Any]) -> dict[str, Any]:
-        self._known(table, "workload", "name", "command", "prepare", "seed", "amount")
-        name, command = table.get("name"), table.get("command")
-        if (name is None) == (command is None):
-            raise self._refuse("workload", "give either name, of a shipped one, or command")
-        if name is not None:
-            if "prepare" in table:
-                raise self._refuse("workload.prepare", "goes with command, not with name")
-            try:
-                found = workload(str(name))
-            except UsageError as error:
-                raise self._refuse("workload.name", str(error)) from None
-        else:
-            words = str(command)
-            prepare = str(table.get("prepare", ""))
-            found = Workload(name=words, meaning="own", command=words, prepare=prepare)
-        return {
-            "workload": found,
-            "seed": self._count(table, "seed", 1, "workload.seed"),
-            "amount": self._count(table, "amount", 100, "workload.amount"),
-        }
-
-
-_MOST = 10_000
-_NODE = re.compile(r"[0-9]+[KMGT]?(,[a-z]+=[0-9-]+)*")
+            raise self.refuse("rules", str(error)) from None
 
 
 def _text(value: object) -> str:
     """A value as it is written into a file of the kernel's."""
     return str(int(value)) if isinstance(value, bool) else str(value)
+
+
+def _refuse_guests(top: _Section) -> None:
+    """Refuse what needs a guest in a plan for this machine."""
+    for name in ("guest", "kernel"):
+        if name in top.values:
+            raise top.refuse(name, "goes without [here], which boots nothing; keep one")
+    named = [(f"settings.{name}", name) for name in top.table("settings").values]
+    for number, part in enumerate(top.tables("vary")):
+        named.append((f"vary[{number}].setting", str(part.values.get("setting", ""))))
+    for where, name in named:
+        if name and top.place(where, name).kind == BOOT:
+            raise top.refuse(where, "boot parameters need a [guest]; [here] boots nothing")
+
+
+def _kernel(part: _Section) -> Kernel:
+    if not part.values.get("image"):
+        raise part.refuse("image", "is missing; name a bzImage")
+    image = (part.file.parent / str(part.values["image"])).absolute()
+    rules = part.rules(str(part.values.get("rules", "")))
+    return Kernel(name=str(part.values.get("name", image.name)), image=image, rules=rules)
+
+
+def _vary(part: _Section) -> Vary:
+    setting = part.values.get("setting")
+    if not setting:
+        raise part.refuse("setting", "is missing; name a sysctl, a path below /sys, or boot:NAME")
+    place = part.place("setting", setting)
+    values = part.words("values")
+    if len(set(values)) < 2 or len(set(values)) < len(values):
+        raise part.refuse("values", "give two or more different values")
+    name = str(part.values.get("policy", place.field))
+    if name and name not in policy_settings():
+        raise part.refuse("policy", f"no field {name!r}; there are {', '.join(policy_settings())}")
+    rules = part.words("rules")
+    if rules and len(rules) != len(values):
+        raise part.refuse("rules", f"give {len(values)}, one for each value")
+    vary = Vary(
+        setting=str(setting), values=values, field=name, rules=tuple(map(part.rules, rules))
+    )
+    for value in values:
+        try:
+            vary.policy(value)
+        except PolicyError as error:
+            hint = 'write policy = "" if no field stands for this setting'
+            raise part.refuse("values", f"{error}; {hint}") from None
+    return vary
+
+
+def _guest(top: _Section) -> Guest:
+    part = top.table("guest", "cpus memory nodes boot kvm parallel timeout_s disk")
+    kvm = part.values.get("kvm", Guest.kvm)
+    if kvm not in ("auto", "yes", "no"):
+        raise part.refuse("kvm", f'{kvm!r} is none; write "auto", "yes" or "no"')
+    if not part.size("memory", 512 << 20):
+        raise part.refuse("memory", "a guest needs memory")
+    nodes = part.words("nodes")
+    for node in nodes:
+        if not _NODE.fullmatch(node):
+            raise part.refuse("nodes", f'{node!r} is none; write such as "256M,cpus=0-1"')
+    return Guest(
+        cpus=part.count("cpus", Guest.cpus),
+        memory=str(part.values.get("memory", Guest.memory)),
+        nodes=nodes,
+        boot=part.words("boot"),
+        kvm=kvm,
+        parallel=part.count("parallel", Guest.parallel),
+        timeout_s=part.seconds("timeout_s", Guest.timeout_s),
+        disk=part.size("disk", Guest.disk),
+    )
+
+
+def _here(top: _Section) -> Here:
+    part = top.table("here", "memory timeout_s disk")
+    return Here(
+        memory=part.size("memory", Here.memory),
+        timeout_s=part.seconds("timeout_s", Here.timeout_s),
+        disk=part.size("disk", Here.disk),
+    )
+
+
+def _workload(top: _Section) -> dict[str, Any]:
+    """The workload with its seed and amount, as attributes of a plan."""
+    part = top.table("workload", "name command prepare seed amount")
+    name, command = part.values.get("name"), part.values.get("command")
+    if (name is None) == (command is None):
+        raise part.refuse("", "give either name, of a shipped one, or command")
+    if name is not None:
+        if "prepare" in part.values:
+            raise part.refuse("prepare", "goes with command, not with name")
+        try:
+            chosen = workload(str(name))
+        except UsageError as error:
+            raise part.refuse("name", str(error)) from None
+    else:
+        words, prepare = str(command), str(part.values.get("prepare", ""))
+        chosen = Workload(name=words, meaning="own", command=words, prepare=prepare)
+    return {
+        "workload": chosen,
+        "seed": part.count("seed", 1),
+        "amount": part.count("amount", 100),
+    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -637,14 +595,14 @@ class Pair:
 def sides_of(plan: Plan) -> tuple[Side, ...]:
     """All sides of a plan; the first has the first kernel and every setting's first value."""
     kernels: tuple[Kernel | None, ...] = plan.kernels or (None,)
-    names = [each.setting for each in plan.vary]
+    names = [axis.setting for axis in plan.vary]
     if plan.design == "grid":
-        combinations = list(itertools.product(*(each.values for each in plan.vary)))
+        combinations = list(itertools.product(*(axis.values for axis in plan.vary)))
     else:
-        first = tuple(each.values[0] for each in plan.vary)
+        first = tuple(axis.values[0] for axis in plan.vary)
         combinations = [first]
-        for place, each in enumerate(plan.vary):
-            for value in each.values[1:]:
+        for place, axis in enumerate(plan.vary):
+            for value in axis.values[1:]:
                 combinations.append((*first[:place], value, *first[place + 1 :]))
     chosen = itertools.product(kernels, combinations)
     return tuple(
@@ -655,9 +613,8 @@ def sides_of(plan: Plan) -> tuple[Side, ...]:
 
 def _letter(number: int) -> str:
     """A to Z, then AA, AB, ..., as columns of a spreadsheet."""
-    letters = string.ascii_uppercase
-    before, last = divmod(number, len(letters))
-    return (_letter(before - 1) if before else "") + letters[last]
+    before, last = divmod(number, len(string.ascii_uppercase))
+    return (_letter(before - 1) if before else "") + string.ascii_uppercase[last]
 
 
 def pairs_of(plan: Plan, sides: tuple[Side, ...]) -> tuple[Pair, ...]:
@@ -665,46 +622,46 @@ def pairs_of(plan: Plan, sides: tuple[Side, ...]) -> tuple[Pair, ...]:
 
     Two kernels are a pair if the later one has rules.
     """
+    varied = {axis.setting: axis for axis in plan.vary}
     pairs = []
     for before, after in itertools.combinations(sides, 2):
         differ = [axis for axis, value in after.choices.items() if before.choices[axis] != value]
-        if len(differ) == 1:
-            pair = _pair(plan, before, after, differ[0])
-            if pair is not None:
-                pairs.append(pair)
+        if len(differ) != 1:
+            continue
+        axis, policy, field = differ[0], Policy(), ""
+        if axis == KERNEL:
+            rules = after.kernel.rules if after.kernel is not None else ""
+            if not rules:
+                continue
+        else:
+            vary, value = varied[axis], after.values[axis]
+            policy, field = vary.policy(value), vary.field
+            rules = vary.rules[vary.values.index(value)] if vary.rules else ""
+        modelled = bool(field or rules)
+        pairs.append(
+            Pair(
+                before=before,
+                after=after,
+                axis=axis,
+                policy=policy,
+                rules=rules,
+                modelled=modelled,
+            )
+        )
     return tuple(pairs)
 
 
-def _pair(plan: Plan, before: Side, after: Side, axis: str) -> Pair | None:
-    if axis == KERNEL:
-        rules = after.kernel.rules if after.kernel is not None else ""
-        if not rules:
-            return None
-        return Pair(before=before, after=after, axis=axis, policy=Policy(), rules=rules)
-    vary = next(each for each in plan.vary if each.setting == axis)
-    value = after.values[axis]
-    rules = vary.rules[vary.values.index(value)] if vary.rules else ""
-    return Pair(
-        before=before,
-        after=after,
-        axis=axis,
-        policy=vary.policy(value),
-        rules=rules,
-        modelled=bool(vary.field or rules),
-    )
-
-
 def side_lines(sides: Sequence[Side]) -> list[str]:
-    """One line for each side: all of the first one's values, then what others differ in."""
+    """One line for each side: all of the first one's values, then those that others differ in."""
     first = sides[0].choices
     lines = []
     for number, side in enumerate(sides):
-        shown = {
-            axis: value
+        shown = (
+            f"{axis} {value}"
             for axis, value in side.choices.items()
             if not number or first[axis] != value
-        }
-        lines.append(f"{side.letter}: " + ", ".join(f"{name} {shown[name]}" for name in shown))
+        )
+        lines.append(f"{side.letter}: {', '.join(shown)}")
     return lines
 
 

@@ -50,7 +50,7 @@ from pagealloc_model.studies.experiments.plan import (
     Side,
     apply,
     boot_words,
-    found,
+    current_values,
 )
 from pagealloc_model.studies.experiments.workloads import build_programs, programs_digest
 
@@ -201,7 +201,7 @@ class FoundSettings:
         for name in names:
             if not _PUT_BACK.fullmatch(name):
                 raise UsageError(f"{name}: {_NOT_PUT_BACK}")
-        values = found(names, self._root)
+        values = current_values(names, self._root)
         partial = self._file.with_suffix(".partial")
         partial.write_text(json.dumps(values, indent=1) + "\n")
         partial.rename(self._file)
