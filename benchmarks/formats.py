@@ -31,8 +31,9 @@ from reading import (
 
 import pagealloc_model as pm
 from pagealloc_model.recording.exporting import export_recording
-from pagealloc_model.recording.trace.perf_file import SampleType, open_perf_file
-from pagealloc_model.recording.trace.perf_samples import part_offsets
+from pagealloc_model.recording.trace.formats import tracing_data
+from pagealloc_model.recording.trace.layout import part_offsets
+from pagealloc_model.recording.trace.perf_file import Feature, SampleType, open_perf_file
 from tests.perf_data_writer import SAMPLE, attr_of_sample, records_in, time_of_record
 from tests.trace_dat_writer import (
     Pages,
@@ -79,7 +80,7 @@ def ring_buffer_pages(event_file: Path) -> Pages:
             streams.setdefault(cpu, []).append((time_of_record(file, record), raw))
     return Pages(
         cpus={cpu: _stream(sorted(events)) for cpu, events in sorted(streams.items())},
-        event_texts=file.tracing.event_texts,
+        event_texts=tracing_data(file.feature(Feature.TRACING_DATA))[1],
         release=file.release,
     )
 

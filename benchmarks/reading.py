@@ -85,7 +85,7 @@ def uncompressed(event_file: Path, copy: Path) -> Path:
     write_perf_data(
         copy,
         attrs=file.attrs,
-        features={number: file.feature(number) or b"" for number in file.features},
+        features={number: file.feature(number) for number in file.features},
         plain_records=b"",
         records=b"".join(records_in(file)),
         compress=False,

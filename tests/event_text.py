@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from pagealloc_model.recording.trace.columns import Trace
@@ -76,3 +77,12 @@ class EventText:
         path = directory / "events.txt"
         path.write_text("\n".join(self.lines) + "\n")
         return read_perf_script(path)
+
+
+def gfp_from_names(text: str, bits: Mapping[str, int]) -> int:
+    """The gfp word that prints as `text`, such as "GFP_KERNEL|__GFP_ZERO" or "0x1000000"."""
+    word = 0
+    for name in text.split("|"):
+        if name not in ("none", "0"):
+            word |= bits[name] if name in bits else int(name, 16)
+    return word

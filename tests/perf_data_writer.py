@@ -8,7 +8,8 @@ from pathlib import Path
 
 import zstandard
 
-from pagealloc_model.recording.trace.formats import TracingData
+from pagealloc_model.recording.trace.formats import TRACING_MAGIC
+from pagealloc_model.recording.trace.layout import part_offsets
 from pagealloc_model.recording.trace.perf_file import (
     COMPRESSED,
     COMPRESSED2,
@@ -25,12 +26,11 @@ from pagealloc_model.recording.trace.perf_file import (
     compressed_payload,
     walk_file,
 )
-from pagealloc_model.recording.trace.perf_samples import TrailerReader, part_offsets
+from pagealloc_model.recording.trace.perf_samples import TrailerReader
 
 SAMPLE = 9
 FIRST_USER_TYPE = 64
 
-_TRACING_MAGIC = b"\x17\x08\x44tracing"
 COMPRESSION_LEVEL = 12
 TEXT_ALIGNMENT = 64
 
@@ -166,24 +166,22 @@ def _compressed_feature(payloads: Sequence[bytes], size: int, level: int) -> byt
     return struct.pack("<IIIII", 1, _ZSTD, level, ratio, room)
 
 
-def write_tracing_data(tracing: TracingData) -> bytes:
-    """The bytes of a tracing-data section; symbol addresses and command names are left empty."""
+def write_tracing_data(texts: Sequence[tuple[str, bytes]], long_size: int = 8) -> bytes:
+    """A tracing-data section of systems and format texts; all else is left empty."""
     systems: dict[str, list[bytes]] = {"ftrace": []}
-    for system, text in tracing.event_texts:
+    for system, text in texts:
         systems.setdefault(system, []).append(text)
-    parts = [
-        _TRACING_MAGIC + tracing.version.encode() + b"\0",
-        struct.pack("<BBI", tracing.big_endian, tracing.long_size, tracing.page_size),
-        b"header_page\0" + _sized(tracing.header_page),
-        b"header_event\0" + _sized(tracing.header_event),
-        _counted(systems.pop("ftrace")),
-        struct.pack("<I", len(systems)),
-        *(system.encode() + b"\0" + _counted(texts) for system, texts in systems.items()),
-        struct.pack("<II", 0, len(tracing.printk_formats)) + tracing.printk_formats,
-    ]
-    if tracing.version >= "0.6":
-        parts.append(_sized(b""))
-    return b"".join(parts)
+    return b"".join(
+        [
+            TRACING_MAGIC + b"0.6\0" + struct.pack("<BBI", 0, long_size, _PAGE),
+            b"header_page\0" + _sized(b"page"),
+            b"header_event\0" + _sized(b"event"),
+            _counted(systems.pop("ftrace")),
+            struct.pack("<I", len(systems)),
+            *(system.encode() + b"\0" + _counted(texts) for system, texts in systems.items()),
+            struct.pack("<II", 0, 0) + _sized(b""),
+        ]
+    )
 
 
 def _sized(block: bytes) -> bytes:
@@ -214,9 +212,7 @@ def records_in(file: PerfFile) -> list[bytes]:
         return position
 
     walk_file(file, take)
-    decompressed = DecompressedRecords(file, take)
-    decompressed.add(payloads)
-    decompressed.finish()
+    DecompressedRecords(file, take).add(payloads, last=True)
     return records
 
 

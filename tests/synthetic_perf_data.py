@@ -10,7 +10,6 @@ from pathlib import Path
 
 import zstandard
 
-from pagealloc_model.recording.trace.formats import TracingData
 from pagealloc_model.recording.trace.perf_file import (
     AttrFlag,
     EventAttr,
@@ -20,6 +19,7 @@ from pagealloc_model.recording.trace.perf_file import (
 )
 from tests.perf_data_writer import text_feature, write_perf_data, write_tracing_data
 
+HOSTNAME, CMDLINE = 3, 11
 USUAL_SAMPLE = (
     SampleType.IP
     | SampleType.TID
@@ -225,30 +225,18 @@ def fork_record(attr: EventAttr, parent: int, tid: int, time: int) -> bytes:
 
 def tracing_data(tracepoints: Sequence[Tracepoint], long_size: int = 8) -> bytes:
     """The tracing-data section that describes these tracepoints."""
-    texts = tuple((point.name.split(":")[0], point.text.encode()) for point in tracepoints)
-    return write_tracing_data(
-        TracingData(
-            version="0.6",
-            big_endian=False,
-            long_size=long_size,
-            page_size=4096,
-            header_page=b"page",
-            header_event=b"event",
-            event_texts=texts,
-            printk_formats=b"",
-            formats={},
-        )
-    )
+    texts = [(point.name.split(":")[0], point.text.encode()) for point in tracepoints]
+    return write_tracing_data(texts, long_size)
 
 
 def features_of(tracepoints: Sequence[Tracepoint]) -> Mapping[int, bytes]:
     """The header features every file here has."""
     return {
         Feature.TRACING_DATA: tracing_data(tracepoints),
-        Feature.HOSTNAME: text_feature("workbench"),
+        HOSTNAME: text_feature("workbench"),
         Feature.OSRELEASE: text_feature("6.12.0-synthetic"),
         Feature.NRCPUS: struct.pack("<II", 8, 4),
-        Feature.CMDLINE: struct.pack("<I", 1) + text_feature("/home/me/perf"),
+        CMDLINE: struct.pack("<I", 1) + text_feature("/home/me/perf"),
     }
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import zstandard
 
-from pagealloc_model.recording.trace.trace_dat import Option, open_trace_dat
+from pagealloc_model.recording.trace.trace_dat import Option, TraceDat
 from tests.synthetic_perf_data import ALLOC, CONTENTION, FREE, Tracepoint
 
 PAGE = 4096
@@ -119,7 +119,7 @@ def stats_text(cpu: int, *, overrun: int = 0, dropped: int = 0) -> str:
 
 def pages_of(path: Path) -> Pages:
     """What a trace.dat of the top buffer holds, to be written in another way."""
-    file = open_trace_dat(path, np.fromfile(path, np.uint8))
+    file = TraceDat(path, np.fromfile(path, np.uint8))
     (buffer,) = file.buffers
     cpus = {
         each.cpu: b"".join(chunk.tobytes() for chunk in file.chunks(each, packed=buffer.packed))

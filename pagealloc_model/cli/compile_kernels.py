@@ -97,23 +97,23 @@ def _reader() -> None:
 def _page_reader() -> None:
     import numpy as np
 
-    from pagealloc_model.recording.trace import page_walk
-    from pagealloc_model.recording.trace.perf_samples import LAYOUT_WIDTH
+    from pagealloc_model.recording.trace import layout as at
+    from pagealloc_model.recording.trace import walk
     from pagealloc_model.recording.trace.side_tables import Collected
 
     data = np.zeros(0, np.uint8)
     data.flags.writeable = False
-    page_walk.walk_pages(
+    walk.walk_pages(
         data,
         np.zeros(0, np.int64),
         np.zeros(0, np.int64),
-        np.zeros(len(page_walk.Geometry), np.int64),
+        (0, 0, 0, 0, 0),
         np.zeros(1 << 16, np.int32),
-        np.zeros((0, LAYOUT_WIDTH), np.int64),
-        *Collected(0, None).room(1, 1, 1),
+        np.zeros((0, at.LAYOUT_WIDTH), np.int64),
         np.zeros(1, np.int64),
-        np.zeros((0, page_walk.LOSS_WIDTH), np.int64),
-        np.zeros(page_walk.STATE_SLOTS, np.int64),
+        np.zeros((0, at.LOSS_WIDTH), np.int64),
+        *Collected(0, None).room(1, 1, 1),
+        np.zeros(at.STATE_SLOTS, np.int64),
     )
 
 

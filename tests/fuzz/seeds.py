@@ -175,7 +175,7 @@ def _real(directory: Path, real: Path) -> Mapping[str, bytes]:
         b"".join(records[start : start + _REAL_RECORDS // 3])
         for start in range(0, _REAL_RECORDS, _REAL_RECORDS // 3)
     ]
-    features = {number: file.feature(number) or b"" for number in file.features}
+    features = {number: file.feature(number) for number in file.features}
     piped = perf.piped(file.attrs, features, [each + _ROUND for each in rounds])
     seeds = {"real pipe": piped}
     for name, compress in (("real file", False), ("real file, compressed", True)):

@@ -69,7 +69,7 @@ def test_a_hundred_copies_of_a_real_recording(
 def test_a_word_outside_its_buffer_is_seen(settings: dict[str, str]) -> None:
     code = (
         "import numpy as np; "
-        "from pagealloc_model.recording.trace.record_walk import gather_words; "
+        "from pagealloc_model.recording.trace.walk import gather_words; "
         "gather_words(np.zeros(16, np.uint8), np.array([9]), np.zeros(1, np.int64))"
     )
     command = [sys.executable, "-c", code]

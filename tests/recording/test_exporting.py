@@ -15,7 +15,8 @@ from pagealloc_model.cli import main
 from pagealloc_model.recording.exporting import export_recording
 from pagealloc_model.recording.recording import Recording
 from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Event
-from pagealloc_model.recording.trace.formats import gfp_from_names, gfp_names
+from pagealloc_model.recording.trace.formats import gfp_names
+from tests.event_text import gfp_from_names
 from tests.small_recordings import shipped_recording
 
 SAMPLES = Path(__file__).parent / "trace/samples"

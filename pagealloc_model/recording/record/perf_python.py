@@ -43,6 +43,7 @@ from pagealloc_model.recording.trace.formats import (
     parse_format,
     with_zone_names,
 )
+from pagealloc_model.recording.trace.layout import MAIN_FIELDS, OPTIONAL_FIELDS
 from pagealloc_model.recording.trace.perf_file import (
     RECORD_AGAIN,
     EventAttr,
@@ -51,8 +52,6 @@ from pagealloc_model.recording.trace.perf_file import (
     parse_attr,
 )
 from pagealloc_model.recording.trace.perf_samples import (
-    MAIN_FIELDS,
-    OPTIONAL_FIELDS,
     RECORDING_COMMAND,
     attr_layouts,
     attr_problem,
@@ -580,7 +579,7 @@ def read_with_perf_session(path: str | Path) -> Trace:
     return Trace(
         **main,
         tables=tables,
-        gfp_bits=layouts.gfp_bits(file),
+        gfp_bits=layouts.gfp_bits,
         gfp_from_format=True,
         source=str(path),
         release=file.release,

@@ -18,11 +18,10 @@ if TYPE_CHECKING:
 
 NAMED = -1
 """Stands for the parent where a thread was named, not forked."""
+THREAD_NAME_COLUMNS = ("time_ns", "tid", "parent", "name")
 
-_IDLE = {0: "swapper"}
 
-
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class ThreadNames:
     """Namings of threads, one row each, in the order of the source.
 
@@ -42,24 +41,19 @@ class ThreadNames:
     def of(rows: Iterable[tuple[int, int, int, str]]) -> ThreadNames:
         """From rows of time, thread, parent and name."""
         times, tids, parents, names = list(zip(*rows, strict=True)) or ((), (), (), ())
-        return ThreadNames(
-            time_ns=np.array(times, np.int64),
-            tid=np.array(tids, np.int64),
-            parent=np.array(parents, np.int64),
-            name=np.array(names, object),
-        )
+        numbers = (np.array(column, np.int64) for column in (times, tids, parents))
+        return ThreadNames(*numbers, np.array(names, object))
 
-    @staticmethod
-    def none() -> ThreadNames:
-        """Of a source that does not say."""
-        return ThreadNames.of(())
+    def take(self, rows: np.ndarray) -> ThreadNames:
+        """Some of the namings, by index or mask."""
+        return ThreadNames(**{name: getattr(self, name)[rows] for name in THREAD_NAME_COLUMNS})
 
     def __len__(self) -> int:
         return len(self.time_ns)
 
     def last(self) -> dict[int, str]:
         """Thread id -> last command name; a forked thread starts with its parent's."""
-        comms = dict(_IDLE)
+        comms = {0: "swapper"}
         order = np.argsort(self.time_ns, kind="stable")
         columns = (column[order].tolist() for column in (self.tid, self.parent, self.name))
         for tid, parent, name in zip(*columns, strict=True):
@@ -104,7 +98,7 @@ COLUMN_TYPES: dict[str, type] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Losses:
     """Intervals in which the kernel dropped events (T1.5), one row per loss record.
 
@@ -133,18 +127,11 @@ class Losses:
     def take(self, rows: np.ndarray) -> Losses:
         """Some of the losses, by index or mask; none of them counts as of the end."""
         names = np.array(self.event, object)[rows].tolist()
-        columns = {
-            name: getattr(self, name)[rows] for name in ("cpu", "start_ns", "end_ns", "count")
-        }
-        return Losses(**columns, event=tuple(names))
+        columns = (self.cpu, self.start_ns, self.end_ns, self.count)
+        return Losses(*(column[rows] for column in columns), event=tuple(names))
 
     def overlap(self, begin_ns: np.ndarray, end_ns: np.ndarray) -> np.ndarray:
-        """Whether each closed interval has an instant in common with a loss, bool.
-
-        Args:
-            begin_ns: int64, where each interval begins.
-            end_ns: int64, where it ends.
-        """
+        """Which closed intervals have an instant in common with a loss, bool."""
         order = np.argsort(self.start_ns, kind="stable")
         # The latest end of all losses that start no later than each, with one of none in front.
         ends = np.maximum.accumulate(np.r_[np.iinfo(np.int64).min, self.end_ns[order]])
@@ -154,20 +141,8 @@ class Losses:
     @staticmethod
     def of(rows: Sequence[Sequence[int]] | np.ndarray, at_end: int = 0) -> Losses:
         """Losses of any events, from rows of CPU, start, end and count."""
-        columns = np.array(rows, np.int64).reshape(-1, 4)
-        return Losses(
-            cpu=columns[:, 0].astype(np.int16),
-            start_ns=columns[:, 1].copy(),
-            end_ns=columns[:, 2].copy(),
-            count=columns[:, 3].copy(),
-            event=("",) * len(columns),
-            at_end=at_end,
-        )
-
-    @staticmethod
-    def none() -> Losses:
-        """The losses of a recording that lost nothing."""
-        return Losses.of(())
+        cpu, *others = np.array(rows, np.int64).reshape(-1, 4).T.copy()
+        return Losses(cpu.astype(np.int16), *others, event=("",) * len(cpu), at_end=at_end)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -218,13 +193,13 @@ class Trace:
     percpu_refill: np.ndarray
     in_interrupt: np.ndarray
     comms: Mapping[int, str] = field(default_factory=dict)
-    thread_names: ThreadNames = field(default_factory=ThreadNames.none)
+    thread_names: ThreadNames = field(default_factory=lambda: ThreadNames.of(()))
     gfp_bits: Mapping[str, int] = field(default_factory=dict)
     gfp_from_format: bool = False
     tables: Mapping[str, Mapping[str, np.ndarray]] = field(default_factory=dict)
     declared_types: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     callchains: np.ndarray = field(default_factory=lambda: np.zeros(0, np.uint64))
-    losses: Losses = field(default_factory=Losses.none)
+    losses: Losses = field(default_factory=lambda: Losses.of(()))
     source: str = ""
     release: str = ""
     nr_cpus: int = 0
@@ -248,12 +223,11 @@ class Trace:
 
     @staticmethod
     def unread(rows: int, load: Mapping[str, Callable[[], Any]], **known: Any) -> Trace:
-        """A trace whose fields are read on first use.
+        """A trace of so many rows whose fields are read on first use.
 
         Args:
             rows: its length.
-            load: called once for each field that is not known yet; main columns come as
-                `COLUMN_TYPES` says, read-only.
+            load: called once for each field that is not known yet; columns come read-only.
             **known: all other fields.
         """
         trace = object.__new__(Trace)
@@ -262,7 +236,6 @@ class Trace:
         return trace
 
     def __getattr__(self, name: str) -> Any:
-        """Read a field that was not needed until now."""
         load = self.__dict__.get("_load", {})
         if name not in load:
             raise AttributeError(f"{type(self).__name__} has no {name}")
@@ -280,21 +253,16 @@ class Trace:
     @property
     def span_ns(self) -> tuple[int, int]:
         """Times of the first and last row, (0, 0) if there is none."""
-        if not len(self):
-            return (0, 0)
-        return (int(self.time_ns[0]), int(self.time_ns[-1]))
+        return (int(self.time_ns[0]), int(self.time_ns[-1])) if len(self) else (0, 0)
 
     @cached_property
     def demand_span_ns(self) -> tuple[int, int]:
         """Times of the first and last allocation or free, (0, 0) if there is none."""
-        found: list[int] = []
+        ends: list[int] = []
         for part in parts(len(self)):
             rows = np.flatnonzero(self.event[part] <= Event.FREE)
-            if len(rows):
-                found += [part.start + int(rows[0]), part.start + int(rows[-1])]
-        if not found:
-            return (0, 0)
-        return (int(self.time_ns[found[0]]), int(self.time_ns[found[-1]]))
+            ends += (part.start + rows[[0, -1]]).tolist() if len(rows) else []
+        return (int(self.time_ns[ends[0]]), int(self.time_ns[ends[-1]])) if ends else (0, 0)
 
     def to_pandas(self) -> pd.DataFrame:
         """All rows as a DataFrame, events and command names as categories."""
@@ -304,23 +272,21 @@ class Trace:
         names = [member.name.lower() for member in Event]
         columns["event"] = pd.Categorical.from_codes(self.event, names)
         pids, inverse = np.unique(self.pid, return_inverse=True)
-        comms = [self.comms.get(int(pid), str(pid)) for pid in pids]
+        comms = [self.comms.get(pid, str(pid)) for pid in pids.tolist()]
         categories = sorted(set(comms))
-        code_of = {comm: code for code, comm in enumerate(categories)}
-        codes = np.array([code_of[comm] for comm in comms], np.int32)
-        columns["comm"] = pd.Categorical.from_codes(codes[inverse] if len(self) else [], categories)
+        codes = np.searchsorted(np.array(categories, object), np.array(comms, object))
+        columns["comm"] = pd.Categorical.from_codes(codes[inverse], categories)
         return pd.DataFrame(columns)
 
 
-_CONTEXTS = 4
-"""Task, softirq, hardirq and NMI: what can be under way at once on a CPU."""
-_BACK = _CONTEXTS + 1
+_EVENTS_BEFORE_LOSS = 5
+"""One of each context under way at once on a CPU (task, softirq, hardirq, NMI), and one more."""
 
 
 def losses_by_time(
     records: Iterable[tuple[int, int, int]], time_ns: np.ndarray, cpu: np.ndarray
 ) -> Losses:
-    """Each loss starts five events of its CPU before its record.
+    """Losses of (CPU, time, count): each starts five events of its CPU before its record.
 
     The kernel writes the record in front of the first event that has room again, and has taken
     that event's time a moment before the record's. The same holds for an event of each context
@@ -330,9 +296,10 @@ def losses_by_time(
     times_of = {number: time_ns[cpu == number] for number in {row[0] for row in rows}}
     losses = []
     for number, end_ns, count in rows:
-        before = int(np.searchsorted(times_of[number], end_ns, "right"))
-        first_ns = int(time_ns[0]) if len(time_ns) else end_ns
-        start_ns = int(times_of[number][before - _BACK]) if before >= _BACK else first_ns
+        before = int(np.searchsorted(times_of[number], end_ns, "right")) - _EVENTS_BEFORE_LOSS
+        start_ns = int(time_ns[0]) if len(time_ns) else end_ns
+        if before >= 0:
+            start_ns = int(times_of[number][before])
         losses.append((number, min(start_ns, end_ns), end_ns, count))
     return Losses.of(losses)
 
@@ -347,12 +314,12 @@ def time_order(time_ns: np.ndarray, new_array: NewArray, block: int = _BLOCK) ->
     other, round by round, so a row is out of place by two rounds at most. Rows are held back only
     until no later row can precede them, whatever the rounds were.
     """
-    if new_array is in_memory and block == _BLOCK:
-        in_order = bool(np.all(time_ns[1:] >= time_ns[:-1]))
-        return None if in_order else np.argsort(time_ns, kind="stable")
-    least, in_order = _block_minima(time_ns, block)
-    if in_order:
+    starts = range(0, len(time_ns), block)
+    if all(np.all(np.diff(time_ns[start : start + block + 1]) >= 0) for start in starts):
         return None
+    if new_array is in_memory and block == _BLOCK:
+        return np.argsort(time_ns, kind="stable")
+    least = np.array([time_ns[start : start + block].min() for start in starts])
     least_later = np.append(np.minimum.accumulate(least[::-1])[::-1][1:], np.iinfo(np.int64).max)
     order = new_array(len(time_ns), np.int64)
     held = np.zeros(0, np.int64)
@@ -370,14 +337,3 @@ def time_order(time_ns: np.ndarray, new_array: NewArray, block: int = _BLOCK) ->
         held = held[by_time[certain:]]
         begin = end
     return order
-
-
-def _block_minima(time_ns: np.ndarray, block: int) -> tuple[np.ndarray, bool]:
-    """The least time of each block, and whether all times ascend."""
-    least = []
-    in_order = True
-    for start in range(0, len(time_ns), block):
-        times = time_ns[start : start + block + 1]
-        in_order = in_order and bool(np.all(times[1:] >= times[:-1]))
-        least.append(times[:block].min())
-    return np.array(least, np.int64), in_order

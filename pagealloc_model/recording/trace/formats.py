@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import operator
 import re
 import struct
 from collections.abc import Callable, Mapping
@@ -27,8 +29,8 @@ class Field:
         type: its C type as declared, without the array part.
         offset: bytes from the start of the raw data.
         size: bytes.
-        signed: whether an integer field is signed.
-        array: whether it is declared as an array.
+        signed: an integer field is signed.
+        array: it is declared as an array.
     """
 
     name: str
@@ -44,23 +46,18 @@ class Field:
         return self.offset + self.size
 
     @property
-    def is_common(self) -> bool:
-        """Whether every tracepoint has this field."""
-        return self.name.startswith("common_")
-
-    @property
     def is_integer(self) -> bool:
-        """Whether the field is one number of 1, 2, 4 or 8 bytes."""
+        """The field is one number of 1, 2, 4 or 8 bytes."""
         return not self.array and not self.is_dynamic and self.size in (1, 2, 4, 8)
 
     @property
     def is_dynamic(self) -> bool:
-        """Whether the field only points at data placed elsewhere in the record."""
+        """The field only points at data placed elsewhere in the record."""
         return self.type.startswith(("__data_loc", "__rel_loc"))
 
     @property
     def is_string(self) -> bool:
-        """Whether the field is text: a char array in place, or a dynamic one."""
+        """The field is text: a char array in place, or a dynamic one."""
         return bool(_CHAR.search(self.type)) and (self.array or self.is_dynamic)
 
 
@@ -88,14 +85,10 @@ class TracepointFormat:
         return f"{self.system}:{self.name}"
 
     @property
-    def own_fields(self) -> tuple[Field, ...]:
-        """The fields other than the common_ ones."""
-        return tuple(field for field in self.fields if not field.is_common)
-
-    @property
     def column_fields(self) -> tuple[Field, ...]:
-        """The fields that become columns of a table: numbers and texts, no arrays of numbers."""
-        return tuple(field for field in self.own_fields if field.is_integer or field.is_string)
+        """The fields that become columns of a table: its own, but no arrays of numbers."""
+        own = (field for field in self.fields if not field.name.startswith("common_"))
+        return tuple(field for field in own if field.is_integer or field.is_string)
 
     def field(self, name: str) -> Field | None:
         """The field of that name, or None."""
@@ -103,126 +96,51 @@ class TracepointFormat:
 
 
 def parse_format(system: str, text: str) -> TracepointFormat:
-    """Parse the text of `events/SYSTEM/NAME/format`."""
-    name = _line_value(text, "name:")
-    number = _line_value(text, "ID:")
+    """Parse the text of `events/SYSTEM/NAME/format`; a ValueError says what is wrong with it."""
+    values, fields = {"name:": "", "ID:": "", "print fmt:": ""}, []
+    for line in text.splitlines():
+        key = next((key for key in values if line.startswith(key)), None)
+        if key is not None:
+            values[key] = values[key] or line[len(key) :].strip()
+        elif line.lstrip().startswith("field:"):
+            match = _FIELD.match(line)
+            declared = _DECLARATION.match(match["declaration"]) if match else None
+            if match is None or declared is None:
+                raise ValueError(f"format text with an unreadable field: {line.strip()[:80]}")
+            c_type = declared["type"].strip()
+            field = Field(
+                name=declared["name"],
+                type=c_type,
+                offset=int(match["offset"]),
+                size=int(match["size"]),
+                signed=match["signed"] == "1",
+                array=declared["array"] is not None or c_type.endswith("]"),
+            )
+            fields.append(field)
+    name, number, print_fmt = values.values()
     if not name or not number.isdecimal():
         raise ValueError("format text without name and ID")
-    fields = tuple(
-        _parse_field(line) for line in text.splitlines() if line.lstrip().startswith("field:")
-    )
     return TracepointFormat(
-        system=system,
-        name=name,
-        id=int(number),
-        fields=fields,
-        print_fmt=_line_value(text, "print fmt:"),
-    )
-
-
-def _line_value(text: str, key: str) -> str:
-    for line in text.splitlines():
-        if line.startswith(key):
-            return line[len(key) :].strip()
-    return ""
-
-
-def _parse_field(line: str) -> Field:
-    match = _FIELD.match(line)
-    declaration = _DECLARATION.match(match["declaration"]) if match else None
-    if match is None or declaration is None:
-        raise ValueError(f"format text with an unreadable field: {line.strip()[:80]}")
-    c_type = declaration["type"].strip()
-    return Field(
-        name=declaration["name"],
-        type=c_type,
-        offset=int(match["offset"]),
-        size=int(match["size"]),
-        signed=match["signed"] == "1",
-        array=declaration["array"] is not None or c_type.endswith("]"),
+        system=system, name=name, id=int(number), fields=tuple(fields), print_fmt=print_fmt
     )
 
 
 TRACING_MAGIC = b"\x17\x08\x44tracing"
 """What a trace.dat begins with, and a perf.data's tracing data."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TracingData:
-    """What the tracing-data section holds, enough to write it again.
-
-    Attributes:
-        version: such as "0.6".
-        big_endian: byte order of the raw records.
-        long_size: bytes of the recorded kernel's `unsigned long`.
-        page_size: bytes.
-        header_page: text of the ring buffer's page header format.
-        header_event: text of the ring buffer's event header format.
-        event_texts: (system, format text) of each tracepoint, in file order.
-        printk_formats: addresses and texts of the kernel's trace_printk formats.
-        formats: tracepoint id -> its parsed format.
-    """
-
-    version: str
-    big_endian: bool
-    long_size: int
-    page_size: int
-    header_page: bytes
-    header_event: bytes
-    event_texts: tuple[tuple[str, bytes], ...]
-    printk_formats: bytes
-    formats: dict[int, TracepointFormat]
-
-
-def parse_tracing_data(data: bytes) -> TracingData:
-    """Parse a tracing-data section."""
-
-    def refused(position: int, what: str) -> ValueError:
-        return ValueError(f"tracing data: {what} at byte {position}")
-
-    cursor = Cursor(np.frombuffer(data, np.uint8), 0, len(data), refused)
-    if cursor.take(len(TRACING_MAGIC), "magic") != TRACING_MAGIC:
-        raise ValueError("no tracing data magic")
-    version = cursor.text("version")
-    big_endian, long_size = cursor.take(2, "byte order")
-    page_size = cursor.number("<I", "page size")
-    header_page, header_event = cursor.header_texts()
-    event_texts = [*cursor.ftrace_texts(), *cursor.event_texts()]
-    cursor.take(cursor.number("<I", "kallsyms size"), "kallsyms")
-    printk_formats = cursor.take(cursor.number("<I", "printk size"), "printk formats")
-    formats = [parse_format(system, text.decode("latin-1")) for system, text in event_texts]
-    return TracingData(
-        version=version,
-        big_endian=bool(big_endian),
-        long_size=long_size,
-        page_size=page_size,
-        header_page=header_page,
-        header_event=header_event,
-        event_texts=tuple(event_texts),
-        printk_formats=printk_formats,
-        formats={tracepoint.id: tracepoint for tracepoint in formats},
-    )
-
-
 _LONGEST_STRING = 1 << 16
 
 
 class Cursor:
     """Takes bounded pieces off a stretch of a file that perf or trace-cmd wrote.
 
-    Args:
-        data: uint8, holds the stretch.
-        start: where it begins.
-        end: first byte behind it.
-        refused: makes the error for what is wrong at a position.
-
     Attributes:
-        position: of the next piece in `data`.
+        position: of the next piece in the data.
     """
 
     def __init__(
         self, data: np.ndarray, start: int, end: int, refused: Callable[[int, str], Exception]
     ) -> None:
+        """Begin at `start`; `refused` makes the error for what is wrong at a position."""
         self._data = data
         self._end = min(end, len(data))
         self._refused = refused
@@ -230,7 +148,7 @@ class Cursor:
 
     @property
     def at_end(self) -> bool:
-        """Whether nothing is left."""
+        """Nothing is left."""
         return self.position >= self._end
 
     def take(self, size: int, what: str) -> bytes:
@@ -255,48 +173,102 @@ class Cursor:
     def text(self, what: str) -> str:
         """The next text, up to its zero."""
         stretch = self._data[self.position : min(self._end, self.position + _LONGEST_STRING)]
-        ends = np.flatnonzero(stretch == 0)
-        if not len(ends):
+        size = stretch.tobytes().find(0)
+        if size < 0:
             raise self._refused(self.position, f"the file ends inside {what}")
-        return self.take(int(ends[0]) + 1, what)[:-1].decode("utf-8", "replace")
+        return self.take(size + 1, what)[:-1].decode("utf-8", "replace")
 
-    def header_texts(self) -> tuple[bytes, bytes]:
-        """Formats of the ring buffer's pages and of what precedes an event."""
+    def header_page(self) -> bytes:
+        """Format of the ring buffer's pages; that of what precedes an event is passed over."""
         texts = []
         for name in ("header_page", "header_event"):
             if self.text(name) != name:
                 raise self._refused(self.position, f"{name} is not where it should be")
             texts.append(self.take(self.number("<Q", name), name))
-        return texts[0], texts[1]
-
-    def ftrace_texts(self) -> list[tuple[str, bytes]]:
-        """System and format text of ftrace's own events."""
-        return self._texts_of("ftrace")
+        return texts[0]
 
     def event_texts(self) -> list[tuple[str, bytes]]:
-        """System and format text of all tracepoints."""
+        """System and format text of all tracepoints but ftrace's own."""
         systems = range(self.number("<I", "number of systems"))
-        return [each for _ in systems for each in self._texts_of(self.text("a system's name"))]
+        names = (self.text("a system's name") for _ in systems)
+        return [described for name in names for described in self.texts_of(name)]
 
-    def _texts_of(self, system: str) -> list[tuple[str, bytes]]:
+    def texts_of(self, system: str) -> list[tuple[str, bytes]]:
+        """The same of one system; ftrace's own stand in front of the others."""
         count = self.number("<I", "number of formats")
         sizes = (self.number("<Q", "a format's size") for _ in range(count))
         return [(system, self.take(size, "a format")) for size in sizes]
 
 
-_TOKEN = re.compile(
-    r"\s*(?:(?P<number>0[xX][0-9a-fA-F]+|\d+)[uUlL]*|(?P<word>[A-Za-z_]\w*)"
-    r"|(?P<operator><<|>>|[()|&~+\-*]))"
-)
+def tracing_data(data: bytes) -> tuple[bool, list[tuple[str, bytes]]]:
+    """Of a tracing-data section: records are big-endian, system and text of each format."""
+
+    def refused(position: int, what: str) -> ValueError:
+        return ValueError(f"tracing data: {what} at byte {position}")
+
+    cursor = Cursor(np.frombuffer(data, np.uint8), 0, len(data), refused)
+    if cursor.take(len(TRACING_MAGIC), "magic") != TRACING_MAGIC:
+        raise ValueError("no tracing data magic")
+    cursor.text("version")
+    big_endian, _ = cursor.take(2, "byte order")
+    cursor.skip(4, "page size")
+    cursor.header_page()
+    texts = [*cursor.texts_of("ftrace"), *cursor.event_texts()]
+    cursor.skip(cursor.number("<I", "kallsyms size"), "kallsyms")
+    cursor.skip(cursor.number("<I", "printk size"), "printk formats")
+    return bool(big_endian), texts
+
+
 _ENTRY = re.compile(r"\{(?P<value>[^{}\"]+),\s*\"(?P<name>\w+)\"\s*\}")
-_PRECEDENCE = {"|": 1, "&": 2, "<<": 3, ">>": 3, "+": 4, "-": 4, "*": 5}
-_DEEPEST = 200
+_CAST = re.compile(r"\(\s*[A-Za-z_]\w*(?:\s+[A-Za-z_]\w*)*\s*\)")
+_SUFFIX = re.compile(r"(?<![A-Za-z_])(0[xX][0-9a-fA-F]+|\d+)[uUlL]*(?!\w)")
+_EXPRESSION = re.compile(r"(?:0[xo][0-9a-fA-F]+|\d+|<<|>>|[ ()|&~+*-])+")
+_OPERATORS: dict[type, Callable[..., int]] = {
+    ast.BitOr: operator.or_,
+    ast.BitAnd: operator.and_,
+    ast.LShift: operator.lshift,
+    ast.RShift: operator.rshift,
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Invert: operator.invert,
+    ast.USub: operator.neg,
+}
+
+
+def _number(match: re.Match[str]) -> str:
+    digits = match[1]
+    return f"0o{digits}" if re.fullmatch("0[0-7]+", digits) else digits.lower()
+
+
+def _constant(text: str) -> int:
+    """The value of a C constant expression of integers, casts and a flag table's operators."""
+
+    def value(node: ast.AST) -> int:
+        match node:
+            case ast.Constant(value=int(number)):
+                return number
+            case ast.UnaryOp(op=op, operand=operand) if type(op) in _OPERATORS:
+                return _OPERATORS[type(op)](value(operand))
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+                numbers = value(left), value(right)
+                if not (isinstance(op, ast.LShift | ast.RShift) and not 0 <= numbers[1] < 64):
+                    return _OPERATORS[type(op)](*numbers)
+        raise ValueError
+
+    plain = _SUFFIX.sub(_number, _CAST.sub("~~", " ".join(text.split())))
+    try:
+        if _EXPRESSION.fullmatch(plain):
+            return value(ast.parse(plain.strip(), mode="eval").body)
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        pass
+    raise ValueError(f"flag table with an unreadable value: {text[:60]}")
 
 
 def gfp_bits_from_print_fmt(print_fmt: str) -> dict[str, int]:
     """Names such as "__GFP_HIGH" and "GFP_KERNEL" with their masks (S2.3, S2.4)."""
     bits = {
-        entry["name"]: _Expression(entry["value"].strip()).value() & 0xFFFFFFFFFFFFFFFF
+        entry["name"]: _constant(entry["value"].strip()) & 0xFFFFFFFFFFFFFFFF
         for entry in _ENTRY.finditer(print_fmt)
     }
     return with_zone_names(bits)
@@ -308,26 +280,8 @@ def with_zone_names(bits: Mapping[str, int]) -> dict[str, int]:
     return {**aliases, **bits}
 
 
-def gfp_from_names(text: str, bits: Mapping[str, int]) -> int:
-    """The gfp word that prints as `text`, such as "GFP_KERNEL|__GFP_ZERO" or "0x1000000"."""
-    word = 0
-    for name in text.split("|"):
-        if name in bits:
-            word |= bits[name]
-        elif name.startswith("0x"):
-            word |= int(name, 16)
-        elif name not in ("none", "0"):
-            raise ValueError(f"unknown gfp flag {name}")
-    return word
-
-
 def gfp_names(word: int, bits: Mapping[str, int]) -> str:
-    """Return a gfp word as the kernel prints it: names in the order of its table, then the rest.
-
-    Args:
-        word: the gfp word.
-        bits: names and masks, in the order of the kernel's table.
-    """
+    """A gfp word as the kernel prints it: names in the order of its table, then the rest."""
     if not word:
         return "none"
     names = []
@@ -336,94 +290,6 @@ def gfp_names(word: int, bits: Mapping[str, int]) -> str:
             names.append(name)
             word &= ~mask
     return "|".join([*names, *([hex(word)] if word else [])])
-
-
-class _Expression:
-    """A C constant expression of integers, casts and the operators of a flag table."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._tokens: list[tuple[str, str]] = []
-        position = 0
-        while position < len(text):
-            match = _TOKEN.match(text, position)
-            if match is None:
-                raise self._unreadable()
-            self._tokens.append((str(match.lastgroup), match[str(match.lastgroup)]))
-            position = match.end()
-        self._next = 0
-
-    def value(self) -> int:
-        result = self._binary(1, 0)
-        if self._next != len(self._tokens):
-            raise self._unreadable()
-        return result
-
-    def _unreadable(self) -> ValueError:
-        return ValueError(f"flag table with an unreadable value: {self._text[:60]}")
-
-    def _peek(self) -> tuple[str, str]:
-        return self._tokens[self._next] if self._next < len(self._tokens) else ("end", "")
-
-    def _take(self, expected: str | None = None) -> tuple[str, str]:
-        token = self._peek()
-        if token[0] == "end" or (expected is not None and token[1] != expected):
-            raise self._unreadable()
-        self._next += 1
-        return token
-
-    def _binary(self, lowest: int, depth: int) -> int:
-        left = self._unary(depth + 1)
-        while _PRECEDENCE.get(self._peek()[1], 0) >= lowest:
-            operator = self._take()[1]
-            right = self._binary(_PRECEDENCE[operator] + 1, depth + 1)
-            left = self._apply(operator, left, right)
-        return left
-
-    def _unary(self, depth: int) -> int:
-        if depth > _DEEPEST:
-            raise self._unreadable()
-        kind, text = self._take()
-        if kind == "number":
-            return int(text, 8) if re.fullmatch(r"0[0-7]+", text) else int(text, 0)
-        if text == "~":
-            return ~self._unary(depth + 1)
-        if text == "-":
-            return -self._unary(depth + 1)
-        if text != "(":
-            raise self._unreadable()
-        if self._skip_cast():
-            return self._unary(depth + 1)
-        inner = self._binary(1, depth + 1)
-        self._take(")")
-        return inner
-
-    def _skip_cast(self) -> bool:
-        """Step over the words of a cast whose opening parenthesis was just taken."""
-        if self._peek()[0] != "word":
-            return False
-        while self._peek()[0] == "word":
-            self._next += 1
-        self._take(")")
-        return True
-
-    def _apply(self, operator: str, left: int, right: int) -> int:
-        if operator in ("<<", ">>") and not 0 <= right < 64:
-            raise self._unreadable()
-        match operator:
-            case "|":
-                return left | right
-            case "&":
-                return left & right
-            case "<<":
-                return left << right
-            case ">>":
-                return left >> right
-            case "+":
-                return left + right
-            case "-":
-                return left - right
-        return left * right
 
 
 LAST_STABLE_BIT = 0x800000

@@ -15,42 +15,28 @@ import zstandard
 
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.base.files import chunks_of, first_bytes, is_compressed, opened
-from pagealloc_model.recording.trace.formats import TracingData, parse_tracing_data
+from pagealloc_model.recording.trace.formats import TracepointFormat, parse_format, tracing_data
 
 MAGIC = b"PERFILE2"
 FOREIGN_MAGIC = b"2ELIFREP"
 HEADER_SIZE = 104
-PIPE_HEADER_SIZE = 16
 RECORD_HEADER_SIZE = 8
 FEATURE_BITS = 256
-SMALLEST_ATTR = 64
-LARGEST_ATTR = 4096
 TRACEPOINT = 2
-CLOCK_MONOTONIC = 1
 RECORD_AGAIN = "record again, or copy the file again from its machine"
+_PIPE_HEADER_SIZE = 16
+_SMALLEST_ATTR, _LARGEST_ATTR = 64, 4096
+_CLOCK_MONOTONIC = 1
 
 
 class Feature(IntEnum):
     """Numbers of the header features used here."""
 
     TRACING_DATA = 1
-    BUILD_ID = 2
-    HOSTNAME = 3
     OSRELEASE = 4
-    VERSION = 5
-    ARCH = 6
     NRCPUS = 7
-    CPUDESC = 8
-    CPUID = 9
-    TOTAL_MEM = 10
-    CMDLINE = 11
     EVENT_DESC = 12
-    CPU_TOPOLOGY = 13
-    NUMA_TOPOLOGY = 14
-    SAMPLE_TIME = 21
-    CLOCKID = 23
     COMPRESSED = 27
-    CLOCK_DATA = 29
 
 
 class SampleType(IntFlag):
@@ -123,8 +109,8 @@ class PerfFile:
         records: where the records lie.
         attrs: the recorded events.
         features: feature number -> where its section lies.
-        tracing: the format data.
-        piped: whether it came through a pipe, where nothing says how long it should be.
+        formats: tracepoint id -> its format.
+        piped: it came through a pipe, where nothing says how long it should be.
     """
 
     path: Path
@@ -132,34 +118,25 @@ class PerfFile:
     records: Section
     attrs: tuple[EventAttr, ...]
     features: Mapping[int, Section]
-    tracing: TracingData
+    formats: Mapping[int, TracepointFormat]
     piped: bool
 
-    def feature(self, number: int) -> bytes | None:
-        """The bytes of a feature section, None if the file has none."""
-        section = self.features.get(number)
-        if section is None:
-            return None
-        return self.content[section.offset : section.offset + section.size].tobytes()
-
-    def text_feature(self, number: int) -> str:
-        """A feature that is one string, "" where it is absent or malformed."""
-        data = self.feature(number)
-        if data is None or len(data) < 4:
-            return ""
-        (length,) = struct.unpack_from("<I", data)
-        return data[4 : 4 + length].split(b"\0", 1)[0].decode("utf-8", "replace")
+    def feature(self, number: int) -> bytes:
+        """The bytes of a feature section, none if the file lacks it."""
+        return _bytes_of(self.content, self.features.get(number, Section(0, 0)))
 
     @property
     def release(self) -> str:
         """Kernel release, "" if the file names none."""
-        return self.text_feature(Feature.OSRELEASE)
+        data = self.feature(Feature.OSRELEASE)
+        length = int.from_bytes(data[:4], "little")
+        return data[4 : 4 + length].split(b"\0", 1)[0].decode("utf-8", "replace")
 
     @property
     def nr_cpus(self) -> int:
         """CPUs online when recorded, 0 if the file does not say."""
         data = self.feature(Feature.NRCPUS)
-        return int(struct.unpack_from("<II", data)[1]) if data and len(data) >= 8 else 0
+        return int(struct.unpack_from("<4xI", data)[0]) if len(data) >= 8 else 0
 
     @property
     def clock(self) -> str:
@@ -167,18 +144,21 @@ class PerfFile:
         return clock_name(self.attrs)
 
 
+def _bytes_of(content: np.ndarray, section: Section) -> bytes:
+    return content[section.offset : section.offset + section.size].tobytes()
+
+
 def clock_name(attrs: Iterable[EventAttr]) -> str:
     """The clock of all times: "monotonic", "perf", or "clockid N"."""
     chosen = {attr.clockid for attr in attrs if attr.flags & AttrFlag.USE_CLOCKID}
     if not chosen:
         return "perf"
-    return "monotonic" if chosen == {CLOCK_MONOTONIC} else f"clockid {min(chosen)}"
+    return "monotonic" if chosen == {_CLOCK_MONOTONIC} else f"clockid {min(chosen)}"
 
 
 def parse_attr(raw: bytes, ids: tuple[int, ...] = ()) -> EventAttr:
-    """Parse the bytes of one perf_event_attr, at least `SMALLEST_ATTR` long."""
+    """Parse the bytes of one perf_event_attr, 64 at least."""
     kind, _, config, period, sample_type, read_format, flags = struct.unpack_from("<IIQQQQQ", raw)
-    clockid = struct.unpack_from("<i", raw, 92)[0] if len(raw) >= 96 else 0
     return EventAttr(
         raw=raw,
         type=kind,
@@ -187,159 +167,121 @@ def parse_attr(raw: bytes, ids: tuple[int, ...] = ()) -> EventAttr:
         sample_type=SampleType(sample_type),
         read_format=read_format,
         flags=AttrFlag(flags),
-        clockid=clockid,
+        clockid=struct.unpack_from("<i", raw, 92)[0] if len(raw) >= 96 else 0,
         ids=ids,
     )
 
 
+_Parts = tuple[Section, dict[int, Section], list[EventAttr]]
+"""Where the records lie, where each feature section lies, and all attributes with their ids."""
+
+
 class _Header:
-    """The bytes of a file, every reach checked against its end."""
+    """The header of a file, every reach checked against the file's end."""
 
     def __init__(self, path: Path, content: np.ndarray) -> None:
         self._path = path
         self._content = content
+
+    def of_file(self) -> _Parts:
+        """The file header and the tables it points at."""
+        (size,) = self._unpack("<Q", 8)
+        if size < HEADER_SIZE:
+            raise self._bad(f"has a header of {size} bytes", 8)
+        (entry_size,) = self._unpack("<Q", 16)
+        attr_size, table, records = entry_size - 16, self._section(24), self._section(40)
+        feature_bits = int.from_bytes(self._bytes(72, FEATURE_BITS // 8), "little")
+        if not records.size and not feature_bits:
+            raise RecordingError(
+                self._path,
+                "was never finished: perf was killed before it wrote what the events mean",
+                offset=48,
+                todo="record again, and end perf with Ctrl-C",
+            )
+        numbers = [number for number in range(FEATURE_BITS) if feature_bits >> number & 1]
+        behind = records.offset + records.size
+        features = {n: self._section(behind + 16 * place) for place, n in enumerate(numbers)}
+        if not _SMALLEST_ATTR <= attr_size <= _LARGEST_ATTR:
+            raise self._bad(f"attribute size {attr_size} is impossible", 16)
+        if table.size == 0 or table.size % entry_size:
+            raise self._bad("the attribute table has a broken size", 24)
+        offsets = range(table.offset, table.offset + table.size, entry_size)
+        lists = [self._section(offset + attr_size) for offset in offsets]
+        if sum(ids.size for ids in lists) > len(self._content):
+            raise self._bad("the id lists of the attributes overlap", 24)
+        attrs = []
+        for offset, ids in zip(offsets, lists, strict=True):
+            if ids.size % 8:
+                raise self._bad("the id list of an attribute has a broken size", offset)
+            numbers = np.frombuffer(_bytes_of(self._content, ids), "<u8").tolist()
+            attrs.append(parse_attr(self._bytes(offset, attr_size), tuple(numbers)))
+        return records, features, attrs
+
+    def of_pipe(self) -> _Parts:
+        """Attributes, features and format data from the records that precede the first event."""
+        attrs: list[EventAttr] = []
+        features: dict[int, Section] = {}
+        position, end = _PIPE_HEADER_SIZE, len(self._content)
+        while position + RECORD_HEADER_SIZE <= end:
+            kind, size = self._unpack("<IxxH", position)
+            if size < RECORD_HEADER_SIZE:
+                raise self._bad("a record has an impossible size", position)
+            after = position + size
+            if kind in _FIRST_EVENTS or after > end:
+                break
+            try:
+                if kind == _HEADER_ATTR:
+                    attrs.append(_piped_attr(self._bytes(position + 8, size - 8)))
+                elif kind == _HEADER_FEATURE and size > 16:
+                    (number,) = self._unpack("<Q", position + 8)
+                    features[number] = Section(position + 16, size - 16)
+                elif kind == TRACING_DATA:
+                    (data_size,) = struct.unpack("<I", self._bytes(position + 8, 4))
+                    if after + data_size > end:
+                        raise ValueError("cut short: it ends inside the format data")
+                    features[Feature.TRACING_DATA] = Section(after, data_size)
+                    after += data_size + -data_size % 8
+            except (ValueError, struct.error) as error:
+                raise self._bad(str(error), position) from None
+            position = after
+        if not attrs or Feature.TRACING_DATA not in features:
+            raise self._bad("cut short: it ends before its events are described", end)
+        return Section(_PIPE_HEADER_SIZE, end - _PIPE_HEADER_SIZE), features, attrs
 
     def _bytes(self, offset: int, size: int) -> bytes:
         if offset + size > len(self._content):
             raise self._bad("cut short", offset)
         return self._content[offset : offset + size].tobytes()
 
+    def _unpack(self, layout: str, offset: int) -> tuple[int, ...]:
+        return struct.unpack(layout, self._bytes(offset, struct.calcsize(layout)))
+
+    def _section(self, offset: int) -> Section:
+        start, size = self._unpack("<QQ", offset)
+        end = len(self._content)
+        if start + size > end:
+            what = f"cut short: a section ends at {start + size}, the file at {end}"
+            raise self._bad(what, offset)
+        return Section(start, size)
+
     def _bad(self, what: str, offset: int) -> RecordingError:
         return RecordingError(self._path, what, offset=offset, todo=RECORD_AGAIN)
 
 
-class FileHeader(_Header):
-    """The file header and the tables it points at, every reach checked against the file."""
-
-    def __init__(self, path: Path, content: np.ndarray) -> None:
-        super().__init__(path, content)
-        (size,) = self._unpack("<Q", 8)
-        if size < HEADER_SIZE:
-            raise RecordingError(path, f"has a header of {size} bytes", offset=8, todo=RECORD_AGAIN)
-        (self._entry_size,) = self._unpack("<Q", 16)
-        self._attr_table = self._section(24)
-        self.records = self._section(40)
-        if not self.records.size and not any(self._bytes(72, FEATURE_BITS // 8)):
-            raise RecordingError(
-                path,
-                "was never finished: perf was killed before it wrote what the events mean",
-                offset=48,
-                todo="record again, and end perf with Ctrl-C",
-            )
-
-    def attrs(self) -> tuple[EventAttr, ...]:
-        """All attributes with the ids that their own sections list."""
-        attr_size = self._entry_size - PIPE_HEADER_SIZE
-        if not SMALLEST_ATTR <= attr_size <= LARGEST_ATTR:
-            raise self._bad(f"attribute size {attr_size} is impossible", 16)
-        table = self._attr_table
-        if table.size == 0 or table.size % self._entry_size:
-            raise self._bad("the attribute table has a broken size", 24)
-        offsets = range(table.offset, table.offset + table.size, self._entry_size)
-        lists = [self._section(offset + attr_size) for offset in offsets]
-        if sum(ids.size for ids in lists) > len(self._content):
-            raise self._bad("the id lists of the attributes overlap", 24)
-        return tuple(
-            self._attr(offset, attr_size, ids) for offset, ids in zip(offsets, lists, strict=True)
-        )
-
-    def features(self) -> dict[int, Section]:
-        """Where each feature section lies; their table follows the records."""
-        bits = int.from_bytes(self._bytes(72, FEATURE_BITS // 8), "little")
-        numbers = [number for number in range(FEATURE_BITS) if bits >> number & 1]
-        table = self.records.offset + self.records.size
-        return {
-            number: self._section(table + PIPE_HEADER_SIZE * index)
-            for index, number in enumerate(numbers)
-        }
-
-    def _attr(self, offset: int, attr_size: int, ids: Section) -> EventAttr:
-        if ids.size % 8:
-            raise self._bad("the id list of an attribute has a broken size", offset)
-        numbers = np.frombuffer(self._bytes(ids.offset, ids.size), "<u8").tolist()
-        return parse_attr(self._bytes(offset, attr_size), tuple(numbers))
-
-    def _section(self, offset: int) -> Section:
-        start, size = self._unpack("<QQ", offset)
-        if start + size > len(self._content):
-            raise self._bad(
-                f"cut short: a section ends at {start + size}, the file at {len(self._content)}",
-                offset,
-            )
-        return Section(start, size)
-
-    def _unpack(self, layout: str, offset: int) -> tuple[int, ...]:
-        return struct.unpack(layout, self._bytes(offset, struct.calcsize(layout)))
-
-
-HEADER_ATTR = 64
+_HEADER_ATTR = 64
 TRACING_DATA = 66
-HEADER_FEATURE = 80
-
-_FIRST_EVENTS = (9, 71, 81, 83)
+_HEADER_FEATURE = 80
+COMPRESSED, COMPRESSED2 = 81, 83
+_FIRST_EVENTS = (9, 71, COMPRESSED, COMPRESSED2)
 """SAMPLE, AUXTRACE and the compressed records: perf describes the events before any of them."""
 
 
-class PipeHeader(_Header):
-    """Attributes, features and format data from the records that precede the first event."""
-
-    def __init__(self, path: Path, content: np.ndarray) -> None:
-        super().__init__(path, content)
-        self._attrs: list[EventAttr] = []
-        self._features: dict[int, Section] = {}
-        self.records = Section(PIPE_HEADER_SIZE, len(content) - PIPE_HEADER_SIZE)
-        self._read()
-
-    def attrs(self) -> tuple[EventAttr, ...]:
-        """All attributes with their ids."""
-        return tuple(self._attrs)
-
-    def features(self) -> dict[int, Section]:
-        """Where each feature, the format data among them, lies."""
-        return dict(self._features)
-
-    def _read(self) -> None:
-        position, end = PIPE_HEADER_SIZE, len(self._content)
-        while position + RECORD_HEADER_SIZE <= end:
-            kind, _, size = struct.unpack("<IHH", self._bytes(position, RECORD_HEADER_SIZE))
-            if size < RECORD_HEADER_SIZE:
-                raise self._bad("a record has an impossible size", position)
-            if kind in _FIRST_EVENTS or position + size > end:
-                break
-            position = self._take(kind, position, size)
-        if not self._attrs or Feature.TRACING_DATA not in self._features:
-            raise self._bad("cut short: it ends before its events are described", end)
-
-    def _take(self, kind: int, position: int, size: int) -> int:
-        """Take in one record; returns where the next one starts."""
-        after = position + size
-        try:
-            if kind == HEADER_ATTR:
-                self._attrs.append(self._attr(self._bytes(position, size)[RECORD_HEADER_SIZE:]))
-            elif kind == HEADER_FEATURE and size > 16:
-                (number,) = struct.unpack("<Q", self._bytes(position + 8, 8))
-                self._features[number] = Section(position + 16, size - 16)
-            elif kind == TRACING_DATA:
-                (data_size,) = struct.unpack("<I", self._bytes(position + 8, 4))
-                if after + data_size > len(self._content):
-                    raise ValueError("cut short: it ends inside the format data")
-                self._features[Feature.TRACING_DATA] = Section(after, data_size)
-                after += data_size + -data_size % 8
-        except (ValueError, struct.error) as error:
-            raise self._bad(str(error), position) from None
-        return after
-
-    def _attr(self, body: bytes) -> EventAttr:
-        (attr_size,) = struct.unpack_from("<I", body, 4)
-        attr_size = attr_size or SMALLEST_ATTR
-        if not SMALLEST_ATTR <= attr_size <= len(body) or (len(body) - attr_size) % 8:
-            raise ValueError(f"attribute size {attr_size} is impossible")
-        ids = np.frombuffer(body[attr_size:], "<u8").tolist()
-        return parse_attr(body[:attr_size], tuple(ids))
-
-
-_MOST_FEATURES = 1 << 28
-"""Bytes of everything behind the records."""
+def _piped_attr(body: bytes) -> EventAttr:
+    (attr_size,) = struct.unpack_from("<I", body, 4)
+    attr_size = attr_size or _SMALLEST_ATTR
+    if not _SMALLEST_ATTR <= attr_size <= len(body) or (len(body) - attr_size) % 8:
+        raise ValueError(f"attribute size {attr_size} is impossible")
+    return parse_attr(body[:attr_size], tuple(np.frombuffer(body[attr_size:], "<u8").tolist()))
 
 
 def open_perf_file(path: str | Path) -> PerfFile:
@@ -352,42 +294,40 @@ def open_perf_file(path: str | Path) -> PerfFile:
             or without format data.
     """
     path = Path(path)
-    content = _map(path)
-    _check_magic(path, content)
-    piped = content[8:16].tobytes() == struct.pack("<Q", PIPE_HEADER_SIZE)
-    header = PipeHeader(path, content) if piped else FileHeader(path, content)
-    features = header.features()
-    attrs = _with_described_ids(header.attrs(), content, features.get(Feature.EVENT_DESC))
-    return PerfFile(
-        path=path,
-        content=content,
-        records=header.records,
-        attrs=attrs,
-        features=features,
-        tracing=_tracing_data(path, content, features.get(Feature.TRACING_DATA)),
-        piped=piped,
-    )
-
-
-def _map(path: Path) -> np.ndarray:
     if path.is_dir():
-        raise RecordingError(
-            path, "is a directory of perf data files", todo="record without --threads"
-        )
+        what = "is a directory of perf data files"
+        raise RecordingError(path, what, todo="record without --threads")
     try:
         size = path.stat().st_size
     except OSError as error:
         raise RecordingError(
             path, f"cannot be read ({error.strerror})", todo="check the path and its permissions"
         ) from None
-    content = mapped(path, _unpacked_perf_data) if size else np.zeros(0, np.uint8)
-    if len(content) < PIPE_HEADER_SIZE:
+    content = mapped(path, _most_bytes) if size else np.zeros(0, np.uint8)
+    if len(content) < _PIPE_HEADER_SIZE:
         raise RecordingError(path, "is too short for a perf.data file", todo=RECORD_AGAIN)
-    return content
+    _check_magic(path, content[:8].tobytes())
+    piped = content[8:16].tobytes() == struct.pack("<Q", _PIPE_HEADER_SIZE)
+    header = _Header(path, content)
+    records, features, attrs = header.of_pipe() if piped else header.of_file()
+    if Feature.EVENT_DESC in features and not all(attr.ids for attr in attrs):
+        # Take ids from the event description where an attribute lists none itself.
+        described = _described_ids(_bytes_of(content, features[Feature.EVENT_DESC]))
+        if len(described) == len(attrs):
+            pairs = zip(attrs, described, strict=True)
+            attrs = [attr if attr.ids else replace(attr, ids=ids) for attr, ids in pairs]
+    return PerfFile(
+        path=path,
+        content=content,
+        records=records,
+        attrs=tuple(attrs),
+        features=features,
+        formats=_formats(path, content, features.get(Feature.TRACING_DATA)),
+        piped=piped,
+    )
 
 
-def _check_magic(path: Path, content: np.ndarray) -> None:
-    magic = content[:8].tobytes()
+def _check_magic(path: Path, magic: bytes) -> None:
     if magic == FOREIGN_MAGIC:
         raise RecordingError(
             path,
@@ -401,45 +341,31 @@ def _check_magic(path: Path, content: np.ndarray) -> None:
         )
 
 
-def _tracing_data(path: Path, content: np.ndarray, section: Section | None) -> TracingData:
+def _formats(
+    path: Path, content: np.ndarray, section: Section | None
+) -> dict[int, TracepointFormat]:
     if section is None:
         raise RecordingError(
             path,
             "has no tracepoint format data",
             todo="record tracepoints, such as -e kmem:mm_page_alloc",
         )
-    data = content[section.offset : section.offset + section.size].tobytes()
     try:
-        tracing = parse_tracing_data(data)
+        big_endian, texts = tracing_data(_bytes_of(content, section))
+        formats = [parse_format(system, text.decode("latin-1")) for system, text in texts]
     except ValueError as error:
         raise RecordingError(path, str(error), offset=section.offset, todo=RECORD_AGAIN) from None
-    if tracing.big_endian:
+    if big_endian:
         raise RecordingError(
             path,
             "format data say the records are big-endian",
             offset=section.offset,
             todo="only little-endian recordings can be read",
         )
-    return tracing
+    return {tracepoint.id: tracepoint for tracepoint in formats}
 
 
-def _with_described_ids(
-    attrs: tuple[EventAttr, ...], content: np.ndarray, section: Section | None
-) -> tuple[EventAttr, ...]:
-    """Take ids from the event description where an attribute lists none itself."""
-    if section is None or all(attr.ids for attr in attrs):
-        return attrs
-    data = content[section.offset : section.offset + section.size].tobytes()
-    described = described_ids(data)
-    if len(described) != len(attrs):
-        return attrs
-    return tuple(
-        attr if attr.ids else replace(attr, ids=ids)
-        for attr, ids in zip(attrs, described, strict=True)
-    )
-
-
-def described_ids(data: bytes) -> list[tuple[int, ...]]:
+def _described_ids(data: bytes) -> list[tuple[int, ...]]:
     """The ids of each event in an event description section, [] if it is malformed."""
     try:
         count, attr_size = struct.unpack_from("<II", data)
@@ -456,52 +382,40 @@ def described_ids(data: bytes) -> list[tuple[int, ...]]:
     return described
 
 
-def mapped(path: Path, unpack: Callable[[Path], np.ndarray]) -> np.ndarray:
-    """A file's plain content, uint8; nothing is copied to memory.
-
-    Args:
-        path: the file.
-        unpack: makes the content of a packed one.
-
-    Raises:
-        RecordingError: the file cannot be read, is a damaged archive, or does not fit on the
-            disk once it is unpacked.
-    """
-    if is_compressed(path):
-        return unpack(path)
-    with opened(path) as file:
-        return np.memmap(file, np.uint8, mode="r").view(np.ndarray)  # type: ignore[call-overload]
+_MOST_FEATURES = 1 << 28
+"""Bytes of everything behind the records."""
 
 
 def _most_bytes(path: Path) -> int | None:
     """Bytes that a packed perf.data can have by its header, None for a pipe's, which says none."""
     head = first_bytes(path, HEADER_SIZE).ljust(HEADER_SIZE, b"\0")
-    _check_magic(path, np.frombuffer(head, np.uint8))
+    _check_magic(path, head[:8])
     size, _, _, _, start, length = struct.unpack_from("<6Q", head, 8)
-    if size == PIPE_HEADER_SIZE:
-        if struct.unpack_from("<IHH", head, PIPE_HEADER_SIZE)[2] < RECORD_HEADER_SIZE:
+    if size == _PIPE_HEADER_SIZE:
+        if struct.unpack_from("<6xH", head, _PIPE_HEADER_SIZE)[0] < RECORD_HEADER_SIZE:
             what = "its first record has no length"
-            raise RecordingError(path, what, offset=PIPE_HEADER_SIZE, todo=RECORD_AGAIN)
+            raise RecordingError(path, what, offset=_PIPE_HEADER_SIZE, todo=RECORD_AGAIN)
         return None
     if size < HEADER_SIZE:
         raise RecordingError(path, f"has a header of {size} bytes", offset=8, todo=RECORD_AGAIN)
     return int(start) + int(length) + _MOST_FEATURES
 
 
-def _unpacked_perf_data(path: Path) -> np.ndarray:
-    return unpacked(path, _most_bytes(path))
-
-
-def unpacked(path: Path, most: int | None = None) -> np.ndarray:
-    """The content of a packed file, uint8, in an unnamed one.
+def mapped(path: Path, most_bytes: Callable[[Path], int | None] | None = None) -> np.ndarray:
+    """A file's plain content, uint8, in an unnamed file if it is packed; nothing is in memory.
 
     Args:
         path: the file.
-        most: bytes that it can have by its header, None if that does not say.
+        most_bytes: says what a packed one can have by its header, None for any number.
 
     Raises:
-        RecordingError: it is damaged, goes on behind `most`, or does not fit on the disk.
+        RecordingError: the file cannot be read, is a damaged archive, goes on behind that many
+            bytes, or does not fit on the disk once it is unpacked.
     """
+    if not is_compressed(path):
+        with opened(path) as plain:
+            return np.memmap(plain, np.uint8, mode="r").view(np.ndarray)  # type: ignore[call-overload]
+    most = most_bytes(path) if most_bytes else None
     with tempfile.TemporaryFile(prefix="pagealloc-") as file:
         for chunk in chunks_of(path):
             try:
@@ -521,16 +435,11 @@ def unpacked(path: Path, most: int | None = None) -> np.ndarray:
         return np.memmap(file, np.uint8, mode="r").view(np.ndarray)  # type: ignore[call-overload]
 
 
-COMPRESSED = 81
-COMPRESSED2 = 83
-
 WORD_SLACK = 8
 """Bytes a buffer must extend past its last record, for reads of whole words."""
-
 _BUFFER_SIZE = 1 << 21
 _PIECE_SIZE = 1 << 11
 """Compressed bytes taken at a time: a block of four may stand for 128 KiB."""
-
 _BATCH_SIZE = 1 << 20
 _WRITE_SIZE = 1 << 18
 
@@ -545,19 +454,15 @@ class RecordBuffer:
         end: first byte after the records, which may cut the last one.
         offset: offset of data[0] in the file, or in the decompressed stream.
         decompressed: which of the two.
-        last: whether nothing follows, so that a cut record will never be whole.
+        last: nothing follows, so that a cut record will never be whole.
     """
 
     data: np.ndarray
-    start: int
+    start: int = 0
     end: int
     offset: int
-    decompressed: bool
+    decompressed: bool = False
     last: bool
-
-    def damaged(self, path: Path, position: int, what: str) -> RecordingError:
-        """The error for a damaged record at `position` of `data`."""
-        return damaged_record(path, self.offset + position, what, decompressed=self.decompressed)
 
 
 def damaged_record(path: Path, offset: int, what: str, *, decompressed: bool) -> RecordingError:
@@ -572,26 +477,21 @@ def walk_file(file: PerfFile, consume: Callable[[RecordBuffer], int]) -> None:
     """Hand over the record area as it lies in the file, without copying it.
 
     Where the file ends with its records, the last few are copied: words are read past their end.
+
+    Args:
+        file: the file.
+        consume: called with a buffer; returns the end of its last whole record.
     """
     start, end = file.records.offset, file.records.offset + file.records.size
     readable = min(end, len(file.content) - WORD_SLACK)
-    whole = RecordBuffer(
-        data=file.content,
-        start=start,
-        end=readable,
-        offset=0,
-        decompressed=False,
-        last=readable == end,
-    )
-    done = consume(whole)
-    if whole.last:
+    last = readable == end
+    done = consume(RecordBuffer(data=file.content, start=start, end=readable, offset=0, last=last))
+    if last:
         return
     tail = np.zeros(end - done + WORD_SLACK, np.uint8)
     tail[:-WORD_SLACK] = file.content[done:end]
     tail.flags.writeable = False
-    consume(
-        RecordBuffer(data=tail, start=0, end=end - done, offset=done, decompressed=False, last=True)
-    )
+    consume(RecordBuffer(data=tail, end=end - done, offset=done, last=True))
 
 
 def compressed_payload(file: PerfFile, kind: int, position: int, size: int) -> Section:
@@ -609,41 +509,40 @@ def compressed_payload(file: PerfFile, kind: int, position: int, size: int) -> S
 
 
 class DecompressedRecords:
-    """Decompresses the payloads of compressed records; frames may continue across records."""
+    """Decompresses the payloads of compressed records; frames may continue across records.
+
+    In small pieces, to bound what one can grow to; some are made while those before are walked.
+    """
 
     def __init__(self, file: PerfFile, consume: Callable[[RecordBuffer], int]) -> None:
+        self._file = file
         self._consume = consume
-        self._pieces = _PayloadPieces(file)
+        self._decompressor = zstandard.ZstdDecompressor()
+        self._frame = self._decompressor.decompressobj(write_size=_WRITE_SIZE)
         self._buffer = np.zeros(_BUFFER_SIZE + WORD_SLACK, np.uint8)
         self._filled = 0
         self._offset = 0
 
-    def add(self, payloads: Iterable[Section]) -> None:
-        """Take in payloads, in file order."""
-        pieces = (piece for payload in payloads for piece in self._pieces.of(payload))
+    def add(self, payloads: Iterable[Section], *, last: bool) -> None:
+        """Take in payloads, in file order, and hand over their whole records.
+
+        After the last ones a cut record will never be whole.
+        """
+        pieces = (piece for payload in payloads for piece in self._pieces(payload))
         with ThreadPoolExecutor(1) as ahead:
-            batch = _some(pieces)
-            while batch.pieces or batch.error:
-                waiting = ahead.submit(_some, pieces)
-                for piece in batch.pieces:
-                    self._add_piece(piece)
-                if batch.error is not None:
-                    raise batch.error
-                batch = waiting.result()
-
-    def flush(self) -> None:
-        """Hand over all whole records taken in so far."""
-        self._hand_over(0, last=False)
-
-    def finish(self) -> None:
-        """Hand over what is left; a record cut now will never be whole."""
-        self._hand_over(0, last=True)
-
-    def _add_piece(self, piece: bytes) -> None:
-        if self._filled + len(piece) > len(self._buffer) - WORD_SLACK:
-            self._hand_over(len(piece), last=False)
-        self._buffer[self._filled : self._filled + len(piece)] = np.frombuffer(piece, np.uint8)
-        self._filled += len(piece)
+            batch, error = _batch(pieces)
+            while batch or error:
+                waiting = ahead.submit(_batch, pieces)
+                for piece in batch:
+                    if self._filled + len(piece) > len(self._buffer) - WORD_SLACK:
+                        self._hand_over(len(piece), last=False)
+                    behind = slice(self._filled, self._filled + len(piece))
+                    self._buffer[behind] = np.frombuffer(piece, np.uint8)
+                    self._filled += len(piece)
+                if error is not None:
+                    raise error
+                batch, error = waiting.result()
+        self._hand_over(0, last=last)
 
     def _hand_over(self, wanted: int, *, last: bool) -> None:
         """Let the whole records be consumed, and make room for `wanted` bytes behind the rest."""
@@ -651,12 +550,7 @@ class DecompressedRecords:
         readable.flags.writeable = False
         done = self._consume(
             RecordBuffer(
-                data=readable,
-                start=0,
-                end=self._filled,
-                offset=self._offset,
-                decompressed=True,
-                last=last,
+                data=readable, end=self._filled, offset=self._offset, decompressed=True, last=last
             )
         )
         left = self._buffer[done : self._filled].copy()
@@ -666,44 +560,7 @@ class DecompressedRecords:
         self._buffer[: len(left)] = left
         self._filled, self._offset = len(left), self._offset + done
 
-
-@dataclass(frozen=True)
-class _Batch:
-    """Decompressed pieces, made while those before them are walked.
-
-    Attributes:
-        pieces: in file order; none once all are done.
-        error: what came behind them.
-    """
-
-    pieces: list[bytes]
-    error: RecordingError | None = None
-
-
-def _some(pieces: Iterator[bytes]) -> _Batch:
-    """Return the next pieces, about `_BATCH_SIZE` of bytes in all."""
-    taken: list[bytes] = []
-    size = 0
-    try:
-        for piece in pieces:
-            taken.append(piece)
-            size += len(piece)
-            if size >= _BATCH_SIZE:
-                break
-    except RecordingError as error:
-        return _Batch(taken, error)
-    return _Batch(taken)
-
-
-class _PayloadPieces:
-    """Decompresses payload after payload in small pieces, to bound what one can grow to."""
-
-    def __init__(self, file: PerfFile) -> None:
-        self._file = file
-        self._decompressor = zstandard.ZstdDecompressor()
-        self._frame = self._decompressor.decompressobj(write_size=_WRITE_SIZE)
-
-    def of(self, payload: Section) -> Iterator[bytes]:
+    def _pieces(self, payload: Section) -> Iterator[bytes]:
         """The decompressed bytes of one payload."""
         end = payload.offset + payload.size
         for start in range(payload.offset, end, _PIECE_SIZE):
@@ -721,3 +578,18 @@ class _PayloadPieces:
                 piece = self._frame.unused_data
                 if self._frame.eof:
                     self._frame = self._decompressor.decompressobj(write_size=_WRITE_SIZE)
+
+
+def _batch(pieces: Iterator[bytes]) -> tuple[list[bytes], RecordingError | None]:
+    """The next pieces, about `_BATCH_SIZE` of bytes in all, none once all are done; what failed."""
+    taken: list[bytes] = []
+    size = 0
+    try:
+        for piece in pieces:
+            taken.append(piece)
+            size += len(piece)
+            if size >= _BATCH_SIZE:
+                break
+    except RecordingError as error:
+        return taken, error
+    return taken, None

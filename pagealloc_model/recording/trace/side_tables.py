@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pagealloc_model.base.arrays import Column, NewArray, in_memory, on_disk
-from pagealloc_model.recording.trace import perf_samples as note
+from pagealloc_model.base.arrays import Column, in_memory, on_disk
+from pagealloc_model.recording.trace import layout as at
 from pagealloc_model.recording.trace.columns import (
     COLUMN_TYPES,
     Losses,
-    ThreadNames,
     Trace,
     time_order,
 )
@@ -26,7 +25,7 @@ FIELD_SUFFIX = "_field"
 """Added to a field's name that a key column already has, such as pa:drain_zone's `cpu`."""
 
 _KEY_TYPES = (np.int64, np.int16, np.int32, np.int64)
-_KEY_PLACES = (note.NOTE_TIME, note.NOTE_CPU, note.NOTE_PID, note.NOTE_BEFORE)
+_KEY_PLACES = (at.NOTE_TIME, at.NOTE_CPU, at.NOTE_PID, at.NOTE_BEFORE)
 _ROWS_AT_A_TIME = 1 << 18
 _FIRST_NOTES = 1 << 12
 _FIRST_BYTES = 1 << 20
@@ -44,23 +43,20 @@ class Collected:
     """
 
     def __init__(self, rows: int, directory: Path | None) -> None:
+        self._directory = directory
         self._new_array = in_memory if directory is None else on_disk(directory)
         self.columns = {
             name: Column(dtype, directory, rows) for name, dtype in COLUMN_TYPES.items()
         }
-        self.notes = Column((np.int64, (note.NOTE_WIDTH,)), directory, _FIRST_NOTES)
+        self.notes = Column((np.int64, (at.NOTE_WIDTH,)), directory, _FIRST_NOTES)
         self.copies = Column(np.uint8, directory, _FIRST_BYTES)
+        self._chains = Column(np.uint64, directory)
+        self._texts: dict[bytes, str] = {}
 
     @property
     def filled(self) -> tuple[int, int, int]:
         """Rows of the columns, notes, and bytes of copies so far."""
         return self.columns["time_ns"].rows, self.notes.rows, self.copies.rows
-
-    @filled.setter
-    def filled(self, counts: Sequence[int]) -> None:
-        for column in self.columns.values():
-            column.rows = counts[0]
-        self.notes.rows, self.copies.rows = counts[1:]
 
     def room(
         self, rows: int, notes: int, size: int
@@ -72,16 +68,28 @@ class Collected:
             self.copies.room(max(size, self.copies.rows, _FIRST_BYTES)),
         )
 
+    def walk(
+        self,
+        kernel: Callable[..., None],
+        arguments: Sequence[Any],
+        room: tuple[int, int, int],
+        state: np.ndarray,
+    ) -> int:
+        """Call a compiled walk once, with room for so many more; returns the state's STATUS."""
+        state[at.ROWS : at.STATUS] = self.filled
+        kernel(*arguments, *self.room(*room), state)
+        rows, self.notes.rows, self.copies.rows = state[at.ROWS : at.STATUS].tolist()
+        for column in self.columns.values():
+            column.rows = rows
+        return int(state[at.STATUS])
+
     def record(self, noted: np.ndarray) -> bytes:
         """The bytes of the record that a note is about."""
-        start = int(noted[note.NOTE_POSITION])
-        return self.copies.values[start : start + int(noted[note.NOTE_SIZE])].tobytes()
+        start = int(noted[at.NOTE_POSITION])
+        return self.copies.values[start : start + int(noted[at.NOTE_SIZE])].tobytes()
 
     def trace(
-        self,
-        formats: Sequence[TracepointFormat | None],
-        chained: Sequence[bool],
-        **about: Any,
+        self, formats: Sequence[TracepointFormat | None], chained: np.ndarray, **about: Any
     ) -> Trace:
         """All of it in time order, ties in file order; what was filled is gone.
 
@@ -92,14 +100,25 @@ class Collected:
         """
         order = time_order(self.columns["time_ns"].values, self._new_array)
         main = self._ordered(order)
-        tables = _EventTables(self, formats, chained, self._new_array)
-        return Trace(
-            **main,
-            tables=tables.tables(main["time_ns"], order),
-            declared_types=tables.declared_types(),
-            callchains=tables.callchains(),
-            **about,
-        )
+        tables, declared = {}, {}
+        for attr_row, unordered in self._numbers_by_attr().items():
+            tracepoint = formats[attr_row]
+            assert tracepoint is not None
+            numbers = self._in_time_order(unordered)
+            table = self._keys(numbers, main["time_ns"], order)
+            if chained[attr_row]:
+                table |= self._take_chains(numbers)
+            for field in tracepoint.column_fields:
+                values = self._strings if field.is_string else self._integers
+                table[column_name(field.name)] = values(numbers, field)
+            for column in table.values():
+                column.flags.writeable = False
+            tables[tracepoint.event_name] = table
+            declared[tracepoint.event_name] = {
+                column_name(field.name): field.type for field in tracepoint.column_fields
+            }
+        chains = self._chains.values
+        return Trace(**main, tables=tables, declared_types=declared, callchains=chains, **about)
 
     def _ordered(self, order: np.ndarray | None) -> dict[str, np.ndarray]:
         """A column takes the place of the last one with items of its size.
@@ -121,118 +140,39 @@ class Collected:
             gathered[name], spare[values.itemsize] = target, values
         return gathered
 
-
-class _EventTables:
-    """Turns noted samples into tables, some samples at a time; columns of text are in memory."""
-
-    def __init__(
-        self,
-        collected: Collected,
-        formats: Sequence[TracepointFormat | None],
-        chained: Sequence[bool],
-        new_array: NewArray,
-    ) -> None:
-        from pagealloc_model.recording.trace.record_walk import gather_words
-
-        self._gather_words = gather_words
-        self._notes = collected.notes.values
-        # behind the last copy there is room for a whole word
-        self._data = collected.copies.room(8)
-        self._formats = formats
-        self._chained = chained
-        self._new_array = new_array
-        self._texts: dict[bytes, str] = {}
-        self._chains: list[np.ndarray] = []
-        self._chain_words = 0
-        self._numbers = self._numbers_by_attr()
-
-    def tables(
-        self, main_time_ns: np.ndarray, main_order: np.ndarray | None
-    ) -> dict[str, Mapping[str, np.ndarray]]:
-        """All tables by event name, each in time order, ties in file order.
-
-        Args:
-            main_time_ns: times of the main rows, in time order.
-            main_order: file-order number of each main row, None if file order is time order.
-        """
-        tables = {}
-        for attr_row, unordered in self._numbers.items():
-            tracepoint = self._formats[attr_row]
-            assert tracepoint is not None
-            numbers = self._in_time_order(unordered)
-            table = self._keys(numbers, main_time_ns, main_order)
-            if self._chained[attr_row]:
-                table |= self._take_chains(numbers)
-            for field in tracepoint.column_fields:
-                read = self._strings if field.is_string else self._numbers_of
-                table[column_name(field.name)] = read(numbers, field)
-            for column in table.values():
-                column.flags.writeable = False
-            tables[tracepoint.event_name] = table
-        return tables
-
-    def declared_types(self) -> dict[str, dict[str, str]]:
-        """C types of the fields in the tables, by event and column."""
-        formats = [self._formats[attr_row] for attr_row in self._numbers]
-        return {
-            tracepoint.event_name: {
-                column_name(field.name): field.type for field in tracepoint.column_fields
-            }
-            for tracepoint in formats
-            if tracepoint is not None
-        }
-
-    def callchains(self) -> np.ndarray:
-        """All call chains of the tables end to end, uint64."""
-        chains = self._new_array(self._chain_words, np.uint64)
-        filled = 0
-        for words in self._chains:
-            chains[filled : filled + len(words)] = words
-            filled += len(words)
-        return chains
-
     def _numbers_by_attr(self) -> dict[int, np.ndarray]:
         """The numbers of each attribute's notes, in file order."""
-        attr_rows = self._notes[:, note.NOTE_ATTR]
-        counts = np.zeros(len(self._formats) + 1, np.int64)
+        attr_rows = self.notes.values[:, at.NOTE_ATTR]
+        numbers: dict[int, Column] = {}
         for part in _parts(len(attr_rows)):
-            counts += np.bincount(attr_rows[part] + 1, minlength=len(counts))
-        numbers = {
-            attr_row: self._new_array(int(count), np.int64)
-            for attr_row, count in enumerate(counts[1:])
-            if count
-        }
-        filled = dict.fromkeys(numbers, 0)
-        for part in _parts(len(attr_rows)):
-            for attr_row in filled.keys() & set(np.unique(attr_rows[part]).tolist()):
-                found = part.start + np.flatnonzero(attr_rows[part] == attr_row)
-                first = filled[attr_row]
-                filled[attr_row] += len(found)
-                numbers[attr_row][first : filled[attr_row]] = found
-        return numbers
+            of_part = attr_rows[part]
+            for attr_row in np.unique(of_part[of_part >= 0]).tolist():
+                if attr_row not in numbers:
+                    numbers[attr_row] = Column(np.int64, self._directory)
+                numbers[attr_row].append(part.start + np.flatnonzero(of_part == attr_row))
+        return {attr_row: column.values for attr_row, column in sorted(numbers.items())}
 
     def _in_time_order(self, numbers: np.ndarray) -> np.ndarray:
-        times = self._new_array(len(numbers), np.int64)
-        for part in _parts(len(numbers)):
-            times[part] = self._notes[numbers[part], note.NOTE_TIME]
-        order = time_order(times, self._new_array)
+        order = time_order(self._noted(numbers, at.NOTE_TIME, np.int64), self._new_array)
         if order is None:
             return numbers
         for part in _parts(len(numbers)):
             order[part] = numbers[order[part]]
         return order
 
+    def _noted(self, numbers: np.ndarray, place: int, dtype: Any) -> np.ndarray:
+        """One column of the notes with these numbers."""
+        column, notes = self._new_array(len(numbers), dtype), self.notes.values
+        for part in _parts(len(numbers)):
+            column[part] = notes[numbers[part], place]
+        return column
+
     def _keys(
         self, numbers: np.ndarray, main_time_ns: np.ndarray, main_order: np.ndarray | None
     ) -> dict[str, np.ndarray]:
-        table = {
-            name: self._new_array(len(numbers), dtype)
-            for name, dtype in zip(KEY_COLUMNS, _KEY_TYPES, strict=True)
-        }
+        keys = zip(KEY_COLUMNS, _KEY_PLACES, _KEY_TYPES, strict=True)
+        table = {name: self._noted(numbers, place, dtype) for name, place, dtype in keys}
         for part in _parts(len(numbers)):
-            chosen = self._notes[numbers[part]]
-            for name, place in zip(KEY_COLUMNS, _KEY_PLACES, strict=True):
-                table[name][part] = chosen[:, place]
             table["row"][part] = preceding_rows(
                 table["time_ns"][part], table["row"][part], main_time_ns, main_order
             )
@@ -240,34 +180,28 @@ class _EventTables:
 
     def _take_chains(self, numbers: np.ndarray) -> dict[str, np.ndarray]:
         start = self._new_array(len(numbers), np.int64)
-        length = self._new_array(len(numbers), np.int64)
+        length = self._noted(numbers, at.NOTE_CHAIN_SIZE, np.int64)
         for part in _parts(len(numbers)):
-            length[part] = self._notes[numbers[part], note.NOTE_CHAIN_SIZE]
-        words = self._new_array(int(length.sum()), np.uint64)
-        filled = 0
-        for part in _parts(len(numbers)):
-            ends = np.cumsum(length[part])
-            begins = ends - length[part]
-            start[part] = self._chain_words + filled + begins
-            within = np.arange(int(ends[-1]), dtype=np.int64) - np.repeat(begins, length[part])
-            chains = self._notes[numbers[part], note.NOTE_CHAIN]
+            begins, within = _places_within(length[part])
+            start[part] = self._chains.rows + begins
+            chains = self.notes.values[numbers[part], at.NOTE_CHAIN]
             positions = np.repeat(chains, length[part]) + 8 * within
-            words[filled : filled + len(positions)] = self._words_at(positions).view(np.uint64)
-            filled += len(positions)
-        self._chains.append(words)
-        self._chain_words += filled
+            self._chains.append(self._words_at(positions).view(np.uint64))
         return dict(zip(CHAIN_COLUMNS, (start, length), strict=True))
 
     def _words_at(self, positions: np.ndarray) -> np.ndarray:
+        from pagealloc_model.recording.trace.walk import gather_words
+
         gathered = np.empty(len(positions), np.int64)
-        self._gather_words(self._data, positions, gathered)
+        gather_words(self.copies.room(8), positions, gathered)  # behind the last a whole word
         return gathered
 
-    def _numbers_of(self, numbers: np.ndarray, field: Field) -> np.ndarray:
+    def _integers(self, numbers: np.ndarray, field: Field) -> np.ndarray:
         column = self._new_array(len(numbers), f"<{'i' if field.signed else 'u'}{field.size}")
         for part in _parts(len(numbers)):
-            words = self._words_at(self._notes[numbers[part], note.NOTE_RAW] + field.offset)
-            column[part] = words.view(np.uint64).astype(f"<u{field.size}").view(column.dtype)
+            positions = self.notes.values[numbers[part], at.NOTE_RAW] + field.offset
+            words = self._words_at(positions).view(np.uint64)
+            column[part] = words.astype(f"<u{field.size}").view(column.dtype)
         return column
 
     def _strings(self, numbers: np.ndarray, field: Field) -> np.ndarray:
@@ -275,32 +209,33 @@ class _EventTables:
 
         A dynamic one that points outside its record is "".
         """
-        texts = np.empty(len(numbers), object)
+        texts, data = np.empty(len(numbers), object), self.copies.values
         for index, number in enumerate(numbers):
-            raw, raw_size = self._notes[number, note.NOTE_RAW : note.NOTE_RAW_SIZE + 1].tolist()
+            raw, raw_size = self.notes.values[number, at.NOTE_RAW : at.NOTE_RAW_SIZE + 1].tolist()
             offset, size = field.offset, field.size
             if field.is_dynamic:
                 start = raw + field.offset
-                offset, size = self._data[start : start + 4].view("<u2").tolist()
+                offset, size = data[start : start + 4].view("<u2").tolist()
                 if field.type.startswith("__rel_loc"):
                     offset += field.end
             text = b""
             if offset + size <= raw_size:
-                text = self._data[raw + offset : raw + offset + size].tobytes()
-            texts[index] = self._decoded(text.split(b"\0", 1)[0])
+                text = data[raw + offset : raw + offset + size].tobytes().split(b"\0", 1)[0]
+            if text not in self._texts:
+                self._texts[text] = text.decode("utf-8", "replace")
+            texts[index] = self._texts[text]
         return texts
-
-    def _decoded(self, text: bytes) -> str:
-        known = self._texts.get(text)
-        if known is None:
-            known = self._texts[text] = text.decode("utf-8", "replace")
-        return known
 
 
 def _parts(rows: int) -> Iterator[slice]:
-    """Slices that cover some rows."""
     for start in range(0, rows, _ROWS_AT_A_TIME):
         yield slice(start, min(start + _ROWS_AT_A_TIME, rows))
+
+
+def _places_within(length: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Where chains of these lengths begin, end to end, and each word's place in its chain."""
+    begins = np.cumsum(length) - length
+    return begins, np.arange(int(length.sum()), dtype=np.int64) - np.repeat(begins, length)
 
 
 def column_name(field: str) -> str:
@@ -314,7 +249,14 @@ def preceding_rows(
     main_time_ns: np.ndarray,
     main_order: np.ndarray | None,
 ) -> np.ndarray:
-    """How many main rows precede each sample in time order, ties in file order."""
+    """The number of main rows before each sample in time order, ties in file order.
+
+    Args:
+        time_ns: of the samples.
+        rows_before: main rows before each in the file.
+        main_time_ns: times of the main rows, in time order.
+        main_order: file-order number of each main row, None if file order is time order.
+    """
     row = np.searchsorted(main_time_ns, time_ns, side="left")
     last = np.searchsorted(main_time_ns, time_ns, side="right")
     # Among rows of equal time, file-order numbers ascend: bisect for all samples at once.
@@ -334,8 +276,8 @@ class Window:
     Attributes:
         begin_ns: time of the first event kept, or later.
         end_ns: where the window ends.
-        from_start: whether it begins where the recording does.
-        to_end: whether it reaches the recording's last event.
+        from_start: it begins where the recording does.
+        to_end: it reaches the recording's last event.
         events: page-allocator events in it.
     """
 
@@ -345,75 +287,46 @@ class Window:
     to_end: bool
     events: int
 
+    def rows(self, time_ns: np.ndarray) -> slice:
+        """The rows of a column of ascending times that lie in the window."""
+        first = 0 if self.from_start else int(np.searchsorted(time_ns, self.begin_ns))
+        last = len(time_ns) if self.to_end else int(np.searchsorted(time_ns, self.end_ns))
+        return slice(first, last)
+
 
 def events_between(trace: Trace, window: Window) -> Trace:
-    """What a Trace holds of a window.
+    """The part of a Trace that lies in a window.
 
     Names from before the window are kept, since they hold in it. An event without samples in it
     has no table.
     """
-    rows = _inside(trace.time_ns, window)
-    cut = _TableCut(trace, window, rows.start)
-    tables = {name: cut.table(table) for name, table in trace.tables.items()}
-    kept = {name: table for name, table in tables.items() if len(table["time_ns"])}
-    names = _names_before(trace.thread_names, window)
+    rows = window.rows(trace.time_ns)
+    tables, chains = {}, [np.zeros(0, np.uint64)]
+    for name, whole in trace.tables.items():
+        inside = window.rows(whole["time_ns"])
+        table = {column: values[inside] for column, values in whole.items()}
+        if not len(table["time_ns"]):
+            continue
+        table["row"] = table["row"] - rows.start
+        if set(CHAIN_COLUMNS) <= table.keys():
+            start, length = (table[column] for column in CHAIN_COLUMNS)
+            begins, within = _places_within(length)
+            table[CHAIN_COLUMNS[0]] = sum(map(len, chains)) + begins
+            chains.append(trace.callchains[np.repeat(start, length) + within])
+        tables[name] = table
+    names = trace.thread_names
+    names = names.take((names.time_ns < window.end_ns) | window.to_end)
     return replace(
         trace,
         **{name: getattr(trace, name)[rows] for name in COLUMN_TYPES},
-        tables=kept,
-        declared_types={name: trace.declared_types[name] for name in kept if trace.declared_types},
-        callchains=np.concatenate([*cut.chains, np.zeros(0, np.uint64)]),
+        tables=tables,
+        declared_types={
+            name: trace.declared_types[name] for name in tables if trace.declared_types
+        },
+        callchains=np.concatenate(chains),
         thread_names=names,
         comms=names.last() if len(trace.thread_names) else trace.comms,
         losses=_losses_between(trace.losses, window, int(trace.time_ns[rows.start])),
-    )
-
-
-def _inside(time_ns: np.ndarray, window: Window) -> slice:
-    """The rows of a column of ascending times that lie in the window."""
-    first = 0 if window.from_start else int(np.searchsorted(time_ns, window.begin_ns))
-    last = len(time_ns) if window.to_end else int(np.searchsorted(time_ns, window.end_ns))
-    return slice(first, last)
-
-
-class _TableCut:
-    """Cuts tables one after the other, and collects the call chains they keep."""
-
-    def __init__(self, trace: Trace, window: Window, rows_before: int) -> None:
-        self._trace = trace
-        self._window = window
-        self._rows_before = rows_before
-        self._chain_words = 0
-        self.chains: list[np.ndarray] = []
-
-    def table(self, table: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """One table's rows in the window."""
-        rows = _inside(table["time_ns"], self._window)
-        kept = {name: values[rows] for name, values in table.items()}
-        kept["row"] = kept["row"] - self._rows_before
-        if set(CHAIN_COLUMNS) <= kept.keys():
-            start, length = (kept[name] for name in CHAIN_COLUMNS)
-            kept[CHAIN_COLUMNS[0]] = self._take_chains(start, length)
-        return kept
-
-    def _take_chains(self, start: np.ndarray, length: np.ndarray) -> np.ndarray:
-        """Where the call chains start among those kept."""
-        ends = np.cumsum(length)
-        within = np.arange(int(length.sum()), dtype=np.int64) - np.repeat(ends - length, length)
-        self.chains.append(self._trace.callchains[np.repeat(start, length) + within])
-        moved = self._chain_words + ends - length
-        self._chain_words += len(within)
-        return moved
-
-
-def _names_before(names: ThreadNames, window: Window) -> ThreadNames:
-    """Namings until the window's end."""
-    kept = (names.time_ns < window.end_ns) | window.to_end
-    return ThreadNames(
-        time_ns=names.time_ns[kept],
-        tid=names.tid[kept],
-        parent=names.parent[kept],
-        name=names.name[kept],
     )
 
 
@@ -423,11 +336,11 @@ def _losses_between(losses: Losses, window: Window, first_ns: int) -> Losses:
     Sums at the recording's end do not say when, and are kept only if the window is all of it.
     """
     whole = window.from_start and window.to_end
-    kept = (losses.end_ns >= window.begin_ns) | window.from_start
-    kept &= (losses.end_ns < window.end_ns) | window.to_end
-    kept[len(kept) - losses.at_end :] = whole
-    found = losses.take(kept)
-    start, end = found.start_ns, found.end_ns
+    inside = (losses.end_ns >= window.begin_ns) | window.from_start
+    inside &= (losses.end_ns < window.end_ns) | window.to_end
+    inside[len(inside) - losses.at_end :] = whole
+    kept = losses.take(inside)
+    start = kept.start_ns
     if not window.from_start:
-        start = np.where(start < window.begin_ns, np.minimum(first_ns, end), start)
-    return replace(found, start_ns=start, at_end=losses.at_end if whole else 0)
+        start = np.where(start < window.begin_ns, np.minimum(first_ns, kept.end_ns), start)
+    return replace(kept, start_ns=start, at_end=losses.at_end if whole else 0)

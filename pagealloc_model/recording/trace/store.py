@@ -28,6 +28,7 @@ from pagealloc_model.base.version import __version__
 from pagealloc_model.recording.trace.columns import (
     COLUMN_TYPES,
     EVENT_NAMES,
+    THREAD_NAME_COLUMNS,
     Event,
     Losses,
     ThreadNames,
@@ -41,7 +42,6 @@ HEADER_KEY = b"pagealloc_model"
 _CALLCHAINS, _COMMS, _LOSSES, _TABLES = "callchains", "comms", "losses", "tables"
 _THREAD_NAMES, _SAMPLED = "thread_names", "sampled"
 _LOSS_COLUMNS = ("cpu", "start_ns", "end_ns", "count", "event")
-_THREAD_NAME_COLUMNS = ("time_ns", "tid", "parent", "name")
 _HEADER_KEYS = frozenset(
     ("package", "written_at", "source", "compressed", "lengths", "trace", "losses_at_end")
 )
@@ -103,12 +103,12 @@ def read_store(path: str | Path, *, main_chains: bool = False) -> Trace:
     plain = store.header["trace"]
     return Trace.unread(
         rows=store.lengths["time_ns"],
-        load={name: partial(store.main_column, name) for name in COLUMN_TYPES}
+        load={name: partial(store.checked, name) for name in COLUMN_TYPES}
         | {
-            "callchains": partial(store.column, _CALLCHAINS, np.uint64),
-            "comms": store.comms,
-            "thread_names": store.thread_names,
-            "losses": store.losses,
+            _CALLCHAINS: partial(store.column, _CALLCHAINS, np.uint64),
+            _COMMS: store.comms,
+            _THREAD_NAMES: store.thread_names,
+            _LOSSES: store.losses,
         },
         tables=store.tables(main_chains),
         source=str(path),
@@ -190,7 +190,9 @@ class _Store:
             raise ValueError("its header lacks a part")
         first: dict[str, str] = {}
         for name, length in header["lengths"].items():
-            known = first.setdefault(_group_of(name), name)
+            # the columns of one length that it belongs to, "" for the main columns
+            group = name if name == _CALLCHAINS else name.rpartition("/")[0]
+            known = first.setdefault(group, name)
             if header["lengths"][known] != length:
                 words = f"has {length} rows, {known} has {header['lengths'][known]}"
                 raise ValueError(f"column {name} {words}")
@@ -198,27 +200,35 @@ class _Store:
             raise ValueError("its header names other columns than it has")
         self.header, self.lengths = header, header["lengths"]
 
-    def main_column(self, name: str) -> np.ndarray:
-        """A main column; a store older than `in_interrupt` does not know it."""
-        if name == "in_interrupt" and name not in self.lengths:
+    def checked(self, name: str) -> np.ndarray:
+        """A column of the main events or of a table, its values looked at."""
+        if name == "in_interrupt" and name not in self.lengths:  # of an older store
             unknown = np.full(self.lengths["time_ns"], -1, np.int8)
             unknown.flags.writeable = False
             return unknown
-        values = self.column(name, COLUMN_TYPES[name])
-        if name == "time_ns":
-            self._check_order(name, values)
-        elif name in _RANGES:
-            self._check_range(name, values, *_RANGES[name])
+        values, column = self.column(name, COLUMN_TYPES.get(name)), name.rpartition("/")[2]
+        ranges = _RANGES
+        if name not in COLUMN_TYPES:
+            ranges = dict.fromkeys(CHAIN_COLUMNS, (0, self.lengths[_CALLCHAINS]))
+            ranges["row"] = (0, self.lengths["time_ns"])
+        for begin in range(0, len(values), _PIECE) if column == "time_ns" else ():
+            part = values[begin : begin + _PIECE + 1]
+            if np.any(part[1:] < part[:-1]):
+                raise self._damaged(f"column {name} is not in time order")
+        if column in ranges and len(values):
+            least, largest = ranges[column]
+            if not (least <= values.min() and values.max() <= largest):
+                raise self._damaged(f"column {name} holds values that no recording has")
         return values
 
     def tables(self, main_chains: bool) -> dict[str, Mapping[str, np.ndarray]]:
-        """All tables by event, in the order in which they were written."""
+        """Tables by event, in the order in which they were written."""
         tables: dict[str, dict[str, Callable[[], np.ndarray]]] = {}
         for name in self.lengths:
             group, _, column = name.rpartition("/")
             if group.startswith(f"{_TABLES}/"):
                 table = tables.setdefault(group.removeprefix(f"{_TABLES}/"), {})
-                table[column] = partial(self._table_column, name)
+                table[column] = partial(self.checked, name)
         return {
             event: _Columns(load)
             for event, load in tables.items()
@@ -226,43 +236,19 @@ class _Store:
         }
 
     def comms(self) -> dict[int, str]:
-        """Thread id -> command name."""
         tids, names = self._group(_COMMS, ("tid", "name")).values()
         return dict(zip(tids.tolist(), names.tolist(), strict=True))
 
     def thread_names(self) -> ThreadNames:
-        """When threads were named."""
-        return ThreadNames(**self._group(_THREAD_NAMES, _THREAD_NAME_COLUMNS))
+        return ThreadNames(**self._group(_THREAD_NAMES, THREAD_NAME_COLUMNS))
 
     def losses(self) -> Losses:
-        """Intervals in which events were dropped."""
         columns: dict[str, Any] = self._group(_LOSSES, _LOSS_COLUMNS)
         columns["event"] = tuple(columns["event"].tolist())
         return Losses(**columns, at_end=self.header["losses_at_end"])
 
     def _group(self, group: str, columns: tuple[str, ...]) -> dict[str, np.ndarray]:
         return {column: self.column(f"{group}/{column}") for column in columns}
-
-    def _table_column(self, name: str) -> np.ndarray:
-        values = self.column(name)
-        column = name.rpartition("/")[2]
-        if column == "time_ns":
-            self._check_order(name, values)
-        elif column == "row":
-            self._check_range(name, values, 0, self.lengths["time_ns"])
-        elif column in CHAIN_COLUMNS:
-            self._check_range(name, values, 0, self.lengths[_CALLCHAINS])
-        return values
-
-    def _check_order(self, name: str, values: np.ndarray) -> None:
-        for begin in range(0, len(values), _PIECE):
-            part = values[begin : begin + _PIECE + 1]
-            if np.any(part[1:] < part[:-1]):
-                raise self._damaged(f"column {name} is not in time order")
-
-    def _check_range(self, name: str, values: np.ndarray, least: int, largest: int) -> None:
-        if len(values) and not (least <= values.min() and values.max() <= largest):
-            raise self._damaged(f"column {name} holds values that no recording has")
 
     def column(self, name: str, dtype: npt.DTypeLike = None) -> np.ndarray:
         """One column, read-only: a view of the mapped file if it lies there in one piece."""
@@ -312,11 +298,6 @@ class _Store:
             yield lists.flatten()
 
 
-def _group_of(name: str) -> str:
-    """The columns of one length that a column belongs to, "" for the main columns."""
-    return name if name == _CALLCHAINS else name.rpartition("/")[0]
-
-
 def _numbers(values: pa.Array) -> np.ndarray:
     """Whole numbers where they lie; pyarrow's own `to_numpy` would import pandas first."""
     if values.null_count:
@@ -351,13 +332,23 @@ def write_store(
     read or copied until it is looked at, and the kernel can drop it again.
 
     Args:
-        trace: what to write.
+        trace: any.
         path: the file, replaced if it exists.
         source: the file the trace was read from, None if it is a part of one.
         compress: by zstd, in pieces.
         progress: called with the share done, 0 to 1.
     """
-    columns = _columns(trace)
+    columns = {name: getattr(trace, name) for name in COLUMN_TYPES}
+    columns[_CALLCHAINS] = trace.callchains
+    for event, table in trace.tables.items():
+        columns |= {f"{_TABLES}/{event}/{name}": table[name] for name in table}
+    for name in THREAD_NAME_COLUMNS:
+        columns[f"{_THREAD_NAMES}/{name}"] = getattr(trace.thread_names, name)
+    for name in _LOSS_COLUMNS:
+        kind = object if name == "event" else None
+        columns[f"{_LOSSES}/{name}"] = np.asarray(getattr(trace.losses, name), kind)
+    columns[f"{_COMMS}/tid"] = np.array(list(trace.comms), np.int64)
+    columns[f"{_COMMS}/name"] = np.array(list(trace.comms.values()), object)
     lengths = {name: len(values) for name, values in columns.items()}
     plain = {name: getattr(trace, name) for name in _PLAIN_FIELDS}
     plain |= {name: dict(plain[name]) for name in ("gfp_bits", _SAMPLED)}
@@ -388,22 +379,6 @@ def write_store(
             out.write_batch(pa.RecordBatch.from_arrays(pieces, schema=schema))
             if progress is not None:
                 progress(min((begin + piece) / longest, 1))
-
-
-def _columns(trace: Trace) -> dict[str, np.ndarray]:
-    """Every column by its field's name."""
-    columns = {name: getattr(trace, name) for name in COLUMN_TYPES}
-    columns[_CALLCHAINS] = trace.callchains
-    for event, table in trace.tables.items():
-        columns |= {f"{_TABLES}/{event}/{name}": table[name] for name in table}
-    for name in _THREAD_NAME_COLUMNS:
-        columns[f"{_THREAD_NAMES}/{name}"] = getattr(trace.thread_names, name)
-    for name in _LOSS_COLUMNS:
-        kind = object if name == "event" else None
-        columns[f"{_LOSSES}/{name}"] = np.asarray(getattr(trace.losses, name), kind)
-    columns[f"{_COMMS}/tid"] = np.array(list(trace.comms), np.int64)
-    columns[f"{_COMMS}/name"] = np.array(list(trace.comms.values()), object)
-    return columns
 
 
 def _type(values: np.ndarray) -> pa.DataType:

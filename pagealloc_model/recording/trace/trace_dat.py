@@ -6,14 +6,14 @@ import re
 import struct
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import zstandard
 
-from pagealloc_model.base.arrays import NewArray, in_memory, on_disk
+from pagealloc_model.base.arrays import in_memory, on_disk
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.base.progress_bar import Report, part_of
 from pagealloc_model.recording.trace.columns import Trace
@@ -23,13 +23,13 @@ from pagealloc_model.recording.trace.formats import (
     TracepointFormat,
     parse_format,
 )
-from pagealloc_model.recording.trace.perf_file import WORD_SLACK, mapped, unpacked
+from pagealloc_model.recording.trace.perf_file import WORD_SLACK, mapped
 from pagealloc_model.recording.trace.ring_buffer import (
+    NO_TICKS,
     RingBuffer,
     chosen_clock,
     page_layout,
     read_ring_buffer,
-    seen_threads,
 )
 
 _VERSIONS = ("6", "7")
@@ -39,6 +39,9 @@ _LARGEST_CHUNK = 1 << 28
 _COMPRESSED = 1
 _CHUNK_COUNT = 4
 _NO_END = "restore the whole file; one of a recording that was killed has no trace data yet"
+_UNPACKING = 0.5
+_CPU = re.compile(r"^CPU: (\d{1,5})$", re.MULTILINE)
+_INSTANCE = re.compile(r"^Buffer: (.*)$", re.MULTILINE)
 
 
 class Option(IntEnum):
@@ -49,7 +52,6 @@ class Option(IntEnum):
     BUFFER = 3
     TRACECLOCK = 4
     UNAME = 5
-    OFFSET = 7
     CPUCOUNT = 8
     TIME_SHIFT = 12
     TSC2NSEC = 14
@@ -59,8 +61,7 @@ class Option(IntEnum):
     CMDLINES = 21
 
 
-@dataclass(frozen=True, kw_only=True)
-class CpuData:
+class CpuData(NamedTuple):
     """Where one CPU's pages lie in the file; of packed ones `size` leaves the chunks' count out."""
 
     cpu: int
@@ -68,8 +69,7 @@ class CpuData:
     size: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class Buffer:
+class Buffer(NamedTuple):
     """One ring buffer: the top one, or that of an instance.
 
     Attributes:
@@ -83,7 +83,7 @@ class Buffer:
     name: str
     clock: str
     page_size: int
-    cpus: tuple[CpuData, ...]
+    cpus: list[CpuData]
     packed: bool
 
     @property
@@ -92,16 +92,10 @@ class Buffer:
         return sum(each.size for each in self.cpus)
 
 
-@dataclass(kw_only=True)
 class TraceDat:
-    """A trace.dat that is opened; pages stay where they are.
+    """A trace.dat whose parts are found; pages stay where they are.
 
     Attributes:
-        path: the file.
-        content: uint8, the file's bytes.
-        version: 6 or 7.
-        page_size: of the recorded machine.
-        compression: "none", "zlib" or "zstd".
         header_page: text of `events/header_page`.
         event_texts: (system, format text) of each tracepoint.
         cmdlines: text of `saved_cmdlines`.
@@ -109,16 +103,34 @@ class TraceDat:
         buffers: those that hold pages or are said to.
     """
 
-    path: Path
-    content: np.ndarray
-    version: int = 0
-    page_size: int = 0
-    compression: str = "none"
-    header_page: bytes = b""
-    event_texts: list[tuple[str, bytes]] = field(default_factory=list)
-    cmdlines: bytes = b""
-    options: list[tuple[int, bytes]] = field(default_factory=list)
-    buffers: list[Buffer] = field(default_factory=list)
+    def __init__(self, path: Path, content: np.ndarray) -> None:
+        self.path = path
+        self.content = content
+        self.header_page = b""
+        self.event_texts: list[tuple[str, bytes]] = []
+        self.cmdlines = b""
+        self.options: list[tuple[int, bytes]] = []
+        self.buffers: list[Buffer] = []
+        self._compression = "none"
+        cursor = self._cursor(0)
+        cursor.take(len(TRACING_MAGIC), "magic")
+        version = cursor.text("version")
+        if version not in _VERSIONS:
+            known = " and ".join(_VERSIONS)
+            raise RecordingError(
+                path,
+                f"is a trace.dat of version {version[:20]!r}; {known} can be read",
+                todo="convert it: trace-cmd convert --file-version 6 -i IN -o OUT",
+            )
+        if cursor.numbers("<BB", "byte order") != (0, 8):
+            raise RecordingError(
+                path,
+                "was recorded on a big-endian or 32-bit machine",
+                todo="only recordings of 64-bit little-endian machines can be read",
+            )
+        self._page_size = cursor.number("<I", "page size")
+        read = self._read_parts if version == "6" else self._read_sections
+        read(cursor)
 
     def option(self, number: Option) -> bytes | None:
         """Data of the first option of that kind, None if there is none."""
@@ -135,36 +147,35 @@ class TraceDat:
             raise self.damaged(data.offset, f"the pages of CPU {data.cpu} end behind the file")
         if not packed:
             yield self.content[data.offset : end]
-            return
-        if not data.size:
-            return
-        cursor = self.cursor(data.offset, end)
-        for _ in range(cursor.number("<I", "chunk count")):
-            where = cursor.position
-            size, unpacked = cursor.numbers("<II", "a chunk's size")
-            if unpacked > _LARGEST_CHUNK:
-                raise self.damaged(where, f"a chunk says that it unpacks to {unpacked} bytes")
-            yield np.frombuffer(
-                self.unpack(cursor.take(size, "a chunk"), unpacked, where), np.uint8
-            )
+        elif data.size:
+            cursor = self._cursor(data.offset, end)
+            for _ in range(cursor.number("<I", "chunk count")):
+                where = cursor.position
+                size, unpacked = cursor.numbers("<II", "a chunk's size")
+                if unpacked > _LARGEST_CHUNK:
+                    raise self.damaged(where, f"a chunk says that it unpacks to {unpacked} bytes")
+                chunk = self._unpack(cursor.take(size, "a chunk"), unpacked, where)
+                yield np.frombuffer(chunk, np.uint8)
 
     def unpacked_size(self, data: CpuData) -> int:
         """Bytes that one CPU's compressed pages unpack to, as their chunks say."""
         if not data.size:
             return 0
-        cursor, total = self.cursor(data.offset, data.offset + _CHUNK_COUNT + data.size), 0
+        cursor, total = self._cursor(data.offset, data.offset + _CHUNK_COUNT + data.size), 0
         for _ in range(cursor.number("<I", "chunk count")):
             size, unpacked = cursor.numbers("<II", "a chunk's size")
             cursor.skip(size, "a chunk")
             total += unpacked
         return total
 
-    def unpack(self, data: bytes, size: int, offset: int) -> bytes:
-        """Compressed bytes unpacked."""
+    def damaged(self, offset: int, what: str) -> RecordingError:
+        """The error for a file that cannot be read further."""
+        return RecordingError(self.path, what, offset=offset, todo=_NO_END)
+
+    def _unpack(self, data: bytes, size: int, offset: int) -> bytes:
         try:
-            if self.compression == "zstd":
-                stream = zstandard.ZstdDecompressor().decompressobj()
-                unpacked = stream.decompress(data)
+            if self._compression == "zstd":
+                unpacked = zstandard.ZstdDecompressor().decompressobj().decompress(data)
             else:
                 unpacked = zlib.decompressobj().decompress(data, size + 1)
         except (zstandard.ZstdError, zlib.error) as error:
@@ -173,180 +184,119 @@ class TraceDat:
             raise self.damaged(offset, "compressed data unpack to another length than they say")
         return unpacked
 
-    def cursor(self, start: int, end: int | None = None) -> Cursor:
-        """Takes pieces off the file from one place on, up to another."""
-        return Cursor(self.content, start, len(self.content) if end is None else end, self.damaged)
+    def _cursor(self, start: int, end: int | None = None) -> Cursor:
+        end = len(self.content) if end is None else end
+        return Cursor(self.content, start, end, self.damaged)
 
-    def damaged(self, offset: int, what: str) -> RecordingError:
-        """The error for a file that cannot be read further."""
-        return RecordingError(self.path, what, offset=offset, todo=_NO_END)
+    def _read_parts(self, cursor: Cursor) -> None:
+        """Version 6: everything in one fixed order."""
+        for read in (self._read_headers, self._read_ftrace_events, self._read_event_formats):
+            read(cursor)
+        cursor.skip(cursor.number("<I", "kallsyms size"), "kallsyms")
+        cursor.skip(cursor.number("<I", "printk size"), "printk formats")
+        self._read_cmdlines(cursor)
+        nr_cpus = cursor.number("<I", "number of CPUs")
+        tag = cursor.take(10, "options")
+        if tag.startswith(b"options"):
+            while (number := cursor.number("<H", "an option")) != Option.DONE:
+                size = cursor.number("<I", "an option's size")
+                self.options.append((number, cursor.take(size, "an option")))
+            tag = cursor.take(10, "pages")
+        instances = [data for number, data in self.options if number == Option.BUFFER]
+        for data in (None, *instances):
+            name, clock = "", self.text_option(Option.TRACECLOCK)
+            if data is not None:
+                cursor, clock = self._cursor(_first_word(data)), ""
+                name = data[8:].split(b"\0", 1)[0].decode("utf-8", "replace")
+                tag = cursor.take(10, "pages")
+            if not tag.startswith(b"flyrecord"):
+                raise RecordingError(
+                    self.path,
+                    "holds a latency tracer's text, no pages of events",
+                    todo="record events: trace-cmd record -e kmem:mm_page_alloc ...",
+                )
+            places = [cursor.numbers("<QQ", "a CPU's pages") for _ in range(nr_cpus)]
+            cpus = [CpuData(cpu, *place) for cpu, place in enumerate(places)]
+            self.buffers.append(Buffer(name, clock, self._page_size, cpus, packed=False))
 
+    def _read_sections(self, cursor: Cursor) -> None:
+        """Version 7: options point to sections."""
+        self._compression = cursor.text("compression")
+        cursor.text("compression version")
+        if self._compression not in ("none", "zlib", "zstd"):
+            raise RecordingError(
+                self.path,
+                f"is compressed by {self._compression[:20]!r}, which cannot be read",
+                todo="convert it: trace-cmd convert --compression none -i IN -o OUT",
+            )
+        position, seen = cursor.number("<Q", "place of the options"), set()
+        while position:
+            if position in seen:
+                raise self.damaged(position, "options that point to themselves")
+            seen.add(position)
+            options, position = self._section(position, Option.DONE), 0
+            while not options.at_end:
+                number, size = options.numbers("<HI", "an option")
+                data = options.take(size, "an option")
+                if number == Option.DONE:
+                    position = _first_word(data)
+                    break
+                self.options.append((number, data))
+        for number, read in (
+            (Option.HEADER_INFO, self._read_headers),
+            (Option.FTRACE_EVENTS, self._read_ftrace_events),
+            (Option.EVENT_FORMATS, self._read_event_formats),
+            (Option.CMDLINES, self._read_cmdlines),
+        ):
+            place = self.option(number)
+            if place is not None:
+                read(self._section(_first_word(place), number))
+        for number, data in self.options:
+            if number == Option.BUFFER:
+                self.buffers.append(self._described_buffer(data))
 
-def open_trace_dat(path: Path, content: np.ndarray) -> TraceDat:
-    """Find the parts of a trace.dat."""
-    file = TraceDat(path=path, content=content)
-    cursor = file.cursor(0)
-    cursor.take(len(TRACING_MAGIC), "magic")
-    version = cursor.text("version")
-    if version not in _VERSIONS:
-        raise RecordingError(
-            path,
-            f"is a trace.dat of version {version[:20]!r}; {' and '.join(_VERSIONS)} can be read",
-            todo="convert it: trace-cmd convert --file-version 6 -i IN -o OUT",
+    def _section(self, offset: int, number: int) -> Cursor:
+        """A section's content, unpacked if need be."""
+        cursor = self._cursor(offset)
+        kind, flags, _, size = cursor.numbers("<HHIQ", "a section")
+        if kind != number:
+            raise self.damaged(offset, f"section {kind} where section {number} should be")
+        start = cursor.position
+        if not flags & _COMPRESSED:
+            cursor.skip(size, "a section")
+            return self._cursor(start, start + size)
+        packed, unpacked = cursor.numbers("<II", "a section's size")
+        if unpacked > _LARGEST_PART:
+            raise self.damaged(offset, f"a section says that it unpacks to {unpacked} bytes")
+        data = self._unpack(cursor.take(packed, "a section"), unpacked, offset)
+        return Cursor(
+            np.frombuffer(data, np.uint8), 0, len(data), lambda _, what: self.damaged(offset, what)
         )
-    file.version = int(version)
-    big_endian, long_size = cursor.take(2, "byte order")
-    if big_endian or long_size != 8:
-        raise RecordingError(
-            path,
-            "was recorded on a big-endian or 32-bit machine",
-            todo="only recordings of 64-bit little-endian machines can be read",
-        )
-    file.page_size = cursor.number("<I", "page size")
-    if file.version == 6:
-        _read_parts(file, cursor)
-    else:
-        _read_sections(file, cursor)
-    return file
+
+    def _described_buffer(self, data: bytes) -> Buffer:
+        cursor = Cursor(np.frombuffer(data, np.uint8), 0, len(data), self.damaged)
+        offset = cursor.number("<Q", "place of a buffer")
+        name, clock = cursor.text("a buffer's name"), cursor.text("a buffer's clock")
+        page_size, count = cursor.numbers("<II", "a buffer's page size")
+        cpus = [CpuData(*cursor.numbers("<IQQ", "a CPU's pages")) for _ in range(count)]
+        flags = self._cursor(offset).numbers("<HH", "a buffer's section")[1] if offset else 0
+        return Buffer(name, clock, page_size, cpus, packed=bool(flags & _COMPRESSED))
+
+    def _read_headers(self, cursor: Cursor) -> None:
+        self.header_page = cursor.header_page()
+
+    def _read_ftrace_events(self, cursor: Cursor) -> None:
+        self.event_texts += cursor.texts_of("ftrace")
+
+    def _read_event_formats(self, cursor: Cursor) -> None:
+        self.event_texts += cursor.event_texts()
+
+    def _read_cmdlines(self, cursor: Cursor) -> None:
+        self.cmdlines = cursor.take(cursor.number("<Q", "command lines' size"), "command lines")
 
 
-def _read_parts(file: TraceDat, cursor: Cursor) -> None:
-    """Version 6: everything in one fixed order."""
-    _read_header_info(file, cursor)
-    _read_ftrace_events(file, cursor)
-    _read_event_formats(file, cursor)
-    cursor.take(cursor.number("<I", "kallsyms size"), "kallsyms")
-    cursor.take(cursor.number("<I", "printk size"), "printk formats")
-    file.cmdlines = cursor.take(cursor.number("<Q", "command lines' size"), "command lines")
-    nr_cpus = cursor.number("<I", "number of CPUs")
-    tag = cursor.take(10, "options")
-    if tag.startswith(b"options"):
-        while (number := cursor.number("<H", "an option")) != Option.DONE:
-            size = cursor.number("<I", "an option's size")
-            file.options.append((number, cursor.take(size, "an option")))
-        tag = cursor.take(10, "pages")
-    _refuse_text(file, tag)
-    file.buffers.append(_buffer_of_6(file, cursor, "", nr_cpus))
-    for number, data in file.options:
-        if number == Option.BUFFER:
-            (offset,) = struct.unpack_from("<Q", data.ljust(8, b"\0"))
-            name = data[8:].split(b"\0", 1)[0].decode("utf-8", "replace")
-            of_instance = file.cursor(offset)
-            _refuse_text(file, of_instance.take(10, "pages"))
-            file.buffers.append(_buffer_of_6(file, of_instance, name, nr_cpus))
-
-
-def _buffer_of_6(file: TraceDat, cursor: Cursor, name: str, nr_cpus: int) -> Buffer:
-    places = [cursor.numbers("<QQ", "a CPU's pages") for _ in range(nr_cpus)]
-    cpus = tuple(
-        CpuData(cpu=cpu, offset=offset, size=size) for cpu, (offset, size) in enumerate(places)
-    )
-    clock = file.text_option(Option.TRACECLOCK) if not name else ""
-    return Buffer(name=name, clock=clock, page_size=file.page_size, cpus=cpus, packed=False)
-
-
-def _refuse_text(file: TraceDat, tag: bytes) -> None:
-    if not tag.startswith(b"flyrecord"):
-        raise RecordingError(
-            file.path,
-            "holds a latency tracer's text, no pages of events",
-            todo="record events: trace-cmd record -e kmem:mm_page_alloc ...",
-        )
-
-
-def _read_sections(file: TraceDat, cursor: Cursor) -> None:
-    """Version 7: options point to sections."""
-    file.compression = cursor.text("compression")
-    cursor.text("compression version")
-    if file.compression not in ("none", "zlib", "zstd"):
-        raise RecordingError(
-            file.path,
-            f"is compressed by {file.compression[:20]!r}, which cannot be read",
-            todo="convert it: trace-cmd convert --compression none -i IN -o OUT",
-        )
-    position, seen = cursor.number("<Q", "place of the options"), set()
-    while position:
-        if position in seen:
-            raise file.damaged(position, "options that point to themselves")
-        seen.add(position)
-        options, position = _section(file, position, Option.DONE), 0
-        while not options.at_end:
-            number, size = options.numbers("<HI", "an option")
-            data = options.take(size, "an option")
-            if number == Option.DONE:
-                position = struct.unpack_from("<Q", data.ljust(8, b"\0"))[0]
-                break
-            file.options.append((number, data))
-    for number, read in (
-        (Option.HEADER_INFO, _read_header_info),
-        (Option.FTRACE_EVENTS, _read_ftrace_events),
-        (Option.EVENT_FORMATS, _read_event_formats),
-        (Option.CMDLINES, _read_cmdlines),
-    ):
-        place = file.option(number)
-        if place is not None:
-            read(file, _section(file, struct.unpack_from("<Q", place.ljust(8, b"\0"))[0], number))
-    file.buffers += [
-        _buffer_of_7(file, data) for number, data in file.options if number == Option.BUFFER
-    ]
-
-
-def _section(file: TraceDat, offset: int, number: int) -> Cursor:
-    """A section's content, unpacked if need be."""
-    cursor = file.cursor(offset)
-    kind, flags, _, size = cursor.numbers("<HHIQ", "a section")
-    if kind != number:
-        raise file.damaged(offset, f"section {kind} where section {number} should be")
-    start = cursor.position
-    if not flags & _COMPRESSED:
-        cursor.take(size, "a section")
-        return file.cursor(start, start + size)
-    packed, unpacked = cursor.numbers("<II", "a section's size")
-    if unpacked > _LARGEST_PART:
-        raise file.damaged(offset, f"a section says that it unpacks to {unpacked} bytes")
-    data = file.unpack(cursor.take(packed, "a section"), unpacked, offset)
-    return Cursor(
-        np.frombuffer(data, np.uint8), 0, len(data), lambda _, what: file.damaged(offset, what)
-    )
-
-
-def _buffer_of_7(file: TraceDat, data: bytes) -> Buffer:
-    cursor = Cursor(np.frombuffer(data, np.uint8), 0, len(data), file.damaged)
-    offset = cursor.number("<Q", "place of a buffer")
-    name, clock = cursor.text("a buffer's name"), cursor.text("a buffer's clock")
-    page_size, count = cursor.numbers("<II", "a buffer's page size")
-    places = [cursor.numbers("<IQQ", "a CPU's pages") for _ in range(count)]
-    flags = 0
-    if offset:
-        _, flags = file.cursor(offset).numbers("<HH", "a buffer's section")
-    return Buffer(
-        name=name,
-        clock=clock,
-        page_size=page_size,
-        cpus=tuple(CpuData(cpu=cpu, offset=start, size=size) for cpu, start, size in places),
-        packed=bool(flags & _COMPRESSED),
-    )
-
-
-def _read_header_info(file: TraceDat, cursor: Cursor) -> None:
-    file.header_page, _ = cursor.header_texts()
-
-
-def _read_ftrace_events(file: TraceDat, cursor: Cursor) -> None:
-    file.event_texts += cursor.ftrace_texts()
-
-
-def _read_event_formats(file: TraceDat, cursor: Cursor) -> None:
-    file.event_texts += cursor.event_texts()
-
-
-def _read_cmdlines(file: TraceDat, cursor: Cursor) -> None:
-    file.cmdlines = cursor.take(cursor.number("<Q", "command lines' size"), "command lines")
-
-
-_UNPACKING = 0.5
-_CPU = re.compile(r"^CPU: (\d{1,5})$", re.MULTILINE)
-_INSTANCE = re.compile(r"^Buffer: (.*)$", re.MULTILINE)
+def _first_word(data: bytes) -> int:
+    return int.from_bytes(data[:8], "little")
 
 
 def read_trace_dat(
@@ -369,137 +319,111 @@ def read_trace_dat(
             tells no times, or holds no kmem:mm_page_alloc.
     """
     path = Path(path)
-    file = open_trace_dat(path, mapped(path, unpacked))
+    file = TraceDat(path, mapped(path))
     buffer = max(file.buffers, key=lambda each: each.size, default=None)
     if buffer is None or not buffer.size:
         raise RecordingError(path, "holds no events", todo="record again, with -e kmem:...")
-    new_array = in_memory if directory is None else on_disk(directory)
-    source = _ring_buffer(file, buffer, new_array, part_of(progress, 0, _UNPACKING))
-    return read_ring_buffer(source, directory, part_of(progress, _UNPACKING, 1))
-
-
-def _ring_buffer(
-    file: TraceDat, buffer: Buffer, new_array: NewArray, progress: Report | None
-) -> RingBuffer:
     try:
         layout = page_layout(file.header_page.decode("latin-1"))
-        formats = tuple(
+        formats = [
             parse_format(system, text.decode("latin-1")) for system, text in file.event_texts
-        )
+        ]
     except ValueError as error:
-        raise RecordingError(file.path, str(error), todo="record again") from None
-    layout = replace(layout, page_size=max(layout.page_size, buffer.page_size))
-    data, starts, sizes = _pages(file, buffer, new_array, progress)
-    cpus = np.array([each.cpu for each in buffer.cpus], np.int64)
-    counts = np.array(sizes, np.int64) // layout.page_size
+        raise RecordingError(path, str(error), todo="record again") from None
+    layout = layout._replace(page_size=max(layout.page_size, buffer.page_size))
+    data, places = _pages(file, buffer, directory, part_of(progress, 0, _UNPACKING))
     positions = [
-        start + layout.page_size * np.arange(count, dtype=np.int64)
-        for start, count in zip(starts, counts.tolist(), strict=True)
+        np.arange(start, start + size, layout.page_size, np.int64) for _, start, size in places
     ]
-    for each, size in zip(buffer.cpus, sizes, strict=True):
-        if size % layout.page_size or not 0 <= each.cpu < 1 << 15:
-            raise file.damaged(each.offset, f"the pages of CPU {each.cpu} are no whole pages")
-    others = [each for each in file.buffers if each is not buffer and each.size]
-    count = file.option(Option.CPUCOUNT)
-    uname = file.text_option(Option.UNAME).split(" ")
-    return RingBuffer(
-        path=file.path,
+    for each, (cpu, _, size) in zip(buffer.cpus, places, strict=True):
+        if size % layout.page_size or not 0 <= cpu < 1 << 15:
+            raise file.damaged(each.offset, f"the pages of CPU {cpu} are no whole pages")
+    count, uname = file.option(Option.CPUCOUNT), file.text_option(Option.UNAME).split(" ")
+    clock = chosen_clock(buffer.clock) or chosen_clock(file.text_option(Option.TRACECLOCK))
+    source = RingBuffer(
+        path=path,
         data=data,
-        positions=np.concatenate([*positions, np.zeros(0, np.int64)]).astype(np.int64),
-        cpus=np.repeat(cpus, counts),
+        positions=np.concatenate([*positions, np.zeros(0, np.int64)]),
+        cpus=np.repeat([cpu for cpu, *_ in places], [len(of_cpu) for of_cpu in positions]),
         layout=layout,
-        formats=_used_once(file, formats),
-        comms=seen_threads(file.cmdlines.decode("utf-8", "replace")),
-        clock=_clock(file, buffer),
+        formats=_used_once(path, formats),
+        cmdlines=file.cmdlines.decode("utf-8", "replace"),
+        clock=clock,
         release=uname[2] if len(uname) > 3 else "",
         nr_cpus=struct.unpack("<I", count)[0] if count and len(count) == 4 else len(buffer.cpus),
         stats=_stats(file, buffer),
-        notes=tuple(_notes(file, buffer, others)),
+        notes=tuple(_notes(file, buffer)),
         unpacked=buffer.packed,
         ticks=_ticks(file),
     )
+    return read_ring_buffer(source, directory, part_of(progress, _UNPACKING, 1))
 
 
 def _pages(
-    file: TraceDat, buffer: Buffer, new_array: NewArray, progress: Report | None
-) -> tuple[np.ndarray, list[int], list[int]]:
-    """What holds the pages, where each CPU's start in it, and how many bytes they are."""
+    file: TraceDat, buffer: Buffer, directory: Path | None, progress: Report | None
+) -> tuple[np.ndarray, list[CpuData]]:
+    """An array that holds the pages, and where each CPU's are in it."""
     if not buffer.packed:
         for each in buffer.cpus:
             next(file.chunks(each, packed=False))
-        return (
-            file.content,
-            [each.offset for each in buffer.cpus],
-            [each.size for each in buffer.cpus],
-        )
+        return file.content, buffer.cpus
     sizes = [file.unpacked_size(each) for each in buffer.cpus]
-    data = new_array(sum(sizes) + WORD_SLACK, np.uint8)
-    starts, filled = [], 0
+    new_array = in_memory if directory is None else on_disk(directory)
+    data, places, end = new_array(sum(sizes) + WORD_SLACK, np.uint8), [], 0
     for each, size in zip(buffer.cpus, sizes, strict=True):
-        starts.append(filled)
+        places.append(CpuData(each.cpu, end, size))
         for chunk in file.chunks(each, packed=True):
-            data[filled : filled + len(chunk)] = chunk
-            filled += len(chunk)
+            data[end : end + len(chunk)] = chunk
+            end += len(chunk)
             if progress is not None:
-                progress(filled / sum(sizes))
-        assert filled == starts[-1] + size
-    data[filled:] = 0
+                progress(end / sum(sizes))
+    data[end:] = 0
     data.flags.writeable = False
-    return data, starts, sizes
+    return data, places
 
 
-def _used_once(file: TraceDat, formats: tuple[TracepointFormat, ...]) -> tuple:
+def _used_once(path: Path, formats: list[TracepointFormat]) -> tuple[TracepointFormat, ...]:
     """The formats, each number once: a file may describe a tracepoint twice, but not two as one."""
     known: dict[int, TracepointFormat] = {}
     for each in formats:
-        if each.id in known and known[each.id].event_name != each.event_name:
-            raise RecordingError(
-                file.path,
-                f"{each.event_name} and {known[each.id].event_name} have the same number",
-                todo="record again",
-            )
+        other = known.setdefault(each.id, each)
+        if other.event_name != each.event_name:
+            what = f"{each.event_name} and {other.event_name} have the same number"
+            raise RecordingError(path, what, todo="record again")
         known[each.id] = each
     return tuple(known.values())
-
-
-def _clock(file: TraceDat, buffer: Buffer) -> str:
-    return chosen_clock(buffer.clock) or chosen_clock(file.text_option(Option.TRACECLOCK))
 
 
 def _stats(file: TraceDat, buffer: Buffer) -> dict[int, str]:
     """The statistics of the buffer's CPUs; those of an instance follow a line with its name."""
     stats, instance = {}, ""
     for number, data in file.options:
-        if number != Option.CPUSTAT:
-            continue
-        text = data.split(b"\0", 1)[0].decode("utf-8", "replace")
-        if match := _INSTANCE.search(text):
-            instance = match[1].strip()
-        if (cpu := _CPU.search(text)) and instance == buffer.name:
-            stats[int(cpu[1])] = text
+        if number == Option.CPUSTAT:
+            text = data.split(b"\0", 1)[0].decode("utf-8", "replace")
+            if match := _INSTANCE.search(text):
+                instance = match[1].strip()
+            if (cpu := _CPU.search(text)) and instance == buffer.name:
+                stats[int(cpu[1])] = text
     return stats
 
 
-def _notes(file: TraceDat, buffer: Buffer, others: list[Buffer]) -> list[str]:
-    notes = []
+def _notes(file: TraceDat, buffer: Buffer) -> Iterator[str]:
+    others = [each for each in file.buffers if each is not buffer and each.size]
     if others:
         names = ", ".join(each.name or "the top buffer" for each in others)
-        notes.append(
-            f"of several buffers {buffer.name or 'the top one'} is read; left out: {names}"
-        )
+        yield f"of several buffers {buffer.name or 'the top one'} is read; left out: {names}"
     if file.option(Option.TIME_SHIFT) is not None:
-        notes.append("times are the guest's own: the shift to its host's clock is not applied")
-    return notes
+        yield "times are the guest's own: the shift to its host's clock is not applied"
 
 
 def _ticks(file: TraceDat) -> tuple[int, int]:
     """Multiplier and shift that make nanoseconds of times, applied as trace-cmd does."""
     data = file.option(Option.TSC2NSEC)
     if data is None or len(data) < 16:
-        return (1, 0)
+        return NO_TICKS
     mult, shift = struct.unpack_from("<II", data)
     if shift > 32:
         raise RecordingError(
             file.path, f"shifts its counter by {shift} bits", todo="record with -C mono"
         )
-    return (mult, shift) if mult else (1, 0)
+    return (mult, shift) if mult else NO_TICKS

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from array import array
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -32,12 +33,12 @@ _FIELD = re.compile(r"(\w+)=(0x[0-9a-fA-F]+|-?\d+|[^\s,()]+)")
 _LOCK = re.compile(r"^\s*(0x[0-9a-fA-F]+) ")
 _DERIVED = frozenset({"page", "pageblock_order", "fragmenting"})
 _CONTENTION_FLAGS = {"SPIN": 1, "READ": 2, "WRITE": 4, "RT": 8, "PERCPU": 16, "MUTEX": 32}
-_GFP_FIELDS = ("gfp_flags", "gfp_mask")
+_GFP_FIELDS = {"gfp_flags", "gfp_mask"}
 _INTEGER = re.compile(r"0x[0-9a-fA-F]{1,16}|-?(?:0|[1-9]\d{0,18})")
 _LARGEST_SIGNED = 2**63 - 1
 
 
-class TableRows:
+class _TableRows:
     """Rows of one tracepoint."""
 
     def __init__(self, gfp_word: Callable[[str], int]) -> None:
@@ -48,32 +49,25 @@ class TableRows:
     def add(self, time_ns: int, cpu: int, thread: int, row: int, body: str) -> None:
         """Take one event."""
         fields = {name: value for name, value in _FIELD.findall(body) if name not in _DERIVED}
-        lock = _LOCK.match(body)
-        if lock:
+        if lock := _LOCK.match(body):
             fields["lock_addr"] = lock[1]
-        for name in _GFP_FIELDS:
-            if name in fields:
-                fields[name] = str(self._gfp_word(fields[name]))
+        for name in _GFP_FIELDS & fields.keys():
+            fields[name] = str(self._gfp_word(fields[name]))
         self._fixed.append((time_ns, cpu, thread, row))
         self._fields.append(fields)
 
     def finish(self, main_times: np.ndarray) -> dict[str, np.ndarray]:
         """Columns in time order; fields absent from some row are left out."""
-        fixed = np.array(self._fixed, np.int64).reshape(-1, 4)
+        fixed = np.array(self._fixed, np.int64)
         order = np.argsort(fixed[:, 0], kind="stable")
-        times, rows = fixed[order, 0], fixed[order, 3]
-        low = np.searchsorted(main_times, times, "left")
-        high = np.searchsorted(main_times, times, "right")
-        columns = {
-            "time_ns": times,
-            "cpu": fixed[order, 1].astype(np.int16),
-            "pid": fixed[order, 2].astype(np.int32),
-            "row": np.clip(rows, low, high),
-        }
-        shared = [name for name in self._fields[0] if all(name in row for row in self._fields)]
-        for name in shared:
-            column = name + FIELD_SUFFIX if name in KEY_COLUMNS else name
-            columns[column] = _column([row[name] for row in self._fields])[order]
+        times, cpu, pid, rows = fixed[order].T
+        low, high = (np.searchsorted(main_times, times, side) for side in ("left", "right"))
+        keys = (times.copy(), cpu.astype(np.int16), pid.astype(np.int32), np.clip(rows, low, high))
+        columns = dict(zip(KEY_COLUMNS, keys, strict=True))
+        for name in self._fields[0]:
+            if all(name in row for row in self._fields):
+                column = name + FIELD_SUFFIX if name in KEY_COLUMNS else name
+                columns[column] = _column([row[name] for row in self._fields])[order]
         return columns
 
 
@@ -85,13 +79,10 @@ def _column(values: list[str]) -> np.ndarray:
             return np.array(numbers, np.int64)
         if min(numbers) >= 0:
             return np.array(numbers, np.uint64)
-    if all(set(value.split("|")) <= _CONTENTION_FLAGS.keys() for value in values):
-        return np.array([_contention_bits(value) for value in values], np.int64)
+    flags = [value.split("|") for value in values]
+    if _CONTENTION_FLAGS.keys() >= {name for names in flags for name in names}:
+        return np.array([sum(map(_CONTENTION_FLAGS.get, names)) for names in flags], np.int64)
     return np.array(values, object)
-
-
-def _contention_bits(text: str) -> int:
-    return sum(_CONTENTION_FLAGS[name] for name in text.split("|"))
 
 
 FIELDS = "comm,pid,tid,cpu,time,event,trace"
@@ -151,16 +142,16 @@ class ScriptReader:
     """Collects columns, losses and what the header says, line by line.
 
     Attributes:
+        path: the file, for errors.
         number: of the current line, for errors.
         release: kernel release, "" so far.
         nr_cpus: CPUs online, 0 so far.
         rows: int64, the main events' columns, row after row.
-        row_count: main events so far.
         comms: thread id -> command name.
-        tables: the other events.
         losses: (cpu, time in ns, events lost) of each loss record.
-        notes: what the text lacks.
     """
+
+    _todo = _RECORD_AGAIN
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -168,11 +159,11 @@ class ScriptReader:
         self.release = ""
         self.nr_cpus = 0
         self.rows = array("q")
-        self.row_count = 0
         self.comms: dict[int, str] = {}
-        self.tables: dict[str, TableRows] = {}
         self.losses: list[tuple[int, int, int]] = []
-        self.notes: tuple[str, ...] = ()
+        self._row_count = 0
+        self._tables: dict[str, _TableRows] = {}
+        self._notes: tuple[str, ...] = ()
         self._heads: dict[str, tuple[int, int]] = {}
         self._gfp: dict[str, int] = {}
         self._dropped: set[str] = set()
@@ -184,55 +175,37 @@ class ScriptReader:
         for number, line in enumerate(lines_of(self.path), 1):
             self.number = number
             if not line.endswith("\n"):
-                self.cut()
+                # What it says may be part of a longer number or name.
+                self._notes = (f"the text is cut short in line {number}, which is left out",)
                 break
             self.line(line.rstrip("\r\n"))
             done += len(line)
             if size and progress and number % _LINES_PER_REPORT == 0:
                 progress(min(done / size, 1))
-        return self.finish()
+        return self._finish()
 
     def line(self, line: str) -> None:
         """Take one line: an event, a loss, a header comment or part of a call chain."""
         if len(line) > _LONGEST_LINE:
-            raise self._error("is not perf script output", _RECORD_AGAIN)
-        event = _TIMED_EVENT.search(line)
-        if event is None:
-            self._other(line)
-            return
-        cpu, thread = self._head(line[: event.start()])
-        time_ns = _nanoseconds(event)
-        name, body = event["name"], event["body"]
-        kind = EVENT_NAMES.get(name)
-        if kind is None:
-            self._table(name).add(time_ns, cpu, thread, self.row_count, body)
-        else:
-            self._row(kind, time_ns, cpu, thread, body)
-
-    def cut(self) -> None:
-        """The current line is cut short: what it says may be part of a longer number or name."""
-        self.notes = (f"the text is cut short in line {self.number}, which is left out",)
-
-    def _other(self, line: str) -> None:
-        if timed := _TIMED.search(line):
-            self._other_record(line, timed)
+            raise self._error("is not perf script output")
+        if event := _TIMED_EVENT.search(line):
+            cpu, thread = self._head(line[: event.start()])
+            self._event(event["name"], _nanoseconds(event), cpu, thread, event["body"])
+        elif timed := _TIMED.search(line):
+            # A loss is kept, other records of --show-*-events are passed over.
+            if lost := _LOST.match(line, timed.end()):
+                cpu, _ = self._head(line[: timed.start()])
+                self.losses.append((cpu, _nanoseconds(timed), int(lost[1])))
+            elif not _OTHER_RECORD.match(line, timed.end()):
+                raise self._lacks("names no event", "event")
         elif release := _RELEASE.match(line):
             self.release = release[1]
         elif nr_cpus := _NR_CPUS.match(line):
             self.nr_cpus = int(nr_cpus[1])
         elif line.strip() and not line.startswith("#") and not _CALL_CHAIN.match(line):
             if _EVENT.search(line):
-                raise self._error("has no time", f"add time to perf script's -F: {_RECORD_AGAIN}")
-            raise self._error("is not perf script output", _RECORD_AGAIN)
-
-    def _other_record(self, line: str, timed: re.Match[str]) -> None:
-        """A loss is kept, other records of --show-*-events are passed over."""
-        lost = _LOST.match(line, timed.end())
-        if lost:
-            cpu, _ = self._head(line[: timed.start()])
-            self.losses.append((cpu, _nanoseconds(timed), int(lost[1])))
-        elif not _OTHER_RECORD.match(line, timed.end()):
-            raise self._error("names no event", f"add event to perf script's -F: {_RECORD_AGAIN}")
+                raise self._lacks("has no time", "time")
+            raise self._error("is not perf script output")
 
     def _head(self, text: str) -> tuple[int, int]:
         """CPU and thread id of what stands before the time."""
@@ -241,9 +214,9 @@ class ScriptReader:
             return known
         cpu = _CPU.search(text)
         if cpu is None:
-            raise self._error("has no [cpu]", f"add cpu to perf script's -F: {_RECORD_AGAIN}")
+            raise self._lacks("has no [cpu]", "cpu")
         if int(cpu[1]) >= _LARGEST[1]:
-            raise self._error(_OUT_OF_RANGE, _RECORD_AGAIN)
+            raise self._error(_OUT_OF_RANGE)
         match = _THREAD.match(text[: cpu.start()])
         thread = int(match["tid"] or match["first"]) if match else -1
         if match and match["comm"] and match["comm"] != f":{thread}":
@@ -251,49 +224,42 @@ class ScriptReader:
         self._heads[text] = (int(cpu[1]), thread)
         return self._heads[text]
 
-    def _table(self, name: str) -> TableRows:
-        return self.tables.setdefault(name, TableRows(self._gfp_word))
-
-    def _row(
-        self,
-        kind: Event,
-        time_ns: int,
-        cpu: int,
-        thread: int,
-        body: str,
-        in_interrupt: int = -1,
+    def _event(
+        self, name: str, time_ns: int, cpu: int, thread: int, body: str, in_interrupt: int = -1
     ) -> None:
-        fields = dict(_PERF_SCRIPT_FIELD.findall(body))
-        order = "alloc_order" if kind is Event.EXTFRAG else "order"
-        migratetype = "alloc_migratetype" if kind is Event.EXTFRAG else "migratetype"
-        has_migratetype = kind not in (Event.FREE, Event.FREE_BATCHED)
+        """Take one event: a row of the main columns, of a table, or of both."""
+        kind = EVENT_NAMES.get(name)
+        if kind is not None:
+            values = self._values(kind, dict(_PERF_SCRIPT_FIELD.findall(body)))
+            row = (time_ns, cpu, thread, int(kind), *values, in_interrupt)
+            if not all(-1 <= n < bound for n, bound in zip(row, _LARGEST, strict=True)):
+                raise self._error(_OUT_OF_RANGE)
+            self.rows.extend(row)
+        if kind is None or kind is Event.EXTFRAG:
+            table = self._tables.setdefault(name, _TableRows(self._gfp_word))
+            table.add(time_ns, cpu, thread, self._row_count, body)
+        self._row_count += kind is not None
+
+    def _values(self, kind: Event, fields: dict[str, str]) -> tuple[int, int, int, int, int]:
+        """pfn, order, gfp, migratetype and percpu_refill of a main event."""
+        prefix = "alloc_" if kind is Event.EXTFRAG else ""
+        order, gfp, migratetype = 0, 0, -1
         try:
             pfn = int(fields["pfn"], 0)
-            values = (
-                time_ns,
-                cpu,
-                thread,
-                int(kind),
-                -1 if _is_failure(kind, pfn, fields) else pfn,
-                0 if kind is Event.FREE_BATCHED else int(fields[order], 0),
-                self._gfp_word(fields["gfp_flags"]) if kind is Event.ALLOC else 0,
-                int(fields[migratetype], 0) if has_migratetype else -1,
-                int(fields.get("percpu_refill", "-1"), 0),
-                in_interrupt,
-            )
+            # T2: a failed allocation prints pfn 0 with a null page; unparsed text the raw -1.
+            failed = pfn == 2**64 - 1 or (pfn == 0 and fields.get("page", "0") in _NULL_PAGES)
+            if kind is not Event.FREE_BATCHED:
+                order = int(fields[f"{prefix}order"], 0)
+            if kind is Event.ALLOC:
+                gfp = self._gfp_word(fields["gfp_flags"])
+            if kind not in (Event.FREE, Event.FREE_BATCHED):
+                migratetype = int(fields[f"{prefix}migratetype"], 0)
+            refill = int(fields.get("percpu_refill", "-1"), 0)
         except KeyError as error:
-            raise self._error(
-                f"has no {error.args[0]}", f"add trace to perf script's -F: {_RECORD_AGAIN}"
-            ) from None
+            raise self._lacks(f"has no {error.args[0]}", "trace") from None
         except ValueError:
-            raise self._error("has a field that is not a number", _RECORD_AGAIN) from None
-        if not _in_range(values):
-            raise self._error(_OUT_OF_RANGE, _RECORD_AGAIN)
-        if kind is Event.EXTFRAG:
-            extfrag = self._table("kmem:mm_page_alloc_extfrag")
-            extfrag.add(time_ns, cpu, thread, self.row_count, body)
-        self.rows.extend(values)
-        self.row_count += 1
+            raise self._error("has a field that is not a number") from None
+        return -1 if kind is Event.ALLOC and failed else pfn, order, gfp, migratetype, refill
 
     def _gfp_word(self, text: str) -> int:
         known = self._gfp.get(text)
@@ -303,36 +269,38 @@ class ScriptReader:
         names = [name for name in text.split("|") if name not in ("none", "0")]
         numbers = [int(name, 16) for name in names if _HEXADECIMAL.fullmatch(name)]
         words = [name for name in names if not _HEXADECIMAL.fullmatch(name)]
-        unstable = UNSTABLE_NAMES.intersection(words)
-        unknown = [name for name in words if name not in bits and name not in unstable]
+        unknown = [name for name in words if name not in bits and name not in UNSTABLE_NAMES]
         if unknown:
             raise self._error(
                 f"unknown gfp flag {', '.join(unknown)}",
                 "open the perf.data itself, which carries its own table of names",
             )
         word = 0
-        for mask in (*numbers, *(bits[name] for name in words if name in bits)):
+        for mask in (*numbers, *(bits.get(name, 0) for name in words)):
             word |= mask
-        self._dropped |= unstable | {hex(n) for n in numbers if n > 2 * LAST_STABLE_BIT - 1}
-        self._gfp[text] = word & (2 * LAST_STABLE_BIT - 1)
+        stable = 2 * LAST_STABLE_BIT - 1
+        self._dropped |= UNSTABLE_NAMES.intersection(words)
+        self._dropped |= {hex(number) for number in numbers if number > stable}
+        self._gfp[text] = word & stable
         return self._gfp[text]
 
-    def _error(self, what: str, todo: str) -> RecordingError:
-        return RecordingError(self.path, f"line {self.number} {what}", todo=todo)
+    def _error(self, what: str, todo: str = "") -> RecordingError:
+        return RecordingError(self.path, f"line {self.number} {what}", todo=todo or self._todo)
 
-    def finish(self) -> Trace:
+    def _lacks(self, what: str, field: str) -> RecordingError:
+        return self._error(what, f"add {field} to perf script's -F: {_RECORD_AGAIN}")
+
+    def _finish(self) -> Trace:
         """The trace of all lines, in time order."""
-        if not self.row_count:
-            raise RecordingError(self.path, "holds no page-allocator event", todo=_RECORD_AGAIN)
+        if not self._row_count:
+            raise RecordingError(self.path, "holds no page-allocator event", todo=self._todo)
         rows = np.frombuffer(self.rows, np.int64).reshape(-1, len(COLUMN_TYPES))
         if rows[0, 0] == 0 and np.any(rows[1:, 0] < rows[:-1, 0]):
-            raise RecordingError(
-                self.path, "holds differences of times, not times", todo=_RECORD_AGAIN
-            )
+            what = "holds differences of times, not times"
+            raise RecordingError(self.path, what, todo=_RECORD_AGAIN)
         rows = rows[np.argsort(rows[:, 0], kind="stable")]
         columns = {name: rows[:, place] for place, name in enumerate(COLUMN_TYPES)}
-        times = rows[:, 0]
-        tables = {name: table.finish(times) for name, table in self.tables.items()}
+        tables = {name: table.finish(rows[:, 0]) for name, table in self._tables.items()}
         if self._dropped:
             warnings.warn(
                 f"{self.path}: gfp bits above {LAST_STABLE_BIT:#x} depend on the kernel and are "
@@ -344,11 +312,11 @@ class ScriptReader:
             comms=self.comms,
             gfp_bits=stable_gfp_bits(_version(self.release)),
             tables=tables,
-            losses=self._all_losses(times, columns["cpu"]),
+            losses=self._all_losses(columns["time_ns"], columns["cpu"]),
             source=str(self.path),
             release=self.release,
             nr_cpus=self.nr_cpus,
-            notes=self.notes,
+            notes=self._notes,
         )
 
     def _all_losses(self, time_ns: np.ndarray, cpu: np.ndarray) -> Losses:
@@ -363,17 +331,6 @@ def _nanoseconds(timed: re.Match[str]) -> int:
 def _version(release: str) -> tuple[int, int] | None:
     match = re.match(r"(\d{1,4})\.(\d{1,4})", release)
     return (int(match[1]), int(match[2])) if match else None
-
-
-def _in_range(values: tuple[int, ...]) -> bool:
-    return all(-1 <= value < bound for value, bound in zip(values, _LARGEST, strict=True))
-
-
-def _is_failure(kind: Event, pfn: int, fields: dict[str, str]) -> bool:
-    """T2: a failed allocation prints pfn 0 with a null page; unparsed text prints the raw -1."""
-    if kind is not Event.ALLOC:
-        return False
-    return pfn == 2**64 - 1 or (pfn == 0 and fields.get("page", "0") in _NULL_PAGES)
 
 
 MAKE_WITH = "trace-cmd report -t FILE (nanoseconds), or give the trace.dat itself"
@@ -405,7 +362,7 @@ _SYSTEMS = {
     "workqueue_": "workqueue",
     "sched_": "sched",
 }
-"""Subsystems of the events that are used, by how their names begin."""
+"""Subsystems of the events that are used, by how their names begin; the others stay without."""
 _IN_INTERRUPT = frozenset("hHsZz")
 _FLAG_OF_CONTEXT = 2
 _NO_CLOCK = (
@@ -445,50 +402,46 @@ def read_trace_text(path: str | Path, progress: Report | None = None) -> Trace:
 class _TextReader(ScriptReader):
     """The same for lines of ftrace."""
 
+    _todo = f"make the text with: {MAKE_WITH}"
+
     def __init__(self, path: Path) -> None:
         super().__init__(path)
+        self._first_ns: dict[int, int] = {}
         self._last_ns: dict[int, int] = {}
-        self._missed: dict[int, int] = {}
+        self._missed: Counter[int] = Counter()
         self._gaps: list[tuple[int, int, int, int]] = []
         self._overwritten = 0
         self._anywhere = 0
-        self._first_of_cpu: dict[int, int] = {}
         self._exact = True
 
     def line(self, line: str) -> None:
         """Take one line: an event, a loss, or what is passed over."""
         if len(line) > _LONGEST_LINE:
-            raise self._error("is no text of ftrace", "")
+            raise self._error("is no text of ftrace")
         event = _LINE.match(line)
         if event is None:
             self._other_line(line)
             return
-        cpu, thread = int(event["cpu"]), int(event["tid"])
-        if cpu >= 1 << 15:
-            raise self._error("has a CPU out of any kernel's range", "")
+        cpu, thread, name = int(event["cpu"]), int(event["tid"]), event["name"]
+        if cpu >= _LARGEST[1]:
+            raise self._error("has a CPU out of any kernel's range")
         self._exact = self._exact and len(event["fraction"]) == 9
         time_ns = _nanoseconds(event)
         if cpu in self._missed:
             before = self._last_ns.get(cpu, -1)
             self._gaps.append((cpu, before, time_ns, self._missed.pop(cpu)))
         self._last_ns[cpu] = time_ns
-        self._first_of_cpu.setdefault(cpu, time_ns)
+        self._first_ns.setdefault(cpu, time_ns)
         if not event["comm"].startswith("<"):
             self.comms[thread] = event["comm"]
-        name, body = event["name"], event["body"]
-        kind = EVENT_NAMES.get(f"kmem:{name}")
-        if kind is None:
-            table = self._table(_with_system(name))
-            table.add(time_ns, cpu, thread, self.row_count, body)
-            return
         flags = event["flags"]
         context = -1 if flags is None else int(flags[_FLAG_OF_CONTEXT] in _IN_INTERRUPT)
-        self._row(kind, time_ns, cpu, thread, body, context)
+        systems = (f"{system}:" for begin, system in _SYSTEMS.items() if name.startswith(begin))
+        self._event(next(systems, "") + name, time_ns, cpu, thread, event["body"], context)
 
     def _other_line(self, line: str) -> None:
         if lost := _TRACE_TEXT_LOST.match(line):
-            cpu = int(lost["cpu"])
-            self._missed[cpu] = self._missed.get(cpu, 0) + int(lost["count"] or 1)
+            self._missed[int(lost["cpu"])] += int(lost["count"] or 1)
             return
         if dropped := _LOST_BY_BPFTRACE.match(line):
             self._anywhere += int(dropped[1])
@@ -498,21 +451,14 @@ class _TextReader(ScriptReader):
         if cpus := _TRACE_TEXT_NR_CPUS.search(line):
             self.nr_cpus = int(cpus[1])
         elif not _PASSED_OVER.match(line):
-            raise self._error("is no text of ftrace, or its clock gives no seconds", "")
+            raise self._error("is no text of ftrace, or its clock gives no seconds")
 
-    def _error(self, what: str, todo: str) -> RecordingError:
-        return RecordingError(
-            self.path, f"line {self.number} {what}", todo=f"make the text with: {MAKE_WITH}"
-        )
+    def _error(self, what: str, todo: str = "") -> RecordingError:
+        return super()._error(what)
 
-    def finish(self) -> Trace:
-        """The trace of all lines, in time order."""
-        if not self.row_count:
-            raise RecordingError(
-                self.path, "holds no page-allocator event", todo=f"make the text with: {MAKE_WITH}"
-            )
-        self.notes = (*self.notes, *(() if self._exact else (_MICROSECONDS,)), _NO_CLOCK)
-        return super().finish()
+    def _finish(self) -> Trace:
+        self._notes += (*(() if self._exact else (_MICROSECONDS,)), _NO_CLOCK)
+        return super()._finish()
 
     def _all_losses(self, time_ns: np.ndarray, cpu: np.ndarray) -> Losses:
         """Where the text marks them; what was overwritten before is missing at the beginning.
@@ -526,15 +472,10 @@ class _TextReader(ScriptReader):
         gaps += [(n, self._last_ns.get(n, first), last, count) for n, count in self._missed.items()]
         overwritten = self._overwritten - sum(count for *_, count in gaps)
         if overwritten > 0:
-            gaps.append((-1, first, max(first, *self._first_of_cpu.values()), overwritten))
+            gaps.append((-1, first, max(first, *self._first_ns.values()), overwritten))
         if self._anywhere:
             gaps.append((-1, first, last, self._anywhere))
         return Losses.of(gaps)
-
-
-def _with_system(name: str) -> str:
-    """An event's name as tables have it; that of one that nothing uses stays as it is."""
-    return next((f"{of}:{name}" for begin, of in _SYSTEMS.items() if name.startswith(begin)), name)
 
 
 _UNPACK = "unpack it, and give the recording's directory"

@@ -116,7 +116,7 @@ def flags_of_events(path: Path) -> dict[tuple[int, int], list[int]]:
     file = open_perf_file(path)
     content = path.read_bytes()
     names = {f"mm_page_{name}" for name in MAIN}
-    ids = {form.id for form in file.tracing.formats.values() if form.name in names}
+    ids = {form.id for form in file.formats.values() if form.name in names}
     attrs = {number: attr for attr in file.attrs for number in attr.ids or (0,)}
     found: dict[tuple[int, int], list[int]] = {}
     for kind, body in plain_records(content):

@@ -318,7 +318,7 @@ def test_intervals_that_losses_touch() -> None:
     )
     begins, ends = np.array([0, 0, 35, 41, 60, 61]), np.array([9, 10, 36, 49, 99, 99])
     assert losses.overlap(begins, ends).tolist() == [False, True, True, False, True, False]
-    assert not Losses.none().overlap(begins, ends).any()
+    assert not Losses.of([]).overlap(begins, ends).any()
 
 
 def test_unknown_records_are_stepped_over(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from pagealloc_model.recording.trace.columns import EVENT_NAMES, Event, Trace
-from pagealloc_model.recording.trace.formats import gfp_from_names
 from pagealloc_model.recording.trace.perf_data import read_perf_data
+from tests.event_text import gfp_from_names
 from tests.real_recordings import record_file, record_pipe
 
 SHIPPED = ("kbuild", "xfree", "highatomic_stock")

@@ -12,7 +12,7 @@ import pytest
 
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.recording.recording import open_recording
-from pagealloc_model.recording.trace import page_walk, ring_buffer
+from pagealloc_model.recording.trace import layout, ring_buffer
 from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Event, Trace
 from pagealloc_model.recording.trace.trace_dat import Option, read_trace_dat
 from pagealloc_model.recording.trace.trace_text import read_trace_text
@@ -223,12 +223,12 @@ def test_status_texts_name_every_kind_of_damage(tmp_path: Path) -> None:
     cut = page(START, event(0, allocation(1)))[:20] + bytes(PAGE - 20)
     wrong = bytearray(page(START, event(0, allocation(1, order=99))))
     for content, text in (
-        (bytes(used), page_walk.BAD_PAGE),
-        (page(START, struct.pack("<I", 28) + bytes(8)), page_walk.BAD_EVENT),
-        (page(START, event(0, allocation(1)[:12])), page_walk.BAD_RAW),
-        (bytes(wrong), page_walk.BAD_VALUE),
+        (bytes(used), layout.BAD_PAGE),
+        (page(START, struct.pack("<I", 28) + bytes(8)), layout.BAD_EVENT),
+        (page(START, event(0, allocation(1)[:12])), layout.BAD_EVENT_RAW),
+        (bytes(wrong), layout.BAD_EVENT_VALUE),
     ):
-        with pytest.raises(RecordingError, match=page_walk.STATUS_TEXTS[text]):
+        with pytest.raises(RecordingError, match=layout.STATUS_TEXTS[text]):
             read(tmp_path, one_cpu(content))
     assert cut[:16] == page(START, event(0, allocation(1)))[:16]
 

@@ -1,0 +1,455 @@
+"""Compiled walks over perf records and over pages of the kernel's trace ring buffer.
+
+Page-allocator events go to columns, all else of interest is noted and copied. Words are read at any
+byte (see `word_at`), so a buffer must extend 8 bytes past what is walked. This module imports
+numba; import it inside functions only.
+"""
+
+from __future__ import annotations
+
+import numba
+import numba.extending
+import numpy as np
+from llvmlite import ir
+
+from pagealloc_model.base.jit import entry, inner
+from pagealloc_model.recording.trace import layout as at
+from pagealloc_model.recording.trace.perf_file import COMPRESSED, COMPRESSED2, TRACING_DATA
+
+
+def _word_at(data: np.ndarray, position: int) -> int:
+    """The int64 at any byte of a uint8 array: what `word_at` is without compilation."""
+    if not 0 <= position <= len(data) - 8:
+        raise IndexError("a word outside its buffer")
+    return int.from_bytes(data[position : position + 8].tobytes(), "little", signed=True)
+
+
+@numba.extending.intrinsic
+def _compiled_word_at(typing_context, data, position):  # noqa: ANN001, ANN202
+    """One unaligned load; composing eight bytes, or a view with a stride of 1, is slower."""
+    signature = numba.types.int64(data, numba.types.int64)
+
+    def generate(context, builder, signature, arguments):  # noqa: ANN001, ANN202
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        byte = builder.gep(array.data, [arguments[1]])
+        load = builder.load(builder.bitcast(byte, ir.IntType(64).as_pointer()))
+        load.align = 1
+        return load
+
+    return signature, generate
+
+
+@inner
+def _checked_word_at(data, position):  # noqa: ANN001, ANN202
+    """The same within the buffer, else an IndexError: numba's checks do not see the load."""
+    if position < 0 or position > len(data) - 8:
+        raise IndexError("a word outside its buffer")
+    return _compiled_word_at(data, position)
+
+
+if numba.config.DISABLE_JIT:
+    word_at = _word_at
+elif numba.config.BOUNDSCHECK:
+    word_at = _checked_word_at
+else:
+    word_at = _compiled_word_at
+
+
+@entry
+def gather_words(data, positions, gathered):  # noqa: ANN001, ANN201
+    """Fill `gathered` with the words at `positions`, all of which must lie in the buffer."""
+    for index in range(len(positions)):
+        gathered[index] = word_at(data, positions[index])
+
+
+_LARGEST_CPU = 32767
+_LARGEST_ORDER = 63
+_LARGEST_MIGRATETYPE = 63
+_IN_INTERRUPT = 0x08 | 0x10
+"""Bits of common_flags: in a hard interrupt, in a soft one (include/linux/trace_events.h)."""
+_LOW_HALF = 0xFFFFFFFF
+
+
+@inner
+def _field(data, raw, layouts, row, first):  # noqa: ANN001, ANN202
+    """One field of a main event's raw data."""
+    sign = layouts[row, first + 2]
+    value = word_at(data, raw + layouts[row, first]) & layouts[row, first + 1]
+    return (value ^ sign) - sign
+
+
+@inner
+def _main_fields(data, raw, layouts, row):  # noqa: ANN001, ANN202
+    """pfn, order, gfp, migratetype and percpu_refill of a main event.
+
+    Absent fields are skipped: only FREE_BATCHED lacks an order, a type stands only in events with
+    an order, and gfp and percpu_refill only in events with a type.
+    """
+    frame = _field(data, raw, layouts, row, at.PFN)
+    order, flags, migratetype, refill = 0, 0, -1, -1
+    if layouts[row, at.ORDER + 1]:
+        order = _field(data, raw, layouts, row, at.ORDER)
+        if layouts[row, at.MIGRATETYPE + 1]:
+            migratetype = _field(data, raw, layouts, row, at.MIGRATETYPE)
+            if layouts[row, at.GFP + 1]:
+                flags = _field(data, raw, layouts, row, at.GFP)
+            elif layouts[row, at.REFILL + 1]:
+                refill = _field(data, raw, layouts, row, at.REFILL)
+    return frame, order, flags, migratetype, refill
+
+
+@inner
+def _take_main(data, raw, layouts, row, now, on_cpu, thread, columns, place):  # noqa: ANN001, ANN202
+    """Write a main event to the columns; False if a field holds what the event cannot have."""
+    time_ns, cpu, pid, event, pfn, order, gfp, migratetype, percpu_refill, in_interrupt = columns
+    frame, block_order, flags, block_type, refill = _main_fields(data, raw, layouts, row)
+    if not (
+        frame >= -1
+        and 0 <= block_order <= _LARGEST_ORDER
+        and 0 <= flags <= _LOW_HALF
+        and -1 <= block_type <= _LARGEST_MIGRATETYPE
+        and -1 <= refill <= 1
+    ):
+        return False
+    context = -1
+    if layouts[row, at.CONTEXT] >= 0:
+        context = 1 if data[raw + layouts[row, at.CONTEXT]] & _IN_INTERRUPT else 0
+    time_ns[place] = now
+    cpu[place] = on_cpu
+    pid[place] = thread
+    event[place] = layouts[row, at.EVENT]
+    pfn[place] = frame
+    order[place] = block_order
+    gfp[place] = flags
+    migratetype[place] = block_type
+    percpu_refill[place] = refill
+    in_interrupt[place] = context
+    return True
+
+
+@inner
+def _note(note, row, position, size, rows, data, start, copies, filled):  # noqa: ANN001, ANN202
+    """Note a record and copy its bytes; returns the new length of the copies."""
+    note[at.NOTE_ATTR] = row
+    note[at.NOTE_SOURCE] = position
+    note[at.NOTE_POSITION] = filled
+    note[at.NOTE_SIZE] = size
+    note[at.NOTE_BEFORE] = rows
+    for index in range(size):
+        copies[filled + index] = data[start + index]
+    return filled + size
+
+
+@inner
+def _note_event(note, raw, raw_size, now, cpu, thread, chain, chain_length):  # noqa: ANN001, ANN202
+    """Add what only notes on tracepoints have; places are in the copies."""
+    note[at.NOTE_RAW] = raw
+    note[at.NOTE_RAW_SIZE] = raw_size
+    note[at.NOTE_TIME] = now
+    note[at.NOTE_CPU] = cpu
+    note[at.NOTE_PID] = thread
+    note[at.NOTE_CHAIN] = chain
+    note[at.NOTE_CHAIN_SIZE] = chain_length
+
+
+_SAMPLE = 9
+_AUXTRACE = 71
+FINISHED_ROUND = 68
+_NOTED_TYPES = (2, 3, 7, 13, FINISHED_ROUND, 69, COMPRESSED, COMPRESSED2)
+"""LOST, COMM, FORK, LOST_SAMPLES, FINISHED_ROUND, ID_INDEX and the compressed records."""
+
+
+@inner
+def _data_behind(data, position, size, record_type):  # noqa: ANN001, ANN202
+    """Bytes that follow a record without being part of its size, -1 if it cannot say."""
+    if record_type == _AUXTRACE:
+        return word_at(data, position + 8) if size >= 16 else -1
+    if record_type == TRACING_DATA:
+        return (word_at(data, position + 8) & _LOW_HALF) + 7 & ~7 if size >= 12 else -1
+    return 0
+
+
+@inner
+def _attr_row(data, position, end, id_keys, id_rows, id_offset):  # noqa: ANN001, ANN202
+    """Row of the layout table for a sample, -1 if its id is unknown, -2 if it has no room."""
+    if id_offset < 0:
+        return 0
+    if position + id_offset + 8 > end:
+        return -2
+    wanted = word_at(data, position + id_offset)
+    mask = len(id_keys) - 1
+    slot = wanted & mask
+    while id_rows[slot] >= 0:
+        if id_keys[slot] == wanted:
+            return id_rows[slot]
+        slot = (slot + 1) & mask
+    return -1
+
+
+@inner
+def _sample_parts(data, position, end, layouts, row):  # noqa: ANN001, ANN202
+    """Status, start and size of the raw data, start and length of the call chain of a sample."""
+    part = position + layouts[row, at.VARIABLE]
+    chain, chain_length = 0, 0
+    if layouts[row, at.READ_FIXED]:
+        counters_at, entry_size = part, layouts[row, at.READ_ENTRY]
+        part += layouts[row, at.READ_FIXED]
+        if entry_size and part <= end:
+            counters = word_at(data, counters_at)
+            if counters < 0 or counters > (end - part) // entry_size:
+                return at.BAD_SAMPLE, 0, 0, 0, 0
+            part += counters * entry_size
+    if layouts[row, at.CALLCHAIN]:
+        if part + 8 > end:
+            return at.BAD_SAMPLE, 0, 0, 0, 0
+        chain_length = word_at(data, part)
+        if chain_length < 0 or chain_length > (end - part - 8) // 8:
+            return at.BAD_SAMPLE, 0, 0, 0, 0
+        chain = part + 8
+        part = chain + 8 * chain_length
+    if part + 4 > end:
+        return at.BAD_SAMPLE, 0, 0, 0, 0
+    raw = part + 4
+    raw_size = word_at(data, part) & _LOW_HALF
+    if raw + raw_size > end or raw_size < layouts[row, at.RAW_SIZE]:
+        return at.BAD_RAW, 0, 0, 0, 0
+    return at.RUNNING, raw, raw_size, chain, chain_length
+
+
+@entry
+def walk_records(data, end, layouts, ids, columns, notes, copies, state):  # noqa: ANN001, ANN201
+    """Walk whole records from state[POSITION] until `end`, a cut record, or a full output.
+
+    Args:
+        data: uint8, the buffer.
+        end: first byte after the records.
+        layouts: int64 (attributes, LAYOUT_WIDTH).
+        ids: keys and layout rows (-1 in free slots) of an open-addressing hash of sample ids, int64
+            and a power of two long, and bytes from a sample's start to its id, -1 if all samples
+            are of row 0.
+        columns: output, the ten columns of a Trace, in file order.
+        notes: output, int64 (capacity, NOTE_WIDTH), one row per other record of interest.
+        copies: output, uint8, the noted records end to end.
+        state: int64 (STATE_SLOTS).
+    """
+    id_keys, id_rows, id_offset = ids
+    position, rows = state[at.POSITION], state[at.ROWS]
+    noted, filled = state[at.NOTES], state[at.COPIED]
+    status = at.RUNNING
+    while position + 8 <= end:
+        if (
+            rows == len(columns[0])
+            or noted == len(notes)
+            or filled + at.LARGEST_RECORD > len(copies)
+        ):
+            status = at.FULL
+            break
+        header = word_at(data, position)
+        record_type = header & _LOW_HALF
+        size = (header >> 48) & 0xFFFF
+        after = position + size
+        if size < 8:
+            status = at.BAD_SIZE
+            break
+        if after > end:
+            break
+        if record_type != _SAMPLE:
+            behind = _data_behind(data, position, size, record_type)
+            if behind < 0:
+                status = at.BAD_SIZE
+                break
+            if behind > end - after:
+                break
+            if record_type in _NOTED_TYPES:
+                note = notes[noted]
+                note[at.NOTE_TYPE] = record_type
+                copied = 0 if record_type in (COMPRESSED, COMPRESSED2) else size
+                filled = _note(note, -1, position, copied, rows, data, position, copies, filled)
+                note[at.NOTE_SIZE] = size
+                noted += 1
+            position = after + behind
+            continue
+        row = _attr_row(data, position, after, id_keys, id_rows, id_offset)
+        if row < 0:
+            status = at.BAD_ID if row == -1 else at.BAD_SAMPLE
+            break
+        if layouts[row, at.RAW] == 0:
+            position = after
+            continue
+        status, raw, raw_size, chain, chain_length = _sample_parts(
+            data, position, after, layouts, row
+        )
+        if status != at.RUNNING:
+            break
+        now = word_at(data, position + layouts[row, at.TIME])
+        cpu = word_at(data, position + layouts[row, at.CPU]) & _LOW_HALF
+        thread = word_at(data, position + layouts[row, at.TID]) >> 32
+        if cpu > _LARGEST_CPU or now < 0:
+            status = at.BAD_VALUE
+            break
+        if layouts[row, at.NOTED]:
+            note = notes[noted]
+            note[at.NOTE_TYPE] = record_type
+            moved = filled - position
+            filled = _note(note, row, position, size, rows, data, position, copies, filled)
+            _note_event(note, raw + moved, raw_size, now, cpu, thread, chain + moved, chain_length)
+            noted += 1
+        if layouts[row, at.EVENT] >= 0:
+            if not _take_main(data, raw, layouts, row, now, cpu, thread, columns, rows):
+                status = at.BAD_VALUE
+                break
+            rows += 1
+        position = after
+    state[at.POSITION], state[at.ROWS], state[at.NOTES] = position, rows, noted
+    state[at.COPIED], state[at.STATUS] = filled, status
+
+
+# A page of the ring buffer holds the time of its first event, how many bytes of it are used, and
+# events end to end: a word of type (5 bits) and time since the event before (27 bits), then the
+# tracepoint's raw data. Every reach into a page is checked against what it says is used, and that
+# against its size. Type 0 means that a length follows, types up to 28 are lengths in words of 4,
+# and the others are of what is no event.
+_PADDING, _TIME_EXTEND, _TIME_STAMP = 29, 30, 31
+_DELTA_BITS = 27
+_MISSED = 1 << 31
+_MISSED_STORED = 1 << 30
+_USED = (1 << 27) - 1
+_TOP_BITS = (0xF8 << 56) - (1 << 64)
+"""What a time stamp has no room for: these come from the time before."""
+_SMALLEST = 8
+
+
+def most_events(page_size: int) -> int:
+    """The largest number of events that a page can hold."""
+    return page_size // _SMALLEST + 1
+
+
+@inner
+def _stamped(stamp, before):  # noqa: ANN001, ANN202
+    """An absolute time of 59 bits, with its top bits from the time before."""
+    if before & _TOP_BITS == 0:
+        return stamp
+    full = stamp | (before & _TOP_BITS)
+    return full + (1 << 59) if full < before else full
+
+
+@entry
+def walk_pages(  # noqa: ANN201
+    data,  # noqa: ANN001
+    positions,  # noqa: ANN001
+    cpus,  # noqa: ANN001
+    page_layout,  # noqa: ANN001
+    rows_of_type,  # noqa: ANN001
+    layouts,  # noqa: ANN001
+    last_ns,  # noqa: ANN001
+    losses,  # noqa: ANN001
+    columns,  # noqa: ANN001
+    notes,  # noqa: ANN001
+    copies,  # noqa: ANN001
+    state,  # noqa: ANN001
+):
+    """Walk pages from number state[PAGE] on, until the last or until an output is full.
+
+    Args:
+        data: uint8, holds the pages.
+        positions: int64, where each page starts, those of one CPU in time order.
+        cpus: int64, the CPU of each page.
+        page_layout: offsets of a page's time, used bytes and first event, its size, and the offset
+            of common_type in an event's raw data.
+        rows_of_type: int32 (65536), layout row of each tracepoint by number, -1 unknown or unused.
+        layouts: int64 (rows, LAYOUT_WIDTH); TID is the offset of common_pid in the raw data.
+        last_ns: int64 by CPU, time of its last event so far, -1 before the first; updated.
+        losses: output, int64 (pages at least, LOSS_WIDTH).
+        columns: output, the ten columns of a Trace.
+        notes: output, int64 (capacity, NOTE_WIDTH), one row for each event that goes to a table.
+        copies: output, uint8, the raw data of these end to end.
+        state: int64 (STATE_SLOTS).
+    """
+    timestamp, commit_at, data_at, page_size, type_at = page_layout
+    room = page_size - data_at
+    most = page_size // _SMALLEST + 1
+    page, rows, noted = state[at.PAGE], state[at.ROWS], state[at.NOTES]
+    filled, lost = state[at.COPIED], state[at.LOSSES]
+    status = at.RUNNING
+    position = 0
+    while page < len(positions):
+        if (
+            rows + most > len(columns[0])
+            or noted + most > len(notes)
+            or filled + page_size + 8 > len(copies)
+        ):
+            status = at.FULL
+            break
+        position = positions[page]
+        cpu = cpus[page]
+        commit = word_at(data, position + commit_at)
+        now = word_at(data, position + timestamp)
+        used = commit & _USED
+        if used > room or now < 0:
+            status = at.BAD_PAGE
+            break
+        position += data_at
+        end = position + used
+        if commit & _MISSED:
+            counted = commit & _MISSED_STORED != 0 and used + 8 <= room
+            missed = word_at(data, end) if counted else -1
+            if missed:
+                losses[lost, at.LOSS_CPU] = cpu
+                losses[lost, at.LOSS_START] = last_ns[cpu]
+                losses[lost, at.LOSS_END] = now
+                losses[lost, at.LOSS_COUNT] = missed
+                lost += 1
+        while position + 4 <= end:
+            word = word_at(data, position)
+            kind = word & 31
+            delta = (word & _LOW_HALF) >> 5
+            following = (word >> 32) & _LOW_HALF
+            if kind >= _PADDING and position + 8 > end:
+                if kind != _PADDING or delta:
+                    status = at.BAD_EVENT
+                break
+            if kind == _PADDING:
+                if delta == 0:
+                    break
+                # An event that a filter discarded: the next one counts its time from this one's.
+                now += delta
+                position += 4 + following
+                continue
+            if kind >= _TIME_EXTEND:
+                step = (following << _DELTA_BITS) + delta
+                now = now + step if kind == _TIME_EXTEND else _stamped(step, now)
+                position += 8
+                continue
+            now += delta
+            raw, raw_size = position + 4, 4 * kind
+            if kind == 0:
+                raw, raw_size = position + 8, (following + 3 & ~3) - 4
+            if raw_size < 4 or raw + raw_size > end or now < 0:
+                status = at.BAD_EVENT
+                break
+            last_ns[cpu] = now
+            row = rows_of_type[word_at(data, raw + type_at) & 0xFFFF]
+            if row < 0:
+                position = raw + raw_size
+                continue
+            if raw_size < layouts[row, at.RAW_SIZE]:
+                status = at.BAD_EVENT_RAW
+                break
+            thread = word_at(data, raw + layouts[row, at.TID]) << 32 >> 32
+            if layouts[row, at.NOTED]:
+                note = notes[noted]
+                _note_event(note, filled, raw_size, now, cpu, thread, filled, 0)
+                filled = _note(note, row, position, raw_size, rows, data, raw, copies, filled)
+                noted += 1
+            if layouts[row, at.EVENT] >= 0:
+                if not _take_main(data, raw, layouts, row, now, cpu, thread, columns, rows):
+                    status = at.BAD_EVENT_VALUE
+                    break
+                rows += 1
+            position = raw + raw_size
+        if status != at.RUNNING:
+            break
+        page += 1
+    state[at.PAGE], state[at.ROWS], state[at.NOTES] = page, rows, noted
+    state[at.COPIED], state[at.LOSSES] = filled, lost
+    state[at.STATUS], state[at.POSITION] = status, position
