@@ -45,7 +45,7 @@ def trap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_what_was_recorded_is_read_back_without_them(trap: Path, tmp_path: Path) -> None:
-    found = session._described(write_recording(tmp_path / "small"))
+    found = session.read_back(write_recording(tmp_path / "small"), None)
     assert found is not None
     assert not trap.exists()
 

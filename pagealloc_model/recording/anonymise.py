@@ -55,7 +55,7 @@ _KEPT_FIELDS = frozenset(
     (
         *KEY_COLUMNS,
         *CHAIN_COLUMNS,
-        *(argument.field for probe in PROBES for argument in probe.arguments),
+        *(field for probe in PROBES for field, _, _ in probe.arguments),
         *("__probe_ip", "__probe_func", "__probe_ret_ip"),
         *re.findall(
             r"\w+",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +31,7 @@ from pagealloc_model.recording.recording import (
     open_recording,
     snapshots_of,
     state_files,
+    write_meta,
 )
 from pagealloc_model.recording.snapshot import SNAPSHOT_FILES, Snapshot
 
@@ -133,10 +133,10 @@ def attach_state(
                 if name in _PAGE_FILES:
                     copy_file(given_directory / name, partial / name)
         meta["attached"] = {"trace": source.event_file.name, "sha256": source.sha256}
-        _write(partial, meta)
+        write_meta(partial, meta)
         lacks += _lacks(open_recording(partial), events, meta)
         meta["attached"]["lacks"] = lacks
-        _write(partial, meta)
+        write_meta(partial, meta)
     return Attached(
         path=destination,
         events=len(events),
@@ -227,10 +227,6 @@ def _copy_files(files: Mapping[str, Path], destination: Path, trace: Trace, read
         f"{names} without a time, taken to be of the moment {read} the trace: "
         "what was allocated and freed in between is not known"
     )
-
-
-def _write(directory: Path, meta: Mapping[str, Any]) -> None:
-    (directory / META_FILE).write_text(json.dumps(meta, indent=1) + "\n", encoding="utf-8")
 
 
 def _lacks(recording: Recording, trace: Trace, meta: Mapping[str, Any]) -> list[str]:

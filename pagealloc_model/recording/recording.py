@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -378,6 +379,11 @@ def snapshots_of(recording: Path) -> tuple[tuple[Snapshot, ...], tuple[str, ...]
         odd.append(f"{count_of(len(unknown), 'file')} of other names, such as {min(unknown)}")
     lines = tuple(f"{SNAPSHOT_DIRECTORY}/{line}" for line in odd)
     return tuple(snapshots[time_ns] for time_ns in sorted(snapshots)), lines
+
+
+def write_meta(directory: Path, meta: Mapping[str, Any]) -> None:
+    """Write a recording's meta.json."""
+    (directory / META_FILE).write_text(json.dumps(meta, indent=1) + "\n", encoding="utf-8")
 
 
 _KINDS_OF_VALUES: tuple[tuple[tuple[str, ...], Any, str], ...] = (

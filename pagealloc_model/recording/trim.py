@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +35,6 @@ from pagealloc_model.recording.lock_profile import PROFILE_FILE
 from pagealloc_model.recording.proc.pages import read_kpageflags
 from pagealloc_model.recording.recording import (
     KALLSYMS_FILE,
-    META_FILE,
     PAGE_OWNER_FILES,
     SNAPSHOT_DIRECTORY,
     STORE_FILE,
@@ -44,6 +42,7 @@ from pagealloc_model.recording.recording import (
     most_words,
     open_recording,
     state_files,
+    write_meta,
 )
 from pagealloc_model.recording.snapshot import Snapshot
 from pagealloc_model.recording.trace.side_tables import Window, events_between
@@ -173,7 +172,7 @@ def trim_recording(
             "anonymised": anonymise,
             "removed": [*removed, *counted],
         } | ({} if earlier is None else {"earlier": earlier})
-        (partial / META_FILE).write_text(json.dumps(meta, indent=1) + "\n", encoding="utf-8")
+        write_meta(partial, meta)
     if anonymise:
         destination.chmod(0o755)  # to be shown
     named = [f"{kind}: {', '.join(names)}" for kind, names in left_out.items()]

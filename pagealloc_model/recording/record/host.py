@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import os
 import re
@@ -60,8 +61,7 @@ class Host:
     @cached_property
     def cpus(self) -> int:
         """Online CPUs."""
-        online = (read_or_none(self.sysfs / "devices/system/cpu/online") or "").strip()
-        return sum(len(numbers) for numbers in cpu_ranges(online)) or os.cpu_count() or 1
+        return len(_listed(self.sysfs / "devices/system/cpu/online")) or os.cpu_count() or 1
 
     @cached_property
     def available_memory(self) -> int:
@@ -96,14 +96,19 @@ def read_or_none(path: Path) -> str | None:
         return None
 
 
-def cpu_ranges(text: str) -> list[range]:
-    """Ranges of a list such as "0-3,8", as sysfs prints it."""
-    ranges = []
-    for part in text.split(","):
+def _stripped(path: Path) -> str | None:
+    text = read_or_none(path)
+    return None if text is None else text.strip()
+
+
+def _listed(file: Path) -> list[int]:
+    """CPU numbers of a list such as "0-3,8", as sysfs prints it."""
+    numbers: list[int] = []
+    for part in (_stripped(file) or "").split(","):
         first, _, last = part.partition("-")
         if first.isdecimal():
-            ranges.append(range(int(first), int(last or first) + 1))
-    return ranges
+            numbers += range(int(first), int(last or first) + 1)
+    return numbers
 
 
 _KNOWN_SYSCTLS = (
@@ -136,6 +141,17 @@ KEPT_CONFIG = re.compile(
 
 def machine_meta(host: Host) -> dict[str, Any]:
     """What holds for the machine whatever is recorded; what cannot be read is null."""
+    cpuinfo: dict[str, str] = {}
+    for line in (read_or_none(host.proc / "cpuinfo") or "").splitlines():
+        key, _, value = line.partition(":")
+        cpuinfo.setdefault(key.strip(), value.strip())
+    sysfs = host.sysfs / "devices/system"
+    nodes = sorted(
+        (int(node.name.removeprefix("node")), node) for node in sysfs.glob("node/node[0-9]*")
+    )
+    node_of = {cpu: number for number, node in nodes for cpu in _listed(node / "cpulist")}
+    cpus, online = sysfs / "cpu", _listed(sysfs / "cpu/online")
+    distances = [(_stripped(node / "distance") or "").split() for _, node in nodes]
     return {
         "bundle_version": 1,
         "package": f"pagealloc_model {__version__}",
@@ -144,102 +160,45 @@ def machine_meta(host: Host) -> dict[str, Any]:
         "nr_cpus": host.cpus,
         "cmdline": _stripped(host.proc / "cmdline"),
         "meminfo": read_or_none(host.proc / "meminfo"),
-        "cpuinfo_model": _processor(host),
-        "hypervisor": _has_flag(host, "hypervisor"),
-        "sysctl": _sysctls(host),
-        "thp": _huge_pages(host),
-        "cpu_nodes": _cpu_nodes(host),
-        "node_distances": [_numbers(node / "distance") for _, node in _nodes(host)],
-        "topology": _topology(host),
+        "cpuinfo_model": cpuinfo.get("model name"),
+        "hypervisor": "hypervisor" in cpuinfo["flags"].split() if "flags" in cpuinfo else None,
+        "sysctl": _sysctls(host.proc / "sys/vm"),
+        "thp": _huge_pages(host.sysfs / "kernel/mm/transparent_hugepage"),
+        # From 0 to the last online; one that is offline is put on the first node.
+        "cpu_nodes": [
+            node_of.get(cpu, nodes[0][0]) for cpu in range(max(online, default=-1) + 1) if nodes
+        ],
+        "node_distances": [[int(word) for word in row] for row in distances],
+        "topology": {
+            "online": _stripped(cpus / "online"),
+            "possible": _stripped(cpus / "possible"),
+            "cpus": {str(number): _processor_place(cpus / f"cpu{number}") for number in online},
+        },
         "config": _configuration(host),
         "lockdown": host.lockdown,
     }
 
 
-def _stripped(path: Path) -> str | None:
-    text = read_or_none(path)
-    return None if text is None else text.strip()
-
-
-def _cpuinfo(host: Host, name: str) -> str | None:
-    for line in (read_or_none(host.proc / "cpuinfo") or "").splitlines():
-        key, _, value = line.partition(":")
-        if key.strip() == name:
-            return value.strip()
-    return None
-
-
-def _processor(host: Host) -> str | None:
-    return _cpuinfo(host, "model name")
-
-
-def _has_flag(host: Host, flag: str) -> bool | None:
-    """Whether the processor has a flag; None where it lists none."""
-    flags = _cpuinfo(host, "flags")
-    return None if flags is None else flag in flags.split()
-
-
-def _sysctls(host: Host) -> dict[str, str | None]:
+def _sysctls(directory: Path) -> dict[str, str | None]:
     """Every vm sysctl as text, and null for those that matter and this kernel lacks."""
-    directory = host.proc / "sys/vm"
-    try:
-        names = sorted(file.name for file in directory.iterdir() if file.is_file())
-    except OSError:
-        names = []
     settings: dict[str, str | None] = dict.fromkeys(_KNOWN_SYSCTLS)
-    for name in names:
-        if name not in _NOT_SETTINGS:
-            text = _stripped(directory / name)
-            if text is not None:
-                settings[name] = text
+    with contextlib.suppress(OSError):
+        for file in sorted(directory.iterdir()):
+            if file.is_file() and file.name not in _NOT_SETTINGS:
+                text = _stripped(file)
+                if text is not None:
+                    settings[file.name] = text
     return settings
 
 
-def _huge_pages(host: Host) -> dict[str, str | None]:
+def _huge_pages(directory: Path) -> dict[str, str | None]:
     """THP settings as raw text, by path below transparent_hugepage."""
-    directory = host.sysfs / "kernel/mm/transparent_hugepage"
     settings = {name: _stripped(directory / name) for name in ("enabled", "defrag")}
     for file in sorted(directory.glob("*")) + sorted(directory.glob("*/*")):
         name = str(file.relative_to(directory))
         if (file.is_file() and not name.startswith("hugepages-")) or name.endswith("/enabled"):
             settings[name] = _stripped(file)
     return settings
-
-
-def _topology(host: Host) -> dict[str, Any]:
-    """Online CPUs with package, core and caches."""
-    cpus = host.sysfs / "devices/system/cpu"
-    return {
-        "online": _stripped(cpus / "online"),
-        "possible": _stripped(cpus / "possible"),
-        "cpus": {
-            str(number): _processor_place(cpus / f"cpu{number}")
-            for number in _listed(cpus / "online")
-        },
-    }
-
-
-def _nodes(host: Host) -> list[tuple[int, Path]]:
-    """Online nodes by number."""
-    found = (host.sysfs / "devices/system/node").glob("node[0-9]*")
-    return sorted((int(node.name.removeprefix("node")), node) for node in found)
-
-
-def _cpu_nodes(host: Host) -> list[int]:
-    """Node of every CPU from 0 to the last online; one that is offline is put on the first node."""
-    nodes = _nodes(host)
-    node_of = {cpu: number for number, node in nodes for cpu in _listed(node / "cpulist")}
-    last = max(_listed(host.sysfs / "devices/system/cpu/online"), default=-1)
-    return [node_of.get(cpu, nodes[0][0]) for cpu in range(last + 1)] if nodes else []
-
-
-def _listed(file: Path) -> list[int]:
-    """CPU numbers of a list such as "0-3,8"."""
-    return [number for part in cpu_ranges(_stripped(file) or "") for number in part]
-
-
-def _numbers(file: Path) -> list[int]:
-    return [int(word) for word in (_stripped(file) or "").split()]
 
 
 def _processor_place(cpu: Path) -> dict[str, Any]:
@@ -255,15 +214,12 @@ def _processor_place(cpu: Path) -> dict[str, Any]:
 
 def _configuration(host: Host) -> dict[str, str] | None:
     """Options of the kernel's configuration that bear on the allocator; None if unreadable."""
-    text = _configuration_text(host)
+    text: str | None
+    try:
+        text = gzip.decompress((host.proc / "config.gz").read_bytes()).decode("utf-8", "replace")
+    except (OSError, EOFError):
+        text = read_or_none(host.boot / f"config-{host.release}")
     if text is None:
         return None
     pairs = (line.partition("=") for line in text.splitlines() if line.startswith("CONFIG_"))
     return {name: value for name, _, value in pairs if KEPT_CONFIG.fullmatch(name)}
-
-
-def _configuration_text(host: Host) -> str | None:
-    try:
-        return gzip.decompress((host.proc / "config.gz").read_bytes()).decode("utf-8", "replace")
-    except (OSError, EOFError):
-        return read_or_none(host.boot / f"config-{host.release}")

@@ -1,9 +1,11 @@
-"""The perf program: what it can do, how it is called, and what its complaints mean."""
+"""The perf program: finding it, its arguments, its process, and what its complaints mean."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import fnmatch
+import itertools
 import os
 import re
 import resource
@@ -15,10 +17,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 from pagealloc_model.base.errors import RecordingError, UsageError
+from pagealloc_model.recording.lock_profile import CLOCK_EVENT
 from pagealloc_model.recording.record.host import CAP_SYS_NICE, Host, read_or_none
 from pagealloc_model.recording.trace.perf_file import open_perf_file
 
@@ -59,17 +61,16 @@ _KNOWN = (
 
 
 def explain_failure(log: str, code: int, seen: str = "") -> str:
-    """One line on why perf failed."""
+    """One line on why perf failed, or on what is `seen` to be wrong with its file."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     for pattern, what, todo in _KNOWN:
         for line in lines:
             if re.search(pattern, line):
                 return f"{what} (perf: {line[:100]}); {todo}"
-    if seen:
-        return f"perf.data {seen}; try the same perf record by hand"
     ended = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
     said = f" saying: {lines[-1][:100]}" if lines else ""
-    return f"perf {ended}{said}; try the same perf record by hand"
+    what = f"perf.data {seen}" if seen else f"perf {ended}{said}"
+    return f"{what}; try the same perf record by hand"
 
 
 def why_unusable(event_file: Path) -> str:
@@ -78,10 +79,9 @@ def why_unusable(event_file: Path) -> str:
     Only when perf closes its file does the header say how long the data are.
     """
     try:
-        records = open_perf_file(event_file).records
+        return "" if open_perf_file(event_file).records.size else "was not closed by perf"
     except RecordingError as error:
         return error.what
-    return "" if records.size else "was not closed by perf"
 
 
 _PR_SET_PDEATHSIG = 1
@@ -120,26 +120,26 @@ class PerfProcess:
         os.close(answers)
         os.set_blocking(self._orders, False)
         if host.has_capability(CAP_SYS_NICE):
-            self._raise_priority()
+            # A control group may keep real time to itself.
+            with contextlib.suppress(OSError):
+                real_time = os.sched_param(_PRIORITY)
+                os.sched_setscheduler(self._process.pid, os.SCHED_FIFO, real_time)
 
     @property
     def ended(self) -> bool:
-        """Whether perf is gone."""
+        """Perf is gone."""
         return self._process.poll() is not None
 
     def ask(self, order: str, interrupted: Callable[[], bool] = lambda: False) -> None:
         """Give an order ("enable", "disable") and wait until it is carried out."""
-        try:
+        with contextlib.suppress(BrokenPipeError):
             os.write(self._orders, f"{order}\n".encode())
-        except BrokenPipeError:
-            self._process.wait()
         while not select.select([self._answers], [], [], _POLL_S)[0]:
             if self.ended:
                 raise UsageError(f"nothing was recorded: {self.failure()}")
             if interrupted():
                 raise KeyboardInterrupt
         if not os.read(self._answers, _ANSWERS):
-            self._process.wait()
             raise UsageError(f"nothing was recorded: {self.failure()}")
 
     def flush(self) -> None:
@@ -156,9 +156,9 @@ class PerfProcess:
         self._process.wait()
 
     def failure(self, seen: str = "") -> str:
-        """Why perf ended or, with what is `seen` to be wrong with its file, failed: one line."""
-        log = self._log.read_text(encoding="utf-8", errors="replace")
-        return explain_failure(log, self._process.wait(), seen)
+        """Wait for perf's end; one line on why, or on what is `seen` to be wrong with its file."""
+        code = self._process.wait()
+        return explain_failure(self._log.read_text("utf-8", "replace"), code, seen)
 
     def close(self) -> None:
         """End perf if it still runs, whatever becomes of its file."""
@@ -168,10 +168,6 @@ class PerfProcess:
         os.close(self._orders)
         os.close(self._answers)
 
-    def _raise_priority(self) -> None:
-        with contextlib.suppress(OSError):  # a control group may keep real time to itself
-            os.sched_setscheduler(self._process.pid, os.SCHED_FIFO, os.sched_param(_PRIORITY))
-
 
 def _prepare() -> None:
     """In the new process: end with our own, and allow a file for each event on each CPU."""
@@ -180,8 +176,8 @@ def _prepare() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (_FILES, _FILES))
 
 
-USUAL_EVENTS = "default"
-SHORTEST_INTERVAL_S = 0.02
+_USUAL_EVENTS = "default"
+_SHORTEST_INTERVAL_S = 0.02
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _SMALLEST_BUFFER = 1 << 16
@@ -195,7 +191,7 @@ class RecordOptions:
         destination: directory to create.
         command: command to run while recording; () for none.
         seconds: length of the recording; None: until the command ends or a signal arrives.
-        events: event names and patterns, `USUAL_EVENTS` for the usual set.
+        events: event names and patterns, "default" for the usual set.
         locks: whether to record lock contention.
         call_chains: whether the page allocator's events come with the kernel's call chains.
         probes: whether to set kprobes; None: where the kernel permits it.
@@ -209,7 +205,7 @@ class RecordOptions:
     destination: Path
     command: tuple[str, ...] = ()
     seconds: float | None = None
-    events: tuple[str, ...] = (USUAL_EVENTS,)
+    events: tuple[str, ...] = (_USUAL_EVENTS,)
     locks: bool = True
     call_chains: bool = False
     probes: bool | None = None
@@ -227,17 +223,13 @@ class RecordOptions:
         for name, value, least in (
             ("--seconds", self.seconds, 0.0),
             ("--live", self.live_s, 0.0),
-            ("--interval", self.interval_s, SHORTEST_INTERVAL_S),
+            ("--interval", self.interval_s, _SHORTEST_INTERVAL_S),
         ):
             if value is not None and not (value > 0 and least <= value < float("inf")):
                 raise UsageError(
                     f"{name} {value} is no length of time; give "
                     + (f"{least} seconds or more" if least else "more than 0 seconds")
                 )
-
-
-def _nothing() -> None:
-    pass
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,7 +245,7 @@ class Preparation:
     """
 
     command: tuple[str, ...] = ()
-    last: Callable[[], None] = _nothing
+    last: Callable[[], None] = lambda: None
 
 
 def parse_size(text: str) -> int:
@@ -271,15 +263,12 @@ def parse_size(text: str) -> int:
 
 def size_text(size: int) -> str:
     """A size as `parse_size` reads it."""
-    for unit in ("G", "M", "K"):
-        if size % _UNITS[unit] == 0:
-            return f"{size // _UNITS[unit]}{unit}"
-    return str(size)
+    unit = next(unit for unit in ("G", "M", "K", "") if size % _UNITS[unit] == 0)
+    return f"{size // _UNITS[unit]}{unit}"
 
 
-OLDEST_VERSION = (5, 12)
-INSTALL = "install it (Debian: linux-perf, Ubuntu: linux-tools-$(uname -r), Fedora: perf)"
-
+_OLDEST_VERSION = (5, 12)
+_INSTALL = "install it (Debian: linux-perf, Ubuntu: linux-tools-$(uname -r), Fedora: perf)"
 _LARGEST_BUFFER = 1 << 26
 _LEAST_BUFFER = 1 << 20
 _MEMORY_SHARE = 32
@@ -288,13 +277,7 @@ _ANSWER_TIMEOUT_S = 30
 
 @dataclass(frozen=True, kw_only=True)
 class PerfTool:
-    """An installed perf.
-
-    Attributes:
-        path: the command.
-        version: as it prints it, such as "6.1.187".
-        compresses: whether it was built with zstd.
-    """
+    """An installed perf: the command, its version such as "6.1.187", and if it has zstd."""
 
     path: str
     version: str
@@ -302,30 +285,26 @@ class PerfTool:
 
 
 def find_perf() -> PerfTool:
-    """The perf on PATH."""
+    """The perf on PATH; a UsageError if there is none that can be used."""
     path = shutil.which("perf")
     if path is None:
-        raise UsageError(f"perf is not installed; {INSTALL}")
+        raise UsageError(f"perf is not installed; {_INSTALL}")
     answer = _ask(path, "version")
     version = re.search(r"perf version (\S+)", answer.stdout)
     if answer.returncode or version is None:
         said = " ".join(f"{answer.stdout} {answer.stderr}".split())
-        raise UsageError(f"{path} does not work ({said[:80] or 'it says nothing'}); {INSTALL}")
+        raise UsageError(f"{path} does not work ({said[:80] or 'it says nothing'}); {_INSTALL}")
     numbers = re.match(r"(\d+)\.(\d+)", version[1])
-    if numbers and (int(numbers[1]), int(numbers[2])) < OLDEST_VERSION:
+    if numbers and (int(numbers[1]), int(numbers[2])) < _OLDEST_VERSION:
         raise UsageError(
             f"perf {version[1]} is too old to be started and stopped on the event; "
-            "install {}.{} or newer".format(*OLDEST_VERSION)
+            "install {}.{} or newer".format(*_OLDEST_VERSION)
         )
     return PerfTool(path=path, version=version[1], compresses=is_built_with(path, "zstd"))
 
 
 def is_built_with(path: str, library: str) -> bool:
-    """Whether a perf names a library among what it was built with.
-
-    Raises:
-        UsageError: it does not work.
-    """
+    """Whether a perf names a library among what it was built with."""
     built = _ask(path, "version", "--build-options").stdout
     return re.search(rf"^\s*{library}: \[ on", built, re.MULTILINE) is not None
 
@@ -341,7 +320,7 @@ def _ask(path: str, *arguments: str) -> subprocess.CompletedProcess[str]:
             timeout=_ANSWER_TIMEOUT_S,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise UsageError(f"{path} does not work ({error}); {INSTALL}") from None
+        raise UsageError(f"{path} does not work ({error}); {_INSTALL}") from None
 
 
 def default_buffer(host: Host) -> int:
@@ -373,14 +352,6 @@ def record_arguments(
 
 ESSENTIAL_EVENTS = ("kmem:mm_page_alloc", "kmem:mm_page_free")
 _CHAINED_EVENT = "lock:contention_begin"
-LOCK_EVENTS = (
-    _CHAINED_EVENT,
-    "lock:contention_end",
-    "lock:contended_release",
-    "kmem:mm_zone_lock_contended",
-    "kmem:mm_zone_locked",
-    "kmem:mm_zone_lock_unlock",
-)
 RECENT_EVENTS = {
     "kmem:mm_page_pcpu_refill": "which objects a refill took is inferred",
     "kmem:mm_zone_locked": "how long zone->lock is held, and refills that find nothing, are unseen",
@@ -422,29 +393,22 @@ _USUAL = {
         mm_khugepaged_collapse_file
     """,
 }
+_LOCK_EVENTS = (
+    _CHAINED_EVENT,
+    "lock:contention_end",
+    "lock:contended_release",
+    "kmem:mm_zone_lock_contended",
+    "kmem:mm_zone_locked",
+    "kmem:mm_zone_lock_unlock",
+)
 _DECAY_EVENT = "workqueue:workqueue_execute_start"
 _DECAY_FUNCTION = "vmstat_update"
-_CALL_CHAIN = "call-graph=fp"
-_SHORT_CALL_CHAIN = "call-graph=fp,max-stack=12"
 
 
-@dataclass(frozen=True, kw_only=True)
-class EventChoice:
-    """The tracepoints of one recording.
-
-    Attributes:
-        names: those to record, as `system:name`.
-        missing: those of the usual set that this kernel lacks.
-    """
-
-    names: tuple[str, ...]
-    missing: tuple[str, ...]
-
-
-def usual_events(*, locks: bool = True) -> tuple[str, ...]:
+def usual_events() -> tuple[str, ...]:
     """Names of the usual set."""
     names = tuple(f"{system}:{name}" for system, part in _USUAL.items() for name in part.split())
-    return (*names, _DECAY_EVENT, *(LOCK_EVENTS if locks else ()))
+    return (*names, _DECAY_EVENT, *_LOCK_EVENTS)
 
 
 def available_events(tracefs: Path) -> frozenset[str]:
@@ -452,29 +416,30 @@ def available_events(tracefs: Path) -> frozenset[str]:
     return frozenset((read_or_none(tracefs / "available_events") or "").split())
 
 
-def choose_events(available: frozenset[str], asked: Iterable[str], *, locks: bool) -> EventChoice:
-    """Resolve what a user asks for; the two essential events are always recorded."""
+def choose_events(
+    available: frozenset[str], asked: Iterable[str], *, locks: bool
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What a user asks for as names to record, and names that this kernel lacks.
+
+    The two essential events are always recorded.
+    """
     wanted = list(ESSENTIAL_EVENTS)
-    for each in asked:
-        if each == USUAL_EVENTS:
+    for pattern in asked:
+        if pattern == _USUAL_EVENTS:
             wanted += usual_events()
-        else:
-            wanted += _matching(available, each)
-    names = [name for name in dict.fromkeys(wanted) if locks or name not in LOCK_EVENTS]
-    return EventChoice(
-        names=tuple(name for name in names if name in available),
-        missing=tuple(name for name in names if name not in available),
+            continue
+        matches = sorted(fnmatch.filter(available, pattern))
+        if not matches:
+            raise UsageError(
+                f"--events {pattern}: this kernel has no such tracepoint; "
+                "give a name or pattern that `perf list tracepoint` shows"
+            )
+        wanted += matches
+    names = [name for name in dict.fromkeys(wanted) if locks or name not in _LOCK_EVENTS]
+    return (
+        tuple(name for name in names if name in available),
+        tuple(name for name in names if name not in available),
     )
-
-
-def _matching(available: frozenset[str], pattern: str) -> list[str]:
-    matches = sorted(name for name in available if fnmatchcase(name, pattern))
-    if not matches:
-        raise UsageError(
-            f"--events {pattern}: this kernel has no such tracepoint; "
-            "give a name or pattern that `perf list tracepoint` shows"
-        )
-    return matches
 
 
 def event_arguments(
@@ -484,33 +449,22 @@ def event_arguments(
 
     A lock's contention comes with the end of the kernel's call chain, with `call_chains` each
     event of kmem with all of it. Of the workqueue's events only those of the periodic counter
-    update are kept, which is when per-CPU lists decay (S4.8).
+    update are kept, which is when per-CPU lists decay (S4.8); where the kernel hides that
+    function's address, none: they are too frequent.
     """
     for name in names:
         if name == _DECAY_EVENT:
-            yield from _decay_arguments(host)
+            symbols = (read_or_none(host.proc / "kallsyms") or "").splitlines()
+            ending = f" {_DECAY_FUNCTION}"
+            address = next((int(s.split()[0], 16) for s in symbols if s.endswith(ending)), 0)
+            if address:
+                yield from ("-e", name, "--filter", f"function == {address:#x}")
         elif name == _CHAINED_EVENT:
-            yield from ("-e", f"{name}/{_SHORT_CALL_CHAIN}/")
+            yield from ("-e", f"{name}/call-graph=fp,max-stack=12/")
         elif call_chains and name.startswith("kmem:"):
-            yield from ("-e", f"{name}/{_CALL_CHAIN}/")
+            yield from ("-e", f"{name}/call-graph=fp/")
         else:
             yield from ("-e", name)
-
-
-def _decay_arguments(host: Host) -> Iterator[str]:
-    """None where the kernel hides the function's address: the event is too frequent unfiltered."""
-    address = _function_address(host, _DECAY_FUNCTION)
-    if address:
-        yield from ("-e", _DECAY_EVENT, "--filter", f"function == {address:#x}")
-
-
-def _function_address(host: Host, function: str) -> int:
-    """Address of a kernel function, 0 if unknown or hidden."""
-    ending = f" {function}"
-    for line in (read_or_none(host.proc / "kallsyms") or "").splitlines():
-        if line.endswith(ending):
-            return int(line.split()[0], 16)
-    return 0
 
 
 def without_addresses(arguments: Iterable[str]) -> list[str]:
@@ -521,10 +475,8 @@ def without_addresses(arguments: Iterable[str]) -> list[str]:
     ]
 
 
-SAMPLE_PERIOD = 200_000
+_SAMPLE_PERIOD = 200_000
 """Cycles or, where there is no counter of them, nanoseconds from one sample to the next."""
-CLOCK_EVENT = "cpu-clock"
-
 _TICK_NS = 10_000_000
 _BUSY_FIELDS = (0, 1, 2, 5, 6)
 
@@ -535,15 +487,21 @@ def record_profile(
     """Profile the machine while a command runs or for a time, and write the folded chains."""
     samples = folded.with_name("profile.data")
     workload = command or ("sleep", f"{seconds}")
-    arguments = [tool.path, "record", "-a", "-c", f"{SAMPLE_PERIOD}", "-e", "cycles", "-g"]
+    arguments = [tool.path, "record", "-a", "-c", f"{_SAMPLE_PERIOD}", "-e", "cycles", "-g"]
     arguments += ["--kernel-callchains", "-o", str(samples), "--", *workload]
     busy_ns, begun = _busy_ns(host), time.monotonic()
     done = subprocess.run(arguments, capture_output=True, text=True, errors="replace", check=False)
     elapsed = time.monotonic() - begun
     busy_ns = _busy_ns(host) - busy_ns
     if not samples.exists():
-        raise UsageError(f"--profile: perf could not profile: {_last_line(done.stderr)}")
-    event, chains = _read(tool, samples)
+        said = ["it says nothing", *done.stderr.strip().splitlines()]
+        raise UsageError(f"--profile: perf could not profile: {said[-1]}")
+    arguments = [tool.path, "script", "-i", str(samples), "-F", "event,ip,sym"]
+    with subprocess.Popen(
+        arguments, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, errors="replace"
+    ) as script:
+        assert script.stdout is not None
+        event, chains = folded_chains(script.stdout)
     samples.unlink()
     lines = (f"{';'.join(reversed(chain))} {count}\n" for chain, count in sorted(chains.items()))
     folded.write_text("".join(lines), encoding="utf-8")
@@ -551,7 +509,7 @@ def record_profile(
     by_clock = event.startswith(CLOCK_EVENT)
     return {
         "event": event,
-        "sample_ns": SAMPLE_PERIOD if by_clock else busy_ns / max(total, 1),
+        "sample_ns": _SAMPLE_PERIOD if by_clock else busy_ns / max(total, 1),
         "samples": total,
         "seconds": round(elapsed, 3),
         "repeats_command": bool(command),
@@ -565,41 +523,22 @@ def _busy_ns(host: Host) -> int:
     return sum(int(words[field]) for field in _BUSY_FIELDS) * _TICK_NS
 
 
-def _read(tool: PerfTool, samples: Path) -> tuple[str, Counter[tuple[str, ...]]]:
-    """The event sampled, and how often each kernel call chain was seen, innermost first."""
-    arguments = [tool.path, "script", "-i", str(samples), "-F", "event,ip,sym"]
-    with subprocess.Popen(
-        arguments, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, errors="replace"
-    ) as script:
-        assert script.stdout is not None
-        return folded_chains(script.stdout)
-
-
 def folded_chains(lines: Iterable[str]) -> tuple[str, Counter[tuple[str, ...]]]:
-    """The same from what `perf script -F event,ip,sym` prints."""
-    event = ""
+    """The event sampled, and how often each call chain was seen, innermost first.
+
+    Lines are what `perf script -F event,ip,sym` prints: a blank one ends a sample.
+    """
+    event, name = "", ""
+    chain: list[str] = []
     chains: Counter[tuple[str, ...]] = Counter()
-    for name, chain in _samples(lines):
-        event = event or name
-        chains[chain] += 1
-    return event, chains
-
-
-def _samples(lines: Iterable[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    name, chain = "", []
-    for line in lines:
+    for line in itertools.chain(lines, ("\n",)):
         words = line.split()
         if words and not line.startswith("\t"):
             name = words[-1].rstrip(":")
         elif words:
             chain.append(" ".join(words[1:]) or words[0])
         elif name:
-            yield name, tuple(chain) or ("[user]",)
+            event = event or name
+            chains[tuple(chain) or ("[user]",)] += 1
             name, chain = "", []
-    if name:
-        yield name, tuple(chain) or ("[user]",)
-
-
-def _last_line(text: str) -> str:
-    lines = text.strip().splitlines()
-    return lines[-1] if lines else "it says nothing"
+    return event, chains

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
@@ -28,73 +29,45 @@ def function_parameters(btf: bytes, functions: Collection[str]) -> dict[str, tup
     """Parameter names by function, in order, for those of `functions` that the data describe.
 
     A function that the compiler inlined everywhere, or whose parameters it changed, is not
-    described.
+    described. Damaged data are a ValueError.
     """
+
+    def text(offset: int) -> str:
+        return texts[offset : texts.index(b"\0", offset)].decode("utf-8", "replace")
+
     try:
-        return _parameters(btf, frozenset(functions))
+        magic, _, _, header, type_start, type_size, text_start, text_size = _HEADER.unpack_from(btf)
+        if magic != _MAGIC:
+            raise ValueError("no kernel type data")
+        texts = btf[header + text_start : header + text_start + text_size]
+        prototypes: dict[int, int] = {}
+        places = [0]
+        position, end = header + type_start, header + type_start + type_size
+        while position < end:
+            name, info, other = _TYPE.unpack_from(btf, position)
+            kind, members = info >> 24 & 0x1F, info & 0xFFFF
+            if not 0 < kind <= _LAST_KIND:
+                raise ValueError(f"kernel type data hold the unknown kind {kind}")
+            if kind == _FUNCTION:
+                prototypes[name] = other
+            places.append(position)
+            position += _TYPE.size + _FIXED.get(kind, 0) + _EACH.get(kind, 0) * members
+        described = {}
+        for offset, number in prototypes.items():
+            name = text(offset)
+            if name in functions:
+                _, info, _ = _TYPE.unpack_from(btf, places[number])
+                if info >> 24 & 0x1F != _PROTOTYPE:
+                    raise ValueError("a function of the kernel type data has no prototype")
+                first = places[number] + _TYPE.size
+                parameters = btf[first : first + (info & 0xFFFF) * _PARAMETER.size]
+                described[name] = tuple(text(o) for o, _ in _PARAMETER.iter_unpack(parameters))
+        return described
     except (struct.error, IndexError):
         raise ValueError("kernel type data are cut short") from None
 
 
-def _parameters(btf: bytes, functions: frozenset[str]) -> dict[str, tuple[str, ...]]:
-    magic, _, _, header, type_start, type_size, text_start, text_size = _HEADER.unpack_from(btf)
-    if magic != _MAGIC:
-        raise ValueError("no kernel type data")
-    texts = btf[header + text_start : header + text_start + text_size]
-    prototypes: dict[int, int] = {}
-    places = [0]
-    position, end = header + type_start, header + type_start + type_size
-    while position < end:
-        name, info, other = _TYPE.unpack_from(btf, position)
-        kind, members = info >> 24 & 0x1F, info & 0xFFFF
-        if not 0 < kind <= _LAST_KIND:
-            raise ValueError(f"kernel type data hold the unknown kind {kind}")
-        if kind == _FUNCTION:
-            prototypes[name] = other
-        places.append(position)
-        position += _TYPE.size + _FIXED.get(kind, 0) + _EACH.get(kind, 0) * members
-    return {
-        text: _prototype(btf, places[number], texts)
-        for name, number in prototypes.items()
-        if (text := _text(texts, name)) in functions
-    }
-
-
-def _prototype(btf: bytes, place: int, texts: bytes) -> tuple[str, ...]:
-    _, info, _ = _TYPE.unpack_from(btf, place)
-    if info >> 24 & 0x1F != _PROTOTYPE:
-        raise ValueError("a function of the kernel type data has no prototype")
-    first = place + _TYPE.size
-    return tuple(
-        _text(texts, _PARAMETER.unpack_from(btf, first + index * _PARAMETER.size)[0])
-        for index in range(info & 0xFFFF)
-    )
-
-
-def _text(texts: bytes, offset: int) -> str:
-    return texts[offset : texts.index(b"\0", offset)].decode("utf-8", "replace")
-
-
 GROUP = "pa"
-
-
-@dataclass(frozen=True)
-class Argument:
-    """One value that a probe records.
-
-    Attributes:
-        field: its name in the event.
-        type: kprobe type.
-        names: names the kernel gives the parameter; () for the return value.
-        position: 1 for the first parameter, the same in 6.1, 6.12 and 7.2; 0 where it differs.
-        variable: the kernel's variable whose value is recorded instead.
-    """
-
-    field: str
-    type: str
-    names: tuple[str, ...] = ()
-    position: int = 0
-    variable: str = ""
 
 
 @dataclass(frozen=True)
@@ -104,21 +77,16 @@ class Probe:
     Attributes:
         event: its name; where several probes share it, the first that can be set is.
         function: the kernel function.
-        arguments: what it records.
+        arguments: what it records: field of the event, place as in `_TABLE`, and kprobe type.
         lack: what a recording cannot show without it.
         filter: perf records only what passes, "" for all.
     """
 
     event: str
     function: str
-    arguments: tuple[Argument, ...]
+    arguments: tuple[tuple[str, str, str], ...]
     lack: str
     filter: str = ""
-
-    @property
-    def at_return(self) -> bool:
-        """Whether it fires when the function returns."""
-        return not any(argument.names for argument in self.arguments)
 
     def definition(self, parameters: Sequence[str] | None) -> str | None:
         """The line that sets it, None if this kernel's function is another one.
@@ -129,21 +97,18 @@ class Probe:
         """
         if parameters is not None and not parameters:
             return None
-        words = []
-        for argument in self.arguments:
-            place = f"@{argument.variable}" if argument.variable else "$retval"
-            if argument.names:
-                position = argument.position
+        words, kind = [], "r"
+        for field, place, type_ in self.arguments:
+            names, named, position = place.partition("@")
+            if named:
+                kind, number = "p", int(position)
                 if parameters is not None:
-                    found = [
-                        parameters.index(name) for name in argument.names if name in parameters
-                    ]
-                    position = found[0] + 1 if found else 0
-                if not position:
+                    known = (name for name in names.split("|") if name in parameters)
+                    number = next((parameters.index(name) + 1 for name in known), 0)
+                if not number:
                     return None
-                place = f"$arg{position}"
-            words.append(f"{argument.field}={place}:{argument.type}")
-        kind = "r" if self.at_return else "p"
+                place = f"$arg{number}"
+            words.append(f"{field}={place.replace('&', '@')}:{type_}")
         return f"{kind}:{GROUP}/{self.event} {self.function} {' '.join(words)}"
 
 
@@ -189,18 +154,9 @@ of a kernel variable, or a parameter: names that kernels give it, and its positi
 
 def _probe(line: str) -> Probe:
     event, function, *words = line.split()
-    arguments = []
-    for word in words:
-        field, place, kind = re.fullmatch(r"(\w+)=(.+):(\w+)", word).groups()  # type: ignore[union-attr]
-        names, _, position = place.partition("@")
-        if place.startswith("&"):
-            arguments.append(Argument(field, kind, variable=place[1:]))
-        elif place == "$retval":
-            arguments.append(Argument(field, kind))
-        else:
-            arguments.append(Argument(field, kind, tuple(names.split("|")), int(position)))
+    arguments = tuple(re.fullmatch(r"(\w+)=(.+):(\w+)", word).groups() for word in words)  # type: ignore[union-attr]
     lack = next(what for begin, what in _LACKS.items() if event.startswith(begin))
-    return Probe(event, function, tuple(arguments), lack, _FILTERS.get(function, ""))
+    return Probe(event, function, arguments, lack, _FILTERS.get(function, ""))
 
 
 PROBES = tuple(map(_probe, _TABLE.replace("\\\n", " ").strip().splitlines()))
@@ -266,10 +222,8 @@ class KernelProbes:
     @property
     def events(self) -> tuple[str, ...]:
         """Names of the events, as perf takes them."""
-        return tuple(
-            definition.split()[0].partition(":")[2].replace("/", ":")
-            for definition in self.definitions
-        )
+        names = (definition.split()[0].partition(":")[2] for definition in self.definitions)
+        return tuple(name.replace("/", ":") for name in names)
 
     def __enter__(self) -> KernelProbes:
         if self._wanted is False:
@@ -294,38 +248,41 @@ class KernelProbes:
         self._remove(self.events)
 
     def _set_all(self) -> None:
-        parameters = self._parameters()
+        wanted = {probe.function for probe in PROBES}
+        parameters = None
+        with contextlib.suppress(OSError, ValueError):  # a kernel without type data
+            btf = (self._host.sysfs / "kernel/btf/vmlinux").read_bytes()
+            parameters = function_parameters(btf, wanted)
         functions = _known_functions(self._host)
-        for event in dict.fromkeys(probe.event for probe in PROBES):
-            whys = []
-            for probe in (each for each in PROBES if each.event == event):
-                known = None if parameters is None else parameters.get(probe.function, ())
-                definition = probe.definition(known)
+        whys: dict[str, str] = {}
+        done: set[str] = set()
+        for probe in PROBES:
+            if probe.event in done:
+                continue
+            known = None if parameters is None else parameters.get(probe.function, ())
+            definition = probe.definition(known)
+            why = ""
+            if functions and probe.function not in functions:
+                why = "no function of this kernel, or inlined"
+            elif definition is None:
                 why = "the function's parameters are others here, or it is inlined"
-                if functions and probe.function not in functions:
-                    why = "no function of this kernel, or inlined"
-                elif definition is not None:
-                    why = self._set(definition)
-                if not why:
-                    if probe.filter:
-                        self.filters[f"{GROUP}:{event}"] = probe.filter
-                    break
-                whys.append(why)
             else:
-                self.unset.append((f"{GROUP}:{event}", whys[-1]))
+                try:
+                    self._write(definition)
+                except OSError as error:
+                    why = f"refused ({error.strerror})"
+            if why:
+                whys[probe.event] = why
+                continue
+            self.definitions.append(definition)
+            done.add(probe.event)
+            if probe.filter:
+                self.filters[f"{GROUP}:{probe.event}"] = probe.filter
+        self.unset = [(f"{GROUP}:{event}", why) for event, why in whys.items() if event not in done]
         if self._wanted and not self.definitions:
             raise UsageError(
                 f"--probes: none could be set ({self.unset[0][1]}); leave the option out"
             )
-
-    def _set(self, definition: str) -> str:
-        """Set one probe; returns why it could not be, "" if it was."""
-        try:
-            self._write(definition)
-        except OSError as error:
-            return f"refused ({error.strerror})"
-        self.definitions.append(definition)
-        return ""
 
     def _remove(self, events: Sequence[str]) -> None:
         for event in events:
@@ -348,11 +305,3 @@ class KernelProbes:
             os.write(handle, f"{line}\n".encode())
         finally:
             os.close(handle)
-
-    def _parameters(self) -> dict[str, tuple[str, ...]] | None:
-        """Parameter names from the kernel's type data; None without such data."""
-        try:
-            btf = (self._host.sysfs / "kernel/btf/vmlinux").read_bytes()
-            return function_parameters(btf, {probe.function for probe in PROBES})
-        except (OSError, ValueError):
-            return None

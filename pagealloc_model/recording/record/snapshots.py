@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import shutil
@@ -18,6 +19,7 @@ from pagealloc_model.recording.recording import (
     KPAGEFLAGS_FILE,
     META_FILE,
     SNAPSHOT_DIRECTORY,
+    write_meta,
 )
 
 _READ_ORDER = ("zoneinfo", "vmstat", "buddyinfo", "pagetypeinfo")
@@ -38,9 +40,8 @@ def take_snapshot(recording: Path, host: Host) -> int:
     read_ns: dict[str, tuple[int, int]] = {}
     for name in _READ_ORDER:
         before = time.monotonic_ns()
-        content = _read(host.proc / name)
-        if content is not None:
-            contents[name] = content
+        with contextlib.suppress(OSError):
+            contents[name] = (host.proc / name).read_bytes()
             read_ns[name] = (before, time.monotonic_ns())
     directory = recording / SNAPSHOT_DIRECTORY / f"{time_ns:020d}"
     try:
@@ -54,21 +55,19 @@ def take_snapshot(recording: Path, host: Host) -> int:
     return time_ns
 
 
-def _read(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except OSError:
-        return None
+def copy_pages(recording: Path, host: Host, check: Callable[[], None]) -> dict[str, int]:
+    """Copy debugfs's page_owner (T12.7) and /proc/kpageflags (T12.5) as far as they can be read.
 
-
-def copy_page_flags(recording: Path, host: Host, check: Callable[[], None]) -> int | None:
-    """Copy /proc/kpageflags (T12.5); returns its time in ns, None where it cannot be read."""
-    return _compress(host.proc / "kpageflags", recording / KPAGEFLAGS_FILE, check)
-
-
-def copy_page_owners(recording: Path, host: Host, check: Callable[[], None]) -> int | None:
-    """Copy debugfs's page_owner (T12.7); returns its time in ns, None where there is none."""
-    return _compress(host.debugfs / "page_owner", recording / "page_owner.txt.gz", check)
+    Returns:
+        For meta.json: their times in ns.
+    """
+    times = {
+        "page_owner_at_ns": _compress(
+            host.debugfs / "page_owner", recording / "page_owner.txt.gz", check
+        ),
+        "kpageflags_at_ns": _compress(host.proc / "kpageflags", recording / KPAGEFLAGS_FILE, check),
+    }
+    return {key: time_ns for key, time_ns in times.items() if time_ns is not None}
 
 
 def copy_kernel_symbols(recording: Path, host: Host, check: Callable[[], None]) -> None:
@@ -100,8 +99,6 @@ def _compress(source: Path, destination: Path, check: Callable[[], None]) -> int
     return time_ns
 
 
-CLOCKS_KEY = "clocks_ns"
-"""Key of meta.json: tracefs's name of a clock -> its time when CLOCK_MONOTONIC was `monotonic`."""
 _CLOCKS = {
     "boot": time.CLOCK_BOOTTIME,
     "mono_raw": time.CLOCK_MONOTONIC_RAW,
@@ -157,15 +154,11 @@ def copy_state(
     try:
         directory.mkdir(parents=True, exist_ok=True)
         if is_new:
-            meta = machine_meta(host) | {CLOCKS_KEY: _clocks()}
-            for key, copy in (
-                ("page_owner_at_ns", copy_page_owners),
-                ("kpageflags_at_ns", copy_page_flags),
-            ):
-                time_ns = copy(directory, host, check)
-                if time_ns is not None:
-                    meta[key] = time_ns
-            meta_file.write_text(json.dumps(meta, indent=1) + "\n", encoding="utf-8")
+            # The machine's clocks at one instant, so that a trace by any of them can be placed.
+            clocks = {name: time.clock_gettime_ns(number) for name, number in _CLOCKS.items()}
+            clocks = {"monotonic": time.monotonic_ns(), **clocks}
+            meta = machine_meta(host) | {"clocks_ns": clocks}
+            write_meta(directory, meta | copy_pages(directory, host, check))
         count, end = 1, time.monotonic() + seconds
         last = take_snapshot(directory, host)
         while time.monotonic() + interval_s <= end:
@@ -176,16 +169,9 @@ def copy_state(
     except OSError as error:
         raise UsageError(f"{directory}: cannot be written ({error.strerror})") from None
     files = directory / SNAPSHOT_DIRECTORY / f"{last:020d}"
-    names = ("zoneinfo", "vmstat", "buddyinfo", "pagetypeinfo")
     return StateCopy(
         path=directory,
         snapshots=count,
-        unreadable=tuple(name for name in names if not (files / name).exists()),
+        unreadable=tuple(name for name in _READ_ORDER if not (files / name).exists()),
         page_flags="kpageflags_at_ns" in json.loads(meta_file.read_text(encoding="utf-8")),
     )
-
-
-def _clocks() -> dict[str, int]:
-    """The machine's clocks at one instant, ns, so that a trace by any of them can be placed."""
-    clocks = {name: time.clock_gettime_ns(number) for name, number in _CLOCKS.items()}
-    return {"monotonic": time.monotonic_ns(), **clocks}

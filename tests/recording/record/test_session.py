@@ -211,13 +211,13 @@ def test_a_command_ends_with_its_recording(
 def test_an_interrupt_before_the_first_event_leaves_nothing(
     machine: Host, fake_perf: Setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    copy = session_module.copy_page_flags
+    copy = session_module.copy_pages
 
-    def interrupted(*arguments: object) -> int | None:
+    def interrupted(*arguments: object) -> dict[str, int]:
         os.kill(os.getpid(), signal.SIGINT)
         return copy(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(session_module, "copy_page_flags", interrupted)
+    monkeypatch.setattr(session_module, "copy_pages", interrupted)
     with pytest.raises(KeyboardInterrupt):
         recorded(machine, tmp_path / "mine", seconds=5)
     assert set(tmp_path.iterdir()) == {tmp_path / "bin", tmp_path / "machine"}
