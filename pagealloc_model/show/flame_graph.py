@@ -13,20 +13,18 @@ SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 
 
 def folded(table: pd.DataFrame, weight: str = "pages") -> str:
-    """Return one line a stack: functions from the outermost on, and a number.
+    """One line a stack: functions from the outermost on, and a number.
 
     Args:
         table: columns stack (";" between functions) and the weight.
         weight: "pages" or "events".
     """
-    return "".join(
-        f"{stack} {int(value)}\n"
-        for stack, value in zip(table["stack"], table[weight], strict=True)
-    )
+    stacks = zip(table["stack"], table[weight], strict=True)
+    return "".join(f"{stack} {int(value)}\n" for stack, value in stacks)
 
 
 def speedscope(sides: Mapping[str, pd.DataFrame], weight: str = "pages") -> str:
-    """Return JSON for speedscope.app with one profile a side.
+    """JSON for speedscope.app with one profile a side.
 
     Args:
         sides: by name, such as "as recorded": columns stack and the weight.
@@ -35,24 +33,12 @@ def speedscope(sides: Mapping[str, pd.DataFrame], weight: str = "pages") -> str:
     frames: dict[str, int] = {}
     profiles = []
     for name, table in sides.items():
-        samples = [
-            [frames.setdefault(each, len(frames)) for each in stack.split(";")]
-            for stack in table["stack"]
-        ]
+        stacks = (stack.split(";") for stack in table["stack"])
+        samples = [[frames.setdefault(each, len(frames)) for each in stack] for stack in stacks]
         weights = [int(value) for value in table[weight]]
-        profiles.append(
-            {
-                "type": "sampled",
-                "name": f"{name}, {weight}",
-                "unit": "none",
-                "startValue": 0,
-                "endValue": sum(weights),
-                "samples": samples,
-                "weights": weights,
-            }
-        )
+        about = {"type": "sampled", "name": f"{name}, {weight}", "unit": "none"}
+        span = {"startValue": 0, "endValue": sum(weights)}
+        profiles.append(about | span | {"samples": samples, "weights": weights})
     shared = {"frames": [{"name": name} for name in frames]}
-    exporter = f"pagealloc_model {__version__}"
-    return json.dumps(
-        {"$schema": SCHEMA, "shared": shared, "profiles": profiles, "exporter": exporter}
-    )
+    content = {"$schema": SCHEMA, "shared": shared, "profiles": profiles}
+    return json.dumps(content | {"exporter": f"pagealloc_model {__version__}"})

@@ -1,10 +1,9 @@
-"""What a recording holds, what it lost, and what that makes impossible."""
+"""The content of a recording, its losses, and what those make impossible, as text or for JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,9 +15,7 @@ if TYPE_CHECKING:
     from pagealloc_model.measured.rules import RuleEvidence
     from pagealloc_model.recording.provenance import ProvenanceCheck
     from pagealloc_model.recording.recording import Recording
-    from pagealloc_model.recording.trace.columns import Trace
 
-_UNKNOWN_CPU = "unknown"
 _MOST_WAITS = 8
 
 
@@ -28,46 +25,44 @@ def describe_recording(recording: Recording) -> dict[str, Any]:
     Raises:
         RecordingError: the recording cannot be read.
     """
-    return _described(recording, _judged(recording))
+    return _described(recording)[0]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Judged:
-    """What takes long to find out about a recording.
-
-    Attributes:
-        checks: whether it can be believed.
-        origin: how its rules are chosen.
-        evidence: what each rests on.
-        waits: for locks, by caller, the most frequent first.
-    """
-
-    checks: tuple[ProvenanceCheck, ...]
-    origin: str
-    evidence: tuple[RuleEvidence, ...]
-    waits: tuple[tuple[str, int], ...]
-
-
-def _judged(recording: Recording) -> _Judged:
+def _described(recording: Recording) -> tuple[dict[str, Any], tuple[RuleEvidence, ...]]:
+    """The content, and what each rule of the recording rests on."""
     from pagealloc_model.measured.call_stacks import waits_by_caller
-
-    # read before there are two threads, so that there is one trace
-    _ = recording.trace
-    with ThreadPoolExecutor(1) as beside:
-        checks = beside.submit(_checks, recording)
-        origin, evidence = _rules(recording)
-        waits = tuple(waits_by_caller(recording)[:_MOST_WAITS])
-        return _Judged(checks=checks.result(), origin=origin, evidence=evidence, waits=waits)
-
-
-def _described(recording: Recording, judged: _Judged) -> dict[str, Any]:
+    from pagealloc_model.measured.rules import checked, recorded_rules
     from pagealloc_model.predicted.growth import size_changes
+    from pagealloc_model.recording.sampling import sampled_rates
     from pagealloc_model.recording.trace.columns import EVENT_NAMES
     from pagealloc_model.verdict.loss_windows import loss_windows
 
-    trace = recording.trace
+    trace = recording.trace  # read before there are two threads, so that there is one trace
+    evidence: tuple[RuleEvidence, ...] = ()
+    with ThreadPoolExecutor(1) as beside:
+        checks = beside.submit(_checks, recording)
+        try:
+            chosen = recorded_rules(recording)
+            origin = chosen.origin
+            evidence = () if trace.sampled else checked(recording, chosen.evidence)
+        except PolicyError as error:
+            origin = str(error)
+        waits = waits_by_caller(recording)[:_MOST_WAITS]
+        provenance = checks.result()
+    others = {name: table for name, table in trace.tables.items() if name not in EVENT_NAMES}
+    recorded = np.concatenate([trace.cpu, *(table["cpu"] for table in others.values())])
+    lost_by_cpu = {}
+    for cpu in np.unique(trace.losses.cpu).tolist():
+        lost = int(trace.losses.count[trace.losses.cpu == cpu].sum())
+        there = int(np.count_nonzero(recorded == cpu)) if cpu >= 0 else len(recorded)
+        share = lost / max(lost + there, 1)
+        lost_by_cpu[str(cpu) if cpu >= 0 else "unknown"] = {"lost": lost, "share": share}
+    rates = []
+    if trace.sampled:
+        table = sampled_rates(trace).astype(object)
+        rates = table.where(table.notna(), None).to_dict("records")
     first, last = trace.span_ns
-    return {
+    content = {
         "recording": recording.name,
         "path": str(recording.path),
         "sha256": recording.sha256,
@@ -75,24 +70,21 @@ def _described(recording: Recording, judged: _Judged) -> dict[str, Any]:
         "cpus": trace.nr_cpus,
         "seconds": (last - first) / 1e9,
         "events": {name: trace.count(event) for name, event in EVENT_NAMES.items()},
-        "other_events": {
-            name: len(table["time_ns"])
-            for name, table in trace.tables.items()
-            if name not in EVENT_NAMES
-        },
+        "other_events": {name: len(table["time_ns"]) for name, table in others.items()},
         "lost": trace.losses.total,
         "loss_intervals": len(trace.losses.count),
-        "lost_by_cpu": _lost_by_cpu(trace),
-        "sampled_rates": _sampled_rates(trace),
-        "loss_free_windows": [str(each) for each in loss_windows(recording)],
+        "lost_by_cpu": lost_by_cpu,
+        "sampled_rates": rates,
+        "loss_free_windows": [str(window) for window in loss_windows(recording)],
         "snapshots": len(recording.snapshots),
         "zone_sizes": list(size_changes(recording)),
-        "provenance": [each.to_dict() for each in judged.checks],
+        "provenance": [check.to_dict() for check in provenance],
         "missing": [*trace.notes, *recording.missing],
-        "lock_waits": dict(judged.waits),
-        "rules": judged.origin,
-        "rule_evidence": [each.to_dict() for each in judged.evidence],
+        "lock_waits": dict(waits),
+        "rules": origin,
+        "rule_evidence": [rule.to_dict() for rule in evidence],
     }
+    return content, evidence
 
 
 def _checks(recording: Recording) -> tuple[ProvenanceCheck, ...]:
@@ -104,45 +96,60 @@ def _checks(recording: Recording) -> tuple[ProvenanceCheck, ...]:
     try:
         demand = recorded_demand(recording)
     except PageallocError as error:
-        made = (ProvenanceCheck(check="replay", level=REFUSED, found=str(error)),)
-        return (*recording.provenance(), *made)
-    counts = {
-        "hidden_allocations": demand.hidden_allocations,
-        "grown_pages": demand.grown_pages,
-    }
+        refusal = ProvenanceCheck(check="replay", level=REFUSED, found=str(error))
+        return (*recording.provenance(), refusal)
+    counts = {name: getattr(demand, name) for name in ("hidden_allocations", "grown_pages")}
     allocations = recording.trace.count(Event.ALLOC)
     return (*recording.provenance(), *demand_checks(counts, allocations))
 
 
-def _check_lines(check: ProvenanceCheck) -> list[str]:
-    lines = [paragraph(f"{check.check}: {check.found}", label=f"{INDENT}{check.level}: ")]
-    return lines + ([paragraph(f"to do: {check.todo}", label=INDENT * 3)] if check.todo else [])
+def recording_text(recording: Recording) -> str:
+    """The same as lines to read.
 
-
-def _lost_by_cpu(trace: Trace) -> dict[str, dict[str, float]]:
-    """Events lost, and their share of all that happened, for each CPU that lost some."""
-    from pagealloc_model.recording.trace.columns import EVENT_NAMES
-
-    columns = [trace.cpu]
-    columns += [table["cpu"] for name, table in trace.tables.items() if name not in EVENT_NAMES]
-    recorded = np.concatenate(columns)
-    by_cpu = {}
-    for cpu in np.unique(trace.losses.cpu).tolist():
-        lost = int(trace.losses.count[trace.losses.cpu == cpu].sum())
-        kept = int(np.count_nonzero(recorded == cpu)) if cpu >= 0 else len(recorded)
-        name = str(cpu) if cpu >= 0 else _UNKNOWN_CPU
-        by_cpu[name] = {"lost": lost, "share": lost / max(lost + kept, 1)}
-    return by_cpu
-
-
-def _sampled_rates(trace: Trace) -> list[dict[str, Any]]:
-    """Rates by order and type where events were sampled; [] where all were recorded."""
-    from pagealloc_model.recording.sampling import sampled_rates
-
-    if not trace.sampled:
-        return []
-    rates = sampled_rates(trace).astype(object)
-    return rates.where(rates.notna(), None).to_dict("records")
+    Raises:
+        RecordingError: the recording cannot be read.
+    """
+    content, evidence = _described(recording)
+    lost = f"{content['lost']} events in {content['loss_intervals']} intervals"
+    for cpu, losses in content["lost_by_cpu"].items():
+        lost += f"; CPU {cpu} {losses['share']:.1%}"
+    head = {
+        "recording": f"{content['recording']} ({content['path']})",
+        "sha256": content["sha256"],
+        "kernel": f"{content['kernel'] or 'unknown'}, {content['cpus'] or 'unknown'} CPUs",
+        "span": f"{content['seconds']:.3f} s",
+        "snapshots": content["snapshots"],
+    }
+    lines = [f"{name:<11}{value}" for name, value in head.items()]
+    lines += [f"memory     {line}" for line in content["zone_sizes"]]
+    lines.append(f"lost       {lost}")
+    lines += ["", "can it be believed"]
+    for check in content["provenance"]:
+        label = f"{INDENT}{check['level']}: "
+        lines.append(paragraph(f"{check['check']}: {check['found']}", label=label))
+        if check.get("todo"):
+            lines.append(paragraph(f"to do: {check['todo']}", label=INDENT * 3))
+    events = {**content["events"], **content["other_events"]}
+    width = max(len(name) for name in events)
+    for title, below in (
+        ("events", [f"  {name:<{width}}  {count:>10}" for name, count in events.items()]),
+        (
+            "sampled: events by order and type, scaled",
+            [_rate_line(rate) for rate in content["sampled_rates"]],
+        ),
+        ("between losses", [f"  {line}" for line in content["loss_free_windows"]]),
+        (
+            "waits for locks, by caller",
+            [f"  {count:>10}  {chain}" for chain, count in content["lock_waits"].items()],
+        ),
+        (
+            "rules",
+            [paragraph(content["rules"], label=INDENT), *([rule_table(evidence)] * bool(evidence))],
+        ),
+        ("missing", [f"  {line}" for line in content["missing"]]),
+    ):
+        lines += ["", title, *below] if below else []
+    return "\n".join(lines)
 
 
 def _rate_line(rate: dict[str, Any]) -> str:
@@ -152,75 +159,15 @@ def _rate_line(rate: dict[str, Any]) -> str:
     words += f", type {rate['migratetype']}" if rate["migratetype"] >= 0 else ""
     if rate["events"] is None:
         return f"{words}: {count_of(rate['samples'], 'sample')}"
-    return (
-        f"{words}: {rate['events']:.0f} +- {rate['error']:.0f} events, "
-        f"{rate['events_per_s']:.0f} a second"
-    )
-
-
-def recording_text(recording: Recording) -> str:
-    """The same as lines to read.
-
-    Raises:
-        RecordingError: the recording cannot be read.
-    """
-    judged = _judged(recording)
-    described = _described(recording, judged)
-    events = {**described["events"], **described["other_events"]}
-    width = max(len(name) for name in events)
-    lines = [
-        f"recording  {described['recording']} ({described['path']})",
-        f"sha256     {described['sha256']}",
-        f"kernel     {described['kernel'] or 'unknown'}, {described['cpus'] or 'unknown'} CPUs",
-        f"span       {described['seconds']:.3f} s",
-        f"snapshots  {described['snapshots']}",
-        *[f"memory     {line}" for line in described["zone_sizes"]],
-        f"lost       {described['lost']} events in {described['loss_intervals']} intervals"
-        + "".join(
-            f"; CPU {cpu} {each['share']:.1%}" for cpu, each in described["lost_by_cpu"].items()
-        ),
-        "",
-        "can it be believed",
-        *[line for each in judged.checks for line in _check_lines(each)],
-        "",
-        "events",
-        *[f"  {name:<{width}}  {count:>10}" for name, count in events.items()],
-    ]
-    if described["sampled_rates"]:
-        lines += ["", "sampled: events by order and type, scaled"]
-        lines += [_rate_line(each) for each in described["sampled_rates"]]
-    if described["loss_free_windows"]:
-        lines += ["", "between losses"]
-        lines += [f"  {line}" for line in described["loss_free_windows"]]
-    if described["lock_waits"]:
-        lines += ["", "waits for locks, by caller"]
-        lines += [f"  {count:>10}  {chain}" for chain, count in described["lock_waits"].items()]
-    lines += ["", "rules", paragraph(judged.origin, label=INDENT)]
-    lines += [rule_table(judged.evidence)] if judged.evidence else []
-    if described["missing"]:
-        lines += ["", "missing", *[f"  {line}" for line in described["missing"]]]
-    return "\n".join(lines)
-
-
-def _rules(recording: Recording) -> tuple[str, tuple[RuleEvidence, ...]]:
-    """How rules for the recording are chosen, and what each rests on; () where there are none."""
-    from pagealloc_model.measured.rules import checked, recorded_rules
-
-    try:
-        chosen = recorded_rules(recording)
-    except PolicyError as error:
-        return str(error), ()
-    if recording.trace.sampled:
-        return chosen.origin, ()
-    return chosen.origin, checked(recording, chosen.evidence)
+    events = f"{rate['events']:.0f} +- {rate['error']:.0f} events"
+    return f"{words}: {events}, {rate['events_per_s']:.0f} a second"
 
 
 def rule_table(evidence: Sequence[RuleEvidence]) -> str:
     """Rules gathered by what they rest on, each with its value and what the events say of it."""
     lines = []
     for reason in dict.fromkeys((each.standing, each.line) for each in evidence):
-        standing, line = reason
-        lines.append(paragraph(f"{standing}: {line}", label=INDENT))
+        lines.append(paragraph(": ".join(reason), label=INDENT))
         for each in evidence:
             if (each.standing, each.line) == reason:
                 lines.append(f"{INDENT * 2}{each.rule} = {str(each.value).lower()}")

@@ -135,7 +135,7 @@ class Validation:
 
     budget = LazyMethod("verdict.budget", "error_budget")
     _repr_html_ = LazyMethod("show.html.results", "validation_html")
-    _repr_pretty_ = LazyMethod("show.html.results", "print_validation")
+    _repr_pretty_ = LazyMethod("show.html.results", "print_text")
 
     recording: Recording
     replay: Replay

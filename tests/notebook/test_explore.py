@@ -24,8 +24,6 @@ from pagealloc_model.show.figures.pageblock_map import (
     LEVELS,
     LINES,
     MARKS,
-    MarkSize,
-    marks_trace,
     outline,
     shade,
 )
@@ -298,6 +296,7 @@ def test_a_map_shows_type_occupancy_and_difference() -> None:
     figure = figures.pageblock_map({"a": before, "b": after}, ("a", "b"))
     traces = {trace.meta: trace for trace in figure.data}
     first, second = traces["map/a"], traces["map/b"]
+    assert {trace.mode for trace in figure.data if trace.type == "scatter"} == {"none"}
     assert list(first.z[0][:3]) == [LEVELS, LEVELS - 1, LEVELS + LEVELS // 2]
     assert list(second.z[0][:3]) == [2 * LEVELS - 1, LEVELS - 1, 2 * LEVELS + LEVELS // 2]
     assert list(traces["map/change"].z[0][:3]) == [-512, 0, 0]
@@ -355,16 +354,12 @@ def test_a_map_tells_types_apart_in_grey() -> None:
 
 def test_marks_of_a_kind_are_one_outline() -> None:
     """A page draws one path for each trace without points and lines."""
-    size = MarkSize.on([0, 350], [220, 0])
-    places = np.arange(3.0)
     for symbol in (*AREAS, *LINES):
-        trace = marks_trace(10 * places, 20 * places, symbol, size, "white")
-        assert trace["mode"] == "none"
-        assert middles(go.Scatter(trace), symbol) == [0, 10, 20]
-        assert np.nanmax(np.abs(outline(symbol))) <= 1.2
-        assert np.isnan(trace["x"]).sum() >= 3
-    wider = marks_trace(places, places, "square", size, "black", wider=1)
-    assert np.nanmin(wider["x"]) == -3.5
+        points = outline(symbol)
+        assert np.nanmax(np.abs(points)) <= 1.2
+        assert np.isnan(points[-1]).all()
+        assert np.isnan(points).any(axis=1).sum() == len(LINES.get(symbol, ("",)))
+    assert np.nanmin(outline("square", 1)) == -1.4
 
 
 def test_shades_run_from_light_to_the_types_own_colour() -> None:

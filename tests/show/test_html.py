@@ -14,7 +14,7 @@ from IPython.lib.pretty import pretty
 import pagealloc_model as pm
 from pagealloc_model.base.table import Cell, Column, Table
 from pagealloc_model.show.html.parts import framed, line
-from pagealloc_model.show.html.results import MOST_POINTS, Course, course_of, frame_table, sparkline
+from pagealloc_model.show.html.results import MOST_POINTS, course_of, frame_table, sparkline
 from pagealloc_model.studies.sweeps.results import SweepResult
 from pagealloc_model.verdict.errors import against_null
 from pagealloc_model.verdict.validation import Validation
@@ -79,7 +79,7 @@ def test_hostile_names_stay_words(validation: Validation) -> None:
         replace(validation.replay, name=HOSTILE)._repr_html_(),
         replace(validation.recording, name=HOSTILE)._repr_html_(),
         framed(frame_table(pd.DataFrame({HOSTILE: [HOSTILE]}), HOSTILE)),
-        framed(sparkline(HOSTILE, Course(times=np.arange(3.0), values=np.arange(3.0)))),
+        framed(sparkline(HOSTILE, (np.arange(3.0), np.arange(3.0)))),
     ):
         found = Balanced(html)
         assert found.seen.count("script") == 1
@@ -140,12 +140,12 @@ def test_a_course_adds_up_what_its_scope_is_about(validation: Validation) -> Non
     course = course_of(replay, "free_pages", "zone=DMA32", span)
     assert course is not None
     table = replay.free_pages[replay.free_pages["zone"] == "DMA32"]
-    assert course.values.tolist() == table.groupby("time_ns")["pages"].sum().tolist()
+    assert course[1].tolist() == table.groupby("time_ns")["pages"].sum().tolist()
     whole = course_of(replay, "refill_transactions", "all", span)
     parts = [course_of(replay, "refill_transactions", f"cpu={cpu}", span) for cpu in range(4)]
     assert whole is not None
-    assert whole.values.sum() == (replay.transactions_full["site"] == "refill").sum()
-    assert sum(part.values.sum() for part in parts if part is not None) == whole.values.sum()
+    assert whole[1].sum() == (replay.transactions_full["site"] == "refill").sum()
+    assert sum(part[1].sum() for part in parts if part is not None) == whole[1].sum()
     assert course_of(replay, "refill_pages", "per time bin", span) is None
     assert course_of(replay, "placement_exact", "all", span) is None
 
@@ -153,12 +153,12 @@ def test_a_course_adds_up_what_its_scope_is_about(validation: Validation) -> Non
 def test_a_sparkline_keeps_its_extremes_in_few_points() -> None:
     values = np.zeros(1000)
     values[500] = 9.0
-    html = sparkline("peak", Course(times=np.arange(1000.0), values=values)).html
+    html = sparkline("peak", (np.arange(1000.0), values)).html
     points = html.partition('points="')[2].partition('"')[0].split()
     assert len(points) == MOST_POINTS
     assert min(float(point.split(",")[1]) for point in points) == 3.0
     assert "from 0 to 9" in html
-    empty = Course(times=np.arange(2.0), values=np.full(2, np.nan))
+    empty = (np.arange(2.0), np.full(2, np.nan))
     assert sparkline("nothing", empty).html == ""
 
 

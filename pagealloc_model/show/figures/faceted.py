@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import update_wrapper
 from typing import Any, Generic, ParamSpec
@@ -14,9 +14,10 @@ import pandas as pd
 import plotly.graph_objects as go
 
 Params = ParamSpec("Params")
+Trace = dict[str, Any]
+"""One trace as plotly's own keys and values."""
 
-
-TURNED_ON_DARK = """<style class="pagealloc-figure">
+_TURNED_ON_DARK = """<style class="pagealloc-figure">
 @media screen { [data-jp-theme-light="false"] .jp-RenderedPlotly:has(
 svg.main-svg[style*="background: white"]) { filter: invert(0.93) hue-rotate(180deg); } }
 .jp-OutputArea-child:has(style.pagealloc-figure) { display: none; }
@@ -24,26 +25,21 @@ svg.main-svg[style*="background: white"]) { filter: invert(0.93) hue-rotate(180d
 """Turns the lightness of white figures, and leaves their hues, on a page with a dark theme."""
 
 
-class ShownFigure(go.Figure):
+class _ShownFigure(go.Figure):
     """A figure that takes the lightness of JupyterLab's theme where it is shown, not on paper."""
 
     def _ipython_display_(self) -> None:
         from IPython.display import display
 
-        display({"text/html": TURNED_ON_DARK}, raw=True)
+        display({"text/html": _TURNED_ON_DARK}, raw=True)
         super()._ipython_display_()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Drawing:
-    """What plotly draws, of properties known to be right.
+    """A figure as plotly's own keys and values, known to be right; coordinates are arrays."""
 
-    Attributes:
-        traces: as plotly's own keys and values; coordinates are arrays.
-        layout: the same.
-    """
-
-    traces: Sequence[dict[str, Any]]
+    traces: Sequence[Trace]
     layout: dict[str, Any]
 
     def figure(self) -> go.Figure:
@@ -52,18 +48,14 @@ class Drawing:
         Plotly's check of every property takes longer than the replay whose result is drawn. Tests
         check every figure.
         """
-        figure = ShownFigure({"data": list(self.traces), "layout": self.layout}, _validate=False)
+        figure = _ShownFigure({"data": list(self.traces), "layout": self.layout}, _validate=False)
         for part in (figure, figure.layout, *figure.data):
             part._validate = True
         return figure
 
 
 class FigureFunction(Generic[Params]):
-    """A function that returns a plotly figure; its `drawing` returns the same without objects.
-
-    Args:
-        drawing: from tables to a drawing.
-    """
+    """A function that returns a plotly figure; its `drawing` returns the same without objects."""
 
     def __init__(self, drawing: Callable[Params, Drawing]) -> None:
         self.drawing = drawing
@@ -152,23 +144,10 @@ def migratetype_colour(migratetype: str) -> str:
     return MIGRATETYPE_COLOURS.get(migratetype, INK)
 
 
-def order_colour(order: int) -> str:
-    """Colour of a buddy order; orders above 13 share the last one."""
-    return ORDER_COLOURS[min(order, len(ORDER_COLOURS) - 1)]
-
-
-def site_colour(site: str) -> str:
-    """Colour of a zone->lock site (S11.1)."""
-    return SITE_COLOURS.get(site, INK)
-
-
-NOWHERE = np.array([np.nan])
-
-Trace = dict[str, Any]
-"""One trace as plotly's own keys and values."""
-
 Tables = pd.DataFrame | Mapping[str, pd.DataFrame] | None
 """One table, several by label, or None where the source has none."""
+Line = tuple[np.ndarray, np.ndarray]
+"""Seconds and values."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,36 +173,45 @@ class Lane:
         """Names this lane's traces for redrawing."""
         return f"{'measured' if self.measured else 'predicted'}:{self.rank}"
 
+    @property
+    def reason(self) -> str:
+        """Why it has no value: the reason of its table, or that there are no rows."""
+        source = "recording" if self.measured else "replay"
+        no_rows = f"not available: the {source} has no rows for this"
+        return self.table.attrs.get("reason", "") or no_rows
+
     def style(self, colour: str) -> Trace:
         """Scatter properties in one panel, whose own colour is given."""
         colour = self.colour or colour
         if self.measured:
             symbol = MEASUREMENT_SYMBOLS[self.rank % len(MEASUREMENT_SYMBOLS)]
-            return {
-                "mode": "lines+markers",
-                "line": {"color": colour, "width": 0.6, "dash": "dot"},
-                "marker": {"color": colour, "symbol": symbol, "size": 8, "line": {"width": 1.5}},
-            }
+            marker = {"color": colour, "symbol": symbol, "size": 8, "line": {"width": 1.5}}
+            line = {"color": colour, "width": 0.6, "dash": "dot"}
+            return {"mode": "lines+markers", "line": line, "marker": marker}
         dash = PREDICTION_DASHES[self.rank % len(PREDICTION_DASHES)]
         return {"mode": "lines", "line": {"color": colour, "width": 1.8, "dash": dash}}
 
-
-def lanes(measured: Tables, predicted: Tables) -> list[Lane]:
-    """All tables of a figure in legend order: what was measured first, then the predictions."""
-    return [
-        *_lanes_of(measured, "measured", is_measured=True),
-        *_lanes_of(predicted, "predicted", is_measured=False),
-    ]
+    def with_table(self, table: pd.DataFrame) -> Lane:
+        """The lane with another table, which keeps the reason of the first."""
+        table.attrs.update(self.table.attrs)
+        return replace(self, table=table)
 
 
-def _lanes_of(tables: Tables, label: str, *, is_measured: bool) -> list[Lane]:
-    if tables is None:
-        return []
-    by_label = {label: tables} if isinstance(tables, pd.DataFrame) else dict(tables)
-    return [
-        Lane(label=name, table=table, measured=is_measured, rank=rank)
-        for rank, (name, table) in enumerate(by_label.items())
-    ]
+def lanes(measured: Tables, predicted: Tables, zone: str | None = None) -> list[Lane]:
+    """All tables of a figure in legend order, what was measured first; rows of one zone, or all."""
+    drawn = []
+    for tables, word in ((measured, "measured"), (predicted, "predicted")):
+        by_label = {word: tables} if isinstance(tables, pd.DataFrame) else tables or {}
+        for rank, (label, table) in enumerate(by_label.items()):
+            lane = Lane(label=label, table=table, measured=word == "measured", rank=rank)
+            is_cut = zone is not None and "zone" in table
+            drawn.append(lane.with_table(table[table["zone"] == zone]) if is_cut else lane)
+    return drawn
+
+
+def scatter(x: Any, y: Any, name: str, mode: str = "lines", **look: Any) -> Trace:
+    """Lines or marks under a name, by which the trace is found too."""
+    return {"type": "scatter", "mode": mode, "x": x, "y": y, "name": name, "meta": name} | look
 
 
 def line_trace(lane: Lane, x: np.ndarray, y: np.ndarray, name: str, colour: str) -> Trace:
@@ -236,21 +224,8 @@ def line_trace(lane: Lane, x: np.ndarray, y: np.ndarray, name: str, colour: str)
         name: tells the trace from the lane's other traces.
         colour: of the panel's key.
     """
-    return {
-        "type": "scatter",
-        "x": x,
-        "y": y,
-        "name": lane.label,
-        "legendgroup": lane.key,
-        "showlegend": False,
-        "meta": f"{name}/{lane.key}",
-        **lane.style(colour),
-    }
-
-
-def legend_trace(lane: Lane) -> Trace:
-    """An empty trace that stands for the lane in the legend, whatever colours its panels use."""
-    return line_trace(lane, NOWHERE, NOWHERE, "legend", INK) | {"showlegend": True}
+    legend = {"legendgroup": lane.key, "showlegend": False, "meta": f"{name}/{lane.key}"}
+    return scatter(x, y, lane.label, **legend, **lane.style(colour))
 
 
 def count_trace(
@@ -270,42 +245,31 @@ def count_trace(
         in_legend: whether this trace stands for the lane in the legend.
         horizontal: whether categories run along the y axis.
     """
-    categories, values = list(counts.index), counts.to_numpy(dtype=float)
-    common = {
-        "x": values if horizontal else categories,
-        "y": categories if horizontal else values,
-        "name": lane.label,
-        "legendgroup": lane.key,
-        "showlegend": in_legend,
-        "meta": f"{name}/{lane.key}",
-    }
+    along = [list(counts.index), counts.to_numpy(dtype=float)]
+    x, y = reversed(along) if horizontal else along
+    trace = scatter(x, y, lane.label, "markers", meta=f"{name}/{lane.key}")
+    trace |= {"legendgroup": lane.key, "showlegend": in_legend}
     if lane.measured:
         marks = lane.style(INK)["marker"] | {"size": 9, "line": {"width": 2}}
         # a mark at zero is not cut in half by the axis
-        look = {"mode": "markers", "marker": marks, "cliponaxis": False}
-        return {"type": "scatter", **look, **common}
+        return trace | {"marker": marks, "cliponaxis": False}
+    del trace["mode"]
     shape = PREDICTION_PATTERNS[lane.rank % len(PREDICTION_PATTERNS)]
     colour = lane.colour or PREDICTION_COLOURS[lane.rank % len(PREDICTION_COLOURS)]
     pattern = {"shape": shape, "fgcolor": colour, "bgcolor": "white", "solidity": 0.5, "size": 6}
     marker = {"color": colour, "line": {"color": INK, "width": 0.5}, "pattern": pattern}
-    orientation = "h" if horizontal else "v"
-    return {
-        "type": "bar",
-        "orientation": orientation,
-        "opacity": 0.85,
-        "marker": marker,
-        **common,
-    }
+    look = {"orientation": "h" if horizontal else "v", "opacity": 0.85, "marker": marker}
+    return trace | {"type": "bar"} | look
 
 
 PANEL_HEIGHT = 190
 HEADER_HEIGHT = 95
 FOOTER_HEIGHT = 60
+MARGIN = {"l": 70, "r": 20, "t": HEADER_HEIGHT, "b": FOOTER_HEIGHT}
 BELOW_LINE_HEIGHT = 15
 BELOW_MARGIN = 10
 BELOW_WIDTH = 155
 """Characters per line of what is written below all panels, on 1,000 pixels and wider."""
-
 HORIZONTAL_GAP = 0.09
 """Between two panels, as a share of the figure's width."""
 
@@ -314,9 +278,14 @@ COUNTS_AXIS = {"type": "log", "dtick": 1, "autorangeoptions": {"minallowed": -0.
 FEW_COUNTS_AXIS = {"rangemode": "tozero", "tickformat": ",d", "dtick": 1}
 MOST_OF_FEW = 10
 """Where no count reaches this, the axis is linear."""
-
 NOTE_WIDTHS = {1: 44, 2: 44, 3: 27, 4: 22}
 """Characters per line of a note inside a panel, by panels in a row."""
+_ON_PAPER = {"xref": "paper", "yref": "paper", "showarrow": False}
+_AXIS = {"gridcolor": GRID, "linecolor": INK, "ticks": "outside", "zeroline": False}
+# where every label may stay, plotly need not measure each whenever it draws
+_AXIS["ticklabeloverflow"] = "allow"
+TITLE_OFFSET = 12
+"""Pixels from a figure's top to its title."""
 
 
 class PanelGrid:
@@ -346,17 +315,48 @@ class PanelGrid:
         x_axis: Mapping[str, Any] | None = None,
         y_axis: Mapping[str, Any] | None = None,
     ) -> None:
-        self._panels = max(1, len(titles))
-        self._columns = max(1, min(columns, self._panels))
-        self._rows = -(-self._panels // self._columns)
+        panels = max(1, len(titles))
+        self._columns = min(columns, panels)
+        rows = -(-panels // self._columns)
         self._traces: list[Trace] = []
-        height = HEADER_HEIGHT + FOOTER_HEIGHT + PANEL_HEIGHT * self._rows
-        self._layout = _frame(title, height)
         self._notes: list[dict[str, Any]] = []
-        for panel in range(self._panels):
-            self._add_axes(panel, x_title, y_title, dict(x_axis or {}), dict(y_axis or {}))
-        for panel, words in enumerate(titles):
-            self._add_title(panel, words)
+        whole_height = HEADER_HEIGHT + FOOTER_HEIGHT + PANEL_HEIGHT * rows
+        place = {"x": 0, "y": 1, "xref": "paper", "xanchor": "left"}
+        at_top = {"yref": "container", "yanchor": "top"}
+        legend = {"orientation": "h", "x": 0, "xref": "paper", "y": 1 - 36 / whole_height}
+        size = {"pad": {"t": TITLE_OFFSET}, "font": {"size": 15}}
+        self._layout: dict[str, Any] = {
+            "title": {"text": title} | place | at_top | size,
+            "height": whole_height,
+            "margin": dict(MARGIN),
+            "paper_bgcolor": "white",
+            "plot_bgcolor": "white",
+            "font": {"family": "DejaVu Sans, Arial, sans-serif", "size": 12, "color": INK},
+            "legend": legend | at_top,
+            "hovermode": "closest",
+            "modebar": MODEBAR,
+        }
+        gap = min(0.16, 0.32 / rows)
+        width = (1 - HORIZONTAL_GAP * (self._columns - 1)) / self._columns
+        height = (1 - gap * (rows - 1)) / rows
+        for panel in range(panels):
+            row, column = divmod(panel, self._columns)
+            left = column * (width + HORIZONTAL_GAP)
+            bottom = (rows - 1 - row) * (height + gap)
+            x_words = x_title if panel + self._columns >= panels else ""
+            y_words = y_title if column == 0 else ""
+            for letter, other, begin, end, words, further in (
+                ("x", "y", left, left + width, x_words, x_axis),
+                ("y", "x", bottom, bottom + height, y_words, y_axis),
+            ):
+                domain = {"domain": [begin, min(end, 1)], "anchor": f"{other}{_number(panel)}"}
+                named = {"title": {"text": words, "font": {"size": 11}}} if words else {}
+                axis = _AXIS | named | domain | dict(further or {})
+                self._layout[f"{letter}axis{_number(panel)}"] = axis
+            if titles:
+                place = {"x": left + width / 2, "y": bottom + height, "xanchor": "center"}
+                look = {"text": titles[panel], "yanchor": "bottom", "font": {"size": 12}}
+                self._notes.append(_ON_PAPER | place | look)
 
     def add(self, trace: Trace, panel: int) -> None:
         """Draw a trace in a panel."""
@@ -367,60 +367,43 @@ class PanelGrid:
         """Give an axis ("x" or "y") of a panel further properties."""
         self._layout[f"{letter}axis{_number(panel)}"] |= dict(properties)
 
-    def count_along(self, letter: str, panel: int, most: float) -> None:
-        """Make an axis one of counts: logarithmic, and saying so, where they are many.
-
-        Args:
-            letter: "x" or "y".
-            panel: its number.
-            most: largest count in the panel.
-        """
-        if most < MOST_OF_FEW:
+    def count_along(self, letter: str, panel: int, counts: Iterable[pd.Series]) -> None:
+        """Make an axis ("x" or "y") one of counts: logarithmic, and saying so, where many."""
+        if max((each.max() for each in counts if len(each)), default=0) < MOST_OF_FEW:
             self.set_axis(letter, panel, FEW_COUNTS_AXIS)
             return
-        self.set_axis(letter, panel, COUNTS_AXIS)
-        axis = self._layout[f"{letter}axis{_number(panel)}"]
-        words = axis.get("title", {}).get("text", "")
-        axis["title"] = {"text": f"{words} (log)".strip(), "font": {"size": 11}}
+        words = self._layout[f"{letter}axis{_number(panel)}"].get("title", {}).get("text", "")
+        title = {"text": f"{words} (log)".strip(), "font": {"size": 11}}
+        self.set_axis(letter, panel, COUNTS_AXIS | {"title": title})
 
-    def add_legend(self, drawn: Sequence[Lane]) -> None:
-        """One neutral legend entry per lane."""
-        for lane in drawn:
-            self.add(legend_trace(lane), 0)
-
-    def note_missing(self, panel: int, absent: Mapping[str, str]) -> None:
-        """Write into a panel why lanes have no value there.
+    def draw_lines(
+        self, drawn: Sequence[Lane], panels: Iterable[tuple[str, str, Mapping[str, Line]]]
+    ) -> None:
+        """A line per lane in each panel, a note where a lane has none, one legend entry per lane.
 
         Args:
-            panel: its number.
-            absent: lane label -> reason.
+            drawn: the lanes.
+            panels: name of the traces, colour, and the lines by the lanes' keys.
         """
+        nowhere = np.array([np.nan])
+        for lane in drawn:  # an empty trace stands for the lane, whatever colours its panels use
+            self.add(line_trace(lane, nowhere, nowhere, "legend", INK) | {"showlegend": True}, 0)
+        for panel, (name, colour, lines) in enumerate(panels):
+            for lane in drawn:
+                if lane.key in lines:
+                    self.add(line_trace(lane, *lines[lane.key], name, colour), panel)
+            absent = {lane.label: lane.reason for lane in drawn if lane.key not in lines}
+            self.note_missing(panel, absent)
+
+    def note_missing(self, panel: int, absent: Mapping[str, str]) -> None:
+        """Write into a panel why lanes have no value there: lane label -> reason."""
         if not absent:
             return
-        text = missing_words(absent)
-        number = _number(panel)
-        self._notes.append(
-            {
-                "text": "<br>".join(textwrap.wrap(text, NOTE_WIDTHS[self._columns])),
-                "xref": f"x{number} domain",
-                "yref": f"y{number} domain",
-                "x": 0.5,
-                "y": 0.98,
-                "yanchor": "top",
-                "showarrow": False,
-                "font": {"size": 11, "color": INK},
-                "bgcolor": "rgba(255,255,255,0.85)",
-            }
-        )
-
-    def leave_left(self, pixels: int) -> None:
-        """Leave room for names of the left panel's categories; before `write_below`."""
-        self._layout["margin"]["l"] = pixels
-
-    def cut_axis(self, panel: int, span: tuple[float, float]) -> None:
-        """Let a panel's y axis show a part of its values; the panel's title is to say so."""
-        name = f"yaxis{_number(panel)}"
-        self._layout[name] = {**self._layout[name], "range": list(span), "autorange": False}
+        text = "<br>".join(textwrap.wrap(missing_words(absent), NOTE_WIDTHS[self._columns]))
+        refs = {f"{letter}ref": f"{letter}{_number(panel)} domain" for letter in "xy"}
+        look = {"font": {"size": 11, "color": INK}, "bgcolor": "rgba(255,255,255,0.85)"}
+        place = {"text": text, "x": 0.5, "y": 0.98, "yanchor": "top", "showarrow": False}
+        self._notes.append(refs | place | look)
 
     def write_below(self, text: str) -> None:
         """A few words below all panels."""
@@ -428,22 +411,14 @@ class PanelGrid:
         room = BELOW_LINE_HEIGHT * len(lines) + BELOW_MARGIN
         self._layout["height"] += room
         self._layout["margin"]["b"] += room
-        self._notes.append(
-            {
-                "text": "<br>".join(lines),
-                "xref": "paper",
-                "yref": "paper",
-                "x": 0,
-                "y": 0,
-                "yshift": -FOOTER_HEIGHT,
-                "xshift": BELOW_MARGIN - self._layout["margin"]["l"],
-                "yanchor": "top",
-                "xanchor": "left",
-                "align": "left",
-                "showarrow": False,
-                "font": {"size": 11},
-            }
-        )
+        shift = {"yshift": -FOOTER_HEIGHT, "xshift": BELOW_MARGIN - self._layout["margin"]["l"]}
+        at_left = {"x": 0, "y": 0, "yanchor": "top", "xanchor": "left", "align": "left"}
+        words = {"text": "<br>".join(lines), "font": {"size": 11}}
+        self._notes.append(_ON_PAPER | at_left | shift | words)
+
+    def leave_left(self, pixels: int) -> None:
+        """Leave room for names of the left panel's categories; before `write_below`."""
+        self._layout["margin"]["l"] = pixels
 
     def figure(self, **layout: Any) -> go.Figure:
         """The figure, with further layout properties on top."""
@@ -453,49 +428,6 @@ class PanelGrid:
         """The same without plotly's objects."""
         whole = self._layout | {"annotations": self._notes} | layout
         return Drawing(traces=self._traces, layout=whole)
-
-    def _add_axes(
-        self, panel: int, x_title: str, y_title: str, x_axis: dict[str, Any], y_axis: dict[str, Any]
-    ) -> None:
-        left, bottom, width, height = self._place(panel)
-        number = _number(panel)
-        is_lowest = panel + self._columns >= self._panels
-        self._layout[f"xaxis{number}"] = _axis(x_title if is_lowest else "") | {
-            "domain": [left, min(left + width, 1)],
-            "anchor": f"y{number}",
-            **x_axis,
-        }
-        self._layout[f"yaxis{number}"] = _axis(y_title if panel % self._columns == 0 else "") | {
-            "domain": [bottom, min(bottom + height, 1)],
-            "anchor": f"x{number}",
-            **y_axis,
-        }
-
-    def _add_title(self, panel: int, words: str) -> None:
-        left, bottom, width, height = self._place(panel)
-        self._notes.append(
-            {
-                "text": words,
-                "xref": "paper",
-                "yref": "paper",
-                "x": left + width / 2,
-                "y": bottom + height,
-                "xanchor": "center",
-                "yanchor": "bottom",
-                "showarrow": False,
-                "font": {"size": 12},
-            }
-        )
-
-    def _place(self, panel: int) -> tuple[float, float, float, float]:
-        """left, bottom, width, height of a panel as shares of the figure."""
-        row, column = divmod(panel, self._columns)
-        gap = min(0.16, 0.32 / self._rows)
-        width = (1 - HORIZONTAL_GAP * (self._columns - 1)) / self._columns
-        height = (1 - gap * (self._rows - 1)) / self._rows
-        left = column * (width + HORIZONTAL_GAP)
-        bottom = (self._rows - 1 - row) * (height + gap)
-        return left, bottom, width, height
 
 
 def missing_words(absent: Mapping[str, str]) -> str:
@@ -507,57 +439,11 @@ def missing_words(absent: Mapping[str, str]) -> str:
 
 
 def _number(panel: int) -> str:
-    """How plotly numbers axes: "", "2", "3", ..."""
+    """An axis's number in plotly's names: "", "2", "3", ..."""
     return "" if panel == 0 else str(panel + 1)
 
 
-def _axis(title: str) -> dict[str, Any]:
-    # where every label may stay, plotly need not measure each whenever it draws
-    axis = {
-        "gridcolor": GRID,
-        "linecolor": INK,
-        "ticks": "outside",
-        "ticklabeloverflow": "allow",
-        "zeroline": False,
-    }
-    return axis | ({"title": {"text": title, "font": {"size": 11}}} if title else {})
-
-
-def _frame(title: str, height: int) -> dict[str, Any]:
-    """Everything of the layout that no panel has a say in."""
-    return {
-        "title": {
-            "text": title,
-            "x": 0,
-            "y": 1,
-            "xref": "paper",
-            "yref": "container",
-            "xanchor": "left",
-            "yanchor": "top",
-            "pad": {"t": 12},
-            "font": {"size": 15},
-        },
-        "height": height,
-        "margin": {"l": 70, "r": 20, "t": HEADER_HEIGHT, "b": FOOTER_HEIGHT},
-        "paper_bgcolor": "white",
-        "plot_bgcolor": "white",
-        "font": {"family": "DejaVu Sans, Arial, sans-serif", "size": 12, "color": INK},
-        "legend": {
-            "orientation": "h",
-            "x": 0,
-            "xref": "paper",
-            "y": 1 - 36 / height,
-            "yref": "container",
-            "yanchor": "top",
-        },
-        "hovermode": "closest",
-        "modebar": MODEBAR,
-    }
-
-
 TIME_AXIS = "time since first event (s)"
-NOTHING_MEASURED = "not available: the recording has no rows for this"
-NOTHING_PREDICTED = "not available: the replay has no rows for this"
 
 
 def since_start(table: pd.DataFrame, start_ns: int) -> pd.DataFrame:
@@ -572,15 +458,15 @@ def since_start(table: pd.DataFrame, start_ns: int) -> pd.DataFrame:
 
 def small_multiples(
     drawn: Sequence[Lane],
-    *,
     keys: Sequence[Any],
     key_column: str,
     value: str,
-    panel_title: Callable[[Any], str],
-    colour: Callable[[Any], str],
     title: str,
     y_title: str,
+    *,
     columns: int = 3,
+    panel_title: Callable[[Any], str] = str,
+    colour: Callable[[Any], str],
 ) -> PanelGrid:
     """One panel per key, one trace per lane in each; a lane without values leaves a note.
 
@@ -591,17 +477,23 @@ def small_multiples(
         keys: panels in order.
         key_column: column whose value picks the panel.
         value: column to draw, summed over whatever else the table distinguishes.
-        panel_title: words for a key.
-        colour: colour of a key's panel.
         title: of the figure.
         y_title: quantity and unit.
         columns: panels per row at most.
+        panel_title: words for a key.
+        colour: colour of a key's panel.
     """
     origin = common_origin(drawn)
-    series = {lane.key: _series_by_key(lane.table, key_column, value, origin) for lane in drawn}
-    panels = {key: [mine[key][1] for mine in series.values() if key in mine] for key in keys}
-    still = [key for key in keys if _is_still(panels[key])]
-    shown = [key for key in keys if key not in still] or list(keys)
+    series = {lane.key: series_by_key(lane.table, key_column, value, origin) for lane in drawn}
+    panels = {
+        key: {lane: lines[key] for lane, lines in series.items() if key in lines} for key in keys
+    }
+    levels = {}
+    for key, lines in panels.items():
+        values = np.concatenate([[], *(y for _, y in lines.values())])
+        if lines and np.ptp(values) == 0:
+            levels[key] = values[0]
+    shown = [key for key in keys if key not in levels] or list(keys)
     grid = PanelGrid(
         [panel_title(key) for key in shown],
         title=title,
@@ -610,30 +502,15 @@ def small_multiples(
         columns=columns,
         y_axis={"rangemode": "tozero"},
     )
-    grid.add_legend(drawn)
-    for panel, key in enumerate(shown or [None]):
-        absent = {}
-        for lane in drawn:
-            if key not in series[lane.key]:
-                absent[lane.label] = reason_of(lane)
-                continue
-            x, y = series[lane.key][key]
-            grid.add(line_trace(lane, x, y, str(key), colour(key)), panel)
-        grid.note_missing(panel, absent)
+    lines_of = [(str(key), colour(key), panels[key]) for key in shown]
+    grid.draw_lines(drawn, lines_of or [("", "", {})])
     if len(shown) < len(keys):
-        levels = ", ".join(f"{panel_title(key)} ({panels[key][0][0]:,.10g})" for key in still)
-        grid.write_below(f"Not drawn, the same in all lanes at all times: {levels}.")
+        words = ", ".join(f"{panel_title(key)} ({level:,.10g})" for key, level in levels.items())
+        grid.write_below(f"Not drawn, the same in all lanes at all times: {words}.")
     return grid
 
 
-def _is_still(lines: Sequence[np.ndarray]) -> bool:
-    """Whether all lines of a panel have one value throughout."""
-    return bool(lines) and np.ptp(np.concatenate(lines)) == 0
-
-
-def _series_by_key(
-    table: pd.DataFrame, key_column: str, value: str, origin: int
-) -> dict[Any, tuple[np.ndarray, np.ndarray]]:
+def series_by_key(table: pd.DataFrame, key_column: str, value: str, origin: int) -> dict[Any, Line]:
     """Seconds and the sum of `value` at each, for every key that has any known value."""
     if table.empty or value not in table:
         return {}
@@ -662,44 +539,16 @@ def common_origin(drawn: Sequence[Lane]) -> int:
     return min((int(lane.table["time_ns"].min()) for lane in predicted or timed), default=0)
 
 
-def reason_of(lane: Lane) -> str:
-    """Why a lane has no value: its table's own `attrs["reason"]`, or that there are no rows."""
-    stated = lane.table.attrs.get("reason", "")
-    return stated or (NOTHING_MEASURED if lane.measured else NOTHING_PREDICTED)
+_AXIS_NAME = re.compile(r"^([xy](?:axis)?)(\d*)( domain)?$")
+"""Of an axis's layout, or a reference to it."""
 
 
-def in_zone(drawn: Sequence[Lane], zone: str | None) -> list[Lane]:
-    """The lanes with only one zone's rows; None keeps all."""
-    if zone is None:
-        return list(drawn)
-    return [with_table(lane, _rows_of(lane.table, zone)) for lane in drawn]
-
-
-def _rows_of(table: pd.DataFrame, zone: str) -> pd.DataFrame:
-    return table[table["zone"] == zone] if "zone" in table else table
-
-
-def with_table(lane: Lane, table: pd.DataFrame) -> Lane:
-    """The lane with another table, which keeps the reason of the first."""
-    table.attrs.update(lane.table.attrs)
-    return replace(lane, table=table)
-
-
-def keys_seen(drawn: Sequence[Lane], column: str) -> list[Any]:
-    """All values of a column in any lane, sorted."""
-    seen = {key for lane in drawn if column in lane.table for key in lane.table[column].unique()}
-    return sorted(seen)
-
-
-def zone_words(zone: str | None) -> str:
-    """The zone as titles name it."""
-    return f"zone {zone}" if zone else "all zones"
-
-
-AXIS_ID = re.compile(r"^([xy])(\d*)( domain)?$")
-AXIS_NAME = re.compile(r"^([xy]axis)(\d*)$")
-TITLE_OFFSET = 12
-"""Pixels from a figure's top to its title."""
+def _renumbered(name: str, first_axis: int) -> str:
+    """An axis name such as "xaxis2", or a reference such as "y3 domain", counted on."""
+    match = _AXIS_NAME.match(name)
+    if match is None:
+        return name
+    return f"{match[1]}{_number(int(match[2] or 1) + first_axis - 1)}{match[3] or ''}"
 
 
 @FigureFunction
@@ -713,128 +562,51 @@ def stacked(figures: Sequence[go.Figure | Drawing]) -> Drawing:
         figures: of the same width, each with a `height` and a `margin` in its layout.
     """
     parts = [drawing_of(figure) for figure in figures]
-    layouts = [each.layout for each in parts]
-    whole = dict(layouts[0])
-    frame = _Frame(
-        height=sum(layout["height"] for layout in layouts),
-        top=layouts[0]["margin"]["t"],
-        bottom=layouts[-1]["margin"]["b"],
-    )
-    traces: list[dict[str, Any]] = []
-    notes: list[dict[str, Any]] = []
-    first_axis = above = 0
-    for layout, each in zip(layouts, parts, strict=True):
-        part = _Part(frame=frame, layout=layout, above=above, first_axis=first_axis)
-        whole.update(part.axes())
-        notes += part.notes()
-        traces += [_moved_axes(trace, first_axis) for trace in each.traces]
-        first_axis += sum(name.startswith("xaxis") for name in layout)
-        above += layout["height"]
-    whole.pop("title", None)
-    whole["annotations"] = notes
-    whole["height"] = frame.height
-    whole["margin"] = layouts[0]["margin"] | {"b": frame.bottom}
-    whole["legend"] = layouts[0]["legend"] | {
-        "y": 1 - (1 - layouts[0]["legend"]["y"]) * layouts[0]["height"] / frame.height
-    }
-    return Drawing(traces=_legend_once(traces), layout=whole)
+    first, last = parts[0].layout, parts[-1].layout
+    height = sum(part.layout["height"] for part in parts)
+    top, bottom = first["margin"]["t"], last["margin"]["b"]
 
-
-@dataclass(frozen=True, kw_only=True)
-class _Frame:
-    """The whole in pixels."""
-
-    height: int
-    top: int
-    bottom: int
-
-    def share(self, pixels_from_top: float) -> float:
+    def share(pixels_from_top: float) -> float:
         """A height as plotly's paper coordinate."""
-        return 1 - (pixels_from_top - self.top) / (self.height - self.top - self.bottom)
+        return 1 - (pixels_from_top - top) / (height - top - bottom)
 
+    def moved(y: float, layout: dict[str, Any], above: int) -> float:
+        """A paper coordinate of a figure as one of the whole."""
+        margin = layout["margin"]
+        inner = layout["height"] - margin["t"] - margin["b"]
+        return share(above + margin["t"] + (1 - y) * inner)
 
-@dataclass(frozen=True, kw_only=True)
-class _Part:
-    """One figure's place in the whole.
-
-    Attributes:
-        frame: the whole.
-        layout: the figure's own.
-        above: pixels of the figures above it.
-        first_axis: axes of the figures above it.
-    """
-
-    frame: _Frame
-    layout: dict[str, Any]
-    above: int
-    first_axis: int
-
-    def axes(self) -> dict[str, Any]:
-        """The figure's axes under their new names, in their new places."""
-        moved = {}
-        for name, axis in self.layout.items():
-            match = AXIS_NAME.match(name)
-            if not match:
-                continue
-            axis = axis | {"anchor": _renumbered(axis["anchor"], self.first_axis)}
-            if match[1] == "yaxis":
-                axis["domain"] = [min(max(self._y(y), 0), 1) for y in axis["domain"]]
-            moved[f"{match[1]}{_stacked_number(match[2], self.first_axis)}"] = axis
-        return moved
-
-    def notes(self) -> list[dict[str, Any]]:
-        """The figure's annotations, and its title as one."""
-        title = {
-            "text": f"<b>{self.layout['title']['text']}</b>",
-            "xref": "paper",
-            "yref": "paper",
-            "x": 0,
-            "y": self.frame.share(self.above + TITLE_OFFSET),
-            "xanchor": "left",
-            "yanchor": "top",
-            "showarrow": False,
-            "font": self.layout["title"]["font"],
-        }
-        return [title, *[self._moved(note) for note in self.layout.get("annotations", ())]]
-
-    def _moved(self, note: dict[str, Any]) -> dict[str, Any]:
-        if note["yref"] == "paper":
-            return note | {"y": self._y(note["y"])}
-        refs = {ref: _renumbered(note[ref], self.first_axis) for ref in ("xref", "yref")}
-        return note | refs
-
-    def _y(self, share: float) -> float:
-        """A paper coordinate of the figure as one of the whole."""
-        margin, height = self.layout["margin"], self.layout["height"]
-        inner = height - margin["t"] - margin["b"]
-        return self.frame.share(self.above + margin["t"] + (1 - share) * inner)
-
-
-def _moved_axes(trace: dict[str, Any], first_axis: int) -> dict[str, Any]:
-    axes = {name: _renumbered(trace[name], first_axis) for name in ("xaxis", "yaxis")}
-    return trace | axes
-
-
-def _renumbered(reference: str, first_axis: int) -> str:
-    """An axis reference such as "x2" or "y3 domain", counted on."""
-    match = AXIS_ID.match(reference)
-    if match is None:
-        return reference
-    return f"{match[1]}{_stacked_number(match[2], first_axis)}{match[3] or ''}"
-
-
-def _stacked_number(digits: str, first_axis: int) -> str:
-    number = int(digits or 1) + first_axis
-    return "" if number == 1 else str(number)
-
-
-def _legend_once(traces: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The traces with one legend entry per label and kind: lines and bars look different."""
-    seen: set[tuple[str, str]] = set()
-    kept = []
-    for trace in traces:
-        entry = trace["name"], trace["type"]
-        shown = bool(trace.get("showlegend")) and entry not in seen
-        seen |= {entry} if shown else set()
-        kept.append(trace | {"showlegend": shown})
-    return kept
+    whole = {name: part for name, part in first.items() if name != "title"}
+    traces: list[Trace] = []
+    notes: list[dict[str, Any]] = []
+    in_legend: set[tuple[str, str]] = set()
+    first_axis = above = 0
+    for part in parts:
+        layout = part.layout
+        axes = {name: axis for name, axis in layout.items() if _AXIS_NAME.match(name)}
+        for name, axis in axes.items():
+            place = {"anchor": _renumbered(axis["anchor"], first_axis)}
+            if name.startswith("y"):
+                ends = (moved(y, layout, above) for y in axis["domain"])
+                place["domain"] = [min(max(end, 0), 1) for end in ends]
+            whole[_renumbered(name, first_axis)] = axis | place
+        title = {"text": f"<b>{layout['title']['text']}</b>", "font": layout["title"]["font"]}
+        place = {"x": 0, "y": share(above + TITLE_OFFSET), "xanchor": "left", "yanchor": "top"}
+        notes.append(_ON_PAPER | place | title)
+        for note in layout.get("annotations", ()):
+            if note["yref"] == "paper":
+                notes.append(note | {"y": moved(note["y"], layout, above)})
+            else:
+                refs = {ref: _renumbered(note[ref], first_axis) for ref in ("xref", "yref")}
+                notes.append(note | refs)
+        for trace in part.traces:
+            entry = trace["name"], trace["type"]  # lines and bars look different
+            shown = bool(trace.get("showlegend")) and entry not in in_legend
+            in_legend |= {entry} if shown else set()
+            place = {name: _renumbered(trace[name], first_axis) for name in ("xaxis", "yaxis")}
+            traces.append(trace | place | {"showlegend": shown})
+        first_axis += sum(name.startswith("xaxis") for name in axes)
+        above += layout["height"]
+    legend_y = 1 - (1 - first["legend"]["y"]) * first["height"] / height
+    whole |= {"annotations": notes, "height": height, "margin": first["margin"] | {"b": bottom}}
+    return Drawing(traces=traces, layout=whole | {"legend": first["legend"] | {"y": legend_y}})

@@ -15,10 +15,12 @@ from pagealloc_model.show.figures.faceted import (
     PREDICTION_COLOURS,
     PREDICTION_DASHES,
     PanelGrid,
+    scatter,
 )
 
 LINES_AT_MOST = 16
 """As many lines as colours and patterns tell apart."""
+_FROM_ZERO = {"rangemode": "tozero"}
 
 
 def sweep_lines(
@@ -36,55 +38,39 @@ def sweep_lines(
     """
     others = ["recording", *(axis for axis in axes if axis != along)]
     known = rows[rows[along].notna()]
-    numeric = pd.api.types.is_integer_dtype(known[along])
     grid = PanelGrid(
         list(metrics),
         title=f"Predicted along {along}",
         x_title=along,
         y_title="",
         columns=2,
-        x_axis={} if numeric else {"type": "category"},
-        y_axis={"rangemode": "tozero"},
+        x_axis={} if pd.api.types.is_integer_dtype(known[along]) else {"type": "category"},
+        y_axis=_FROM_ZERO,
     )
     groups = list(known.groupby(others, sort=False, dropna=False))
+    lines = []
+    for place, (key, own) in enumerate(groups[:LINES_AT_MOST]):
+        recording, *values = key if isinstance(key, tuple) else (key,)
+        settings = [
+            f"{axis}={value if isinstance(value, str) else int(value)}"
+            for axis, value in zip(others[1:], values, strict=True)
+            if not pd.isna(value)
+        ]
+        colour = PREDICTION_COLOURS[place % len(PREDICTION_COLOURS)]
+        dash = PREDICTION_DASHES[place // len(PREDICTION_COLOURS) % len(PREDICTION_DASHES)]
+        symbol = MEASUREMENT_SYMBOLS[place % len(MEASUREMENT_SYMBOLS)]
+        look = {"line": {"color": colour, "dash": dash}, "marker": {"symbol": symbol, "size": 6}}
+        lines.append((own.groupby(along), " ".join([str(recording), *settings]), look))
     for panel, metric in enumerate(metrics):
-        for place, (key, own) in enumerate(groups[:LINES_AT_MOST]):
-            means = own.groupby(along)[metric].mean()
-            grid.add(_line(means, _words(others, key), place, in_legend=panel == 0), panel)
+        for own, name, look in lines:
+            means = own[metric].mean()
+            x = [str(at) if isinstance(at, bool | str) else int(at) for at in means.index]
+            legend = {"legendgroup": name, "showlegend": panel == 0}
+            y = means.to_numpy(float)
+            grid.add(scatter(x, y, name, "lines+markers", **look, **legend), panel)
     if len(groups) > LINES_AT_MOST:
         grid.write_below(f"not drawn: {count_of(len(groups) - LINES_AT_MOST, 'more combination')}")
     return grid.figure()
-
-
-def _line(means: pd.Series, name: str, place: int, *, in_legend: bool) -> dict[str, Any]:
-    colours, dashes = len(PREDICTION_COLOURS), len(PREDICTION_DASHES)
-    values = [str(each) if isinstance(each, bool | str) else int(each) for each in means.index]
-    return {
-        "type": "scatter",
-        "mode": "lines+markers",
-        "x": values,
-        "y": means.to_numpy(dtype=float),
-        "name": name,
-        "legendgroup": name,
-        "showlegend": in_legend,
-        "line": {
-            "color": PREDICTION_COLOURS[place % colours],
-            "dash": PREDICTION_DASHES[place // colours % dashes],
-        },
-        "marker": {"symbol": MEASUREMENT_SYMBOLS[place % len(MEASUREMENT_SYMBOLS)], "size": 6},
-        "meta": name,
-    }
-
-
-def _words(names: Sequence[str], key: Any) -> str:
-    """A combination as "recording axis=value"."""
-    recording, *values = key if isinstance(key, tuple) else (key,)
-    given = [
-        f"{name}={value if isinstance(value, str) else int(value)}"
-        for name, value in zip(names[1:], values, strict=True)
-        if not pd.isna(value)
-    ]
-    return " ".join([str(recording), *given])
 
 
 TALL = 420
@@ -106,38 +92,21 @@ def pareto_front(
     grid = PanelGrid([""], title="Pareto front", x_title=titles[0], y_title=titles[1])
     for place, (recording, own) in enumerate(points.groupby("recording", sort=False)):
         colour = PREDICTION_COLOURS[place % len(PREDICTION_COLOURS)]
-        grid.add(_marks(own, axes, x, y, f"{recording}", colour), 0)
         front = own[own["on_front"]].sort_values(x)
-        grid.add(_marks(front, axes, x, y, f"{recording}, not beaten", colour, joined=True), 0)
+        for shown, name, mode, symbol in (
+            (own, f"{recording}", "markers", "circle-open"),
+            (front, f"{recording}, not beaten", "lines+markers", "circle"),
+        ):
+            settings = [
+                [f"{axis}={row[axis]}" for axis in axes if not pd.isna(row[axis])]
+                for _, row in shown.iterrows()
+            ]
+            marker = {"color": colour, "symbol": symbol, "size": 8}
+            look = {"line": {"color": colour, "shape": "hv"}, "marker": marker}
+            values = (shown[column].to_numpy(float) for column in (x, y))
+            words = ["<br>".join(each) or "as recorded" for each in settings]
+            grid.add(scatter(*values, name, mode, text=words, **look), 0)
     return grid.figure(height=TALL)
-
-
-def _marks(
-    points: pd.DataFrame,
-    axes: Sequence[str],
-    x: str,
-    y: str,
-    name: str,
-    colour: str,
-    *,
-    joined: bool = False,
-) -> dict[str, Any]:
-    return {
-        "type": "scatter",
-        "mode": "lines+markers" if joined else "markers",
-        "x": points[x].to_numpy(dtype=float),
-        "y": points[y].to_numpy(dtype=float),
-        "text": [_point_words(row, axes) for _, row in points.iterrows()],
-        "name": name,
-        "line": {"color": colour, "shape": "hv"},
-        "marker": {"color": colour, "symbol": "circle" if joined else "circle-open", "size": 8},
-        "meta": name,
-    }
-
-
-def _point_words(row: pd.Series, axes: Sequence[str]) -> str:
-    given = [f"{axis}={row[axis]}" for axis in axes if not pd.isna(row[axis])]
-    return "<br>".join(given) or "as recorded"
 
 
 def sensitivity_bars(summary: pd.DataFrame, title: str) -> go.Figure:
@@ -150,63 +119,34 @@ def sensitivity_bars(summary: pd.DataFrame, title: str) -> go.Figure:
         title: the metric with its unit.
     """
     axes = list(summary["axis"])
+    labels = [
+        f"{row.axis}: no effect"
+        if row.swing == 0
+        else f"{row.axis}: {_value_words(row.lowest_at)} .. {_value_words(row.highest_at)}"
+        for row in summary.itertuples()
+    ]
+    ticks = {"tickmode": "array", "tickvals": axes, "ticktext": labels}
     grid = PanelGrid(
         [""],
         title=f"One field at a time: {title}",
         x_title=title,
         y_title="",
-        y_axis={
-            "type": "category",
-            "autorange": "reversed",
-            "automargin": True,
-            "tickmode": "array",
-            "tickvals": axes,
-            "ticktext": [_label(row) for row in summary.itertuples()],
-        },
+        y_axis={"type": "category", "autorange": "reversed", "automargin": True} | ticks,
     )
+    lowest, swing = (list(summary[name].astype(float)) for name in ("lowest", "swing"))
+    bars = {"type": "bar", "orientation": "h", "y": axes, "x": swing, "base": lowest}
+    look = {"marker": {"color": PREDICTION_COLOURS[0]}, "showlegend": False}
+    grid.add(bars | look | {"name": "lowest to highest", "meta": "swing"}, 0)
     base = float(summary["base"].iloc[0])
-    grid.add(
-        {
-            "type": "bar",
-            "orientation": "h",
-            "y": axes,
-            "x": list(summary["swing"].astype(float)),
-            "base": list(summary["lowest"].astype(float)),
-            "marker": {"color": PREDICTION_COLOURS[0]},
-            "name": "lowest to highest",
-            "showlegend": False,
-            "meta": "swing",
-        },
-        0,
-    )
-    grid.add(
-        {
-            "type": "scatter",
-            "mode": "lines",
-            "x": [base, base],
-            "y": [axes[0], axes[-1]],
-            "line": {"color": INK, "dash": "dot"},
-            "name": "base",
-            "meta": "base",
-        },
-        0,
-    )
+    ends = [axes[0], axes[-1]]
+    grid.add(scatter([base, base], ends, "base", line={"color": INK, "dash": "dot"}), 0)
     return grid.figure()
-
-
-def _label(row: Any) -> str:
-    if row.swing == 0:
-        return f"{row.axis}: no effect"
-    return f"{row.axis}: {_value_words(row.lowest_at)} .. {_value_words(row.highest_at)}"
 
 
 def _value_words(value: Any) -> str:
     if isinstance(value, str):
         return value
     return "as recorded" if pd.isna(value) else str(int(value))
-
-
-SIDES = ("base", "patch")
 
 
 def fleet_hosts(hosts: pd.DataFrame, metrics: Sequence[str]) -> go.Figure:
@@ -222,26 +162,15 @@ def fleet_hosts(hosts: pd.DataFrame, metrics: Sequence[str]) -> go.Figure:
         x_title="",
         y_title="per host",
         x_axis={"type": "category"},
-        y_axis={"rangemode": "tozero"},
+        y_axis=_FROM_ZERO,
     )
     for panel, metric in enumerate(metrics):
-        for place, side in enumerate(SIDES):
+        for side, colour in zip(("base", "patch"), PREDICTION_COLOURS, strict=False):
             own = hosts[hosts["side"] == side]
-            grid.add(
-                {
-                    "type": "box",
-                    "y": own[metric].to_numpy(dtype=float),
-                    "x": [side] * len(own),
-                    "text": [str(name) for name in own["host"]],
-                    "name": side,
-                    "legendgroup": side,
-                    "showlegend": panel == 0,
-                    "boxpoints": "all",
-                    "jitter": 0.5,
-                    "pointpos": 0,
-                    "marker": {"color": PREDICTION_COLOURS[place], "size": 4},
-                    "meta": f"{metric}/{side}",
-                },
-                panel,
-            )
+            places = {"x": [side] * len(own), "y": own[metric].to_numpy(dtype=float)}
+            words = {"text": [str(name) for name in own["host"]], "name": side}
+            legend = {"legendgroup": side, "showlegend": panel == 0, "meta": f"{metric}/{side}"}
+            points = {"boxpoints": "all", "jitter": 0.5, "pointpos": 0}
+            look = {"type": "box", "marker": {"color": colour, "size": 4}}
+            grid.add(places | words | legend | points | look, panel)
     return grid.figure()

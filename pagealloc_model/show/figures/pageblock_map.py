@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -43,66 +42,8 @@ AREAS: dict[str, tuple[Point, ...]] = {
 """Marks with something inside: their corners."""
 GAP = (np.nan, np.nan)
 
-
-@dataclass(frozen=True, kw_only=True)
-class MarkSize:
-    """Half a mark's size on a map, in the units of the map's axes."""
-
-    right: float
-    down: float
-
-    @staticmethod
-    def on(x_range: Sequence[float], y_range: Sequence[float]) -> MarkSize:
-        """Return the size on a map whose axes reach so far."""
-        (wide, high), (left, right), (top, bottom) = PANEL_SIZE, x_range, y_range
-        return MarkSize(
-            right=SIZE / 2 * abs(right - left) / wide, down=SIZE / 2 * abs(bottom - top) / high
-        )
-
-
-def marks_trace(
-    x: np.ndarray, y: np.ndarray, symbol: str, size: MarkSize, colour: str, *, wider: float = 0
-) -> Trace:
-    """Return one outline with a mark at every place.
-
-    Args:
-        x: of the marks' middles, shape (marks,).
-        y: the same, downwards.
-        symbol: one of `LINES` or `AREAS`.
-        size: of each.
-        colour: of all.
-        wider: by so many pixels on each side, for an edge below marks that have something inside.
-    """
-    points = outline(symbol, wider)
-    return {
-        "type": "scatter",
-        "mode": "none",
-        "fill": "toself",
-        "fillcolor": colour,
-        "x": (x[:, None] + size.right * points[:, 0]).ravel(),
-        "y": (y[:, None] + size.down * points[:, 1]).ravel(),
-        "hoverinfo": "skip",
-    }
-
-
-def outline(symbol: str, wider: float = 0) -> np.ndarray:
-    """Return the corners of a mark around its middle, shape (points, 2), gaps behind its parts."""
-    if symbol in AREAS:
-        corners = np.array(AREAS[symbol]) * (1 + wider * PIXEL)
-        return np.array([*corners, corners[0], GAP])
-    parts: list[Point] = []
-    for ends in LINES[symbol]:
-        begin, end = np.array(ends, float)
-        along = (end - begin) / np.hypot(*(end - begin))
-        side = PIXEL / 2 * np.array([-along[1], along[0]])
-        corners = [begin + side, end + side, end - side, begin - side, begin + side]
-        parts += [*map(tuple, corners), GAP]
-    return np.array(parts)
-
-
 LEVELS = 5
 """Shades of a type, from all free to none free."""
-
 PANEL_HEIGHT = 270
 TITLE = "Pageblocks by type and occupancy, before and at the end"
 TITLES_HEIGHT = 65
@@ -122,18 +63,14 @@ MARK_EVERY = 4
 """In a run of blocks of one type the first is marked and each so many behind it: more would hide
 the map."""
 CHANGE_COLOURS = ("#7F3B08", "#F7F7F7", "#2D004B")
-CHANGE_SCALE = [[at / 2, colour] for at, colour in enumerate(CHANGE_COLOURS)]
 """Brown for fewer free pages, violet for more; told apart by all common kinds of sight."""
-
 SHARES = (-1.0, -0.5, 0.0, 0.5, 1.0)
 """Of a block's pages, beside the scale of changes."""
-
 PAGE_KIB = 4
 FEWER, FEWER_FROM = "\u25bd", 0.1
 """Mark of blocks with fewer free pages, and the share of a block from which on it is drawn."""
 OTHER_TYPE = "\u2715"
 """Word for the mark of blocks whose type differs."""
-TITLE_OF_BAR: dict[str, Any] = {"side": "right", "font": {"size": 11}}
 TICKS = 6
 """Addresses on a map's y axis, about."""
 
@@ -170,63 +107,76 @@ def pageblock_map(
     seen = {name for table in maps.values() for name in table["migratetype"].unique()}
     shown = [name for name in MIGRATETYPES if name in seen]
     for panel, label in enumerate(labels):
-        bar = _type_bar(shown, rows) if panel == 0 and is_first else None
-        grid.add(_type_trace(maps[label], label, shown, bar), panel)
+        trace = _type_trace(maps[label], label, shown)
+        if panel == 0 and is_first:
+            words = [" ".join([*MARKS.get(name, ("", ""))[1:], name]).strip() for name in shown]
+            middles = [LEVELS * index + (LEVELS - 1) / 2 for index in range(len(shown))]
+            place = (0.75, 0.5) if rows > 1 else (0.5, 1)
+            bar = _scale_bar("faint: free, strong: used", middles, words, *place)
+            trace |= {"showscale": True, "colorbar": bar}
+        grid.add(trace, panel)
         for name in shown:
             if name in MARKS:
-                for trace in _marks(maps[label], label, name):
+                is_marked = _thinned((maps[label]["migratetype"] == name).to_numpy())
+                mark = MARKS[name][0]
+                for trace in _edged(maps[label], is_marked, mark, f"marks/{label}/{name}", name):
                     grid.add(trace, panel)
     if has_difference:
-        before, after = maps[first], maps[second]
-        grid.add(_change_trace(before, after, rows), len(labels))
-        for trace in _fewer_free(before, after):
+        for trace in _difference(maps[first], maps[second], rows):
             grid.add(trace, len(labels))
-        grid.add(_type_changes(before, after), len(labels))
     top = TITLES_HEIGHT if is_first else PANEL_TITLE_HEIGHT
     height = top + FOOTER_HEIGHT + PANEL_HEIGHT * rows
     return grid.drawing(height=height, margin=MARGIN | {"t": top}, showlegend=False)
 
 
-def _type_trace(
-    table: pd.DataFrame, label: str, shown: list[str], bar: dict[str, Any] | None
-) -> Trace:
+def _type_trace(table: pd.DataFrame, label: str, shown: list[str]) -> Trace:
     used = 1 - (table["free_pages"] + table["pcp_pages"]) / table["pages"]
     level = np.minimum((used * LEVELS).astype(int), LEVELS - 1)
     kind = pd.Categorical(table["migratetype"], categories=shown).codes
     lines = _lines(table)
-    trace = lines.heatmap(kind * LEVELS + level, [table["free_pages"], table["pcp_pages"]])
-    steps = len(shown) * LEVELS
-    return trace | {
-        "text": lines.arranged(np.array(shown)[kind], ""),
-        "meta": f"map/{label}",
-        "name": label,
-        "zmin": -0.5,
-        "zmax": steps - 0.5,
-        "colorscale": _type_scale(shown),
-        "showscale": bar is not None,
-        "colorbar": bar or {},
-        "hovertemplate": "%{text}, %{customdata[0]} pages free, %{customdata[1]} on per-CPU lists"
-        "<br>at %{customdata[2]:.3f} GiB<extra></extra>",
-    }
+    cells = lines.heatmap(kind * LEVELS + level, [table["free_pages"], table["pcp_pages"]])
+    colours = [shade(name, level) for name in shown for level in range(LEVELS)]
+    edges = np.arange(len(colours) + 1) / len(colours)
+    steps = zip(colours, edges[:-1].tolist(), edges[1:].tolist(), strict=True)
+    scale = [[edge, colour] for colour, *ends in steps for edge in ends]
+    hover = "%{text}, %{customdata[0]} pages free, %{customdata[1]} on per-CPU lists"
+    hover += "<br>at %{customdata[2]:.3f} GiB<extra></extra>"
+    named = {"text": lines.arranged(np.array(shown)[kind], ""), "hovertemplate": hover}
+    named |= {"meta": f"map/{label}", "name": label}
+    look = {"zmin": -0.5, "zmax": len(colours) - 0.5, "colorscale": scale}
+    return cells | named | look | {"showscale": False, "colorbar": {}}
 
 
-def _marks(table: pd.DataFrame, label: str, name: str) -> Iterator[Trace]:
-    """Marks on the blocks of a type, few where they follow each other."""
-    symbol, _ = MARKS[name]
-    is_marked = _thinned((table["migratetype"] == name).to_numpy())
-    yield from _edged(table, is_marked, symbol, f"marks/{label}/{name}", name)
+def _scale_bar(title: str, at: Any, words: Any, middle: float, length: float) -> dict[str, Any]:
+    """A bar that explains colours, with words at values, beside a part of the figure."""
+    heading = {"text": title, "side": "right", "font": {"size": 11}}
+    place = {"title": heading, "y": middle, "len": length, "thickness": 12}
+    return place | {"tickvals": at, "ticktext": words}
 
 
-def _edged(
-    table: pd.DataFrame, is_marked: np.ndarray, symbol: str, meta: str, name: str
-) -> Iterator[Trace]:
-    """Marks, and before those that are white inside their edges."""
-    if symbol in AREAS:
-        yield _marked(table, is_marked, symbol, is_edge=True) | {
-            "meta": f"{meta}/edge",
-            "name": name,
-        }
-    yield _marked(table, is_marked, symbol) | {"meta": meta, "name": name}
+def _difference(before: pd.DataFrame, after: pd.DataFrame, rows: int) -> Iterator[Trace]:
+    """The change of each block's free pages, marks where there are fewer, or another type."""
+    change = after["free_pages"] - before["free_pages"]
+    whole = int(after["pages"].iloc[0])
+    at = [share * whole for share in SHARES]
+    words = [f"{share:+g}" if share else "0" for share in SHARES]
+    place = (0.2, 0.4) if rows > 1 else (0.5, 1)
+    title = f"{FEWER} fewer, more free (share); {OTHER_TYPE} type differs"
+    colours = [[share / 2, colour] for share, colour in enumerate(CHANGE_COLOURS)]
+    look = {"zmin": -whole, "zmax": whole, "colorscale": colours}
+    hover = "%{z:+d} pages free<br>at %{customdata[0]:.3f} GiB<extra></extra>"
+    named = {"meta": "map/change", "name": "change", "hovertemplate": hover}
+    bar = {"colorbar": _scale_bar(title, at, words, *place)}
+    yield _lines(after).heatmap(change, []) | named | look | bar
+    # both ends of the scale are dark
+    is_fewer = (change / after["pages"] <= -FEWER_FROM).to_numpy()
+    yield from _edged(after, is_fewer, "triangle-down", "map/fewer", "fewer free")
+    changed = (before["migratetype"] != after["migratetype"]).to_numpy()
+    pairs = before["migratetype"][changed] + " / " + after["migratetype"][changed]
+    text = list(np.repeat(pairs.to_numpy(object), len(outline("x-thin"))))
+    hovers = {"hoverinfo": "text", "hoveron": "points", "hovertemplate": "%{text}<extra></extra>"}
+    marks = _marked(after, changed, "x-thin", INK)
+    yield marks | {"text": text, "meta": "map/types", "name": "another type"} | hovers
 
 
 def _thinned(is_of_type: np.ndarray) -> np.ndarray:
@@ -237,68 +187,48 @@ def _thinned(is_of_type: np.ndarray) -> np.ndarray:
     return is_of_type & ((number - begun) % MARK_EVERY == 0)
 
 
-def _fewer_free(before: pd.DataFrame, after: pd.DataFrame) -> Iterator[Trace]:
-    """A mark on every block with fewer free pages: both ends of the scale are dark."""
-    is_marked = (_change(before, after) <= -FEWER_FROM).to_numpy()
-    yield from _edged(after, is_marked, "triangle-down", "map/fewer", "fewer free")
+def _edged(
+    table: pd.DataFrame, is_marked: np.ndarray, symbol: str, meta: str, name: str
+) -> Iterator[Trace]:
+    """Marks; white ones, which have something inside, show on any shade by an edge below them."""
+    if symbol in AREAS:
+        edge = _marked(table, is_marked, symbol, INK, wider=1)
+        yield edge | {"meta": f"{meta}/edge", "name": name}
+    colour = "white" if symbol in AREAS else INK
+    yield _marked(table, is_marked, symbol, colour) | {"meta": meta, "name": name}
 
 
 def _marked(
-    table: pd.DataFrame, is_marked: np.ndarray, symbol: str, *, is_edge: bool = False
+    table: pd.DataFrame, is_marked: np.ndarray, symbol: str, colour: str, *, wider: float = 0
 ) -> Trace:
-    """Marks on some blocks, or the edges below them: white marks show on any shade with one."""
-    lines = _lines(table)
-    x, y = lines.x[lines.column[is_marked]], lines.row[is_marked]
-    size = MarkSize.on(lines.x_range, lines.y_range)
-    if is_edge:
-        return marks_trace(x, y, symbol, size, INK, wider=1)
-    return marks_trace(x, y, symbol, size, "white" if symbol in AREAS else INK)
+    """One outline with a mark on each of some blocks, wider by so many pixels on each side."""
+    lines, points = _lines(table), outline(symbol, wider)
+    (wide, high), (left, right), (top, bottom) = PANEL_SIZE, lines.x_range, lines.y_range
+    across = SIZE / 2 * abs(right - left) / wide * points[:, 0]
+    down = SIZE / 2 * abs(bottom - top) / high * points[:, 1]
+    x = (lines.x[lines.column[is_marked]][:, None] + across).ravel()
+    y = (lines.row[is_marked][:, None] + down).ravel()
+    look = {"mode": "none", "fill": "toself", "fillcolor": colour, "hoverinfo": "skip"}
+    return {"type": "scatter", "x": x, "y": y} | look
 
 
-def _change(before: pd.DataFrame, after: pd.DataFrame) -> pd.Series:
-    return (after["free_pages"] - before["free_pages"]) / after["pages"]
-
-
-def _change_trace(before: pd.DataFrame, after: pd.DataFrame, rows: int) -> Trace:
-    lines = _lines(after)
-    whole = int(after["pages"].iloc[0])
-    return lines.heatmap(after["free_pages"] - before["free_pages"], []) | {
-        "meta": "map/change",
-        "name": "change",
-        "zmin": -whole,
-        "zmax": whole,
-        "colorscale": CHANGE_SCALE,
-        "colorbar": {
-            "title": {
-                "text": f"{FEWER} fewer, more free (share); {OTHER_TYPE} type differs",
-                **TITLE_OF_BAR,
-            },
-            "y": 0.2 if rows > 1 else 0.5,
-            "len": 0.4 if rows > 1 else 1,
-            "thickness": 12,
-            "tickvals": [share * whole for share in SHARES],
-            "ticktext": [f"{share:+g}" if share else "0" for share in SHARES],
-        },
-        "hovertemplate": "%{z:+d} pages free<br>at %{customdata[0]:.3f} GiB<extra></extra>",
-    }
-
-
-def _type_changes(before: pd.DataFrame, after: pd.DataFrame) -> Trace:
-    """Marks on the blocks whose type differs."""
-    changed = (before["migratetype"] != after["migratetype"]).to_numpy()
-    pairs = before["migratetype"][changed] + " / " + after["migratetype"][changed]
-    return _marked(after, changed, "x-thin") | {
-        "text": list(np.repeat(pairs.to_numpy(object), len(outline("x-thin")))),
-        "meta": "map/types",
-        "name": "another type",
-        "hoverinfo": "text",
-        "hoveron": "points",
-        "hovertemplate": "%{text}<extra></extra>",
-    }
+def outline(symbol: str, wider: float = 0) -> np.ndarray:
+    """The corners of a mark around its middle, shape (points, 2), gaps behind its parts."""
+    if symbol in AREAS:
+        corners = np.array(AREAS[symbol]) * (1 + wider * PIXEL)
+        return np.array([*corners, corners[0], GAP])
+    parts: list[Point] = []
+    for ends in LINES[symbol]:
+        begin, end = np.array(ends, float)
+        along = (end - begin) / np.hypot(*(end - begin))
+        side = PIXEL / 2 * np.array([-along[1], along[0]])
+        corners = [begin + side, end + side, end - side, begin - side, begin + side]
+        parts += [*map(tuple, corners), GAP]
+    return np.array(parts)
 
 
 class _Lines:
-    """Where each block lies: lines of equal length, by address; one empty line for every hole.
+    """Each block's place: lines of equal length, by address; one empty line for every hole.
 
     Attributes:
         row, column: of each block.
@@ -325,12 +255,13 @@ class _Lines:
         """Ticks of the y axis: some lines' addresses, those behind a hole among them."""
         behind_hole = np.flatnonzero(np.diff(self._row_of) > 1) + 1
         every = max(1, -(-len(self._row_of) // TICKS))
-        shown = [at for at in range(0, len(self._row_of), every) if _far(at, behind_hole, every)]
-        picked = sorted([*shown, *behind_hole.tolist()])
-        return {
-            "tickvals": self._row_of[picked].tolist(),
-            "ticktext": [f"{self._begins_gib[at]:.3g}" for at in picked],
-        }
+        shown = np.arange(0, len(self._row_of), every)
+        if len(behind_hole):  # so far from those that two labels do not touch
+            away = np.abs(shown[:, None] - behind_hole).min(axis=1)
+            shown = shown[2 * away > every]
+        picked = sorted([*shown.tolist(), *behind_hole.tolist()])
+        words = [f"{self._begins_gib[at]:.3g}" for at in picked]
+        return {"tickvals": self._row_of[picked].tolist(), "ticktext": words}
 
     def arranged(self, values: Any, empty: Any) -> np.ndarray:
         """Values by line and column."""
@@ -340,17 +271,12 @@ class _Lines:
         grid[self.row, self.column] = values
         return grid
 
-    def heatmap(self, values: Any, told: list[Any]) -> Trace:
-        """A trace with a cell per block, and numbers to tell about each, its address the last."""
-        told = [*told, self._gib]
-        return {
-            "type": "heatmap",
-            "x": self.x,
-            "y": np.arange(self._row_of[-1] + 1),
-            "z": self.arranged(values, np.nan),
-            "customdata": np.stack([self.arranged(each, np.nan) for each in told], axis=-1),
-            "hoverongaps": False,
-        }
+    def heatmap(self, values: Any, numbers: list[Any]) -> Trace:
+        """A trace with a cell per block, and numbers to say of each, its address the last."""
+        layers = [self.arranged(each, np.nan) for each in (*numbers, self._gib)]
+        cells = {"z": self.arranged(values, np.nan), "customdata": np.stack(layers, axis=-1)}
+        places = {"x": self.x, "y": np.arange(self._row_of[-1] + 1)}
+        return {"type": "heatmap", "hoverongaps": False} | places | cells
 
 
 def _lines(table: pd.DataFrame) -> _Lines:
@@ -363,33 +289,6 @@ def _lines_of(pfn: bytes, pages: int) -> _Lines:
     return _Lines(np.frombuffer(pfn, np.int64), pages)
 
 
-def _far(at: int, others: np.ndarray, distance: int) -> bool:
-    """Whether no other line is close enough for two labels to touch."""
-    return not len(others) or int(np.abs(others - at).min()) * 2 > distance
-
-
-def _type_scale(shown: list[str]) -> list[list[Any]]:
-    """Steps of colour: the shades of each type."""
-    colours = [shade(name, level) for name in shown for level in range(LEVELS)]
-    steps = len(colours)
-    return [
-        [edge, colour]
-        for index, colour in enumerate(colours)
-        for edge in (index / steps, (index + 1) / steps)
-    ]
-
-
-def _type_bar(shown: list[str], rows: int) -> dict[str, Any]:
-    return {
-        "title": {"text": "faint: free, strong: used", **TITLE_OF_BAR},
-        "tickvals": [LEVELS * index + (LEVELS - 1) / 2 for index in range(len(shown))],
-        "ticktext": [" ".join([*MARKS.get(name, ("", ""))[1:], name]).strip() for name in shown],
-        "y": 0.75 if rows > 1 else 0.5,
-        "len": 0.5 if rows > 1 else 1,
-        "thickness": 12,
-    }
-
-
 def shade(migratetype: str, level: int, ground: str = "#FFFFFF") -> str:
     """A type's colour, mixed with the page's ground for blocks that are largely free.
 
@@ -399,10 +298,9 @@ def shade(migratetype: str, level: int, ground: str = "#FFFFFF") -> str:
         ground: colour of the page.
     """
     weight = 0.15 + 0.85 * level / (LEVELS - 1)
-    parts = zip(_parts(migratetype_colour(migratetype)), _parts(ground), strict=True)
-    return "#" + "".join(f"{round(end + (part - end) * weight):02X}" for part, end in parts)
-
-
-def _parts(colour: str) -> list[int]:
-    """Red, green and blue, 0 to 255."""
-    return [int(colour[at : at + 2], 16) for at in (1, 3, 5)]
+    ends = (
+        [int(colour[at : at + 2], 16) for at in (1, 3, 5)]
+        for colour in (migratetype_colour(migratetype), ground)
+    )
+    mixed = (round(end + (part - end) * weight) for part, end in zip(*ends, strict=True))
+    return "#" + "".join(f"{part:02X}" for part in mixed)

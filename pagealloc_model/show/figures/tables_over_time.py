@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,28 +13,25 @@ from pagealloc_model.show.figures.faceted import (
     FOOTER_HEIGHT,
     HEADER_HEIGHT,
     INK,
+    MARGIN,
     MIGRATETYPES,
+    ORDER_COLOURS,
     PREDICTION_COLOURS,
+    SITE_COLOURS,
     TIME_AXIS,
     Drawing,
     FigureFunction,
     Lane,
+    Line,
     PanelGrid,
     Tables,
     common_origin,
     count_trace,
-    in_zone,
-    keys_seen,
     lanes,
-    line_trace,
     migratetype_colour,
     missing_words,
-    order_colour,
-    reason_of,
-    site_colour,
+    series_by_key,
     small_multiples,
-    with_table,
-    zone_words,
 )
 
 PAGES = "free pages (4 KiB)"
@@ -49,44 +46,21 @@ def free_pages_by_order(measured: Tables, predicted: Tables, zone: str | None = 
         predicted: the same from replays.
         zone: such as "Normal"; None adds up all zones.
     """
-    drawn = in_zone(lanes(measured, predicted), zone)
-    orders = keys_seen(drawn, "order")
-    return small_multiples(
-        drawn,
-        keys=orders,
-        key_column="order",
-        value="pages",
-        panel_title=lambda order: f"order {order}",
-        colour=order_colour,
-        title=f"Free pages by order, {zone_words(zone)}",
-        y_title=PAGES,
-        columns=4,
-    ).drawing()
+    drawn = lanes(measured, predicted, zone)
+    title = f"Free pages by order, {_zone_words(zone)}"
+    look: dict[str, Any] = {"columns": 4, "panel_title": "order {}".format}
+    look["colour"] = lambda order: ORDER_COLOURS[min(order, len(ORDER_COLOURS) - 1)]
+    orders = _keys_seen(drawn, "order")
+    return small_multiples(drawn, orders, "order", "pages", title, PAGES, **look).drawing()
 
 
 @FigureFunction
 def free_pages_by_migratetype(
     measured: Tables, predicted: Tables, zone: str | None = None
 ) -> Drawing:
-    """Free pages on the lists of each migratetype over time (S1.3).
-
-    Args:
-        measured: `free_pages` table or tables by label.
-        predicted: the same from replays.
-        zone: such as "Normal"; None adds up all zones.
-    """
-    drawn = in_zone(lanes(measured, predicted), zone)
-    return small_multiples(
-        drawn,
-        keys=_migratetypes_seen(drawn, "pages"),
-        key_column="migratetype",
-        value="pages",
-        panel_title=str,
-        colour=migratetype_colour,
-        title=f"Free pages by migratetype, {zone_words(zone)}",
-        y_title=PAGES,
-        columns=4,
-    ).drawing()
+    """Free pages on the lists of each migratetype over time (S1.3); arguments as above."""
+    drawn = lanes(measured, predicted, zone)
+    return _by_migratetype(drawn, "pages", f"Free pages by migratetype, {_zone_words(zone)}", PAGES)
 
 
 @FigureFunction
@@ -98,28 +72,31 @@ def pageblocks_by_type(measured: Tables, predicted: Tables, zone: str | None = N
         predicted: the same from replays.
         zone: such as "Normal"; None adds up all zones.
     """
-    drawn = in_zone(lanes(measured, predicted), zone)
-    return small_multiples(
-        drawn,
-        keys=_migratetypes_seen(drawn, "blocks"),
-        key_column="migratetype",
-        value="blocks",
-        panel_title=str,
-        colour=migratetype_colour,
-        title=f"Pageblocks by migratetype, {zone_words(zone)}",
-        y_title="pageblocks",
-        columns=4,
-    ).drawing()
+    drawn = lanes(measured, predicted, zone)
+    title = f"Pageblocks by migratetype, {_zone_words(zone)}"
+    return _by_migratetype(drawn, "blocks", title, "pageblocks")
 
 
-def _migratetypes_seen(drawn: Sequence[Lane], value: str) -> list[str]:
-    """Migratetypes that ever hold anything, in the kernel's order."""
-    seen = set()
+def _by_migratetype(drawn: Sequence[Lane], value: str, title: str, y_title: str) -> Drawing:
+    """A panel for each type that ever holds anything, in the kernel's order."""
+    seen = _keys_seen(drawn, "migratetype", value)
+    keys = [name for name in MIGRATETYPES if name in seen]
+    look: dict[str, Any] = {"columns": 4, "colour": migratetype_colour}
+    return small_multiples(drawn, keys, "migratetype", value, title, y_title, **look).drawing()
+
+
+def _keys_seen(drawn: Sequence[Lane], column: str, value: str = "") -> list[Any]:
+    """All values of a column in any lane, sorted; with `value`, those where that is positive."""
+    seen: set[Any] = set()
     for lane in drawn:
-        if "migratetype" in lane.table:
-            held = lane.table["migratetype"][lane.table[value].fillna(0) > 0]
-            seen |= set(held.unique())
-    return [name for name in MIGRATETYPES if name in seen]
+        if column in lane.table:
+            keys = lane.table[column]
+            seen |= set((keys[lane.table[value].fillna(0) > 0] if value else keys).unique())
+    return sorted(seen)
+
+
+def _zone_words(zone: str | None) -> str:
+    return f"zone {zone}" if zone else "all zones"
 
 
 CPU_PANELS = 8
@@ -137,58 +114,37 @@ def pcp_counts(measured: Tables, predicted: Tables, zone: str | None = None) -> 
         predicted: the same from replays.
         zone: such as "Normal"; None shows every zone that ever held a page.
     """
-    drawn = [_with_list_names(lane) for lane in in_zone(lanes(measured, predicted), zone)]
-    names = _lists_in_use(drawn)
+    drawn = lanes(measured, predicted, zone)
+    named, names = _with_list_names(drawn, lambda table: ", CPU " + table["cpu"].astype(str))
     if len(names) > CPU_PANELS:
-        drawn = [
-            with_table(lane, lane.table.assign(list_name=_all_cpus(lane.table))) for lane in drawn
-        ]
-        names = _lists_in_use(drawn)
+        named, names = _with_list_names(drawn, lambda _: ", all CPUs")
     colours = {name: PREDICTION_COLOURS[i % 4] for i, name in enumerate(names)}
+    title = f"Pages on per-CPU lists (pcp->count), {_zone_words(zone)}"
+    look: dict[str, Any] = {"columns": 2, "colour": colours.__getitem__}
     return small_multiples(
-        drawn,
-        keys=names,
-        key_column="list_name",
-        value="count",
-        panel_title=str,
-        colour=lambda name: colours.get(name, INK),
-        title=f"Pages on per-CPU lists (pcp->count), {zone_words(zone)}",
-        y_title="pages (4 KiB)",
-        columns=2,
+        named, names, "list_name", "count", title, "pages (4 KiB)", **look
     ).drawing()
 
 
-def _with_list_names(lane: Lane) -> Lane:
-    table = lane.table
-    if table.empty:
-        return lane
-    names = _zone_names(table) + ", CPU " + table["cpu"].astype(str)
-    return with_table(lane, table.assign(list_name=names))
-
-
-def _all_cpus(table: pd.DataFrame) -> pd.Series:
-    return _zone_names(table) + ", all CPUs"
-
-
-def _zone_names(table: pd.DataFrame) -> pd.Series:
-    """Zone of each row, its node added where there are several."""
-    names = table["zone"].astype(str)
-    if table["node"].nunique() > 1:
-        names = "node " + table["node"].astype(str) + ", " + names
-    return names
-
-
-def _lists_in_use(drawn: Sequence[Lane]) -> list[str]:
-    """Per-CPU lists that ever held a page, by zone and CPU."""
+def _with_list_names(
+    drawn: Sequence[Lane], cpus: Callable[[pd.DataFrame], Any]
+) -> tuple[list[Lane], list[str]]:
+    """Lanes whose rows name their list, and the lists that ever held a page, by zone and CPU."""
+    named = []
     first_seen: dict[str, tuple[str, int]] = {}
     for lane in drawn:
-        if "list_name" not in lane.table:
+        table = lane.table
+        if table.empty:
+            named.append(lane)
             continue
-        names = lane.table["list_name"][lane.table["count"].fillna(0) > 0].drop_duplicates()
-        held = lane.table.loc[names.index]
-        for name, zone, cpu in zip(names, held["zone"], held["cpu"], strict=True):
-            first_seen.setdefault(str(name), (str(zone), int(cpu)))
-    return sorted(first_seen, key=lambda name: first_seen[name])
+        names = table["zone"].astype(str) + cpus(table)
+        if table["node"].nunique() > 1:
+            names = "node " + table["node"].astype(str) + ", " + names
+        named.append(lane.with_table(table.assign(list_name=names)))
+        held = names[table["count"].fillna(0) > 0].drop_duplicates()
+        for name, row in zip(held, table.loc[held.index].itertuples(), strict=True):
+            first_seen.setdefault(str(name), (str(row.zone), int(row.cpu)))
+    return named, sorted(first_seen, key=lambda name: first_seen[name])
 
 
 ALL_ZONES = "all zones"
@@ -209,55 +165,31 @@ def highatomic_blocks(
         posted: the posted figures (`posted_figures`); written below the panels, since they come
             from machines of another size.
     """
-    drawn = [_reserve_by_zone(lane) for lane in lanes(measured, predicted)]
-    zones = [zone for zone in keys_seen(drawn, "zone") if zone != ALL_ZONES and _used(drawn, zone)]
-    grid = small_multiples(
-        drawn,
-        keys=[*zones, ALL_ZONES],
-        key_column="zone",
-        value="blocks",
-        panel_title=lambda zone: zone if zone == ALL_ZONES else f"zone {zone}",
-        colour=lambda _: INK,
-        title="HighAtomic pageblocks",
-        y_title="pageblocks",
-    )
+    drawn = []
+    for lane in lanes(measured, predicted):
+        colour = INK if lane.measured else PREDICTION_COLOURS[lane.rank % len(PREDICTION_COLOURS)]
+        table = lane.table
+        if len(table):
+            reserve = table[table["migratetype"] == "HighAtomic"]
+            table = pd.concat([reserve, reserve.assign(zone=ALL_ZONES)])
+        drawn.append(replace(lane.with_table(table), colour=colour))
+    zones = [zone for zone in _keys_seen(drawn, "zone", "blocks") if zone != ALL_ZONES]
+    title, keys = "HighAtomic pageblocks", [*zones, ALL_ZONES]
+    look: dict[str, Any] = {"colour": lambda _: INK}
+    look["panel_title"] = lambda zone: zone if zone == ALL_ZONES else f"zone {zone}"
+    grid = small_multiples(drawn, keys, "zone", "blocks", title, "pageblocks", **look)
     if posted is not None:
-        grid.write_below(_posted_words(posted))
+        rows = posted[posted["quantity"] == POSTED_QUANTITY]
+        values = "; ".join(f"{row.variant}: {row.value}" for row in rows.itertuples())
+        machines = ", ".join(rows["machine"].unique())
+        grid.write_below(f"posted with the proposal for other machines ({machines}): {values}")
     return grid.drawing()
 
 
-def _reserve_by_zone(lane: Lane) -> Lane:
-    """The lane's HighAtomic rows and their sum over zones, coloured by policy."""
-    colour = INK if lane.measured else PREDICTION_COLOURS[lane.rank % len(PREDICTION_COLOURS)]
-    table = lane.table
-    if len(table):
-        reserve = table[table["migratetype"] == "HighAtomic"]
-        table = pd.concat([reserve, reserve.assign(zone=ALL_ZONES)])
-    return replace(with_table(lane, table), colour=colour)
-
-
-def _used(drawn: list[Lane], zone: str) -> bool:
-    """Whether any lane ever held a reserve in this zone."""
-    return any(
-        (lane.table.loc[lane.table["zone"] == zone, "blocks"].fillna(0) > 0).any()
-        for lane in drawn
-        if len(lane.table)
-    )
-
-
-def _posted_words(posted: pd.DataFrame) -> str:
-    rows = posted[posted["quantity"] == POSTED_QUANTITY]
-    values = "; ".join(f"{row.variant}: {row.value}" for row in rows.itertuples())
-    machines = ", ".join(rows["machine"].unique())
-    return f"posted with the proposal for other machines ({machines}): {values}"
-
-
 CATEGORY_HEIGHT = 26
-MARGIN = {"l": 70, "r": 20, "t": HEADER_HEIGHT, "b": FOOTER_HEIGHT}
 ROOM_FOR_WORDS = 0.3
 """Share of the width left of the bars, for "Unmovable claims a part-used block of Movable"; a
 margin would be lost where figures are stacked."""
-
 NOTHING_HEIGHT = 24
 KIND_WORDS = {
     "claim_block": "claims a whole block of",
@@ -278,61 +210,40 @@ def fallbacks(measured: Tables, predicted: Tables) -> Drawing:
         predicted: the same from replays.
     """
     drawn = lanes(measured, predicted)
-    counts = {lane.key: _counts(lane.table) for lane in drawn}
+    counts = {}
+    for lane in drawn:
+        counts[lane.key] = pd.Series(dtype=float)
+        if len(lane.table):
+            table = lane.table
+            words = table["kind"].map(lambda kind: f" {KIND_WORDS.get(kind, kind)} ")
+            words = table["alloc_migratetype"].astype(str) + words
+            words += table["fallback_migratetype"].astype(str)
+            counts[lane.key] = lane.table["count"].astype(float).groupby(words).sum()
     names = sorted(set().union(*(series.index for series in counts.values())), reverse=True)
-    grid = PanelGrid(
-        [""],
-        title="Fallbacks by kind",
-        x_title="events",
-        y_title="",
-        y_axis={"showticklabels": bool(names)},
-    )
+    y_axis = {"showticklabels": bool(names)}
+    grid = PanelGrid([""], title="Fallbacks by kind", x_title="events", y_title="", y_axis=y_axis)
     grid.set_axis("x", 0, {"domain": [ROOM_FOR_WORDS, 1]})
-    grid.count_along("x", 0, max((each.max() for each in counts.values() if len(each)), default=0))
+    grid.count_along("x", 0, counts.values())
     absent = {}
     for lane in drawn:
         if lane.table.empty and lane.table.attrs.get("reason"):
-            absent[lane.label] = reason_of(lane)
+            absent[lane.label] = lane.reason
             continue
         values = counts[lane.key].reindex(names, fill_value=0.0)
         grid.add(count_trace(lane, values, "fallbacks", horizontal=True), 0)
-    if not names:
-        return _nothing(grid, missing_words(absent) or "none happened")
-    grid.note_missing(0, absent)
-    height = HEADER_HEIGHT + FOOTER_HEIGHT + CATEGORY_HEIGHT * max(len(names), 3)
-    return grid.drawing(height=height, margin=MARGIN, barmode="group", bargap=0.35)
-
-
-def _nothing(grid: PanelGrid, words: str) -> Drawing:
-    """The title and a line instead of empty axes."""
-    for letter in "xy":
+    height = HEADER_HEIGHT + FOOTER_HEIGHT
+    if names:
+        grid.note_missing(0, absent)
+        height += CATEGORY_HEIGHT * max(len(names), 3)
+        return grid.drawing(height=height, margin=MARGIN, barmode="group", bargap=0.35)
+    for letter in "xy":  # the title and a line instead of empty axes
         grid.set_axis(letter, 0, {"visible": False, "fixedrange": True})
-    grid.note_missing(0, {"fallbacks": words})
-    return grid.drawing(height=HEADER_HEIGHT + FOOTER_HEIGHT + NOTHING_HEIGHT, margin=MARGIN)
-
-
-def _counts(table: pd.DataFrame) -> pd.Series:
-    """Events by "Unmovable steals from Movable"."""
-    if table.empty:
-        return pd.Series(dtype=float)
-    kinds = table["kind"].map(lambda kind: KIND_WORDS.get(kind, str(kind)))
-    names = (
-        table["alloc_migratetype"].astype(str)
-        + " "
-        + kinds
-        + " "
-        + table["fallback_migratetype"].astype(str)
-    )
-    return table["count"].astype(float).groupby(names).sum()
+    grid.note_missing(0, {"fallbacks": missing_words(absent) or "none happened"})
+    return grid.drawing(height=height + NOTHING_HEIGHT, margin=MARGIN)
 
 
 LONE_BIN_NS = 1_000_000_000
 """Width assumed of a table that has no two bins to tell it from."""
-
-SITES = (
-    *("refill", "drain", "buddy_alloc", "direct_free", "reserve", "unreserve", "boost_reset"),
-    *("empty_refill", "empty_buddy_alloc"),
-)
 
 
 @FigureFunction
@@ -346,96 +257,28 @@ def transaction_rates(measured: Tables, predicted: Tables, zone: str | None = No
         predicted: the same from replays.
         zone: such as "Normal"; None adds up all zones.
     """
-    drawn = in_zone(lanes(measured, predicted), zone)
+    drawn = lanes(measured, predicted, zone)
     tables = [lane.table for lane in drawn if not lane.table.empty]
-    width_ns = max((bin_width_ns(each) or LONE_BIN_NS for each in tables), default=LONE_BIN_NS)
+    width_ns = max((_bin_width_ns(each) or LONE_BIN_NS for each in tables), default=LONE_BIN_NS)
     origin = common_origin(drawn)
-    drawn = [with_table(lane, rates(lane.table, width_ns, origin)) for lane in drawn]
+    drawn = [lane.with_table(_rates(lane.table, width_ns, origin)) for lane in drawn]
+    timed = [lane for lane in drawn if "per_second" in lane.table]
+    seen = _keys_seen(timed, "site", "per_second")
+    sites = [site for site in SITE_COLOURS if site in seen]
+    title = f"zone->lock acquisitions by site, {_zone_words(zone)}"
+    colour = SITE_COLOURS.__getitem__
     return small_multiples(
-        drawn,
-        keys=_sites_seen(drawn),
-        key_column="site",
-        value="per_second",
-        panel_title=str,
-        colour=site_colour,
-        title=f"zone->lock acquisitions by site, {zone_words(zone)}",
-        y_title="acquisitions/s",
+        drawn, sites, "site", "per_second", title, "acquisitions/s", colour=colour
     ).drawing()
 
 
-@FigureFunction
-def transaction_sizes(measured: Tables, predicted: Tables, zone: str | None = None) -> Drawing:
-    """How many refills and drains moved how many objects under one zone->lock hold (S4.4, S4.7).
-
-    Sizes are binned by powers of two; the counts' axis is logarithmic where there are many.
-
-    Args:
-        measured: `transactions` table or tables by label.
-        predicted: the same from replays.
-        zone: such as "Normal"; None adds up all zones.
-    """
-    drawn = in_zone(lanes(measured, predicted), zone)
-    sites = ("refill", "drain")
-    grid = PanelGrid(
-        sites,
-        title=f"Transaction sizes under zone->lock, {zone_words(zone)}",
-        x_title="objects per transaction (n up to 2n - 1)",
-        y_title="transactions",
-        columns=2,
-        x_axis={"type": "category"},
-    )
-    for panel, site in enumerate(sites):
-        histograms = {lane.key: _binned_sizes(lane.table, site) for lane in drawn}
-        bins = _all_bins(histograms.values())
-        grid.count_along(
-            "y", panel, max((each.max() for each in histograms.values() if len(each)), default=0)
-        )
-        absent = {}
-        for lane in drawn:
-            if histograms[lane.key].empty:
-                absent[lane.label] = reason_of(lane)
-            counts = histograms[lane.key].reindex(bins).rename(str)
-            grid.add(count_trace(lane, counts, site, in_legend=panel == 0), panel)
-        grid.note_missing(panel, absent)
-    return grid.drawing()
-
-
-def _binned_sizes(table: pd.DataFrame, site: str) -> pd.Series:
-    """Transactions by the largest power of two not above their size."""
-    if table.empty:
-        return pd.Series(dtype=float)
-    sizes = table["objects"].to_numpy(float, na_value=np.nan)
-    counts = table["transactions"].to_numpy(float, na_value=np.nan)
-    shown = (table["site"] == site).to_numpy() & (sizes > 0) & ~np.isnan(counts)
-    bins, places = np.unique(np.floor(np.log2(sizes[shown])).astype(np.int64), return_inverse=True)
-    sums = np.bincount(places, counts[shown], minlength=len(bins))
-    return pd.Series(sums.astype(float), index=np.int64(1) << bins)
-
-
-def _all_bins(histograms: Iterable[pd.Series]) -> list[int]:
-    """Every power of two up to the largest bin of any histogram."""
-    largest = max((int(each.index.max()) for each in histograms if len(each)), default=0)
-    return [1 << power for power in range(largest.bit_length())]
-
-
-def _sites_seen(drawn: Sequence[Lane]) -> list[str]:
-    """Sites that ever took the lock."""
-    seen = set()
-    for lane in drawn:
-        if "per_second" in lane.table:
-            seen |= set(lane.table.loc[lane.table["per_second"] > 0, "site"])
-    return [site for site in SITES if site in seen]
-
-
-def bin_width_ns(table: pd.DataFrame) -> int:
+def _bin_width_ns(table: pd.DataFrame) -> int:
     """Width of a table's bins, the smallest distance between two; 0 if there are not two."""
-    if table.empty:
-        return 0
-    starts = np.unique(table["time_ns"].to_numpy())
+    starts = np.unique(table["time_ns"].to_numpy()) if len(table) else ()
     return int(np.diff(starts).min()) if len(starts) > 1 else 0
 
 
-def rates(table: pd.DataFrame, width_ns: int, origin_ns: int) -> pd.DataFrame:
+def _rates(table: pd.DataFrame, width_ns: int, origin_ns: int) -> pd.DataFrame:
     """Acquisitions per second by site and bin; a bin without rows saw none."""
     if table.empty:
         return table
@@ -456,6 +299,61 @@ def rates(table: pd.DataFrame, width_ns: int, origin_ns: int) -> pd.DataFrame:
     )
 
 
+@FigureFunction
+def transaction_sizes(measured: Tables, predicted: Tables, zone: str | None = None) -> Drawing:
+    """How many refills and drains moved how many objects under one zone->lock hold (S4.4, S4.7).
+
+    Sizes are binned by powers of two; the counts' axis is logarithmic where there are many.
+
+    Args:
+        measured: `transactions` table or tables by label.
+        predicted: the same from replays.
+        zone: such as "Normal"; None adds up all zones.
+    """
+    drawn = lanes(measured, predicted, zone)
+    sites = ("refill", "drain")
+    grid = PanelGrid(
+        sites,
+        title=f"Transaction sizes under zone->lock, {_zone_words(zone)}",
+        x_title="objects per transaction (n up to 2n - 1)",
+        y_title="transactions",
+        columns=2,
+        x_axis={"type": "category"},
+    )
+    for panel, site in enumerate(sites):
+        histograms = {}
+        for lane in drawn:
+            rows = lane.table[lane.table["site"] == site] if len(lane.table) else lane.table
+            columns = ("objects", "transactions") if len(rows) else ()
+            values = [rows[name].to_numpy(float, na_value=np.nan) for name in columns]
+            histograms[lane.key] = _by_power_of_two(*values)
+        powers = [power for each in histograms.values() for power in each.index]
+        bins = range(max(powers, default=-1) + 1)
+        grid.count_along("y", panel, histograms.values())
+        for lane in drawn:
+            counts = histograms[lane.key].reindex(bins)
+            counts.index = [str(1 << power) for power in bins]
+            grid.add(count_trace(lane, counts, site, in_legend=panel == 0), panel)
+        absent = {lane.label: lane.reason for lane in drawn if histograms[lane.key].empty}
+        grid.note_missing(panel, absent)
+    return grid.drawing()
+
+
+def _by_power_of_two(sizes: Any = (), counts: Any = None) -> pd.Series:
+    """Counts by the largest power of two not above a size; sizes of 0 and unknown ones count not.
+
+    Args:
+        sizes: shape (n,).
+        counts: of each size; None: one.
+    """
+    sizes = np.asarray(sizes, float)
+    counts = np.ones(len(sizes)) if counts is None else counts
+    shown = (sizes > 0) & ~np.isnan(counts)
+    powers = np.floor(np.log2(sizes[shown])).astype(np.int64)
+    bins, places = np.unique(powers, return_inverse=True)
+    return pd.Series(np.bincount(places, counts[shown], minlength=len(bins)), bins, dtype=float)
+
+
 RATES = ("succeeded", "failed", "stalled")
 
 
@@ -468,39 +366,24 @@ def outcomes(measured: Tables, predicted: Tables, order: int) -> Drawing:
         predicted: the same from replays.
         order: of the requests; 9 is a transparent huge page on x86-64.
     """
-    drawn = lanes(measured, predicted)
-    grid = PanelGrid(
-        [""],
-        title=f"Outcome of order-{order} requests",
-        x_title="",
-        y_title="requests",
-        x_axis={"type": "category"},
-        y_axis={"rangemode": "tozero"},
-    )
+    title = f"Outcome of order-{order} requests"
+    axes = {"x_axis": {"type": "category"}, "y_axis": {"rangemode": "tozero"}}
+    grid = PanelGrid([""], title=title, x_title="", y_title="requests", **axes)
     absent = {}
-    for lane in drawn:
-        counts, reason = _outcomes_counts(lane.table, order)
-        if reason:
-            absent[lane.label] = reason
-        grid.add(count_trace(lane, counts, "outcomes"), 0)
+    names = ("asked", *RATES)
+    for lane in lanes(measured, predicted):
+        rows = lane.table[lane.table["order"] == order] if len(lane.table) else lane.table
+        known = [name for name in names if len(rows) and rows[name].notna().all()]
+        if rows.empty:
+            absent[lane.label] = "not available: no such request"
+        elif len(known) < len(names) and "reason" in rows:
+            missing = ", ".join(name for name in names if name not in known)
+            reasons = "; ".join(str(each) for each in rows["reason"].dropna().unique() if each)
+            absent[lane.label] = f"{missing} not available: {reasons}"
+        grid.add(count_trace(lane, rows[known].astype(float).sum(), "outcomes"), 0)
     if absent:
         grid.write_below(missing_words(absent))
     return grid.drawing()
-
-
-def _outcomes_counts(table: pd.DataFrame, order: int) -> tuple[pd.Series, str]:
-    """Known counts of one order, and why others are NA ("" if none is)."""
-    names = ["asked", *RATES]
-    rows = table[table["order"] == order] if len(table) else table
-    if rows.empty:
-        return pd.Series(dtype=float), "not available: no such request"
-    known = [name for name in names if rows[name].notna().all()]
-    reason = ""
-    if len(known) < len(names) and "reason" in rows:
-        missing = ", ".join(name for name in names if name not in known)
-        reasons = [str(each) for each in rows["reason"].dropna().unique() if str(each)]
-        reason = f"{missing} not available: {'; '.join(reasons)}"
-    return rows[known].astype(float).sum(), reason
 
 
 @FigureFunction
@@ -511,18 +394,10 @@ def ownership_over_time(predicted: Tables) -> Drawing:
         predicted: time_ns, quantity, value; or such tables by label.
     """
     drawn = lanes(None, predicted)
-    keys = sorted(keys_seen(drawn, "quantity"), reverse=True)
-    return small_multiples(
-        drawn,
-        keys=keys,
-        key_column="quantity",
-        value="value",
-        panel_title=str,
-        colour=lambda _: PREDICTION_COLOURS[0],
-        title="zone->lock, and the fragmentation it is paid with",
-        y_title="",
-        columns=2,
-    ).drawing()
+    quantities = _keys_seen(drawn, "quantity")[::-1]
+    title = "zone->lock, and the fragmentation it is paid with"
+    look: dict[str, Any] = {"columns": 2, "colour": lambda _: PREDICTION_COLOURS[0]}
+    return small_multiples(drawn, quantities, "quantity", "value", title, "", **look).drawing()
 
 
 SMALLEST_NS = 64
@@ -531,17 +406,7 @@ STEP_POWERS = 4
 LABEL_EVERY = 2
 """Bins from one label to the next: so they stand upright in a panel of half a page."""
 UNITS = (("s", 1e9), ("ms", 1e6), ("us", 1e3), ("ns", 1.0))
-PANELS = (
-    ("refills, held", "refill", "hold_ns"),
-    ("drains, held", "drain", "hold_ns"),
-    ("refills, waited for", "refill", "wait_ns"),
-    ("drains, waited for", "drain", "wait_ns"),
-)
 EMPTY_REFILL = "empty_refill"
-EMPTY_PANELS = (
-    ("empty refills, held", EMPTY_REFILL, "hold_ns"),
-    ("empty refills, waited for", EMPTY_REFILL, "wait_ns"),
-)
 """Refills that found no page; drawn where there are any."""
 
 
@@ -567,89 +432,46 @@ def lock_times(predicted: Tables) -> Drawing:
         predicted: acquisitions with `site`, `hold_ns` and `wait_ns`, or such tables by label.
     """
     drawn = lanes(None, predicted)
-    panels = PANELS
+    columns = (("held", "hold_ns"), ("waited for", "wait_ns"))
+    panels = [(site, *column) for column in columns for site in ("refill", "drain")]
     if any((lane.table["site"] == EMPTY_REFILL).any() for lane in drawn):
-        panels += EMPTY_PANELS
+        panels += [(EMPTY_REFILL, *column) for column in columns]
+    places = list(range(0, len(WORDS), LABEL_EVERY))
     grid = PanelGrid(
-        [title for title, _, _ in panels],
+        [f"{site.replace('_', ' ')}s, {words}" for site, words, _ in panels],
         title="zone->lock: time held and time waited for",
         x_title="time (from t up to 2t)",
         y_title="acquisitions",
         columns=2,
-        x_axis={
-            "tickvals": list(range(0, len(WORDS), LABEL_EVERY)),
-            "ticktext": WORDS[::LABEL_EVERY],
-            "tickangle": 0,
-        },
+        x_axis={"tickvals": places, "ticktext": WORDS[::LABEL_EVERY], "tickangle": 0},
     )
-    for panel, (_, site, column) in enumerate(panels):
-        counts = {lane.key: _binned(lane, site, column) for lane in drawn}
-        bins = _lock_times_all_bins(list(counts.values()))
-        grid.count_along(
-            "y", panel, max((each.max() for each in counts.values() if len(each)), default=0)
-        )
-        absent = {lane.label: "none" for lane in drawn if counts[lane.key].empty}
+    begin = SMALLEST_NS.bit_length() - 1
+    for panel, (site, _, column) in enumerate(panels):
+        counts = {}
         for lane in drawn:
-            shown = counts[lane.key].reindex(bins)
-            shown.index = range(len(bins))
+            times = lane.table[column].to_numpy()[(lane.table["site"] == site).to_numpy()]
+            whole = times.astype(np.int64).clip(SMALLEST_NS)
+            counts[lane.key] = _by_power_of_two(np.where(times > 0, whole, 0))
+        grid.count_along("y", panel, counts.values())
+        # the end is rounded up, so that another policy seldom has another
+        ends = [int(power) + 1 for each in counts.values() for power in each.index]
+        steps = -(-(max(ends, default=begin) - begin) // STEP_POWERS)
+        bins = range(begin, begin + steps * STEP_POWERS)
+        for lane in drawn:
+            shown = counts[lane.key].reindex(bins).reset_index(drop=True)
             trace = count_trace(lane, shown, f"{site}/{column}", in_legend=panel == 0)
             grid.add(trace | {"customdata": WORDS, "hovertemplate": HOVER}, panel)
-        grid.note_missing(panel, absent)
+        grid.note_missing(panel, {lane.label: "none" for lane in drawn if counts[lane.key].empty})
     return grid.drawing()
 
 
-def _binned(lane: Lane, site: str, column: str) -> pd.Series:
-    """Acquisitions by the largest power of two (ns) not above their time."""
-    times = lane.table[column].to_numpy()
-    times = times[(lane.table["site"] == site).to_numpy() & (times > 0)]
-    powers = np.floor(np.log2(np.maximum(times.astype(np.int64), SMALLEST_NS))).astype(np.int64)
-    bins, counts = np.unique(powers, return_counts=True)
-    return pd.Series(counts.astype(float), index=np.int64(1) << bins)
-
-
-def _lock_times_all_bins(counts: list[pd.Series]) -> list[int]:
-    """Every power of two from `SMALLEST_NS` to the largest bin of any histogram.
-
-    The end is rounded up to steps of `STEP_POWERS`, so that another policy seldom has another.
-    """
-    seen = [int(each).bit_length() - 1 for count in counts for each in count.index]
-    if not seen:
-        return []
-    begin = SMALLEST_NS.bit_length() - 1
-    end = -(-(max(seen) + 1 - begin) // STEP_POWERS) * STEP_POWERS + begin
-    return [1 << power for power in range(begin, end)]
-
-
-COLUMNS = 3
 RATE_PARTS = 40
 """Rates are means over this part of the time, or over the tables' own bins if those are wider."""
-
 CUT_BELOW = 0.5
 """Where all values are above this share of the largest, the axis does not begin at zero."""
-
 ROOM = 0.08
 """Above and below what an axis shows, as a share of it."""
-
 CUT = " (axis cut)"
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Panel:
-    """A quantity.
-
-    Attributes:
-        words: its title, with the unit.
-        by_lane: seconds and values by lane; a lane that has none is missing.
-    """
-
-    words: str
-    by_lane: Mapping[str, tuple[np.ndarray, np.ndarray]]
-
-    @property
-    def moves(self) -> bool:
-        """Whether any lane's value changes, or lanes differ."""
-        values = np.concatenate([values for _, values in self.by_lane.values()])
-        return bool(len(values)) and float(values.min()) != float(values.max())
 
 
 @FigureFunction
@@ -662,101 +484,57 @@ def at_a_glance(measured: Any, predicted: Any) -> Drawing:
         measured: what has the tables `free_pages`, `pcp`, `lock`, `boosts` and `pageblocks`.
         predicted: the same of a replay, or of several by label.
     """
-    sources = dict(predicted) if isinstance(predicted, Mapping) else {"predicted": predicted}
-    lanes = [Lane(label="measured", table=measured.lock, measured=True, rank=0)]
-    lanes += [
-        Lane(
-            label=label,
-            table=each.lock,
-            measured=False,
-            rank=rank,
-            colour=PREDICTION_COLOURS[rank % len(PREDICTION_COLOURS)],
-        )
-        for rank, (label, each) in enumerate(sources.items())
-    ]
-    lanes[0] = replace(lanes[0], colour=INK)
-    tables = dict(zip((lane.key for lane in lanes), (measured, *sources.values()), strict=True))
-    origin = min(int(each.free_pages["time_ns"].min()) for each in sources.values())
-    panels = list(_panels(tables, origin))
-    shown = [panel for panel in panels if panel.moves]
-    quiet = [panel.words for panel in panels if not panel.moves]
-    return _drawn(shown, quiet, lanes)
-
-
-def _drawn(shown: Sequence[_Panel], quiet: Sequence[str], lanes: Sequence[Lane]) -> Drawing:
-    spans = [_axis(panel) for panel in shown]
-    titles = [panel.words + (CUT if axis else "") for panel, axis in zip(shown, spans, strict=True)]
-    grid = PanelGrid(
-        titles,
-        title="What happens, and what the model predicts of it",
-        x_title=TIME_AXIS,
-        y_title="",
-        columns=COLUMNS,
-        y_axis={"rangemode": "tozero"},
-    )
-    grid.add_legend(lanes)
-    for number, (panel, axis) in enumerate(zip(shown, spans, strict=True)):
-        absent = {}
-        for lane in lanes:
-            if lane.key in panel.by_lane:
-                seconds, values = panel.by_lane[lane.key]
-                grid.add(line_trace(lane, seconds, values, panel.words, INK), number)
-            else:
-                absent[lane.label] = reason_of(lane)
-        grid.note_missing(number, absent)
-        if axis:
-            grid.cut_axis(number, axis)
+    replays = dict(predicted) if isinstance(predicted, Mapping) else {"predicted": predicted}
+    drawn = lanes(measured.lock, {label: each.lock for label, each in replays.items()})
+    colours = [INK, *(PREDICTION_COLOURS[lane.rank % 4] for lane in drawn[1:])]
+    drawn = [replace(lane, colour=each) for lane, each in zip(drawn, colours, strict=True)]
+    sources = dict(zip((lane.key for lane in drawn), (measured, *replays.values()), strict=True))
+    origin = min(int(each.free_pages["time_ns"].min()) for each in replays.values())
+    titles, quiet, panels, cuts = [], [], [], []
+    for words, lines in _quantities(sources, origin):
+        values = np.concatenate([[], *(y for _, y in lines.values())])
+        low, high = (float(values.min()), float(values.max())) if len(values) else (0.0, 0.0)
+        if low == high:
+            quiet.append(words)
+            continue
+        is_cut, room = low >= CUT_BELOW * high, ROOM * (high - low)
+        titles.append(words + (CUT if is_cut else ""))
+        cuts.append({"range": [low - room, high + room], "autorange": False} if is_cut else {})
+        panels.append((words, INK, lines))
+    title = "What happens, and what the model predicts of it"
+    y_axis = {"rangemode": "tozero"}
+    grid = PanelGrid(titles, title=title, x_title=TIME_AXIS, y_title="", y_axis=y_axis)
+    grid.draw_lines(drawn, panels)
+    for panel, cut in enumerate(cuts):
+        grid.set_axis("y", panel, cut)
     if quiet:
         grid.write_below(f"Nothing changes in: {'; '.join(quiet)}.")
     return grid.drawing()
 
 
-def _axis(panel: _Panel) -> tuple[float, float] | None:
-    """Where an axis begins and ends that does not begin at zero, None for one that does."""
-    values = np.concatenate([values for _, values in panel.by_lane.values()])
-    low, high = float(values.min()), float(values.max())
-    if low < CUT_BELOW * high:
-        return None
-    room = ROOM * (high - low)
-    return low - room, high + room
-
-
-def _panels(tables: Mapping[str, Any], origin: int) -> Iterator[_Panel]:
-    yield from _by_key(tables, "free_pages", "zone", "pages", "free pages, {}", origin)
-    yield from _by_key(tables, "pcp", "zone", "count", "pages on per-CPU lists, {}", origin)
-    locks = {key: each.lock for key, each in tables.items()}
-    ends = [int(each.free_pages["time_ns"].max()) for each in tables.values()]
-    width = max(
-        (max(ends) - origin) // RATE_PARTS, *(bin_width_ns(each) for each in locks.values())
-    )
-    found = {key: rates(table, width, origin) for key, table in locks.items()}
-    held = {
-        key: _summed(table, "time_s", "per_second") for key, table in found.items() if len(table)
-    }
-    if held:
-        yield _Panel(words="holds of zone->lock per second", by_lane=held)
-    yield from _by_key(tables, "boosts", "zone", "pages", "watermark boost (pages), {}", origin)
-    yield from _by_key(tables, "pageblocks", "migratetype", "blocks", "pageblocks: {}", origin)
-
-
-def _by_key(
-    tables: Mapping[str, Any], name: str, key: str, value: str, words: str, origin: int
-) -> Iterator[_Panel]:
-    """A panel for each key of a table that ever holds anything, summed over all else."""
-    every = {lane: getattr(each, name) for lane, each in tables.items()}
-    found = [
-        each.loc[each[value].fillna(0) > 0, key] for each in every.values() if key in each.columns
-    ]
-    for wanted in dict.fromkeys(pd.concat(found)) if found else ():
-        by_lane = {}
-        for lane, table in every.items():
-            mine = table[table[key] == wanted] if key in table.columns else table
-            if len(mine):
-                seconds = (mine["time_ns"] - origin) / 1e9
-                by_lane[lane] = _summed(mine.assign(time_s=seconds), "time_s", value)
-        yield _Panel(words=words.format(wanted), by_lane=by_lane)
-
-
-def _summed(table: pd.DataFrame, time: str, value: str) -> tuple[np.ndarray, np.ndarray]:
-    sums = table.groupby(time)[value].sum(min_count=1).dropna()
-    return sums.index.to_numpy(float), sums.to_numpy(float)
+def _quantities(sources: Mapping[str, Any], origin: int) -> Iterator[tuple[str, dict[str, Line]]]:
+    """Words and lines by lane, for each quantity and key that ever holds anything."""
+    for name, key, value, words in (
+        ("free_pages", "zone", "pages", "free pages, {}"),
+        ("pcp", "zone", "count", "pages on per-CPU lists, {}"),
+        ("lock", "all", "per_second", "holds of zone->lock per second"),
+        ("boosts", "zone", "pages", "watermark boost (pages), {}"),
+        ("pageblocks", "migratetype", "blocks", "pageblocks: {}"),
+    ):
+        tables = {lane: getattr(each, name) for lane, each in sources.items()}
+        if name == "lock":
+            end = max(int(each.free_pages["time_ns"].max()) for each in sources.values())
+            width = max((end - origin) // RATE_PARTS, *map(_bin_width_ns, tables.values()))
+            found = {
+                lane: _rates(each, width, origin) for lane, each in tables.items() if len(each)
+            }
+            by_time = {lane: each.groupby("time_s", as_index=False) for lane, each in found.items()}
+            tables = {lane: each[[value]].sum().assign(all=True) for lane, each in by_time.items()}
+            keys = [table[key] for table in tables.values()]
+        else:
+            with_key = [table for table in tables.values() if key in table]
+            keys = [table.loc[table[value].fillna(0) > 0, key] for table in with_key]
+        series = {lane: series_by_key(table, key, value, origin) for lane, table in tables.items()}
+        for wanted in dict.fromkeys(pd.concat(keys)) if keys else ():
+            lines = {lane: each[wanted] for lane, each in series.items() if wanted in each}
+            yield words.format(wanted), lines

@@ -98,13 +98,13 @@ SCRIPT = """
 
 
 def framed(*parts: Markup) -> str:
-    """Return an output that carries its style and script."""
+    """An output that carries its style and script."""
     body = "".join(part.html for part in parts)
     return f'<div class="pagealloc"><style>{STYLE}</style>{body}<script>{SCRIPT}</script></div>'
 
 
 def line(text: str, *, lead: str = "", kind: str = PLAIN) -> Markup:
-    """Return a paragraph.
+    """A paragraph.
 
     Args:
         text: of any length.
@@ -116,11 +116,11 @@ def line(text: str, *, lead: str = "", kind: str = PLAIN) -> Markup:
 
 
 def listed(lines: Iterable[str]) -> Markup:
-    """Return a list with a point for each line."""
+    """A list with a point for each line."""
     return Markup(html="<ul>" + "".join(f"<li>{escape(each)}</li>" for each in lines) + "</ul>")
 
 
 def folded(title: str, *parts: Markup) -> Markup:
-    """Return parts behind a title that opens them."""
+    """Parts behind a title that opens them."""
     body = "".join(part.html for part in parts)
     return Markup(html=f"<details><summary>{escape(title)}</summary>{body}</details>")

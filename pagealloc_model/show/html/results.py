@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -48,40 +47,31 @@ from pagealloc_model.verdict.headline import headline
 from pagealloc_model.verdict.quantities import scoped_quantity, windows_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pagealloc_model.measured.rules import RuleEvidence
     from pagealloc_model.predicted.replay import Replay
     from pagealloc_model.recording.recording import Recording
     from pagealloc_model.verdict.comparison import Comparison
-    from pagealloc_model.verdict.quantities import Quantity
     from pagealloc_model.verdict.validation import Validation
-
 
 WIDTH, HEIGHT, EDGE = 96, 22, 3
 """Pixels, and the room at each edge for a mark."""
-
 MOST_POINTS = 60
 MARK = 2.2
+BINS = 40
+"""Of rates, over the whole recording."""
+EVENT_BINS = 60
+NAN = float("nan")
+NO_PICTURE = Markup(html="")
+PICTURE = Column(title="over time", picture=True)
 
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Course:
-    """A quantity over time.
-
-    Attributes:
-        times: float, shape (n,), of any unit.
-        values: float, the same shape.
-    """
-
-    times: np.ndarray
-    values: np.ndarray
+Course = tuple[np.ndarray, np.ndarray]
+"""A quantity over time: times of any unit and values, float, shape (n,) each."""
 
 
 def sparkline(
     words: str, line: Course, marks: Course | None = None, dashed: Course | None = None
 ) -> Markup:
-    """Return a small picture that stretches from the smallest value to the largest.
+    """A small picture that stretches from the smallest value to the largest.
 
     Args:
         words: what it shows; its range is added.
@@ -89,63 +79,41 @@ def sparkline(
         marks: drawn as rings.
         dashed: drawn as a dashed line.
     """
-    courses = [_known(each) for each in (line, marks, dashed) if each is not None]
-    values = np.concatenate([each.values for each in courses])
-    if not len(values):
-        return Markup(html="")
-    times = np.concatenate([each.times for each in courses])
-    low, high = float(values.min()), float(values.max())
-    first, last = float(times.min()), float(times.max())
-
-    def places(course: Course) -> list[tuple[float, float]]:
-        course = _thinned(_known(course))
-        across = (course.times - first) / max(last - first, 1e-9)
-        up = (course.values - low) / (high - low) if high > low else 0.5 + 0 * course.values
+    courses = []
+    for course in (dashed, line, marks):
+        times, values = (np.zeros(0), np.zeros(0)) if course is None else course
+        courses.append((times[np.isfinite(values)], values[np.isfinite(values)]))
+    every_time, every_value = map(np.concatenate, zip(*courses, strict=True))
+    if not len(every_value):
+        return NO_PICTURE
+    low, high = float(every_value.min()), float(every_value.max())
+    first, last = float(every_time.min()), float(every_time.max())
+    places = []
+    for times, values in courses:
+        if len(values) > MOST_POINTS:  # of each stretch the one furthest from the mean
+            away = np.abs(values - values.mean())
+            edges = np.linspace(0, len(values), MOST_POINTS + 1).astype(int).tolist()
+            far = [begin + int(away[begin:end].argmax()) for begin, end in pairwise(edges)]
+            times, values = times[far], values[far]
+        across = (times - first) / max(last - first, 1e-9)
+        up = (values - low) / (high - low) if high > low else 0.5 + 0 * values
         x = EDGE + across * (WIDTH - 2 * EDGE)
         y = HEIGHT - EDGE - up * (HEIGHT - 2 * EDGE)
-        return list(zip(x.tolist(), y.tolist(), strict=True))
-
+        places.append(list(zip(x.tolist(), y.tolist(), strict=True)))
+    drawn = ""
+    for points, dashes in zip(places, (' stroke-dasharray="3 2"', ""), strict=False):
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+        drawn += f'<polyline points="{path}" stroke-width="1.2"{dashes}/>' if path else ""
+    drawn += "".join(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{MARK}"/>' for x, y in places[2])
     label = escape(f"{words}; from {low:,.6g} to {high:,.6g}")
-    drawn = [_path(places(dashed), ' stroke-dasharray="3 2"')] if dashed is not None else []
-    drawn.append(_path(places(line), ""))
-    drawn += (
-        []
-        if marks is None
-        else [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{MARK}"/>' for x, y in places(marks)]
-    )
     return Markup(
         html=f'<svg role="img" aria-label="{label}" width="{WIDTH}" height="{HEIGHT}" '
-        f'fill="none" stroke="currentColor"><title>{label}</title>{"".join(drawn)}</svg>'
+        f'fill="none" stroke="currentColor"><title>{label}</title>{drawn}</svg>'
     )
 
 
-def _path(places: Sequence[tuple[float, float]], dashes: str) -> str:
-    points = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
-    return f'<polyline points="{points}" stroke-width="1.2"{dashes}/>' if points else ""
-
-
-def _known(course: Course) -> Course:
-    known = np.isfinite(course.values)
-    return Course(times=course.times[known], values=course.values[known])
-
-
-def _thinned(course: Course) -> Course:
-    """At most `MOST_POINTS` points: of each stretch the one that is furthest from the mean."""
-    count = len(course.values)
-    if count <= MOST_POINTS:
-        return course
-    away = np.abs(course.values - course.values.mean())
-    edges = np.linspace(0, count, MOST_POINTS + 1).astype(int)
-    kept = [begin + int(away[begin:end].argmax()) for begin, end in pairwise(edges.tolist())]
-    return Course(times=course.times[kept], values=course.values[kept])
-
-
-BINS = 40
-"""Of rates, over the whole recording."""
-
-
-def course_of(tables: Any, metric: str, scope: str, span_ns: tuple[int, int]) -> Course | None:
-    """Return how a metric of the error table went, None where its tables do not say.
+def course_of(tables: Any, metric: str, scope: str, span_ns: Iterable[int]) -> Course | None:
+    """The course of a metric of the error table, None where its tables do not say.
 
     Rates are sums over `BINS` equal parts of the time.
 
@@ -160,39 +128,28 @@ def course_of(tables: Any, metric: str, scope: str, span_ns: tuple[int, int]) ->
         return None
     times = quantity.time_ns.astype(float)
     if quantity.how == "mean":
-        return Course(times=times, values=quantity.values)
-    sums, edges = np.histogram(times, BINS, span_ns, weights=quantity.values)
-    return Course(times=(edges[:-1] + edges[1:]) / 2, values=sums.astype(float))
+        return times, quantity.values
+    sums, edges = np.histogram(times, BINS, tuple(span_ns), weights=quantity.values)
+    return (edges[:-1] + edges[1:]) / 2, sums.astype(float)
 
 
-def rules_table(evidence: Sequence[Mapping[str, Any]]) -> Markup:
-    """Return a row for each rule, with what it rests on.
-
-    Args:
-        evidence: of each rule, as its `to_dict` gives it.
-    """
-    columns = [
-        *word_columns("rule", "value", "standing", "from"),
-        Column(title="events say", long=True),
-    ]
-    rows = [
-        (
-            str(each["rule"]),
-            str(each["value"]).lower(),
-            Cell(shown=each["standing"], kind=BAD if "inferred" in each["standing"] else PLAIN),
-            Cell(shown=each["line"], kind=DIM),
-            str(each["check"]),
-        )
-        for each in evidence
-    ]
+def _rules_table(evidence: Sequence[Mapping[str, Any]]) -> Markup:
+    """A row for each rule, with what it rests on."""
+    words = word_columns("rule", "value", "standing", "from")
+    rows = []
+    for rule in evidence:
+        kind = BAD if "inferred" in rule["standing"] else PLAIN
+        standing = Cell(shown=rule["standing"], kind=kind)
+        origin = Cell(shown=rule["line"], kind=DIM)
+        value, check = str(rule["value"]).lower(), str(rule["check"])
+        rows.append((str(rule["rule"]), value, standing, origin, check))
+    columns = [*words, Column(title="events say", long=True)]
     return Table(columns, rows, "rules and what they rest on").to_html()
 
 
 REPLAY_COLUMNS = (
     *word_columns("predicted", "scope"),
-    "total",
-    "at the end",
-    Column(title="over time", picture=True),
+    *("total", "at the end", PICTURE),
     *word_columns("unit"),
 )
 TOTALS = {
@@ -205,21 +162,34 @@ STATES = {"free_pages": "pages", "pcp_count": "pages", "highatomic_blocks": "pag
 
 
 def replay_html(replay: Replay) -> str:
-    """Return a summary line, totals and states with their course, and folded where from."""
+    """A summary line, totals and states with their course, and folded where from."""
+    has_nodes = len(replay.machine.nodes) > 1
+    zones = [zone for zone in replay.machine.zones if zone.managed]
+    names = [(f"node={zone.node}," if has_nodes else "") + f"zone={zone.name}" for zone in zones]
+    parts = [(metric, "all", unit) for metric, unit in TOTALS.items()]
+    parts += [(metric, zone, unit) for metric, unit in STATES.items() for zone in names]
+    rows = []
+    for metric, scope, unit in parts:
+        course = course_of(replay, metric, scope, (int(replay.edges[0]), int(replay.edges[-1])))
+        value, picture = NAN, NO_PICTURE
+        if course is not None:
+            picture = sparkline(f"{metric}, {scope}", course)
+            if len(course[1]):
+                value = float(course[1].sum() if metric in TOTALS else course[1][-1])
+        cells = [Cell(shown=number(value), number=value), Cell(shown="", number=NAN)]
+        cells = cells if metric in TOTALS else cells[::-1]
+        rows.append((metric, scope, *cells, Cell(shown=picture), Cell(shown=unit, kind=DIM)))
+    imposed = f"not a prediction: imposed are {', '.join(replay.imposed)}"
     return framed(
-        line(replay_words(replay), lead=f"{replay.name}, predicted:"),
-        *(
-            [line(f"not a prediction: imposed are {', '.join(replay.imposed)}", kind=BAD)]
-            if replay.imposed
-            else []
-        ),
-        Table(REPLAY_COLUMNS, list(_rows(replay)), "what the replay predicts").to_html(),
-        *replay_parts(replay),
+        line(_replay_words(replay), lead=f"{replay.name}, predicted:"),
+        *([line(imposed, kind=BAD)] if replay.imposed else []),
+        Table(REPLAY_COLUMNS, rows, "what the replay predicts").to_html(),
+        *_replay_parts(replay),
     )
 
 
-def replay_words(replay: Replay) -> str:
-    """Return one line: policy, time, events and holds of zone->lock."""
+def _replay_words(replay: Replay) -> str:
+    """One line: policy, time, events and holds of zone->lock."""
     changed = ", ".join(f"{name}={value}" for name, value in replay.asked_policy.given().items())
     seconds = (int(replay.edges[-1]) - int(replay.edges[0])) / 1e9
     holds = int((~replay.transactions_full["site"].isin(EMPTY_SITES)).sum())
@@ -230,60 +200,27 @@ def replay_words(replay: Replay) -> str:
     )
 
 
-def replay_parts(
+def _replay_parts(
     replay: Replay, evidence: Sequence[RuleEvidence] | None = None
 ) -> tuple[Markup, ...]:
-    """Return, folded, the rules, the start state, and where recording and model disagreed.
+    """Folded, the rules, the start state, and where recording and model disagreed.
 
-    Args:
-        replay: the replay.
-        evidence: what its rules rest on, if that was held against events; None: as it was chosen.
+    `evidence` is what the rules rest on, if that was held against events.
     """
     counts = [f"{name}: {count:,}" for name, count in replay.divergence.items() if count]
     policy = [f"{name} = {value}" for name, value in replay.policy.given().items()]
-    rules = [each.to_dict() for each in evidence or replay.rule_evidence]
+    rules = [rule.to_dict() for rule in evidence or replay.rule_evidence]
     return (
         folded("Policy", listed(policy)),
-        folded("Rules", line(replay.rules_origin), rules_table(rules)),
+        folded("Rules", line(replay.rules_origin), _rules_table(rules)),
         folded("Start state", listed(replay.start_state)),
         folded("Where replay and recording could not agree", listed(counts or ["nowhere"])),
     )
 
 
-def _rows(replay: Replay) -> Iterator[tuple[Cell, ...]]:
-    zones = [
-        (f"node={zone.node}," if len(replay.machine.nodes) > 1 else "") + f"zone={zone.name}"
-        for zone in replay.machine.zones
-        if zone.managed
-    ]
-    for metric, unit in TOTALS.items():
-        yield _row(replay, metric, "all", unit, is_total=True)
-    for metric, unit in STATES.items():
-        for scope in zones:
-            yield _row(replay, metric, scope, unit, is_total=False)
-
-
-def _row(replay: Replay, metric: str, scope: str, unit: str, *, is_total: bool) -> tuple[Cell, ...]:
-    span = (int(replay.edges[0]), int(replay.edges[-1]))
-    course = course_of(replay, metric, scope, span)
-    value = float("nan")
-    if course is not None and len(course.values):
-        value = float(course.values.sum() if is_total else course.values[-1])
-    shown, empty = Cell(shown=number(value), number=value), Cell(shown="", number=float("nan"))
-    picture = Markup(html="") if course is None else sparkline(f"{metric}, {scope}", course)
-    return (
-        Cell(shown=metric),
-        Cell(shown=scope),
-        shown if is_total else empty,
-        empty if is_total else shown,
-        Cell(shown=picture),
-        Cell(shown=unit, kind=DIM),
-    )
-
-
 COMPARISON_COLUMNS = (
     *word_columns("", "metric", "scope"),
-    Column(title="over time", picture=True),
+    PICTURE,
     *("base", "patch", "change", "error", "from", "to"),
 )
 COMPARISON_MARKS = {
@@ -294,58 +231,45 @@ COMPARISON_MARKS = {
 
 
 def comparison_html(comparison: Comparison) -> str:
-    """Return the rows that are known, with the line that says which to believe."""
-    rows = comparison.rows
-    known = rows[rows["base"].notna() | rows["patch"].notna()]
+    """The rows that are known, with the line that says which to believe."""
+    known = comparison.rows
+    known = known[known["base"].notna() | known["patch"].notna()]
     edges = windows_of(comparison.base)
     pairs = {(base.metric, base.scope): (base, patch) for base, patch in comparison.pairs}
-    footer = comparison.footer()
+    rows = []
+    for row in known.itertuples():
+        sides = pairs.get((row.metric, row.scope), ())
+        picture = NO_PICTURE
+        # totals, sizes and states have no windows
+        if sides and all(side.has_windows for side in sides):
+            base, patch = (np.asarray(side.course(edges), float) for side in sides)
+            if not np.isnan(base).all() and not np.isnan(patch).all():
+                words = f"{row.metric}, {row.scope}, by window"
+                base, patch = ((np.arange(len(each), dtype=float), each) for each in (base, patch))
+                picture = sparkline(words, patch, dashed=base)
+        mark, kind = COMPARISON_MARKS.get(row.verdict, (judgement(row), DIM))
+        dim = PLAIN if row.verdict in BELIEVED else DIM
+        cells = [Cell(shown=mark, kind=kind)]
+        cells += [Cell(shown=words, kind=dim) for words in (with_unit(row), str(row.scope))]
+        cells.append(Cell(shown=picture))
+        cells += [_number_cell(value, dim) for value in (row.base, row.patch)]
+        changes = (row.patch - row.base, row.error, row.change_low, row.change_high)
+        for shown, value in zip(measures(row), changes, strict=True):
+            relative = value / abs(row.base) if row.base else value
+            cells.append(Cell(shown=shown, number=float(relative), kind=dim))
+        rows.append(cells)
     return framed(
-        line(footer.policy_difference, lead=f"{comparison.base.name}:"),
+        line(comparison.footer().policy_difference, lead=f"{comparison.base.name}:"),
         line(comparison.believable),
-        Table(
-            COMPARISON_COLUMNS,
-            [
-                list(_cells(row, pairs.get((row.metric, row.scope)), edges))
-                for row in known.itertuples()
-            ],
-            "what the patch changes",
-        ).to_html(),
+        Table(COMPARISON_COLUMNS, rows, "what the patch changes").to_html(),
         line("Line: patch over time; dashes: base.", kind=DIM),
         folded("What the columns mean", line(SIGNED_RULE)),
-        folded("What both sides were made from", *replay_parts(comparison.base)),
+        folded("What both sides were made from", *_replay_parts(comparison.base)),
     )
 
 
-def _cells(row: Any, pair: tuple[Quantity, Quantity] | None, edges: np.ndarray) -> Iterator[Cell]:
-    mark, kind = COMPARISON_MARKS.get(row.verdict, (judgement(row), DIM))
-    is_believed = row.verdict in BELIEVED
-    dim = PLAIN if is_believed else DIM
-    yield Cell(shown=mark, kind=kind)
-    yield Cell(shown=with_unit(row), kind=dim)
-    yield Cell(shown=str(row.scope), kind=dim)
-    yield Cell(shown=Markup(html="") if pair is None else _courses(*pair, edges))
-    for value in (row.base, row.patch):
-        yield Cell(shown=number(value), number=float(value), kind=dim)
-    changes = (row.patch - row.base, row.error, row.change_low, row.change_high)
-    for shown, value in zip(measures(row), changes, strict=True):
-        relative = value / abs(row.base) if row.base else value
-        yield Cell(shown=shown, number=float(relative), kind=dim)
-
-
-def _courses(base: Quantity, patch: Quantity, edges: np.ndarray) -> Markup:
-    """Both sides by window; nothing for totals, sizes and states, which have no windows."""
-    sides = [_by_window(each, edges) for each in (patch, base)]
-    if any(each is None or pd.isna(each.values).all() for each in sides):
-        return Markup(html="")
-    return sparkline(f"{base.metric}, {base.scope}, by window", sides[0], dashed=sides[1])
-
-
-def _by_window(quantity: Quantity, edges: np.ndarray) -> Course | None:
-    if not quantity.has_windows:
-        return None
-    values = quantity.course(edges)
-    return Course(times=np.arange(len(values), dtype=float), values=np.asarray(values, float))
+def _number_cell(value: Any, kind: str = PLAIN) -> Cell:
+    return Cell(shown=number(value), number=NAN if pd.isna(value) else float(value), kind=kind)
 
 
 def print_recording(recording: Recording, printer: Any, cycle: bool) -> None:
@@ -359,14 +283,9 @@ def print_recording(recording: Recording, printer: Any, cycle: bool) -> None:
     printer.text(recording_text(recording))
 
 
-def print_validation(validation: Validation, printer: Any, cycle: bool) -> None:
-    """Print the verdict and the scored quantities; arguments as above."""
-    printer.text(validation.to_text())
-
-
 def print_replay(replay: Replay, printer: Any, cycle: bool) -> None:
     """Print a few lines; arguments as above."""
-    printer.text(paragraph(f"{replay.name}, predicted: {replay_words(replay)}"))
+    printer.text(paragraph(f"{replay.name}, predicted: {_replay_words(replay)}"))
 
 
 def print_text(result: Any, printer: Any, cycle: bool) -> None:
@@ -374,105 +293,88 @@ def print_text(result: Any, printer: Any, cycle: bool) -> None:
     printer.text(result.to_text())
 
 
-EVENTS = (*word_columns("event"), "recorded", "per second", Column(title="over time", picture=True))
+EVENTS = (*word_columns("event"), "recorded", "per second", PICTURE)
 CHECKS = (
     *word_columns("", "check"),
     Column(title="found", long=True),
     Column(title="to do", long=True),
 )
 RECORDING_MARKS = {USABLE: ("\u2713", GOOD), DOUBT: ("?", BAD), REFUSED: ("\u2717", BAD)}
-EVENT_BINS = 60
 
 
 def recording_html(recording: Recording) -> str:
-    """Return a summary line, what is in doubt, events over time; the rest is folded.
+    """A summary line, what is in doubt, events over time; the rest is folded.
 
     Raises:
         RecordingError: the recording cannot be read.
     """
     described = describe_recording(recording)
-    checks = described["provenance"]
-    odd = [each for each in checks if each["level"] != USABLE]
-    believed = believed_words([ProvenanceCheck(**each) for each in checks])
-    return framed(
-        line(recording_words(described), lead=f"{recording.name}:"),
-        line(believed, kind=PLAIN if not odd else BAD),
-        *([_checks(odd)] if odd else []),
-        folded(
-            f"Events ({sum(described['events'].values()):,} of the allocator)",
-            Table(EVENTS, list(_events(recording, described)), "events").to_html(),
-        ),
-        folded(f"What was checked ({len(checks)})", _checks(checks)),
-        folded(f"Missing ({len(described['missing'])})", listed(described["missing"])),
-        folded("Rules", line(described["rules"]), rules_table(described["rule_evidence"])),
-        folded("Origin", listed([f"path: {described['path']}", f"sha256: {described['sha256']}"])),
-    )
-
-
-def recording_words(described: Mapping[str, Any]) -> str:
-    """Return one line: kernel, CPUs, time, events, losses, snapshots.
-
-    Args:
-        described: as `describe_recording` gives it.
-    """
-    events = sum(described["events"].values()) + sum(described["other_events"].values())
+    events = sum(described["events"].values())
+    count = events + sum(described["other_events"].values())
     lost = f"{described['lost']:,} lost" if described["lost"] else "none lost"
     cpus = count_of(described["cpus"], "CPU") if described["cpus"] else "unknown number of CPUs"
-    return (
+    words = (
         f"kernel {described['kernel'] or 'unknown'}, {cpus}, "
-        f"{described['seconds']:.1f} s, {count_of(events, 'event')} ({lost}), "
+        f"{described['seconds']:.1f} s, {count_of(count, 'event')} ({lost}), "
         f"{count_of(described['snapshots'], 'snapshot')}"
+    )
+    checks = described["provenance"]
+    odd = [check for check in checks if check["level"] != USABLE]
+    believed = believed_words([ProvenanceCheck(**check) for check in checks])
+    table = Table(EVENTS, list(_events(recording, described["seconds"])), "events").to_html()
+    return framed(
+        line(words, lead=f"{recording.name}:"),
+        line(believed, kind=PLAIN if not odd else BAD),
+        *([_checks(odd)] if odd else []),
+        folded(f"Events ({events:,} of the allocator)", table),
+        folded(f"What was checked ({len(checks)})", _checks(checks)),
+        folded(f"Missing ({len(described['missing'])})", listed(described["missing"])),
+        folded("Rules", line(described["rules"]), _rules_table(described["rule_evidence"])),
+        folded("Origin", listed([f"path: {described['path']}", f"sha256: {described['sha256']}"])),
     )
 
 
 def _checks(checks: Sequence[Mapping[str, str]]) -> Markup:
     rows = []
-    for each in checks:
-        mark, kind = RECORDING_MARKS[each["level"]]
-        level = Cell(shown=f"{mark} {each['level']}", kind=kind)
-        rows.append((level, each["check"], each["found"], each.get("todo", "")))
+    for check in checks:
+        mark, kind = RECORDING_MARKS[check["level"]]
+        level = Cell(shown=f"{mark} {check['level']}", kind=kind)
+        rows.append((level, check["check"], check["found"], check.get("todo", "")))
     return Table(CHECKS, rows, "whether the recording can be believed").to_html()
 
 
-def _events(
-    recording: Recording, described: Mapping[str, Any]
-) -> Iterator[tuple[Cell, Cell, Cell, Cell]]:
-    trace, seconds = recording.trace, max(described["seconds"], 1e-9)
+def _events(recording: Recording, seconds: float) -> Iterator[tuple[Cell, ...]]:
+    trace = recording.trace
     times = {name: trace.time_ns[trace.event == event] for name, event in EVENT_NAMES.items()}
-    times |= {name: each["time_ns"] for name, each in trace.tables.items() if name not in times}
-    for name, mine in times.items():
-        counts, edges = np.histogram(mine, EVENT_BINS, trace.span_ns)
-        course = Course(times=edges[:-1].astype(float), values=counts.astype(float))
-        rate = len(mine) / seconds
-        kind = PLAIN if len(mine) else DIM
+    tables = {name: table for name, table in trace.tables.items() if name not in times}
+    for name, instants in (times | {name: tables[name]["time_ns"] for name in tables}).items():
+        counts, edges = np.histogram(instants, EVENT_BINS, trace.span_ns)
+        course = edges[:-1].astype(float), counts.astype(float)
+        rate = len(instants) / max(seconds, 1e-9)
+        kind = PLAIN if len(instants) else DIM
         yield (
             Cell(shown=name, kind=kind),
-            Cell(shown=f"{len(mine):,}", number=len(mine), kind=kind),
+            Cell(shown=f"{len(instants):,}", number=len(instants), kind=kind),
             Cell(shown=f"{rate:,.0f}", number=rate, kind=kind),
-            Cell(shown=sparkline(f"{name} over time", course) if len(mine) else ""),
+            Cell(shown=sparkline(f"{name} over time", course) if len(instants) else ""),
         )
 
 
 def sweep_html(result: Any) -> str:
-    """Return the points of a `SweepResult`, settings first, then what was predicted."""
-    shown = ["recording", *result.axes, "seed", *result.metrics]
+    """The points of a `SweepResult`, settings first, then what was predicted."""
     failed = len(result.failed)
-    parts = [
-        line(f"{count_of(len(result.rows), 'point')}, {result.reused} known before", lead="Sweep:")
-    ]
-    if failed:
-        parts.append(line(f"{count_of(failed, 'point')} failed", kind=BAD))
-        shown.append("error")
+    words = f"{count_of(len(result.rows), 'point')}, {result.reused} known before"
+    failures = [line(f"{count_of(failed, 'point')} failed", kind=BAD)] if failed else []
+    shown = ["recording", *result.axes, "seed", *result.metrics, *(["error"] if failed else [])]
     columns = [name for name in shown if name in result.rows]
-    return framed(*parts, frame_table(result.rows[columns], "points of the sweep"))
+    points = frame_table(result.rows[columns], "points of the sweep")
+    return framed(line(words, lead="Sweep:"), *failures, points)
 
 
 def experiment_html(result: Any) -> str:
-    """Return the changes of an `ExperimentResult`, and how often predictions were right."""
-    failed = len(result.failed)
-    words = count_of(len(result.runs), "run") + (f", {failed} failed" if failed else "")
+    """The changes of an `ExperimentResult`, and how often predictions were right."""
     return framed(
-        line(words, lead=f"{result.plan.name}:", kind=BAD if failed else PLAIN),
+        _counted(f"{result.plan.name}:", "run", result.runs, result.failed),
         frame_table(result.changes, "predicted and measured changes"),
         line("How often predictions were right, beside the model that nothing changes:"),
         frame_table(result.score, "score"),
@@ -480,97 +382,83 @@ def experiment_html(result: Any) -> str:
 
 
 def fleet_html(result: Any) -> str:
-    """Return the hosts of a `FleetResult`."""
-    failed = len(result.failed)
-    words = count_of(len(result.hosts), "host") + (f", {failed} failed" if failed else "")
-    made = "made-up fleet:" if result.synthetic else "Fleet:"
-    return framed(
-        line(words, lead=made, kind=BAD if failed else PLAIN),
-        frame_table(result.hosts, "hosts"),
-    )
+    """The hosts of a `FleetResult`."""
+    lead = "made-up fleet:" if result.synthetic else "Fleet:"
+    summary = _counted(lead, "host", result.hosts, result.failed)
+    return framed(summary, frame_table(result.hosts, "hosts"))
+
+
+def _counted(lead: str, noun: str, rows: Sequence[Any], failed: Sequence[Any]) -> Markup:
+    words = count_of(len(rows), noun) + (f", {len(failed)} failed" if len(failed) else "")
+    return line(words, lead=lead, kind=BAD if len(failed) else PLAIN)
 
 
 def frame_table(frame: pd.DataFrame, caption: str) -> Markup:
-    """Return a DataFrame as a table that sorts and filters; columns of words are on the left."""
-    numeric = {name: pd.api.types.is_numeric_dtype(frame[name]) for name in frame}
-    columns = [Column(title=str(name), words=not is_one) for name, is_one in numeric.items()]
+    """A DataFrame as a table that sorts and filters; columns of words are on the left."""
+    numeric = [pd.api.types.is_numeric_dtype(frame[name]) for name in frame]
+    pairs = zip(frame, numeric, strict=True)
+    columns = [Column(title=str(name), words=not is_number) for name, is_number in pairs]
     rows = [
-        [_cell(value, is_one) for value, is_one in zip(row, numeric.values(), strict=True)]
+        [
+            _number_cell(value)
+            if is_number
+            else Cell(shown="" if value is None or value is pd.NA else str(value))
+            for value, is_number in zip(row, numeric, strict=True)
+        ]
         for row in frame.itertuples(index=False, name=None)
     ]
     return Table(columns, rows, caption).to_html()
 
 
-def _cell(value: Any, is_number: bool) -> Cell:
-    if is_number:
-        return Cell(shown=number(value), number=_sorted_by(value))
-    return Cell(shown="" if value is None or value is pd.NA else str(value))
-
-
 VALIDATION_COLUMNS = (
     *word_columns("", "metric", "scope"),
-    Column(title="over time", picture=True),
-    *("measured", "predicted", "error", "null error"),
+    *(PICTURE, "measured", "predicted", "error", "null error"),
     *word_columns("unit", "null model"),
 )
 VALIDATION_MARKS = {NEARER: ("\u2713 nearer", GOOD), FARTHER: ("\u2717 no nearer", BAD)}
 """How rows begin that can be held to a null model."""
-
 FEW_MARKS = 12
 """Measured values up to this many are rings, more are a dashed line."""
 
 
 def validation_html(validation: Validation) -> str:
-    """Return the verdict, the error table, and folded what limits the comparison."""
-    rows = [(row, against_null(row)) for row in validation.errors.itertuples()]
+    """The verdict, the error table, and folded what limits the comparison."""
+    replay = validation.replay
+    span = (int(replay.edges[0]), int(replay.edges[-1]))
+    rows = []
+    for row in validation.errors.itertuples():
+        measured, predicted = (
+            course_of(tables, row.metric, row.scope, span)
+            for tables in (validation.measured, replay)
+        )
+        picture = NO_PICTURE
+        if predicted is not None:
+            is_many = measured is not None and len(measured[1]) > FEW_MARKS
+            beside = {"dashed" if is_many else "marks": measured}
+            picture = sparkline(f"{row.metric}, {row.scope}, over time", predicted, **beside)
+        judged = against_null(row)
+        mark, kind = VALIDATION_MARKS.get(judged, (judged, DIM))
+        dim = DIM if kind == DIM else PLAIN
+        cells = [Cell(shown=mark, kind=kind)]
+        cells += [Cell(shown=str(words), kind=dim) for words in (row.metric, row.scope)]
+        cells.append(Cell(shown=picture))
+        cells += [_number_cell(value, dim) for value in (row.measured, row.predicted)]
+        for value, own in ((row.error, kind), (row.null_error, dim)):
+            size = NAN if pd.isna(value) else abs(float(value))
+            cells.append(Cell(shown=error_cell(value, row), number=size, kind=own))
+        cells += [Cell(shown=str(row.unit), kind=DIM)]
+        cells += [Cell(shown=str(row.null_model or ""), kind=DIM)]
+        rows.append(cells)
+    explained = (
+        "Line: predicted over time; rings or dashes: measured. "
+        "Nearer: the error is smaller than the null model's, which knows no allocator."
+    )
     return framed(
         line(headline(validation.scores), lead=f"{validation.recording.name}, predicted:"),
-        Table(
-            VALIDATION_COLUMNS,
-            [list(_validation_cells(validation, *each)) for each in rows],
-            "errors of the prediction",
-        ).to_html(),
-        line(
-            "Line: predicted over time; rings or dashes: measured. "
-            "Nearer: the error is smaller than the null model's, which knows no allocator.",
-            kind=DIM,
-        ),
+        Table(VALIDATION_COLUMNS, rows, "errors of the prediction").to_html(),
+        line(explained, kind=DIM),
         folded("What the columns mean", line(ERROR_RULE)),
         folded(f"Notes ({len(validation.notes)})", listed(validation.notes)),
         folded("What is not modelled", listed(validation.not_modelled)),
-        *replay_parts(validation.replay, validation.rule_evidence),
+        *_replay_parts(replay, validation.rule_evidence),
     )
-
-
-def _validation_cells(validation: Validation, row: Any, found: str) -> Iterator[Cell]:
-    mark, kind = VALIDATION_MARKS.get(found, (found, DIM))
-    dim = DIM if kind == DIM else ""
-    yield Cell(shown=mark, kind=kind)
-    yield Cell(shown=str(row.metric), kind=dim)
-    yield Cell(shown=str(row.scope), kind=dim)
-    yield Cell(shown=_course(validation, row))
-    for value in (row.measured, row.predicted):
-        yield Cell(shown=number(value), number=_sorted_by(value), kind=dim)
-    for value, its in ((row.error, kind), (row.null_error, dim)):
-        yield Cell(shown=error_cell(value, row), number=abs(_sorted_by(value)), kind=its)
-    yield Cell(shown=str(row.unit), kind=DIM)
-    yield Cell(shown=str(row.null_model or ""), kind=DIM)
-
-
-def _course(validation: Validation, row: Any) -> Markup:
-    edges = validation.replay.edges
-    span = (int(edges[0]), int(edges[-1]))
-    measured, predicted = (
-        course_of(tables, row.metric, row.scope, span)
-        for tables in (validation.measured, validation.replay)
-    )
-    if predicted is None:
-        return Markup(html="")
-    words = f"{row.metric}, {row.scope}, over time"
-    if measured is not None and len(measured.values) > FEW_MARKS:
-        return sparkline(words, predicted, dashed=measured)
-    return sparkline(words, predicted, marks=measured)
-
-
-def _sorted_by(value: Any) -> float:
-    return float("nan") if pd.isna(value) else float(value)
