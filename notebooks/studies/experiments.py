@@ -13,25 +13,30 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 import pagealloc_model as pm
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.recording.recording import shipped_recordings_directory
 from pagealloc_model.show.post.tables import MARKS
 from pagealloc_model.studies.experiments.experiment import (
-    MATRIX,
+    CHANGES_FILE,
     MODES,
-    measurable_effects,
+    RUNS_FILE,
+    ExperimentResult,
     score_table,
-    scores_by_setting,
-    ship_experiment,
-    shipped_experiment,
-    shipped_experiments,
-    wrong_predictions,
 )
+from pagealloc_model.studies.experiments.plan import find_plan, read_plan, sides_of
+from pagealloc_model.verdict.statistics import EFFECTS, WRONG
 
 WIDTH = 100
+FOLDER = "experiments"
+CAUSES_FILE = "causes.csv"
+UNEXPLAINED = "unexplained"
+MATRIX = "matrix"
 SCORES = ("effects", "within", "direction", "wrong", "not predicted", "quiet")
 
 
@@ -41,6 +46,89 @@ def main(plan: str, directory: str) -> None:
     result = pm.experiment(plan, directory, make=False)
     print(result.to_text())
     print(f"{ship_experiment(result)}: {len(result.runs)} runs, {time.monotonic() - began:.0f} s")
+
+
+def _folder() -> Path:
+    data = shipped_recordings_directory()
+    if data is None:
+        raise UsageError("the package was installed without data; use a checkout")
+    return data / FOLDER
+
+
+def _table(file: Path, *texts: str) -> pd.DataFrame:
+    """A table with columns of texts, of which none is NaN."""
+    table = pd.read_csv(file, dtype=dict.fromkeys(texts, str))
+    return table.assign(**table[list(texts)].fillna(""))
+
+
+def shipped_experiments() -> list[str]:
+    """Names of the experiments that come with the package, each that of its plan."""
+    return sorted(file.parent.name for file in _folder().glob(f"*/{CHANGES_FILE}"))
+
+
+def shipped_experiment(name: str = MATRIX) -> ExperimentResult:
+    """An experiment that comes with the package; its recordings are not all there."""
+    known = shipped_experiments()
+    if name not in known:
+        raise UsageError(f"no shipped experiment {name!r}; there are {', '.join(known) or 'none'}")
+    plan, folder = read_plan(find_plan(name)), _folder() / name
+    runs = _table(folder / RUNS_FILE, "status", "path", "error", "console")
+    changes = _table(folder / CHANGES_FILE, "unit", "note")
+    return ExperimentResult(plan=plan, sides=sides_of(plan), runs=runs, changes=changes)
+
+
+def ship_experiment(result: ExperimentResult) -> Path:
+    """Put an experiment's tables in the place of those that ship; returns where."""
+    folder = _folder() / result.plan.name
+    folder.mkdir(parents=True, exist_ok=True)
+    names = result.runs["side"] + result.runs["repeat"].astype(str)
+    runs = result.runs.assign(path="runs/" + names + "/recording")
+    runs.to_csv(folder / RUNS_FILE, index=False)
+    result.changes.to_csv(folder / CHANGES_FILE, index=False, float_format="%.6g")
+    return folder
+
+
+def scores_by_setting(changes: pd.DataFrame) -> pd.DataFrame:
+    """`score_table` for each setting, in the column axis."""
+    parts = [
+        score_table(own).assign(axis=axis) for axis, own in changes.groupby("axis", sort=False)
+    ]
+    table = pd.concat(parts, ignore_index=True)
+    return table[["axis", *(name for name in table if name != "axis")]]
+
+
+def measurable_effects(changes: pd.DataFrame) -> pd.DataFrame:
+    """Quantities that a setting measurably changed, a row each.
+
+    Returns:
+        axis, metric, unit, before, change, low, high; and for each mode of reclaim MODE, with the
+        predicted change, and "MODE verdict".
+    """
+    rows = changes[changes["verdict"].isin(EFFECTS)]
+    by_mode = {
+        mode: rows[rows["mode"] == mode].set_index(["pair", "axis", "metric", "unit"])
+        for mode in MODES
+    }
+    table = by_mode[MODES[0]][["before", "change", "low", "high"]]
+    for mode, own in by_mode.items():
+        table = table.assign(**{mode: own["predicted"], f"{mode} verdict": own["verdict"]})
+    return table.reset_index().drop(columns="pair")
+
+
+def wrong_predictions(name: str = MATRIX, mode: str = MODES[-1]) -> pd.DataFrame:
+    """Wrong predictions of a shipped experiment under a mode of reclaim.
+
+    Returns:
+        axis, metric, change, low, high, predicted, cause: `UNEXPLAINED` where none is known.
+    """
+    changes = shipped_experiment(name).changes
+    wrong = changes[(changes["verdict"] == WRONG) & (changes["mode"] == mode)]
+    shown = wrong[["axis", "metric", "change", "low", "high", "predicted"]]
+    file = _folder() / name / CAUSES_FILE
+    keys = ["axis", "metric"]
+    causes = pd.read_csv(file) if file.exists() else pd.DataFrame(columns=[*keys, "cause"])
+    table = shown.merge(causes, how="left", on=keys)
+    return table.assign(cause=table["cause"].fillna(UNEXPLAINED))
 
 
 def score_lines() -> Iterator[str]:

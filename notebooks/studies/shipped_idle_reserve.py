@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 from pagealloc_model.notebooks.studies.defer_guests import defer_changes
+from pagealloc_model.notebooks.studies.experiments import shipped_experiment
 from pagealloc_model.notebooks.studies.gate_effects import by_region, shipped_map
 from pagealloc_model.notebooks.studies.guest_reserve import reserve_by_run, reserve_over_time
 from pagealloc_model.notebooks.studies.host_regions import run_regions
@@ -24,7 +25,6 @@ from pagealloc_model.notebooks.studies.reserve_reply import reserve_reply
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.recording.recording import Recording, shipped_recordings_directory
 from pagealloc_model.show.post.message import Message
-from pagealloc_model.studies.experiments.experiment import shipped_experiment
 from pagealloc_model.verdict.statistics import mean_interval
 
 PLAN, SLOWPATH_PLAN = "idle_reserve", "idle_slowpath"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,9 +14,10 @@ import pandas as pd
 
 from pagealloc_model.base import progress_bar
 from pagealloc_model.base.errors import PageallocError, RecordingError, UsageError
+from pagealloc_model.base.files import written_whole
 from pagealloc_model.base.lazy import LazyMethod
 from pagealloc_model.base.progress_bar import Report, unreported
-from pagealloc_model.base.text import count_of
+from pagealloc_model.base.text import WIDTH, count_of
 from pagealloc_model.base.version import __version__
 from pagealloc_model.measured.costs import at_recorded_cost
 from pagealloc_model.policy.policy import Assumptions, Policy
@@ -24,7 +25,7 @@ from pagealloc_model.predicted.demand.elastic import with_recorded_survivors
 from pagealloc_model.predicted.prepared import forget_prepared
 from pagealloc_model.predicted.replay import replay
 from pagealloc_model.recording.recorded_machine import recorded_machine, start_snapshots
-from pagealloc_model.recording.recording import Recording, shipped_recordings_directory
+from pagealloc_model.recording.recording import Recording
 from pagealloc_model.studies.experiments.guest import Runner
 from pagealloc_model.studies.experiments.plan import (
     KERNEL,
@@ -67,32 +68,31 @@ if TYPE_CHECKING:
 
     from pagealloc_model.show.post.message import Message
 
-
 MODES = ("literal", "elastic")
 NULL = "no change"
+RUNS_FILE, CHANGES_FILE, TABLE_FILE, POST_FILE = "runs.csv", "changes.csv", "table.txt", "post.txt"
 MEASURED_FILE = "measured.json"
 """Beside a run's recording: what was measured in it, for when the recording is deleted."""
 
 
 @dataclass(frozen=True)
 class Values:
-    """What is known of one run, measured or replayed.
-
-    Attributes:
-        quantities: by name, see `WHOLE_UNITS`.
-        refused: why there are none, "" if there are.
-    """
+    """Values of one run by name (`WHOLE_UNITS`), measured or replayed, or why there are none."""
 
     quantities: Mapping[str, float]
     refused: str = ""
 
     def difference(self, other: Values) -> Values:
         """The other's quantities less these."""
-        mine, theirs = self.quantities, other.quantities
+        own, others = self.quantities, other.quantities
         return Values(
-            {name: theirs[name] - mine[name] for name in mine if name in theirs},
+            {name: others[name] - own[name] for name in own if name in others},
             self.refused or other.refused,
         )
+
+
+_UNCHANGED = Values(dict.fromkeys(WHOLE_UNITS, 0.0))
+"""Predicted where nothing stands for a setting."""
 
 
 class KnownValues:
@@ -107,7 +107,7 @@ class KnownValues:
         self._open: tuple[str, Recording, str] | None = None
 
     def measured(self, run: Run) -> Values:
-        """What was measured in a run, now or before its recording was deleted.
+        """Values measured in a run, now or before its recording was deleted.
 
         Raises:
             RecordingError: its recording cannot be read.
@@ -124,10 +124,9 @@ class KnownValues:
         return values
 
     def predicted(self, run: Run, mode: str, policy: Policy, rules: str) -> Values:
-        """What a replay of a run has, or why it was refused."""
-        what = {"what": mode, "policy": policy.given(), "rules": rules}
+        """Values of a replay of a run, or why it was refused."""
 
-        def made(recording: Recording) -> Mapping[str, float]:
+        def replayed(recording: Recording) -> Mapping[str, float]:
             assumptions = Assumptions()
             if mode == "elastic":
                 assumptions = at_recorded_cost(recording.trace, start_snapshots(recording)[1])
@@ -143,7 +142,7 @@ class KnownValues:
             )
             return predicted_quantities(recording, predicted)
 
-        return self._kept(run, what, made)
+        return self._kept(run, {"what": mode, "policy": policy.given(), "rules": rules}, replayed)
 
     def forget(self) -> None:
         """Let go of the recording that was opened last."""
@@ -157,7 +156,11 @@ class KnownValues:
         what: Mapping[str, object],
         make: Callable[[Recording], Mapping[str, float]],
     ) -> Values:
-        recording, digest = self._opened(run)
+        if self._open is None or self._open[0] != run.path:
+            self.forget()
+            opened = run.open()
+            self._open = (run.path, opened, recording_digest(opened))
+        _, recording, digest = self._open
         key = result_key({"experiment": 1, "recording": digest, **what})
         file = self._directory / f"{key}.json"
         if file.exists():
@@ -167,17 +170,9 @@ class KnownValues:
         except PageallocError as error:
             values = Values({}, str(error))
         self._directory.mkdir(parents=True, exist_ok=True)
-        partial = file.with_suffix(".partial")
-        partial.write_text(json.dumps(asdict(values)))
-        partial.rename(file)
+        with written_whole(file) as partial:
+            partial.write_text(json.dumps(asdict(values)))
         return values
-
-    def _opened(self, run: Run) -> tuple[Recording, str]:
-        if self._open is None or self._open[0] != run.path:
-            self.forget()
-            recording = run.open()
-            self._open = (run.path, recording, recording_digest(recording))
-        return self._open[1], self._open[2]
 
 
 def check_same_machine(off: Recording, on: Recording) -> None:
@@ -187,8 +182,11 @@ def check_same_machine(off: Recording, on: Recording) -> None:
         RecordingError: they differ in CPUs or memory.
     """
     machines = [recorded_machine(recording) for recording in (off, on)]
-    memory = [[(zone.name, zone.present) for zone in each.zones] for each in machines]
-    if machines[0].nr_cpus != machines[1].nr_cpus or memory[0] != memory[1]:
+    sizes = [
+        (machine.nr_cpus, [(zone.name, zone.present) for zone in machine.zones])
+        for machine in machines
+    ]
+    if sizes[0] != sizes[1]:
         raise RecordingError(
             on.name,
             f"is of another machine than {off.name}, so the two are no pair",
@@ -199,7 +197,7 @@ def check_same_machine(off: Recording, on: Recording) -> None:
 def changes_table(
     pairs: Sequence[Pair], runs: Sequence[Run], known: KnownValues, report: Report | None = None
 ) -> pd.DataFrame:
-    """What was measured and predicted of every pair, quantity and mode of reclaim.
+    """Measured and predicted changes of every pair, quantity and mode of reclaim.
 
     The predicted change is that between two replays of one recording of the earlier side, under
     the later side's policy and under its own, averaged over that side's recordings. Nothing of the
@@ -213,8 +211,8 @@ def changes_table(
 
     Returns:
         pair, axis, metric, unit, mode; runs_before, runs_after; before, after: measured means;
-        change with low and high; predicted with predicted_lowest and predicted_highest; modelled;
-        verdict; inside: the prediction lies in the interval; note: why there is no prediction.
+        change with low and high; predicted with predicted_lowest and predicted_highest; verdict;
+        inside: the prediction lies in the interval; modelled; note: why there is no prediction.
 
     Raises:
         RecordingError: a recording cannot be read, or those of a pair are of different machines.
@@ -224,10 +222,10 @@ def changes_table(
     predicted: dict[tuple[str, str, str], Values] = {}
     for place, run in enumerate(usable):
         measured[run.name] = known.measured(run)
-        mine = [pair for pair in pairs if pair.before.letter == run.side and pair.modelled]
-        for mode in MODES if mine else ():
+        begun = [pair for pair in pairs if pair.before.letter == run.side and pair.modelled]
+        for mode in MODES if begun else ():
             own = known.predicted(run, mode, Policy(), "")
-            for pair in mine:
+            for pair in begun:
                 other = known.predicted(run, mode, pair.policy, pair.rules)
                 predicted[pair.title, mode, run.name] = own.difference(other)
         if report is not None:
@@ -242,37 +240,35 @@ def changes_table(
             continue
         if pair.axis != KERNEL and Path(after[0].path).exists():
             check_same_machine(before[0].open(), after[0].open())
-        sides = [[measured[run.name] for run in each] for each in (before, after)]
+        sides = [[measured[run.name] for run in own] for own in (before, after)]
         for mode in MODES:
             changes = [predicted.get((pair.title, mode, run.name), _UNCHANGED) for run in before]
-            rows += _pair_rows(pair, mode, sides, changes)
+            note = next((change.refused for change in changes if change.refused), "")
+            for metric, unit in WHOLE_UNITS.items():
+                values = [
+                    [own.quantities.get(metric, float("nan")) for own in side]
+                    for side in (*sides, changes)
+                ]
+                rows.append(
+                    {
+                        "pair": pair.title,
+                        "axis": pair.axis,
+                        "metric": metric,
+                        "unit": unit,
+                        "mode": mode,
+                        **_measured_and_predicted(*values),
+                        "modelled": pair.modelled,
+                        "note": note,
+                    }
+                )
     table = pd.DataFrame(rows)
-    return table if table.empty else table[_tells(table)].reset_index(drop=True)
-
-
-_UNCHANGED = Values(dict.fromkeys(WHOLE_UNITS, 0.0))
-"""What is predicted where nothing stands for a setting."""
-
-
-def _pair_rows(
-    pair: Pair, mode: str, sides: Sequence[Sequence[Values]], changes: Sequence[Values]
-) -> Iterator[dict[str, object]]:
-    for metric, unit in WHOLE_UNITS.items():
-        before, after = (_each(values, metric) for values in sides)
-        yield {
-            "pair": pair.title,
-            "axis": pair.axis,
-            "metric": metric,
-            "unit": unit,
-            "mode": mode,
-            **_measured_and_predicted(before, after, _each(changes, metric)),
-            "modelled": pair.modelled,
-            "note": next((each.refused for each in changes if each.refused), ""),
-        }
-
-
-def _each(values: Sequence[Values], metric: str) -> list[float]:
-    return [each.quantities.get(metric, float("nan")) for each in values]
+    if table.empty:
+        return table
+    # rows of quantities that were measured, and that are not 0 everywhere
+    moved = (table[["before", "after", "predicted"]].fillna(0.0) != 0).any(axis=1)
+    telling = table["change"].notna() & moved
+    by_quantity = telling.groupby([table["pair"], table["metric"]]).transform("any")
+    return table[by_quantity].reset_index(drop=True)
 
 
 def _measured_and_predicted(
@@ -281,7 +277,7 @@ def _measured_and_predicted(
     low, high = change_interval(before, after)
     known = [value for value in predicted if not np.isnan(value)]
     mean = float(np.mean(known)) if known else float("nan")
-    means = [float(pd.Series(each, dtype=float).mean()) for each in (before, after)]
+    means = [float(pd.Series(own, dtype=float).mean()) for own in (before, after)]
     return {
         "runs_before": len(before),
         "runs_after": len(after),
@@ -298,15 +294,8 @@ def _measured_and_predicted(
     }
 
 
-def _tells(table: pd.DataFrame) -> pd.Series:
-    """Rows of quantities that were measured, and that are not 0 everywhere."""
-    moved = (table[["before", "after", "predicted"]].fillna(0.0) != 0).any(axis=1)
-    kept = table["change"].notna() & moved
-    return kept.groupby([table["pair"], table["metric"]]).transform("any")
-
-
 def score_table(changes: pd.DataFrame) -> pd.DataFrame:
-    """How often predictions were right, by mode of reclaim, beside the model that nothing changes.
+    """Predictions that were right, by mode of reclaim, beside the model that nothing changes.
 
     Args:
         changes: as `changes_table` returns it.
@@ -316,38 +305,35 @@ def score_table(changes: pd.DataFrame) -> pd.DataFrame:
         not_predicted among them; quiet: predicted ones without; quiet_inside: of these, predictions
         within the interval.
     """
-    rows = [_score(mode, changes[changes["mode"] == mode]) for mode in MODES]
     null = changes[changes["mode"] == MODES[0]].assign(predicted=0.0)
     verdicts = [verdict(0.0, row.low, row.high) for row in null.itertuples()]
     inside = (null["low"] <= 0) & (null["high"] >= 0)
-    rows.append(_score(NULL, null.assign(verdict=verdicts, inside=inside)))
-    return pd.DataFrame(rows)
-
-
-def _score(model: str, rows: pd.DataFrame) -> dict[str, object]:
-    counts = rows["verdict"].value_counts()
-    quiet = (rows["verdict"] == NO_EFFECT) & rows["predicted"].notna()
-    return {
-        "model": model,
-        "measurable": int(rows["verdict"].isin(EFFECTS).sum()),
-        "predicted": int(counts.get(WITHIN, 0)),
-        "right": int(counts.get(RIGHT, 0)),
-        "wrong": int(counts.get(WRONG, 0)),
-        "not_predicted": int(counts.get(NOT_PREDICTED, 0)),
-        "quiet": int(quiet.sum()),
-        "quiet_inside": int((rows["inside"] & quiet).sum()),
-    }
-
-
-RUNS_FILE, CHANGES_FILE, TABLE_FILE, POST_FILE = "runs.csv", "changes.csv", "table.txt", "post.txt"
+    models = {mode: changes[changes["mode"] == mode] for mode in MODES}
+    models[NULL] = null.assign(verdict=verdicts, inside=inside)
+    scores = []
+    for model, rows in models.items():
+        counts = rows["verdict"].value_counts()
+        quiet = (rows["verdict"] == NO_EFFECT) & rows["predicted"].notna()
+        scores.append(
+            {
+                "model": model,
+                "measurable": int(rows["verdict"].isin(EFFECTS).sum()),
+                "predicted": int(counts.get(WITHIN, 0)),
+                "right": int(counts.get(RIGHT, 0)),
+                "wrong": int(counts.get(WRONG, 0)),
+                "not_predicted": int(counts.get(NOT_PREDICTED, 0)),
+                "quiet": int(quiet.sum()),
+                "quiet_inside": int((rows["inside"] & quiet).sum()),
+            }
+        )
+    return pd.DataFrame(scores)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ExperimentResult:
-    """What was run, and what came of the predictions.
+    """Runs of a plan, and what came of the predictions.
 
     Attributes:
-        plan: what was asked for.
         sides: kernels and values, by letter.
         runs: side, repeat, status, path, seconds, error and console, one row a run.
         changes: one row for each pair, quantity and mode of reclaim; see `changes_table`.
@@ -363,7 +349,7 @@ class ExperimentResult:
 
     @cached_property
     def score(self) -> pd.DataFrame:
-        """How often predictions were right, beside the model that nothing changes."""
+        """Predictions that were right, beside the model that nothing changes."""
         return score_table(self.changes)
 
     @property
@@ -375,7 +361,7 @@ class ExperimentResult:
         """A copy of the table of changes."""
         return self.changes.copy()
 
-    def to_text(self, width: int = 72) -> str:
+    def to_text(self, width: int = WIDTH) -> str:
         """The table of changes and the score, as text for a mail."""
         from pagealloc_model.show.post.tables import experiment_table
 
@@ -391,21 +377,15 @@ class ExperimentResult:
         """The whole as a message for a mailing list."""
         from pagealloc_model.show.post.tables import experiment_message
 
-        return experiment_message(
-            self.plan.name, self._about(), self.changes, self.score, self.failed
-        )
-
-    def _about(self) -> list[str]:
-        """Sentences on what was run."""
         plan, guest = self.plan, self.plan.guest
-        lines = side_lines(self.sides)
-        done = self.runs[self.runs["status"] != FAILED]
-        counts = done.groupby("side").size()
+        counts = self.runs[self.runs["status"] != FAILED].groupby("side").size()
         runs = ", ".join(f"{letter} {count}" for letter, count in counts.items()) or "none"
+        lines = side_lines(self.sides)
         lines.append(f"Runs by side: {runs}. Workload: {plan.workload.name} (seed {plan.seed}).")
         if plan.kernels:
             lines.append(f"Guests of {guest.memory} and {count_of(guest.cpus, 'CPU')}.")
-        return [*lines, f"Made with pagealloc_model {__version__}."]
+        lines.append(f"Made with pagealloc_model {__version__}.")
+        return experiment_message(plan.name, lines, self.changes, self.score, self.failed)
 
 
 def experiment(
@@ -439,15 +419,15 @@ def experiment(
     plan = plan if isinstance(plan, Plan) else read_plan(find_plan(plan))
     directory = Path(directory).absolute()
     sides = sides_of(plan)
-    given = measured_runs(sides, measured or {})
-    to_run = [side for side in sides if side.letter not in given]
+    by_side = measured_runs(sides, measured or {})
+    to_run = [side for side in sides if side.letter not in by_side]
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"{directory}: cannot be made ({error.strerror})") from None
-    made: list[Run] = []
+    runs = [run for own in by_side.values() for run in own]
     if to_run and not make:
-        made = kept_runs(to_run, directory)
+        runs += kept_runs(to_run, directory)
     elif to_run:
         with progress_bar.progress(
             f"running {plan.name}",
@@ -455,8 +435,7 @@ def experiment(
             "runs",
             given=progress_bar.part_of(progress, 0.0, 0.8),
         ) as report:
-            made = make_runs(plan, to_run, directory, runner, report)
-    runs = [run for each in given.values() for run in each] + made
+            runs += make_runs(plan, to_run, directory, runner, report)
     with progress_bar.progress(
         f"predicting {plan.name}",
         len(runs),
@@ -466,162 +445,17 @@ def experiment(
         changes = changes_table(
             pairs_of(plan, sides), runs, KnownValues(directory / "values"), report
         )
-    rows = [{**asdict(run), **_choices(sides, run)} for run in runs]
+    choices = {side.letter: side.choices for side in sides}
+    rows = pd.DataFrame([{**asdict(run), **choices[run.side]} for run in runs])
     result = ExperimentResult(
-        plan=plan,
-        sides=sides,
-        runs=pd.DataFrame(rows).drop(columns="identity"),
-        changes=changes,
+        plan=plan, sides=sides, runs=rows.drop(columns="identity"), changes=changes
     )
-    _write(result, directory)
-    return result
-
-
-def _choices(sides: Sequence[Side], run: Run) -> dict[str, str]:
-    return next(side.choices for side in sides if side.letter == run.side)
-
-
-def _write(result: ExperimentResult, directory: Path) -> None:
-    """Tables and the mail, each whole or not at all."""
     texts = {RUNS_FILE: result.runs.to_csv(index=False)}
-    if not result.changes.empty:
-        texts |= {
-            CHANGES_FILE: result.changes.to_csv(index=False),
-            TABLE_FILE: result.to_text(),
-            POST_FILE: result.message().to_text(),
-        }
+    if not changes.empty:
+        texts[CHANGES_FILE] = changes.to_csv(index=False)
+        texts[TABLE_FILE] = result.to_text()
+        texts[POST_FILE] = result.message().to_text()
     for name, text in texts.items():
-        partial = directory / f".{name}"
-        partial.write_text(text, encoding="utf-8")
-        partial.rename(directory / name)
-
-
-FOLDER = "experiments"
-CAUSES_FILE = "causes.csv"
-UNEXPLAINED = "unexplained"
-MATRIX = "matrix"
-
-_MEASURED = ["before", "change", "low", "high"]
-
-
-def shipped_experiments() -> list[str]:
-    """Names of the experiments that come with the package, each that of its plan.
-
-    Raises:
-        UsageError: there is no data directory.
-    """
-    return sorted(file.parent.name for file in _folder().glob(f"*/{CHANGES_FILE}"))
-
-
-def shipped_experiment(name: str = MATRIX) -> ExperimentResult:
-    """An experiment that comes with the package; its recordings are not all there.
-
-    Args:
-        name: of its plan.
-
-    Raises:
-        UsageError: no such experiment, or there is no data directory.
-    """
-    known = shipped_experiments()
-    if name not in known:
-        raise UsageError(f"no shipped experiment {name!r}; there are {', '.join(known) or 'none'}")
-    plan = read_plan(find_plan(name))
-    texts = ["status", "path", "error", "console"]
-    runs = pd.read_csv(_folder() / name / RUNS_FILE, dtype=dict.fromkeys(texts, str))
-    return ExperimentResult(
-        plan=plan,
-        sides=sides_of(plan),
-        runs=runs.assign(**runs[texts].fillna("")),
-        changes=read_changes(_folder() / name / CHANGES_FILE),
-    )
-
-
-def ship_experiment(result: ExperimentResult) -> Path:
-    """Put an experiment's tables in the place of those that ship; returns where.
-
-    Args:
-        result: of a plan that ships.
-
-    Raises:
-        UsageError: there is no data directory.
-    """
-    folder = _folder() / result.plan.name
-    folder.mkdir(parents=True, exist_ok=True)
-    names = result.runs["side"] + result.runs["repeat"].astype(str)
-    runs = result.runs.assign(path="runs/" + names + "/recording")
-    runs.to_csv(folder / RUNS_FILE, index=False)
-    result.changes.to_csv(folder / CHANGES_FILE, index=False, float_format="%.6g")
-    return folder
-
-
-def read_changes(file: Path) -> pd.DataFrame:
-    """The table of changes that an experiment left."""
-    texts = ["unit", "note"]
-    changes = pd.read_csv(file, dtype=dict.fromkeys(texts, str))
-    return changes.assign(**changes[texts].fillna(""))
-
-
-def scores_by_setting(changes: pd.DataFrame) -> pd.DataFrame:
-    """How often predictions of each setting were right.
-
-    Args:
-        changes: as `changes_table` returns it.
-
-    Returns:
-        axis, model, and the columns of `score_table` after its first.
-    """
-    parts = [
-        score_table(mine).assign(axis=axis) for axis, mine in changes.groupby("axis", sort=False)
-    ]
-    table = pd.concat(parts, ignore_index=True)
-    return table[["axis", *(name for name in table if name != "axis")]]
-
-
-def measurable_effects(changes: pd.DataFrame) -> pd.DataFrame:
-    """Quantities that a setting measurably changed, a row each.
-
-    Args:
-        changes: as `changes_table` returns it.
-
-    Returns:
-        axis, metric, unit, before, change, low, high; and for each mode of reclaim MODE, with the
-        predicted change, and "MODE verdict".
-    """
-    rows = changes[changes["verdict"].isin(EFFECTS)]
-    keys = ["pair", "axis", "metric", "unit"]
-    table = rows[rows["mode"] == MODES[0]].set_index(keys)[_MEASURED]
-    for mode in MODES:
-        mine = rows[rows["mode"] == mode].set_index(keys)
-        table = table.assign(**{mode: mine["predicted"], f"{mode} verdict": mine["verdict"]})
-    return table.reset_index().drop(columns="pair")
-
-
-def wrong_predictions(name: str = MATRIX, mode: str = MODES[-1]) -> pd.DataFrame:
-    """What a shipped experiment predicted wrong, and why as far as that is known.
-
-    Args:
-        name: of the experiment.
-        mode: of reclaim.
-
-    Returns:
-        axis, metric, change, low, high, predicted, cause: `UNEXPLAINED` where none is known.
-
-    Raises:
-        UsageError: no such experiment.
-    """
-    changes = shipped_experiment(name).changes
-    wrong = changes[(changes["verdict"] == WRONG) & (changes["mode"] == mode)]
-    shown = wrong[["axis", "metric", "change", "low", "high", "predicted"]]
-    file = _folder() / name / CAUSES_FILE
-    known = (
-        pd.read_csv(file) if file.exists() else pd.DataFrame(columns=["axis", "metric", "cause"])
-    )
-    found = shown.merge(known, how="left", on=["axis", "metric"])
-    return found.assign(cause=found["cause"].fillna(UNEXPLAINED))
-
-
-def _folder() -> Path:
-    data = shipped_recordings_directory()
-    if data is None:
-        raise UsageError("the package was installed without data; use a checkout")
-    return data / FOLDER
+        with written_whole(directory / name) as partial:
+            partial.write_text(text, encoding="utf-8")
+    return result

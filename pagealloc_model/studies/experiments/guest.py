@@ -30,8 +30,22 @@ from pagealloc_model.studies.experiments.workloads import COMPILER
 
 NINE_P, VIRTIO_FS = SHARES = ("9P_FS", "VIRTIO_FS")
 """Options of a kernel that can have the host's files as its root: one of them is needed."""
-
+RECORDS = ("TRACING", "PERF_EVENTS", "PROC_PAGE_MONITOR", "KPROBE_EVENTS")
+"""Those that a recording needs, or is worse without."""
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+CONSOLE = "console"
+CONSOLE_LINES = 8
+VIRTME = "vng"
+DISK_DEVICE_FILE = "big"
+KVM = Path("/dev/kvm")
+NO_GUESTS = "pagealloc experiment cannot boot guests"
+_EITHER_SHARE = " or ".join(f"CONFIG_{option}" for option in SHARES)
 _CONFIG_BEGINS, _CONFIG_ENDS = b"IKCFG_ST", b"IKCFG_ED"
+_KVM_TRIAL_S = 30.0
+_LOOK_S = 0.5
+
+Cancel = Callable[[], bool]
+"""Asked now and then; True ends a run."""
 
 
 def shares_by_9p(image: Path) -> bool:
@@ -47,7 +61,7 @@ def shares_by_9p(image: Path) -> bool:
         return False
     raise UsageError(
         f"{image}: has neither 9p nor virtiofs, so it cannot be a guest; "
-        f"build it with {' or '.join(f'CONFIG_{each}' for each in SHARES)}"
+        f"build it with {_EITHER_SHARE}"
     )
 
 
@@ -59,20 +73,17 @@ def kernel_options(image: Path, boot: Path = Path("/boot")) -> set[str] | None:
         boot: where configurations of installed kernels are.
     """
     beside = [folder / image.name.replace("vmlinuz", "config") for folder in (image.parent, boot)]
-    text = next((each.read_text() for each in beside if each != image and each.is_file()), None)
-    text = text if text is not None else _built_in(image.read_bytes())
-    if text is None:
-        return None
-    return set(re.findall(r"^CONFIG_(\w+)=[ym]$", text, re.MULTILINE))
+    text = next((file.read_text() for file in beside if file != image and file.is_file()), None)
+    text = text if text is not None else _configuration_inside(image.read_bytes())
+    return None if text is None else set(re.findall(r"^CONFIG_(\w+)=[ym]$", text, re.MULTILINE))
 
 
-def _built_in(content: bytes) -> str | None:
+def _configuration_inside(content: bytes) -> str | None:
     """The configuration inside a kernel, whichever way it is compressed."""
     for unpack, magic in _PACKED:
-        for found in re.finditer(re.escape(magic), content):
-            begin = found.start()
+        for match in re.finditer(re.escape(magic), content):
             try:
-                unpacked = unpack(content[begin:])
+                unpacked = unpack(content[match.start() :])
             except (zlib.error, lzma.LZMAError, ValueError, EOFError):
                 continue
             start = unpacked.find(_CONFIG_BEGINS)
@@ -96,15 +107,7 @@ _PACKED: tuple[tuple[Callable[[bytes], bytes], bytes], ...] = (
     (lambda content: lzma.LZMADecompressor().decompress(content), b"\xfd7zXZ\x00"),
     (_zstd, b"\x28\xb5\x2f\xfd"),
 )
-"""How to unpack a kernel, and what what is packed so begins with."""
-
-
-CONSOLE = "console"
-CONSOLE_LINES = 8
-_LOOK_S = 0.5
-
-Cancel = Callable[[], bool]
-"""Asked now and then; True ends a run."""
+"""Ways to unpack a kernel, and the bytes that one packed so begins with."""
 
 
 class RunFailedError(PageallocError):
@@ -121,10 +124,12 @@ class RunFailedError(PageallocError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bounds:
-    """What a run may take.
+class Call:
+    """A program to call, and what it may take.
 
     Attributes:
+        words: of its command line.
+        environment: variables that it has beside this process's.
         what: takes it, in words: "the guest".
         key: of the plan that sets the time: "guest.timeout_s".
         limit_s: the longest that it may take.
@@ -132,44 +137,32 @@ class Bounds:
         grace_s: between a request to end and the end.
     """
 
-    what: str
-    key: str
-    limit_s: float
-    most_bytes: int
+    words: list[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    what: str = ""
+    key: str = ""
+    limit_s: float = 0.0
+    most_bytes: int = 0
     grace_s: float = 0.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Call:
-    """A program to call.
-
-    Attributes:
-        words: of its command line.
-        environment: variables that it has beside this process's.
-    """
-
-    words: list[str]
-    environment: Mapping[str, str] = field(default_factory=dict)
-
-
-def make_recording(call: Call, folder: Path, bounds: Bounds, cancel: Cancel) -> None:
+def make_recording(call: Call, folder: Path, cancel: Cancel) -> None:
     """Call a program that leaves a recording and an answer in a run's folder.
-
-    Args:
-        call: the program.
-        folder: of the run.
-        bounds: of the run.
-        cancel: ends it.
 
     Raises:
         RunFailedError: it left no recording that can be used, and why.
     """
-    ended = _watched(call, folder, bounds, cancel)
+    ended = _watched(call, folder, cancel)
     answer = Answer.read(folder)
-    if answer is None:
-        raise RunFailedError(ended or f"{bounds.what} ended before it was done", _end_of(folder))
-    if answer.error:
-        raise RunFailedError(ended or answer.error, _end_of(folder))
+    error = f"{call.what} ended before it was done" if answer is None else answer.error
+    if not error:
+        return
+    try:
+        text = (folder / CONSOLE).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        text = ""
+    last = [line for line in text.splitlines() if line.strip()][-CONSOLE_LINES:]
+    raise RunFailedError(ended or error, "\n".join(last))
 
 
 def started(call: Call, output: object) -> subprocess.Popen[bytes]:
@@ -185,12 +178,7 @@ def started(call: Call, output: object) -> subprocess.Popen[bytes]:
 
 
 def end(process: subprocess.Popen[bytes], grace_s: float = 0.0) -> None:
-    """End a process and all that it started.
-
-    Args:
-        process: as `started` returns it.
-        grace_s: that it has to end by itself, after it was asked to.
-    """
+    """End a process and all that it started, some time after it was asked to end by itself."""
     if grace_s and process.poll() is None:
         process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -200,10 +188,9 @@ def end(process: subprocess.Popen[bytes], grace_s: float = 0.0) -> None:
     process.wait()
 
 
-def _watched(call: Call, folder: Path, bounds: Bounds, cancel: Cancel) -> str:
+def _watched(call: Call, folder: Path, cancel: Cancel) -> str:
     """Let a program run to its end; why it was ended before, "" if it was not."""
-    give_up = time.monotonic() + bounds.limit_s
-    most = bounds.most_bytes
+    give_up = time.monotonic() + call.limit_s
     with (folder / CONSOLE).open("wb") as console:
         process = started(call, console)
         try:
@@ -214,37 +201,23 @@ def _watched(call: Call, folder: Path, bounds: Bounds, cancel: Cancel) -> str:
                 if cancel():
                     return "interrupted"
                 if time.monotonic() > give_up:
-                    took = f"{bounds.what} took over {bounds.limit_s:g} s"
-                    return f"{took}; raise {bounds.key}, or ask less"
-                if folder_bytes(folder) > most:
-                    return f"the run took over {most >> 20} MiB; raise limits.run, or ask less"
+                    took = f"{call.what} took over {call.limit_s:g} s"
+                    return f"{took}; raise {call.key}, or ask less"
+                if folder_bytes(folder) > call.most_bytes:
+                    most = f"{call.most_bytes >> 20} MiB"
+                    return f"the run took over {most}; raise limits.run, or ask less"
         finally:
-            end(process, bounds.grace_s)
+            end(process, call.grace_s)
 
 
 def folder_bytes(folder: Path) -> int:
-    """What the files of a folder take; those that go away meanwhile are left out."""
+    """Bytes on disk of a folder's files; those that go away meanwhile are left out."""
     total = 0
     for inside, _, names in os.walk(folder):
         for name in names:
             with contextlib.suppress(OSError):
                 total += (Path(inside) / name).lstat().st_blocks * 512
     return total
-
-
-def _end_of(folder: Path) -> str:
-    """The last lines of a run's console."""
-    try:
-        text = (folder / CONSOLE).read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
-    return "\n".join([line for line in text.splitlines() if line.strip()][-CONSOLE_LINES:])
-
-
-VIRTME = "vng"
-DISK_DEVICE_FILE = "big"
-KVM = Path("/dev/kvm")
-_KVM_TRIAL_S = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -288,56 +261,47 @@ class VirtmeGuests:
     def __init__(self) -> None:
         self._virtme = find_virtme() or ""
         qemu = f"qemu-system-{platform.machine()}"
-        for command, found, todo in (
+        for command, place, todo in (
             (VIRTME, self._virtme, "pip install '.[guest]' in the checkout brings virtme-ng"),
             (qemu, shutil.which(qemu), "install it (Debian: qemu-system-x86)"),
         ):
-            if not found:
+            if not place:
                 more = "pagealloc doctor says what else is missing"
                 raise UsageError(f"{command}: no such command; {todo}; {more}")
         self._kvm: bool | None = None
         self._trial = Lock()
 
     def __call__(self, boot: Boot, folder: Path, cancel: Cancel) -> None:
-        """Make a run.
-
-        Args:
-            boot: what to run.
-            folder: is there and empty; the guest may write into it.
-            cancel: ends the guest.
+        """Make a run in a folder that is there and empty; the guest may write into it.
 
         Raises:
             RunFailedError: no recording that can be used, and why.
         """
         boot.order.write(folder)
         words = [self._virtme, *guest_words(boot, folder)]
-        if not self._with_kvm(boot):
+        with self._trial:
+            if self._kvm is None:
+                wanted = boot.guest.kvm
+                self._kvm = wanted == "yes" or (
+                    wanted == "auto" and kvm_serves(self._virtme, boot.image)
+                )
+        if not self._kvm:
             words.append("--disable-kvm")
-        bounds = Bounds(
+        call = Call(
+            words=words,
+            environment=_virtme_environment(self._virtme),
             what="the guest",
             key="guest.timeout_s",
             limit_s=boot.guest.timeout_s,
             most_bytes=boot.most_bytes,
         )
-        make_recording(_virtme_call(words), folder, bounds, cancel)
-
-    def _with_kvm(self, boot: Boot) -> bool:
-        with self._trial:
-            if self._kvm is None:
-                self._kvm = boot.guest.kvm == "yes" or (
-                    boot.guest.kvm == "auto" and kvm_serves(self._virtme, boot.image)
-                )
-        return self._kvm
+        make_recording(call, folder, cancel)
 
 
 def guest_words(boot: Boot, folder: Path) -> list[str]:
-    """Arguments of virtme-ng for a run; KVM's are not among them.
+    """Arguments of virtme-ng for a run whose guest may write into a folder; none on KVM.
 
     virtme-ng puts most of them into a line for the shell as they are, so they come quoted.
-
-    Args:
-        boot: what to run.
-        folder: that the guest may write into.
 
     Raises:
         UsageError: a path that qemu would take apart.
@@ -354,8 +318,8 @@ def guest_words(boot: Boot, folder: Path) -> list[str]:
     words += ["--rwdir", quote(str(folder))]
     for node in guest.nodes:
         words += ["--numa", quote(node)]
-    for each in (*guest.boot, *boot.boot):
-        words += ["--append", each]
+    for parameter in (*guest.boot, *boot.boot):
+        words += ["--append", parameter]
     if boot.disk is not None:
         drive = f"file={boot.disk},if=virtio,format=raw,snapshot=on"
         words.append(f"--qemu-opts=-drive {quote(drive)}")
@@ -364,24 +328,18 @@ def guest_words(boot: Boot, folder: Path) -> list[str]:
 
 
 def _machine_words(image: Path) -> list[str]:
-    """What all guests of a kernel have; the scratch disk is on PCI, which microvms do not have."""
+    """Words for all guests of a kernel; the scratch disk is on PCI, which microvms do not have."""
     words = ["--user", "root", "--disable-microvm"]
     return [*words, "--force-9p"] if shares_by_9p(image) else words
 
 
 def kvm_serves(virtme: str, image: Path, device: Path = KVM, limit_s: float = _KVM_TRIAL_S) -> bool:
-    """Whether a guest boots with KVM within a short time: it may open and yet hang.
-
-    Args:
-        virtme: path of virtme-ng.
-        image: a kernel.
-        device: KVM's.
-        limit_s: to wait for the guest.
-    """
+    """Whether a guest of a kernel boots with KVM within a time: it may open and yet hang."""
     if not os.access(device, os.R_OK | os.W_OK):
         return False
     words = [virtme, "--run", quote(str(image)), *_machine_words(image), "--memory", "256M"]
-    process = started(_virtme_call([*words, "--exec", "true"]), subprocess.DEVNULL)
+    call = Call(words=[*words, "--exec", "true"], environment=_virtme_environment(virtme))
+    process = started(call, subprocess.DEVNULL)
     try:
         return process.wait(limit_s) == 0
     except subprocess.TimeoutExpired:
@@ -390,19 +348,13 @@ def kvm_serves(virtme: str, image: Path, device: Path = KVM, limit_s: float = _K
         end(process)
 
 
-def _virtme_call(words: list[str]) -> Call:
-    """A call of virtme-ng, which calls its other programs by name."""
-    beside = Path(words[0]).parent
-    path = f"{beside}:{os.environ.get('PATH', os.defpath)}"
-    return Call(words=words, environment={"PATH": path})
+def _virtme_environment(virtme: str) -> dict[str, str]:
+    """virtme-ng calls its other programs by name."""
+    return {"PATH": f"{Path(virtme).parent}:{os.environ.get('PATH', os.defpath)}"}
 
 
 def make_disk(image: Path, size: int) -> None:
-    """A file-system image with a file "big" that takes no room; kept if it is there.
-
-    Args:
-        image: file to make.
-        size: of "big", in bytes.
+    """A file-system image with a file "big" of some bytes that takes no room; kept if it is there.
 
     Raises:
         UsageError: mkfs.ext4 is missing or fails.
@@ -427,13 +379,6 @@ def make_disk(image: Path, size: int) -> None:
     partial.rename(image)
 
 
-NO_GUESTS = "pagealloc experiment cannot boot guests"
-RECORDS = ("TRACING", "PERF_EVENTS", "PROC_PAGE_MONITOR", "KPROBE_EVENTS")
-"""Those that a recording needs, or is worse without."""
-
-_SYSTEM_PATH = "/usr/local/sbin:/usr/sbin:/sbin"
-
-
 def guest_checks(images: tuple[Path, ...] = (), boot: Path = Path("/boot")) -> list[Check]:
     """One check for each thing that guests need.
 
@@ -441,7 +386,29 @@ def guest_checks(images: tuple[Path, ...] = (), boot: Path = Path("/boot")) -> l
         images: kernels to look into; () for those that are installed.
         boot: where those are.
     """
-    return [*_programs(), _kvm(), *_kernels(images or tuple(sorted(boot.glob("vmlinuz-*"))), boot)]
+    checks = list(_programs())
+    if os.access(KVM, os.R_OK | os.W_OK):
+        checks.append(Check(name="KVM", found=f"{KVM}; the first guest shows whether it serves"))
+    else:
+        checks.append(
+            Check(
+                name="KVM",
+                found=f"{KVM} cannot be opened",
+                cost="guests are emulated, ten times slower and more",
+                todo="use a machine with virtualization, or one that passes it on",
+            )
+        )
+    images = images or tuple(sorted(boot.glob("vmlinuz-*")))
+    if not images:
+        checks.append(
+            Check(
+                name="guest kernel",
+                found=f"none in {boot}",
+                cost="an experiment has to name one",
+                todo="give doctor one with --kernel, to see whether it serves",
+            )
+        )
+    return checks + [_kernel_check(image, boot) for image in images]
 
 
 def _programs() -> Iterator[Check]:
@@ -456,7 +423,9 @@ def _programs() -> Iterator[Check]:
         ("mkfs.ext4", "mkfs.ext4", "guests have no scratch disk", "e2fsprogs"),
         ("C compiler", COMPILER, "the workloads that come with the project cannot run", "gcc"),
     ):
-        path = shutil.which(command, path=f"{os.environ.get('PATH', '')}:{_SYSTEM_PATH}")
+        path = shutil.which(
+            command, path=f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin:/sbin"
+        )
         if path:
             yield Check(name=name, found=path)
         else:
@@ -464,48 +433,22 @@ def _programs() -> Iterator[Check]:
             yield Check(name=name, found="not installed", cost=cost, todo=todo)
 
 
-def _kvm() -> Check:
-    if os.access(KVM, os.R_OK | os.W_OK):
-        return Check(name="KVM", found=f"{KVM}; the first guest shows whether it serves")
-    return Check(
-        name="KVM",
-        found=f"{KVM} cannot be opened",
-        cost="guests are emulated, ten times slower and more",
-        todo="use a machine with virtualization, or one that passes it on",
-    )
+def _kernel_check(image: Path, boot: Path) -> Check:
+    def check(found: str, cost: str = "", todo: str = "") -> Check:
+        return Check(name=f"kernel {image.name}", found=found, cost=cost, todo=todo)
 
-
-def _kernels(images: tuple[Path, ...], boot: Path) -> Iterator[Check]:
-    if not images:
-        yield Check(
-            name="guest kernel",
-            found=f"none in {boot}",
-            cost="an experiment has to name one",
-            todo="give doctor one with --kernel, to see whether it serves",
-        )
-    for image in images:
-        yield _kernel(image, boot)
-
-
-def _kernel(image: Path, boot: Path) -> Check:
-    name = f"kernel {image.name}"
     if not os.access(image, os.R_OK):
         todo = "name a bzImage that this user can read"
-        return Check(name=name, found="cannot be read", cost="it cannot be booted", todo=todo)
+        return check("cannot be read", "it cannot be booted", todo)
     options = kernel_options(image, boot)
     if options is None:
         todo = "boot it once; build with CONFIG_IKCONFIG to see more here"
-        return Check(name=name, found="its configuration is not known", cost="none", todo=todo)
-    if not any(each in options for each in SHARES):
-        return Check(
-            name=name,
-            found="neither 9p nor virtiofs",
-            cost="it cannot see the host's files, so it cannot be a guest",
-            todo=f"build one with {' or '.join(f'CONFIG_{each}' for each in SHARES)}",
-        )
-    lacking = [f"CONFIG_{each}" for each in RECORDS if each not in options]
+        return check("its configuration is not known", "none", todo)
+    if not options & set(SHARES):
+        cost = "it cannot see the host's files, so it cannot be a guest"
+        return check("neither 9p nor virtiofs", cost, f"build one with {_EITHER_SHARE}")
+    lacking = [f"CONFIG_{option}" for option in RECORDS if option not in options]
     if lacking:
-        todo = "build one with them"
         cost = "recordings of it show less, or cannot be made"
-        return Check(name=name, found=f"without {', '.join(lacking)}", cost=cost, todo=todo)
-    return Check(name=name, found="serves as a guest")
+        return check(f"without {', '.join(lacking)}", cost, "build one with them")
+    return check("serves as a guest")

@@ -1,4 +1,4 @@
-"""What runs on the machine of a run: set up, make the settings, record a workload, say how it went.
+"""The part of a run on its machine: set up, make the settings, record a workload, say how it went.
 
 Called as `python -m pagealloc_model.studies.experiments.inside FOLDER`. FOLDER has `ORDER_FILE`;
 the recording and `ANSWER_FILE` appear there. In a guest, the host's root is read-only.
@@ -28,7 +28,7 @@ SCRATCH = Path("/var/tmp")
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """What a run is to do.
+    """Instructions for a run.
 
     Attributes:
         fixed: settings that all runs share, made before the set-up.
@@ -65,7 +65,7 @@ class Order:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """How it went.
+    """The end of a run.
 
     Attributes:
         error: one line, "" if a recording was made and the workload ended well.
@@ -92,11 +92,13 @@ class Answer:
 
 
 def main(folder: Path) -> int:
-    """Do what the order in a folder says; 1 if it failed."""
+    """Follow the order in a folder; 1 if it failed."""
     order = Order.read(folder)
     try:
         if order.disk:
-            _mount_disk()
+            if not Path(DISK_DEVICE).exists():  # nothing else loads its driver if it is a module
+                _run_or_fail("modprobe", "virtio_blk")
+            _run_or_fail("mount", "-o", "noatime", DISK_DEVICE, str(DISK))
         os.chdir(order.environment.get("TMPDIR", SCRATCH))
         carry_out(order, folder)
         error = ""
@@ -106,14 +108,7 @@ def main(folder: Path) -> int:
     return 1 if error else 0
 
 
-def _mount_disk() -> None:
-    """Mount the scratch disk; nothing else loads its driver where that is a module."""
-    if not Path(DISK_DEVICE).exists():
-        _run_or_fail(["modprobe", "virtio_blk"])
-    _run_or_fail(["mount", "-o", "noatime", DISK_DEVICE, str(DISK)])
-
-
-def _run_or_fail(command: list[str]) -> None:
+def _run_or_fail(*command: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise UsageError(f"{' '.join(command)}: {done.stderr.strip() or done.returncode}")
@@ -130,13 +125,6 @@ def carry_out(order: Order, folder: Path, root: Path = Path("/")) -> None:
     Raises:
         UsageError: a setting that this kernel has not, a command that failed, nothing recorded.
     """
-    os.environ.update(order.environment)
-    os.environ[RUN] = str(folder)
-    apply(order.fixed, root)
-    _record(order, folder, root)
-
-
-def _record(order: Order, folder: Path, root: Path) -> None:
     from pagealloc_model.recording.record.host import Host
     from pagealloc_model.recording.record.perf import Preparation, RecordOptions
     from pagealloc_model.recording.record.session import record
@@ -144,6 +132,9 @@ def _record(order: Order, folder: Path, root: Path) -> None:
     def say(line: str) -> None:
         print(line, flush=True)
 
+    os.environ.update(order.environment)
+    os.environ[RUN] = str(folder)
+    apply(order.fixed, root)
     recorded = record(
         RecordOptions(
             destination=folder / RECORDING,

@@ -20,19 +20,18 @@ from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event
-from types import FrameType, TracebackType
-from typing import Any
+from types import FrameType
 
 from pagealloc_model.base.errors import PageallocError, UsageError
-from pagealloc_model.base.files import is_given, json_of, opened, text_of
+from pagealloc_model.base.files import is_given, json_of, opened, text_of, written_whole
 from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.recording.record.children import python_words
 from pagealloc_model.recording.record.doctor import Check, require_trial
 from pagealloc_model.recording.record.host import Host
 from pagealloc_model.recording.recording import Recording, open_recording
 from pagealloc_model.studies.experiments.guest import (
+    SYSTEM_PATH,
     Boot,
-    Bounds,
     Call,
     Cancel,
     RunFailedError,
@@ -44,7 +43,6 @@ from pagealloc_model.studies.experiments.guest import (
 )
 from pagealloc_model.studies.experiments.inside import DISK, RECORDING, Order
 from pagealloc_model.studies.experiments.plan import (
-    Guest,
     Here,
     Plan,
     Side,
@@ -54,6 +52,8 @@ from pagealloc_model.studies.experiments.plan import (
 )
 from pagealloc_model.studies.experiments.workloads import build_programs, programs_digest
 
+RUN_FILE = "run.json"
+DONE, FAILED, MEASURED = "done", "failed", "measured"
 FOUND_FILE = "found.json"
 SCRATCH = "scratch"
 BIG = "big"
@@ -62,6 +62,14 @@ INSIDE = "pagealloc_model.studies.experiments.inside"
 _GRACE_S = 20.0
 _STOPPING = (signal.SIGTERM, signal.SIGHUP)
 _IN_MEMORY = ("tmpfs", "ramfs")
+_PUT_BACK = re.compile(r"vm\.[a-z_-]+|/sys/kernel/mm/[a-zA-Z0-9_-]+(/[a-zA-Z0-9_-]+)*")
+_NOT_PUT_BACK = "only vm.NAME and files below /sys/kernel/mm are set by experiments here"
+_MEMORY_PAGES = "$(awk '/^MemTotal/ {print int($2 / 4)}' /proc/meminfo)"
+"""Memory of the machine that a command runs on, in pages."""
+_NOT_RESULT = ("parallel", "timeout_s")
+"""Parts of a machine's description that do not change its recording."""
+_STEPS = "ring buffers, set-up, settings"
+"""The order in which a run begins; runs that began in another one are made again."""
 
 
 def here_check(user: int | None = None) -> Check:
@@ -76,8 +84,9 @@ def here_check(user: int | None = None) -> Check:
 class RunsHere:
     """Makes runs on this machine, one at a time; a context, which holds memory while it is open.
 
-    What a run sets is put back after it, also where it fails or is interrupted. It is kept in a
-    file until then: what a killed experiment left is put back by the next one in the directory.
+    Settings of a run are put back after it, also where it fails or is interrupted. They are kept in
+    a file until then: those that a killed experiment left are put back by the next one in the
+    directory.
 
     Args:
         here: what runs may take.
@@ -113,7 +122,7 @@ class RunsHere:
         self._host = host or Host()
         self._root = root
         self._memory: HeldMemory | None = None
-        self._before: dict[int, Any] = {}
+        self._handlers = ExitStack()
 
     def __enter__(self) -> RunsHere:
         check = here_check()
@@ -121,37 +130,32 @@ class RunsHere:
             raise UsageError(f"this plan has [here], and this user is not root; {check.todo}")
         require_disk(self._scratch.parent)
         require_trial(self._host, self._buffer_bytes)
-        leave = memory_left(self._here, self._buffer_bytes, self._host)
+        memory, available = self._here.memory, self._host.available_memory
+        buffers = self._buffer_bytes * self._host.cpus
+        if memory and available < memory + buffers:
+            raise UsageError(
+                f"here.memory leaves {memory >> 20} MiB and ring buffers take {buffers >> 20}, "
+                f"but {available >> 20} MiB are available; lower here.memory or record.buffer"
+            )
         self._found.put_back()
         if threading.current_thread() is threading.main_thread():
             for number in _STOPPING:
-                self._before[number] = signal.signal(number, _interrupt)
-        if leave:
-            self._memory = HeldMemory(self._programs / HOLDER, leave)
+                self._handlers.callback(signal.signal, number, signal.signal(number, _interrupt))
+        if memory:
+            self._memory = HeldMemory(self._programs / HOLDER, memory + buffers)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         try:
             self._found.put_back()
         finally:
             if self._memory is not None:
                 self._memory.close()
             shutil.rmtree(self._scratch, ignore_errors=True)
-            for number, handler in self._before.items():
-                signal.signal(number, handler)
+            self._handlers.close()
 
     def __call__(self, order: Order, folder: Path, cancel: Cancel) -> None:
-        """Make a run.
-
-        Args:
-            order: what to do.
-            folder: for the recording; is there and empty.
-            cancel: ends the run.
+        """Make a run, the recording in a folder that is there and empty.
 
         Raises:
             RunFailedError: no recording that can be used, and why.
@@ -159,23 +163,27 @@ class RunsHere:
         """
         order.write(folder)
         make_scratch(self._scratch, self._here.disk)
-        bounds = Bounds(
+        call = Call(
+            words=python_words(INSIDE, str(folder)),
+            environment={"PATH": f"{self._programs}:{os.environ.get('PATH', os.defpath)}"},
             what="the run",
             key="here.timeout_s",
             limit_s=self._here.timeout_s,
             most_bytes=self._most_bytes,
             grace_s=_GRACE_S,
         )
-        path = f"{self._programs}:{os.environ.get('PATH', os.defpath)}"
-        call = Call(words=python_words(INSIDE, str(folder)), environment={"PATH": path})
         self._found.remember((*order.fixed, *order.settings))
         try:
             drop_caches(self._root)
             if self._memory is not None:
                 self._memory.adjust()
-            make_recording(call, folder, bounds, cancel)
+            make_recording(call, folder, cancel)
         finally:
             self._found.put_back()
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
 
 
 class FoundSettings:
@@ -202,9 +210,8 @@ class FoundSettings:
             if not _PUT_BACK.fullmatch(name):
                 raise UsageError(f"{name}: {_NOT_PUT_BACK}")
         values = current_values(names, self._root)
-        partial = self._file.with_suffix(".partial")
-        partial.write_text(json.dumps(values, indent=1) + "\n")
-        partial.rename(self._file)
+        with written_whole(self._file) as partial:
+            partial.write_text(json.dumps(values, indent=1) + "\n")
 
     def put_back(self) -> None:
         """Make all noted settings again, the last first; nothing is done where none are noted.
@@ -241,10 +248,6 @@ class FoundSettings:
         return values
 
 
-_PUT_BACK = re.compile(r"vm\.[a-z_-]+|/sys/kernel/mm/[a-zA-Z0-9_-]+(/[a-zA-Z0-9_-]+)*")
-_NOT_PUT_BACK = "only vm.NAME and files below /sys/kernel/mm are set by experiments here"
-
-
 class HeldMemory:
     """Memory that is taken out of use, by a process of its own.
 
@@ -264,10 +267,7 @@ class HeldMemory:
         )
 
     def adjust(self) -> tuple[int, int]:
-        """Take or return memory until as much is free as should be.
-
-        Returns:
-            MiB held and MiB free.
+        """Take or return memory until as much is free as should be; MiB held and MiB free.
 
         Raises:
             RunFailedError: the process has ended.
@@ -279,8 +279,7 @@ class HeldMemory:
             self._process.stdin.flush()
             held, free = self._process.stdout.readline().split()
         except (OSError, ValueError):
-            code = self._process.wait()
-            why = f"{HOLDER} ended with exit code {code}"
+            why = f"{HOLDER} ended with exit code {self._process.wait()}"
             raise RunFailedError(f"{why}; raise here.memory, or ask less of it") from None
         return int(held), int(free)
 
@@ -289,24 +288,6 @@ class HeldMemory:
         self._process.kill()
         with self._process:
             pass
-
-
-def memory_left(here: Here, buffer_bytes: int, host: Host) -> int:
-    """Return the bytes that are not to be held: the workload's and the ring buffers'; 0 for all.
-
-    Raises:
-        UsageError: so much is not available.
-    """
-    buffers = buffer_bytes * host.cpus
-    if not here.memory:
-        return 0
-    if host.available_memory < here.memory + buffers:
-        raise UsageError(
-            f"here.memory leaves {here.memory >> 20} MiB and ring buffers take {buffers >> 20}, "
-            f"but {host.available_memory >> 20} MiB are available; lower here.memory or "
-            "record.buffer"
-        )
-    return here.memory + buffers
 
 
 def require_disk(directory: Path) -> None:
@@ -325,12 +306,7 @@ def require_disk(directory: Path) -> None:
 
 
 def make_scratch(scratch: Path, size: int) -> None:
-    """A new folder with a file `BIG` that takes no room.
-
-    Args:
-        scratch: the folder; what is in it goes.
-        size: of the file, in bytes.
-    """
+    """A folder made anew, with a file `BIG` of so many bytes that takes no room."""
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
     with (scratch / BIG).open("wb") as big:
@@ -343,15 +319,6 @@ def drop_caches(root: Path) -> None:
     for name, value in (("drop_caches", "3"), ("compact_memory", "1")):
         with contextlib.suppress(OSError):  # kernels without compaction have no such file
             (root / "proc/sys/vm" / name).write_text(value)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
-
-
-RUN_FILE = "run.json"
-DONE, FAILED, MEASURED = "done", "failed", "measured"
-_SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -406,20 +373,15 @@ def measured_runs(
     for letter, paths in measured.items():
         if letter not in letters:
             raise UsageError(f"--measured {letter}=...: there is no such side, but {letters}")
-        opened = [open_recording(path) for path in paths]
         runs[letter] = [
-            Run(side=letter, repeat=repeat, status=MEASURED, path=str(each.path))
-            for repeat, each in enumerate(opened, 1)
+            Run(side=letter, repeat=repeat, status=MEASURED, path=str(open_recording(path).path))
+            for repeat, path in enumerate(paths, 1)
         ]
     return runs
 
 
 def kept_runs(sides: Sequence[Side], directory: Path) -> list[Run]:
-    """All finished runs of these sides that are in a directory, whatever they were made from.
-
-    Args:
-        sides: to look for.
-        directory: of the experiment.
+    """All finished runs of these sides in an experiment's directory, whatever made from.
 
     Raises:
         UsageError: there are none.
@@ -427,7 +389,7 @@ def kept_runs(sides: Sequence[Side], directory: Path) -> list[Run]:
     runs = []
     for side in sides:
         places = (directory / "runs").glob(f"{side.letter}[1-9]*")
-        for place in sorted(places, key=lambda each: (len(each.name), each.name)):
+        for place in sorted(places, key=lambda path: (len(path.name), path.name)):
             run = _finished(place)
             if run is not None and run.side == side.letter:
                 runs.append(run)
@@ -436,12 +398,23 @@ def kept_runs(sides: Sequence[Side], directory: Path) -> list[Run]:
     return runs
 
 
+def _finished(folder: Path) -> Run | None:
+    """A run that left a recording, None if there is none."""
+    try:
+        run = Run(**json.loads((folder / RUN_FILE).read_text()))
+    except (OSError, ValueError, TypeError):
+        return None
+    # the directory may have been moved
+    return replace(run, path=str(folder / RECORDING)) if run.status == DONE else None
+
+
 def make_runs(
     plan: Plan, sides: Sequence[Side], directory: Path, runner: Runner | None, report: Report | None
 ) -> list[Run]:
     """Make the runs of these sides that are not there yet, repeat by repeat.
 
-    Sides take turns, so that what changes on the host over time falls on all of them alike.
+    Sides take turns, so that what changes on the host over time falls on all of them alike. Where
+    the first run of each side fails for one reason, the others would fail as well.
 
     Args:
         plan: what to do.
@@ -456,78 +429,54 @@ def make_runs(
             every side failed for the same reason, and others were to follow.
     """
     order = [(side, repeat) for repeat in range(1, plan.repeats + 1) for side in sides]
-    known = {
-        (side.letter, repeat): run
-        for side, repeat in order
-        if (run := _kept(_folder(directory, side, repeat), run_identity(plan, side, repeat)))
-    }
+    runs: dict[str, Run] = {}
+    pending: list[tuple[Side, int]] = []
+    for side, repeat in order:
+        run = _finished(directory / "runs" / f"{side.letter}{repeat}")
+        if run is not None and run.identity == run_identity(plan, side, repeat):
+            runs[run.name] = run
+        else:
+            pending.append((side, repeat))
+    first = {side.letter: f"{side.letter}{repeat}" for side, repeat in reversed(pending)}
+    errors: dict[str, str] = {}
     stopped = Event()
-    pending = [each for each in order if (each[0].letter, each[1]) not in known]
-    made: dict[tuple[str, int], Run] = {}
-    first = _FirstRuns(pending)
+    in_vain = Event()
 
-    def made_unless_in_vain(each: tuple[Side, int]) -> Run | None:
-        if first.in_vain:
+    def run_one(side: Side, repeat: int) -> Run | None:
+        if in_vain.is_set():
             return None
-        run = _made(plan, each, directory, make, lambda: stopped.is_set() or bool(first.in_vain))
-        first.note(run)
+        run = _run(
+            plan, side, repeat, directory, make, lambda: stopped.is_set() or in_vain.is_set()
+        )
+        if run.name in first.values():
+            errors[run.name] = run.error
+            reasons = {re.sub(r"\d+", "", error) for error in errors.values()}
+            if len(errors) == len(first) < len(pending) and len(reasons) == 1 and reasons != {""}:
+                in_vain.set()
         return run
 
     with ExitStack() as stack:
-        make = _maker(plan, pending, directory, runner, stack) if pending else _no_run
+        if pending:
+            make = _maker(plan, pending, directory, runner, stack)
         threads = ThreadPoolExecutor(plan.guest.parallel, thread_name_prefix="run")
         stack.callback(threads.shutdown, wait=True, cancel_futures=True)
         stack.callback(stopped.set)
-        for future in as_completed(threads.submit(made_unless_in_vain, each) for each in pending):
+        for future in as_completed(threads.submit(run_one, *which) for which in pending):
             run = future.result()
-            if run is None:
-                continue
-            made[run.side, run.repeat] = run
-            if report is not None:
-                report((len(known) + len(made)) / len(order))
-    if first.in_vain:
-        raise UsageError(first.in_vain)
-    return [(known | made)[side.letter, repeat] for side, repeat in order]
-
-
-class _FirstRuns:
-    """The first run of each side: where all fail for one reason, the others would fail as well.
-
-    Args:
-        pending: sides and repeats to make, in order.
-
-    Attributes:
-        in_vain: why no more is to be made, one line; "" as long as it makes sense.
-    """
-
-    def __init__(self, pending: Sequence[tuple[Side, int]]) -> None:
-        first: dict[str, int] = {}
-        for side, repeat in pending:
-            first.setdefault(side.letter, repeat)
-        self._names = {f"{letter}{repeat}" for letter, repeat in first.items()}
-        self._left = len(pending) - len(first)
-        self._errors: dict[str, str] = {}
-        self.in_vain = ""
-
-    def note(self, run: Run) -> None:
-        """Take note of how a run ended."""
-        if run.name in self._names:
-            self._errors[run.name] = run.error
-        if self._left and len(self._errors) == len(self._names):
-            reasons = {re.sub(r"\d+", "", error) for error in self._errors.values()}
-            if len(reasons) == 1 and "" not in reasons:
-                self.in_vain = (
-                    f"the first run of every side failed: {run.error}; put that right and repeat "
-                    "the command, which makes the runs that are missing"
-                )
+            if run is not None:
+                runs[run.name] = run
+                if report is not None:
+                    report(len(runs) / len(order))
+    if in_vain.is_set():
+        raise UsageError(
+            f"the first run of every side failed: {list(errors.values())[-1]}; put that right and "
+            "repeat the command, which makes the runs that are missing"
+        )
+    return [runs[f"{side.letter}{repeat}"] for side, repeat in order]
 
 
 Make = Callable[[Side, int, Path, Cancel], None]
 """Makes a repeat of a side: leaves the recording in a folder, or raises `RunFailedError`."""
-
-
-def _no_run(side: Side, repeat: int, folder: Path, cancel: Cancel) -> None:
-    """Where nothing is to be made."""
 
 
 def _maker(
@@ -537,7 +486,7 @@ def _maker(
     runner: Runner | None,
     stack: ExitStack,
 ) -> Make:
-    """What makes the runs: guests, or this machine for as long as the stack is open."""
+    """A maker of runs: guests, or this machine for as long as the stack is open."""
     if plan.here is not None:
         # Root runs what was built now, not what lies in a directory that others may have made.
         built = Path(stack.enter_context(TemporaryDirectory(prefix="pagealloc-programs-")))
@@ -546,53 +495,26 @@ def _maker(
             RunsHere(plan.here, directory, plan.limits.run, plan.buffer, programs=built)
         )
         return lambda side, repeat, folder, cancel: here(
-            order_of(plan, side, repeat, directory), folder, cancel
+            _order_of(plan, side, repeat, directory), folder, cancel
         )
     for image in {_image(side) for side, _ in pending}:
         shares_by_9p(image)
-    _prepare(plan, directory)
+    build_programs(directory / "programs")
+    if plan.guest.disk:
+        make_disk(_disk(plan, directory), plan.guest.disk)
     boots = runner or VirtmeGuests()
     return lambda side, repeat, folder, cancel: boots(
         boot_of(plan, side, repeat, directory), folder, cancel
     )
 
 
-def _folder(directory: Path, side: Side, repeat: int) -> Path:
-    return directory / "runs" / f"{side.letter}{repeat}"
-
-
-def _kept(folder: Path, identity: str) -> Run | None:
-    """A finished run that was made from the same, None if it is to be made."""
-    run = _finished(folder)
-    return run if run is not None and run.identity == identity else None
-
-
-def _finished(folder: Path) -> Run | None:
-    """A run that left a recording, None if there is none."""
-    try:
-        run = Run(**json.loads((folder / RUN_FILE).read_text()))
-    except (OSError, ValueError, TypeError):
-        return None
-    if run.status != DONE:
-        return None
-    return replace(run, path=str(folder / RECORDING))  # the directory may have been moved
-
-
-def _prepare(plan: Plan, directory: Path) -> None:
-    """Programs and the scratch disk, once for all runs."""
-    build_programs(directory / "programs")
-    if plan.guest.disk:
-        make_disk(_disk(plan, directory), plan.guest.disk)
-
-
 def _disk(plan: Plan, directory: Path) -> Path:
     return directory / f"disk-{plan.guest.disk >> 20}.img"
 
 
-def _made(plan: Plan, which: tuple[Side, int], directory: Path, make: Make, cancel: Cancel) -> Run:
+def _run(plan: Plan, side: Side, repeat: int, directory: Path, make: Make, cancel: Cancel) -> Run:
     """One run, whatever becomes of it."""
-    side, repeat = which
-    folder = _folder(directory, side, repeat)
+    folder = directory / "runs" / f"{side.letter}{repeat}"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     began = time.monotonic()
@@ -605,10 +527,8 @@ def _made(plan: Plan, which: tuple[Side, int], directory: Path, make: Make, canc
         make(side, repeat, folder, cancel)
         if not len(open_recording(folder / RECORDING).trace):
             raise RunFailedError("nothing was recorded")
-    except RunFailedError as failure:
-        error, console = str(failure), failure.console
     except PageallocError as failure:
-        error = str(failure)
+        error, console = str(failure), getattr(failure, "console", "")
     run = Run(
         side=side.letter,
         repeat=repeat,
@@ -624,7 +544,7 @@ def _made(plan: Plan, which: tuple[Side, int], directory: Path, make: Make, canc
 
 
 def boot_of(plan: Plan, side: Side, repeat: int, directory: Path) -> Boot:
-    """What a run boots, and what it is to do inside.
+    """A run's kernel and machine, and its order inside.
 
     Raises:
         UsageError: the side has no kernel, or it is not there.
@@ -633,34 +553,27 @@ def boot_of(plan: Plan, side: Side, repeat: int, directory: Path) -> Boot:
         image=_image(side),
         guest=plan.guest,
         boot=tuple(boot_words({**plan.settings, **side.values})),
-        order=order_of(plan, side, repeat, directory),
+        order=_order_of(plan, side, repeat, directory),
         disk=_disk(plan, directory.absolute()) if plan.guest.disk else None,
         most_bytes=plan.limits.run,
     )
 
 
-def order_of(plan: Plan, side: Side, repeat: int, directory: Path) -> Order:
-    """What a run is to do.
-
-    Repeats of a side have the seeds of the other sides' repeats, one each.
-    """
+def _order_of(plan: Plan, side: Side, repeat: int, directory: Path) -> Order:
+    """A run's order; repeats of a side have the seeds of the other sides' repeats, one each."""
     here, directory = plan.here, directory.absolute()
-    environment = {
-        "SEED": str(plan.seed + repeat - 1),
-        "AMOUNT": str(plan.amount),
-    }
+    environment = {"SEED": str(plan.seed + repeat - 1), "AMOUNT": str(plan.amount)}
     if here is None:
-        disk = plan.guest.disk
+        disk, pages = plan.guest.disk, _MEMORY_PAGES
         environment |= {
-            "PATH": f"{directory / 'programs'}:{_SYSTEM_PATH}",
+            "PATH": f"{directory / 'programs'}:{SYSTEM_PATH}",
             "DISK": str(DISK),
             "TMPDIR": "/var/tmp",
         }
     else:
-        disk = here.disk
+        disk, pages = here.disk, str(here.memory >> 12) if here.memory else _MEMORY_PAGES
         environment |= dict.fromkeys(("DISK", "TMPDIR"), str(directory / SCRATCH))
     environment["BIG_MIB"] = str(disk >> 20)
-    pages = str(here.memory >> 12) if here is not None and here.memory else _MEMORY_PAGES
     command, prepare = plan.workload.command, plan.workload.prepare
     return Order(
         workload=f"MEMORY_PAGES={pages}; {command}",
@@ -675,10 +588,6 @@ def order_of(plan: Plan, side: Side, repeat: int, directory: Path) -> Order:
     )
 
 
-_MEMORY_PAGES = "$(awk '/^MemTotal/ {print int($2 / 4)}' /proc/meminfo)"
-"""Memory of the machine that a command runs on, in pages."""
-
-
 def _image(side: Side) -> Path:
     if side.kernel is None:
         raise UsageError(
@@ -691,39 +600,25 @@ def _image(side: Side) -> Path:
 
 def run_identity(plan: Plan, side: Side, repeat: int) -> str:
     """Digest of all that a run is made from: equal ones need not be made again."""
-    order = asdict(order_of(plan, side, repeat, Path("/")))
+    order = asdict(_order_of(plan, side, repeat, Path("/")))
     parts: dict[str, object] = {"programs": programs_digest(), "order": order, "steps": _STEPS}
+    machine = asdict(plan.guest if plan.here is None else plan.here)
+    machine = {name: value for name, value in machine.items() if name not in _NOT_RESULT}
     if plan.here is not None:
-        parts |= {"machine": _this_machine(), "here": _of_result(plan.here)}
+        system = os.uname()
+        parts["machine"] = [system.release, system.version, str(os.cpu_count())]
+        parts["here"] = machine
     else:
-        boot = boot_words({**plan.settings, **side.values})
-        kernel = _digest(_image(side))
-        parts |= {"kernel": kernel, "boot": boot, "guest": _of_result(plan.guest)}
+        image = _image(side)
+        state = image.stat()
+        parts["kernel"] = _digest(image, state.st_size, state.st_mtime_ns)
+        parts["boot"] = boot_words({**plan.settings, **side.values})
+        parts["guest"] = machine
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:24]
 
 
-def _of_result(machine: Guest | Here) -> dict[str, object]:
-    """What of a machine changes its recording."""
-    return {name: each for name, each in asdict(machine).items() if name not in _NOT_RESULT}
-
-
-def _this_machine() -> list[str]:
-    system = os.uname()
-    return [system.release, system.version, str(os.cpu_count())]
-
-
-_NOT_RESULT = ("parallel", "timeout_s")
-_STEPS = "ring buffers, set-up, settings"
-"""In which order a run begins; runs that began in another one are made again."""
-
-
-def _digest(image: Path) -> str:
-    state = image.stat()
-    return _digest_of(image, state.st_size, state.st_mtime_ns)
-
-
 @lru_cache(maxsize=64)
-def _digest_of(image: Path, size: int, changed_ns: int) -> str:
+def _digest(image: Path, size: int, changed_ns: int) -> str:
     """Digest of a file that had this size when it was changed last."""
     with image.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()

@@ -20,7 +20,7 @@ from pagealloc_model.recording.record.doctor import require_recordable
 from pagealloc_model.recording.record.host import Host
 from pagealloc_model.studies.experiments import runs as here_module
 from pagealloc_model.studies.experiments.experiment import experiment
-from pagealloc_model.studies.experiments.guest import Bounds, Call, RunFailedError, end, started
+from pagealloc_model.studies.experiments.guest import Call, RunFailedError, end, started
 from pagealloc_model.studies.experiments.inside import Order
 from pagealloc_model.studies.experiments.plan import Here, PlanError, changed_plan, read_plan
 from pagealloc_model.studies.experiments.runs import (
@@ -202,7 +202,7 @@ def test_a_run_puts_back_what_it_set(
 ) -> None:
     seen: list[str] = []
 
-    def fake(call: Call, folder: Path, bounds: Bounds, cancel: object) -> None:
+    def fake(call: Call, folder: Path, cancel: object) -> None:
         assert (tmp_path / "scratch" / BIG).stat().st_size == 1 << 20
         seen.append(value(root, "drop_caches") + value(root, "compact_memory"))
         (root / "proc/sys/vm/min_free_kbytes").write_text("8192")

@@ -6,15 +6,11 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-
-from pagealloc_model.base.errors import UsageError
-from pagealloc_model.studies.experiments import experiment as shipped
-from pagealloc_model.studies.experiments.experiment import (
+from pagealloc_model.notebooks.studies import experiments as shipped
+from pagealloc_model.notebooks.studies.experiments import (
     CAUSES_FILE,
     FOLDER,
     UNEXPLAINED,
-    ExperimentResult,
-    experiment,
     measurable_effects,
     scores_by_setting,
     ship_experiment,
@@ -22,6 +18,9 @@ from pagealloc_model.studies.experiments.experiment import (
     shipped_experiments,
     wrong_predictions,
 )
+
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.studies.experiments.experiment import ExperimentResult, experiment
 from pagealloc_model.studies.experiments.plan import PLANS
 from pagealloc_model.studies.experiments.runs import RUN_FILE
 from pagealloc_model.verdict.statistics import EFFECTS, WRONG
