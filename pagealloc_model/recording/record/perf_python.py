@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
@@ -63,39 +63,42 @@ from pagealloc_model.recording.trace.trace_text import ScriptReader, event_of
 _STANDARD_ERROR = 2
 
 
-def _opened(perf: ModuleType, events: Sequence[str], buffer_bytes: int) -> Any:
+def _opened(perf: ModuleType, names: Sequence[str], buffer_bytes: int) -> Any:
     """Events of all CPUs, each CPU's in a buffer of its own; they are on from the start."""
     cpus, threads = perf.cpu_map(), perf.thread_map(-1)
     by_name = hasattr(perf, "parse_events")
-    make = _by_name if by_name else _by_number
     try:
-        opened = make(perf, events, cpus, threads)
-        opened.open()
-        with _without_chatter():
-            opened.mmap(buffer_bytes // os.sysconf("SC_PAGE_SIZE"))
+        if by_name:  # the newer generation parses names, as the perf command does
+            events = perf.parse_events(",".join(names), cpus, threads)
+            for event in events:
+                event.tracking = False
+            events.config()
+            for event in events:
+                # Without the id in it, samples of several events cannot be told apart.
+                event.read_format = perf.FORMAT_ID
+        else:
+            events = _events_by_number(perf, names, cpus, threads)
+        events.open()
+        # Keep what perf's own library says about every mapping off standard error.
+        standard_error, nowhere = os.dup(_STANDARD_ERROR), os.open(os.devnull, os.O_WRONLY)
+        try:
+            os.dup2(nowhere, _STANDARD_ERROR)
+            events.mmap(buffer_bytes // os.sysconf("SC_PAGE_SIZE"))
+        finally:
+            os.dup2(standard_error, _STANDARD_ERROR)
+            os.close(nowhere)
+            os.close(standard_error)
         if by_name:
-            opened.enable()
+            events.enable()
     except OSError as error:
         raise UsageError(
             f"the events cannot be opened ({error.strerror or error}); "
             "see what is in the way with: pagealloc doctor"
         ) from None
-    return opened
-
-
-def _by_name(perf: ModuleType, names: Sequence[str], cpus: Any, threads: Any) -> Any:
-    """The newer generation parses names, as the perf command does."""
-    events = perf.parse_events(",".join(names), cpus, threads)
-    for each in events:
-        each.tracking = False
-    events.config()
-    for each in events:
-        # Without the id in it, samples of several events cannot be told apart.
-        each.read_format = perf.FORMAT_ID
     return events
 
 
-def _by_number(perf: ModuleType, names: Sequence[str], cpus: Any, threads: Any) -> Any:
+def _events_by_number(perf: ModuleType, names: Sequence[str], cpus: Any, threads: Any) -> Any:
     """The older generation wants every attribute spelled out; the first event reports tasks."""
     carried = perf.SAMPLE_TID | perf.SAMPLE_TIME | perf.SAMPLE_ID | perf.SAMPLE_CPU
     events = perf.evlist(cpus, threads)
@@ -119,41 +122,25 @@ def _by_number(perf: ModuleType, names: Sequence[str], cpus: Any, threads: Any) 
     return events
 
 
-@contextlib.contextmanager
-def _without_chatter() -> Iterator[None]:
-    """Keep what perf's own library says about every mapping off standard error."""
-    kept = os.dup(_STANDARD_ERROR)
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nowhere, _STANDARD_ERROR)
-        yield
-    finally:
-        os.dup2(kept, _STANDARD_ERROR)
-        os.close(nowhere)
-        os.close(kept)
-
-
-Value = int | str | bytes | bytearray
 _ABSENT = {"order": 0, "gfp": 0}
 _MAIN_COLUMNS = ("pfn", "order", "gfp", "migratetype", "percpu_refill")
 _CONTEXT_UNKNOWN = -1
 """perf hands scripts no common_flags."""
-_FIXED = 4
 _END_OF_SIGNED, _END_OF_WORD = 1 << 63, 1 << 64
 
 
-class EventRows:
+class _EventRows:
     """Collects events in the order they come; main events as columns, all others as tables."""
 
     def __init__(self, first: Iterable[int] = ()) -> None:
         self._main = array("q", first)
         self._main_count = len(self._main) // len(COLUMN_TYPES)
         self._places: dict[str, list[int | None]] = {}
-        self._tables: dict[str, _Table] = {}
+        self._tables: dict[str, tuple[Sequence[Field | str], list[tuple[Any, ...]]]] = {}
 
     def declare(self, event: str, fields: Sequence[Field | str]) -> None:
         """Say which fields an event's rows will hold."""
-        names = [field if isinstance(field, str) else field.name for field in fields]
+        names = [_name_of(field) for field in fields]
         kind = EVENT_NAMES.get(event)
         if kind is not None:
             for name in MAIN_FIELDS[kind]:
@@ -163,14 +150,12 @@ class EventRows:
                 names.index(name) if name in names else None for name in MAIN_FIELDS[kind]
             ]
         if kind is None or kind is Event.EXTFRAG:
-            kinds = [None if isinstance(field, str) else field for field in fields]
-            self._tables[event] = _Table(names, kinds)
+            self._tables[event] = (fields, [])
 
-    def add(self, event: str, time_ns: int, cpu: int, tid: int, values: Sequence[Value]) -> None:
+    def add(self, event: str, time_ns: int, cpu: int, tid: int, values: Sequence[Any]) -> None:
         """Take one event of a kind that was declared."""
-        table = self._tables.get(event)
-        if table is not None:
-            table.add(time_ns, cpu, tid, self._main_count, values)
+        if event in self._tables:
+            self._tables[event][1].append((time_ns, cpu, tid, self._main_count, *values))
         places = self._places.get(event)
         if places is not None:
             self._main.extend((time_ns, cpu, tid, EVENT_NAMES[event]))
@@ -183,82 +168,65 @@ class EventRows:
 
     def columns(self) -> tuple[dict[str, np.ndarray], dict[str, Mapping[str, np.ndarray]]]:
         """The columns of a Trace in time order, ties as they came, and its tables."""
-        rows = np.frombuffer(self._main, np.int64).reshape(-1, len(COLUMN_TYPES))
-        order = np.argsort(rows[:, 0], kind="stable")
-        sorted_rows = rows[order]
+        main_rows = np.frombuffer(self._main, np.int64).reshape(-1, len(COLUMN_TYPES))
+        main_order = np.argsort(main_rows[:, 0], kind="stable")
+        sorted_rows = main_rows[main_order]
         main = {name: sorted_rows[:, place] for place, name in enumerate(COLUMN_TYPES)}
         main["gfp"] = main["gfp"] & 0xFFFFFFFF
         # An int comes without its sign where the source does not say how wide it is.
         main["migratetype"] = main["migratetype"].astype(np.uint32).view(np.int32)
-        tables = {
-            name: table.columns(main["time_ns"], order)
-            for name, table in self._tables.items()
-            if table.count
-        }
+        tables: dict[str, Mapping[str, np.ndarray]] = {}
+        for event, (fields, rows) in self._tables.items():
+            if rows:
+                times, cpus, tids, before, *values = zip(*rows, strict=True)
+                order = np.argsort(times, kind="stable")
+                time_ns, row = np.array(times)[order], np.array(before)[order]
+                tables[event] = {
+                    "time_ns": time_ns,
+                    "cpu": np.array(cpus, np.int16)[order],
+                    "pid": np.array(tids, np.int32)[order],
+                    "row": preceding_rows(time_ns, row, main["time_ns"], main_order),
+                    **_field_columns(fields, values, order),
+                }
         return main, tables
 
 
-class _Table:
-    """Rows of one tracepoint."""
-
-    def __init__(self, names: Sequence[str], kinds: Sequence[Field | None]) -> None:
-        self.count = 0
-        self._fields = tuple(zip(names, kinds, strict=True))
-        self._numbers = array("q")
-        self._texts: dict[int, list[str]] = {}
-        self._skipped: set[int] = set()
-
-    def add(
-        self, time_ns: int, cpu: int, tid: int, main_before: int, values: Sequence[Value]
-    ) -> None:
-        self._numbers.extend((time_ns, cpu, tid, main_before))
-        for place, value in enumerate(values):
-            if isinstance(value, int):
-                self._numbers.append(_as_signed(value))
-            else:
-                self._numbers.append(0)
-                self._add_text(place, value)
-        self.count += 1
-
-    def _add_text(self, place: int, value: object) -> None:
-        if isinstance(value, bytes | bytearray):
-            value = bytes(value).split(b"\0", 1)[0].decode("utf-8", "replace")
-        if isinstance(value, str):
-            self._texts.setdefault(place, []).append(value)
-        else:
-            self._skipped.add(place)
-
-    def columns(self, main_time_ns: np.ndarray, main_order: np.ndarray) -> dict[str, np.ndarray]:
-        rows = np.frombuffer(self._numbers, np.int64).reshape(self.count, -1)
-        order = np.argsort(rows[:, 0], kind="stable")
-        rows = rows[order]
-        columns = {
-            "time_ns": rows[:, 0].copy(),
-            "cpu": rows[:, 1].astype(np.int16),
-            "pid": rows[:, 2].astype(np.int32),
-            "row": preceding_rows(rows[:, 0], rows[:, 3], main_time_ns, main_order),
-        }
-        for place, (name, kind) in enumerate(self._fields):
-            if len(self._texts.get(place, ())) == self.count:
-                columns[column_name(name)] = np.array(self._texts[place], object)[order]
-            elif place not in self._texts and place not in self._skipped:
-                words = rows[:, _FIXED + place].copy()
-                columns[column_name(name)] = _as_declared(words, kind)
-        return columns
+def _name_of(field: Field | str) -> str:
+    return field if isinstance(field, str) else field.name
 
 
-def _as_signed(value: Value) -> int:
+def _field_columns(
+    fields: Sequence[Field | str], values: Sequence[Sequence[Any]], order: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Columns of texts and of numbers in their field's own type; a field of others has none."""
+    columns: dict[str, np.ndarray] = {}
+    for field, column in zip(fields, values, strict=True):
+        name = column_name(_name_of(field))
+        if all(isinstance(value, int) for value in column):
+            words = np.array([_as_signed(value) for value in column], np.int64)[order]
+            if not isinstance(field, str):
+                unsigned = words.view(np.uint64).astype(f"<u{field.size}")
+                words = unsigned.view(f"<i{field.size}") if field.signed else unsigned
+            elif np.any(words < 0):  # of an unknown type, all ones on top
+                words = words.view(np.uint64)
+            columns[name] = words
+        elif all(isinstance(value, str | bytes | bytearray) for value in column):
+            columns[name] = np.array(
+                [
+                    value
+                    if isinstance(value, str)
+                    else bytes(value).split(b"\0", 1)[0].decode("utf-8", "replace")
+                    for value in column
+                ],
+                object,
+            )[order]
+    return columns
+
+
+def _as_signed(value: int) -> int:
     """A number as the 64 bits hold it."""
     number = int(value)
     return number if number < _END_OF_SIGNED else number - _END_OF_WORD
-
-
-def _as_declared(words: np.ndarray, field: Field | None) -> np.ndarray:
-    """Numbers in their field's own type; unknown ones unsigned if they were all ones on top."""
-    if field is None:
-        return words.view(np.uint64) if np.any(words < 0) else words
-    unsigned = words.view(np.uint64).astype(f"<u{field.size}")
-    return unsigned.view(f"<i{field.size}") if field.signed else unsigned
 
 
 _DISTRIBUTION_PLACES = (
@@ -275,18 +243,18 @@ class PerfPythonState:
     """What of perf's Python can be used here.
 
     Attributes:
+        embedded: the perf command runs Python scripts.
+        lacking: what is not there and how to get it, one line; "" if the module is there.
         module: file of the importable module, "" if there is none for this Python.
         live: how it samples: "parse_events" (kernels after 6.12), "evsel", or "" without it.
-        reads_files: whether it reads recordings (`perf.session`).
-        embedded: whether the perf command runs Python scripts.
-        lacking: what is not there and how to get it, one line; "" if the module is there.
+        reads_files: it reads recordings (`perf.session`).
     """
 
-    module: str
-    live: str
-    reads_files: bool
     embedded: bool
-    lacking: str
+    lacking: str = ""
+    module: str = ""
+    live: str = ""
+    reads_files: bool = False
 
     @property
     def line(self) -> str:
@@ -303,55 +271,43 @@ def perf_python_state() -> PerfPythonState:
     try:
         module = load_perf_module()
     except UsageError as error:
-        return PerfPythonState(
-            module="", live="", reads_files=False, embedded=runs_scripts(), lacking=str(error)
-        )
+        return PerfPythonState(embedded=runs_scripts(), lacking=str(error))
     return PerfPythonState(
+        embedded=runs_scripts(),
         module=str(module.__file__),
         live="parse_events" if hasattr(module, "parse_events") else "evsel",
         reads_files=hasattr(module, "session"),
-        embedded=runs_scripts(),
-        lacking="",
     )
 
 
 @cache
 def load_perf_module() -> ModuleType:
     """The module: this environment's own, else the distribution's if it fits this Python."""
+    name = f"perf{sysconfig.get_config_var('EXT_SUFFIX')}"
+    places = (Path(place.format(*sys.version_info)) / name for place in _DISTRIBUTION_PLACES)
+    specs = [importlib.util.find_spec("perf")]
+    specs += [importlib.util.spec_from_file_location("perf", p) for p in places if p.is_file()]
     problem = ""
-    for spec in _candidates():
+    for spec in specs:
+        if spec is None or spec.loader is None:
+            continue
         try:
             module = importlib.util.module_from_spec(spec)
-            assert spec.loader is not None
             spec.loader.exec_module(module)
         except ImportError as error:
             problem = f"{spec.origin} cannot be loaded ({error})"
             continue
         if hasattr(module, "evlist"):
             return module
-    raise UsageError(f"{problem or _nothing_found()}; {_TODO}")
-
-
-def _candidates() -> Iterator[importlib.machinery.ModuleSpec]:
-    own = importlib.util.find_spec("perf")
-    if own is not None and own.loader is not None:
-        yield own
-    name = f"perf{sysconfig.get_config_var('EXT_SUFFIX')}"
-    for place in _DISTRIBUTION_PLACES:
-        file = Path(place.format(*sys.version_info)) / name
-        if file.is_file():
-            spec = importlib.util.spec_from_file_location("perf", file)
-            assert spec is not None
-            yield spec
-
-
-def _nothing_found() -> str:
-    this = f"Python {sys.version_info[0]}.{sys.version_info[1]}"
-    for file in Path("/").glob(_WHATEVER_ITS_VERSION[1:]):
-        tag = re.search(r"cpython-(\d)(\d+)", file.name)
-        if tag:
-            return f"perf's Python module is for Python {tag[1]}.{tag[2]} ({file}), not for {this}"
-    return f"no Python module of perf for {this}"
+    if not problem:
+        this = f"Python {sys.version_info[0]}.{sys.version_info[1]}"
+        problem = f"no Python module of perf for {this}"
+        for file in Path("/").glob(_WHATEVER_ITS_VERSION[1:]):
+            if tag := re.search(r"cpython-(\d)(\d+)", file.name):
+                other = f"Python {tag[1]}.{tag[2]} ({file})"
+                problem = f"perf's Python module is for {other}, not for {this}"
+                break
+    raise UsageError(f"{problem}; {_TODO}")
 
 
 def runs_scripts() -> bool:
@@ -396,7 +352,11 @@ def live(
     host = host or Host()
     perf = load_perf_module()
     formats = {name: _format(host, name) for name in dict.fromkeys((*events, _ALLOC))}
-    rows = EventRows()
+    try:
+        gfp_bits = gfp_bits_from_print_fmt(formats[_ALLOC].print_fmt)
+    except ValueError as error:
+        raise UsageError(f"this kernel's {_ALLOC} is not supported: {error}") from None
+    rows = _EventRows()
     for name in events:
         rows.declare(name, formats[name].column_fields)
     buffers = _opened(perf, tuple(events), buffer_bytes or default_buffer(host))
@@ -406,7 +366,7 @@ def live(
     return Trace(
         **main,
         comms=sampling.comms,
-        gfp_bits=_gfp_bits(formats[_ALLOC]),
+        gfp_bits=gfp_bits,
         gfp_from_format=True,
         tables=tables,
         losses=sampling.losses(),
@@ -431,30 +391,17 @@ def _format(host: Host, name: str) -> TracepointFormat:
         raise UsageError(f"this kernel's {name} is not supported: {error}") from None
 
 
-def _gfp_bits(alloc: TracepointFormat) -> dict[str, int]:
-    try:
-        return gfp_bits_from_print_fmt(alloc.print_fmt)
-    except ValueError as error:
-        raise UsageError(f"this kernel's {_ALLOC} is not supported: {error}") from None
-
-
 class _Sampling:
     """Takes events out of the buffers, and remembers names and losses."""
 
     def __init__(
-        self,
-        perf: ModuleType,
-        buffers: Any,
-        rows: EventRows,
-        formats: Sequence[TracepointFormat],
+        self, perf: ModuleType, buffers: Any, rows: _EventRows, formats: Sequence[TracepointFormat]
     ) -> None:
-        self._perf = perf
-        self._buffers = buffers
+        self._perf, self._buffers, self._rows = perf, buffers, rows
         self._cpus = tuple(perf.cpu_map())
-        self._rows = rows
         self._kinds = {
-            each.id: (each.event_name, tuple(field.name for field in each.column_fields))
-            for each in formats
+            point.id: (point.event_name, tuple(field.name for field in point.column_fields))
+            for point in formats
         }
         self.comms = _thread_names()
         self._last_ns = 0
@@ -466,13 +413,15 @@ class _Sampling:
     def run(self, seconds: float) -> None:
         """Sample for that long."""
         self._from_ns = np.iinfo(np.int64).max
-        self._read_all()
+        for cpu in self._cpus:
+            self._read(cpu)
         self._from_ns = self._last_ns
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             with contextlib.suppress(InterruptedError):
                 self._buffers.poll(_WAIT_MS)
-            self._read_all()
+            for cpu in self._cpus:
+                self._read(cpu)
         self._until_ns = self._last_ns
         self._read_rest()
         # A loss is only reported with the next event, so give every CPU time for one.
@@ -485,10 +434,6 @@ class _Sampling:
         return Losses.of(
             [row for row in self._losses if row[2] > self._from_ns and row[1] <= self._until_ns]
         )
-
-    def _read_all(self) -> None:
-        for cpu in self._cpus:
-            self._read(cpu)
 
     def _read(self, cpu: int) -> int:
         """Take events of one CPU, a limited number: a busy one does not hold up the others."""
@@ -521,13 +466,11 @@ class _Sampling:
             self._losses.append((cpu, start_ns, end_ns, event.lost))
         elif isinstance(event, perf.comm_event):
             self.comms[event.tid] = event.comm
-        elif isinstance(event, perf.task_event) and event.type == _FORK:
-            self._name_child(event.tid, event.ptid)
-
-    def _name_child(self, tid: int, parent: int) -> None:
-        """A forked thread starts with its parent's name."""
-        if parent in self.comms:
-            self.comms[tid] = self.comms[parent]
+        elif (
+            isinstance(event, perf.task_event) and event.type == _FORK and event.ptid in self.comms
+        ):
+            # A forked thread starts with its parent's name.
+            self.comms[event.tid] = self.comms[event.ptid]
 
 
 def _thread_names() -> dict[int, str]:
@@ -541,7 +484,6 @@ def _thread_names() -> dict[int, str]:
 
 
 _EVENT_NAME = re.compile(r"[\w-]+:[\w-]+")
-_NOT_COUNTED = "perf.session reports no losses: the package's own reader does"
 
 
 def read_with_perf_session(path: str | Path) -> Trace:
@@ -558,11 +500,10 @@ def read_with_perf_session(path: str | Path) -> Trace:
         )
     file = open_perf_file(path)
     layouts = attr_layouts(file)
-    rows, fields = EventRows(), {}
-    for each in layouts.formats:
-        if each is not None:
-            rows.declare(each.event_name, each.column_fields)
-            fields[each.event_name] = [field.name for field in each.column_fields]
+    rows, fields = _EventRows(), {}
+    for point in filter(None, layouts.formats):
+        rows.declare(point.event_name, point.column_fields)
+        fields[point.event_name] = [field.name for field in point.column_fields]
 
     def take(sample: Any) -> None:
         name = _EVENT_NAME.search(str(sample.evsel))
@@ -585,7 +526,7 @@ def read_with_perf_session(path: str | Path) -> Trace:
         release=file.release,
         nr_cpus=file.nr_cpus,
         clock=file.clock,
-        notes=(_NOT_COUNTED,),
+        notes=("perf.session reports no losses: the package's own reader does",),
     )
 
 
@@ -596,7 +537,6 @@ _FATAL_FIRST = frozenset(
 """Events whose text begins with a page: perf's Python crashes where one of them is the first."""
 _LOST_SAMPLES = re.compile(r"LOST_SAMPLES events:\s+(\d+)\s*$")
 _ANY_CPU = -1
-_EMBEDDED_NOT_COUNTED = "perf does not tell how much was lost after the last loss on record"
 _NO_THREAD = "999999999"
 """More than any thread's id can be: leaves out all samples."""
 
@@ -616,7 +556,18 @@ def read_with_perf_script(path: str | Path) -> Trace:
         raise RecordingError(path, "is packed, which perf does not read", todo="unpack it first")
     script = (perf, "script", "-f", "--ns")
     text = ScriptReader(path)
-    start_ns = _read_first_frees(text, _output(path, [*script, "--header", *_FIELDS]))
+    start_ns, last_ns = -1, -1
+    # The header, and the events before the first that perf's Python can begin with.
+    for text.number, line in enumerate(_output(path, [*script, "--header", *_FIELDS]), 1):
+        if (event := event_of(line)) is not None:
+            name, time_ns = event
+            if name not in _FATAL_FIRST and time_ns > last_ns:
+                start_ns = time_ns
+                break
+            last_ns = time_ns
+        text.line(line)
+    else:
+        raise _without_allocations(path)
     events = _EmittedEvents(path, text)
     since = ("--time", f"{start_ns // 10**9}.{start_ns % 10**9:09d},")
     for line in _output(path, [*script, "-s", emit_events.__file__, *since]):
@@ -627,7 +578,7 @@ def read_with_perf_script(path: str | Path) -> Trace:
     losses, notes = text.losses, ()
     counted = _lost_samples(path, perf)
     if counted is None:
-        notes = (_EMBEDDED_NOT_COUNTED,)
+        notes = ("perf does not tell how much was lost after the last loss on record",)
     elif counted > (placed := sum(count for _, _, count in losses)):
         losses = [*losses, (_ANY_CPU, int(main["time_ns"][-1]), counted - placed)]
     return Trace(
@@ -644,20 +595,6 @@ def read_with_perf_script(path: str | Path) -> Trace:
         sampled=sampled_events(events.attrs, events.names),
         notes=notes,
     )
-
-
-def _read_first_frees(text: ScriptReader, lines: Iterator[str]) -> int:
-    """Take in the header and the events before the first that perf's Python can begin with."""
-    last_ns = -1
-    for text.number, line in enumerate(lines, 1):
-        found = event_of(line)
-        if found is not None:
-            name, time_ns = found
-            if name not in _FATAL_FIRST and time_ns > last_ns:
-                return time_ns
-            last_ns = time_ns
-        text.line(line)
-    raise _without_allocations(text.path)
 
 
 def _lost_samples(path: Path, perf: str) -> int | None:
@@ -699,14 +636,10 @@ def _output(path: Path, command: Sequence[str]) -> Iterator[str]:
             yield line.rstrip("\n")
         code = running.wait()
         if code:
-            why = f"it crashed with signal {-code}" if code < 0 else _last_words(complaints)
+            complaints.seek(0)
+            lines = ["it does not say why", *(line.strip() for line in complaints if line.strip())]
+            why = f"it crashed with signal {-code}" if code < 0 else lines[-1][:120]
             raise RecordingError(path, f"perf cannot read it ({why})", todo=RECORD_AGAIN)
-
-
-def _last_words(complaints: IO[str]) -> str:
-    complaints.seek(0)
-    lines = [line.strip() for line in complaints if line.strip()]
-    return lines[-1][:120] if lines else "it does not say why"
 
 
 class _EmittedEvents:
@@ -716,9 +649,9 @@ class _EmittedEvents:
         self.comms: dict[int, str] = {0: "swapper"}
         self.gfp_bits: dict[str, int] = {}
         self.attrs: list[EventAttr] = []
-        self._path = path
         self.names: list[str] = []
-        self._rows = EventRows(first.rows)
+        self._path = path
+        self._rows = _EventRows(first.rows)
         self._ended = False
 
     def take(self, line: list[Any]) -> None:
@@ -726,8 +659,19 @@ class _EmittedEvents:
         match line:
             case [int(number), time_ns, cpu, tid, values]:
                 self._rows.add(self.names[number], time_ns, cpu, tid, values)
-            case ["event", _, name, fields, attr]:
-                self._declare(name, fields, parse_attr(bytes.fromhex(attr)))
+            case ["event", _, name, fields, attr_bytes]:
+                attr = parse_attr(bytes.fromhex(attr_bytes))
+                problem = attr_problem(attr, name)
+                try:
+                    if not problem:
+                        self._rows.declare(name, fields)
+                except ValueError as error:
+                    problem = str(error)
+                if problem:
+                    todo = f"record with {RECORDING_COMMAND}"
+                    raise RecordingError(self._path, problem, todo=todo)
+                self.names.append(name)
+                self.attrs.append(attr)
             case ["name", tid, comm] if comm != f":{tid}":
                 self.comms[tid] = comm
             case ["gfp", bits]:
@@ -735,22 +679,10 @@ class _EmittedEvents:
             case ["end"]:
                 self._ended = True
 
-    def _declare(self, name: str, fields: list[str], attr: EventAttr) -> None:
-        problem = attr_problem(attr, name)
-        if not problem:
-            try:
-                self._rows.declare(name, fields)
-            except ValueError as error:
-                problem = str(error)
-        if problem:
-            raise RecordingError(self._path, problem, todo=f"record with {RECORDING_COMMAND}")
-        self.names.append(name)
-        self.attrs.append(attr)
-
     def finish(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Columns and tables of all lines."""
         if not self._ended:
             raise RecordingError(self._path, "perf ended before the file did", todo=RECORD_AGAIN)
-        if "kmem:mm_page_alloc" not in self.names:
+        if _ALLOC not in self.names:
             raise _without_allocations(self._path)
         return self._rows.columns()
