@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from pagealloc_model.verdict.budget import Budget
     from pagealloc_model.verdict.choices.placement import Placement
     from pagealloc_model.verdict.comparison import Comparison
-    from pagealloc_model.verdict.kernel_judge.side_by_side import Verdict
+    from pagealloc_model.verdict.kernel_judge.judge import Verdict
     from pagealloc_model.verdict.locks import LockComparison
     from pagealloc_model.verdict.validation import Validation
 
@@ -613,29 +613,26 @@ def _count(text: str) -> int:
 def run_judge(options: argparse.Namespace) -> int:
     """Judge, and print the verdict."""
     from pagealloc_model.allocator.from_source.compiled_tree import CompiledTree
+    from pagealloc_model.allocator.from_source.extraction import ALLOCATION, RECLAIM
     from pagealloc_model.allocator.from_source.source_tree import open_tree
     from pagealloc_model.base.progress_bar import progress
     from pagealloc_model.recording.recording import open_recording
     from pagealloc_model.verdict.kernel_judge.judge import judge, judge_pressure, judge_recorded
-    from pagealloc_model.verdict.kernel_judge.reclaim import judge_recorded_reclaim
 
     tree = open_tree(options.kernel_source, options.patch)
     rules = options.rules or KernelRules.for_release(tree.release)[0]
     what = f"judging rules {rules.spelled()} by {tree.release or tree.path}"
     total = 0 if options.recording else options.operations
-    count, seed = options.operations, options.seed
+    drawn = {"operations": options.operations, "seed": options.seed}
     with progress(what, total, "operations") as report:
-        if options.pressure and options.recording:
+        code = CompiledTree(tree, RECLAIM if options.pressure else ALLOCATION)
+        if options.recording:
             recording = open_recording(options.recording)
-            verdicts = (judge_recorded_reclaim(tree, rules, recording, progress=report),)
+            verdicts = (judge_recorded(code, rules, recording, progress=report),)
         elif options.pressure:
-            verdicts = judge_pressure(tree, rules, operations=count, seed=seed, progress=report)
-        elif options.recording:
-            recording = open_recording(options.recording)
-            verdicts = (judge_recorded(CompiledTree(tree), rules, recording, progress=report),)
+            verdicts = judge_pressure(tree, rules, **drawn, progress=report)
         else:
-            verdict = judge(CompiledTree(tree), rules, operations=count, seed=seed, progress=report)
-            verdicts = (verdict,)
+            verdicts = (judge(code, rules, **drawn, progress=report),)
     if options.json:
         described = [_described(each) for each in verdicts]
         print(json_text(described if options.pressure else described[0]))

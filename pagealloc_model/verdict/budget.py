@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -21,28 +21,26 @@ from pagealloc_model.predicted.demand.compaction import as_requests, zone_of_pag
 from pagealloc_model.predicted.demand.event_order import merged
 from pagealloc_model.predicted.growth import grown_demand
 from pagealloc_model.predicted.prepared import Imposed, Prepared, prepare
-from pagealloc_model.predicted.replay import Replay, replay_imposed
+from pagealloc_model.predicted.replay import replay_imposed
 from pagealloc_model.predicted.start.evidence import start_counts
-from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.recorded_machine import start_snapshots
 from pagealloc_model.recording.zone_map import ZoneMap
 from pagealloc_model.verdict.choices.recorded_moves import recorded_moves
-from pagealloc_model.verdict.choices.true_start import true_start
-from pagealloc_model.verdict.loss_windows import loss_windows, recording_between
+from pagealloc_model.verdict.choices.true_start import pages_on_lists, true_start
+from pagealloc_model.verdict.errors import Scored, error_rows, records
 from pagealloc_model.verdict.statistics import relative
-from pagealloc_model.verdict.validation import Scored, error_rows
+from pagealloc_model.verdict.validation import validate_windows
 
 if TYPE_CHECKING:
-    from pagealloc_model.predicted.demand.demand import Demand
     from pagealloc_model.recording.recording import Recording
     from pagealloc_model.recording.snapshot import Snapshot
     from pagealloc_model.verdict.validation import Validation
 
 
-_DRAIN_PROBE = "pa:drain_zone"
-_BULK_FREE_PROBE = "pa:pcp_bulk_free"
+_DRAIN_PROBES = ("pa:drain_zone", "pa:pcp_bulk_free")
 _RELEASE_PROBE = "pa:ha_unreserve"
 _REMOVALS = "kmem:mm_page_alloc_zone_locked"
+_ISOLATIONS = "compaction:mm_compaction_isolate_freepages"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +53,6 @@ class Truth:
         decided: whether the kernel decides it, and the model too; else it is information about
             the machine that the model cannot have.
         record: what to record so that it, or what it rests on, is known better.
-        missing: why a recording does not tell it, "" if it does.
         put: put it into a recording made ready; what is given is not changed.
     """
 
@@ -63,8 +60,28 @@ class Truth:
     meaning: str
     decided: bool
     record: str
-    missing: Callable[[Recording], str]
     put: Callable[[Recording, Prepared], Prepared]
+
+    def missing(self, recording: Recording) -> str:
+        """Why a recording does not tell it, "" if it does."""
+        if self.name == "boosts":
+            infos = [each.zoneinfo for each in recording.dated_snapshots if each.zoneinfo]
+            printed = any(zone.boost is not None for info in infos for zone in info.zones)
+            return "" if printed else "its snapshots print no boost"
+        if self.name == "start" and recording.flags_at_start is None:
+            return "no kpageflags"
+        if self.name == "start" and np.any(recording.trace.percpu_refill >= 0):
+            return ""
+        needed = {"drains": _DRAIN_PROBES, "room": (_RELEASE_PROBE,), "start": (_REMOVALS,)}
+        lacking = [
+            name for name in needed.get(self.name, ()) if not _table_recorded(recording, name)
+        ]
+        return f"no {lacking[0]}" if lacking else ""
+
+
+def _table_recorded(recording: Recording, name: str) -> bool:
+    asked = recording.meta.get("perf") or ()
+    return name in asked or name in recording.trace.tables
 
 
 def imposed(recording: Recording, prepared: Prepared, truths: tuple[Truth, ...]) -> Imposed:
@@ -77,7 +94,7 @@ def imposed(recording: Recording, prepared: Prepared, truths: tuple[Truth, ...])
     """
     for truth in truths:
         prepared = truth.put(recording, prepared)
-    return Imposed(names=tuple(each.name for each in truths), prepared=prepared)
+    return Imposed(names=tuple(truth.name for truth in truths), prepared=prepared)
 
 
 def in_recorded_zones(recording: Recording, prepared: Prepared) -> Prepared:
@@ -95,7 +112,7 @@ def in_recorded_zones(recording: Recording, prepared: Prepared) -> Prepared:
         rows, place = rows[place >= 0], place[place >= 0]
         events["operation"][rows] = in_zone
         events["offset"][rows] = place
-    return _with_events(prepared, events)
+    return _with_demand(prepared, events=events)
 
 
 def without_compaction(prepared: Prepared) -> Prepared:
@@ -109,7 +126,7 @@ def without_compaction(prepared: Prepared) -> Prepared:
     unfreed = (events["operation"] == at.ISOLATE_FREE) & (
         demand.objects["pfn"][np.maximum(events["object"], 0)] < 0
     )
-    return _with_events(prepared, as_requests(events[~unfreed], prepared.machine))
+    return _with_demand(prepared, events=as_requests(events[~unfreed], prepared.machine))
 
 
 def with_recorded_boosts(recording: Recording, prepared: Prepared) -> Prepared:
@@ -121,32 +138,30 @@ def with_recorded_boosts(recording: Recording, prepared: Prepared) -> Prepared:
         for zone in (snapshot.zoneinfo.zones if snapshot.zoneinfo else ())
         if zone.boost is not None and snapshot.time_ns >= prepared.demand.first_ns
     ]
-    found = np.array([row for row in rows if row[1] >= 0], np.int64).reshape(-1, 3)
-    return _with_extra(prepared, at.SET_BOOST, found[:, 0], found[:, 1], found[:, 2])
+    boosts = np.array([row for row in rows if row[1] >= 0], np.int64).reshape(-1, 3)
+    time_ns, zone, pages = boosts.T
+    return _with_extra(prepared, at.SET_BOOST, time_ns=time_ns, zone=zone, offset=pages)
 
 
 def with_recorded_drains(recording: Recording, prepared: Prepared) -> Prepared:
     """Drain whole lists when the kernel did (S4.9), and only then; overflows stay the model's."""
     zoneinfo = next(each.zoneinfo for each in recording.dated_snapshots if each.zoneinfo)
     zones = ZoneMap.of(zoneinfo)
-    found, code = zone_drains(allocator_stream(recording.trace, with_probes=True), zones)
+    drains, code = zone_drains(allocator_stream(recording.trace, with_probes=True), zones)
     machine = prepared.machine
-    numbers = np.array(
-        [zone_of_page(machine, each.start_pfn or 0) for each in zones.zones], np.int64
-    )
-    zone = numbers[code]
-    known = (zone >= 0) & (found.value >= 0) & (found.value < machine.nr_cpus)
-    known &= found.cpu < machine.nr_cpus
-    known &= found.time_ns >= prepared.demand.first_ns
+    numbers = [zone_of_page(machine, zone.start_pfn or 0) for zone in zones.zones]
+    zone = np.array(numbers, np.int64)[code]
+    known = (zone >= 0) & (drains.value >= 0) & (drains.value < machine.nr_cpus)
+    known &= (drains.cpu < machine.nr_cpus) & (drains.time_ns >= prepared.demand.first_ns)
     drained = _with_extra(
         prepared,
         at.DRAIN_ZONE,
-        found.time_ns[known],
-        zone[known],
-        found.value[known],
-        found.cpu[known],
+        time_ns=drains.time_ns[known],
+        zone=zone[known],
+        offset=drains.value[known],
+        cpu=drains.cpu[known],
     )
-    return replace(drained, demand=replace(drained.demand, drains_recorded=True))
+    return _with_demand(drained, drains_recorded=True)
 
 
 def with_recorded_releases(recording: Recording, prepared: Prepared) -> Prepared:
@@ -155,21 +170,19 @@ def with_recorded_releases(recording: Recording, prepared: Prepared) -> Prepared
     It is released for a movable request of a page, as the kernel's requests are that reclaim.
     """
     calls = recording.trace.tables.get(_RELEASE_PROBE, {})
-    done = np.flatnonzero(np.asarray(calls.get("done", np.zeros(0, np.int64))) != 0)
-    time_ns = np.asarray(calls.get("time_ns", np.zeros(0, np.int64)))[done]
-    cpu = np.asarray(calls.get("cpu", np.zeros(0, np.int64)))[done]
+    nothing = np.zeros(0, np.int64)
+    done = np.flatnonzero(np.asarray(calls.get("done", nothing)) != 0)
+    time_ns, cpu = (np.asarray(calls.get(name, nothing))[done] for name in ("time_ns", "cpu"))
     known = (time_ns >= prepared.demand.first_ns) & (cpu < prepared.machine.nr_cpus)
-    highest = np.full(int(known.sum()), len(prepared.machine.zone_types) - 1)
     released = _with_extra(
         prepared,
         at.RELEASE_BLOCK,
-        time_ns[known],
-        highest,
-        np.zeros(len(highest), np.int64),
-        cpu[known],
-        at.MOVABLE,
+        time_ns=time_ns[known],
+        cpu=cpu[known],
+        zone=len(prepared.machine.zone_types) - 1,
+        migratetype=at.MOVABLE,
     )
-    return replace(released, demand=replace(released.demand, releases_recorded=True))
+    return _with_demand(released, releases_recorded=True)
 
 
 def with_true_start(recording: Recording, prepared: Prepared) -> Prepared:
@@ -189,17 +202,16 @@ def with_true_start(recording: Recording, prepared: Prepared) -> Prepared:
     at_start = prepared.demand.objects[prepared.demand.at_start]
     free = image.free & np.repeat(types >= 0, 1 << machine.pageblock_order)[: len(image.free)]
     untouched = first[: len(free)] == rec.NOTHING
-    room = _pages_at_start(snapshot, prepared) - _pages_listed(machine, image.listed)
+    room = _pages_at_start(snapshot, prepared) - pages_on_lists(machine, image.listed)
     pfns, orders = maximal_buddies(
         free & untouched, image.block_types, machine.pageblock_order, machine.max_order
     )
     small_first = np.argsort(orders, kind="stable")
     for number, zone in enumerate(machine.zones):
         excess = int(free[zone.start_pfn : zone.end_pfn].sum()) - int(room[number])
-        mine = small_first[
-            (pfns[small_first] >= zone.start_pfn) & (pfns[small_first] < zone.end_pfn)
-        ]
-        for pfn, order in zip(pfns[mine].tolist(), orders[mine].tolist(), strict=True):
+        in_zone = (pfns[small_first] >= zone.start_pfn) & (pfns[small_first] < zone.end_pfn)
+        rows = small_first[in_zone]
+        for pfn, order in zip(pfns[rows].tolist(), orders[rows].tolist(), strict=True):
             pages = min(1 << order, max(excess, 0))
             free[pfn : pfn + pages] = False
             excess -= pages
@@ -214,13 +226,6 @@ def with_true_start(recording: Recording, prepared: Prepared) -> Prepared:
     )
     demand = grown_demand(machine, prepared.demand, image.block_types)
     return replace(prepared, image=image, demand=demand)
-
-
-def _pages_listed(machine: Machine, listed: np.ndarray) -> np.ndarray:
-    """int64 by zone: pages on per-CPU lists, of `LISTED` records."""
-    sizes = np.int64(1) << listed["order"].astype(np.int64)
-    count = np.bincount(listed["zone"], weights=sizes, minlength=len(machine.zones))
-    return count.astype(np.int64)
 
 
 _TAKING = (
@@ -257,60 +262,19 @@ def _pages_at_start(snapshot: Snapshot, prepared: Prepared) -> np.ndarray:
     return pages - net.astype(np.int64)
 
 
-def _with_extra(
-    prepared: Prepared,
-    operation: int,
-    time_ns: np.ndarray,
-    zone: np.ndarray,
-    offset: np.ndarray,
-    cpu: np.ndarray | None = None,
-    migratetype: int = 0,
-) -> Prepared:
+def _with_extra(prepared: Prepared, operation: int, **fields: np.ndarray | int) -> Prepared:
     """The recording with more events of one kind, each before others of its time."""
-    extra = np.zeros(len(time_ns), at.EVENT)
+    extra = np.zeros(len(fields["time_ns"]), at.EVENT)
     extra["operation"] = operation
     extra["object"] = -1
-    extra["time_ns"] = time_ns
-    extra["zone"] = zone
-    extra["offset"] = offset
-    extra["cpu"] = 0 if cpu is None else cpu
-    extra["migratetype"] = migratetype
+    for name, values in fields.items():
+        extra[name] = values
     ranks = np.zeros(len(extra), np.int64)
-    return _with_events(prepared, merged(prepared.demand.events, extra, ranks, np.zeros))
+    return _with_demand(prepared, events=merged(prepared.demand.events, extra, ranks, np.zeros))
 
 
-def _with_events(prepared: Prepared, events: np.ndarray) -> Prepared:
-    demand: Demand = replace(prepared.demand, events=events)
-    return replace(prepared, demand=demand)
-
-
-def _lacks_boosts(recording: Recording) -> str:
-    zones = [z for each in recording.dated_snapshots if each.zoneinfo for z in each.zoneinfo.zones]
-    if any(zone.boost is not None for zone in zones):
-        return ""
-    return "its snapshots print no boost"
-
-
-def _lacks_drains(recording: Recording) -> str:
-    tables, asked = recording.trace.tables, recording.meta.get("perf") or ()
-    for name in (_DRAIN_PROBE, _BULK_FREE_PROBE):
-        if name not in tables and name not in asked:
-            return f"no {name}"
-    return ""
-
-
-def _lacks_releases(recording: Recording) -> str:
-    asked = recording.meta.get("perf") or ()
-    shown = _RELEASE_PROBE in recording.trace.tables or _RELEASE_PROBE in asked
-    return "" if shown else f"no {_RELEASE_PROBE}"
-
-
-def _lacks_start(recording: Recording) -> str:
-    if recording.flags_at_start is None:
-        return "no kpageflags"
-    asked = recording.meta.get("perf") or ()
-    shown = np.any(recording.trace.percpu_refill >= 0) or _REMOVALS in asked
-    return "" if shown else f"no {_REMOVALS}"
+def _with_demand(prepared: Prepared, **changes: object) -> Prepared:
+    return replace(prepared, demand=replace(prepared.demand, **changes))
 
 
 TRUTHS = (
@@ -320,7 +284,6 @@ TRUTHS = (
         decided=True,
         record="free pages and boosts of each zone at shorter intervals (record --interval 0.1), "
         "on which the zone rests",
-        missing=lambda _: "",
         put=in_recorded_zones,
     ),
     Truth(
@@ -330,7 +293,6 @@ TRUTHS = (
         decided=True,
         record="kprobes (record --probes, as root), compaction:* and vmscan:* events, which tell "
         "who drains",
-        missing=_lacks_drains,
         put=with_recorded_drains,
     ),
     Truth(
@@ -340,7 +302,6 @@ TRUTHS = (
         decided=True,
         record="kprobes (record --probes, as root), which tell when a retry after direct reclaim "
         "found nothing",
-        missing=_lacks_releases,
         put=with_recorded_releases,
     ),
     Truth(
@@ -349,7 +310,6 @@ TRUTHS = (
         decided=True,
         record="zoneinfo of a kernel that prints boosts, at shorter intervals (record --interval "
         "0.1)",
-        missing=_lacks_boosts,
         put=with_recorded_boosts,
     ),
     Truth(
@@ -357,7 +317,6 @@ TRUTHS = (
         meaning="pages are at the start where their first event shows them",
         decided=False,
         record="kpageflags and page_owner just before the first event (as root)",
-        missing=_lacks_start,
         put=with_true_start,
     ),
 )
@@ -378,7 +337,6 @@ METRICS = (
 """Metrics that the budget covers, in its order."""
 
 FREE, NO_COMPACTION, DECIDED, ALL, WINDOWS = "free", "no comp", "own", "all", "windows"
-_ISOLATIONS = "compaction:mm_compaction_isolate_freepages"
 _WORTH_RECORDING = 0.1
 """Share of an error that one truth must remove before the table asks for it."""
 
@@ -403,16 +361,6 @@ class Run:
     def is_imposed(self) -> bool:
         """Whether it is no prediction."""
         return bool(self.truths)
-
-    def to_dict(self) -> dict[str, object]:
-        """Return what JSON says of it."""
-        return {
-            "run": self.name,
-            "meaning": self.meaning,
-            "imposed": self.is_imposed,
-            "truths": list(self.truths),
-            "forced": self.forced,
-        }
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -449,9 +397,18 @@ class Budget:
     def to_dict(self) -> dict[str, object]:
         """Return what `pagealloc validate --budget --json` prints as "budget"."""
         return {
-            "runs": [each.to_dict() for each in self.runs],
-            "errors": _records(self.errors),
-            "shares": _records(self.shares),
+            "runs": [
+                {
+                    "run": run.name,
+                    "meaning": run.meaning,
+                    "imposed": run.is_imposed,
+                    "truths": list(run.truths),
+                    "forced": run.forced,
+                }
+                for run in self.runs
+            ],
+            "errors": records(self.errors),
+            "shares": records(self.shares),
             "not_in_this_recording": self.absent,
             "record_next_time": self.record,
         }
@@ -476,128 +433,101 @@ def error_budget(validation: Validation, windows: Sequence[Validation] | None = 
     free = validation.replay
     if free.kernel or free.assumptions.reclaim == "elastic":
         raise UsageError("a budget is of a literal replay by the model, not of a kernel build")
-    recording = validation.recording
+    recording, measured = validation.recording, validation.measured
     prepared = prepare(recording, free.rules, free.assumptions, free.seed)
     runs = [Run(name=FREE, meaning="the prediction", forced=free.divergence["forced"])]
-    tables = [_chosen(validation.errors)]
+    tables = [validation.errors]
     absent = {
-        each.name: f"{why}; {each.record}" for each in TRUTHS if (why := each.missing(recording))
+        truth.name: f"{why}; {truth.record}"
+        for truth in TRUTHS
+        if (why := truth.missing(recording))
     }
+    asked = {"rules": free.rules, "assumptions": free.assumptions, "seed": free.seed}
+    _, start = start_snapshots(recording)
+    last = recording.trace.demand_span_ns[1]
 
     def add(name: str, meaning: str, changed: Imposed, truths: tuple[str, ...]) -> None:
-        again = replay_imposed(
-            recording, changed, rules=free.rules, assumptions=free.assumptions, seed=free.seed
-        )
-        runs.append(
-            Run(name=name, meaning=meaning, truths=truths, forced=again.divergence["forced"])
-        )
-        tables.append(_chosen(_errors(validation, again)))
+        again = replay_imposed(recording, changed, **asked)
+        forced = again.divergence["forced"]
+        runs.append(Run(name=name, meaning=meaning, truths=truths, forced=forced))
+        scored = Scored.of(measured, again, start_ns=start.time_ns, end_ns=last)
+        tables.append(error_rows(recording, again, measured, scored))
 
     if prepared.demand.isolated_pages or prepared.demand.captured:
         reference = Imposed(names=(NO_COMPACTION,), prepared=without_compaction(prepared))
         add(NO_COMPACTION, "a prediction without what compaction took: a reference", reference, ())
-    elif not _was_recorded(validation, _ISOLATIONS):
+    elif not _table_recorded(recording, _ISOLATIONS):
         absent["compaction"] = f"no {_ISOLATIONS}; compaction:* events (record --events)"
-    told = [each for each in TRUTHS if each.name not in absent]
-    for truth in told:
+    known = tuple(truth for truth in TRUTHS if truth.name not in absent)
+    for truth in known:
         changed = imposed(recording, prepared, (truth,))
         add(truth.name, f"imposed: {truth.meaning}", changed, (truth.name,))
-    decided = tuple(each for each in told if each.decided)
-    for name, together in ((DECIDED, decided), (ALL, tuple(told))):
-        if len(together) < len(told) or name == ALL:
-            words = ", ".join(each.name for each in together)
+    decided = tuple(truth for truth in known if truth.decided)
+    for name, together in ((DECIDED, decided), (ALL, known)):
+        if len(together) < len(known) or name == ALL:
+            names = tuple(truth.name for truth in together)
             changed = imposed(recording, prepared, together)
-            add(name, f"imposed: {words}", changed, tuple(each.name for each in together))
+            add(name, f"imposed: {', '.join(names)}", changed, names)
+    chosen = [_chosen(table) for table in tables]
     if recording.trace.losses.total:
-        windows = _validated_windows(validation) if windows is None else windows
+        if windows is None:
+            windows = [part for _, part in validate_windows(recording, **asked)]
         if windows:
             runs.append(Run(name=WINDOWS, meaning="predictions of the loss-free windows alone"))
-            tables.append(_over_windows([_chosen(each.errors) for each in windows]))
+            chosen.append(_over_windows([_chosen(window.errors) for window in windows]))
         else:
             absent["losses"] = "no loss-free window has two snapshots; larger buffers (--buffer)"
-    errors = _together(runs, tables)
-    shares = _shares(errors, [each.name for each in told])
-    named = {each.name: each.record for each in TRUTHS}
+    columns = ["metric", "scope", "unit", "run", "imposed", "measured", "value", "error"]
+    errors = pd.concat(
+        [
+            table.assign(run=run.name, imposed=run.is_imposed, value=table["predicted"])
+            for run, table in zip(runs, chosen, strict=True)
+        ],
+        ignore_index=True,
+    )[[*columns, "null_error"]]
+    order = errors["metric"].map({name: place for place, name in enumerate(METRICS)})
+    errors = errors.iloc[np.argsort(order.to_numpy(), kind="stable")].reset_index(drop=True)
+    shares = _shares(errors, [truth.name for truth in known])
     return Budget(
         recording=recording.name,
         runs=tuple(runs),
         errors=errors,
         shares=shares,
         absent=absent,
-        record={name: named[name] for name in dict.fromkeys(shares["most_by"]) if name},
+        record={
+            name: next(truth.record for truth in TRUTHS if truth.name == name)
+            for name in dict.fromkeys(shares["most_by"])
+            if name
+        },
     )
-
-
-def _errors(validation: Validation, again: Replay) -> pd.DataFrame:
-    """The error table of another replay of a validated recording."""
-    recording = validation.recording
-    _, start = start_snapshots(recording)
-    last = recording.trace.demand_span_ns[1]
-    scored = Scored.of(validation.measured, again, start_ns=start.time_ns, end_ns=last)
-    return error_rows(recording, again, validation.measured, scored)
 
 
 def _chosen(errors: pd.DataFrame) -> pd.DataFrame:
     """The budget's rows of an error table: of the whole machine and of zones."""
     scope = errors["scope"]
-    kept = errors["metric"].isin(METRICS) & (scope != "per time bin")
-    kept &= ~scope.str.contains("cpu=")
-    return errors[kept].reset_index(drop=True)
-
-
-def _was_recorded(validation: Validation, name: str) -> bool:
-    bundle = validation.recording
-    return name in bundle.trace.tables or name in (bundle.meta.get("perf") or ())
-
-
-def _validated_windows(validation: Validation) -> list[Validation]:
-    from pagealloc_model.verdict.validation import validate
-
-    free, recording = validation.replay, validation.recording
-    return [
-        validate(
-            recording_between(recording, window),
-            rules=free.rules,
-            assumptions=free.assumptions,
-            seed=free.seed,
-        )
-        for window in loss_windows(recording)
-        if not window.unusable
-    ]
+    rows = errors["metric"].isin(METRICS) & (scope != "per time bin") & ~scope.str.contains("cpu=")
+    return errors[rows].reset_index(drop=True)
 
 
 def _over_windows(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """One table of several windows': counts added up, other errors averaged."""
     together = pd.concat(tables, ignore_index=True)
     rows = []
-    for (metric, scope), mine in together.groupby(["metric", "scope"], sort=False):
-        row = mine.iloc[0].to_dict()
+    for (metric, _), parts in together.groupby(["metric", "scope"], sort=False):
+        row = parts.iloc[0].to_dict()
         if metric.startswith(("refill", "drain", "extfrag")):
-            row["measured"], row["predicted"] = mine["measured"].sum(), mine["predicted"].sum()
+            row["measured"], row["predicted"] = parts["measured"].sum(), parts["predicted"].sum()
             row["error"] = relative(row["predicted"], row["measured"])
-            row["null_error"] = relative(mine["null"].sum(), row["measured"])
+            row["null_error"] = relative(parts["null"].sum(), row["measured"])
         else:
             for name in ("measured", "predicted", "error", "null_error"):
-                row[name] = mine[name].abs().mean() if name == "error" else mine[name].mean()
-        rows.append({**row, "metric": metric, "scope": scope})
+                row[name] = (parts[name].abs() if name == "error" else parts[name]).mean()
+        rows.append(row)
     return pd.DataFrame(rows)
 
 
-def _together(runs: Sequence[Run], tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """The rows of all runs, metric by metric."""
-    parts = [
-        table.assign(run=run.name, imposed=run.is_imposed, value=table["predicted"])
-        for run, table in zip(runs, tables, strict=True)
-    ]
-    columns = ["metric", "scope", "unit", "run", "imposed", "measured", "value", "error"]
-    both = pd.concat(parts, ignore_index=True)[[*columns, "null_error"]]
-    order = both["metric"].map({name: place for place, name in enumerate(METRICS)})
-    return both.iloc[np.argsort(order.to_numpy(), kind="stable")].reset_index(drop=True)
-
-
-def _shares(errors: pd.DataFrame, truths: Iterable[str]) -> pd.DataFrame:
+def _shares(errors: pd.DataFrame, truths: Sequence[str]) -> pd.DataFrame:
     """Whose each metric's error is; see `Budget.shares`."""
-    truths = list(truths)
     size = errors["error"].abs()
     means = size.groupby([errors["metric"], errors["run"]], sort=False).mean().unstack()
     rows = []
@@ -621,7 +551,3 @@ def _shares(errors: pd.DataFrame, truths: Iterable[str]) -> pd.DataFrame:
             }
         )
     return pd.DataFrame(rows)
-
-
-def _records(frame: pd.DataFrame) -> list[dict[str, object]]:
-    return frame.astype(object).where(frame.notna(), None).to_dict(orient="records")

@@ -23,15 +23,9 @@ from pagealloc_model.policy.policy import Assumptions, Policy, policy_settings
 from pagealloc_model.policy.policy_fields import Setting
 from pagealloc_model.predicted.replay import BY_RECLAIM, Replay
 from pagealloc_model.predicted.tables import LITERAL
-from pagealloc_model.recording.provenance import (
-    LEVELS,
-    REFUSED,
-    USABLE,
-    ProvenanceCheck,
-    worst,
-)
+from pagealloc_model.recording.provenance import LEVELS, REFUSED, USABLE, worst
 from pagealloc_model.recording.trace.columns import Event
-from pagealloc_model.verdict.errors import FROZEN, NO_PCP, NO_PRESSURE
+from pagealloc_model.verdict.errors import FROZEN, NO_PCP, NO_PRESSURE, records
 from pagealloc_model.verdict.quantities import (
     MMTESTS,
     SITES,
@@ -46,21 +40,11 @@ from pagealloc_model.verdict.quantities import (
     was_recorded,
     windows_of,
 )
-from pagealloc_model.verdict.statistics import (
-    LEVEL,
-    SHARE,
-    paired_p,
-    scaled,
-    unscaled,
-    widths,
-)
+from pagealloc_model.verdict.statistics import LEVEL, SHARE, paired_p, scaled, unscaled, widths
 from pagealloc_model.verdict.validation import Validation, validate
 
 if TYPE_CHECKING:
     from pagealloc_model.policy.kernel_rules import KernelRules
-    from pagealloc_model.policy.policy_fields import Setting
-    from pagealloc_model.predicted.replay import Replay
-    from pagealloc_model.recording.machine import Machine
     from pagealloc_model.recording.recording import Recording
 
 
@@ -70,27 +54,23 @@ def recorded_values(base: Replay) -> dict[str, Setting]:
     Args:
         base: a replay under the recorded policy.
     """
-    from_rules: dict[str, Setting] = {
-        "pcp_free_batched": base.rules.free_batched,
-        "pcp_decay_batched": base.rules.decay_batched,
-        "highatomic_from_pcp": base.rules.highatomic_from_pcp,
+    rules, machine = base.rules, base.machine
+    values: dict[str, Setting] = {
+        "pcp_free_batched": rules.free_batched,
+        "pcp_decay_batched": rules.decay_batched,
+        "highatomic_from_pcp": rules.highatomic_from_pcp,
     }
-    return from_rules | _from_pagesets(base.machine, base.rules) | base.policy.given()
-
-
-def _from_pagesets(machine: Machine, rules: KernelRules) -> dict[str, Setting]:
-    """Limits of the largest zone's per-CPU lists; computed where the kernel does not print them."""
     with_lists = [zone for zone in machine.zones if zone.pagesets]
-    if not with_lists:
-        return {}
-    zone = max(with_lists, key=lambda zone: zone.managed)
-    batch = zone.pagesets[0].batch
-    cpus = machine.cpus_of_node(machine.nodes.index(zone.node)) or machine.nr_cpus
-    low, high = high_limits(zone, batch, cpus, Policy(), rules)
-    return {"pcp_batch": batch, "pcp_high_min": low, "pcp_high_max": high}
+    if with_lists:
+        # Of the largest zone; computed where the kernel does not print them.
+        zone = max(with_lists, key=lambda zone: zone.managed)
+        batch = zone.pagesets[0].batch
+        cpus = machine.cpus_of_node(machine.nodes.index(zone.node)) or machine.nr_cpus
+        low, high = high_limits(zone, batch, cpus, Policy(), rules)
+        values |= {"pcp_batch": batch, "pcp_high_min": low, "pcp_high_max": high}
+    return values | base.policy.given()
 
 
-NO_FALLBACKS = "no fallback"
 EXACT_HOLDS = ("lock tracepoints", "kprobes")
 Key = tuple[str, str]
 """Metric and scope of a comparison's row."""
@@ -176,42 +156,17 @@ def keep_errors(validation: Validation, rules: KernelRules | str | None) -> None
 def errors_of(validation: Validation) -> ModelErrors:
     """The errors that a validation found, in the rows of a comparison."""
     checks = validation.replay.checks
-    odd = [str(each) for each in checks if each.level == REFUSED]
-    return ModelErrors(
-        by_row=dict(_errors(validation)),
-        refused="; ".join(odd) if worst(checks) == REFUSED else "",
-        dispersion=_dispersion(validation),
-    )
-
-
-def _dispersion(validation: Validation) -> float:
     trace = validation.recording.trace
     times = trace.time_ns[trace.event == Event.EXTFRAG]
-    if not len(times):
-        return 1.0
     counts, _ = np.histogram(times, WINDOWS, range=trace.demand_span_ns)
-    if not counts.any():
-        return 1.0
-    return max(float(counts.var(ddof=1) / counts.mean()), 1.0)
-
-
-def _errors(validation: Validation) -> Iterator[tuple[Key, ModelError]]:
-    yield from _state(validation)
-    yield from _holds(validation)
-    measured, replay = validation.measured, validation.replay
-    if was_recorded(validation.recording, Event.EXTFRAG):
-        sides = [
-            {(each.metric, each.scope): each.value for each in fallback_quantities(side.fallbacks)}
-            for side in (measured, replay)
-        ]
-        pairs = product(replay.machine.migratetypes[:3], repeat=2)
-        scopes = [f"{wanted} from {used}" for wanted, used in pairs]
-        keys = [(name, each) for name in ("fallback_claims", "fallback_steals") for each in scopes]
-        for key in (("extfrag_events", "all"), *keys):
-            yield key, _error(*(side.get(key, 0.0) for side in sides), NO_FALLBACKS, 0.0)
-    counters = validation.errors[validation.errors["null_model"] == NO_PRESSURE]
-    for row in counters.itertuples():
-        yield (row.metric, row.scope), _error(row.measured, row.predicted, NO_PRESSURE, row.null)
+    bursts = float(counts.var(ddof=1) / counts.mean()) if counts.any() else 1.0
+    return ModelErrors(
+        by_row=dict((*_state_errors(validation), *_hold_errors(validation), *_other(validation))),
+        refused="; ".join(str(each) for each in checks if each.level == REFUSED)
+        if worst(checks) == REFUSED
+        else "",
+        dispersion=max(bursts, 1.0),
+    )
 
 
 def _error(measured: float, predicted: float, null_model: str, null: float) -> ModelError:
@@ -224,43 +179,61 @@ def _error(measured: float, predicted: float, null_model: str, null: float) -> M
     )
 
 
-def _state(validation: Validation) -> Iterator[tuple[Key, ModelError]]:
+def _other(validation: Validation) -> Iterator[tuple[Key, ModelError]]:
+    """Fallbacks, and counters of vmstat."""
+    sides = [
+        {(each.metric, each.scope): each.value for each in fallback_quantities(side.fallbacks)}
+        for side in (validation.measured, validation.replay)
+    ]
+    if was_recorded(validation.recording, Event.EXTFRAG):
+        pairs = product(validation.replay.machine.migratetypes[:3], repeat=2)
+        scopes = [f"{wanted} from {used}" for wanted, used in pairs]
+        for key in (
+            ("extfrag_events", "all"),
+            *product(("fallback_claims", "fallback_steals"), scopes),
+        ):
+            yield key, _error(*(side.get(key, 0.0) for side in sides), "no fallback", 0.0)
+    counters = validation.errors[validation.errors["null_model"] == NO_PRESSURE]
+    for row in counters.itertuples():
+        yield (row.metric, row.scope), _error(row.measured, row.predicted, NO_PRESSURE, row.null)
+
+
+def _state_errors(validation: Validation) -> Iterator[tuple[Key, ModelError]]:
     """Zones in which something changed at the scored snapshots; the null model keeps the start."""
     machine = validation.replay.machine
     real = States.of_measured(validation.measured, machine)
     start = real.at(np.array([validation.scored_from_ns]))
     instants = real.time_ns[real.time_ns > validation.scored_from_ns]
     model = States.of_replay(validation.replay).at(instants)
-    sides = [list(each.quantities(machine)) for each in (real.at(model.time_ns), model, start)]
+    sides = (each.quantities(machine) for each in (real.at(model.time_ns), model, start))
     moved = set(zip(validation.snapshots["metric"], validation.snapshots["scope"], strict=True))
-    for mine, its, held in zip(*sides, strict=True):
-        metric, scope = mine.metric, mine.scope
-        zone = scope.rpartition(",at=")[0]
-        if metric in ("free_pages", "pcp_count") and (metric, scope) not in moved:
+    for kernel, its, held in zip(*sides, strict=True):
+        key = kernel.metric, kernel.scope
+        if kernel.metric in ("free_pages", "pcp_count", "highatomic_blocks") and (
+            (kernel.metric, kernel.scope.partition(",at=")[0]) not in moved
+        ):
             continue
-        if metric == "highatomic_blocks" and (metric, zone) not in moved:
+        if not len(kernel.values):
             continue
-        if not len(mine.values):
-            continue
-        if mine.how == "last":
+        if kernel.how == "last":
             null = held.value if len(start.time_ns) else float("nan")
-            yield (metric, scope), _error(mine.value, its.value, FROZEN, null)
+            yield key, _error(kernel.value, its.value, FROZEN, null)
             continue
         # Mean distance at instants, not the distance of means: errors may not hide one another.
-        both = np.isin(its.time_ns, mine.time_ns)
+        predicted = its.values[np.isin(its.time_ns, kernel.time_ns)]
         yield (
-            (metric, scope),
+            key,
             ModelError(
-                measured=mine.value,
-                predicted=float(its.values[both].mean()),
-                error=float(np.abs(its.values[both] - mine.values).mean()),
+                measured=kernel.value,
+                predicted=float(predicted.mean()),
+                error=float(np.abs(predicted - kernel.values).mean()),
                 null_model=FROZEN,
-                null_error=float(np.abs(held.value - mine.values).mean()),
+                null_error=float(np.abs(held.value - kernel.values).mean()),
             ),
         )
 
 
-def _holds(validation: Validation) -> Iterator[tuple[Key, ModelError]]:
+def _hold_errors(validation: Validation) -> Iterator[tuple[Key, ModelError]]:
     """Holds of zone->lock by site; the null model has no per-CPU lists: every page is a hold."""
     measured, recording = validation.measured, validation.recording
     nulls = validation.errors[validation.errors["null_model"] == NO_PCP]
@@ -281,14 +254,14 @@ def _holds(validation: Validation) -> Iterator[tuple[Key, ModelError]]:
     whole = float(nulls.get("refill_transactions", 0) + nulls.get("drain_transactions", 0))
     tables = (each.transactions_full for each in (measured, validation.replay))
     sides = (hold_quantities(each[each["site"].isin(SITES)]) for each in tables)
-    for mine, its in zip(*sides, strict=True):
-        key = (mine.metric, mine.scope)
-        if mine.metric in sizes and not (np.isnan(mine.value) or np.isnan(its.value)):
-            yield key, _error(mine.value, its.value, NO_PCP, 1.0)
-        elif mine.metric in metrics:
-            has_null = mine.metric in nulls or mine.metric == "zone_lock_acquisitions"
-            null = float(nulls.get(mine.metric, whole if has_null else 0.0))
-            yield key, _error(mine.value, its.value, NO_PCP if has_null else "none", null)
+    for kernel, its in zip(*sides, strict=True):
+        metric, key = kernel.metric, (kernel.metric, kernel.scope)
+        if metric in sizes and not (np.isnan(kernel.value) or np.isnan(its.value)):
+            yield key, _error(kernel.value, its.value, NO_PCP, 1.0)
+        elif metric in metrics:
+            has_null = metric in nulls or metric == "zone_lock_acquisitions"
+            null = float(nulls.get(metric, whole if has_null else 0.0))
+            yield key, _error(kernel.value, its.value, NO_PCP if has_null else "none", null)
 
 
 BETTER, WORSE, CHANGED, SAME = "better", "worse", "changed", "same"
@@ -345,6 +318,9 @@ class Change:
 def interval_of(runs: Sequence[Change], recordings: int = 1) -> tuple[float, float]:
     """Interval of the change between two sets of as many runs, NaN where it is unknown.
 
+    Windows of the recordings say how far two runs lie apart, seeds how far the model's answers to
+    one do, and the model's error moves out either end.
+
     Args:
         runs: of one quantity, a run being a recording and a seed.
         recordings: how many differ among them.
@@ -353,28 +329,18 @@ def interval_of(runs: Sequence[Change], recordings: int = 1) -> tuple[float, flo
     before, after = (
         float(np.mean([getattr(run, side).value for run in runs])) for side in ("before", "after")
     )
-    half = half_width(runs, recordings)
+    half = math.nan
+    if not _needs_seeds(runs):
+        windows = widths(WINDOWS - 1) * float(np.mean([run.spread for run in runs]))
+        seeds = 0.0
+        if len(runs) > 1:
+            varies = float(np.std([run.on_scale for run in runs], ddof=1))
+            seeds = widths(len(runs) - 1) * varies * math.sqrt(1 / recordings + 1 / len(runs))
+        errors = [run.error.on_scale(unit) for run in runs if run.error is not None]
+        half = math.hypot(windows / math.sqrt(recordings), seeds)
+        half += float(np.mean(errors)) if errors else 0.0
     ends = unscaled(scaled(after, unit) + np.array([-half, half]), unit)
     return min(float(ends[0]), after) - before, max(float(ends[1]), after) - before
-
-
-def half_width(runs: Sequence[Change], recordings: int = 1) -> float:
-    """Half of the interval of `interval_of` on the scale of the quantity.
-
-    Windows of the recordings say how far two runs lie apart, seeds how far the model's answers to
-    one do, and the model's error moves out either end.
-    """
-    if _needs_seeds(runs):
-        return math.nan
-    windows = widths(WINDOWS - 1) * float(np.mean([run.spread for run in runs]))
-    windows /= math.sqrt(recordings)
-    seeds = 0.0
-    if len(runs) > 1:
-        varies = float(np.std([run.on_scale for run in runs], ddof=1))
-        seeds = widths(len(runs) - 1) * varies * math.sqrt(1 / recordings + 1 / len(runs))
-    unit = runs[0].before.unit
-    errors = [run.error.on_scale(unit) for run in runs if run.error is not None]
-    return math.hypot(windows, seeds) + (float(np.mean(errors)) if errors else 0.0)
 
 
 def _needs_seeds(runs: Sequence[Change]) -> bool:
@@ -443,13 +409,10 @@ def believable_words(table: pd.DataFrame, refused: str = "") -> str:
         return f"Believe no row of this comparison: {refused}."
     known = table[table["verdict"] != UNKNOWN]
     good = known[known["verdict"].isin(BELIEVED)]
-    mixed = {
-        name
-        for name, mine in known.groupby("metric")
-        if 0 < mine["verdict"].isin(BELIEVED).sum() < len(mine)
-    }
+    is_good = known["verdict"].isin(BELIEVED).groupby(known["metric"])
+    mixed = is_good.any() & ~is_good.all()
     names = [
-        f"{metric} ({scope})" if metric in mixed else metric
+        f"{metric} ({scope})" if mixed[metric] else metric
         for metric, scope in zip(good["metric"], good["scope"], strict=True)
     ]
     counts = known["verdict"].value_counts()
@@ -464,9 +427,9 @@ def believable_words(table: pd.DataFrame, refused: str = "") -> str:
         )
         if counts.get(word, 0)
     ]
-    told = ", ".join(dict.fromkeys(names)) or "none"
+    believed = ", ".join(dict.fromkeys(names)) or "none"
     rest = f"; of the other rows {', '.join(others)}" if others else ""
-    return f"Believe {len(good)} of {count_of(len(known), 'change')}: {told}{rest}."
+    return f"Believe {len(good)} of {count_of(len(known), 'change')}: {believed}{rest}."
 
 
 SHOWN = 12
@@ -516,12 +479,10 @@ def repeated(comparisons: Sequence[Comparison]) -> RepeatedComparison:
     if not comparisons:
         raise UsageError("nothing to compare: give at least one recording")
     first = comparisons[0]
-    for each in comparisons[1:]:
-        for side in ("base", "patch"):
-            mine = getattr(first, side).asked_policy
-            other = getattr(each, side).asked_policy
-            if mine != other:
-                raise UsageError(f"runs of different policies: {mine} and {other}")
+    for other, side in product(comparisons[1:], ("base", "patch")):
+        policies = [getattr(run, side).asked_policy for run in (first, other)]
+        if policies[0] != policies[1]:
+            raise UsageError(f"runs of different policies: {policies[0]} and {policies[1]}")
     by_run = [
         {(each.before.metric, each.before.scope): each for each in comparison.changes}
         for comparison in comparisons
@@ -538,18 +499,18 @@ def repeated(comparisons: Sequence[Comparison]) -> RepeatedComparison:
 
 
 def _row(runs: Sequence[Change], recordings: int) -> dict[str, object]:
-    base, patch = (
-        pd.Series([getattr(run, side).value for run in runs], dtype=float)
-        for side in ("before", "after")
-    )
-    p = paired_p(base.tolist(), patch.tolist())
+    sides = {
+        name: pd.Series([getattr(run, side).value for run in runs], dtype=float)
+        for name, side in (("base", "before"), ("patch", "after"))
+    }
+    p = paired_p(sides["base"].tolist(), sides["patch"].tolist())
+    means = {name: values.mean() for name, values in sides.items()}
     one = runs[0].before
     return {
         "metric": one.metric,
         "scope": one.scope,
-        "base": base.mean(),
-        "patch": patch.mean(),
-        "change": patch.mean() - base.mean(),
+        **means,
+        "change": means["patch"] - means["base"],
         "unit": one.unit,
         "better": one.better,
         **judged_runs(runs, recordings),
@@ -558,7 +519,7 @@ def _row(runs: Sequence[Change], recordings: int) -> dict[str, object]:
         "significant": bool(p < LEVEL),
         **{
             f"{side}_{moment}": getattr(values, moment)()
-            for side, values in (("base", base), ("patch", patch))
+            for side, values in sides.items()
             for moment in ("min", "std", "max")
         },
     }
@@ -633,31 +594,35 @@ class Comparison:
 
     def to_dict(self) -> dict[str, object]:
         """What `pagealloc compare --json` prints."""
-        rows = self.rows.astype(object).where(self.rows.notna(), None)
         return {
             "base": self.base.provenance,
             "patch": self.patch.provenance,
             "believable": self.believable,
-            "rows": rows.to_dict(orient="records"),
+            "rows": records(self.rows),
         }
 
     def footer(self) -> Footer:
         """What both columns were made from."""
-        diverged = {
-            f"{side} {name}": count
-            for side, replay in (("base", self.base), ("patch", self.patch))
-            for name, count in replay.divergence.items()
-            if name in ("forced", "failed", "in_base_pages", "orphan_frees")
-        }
+        base, assumptions = self.base, self.base.assumptions
+        assumed = f"reclaim {assumptions.reclaim}, counters {assumptions.counters}"
+        odd = [each for each in base.checks if each.level != USABLE]
+        odd.sort(key=lambda each: -LEVELS.index(each.level))
         return Footer(
-            recording=self.base.name,
-            kernel=self.base.rules_origin,
-            policy_difference=_difference(self.base, self.patch),
-            version=f"{__version__} (model {self.base.provenance['model']})",
-            lost_events=self.base.losses,
-            divergences=diverged,
-            assumptions=_assumed(self.base.assumptions),
-            doubts=doubts_of(self.base.checks),
+            recording=base.name,
+            kernel=base.rules_origin,
+            policy_difference=_difference(base, self.patch),
+            version=f"{__version__} (model {base.provenance['model']})",
+            lost_events=base.losses,
+            divergences={
+                f"{side} {name}": count
+                for side, replay in (("base", base), ("patch", self.patch))
+                for name, count in replay.divergence.items()
+                if name in ("forced", "failed", "in_base_pages", "orphan_frees")
+            },
+            assumptions=assumed
+            if assumptions.reclaim == "elastic"
+            else f"{assumed}; NA: {LITERAL}",
+            doubts=tuple(f"{each.check} ({each.level}): {each.found}" for each in odd),
         )
 
 
@@ -669,11 +634,10 @@ def compare(base: Replay, patch: Replay) -> Comparison:
             difference could not be laid at the policy's door.
     """
     for name in ("name", "rules", "assumptions", "seed"):
-        mine, other = getattr(base, name), getattr(patch, name)
-        if mine != other:
-            raise UsageError(
-                f"cannot compare replays of different {name}: {_brief(mine)} and {_brief(other)}"
-            )
+        values = getattr(base, name), getattr(patch, name)
+        if values[0] != values[1]:
+            brief = " and ".join(str(getattr(value, "name", value)) for value in values)
+            raise UsageError(f"cannot compare replays of different {name}: {brief}")
     if not np.array_equal(base.demand.events, patch.demand.events):
         raise UsageError(f"cannot compare replays of different recordings, both named {base.name}")
     if not np.array_equal(base.edges, patch.edges):
@@ -683,34 +647,16 @@ def compare(base: Replay, patch: Replay) -> Comparison:
     return Comparison(base=base, patch=patch, pairs=pairs)
 
 
-def doubts_of(checks: Sequence[ProvenanceCheck]) -> tuple[str, ...]:
-    """Return what is not plainly usable, one line each, what is refused first."""
-    odd = [each for each in checks if each.level != USABLE]
-    odd.sort(key=lambda each: -LEVELS.index(each.level))
-    return tuple(f"{each.check} ({each.level}): {each.found}" for each in odd)
-
-
-def _assumed(assumptions: Assumptions) -> str:
-    line = f"reclaim {assumptions.reclaim}, counters {assumptions.counters}"
-    return line if assumptions.reclaim == "elastic" else f"{line}; NA: {LITERAL}"
-
-
 def _acts_by_reclaim(base: Replay, patch: Replay) -> str:
     """Why a literal replay cannot tell what a policy does that changes when reclaim runs."""
-    if base.assumptions.reclaim != "literal":
-        return ""
     before, after = base.policy.given(), patch.policy.given()
     names = [name for name in BY_RECLAIM if before.get(name) != after.get(name)]
-    if not names:
+    if base.assumptions.reclaim != "literal" or not names:
         return ""
     return (
         f"{', '.join(names)} changes when reclaim runs, which a literal replay takes from the "
         "recording; replay with --reclaim elastic, in Python Assumptions(reclaim='elastic')"
     )
-
-
-def _brief(value: object) -> str:
-    return str(getattr(value, "name", value))
 
 
 def _difference(base: Replay, patch: Replay) -> str:
@@ -719,20 +665,20 @@ def _difference(base: Replay, patch: Replay) -> str:
     if base.kernel != patch.kernel:
         changed.append(f"code: {base.kernel or 'model'} -> {patch.kernel or 'model'}")
     if base.hooks != patch.hooks:
-        before_hooks, after_hooks = (", ".join(each.hooks) or "none" for each in (base, patch))
-        changed.append(f"hooks: {before_hooks} -> {after_hooks}")
+        hooks = [", ".join(side.hooks) or "none" for side in (base, patch)]
+        changed.append(f"hooks: {' -> '.join(hooks)}")
+
+    def shown(name: str, given: Mapping[str, Setting]) -> str:
+        value = given.get(name)
+        if value is None and "." in name:
+            value = policy_settings()[name].default
+        if value is None:
+            return "as recorded"
+        return value if isinstance(value, str) else str(int(value))
+
     changed += [
-        f"{name}: {_shown(name, before)} -> {_shown(name, after)}"
+        f"{name}: {shown(name, before)} -> {shown(name, after)}"
         for name in policy_settings()
         if before.get(name) != after.get(name)
     ]
     return "; ".join(changed) or "none"
-
-
-def _shown(name: str, given: Mapping[str, Setting]) -> str:
-    value = given.get(name)
-    if value is None and "." in name:
-        value = policy_settings()[name].default
-    if value is None:
-        return "as recorded"
-    return value if isinstance(value, str) else str(int(value))

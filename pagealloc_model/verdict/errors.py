@@ -20,16 +20,25 @@ from pagealloc_model.predicted.lock_times import LockModel, LockTimes, lock_time
 from pagealloc_model.predicted.replay import Replay
 from pagealloc_model.predicted.tables import EMPTY_SITES
 from pagealloc_model.recording.trace.columns import Event, Trace
-from pagealloc_model.verdict.quantities import WINDOWS, counter_quantities, was_recorded
+from pagealloc_model.verdict.quantities import (
+    WINDOWS,
+    counter_changes,
+    counter_quantities,
+    thp_success,
+    was_recorded,
+)
 from pagealloc_model.verdict.statistics import SHARE, relative
 
 if TYPE_CHECKING:
     from pagealloc_model.recording.recording import Recording
 
-
 FROZEN = "nothing changes"
 NO_PRESSURE = "no reclaim, every request served"
-OF_RANGE = "pages, error in share of range"
+RANDOM_ARRIVAL = "arrivals at random"
+NO_PCP = "no PCP"
+PREDICTED, PREDICTED_ALONE = "predicted", "predicted alone"
+"""Kinds of a row; of the second, no recording of this kind can have the measured side."""
+PCP_ORDER_MAX = 3
 ErrorRow = dict[str, object]
 ZONE = ["node", "zone"]
 """Index levels that name a zone."""
@@ -38,15 +47,15 @@ ZONE = ["node", "zone"]
 def error_row(
     metric: str,
     scope: str,
-    *,
     measured: float,
     predicted: float,
     unit: str,
     null_model: str,
     null: float,
+    *,
     error: float | None = None,
     null_error: float | None = None,
-    kind: str = "predicted",
+    kind: str = PREDICTED,
 ) -> ErrorRow:
     """One row of the error table; errors that are not given are relative to what was measured.
 
@@ -105,8 +114,7 @@ class Scored:
             frame = pd.DataFrame({"measured": real, "predicted": model}).dropna()
             at_start = real[real.index.get_level_values(0) == start_ns].droplevel(0)
             frame = frame[frame.index.get_level_values(0).isin(times)]
-            held = at_start.reindex(frame.index.droplevel(0)).to_numpy()
-            return frame.assign(null=held)
+            return frame.assign(null=at_start.reindex(frame.index.droplevel(0)).to_numpy())
 
         return Scored(
             start_ns=start_ns,
@@ -121,23 +129,14 @@ class Scored:
         """A zone as rows name it."""
         return zone_scope(node, zone, self.listed.index.unique("node"))
 
+    def by_zone(self, name: str) -> pd.DataFrame:
+        """`free` or `listed`, added up by instant and zone."""
+        return getattr(self, name).groupby(level=["time_ns", *ZONE], sort=False).sum()
 
-def state_rows(scored: Scored) -> Iterator[ErrorRow]:
-    """Rows for everything that snapshots show; zones in which nothing happened are left out."""
-    free = scored.free.groupby(level=["time_ns", *ZONE], sort=False).sum()
-    listed = scored.listed.groupby(level=["time_ns", *ZONE], sort=False).sum()
-    total = free.add(listed, fill_value=0).groupby(level="time_ns").sum()
-    yield from _series("free_and_listed_pages", "all", total, kind="imposed")
-    for key in _active_zones(free):
-        scope = scored.scope(*key)
-        yield from _series("free_pages", scope, free.xs(key, level=ZONE))
-        if key in scored.boosts.index.droplevel("time_ns"):
-            yield from _series("watermark_boost", scope, scored.boosts.xs(key, level=ZONE))
-        yield from _order_rows(scored, key)
-        mine = scored.listed.xs(key, level=ZONE)
-        for cpu in np.unique(mine.index.get_level_values("cpu")):
-            yield from _series("pcp_count", f"{scope},cpu={cpu}", mine.xs(cpu, level="cpu"))
-    yield from _block_rows(scored)
+
+def _zones_of(values: pd.DataFrame) -> pd.Index:
+    """Node and zone of every row."""
+    return values.index.droplevel([name for name in values.index.names if name not in ZONE])
 
 
 def _active_zones(values: pd.DataFrame) -> list[tuple[int, str]]:
@@ -146,85 +145,66 @@ def _active_zones(values: pd.DataFrame) -> list[tuple[int, str]]:
     return list(dict.fromkeys(_zones_of(values)[moved]))
 
 
-def _zones_of(values: pd.DataFrame) -> pd.Index:
-    """Node and zone of every row."""
-    others = [name for name in values.index.names if name not in ZONE]
-    return values.index.droplevel(others)
+def _state_rows(scored: Scored) -> Iterator[ErrorRow]:
+    """Rows for everything that snapshots show; zones in which nothing happened are left out."""
+    free, listed = scored.by_zone("free"), scored.by_zone("listed")
+    total = free.add(listed, fill_value=0).groupby(level="time_ns").sum()
+    yield from _series_rows("free_and_listed_pages", "all", total, kind="imposed")
+    for key in _active_zones(free):
+        scope = scored.scope(*key)
+        yield from _series_rows("free_pages", scope, free.xs(key, level=ZONE))
+        if key in scored.boosts.index.droplevel("time_ns"):
+            yield from _series_rows("watermark_boost", scope, scored.boosts.xs(key, level=ZONE))
+        # Total variation between distributions of free pages over orders, mean over snapshots.
+        by_order = scored.free.xs(key, level=ZONE).groupby(level=["time_ns", "order"]).sum()
+        shares = by_order / by_order.groupby(level="time_ns").transform("sum")
+        distances = [
+            float(((shares[name] - shares["measured"]).abs() / 2).groupby(level=0).sum().mean())
+            for name in ("predicted", "null")
+        ]
+        yield error_row(
+            *("order_distribution_tv", scope, 0.0, distances[0]),
+            *("total variation", FROZEN, distances[1]),
+            error=distances[0],
+            null_error=distances[1],
+        )
+        of_zone = scored.listed.xs(key, level=ZONE)
+        for cpu in np.unique(of_zone.index.get_level_values("cpu")):
+            of_cpu = of_zone.xs(cpu, level="cpu")
+            yield from _series_rows("pcp_count", f"{scope},cpu={cpu}", of_cpu)
+    if not len(scored.blocks):
+        return
+    # Change of pageblocks by type from the start to the last snapshot; highatomic as counts.
+    last = scored.blocks.xs(scored.blocks.index.get_level_values(0).max(), level="time_ns")
+    for (node, zone, migratetype), row in last.iterrows():
+        scope = scored.scope(node, zone)
+        sides = [float(row[name]) for name in ("measured", "predicted", "null")]
+        changes = [side - sides[2] for side in sides]
+        if migratetype == "HighAtomic" and any(sides):
+            null = (FROZEN, sides[2])
+            yield error_row("highatomic_blocks", scope, *sides[:2], "blocks at the end", *null)
+        elif any(changes):
+            of_type = f"{scope},type={migratetype}"
+            yield error_row("pageblocks", of_type, *changes[:2], "change in blocks", FROZEN, 0.0)
 
 
-def _series(
-    metric: str, scope: str, values: pd.DataFrame, *, kind: str = "predicted"
+def _series_rows(
+    metric: str, scope: str, values: pd.DataFrame, *, kind: str = PREDICTED
 ) -> Iterator[ErrorRow]:
     """Mean distance over snapshots, as a share of the measured range, start included."""
     if not len(values):
         return
     real = values["measured"]
     spread = max(real.max(), values["null"].max()) - min(real.min(), values["null"].min())
-    if not spread:
-        return
-    yield error_row(
-        metric,
-        scope,
-        measured=float(real.mean()),
-        predicted=float(values["predicted"].mean()),
-        error=float((values["predicted"] - real).abs().mean() / spread),
-        unit=OF_RANGE,
-        null_model=FROZEN,
-        null=float(values["null"].mean()),
-        null_error=float((values["null"] - real).abs().mean() / spread),
-        kind=kind,
-    )
-
-
-def _order_rows(scored: Scored, zone: tuple[int, str]) -> Iterator[ErrorRow]:
-    """Total variation between distributions of free pages over orders, mean over snapshots."""
-    mine = scored.free.xs(zone, level=ZONE)
-    by_order = mine.groupby(level=["time_ns", "order"]).sum()
-    shares = by_order / by_order.groupby(level="time_ns").transform("sum")
-    for column in ("predicted", "null"):
-        shares[column] = (shares[column] - shares["measured"]).abs() / 2
-    distance = shares.groupby(level="time_ns").sum()
-    yield error_row(
-        "order_distribution_tv",
-        scored.scope(*zone),
-        measured=0.0,
-        predicted=float(distance["predicted"].mean()),
-        error=float(distance["predicted"].mean()),
-        unit="total variation",
-        null_model=FROZEN,
-        null=float(distance["null"].mean()),
-        null_error=float(distance["null"].mean()),
-    )
-
-
-def _block_rows(scored: Scored) -> Iterator[ErrorRow]:
-    """Change of pageblocks by type from the start to the last snapshot; highatomic as counts."""
-    if not len(scored.blocks):
-        return
-    last = scored.blocks.xs(scored.blocks.index.get_level_values(0).max(), level="time_ns")
-    for (node, zone, migratetype), row in last.iterrows():
-        scope = scored.scope(node, zone)
-        measured, predicted = row["measured"] - row["null"], row["predicted"] - row["null"]
-        if migratetype == "HighAtomic" and (row != 0).any():
-            yield error_row(
-                "highatomic_blocks",
-                scope,
-                measured=float(row["measured"]),
-                predicted=float(row["predicted"]),
-                unit="blocks at the end",
-                null_model=FROZEN,
-                null=float(row["null"]),
-            )
-        elif measured or predicted:
-            yield error_row(
-                "pageblocks",
-                f"{scope},type={migratetype}",
-                measured=float(measured),
-                predicted=float(predicted),
-                unit="change in blocks",
-                null_model=FROZEN,
-                null=0.0,
-            )
+    if spread:
+        model, null = values["predicted"], values["null"]
+        yield error_row(
+            *(metric, scope, float(real.mean()), float(model.mean())),
+            *("pages, error in share of range", FROZEN, float(null.mean())),
+            error=float((model - real).abs().mean() / spread),
+            null_error=float((null - real).abs().mean() / spread),
+            kind=kind,
+        )
 
 
 def at_snapshots(scored: Scored) -> pd.DataFrame:
@@ -233,29 +213,20 @@ def at_snapshots(scored: Scored) -> pd.DataFrame:
     Returns:
         time_s (after the start snapshot), metric, scope, measured, predicted, null.
     """
-    free = scored.free.groupby(level=["time_ns", *ZONE], sort=False).sum()
-    listed = scored.listed.groupby(level=["time_ns", *ZONE], sort=False).sum()
-    reserved = scored.blocks[
-        scored.blocks.index.get_level_values("migratetype") == "HighAtomic"
-    ].droplevel("migratetype")
+    of_type = scored.blocks.index.get_level_values("migratetype")
     frames = []
     for metric, values in (
-        ("free_pages", free),
-        ("pcp_count", listed),
-        ("highatomic_blocks", reserved),
+        ("free_pages", scored.by_zone("free")),
+        ("pcp_count", scored.by_zone("listed")),
+        ("highatomic_blocks", scored.blocks[of_type == "HighAtomic"].droplevel("migratetype")),
         ("watermark_boost", scored.boosts),
     ):
-        kept = values[_zones_of(values).isin(_active_zones(values))].reset_index()
-        kept["scope"] = [
-            scored.scope(node, zone) for node, zone in zip(kept["node"], kept["zone"], strict=True)
-        ]
-        frames.append(kept.assign(metric=metric))
+        frame = values[_zones_of(values).isin(_active_zones(values))].reset_index()
+        zones = zip(frame["node"], frame["zone"], strict=True)
+        frames.append(frame.assign(scope=[scored.scope(*zone) for zone in zones], metric=metric))
     table = pd.concat(frames, ignore_index=True)
     table["time_s"] = (table["time_ns"] - scored.start_ns) / 1e9
     return table[["time_s", "metric", "scope", "measured", "predicted", "null"]]
-
-
-RANDOM_ARRIVAL = "arrivals at random"
 
 
 def recorded_lock_model(recording: Recording) -> LockModel:
@@ -267,68 +238,44 @@ def recorded_lock_model(recording: Recording) -> LockModel:
     )
 
 
-def contention_rows(
+def shows_contention(times: LockTimes) -> pd.Series:
+    """Which acquisitions would leave an event: all that wait, of a fair lock from the second on."""
+    return times.acquisitions["ahead"] > (0 if times.model.unfair else 1)
+
+
+def _contention_rows(
     recording: Recording, predicted: Replay, measured: Measured
 ) -> Iterator[ErrorRow]:
     """`contended_acquisitions` in all and by CPU; measured NaN where it cannot be known.
 
     Waits of functions the model has no site for, such as readers in /proc, are left out. Of a fair
-    lock only waits behind another waiter are recorded (T8), so only those are counted.
+    lock only waits behind another waiter are recorded (T8), so only those are counted. The null
+    model has each come at a random time, so that it meets another CPU's hold by chance.
     """
     times = lock_times(predicted, recorded_lock_model(recording))
     waits = measured.contention.waits
     waits = waits[waits["site"] != SITES[OTHER]]
     frame = times.acquisitions
     contended = shows_contention(times)
-    chance = contended_by_chance(times)
-    scopes: list[tuple[str, pd.Series, pd.Series]] = [
-        ("all", pd.Series(True, frame.index), pd.Series(True, waits.index))
-    ]
-    scopes += [
-        (f"cpu={cpu}", frame["cpu"] == cpu, waits["cpu"] == cpu)
-        for cpu in range(predicted.machine.nr_cpus)
-    ]
-    for scope, mine, theirs in scopes:
-        real = float(theirs.sum()) if measured.contention.known else float("nan")
-        model = float((contended & mine).sum())
-        null = float(chance[mine.to_numpy(bool)].sum())
+    zone = frame["zone"].astype(str)
+    held = frame["hold_ns"].groupby([zone, frame["cpu"]]).sum()
+    own = held.reindex(pd.MultiIndex.from_arrays([zone, frame["cpu"]])).to_numpy()
+    total = held.groupby(level=0).sum().reindex(zone).to_numpy()
+    chance = (total - own) / max(times.span_ns, 1)
+    for cpu in (None, *range(predicted.machine.nr_cpus)):
+        of_model, of_kernel = (
+            np.ones(len(side), bool) if cpu is None else (side["cpu"] == cpu).to_numpy(bool)
+            for side in (frame, waits)
+        )
         yield error_row(
             "contended_acquisitions",
-            scope,
-            measured=real,
-            predicted=model,
-            unit="acquisitions",
-            null_model=RANDOM_ARRIVAL,
-            null=null,
+            "all" if cpu is None else f"cpu={cpu}",
+            float(of_kernel.sum()) if measured.contention.known else float("nan"),
+            float((contended & of_model).sum()),
+            "acquisitions",
+            RANDOM_ARRIVAL,
+            float(chance[of_model].sum()),
         )
-
-
-def shows_contention(times: LockTimes) -> pd.Series:
-    """Which acquisitions would leave an event: all that wait, of a fair lock from the second on."""
-    return times.acquisitions["ahead"] > (0 if times.model.unfair else 1)
-
-
-def contended_by_chance(times: LockTimes) -> np.ndarray:
-    """How likely each acquisition met another CPU's hold, had it come at a random time."""
-    frame = times.acquisitions
-    held = frame.groupby(["zone", "cpu"], observed=True)["hold_ns"].sum()
-    by_zone = held.groupby("zone", observed=True).sum()
-    keys = pd.MultiIndex.from_frame(frame[["zone", "cpu"]].astype({"zone": str}))
-    held.index = held.index.set_levels(held.index.levels[0].astype(str), level=0)
-    own = held.reindex(keys).to_numpy()
-    total = by_zone.rename(index=str).reindex(frame["zone"].astype(str)).to_numpy()
-    return (total - own) / max(times.span_ns, 1)
-
-
-NO_PCP = "no PCP"
-MEAN = "measured mean"
-NO_FALLBACK = "no fallback"
-RANDOM_PAGE = "a page at random"
-MOST_USED_ZONE = "always the zone most are from"
-NONE_EMPTY = "none is empty"
-PREDICTED_ALONE = "predicted alone"
-"""Kind of a row whose measured side no recording of this kind can have."""
-PCP_ORDER_MAX = 3
 
 
 def error_rows(
@@ -342,19 +289,20 @@ def error_rows(
         measured: the recording's tables.
         scored: both at the scored snapshots.
     """
+    is_elastic = predicted.assumptions.reclaim == "elastic"
+    counted = _counter_rows(predicted, measured) if is_elastic else _unknown_rows(measured)
+    known = was_recorded(recording, Event.EXTFRAG)
+    fallbacks = [float(side.fallbacks["count"].sum()) for side in (measured, predicted)]
     rows = [
-        *state_rows(scored),
+        *_state_rows(scored),
         *_transaction_rows(recording, predicted, measured),
-        *_empty_rows(predicted, measured),
-        _extfrag_row(recording, predicted, measured),
-        *_placement_rows(predicted),
-        _zone_row(predicted),
-        *contention_rows(recording, predicted, measured),
-        *(
-            _counter_rows(predicted, measured)
-            if predicted.assumptions.reclaim == "elastic"
-            else _unknown_rows(measured)
+        error_row(
+            *("extfrag_events", "all", fallbacks[0] if known else float("nan"), fallbacks[1]),
+            *("events", "no fallback", 0.0),
         ),
+        *_placement_rows(predicted),
+        *_contention_rows(recording, predicted, measured),
+        *counted,
     ]
     return pd.DataFrame(rows)
 
@@ -362,36 +310,56 @@ def error_rows(
 def _transaction_rows(
     recording: Recording, predicted: Replay, measured: Measured
 ) -> Iterator[ErrorRow]:
-    """Refills and drains: in all, by CPU, and bin by bin."""
-    trace = recording.trace
+    """Refills and drains: in all, by CPU, and bin by bin; and attempts that found no page."""
+    tables = (measured.transactions_full, predicted.transactions_full)
     for site, event, shown_by in (
         ("refill", Event.ALLOC, Event.ZONE_LOCKED),
         ("drain", Event.FREE, Event.PCPU_DRAIN),
     ):
         known = was_recorded(recording, shown_by)
-        tables = (measured.transactions_full, predicted.transactions_full)
-        sides = [each[each["site"] == site] for each in tables]
-        calls, pages = _moved_by_cpu(trace, event)
+        sides = [table[table["site"] == site] for table in tables]
+        calls, pages = moved_by_cpu(recording.trace, event)
         for cpu in (None, *calls):
             cpus = calls if cpu is None else (cpu,)
-            real, model = (each if cpu is None else each[each["cpu"] == cpu] for each in sides)
-            for what, moved, predicted_moves, null in (
+            real, model = (side if cpu is None else side[side["cpu"] == cpu] for side in sides)
+            for unit, moved, predicted_moves, null in (
                 ("pages", real["pages"].sum(), model["pages"].sum(), pages),
                 ("transactions", len(real), len(model), calls),
             ):
                 yield error_row(
-                    f"{site}_{what}",
+                    f"{site}_{unit}",
                     "all" if cpu is None else f"cpu={cpu}",
-                    measured=float(moved) if known else float("nan"),
-                    predicted=float(predicted_moves),
-                    unit=what,
-                    null_model=NO_PCP,
-                    null=float(sum(null[each] for each in cpus)),
+                    float(moved) if known else float("nan"),
+                    float(predicted_moves),
+                    unit,
+                    NO_PCP,
+                    float(sum(null[cpu] for cpu in cpus)),
                 )
-        yield from _binned(site, measured.lock, predicted.lock)
+        # Absolute differences summed over time bins, as a share of the measured total.
+        by_bin = [
+            side.lock[side.lock["site"] == site].groupby("time_ns")["pages"].sum()
+            for side in (measured, predicted)
+        ]
+        both = pd.DataFrame(dict(zip(("real", "model"), by_bin, strict=True))).fillna(0.0)
+        total, mean = both["real"].sum(), both["real"].mean()
+        if total:
+            yield error_row(
+                *(f"{site}_pages", "per time bin", float(mean), float(both["model"].mean())),
+                *("pages, absolute errors summed", "measured mean", float(mean)),
+                error=float((both["model"] - both["real"]).abs().sum() / total),
+                null_error=float((mean - both["real"]).abs().sum() / total),
+            )
+    for site in EMPTY_SITES:
+        is_seen = site not in measured.unseen_sites
+        real_count, model_count = (float((table["site"] == site).sum()) for table in tables)
+        yield error_row(
+            *(f"{site}_transactions", "all", real_count if is_seen else float("nan"), model_count),
+            *("transactions", "none is empty", 0.0),
+            kind=PREDICTED if is_seen else PREDICTED_ALONE,
+        )
 
 
-def _moved_by_cpu(trace: Trace, event: Event) -> tuple[dict[int, int], dict[int, int]]:
+def moved_by_cpu(trace: Trace, event: Event) -> tuple[dict[int, int], dict[int, int]]:
     """Events and pages of them that per-CPU lists may hold, by each CPU that has any event."""
     first = int(trace.cpu.min(initial=0))
     length = int(trace.cpu.max(initial=0)) - first + 1
@@ -404,145 +372,54 @@ def _moved_by_cpu(trace: Trace, event: Event) -> tuple[dict[int, int], dict[int,
         sizes = 1 << order[moved].astype(np.int64)
         pages += np.bincount(cpu[moved], weights=sizes, minlength=length).astype(np.int64)
     cpus = np.flatnonzero(seen).tolist()
-    by_cpu = [{cpu + first: int(each[cpu]) for cpu in cpus} for each in (calls, pages)]
+    by_cpu = [{cpu + first: int(counts[cpu]) for cpu in cpus} for counts in (calls, pages)]
     return by_cpu[0], by_cpu[1]
-
-
-def _empty_rows(predicted: Replay, measured: Measured) -> Iterator[ErrorRow]:
-    """Attempts under zone->lock that found no page; most recordings cannot show them."""
-    for site in EMPTY_SITES:
-        is_seen = site not in measured.unseen_sites
-        real = measured.transactions_full["site"] == site
-        count = float(real.sum()) if is_seen else float("nan")
-        model = float((predicted.transactions_full["site"] == site).sum())
-        yield error_row(
-            f"{site}_transactions",
-            "all",
-            measured=count,
-            predicted=model,
-            unit="transactions",
-            null_model=NONE_EMPTY,
-            null=0.0,
-            kind="predicted" if is_seen else PREDICTED_ALONE,
-        )
 
 
 def empty_attempt_notes(predicted: Replay, measured: Measured) -> Iterator[str]:
     """Say which predicted attempts found no page, and where else they count; nothing if none."""
     sites = predicted.transactions_full["site"]
-    counts = {site: int((sites == site).sum()) for site in EMPTY_SITES}
-    if not any(counts.values()):
-        return
-    refills, direct = counts.values()
-    is_seen = "empty_refill" not in measured.unseen_sites
-    shown = "kprobes show the refills alone" if is_seen else "no event shows either"
-    yield (
-        f"{count_of(refills, 'predicted refill')} and "
-        f"{count_of(direct, 'predicted direct allocation')} found no page and stand in "
-        f"rows of their own; {shown}. Each takes zone->lock, so times, waits and "
-        "contended acquisitions at the lock include them"
-    )
-
-
-def _binned(site: str, measured: pd.DataFrame, predicted: pd.DataFrame) -> Iterator[ErrorRow]:
-    """Absolute differences summed over time bins, as a share of the measured total."""
-    real = measured[measured["site"] == site].groupby("time_ns")["pages"].sum()
-    model = predicted[predicted["site"] == site].groupby("time_ns")["pages"].sum()
-    both = pd.DataFrame({"measured": real, "predicted": model}).fillna(0.0)
-    total = both["measured"].sum()
-    if not total:
-        return
-    mean = both["measured"].mean()
-    yield error_row(
-        f"{site}_pages",
-        "per time bin",
-        measured=float(mean),
-        predicted=float(both["predicted"].mean()),
-        error=float((both["predicted"] - both["measured"]).abs().sum() / total),
-        unit="pages, absolute errors summed",
-        null_model=MEAN,
-        null=float(mean),
-        null_error=float((mean - both["measured"]).abs().sum() / total),
-    )
-
-
-def _extfrag_row(recording: Recording, predicted: Replay, measured: Measured) -> ErrorRow:
-    known = was_recorded(recording, Event.EXTFRAG)
-    real = float(measured.fallbacks["count"].sum()) if known else float("nan")
-    model = float(predicted.fallbacks["count"].sum())
-    return error_row(
-        "extfrag_events",
-        "all",
-        measured=real,
-        predicted=model,
-        unit="events",
-        null_model=NO_FALLBACK,
-        null=0.0,
-    )
-
-
-def _placement_rows(predicted: Replay) -> Iterator[ErrorRow]:
-    """Share of recorded allocations that the free-running model put where the kernel did."""
-    objects = predicted.demand.objects
-    recorded = objects["kind"] == RECORDED
-    kernel = objects["pfn"][recorded]
-    model = predicted.places[recorded]
-    order = predicted.machine.pageblock_order
-    pages = sum(zone.managed for zone in predicted.machine.zones)
-    for metric, hit, chance in (
-        ("placement_exact", kernel == model, 1 / pages),
-        ("placement_block", kernel >> order == model >> order, (1 << order) / pages),
-    ):
-        share = float(hit.mean()) if len(hit) else float("nan")
-        yield error_row(
-            metric,
-            "all",
-            measured=1.0,
-            predicted=share,
-            unit="share",
-            null_model=RANDOM_PAGE,
-            null=chance,
+    refills, direct = (int((sites == site).sum()) for site in EMPTY_SITES)
+    if refills or direct:
+        is_seen = "empty_refill" not in measured.unseen_sites
+        shown = "kprobes show the refills alone" if is_seen else "no event shows either"
+        yield (
+            f"{count_of(refills, 'predicted refill')} and "
+            f"{count_of(direct, 'predicted direct allocation')} found no page and stand in "
+            f"rows of their own; {shown}. Each takes zone->lock, so times, waits and "
+            "contended acquisitions at the lock include them"
         )
 
 
-def _zone_row(predicted: Replay) -> ErrorRow:
-    """Share of recorded allocations that the free-running model served from the kernel's zone."""
-    machine = predicted.machine
-    recorded = predicted.demand.objects["kind"] == RECORDED
-    kernel = machine.zones_of_pages(predicted.demand.objects["pfn"][recorded])
-    model = predicted.places[recorded]
-    model = machine.zones_of_pages(np.where(model <= CHAINED, CHAINED - model, model))
-    share = float((kernel == model).mean()) if len(kernel) else float("nan")
-    used = np.bincount(kernel[kernel >= 0], minlength=1)
-    most = float(used.max() / len(kernel)) if len(kernel) else float("nan")
-    return error_row(
-        "placement_zone",
-        "all",
-        measured=1.0,
-        predicted=share,
-        unit="share",
-        null_model=MOST_USED_ZONE,
-        null=most,
-    )
+def _placement_rows(predicted: Replay) -> Iterator[ErrorRow]:
+    """Share of recorded allocations whose page, block or zone is the kernel's, free-running."""
+    machine, objects = predicted.machine, predicted.demand.objects
+    recorded = objects["kind"] == RECORDED
+    kernel, model = objects["pfn"][recorded], predicted.places[recorded]
+    order = machine.pageblock_order
+    pages = sum(zone.managed for zone in machine.zones)
+    zones = machine.zones_of_pages(kernel)
+    in_pieces = np.where(model <= CHAINED, CHAINED - model, model)
+    used = np.bincount(zones[zones >= 0], minlength=1)
+    most = float(used.max() / len(zones)) if len(zones) else float("nan")
+    at_random, most_used = "a page at random", "always the zone most are from"
+    for metric, hit, null_model, null in (
+        ("placement_exact", kernel == model, at_random, 1 / pages),
+        ("placement_block", kernel >> order == model >> order, at_random, (1 << order) / pages),
+        ("placement_zone", zones == machine.zones_of_pages(in_pieces), most_used, most),
+    ):
+        share = float(hit.mean()) if len(hit) else float("nan")
+        yield error_row(metric, "all", 1.0, share, SHARE, null_model, null)
 
 
 def _unknown_rows(measured: Measured) -> Iterator[ErrorRow]:
     """What a literal replay cannot know, with what was measured of it."""
-    counters = measured.vmstat.groupby("name")["value"].agg(["first", "last"])
-    change = (counters["last"] - counters["first"]).astype(float)
-    succeeded = change.get("thp_fault_alloc", np.nan)
-    fell_back = change.get("thp_fault_fallback", np.nan)
-    asked = succeeded + fell_back
-    if asked > 0:
-        yield error_row(
-            "thp_success",
-            "all",
-            measured=succeeded / asked,
-            predicted=float("nan"),
-            unit="share",
-            null_model="none",
-            null=float("nan"),
-        )
+    times = measured.vmstat["time_ns"]
+    window = (times.min(), times.max()) if len(times) else (0, 0)
+    share = thp_success(counter_changes(measured.vmstat, window))
+    if not np.isnan(share):
+        nothing = float("nan")
+        yield error_row("thp_success", "all", share, nothing, SHARE, "none", nothing)
 
 
 def _counter_rows(predicted: Replay, measured: Measured) -> Iterator[ErrorRow]:
@@ -554,23 +431,17 @@ def _counter_rows(predicted: Replay, measured: Measured) -> Iterator[ErrorRow]:
         return
     edges = np.linspace(times[0], times[-1], WINDOWS + 1)
     known = table[table["name"].isin(set(predicted.vmstat["name"]))]
-    sides = (counter_quantities(each, edges) for each in (known, predicted.vmstat))
+    sides = (counter_quantities(side, edges) for side in (known, predicted.vmstat))
     for real, model in zip(*sides, strict=True):
         if not (np.isnan(real.value) or np.isnan(model.value)):
+            null = 1.0 if real.unit == SHARE else 0.0
             yield error_row(
-                real.metric,
-                real.scope,
-                measured=real.value,
-                predicted=model.value,
-                unit=real.unit,
-                null_model=NO_PRESSURE,
-                null=1.0 if real.unit == SHARE else 0.0,
+                real.metric, real.scope, real.value, model.value, real.unit, NO_PRESSURE, null
             )
 
 
 NEARER, FARTHER, AS_NULL = "nearer", "no nearer", "both right"
 NOT_MEASURED = "not measured"
-PREDICTED = "predicted"
 
 
 def against_null(row: Any) -> str:
@@ -594,3 +465,8 @@ def against_null(row: Any) -> str:
     if not error and not null_error:
         return AS_NULL
     return NEARER if abs(error) < abs(null_error) else FARTHER
+
+
+def records(table: pd.DataFrame) -> list[dict[str, object]]:
+    """Rows as plain values, None for what is not known."""
+    return table.astype(object).where(table.notna(), None).to_dict(orient="records")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -13,7 +13,6 @@ from pagealloc_model.allocator.objects import RECORDED
 from pagealloc_model.base.arrays import parts
 from pagealloc_model.base.text import count_of
 from pagealloc_model.predicted.replay import Replay
-from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.trace.columns import Event, Trace
 
 _KNOWN_FROM = {
@@ -51,10 +50,6 @@ class Departure:
     kernel_function: str
     cause: str
 
-    def to_dict(self) -> dict[str, object]:
-        """For `pagealloc validate --json`."""
-        return asdict(self)
-
     def words(self) -> str:
         """One sentence for a note."""
         return (
@@ -80,57 +75,47 @@ def _of_places(trace: Trace, predicted: Replay) -> Iterator[Departure]:
     """The first request that got another page, and the first served from another zone."""
     machine = predicted.machine
     first = int(trace.demand_span_ns[0])
-    page: int | None = None
-    for asked, kernel, model in _requests(predicted):
-        if page is None and (kernel != model).any():
-            page = int(np.argmax(kernel != model))
-            time_ns = int(asked["time_ns"][page])
+    events, objects = predicted.demand.events, predicted.demand.objects
+
+    def zone_name(number: int) -> str:
+        zone = machine.zones[number]
+        return f"{zone.name} of node {zone.node}" if number >= 0 else "none"
+
+    has_page = False
+    for part in parts(len(events)):
+        asked = events[part]
+        asked = asked[np.isin(asked["operation"], (at.ALLOC, at.CAPTURE))]
+        asked = asked[objects["kind"][asked["object"]] == RECORDED]
+        kernel, model = objects["pfn"][asked["object"]], predicted.places[asked["object"]]
+        if not has_page and (kernel != model).any():
+            has_page = True
+            row = int(np.argmax(kernel != model))
+            time_ns, pfn = int(asked["time_ns"][row]), int(model[row])
             yield Departure(
                 what="page",
                 time_s=(time_ns - first) / 1e9,
-                measured=f"frame {kernel[page]}",
-                predicted=_frame(int(model[page])),
+                measured=f"frame {kernel[row]}",
+                predicted=f"frame {pfn}" if pfn >= 0 else "none in one piece",
                 kernel_function="rmqueue",
-                cause=_last_touched(trace, int(kernel[page]), time_ns),
+                cause=_last_touched(trace, int(kernel[row]), time_ns),
             )
-        real, mine = machine.zones_of_pages(kernel), machine.zones_of_pages(model)
-        if (real != mine).any():
-            zone = int(np.argmax(real != mine))
+        real, own = machine.zones_of_pages(kernel), machine.zones_of_pages(model)
+        if (real != own).any():
+            row = int(np.argmax(real != own))
             yield Departure(
                 what="zone",
-                time_s=(int(asked["time_ns"][zone]) - first) / 1e9,
-                measured=_zone_name(machine, int(real[zone])),
-                predicted=_zone_name(machine, int(mine[zone])),
+                time_s=(int(asked["time_ns"][row]) - first) / 1e9,
+                measured=zone_name(int(real[row])),
+                predicted=zone_name(int(own[row])),
                 kernel_function="get_page_from_freelist",
-                cause=f"a request of order {asked['order'][zone]} on CPU {asked['cpu'][zone]}: a "
+                cause=f"a request of order {asked['order'][row]} on CPU {asked['cpu'][row]}: a "
                 "zone passed its watermark test on one side only, as free pages differ",
             )
             return
 
 
-def _requests(predicted: Replay) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Recorded requests in time order, a part at a time: events, the kernel's and model's pages."""
-    events, objects = predicted.demand.events, predicted.demand.objects
-    for part in parts(len(events)):
-        asked = events[part]
-        asked = asked[np.isin(asked["operation"], (at.ALLOC, at.CAPTURE))]
-        asked = asked[objects["kind"][asked["object"]] == RECORDED]
-        yield asked, objects["pfn"][asked["object"]], predicted.places[asked["object"]]
-
-
-def _frame(pfn: int) -> str:
-    return f"frame {pfn}" if pfn >= 0 else "none in one piece"
-
-
-def _zone_name(machine: Machine, number: int) -> str:
-    if number < 0:
-        return "none"
-    zone = machine.zones[number]
-    return f"{zone.name} of node {zone.node}"
-
-
 def _last_touched(trace: Trace, pfn: int, time_ns: int) -> str:
-    """What the last event of a page before a time says of where the kernel had it."""
+    """The last event of a page before a time, as what it says of where the kernel had it."""
     rows = slice(0, int(np.searchsorted(trace.time_ns, time_ns)))
     first, order = trace.pfn[rows], trace.order[rows]
     size = np.int64(1) << np.clip(order, 0, 30).astype(np.int64)
@@ -145,43 +130,29 @@ def _of_transactions(
 ) -> Iterator[Departure]:
     """The first refill and drain of each CPU that moves another number of pages."""
     for site, function in (("refill", "rmqueue_bulk"), ("drain", "free_pcppages_bulk")):
-        real = _moving(measured, site)
-        model = _moving(predicted.transactions_full, site)
+        real, model = (
+            table[(table["site"] == site) & (table["pages"] > 0)].sort_values(
+                "time_ns", kind="stable"
+            )
+            for table in (measured, predicted.transactions_full)
+        )
         for cpu in sorted(real["cpu"].unique()):
-            found = _first_other_size(real[real["cpu"] == cpu], model[model["cpu"] == cpu])
-            if found is None:
+            sides = [side[side["cpu"] == cpu] for side in (real, model)]
+            sizes = [side["pages"].to_numpy() for side in sides]
+            common = min(map(len, sizes))
+            differs = np.flatnonzero(sizes[0][:common] != sizes[1][:common])
+            index = int(differs[0]) if len(differs) else common
+            if index >= max(map(len, sizes)):
                 continue
-            index, time_ns, kernel_pages, model_pages = found
+            times = [int(side["time_ns"].iloc[index]) for side in sides if index < len(side)]
+            pages = [
+                count_of(side[index], "page") if index < len(side) else "none" for side in sizes
+            ]
             yield Departure(
                 what=f"{site} on CPU {cpu}",
-                time_s=(time_ns - int(trace.demand_span_ns[0])) / 1e9,
-                measured=kernel_pages,
-                predicted=model_pages,
+                time_s=(min(times) - int(trace.demand_span_ns[0])) / 1e9,
+                measured=pages[0],
+                predicted=pages[1],
                 kernel_function=function,
                 cause=f"the {index} before it on this CPU moved as many pages on both sides",
             )
-
-
-def _moving(transactions: pd.DataFrame, site: str) -> pd.DataFrame:
-    chosen = transactions[(transactions["site"] == site) & (transactions["pages"] > 0)]
-    return chosen.sort_values("time_ns", kind="stable")
-
-
-def _first_other_size(real: pd.DataFrame, model: pd.DataFrame) -> tuple[int, int, str, str] | None:
-    """Index, time and both sizes where two sequences first differ; None if never."""
-    sizes = [side["pages"].to_numpy() for side in (real, model)]
-    times = [side["time_ns"].to_numpy() for side in (real, model)]
-    common = min(map(len, sizes))
-    differs = sizes[0][:common] != sizes[1][:common]
-    index = int(np.argmax(differs)) if differs.any() else common
-    present = [index < len(side) for side in sizes]
-    if not any(present):
-        return None
-    time_ns = min(
-        int(side[index]) for side, is_there in zip(times, present, strict=True) if is_there
-    )
-    words = [
-        count_of(side[index], "page") if is_there else "none"
-        for side, is_there in zip(sizes, present, strict=True)
-    ]
-    return index, time_ns, words[0], words[1]

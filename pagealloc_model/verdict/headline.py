@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from math import ceil
 
 import numpy as np
@@ -33,45 +32,31 @@ def scores(errors: pd.DataFrame, snapshots: pd.DataFrame) -> pd.DataFrame:
         quantity, metric, measured, predicted, error, null_error, verdict; infinite errors where
         nothing was measured and something predicted.
     """
-    return pd.DataFrame([*_series(snapshots), *_totals(errors)], columns=list(COLUMNS))
-
-
-def _series(snapshots: pd.DataFrame) -> Iterator[tuple[object, ...]]:
+    scored = []
     for metric, words in SERIES_WORDS.items():
-        mine = snapshots[snapshots["metric"] == metric]
-        sides = mine.groupby("time_s")[["measured", "predicted", "null"]].sum()
-        if not len(sides):
-            continue
-        measured, predicted, null = (sides[name].to_numpy(float) for name in sides)
-        yield from _scored(
-            *(words, metric, float(measured.mean()), float(predicted.mean())),
-            *(float(np.abs(each - measured).mean()) for each in (predicted, null)),
-        )
-
-
-def _totals(errors: pd.DataFrame) -> Iterator[tuple[object, ...]]:
-    told = errors[(errors["kind"] == PREDICTED) & errors["measured"].notna()]
-    told = told[told["predicted"].notna()].set_index(["metric", "scope"])
-    for (metric, scope), words in TOTAL_WORDS.items():
-        if (metric, scope) not in told.index:
-            continue
-        row = told.loc[(metric, scope)]
-        yield from _scored(
-            *(words, metric, float(row["measured"]), float(row["predicted"])),
-            *(abs(float(row[name]) - float(row["measured"])) for name in ("predicted", "null")),
-        )
-
-
-def _scored(
-    words: str, metric: str, measured: float, predicted: float, distance: float, null: float
-) -> Iterator[tuple[object, ...]]:
-    if not measured and not predicted:
-        return
-    error, null_error = (
-        each / measured if measured else (np.inf if each else 0.0) for each in (distance, null)
-    )
-    verdict = judgement_of(measured, predicted, error, null_error)
-    yield words, metric, measured, predicted, error, null_error, verdict
+        series = snapshots[snapshots["metric"] == metric]
+        sides = series.groupby("time_s")[["measured", "predicted", "null"]].sum()
+        if len(sides):
+            measured, predicted, null = (sides[name].to_numpy(float) for name in sides)
+            distances = [float(np.abs(side - measured).mean()) for side in (predicted, null)]
+            means = float(measured.mean()), float(predicted.mean())
+            scored.append((words, metric, *means, *distances))
+    known = (errors["kind"] == PREDICTED) & errors[["measured", "predicted"]].notna().all(axis=1)
+    totals = errors[known].set_index(["metric", "scope"])
+    for key, words in TOTAL_WORDS.items():
+        if key in totals.index:
+            real, model, null = totals.loc[key, ["measured", "predicted", "null"]].astype(float)
+            scored.append((words, key[0], real, model, abs(model - real), abs(null - real)))
+    rows = []
+    for words, metric, measured, predicted, *distances in scored:
+        if measured or predicted:
+            error, null_error = (
+                distance / measured if measured else (np.inf if distance else 0.0)
+                for distance in distances
+            )
+            verdict = judgement_of(measured, predicted, error, null_error)
+            rows.append((words, metric, measured, predicted, error, null_error, verdict))
+    return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
 def judgement_of(measured: float, predicted: float, error: float, null_error: float) -> str:

@@ -20,7 +20,7 @@ from pagealloc_model.predicted.lock_times import LockModel, LockTimes, lock_time
 from pagealloc_model.predicted.replay import Replay, replay
 from pagealloc_model.predicted.tables import EMPTY_SITES
 from pagealloc_model.verdict.errors import recorded_lock_model, shows_contention
-from pagealloc_model.verdict.quantities import Direction, Quantity, paired, rows_of_pairs
+from pagealloc_model.verdict.quantities import Quantity, paired, rows_of_pairs
 from pagealloc_model.verdict.statistics import relative
 
 if TYPE_CHECKING:
@@ -57,55 +57,54 @@ def lock_policy_table(
         *patch.model.costs.lines(),
     ]
     footer = "\n".join(paragraph(line, width=width) for line in rests_on)
-    spread = _spread_table(base, patch, width)
-    return comparison_table(lock_policy_rows(base, patch), f"{spread}\n\n{footer}", width=width)
-
-
-def _spread_table(base: LockTimes, patch: LockTimes, width: int) -> str:
-    """Results in time for the lowest and the highest costs."""
+    # Results in time for the lowest and the highest costs.
     sides = [
         with_spread(each.log, each.machine, each.model, each.visits).set_index("result")
         for each in (base, patch)
     ]
-    results = [name for name in sides[0].index.union(sides[1].index, sort=False) if "(" in name]
     rows = [
         (
-            "for costs that are tenfold apart",
-            str(name),
+            *("for costs that are tenfold apart", str(name)),
             *(side[end].get(name, pd.NA) for side in sides for end in ("low", "high")),
         )
-        for name in results
+        for name in sides[0].index.union(sides[1].index, sort=False)
+        if "(" in name
     ]
-    titles = ("base, low", "high", "patch, low", "high")
-    return Table(("time", "result", *titles), rows).to_text(width)
+    titles = ("time", "result", "base, low", "high", "patch, low", "high")
+    spread = Table(titles, rows).to_text(width)
+    return comparison_table(lock_policy_rows(base, patch), f"{spread}\n\n{footer}", width=width)
 
 
 def _quantities(times: LockTimes) -> Iterator[Quantity]:
-    def quantity(
-        metric: str, scope: str, value: float, unit: str = "", better: Direction = "lower"
-    ) -> Quantity:
-        values = np.array([float(value)])
-        return Quantity(
-            metric=metric, scope=scope, unit=unit, better=better, how="count", values=values
-        )
-
     frame = times.acquisitions
+    failed = times.trylocks.sum()
+    rows: list[tuple[str, str, float, str]] = []
     for row in times.longest_holds().itertuples():
         scope = " ".join(word for word in (row.site, row.cause) if word)
-        yield quantity("longest hold", scope, row.pages, "pages")
-        yield quantity("longest hold", scope, row.hold_ns / 1e3, "us")
+        rows.append(("longest hold", scope, row.pages, "pages"))
+        rows.append(("longest hold", scope, row.hold_ns / 1e3, "us"))
     for row in times.by_site.itertuples():
         scope = " ".join(word for word in (row.site, row.cause) if word)
-        yield quantity("acquisitions", scope, row.acquisitions)
-        yield quantity("longest wait", scope, row.max_wait_ns / 1e3, "us")
-    yield quantity("holds of more than 1000 pages", "all", (frame["pages"] > 1000).sum())
-    yield quantity("contended", "all", (frame["ahead"] > 0).sum())
-    yield quantity("time waiting", "all", frame["wait_ns"].sum() / 1e6, "ms")
-    yield quantity("longest wait", "all", times.longest_starvation_ns / 1e3, "us")
-    sums = times.trylocks.sum()
-    yield quantity("trylocks failed", "frees", sums["frees"])
-    yield quantity("trylocks failed", "allocations", sums["allocations"])
-    yield quantity("left by drains cut short", "all", sums["pages_left"], "pages", "")
+        rows.append(("acquisitions", scope, row.acquisitions, ""))
+        rows.append(("longest wait", scope, row.max_wait_ns / 1e3, "us"))
+    rows += [
+        ("holds of more than 1000 pages", "all", (frame["pages"] > 1000).sum(), ""),
+        ("contended", "all", (frame["ahead"] > 0).sum(), ""),
+        ("time waiting", "all", frame["wait_ns"].sum() / 1e6, "ms"),
+        ("longest wait", "all", times.longest_starvation_ns / 1e3, "us"),
+        ("trylocks failed", "frees", failed["frees"], ""),
+        ("trylocks failed", "allocations", failed["allocations"], ""),
+        ("left by drains cut short", "all", failed["pages_left"], "pages"),
+    ]
+    for metric, scope, value, unit in rows:
+        yield Quantity(
+            metric=metric,
+            scope=scope,
+            unit=unit,
+            better="" if metric.startswith("left by") else "lower",
+            how="count",
+            values=np.array([float(value)]),
+        )
 
 
 KEYS = ["time_ns", "node", "zone", "cpu", "site"]
@@ -180,37 +179,45 @@ class LockComparison:
         )
 
     def _row_of_site(self, site: str, totals: pd.DataFrame) -> dict[str, object]:
-        row: dict[str, object] = {"site": site}
-        values: dict[tuple[str, str], object] = {}
+        values: dict[str, list[object]] = {}
         for name in ("acquisitions", "pages", "contended"):
-            for side in ("measured", "predicted"):
-                found = totals[name].get((site, side), pd.NA)
-                known = site in SITES and (side == "predicted" or self._can_count(name, site))
-                if name != "contended" and side == "measured" and not known:
-                    found = pd.NA
-                values[name, side] = 0.0 if known and pd.isna(found) else found
-            row |= _both(name, values[name, "measured"], values[name, "predicted"])
-        sizes = [
-            _ratio(values["pages", side], values["acquisitions", side])
-            for side in ("measured", "predicted")
+            sides = [totals[name].get((site, side), pd.NA) for side in ("measured", "predicted")]
+            if name == "contended":
+                can_count = self.measured.contention.known and site in CONTENDED_SITES
+            else:
+                can_count = site not in self.measured.unseen_sites
+            known = [site in SITES and can_count, site in SITES]
+            if name != "contended" and not known[0]:
+                sides[0] = pd.NA
+            values[name] = [
+                0.0 if is_known and pd.isna(side) else side
+                for is_known, side in zip(known, sides, strict=True)
+            ]
+        values["pages_per_acquisition"] = [
+            pd.NA if pd.isna(pages) or pd.isna(count) or not count else float(pages) / float(count)
+            for pages, count in zip(values["pages"], values["acquisitions"], strict=True)
         ]
-        return row | _both("pages_per_acquisition", *sizes)
-
-    def _can_count(self, name: str, site: str) -> bool:
-        """Whether the recording shows every acquisition of a site, or every wait there."""
-        if name == "contended":
-            return self.measured.contention.known and site in CONTENDED_SITES
-        return site not in self.measured.unseen_sites
+        row: dict[str, object] = {"site": site}
+        for name, (measured, predicted) in values.items():
+            known_both = not (pd.isna(measured) or pd.isna(predicted))
+            error = relative(float(predicted), float(measured)) if known_both else pd.NA
+            row |= {f"{name}_measured": measured, f"{name}_predicted": predicted}
+            row[f"{name}_error"] = error
+        return row
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What limits the comparison, one line each."""
+        releases = self.measured.contended_releases["site"].value_counts()
+        sites = ", ".join(f"{site} {count}" for site, count in releases.items())
+        count = count_of(int(releases.sum()), "release")
+        released = [f"others waited at {count} of zone->lock: {sites}"] if len(releases) else []
         return (
             f"measured acquisitions: {self.measured.boundaries}",
             *((DIRECT_FREE_NOTE,) if "direct_free" in self.measured.unseen_sites else ()),
             EMPTY_NOTE,
             *self.measured.contention.notes,
-            *_release_notes(self.measured.contended_releases),
+            *released,
             *(f"{site}: not modelled, {why}" for site, why in NOT_MODELLED.items()),
             *self.times.model.costs.lines(),
         )
@@ -244,26 +251,6 @@ class LockComparison:
         rows.insert(0, "acquisitions", grouped.size())
         rows["max_hold_ns"] = grouped["hold_ns"].max()
         return rows.astype("Float64").reset_index().assign(source="predicted")
-
-
-def _release_notes(releases: pd.DataFrame) -> Iterator[str]:
-    """Whose holds made others wait, where the kernel says so."""
-    if len(releases):
-        by_site = releases["site"].value_counts()
-        sites = ", ".join(f"{site} {count}" for site, count in by_site.items())
-        yield f"others waited at {count_of(len(releases), 'release')} of zone->lock: {sites}"
-
-
-def _both(name: str, measured: object, predicted: object) -> dict[str, object]:
-    known = not (pd.isna(measured) or pd.isna(predicted))
-    error = relative(float(predicted), float(measured)) if known else pd.NA  # type: ignore[arg-type]
-    return {f"{name}_measured": measured, f"{name}_predicted": predicted, f"{name}_error": error}
-
-
-def _ratio(amount: object, count: object) -> object:
-    if pd.isna(amount) or pd.isna(count) or not count:
-        return pd.NA
-    return float(amount) / float(count)  # type: ignore[arg-type]
 
 
 def compare_locks(

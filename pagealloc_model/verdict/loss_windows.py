@@ -50,7 +50,7 @@ class LossWindow:
 
     def __str__(self) -> str:
         """One line such as "0.000 to 29.022 s, 2700000 events: can be validated"."""
-        begin, end = ((each - self.first_ns) / 1e9 for each in (self.begin_ns, self.end_ns))
+        begin, end = ((time_ns - self.first_ns) / 1e9 for time_ns in (self.begin_ns, self.end_ns))
         verdict = f"cannot be validated: {self.unusable}" if self.unusable else "can be validated"
         return f"{begin:.3f} to {end:.3f} s, {count_of(self.events, 'event')}: {verdict}"
 
@@ -69,15 +69,17 @@ def loss_windows(recording: Recording) -> tuple[LossWindow, ...]:
     if not losses.total:
         return ()
     first, last = trace.demand_span_ns
-    times = [each.time_ns for each in recording.dated_snapshots if each.zoneinfo is not None]
+    times = np.array(
+        [each.time_ns for each in recording.dated_snapshots if each.zoneinfo is not None], np.int64
+    )
     order = np.argsort(losses.start_ns, kind="stable")
+    gaps = zip(losses.start_ns[order].tolist(), losses.end_ns[order].tolist(), strict=True)
     windows = []
     begin, from_start = first, True
-    gaps = list(zip(losses.start_ns[order].tolist(), losses.end_ns[order].tolist(), strict=True))
     for start, end in [*gaps, (last + 1, last + 1)]:
         if start > begin or (start == begin and start > last):
             rows = np.searchsorted(trace.time_ns, [begin, start])
-            described = [each for each in times if (from_start or each >= begin) and each < start]
+            described = (times < start) & (from_start | (times >= begin))
             windows.append(
                 LossWindow(
                     begin_ns=begin,
@@ -85,7 +87,7 @@ def loss_windows(recording: Recording) -> tuple[LossWindow, ...]:
                     from_start=from_start,
                     to_end=start > last,
                     events=int(rows[1] - rows[0]),
-                    snapshots=len(described),
+                    snapshots=int(described.sum()),
                     first_ns=first,
                 )
             )
@@ -109,13 +111,12 @@ def recording_between(recording: Recording, window: LossWindow) -> Recording:
     """
     if window.unusable:
         raise UsageError(f"{recording.path}: {window}")
+    snapshots = recording.dated_snapshots
     begin = window.begin_ns
     if not window.from_start:
-        described = (
-            each.time_ns for each in recording.dated_snapshots if each.zoneinfo is not None
-        )
-        begin = min(each for each in described if each >= begin)
-    kept = Window(
+        described = (each.time_ns for each in snapshots if each.zoneinfo is not None)
+        begin = min(time_ns for time_ns in described if time_ns >= begin)
+    stretch = Window(
         begin_ns=begin,
         end_ns=window.end_ns,
         from_start=window.from_start,
@@ -124,18 +125,17 @@ def recording_between(recording: Recording, window: LossWindow) -> Recording:
     )
     inside = tuple(
         each
-        for each in recording.dated_snapshots
+        for each in snapshots
         if (window.from_start or each.time_ns >= begin)
         and (window.to_end or each.time_ns < window.end_ns)
     )
     part = replace(recording, snapshots=inside)
+    events = events_between(recording.trace, stretch)
     # Where cached_property keeps what it has read.
-    part.__dict__["trace"] = part.__dict__["whole_trace"] = events_between(recording.trace, kept)
-    part.__dict__["dated_snapshots"] = inside
+    part.__dict__.update(trace=events, whole_trace=events, dated_snapshots=inside)
     part.__dict__["begins_at"] = None if window.from_start else inside[0]
     if not window.from_start:
-        part.__dict__["kpageflags"] = None
-        part.__dict__["page_owner"] = None
+        part.__dict__.update(kpageflags=None, page_owner=None)
     return part
 
 

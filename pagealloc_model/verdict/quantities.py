@@ -1,8 +1,6 @@
 """Every number that is compared: its name, unit, better direction, and how tables give it.
 
-Recordings (`Measured`) and replays have tables of one schema, so that one function serves both. A
-`Quantity` keeps the events or samples that it is made of: what resamples, draws or dates it needs
-no second source.
+Recordings (`Measured`) and replays have tables of one schema, so that one function serves both.
 """
 
 from __future__ import annotations
@@ -10,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -34,13 +32,124 @@ Window = tuple[int, int]
 """Nanoseconds on the recording's clock, both ends included."""
 
 SITES = ("refill", "drain", "buddy_alloc", "direct_free")
-SHARES = {"p50": 0.5, "p99": 0.99, "max": 1.0}
-STEALS = ("steal",)
 TYPES = ("Unmovable", "Movable", "Reclaimable", "HighAtomic")
 HIGHATOMIC = TYPES.index("HighAtomic")
 ALLOCSTALL = "allocstall"
 FAILED = "failed_allocations"
 NEVER = float("inf")
+WINDOWS = 10
+"""Windows of equal length that a replay is cut into: so long that one says little of the next."""
+
+METRICS: dict[str, tuple[str, Direction, How]] = {
+    "zone_lock_acquisitions": ("", "lower", "sum"),
+    "pages_per_acquisition": ("pages", "", "ratio"),
+    **{f"{site}_transactions": ("", "lower", "sum") for site in (*SITES, *EMPTY_SITES)},
+    **{f"{site}_pages": ("pages", "", "sum") for site in SITES},
+    "longest_drain": ("pages", "lower", "most"),
+    "pages_per_refill": ("pages", "lower", "quantile"),
+    "pages_per_drain": ("pages", "lower", "quantile"),
+    "hold_time": ("ns", "lower", "quantile"),
+    "free_pages": ("pages", "", "mean"),
+    "free_in_whole_blocks": ("pages", "higher", "mean"),
+    "free_in_whole_blocks_not_highatomic": ("pages", "higher", "mean"),
+    "pcp_count": ("pages", "", "mean"),
+    "highatomic_blocks": ("blocks", "lower", "last"),
+    "pcp_lock_acquisitions": ("", "lower", "sum"),
+    "pcp_lock_hand_overs": ("", "lower", "sum"),
+    "remote_frees": ("", "lower", "sum"),
+    "extfrag_events": ("events", "lower", "count"),
+    "fallback_claims": ("events", "lower", "count"),
+    "fallback_steals": ("events", "lower", "count"),
+    FAILED: ("requests", "lower", "count"),
+}
+"""Unit, better direction, and how values make the number, by metric; see `Quantity`."""
+RATES: dict[tuple[str, str], tuple[tuple[str, ...], tuple[str, ...]]] = {
+    ("thp_success", "all"): (("thp_fault_alloc",), ("thp_fault_alloc", "thp_fault_fallback")),
+    ("compaction_success", "all"): (("compact_success",), ("compact_stall",)),
+    ("reclaim_efficiency", "kswapd"): (("pgsteal_kswapd",), ("pgscan_kswapd",)),
+    ("reclaim_efficiency", "direct"): (("pgsteal_direct",), ("pgscan_direct",)),
+}
+"""Shares by metric and scope: counters of vmstat above the line, counters below it."""
+TOTALS: dict[tuple[str, str], tuple[tuple[str, ...], str, Direction]] = {
+    ("reclaim_scanned", "all"): (("pgscan_kswapd", "pgscan_direct"), "pages", "lower"),
+    ("reclaim_scanned", "kswapd"): (("pgscan_kswapd",), "pages", "lower"),
+    ("reclaim_scanned", "direct"): (("pgscan_direct",), "pages", "lower"),
+    ("reclaimed", "kswapd"): (("pgsteal_kswapd",), "pages", ""),
+    ("reclaimed", "direct"): (("pgsteal_direct",), "pages", "lower"),
+    ("compact_stall", "all"): (("compact_stall",), "events", "lower"),
+    ("compact_success", "all"): (("compact_success",), "events", "higher"),
+    ("compact_fail", "all"): (("compact_fail",), "events", "lower"),
+    ("thp_fault_alloc", "all"): (("thp_fault_alloc",), "events", "higher"),
+    ("thp_fault_fallback", "all"): (("thp_fault_fallback",), "events", "lower"),
+    (ALLOCSTALL, "all"): ((), "events", "lower"),
+}
+"""By metric and scope: counters of vmstat, unit, better direction; all allocstall_* are one."""
+MMTESTS = {
+    ("reclaim_scanned", "kswapd"): "Kswapd pages scanned",
+    ("reclaim_scanned", "direct"): "Direct pages scanned",
+    ("reclaimed", "kswapd"): "Kswapd pages reclaimed",
+    ("reclaimed", "direct"): "Direct pages reclaimed",
+    ("reclaim_efficiency", "kswapd"): "Kswapd efficiency",
+    ("reclaim_efficiency", "direct"): "Direct efficiency",
+    (ALLOCSTALL, "all"): "Allocation stalls",
+    ("compact_stall", "all"): "Compaction stalls",
+    ("compact_success", "all"): "Compaction success",
+    ("compact_fail", "all"): "Compaction failures",
+    ("thp_fault_alloc", "all"): "THP fault alloc",
+    ("thp_fault_fallback", "all"): "THP fault fallback",
+}
+"""mmtests' names by metric and scope."""
+SERIES_WORDS = {
+    "free_pages": "free pages",
+    "pcp_count": "pages on per-CPU lists",
+    "highatomic_blocks": "reserved blocks",
+    "watermark_boost": "watermark boosts",
+}
+"""Metrics that snapshots show over time, in words."""
+TOTAL_WORDS = {
+    ("refill_transactions", "all"): "refills",
+    ("drain_transactions", "all"): "drains",
+    ("refill_pages", "all"): "pages refilled",
+    ("drain_pages", "all"): "pages drained",
+    ("extfrag_events", "all"): "fallbacks",
+    ("contended_acquisitions", "all"): "waits at zone->lock",
+    ("reclaim_scanned", "all"): "pages that reclaim scanned",
+    (ALLOCSTALL, "all"): "allocation stalls",
+    ("compact_stall", "all"): "direct compactions",
+    ("thp_fault_alloc", "all"): "huge-page faults served",
+    ("thp_fault_fallback", "all"): "huge-page faults refused",
+}
+"""Totals of a recording by metric and scope, in words."""
+STATE_TABLES = {
+    "free_pages": ("free_pages", "pages"),
+    "pcp_count": ("pcp", "count"),
+    "watermark_boost": ("boosts", "pages"),
+    "pageblocks": ("pageblocks", "blocks"),
+    "highatomic_blocks": ("pageblocks", "blocks"),
+}
+"""By metric of the error table: the table of snapshots that has it, and the column added up."""
+COUNTERS = tuple(
+    name for name in pressure_layout.COUNTER_NAMES if name not in ("oom_kill", "pgdeactivate")
+)
+"""Counters of vmstat that an elastic replay has; the sum of allocstall_* comes with them."""
+ADDED = "HighAtomic blocks added"
+WHOLE_UNITS = {
+    "free pages": "pages",
+    **{f"free {name} pages": "pages" for name in TYPES},
+    "free pages in whole blocks": "pages",
+    "pages on per-CPU lists": "pages",
+    ADDED: "blocks",
+    "Unmovable blocks added": "blocks",
+    "refills": "holds",
+    "drains": "holds",
+    "pages of a refill": "pages",
+    "pages of a drain": "pages",
+    "longest drain": "pages",
+    "fallbacks": "events",
+    "THP success": "share",
+    **{name: "" for name in (*COUNTERS, ALLOCSTALL)},
+}
+"""Numbers of a whole run, as experiments compare runs; free memory and lists are means."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -88,11 +197,6 @@ class Quantity:
             return float(self.values[-1])
         whole = float(self.per.sum()) if self.how == "ratio" else float(len(self.values))
         return float(self.values.sum()) / whole if whole else float("nan")
-
-    @property
-    def has_windows(self) -> bool:
-        """Whether it has a value in each part of the time that adds to the whole."""
-        return self.how in ("sum", "mean", "ratio", "most")
 
     def by_window(self, edges: np.ndarray) -> np.ndarray:
         """Return what each window adds, float, shape (windows,); of a quantile (windows, levels).
@@ -180,8 +284,28 @@ class Quantity:
         return max(found, rare) if self.how == "sum" else found
 
 
-WINDOWS = 10
-"""Windows of equal length that a replay is cut into: so long that one says little of the next."""
+def named(
+    metric: str,
+    values: np.ndarray | float,
+    time_ns: np.ndarray | None = None,
+    *,
+    scope: str = "all",
+    **more: Any,
+) -> Quantity:
+    """A quantity of `METRICS`.
+
+    Args:
+        metric: its name.
+        values: of the quantity, or its only one.
+        time_ns: of each value.
+        scope: what part of the machine it is of.
+        more: other fields of `Quantity`.
+    """
+    unit, better, how = METRICS[metric]
+    fields = {"unit": unit, "better": better, "how": how} | more
+    if time_ns is not None:
+        fields["time_ns"] = time_ns
+    return Quantity(metric=metric, scope=scope, values=np.atleast_1d(values), **fields)
 
 
 def windows_of(replay: Replay) -> np.ndarray:
@@ -189,11 +313,9 @@ def windows_of(replay: Replay) -> np.ndarray:
     return np.linspace(replay.edges[0], replay.edges[-1], WINDOWS + 1)
 
 
-def unknown(metric: str, scope: str, unit: str, better: Direction) -> Quantity:
-    """A quantity that its source cannot know."""
-    nothing = np.array([np.nan])
+def _unknown(metric: str, scope: str, unit: str, better: Direction) -> Quantity:
     return Quantity(
-        metric=metric, scope=scope, unit=unit, better=better, how="last", values=nothing
+        metric=metric, scope=scope, unit=unit, better=better, how="last", values=np.array([np.nan])
     )
 
 
@@ -204,13 +326,12 @@ def paired(
     sides = [{(q.metric, q.scope, q.unit): q for q in side} for side in (before, after)]
 
     def of(side: int, key: tuple[str, str, str]) -> Quantity:
-        known = sides[side].get(key)
-        if known is not None:
-            return known
+        if key in sides[side]:
+            return sides[side][key]
         other = sides[1 - side][key]
         if other.how in ("count", "sum"):
             return replace(other, time_ns=other.time_ns[:0], values=np.zeros(0))
-        return unknown(other.metric, other.scope, other.unit, other.better)
+        return _unknown(other.metric, other.scope, other.unit, other.better)
 
     return tuple((of(0, key), of(1, key)) for key in dict.fromkeys([*sides[0], *sides[1]]))
 
@@ -229,7 +350,7 @@ def rows_of_pairs(pairs: Iterable[tuple[Quantity, Quantity]]) -> pd.DataFrame:
 
 
 def replay_quantities(replay: Replay, edges: np.ndarray) -> Iterator[Quantity]:
-    """What a comparison says of a replay.
+    """All that a comparison says of a replay.
 
     Args:
         replay: the replay.
@@ -237,10 +358,38 @@ def replay_quantities(replay: Replay, edges: np.ndarray) -> Iterator[Quantity]:
     """
     yield from hold_quantities(replay.transactions_full)
     yield from States.of_replay(replay).quantities(replay.machine)
-    yield from _list_quantities(replay, edges)
+    totals = replay.list_use.groupby("time_ns").sum(min_count=1)
+    for metric, column in (
+        ("pcp_lock_acquisitions", "lock_acquisitions"),
+        ("pcp_lock_hand_overs", "lock_hand_overs"),
+        ("remote_frees", "remote_frees"),
+    ):
+        last = totals[column].iloc[-1]
+        if replay.kernel or pd.isna(last):  # a kernel build counts neither
+            yield _unknown(metric, "all", "", "lower")
+            continue
+        parts = _added(totals.index.to_numpy(), totals[column].to_numpy(float), edges)
+        # What came before the replayed window is in the total, too.
+        parts[0] += float(last) - parts.sum()
+        yield named(metric, parts, edges[:-1])
     yield from fallback_quantities(replay.fallbacks)
-    yield from _hold_times(replay)
-    yield from _pressure_quantities(replay, edges)
+    holds = replay.lock_times().acquisitions
+    held = holds["hold_ns"].to_numpy(float)
+    # Three digits are more than the costs have, and keep the number of levels small.
+    digits = 10.0 ** np.maximum(np.floor(np.log10(np.maximum(held, 1.0))) - 2, 0)
+    rounded = np.round(held / digits) * digits
+    yield from _quantiles("hold_time", holds["start_ns"].to_numpy(), rounded)
+    if replay.assumptions.reclaim == "elastic":
+        yield from counter_quantities(replay.vmstat, edges)
+        table = replay.outcomes
+        for order, failed in zip(table["order"], table["failed"], strict=True):
+            yield named(FAILED, float(failed), scope=f"order={order}")
+    else:
+        for metric, scope in RATES:
+            yield _unknown(metric, scope, SHARE, "higher")
+        for (metric, scope), (_, unit, better) in TOTALS.items():
+            yield _unknown(metric, scope, unit, better)
+        yield _unknown(FAILED, "all", "requests", "lower")
 
 
 def hold_quantities(transactions: pd.DataFrame) -> Iterator[Quantity]:
@@ -254,74 +403,32 @@ def hold_quantities(transactions: pd.DataFrame) -> Iterator[Quantity]:
     site = transactions["site"].to_numpy(object)
     known = ~np.isnan(pages)
     holding = ~np.isin(site, EMPTY_SITES)
-
-    def holds(metric: str, chosen: np.ndarray) -> Quantity:
-        times = time_ns[chosen]
-        return Quantity(metric=metric, better="lower", time_ns=times, values=np.ones(len(times)))
-
-    yield holds("zone_lock_acquisitions", np.ones(len(site), bool))
-    yield Quantity(
-        metric="pages_per_acquisition",
-        unit="pages",
-        how="ratio",
-        time_ns=time_ns,
-        values=np.where(known, pages, 0.0),
-        per=holding.astype(float),
-    )
-    by_site = {name: site == name for name in (*SITES, *EMPTY_SITES)}
-    for name in SITES:
-        sized = by_site[name] & known
-        yield holds(f"{name}_transactions", by_site[name])
-        yield Quantity(
-            metric=f"{name}_pages", unit="pages", time_ns=time_ns[sized], values=pages[sized]
-        )
-    for name in EMPTY_SITES:
-        yield holds(f"{name}_transactions", by_site[name])
-    drains = by_site["drain"] & known
-    yield Quantity(
-        metric="longest_drain",
-        unit="pages",
-        better="lower",
-        how="most",
-        time_ns=time_ns[drains],
-        values=pages[drains],
-    )
+    yield named("zone_lock_acquisitions", np.ones(len(site)), time_ns)
+    pages_or_none = np.where(known, pages, 0.0)
+    yield named("pages_per_acquisition", pages_or_none, time_ns, per=holding.astype(float))
+    for name in (*SITES, *EMPTY_SITES):
+        times = time_ns[site == name]
+        yield named(f"{name}_transactions", np.ones(len(times)), times)
+        if name in SITES:
+            sized = (site == name) & known
+            yield named(f"{name}_pages", pages[sized], time_ns[sized])
+    drains = (site == "drain") & known
+    yield named("longest_drain", pages[drains], time_ns[drains])
     for name in ("refill", "drain"):
-        sized = by_site[name] & known
-        yield from _quantiles(f"pages_per_{name}", "pages", time_ns[sized], pages[sized])
+        sized = (site == name) & known
+        yield from _quantiles(f"pages_per_{name}", time_ns[sized], pages[sized])
 
 
-def _quantiles(
-    metric: str, unit: str, time_ns: np.ndarray, values: np.ndarray
-) -> Iterator[Quantity]:
+def _quantiles(metric: str, time_ns: np.ndarray, values: np.ndarray) -> Iterator[Quantity]:
     """Median, 99th percentile and maximum."""
     levels, place = np.unique(values, return_inverse=True)
-    for name, share in SHARES.items():
-        yield Quantity(
-            metric=metric,
-            scope=f"at={name}",
-            unit=unit,
-            better="" if name == "p50" else "lower",
-            how="quantile",
-            time_ns=time_ns,
-            values=place,
-            levels=levels,
-            share=share,
-        )
+    for name, share in (("p50", 0.5), ("p99", 0.99), ("max", 1.0)):
+        better = {"better": ""} if name == "p50" else {}
+        quantile = {"scope": f"at={name}", "levels": levels, "share": share} | better
+        yield named(metric, place, time_ns, **quantile)
 
 
-def _hold_times(replay: Replay) -> Iterator[Quantity]:
-    """Lengths of holds of zone->lock, by the costs of this recording."""
-    table = replay.lock_times().acquisitions
-    held = table["hold_ns"].to_numpy(float)
-    # Three digits are more than the costs have, and keep the number of levels small.
-    digits = 10.0 ** np.maximum(np.floor(np.log10(np.maximum(held, 1.0))) - 2, 0)
-    yield from _quantiles(
-        "hold_time", "ns", table["start_ns"].to_numpy(), np.round(held / digits) * digits
-    )
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class States:
     """What snapshots show, or samples of a replay: all by instant, NaN where unknown.
 
@@ -367,25 +474,23 @@ class States:
             zones = pd.MultiIndex.from_tuples([(zone.node, zone.name) for zone in machine.zones])
             at = np.searchsorted(times, table["time_ns"].to_numpy(np.int64))
             zone = zones.get_indexer(pd.MultiIndex.from_frame(table[["node", "zone"]]))
-            found = np.full((len(times), len(zones), *(size for _, size in places)), np.nan)
-            found[at] = 0.0
-            where = [place.fillna(-1).to_numpy(np.int64) for place, _ in places]
+            array = np.full((len(times), len(zones), *(size for _, size in places)), np.nan)
+            array[at] = 0.0
             known = zone >= 0
-            for place, (_, size) in zip(where, places, strict=True):
-                known &= (place >= 0) & (place < size)
-            cells = (at[known], zone[known], *(place[known] for place in where))
-            np.add.at(found, cells, table[value].to_numpy(float, na_value=np.nan)[known])
-            return found
+            cells = [at, zone]
+            for place, size in places:
+                cells.append(place.fillna(-1).to_numpy(np.int64))
+                known &= (cells[-1] >= 0) & (cells[-1] < size)
+            values = table[value].to_numpy(float, na_value=np.nan)
+            np.add.at(array, tuple(cell[known] for cell in cells), values[known])
+            return array
 
         free, blocks, listed = tables
         orders, kinds = machine.max_order + 1, len(types)
         return States(
             time_ns=times,
             free=dense(
-                free,
-                "pages",
-                (free["order"], orders),
-                (free["migratetype"].map(types), kinds),
+                free, "pages", (free["order"], orders), (free["migratetype"].map(types), kinds)
             ),
             blocks=dense(blocks, "blocks", (blocks["migratetype"].map(types), kinds)),
             listed=dense(listed, "count", (listed["cpu"], machine.nr_cpus)),
@@ -394,13 +499,8 @@ class States:
     def at(self, instants: np.ndarray) -> States:
         """The states at those of the instants that it has."""
         chosen = np.isin(self.time_ns, instants)
-        return replace(
-            self,
-            time_ns=self.time_ns[chosen],
-            free=self.free[chosen],
-            blocks=self.blocks[chosen],
-            listed=self.listed[chosen],
-        )
+        parts = (self.time_ns, self.free, self.blocks, self.listed)
+        return States(*(part[chosen] for part in parts))
 
     def within(self, window: Window) -> States:
         """The states at instants in a window."""
@@ -434,44 +534,12 @@ class States:
             scope = zone_scope(zone.node, zone.name, machine.nodes)
             for metric, values in self.courses(machine.pageblock_order, [index]).items():
                 known = ~np.isnan(values)
-                yield Quantity(
-                    metric=metric,
-                    scope=scope,
-                    unit="pages",
-                    better="higher" if "whole_blocks" in metric else "",
-                    how="mean",
-                    time_ns=self.time_ns[known],
-                    values=values[known],
-                )
+                yield named(metric, values[known], self.time_ns[known], scope=scope)
             blocks = self.blocks[:, index, HIGHATOMIC].astype(float)
             blocks = blocks[~np.isnan(blocks)]
-            for at, values in (("end", blocks), ("most", blocks.max(initial=0.0, keepdims=True))):
-                yield Quantity(
-                    metric="highatomic_blocks",
-                    scope=f"{scope},at={at}",
-                    unit="blocks",
-                    better="lower",
-                    how="last",
-                    values=values,
-                )
-
-
-def _list_quantities(replay: Replay, edges: np.ndarray) -> Iterator[Quantity]:
-    """pcp->lock and remote frees; a kernel build counts neither."""
-    totals = replay.list_use.groupby("time_ns").sum(min_count=1)
-    for metric, column in (
-        ("pcp_lock_acquisitions", "lock_acquisitions"),
-        ("pcp_lock_hand_overs", "lock_hand_overs"),
-        ("remote_frees", "remote_frees"),
-    ):
-        last = totals[column].iloc[-1]
-        if replay.kernel or pd.isna(last):
-            yield unknown(metric, "all", "", "lower")
-            continue
-        parts = _added(totals.index.to_numpy(), totals[column].to_numpy(float), edges)
-        # What came before the replayed window is in the total, too.
-        parts[0] += float(last) - parts.sum()
-        yield Quantity(metric=metric, better="lower", time_ns=edges[:-1], values=parts)
+            yield named("highatomic_blocks", blocks, scope=f"{scope},at=end")
+            most = blocks.max(initial=0.0, keepdims=True)
+            yield named("highatomic_blocks", most, scope=f"{scope},at=most")
 
 
 def _added(time_ns: np.ndarray, total: np.ndarray, edges: np.ndarray) -> np.ndarray:
@@ -485,79 +553,12 @@ def fallback_quantities(fallbacks: pd.DataFrame) -> Iterator[Quantity]:
     Args:
         fallbacks: table of a recording or a replay.
     """
-
-    def counted(metric: str, scope: str, count: float) -> Quantity:
-        value = np.array([float(count)])
-        return Quantity(
-            metric=metric, scope=scope, unit="events", better="lower", how="count", values=value
-        )
-
-    yield counted("extfrag_events", "all", fallbacks["count"].sum())
-    stolen = fallbacks["kind"].isin(STEALS)
+    yield named("extfrag_events", float(fallbacks["count"].sum()))
+    stolen = fallbacks["kind"].isin(["steal"])
     for metric, chosen in (("fallback_claims", ~stolen), ("fallback_steals", stolen)):
         pairs = fallbacks[chosen].groupby(["alloc_migratetype", "fallback_migratetype"])["count"]
         for (wanted, used), count in pairs.sum().items():
-            yield counted(metric, f"{wanted} from {used}", count)
-
-
-RATES: dict[tuple[str, str], tuple[tuple[str, ...], tuple[str, ...]]] = {
-    ("thp_success", "all"): (("thp_fault_alloc",), ("thp_fault_alloc", "thp_fault_fallback")),
-    ("compaction_success", "all"): (("compact_success",), ("compact_stall",)),
-    ("reclaim_efficiency", "kswapd"): (("pgsteal_kswapd",), ("pgscan_kswapd",)),
-    ("reclaim_efficiency", "direct"): (("pgsteal_direct",), ("pgscan_direct",)),
-}
-"""Shares by metric and scope: counters of vmstat above the line, counters below it."""
-TOTALS: dict[tuple[str, str], tuple[tuple[str, ...], str, Direction]] = {
-    ("reclaim_scanned", "all"): (("pgscan_kswapd", "pgscan_direct"), "pages", "lower"),
-    ("reclaim_scanned", "kswapd"): (("pgscan_kswapd",), "pages", "lower"),
-    ("reclaim_scanned", "direct"): (("pgscan_direct",), "pages", "lower"),
-    ("reclaimed", "kswapd"): (("pgsteal_kswapd",), "pages", ""),
-    ("reclaimed", "direct"): (("pgsteal_direct",), "pages", "lower"),
-    ("compact_stall", "all"): (("compact_stall",), "events", "lower"),
-    ("compact_success", "all"): (("compact_success",), "events", "higher"),
-    ("compact_fail", "all"): (("compact_fail",), "events", "lower"),
-    ("thp_fault_alloc", "all"): (("thp_fault_alloc",), "events", "higher"),
-    ("thp_fault_fallback", "all"): (("thp_fault_fallback",), "events", "lower"),
-    (ALLOCSTALL, "all"): ((), "events", "lower"),
-}
-"""By metric and scope: counters of vmstat, unit, better direction; all allocstall_* are one."""
-MMTESTS = {
-    ("reclaim_scanned", "kswapd"): "Kswapd pages scanned",
-    ("reclaim_scanned", "direct"): "Direct pages scanned",
-    ("reclaimed", "kswapd"): "Kswapd pages reclaimed",
-    ("reclaimed", "direct"): "Direct pages reclaimed",
-    ("reclaim_efficiency", "kswapd"): "Kswapd efficiency",
-    ("reclaim_efficiency", "direct"): "Direct efficiency",
-    (ALLOCSTALL, "all"): "Allocation stalls",
-    ("compact_stall", "all"): "Compaction stalls",
-    ("compact_success", "all"): "Compaction success",
-    ("compact_fail", "all"): "Compaction failures",
-    ("thp_fault_alloc", "all"): "THP fault alloc",
-    ("thp_fault_fallback", "all"): "THP fault fallback",
-}
-"""mmtests' names by metric and scope."""
-
-
-def _pressure_quantities(replay: Replay, edges: np.ndarray) -> Iterator[Quantity]:
-    """What only an elastic replay knows; of a literal one all are unknown."""
-    if replay.assumptions.reclaim != "elastic":
-        for metric, scope in RATES:
-            yield unknown(metric, scope, "share", "higher")
-        for (metric, scope), (_, unit, better) in TOTALS.items():
-            yield unknown(metric, scope, unit, better)
-        yield unknown(FAILED, "all", "requests", "lower")
-        return
-    yield from counter_quantities(replay.vmstat, edges)
-    table = replay.outcomes
-    for order, failed in zip(table["order"], table["failed"], strict=True):
-        yield Quantity(
-            metric=FAILED,
-            scope=f"order={order}",
-            unit="requests",
-            better="lower",
-            how="count",
-            values=np.array([float(failed)]),
-        )
+            yield named(metric, float(count), scope=f"{wanted} from {used}")
 
 
 def counter_quantities(vmstat: pd.DataFrame, edges: np.ndarray) -> Iterator[Quantity]:
@@ -575,60 +576,25 @@ def counter_quantities(vmstat: pd.DataFrame, edges: np.ndarray) -> Iterator[Quan
         known = [added[name] for name in names if name in added]
         return np.sum(known, axis=0) if known else np.full(len(edges) - 1, np.nan)
 
-    for (metric, scope), (above, below) in RATES.items():
-        yield Quantity(
-            metric=metric,
-            scope=scope,
-            unit="share",
-            better="higher",
-            how="ratio",
-            time_ns=edges[:-1],
-            values=total(above),
-            per=total(below),
-        )
     stalls = [name for name in added if name.startswith(ALLOCSTALL)]
-    for (metric, scope), (names, unit, better) in TOTALS.items():
+    rates = [
+        (key, SHARE, "higher", total(above), {"how": "ratio", "per": total(below)})
+        for key, (above, below) in RATES.items()
+    ]
+    totals = [
+        (key, unit, better, total(names or stalls), {})
+        for key, (names, unit, better) in TOTALS.items()
+    ]
+    for (metric, scope), unit, better, values, more in (*rates, *totals):
         yield Quantity(
             metric=metric,
             scope=scope,
             unit=unit,
             better=better,
             time_ns=edges[:-1],
-            values=total(names or stalls),
+            values=values,
+            **more,
         )
-
-
-SERIES_WORDS = {
-    "free_pages": "free pages",
-    "pcp_count": "pages on per-CPU lists",
-    "highatomic_blocks": "reserved blocks",
-    "watermark_boost": "watermark boosts",
-}
-"""What snapshots show over time, in words."""
-TOTAL_WORDS = {
-    ("refill_transactions", "all"): "refills",
-    ("drain_transactions", "all"): "drains",
-    ("refill_pages", "all"): "pages refilled",
-    ("drain_pages", "all"): "pages drained",
-    ("extfrag_events", "all"): "fallbacks",
-    ("contended_acquisitions", "all"): "waits at zone->lock",
-    ("reclaim_scanned", "all"): "pages that reclaim scanned",
-    (ALLOCSTALL, "all"): "allocation stalls",
-    ("compact_stall", "all"): "direct compactions",
-    ("thp_fault_alloc", "all"): "huge-page faults served",
-    ("thp_fault_fallback", "all"): "huge-page faults refused",
-}
-"""Totals of a recording by metric and scope, in words."""
-
-
-STATE_TABLES = {
-    "free_pages": ("free_pages", "pages"),
-    "pcp_count": ("pcp", "count"),
-    "watermark_boost": ("boosts", "pages"),
-    "pageblocks": ("pageblocks", "blocks"),
-    "highatomic_blocks": ("pageblocks", "blocks"),
-}
-"""By metric of the error table: the table of snapshots that has it, and the column added up."""
 
 
 def scoped_quantity(tables: Measured | Replay, metric: str, scope: str) -> Quantity | None:
@@ -676,30 +642,6 @@ def was_recorded(recording: Recording, event: Event) -> bool:
     return recording.trace.count(event) > 0 or any(name in asked for name in names)
 
 
-COUNTERS = tuple(
-    name for name in pressure_layout.COUNTER_NAMES if name not in ("oom_kill", "pgdeactivate")
-)
-"""Counters of vmstat that an elastic replay has; the sum of allocstall_* comes with them."""
-ADDED = "HighAtomic blocks added"
-WHOLE_UNITS = {
-    "free pages": "pages",
-    **{f"free {name} pages": "pages" for name in TYPES},
-    "free pages in whole blocks": "pages",
-    "pages on per-CPU lists": "pages",
-    ADDED: "blocks",
-    "Unmovable blocks added": "blocks",
-    "refills": "holds",
-    "drains": "holds",
-    "pages of a refill": "pages",
-    "pages of a drain": "pages",
-    "longest drain": "pages",
-    "fallbacks": "events",
-    "THP success": "share",
-    **{name: "" for name in (*COUNTERS, ALLOCSTALL)},
-}
-"""Numbers of a whole run, as experiments compare runs; free memory and lists are means."""
-
-
 def recorded_quantities(recording: Recording) -> dict[str, float]:
     """The numbers of `WHOLE_UNITS` as they were measured; NaN where nothing recorded shows one.
 
@@ -710,8 +652,14 @@ def recorded_quantities(recording: Recording) -> dict[str, float]:
     window = recording.trace.demand_span_ns
     machine = recorded_machine(recording)
     states = States.of_measured(measured, machine)
-    found = _whole_quantities(measured, states, machine.pageblock_order, window)
-    found |= _counter_values(counter_changes(measured.vmstat, _around(measured.vmstat, window)))
+    times = np.unique(measured.vmstat["time_ns"].to_numpy(np.int64))
+    before, after = times[times <= window[0]], times[times >= window[1]]
+    around = (
+        int(before[-1]) if len(before) else window[0],
+        int(after[0]) if len(after) else window[1],
+    )
+    numbers = _whole_quantities(measured, states, machine.pageblock_order, window)
+    numbers |= _counter_values(counter_changes(measured.vmstat, around))
     for name, event in (
         ("fallbacks", Event.EXTFRAG),
         ("refills", Event.ZONE_LOCKED),
@@ -721,8 +669,8 @@ def recorded_quantities(recording: Recording) -> dict[str, float]:
         ("longest drain", Event.PCPU_DRAIN),
     ):
         if not was_recorded(recording, event):
-            found[name] = float("nan")
-    return found
+            numbers[name] = float("nan")
+    return numbers
 
 
 def predicted_quantities(recording: Recording, predicted: Replay) -> dict[str, float]:
@@ -801,16 +749,6 @@ def _counter_values(changes: Mapping[str, float]) -> dict[str, float]:
         **{name: changes.get(name, np.nan) for name in COUNTERS},
         ALLOCSTALL: float(np.sum(stalls)) if stalls else np.nan,
     }
-
-
-def _around(vmstat: pd.DataFrame, window: Window) -> Window:
-    """The window from the last sample before it to the first one after it."""
-    times = np.unique(vmstat["time_ns"].to_numpy(np.int64))
-    before, after = times[times <= window[0]], times[times >= window[1]]
-    return (
-        int(before[-1]) if len(before) else window[0],
-        int(after[0]) if len(after) else window[1],
-    )
 
 
 def counter_changes(vmstat: pd.DataFrame, window: Window) -> dict[str, float]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -77,6 +76,13 @@ class SeedRange:
         }
 
 
+_CHAOTIC = {
+    "highatomic_blocks": SERIES_WORDS["highatomic_blocks"],
+    "watermark_boost": SERIES_WORDS["watermark_boost"],
+    "extfrag_events": TOTAL_WORDS["extfrag_events", "all"],
+}
+
+
 def seed_ranges(
     recording: Recording, measured: Measured, first: Replay, scored: np.ndarray, seeds: int
 ) -> tuple[SeedRange, ...]:
@@ -94,46 +100,33 @@ def seed_ranges(
         everywhere is left out.
     """
 
-    def again(seed: int) -> list[float]:
-        other = replay(
-            recording,
-            first.asked_policy,
-            rules=first.rules,
-            assumptions=first.assumptions,
-            seed=seed,
-            progress=unreported,
-        )
-        return list(_numbers(other, scored))
+    def numbers(tables: Measured | Replay) -> tuple[float, ...]:
+        values = []
+        for metric in ("highatomic_blocks", "watermark_boost"):
+            quantity = scoped_quantity(tables, metric, "all")
+            at_scored = np.zeros(0)
+            if quantity is not None:
+                known = np.isin(quantity.time_ns, scored) & ~np.isnan(quantity.values)
+                at_scored = quantity.values[known]
+            if metric == "highatomic_blocks":
+                at_scored = at_scored[-1:]
+            values.append(float(at_scored.mean()) if len(at_scored) else float("nan"))
+        return (*values, float(tables.fallbacks["count"].sum()))
 
-    real = list(_numbers(measured, scored))
+    def again(seed: int) -> tuple[float, ...]:
+        asked = {"rules": first.rules, "assumptions": first.assumptions, "seed": seed}
+        return numbers(replay(recording, first.asked_policy, **asked, progress=unreported))
+
+    real = list(numbers(measured))
     if not was_recorded(recording, Event.EXTFRAG):
         real[-1] = float("nan")
     more = range(first.seed + 1, first.seed + seeds)
     with ThreadPoolExecutor(min(seeds, os.cpu_count() or 1)) as threads:
-        by_seed = [list(_numbers(first, scored)), *threads.map(again, more)]
-    return tuple(_ranges(real, by_seed))
-
-
-_CHAOTIC = ("highatomic_blocks", "watermark_boost")
-
-
-def _numbers(tables: Measured | Replay, scored: np.ndarray) -> Iterator[float]:
-    for metric in _CHAOTIC:
-        found = scoped_quantity(tables, metric, "all")
-        values = np.zeros(0)
-        if found is not None:
-            values = found.values[np.isin(found.time_ns, scored) & ~np.isnan(found.values)]
-        if not len(values):
-            yield float("nan")
-        else:
-            yield float(values[-1] if metric == "highatomic_blocks" else values.mean())
-    yield float(tables.fallbacks["count"].sum())
-
-
-def _ranges(measured: list[float], by_seed: Iterable[list[float]]) -> Iterator[SeedRange]:
-    names = {name: SERIES_WORDS[name] for name in _CHAOTIC}
-    names["extfrag_events"] = TOTAL_WORDS["extfrag_events", "all"]
-    columns = zip(*by_seed, strict=True)
-    for (metric, words), real, values in zip(names.items(), measured, columns, strict=True):
-        if not np.isnan(values).any() and (any(values) or real > 0):
-            yield SeedRange(quantity=words, metric=metric, measured=real, values=values)
+        by_seed = [numbers(first), *threads.map(again, more)]
+    return tuple(
+        SeedRange(quantity=words, metric=metric, measured=kernel, values=values)
+        for (metric, words), kernel, values in zip(
+            _CHAOTIC.items(), real, zip(*by_seed, strict=True), strict=True
+        )
+        if not np.isnan(values).any() and (any(values) or kernel > 0)
+    )

@@ -64,6 +64,11 @@ def widths(freedom: float) -> float:
     return float(stdtrit(freedom, (1 + CONFIDENCE) / 2))
 
 
+def _known(values: Sequence[float] | np.ndarray) -> np.ndarray:
+    numbers = np.asarray(values, float)
+    return numbers[~np.isnan(numbers)]
+
+
 def change_interval(before: Sequence[float], after: Sequence[float]) -> tuple[float, float]:
     """Interval of mean(after) - mean(before) at `CONFIDENCE`, for unequal variances.
 
@@ -75,19 +80,16 @@ def change_interval(before: Sequence[float], after: Sequence[float]) -> tuple[fl
         Both ends; NaN if a side has fewer than two known values. Where no side varies, both ends
         are the difference.
     """
-    sides = [np.asarray(each, float) for each in (before, after)]
-    first, second = (each[~np.isnan(each)] for each in sides)
-    if min(len(first), len(second)) < 2:
+    sides = [_known(before), _known(after)]
+    if min(map(len, sides)) < 2:
         return float("nan"), float("nan")
-    difference = float(second.mean() - first.mean())
-    parts = [float(each.var(ddof=1)) / len(each) for each in (first, second)]
+    difference = float(sides[1].mean() - sides[0].mean())
+    parts = [float(side.var(ddof=1)) / len(side) for side in sides]
     total = sum(parts)
     if total == 0:
         return difference, difference
     shares = [(part / total) ** 2 for part in parts]
-    freedom = 1 / sum(
-        share / (len(each) - 1) for share, each in zip(shares, (first, second), strict=True)
-    )
+    freedom = 1 / sum(share / (len(side) - 1) for share, side in zip(shares, sides, strict=True))
     half = widths(freedom) * math.sqrt(total)
     return difference - half, difference + half
 
@@ -101,8 +103,7 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
     Returns:
         The mean and both ends; NaN where fewer than one, or two for the ends, are known.
     """
-    known = np.asarray(values, float)
-    known = known[~np.isnan(known)]
+    known = _known(values)
     if not len(known):
         return float("nan"), float("nan"), float("nan")
     mean = float(known.mean())
@@ -158,28 +159,23 @@ def paired_p(base: Sequence[float], patch: Sequence[float], seed: int = 0) -> fl
         The share of signs whose mean difference is at least as far from 0; NaN where fewer than
         two pairs are known.
     """
-    differences = np.asarray(patch, float) - np.asarray(base, float)
-    differences = differences[~np.isnan(differences)]
+    differences = _known(np.asarray(patch, float) - np.asarray(base, float))
     runs = len(differences)
     if runs < 2:
         return float("nan")
     seen = abs(differences.sum())
-    sums = np.abs(_signs(runs, seed) @ differences)
+    if runs <= EXACT_RUNS:
+        signs = np.array(list(itertools.product((-1, 1), repeat=runs)), np.int8)
+    else:
+        signs = np.random.default_rng(seed).choice(np.array([-1, 1], np.int8), (DRAWS, runs))
+        signs[0] = 1
+    sums = np.abs(signs @ differences)
     return float(np.mean(sums >= seen * (1 - 1e-12)))
 
 
 def smallest_p(runs: int) -> float:
     """The smallest value that `paired_p` can have with so many runs."""
     return 2.0 / 2**runs if runs <= EXACT_RUNS else 1.0 / DRAWS
-
-
-def _signs(runs: int, seed: int) -> np.ndarray:
-    """int8, shape (ways, runs): every way to sign the differences, or some of them."""
-    if runs <= EXACT_RUNS:
-        return np.array(list(itertools.product((-1, 1), repeat=runs)), np.int8)
-    drawn = np.random.default_rng(seed).choice(np.array([-1, 1], np.int8), (DRAWS, runs))
-    drawn[0] = 1
-    return drawn
 
 
 def relative(value: float, reference: float) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,13 @@ from pagealloc_model.predicted.replay import Replay, replay
 from pagealloc_model.predicted.tables import LITERAL
 from pagealloc_model.recording.recorded_machine import start_snapshots
 from pagealloc_model.recording.topology import missing_topology
-from pagealloc_model.verdict.errors import Scored, at_snapshots, empty_attempt_notes, error_rows
+from pagealloc_model.verdict.errors import (
+    Scored,
+    at_snapshots,
+    empty_attempt_notes,
+    error_rows,
+    records,
+)
 from pagealloc_model.verdict.first_departure import Departure, first_departures
 from pagealloc_model.verdict.headline import headline, scores
 from pagealloc_model.verdict.loss_windows import (
@@ -44,58 +50,27 @@ if TYPE_CHECKING:
     from pagealloc_model.verdict.choices.placement import Placement
 
 
-MOVED = "pgmigrate_success"
-TABLE = "compaction:mm_compaction_migratepages"
-
-
-def compaction_notes(recording: Recording, demand: Demand) -> Iterator[str]:
-    """Say which pages that compaction took rest on less than the events of its scans.
-
-    Args:
-        recording: an opened recording.
-        demand: what its replay asked for.
-    """
-    if demand.isolated_unseen:
-        yield (
-            f"{demand.isolated_unseen} of {demand.isolated_pages} free pages that compaction took "
-            "show only in what it moved (mm_compaction_migratepages): the fast search leaves no "
-            "event before 6.12, or scans were not recorded"
-        )
-    first, last = recording.trace.demand_span_ns
-    counts = [
-        each.vmstat.get(MOVED)
-        for each in recording.dated_snapshots
-        if first <= each.time_ns <= last and each.vmstat is not None
-    ]
-    known = [count for count in counts if count is not None]
-    moved = known[-1] - known[0] if known else 0
-    if moved and not demand.isolated_pages and TABLE not in recording.trace.tables:
-        yield (
-            f"{count_of(moved, 'page was', 'pages were')} migrated ({MOVED} in vmstat) and "
-            "the recording has no events of "
-            "compaction: up to as many free pages too many are predicted; record compaction:*"
-        )
-
-
+_DEMAND = "imposed from the recording: what is asked for and freed, when and on which CPU; "
+_GROWTH = "memory that the machine got later, where events first touch it"
 _PREDICTED = (
     "predicted: which page serves a request, from which zone and list; refills, drains, decay and "
     "tuning of per-CPU lists; splits, merges and placement in the buddy; fallbacks and watermark "
     "boosts; reserving and releasing highatomic blocks"
 )
-IMPOSED = (
-    "imposed from the recording: what is asked for and freed, when and on which CPU; what reclaim "
-    "frees, when kswapd runs, which requests reclaim directly and since when; requests that "
-    "failed; how many free pages compaction took, when and in which zone, where it freed what it "
-    "moved, when it drained lists, and which requests it captured a page for; when vmstat ticks "
-    "ran, if recorded; memory that the machine got later, where events first touch it",
-    _PREDICTED,
-)
-IMPOSED_IF_ELASTIC = (
-    "imposed from the recording: what is asked for and freed, when and on which CPU; atomic "
-    "requests that failed; when vmstat ticks ran, if recorded; memory that the machine got later, "
-    "where events first touch it",
-    f"{_PREDICTED}; what kswapd and direct reclaim free, what compaction moves, and when",
-)
+IMPOSED = {
+    "literal": (
+        f"{_DEMAND}what reclaim "
+        "frees, when kswapd runs, which requests reclaim directly and since when; requests that "
+        "failed; how many free pages compaction took, when and in which zone, where it freed what "
+        "it moved, when it drained lists, and which requests it captured a page for; when vmstat "
+        f"ticks ran, if recorded; {_GROWTH}",
+        _PREDICTED,
+    ),
+    "elastic": (
+        f"{_DEMAND}atomic requests that failed; when vmstat ticks ran, if recorded; {_GROWTH}",
+        f"{_PREDICTED}; what kswapd and direct reclaim free, what compaction moves, and when",
+    ),
+}
 NOT_MODELLED = (
     "failures of the per-CPU list's trylock: an interrupt that hits a list in use goes to the "
     "buddy directly (S4.10); demand shows it within a folio batch, not within a refill or a drain",
@@ -106,10 +81,6 @@ NOT_MODELLED = (
     "memory that leaves the machine: what is taken offline or poisoned leaves no event; what a "
     "balloon takes is an allocation like others",
     "tails that alloc_pages_exact gives back go to a free list's head, not its tail (T9)",
-)
-
-EXACT_COUNTERS = (
-    "the lag of NR_FREE_PAGES behind per-CPU deltas: watermark tests read the exact count (S1.10)"
 )
 
 
@@ -202,12 +173,12 @@ class Validation:
             "lost": self.recording.trace.losses.total,
             "orphan_frees": self.replay.divergence["orphan_frees"],
             "divergences": dict(self.replay.divergence),
-            "metrics": _records(self.errors),
+            "metrics": records(self.errors),
             "headline": self.headline,
-            "scores": _records(self.scores.replace({np.inf: np.nan})),
+            "scores": records(self.scores.replace({np.inf: np.nan})),
             "seeds": [each.to_dict() for each in self.seeds],
-            "snapshots": _records(self.snapshots),
-            "departures": [each.to_dict() for each in self.departures],
+            "snapshots": records(self.snapshots),
+            "departures": [asdict(each) for each in self.departures],
             "notes": list(self.notes),
             "not_modelled": list(self.not_modelled),
             **({} if self.placement is None else self.placement.to_dict()),
@@ -282,15 +253,12 @@ def validate_windows(
     Arguments and errors are those of `validate`; no window is returned of a recording that lost
     nothing, and none that holds too few snapshots.
     """
-    found = []
-    for window in loss_windows(recording):
-        if not window.unusable:
-            part = recording_between(recording, window)
-            checked_part = validate(
-                part, rules=rules, assumptions=assumptions, seed=seed, resync=resync
-            )
-            found.append((window, checked_part))
-    return tuple(found)
+    asked = {"rules": rules, "assumptions": assumptions, "seed": seed, "resync": resync}
+    return tuple(
+        (window, validate(recording_between(recording, window), **asked))
+        for window in loss_windows(recording)
+        if not window.unusable
+    )
 
 
 def _compared(
@@ -298,6 +266,7 @@ def _compared(
 ) -> Validation:
     """Measure, and hold the prediction against it."""
     first, last = recording.trace.demand_span_ns
+    assumptions = predicted.assumptions
     # Held, so that measuring, the evidence for rules and the fit of costs share one (see there).
     stream = allocator_stream(recording.trace, with_probes=True)
     measured = measure(recording, bin_ns=bin_width_ns(last - first))
@@ -306,16 +275,15 @@ def _compared(
     scored = Scored.of(measured, predicted, start_ns=start.time_ns, end_ns=last)
     evidence = checked(recording, predicted.rule_evidence)
     report(0.8)
-    notes = [
-        predicted.rules_origin,
-        *_kernel_notes(predicted),
-        *rule_notes(evidence, predicted.rules),
-    ]
-    imposed = IMPOSED_IF_ELASTIC if predicted.assumptions.reclaim == "elastic" else IMPOSED
-    notes += [*imposed, *measured.notes, *recording.missing]
+    notes = [predicted.rules_origin]
+    if predicted.kernel:
+        notes += [f"replayed by the code of {predicted.kernel}"]
+        notes += [f"left to the shim: {each}" for each in predicted.not_covered]
+    notes += rule_notes(evidence, predicted.rules)
+    notes += [*IMPOSED[assumptions.reclaim], *measured.notes, *recording.missing]
     notes += empty_attempt_notes(predicted, measured)
     notes += recording.trace.notes
-    notes += compaction_notes(recording, predicted.demand)
+    notes += _compaction_notes(recording, predicted.demand)
     notes += size_changes(recording)
     notes += missing_topology(predicted.machine)
     if not len(scored.times):
@@ -324,6 +292,14 @@ def _compared(
     del stream
     if placement is not None:
         errors = pd.concat([errors, pd.DataFrame(placement.metric_rows())], ignore_index=True)
+    not_modelled = list(NOT_MODELLED)
+    if assumptions.reclaim == "literal":
+        not_modelled.insert(0, f"THP success, compaction and reclaim: {LITERAL}")
+    if assumptions.counters != "lagged":
+        not_modelled.append(
+            "the lag of NR_FREE_PAGES behind per-CPU deltas: watermark tests read the exact count "
+            "(S1.10)"
+        )
     return Validation(
         recording=recording,
         replay=predicted,
@@ -334,26 +310,31 @@ def _compared(
         placement=placement,
         departures=first_departures(recording.trace, predicted, measured.transactions_full),
         notes=tuple(dict.fromkeys(notes)),
-        not_modelled=_not_modelled(predicted.assumptions),
+        not_modelled=tuple(not_modelled),
         scored_from_ns=start.time_ns,
     )
 
 
-def _kernel_notes(replay: Replay) -> list[str]:
-    if not replay.kernel:
-        return []
-    covered = [f"left to the shim: {each}" for each in replay.not_covered]
-    return [f"replayed by the code of {replay.kernel}", *covered]
-
-
-def _not_modelled(assumptions: Assumptions) -> tuple[str, ...]:
-    literal = f"THP success, compaction and reclaim: {LITERAL}"
-    return (
-        *([literal] if assumptions.reclaim == "literal" else []),
-        *NOT_MODELLED,
-        *([] if assumptions.counters == "lagged" else [EXACT_COUNTERS]),
-    )
-
-
-def _records(frame: pd.DataFrame) -> list[dict[str, object]]:
-    return frame.astype(object).where(frame.notna(), None).to_dict(orient="records")
+def _compaction_notes(recording: Recording, demand: Demand) -> Iterator[str]:
+    """Say which pages that compaction took rest on less than the events of its scans."""
+    if demand.isolated_unseen:
+        yield (
+            f"{demand.isolated_unseen} of {demand.isolated_pages} free pages that compaction took "
+            "show only in what it moved (mm_compaction_migratepages): the fast search leaves no "
+            "event before 6.12, or scans were not recorded"
+        )
+    first, last = recording.trace.demand_span_ns
+    samples = [
+        each.vmstat.get("pgmigrate_success")
+        for each in recording.dated_snapshots
+        if first <= each.time_ns <= last and each.vmstat is not None
+    ]
+    counts = [count for count in samples if count is not None]
+    moved = counts[-1] - counts[0] if counts else 0
+    shown = "compaction:mm_compaction_migratepages" in recording.trace.tables
+    if moved and not demand.isolated_pages and not shown:
+        yield (
+            f"{count_of(moved, 'page was', 'pages were')} migrated (pgmigrate_success in vmstat) "
+            "and the recording has no events of "
+            "compaction: up to as many free pages too many are predicted; record compaction:*"
+        )

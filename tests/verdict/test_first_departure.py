@@ -11,7 +11,7 @@ from pagealloc_model.allocator import layout as at
 from pagealloc_model.base import arrays
 from pagealloc_model.predicted.replay import Replay
 from pagealloc_model.recording.trace.columns import Event, Trace
-from pagealloc_model.verdict.errors import PCP_ORDER_MAX, _moved_by_cpu
+from pagealloc_model.verdict.errors import PCP_ORDER_MAX, moved_by_cpu
 from pagealloc_model.verdict.first_departure import first_departures
 from tests.small_recordings import shipped_recording
 
@@ -80,7 +80,7 @@ def test_what_lists_may_hold_is_counted_by_cpu(
     trace: Trace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(arrays, "ROWS_TOGETHER", 9973)
-    calls, pages = _moved_by_cpu(trace, Event.FREE)
+    calls, pages = moved_by_cpu(trace, Event.FREE)
     moved = (trace.event == Event.FREE) & (trace.pfn >= 0) & (trace.order <= PCP_ORDER_MAX)
     assert list(calls) == np.unique(trace.cpu).tolist()
     for cpu, count in calls.items():

@@ -10,7 +10,6 @@ import numpy as np
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.choices import judging
 from pagealloc_model.allocator.choices import true_state as rec
-from pagealloc_model.allocator.choices import true_state as true
 from pagealloc_model.allocator.choices.tuning_words import find_unseen_frees
 from pagealloc_model.allocator.state import counter_thresholds
 from pagealloc_model.measured.stream import Probe, allocator_stream
@@ -21,11 +20,7 @@ from pagealloc_model.recording.trace.columns import Event, Trace
 
 if TYPE_CHECKING:
     from pagealloc_model.allocator.state import State
-    from pagealloc_model.recording.machine import Machine
-    from pagealloc_model.recording.proc.zoneinfo import ZoneInfoZone
     from pagealloc_model.recording.recording import Recording
-    from pagealloc_model.recording.snapshot import Snapshot
-    from pagealloc_model.recording.trace.columns import Trace
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,34 +78,25 @@ def agreed_free_pages(moved: np.ndarray, reads: list[FreeRead]) -> list[int]:
     bounds = []
     starts = []
     for read in reads:
-        first = int(np.searchsorted(moved[:, 0], read.begun))
-        last = int(np.searchsorted(moved[:, 0], read.read))
+        first, last = np.searchsorted(moved[:, 0], [read.begun, read.read])
         window = counted[first : last + 1]
+        least, most = int(window.min()), int(window.max())
         starts.append(int(counted[first]))
-        bounds.append(
-            (
-                max(pages - lag - int(window.max()) for pages, lag in read.pages),
-                min(pages + lag - int(window.min()) for pages, lag in read.pages),
-            )
-        )
+        low = max(pages - lag - most for pages, lag in read.pages)
+        bounds.append((low, min(pages + lag - least for pages, lag in read.pages)))
     constants: list[int] = []
     while len(constants) < len(reads):
         low, high = bounds[len(constants)]
         alike = 1
-        for each_low, each_high in bounds[len(constants) + 1 :]:
-            if max(low, each_low) > min(high, each_high):
+        for other_low, other_high in bounds[len(constants) + 1 :]:
+            if max(low, other_low) > min(high, other_high):
                 break
-            low, high = max(low, each_low), min(high, each_high)
+            low, high = max(low, other_low), min(high, other_high)
             alike += 1
         nearest = constants[-1] if constants else (low + high) // 2
         constants += [min(max(nearest, low), high)] * alike
     return [start + constant for start, constant in zip(starts, constants, strict=True)]
 
-
-_ISOLATIONS = (
-    "compaction:mm_compaction_isolate_freepages",
-    "compaction:mm_compaction_fast_isolate_freepages",
-)
 
 SNAPSHOT_NS = 300_000_000
 """Time within which a snapshot, once begun, has read zoneinfo."""
@@ -125,57 +111,46 @@ def in_time_order(moves: np.ndarray, others: list[np.ndarray], unseen: np.ndarra
 
 
 def with_notes(state: State) -> np.ndarray:
-    """A state's words with room for notes and repair counts behind them."""
-    pagesets = len(state.machine.zones) * state.machine.nr_cpus
-    notes = np.zeros((pagesets, true.NOTE_STRIDE), np.int64)
-    lists = notes[:, true.NOTE_WORDS :].reshape(pagesets, -1, at.LIST_WORDS)
-    lists[:, :, [at.HEAD, at.TAIL]] = -1
-    st = state.st.copy()
-    _spread_worlds(state.machine, st, notes)
-    zones = np.full((len(state.machine.zones), true.ZONE_NOTES), -1, np.int64)
-    zones[:, true.ZONE_NOTE_BELOW_HIGH :] = 0
-    return np.concatenate([st, notes.ravel(), zones.ravel(), np.zeros(true.REPAIRS, np.int64)])
+    """A state's words with room for notes and repair counts behind them.
 
-
-def _spread_worlds(machine: Machine, st: np.ndarray, notes: np.ndarray) -> None:
-    """Nothing is known at first: in `st` the words make lists overflow early, in `notes` late.
-
-    The limits of a machine that no snapshot describes stay unknown.
+    Nothing is known at first: in the words lists overflow early, in the notes late. The limits of a
+    machine that no snapshot describes stay unknown.
     """
-    for zone in range(len(machine.zones)):
-        region = at.ZONES + zone * at.ZONE_STRIDE
+    machine, st = state.machine, state.st.copy()
+    for number, zone in enumerate(machine.zones):
+        region = at.ZONES + number * at.ZONE_STRIDE
         st[region + at.ZONE_BELOW_HIGH] = st[at.RULE_BELOW_HIGH_TESTED]
         st[region + at.ZONE_RECLAIM_ACTIVE] = 1
-        _let_counters_lag(machine, st, zone)
+        if zone.managed and not st[at.COUNTS_BY_CPU]:
+            # Pages that a CPU may hold back from what watermark tests see (S1.10).
+            asleep, awake = counter_thresholds(zone, machine.nr_cpus)
+            drifts = machine.nr_cpus * asleep > zone.low - zone.min
+            st[region + at.ZONE_THRESHOLD] = st[region + at.ZONE_THRESHOLD_ASLEEP] = asleep
+            st[region + at.ZONE_THRESHOLD_AWAKE] = awake if drifts else asleep
     scale = int(st[at.POLICY_PCP_BATCH_SCALE_MAX])
+    notes = np.zeros((len(machine.zones) * machine.nr_cpus, rec.NOTE_STRIDE), np.int64)
+    lists = notes[:, rec.NOTE_WORDS :].reshape(len(notes), -1, at.LIST_WORDS)
+    lists[:, :, [at.HEAD, at.TAIL]] = -1
     for number, note in enumerate(notes):
         pcp = int(st[at.PCP_BASE]) + number * at.PCP_STRIDE
-        note[true.NOTE_HIGH] = st[pcp + at.PCP_HIGH_MAX]
-        note[true.NOTE_ALLOC_FACTOR] = scale
-        note[true.NOTE_SLACK] = note[true.NOTE_REMAINDER] = st[pcp + at.PCP_HIGH_MAX]
-        note[true.NOTE_UNSURE] = not machine.zones[number // machine.nr_cpus].pagesets
+        note[rec.NOTE_HIGH] = st[pcp + at.PCP_HIGH_MAX]
+        note[rec.NOTE_ALLOC_FACTOR] = scale
+        note[rec.NOTE_SLACK] = note[rec.NOTE_REMAINDER] = st[pcp + at.PCP_HIGH_MAX]
+        note[rec.NOTE_UNSURE] = not machine.zones[number // machine.nr_cpus].pagesets
         st[pcp + at.PCP_HIGH] = st[pcp + at.PCP_HIGH_MIN]
         st[pcp + at.PCP_COUNT] += st[pcp + at.PCP_HIGH_MAX]
         st[pcp + at.PCP_ALLOC_FACTOR] = 0
         st[pcp + at.PCP_FREE_COUNT] = st[pcp + at.PCP_BATCH] << scale
         st[pcp + at.PCP_PREV_FREE_HIGH_ORDER] = 1
-
-
-def _let_counters_lag(machine: Machine, st: np.ndarray, zone: int) -> None:
-    """How many pages a CPU may hold back from what watermark tests see (S1.10)."""
-    if st[at.COUNTS_BY_CPU] or not machine.zones[zone].managed:
-        return
-    region = at.ZONES + zone * at.ZONE_STRIDE
-    asleep, awake = counter_thresholds(machine.zones[zone], machine.nr_cpus)
-    drifts = machine.nr_cpus * asleep > machine.zones[zone].low - machine.zones[zone].min
-    st[region + at.ZONE_THRESHOLD] = st[region + at.ZONE_THRESHOLD_ASLEEP] = asleep
-    st[region + at.ZONE_THRESHOLD_AWAKE] = awake if drifts else asleep
+    zones = np.full((len(machine.zones), rec.ZONE_NOTES), -1, np.int64)
+    zones[:, rec.ZONE_NOTE_BELOW_HIGH :] = 0
+    return np.concatenate([st, notes.ravel(), zones.ravel(), np.zeros(rec.REPAIRS, np.int64)])
 
 
 def tracked(state: State, st: np.ndarray) -> np.ndarray:
     """`TRACK` records of a start image: no event tells the place of what it holds."""
-    track = np.zeros(len(state.pages), true.TRACK)
-    track["mark"][state.pages["where"] == at.BUDDY] = true.SINCE_START
+    track = np.zeros(len(state.pages), rec.TRACK)
+    track["mark"][state.pages["where"] == at.BUDDY] = rec.SINCE_START
     base = int(st[at.PCP_BASE])
     for number in range(len(state.machine.zones) * state.machine.nr_cpus):
         for index in range(at.PCP_LISTS_MAX):
@@ -205,19 +180,25 @@ def snapshot_steps(
     rows: list[tuple[int, ...]] = []
     times = [snapshot.time_ns for snapshot in recording.snapshots]
     for snapshot, following in zip(recording.snapshots, [*times, np.inf][1:], strict=True):
-        begun = int(np.searchsorted(trace.time_ns, snapshot.time_ns))
         end_ns = min(snapshot.time_ns + SNAPSHOT_NS, following)
-        read = int(np.searchsorted(trace.time_ns, end_ns))
+        begun, read = np.searchsorted(trace.time_ns, [snapshot.time_ns, end_ns]).tolist()
         if snapshot.zoneinfo is None or begun == 0 or begun == len(trace):
             continue
         for zone in snapshot.zoneinfo.zones:
             number = machine.zone_index(zone.node, zone.name)
             if number < 0 or not machine.zones[number].managed:
                 continue
-            reserved = _free_reserved(snapshot, zone.node, zone.name)
+            name = (zone.node, zone.name)
             region = at.ZONES + number * at.ZONE_STRIDE
-            lag = int(st[region + at.ZONE_THRESHOLD_AWAKE]) * machine.nr_cpus
-            free = FreeRead(begun=begun, read=read, pages=_free(snapshot, zone, lag))
+            pages = [(zone.free, int(st[region + at.ZONE_THRESHOLD_AWAKE]) * machine.nr_cpus)]
+            if snapshot.buddyinfo is not None:
+                counts = [row for row in snapshot.buddyinfo.zones if (row.node, row.zone) == name]
+                pages += [(row.free_pages, 0) for row in counts]
+            reserved = -1  # free pages on HIGHATOMIC lists
+            for row in snapshot.pagetypeinfo.free_lists if snapshot.pagetypeinfo else ():
+                if (row.node, row.zone, row.migratetype) == (*name, "HighAtomic"):
+                    reserved = sum(count << order for order, count in enumerate(row.buddies))
+            free = FreeRead(begun=begun, read=read, pages=tuple(pages))
             reads.setdefault(number, []).append((free, reserved, zone.boost or 0))
             for pageset in zone.pagesets:
                 if pageset.cpu < machine.nr_cpus:
@@ -225,39 +206,16 @@ def snapshot_steps(
                     rows.append((begun, rec.SNAPSHOT, *words))
                     rows.append((read, rec.SNAPSHOT_END, *words))
     for number, known in reads.items():
-        moved = free_pages_moved(
-            moves[moves["zone"] == number], isolated[isolated["zone"] == number], st
-        )
-        agreed = agreed_free_pages(moved, [free for free, _, _ in known])
-        for (free, reserved, boost), pages in zip(known, agreed, strict=True):
-            rows.append((free.begun, rec.FREE_READ, number, 0, reserved, pages, boost))
+        of_zone = (steps[steps["zone"] == number] for steps in (moves, isolated))
+        agreed = agreed_free_pages(free_pages_moved(*of_zone, st), [free for free, _, _ in known])
+        for (free, reserved, boost), pages_then in zip(known, agreed, strict=True):
+            rows.append((free.begun, rec.FREE_READ, number, 0, reserved, pages_then, boost))
     steps = np.zeros(len(rows), rec.STEP)
     names = ("row", "operation", "zone", "cpu", "objects", "pages", "asked")
     columns = np.array(rows, np.int64).reshape(-1, len(names)).T
     for name, column in zip(names, columns, strict=True):
         steps[name] = column
     return steps
-
-
-def _free(snapshot: Snapshot, zone: ZoneInfoZone, lag: int) -> tuple[tuple[int, int], ...]:
-    """A zone's free pages, and how far off, by every file of a snapshot that names them."""
-    counter = (zone.free, lag)
-    if snapshot.buddyinfo is None:
-        return (counter,)
-    name = (zone.node, zone.name)
-    same = [row for row in snapshot.buddyinfo.zones if (row.node, row.zone) == name]
-    return (counter, *((row.free_pages, 0) for row in same))
-
-
-def _free_reserved(snapshot: Snapshot, node: int, zone: str) -> int:
-    """Free pages on a zone's HIGHATOMIC lists, -1 if the snapshot does not tell."""
-    if snapshot.pagetypeinfo is None:
-        return -1
-    free = -1
-    for row in snapshot.pagetypeinfo.free_lists:
-        if (row.node, row.zone, row.migratetype) == (node, zone, "HighAtomic"):
-            free = sum(count << order for order, count in enumerate(row.buddies))
-    return free
 
 
 def isolation_steps(trace: Trace, machine: Machine, moves: np.ndarray) -> np.ndarray:
@@ -272,8 +230,8 @@ def isolation_steps(trace: Trace, machine: Machine, moves: np.ndarray) -> np.nda
         moves: from `recorded_moves`.
     """
     parts = []
-    for name in _ISOLATIONS:
-        table = trace.tables.get(name)
+    for name in ("isolate_freepages", "fast_isolate_freepages"):
+        table = trace.tables.get(f"compaction:mm_compaction_{name}")
         if table is None:
             continue
         steps = np.zeros(len(table["time_ns"]), rec.STEP)
@@ -285,18 +243,8 @@ def isolation_steps(trace: Trace, machine: Machine, moves: np.ndarray) -> np.nda
             inside = (first >= zone.start_pfn) & (first < zone.end_pfn) & (zone.managed > 0)
             steps["zone"][inside] = number
         parts.append(steps[steps["zone"] >= 0])
-    captures = moves[_captures(moves, machine.pageblock_order)].copy()
-    captures["pages"] = np.int32(1) << captures["order"].astype(np.int32)
-    parts.append(captures)
-    found = np.concatenate(parts)
-    found["operation"] = rec.ISOLATED
-    return found[np.argsort(found["row"], kind="stable")]
-
-
-def _captures(moves: np.ndarray, pageblock_order: int) -> np.ndarray:
-    """Numbers of the allocations of whole blocks whose first page was last returned, not taken."""
     operation = moves["operation"]
-    whole = moves["order"] >= pageblock_order
+    whole = moves["order"] >= machine.pageblock_order
     heads = np.unique(moves["pfn"][whole & (operation == rec.POP)])
     of_heads = np.flatnonzero(
         (operation >= rec.POP) & (operation <= rec.DRAIN) & np.isin(moves["pfn"], heads)
@@ -304,10 +252,13 @@ def _captures(moves: np.ndarray, pageblock_order: int) -> np.ndarray:
     of_heads = of_heads[np.lexsort((of_heads, moves["pfn"][of_heads]))]
     pops = np.flatnonzero(whole[of_heads[1:]] & (operation[of_heads[1:]] == rec.POP)) + 1
     before, after = of_heads[pops - 1], of_heads[pops]
-    same = moves["pfn"][before] == moves["pfn"][after]
     listed = (operation[before] == rec.REMOVE) | (operation[before] == rec.PUSH)
     listed &= moves["order"][before] == moves["order"][after]
-    return after[same & ~listed]
+    captures = moves[after[(moves["pfn"][before] == moves["pfn"][after]) & ~listed]].copy()
+    captures["pages"] = np.int32(1) << captures["order"].astype(np.int32)
+    steps = np.concatenate([*parts, captures])
+    steps["operation"] = rec.ISOLATED
+    return steps[np.argsort(steps["row"], kind="stable")]
 
 
 def reclaim_steps(trace: Trace, machine: Machine) -> np.ndarray:
@@ -348,7 +299,25 @@ def recorded_moves(trace: Trace, machine: Machine) -> tuple[np.ndarray, np.ndarr
         `STEP` records, one per row but for rows that repeat another (T4), and int8 per page
         frame, the first operation on it.
     """
-    steps = _plain_moves(trace, machine)
+    steps = np.zeros(len(trace), rec.STEP)
+    steps["row"] = np.arange(len(trace))
+    for name in ("pfn", "pid", "cpu", "order", "migratetype", "gfp"):
+        steps[name] = getattr(trace, name)
+    operations = np.zeros(len(Event), np.int8)
+    for event, operation in _OPERATIONS.items():
+        operations[event] = operation
+    steps["operation"] = operations[trace.event]
+    steps["zone"] = _zone_numbers(trace, machine)
+    steps["found_order"] = -1
+    steps["highest"] = highest_type_by_gfp(machine)[trace.gfp & np.uint32(15)]
+    workers = [pid for pid, comm in trace.comms.items() if comm.startswith("kworker")]
+    steps["flags"][np.isin(trace.pid, workers)] = rec.KWORKER
+    begin, end = trace.demand_span_ns
+    bins = (trace.time_ns - begin) * judging.TIME_BINS // max(end - begin + 1, 1)
+    steps["time_bin"] = np.clip(bins, 0, judging.TIME_BINS - 1)
+    outside = steps["zone"] < 0
+    failed = (trace.event == Event.ALLOC) & (trace.pfn < 0)
+    steps["operation"][outside] = np.where(failed[outside], rec.FAILED, rec.NOTHING)
     frames = _frames(machine)
     cpus = int(max(steps["cpu"].max(initial=0) + 1, machine.nr_cpus))
     rec.match_batched(steps, np.zeros(frames, np.int32))
@@ -366,27 +335,6 @@ def _frames(machine: Machine) -> int:
     return -(-machine.end_pfn // block_pages) * block_pages
 
 
-def _plain_moves(trace: Trace, machine: Machine) -> np.ndarray:
-    steps = np.zeros(len(trace), rec.STEP)
-    steps["row"] = np.arange(len(trace))
-    for name in ("pfn", "pid", "cpu", "order", "migratetype", "gfp"):
-        steps[name] = getattr(trace, name)
-    operations = np.zeros(len(Event), np.int8)
-    for event, operation in _OPERATIONS.items():
-        operations[event] = operation
-    steps["operation"] = operations[trace.event]
-    steps["zone"] = _zone_numbers(trace, machine)
-    steps["found_order"] = -1
-    steps["highest"] = highest_type_by_gfp(machine)[trace.gfp & np.uint32(15)]
-    workers = [pid for pid, comm in trace.comms.items() if comm.startswith("kworker")]
-    steps["flags"][np.isin(trace.pid, workers)] = rec.KWORKER
-    steps["time_bin"] = time_bins(trace, trace.time_ns)
-    outside = steps["zone"] < 0
-    failed = (trace.event == Event.ALLOC) & (trace.pfn < 0)
-    steps["operation"][outside] = np.where(failed[outside], rec.FAILED, rec.NOTHING)
-    return steps
-
-
 def _zone_numbers(trace: Trace, machine: Machine) -> np.ndarray:
     """Zone of each row's page; -1 outside, across an edge or for orders and CPUs unknown."""
     size = np.int64(1) << np.clip(trace.order, 0, machine.max_order).astype(np.int64)
@@ -399,29 +347,18 @@ def _zone_numbers(trace: Trace, machine: Machine) -> np.ndarray:
     return numbers
 
 
-def time_bins(trace: Trace, times: np.ndarray) -> np.ndarray:
-    """int16, the bin of each time on the grid of `judging.TIME_BINS` over the recording."""
-    first, last = trace.demand_span_ns
-    bins = (times - first) * judging.TIME_BINS // max(last - first + 1, 1)
-    return np.clip(bins, 0, judging.TIME_BINS - 1).astype(np.int16)
-
-
-def _row_before(trace: Trace, rows: np.ndarray) -> np.ndarray:
-    """The row before each on the same CPU, itself where there is none."""
-    by_cpu = np.argsort(trace.cpu, kind="stable")
-    place = np.empty(len(trace), np.int64)
-    place[by_cpu] = np.arange(len(trace))
-    before = by_cpu[np.maximum(place[rows] - 1, 0)]
-    return np.where(trace.cpu[before] == trace.cpu[rows], before, rows)
-
-
 def _with_fallbacks(steps: np.ndarray, trace: Trace) -> np.ndarray:
     """Mark removals by fallback; a partial claim's event repeats the removal before it (T4)."""
     table = trace.tables.get(_EXTFRAG)
     rows = np.flatnonzero(trace.event == Event.EXTFRAG)
     if table is None or len(table["time_ns"]) != len(rows):
         return steps
-    before = _row_before(trace, rows)
+    # The row before each on the same CPU, itself where there is none.
+    by_cpu = np.argsort(trace.cpu, kind="stable")
+    place = np.empty(len(trace), np.int64)
+    place[by_cpu] = np.arange(len(trace))
+    before = by_cpu[np.maximum(place[rows] - 1, 0)]
+    before = np.where(trace.cpu[before] == trace.cpu[rows], before, rows)
     twin = (trace.event[before] == Event.ZONE_LOCKED) & (trace.pfn[before] == trace.pfn[rows])
     target = np.where(twin, before, rows)
     owned = np.asarray(table["change_ownership"]) != 0
@@ -430,9 +367,7 @@ def _with_fallbacks(steps: np.ndarray, trace: Trace) -> np.ndarray:
     steps["migratetype"][target] = table["alloc_migratetype"]
     steps["found_order"][target] = table["fallback_order"]
     steps["found_type"][target] = table["fallback_migratetype"]
-    kept = np.ones(len(steps), bool)
-    kept[rows[twin]] = False
-    return steps[kept]
+    return np.delete(steps, rows[twin])
 
 
 def _note_probed(steps: np.ndarray, trace: Trace) -> None:
@@ -453,8 +388,14 @@ def _note_probed(steps: np.ndarray, trace: Trace) -> None:
         same = stream.cpu[main[place]] == stream.cpu[mask]
         return np.where(same, number_of_row[order[place]], -1)
 
-    freed = np.flatnonzero(stream.kind == Probe.FREE_ONE)
-    _note_direct_frees(steps, stream.pfn[freed], stream.time_ns[freed], trace)
+    # The last free of each page before the buddy's own free function was called for it.
+    freed = stream.kind == Probe.FREE_ONE
+    frees = np.flatnonzero((steps["operation"] == rec.PUSH) | (steps["operation"] == rec.DEFERRED))
+    frees = frees[np.lexsort((frees, steps["pfn"][frees]))]
+    keys = steps["pfn"][frees].astype(np.int64) << 33 | steps["row"][frees].astype(np.int64)
+    row = np.searchsorted(trace.time_ns, stream.time_ns[freed])
+    last = np.searchsorted(keys, stream.pfn[freed] << 33 | row) - 1
+    steps["flags"][frees[last[last >= 0]]] |= rec.DIRECT
     opened = np.zeros(len(steps), bool)
     calls = stream.kind == Probe.BULK_ALLOC
     called = following_steps(calls)
@@ -462,19 +403,6 @@ def _note_probed(steps: np.ndarray, trace: Trace) -> None:
     steps["asked"][called[called >= 0]] = stream.value[calls][called >= 0]
     taken = (steps["operation"] == rec.REMOVE) & (steps["flags"] & rec.RUN_FIRST != 0)
     steps["flags"][taken & ~opened & (steps["objects"] == 1)] |= rec.DIRECT
-
-
-def _note_direct_frees(
-    steps: np.ndarray, pfn: np.ndarray, time_ns: np.ndarray, trace: Trace
-) -> None:
-    """Mark the last free of each page before the buddy's own free function was called for it."""
-    frees = np.flatnonzero((steps["operation"] == rec.PUSH) | (steps["operation"] == rec.DEFERRED))
-    frees = frees[np.lexsort((frees, steps["pfn"][frees]))]
-    keys = steps["pfn"][frees].astype(np.int64) << 33 | steps["row"][frees].astype(np.int64)
-    row = np.searchsorted(trace.time_ns, time_ns)
-    found = np.searchsorted(keys, pfn << 33 | row) - 1
-    found = found[found >= 0]
-    steps["flags"][frees[found]] |= rec.DIRECT
 
 
 def unseen_pushes(steps: np.ndarray, m: at.Arrays, machine: Machine) -> np.ndarray:
@@ -487,25 +415,17 @@ def unseen_pushes(steps: np.ndarray, m: at.Arrays, machine: Machine) -> np.ndarr
     """
     frames = _frames(machine)
     lists = len(machine.zones) * machine.nr_cpus * at.PCP_LISTS_MAX
-    found = np.zeros((len(steps) // 16 + 1024, 2), np.int32)
-    count = find_unseen_frees(
-        m,
-        steps,
-        np.zeros(frames, bool),
-        np.full(frames, -1, np.int32),
-        np.full(lists, -1, np.int32),
-        np.full(machine.nr_cpus, -1, np.int32),
-        found,
-    )
-    found = found[:count]
-    popped = steps["operation"][found[:, 0]] == rec.POP
+    pairs = np.zeros((len(steps) // 16 + 1024, 2), np.int32)
+    unknown = (np.full(size, -1, np.int32) for size in (frames, lists, machine.nr_cpus))
+    count = find_unseen_frees(m, steps, np.zeros(frames, bool), *unknown, pairs)
+    later, before = pairs[:count].T
+    popped = steps["operation"][later] == rec.POP
     rank = np.where(popped, -np.arange(count), np.arange(count))
-    found = found[np.lexsort((rank, found[:, 1]))]
-    pushes = steps[found[:, 0]].copy()
+    by_row = np.lexsort((rank, before))
+    pushes = steps[later[by_row]].copy()
     pushes["fate"] = pushes["operation"]
     pushes["operation"] = rec.PUSH
     pushes["flags"] = rec.UNSEEN
-    pushes["objects"] = 0
-    pushes["pages"] = 0
-    pushes["row"] = steps["row"][found[:, 1]]
+    pushes["objects"] = pushes["pages"] = 0
+    pushes["row"] = steps["row"][before[by_row]]
     return pushes

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from pagealloc_model.allocator import layout as at
@@ -110,10 +112,8 @@ def true_start(
     listed = _listed(machine, heads)
     lines: list[str] = []
     if counts is not None:
-        sizes = np.int64(1) << listed["order"].astype(np.int64)
-        on_lists = np.bincount(listed["zone"], weights=sizes, minlength=len(machine.zones))
-        known = first == rec.REMOVE
-        lines = drop_uncounted(machine, counts, on_lists.astype(np.int64), known, free, types)
+        on_lists = pages_on_lists(machine, listed)
+        lines = drop_uncounted(machine, counts, on_lists, first == rec.REMOVE, free, types)
     of_block = np.repeat(types, 1 << machine.pageblock_order)[: len(words)]
     taken_since = ((words & flags.BUDDY) != 0) & ~free & (of_block == at.MOVABLE)
     return StartImage(
@@ -128,25 +128,36 @@ def true_start(
     )
 
 
+def pages_on_lists(machine: Machine, listed: np.ndarray) -> np.ndarray:
+    """int64 by zone: pages on per-CPU lists, of `LISTED` records."""
+    sizes = np.int64(1) << listed["order"].astype(np.int64)
+    count = np.bincount(listed["zone"], weights=sizes, minlength=len(machine.zones))
+    return count.astype(np.int64)
+
+
 def _first_moves(moves: np.ndarray, first: np.ndarray) -> np.ndarray:
     """The first move of each page, where no earlier one moved a frame of it as part of another.
 
     Else two pages would share the frame at the start. Order is that of the moves.
     """
-    touched_by = np.full(len(first), len(moves), np.int64)
     number = np.arange(len(moves))
-    for order in np.unique(moves["order"]):
-        mine = moves["order"] == order
-        frames = moves["pfn"][mine].astype(np.int64)[:, None] + np.arange(1 << int(order))
-        np.minimum.at(touched_by, frames.ravel(), np.repeat(number[mine], 1 << int(order)))
-    _, index = np.unique(moves["pfn"], return_index=True)
-    index = np.sort(index)
-    whole = np.ones(len(index), bool)
-    for order in np.unique(moves["order"][index]):
-        mine = np.flatnonzero(moves["order"][index] == order)
-        frames = moves["pfn"][index[mine]].astype(np.int64)[:, None] + np.arange(1 << int(order))
-        whole[mine] = (touched_by[frames] == index[mine, None]).all(axis=1)
-    return moves[index[whole]]
+    _, heads = np.unique(moves["pfn"], return_index=True)
+    heads = np.sort(heads)
+
+    def by_order(rows: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Some of the rows, and each one's page frames."""
+        for order in np.unique(moves["order"][rows]):
+            chosen = rows[moves["order"][rows] == order]
+            frames = moves["pfn"][chosen].astype(np.int64)[:, None] + np.arange(1 << int(order))
+            yield chosen, frames
+
+    touched_by = np.full(len(first), len(moves), np.int64)
+    for rows, frames in by_order(number):
+        np.minimum.at(touched_by, frames.ravel(), np.repeat(rows, frames.shape[1]))
+    whole = [
+        rows[(touched_by[frames] == rows[:, None]).all(axis=1)] for rows, frames in by_order(heads)
+    ]
+    return moves[np.sort(np.concatenate([*whole, heads[:0]]))]
 
 
 def _block_types(machine: Machine, moves: np.ndarray, other_types: np.ndarray | None) -> np.ndarray:
@@ -158,12 +169,12 @@ def _block_types(machine: Machine, moves: np.ndarray, other_types: np.ndarray | 
             types[first : -(-zone.end_pfn >> machine.pageblock_order)] = at.MOVABLE
     if other_types is not None:
         types[:] = other_types
-    told = (moves["operation"] == rec.REMOVE) | (moves["operation"] == rec.DRAIN)
-    told |= (moves["operation"] == rec.PUSH) & (moves["fate"] == rec.POP)
-    telling = moves[told]
-    elsewhere = (telling["flags"] & rec.FALLBACK != 0) | (telling["operation"] == rec.PUSH)
-    shown = np.where(elsewhere, telling["found_type"], telling["migratetype"])
-    blocks, index = np.unique(telling["pfn"] >> machine.pageblock_order, return_index=True)
+    shows = (moves["operation"] == rec.REMOVE) | (moves["operation"] == rec.DRAIN)
+    shows |= (moves["operation"] == rec.PUSH) & (moves["fate"] == rec.POP)
+    moves = moves[shows]
+    elsewhere = (moves["flags"] & rec.FALLBACK != 0) | (moves["operation"] == rec.PUSH)
+    shown = np.where(elsewhere, moves["found_type"], moves["migratetype"])
+    blocks, index = np.unique(moves["pfn"] >> machine.pageblock_order, return_index=True)
     known = shown[index] >= 0
     types[blocks[known]] = shown[index][known]
     return types

@@ -1,10 +1,11 @@
-"""The model judged by the kernel's own code."""
+"""The model judged by the kernel's own code: scenarios until a difference, and that made short."""
 
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ import numpy as np
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.from_source.build import DECIDED_BY_SOURCE
 from pagealloc_model.allocator.from_source.compiled_tree import CompiledTree, KernelState
+from pagealloc_model.allocator.from_source.extraction import ALLOCATION, COMPACTION, RECLAIM
 from pagealloc_model.allocator.from_source.source_tree import SourceTree
 from pagealloc_model.allocator.state import State, make_state
 from pagealloc_model.policy.kernel_rules import KernelRules
@@ -20,68 +22,180 @@ from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.predicted.demand.compaction import as_requests
 from pagealloc_model.predicted.prepared import prepare
 from pagealloc_model.predicted.start.image import start_state
-from pagealloc_model.recording.machine import ZONE_TYPES_MAX, Machine, Zone
+from pagealloc_model.recording.machine import ZONE_TYPES_MAX
 from pagealloc_model.recording.recorded_machine import recorded_policy
-from pagealloc_model.verdict.kernel_judge.compaction import judge_compaction
+from pagealloc_model.verdict.kernel_judge import pressure
 from pagealloc_model.verdict.kernel_judge.random_machines import (
-    BUILDS,
     random_beginning,
     random_operations,
+    random_sized_machine,
     starting_places,
 )
-from pagealloc_model.verdict.kernel_judge.reclaim import judge_reclaim
-from pagealloc_model.verdict.kernel_judge.side_by_side import (
+from pagealloc_model.verdict.kernel_judge.sides import (
+    Begin,
     Difference,
-    Scenario,
-    SideBySide,
-    Verdict,
+    EventSides,
+    Sides,
     event_words,
     functions_named,
-    judge_scenarios,
+    word_lines,
 )
 
 if TYPE_CHECKING:
     from pagealloc_model.recording.recording import Recording
 
+Progress = Callable[[float], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """Result of judging.
+
+    Attributes:
+        rules: of the model.
+        release: of the tree.
+        operations: taken on both without a difference, or up to it.
+        scenarios: machines begun.
+        seconds: wall-clock, of everything.
+        seed: of the run.
+        scenario: number of the one that differs, -1 if none does.
+        missing: functions judged elsewhere that this tree does not have under their names.
+        difference: the first one, None if there is none.
+        shortest: the shortest sequence found that still ends in a difference, in words.
+        part: what was judged.
+    """
+
+    rules: str
+    release: str
+    operations: int
+    scenarios: int
+    seconds: float
+    seed: int
+    missing: tuple[str, ...] = ()
+    scenario: int = -1
+    difference: Difference | None = None
+    shortest: tuple[str, ...] = ()
+    part: str = "allocation"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Scenario:
+    """A machine and what happens on it.
+
+    Attributes:
+        sides: begins the machine on both sides; each call begins anew.
+        operations: taken in order.
+        compared_every: operations between two comparisons of the whole state.
+        words: an operation as a line.
+        recorded: it is a recording's demand, whole.
+    """
+
+    sides: Callable[[], Sides]
+    operations: np.ndarray
+    compared_every: int
+    words: Callable[[np.void], str]
+    recorded: bool = False
+
+    def agreeing(self, progress: Progress | None = None) -> int:
+        """Return the operations, in steps, after which both were still the same."""
+        count = len(self.operations)
+        sides = self.sides()
+        try:
+            for low in range(0, count, self.compared_every):
+                high = min(low + self.compared_every, count)
+                if not sides.agree_after(self.operations, low, high):
+                    return low
+                if progress is not None:
+                    progress(high / count)
+            return count
+        finally:
+            sides.close()
+
+    def differs(self, operations: np.ndarray) -> bool:
+        """Whether the two differ at the end of other operations."""
+        sides = self.sides()
+        try:
+            return not sides.agree_after(operations, 0, len(operations))
+        finally:
+            sides.close()
+
+    def first_difference(self, same: int) -> Difference:
+        """Return the difference behind so many operations; each try begins at the start."""
+        differs = min(same + self.compared_every, len(self.operations))
+        while True:
+            middle = (same + differs) // 2 if differs - same > 1 else same
+            sides = self.sides()
+            try:
+                if middle and not sides.agree_after(self.operations, 0, middle):
+                    same, differs = same if middle > same else 0, middle
+                elif middle == same:
+                    sides.agree_after(self.operations, same, differs)
+                    return sides.describe(self.operations, same)
+                else:
+                    same = middle
+            finally:
+                sides.close()
+
+
+SHRINKING_RUNS = 2_000
+"""Most runs spent on making a failing sequence shorter."""
+
+
+def shrunk(events: np.ndarray, fails: Callable[[np.ndarray], bool]) -> np.ndarray:
+    """A shorter sequence that still fails, by leaving out ever smaller parts (delta debugging).
+
+    A free whose allocation is left out does nothing, so that any part may go.
+
+    Args:
+        events: a sequence that fails.
+        fails: whether a sequence does.
+    """
+    runs = 0
+    size = max(len(events) // 2, 1)
+    while runs < SHRINKING_RUNS:
+        low = 0
+        removed = False
+        while low < len(events) and runs < SHRINKING_RUNS:
+            candidate = np.concatenate([events[:low], events[low + size :]])
+            runs += 1
+            if len(candidate) and fails(candidate):
+                events, removed = candidate, True
+            else:
+                low += size
+        if size == 1 and not removed:
+            break
+        size = max(size // 2, 1)
+    return events
+
 
 MARKS, RESERVES = "__setup_per_zone_wmarks", "setup_per_zone_lowmem_reserve"
 BATCH, LIMITS = "zone_batchsize", "zone_highsize"
 THRESHOLDS = "refresh_zone_stat_thresholds"
-
 ZONE_SIZES = {
-    at.ZONE_MIN: ("min mark", MARKS),
-    at.ZONE_LOW: ("low mark", MARKS),
-    at.ZONE_HIGH: ("high mark", MARKS),
-    **{
-        at.ZONE_LOWMEM_RESERVE + number: (f"lowmem_reserve[{number}]", RESERVES)
+    MARKS: {at.ZONE_MIN: "min mark", at.ZONE_LOW: "low mark", at.ZONE_HIGH: "high mark"},
+    RESERVES: {
+        at.ZONE_LOWMEM_RESERVE + number: f"lowmem_reserve[{number}]"
         for number in range(ZONE_TYPES_MAX)
     },
-    at.ZONE_THRESHOLD_ASLEEP: ("stat_threshold", THRESHOLDS),
-    at.ZONE_THRESHOLD_AWAKE: ("stat_threshold while kswapd runs", THRESHOLDS),
-    at.ZONE_DRIFT_MARK: ("percpu_drift_mark", THRESHOLDS),
+    THRESHOLDS: {
+        at.ZONE_THRESHOLD_ASLEEP: "stat_threshold",
+        at.ZONE_THRESHOLD_AWAKE: "stat_threshold while kswapd runs",
+        at.ZONE_DRIFT_MARK: "percpu_drift_mark",
+    },
 }
-"""Words of a zone: what they are, and the function of the tree that decides."""
-
+"""By function of the tree: words of a zone that it decides."""
 PAGE_SET_SIZES = {
-    at.PCP_BATCH: ("batch", BATCH),
-    at.PCP_HIGH_MIN: ("high_min", LIMITS),
-    at.PCP_HIGH_MAX: ("high_max", LIMITS),
+    BATCH: {at.PCP_BATCH: "batch"},
+    LIMITS: {at.PCP_HIGH_MIN: "high_min", at.PCP_HIGH_MAX: "high_max"},
 }
-"""Words of a page set."""
-
-LAGGED = Assumptions(counters="lagged")
-CPUS_MOST = 64
+"""The same of a page set."""
 RATIOS = (0, 1, 9, 32, 256, 256, 10_000)
-PAGES_MOST_LOG2 = 27
-"""Largest zone: half a TiB."""
-
-ALIGNMENT = 1 << 11
 
 
 def size_difference(
     tree: CompiledTree, rules: KernelRules, rng: random.Random
 ) -> Difference | None:
-    """What differs in the sizes of a random machine's zones, None if nothing does.
+    """The difference in the sizes of a random machine's zones, None if there is none.
 
     Args:
         tree: whose set-up judges.
@@ -98,90 +212,68 @@ def size_difference(
         percpu_pagelist_high_fraction=rng.choice((None, None, 8, 30, 1000)),
         lowmem_reserve_ratio=" ".join(str(rng.choice(RATIOS)) for _ in machine.zone_types),
     )
-    model = make_state(machine, rules, policy, LAGGED, log_rows=1)
-    kernel = KernelState(tree, make_state(machine, rules, Policy(), LAGGED, log_rows=1))
+    lagged = Assumptions(counters="lagged")
+    model = make_state(machine, rules, policy, lagged, log_rows=1)
+    kernel = KernelState(tree, make_state(machine, rules, Policy(), lagged, log_rows=1))
+    lines: list[str] = []
+    functions: list[str] = []
     try:
         kernel.size_zones(policy)
-        found = _differing(model, kernel.state)
+        for number, zone in enumerate(machine.zones):
+            if not zone.managed:
+                continue
+            title = f"{machine.zone_title(number)}, {zone.managed} pages"
+            zones = (model.zone_region(number), kernel.state.zone_region(number))
+            regions = [(title, ZONE_SIZES, *zones)]
+            for cpu in range(machine.nr_cpus):
+                sets = model.pcp_region(number, cpu), kernel.state.pcp_region(number, cpu)
+                regions.append((f"{title}, CPU {cpu}", PAGE_SET_SIZES, *sets))
+            for name, sizes, mine, theirs in regions:
+                for function, words in sizes.items():
+                    differing = word_lines(name, words, mine, theirs)
+                    lines += differing
+                    functions += [function] * bool(differing)
         unit, _ = tree.built(kernel.configuration)
     finally:
         kernel.close()
-    if not found:
+    if not lines:
         return None
-    functions = dict.fromkeys(name for _, name in found)
     return Difference(
         position=0,
         event=f"set-up of a machine with {machine.nr_cpus} CPUs and {policy}",
-        lines=tuple(line for line, _ in found),
-        places=tuple(place for name in functions for place in functions_named(unit, name)),
+        lines=tuple(lines),
+        places=tuple(
+            place for name in dict.fromkeys(functions) for place in functions_named(unit, name)
+        ),
     )
 
 
-def random_sized_machine(rng: random.Random) -> Machine:
-    """Any number of nodes, CPUs and pages; no more than one block of a zone is there."""
-    build = rng.choice(BUILDS)
-    nodes = rng.choice((1, 1, 2, 3))
-    zones: list[Zone] = []
-    for node in range(nodes):
-        for name in build.zone_types:
-            managed = int(2 ** rng.uniform(0, PAGES_MOST_LOG2))
-            if zones and rng.random() < 0.2:
-                managed = 0
-            spanned = (1 << build.pageblock_order) * bool(managed)
-            zones.append(
-                Zone(
-                    node=node,
-                    name=name,
-                    start_pfn=len(zones) * ALIGNMENT,
-                    spanned=spanned,
-                    present=spanned,
-                    managed=managed,
-                )
-            )
-    nr_cpus = rng.randint(1, CPUS_MOST)
-    return Machine(
-        zones=tuple(zones),
-        nr_cpus=nr_cpus,
-        cpu_nodes=tuple(rng.randrange(nodes) for _ in range(nr_cpus)),
-        pageblock_order=build.pageblock_order,
-        migratetypes=build.migratetypes,
-        thp=build.thp,
+SCENARIOS = {
+    ALLOCATION.name: (20_000, 1_000, 1 << 16),
+    RECLAIM.name: (10_000, 1_000, 1 << 12),
+    COMPACTION.name: (1_000, 50, 0),
+}
+"""By part: operations on one machine, those between two comparisons of the whole state (of which a
+difference is then narrowed down), and the same of a recording's."""
+
+
+def _scenario(
+    tree: CompiledTree, begin: Begin, operations: np.ndarray, *, recorded: bool = False
+) -> Scenario:
+    part = tree.part.name
+    if part == ALLOCATION.name:
+        words, sides = event_words, partial(EventSides, tree, begin)
+    else:
+        words = pressure.PARTS[part].words
+        sides = partial(pressure.PressureSides, tree, begin, len(operations))
+    state, _ = begin()
+    return Scenario(
+        sides=sides,
+        operations=operations,
+        compared_every=SCENARIOS[part][2 if recorded else 1],
+        words=lambda operation: words(operation, state),
+        recorded=recorded,
     )
-
-
-def _differing(model: State, kernel: State) -> list[tuple[str, str]]:
-    """A line for each size that differs, with the function that decides it."""
-    found: list[tuple[str, str]] = []
-    for number, zone in enumerate(model.machine.zones):
-        if not zone.managed:
-            continue
-        title = f"{model.machine.zone_title(number)}, {zone.managed} pages"
-        regions = model.zone_region(number), kernel.zone_region(number)
-        found += _lines(title, *regions, ZONE_SIZES)
-        for cpu in range(model.machine.nr_cpus):
-            sets = model.pcp_region(number, cpu), kernel.pcp_region(number, cpu)
-            found += _lines(f"{title}, CPU {cpu}", *sets, PAGE_SET_SIZES)
-    return found
-
-
-def _lines(
-    title: str, mine: np.ndarray, theirs: np.ndarray, words: dict[int, tuple[str, str]]
-) -> list[tuple[str, str]]:
-    return [
-        (f"{title}: {name}: model {mine[word]}, kernel {theirs[word]}", function)
-        for word, (name, function) in words.items()
-        if mine[word] != theirs[word]
-    ]
-
-
-SCENARIO = 20_000
-"""Operations on one machine."""
-
-COMPARED_EVERY = 1_000
-"""Operations between two comparisons of the whole state; a difference is then narrowed down."""
-
-RECORDED_STEP = 1 << 16
-"""Events of a recording between two comparisons of the whole state."""
 
 
 def judge(
@@ -190,11 +282,14 @@ def judge(
     *,
     operations: int,
     seed: int = 0,
-    progress: Callable[[float], None] | None = None,
+    progress: Progress | None = None,
 ) -> Verdict:
     """Random operations on random machines until a difference, or until enough were taken.
 
-    For each of them, the sizes that set-up gives another machine are compared first.
+    The tree's part says what is judged: allocation, where for each machine the sizes that set-up
+    gives another one are compared first; reclaim; or compaction, whose operations are direct
+    compactions, wakes of kcompactd, quarters of a second that pass, compactions of whole nodes, and
+    changes of memory between them.
 
     Args:
         tree: whose code judges.
@@ -206,31 +301,24 @@ def judge(
     Raises:
         KernelSourceError: the tree lacks functions or does not compile.
     """
+    part = tree.part.name
 
     def begin(number: int, most: int) -> Scenario | Difference:
+        count = min(SCENARIOS[part][0], most)
+        if part != ALLOCATION.name:
+            make = {RECLAIM.name: pressure.random_reclaim}.get(part, pressure.random_compaction)
+            rng = random.Random(f"{seed} {number} {part}")
+            return _scenario(tree, *make(rng, rules, count))
         sizes = size_difference(tree, rules, random.Random(f"{seed} {number} sizes"))
         if sizes is not None:
             return sizes
         rng = random.Random(f"{seed} {number}")
         beginning = random_beginning(rng, rules)
-        events = random_operations(rng, beginning, min(SCENARIO, most))
-        places = len(events)
-        return Scenario(
-            sides=lambda: SideBySide(tree, beginning.state, starting_places(beginning, places)),
-            operations=events,
-            compared_every=COMPARED_EVERY,
-            words=partial(event_words, state=beginning.state()),
-        )
+        events = random_operations(rng, beginning, count)
+        places = starting_places(beginning, len(events))
+        return _scenario(tree, lambda: (beginning.state(), places.copy()), events)
 
-    return judge_scenarios(
-        begin,
-        rules,
-        tree.tree.release,
-        operations=operations,
-        seed=seed,
-        missing=tree.missing,
-        progress=progress,
-    )
+    return _judged(tree, rules, begin, operations, seed, progress)
 
 
 def judge_recorded(
@@ -238,45 +326,41 @@ def judge_recorded(
     rules: KernelRules,
     recording: Recording,
     *,
-    progress: Callable[[float], None] | None = None,
+    progress: Progress | None = None,
 ) -> Verdict:
-    """A recording's demand instead of random operations.
+    """A recording's demand instead of random operations: its events, or, of reclaim, its requests.
 
     What the recorded kernel's source decided, such as a gate of the reserve, is left to the rules.
-    Arguments are those of `judge`.
+    Arguments are those of `judge`; the tree's part is allocation or reclaim.
 
     Raises:
         KernelSourceError: the tree lacks functions or does not compile.
         UsageError: no snapshot, or nothing to replay.
         RecordingError: a file of the recording cannot be read.
     """
-    assumptions = Assumptions()
+    is_reclaim = tree.part.name == RECLAIM.name
+    assumptions = Assumptions(reclaim="elastic") if is_reclaim else Assumptions()
     prepared = prepare(recording, rules, assumptions, 0)
-    demand = prepared.demand
-    demand = replace(demand, events=as_requests(demand.events, prepared.machine))
+    machine, demand = prepared.machine, prepared.demand
     policy = replace(recorded_policy(recording), **dict.fromkeys(DECIDED_BY_SOURCE))
+    if is_reclaim:
+        operations = pressure.recorded_reclaim(demand, len(machine.nodes))
+    else:
+        operations = as_requests(demand.events, machine)
+        demand = replace(demand, events=operations)
 
-    def begin() -> State:
-        state = start_state(prepared.machine, demand, prepared.image, rules, policy, assumptions)
+    def begin() -> tuple[State, np.ndarray]:
+        if is_reclaim:
+            state = prepared.state(rules, policy, assumptions)
+            state.st[at.LOG_PAGES] = 0
+            state.folios["object"] = 0
+            return state, pressure.NO_OBJECTS
+        state = start_state(machine, demand, prepared.image, rules, policy, assumptions)
         state.st[at.LOG_PAGES] = 1
-        return state
+        return state, demand.starting_places().copy()
 
-    scenario = Scenario(
-        sides=lambda: SideBySide(tree, begin, demand.starting_places()),
-        operations=demand.events,
-        compared_every=RECORDED_STEP,
-        words=partial(event_words, state=begin()),
-        recorded=True,
-    )
-    return judge_scenarios(
-        lambda *_: scenario,
-        rules,
-        tree.tree.release,
-        operations=len(scenario.operations),
-        seed=0,
-        missing=tree.missing,
-        progress=progress,
-    )
+    scenario = _scenario(tree, begin, operations, recorded=True)
+    return _judged(tree, rules, lambda *_: scenario, len(operations), 0, progress)
 
 
 def judge_pressure(
@@ -285,21 +369,72 @@ def judge_pressure(
     *,
     operations: int,
     seed: int = 0,
-    progress: Callable[[float], None] | None = None,
+    progress: Progress | None = None,
 ) -> tuple[Verdict, ...]:
     """Judge compaction, then reclaim; the last verdict is the first one with a difference.
 
     Arguments and errors are those of `judge`, operations those of each part.
     """
     verdicts: list[Verdict] = []
-    judges = (judge_compaction, judge_reclaim)
-    for number, judge_part in enumerate(judges):
+    parts = (COMPACTION, RECLAIM)
+    for number, part in enumerate(parts):
 
         def report(share: float, before: int = number) -> None:
             if progress is not None:
-                progress((before + share) / len(judges))
+                progress((before + share) / len(parts))
 
-        verdicts.append(judge_part(tree, rules, operations=operations, seed=seed, progress=report))
+        code = CompiledTree(tree, part)
+        verdicts.append(judge(code, rules, operations=operations, seed=seed, progress=report))
         if verdicts[-1].difference is not None:
             break
     return tuple(verdicts)
+
+
+def _judged(
+    tree: CompiledTree,
+    rules: KernelRules,
+    begin: Callable[[int, int], Scenario | Difference],
+    operations: int,
+    seed: int,
+    progress: Progress | None,
+) -> Verdict:
+    """Take scenario after scenario until a difference, or until enough operations were taken.
+
+    `begin` makes one from its number and the most operations that it may have, or returns a
+    difference that is there before any of them. One that was recorded is not made shorter.
+    """
+    began = time.perf_counter()
+    done = number = 0
+    difference: Difference | None = None
+    shortest: tuple[str, ...] = ()
+    while done < operations and difference is None:
+        scenario = begin(number, operations - done)
+        if isinstance(scenario, Difference):
+            difference = scenario
+            break
+        agreed = scenario.agreeing(progress if scenario.recorded else None)
+        done += agreed
+        if agreed == len(scenario.operations):
+            number += 1
+        else:
+            difference = scenario.first_difference(agreed)
+            if scenario.recorded:
+                done = difference.position
+            else:
+                short = shrunk(scenario.operations[: difference.position + 1], scenario.differs)
+                shortest = tuple(scenario.words(operation) for operation in short)
+        if progress is not None:
+            progress(done / operations)
+    return Verdict(
+        rules=rules.spelled(),
+        release=tree.tree.release,
+        operations=done,
+        scenarios=number,
+        seconds=time.perf_counter() - began,
+        seed=seed,
+        missing=tree.missing if tree.part.name == ALLOCATION.name else (),
+        scenario=-1 if difference is None else number,
+        difference=difference,
+        shortest=shortest,
+        part=tree.part.name,
+    )

@@ -15,12 +15,11 @@ from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.recording.machine import DEFAULT_MIGRATETYPES, Machine, Zone
 
 LOG_ROWS = 1 << 18
-WITH_CMA = (*DEFAULT_MIGRATETYPES[:-1], "CMA", "Isolate")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Build:
-    """What costs a compilation of the kernel's code, so that machines share a few of them.
+    """Options that cost a compilation of the kernel's code, so that machines share a few of them.
 
     Attributes:
         zone_types: names.
@@ -41,16 +40,45 @@ class Build:
 
 BUILDS = (
     Build(),
-    Build(thp=False, migratetypes=WITH_CMA),
+    Build(thp=False, migratetypes=(*DEFAULT_MIGRATETYPES[:-1], "CMA", "Isolate")),
     Build(zone_types=("DMA", "DMA32", "Normal", "Movable"), pageblock_order=6),
     Build(pageblock_order=10, costly_order=1, batch_scale_max=2, thp=False),
 )
-
 FREE_SHARES = (0.0, 0.1, 0.5, 0.9, 1.0, 1.0)
 """Shares of a block that begin free."""
-
 OBJECT_ORDERS = (0, 1, 3, 4, 6, 9)
 """Orders that blocks begin cut into."""
+
+
+def _machine(rng: random.Random, build: Build, zones: list[Zone], nodes: int, cpus: int) -> Machine:
+    nr_cpus = rng.randint(1, cpus)
+    return Machine(
+        zones=tuple(zones),
+        nr_cpus=nr_cpus,
+        cpu_nodes=tuple(rng.randrange(nodes) for _ in range(nr_cpus)),
+        pageblock_order=build.pageblock_order,
+        migratetypes=build.migratetypes,
+        thp=build.thp,
+    )
+
+
+def random_sized_machine(rng: random.Random) -> Machine:
+    """Any number of nodes, CPUs and pages, to half a TiB; at most one block of a zone is there."""
+    build = rng.choice(BUILDS)
+    nodes = rng.choice((1, 1, 2, 3))
+    zones: list[Zone] = []
+    for node, name in product(range(nodes), build.zone_types):
+        managed = int(2 ** rng.uniform(0, 27))
+        if zones and rng.random() < 0.2:
+            managed = 0
+        pages = (1 << build.pageblock_order) * bool(managed)
+        first = len(zones) << 11
+        zones.append(
+            Zone(
+                node=node, name=name, start_pfn=first, spanned=pages, present=pages, managed=managed
+            )
+        )
+    return _machine(rng, build, zones, nodes, cpus=64)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -147,15 +175,7 @@ def _random_machine(rng: random.Random, build: Build, reserving: bool) -> Machin
             )
         )
         first = -(-(first + blocks * block) // 2048) * 2048
-    nr_cpus = rng.randint(1, 3)
-    return Machine(
-        zones=tuple(zones),
-        nr_cpus=nr_cpus,
-        cpu_nodes=tuple(rng.randrange(nodes) for _ in range(nr_cpus)),
-        pageblock_order=build.pageblock_order,
-        migratetypes=build.migratetypes,
-        thp=build.thp,
-    )
+    return _machine(rng, build, zones, nodes, cpus=3)
 
 
 def _random_policy(rng: random.Random, build: Build) -> Policy:
@@ -183,9 +203,7 @@ def _random_image(rng: random.Random, machine: Machine) -> StartImage:
     types = np.full(frames // block, -1, np.int8)
     objects: list[tuple[int, int]] = []
     ordinary = [at.UNMOVABLE] * 6 + [at.MOVABLE] * 10 + [at.RECLAIMABLE] * 4
-    special = [at.HIGHATOMIC] * 2 + [
-        number for number in range(at.HIGHATOMIC + 1, len(machine.migratetypes))
-    ]
+    special = [at.HIGHATOMIC] * 2 + list(range(at.HIGHATOMIC + 1, len(machine.migratetypes)))
     for zone in machine.zones:
         for number in range(zone.start_pfn // block, -(-zone.end_pfn // block)):
             first, end = number * block, (number + 1) * block
@@ -202,13 +220,12 @@ def _random_image(rng: random.Random, machine: Machine) -> StartImage:
                 else:
                     movable[pfn : pfn + size] = rng.random() < 0.5
                     objects.append((pfn, order))
-    zones, cpus = len(machine.zones), machine.nr_cpus
     return StartImage(
         free=free,
         movable=movable,
         block_types=types,
         listed=np.zeros(0, LISTED),
-        pcp_high=np.zeros((zones, cpus), np.int64),
+        pcp_high=np.zeros((len(machine.zones), machine.nr_cpus), np.int64),
         allocated_pfn=np.array([pfn for pfn, _ in objects], np.int32),
         allocated_order=np.array([order for _, order in objects], np.int8),
     )
@@ -244,8 +261,8 @@ SHARES_IN_USE = (0.1, 0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 1.05)
 """Shares of memory that phases drive at; the last one exhausts it."""
 
 PHASE = 400
-TOLD_SHARE = 0.004
-"""Share of operations that recordings tell besides requests and frees."""
+OTHER_SHARE = 0.004
+"""Share of operations besides requests and frees."""
 
 MEAN_GAP_NS = 20_000
 RECLAIMS = (1, 2, 63)
@@ -281,8 +298,8 @@ def random_operations(rng: random.Random, beginning: Beginning, count: int) -> n
         now += int(draw() * 2 * MEAN_GAP_NS)
         cpu = busy_cpu if draw() < 0.8 else int(draw() * cpus)
         kind = draw()
-        if kind < TOLD_SHARE:
-            rows.append(_told(rng, now, cpu, machine))
+        if kind < OTHER_SHARE:
+            rows.append(_other_event(rng, now, cpu, machine))
         elif live and (draw() < 0.9) == (in_use > goal):
             last = len(live) - 1
             chosen = max(int(last - draw() * reach), 0)
@@ -310,27 +327,25 @@ def random_operations(rng: random.Random, beginning: Beginning, count: int) -> n
     return np.array(rows, at.EVENT)
 
 
-def _told(
+def _other_event(
     rng: random.Random, now: int, cpu: int, machine: Machine
 ) -> tuple[int, int, int, int, int, int, int, int, int]:
-    """Something a recording tells besides requests and frees."""
+    """Something a recording shows besides requests and frees."""
     kind = rng.random()
     zone = rng.randrange(len(machine.zones))
+    types = len(machine.zone_types)
     if kind < 0.4:
         return (now, 0, rng.randrange(200), 0, cpu, at.SET_PCP_HIGH, 0, 0, zone)
     if kind < 0.6:
-        told = rng.choice((at.RECORDED_FAILURE, at.DRAIN_ALL, at.TICK))
-        if told == at.RECORDED_FAILURE:
-            return (now, 0, 0, *_failed(random.Random(now), cpu, machine))
-        return (now, 0, 0, 0, cpu, told, 0, 0, 0)
+        operation = rng.choice((at.RECORDED_FAILURE, at.DRAIN_ALL, at.TICK))
+        if operation != at.RECORDED_FAILURE:
+            return (now, 0, 0, 0, cpu, operation, 0, 0, 0)
+        of_failure = random.Random(now)
+        bits = of_failure.choice(REQUESTS) | of_failure.choice((0, 1)) << at.RECLAIM_SHIFT
+        highest = of_failure.randrange(types)
+        order = of_failure.choice(ALL_ORDERS)
+        migratetype = of_failure.randrange(at.PCP_TYPES)
+        return (now, 0, 0, bits, cpu, operation, order, migratetype, highest)
     operation = at.KSWAPD_START if kind < 0.8 else at.KSWAPD_STOP
-    node, zone_type = divmod(zone, len(machine.zone_types))
+    node, zone_type = divmod(zone, types)
     return (now, 0, node, 0, cpu, operation, 0, 0, zone_type)
-
-
-def _failed(rng: random.Random, cpu: int, machine: Machine) -> tuple[int, int, int, int, int, int]:
-    """A request that failed; bits and what follows them in a row."""
-    bits = rng.choice(REQUESTS) | rng.choice((0, 1)) << at.RECLAIM_SHIFT
-    zone_type = rng.randrange(len(machine.zone_types))
-    order = rng.choice(ALL_ORDERS)
-    return (bits, cpu, at.RECORDED_FAILURE, order, rng.randrange(at.PCP_TYPES), zone_type)

@@ -16,37 +16,33 @@ from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import operations as words
 from pagealloc_model.allocator import pressure_layout as pr
 from pagealloc_model.allocator.from_source.compiled_tree import CompiledTree
-from pagealloc_model.allocator.from_source.extraction import RECLAIM
+from pagealloc_model.allocator.from_source.extraction import ALLOCATION, COMPACTION, RECLAIM
 from pagealloc_model.allocator.from_source.source_tree import SourceTree
 from pagealloc_model.cli import main
 from pagealloc_model.policy.kernel_rules import KernelRules
-from pagealloc_model.verdict.kernel_judge.compaction import (
-    judge_compaction,
-    random_compaction,
-    random_pressed_beginning,
-)
 from pagealloc_model.verdict.kernel_judge.judge import (
     BATCH,
     LIMITS,
     MARKS,
     RESERVES,
+    Verdict,
     judge,
+    judge_recorded,
+    shrunk,
     size_difference,
+)
+from pagealloc_model.verdict.kernel_judge.pressure import (
+    COUNTERS,
+    PressureSides,
+    random_compaction,
+    random_reclaim,
 )
 from pagealloc_model.verdict.kernel_judge.random_machines import (
     random_beginning,
     random_operations,
     starting_places,
 )
-from pagealloc_model.verdict.kernel_judge.reclaim import (
-    COUNTERS,
-    ReclaimSides,
-    judge_reclaim,
-    judge_recorded_reclaim,
-    random_pressed,
-    random_reclaim,
-)
-from pagealloc_model.verdict.kernel_judge.side_by_side import SideBySide, Verdict, shrunk
+from pagealloc_model.verdict.kernel_judge.sides import EventSides
 from tests.small_recordings import write_recording
 
 SERIES = ["6.1", "6.12", "7.2", "7.3"]
@@ -169,12 +165,9 @@ def judged(
     seed: int = 0,
     part: str = "allocation",
 ) -> Verdict:
-    named = KernelRules.named(rules)
-    if part == "allocation":
-        code = tree if isinstance(tree, CompiledTree) else CompiledTree(tree)
-        return judge(code, named, operations=operations, seed=seed)
-    judge_part = judge_compaction if part == "compaction" else judge_reclaim
-    return judge_part(tree, named, operations=operations, seed=seed)
+    parts = {each.name: each for each in (ALLOCATION, COMPACTION, RECLAIM)}
+    code = tree if isinstance(tree, CompiledTree) else CompiledTree(tree, parts[part])
+    return judge(code, KernelRules.named(rules), operations=operations, seed=seed)
 
 
 @pytest.mark.parametrize(("part", "series", "operations", "_"), AGREEMENTS)
@@ -247,7 +240,8 @@ def test_a_node_without_memory_that_a_run_may_use_is_balanced(
     events["operation"] = at.KSWAPD_START, at.FREE
     events["offset"] = node, 0
     events["order"] = 0, beginning.image.allocated_order[0]
-    sides = SideBySide(compiled("6.12"), beginning.state, starting_places(beginning, 0))
+    places = starting_places(beginning, 0)
+    sides = EventSides(compiled("6.12"), lambda: (beginning.state(), places.copy()))
     for position in range(2):
         assert sides.agree_after(events, position, position + 1), sides.describe(events, position)
         assert sides.model.st[at.KSWAPD_RUNS] == 1 - position
@@ -356,7 +350,7 @@ def test_a_recording_is_reclaimed_as_by_the_kernel(
 ) -> None:
     recording = pm.open(str(shipped("highatomic_stock")))
     rules = KernelRules.preset(series)
-    verdict = judge_recorded_reclaim(kernel_source(series), rules, recording)
+    verdict = judge_recorded(CompiledTree(kernel_source(series), RECLAIM), rules, recording)
     assert verdict.difference is None, verdict
     assert verdict.operations > 10_000
 
@@ -365,10 +359,8 @@ def test_a_repeated_round_may_have_nothing_to_look_at(
     kernel_source: Callable[[str], SourceTree],
 ) -> None:
     tree, rules = CompiledTree(kernel_source("6.1"), RECLAIM), KernelRules.preset("6.1")
-    rng = random.Random("7 85 reclaim")
-    pressed = random_pressed(rng, rules)
-    operations = random_reclaim(rng, pressed, 10_000)
-    sides = ReclaimSides(tree, pressed, len(operations))
+    begin, operations = random_reclaim(random.Random("7 85 reclaim"), rules, 10_000)
+    sides = PressureSides(tree, begin, len(operations))
     assert sides.agree_after(operations, 0, 7_732)
     assert sides.agree_after(operations, 7_732, 7_733)
     sides.close()
@@ -434,9 +426,8 @@ def test_operations_of_compaction_come_to_all_ends() -> None:
     counted: set[str] = set()
     for scenario in range(12):
         rng = random.Random(f"0 {scenario} compaction")
-        beginning = random_pressed_beginning(rng, KernelRules.named("6.12"))
-        state, places = beginning.state()
-        operations = random_compaction(rng, beginning, 300, state)
+        begin, operations = random_compaction(rng, KernelRules.named("6.12"), 300)
+        state, places = begin()
         found = np.zeros((300, 2), np.int64)
         words.take_compaction_operations(state.arrays(places), operations, found, 0, 300)
         results |= set(found[operations[:, words.KIND] == pr.JUDGED_DIRECT, 0].tolist())
@@ -456,10 +447,8 @@ def test_operations_of_reclaim_reach_what_is_compared(
     tree = CompiledTree(kernel_source("6.12"), RECLAIM)
     reached = dict.fromkeys(COUNTERS.values(), 0)
     for seed in range(4):
-        rng = random.Random(seed)
-        pressed = random_pressed(rng, KernelRules.preset("6.12"))
-        operations = random_reclaim(rng, pressed, 3_000)
-        sides = ReclaimSides(tree, pressed, len(operations))
+        begin, operations = random_reclaim(random.Random(seed), KernelRules.preset("6.12"), 3_000)
+        sides = PressureSides(tree, begin, len(operations))
         assert sides.agree_after(operations, 0, len(operations))
         st = sides.model.st
         base = int(st[at.PRESSURE_BASE])
