@@ -198,6 +198,11 @@ class Quantity:
         whole = float(self.per.sum()) if self.how == "ratio" else float(len(self.values))
         return float(self.values.sum()) / whole if whole else float("nan")
 
+    @property
+    def has_windows(self) -> bool:
+        """Whether it has a value in each part of the time that adds to the whole."""
+        return self.how in ("sum", "mean", "ratio", "most")
+
     def by_window(self, edges: np.ndarray) -> np.ndarray:
         """Return what each window adds, float, shape (windows,); of a quantile (windows, levels).
 
