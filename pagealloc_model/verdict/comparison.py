@@ -46,6 +46,7 @@ from pagealloc_model.verdict.validation import Validation, validate
 if TYPE_CHECKING:
     from pagealloc_model.policy.kernel_rules import KernelRules
     from pagealloc_model.recording.recording import Recording
+    from pagealloc_model.recording.trace.columns import Trace
 
 
 def recorded_values(base: Replay) -> dict[str, Setting]:
@@ -156,17 +157,19 @@ def keep_errors(validation: Validation, rules: KernelRules | str | None) -> None
 def errors_of(validation: Validation) -> ModelErrors:
     """The errors that a validation found, in the rows of a comparison."""
     checks = validation.replay.checks
-    trace = validation.recording.trace
-    times = trace.time_ns[trace.event == Event.EXTFRAG]
-    counts, _ = np.histogram(times, WINDOWS, range=trace.demand_span_ns)
-    bursts = float(counts.var(ddof=1) / counts.mean()) if counts.any() else 1.0
     return ModelErrors(
         by_row=dict((*_state_errors(validation), *_hold_errors(validation), *_other(validation))),
         refused="; ".join(str(each) for each in checks if each.level == REFUSED)
         if worst(checks) == REFUSED
         else "",
-        dispersion=max(bursts, 1.0),
+        dispersion=_dispersion(validation.recording.trace),
     )
+
+
+def _dispersion(trace: Trace) -> float:
+    times = trace.time_ns[trace.event == Event.EXTFRAG]
+    counts, _ = np.histogram(times, WINDOWS, range=trace.demand_span_ns)
+    return max(float(counts.var(ddof=1) / counts.mean()), 1.0) if counts.any() else 1.0
 
 
 def _error(measured: float, predicted: float, null_model: str, null: float) -> ModelError:
@@ -318,9 +321,6 @@ class Change:
 def interval_of(runs: Sequence[Change], recordings: int = 1) -> tuple[float, float]:
     """Interval of the change between two sets of as many runs, NaN where it is unknown.
 
-    Windows of the recordings say how far two runs lie apart, seeds how far the model's answers to
-    one do, and the model's error moves out either end.
-
     Args:
         runs: of one quantity, a run being a recording and a seed.
         recordings: how many differ among them.
@@ -329,18 +329,28 @@ def interval_of(runs: Sequence[Change], recordings: int = 1) -> tuple[float, flo
     before, after = (
         float(np.mean([getattr(run, side).value for run in runs])) for side in ("before", "after")
     )
-    half = math.nan
-    if not _needs_seeds(runs):
-        windows = widths(WINDOWS - 1) * float(np.mean([run.spread for run in runs]))
-        seeds = 0.0
-        if len(runs) > 1:
-            varies = float(np.std([run.on_scale for run in runs], ddof=1))
-            seeds = widths(len(runs) - 1) * varies * math.sqrt(1 / recordings + 1 / len(runs))
-        errors = [run.error.on_scale(unit) for run in runs if run.error is not None]
-        half = math.hypot(windows / math.sqrt(recordings), seeds)
-        half += float(np.mean(errors)) if errors else 0.0
+    half = half_width(runs, recordings)
     ends = unscaled(scaled(after, unit) + np.array([-half, half]), unit)
     return min(float(ends[0]), after) - before, max(float(ends[1]), after) - before
+
+
+def half_width(runs: Sequence[Change], recordings: int = 1) -> float:
+    """Half of the interval of `interval_of` on the scale of the quantity.
+
+    Windows of the recordings say how far two runs lie apart, seeds how far the model's answers to
+    one do, and the model's error moves out either end.
+    """
+    if _needs_seeds(runs):
+        return math.nan
+    windows = widths(WINDOWS - 1) * float(np.mean([run.spread for run in runs]))
+    seeds = 0.0
+    if len(runs) > 1:
+        varies = float(np.std([run.on_scale for run in runs], ddof=1))
+        seeds = widths(len(runs) - 1) * varies * math.sqrt(1 / recordings + 1 / len(runs))
+    unit = runs[0].before.unit
+    errors = [run.error.on_scale(unit) for run in runs if run.error is not None]
+    half = math.hypot(windows / math.sqrt(recordings), seeds)
+    return half + (float(np.mean(errors)) if errors else 0.0)
 
 
 def _needs_seeds(runs: Sequence[Change]) -> bool:

@@ -396,8 +396,7 @@ def test_fallbacks_outside_the_demand_s_span_say_nothing_of_bursts() -> None:
     trace = SimpleNamespace(
         time_ns=np.array([5]), event=np.array([Event.EXTFRAG]), demand_span_ns=(10, 20)
     )
-    validation = SimpleNamespace(recording=SimpleNamespace(trace=trace))
-    assert model_errors._dispersion(validation) == 1.0  # type: ignore[arg-type]
+    assert model_errors._dispersion(trace) == 1.0  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("reclaim", ["literal", "elastic"])
