@@ -53,7 +53,7 @@ def read_events(
     Raises:
         RecordingError: the file cannot be read as any of these.
     """
-    if _is_folder(path / PER_CPU):
+    if _is_copy_of_tracefs(path):
         from pagealloc_model.recording.trace.ring_buffer import read_tracefs_copy
 
         return read_tracefs_copy(path, directory, progress)
@@ -83,35 +83,27 @@ def read_events(
     return read_perf_script(path, progress)
 
 
-def is_store(path: Path) -> bool:
-    """Whether a file begins as the columnar form does.
+def _is_copy_of_tracefs(path: Path) -> bool:
+    folder = path / PER_CPU
+    return folder.is_dir() and not folder.is_symlink()
 
-    Raises:
-        RecordingError: it cannot be read.
-    """
+
+def is_store(path: Path) -> bool:
+    """The file begins as the columnar form does."""
     return first_bytes(path, len(_STORE_MAGIC)) == _STORE_MAGIC
 
 
 def event_file_of(directory: Path) -> Path | None:
     """The event file of a recording, the directory itself if it is a copy of tracefs, else None."""
-    if _is_folder(directory / PER_CPU):
+    if _is_copy_of_tracefs(directory):
         return directory
     files = (directory / name for name in EVENT_FILES)
     return next((file for file in files if is_given(file)), None)
 
 
-def size_of(event_file: Path) -> int:
-    """Bytes of an event file, of all files of a directory; 0 where there is none."""
-    return sum(file.lstat().st_size for file in event_files_of(event_file))
-
-
 def digest_of(event_file: Path) -> str:
-    """SHA-256 of an event file in hexadecimal; of a directory that of its files and their names.
-
-    Raises:
-        RecordingError: it cannot be read.
-    """
-    if not _is_folder(event_file):
+    """SHA-256 of an event file in hexadecimal; of a directory that of its files and their names."""
+    if not event_file.is_dir() or event_file.is_symlink():
         with opened(event_file) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     digest = hashlib.sha256()
@@ -123,11 +115,12 @@ def digest_of(event_file: Path) -> str:
     return digest.hexdigest()
 
 
-def _is_folder(path: Path) -> bool:
-    return path.is_dir() and not path.is_symlink()
-
-
 def event_files_of(event_file: Path) -> list[Path]:
     """The event file, or the plain files of a copy of tracefs; links are not entered."""
-    found = event_file.rglob("*") if event_file.is_dir() else [event_file]
-    return sorted(path for path in found if path.is_file() and not path.is_symlink())
+    paths = event_file.rglob("*") if event_file.is_dir() else [event_file]
+    return sorted(path for path in paths if path.is_file() and not path.is_symlink())
+
+
+def size_of(event_file: Path) -> int:
+    """Bytes of an event file, of all files of a directory; 0 where there is none."""
+    return sum(file.lstat().st_size for file in event_files_of(event_file))

@@ -6,11 +6,14 @@ import heapq
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache, partial
+from itertools import count, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pagealloc_model.base.arrays import parts
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.files import new_directory
 from pagealloc_model.recording.trace.columns import COLUMN_TYPES, EVENT_NAMES, Event, Trace
@@ -25,7 +28,6 @@ if TYPE_CHECKING:
 PARQUET, TEXT = "parquet", "text"
 FORMATS = (PARQUET, TEXT)
 EVENTS_TABLE, LOSSES_TABLE = "events", "losses"
-_ROWS_AT_A_TIME = 1 << 20
 _LINES_AT_A_TIME = 1 << 14
 _NAMES = {kind: name for name, kind in EVENT_NAMES.items()}
 _EXTFRAG = _NAMES[Event.EXTFRAG]
@@ -35,12 +37,7 @@ _BLANK = re.compile(r"\s+")
 
 @dataclass(frozen=True, kw_only=True)
 class Exported:
-    """What an export wrote.
-
-    Attributes:
-        path: the file or directory.
-        rows: rows by table, or lines of events under "events".
-    """
+    """The file or directory of an export; rows by table, or lines of events under "events"."""
 
     path: Path
     rows: Mapping[str, int]
@@ -73,43 +70,20 @@ def export_recording(recording: Recording, destination: Path, to: str) -> Export
 
 def _write_parquet(trace: Trace, destination: Path) -> Exported:
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
-    names = dict(trace.comms)
     kinds = pa.array([_NAMES[kind] for kind in Event])
-    rows = {EVENTS_TABLE: len(trace)}
-    losses = trace.losses
 
     def events(part: slice) -> pa.Table:
         columns = {name: getattr(trace, name)[part] for name in COLUMN_TYPES}
-        columns["event"] = pa.DictionaryArray.from_arrays(
-            pa.array(columns["event"].astype(np.int8)), kinds
-        )
+        codes = pa.array(columns["event"].astype(np.int8))
+        columns["event"] = pa.DictionaryArray.from_arrays(codes, kinds)
         threads, inverse = np.unique(columns["pid"], return_inverse=True)
-        columns["comm"] = pa.DictionaryArray.from_arrays(
-            pa.array(inverse.astype(np.int32)),
-            pa.array([names.get(thread, "") for thread in threads.tolist()], pa.string()),
-        )
-        return pa.table(columns)
+        names = pa.array([trace.comms.get(tid, "") for tid in threads.tolist()], pa.string())
+        codes = pa.array(inverse.astype(np.int32))
+        return pa.table({**columns, "comm": pa.DictionaryArray.from_arrays(codes, names)})
 
-    def lost(part: slice) -> pa.Table:
-        columns = ("cpu", "start_ns", "end_ns", "count")
-        return pa.table({name: getattr(losses, name)[part] for name in columns})
-
-    with new_directory(destination, private=True) as partial:
-        _write_table(partial / f"{EVENTS_TABLE}.parquet", events, len(trace))
-        _write_table(partial / f"{LOSSES_TABLE}.parquet", lost, len(losses.count))
-        rows[LOSSES_TABLE] = len(losses.count)
-        for event, table in trace.tables.items():
-            name = event.replace(":", ".")
-            rows[name] = len(table["time_ns"])
-            _write_table(partial / f"{name}.parquet", _rows_of(table), rows[name])
-    return Exported(path=destination, rows=rows)
-
-
-def _rows_of(table: Mapping[str, np.ndarray]) -> Callable[[slice], pa.Table]:
-    import pyarrow as pa
-
-    def rows(part: slice) -> pa.Table:
+    def rows_of(table: Mapping[str, np.ndarray], part: slice) -> pa.Table:
         return pa.table(
             {
                 name: pa.array(column[part], pa.string() if column.dtype == object else None)
@@ -118,66 +92,52 @@ def _rows_of(table: Mapping[str, np.ndarray]) -> Callable[[slice], pa.Table]:
             }
         )
 
-    return rows
-
-
-def _write_table(path: Path, piece: Callable[[slice], pa.Table], rows: int) -> None:
-    import pyarrow.parquet as pq
-
-    first = piece(slice(0, 0))
-    with pq.ParquetWriter(path, first.schema, compression="zstd") as writer:
-        for begin in range(0, rows, _ROWS_AT_A_TIME):
-            writer.write_table(piece(slice(begin, min(begin + _ROWS_AT_A_TIME, rows))))
+    lost = {name: getattr(trace.losses, name) for name in ("cpu", "start_ns", "end_ns", "count")}
+    tables = {name.replace(":", "."): table for name, table in trace.tables.items()}
+    pieces: dict[str, Callable[[slice], pa.Table]] = {
+        EVENTS_TABLE: events,
+        **{name: partial(rows_of, table) for name, table in {LOSSES_TABLE: lost, **tables}.items()},
+    }
+    rows = {EVENTS_TABLE: len(trace), LOSSES_TABLE: len(trace.losses.count)}
+    rows |= {name: len(table["time_ns"]) for name, table in tables.items()}
+    with new_directory(destination, private=True) as directory:
+        for name, piece in pieces.items():
+            path, schema = directory / f"{name}.parquet", piece(slice(0)).schema
+            with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+                for part in parts(rows[name]):
+                    writer.write_table(piece(part))
+    return Exported(path=destination, rows=rows)
 
 
 def _write_text(trace: Trace, destination: Path) -> Exported:
     if destination.exists():
         raise UsageError(f"{destination} exists; give a new name with -o")
-    partial = destination.with_name(f".{destination.name}.partial")
-    lines = 0
-    try:
-        with partial.open("w", encoding="utf-8") as file:
-            file.write(f"# os release : {trace.release}\n# nrcpus online : {trace.nr_cpus}\n")
-            pending = []
-            for line in _lines(trace):
-                pending.append(line)
-                lines += 1
-                if len(pending) == _LINES_AT_A_TIME:
-                    file.write("".join(pending))
-                    pending.clear()
-            file.write("".join(pending))
-        partial.rename(destination)
-    except OSError as error:
-        raise UsageError(f"{destination}: cannot be written ({error.strerror})") from None
-    finally:
-        partial.unlink(missing_ok=True)
-    return Exported(path=destination, rows={EVENTS_TABLE: lines})
-
-
-def _lines(trace: Trace) -> Iterator[str]:
-    """All events and losses as lines, in order."""
-    gfp = _GfpText(trace)
+    unfinished = destination.with_name(f".{destination.name}.partial")
+    bits = trace.gfp_bits
+    gfp = cache(lambda word: gfp_names(word, bits))
     streams = [_main_lines(trace, gfp), _loss_lines(trace)]
     streams += [
         _table_lines(trace, name, table, gfp)
         for name, table in trace.tables.items()
         if name != _EXTFRAG
     ]
-    for *_, line in heapq.merge(*streams, key=lambda each: each[:2]):
-        yield line
+    merged, lines = heapq.merge(*streams, key=lambda each: each[:2]), 0
+    try:
+        with unfinished.open("w", encoding="utf-8") as file:
+            file.write(f"# os release : {trace.release}\n# nrcpus online : {trace.nr_cpus}\n")
+            while pending := [line for *_, line in islice(merged, _LINES_AT_A_TIME)]:
+                file.write("".join(pending))
+                lines += len(pending)
+        unfinished.rename(destination)
+    except OSError as error:
+        raise UsageError(f"{destination}: cannot be written ({error.strerror})") from None
+    finally:
+        unfinished.unlink(missing_ok=True)
+    return Exported(path=destination, rows={EVENTS_TABLE: lines})
 
 
-class _GfpText:
-    """gfp words as the kernel prints them, each decoded once."""
-
-    def __init__(self, trace: Trace) -> None:
-        self._bits = trace.gfp_bits
-        self._known: dict[int, str] = {}
-
-    def __call__(self, word: int) -> str:
-        if word not in self._known:
-            self._known[word] = gfp_names(word, self._bits)
-        return self._known[word]
+_Lines = Iterator[tuple[int, int, str]]
+"""Lines with the number of main rows before each, and a time to order those of one place by."""
 
 
 def _head(trace: Trace, thread: int, cpu: int, time_ns: int) -> str:
@@ -185,72 +145,57 @@ def _head(trace: Trace, thread: int, cpu: int, time_ns: int) -> str:
     return f"{comm:>16} {thread:6d} [{cpu:03d}] {time_ns // 10**9}.{time_ns % 10**9:09d}: "
 
 
-def _main_lines(trace: Trace, gfp: _GfpText) -> Iterator[tuple[int, int, str]]:
-    extfrag = trace.tables.get(_EXTFRAG)
-    fallbacks = 0
-    for begin in range(0, len(trace), _ROWS_AT_A_TIME):
-        part = slice(begin, begin + _ROWS_AT_A_TIME)
+def _main_lines(trace: Trace, gfp: Callable[[int], str]) -> _Lines:
+    extfrag, fallbacks = trace.tables.get(_EXTFRAG), count()
+    for part in parts(len(trace)):
         columns = (getattr(trace, name)[part].tolist() for name in COLUMN_TYPES)
-        for row, values in enumerate(zip(*columns, strict=True), begin):
+        for row, values in enumerate(zip(*columns, strict=True), part.start):
             time_ns, cpu, pid, kind, pfn, order, word, migratetype, refill, _ = values
-            page = f"page={hex(pfn) if pfn >= 0 else '(nil)'} pfn={max(pfn, 0):#x}"
+            body = f"page={hex(pfn) if pfn >= 0 else '(nil)'} pfn={max(pfn, 0):#x}"
             if kind == Event.EXTFRAG and extfrag is not None:
-                body = _fields(extfrag, fallbacks, gfp)
-                fallbacks += 1
+                body = _fields(extfrag, next(fallbacks), gfp)
             elif kind == Event.EXTFRAG:
-                body = f"{page} alloc_order={order} alloc_migratetype={migratetype}"
+                body += f" alloc_order={order} alloc_migratetype={migratetype}"
             else:
-                body = f"{page} order={order}"
-                if migratetype >= 0:
-                    body += f" migratetype={migratetype}"
-                if kind == Event.ALLOC:
-                    body += f" gfp_flags={gfp(word)}"
-                if refill >= 0:
-                    body += f" percpu_refill={refill}"
+                body += f" order={order}"
+                body += f" migratetype={migratetype}" if migratetype >= 0 else ""
+                body += f" gfp_flags={gfp(word)}" if kind == Event.ALLOC else ""
+                body += f" percpu_refill={refill}" if refill >= 0 else ""
             head = _head(trace, pid, cpu, time_ns)
             yield row, time_ns, f"{head}{_NAMES[Event(kind)]}: {body}\n"
 
 
 def _table_lines(
-    trace: Trace, name: str, table: Mapping[str, np.ndarray], gfp: _GfpText
-) -> Iterator[tuple[int, int, str]]:
+    trace: Trace, name: str, table: Mapping[str, np.ndarray], gfp: Callable[[int], str]
+) -> _Lines:
     for index in range(len(table["time_ns"])):
         time_ns, cpu, pid, row = (int(table[column][index]) for column in KEY_COLUMNS)
-        head = _head(trace, pid, cpu, time_ns)
+        line = f"{_head(trace, pid, cpu, time_ns)}{name}: {_fields(table, index, gfp)}\n"
         # Of events at one place the earlier come first; main row `row` follows them all.
-        yield (
-            row,
-            min(time_ns, _time_of(trace, row)) - 1,
-            f"{head}{name}: {_fields(table, index, gfp)}\n",
-        )
+        row_ns = int(trace.time_ns[min(row, len(trace) - 1)])
+        yield row, min(time_ns, row_ns) - 1, line
 
 
-def _time_of(trace: Trace, row: int) -> int:
-    return int(trace.time_ns[min(row, len(trace) - 1)])
-
-
-def _fields(table: Mapping[str, np.ndarray], index: int, gfp: _GfpText) -> str:
+def _fields(table: Mapping[str, np.ndarray], index: int, gfp: Callable[[int], str]) -> str:
     words = []
     for column, values in table.items():
         if column in KEY_COLUMNS + CHAIN_COLUMNS:
             continue
-        words.append(f"{column.removesuffix(FIELD_SUFFIX)}={_shown(column, values[index], gfp)}")
+        value = values[index]
+        if isinstance(value, str):
+            shown = _BLANK.sub("_", value) or "-"
+        elif column in _GFP_FIELDS:
+            shown = gfp(int(value))
+        else:
+            shown = hex(int(value)) if column.endswith(("addr", "pfn")) else str(int(value))
+        words.append(f"{column.removesuffix(FIELD_SUFFIX)}={shown}")
     return " ".join(words)
 
 
-def _shown(column: str, value: Any, gfp: _GfpText) -> str:
-    if column in _GFP_FIELDS and not isinstance(value, str):
-        return gfp(int(value))
-    if isinstance(value, str):
-        return _BLANK.sub("_", value) or "-"
-    return hex(int(value)) if column.endswith(("addr", "pfn")) else str(int(value))
-
-
-def _loss_lines(trace: Trace) -> Iterator[tuple[int, int, str]]:
+def _loss_lines(trace: Trace) -> _Lines:
     losses = trace.losses
-    order = np.argsort(losses.end_ns, kind="stable")
-    for index in order.tolist():
+    for index in np.argsort(losses.end_ns, kind="stable").tolist():
         end_ns, cpu = int(losses.end_ns[index]), max(int(losses.cpu[index]), 0)
-        row = int(np.searchsorted(trace.time_ns, end_ns))
         line = f"PERF_RECORD_LOST lost {int(losses.count[index])}\n"
+        row = int(np.searchsorted(trace.time_ns, end_ns))
         yield row, -1, _head(trace, 0, cpu, end_ns) + line

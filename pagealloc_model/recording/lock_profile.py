@@ -38,14 +38,13 @@ _DIGITS = 20
 
 @dataclass(frozen=True, kw_only=True)
 class LockProfile:
-    """What a profile says of zone->lock.
+    """A profile's account of zone->lock.
 
     Attributes:
         samples: number of samples under the lock, by site.
         sample_ns: time of a busy CPU that a sample stands for.
         seconds: length of the profile.
-        repeats_command: whether it is of the recorded command, run once more; otherwise of the
-            machine for a time.
+        repeats_command: it is of the recorded command, run once more; otherwise of the machine.
     """
 
     samples: Mapping[str, int]
@@ -68,7 +67,7 @@ def read_lock_profile(path: Path, meta: Mapping[str, Any]) -> LockProfile:
     Raises:
         RecordingError: the file or its description cannot be read.
     """
-    found: Counter[str] = Counter()
+    samples: Counter[str] = Counter()
     try:
         by_clock = str(meta["event"]).startswith(CLOCK_EVENT)
         for number, line in enumerate(lines_of(path, most=MOST_TEXT), 1):
@@ -77,9 +76,9 @@ def read_lock_profile(path: Path, meta: Mapping[str, Any]) -> LockProfile:
                 raise RecordingError(path, f"line {number}: no call chain with a count")
             site = site_of(chain.split(";")[::-1], by_clock=by_clock)
             if site:
-                found[site] += int(count)
+                samples[site] += int(count)
         return LockProfile(
-            samples=dict(found),
+            samples=dict(samples),
             sample_ns=float(meta["sample_ns"]),
             seconds=float(meta["seconds"]),
             repeats_command=bool(meta["repeats_command"]),
@@ -95,11 +94,10 @@ def site_of(chain: list[str], *, by_clock: bool) -> str:
         chain: functions, innermost first.
         by_clock: the sample is of a clock, not of a counter that interrupts at any time.
     """
+    functions = [function.partition(".")[0] for function in chain[:_NEAREST]]
     if chain[0].startswith(LOCK):
         return ""
-    for function in chain[:_NEAREST]:
-        if function.partition(".")[0] in HOLDS:
-            return HOLDS[function.partition(".")[0]]
-    if by_clock and chain[0] == UNLOCK and len(chain) > 1:
-        return LETS_GO.get(chain[1].partition(".")[0], "")
-    return ""
+    site = next((HOLDS[function] for function in functions if function in HOLDS), "")
+    if not site and by_clock and chain[0] == UNLOCK and len(chain) > 1:
+        site = LETS_GO.get(functions[1], "")
+    return site

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from pagealloc_model.base.errors import PolicyError, RecordingError, UsageError
 from pagealloc_model.policy.policy import POLICY_KINDS, Policy
 from pagealloc_model.recording.machine import DEFAULT_MIGRATETYPES, Machine, machine_from_zoneinfo
 from pagealloc_model.recording.recording import META_FILE
-from pagealloc_model.recording.topology import with_topology
 
 if TYPE_CHECKING:
     from pagealloc_model.recording.recording import Recording
@@ -67,6 +69,38 @@ def recorded_machine(recording: Recording) -> Machine:
         watermark_scale_factor=10 if factor is None else factor,
     )
     return with_topology(machine, recording.meta, recording.path / META_FILE)
+
+
+def with_topology(machine: Machine, meta: Mapping[str, Any], source: Path) -> Machine:
+    """A machine with `cpu_nodes` and `node_distances` as meta.json's content has them.
+
+    Raises:
+        RecordingError: one of them is not made of whole numbers.
+        UsageError: they do not fit the machine.
+    """
+    cpu_nodes, distances = meta.get("cpu_nodes") or [], meta.get("node_distances") or []
+    rows = [cpu_nodes, *distances] if isinstance(distances, list) else [None]
+    if not all(isinstance(row, list) and all(type(n) is int for n in row) for row in rows):
+        what = "cpu_nodes must be a list of node numbers and node_distances a list of such lists"
+        raise RecordingError(source, what)
+    if len(machine.nodes) == 1:
+        return machine
+    return replace(machine, cpu_nodes=tuple(cpu_nodes), distances=tuple(map(tuple, distances)))
+
+
+def missing_topology(machine: Machine) -> tuple[str, ...]:
+    """What several nodes need to be told and the recording does not say, one line each."""
+    if len(machine.nodes) == 1:
+        return ()
+    lines = []
+    if not machine.cpu_nodes:
+        lines.append(
+            "meta.json has no cpu_nodes: which CPU is on which node is unknown, all are taken "
+            f"to be on node {machine.nodes[0]}"
+        )
+    if not machine.distances:
+        lines.append("meta.json has no node_distances: nodes are taken to be equally far apart")
+    return tuple(lines)
 
 
 def recorded_policy(recording: Recording, *, elastic: bool = False) -> Policy:

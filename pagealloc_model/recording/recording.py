@@ -93,18 +93,18 @@ class Recording:
     @cached_property
     def trace(self) -> Trace:
         """The recorded events, from `begins_at` on."""
-        from pagealloc_model.recording.turned_over import from_snapshot
+        from pagealloc_model.recording.beginning import events_from
 
         if self.begins_at is None:
             return self.whole_trace
-        return from_snapshot(self.whole_trace, self.begins_at)
+        return events_from(self.whole_trace, self.begins_at)
 
     @cached_property
     def begins_at(self) -> Snapshot | None:
         """The snapshot that the recording begins at, None if at its first event (T10.6)."""
-        from pagealloc_model.recording.turned_over import turned_over
+        from pagealloc_model.recording.beginning import start_snapshot
 
-        return turned_over(self.dated_snapshots, self.whole_trace)
+        return start_snapshot(self.dated_snapshots, self.whole_trace)
 
     @cached_property
     def whole_trace(self) -> Trace:
@@ -115,7 +115,7 @@ class Recording:
     @cached_property
     def dated_snapshots(self) -> tuple[Snapshot, ...]:
         """The snapshots, each at the time of its zoneinfo instead of that of its name."""
-        from pagealloc_model.recording.dated_snapshots import dated_snapshots
+        from pagealloc_model.recording.beginning import dated_snapshots
 
         return dated_snapshots(self.snapshots, self.whole_trace)
 
@@ -134,7 +134,7 @@ class Recording:
     @cached_property
     def flags_at_start(self) -> np.ndarray | None:
         """The same where the recording begins: at a snapshot, with what events before it tell."""
-        from pagealloc_model.recording.turned_over import flags_at
+        from pagealloc_model.recording.beginning import flags_at
 
         if self.kpageflags is None or self.begins_at is None:
             return self.kpageflags

@@ -15,15 +15,9 @@ if TYPE_CHECKING:
 COMPLETE = "record every event with perf record -c 1, or with pagealloc record"
 ORDER_COLUMNS = ["event", "order", "migratetype", "samples", "events", "events_per_s", "error"]
 
-_WITHOUT_ORDER = (Event.FREE_BATCHED,)
-
 
 def sampled_words(trace: Trace) -> str:
-    """Return which events were sampled, and how.
-
-    Args:
-        trace: of which some were.
-    """
+    """Which events were sampled, and how."""
     return "; ".join(
         f"{name}: one of {period}" if period else f"{name}: by frequency, shares alone can be told"
         for name, period in trace.sampled.items()
@@ -31,14 +25,7 @@ def sampled_words(trace: Trace) -> str:
 
 
 def refuse_sampled(trace: Trace) -> None:
-    """Refuse what needs every event.
-
-    Args:
-        trace: any.
-
-    Raises:
-        UsageError: page-allocator events were sampled.
-    """
+    """Refuse what needs every event with a UsageError if page-allocator events were sampled."""
     if trace.sampled:
         raise UsageError(
             f"{trace.source}: {', '.join(trace.sampled)}: sampled, so that pages cannot be "
@@ -47,7 +34,7 @@ def refuse_sampled(trace: Trace) -> None:
 
 
 def sampled_rates(trace: Trace) -> pd.DataFrame:
-    """Return how often pages were asked for and freed, by order and type, scaled by the period.
+    """How often pages were asked for and freed, by order and type, scaled by the period.
 
     Args:
         trace: with events that were sampled, one of so many; the others count as they are.
@@ -65,17 +52,14 @@ def sampled_rates(trace: Trace) -> pd.DataFrame:
     rows = []
     for name, event in EVENT_NAMES.items():
         chosen = trace.event == event
-        if not chosen.any():
-            continue
         period = trace.sampled.get(name, 1) or np.nan
         orders = trace.order[chosen].astype(np.int64)
-        if event in _WITHOUT_ORDER:
+        if event is Event.FREE_BATCHED:
             orders[:] = -1
         pairs = np.stack([orders, trace.migratetype[chosen].astype(np.int64)], axis=1)
         kinds, counts = np.unique(pairs, axis=0, return_counts=True)
         for (order, migratetype), samples in zip(kinds.tolist(), counts.tolist(), strict=True):
             error = 0.0 if period == 1 else period * samples**0.5
             events = samples * period
-            row = (name, order, migratetype, samples, events, events / seconds, error)
-            rows.append(dict(zip(ORDER_COLUMNS, row, strict=True)))
+            rows.append((name, order, migratetype, samples, events, events / seconds, error))
     return pd.DataFrame(rows, columns=ORDER_COLUMNS)

@@ -28,7 +28,7 @@ class ZoneMap:
 
     @property
     def overlaps(self) -> bool:
-        """Whether nodes interleave, so that some page frames could belong to either zone."""
+        """Nodes interleave, so that some page frames could belong to either zone."""
         return any(
             before.end_pfn > after.start_pfn
             for before, after in zip(self.zones[:-1], self.zones[1:], strict=True)

@@ -23,8 +23,7 @@ from pagealloc_model.policy.policy import Assumptions
 from pagealloc_model.predicted.growth import size_changes
 from pagealloc_model.predicted.replay import Replay, replay
 from pagealloc_model.predicted.tables import LITERAL
-from pagealloc_model.recording.recorded_machine import start_snapshots
-from pagealloc_model.recording.topology import missing_topology
+from pagealloc_model.recording.recorded_machine import missing_topology, start_snapshots
 from pagealloc_model.verdict.errors import (
     Scored,
     at_snapshots,

@@ -11,9 +11,12 @@ from pagealloc_model.allocator.invariants import broken_invariants
 from pagealloc_model.base.errors import PageallocError
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.recording.machine import Machine
-from pagealloc_model.recording.recorded_machine import recorded_machine
+from pagealloc_model.recording.recorded_machine import (
+    missing_topology,
+    recorded_machine,
+    with_topology,
+)
 from pagealloc_model.recording.recording import Recording, open_recording
-from pagealloc_model.recording.topology import missing_topology, with_topology
 from pagealloc_model.show import figures
 from tests.small_recordings import (
     EVENTS_BEGIN_NS,

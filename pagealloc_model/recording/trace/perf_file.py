@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from enum import IntEnum, IntFlag
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import zstandard
@@ -64,15 +65,14 @@ class AttrFlag(IntFlag):
     USE_CLOCKID = 1 << 25
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(NamedTuple):
     """A byte range of the file."""
 
     offset: int
     size: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class EventAttr:
     """One perf_event_attr with the ids of its events.
 
@@ -151,25 +151,16 @@ def _bytes_of(content: np.ndarray, section: Section) -> bytes:
 def clock_name(attrs: Iterable[EventAttr]) -> str:
     """The clock of all times: "monotonic", "perf", or "clockid N"."""
     chosen = {attr.clockid for attr in attrs if attr.flags & AttrFlag.USE_CLOCKID}
-    if not chosen:
-        return "perf"
-    return "monotonic" if chosen == {_CLOCK_MONOTONIC} else f"clockid {min(chosen)}"
+    names = {(): "perf", (_CLOCK_MONOTONIC,): "monotonic"}
+    return names.get(tuple(chosen)) or f"clockid {min(chosen)}"
 
 
 def parse_attr(raw: bytes, ids: tuple[int, ...] = ()) -> EventAttr:
     """Parse the bytes of one perf_event_attr, 64 at least."""
-    kind, _, config, period, sample_type, read_format, flags = struct.unpack_from("<IIQQQQQ", raw)
-    return EventAttr(
-        raw=raw,
-        type=kind,
-        config=config,
-        sample_period=period,
-        sample_type=SampleType(sample_type),
-        read_format=read_format,
-        flags=AttrFlag(flags),
-        clockid=struct.unpack_from("<i", raw, 92)[0] if len(raw) >= 96 else 0,
-        ids=ids,
-    )
+    kind, _, config, period, sample_type, form, flags = struct.unpack_from("<IIQQQQQ", raw)
+    clock = struct.unpack_from("<i", raw, 92)[0] if len(raw) >= 96 else 0
+    carried, flag_word = SampleType(sample_type), AttrFlag(flags)
+    return EventAttr(raw, kind, config, period, carried, form, flag_word, clock, ids)
 
 
 _Parts = tuple[Section, dict[int, Section], list[EventAttr]]
@@ -231,7 +222,13 @@ class _Header:
                 break
             try:
                 if kind == _HEADER_ATTR:
-                    attrs.append(_piped_attr(self._bytes(position + 8, size - 8)))
+                    body = self._bytes(position + 8, size - 8)
+                    attr_size = struct.unpack_from("<I", body, 4)[0] or _SMALLEST_ATTR
+                    behind = len(body) - attr_size
+                    if attr_size < _SMALLEST_ATTR or behind < 0 or behind % 8:
+                        raise ValueError(f"attribute size {attr_size} is impossible")
+                    ids = np.frombuffer(body[attr_size:], "<u8").tolist()
+                    attrs.append(parse_attr(body[:attr_size], tuple(ids)))
                 elif kind == _HEADER_FEATURE and size > 16:
                     (number,) = self._unpack("<Q", position + 8)
                     features[number] = Section(position + 16, size - 16)
@@ -274,14 +271,6 @@ _HEADER_FEATURE = 80
 COMPRESSED, COMPRESSED2 = 81, 83
 _FIRST_EVENTS = (9, 71, COMPRESSED, COMPRESSED2)
 """SAMPLE, AUXTRACE and the compressed records: perf describes the events before any of them."""
-
-
-def _piped_attr(body: bytes) -> EventAttr:
-    (attr_size,) = struct.unpack_from("<I", body, 4)
-    attr_size = attr_size or _SMALLEST_ATTR
-    if not _SMALLEST_ATTR <= attr_size <= len(body) or (len(body) - attr_size) % 8:
-        raise ValueError(f"attribute size {attr_size} is impossible")
-    return parse_attr(body[:attr_size], tuple(np.frombuffer(body[attr_size:], "<u8").tolist()))
 
 
 def open_perf_file(path: str | Path) -> PerfFile:

@@ -22,14 +22,13 @@ from pagealloc_model.recording.trace.formats import (
     gfp_bits_from_print_fmt,
     parse_format,
 )
+from pagealloc_model.recording.trace.layout import event_row
 from pagealloc_model.recording.trace.perf_file import WORD_SLACK
 from pagealloc_model.recording.trace.side_tables import Collected
 
 RECORD_WITH = "trace-cmd record -C mono -e kmem:mm_page_alloc -e kmem:mm_page_free"
 _ALLOC = "kmem:mm_page_alloc"
 
-_CLOCKS = {"mono": "monotonic"}
-"""Names of tracefs's clocks that this package calls otherwise."""
 _NO_TIMES = ("counter", "uptime", "x86-tsc")
 """Clocks whose values are no nanoseconds, or do not order events."""
 _COUNTS_LOST = re.compile(r"^(?:overrun|commit overrun|dropped events): (\d{1,18})$", re.MULTILINE)
@@ -108,7 +107,151 @@ def read_ring_buffer(
     what its statistics count beyond these. Where a page does not say how many events are missing
     before it, one is counted.
     """
-    return _Reader(source, directory, progress).read()
+    path, clock = source.path, source.clock
+    if clock in _NO_TIMES and source.ticks == NO_TICKS:
+        raise RecordingError(
+            path,
+            f"was recorded with the clock {clock}, whose values are no times",
+            todo="record with trace_clock mono (trace-cmd record -C mono)",
+        )
+    formats = [each for each in source.formats if each.system != "ftrace"]
+    table, type_offset, gfp_bits = _laid_out(path, formats)
+    rows_of_type = np.full(1 << 16, -1, np.int32)
+    for row, each in enumerate(formats):
+        if each.id < len(rows_of_type):
+            rows_of_type[each.id] = row
+    described = ((*source.layout, type_offset), rows_of_type, table)
+    collected, last_ns, losses = _walked(source, described, directory, progress)
+    if source.ticks != NO_TICKS:
+        starts, ends = losses[:, at.LOSS_START], losses[:, at.LOSS_END]
+        times_of = (collected.columns["time_ns"].values, collected.notes.values[:, at.NOTE_TIME])
+        for times in (last_ns, starts, ends, *times_of):
+            for part in parts(len(times)):
+                known = times[part] >= 0
+                times[part][known] = nanoseconds(times[part][known], *source.ticks)
+    if not np.any(collected.columns["event"].values == Event.ALLOC):
+        what, todo = f"holds no {_ALLOC} event of its own buffer", f"record with {RECORD_WITH}"
+        raise RecordingError(path, what, todo=todo)
+    threads = (line.partition(" ") for line in source.cmdlines.splitlines())
+    names = {int(n): name for n, _, name in threads if n.isdecimal() and len(n) < 10}
+    thread_names = ThreadNames.of((0, thread, NAMED, name) for thread, name in names.items())
+    notes, uncounted = list(source.notes), int((losses[:, at.LOSS_COUNT] < 0).sum())
+    if uncounted:
+        notes.append(
+            f"in {count_of(uncounted, 'place')} events were lost and the kernel did "
+            "not say how many; each counts as one at least"
+        )
+    if clock and clock != "mono":
+        notes.append(
+            f"times are of tracefs's clock {clock}, snapshots of CLOCK_MONOTONIC: they agree "
+            "only as far as these clocks do; record with trace_clock mono"
+        )
+    all_losses = _all_losses(source, collected.columns["time_ns"].values, last_ns, losses)
+    return collected.trace(
+        formats,
+        table[:, at.CALLCHAIN],
+        comms=thread_names.last(),
+        thread_names=thread_names,
+        gfp_bits=gfp_bits,
+        gfp_from_format=True,
+        losses=all_losses,
+        source=str(path),
+        release=source.release,
+        nr_cpus=source.nr_cpus,
+        clock="monotonic" if clock == "mono" else clock,
+        notes=tuple(notes),
+    )
+
+
+def _laid_out(
+    path: Path, formats: list[TracepointFormat]
+) -> tuple[np.ndarray, int, dict[str, int]]:
+    """The layout table, the offset of a tracepoint's number in raw data, and the gfp bits."""
+    types = [each.field("common_type") for each in formats]
+    offsets = {each.offset for each in types if each}
+    alloc = next((each for each in formats if each.event_name == _ALLOC), None)
+    try:
+        table = np.array([event_row(each) for each in formats])
+        if None in types:
+            raise ValueError("header_page has no common_type")
+        if alloc is None:
+            what, todo = f"has no format data of {_ALLOC}", f"record with {RECORD_WITH}"
+            raise RecordingError(path, what, todo=todo)
+        if len(offsets) != 1:
+            raise ValueError("tracepoints disagree on where common_type is")
+        return table, offsets.pop(), gfp_bits_from_print_fmt(alloc.print_fmt)
+    except ValueError as error:
+        todo = "this kernel's events are not supported"
+        raise RecordingError(path, str(error), todo=todo) from None
+
+
+def _walked(
+    source: RingBuffer,
+    described: tuple[tuple[int, ...], np.ndarray, np.ndarray],
+    directory: Path | None,
+    progress: Report | None,
+) -> tuple[Collected, np.ndarray, np.ndarray]:
+    """What all pages hold, the time of each CPU's last event, and losses, see `walk_pages`."""
+    from pagealloc_model.recording.trace.walk import most_events, walk_pages
+
+    page_size, positions = source.layout.page_size, source.positions
+    most = most_events(page_size)
+    room = (max(_ROWS_AT_A_TIME, most), most, 2 * page_size)
+    expected = len(positions) * page_size // _SMALL_EVENT_SIZE if directory is None else 0
+    collected = Collected(expected + room[0], directory)
+    last_ns = np.full(int(source.cpus.max(initial=0)) + 1, -1, np.int64)
+    losses = np.zeros((len(positions), at.LOSS_WIDTH), np.int64)
+    state = np.zeros(at.STATE_SLOTS, np.int64)
+
+    def walk(data: np.ndarray, positions: np.ndarray, cpus: np.ndarray, offset: int) -> None:
+        """Walk pages of one buffer; `offset` is that of data[0] in the source's data."""
+        for first in range(0, len(positions), _PAGES_AT_A_TIME):
+            part = slice(first, first + _PAGES_AT_A_TIME)
+            arguments = (data, positions[part], cpus[part], *described, last_ns, losses)
+            state[at.PAGE] = 0
+            while collected.walk(walk_pages, arguments, room, state) == at.FULL:
+                pass
+            if what := at.STATUS_TEXTS.get(int(state[at.STATUS])):
+                position = offset + int(state[at.POSITION])
+                where: dict[str, int] = {"offset": position}
+                if source.unpacked:
+                    what, where = f"{what}, at byte {position} of the unpacked pages", {}
+                raise RecordingError(source.path, what, todo="record again", **where)
+            if progress is not None:
+                progress(_WALKING * min(part.stop / len(source.positions), 1))
+
+    # In the order of their times, so that rows are nearly in order and stay so in bounded room.
+    stamps = positions[:, None] + source.layout.timestamp + np.arange(8)
+    order = np.argsort(source.data[stamps].view("<i8").ravel(), kind="stable")
+    ends = positions[order] + page_size + WORD_SLACK
+    inside = order[ends <= len(source.data)]
+    walk(source.data, positions[inside], source.cpus[inside], 0)
+    for page in order[ends > len(source.data)].tolist():  # at the very end of a file
+        position = int(positions[page])
+        tail = np.zeros(page_size + WORD_SLACK, np.uint8)
+        rest = source.data[position : position + page_size]
+        tail[: len(rest)] = rest
+        tail.flags.writeable = False
+        walk(tail, np.zeros(1, np.int64), source.cpus[page : page + 1], position)
+    return collected, last_ns, losses[: int(state[at.LOSSES])]
+
+
+def _all_losses(
+    source: RingBuffer, time_ns: np.ndarray, last_ns: np.ndarray, losses: np.ndarray
+) -> Losses:
+    first, last = int(time_ns.min()), int(time_ns.max())
+    cpus, starts, ends, counts = losses.T
+    starts = np.minimum(np.where(starts < 0, first, starts), ends)
+    rows = np.stack([cpus, starts, np.maximum(ends, starts), np.maximum(counts, 1)], axis=1)
+    at_end = []
+    for cpu, text in sorted(source.stats.items()):
+        marked = int(rows[cpus == cpu, at.LOSS_COUNT].sum())
+        rest = sum(map(int, _COUNTS_LOST.findall(text))) - marked
+        if rest > 0:
+            since = int(last_ns[cpu]) if cpu < len(last_ns) and last_ns[cpu] >= 0 else first
+            at_end.append((cpu, since, max(last, since), rest))
+    at_end_rows = np.array(at_end, np.int64).reshape(-1, at.LOSS_WIDTH)
+    return Losses.of(np.concatenate([rows, at_end_rows]), at_end=len(at_end))
 
 
 def chosen_clock(text: str) -> str:
@@ -123,171 +266,6 @@ def nanoseconds(ticks: np.ndarray, mult: int, shift: int) -> np.ndarray:
     factor = np.uint64(mult)
     scaled = (low * factor >> np.uint64(shift)) + (high * factor << np.uint64(32 - shift))
     return scaled.view(np.int64)
-
-
-class _Reader:
-    """Walks the pages of one source and collects what a Trace needs."""
-
-    def __init__(self, source: RingBuffer, directory: Path | None, progress: Report | None) -> None:
-        from pagealloc_model.recording.trace import walk
-
-        self._walk = walk
-        self._source = source
-        self._progress = progress
-        if source.clock in _NO_TIMES and source.ticks == NO_TICKS:
-            raise RecordingError(
-                source.path,
-                f"was recorded with the clock {source.clock}, whose values are no times",
-                todo="record with trace_clock mono (trace-cmd record -C mono)",
-            )
-        self._formats = [each for each in source.formats if each.system != "ftrace"]
-        self._lay_out()
-        self._most = walk.most_events(source.layout.page_size)
-        expected = len(source.positions) * source.layout.page_size // _SMALL_EVENT_SIZE
-        rows = expected if directory is None else 0
-        self._collected = Collected(rows + max(_ROWS_AT_A_TIME, self._most), directory)
-        self._last_ns = np.full(max(int(source.cpus.max(initial=0)) + 1, 1), -1, np.int64)
-        self._losses = np.zeros((len(source.positions), at.LOSS_WIDTH), np.int64)
-        self._lost = 0
-
-    def _lay_out(self) -> None:
-        """Make the layout table, and find each tracepoint's row by its number."""
-        path, formats = self._source.path, self._formats
-        types = [each.field("common_type") for each in formats]
-        alloc = next((each for each in formats if each.event_name == _ALLOC), None)
-        try:
-            self._table = np.array([at.event_row(each) for each in formats])
-            if None in types:
-                raise ValueError("header_page has no common_type")
-            self._gfp_bits = gfp_bits_from_print_fmt(alloc.print_fmt) if alloc else {}
-        except ValueError as error:
-            raise _unsupported(path, str(error)) from None
-        if alloc is None:
-            what, todo = f"has no format data of {_ALLOC}", f"record with {RECORD_WITH}"
-            raise RecordingError(path, what, todo=todo)
-        offsets = {each.offset for each in types if each}
-        if len(offsets) != 1:
-            raise _unsupported(path, "tracepoints disagree on where common_type is")
-        self._rows_of_type = np.full(1 << 16, -1, np.int32)
-        for row, each in enumerate(formats):
-            if each.id < len(self._rows_of_type):
-                self._rows_of_type[each.id] = row
-        self._page = (*self._source.layout, offsets.pop())
-
-    def read(self) -> Trace:
-        """All pages as a Trace."""
-        source, page_size = self._source, self._source.layout.page_size
-        # In the order of their times, so that rows are nearly in order and stay so in bounded room.
-        stamps = source.positions[:, None] + source.layout.timestamp + np.arange(8)
-        order = np.argsort(source.data[stamps].view("<i8").ravel(), kind="stable")
-        end = source.positions[order] + page_size + WORD_SLACK
-        inside = order[end <= len(source.data)]
-        self._take(source.data, source.positions[inside], source.cpus[inside], 0)
-        for page in order[end > len(source.data)]:  # at the very end of a file
-            position = int(source.positions[page])
-            tail = np.zeros(page_size + WORD_SLACK, np.uint8)
-            rest = source.data[position : position + page_size]
-            tail[: len(rest)] = rest
-            tail.flags.writeable = False
-            self._take(tail, np.zeros(1, np.int64), source.cpus[page : page + 1], position)
-        self._make_nanoseconds()
-        columns = self._collected.columns
-        if not np.any(columns["event"].values == Event.ALLOC):
-            raise RecordingError(
-                source.path,
-                f"holds no {_ALLOC} event of its own buffer",
-                todo=f"record with {RECORD_WITH}",
-            )
-        threads = (line.partition(" ") for line in source.cmdlines.splitlines())
-        names = {int(n): name for n, _, name in threads if n.isdecimal() and len(n) < 10}
-        thread_names = ThreadNames.of((0, thread, NAMED, name) for thread, name in names.items())
-        return self._collected.trace(
-            self._formats,
-            self._table[:, at.CALLCHAIN],
-            comms=thread_names.last(),
-            thread_names=thread_names,
-            gfp_bits=self._gfp_bits,
-            gfp_from_format=True,
-            losses=self._all_losses(columns["time_ns"].values),
-            source=str(source.path),
-            release=source.release,
-            nr_cpus=source.nr_cpus,
-            clock=_CLOCKS.get(source.clock, source.clock),
-            notes=tuple(self._all_notes()),
-        )
-
-    def _take(self, data: np.ndarray, positions: np.ndarray, cpus: np.ndarray, offset: int) -> None:
-        """Walk pages of one buffer; `offset` is that of data[0] in the source's data."""
-        source, kernel = self._source, self._walk.walk_pages
-        room = (max(_ROWS_AT_A_TIME, self._most), self._most, 2 * source.layout.page_size)
-        state = np.zeros(at.STATE_SLOTS, np.int64)
-        state[at.LOSSES] = self._lost
-        for first in range(0, len(positions), _PAGES_AT_A_TIME):
-            part = slice(first, first + _PAGES_AT_A_TIME)
-            pages = (data, positions[part], cpus[part], self._page)
-            described = (self._rows_of_type, self._table, self._last_ns, self._losses)
-            state[at.PAGE] = 0
-            while self._collected.walk(kernel, (*pages, *described), room, state) == at.FULL:
-                pass
-            if what := at.STATUS_TEXTS.get(int(state[at.STATUS])):
-                position = offset + int(state[at.POSITION])
-                where: dict[str, int] = {"offset": position}
-                if source.unpacked:
-                    what, where = f"{what}, at byte {position} of the unpacked pages", {}
-                raise RecordingError(source.path, what, todo="record again", **where)
-            if self._progress is not None:
-                self._progress(_WALKING * min(part.stop / len(source.positions), 1))
-        self._lost = int(state[at.LOSSES])
-
-    def _make_nanoseconds(self) -> None:
-        """Turn the pages' times into nanoseconds, where they are ticks of a counter."""
-        ticks, collected = self._source.ticks, self._collected
-        if ticks == NO_TICKS:
-            return
-        losses = self._losses[: self._lost]
-        for times in (self._last_ns, losses[:, at.LOSS_START], losses[:, at.LOSS_END]):
-            times[times >= 0] = nanoseconds(times[times >= 0], *ticks)
-        for times in (collected.columns["time_ns"].values, collected.notes.values[:, at.NOTE_TIME]):
-            for part in parts(len(times)):
-                times[part] = nanoseconds(times[part], *ticks)
-
-    def _all_losses(self, time_ns: np.ndarray) -> Losses:
-        rows = self._losses[: self._lost].copy()
-        first, last = int(time_ns.min()), int(time_ns.max())
-        start = rows[:, at.LOSS_START]
-        start[start < 0] = first
-        rows[:, at.LOSS_COUNT] = np.maximum(rows[:, at.LOSS_COUNT], 1)
-        rows[:, at.LOSS_START] = np.minimum(start, rows[:, at.LOSS_END])
-        at_end = []
-        for cpu, text in sorted(self._source.stats.items()):
-            of_cpu = rows[rows[:, at.LOSS_CPU] == cpu]
-            counted = sum(map(int, _COUNTS_LOST.findall(text)))
-            rest = counted - int(of_cpu[:, at.LOSS_COUNT].sum())
-            if rest > 0:
-                since = int(self._last_ns[cpu]) if cpu < len(self._last_ns) else -1
-                at_end.append((cpu, since if since >= 0 else first, last, rest))
-        rows = np.concatenate([rows, np.array(at_end, np.int64).reshape(-1, at.LOSS_WIDTH)])
-        rows[:, at.LOSS_END] = np.maximum(rows[:, at.LOSS_END], rows[:, at.LOSS_START])
-        return Losses.of(rows, at_end=len(at_end))
-
-    def _all_notes(self) -> list[str]:
-        notes, clock = list(self._source.notes), self._source.clock
-        uncounted = int((self._losses[: self._lost, at.LOSS_COUNT] < 0).sum())
-        if uncounted:
-            notes.append(
-                f"in {count_of(uncounted, 'place')} events were lost and the kernel did "
-                "not say how many; each counts as one at least"
-            )
-        if clock and clock != "mono":
-            notes.append(
-                f"times are of tracefs's clock {clock}, snapshots of CLOCK_MONOTONIC: they agree "
-                "only as far as these clocks do; record with trace_clock mono"
-            )
-        return notes
-
-
-def _unsupported(path: Path, what: str) -> RecordingError:
-    return RecordingError(path, what, todo="this kernel's events are not supported")
 
 
 PAGES = "trace_pipe_raw"

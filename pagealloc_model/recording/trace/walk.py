@@ -5,6 +5,7 @@ byte (see `word_at`), so a buffer must extend 8 bytes past what is walked. This 
 numba; import it inside functions only.
 """
 
+# ruff: noqa: ANN001, ANN201, ANN202
 from __future__ import annotations
 
 import numba
@@ -25,11 +26,11 @@ def _word_at(data: np.ndarray, position: int) -> int:
 
 
 @numba.extending.intrinsic
-def _compiled_word_at(typing_context, data, position):  # noqa: ANN001, ANN202
+def _compiled_word_at(typing_context, data, position):
     """One unaligned load; composing eight bytes, or a view with a stride of 1, is slower."""
     signature = numba.types.int64(data, numba.types.int64)
 
-    def generate(context, builder, signature, arguments):  # noqa: ANN001, ANN202
+    def generate(context, builder, signature, arguments):
         array = context.make_array(signature.args[0])(context, builder, arguments[0])
         byte = builder.gep(array.data, [arguments[1]])
         load = builder.load(builder.bitcast(byte, ir.IntType(64).as_pointer()))
@@ -40,7 +41,7 @@ def _compiled_word_at(typing_context, data, position):  # noqa: ANN001, ANN202
 
 
 @inner
-def _checked_word_at(data, position):  # noqa: ANN001, ANN202
+def _checked_word_at(data, position):
     """The same within the buffer, else an IndexError: numba's checks do not see the load."""
     if position < 0 or position > len(data) - 8:
         raise IndexError("a word outside its buffer")
@@ -56,7 +57,7 @@ else:
 
 
 @entry
-def gather_words(data, positions, gathered):  # noqa: ANN001, ANN201
+def gather_words(data, positions, gathered):
     """Fill `gathered` with the words at `positions`, all of which must lie in the buffer."""
     for index in range(len(positions)):
         gathered[index] = word_at(data, positions[index])
@@ -71,7 +72,7 @@ _LOW_HALF = 0xFFFFFFFF
 
 
 @inner
-def _field(data, raw, layouts, row, first):  # noqa: ANN001, ANN202
+def _field(data, raw, layouts, row, first):
     """One field of a main event's raw data."""
     sign = layouts[row, first + 2]
     value = word_at(data, raw + layouts[row, first]) & layouts[row, first + 1]
@@ -79,7 +80,7 @@ def _field(data, raw, layouts, row, first):  # noqa: ANN001, ANN202
 
 
 @inner
-def _main_fields(data, raw, layouts, row):  # noqa: ANN001, ANN202
+def _main_fields(data, raw, layouts, row):
     """pfn, order, gfp, migratetype and percpu_refill of a main event.
 
     Absent fields are skipped: only FREE_BATCHED lacks an order, a type stands only in events with
@@ -99,9 +100,27 @@ def _main_fields(data, raw, layouts, row):  # noqa: ANN001, ANN202
 
 
 @inner
-def _take_main(data, raw, layouts, row, now, on_cpu, thread, columns, place):  # noqa: ANN001, ANN202
-    """Write a main event to the columns; False if a field holds what the event cannot have."""
-    time_ns, cpu, pid, event, pfn, order, gfp, migratetype, percpu_refill, in_interrupt = columns
+def _take_event(data, event, row, layouts, columns, notes, copies, state):
+    """Take a tracepoint's event to the notes, the columns or both.
+
+    False if a field of a main event holds what the event cannot have. `event` is its time, CPU
+    and thread, what is copied of its record, its raw data and its call chain, each a place in
+    `data` and a size, and the record's place.
+    """
+    now, on_cpu, thread, start, size, raw, raw_size, chain, chain_length, source = event
+    if layouts[row, at.NOTED]:
+        note = notes[state[at.NOTES]]
+        moved = state[at.COPIED] - start
+        note[at.NOTE_RAW] = raw + moved
+        note[at.NOTE_RAW_SIZE] = raw_size
+        note[at.NOTE_TIME] = now
+        note[at.NOTE_CPU] = on_cpu
+        note[at.NOTE_PID] = thread
+        note[at.NOTE_CHAIN] = chain + moved
+        note[at.NOTE_CHAIN_SIZE] = chain_length
+        _note(data, row, _SAMPLE, source, start, size, size, notes, copies, state)
+    if layouts[row, at.EVENT] < 0:
+        return True
     frame, block_order, flags, block_type, refill = _main_fields(data, raw, layouts, row)
     if not (
         frame >= -1
@@ -114,10 +133,13 @@ def _take_main(data, raw, layouts, row, now, on_cpu, thread, columns, place):  #
     context = -1
     if layouts[row, at.CONTEXT] >= 0:
         context = 1 if data[raw + layouts[row, at.CONTEXT]] & _IN_INTERRUPT else 0
+    time_ns, cpu, pid, kind, pfn, order, gfp, migratetype, percpu_refill, in_interrupt = columns
+    place = state[at.ROWS]
+    state[at.ROWS] = place + 1
     time_ns[place] = now
     cpu[place] = on_cpu
     pid[place] = thread
-    event[place] = layouts[row, at.EVENT]
+    kind[place] = layouts[row, at.EVENT]
     pfn[place] = frame
     order[place] = block_order
     gfp[place] = flags
@@ -128,28 +150,30 @@ def _take_main(data, raw, layouts, row, now, on_cpu, thread, columns, place):  #
 
 
 @inner
-def _note(note, row, position, size, rows, data, start, copies, filled):  # noqa: ANN001, ANN202
-    """Note a record and copy its bytes; returns the new length of the copies."""
+def _note(data, row, kind, source, start, size, copied, notes, copies, state):
+    """Add to a note what all have, and copy some bytes of the record."""
+    note = notes[state[at.NOTES]]
+    filled = state[at.COPIED]
     note[at.NOTE_ATTR] = row
-    note[at.NOTE_SOURCE] = position
+    note[at.NOTE_TYPE] = kind
+    note[at.NOTE_SOURCE] = source
     note[at.NOTE_POSITION] = filled
     note[at.NOTE_SIZE] = size
-    note[at.NOTE_BEFORE] = rows
-    for index in range(size):
+    note[at.NOTE_BEFORE] = state[at.ROWS]
+    for index in range(copied):
         copies[filled + index] = data[start + index]
-    return filled + size
+    state[at.NOTES] += 1
+    state[at.COPIED] = filled + copied
 
 
 @inner
-def _note_event(note, raw, raw_size, now, cpu, thread, chain, chain_length):  # noqa: ANN001, ANN202
-    """Add what only notes on tracepoints have; places are in the copies."""
-    note[at.NOTE_RAW] = raw
-    note[at.NOTE_RAW_SIZE] = raw_size
-    note[at.NOTE_TIME] = now
-    note[at.NOTE_CPU] = cpu
-    note[at.NOTE_PID] = thread
-    note[at.NOTE_CHAIN] = chain
-    note[at.NOTE_CHAIN_SIZE] = chain_length
+def _is_full(columns, notes, copies, events, size, state):
+    """There is no room for so many more events and bytes of copies."""
+    return (
+        state[at.ROWS] + events > len(columns[0])
+        or state[at.NOTES] + events > len(notes)
+        or state[at.COPIED] + size > len(copies)
+    )
 
 
 _SAMPLE = 9
@@ -160,7 +184,7 @@ _NOTED_TYPES = (2, 3, 7, 13, FINISHED_ROUND, 69, COMPRESSED, COMPRESSED2)
 
 
 @inner
-def _data_behind(data, position, size, record_type):  # noqa: ANN001, ANN202
+def _data_behind(data, position, size, record_type):
     """Bytes that follow a record without being part of its size, -1 if it cannot say."""
     if record_type == _AUXTRACE:
         return word_at(data, position + 8) if size >= 16 else -1
@@ -170,7 +194,7 @@ def _data_behind(data, position, size, record_type):  # noqa: ANN001, ANN202
 
 
 @inner
-def _attr_row(data, position, end, id_keys, id_rows, id_offset):  # noqa: ANN001, ANN202
+def _attr_row(data, position, end, id_keys, id_rows, id_offset):
     """Row of the layout table for a sample, -1 if its id is unknown, -2 if it has no room."""
     if id_offset < 0:
         return 0
@@ -187,7 +211,7 @@ def _attr_row(data, position, end, id_keys, id_rows, id_offset):  # noqa: ANN001
 
 
 @inner
-def _sample_parts(data, position, end, layouts, row):  # noqa: ANN001, ANN202
+def _sample_parts(data, position, end, layouts, row):
     """Status, start and size of the raw data, start and length of the call chain of a sample."""
     part = position + layouts[row, at.VARIABLE]
     chain, chain_length = 0, 0
@@ -217,7 +241,7 @@ def _sample_parts(data, position, end, layouts, row):  # noqa: ANN001, ANN202
 
 
 @entry
-def walk_records(data, end, layouts, ids, columns, notes, copies, state):  # noqa: ANN001, ANN201
+def walk_records(data, end, layouts, ids, columns, notes, copies, state):
     """Walk whole records from state[POSITION] until `end`, a cut record, or a full output.
 
     Args:
@@ -233,19 +257,14 @@ def walk_records(data, end, layouts, ids, columns, notes, copies, state):  # noq
         state: int64 (STATE_SLOTS).
     """
     id_keys, id_rows, id_offset = ids
-    position, rows = state[at.POSITION], state[at.ROWS]
-    noted, filled = state[at.NOTES], state[at.COPIED]
+    position = state[at.POSITION]
     status = at.RUNNING
     while position + 8 <= end:
-        if (
-            rows == len(columns[0])
-            or noted == len(notes)
-            or filled + at.LARGEST_RECORD > len(copies)
-        ):
+        if _is_full(columns, notes, copies, 1, at.LARGEST_RECORD, state):
             status = at.FULL
             break
         header = word_at(data, position)
-        record_type = header & _LOW_HALF
+        kind = header & _LOW_HALF
         size = (header >> 48) & 0xFFFF
         after = position + size
         if size < 8:
@@ -253,55 +272,38 @@ def walk_records(data, end, layouts, ids, columns, notes, copies, state):  # noq
             break
         if after > end:
             break
-        if record_type != _SAMPLE:
-            behind = _data_behind(data, position, size, record_type)
+        if kind != _SAMPLE:
+            behind = _data_behind(data, position, size, kind)
             if behind < 0:
                 status = at.BAD_SIZE
                 break
             if behind > end - after:
                 break
-            if record_type in _NOTED_TYPES:
-                note = notes[noted]
-                note[at.NOTE_TYPE] = record_type
-                copied = 0 if record_type in (COMPRESSED, COMPRESSED2) else size
-                filled = _note(note, -1, position, copied, rows, data, position, copies, filled)
-                note[at.NOTE_SIZE] = size
-                noted += 1
+            if kind in _NOTED_TYPES:
+                copied = 0 if kind in (COMPRESSED, COMPRESSED2) else size
+                _note(data, -1, kind, position, position, size, copied, notes, copies, state)
             position = after + behind
             continue
         row = _attr_row(data, position, after, id_keys, id_rows, id_offset)
         if row < 0:
             status = at.BAD_ID if row == -1 else at.BAD_SAMPLE
             break
-        if layouts[row, at.RAW] == 0:
-            position = after
-            continue
-        status, raw, raw_size, chain, chain_length = _sample_parts(
-            data, position, after, layouts, row
-        )
-        if status != at.RUNNING:
-            break
-        now = word_at(data, position + layouts[row, at.TIME])
-        cpu = word_at(data, position + layouts[row, at.CPU]) & _LOW_HALF
-        thread = word_at(data, position + layouts[row, at.TID]) >> 32
-        if cpu > _LARGEST_CPU or now < 0:
-            status = at.BAD_VALUE
-            break
-        if layouts[row, at.NOTED]:
-            note = notes[noted]
-            note[at.NOTE_TYPE] = record_type
-            moved = filled - position
-            filled = _note(note, row, position, size, rows, data, position, copies, filled)
-            _note_event(note, raw + moved, raw_size, now, cpu, thread, chain + moved, chain_length)
-            noted += 1
-        if layouts[row, at.EVENT] >= 0:
-            if not _take_main(data, raw, layouts, row, now, cpu, thread, columns, rows):
+        if layouts[row, at.RAW]:
+            status, raw, raw_size, chain, length = _sample_parts(
+                data, position, after, layouts, row
+            )
+            if status != at.RUNNING:
+                break
+            now = word_at(data, position + layouts[row, at.TIME])
+            cpu = word_at(data, position + layouts[row, at.CPU]) & _LOW_HALF
+            thread = word_at(data, position + layouts[row, at.TID]) >> 32
+            event = (now, cpu, thread, position, size, raw, raw_size, chain, length, position)
+            good = cpu <= _LARGEST_CPU and now >= 0
+            if not (good and _take_event(data, event, row, layouts, columns, notes, copies, state)):
                 status = at.BAD_VALUE
                 break
-            rows += 1
         position = after
-    state[at.POSITION], state[at.ROWS], state[at.NOTES] = position, rows, noted
-    state[at.COPIED], state[at.STATUS] = filled, status
+    state[at.POSITION], state[at.STATUS] = position, status
 
 
 # A page of the ring buffer holds the time of its first event, how many bytes of it are used, and
@@ -325,7 +327,7 @@ def most_events(page_size: int) -> int:
 
 
 @inner
-def _stamped(stamp, before):  # noqa: ANN001, ANN202
+def _stamped(stamp, before):
     """An absolute time of 59 bits, with its top bits from the time before."""
     if before & _TOP_BITS == 0:
         return stamp
@@ -334,19 +336,19 @@ def _stamped(stamp, before):  # noqa: ANN001, ANN202
 
 
 @entry
-def walk_pages(  # noqa: ANN201
-    data,  # noqa: ANN001
-    positions,  # noqa: ANN001
-    cpus,  # noqa: ANN001
-    page_layout,  # noqa: ANN001
-    rows_of_type,  # noqa: ANN001
-    layouts,  # noqa: ANN001
-    last_ns,  # noqa: ANN001
-    losses,  # noqa: ANN001
-    columns,  # noqa: ANN001
-    notes,  # noqa: ANN001
-    copies,  # noqa: ANN001
-    state,  # noqa: ANN001
+def walk_pages(
+    data,
+    positions,
+    cpus,
+    page_layout,
+    rows_of_type,
+    layouts,
+    last_ns,
+    losses,
+    columns,
+    notes,
+    copies,
+    state,
 ):
     """Walk pages from number state[PAGE] on, until the last or until an output is full.
 
@@ -368,20 +370,14 @@ def walk_pages(  # noqa: ANN201
     timestamp, commit_at, data_at, page_size, type_at = page_layout
     room = page_size - data_at
     most = page_size // _SMALLEST + 1
-    page, rows, noted = state[at.PAGE], state[at.ROWS], state[at.NOTES]
-    filled, lost = state[at.COPIED], state[at.LOSSES]
     status = at.RUNNING
     position = 0
-    while page < len(positions):
-        if (
-            rows + most > len(columns[0])
-            or noted + most > len(notes)
-            or filled + page_size + 8 > len(copies)
-        ):
+    while state[at.PAGE] < len(positions):
+        if _is_full(columns, notes, copies, most, page_size + 8, state):
             status = at.FULL
             break
-        position = positions[page]
-        cpu = cpus[page]
+        position = positions[state[at.PAGE]]
+        cpu = cpus[state[at.PAGE]]
         commit = word_at(data, position + commit_at)
         now = word_at(data, position + timestamp)
         used = commit & _USED
@@ -394,11 +390,12 @@ def walk_pages(  # noqa: ANN201
             counted = commit & _MISSED_STORED != 0 and used + 8 <= room
             missed = word_at(data, end) if counted else -1
             if missed:
-                losses[lost, at.LOSS_CPU] = cpu
-                losses[lost, at.LOSS_START] = last_ns[cpu]
-                losses[lost, at.LOSS_END] = now
-                losses[lost, at.LOSS_COUNT] = missed
-                lost += 1
+                loss = losses[state[at.LOSSES]]
+                loss[at.LOSS_CPU] = cpu
+                loss[at.LOSS_START] = last_ns[cpu]
+                loss[at.LOSS_END] = now
+                loss[at.LOSS_COUNT] = missed
+                state[at.LOSSES] += 1
         while position + 4 <= end:
             word = word_at(data, position)
             kind = word & 31
@@ -429,27 +426,17 @@ def walk_pages(  # noqa: ANN201
                 break
             last_ns[cpu] = now
             row = rows_of_type[word_at(data, raw + type_at) & 0xFFFF]
-            if row < 0:
-                position = raw + raw_size
-                continue
-            if raw_size < layouts[row, at.RAW_SIZE]:
-                status = at.BAD_EVENT_RAW
-                break
-            thread = word_at(data, raw + layouts[row, at.TID]) << 32 >> 32
-            if layouts[row, at.NOTED]:
-                note = notes[noted]
-                _note_event(note, filled, raw_size, now, cpu, thread, filled, 0)
-                filled = _note(note, row, position, raw_size, rows, data, raw, copies, filled)
-                noted += 1
-            if layouts[row, at.EVENT] >= 0:
-                if not _take_main(data, raw, layouts, row, now, cpu, thread, columns, rows):
+            if row >= 0:
+                if raw_size < layouts[row, at.RAW_SIZE]:
+                    status = at.BAD_EVENT_RAW
+                    break
+                thread = word_at(data, raw + layouts[row, at.TID]) << 32 >> 32
+                event = (now, cpu, thread, raw, raw_size, raw, raw_size, raw, 0, position)
+                if not _take_event(data, event, row, layouts, columns, notes, copies, state):
                     status = at.BAD_EVENT_VALUE
                     break
-                rows += 1
             position = raw + raw_size
         if status != at.RUNNING:
             break
-        page += 1
-    state[at.PAGE], state[at.ROWS], state[at.NOTES] = page, rows, noted
-    state[at.COPIED], state[at.LOSSES] = filled, lost
+        state[at.PAGE] += 1
     state[at.STATUS], state[at.POSITION] = status, position

@@ -1,4 +1,4 @@
-"""When snapshots were read (T12.0): found by the recorder's own allocations, else left as named."""
+"""Where recordings begin: when snapshots were read (T12.0), and from which on (T10.6)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pagealloc_model.recording.dated_snapshots import dated_snapshots
+from pagealloc_model.recording.beginning import dated_snapshots, flags_at, start_snapshot
+from pagealloc_model.recording.proc import pages as flags
+from pagealloc_model.recording.recorded_machine import start_snapshots
 from pagealloc_model.recording.snapshot import Snapshot
 from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Event, Trace
+from tests.small_recordings import shipped_recording
 
 SECOND, MS = 1_000_000_000, 1_000_000
 GFP = {
@@ -70,16 +73,12 @@ def all_reads(pages: int = 1, pid: int = READER) -> list[Row]:
     return [row for each in DURING for row in reads(each.time_ns, pages, pid)]
 
 
-def test_one_page_a_file_dates_at_the_third() -> None:
+@pytest.mark.parametrize("pages", [1, 2])
+def test_buffers_date_at_the_third_file(pages: int) -> None:
     """Those before the events, which show no read of theirs, keep their time."""
-    dated = dated_snapshots(SNAPSHOTS, trace_of(all_reads()))
-    assert lags(SNAPSHOTS, dated) == [0, 70, 70, 70, 70]
-    assert [each.directory for each in dated] == [each.directory for each in SNAPSHOTS]
-
-
-def test_two_pages_a_file_date_at_the_sixth() -> None:
-    dated = dated_snapshots(SNAPSHOTS, trace_of(all_reads(pages=2)))
+    dated = dated_snapshots(SNAPSHOTS, trace_of(all_reads(pages)))
     assert lags(SNAPSHOTS, dated) == pytest.approx([0, 70, 70, 70, 70], abs=0.001)
+    assert [each.directory for each in dated] == [each.directory for each in SNAPSHOTS]
 
 
 def test_a_snapshot_read_as_the_events_begin_is_dated_too() -> None:
@@ -164,3 +163,50 @@ def test_the_recorders_own_times_count(tmp_path: Path) -> None:
     (tmp_path / f"{100:020d}/read_ns.json").write_text('{"zoneinfo": [130, 140], "vmstat": [1, 2]}')
     fresh = [Snapshot(time_ns=each.time_ns, directory=each.directory) for each in snapshots]
     assert [each.time_ns for each in dated_snapshots(fresh, trace)] == [130, 200]
+
+
+@pytest.mark.parametrize("name", ["highatomic_stock", "highatomic_gate3"])
+def test_a_pressed_recording_begins_at_its_snapshot(name: str) -> None:
+    recording = shipped_recording(name)
+    start = recording.begins_at
+    assert start is not None
+    left_out = len(recording.whole_trace) - len(recording.trace)
+    assert left_out > 0 and recording.trace.time_ns[0] >= start.time_ns
+    assert recording.whole_trace.time_ns[left_out - 1] < start.time_ns
+    assert f"{left_out:,} events, are left out" in recording.trace.notes[-1]
+    assert start_snapshots(recording) == (start, start)
+
+
+@pytest.mark.parametrize("name", ["kbuild", "xfree"])
+def test_a_quiet_recording_begins_at_its_first_event(name: str) -> None:
+    recording = shipped_recording(name)
+    assert recording.begins_at is None
+    assert recording.trace is recording.whole_trace
+    assert recording.flags_at_start is recording.kpageflags
+
+
+def test_without_a_snapshot_in_its_time_it_begins_at_its_first_event() -> None:
+    recording = shipped_recording("highatomic_gate3")
+    first = recording.whole_trace.demand_span_ns[0]
+    early = [each for each in recording.dated_snapshots if each.time_ns <= first]
+    assert early and start_snapshot(early, recording.whole_trace) is None
+    assert start_snapshot((), recording.whole_trace) is None
+
+
+def test_flags_tell_what_the_last_event_of_each_page_did() -> None:
+    recording = shipped_recording("highatomic_gate3")
+    trace, start = recording.whole_trace, recording.begins_at
+    assert start is not None and recording.kpageflags is not None
+    found = flags_at(recording.kpageflags, trace, start)
+    last: dict[int, int] = {}
+    for row in range(int(np.searchsorted(trace.time_ns, start.time_ns))):
+        if trace.event[row] <= Event.FREE and trace.pfn[row] >= 0:
+            first = int(trace.pfn[row])
+            last.update(dict.fromkeys(range(first, first + (1 << int(trace.order[row]))), row))
+    freed = np.array([page for page, row in last.items() if trace.event[row] == Event.FREE])
+    taken = np.array([page for page, row in last.items() if trace.event[row] == Event.ALLOC])
+    assert len(freed) and (found[freed] == flags.BUDDY).all()
+    assert len(taken) and not (found[taken] & flags.BUDDY).any()
+    untouched = np.ones(len(found), bool)
+    untouched[np.array(list(last))] = False
+    np.testing.assert_array_equal(found[untouched], recording.kpageflags[untouched])
