@@ -26,7 +26,7 @@ from pagealloc_model.recording.record.perf import (
     usual_events,
     why_unusable,
 )
-from pagealloc_model.recording.record.perf_python import perf_python_state
+from pagealloc_model.recording.record.perf_python import load_perf_module, module_words
 from pagealloc_model.recording.record.probes import (
     PROBES,
     functions_lacking,
@@ -242,13 +242,12 @@ def examine(host: Host, directory: Path) -> list[Check]:
     )
     found = browser or "no Chromium or Chrome"
     checks.append(_check("browser", found, None if browser else without))
-    state = perf_python_state()
-    found, _, todo = state.lacking.partition("; ")
-    cost = "events cannot be read live from Python; recordings do not need it"
-    if state.lacking:
+    try:
+        checks.append(_check("perf module", module_words(load_perf_module())))
+    except UsageError as error:
+        found, _, todo = str(error).partition("; ")
+        cost = "events cannot be read live from Python; recordings do not need it"
         checks.append(_check("perf module", found, (cost, todo)))
-    else:
-        checks.append(_check("perf module", state.line))
     checks.append(_check("CPUs", str(host.cpus)))
     memory, disk = host.available_memory, shutil.disk_usage(directory).free
     little = ("long recordings do not fit", "cut them with pagealloc trim")

@@ -15,7 +15,6 @@ import tempfile
 import time
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -238,46 +237,12 @@ _WHATEVER_ITS_VERSION = "/usr/lib*/python3*/*-packages/perf.cpython-*.so"
 _TODO = "install Debian's linux-perf for its Python, or run: make perf-python"
 
 
-@dataclass(frozen=True, kw_only=True)
-class PerfPythonState:
-    """What of perf's Python can be used here.
-
-    Attributes:
-        embedded: the perf command runs Python scripts.
-        lacking: what is not there and how to get it, one line; "" if the module is there.
-        module: file of the importable module, "" if there is none for this Python.
-        live: how it samples: "parse_events" (kernels after 6.12), "evsel", or "" without it.
-        reads_files: it reads recordings (`perf.session`).
-    """
-
-    embedded: bool
-    lacking: str = ""
-    module: str = ""
-    live: str = ""
-    reads_files: bool = False
-
-    @property
-    def line(self) -> str:
-        """The same in one line to print."""
-        scripts = f"perf script -s {'runs' if self.embedded else 'does not run'} Python"
-        if not self.module:
-            return f"{self.lacking}; {scripts}"
-        files = "live and from files" if self.reads_files else "live only"
-        return f"{self.module} ({self.live}, {files}); {scripts}"
-
-
-def perf_python_state() -> PerfPythonState:
-    """What of perf's Python can be used here; recordings are read without any of it."""
-    try:
-        module = load_perf_module()
-    except UsageError as error:
-        return PerfPythonState(embedded=runs_scripts(), lacking=str(error))
-    return PerfPythonState(
-        embedded=runs_scripts(),
-        module=str(module.__file__),
-        live="parse_events" if hasattr(module, "parse_events") else "evsel",
-        reads_files=hasattr(module, "session"),
-    )
+def module_words(module: ModuleType) -> str:
+    """What of perf's Python can be used here, in one line; recordings are read without it."""
+    generation = "parse_events" if hasattr(module, "parse_events") else "evsel"
+    files = "live and from files" if hasattr(module, "session") else "live only"
+    scripts = f"perf script -s {'runs' if runs_scripts() else 'does not run'} Python"
+    return f"{module.__file__} ({generation}, {files}); {scripts}"
 
 
 @cache
@@ -323,7 +288,7 @@ _ALLOC = "kmem:mm_page_alloc"
 _FORK = 7
 _AT_A_TIME = 4096
 _WAIT_MS = 50
-_LATE_LOSSES_MS = 20
+_LATE_LOSSES_S = 0.02
 
 
 def live(
@@ -360,16 +325,15 @@ def live(
     for name in events:
         rows.declare(name, formats[name].column_fields)
     buffers = _opened(perf, tuple(events), buffer_bytes or default_buffer(host))
-    sampling = _Sampling(perf, buffers, rows, [formats[name] for name in events])
-    sampling.run(seconds)
+    comms, losses = _sample(perf, buffers, rows, [formats[name] for name in events], seconds)
     main, tables = rows.columns()
     return Trace(
         **main,
-        comms=sampling.comms,
+        comms=comms,
         gfp_bits=gfp_bits,
         gfp_from_format=True,
         tables=tables,
-        losses=sampling.losses(),
+        losses=losses,
         source="live",
         release=host.release,
         nr_cpus=host.cpus,
@@ -391,86 +355,66 @@ def _format(host: Host, name: str) -> TracepointFormat:
         raise UsageError(f"this kernel's {name} is not supported: {error}") from None
 
 
-class _Sampling:
-    """Takes events out of the buffers, and remembers names and losses."""
+def _sample(
+    perf: ModuleType,
+    buffers: Any,
+    rows: _EventRows,
+    formats: Sequence[TracepointFormat],
+    seconds: float,
+) -> tuple[dict[int, str], Losses]:
+    """Take events out of the buffers for that long; returns names of threads, and losses."""
+    cpus, comms = tuple(perf.cpu_map()), _thread_names()
+    kinds = {
+        point.id: (point.event_name, [field.name for field in point.column_fields])
+        for point in formats
+    }
+    from_ns = until_ns = np.iinfo(np.int64).max
+    last_ns = 0
+    last_on: dict[int, int] = {}
+    losses: list[tuple[int, int, int, int]] = []
 
-    def __init__(
-        self, perf: ModuleType, buffers: Any, rows: _EventRows, formats: Sequence[TracepointFormat]
-    ) -> None:
-        self._perf, self._buffers, self._rows = perf, buffers, rows
-        self._cpus = tuple(perf.cpu_map())
-        self._kinds = {
-            point.id: (point.event_name, tuple(field.name for field in point.column_fields))
-            for point in formats
-        }
-        self.comms = _thread_names()
-        self._last_ns = 0
-        self._from_ns = 0
-        self._until_ns = np.iinfo(np.int64).max
-        self._last_on: dict[int, int] = {}
-        self._losses: list[tuple[int, int, int, int]] = []
-
-    def run(self, seconds: float) -> None:
-        """Sample for that long."""
-        self._from_ns = np.iinfo(np.int64).max
-        for cpu in self._cpus:
-            self._read(cpu)
-        self._from_ns = self._last_ns
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            with contextlib.suppress(InterruptedError):
-                self._buffers.poll(_WAIT_MS)
-            for cpu in self._cpus:
-                self._read(cpu)
-        self._until_ns = self._last_ns
-        self._read_rest()
-        # A loss is only reported with the next event, so give every CPU time for one.
-        time.sleep(_LATE_LOSSES_MS / 1000)
-        self._read_rest()
-        self.comms.update(_thread_names())
-
-    def losses(self) -> Losses:
-        """What the buffers could not hold."""
-        return Losses.of(
-            [row for row in self._losses if row[2] > self._from_ns and row[1] <= self._until_ns]
-        )
-
-    def _read(self, cpu: int) -> int:
+    def read(cpu: int) -> int:
         """Take events of one CPU, a limited number: a busy one does not hold up the others."""
+        nonlocal last_ns
         for taken in range(_AT_A_TIME):
-            event = self._buffers.read_on_cpu(cpu)
+            event = buffers.read_on_cpu(cpu)
             if event is None:
                 return taken
-            self._take(cpu, event)
+            if isinstance(event, perf.sample_event):
+                time_ns = last_on[cpu] = event.sample_time
+                last_ns = max(last_ns, time_ns)
+                if from_ns < time_ns <= until_ns:
+                    name, fields = kinds[event.common_type]
+                    values = [getattr(event, field) for field in fields]
+                    rows.add(name, time_ns, cpu, event.sample_tid, values)
+            elif isinstance(event, perf.lost_event):
+                start_ns = min(last_on.get(cpu, from_ns), event.sample_time)
+                losses.append((cpu, start_ns, event.sample_time, event.lost))
+            elif isinstance(event, perf.comm_event):
+                comms[event.tid] = event.comm
+            elif isinstance(event, perf.task_event) and event.type == _FORK and event.ptid in comms:
+                comms[event.tid] = comms[event.ptid]  # a forked thread's first name
         return _AT_A_TIME
 
-    def _read_rest(self) -> None:
-        """Read each CPU up to the end of the trace, however far behind it is."""
-        for cpu in self._cpus:
-            while self._last_on.get(cpu, 0) <= self._until_ns and self._read(cpu):
+    for cpu in cpus:
+        read(cpu)
+    from_ns = last_ns
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        with contextlib.suppress(InterruptedError):
+            buffers.poll(_WAIT_MS)
+        for cpu in cpus:
+            read(cpu)
+    until_ns = last_ns
+    for wait_s in (_LATE_LOSSES_S, 0):
+        # Each CPU up to the end of the trace, however far behind it is.
+        for cpu in cpus:
+            while last_on.get(cpu, 0) <= until_ns and read(cpu):
                 pass
-
-    def _take(self, cpu: int, event: Any) -> None:
-        perf = self._perf
-        if isinstance(event, perf.sample_event):
-            time_ns = event.sample_time
-            self._last_on[cpu] = time_ns
-            self._last_ns = max(self._last_ns, time_ns)
-            if self._from_ns < time_ns <= self._until_ns:
-                name, fields = self._kinds[event.common_type]
-                values = [getattr(event, field) for field in fields]
-                self._rows.add(name, time_ns, cpu, event.sample_tid, values)
-        elif isinstance(event, perf.lost_event):
-            end_ns = event.sample_time
-            start_ns = min(self._last_on.get(cpu, self._from_ns), end_ns)
-            self._losses.append((cpu, start_ns, end_ns, event.lost))
-        elif isinstance(event, perf.comm_event):
-            self.comms[event.tid] = event.comm
-        elif (
-            isinstance(event, perf.task_event) and event.type == _FORK and event.ptid in self.comms
-        ):
-            # A forked thread starts with its parent's name.
-            self.comms[event.tid] = self.comms[event.ptid]
+        # A loss is only reported with the next event, so give every CPU time for one.
+        time.sleep(wait_s)
+    inside = [loss for loss in losses if loss[2] > from_ns and loss[1] <= until_ns]
+    return comms | _thread_names(), Losses.of(inside)
 
 
 def _thread_names() -> dict[int, str]:
@@ -537,6 +481,8 @@ _FATAL_FIRST = frozenset(
 """Events whose text begins with a page: perf's Python crashes where one of them is the first."""
 _LOST_SAMPLES = re.compile(r"LOST_SAMPLES events:\s+(\d+)\s*$")
 _ANY_CPU = -1
+_WITHOUT_ALLOCATIONS = "has no kmem:mm_page_alloc events"
+_RECORD_WITH = f"record with {RECORDING_COMMAND}"
 _NO_THREAD = "999999999"
 """More than any thread's id can be: leaves out all samples."""
 
@@ -567,12 +513,35 @@ def read_with_perf_script(path: str | Path) -> Trace:
             last_ns = time_ns
         text.line(line)
     else:
-        raise _without_allocations(path)
-    events = _EmittedEvents(path, text)
+        raise RecordingError(path, _WITHOUT_ALLOCATIONS, todo=_RECORD_WITH)
+    rows, names, ended = _EventRows(text.rows), [], False
+    attrs: list[EventAttr] = []
+    comms, gfp_bits = {0: "swapper"}, {}
     since = ("--time", f"{start_ns // 10**9}.{start_ns % 10**9:09d},")
     for line in _output(path, [*script, "-s", emit_events.__file__, *since]):
-        events.take(json.loads(line))
-    main, tables = events.finish()
+        match json.loads(line):
+            case [int(number), time_ns, cpu, tid, values]:
+                rows.add(names[number], time_ns, cpu, tid, values)
+            case ["event", _, name, fields, attr]:
+                attrs.append(parse_attr(bytes.fromhex(attr)))
+                names.append(name)
+                try:
+                    if problem := attr_problem(attrs[-1], name):
+                        raise ValueError(problem)
+                    rows.declare(name, fields)
+                except ValueError as error:
+                    raise RecordingError(path, str(error), todo=_RECORD_WITH) from None
+            case ["name", tid, comm] if comm != f":{tid}":
+                comms[tid] = comm
+            case ["gfp", bits]:
+                gfp_bits = with_zone_names(bits)
+            case ["end"]:
+                ended = True
+    if not ended:
+        raise RecordingError(path, "perf ended before the file did", todo=RECORD_AGAIN)
+    if _ALLOC not in names:
+        raise RecordingError(path, _WITHOUT_ALLOCATIONS, todo=_RECORD_WITH)
+    main, tables = rows.columns()
     for line in _output(path, [*script, *_FIELDS, "--show-lost-events", "--tid", _NO_THREAD]):
         text.line(line)
     losses, notes = text.losses, ()
@@ -583,16 +552,16 @@ def read_with_perf_script(path: str | Path) -> Trace:
         losses = [*losses, (_ANY_CPU, int(main["time_ns"][-1]), counted - placed)]
     return Trace(
         **main,
-        comms=text.comms | events.comms,
-        gfp_bits=events.gfp_bits,
+        comms=text.comms | comms,
+        gfp_bits=gfp_bits,
         gfp_from_format=True,
         tables=tables,
         losses=losses_by_time(losses, main["time_ns"], main["cpu"]),
         source=str(path),
         release=text.release,
         nr_cpus=text.nr_cpus,
-        clock=clock_name(events.attrs),
-        sampled=sampled_events(events.attrs, events.names),
+        clock=clock_name(attrs),
+        sampled=sampled_events(attrs, names),
         notes=notes,
     )
 
@@ -611,11 +580,6 @@ def _lost_samples(path: Path, perf: str) -> int | None:
         if lost and of_one_event:
             counted += int(lost[1])
     return counted if sections else None
-
-
-def _without_allocations(path: Path) -> RecordingError:
-    todo = f"record with {RECORDING_COMMAND}"
-    return RecordingError(path, "has no kmem:mm_page_alloc events", todo=todo)
 
 
 def _output(path: Path, command: Sequence[str]) -> Iterator[str]:
@@ -640,49 +604,3 @@ def _output(path: Path, command: Sequence[str]) -> Iterator[str]:
             lines = ["it does not say why", *(line.strip() for line in complaints if line.strip())]
             why = f"it crashed with signal {-code}" if code < 0 else lines[-1][:120]
             raise RecordingError(path, f"perf cannot read it ({why})", todo=RECORD_AGAIN)
-
-
-class _EmittedEvents:
-    """What the script inside perf prints, taken line by line, after the events read as text."""
-
-    def __init__(self, path: Path, first: ScriptReader) -> None:
-        self.comms: dict[int, str] = {0: "swapper"}
-        self.gfp_bits: dict[str, int] = {}
-        self.attrs: list[EventAttr] = []
-        self.names: list[str] = []
-        self._path = path
-        self._rows = _EventRows(first.rows)
-        self._ended = False
-
-    def take(self, line: list[Any]) -> None:
-        """Take one line; see `emit_events` for their forms."""
-        match line:
-            case [int(number), time_ns, cpu, tid, values]:
-                self._rows.add(self.names[number], time_ns, cpu, tid, values)
-            case ["event", _, name, fields, attr_bytes]:
-                attr = parse_attr(bytes.fromhex(attr_bytes))
-                problem = attr_problem(attr, name)
-                try:
-                    if not problem:
-                        self._rows.declare(name, fields)
-                except ValueError as error:
-                    problem = str(error)
-                if problem:
-                    todo = f"record with {RECORDING_COMMAND}"
-                    raise RecordingError(self._path, problem, todo=todo)
-                self.names.append(name)
-                self.attrs.append(attr)
-            case ["name", tid, comm] if comm != f":{tid}":
-                self.comms[tid] = comm
-            case ["gfp", bits]:
-                self.gfp_bits = with_zone_names(bits)
-            case ["end"]:
-                self._ended = True
-
-    def finish(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Columns and tables of all lines."""
-        if not self._ended:
-            raise RecordingError(self._path, "perf ended before the file did", todo=RECORD_AGAIN)
-        if _ALLOC not in self.names:
-            raise _without_allocations(self._path)
-        return self._rows.columns()

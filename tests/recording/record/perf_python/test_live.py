@@ -15,7 +15,7 @@ from pagealloc_model.base.errors import UsageError
 from pagealloc_model.recording import live
 from pagealloc_model.recording.record import perf_python as live_module
 from pagealloc_model.recording.record.host import Host
-from pagealloc_model.recording.record.perf_python import perf_python_state
+from pagealloc_model.recording.record.perf_python import load_perf_module
 from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Event, Trace
 from pagealloc_model.recording.trace.perf_data import read_perf_data
 from tests.real_recordings import KMEM, event_options
@@ -42,6 +42,13 @@ def alloc(time: int, **values: int) -> Sample:
 def free(time: int) -> Sample:
     fields = {"pfn": time, "order": 3}
     return Sample(sample_time=time, sample_tid=6, common_type=FREE.number, **fields)
+
+
+def skip_without_module() -> None:
+    try:
+        load_perf_module()
+    except UsageError as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture
@@ -156,9 +163,7 @@ def test_live_events_are_those_that_perf_records(
     tmp_path: Path, perf_command: str, checkout: Path
 ) -> None:
     """Each source reads the clock for itself, so the events of a CPU are compared in order."""
-    state = perf_python_state()
-    if state.lacking:
-        pytest.skip(state.lacking)
+    skip_without_module()
     recorded, sampled = tmp_path / "perf.data", tmp_path / "live.npz"
     record = [perf_command, "record", "-q", "-a", "-m", "16M", "-o", str(recorded)]
     work = [sys.executable, "-c", _CHILD, str(sampled)]
@@ -196,9 +201,7 @@ def assert_slice_of(trace: Any, native: Trace, cpu: int) -> None:
 @pytest.mark.perf
 @pytest.mark.usefixtures("recording_machine")
 def test_other_events_live() -> None:
-    state = perf_python_state()
-    if state.lacking:
-        pytest.skip(state.lacking)
+    skip_without_module()
     trace = live(0.2, ("kmem:mm_page_alloc", "sched:sched_switch"))
     switches = trace.tables["sched:sched_switch"]
     assert trace.count(Event.FREE) == 0
