@@ -187,6 +187,9 @@ _SMALLEST_BUFFER = 1 << 16
 class RecordOptions:
     """One call of `pagealloc record`.
 
+    What brings the machine into the state that the recording begins with is done once the ring
+    buffers exist, so that they find memory, and has no time to act before the first event.
+
     Attributes:
         destination: directory to create.
         command: command to run while recording; () for none.
@@ -200,6 +203,9 @@ class RecordOptions:
         live_s: seconds between lines with rates; None: no such lines.
         interval_s: seconds between snapshots.
         buffer_bytes: ring buffer of one CPU, a power of two; None: by the machine's memory.
+        set_up: command to run once the ring buffers exist; () for none.
+        before_events: called once the state was copied, right before the last snapshot and the
+            first event.
     """
 
     destination: Path
@@ -214,6 +220,8 @@ class RecordOptions:
     live_s: float | None = None
     interval_s: float = 1.0
     buffer_bytes: int | None = None
+    set_up: tuple[str, ...] = ()
+    before_events: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
         if self.command and self.seconds is not None:
@@ -230,22 +238,6 @@ class RecordOptions:
                     f"{name} {value} is no length of time; give "
                     + (f"{least} seconds or more" if least else "more than 0 seconds")
                 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Preparation:
-    """What brings a machine into the state that a recording begins with.
-
-    The ring buffers are there before it, so that they find memory, and what it changes has no time
-    to act before the first event.
-
-    Attributes:
-        command: run once the ring buffers exist; () for none.
-        last: called once the state was copied, right before the last snapshot and the first event.
-    """
-
-    command: tuple[str, ...] = ()
-    last: Callable[[], None] = lambda: None
 
 
 def parse_size(text: str) -> int:

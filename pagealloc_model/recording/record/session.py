@@ -31,7 +31,6 @@ from pagealloc_model.recording.record.host import Host, machine_meta, read_or_no
 from pagealloc_model.recording.record.perf import (
     RECENT_EVENTS,
     PerfProcess,
-    Preparation,
     RecordOptions,
     available_events,
     choose_events,
@@ -356,16 +355,8 @@ _INTERRUPT_GRACE_S = 1.0
 _COMMAND_GRACE_S = 5.0
 
 
-_Say = Callable[[str], None]
-"""Takes a line for the user."""
-
-
 def record(
-    options: RecordOptions,
-    host: Host,
-    say: _Say,
-    note: _Say,
-    preparation: Preparation | None = None,
+    options: RecordOptions, host: Host, say: Callable[[str], None], note: Callable[[str], None]
 ) -> Recorded:
     """Record this machine; must be called in the main thread.
 
@@ -378,7 +369,6 @@ def record(
         host: the machine.
         say: takes the lines with rates.
         note: takes what is going on, which only a watching user wants to know.
-        preparation: of the machine; None for none.
 
     Raises:
         UsageError: the machine, the user or the options do not permit it. If something usable
@@ -387,21 +377,25 @@ def record(
     """
     if options.command and shutil.which(options.command[0]) is None:
         raise UsageError(f"{options.command[0]}: no such command; nothing was recorded")
-    return _Session(options, host, say, note, preparation or Preparation()).run()
+    return _Session(options, host, say, note).run()
 
 
 class _Session:
     """The steps of one recording; each leaves in `_meta` what a reader must know."""
 
     def __init__(
-        self, options: RecordOptions, host: Host, say: _Say, note: _Say, preparation: Preparation
+        self,
+        options: RecordOptions,
+        host: Host,
+        say: Callable[[str], None],
+        note: Callable[[str], None],
     ) -> None:
         self._tool = require_recordable(host)
         assert host.tracefs is not None
         available = available_events(host.tracefs)
         self._events, self._missing = choose_events(available, options.events, locks=options.locks)
         self._buffer_bytes = options.buffer_bytes or default_buffer(host)
-        self._options, self._host, self._preparation = options, host, preparation
+        self._options, self._host = options, host
         self._say, self._note = say, note
         self._snapshots = 0
         self._command: subprocess.Popen[bytes] | None = None
@@ -461,8 +455,8 @@ class _Session:
         self._perf = PerfProcess(self._perf_arguments, self._workspace.log, host)
         self._running.callback(self._perf.close)
         self._perf.ask("disable", signals.stopping)
-        if self._preparation.command:
-            preparing = self._start(self._preparation.command)
+        if options.set_up:
+            preparing = self._start(options.set_up)
             while preparing.poll() is None:
                 signals.check()
                 signals.wait(_LONGEST_WAIT_S)
@@ -473,7 +467,7 @@ class _Session:
         self._meta |= copy_pages(self._recording, host, signals.check)
         if (options.locks or options.call_chains) and not options.anonymise:
             copy_kernel_symbols(self._recording, host, signals.check)
-        self._preparation.last()
+        options.before_events()
         self._meta |= machine_meta(host)
         self._snapshot()
 

@@ -126,7 +126,7 @@ def carry_out(order: Order, folder: Path, root: Path = Path("/")) -> None:
         UsageError: a setting that this kernel has not, a command that failed, nothing recorded.
     """
     from pagealloc_model.recording.record.host import Host
-    from pagealloc_model.recording.record.perf import Preparation, RecordOptions
+    from pagealloc_model.recording.record.perf import RecordOptions
     from pagealloc_model.recording.record.session import record
 
     def say(line: str) -> None:
@@ -142,14 +142,12 @@ def carry_out(order: Order, folder: Path, root: Path = Path("/")) -> None:
             interval_s=order.interval_s,
             buffer_bytes=order.buffer_bytes,
             locks=order.locks,
+            set_up=("sh", "-ec", order.prepare) if order.prepare else (),
+            before_events=lambda: apply(order.settings, root),
         ),
         Host(),
         say,
         say,
-        Preparation(
-            command=("sh", "-ec", order.prepare) if order.prepare else (),
-            last=lambda: apply(order.settings, root),
-        ),
     )
     if recorded.command_code:
         raise UsageError(f"the workload ended with exit code {recorded.command_code}")

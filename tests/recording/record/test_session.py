@@ -8,7 +8,7 @@ import pytest
 from pagealloc_model.base.errors import RecordingError, UsageError
 from pagealloc_model.recording.record import session as session_module
 from pagealloc_model.recording.record.host import Host
-from pagealloc_model.recording.record.perf import Preparation, RecordOptions, parse_size
+from pagealloc_model.recording.record.perf import RecordOptions, parse_size
 from pagealloc_model.recording.record.session import Recorded, Workspace, calling_user, record
 from pagealloc_model.recording.recording import open_recording
 from tests.recording.record.machines import KALLSYMS, PAGE_FLAGS
@@ -95,11 +95,6 @@ def test_a_recording_is_whole(machine: Host, fake_perf: Setting, tmp_path: Path)
     assert probes_set(machine) == set()
 
 
-def prepared(machine: Host, destination: Path, preparation: Preparation) -> Recorded:
-    asked = RecordOptions(destination=destination, command=("true",))
-    return record(asked, machine, lambda line: None, lambda line: None, preparation)
-
-
 def test_a_machine_is_prepared_between_the_ring_buffers_and_the_first_event(
     machine: Host, fake_perf: Setting, tmp_path: Path
 ) -> None:
@@ -111,7 +106,8 @@ def test_a_machine_is_prepared_between_the_ring_buffers_and_the_first_event(
 
     there = f"find {tmp_path} -name perf.data -path '*mine*' | grep -q . || exit 3"
     command = ("sh", "-c", f"{there}; echo nr_free_pages 18 > {vmstat}")
-    prepared(machine, tmp_path / "mine", Preparation(command=command, last=last))
+    mine = tmp_path / "mine"
+    recorded(machine, mine, command=("true",), set_up=command, before_events=last)
     recording = open_recording(tmp_path / "mine")
     free = [(each.directory / "vmstat").read_text() for each in recording.snapshots]
     assert [text.split()[1] for text in free[:3]] == ["18", "19", "19"]
@@ -126,7 +122,7 @@ def test_a_set_up_that_fails_leaves_nothing(
 ) -> None:
     command = ("sh", "-c", "exit 3")
     with pytest.raises(UsageError, match="the set-up ended with exit code 3"):
-        prepared(machine, tmp_path / "mine", Preparation(command=command))
+        recorded(machine, tmp_path / "mine", seconds=1, set_up=command)
     assert not (tmp_path / "mine").exists()
     assert probes_set(machine) == set()
 
@@ -134,7 +130,7 @@ def test_a_set_up_that_fails_leaves_nothing(
 def test_a_set_up_can_be_interrupted(machine: Host, fake_perf: Setting, tmp_path: Path) -> None:
     command = ("sh", "-c", f"kill -INT {os.getpid()}; exec sleep 600")
     with pytest.raises(KeyboardInterrupt):
-        prepared(machine, tmp_path / "mine", Preparation(command=command))
+        recorded(machine, tmp_path / "mine", seconds=1, set_up=command)
     assert not (tmp_path / "mine").exists()
 
 

@@ -11,8 +11,7 @@ import pytest
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.recording.record import session
 from pagealloc_model.recording.record.host import Host
-from pagealloc_model.recording.record.perf import Preparation, RecordOptions
-from pagealloc_model.recording.record.session import Say
+from pagealloc_model.recording.record.perf import RecordOptions
 from pagealloc_model.studies.experiments import inside
 from pagealloc_model.studies.experiments.inside import Answer, Order, carry_out, main
 
@@ -22,14 +21,12 @@ def steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What is done, in order."""
     done: list[str] = []
 
-    def record(
-        options: RecordOptions, host: Host, say: Say, note: Say, preparation: Preparation
-    ) -> SimpleNamespace:
+    def record(options: RecordOptions, host: Host, say: object, note: object) -> SimpleNamespace:
         done.append("ring buffers")
-        if preparation.command:
-            subprocess.run(preparation.command, check=True)
+        if options.set_up:
+            subprocess.run(options.set_up, check=True)
             done.append("set-up")
-        preparation.last()
+        options.before_events()
         done.append(options.command[-1])
         return SimpleNamespace(command_code=int(options.command[-1] == "fail"))
 
