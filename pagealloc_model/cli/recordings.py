@@ -126,13 +126,13 @@ def run_snapshot(options: argparse.Namespace) -> int:
     from pagealloc_model.recording.record.host import Host
     from pagealloc_model.recording.record.snapshots import copy_state
 
-    made = copy_state(
+    count, unreadable, has_flags = copy_state(
         options.directory, Host(), seconds=options.seconds, interval_s=options.interval
     )
-    flags = "with" if made.page_flags else "without"
-    print(f"{made.path}: {count_of(made.snapshots, 'snapshot')}, {flags} kpageflags")
-    if made.unreadable:
-        print(f"unreadable {', '.join(made.unreadable)}; root may read them")
+    flags = "with" if has_flags else "without"
+    print(f"{options.directory}: {count_of(count, 'snapshot')}, {flags} kpageflags")
+    if unreadable:
+        print(f"unreadable {', '.join(unreadable)}; root may read them")
     return 0
 
 
@@ -145,21 +145,24 @@ replay begins at an estimated start, and says so."""
 
 def run_attach(options: argparse.Namespace) -> int:
     """Attach and say what is missing."""
-    from pagealloc_model.recording.attaching import StateFiles, attach_state
     from pagealloc_model.recording.event_files import size_of
+    from pagealloc_model.recording.importing import attach_state
     from pagealloc_model.recording.recording import open_recording
 
     recording = open_recording(options.trace)
-    given = {name: getattr(options, name) for name in _FILES}
-    state = StateFiles(
-        snapshots=options.snapshot,
-        files={name: path for name, path in given.items() if path is not None},
-        read=options.read,
-        release=options.release,
-    )
+    copies = {name: path for name in _FILES if (path := getattr(options, name)) is not None}
     with progress(f"reading {recording.name}", size_of(recording.event_file), "B") as report:
-        made = attach_state(options.trace, state, options.output, report)
-    print(f"{made.path}: {count_of(made.events, 'event')}, {count_of(made.snapshots, 'snapshot')}")
+        made = attach_state(
+            options.trace,
+            options.output,
+            snapshots=options.snapshot,
+            files=copies,
+            read=options.read,
+            release=options.release,
+            progress=report,
+        )
+    events, snapshots = count_of(made.events, "event"), count_of(made.snapshots, "snapshot")
+    print(f"{options.output}: {events}, {snapshots}")
     for line in made.lacks:
         print(f"lacks      {line}")
     return 0

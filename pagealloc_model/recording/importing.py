@@ -1,24 +1,41 @@
-"""`import_recording`: a recording with its events in columnar form, which opens at once."""
+"""Recordings made of others' events: in columnar form, or of a bare trace and copies of /proc."""
 
 from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pagealloc_model.base.errors import UsageError
-from pagealloc_model.base.files import copy_file
+from pagealloc_model.base.errors import RecordingError, UsageError
+from pagealloc_model.base.files import (
+    copy_file,
+    given,
+    json_of,
+    new_directory,
+    refuse_unless_file,
+    text_of,
+)
 from pagealloc_model.base.progress_bar import Report, part_of
 from pagealloc_model.recording.event_files import STORE_FILE, is_store, read_events, size_of
+from pagealloc_model.recording.proc.counts import READ_TIMES_FILE, format_read_times
 from pagealloc_model.recording.recording import (
+    KALLSYMS_FILE,
+    KPAGEFLAGS_FILE,
     META_FILE,
+    PAGE_OWNER_FILES,
+    RECORDING_VERSION,
     SNAPSHOT_DIRECTORY,
     Recording,
     open_recording,
+    snapshots_of,
     state_files,
+    write_meta,
 )
+from pagealloc_model.recording.snapshot import SNAPSHOT_FILES, Snapshot
 
 if TYPE_CHECKING:
     from pagealloc_model.recording.trace.columns import Trace
@@ -31,15 +48,10 @@ _READING = 0.7
 
 @dataclass(frozen=True, kw_only=True)
 class ImportResult:
-    """What an import made.
+    """What an import made: a recording or an event file, its events, and its bytes.
 
-    Attributes:
-        path: the new recording, or the event file alone.
-        event_file: the events in columnar form.
-        events: page-allocator events in it.
-        size: its bytes.
-        source_size: bytes of the event file it was made from.
-        left_out: files of the source that do not come along.
+    `source_size` is that of the event file it was made from; files of the source that do not come
+    along are `left_out`.
     """
 
     path: Path
@@ -153,3 +165,179 @@ def write_events(
     report = part_of(progress, _READING, 1)
     write_store(trace, path, source=source, compress=compress, progress=report)
     return trace
+
+
+_BEFORE = "before"
+_GAP_NS = 1000
+_LONGEST_WAY_NS = 60 * 10**9
+_TIMES = ("kpageflags_at_ns", "page_owner_at_ns", "start_ns", "end_ns")
+_PAGE_FILES = (KPAGEFLAGS_FILE, *PAGE_OWNER_FILES, KALLSYMS_FILE)
+_NO_STATE = (
+    "give --snapshot DIR, made by pagealloc snapshot, or at least --zoneinfo FILE, a copy of "
+    "/proc/zoneinfo"
+)
+
+
+class Attached(NamedTuple):
+    """Events and snapshots of the new recording, and what it lacks and what each lack costs."""
+
+    events: int
+    snapshots: int
+    lacks: tuple[str, ...]
+
+
+def attach_state(
+    trace: str | Path,
+    destination: Path,
+    *,
+    snapshots: Path | None = None,
+    files: Mapping[str, Path] = MappingProxyType({}),
+    read: str = _BEFORE,
+    release: str = "",
+    progress: Report | None = None,
+) -> Attached:
+    """Make a recording of a trace of any format and copies of the machine's state files.
+
+    Events are written in columnar form. Snapshots with times are moved to the clock of the events
+    where both are known; copies without a time are put just before the first event, or just behind
+    the last.
+
+    Args:
+        trace: an event file, or a recording.
+        destination: a new directory.
+        snapshots: a directory that `pagealloc snapshot` or `pagealloc record` made, or one with
+            copies of the state files in it; None: there is none.
+        files: single copies by name, such as zoneinfo; they win over a directory's without times.
+        read: "before" or "behind" the trace, when single copies were made.
+        release: the kernel's, where neither trace nor directory names it.
+        progress: called with the share done, 0 to 1.
+
+    Raises:
+        RecordingError: a file cannot be read.
+        UsageError: there is no zoneinfo at all, snapshots and events are of different times, or
+            the destination cannot be written.
+    """
+    source = open_recording(trace)
+    copies: dict[str, Path] = {}
+    if snapshots is not None and not (snapshots / SNAPSHOT_DIRECTORY).is_dir():
+        if not snapshots.is_dir():
+            raise UsageError(f"{snapshots}: is no directory; {_NO_STATE}")
+        there = [name for name in SNAPSHOT_FILES if (snapshots / name).exists()]
+        if not there:
+            raise UsageError(f"{snapshots}: has no copy of a state file; {_NO_STATE}")
+        copies = {name: snapshots / name for name in there}
+    copies |= {name: given(path) for name, path in files.items()}
+    for path in copies.values():
+        refuse_unless_file(path)
+    with new_directory(destination, private=True) as partial:
+        events = write_events(source, partial / STORE_FILE, compress=True, progress=progress)
+        lacks = []
+        meta = _meta_of(source, snapshots, release, events)
+        timed = () if snapshots is None else snapshots_of(snapshots)[0]
+        if timed:
+            lacks += _copy_snapshots(timed, partial, meta, events)
+        if copies:
+            lacks.append(_copy_files(copies, partial, events, read))
+        if not (timed or copies):
+            raise UsageError(f"{source.path}: no state of the machine to attach; {_NO_STATE}")
+        for name in () if snapshots is None else state_files(snapshots):
+            if name in _PAGE_FILES:
+                copy_file(snapshots / name, partial / name)
+        meta["attached"] = {"trace": source.event_file.name, "sha256": source.sha256}
+        write_meta(partial, meta)
+        new = open_recording(partial)
+        lacks += new.missing
+        if not any(snapshot.zoneinfo is not None for snapshot in new.snapshots):
+            raise UsageError(f"no copy of zoneinfo can be used; {_NO_STATE}")
+        if not any(snapshot.has("pagetypeinfo") for snapshot in new.snapshots):
+            lacks.append("no pagetypeinfo at all: a replay's start is estimated, and marked so")
+        if len(new.snapshots) < 2:
+            lacks.append("a single snapshot: nothing measured to compare a prediction's state with")
+        if not meta.get("sysctl"):
+            lacks.append("no sysctls: the kernel's defaults are taken")
+        lacks += events.notes
+        meta["attached"]["lacks"] = lacks
+        write_meta(partial, meta)
+    return Attached(len(events), len(timed) + bool(copies), tuple(lacks))
+
+
+def _meta_of(
+    source: Recording, snapshots: Path | None, release: str, trace: Trace
+) -> dict[str, Any]:
+    """meta.json of the state's directory, else of the source, else what the trace says."""
+    meta: dict[str, Any] = {"bundle_version": RECORDING_VERSION, **source.meta}
+    if snapshots is not None and (path := snapshots / META_FILE).is_file():
+        todo = "restore the file, or take the snapshots anew"
+        content = json_of(text_of(path, "utf-8", todo=todo), path, todo=todo)
+        if not isinstance(content, dict):
+            raise RecordingError(path, "is not a JSON object", todo=todo)
+        meta = {"bundle_version": RECORDING_VERSION, **content}
+    if release or (trace.release and "uname" not in meta):
+        meta["uname"] = ["Linux", "", release or trace.release, "", ""]
+    if trace.nr_cpus and "nr_cpus" not in meta:
+        meta["nr_cpus"] = trace.nr_cpus
+    if "uname" not in meta:
+        raise UsageError(
+            f"{source.path}: neither the trace nor the snapshots name the kernel; give --release, "
+            "what uname -r printed there"
+        )
+    return meta
+
+
+def _copy_snapshots(
+    snapshots: Sequence[Snapshot], destination: Path, meta: dict[str, Any], trace: Trace
+) -> Iterator[str]:
+    """Copy snapshots on the clock of the events; yield what is not certain about that."""
+    shift, clocks = 0, meta.get("clocks_ns") or {}
+    if trace.clock == "monotonic":
+        doubt = ""
+    elif trace.clock in clocks and "monotonic" in clocks:
+        shift = int(clocks[trace.clock]) - int(clocks["monotonic"])
+        doubt = (
+            f"events have the clock {trace.clock}: snapshots were moved to it by the difference "
+            "when they were begun; it may have drifted since"
+        )
+    else:
+        doubt = (
+            f"events have {'the clock ' + trace.clock if trace.clock else 'an unknown clock'}, "
+            "snapshots CLOCK_MONOTONIC: where they lie among the events is not certain"
+        )
+    first, last = trace.span_ns
+    times = [snapshot.time_ns + shift for snapshot in snapshots]
+    nearest = min(max(first - time_ns, time_ns - last, 0) for time_ns in times)
+    if nearest > _LONGEST_WAY_NS:
+        raise UsageError(
+            f"{snapshots[0].directory.parents[1]}: its snapshots are {nearest / 1e9:.0f} s away "
+            f"from the nearest event, which has the clock {trace.clock or 'unknown'}: take them "
+            "while tracing, with trace_clock mono, or give their files without times (--zoneinfo)"
+        )
+    for snapshot, time_ns in zip(snapshots, times, strict=True):
+        directory = destination / SNAPSHOT_DIRECTORY / f"{time_ns:020d}"
+        snapshot.copy_to(directory)
+        if shift and snapshot.read_ns:
+            spans = snapshot.read_ns.items()
+            moved = {name: (begin + shift, end + shift) for name, (begin, end) in spans}
+            text = format_read_times(moved)
+            (directory / READ_TIMES_FILE).write_text(text, encoding="ascii")
+    for key in _TIMES:
+        if isinstance(meta.get(key), int):
+            meta[key] += shift
+    if doubt:
+        yield doubt
+
+
+def _copy_files(files: Mapping[str, Path], destination: Path, trace: Trace, read: str) -> str:
+    """Copy files without a time to where they are said to belong; returns what that costs."""
+    names = ", ".join(sorted(files))
+    if "zoneinfo" not in files and not (destination / SNAPSHOT_DIRECTORY).is_dir():
+        raise UsageError(f"no zoneinfo among {names}; {_NO_STATE}")
+    first, last = trace.span_ns
+    time_ns = first - _GAP_NS if read == _BEFORE else last + _GAP_NS
+    directory = destination / SNAPSHOT_DIRECTORY / f"{max(time_ns, 0):020d}"
+    directory.mkdir(parents=True)
+    for name, path in files.items():
+        copy_file(path, directory / name)
+    return (
+        f"{names} without a time, taken to be of the moment {read} the trace: "
+        "what was allocated and freed in between is not known"
+    )

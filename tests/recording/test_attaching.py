@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +11,8 @@ import pytest
 import pagealloc_model as pm
 from pagealloc_model.base.errors import RecordingError, UsageError
 from pagealloc_model.cli import main
-from pagealloc_model.recording import attaching
-from pagealloc_model.recording.attaching import StateFiles, attach_state
+from pagealloc_model.recording import importing
+from pagealloc_model.recording.importing import attach_state
 from pagealloc_model.recording.record.host import Host
 from pagealloc_model.recording.record.snapshots import copy_state
 from pagealloc_model.recording.recording import read_events
@@ -48,7 +47,7 @@ def zoneinfo(tmp_path: Path) -> Path:
 def test_a_trace_and_all_its_state_are_the_recording_again(whole: Path, tmp_path: Path) -> None:
     bare = tmp_path / "events.txt"
     bare.write_bytes((whole / "perf.data").read_bytes())
-    made = attach_state(bare, StateFiles(snapshots=whole), tmp_path / "made")
+    made = attach_state(bare, tmp_path / "made", snapshots=whole)
     original, attached = pm.open(whole), pm.open(tmp_path / "made")
     assert made.events == len(original.trace) and made.snapshots == 1
     assert differing_fields(attached.trace, original.trace) == []
@@ -67,8 +66,8 @@ def test_a_zoneinfo_alone_gives_a_marked_estimate(
     bare = pm.open(whole / "perf.data")
     with pytest.raises(UsageError, match="no snapshot"):
         pm.replay(bare)
-    state = StateFiles(files={"zoneinfo": zoneinfo}, release=RELEASE)
-    made = attach_state(whole / "perf.data", state, tmp_path / "made")
+    files = {"zoneinfo": zoneinfo}
+    made = attach_state(whole / "perf.data", tmp_path / "made", files=files, release=RELEASE)
     assert any("estimated, and marked so" in line for line in made.lacks)
     assert any("taken to be of the moment before the trace" in line for line in made.lacks)
     replayed = pm.replay(pm.open(tmp_path / "made"))
@@ -88,15 +87,15 @@ def test_all_free_pages_find_a_place_in_an_estimated_start(
             files["buddyinfo"] = tmp_path / "buddyinfo"
             files["buddyinfo"].write_text(buddyinfo_text(start_free()))
         directory = tmp_path / f"made{name}"
-        attach_state(whole / "perf.data", StateFiles(files=files, release=RELEASE), directory)
+        attach_state(whole / "perf.data", directory, files=files, release=RELEASE)
         lines = pm.replay(pm.open(directory)).start_state
         assert not any("none at all" in line or "no room" in line for line in lines), lines
         assert any("orders unknown" in line for line in lines) == (not name)
 
 
 def test_copies_made_behind_the_trace(whole: Path, zoneinfo: Path, tmp_path: Path) -> None:
-    state = StateFiles(files={"zoneinfo": zoneinfo}, release=RELEASE, read="behind")
-    attach_state(whole / "perf.data", state, tmp_path / "made")
+    state = {"files": {"zoneinfo": zoneinfo}, "release": RELEASE, "read": "behind"}
+    attach_state(whole / "perf.data", tmp_path / "made", **state)
     made = pm.open(tmp_path / "made")
     assert made.snapshots[0].time_ns > made.trace.span_ns[1]
     pm.replay(made)
@@ -106,8 +105,7 @@ def test_a_directory_of_copies_without_times(whole: Path, zoneinfo: Path, tmp_pa
     copies = tmp_path / "copies"
     copies.mkdir()
     zoneinfo.rename(copies / "zoneinfo")
-    state = StateFiles(snapshots=copies, release=RELEASE)
-    attach_state(whole / "perf.data", state, tmp_path / "made")
+    attach_state(whole / "perf.data", tmp_path / "made", snapshots=copies, release=RELEASE)
     assert len(pm.open(tmp_path / "made").snapshots) == 1
 
 
@@ -126,7 +124,7 @@ def test_snapshots_move_to_the_clock_of_the_events(
     pages = Pages(cpus={0: page(begin, event(0, allocation(5000)))}, clock=clock)
     trace = write_trace_dat(tmp_path / "trace.dat", pages)
     state = write_recording(tmp_path / "state", clocks_ns=clocks, kpageflags_at_ns=BEFORE_NS)
-    made = attach_state(trace, StateFiles(snapshots=state), tmp_path / "made")
+    made = attach_state(trace, tmp_path / "made", snapshots=state)
     recording = pm.open(tmp_path / "made")
     assert recording.snapshots[0].time_ns == BEFORE_NS + moved
     assert recording.kpageflags_at_ns == BEFORE_NS + moved
@@ -137,9 +135,9 @@ def test_snapshots_move_to_the_clock_of_the_events(
 def test_snapshots_of_another_day_are_refused(
     whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attaching, "_LONGEST_WAY_NS", 10**8)
+    monkeypatch.setattr(importing, "_LONGEST_WAY_NS", 10**8)
     with pytest.raises(UsageError, match="away from the nearest event"):
-        attach_state(whole / "perf.data", StateFiles(snapshots=whole), tmp_path / "made")
+        attach_state(whole / "perf.data", tmp_path / "made", snapshots=whole)
     assert not (tmp_path / "made").exists()
 
 
@@ -147,21 +145,21 @@ def test_what_cannot_be_attached_is_refused(whole: Path, zoneinfo: Path, tmp_pat
     trace, made = whole / "perf.data", tmp_path / "made"
     empty = tmp_path / "empty"
     empty.mkdir()
-    with_files = StateFiles(files={"zoneinfo": zoneinfo}, release=RELEASE)
+    with_files = {"files": {"zoneinfo": zoneinfo}, "release": RELEASE}
     for state, problem in (
-        (StateFiles(release=RELEASE), "no state of the machine"),
-        (StateFiles(snapshots=empty, release=RELEASE), "has no copy of a state file"),
-        (StateFiles(snapshots=tmp_path / "none", release=RELEASE), "is no directory"),
-        (replace(with_files, release=""), "give --release"),
-        (replace(with_files, files={"vmstat": zoneinfo}), "no zoneinfo among vmstat"),
+        ({"release": RELEASE}, "no state of the machine"),
+        ({"snapshots": empty, "release": RELEASE}, "has no copy of a state file"),
+        ({"snapshots": tmp_path / "none", "release": RELEASE}, "is no directory"),
+        ({**with_files, "release": ""}, "give --release"),
+        ({**with_files, "files": {"vmstat": zoneinfo}}, "no zoneinfo among vmstat"),
     ):
         with pytest.raises(UsageError, match=problem):
-            attach_state(trace, state, made)
+            attach_state(trace, made, **state)
     with pytest.raises(RecordingError, match="cannot be read"):
-        attach_state(trace, replace(with_files, files={"zoneinfo": empty / "none"}), made)
+        attach_state(trace, made, **{**with_files, "files": {"zoneinfo": empty / "none"}})
     zoneinfo.write_text("what is this")
     with pytest.raises(UsageError, match="no copy of zoneinfo can be used"):
-        attach_state(trace, with_files, made)
+        attach_state(trace, made, **with_files)
     assert not made.exists()
 
 

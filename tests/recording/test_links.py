@@ -12,8 +12,7 @@ import pytest
 
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.base.files import opened
-from pagealloc_model.recording.attaching import StateFiles, attach_state
-from pagealloc_model.recording.importing import import_recording
+from pagealloc_model.recording.importing import attach_state, import_recording
 from pagealloc_model.recording.recording import open_recording
 from pagealloc_model.recording.trim import trim_recording
 from tests.small_recordings import write_recording
@@ -63,7 +62,7 @@ def by_anonymising(source: Path, destination: Path) -> None:
 
 def by_attaching(source: Path, destination: Path) -> None:
     sound = write_recording(destination.with_name("sound"))
-    attach_state(sound / "perf.data", StateFiles(snapshots=source), destination)
+    attach_state(sound / "perf.data", destination, snapshots=source)
 
 
 @pytest.mark.parametrize("place", LINKED)

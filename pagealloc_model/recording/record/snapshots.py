@@ -8,7 +8,6 @@ import json
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from pagealloc_model.base.errors import UsageError
@@ -106,23 +105,6 @@ _CLOCKS = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class StateCopy:
-    """What `copy_state` wrote.
-
-    Attributes:
-        path: the directory.
-        snapshots: taken in this call.
-        unreadable: state files that this user or kernel does not give.
-        page_flags: kpageflags are among it now.
-    """
-
-    path: Path
-    snapshots: int
-    unreadable: tuple[str, ...]
-    page_flags: bool
-
-
 def copy_state(
     directory: Path,
     host: Host,
@@ -130,7 +112,7 @@ def copy_state(
     seconds: float = 0.0,
     interval_s: float = 1.0,
     check: Callable[[], None] = lambda: None,
-) -> StateCopy:
+) -> tuple[int, tuple[str, ...], bool]:
     """Copy the machine's state files into a directory, which `attach` joins with a trace.
 
     A directory that an earlier call made gets further snapshots. The first call also writes
@@ -143,6 +125,10 @@ def copy_state(
         seconds: take snapshots for this long; 0: one.
         interval_s: between two.
         check: called between parts; may raise to end early.
+
+    Returns:
+        Snapshots taken, state files that this user or kernel does not give, and whether the
+        directory has page flags now.
 
     Raises:
         UsageError: the directory is something else, or cannot be written.
@@ -169,9 +155,5 @@ def copy_state(
     except OSError as error:
         raise UsageError(f"{directory}: cannot be written ({error.strerror})") from None
     files = directory / SNAPSHOT_DIRECTORY / f"{last:020d}"
-    return StateCopy(
-        path=directory,
-        snapshots=count,
-        unreadable=tuple(name for name in _READ_ORDER if not (files / name).exists()),
-        page_flags="kpageflags_at_ns" in json.loads(meta_file.read_text(encoding="utf-8")),
-    )
+    unreadable = tuple(name for name in _READ_ORDER if not (files / name).exists())
+    return count, unreadable, "kpageflags_at_ns" in json.loads(meta_file.read_text("utf-8"))
