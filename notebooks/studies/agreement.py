@@ -26,12 +26,7 @@ KNOWN_TO_MODEL = (4, 5)
 
 
 def agreement_text(one: Replay, other: Replay) -> str:
-    """One line: whether every object is in the same place, and all holds and tables are the same.
-
-    Args:
-        one: a replay.
-        other: another one of the same recording, be it by hooks or by a kernel's own code.
-    """
+    """Whether objects are in the same places, and all holds and tables are the same."""
     tables = [name for name in TABLES if not getattr(one, name).equals(getattr(other, name))]
     elsewhere = int((one.places != other.places).sum())
     shared = [column for column in range(at.LOG_COLUMNS) if column not in KNOWN_TO_MODEL]
@@ -51,19 +46,7 @@ def agreement_text(one: Replay, other: Replay) -> str:
 def hooks_and_policy_text(
     recording: Recording, hooks: Hooks, policy: Policy, *, compiles: bool = True
 ) -> str:
-    """Whether functions of one's own and a policy of the model do the same to a recording.
-
-    Args:
-        recording: an opened recording.
-        hooks: in place of mainline's decisions.
-        policy: the model's.
-        compiles: whether to compile kernels with the hooks; otherwise one line says what to do,
-            unless they are on disk already.
-
-    Raises:
-        UsageError: a hook has no fingerprint.
-        RecordingError: a file of the recording cannot be read.
-    """
+    """Whether functions of one's own and a policy of the model do the same to a recording."""
     if not compiles and not are_compiled(hooks):
         return "skipped: not compiled yet, which takes minutes, once: set compile_hook = True"
     hooked = replay(recording, Policy(highatomic_gate_order=0), hooks=hooks)
@@ -76,16 +59,6 @@ def patch_and_policy_text(
     """Whether a patch to a kernel's source and a policy of the model do the same to a recording.
 
     Where there is no such source or no compiler, one line says so and what to do.
-
-    Args:
-        recording: an opened recording.
-        source: kernel tree or tarball; the model replays under its rules.
-        patch: text or file of a patch to it, None for the tree as it is.
-        policy: the model's.
-
-    Raises:
-        KernelSourceError: the tree lacks functions or does not compile.
-        RecordingError: a file of the recording cannot be read.
     """
     try:
         build = KernelBuild(source, patch=patch)

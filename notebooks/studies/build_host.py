@@ -116,11 +116,7 @@ class BuildHost:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse what is no host.
-
-        Raises:
-            UsageError: more compilers than CPUs, a count below 1 or a share that is none.
-        """
+        """Refuse what is no host."""
         if not 1 <= self.busy_cpus <= self.nr_cpus:
             raise pm.UsageError(f"busy_cpus={self.busy_cpus}: write 1 to nr_cpus, {self.nr_cpus}")
         for name in ("scale", "steps", "job_stretch", "burst_huge_pages", "huge_per_s", "fault_us"):
@@ -157,12 +153,6 @@ def run_build_host(
     assumptions: pm.Assumptions = ELASTIC,
 ) -> pd.DataFrame:
     """What a host's reclaim, compaction and huge pages come to, step by step.
-
-    Args:
-        host: what it is and does.
-        policy: what it runs under.
-        rules: the kernel generation.
-        assumptions: what reclaim and compaction find.
 
     Returns:
         One row a step: step, 1 to `host.steps`; the counters of `COUNTED` within that step; at its

@@ -29,10 +29,6 @@ from pagealloc_model.verdict.statistics import change_interval
 def dealt_widths(values: np.ndarray, first: int) -> np.ndarray:
     """Return each quantity's change over its interval's half width, for every deal of the runs.
 
-    Args:
-        values: shape (runs, quantities).
-        first: runs of the earlier side.
-
     Returns:
         shape (deals, quantities), the true deal first; 0 where nothing changes at all.
     """

@@ -23,14 +23,7 @@ SLOTS = 1600
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Conservation:
-    """What random operations left.
-
-    Attributes:
-        operations: how many were done.
-        checks: how often the whole state was looked at.
-        broken: what was wrong, one line each, at the first check that found anything.
-        state: as it was then, or at the end; a run's `final`.
-    """
+    """What random operations left."""
 
     operations: int
     checks: int
@@ -69,19 +62,7 @@ def conserve(
     rules: str = "7.2",
     progress: Callable[[int], None] | None = None,
 ) -> Conservation:
-    """Do random operations, looking at every page after each chunk; stops at what is wrong.
-
-    Args:
-        policy: what to run under; lists are made long enough for a few blocks.
-        operations: how many allocations, frees and the rest.
-        chunk: of how many each.
-        seed: of all draws.
-        rules: name of a preset.
-        progress: called after each chunk with the operations done.
-
-    Raises:
-        PolicyError: no such preset, or ownership in a kernel that it cannot be added to.
-    """
+    """Do random operations, looking at every page after each chunk; stops at what is wrong."""
     sized = pm.Policy(
         pcp_batch=7, pcp_high_min=40, pcp_high_max=400, highatomic_reserve_percent=10
     ).changed_by(policy)

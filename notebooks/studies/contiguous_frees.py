@@ -25,17 +25,6 @@ def contiguous_frees(
 
     What "mm/page_alloc: Optimize free_contig_range()" is measured with: page by page as
     free_contig_range() and vfree() did, or in the largest aligned chunks.
-
-    Args:
-        machine: where.
-        ranges: how many, one after the other.
-        pages: of each, freed from its start on.
-        in_chunks: each is freed as the buddy that it was, the largest aligned chunk; otherwise as
-            single pages.
-        seed: of the pauses.
-
-    Raises:
-        UsageError: no range, or one that is no power of two of pages or too large for a buddy.
     """
     order = pages.bit_length() - 1
     if ranges < 1 or pages < 1 or pages != 1 << order or order > machine.max_order:

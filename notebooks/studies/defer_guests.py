@@ -40,9 +40,6 @@ PAIRS: tuple[tuple[Side, Side], ...] = (
 def measured_rows(sides: Mapping[Side, Iterable[Path]]) -> Iterator[dict[str, object]]:
     """What happened in each run, from its first snapshot to its last.
 
-    Args:
-        sides: directories of recordings; no events are needed.
-
     Yields:
         kind, defrag, gate, from_gate (the same), run (the directory of its recording), and the
         columns of `QUANTITIES`.
@@ -62,10 +59,6 @@ def predicted_rows(
     madvised: Mapping[int, Iterable[Run]], known: KnownValues
 ) -> Iterator[dict[str, object]]:
     """Elastic replays of guests under `madvise`: as recorded, and with another `defrag` and gate.
-
-    Args:
-        madvised: runs by the gate that they were recorded under.
-        known: values made before.
 
     Yields:
         Rows as of `measured_rows`; from_gate is the recorded one.
@@ -100,9 +93,6 @@ def defer_changes(table: pd.DataFrame) -> pd.DataFrame:
 
     The predicted change is that between two replays of one recording under `madvise`, averaged over
     recordings. Where the gate changes too, these are of guests without it.
-
-    Args:
-        table: rows of `measured_rows` and `predicted_rows`.
 
     Returns:
         Columns pair, quantity; runs_before, runs_after; before, change, low, high; predicted with

@@ -182,11 +182,7 @@ def _spelled(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def rounds(names: list[str]) -> pd.DataFrame:
-    """Trends of recordings gone through again and again.
-
-    Raises:
-        UsageError: no recording named.
-    """
+    """Trends of recordings gone through again and again."""
     if not names:
         raise UsageError("no recording: name one or several, such as mixed_6.1")
     tables = []
@@ -225,11 +221,7 @@ def parts() -> pd.DataFrame:
 
 
 def recordings(directory: str | None) -> pd.DataFrame:
-    """Counters of recordings with and without defrag_mode, and what each predicts of the other.
-
-    Raises:
-        UsageError: no directory of recordings.
-    """
+    """Counters of recordings with and without defrag_mode, and what each predicts of the other."""
     if not directory:
         raise UsageError("no recordings: name their directory, or set PAGEALLOC_RECORDINGS")
     base, same, patch = (pm.open(Path(directory) / each) for each in (BASE, SAME_POLICY, PATCH))

@@ -116,10 +116,6 @@ def run_study(
 def judged_rows(runs: pd.DataFrame, posted: pd.DataFrame) -> pd.DataFrame:
     """Every row of `ROWS`, predicted beside posted.
 
-    Args:
-        runs: of `run_study`.
-        posted: of `post.posted_figures("defrag_mode")`.
-
     Returns:
         quantity; posted_base, posted_patch, posted_change; base, patch, means of a run over seeds;
         change with change_low and change_high (bootstrap over seeds); sign, size and beats_null:
@@ -176,10 +172,6 @@ def relative_interval(base: np.ndarray, patch: np.ndarray) -> tuple[float, float
 def served_shares(runs: pd.DataFrame, posted: pd.DataFrame) -> pd.DataFrame:
     """Share of the huge pages asked for that was served, step by step: the post's trend.
 
-    Args:
-        runs: of `run_study`.
-        posted: of `post.posted_figures("defrag_mode")`.
-
     Returns:
         Indexed by step: posted_base, posted_patch, base, patch; means over seeds. The post gives
         what was served in each run; what was asked for is taken to be the same in all.
@@ -200,11 +192,7 @@ def served_shares(runs: pd.DataFrame, posted: pd.DataFrame) -> pd.DataFrame:
 
 
 def trend(shares: pd.DataFrame) -> Mapping[str, float]:
-    """By column, the mean of the last runs' shares less that of the first ones.
-
-    Args:
-        shares: of `served_shares`.
-    """
+    """By column, the mean of the last runs' shares less that of the first ones."""
     ends = shares.tail(TREND_STEPS).mean() - shares.head(TREND_STEPS).mean()
     return {str(name): float(value) for name, value in ends.items()}
 
@@ -213,13 +201,7 @@ COUNTED = "posted and predicted counts are of runs of different length: compare 
 
 
 def defrag_table(rows: pd.DataFrame, rules: str, *, width: int = WIDTH) -> str:
-    """Each row's change, posted and predicted, and whether sign and size agree.
-
-    Args:
-        rows: of `judged_rows`.
-        rules: how rows are judged, in words.
-        width: characters per line at most.
-    """
+    """Each row's change, posted and predicted, and whether sign and size agree."""
     lines = [
         (
             str(row.quantity),
@@ -246,14 +228,7 @@ def defrag_table(rows: pd.DataFrame, rules: str, *, width: int = WIDTH) -> str:
 def trend_table(
     shares: pd.DataFrame, ends: Mapping[str, float], words: str, *, width: int = WIDTH
 ) -> str:
-    """Huge pages served of those asked for, run by run.
-
-    Args:
-        shares: of `served_shares`.
-        ends: of `trend`.
-        words: what the last line is.
-        width: characters per line at most.
-    """
+    """Huge pages served of those asked for, run by run."""
     lines = [
         ("share of huge pages served", f"run {step}", *(f"{100 * value:.1f}%" for value in row))
         for step, row in zip(shares.index, shares.to_numpy(), strict=True)
@@ -266,12 +241,7 @@ def trend_table(
 
 
 def left_out_lines(left_out: Mapping[str, str], *, width: int = WIDTH) -> str:
-    """Rows of the post that are not compared, and why.
-
-    Args:
-        left_out: row -> reason.
-        width: characters per line at most.
-    """
+    """Rows of the post that are not compared, and why."""
     items = [f"{row}: {reason}." for row, reason in left_out.items()]
     return "\n".join(paragraph(each, width=width, label="- ") for each in items) + "\n"
 

@@ -14,13 +14,7 @@ MOST = 12
 def few_rows(
     table: pd.DataFrame, columns: Mapping[str, str], *, percent: Collection[str] = ()
 ) -> pd.DataFrame:
-    """Return the first rows of a table, with these columns under these headings, rounded.
-
-    Args:
-        table: any table.
-        columns: headings by column; the first one stands in front of the rows.
-        percent: columns that are shares, shown as whole percents or points.
-    """
+    """Return the first rows of a table, with these columns under these headings, rounded."""
     chosen = table[list(columns)].head(MOST)
     shown = {
         heading: [_shown(value, 100 if name in percent else 1) for value in chosen[name]]

@@ -26,12 +26,7 @@ EDGE = 75
 
 @FigureFunction
 def gate_regions(regions: pd.DataFrame, *, posted: float = 38) -> Drawing:
-    """A panel a load: the mean change of THP success in each region, and its range over hosts.
-
-    Args:
-        regions: load, defrag, proactiveness; change, least, most: shares of faults (`by_region`).
-        posted: smallest change that the posted ranges allow, in points.
-    """
+    """A panel a load: the mean change of THP success in each region, and its range over hosts."""
     loads = [*dict.fromkeys(regions["load"])]
     grid = PanelGrid(
         loads,
@@ -95,12 +90,7 @@ LINES = (
 
 @FigureFunction
 def score_over_time(tables: Mapping[str, pd.DataFrame], *, threshold: int = 90) -> Drawing:
-    """A panel a host: the score as the kernel takes it, the same without the reserve, the mark.
-
-    Args:
-        tables: by title; columns second, score, score_without_reserve (percent).
-        threshold: above it proactive compaction begins (S9.6); 90 at proactiveness 20.
-    """
+    """A panel a host: the score as the kernel takes it, the same without the reserve, the mark."""
     grid = PanelGrid(
         [*tables],
         title=f"Proactive compaction begins above {threshold}: does the reserve hold it back?",
@@ -152,13 +142,7 @@ SPREAD_OPACITY = 0.18
 def rounds_served(
     tables: Mapping[str, pd.DataFrame], *, column: str = "served", title: str = ""
 ) -> Drawing:
-    """A panel a table: each side's mean over runs as a line, from least to most as a band.
-
-    Args:
-        tables: by title; columns side, seed, round and the one drawn.
-        column: a share, drawn in percent ("served"), or a number.
-        title: of the whole figure.
-    """
+    """A panel a table: each side's mean over runs as a line, from least to most as a band."""
     is_share = column == "served"
     grid = PanelGrid(
         [*tables],
@@ -221,12 +205,7 @@ SIDES = (("base", "vanilla"), ("patch", "defrag_mode"))
 
 @FigureFunction
 def huge_page_trend(shares: pd.DataFrame, *, patch: str = "defrag_mode") -> Drawing:
-    """One line a side over runs in a row: marks for what was posted, lines for the model.
-
-    Args:
-        shares: indexed by step; base, patch, posted_base, posted_patch, shares from 0 to 1.
-        patch: what the model ran under where the post has defrag_mode.
-    """
+    """One line a side over runs in a row: marks for what was posted, lines for the model."""
     grid = PanelGrid(
         [""],
         title="Huge pages served of those asked for",

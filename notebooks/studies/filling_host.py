@@ -95,17 +95,7 @@ class FilledHost:
 def run_filling_host(
     host: FillingHost, policy: pm.Policy | None = None, *, rules: pm.KernelRules
 ) -> FilledHost:
-    """Fill a host's memory, replace part of it, and look at its gigabytes.
-
-    Args:
-        host: what it is and holds.
-        policy: what it runs under.
-        rules: the kernel generation.
-
-    Raises:
-        PolicyError: a policy that the rules do not go with.
-        UsageError: no memory or no CPU, or shares of orders that do not add up to 1000.
-    """
+    """Fill a host's memory, replace part of it, and look at its gigabytes."""
     machine = pm.synthetic.synthetic_machine(host.gib, host.nr_cpus, rules)
     demand = _demand(machine, host)
     return FilledHost(run=pm.synthetic.run(demand, policy, rules=rules, keep_holds=False))

@@ -104,12 +104,6 @@ def run_full_host(
 ) -> pd.DataFrame:
     """What becomes of a full host's reserve and huge pages, second by second.
 
-    Args:
-        host: what it is and does.
-        policy: what it runs under.
-        rules: the kernel generation.
-        assumptions: what reclaim and compaction find.
-
     Returns:
         Columns second; reserved_blocks; whole_blocks, free huge buddies in the reserve; crumbs,
         free pages of the reserve in smaller ones; free_pages and free_whole_blocks, all; score and

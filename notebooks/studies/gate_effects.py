@@ -33,17 +33,7 @@ FEWEST_TRIES = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """A posted quantity.
-
-    Attributes:
-        name: column of a map's runs.
-        tries: column with how often it was tried, "" for a plain count.
-        posted: the smallest change that the posted ranges allow, in points of a share, or as a
-            share of mainline's count.
-        mainline_at_most: highest posted value without the gate; NaN for a plain count.
-        gate_at_least: lowest posted value with it; NaN for a plain count.
-        words: what it is.
-    """
+    """A posted quantity."""
 
     name: str
     tries: str
@@ -84,10 +74,6 @@ OUTCOMES = (
 def gate_effects(hosts: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     """One row for each point and outcome: both sides, the change, and which size it has.
 
-    Args:
-        hosts: the map's design.
-        runs: its runs, from `run_map`.
-
     Returns:
         Columns point, the design's, reserved_blocks and whole_blocks (mainline, at the end),
         outcome, mainline, gate, change and its spread over seeds, size, and at_posted_levels:
@@ -125,13 +111,7 @@ def _effect(outcome: Outcome, mainline: pd.DataFrame, gated: pd.DataFrame) -> di
 
 
 def size_of(change: float, spread: float, posted: float) -> str:
-    """Which of `SIZES` but "unknown" a change is.
-
-    Args:
-        change: mean over seeds.
-        spread: its standard deviation over seeds, NaN for a single one.
-        posted: the smallest change of the posted size, with its sign.
-    """
+    """Which of `SIZES` but "unknown" a change is."""
     if abs(change) <= LEAST or not abs(change) > 2 * spread:
         return NONE
     if change * posted < 0:
@@ -141,10 +121,6 @@ def size_of(change: float, spread: float, posted: float) -> str:
 
 def by_axis(effects: pd.DataFrame, axes: tuple[Axis, ...] = AXES) -> pd.DataFrame:
     """How many points of each size lie in the lower, middle and upper third of each axis.
-
-    Args:
-        effects: from `gate_effects`.
-        axes: of the design.
 
     Returns:
         Columns outcome, axis, part ("low", "middle", "high"), from, to, and one for each size with
@@ -167,10 +143,6 @@ REGION = ["load", "defrag", "proactiveness"]
 
 def by_region(effects: pd.DataFrame, outcome: str = OUTCOMES[0].name) -> pd.DataFrame:
     """How large one outcome's effect is in each region: a load, a `defrag` and a proactiveness.
-
-    Args:
-        effects: from `gate_effects`.
-        outcome: which.
 
     Returns:
         Columns load, defrag, proactiveness; mainline and gate, means over the region's points;
@@ -205,22 +177,14 @@ def made_map() -> pd.DataFrame:
 
 
 def write_map(effects: pd.DataFrame) -> Path:
-    """Put a map in place of the one in data/.
-
-    Raises:
-        UsageError: there is no data directory.
-    """
+    """Put a map in place of the one in data/."""
     path = _path()
     effects.to_csv(path, index=False, float_format="%.6g")
     return path
 
 
 def shipped_map() -> pd.DataFrame:
-    """Effects at all points, as `gate_effects` returns them.
-
-    Raises:
-        UsageError: the file was left out of this copy.
-    """
+    """Effects at all points, as `gate_effects` returns them."""
     path = _path()
     if not path.is_file():
         raise UsageError(f"{path} is missing; write it with pressure.py map")

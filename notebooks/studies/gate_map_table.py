@@ -35,13 +35,7 @@ AXIS_WORDS = {axis.name: axis.words for axis in AXES}
 def gate_map_table(
     effects: pd.DataFrame, axes: tuple[Axis, ...] = AXES, *, width: int = WIDTH
 ) -> str:
-    """Totals, regions, points by thirds of every axis, those of posted size, what the sizes mean.
-
-    Args:
-        effects: from `gate_effects`.
-        axes: of the design.
-        width: characters per line at most.
-    """
+    """Totals, regions, points by thirds of every axis, those of posted size and their meaning."""
     parts = [
         _totals(effects, width),
         _regions(effects, width),

@@ -27,14 +27,7 @@ PAGES = 512
 
 
 def snapshots_in(directory: Path) -> list[Snapshot]:
-    """The snapshots of a recording, whether or not its events are there.
-
-    Args:
-        directory: of the recording.
-
-    Raises:
-        UsageError: it has none.
-    """
+    """The snapshots of a recording, whether or not its events are there."""
     folder = directory / SNAPSHOT_DIRECTORY
     names = folder.iterdir() if folder.is_dir() else ()
     found = [
@@ -47,9 +40,6 @@ def snapshots_in(directory: Path) -> list[Snapshot]:
 
 def reserve_over_time(snapshots: Sequence[Snapshot]) -> pd.DataFrame:
     """What the reserve holds, and the score of S9.6, at each snapshot.
-
-    Args:
-        snapshots: of one recording, with pagetypeinfo, zoneinfo and vmstat each.
 
     Returns:
         Columns second since the first; reserved_blocks; whole_blocks, its free huge buddies;
@@ -89,9 +79,6 @@ def reserve_over_time(snapshots: Sequence[Snapshot]) -> pd.DataFrame:
 def reserve_in_runs(runs: Mapping[str, Path]) -> pd.DataFrame:
     """The reserve over time in several runs of an experiment.
 
-    Args:
-        runs: directories of recordings, by name such as "A1".
-
     Returns:
         Columns run, and those of `reserve_over_time`.
     """
@@ -105,9 +92,6 @@ def reserve_in_runs(runs: Mapping[str, Path]) -> pd.DataFrame:
 
 def reserve_by_run(table: pd.DataFrame) -> pd.DataFrame:
     """How each run's reserve grew, and what it was when huge pages were asked for.
-
-    Args:
-        table: as `reserve_in_runs` returns it.
 
     Returns:
         Columns run; first_block_s and last_block_s, between which the reserve grew (NaN if it

@@ -40,15 +40,7 @@ REGIONS = (
 
 
 def host_in(load: str, defrag: str, gib: int, *, gate: bool) -> FullHost:
-    """The host of one region.
-
-    Args:
-        load: `IDLE`, its reserve is full and wholly free at first and no atomic request comes; or
-            `BURST`, it has none, and atomic requests come for `WARM_UP_S`.
-        defrag: setting of transparent_hugepage/defrag.
-        gib: memory.
-        gate: it runs under the gate, and begins without a reserve.
-    """
+    """The host of one region."""
     share = gib / IDLE_HOST.gib
     reserved = LARGE_HOST.reserved_blocks if gib == LARGE_HOST.gib else full_reserve(gib)
     host = replace(
@@ -73,9 +65,6 @@ def host_in(load: str, defrag: str, gib: int, *, gate: bool) -> FullHost:
 
 def run_regions(seeds: Mapping[int, Iterable[int]] = SEEDS) -> pd.DataFrame:
     """Each region's hosts with and without the gate, at the default proactiveness.
-
-    Args:
-        seeds: of times and places, by GiB.
 
     Returns:
         Columns load, defrag, gib, runs; mainline, gate: mean THP success after the warm-up, shares;

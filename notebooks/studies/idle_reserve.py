@@ -84,9 +84,6 @@ and whether the reserve is full as the quiet begins. Under 7.3's rule it may hav
 def score_over_time(host: FullHost = IDLE_HOST) -> pd.DataFrame:
     """The score of S9.6, second by second, under mainline and under the gate.
 
-    Args:
-        host: as mainline has it; with the gate it begins without a reserve.
-
     Returns:
         Columns side ("mainline", "gate"), and those of `run_full_host`.
     """
@@ -104,11 +101,6 @@ def two_by_two(
     defrags: Iterable[str] = DEFRAGS,
 ) -> pd.DataFrame:
     """Huge pages with and without the gate and proactive compaction, for each `defrag`.
-
-    Args:
-        host: as mainline has it; with the gate it begins without a reserve.
-        seeds: of times and places.
-        defrags: settings of transparent_hugepage/defrag.
 
     Returns:
         Columns defrag, gate, proactiveness; thp_success, low and high: the mean share of faults and
@@ -140,10 +132,6 @@ def answers_and_costs(
     host: FullHost = BURST_HOST, seeds: Iterable[int] = (0, 1, 2, 3, 4)
 ) -> pd.DataFrame:
     """What each of `ANSWERS` does for huge pages in the quiet, and to atomics in the burst.
-
-    Args:
-        host: what to run.
-        seeds: of times and places.
 
     Returns:
         Columns answer; reserved_blocks and whole_blocks as the quiet ends; thp_success in the
@@ -220,10 +208,6 @@ def why_not_recycled(host: FullHost = HOST, seeds: Iterable[int] = (0,)) -> pd.D
     """The reserve with short and long lives, with and without what per-CPU lists serve.
 
     Without huge-page faults, so that no direct reclaim gives blocks back, and with them.
-
-    Args:
-        host: the one to change.
-        seeds: of times and places.
 
     Returns:
         Columns huge_per_s, atomic_ms, from_pcp; blocks_taken and blocks_given_back in all,

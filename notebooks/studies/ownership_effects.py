@@ -33,12 +33,7 @@ QUANTITIES = (ACQUISITIONS, HELD, UNUSABLE, TOUCHED)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class OwnershipEffects:
-    """One run's traffic at the locks, and its free memory at the end.
-
-    Attributes:
-        rows: metric, scope, value, unit, better.
-        over_time: time_ns, quantity (of `QUANTITIES`), value.
-    """
+    """One run's traffic at the locks, and its free memory at the end."""
 
     rows: pd.DataFrame
     over_time: pd.DataFrame

@@ -63,21 +63,10 @@ def pair_prediction(
 ) -> pd.DataFrame:
     """Every quantity: recorded off and on, their spread, and "on" as predicted from "off".
 
-    Args:
-        off: a recording without the policy; all that the prediction sees.
-        on: one with it.
-        policy: what differs.
-        assumptions: of the replay.
-        alike: further recordings of the workload that differ in nothing of interest.
-
     Returns:
         Columns quantity, unit, off, on, spread, verdict ("counts" or "no measurable effect"),
         predicted, of "on"; null, of the model that says nothing changes; unchanged, what the model
         has for "off" itself. A time to fill of infinity is never.
-
-    Raises:
-        RecordingError: the two are of different machines, or fallbacks were not recorded.
-        PageallocError: a recording cannot be read or replayed.
     """
     check_same_machine(off, on)
     sides = [_recorded(recording) for recording in (off, on)]
@@ -138,14 +127,7 @@ def _predicted(predicted: Replay, window: Window) -> pd.Series:
 def part_quantities(
     tables: Measured | Replay, machine: Machine, window: Window, extfrag: int
 ) -> dict[str, float]:
-    """The quantities of `PART_UNITS`.
-
-    Args:
-        tables: of a recording or a replay.
-        machine: zones and the order of a pageblock.
-        window: the part.
-        extfrag: fallbacks in it.
-    """
+    """The quantities of `PART_UNITS`."""
     low, high = window
     states = (
         States.of_replay(tables)
@@ -168,12 +150,7 @@ def part_quantities(
 
 
 def time_to_fill(blocks: pd.Series, start_ns: int) -> float:
-    """Seconds until the reserve has the most blocks that it gets; infinite if it never grows.
-
-    Args:
-        blocks: its blocks by time in ns, the first one before the start.
-        start_ns: where to count from.
-    """
+    """Seconds until the reserve has the most blocks that it gets; infinite if it never grows."""
     most = blocks.max()
     if most <= blocks.iloc[0]:
         return NEVER

@@ -100,9 +100,6 @@ def factors(recordings: tuple[str, ...] = PRESSED) -> pd.DataFrame:
     Both sides count from the first to the last snapshot. `null` is what the other recordings' rates
     would give: their median per second, times this one's seconds.
 
-    Args:
-        recordings: of the same load.
-
     Returns:
         recording, quantity, kernel, model, least, most, factor, null, null_factor: counts, the
         model's in the median, least and most of the seeds; its median and the null model's over
@@ -201,12 +198,7 @@ def reserve() -> pd.DataFrame:
 
 
 def scores(whole: str, crumbs: str) -> list[Path]:
-    """Write the score over time, of two guests under mainline and of the model's host.
-
-    Args:
-        whole: recording of a guest whose reserve has wholly free blocks.
-        crumbs: of one whose reserve has next to none.
-    """
+    """Write the score over time, of two guests under mainline and of the model's host."""
     guests = {"whole": pm.open(whole), "crumbs": pm.open(crumbs)}
     guest, model = idle_tables.GUEST_SCORES, idle_tables.MODEL_SCORES
     return [

@@ -82,16 +82,8 @@ def design(points: int, axes: tuple[Axis, ...] = AXES, seed: int = 0) -> pd.Data
 
     The axes are a Latin hypercube (scipy.stats.qmc).
 
-    Args:
-        points: hosts of each combination.
-        axes: what is varied, and how far.
-        seed: of the design.
-
     Returns:
         A column for each axis, load, defrag and proactiveness, one row a host.
-
-    Raises:
-        UsageError: no point.
     """
     if points < 1:
         raise UsageError("a map needs at least one point")
@@ -109,10 +101,6 @@ def design(points: int, axes: tuple[Axis, ...] = AXES, seed: int = 0) -> pd.Data
 
 def run_map(hosts: pd.DataFrame, seeds: int) -> pd.DataFrame:
     """Every host under mainline's rule and under the gate, once for each seed.
-
-    Args:
-        hosts: a `design`.
-        seeds: how many; both sides of a pair have the same demand.
 
     Returns:
         Columns point, seed, gate; reserved_blocks and whole_blocks at the end; huge_faults,
@@ -142,12 +130,7 @@ def full_reserve(gib: float) -> int:
 
 
 def host_of(row: dict[str, float | str], *, gate: bool) -> FullHost:
-    """The host of a design's row; with the gate it begins without a reserve.
-
-    Args:
-        row: of `design`.
-        gate: it runs under the gate.
-    """
+    """The host of a design's row; with the gate it begins without a reserve."""
     gib, load = float(row["gib"]), str(row["load"])
 
     def rate(name: str) -> int:

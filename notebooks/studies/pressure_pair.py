@@ -35,20 +35,11 @@ ORDER = (
 def counters_of_pair(off: Recording, on: Recording, same: Recording, field: str) -> pd.DataFrame:
     """Counters of both recordings, and as predicted from each under both policies.
 
-    Args:
-        off: recorded with the policy off.
-        on: recorded with it on.
-        same: another recording with it off, for the spread between recordings of one policy.
-        field: the policy's field, a switch.
-
     Returns:
         name; off, same, on: changes between the first and the last snapshot, measured; measurable:
         off and on differ by more than `SPREADS` times what off and same do; from_off_off,
         from_off_on: predicted from the first recording with the policy off and on; from_on_off,
         from_on_on: from the second; verdict, in words, of what the first predicts of the second.
-
-    Raises:
-        UsageError: a recording with fewer than two snapshots of vmstat.
     """
     columns: dict[str, pd.Series] = {}
     for word, recording in (("off", off), ("on", on)):
@@ -91,15 +82,8 @@ def _changes(measured: Measured) -> pd.Series:
 def pressure_counters(replay: Replay, measured: Measured) -> pd.DataFrame:
     """Change of each counter that both sides have, between the recording's vmstat snapshots.
 
-    Args:
-        replay: an elastic one.
-        measured: of a recording that covers the same time, usually the same one.
-
     Returns:
         Columns name, measured, predicted; Int64.
-
-    Raises:
-        UsageError: a literal replay, or fewer than two snapshots with vmstat in its time.
     """
     if replay.assumptions.reclaim != "elastic":
         raise UsageError("a literal replay has no reclaim of its own; use reclaim='elastic'")

@@ -31,17 +31,7 @@ SPELL_SHARE = 16
 
 @dataclass(kw_only=True)
 class RandomOperations:
-    """An endless sequence of resolved events; the objects are slots, numbered from 0.
-
-    Attributes:
-        nr_cpus: CPUs that allocate and free, at least 2.
-        slots: objects that can be live at once.
-        highest_type: the highest zone type that requests may use.
-        block_order: pageblock order.
-        seed: of all draws.
-        orders: int8, order of what each slot holds or held last.
-        is_live: bool, whether a slot is filled.
-    """
+    """An endless sequence of resolved events; the objects are slots, numbered from 0."""
 
     nr_cpus: int
     slots: int

@@ -83,9 +83,6 @@ def run() -> pd.DataFrame:
 def judged(runs: pd.DataFrame) -> pd.DataFrame:
     """Every registered row of every case, predicted beside posted.
 
-    Args:
-        runs: of `run`.
-
     Returns:
         recording, tree, faults, survivors, row; posted and change, shares of the side without the
         mode; change_low, change_high, the 95 % interval over seeds; sign and nearer, True or False:
@@ -122,9 +119,6 @@ def judged(runs: pd.DataFrame) -> pd.DataFrame:
 def shares(runs: pd.DataFrame) -> pd.DataFrame:
     """Share of huge pages served in the last rounds, percent, by case.
 
-    Args:
-        runs: of `run`.
-
     Returns:
         recording, tree, faults, survivors; vanilla and defrag_mode, means over seeds; difference
         in points with low and high; more: the whole interval lies above 0.
@@ -148,11 +142,7 @@ def shares(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def counts(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows with the posted sign and rows nearer than no change, by case.
-
-    Args:
-        rows: of `judged`.
-    """
+    """Rows with the posted sign and rows nearer than no change, by case."""
     table = rows.groupby(_CASE, sort=False).agg(
         rows=("sign", "size"),
         counted=("sign", "count"),

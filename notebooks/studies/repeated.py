@@ -16,6 +16,7 @@ from functools import cached_property
 
 import numpy as np
 import pandas as pd
+from pagealloc_model.notebooks.studies.recorded import Recorded, recorded
 
 import pagealloc_model as pm
 
@@ -48,11 +49,7 @@ class HugeFaults:
     touched: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what is no load.
-
-        Raises:
-            UsageError: a count below 0, or no time between faults.
-        """
+        """Refuse what is no load."""
         if min(self.per_round, self.kept, self.touched or 1) < 0 or self.fault_us < 1:
             raise pm.UsageError(
                 f"per_round={self.per_round}, kept={self.kept}, fault_us={self.fault_us}: write 0 "
@@ -140,7 +137,7 @@ class RepeatedDemand:
         tables_ns: int64: when page tables were asked for in the recording (`page_tables_ns`).
     """
 
-    recorded: pm.synthetic.Recorded
+    recorded: Recorded
     faults: HugeFaults
     rounds: int
     survivors: str
@@ -439,37 +436,35 @@ def repeated_rounds(
         raise pm.UsageError(f"task_rounds={task_rounds}: write 0 or more")
     if survivors not in SURVIVORS:
         raise pm.UsageError(f"survivors={survivors}: write {' or '.join(SURVIVORS)}")
-    recorded = pm.synthetic.recorded(
-        recording, policy, rules=rules, assumptions=assumptions, seed=seed
-    )
+    start = recorded(recording, policy, rules=rules, assumptions=assumptions, seed=seed)
     if gib is not None:
-        recorded = recorded.with_less_memory(gib)
+        start = start.with_less_memory(gib)
     faults = faults or HugeFaults()
     if faults.touched is None:
-        faults = replace(faults, touched=recorded.assumptions.elastic.base_pages_per_huge)
+        faults = replace(faults, touched=start.assumptions.elastic.base_pages_per_huge)
     demand = RepeatedDemand(
-        recorded=recorded,
+        recorded=start,
         faults=faults,
         rounds=rounds,
         survivors=survivors,
-        fill_pages=_fill_pages(recorded, free_mib),
+        fill_pages=_fill_pages(start, free_mib),
         task_rounds=task_rounds,
-        tables_ns=recorded.page_tables_ns,
+        tables_ns=start.page_tables_ns,
     )
     done = pm.synthetic.run(
         pm.synthetic.Demand(
             name=recording.name,
-            machine=recorded.machine,
+            machine=start.machine,
             parts=demand.parts,
             count=demand.count,
             objects=demand.objects,
             leads=demand.leads,
             seed=seed,
         ),
-        recorded.policy,
-        rules=recorded.rules,
-        assumptions=recorded.assumptions,
-        memory=recorded,
+        start.policy,
+        rules=start.rules,
+        assumptions=start.assumptions,
+        memory=start.begin,
         at_ns=demand.ends_ns,
         look=pm.synthetic.block_use,
         keep_holds=False,
@@ -478,21 +473,17 @@ def repeated_rounds(
     uses = done.seen[-rounds:]
     return RepeatedRounds(
         name=recording.name,
-        policy=recorded.policy,
-        rules=recorded.rules,
-        machine=recorded.machine,
+        policy=start.policy,
+        rules=start.rules,
+        machine=start.machine,
         seed=seed,
         rounds=_table(done, uses),
         use=uses,
     )
 
 
-def _fill_pages(recorded: pm.synthetic.Recorded, free_mib: float | None) -> int:
-    """Return how many pages of files are read before the first round.
-
-    Raises:
-        UsageError: less memory is free than is asked for, or it would fall below a watermark.
-    """
+def _fill_pages(recorded: Recorded, free_mib: float | None) -> int:
+    """Return how many pages of files are read before the first round."""
     if free_mib is None:
         return 0
     free = recorded.free_pages

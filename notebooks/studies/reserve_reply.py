@@ -44,17 +44,7 @@ def reserve_reply(
     by_hand: pd.DataFrame,
     guests: pd.DataFrame,
 ) -> Message:
-    """The whole reply, each figure with its interval, spread or verdict.
-
-    Args:
-        two_by_two: defrag, gate, proactiveness, thp_success, low, high.
-        large: the same of a 64 GiB host, from one run a cell.
-        answers: answer, thp_success, low, high; failed_order_1 to 3, each with _least and _most.
-        regions: load, defrag, proactiveness, mainline, gate, least, most.
-        by_hand: gate, proactiveness and thp_success of guests, a row a boot.
-        guests: changes of THP success in guests: pair, before, change, low, high, predicted,
-            verdict, runs_before, runs_after.
-    """
+    """The whole reply, each figure with its interval, spread or verdict."""
     refute = "What would refute it:"
     blocks = (
         Words(text=posted_claim(["highatomic_gate_order"])),

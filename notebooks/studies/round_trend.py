@@ -37,19 +37,9 @@ def rounds_of_sides(
 ) -> pd.DataFrame:
     """Rounds of several recordings under several policies, for each seed.
 
-    Args:
-        recordings: each gone through by itself.
-        sides: policies by name.
-        seeds: of what nothing settles; all sides see the same.
-        progress: called with the share done, 0 to 1.
-        options: as `repeated_rounds` takes them.
-
     Returns:
         `RepeatedRounds.rounds` of all, with columns recording, side, seed, and served, the share of
         the huge pages asked for that was served.
-
-    Raises:
-        UsageError, PolicyError, RecordingError: as `repeated_rounds`.
     """
     tables: list[pd.DataFrame] = []
     runs = len(recordings) * len(sides) * len(seeds)
@@ -67,11 +57,6 @@ def rounds_of_sides(
 
 def trends(rounds: pd.DataFrame, ends: int = ENDS) -> pd.DataFrame:
     """How much the share served changes from the first rounds to the last.
-
-    Args:
-        rounds: of `rounds_of_sides`, or others with its columns recording, side, seed, round and
-            served. Round 1 is left out: what is free when a recording begins is used up in it.
-        ends: rounds at each end whose means are compared.
 
     Returns:
         One row a recording and side, and where there are several recordings one a side, recording
@@ -197,9 +182,6 @@ def series(setting: Policy | None = None) -> dict[str, Policy]:
     "mm/page_alloc: fix defrag_mode for non-reclaimable allocations" (v2, 20 May 2026) and "mm:
     page_alloc: fix non-movable reclaim storm in defrag_mode" (26 June 2026), and how 7.3 has the
     latter (S8.7).
-
-    Args:
-        setting: what all of them have besides.
 
     Returns:
         Policies by a step's name, vanilla first.

@@ -52,14 +52,7 @@ SLOWPATH_SETTINGS = {
 
 
 def made_table(name: str) -> pd.DataFrame:
-    """One of the model's `TABLES`, made anew.
-
-    Args:
-        name: of those that need no guest.
-
-    Raises:
-        UsageError: no such table.
-    """
+    """One of the model's `TABLES`, made anew."""
     makers = {
         TWO_BY_TWO: two_by_two,
         LARGE: lambda: two_by_two(LARGE_HOST, seeds=(0,), defrags=("madvise",)),
@@ -75,9 +68,6 @@ def made_table(name: str) -> pd.DataFrame:
 def guest_scores(recordings: dict[str, Recording]) -> pd.DataFrame:
     """The score of S9.6 in recorded guests, as their snapshots' free lists give it.
 
-    Args:
-        recordings: by side.
-
     Returns:
         Columns side, and those of `reserve_over_time`.
     """
@@ -91,11 +81,7 @@ def guest_scores(recordings: dict[str, Recording]) -> pd.DataFrame:
 
 
 def write_table(name: str, table: pd.DataFrame) -> Path:
-    """Put a table in place of the one in data/; returns where.
-
-    Raises:
-        UsageError: there is no data directory.
-    """
+    """Put a table in place of the one in data/; returns where."""
     path = _path(name)
     path.parent.mkdir(parents=True, exist_ok=True)
     table.to_csv(path, index=False, float_format="%.5g")
@@ -103,11 +89,7 @@ def write_table(name: str, table: pd.DataFrame) -> Path:
 
 
 def shipped_table(name: str) -> pd.DataFrame:
-    """One of `TABLES`, as `made_table` or `guest_scores` returned it.
-
-    Raises:
-        UsageError: no such table, or it was left out of this copy.
-    """
+    """One of `TABLES`, as `made_table` or `guest_scores` returned it."""
     path = _path(name)
     if not path.is_file():
         raise UsageError(f"{path} is missing; it was left out of this copy")
@@ -116,9 +98,6 @@ def shipped_table(name: str) -> pd.DataFrame:
 
 def guest_effects(plan: str = PLAN) -> pd.DataFrame:
     """Changes of THP success in the guests of a plan, measured and predicted.
-
-    Args:
-        plan: `PLAN` or `SLOWPATH_PLAN`.
 
     Returns:
         Rows of `changes_table` for elastic replays.
@@ -155,11 +134,7 @@ def _cells(boots: pd.DataFrame, settings: list[str], means: list[str]) -> pd.Dat
 
 
 def reply() -> Message:
-    """The reply to the thread, from the tables that ship.
-
-    Raises:
-        UsageError: one of them was left out of this copy.
-    """
+    """The reply to the thread, from the tables that ship."""
     return reserve_reply(
         two_by_two=shipped_table(TWO_BY_TWO),
         large=shipped_table(LARGE),

@@ -107,14 +107,7 @@ MAKERS: dict[str, Callable[[], pd.DataFrame]] = {
 
 
 def write_table(name: str) -> Path:
-    """Make a predicted table anew and put it in place of the one in data/.
-
-    Args:
-        name: one of `MAKERS`.
-
-    Raises:
-        UsageError: no such table, or no data directory.
-    """
+    """Make a predicted table anew and put it in place of the one in data/."""
     if name not in MAKERS:
         raise UsageError(f"no table {name!r} of rounds to make; there are {', '.join(MAKERS)}")
     path = _path(name)
@@ -123,11 +116,7 @@ def write_table(name: str) -> Path:
 
 
 def shipped_rounds(name: str) -> pd.DataFrame:
-    """A table as `write_table` makes it, or one of the two others, which have its columns.
-
-    Raises:
-        UsageError: no such table, or the file was left out of this copy.
-    """
+    """A table as `write_table` makes it, or one of the two others, which have its columns."""
     names = (*MAKERS, GUESTS, FIRST_ROUND)
     if name not in names:
         raise UsageError(f"no table {name!r} of rounds; there are {', '.join(names)}")

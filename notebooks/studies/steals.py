@@ -22,13 +22,6 @@ def refills_that_steal(
 
     No free page has a free buddy, and the others are in use: kernel pages where movable pages are
     asked for, movable ones where kernel pages are. No claim can succeed.
-
-    Args:
-        migratetype: of the requests: MOVABLE, from UNMOVABLE blocks, or UNMOVABLE, from MOVABLE.
-        policy: what it runs under.
-        rules: the kernel generation.
-        requests: single pages asked for.
-        gib: memory.
     """
     machine = pm.synthetic.synthetic_machine(gib, 1, rules)
     managed = pm.synthetic.managed_pages(machine)

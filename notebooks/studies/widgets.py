@@ -66,13 +66,6 @@ def highatomic(recording: Recording | str, *others: Recording | str) -> Explorer
     Predictions replay the first recording; the slider starts at the rule that it was not made
     under, mainline's or the proposal's. What the others measured is drawn beside, on their own
     time axis from their own start: they are separate runs.
-
-    Args:
-        recording: the one replayed; an opened one, or anything `pm.open` takes.
-        others: such as a recording of the same workload under the other rule.
-
-    Raises:
-        PageallocError: a recording cannot be opened or replayed.
     """
     recordings = [pm.open(each) if isinstance(each, str) else each for each in (recording, *others)]
     first, first_start = recordings[0], recordings[0].trace.span_ns[0]
@@ -142,13 +135,7 @@ _PCP_BATCHING_CPUS_MAX = 64
 
 
 class PcpBatching(ipywidgets.VBox):
-    """An explorer of lock times with a slider for the number of CPUs.
-
-    Attributes:
-        cpus: the slider; at the recorded number the recording itself is replayed, beyond it its
-            streams are repeated.
-        explorer: policy controls, figure and table.
-    """
+    """An explorer of lock times with a slider for the number of CPUs."""
 
     def __init__(self, recording: Recording | str) -> None:
         recording = pm.open(recording) if isinstance(recording, str) else recording
@@ -213,12 +200,6 @@ def pcp_batching(recording: Recording | str) -> PcpBatching:
 
     Times are of a machine that is not traced: costs are fitted to the recording, without what
     tracing adds.
-
-    Args:
-        recording: a recording, or anything `pm.open` takes.
-
-    Raises:
-        PageallocError: the recording cannot be opened or replayed.
     """
     return PcpBatching(recording)
 
@@ -234,15 +215,7 @@ PURGED_PAGES, PURGED_ROUNDS = 1024, 4
 
 
 class PcpBuddy(ipywidgets.VBox):
-    """An explorer of ownership with sliders for CPUs and for how many of them purge.
-
-    Attributes:
-        cpus: at the recorded number the recording itself is replayed, beyond it its streams are
-            repeated.
-        purging: CPUs that free what the others allocate, in a load made up for that; 0 for the
-            recording's own demand.
-        explorer: policy controls, figure and table.
-    """
+    """An explorer of ownership with sliders for CPUs and for how many of them purge."""
 
     def __init__(self, recording: Recording | str) -> None:
         recording = pm.open(recording) if isinstance(recording, str) else recording
@@ -323,15 +296,7 @@ class PcpBuddy(ipywidgets.VBox):
 
 
 def pcp_buddy(recording: Recording | str) -> PcpBuddy:
-    """What pageblock ownership does to zone->lock, pcp->lock and fragmentation.
-
-    Args:
-        recording: a recording, or anything `pm.open` takes.
-
-    Raises:
-        PageallocError: the recording cannot be opened or replayed, or its kernel cannot be given
-            ownership.
-    """
+    """What pageblock ownership does to zone->lock, pcp->lock and fragmentation."""
     return PcpBuddy(recording)
 
 
@@ -359,13 +324,7 @@ ONE_SEED = "One seed, hence no interval and no sign judged. Right here:"
 
 
 class DefragMode(ipywidgets.VBox):
-    """An explorer of defrag_mode with sliders for memory and for the size of bursts.
-
-    Attributes:
-        gib: memory, GiB.
-        burst: huge pages of a burst.
-        explorer: policy controls, figure and table.
-    """
+    """An explorer of defrag_mode with sliders for memory and for the size of bursts."""
 
     def __init__(self, host: BuildHost) -> None:
         self._host = host
@@ -411,9 +370,5 @@ def _both(base: pd.DataFrame, patch: pd.DataFrame) -> pd.DataFrame:
 
 
 def defrag_mode(host: BuildHost = HOST) -> DefragMode:
-    """What the parts of defrag_mode do to huge pages, compaction and reclaim of a made-up host.
-
-    Args:
-        host: where the sliders start; its steps are short, for quick answers.
-    """
+    """What the parts of defrag_mode do to huge pages, compaction and reclaim of a made-up host."""
     return DefragMode(host)

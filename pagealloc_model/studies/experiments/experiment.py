@@ -96,22 +96,14 @@ _UNCHANGED = Values(dict.fromkeys(WHOLE_UNITS, 0.0))
 
 
 class KnownValues:
-    """Values of runs, measured and replayed, kept as files so that none is made twice.
-
-    Args:
-        directory: for the files.
-    """
+    """Values of runs, measured and replayed, kept as files so that none is made twice."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._open: tuple[str, Recording, str] | None = None
 
     def measured(self, run: Run) -> Values:
-        """Values measured in a run, now or before its recording was deleted.
-
-        Raises:
-            RecordingError: its recording cannot be read.
-        """
+        """Values measured in a run, now or before its recording was deleted."""
         file = Path(run.path).parent / MEASURED_FILE
         if run.status == DONE and file.exists() and not Path(run.path).exists():
             return Values(json.loads(file.read_text()))
@@ -176,11 +168,7 @@ class KnownValues:
 
 
 def check_same_machine(off: Recording, on: Recording) -> None:
-    """Refuse two recordings of different machines.
-
-    Raises:
-        RecordingError: they differ in CPUs or memory.
-    """
+    """Refuse two recordings of different machines."""
     machines = [recorded_machine(recording) for recording in (off, on)]
     sizes = [
         (machine.nr_cpus, [(zone.name, zone.present) for zone in machine.zones])
@@ -203,19 +191,10 @@ def changes_table(
     the later side's policy and under its own, averaged over that side's recordings. Nothing of the
     later side is read for it.
 
-    Args:
-        pairs: sides that differ in one setting.
-        runs: of all sides; failed ones are left out.
-        known: values made before.
-        report: told the share done.
-
     Returns:
         pair, axis, metric, unit, mode; runs_before, runs_after; before, after: measured means;
         change with low and high; predicted with predicted_lowest and predicted_highest; verdict;
         inside: the prediction lies in the interval; modelled; note: why there is no prediction.
-
-    Raises:
-        RecordingError: a recording cannot be read, or those of a pair are of different machines.
     """
     usable = [run for run in runs if run.status != FAILED]
     measured: dict[str, Values] = {}
@@ -296,9 +275,6 @@ def _measured_and_predicted(
 
 def score_table(changes: pd.DataFrame) -> pd.DataFrame:
     """Predictions that were right, by mode of reclaim, beside the model that nothing changes.
-
-    Args:
-        changes: as `changes_table` returns it.
 
     Returns:
         model; measurable: quantities of pairs with a measurable effect; predicted, right, wrong and

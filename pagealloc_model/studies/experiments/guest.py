@@ -24,7 +24,7 @@ from threading import Lock
 from pagealloc_model.base.errors import PageallocError, UsageError
 from pagealloc_model.recording.record.children import clean_environment, python_words
 from pagealloc_model.recording.record.doctor import Check
-from pagealloc_model.studies.experiments.inside import Answer, Order
+from pagealloc_model.studies.experiments.inside import Order, answer_of
 from pagealloc_model.studies.experiments.plan import Guest
 from pagealloc_model.studies.experiments.workloads import COMPILER
 
@@ -49,11 +49,7 @@ Cancel = Callable[[], bool]
 
 
 def shares_by_9p(image: Path) -> bool:
-    """Whether the host's files are to come over 9p; if not, over virtiofs.
-
-    Raises:
-        UsageError: the kernel is known to have neither.
-    """
+    """Whether the host's files are to come over 9p; if not, over virtiofs."""
     options = kernel_options(image)
     if options is None or NINE_P in options:
         return True
@@ -66,12 +62,7 @@ def shares_by_9p(image: Path) -> bool:
 
 
 def kernel_options(image: Path, boot: Path = Path("/boot")) -> set[str] | None:
-    """Options that a kernel was built with, as y or m; None where nothing tells.
-
-    Args:
-        image: a bzImage, with its configuration inside (CONFIG_IKCONFIG) or beside it.
-        boot: where configurations of installed kernels are.
-    """
+    """Options that a kernel was built with, as y or m; None where nothing tells."""
     beside = [folder / image.name.replace("vmlinuz", "config") for folder in (image.parent, boot)]
     text = next((file.read_text() for file in beside if file != image and file.is_file()), None)
     text = text if text is not None else _configuration_inside(image.read_bytes())
@@ -111,12 +102,7 @@ _PACKED: tuple[tuple[Callable[[bytes], bytes], bytes], ...] = (
 
 
 class RunFailedError(PageallocError):
-    """A run left no recording that can be used.
-
-    Args:
-        why: one line.
-        console: the last lines of what it printed.
-    """
+    """A run left no recording that can be used."""
 
     def __init__(self, why: str, console: str = "") -> None:
         super().__init__(why)
@@ -153,16 +139,35 @@ def make_recording(call: Call, folder: Path, cancel: Cancel) -> None:
         RunFailedError: it left no recording that can be used, and why.
     """
     ended = _watched(call, folder, cancel)
-    answer = Answer.read(folder)
-    error = f"{call.what} ended before it was done" if answer is None else answer.error
-    if not error:
+    answer = answer_of(folder)
+    if answer == "":
         return
-    try:
-        text = (folder / CONSOLE).read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        text = ""
+    text = (folder / CONSOLE).read_text(encoding="utf-8", errors="replace")
     last = [line for line in text.splitlines() if line.strip()][-CONSOLE_LINES:]
-    raise RunFailedError(ended or error, "\n".join(last))
+    why = ended or answer or f"{call.what} ended before it was done"
+    raise RunFailedError(why, "\n".join(last))
+
+
+def _watched(call: Call, folder: Path, cancel: Cancel) -> str:
+    """Let a program run to its end; why it was ended before, "" if it was not."""
+    give_up = time.monotonic() + call.limit_s
+    with (folder / CONSOLE).open("wb") as console:
+        process = started(call, console)
+        try:
+            while True:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(_LOOK_S)
+                    return ""
+                if cancel():
+                    return "interrupted"
+                if time.monotonic() > give_up:
+                    took = f"{call.what} took over {call.limit_s:g} s"
+                    return f"{took}; raise {call.key}, or ask less"
+                if folder_bytes(folder) > call.most_bytes:
+                    most = f"{call.most_bytes >> 20} MiB"
+                    return f"the run took over {most}; raise limits.run, or ask less"
+        finally:
+            end(process, call.grace_s)
 
 
 def started(call: Call, output: object) -> subprocess.Popen[bytes]:
@@ -188,28 +193,6 @@ def end(process: subprocess.Popen[bytes], grace_s: float = 0.0) -> None:
     process.wait()
 
 
-def _watched(call: Call, folder: Path, cancel: Cancel) -> str:
-    """Let a program run to its end; why it was ended before, "" if it was not."""
-    give_up = time.monotonic() + call.limit_s
-    with (folder / CONSOLE).open("wb") as console:
-        process = started(call, console)
-        try:
-            while True:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(_LOOK_S)
-                    return ""
-                if cancel():
-                    return "interrupted"
-                if time.monotonic() > give_up:
-                    took = f"{call.what} took over {call.limit_s:g} s"
-                    return f"{took}; raise {call.key}, or ask less"
-                if folder_bytes(folder) > call.most_bytes:
-                    most = f"{call.most_bytes >> 20} MiB"
-                    return f"the run took over {most}; raise limits.run, or ask less"
-        finally:
-            end(process, call.grace_s)
-
-
 def folder_bytes(folder: Path) -> int:
     """Bytes on disk of a folder's files; those that go away meanwhile are left out."""
     total = 0
@@ -222,16 +205,7 @@ def folder_bytes(folder: Path) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Boot:
-    """One run to make.
-
-    Attributes:
-        image: the kernel.
-        guest: the machine.
-        boot: boot parameters of this run beside the guest's own.
-        order: what to do inside.
-        disk: image of the scratch disk, None for none; it is not changed.
-        most_bytes: that the run's folder may hold.
-    """
+    """One run to make."""
 
     image: Path
     guest: Guest
@@ -252,11 +226,7 @@ def find_virtme() -> str | None:
 
 
 class VirtmeGuests:
-    """Runs guests; knows after a first trial whether KVM serves.
-
-    Raises:
-        UsageError: virtme-ng or qemu is missing.
-    """
+    """Runs guests; knows after a first trial whether KVM serves."""
 
     def __init__(self) -> None:
         self._virtme = find_virtme() or ""
@@ -272,11 +242,7 @@ class VirtmeGuests:
         self._trial = Lock()
 
     def __call__(self, boot: Boot, folder: Path, cancel: Cancel) -> None:
-        """Make a run in a folder that is there and empty; the guest may write into it.
-
-        Raises:
-            RunFailedError: no recording that can be used, and why.
-        """
+        """Make a run in a folder that is there and empty; the guest may write into it."""
         boot.order.write(folder)
         words = [self._virtme, *guest_words(boot, folder)]
         with self._trial:
@@ -302,9 +268,6 @@ def guest_words(boot: Boot, folder: Path) -> list[str]:
     """Arguments of virtme-ng for a run whose guest may write into a folder; none on KVM.
 
     virtme-ng puts most of them into a line for the shell as they are, so they come quoted.
-
-    Raises:
-        UsageError: a path that qemu would take apart.
     """
     guest = boot.guest
     for path in (boot.image, folder, boot.disk or folder):
@@ -354,11 +317,7 @@ def _virtme_environment(virtme: str) -> dict[str, str]:
 
 
 def make_disk(image: Path, size: int) -> None:
-    """A file-system image with a file "big" of some bytes that takes no room; kept if it is there.
-
-    Raises:
-        UsageError: mkfs.ext4 is missing or fails.
-    """
+    """A file-system image with a file "big" that takes no room; kept if it is there."""
     if image.exists():
         return
     maker = shutil.which("mkfs.ext4", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
@@ -380,12 +339,7 @@ def make_disk(image: Path, size: int) -> None:
 
 
 def guest_checks(images: tuple[Path, ...] = (), boot: Path = Path("/boot")) -> list[Check]:
-    """One check for each thing that guests need.
-
-    Args:
-        images: kernels to look into; () for those that are installed.
-        boot: where those are.
-    """
+    """One check for each thing that guests need."""
     checks = list(_programs())
     if os.access(KVM, os.R_OK | os.W_OK):
         checks.append(Check(name="KVM", found=f"{KVM}; the first guest shows whether it serves"))

@@ -63,32 +63,12 @@ class Order:
         return Order(**json.loads((folder / ORDER_FILE).read_text()))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Answer:
-    """The end of a run.
-
-    Attributes:
-        error: one line, "" if a recording was made and the workload ended well.
-        seconds: from boot to the end, on the guest's clock.
-    """
-
-    error: str
-    seconds: float
-
-    def write(self, folder: Path) -> None:
-        """Leave the answer for the host, whole or not at all."""
-        partial = folder / f".{ANSWER_FILE}"
-        partial.write_text(json.dumps(asdict(self)) + "\n")
-        partial.rename(folder / ANSWER_FILE)
-        os.sync()
-
-    @staticmethod
-    def read(folder: Path) -> Answer | None:
-        """The answer that `write` left, None if there is none."""
-        try:
-            return Answer(**json.loads((folder / ANSWER_FILE).read_text()))
-        except FileNotFoundError:
-            return None
+def answer_of(folder: Path) -> str | None:
+    """The error in a run's answer, "" where it ended well; None: there is no answer."""
+    try:
+        return str(json.loads((folder / ANSWER_FILE).read_text())["error"])
+    except FileNotFoundError:
+        return None
 
 
 def main(folder: Path) -> int:
@@ -104,7 +84,10 @@ def main(folder: Path) -> int:
         error = ""
     except (PageallocError, OSError) as failure:
         error = " ".join(str(failure).split())
-    Answer(error=error, seconds=time.monotonic()).write(folder)
+    partial = folder / f".{ANSWER_FILE}"
+    partial.write_text(json.dumps({"error": error, "seconds": time.monotonic()}) + "\n")
+    partial.rename(folder / ANSWER_FILE)
+    os.sync()
     return 1 if error else 0
 
 
@@ -115,16 +98,7 @@ def _run_or_fail(*command: str) -> None:
 
 
 def carry_out(order: Order, folder: Path, root: Path = Path("/")) -> None:
-    """Make the settings of all runs, prepare, make those of this run and record.
-
-    Args:
-        order: what to do.
-        folder: where the recording goes.
-        root: of the files that settings are.
-
-    Raises:
-        UsageError: a setting that this kernel has not, a command that failed, nothing recorded.
-    """
+    """Make the settings of all runs, prepare, make those of this run and record."""
     from pagealloc_model.recording.record.host import Host
     from pagealloc_model.recording.record.perf import RecordOptions
     from pagealloc_model.recording.record.session import record

@@ -6,7 +6,7 @@ import itertools
 import re
 import string
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -31,14 +31,7 @@ class PlanError(PageallocError):
 
 @dataclass(frozen=True, kw_only=True)
 class Kernel:
-    """A kernel to boot.
-
-    Attributes:
-        name: of its file, unless given.
-        image: the bzImage.
-        rules: under which others' recordings are replayed to predict it, as `KernelRules.named`
-            takes them; "" where no pair of kernels is predicted.
-    """
+    """A kernel to boot."""
 
     name: str
     image: Path
@@ -47,14 +40,7 @@ class Kernel:
 
 @dataclass(frozen=True, kw_only=True)
 class Vary:
-    """A setting that differs between sides.
-
-    Attributes:
-        setting: its name, see `settings.Place`.
-        values: as written into the guest; the first is where the others start from.
-        field: of `Policy`, which stands for it; "" if none does.
-        rules: for each value, rules that stand for it; () if none do.
-    """
+    """A setting that differs between sides."""
 
     setting: str
     values: tuple[str, ...]
@@ -108,12 +94,7 @@ class Here:
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """How much of the disk an experiment may take, in bytes.
-
-    Attributes:
-        run: of one run; one that writes more is ended.
-        free: what stays free; no run is begun with less.
-    """
+    """How much of the disk an experiment may take, in bytes."""
 
     run: int = 2 << 30
     free: int = 2 << 30
@@ -121,20 +102,7 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Machines, settings, repeats and the workload of an experiment.
-
-    Attributes:
-        kernels: at least one, unless all sides were measured before or run here.
-        vary: the settings that differ.
-        design: "one_at_a_time": each setting from the first values; "grid": all combinations.
-        settings: values by name that all runs share.
-        repeats: runs of each side.
-        amount: of the workload's work, in percent of the usual.
-        here: this machine, which takes a guest's place; None to boot guests.
-        interval_s: seconds between snapshots.
-        buffer: bytes of each CPU's ring buffer.
-        locks: record lock contention.
-    """
+    """Machines, settings, repeats and the workload of an experiment."""
 
     name: str
     vary: tuple[Vary, ...]
@@ -161,16 +129,7 @@ def find_plan(name: str | Path) -> Path:
 
 
 def changed_plan(plan: Plan, images: Sequence[str | Path], repeats: int | None = None) -> Plan:
-    """A plan with other kernels or another number of repeats.
-
-    Args:
-        plan: the plan.
-        images: kernels in place of its own; none keeps them.
-        repeats: of each side; None keeps the plan's.
-
-    Raises:
-        UsageError: less than one repeat, or kernels for a plan that boots none.
-    """
+    """A plan with other kernels or another number of repeats."""
     if images and plan.here is not None:
         raise UsageError(f"{plan.name} runs on this machine's own kernel; leave --kernel out")
     if repeats is not None and not 1 <= repeats <= _MOST:
@@ -192,26 +151,14 @@ _BY_PLACE = {"/sys/kernel/mm/transparent_hugepage/defrag": "thp_defrag"}
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where a setting is made.
-
-    Attributes:
-        kind: SYSCTL, FILE or BOOT.
-        name: such as "vm.min_free_kbytes", a path below /sys, or a boot parameter.
-    """
+    """Where a setting is made."""
 
     kind: str
     name: str
 
     @staticmethod
     def named(text: str) -> Place:
-        """The place that a plan names.
-
-        Args:
-            text: "vm.NAME" or another sysctl, a path below /sys, or "boot:NAME".
-
-        Raises:
-            UsageError: none of these.
-        """
+        """The place that a plan names."""
         if text.startswith(_SYSFS) and ".." not in text.split("/"):
             return Place(kind=FILE, name=text)
         if text.startswith(_BOOT_PREFIX) and text != _BOOT_PREFIX:
@@ -244,15 +191,7 @@ def boot_words(values: Mapping[str, str]) -> list[str]:
 
 
 def apply(values: Mapping[str, str], root: Path = Path("/")) -> None:
-    """Make settings on this machine and read each back; of several words, the one in brackets.
-
-    Args:
-        values: by name, as a plan writes them.
-        root: of the files.
-
-    Raises:
-        UsageError: this kernel has no such setting, refuses the value, or keeps another.
-    """
+    """Make settings on this machine and read each back; of several words, the one in brackets."""
     for name, value in values.items():
         place = Place.named(name)
         file = place.file(root)
@@ -271,11 +210,7 @@ def apply(values: Mapping[str, str], root: Path = Path("/")) -> None:
 
 
 def current_values(names: Iterable[str], root: Path = Path("/")) -> dict[str, str]:
-    """Values that settings (no boot parameters) have on this machine, as `apply` makes them.
-
-    Raises:
-        UsageError: this kernel has no such setting.
-    """
+    """Values that settings (no boot parameters) have on this machine, as `apply` makes them."""
     values = {}
     for name in names:
         try:
@@ -310,8 +245,9 @@ def read_plan(path: str | Path) -> Plan:
         raise PlanError(file, "", f"is no TOML: {error}") from None
     names = "name kernel vary design settings repeats workload guest limits record here"
     top = _Section(file, "", table, names)
+    settings = top.table("settings")
     if "here" in table:
-        _refuse_guests(top)
+        _refuse_guests(top, settings)
     design = table.get("design", DESIGNS[0])
     if design not in DESIGNS:
         raise top.refuse("design", f"{design!r} is none; write one of {', '.join(DESIGNS)}")
@@ -319,35 +255,31 @@ def read_plan(path: str | Path) -> Plan:
     vary = tuple(_vary(part) for part in top.tables("vary", "setting values policy rules"))
     if not vary and len(kernels) < 2:
         raise top.refuse("vary", "nothing differs; add a [[vary]] table, or a second kernel")
-    settings = top.table("settings").values
-    for name in settings:
-        top.place(f"settings.{name}", name)
+    for name in settings.values:
+        settings.convert(name, name, Place.named)
     for name, many in (
         ("kernel", [kernel.name for kernel in kernels]),
-        ("vary", [axis.setting for axis in vary] + list(settings)),
+        ("vary", [axis.setting for axis in vary] + list(settings.values)),
     ):
         twice = [own for own in many if many.count(own) > 1]
         if twice:
             raise top.refuse(name, f"{twice[0]} is given twice; keep one")
     record = top.table("record", "interval_s buffer locks")
-    try:
-        buffer = parse_size(str(record.values.get("buffer", "4M")))
-    except UsageError as error:
-        raise record.refuse("buffer", str(error).removeprefix("--buffer ")) from None
+    here = top.table("here", "memory timeout_s disk")
     limits = top.table("limits", "run free")
     return Plan(
         name=str(table.get("name", file.stem)),
         kernels=kernels,
         vary=vary,
         design=design,
-        settings={name: _text(value) for name, value in settings.items()},
-        repeats=top.count("repeats", 3),
+        settings={name: _text(value) for name, value in settings.values.items()},
         guest=_guest(top),
-        here=_here(top) if "here" in table else None,
-        limits=Limits(run=limits.size("run", Limits.run), free=limits.size("free", Limits.free)),
-        interval_s=record.seconds("interval_s", 1.0),
-        buffer=buffer,
-        locks=record.switch("locks"),
+        here=Here(**here.given(memory=_size, timeout_s=_seconds, disk=_size))
+        if "here" in table
+        else None,
+        limits=Limits(**limits.given(run=_size, free=_size)),
+        **top.given(repeats=_count),
+        **record.given(interval_s=_seconds, buffer=_buffer, locks=_switch),
         **_workload(top),
     )
 
@@ -389,52 +321,61 @@ class _Section:
             _Section(self.file, f"{name}[{place}]", part, names) for place, part in enumerate(value)
         ]
 
-    def count(self, name: str, usual: int) -> int:
-        value = self.values.get(name, usual)
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise self.refuse(name, f"{value!r} is no number of 1 or more")
-        if value > _MOST:
-            raise self.refuse(name, f"is more than {_MOST}")
-        return value
-
-    def seconds(self, name: str, usual: float) -> float:
-        value = self.values.get(name, usual)
-        if not isinstance(value, int | float) or isinstance(value, bool) or value <= 0:
-            raise self.refuse(name, f"{value!r} is no number of seconds above 0")
-        return float(value)
-
-    def switch(self, name: str) -> bool:
-        value = self.values.get(name, False)
-        if not isinstance(value, bool):
-            raise self.refuse(name, f"{value!r} is neither true nor false")
-        return value
-
-    def words(self, name: str) -> tuple[str, ...]:
-        value = self.values.get(name, [])
-        if not isinstance(value, list):
-            raise self.refuse(name, f'{value!r} is no list; write ["..."]')
-        return tuple(_text(word) for word in value)
-
-    def size(self, name: str, usual: int) -> int:
-        value = self.values.get(name, usual)
-        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-            return value
-        text = str(value).upper()
-        if text[:-1].isdecimal() and text[-1] in _SIZES:
-            return int(text[:-1]) * _SIZES[text[-1]]
-        raise self.refuse(name, f'{value!r} is no size; write one such as "2G"')
-
-    def place(self, name: str, setting: object) -> Place:
+    def convert(self, name: str, value: Any, conversion: Callable[[Any], Any]) -> Any:
+        """A value converted; what the conversion refuses, the plan refuses."""
         try:
-            return Place.named(str(setting))
-        except UsageError as error:
-            raise self.refuse(name, str(error)) from None
+            return conversion(value)
+        except PageallocError as error:
+            raise self.refuse(name, str(error).removeprefix("--buffer ")) from None
 
-    def rules(self, text: str) -> str:
-        try:
-            return text and KernelRules.named(text).spelled()
-        except PolicyError as error:
-            raise self.refuse("rules", str(error)) from None
+    def given(self, **conversions: Callable[[Any], Any]) -> dict[str, Any]:
+        """The keys that the table has, each converted."""
+        return {
+            name: self.convert(name, self.values[name], conversion)
+            for name, conversion in conversions.items()
+            if name in self.values
+        }
+
+
+def _checked(value: Any, is_right: bool, what: str) -> Any:
+    if not is_right:
+        raise UsageError(f"{value!r} {what}")
+    return value
+
+
+def _count(value: Any) -> int:
+    if type(value) is int and value > _MOST:
+        raise UsageError(f"is more than {_MOST}")
+    return _checked(value, type(value) is int and value >= 1, "is no number of 1 or more")
+
+
+def _seconds(value: Any) -> float:
+    is_right = type(value) in (int, float) and value > 0
+    return float(_checked(value, is_right, "is no number of seconds above 0"))
+
+
+def _switch(value: Any) -> bool:
+    return _checked(value, isinstance(value, bool), "is neither true nor false")
+
+
+def _words(value: Any) -> tuple[str, ...]:
+    return tuple(map(_text, _checked(value, isinstance(value, list), 'is no list; write ["..."]')))
+
+
+def _size(value: Any) -> int:
+    text = str(value).upper()
+    if text[:-1].isdecimal() and text[-1] in _SIZES:
+        return int(text[:-1]) * _SIZES[text[-1]]
+    is_right = type(value) is int and value >= 0
+    return _checked(value, is_right, 'is no size; write one such as "2G"')
+
+
+def _buffer(value: Any) -> int:
+    return parse_size(str(value))
+
+
+def _rules(text: Any) -> str:
+    return KernelRules.named(str(text)).spelled() if text else ""
 
 
 def _text(value: object) -> str:
@@ -442,44 +383,41 @@ def _text(value: object) -> str:
     return str(int(value)) if isinstance(value, bool) else str(value)
 
 
-def _refuse_guests(top: _Section) -> None:
+def _refuse_guests(top: _Section, settings: _Section) -> None:
     """Refuse what needs a guest in a plan for this machine."""
     for name in ("guest", "kernel"):
         if name in top.values:
             raise top.refuse(name, "goes without [here], which boots nothing; keep one")
-    named = [(f"settings.{name}", name) for name in top.table("settings").values]
-    for number, part in enumerate(top.tables("vary")):
-        named.append((f"vary[{number}].setting", str(part.values.get("setting", ""))))
-    for where, name in named:
-        if name and top.place(where, name).kind == BOOT:
-            raise top.refuse(where, "boot parameters need a [guest]; [here] boots nothing")
+    varied = [(part, "setting", part.values.get("setting")) for part in top.tables("vary")]
+    for part, key, name in [*((settings, name, name) for name in settings.values), *varied]:
+        if name and part.convert(key, str(name), Place.named).kind == BOOT:
+            raise part.refuse(key, "boot parameters need a [guest]; [here] boots nothing")
 
 
 def _kernel(part: _Section) -> Kernel:
     if not part.values.get("image"):
         raise part.refuse("image", "is missing; name a bzImage")
     image = (part.file.parent / str(part.values["image"])).absolute()
-    rules = part.rules(str(part.values.get("rules", "")))
-    return Kernel(name=str(part.values.get("name", image.name)), image=image, rules=rules)
+    name = str(part.values.get("name", image.name))
+    return Kernel(name=name, image=image, **part.given(rules=_rules))
 
 
 def _vary(part: _Section) -> Vary:
-    setting = part.values.get("setting")
+    setting = str(part.values.get("setting", ""))
     if not setting:
         raise part.refuse("setting", "is missing; name a sysctl, a path below /sys, or boot:NAME")
-    place = part.place("setting", setting)
-    values = part.words("values")
+    place = part.convert("setting", setting, Place.named)
+    values = part.given(values=_words).get("values", ())
     if len(set(values)) < 2 or len(set(values)) < len(values):
         raise part.refuse("values", "give two or more different values")
     name = str(part.values.get("policy", place.field))
     if name and name not in policy_settings():
         raise part.refuse("policy", f"no field {name!r}; there are {', '.join(policy_settings())}")
-    rules = part.words("rules")
+    rules = part.given(rules=_words).get("rules", ())
     if rules and len(rules) != len(values):
         raise part.refuse("rules", f"give {len(values)}, one for each value")
-    vary = Vary(
-        setting=str(setting), values=values, field=name, rules=tuple(map(part.rules, rules))
-    )
+    rules = tuple(part.convert("rules", text, _rules) for text in rules)
+    vary = Vary(setting=setting, values=values, field=name, rules=rules)
     for value in values:
         try:
             vary.policy(value)
@@ -494,31 +432,18 @@ def _guest(top: _Section) -> Guest:
     kvm = part.values.get("kvm", Guest.kvm)
     if kvm not in ("auto", "yes", "no"):
         raise part.refuse("kvm", f'{kvm!r} is none; write "auto", "yes" or "no"')
-    if not part.size("memory", 512 << 20):
+    if part.given(memory=_size) == {"memory": 0}:
         raise part.refuse("memory", "a guest needs memory")
-    nodes = part.words("nodes")
-    for node in nodes:
+    guest = Guest(
+        kvm=kvm,
+        memory=str(part.values.get("memory", Guest.memory)),
+        **part.given(cpus=_count, parallel=_count, timeout_s=_seconds, disk=_size),
+        **part.given(nodes=_words, boot=_words),
+    )
+    for node in guest.nodes:
         if not _NODE.fullmatch(node):
             raise part.refuse("nodes", f'{node!r} is none; write such as "256M,cpus=0-1"')
-    return Guest(
-        cpus=part.count("cpus", Guest.cpus),
-        memory=str(part.values.get("memory", Guest.memory)),
-        nodes=nodes,
-        boot=part.words("boot"),
-        kvm=kvm,
-        parallel=part.count("parallel", Guest.parallel),
-        timeout_s=part.seconds("timeout_s", Guest.timeout_s),
-        disk=part.size("disk", Guest.disk),
-    )
-
-
-def _here(top: _Section) -> Here:
-    part = top.table("here", "memory timeout_s disk")
-    return Here(
-        memory=part.size("memory", Here.memory),
-        timeout_s=part.seconds("timeout_s", Here.timeout_s),
-        disk=part.size("disk", Here.disk),
-    )
+    return guest
 
 
 def _workload(top: _Section) -> dict[str, Any]:
@@ -530,29 +455,16 @@ def _workload(top: _Section) -> dict[str, Any]:
     if name is not None:
         if "prepare" in part.values:
             raise part.refuse("prepare", "goes with command, not with name")
-        try:
-            chosen = workload(str(name))
-        except UsageError as error:
-            raise part.refuse("name", str(error)) from None
+        chosen = part.convert("name", str(name), workload)
     else:
         words, prepare = str(command), str(part.values.get("prepare", ""))
         chosen = Workload(name=words, meaning="own", command=words, prepare=prepare)
-    return {
-        "workload": chosen,
-        "seed": part.count("seed", 1),
-        "amount": part.count("amount", 100),
-    }
+    return {"workload": chosen, **part.given(seed=_count, amount=_count)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """What one kernel and one choice of values is.
-
-    Attributes:
-        letter: A, B, ..., in the plan's order.
-        kernel: what is booted; None where all recordings were made before.
-        values: by setting.
-    """
+    """What one kernel and one choice of values is."""
 
     letter: str
     kernel: Kernel | None
@@ -567,16 +479,7 @@ class Side:
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """Two sides that differ in one setting, and what stands for the difference.
-
-    Attributes:
-        before: the side that is recorded and predicted from.
-        after: the one that is predicted.
-        axis: the setting that differs, or `KERNEL`.
-        policy: under which `before` is replayed to predict `after`.
-        rules: rules to replay it under, "" for those of its own kernel.
-        modelled: something stands for the difference; if not, no change is predicted.
-    """
+    """Two sides that differ in one setting, and what stands for the difference."""
 
     before: Side
     after: Side

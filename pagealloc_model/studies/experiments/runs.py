@@ -87,20 +87,6 @@ class RunsHere:
     Settings of a run are put back after it, also where it fails or is interrupted. They are kept in
     a file until then: those that a killed experiment left are put back by the next one in the
     directory.
-
-    Args:
-        here: what runs may take.
-        directory: of the experiment, with the programs in it.
-        most_bytes: that a run's folder may hold.
-        buffer_bytes: ring buffer of each CPU.
-        root: of the files that settings are.
-        host: the machine.
-        programs: directory of the workloads' programs; None: the experiment's own.
-
-    Raises:
-        UsageError: not root, a directory that is kept in memory, a machine that cannot be recorded
-            or has too little memory, or settings left by a killed experiment that cannot be put
-            back.
     """
 
     def __init__(
@@ -155,12 +141,7 @@ class RunsHere:
             self._handlers.close()
 
     def __call__(self, order: Order, folder: Path, cancel: Cancel) -> None:
-        """Make a run, the recording in a folder that is there and empty.
-
-        Raises:
-            RunFailedError: no recording that can be used, and why.
-            UsageError: a setting that this kernel has not.
-        """
+        """Make a run, the recording in a folder that is there and empty."""
         order.write(folder)
         make_scratch(self._scratch, self._here.disk)
         call = Call(
@@ -187,12 +168,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 class FoundSettings:
-    """Settings as they were found, in a file until they are put back.
-
-    Args:
-        file: for them.
-        root: of the files that settings are.
-    """
+    """Settings as they were found, in a file until they are put back."""
 
     def __init__(self, file: Path, root: Path) -> None:
         self._file = file
@@ -200,11 +176,7 @@ class FoundSettings:
         self._lock = threading.Lock()
 
     def remember(self, names: Iterable[str]) -> None:
-        """Note the values that these settings have now.
-
-        Raises:
-            UsageError: this kernel has no such setting, or it is none that may be put back.
-        """
+        """Note the values that these settings have now."""
         names = tuple(names)
         for name in names:
             if not _PUT_BACK.fullmatch(name):
@@ -214,12 +186,7 @@ class FoundSettings:
             partial.write_text(json.dumps(values, indent=1) + "\n")
 
     def put_back(self) -> None:
-        """Make all noted settings again, the last first; nothing is done where none are noted.
-
-        Raises:
-            UsageError: some cannot be made, and which; the others are. Or the file is another
-                user's, is damaged, or has what is no setting of memory management.
-        """
+        """Make all noted settings again, the last first; nothing is done where none are noted."""
         with self._lock:
             if not is_given(self._file):
                 return
@@ -249,12 +216,7 @@ class FoundSettings:
 
 
 class HeldMemory:
-    """Memory that is taken out of use, by a process of its own.
-
-    Args:
-        program: `HOLDER`.
-        leave: bytes that stay free.
-    """
+    """Memory that is taken out of use, by a process of its own."""
 
     def __init__(self, program: Path, leave: int) -> None:
         self._process = subprocess.Popen(
@@ -267,11 +229,7 @@ class HeldMemory:
         )
 
     def adjust(self) -> tuple[int, int]:
-        """Take or return memory until as much is free as should be; MiB held and MiB free.
-
-        Raises:
-            RunFailedError: the process has ended.
-        """
+        """Take or return memory until as much is free as should be; MiB held and MiB free."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
@@ -291,11 +249,7 @@ class HeldMemory:
 
 
 def require_disk(directory: Path) -> None:
-    """Refuse a directory whose files are kept in memory: reading them would be no page cache.
-
-    Raises:
-        UsageError: it is one.
-    """
+    """Refuse a directory whose files are kept in memory: reading them would be no page cache."""
     device = os.stat(directory).st_dev
     number = f"{os.major(device)}:{os.minor(device)}"
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
@@ -358,16 +312,7 @@ class Run:
 def measured_runs(
     sides: Sequence[Side], measured: Mapping[str, Sequence[str | Path]]
 ) -> dict[str, list[Run]]:
-    """Recordings that take a guest's place, by the letter of their side.
-
-    Args:
-        sides: all of the plan.
-        measured: paths by letter.
-
-    Raises:
-        UsageError: no such side.
-        RecordingError: one of them cannot be opened.
-    """
+    """Recordings that take a guest's place, by the letter of their side."""
     letters = [side.letter for side in sides]
     runs = {}
     for letter, paths in measured.items():
@@ -381,11 +326,7 @@ def measured_runs(
 
 
 def kept_runs(sides: Sequence[Side], directory: Path) -> list[Run]:
-    """All finished runs of these sides in an experiment's directory, whatever made from.
-
-    Raises:
-        UsageError: there are none.
-    """
+    """All finished runs of these sides in an experiment's directory, whatever made from."""
     runs = []
     for side in sides:
         places = (directory / "runs").glob(f"{side.letter}[1-9]*")
@@ -415,18 +356,6 @@ def make_runs(
 
     Sides take turns, so that what changes on the host over time falls on all of them alike. Where
     the first run of each side fails for one reason, the others would fail as well.
-
-    Args:
-        plan: what to do.
-        sides: those to run.
-        directory: of the experiment.
-        runner: boots guests; None calls virtme-ng.
-        report: told the share done.
-
-    Raises:
-        UsageError: no kernel, one that cannot be a guest, no compiler, no virtme-ng or qemu; or,
-            of a plan for this machine, not root, or it cannot be recorded; or the first run of
-            every side failed for the same reason, and others were to follow.
     """
     order = [(side, repeat) for repeat in range(1, plan.repeats + 1) for side in sides]
     runs: dict[str, Run] = {}
@@ -544,11 +473,7 @@ def _run(plan: Plan, side: Side, repeat: int, directory: Path, make: Make, cance
 
 
 def boot_of(plan: Plan, side: Side, repeat: int, directory: Path) -> Boot:
-    """A run's kernel and machine, and its order inside.
-
-    Raises:
-        UsageError: the side has no kernel, or it is not there.
-    """
+    """A run's kernel and machine, and its order inside."""
     return Boot(
         image=_image(side),
         guest=plan.guest,

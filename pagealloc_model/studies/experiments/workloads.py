@@ -24,12 +24,6 @@ class Workload:
     Commands are for sh. They find the programs in their path, and in variables: SEED, AMOUNT (work
     to do, in percent of the usual), DISK (a scratch disk with a file "big" of BIG_MIB megabytes),
     MEMORY_PAGES (the machine's memory in pages) and RUN (a folder for files to keep).
-
-    Attributes:
-        name: as plans write it.
-        meaning: one line.
-        command: what is recorded.
-        prepare: what is done before, "" for nothing.
     """
 
     name: str
@@ -63,79 +57,80 @@ _BESIDE_A_BUILD = (
 )
 
 WORKLOADS = {
-    each.name: each
-    for each in (
-        Workload(
-            name="page_cache",
-            meaning="random and long reads of a file larger than memory",
-            prepare=FILL,
-            command=_reads(30_000),
+    name: Workload(name=name, meaning=meaning, prepare=prepare, command=command)
+    for name, meaning, prepare, command in (
+        (
+            "page_cache",
+            "random and long reads of a file larger than memory",
+            FILL,
+            _reads(30_000),
         ),
-        Workload(
-            name="huge_pages",
-            meaning="huge-page faults beside page-cache churn",
-            prepare=FILL,
-            command=f"{_reads(15_000)} & huge_pages {_amount(300)} 40 $SEED; wait $!",
+        (
+            "huge_pages",
+            "huge-page faults beside page-cache churn",
+            FILL,
+            f"{_reads(15_000)} & huge_pages {_amount(300)} 40 $SEED; wait $!",
         ),
-        Workload(
-            name="forks",
-            meaning="waves of processes that begin and end together",
-            command=f"forks {_amount(20)} 20 300 $SEED",
+        (
+            "forks",
+            "waves of processes that begin and end together",
+            "",
+            f"forks {_amount(20)} 20 300 $SEED",
         ),
-        Workload(
-            name="purger",
-            meaning="what all CPUs but one allocate, that one frees",
-            command=f"purger {_amount(400)} $SEED",
+        (
+            "purger",
+            "what all CPUs but one allocate, that one frees",
+            "",
+            f"purger {_amount(400)} $SEED",
         ),
-        Workload(
-            name="atomics",
-            meaning="atomic requests of orders 0 to 3 beside page-cache churn; needs a kernel "
+        (
+            "atomics",
+            "atomic requests of orders 0 to 3 beside page-cache churn; needs a kernel "
             "with debugfs' atomic_churn",
-            prepare=FILL,
-            command=f"{_reads(15_000)} & atomics 256 1000 {_amount(8000)}; wait $!",
+            FILL,
+            f"{_reads(15_000)} & atomics 256 1000 {_amount(8000)}; wait $!",
         ),
-        Workload(
-            name="idle_reserve",
-            meaning="atomics fill their reserve and end; then huge-page faults at a rate beside "
+        (
+            "idle_reserve",
+            "atomics fill their reserve and end; then huge-page faults at a rate beside "
             "reads; needs what atomics needs",
-            prepare="page_cache $DISK/big $BIG_MIB $((MEMORY_PAGES / 8)) 7",
-            command=f"{_reads(30_000)} & atomics 256 1000 {_amount(15_000)}; wait $!; "
+            "page_cache $DISK/big $BIG_MIB $((MEMORY_PAGES / 8)) 7",
+            f"{_reads(30_000)} & atomics 256 1000 {_amount(15_000)}; wait $!; "
             f"{_reads(15_000, seed='$((SEED + 1000))')} 250 & "
             f"huge_pages {_amount(300)} 60 $SEED 5; wait $!",
         ),
-        Workload(
-            name="slab",
-            meaning="many small files, of which every other one goes again",
-            prepare=FILL,
-            command=f"mkdir $DISK/many; many_files $DISK/many {_amount(6000)} $SEED",
+        (
+            "slab",
+            "many small files, of which every other one goes again",
+            FILL,
+            f"mkdir $DISK/many; many_files $DISK/many {_amount(6000)} $SEED",
         ),
-        Workload(
-            name="compile",
-            meaning="a small build with the system's compiler",
-            command=f"mkdir build; compile build {_amount(8)} $SEED",
+        (
+            "compile",
+            "a small build with the system's compiler",
+            "",
+            f"mkdir build; compile build {_amount(8)} $SEED",
         ),
-        Workload(
-            name="build_rounds",
-            meaning="twelve rounds of a build's files and processes beside huge-page faults; RUN "
+        (
+            "build_rounds",
+            "twelve rounds of a build's files and processes beside huge-page faults; RUN "
             "gets a table of the rounds, and page flags at the begin of each",
-            prepare=f"mkdir $DISK/tree; {_BUILDS} 0 $SEED",
-            command='[ -z "$RUN" ] || mkdir "$RUN/rounds"; '
+            f"mkdir $DISK/tree; {_BUILDS} 0 $SEED",
+            '[ -z "$RUN" ] || mkdir "$RUN/rounds"; '
             f"{_BUILDS} 12 $SEED \"${{RUN:+$RUN/rounds}}\" '{_BESIDE_A_BUILD}'",
         ),
-        Workload(
-            name="mixed",
-            meaning="huge-page faults beside page-cache churn, then waves of processes",
-            prepare=FILL,
-            command=f"{_reads(15_000)} & huge_pages {_amount(150)} 30 $SEED; wait $!; "
+        (
+            "mixed",
+            "huge-page faults beside page-cache churn, then waves of processes",
+            FILL,
+            f"{_reads(15_000)} & huge_pages {_amount(150)} 30 $SEED; wait $!; "
             f"forks {_amount(4)} 12 200 $SEED",
         ),
-        Workload(
-            name="every_cpu",
-            meaning="reads on every CPU beside huge-page faults, waves of processes and a purger",
-            prepare=_on_every_cpu(
-                "page_cache $DISK/big $BIG_MIB $((MEMORY_PAGES / 4 / $(nproc))) $cpu"
-            ),
-            command=_on_every_cpu(
+        (
+            "every_cpu",
+            "reads on every CPU beside huge-page faults, waves of processes and a purger",
+            _on_every_cpu("page_cache $DISK/big $BIG_MIB $((MEMORY_PAGES / 4 / $(nproc))) $cpu"),
+            _on_every_cpu(
                 f"page_cache $DISK/big $BIG_MIB {_amount(6000)} $((SEED * 1000 + cpu))",
                 f"huge_pages {_amount(500)} 100 $SEED",
                 f"forks {_amount(4)} $((8 * $(nproc))) 200 $SEED",
@@ -148,11 +143,7 @@ WORKLOADS = {
 
 
 def workload(name: str) -> Workload:
-    """A workload by name.
-
-    Raises:
-        UsageError: no such workload.
-    """
+    """A workload by name."""
     if name not in WORKLOADS:
         raise UsageError(f"no workload {name!r}; there are {', '.join(WORKLOADS)}")
     return WORKLOADS[name]
@@ -167,14 +158,7 @@ def programs_digest() -> str:
 
 
 def build_programs(directory: Path) -> None:
-    """Compile the programs; nothing is done where they are up to date.
-
-    Args:
-        directory: where they go; it is made.
-
-    Raises:
-        UsageError: no C compiler, or one that cannot compile them.
-    """
+    """Compile the programs; nothing is done where they are up to date."""
     stamp = directory / ".built"
     if stamp.exists() and stamp.read_text() == programs_digest():
         return

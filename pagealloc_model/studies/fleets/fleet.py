@@ -88,10 +88,6 @@ def adjusted(p_values: Sequence[float]) -> np.ndarray:
 def compared_sides(hosts: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
     """Both sides' hosts, metric by metric.
 
-    Args:
-        hosts: side ("base" or "patch") and metrics, one row a host; NaN where a host failed.
-        metrics: columns to compare.
-
     Returns:
         metric; for each side hosts, lowest, highest, mean, mean_low, mean_high; difference of the
         means (patch - base) with difference_low and difference_high; change (difference relative
@@ -154,14 +150,7 @@ class FleetResult:
         return self.hosts[self.hosts["error"] != ""]
 
     def compared(self, metrics: Sequence[str] = ()) -> pd.DataFrame:
-        """Ranges, means with intervals, differences and tests; see `compared_sides`.
-
-        Args:
-            metrics: columns of `hosts`; none for the usual ones.
-
-        Raises:
-            UsageError: the hosts have no such metric, or all of them failed.
-        """
+        """Ranges, means with intervals, differences and tests; see `compared_sides`."""
         if len(self.hosts) and len(self.failed) == len(self.hosts):
             first = self.failed.iloc[0]
             raise UsageError(

@@ -78,9 +78,6 @@ class CacheHost:
 
         The cache lies in the highest zone; all lower ones are in use down to where requests that
         may use the highest no longer enter them.
-
-        Raises:
-            UsageError: the highest zone has no room for the cache.
         """
         types = len(self.machine.zone_types)
         counts = {}
@@ -115,19 +112,9 @@ def run_cache_host(
 ) -> tuple[Row, np.ndarray]:
     """Run a host's load from a state with all memory free.
 
-    Args:
-        host: its load.
-        policy: of its kernel.
-        rules: its kernel's generation.
-        cancel: asked now and then; True ends the run.
-
     Returns:
         Metrics of the time after the cache was filled, fallbacks of all of it; free buddies, int64,
         shape (steps, zones, orders, migratetypes).
-
-    Raises:
-        Cancelled: `cancel` said so.
-        UsageError: the machine is too small for the cache.
     """
     run = _CacheRun(host, policy, rules)
     run.fill()
@@ -279,12 +266,7 @@ class SyntheticHosts:
     atomics_per_page: float = 0
 
     def hosts(self) -> list[tuple[str, CacheHost]]:
-        """Each host with its name.
-
-        Raises:
-            PolicyError: no preset of these rules.
-            UsageError: no such machine.
-        """
+        """Each host with its name."""
         hosts = []
         for seed in range(self.first_seed, self.first_seed + self.count):
             share = float(np.random.default_rng((seed, 1)).uniform(*MANAGED_SHARES))

@@ -11,21 +11,21 @@ import shutil
 import tarfile
 import tempfile
 import weakref
-from collections import OrderedDict, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import Empty, Queue
-from threading import Lock
 from typing import TYPE_CHECKING
 
 from pagealloc_model.base.errors import ClusterError, RecordingError, UsageError
 from pagealloc_model.recording.event_files import event_files_of
 from pagealloc_model.recording.recording import Recording, files_of, open_recording
 from pagealloc_model.studies.sweeps.records import (
-    ReadyRecording,
+    HeldRecordings,
+    Numbers,
     Record,
     Task,
     is_address,
@@ -45,8 +45,7 @@ LOOK_AGAIN_S = 1.0
 TRIES = 3
 """How often a point is sent out before its results count as lost with the workers."""
 
-_guard = Lock()
-_held: OrderedDict[str, ReadyRecording] = OrderedDict()
+_held = HeldRecordings(RECORDINGS_HELD)
 
 
 def _packed(recording: Recording) -> bytes:
@@ -81,16 +80,7 @@ class Refusal:
 
 
 def point_on_worker(task: Task, content: bytes | None, model: str) -> Record | Refusal:
-    """Make a point on the worker that this runs on.
-
-    Args:
-        task: the point.
-        content: its recording's files (`_packed`); None where it lies at an address.
-        model: fingerprint of the package where the sweep was started.
-
-    Raises:
-        ClusterError: this worker has another version of the package.
-    """
+    """Make a point on the worker that this runs on."""
     from distributed import get_worker
 
     address, swept = str(get_worker().address), task.recording
@@ -98,22 +88,18 @@ def point_on_worker(task: Task, content: bytes | None, model: str) -> Record | R
         raise ClusterError(
             f"worker {address} runs another version of pagealloc_model; install the same there"
         )
-    with _guard:
-        if swept.digest not in _held:
-            _held[swept.digest] = ReadyRecording(
-                swept.opened if content is None else lambda: _unpacked(content, swept.name)
-            )
-            while len(_held) > RECORDINGS_HELD:
-                _held.popitem(last=False)
-        _held.move_to_end(swept.digest)
-        recording = _held[swept.digest]
+
+    def open_it() -> Recording:
+        return swept.opened() if content is None else _unpacked(content, swept.name)
+
+    def point() -> Numbers:
+        return replayed_point(_held.ready(swept.digest, open_it, task.settings), task.settings)
+
     try:
-        recording.opened()
+        _held.ready(swept.digest, open_it, None)
     except RecordingError as error:
         return Refusal(worker=address, why=str(error))
-    return Record.of(
-        task.key, lambda: replayed_point(recording.ready(task.settings), task.settings)
-    )
+    return Record.of(task.key, point)
 
 
 def records_by_cluster(tasks: Sequence[Task], client: Client | str) -> Iterator[Record]:
@@ -121,15 +107,6 @@ def records_by_cluster(tasks: Sequence[Task], client: Client | str) -> Iterator[
 
     A worker that dies has its points made by others; one that cannot read a recording gets no more
     of that recording's points. When the iterator is closed, points not yet begun are cancelled.
-
-    Args:
-        tasks: those of one recording next to each other.
-        client: a connected client, or the scheduler's address.
-
-    Raises:
-        UsageError: Dask is not installed.
-        ClusterError: the scheduler cannot be reached or goes away, it has no workers, or one of
-            them runs another version of this package.
     """
     with _connected(client) as connection:
         run = _ClusterRun(connection, tasks)

@@ -28,14 +28,7 @@ _KINDS = {bool: BOOL, int: INT, str: CHOICE}
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Settings of a replay.
-
-    Attributes:
-        policy: fields that differ from the recorded policy.
-        code: a kernel build or hooks that decide in the model's place; None for the model.
-        rules: as `replay` takes them.
-        seed: of choices that nothing settles.
-    """
+    """Settings of a replay."""
 
     policy: Policy = field(default_factory=Policy)
     code: Code | None = None
@@ -130,11 +123,7 @@ def shown(value: object) -> object:
 
 
 def axis_metadata(name: str) -> Mapping[str, Any]:
-    """Values of an axis, as `policy_fields.setting` describes them; {} for "policy" and "rules".
-
-    Raises:
-        PolicyError: no such axis.
-    """
+    """Values of an axis, as `policy_fields.setting` describes them; {} for "policy" and "rules"."""
     if name in (POLICY_AXIS, RULES_AXIS):
         return {}
     settings = policy_settings()
@@ -148,11 +137,7 @@ def axis_metadata(name: str) -> Mapping[str, Any]:
 
 
 def grid(vary: Mapping[str, Iterable[object]]) -> list[Point]:
-    """Every combination of the axes' values; the last axis changes fastest.
-
-    Raises:
-        UsageError: an axis without values.
-    """
+    """Every combination of the axes' values; the last axis changes fastest."""
     axes = {name: list(dict.fromkeys(values)) for name, values in vary.items()}
     for name, values in axes.items():
         if not values:
@@ -207,10 +192,6 @@ def parse_vary(words: Sequence[str]) -> dict[str, list[Any]]:
     """Axes from words such as "pcp_batch=15,31,63", "costly_order=0:9:3" or "rules=6.12,6.18".
 
     A range START:STOP:STEP includes STOP, as seq(1) does; ":STEP" may be left out.
-
-    Raises:
-        UsageError: a word without "=", a field named twice, or no values.
-        PolicyError: an unknown field, or a value it does not take.
     """
     vary: dict[str, list[Any]] = {}
     for word in words:

@@ -51,14 +51,7 @@ _ABOVE_COSTLY = 4
 
 @dataclass(frozen=True)
 class Metric:
-    """A column of a sweep; all zones together.
-
-    Attributes:
-        name: the column.
-        meaning: in words.
-        unit: "" for plain counts.
-        better: "lower", "higher" or "" where neither is.
-    """
+    """A column of a sweep; all zones together."""
 
     name: str
     meaning: str
@@ -195,14 +188,7 @@ def replay_metrics(replay: Replay) -> Row:
 
 
 def run_metrics(machine: Machine, states: States, fallbacks: np.ndarray, log: np.ndarray) -> Row:
-    """Free memory, types of pageblocks, fallbacks and holds of zone->lock.
-
-    Args:
-        machine: of the run.
-        states: its instants, over which means are.
-        fallbacks: shape `layout.FALLBACK_SHAPE`.
-        log: shape (rows, LOG_COLUMNS).
-    """
+    """Free memory, types of pageblocks, fallbacks and holds of zone->lock."""
     courses = states.courses(machine.pageblock_order, range(len(machine.zones)))
     by_order = states.free.sum(axis=(1, 3))
     total = np.maximum(by_order.sum(axis=1), 1)

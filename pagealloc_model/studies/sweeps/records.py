@@ -9,8 +9,8 @@ import os
 import shutil
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -150,11 +150,7 @@ def recording_digest(recording: Recording) -> str:
 
 
 def point_key(recording: str, settings: Settings) -> str:
-    """Name of a result by the digest of its recording and its settings.
-
-    Raises:
-        UsageError: hooks that cannot be told apart by content.
-    """
+    """Name of a result by the digest of its recording and its settings."""
     return result_key({"recording": recording, "settings": settings.spelled()})
 
 
@@ -193,11 +189,7 @@ class ResultCache:
             return None
 
     def store(self, record: Record) -> None:
-        """Keep a finished point; its file appears whole or not at all. Failed points are not kept.
-
-        Raises:
-            UsageError: it cannot be written.
-        """
+        """Keep a finished point that did not fail; its file appears whole or not at all."""
         if record.error:
             return
         file = self._file(record.key)
@@ -232,10 +224,6 @@ def _stored(address: str) -> tuple[Any, str, dict[str, dict[str, Any]]]:
     """An address's file system, its path there, and what the store says of each file.
 
     Files go by their name below the address, "" for a single one.
-
-    Raises:
-        UsageError: fsspec or what it needs for the protocol is not installed.
-        RecordingError: the store refuses, or there is nothing.
     """
     try:
         from fsspec.core import url_to_fs
@@ -281,14 +269,7 @@ def _fetch(address: str) -> Path:
 
 @dataclass(frozen=True, kw_only=True)
 class SweptRecording:
-    """A recording to sweep over.
-
-    Attributes:
-        name: as tables show it.
-        digest: of its content.
-        place: its path or address.
-        recording: it, where the caller had opened it.
-    """
+    """A recording to sweep over."""
 
     name: str
     digest: str
@@ -306,9 +287,6 @@ def named_recording(source: Recording | str | Path) -> SweptRecording:
     """A recording, a path, a shipped name or an fsspec address as a sweep refers to it.
 
     An address's digest is of the names, sizes and identities of its files.
-
-    Raises:
-        RecordingError: it cannot be opened.
     """
     if isinstance(source, str) and is_address(source):
         hashed = hashlib.sha256()
@@ -325,73 +303,45 @@ def named_recording(source: Recording | str | Path) -> SweptRecording:
     )
 
 
-class ReadyRecording:
-    """A recording that several threads replay: opened once, and prepared once for equal settings.
+class HeldRecordings:
+    """The last few recordings that threads replay, each opened once, and prepared for its points.
 
-    Args:
-        open_it: opens it.
+    Threads that need one meanwhile wait. A start prepared for other settings is let go.
     """
 
-    def __init__(self, open_it: Callable[[], Recording]) -> None:
-        self._open_it = open_it
-        self._recording: Recording | None = None
-        self._prepared_for: tuple[object, ...] | None = None
-        self._lock = RLock()
-
-    def opened(self) -> Recording:
-        """The recording; its events are read on first use.
-
-        Raises:
-            RecordingError: it cannot be opened.
-        """
-        with self._lock:
-            if self._recording is None:
-                self._recording = self._open_it()
-            return self._recording
-
-    def ready(self, settings: Settings) -> Recording:
-        """The recording, prepared; threads that need it meanwhile wait.
-
-        A start prepared for other settings is let go.
-
-        Raises:
-            RecordingError: it cannot be read.
-            UsageError: it cannot be replayed.
-        """
-        with self._lock:
-            recording = self.opened()
-            wanted = (settings.rules, settings.assumptions, settings.seed)
-            if wanted != self._prepared_for:
-                if self._prepared_for is not None:
-                    forget_prepared(recording)
-                rules = choose_rules(recording, settings.rules).rules
-                prepare(recording, rules, settings.assumptions, settings.seed, unreported)
-                self._prepared_for = wanted
-            return recording
-
-
-class OpenRecordings:
-    """The recordings of a sweep, each let go after the last point that needs it.
-
-    Args:
-        uses: each recording once for every point that replays it.
-    """
-
-    def __init__(self, uses: Iterable[SweptRecording]) -> None:
+    def __init__(self, most: int) -> None:
+        self._most = most
         self._guard = Lock()
-        self._uses_left: Counter[SweptRecording] = Counter(uses)
-        self._ready = {swept: ReadyRecording(swept.opened) for swept in self._uses_left}
+        self._held: OrderedDict[str, _Held] = OrderedDict()
 
-    def ready(self, recording: SweptRecording, settings: Settings) -> Recording:
-        """A recording, opened and prepared; raises what `ReadyRecording.ready` does."""
-        return self._ready[recording].ready(settings)
-
-    def used(self, recording: SweptRecording) -> None:
-        """Note that one of a recording's points is made."""
+    def ready(
+        self, digest: str, open_it: Callable[[], Recording], settings: Settings | None
+    ) -> Recording:
+        """A recording by its digest, prepared for settings; None: only opened."""
         with self._guard:
-            self._uses_left[recording] -= 1
-            if self._uses_left[recording] == 0:
-                del self._ready[recording]
+            held = self._held.setdefault(digest, _Held())
+            self._held.move_to_end(digest)
+            while len(self._held) > self._most:
+                self._held.popitem(last=False)
+        with held.lock:
+            if held.recording is None:
+                held.recording = open_it()
+            if settings is not None:
+                wanted = (settings.rules, settings.assumptions, settings.seed)
+                if held.prepared_for not in (None, wanted):
+                    forget_prepared(held.recording)
+                if held.prepared_for != wanted:
+                    rules = choose_rules(held.recording, settings.rules).rules
+                    prepare(held.recording, rules, settings.assumptions, settings.seed, unreported)
+                    held.prepared_for = wanted
+            return held.recording
+
+
+@dataclass(kw_only=True)
+class _Held:
+    lock: RLock = field(default_factory=RLock)
+    recording: Recording | None = None
+    prepared_for: tuple[object, ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -406,40 +356,32 @@ class Task:
 def records_by_threads(tasks: Sequence[Task], workers: int | None) -> Iterator[Record]:
     """The tasks' records, in the order in which they are finished.
 
-    Memory holds one state for each worker, and the recordings whose points are being made.
-
-    Args:
-        tasks: those of one recording next to each other.
-        workers: threads, as `records_of` takes them.
+    Memory holds one state for each worker, and as many recordings: tasks of one recording are next
+    to each other.
     """
-    recordings = OpenRecordings(task.recording for task in tasks)
+    held = HeldRecordings(workers or default_workers())
 
     def point(task: Task, cancel: Callable[[], bool]) -> Numbers:
-        try:
-            ready = recordings.ready(task.recording, task.settings)
-            return replayed_point(ready, task.settings, cancel)
-        finally:
-            recordings.used(task.recording)
+        ready = held.ready(task.recording.digest, task.recording.opened, task.settings)
+        return replayed_point(ready, task.settings, cancel)
 
     return records_of(
         {task.key: lambda cancel, task=task: point(task, cancel) for task in tasks}, workers
     )
 
 
+def default_workers() -> int:
+    """One thread for each CPU that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
 def records_of(jobs: Mapping[str, Job], workers: int | None) -> Iterator[Record]:
     """Records of jobs by key, in the order in which they are finished.
 
     When the iterator is closed, jobs that run are told to stop, and no other begins.
-
-    Args:
-        jobs: makers of results by key.
-        workers: threads; None for one on each CPU that this process may use.
-
-    Raises:
-        UsageError: less than one worker.
     """
     if workers is None:
-        workers = len(os.sched_getaffinity(0))
+        workers = default_workers()
     if workers < 1:
         raise UsageError(f"{workers} workers: a sweep needs at least one")
     stopped = Event()

@@ -82,19 +82,11 @@ class SweepResult:
         return tuple(c for c in self.rows if c in METRICS or str(c).startswith(prefixes))
 
     def to_parquet(self, path: str | Path) -> None:
-        """Write the table; the file appears whole or not at all.
-
-        Raises:
-            UsageError: it cannot be written.
-        """
+        """Write the table; the file appears whole or not at all."""
         write_parquet(self.rows, path)
 
     def to_text(self, metrics: Sequence[str] = (), width: int = WIDTH) -> str:
-        """Points and some metrics as a table for a mail, a block for every few metrics.
-
-        Raises:
-            UsageError: the table has no such metric.
-        """
+        """Points and some metrics as a table for a mail, a block for every few metrics."""
         rows = self.rows
         chosen = list(metrics) or [name for name in DEFAULT_METRICS if name in rows]
         _known(rows, chosen)
@@ -189,11 +181,7 @@ def _known(rows: pd.DataFrame, names: Sequence[str]) -> None:
 
 
 def write_parquet(table: pd.DataFrame, path: str | Path) -> None:
-    """Write a table, which appears whole or not at all and replaces what was there.
-
-    Raises:
-        UsageError: it cannot be written.
-    """
+    """Write a table, which appears whole or not at all and replaces what was there."""
     path = Path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -286,11 +274,7 @@ def pareto(
 
 
 def on_front(costs: np.ndarray) -> np.ndarray:
-    """Rows (bool) that no other row beats: not more in both columns, and less in one.
-
-    Args:
-        costs: shape (points, 2); less is better.
-    """
+    """Rows (bool) that no other row beats: not more in both columns, and less in one."""
     order = np.lexsort((costs[:, 1], costs[:, 0]))
     ranked = costs[order]
     before = np.concatenate([[np.inf], np.minimum.accumulate(ranked[:, 1])[:-1]])

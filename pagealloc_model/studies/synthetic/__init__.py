@@ -20,7 +20,6 @@ from pagealloc_model.studies.synthetic.memory import (
     buddies,
     managed_pages,
 )
-from pagealloc_model.studies.synthetic.recorded import Recorded, recorded
 from pagealloc_model.studies.synthetic.run import Run, run
 from pagealloc_model.studies.synthetic.scale_up import scaled_up
 from pagealloc_model.studies.synthetic.scenarios import scenario
@@ -35,7 +34,6 @@ __all__ = [
     "Memory",
     "Migratetype",
     "Operation",
-    "Recorded",
     "Requests",
     "Run",
     "Zone",
@@ -45,7 +43,6 @@ __all__ = [
     "huge_gfp",
     "kind_of",
     "managed_pages",
-    "recorded",
     "run",
     "scaled_up",
     "scenario",

@@ -215,12 +215,7 @@ class Requests:
         return numbers
 
     def demand(self, name: str, **about: object) -> Demand:
-        """All of them in time order, those of one time in the order in which they were added.
-
-        Args:
-            name: of the demand.
-            about: further attributes of `Demand`.
-        """
+        """All of them in time order, those of one time in the order in which they were added."""
         events = in_time_order(np.concatenate(self._parts))
         leads = np.concatenate(self._leads)
         return Demand(

@@ -30,14 +30,6 @@ def write_synthetic_recording(run: Run, directory: Path) -> None:
 
     Page frames are those that the model handed out, each CPU's events by a task of its own. Events
     under zone->lock are left out: they would be the model's own.
-
-    Args:
-        run: its holds need not have been kept.
-        directory: to create.
-
-    Raises:
-        UsageError: the directory exists and is not empty.
-        OSError: it cannot be written.
     """
     if directory.exists() and any(directory.iterdir()):
         raise UsageError(f"{directory} exists and is not empty")

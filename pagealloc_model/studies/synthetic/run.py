@@ -30,11 +30,14 @@ from pagealloc_model.predicted.run import (
 from pagealloc_model.predicted.tables import TransactionCounts
 from pagealloc_model.studies.synthetic.demand import EVENT, Demand
 from pagealloc_model.studies.synthetic.memory import Memory, free_everything
-from pagealloc_model.studies.synthetic.recorded import Recorded
 
 STEP_EVENTS = 1 << 18
 SAMPLES = 128
 """A run without instants is sampled about so often, evenly over its events, and at its end."""
+
+
+Begin = Callable[[np.ndarray, np.ndarray], Carrier]
+"""Given objects' places, to be written, and their leads, returns who takes events."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -171,7 +174,7 @@ def run(
     *,
     rules: KernelRules | str,
     assumptions: Assumptions | None = None,
-    memory: Memory | Recorded | None = None,
+    memory: Memory | Begin | None = None,
     at_ns: Sequence[int] = (),
     look: Callable[[State], Any] | None = None,
     keep_holds: bool = True,
@@ -185,7 +188,7 @@ def run(
         policy: the policy to run it under; None for the kernel's defaults.
         rules: a kernel generation, or the name of a preset.
         assumptions: ours; in an elastic mode the model decides what kswapd and direct reclaim do.
-        memory: what memory holds at first; a recording's start; None: all of it is free.
+        memory: what it holds at first; None: all of it is free.
         at_ns: instants to take a sample at, ascending: after the events before it and all that is
             due by then; the run ends with the last. None: see `SAMPLES`.
         look: called with the state at each sample.
@@ -206,10 +209,8 @@ def run(
         raise UsageError(f"{demand.name}: no events, so there is nothing to replay")
     places = np.full(demand.objects, -1, np.int32)
     leads = np.full_like(places, -1) if demand.leads is None else demand.leads
-    if isinstance(memory, Recorded):
-        starting = memory.demand.starting_places()
-        places[: len(starting)] = starting
-        carrier: Carrier = memory.carrier(leads)
+    if memory is not None and not isinstance(memory, Memory):
+        carrier = memory(places, leads)
     else:
         start_ns = demand.start_ns
         if start_ns is None:
@@ -254,15 +255,7 @@ def run(
 
 
 class Running:
-    """A state on its way through events, its holds of zone->lock and its samples.
-
-    Attributes:
-        places: int32 by object.
-        done: events taken.
-        sizes: how many holds moved how many objects.
-        samples: by time: words of `Samples`; refills, their pages and probes, blocks reserved and
-            given back; what `look` returned. Of those at one instant the last.
-    """
+    """A state on its way through events, its holds of zone->lock and its samples."""
 
     def __init__(
         self,

@@ -136,18 +136,7 @@ def most_in_use(parts: Iterable[np.ndarray]) -> int:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Copies:
-    """Streams once per shift, round after round; a part of the events is made at a time.
-
-    Attributes:
-        events: `EVENT` records of the streams.
-        orders: int8 by object.
-        shifts: int64, how much later each copy begins, ns.
-        streams: CPUs of one copy.
-        nr_cpus: CPUs that the copies are spread over.
-        beside: `EVENT` records that are not copied but merged in.
-        zone: highest zone type that what lived at the start may use.
-        rounds: how many.
-    """
+    """Streams once per shift, round after round; a part of the events is made at a time."""
 
     events: np.ndarray
     orders: np.ndarray
@@ -361,9 +350,6 @@ def _background_blocks(
     """Pageblocks in use throughout, so that memory gets as short as it was recorded.
 
     What watermarks and lowmem_reserve keep from these requests (S1.5, S1.8) stays free in any case.
-
-    Raises:
-        UsageError: the machine has too little memory for the copies.
     """
     managed = sum(end - begin for begin, end in managed_spans(machine))
     reserved = sum(

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from pagealloc_model.notebooks.studies.recorded import with_less_memory
 from pagealloc_model.notebooks.studies.repeated import (
     HugeFaults,
     RepeatedRounds,
@@ -19,7 +20,6 @@ from pagealloc_model.base.errors import UsageError
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.recording.machine import GIB_PAGES, PAGE_KB, min_free_kbytes_at_boot
 from pagealloc_model.studies.synthetic.memory import block_use
-from pagealloc_model.studies.synthetic.recorded import with_less_memory
 from tests.notebook.studies.test_repeated_demand import made_ready
 
 SLAB = "mixed_6.1"
@@ -124,7 +124,7 @@ def test_rounds_begin_with_what_the_daemons_were_doing() -> None:
     began = DaemonsAtStart(node=0, start_ns=7, run=(3, 9), looks_ns=70)
     given = made_ready(SLAB)
     given = replace(given, prepared=replace(given.prepared, daemons=(began,)))
-    state = given.carrier(given.demand.leads).state
+    state = given.begin(given.demand.starting_places(), given.demand.leads).state
     node = int(state.st[int(state.st[at.PRESSURE_BASE]) + pr.NODES_BASE])
     assert state.st[node + pr.KSWAPD_WOKEN] == 1
     assert state.st[node + pr.KSWAPD_WANTED_ORDER] == 3

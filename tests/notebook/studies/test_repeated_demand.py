@@ -7,6 +7,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from pagealloc_model.notebooks.studies.recorded import Recorded, recorded
 from pagealloc_model.notebooks.studies.repeated import SURVIVORS, HugeFaults, RepeatedDemand
 
 import pagealloc_model as pm
@@ -15,8 +16,8 @@ from pagealloc_model.allocator import pressure_layout as pr
 
 
 @cache
-def made_ready(name: str) -> pm.synthetic.Recorded:
-    return pm.synthetic.recorded(pm.open(name), assumptions=pm.Assumptions(reclaim="elastic"))
+def made_ready(name: str) -> Recorded:
+    return recorded(pm.open(name), assumptions=pm.Assumptions(reclaim="elastic"))
 
 
 ASKS = (at.ALLOC, at.HIDDEN_ALLOC)
@@ -91,7 +92,7 @@ def test_what_outlives_a_round_is_as_the_word_says() -> None:
         *_, events = demand.parts()
         count = len(demand.demand.objects)
         kinds = kind[events["object"] % demand.round_objects % count]
-        recorded = events["object"] % demand.round_objects < count
+        is_recorded = events["object"] % demand.round_objects < count
         pages = np.int64(1) << events["order"].astype(np.int64)
         signs = np.select(
             [
@@ -101,7 +102,7 @@ def test_what_outlives_a_round_is_as_the_word_says() -> None:
             [1, -1],
         )
         by_reclaim = events["bits"] & np.uint32(pr.FREED_BY_RECLAIM) == pr.FREED_BY_RECLAIM
-        own = recorded & ~((signs < 0) & by_reclaim)
+        own = is_recorded & ~((signs < 0) & by_reclaim)
         kept[survivors] = np.array(
             [(signs * pages)[own & (kinds == each)].sum() for each in range(4)]
         )

@@ -21,7 +21,7 @@ from pagealloc_model.studies.sweeps import records as record
 from pagealloc_model.studies.sweeps.design import Settings
 from pagealloc_model.studies.sweeps.metrics import metric, replay_metrics
 from pagealloc_model.studies.sweeps.records import (
-    OpenRecordings,
+    HeldRecordings,
     named_recording,
     point_key,
     recording_digest,
@@ -264,17 +264,16 @@ def test_closing_stops_replays_that_run(
     assert stopped == [4]
 
 
-def test_a_recording_is_let_go_after_its_last_point(small: pm.Recording) -> None:
-    swept = named_recording(str(small.path))
-    opened = OpenRecordings([swept, swept])
-    recording = opened.ready(swept, Settings())
-    assert opened.ready(swept, Settings()) is recording
-    held = weakref.ref(recording)
+def test_the_last_recordings_are_held_and_others_let_go(small: pm.Recording) -> None:
+    swept, held = named_recording(str(small.path)), HeldRecordings(1)
+    recording = held.ready("one", swept.opened, Settings())
+    assert held.ready("one", swept.opened, Settings()) is recording
+    let_go = weakref.ref(recording)
     del recording
-    opened.used(swept)
-    assert held() is not None
-    opened.used(swept)
-    assert held() is None
+    held.ready("one", swept.opened, None)
+    assert let_go() is not None
+    held.ready("two", swept.opened, None)
+    assert let_go() is None
 
 
 def test_tables_survive_parquet(small: pm.Recording, tmp_path: Path) -> None:

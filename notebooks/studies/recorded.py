@@ -84,8 +84,10 @@ class Recorded:
         """The same on a machine of so much memory: see `with_less_memory`."""
         return replace(self, prepared=with_less_memory(self.prepared, gib, self.rules))
 
-    def carrier(self, leads: np.ndarray) -> ModelCarrier:
-        """The state that the recording begins with, ready for events whose leads are given."""
+    def begin(self, places: np.ndarray, leads: np.ndarray) -> ModelCarrier:
+        """The state that the recording begins with, ready for events; writes objects' places."""
+        starting = self.demand.starting_places()
+        places[: len(starting)] = starting
         state = self.prepared.state(self.rules, self.policy, self.assumptions, self.seed)
         return ModelCarrier(state, leads)
 
@@ -98,20 +100,7 @@ def recorded(
     assumptions: Assumptions | None = None,
     seed: int = 0,
 ) -> Recorded:
-    """Make a recording ready.
-
-    Args:
-        recording: an opened recording.
-        policy: changes to the recorded one.
-        rules: as `choose_rules` takes them; None for the recorded kernel's.
-        assumptions: ours, reclaim being elastic whatever they say; None for what reclaim and
-            compaction cost in the recording.
-        seed: of what nothing settles.
-
-    Raises:
-        PolicyError: no rules for the recording's kernel, or a policy that they do not have.
-        RecordingError: a file of the recording cannot be read.
-    """
+    """Make a recording ready."""
     if assumptions is None:
         assumptions = at_recorded_cost(recording.trace, start_snapshots(recording)[1])
     assumptions = replace(assumptions, reclaim="elastic")
@@ -133,14 +122,6 @@ def with_less_memory(prepared: Prepared, gib: float, rules: KernelRules) -> Prep
     pages of files beside free ones only, those with most free pages first; of equals the highest.
     Their pages of files are not cached then. Watermarks are what the smaller machine has at boot;
     the per-CPU lists' limits stay.
-
-    Args:
-        prepared: of an elastic replay.
-        gib: memory that the zones manage, GiB.
-        rules: for the watermarks.
-
-    Raises:
-        UsageError: more than was recorded, or less than the start has in use otherwise.
     """
     machine, image = prepared.machine, prepared.image
     managed = sum(zone.managed for zone in machine.zones)
