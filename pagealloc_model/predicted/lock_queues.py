@@ -124,45 +124,6 @@ class Queues(NamedTuple):
 
 
 @inner
-def _next_arrival(q: Queues) -> int:
-    """Return the CPU whose next request arrives first, or -1.
-
-    -1 means that none is on its way.
-    """
-    found = -1
-    earliest = NEVER
-    for cpu in range(len(q.cpus)):
-        if int(q.cpus[cpu]["status"]) == ARRIVING and int(q.cpus[cpu]["arrival_ns"]) < earliest:
-            earliest = int(q.cpus[cpu]["arrival_ns"])
-            found = cpu
-    return found
-
-
-@inner
-def _next_handoff(q: Queues) -> int:
-    """Return the lock with a queue that is let go first, or -1."""
-    found = -1
-    earliest = NEVER
-    for lock in range(len(q.locks)):
-        if int(q.locks[lock]["waiting"]) > 0 and int(q.locks[lock]["release_ns"]) < earliest:
-            earliest = int(q.locks[lock]["release_ns"])
-            found = lock
-    return found
-
-
-@inner
-def _unpark(q: Queues, list_lock: int, now: int) -> None:
-    """Let CPUs that slept on a pcp->lock arrive when it is let go.
-
-    They come after trylocks of that instant.
-    """
-    for cpu in range(len(q.cpus)):
-        if int(q.cpus[cpu]["status"]) == PARKED and int(q.cpus[cpu]["parked_on"]) == list_lock:
-            q.cpus[cpu]["status"] = ARRIVING
-            q.cpus[cpu]["arrival_ns"] = now + 1
-
-
-@inner
 def go_on(q: Queues, cpu: int, now: int, release: int) -> None:
     """Find out when a CPU served `now` until `release` asks again.
 
@@ -193,7 +154,10 @@ def go_on(q: Queues, cpu: int, now: int, release: int) -> None:
 
 @inner
 def serve(q: Queues, cpu: int, now: int) -> None:
-    """Give a CPU the lock it asked for."""
+    """Give a CPU the lock it asked for; those that slept on its pcp->lock arrive when it is let go.
+
+    They come after trylocks of that instant.
+    """
     number = int(q.cpus[cpu]["next"])
     release = now + int(q.outcomes[number]["hold_ns"])
     q.outcomes[number]["start_ns"] = now
@@ -202,8 +166,10 @@ def serve(q: Queues, cpu: int, now: int) -> None:
     if held >= 0 and int(q.outcomes[number]["list_was_busy"]) == 0:
         q.list_locks[held]["release_ns"] = release
         q.list_locks[held]["is_waiting"] = 0
-        if int(q.list_locks[held]["waiting"]) > 0:
-            _unpark(q, held, release)
+        for other in range(len(q.cpus) if int(q.list_locks[held]["waiting"]) > 0 else 0):
+            if int(q.cpus[other]["status"]) == PARKED and int(q.cpus[other]["parked_on"]) == held:
+                q.cpus[other]["status"] = ARRIVING
+                q.cpus[other]["arrival_ns"] = release + 1
     go_on(q, cpu, now, release)
 
 
@@ -218,33 +184,6 @@ def _end_without_lock(q: Queues, cpu: int, how: int) -> None:
     q.outcomes[number]["pages"] = 0
     q.outcomes[number]["end"] = how
     go_on(q, cpu, now, now)
-
-
-@inner
-def _wait_for_list(q: Queues, cpu: int, wanted: int) -> None:
-    """Let a CPU wait for a pcp->lock that is taken."""
-    now = int(q.cpus[cpu]["arrival_ns"])
-    if int(q.cpus[cpu]["parked_on"]) < 0:
-        q.cpus[cpu]["parked_on"] = wanted
-        q.cpus[cpu]["asked_ns"] = now
-        q.list_locks[wanted]["waiting"] += 1
-    if int(q.list_locks[wanted]["is_waiting"]) != 0:
-        q.cpus[cpu]["status"] = PARKED
-    else:
-        q.cpus[cpu]["arrival_ns"] = max(int(q.list_locks[wanted]["release_ns"]), now) + 1
-
-
-@inner
-def _list_is_taken(q: Queues, cpu: int, wanted: int) -> bool:
-    """Return whether a CPU finds a pcp->lock taken.
-
-    Those that wait for it go before a trylock.
-    """
-    if int(q.list_locks[wanted]["is_waiting"]) != 0:
-        return True
-    if int(q.list_locks[wanted]["release_ns"]) > int(q.cpus[cpu]["arrival_ns"]):
-        return True
-    return int(q.list_locks[wanted]["waiting"]) > 0 and int(q.cpus[cpu]["parked_on"]) < 0
 
 
 @inner
@@ -301,28 +240,36 @@ def _correct_drain(q: Queues, number: int) -> bool:
 
 
 @inner
-def _take_list(q: Queues, cpu: int) -> bool:
-    """Take the request's pcp->lock, if it has one.
+def _take_list(q: Queues, cpu: int, wanted: int) -> bool:
+    """Take the request's pcp->lock; whether the CPU needs zone->lock now.
 
-    Returns whether the CPU needs zone->lock now.
+    Those that wait for a pcp->lock go before a trylock.
     """
     number = int(q.cpus[cpu]["next"])
-    wanted = int(q.requests[number]["list_lock"])
-    if wanted < 0:
-        return True
+    now = int(q.cpus[cpu]["arrival_ns"])
     role = int(q.requests[number]["role"])
-    if _list_is_taken(q, cpu, wanted):
+    has_waited = int(q.cpus[cpu]["parked_on"]) >= 0
+    is_waiting = int(q.list_locks[wanted]["is_waiting"]) != 0
+    release = int(q.list_locks[wanted]["release_ns"])
+    if is_waiting or release > now or (int(q.list_locks[wanted]["waiting"]) > 0 and not has_waited):
         if role not in (DECAYS, EMPTIES):
             return _fail_trylock(q, cpu)
-        _wait_for_list(q, cpu, wanted)
+        if not has_waited:
+            q.cpus[cpu]["parked_on"] = wanted
+            q.cpus[cpu]["asked_ns"] = now
+            q.list_locks[wanted]["waiting"] += 1
+        if is_waiting:
+            q.cpus[cpu]["status"] = PARKED
+        else:
+            q.cpus[cpu]["arrival_ns"] = max(release, now) + 1
         return False
     if role in (ALLOCATES, FREES):
         _end_without_lock(q, cpu, LISTED)
         return False
-    if int(q.cpus[cpu]["parked_on"]) >= 0:
+    if has_waited:
         q.cpus[cpu]["parked_on"] = -1
         q.list_locks[wanted]["waiting"] -= 1
-        q.outcomes[number]["list_wait_ns"] = q.cpus[cpu]["arrival_ns"] - q.cpus[cpu]["asked_ns"]
+        q.outcomes[number]["list_wait_ns"] = now - q.cpus[cpu]["asked_ns"]
     if not _correct_drain(q, number):
         _end_without_lock(q, cpu, NEEDLESS)
         return False
@@ -331,24 +278,12 @@ def _take_list(q: Queues, cpu: int) -> bool:
 
 
 @inner
-def _enqueue(q: Queues, lock: int, cpu: int) -> None:
-    """Let a CPU join the end of a lock's queue."""
-    q.cpus[cpu]["status"] = QUEUED
-    q.cpus[cpu]["behind"] = -1
-    if int(q.locks[lock]["waiting"]) > 0:
-        q.cpus[int(q.locks[lock]["tail"])]["behind"] = cpu
-    else:
-        q.locks[lock]["head"] = cpu
-    q.locks[lock]["tail"] = cpu
-    q.locks[lock]["waiting"] += 1
-
-
-@inner
 def _arrive(q: Queues, cpu: int) -> None:
-    """Bring a CPU to its lock; it gets it, or queues."""
-    if not _take_list(q, cpu):
-        return
+    """Bring a CPU to its lock; it gets it, or joins the end of its queue."""
     number = int(q.cpus[cpu]["next"])
+    wanted = int(q.requests[number]["list_lock"])
+    if wanted >= 0 and not _take_list(q, cpu, wanted):
+        return
     now = int(q.cpus[cpu]["arrival_ns"])
     lock = int(q.requests[number]["lock"])
     waiting = int(q.locks[lock]["waiting"])
@@ -357,8 +292,15 @@ def _arrive(q: Queues, cpu: int) -> None:
     q.outcomes[number]["ahead"] = waiting + (0 if is_free else 1)
     if is_free and (waiting == 0 or q.settings[UNFAIR]):
         serve(q, cpu, now)
+        return
+    q.cpus[cpu]["status"] = QUEUED
+    q.cpus[cpu]["behind"] = -1
+    if waiting > 0:
+        q.cpus[int(q.locks[lock]["tail"])]["behind"] = cpu
     else:
-        _enqueue(q, lock, cpu)
+        q.locks[lock]["head"] = cpu
+    q.locks[lock]["tail"] = cpu
+    q.locks[lock]["waiting"] += 1
 
 
 @entry
@@ -369,14 +311,18 @@ def run_queues(q: Queues) -> None:
     is free to those who come along, where the lock is unfair.
     """
     while True:
-        cpu = _next_arrival(q)
-        lock = _next_handoff(q)
+        cpu, lock, arrival, handoff = -1, -1, NEVER, NEVER
+        for each in range(len(q.cpus)):
+            if int(q.cpus[each]["status"]) == ARRIVING and q.cpus[each]["arrival_ns"] < arrival:
+                cpu, arrival = each, int(q.cpus[each]["arrival_ns"])
+        for each in range(len(q.locks)):
+            if int(q.locks[each]["waiting"]) > 0 and q.locks[each]["release_ns"] < handoff:
+                lock, handoff = each, int(q.locks[each]["release_ns"])
         if cpu < 0 and lock < 0:
             return
-        handoff = NEVER
         if lock >= 0:
-            handoff = int(q.locks[lock]["release_ns"]) + q.settings[HANDOFF_NS]
-        if cpu >= 0 and int(q.cpus[cpu]["arrival_ns"]) < handoff:
+            handoff += q.settings[HANDOFF_NS]
+        if cpu >= 0 and arrival < handoff:
             _arrive(q, cpu)
             continue
         first = int(q.locks[lock]["head"])

@@ -53,81 +53,47 @@ ROLES = {
 _ENDS_AT_EVENT = (at.SITE_REFILL, at.SITE_BUDDY_ALLOC)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Requests:
-    """What CPUs do, CPU after CPU, each in its order.
-
-    Attributes:
-        records: `REQUEST` records.
-        source: int64, row of the log or, behind those, number of the visit.
-        first: int64, shape (CPUs + 1,): where each CPU's begin.
-    """
-
-    records: np.ndarray
-    source: np.ndarray
-    first: np.ndarray
-
-
 def _lock_requests(
     log: np.ndarray, visits: np.ndarray, machine: Machine, hold_ns: np.ndarray
-) -> Requests:
-    """The queue's input, with times as they are when nobody else comes."""
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The queue's input, CPU after CPU, with times as they are when nobody else comes.
+
+    An allocation's event comes after its hold, a free's before it (T1.3).
+
+    Returns:
+        `REQUEST` records; int64, row of the log or, behind those, number of the visit of each;
+        int64, shape (CPUs + 1,): where each CPU's begin.
+    """
     cpu = np.concatenate([log[:, at.LOG_RAN_ON], visits["cpu"]])
     time_ns = np.concatenate([log[:, 1], visits["time_ns"]])
-    source = np.lexsort((time_ns, cpu))
-    first = np.searchsorted(cpu[source], np.arange(machine.nr_cpus + 1))
     together = np.zeros(len(cpu), REQUEST)
-    _describe_holds(together[: len(log)], log, machine, hold_ns)
-    _describe_visits(together[len(log) :], visits, machine)
-    records = together[source]
-    records["role"][_continues(records, time_ns[source], cpu[source])] = GOES_ON
-    for begin, end in itertools.pairwise(first):
-        _one_after_the_other(records[begin:end])
-    return Requests(records=records, source=source, first=first)
-
-
-def _describe_holds(
-    records: np.ndarray, log: np.ndarray, machine: Machine, hold_ns: np.ndarray
-) -> None:
-    """An allocation's event comes after its hold, a free's before it (T1.3)."""
+    holds, others = np.split(together, [len(log)])
     site = log[:, 0]
-    records["time_ns"] = log[:, 1] - np.where(np.isin(site, _ENDS_AT_EVENT), hold_ns, 0)
-    records["hold_ns"] = hold_ns
-    records["pages"] = log[:, 7]
-    records["lock"] = log[:, 2]
-    records["list_lock"] = -1
+    holds["time_ns"] = log[:, 1] - np.where(np.isin(site, _ENDS_AT_EVENT), hold_ns, 0)
+    holds["hold_ns"], holds["pages"], holds["lock"] = hold_ns, log[:, 7], log[:, 2]
+    holds["list_lock"] = -1
     for number, role in ROLES.items():
-        mine = site == number
-        records["list_lock"][mine] = log[mine, 2] * machine.nr_cpus + log[mine, 3]
-        records["role"][mine] = role
-
-
-def _describe_visits(records: np.ndarray, visits: np.ndarray, machine: Machine) -> None:
-    records["time_ns"] = visits["time_ns"]
-    records["pages"] = np.int32(1) << visits["order"].astype(np.int32)
-    records["lock"] = visits["zone"]
-    records["list_lock"] = visits["zone"].astype(np.int32) * machine.nr_cpus + visits["cpu"]
-    records["role"] = np.where(visits["frees"], FREES, ALLOCATES)
-
-
-def _continues(records: np.ndarray, time_ns: np.ndarray, cpu: np.ndarray) -> np.ndarray:
-    """Batches after the first of one free's drain: its list, at its time (S4.7)."""
-    follows = np.zeros(len(records), bool)
-    drains = records["role"] == DRAINS
-    drains &= records["list_lock"] >= 0
-    follows[1:] = (
-        (drains[1:] & drains[:-1])
-        & (time_ns[1:] == time_ns[:-1])
-        & (cpu[1:] == cpu[:-1])
-        & (records["list_lock"][1:] == records["list_lock"][:-1])
-    )
-    return follows
-
-
-def _one_after_the_other(records: np.ndarray) -> None:
-    """What one CPU does begins when what it did before is over."""
-    before = np.cumsum(records["hold_ns"]) - records["hold_ns"]
-    records["time_ns"] = before + np.maximum.accumulate(records["time_ns"] - before)
+        own = site == number
+        holds["list_lock"][own] = log[own, 2] * machine.nr_cpus + log[own, 3]
+        holds["role"][own] = role
+    others["time_ns"], others["lock"] = visits["time_ns"], visits["zone"]
+    others["pages"] = np.int32(1) << visits["order"].astype(np.int32)
+    others["list_lock"] = visits["zone"].astype(np.int32) * machine.nr_cpus + visits["cpu"]
+    others["role"] = np.where(visits["frees"], FREES, ALLOCATES)
+    source = np.lexsort((time_ns, cpu))
+    records, time_ns, cpu = together[source], time_ns[source], cpu[source]
+    # batches after the first of one free's drain: its list, at its time (S4.7)
+    drains = (records["role"] == DRAINS) & (records["list_lock"] >= 0)
+    goes_on = drains[1:] & drains[:-1] & (time_ns[1:] == time_ns[:-1]) & (cpu[1:] == cpu[:-1])
+    goes_on &= records["list_lock"][1:] == records["list_lock"][:-1]
+    records["role"][1:][goes_on] = GOES_ON
+    first = np.searchsorted(cpu, np.arange(machine.nr_cpus + 1))
+    for begin, end in itertools.pairwise(first):
+        # what one CPU does begins when what it did before is over
+        own = records[begin:end]
+        before = np.cumsum(own["hold_ns"]) - own["hold_ns"]
+        own["time_ns"] = before + np.maximum.accumulate(own["time_ns"] - before)
+    return records, source, first
 
 
 COSTLY_ORDER = 3
@@ -143,7 +109,6 @@ VISIT = np.dtype(
 """An allocation or a free that needs a CPU's own list of a zone only."""
 
 NO_VISITS = np.zeros(0, VISIT)
-_ALLOCATIONS = (at.ALLOC, at.HIDDEN_ALLOC)
 
 
 def list_visits(
@@ -151,7 +116,8 @@ def list_visits(
 ) -> np.ndarray:
     """`VISIT` records in time order, from the first drain of another CPU's list on.
 
-    Left out are pages that the model put nowhere or that served a request in single pages.
+    Left out are pages that the model put nowhere or that served a request in single pages, and
+    events whose own CPU held zone->lock at their time: the log has these already.
 
     Args:
         log: int64, shape (rows, LOG_COLUMNS): every hold of zone->lock.
@@ -164,38 +130,24 @@ def list_visits(
     remote = (holds[:, 0] == at.SITE_DRAIN_ALL) & (holds[:, 3] != holds[:, at.LOG_RAN_ON])
     if not remote.any():
         return NO_VISITS
-    begun = np.searchsorted(events["time_ns"], holds[remote, 1].min())
-    events = events[begun:]
+    events = events[np.searchsorted(events["time_ns"], holds[remote, 1].min()) :]
     costly = COSTLY_ORDER if policy.costly_order is None else policy.costly_order
-    frees = events["operation"] == at.FREE
-    listed = (frees | np.isin(events["operation"], _ALLOCATIONS)) & (events["order"] <= costly)
-    events, frees = events[listed], frees[listed]
+    listed = np.isin(events["operation"], (at.FREE, at.ALLOC, at.HIDDEN_ALLOC))
+    events = events[listed & (events["order"] <= costly)]
     place = places[events["object"]]
     visits = np.zeros(len(events), VISIT)
     for name in ("time_ns", "cpu", "order"):
         visits[name] = events[name]
-    visits["frees"] = frees
-    visits["zone"] = _zones(place, machine)
-    return visits[(visits["zone"] >= 0) & ~_took_the_lock(visits, holds)]
-
-
-def _zones(place: np.ndarray, machine: Machine) -> np.ndarray:
-    """Zone of each page, -1 where there is none."""
-    zones = np.full(len(place), -1, np.int16)
+    visits["frees"] = events["operation"] == at.FREE
+    visits["zone"] = -1
     for number, zone in enumerate(machine.zones):
-        zones[(place >= zone.start_pfn) & (place < zone.end_pfn)] = number
-    return zones
-
-
-def _took_the_lock(visits: np.ndarray, holds: np.ndarray) -> np.ndarray:
-    """Whether an event's own CPU held zone->lock at its time: then the log has it already."""
-    order = np.argsort(holds[:, 1], kind="stable")
-    times, cpus = holds[order, 1], holds[order, at.LOG_RAN_ON]
-    took = np.zeros(len(visits), bool)
-    for cpu in np.unique(cpus):
-        mine = np.flatnonzero(visits["cpu"] == cpu)
-        took[mine] = np.isin(visits["time_ns"][mine], times[cpus == cpu])
-    return took
+        visits["zone"][(place >= zone.start_pfn) & (place < zone.end_pfn)] = number
+    took_the_lock = np.zeros(len(visits), bool)
+    for cpu in np.unique(holds[:, at.LOG_RAN_ON]):
+        own = np.flatnonzero(visits["cpu"] == cpu)
+        times = holds[holds[:, at.LOG_RAN_ON] == cpu, 1]
+        took_the_lock[own] = np.isin(visits["time_ns"][own], times)
+    return visits[(visits["zone"] >= 0) & ~took_the_lock]
 
 
 WORK_COLUMNS = ("objects", "pages", "splits", "merges", "inserts", "scanned")
@@ -217,16 +169,15 @@ _NAMES = np.array(
 
 def _acquisitions_table(
     log: np.ndarray,
-    requests: Requests,
+    records: np.ndarray,
+    source: np.ndarray,
+    cpu: np.ndarray,
     outcomes: np.ndarray,
     machine: Machine,
     *,
     trylock_fails: bool,
 ) -> pd.DataFrame:
     """One row for each request that took zone->lock, see `LockTimes.acquisitions`."""
-    served = outcomes["end"] == SERVED
-    cpu = np.repeat(np.arange(machine.nr_cpus), np.diff(requests.first))[served]
-    records, outcomes, source = requests.records[served], outcomes[served], requests.source[served]
     logged = source < len(log)
     holds = log[np.where(logged, source, 0)]
     site = named_sites(holds)
@@ -234,6 +185,17 @@ def _acquisitions_table(
         takes = np.isin(records["role"], (REFILLS, ALLOCATES))
         past_list = np.where(takes, _ALLOCATED_PAST_LIST, _FREED_PAST_LIST)
         site = np.where(outcomes["list_was_busy"] != 0, past_list, site)
+    # units of work are the model's, in proportion to the pages that were still there to move
+    pages, planned = outcomes["pages"].astype(np.int64), holds[:, LOG_COLUMN["pages"]]
+    part, whole = np.where(planned > 0, pages, 1), np.maximum(planned, 1)
+    past_list = site >= len(SITE_NAMES)
+    work = {
+        name: np.where(past_list, 0, holds[:, column] * part // whole)
+        for name, column in LOG_COLUMN.items()
+    }
+    work["objects"][past_list] = 1
+    work["pages"][past_list] = pages[past_list]
+    work["inserts"][site == _FREED_PAST_LIST] = 1
     names = np.array([zone.name for zone in machine.zones], object)
     nodes = np.array([zone.node for zone in machine.zones])
     return pd.DataFrame(
@@ -245,7 +207,7 @@ def _acquisitions_table(
             "list_cpu": np.where(logged, holds[:, 3], cpu),
             "site": _categories(_NAMES[site, 0]),
             "cause": _categories(_NAMES[site, 1]),
-            **_work(holds, site, outcomes["pages"].astype(np.int64)),
+            **work,
             "arrival_ns": outcomes["arrival_ns"],
             "start_ns": outcomes["start_ns"],
             "hold_ns": outcomes["hold_ns"],
@@ -255,43 +217,6 @@ def _acquisitions_table(
             "list_was_busy": outcomes["list_was_busy"] != 0,
         }
     )
-
-
-def _work(holds: np.ndarray, site: np.ndarray, pages: np.ndarray) -> dict[str, np.ndarray]:
-    """Units of work: the model's, in proportion to the pages that were still there to move."""
-    planned = holds[:, LOG_COLUMN["pages"]]
-    part, whole = np.where(planned > 0, pages, 1), np.maximum(planned, 1)
-    work = {name: holds[:, column] * part // whole for name, column in LOG_COLUMN.items()}
-    past_list = site >= len(SITE_NAMES)
-    for name in WORK_COLUMNS:
-        work[name][past_list] = 0
-    work["objects"][past_list] = 1
-    work["pages"] = np.where(past_list, pages, work["pages"])
-    work["inserts"][site == _FREED_PAST_LIST] = 1
-    return work
-
-
-def _trylocks_table(
-    requests: Requests, outcomes: np.ndarray, machine: Machine, *, trylock_fails: bool
-) -> pd.DataFrame:
-    """Trylocks of lists that failed, one row per CPU, see `LockTimes.trylocks`."""
-    cpu = np.repeat(np.arange(machine.nr_cpus), np.diff(requests.first))
-    role, pages = requests.records["role"], requests.records["pages"].astype(np.int64)
-    failed = (outcomes["list_was_busy"] != 0) & trylock_fails
-    abandoned = outcomes["end"] == ABANDONED
-    not_begun = failed & (role == DRAINS)
-    left = np.where(abandoned, pages, np.where(not_begun, pages - 1, 0))
-    counted = {
-        "frees": failed & np.isin(role, (DRAINS, FREES)),
-        "allocations": failed & np.isin(role, (REFILLS, ALLOCATES)),
-        "drains_cut_short": failed & abandoned,
-        "pages_left": left,
-    }
-    columns = {
-        name: np.bincount(cpu, weights=values, minlength=machine.nr_cpus).astype(np.int64)
-        for name, values in counted.items()
-    }
-    return pd.DataFrame({"cpu": np.arange(machine.nr_cpus), **columns})
 
 
 def _categories(values: np.ndarray) -> pd.Categorical:
@@ -364,11 +289,6 @@ class LockTimes:
         return _summary(self.acquisitions, ["site", "cause"])
 
     @cached_property
-    def by_site_and_cpu(self) -> pd.DataFrame:
-        """The same for each CPU."""
-        return _summary(self.acquisitions, ["site", "cause", "cpu"])
-
-    @cached_property
     def utilisation(self) -> pd.Series:
         """Share of the time in which each zone's lock is held, by zone."""
         held = self.acquisitions.groupby("zone")["hold_ns"].sum()
@@ -376,10 +296,19 @@ class LockTimes:
 
     @cached_property
     def stalls(self) -> pd.DataFrame:
-        """By CPU: time spent waiting, its longest spell without a pause, and delay at the end."""
+        """By CPU: time spent waiting, its longest spell without a pause, and delay at the end.
+
+        Acquisitions stand CPU by CPU; a spell goes on where one arrives as the last is released.
+        """
         frame = self.acquisitions
         waited = frame.groupby("cpu")["wait_ns"].agg(["sum", "max"])
-        spells = _longest_spells(frame)
+        cpu, arrival = frame["cpu"].to_numpy(), frame["arrival_ns"].to_numpy()
+        release = (frame["start_ns"] + frame["hold_ns"]).to_numpy()
+        starts = np.flatnonzero(
+            np.append(True, (cpu[1:] != cpu[:-1]) | (arrival[1:] > release[:-1]))[: len(frame)]
+        )
+        ends = np.append(starts[1:], len(frame))[: len(starts)] - 1
+        spells = pd.Series(release[ends] - arrival[starts]).groupby(cpu[starts]).max()
         return pd.DataFrame(
             {
                 "wait_ns": waited["sum"],
@@ -392,8 +321,7 @@ class LockTimes:
     @property
     def longest_starvation_ns(self) -> int:
         """The longest that any CPU waited in one go: it spins with interrupts off meanwhile."""
-        waits = self.acquisitions["wait_ns"]
-        return int(waits.max()) if len(waits) else 0
+        return int(self.acquisitions["wait_ns"].max()) if len(self.acquisitions) else 0
 
     def longest_holds(self) -> pd.DataFrame:
         """The longest hold by site and cause: when, where, how many pages and how long."""
@@ -410,13 +338,9 @@ def lock_times(replay: Replay, model: LockModel | None = None) -> LockTimes:
         replay: counts, work and order of acquisitions; recorded times.
         model: costs and rules of the queue; None for the defaults, whose costs are assumed.
     """
-    return queued(replay.log, replay.machine, model or LockModel(), _replay_visits(replay))
-
-
-def _replay_visits(replay: Replay) -> np.ndarray:
-    """A replay's allocations and frees at lists that other CPUs may drain meanwhile."""
-    demand = replay.demand.events
-    return list_visits(replay.log, demand, replay.places, replay.machine, replay.policy)
+    events = replay.demand.events
+    visits = list_visits(replay.log, events, replay.places, replay.machine, replay.policy)
+    return queued(replay.log, replay.machine, model or LockModel(), visits)
 
 
 def queued(
@@ -428,55 +352,59 @@ def queued(
         log: int64, shape (rows, LOG_COLUMNS), in time order; page rows are skipped.
         machine: names of zones, number of CPUs.
         model: costs and rules of the queue.
-        visits: `lock_visits.VISIT` records: what else tries the locks of lists.
+        visits: `VISIT` records: what else tries the locks of lists.
     """
     log = log[log[:, 0] < at.SITES]
     hold = model.costs.hold_ns({name: log[:, column] for name, column in LOG_COLUMN.items()})
-    requests = _lock_requests(log, visits, machine, hold)
-    outcomes, delay_ns = _run(requests, machine, model)
-    fails = model.trylock_fails
-    return LockTimes(
-        machine=machine,
-        model=model,
-        acquisitions=_acquisitions_table(log, requests, outcomes, machine, trylock_fails=fails),
-        log=log,
-        visits=visits,
-        trylocks=_trylocks_table(requests, outcomes, machine, trylock_fails=fails),
-        delay_ns=delay_ns,
-        span_ns=_span(outcomes[outcomes["end"] == SERVED]),
-    )
-
-
-def _run(requests: Requests, machine: Machine, model: LockModel) -> tuple[np.ndarray, np.ndarray]:
-    """Outcomes of all requests, and each CPU's delay at the end."""
-    records, first = requests.records, requests.first
+    records, source, first = _lock_requests(log, visits, machine, hold)
+    role, pages = records["role"], records["pages"]
     outcomes = np.zeros(len(records), OUTCOME)
-    for name in ("hold_ns", "pages"):
-        outcomes[name] = records[name]
+    outcomes["hold_ns"], outcomes["pages"] = records["hold_ns"], pages
     cpus = np.zeros(machine.nr_cpus, CPU)
-    cpus["next"], cpus["end"] = first[:-1], first[1:]
-    cpus["status"] = np.where(cpus["next"] == cpus["end"], DONE, ARRIVING)
-    cpus["parked_on"] = -1
-    busy = cpus["next"] < cpus["end"]
+    cpus["next"], cpus["end"], cpus["parked_on"] = first[:-1], first[1:], -1
+    busy = first[:-1] < first[1:]
+    cpus["status"] = np.where(busy, ARRIVING, DONE)
     cpus["arrival_ns"][busy] = records["time_ns"][first[:-1][busy]]
+    fails = model.trylock_fails
     settings = np.zeros(SETTINGS, np.int64)
-    settings[CLOSED_LOOP] = model.closed_loop
-    settings[UNFAIR] = model.unfair
+    settings[CLOSED_LOOP], settings[UNFAIR] = model.closed_loop, model.unfair
     settings[HANDOFF_NS] = round(model.costs.handoff.ns)
-    full = records["role"] == EMPTIES
-    settings[LARGEST_FULL] = records["pages"][full].max(initial=0)
-    settings[SINGLE_NS] = model.costs.single_page_ns if model.trylock_fails else -1
+    settings[LARGEST_FULL] = pages[role == EMPTIES].max(initial=0)
+    settings[SINGLE_NS] = model.costs.single_page_ns if fails else -1
     locks = np.zeros(len(machine.zones), LOCK)
     list_locks = np.zeros(len(machine.zones) * machine.nr_cpus, LIST_LOCK)
     run_queues(Queues(records, outcomes, cpus, locks, list_locks, settings))
-    return outcomes, cpus["delay_ns"].copy()
-
-
-def _span(outcomes: np.ndarray) -> int:
-    if not len(outcomes):
-        return 0
-    ends = outcomes["start_ns"] + outcomes["hold_ns"]
-    return int(ends.max() - outcomes["arrival_ns"].min())
+    cpu = np.repeat(np.arange(machine.nr_cpus), np.diff(first))
+    failed = (outcomes["list_was_busy"] != 0) & fails
+    abandoned = outcomes["end"] == ABANDONED
+    not_begun = failed & (role == DRAINS)
+    counted = {
+        "frees": failed & np.isin(role, (DRAINS, FREES)),
+        "allocations": failed & np.isin(role, (REFILLS, ALLOCATES)),
+        "drains_cut_short": failed & abandoned,
+        "pages_left": np.where(abandoned, pages, np.where(not_begun, pages - 1, 0)),
+    }
+    columns = {
+        name: np.bincount(cpu, weights=values, minlength=machine.nr_cpus).astype(np.int64)
+        for name, values in counted.items()
+    }
+    served = outcomes["end"] == SERVED
+    taken, span_ns = outcomes[served], 0
+    if len(taken):
+        ends = taken["start_ns"] + taken["hold_ns"]
+        span_ns = int(ends.max() - taken["arrival_ns"].min())
+    return LockTimes(
+        machine=machine,
+        model=model,
+        acquisitions=_acquisitions_table(
+            log, records[served], source[served], cpu[served], taken, machine, trylock_fails=fails
+        ),
+        log=log,
+        visits=visits,
+        trylocks=pd.DataFrame({"cpu": np.arange(machine.nr_cpus), **columns}),
+        delay_ns=cpus["delay_ns"].copy(),
+        span_ns=span_ns,
+    )
 
 
 def _summary(frame: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
@@ -493,24 +421,6 @@ def _summary(frame: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     return table.reset_index()
 
 
-def _longest_spells(frame: pd.DataFrame) -> pd.Series:
-    """By CPU, the longest time from an arrival to a release without a pause in between (ns).
-
-    Acquisitions stand CPU by CPU; the spell goes on where one arrives as the last is released.
-    """
-    cpu = frame["cpu"].to_numpy()
-    arrival = frame["arrival_ns"].to_numpy()
-    release = frame["start_ns"].to_numpy() + frame["hold_ns"].to_numpy()
-    begins = np.ones(len(frame), bool)
-    begins[1:] = (cpu[1:] != cpu[:-1]) | (arrival[1:] > release[:-1])
-    starts = np.flatnonzero(begins)
-    if not len(starts):
-        return pd.Series(dtype="int64")
-    ends = np.append(starts[1:], len(frame)) - 1
-    lengths = release[ends] - arrival[starts]
-    return pd.Series(lengths).groupby(cpu[starts]).max()
-
-
 def with_spread(
     log: np.ndarray,
     machine: Machine,
@@ -523,39 +433,31 @@ def with_spread(
         log: every hold of zone->lock, as a replay or a scenario's run has it.
         machine: where.
         model: costs and rules of the queue.
-        visits: `lock_visits.VISIT` records: what else tries the locks of lists.
+        visits: `VISIT` records: what else tries the locks of lists.
 
     Returns:
         result, low, value, high, unit; the order of low and high is that of the costs.
     """
     model = model or LockModel()
-    columns = {
-        name: _time_values(
-            queued(log, machine, replace(model, costs=model.costs.times(factor)), visits)
-        )
-        for name, factor in (("low", 1 / SPREAD), ("value", 1.0), ("high", SPREAD))
-    }
+    columns = {}
+    for name, factor in (("low", 1 / SPREAD), ("value", 1.0), ("high", SPREAD)):
+        times = queued(log, machine, replace(model, costs=model.costs.times(factor)), visits)
+        frame, values = times.acquisitions, {}
+        columns[name] = values
+        if not len(frame):
+            continue
+        values["contended acquisitions"] = float((frame["ahead"] > 0).sum())
+        values["time waiting (ms)"] = float(frame["wait_ns"].sum()) / 1e6
+        values["trylocks failed"] = float(times.trylocks[["frees", "allocations"]].sum().sum())
+        values["longest wait (us)"] = times.longest_starvation_ns / 1e3
+        spell_ns = float(times.stalls["longest_spell_ns"].max())
+        values["longest spell of waits and holds (us)"] = spell_ns / 1e3
+        for row in times.by_site.itertuples():
+            caller = f"{row.site} {row.cause}".strip()
+            values[f"longest hold, {caller} (us)"] = row.max_hold_ns / 1e3
+            values[f"longest wait, {caller} (us)"] = row.max_wait_ns / 1e3
+        for zone, share in times.utilisation.items():
+            values[f"lock of {zone} held (% of time)"] = 100 * float(share)
     frame = pd.DataFrame(columns)
     frame.index.name = "result"
     return frame.reset_index()
-
-
-def _time_values(times: LockTimes) -> dict[str, float]:
-    frame = times.acquisitions
-    if not len(frame):
-        return {}
-    values = {
-        "contended acquisitions": float((frame["ahead"] > 0).sum()),
-        "time waiting (ms)": float(frame["wait_ns"].sum()) / 1e6,
-        "trylocks failed": float(times.trylocks[["frees", "allocations"]].sum().sum()),
-        "longest wait (us)": times.longest_starvation_ns / 1e3,
-        "longest spell of waits and holds (us)": float(times.stalls["longest_spell_ns"].max())
-        / 1e3,
-    }
-    for row in times.by_site.itertuples():
-        caller = f"{row.site} {row.cause}".strip()
-        values[f"longest hold, {caller} (us)"] = row.max_hold_ns / 1e3
-        values[f"longest wait, {caller} (us)"] = row.max_wait_ns / 1e3
-    for zone, share in times.utilisation.items():
-        values[f"lock of {zone} held (% of time)"] = 100 * float(share)
-    return values

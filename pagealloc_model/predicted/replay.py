@@ -11,18 +11,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.from_source.build import KernelBuild
 from pagealloc_model.allocator.state import State
 from pagealloc_model.base import progress_bar
-from pagealloc_model.base.arrays import bin_edges, parts
+from pagealloc_model.base.arrays import bin_edges
 from pagealloc_model.base.errors import PolicyError, UsageError
 from pagealloc_model.base.jit import kernel_fingerprint
 from pagealloc_model.base.lazy import LazyMethod
 from pagealloc_model.base.version import __version__
 from pagealloc_model.measured.rules import ChosenRules, RuleEvidence, choose_rules
 from pagealloc_model.policy.kernel_rules import KernelRules
-from pagealloc_model.policy.lock_costs import LockCosts
 from pagealloc_model.policy.policy import ELASTIC_SETTINGS, Assumptions, Policy
 from pagealloc_model.predicted import tables
 from pagealloc_model.predicted.carrier import Carrier, ModelCarrier
@@ -32,17 +30,14 @@ from pagealloc_model.predicted.demand.sources import Exchange
 from pagealloc_model.predicted.prepared import Imposed, Prepared, prepare
 from pagealloc_model.predicted.run import Cancelled as Cancelled
 from pagealloc_model.predicted.run import (
+    Course,
     Samples,
     advance_and_sample,
     divergence,
     fallback_counts,
     recorded_kswapd,
 )
-from pagealloc_model.predicted.tables import (
-    TransactionCounts,
-    list_use,
-    refill_phases,
-)
+from pagealloc_model.predicted.tables import Tables
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.provenance import ProvenanceCheck, demand_checks
 from pagealloc_model.recording.recorded_machine import effective_policy
@@ -85,22 +80,22 @@ def check_mode(policy: Policy, assumptions: Assumptions, *, is_build: bool) -> N
         PolicyError: a field that only an elastic replay reads, in a literal one; one that an
             elastic replay by a kernel build does not have.
     """
-    given = policy.given()
-    if assumptions.reclaim == "elastic":
-        if is_build:
-            for name in WITHOUT_BUILD:
-                if name in given:
-                    raise PolicyError(
-                        f"policy {name}: an elastic replay by a kernel build does not have it, as "
-                        "it is about reserved blocks, which are the tree's; leave it out"
-                    )
-        return
-    for name in ELASTIC_SETTINGS:
-        if name in given:
-            raise PolicyError(
-                f"policy {name}: a literal replay repeats the recorded reclaim and compaction; "
-                "use --reclaim elastic, in Python Assumptions(reclaim='elastic')"
-            )
+    lacking: tuple[str, ...] = ()
+    why = (
+        "a literal replay repeats the recorded reclaim and compaction; "
+        "use --reclaim elastic, in Python Assumptions(reclaim='elastic')"
+    )
+    if assumptions.reclaim != "elastic":
+        lacking = ELASTIC_SETTINGS
+    elif is_build:
+        lacking = WITHOUT_BUILD
+        why = (
+            "an elastic replay by a kernel build does not have it, as "
+            "it is about reserved blocks, which are the tree's; leave it out"
+        )
+    for name in lacking:
+        if name in policy.given():
+            raise PolicyError(f"policy {name}: {why}")
 
 
 @dataclass(frozen=True)
@@ -117,16 +112,16 @@ class ReclaimChoice:
     why: str
 
     def __str__(self) -> str:
-        acts = (
-            "the model decides what is reclaimed and compacted"
-            if self.mode == "elastic"
-            else "what the recorded kernel reclaimed is repeated"
-        )
+        acts = "what the recorded kernel reclaimed is repeated"
+        if self.mode == "elastic":
+            acts = "the model decides what is reclaimed and compacted"
         return f"Reclaim is {self.mode} ({acts}): {self.why}."
 
 
 def choose_reclaim(recording: Recording, *policies: Policy, asked: str = "") -> ReclaimChoice:
     """Elastic where a policy acts through reclaim or the recorded kernel reclaimed, else literal.
+
+    Pages that it reclaimed are counted by /proc/vmstat or else by events.
 
     Args:
         recording: an opened recording.
@@ -140,105 +135,16 @@ def choose_reclaim(recording: Recording, *policies: Policy, asked: str = "") -> 
     if acting:
         verb = "acts" if len(acting) == 1 else "act"
         return ReclaimChoice("elastic", f"{', '.join(acting)} {verb} through reclaim")
-    pages = _reclaimed_pages(recording)
-    if pages:
-        return ReclaimChoice("elastic", f"the recorded kernel reclaimed {pages:,} pages")
-    return ReclaimChoice("literal", "the recorded kernel reclaimed nothing")
-
-
-def _reclaimed_pages(recording: Recording) -> int:
-    """Pages that the recorded kernel reclaimed, by /proc/vmstat or else by events."""
     counts = [each.vmstat for each in recording.snapshots if each.vmstat is not None]
     if len(counts) > 1:
         first, last = counts[0], counts[-1]
-        return sum((last.get(name) or 0) - (first.get(name) or 0) for name in RECLAIMED)
-    shrinks = recording.trace.tables.get("vmscan:mm_vmscan_lru_shrink_inactive")
-    return 0 if shrinks is None else int(shrinks["nr_reclaimed"].sum())
-
-
-class Tables:
-    """Tables of what a state was at instants, and of its holds of zone->lock; made on first use."""
-
-    machine: Machine
-    samples: Samples
-    log: np.ndarray
-    fallback_counts: np.ndarray
-    final: State | None
-
-    @cached_property
-    def free_pages(self) -> pd.DataFrame:
-        """Free buddies and pages by time, zone, order and migratetype."""
-        return tables.free_pages(self.machine, self.samples.time_ns, self.samples.free_buddies)
-
-    @cached_property
-    def pageblocks(self) -> pd.DataFrame:
-        """Pageblocks by time, zone and migratetype."""
-        return tables.pageblocks(self.machine, self.samples.time_ns, self.samples.blocks)
-
-    @cached_property
-    def pcp(self) -> pd.DataFrame:
-        """Per-CPU list counts and limits by time, zone and CPU."""
-        return tables.pcp(self.machine, self.samples.time_ns, self.samples.pcp)
-
-    @cached_property
-    def boosts(self) -> pd.DataFrame:
-        """time_ns, node, zone, pages: watermark boosts (S1.7)."""
-        return tables.boosts(self.machine, self.samples.time_ns, self.samples.boosts)
-
-    @cached_property
-    def list_use(self) -> pd.DataFrame:
-        """pcp->lock, and the work of pageblock ownership, by time and zone, cumulative (S12.8)."""
-        samples = self.samples
-        return list_use(self.machine, samples.time_ns, samples.list_locks, samples.ownership)
-
-    @cached_property
-    def refill_phases(self) -> pd.DataFrame:
-        """Refills by phase, time and zone, cumulative; NA without ownership (S12.3)."""
-        return refill_phases(self.machine, self.samples.time_ns, self.samples.ownership)
-
-    @cached_property
-    def transactions_full(self) -> pd.DataFrame:
-        """Every zone->lock hold, one row each."""
-        return tables.transactions_full(self.machine, self.log)
-
-    def holds(self, costs: LockCosts | None = None) -> pd.DataFrame:
-        """Every zone->lock hold with its work and the time that it takes by assumed costs.
-
-        Args:
-            costs: of units of work; None for the defaults. Nobody waits.
-
-        Returns:
-            Columns of `transactions_full`, splits, merges, inserts, scanned and hold_ns.
-        """
-        table = self.transactions_full
-        log = self.log[self.log[:, 0] < at.SITES]
-        names = ("splits", "merges", "inserts", "scanned")
-        work = {name: log[:, at.LOG_WORK + unit] for unit, name in enumerate(names)}
-        held = (costs or LockCosts()).hold_ns({"objects": log[:, 6], **work})
-        return table.assign(**work, hold_ns=held)
-
-    @cached_property
-    def transactions(self) -> pd.DataFrame:
-        """Histogram of transaction sizes by zone, CPU, site and cause."""
-        counts = TransactionCounts(self.machine)
-        for part in parts(len(self.log)):
-            counts.add(self.log[part])
-        return counts.transactions
-
-    @cached_property
-    def fallbacks(self) -> pd.DataFrame:
-        """Fallbacks by types, orders and kind (S6.6)."""
-        return tables.fallbacks(self.fallback_counts)
-
-    @property
-    def refill_probes(self) -> tuple[int, int]:
-        """Free lists that refills looked at (S6.7): in all, since the start, and at most in one.
-
-        Zeros under pageblock ownership, whose refills are not counted, and of a kernel build.
-        """
-        if self.final is None:
-            return 0, 0
-        return int(self.final.st[at.REFILL_PROBES]), int(self.final.st[at.REFILL_PROBES_MOST])
+        pages = sum((last.get(name) or 0) - (first.get(name) or 0) for name in RECLAIMED)
+    else:
+        shrinks = recording.trace.tables.get("vmscan:mm_vmscan_lru_shrink_inactive", {})
+        pages = int(np.sum(shrinks.get("nr_reclaimed", 0)))
+    if pages:
+        return ReclaimChoice("elastic", f"the recorded kernel reclaimed {pages:,} pages")
+    return ReclaimChoice("literal", "the recorded kernel reclaimed nothing")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -409,6 +315,9 @@ def replay(
         build=build,
         hooks=hooks,
         window=window,
+        checkpoints=checkpoints,
+        progress=progress,
+        cancel=cancel,
     )
     with progress_bar.progress(
         f"preparing {recording.name}",
@@ -417,7 +326,7 @@ def replay(
         given=None if progress is None else progress_bar.unreported,
     ) as report:
         prepared = prepare(recording, question.chosen.rules, assumptions, seed, report)
-    return _answer(question, prepared, checkpoints, progress, cancel)
+    return _answer(question, prepared)
 
 
 def replay_imposed(
@@ -450,12 +359,12 @@ def replay_imposed(
         seed=seed,
         imposed=imposed.names,
     )
-    return _answer(question, imposed.prepared, None, None, None)
+    return _answer(question, imposed.prepared)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Question:
-    """What a replay is asked for."""
+    """What a replay is asked for, see `replay`; `imposed` names decisions of the kernel."""
 
     recording: Recording
     asked: Policy
@@ -466,74 +375,87 @@ class _Question:
     hooks: Hooks | None = None
     window: tuple[float, float] | None = None
     imposed: tuple[str, ...] = ()
+    checkpoints: Checkpoints | None = None
+    progress: Callable[[float], None] | None = None
+    cancel: Callable[[], bool] | None = None
 
-    @property
-    def is_elastic(self) -> bool:
-        return self.assumptions.reclaim == "elastic"
+    def span_ns(self) -> tuple[int, int]:
+        """Begin and end of the part that the tables cover."""
+        first, last = self.recording.trace.demand_span_ns
+        if self.window is None:
+            return first, last
+        if not all(map(math.isfinite, self.window)):
+            raise UsageError(
+                f"window {self.window[0]} to {self.window[1]} s: give two times in seconds"
+            )
+        start = first + round(self.window[0] * 1e9)
+        end = min(first + round(self.window[1] * 1e9), last)
+        if not first <= start < end:
+            raise UsageError(
+                f"window {self.window[0]} to {self.window[1]} s is outside the recording, "
+                f"which lasts {(last - first) / 1e9:.3f} s"
+            )
+        return start, end
 
-    @cached_property
-    def policy(self) -> Policy:
-        """The effective one."""
-        return effective_policy(self.recording, self.asked, elastic=self.is_elastic)
 
-    def carrier(self, prepared: Prepared) -> Carrier:
-        """What takes the start state through the events."""
-        build, leads = self.build, prepared.demand.leads
-        rules = build.rules if build and build.source.release else self.chosen.rules
-        state = prepared.state(rules, self.policy, self.assumptions, self.seed)
-        if build is None:
-            return ModelCarrier(state, leads if self.is_elastic else None, self.hooks)
-        return build.pressed_carrier(state, leads) if self.is_elastic else build.carrier(state)
-
-
-def _answer(
-    question: _Question,
-    prepared: Prepared,
-    checkpoints: Checkpoints | None,
-    progress: Callable[[float], None] | None,
-    cancel: Callable[[], bool] | None,
-) -> Replay:
+def _answer(question: _Question, prepared: Prepared) -> Replay:
     recording, assumptions = question.recording, question.assumptions
-    build, hooks = question.build, question.hooks
+    build, hooks, chosen = question.build, question.hooks, question.chosen
+    is_elastic = assumptions.reclaim == "elastic"
     demand = prepared.demand
-    if assumptions.plain_demand or (build is not None and not question.is_elastic):
+    if assumptions.plain_demand or (build is not None and not is_elastic):
         demand = replace(demand, events=as_requests(demand.events, prepared.machine))
         prepared = replace(prepared, demand=demand)
-    carrier = question.carrier(prepared)
+    policy = effective_policy(recording, question.asked, elastic=is_elastic)
+    rules = build.rules if build and build.source.release else chosen.rules
+    state = prepared.state(rules, policy, assumptions, question.seed)
+    carrier: Carrier
+    if build is None:
+        carrier = ModelCarrier(state, demand.leads if is_elastic else None, hooks)
+    elif is_elastic:
+        carrier = build.pressed_carrier(state, demand.leads)
+    else:
+        carrier = build.carrier(state)
     state, places = carrier.state, demand.starting_places()
-    first, last = recording.trace.demand_span_ns
-    start_ns, end_ns = _window_ns(first, last, question.window)
+    start_ns, end_ns = question.span_ns()
     edges = bin_edges(start_ns, end_ns)
-    instants = np.unique(
-        np.concatenate([edges, [s.time_ns for s in recording.dated_snapshots]]).astype(np.int64)
-    )
-    resumption = kswapd = None
+    times = [edges, [s.time_ns for s in recording.dated_snapshots]]
+    resumption = kswapd = exchange = None
     is_alone = build is None and hooks is None and not question.imposed
-    if checkpoints is not None and is_alone and start_ns > first:
-        key = (recording, question.chosen.rules, question.policy, assumptions, question.seed)
-        resumption = Resumption(checkpoints, key, state, places, start_ns)
-    if question.is_elastic and assumptions.elastic.kswapd_as_recorded:
+    if (
+        question.checkpoints is not None
+        and is_alone
+        and start_ns > recording.trace.demand_span_ns[0]
+    ):
+        key = (recording, chosen.rules, policy, assumptions, question.seed)
+        resumption = Resumption(question.checkpoints, key, state, places, start_ns)
+    if is_elastic and assumptions.elastic.kswapd_as_recorded:
         kswapd = recorded_kswapd(recording.trace)
+    if demand.clusters and build is None and not assumptions.plain_demand:
+        exchange = Exchange(demand.clusters, demand.events, demand.objects, state, places)
     with progress_bar.progress(
-        f"replaying {recording.name}", len(demand.events), "events", given=progress
+        f"replaying {recording.name}", len(demand.events), "events", given=question.progress
     ) as report:
-        span = (start_ns, int(edges[-1]))
-        exchange = None
-        if demand.clusters and build is None and not assumptions.plain_demand:
-            exchange = Exchange(demand.clusters, demand.events, demand.objects, state, places)
-        samples, log, lost = advance_and_sample(
-            carrier, demand, places, instants, span, resumption, kswapd, exchange, report, cancel
+        course = Course(
+            instants=np.unique(np.concatenate(times).astype(np.int64)),
+            span=(start_ns, int(edges[-1])),
+            resumption=resumption,
+            kswapd=kswapd,
+            exchange=exchange,
+            progress=report,
+            cancel=question.cancel,
         )
+        samples, log, lost = advance_and_sample(carrier, demand, places, course)
     carrier.close()
     counts = divergence(state, demand, lost)
     return Replay(
         name=recording.name,
         machine=state.machine,
-        policy=question.policy,
+        policy=policy,
         asked_policy=question.asked,
-        rules=question.chosen.rules,
-        rules_origin=question.chosen.origin,
-        rule_evidence=question.chosen.evidence,
+        rules=chosen.rules,
+        rules_origin=chosen.origin,
+        rule_evidence=chosen.evidence,
         assumptions=assumptions,
         seed=question.seed,
         samples=samples,
@@ -547,8 +469,8 @@ def _answer(
         losses=recording.trace.losses.total,
         kernel="" if build is None else build.name,
         hooks=() if hooks is None else hooks.names,
-        not_covered=() if build is None else build.not_covered(elastic=question.is_elastic),
-        imposed=assumptions.elastic.imposed if question.is_elastic else question.imposed,
+        not_covered=() if build is None else build.not_covered(elastic=is_elastic),
+        imposed=assumptions.elastic.imposed if is_elastic else question.imposed,
         checks=(
             *recording.provenance(),
             *demand_checks(counts, recording.trace.count(Event.ALLOC)),
@@ -556,18 +478,3 @@ def _answer(
         recording=recording,
         final=state,
     )
-
-
-def _window_ns(first: int, last: int, window: tuple[float, float] | None) -> tuple[int, int]:
-    if window is None:
-        return first, last
-    if not all(map(math.isfinite, window)):
-        raise UsageError(f"window {window[0]} to {window[1]} s: give two times in seconds")
-    start = first + round(window[0] * 1e9)
-    end = min(first + round(window[1] * 1e9), last)
-    if not first <= start < end:
-        raise UsageError(
-            f"window {window[0]} to {window[1]} s is outside the recording, "
-            f"which lasts {(last - first) / 1e9:.3f} s"
-        )
-    return start, end

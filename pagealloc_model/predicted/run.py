@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING
@@ -13,6 +13,7 @@ import numpy as np
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import pressure_layout as pr
+from pagealloc_model.allocator.invariants import set_words
 from pagealloc_model.allocator.state import State
 from pagealloc_model.base.arrays import Column, working_directory
 from pagealloc_model.predicted import tables
@@ -21,10 +22,6 @@ from pagealloc_model.predicted.carrier import Carrier
 from pagealloc_model.predicted.checkpoints import Resumption
 from pagealloc_model.predicted.demand.reclaim import SHRUNK
 from pagealloc_model.predicted.demand.sources import Exchange
-from pagealloc_model.predicted.tables import (
-    list_words,
-    ownership_counters,
-)
 from pagealloc_model.recording.trace.columns import Trace
 
 if TYPE_CHECKING:
@@ -89,15 +86,11 @@ class RecordedKswapd:
         """Let an elastic replay's kswapds go on as at an instant."""
         st = state.st
         nodes = int(st[int(st[at.PRESSURE_BASE]) + pr.NODES_BASE])
-        for word, values in ((pr.KSWAPD_FREE_NS, self.free_ns), (pr.KSWAPD_CPU, self.cpus)):
-            for node, held in values.items():
+        for word, held in ((pr.KSWAPD_FREE_NS, self.free_ns), (pr.KSWAPD_CPU, self.cpus)):
+            for node, (from_ns, values) in held.items():
                 if node < int(st[at.NR_NODES]):
-                    st[nodes + node * pr.NODE_WORDS + word] = _held_at(*held, time_ns)
-
-
-def _held_at(from_ns: np.ndarray, values: np.ndarray, time_ns: int) -> int:
-    row = int(np.searchsorted(from_ns, time_ns, "right")) - 1
-    return int(values[max(row, 0)])
+                    row = max(int(np.searchsorted(from_ns, time_ns, "right")) - 1, 0)
+                    st[nodes + node * pr.NODE_WORDS + word] = values[row]
 
 
 def recorded_kswapd(trace: Trace) -> RecordedKswapd | None:
@@ -117,27 +110,22 @@ def recorded_kswapd(trace: Trace) -> RecordedKswapd | None:
     for pid in np.unique(runs["pid"]):
         own = runs["pid"] == pid
         node, begins = int(runs["nid"][own][0]), runs["time_ns"][own]
-        mine = shrunk["pid"] == pid
-        mine[mine] = shrunk["time_ns"][mine] >= begins[0]
-        times = shrunk["time_ns"][mine]
-        freed = shrunk["nr_reclaimed"][mine].astype(np.int64)
+        rows = np.flatnonzero((shrunk["pid"] == pid) & (shrunk["time_ns"] >= begins[0]))
+        times, cpu = shrunk["time_ns"][rows], shrunk["cpu"][rows].astype(np.int64)
+        freed = shrunk["nr_reclaimed"][rows].astype(np.int64)
         if not len(times):
             continue
         run = np.searchsorted(begins, times, "right") - 1
         before = np.maximum(begins[run], np.concatenate([times[:1] * 0, times[:-1]]))
         if freed.any():
-            free_ns[node] = _paces(before, times - before, freed)
-        moves = np.flatnonzero(np.diff(shrunk["cpu"][mine], prepend=-1))
-        cpus[node] = before[moves], shrunk["cpu"][mine][moves].astype(np.int64)
+            whole = max(int(freed.sum()) // PAGES_OF_A_PACE, 1)
+            part = np.minimum((np.cumsum(freed) - freed) // PAGES_OF_A_PACE, whole - 1)
+            first = np.flatnonzero(np.diff(part, prepend=-1))
+            pages = np.maximum(np.add.reduceat(freed, first), 1)
+            free_ns[node] = before[first], np.add.reduceat(times - before, first) // pages
+        moves = np.flatnonzero(np.diff(cpu, prepend=-1))
+        cpus[node] = before[moves], cpu[moves]
     return RecordedKswapd(free_ns=free_ns, cpus=cpus) if free_ns else None
-
-
-def _paces(begun: np.ndarray, took: np.ndarray, freed: np.ndarray) -> Held:
-    whole = max(int(freed.sum()) // PAGES_OF_A_PACE, 1)
-    part = np.minimum((np.cumsum(freed) - freed) // PAGES_OF_A_PACE, whole - 1)
-    first = np.flatnonzero(np.diff(part, prepend=-1))
-    in_part = np.add.reduceat(freed, first)
-    return begun[first], np.add.reduceat(took, first) // np.maximum(in_part, 1)
 
 
 STEP_EVENTS = 1 << 18
@@ -157,9 +145,9 @@ class Samples:
         blocks: int64, shape (samples, zones, migratetypes).
         pcp: int64, shape (samples, zones, cpus, 2): count and high.
         boosts: int64, shape (samples, zones), pages.
-        list_locks: int64, shape (samples, zones, 3), cumulative, see `list_use.list_words`.
-        ownership: int64, shape (samples, zones, SET_STRIDE), cumulative, see
-            `list_use.ownership_counters`; (samples, zones, 0) where blocks are never owned.
+        list_locks: int64, shape (samples, zones, 3), cumulative, see `tables.LOCK_COLUMNS`.
+        ownership: int64, shape (samples, zones, SET_STRIDE), cumulative; (samples, zones, 0) where
+            blocks are never owned.
         counters: int64, shape (samples, `pressure_layout.SCALARS`), of an elastic replay, else no
             words.
     """
@@ -174,107 +162,106 @@ class Samples:
     counters: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.int64))
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Course:
+    """What a state goes through demand with.
+
+    Attributes:
+        instants: int64, ascending: when samples are wanted.
+        span: first and last time of samples, and of holds that are kept.
+        resumption: where to go on from, and what may be kept for others.
+        kswapd: the recorded one, set wherever it changes.
+        exchange: moves places where recorded compaction moves a cluster.
+        progress: called with the share replayed, 0 to 1.
+        cancel: asked now and then; True ends the replay.
+    """
+
+    instants: np.ndarray
+    span: tuple[int, int]
+    resumption: Resumption | None = None
+    kswapd: RecordedKswapd | None = None
+    exchange: Exchange | None = None
+    progress: Callable[[float], None] | None = None
+    cancel: Callable[[], bool] | None = None
+
+
 def advance_and_sample(
-    carrier: Carrier,
-    demand: Demand,
-    places: np.ndarray,
-    instants: np.ndarray,
-    span: tuple[int, int],
-    resumption: Resumption | None,
-    kswapd: RecordedKswapd | None,
-    exchange: Exchange | None,
-    progress: Callable[[float], None] | None,
-    cancel: Callable[[], bool] | None,
+    carrier: Carrier, demand: Demand, places: np.ndarray, course: Course
 ) -> tuple[Samples, np.ndarray, int]:
     """Advance to every instant inside the span and copy the counters there.
 
-    What kswapd has of the recorded one is set wherever it changes, and places are exchanged where
-    recorded compaction moves a cluster. The balance of pages is held at
-    each instant, or of an elastic replay, where all pages are looked at for it, at the end.
+    The balance of pages is held at each instant, or of an elastic replay, where all pages are
+    looked at for it, at the end.
 
     Returns:
         The copies; the log's rows inside the span; pages lost (see `PageBalance`).
     """
-    state = carrier.state
-    events = demand.events
+    state, events = carrier.state, demand.events
+    (first_ns, last_ns), resumption, kswapd = course.span, course.resumption, course.kswapd
     block_counter = BlockCounter(state)
-    kept: list[tuple[np.ndarray, ...]] = []
-    sampled: list[int] = []
+    sampled: dict[int, tuple[np.ndarray, ...]] = {}
     log = Column((np.int64, at.LOG_COLUMNS), working_directory(len(events)))
-    position = 0
+    position, instants = 0, course.instants
     if resumption is not None:
         position = resumption.position
         instants = np.union1d(instants, [resumption.stop_ns])
-    instants = instants[instants <= span[1]]
+    instants = instants[instants <= last_ns]
     wanted = frozenset(instants.tolist())
     balance = PageBalance(carrier, places, position)
     if kswapd is not None:
         now = int(events["time_ns"][min(position, len(events) - 1)])
         kswapd.set_at(state, now)
         changes = kswapd.changes_ns
-        due = changes[(changes > now) & (changes < instants[-1])]
-        instants = np.union1d(instants, due)
+        instants = np.union1d(instants, changes[(changes > now) & (changes < instants[-1])])
     # numpy's search would copy the times, which lie among other fields
     stops = [bisect_left(events["time_ns"], instant) for instant in instants.tolist()]
     for instant, stop in zip(instants.tolist(), stops, strict=True):
-        while position < stop or _ticks_are_due(state, position, instant):
+        while position < stop or (position > 0 and state.next_due_ns <= instant):
             goal = min(stop, position + STEP_EVENTS)
-            if exchange is not None:
-                exchange.make(position)
-                goal = min(goal, exchange.due)
+            if course.exchange is not None:
+                course.exchange.make(position)
+                goal = min(goal, course.exchange.due)
             until = instant if goal == stop else -1
             position = carrier.advance(events, places, position, goal, until)
             rows = state.log[: state.st[at.LOG_ROWS]]
-            log.append(rows[(rows[:, 1] >= span[0]) & (rows[:, 1] < span[1])])
+            log.append(rows[(rows[:, 1] >= first_ns) & (rows[:, 1] < last_ns)])
             state.st[at.LOG_ROWS] = 0
-            if cancel is not None and cancel():
+            if course.cancel is not None and course.cancel():
                 raise Cancelled
-            if progress is not None:
-                progress(position / len(events))
+            if course.progress is not None:
+                course.progress(position / len(events))
         if kswapd is not None:
             kswapd.set_at(state, instant)
         if instant not in wanted:
             continue
         if resumption is not None:
             resumption.note(instant, position)
-        if instant >= span[0]:
-            sampled.append(instant)
+        if instant >= first_ns:
             carrier.settle()
-            kept.append(sample_of(state, block_counter))
+            sampled[instant] = sample_of(state, block_counter)
             if IS_STRICT or not state.is_elastic:
                 balance.check(events, position)
     balance.check(events, position)
-    columns = [np.stack(column) for column in zip(*kept, strict=True)]
-    free_buddies, blocks, pcp, boosts, list_locks, ownership, counters = columns
-    return (
-        Samples(
-            time_ns=np.array(sampled, np.int64),
-            free_buddies=free_buddies,
-            blocks=blocks,
-            pcp=pcp,
-            boosts=boosts,
-            list_locks=list_locks,
-            ownership=ownership,
-            counters=counters,
-        ),
-        log.values,
-        balance.lost,
+    names = [each.name for each in fields(Samples)][1:]
+    columns = map(np.stack, zip(*sampled.values(), strict=True))
+    samples = Samples(
+        time_ns=np.array(list(sampled), np.int64), **dict(zip(names, columns, strict=True))
     )
-
-
-def _ticks_are_due(state: State, position: int, instant: int) -> bool:
-    return position > 0 and state.next_due_ns <= instant
+    return samples, log.values, balance.lost
 
 
 def sample_of(state: State, block_counter: BlockCounter) -> tuple[np.ndarray, ...]:
     """Return what `Samples` has of one instant, in the order of its attributes."""
+    ownership = np.zeros((len(state.machine.zones), 0), np.int64)
+    if state.st[at.OWNERSHIP]:
+        ownership = set_words(state).sum(axis=1)
     return (
         state.free_buddies(),
         block_counter.counts(),
         state.pcp_words(at.PCP_COUNT, 2),
         state.zone_words(at.ZONE_BOOST),
-        list_words(state),
-        ownership_counters(state),
+        state.pcp_words(at.PCP_LOCKS, len(tables.LOCK_COLUMNS)).sum(axis=1),
+        ownership,
         state.pressure_words(0, pr.SCALARS),
     )
 
@@ -290,30 +277,37 @@ def divergence(state: State, demand: Demand, lost: int) -> dict[str, int]:
 
     Pages that are missing at the end, and those lost, are counts where there are any.
     """
-    st = state.st
-    pages = {"missing_pages": int(st[at.MISSING_PAGES]), "lost_pages": lost}
+    words = {
+        "forced": at.COUNT_FORCED,
+        "in_base_pages": at.COUNT_IN_BASE_PAGES,
+        "failed": at.COUNT_FAILED,
+        "unlogged_transactions": at.LOG_DROPPED,
+        "orphan_frees": at.COUNT_ORPHAN_FREE,
+        "recorded_failures": at.COUNT_RECORDED_FAILURE,
+    }
+    pages = {"missing_pages": int(state.st[at.MISSING_PAGES]), "lost_pages": lost}
     return {
-        "forced": int(st[at.COUNT_FORCED]),
-        "in_base_pages": int(st[at.COUNT_IN_BASE_PAGES]),
-        "failed": int(st[at.COUNT_FAILED]),
-        "unlogged_transactions": int(st[at.LOG_DROPPED]),
-        "orphan_frees": int(st[at.COUNT_ORPHAN_FREE]),
-        "recorded_failures": int(st[at.COUNT_RECORDED_FAILURE]),
+        **{name: int(state.st[word]) for name, word in words.items()},
         "live_at_start": len(demand.at_start),
-        "hidden_allocations": demand.hidden_allocations,
-        "hidden_over_losses": demand.hidden_over_losses,
-        "repeated_frees": demand.repeated_frees,
-        "isolated_pages": demand.isolated_pages,
-        "isolated_unseen": demand.isolated_unseen,
-        "captured": demand.captured,
-        "stayed_pages": demand.stayed_pages,
-        "moved_frees": demand.moved_frees,
-        "failed_charges": demand.failed_charges,
-        "recorded_twice": demand.recorded_twice,
-        "missed_frees": demand.missed_frees,
-        "split_frees": demand.split_frees,
-        "grown_pages": demand.grown_pages,
+        **{name: getattr(demand, name) for name in _DEMAND_COUNTS},
         "outside_zones": demand.outside,
         **tables.divergence(state.pressure_words(0, pr.SCALARS)),
         **{name: count for name, count in pages.items() if count},
     }
+
+
+_DEMAND_COUNTS = (
+    "hidden_allocations",
+    "hidden_over_losses",
+    "repeated_frees",
+    "isolated_pages",
+    "isolated_unseen",
+    "captured",
+    "stayed_pages",
+    "moved_frees",
+    "failed_charges",
+    "recorded_twice",
+    "missed_frees",
+    "split_frees",
+    "grown_pages",
+)

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pandas as pd
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import pressure_layout as pr
-from pagealloc_model.allocator.invariants import set_words
 from pagealloc_model.allocator.state import State
 from pagealloc_model.base.arrays import parts
+from pagealloc_model.policy.lock_costs import LockCosts
 from pagealloc_model.recording.machine import Machine
+
+if TYPE_CHECKING:
+    from pagealloc_model.predicted.run import Samples
 
 EMPTY_REFILL, EMPTY_BUDDY_ALLOC = at.SITES, at.SITES + 1
 SITE_NAMES = {
@@ -28,7 +35,8 @@ SITE_NAMES = {
 }
 """Site and cause of each of `named_sites`."""
 EMPTY_SITES = (SITE_NAMES[EMPTY_REFILL][0], SITE_NAMES[EMPTY_BUDDY_ALLOC][0])
-_OBJECTS = 6
+_SITES = np.array([SITE_NAMES[site] for site in range(len(SITE_NAMES))], object)
+_OBJECTS, _PAGES = 6, 7
 
 
 def named_sites(log: np.ndarray) -> np.ndarray:
@@ -37,8 +45,7 @@ def named_sites(log: np.ndarray) -> np.ndarray:
     Args:
         log: int64, shape (rows, LOG_COLUMNS), without rows of pages.
     """
-    site = log[:, 0]
-    found_nothing = log[:, _OBJECTS] == 0
+    site, found_nothing = log[:, 0], log[:, _OBJECTS] == 0
     site = np.where(found_nothing & (site == at.SITE_REFILL), EMPTY_REFILL, site)
     return np.where(found_nothing & (site == at.SITE_BUDDY_ALLOC), EMPTY_BUDDY_ALLOC, site)
 
@@ -56,71 +63,193 @@ UNKNOWN_COUNTERS = (
     "allocstall_normal",
 )
 
+LOCK_COLUMNS = ("lock_acquisitions", "lock_hand_overs", "lock_drain_holds")
+"""Of pcp->lock: to allocate or free; taken over from another CPU; to drain only."""
 
-def _managed(machine: Machine) -> list[int]:
-    return [index for index, zone in enumerate(machine.zones) if zone.managed]
+OWNERSHIP_COLUMNS = {
+    "blocks_claimed": at.BLOCKS_CLAIMED,
+    "blocks_recorded": at.BLOCKS_RECORDED,
+    "blocks_recovered": at.BLOCKS_RECOVERED,
+    "ownerships_ended": at.OWNERSHIPS_ENDED,
+    "remote_frees": at.REMOTE_FREES,
+    "remote_busy": at.REMOTE_BUSY,
+    "list_splits": at.LIST_SPLITS,
+    "list_merges": at.LIST_MERGES,
+    "merge_entries": at.MERGE_ENTRIES,
+    "recorded_entries": at.RECORDED_ENTRIES,
+}
+"""What ownership adds, by counter."""
 
-
-def _frame(
-    machine: Machine, time_ns: np.ndarray, shape: tuple[int, ...], names: list[str]
-) -> dict[str, np.ndarray]:
-    """Key columns for values of shape (times, managed zones, *shape), in C order."""
-    zones = _managed(machine)
-    full = (len(time_ns), len(zones), *shape)
-    grids = np.indices(full).reshape(len(full), -1)
-    zone_names = np.array([machine.zones[index].name for index in zones], object)
-    nodes = np.array([machine.zones[index].node for index in zones])
-    columns = {
-        "time_ns": time_ns[grids[0]],
-        "node": nodes[grids[1]],
-        "zone": zone_names[grids[1]],
-    }
-    for axis, name in enumerate(names):
-        columns[name] = grids[axis + 2]
-    return columns
+PHASES = ("recover", "claim", "chunk", "classic")
 
 
-def free_pages(machine: Machine, time_ns: np.ndarray, buddies: np.ndarray) -> pd.DataFrame:
-    """Free buddies by time, zone, order, migratetype.
+def _zone_names(machine: Machine) -> np.ndarray:
+    return np.array([zone.name for zone in machine.zones], object)
 
-    Args:
-        machine: names of zones and migratetypes.
-        time_ns: shape (samples,).
-        buddies: shape (samples, zones, orders, migratetypes).
+
+def _nodes(machine: Machine) -> np.ndarray:
+    return np.array([zone.node for zone in machine.zones])
+
+
+def _grid(
+    machine: Machine, time_ns: np.ndarray, **axes: Sequence[object] | np.ndarray
+) -> tuple[pd.DataFrame, list[int]]:
+    """Key columns for values of shape (times, populated zones, *axes), in C order.
+
+    Returns:
+        time_ns, node, zone and a column for each axis, of its labels; the zones' numbers.
     """
-    types = len(machine.migratetypes)
-    orders = machine.max_order + 1
-    values = buddies[:, _managed(machine), :orders, :types]
-    columns = _frame(machine, time_ns, (orders, types), ["order", "migratetype"])
-    columns["migratetype"] = np.array(machine.migratetypes, object)[columns["migratetype"]]
-    columns["buddies"] = values.ravel()
-    columns["pages"] = columns["buddies"] << columns["order"]
-    return pd.DataFrame(columns)
+    zones = [index for index, zone in enumerate(machine.zones) if zone.managed]
+    shape = (len(time_ns), len(zones), *map(len, axes.values()))
+    time, zone, *others = np.indices(shape).reshape(len(shape), -1)
+    columns = {
+        "time_ns": time_ns[time],
+        "node": _nodes(machine)[zones][zone],
+        "zone": _zone_names(machine)[zones][zone],
+    }
+    for (name, labels), place in zip(axes.items(), others, strict=True):
+        columns[name] = np.asarray(labels)[place]
+    return pd.DataFrame(columns), zones
 
 
-def pageblocks(machine: Machine, time_ns: np.ndarray, blocks: np.ndarray) -> pd.DataFrame:
-    """Pageblocks by time, zone, migratetype; `blocks` has shape (samples, zones, migratetypes)."""
-    types = len(machine.migratetypes)
-    columns = _frame(machine, time_ns, (types,), ["migratetype"])
-    columns["migratetype"] = np.array(machine.migratetypes, object)[columns["migratetype"]]
-    columns["blocks"] = blocks[:, _managed(machine), :types].ravel()
-    return pd.DataFrame(columns)
+class Tables:
+    """Tables of what a state was at instants, and of its holds of zone->lock; made on first use."""
 
+    machine: Machine
+    samples: Samples
+    log: np.ndarray
+    fallback_counts: np.ndarray
+    final: State | None
 
-def boosts(machine: Machine, time_ns: np.ndarray, values: np.ndarray) -> pd.DataFrame:
-    """Watermark boosts by time and zone, pages; `values` has shape (samples, zones)."""
-    columns = _frame(machine, time_ns, (), [])
-    columns["pages"] = values[:, _managed(machine)].ravel()
-    return pd.DataFrame(columns)
+    @cached_property
+    def free_pages(self) -> pd.DataFrame:
+        """Free buddies and pages by time, zone, order and migratetype."""
+        types = np.array(self.machine.migratetypes, object)
+        orders = np.arange(self.machine.max_order + 1)
+        frame, zones = _grid(self.machine, self.samples.time_ns, order=orders, migratetype=types)
+        buddies = self.samples.free_buddies[:, zones, : len(orders), : len(types)].ravel()
+        return frame.assign(buddies=buddies, pages=buddies << frame["order"])
 
+    @cached_property
+    def pageblocks(self) -> pd.DataFrame:
+        """Pageblocks by time, zone and migratetype."""
+        types = np.array(self.machine.migratetypes, object)
+        frame, zones = _grid(self.machine, self.samples.time_ns, migratetype=types)
+        return frame.assign(blocks=self.samples.blocks[:, zones, : len(types)].ravel())
 
-def pcp(machine: Machine, time_ns: np.ndarray, values: np.ndarray) -> pd.DataFrame:
-    """Per-CPU list counts by time, zone, CPU; `values` has shape (samples, zones, cpus, 2)."""
-    columns = _frame(machine, time_ns, (machine.nr_cpus,), ["cpu"])
-    kept = values[:, _managed(machine)]
-    columns["count"] = kept[..., 0].ravel()
-    columns["high"] = kept[..., 1].ravel().astype(float)
-    return pd.DataFrame(columns)
+    @cached_property
+    def pcp(self) -> pd.DataFrame:
+        """Per-CPU list counts and limits by time, zone and CPU."""
+        cpus = np.arange(self.machine.nr_cpus)
+        frame, zones = _grid(self.machine, self.samples.time_ns, cpu=cpus)
+        count, high = self.samples.pcp[:, zones].reshape(-1, 2).T
+        return frame.assign(count=count, high=high.astype(float))
+
+    @cached_property
+    def boosts(self) -> pd.DataFrame:
+        """time_ns, node, zone, pages: watermark boosts (S1.7)."""
+        frame, zones = _grid(self.machine, self.samples.time_ns)
+        return frame.assign(pages=self.samples.boosts[:, zones].ravel())
+
+    @cached_property
+    def list_use(self) -> pd.DataFrame:
+        """pcp->lock, and the work of pageblock ownership, by time and zone, cumulative (S12.8).
+
+        `LOCK_COLUMNS` and `OWNERSHIP_COLUMNS`, Int64, NA without ownership.
+        """
+        frame, zones = _grid(self.machine, self.samples.time_ns)
+        for place, name in enumerate(LOCK_COLUMNS):
+            words = self.samples.list_locks[:, zones, place]
+            frame[name] = pd.array(words.ravel(), dtype="Int64")
+        for name, counter in OWNERSHIP_COLUMNS.items():
+            frame[name] = self._owned(zones, counter)
+        return frame
+
+    @cached_property
+    def refill_phases(self) -> pd.DataFrame:
+        """Refills by phase, time and zone, cumulative; NA without ownership (S12.3)."""
+        pieces = []
+        for number, phase in enumerate(PHASES):
+            frame, zones = _grid(self.machine, self.samples.time_ns)
+            frame["phase"] = phase
+            for word, name in enumerate(("refills", "objects", "pages")):
+                counter = at.SET_PHASES + number * at.PHASE_STRIDE + word
+                frame[name] = self._owned(zones, counter)
+            pieces.append(frame)
+        return pd.concat(pieces, ignore_index=True)
+
+    def _owned(self, zones: list[int], counter: int) -> pd.array:
+        counters = self.samples.ownership
+        if counters.shape[-1] == 0:
+            return pd.array([pd.NA] * (len(counters) * len(zones)), dtype="Int64")
+        return pd.array(counters[:, zones, counter].ravel(), dtype="Int64")
+
+    @cached_property
+    def transactions_full(self) -> pd.DataFrame:
+        """Every zone->lock hold, one row each."""
+        log = self.log[self.log[:, 0] < at.SITES]
+        site = named_sites(log)
+        return pd.DataFrame(
+            {
+                "time_ns": log[:, 1],
+                "node": _nodes(self.machine)[log[:, 2]],
+                "zone": _zone_names(self.machine)[log[:, 2]],
+                "cpu": log[:, 3],
+                "site": _SITES[site, 0],
+                "cause": _SITES[site, 1],
+                "objects": log[:, _OBJECTS],
+                "pages": log[:, _PAGES],
+                "order": log[:, 4],
+                "migratetype": np.array([*self.machine.migratetypes, ""], object)[log[:, 5]],
+            }
+        )
+
+    def holds(self, costs: LockCosts | None = None) -> pd.DataFrame:
+        """Every zone->lock hold with its work and the time that it takes by assumed costs.
+
+        Args:
+            costs: of units of work; None for the defaults. Nobody waits.
+
+        Returns:
+            Columns of `transactions_full`, splits, merges, inserts, scanned and hold_ns.
+        """
+        log = self.log[self.log[:, 0] < at.SITES]
+        names = ("splits", "merges", "inserts", "scanned")
+        work = {name: log[:, at.LOG_WORK + unit] for unit, name in enumerate(names)}
+        held = (costs or LockCosts()).hold_ns({"objects": log[:, _OBJECTS], **work})
+        return self.transactions_full.assign(**work, hold_ns=held)
+
+    @cached_property
+    def transactions(self) -> pd.DataFrame:
+        """Histogram of transaction sizes by zone, CPU, site and cause."""
+        counts = TransactionCounts(self.machine)
+        for part in parts(len(self.log)):
+            counts.add(self.log[part])
+        return counts.transactions
+
+    @cached_property
+    def fallbacks(self) -> pd.DataFrame:
+        """Fallbacks by types, orders and kind (S6.6)."""
+        counts = self.fallback_counts
+        names = ("Unmovable", "Movable", "Reclaimable")
+        rows = [
+            (names[wanted], names[other], order, found, FALLBACK_KINDS[kind], count)
+            for (wanted, other, kind, order, found), count in zip(
+                np.argwhere(counts).tolist(), counts[counts > 0].tolist(), strict=True
+            )
+        ]
+        columns = ["alloc_migratetype", "fallback_migratetype", "alloc_order", "fallback_order"]
+        return pd.DataFrame(rows, columns=[*columns, "kind", "count"])
+
+    @property
+    def refill_probes(self) -> tuple[int, int]:
+        """Free lists that refills looked at (S6.7): in all, since the start, and at most in one.
+
+        Zeros under pageblock ownership, whose refills are not counted, and of a kernel build.
+        """
+        if self.final is None:
+            return 0, 0
+        return int(self.final.st[at.REFILL_PROBES]), int(self.final.st[at.REFILL_PROBES_MOST])
 
 
 def lock(machine: Machine, edges: np.ndarray, log: np.ndarray) -> pd.DataFrame:
@@ -132,62 +261,24 @@ def lock(machine: Machine, edges: np.ndarray, log: np.ndarray) -> pd.DataFrame:
         log: int64, shape (rows, LOG_COLUMNS): every hold between the first edge and the last.
     """
     log = log[log[:, 0] < at.SITES]
-    names = list(dict.fromkeys(name for name, _ in SITE_NAMES.values()))
-    number = np.array([names.index(SITE_NAMES[site][0]) for site in range(len(SITE_NAMES))])
-    managed = _managed(machine)
+    names = list(dict.fromkeys(_SITES[:, 0]))
+    number = np.array([names.index(name) for name in _SITES[:, 0]])
+    frame, managed = _grid(machine, edges[:-1], site=np.array(names, object))
     place = np.full(len(machine.zones), -1)
     place[managed] = np.arange(len(managed))
     bins = np.searchsorted(edges, log[:, 1], "right") - 1
     zones = place[log[:, 2]]
     inside = (bins >= 0) & (bins < len(edges) - 1) & (zones >= 0)
     cells = (bins * len(managed) + zones) * len(names) + number[named_sites(log)]
-    columns = _frame(machine, edges[:-1], (len(names),), ["site"])
-    columns["site"] = np.array(names, object)[columns["site"]]
-    amounts = {"acquisitions": np.ones(len(log)), "objects": log[:, 6], "pages": log[:, 7]}
+    amounts = {
+        "acquisitions": np.ones(len(log)),
+        "objects": log[:, _OBJECTS],
+        "pages": log[:, _PAGES],
+    }
     for name, amount in amounts.items():
-        sums = np.bincount(cells[inside], amount[inside], minlength=len(columns["site"]))
-        columns[name] = sums.astype(np.int64)
-    frame = pd.DataFrame(columns)
-    for name in ("hold_ns", "wait_ns", "max_hold_ns"):
-        frame[name] = np.nan
-    return frame
-
-
-def transactions_full(machine: Machine, log: np.ndarray) -> pd.DataFrame:
-    """Every zone->lock hold; `log` has shape (rows, LOG_COLUMNS)."""
-    log = log[log[:, 0] < at.SITES]
-    site = named_sites(log)
-    sites = np.array([SITE_NAMES[site][0] for site in range(len(SITE_NAMES))], object)
-    causes = np.array([SITE_NAMES[site][1] for site in range(len(SITE_NAMES))], object)
-    zones = np.array([zone.name for zone in machine.zones], object)
-    types = np.array([*machine.migratetypes, ""], object)
-    return pd.DataFrame(
-        {
-            "time_ns": log[:, 1],
-            "node": np.array([zone.node for zone in machine.zones])[log[:, 2]],
-            "zone": zones[log[:, 2]],
-            "cpu": log[:, 3],
-            "site": sites[site],
-            "cause": causes[site],
-            "objects": log[:, 6],
-            "pages": log[:, 7],
-            "order": log[:, 4],
-            "migratetype": types[log[:, 5]],
-        }
-    )
-
-
-def fallbacks(counts: np.ndarray) -> pd.DataFrame:
-    """Fallback counts; `counts` has shape `layout.FALLBACK_SHAPE`."""
-    names = ("Unmovable", "Movable", "Reclaimable")
-    rows = [
-        (names[wanted], names[other], order, found, FALLBACK_KINDS[kind], count)
-        for (wanted, other, kind, order, found), count in zip(
-            np.argwhere(counts).tolist(), counts[counts > 0].tolist(), strict=True
-        )
-    ]
-    columns = ["alloc_migratetype", "fallback_migratetype", "alloc_order", "fallback_order"]
-    return pd.DataFrame(rows, columns=[*columns, "kind", "count"])
+        sums = np.bincount(cells[inside], amount[inside], minlength=len(frame))
+        frame[name] = sums.astype(np.int64)
+    return frame.assign(hold_ns=np.nan, wait_ns=np.nan, max_hold_ns=np.nan)
 
 
 _REQUESTS = (at.ALLOC, at.ALLOC_IN_ZONE, at.CAPTURE, at.RECORDED_FAILURE)
@@ -201,12 +292,27 @@ def outcomes(events: np.ndarray) -> pd.DataFrame:
         asked = np.isin(together["operation"], _REQUESTS)
         counts += np.bincount(together["order"][asked], minlength=at.ORDERS)
     orders = np.flatnonzero(counts).astype(np.int8)
-    counts = counts[orders]
-    frame = pd.DataFrame({"class": "all", "order": orders, "asked": counts})
+    frame = pd.DataFrame({"class": "all", "order": orders, "asked": counts[orders]})
     for name in ("succeeded", "failed", "stalled"):
         frame[name] = pd.array([pd.NA] * len(frame), dtype="Int64")
-    frame["reason"] = LITERAL
-    return frame
+    return frame.assign(reason=LITERAL)
+
+
+def elastic_outcomes(counters: np.ndarray) -> pd.DataFrame:
+    """Requests by order: asked, served as asked, failed, and those that reclaimed or compacted.
+
+    Args:
+        counters: int64, the last sample's words.
+    """
+    end = pr.OUTCOMES + at.ORDERS * pr.OUTCOME_WORDS
+    words = counters[pr.OUTCOMES : end].reshape(at.ORDERS, pr.OUTCOME_WORDS)
+    orders = np.flatnonzero(words[:, 0])
+    asked, served, stalled = words[orders].T
+    frame = pd.DataFrame({"class": "all", "order": orders.astype(np.int8), "asked": asked})
+    columns = {"succeeded": served, "failed": asked - served, "stalled": stalled}
+    for name, values in columns.items():
+        frame[name] = pd.array(values, dtype="Int64")
+    return frame.assign(reason="")
 
 
 def vmstat(time_ns: int) -> pd.DataFrame:
@@ -244,123 +350,14 @@ def elastic_vmstat(machine: Machine, time_ns: np.ndarray, counters: np.ndarray) 
     )
 
 
-def elastic_outcomes(counters: np.ndarray) -> pd.DataFrame:
-    """Requests by order: asked, served as asked, failed, and those that reclaimed or compacted.
-
-    Args:
-        counters: int64, the last sample's words.
-    """
-    end = pr.OUTCOMES + at.ORDERS * pr.OUTCOME_WORDS
-    words = counters[pr.OUTCOMES : end].reshape(at.ORDERS, pr.OUTCOME_WORDS)
-    orders = np.flatnonzero(words[:, 0])
-    asked, served, stalled = words[orders].T
-    frame = pd.DataFrame({"class": "all", "order": orders.astype(np.int8), "asked": asked})
-    columns = {"succeeded": served, "failed": asked - served, "stalled": stalled}
-    for name, values in columns.items():
-        frame[name] = pd.array(values, dtype="Int64")
-    frame["reason"] = ""
-    return frame
-
-
 def divergence(counters: np.ndarray) -> dict[str, int]:
     """What the recording and an elastic replay disagreed on; empty for a literal one.
 
     Args:
         counters: int64 words, none of a literal replay.
     """
-    if not len(counters):
-        return {}
-    first = pr.DROPPED_FREES
-    return {name: int(counters[first + i]) for i, name in enumerate(pr.DIVERGENCE_NAMES)}
-
-
-LOCK_COLUMNS = ("lock_acquisitions", "lock_hand_overs", "lock_drain_holds")
-"""Of pcp->lock: to allocate or free; taken over from another CPU; to drain only."""
-
-OWNERSHIP_COLUMNS = {
-    "blocks_claimed": at.BLOCKS_CLAIMED,
-    "blocks_recorded": at.BLOCKS_RECORDED,
-    "blocks_recovered": at.BLOCKS_RECOVERED,
-    "ownerships_ended": at.OWNERSHIPS_ENDED,
-    "remote_frees": at.REMOTE_FREES,
-    "remote_busy": at.REMOTE_BUSY,
-    "list_splits": at.LIST_SPLITS,
-    "list_merges": at.LIST_MERGES,
-    "merge_entries": at.MERGE_ENTRIES,
-    "recorded_entries": at.RECORDED_ENTRIES,
-}
-"""What ownership adds, by counter."""
-
-PHASES = ("recover", "claim", "chunk", "classic")
-
-
-def list_words(state: State) -> np.ndarray:
-    """Counters of pcp->lock, int64, shape (zones, 3), see `LOCK_COLUMNS`."""
-    return state.pcp_words(at.PCP_LOCKS, len(LOCK_COLUMNS)).sum(axis=1)
-
-
-def ownership_counters(state: State) -> np.ndarray:
-    """Counters of ownership, int64, shape (zones, SET_STRIDE), or (zones, 0) without it."""
-    if not state.st[at.OWNERSHIP]:
-        return np.zeros((len(state.machine.zones), 0), np.int64)
-    return set_words(state).sum(axis=1)
-
-
-def list_use(
-    machine: Machine, time_ns: np.ndarray, locks: np.ndarray, owned: np.ndarray
-) -> pd.DataFrame:
-    """time_ns, node, zone, then `LOCK_COLUMNS` and `OWNERSHIP_COLUMNS`, Int64.
-
-    Args:
-        machine: names of zones.
-        time_ns: int64, shape (samples,).
-        locks: `list_words` at each, shape (samples, zones, 3).
-        owned: `ownership_counters` at each, shape (samples, zones, SET_STRIDE or 0).
-    """
-    frame, zones = _by_zone(machine, time_ns)
-    for place, name in enumerate(LOCK_COLUMNS):
-        frame[name] = pd.array(locks[:, zones, place].ravel(), dtype="Int64")
-    for name, counter in OWNERSHIP_COLUMNS.items():
-        frame[name] = _counted(owned, zones, counter, len(frame))
-    return frame
-
-
-def refill_phases(machine: Machine, time_ns: np.ndarray, owned: np.ndarray) -> pd.DataFrame:
-    """time_ns, node, zone, phase, refills, objects, pages of refills by phase (S12.3), Int64.
-
-    Args:
-        machine: names of zones.
-        time_ns: int64, shape (samples,).
-        owned: `ownership_counters` at each, shape (samples, zones, SET_STRIDE or 0).
-    """
-    parts = []
-    for number, phase in enumerate(PHASES):
-        frame, zones = _by_zone(machine, time_ns)
-        frame["phase"] = phase
-        for word, name in enumerate(("refills", "objects", "pages")):
-            counter = at.SET_PHASES + number * at.PHASE_STRIDE + word
-            frame[name] = _counted(owned, zones, counter, len(frame))
-        parts.append(frame)
-    return pd.concat(parts, ignore_index=True)
-
-
-def _by_zone(machine: Machine, time_ns: np.ndarray) -> tuple[pd.DataFrame, list[int]]:
-    """One row per time and populated zone; and the numbers of those zones."""
-    zones = [index for index, zone in enumerate(machine.zones) if zone.managed]
-    frame = pd.DataFrame(
-        {
-            "time_ns": np.repeat(time_ns, len(zones)),
-            "node": [machine.zones[zone].node for zone in zones] * len(time_ns),
-            "zone": [machine.zones[zone].name for zone in zones] * len(time_ns),
-        }
-    )
-    return frame, zones
-
-
-def _counted(owned: np.ndarray, zones: list[int], counter: int, rows: int) -> pd.Series:
-    if owned.shape[-1] == 0:
-        return pd.array([pd.NA] * rows, dtype="Int64")
-    return pd.array(owned[:, zones, counter].ravel(), dtype="Int64")
+    words = counters[pr.DROPPED_FREES :].tolist()
+    return dict(zip(pr.DIVERGENCE_NAMES, words, strict=False)) if words else {}
 
 
 _KEPT_APART = 1 << 16
@@ -382,8 +379,8 @@ class TransactionCounts:
         """Count the transactions among log rows, int64, shape (rows, LOG_COLUMNS)."""
         log = log[log[:, 0] < at.SITES]
         list_of = log[:, 2] * self._machine.nr_cpus + log[:, 3]
-        place = list_of * len(SITE_NAMES) + named_sites(log)
-        keys, counts = np.unique(place << 32 | log[:, 6], return_counts=True)
+        place = list_of * len(_SITES) + named_sites(log)
+        keys, counts = np.unique(place << 32 | log[:, _OBJECTS], return_counts=True)
         self._keys.append(keys)
         self._counts.append(counts)
         if sum(map(len, self._keys[1:])) > max(_KEPT_APART, len(self._keys[0])):
@@ -394,17 +391,15 @@ class TransactionCounts:
         """The table that `Replay.transactions` is."""
         self._fold()
         keys, machine = self._keys[0], self._machine
-        place = keys >> 32
-        zone, cpu = np.divmod(place // len(SITE_NAMES), machine.nr_cpus)
-        names = [SITE_NAMES[site] for site in range(len(SITE_NAMES))]
-        site = place % len(SITE_NAMES)
+        list_of, site = np.divmod(keys >> 32, len(_SITES))
+        zone, cpu = np.divmod(list_of, machine.nr_cpus)
         frame = pd.DataFrame(
             {
-                "node": np.array([each.node for each in machine.zones])[zone],
-                "zone": np.array([each.name for each in machine.zones], object)[zone],
+                "node": _nodes(machine)[zone],
+                "zone": _zone_names(machine)[zone],
                 "cpu": cpu,
-                "site": np.array([name for name, _ in names], object)[site],
-                "cause": np.array([cause for _, cause in names], object)[site],
+                "site": _SITES[site, 0],
+                "cause": _SITES[site, 1],
                 "objects": keys & ((1 << 32) - 1),
                 "transactions": self._counts[0],
             }
@@ -434,32 +429,27 @@ def pageblock_map(state: State) -> pd.DataFrame:
     where = np.ascontiguousarray(state.pages["where"])
     in_zone = np.flatnonzero(state.blocks["zone"])
     zones = state.blocks["zone"][in_zone].astype(np.intp) - 1
-    names = np.array([zone.name for zone in machine.zones], object)
-    nodes = np.array([zone.node for zone in machine.zones])
     types = np.array(machine.migratetypes, object)
+
+    def pages_at(place: int) -> np.ndarray:
+        """Pages of the runs that begin at a place, by pageblock."""
+        heads = np.flatnonzero(where == place)
+        orders = state.pages["order"][heads].astype(np.int64)
+        small = orders <= order
+        weights = 1 << orders[small]
+        counts = np.bincount(heads[small] >> order, weights, minlength=len(state.blocks))
+        for head, larger in zip(heads[~small] >> order, orders[~small] - order, strict=True):
+            counts[head : head + (1 << larger)] += 1 << order
+        return counts[in_zone].astype(np.int64)
+
     return pd.DataFrame(
         {
             "pfn": in_zone << order,
-            "node": nodes[zones],
-            "zone": names[zones],
+            "node": _nodes(machine)[zones],
+            "zone": _zone_names(machine)[zones],
             "migratetype": types[state.blocks["migratetype"][in_zone]],
-            "free_pages": _pages_per_block(state, where == at.BUDDY)[in_zone],
-            "pcp_pages": _pages_per_block(state, where == at.ON_PCP)[in_zone],
+            "free_pages": pages_at(at.BUDDY),
+            "pcp_pages": pages_at(at.ON_PCP),
             "pages": 1 << order,
         }
     )
-
-
-def _pages_per_block(state: State, is_there: np.ndarray) -> np.ndarray:
-    """int64 per pageblock: pages of the runs whose first frames are given, bool by page frame."""
-    order = state.machine.pageblock_order
-    heads = np.flatnonzero(is_there)
-    orders = state.pages["order"][heads].astype(np.int64)
-    counts = np.zeros(len(state.blocks), np.int64)
-    small = orders <= order
-    pages = np.bincount(heads[small] >> order, 1 << orders[small], minlength=len(counts))
-    counts += pages.astype(np.int64)
-    for head, larger in zip(heads[~small].tolist(), orders[~small].tolist(), strict=True):
-        first = head >> order
-        counts[first : first + (1 << (larger - order))] += 1 << order
-    return counts

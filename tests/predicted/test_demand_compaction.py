@@ -10,8 +10,7 @@ from pagealloc_model.policy.policy import Assumptions
 from pagealloc_model.predicted.demand.compaction import (
     as_requests,
     captured_requests,
-    isolations,
-    local_drains,
+    recorded_compaction,
 )
 from pagealloc_model.predicted.demand.demand import Demand, resolve_demand
 from pagealloc_model.predicted.prepared import recorded_machine
@@ -103,14 +102,16 @@ def test_pages_moved_beyond_those_seen_taken_were_taken_too(tmp_path: Path) -> N
     events.event("compaction:mm_compaction_migratepages", "nr_migrated=6")
     events.alloc(PAGE + 1)
     take(events, 2)
-    found = isolations(events.trace(tmp_path), small_machine())
-    assert found.pages.tolist() == [8, 1, 5]
-    assert (found.total, found.inferred) == (14, 5)
+    found = recorded_compaction(events.trace(tmp_path), small_machine())
+    assert found.taken[:, 2].tolist() == [8, 1, 5]
+    assert found.inferred == 5
 
 
 def captures(events: TimedEvents, directory: Path) -> list[int]:
     trace = events.trace(directory)
-    return captured_requests(trace, small_machine()).row.tolist()
+    return sorted(
+        captured_requests(trace, recorded_compaction(trace, small_machine()).without_buddy)
+    )
 
 
 def test_a_run_that_found_no_buddy_and_succeeded_captured(tmp_path: Path) -> None:
@@ -186,7 +187,7 @@ def drains(events: TimedEvents, directory: Path) -> list[int]:
     events.alloc(PAGE)
     trace = events.trace(directory)
     times = np.sort(np.concatenate([each["time_ns"] for each in trace.tables.values()]))
-    found = local_drains(trace, small_machine())
+    found = recorded_compaction(trace, small_machine()).drains
     assert (found["operation"] == at.DRAIN_LOCAL).all()
     return np.searchsorted(times, found["time_ns"], "right").tolist()
 

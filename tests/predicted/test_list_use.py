@@ -7,12 +7,6 @@ import pytest
 
 import pagealloc_model as pm
 from pagealloc_model.allocator import layout as at
-from pagealloc_model.predicted.tables import (
-    list_use,
-    list_words,
-    ownership_counters,
-    refill_phases,
-)
 
 OWNED = pm.Policy(pageblock_ownership="pcp_buddy")
 
@@ -75,14 +69,5 @@ def test_a_folio_batch_takes_a_list_lock_once(replays: tuple[pm.Replay, pm.Repla
 def test_phases_of_refills() -> None:
     scenario = pm.synthetic.scenario("purgers", gib=1, nr_cpus=4, pages=512, rounds=2)
     run = pm.synthetic.run(scenario, OWNED, rules="7.2")
-    use = list_use(
-        scenario.machine,
-        np.zeros(1, np.int64),
-        list_words(run.final)[None],
-        ownership_counters(run.final)[None],
-    )
-    assert use["remote_frees"].sum() > 0
-    phases = refill_phases(
-        scenario.machine, np.zeros(1, np.int64), ownership_counters(run.final)[None]
-    )
-    assert set(phases["phase"]) == {"recover", "claim", "chunk", "classic"}
+    assert run.list_use["remote_frees"].max() > 0
+    assert set(run.refill_phases["phase"]) == {"recover", "claim", "chunk", "classic"}

@@ -180,7 +180,7 @@ def found_rows(trace: Trace) -> PartRows:
         first, rows = len(rows), np.concatenate([rows, made.rows])
         tasks.link(rows, first, trace.gfp, last_row)
         outside, twice = outside + made.outside, twice + made.recorded_twice
-    return PartRows(rows=rows, outside=outside, recorded_twice=twice, requests=None)
+    return PartRows(rows=rows, outside=outside, recorded_twice=twice)
 
 
 def test_the_traces_have_all_that_rows_tell() -> None:

@@ -9,36 +9,32 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import objects as resolved
-from pagealloc_model.base.arrays import NewArray, parts, working_arrays
+from pagealloc_model.base.arrays import parts, working_arrays
 from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.policy.policy import Assumptions
 from pagealloc_model.predicted.demand.compaction import (
     captured_requests,
-    isolations,
-    local_drains,
     mark_captured,
+    recorded_compaction,
     take_isolated,
     without_moves,
 )
-from pagealloc_model.predicted.demand.elastic import (
-    ElasticRows,
-    file_uses,
-    tried_failures,
-    with_file_uses,
-)
+from pagealloc_model.predicted.demand.elastic import ElasticRows, file_uses, tried_failures
 from pagealloc_model.predicted.demand.event_order import (
     HiddenAllocations,
+    filled,
     joined,
     merged_in_place,
+    new_events,
+    rows_where,
 )
 from pagealloc_model.predicted.demand.reclaim import DirectReclaims, direct_reclaims, kswapd_runs
-from pagealloc_model.predicted.demand.resolving import resolved_trace
+from pagealloc_model.predicted.demand.resolving import ResolvedTrace
 from pagealloc_model.predicted.demand.rows import (
     GFP_HIGHMEM,
     GFP_MOVABLE,
@@ -51,11 +47,6 @@ from pagealloc_model.predicted.demand.sources import Cluster, moved_clusters
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.snapshot import Snapshot
 from pagealloc_model.recording.trace.columns import Losses, Trace
-
-if TYPE_CHECKING:
-    from pagealloc_model.policy.policy import Assumptions
-    from pagealloc_model.recording.machine import Machine
-    from pagealloc_model.recording.trace.columns import Trace
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -127,35 +118,29 @@ class Demand:
     @cached_property
     def at_start(self) -> np.ndarray:
         """Numbers of the objects that were live when the recording began (T10.2)."""
-        return self._numbers("kind", resolved.AT_START)
+        kinds = self.objects["kind"]
+        return rows_where(len(kinds), lambda part: kinds[part] == resolved.AT_START)
 
     @cached_property
     def fresh(self) -> np.ndarray:
         """Numbers of the objects whose pages were free when the recording began (T10.6)."""
-        return self._numbers("fresh", 1)
+        fresh = self.objects["fresh"]
+        return rows_where(len(fresh), lambda part: fresh[part] == 1)
 
     @cached_property
     def first_allocations(self) -> np.ndarray:
         """`layout.EVENT` records: the allocations of those objects, in time order."""
         fresh = self.objects["fresh"]
-        found = [self.events[:0]]
+        firsts = [self.events[:0]]
         for part in parts(len(self.events)):
-            operation = self.events["operation"][part]
-            places = np.flatnonzero((operation == at.ALLOC) | (operation == at.CAPTURE))
-            places += part.start
-            found.append(self.events[places[fresh[self.events["object"][places]] == 1]])
-        return np.concatenate(found)
-
-    def _numbers(self, field_name: str, value: int) -> np.ndarray:
-        """int64, ascending: numbers of the objects of which a field has a value."""
-        values = self.objects[field_name]
-        found = [part.start + np.flatnonzero(values[part] == value) for part in parts(len(values))]
-        return np.concatenate([np.zeros(0, np.int64), *found])
+            events = self.events[part]
+            events = events[np.isin(events["operation"], (at.ALLOC, at.CAPTURE))]
+            firsts.append(events[fresh[events["object"]] == 1])
+        return np.concatenate(firsts)
 
     def starting_places(self) -> np.ndarray:
         """int32, where each object lives when a replay starts: -1 unless live at the start."""
-        places = working_arrays(len(self.events))(len(self.objects), np.int32)
-        places[:] = -1
+        places = filled(working_arrays(len(self.events)), len(self.objects), -1, np.int32)
         places[self.at_start] = self.objects["pfn"][self.at_start]
         return places
 
@@ -196,113 +181,88 @@ def resolve_demand(
     reclaims = direct_reclaims(trace)
     elastic = ElasticRows(trace) if assumptions.reclaim == "elastic" else None
     maker = RowMaker(trace, machine, assumptions.hidden_migratetype, reclaims, elastic, realtime)
-    found = resolved_trace(trace, machine, maker, progress)
-    others, hidden, objects, counts = found.events, found.hidden, found.objects, found.counts
-    holds, hold_ranks = interrupted_holds(others, found.marks, new_array)
+    resolution = ResolvedTrace(trace, machine, maker, progress)
+    others, hidden = resolution.events.values, resolution.hidden
+    objects, clusters = resolution.objects.values, ()
+    holds, hold_ranks = interrupted_holds(others, resolution.marks.values)
+    # limits of every pageset of the start snapshot (S4.3, T12.3)
+    limits = [
+        (start.time_ns, machine.zone_index(zone.node, zone.name), pageset.cpu, pageset.high)
+        for zone in (start.zoneinfo.zones if start and start.zoneinfo else ())
+        for pageset in zone.pagesets
+        if pageset.cpu < machine.nr_cpus and machine.zone_index(zone.node, zone.name) >= 0
+    ]
+    columns = zip(("time_ns", "zone", "cpu", "offset"), zip(*limits, strict=True), strict=False)
+    beside = [new_events(at.SET_PCP_HIGH, len(limits), **dict(columns))]
     reclaim = kswapd_runs(trace, machine)
-    limits = _limits_found(machine, start)
-    begins = _reclaim_begins(trace, machine, reclaims)
-    beside = np.concatenate([limits, begins] if reclaim is None else [limits, begins, reclaim])
     leads = np.zeros(0, np.int32)
-    compaction = {}
+    counts: dict[str, int] = {}
     if elastic is None:
-        beside, hidden, objects, compaction = _with_compaction(
-            trace, machine, others, beside, hidden, objects, new_array
-        )
+        compaction = recorded_compaction(trace, machine)
+        beside.append(_reclaim_begins(trace, machine, reclaims))
+        beside += [] if reclaim is None else [reclaim]
+        beside.append(compaction.drains)
+        captured = captured_requests(trace, compaction.without_buddy)
+        counts = {"captured": mark_captured(others, trace, captured)}
+        if len(compaction.taken):
+            isolated, unfreed, hidden, returned = take_isolated(
+                compaction.taken, hidden, objects, machine
+            )
+            beside.append(isolated)
+            objects = joined(objects, unfreed, new_array)
+            counts |= {
+                "isolated_pages": int(compaction.taken[:, 2].sum()),
+                "isolated_returned": returned,
+                "isolated_unseen": compaction.inferred,
+            }
     else:
         if elastic.any_by_compaction:
-            without = without_moves(others, hidden, hold_ranks, objects, new_array)
-            others, hidden, hold_ranks = without.events, without.hidden, without.hold_ranks
-            compaction = {"stayed_pages": without.stayed_pages, "moved_frees": without.moved_frees}
-        tried = tried_failures(found.requests, trace.time_ns, others, objects, seed, new_array)
-        objects, leads = tried.objects, tried.leads
-        beside = np.concatenate([limits, tried.frees])
+            others, hidden, hold_ranks, counts = without_moves(
+                others, hidden, hold_ranks, objects, new_array
+            )
+        objects, leads, frees = tried_failures(
+            resolution.requests.values, trace.time_ns, others, objects, seed, new_array
+        )
+        beside.append(frees)
+        uses = None
         if assumptions.elastic.file_uses:
-            files = file_uses(trace, found.alloc_rows, others, objects, new_array)
-            if files is not None:
-                with_file_uses(others, files)
-                files.uses["zone"] = highest_type_by_gfp(machine)[GFP_HIGHMEM | GFP_MOVABLE]
-                beside = np.concatenate([beside, files.uses])
-                compaction |= {"unplaced_pages": files.unplaced}
+            uses = file_uses(trace, resolution.alloc_rows.values, others, objects, new_array)
+        if uses is not None:
+            uses[0]["zone"] = highest_type_by_gfp(machine)[GFP_HIGHMEM | GFP_MOVABLE]
+            beside.append(uses[0])
+            counts["unplaced_pages"] = uses[1]
     if ticks is not None:
-        first_ns = min(_first_ns(each) for each in (others[:1], beside, holds, hidden.events))
-        beside = np.concatenate([ticks[ticks["time_ns"] >= first_ns], beside])
+        earliest = (others[:1], *beside, holds, hidden.events)
+        first_ns = min(int(each["time_ns"].min(initial=LATEST_NS)) for each in earliest)
+        beside.insert(0, ticks[ticks["time_ns"] >= first_ns])
+    together = np.concatenate(beside)
+    ranks = joined(np.zeros(len(together), np.int64), hold_ranks, new_array)
     events = merged_in_place(
         others,
-        found.held,
-        joined(joined(beside, holds, new_array), hidden.events, new_array),
-        joined(
-            joined(np.zeros(len(beside), np.int64), hold_ranks, new_array), hidden.ranks, new_array
-        ),
+        resolution.events,
+        joined(joined(together, holds, new_array), hidden.events, new_array),
+        joined(ranks, hidden.ranks, new_array),
         new_array,
     )
+    if elastic is None:
+        clusters = moved_clusters(compaction.moved, events, objects)
+    failed_charges = int(resolution.counts[resolved.COUNT_FAILED_CHARGE])
     return Demand(
         events=events,
         objects=objects,
-        hidden_allocations=len(hidden.events) - int(counts[resolved.COUNT_FAILED_CHARGE]),
+        hidden_allocations=len(hidden.events) - failed_charges,
         hidden_over_losses=hidden_over_losses(hidden, trace.losses),
-        **found.left_out,
+        **resolution.left_out,
         kswapd_recorded=reclaim is not None,
         direct_reclaim_recorded=len(reclaims.row) > 0,
         ticks_recorded=ticks is not None,
         leads=leads,
-        clusters=moved_clusters(trace, events, objects) if elastic is None else (),
-        **compaction,
+        clusters=clusters,
+        **counts,
     )
 
 
-def _first_ns(events: np.ndarray) -> int:
-    """The least time of events, later than all where there are none."""
-    return int(events["time_ns"].min(initial=np.iinfo(np.int64).max))
-
-
-def _with_compaction(
-    trace: Trace,
-    machine: Machine,
-    events: np.ndarray,
-    beside: np.ndarray,
-    hidden: HiddenAllocations,
-    objects: np.ndarray,
-    new_array: NewArray,
-) -> tuple[np.ndarray, HiddenAllocations, np.ndarray, dict[str, int]]:
-    """Return what stands beside events, hidden allocations and objects, with compaction's.
-
-    Captured requests are marked in `events`. The last value counts, by fields of `Demand`.
-    """
-    captured = mark_captured(events, trace, captured_requests(trace, machine))
-    beside = np.concatenate([beside, local_drains(trace, machine)])
-    found = isolations(trace, machine)
-    if not len(found.pages):
-        return beside, hidden, objects, {"captured": captured}
-    taken = take_isolated(found, hidden, objects, machine)
-    counts = {
-        "captured": captured,
-        "isolated_pages": found.total,
-        "isolated_returned": taken.returned,
-        "isolated_unseen": found.inferred,
-    }
-    objects = joined(objects, taken.objects, new_array)
-    return np.concatenate([beside, taken.events]), taken.hidden, objects, counts
-
-
-def _limits_found(machine: Machine, start: Snapshot | None) -> np.ndarray:
-    """SET_PCP_HIGH events for every pageset of the start snapshot (S4.3, T12.3)."""
-    zones = () if start is None or start.zoneinfo is None else start.zoneinfo.zones
-    found = [
-        (start.time_ns, machine.zone_index(zone.node, zone.name), pageset.cpu, pageset.high)
-        for zone in zones
-        for pageset in zone.pagesets
-        if pageset.cpu < machine.nr_cpus and machine.zone_index(zone.node, zone.name) >= 0
-    ]
-    limits = np.zeros(len(found), at.EVENT)
-    limits["operation"] = at.SET_PCP_HIGH
-    limits["object"] = -1
-    for index, (time_ns, zone, cpu, high) in enumerate(found):
-        limits["time_ns"][index] = time_ns
-        limits["zone"][index] = zone
-        limits["cpu"][index] = cpu
-        limits["offset"][index] = high
-    return limits
+LATEST_NS = np.iinfo(np.int64).max
 
 
 def _reclaim_begins(trace: Trace, machine: Machine, reclaims: DirectReclaims) -> np.ndarray:
@@ -310,25 +270,25 @@ def _reclaim_begins(trace: Trace, machine: Machine, reclaims: DirectReclaims) ->
     number = np.concatenate([reclaims.number, np.zeros_like(reclaims.vain_row)])
     row = np.concatenate([reclaims.row, reclaims.vain_row])
     gfp = trace.gfp[row]
-    begins = np.zeros(len(row), at.EVENT)
-    begins["time_ns"] = np.concatenate([reclaims.begin_ns, reclaims.vain_ns])
-    begins["cpu"] = np.concatenate([reclaims.cpu, reclaims.vain_cpu])
-    begins["operation"] = np.where(number > 0, at.RECLAIM_BEGIN, at.RECLAIM_IN_VAIN)
-    begins["object"] = -1
-    begins["order"] = trace.order[row]
-    begins["migratetype"] = trace.migratetype[row]
-    begins["zone"] = highest_type_by_gfp(machine)[gfp & np.uint32(15)]
     numbers = (number << at.RECLAIM_SHIFT).astype(np.uint32)
-    begins["bits"] = (gfp & np.uint32(read_bits(trace))) | numbers
+    begins = new_events(
+        at.RECLAIM_BEGIN,
+        len(row),
+        time_ns=np.concatenate([reclaims.begin_ns, reclaims.vain_ns]),
+        cpu=np.concatenate([reclaims.cpu, reclaims.vain_cpu]),
+        order=trace.order[row],
+        migratetype=trace.migratetype[row],
+        zone=highest_type_by_gfp(machine)[gfp & np.uint32(15)],
+        bits=(gfp & np.uint32(read_bits(trace))) | numbers,
+    )
+    begins["operation"][number == 0] = at.RECLAIM_IN_VAIN
     return begins[(begins["cpu"] >= 0) & (begins["cpu"] < machine.nr_cpus)]
 
 
 def hidden_over_losses(hidden: HiddenAllocations, losses: Losses) -> int:
     """Hidden allocations between whose frees the recording lost events.
 
-    Args:
-        hidden: each stands midway between the two frees.
-        losses: intervals in which events were dropped.
+    Each stands midway between the two frees.
     """
     if not len(losses.count):
         return 0
@@ -360,10 +320,7 @@ def recorded_ticks(trace: Trace, meta: Mapping[str, object], machine: Machine) -
     words = meta.get("perf")
     if table is None or not isinstance(words, list) or TICK_FILTER not in words:
         return None
-    is_known = np.asarray(table["cpu"]) < machine.nr_cpus
-    ticks = np.zeros(int(is_known.sum()), at.EVENT)
-    ticks["time_ns"] = np.asarray(table["time_ns"])[is_known]
-    ticks["cpu"] = np.asarray(table["cpu"])[is_known]
-    ticks["operation"] = at.TICK
-    ticks["object"] = -1
+    time_ns, cpu = np.asarray(table["time_ns"]), np.asarray(table["cpu"])
+    known = cpu < machine.nr_cpus
+    ticks = new_events(at.TICK, int(known.sum()), time_ns=time_ns[known], cpu=cpu[known])
     return ticks if len(ticks) else None

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from pagealloc_model.allocator import layout as at
-from pagealloc_model.base.arrays import parts
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.measured.stream import begun_and_ended
+from pagealloc_model.predicted.demand.event_order import new_events, rows_where
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.trace.columns import Event, Trace
 
@@ -21,7 +20,7 @@ NUMBERS = at.REQUEST_RECLAIMED >> at.RECLAIM_SHIFT
 """Direct reclaims that a replay tells apart at a time."""
 _ROW_BITS = 36
 VAIN_ORDER_MAX = 3
-"""Largest order of requests whose reclaims in vain are told: PAGE_ALLOC_COSTLY_ORDER (T10.17)."""
+"""Largest order of requests whose reclaims in vain count: PAGE_ALLOC_COSTLY_ORDER (T10.17)."""
 _BEGIN = "vmscan:mm_vmscan_direct_reclaim_begin"
 _END = "vmscan:mm_vmscan_direct_reclaim_end"
 
@@ -54,74 +53,72 @@ def direct_reclaims(trace: Trace) -> DirectReclaims:
     """Direct reclaims and the requests they ran for; none if they were not recorded.
 
     A reclaim's request is its task's next one of that order that may reclaim: an interrupt's
-    requests, which carry the same task, may come before it.
-    """
-    found = _brackets(trace)
-    rows = _requests_of(trace, np.unique(found["pid"]))
-    rows = rows[np.lexsort((rows, trace.order[rows], trace.pid[rows]))]
-    keys = _task_order_row(trace.pid[rows], trace.order[rows], rows)
-    wanted = _task_order_row(found["pid"], found["order"], found["row"])
-    place = np.searchsorted(keys, wanted)
-    found = {name: column[place < len(keys)] for name, column in found.items()}
-    wanted, place = wanted[place < len(keys)], place[place < len(keys)]
-    is_same = keys[place] >> _ROW_BITS == wanted >> _ROW_BITS
-    requests = rows[place[is_same]]
-    found = {name: column[is_same] for name, column in found.items()}
-    latest = np.lexsort((found["begin_ns"], requests))
-    is_last = np.diff(requests[latest], append=-1) != 0
-    chosen = latest[is_last]
-    vain = latest[~is_last & (found["order"][latest] <= VAIN_ORDER_MAX)]
-    row, begin_ns = requests[chosen], found["begin_ns"][chosen]
-    return DirectReclaims(
-        row=row,
-        begin_ns=begin_ns,
-        cpu=found["cpu"][chosen].astype(np.int16),
-        number=_numbers(begin_ns, trace.time_ns[row]),
-        vain_row=requests[vain],
-        vain_ns=found["end_ns"][vain],
-        vain_cpu=found["end_cpu"][vain].astype(np.int16),
-    )
-
-
-def _requests_of(trace: Trace, tasks: np.ndarray) -> np.ndarray:
-    """Rows of the allocations by some tasks that may reclaim directly."""
-    found = [np.zeros(0, np.int64)]
-    for part in parts(len(trace) if len(tasks) else 0):
-        wanted = trace.event[part] == Event.ALLOC
-        wanted &= trace.gfp[part] & np.uint32(at.GFP_DIRECT_RECLAIM) != 0
-        wanted &= np.isin(trace.pid[part], tasks)
-        found.append(np.flatnonzero(wanted) + part.start)
-    return np.concatenate(found)
-
-
-def _brackets(trace: Trace) -> dict[str, np.ndarray]:
-    """Task, order, begin and end, their CPUs, and row of the end of each reclaim that freed pages.
-
-    Only those of which begin and end were seen; a task's reclaims do not nest.
+    requests, which carry the same task, may come before it. A task's reclaims do not nest.
     """
     pairs = begun_and_ended(trace, _BEGIN, _END)
     if pairs is None:
-        names = ("pid", "order", "begin_ns", "cpu", "row", "end_ns", "end_cpu")
-        return {name: np.zeros(0, np.int64) for name in names}
+        nothing, cpus = np.zeros(0, np.int64), np.zeros(0, np.int16)
+        return DirectReclaims(
+            row=nothing,
+            begin_ns=nothing,
+            cpu=cpus,
+            number=nothing,
+            vain_row=nothing,
+            vain_ns=nothing,
+            vain_cpu=cpus,
+        )
     begins, ends = trace.tables[_BEGIN], trace.tables[_END]
     begin, end, _ = pairs
     freed = np.asarray(ends["nr_reclaimed"])[end] > 0
     begin, end = begin[freed], end[freed]
-    return {
-        "pid": np.asarray(begins["pid"], np.int64)[begin],
-        "order": np.asarray(begins["order"])[begin],
-        "begin_ns": np.asarray(begins["time_ns"])[begin],
-        "cpu": np.asarray(begins["cpu"])[begin],
-        "row": np.asarray(ends["row"])[end],
-        "end_ns": np.asarray(ends["time_ns"])[end],
-        "end_cpu": np.asarray(ends["cpu"])[end],
-    }
+    pid, order = (np.asarray(begins[name])[begin] for name in ("pid", "order"))
+    requests = next_requests(trace, pid, order, np.asarray(ends["row"])[end])
+    begin, end, requests = (rows[requests >= 0] for rows in (begin, end, requests))
+    begin_ns, order = np.asarray(begins["time_ns"])[begin], np.asarray(begins["order"])[begin]
+    latest = np.lexsort((begin_ns, requests))
+    is_last = np.diff(requests[latest], append=-1) != 0
+    last = latest[is_last]
+    vain = latest[~is_last & (order[latest] <= VAIN_ORDER_MAX)]
+    return DirectReclaims(
+        row=requests[last],
+        begin_ns=begin_ns[last],
+        cpu=np.asarray(begins["cpu"])[begin[last]].astype(np.int16),
+        number=_numbers(begin_ns[last], trace.time_ns[requests[last]]),
+        vain_row=requests[vain],
+        vain_ns=np.asarray(ends["time_ns"])[end[vain]],
+        vain_cpu=np.asarray(ends["cpu"])[end[vain]].astype(np.int16),
+    )
 
 
-def _task_order_row(pid: np.ndarray, order: np.ndarray, row: np.ndarray) -> np.ndarray:
-    """One int64 that sorts by task, order and row."""
-    task_and_order = (pid.astype(np.int64) << 4) + order.astype(np.int64)
-    return (task_and_order << _ROW_BITS) + row.astype(np.int64)
+def next_requests(trace: Trace, pid: np.ndarray, order: np.ndarray, row: np.ndarray) -> np.ndarray:
+    """Rows of the next requests of tasks and orders that may reclaim directly; -1: none.
+
+    Args:
+        trace: the recording's events.
+        pid: tasks.
+        order: of each the order asked for.
+        row: of each the first row that is looked at.
+    """
+
+    def key(pid: np.ndarray, order: np.ndarray, row: np.ndarray) -> np.ndarray:
+        task_and_order = (pid.astype(np.int64) << 4) + order.astype(np.int64)
+        return (task_and_order << _ROW_BITS) + row.astype(np.int64)
+
+    tasks = np.unique(pid)
+    rows = rows_where(
+        len(trace) if len(tasks) else 0,
+        lambda part: (
+            (trace.event[part] == Event.ALLOC)
+            & (trace.gfp[part] & np.uint32(at.GFP_DIRECT_RECLAIM) != 0)
+            & np.isin(trace.pid[part], tasks)
+        ),
+    )
+    keys = key(trace.pid[rows], trace.order[rows], rows)
+    ranked = np.argsort(keys)
+    rows, keys = np.append(rows[ranked], -1), np.append(keys[ranked], -1)
+    wanted = key(pid, order, row)
+    place = np.searchsorted(keys[:-1], wanted)
+    return np.where(keys[place] >> _ROW_BITS == wanted >> _ROW_BITS, rows[place], -1)
 
 
 def _numbers(begin_ns: np.ndarray, end_ns: np.ndarray) -> np.ndarray:
@@ -144,6 +141,7 @@ def kswapd_runs(trace: Trace, machine: Machine) -> np.ndarray | None:
 
     In a literal replay reclaim is the recording's, and so are the times at which it is active
     (S10.2). A run ends a nap before the node's kswapd sleeps (S10.3), or where its next one begins.
+    One whose wake does not name its highest zone may use all zones.
 
     Args:
         trace: the recording's events.
@@ -157,46 +155,26 @@ def kswapd_runs(trace: Trace, machine: Machine) -> np.ndarray | None:
     if wakes is None or sleeps is None or not len(wakes["time_ns"]):
         return None
     last = trace.demand_span_ns[1] + 1
-    strange = np.setdiff1d(_nodes_of(wakes), machine.nodes)
+    woken, asleep = (np.asarray(table["nid"], np.int64) for table in (wakes, sleeps))
+    strange = np.setdiff1d(woken, machine.nodes)
     if len(strange):
         raise UsageError(
             f"{trace.source}: kswapd of node {strange[0]} woke, but zoneinfo at the start has no "
             "such node; record without bringing nodes on- or offline"
         )
-    runs = [
-        _runs_of_node(
-            index,
-            {name: np.asarray(column)[_nodes_of(wakes) == node] for name, column in wakes.items()},
-            np.asarray(sleeps["time_ns"])[_nodes_of(sleeps) == node],
-            len(machine.zone_types),
-            last,
-        )
-        for index, node in enumerate(machine.nodes)
-    ]
+    top = len(machine.zone_types) - 1
+    highest = np.asarray(wakes.get("zid", np.full(len(woken), top)))
+    runs = []
+    for index, node in enumerate(machine.nodes):
+        starts = np.asarray(wakes["time_ns"])[woken == node]
+        naps = np.asarray(sleeps["time_ns"])[asleep == node] - KSWAPD_NAP_NS
+        following = np.append(starts[1:], last)[: len(starts)]
+        slept = np.append(naps, last)[np.searchsorted(naps, starts)]
+        stops = np.maximum(np.minimum(following, slept), starts)
+        own = new_events(at.KSWAPD_START, 2 * len(starts), offset=index)
+        own["operation"][1::2] = at.KSWAPD_STOP
+        own["time_ns"][0::2], own["time_ns"][1::2] = starts, stops
+        own["zone"][0::2] = np.clip(highest[woken == node], 0, top)
+        runs.append(own)
     together = np.concatenate(runs)
     return together[np.argsort(together["time_ns"], kind="stable")]
-
-
-def _nodes_of(table: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Node numbers of kswapd's events."""
-    return np.asarray(table["nid"], np.int64)
-
-
-def _runs_of_node(
-    index: int, wakes: Mapping[str, np.ndarray], sleeps: np.ndarray, zone_types: int, last: int
-) -> np.ndarray:
-    """One node's runs; those whose wake does not name its highest zone may use all zones."""
-    starts = np.asarray(wakes["time_ns"])
-    naps = sleeps - KSWAPD_NAP_NS
-    following = np.append(starts[1:], last)[: len(starts)]
-    slept = np.append(naps, last)[np.searchsorted(naps, starts)]
-    runs = np.zeros(2 * len(starts), at.EVENT)
-    runs["time_ns"][0::2] = starts
-    runs["time_ns"][1::2] = np.maximum(np.minimum(following, slept), starts)
-    runs["operation"][0::2] = at.KSWAPD_START
-    runs["operation"][1::2] = at.KSWAPD_STOP
-    runs["object"] = -1
-    runs["offset"] = index
-    highest = np.asarray(wakes.get("zid", np.full(len(starts), zone_types - 1)))
-    runs["zone"][0::2] = np.clip(highest, 0, zone_types - 1)
-    return runs

@@ -7,18 +7,16 @@ has at the recorded place exchange their places with the recorded ones (T10.18).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pagealloc_model.allocator import layout as at
-from pagealloc_model.predicted.demand.compaction import moved_scans
 
 if TYPE_CHECKING:
     from pagealloc_model.allocator.state import State
-    from pagealloc_model.recording.trace.columns import Trace
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -34,28 +32,27 @@ class Cluster:
     pages: np.ndarray
 
 
-def moved_clusters(trace: Trace, events: np.ndarray, objects: np.ndarray) -> tuple[Cluster, ...]:
+def moved_clusters(
+    moved: Sequence[tuple[int, int, int, int, int]], events: np.ndarray, objects: np.ndarray
+) -> tuple[Cluster, ...]:
     """The clusters that recorded compaction moved, of single pages alone.
 
     Args:
-        trace: the recording's events; only those of compaction are read.
+        moved: of `RecordedCompaction`.
         events: `layout.EVENT` records of a literal demand, in time order.
         objects: `objects.OBJECT` records.
     """
-    return tuple(_clusters(trace, events, objects))
-
-
-def _clusters(trace: Trace, events: np.ndarray, objects: np.ndarray) -> Iterator[Cluster]:
-    scans = moved_scans(trace)
-    times = np.ascontiguousarray(events["time_ns"]) if scans else events["time_ns"][:0]
-    for begin_ns, end_ns, cpu, first, end in scans:
+    clusters = []
+    times = np.ascontiguousarray(events["time_ns"]) if moved else events["time_ns"][:0]
+    for begin_ns, end_ns, cpu, first, end in moved:
         part = events[slice(*np.searchsorted(times, [begin_ns, end_ns + 1]))]
         part = part[(part["operation"] == at.FREE) & (part["cpu"] == cpu)]
         numbers = part["object"].astype(np.int64)
         pages = objects["pfn"][numbers].astype(np.int64)
         is_source = (objects["order"][numbers] == 0) & (pages >= first) & (pages < end)
         if is_source.any():
-            yield Cluster(objects=numbers[is_source], pages=pages[is_source])
+            clusters.append(Cluster(objects=numbers[is_source], pages=pages[is_source]))
+    return tuple(clusters)
 
 
 class Exchange:
@@ -102,46 +99,48 @@ class Exchange:
 
     def _go_on(self) -> None:
         self._number += 1
-        is_over = self._number == len(self._clusters)
-        self.due = self._end if is_over else int(self._freed[self._next.objects[0]])
-
-    @property
-    def _next(self) -> Cluster:
-        return self._clusters[self._number]
+        self.due = self._end
+        if self._number < len(self._clusters):
+            self.due = int(self._freed[self._clusters[self._number].objects[0]])
 
     def make(self, position: int) -> None:
         """Exchange the places of clusters that are due.
+
+        What finds no page in its cluster's block lies together elsewhere.
 
         Args:
             position: the event to go on with. A cluster before it was exchanged in another replay.
         """
         while self.due <= position < self._end:
             if self.due == position:
-                self._exchange(self._next, position)
+                cluster = self._clusters[self._number]
+                whole = self._places[cluster.objects] >= 0
+                left, pages = cluster.objects[whole], cluster.pages[whole]
+                block = int(cluster.pages[0]) >> self._order
+                tried = set()
+                while len(left) and block not in tried:
+                    tried.add(block)
+                    left = left[self._move_into(block, left, pages, position)]
+                    if len(left):
+                        pages = self._places[left].astype(np.int64)
+                        block = int(pages[0]) >> self._order
             self._go_on()
 
-    def _exchange(self, cluster: Cluster, position: int) -> None:
-        """Give a cluster its pages in its block; what finds none there lies together elsewhere."""
-        whole = self._places[cluster.objects] >= 0
-        left, pages = cluster.objects[whole], cluster.pages[whole]
-        block = int(cluster.pages[0]) >> self._order
-        tried = set()
-        while len(left) and block not in tried:
-            tried.add(block)
-            left = left[self._move_into(block, left, pages, position)]
-            if len(left):
-                pages = self._places[left].astype(np.int64)
-                block = int(pages[0]) >> self._order
-
-    def _move_into(self, block: int, numbers: np.ndarray, wanted: np.ndarray, position: int) -> int:
-        """Give objects pages of a block: those wanted first, then the next; how many got one."""
-        first = block << self._order
-        owners = self._owners(first, position)
-        records = self._pages[first : first + (1 << self._order)]
+    def _move_into(
+        self, block: int, numbers: np.ndarray, wanted: np.ndarray, position: int
+    ) -> np.ndarray:
+        """Give objects pages of a block: those wanted first, then the next; mask of those left."""
+        first, size = block << self._order, 1 << self._order
+        # the object in use at each page; none where one has several pages
+        here = np.flatnonzero((self._places >= first) & (self._places < first + size))
+        here = here[self._is_single[here] & (self._made[here] < position)]
+        here = here[self._freed[here] >= position]
+        owners = np.full(size, -1, np.int64)
+        owners[self._places[here] - first] = here
+        records = self._pages[first : first + size]
         suits = (records["where"] == at.ALLOCATED) & (records["order"] == 0)
-        suits &= (records["tag"] == 1) & (
-            self._unowned[first : first + len(records)] | (owners >= 0)
-        )
+        suits &= records["tag"] == 1
+        suits &= self._unowned[first : first + len(records)] | (owners >= 0)[: len(records)]
         there = first + np.flatnonzero(suits)
         is_exact = np.isin(wanted, there)
         others = np.setdiff1d(there, wanted)
@@ -162,13 +161,3 @@ class Exchange:
             if first <= old < first + len(records):
                 owners[old - first] = other
         return chosen < 0
-
-    def _owners(self, first: int, position: int) -> np.ndarray:
-        """The object in use at each page of a block, -1 for none, or for one of several pages."""
-        size = 1 << self._order
-        here = np.flatnonzero((self._places >= first) & (self._places < first + size))
-        here = here[self._is_single[here] & (self._made[here] < position)]
-        here = here[self._freed[here] >= position]
-        owners = np.full(size, -1, np.int64)
-        owners[self._places[here] - first] = here
-        return owners

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,6 +18,7 @@ from pagealloc_model.predicted.demand.demand import Demand
 from pagealloc_model.predicted.demand.elastic import ElasticRows
 from pagealloc_model.predicted.demand.event_order import joined
 from pagealloc_model.predicted.demand.reclaim import SHRUNK
+from pagealloc_model.predicted.start.evidence import pages_of
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.proc import pages as flags
 from pagealloc_model.recording.trace.columns import Event, Trace
@@ -49,22 +49,41 @@ class DaemonsAtStart:
 
 
 def daemons_at_start(trace: Trace, machine: Machine, start_ns: int) -> tuple[DaemonsAtStart, ...]:
-    """Return what each node's daemons were doing, by the events before the start.
+    """What each node's daemons were doing, by the events before the start.
+
+    Kswapd's run is under way if it freed pages shortly before. Kcompactd sleeps until it is woken
+    or its sleep ends; of a long one no event tells.
 
     Args:
         trace: all recorded events; those from the start on are not read.
         machine: whose nodes are asked about.
         start_ns: when the replay begins.
     """
-    return tuple(
-        DaemonsAtStart(
-            node=node,
-            start_ns=start_ns,
-            run=_run_under_way(trace, node, start_ns),
-            looks_ns=_end_of_sleep(trace, node, start_ns),
-        )
-        for node in machine.nodes
-    )
+
+    def last_before(name: str, node: int) -> tuple[int, int]:
+        """Row and time of a node's last event before the start, -1 if there is none."""
+        table = trace.tables.get(name)
+        if table is None:
+            return -1, -1
+        rows = np.flatnonzero((table["nid"] == node) & (table["time_ns"] < start_ns))
+        return (int(rows[-1]), int(table["time_ns"][rows[-1]])) if len(rows) else (-1, -1)
+
+    shrunk = trace.tables.get(SHRUNK)
+    daemons = []
+    for node in machine.nodes:
+        run, looks_ns = None, None
+        row, begun_ns = last_before(RUN, node)
+        if row >= 0 and shrunk is not None and last_before(SLEEP, node)[1] <= begun_ns:
+            runs = trace.tables[RUN]
+            own = (shrunk["pid"] == runs["pid"][row]) & (shrunk["time_ns"] < start_ns)
+            active_ns = max([begun_ns, *shrunk["time_ns"][own][-1:].tolist()])
+            if active_ns + NAP_NS > start_ns:
+                run = int(runs["order"][row]), int(runs["zid"][row])
+        asleep, since_ns = last_before(COMPACTOR_SLEEP, node)
+        if asleep >= 0 and last_before(COMPACTOR_WAKE, node)[1] <= since_ns:
+            looks_ns = since_ns + CHECK_NS if since_ns + CHECK_NS > start_ns else None
+        daemons.append(DaemonsAtStart(node=node, start_ns=start_ns, run=run, looks_ns=looks_ns))
+    return tuple(daemons)
 
 
 def with_daemons(state: State, daemons: tuple[DaemonsAtStart, ...]) -> State:
@@ -86,44 +105,6 @@ def with_daemons(state: State, daemons: tuple[DaemonsAtStart, ...]) -> State:
             words[pr.KSWAPD_WOKEN] = 1
             words[pr.KSWAPD_DUE] = each.start_ns
     return state
-
-
-def _run_under_way(trace: Trace, node: int, start_ns: int) -> tuple[int, int] | None:
-    """Return order and highest zone type of kswapd's run, if it freed pages shortly before."""
-    runs, shrunk = trace.tables.get(RUN), trace.tables.get(SHRUNK)
-    last = _last_before(runs, node, start_ns)
-    if runs is None or shrunk is None or last is None:
-        return None
-    begun_ns = int(runs["time_ns"][last])
-    slept = _last_before(trace.tables.get(SLEEP), node, start_ns)
-    if slept is not None and int(trace.tables[SLEEP]["time_ns"][slept]) > begun_ns:
-        return None
-    mine = (shrunk["pid"] == runs["pid"][last]) & (shrunk["time_ns"] < start_ns)
-    active_ns = max([begun_ns, *shrunk["time_ns"][mine][-1:].tolist()])
-    if active_ns + NAP_NS <= start_ns:
-        return None
-    return int(runs["order"][last]), int(runs["zid"][last])
-
-
-def _end_of_sleep(trace: Trace, node: int, start_ns: int) -> int | None:
-    """Return when kcompactd's sleep ends, if it sleeps and the sleep is not a long one."""
-    asleep = _last_before(trace.tables.get(COMPACTOR_SLEEP), node, start_ns)
-    if asleep is None:
-        return None
-    since_ns = int(trace.tables[COMPACTOR_SLEEP]["time_ns"][asleep])
-    woken = _last_before(trace.tables.get(COMPACTOR_WAKE), node, start_ns)
-    if woken is not None and int(trace.tables[COMPACTOR_WAKE]["time_ns"][woken]) > since_ns:
-        return None
-    ends_ns = since_ns + CHECK_NS
-    return ends_ns if ends_ns > start_ns else None
-
-
-def _last_before(table: Mapping[str, np.ndarray] | None, node: int, start_ns: int) -> int | None:
-    """Return the row of a node's last event before a time, None if there is none."""
-    if table is None:
-        return None
-    rows = np.flatnonzero((table["nid"] == node) & (table["time_ns"] < start_ns))
-    return int(rows[-1]) if len(rows) else None
 
 
 ACTIVE = np.uint64(1 << 6)
@@ -207,7 +188,7 @@ def reclaim_order(
 
 
 def _taken_by_reclaim(trace: Trace, start_ns: int, pages: int, backwards: bool) -> np.ndarray:
-    """Return the page frames that reclaim took as they lay at the start, in that order."""
+    """The page frames that reclaim took as they lay at the start, in that order."""
     begin = int(np.searchsorted(trace.time_ns, start_ns))
     pfn = trace.pfn[begin:]
     inside = (pfn >= 0) & (pfn < pages)
@@ -217,28 +198,19 @@ def _taken_by_reclaim(trace: Trace, start_ns: int, pages: int, backwards: bool) 
     first_asked = np.full(pages, len(trace.pfn), np.int64)
     first_asked[trace.pfn[asked[::-1]].astype(np.int64)] = asked[::-1]
     rows = rows[rows < first_asked[trace.pfn[rows].astype(np.int64)]]
-    if backwards:
-        rows = _clusters_reversed(trace, rows)
-    freed = trace.pfn[rows].astype(np.int64)
-    _, first = np.unique(freed, return_index=True)
-    return freed[np.sort(first)]
-
-
-def _clusters_reversed(trace: Trace, rows: np.ndarray) -> np.ndarray:
-    """Return rows of frees by reclaim with those of each cluster in reverse order."""
     shrunk = trace.tables.get(SHRUNK)
-    if shrunk is None:
-        return rows
-    cluster = np.zeros(len(rows), np.int64)
-    pid = trace.pid[rows]
-    for task in np.unique(pid):
-        ends = shrunk["time_ns"][shrunk["pid"] == task]
-        mine = pid == task
-        cluster[mine] = np.searchsorted(ends, trace.time_ns[rows[mine]])
-    _, first, of = np.unique(
-        np.stack([pid, cluster]), axis=1, return_index=True, return_inverse=True
-    )
-    return rows[np.lexsort((-rows, rows[first][of.ravel()]))]
+    if backwards and shrunk is not None:
+        # those of each cluster in reverse order
+        cluster, pid = np.zeros(len(rows), np.int64), trace.pid[rows]
+        for task in np.unique(pid):
+            ends, own = shrunk["time_ns"][shrunk["pid"] == task], pid == task
+            cluster[own] = np.searchsorted(ends, trace.time_ns[rows[own]])
+        _, first, of = np.unique(
+            np.stack([pid, cluster]), axis=1, return_index=True, return_inverse=True
+        )
+        rows = rows[np.lexsort((-rows, rows[first][of.ravel()]))]
+    freed = trace.pfn[rows].astype(np.int64)
+    return freed[np.sort(np.unique(freed, return_index=True)[1])]
 
 
 def with_cached_pages(demand: Demand, lru: np.ndarray, seed: int) -> Demand:
@@ -255,10 +227,8 @@ def with_cached_pages(demand: Demand, lru: np.ndarray, seed: int) -> Demand:
     if not demand.unplaced_pages:
         return demand
     is_cached = (lru == pr.INACTIVE_FILE + 1) | (lru == pr.ACTIVE_FILE + 1)
-    known = demand.objects["pfn"][demand.at_start].astype(np.int64)
-    sizes = np.int64(1) << demand.objects["order"][demand.at_start].astype(np.int64)
-    within = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    is_cached[np.repeat(known, sizes) + within] = False
+    at_start = demand.objects[demand.at_start]
+    is_cached[pages_of(at_start["pfn"], at_start["order"])] = False
     pfns = np.random.default_rng((seed, 3)).permutation(np.flatnonzero(is_cached))
     pfns = pfns[: demand.unplaced_pages]
     first = len(demand.objects)

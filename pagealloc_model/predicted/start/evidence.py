@@ -6,7 +6,6 @@ Pageblocks get the types that this evidence speaks for, fitted to the counts.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from pagealloc_model.allocator.state import maximal_buddies
 from pagealloc_model.base.arrays import parts
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.jit import entry
-from pagealloc_model.predicted.demand.compaction import isolations
+from pagealloc_model.predicted.demand.compaction import recorded_compaction
 from pagealloc_model.predicted.demand.demand import Demand
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.proc import pages as flags
@@ -68,10 +67,15 @@ def start_counts(
     totals = _free_pages(machine, snapshot)
     until = int(np.searchsorted(trace.time_ns, snapshot.time_ns))
     for part in parts(until):
-        totals -= _pages_freed(machine, trace, part)
-    taken = isolations(trace, machine)
-    is_early = taken.time_ns < snapshot.time_ns
-    np.add.at(totals, taken.zone[is_early], taken.pages[is_early])
+        event, pfn = trace.event[part], trace.pfn[part]
+        sizes = np.where(event == Event.FREE, 1, np.where(event == Event.ALLOC, -1, 0))
+        sizes = sizes * (1 << trace.order[part].astype(np.int64))
+        for index, zone in enumerate(machine.zones):
+            inside = (pfn >= zone.start_pfn) & (pfn < zone.end_pfn)
+            totals[index] -= int(sizes[inside].sum())
+    taken = recorded_compaction(trace, machine).taken
+    taken = taken[taken[:, 0] < snapshot.time_ns]
+    np.add.at(totals, taken[:, 1], taken[:, 2])
     buddies, blocks = _typed_counts(machine, snapshot)
     others = buddies
     if early is not None and early.pagetypeinfo is not None:
@@ -92,18 +96,6 @@ def start_counts(
         free_pages=totals,
         time_ns=snapshot.time_ns,
     )
-
-
-def _pages_freed(machine: Machine, trace: Trace, part: slice) -> np.ndarray:
-    """Pages freed less those allocated in a part of a trace, int64, shape (zones,)."""
-    event, pfn = trace.event[part], trace.pfn[part]
-    sizes = np.where(event == Event.FREE, 1, np.where(event == Event.ALLOC, -1, 0))
-    sizes = sizes * (1 << trace.order[part].astype(np.int64))
-    freed = np.zeros(len(machine.zones), np.int64)
-    for index, zone in enumerate(machine.zones):
-        inside = (pfn >= zone.start_pfn) & (pfn < zone.end_pfn)
-        freed[index] = int(sizes[inside].sum())
-    return freed
 
 
 def _free_pages(machine: Machine, snapshot: Snapshot) -> np.ndarray:
@@ -131,9 +123,13 @@ def _typed_counts(
     much it left out.
     """
     tables = snapshot.pagetypeinfo
-    if tables is None:
-        return _untyped_counts(machine, snapshot), None
+    counted = snapshot.buddyinfo.zones if snapshot.buddyinfo else ()
     buddies = np.zeros((len(machine.zones), at.ORDERS, at.MIGRATETYPES), np.int64)
+    if tables is None:
+        for each in counted:
+            zone = machine.zone_index(each.node, each.zone)
+            buddies[zone, : len(each.free_buddies), at.MOVABLE] = each.free_buddies
+        return buddies if snapshot.buddyinfo else None, None
     blocks = np.zeros((len(machine.zones), at.MIGRATETYPES), np.int64)
     capped = np.zeros(buddies.shape, bool)
     types = list(tables.migratetypes)
@@ -143,23 +139,12 @@ def _typed_counts(
         capped[(*cell, types.index(row.migratetype))] = row.lower_bound
     for row in tables.pageblocks:
         blocks[machine.zone_index(row.node, row.zone), : len(row.blocks)] = row.blocks
-    for each in snapshot.buddyinfo.zones if snapshot.buddyinfo else ():
+    for each in counted:
         zone = machine.zone_index(each.node, each.zone)
         for order in np.flatnonzero(capped[zone].any(axis=1)):
             left_out = each.free_buddies[order] - int(buddies[zone, order].sum())
             buddies[zone, order, np.argmax(capped[zone, order])] += max(left_out, 0)
     return buddies, blocks
-
-
-def _untyped_counts(machine: Machine, snapshot: Snapshot) -> np.ndarray | None:
-    """Free buddies as buddyinfo counts them, as if all were Movable; None without it."""
-    if snapshot.buddyinfo is None:
-        return None
-    buddies = np.zeros((len(machine.zones), at.ORDERS, at.MIGRATETYPES), np.int64)
-    for each in snapshot.buddyinfo.zones:
-        zone = machine.zone_index(each.node, each.zone)
-        buddies[zone, : len(each.free_buddies), at.MOVABLE] = each.free_buddies
-    return buddies
 
 
 def with_estimated_blocks(
@@ -208,11 +193,8 @@ def pageset_values(machine: Machine, snapshot: Snapshot | None, field: str) -> n
         field: "count" or "high".
     """
     values = np.zeros((len(machine.zones), machine.nr_cpus), np.int64)
-    if snapshot is None:
-        zones = machine.zones
-    else:
-        zones = snapshot.zoneinfo.zones if snapshot.zoneinfo else ()
-    for zone in zones:
+    shown = machine if snapshot is None else snapshot.zoneinfo
+    for zone in shown.zones if shown else ():
         for pageset in zone.pagesets:
             if pageset.cpu < machine.nr_cpus:
                 index = machine.zone_index(zone.node, zone.name)
@@ -289,19 +271,21 @@ class PageEvidence:
     block_types: np.ndarray
     memory_blocks: tuple[np.ndarray, ...]
 
-    @cached_property
-    def owned_before(self) -> np.ndarray:
-        """How many pages before each page frame are `owned`, one element more than frames."""
-        return np.concatenate([[0], np.cumsum(self.owned, dtype=np.int32)])
+
+def pages_of(pfn: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """Page frames, int64, of runs with first pages and orders; orders one after the other."""
+    pages = [np.zeros(0, np.int64)]
+    for each in np.unique(order):
+        first = pfn[order == each].astype(np.int64)
+        pages.append((first[:, None] + np.arange(1 << int(each))).ravel())
+    return np.concatenate(pages)
 
 
-def object_pages(objects: np.ndarray) -> list[np.ndarray]:
-    """Page frames of objects with `pfn` and `order`, one array per order that occurs."""
-    found = []
-    for order in np.unique(objects["order"]):
-        first = objects["pfn"][objects["order"] == order].astype(np.int64)
-        found.append((first[:, None] + np.arange(1 << int(order))).ravel())
-    return found
+def page_mask(length: int, objects: np.ndarray) -> np.ndarray:
+    """Mask of page frames in one of some objects, which have `pfn` and `order`."""
+    mask = np.zeros(length, bool)
+    mask[pages_of(objects["pfn"], objects["order"])] = True
+    return mask
 
 
 def frame_count(machine: Machine) -> int:
@@ -315,6 +299,7 @@ def gather_evidence(
     """Combine page flags, owners and first touches.
 
     Pages first seen freed were allocated at the start, pages first seen allocated were free.
+    Without page flags, what no allocation owns is free.
 
     Args:
         machine: zones and geometry.
@@ -322,37 +307,53 @@ def gather_evidence(
         counts: how many blocks hold memory.
         files: at least one of them is there.
     """
-    length = frame_count(machine)
+    length, order = frame_count(machine), machine.pageblock_order
     owner = files.page_owner
-    owned = np.zeros(length, bool)
-    owners_words = np.zeros(length, np.uint64)
-    block_types = np.full(length >> machine.pageblock_order, UNKNOWN_TYPE, np.int8)
+    owned, owners_words = np.zeros(length, bool), np.zeros(length, np.uint64)
+    block_types = np.full(length >> order, UNKNOWN_TYPE, np.int8)
     if owner is not None:
-        _mark_owned(machine, owner, owned, owners_words, block_types)
-    words = _flag_words(machine, files.page_flags, owners_words, owned)
+        types = owner.types_as(machine.migratetypes, owner.migratetype)
+        exact = owner.types_as(machine.migratetypes, owner.block_migratetype)
+        inside = owner.pfn + (np.int64(1) << owner.order.astype(np.int64)) <= length
+        for migratetype, flag in _FLAG_OF_TYPE.items():
+            of_type = inside & (types == migratetype)
+            pages = pages_of(owner.pfn[of_type], owner.order[of_type])
+            owned[pages], owners_words[pages] = True, flag
+        known = inside & (exact >= 0)
+        block_types[owner.pfn[known] >> order] = exact[known]
+    words = np.full(length, flags.NOPAGE, np.uint64)
+    if files.page_flags is None:
+        for zone in machine.zones:
+            if zone.managed:
+                words[zone.start_pfn : zone.end_pfn] = flags.BUDDY
+        words = np.where(owned, owners_words, words)
+    else:
+        end = min(len(files.page_flags), length)
+        words[:end] = files.page_flags[:end]
+        words = np.where(owned & (words == 0), owners_words, words)
     memory = (words & NOT_MEMORY) == 0
     buddy = memory & ((words & flags.BUDDY) != 0) & ~owned
-    free, touched = buddy.copy(), np.zeros(length, bool)
-    for objects, is_free in ((demand.fresh, True), (demand.at_start, False)):
-        for pages in object_pages(demand.objects[objects]):
-            free[pages] = is_free
-            touched[pages] = True
+    fresh, held = (
+        page_mask(length, demand.objects[numbers]) for numbers in (demand.fresh, demand.at_start)
+    )
+    touched = fresh | held
+    free = (buddy | fresh) & ~held
     blocks = memory_blocks(machine, counts, free, words, touched)
     in_memory = np.zeros(len(block_types), bool)
     in_memory[np.concatenate(blocks)] = True
     block_types[~in_memory] = NO_MEMORY
-    inside = np.repeat(in_memory, 1 << machine.pageblock_order)
+    inside = np.repeat(in_memory, 1 << order)
     free &= inside
-    plain = inside & memory & (words == 0) & ~owned & ~touched
+    taken = free & touched
+    if files.heeds_parts:
+        taken = first_seen_allocated(demand.objects, length)
     return PageEvidence(
         words=words,
         buddy=buddy,
         touched=touched,
         free=free,
-        taken=(
-            first_seen_allocated(demand.objects, length) if files.heeds_parts else free & touched
-        ),
-        plain=plain,
+        taken=taken,
+        plain=inside & memory & (words == 0) & ~owned & ~touched,
         migratable=memory & ((words & MIGRATABLE) != 0),
         owned=owned & ~touched,
         inside=inside,
@@ -380,44 +381,6 @@ def first_seen_allocated(objects: np.ndarray, length: int) -> np.ndarray:
     return taken
 
 
-def _mark_owned(
-    machine: Machine,
-    owner: PageOwner,
-    owned: np.ndarray,
-    words: np.ndarray,
-    block_types: np.ndarray,
-) -> None:
-    """Set what page_owner says: allocated pages, flags of their type, types of their blocks."""
-    types = owner.types_as(machine.migratetypes, owner.migratetype)
-    exact = owner.types_as(machine.migratetypes, owner.block_migratetype)
-    inside = owner.pfn + (np.int64(1) << owner.order.astype(np.int64)) <= len(owned)
-    for migratetype, flag in _FLAG_OF_TYPE.items():
-        mine = inside & (types == migratetype)
-        for order in np.unique(owner.order[mine]):
-            first = owner.pfn[mine & (owner.order == order)]
-            pages = (first[:, None] + np.arange(1 << int(order))).ravel()
-            owned[pages] = True
-            words[pages] = flag
-    known = inside & (exact >= 0)
-    block_types[owner.pfn[known] >> machine.pageblock_order] = exact[known]
-
-
-def _flag_words(
-    machine: Machine, page_flags: np.ndarray | None, owners_words: np.ndarray, owned: np.ndarray
-) -> np.ndarray:
-    """Flag words by page frame; without page flags, what no allocation owns is free."""
-    if page_flags is None:
-        words = np.full(len(owned), flags.NOPAGE, np.uint64)
-        for zone in machine.zones:
-            if zone.managed:
-                words[zone.start_pfn : zone.end_pfn] = flags.BUDDY
-        return np.where(owned, owners_words, words)
-    words = np.full(len(owned), flags.NOPAGE, np.uint64)
-    known = min(len(page_flags), len(words))
-    words[:known] = page_flags[:known]
-    return np.where(owned & (words == 0), owners_words, words)
-
-
 def memory_blocks(
     machine: Machine,
     counts: StartCounts,
@@ -427,9 +390,14 @@ def memory_blocks(
 ) -> tuple[np.ndarray, ...]:
     """Per zone, the numbers of the pageblocks that hold memory, ascending.
 
+    Those that show it, those that events touch, and the lowest others, up to what is counted.
+    Flags alone do not tell a block of plain kernel pages from a hole or from memory whose
+    initialisation was deferred, which lies at the zone's end. What does not fit the count had no
+    memory yet. Without pagetypeinfo, blocks that show a free or flagged page.
+
     Args:
         machine: zones and geometry.
-        counts: blocks by zone; without pagetypeinfo, blocks that show a free or flagged page.
+        counts: blocks by zone.
         free: bool per page frame.
         words: kpageflags words per page frame.
         touched: bool per page frame: some event is about it.
@@ -437,7 +405,7 @@ def memory_blocks(
     order = machine.pageblock_order
     shown = _count_per_block((free & ~touched) | (words & ~flags.NOPAGE != 0), order) > 0
     used = shown | (_count_per_block(touched, order) > 0)
-    found = []
+    by_zone = []
     for index, zone in enumerate(machine.zones):
         blocks = np.arange(zone.start_pfn >> order, -(-zone.end_pfn >> order))
         if not zone.managed:
@@ -445,23 +413,12 @@ def memory_blocks(
         elif counts.blocks is None:
             blocks = blocks[used[blocks]]
         else:
-            wanted = int(counts.blocks[index].sum())
-            blocks = _blocks_with_memory(blocks, shown[blocks], used[blocks], wanted)
-        found.append(blocks)
-    return tuple(found)
-
-
-def _blocks_with_memory(
-    blocks: np.ndarray, shown: np.ndarray, used: np.ndarray, wanted: int
-) -> np.ndarray:
-    """The blocks the kernel counts: those that show it, those events touch, the lowest others.
-
-    Flags alone do not tell a block of plain kernel pages from a hole or from memory whose
-    initialisation was deferred, which lies at the zone's end. What does not fit the count had no
-    memory yet.
-    """
-    others = np.concatenate([blocks[used & ~shown], blocks[~used]])
-    return np.sort(np.concatenate([blocks[shown], others[: max(wanted - int(shown.sum()), 0)]]))
+            sure = blocks[shown[blocks]]
+            others = [blocks[used[blocks] & ~shown[blocks]], blocks[~used[blocks]]]
+            room = max(int(counts.blocks[index].sum()) - len(sure), 0)
+            blocks = np.sort(np.concatenate([sure, np.concatenate(others)[:room]]))
+        by_zone.append(blocks)
+    return tuple(by_zone)
 
 
 def _count_per_block(mask: np.ndarray, pageblock_order: int) -> np.ndarray:
@@ -488,7 +445,8 @@ def assign_block_types(
     for Reclaimable or Unmovable, migratable and free pages for Movable) and dealt out to the counts
     of pagetypeinfo; random swaps then bring free buddies by order and type closer to the snapshot's
     table. HighAtomic blocks, whose free pages ordinary requests leave alone, are those that add up
-    to the table's row.
+    to the table's row. Blocks of a buddy larger than a pageblock share a type, which merging saw to
+    (S5.3): the most common one.
 
     Args:
         machine: zones and geometry.
@@ -510,7 +468,14 @@ def assign_block_types(
     migratable = _count_per_block(evidence.migratable | on_movable_lists, order)
     kernel = _count_per_block(~free, order) - migratable - slab
     random = np.random.default_rng(seed)
-    shapes, in_larger = _buddiescount_per_block(free, types, machine)
+    pfns, orders = maximal_buddies(free, types, order, machine.max_order)
+    # free buddies of each block by order; blocks in larger ones
+    shapes = np.zeros((len(types), order + 1), np.int64)
+    small = orders <= order
+    np.add.at(shapes, (pfns[small] >> order, orders[small].astype(np.int64)), 1)
+    larger = pages_of(pfns[~small] >> order, orders[~small] - order)
+    in_larger = np.zeros(len(types), bool)
+    in_larger[larger] = True
     for zone in machine.zones:
         if zone.managed:
             types[zone.start_pfn >> order : -(-zone.end_pfn >> order)] = NO_MEMORY
@@ -518,17 +483,22 @@ def assign_block_types(
         exact = evidence.block_types[blocks]
         types[blocks] = np.maximum(exact, -1)
         types[blocks[(exact < 0) & in_larger[blocks]]] = at.MOVABLE
+        known = blocks[types[blocks] >= 0]
         blocks = blocks[(exact < 0) & ~in_larger[blocks]]
         if not len(blocks):
             continue
-        wanted = _left_over(counts.blocks[index], exact)
-        found = _free_by_type(shapes, types, evidence.memory_blocks[index])
+        counted = np.bincount(exact[exact >= 0].astype(np.int64), minlength=at.MIGRATETYPES)
+        wanted = np.maximum(counts.blocks[index] - counted[: at.MIGRATETYPES], 0)
+        # free buddies by type and order that blocks of known type do not have
+        target = np.zeros((at.MIGRATETYPES, order + 1), np.int64)
+        if counts.free_buddies is not None:
+            target += counts.free_buddies[index, : order + 1].T
+            np.subtract.at(target, types[known].astype(np.int64), shapes[known])
         zone_types = np.full(len(blocks), at.MOVABLE, np.int8)
         if wanted[at.HIGHATOMIC] and counts.free_buddies is not None:
-            target = counts.free_buddies[index, : order + 1, at.HIGHATOMIC]
-            target = target - found[:, at.HIGHATOMIC]
             reserved = min(int(wanted[at.HIGHATOMIC]), len(blocks))
-            zone_types[_best_subset(shapes[blocks], target, reserved, random)] = at.HIGHATOMIC
+            chosen = _best_subset(shapes[blocks], target[at.HIGHATOMIC], reserved, random)
+            zone_types[chosen] = at.HIGHATOMIC
         scores = {
             at.RECLAIMABLE: slab[blocks] * 2 - migratable[blocks] - kernel[blocks],
             at.UNMOVABLE: slab[blocks] + kernel[blocks] - migratable[blocks],
@@ -538,44 +508,9 @@ def assign_block_types(
             ranked = ranked[zone_types[ranked] == at.MOVABLE]
             zone_types[ranked[: int(wanted[migratetype])]] = migratetype
         if counts.free_buddies is not None:
-            target = counts.free_buddies[index, : order + 1, : at.PCP_TYPES]
-            target = target - found[:, : at.PCP_TYPES]
-            _swap_towards(zone_types, shapes[blocks], target.T, random)
+            _swap_towards(zone_types, shapes[blocks], target[: at.PCP_TYPES], random)
         types[blocks] = zone_types
     return types
-
-
-def _left_over(counted: np.ndarray, exact: np.ndarray) -> np.ndarray:
-    """Blocks by type that remain once those of known type are taken off."""
-    known = np.bincount(exact[exact >= 0].astype(np.int64), minlength=at.MIGRATETYPES)
-    return np.maximum(counted - known[: at.MIGRATETYPES], 0)
-
-
-def _free_by_type(shapes: np.ndarray, types: np.ndarray, blocks: np.ndarray) -> np.ndarray:
-    """Free buddies in blocks of known type, shape (orders, migratetypes)."""
-    found = np.zeros((shapes.shape[1], at.MIGRATETYPES), np.int64)
-    known = blocks[types[blocks] >= 0]
-    np.add.at(found.T, types[known].astype(np.int64), shapes[known])
-    return found
-
-
-def _buddiescount_per_block(
-    free: np.ndarray, types: np.ndarray, machine: Machine
-) -> tuple[np.ndarray, np.ndarray]:
-    """Free buddies up to pageblock order, shape (blocks, pageblock order + 1); who is in larger.
-
-    Blocks of a larger buddy share a type, which merging saw to (S5.3): the most common one.
-    """
-    order = machine.pageblock_order
-    pfns, orders = maximal_buddies(free, types, order, machine.max_order)
-    shapes = np.zeros((len(types), order + 1), np.int64)
-    small = orders <= order
-    np.add.at(shapes, (pfns[small] >> order, orders[small].astype(np.int64)), 1)
-    in_larger = np.zeros(len(types), bool)
-    for larger in range(order + 1, machine.max_order + 1):
-        first = pfns[orders == larger] >> order
-        in_larger[(first[:, None] + np.arange(1 << (larger - order))).ravel()] = True
-    return shapes, in_larger
 
 
 def _best_subset(

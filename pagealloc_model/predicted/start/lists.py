@@ -8,7 +8,6 @@ a whole unflagged block is a freed huge page rather than one request of the kern
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -17,7 +16,7 @@ import numpy as np
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.state import LISTED, maximal_buddies
 from pagealloc_model.predicted.demand.demand import Demand
-from pagealloc_model.predicted.start.evidence import KERNEL_ONLY, PageEvidence
+from pagealloc_model.predicted.start.evidence import KERNEL_ONLY, PageEvidence, page_mask
 from pagealloc_model.recording.machine import PMD_ORDER, Machine
 
 NEVER = np.iinfo(np.int64).max
@@ -33,7 +32,6 @@ _found: WeakKeyDictionary[PageEvidence, dict[str, Any]] = WeakKeyDictionary()
 
 
 def _of_evidence(evidence: PageEvidence, name: str, find: Callable[[], _Found]) -> _Found:
-    """Return what was found of evidence before, or find it."""
     known = _found.setdefault(evidence, {})
     if name not in known:
         known[name] = find()
@@ -41,55 +39,27 @@ def _of_evidence(evidence: PageEvidence, name: str, find: Callable[[], _Found]) 
     return found
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Lists:
-    """Pages on per-CPU lists, and where each came from.
-
-    Attributes:
-        records: `LISTED`, head first for each list.
-        named: int64, shape (zones,): pages that the first touches of their CPU name.
-        shown: int64, shape (zones,): pages that page flags show to be on some list.
-        guessed: int64, shape (zones,): pages chosen so that the counts are met.
-    """
-
-    records: np.ndarray
-    named: np.ndarray
-    shown: np.ndarray
-    guessed: np.ndarray
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Refilled:
-    """What first touches of pages that were in the buddy say about each CPU's lists.
+def refilled_lists(
+    machine: Machine, demand: Demand, evidence: PageEvidence, until_ns: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Judge every CPU's lists by its first touches, up to the start snapshot, of buddies' pages.
 
     Such a page came by a refill since the flags were read, and a refill finds the list empty: when
     the page is taken from the head, nothing older lies below. What does lie there is the rest of
     that refill, unless it was made in the recording, as is certain once more pages are taken for
     the first time than one refill brings.
 
-    Attributes:
-        reached_ns: int64, shape (zones, cpus): when the list of single Movable pages was used up
-            down to such a page; NEVER where it was not.
-        rest: bool, shape (zones, cpus, types): the list may hold the rest of a refill.
-        no_huge: bool, shape (zones, cpus): the first huge page that the CPU took, of those free at
-            the start, was in the buddy: its list of huge pages was empty.
-    """
-
-    reached_ns: np.ndarray
-    rest: np.ndarray
-    no_huge: np.ndarray
-
-
-def refilled_lists(
-    machine: Machine, demand: Demand, evidence: PageEvidence, until_ns: int
-) -> _Refilled:
-    """Judge every CPU's lists by its first touches up to the start snapshot.
-
     Args:
         machine: zones and CPUs.
         demand: only first touches are read.
         evidence: what was in the buddy when the flags were read.
         until_ns: time of the start snapshot.
+
+    Returns:
+        int64, shape (zones, cpus): when the list of single Movable pages was used up down to such a
+        page, NEVER where it was not; bool, shape (zones, cpus, types): the list may hold the rest
+        of a refill; bool, shape (zones, cpus): the first huge page that the CPU took, of those free
+        at the start, was in the buddy: its list of huge pages was empty.
     """
     early = demand.first_allocations
     huge = early[early["order"] == PMD_ORDER]
@@ -99,23 +69,18 @@ def refilled_lists(
     first, pages = np.full(shape, NEVER, np.int64), np.zeros(shape, np.int64)
     for index, zone in enumerate(machine.zones):
         inside = (pfn >= zone.start_pfn) & (pfn < zone.end_pfn)
-        mine, was_buddy = early[inside], evidence.buddy[pfn[inside]]
-        where = (mine["cpu"].astype(np.int64), mine["migratetype"].astype(np.int64))
-        np.minimum.at(
-            first[index], tuple(each[was_buddy] for each in where), mine["time_ns"][was_buddy]
-        )
-        np.add.at(pages[index], where, mine["time_ns"] >= first[index][where])
+        own, was_buddy = early[inside], evidence.buddy[pfn[inside]]
+        where = (own["cpu"].astype(np.int64), own["migratetype"].astype(np.int64))
+        of_buddies = tuple(each[was_buddy] for each in where)
+        np.minimum.at(first[index], of_buddies, own["time_ns"][was_buddy])
+        np.add.at(pages[index], where, own["time_ns"] >= first[index][where])
     batches = [max((each.batch for each in zone.pagesets), default=63) for zone in machine.zones]
     one_refill = np.array(batches, np.int64)[:, None, None] << LARGEST_REFILL
-    certain = pages > one_refill
     no_huge = np.zeros(shape[:2], bool)
     places = demand.objects["pfn"][huge["object"]].astype(np.int64)
     zones = machine.zones_of_pages(places)
-    for zone, cpu, pfn in zip(zones[::-1], huge["cpu"][::-1], places[::-1], strict=True):
-        no_huge[zone, cpu] = evidence.buddy[pfn]
-    return _Refilled(
-        reached_ns=first[:, :, at.MOVABLE], rest=(pages > 0) & ~certain, no_huge=no_huge
-    )
+    no_huge[zones[::-1], huge["cpu"][::-1]] = evidence.buddy[places[::-1]]
+    return first[:, :, at.MOVABLE], (pages > 0) & (pages <= one_refill), no_huge
 
 
 def listed_pages(
@@ -123,9 +88,9 @@ def listed_pages(
     demand: Demand,
     evidence: PageEvidence,
     listed_counts: np.ndarray,
-    refilled: _Refilled,
+    refilled: tuple[np.ndarray, np.ndarray, np.ndarray],
     random: np.random.Generator,
-) -> Lists:
+) -> tuple[np.ndarray, np.ndarray]:
     """Choose the pages on every CPU's lists so that its count is met.
 
     First come the pages that the CPU itself takes first, then the unflagged ones of Movable
@@ -139,41 +104,38 @@ def listed_pages(
         listed_counts: int64, shape (zones, cpus): pages on each CPU's lists.
         refilled: from `refilled_lists`.
         random: draws what nothing settles.
+
+    Returns:
+        `LISTED` records, head first for each list; int64, shape (3, zones): pages that the first
+        touches of their CPU name, those that page flags show to be on some list, and those chosen
+        so that the counts are met.
     """
     touches = _of_evidence(
         evidence, "touches", lambda: first_touches(demand, evidence.buddy | ~evidence.inside)
     )
-    refills = refilled.reached_ns
+    reached_ns, rest, no_huge = refilled
     sums = np.zeros((3, len(machine.zones)), np.int64)
     pieces = [np.zeros(0, LISTED)]
     for index, zone in enumerate(machine.zones):
         if not zone.managed:
             continue
-        inside = (touches["pfn"] >= zone.start_pfn) & (touches["pfn"] < zone.end_pfn)
-        mine = touches[inside]
-        mine["zone"] = index
-        named = [
-            taken_first(mine[mine["cpu"] == cpu], refills[index, cpu], listed_counts[index, cpu])
-            for cpu in range(machine.nr_cpus)
-        ]
-        missing = listed_counts[index] - np.array([_pages(each) for each in named], np.int64)
-        sums[0, index] = sum(_pages(each) for each in named)
+        missing = listed_counts[index].copy()
+        named = taken_first(machine, index, touches, missing, reached_ns[index])
+        take_off(missing, named)
         shown = _shown_pages(
-            machine, evidence, index, missing, refills[index], refilled.no_huge[index], random
+            machine, evidence, index, missing, reached_ns[index], no_huge[index], random
         )
-        sums[1, index] = _pages(shown)
-        np.subtract.at(missing, shown["cpu"], np.int64(1) << shown["order"].astype(np.int64))
-        guessed = _guessed_pages(
-            machine, evidence, index, missing, shown, refilled.rest[index], random
-        )
-        sums[2, index] = _pages(guessed)
-        pieces += [*named, shown, guessed]
-    records = np.concatenate(pieces)
-    return Lists(records=records, named=sums[0], shown=sums[1], guessed=sums[2])
+        take_off(missing, shown)
+        guessed = _guessed_pages(machine, evidence, index, missing, shown, rest[index], random)
+        for number, records in enumerate((named, shown, guessed)):
+            sums[number, index] = (np.int64(1) << records["order"].astype(np.int64)).sum()
+            pieces.append(records)
+    return np.concatenate(pieces), sums
 
 
-def _pages(records: np.ndarray) -> int:
-    return int((np.int64(1) << records["order"].astype(np.int64)).sum())
+def take_off(missing: np.ndarray, records: np.ndarray) -> None:
+    """Subtract pages of `LISTED` records from what each CPU lacks, in place."""
+    np.subtract.at(missing, records["cpu"], np.int64(1) << records["order"].astype(np.int64))
 
 
 def first_touches(demand: Demand, buddy: np.ndarray) -> np.ndarray:
@@ -198,22 +160,36 @@ def first_touches(demand: Demand, buddy: np.ndarray) -> np.ndarray:
     return touches
 
 
-def taken_first(touches: np.ndarray, refill_ns: int, wanted: int) -> np.ndarray:
-    """A CPU's first touches that its lists can have held, as `LISTED` records.
+def taken_first(
+    machine: Machine,
+    index: int,
+    touches: np.ndarray,
+    listed_counts: np.ndarray,
+    reached_ns: np.ndarray,
+) -> np.ndarray:
+    """First touches that one zone's lists can have held, CPU after CPU, as `LISTED` records.
 
     Args:
-        touches: of one zone and CPU, from `first_touches`, `zone` filled in.
-        refill_ns: when its list of single Movable pages was known to be empty.
-        wanted: pages on its lists.
+        machine: zones and CPUs.
+        index: the zone.
+        touches: from `first_touches`.
+        listed_counts: int64 by CPU: pages on its lists.
+        reached_ns: int64 by CPU: when its list of single Movable pages was known to be empty.
     """
+    zone = machine.zones[index]
+    touches = touches[(touches["pfn"] >= zone.start_pfn) & (touches["pfn"] < zone.end_pfn)]
     movable = (touches["order"] == 0) & (touches["migratetype"] == at.MOVABLE)
-    touches = touches[~(movable & (touches["time_ns"] > refill_ns))]
-    sizes = np.int64(1) << touches["order"].astype(np.int64)
-    kept = touches[np.cumsum(sizes) <= wanted]
-    records = np.zeros(len(kept), LISTED)
-    for name in LISTED.names or ():
-        records[name] = kept[name]
-    return records
+    records = [np.zeros(0, LISTED)]
+    for cpu in range(machine.nr_cpus):
+        refilled = movable & (touches["time_ns"] > reached_ns[cpu])
+        own = touches[(touches["cpu"] == cpu) & ~refilled]
+        own = own[np.cumsum(np.int64(1) << own["order"].astype(np.int64)) <= listed_counts[cpu]]
+        listed = np.zeros(len(own), LISTED)
+        for name in LISTED.names or ():
+            listed[name] = own[name]
+        listed["zone"] = index
+        records.append(listed)
+    return np.concatenate(records)
 
 
 def _shown_pages(
@@ -260,15 +236,25 @@ def _shown_pages(
 def _movable_runs(
     machine: Machine, evidence: PageEvidence, zone: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Unflagged whole blocks, last first; unflagged runs of Movable blocks, and their orders."""
+    """Unflagged whole blocks, last first; unflagged runs of Movable blocks, and their orders.
+
+    Huge pages are freed where other Movable blocks are; what the kernel took at boot, in as large
+    pieces, lies among its own. So the nearest block before or after that is not wholly unflagged
+    must be Movable.
+    """
     order = machine.pageblock_order
     blocks = evidence.memory_blocks[zone]
-    shape = (-1, 1 << order)
-    plain = evidence.plain.reshape(shape)[blocks]
+    plain = evidence.plain.reshape(-1, 1 << order)[blocks]
     movable = _movable_blocks(machine, evidence, zone)
     full = plain.all(axis=1) & (machine.thp and order == PMD_ORDER)
+    freed = np.zeros(len(full), bool)
+    others = np.flatnonzero(~full)
+    if len(others):
+        after = np.searchsorted(others, np.arange(len(full)))
+        freed = movable[others[np.minimum(after, len(others) - 1)]]
+        freed |= movable[others[np.maximum(after - 1, 0)]]
     exact = evidence.block_types[blocks]
-    freed = np.where(exact >= 0, exact == at.MOVABLE, _beside(movable, full))
+    freed = np.where(exact >= 0, exact == at.MOVABLE, freed)
     whole = (blocks[full & freed] << order)[::-1]
     runs = plain & (movable & ~full)[:, None]
     types = np.full(len(blocks), at.MOVABLE, np.int8)
@@ -280,33 +266,15 @@ def _movable_runs(
 
 def _movable_blocks(machine: Machine, evidence: PageEvidence, zone: int) -> np.ndarray:
     """Whether each block with memory holds nothing but free pages and what can be migrated."""
-    blocks = evidence.memory_blocks[zone]
-    shape = (-1, 1 << machine.pageblock_order)
+    blocks, pages = evidence.memory_blocks[zone], 1 << machine.pageblock_order
     words, migratable, buddy = (
-        each.reshape(shape)[blocks]
+        each.reshape(-1, pages)[blocks]
         for each in (evidence.words, evidence.migratable, evidence.buddy)
     )
     kernel = ((words & KERNEL_ONLY) != 0).any(axis=1)
-    movable = (migratable | buddy).sum(axis=1)
+    movable = ~kernel & (2 * (migratable | buddy).sum(axis=1) >= pages)
     exact = evidence.block_types[blocks]
-    found = ~kernel & (2 * movable >= shape[1])
-    return np.where(exact >= 0, exact == at.MOVABLE, found)
-
-
-def _beside(movable: np.ndarray, full: np.ndarray) -> np.ndarray:
-    """Whether the nearest block before or after that is not wholly unflagged is Movable.
-
-    Huge pages are freed where other Movable blocks are; what the kernel took at boot, in as large
-    pieces, lies among its own.
-    """
-    others = np.flatnonzero(~full)
-    if not len(others):
-        return np.zeros(len(full), bool)
-    after = np.searchsorted(others, np.arange(len(full)))
-    return (
-        movable[others[np.minimum(after, len(others) - 1)]]
-        | movable[others[np.maximum(after - 1, 0)]]
-    )
+    return np.where(exact >= 0, exact == at.MOVABLE, movable)
 
 
 def _shared_out(orders: np.ndarray, missing: np.ndarray, was_empty: np.ndarray) -> np.ndarray:
@@ -344,11 +312,7 @@ def _guessed_pages(
     plain, unused_movable, unused_other = _of_evidence(
         evidence, f"spare of {zone}", lambda: _spare_pages(machine, evidence, zone)
     )
-    used = np.zeros(len(evidence.plain), bool)
-    for order in np.unique(shown["order"]):
-        first = shown["pfn"][shown["order"] == order].astype(np.int64)
-        used[(first[:, None] + np.arange(1 << int(order))).ravel()] = True
-    unknown = plain[~used[plain]]
+    unknown = plain[~page_mask(len(evidence.plain), shown)[plain]]
     wanted = np.maximum(missing, 0)
     shares = wanted * rest[:, at.MOVABLE] // np.maximum(rest.sum(axis=1), 1)
     movable_pages = unused_movable[: int(shares.sum())]

@@ -12,6 +12,8 @@ from pagealloc_model.predicted.start.evidence import KERNEL_ONLY, PageEvidence, 
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.proc import pages as flags
 
+_SIZES = np.int64(1) << np.arange(at.ORDERS)
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ZonePlacement:
@@ -29,41 +31,6 @@ class ZonePlacement:
     unmet: np.ndarray
 
 
-@dataclass
-class _Search:
-    """A zone being filled, from the largest order down.
-
-    A node is an aligned run of pages. An open node holds a page that is not free, so that no two
-    free halves can merge; each open node therefore gives room to one free half at most.
-    """
-
-    usable: np.ndarray
-    preferred: np.ndarray
-    random: np.random.Generator
-    free: np.ndarray
-    unmet: np.ndarray
-
-    def candidates(self, parents: np.ndarray, order: int) -> tuple[np.ndarray, np.ndarray]:
-        """The better half of each open node that can be free, and how much speaks for it."""
-        lower = parents >> order
-        halves = np.stack([lower, lower + 1])
-        fits = self.usable.reshape(-1, 1 << order)[halves].all(axis=2)
-        known = self.preferred.reshape(-1, 1 << order)[halves].sum(axis=2, dtype=np.int64)
-        score = np.where(fits, known + self.random.random(halves.shape), -1.0)
-        best = score.argmax(axis=0)
-        columns = np.arange(len(parents))
-        return halves[best, columns] << order, score[best, columns]
-
-    def take(self, starts: np.ndarray, score: np.ndarray, wanted: int) -> np.ndarray:
-        """Numbers of the best `wanted` candidates, fewer if there are not so many."""
-        able = np.flatnonzero(score >= 0) if wanted else np.zeros(0, np.int64)
-        return able[np.argsort(-score[able], kind="stable")[:wanted]]
-
-    def set_free(self, starts: np.ndarray, order: int) -> None:
-        """Mark whole nodes free."""
-        self.free.reshape(-1, 1 << order)[starts >> order] = True
-
-
 def place_exactly(
     usable: np.ndarray,
     preferred: np.ndarray,
@@ -75,86 +42,79 @@ def place_exactly(
     max_order: int,
     random: np.random.Generator,
 ) -> ZonePlacement:
-    """Choose free pages whose maximal buddies are those wanted."""
-    search = _Search(
-        usable=usable,
-        preferred=preferred.astype(np.int8),
-        random=random,
-        free=np.zeros(len(usable), bool),
-        unmet=np.zeros_like(wanted),
-    )
-    wanted = wanted.copy()
+    """Choose free pages whose maximal buddies are those wanted, from the largest order down.
+
+    A node is an aligned run of pages. An open node holds a page that is not free, so that no two
+    free halves can merge; each open node therefore gives room to one free half at most.
+
+    Args:
+        usable: bool per page frame: may be free.
+        preferred: per page frame: how much speaks for its being free.
+        memory: bool per pageblock: has memory.
+        evidence: int64, shape (migratetypes, blocks): how much speaks for each type.
+        wanted: int64, shape (orders, migratetypes).
+        blocks: int64 by migratetype: pageblocks.
+        pageblock_order: of a pageblock.
+        max_order: of the largest buddy; the arrays begin and end at a multiple of it.
+        random: decides what nothing else does.
+    """
+    wanted, unmet = wanted.copy(), np.zeros_like(wanted)
+    free, preferred = np.zeros(len(usable), bool), preferred.astype(np.int8)
+
+    def score_of(nodes: np.ndarray, order: int) -> np.ndarray:
+        """How much speaks for nodes, given by their number, -1 where one cannot be free."""
+        fits = usable.reshape(-1, 1 << order)[nodes].all(axis=-1)
+        known = preferred.reshape(-1, 1 << order)[nodes].sum(axis=-1, dtype=np.int64)
+        return np.where(fits, known + random.random(nodes.shape), -1.0)
+
+    def place(starts: np.ndarray, score: np.ndarray, order: int, kinds: np.ndarray) -> np.ndarray:
+        """Free the best nodes, one for each kind; what finds no room is placed as halves."""
+        able = np.flatnonzero(score >= 0) if len(kinds) else np.zeros(0, np.int64)
+        chosen = starts[able[np.argsort(-score[able], kind="stable")[: len(kinds)]]]
+        free.reshape(-1, 1 << order)[chosen >> order] = True
+        missing = np.bincount(kinds[len(chosen) :], minlength=at.MIGRATETYPES)
+        unmet[order] += missing
+        if order > 0:
+            wanted[order - 1] += 2 * missing
+        return chosen
+
+    def better_halves(parents: np.ndarray, order: int) -> tuple[np.ndarray, np.ndarray]:
+        """The better half of each open node, and how much speaks for it."""
+        lower = parents >> order
+        halves = np.stack([lower, lower + 1])
+        score = score_of(halves, order)
+        best = score.argmax(axis=0), np.arange(len(parents))
+        return halves[best] << order, score[best]
+
     types = np.full(len(memory), -1, np.int8)
     left = blocks.astype(np.int64).copy()
     parents = np.arange(0, len(usable), 1 << max_order)
     for order in range(max_order, pageblock_order - 1, -1):
-        parents = _place_whole_blocks(
-            search, parents, order, order == max_order, wanted, left, types, pageblock_order
-        )
+        if order == max_order:
+            starts, children = parents, parents
+            score = score_of(parents >> order, order)
+        else:
+            starts, score = better_halves(parents, order)
+            children = np.concatenate([parents, parents + (1 << order)])
+        kinds = np.repeat(np.arange(at.MIGRATETYPES), wanted[order])
+        chosen = place(starts, score, order, kinds)
+        kinds, width = kinds[: len(chosen)], 1 << (order - pageblock_order)
+        of_blocks = ((chosen >> pageblock_order)[:, None] + np.arange(width)).ravel()
+        types[of_blocks] = np.repeat(kinds, width)
+        left -= np.bincount(kinds, minlength=at.MIGRATETYPES) * width
+        parents = np.setdiff1d(children, chosen, assume_unique=True)
     open_blocks = parents[memory[parents >> pageblock_order]] >> pageblock_order
     room = usable.reshape(-1, 1 << pageblock_order).sum(axis=1)[open_blocks]
-    sizes = np.int64(1) << np.arange(pageblock_order)
-    needed = (wanted[:pageblock_order] * sizes[:, None]).sum(axis=0)
+    needed = (wanted[:pageblock_order] * _SIZES[:pageblock_order, None]).sum(axis=0)
     types[open_blocks] = _dealt_types(evidence[:, open_blocks], room, left, needed, random)
     for migratetype in range(at.MIGRATETYPES):
-        mine = open_blocks[types[open_blocks] == migratetype] << pageblock_order
+        parents = open_blocks[types[open_blocks] == migratetype] << pageblock_order
         for order in range(pageblock_order - 1, -1, -1):
-            mine = _place_in_blocks(search, mine, order, migratetype, wanted)
-    return ZonePlacement(free=search.free, block_types=types, unmet=search.unmet)
-
-
-def _place_whole_blocks(
-    search: _Search,
-    parents: np.ndarray,
-    order: int,
-    largest: bool,
-    wanted: np.ndarray,
-    left: np.ndarray,
-    types: np.ndarray,
-    pageblock_order: int,
-) -> np.ndarray:
-    """Place buddies of at least a pageblock; returns the open nodes of this order."""
-    count = int(wanted[order].sum())
-    if largest:
-        size = 1 << order
-        fits = search.usable.reshape(-1, size).all(axis=1)
-        known = search.preferred.reshape(-1, size).sum(axis=1, dtype=np.int64)
-        starts, score = parents, np.where(fits, known + search.random.random(len(fits)), -1.0)
-        children = parents
-    else:
-        starts, score = search.candidates(parents, order)
-        children = np.concatenate([parents, parents + (1 << order)])
-    chosen = starts[search.take(starts, score, count)]
-    kinds = np.repeat(np.arange(at.MIGRATETYPES), wanted[order])
-    _hand_down(search, wanted, order, kinds[len(chosen) :])
-    kinds = kinds[: len(chosen)]
-    search.set_free(chosen, order)
-    width = 1 << (order - pageblock_order)
-    first = chosen >> pageblock_order
-    types[(first[:, None] + np.arange(width)).ravel()] = np.repeat(kinds, width)
-    left -= np.bincount(kinds, minlength=at.MIGRATETYPES) * width
-    return np.setdiff1d(children, chosen, assume_unique=True)
-
-
-def _place_in_blocks(
-    search: _Search, parents: np.ndarray, order: int, migratetype: int, wanted: np.ndarray
-) -> np.ndarray:
-    """Place one type's buddies of one order below a pageblock's; returns the open nodes."""
-    count = int(wanted[order, migratetype])
-    starts, score = search.candidates(parents, order)
-    chosen = starts[search.take(starts, score, count)]
-    _hand_down(search, wanted, order, np.full(count - len(chosen), migratetype))
-    search.set_free(chosen, order)
-    children = np.concatenate([parents, parents + (1 << order)])
-    return np.setdiff1d(children, chosen, assume_unique=True)
-
-
-def _hand_down(search: _Search, wanted: np.ndarray, order: int, kinds: np.ndarray) -> None:
-    """Have buddies for which there is no room placed as halves, order 0 not at all."""
-    missing = np.bincount(kinds.astype(np.int64), minlength=at.MIGRATETYPES)
-    search.unmet[order] += missing
-    if order > 0:
-        wanted[order - 1] += 2 * missing
+            kinds = np.full(int(wanted[order, migratetype]), migratetype)
+            chosen = place(*better_halves(parents, order), order, kinds)
+            children = np.concatenate([parents, parents + (1 << order)])
+            parents = np.setdiff1d(children, chosen, assume_unique=True)
+    return ZonePlacement(free=free, block_types=types, unmet=unmet)
 
 
 def _dealt_types(
@@ -166,7 +126,7 @@ def _dealt_types(
 ) -> np.ndarray:
     """Types of blocks, int8: each type goes to the blocks for which most speaks; rest Movable.
 
-    As many of these as must, the last first, make way for blocks in which the type's free pages
+    As few as possible of these, the last first, make way for blocks in which the type's free pages
     fit: what is full speaks most for a type, and yet has no room for the pages it has free.
     No page's use speaks for HighAtomic, whose pages are mostly free: it goes where there is room.
     """
@@ -181,22 +141,17 @@ def _dealt_types(
             score = room + random.random(nr_blocks)
         ranked = np.argsort(-score, kind="stable")
         ranked = ranked[~dealt[ranked]]
-        chosen = _with_room(ranked, room, int(left[migratetype]), int(needed[migratetype]))
+        best, others = np.split(ranked, [int(left[migratetype])])
+        others = others[np.argsort(-room[others], kind="stable")]
+        most = min(len(best), len(others))
+        kept = np.concatenate([[0], np.cumsum(room[best])])[len(best) - np.arange(most + 1)]
+        total = kept + np.concatenate([[0], np.cumsum(room[others[:most]])])
+        enough = np.flatnonzero(total >= int(needed[migratetype]))
+        changed = int(enough[0]) if len(enough) else int(np.argmax(total))
+        chosen = np.concatenate([best[: len(best) - changed], others[:changed]])
         types[chosen] = migratetype
         dealt[chosen] = True
     return types
-
-
-def _with_room(ranked: np.ndarray, room: np.ndarray, count: int, needed: int) -> np.ndarray:
-    """Return the first `count` blocks, as few as possible changed for later ones with more room."""
-    best, others = ranked[:count], ranked[count:]
-    others = others[np.argsort(-room[others], kind="stable")]
-    most = min(len(best), len(others))
-    kept = np.concatenate([[0], np.cumsum(room[best])])[len(best) - np.arange(most + 1)]
-    total = kept + np.concatenate([[0], np.cumsum(room[others[:most]])])
-    enough = np.flatnonzero(total >= needed)
-    changed = int(enough[0]) if len(enough) else int(np.argmax(total))
-    return np.concatenate([best[: len(best) - changed], others[:changed]])
 
 
 def wanted_buddies(
@@ -219,16 +174,20 @@ def wanted_buddies(
     """
     name = machine.zone_title(zone)
     free_pages = int(counts.free_pages[zone]) - on_lists
-    sizes = np.int64(1) << np.arange(at.ORDERS)
     wanted = np.zeros((at.ORDERS, at.MIGRATETYPES), np.int64)
     if counts.free_buddies is None or counts.other_buddies is None:
         _change_by(wanted[:, at.MOVABLE], free_pages, machine.max_order)
         return wanted, f"{name}: {free_pages} free pages, their orders unknown: large ones"
     wanted = counts.free_buddies[zone].copy()
-    missing = free_pages - int((wanted.sum(axis=1) * sizes).sum())
-    difference = counts.other_buddies[zone, :, at.MOVABLE] - wanted[:, at.MOVABLE]
-    left = _move_towards(wanted[:, at.MOVABLE], difference, missing)
-    _change_by(wanted[:, at.MOVABLE], left, machine.max_order)
+    movable = wanted[:, at.MOVABLE]
+    missing = free_pages - int((wanted.sum(axis=1) * _SIZES).sum())
+    difference = counts.other_buddies[zone, :, at.MOVABLE] - movable
+    sign, left = 1 if missing >= 0 else -1, abs(missing)
+    for order in range(len(movable) - 1, -1, -1):
+        moved = min(max(sign * int(difference[order]), 0), left >> order)
+        movable[order] += sign * moved
+        left -= moved << order
+    _change_by(movable, sign * left, machine.max_order)
     return wanted, (
         f"{name}: {free_pages} pages free in the buddy, {on_lists} on per-CPU lists; "
         f"{abs(missing)} pages {'more' if missing >= 0 else 'fewer'} in the buddy than the nearest "
@@ -236,141 +195,100 @@ def wanted_buddies(
     )
 
 
-def _move_towards(buddies: np.ndarray, difference: np.ndarray, pages: int) -> int:
-    """Change buddies by order in the direction and at most by the amount given; in place."""
-    sign = 1 if pages >= 0 else -1
-    left = abs(pages)
-    for order in range(len(buddies) - 1, -1, -1):
-        moved = min(max(sign * int(difference[order]), 0), left >> order)
-        buddies[order] += sign * moved
-        left -= moved << order
-    return sign * left
-
-
 def _change_by(buddies: np.ndarray, pages: int, max_order: int) -> None:
     """Add pages to, or take them from, buddies by order, the largest first; in place."""
-    order = max_order
-    while pages > 0:
-        buddies[order] += pages >> order
-        pages &= (1 << order) - 1
-        order -= 1
-    pages = -pages
     for order in range(max_order, -1, -1):
-        if pages <= 0:
-            break
-        taken = min(int(buddies[order]), -(-pages >> order))
-        buddies[order] -= taken
-        pages -= taken << order
-    if pages < 0:
-        _change_by(buddies, -pages, max_order)
+        if pages > 0:
+            buddies[order] += pages >> order
+            pages &= (1 << order) - 1
+        elif pages < 0:
+            taken = min(int(buddies[order]), -(pages >> order))
+            buddies[order] -= taken
+            pages += taken << order
+            if pages > 0:
+                _change_by(buddies, pages, max_order)
+                return
 
 
 def place_zone(
     machine: Machine,
+    counts: StartCounts,
     index: int,
+    on_lists: int,
+    *,
     usable: np.ndarray,
     preferred: np.ndarray,
     blocks: np.ndarray,
     evidence: np.ndarray,
-    wanted: np.ndarray,
-    counts: StartCounts,
+    free: np.ndarray,
+    block_types: np.ndarray,
     random: np.random.Generator,
-) -> ZonePlacement:
-    """One zone's free buddies, in arrays that begin and end at a multiple of the largest order.
+) -> list[str]:
+    """Place one zone's free buddies by the counts; how they were had, and which counts are met.
 
     Args:
         machine: zones and geometry.
+        counts: what the snapshots count.
         index: the zone.
+        on_lists: pages on its per-CPU lists.
         usable: bool per page frame of the machine: may be free.
         preferred: per page frame: how much speaks for its being free.
         blocks: numbers of the zone's pageblocks with memory.
         evidence: int64, shape (migratetypes, blocks of the machine).
-        wanted: from `wanted_buddies`.
-        counts: pageblocks by type.
+        free: bool per page frame, changed in place.
+        block_types: int8 per pageblock, changed in place.
         random: decides what nothing else does.
     """
-    first, last = _span(machine, index)
-    order = machine.pageblock_order
+    wanted, note = wanted_buddies(machine, counts, index, on_lists)
+    zone, order, step = machine.zones[index], machine.pageblock_order, 1 << machine.max_order
+    first, last = zone.start_pfn // step * step, -(-zone.end_pfn // step) * step
+    first_block = first >> order
     memory = np.zeros((last - first) >> order, bool)
-    memory[blocks - (first >> order)] = True
-    zone = machine.zones[index]
+    memory[blocks - first_block] = True
+
+    def span_of(mask: np.ndarray) -> np.ndarray:
+        part = mask[first:last]
+        return np.concatenate([part, np.zeros(last - first - len(part), mask.dtype)])
+
     frames = np.arange(first, last)
     inside = (frames >= zone.start_pfn) & (frames < zone.end_pfn)
-    inside &= np.repeat(memory, 1 << order)
-    inside &= _filled_up(usable, first, last)
+    inside &= np.repeat(memory, 1 << order) & span_of(usable)
     block_counts = np.zeros(at.MIGRATETYPES, np.int64)
     block_counts[at.MOVABLE] = int(memory.sum())
-    if counts.blocks is not None:
-        block_counts = counts.blocks[index]
     near = np.zeros((at.MIGRATETYPES, len(memory)), np.int64)
-    found = evidence[:, first >> order : last >> order]
-    near[:, : found.shape[1]] = found
-    return place_exactly(
+    known = evidence[:, first_block : last >> order]
+    near[:, : known.shape[1]] = known
+    placed = place_exactly(
         inside,
-        _filled_up(preferred, first, last),
+        span_of(preferred),
         memory,
         near,
         wanted,
-        block_counts,
+        block_counts if counts.blocks is None else counts.blocks[index],
         order,
         machine.max_order,
         random,
     )
-
-
-def _span(machine: Machine, index: int) -> tuple[int, int]:
-    zone, step = machine.zones[index], 1 << machine.max_order
-    return zone.start_pfn // step * step, -(-zone.end_pfn // step) * step
-
-
-def _filled_up(mask: np.ndarray, first: int, last: int) -> np.ndarray:
-    """Part of an array by page frame; 0 behind its end."""
-    part = np.zeros(last - first, mask.dtype)
-    found = mask[first:last]
-    part[: len(found)] = found
-    return part
-
-
-def put_placement(
-    machine: Machine,
-    index: int,
-    placed: ZonePlacement,
-    free: np.ndarray,
-    block_types: np.ndarray,
-) -> None:
-    """Enter one zone's placement into the machine's arrays."""
-    first, last = _span(machine, index)
-    last = min(last, len(free))
-    free[first:last] |= placed.free[: last - first]
-    order = machine.pageblock_order
-    mine = placed.block_types[: (last >> order) - (first >> order)]
-    part = block_types[first >> order : last >> order]
-    part[mine >= 0] = mine[mine >= 0]
-
-
-def placement_line(
-    machine: Machine, wanted: np.ndarray, placed: ZonePlacement, counts: StartCounts, index: int
-) -> str:
-    """One line: which counts of a zone are met, which are not."""
-    name = machine.zone_title(index)
+    end = min(last, len(free))
+    free[first:end] |= placed.free[: end - first]
+    types = placed.block_types[: (end >> order) - first_block]
+    block_types[first_block : end >> order][types >= 0] = types[types >= 0]
     off = []
-    sizes = np.int64(1) << np.arange(at.ORDERS)
-    split = int((placed.unmet.sum(axis=1) * sizes)[1:].sum())
     if placed.unmet.any():
+        split = int((placed.unmet.sum(axis=1) * _SIZES)[1:].sum())
         lost = int(placed.unmet[0].sum())
         off.append(f"{split} pages found no room at their order, {lost} none at all")
     if counts.blocks is not None:
-        found = np.bincount(
-            placed.block_types[placed.block_types >= 0].astype(np.int64),
-            minlength=at.MIGRATETYPES,
-        )
-        blocks = int(np.abs(found - counts.blocks[index]).sum()) // 2
-        if blocks:
-            off.append(f"{blocks} pageblocks have another type than counted")
-    total = int(wanted.sum())
-    if not off:
-        return f"{name}: {total} free buddies by order and type, and blocks by type: all met"
-    return f"{name}: of {total} free buddies by order and type, {'; '.join(off)}"
+        types = placed.block_types[placed.block_types >= 0].astype(np.int64)
+        by_type = np.bincount(types, minlength=at.MIGRATETYPES)
+        others = int(np.abs(by_type - counts.blocks[index]).sum()) // 2
+        if others:
+            off.append(f"{others} pageblocks have another type than counted")
+    name, total = machine.zone_title(index), int(wanted.sum())
+    if off:
+        return [note, f"{name}: of {total} free buddies by order and type, {'; '.join(off)}"]
+    met = f"{name}: {total} free buddies by order and type, and blocks by type: all met"
+    return [note, met]
 
 
 TOO_OLD = 0.01
@@ -415,29 +333,28 @@ def place_where_flags_are_old(
     usable = ~on_lists & ~evidence.owned & (fresh | ~evidence.touched)
     usable &= (evidence.words & (KERNEL_ONLY | flags.HUGE | flags.RESERVED | flags.NOPAGE)) == 0
     weight = 2 * (fresh | evidence.taken).astype(np.int64) + evidence.free
-    for index in np.flatnonzero(shares > TOO_OLD):
-        wanted, note = wanted_buddies(machine, counts, int(index), int(listed_pages[index]))
-        blocks = evidence.memory_blocks[index]
-        placed = place_zone(
-            machine,
-            int(index),
-            usable,
-            weight,
-            blocks,
-            _type_evidence(machine, evidence),
-            wanted,
-            counts,
-            random,
-        )
+    types = _type_evidence(machine, evidence)
+    for index in np.flatnonzero(shares > TOO_OLD).tolist():
         zone = machine.zones[index]
         free[zone.start_pfn : zone.end_pfn] = False
-        put_placement(machine, int(index), placed, free, block_types)
         lines.append(
-            f"{machine.zone_title(int(index))}: what page flags show is too old, "
+            f"{machine.zone_title(index)}: what page flags show is too old, "
             f"{100 * shares[index]:.0f} % of its free pages would stand in another cell of order "
             "and type than the counts ask for; placed by the counts instead"
         )
-        lines += [note, placement_line(machine, wanted, placed, counts, int(index))]
+        lines += place_zone(
+            machine,
+            counts,
+            index,
+            int(listed_pages[index]),
+            usable=usable,
+            preferred=weight,
+            blocks=evidence.memory_blocks[index],
+            evidence=types,
+            free=free,
+            block_types=block_types,
+            random=random,
+        )
     return lines
 
 
@@ -447,8 +364,8 @@ def buddy_table(machine: Machine, free: np.ndarray, block_types: np.ndarray) -> 
     types = block_types[pfns >> machine.pageblock_order].astype(np.int64)
     table = np.zeros((len(machine.zones), at.ORDERS, at.MIGRATETYPES), np.int64)
     for index, zone in enumerate(machine.zones):
-        mine = (pfns >= zone.start_pfn) & (pfns < zone.end_pfn) & (types >= 0)
-        np.add.at(table[index], (orders[mine].astype(np.int64), types[mine]), 1)
+        inside = (pfns >= zone.start_pfn) & (pfns < zone.end_pfn) & (types >= 0)
+        np.add.at(table[index], (orders[inside].astype(np.int64), types[inside]), 1)
     return table
 
 
@@ -468,23 +385,27 @@ def misplaced(
         free: bool per page frame.
         block_types: int8 per pageblock.
     """
-    found = buddy_table(machine, free, block_types)
-    sizes = np.int64(1) << np.arange(at.ORDERS)
+    table = buddy_table(machine, free, block_types)
     shares = np.zeros(len(machine.zones))
     for index, zone in enumerate(machine.zones):
         if zone.managed:
             wanted, _ = wanted_buddies(machine, counts, index, int(listed_pages[index]))
-            off = int((np.abs(found[index] - wanted).sum(axis=1) * sizes).sum()) / 2
-            shares[index] = off / max(int((wanted.sum(axis=1) * sizes).sum()), 1)
+            off = int((np.abs(table[index] - wanted).sum(axis=1) * _SIZES).sum()) / 2
+            shares[index] = off / max(int((wanted.sum(axis=1) * _SIZES).sum()), 1)
     return shares
 
 
 def _type_evidence(machine: Machine, evidence: PageEvidence) -> np.ndarray:
     """How many pages speak for each type of a block, int64, shape (migratetypes, blocks)."""
     pages = 1 << machine.pageblock_order
-    slab = ((evidence.words & flags.SLAB) != 0).reshape(-1, pages).sum(axis=1)
-    plain = evidence.plain.reshape(-1, pages).sum(axis=1)
-    movable = (evidence.migratable | evidence.free).reshape(-1, pages).sum(axis=1)
+    slab, plain, movable = (
+        mask.reshape(-1, pages).sum(axis=1)
+        for mask in (
+            (evidence.words & flags.SLAB) != 0,
+            evidence.plain,
+            evidence.migratable | evidence.free,
+        )
+    )
     table = np.zeros((at.MIGRATETYPES, len(slab)), np.int64)
     table[at.UNMOVABLE] = slab + plain
     table[at.RECLAIMABLE] = 2 * slab
