@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING
@@ -22,6 +22,7 @@ from pagealloc_model.predicted.carrier import Carrier
 from pagealloc_model.predicted.checkpoints import Resumption
 from pagealloc_model.predicted.demand.reclaim import SHRUNK
 from pagealloc_model.predicted.demand.sources import Exchange
+from pagealloc_model.predicted.tables import Samples
 from pagealloc_model.recording.trace.columns import Trace
 
 if TYPE_CHECKING:
@@ -133,33 +134,6 @@ STEP_EVENTS = 1 << 18
 
 class Cancelled(Exception):
     """A replay was told to stop through its `cancel` argument."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Samples:
-    """Copies of the state's counters at instants.
-
-    Attributes:
-        time_ns: int64, shape (samples,).
-        free_buddies: int64, shape (samples, zones, orders, migratetypes).
-        blocks: int64, shape (samples, zones, migratetypes).
-        pcp: int64, shape (samples, zones, cpus, 2): count and high.
-        boosts: int64, shape (samples, zones), pages.
-        list_locks: int64, shape (samples, zones, 3), cumulative, see `tables.LOCK_COLUMNS`.
-        ownership: int64, shape (samples, zones, SET_STRIDE), cumulative; (samples, zones, 0) where
-            blocks are never owned.
-        counters: int64, shape (samples, `pressure_layout.SCALARS`), of an elastic replay, else no
-            words.
-    """
-
-    time_ns: np.ndarray
-    free_buddies: np.ndarray
-    blocks: np.ndarray
-    pcp: np.ndarray
-    boosts: np.ndarray
-    list_locks: np.ndarray
-    ownership: np.ndarray
-    counters: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.int64))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

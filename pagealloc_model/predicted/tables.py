@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -15,9 +15,6 @@ from pagealloc_model.allocator.state import State
 from pagealloc_model.base.arrays import parts
 from pagealloc_model.policy.lock_costs import LockCosts
 from pagealloc_model.recording.machine import Machine
-
-if TYPE_CHECKING:
-    from pagealloc_model.predicted.run import Samples
 
 EMPTY_REFILL, EMPTY_BUDDY_ALLOC = at.SITES, at.SITES + 1
 SITE_NAMES = {
@@ -110,6 +107,33 @@ def _grid(
     for (name, labels), place in zip(axes.items(), others, strict=True):
         columns[name] = np.asarray(labels)[place]
     return pd.DataFrame(columns), zones
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Samples:
+    """Copies of the state's counters at instants.
+
+    Attributes:
+        time_ns: int64, shape (samples,).
+        free_buddies: int64, shape (samples, zones, orders, migratetypes).
+        blocks: int64, shape (samples, zones, migratetypes).
+        pcp: int64, shape (samples, zones, cpus, 2): count and high.
+        boosts: int64, shape (samples, zones), pages.
+        list_locks: int64, shape (samples, zones, 3), cumulative, see `LOCK_COLUMNS`.
+        ownership: int64, shape (samples, zones, SET_STRIDE), cumulative; (samples, zones, 0) where
+            blocks are never owned.
+        counters: int64, shape (samples, `pressure_layout.SCALARS`), of an elastic replay, else no
+            words.
+    """
+
+    time_ns: np.ndarray
+    free_buddies: np.ndarray
+    blocks: np.ndarray
+    pcp: np.ndarray
+    boosts: np.ndarray
+    list_locks: np.ndarray
+    ownership: np.ndarray
+    counters: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.int64))
 
 
 class Tables:
