@@ -112,10 +112,8 @@ def _note(left_out: LeftOut, kind: str, name: str) -> None:
 def anonymise_trace(trace: Trace, keep_names: Collection[str], left_out: LeftOut) -> Trace:
     """A Trace with other names and addresses: equal ones stay equal, addresses keep their order.
 
-    Args:
-        trace: not changed.
-        keep_names: command names to keep besides the usual ones.
-        left_out: takes the events and fields that do not stay.
+    `keep_names` are command names to keep besides the usual ones; `left_out` takes the events and
+    fields that do not stay.
     """
     tables: dict[str, dict[str, np.ndarray]] = {}
     places = []

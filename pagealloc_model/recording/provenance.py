@@ -27,14 +27,7 @@ USABLE, DOUBT, REFUSED = LEVELS = ("usable", "usable with doubt", "refused")
 
 @dataclass(frozen=True)
 class ProvenanceCheck:
-    """What was checked and what came of it.
-
-    Attributes:
-        check: its name.
-        level: one of `LEVELS`.
-        found: what the recording shows.
-        todo: what to do about it, "" if there is nothing to do.
-    """
+    """What was checked, its level of `LEVELS`, what the recording shows, what to do about it."""
 
     check: str
     level: str
@@ -101,14 +94,7 @@ _checked: WeakKeyDictionary[Recording, tuple[ProvenanceCheck, ...]] = WeakKeyDic
 
 
 def provenance(recording: Recording) -> tuple[ProvenanceCheck, ...]:
-    """All checks that need no replay; kept while the recording lives.
-
-    Args:
-        recording: an opened recording.
-
-    Raises:
-        RecordingError: the event file cannot be read.
-    """
+    """All checks that need no replay; kept while the recording lives."""
     if recording not in _checked:
         _checked[recording] = tuple(_checks(recording))
     return _checked[recording]
@@ -161,12 +147,7 @@ def _checks(recording: Recording) -> Iterator[ProvenanceCheck]:
 
 
 def demand_checks(counts: Mapping[str, int], allocations: int) -> tuple[ProvenanceCheck, ...]:
-    """Checks of what a replay has to guess.
-
-    Args:
-        counts: the replay's divergence.
-        allocations: that were recorded.
-    """
+    """Checks of what a replay has to guess, from its divergence and the allocations recorded."""
     hidden, grown = counts["hidden_allocations"], counts["grown_pages"]
     share = hidden / max(hidden + allocations, 1)
     found = "the machine's memory was the same throughout"

@@ -106,12 +106,8 @@ def missing_topology(machine: Machine) -> tuple[str, ...]:
 def recorded_policy(recording: Recording, *, elastic: bool = False) -> Policy:
     """The policy the recorded kernel ran, as far as meta.json's sysctls state it.
 
-    Args:
-        recording: the recording.
-        elastic: with what only an elastic replay reads.
-
-    Raises:
-        RecordingError: one of them is no whole number, or outside its range.
+    With what only an elastic replay reads, if it is `elastic`. A sysctl that is no whole number, or
+    outside its range, is a RecordingError.
     """
     values: dict[str, int | bool] = {}
     for name in _RECORDED_SYSCTLS + _ELASTIC_SYSCTLS * elastic:

@@ -53,15 +53,10 @@ _SECOND = 1_000_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class TrimResult:
-    """What a cut holds.
+    """The new recording, the time and number of snapshots kept, and bytes of all its files.
 
-    Attributes:
-        path: the new recording.
-        window: the time kept.
-        snapshots: snapshots kept.
-        size: bytes of all its files.
-        removed: what was left out, one plain phrase each; of a recording made anonymous with
-            names, which the recording itself does not have.
+    `removed` is what was left out, one plain phrase each; of a recording made anonymous with names,
+    which the recording itself does not have.
     """
 
     path: Path

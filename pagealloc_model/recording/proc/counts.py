@@ -43,12 +43,7 @@ class BuddyInfo:
 
 
 def parse_buddyinfo(text: str, path: str | Path = "buddyinfo") -> BuddyInfo:
-    """Read the text of /proc/buddyinfo; the path is named in errors.
-
-    Raises:
-        RecordingError: a line is not a zone's row, rows differ in length or are of one zone, a
-            count is beyond all memory, or there is none.
-    """
+    """Read the text of /proc/buddyinfo; the path is named in errors."""
     zones: dict[tuple[int, str], BuddyInfoZone] = {}
     orders = 0
     for number, line in enumerate(text.splitlines(), 1):
@@ -130,12 +125,7 @@ class PageTypeInfo:
 
 
 def parse_pagetypeinfo(text: str, path: str | Path = "pagetypeinfo") -> PageTypeInfo:
-    """Read the text of /proc/pagetypeinfo; the path is named in errors.
-
-    Raises:
-        RecordingError: a line is unknown, rows disagree in length, a row appears twice, a count is
-            beyond all memory, or a section is missing.
-    """
+    """Read the text of /proc/pagetypeinfo; the path is named in errors."""
     header: dict[str, int] = {}
     free_lists: dict[tuple[int, str, str], FreeListRow] = {}
     pageblocks: dict[str, dict[tuple[int, str], PageblockRow]] = {_BLOCKS: {}, _MIXED: {}}
@@ -219,11 +209,7 @@ class VmStat:
 
 
 def parse_vmstat(text: str, path: str | Path = "vmstat") -> VmStat:
-    """Read the text of /proc/vmstat; the path is named in errors.
-
-    Raises:
-        RecordingError: a line is not a name and a number, a name appears twice, or there is none.
-    """
+    """Read the text of /proc/vmstat; the path is named in errors."""
     values: dict[str, int] = {}
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split()
@@ -248,12 +234,7 @@ _MOST_SYMBOLS = 1 << 28
 
 @dataclass(frozen=True, eq=False)
 class KernelSymbols:
-    """The kernel's functions, by address.
-
-    Attributes:
-        addresses: uint64, ascending.
-        names: of the functions there; of several at one address the last one listed.
-    """
+    """The kernel's functions by address, uint64, ascending; of several at one, the last listed."""
 
     addresses: np.ndarray
     names: tuple[str, ...]
@@ -297,11 +278,7 @@ def format_read_times(times: ReadTimes) -> str:
 
 
 def parse_read_times(text: str, path: Path) -> ReadTimes:
-    """Read the times of a snapshot's files; the path is named in errors.
-
-    Raises:
-        RecordingError: it is no JSON object of pairs of times in order.
-    """
+    """Read the times of a snapshot's files; the path is named in errors."""
     todo = "restore the file, or delete it to take the time at which the snapshot began"
     content = json_of(text, path, todo=todo)
     if not isinstance(content, dict):

@@ -144,18 +144,10 @@ _PAGESET = (*_PAGESET_REQUIRED, "high_min", "high_max")
 
 
 def parse_zoneinfo(text: str, path: str | Path = "zoneinfo") -> ZoneInfo:
-    """Read the text of /proc/zoneinfo.
+    """Read the text of /proc/zoneinfo; the path is named in errors.
 
     Column padding and the set of fields differ between kernels; fields a kernel does not print
     are None, lines of pagesets that are not modelled are passed over.
-
-    Args:
-        text: the file's content.
-        path: named in errors.
-
-    Raises:
-        RecordingError: a line is not a name and a count, a zone lacks its sizes or watermarks, a
-            field or a zone appears twice, or a value is one that no kernel prints.
     """
     lines_of: dict[tuple[int, str], list[tuple[int, str]]] = {}
     lines: list[tuple[int, str]] | None = None

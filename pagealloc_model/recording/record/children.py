@@ -9,12 +9,7 @@ _LEADS_TO_OTHER_CODE = ("PYTHON", "LD_", "JUPYTER", "IPYTHON", "BASH_ENV", "BASH
 
 
 def python_words(module: str, *arguments: str) -> list[str]:
-    """A command line that runs a module with this Python, without the working directory in front.
-
-    Args:
-        module: such as "pagealloc_model.cli".
-        arguments: of it.
-    """
+    """A command line that runs a module with this Python, not from the working directory."""
     return [sys.executable, "-P", "-m", module, *arguments]
 
 

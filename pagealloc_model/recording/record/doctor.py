@@ -65,14 +65,9 @@ _TRIAL_TIMEOUT_S = 60
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """One thing looked at.
+    """One thing looked at, and what was found.
 
-    Attributes:
-        name: what.
-        found: what was found, in a few words.
-        cost: what that makes impossible or worse; "" if nothing.
-        todo: what to do about it.
-        blocks: whether nothing can be recorded because of it.
+    `cost` is what that makes impossible or worse, "" if nothing; `blocks`: nothing can be recorded.
     """
 
     name: str
@@ -224,12 +219,7 @@ def _probes(host: Host) -> Check:
 
 
 def examine(host: Host, directory: Path) -> list[Check]:
-    """All checks, with a short trial recording where nothing stands in its way.
-
-    Args:
-        host: the machine.
-        directory: where recordings would go.
-    """
+    """All checks for recording into a directory, with a short trial where nothing is in its way."""
     checks = list(recording_checks(host))
     if not any(check.blocks for check in checks):
         checks.append(_trial(host))
@@ -263,15 +253,7 @@ def examine(host: Host, directory: Path) -> list[Check]:
 
 
 def require_trial(host: Host, buffer_bytes: int) -> None:
-    """Refuse a machine that cannot be recorded; a short trial recording tells.
-
-    Args:
-        host: the machine.
-        buffer_bytes: ring buffer of each CPU.
-
-    Raises:
-        UsageError: it cannot; the text says why and what to do.
-    """
+    """Refuse a machine that cannot be recorded with such buffers; a short trial tells."""
     require_recordable(host)
     check = _trial(host, buffer_bytes)
     if check.blocks:

@@ -22,14 +22,9 @@ _KIB = 1024
 
 @dataclass(frozen=True, kw_only=True)
 class Host:
-    """The machine to record; tests point it at directories of their own.
+    """The machine to record: its mounts, effective user and kernel, as `uname -r` prints it.
 
-    Attributes:
-        proc: where procfs is mounted.
-        sysfs: where sysfs is mounted.
-        boot: where kernel configurations are installed.
-        user: effective user id.
-        release: kernel release, as `uname -r` prints it.
+    Tests point it at directories of their own.
     """
 
     proc: Path = Path("/proc")

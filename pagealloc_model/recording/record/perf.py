@@ -241,11 +241,7 @@ class RecordOptions:
 
 
 def parse_size(text: str) -> int:
-    """Bytes of a buffer size such as "64M".
-
-    Raises:
-        UsageError: not a size, not a power of two, or too small to be of use.
-    """
+    """Bytes of a buffer size such as "64M", a power of two; a UsageError of any other text."""
     match = re.fullmatch(r"(\d+)([KMG]?)", text.strip().upper())
     size = int(match[1]) * _UNITS[match[2]] if match else 0
     if size < _SMALLEST_BUFFER or size & (size - 1):

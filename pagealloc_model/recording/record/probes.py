@@ -91,9 +91,7 @@ class Probe:
     def definition(self, parameters: Sequence[str] | None) -> str | None:
         """The line that sets it, None if this kernel's function is another one.
 
-        Args:
-            parameters: the function's parameter names; () if this kernel does not describe the
-                function, None if it describes none.
+        Its parameter names are () if this kernel does not describe it, None if it describes none.
         """
         if parameters is not None and not parameters:
             return None
@@ -201,14 +199,9 @@ def leftover_probes(host: Host) -> tuple[str, ...]:
 class KernelProbes:
     """Sets the probes for as long as it is entered, and takes them away again.
 
-    Args:
-        host: the machine.
-        wanted: True: they must be set; None: as far as possible; False: none.
-
-    Attributes:
-        definitions: the lines that set them.
-        filters: what perf is to record of an event, by its name as perf takes it.
-        unset: (event, why) of each probe that could not be set.
+    `wanted` is True if they must be set, None: as far as possible, False: none. `definitions` are
+    the lines that set them, `filters` what perf is to record of an event, by its name as perf takes
+    it, and `unset` (event, why) of each probe that could not be set.
     """
 
     def __init__(self, host: Host, wanted: bool | None) -> None:

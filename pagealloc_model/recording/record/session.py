@@ -54,12 +54,9 @@ _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class _StopSignals:
-    """While entered, a stop signal is only noted, and ends a wait; so does a child's end.
+    """While entered, by the main thread, a stop signal is only noted, and ends a wait.
 
-    Only the main thread can enter it.
-
-    Attributes:
-        requested: the first stop signal that came, None so far.
+    A child's end does so, too. `requested` is the first stop signal that came, None so far.
     """
 
     def __init__(self) -> None:
@@ -110,12 +107,7 @@ _UNWRITTEN = 3
 class Workspace:
     """A directory beside the destination that is gone afterwards, unless it was kept.
 
-    Args:
-        destination: the recording's final name, which must not exist.
-
-    Attributes:
-        recording: the directory to fill.
-        log: a file beside it, for what perf says.
+    It has a directory to fill, `recording`, and beside it a file for what perf says, `log`.
     """
 
     def __init__(self, destination: Path) -> None:
@@ -236,15 +228,8 @@ class _End(Enum):
 class Recorded:
     """A finished recording.
 
-    Attributes:
-        path: the recording.
-        seconds: how long events were on.
-        ended_by: what ended it, such as "command" or "SIGINT".
-        command_code: exit code of the command, negative for a signal; None without one.
-        snapshots: snapshots taken.
-        buffer_bytes: ring buffer of one CPU.
-        missing_events: tracepoints of the usual set that this kernel lacks.
-        unset_probes: (event, why) of the kprobes that could not be set.
+    `ended_by` is such as "command" or "SIGINT", `command_code` negative for a signal and None
+    without a command; the buffer is that of one CPU, and an unset probe is (event, why).
     """
 
     path: Path
@@ -292,12 +277,8 @@ _LARGEST_SUGGESTION = 1 << 30
 def summary_lines(recorded: Recorded, content: Mapping[str, Any] | None) -> Iterator[str]:
     """What went otherwise than usual; then what is there, if it can be believed, how to see it.
 
-    The last three are always there. Tracepoints that hardly any kernel has are not named; meta.json
-    and `doctor` do.
-
-    Args:
-        recorded: the recording.
-        content: of `read_back`.
+    The content is that of `read_back`. The last three lines are always there. Tracepoints that
+    hardly any kernel has are not named; meta.json and `doctor` do.
     """
     if (code := recorded.command_code) is not None:
         yield "command    ended " + (
