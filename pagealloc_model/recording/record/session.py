@@ -16,7 +16,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -178,50 +177,29 @@ def calling_user(environment: Mapping[str, str], user: int) -> tuple[int, int] |
 _MIB = 1 << 20
 
 
-class _LiveRates:
-    """Rates since the last line, from the counters of /proc/vmstat (T12.4)."""
-
-    def __init__(self, host: Host, event_file: Path) -> None:
-        self._host, self._event_file = host, event_file
-        self._start = self._then = time.monotonic()
-        self._counts = self._read()
-
-    def line(self) -> str:
-        """One line on the time since the line before."""
-        now, counts = time.monotonic(), self._read()
-        passed = max(now - self._then, 1e-9)
-        allocated, freed, written = (
-            (new - old) / passed for new, old in zip(counts, self._counts, strict=True)
-        )
-        self._then, self._counts = now, counts
-        return (
-            f"{now - self._start:7.1f} s  allocated {allocated:10,.0f} pages/s  "
-            f"freed {freed:10,.0f} pages/s  (vmstat)  "
-            f"perf.data {counts[2] / _MIB:,.1f} MiB, {written / _MIB:+.1f} MiB/s"
-        )
-
-    def _read(self) -> tuple[int, int, int]:
-        """Pages allocated and freed so far, and bytes of the event file."""
-        allocated = freed = size = 0
-        for line in (read_or_none(self._host.proc / "vmstat") or "").splitlines():
-            name, _, value = line.partition(" ")
+def _live_lines(host: Host, event_file: Path) -> Iterator[str]:
+    """Rates since the line before, by the counters of /proc/vmstat (T12.4); the first is empty."""
+    start, then, before, line = time.monotonic(), 0.0, [0, 0, 0], ""
+    while True:
+        now, counts = time.monotonic(), [0, 0, 0]
+        for counter in (read_or_none(host.proc / "vmstat") or "").splitlines():
+            name, _, value = counter.partition(" ")
             if name.startswith("pgalloc_"):
-                allocated += int(value)
+                counts[0] += int(value)
             elif name == "pgfree":
-                freed = int(value)
+                counts[1] = int(value)
         with contextlib.suppress(OSError):
-            size = self._event_file.stat().st_size
-        return allocated, freed, size
-
-
-class _End(Enum):
-    """What ended a recording."""
-
-    COMMAND = "command"
-    SECONDS = "seconds"
-    SIGNAL = "signal"
-    DISK = "disk nearly full"
-    PERF = "perf"
+            counts[2] = event_file.stat().st_size
+        passed = max(now - then, 1e-9)
+        rates = [(new - old) / passed for new, old in zip(counts, before, strict=True)]
+        if then:
+            line = (
+                f"{now - start:7.1f} s  allocated {rates[0]:10,.0f} pages/s  "
+                f"freed {rates[1]:10,.0f} pages/s  (vmstat)  "
+                f"perf.data {counts[2] / _MIB:,.1f} MiB, {rates[2] / _MIB:+.1f} MiB/s"
+            )
+        then, before = now, counts
+        yield line
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -329,6 +307,7 @@ def summary_lines(recorded: Recorded, content: Mapping[str, Any] | None) -> Iter
     yield f"see        pagealloc explore {recorded.path}"
 
 
+_DISK = "disk nearly full"
 _LONGEST_WAIT_S = 0.2
 _FLUSH_S = 1.0
 _NEVER = float("inf")
@@ -401,8 +380,8 @@ class _Session:
                     self._command = self._start(self._options.command)
                 end = self._watch()
                 recorded = self._finish(end)
-                trouble = self._perf.failure() if end is _End.PERF else ""
-                if end is _End.DISK:
+                trouble = self._perf.failure() if end == "perf" else ""
+                if end == _DISK:
                     trouble = (
                         "the disk is nearly full; free some space, or name another disk with -o"
                     )
@@ -471,7 +450,7 @@ class _Session:
         take_snapshot(self._recording, self._host)
         self._snapshots += 1
 
-    def _watch(self) -> _End:
+    def _watch(self) -> str:
         """Wait for the end, and do what is due meanwhile; returns what ended the recording."""
         options, begin = self._options, time.monotonic()
         deadline = begin + (options.seconds or _NEVER)
@@ -479,25 +458,26 @@ class _Session:
         flush_due = begin + _FLUSH_S
         live_due = begin + (options.live_s or _NEVER)
         event_file = self._recording / EVENT_FILE
-        rates = _LiveRates(self._host, event_file)
+        rates = _live_lines(self._host, event_file)
+        next(rates)
         written = recent = 0
         while True:
             now = time.monotonic()
             if self._signals.stopping():
-                return _End.SIGNAL
+                return "signal"
             if self._perf.ended:
-                return _End.PERF
+                return "perf"
             if self._command is not None and self._command.poll() is not None:
-                return _End.COMMAND
+                return "command"
             if now >= deadline:
-                return _End.SECONDS
+                return "seconds"
             if self._workspace.nearly_full(recent):
-                return _End.DISK
+                return _DISK
             if now >= snapshot_due:
                 try:
                     self._snapshot()
                 except OSError:
-                    return _End.DISK
+                    return _DISK
                 # Reading takes zone locks: at most half of the time, however short the interval.
                 snapshot_due = max(snapshot_due + options.interval_s, 2 * time.monotonic() - now)
             if now >= flush_due:
@@ -506,16 +486,16 @@ class _Session:
                 written, recent = size, size - written
                 flush_due = now + _FLUSH_S
             if now >= live_due:
-                self._say(rates.line())
+                self._say(next(rates))
                 live_due += options.live_s or _NEVER
             wake = min(snapshot_due, live_due, deadline, now + _LONGEST_WAIT_S)
             self._signals.wait(wake - time.monotonic())
 
-    def _finish(self, end: _End) -> Recorded:
+    def _finish(self, end: str) -> Recorded:
         """The last snapshot, the end of perf and of the command, and meta.json."""
         options, meta = self._options, self._meta
         self._note("finishing")
-        if end is not _End.PERF:
+        if end != "perf":
             with contextlib.suppress(OSError):  # there may be no room for it
                 self._snapshot()
         meta["end_ns"] = time.monotonic_ns()
@@ -525,7 +505,7 @@ class _Session:
         why = why_unusable(output)
         if why:
             raise UsageError(f"nothing usable was recorded: {self._perf.failure(why)}")
-        if options.profile and end in (_End.COMMAND, _End.SECONDS):
+        if options.profile and end in ("command", "seconds"):
             # What the same costs while nothing is traced.
             self._note("profiling")
             folded, seconds = self._recording / PROFILE_FILE, options.seconds or 0.0
@@ -533,7 +513,7 @@ class _Session:
                 self._tool, self._host, options.command, seconds, folded
             )
         requested = self._signals.requested
-        ended_by = requested.name if end is _End.SIGNAL and requested else end.value
+        ended_by = requested.name if end == "signal" and requested else end
         command_code = None if self._command is None else self._command.returncode
         arguments = ["perf", *self._perf.arguments[1:]]
         name = f"RECORDING/{EVENT_FILE}"
@@ -559,12 +539,12 @@ class _Session:
             unset_probes=tuple(self._probes.unset),
         )
 
-    def _end_command(self, end: _End) -> None:
+    def _end_command(self, end: str) -> None:
         """End a command that outlived its recording; on Ctrl-C it may end by itself."""
         command = self._command
         if command is None:
             return
-        if end is _End.SIGNAL and self._signals.requested is signal.SIGINT:
+        if end == "signal" and self._signals.requested is signal.SIGINT:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 command.wait(_INTERRUPT_GRACE_S)
         command.terminate()
