@@ -44,12 +44,7 @@ NO_TIMES = pd.DataFrame(
 
 
 def announced_contention(times: pd.DataFrame, inferred: Contention) -> Contention:
-    """The announced waits, and of direct allocations those that lock events show.
-
-    Args:
-        times: of `announced_holds`.
-        inferred: contention as the lock events alone show it.
-    """
+    """The announced waits, and of direct allocations those that lock events show."""
     waited = times[times["wait_ns"] > 0]
     waits = waited.drop(columns="hold_ns").assign(time_ns=waited.time_ns - waited.wait_ns)
     others = inferred.waits[inferred.waits["site"] == "buddy_alloc"]
@@ -73,11 +68,6 @@ def announced_holds(
     Which function held the lock shows by what it moved. Where it moved nothing, its call site
     tells, by what other holds of that site moved: of a refill that found nothing, or else of a
     direct free, which no event under the lock shows.
-
-    Args:
-        trace: the events.
-        stream: the same CPU by CPU, with the lock events.
-        zones: which zone a page belongs to.
 
     Returns:
         One transaction for each hold, with the direct buddy allocations, which show by the removals

@@ -63,12 +63,7 @@ def _zones_table(
 
 
 def measured_contention(trace: Trace, zones: ZoneMap) -> Contention:
-    """Contended acquisitions of the zones' locks in a recording.
-
-    Args:
-        trace: the recording's events.
-        zones: which zone a page belongs to.
-    """
+    """Contended acquisitions of the zones' locks in a recording."""
     begins, ends = trace.tables.get(BEGIN), trace.tables.get(END)
     if begins is None or ends is None:
         return _unknown(f"{BEGIN} and {END} were not recorded")

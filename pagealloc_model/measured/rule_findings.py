@@ -608,11 +608,7 @@ _findings: WeakKeyDictionary[Recording, dict[str, Finding]] = WeakKeyDictionary(
 
 
 def answer_findings(recording: Recording) -> dict[str, Finding]:
-    """What the allocator's answers show, by rule; kept while that lives.
-
-    Raises:
-        RecordingError: the recording cannot be read.
-    """
+    """What the allocator's answers show, by rule; kept while that lives."""
     if recording not in _findings:
         answers = Answers(recording)
         findings = {rule: find(answers) for rule, find in ANSWER_FINDERS.items()}

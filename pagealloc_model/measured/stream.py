@@ -193,17 +193,7 @@ def mark_from_elsewhere(
     last_row: np.ndarray,
     found: np.ndarray,
 ) -> None:
-    """Mark drained pages that another CPU had freed or refilled last.
-
-    Args:
-        by_time: int64: rows in time order.
-        cpu: int16, by row of a stream.
-        pfn: int64, likewise.
-        is_drained: bool, one for each of `by_time`: a drain, no free or refill.
-        first_page: least page frame of these rows.
-        last_row: int32, one for each page frame from that on, zeros: working space.
-        found: bool, one for each of `by_time`, False: set.
-    """
+    """Mark drained pages that another CPU had freed or refilled last."""
     for number in range(len(by_time)):
         row = by_time[number]
         page = pfn[row] - first_page

@@ -70,15 +70,7 @@ def list_transactions(
     site: str,
     objects: np.ndarray | None = None,
 ) -> Transactions:
-    """Transactions that begin with rows of the stream and move objects of their order and type.
-
-    Args:
-        stream: events by CPU and time.
-        rows: of the stream, one for each transaction.
-        zone: int8 zone code of each.
-        site: of all.
-        objects: int64, moved by each, -1 where unknown; by default one.
-    """
+    """Transactions that begin with rows of the stream and move objects of their order and type."""
     order = stream.order[rows]
     if objects is None:
         objects = np.ones(len(rows), np.int64)
@@ -134,11 +126,6 @@ def drain_causes(stream: Stream, first: np.ndarray, comms: Mapping[int, str]) ->
     The nearest earlier free or whole-zone drain of the same CPU and task is the cause: a free
     overflowed the list (commit), or all lists are drained (drain_all). A kworker without a free
     just before is the periodic decay.
-
-    Args:
-        stream: events by CPU and time.
-        first: int64, stream index of each drain's first event.
-        comms: command names by thread id.
     """
     nearest = stream.latest(first, Event.FREE, Event.FREE_BATCHED, Probe.DRAIN_ZONE)
     same_task = (
@@ -382,14 +369,7 @@ def _on_lists(order: np.ndarray, rules: RunRules) -> np.ndarray:
 def run_starts(
     stream: Stream, members: np.ndarray, zone: np.ndarray, twice: np.ndarray | None = None
 ) -> np.ndarray:
-    """Return which members begin a run: consecutive rows of one CPU, task and zone.
-
-    Args:
-        stream: events by CPU and time.
-        members: int64 rows that may belong to runs, ascending.
-        zone: int8 zone code of each member.
-        twice: bool for each row of the stream: as if it were not there; no member is.
-    """
+    """Return which members begin a run: consecutive rows of one CPU, task and zone."""
     starts = np.ones(len(members), bool)
     before = members[1:] - 1
     if twice is not None:

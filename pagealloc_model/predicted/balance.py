@@ -39,11 +39,7 @@ def taken_pages(events: np.ndarray) -> int:
 
 
 def kept_pages(state: State) -> int:
-    """Pages of the allocator: free, on per-CPU lists, and held by compaction.
-
-    Args:
-        state: settled.
-    """
+    """Pages of the allocator: free, on per-CPU lists, and held by compaction."""
     free = state.free_buddies().sum(axis=(0, 2)) << np.arange(at.ORDERS)
     held = int(state.st[at.ISOLATED_PAGES])
     if state.is_elastic:
@@ -51,12 +47,6 @@ def kept_pages(state: State) -> int:
         runs = first + np.arange(1 + len(state.machine.nodes)) * pr.COMPACTOR_WORDS
         held += int(state.st[runs + pr.RUN_HELD].sum())
     return int(free.sum()) + int(state.pcp_words(at.PCP_COUNT, 1).sum()) + held
-
-
-def pages_in_use(state: State) -> int:
-    """Pages that allocations have; all pages are looked at."""
-    orders = state.pages["order"][state.pages["where"] == at.ALLOCATED]
-    return int((np.int64(1) << orders.astype(np.int64)).sum())
 
 
 class PageBalance:
@@ -71,78 +61,57 @@ class PageBalance:
     """
 
     def __init__(self, carrier: Carrier, places: np.ndarray, position: int) -> None:
-        """Begin where a replay begins.
-
-        Args:
-            carrier: about to take events.
-            places: where each object lives.
-            position: the first event.
-        """
-        self._carrier, self._places = carrier, places
+        """Begin where a replay begins, with the first event that its carrier is about to take."""
+        self._carrier, self._places, self._position = carrier, places, position
         self.lost = 0
         self._pages = self._count()
-        self._position = position
-        self._keep()
+        state = carrier.state
+        self._arrays = (state.pages, state.blocks, state.st, state.folios, places)
+        # remembered, so that the event which breaks the balance can be found
+        self._kept: tuple[np.ndarray, ...] = ()
+        if CHECKED and isinstance(carrier, ModelCarrier):
+            self._kept = tuple(each.copy() for each in self._arrays)
 
     def check(self, events: np.ndarray, position: int) -> None:
         """Hold the state against the events up to one.
 
-        Args:
-            events: all of the replay's.
-            position: one past the last that was taken.
-
         Raises:
             CorruptStateError: pages were lost, or came from nowhere, and IS_STRICT.
         """
-        lost = self._lost(events, position)
+        lost = self._expected(events, position) - self._count()
         if lost and IS_STRICT:
             where = f"between events {self._position} and {position}"
             if self._kept:
-                where = self._first_to_break(events, position)
+                where = f"in ticks {where}"
+                for array, kept in zip(self._arrays, self._kept, strict=True):
+                    array[:] = kept
+                for each in range(self._position, position):
+                    self._carrier.advance(events, self._places, each, each + 1, -1)
+                    self._carrier.state.st[at.LOG_ROWS] = 0
+                    if self._expected(events, each + 1) != self._count():
+                        event = events[each]
+                        words = ", ".join(f"{name} {event[name]}" for name in event.dtype.names)
+                        where = f"at event {each} ({words})"
+                        break
             raise CorruptStateError(f"the replay lost {lost} pages {where}: please report it")
         self.lost += lost
-        self._pages -= lost
-        self._pages += self._due(events, position)
+        self._pages = self._expected(events, position) - lost
         self._position = position
-        self._keep()
+        if self._kept:
+            self._kept = tuple(each.copy() for each in self._arrays)
 
     def _count(self) -> int:
         """Pages of the allocator, with those in use of an elastic replay, without missing ones."""
         state = self._carrier.state
         self._carrier.settle()
-        if state.is_elastic:
-            return kept_pages(state) + pages_in_use(state)
-        return kept_pages(state) - int(state.st[at.MISSING_PAGES])
+        if not state.is_elastic:
+            return kept_pages(state) - int(state.st[at.MISSING_PAGES])
+        orders = state.pages["order"][state.pages["where"] == at.ALLOCATED]
+        return kept_pages(state) + int((np.int64(1) << orders.astype(np.int64)).sum())
 
-    def _due(self, events: np.ndarray, position: int) -> int:
-        """By how much events up to one change what is counted."""
+    def _expected(self, events: np.ndarray, position: int) -> int:
+        """Pages that are to be counted after the events up to one."""
         part = events[self._position : position]
         if self._carrier.state.is_elastic:
             part = part[part["operation"] == at.GROW]
-        return -taken_pages(part)
-
-    def _lost(self, events: np.ndarray, position: int) -> int:
-        return self._pages + self._due(events, position) - self._count()
-
-    def _keep(self) -> None:
-        """Remember the state, so that the event which breaks the balance can be found."""
-        self._kept: tuple[np.ndarray, ...] = ()
-        if CHECKED and isinstance(self._carrier, ModelCarrier):
-            self._kept = tuple(each.copy() for each in self._arrays())
-
-    def _arrays(self) -> tuple[np.ndarray, ...]:
-        state = self._carrier.state
-        return state.pages, state.blocks, state.st, state.folios, self._places
-
-    def _first_to_break(self, events: np.ndarray, end: int) -> str:
-        """Take events once more, one by one, from the last balance on; names the one at fault."""
-        for array, kept in zip(self._arrays(), self._kept, strict=True):
-            array[:] = kept
-        for position in range(self._position, end):
-            self._carrier.advance(events, self._places, position, position + 1, -1)
-            self._carrier.state.st[at.LOG_ROWS] = 0
-            if self._lost(events, position + 1):
-                event = events[position]
-                words = ", ".join(f"{name} {event[name]}" for name in event.dtype.names)
-                return f"at event {position} ({words})"
-        return f"in ticks between events {self._position} and {end}"
+        return self._pages - taken_pages(part)

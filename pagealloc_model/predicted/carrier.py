@@ -26,7 +26,7 @@ class Carrier(Protocol):
     def advance(
         self, events: np.ndarray, places: np.ndarray, low: int, high: int, until_ns: int
     ) -> int:
-        """As `allocator.replay.advance`."""
+        """As `allocator.events.advance`."""
 
     def settle(self) -> None:
         """Bring counters, list lengths and block types of the state up to date."""
@@ -63,7 +63,7 @@ class ModelCarrier:
     def advance(
         self, events: np.ndarray, places: np.ndarray, low: int, high: int, until_ns: int
     ) -> int:
-        """As `allocator.replay.advance`."""
+        """As `allocator.events.advance`."""
         arrays, leads = self.state.arrays(places), self._leads
         if leads is None:
             return self._advance(arrays, events, low, high, until_ns)

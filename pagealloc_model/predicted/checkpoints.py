@@ -31,11 +31,6 @@ class Changes:
     content: np.ndarray
     rest: np.ndarray
 
-    @property
-    def nbytes(self) -> int:
-        """Memory that this takes."""
-        return self.chunks.nbytes + self.content.nbytes + self.rest.nbytes
-
     def put_into(self, array: np.ndarray) -> None:
         """Turn an array as it was at the start into what it became."""
         whole, rest = _chunks(array)
@@ -47,11 +42,11 @@ def changes(before: np.ndarray, after: np.ndarray) -> Changes:
     """What differs between two arrays of one type and shape."""
     (old, _), (new, rest) = _chunks(before), _chunks(after)
     step = COMPARED_AT_ONCE // CHUNK
-    found = [np.zeros(0, np.int64)]
+    changed = [np.zeros(0, np.int64)]
     for first in range(0, len(new), step):
         parts = (each[first : first + step].view(np.uint64) for each in (old, new))
-        found.append(first + np.flatnonzero(np.not_equal(*parts).any(axis=1)))
-    chunks = np.concatenate(found)
+        changed.append(first + np.flatnonzero(np.not_equal(*parts).any(axis=1)))
+    chunks = np.concatenate(changed)
     return Changes(chunks=chunks, content=new[chunks], rest=rest.copy())
 
 
@@ -79,7 +74,8 @@ class Checkpoint:
     @property
     def nbytes(self) -> int:
         """Memory that this takes."""
-        return sum(each.nbytes for each in self.arrays)
+        changed = ((each.chunks, each.content, each.rest) for each in self.arrays)
+        return sum(part.nbytes for columns in changed for part in columns)
 
 
 class Checkpoints:
@@ -140,24 +136,20 @@ class Resumption:
     ) -> None:
         self._checkpoints, self._key = checkpoints, key
         self._arrays = (state.pages, state.blocks, state.st, state.folios, places)
-        self._begun: tuple[np.ndarray, ...] = ()
-        self.stop_ns = before_ns - 1
-        self.position = 0
-        found = checkpoints.latest(key, before_ns)
-        if found is None or found.time_ns < self.stop_ns:
-            self._begun = tuple(each.copy() for each in self._arrays)
-        if found is not None:
-            self.position = found.position
-            for array, changed in zip(self._arrays, found.arrays, strict=True):
+        self._at_start: tuple[np.ndarray, ...] = ()
+        self.stop_ns, self.position = before_ns - 1, 0
+        latest = checkpoints.latest(key, before_ns)
+        if latest is None or latest.time_ns < self.stop_ns:
+            self._at_start = tuple(each.copy() for each in self._arrays)
+        if latest is not None:
+            self.position = latest.position
+            for array, changed in zip(self._arrays, latest.arrays, strict=True):
                 changed.put_into(array)
 
     def note(self, time_ns: int, position: int) -> None:
         """Keep a checkpoint if this is the time for one and there is none yet."""
-        if time_ns != self.stop_ns or not self._begun:
-            return
-        pairs = zip(self._begun, self._arrays, strict=True)
-        arrays = tuple(changes(before, after) for before, after in pairs)
-        self._checkpoints.keep(
-            self._key, Checkpoint(time_ns=time_ns, position=position, arrays=arrays)
-        )
-        self._begun = ()
+        if time_ns == self.stop_ns and self._at_start:
+            arrays = tuple(map(changes, self._at_start, self._arrays))
+            checkpoint = Checkpoint(time_ns=time_ns, position=position, arrays=arrays)
+            self._checkpoints.keep(self._key, checkpoint)
+            self._at_start = ()

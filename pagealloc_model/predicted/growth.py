@@ -19,12 +19,11 @@ from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import objects as resolved
 from pagealloc_model.base.arrays import parts, working_arrays
 from pagealloc_model.predicted.demand.demand import Demand
-from pagealloc_model.predicted.demand.event_order import merged
+from pagealloc_model.predicted.demand.event_order import joined, merged, new_events, rows_where
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.trace.columns import Event, Trace
 
 if TYPE_CHECKING:
-    from pagealloc_model.base.arrays import NewArray
     from pagealloc_model.recording.recording import Recording
 
 SECTION_ORDER = 15
@@ -36,33 +35,22 @@ def with_touched_span(machine: Machine, trace: Trace) -> Machine:
 
     No more than as much again as the machine has is taken for hotplugged; events beyond are outside
     all zones.
-
-    Args:
-        machine: as at the start.
-        trace: the recording's events.
     """
     limit = machine.end_pfn + sum(zone.present for zone in machine.zones)
-    last_end = max(
-        (_last_end(machine, trace, part, limit) for part in parts(len(trace))), default=0
-    )
+    last_end = 0
+    for part in parts(len(trace)):
+        wanted = trace.event[part] <= Event.FREE
+        order = np.clip(trace.order[part][wanted].astype(np.int64), 0, machine.max_order)
+        ends = trace.pfn[part][wanted] + (np.int64(1) << order)
+        last_end = int(ends[ends <= limit].max(initial=last_end))
     if last_end <= machine.end_pfn:
         return machine
     end = -(-last_end >> SECTION_ORDER) << SECTION_ORDER
     zones = list(machine.zones)
-    last = max(
-        (index for index, zone in enumerate(zones) if zone.managed),
-        key=lambda index: zones[index].end_pfn,
-    )
+    managed = (index for index, zone in enumerate(zones) if zone.managed)
+    last = max(managed, key=lambda index: zones[index].end_pfn)
     zones[last] = replace(zones[last], spanned=end - zones[last].start_pfn)
     return replace(machine, zones=tuple(zones))
-
-
-def _last_end(machine: Machine, trace: Trace, part: slice, limit: int) -> int:
-    """The highest end, up to a limit, of the pages that a part's events touch; 0 without any."""
-    wanted = trace.event[part] <= Event.FREE
-    order = trace.order[part][wanted].astype(np.int64)
-    ends = trace.pfn[part][wanted] + (np.int64(1) << np.clip(order, 0, machine.max_order))
-    return int(ends[ends <= limit].max(initial=0))
 
 
 _grown: WeakKeyDictionary[Demand, tuple[bytes, Demand]] = WeakKeyDictionary()
@@ -83,82 +71,40 @@ def grown_demand(machine: Machine, demand: Demand, block_types: np.ndarray) -> D
     has_memory = (block_types >= 0).tobytes()
     if demand in _grown and _grown[demand][0] == has_memory:
         return _grown[demand][1]
-    grown = _with_grown_memory(machine, demand, block_types)
-    if grown is not demand:
-        _grown[demand] = has_memory, grown
-    return grown
-
-
-def _with_grown_memory(machine: Machine, demand: Demand, block_types: np.ndarray) -> Demand:
-    objects = demand.objects
-    freed, taken = (
-        numbers[_lack_memory(objects[numbers], block_types, machine.pageblock_order)]
-        for numbers in (demand.at_start, demand.fresh)
-    )
-    if not len(freed) and not len(taken):
+    # objects with a page in a block without memory; large ones span several
+    missing = np.concatenate([[0], np.cumsum(block_types < 0)])
+    freed, taken = (np.zeros(len(demand.objects), bool) for _ in range(2))
+    for mask, numbers in ((freed, demand.at_start), (taken, demand.fresh)):
+        first = demand.objects["pfn"][numbers].astype(np.int64)
+        last = first + (np.int64(1) << demand.objects["order"][numbers].astype(np.int64)) - 1
+        begin, end = (block >> machine.pageblock_order for block in (first, last))
+        end = np.minimum(end + 1, len(block_types))
+        mask[numbers] = missing[end] > missing[np.minimum(begin, len(block_types))]
+    if not freed.any() and not taken.any():
         return demand
-    new_array = working_arrays(len(demand.events))
-    objects = new_array(len(demand.objects), demand.objects.dtype)
-    objects[:] = demand.objects
-    places = _freed_at(demand.events, _mask(freed, len(objects)))
-    handed = demand.events[places]
+    new_array, events = working_arrays(len(demand.events)), demand.events
+    objects = joined(demand.objects, demand.objects[:0], new_array)
+    places = rows_where(
+        len(events),
+        lambda part: (events["operation"][part] == at.FREE) & freed[events["object"][part]],
+    )
+    handed = events[places]
     handed["operation"] = at.GROW
     handed["offset"] += objects["pfn"][handed["object"]]
-    handed["zone"] = _zone_numbers(machine, handed["offset"])
+    handed["zone"] = machine.zones_of_pages(handed["offset"])
     handed["object"] = -1
     first_taken = demand.first_allocations
-    first_taken = first_taken[_mask(taken, len(objects))[first_taken["object"]]]
+    first_taken = first_taken[taken[first_taken["object"]]]
     sections = _sections_needed(machine, block_types, handed, first_taken, objects)
-    grown = np.concatenate([handed, sections])
-    events = _with_sections(demand.events, sections, new_array)
+    events = merged(events, sections, np.zeros(len(sections), np.int64), new_array)
     # sections came before all others of their time
     events[places + np.searchsorted(sections["time_ns"], handed["time_ns"], "right")] = handed
     objects["kind"][freed] = resolved.GROWN
-    sizes = np.int64(1) << grown["order"].astype(np.int64)
-    return replace(demand, events=events, objects=objects, grown_pages=int(sizes.sum()))
-
-
-def _mask(numbers: np.ndarray, length: int) -> np.ndarray:
-    """bool, True at some numbers."""
-    mask = np.zeros(length, bool)
-    mask[numbers] = True
-    return mask
-
-
-def _with_sections(events: np.ndarray, sections: np.ndarray, new_array: NewArray) -> np.ndarray:
-    """A copy of events with sections before all others of their time."""
-    if len(sections):
-        return merged(events, sections, np.zeros(len(sections), np.int64), new_array)
-    copy = new_array(len(events), events.dtype)
-    copy[:] = events
-    return copy
-
-
-def _lack_memory(objects: np.ndarray, block_types: np.ndarray, order: int) -> np.ndarray:
-    """Return which objects have a page in a block without memory; large ones span several."""
-    missing = np.concatenate([[0], np.cumsum(block_types < 0)])
-    first = objects["pfn"].astype(np.int64)
-    last = first + (np.int64(1) << objects["order"].astype(np.int64)) - 1
-    ends = np.minimum((last >> order) + 1, len(block_types))
-    return missing[ends] > missing[np.minimum(first >> order, len(block_types))]
-
-
-def _freed_at(events: np.ndarray, is_freed: np.ndarray) -> np.ndarray:
-    """int64, ascending: the frees of chosen objects (bool by object)."""
-    found = [np.zeros(0, np.int64)]
-    for part in parts(len(events)):
-        places = np.flatnonzero(events["operation"][part] == at.FREE) + part.start
-        found.append(places[is_freed[events["object"][places]]])
-    return np.concatenate(found)
-
-
-def _zone_numbers(machine: Machine, pfn: np.ndarray) -> np.ndarray:
-    """Number of the populated zone that spans each page frame."""
-    numbers = np.zeros(len(pfn), np.int64)
-    for index, zone in enumerate(machine.zones):
-        if zone.managed:
-            numbers[(pfn >= zone.start_pfn) & (pfn < zone.end_pfn)] = index
-    return numbers
+    orders = np.concatenate([handed["order"], sections["order"]]).astype(np.int64)
+    pages = int((np.int64(1) << orders).sum())
+    grown = replace(demand, events=events, objects=objects, grown_pages=pages)
+    _grown[demand] = has_memory, grown
+    return grown
 
 
 def _sections_needed(
@@ -173,7 +119,7 @@ def _sections_needed(
     here_since = np.full(len(block_types), np.iinfo(np.int64).max, np.int64)
     np.minimum.at(here_since, handed["offset"].astype(np.int64) >> order, handed["time_ns"])
     here_since[block_types >= 0] = 0
-    grown: list[np.ndarray] = []
+    grown: list[np.ndarray] = [np.zeros(0, at.EVENT)]
     blocks = objects["pfn"][taken["object"]].astype(np.int64) >> order
     # what is taken later in the same block finds it there
     first = np.sort(np.unique(blocks, return_index=True)[1])
@@ -185,34 +131,27 @@ def _sections_needed(
         new = np.arange(section, section + (1 << (SECTION_ORDER - order)))
         new = new[new < len(block_types)]
         new = new[here_since[new] == np.iinfo(np.int64).max]
-        zone = _zone_numbers(machine, np.array([block << order]))[0]
+        zone = int(machine.zones_of_pages(np.array([block << order]))[0])
         inside = machine.zones[zone]
         new = new[(new << order >= inside.start_pfn) & ((new + 1) << order <= inside.end_pfn)]
         here_since[new] = here_since[block] = time_ns
-        pieces = np.zeros(len(new), at.EVENT)
-        pieces["time_ns"] = time_ns
-        pieces["object"] = -1
-        pieces["offset"] = new << order
-        pieces["operation"] = at.GROW
-        pieces["order"] = order
-        pieces["zone"] = zone
-        grown.append(pieces)
-    return np.concatenate([np.zeros(0, at.EVENT), *grown])
+        columns = {"time_ns": time_ns, "offset": new << order, "order": order, "zone": zone}
+        grown.append(new_events(at.GROW, len(new), **columns))
+    return np.concatenate(grown)
 
 
 def size_changes(recording: Recording) -> Iterator[str]:
     """How zones' managed pages change from the first snapshot to the last, one line each."""
-    shown = [each for each in recording.snapshots if each.zoneinfo is not None]
-    if len(shown) < 2:
-        return
     sizes = [
         {(zone.node, zone.name): zone.managed for zone in each.zoneinfo.zones}
-        for each in (shown[0], shown[-1])
-        if each.zoneinfo
+        for each in recording.snapshots
+        if each.zoneinfo is not None
     ]
+    if len(sizes) < 2:
+        return
     nodes = {node for node, _ in sizes[0]}
     for (node, name), before in sizes[0].items():
-        after = sizes[1].get((node, name), 0)
+        after = sizes[-1].get((node, name), 0)
         if before != after:
             title = f"node {node}, zone {name}" if len(nodes) > 1 else f"zone {name}"
             verb = "grew" if after > before else "shrank"

@@ -28,6 +28,7 @@ from pagealloc_model.predicted.start.elastic import (
 )
 from pagealloc_model.predicted.start.evidence import (
     NO_MEMORY,
+    StartCounts,
     StartFiles,
     gather_evidence,
     start_counts,
@@ -50,12 +51,7 @@ from pagealloc_model.recording.sampling import refuse_sampled
 if TYPE_CHECKING:
     from pagealloc_model.allocator.state import StartImage, State
     from pagealloc_model.policy.policy import Policy
-    from pagealloc_model.predicted.demand.demand import Demand
-    from pagealloc_model.predicted.start.elastic import DaemonsAtStart
-    from pagealloc_model.predicted.start.evidence import StartFiles
-    from pagealloc_model.recording.machine import Machine
     from pagealloc_model.recording.recording import Recording
-    from pagealloc_model.recording.snapshot import Snapshot
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -141,7 +137,7 @@ def prepare(
     assumptions = replace(assumptions, elastic=read)
     key = (rules, assumptions, seed)
     if key not in made:
-        made[key] = _prepare(recording, rules, assumptions, seed, progress)
+        made[key] = _Start(recording, assumptions, seed, progress).prepared(rules)
     return made[key]
 
 
@@ -158,112 +154,100 @@ def recorded_demand(recording: Recording) -> Demand:
         RecordingError: a file of the recording cannot be read.
     """
     refuse_sampled(recording.trace)
-    machine = with_touched_span(recorded_machine(recording), recording.trace)
-    early, snapshot = start_snapshots(recording)
-    demand = _demand_of(recording, machine, Assumptions(), None if snapshot is early else snapshot)
-    counts = start_counts(machine, snapshot, recording.trace, early)
-    files = _start_files(recording)
+    start = _Start(recording, Assumptions())
+    files = start.files(heeds_parts=False)
     if not files.known:
         return prepare(recording, recorded_rules(recording).rules, Assumptions(), 0).demand
-    types = gather_evidence(machine, demand, counts, files).block_types
-    return grown_demand(machine, demand, np.where(types == NO_MEMORY, NO_MEMORY, 0))
+    demand = start.demand(Assumptions())
+    types = gather_evidence(start.machine, demand, start.counts(), files).block_types
+    return grown_demand(start.machine, demand, np.where(types == NO_MEMORY, NO_MEMORY, 0))
 
 
-def _demand_of(
-    recording: Recording,
-    machine: Machine,
-    assumptions: Assumptions,
-    start: Snapshot | None,
-    seed: int = 0,
-    progress: Report | None = None,
-) -> Demand:
-    return resolve_demand(
-        recording.trace,
-        machine,
-        assumptions,
-        start=start,
-        seed=seed,
-        realtime=realtime_tasks(recording),
-        ticks=recorded_ticks(recording.trace, recording.meta, machine),
-        progress=progress,
-    )
+class _Start:
+    """A recording's start: its machine, snapshots and files, and the demand from there on."""
 
+    def __init__(
+        self,
+        recording: Recording,
+        assumptions: Assumptions,
+        seed: int = 0,
+        progress: Report | None = None,
+    ) -> None:
+        self._recording, self._assumptions = recording, assumptions
+        self._seed, self._progress = seed, progress
+        self.machine = with_touched_span(recorded_machine(recording), recording.trace)
+        self._early, self._snapshot = start_snapshots(recording)
+        is_early = assumptions.start == "empty" or self._snapshot is self._early
+        self._during = None if is_early else self._snapshot
 
-def _start_files(recording: Recording, *, heeds_parts: bool = False) -> StartFiles:
-    return StartFiles(
-        page_flags=recording.flags_at_start,
-        page_flags_at_ns=recording.kpageflags_at_ns,
-        page_owner=None if recording.begins_at else recording.page_owner,
-        heeds_parts=heeds_parts,
-    )
+    def counts(self) -> StartCounts:
+        return start_counts(self.machine, self._snapshot, self._recording.trace, self._early)
 
-
-def _prepare(
-    recording: Recording,
-    rules: KernelRules,
-    assumptions: Assumptions,
-    seed: int,
-    progress: Report | None,
-) -> Prepared:
-    is_empty, is_elastic = assumptions.start == "empty", assumptions.reclaim == "elastic"
-    machine = with_touched_span(recorded_machine(recording), recording.trace)
-    early, snapshot = start_snapshots(recording)
-    during = None if is_empty or snapshot is early else snapshot
-
-    def demand_under(assumptions: Assumptions) -> Demand:
-        return _demand_of(recording, machine, assumptions, during, seed, progress)
-
-    literal = replace(assumptions, reclaim="literal", elastic=ElasticAssumptions())
-    if is_empty:
-        machine = idle_machine(machine)
-        image = empty_image(machine, recording.flags_at_start)
-        demand = demand_under(assumptions)
-    else:
-        demand = demand_under(literal)
-        image = calibrated_image(
-            machine,
-            demand,
-            start_counts(machine, snapshot, recording.trace, early),
-            _start_files(recording, heeds_parts=is_elastic),
-            during,
-            rules=rules,
-            policy=recorded_policy(recording),
-            assumptions=literal,
-            seed=seed,
+    def files(self, *, heeds_parts: bool) -> StartFiles:
+        recording = self._recording
+        return StartFiles(
+            page_flags=recording.flags_at_start,
+            page_flags_at_ns=recording.kpageflags_at_ns,
+            page_owner=None if recording.begins_at else recording.page_owner,
+            heeds_parts=heeds_parts,
         )
-        if is_elastic:
-            del demand  # let go of before the next is made
-            demand = demand_under(assumptions)
-    demand = grown_demand(machine, demand, image.block_types)
-    if is_empty:
-        demand = created_demand(machine, demand, assumptions)
-    prepared = Prepared(machine=machine, demand=demand, image=image)
-    return _with_reclaim(recording, rules, assumptions, seed, prepared) if is_elastic else prepared
 
+    def demand(self, assumptions: Assumptions) -> Demand:
+        trace, meta = self._recording.trace, self._recording.meta
+        return resolve_demand(
+            trace,
+            self.machine,
+            assumptions,
+            start=self._during,
+            seed=self._seed,
+            realtime=realtime_tasks(self._recording),
+            ticks=recorded_ticks(trace, meta, self.machine),
+            progress=self._progress,
+        )
 
-def _with_reclaim(
-    recording: Recording,
-    rules: KernelRules,
-    assumptions: Assumptions,
-    seed: int,
-    prepared: Prepared,
-) -> Prepared:
-    """What an elastic replay has besides: LRU lists, in which order, and daemons at work."""
-    lru = lru_at_start(prepared.image.movable, recording.flags_at_start)
-    start_ns = recording.trace.demand_span_ns[0]
-    is_empty = assumptions.start == "empty"
-    return replace(
-        prepared,
-        demand=with_cached_pages(prepared.demand, lru, seed),
-        lru=lru,
-        reclaim_order=reclaim_order(
-            recording.whole_trace,
-            start_ns,
-            len(lru),
-            as_recorded=assumptions.elastic.lru_as_recorded,
-            backwards=rules.reclaim_frees_backwards,
-        ),
-        daemons=()
-        if is_empty
-        else daemons_at_start(recording.whole_trace, prepared.machine, start_ns),
-    )
+    def prepared(self, rules: KernelRules) -> Prepared:
+        """All that a replay needs; of an elastic one also LRU lists, and daemons at work."""
+        recording, assumptions, seed = self._recording, self._assumptions, self._seed
+        is_empty, is_elastic = assumptions.start == "empty", assumptions.reclaim == "elastic"
+        literal = replace(assumptions, reclaim="literal", elastic=ElasticAssumptions())
+        if is_empty:
+            self.machine = idle_machine(self.machine)
+            image = empty_image(self.machine, recording.flags_at_start)
+            demand = self.demand(assumptions)
+        else:
+            demand = self.demand(literal)
+            image = calibrated_image(
+                self.machine,
+                demand,
+                self.counts(),
+                self.files(heeds_parts=is_elastic),
+                self._during,
+                rules=rules,
+                policy=recorded_policy(recording),
+                assumptions=literal,
+                seed=seed,
+            )
+            if is_elastic:
+                del demand  # let go of before the next is made
+                demand = self.demand(assumptions)
+        demand = grown_demand(self.machine, demand, image.block_types)
+        if is_empty:
+            demand = created_demand(self.machine, demand, assumptions)
+        if not is_elastic:
+            return Prepared(machine=self.machine, demand=demand, image=image)
+        lru = lru_at_start(image.movable, recording.flags_at_start)
+        trace, start_ns = recording.whole_trace, recording.trace.demand_span_ns[0]
+        return Prepared(
+            machine=self.machine,
+            demand=with_cached_pages(demand, lru, seed),
+            image=image,
+            lru=lru,
+            reclaim_order=reclaim_order(
+                trace,
+                start_ns,
+                len(lru),
+                as_recorded=assumptions.elastic.lru_as_recorded,
+                backwards=rules.reclaim_frees_backwards,
+            ),
+            daemons=() if is_empty else daemons_at_start(trace, self.machine, start_ns),
+        )

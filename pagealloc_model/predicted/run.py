@@ -100,9 +100,6 @@ def recorded_kswapd(trace: Trace) -> RecordedKswapd | None:
     A run's time is cut at the ends of its clusters, and each cluster's goes with its pages. A pace
     is of a node's clusters in a row that freed `PAGES_OF_A_PACE` pages, and holds until the next
     one's begin: also while the recorded kswapd slept. None if they freed nothing.
-
-    Args:
-        trace: the recording's events.
     """
     runs, shrunk = trace.tables.get(RUNS), trace.tables.get(SHRUNK)
     if runs is None or shrunk is None:

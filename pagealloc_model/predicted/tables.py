@@ -323,11 +323,7 @@ def outcomes(events: np.ndarray) -> pd.DataFrame:
 
 
 def elastic_outcomes(counters: np.ndarray) -> pd.DataFrame:
-    """Requests by order: asked, served as asked, failed, and those that reclaimed or compacted.
-
-    Args:
-        counters: int64, the last sample's words.
-    """
+    """Requests by order: asked, served as asked, failed, and those that reclaimed or compacted."""
     end = pr.OUTCOMES + at.ORDERS * pr.OUTCOME_WORDS
     words = counters[pr.OUTCOMES : end].reshape(at.ORDERS, pr.OUTCOME_WORDS)
     orders = np.flatnonzero(words[:, 0])
@@ -352,13 +348,7 @@ def vmstat(time_ns: int) -> pd.DataFrame:
 
 
 def elastic_vmstat(machine: Machine, time_ns: np.ndarray, counters: np.ndarray) -> pd.DataFrame:
-    """Counters since the start by name and time.
-
-    Args:
-        machine: names of zone types.
-        time_ns: int64, the samples' instants.
-        counters: int64, shape (samples, words).
-    """
+    """Counters since the start by name and time."""
     names = [*pr.COUNTER_NAMES, *(f"allocstall_{name.lower()}" for name in machine.zone_types)]
     words = [
         *range(pr.COUNTERS, pr.COUNTERS + len(pr.COUNTER_NAMES)),

@@ -122,10 +122,6 @@ def recorded_compaction(trace: Trace, machine: Machine) -> RecordedCompaction:
     A turn ends with a drain if its scanner has left the order-aligned range of the block moved from
     last. A scan right behind a cluster, with no turn between, takes the rest of a block in which a
     folio could not be moved; at huge pages' order nothing is drained for such a block.
-
-    Args:
-        trace: the recording's events; only those of compaction, and begins of reclaim, are read.
-        machine: its zones.
     """
     if trace in _compactions and _compactions[trace][0] is machine:
         return _compactions[trace][1]
@@ -257,12 +253,6 @@ def take_isolated(
     of their zone then, as far as there are any, and by those that are freed first. What no event
     frees stays taken.
 
-    Args:
-        taken: of `RecordedCompaction`.
-        hidden: allocations that no event shows; each stands midway between two frees.
-        objects: `objects.OBJECT` records of the demand.
-        machine: its zones.
-
     Returns:
         ISOLATE_FREE events in time order, each scan's largest pieces first; `objects.OBJECT`
         records of pages that no later event frees, numbered behind the demand's others; the hidden
@@ -376,10 +366,6 @@ def captured_requests(trace: Trace, without_buddy: np.ndarray) -> dict[int, int]
     lists completed was captured. Runs that found a buddy may have captured one too; nothing shows
     that, and they are left out.
 
-    Args:
-        trace: the recording's events; of the main ones, only requests are read.
-        without_buddy: of `RecordedCompaction`.
-
     Returns:
         Number of the zone that was compacted, by the row of the request's allocation.
     """
@@ -391,13 +377,7 @@ def captured_requests(trace: Trace, without_buddy: np.ndarray) -> dict[int, int]
 
 
 def mark_captured(events: np.ndarray, trace: Trace, captured: dict[int, int]) -> int:
-    """Turn captured requests' allocations into CAPTURE events; how many there were.
-
-    Args:
-        events: `layout.EVENT` records in time order, changed in place.
-        trace: the recording's events.
-        captured: as `captured_requests` finds them.
-    """
+    """Turn captured requests' allocations into CAPTURE events; how many there were."""
     count = 0
     for row, zone in sorted(captured.items()):
         # numpy's search would copy the times, which lie among other fields
@@ -433,13 +413,6 @@ def without_moves(
       its size before that free: the free is that of the page moved last of those not yet found
       again. Which of them it was, no event tells.
     - A piece above order 0 that was never seen before is a target not used: its free stays.
-
-    Args:
-        events: `layout.EVENT` records without hidden allocations; changed, those left move up.
-        hidden: hidden allocations.
-        hold_ranks: int64, how many events stand before each of some others.
-        objects: `objects.OBJECT` records.
-        new_array: makes what is as long as events, objects or hidden allocations.
 
     Returns:
         Events, hidden allocations and ranks of those left, and counts by fields of `Demand`.

@@ -309,13 +309,7 @@ TICK_FILTER = "function == vmstat_update"
 
 
 def recorded_ticks(trace: Trace, meta: Mapping[str, object], machine: Machine) -> np.ndarray | None:
-    """TICK events in time order; None if the recording has none.
-
-    Args:
-        trace: the recording's events.
-        meta: meta.json: only the filter it names tells that the work is the tick's.
-        machine: its CPUs.
-    """
+    """TICK events in time order; None if the recording has none."""
     table = trace.tables.get(TICK_EVENT)
     words = meta.get("perf")
     if table is None or not isinstance(words, list) or TICK_FILTER not in words:

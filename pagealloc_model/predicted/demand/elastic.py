@@ -554,10 +554,6 @@ class ElasticRows:
     def mark(self, rows: np.ndarray, kept: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Add to rows what an elastic replay reads.
 
-        Args:
-            rows: `objects.ROW` records, otherwise complete; their bits and types are written.
-            kept: each one's row in the trace.
-
         Returns:
             `REQUEST_SEEN` records in time order, none where no request of the trace failed; int32,
             rows of the trace of the allocations, none where no file is known.
@@ -594,9 +590,6 @@ class ElasticRows:
         """Whether recorded reclaim freed what the events are about (bool, one per event).
 
         Slabs are among them that RCU freed for it (T10.16).
-
-        Args:
-            kept: int64, rows in the trace.
         """
         freed = self._freed_in_reclaim(kept)
         if len(kept) and len(self._by_rcu):

@@ -91,14 +91,7 @@ def direct_reclaims(trace: Trace) -> DirectReclaims:
 
 
 def next_requests(trace: Trace, pid: np.ndarray, order: np.ndarray, row: np.ndarray) -> np.ndarray:
-    """Rows of the next requests of tasks and orders that may reclaim directly; -1: none.
-
-    Args:
-        trace: the recording's events.
-        pid: tasks.
-        order: of each the order asked for.
-        row: of each the first row that is looked at.
-    """
+    """Rows of the next requests of tasks and orders that may reclaim directly; -1: none."""
 
     def key(pid: np.ndarray, order: np.ndarray, row: np.ndarray) -> np.ndarray:
         task_and_order = (pid.astype(np.int64) << 4) + order.astype(np.int64)

@@ -45,17 +45,7 @@ class ResolvedTrace:
     def __init__(
         self, trace: Trace, machine: Machine, maker: RowMaker, progress: Report | None = None
     ) -> None:
-        """Match every free to its allocation.
-
-        Args:
-            trace: the recording's events.
-            machine: its zones.
-            maker: makes the rows of a part.
-            progress: called with the share done, 0 to 1.
-
-        Raises:
-            UsageError: there is nothing to match, or too much, or a part cannot be made.
-        """
+        """Match every free to its allocation."""
         if len(trace) > resolved.LAST_ROW:
             raise UsageError(
                 f"{trace.source}: has {len(trace)} events; a replay takes {resolved.LAST_ROW} at "

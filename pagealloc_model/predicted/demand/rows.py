@@ -331,16 +331,7 @@ class RowMaker:
         elastic: ElasticRows | None = None,
         realtime: frozenset[int] = frozenset(),
     ) -> None:
-        """Take what all parts need.
-
-        Args:
-            trace: the recording's events.
-            machine: its zones.
-            hidden_migratetype: type of allocations that the recording does not show.
-            reclaims: direct reclaims, whose numbers mark the requests they ran for.
-            elastic: adds what an elastic replay reads.
-            realtime: thread ids of realtime tasks (S2.6).
-        """
+        """Take what all parts need."""
         self._trace, self._reclaims, self._elastic = trace, reclaims, elastic
         spans = [(zone.start_pfn, zone.end_pfn) for zone in machine.zones if zone.managed]
         words = (machine.nr_cpus, machine.max_order, read_bits(trace), hidden_migratetype)
@@ -362,11 +353,7 @@ class RowMaker:
         self.last_charged = int(charged[-1]) if len(charged) else -1
 
     def part(self, part: slice) -> PartRows:
-        """Make the rows of a part of the trace; parts can be made at the same time.
-
-        Raises:
-            UsageError: an event is of a CPU or migratetype the machine does not have.
-        """
+        """Make the rows of a part of the trace; parts can be made at the same time."""
         trace = self._trace
         rows = np.zeros(part.stop - part.start, resolved.ROW)
         kept, counts = np.empty(len(rows), np.int64), np.zeros(COUNTS, np.int64)
@@ -424,14 +411,7 @@ class RequestsOfTasks:
         self._last = np.full(1 << 12, -1, np.int32)
 
     def link(self, rows: np.ndarray, first: int, gfp: np.ndarray, last_row: np.ndarray) -> None:
-        """Fill in the last request before each row's, and mark failed charges.
-
-        Args:
-            rows: `objects.ROW` records.
-            first: of these, the first to look at.
-            gfp: uint32, the trace's.
-            last_row: int64 by CPU, the last row before these, -1; changed.
-        """
+        """Fill in the last request before each row's, and mark failed charges."""
         end = len(rows)
         while True:
             table = (self._keys, self._last, self._tasks)
@@ -516,10 +496,6 @@ MARK = np.dtype([("place", np.int64), ("bits", np.uint32)], align=True)
 
 def interrupted_holds(events: np.ndarray, marks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Make events of the marks of interrupts.
-
-    Args:
-        events: `layout.EVENT` records in time order, without their marks.
-        marks: `MARK` records, ascending.
 
     Returns:
         BEGIN_REQUEST and HOLD_DRAINED events in time order, each to stand before the interrupt's

@@ -35,13 +35,7 @@ class Cluster:
 def moved_clusters(
     moved: Sequence[tuple[int, int, int, int, int]], events: np.ndarray, objects: np.ndarray
 ) -> tuple[Cluster, ...]:
-    """The clusters that recorded compaction moved, of single pages alone.
-
-    Args:
-        moved: of `RecordedCompaction`.
-        events: `layout.EVENT` records of a literal demand, in time order.
-        objects: `objects.OBJECT` records.
-    """
+    """The clusters that recorded compaction moved, of single pages alone."""
     clusters = []
     times = np.ascontiguousarray(events["time_ns"]) if moved else events["time_ns"][:0]
     for begin_ns, end_ns, cpu, first, end in moved:
@@ -71,15 +65,7 @@ class Exchange:
         state: State,
         places: np.ndarray,
     ) -> None:
-        """Find when each object is in use, and the pages in use throughout that no object has.
-
-        Args:
-            clusters: what was moved.
-            events: `layout.EVENT` records that a replay takes.
-            objects: `objects.OBJECT` records.
-            state: at the start; its pages are read at each exchange.
-            places: where each object lives; changed at each exchange.
-        """
+        """Find when each object is in use, and the pages in use throughout that no object has."""
         self._places, self._pages = places, state.pages
         self._order = state.machine.pageblock_order
         self._is_single = objects["order"] == 0
@@ -107,9 +93,6 @@ class Exchange:
         """Exchange the places of clusters that are due.
 
         What finds no page in its cluster's block lies together elsewhere.
-
-        Args:
-            position: the event to go on with. A cluster before it was exchanged in another replay.
         """
         while self.due <= position < self._end:
             if self.due == position:

@@ -53,11 +53,6 @@ def daemons_at_start(trace: Trace, machine: Machine, start_ns: int) -> tuple[Dae
 
     Kswapd's run is under way if it freed pages shortly before. Kcompactd sleeps until it is woken
     or its sleep ends; of a long one no event tells.
-
-    Args:
-        trace: all recorded events; those from the start on are not read.
-        machine: whose nodes are asked about.
-        start_ns: when the replay begins.
     """
 
     def last_before(name: str, node: int) -> tuple[int, int]:
@@ -116,11 +111,6 @@ REACH = 512
 
 def lru_at_start(movable: np.ndarray, page_flags: np.ndarray | None) -> np.ndarray:
     """The LRU list of each page frame at the start, plus one; 0 for none (T12.5).
-
-    Args:
-        movable: bool by page frame: allocated and migratable.
-        page_flags: kpageflags words; None if they were not recorded: movable pages then count as
-            inactive pages of files.
 
     Returns:
         int8, one per page frame.
@@ -218,11 +208,6 @@ def with_cached_pages(demand: Demand, lru: np.ndarray, seed: int) -> Demand:
 
     Where such a page lies no event tells: each is one of the page cache's pages at the start that
     no object has, drawn. Uses beyond those are left out.
-
-    Args:
-        demand: with uses of such pages.
-        lru: as `lru_at_start` makes it.
-        seed: of the draws.
     """
     if not demand.unplaced_pages:
         return demand
@@ -254,14 +239,7 @@ def with_cached_pages(demand: Demand, lru: np.ndarray, seed: int) -> Demand:
 
 
 def put_on_lru_lists(state: State, demand: Demand, lru: np.ndarray, order: np.ndarray) -> None:
-    """Put the pages at the start on the LRU lists of an elastic replay's first state.
-
-    Args:
-        state: where pages are at the start, with words for reclaim; changed.
-        demand: whose objects live at the start.
-        lru: as `lru_at_start` makes it.
-        order: as `reclaim_order` makes it.
-    """
+    """Put the pages at the start on the LRU lists of an elastic replay's first state."""
     numbers = demand.at_start
     state.folios["object"][demand.objects["pfn"][numbers]] = numbers + 1
     heads = np.flatnonzero(state.pages["where"] == at.ALLOCATED).astype(np.int32)

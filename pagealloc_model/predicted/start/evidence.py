@@ -155,11 +155,6 @@ def with_estimated_blocks(
     A zone has as many as hold its managed pages. A block from which requests of one type take most
     of the pages that they are first to take is of that type; all others are Movable.
 
-    Args:
-        machine: zones and geometry.
-        counts: what the snapshots count.
-        evidence: int64, shape (migratetypes, blocks of the machine): pages taken first.
-
     Returns:
         The counts, and a line that says so, none where they were counted.
     """
@@ -185,13 +180,7 @@ def with_estimated_blocks(
 
 
 def pageset_values(machine: Machine, snapshot: Snapshot | None, field: str) -> np.ndarray:
-    """One value of every pageset, int64, shape (zones, cpus); 0 where there is none.
-
-    Args:
-        machine: zones and CPUs.
-        snapshot: whose zoneinfo is read; None: the machine's own pagesets.
-        field: "count" or "high".
-    """
+    """One value of every pageset, int64, shape (zones, cpus); 0 where there is none."""
     values = np.zeros((len(machine.zones), machine.nr_cpus), np.int64)
     shown = machine if snapshot is None else snapshot.zoneinfo
     for zone in shown.zones if shown else ():
@@ -300,12 +289,6 @@ def gather_evidence(
 
     Pages first seen freed were allocated at the start, pages first seen allocated were free.
     Without page flags, what no allocation owns is free.
-
-    Args:
-        machine: zones and geometry.
-        demand: only first touches are read.
-        counts: how many blocks hold memory.
-        files: at least one of them is there.
     """
     length, order = frame_count(machine), machine.pageblock_order
     owner = files.page_owner
@@ -394,13 +377,6 @@ def memory_blocks(
     Flags alone do not tell a block of plain kernel pages from a hole or from memory whose
     initialisation was deferred, which lies at the zone's end. What does not fit the count had no
     memory yet. Without pagetypeinfo, blocks that show a free or flagged page.
-
-    Args:
-        machine: zones and geometry.
-        counts: blocks by zone.
-        free: bool per page frame.
-        words: kpageflags words per page frame.
-        touched: bool per page frame: some event is about it.
     """
     order = machine.pageblock_order
     shown = _count_per_block((free & ~touched) | (words & ~flags.NOPAGE != 0), order) > 0
@@ -447,14 +423,6 @@ def assign_block_types(
     table. HighAtomic blocks, whose free pages ordinary requests leave alone, are those that add up
     to the table's row. Blocks of a buddy larger than a pageblock share a type, which merging saw to
     (S5.3): the most common one.
-
-    Args:
-        machine: zones and geometry.
-        counts: what to meet; without pagetypeinfo every block is Movable.
-        evidence: flags, owners and blocks with memory.
-        free: bool per page frame: in a free buddy.
-        on_movable_lists: bool per page frame: on a per-CPU list of Movable pages.
-        seed: for the swaps.
 
     Returns:
         int8, one type per pageblock; NO_MEMORY where the kernel counts none.

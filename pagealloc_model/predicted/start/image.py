@@ -382,20 +382,7 @@ def calibrated_image(
     assumptions: Assumptions,
     seed: int,
 ) -> StartImage:
-    """The start image whose replay comes closest to the start snapshot's per-CPU lists.
-
-    Args:
-        machine: its pagesets hold the lists of the snapshot before the first event.
-        demand: what was asked for and freed; only what precedes the start snapshot is replayed.
-        counts: what the image should meet.
-        files: what describes single pages.
-        start: the start snapshot; None if none was taken during the recording, then the earlier
-            counts and limits stand.
-        rules: the recorded kernel's.
-        policy: the recorded one.
-        assumptions: ours.
-        seed: for choices that nothing settles.
-    """
+    """The start image whose replay comes closest to the start snapshot's per-CPU lists."""
     # whoever only describes a recording need not wait for the event loop
     from pagealloc_model.allocator.events import advance
 
@@ -474,12 +461,7 @@ def idle_machine(machine: Machine) -> Machine:
 
 
 def empty_image(machine: Machine, page_flags: np.ndarray | None) -> StartImage:
-    """A start image in which each zone's managed pages are free, Movable, in the largest buddies.
-
-    Args:
-        machine: zones; of a zone with holes, the lowest page frames are taken.
-        page_flags: kpageflags words that say where holes are, None if unknown.
-    """
+    """A start image in which each zone's managed pages are free and Movable."""
     length = frame_count(machine)
     memory = np.ones(length, bool)
     if page_flags is not None:
@@ -510,11 +492,6 @@ def created_demand(machine: Machine, demand: Demand, assumptions: Assumptions) -
     """The demand with what lived at the start allocated first of all (T10.2).
 
     Each by the CPU that is the first to free a part of it.
-
-    Args:
-        machine: zones.
-        demand: the recording's.
-        assumptions: type of allocations that were not seen.
     """
     numbers = demand.at_start
     new_array = working_arrays(len(demand.events))

@@ -49,12 +49,6 @@ def refilled_lists(
     that refill, unless it was made in the recording, as is certain once more pages are taken for
     the first time than one refill brings.
 
-    Args:
-        machine: zones and CPUs.
-        demand: only first touches are read.
-        evidence: what was in the buddy when the flags were read.
-        until_ns: time of the start snapshot.
-
     Returns:
         int64, shape (zones, cpus): when the list of single Movable pages was used up down to such a
         page, NEVER where it was not; bool, shape (zones, cpus, types): the list may hold the rest
@@ -141,10 +135,6 @@ def take_off(missing: np.ndarray, records: np.ndarray) -> None:
 def first_touches(demand: Demand, buddy: np.ndarray) -> np.ndarray:
     """Pages first seen allocated, of a listed order and in no buddy when the flags were read.
 
-    Args:
-        demand: only first touches are read.
-        buddy: bool per page frame: on no list then, as in a buddy or no memory yet.
-
     Returns:
         `LISTED` records with `time_ns`, in time order.
     """
@@ -167,15 +157,7 @@ def taken_first(
     listed_counts: np.ndarray,
     reached_ns: np.ndarray,
 ) -> np.ndarray:
-    """First touches that one zone's lists can have held, CPU after CPU, as `LISTED` records.
-
-    Args:
-        machine: zones and CPUs.
-        index: the zone.
-        touches: from `first_touches`.
-        listed_counts: int64 by CPU: pages on its lists.
-        reached_ns: int64 by CPU: when its list of single Movable pages was known to be empty.
-    """
+    """First touches that one zone's lists can have held, CPU after CPU, as `LISTED` records."""
     zone = machine.zones[index]
     touches = touches[(touches["pfn"] >= zone.start_pfn) & (touches["pfn"] < zone.end_pfn)]
     movable = (touches["order"] == 0) & (touches["migratetype"] == at.MOVABLE)

@@ -224,21 +224,7 @@ def place_zone(
     block_types: np.ndarray,
     random: np.random.Generator,
 ) -> list[str]:
-    """Place one zone's free buddies by the counts; how they were had, and which counts are met.
-
-    Args:
-        machine: zones and geometry.
-        counts: what the snapshots count.
-        index: the zone.
-        on_lists: pages on its per-CPU lists.
-        usable: bool per page frame of the machine: may be free.
-        preferred: per page frame: how much speaks for its being free.
-        blocks: numbers of the zone's pageblocks with memory.
-        evidence: int64, shape (migratetypes, blocks of the machine).
-        free: bool per page frame, changed in place.
-        block_types: int8 per pageblock, changed in place.
-        random: decides what nothing else does.
-    """
+    """Place one zone's free buddies by the counts; how they were had, and which counts are met."""
     wanted, note = wanted_buddies(machine, counts, index, on_lists)
     zone, order, step = machine.zones[index], machine.pageblock_order, 1 << machine.max_order
     first, last = zone.start_pfn // step * step, -(-zone.end_pfn // step) * step
@@ -311,16 +297,6 @@ def place_where_flags_are_old(
     A zone whose memory was mostly allocated or freed after the flags were read looks in the image
     as it did then. Its counts are known, so they are met, with pages that flags or first touches
     show free before others.
-
-    Args:
-        machine: zones and geometry.
-        counts: what to meet; nothing is done without pagetypeinfo.
-        evidence: flags of every page.
-        on_lists: bool per page frame: on a per-CPU list.
-        listed_pages: int64, shape (zones,): pages on per-CPU lists.
-        free: bool per page frame, changed in place.
-        block_types: int8 per pageblock, changed in place.
-        seed: for what nothing settles.
     """
     lines: list[str] = []
     if counts.free_buddies is None:
@@ -376,15 +352,7 @@ def misplaced(
     free: np.ndarray,
     block_types: np.ndarray,
 ) -> np.ndarray:
-    """Share of each zone's free pages that are in another cell than counted, shape (zones,).
-
-    Args:
-        machine: zones and geometry.
-        counts: what the snapshot counts; there is a pagetypeinfo.
-        listed_pages: int64, shape (zones,): pages on per-CPU lists.
-        free: bool per page frame.
-        block_types: int8 per pageblock.
-    """
+    """Share of each zone's free pages that are in another cell than counted, shape (zones,)."""
     table = buddy_table(machine, free, block_types)
     shares = np.zeros(len(machine.zones))
     for index, zone in enumerate(machine.zones):
