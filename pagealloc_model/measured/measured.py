@@ -11,12 +11,14 @@ import pandas as pd
 
 from pagealloc_model.base.arrays import parts
 from pagealloc_model.base.text import count_of
-from pagealloc_model.measured.announced_holds import (
+from pagealloc_model.measured.contention import (
     NO_TIMES,
+    Contention,
     announced_contention,
     announced_holds,
+    contended_releases,
+    measured_contention,
 )
-from pagealloc_model.measured.contention import Contention, contended_releases, measured_contention
 from pagealloc_model.measured.rules import recorded_rules
 from pagealloc_model.measured.stream import (
     LOCKED_EVENT,

@@ -1,5 +1,5 @@
 """A recording's demand taken through the model under a policy."""
 
-from pagealloc_model.predicted.checkpoints import Checkpoints
+from pagealloc_model.predicted.run import Checkpoints
 
 __all__ = ["Checkpoints"]

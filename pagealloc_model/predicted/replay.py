@@ -24,13 +24,13 @@ from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import ELASTIC_SETTINGS, Assumptions, Policy
 from pagealloc_model.predicted import tables
 from pagealloc_model.predicted.carrier import Carrier, ModelCarrier
-from pagealloc_model.predicted.checkpoints import Checkpoints, Resumption
-from pagealloc_model.predicted.demand.compaction import as_requests
-from pagealloc_model.predicted.demand.sources import Exchange
+from pagealloc_model.predicted.demand.compaction import Exchange, as_requests
 from pagealloc_model.predicted.prepared import Imposed, Prepared, prepare
 from pagealloc_model.predicted.run import Cancelled as Cancelled
 from pagealloc_model.predicted.run import (
+    Checkpoints,
     Course,
+    Resumption,
     Samples,
     advance_and_sample,
     divergence,

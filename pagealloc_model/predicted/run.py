@@ -17,16 +17,271 @@ from pagealloc_model.allocator.invariants import set_words
 from pagealloc_model.allocator.state import State
 from pagealloc_model.base.arrays import Column, working_directory
 from pagealloc_model.predicted import tables
-from pagealloc_model.predicted.balance import IS_STRICT, PageBalance
 from pagealloc_model.predicted.carrier import Carrier
-from pagealloc_model.predicted.checkpoints import Resumption
+from pagealloc_model.predicted.demand.compaction import Exchange
 from pagealloc_model.predicted.demand.reclaim import SHRUNK
-from pagealloc_model.predicted.demand.sources import Exchange
 from pagealloc_model.predicted.tables import Samples
 from pagealloc_model.recording.trace.columns import Trace
 
 if TYPE_CHECKING:
     from pagealloc_model.predicted.demand.demand import Demand
+
+
+import os
+from typing import TYPE_CHECKING
+
+from pagealloc_model.base.errors import CorruptStateError
+from pagealloc_model.base.jit import CHECKED
+from pagealloc_model.predicted.carrier import ModelCarrier
+
+if TYPE_CHECKING:
+    from pagealloc_model.allocator.state import State
+
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from threading import Lock
+
+from pagealloc_model.allocator.state import State
+
+CHUNK = 4096
+"""Bytes that are kept together if one of them changed."""
+COMPARED_AT_ONCE = 1 << 26
+ROOM_BYTES = 256 << 20
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Changes:
+    """What became of an array.
+
+    Attributes:
+        chunks: int64, which chunks of CHUNK bytes changed.
+        content: uint8, shape (chunks, CHUNK): what they hold now.
+        rest: uint8: what follows the last whole chunk.
+    """
+
+    chunks: np.ndarray
+    content: np.ndarray
+    rest: np.ndarray
+
+    def put_into(self, array: np.ndarray) -> None:
+        """Turn an array as it was at the start into what it became."""
+        whole, rest = _chunks(array)
+        whole[self.chunks] = self.content
+        rest[:] = self.rest
+
+
+def changes(before: np.ndarray, after: np.ndarray) -> Changes:
+    """What differs between two arrays of one type and shape."""
+    (old, _), (new, rest) = _chunks(before), _chunks(after)
+    step = COMPARED_AT_ONCE // CHUNK
+    changed = [np.zeros(0, np.int64)]
+    for first in range(0, len(new), step):
+        parts = (each[first : first + step].view(np.uint64) for each in (old, new))
+        changed.append(first + np.flatnonzero(np.not_equal(*parts).any(axis=1)))
+    chunks = np.concatenate(changed)
+    return Changes(chunks=chunks, content=new[chunks], rest=rest.copy())
+
+
+def _chunks(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """An array's bytes as whole chunks, shape (chunks, CHUNK), and what follows them; views."""
+    flat = array.reshape(-1).view(np.uint8)
+    end = len(flat) // CHUNK * CHUNK
+    return flat[:end].reshape(-1, CHUNK), flat[end:]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Checkpoint:
+    """How far a replay had come.
+
+    Attributes:
+        time_ns: every event before this time was replayed, and every tick up to it.
+        position: the event to go on with.
+        arrays: what changed since the start, of each array of the state and of the places.
+    """
+
+    time_ns: int
+    position: int
+    arrays: tuple[Changes, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that this takes."""
+        changed = ((each.chunks, each.content, each.rest) for each in self.arrays)
+        return sum(part.nbytes for columns in changed for part in columns)
+
+
+class Checkpoints:
+    """Checkpoints of any replays, those used last; give it to each replay that may share them.
+
+    Args:
+        room: bytes that all of them may take together.
+    """
+
+    def __init__(self, room: int = ROOM_BYTES) -> None:
+        self._room = room
+        self._lock = Lock()
+        self._kept: OrderedDict[tuple[Hashable, int], Checkpoint] = OrderedDict()
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that they take together."""
+        return sum(each.nbytes for each in self._kept.values())
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def latest(self, key: Hashable, before_ns: int) -> Checkpoint | None:
+        """The last one before a time of replays with a key, None if there is none."""
+        with self._lock:
+            times = [time for of, time in self._kept if of == key and time < before_ns]
+            if not times:
+                return None
+            self._kept.move_to_end((key, max(times)))
+            return self._kept[key, max(times)]
+
+    def keep(self, key: Hashable, checkpoint: Checkpoint) -> None:
+        """Add one; those not used for longest make room, or it is not kept."""
+        with self._lock:
+            self._kept[key, checkpoint.time_ns] = checkpoint
+            while self.nbytes > self._room:
+                self._kept.popitem(last=False)
+
+
+class Resumption:
+    """One replay's use of checkpoints.
+
+    Args:
+        checkpoints: those kept.
+        key: what replays must share for one to go on where another was.
+        state: at the start; brought to the latest usable checkpoint.
+        places: of the objects; likewise.
+        before_ns: nothing from this time on may have been replayed.
+    """
+
+    def __init__(
+        self,
+        checkpoints: Checkpoints,
+        key: Hashable,
+        state: State,
+        places: np.ndarray,
+        before_ns: int,
+    ) -> None:
+        self._checkpoints, self._key = checkpoints, key
+        self._arrays = (state.pages, state.blocks, state.st, state.folios, places)
+        self._at_start: tuple[np.ndarray, ...] = ()
+        self.stop_ns, self.position = before_ns - 1, 0
+        latest = checkpoints.latest(key, before_ns)
+        if latest is None or latest.time_ns < self.stop_ns:
+            self._at_start = tuple(each.copy() for each in self._arrays)
+        if latest is not None:
+            self.position = latest.position
+            for array, changed in zip(self._arrays, latest.arrays, strict=True):
+                changed.put_into(array)
+
+    def note(self, time_ns: int, position: int) -> None:
+        """Keep a checkpoint if this is the time for one and there is none yet."""
+        if time_ns == self.stop_ns and self._at_start:
+            arrays = tuple(map(changes, self._at_start, self._arrays))
+            checkpoint = Checkpoint(time_ns=time_ns, position=position, arrays=arrays)
+            self._checkpoints.keep(self._key, checkpoint)
+            self._at_start = ()
+
+
+IS_STRICT = CHECKED or bool(os.environ.get("PAGEALLOC_STRICT"))
+
+_SIGN = np.zeros(128, np.int64)
+_SIGN[[at.ALLOC, at.HIDDEN_ALLOC, at.ALLOC_IN_ZONE, at.HIDDEN_ALLOC_IN_ZONE]] = 1
+_SIGN[[at.ISOLATE_FREE, at.CAPTURE]] = 1
+_SIGN[[at.FREE, at.GROW]] = -1
+
+
+def taken_pages(events: np.ndarray) -> int:
+    """Pages that events take from a literal replay's memory, less those that they give it.
+
+    Args:
+        events: `layout.EVENT` records.
+    """
+    return int((_SIGN[events["operation"]] << events["order"].astype(np.int64)).sum())
+
+
+def kept_pages(state: State) -> int:
+    """Pages of the allocator: free, on per-CPU lists, and held by compaction."""
+    free = state.free_buddies().sum(axis=(0, 2)) << np.arange(at.ORDERS)
+    held = int(state.st[at.ISOLATED_PAGES])
+    if state.is_elastic:
+        first = int(state.st[int(state.st[at.PRESSURE_BASE]) + pr.COMPACTORS_BASE])
+        runs = first + np.arange(1 + len(state.machine.nodes)) * pr.COMPACTOR_WORDS
+        held += int(state.st[runs + pr.RUN_HELD].sum())
+    return int(free.sum()) + int(state.pcp_words(at.PCP_COUNT, 1).sum()) + held
+
+
+class PageBalance:
+    """The balance of one replay, held against its events step by step.
+
+    A literal replay's pages are held against what its events ask for and free. An elastic one
+    decides that itself: its pages are those of the allocator and those in use, together constant
+    but for memory that comes.
+
+    Attributes:
+        lost: pages that the replay has fewer than it should have, or minus what it has too many.
+    """
+
+    def __init__(self, carrier: Carrier, places: np.ndarray, position: int) -> None:
+        """Begin where a replay begins, with the first event that its carrier is about to take."""
+        self._carrier, self._places, self._position = carrier, places, position
+        self.lost = 0
+        self._pages = self._count()
+        state = carrier.state
+        self._arrays = (state.pages, state.blocks, state.st, state.folios, places)
+        # remembered, so that the event which breaks the balance can be found
+        self._kept: tuple[np.ndarray, ...] = ()
+        if CHECKED and isinstance(carrier, ModelCarrier):
+            self._kept = tuple(each.copy() for each in self._arrays)
+
+    def check(self, events: np.ndarray, position: int) -> None:
+        """Hold the state against the events up to one.
+
+        Raises:
+            CorruptStateError: pages were lost, or came from nowhere, and IS_STRICT.
+        """
+        lost = self._expected(events, position) - self._count()
+        if lost and IS_STRICT:
+            where = f"between events {self._position} and {position}"
+            if self._kept:
+                where = f"in ticks {where}"
+                for array, kept in zip(self._arrays, self._kept, strict=True):
+                    array[:] = kept
+                for each in range(self._position, position):
+                    self._carrier.advance(events, self._places, each, each + 1, -1)
+                    self._carrier.state.st[at.LOG_ROWS] = 0
+                    if self._expected(events, each + 1) != self._count():
+                        event = events[each]
+                        words = ", ".join(f"{name} {event[name]}" for name in event.dtype.names)
+                        where = f"at event {each} ({words})"
+                        break
+            raise CorruptStateError(f"the replay lost {lost} pages {where}: please report it")
+        self.lost += lost
+        self._pages = self._expected(events, position) - lost
+        self._position = position
+        if self._kept:
+            self._kept = tuple(each.copy() for each in self._arrays)
+
+    def _count(self) -> int:
+        """Pages of the allocator, with those in use of an elastic replay, without missing ones."""
+        state = self._carrier.state
+        self._carrier.settle()
+        if not state.is_elastic:
+            return kept_pages(state) - int(state.st[at.MISSING_PAGES])
+        orders = state.pages["order"][state.pages["where"] == at.ALLOCATED]
+        return kept_pages(state) + int((np.int64(1) << orders.astype(np.int64)).sum())
+
+    def _expected(self, events: np.ndarray, position: int) -> int:
+        """Pages that are to be counted after the events up to one."""
+        part = events[self._position : position]
+        if self._carrier.state.is_elastic:
+            part = part[part["operation"] == at.GROW]
+        return self._pages - taken_pages(part)
 
 
 TYPES = 256

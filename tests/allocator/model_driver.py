@@ -13,7 +13,7 @@ from pagealloc_model.allocator.state import State, make_state, note_isolated_blo
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.ownership_options import OwnershipOptions
 from pagealloc_model.policy.policy import Assumptions, Policy
-from pagealloc_model.predicted.balance import kept_pages, taken_pages
+from pagealloc_model.predicted.run import kept_pages, taken_pages
 from pagealloc_model.recording.machine import Machine, Zone
 from tests.oracle import Oracle, OracleMachine, OraclePolicy, OracleRules, steps
 from tests.oracle.machine import Event, Work

@@ -8,8 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pagealloc_model.measured.announced_holds import announced_contention, announced_holds
-from pagealloc_model.measured.contention import contended_releases, measured_contention
+from pagealloc_model.measured.contention import (
+    announced_contention,
+    announced_holds,
+    contended_releases,
+    measured_contention,
+)
 from pagealloc_model.measured.measured import measure
 from pagealloc_model.measured.stream import allocator_stream
 from pagealloc_model.measured.transactions import RunRules, Transactions, inferred_transactions

@@ -5,9 +5,9 @@ import pytest
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.base.errors import CorruptStateError
-from pagealloc_model.predicted import balance
-from pagealloc_model.predicted.balance import PageBalance
+from pagealloc_model.predicted import run as balance
 from pagealloc_model.predicted.carrier import ModelCarrier
+from pagealloc_model.predicted.run import PageBalance
 from tests.allocator.event_sequence import random_events, start_state
 
 EVENTS = 3000

@@ -8,8 +8,8 @@ import pytest
 import pagealloc_model as pm
 from pagealloc_model.policy.policy import Assumptions
 from pagealloc_model.predicted import Checkpoints
-from pagealloc_model.predicted.checkpoints import CHUNK, Checkpoint, changes
 from pagealloc_model.predicted.replay import Replay
+from pagealloc_model.predicted.run import CHUNK, Checkpoint, changes
 from tests.predicted.test_prediction import assert_identical
 from tests.small_recordings import shipped_recording
 

@@ -7,8 +7,8 @@ import numpy as np
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import objects as resolved
 from pagealloc_model.predicted.carrier import ModelCarrier
+from pagealloc_model.predicted.demand.compaction import Cluster, Exchange
 from pagealloc_model.predicted.demand.demand import resolve_demand
-from pagealloc_model.predicted.demand.sources import Cluster, Exchange
 from tests.allocator.event_sequence import BLOCK, start_state
 from tests.small_recordings import TimedEvents, small_machine
 

@@ -43,19 +43,17 @@ from pagealloc_model.predicted.start.evidence import (
     pageset_values,
     with_estimated_blocks,
 )
-from pagealloc_model.predicted.start.lists import (
+from pagealloc_model.predicted.start.placement import (
     NEVER,
     first_touches,
     listed_pages,
+    misplaced,
+    place_where_flags_are_old,
+    place_zone,
     refilled_lists,
     settle_list_types,
     take_off,
     taken_first,
-)
-from pagealloc_model.predicted.start.placement import (
-    misplaced,
-    place_where_flags_are_old,
-    place_zone,
     wanted_buddies,
 )
 from pagealloc_model.recording.machine import Machine, Zone
