@@ -17,6 +17,7 @@ from pagealloc_model.base.result_tables import (
     comparison_table,
     error_table,
     in_measure,
+    measures,
     row_words,
 )
 from pagealloc_model.base.table import Column, Table
@@ -39,8 +40,6 @@ from pagealloc_model.verdict.comparison import (
 from pagealloc_model.verdict.headline import score_words
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from pagealloc_model.policy.policy_fields import Setting
     from pagealloc_model.predicted.replay import Replay
     from pagealloc_model.recording.recording import Recording
@@ -52,7 +51,6 @@ SERIES = ("base", "patch")
 SITES = ("refill", "drain", "buddy_alloc", "direct_free")
 EMPTY_SITES = ("empty_refill", "empty_buddy_alloc")
 """Attempts that found no page; drawn where there are any."""
-
 LITERAL_LEFT_OUT = "what reclaim and compaction would do otherwise"
 NOT_MODELLED = (
     "pages that change hands without an event, and what waiting for zone->lock changes in what is "
@@ -68,29 +66,22 @@ def predicted_charts(comparison: Comparison, *, glyphs: Glyphs = ASCII) -> list[
         glyphs: characters to draw with.
     """
     replays = (comparison.base, comparison.patch)
-    charts = [_by_site(comparison.rows, glyphs)]
-    for site in ("refill", "drain"):
-        counts = _sizes(replays, site)
-        if counts:
-            title = f"{site}s by number of pages moved under one zone->lock hold"
-            charts.append(histogram(title, counts, SERIES, glyphs=glyphs))
-    over_time = _most_changed(replays, OVER_TIME)
-    return charts if over_time is None else [*charts, _drawn_over_time(over_time, glyphs)]
-
-
-def _by_site(rows: pd.DataFrame, glyphs: Glyphs) -> str:
-    """Acquisitions of zone->lock by site, as the comparison's table has them."""
-    found = rows.set_index("metric")
+    rows = comparison.rows.set_index("metric")
     bars = {
-        site: found.loc[f"{site}_transactions", ["base", "patch"]]
-        for site in (*SITES, *EMPTY_SITES)
+        site: rows.loc[f"{site}_transactions", ["base", "patch"]] for site in (*SITES, *EMPTY_SITES)
     }
     values = {
         site: [float(value) for value in pair]
         for site, pair in bars.items()
         if site in SITES or pair.any()
     }
-    return bar_chart("zone->lock acquisitions by site", values, SERIES, glyphs=glyphs)
+    charts = [bar_chart("zone->lock acquisitions by site", values, SERIES, glyphs=glyphs)]
+    for site in ("refill", "drain"):
+        counts = _sizes(replays, site)
+        if counts:
+            title = f"{site}s by number of pages moved under one zone->lock hold"
+            charts.append(histogram(title, counts, SERIES, glyphs=glyphs))
+    return charts + _most_changed(replays, OVER_TIME, glyphs)
 
 
 def _sizes(replays: tuple[Replay, Replay], site: str) -> dict[int, list[float]]:
@@ -99,53 +90,44 @@ def _sizes(replays: tuple[Replay, Replay], site: str) -> dict[int, list[float]]:
     for replay in replays:
         full = replay.transactions_full
         pages = full.loc[(full["site"] == site) & (full["pages"] > 0), "pages"].to_numpy(np.int64)
-        low = np.int64(1) << np.floor(np.log2(pages)).astype(np.int64)
-        binned.append(pd.Series(1.0, index=low).groupby(level=0).sum())
-    seen = sorted({int(low) for counts in binned for low in counts.index})
-    if not seen:
-        return {}
-    every = [1 << power for power in range(seen[0].bit_length() - 1, seen[-1].bit_length())]
-    return {low: [float(counts.get(low, 0.0)) for counts in binned] for low in every}
+        binned.append(pd.Series(np.floor(np.log2(pages)).astype(int)).value_counts())
+    seen = [power for counts in binned for power in counts.index]
+    powers = range(min(seen), max(seen) + 1) if seen else ()
+    return {1 << power: [float(counts.get(power, 0)) for counts in binned] for power in powers}
 
 
-OverTime = tuple[str, np.ndarray, dict[str, np.ndarray]]
 OVER_TIME = ("free_pages", "free_in_whole_blocks", "pcp_count", "highatomic_blocks")
 """Metrics of which a sum over all zones can be drawn over time."""
 
 
-def _drawn_over_time(over_time: OverTime, glyphs: Glyphs) -> str:
-    return time_series(*over_time, glyphs=glyphs)
-
-
-def _most_changed(replays: tuple[Replay, Replay], metrics: Iterable[str]) -> OverTime | None:
-    """Of these metrics, the one whose curves lie farthest apart; None if none differ."""
-    best, farthest = None, 0.0
+def _most_changed(
+    replays: tuple[Replay, Replay], metrics: Iterable[str], glyphs: Glyphs
+) -> list[str]:
+    """A chart of the one of these metrics whose curves lie farthest apart; [] if none differ."""
+    chart, farthest = [], 0.0
     for metric in metrics:
-        title, base = _summed(replays[0], metric)
-        patch = _summed(replays[1], metric)[1]
-        scale = float(np.abs(base.to_numpy()).mean() + np.abs(patch.to_numpy()).mean())
-        apart = float(np.abs(patch.to_numpy() - base.to_numpy()).mean()) / (scale or 1.0)
+        curves = []
+        for replay in replays:
+            title, table, value = "free pages", replay.free_pages, "pages"
+            if metric == "pcp_count":
+                title, table, value = "pages on per-CPU lists (pcp->count)", replay.pcp, "count"
+            elif metric == "highatomic_blocks":
+                title, table, value = "HighAtomic pageblocks", replay.pageblocks, "blocks"
+                table = table[table["migratetype"] == "HighAtomic"]
+            elif metric == "free_in_whole_blocks":
+                title = "free pages in buddies of whole pageblocks"
+                table = table[table["order"] >= replay.machine.pageblock_order]
+            curves.append(table.groupby("time_ns")[value].sum().astype(float))
+        base, patch = (curve.to_numpy() for curve in curves)
+        scale = float(np.abs(base).mean() + np.abs(patch).mean())
+        apart = float(np.abs(patch - base).mean()) / (scale or 1.0)
         if apart > farthest:
-            seconds = (base.index.to_numpy() - base.index[0]) / 1e9
-            series = {"base": base.to_numpy(), "patch": patch.to_numpy()}
-            best, farthest = (title, seconds, series), apart
-    return best
-
-
-def _summed(replay: Replay, metric: str) -> tuple[str, pd.Series]:
-    """A title, and one of `OVER_TIME` by time, all zones together."""
-    if metric == "pcp_count":
-        title, table, value = "pages on per-CPU lists (pcp->count)", replay.pcp, "count"
-    elif metric == "highatomic_blocks":
-        blocks = replay.pageblocks
-        title, value = "HighAtomic pageblocks", "blocks"
-        table = blocks[blocks["migratetype"] == "HighAtomic"]
-    else:
-        table, value, title = replay.free_pages, "pages", "free pages"
-        if metric == "free_in_whole_blocks":
-            table = table[table["order"] >= replay.machine.pageblock_order]
-            title = "free pages in buddies of whole pageblocks"
-    return f"{title}, all zones", table.groupby("time_ns")[value].sum().astype(float)
+            times = curves[0].index.to_numpy()
+            sides = {"base": base, "patch": patch}
+            seconds = (times - times[0]) / 1e9
+            chart = [time_series(f"{title}, all zones", seconds, sides, glyphs=glyphs)]
+            farthest = apart
+    return chart
 
 
 SHOWN_ERRORS = (
@@ -193,26 +175,41 @@ def comparison_message(
     recordings = [recordings] if not isinstance(recordings, Sequence) else list(recordings)
     whole = repeated(runs)
     first = runs[0]
-    reproduce = tuple(_reproduce(whole, recordings, style))
+    reproduce = list(_reproduce(whole, recordings, style))
+    glyphs = UTF8 if utf8 else ASCII
+    sections: dict[str, list[Block]] = {}
     if full:
-        sections = [
-            Section(title="What", blocks=tuple(_what(first, reclaim))),
-            Section(title="On what", blocks=tuple(_on_what(recordings))),
-            Section(title="Results", blocks=tuple(_results(whole, style))),
-            Section(title="Charts", blocks=tuple(_charts(first, utf8))),
-            Section(title="How far to believe it", blocks=tuple(_errors(validations))),
-            Section(title="Assumed", blocks=tuple(_assumed(first))),
-            Section(title="Reproduce", blocks=reproduce),
-        ]
+        changes = [f"{_change_words(first, name)}." for name in _changed_fields(first)]
+        charts: list[Block] = [Fixed(text=each) for each in predicted_charts(first, glyphs=glyphs)]
+        sections["What"] = [Words(text=" ".join([PREDICTED, *reclaim])), *_bullets(changes)]
+        sections["On what"] = []
+        for recording in {recording.name: recording for recording in recordings}.values():
+            words = f"{_recorded_words(recording)} SHA-256 of its events:"
+            sections["On what"] += [*_bullets([words]), Fixed(text=f"    {recording.sha256}")]
+        sections["Results"] = list(_results(whole, style))
+        sections["Charts"] = [*charts, Words(text=f"Not modelled: {NOT_MODELLED}.")]
+        sections["How far to believe it"] = []
+        for validation in validations:
+            words = f"Under the policy that {validation.recording.name} was recorded with:"
+            errors = validation.errors
+            chosen = errors["metric"].isin(SHOWN_ERRORS) & ~errors["scope"].str.startswith("cpu=")
+            table = error_table(errors[chosen & (errors["scope"] != "per time bin")])
+            sections["How far to believe it"] += [Words(text=words), Fixed(text=table)]
+        sections["Assumed"] = _bullets(_assumed(first))
+        sections["Reproduce"] = reproduce
     else:
-        glyphs = UTF8 if utf8 else ASCII
-        blocks = tuple(_one_screen(whole, recordings, validations, reclaim, glyphs))
-        sections = [Section(title="", blocks=(*blocks, *reproduce))]
+        blocks = _one_screen(whole, recordings, validations, reclaim, glyphs)
+        sections[""] = [*blocks, *reproduce]
+    names = ", ".join(dict.fromkeys(recording.name for recording in recordings))
     return Message(
-        subject=_subject(first, recordings),
-        sections=tuple(section for section in sections if section.blocks),
+        subject=f"[predicted] {first.patch.asked_policy} on {names}",
+        sections=[Section(title=title, blocks=each) for title, each in sections.items() if each],
         utf8=utf8,
     )
+
+
+def _bullets(lines: Iterable[str]) -> list[Block]:
+    return [Words(text=line, bullet=True) for line in lines]
 
 
 MOST_ROWS = 12
@@ -253,17 +250,54 @@ def _one_screen(
     strength = (rows["patch"] - rows["base"]).abs() / (rows["change_high"] - rows["change_low"])
     order = strength.sort_values(ascending=False, kind="stable").index
     shown = rows.loc[sorted(order[:MOST_ROWS])]
-    happens = _happens(first, rows.loc[order], whole.refused)
-    yield Words(text=" ".join([happens, *reclaim]))
+    setting = "; ".join(_change_words(first, name) for name in _changed_fields(first))
+    happens = "No predicted change is larger than the model's error on this recording"
+    if whole.refused:
+        happens = f"No change that is predicted can be believed: {whole.refused}"
+    elif len(rows):
+        named = [
+            f"{row_words(row)} {'up' if row.patch > row.base else 'down'} "
+            f"{_amount(in_measure(row, row.patch - row.base))}"
+            for row in rows.loc[order].drop_duplicates("metric").head(MOST_NAMED).itertuples()
+        ]
+        happens = f"For the recorded demand the model predicts {', '.join(named)}"
+    setting = setting or first.footer().policy_difference
+    yield Words(text=" ".join([f"{setting}. {happens}.", *reclaim]))
     if len(shown):
         yield Fixed(text=_believed_table(shown))
-    over_time = _most_changed((first.base, first.patch), set(shown["metric"]) & set(OVER_TIME))
-    if over_time is not None:
-        yield Fixed(text=_drawn_over_time(over_time, glyphs))
-    yield Words(text=_how_right(len(whole.comparisons), validations, has_rows=bool(len(shown))))
-    yield Words(text=_left_aside(whole, len(rows) - len(shown)))
-    for recording in dict.fromkeys(recordings):
-        yield Words(text=_recorded_words(recording), bullet=True)
+    metrics = set(shown["metric"]) & set(OVER_TIME)
+    for chart in _most_changed((first.base, first.patch), metrics, glyphs):
+        yield Fixed(text=chart)
+    right = "The model was not held to the recording."
+    if validations:
+        headlines = "; ".join(each.headline for each in validations)
+        right = f"How right the model is under the recorded policy: {headlines}."
+    if len(shown):
+        runs = len(whole.comparisons)
+        over = f"{runs} runs and windows" if runs > 1 else "windows"
+        right = (
+            f"The interval is that between two runs, from {over} of the recording, the model's "
+            f"error included. {right}"
+        )
+    yield Words(text=right)
+    counts = whole.rows["verdict"].value_counts()
+    more = len(rows) - len(shown)
+    left = [f"{more} smaller ones"] if more else []
+    for verdict, words in (
+        (WITHIN_ERROR, "within the model's error"),
+        (UNCHECKED, "of what nothing recorded shows"),
+        (ONE_SEED, "of rare events that need several seeds"),
+        (FAILS_NULL, "no better than a null model's"),
+    ):
+        left += [f"{counts[verdict]} {words}"] if counts.get(verdict, 0) else []
+    rest = f"Changes not shown: {', '.join(left)}. " if left else ""
+    also = "" if _is_elastic(whole) else f"{LITERAL_LEFT_OUT}; "
+    yield Words(text=f"{rest}Not modelled: {also}{NOT_MODELLED}.")
+    yield from _bullets(_recorded_words(recording) for recording in dict.fromkeys(recordings))
+
+
+def _is_elastic(whole: RepeatedComparison) -> bool:
+    return whole.comparisons[0].base.assumptions.reclaim == "elastic"
 
 
 def posted_claim(fields: Iterable[str]) -> str:
@@ -276,17 +310,17 @@ def posted_claim(fields: Iterable[str]) -> str:
         posted = posted_figures(study)
     except UsageError:  # a copy without the posted figures
         return ""
-    found = []
+    claims = []
     for quantity in quantities:
-        mine = posted[posted["quantity"] == quantity].set_index("variant")
-        unit = str(mine["unit"].iloc[0]).replace("%", "")
-        values = mine["value"].reindex(["unpatched", "patched"]).dropna()
-        found.append(f"{quantity}: {' -> '.join(values)} {unit}".rstrip())
+        rows = posted[posted["quantity"] == quantity].set_index("variant")
+        unit = str(rows["unit"].iloc[0]).replace("%", "")
+        values = rows["value"].reindex(["unpatched", "patched"]).dropna()
+        claims.append(f"{quantity}: {' -> '.join(values)} {unit}".rstrip())
     source = posted[posted["quantity"] == quantities[0]].iloc[0]
     machine = str(source["machine"]).removeprefix("not named").removeprefix("; ")
     return (
         f'"{source["subject"]}" ({source["date"]}, {source["address"]}) reports'
-        f"{f' ({machine})' if machine else ''}: {'; '.join(found)}."
+        f"{f' ({machine})' if machine else ''}: {'; '.join(claims)}."
     )
 
 
@@ -295,35 +329,23 @@ def _changed_fields(comparison: Comparison) -> list[str]:
     return [name for name in policy_settings() if sides[0].get(name) != sides[1].get(name)]
 
 
-def _happens(comparison: Comparison, rows: pd.DataFrame, refused: str) -> str:
-    """One sentence: what is set, and the strongest changes that can be believed."""
-    setting = "; ".join(_change_words(comparison, name) for name in _changed_fields(comparison))
-    setting = setting or comparison.footer().policy_difference
-    if refused:
-        return f"{setting}. No change that is predicted can be believed: {refused}."
-    if not len(rows):
-        return f"{setting}. No predicted change is larger than the model's error on this recording."
-    named = [
-        f"{row_words(row)} {'up' if row.patch > row.base else 'down'} "
-        f"{_amount(in_measure(row, row.patch - row.base))}"
-        for row in rows.drop_duplicates("metric").head(MOST_NAMED).itertuples()
-    ]
-    return f"{setting}. For the recorded demand the model predicts {', '.join(named)}."
-
-
 def _change_words(comparison: Comparison, name: str) -> str:
     """Such as "vm.min_free_kbytes goes from 45056 to 90112 kB"."""
     about = policy_settings()[name].metadata
-    recorded = recorded_values(comparison.base)
     recording = comparison.base.recording
     known = {} if recording is None else recording.meta.get("sysctl") or {}
+    known = known | recorded_values(comparison.base)
     before, after = (
-        side.policy.given().get(name, recorded.get(name, known.get(name)))
+        side.policy.given().get(name, known.get(name))
         for side in (comparison.base, comparison.patch)
     )
     unit = "" if about["unit"] in ("", "order") else f" {about['unit']}"
     start = "is set to" if before is None else f"goes from {_setting(before)} to"
     return f"{about['kernel_name']} ({about['meaning']}) {start} {_setting(after)}{unit}"
+
+
+def _setting(value: Setting | None) -> str:
+    return "as recorded" if value is None else value if isinstance(value, str) else str(int(value))
 
 
 def _amount(change: str) -> str:
@@ -341,50 +363,13 @@ def _believed_table(rows: pd.DataFrame) -> str:
     for row in rows.itertuples():
         words = row_words(row, place=", ")
         unit = f" ({row.unit})" if row.unit and row.unit not in words else ""
-        amounts = (row.patch - row.base, row.change_low, row.change_high)
-        change, low, high = (in_measure(row, each) for each in amounts)
-        values = (_rounded(row.base), _rounded(row.patch), change, f"{low} to {high}", row.verdict)
-        cells.append((words + unit, *values))
+        sides = [
+            f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+            for value in (row.base, row.patch)
+        ]
+        change, _, low, high = measures(row)
+        cells.append((words + unit, *sides, change, f"{low} to {high}", row.verdict))
     return Table((Column(title="predicted", words=True), *titles), cells, grouped=False).to_text()
-
-
-def _rounded(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
-
-
-def _how_right(runs: int, validations: Sequence[Validation], *, has_rows: bool) -> str:
-    """One paragraph: what the intervals hold, and the model on the recording as it was."""
-    over = f"{runs} runs and windows" if runs > 1 else "windows"
-    words = (
-        f"The interval is that between two runs, from {over} of the recording, the model's error "
-        "included. "
-        if has_rows
-        else ""
-    )
-    if not validations:
-        return f"{words}The model was not held to the recording."
-    told = "; ".join(each.headline for each in validations)
-    return f"{words}How right the model is under the recorded policy: {told}."
-
-
-def _left_aside(whole: RepeatedComparison, more: int) -> str:
-    """One paragraph: rows that are not shown, and what is not modelled."""
-    counts = whole.rows["verdict"].value_counts()
-    told = [
-        f"{counts[word]} {words}"
-        for word, words in (
-            (WITHIN_ERROR, "within the model's error"),
-            (UNCHECKED, "of what nothing recorded shows"),
-            (ONE_SEED, "of rare events that need several seeds"),
-            (FAILS_NULL, "no better than a null model's"),
-        )
-        if counts.get(word, 0)
-    ]
-    told = [f"{more} smaller ones", *told] if more else told
-    rest = f"Changes not shown: {', '.join(told)}. " if told else ""
-    is_elastic = whole.comparisons[0].base.assumptions.reclaim == "elastic"
-    also = "" if is_elastic else f"{LITERAL_LEFT_OUT}; "
-    return f"{rest}Not modelled: {also}{NOT_MODELLED}."
 
 
 def _recorded_words(recording: Recording) -> str:
@@ -404,87 +389,44 @@ def shown_rows(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[known & ((rows["base"] != 0) | (rows["patch"] != 0))].reset_index(drop=True)
 
 
-def _subject(comparison: Comparison, recordings: Sequence[Recording]) -> str:
-    names = ", ".join(dict.fromkeys(recording.name for recording in recordings))
-    return f"[predicted] {comparison.patch.asked_policy} on {names}"
-
-
-def _what(comparison: Comparison, reclaim: Iterable[str]) -> Iterator[Block]:
-    yield Words(text=" ".join([PREDICTED, *reclaim]))
-    for name in _changed_fields(comparison):
-        yield Words(text=f"{_change_words(comparison, name)}.", bullet=True)
-
-
-def _setting(value: Setting | None) -> str:
-    return "as recorded" if value is None else value if isinstance(value, str) else str(int(value))
-
-
-def _on_what(recordings: Sequence[Recording]) -> Iterator[Block]:
-    for recording in {recording.name: recording for recording in recordings}.values():
-        yield Words(text=f"{_recorded_words(recording)} SHA-256 of its events:", bullet=True)
-        yield Fixed(text=f"    {recording.sha256}")
-
-
 def _results(whole: RepeatedComparison, style: Style) -> Iterator[Block]:
     rows = shown_rows(whole.rows)
+    footer = whole.comparisons[0].footer()
     yield Words(text=whole.believable)
     if len(whole.comparisons) == 1:
-        yield Fixed(text=comparison_table(rows, whole.comparisons[0].footer(), style=style))
+        yield Fixed(text=comparison_table(rows, footer, style=style))
     else:
         shown = RepeatedComparison(comparisons=whole.comparisons, rows=rows)
         yield Fixed(text=repeated_table(shown, style=style))
-        yield Fixed(text=whole.comparisons[0].footer().to_text())
-    mode = whole.comparisons[0].base.assumptions.reclaim
-    yield from _left_out(whole.rows, is_elastic=mode == "elastic")
+        yield Fixed(text=footer.to_text())
+    base, patch = whole.rows["base"], whole.rows["patch"]
+    literal = "" if _is_elastic(whole) else " A literal replay repeats the recorded reclaim."
+    zero = "Zero on both sides, hence not in the table (in all or some zones)"
+    for is_left_out, words, also in (
+        ((base == 0) & (patch == 0), zero, ""),
+        (base.isna() & patch.isna(), "Not modelled, hence NA", literal),
+    ):
+        names = ", ".join(dict.fromkeys(whole.rows.loc[is_left_out, "metric"]))
+        if names:
+            yield Words(text=f"{words}: {names}.{also}")
 
 
-def _left_out(rows: pd.DataFrame, *, is_elastic: bool) -> Iterator[Block]:
-    zero = rows[(rows["base"] == 0) & (rows["patch"] == 0)]
-    if len(zero):
-        names = ", ".join(dict.fromkeys(zero["metric"]))
-        yield Words(
-            text=f"Zero on both sides, hence not in the table (in all or some zones): {names}."
-        )
-    unknown = rows[rows["base"].isna() & rows["patch"].isna()]
-    if len(unknown):
-        names = ", ".join(dict.fromkeys(unknown["metric"]))
-        yield Words(
-            text=f"Not modelled, hence NA: {names}."
-            + ("" if is_elastic else " A literal replay repeats the recorded reclaim.")
-        )
-
-
-def _charts(comparison: Comparison, utf8: bool) -> Iterator[Block]:
-    for chart in predicted_charts(comparison, glyphs=UTF8 if utf8 else ASCII):
-        yield Fixed(text=chart)
-    yield Words(text=f"Not modelled: {NOT_MODELLED}.")
-
-
-def _errors(validations: Sequence[Validation]) -> Iterator[Block]:
-    for validation in validations:
-        errors = validation.errors
-        chosen = errors["metric"].isin(SHOWN_ERRORS) & ~errors["scope"].str.startswith("cpu=")
-        yield Words(text=f"Under the policy that {validation.recording.name} was recorded with:")
-        yield Fixed(text=error_table(errors[chosen & (errors["scope"] != "per time bin")]))
-
-
-def _assumed(comparison: Comparison) -> Iterator[Block]:
+def _assumed(comparison: Comparison) -> Iterator[str]:
     base = comparison.base
-    yield Words(text=f"Rules: {base.rules_origin}.", bullet=True)
+    yield f"Rules: {base.rules_origin}."
     inferred = sum(each.standing == "inferred" for each in base.rule_evidence)
     if inferred:
-        told = f"{count_of(inferred, 'rule')} inferred, not read in that kernel's source"
-        yield Words(text=f"{told}: `pagealloc info` names them.", bullet=True)
+        words = f"{count_of(inferred, 'rule')} inferred, not read in that kernel's source"
+        yield f"{words}: `pagealloc info` names them."
     defaults = asdict(Assumptions())
     assumed = [
         f"{name} {value}"
         for name, value in asdict(base.assumptions).items()
         if value != defaults[name] and not isinstance(value, dict)
     ]
-    told = f"{', '.join(assumed)}; all others by default" if assumed else "all by default"
-    yield Words(text=f"Assumptions: {told}; seed {base.seed}.", bullet=True)
-    for line in base.start_state:
-        yield Words(text=f"Start: {line}.", bullet=True)
+    words = f"{', '.join(assumed)}; all others by default" if assumed else "all by default"
+    yield f"Assumptions: {words}; seed {base.seed}."
+    yield from (f"Start: {line}." for line in base.start_state)
 
 
 def _reproduce(
@@ -493,11 +435,13 @@ def _reproduce(
     first = whole.comparisons[0]
     names = dict.fromkeys(recording.name for recording in recordings)
     words = ["pagealloc", "post", *map(shlex.quote, names)]
-    for side in ("base", "patch"):
-        given = getattr(first, side).asked_policy.given()
-        if given:
-            settings = (f"{name}={_setting(value)}" for name, value in given.items())
-            words += [f"--{side}", ",".join(settings)]
+    for side in SERIES:
+        settings = getattr(first, side).asked_policy.given().items()
+        if settings:
+            words += [
+                f"--{side}",
+                ",".join(f"{name}={_setting(value)}" for name, value in settings),
+            ]
     seeds = {comparison.base.seed for comparison in whole.comparisons}
     words += [f"--seeds {len(seeds)}"] if len(seeds) > 1 else []
     words += [f"--style {style}"] if style != "signed" else []
@@ -511,14 +455,14 @@ def _reproduce(
 
 
 def figure_title(comparison: Comparison) -> str:
-    """Return one line: what differs between the sides, and on what recording."""
+    """One line: what differs between the sides, and on what recording."""
     return f"{comparison.footer().policy_difference}, predicted for {comparison.base.name}"
 
 
 def figure_caption(
     comparison: Comparison, validation: Validation, path: str, base: str, patch: str
 ) -> str:
-    """Return the caption as one paragraph.
+    """The caption as one paragraph.
 
     Args:
         comparison: what is drawn on the left.
@@ -527,17 +471,14 @@ def figure_caption(
         base: policy of the base side, as given to the command.
         patch: of the other side.
     """
-    footer, recording = comparison.footer(), comparison.base.recording
+    recording = comparison.base.recording
     release = "" if recording is None else f" (kernel {recording.release})"
     words = ["pagealloc", "post", str(path), *(["--base", base] if base else [])]
     command = shlex.join([*words, "--patch", patch, "--figure", "FILE"])
-    lost = (
-        f"{count_of(comparison.base.losses, 'event')} lost"
-        if comparison.base.losses
-        else "no event lost"
-    )
+    losses = comparison.base.losses
+    lost = f"{count_of(losses, 'event')} lost" if losses else "no event lost"
     return (
-        f"Left: predicted effect of {footer.policy_difference} on the demand of "
+        f"Left: predicted effect of {comparison.footer().policy_difference} on the demand of "
         f"{comparison.base.name}{release}, {lost}; bars are 95 % intervals over windows of the "
         "recording, widened by the model's error. Right: the model under the recorded policy, "
         f"held to the recording: {score_words(validation.scores)}. "
@@ -557,11 +498,9 @@ def posted_figures(study: str) -> pd.DataFrame:
     Raises:
         UsageError: there is no such study.
     """
-    import pandas as pd
-
     data = shipped_recordings_directory()
     path = data / "posted" / f"{study}.csv" if data else None
     if path is None or not path.is_file():
-        known = sorted(each.stem for each in (data / "posted").glob("*.csv")) if data else []
+        known = sorted(path.stem for path in (data / "posted").glob("*.csv")) if data else []
         raise UsageError(f"no posted figures for {study!r}; there are {', '.join(known) or 'none'}")
     return pd.read_csv(path, dtype={"value": str})

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pagealloc_model.base.text import INDENT, WIDTH, ascii_only, cleaned, folded, paragraph
 
-SUBJECT = "Subject: "
 MIME_HEADERS = (
     "MIME-Version: 1.0",
     "Content-Type: text/plain; charset=UTF-8",
@@ -17,12 +16,7 @@ MIME_HEADERS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Words:
-    """A paragraph, wrapped where it is shown.
-
-    Attributes:
-        text: of any length.
-        bullet: whether it is an item of a list.
-    """
+    """A paragraph, wrapped where it is shown; or an item of a list."""
 
     text: str
     bullet: bool = False
@@ -43,7 +37,7 @@ class Section:
     """A title, "" for none, and what stands below it."""
 
     title: str
-    blocks: tuple[Block, ...]
+    blocks: Sequence[Block]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +51,7 @@ class Message:
     """
 
     subject: str
-    sections: tuple[Section, ...]
+    sections: Sequence[Section]
     utf8: bool = False
 
     def __str__(self) -> str:
@@ -68,9 +62,12 @@ class Message:
 
         Spaces only, no line over 72 columns, ASCII unless `utf8`.
         """
-        subject = " ".join(self.subject.split())
-        headers = [f"{SUBJECT}{subject}"[:WIDTH], *(MIME_HEADERS if self.utf8 else ())]
-        parts = ["\n".join(headers), *(_section_text(section) for section in self.sections)]
+        subject = f"Subject: {' '.join(self.subject.split())}"
+        parts = ["\n".join([subject[:WIDTH], *(MIME_HEADERS if self.utf8 else ())])]
+        for section in self.sections:
+            line = "-" * len(section.title)
+            title = f"{section.title}\n{line}\n\n" if section.title else ""
+            parts.append(title + _joined(section.blocks, is_markdown=False))
         text = "\n\n".join(parts).expandtabs() + "\n"
         text = "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
         return cleaned(text if self.utf8 else ascii_only(text))
@@ -80,36 +77,26 @@ class Message:
         parts = [f"# {self.subject}"]
         for section in self.sections:
             title = f"## {section.title}\n\n" if section.title else ""
-            parts.append(title + _joined(section.blocks, _as_markdown))
+            parts.append(title + _joined(section.blocks, is_markdown=True))
         return cleaned("\n\n".join(parts) + "\n")
 
 
-def _section_text(section: Section) -> str:
-    title = f"{section.title}\n{'-' * len(section.title)}\n\n" if section.title else ""
-    return title + _joined(section.blocks, _as_text)
-
-
-def _joined(blocks: Sequence[Block], show: Callable[[Block], str]) -> str:
+def _joined(blocks: Sequence[Block], *, is_markdown: bool) -> str:
     """Blocks with an empty line between them, but none between the items of a list."""
     text, was_item = "", False
     for block in blocks:
         is_item = isinstance(block, Words) and block.bullet
+        label = "- " if is_item else ""
+        if isinstance(block, Words):
+            shown = label + block.text if is_markdown else paragraph(block.text, label=label)
+        elif is_markdown:
+            shown = f"```\n{block.text.rstrip()}\n```"
+        else:
+            shown = "\n".join(folded(line) for line in block.text.rstrip().splitlines())
         gap = "\n" if is_item and was_item else "\n\n"
-        text += (gap if text else "") + show(block)
+        text += (gap if text else "") + shown
         was_item = is_item
     return text
-
-
-def _as_text(block: Block) -> str:
-    if isinstance(block, Fixed):
-        return "\n".join(folded(line) for line in block.text.rstrip().splitlines())
-    return paragraph(block.text, label="- " if block.bullet else "")
-
-
-def _as_markdown(block: Block) -> str:
-    if isinstance(block, Fixed):
-        return f"```\n{block.text.rstrip()}\n```"
-    return f"- {block.text}" if block.bullet else block.text
 
 
 def command(words: str) -> Fixed:
