@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import html
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anywidget
 import ipywidgets
 import traitlets
 
-from pagealloc_model.notebook.controls import OPENER, PolicyControls, changed_settings
+from pagealloc_model.notebook.controls import OPENER, PolicyControls
+from pagealloc_model.notebook.view import changed_settings
 from pagealloc_model.policy.policy import Policy, policy_settings
 from pagealloc_model.policy.policy_fields import Setting
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 OPEN_AT_FIRST = "per-CPU lists"
 
@@ -38,8 +35,9 @@ class GroupedControls(PolicyControls):
         settings = policy_settings()
         super().__init__(list(settings), recorded=recorded, start=start)
         self.rows = dict(zip(settings, self.children, strict=True))
-        self._groups: dict[str, list[str]] = {}
+        self.openers: dict[str, ipywidgets.ToggleButton] = {}
         self._boxes: dict[str, ipywidgets.VBox] = {}
+        self._words: dict[str, str] = {}
         self.search = ipywidgets.Text(
             placeholder="find a field: name, kernel name, meaning",
             description="find",
@@ -47,80 +45,63 @@ class GroupedControls(PolicyControls):
             style={"description_width": "36px"},
             layout=ipywidgets.Layout(width="97%"),
         )
-        for name, each in settings.items():
-            _narrow(self.values[name], self.as_recorded[name])
-            row = self.rows[name]
-            row.layout.align_items = "flex-end"
-            row.children = (*row.children, _kernel_name(each.metadata))
-            self._groups.setdefault(each.metadata["group"], []).append(name)
+        groups: dict[str, list[str]] = {}
+        for name, field in settings.items():
+            about = field.metadata
+            self._words[name] = " ".join(
+                [name, *(about[part] for part in ("kernel_name", "group", "meaning"))]
+            ).lower()
+            groups.setdefault(about["group"], []).append(name)
+            control, box = self.values[name], self.as_recorded[name]
+            # the label stands above the control, and "as recorded" beside it
+            control.layout.width, control.layout.flex = "auto", "1 1 180px"
+            control.layout.height, control.layout.min_width = "auto", "0"
+            control.style.description_width = "100%"
+            if isinstance(control, ipywidgets.Checkbox):
+                control.indent = False
+            else:
+                control.layout.flex_flow = "row wrap"
+            box.layout.width, box.layout.flex = "104px", "0 0 auto"
+            words, meaning = (html.escape(about[part]) for part in ("kernel_name", "meaning"))
+            kernel_name = ipywidgets.HTML(
+                f'<code title="{meaning}" style="font-size:11px">{words}</code>',
+                layout=ipywidgets.Layout(flex="1 0 100%", min_width="0", height="auto"),
+            )
+            self.rows[name].layout.align_items = "flex-end"
+            self.rows[name].children = (control, box, kernel_name)
         moved = {settings[name].metadata["group"] for name in start}
-        self.openers = {}
-        shown: list[ipywidgets.Widget] = []
-        for group, members in self._groups.items():
-            box = ipywidgets.VBox([self.rows[name] for name in members])
-            self._boxes[group] = box
-            self.openers[group] = self._opener(group, group == OPEN_AT_FIRST or group in moved)
-            shown += [self.openers[group], box]
+        for group, members in groups.items():
+            self._boxes[group] = ipywidgets.VBox([self.rows[name] for name in members])
+            self.openers[group] = ipywidgets.ToggleButton(
+                value=group == OPEN_AT_FIRST or group in moved,
+                description=f"{group} ({len(members)})",
+                tooltip=f"show or hide the fields of: {group}",
+                layout=ipywidgets.Layout(width="97%"),
+            )
+            self.openers[group].add_class(OPENER)
+            self._follow(group)
+            self.openers[group].observe(lambda _, group=group: self._follow(group), "value")
+        shown = (each for group in groups for each in (self.openers[group], self._boxes[group]))
         self.children = (self.search, *shown)
         self.search.observe(lambda _: self._find(), "value")
+
+    def _follow(self, group: str) -> None:
+        """Show a group's fields, or hide them, as its button says."""
+        is_open = self.openers[group].value
+        self._boxes[group].layout.display = None if is_open else "none"
+        self.openers[group].icon = "caret-down" if is_open else "caret-right"
 
     def _find(self) -> None:
         """Show the fields that have all words; groups without any go, others open."""
         words = self.search.value.lower().split()
-        settings = policy_settings()
-        for group, members in self._groups.items():
-            found = [name for name in members if _has(name, settings[name].metadata, words)]
-            for name in members:
-                self.rows[name].layout.display = None if name in found else "none"
-            self.openers[group].layout.display = None if found else "none"
-            is_open = bool(found) if words else self.openers[group].value
-            self._boxes[group].layout.display = None if is_open else "none"
-
-    def _opener(self, group: str, is_open: bool) -> ipywidgets.ToggleButton:
-        """A button that shows and hides a group."""
-        box = self._boxes[group]
-        button = ipywidgets.ToggleButton(
-            value=is_open,
-            description=f"{group} ({len(box.children)})",
-            tooltip=f"show or hide the fields of: {group}",
-            icon="caret-down" if is_open else "caret-right",
-            layout=ipywidgets.Layout(width="97%"),
-        )
-        button.add_class(OPENER)
-
-        def follow(_: object = None) -> None:
-            box.layout.display = None if button.value else "none"
-            button.icon = "caret-down" if button.value else "caret-right"
-
-        follow()
-        button.observe(follow, "value")
-        return button
-
-
-def _has(name: str, about: Mapping[str, Any], words: list[str]) -> bool:
-    """Whether a field's name, kernel name, topic or meaning has all words."""
-    told = " ".join([name, about["kernel_name"], about["group"], about["meaning"]]).lower()
-    return all(word in told for word in words)
-
-
-def _narrow(control: ipywidgets.ValueWidget, box: ipywidgets.Checkbox) -> None:
-    """Put the label above the control, and "as recorded" beside it."""
-    control.layout.width, control.layout.flex = "auto", "1 1 180px"
-    control.layout.height, control.layout.min_width = "auto", "0"
-    control.style.description_width = "100%"
-    if isinstance(control, ipywidgets.Checkbox):
-        control.indent = False
-    else:
-        control.layout.flex_flow = "row wrap"
-    box.layout.width, box.layout.flex = "104px", "0 0 auto"
-
-
-def _kernel_name(about: Mapping[str, Any]) -> ipywidgets.HTML:
-    name, meaning = html.escape(about["kernel_name"]), html.escape(about["meaning"])
-    return ipywidgets.HTML(
-        f'<code title="{meaning}" style="font-size:11px">{name}</code>',
-        layout=ipywidgets.Layout(flex="1 0 100%", min_width="0", height="auto"),
-    )
+        for name, row in self.rows.items():
+            is_found = all(word in self._words[name] for word in words)
+            row.layout.display = None if is_found else "none"
+        for group, box in self._boxes.items():
+            is_found = any(row.layout.display is None for row in box.children)
+            self.openers[group].layout.display = None if is_found else "none"
+            is_open = is_found if words else self.openers[group].value
+            box.layout.display = None if is_open else "none"
 
 
 _ROWS = """
@@ -193,20 +174,19 @@ class ChangedFields(anywidget.AnyWidget):
         self._last_moved: list[str] = []
         super().__init__(rows=_rows(controls.policy))
         controls.on_change(self._follow)
-        self.on_msg(lambda _, told, __: self._obey(told))
+        self.on_msg(lambda _, content, __: self._obey(content))
 
     def undo(self) -> None:
         """Take the last change back."""
-        if not self._earlier:
-            return
-        self._policy, self._last_moved = self._earlier.pop(), []
-        self._controls.take(self._policy)
+        if self._earlier:
+            self._policy, self._last_moved = self._earlier.pop(), []
+            self._controls.take(self._policy)
 
-    def _obey(self, told: Mapping[str, Any]) -> None:
-        if told.get("undo"):
+    def _obey(self, content: Mapping[str, Any]) -> None:
+        if content.get("undo"):
             self.undo()
-        elif told.get("give_back") in self._controls.as_recorded:
-            self._controls.as_recorded[told["give_back"]].value = True
+        elif content.get("give_back") in self._controls.as_recorded:
+            self._controls.as_recorded[content["give_back"]].value = True
 
     def _follow(self, policy: Policy) -> None:
         moved = changed_settings(self._policy, policy)
@@ -218,13 +198,9 @@ class ChangedFields(anywidget.AnyWidget):
 
 
 def _rows(policy: Policy) -> list[dict[str, str]]:
-    return [{"name": name, "value": _words(value)} for name, value in policy.given().items()]
-
-
-def _words(value: object) -> str:
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return str(value)
+    words = {name: str(value) for name, value in policy.given().items()}
+    switches = {"True": "on", "False": "off"}
+    return [{"name": name, "value": switches.get(each, each)} for name, each in words.items()]
 
 
 _COLUMNS_STYLE = """
@@ -302,15 +278,12 @@ def columns(
         above: what stays in view above the figures.
         figures: what is scrolled.
     """
-    scrolled = _named(ipywidgets.VBox(list(figures)), "pagealloc-figures")
-    left = _named(ipywidgets.VBox(list(side)), "pagealloc-side")
-    right = _named(ipywidgets.VBox([*above, scrolled]), "pagealloc-main")
-    return [_Style(), _named(ipywidgets.HBox([left, right]), "pagealloc-columns")]
-
-
-def _named(box: ipywidgets.Box, name: str) -> ipywidgets.Box:
-    box.add_class(name)
-    return box
+    scrolled, left = ipywidgets.VBox(list(figures)), ipywidgets.VBox(list(side))
+    right = ipywidgets.VBox([*above, scrolled])
+    both = ipywidgets.HBox([left, right])
+    for box, name in ((scrolled, "figures"), (left, "side"), (right, "main"), (both, "columns")):
+        box.add_class(f"pagealloc-{name}")
+    return [_Style(), both]
 
 
 STATE = "state"

@@ -14,10 +14,7 @@ from pagealloc_model.policy.policy import Policy
 from pagealloc_model.predicted.replay import literal_part
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pagealloc_model.recording.recording import Recording
-
 
 Window = tuple[float, float]
 """From and to, in seconds after the first event."""
@@ -45,14 +42,9 @@ class Question:
 
     def as_json(self) -> str:
         """The state as text that `from_json` reads, for a file or a link."""
-        state = {
-            "base": self.base.given(),
-            "candidate": self.candidate.given(),
-            "window": self.window,
-            "tab": self.tab,
-            "reclaim": self.reclaim,
-        }
-        return json.dumps(state, sort_keys=True)
+        policies = {"base": self.base.given(), "candidate": self.candidate.given()}
+        view = {"window": self.window, "tab": self.tab, "reclaim": self.reclaim}
+        return json.dumps(policies | view, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str, tabs: Sequence[str]) -> Question:
@@ -119,33 +111,22 @@ def as_python(recording: Recording, question: Question, mode: str) -> str:
         question: the state.
         mode: of reclaim, as replayed: "literal" or "elastic".
     """
-    window = "" if question.window is None else f", window={question.window!r}"
-    asked = f", reclaim={question.reclaim!r}" if question.reclaim else ""
-    sides = (question.base, question.candidate)
-    base, candidate = (f"pm.{each!r}" for each in sides)
-    replayed, assumed = [base, candidate], ", assumptions=pm.Assumptions(reclaim='elastic')"
-    if mode == "literal":
-        replayed, assumed = [f"pm.{literal_part(each)!r}" for each in sides], ""
-    return "\n".join(
-        [
-            "import pagealloc_model as pm",
-            "",
-            f"rec = pm.open({_name(recording)!r})",
-            f"base = pm.replay(rec, {replayed[0]}{window}{assumed})",
-            f"candidate = pm.replay(rec, {replayed[1]}{window}{assumed})",
-            "print(pm.compare(base, candidate).to_text(width=72))",
-            f"pm.explore(rec, base={base}, candidate={candidate}{window}, "
-            f"tab={question.tab!r}{asked})",
-        ]
-    )
-
-
-def _name(recording: Recording) -> str:
-    """The short name where it leads to this recording, else its path."""
     from pagealloc_model.recording.recording import open_recording, recording_names
 
-    if recording.name in recording_names():
-        found = open_recording(recording.name)
-        if found.path.resolve() == recording.path.resolve():
-            return recording.name
-    return str(recording.path)
+    name = str(recording.path)
+    is_named = recording.name in recording_names()  # which another recording may be, too
+    if is_named and open_recording(recording.name).path.resolve() == recording.path.resolve():
+        name = recording.name
+    window = "" if question.window is None else f", window={question.window!r}"
+    asked = f", reclaim={question.reclaim!r}" if question.reclaim else ""
+    lines = ["import pagealloc_model as pm", "", f"rec = pm.open({name!r})"]
+    sides = {"base": question.base, "candidate": question.candidate}
+    for side, policy in sides.items():
+        replayed, assumed = policy, ", assumptions=pm.Assumptions(reclaim='elastic')"
+        if mode == "literal":
+            replayed, assumed = literal_part(policy), ""
+        lines.append(f"{side} = pm.replay(rec, pm.{replayed!r}{window}{assumed})")
+    policies = ", ".join(f"{side}=pm.{policy!r}" for side, policy in sides.items())
+    lines.append("print(pm.compare(base, candidate).to_text(width=72))")
+    lines.append(f"pm.explore(rec, {policies}{window}, tab={question.tab!r}{asked})")
+    return "\n".join(lines)

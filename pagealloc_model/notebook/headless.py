@@ -9,9 +9,8 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import ipywidgets
 import nbformat
@@ -22,6 +21,7 @@ from IPython.display import publish_display_data
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, DeadKernelError
 from nbconvert import HTMLExporter
+from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_output
 from plotly.offline import get_plotlyjs
 from pygments.formatters import HtmlFormatter
@@ -33,11 +33,12 @@ from pagealloc_model.base.text import WIDTH, ascii_only, folded
 from pagealloc_model.notebook.picture import Picture
 from pagealloc_model.show.figures.files import write_figures
 
-if TYPE_CHECKING:
-    from nbformat import NotebookNode
-
-
-PARAMETERS, INJECTED = "parameters", "injected-parameters"
+PARAMETERS, INJECTED, POST = "parameters", "injected-parameters", "post"
+"""Tags of cells."""
+PLOTLY_MIME = "application/vnd.plotly.v1+json"
+FIGURES = "figures"
+LONGEST_NAME = 48
+"""Characters of a figure's title in the name of its file."""
 FIRST_CELL = """\
 import os, sys
 os.environ.pop("PYTHONSAFEPATH", None)
@@ -51,9 +52,12 @@ NO_SHADOWS = ("--IPKernelApp.ignore_cwd=True",)
 """What keeps IPython from putting the working directory before installed modules."""
 
 
+_TAG = re.compile(r"<[^>]+>")
+
+
 def executed(
     notebook: Path, parameters: Mapping[str, object], report: Report | None = None
-) -> nbformat.NotebookNode:
+) -> NotebookNode:
     """A copy of a notebook with outputs, in which widgets are figures and text.
 
     Args:
@@ -71,26 +75,25 @@ def executed(
     with progress(f"running {notebook.stem}", len(copy.cells), "cells", given=report) as told:
         _run(copy, notebook.stem, told)
     del copy.cells[0]
-    for cell in copy.cells:
-        _as_if_first_cell_had_not_been(cell)
+    for cell in copy.cells:  # the notebook's own are counted from 1
+        for part in (cell, *cell.get("outputs", ())):
+            if part.get("execution_count") is not None:
+                part["execution_count"] -= 1
     return copy
 
 
-def tagged_cells(notebook: nbformat.NotebookNode, tag: str) -> list[nbformat.NotebookNode]:
+def _tagged_cells(notebook: NotebookNode, tag: str) -> list[NotebookNode]:
     """Code cells with a tag."""
-    return [
-        cell
-        for cell in notebook.cells
-        if cell.cell_type == "code" and tag in cell.metadata.get("tags", ())
-    ]
+    code = (cell for cell in notebook.cells if cell.cell_type == "code")
+    return [cell for cell in code if tag in cell.metadata.get("tags", ())]
 
 
-def _inject(copy: nbformat.NotebookNode, parameters: Mapping[str, object], name: str) -> None:
+def _inject(copy: NotebookNode, parameters: Mapping[str, object], name: str) -> None:
     """Add a cell that sets the parameters, behind the one with their defaults."""
-    found = tagged_cells(copy, PARAMETERS)
-    if not found:
+    defaults = next(iter(_tagged_cells(copy, PARAMETERS)), None)
+    if defaults is None:
         raise UsageError(f"notebook {name}: no cell is tagged {PARAMETERS!r}")
-    lines = found[0].source.splitlines()
+    lines = defaults.source.splitlines()
     known = [line.partition("=")[0].strip() for line in lines if "=" in line]
     for parameter in parameters:
         if parameter not in known:
@@ -99,20 +102,20 @@ def _inject(copy: nbformat.NotebookNode, parameters: Mapping[str, object], name:
             )
     settings = "\n".join(f"{parameter} = {value!r}" for parameter, value in parameters.items())
     cell = new_code_cell(settings, metadata={"tags": [INJECTED]})
-    copy.cells.insert(copy.cells.index(found[0]) + 1, cell)
+    copy.cells.insert(copy.cells.index(defaults) + 1, cell)
 
 
-def _run(copy: nbformat.NotebookNode, name: str, told: Report | None) -> None:
+def _run(copy: NotebookNode, name: str, report: Report | None) -> None:
     """Execute all cells in place; a kernel that does not start has run nothing, so another may."""
     current = -1
 
-    def begins(cell: nbformat.NotebookNode, cell_index: int) -> None:
+    def begins(cell: NotebookNode, cell_index: int) -> None:
         nonlocal current
         current = cell_index
-        if told is not None:
-            told(cell_index / len(copy.cells))
+        if report is not None:
+            report(cell_index / len(copy.cells))
 
-    for last in (False, True):
+    for is_last in (False, True):
         client = NotebookClient(
             copy,
             timeout=None,
@@ -135,21 +138,10 @@ def _run(copy: nbformat.NotebookNode, name: str, told: Report | None) -> None:
                 raise
             # else nbclient cleans up once more when Python ends, and finds nothing to clean
             atexit.unregister(client._cleanup_kernel)
-            if last:
+            if is_last:
                 raise UsageError(
                     f"notebook {name}: its kernel did not start ({error}); run it again"
                 ) from None
-
-
-def _as_if_first_cell_had_not_been(cell: nbformat.NotebookNode) -> None:
-    """Count the notebook's own cells from 1."""
-    for each in (cell, *cell.get("outputs", ())):
-        if each.get("execution_count") is not None:
-            each["execution_count"] -= 1
-
-
-PLOTLY_MIME = "application/vnd.plotly.v1+json"
-_TAG = re.compile(r"<[^>]+>")
 
 
 def show_statically() -> None:
@@ -161,11 +153,23 @@ def show_statically() -> None:
 
 
 def _publish(widget: ipywidgets.Widget) -> None:
-    for figure in _figures(widget):
-        publish_display_data(as_output(figure))
-    text = "\n\n".join(_texts(widget))
+    parts = list(_parts(widget))
+    for part in parts:
+        if isinstance(part, Picture):
+            publish_display_data(as_output(part.figure))
+        elif isinstance(part, go.FigureWidget):
+            publish_display_data(as_output(go.Figure(part)))
+    words = (part.value for part in parts if isinstance(part, ipywidgets.HTML) and part.value)
+    text = "\n\n".join(html.unescape(_TAG.sub("", each)).rstrip() for each in words)
     if text:
         publish_display_data({"text/plain": text})
+
+
+def _parts(widget: ipywidgets.Widget) -> Iterator[ipywidgets.Widget]:
+    """The widget and all inside it."""
+    yield widget
+    for child in getattr(widget, "children", ()):
+        yield from _parts(child)
 
 
 def as_output(figure: go.Figure) -> dict[str, object]:
@@ -177,38 +181,20 @@ def as_output(figure: go.Figure) -> dict[str, object]:
     return {PLOTLY_MIME: shown, "text/plain": "figure"}
 
 
-def _figures(widget: ipywidgets.Widget) -> Iterator[go.Figure]:
-    if isinstance(widget, Picture):
-        yield widget.figure
-    elif isinstance(widget, go.FigureWidget):
-        yield go.Figure(widget)
-    else:
-        for child in getattr(widget, "children", ()):
-            yield from _figures(child)
-
-
-def _texts(widget: ipywidgets.Widget) -> Iterator[str]:
-    if isinstance(widget, ipywidgets.HTML) and widget.value:
-        yield html.unescape(_TAG.sub("", widget.value)).rstrip()
-    for child in getattr(widget, "children", ()):
-        yield from _texts(child)
-
-
-POST = "post"
-_NOT_IN_NAMES = re.compile(r"[^a-z0-9]+")
-_LONGEST_NAME = 48
-
-
 def figures_of(notebook: NotebookNode) -> dict[str, go.Figure]:
     """All figures in order, by names such as "03_pageblocks_by_migratetype"."""
-    found: dict[str, go.Figure] = {}
+    figures: dict[str, go.Figure] = {}
     for cell in notebook.cells:
         for output in cell.get("outputs", ()):
             shown = output.get("data", {}).get(PLOTLY_MIME)
             if shown is not None:
                 figure = go.Figure({name: shown[name] for name in ("data", "layout")})
-                found[f"{len(found) + 1:02d}_{_name(figure)}"] = figure
-    return found
+                notes = [note.text for note in figure.layout.annotations if note.text]
+                title = figure.layout.title.text or (notes[0] if notes else "figure")
+                words = re.sub(r"[^a-z0-9]+", "_", _TAG.sub("", title).lower()).strip("_")
+                name = words[:LONGEST_NAME].rstrip("_")
+                figures[f"{len(figures) + 1:02d}_{name}"] = figure
+    return figures
 
 
 def post_text(notebook: NotebookNode) -> str:
@@ -216,33 +202,17 @@ def post_text(notebook: NotebookNode) -> str:
 
     Lines are folded at 72 columns, and nothing but ASCII is left.
     """
-    tagged = tagged_cells(notebook, POST)
-    cells = tagged or [cell for cell in notebook.cells if cell.cell_type == "code"]
-    shown = _printed_or_shown if tagged else _printed
-    printed = "\n".join(text for cell in cells for text in shown(cell))
-    return ascii_only("\n".join(folded(line, WIDTH) for line in printed.splitlines())) + "\n"
-
-
-def _printed(cell: NotebookNode) -> Iterator[str]:
-    for output in cell.outputs:
-        if output.output_type == "stream" and output.name == "stdout":
-            yield output.text
-
-
-def _printed_or_shown(cell: NotebookNode) -> Iterator[str]:
-    """What a cell prints, and the text of the result that it ends in, unless that is a figure."""
-    yield from _printed(cell)
-    for output in cell.outputs:
-        if output.output_type == "execute_result" and PLOTLY_MIME not in output.data:
-            yield output.data.get("text/plain", "")
-
-
-def _name(figure: go.Figure) -> str:
-    """The figure's title, or its first note's words, as part of a file name."""
-    notes = [note.text for note in figure.layout.annotations if note.text]
-    title = figure.layout.title.text or (notes[0] if notes else "figure")
-    words = _NOT_IN_NAMES.sub("_", _TAG.sub("", title).lower()).strip("_")
-    return words[:_LONGEST_NAME].rstrip("_")
+    tagged = _tagged_cells(notebook, POST)
+    texts = []
+    for cell in tagged or [cell for cell in notebook.cells if cell.cell_type == "code"]:
+        streams = [output for output in cell.outputs if output.output_type == "stream"]
+        texts += [output.text for output in streams if output.name == "stdout"]
+        results = [output for output in cell.outputs if output.output_type == "execute_result"]
+        for result in results if tagged else ():
+            if PLOTLY_MIME not in result.data:
+                texts.append(result.data.get("text/plain", ""))
+    lines = "\n".join(texts).splitlines()
+    return ascii_only("\n".join(folded(line, WIDTH) for line in lines)) + "\n"
 
 
 NOTHING_FROM_ELSEWHERE = (
@@ -291,9 +261,15 @@ def offline_page(notebook: NotebookNode, title: str) -> str:
     for cell in shown.cells:
         for position, output in enumerate(cell.get("outputs", ())):
             figure = output.get("data", {}).get(PLOTLY_MIME)
-            if figure is not None:
+            if figure is not None:  # a script draws it where it stands
                 figures += 1
-                cell.outputs[position] = _live(figure, f"figure-{figures}")
+                name = f"figure-{figures}"
+                parts = {key: figure[key] for key in ("data", "layout")}
+                parts["config"] = {"responsive": True, "displaylogo": False}
+                drawn = plotly.io.to_json(parts, validate=False).replace("</", "<\\/")
+                script = f"Plotly.newPlot({json.dumps(name)}, {drawn})"
+                text = f'<div id="{name}"></div>\n<script>{script}</script>'
+                cell.outputs[position] = new_output("display_data", {"text/html": text})
     body, _ = HTMLExporter(template_name="basic").from_notebook_node(shown)
     return PAGE.format(
         policy=NOTHING_FROM_ELSEWHERE,
@@ -304,21 +280,7 @@ def offline_page(notebook: NotebookNode, title: str) -> str:
     )
 
 
-def _live(figure: dict[str, object], name: str) -> NotebookNode:
-    """An output whose script draws the figure where it stands."""
-    parts = {key: figure[key] for key in ("data", "layout")}
-    parts["config"] = {"responsive": True, "displaylogo": False}
-    drawn = plotly.io.to_json(parts, validate=False).replace("</", "<\\/")
-    script = f"Plotly.newPlot({json.dumps(name)}, {drawn})"
-    text = f'<div id="{name}"></div>\n<script>{script}</script>'
-    return new_output("display_data", {"text/html": text})
-
-
-FIGURES = "figures"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Study:
+class Study(NamedTuple):
     """What was written.
 
     Attributes:
@@ -328,7 +290,7 @@ class Study:
     """
 
     figures: int
-    files: tuple[str, ...]
+    files: list[str]
     not_written: str
 
 
@@ -353,12 +315,12 @@ def write_study(
     (directory / "post.txt").write_text(post_text(done), encoding="ascii")
     figures = figures_of(done)
     not_written = ""
+    (directory / FIGURES).mkdir()
     try:
-        (directory / FIGURES).mkdir()
         write_figures(figures, directory / FIGURES)
     except UsageError as error:
         not_written = str(error)
     if not any((directory / FIGURES).iterdir()):
         (directory / FIGURES).rmdir()
     files = sorted(str(path.relative_to(directory)) for path in directory.rglob("*.*"))
-    return Study(figures=len(figures), files=tuple(files), not_written=not_written)
+    return Study(len(figures), files, not_written)

@@ -1,4 +1,4 @@
-"""Colours of figures on a dark page: JupyterLab's dark theme, or a served page that has one."""
+"""Figures that change in place on a page, in the colours of its theme."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import plotly.graph_objects as go
 import traitlets
 from plotly.offline import get_plotlyjs
 
-from pagealloc_model.notebook.controls import moves_between
 from pagealloc_model.show.figures.faceted import (
     GRID,
     INK,
@@ -22,6 +21,7 @@ from pagealloc_model.show.figures.faceted import (
     MODEBAR,
     ORDER_COLOURS,
     Drawing,
+    Trace,
     drawing_of,
 )
 from pagealloc_model.show.figures.pageblock_map import CHANGE_COLOURS, LEVELS, shade
@@ -29,20 +29,8 @@ from pagealloc_model.show.figures.pageblock_map import CHANGE_COLOURS, LEVELS, s
 GROUND = "#111111"
 """Of JupyterLab's dark theme."""
 _ORDERS_ON_DARK = (
-    "#FEE838",
-    "#F2DD44",
-    "#E7D24F",
-    "#DBC759",
-    "#CFBD61",
-    "#C3B369",
-    "#B7AA6E",
-    "#ABA072",
-    "#9F9775",
-    "#948E76",
-    "#8A8678",
-    "#7F7D76",
-    "#757574",
-    "#6E7175",
+    *("#FEE838", "#F2DD44", "#E7D24F", "#DBC759", "#CFBD61", "#C3B369", "#B7AA6E"),
+    *("#ABA072", "#9F9775", "#948E76", "#8A8678", "#7F7D76", "#757574", "#6E7175"),
 )
 """The light half of the scale (cividis) whose dark half is that of orders on white; order 0 stands
 out most on either ground."""
@@ -285,6 +273,72 @@ export default { initialize, render };
 """
 
 
+MOVING = ("x", "y", "z", "customdata", "text")
+"""What of a trace may differ between two drawings of one frame."""
+NOTES = "annotations"
+"""What of a layout may differ."""
+
+
+def moves_between(
+    before: Drawing, after: Drawing
+) -> tuple[dict[int, Trace], list[Any] | None, bool] | None:
+    """What moved; None if more than coordinates and notes differs.
+
+    Returns:
+        Number of a trace -> what it has anew; all annotations where one differs, such as who has no
+        value in a panel; and whether the page can move traces without laying out the figure anew:
+        lines and bars that have other numbers in the same places.
+    """
+    if len(before.traces) != len(after.traces):
+        return None
+    layouts = [dict(each.layout) for each in (before, after)]
+    earlier, notes = (list(layout.pop(NOTES, ())) for layout in layouts)
+    if not _same(*layouts):
+        return None
+    coordinates = {}
+    for number, (old, new) in enumerate(zip(before.traces, after.traces, strict=True)):
+        frames = [{key: each[key] for key in each if key not in MOVING} for each in (old, new)]
+        has = [[trace.get(name) is not None for name in MOVING] for trace in (old, new)]
+        if not (has[0] == has[1] and _same(*frames)):
+            return None
+        moved = {name: new[name] for name in MOVING if not _same(old.get(name), new.get(name))}
+        if moved:
+            coordinates[number] = moved
+    in_place = all(
+        name in ("x", "y")
+        and after.traces[number]["type"] in ("scatter", "bar")
+        and np.asarray(values).dtype.kind in "iuf"
+        for number, moved in coordinates.items()
+        for name, values in moved.items()
+    )
+    return coordinates, None if _same(earlier, notes) else notes, in_place
+
+
+def same_coordinates(first: Drawing, second: Drawing) -> bool:
+    """Whether two drawings have the same points."""
+    return len(first.traces) == len(second.traces) and all(
+        _same(one.get(axis), other.get(axis))
+        for one, other in zip(first.traces, second.traces, strict=True)
+        for axis in "xyz"
+    )
+
+
+def _same(first: Any, second: Any) -> bool:
+    """Whether two values of a drawing are equal; nan equals nan."""
+    if isinstance(first, np.ndarray) or isinstance(second, np.ndarray):
+        if first is None or second is None:
+            return False
+        first, second = np.asarray(first), np.asarray(second)
+        is_float = first.dtype.kind == second.dtype.kind == "f"
+        return np.array_equal(first, second, equal_nan=is_float)
+    if isinstance(first, dict) and isinstance(second, dict):
+        has_same = first.keys() == second.keys()
+        return has_same and all(_same(first[key], second[key]) for key in first)
+    if isinstance(first, list | tuple) and isinstance(second, list | tuple):
+        return len(first) == len(second) and all(map(_same, first, second))
+    return bool(first == second)
+
+
 class PlotlyLibrary(anywidget.AnyWidget):
     """Invisible; brings plotly to the page, once for all pictures of a kernel."""
 
@@ -292,10 +346,8 @@ class PlotlyLibrary(anywidget.AnyWidget):
     source = traitlets.Unicode(get_plotlyjs()).tag(sync=True)
 
 
-@lru_cache(maxsize=1)
-def plotly_library() -> PlotlyLibrary:
-    """The one of this kernel."""
-    return PlotlyLibrary()
+plotly_library = lru_cache(maxsize=1)(PlotlyLibrary)
+"""The one of this kernel."""
 
 
 class Picture(anywidget.AnyWidget):
@@ -333,19 +385,14 @@ class Picture(anywidget.AnyWidget):
         if moves is None:
             self.drawn = _whole(drawing)
             return
-        if not moves.coordinates and moves.notes is None:
-            return
-        for number, moved in moves.coordinates.items():
+        coordinates, notes, in_place = moves
+        for number, moved in coordinates.items():
             self.drawn["data"][number].update(moved)
-        if moves.notes is not None:
-            self.drawn["layout"]["annotations"] = moves.notes
-        self.send(
-            {
-                "moves": [[number, as_json(moved)] for number, moved in moves.coordinates.items()],
-                "notes": as_json(moves.notes),
-                "in_place": moves.in_place,
-            }
-        )
+        if notes is not None:
+            self.drawn["layout"][NOTES] = notes
+        if coordinates or notes is not None:
+            numbered = [[number, as_json(moved)] for number, moved in coordinates.items()]
+            self.send({"moves": numbered, "notes": as_json(notes), "in_place": in_place})
 
 
 def _whole(drawing: Drawing) -> dict[str, Any]:
@@ -370,13 +417,11 @@ def as_json(value: Any) -> Any:
     if value.dtype.kind not in "iuf":
         return value.tolist()
     numbers = np.ascontiguousarray(value, np.float64)
-    if value.ndim == 1:
-        return {"dtype": "f8", "bdata": base64.b64encode(numbers).decode()}
     single = numbers.astype(np.float32)
-    is_exact = np.array_equal(single, numbers, equal_nan=True)
-    packed = {"dtype": "f4" if is_exact else "f8"}
-    packed["bdata"] = base64.b64encode(single if is_exact else numbers).decode()
-    return packed | {"shape": ", ".join(map(str, value.shape))}
+    if value.ndim > 1 and np.array_equal(single, numbers, equal_nan=True):
+        numbers = single
+    packed = {"dtype": numbers.dtype.str[1:], "bdata": base64.b64encode(numbers).decode()}
+    return packed | ({"shape": ", ".join(map(str, value.shape))} if value.ndim > 1 else {})
 
 
 class Chart(ipywidgets.VBox):

@@ -90,21 +90,11 @@ def page_server(
         def load_config_file(self, *_: Any, **__: Any) -> None:
             """Read no file."""
 
-    server = Served(
-        config=Config(
-            {
-                "Voila": {
-                    "ip": LOOPBACK,
-                    "port": port,
-                    "token": secrets.token_urlsafe(24),
-                    "open_browser": browser,
-                    "log_level": "ERROR",
-                    "tornado_settings": {"headers": {"Content-Security-Policy": ALLOWED}},
-                },
-                "VoilaConfiguration": {"show_tracebacks": False, "theme": theme},
-            }
-        )
-    )
+    voila = {"ip": LOOPBACK, "port": port, "open_browser": browser, "log_level": "ERROR"}
+    voila["token"] = secrets.token_urlsafe(24)
+    voila["tornado_settings"] = {"headers": {"Content-Security-Policy": ALLOWED}}
+    page = {"show_tracebacks": False, "theme": theme}
+    server = Served(config=Config({"Voila": voila, "VoilaConfiguration": page}))
     server.initialize([str(notebook)])
     return server
 

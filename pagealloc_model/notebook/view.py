@@ -5,31 +5,24 @@ from __future__ import annotations
 import html
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import ipywidgets
 
 from pagealloc_model.base.errors import PolicyError
-from pagealloc_model.notebook.controls import (
-    LatestOnly,
-    PolicyControls,
-    SpokenNames,
-    Status,
-    changed_settings,
-    no_effect_words,
-    same_coordinates,
-)
-from pagealloc_model.notebook.picture import Chart
+from pagealloc_model.base.text import count_of
+from pagealloc_model.notebook.controls import LatestOnly, PolicyControls, SpokenNames, Status
+from pagealloc_model.notebook.picture import Chart, same_coordinates
 from pagealloc_model.policy.policy import Policy
+from pagealloc_model.predicted.replay import BY_RECLAIM, ELASTIC_SETTINGS
 from pagealloc_model.show.figures.faceted import Drawing, drawing_of
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
     from pagealloc_model.predicted.replay import Replay
-
 
 PROGRESS_EVERY_S = 0.2
 
@@ -51,75 +44,33 @@ class View:
 
 Progress = Callable[[float], None]
 """Called with the share done, 0 to 1."""
-
 Compute = Callable[[Policy, Progress, threading.Event], View]
 """From a policy to a view; may stop early, with anything, once the event is set."""
 
 
-class Explorer(ipywidgets.VBox):
-    """Controls, a figure and a table; moving a control redraws them without running a cell.
+class Answering(ipywidgets.VBox):
+    """What answers its controls on a worker thread, where a newer request overtakes an older one.
 
-    The first view is computed at once, later ones on a worker thread, where a newer policy
-    overtakes the one being computed. Errors are shown below the controls.
-
-    Args:
-        title: one line.
-        controls: the policy to show.
-        compute: from a policy to a view.
+    Attributes:
+        status: progress, what is shown, errors.
     """
 
-    def __init__(
+    def _begin(
         self,
-        title: str,
-        controls: PolicyControls,
-        compute: Compute,
+        compute: Callable[[Any, threading.Event], Any],
+        deliver: Callable[[Any], None],
     ) -> None:
-        self.controls = controls
         self.status = Status()
-        self.text = ipywidgets.HTML()
-        self.chart = Chart()
-        self._compute = compute
-        self._shown: Policy | None = None
-        self._worker = LatestOnly(self._view, self._show, self.status.fail)
-        reset = ipywidgets.Button(
-            description="All as recorded", tooltip="leave every field as it was recorded"
-        )
-        reset.on_click(lambda _: controls.reset())
-        super().__init__(
-            [
-                ipywidgets.HTML(f"<b>{html.escape(title)}</b>"),
-                SpokenNames(),
-                controls,
-                ipywidgets.HBox([reset, self.status]),
-                self.chart,
-                self.text,
-            ]
-        )
-        self._show(self._view(controls.policy, threading.Event()))
-        controls.on_change(self._change)
-        controls.on_refusal(self._refuse)
+        self._worker = LatestOnly(compute, deliver, self.status.fail)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Block until the figures' computation is done; False if that took too long."""
+        """Block until nothing is being computed; False if that took too long."""
         return self._worker.wait(timeout)
-
-    def redraw(self) -> None:
-        """Compute the view again, for something other than the policy has changed."""
-        self.controls.tell()
-
-    def _change(self, policy: Policy) -> None:
-        self.status.say(f"replaying {policy} ...")
-        self._worker.submit(policy)
 
     def _refuse(self, error: PolicyError) -> None:
         """Say that the controls ask for what no policy can be; what is on show stays."""
         self._worker.drop()
         self.status.fail(error)
-
-    def _view(self, policy: Policy, cancelled: threading.Event) -> tuple[View, Policy, float]:
-        start = time.perf_counter()
-        view = self._compute(policy, self._progress(policy), cancelled)
-        return view, policy, time.perf_counter() - start
 
     def _progress(self, policy: Policy) -> Progress:
         last = time.monotonic()
@@ -129,24 +80,102 @@ class Explorer(ipywidgets.VBox):
             now = time.monotonic()
             if now - last >= PROGRESS_EVERY_S:
                 last = now
-                self._worker.hand_over(lambda: self.status.say(f"replaying {policy}: {share:.0%}"))
+                self._worker.hand_over(self.status.say, f"replaying {policy}: {share:.0%}")
 
         return report
 
+
+class Explorer(Answering):
+    """Controls, a figure and a table; moving a control redraws them without running a cell.
+
+    The first view is computed at once. Errors are shown below the controls.
+
+    Args:
+        title: one line.
+        controls: the policy to show.
+        compute: from a policy to a view.
+    """
+
+    def __init__(self, title: str, controls: PolicyControls, compute: Compute) -> None:
+        self.controls = controls
+        self.text = ipywidgets.HTML()
+        self.chart = Chart()
+        self._compute = compute
+        self._shown: Policy | None = None
+        self._begin(self._view, self._show)
+        reset = ipywidgets.Button(
+            description="All as recorded", tooltip="leave every field as it was recorded"
+        )
+        reset.on_click(lambda _: controls.reset())
+        heading = ipywidgets.HTML(f"<b>{html.escape(title)}</b>")
+        below = (ipywidgets.HBox([reset, self.status]), self.chart, self.text)
+        super().__init__([heading, SpokenNames(), controls, *below])
+        self._show(self._view(controls.policy, threading.Event()))
+        controls.on_change(self._change, self._refuse)
+
+    def redraw(self) -> None:
+        """Compute the view again, for something other than the policy has changed."""
+        self.controls.tell()
+
+    def _change(self, policy: Policy) -> None:
+        self.status.say(f"replaying {policy} ...")
+        self._worker.submit(policy)
+
+    def _view(self, policy: Policy, cancelled: threading.Event) -> tuple[View, Policy, float]:
+        start = time.perf_counter()
+        view = self._compute(policy, self._progress(policy), cancelled)
+        return view, policy, time.perf_counter() - start
+
     def _show(self, answer: tuple[View, Policy, float]) -> None:
         view, policy, seconds = answer
-        note = self._note(view, policy)
+        note = unmoved_words(self._shown, policy, self.chart, [view.figure], view.replay)
         self.chart.show(view.figure)
         self.text.value = f"<pre>{html.escape(view.text)}</pre>" if view.text else ""
         self.status.say(f"shown: {policy} ({seconds:.1f} s)", note)
         self._shown = policy
 
-    def _note(self, view: View, policy: Policy) -> str:
-        """Why the figure stays as it was under another policy, "" if it does not."""
-        changed = changed_settings(self._shown, policy) if self._shown is not None else []
-        picture = self.chart.picture
-        if not changed or picture is None:
-            return ""
-        if not same_coordinates(picture.drawing, drawing_of(view.figure)):
-            return ""
-        return no_effect_words(changed, view.replay)
+
+def changed_settings(before: Policy, after: Policy) -> list[str]:
+    """Names of the settings that two policies differ in."""
+    old, new = before.given(), after.given()
+    return [name for name in {**old, **new} if old.get(name) != new.get(name)]
+
+
+def unmoved_words(
+    before: Policy | None,
+    after: Policy,
+    chart: Chart,
+    figures: Sequence[go.Figure | Drawing],
+    replay: Replay | None,
+) -> str:
+    """Why figures stay as they are under another policy, "" if one moves or no setting does.
+
+    Args:
+        before: policy on show, None before there is one.
+        after: the other.
+        chart: what is on show.
+        figures: under the other policy.
+        replay: under it, None where what is drawn is no replay of the recording.
+    """
+    names = changed_settings(before, after) if before is not None else []
+    if not names or chart.picture is None:
+        return ""
+    if not all(map(same_coordinates, chart.drawings, map(drawing_of, figures))):
+        return ""
+    reasons = dict.fromkeys(_no_effect(name, replay) for name in names)
+    return f"no effect here: {'; '.join(reasons)}"
+
+
+def _no_effect(name: str, replay: Replay | None) -> str:
+    if replay is None:
+        return f"all that is drawn is the same, whatever {name} is"
+    if replay.assumptions.reclaim == "literal" and name in (*ELASTIC_SETTINGS, *BY_RECLAIM):
+        return f"{name} acts through reclaim and compaction, which are replayed as recorded"
+    if name.startswith("ownership.") and replay.policy.pageblock_ownership in (None, "off"):
+        return "pageblock_ownership is off"
+    if name.startswith("highatomic"):
+        most = int(replay.samples.blocks[..., 3].max(initial=0))
+        if not most:
+            return "no pageblock is reserved for atomic requests in this span"
+        return f"the reserve stays at {count_of(most, 'pageblock')} at most, as it was"
+    return f"the predictions agree in all that is drawn, whatever {name} is"

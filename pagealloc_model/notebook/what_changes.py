@@ -45,35 +45,34 @@ _WIDTH, _HEIGHT = 120, 12
 
 
 def difference_html(comparison: Comparison) -> str:
-    """Return the rows that change: those to believe, the others folded, the same ones counted."""
+    """The rows that change: those to believe, the others folded, the same ones counted."""
     rows = comparison.rows
     moved = changing_rows(comparison)
-    believed = moved[moved["verdict"].isin(BELIEVED)]
+    is_believed = moved["verdict"].isin(BELIEVED)
+    believed, others = moved[is_believed], moved[~is_believed]
     first, more = believed[:MOST_IN_VIEW], believed[MOST_IN_VIEW:]
-    others = moved[~moved["verdict"].isin(BELIEVED)]
     parts = [f'<p class="first">{escape(change_words(comparison))}</p>', _table(first)]
-    for words, folded in (
+    for words, rest in (
         (f"{len(more)} more to believe", more),
         (f"{len(others)} that nothing bears out, or within the model's error", others),
     ):
-        if len(folded):
-            parts.append(f"<details><summary>{escape(words)}</summary>{_table(folded)}</details>")
+        if len(rest):
+            parts.append(f"<details><summary>{escape(words)}</summary>{_table(rest)}</details>")
     still = int((rows["verdict"] != UNKNOWN).sum()) - len(moved)
     if still:
-        parts.append(
-            f"<p>{count_of(still, 'quantity stays as it is', 'quantities stay as they are')}.</p>"
-        )
+        words = count_of(still, "quantity stays as it is", "quantities stay as they are")
+        parts.append(f"<p>{words}.</p>")
     return f'{_STYLE}<div class="pagealloc-difference">{"".join(parts)}</div>'
 
 
 def changing_rows(comparison: Comparison) -> pd.DataFrame:
-    """Return the judged rows whose value is not that of the base."""
+    """The judged rows whose value is not that of the base."""
     rows = comparison.rows
     return rows[(rows["verdict"] != UNKNOWN) & (rows["base"] != rows["patch"])]
 
 
 def change_words(comparison: Comparison, who: str = "The candidate") -> str:
-    """Return one or two sentences: the largest changes to believe, their direction and size.
+    """One or two sentences: the largest changes to believe, their direction and size.
 
     Args:
         comparison: base and candidate.
@@ -87,26 +86,21 @@ def change_words(comparison: Comparison, who: str = "The candidate") -> str:
         return f"{who} changes nothing that is counted here."
     if believed.empty:
         return f"{who} changes nothing by more than the model's error on this recording."
-    named = _largest(believed)
-    words = [_in_words(row) for row in named.itertuples()]
-    last = f" and {words[-1]}" if len(words) > 1 else words[-1]
-    left = len(believed) - len(named)
-    more = (
-        f" {count_of(left, 'other change is', 'other changes are')} larger than the model's error."
-        if left
-        else ""
-    )
-    return f"{who} {', '.join(words[:-1])}{last}.{more}"
-
-
-def _largest(rows: pd.DataFrame) -> pd.DataFrame:
-    """One row of a metric, those of all zones and what is better or worse before others."""
-    ranked = rows.assign(
-        in_part=rows["scope"] != "all",
-        neutral=~rows["verdict"].isin((BETTER, WORSE)),
-        small=-(rows["patch"] - rows["base"]).abs() / rows[["base", "patch"]].abs().max(axis=1),
+    # one row of a metric, those of all zones and what is better or worse before others
+    largest = believed[["base", "patch"]].abs().max(axis=1)
+    ranked = believed.assign(
+        in_part=believed["scope"] != "all",
+        neutral=~believed["verdict"].isin((BETTER, WORSE)),
+        small=-(believed["patch"] - believed["base"]).abs() / largest,
     ).sort_values(["in_part", "neutral", "small"], kind="stable")
-    return ranked.drop_duplicates("metric")[:MOST_NAMED]
+    named = ranked.drop_duplicates("metric")[:MOST_NAMED]
+    *words, last = [_in_words(row) for row in named.itertuples()]
+    sentence = f"{who} {', '.join(words)}{' and ' if words else ''}{last}."
+    left = len(believed) - len(named)
+    if left:
+        others = count_of(left, "other change is", "other changes are")
+        sentence += f" {others} larger than the model's error."
+    return sentence
 
 
 def _in_words(row: Any) -> str:
@@ -117,42 +111,37 @@ def _in_words(row: Any) -> str:
     name = row.metric.replace("_", " ") + where
     if row.unit == "share":
         return f"{verb} {name} from {100 * row.base:.3g} % to {100 * row.patch:.3g} %"
-    size = f"by {in_measure(row, row.patch - row.base).strip('+-n%')}"
+    change = in_measure(row, row.patch - row.base)
+    size = f"by {change.strip('+-n%')}{' %' if change.endswith('%') else ''}"
     if row.base > 0 and row.patch >= MANYFOLD * row.base:
         size = f"{row.patch / row.base:.2g}-fold"
-    elif in_measure(row, row.patch - row.base).endswith("%"):
-        size += " %"
     unit = f" {row.unit}" if row.unit and not row.metric.endswith(row.unit) else ""
-    return f"{verb} {name} {size}, from {_grouped(row.base)} to {_grouped(row.patch)}{unit}"
-
-
-def _grouped(value: float) -> str:
-    """A number as in the table, with its thousands set apart."""
-    return f"{value:,.0f}" if abs(value) >= 1000 else number(value)
+    base, patch = (
+        f"{value:,.0f}" if abs(value) >= 1000 else number(value) for value in (row.base, row.patch)
+    )
+    return f"{verb} {name} {size}, from {base} to {patch}{unit}"
 
 
 def _table(rows: pd.DataFrame) -> str:
     if rows.empty:
         return ""
-    told = {RANGE: f' title="{escape(RANGE_IS)}"'}
-    head = "".join(f"<th{told.get(title, '')}>{escape(title)}</th>" for title in _TITLES)
-    body = "".join(_row(row) for row in rows.itertuples())
-    return f"<table><tr>{head}</tr>{body}</table>"
-
-
-def _row(row: Any) -> str:
-    scope = "" if row.scope == "all" else f", {row.scope}"
-    change, _, low, high = (escape(each.strip()) for each in measures(row))
-    cells = (
-        escape(f"{with_unit(row)}{scope}"),
-        number(row.base),
-        number(row.patch),
-        f"<b>{change}</b>" if row.verdict in BELIEVED else change,
-        "NA" if pd.isna(row.change_low) else f"{low} to {high}",
-        _bar(row.patch - row.base, row.change_low, row.change_high, f"from {low} to {high}"),
-        _ARROWS.get(row.verdict, "" if row.verdict == SAME else escape(row.verdict)),
-    )
-    return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
+    hints = {RANGE: f' title="{escape(RANGE_IS)}"'}
+    lines = ["".join(f"<th{hints.get(title, '')}>{escape(title)}</th>" for title in _TITLES)]
+    for row in rows.itertuples():
+        scope = "" if row.scope == "all" else f", {row.scope}"
+        change, _, low, high = (escape(each.strip()) for each in measures(row))
+        cells = (
+            escape(f"{with_unit(row)}{scope}"),
+            number(row.base),
+            number(row.patch),
+            f"<b>{change}</b>" if row.verdict in BELIEVED else change,
+            "NA" if pd.isna(row.change_low) else f"{low} to {high}",
+            _bar(row.patch - row.base, row.change_low, row.change_high, f"from {low} to {high}"),
+            _ARROWS.get(row.verdict, "" if row.verdict == SAME else escape(row.verdict)),
+        )
+        lines.append("".join(f"<td>{cell}</td>" for cell in cells))
+    head, *body = (f"<tr>{line}</tr>" for line in lines)
+    return f"<table>{head}{''.join(body)}</table>"
 
 
 def _bar(change: float, low: float, high: float, words: str) -> str:
@@ -160,15 +149,11 @@ def _bar(change: float, low: float, high: float, words: str) -> str:
     reach = max(abs(change), abs(low), abs(high))
     if not reach or not all(map(math.isfinite, (change, low, high))):
         return ""
-
-    def at(value: float) -> float:
-        return round(_WIDTH / 2 * (1 + 0.95 * value / reach), 1)
-
-    begin, end, middle = at(low), at(high), _HEIGHT / 2
+    middle = _WIDTH / 2
+    begin, end, dot = (round(middle * (1 + 0.95 * at / reach), 1) for at in (low, high, change))
     return (
-        f'<svg width="{_WIDTH}" height="{_HEIGHT}" role="img" '
-        f'aria-label="{words}">'
+        f'<svg width="{_WIDTH}" height="{_HEIGHT}" role="img" aria-label="{words}">'
         f'<rect x="{begin}" y="3" width="{max(end - begin, 1.0):.1f}" height="6" fill="#767676"/>'
-        f'<line x1="{_WIDTH / 2}" x2="{_WIDTH / 2}" y1="0" y2="{_HEIGHT}" stroke="currentColor"/>'
-        f'<circle cx="{at(change)}" cy="{middle}" r="3.5" fill="currentColor"/></svg>'
+        f'<line x1="{middle}" x2="{middle}" y1="0" y2="{_HEIGHT}" stroke="currentColor"/>'
+        f'<circle cx="{dot}" cy="{_HEIGHT / 2}" r="3.5" fill="currentColor"/></svg>'
     )
