@@ -7,7 +7,7 @@ import json
 import math
 import re
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,11 +22,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from pagealloc_model.allocator.from_source.build import KernelBuild
+    from pagealloc_model.policy.policy import Assumptions
+    from pagealloc_model.predicted.replay import ReclaimChoice
+    from pagealloc_model.recording.recording import Recording
 
 
 BETWEEN_FIELDS = re.compile(r",|\s+(?=[a-z_.0-9]+=)")
 """What parts two fields of a policy; values of some fields have blanks between their numbers."""
-
 Option = tuple[tuple[str, ...], dict[str, Any]]
 """What argparse's add_argument takes: words and keywords."""
 
@@ -40,7 +42,7 @@ class Command:
         run: carries it out and returns the exit code.
         summary: one phrase of what it does.
         example: a call, for the end of its help.
-        options: what it takes.
+        options: what it takes, as `options_of` reads it.
         more: what else its help says.
     """
 
@@ -48,72 +50,123 @@ class Command:
     run: Callable[[argparse.Namespace], int]
     summary: str
     example: str
-    options: tuple[Option, ...] = ()
+    options: str
     more: str = ""
 
 
-def option(*words: str, **more: Any) -> Option:
-    """An option, as add_argument takes it."""
-    return words, more
+def _at_least_one(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no count; give 1 or more")
+    return int(text)
 
 
-def policy_option(word: str, meaning: str, **more: Any) -> Option:
-    """An option that names a policy's fields; given several times, it names all of them."""
-    return option(word, metavar="FIELD=VALUE,...", action="append", help=meaning, **more)
+def _operations(text: str) -> int:
+    try:
+        count = int(text)
+    except ValueError:
+        count = 0
+    if count < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of operations")
+    return count
 
 
-_RECORDING_HELP = "a recording: its directory, perf.data, perf script text, or a shipped name"
-RECORDING = option("path", metavar="PATH", help=_RECORDING_HELP)
-RECORDINGS = option("paths", metavar="PATH", nargs="+", help=_RECORDING_HELP)
-JSON = option("--json", action="store_true", help="print JSON instead of text")
+LAST_PORT = 65535
 
 
-def rules_argument(text: str) -> str:
-    """`--rules`, checked when options are read."""
+def _port(text: str) -> int:
+    """Checked before anything is read: a server waits for ever at others."""
+    if not text.isdecimal() or not 1 <= int(text) <= LAST_PORT:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port; give 1 to {LAST_PORT}")
+    return int(text)
+
+
+def _rules(text: str) -> KernelRules:
+    try:
+        return KernelRules.named(text)
+    except PolicyError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _rules_or_evidence(text: str) -> str:
     if text != BY_ANSWERS:
-        try:
-            KernelRules.named(text)
-        except PolicyError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
+        _rules(text)
     return text
 
 
-RULES = option(
-    "--rules",
-    type=rules_argument,
-    metavar="SERIES[,RULE=BOOL...]",
-    help=f"rules of this kernel series ({', '.join(preset_names())}) instead of the recorded "
-    "kernel's, single rules changed; or 'evidence': let what the recorded kernel did choose "
-    "too, although a prediction has then seen part of the answer",
-)
+TYPES: dict[str, Callable[[str], object]] = {
+    "int": int,
+    "float": float,
+    "path": Path,
+    "count": _at_least_one,
+    "operations": _operations,
+    "port": _port,
+    "rules": _rules,
+    "rules_or_evidence": _rules_or_evidence,
+}
+FURTHER: dict[str, dict[str, Any]] = {
+    "required": {"required": True},
+    "repeated": {"action": "append", "default": []},
+    "policy": {"metavar": "FIELD=VALUE,...", "action": "append"},
+    "perhaps": {"nargs": "?"},
+    "many": {"nargs": "*"},
+    "some": {"nargs": "+"},
+    "none": {"default": []},
+    "off": {"action": "store_false"},
+    "on_or_off": {"action": argparse.BooleanOptionalAction},
+    "json": {"action": "store_const", "const": "json"},
+}
+"""Words that say more of an option."""
+_RECORDING = "a recording: its directory, perf.data, perf script text, or a shipped name"
+SHARED = {
+    "RECORDING": f"path PATH: {_RECORDING}",
+    "RECORDINGS": f"paths PATH some: {_RECORDING}",
+    "JSON": "--json: print JSON instead of text",
+    "RECLAIM": '--reclaim literal|elastic = "": elastic: the model decides what is reclaimed and '
+    "compacted; literal: what the recorded kernel reclaimed is repeated. Default: elastic where a "
+    "policy acts through reclaim or the recorded kernel reclaimed, else literal",
+    "RULES": "--rules SERIES[,RULE=BOOL...] rules_or_evidence: rules of this kernel series "
+    f"({', '.join(preset_names())}) instead of the recorded kernel's, single rules changed; or "
+    "'evidence': let what the recorded kernel did choose too, although a prediction has then seen "
+    "part of the answer",
+    "TREE_PATCH": "--patch FILE path: patch to that tree, which stays as it is on disk",
+}
+"""Options of several commands, by the name that stands for them."""
 
 
-RECLAIM = option(
-    "--reclaim",
-    choices=("literal", "elastic"),
-    default="",
-    help="elastic: the model decides what is reclaimed and compacted; literal: what the recorded "
-    "kernel reclaimed is repeated. Default: elastic where a policy acts through reclaim or the "
-    "recorded kernel reclaimed, else literal",
-)
+def options_of(command: Command) -> Iterator[Option]:
+    """The options of a command, from lines of text: words, what they take, a colon, and their help.
 
-
-def kernel_source_options(meaning: str, *, needed: bool) -> tuple[Option, Option]:
-    """`--kernel-source`, the tree whose allocator is compiled, and `--patch`, changes to it."""
-    tree = option(
-        "--kernel-source",
-        metavar="DIR",
-        type=Path,
-        required=needed,
-        help=f"kernel checkout, unpacked source package, or its tarball in /usr/src: {meaning}",
-    )
-    patch = option(
-        "--patch",
-        metavar="FILE",
-        type=Path,
-        help="patch to that tree, which stays as it is on disk",
-    )
-    return tree, patch
+    After the words come a NAME of the value in capitals; its type, of `TYPES`; the values that are
+    allowed, as one|two; `= default`; `as attribute`; and words of `FURTHER`. An option that takes
+    no value is a flag. Lines that are indented go on with the help. A name of `SHARED` stands for
+    that option.
+    """
+    for entry in re.split(r"\n(?=\S)", textwrap.dedent(command.options).strip()):
+        head, _, meaning = SHARED.get(entry, entry).partition(":")
+        tokens = re.split(r"[ \n]+", head)
+        count = max(sum(token.startswith("-") for token in tokens), 1)
+        words, rest = tuple(tokens[:count]), iter(tokens[count:])
+        keywords: dict[str, Any] = {"help": " ".join(meaning.split())} if meaning.strip() else {}
+        for token in rest:
+            if token in TYPES:
+                keywords["type"] = TYPES[token]
+            elif token in FURTHER:
+                keywords |= FURTHER[token]
+            elif token == "=":
+                default = next(rest).strip('"')
+                keywords["default"] = (
+                    int(default) if default.isdecimal() else keywords.get("type", str)(default)
+                )
+            elif token == "as":
+                keywords["dest"] = next(rest)
+            elif "|" in token:
+                keywords["choices"] = tuple(filter(None, token.split("|")))
+            else:
+                keywords["metavar"] = token.replace("\u00a0", " ")
+        takes = {"metavar", "choices", "action", "type"} & set(keywords)
+        if words[0].startswith("-") and not takes:
+            keywords["action"] = "store_true"
+        yield words, keywords
 
 
 def kernel_build(options: argparse.Namespace, policy: Policy) -> KernelBuild | None:
@@ -129,13 +182,6 @@ def kernel_build(options: argparse.Namespace, policy: Policy) -> KernelBuild | N
             raise UsageError("--patch: needs --kernel-source, the tree that it changes")
         return None
     return KernelBuild(options.kernel_source, policy, options.patch)
-
-
-def at_least_one(text: str) -> int:
-    """The value of an option that counts things."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no count; give 1 or more")
-    return int(text)
 
 
 def policy_of(option: str, words: Sequence[str] | None) -> Policy:
@@ -164,6 +210,24 @@ def policy_fields_help() -> str:
         lines.append(f"  {name}")
         lines += textwrap.wrap(words, 76, initial_indent="      ", subsequent_indent="      ")
     return "\n".join(lines)
+
+
+def opened(path: str) -> Recording:
+    """The recording that an option names."""
+    from pagealloc_model.recording.recording import open_recording
+
+    return open_recording(path)
+
+
+def assumed(
+    recording: Recording, *policies: Policy, asked: str = ""
+) -> tuple[ReclaimChoice, Assumptions]:
+    """How reclaim is replayed under policies, and assumptions with it; "" takes the usual."""
+    from pagealloc_model.policy.policy import Assumptions
+    from pagealloc_model.predicted.replay import choose_reclaim
+
+    reclaim = choose_reclaim(recording, *policies, asked=asked)
+    return reclaim, Assumptions(reclaim=reclaim.mode)
 
 
 def json_text(value: object) -> str:

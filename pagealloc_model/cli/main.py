@@ -15,7 +15,7 @@ from pagealloc_model.base.garbage import collect_seldom
 from pagealloc_model.base.text import CleanedStream
 from pagealloc_model.base.version import __version__
 from pagealloc_model.cli import pages, predictions, recordings, studies
-from pagealloc_model.cli.arguments import Command
+from pagealloc_model.cli.arguments import Command, options_of
 
 UNUSABLE = 2
 INTERRUPTED = 130
@@ -136,7 +136,7 @@ def _add_command(commands: Any, command: Command) -> None:
         epilog=epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    for words, more in command.options:
+    for words, more in options_of(command):
         parser.add_argument(*words, **more)
     parser.set_defaults(parser=parser, run=command.run)
 

@@ -14,19 +14,10 @@ from pathlib import Path
 from typing import NoReturn
 
 from pagealloc_model.base.errors import UsageError
+from pagealloc_model.base.files import new_directory
 from pagealloc_model.base.text import count_of
-from pagealloc_model.cli.arguments import JSON, RECORDING, Command, new_directory, option
+from pagealloc_model.cli.arguments import Command
 from pagealloc_model.recording.record.children import python_words
-
-PORT = 8866
-LAST_PORT = 65535
-
-
-def _port(text: str) -> int:
-    """`--port`, checked before anything is read: a server waits for ever at others."""
-    if not text.isdecimal() or not 1 <= int(text) <= LAST_PORT:
-        raise argparse.ArgumentTypeError(f"{text!r} is no port; give 1 to {LAST_PORT}")
-    return int(text)
 
 
 def run_explore(options: argparse.Namespace) -> int:
@@ -38,10 +29,9 @@ def run_explore(options: argparse.Namespace) -> int:
 
     recording = open_recording(options.path)
     names = [tab.name for tab in TABS]
-    state = read_question(options.state, names).as_json() if options.state else ""
     serve(
         str(recording.path.resolve()),
-        state,
+        read_question(options.state, names).as_json() if options.state else "",
         options.port,
         browser=has_browser() and not options.no_browser,
         theme=DARK if options.dark else LIGHT,
@@ -52,14 +42,27 @@ def run_explore(options: argparse.Namespace) -> int:
 
 def run_notebook(options: argparse.Namespace) -> int:
     """Run the notebook and say what was written."""
+    from pagealloc_model.recording.recording import open_recording
+
     notebook = find_notebook(options.name)
-    parameters = dict(_parameter(words) for words in options.parameters)
+    parameters: dict[str, object] = {}
+    for words in options.parameters:
+        name, equals, text = words.partition("=")
+        if not equals or not name.isidentifier():
+            raise UsageError(f"--parameter {words}: write NAME=VALUE")
+        try:
+            parameters[name] = ast.literal_eval(text)
+        except (SyntaxError, ValueError):
+            parameters[name] = text
     if options.recording:
-        parameters["recording"] = _usable_recording(options.recording)
+        open_recording(options.recording)  # refused before anything runs
+        path = Path(options.recording).expanduser()
+        # as the notebook's process understands it too
+        parameters["recording"] = str(path.absolute()) if path.exists() else options.recording
     from pagealloc_model.notebook.headless import write_study
 
-    with new_directory(options.directory) as partial:
-        study = write_study(notebook, parameters, partial)
+    with new_directory(options.directory) as unfinished:
+        study = write_study(notebook, parameters, unfinished)
     print(f"{options.directory}: {count_of(study.figures, 'figure')}")
     for file in study.files:
         print(f"  {file}")
@@ -82,24 +85,6 @@ def find_notebook(name: str) -> Path:
             return path
     known = ", ".join(path.stem for path in shipped)
     raise UsageError(f"no notebook {name!r}; give a file or one of {known}")
-
-
-def _usable_recording(path: str) -> str:
-    """The path as the notebook's process understands it too; refused before anything runs."""
-    from pagealloc_model.recording.recording import open_recording
-
-    open_recording(path)
-    return str(Path(path).expanduser().absolute()) if Path(path).expanduser().exists() else path
-
-
-def _parameter(words: str) -> tuple[str, object]:
-    name, equals, text = words.partition("=")
-    if not equals or not name.isidentifier():
-        raise UsageError(f"--parameter {words}: write NAME=VALUE")
-    try:
-        return name, ast.literal_eval(text)
-    except (SyntaxError, ValueError):
-        return name, text
 
 
 FIRST_NOTEBOOK = "00_start_here.ipynb"
@@ -180,11 +165,8 @@ def run_bench(options: argparse.Namespace) -> int:
             f"no {PROGRAM}: benchmarks come with a checkout, not with an installed package; run "
             "pagealloc bench from one (make install)"
         )
-    command = [sys.executable, str(PROGRAM), options.recording]
-    if options.only:
-        command += ["--only", *options.only]
-    if options.json:
-        command.append("--json")
+    only = ["--only", *options.only] if options.only else []
+    command = [sys.executable, str(PROGRAM), options.recording, *only, *["--json"] * options.json]
     return subprocess.run(command, check=False).returncode
 
 
@@ -194,23 +176,13 @@ COMMANDS = (
         run_explore,
         "open the explorer of a recording as a page in the browser",
         "pagealloc explore kbuild",
-        (
-            RECORDING,
-            option(
-                "--state",
-                metavar="FILE",
-                type=Path,
-                help='begin where "Save state" wrote this file',
-            ),
-            option(
-                "--port",
-                type=_port,
-                default=PORT,
-                help=f"to listen on, or a free one after it ({PORT})",
-            ),
-            option("--no-browser", action="store_true", help="print the address only"),
-            option("--dark", action="store_true", help="light words and lines on a dark page"),
-        ),
+        """
+        RECORDING
+        --state FILE path: begin where "Save state" wrote this file
+        --port port = 8866: to listen on, or a free one after it (8866)
+        --no-browser: print the address only
+        --dark: light words and lines on a dark page
+        """,
         more="The page is served on this machine alone and asks for the token in its address.\n"
         "Needs Voila: pip install '.[explore]' in the checkout.",
     ),
@@ -219,30 +191,14 @@ COMMANDS = (
         run_notebook,
         "run a notebook on a recording and write all that it shows into a directory",
         "pagealloc notebook 00_start_here --recording kbuild -o study",
-        (
-            option("name", metavar="NAME", help="such as 01_highatomic, or an .ipynb file"),
-            option(
-                "--recording",
-                metavar="PATH",
-                help="takes the place of the one its first cell names",
-            ),
-            option(
-                "--parameter",
-                dest="parameters",
-                metavar="NAME=VALUE",
-                action="append",
-                default=[],
-                help="another value of its first cell; may be repeated",
-            ),
-            option(
-                "-o",
-                dest="directory",
-                metavar="DIR",
-                type=Path,
-                required=True,
-                help="written whole or not at all; must not exist, or be empty",
-            ),
-        ),
+        """
+        name NAME: such as 01_highatomic, or an .ipynb file
+        --recording PATH: takes the place of the one its first cell names
+        --parameter NAME=VALUE as parameters repeated: another value of its first cell; may be
+            repeated
+        -o DIR path as directory required: written whole or not at all; must not exist, or be
+            empty
+        """,
         more="Writes the executed notebook; an HTML file with live figures that needs no network; "
         "all\nfigures as PNG, SVG and PDF (needs Chromium); and post.txt, text for a mail.",
     ),
@@ -251,11 +207,7 @@ COMMANDS = (
         run_lab,
         "open the notebooks in JupyterLab",
         "pagealloc lab -- --port 8889 --no-browser",
-        (
-            option(
-                "jupyter_arguments", metavar="JUPYTER ARGS", nargs="*", help="passed to jupyter lab"
-            ),
-        ),
+        "jupyter_arguments JUPYTER\N{NO-BREAK SPACE}ARGS many: passed to jupyter lab",
         more="Notebooks that cannot be written where they are installed are copied to ./notebooks.",
     ),
     Command(
@@ -263,11 +215,11 @@ COMMANDS = (
         run_bench,
         "measure reading, replaying, starting, memory, sliders and sweeps, beside peers",
         "pagealloc bench kbuild --only replay",
-        (
-            option("recording", nargs="?", default="kbuild", help="default: kbuild as shipped"),
-            option("--only", choices=PARTS, nargs="+", help="parts to measure; default all"),
-            JSON,
-        ),
+        f"""
+        recording = kbuild perhaps: default: kbuild as shipped
+        --only {"|".join(PARTS)} some: parts to measure; default all
+        JSON
+        """,
         more="Takes minutes. Needs a checkout: benchmarks/ is not part of an installed package.",
     ),
 )

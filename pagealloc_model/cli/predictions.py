@@ -5,30 +5,23 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from dataclasses import asdict
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pagealloc_model.base.errors import PolicyError, UsageError
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.base.files import new_directory
 from pagealloc_model.base.progress_bar import progress
-from pagealloc_model.base.text import count_of
+from pagealloc_model.base.text import count_of, paragraph
 from pagealloc_model.cli.arguments import (
-    JSON,
-    RECLAIM,
-    RECORDING,
-    RECORDINGS,
-    RULES,
     Command,
-    at_least_one,
+    assumed,
     json_text,
     kernel_build,
-    kernel_source_options,
-    new_directory,
-    option,
+    opened,
     policy_fields_help,
     policy_of,
-    policy_option,
     rows_of,
     write_directory,
 )
@@ -36,25 +29,21 @@ from pagealloc_model.policy.kernel_rules import KernelRules, preset_names
 from pagealloc_model.policy.policy import Policy
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     import pandas as pd
 
     from pagealloc_model.allocator.from_source.build import KernelBuild
-    from pagealloc_model.base.result_tables import Style
-    from pagealloc_model.measured.call_stacks import CallStacks
-    from pagealloc_model.predicted.replay import ReclaimChoice, Replay
+    from pagealloc_model.predicted.replay import ReclaimChoice
     from pagealloc_model.recording.recording import Recording
     from pagealloc_model.verdict.budget import Budget
     from pagealloc_model.verdict.choices.placement import Placement
     from pagealloc_model.verdict.comparison import Comparison
     from pagealloc_model.verdict.kernel_judge.judge import Verdict
-    from pagealloc_model.verdict.locks import LockComparison
     from pagealloc_model.verdict.validation import Validation
-
 
 BUDGET = "error_budget"
 """What the files of the whole recording's budget are named after."""
+SEEDS_UNDER_PRESSURE = 5
+"""Seeds of chaotic quantities where the recorded kernel reclaimed."""
 
 
 def run_validate(options: argparse.Namespace) -> int:
@@ -66,130 +55,111 @@ def run_validate(options: argparse.Namespace) -> int:
         return 0
     if not options.budget:
         raise UsageError("-o writes the figure of the error budget; ask for it with --budget")
-    with new_directory(options.directory) as partial:
+    with new_directory(options.directory) as unfinished:
         budgets = _validate(options)
         if not budgets:
             raise UsageError(f"{options.path}: no error budget without a replay; leave -o out")
-        _write(budgets, partial)
+        from pagealloc_model.show.figures import error_budget
+        from pagealloc_model.show.figures.files import write_figures
+
+        for name, budget in budgets.items():
+            budget.errors.to_csv(unfinished / f"{name}.csv", index=False)
+        figures = {
+            name: error_budget(budget.errors, budget.recording) for name, budget in budgets.items()
+        }
+        try:
+            write_figures(figures, unfinished)
+        except UsageError as error:
+            print(f"pagealloc: {error}; the errors were written as CSV", file=sys.stderr)
     if not options.json:
         print("\nWritten:", *sorted(options.directory.iterdir()), sep="\n  ")
     return 0
 
 
-def _write(budgets: Mapping[str, Budget], directory: Path) -> None:
-    """Write each budget's errors as CSV and its figure, named as given."""
-    from pagealloc_model.show.figures import error_budget
-    from pagealloc_model.show.figures.files import write_figures
-
-    for name, budget in budgets.items():
-        budget.errors.to_csv(directory / f"{name}.csv", index=False)
-    drawn = {name: error_budget(each.errors, each.recording) for name, each in budgets.items()}
-    try:
-        write_figures(drawn, directory)
-    except UsageError as error:
-        print(f"pagealloc: {error}; the errors were written as CSV", file=sys.stderr)
-
-
-def _validate(options: argparse.Namespace) -> dict[str, Budget]:
-    """Validate, print, and return the error budgets by the names of their files."""
-    import pagealloc_model as pm
-
-    build = kernel_build(options, pm.Policy())
-    recording = pm.open(options.path)
-    if options.resync and not any(each.zoneinfo for each in recording.snapshots):
-        placement = recording.judge_choices(rules=options.rules)
-        text = "" if options.json else _placement_text(placement, options.misses)
-        print(json_text(placement.to_dict()) if options.json else text)
-        return {}
-    if recording.trace.losses.total:
-        return _validate_by_window(recording, options, build)
-    validated = _validated(recording, options, build, with_budget=options.budget)
-    _print(validated, options)
-    return _budgets(validated, BUDGET)
-
-
-SEEDS_UNDER_PRESSURE = 5
-"""Seeds of chaotic quantities where the recorded kernel reclaimed."""
-_Validated = tuple["Validation", "Validation | None", "Budget | None", "ReclaimChoice"]
-
-
-def _validated(
-    recording: Recording,
-    options: argparse.Namespace,
-    build: KernelBuild | None,
-    windows: Sequence[Validation] = (),
-    *,
-    with_budget: bool,
-) -> _Validated:
+@dataclass(frozen=True)
+class _Validated:
     """The model's validation, a kernel build's if one is given, and a budget if asked for."""
-    import pagealloc_model as pm
-    from pagealloc_model.predicted.replay import choose_reclaim
 
-    # a budget imposes what the kernel did, and so does a kernel build's own code
-    literal = "literal" if with_budget or build is not None else ""
-    reclaim = choose_reclaim(recording, asked=options.reclaim or literal)
-    validation = pm.validate(
-        recording,
-        rules=options.rules,
-        assumptions=pm.Assumptions(reclaim=reclaim.mode),
-        resync=options.resync,
-    )
-    under_pressure = choose_reclaim(recording).mode == "elastic"
-    usual = SEEDS_UNDER_PRESSURE if under_pressure and not options.brief else 1
-    validation = validation.over_seeds(options.seeds or usual)
-    budget = validation.budget(windows) if with_budget else None
-    kernel = None if build is None else pm.validate(recording, rules=options.rules, kernel=build)
-    return validation, kernel, budget, reclaim
+    validation: Validation
+    kernel: Validation | None
+    budget: Budget | None
+    reclaim: ReclaimChoice
 
+    @staticmethod
+    def of(
+        recording: Recording,
+        options: argparse.Namespace,
+        build: KernelBuild | None,
+        windows: Sequence[Validation] = (),
+        *,
+        with_budget: bool,
+    ) -> _Validated:
+        import pagealloc_model as pm
 
-def _budgets(validated: _Validated | None, name: str) -> dict[str, Budget]:
-    """Its budget under a name, if it has one."""
-    budget = None if validated is None else validated[2]
-    return {} if budget is None else {name: budget}
+        # a budget imposes what the kernel did, and so does a kernel build's own code
+        literal = "literal" if with_budget or build is not None else ""
+        reclaim, assumptions = assumed(recording, asked=options.reclaim or literal)
+        validation = pm.validate(
+            recording, rules=options.rules, assumptions=assumptions, resync=options.resync
+        )
+        under_pressure = assumed(recording)[0].mode == "elastic"
+        usual = SEEDS_UNDER_PRESSURE if under_pressure and not options.brief else 1
+        validation = validation.over_seeds(options.seeds or usual)
+        return _Validated(
+            budget=validation.budget(windows) if with_budget else None,
+            kernel=pm.validate(recording, rules=options.rules, kernel=build) if build else None,
+            validation=validation,
+            reclaim=reclaim,
+        )
 
+    def to_dict(self) -> dict[str, object]:
+        content = self.validation.to_dict() | {"reclaim": asdict(self.reclaim)}
+        others = {"kernel_source": self.kernel, "budget": self.budget}
+        return content | {name: side.to_dict() for name, side in others.items() if side is not None}
 
-def _as_dict(validated: _Validated) -> dict[str, object]:
-    validation, kernel, budget, reclaim = validated
-    content = validation.to_dict() | {"reclaim": asdict(reclaim)}
-    if kernel is not None:
-        content |= {"kernel_source": kernel.to_dict()}
-    if budget is not None:
-        content |= {"budget": budget.to_dict()}
-    return content
-
-
-def _print(validated: _Validated, options: argparse.Namespace) -> None:
-    if options.json:
-        print(json_text(_as_dict(validated)))
-    else:
-        validation, kernel, budget, reclaim = validated
+    def print(self, options: argparse.Namespace) -> None:
+        validation = self.validation
         if options.brief:
             print(f"{validation.headline}.")
             return
-        print(
-            validation.to_text(asides=[str(reclaim), f"Rules: {validation.replay.rules_origin}."]),
-            end="\n\n",
-        )
-        if options.full or kernel is not None:
-            print(_in_full(validation, kernel))
+        asides = [str(self.reclaim), f"Rules: {validation.replay.rules_origin}."]
+        print(validation.to_text(asides=asides), end="\n\n")
+        if options.full or self.kernel is not None:
+            print(_in_full(validation, self.kernel))
         if validation.placement is not None:
             print(_placement_text(validation.placement, options.misses))
         if not options.full:
-            print(_next_words(options.path))
-        if budget is not None:
-            print(f"\nError budget:\n\n{budget.to_text()}")
+            name = shlex.quote(str(options.path))
+            print(
+                paragraph(
+                    f"Next: pagealloc validate {name} --full prints every number, what was imposed "
+                    "and what is not modelled; --budget says whose each error is. pagealloc "
+                    f"compare {name} --patch FIELD=VALUE predicts a change and says which rows to "
+                    "believe."
+                )
+            )
+        if self.budget is not None:
+            print(f"\nError budget:\n\n{self.budget.to_text()}")
 
 
-def _validate_by_window(
-    recording: Recording, options: argparse.Namespace, build: KernelBuild | None
-) -> dict[str, Budget]:
-    """A recording with losses: as a whole if these are few, then each loss-free window."""
+def _validate(options: argparse.Namespace) -> dict[str, Budget]:
+    """Validate, print, and return the error budgets by the names of their files.
+
+    A recording with losses is validated as a whole if these are few, then each loss-free window.
+    """
     from pagealloc_model.verdict.loss_windows import (
         loss_windows,
         recording_between,
         refuse_if_lossy,
     )
 
+    build = kernel_build(options, Policy())
+    recording = opened(options.path)
+    if options.resync and not any(each.zoneinfo for each in recording.snapshots):
+        placement = recording.judge_choices(rules=options.rules)
+        text = "" if options.json else _placement_text(placement, options.misses)
+        print(json_text(placement.to_dict()) if options.json else text)
+        return {}
     usable = [each for each in loss_windows(recording) if not each.unusable]
     refused = ""
     try:
@@ -198,45 +168,39 @@ def _validate_by_window(
         refused = str(error)
         if not usable:
             raise
-    with_budget = options.budget and bool(refused)
-    parts = [
-        (
-            window,
-            _validated(
-                recording_between(recording, window), options, build, with_budget=with_budget
-            ),
-        )
-        for window in usable
-    ]
+    parts = {}
+    for number, window in enumerate(usable, start=1):
+        stretch = recording_between(recording, window)
+        with_budget = options.budget and bool(refused)
+        part = _Validated.of(stretch, options, build, with_budget=with_budget)
+        parts[f"{BUDGET}_window_{number}"] = (window, part)
+    validated = {name: part for name, (_, part) in parts.items()}
     whole = None
     if not refused:
-        windows = [part[0] for _, part in parts]
-        whole = _validated(recording, options, build, windows, with_budget=options.budget)
-    budgets = _budgets(whole, BUDGET)
-    for number, (_, part) in enumerate(parts, start=1):
-        budgets |= _budgets(part, f"{BUDGET}_window_{number}")
+        windows = [part.validation for part in validated.values()]
+        whole = _Validated.of(recording, options, build, windows, with_budget=options.budget)
+        validated = {BUDGET: whole} | validated
     if options.json:
-        first = {
-            "recording": recording.name,
-            "lost": recording.trace.losses.total,
-            "refused": refused,
-        }
-        content = first if whole is None else _as_dict(whole)
-        windows = [{"window": str(window)} | _as_dict(part) for window, part in parts]
-        print(json_text(content | {"windows": windows}))
-        return budgets
-    if whole is None:
-        print(refused)
+        lost = recording.trace.losses.total
+        head = {"recording": recording.name, "lost": lost, "refused": refused}
+        content = head if whole is None else whole.to_dict()
+        if lost:
+            content["windows"] = [
+                {"window": str(window)} | part.to_dict() for window, part in parts.values()
+            ]
+        print(json_text(content))
     else:
-        _print(whole, options)
-    for window, part in parts:
-        print(f"\nLoss-free window, {window}\n")
-        _print(part, options)
-    return budgets
+        if whole is None:
+            print(refused)
+        else:
+            whole.print(options)
+        for window, part in parts.values():
+            print(f"\nLoss-free window, {window}\n")
+            part.print(options)
+    return {name: part.budget for name, part in validated.items() if part.budget is not None}
 
 
 def _placement_text(placement: Placement, with_misses: bool) -> str:
-    from pagealloc_model.base.text import paragraph
     from pagealloc_model.show.post import choice_table, miss_list
 
     repairs = [f"{count} {what}" for what, count in placement.repairs.items() if count]
@@ -248,22 +212,9 @@ def _placement_text(placement: Placement, with_misses: bool) -> str:
     return "\n".join([*lines, ""])
 
 
-def _next_words(path: str) -> str:
-    """What to do with a verdict."""
-    from pagealloc_model.base.text import paragraph
-
-    name = shlex.quote(str(path))
-    return paragraph(
-        f"Next: pagealloc validate {name} --full prints every number, what was imposed and what is "
-        f"not modelled; --budget says whose each error is. pagealloc compare {name} --patch "
-        "FIELD=VALUE predicts a change and says which rows to believe."
-    )
-
-
 def _in_full(validation: Validation, kernel: Validation | None) -> str:
     """Every row and note."""
     from pagealloc_model.base.result_tables import error_table
-    from pagealloc_model.base.text import paragraph
     from pagealloc_model.show.post import snapshot_table
 
     described = validation.to_dict()
@@ -282,12 +233,11 @@ def _in_full(validation: Validation, kernel: Validation | None) -> str:
     if len(validation.snapshots):
         seconds = "Seconds after the snapshot that describes the start:"
         lines += [seconds, "", snapshot_table(validation.snapshots)]
-    by_shim = () if kernel is None else kernel.replay.not_covered
     for title, notes in (
         ("First departures", [each.words() for each in validation.departures]),
         ("Notes", validation.notes),
         ("Not modelled", validation.not_modelled),
-        ("Left to the shim", by_shim),
+        ("Left to the shim", () if kernel is None else kernel.replay.not_covered),
     ):
         if notes:
             lines += [f"{title}:", *[paragraph(line, label="- ") for line in notes], ""]
@@ -295,14 +245,8 @@ def _in_full(validation: Validation, kernel: Validation | None) -> str:
 
 
 TABLES = (
-    "free_pages",
-    "pageblocks",
-    "pcp",
-    "lock",
-    "transactions",
-    "fallbacks",
-    "outcomes",
-    "vmstat",
+    *("free_pages", "pageblocks", "pcp", "lock"),
+    *("transactions", "fallbacks", "outcomes", "vmstat"),
 )
 
 
@@ -310,190 +254,95 @@ def run_replay(options: argparse.Namespace) -> int:
     """Replay, then print and write what was asked for."""
     policy = Policy.parse(options.settings)
     import pagealloc_model as pm
-    from pagealloc_model.predicted.replay import choose_reclaim
 
     build = kernel_build(options, policy)
-    recording = pm.open(options.path)
+    recording = opened(options.path)
     # a kernel build takes reclaim from the recording unless it is asked not to
-    reclaim = choose_reclaim(recording, policy, asked=options.reclaim or (build and "literal"))
-    assumptions = pm.Assumptions(reclaim=reclaim.mode)
+    asked = options.reclaim or ("literal" if build else "")
+    reclaim, assumptions = assumed(recording, policy, asked=asked)
     replay = pm.replay(recording, build or policy, rules=options.rules, assumptions=assumptions)
     if options.directory:
         tables = {f"{name}.csv": getattr(replay, name).to_csv(index=False) for name in TABLES}
         about = {"provenance.json": json_text(replay.provenance) + "\n"}
         write_directory(options.directory, tables | about)
-    described = describe(recording, replay, reclaim)
     if options.json:
+        described = {
+            "recording": recording.name,
+            "kernel": recording.release,
+            "rules": replay.rules.spelled(),
+            "policy": replay.policy.given(),
+            "changed": replay.asked_policy.given(),
+            "reclaim": asdict(reclaim),
+            "start_state": list(replay.start_state),
+            "events": len(recording.trace),
+            "lost": recording.trace.losses.total,
+            "divergences": dict(replay.divergence),
+        }
+        if replay.kernel:
+            by_shim = list(replay.not_covered)
+            described |= {"kernel_source": replay.kernel, "not_covered": by_shim}
         print(json_text(described | {name: rows_of(getattr(replay, name)) for name in TABLES}))
-    else:
-        print(_replay_as_text(described, replay, reclaim))
-    return 0
-
-
-def describe(recording: Recording, replay: Replay, reclaim: ReclaimChoice) -> dict[str, Any]:
-    """What a prediction was made from."""
-    return {
-        "recording": recording.name,
-        "kernel": recording.release,
-        "rules": replay.rules.spelled(),
-        "policy": replay.policy.given(),
-        "changed": replay.asked_policy.given(),
-        "reclaim": asdict(reclaim),
-        "start_state": list(replay.start_state),
-        "events": len(recording.trace),
-        "lost": recording.trace.losses.total,
-        "divergences": dict(replay.divergence),
-        **(
-            {"kernel_source": replay.kernel, "not_covered": list(replay.not_covered)}
-            if replay.kernel
-            else {}
-        ),
-    }
-
-
-def _replay_as_text(described: dict[str, Any], replay: Replay, reclaim: ReclaimChoice) -> str:
-    from pagealloc_model.base.text import paragraph
-
-    rows = {name: len(getattr(replay, name)) for name in TABLES}
-    told = [
-        ("recording", f"{described['recording']}, kernel {described['kernel'] or 'unknown'}"),
+        return 0
+    lines = [
+        ("recording", f"{recording.name}, kernel {recording.release or 'unknown'}"),
         ("rules", replay.rules_origin),
         ("policy", str(replay.asked_policy)),
         ("reclaim", str(reclaim).removeprefix("Reclaim is ")),
-        ("events", f"{described['events']:,}, {described['lost']:,} lost"),
-        *[("start", line) for line in described["start_state"]],
-        *[("diverged", f"{name} {count}") for name, count in described["divergences"].items()],
+        ("events", f"{len(recording.trace):,}, {recording.trace.losses.total:,} lost"),
+        *[("start", line) for line in replay.start_state],
+        *[("diverged", f"{name} {count}") for name, count in replay.divergence.items()],
         *([("code", replay.kernel)] if replay.kernel else []),
         *[("by shim", line) for line in replay.not_covered],
     ]
-    lines = [paragraph(text, label=f"{label:<11}") for label, text in told]
-    tables = [f"table      {name:<13} {count:>8} rows" for name, count in rows.items()]
-    return "\n".join([*lines, *tables])
+    print("\n".join(paragraph(text, label=f"{label:<11}") for label, text in lines))
+    for name in TABLES:
+        print(f"table      {name:<13} {len(getattr(replay, name)):>8} rows")
+    return 0
 
 
 def run_compare(options: argparse.Namespace) -> int:
     """Compare on every recording, then print in the format asked for."""
-    base, patch = policy_of("--base", options.base), policy_of("--patch", options.patch)
-    import pagealloc_model as pm
-    from pagealloc_model.base.text import paragraph
-    from pagealloc_model.predicted.replay import choose_reclaim
-
-    compared = []
-    for recording in map(pm.open, options.paths):
-        reclaim = choose_reclaim(recording, base, patch, asked=options.reclaim)
-        if options.format in ("text", "mmtests"):
-            print(paragraph(f"{recording.name}: {reclaim}"), end="\n\n")
-        compared.append((recording, _compare(recording, base, patch, reclaim, options)))
-    print(_RENDERERS[options.format](compared), end="")
-    return 0
-
-
-def _compare(
-    recording: Recording,
-    base: Policy,
-    patch: Policy,
-    reclaim: ReclaimChoice,
-    options: argparse.Namespace,
-) -> Comparison:
-    import pagealloc_model as pm
-
-    assumptions, sides = pm.Assumptions(reclaim=reclaim.mode), []
-    for side, policy in (("base", base), ("patch", patch)):
-        with progress(f"{recording.name}, {side}", len(recording.trace), "events") as report:
-            sides.append(
-                pm.replay(
-                    recording,
-                    policy,
-                    rules=options.rules,
-                    assumptions=assumptions,
-                    progress=report,
-                )
-            )
-    return pm.compare(*sides)
-
-
-Compared = list[tuple["Recording", "Comparison"]]
-
-
-def _text(compared: Compared, style: Style = "signed") -> str:
-    return "\n".join(comparison.to_text(width=72, style=style) for _, comparison in compared)
-
-
-def _csv(compared: Compared) -> str:
+    policies = {side: policy_of(f"--{side}", getattr(options, side)) for side in ("base", "patch")}
     import pandas as pd
 
-    names = [recording.name for recording, _ in compared]
-    table = pd.concat([each.rows for _, each in compared], keys=names, names=["recording"])
-    return table.reset_index(level=0).to_csv(index=False)
+    import pagealloc_model as pm
 
-
-def _json(compared: Compared) -> str:
-    """One object; with several recordings, the rows of all, each naming its recording."""
-    whole = compared[0][1].to_dict()
-    whole["recordings"] = [recording.name for recording, _ in compared]
-    whole["rows"] = [
-        {"recording": recording.name, **row}
-        for recording, comparison in compared
-        for row in comparison.to_dict()["rows"]
-    ]
-    return json_text(whole) + "\n"
-
-
-_MMTESTS = partial(_text, style="mmtests")
-_RENDERERS = {"text": _text, "mmtests": _MMTESTS, "csv": _csv, "json": _json}
-
-
-_MORE = """\
-Times come from a queue at each lock, by costs that the notes name; low and high are
-those of costs that are tenfold apart. NA: not modelled, or no event shows it."""
+    compared: dict[Recording, Comparison] = {}
+    for recording in map(opened, options.paths):
+        reclaim, assumptions = assumed(recording, *policies.values(), asked=options.reclaim)
+        if options.format in ("text", "mmtests"):
+            print(paragraph(f"{recording.name}: {reclaim}"), end="\n\n")
+        asked = {"rules": options.rules, "assumptions": assumptions}
+        sides = []
+        for side, policy in policies.items():
+            with progress(f"{recording.name}, {side}", len(recording.trace), "events") as report:
+                sides.append(pm.replay(recording, policy, **asked, progress=report))
+        compared[recording] = pm.compare(*sides)
+    names = [recording.name for recording in compared]
+    comparisons = list(compared.values())
+    if options.format == "csv":
+        tables = [comparison.rows for comparison in comparisons]
+        table = pd.concat(tables, keys=names, names=["recording"])
+        print(table.reset_index(level=0).to_csv(index=False), end="")
+    elif options.format == "json":
+        # One object; with several recordings, the rows of all, each naming its recording.
+        described = [comparison.to_dict() for comparison in comparisons]
+        rows = [
+            {"recording": name, **row}
+            for name, each in zip(names, described, strict=True)
+            for row in each["rows"]
+        ]
+        print(json_text(described[0] | {"recordings": names, "rows": rows}))
+    else:
+        style = "signed" if options.format == "text" else "mmtests"
+        texts = [comparison.to_text(width=72, style=style) for comparison in comparisons]
+        print("\n".join(texts), end="")
+    return 0
 
 
 def run_locks(options: argparse.Namespace) -> int:
     """Compare and print."""
     import pagealloc_model as pm
-    from pagealloc_model.predicted.replay import choose_reclaim
-
-    policy = policy_of("--patch", options.patch)
-    recording = pm.open(options.path)
-    reclaim = choose_reclaim(recording, policy, asked=options.reclaim)
-    assumptions = pm.Assumptions(reclaim=reclaim.mode)
-    base = pm.replay(recording, rules=options.rules, assumptions=assumptions)
-    comparison = pm.locks.compare_locks(recording, base)
-    if options.csv:
-        print(comparison.table.to_csv(index=False), end="")
-        return 0
-    model = comparison.times.model
-    spread = pm.locks.with_spread(base.log, base.machine, model, comparison.times.visits)
-    print(
-        json_text(_plain(comparison, spread)) if options.json else _locks_text(comparison, spread)
-    )
-    if options.patch is not None and not options.json:
-        patch = pm.replay(recording, policy, rules=options.rules, assumptions=assumptions)
-        print()
-        print(
-            pm.locks.lock_policy_table(
-                comparison.times,
-                patch.lock_times(model),
-                f"base: as recorded; patch: {policy}; reclaim: {reclaim.mode}",
-            )
-        )
-    return 0
-
-
-def _plain(comparison: LockComparison, spread: pd.DataFrame) -> dict[str, Any]:
-    return {
-        "recording": comparison.predicted.name,
-        "by_site": rows_of(comparison.by_site),
-        "by_time_and_cpu": rows_of(comparison.table),
-        "longest_holds": rows_of(comparison.times.longest_holds()),
-        "trylocks": rows_of(comparison.times.trylocks),
-        "spread": rows_of(spread),
-        "notes": list(comparison.notes),
-    }
-
-
-def _locks_text(comparison: LockComparison, spread: pd.DataFrame) -> str:
-    from pagealloc_model.base.text import paragraph
     from pagealloc_model.show.post.tables import (
         longest_hold_table,
         spread_table,
@@ -501,52 +350,77 @@ def _locks_text(comparison: LockComparison, spread: pd.DataFrame) -> str:
         trylock_line,
     )
 
-    return "\n".join(
-        [
-            paragraph(comparison.predicted.name, label="recording: "),
-            "",
-            traffic_table(comparison),
-            longest_hold_table(comparison.times),
-            spread_table(spread),
-            paragraph(trylock_line(comparison.times)),
-            "",
-            "Notes:",
-            *[paragraph(line, label="- ") for line in comparison.notes],
-        ]
-    )
+    policy = policy_of("--patch", options.patch)
+    recording = opened(options.path)
+    reclaim, assumptions = assumed(recording, policy, asked=options.reclaim)
+    base = pm.replay(recording, rules=options.rules, assumptions=assumptions)
+    comparison = pm.locks.compare_locks(recording, base)
+    if options.csv:
+        print(comparison.table.to_csv(index=False), end="")
+        return 0
+    times = comparison.times
+    spread = pm.locks.with_spread(base.log, base.machine, times.model, times.visits)
+    if options.json:
+        tables = {
+            "by_site": comparison.by_site,
+            "by_time_and_cpu": comparison.table,
+            "longest_holds": times.longest_holds(),
+            "trylocks": times.trylocks,
+            "spread": spread,
+        }
+        described = {name: rows_of(table) for name, table in tables.items()}
+        head = {"recording": comparison.predicted.name}
+        print(json_text(head | described | {"notes": list(comparison.notes)}))
+        return 0
+    print(paragraph(comparison.predicted.name, label="recording: "), end="\n\n")
+    print(traffic_table(comparison))
+    print(longest_hold_table(times))
+    print(spread_table(spread))
+    print(paragraph(trylock_line(times)), end="\n\n")
+    print("Notes:", *[paragraph(line, label="- ") for line in comparison.notes], sep="\n")
+    if options.patch is not None:
+        patch = pm.replay(recording, policy, rules=options.rules, assumptions=assumptions)
+        title = f"base: as recorded; patch: {policy}; reclaim: {reclaim.mode}"
+        print()
+        print(pm.locks.lock_policy_table(times, patch.lock_times(times.model), title))
+    return 0
 
 
-PAGES, FALLBACKS, HOLDS = "pages", "fallbacks", "holds"
 _INNERMOST = 5
-MORE = (
-    "pages: who asked for pages. fallbacks: who fell back to another type, and how many pages the\n"
-    "block had. holds: whose requests and frees held zone->lock for many pages, with --patch\n"
-    "also under another policy. The recording must have call chains: pagealloc record -g."
-)
 
 
 def run_stacks(options: argparse.Namespace) -> int:
     """Print the stacks, and write them."""
     import pagealloc_model as pm
-    from pagealloc_model.measured.call_stacks import call_stacks
+    from pagealloc_model.measured.call_stacks import ALLOC, EXTFRAG, call_stacks
 
-    if options.patch is not None and options.of != HOLDS:
+    if options.patch is not None and options.of != "holds":
         raise UsageError("--patch: only holds differ by policy; add --of holds")
-    recording = pm.open(options.path)
+    recording = opened(options.path)
     stacks = call_stacks(recording)
-    sides = _sides(recording, stacks, options)
+    if options.of == "pages":
+        sides = {"asked for, as recorded": stacks.by_stack(ALLOC)}
+    elif options.of == "fallbacks":
+        sides = {"fell back, as recorded": stacks.by_stack(EXTFRAG)}
+    else:
+        policies = {"held, policy as recorded": Policy()}
+        if options.patch is not None:
+            policy = policy_of("--patch", options.patch)
+            policies[f"held, {policy}"] = policy
+        sides = {
+            name: stacks.of_holds(pm.replay(recording, policy).transactions_full, options.least)
+            for name, policy in policies.items()
+        }
     if options.file:
-        _stacks_write(options.file, sides)
+        _write_stacks(options.file, sides)
     if options.json:
         print(json_text({name: rows_of(table) for name, table in sides.items()}))
         return 0
     if not stacks.named_by:
         print("functions are addresses: the recording has no kallsyms.gz and is of another boot\n")
     for name, table in sides.items():
-        print(
-            f"{name}: {count_of(len(table), 'stack')}, "
-            f"{count_of(int(table['pages'].sum()), 'page')}"
-        )
+        pages = count_of(int(table["pages"].sum()), "page")
+        print(f"{name}: {count_of(len(table), 'stack')}, {pages}")
         for row in table.head(options.top).itertuples():
             task, *functions = row.stack.split(";")
             chain = " < ".join(reversed(functions[-_INNERMOST:]))
@@ -554,27 +428,7 @@ def run_stacks(options: argparse.Namespace) -> int:
     return 0
 
 
-def _sides(
-    recording: Recording, stacks: CallStacks, options: argparse.Namespace
-) -> dict[str, pd.DataFrame]:
-    import pagealloc_model as pm
-    from pagealloc_model.measured.call_stacks import ALLOC, EXTFRAG
-
-    if options.of == PAGES:
-        return {"asked for, as recorded": stacks.by_stack(ALLOC)}
-    if options.of == FALLBACKS:
-        return {"fell back, as recorded": stacks.by_stack(EXTFRAG)}
-    policies = {"held, policy as recorded": Policy()}
-    if options.patch is not None:
-        policy = policy_of("--patch", options.patch)
-        policies[f"held, {policy}"] = policy
-    return {
-        name: stacks.of_holds(pm.replay(recording, policy).transactions_full, options.least)
-        for name, policy in policies.items()
-    }
-
-
-def _stacks_write(file: Path, sides: dict[str, pd.DataFrame]) -> None:
+def _write_stacks(file: Path, sides: dict[str, pd.DataFrame]) -> None:
     from pagealloc_model.show.flame_graph import folded, speedscope
 
     try:
@@ -589,25 +443,7 @@ def _stacks_write(file: Path, sides: dict[str, pd.DataFrame]) -> None:
 
 
 DIFFERS = 1
-LINES_MAX = 20
-SEQUENCE_MAX = 40
-
-
-def _rules(text: str) -> KernelRules:
-    try:
-        return KernelRules.named(text)
-    except PolicyError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def _count(text: str) -> int:
-    try:
-        count = int(text)
-    except ValueError:
-        count = 0
-    if count < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of operations")
-    return count
+LINES_MAX, SEQUENCE_MAX = 20, 40
 
 
 def run_judge(options: argparse.Namespace) -> int:
@@ -615,8 +451,6 @@ def run_judge(options: argparse.Namespace) -> int:
     from pagealloc_model.allocator.from_source.compiled_tree import CompiledTree
     from pagealloc_model.allocator.from_source.extraction import ALLOCATION, RECLAIM
     from pagealloc_model.allocator.from_source.source_tree import open_tree
-    from pagealloc_model.base.progress_bar import progress
-    from pagealloc_model.recording.recording import open_recording
     from pagealloc_model.verdict.kernel_judge.judge import judge, judge_pressure, judge_recorded
 
     tree = open_tree(options.kernel_source, options.patch)
@@ -627,28 +461,23 @@ def run_judge(options: argparse.Namespace) -> int:
     with progress(what, total, "operations") as report:
         code = CompiledTree(tree, RECLAIM if options.pressure else ALLOCATION)
         if options.recording:
-            recording = open_recording(options.recording)
-            verdicts = (judge_recorded(code, rules, recording, progress=report),)
+            verdicts = (judge_recorded(code, rules, opened(options.recording), progress=report),)
         elif options.pressure:
             verdicts = judge_pressure(tree, rules, **drawn, progress=report)
         else:
             verdicts = (judge(code, rules, **drawn, progress=report),)
     if options.json:
-        described = [_described(each) for each in verdicts]
+        described = [asdict(verdict) for verdict in verdicts]
+        for verdict, content in zip(verdicts, described, strict=True):
+            if verdict.difference is not None:
+                content["difference"]["places"] = [str(each) for each in verdict.difference.places]
         print(json_text(described if options.pressure else described[0]))
     else:
-        print("\n\n".join(_judge_as_text(each) for each in verdicts))
-    return DIFFERS if any(each.difference for each in verdicts) else 0
+        print("\n\n".join(_verdict_text(verdict) for verdict in verdicts))
+    return DIFFERS if any(verdict.difference for verdict in verdicts) else 0
 
 
-def _described(verdict: Verdict) -> dict[str, Any]:
-    found = asdict(verdict)
-    if verdict.difference is not None:
-        found["difference"]["places"] = [str(each) for each in verdict.difference.places]
-    return found
-
-
-def _judge_as_text(verdict: Verdict) -> str:
+def _verdict_text(verdict: Verdict) -> str:
     lines = [
         f"judged      {verdict.part}",
         f"rules       {verdict.rules}",
@@ -656,8 +485,8 @@ def _judge_as_text(verdict: Verdict) -> str:
         f"operations  {verdict.operations:,} on "
         f"{count_of(verdict.scenarios + (verdict.scenario >= 0), 'machine')}, "
         f"seed {verdict.seed}, {verdict.seconds:.0f} s",
+        *[f"not found   {name}()" for name in verdict.missing],
     ]
-    lines += [f"not found   {name}()" for name in verdict.missing]
     difference = verdict.difference
     if difference is None:
         return "\n".join([*lines, "difference  none"])
@@ -668,10 +497,9 @@ def _judge_as_text(verdict: Verdict) -> str:
         *[f"kernel at   {place}" for place in difference.places],
     ]
     if verdict.shortest:
-        lines += [
-            f"shortest    {count_of(len(verdict.shortest), 'operation')} to the difference:",
-            *[f"  {line}" for line in verdict.shortest[:SEQUENCE_MAX]],
-        ]
+        count = count_of(len(verdict.shortest), "operation")
+        lines += [f"shortest    {count} to the difference:"]
+        lines += [f"  {line}" for line in verdict.shortest[:SEQUENCE_MAX]]
     return "\n".join(lines)
 
 
@@ -681,98 +509,50 @@ COMMANDS = (
         run_validate,
         "compare the prediction under the recorded policy with what was measured",
         "pagealloc validate kbuild",
-        (
-            RECORDING,
-            RULES,
-            option(
-                "--resync",
-                action="store_true",
-                help="also judge every choice of the kernel alone, from the state its "
-                "earlier events left it in: which zone serves a request; which page a"
-                " per-CPU list hands out; when a list is refilled, how far and with "
-                "which pages of the buddy; when it is drained, how far and of which "
-                "pages; which fallback is taken. A recording without snapshots is "
-                "judged so and not replayed",
-            ),
-            option(
-                "--misses",
-                action="store_true",
-                help="with --resync: print the first ten misses of each choice with the "
-                "event, the state and the kernel function (always in --json)",
-            ),
-            option(
-                "--budget",
-                action="store_true",
-                help="also replay with the recording's own truth imposed, one at a time "
-                "and all together (zone choice, drains, boosts, start): what remains "
-                "of each error, whose it is, and what to record next time. Imposed "
-                "runs are marked and are no predictions",
-            ),
-            option(
-                "-o",
-                dest="directory",
-                metavar="DIR",
-                type=Path,
-                help="with --budget: write the budget's figure as PNG, SVG and PDF, and "
-                "its errors as CSV, into this directory, which must not exist or be "
-                "empty",
-            ),
-            RECLAIM,
-            option(
-                "--seeds",
-                metavar="N",
-                type=at_least_one,
-                help="show the reserve, watermark boosts and fallbacks as ranges over so many "
-                "seeds, replayed side by side (5 where the recorded kernel reclaimed, else 1)",
-            ),
-            option(
-                "--full",
-                action="store_true",
-                help="also print every number, snapshot, departure and note",
-            ),
-            option(
-                "--brief",
-                action="store_true",
-                help="print one line: what is predicted, what is not, and how many quantities are "
-                "near what was measured",
-            ),
-            *kernel_source_options(
-                "its own code is replayed too, and stands in the table next to the model",
-                needed=False,
-            ),
-            JSON,
-        ),
+        """
+        RECORDING
+        RULES
+        --resync: also judge every choice of the kernel alone, from the state its earlier events
+            left it in: which zone serves a request; which page a per-CPU list hands out; when a
+            list is refilled, how far and with which pages of the buddy; when it is drained, how
+            far and of which pages; which fallback is taken. A recording without snapshots is
+            judged so and not replayed
+        --misses: with --resync: print the first ten misses of each choice with the event, the
+            state and the kernel function (always in --json)
+        --budget: also replay with the recording's own truth imposed, one at a time and all
+            together (zone choice, drains, boosts, start): what remains of each error, whose it
+            is, and what to record next time. Imposed runs are marked and are no predictions
+        -o DIR path as directory: with --budget: write the budget's figure as PNG, SVG and PDF,
+            and its errors as CSV, into this directory, which must not exist or be empty
+        RECLAIM
+        --seeds N count: show the reserve, watermark boosts and fallbacks as ranges over so many
+            seeds, replayed side by side (5 where the recorded kernel reclaimed, else 1)
+        --full: also print every number, snapshot, departure and note
+        --brief: print one line: what is predicted, what is not, and how many quantities are near
+            what was measured
+        --kernel-source DIR path: kernel checkout, unpacked source package, or its tarball in
+            /usr/src: its own code is replayed too, and stands in the table next to the model
+        TREE_PATCH
+        JSON
+        """,
     ),
     Command(
         "replay",
         run_replay,
         "predict what the allocator would do with a recorded demand",
         "pagealloc replay kbuild --set pcp_batch=127 -o predicted",
-        (
-            RECORDING,
-            option(
-                "--set",
-                dest="settings",
-                metavar="FIELD=VALUE",
-                action="append",
-                default=[],
-                help="policy field to change; may be repeated",
-            ),
-            RULES,
-            RECLAIM,
-            *kernel_source_options(
-                "its own code, patched or not, takes the model's place", needed=False
-            ),
-            option(
-                "-o",
-                dest="directory",
-                metavar="DIR",
-                type=Path,
-                help="write every table as CSV into this directory, which must not exist "
-                "or be empty",
-            ),
-            JSON,
-        ),
+        """
+        RECORDING
+        --set FIELD=VALUE as settings repeated: policy field to change; may be repeated
+        RULES
+        RECLAIM
+        --kernel-source DIR path: kernel checkout, unpacked source package, or its tarball in
+            /usr/src: its own code, patched or not, takes the model's place
+        TREE_PATCH
+        -o DIR path as directory: write every table as CSV into this directory, which must not
+            exist or be empty
+        JSON
+        """,
         more=policy_fields_help(),
     ),
     Command(
@@ -780,26 +560,16 @@ COMMANDS = (
         run_compare,
         "replay recordings under two policies and print the differences",
         "pagealloc compare highatomic_stock --patch highatomic_gate_order=3",
-        (
-            RECORDINGS,
-            policy_option("--base", "policy of the base side (as recorded)"),
-            policy_option("--patch", "policy of the patch side (required)", required=True),
-            RULES,
-            RECLAIM,
-            option(
-                "--format",
-                choices=tuple(_RENDERERS),
-                default="text",
-                help="text: raw signed change; mmtests: gains, positive is better (default: text)",
-            ),
-            option(
-                "--json",
-                dest="format",
-                action="store_const",
-                const="json",
-                help="same as --format json",
-            ),
-        ),
+        """
+        RECORDINGS
+        --base policy: policy of the base side (as recorded)
+        --patch policy required: policy of the patch side (required)
+        RULES
+        RECLAIM
+        --format text|mmtests|csv|json = text: text: raw signed change; mmtests: gains, positive
+            is better (default: text)
+        --json json as format: same as --format json
+        """,
         more=policy_fields_help(),
     ),
     Command(
@@ -807,87 +577,61 @@ COMMANDS = (
         run_locks,
         "compare traffic at zone->lock with what was measured, and time it",
         "pagealloc locks xfree --patch pcp_free_batched=true",
-        (
-            RECORDING,
-            RULES,
-            RECLAIM,
-            policy_option("--patch", "also replay under this policy, and print both side by side"),
-            option(
-                "--csv",
-                action="store_true",
-                help="print counts by time bin, CPU and site as CSV instead",
-            ),
-            JSON,
-        ),
-        more=_MORE,
+        """
+        RECORDING
+        RULES
+        RECLAIM
+        --patch policy: also replay under this policy, and print both side by side
+        --csv: print counts by time bin, CPU and site as CSV instead
+        JSON
+        """,
+        more="""\
+Times come from a queue at each lock, by costs that the notes name; low and high are
+those of costs that are tenfold apart. NA: not modelled, or no event shows it.""",
     ),
     Command(
         "stacks",
         run_stacks,
         "say who asked for pages, fell back and held zone->lock, by call stack",
         "pagealloc stacks recording --of holds --patch pcp_batch=31 -o holds.json",
-        (
-            RECORDING,
-            option(
-                "--of",
-                choices=(PAGES, FALLBACKS, HOLDS),
-                default=PAGES,
-                help="of what (default: pages)",
-            ),
-            policy_option("--patch", "with --of holds: a policy"),
-            option("--least", metavar="N", type=int, default=0, help="holds of N pages on"),
-            option("--top", metavar="N", type=at_least_one, default=20, help="stacks to print"),
-            option(
-                "-o",
-                dest="file",
-                metavar="FILE",
-                type=Path,
-                help="write a flame graph: .json for speedscope.app, else folded lines, "
-                "one side a file",
-            ),
-            JSON,
-        ),
-        more=MORE,
+        """
+        RECORDING
+        --of pages|fallbacks|holds = pages: of what (default: pages)
+        --patch policy: with --of holds: a policy
+        --least N int = 0: holds of N pages on
+        --top N count = 20: stacks to print
+        -o FILE path as file: write a flame graph: .json for speedscope.app, else folded lines,
+            one side a file
+        JSON
+        """,
+        more="""\
+pages: who asked for pages. fallbacks: who fell back to another type, and how many pages the
+block had. holds: whose requests and frees held zone->lock for many pages, with --patch
+also under another policy. The recording must have call chains: pagealloc record -g.""",
     ),
     Command(
         "judge",
         run_judge,
         "compare the model with the allocator's own functions from a kernel's source",
         "pagealloc judge --kernel-source /usr/src/linux-source-6.12.tar.xz",
-        (
-            *kernel_source_options("its functions are the judge", needed=True),
-            option(
-                "--rules",
-                type=_rules,
-                metavar="SERIES[,RULE=BOOL...]",
-                help=f"rules of the model ({', '.join(preset_names())}) instead of those of the "
-                "tree's version, single rules changed",
-            ),
-            option(
-                "--operations",
-                metavar="N",
-                type=_count,
-                default=100_000,
-                help="random operations to take (default %(default)s)",
-            ),
-            option("--seed", type=int, default=0, help="of machines and operations"),
-            option(
-                "--recording",
-                metavar="PATH",
-                help="take a recording's demand instead: its directory, or a shipped "
-                "recording's name",
-            ),
-            option(
-                "--pressure",
-                action="store_true",
-                help="judge compaction and reclaim instead of allocation; of a recording, reclaim",
-            ),
-            JSON,
-        ),
-        more="The functions are taken from the tree when the command runs, compiled with the\n"
-        "system's compiler into a temporary directory, and driven with the same operations as\n"
-        "the model. Exit code 1 if the two differ: the first difference is printed, with the\n"
-        "functions of the tree that made it and a sequence of operations as short as it gets.",
+        f"""
+        --kernel-source DIR path required: kernel checkout, unpacked source package, or its
+            tarball in /usr/src: its functions are the judge
+        TREE_PATCH
+        --rules SERIES[,RULE=BOOL...] rules: rules of the model ({", ".join(preset_names())})
+            instead of those of the tree's version, single rules changed
+        --operations N operations = 100000: random operations to take (default %(default)s)
+        --seed int = 0: of machines and operations
+        --recording PATH: take a recording's demand instead: its directory, or a shipped
+            recording's name
+        --pressure: judge compaction and reclaim instead of allocation; of a recording, reclaim
+        JSON
+        """,
+        more="""\
+The functions are taken from the tree when the command runs, compiled with the
+system's compiler into a temporary directory, and driven with the same operations as
+the model. Exit code 1 if the two differ: the first difference is printed, with the
+functions of the tree that made it and a sequence of operations as short as it gets.""",
     ),
 )
 """The commands of this file."""

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.base.files import new_directory
 from pagealloc_model.base.progress_bar import progress
-from pagealloc_model.base.text import count_of
-from pagealloc_model.cli.arguments import JSON, RECORDING, Command, json_text, option
+from pagealloc_model.base.text import count_of, paragraph
+from pagealloc_model.cli.arguments import (
+    Command,
+    json_text,
+    opened,
+)
 
-RECORDING_IMPOSSIBLE = 1
+RECORDING_IMPOSSIBLE = COMMAND_FAILED = 1
 
 
 def run_doctor(options: argparse.Namespace) -> int:
@@ -23,11 +30,7 @@ def run_doctor(options: argparse.Namespace) -> int:
     from pagealloc_model.studies.experiments.guest import guest_checks
     from pagealloc_model.studies.experiments.runs import here_check
 
-    checks = [
-        *examine(Host(), Path.cwd()),
-        *guest_checks(tuple(options.kernel)),
-        here_check(),
-    ]
+    checks = [*examine(Host(), Path.cwd()), *guest_checks(tuple(options.kernel)), here_check()]
     possible = not any(check.blocks for check in checks)
     if options.json:
         described = [asdict(check) for check in checks]
@@ -37,25 +40,8 @@ def run_doctor(options: argparse.Namespace) -> int:
     return 0 if possible else RECORDING_IMPOSSIBLE
 
 
-COMMAND_FAILED = 1
-
-_MORE = """\
-Ends with the command, after --seconds, or on Ctrl-C, and leaves a usable recording in
-each case. DIR appears when it is complete.
-
-Where the kernel permits it, kprobes named pa:* mark where the allocator takes and
-drops its locks; they are removed at the end, also after an error. --no-probes sets
-none, --probes ends with an error where they cannot be set.
-
-Exit code 1 if the command failed, 2 if the recording did or was cut short."""
-
-
 def run_record(options: argparse.Namespace) -> int:
     """Record and say what came of it."""
-    if options.python:
-        return _record_with_module(options)
-    import os
-
     from pagealloc_model.recording.record.host import Host
     from pagealloc_model.recording.record.perf import RecordOptions, parse_size
     from pagealloc_model.recording.record.session import (
@@ -64,6 +50,18 @@ def run_record(options: argparse.Namespace) -> int:
         record,
         summary_lines,
     )
+
+    buffer_bytes = parse_size(options.buffer) if options.buffer else None
+    if options.python:
+        from pagealloc_model.recording.event_files import STORE_FILE
+        from pagealloc_model.recording.record.perf_python import live
+        from pagealloc_model.recording.trace.store import write_store
+
+        with new_directory(options.output) as unfinished:
+            trace = live(options.seconds or 5.0, buffer_bytes=buffer_bytes)
+            write_store(trace, unfinished / STORE_FILE, source=None)
+        print(f"{options.output}: {count_of(len(trace), 'event')}, {trace.losses.total} lost")
+        return 0
 
     def say(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
@@ -86,7 +84,7 @@ def run_record(options: argparse.Namespace) -> int:
             anonymise=options.anonymise,
             live_s=options.live,
             interval_s=options.interval,
-            buffer_bytes=parse_size(options.buffer) if options.buffer else None,
+            buffer_bytes=buffer_bytes,
         ),
         host,
         say,
@@ -95,30 +93,8 @@ def run_record(options: argparse.Namespace) -> int:
     note("reading it back")
     content = read_back(recorded.path, calling_user(os.environ, host.user))
     print("\n".join(summary_lines(recorded, content)))
-    if recorded.command_code and not recorded.ended_by.startswith("SIG"):
-        return COMMAND_FAILED
-    return 0
-
-
-def _record_with_module(options: argparse.Namespace) -> int:
-    from pagealloc_model.base.files import new_directory
-    from pagealloc_model.recording.event_files import STORE_FILE
-    from pagealloc_model.recording.record.perf import parse_size
-    from pagealloc_model.recording.record.perf_python import live
-    from pagealloc_model.recording.trace.store import write_store
-
-    buffer_bytes = parse_size(options.buffer) if options.buffer else None
-    with new_directory(options.output) as partial:
-        trace = live(options.seconds or 5.0, buffer_bytes=buffer_bytes)
-        write_store(trace, partial / STORE_FILE, source=None)
-    print(f"{options.output}: {count_of(len(trace), 'event')}, {trace.losses.total} lost")
-    return 0
-
-
-_SNAPSHOT_MORE = """\
-Call it just before tracing, and again (or with --seconds) while and after it: a directory
-that exists gets further snapshots. pagealloc attach joins it with the trace. Needs no perf;
-without root there is no pagetypeinfo and no kpageflags."""
+    failed = recorded.command_code and not recorded.ended_by.startswith("SIG")
+    return COMMAND_FAILED if failed else 0
 
 
 def run_snapshot(options: argparse.Namespace) -> int:
@@ -136,23 +112,18 @@ def run_snapshot(options: argparse.Namespace) -> int:
     return 0
 
 
-_FILES = ("zoneinfo", "buddyinfo", "pagetypeinfo", "vmstat")
-_ATTACH_MORE = """\
-TRACE is any that can be read: perf.data, trace.dat, raw pages or text of ftrace, perf script
-text. The recording says what it lacks and what each lack costs. With a zoneinfo alone, a
-replay begins at an estimated start, and says so."""
+STATE_FILES = ("zoneinfo", "buddyinfo", "pagetypeinfo", "vmstat")
 
 
 def run_attach(options: argparse.Namespace) -> int:
     """Attach and say what is missing."""
     from pagealloc_model.recording.event_files import size_of
     from pagealloc_model.recording.importing import attach_state
-    from pagealloc_model.recording.recording import open_recording
 
-    recording = open_recording(options.trace)
-    copies = {name: path for name in _FILES if (path := getattr(options, name)) is not None}
+    recording = opened(options.trace)
+    copies = {name: path for name in STATE_FILES if (path := getattr(options, name)) is not None}
     with progress(f"reading {recording.name}", size_of(recording.event_file), "B") as report:
-        made = attach_state(
+        done = attach_state(
             options.trace,
             options.output,
             snapshots=options.snapshot,
@@ -161,29 +132,22 @@ def run_attach(options: argparse.Namespace) -> int:
             release=options.release,
             progress=report,
         )
-    events, snapshots = count_of(made.events, "event"), count_of(made.snapshots, "snapshot")
+    events, snapshots = count_of(done.events, "event"), count_of(done.snapshots, "snapshot")
     print(f"{options.output}: {events}, {snapshots}")
-    for line in made.lacks:
+    for line in done.lacks:
         print(f"lacks      {line}")
     return 0
-
-
-_IMPORT_EVENTS_MORE = """\
-DIR becomes a recording like any other, with events.arrow instead of perf.data; a name
-that ends in .arrow becomes the events alone. Recordings larger than memory can be
-imported: working files lie beside the destination until the end."""
 
 
 def run_import_events(options: argparse.Namespace) -> int:
     """Import and say what came of it."""
     from pagealloc_model.recording.event_files import size_of
     from pagealloc_model.recording.importing import import_recording
-    from pagealloc_model.recording.recording import open_recording
 
-    recording = open_recording(options.path)
+    recording = opened(options.path)
     size = size_of(recording.event_file)
     with progress(f"importing {recording.name}", size, "B") as report:
-        made = import_recording(
+        done = import_recording(
             recording.path,
             options.output,
             compress=options.compress,
@@ -191,49 +155,40 @@ def run_import_events(options: argparse.Namespace) -> int:
             progress=report,
         )
     print(
-        f"{made.event_file}: {count_of(made.events, 'event')}, {count_of(made.size, 'byte')}, "
-        f"{made.size / max(made.events, 1):.1f} an event; "
-        f"{recording.event_file.name} had {made.source_size}"
+        f"{done.event_file}: {count_of(done.events, 'event')}, {count_of(done.size, 'byte')}, "
+        f"{done.size / max(done.events, 1):.1f} an event; "
+        f"{recording.event_file.name} had {done.source_size}"
     )
-    for name in made.left_out:
+    for name in done.left_out:
         print(f"left out   {name}, which only a directory has room for")
     return 0
-
-
-_EXPORT_MORE = """\
-parquet: DIR with events.parquet, one table for each other tracepoint, and losses.parquet,
-which DuckDB, Polars and pandas open. text: FILE as perf script --ns prints it, which
-pagealloc reads again."""
 
 
 def run_export(options: argparse.Namespace) -> int:
     """Export and say what was written."""
     from pagealloc_model.recording.exporting import export_recording
-    from pagealloc_model.recording.recording import open_recording
 
-    made = export_recording(open_recording(options.path), options.output, options.to)
-    for name, rows in made.rows.items():
-        print(f"{made.path}: {name} {rows}")
+    done = export_recording(opened(options.path), options.output, options.to)
+    for name, rows in done.rows.items():
+        print(f"{done.path}: {name} {rows}")
     return 0
 
 
 def run_info(options: argparse.Namespace) -> int:
     """Print the description."""
-    from pagealloc_model.recording.recording import open_recording
     from pagealloc_model.show.recording_text import describe_recording, recording_text
 
-    recording = open_recording(options.path)
+    recording = opened(options.path)
     print(json_text(describe_recording(recording)) if options.json else recording_text(recording))
     return 0
 
 
 def run_trim(options: argparse.Namespace) -> int:
     """Write the copy and say what is in it."""
-    from pagealloc_model.recording.recording import open_recording
     from pagealloc_model.recording.trim import trim_recording
 
     trimmed = trim_recording(
-        open_recording(options.path).path,
+        opened(options.path).path,
         options.destination,
         start_s=options.start,
         seconds=options.seconds,
@@ -252,24 +207,22 @@ def run_trim(options: argparse.Namespace) -> int:
     return 0
 
 
-SCENARIO_NAMES = ("exit", "boot", "purgers", "churn")
-
-
 def run_synth(options: argparse.Namespace) -> int:
     """Run the scenario, write it, and say how long zone->lock is held."""
-    from pagealloc_model.base.text import paragraph
     from pagealloc_model.policy.kernel_rules import preset_names
     from pagealloc_model.predicted.lock_times import with_spread
-    from pagealloc_model.show.post.tables import (
-        longest_hold_table,
-        spread_table,
-        trylock_line,
-    )
+    from pagealloc_model.show.post.tables import longest_hold_table, spread_table, trylock_line
     from pagealloc_model.studies.synthetic.recording import write_synthetic_recording
     from pagealloc_model.studies.synthetic.run import run as run_demand
     from pagealloc_model.studies.synthetic.scenarios import scenario
 
     rules = options.rules or preset_names()[-1]
+    words = [word.partition("=")[::2] for word in options.set]
+    try:
+        numbers = {name: int(value) for name, value in words}
+    except ValueError:
+        wrong = " ".join(options.set)
+        raise UsageError(f"--set {wrong}: write NUMBER=VALUE, whole numbers") from None
     demand = scenario(
         options.scenario,
         gib=options.gib,
@@ -277,14 +230,12 @@ def run_synth(options: argparse.Namespace) -> int:
         nodes=options.nodes,
         rules=rules,
         seed=options.seed,
-        **_numbers(options.set),
+        **numbers,
     )
     done = run_demand(demand, rules=rules)
     write_synthetic_recording(done, options.output)
-    print(
-        f"{options.output}: {count_of(demand.count, 'event')} on "
-        f"{count_of(demand.machine.nr_cpus, 'CPU')}"
-    )
+    cpus = count_of(demand.machine.nr_cpus, "CPU")
+    print(f"{options.output}: {count_of(demand.count, 'event')} on {cpus}")
     for line in demand.lines:
         print(f"scenario   {line}")
     times = done.lock_times()
@@ -295,36 +246,19 @@ def run_synth(options: argparse.Namespace) -> int:
     return 0
 
 
-def _numbers(words: list[str]) -> dict[str, int]:
-    from pagealloc_model.base.errors import UsageError
-
-    numbers = [word.partition("=")[::2] for word in words]
-    try:
-        return {name: int(value) for name, value in numbers}
-    except ValueError:
-        raise UsageError(f"--set {' '.join(words)}: write NUMBER=VALUE, whole numbers") from None
-
-
-_DIRECTORY = option(
-    "-o", "--output", metavar="DIR", type=Path, required=True, help="directory to create"
-)
+_OUTPUT = "-o --output DIR path required: directory to create"
+_IN_FORMAT = "-o --output DIR_OR_FILE path required: "
+_ANONYMISE = "--anonymise: remove what names the machine or its programs"
 COMMANDS = (
     Command(
         "doctor",
         run_doctor,
         "say what this machine has for recording and guests, and what each lack costs",
         "pagealloc doctor",
-        (
-            option(
-                "--kernel",
-                metavar="PATH",
-                action="append",
-                default=[],
-                type=Path,
-                help="a bzImage: say whether it serves as a guest; may be repeated",
-            ),
-            JSON,
-        ),
+        """
+        --kernel PATH path repeated: a bzImage: say whether it serves as a guest; may be repeated
+        JSON
+        """,
         more="Exit code 0 if a recording is possible here and now, 1 if not.",
     ),
     Command(
@@ -332,240 +266,153 @@ COMMANDS = (
         run_record,
         "record this machine (needs root and perf)",
         "pagealloc record -o mine -- make -j8",
-        (
-            _DIRECTORY,
-            option("--seconds", metavar="N", type=float, help="end after this time"),
-            option(
-                "--python",
-                action="store_true",
-                help="sample the page allocator's events through perf's Python module, for "
-                "--seconds (5): events alone, some 100,000 a second",
-            ),
-            option(
-                "--events",
-                metavar="LIST",
-                default="default",
-                help="names and patterns, such as 'kmem:mm_page_*,vmscan:*', separated by "
-                "commas, instead of the usual set, which is called 'default'; page "
-                "allocations and frees always come too",
-            ),
-            option(
-                "--no-lock", dest="locks", action="store_false", help="record no lock contention"
-            ),
-            option(
-                "-g",
-                "--call-graph",
-                dest="call_chains",
-                action="store_true",
-                help="record the kernel's call chain with each event of kmem, for pagealloc "
-                "stacks; an event then takes 211 bytes of the buffer, not 96, and 2.4 us more",
-            ),
-            option(
-                "--probes",
-                action=argparse.BooleanOptionalAction,
-                help="set kprobes at the allocator's transactions (default: where permitted)",
-            ),
-            option(
-                "--profile",
-                action="store_true",
-                help="afterwards run the command once more, or wait as long, with nothing "
-                "traced: a profile from which what holding zone->lock costs is fitted",
-            ),
-            option(
-                "--anonymise",
-                action="store_true",
-                help="remove what names the machine or its programs",
-            ),
-            option(
-                "--live",
-                metavar="N",
-                type=float,
-                help="print rates every N seconds while recording",
-            ),
-            option(
-                "--interval",
-                metavar="S",
-                type=float,
-                default=1.0,
-                help="seconds between snapshots (1)",
-            ),
-            option(
-                "--buffer",
-                metavar="SIZE",
-                help="ring buffer of each CPU, such as 64M (default: 64M, less where "
-                "those of all CPUs would take over 3%% of memory)",
-            ),
-            option("command", metavar="CMD", nargs="*", help="command to run and record"),
-        ),
-        more=_MORE,
+        f"""
+        {_OUTPUT}
+        --seconds N float: end after this time
+        --python: sample the page allocator's events through perf's Python module, for --seconds
+            (5): events alone, some 100,000 a second
+        --events LIST = default: names and patterns, such as 'kmem:mm_page_*,vmscan:*', separated
+            by commas, instead of the usual set, which is called 'default'; page allocations and
+            frees always come too
+        --no-lock as locks off: record no lock contention
+        -g --call-graph as call_chains: record the kernel's call chain with each event of kmem,
+            for pagealloc stacks; an event then takes 211 bytes of the buffer, not 96, and 2.4 us
+            more
+        --probes on_or_off: set kprobes at the allocator's transactions (default: where permitted)
+        --profile: afterwards run the command once more, or wait as long, with nothing traced: a
+            profile from which what holding zone->lock costs is fitted
+        {_ANONYMISE}
+        --live N float: print rates every N seconds while recording
+        --interval S float = 1.0: seconds between snapshots (1)
+        --buffer SIZE: ring buffer of each CPU, such as 64M (default: 64M, less where those of all
+            CPUs would take over 3%% of memory)
+        command CMD many: command to run and record
+        """,
+        more="""\
+Ends with the command, after --seconds, or on Ctrl-C, and leaves a usable recording in
+each case. DIR appears when it is complete.
+
+Where the kernel permits it, kprobes named pa:* mark where the allocator takes and
+drops its locks; they are removed at the end, also after an error. --no-probes sets
+none, --probes ends with an error where they cannot be set.
+
+Exit code 1 if the command failed, 2 if the recording did or was cut short.""",
     ),
     Command(
         "snapshot",
         run_snapshot,
         "copy the machine's state files, for a trace made with another tool",
         "pagealloc snapshot state",
-        (
-            option("directory", metavar="DIR", type=Path, help="new, or of an earlier call"),
-            option(
-                "--seconds",
-                metavar="N",
-                type=float,
-                default=0.0,
-                help="take snapshots for this long",
-            ),
-            option(
-                "--interval", metavar="S", type=float, default=1.0, help="seconds between two (1)"
-            ),
-        ),
-        more=_SNAPSHOT_MORE,
+        """
+        directory DIR path: new, or of an earlier call
+        --seconds N float = 0.0: take snapshots for this long
+        --interval S float = 1.0: seconds between two (1)
+        """,
+        more="""\
+Call it just before tracing, and again (or with --seconds) while and after it: a directory
+that exists gets further snapshots. pagealloc attach joins it with the trace. Needs no perf;
+without root there is no pagetypeinfo and no kpageflags.""",
     ),
     Command(
         "attach",
         run_attach,
         "make a recording of a bare trace and copies of /proc",
         "pagealloc attach trace.dat --snapshot state -o recording",
-        (
-            option("trace", metavar="TRACE", help="the events"),
-            option(
-                "--snapshot",
-                metavar="DIR",
-                type=Path,
-                help="made by pagealloc snapshot, or a directory with copies of the files below",
-            ),
-            *(
-                option(f"--{name}", metavar="FILE", type=Path, help=f"a copy of /proc/{name}")
-                for name in _FILES
-            ),
-            option(
-                "--read",
-                choices=("before", "behind"),
-                default="before",
-                help="when single copies were made: before the trace (default) or behind it",
-            ),
-            option(
-                "--release",
-                default="",
-                help="the kernel's, where the trace does not name it (uname -r)",
-            ),
-            _DIRECTORY,
-        ),
-        more=_ATTACH_MORE,
+        f"""
+        trace TRACE: the events
+        --snapshot DIR path: made by pagealloc snapshot, or a directory with copies of the files
+            below
+        --zoneinfo FILE path: a copy of /proc/zoneinfo
+        --buddyinfo FILE path: a copy of /proc/buddyinfo
+        --pagetypeinfo FILE path: a copy of /proc/pagetypeinfo
+        --vmstat FILE path: a copy of /proc/vmstat
+        --read before|behind = before: when single copies were made: before the trace (default) or
+            behind it
+        --release RELEASE = "": the kernel's, where the trace does not name it (uname -r)
+        {_OUTPUT}
+        """,
+        more="""\
+TRACE is any that can be read: perf.data, trace.dat, raw pages or text of ftrace, perf script
+text. The recording says what it lacks and what each lack costs. With a zoneinfo alone, a
+replay begins at an estimated start, and says so.""",
     ),
     Command(
         "import",
         run_import_events,
         "write a recording in columnar form, which opens at once",
         "pagealloc import recording -o recording_columns",
-        (
-            RECORDING,
-            option(
-                "-o",
-                "--output",
-                metavar="DIR_OR_FILE",
-                type=Path,
-                required=True,
-                help="directory to create, or FILE.arrow for the events alone",
-            ),
-            option(
-                "--uncompressed",
-                dest="compress",
-                action="store_false",
-                help="30 bytes an event, which are used where they lie in the file, "
-                "without unpacking: for recordings larger than memory, and for many "
-                "short looks at a long one",
-            ),
-            option(
-                "--reader",
-                choices=("own", "perf-script", "perf-session"),
-                default="own",
-                help="read a perf.data through perf's Python: perf script -s, or its module's "
-                "perf.session, to check the package's own reader",
-            ),
-        ),
-        more=_IMPORT_EVENTS_MORE,
+        f"""
+        RECORDING
+        {_IN_FORMAT}directory to create, or FILE.arrow for the events alone
+        --uncompressed as compress off: 30 bytes an event, which are used where they lie in the
+            file, without unpacking: for recordings larger than memory, and for many short looks
+            at a long one
+        --reader own|perf-script|perf-session = own: read a perf.data through perf's Python: perf
+            script -s, or its module's perf.session, to check the package's own reader
+        """,
+        more="""\
+DIR becomes a recording like any other, with events.arrow instead of perf.data; a name
+that ends in .arrow becomes the events alone. Recordings larger than memory can be
+imported: working files lie beside the destination until the end.""",
     ),
     Command(
         "export",
         run_export,
         "write a recording's events for other tools",
         "pagealloc export kbuild --to parquet -o events",
-        (
-            RECORDING,
-            option("--to", choices=("parquet", "text"), required=True, help="the format"),
-            option(
-                "-o",
-                "--output",
-                metavar="DIR_OR_FILE",
-                type=Path,
-                required=True,
-                help="directory (parquet) or file (text) to create",
-            ),
-        ),
-        more=_EXPORT_MORE,
+        f"""
+        RECORDING
+        --to parquet|text required: the format
+        {_IN_FORMAT}directory (parquet) or file (text) to create
+        """,
+        more="""\
+parquet: DIR with events.parquet, one table for each other tracepoint, and losses.parquet,
+which DuckDB, Polars and pandas open. text: FILE as perf script --ns prints it, which
+pagealloc reads again.""",
     ),
     Command(
         "info",
         run_info,
         "say what a recording holds, what it lost and what cannot be compared",
         "pagealloc info kbuild",
-        (
-            RECORDING,
-            JSON,
-        ),
+        """
+        RECORDING
+        JSON
+        """,
     ),
     Command(
         "trim",
         run_trim,
         "copy part of a recording, to keep or to send",
         "pagealloc trim recording short --seconds 5 --anonymise",
-        (
-            RECORDING,
-            option("destination", metavar="DST", type=Path, help="directory to create"),
-            option(
-                "--start", metavar="S", type=float, help="seconds after the first event to start at"
-            ),
-            option("--seconds", metavar="S", type=float, help="seconds to keep"),
-            option("--events", metavar="N", type=int, help="events to keep at most"),
-            option(
-                "--anonymise",
-                action="store_true",
-                help="remove what names the machine or its programs",
-            ),
-            option(
-                "--keep-name",
-                metavar="NAME",
-                action="append",
-                default=[],
-                help="with --anonymise, leave this command name as it is; may be repeated",
-            ),
-            option(
-                "--keep-functions",
-                action="store_true",
-                help="with --anonymise, leave the kernel's functions in call chains their names",
-            ),
-        ),
+        f"""
+        RECORDING
+        destination DST path: directory to create
+        --start S float: seconds after the first event to start at
+        --seconds S float: seconds to keep
+        --events N int: events to keep at most
+        {_ANONYMISE}
+        --keep-name NAME repeated: with --anonymise, leave this command name as it is; may be
+            repeated
+        --keep-functions: with --anonymise, leave the kernel's functions in call chains their
+            names
+        """,
     ),
     Command(
         "synth",
         run_synth,
         "make up a load on a machine of any size",
         "pagealloc synth exit -o avalanche --cpus 64 --gib 128 --set pages=4096",
-        (
-            option("scenario", metavar="SCENARIO", choices=SCENARIO_NAMES),
-            option("-o", "--output", metavar="DIR", type=Path, required=True),
-            option("--cpus", metavar="N", type=int, default=4, help="CPUs (default 4)"),
-            option("--gib", metavar="N", type=float, default=4, help="memory (default 4)"),
-            option("--nodes", metavar="N", type=int, default=1, help="NUMA nodes (default 1)"),
-            option("--seed", metavar="N", type=int, default=0, help="of random choices"),
-            option("--rules", metavar="SERIES", help="kernel series (default: the newest)"),
-            option(
-                "--set",
-                metavar="NUMBER=VALUE",
-                action="append",
-                default=[],
-                help="a number of the scenario, such as pages=4096; may be repeated",
-            ),
-        ),
+        """
+        scenario SCENARIO exit|boot|purgers|churn
+        -o --output DIR path required
+        --cpus N int = 4: CPUs (default 4)
+        --gib N float = 4: memory (default 4)
+        --nodes N int = 1: NUMA nodes (default 1)
+        --seed N int = 0: of random choices
+        --rules SERIES: kernel series (default: the newest)
+        --set NUMBER=VALUE repeated: a number of the scenario, such as pages=4096; may be repeated
+        """,
         more="Scenarios: exit (a process per CPU, all exit at once), boot (many short processes), "
         "purgers (many CPUs allocate, few free), churn (workers map, touch and unmap).",
     ),
