@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pagealloc_model.base.garbage import not_collecting
+from pagealloc_model.cli.arguments import opened
 
 if TYPE_CHECKING:
     from pagealloc_model.allocator.state import State
@@ -44,54 +45,40 @@ def _event_loop() -> None:
 def _start_image() -> None:
     import numpy as np
 
-    from pagealloc_model.allocator.state import (
-        LISTED,
-        place_allocations,
-        place_buddies,
-        place_listed,
-    )
+    from pagealloc_model.allocator import state as states
     from pagealloc_model.predicted.start.evidence import swap_closer
 
-    state = _small_state()
+    arrays = _small_state().arrays()
     nothing, orders = np.zeros(0, np.int32), np.zeros(0, np.int8)
-    place_allocations(state.arrays(), np.zeros(0, np.intp), np.zeros(1, bool), nothing, orders)
-    place_buddies(state.arrays(), nothing, orders)
-    place_listed(state.arrays(), np.zeros(0, LISTED))
+    states.place_allocations(arrays, np.zeros(0, np.intp), np.zeros(1, bool), nothing, orders)
+    states.place_buddies(arrays, nothing, orders)
+    states.place_listed(arrays, np.zeros(0, states.LISTED))
     blocks, pages = np.zeros(0, np.int64), np.zeros((0, 1), np.int64)
     swap_closer(np.zeros(0, np.int8), blocks, blocks.copy(), pages, pages.copy())
 
 
 def _objects() -> None:
-    from pagealloc_model.predicted.demand.demand import resolve_demand
-    from pagealloc_model.recording.recorded_machine import recorded_machine
-    from pagealloc_model.recording.recording import open_recording
-
-    recording = open_recording("xfree")
-    machine = recorded_machine(recording)
-    resolve_demand(recording.trace, machine)
-    _widen_tasks()
-
-
-def _widen_tasks() -> None:
     import numpy as np
 
+    from pagealloc_model.predicted.demand.demand import resolve_demand
     from pagealloc_model.predicted.demand.rows import move_tasks
+    from pagealloc_model.recording.recorded_machine import recorded_machine
 
+    recording = opened("xfree")
+    resolve_demand(recording.trace, recorded_machine(recording))
     keys, codes = np.zeros(0, np.int64), np.zeros(0, np.int32)
     move_tasks(keys, codes, keys.copy(), codes.copy())
 
 
 def _judging() -> None:
-    from pagealloc_model.recording.recording import open_recording
     from pagealloc_model.verdict.choices.placement import judge_placement
 
-    judge_placement(open_recording("xfree"))
+    judge_placement(opened("xfree"))
 
 
 def _reader() -> None:
-    from pagealloc_model.recording.recording import open_recording
 
-    len(open_recording("xfree").trace)
+    len(opened("xfree").trace)
 
 
 def _page_reader() -> None:
@@ -119,9 +106,8 @@ def _page_reader() -> None:
 
 def _evidence() -> None:
     from pagealloc_model.measured.measured import measure
-    from pagealloc_model.recording.recording import open_recording
 
-    measure(open_recording("xfree"))
+    measure(opened("xfree"))
 
 
 def _small_state() -> State:
@@ -149,9 +135,9 @@ def _elastic_loop() -> None:
     import numpy as np
 
     from pagealloc_model.allocator import layout as at
-    from pagealloc_model.allocator import lru as lru_start
-    from pagealloc_model.allocator import objects as replacements
+    from pagealloc_model.allocator import objects
     from pagealloc_model.allocator.events import advance_elastic
+    from pagealloc_model.allocator.lru import place_on_lists
     from pagealloc_model.allocator.state import with_pressure
     from pagealloc_model.policy.kernel_rules import KernelRules, preset_names
     from pagealloc_model.policy.policy import Assumptions, Policy
@@ -159,12 +145,10 @@ def _elastic_loop() -> None:
     rules = KernelRules.preset(preset_names()[-1])
     state = with_pressure(_small_state(), rules, Policy(), Assumptions())
     nothing = np.zeros(0, np.int32)
-    events = np.zeros(0, at.EVENT)
-    advance_elastic(state.arrays(nothing), events, nothing, 0, 0, -1)
-    lru_start.place_on_lists(state.arrays(), nothing, np.zeros(0, np.int8))
-    requests = np.zeros(0, replacements.REQUEST)
-    failures = replacements.OpenFailures()
-    replacements.link_replacements(requests, *failures.of(requests), nothing)
+    advance_elastic(state.arrays(nothing), np.zeros(0, at.EVENT), nothing, 0, 0, -1)
+    place_on_lists(state.arrays(), nothing, np.zeros(0, np.int8))
+    requests = np.zeros(0, objects.REQUEST)
+    objects.link_replacements(requests, *objects.OpenFailures().of(requests), nothing)
 
 
 KERNELS: dict[str, Callable[[], None]] = {
@@ -234,16 +218,16 @@ def remove_old_kernels(base: Path, now_s: float) -> list[Path]:
         now_s: time of day, s since the epoch.
     """
     old = [
-        kept
+        path
         for pattern in REMOVABLE
-        for kept in sorted(base.glob(pattern))
-        if now_s - kept.stat().st_mtime > KEPT_DAYS * 86400
+        for path in sorted(base.glob(pattern))
+        if now_s - path.stat().st_mtime > KEPT_DAYS * 86400
     ]
-    for kept in old:
-        if kept.is_dir():
-            shutil.rmtree(kept, ignore_errors=True)
+    for path in old:
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
         else:
-            kept.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
     return old
 
 
