@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-import pandas as pd
 import pytest
 
 import pagealloc_model as pm
 from pagealloc_model.base.errors import RecordingError, UsageError
 from pagealloc_model.cli import main
-from pagealloc_model.measured.rules import checked, recorded_rules
 from pagealloc_model.recording import importing
 from pagealloc_model.recording.snapshot import Snapshot
 from pagealloc_model.recording.trace.perf_data import read_perf_data
@@ -31,11 +27,6 @@ def gate3(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     path = tmp_path_factory.mktemp("imported") / "highatomic_gate3"
     pm.open("highatomic_gate3").to_columns(path, compress=request.param)
     return path
-
-
-def as_json(capsys: Capture, *arguments: str) -> dict:
-    assert main([*arguments, "--json"]) == 0
-    return json.loads(capsys.readouterr().out)
 
 
 def test_all_of_a_recording_comes_along(gate3: Path) -> None:
@@ -60,33 +51,9 @@ def test_the_recording_is_the_same(gate3: Path) -> None:
     assert (source.file, source.size) == ("perf.data", original.event_file.stat().st_size)
 
 
-def test_info_and_validate_say_the_same(gate3: Path, capsys: Capture) -> None:
-    original = str(shipped_recording("highatomic_gate3").path)
-    for command in ("info", "validate"):
-        of_original = as_json(capsys, command, original)
-        assert as_json(capsys, command, str(gate3)) == of_original | (
-            {"path": str(gate3)} if command == "info" else {}
-        )
-
-
-def test_replays_measures_and_evidence_are_the_same(gate3: Path) -> None:
-    original, imported = shipped_recording("highatomic_gate3"), pm.open(gate3)
-    one, other = pm.replay(original), pm.replay(imported)
-    assert np.array_equal(one.log, other.log)
-    assert one.rules == other.rules
-    measured, again = original.measure(), imported.measure()
-    for table in ("free_pages", "pageblocks", "outcomes", "fallbacks", "lock"):
-        pd.testing.assert_frame_equal(getattr(one, table), getattr(other, table))
-        pd.testing.assert_frame_equal(getattr(measured, table), getattr(again, table))
-    evidence = recorded_rules(original).evidence
-    assert [each.to_dict() for each in checked(imported, recorded_rules(imported).evidence)] == [
-        each.to_dict() for each in checked(original, evidence)
-    ]
-
-
 @pytest.mark.parametrize(
     "window",
-    [{}, {"events": 20_000}, {"start_s": 1.5, "seconds": 0.5}, {"start_s": 4.0}],
+    [{"events": 20_000}, {"start_s": 1.5, "seconds": 0.5}, {"start_s": 4.0}],
     ids=str,
 )
 @pytest.mark.parametrize("anonymise", [False, True])
@@ -129,12 +96,6 @@ def test_the_events_alone(tmp_path: Path, capsys: Capture) -> None:
     assert pm.open(again).name == "again"
 
 
-def test_a_bare_perf_data(tmp_path: Path) -> None:
-    event_file = shipped_recording("highatomic_gate3").event_file
-    pm.open(event_file).to_columns(tmp_path / "bare")
-    assert [path.name for path in (tmp_path / "bare").iterdir()] == ["events.arrow"]
-
-
 def test_nothing_is_overwritten(tmp_path: Path, capsys: Capture) -> None:
     source = str(write_recording(tmp_path / "small"))
     for name in ("there", "there.arrow"):
@@ -174,23 +135,17 @@ def test_progress_grows_to_one(tmp_path: Path) -> None:
         (lambda content: b"ARROW1" + b"x" * 100, "is cut short, or no Arrow file"),
     ],
 )
-@pytest.mark.parametrize("command", ["info", "replay", "validate", "import"])
 def test_a_store_that_cannot_be_used_is_one_line(
-    tmp_path: Path,
-    capsys: Capture,
-    damage: Callable[[bytes], bytes],
-    words: str,
-    command: str,
+    tmp_path: Path, capsys: Capture, damage: Callable[[bytes], bytes], words: str
 ) -> None:
     source = write_recording(tmp_path / "small")
     imported = tmp_path / "imported"
     pm.open(source).to_columns(imported)
     file = imported / "events.arrow"
     file.write_bytes(damage(file.read_bytes()))
-    more = ["-o", str(tmp_path / "again")] if command == "import" else []
-    line = refusal(capsys, command, str(imported), *more)
-    assert words in line
-    assert "events.arrow" in line
+    for command in (["info"], ["replay"], ["import", "-o", str(tmp_path / "again")]):
+        line = refusal(capsys, *command, str(imported))
+        assert words in line and "events.arrow" in line
 
 
 def test_a_damaged_perf_data_is_not_imported(tmp_path: Path) -> None:
