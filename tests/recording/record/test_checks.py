@@ -1,16 +1,24 @@
+import json
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.recording.record.doctor import Check, recording_checks, require_recordable
+from pagealloc_model.cli import main
+from pagealloc_model.recording.record.doctor import (
+    Check,
+    examine,
+    recording_checks,
+    require_recordable,
+)
 from pagealloc_model.recording.record.host import Host
 from pagealloc_model.recording.record.perf import explain_failure
-from tests.recording.record.machines import make_machine
 
 Setting = pytest.MonkeyPatch
+TRACING = "sys/kernel/tracing"
 
 
 def refusal(machine: Host) -> str:
@@ -18,9 +26,7 @@ def refusal(machine: Host) -> str:
     with pytest.raises(UsageError) as refused:
         require_recordable(machine)
     line = str(refused.value)
-    assert line.startswith("cannot record: ")
-    assert "\n" not in line
-    assert "; " in line
+    assert line.startswith("cannot record: ") and "; " in line and "\n" not in line
     return line
 
 
@@ -28,15 +34,35 @@ def check(machine: Host, name: str) -> Check:
     return next(each for each in recording_checks(machine) if each.name == name)
 
 
+def examined(machine: Host) -> dict[str, Check]:
+    return {check.name: check for check in examine(machine, machine.proc)}
+
+
+def changed(machine: Host, file: str, old: str, new: str) -> Host:
+    """The machine with another text in one of its files; a machine remembers what it read."""
+    path = machine.proc.parent / file
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    return replace(machine)
+
+
 def test_a_machine_that_has_everything(machine: Host, fake_perf: Setting) -> None:
-    lacking = [each.name for each in recording_checks(machine) if each.cost]
-    assert lacking == ["page_owner"]
+    assert [each.name for each in recording_checks(machine) if each.cost] == ["page_owner"]
     assert require_recordable(machine).version == "6.1.187"
+    checks = examined(machine)
+    assert not any(check.blocks for check in checks.values())
+    assert checks["recording"].found == "a trial recording works"
+    assert {"browser", "perf module", "CPUs", "memory", "disk"} <= set(checks)
 
 
-def test_every_lack_says_what_it_costs_and_what_to_do(tmp_path: Path) -> None:
-    bare = Host(proc=tmp_path, sysfs=tmp_path, boot=tmp_path, user=1000)
-    for each in recording_checks(bare):
+def test_every_lack_says_what_it_costs_and_what_to_do(tmp_path: Path, monkeypatch: Setting) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("BROWSER_PATH", raising=False)
+    checks = examined(Host(proc=tmp_path, sysfs=tmp_path, boot=tmp_path, user=1000))
+    assert "recording" not in checks
+    assert all(checks[name].cost for name in ("perf", "browser", "memory"))
+    for each in checks.values():
         assert bool(each.cost) == bool(each.todo), each
 
 
@@ -55,52 +81,77 @@ def test_a_perf_that_cannot_be_used(
     assert said in refusal(machine)
 
 
-def test_not_root(tmp_path: Path, fake_perf: Setting) -> None:
-    machine = make_machine(tmp_path / "machine", user=1000)
-    line = refusal(machine)
-    assert "not root (user 1000); run: sudo" in line
-    assert line.endswith("record ...")
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda host: replace(host, user=1000), "not root (user 1000); run: sudo"),
+        (
+            lambda host: changed(
+                host,
+                "sys/kernel/security/lockdown",
+                "[none] integrity confidentiality",
+                "none integrity [confidentiality]",
+            ),
+            "lockdown is at confidentiality",
+        ),
+        (
+            lambda host: changed(host, f"{TRACING}/available_events", "kmem:mm_page_alloc\n", ""),
+            "no tracepoint kmem:mm_page_alloc",
+        ),
+        (
+            lambda host: shutil.rmtree(host.sysfs / "kernel/tracing") or host,
+            "tracefs is not mounted; run: mount -t tracefs",
+        ),
+        (
+            lambda host: changed(host, "proc/self/status", "000001ffffffffff", "0"),
+            "perf_event_paranoid is 2 and this process lacks CAP_PERFMON; run as root outside a "
+            "container, or: sysctl kernel.perf_event_paranoid=-1",
+        ),
+    ],
+)
+def test_a_machine_that_cannot_be_recorded(
+    machine: Host, fake_perf: Setting, change: Callable[[Host], Host], said: str
+) -> None:
+    assert said in refusal(change(machine))
 
 
-def test_a_kernel_that_cannot_be_recorded(machine: Host, fake_perf: Setting) -> None:
-    lockdown = machine.sysfs / "kernel/security/lockdown"
-    lockdown.write_text("none integrity [confidentiality]\n")
-    assert "lockdown is at confidentiality" in refusal(machine)
-    lockdown.write_text("none [integrity] confidentiality\n")
-    machine = replace(machine)  # it remembers what it read
+@pytest.mark.parametrize(
+    ("file", "old", "new", "name", "cost"),
+    [
+        ("sys/kernel/security/lockdown", "[none] i", "none [i", "lockdown", "page_owner"),
+        (
+            f"{TRACING}/available_events",
+            "cma:cma_release\n",
+            "",
+            "tracepoints",
+            "not recorded: cma:cma_release",
+        ),
+        (
+            f"{TRACING}/available_events",
+            "kmem:mm_page_pcpu_refill\n",
+            "",
+            "lock tracepoints",
+            "without kmem:mm_page_pcpu_refill, which objects a refill took is inferred",
+        ),
+        ("proc/sys/kernel/kptr_restrict", "0", "2", "kptr_restrict", "decay"),
+        (
+            "sys/devices/system/clocksource/clocksource0/current_clocksource",
+            "tsc",
+            "acpi_pm",
+            "clock",
+            "slow",
+        ),
+        (f"{TRACING}/kprobe_events", "", "p:pa/free_one free_one_page\n", "kprobes", "left them"),
+    ],
+)
+def test_what_makes_a_recording_worse_is_said(
+    machine: Host, fake_perf: Setting, file: str, old: str, new: str, name: str, cost: str
+) -> None:
+    machine = changed(machine, file, old, new)
+    lacking = {each.name for each in recording_checks(machine) if each.cost}
+    assert lacking == {"page_owner", name}
+    assert cost in check(machine, name).cost
     require_recordable(machine)
-    assert "page_owner" in check(machine, "lockdown").cost
-    (machine.sysfs / "kernel/tracing/available_events").write_text("sched:sched_switch\n")
-    assert "no tracepoint kmem:mm_page_alloc" in refusal(machine)
-
-
-def test_no_tracefs(machine: Host, fake_perf: Setting) -> None:
-    shutil.rmtree(machine.sysfs / "kernel/tracing")
-    assert "tracefs is not mounted; run: mount -t tracefs" in refusal(machine)
-
-
-def test_tracepoints_that_are_dropped(machine: Host, fake_perf: Setting) -> None:
-    file = machine.sysfs / "kernel/tracing/available_events"
-    file.write_text(file.read_text().replace("cma:cma_release\n", ""))
-    require_recordable(machine)
-    assert check(machine, "tracepoints").cost == "not recorded: cma:cma_release"
-
-
-def test_perf_event_paranoid(machine: Host, fake_perf: Setting) -> None:
-    (machine.proc / "self/status").write_text("CapEff:\t0000000000000000\n")
-    line = refusal(machine)
-    assert "perf_event_paranoid is 2" in line
-    assert "kernel.perf_event_paranoid=-1" in line
-    (machine.proc / "sys/kernel/perf_event_paranoid").write_text("-1\n")
-    require_recordable(machine)
-
-
-def test_hidden_addresses_and_slow_clocks_are_said(machine: Host) -> None:
-    (machine.proc / "sys/kernel/kptr_restrict").write_text("2\n")
-    assert "decay" in check(machine, "kptr_restrict").cost
-    clock = machine.sysfs / "devices/system/clocksource/clocksource0/current_clocksource"
-    clock.write_text("acpi_pm\n")
-    assert "slow" in check(machine, "clock").cost
 
 
 def test_state_files_that_are_missing(machine: Host) -> None:
@@ -109,21 +160,7 @@ def test_state_files_that_are_missing(machine: Host) -> None:
         assert check(machine, name).cost
 
 
-def test_recent_tracepoints_are_asked_for_apart(machine: Host, fake_perf: Setting) -> None:
-    assert check(machine, "lock tracepoints").found == "all 5"
-    file = machine.sysfs / "kernel/tracing/available_events"
-    file.write_text(file.read_text().replace("kmem:mm_page_pcpu_refill\n", ""))
-    assert check(machine, "tracepoints").cost == ""
-    lacking = check(machine, "lock tracepoints")
-    assert lacking.found == "4 of 5"
-    assert (
-        lacking.cost == "without kmem:mm_page_pcpu_refill, which objects a refill took is inferred"
-    )
-    require_recordable(machine)
-
-
 def test_what_cannot_be_probed_is_said(machine: Host) -> None:
-    assert check(machine, "kprobes").cost == ""
     names = ("free_pcppages_bulk", "balance_pgdat", "kswapd_try_to_sleep")
     text = "".join(f"ffffffff81000000 t {name}\n" for name in names)
     (machine.proc / "kallsyms").write_text(text)
@@ -135,40 +172,57 @@ def test_what_cannot_be_probed_is_said(machine: Host) -> None:
     assert "kswapd" in check(machine, "kprobes").cost
 
 
-def test_probes_left_over_are_said(machine: Host) -> None:
-    file = machine.sysfs / "kernel/tracing/kprobe_events"
-    file.write_text("p:pa/free_one free_one_page zone=$arg1:x64\n")
-    assert check(machine, "kprobes").found == "pa/free_one are set"
+@pytest.mark.parametrize(
+    ("how", "said"), [("refuse Permission denied", "the kernel refuses perf"), ("no file", "")]
+)
+def test_only_a_trial_shows_what_perf_may(
+    machine: Host, fake_perf: Setting, how: str, said: str
+) -> None:
+    fake_perf.setenv("FAKE_PERF", how)
+    trial = examined(machine)["recording"]
+    assert trial.blocks and said in trial.found and trial.todo
+
+
+@pytest.mark.parametrize("blocked", [True, False])
+def test_the_exit_code_says_whether_recording_is_possible(
+    blocked: bool,
+    machine: Host,
+    fake_perf: Setting,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: Setting,
+) -> None:
+    monkeypatch.setattr("pagealloc_model.recording.record.host.Host", lambda: machine)
+    if blocked:
+        fake_perf.setenv("FAKE_PERF", "old")
+    assert main(["doctor"]) == int(blocked)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("NO  perf" if blocked else "ok  perf")
+    assert lines[-1] == f"recording is {'not ' * blocked}possible here"
+    assert main(["doctor", "--json"]) == int(blocked)
+    described = json.loads(capsys.readouterr().out)
+    assert described["recording_possible"] is not blocked
+    assert {"name", "found", "cost", "todo", "blocks"} == set(described["checks"][0])
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"),
+    ("said", "code", "seen", "meant"),
     [
-        ("failed to write perf data, error: No space left on device", "the disk is full"),
-        ("Permission error mapping pages.\nConsider increasing it", "may not be locked in memory"),
-        ("failed to mmap with 12 (Cannot allocate memory)", "no memory for the ring buffers"),
-        ("Too many events are opened.", "too many events"),
-        (
-            "Access to performance monitoring and observability operations is limited",
-            "refuses perf",
-        ),
-        ("event syntax error: 'kmem:mm_page_alloc'", "cannot read an event"),
-        (" Error: unknown option `control'", "perf lacks an option"),
-        ("something else", "perf ended with code 7 saying: something else"),
-        ("", "perf ended with code 7"),
+        ("failed to write perf data, error: No space left on device", 7, "", "the disk is full"),
+        ("Permission error mapping pages.\nConsider", 7, "", "may not be locked in memory"),
+        ("failed to mmap with 12 (Cannot allocate memory)", 7, "", "no memory for the ring"),
+        ("Too many events are opened.", 7, "", "too many events"),
+        ("Access to performance monitoring and observability", 7, "", "refuses perf"),
+        ("event syntax error: 'kmem:mm_page_alloc'", 7, "", "cannot read an event"),
+        (" Error: unknown option `control'", 7, "", "perf lacks an option"),
+        ("something else", 7, "", "perf ended with code 7 saying: something else"),
+        ("", 7, "", "perf ended with code 7"),
+        ("", -9, "", "was ended by signal 9"),
+        ("Events enabled", -2, "is odd", "perf.data is odd; "),
+        ("No space left on device", 1, "is odd", "the disk is full"),
     ],
 )
-def test_what_perf_says_is_explained_in_one_line(said: str, meant: str) -> None:
-    line = explain_failure(said, 7)
-    assert meant in line
-    assert "; " in line
-    assert "\n" not in line
-
-
-def test_what_is_wrong_with_the_file_is_said_unless_perf_gave_a_reason() -> None:
-    assert explain_failure("Events enabled", -2, "is odd").startswith("perf.data is odd; ")
-    assert explain_failure("No space left on device", 1, "is odd").startswith("the disk is full")
-
-
-def test_a_signal_that_ended_perf_is_named() -> None:
-    assert "was ended by signal 9" in explain_failure("", -9)
+def test_what_perf_says_is_explained_in_one_line(
+    said: str, code: int, seen: str, meant: str
+) -> None:
+    line = explain_failure(said, code, seen)
+    assert meant in line and "; " in line and "\n" not in line
