@@ -91,6 +91,7 @@ def test_without_frees_it_is_refused(tmp_path: Path) -> None:
 
 def test_snapshots_of_another_boot(recording: Path) -> None:
     assert level(recording, "snapshots' boot") == USABLE
+    assert level(recording, "snapshots' time") == USABLE
     for time_ns, faults in ((BEFORE_NS, 900), (AFTER_NS, 80)):
         file = recording / "snapshots" / f"{time_ns:020d}" / "vmstat"
         file.write_text(f"pgfault {faults}\n")
@@ -113,19 +114,12 @@ def test_snapshots_far_away(tmp_path: Path, seconds: float, expected: str) -> No
     assert level(path, "snapshots' time") == expected
 
 
-def test_snapshots_among_the_events_are_near(recording: Path) -> None:
-    assert level(recording, "snapshots' time") == USABLE
-
-
 @pytest.mark.parametrize(
     ("kilobytes", "expected"), [(49152, USABLE), (4915200, DOUBT), (4096, REFUSED)]
 )
 def test_memory_of_another_machine(recording: Path, kilobytes: int, expected: str) -> None:
     changed(recording, meminfo=f"MemTotal:       {kilobytes} kB\n")
     assert level(recording, "memory and CPUs") == expected
-
-
-def test_cpus_of_another_machine(recording: Path) -> None:
     assert level(changed(recording, nr_cpus=64), "memory and CPUs") == REFUSED
 
 
@@ -148,10 +142,6 @@ def test_page_frames_of_another_machine(tmp_path: Path) -> None:
     assert level(write_recording(tmp_path / "other", events), "page frames") == REFUSED
 
 
-def test_no_snapshot_is_refused(tmp_path: Path) -> None:
-    assert level(write_recording(tmp_path / "bare", snapshots=False), "page frames") == REFUSED
-
-
 def test_losses(tmp_path: Path) -> None:
     def losing(count: int) -> Path:
         path = write_recording(tmp_path / str(count))
@@ -165,14 +155,11 @@ def test_losses(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("hidden", "expected"), [(1, USABLE), (10, DOUBT), (200, REFUSED)])
-def test_made_up_allocations(hidden: int, expected: str) -> None:
+def test_what_a_replay_guesses(hidden: int, expected: str) -> None:
     counts = {"hidden_allocations": hidden, "grown_pages": 0}
     assert demand_checks(counts, 100)[0].level == expected
-
-
-def test_memory_that_came_is_in_doubt() -> None:
-    counts = {"hidden_allocations": 0, "grown_pages": 3_200_000}
-    assert demand_checks(counts, 100)[1].level == DOUBT
+    counts = {"hidden_allocations": 0, "grown_pages": hidden - 1}
+    assert demand_checks(counts, 100)[1].level == (DOUBT if hidden > 1 else USABLE)
 
 
 def test_events_left_out_are_explained() -> None:

@@ -14,7 +14,6 @@ from pagealloc_model.recording import recording as recording_module
 from pagealloc_model.recording.recording import (
     open_recording,
     recording_names,
-    shipped_recordings_directory,
 )
 from tests.recording.proc.samples_of import DIRECTORY
 
@@ -103,20 +102,14 @@ def test_times_of_reading_are_kept_where_they_are_recorded(directory: Path) -> N
     assert "'zoneinfo' has no two times" in odd and str(late) in odd and "read when it" in odd
 
 
-def test_directory_without_events_is_refused(directory: Path) -> None:
-    (directory / "perf.data").unlink()
-    with pytest.raises(RecordingError, match=r"is a directory without perf\.data"):
-        open_recording(directory)
-
-
-@pytest.mark.parametrize("name", ["page_owner.txt.gz", "page_owner.txt"])
-def test_page_owner_is_read_where_it_is_recorded(directory: Path, name: str) -> None:
+def test_page_owner_is_read_where_it_is_recorded(directory: Path) -> None:
     assert open_recording(directory).page_owner is None
     text = (
         b"Page allocated via order 0, mask 0x0(), pid 3, tgid 3 (make), ts 1 ns\n"
         b"PFN 0x10 type Movable Block 0 type Movable Flags 0x0()\n\n"
     )
-    (directory / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+    name = "page_owner.txt.gz"
+    (directory / name).write_bytes(gzip.compress(text))
     owner = open_recording(directory).page_owner
     assert owner is not None and owner.pfn.tolist() == [16] and owner.comms == ("make",)
     (directory / name).write_bytes(b"no owners\n")
@@ -166,12 +159,3 @@ def test_what_lies_in_the_checkout_is_found_from_anywhere(
     assert "did you mean mine?" in said
     with pytest.raises(RecordingError, match=r"min: does not exist; give"):
         open_recording(elsewhere / "min")
-
-
-def test_shipped_names_need_no_setting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("PAGEALLOC_RECORDINGS", raising=False)
-    directory = shipped_recordings_directory()
-    if directory is None:
-        pytest.skip("the recordings were left out of this checkout")
-    for name in recording_names():
-        assert open_recording(name).path == directory / name

@@ -24,21 +24,15 @@ def test_words_are_little_endian_by_page_frame(tmp_path: Path) -> None:
     assert (flags & BUDDY != 0).tolist() == [False, True, False, False]
 
 
-def test_cut_word_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RecordingError, match=r"offset 8: holds 11 bytes"):
-        read_kpageflags(write(tmp_path / "flags.gz", bytes(11)))
-
-
-def test_damaged_gzip_is_refused(tmp_path: Path) -> None:
+def test_files_that_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "flags.gz", np.arange(9999, dtype="<u8").tobytes())
-    path.write_bytes(path.read_bytes()[:-900])
-    with pytest.raises(RecordingError, match="not an intact gzip"):
-        read_kpageflags(path)
-    path.write_bytes(b"no gzip at all")
-    with pytest.raises(RecordingError, match="not an intact gzip"):
-        read_kpageflags(path)
-
-
-def test_absent_file_is_refused(tmp_path: Path) -> None:
+    for content, problem in (
+        (gzip.compress(bytes(11)), r"offset 8: holds 11 bytes"),
+        (path.read_bytes()[:-900], "not an intact gzip"),
+        (b"no gzip at all", "not an intact gzip"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(RecordingError, match=problem):
+            read_kpageflags(path)
     with pytest.raises(RecordingError, match="cannot be read"):
         read_kpageflags(tmp_path / "none.gz")

@@ -100,30 +100,6 @@ def test_odd_text_is_refused_with_its_line(tmp_path: Path, text: str, line: int)
     assert "\n" not in str(caught.value)
 
 
-def test_an_odd_line_far_into_the_file_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pagealloc_model.base.files.CHUNK", 1000)
-    lines_of_one = OLD.count("\n")
-    path = write(tmp_path, OLD * 50 + RECENT.replace("order 0", "order x") + OLD * 5)
-    with pytest.raises(RecordingError, match=f"line {50 * lines_of_one + 1}:"):
-        read_page_owner(path)
-
-
 def test_an_empty_file_asks_for_page_owner(tmp_path: Path) -> None:
     with pytest.raises(RecordingError, match="page_owner=on"):
         read_page_owner(write(tmp_path, ""))
-
-
-@pytest.mark.parametrize("damage", [lambda data: data[:-9], lambda data: data[:20] + b"\0" * 30])
-def test_damaged_archives_are_refused(tmp_path: Path, damage: object) -> None:
-    for pack in (gzip.compress, lzma.compress):
-        path = tmp_path / "page_owner.txt.gz"
-        path.write_bytes(damage(pack((OLD + RECENT).encode())))  # type: ignore[operator]
-        with pytest.raises(RecordingError, match="not an intact compressed file"):
-            read_page_owner(path)
-
-
-def test_an_absent_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RecordingError, match="cannot be read"):
-        read_page_owner(tmp_path / "none")

@@ -58,9 +58,6 @@ def test_damaged_data_are_refused() -> None:
     for data in (b"", whole[:40], b"\0\0" + whole[2:]):
         with pytest.raises(ValueError, match="kernel type data"):
             function_parameters(data, {"drain_pages_zone"})
-
-
-def test_an_unknown_kind_is_refused() -> None:
     types = some_types()
     types.add(30)
     with pytest.raises(ValueError, match="unknown kind 30"):

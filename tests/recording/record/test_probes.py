@@ -32,16 +32,6 @@ def describe(machine: Host, **functions: str) -> None:
     file.write_bytes(types.data())
 
 
-def test_positions_where_the_kernel_describes_nothing() -> None:
-    assert BY_EVENT["pcp_bulk_alloc"].definition(None) == (
-        "p:pa/pcp_bulk_alloc rmqueue_bulk "
-        "zone=$arg1:x64 order=$arg2:u32 count=$arg3:u64 mt=$arg5:s32 flags=$arg6:x32"
-    )
-    assert BY_EVENT["pcp_bulk_alloc_ret"].definition(None) == (
-        "r:pa/pcp_bulk_alloc_ret rmqueue_bulk got=$retval:s32"
-    )
-
-
 @pytest.mark.parametrize(
     ("parameters", "places"),
     [("page order zone", (2, 3)), ("page zone alloc_order", (3, 2))],
@@ -54,6 +44,10 @@ def test_positions_are_those_of_the_kernel(parameters: str, places: tuple[int, i
 
 
 def test_a_function_that_differs_is_not_probed() -> None:
+    assert BY_EVENT["pcp_bulk_alloc"].definition(None) == (
+        "p:pa/pcp_bulk_alloc rmqueue_bulk "
+        "zone=$arg1:x64 order=$arg2:u32 count=$arg3:u64 mt=$arg5:s32 flags=$arg6:x32"
+    )
     assert BY_EVENT["ha_reserve"].definition(None) is None
     assert BY_EVENT["drain_zone"].definition(["cpu", "zone_number"]) is None
     assert BY_EVENT["drain_zone"].definition([]) is None
@@ -68,17 +62,12 @@ def test_probes_are_removed_at_the_end(machine: Host) -> None:
     assert journal(machine)[len(probes.definitions) :] == removals
 
 
-def test_probes_are_removed_after_an_error(machine: Host) -> None:
+def test_other_probes_are_left_alone_and_ours_removed_after_an_error(machine: Host) -> None:
+    file = machine.sysfs / "kernel/tracing/kprobe_events"
+    file.write_text("p:mine/probe do_exit\n")
     with pytest.raises(ZeroDivisionError), KernelProbes(machine, None):
         raise ZeroDivisionError
     assert journal(machine)[-1].startswith("-:pa/")
-
-
-def test_other_probes_are_left_alone(machine: Host) -> None:
-    file = machine.sysfs / "kernel/tracing/kprobe_events"
-    file.write_text("p:mine/probe do_exit\n")
-    with KernelProbes(machine, None):
-        pass
     assert journal(machine)[0] == "p:mine/probe do_exit"
     assert not any("mine" in line for line in journal(machine)[1:])
 
@@ -130,24 +119,6 @@ def test_block_types_are_probed_where_the_kernel_sets_them(
     with KernelProbes(machine, None) as probes:
         assert probes.definitions == [f"p:pa/block_type {function} {definition}"]
         assert probes.filters.get("pa:block_type") == filtered
-
-
-def test_a_kernel_without_the_variable_is_probed_without_it(
-    machine: Host, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write = KernelProbes._write
-
-    def refusing(self: KernelProbes, line: str) -> None:
-        if "@" in line:
-            raise OSError(errno.EINVAL, "Invalid argument")
-        write(self, line)
-
-    monkeypatch.setattr(KernelProbes, "_write", refusing)
-    describe(machine, set_pageblock_migratetype="page migratetype")
-    with KernelProbes(machine, None) as probes:
-        assert probes.definitions == [
-            "p:pa/block_type set_pageblock_migratetype page=$arg1:x64 mt=$arg2:s32"
-        ]
 
 
 def test_functions_that_a_kernel_inlines_are_not_tried(machine: Host) -> None:
@@ -204,12 +175,6 @@ def test_probes_in_use_are_another_recordings(
         KernelProbes(machine, None),
     ):
         pass
-
-
-def test_none_are_set_unless_wanted(machine: Host) -> None:
-    with KernelProbes(machine, False) as probes:
-        assert probes.events == ()
-    assert journal(machine) == []
 
 
 @pytest.mark.parametrize("lockdown", [False, True])

@@ -117,16 +117,6 @@ def test_a_machine_is_prepared_between_the_ring_buffers_and_the_first_event(
     assert recording.snapshots[1].time_ns < recording.meta["start_ns"]
 
 
-def test_a_set_up_that_fails_leaves_nothing(
-    machine: Host, fake_perf: Setting, tmp_path: Path
-) -> None:
-    command = ("sh", "-c", "exit 3")
-    with pytest.raises(UsageError, match="the set-up ended with exit code 3"):
-        recorded(machine, tmp_path / "mine", seconds=1, set_up=command)
-    assert not (tmp_path / "mine").exists()
-    assert probes_set(machine) == set()
-
-
 def test_a_set_up_can_be_interrupted(machine: Host, fake_perf: Setting, tmp_path: Path) -> None:
     command = ("sh", "-c", f"kill -INT {os.getpid()}; exec sleep 600")
     with pytest.raises(KeyboardInterrupt):
@@ -223,6 +213,8 @@ def test_an_interrupt_before_the_first_event_leaves_nothing(
 def test_what_cannot_be_begun_is_refused(machine: Host, fake_perf: Setting, tmp_path: Path) -> None:
     mine, odd = tmp_path / "mine", tmp_path / "bin/odd"
     assert "no such command" in refusal(machine, mine, command=("no-such-command",))
+    line = refusal(machine, mine, seconds=1, set_up=("sh", "-c", "exit 3"))
+    assert line == "the set-up ended with exit code 3"
     odd.write_bytes(b"\x7fELF")
     odd.chmod(0o755)
     line = refusal(machine, mine, command=("odd",))
@@ -232,18 +224,10 @@ def test_what_cannot_be_begun_is_refused(machine: Host, fake_perf: Setting, tmp_
     assert line == f"{mine} exists; name a new directory with -o"
 
 
-def test_directories_made_for_a_failed_recording_are_gone(
-    machine: Host, fake_perf: Setting, tmp_path: Path
-) -> None:
-    fake_perf.setenv("FAKE_PERF", "refuse anything")
-    with pytest.raises(UsageError, match="saying: anything"):
-        recorded(machine, tmp_path / "new/deep/mine", seconds=1)
-    assert not (tmp_path / "new").exists()
-
-
 @pytest.mark.parametrize(
     ("how", "said"),
     [
+        ("refuse anything", "saying: anything"),
         ("refuse No permission to enable kmem:mm_page_alloc event.", "the kernel refuses perf"),
         ("disk full while recording", "nothing usable was recorded: the disk is full"),
         ("disk full at the end", "nothing usable was recorded: the disk is full"),
@@ -253,7 +237,10 @@ def test_a_perf_that_fails_leaves_nothing(
     machine: Host, fake_perf: Setting, tmp_path: Path, how: str, said: str
 ) -> None:
     fake_perf.setenv("FAKE_PERF", how)
-    assert said in refusal(machine, tmp_path / "mine", seconds=1)
+    mine = tmp_path / "new/deep/mine"
+    with pytest.raises(UsageError, match=said):
+        recorded(machine, mine, seconds=1)
+    assert not (tmp_path / "new").exists() and probes_set(machine) == set()
 
 
 def test_a_nearly_full_disk_ends_the_recording_in_time(
@@ -288,13 +275,6 @@ def test_what_perf_recorded_until_somebody_ended_it_is_kept(
         recorded(machine, tmp_path / "mine", seconds=30)
     assert len(open_recording(tmp_path / "mine").trace) == 2
     assert (tmp_path / "mine").stat().st_mode & 0o777 == 0o700
-
-
-def test_probes_that_are_demanded(machine: Host, fake_perf: Setting, tmp_path: Path) -> None:
-    (machine.sysfs / "kernel/tracing/kprobe_events").unlink()
-    with pytest.raises(UsageError, match="no kprobes"):
-        recorded(machine, tmp_path / "mine", seconds=1, probes=True)
-    assert not (tmp_path / "mine").exists()
 
 
 def test_an_anonymous_recording(machine: Host, fake_perf: Setting, tmp_path: Path) -> None:

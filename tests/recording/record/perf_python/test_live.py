@@ -95,12 +95,6 @@ def test_the_trace_lies_where_all_cpus_are_watched(
         assert module.made.calls[0] == "config" and module.made.calls[-1] == "enable"
 
 
-def test_a_failed_allocation(monkeypatch: pytest.MonkeyPatch, host: Host) -> None:
-    failed = alloc(30, pfn=2**64 - 1, order=9)
-    trace = sampled(monkeypatch, host, made_up_module([{}, {0: [failed]}], by_name=False))
-    assert (trace.pfn[0], trace.order[0]) == (-1, 9)
-
-
 def test_losses_begin_with_the_last_event_of_their_cpu(
     monkeypatch: pytest.MonkeyPatch, host: Host
 ) -> None:
@@ -123,13 +117,6 @@ def test_an_event_the_kernel_does_not_have(monkeypatch: pytest.MonkeyPatch, host
     monkeypatch.setattr(live_module, "load_perf_module", lambda: module)
     with pytest.raises(UsageError, match="this kernel has no tracepoint kmem:nothing"):
         live_module.live(0.1, ("kmem:nothing",), host=host)
-
-
-def test_without_tracefs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    module = made_up_module([], by_name=False)
-    monkeypatch.setattr(live_module, "load_perf_module", lambda: module)
-    with pytest.raises(UsageError, match="run as root"):
-        live_module.live(0.1, host=Host(sysfs=tmp_path))
 
 
 def test_events_that_cannot_be_opened(monkeypatch: pytest.MonkeyPatch, host: Host) -> None:

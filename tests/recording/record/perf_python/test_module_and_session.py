@@ -34,19 +34,13 @@ def no_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.usefixtures("no_module")
-def test_no_module() -> None:
+def test_modules_that_cannot_be_used(no_module: Path) -> None:
     with pytest.raises(UsageError, match=r"no Python module of perf for Python .*make perf-python"):
         load_perf_module()
-
-
-def test_a_module_for_another_python(no_module: Path) -> None:
     (no_module / "perf.cpython-35-x86_64-linux-gnu.so").touch()
     with pytest.raises(UsageError, match=r"is for Python 3\.5 .*, not for Python 3\.\d+"):
         load_perf_module()
 
-
-def test_a_module_that_cannot_be_loaded(no_module: Path) -> None:
     (no_module / f"perf{sysconfig.get_config_var('EXT_SUFFIX')}").write_text("no library")
     with pytest.raises(UsageError, match=r"cannot be loaded .*make perf-python"):
         load_perf_module()
