@@ -10,6 +10,7 @@ import zstandard
 
 from pagealloc_model.recording.trace.formats import TRACING_MAGIC
 from pagealloc_model.recording.trace.layout import part_offsets
+from pagealloc_model.recording.trace.perf_data import TrailerReader
 from pagealloc_model.recording.trace.perf_file import (
     COMPRESSED,
     COMPRESSED2,
@@ -26,7 +27,6 @@ from pagealloc_model.recording.trace.perf_file import (
     compressed_payload,
     walk_file,
 )
-from pagealloc_model.recording.trace.perf_samples import TrailerReader
 
 SAMPLE = 9
 FIRST_USER_TYPE = 64

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import zstandard
 
-from pagealloc_model.recording.trace.trace_dat import Option, TraceDat
+from pagealloc_model.recording.trace.trace_dat import Option, TraceDat, buffer_pages
 from tests.synthetic_perf_data import ALLOC, CONTENTION, FREE, Tracepoint
 
 PAGE = 4096
@@ -121,10 +121,8 @@ def pages_of(path: Path) -> Pages:
     """What a trace.dat of the top buffer holds, to be written in another way."""
     file = TraceDat(path, np.fromfile(path, np.uint8))
     (buffer,) = file.buffers
-    cpus = {
-        each.cpu: b"".join(chunk.tobytes() for chunk in file.chunks(each, packed=buffer.packed))
-        for each in buffer.cpus
-    }
+    data, places = buffer_pages(file, buffer, None, None)
+    cpus = {cpu: data[start : start + size].tobytes() for cpu, start, size in places}
     texts = [data.split(b"\0")[0].decode() for kind, data in file.options if kind == Option.CPUSTAT]
     return Pages(
         cpus=cpus,

@@ -43,18 +43,18 @@ from pagealloc_model.recording.trace.formats import (
     with_zone_names,
 )
 from pagealloc_model.recording.trace.layout import MAIN_FIELDS, OPTIONAL_FIELDS
+from pagealloc_model.recording.trace.perf_data import (
+    RECORDING_COMMAND,
+    attr_layouts,
+    attr_problem,
+    sampled_events,
+)
 from pagealloc_model.recording.trace.perf_file import (
     RECORD_AGAIN,
     EventAttr,
     clock_name,
     open_perf_file,
     parse_attr,
-)
-from pagealloc_model.recording.trace.perf_samples import (
-    RECORDING_COMMAND,
-    attr_layouts,
-    attr_problem,
-    sampled_events,
 )
 from pagealloc_model.recording.trace.side_tables import column_name, preceding_rows
 from pagealloc_model.recording.trace.trace_text import ScriptReader, event_of

@@ -208,11 +208,7 @@ class Trace:
     sampled: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Give every column its type, make it contiguous and read-only.
-
-        Raises:
-            ValueError: columns of different lengths.
-        """
+        """Give every column its type, make it contiguous and read-only."""
         for name, dtype in COLUMN_TYPES.items():
             column = np.ascontiguousarray(getattr(self, name), dtype)
             if len(column) != len(self.time_ns):
@@ -223,13 +219,7 @@ class Trace:
 
     @staticmethod
     def unread(rows: int, load: Mapping[str, Callable[[], Any]], **known: Any) -> Trace:
-        """A trace of so many rows whose fields are read on first use.
-
-        Args:
-            rows: its length.
-            load: called once for each field that is not known yet; columns come read-only.
-            **known: all other fields.
-        """
+        """A trace of so many rows whose fields are read on first use."""
         trace = object.__new__(Trace)
         for name, value in (*known.items(), ("_rows", rows), ("_load", load)):
             object.__setattr__(trace, name, value)

@@ -131,11 +131,7 @@ _LONGEST_STRING = 1 << 16
 
 
 class Cursor:
-    """Takes bounded pieces off a stretch of a file that perf or trace-cmd wrote.
-
-    Attributes:
-        position: of the next piece in the data.
-    """
+    """Takes bounded pieces off a stretch of a file that perf or trace-cmd wrote."""
 
     def __init__(
         self, data: np.ndarray, start: int, end: int, refused: Callable[[int, str], Exception]

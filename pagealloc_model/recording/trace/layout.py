@@ -83,11 +83,7 @@ def trailer_offsets(sample_type: int) -> dict[str, int]:
 
 
 def sample_row(attr: EventAttr, tracepoint: TracepointFormat | None) -> np.ndarray:
-    """The row of the layout table for a perf.data's attribute (int64, `LAYOUT_WIDTH` long).
-
-    Raises:
-        ValueError: the tracepoint's fields cannot be read.
-    """
+    """The row of the layout table for a perf.data's attribute (int64, `LAYOUT_WIDTH` long)."""
     has_raw = bool(attr.sample_type & SampleType.RAW)
     row = _raw_row(tracepoint if has_raw else None)
     offsets = part_offsets(attr.sample_type)
@@ -103,9 +99,6 @@ def event_row(tracepoint: TracepointFormat) -> np.ndarray:
     """The row for a tracepoint in the kernel's own ring buffer, with no sample around its data.
 
     TID is the offset of common_pid in these, and the columns of a sample's other parts stay 0.
-
-    Raises:
-        ValueError: the tracepoint's fields cannot be read.
     """
     row = _raw_row(tracepoint)
     pid = tracepoint.field("common_pid")

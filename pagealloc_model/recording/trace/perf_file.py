@@ -101,16 +101,9 @@ class EventAttr:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PerfFile:
-    """An opened perf.data; the bytes stay on disk until they are used.
+    """An opened perf.data; `content`, the file's bytes, stays on disk until it is used.
 
-    Attributes:
-        path: the file.
-        content: the file's bytes, uint8, memory mapped.
-        records: where the records lie.
-        attrs: the recorded events.
-        features: feature number -> where its section lies.
-        formats: tracepoint id -> its format.
-        piped: it came through a pipe, where nothing says how long it should be.
+    A piped one came through a pipe, where nothing says how long it should be.
     """
 
     path: Path
@@ -277,10 +270,6 @@ def open_perf_file(path: str | Path) -> PerfFile:
     """Open a perf.data file, plain or compressed, and read everything but its records.
 
     Both layouts are known: that of a file, and that of a pipe (`perf record -o -`).
-
-    Raises:
-        RecordingError: not a perf.data file, of the other byte order, cut short, never finished,
-            or without format data.
     """
     path = Path(path)
     if path.is_dir():
@@ -391,16 +380,7 @@ def _most_bytes(path: Path) -> int | None:
 
 
 def mapped(path: Path, most_bytes: Callable[[Path], int | None] | None = None) -> np.ndarray:
-    """A file's plain content, uint8, in an unnamed file if it is packed; nothing is in memory.
-
-    Args:
-        path: the file.
-        most_bytes: says what a packed one can have by its header, None for any number.
-
-    Raises:
-        RecordingError: the file cannot be read, is a damaged archive, goes on behind that many
-            bytes, or does not fit on the disk once it is unpacked.
-    """
+    """A file's plain content, uint8, in an unnamed file if it is packed; nothing is in memory."""
     if not is_compressed(path):
         with opened(path) as plain:
             return np.memmap(plain, np.uint8, mode="r").view(np.ndarray)  # type: ignore[call-overload]
@@ -433,24 +413,17 @@ _BATCH_SIZE = 1 << 20
 _WRITE_SIZE = 1 << 18
 
 
-@dataclass(frozen=True, kw_only=True)
-class RecordBuffer:
-    """Bytes that start at a record.
+class RecordBuffer(NamedTuple):
+    """Records in data[start:end], the last maybe cut; nothing follows the last buffer.
 
-    Attributes:
-        data: uint8, read-only, at least WORD_SLACK bytes longer than `end`.
-        start: where the first record starts.
-        end: first byte after the records, which may cut the last one.
-        offset: offset of data[0] in the file, or in the decompressed stream.
-        decompressed: which of the two.
-        last: nothing follows, so that a cut record will never be whole.
+    data[0] is at `offset` of the file, or of the decompressed stream.
     """
 
     data: np.ndarray
-    start: int = 0
+    start: int
     end: int
     offset: int
-    decompressed: bool = False
+    decompressed: bool
     last: bool
 
 
@@ -466,35 +439,29 @@ def walk_file(file: PerfFile, consume: Callable[[RecordBuffer], int]) -> None:
     """Hand over the record area as it lies in the file, without copying it.
 
     Where the file ends with its records, the last few are copied: words are read past their end.
-
-    Args:
-        file: the file.
-        consume: called with a buffer; returns the end of its last whole record.
     """
     start, end = file.records.offset, file.records.offset + file.records.size
     readable = min(end, len(file.content) - WORD_SLACK)
-    last = readable == end
-    done = consume(RecordBuffer(data=file.content, start=start, end=readable, offset=0, last=last))
-    if last:
-        return
-    tail = np.zeros(end - done + WORD_SLACK, np.uint8)
-    tail[:-WORD_SLACK] = file.content[done:end]
-    tail.flags.writeable = False
-    consume(RecordBuffer(data=tail, end=end - done, offset=done, last=True))
+    done = consume(RecordBuffer(file.content, start, readable, 0, False, readable == end))
+    if readable < end:
+        tail = np.zeros(end - done + WORD_SLACK, np.uint8)
+        tail[:-WORD_SLACK] = file.content[done:end]
+        tail.flags.writeable = False
+        consume(RecordBuffer(tail, 0, end - done, done, False, True))
 
 
 def compressed_payload(file: PerfFile, kind: int, position: int, size: int) -> Section:
     """Where the compressed bytes of a COMPRESSED or COMPRESSED2 record lie in the file."""
     if kind == COMPRESSED:
-        return Section(position + RECORD_HEADER_SIZE, size - RECORD_HEADER_SIZE)
-    prefix = RECORD_HEADER_SIZE + 8
-    what = "a compressed record is too short"
-    if size >= prefix:
-        data_size = int.from_bytes(file.content[position + 8 : position + 16].tobytes(), "little")
-        if data_size <= size - prefix:
-            return Section(position + prefix, data_size)
+        return Section(position + 8, size - 8)
+    if size < 16:
+        what = "a compressed record is too short"
+        raise damaged_record(file.path, position, what, decompressed=False)
+    data_size = int.from_bytes(_bytes_of(file.content, Section(position + 8, 8)), "little")
+    if data_size > size - 16:
         what = "a compressed record is longer than its frame"
-    raise damaged_record(file.path, position, what, decompressed=False)
+        raise damaged_record(file.path, position, what, decompressed=False)
+    return Section(position + 16, data_size)
 
 
 class DecompressedRecords:
@@ -537,11 +504,7 @@ class DecompressedRecords:
         """Let the whole records be consumed, and make room for `wanted` bytes behind the rest."""
         readable = self._buffer.view()
         readable.flags.writeable = False
-        done = self._consume(
-            RecordBuffer(
-                data=readable, end=self._filled, offset=self._offset, decompressed=True, last=last
-            )
-        )
+        done = self._consume(RecordBuffer(readable, 0, self._filled, self._offset, True, last))
         left = self._buffer[done : self._filled].copy()
         needed = len(left) + wanted + WORD_SLACK
         if needed > len(self._buffer):

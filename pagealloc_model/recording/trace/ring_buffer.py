@@ -275,17 +275,7 @@ _COPY = "copy it from /sys/kernel/tracing as docs/how_to_record.md shows"
 def read_tracefs_copy(
     copy: Path, directory: Path | None = None, progress: Report | None = None
 ) -> Trace:
-    """Read the page-allocator events, and all other tracepoints, of raw pages (T1 to T8).
-
-    Args:
-        copy: the directory.
-        directory: of files for what grows with the number of events, all but texts; None: in
-            memory.
-        progress: called with the share done, 0 to 1.
-
-    Raises:
-        RecordingError: pages or formats are missing or damaged, or the clock gives no times.
-    """
+    """Read the page-allocator events, and all other tracepoints, of raw pages (T1 to T8)."""
 
     def text(path: Path, *, needed: bool = False) -> str:
         return text_of(path, "utf-8", todo=_COPY) if needed or path.is_file() else ""

@@ -91,13 +91,7 @@ class Collected:
     def trace(
         self, formats: Sequence[TracepointFormat | None], chained: np.ndarray, **about: Any
     ) -> Trace:
-        """All of it in time order, ties in file order; what was filled is gone.
-
-        Args:
-            formats: for each attribute, its format, or None for attributes that are not noted.
-            chained: for each attribute, whether its samples carry call chains.
-            **about: the other fields of the Trace.
-        """
+        """All of it in time order, ties in file order; what was filled is gone."""
         order = time_order(self.columns["time_ns"].values, self._new_array)
         main = self._ordered(order)
         tables, declared = {}, {}
@@ -249,14 +243,7 @@ def preceding_rows(
     main_time_ns: np.ndarray,
     main_order: np.ndarray | None,
 ) -> np.ndarray:
-    """The number of main rows before each sample in time order, ties in file order.
-
-    Args:
-        time_ns: of the samples.
-        rows_before: main rows before each in the file.
-        main_time_ns: times of the main rows, in time order.
-        main_order: file-order number of each main row, None if file order is time order.
-    """
+    """The number of main rows before each sample in time order, ties in file order."""
     row = np.searchsorted(main_time_ns, time_ns, side="left")
     last = np.searchsorted(main_time_ns, time_ns, side="right")
     # Among rows of equal time, file-order numbers ascend: bisect for all samples at once.

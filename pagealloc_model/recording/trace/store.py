@@ -89,16 +89,7 @@ class StoreSource:
 
 
 def read_store(path: str | Path, *, main_chains: bool = False) -> Trace:
-    """Open the columnar form of a recording; each column is read on first use.
-
-    Args:
-        path: the file.
-        main_chains: with the tables of those page-allocator events that carry call chains.
-
-    Raises:
-        RecordingError: no store, cut short, damaged, of another version, or its columns disagree
-            in length. A column that is damaged in itself raises it on first use.
-    """
+    """Open the columnar form of a recording; each column is read on first use."""
     store = _Store(Path(path))
     plain = store.header["trace"]
     return Trace.unread(
@@ -117,11 +108,7 @@ def read_store(path: str | Path, *, main_chains: bool = False) -> Trace:
 
 
 def store_source(path: str | Path) -> StoreSource | None:
-    """The file that a store was made from, None for a part of another store.
-
-    Raises:
-        RecordingError: no store, cut short, damaged or of another version.
-    """
+    """The file that a store was made from, None for a part of another store."""
     return _Store(Path(path)).source
 
 

@@ -70,14 +70,9 @@ class CpuData(NamedTuple):
 
 
 class Buffer(NamedTuple):
-    """One ring buffer: the top one, or that of an instance.
+    """One ring buffer: the top one, without a name, or that of an instance.
 
-    Attributes:
-        name: of the instance, "" for the top one.
-        clock: as tracefs names it, "" if not said.
-        page_size: bytes, 0 if not said.
-        cpus: where each CPU's pages are.
-        packed: the pages are compressed chunks.
+    `packed` pages are compressed chunks; clock and page size are "" and 0 if not said.
     """
 
     name: str
@@ -93,15 +88,7 @@ class Buffer(NamedTuple):
 
 
 class TraceDat:
-    """A trace.dat whose parts are found; pages stay where they are.
-
-    Attributes:
-        header_page: text of `events/header_page`.
-        event_texts: (system, format text) of each tracepoint.
-        cmdlines: text of `saved_cmdlines`.
-        options: (option, data) in the file's order.
-        buffers: those that hold pages or are said to.
-    """
+    """A trace.dat whose parts are found; pages stay where they are."""
 
     def __init__(self, path: Path, content: np.ndarray) -> None:
         self.path = path
@@ -140,39 +127,32 @@ class TraceDat:
         """The same as text, "" if there is none."""
         return (self.option(number) or b"").split(b"\0", 1)[0].decode("utf-8", "replace")
 
-    def chunks(self, data: CpuData, *, packed: bool) -> Iterator[np.ndarray]:
-        """The pages of one CPU, in pieces of whole pages."""
-        end = data.offset + data.size + _CHUNK_COUNT * packed
-        if end > len(self.content):
-            raise self.damaged(data.offset, f"the pages of CPU {data.cpu} end behind the file")
-        if not packed:
-            yield self.content[data.offset : end]
-        elif data.size:
-            cursor = self._cursor(data.offset, end)
+    def chunks(self, data: CpuData) -> list[tuple[int, int, int]]:
+        """Where each compressed piece of one CPU's pages lies, its size, and its size unpacked."""
+        self.check_inside(data, _CHUNK_COUNT)
+        places = []
+        if data.size:
+            cursor = self._cursor(data.offset, data.offset + _CHUNK_COUNT + data.size)
             for _ in range(cursor.number("<I", "chunk count")):
                 where = cursor.position
                 size, unpacked = cursor.numbers("<II", "a chunk's size")
                 if unpacked > _LARGEST_CHUNK:
                     raise self.damaged(where, f"a chunk says that it unpacks to {unpacked} bytes")
-                chunk = self._unpack(cursor.take(size, "a chunk"), unpacked, where)
-                yield np.frombuffer(chunk, np.uint8)
+                cursor.skip(size, "a chunk")
+                places.append((where + 8, size, unpacked))
+        return places
 
-    def unpacked_size(self, data: CpuData) -> int:
-        """Bytes that one CPU's compressed pages unpack to, as their chunks say."""
-        if not data.size:
-            return 0
-        cursor, total = self._cursor(data.offset, data.offset + _CHUNK_COUNT + data.size), 0
-        for _ in range(cursor.number("<I", "chunk count")):
-            size, unpacked = cursor.numbers("<II", "a chunk's size")
-            cursor.skip(size, "a chunk")
-            total += unpacked
-        return total
+    def check_inside(self, data: CpuData, more: int = 0) -> None:
+        """Refuse pages that go on behind the file."""
+        if data.offset + data.size + more > len(self.content):
+            raise self.damaged(data.offset, f"the pages of CPU {data.cpu} end behind the file")
 
     def damaged(self, offset: int, what: str) -> RecordingError:
         """The error for a file that cannot be read further."""
         return RecordingError(self.path, what, offset=offset, todo=_NO_END)
 
-    def _unpack(self, data: bytes, size: int, offset: int) -> bytes:
+    def unpack(self, data: bytes, size: int, offset: int) -> bytes:
+        """Compressed bytes unpacked; `offset` is for errors."""
         try:
             if self._compression == "zstd":
                 unpacked = zstandard.ZstdDecompressor().decompressobj().decompress(data)
@@ -268,7 +248,7 @@ class TraceDat:
         packed, unpacked = cursor.numbers("<II", "a section's size")
         if unpacked > _LARGEST_PART:
             raise self.damaged(offset, f"a section says that it unpacks to {unpacked} bytes")
-        data = self._unpack(cursor.take(packed, "a section"), unpacked, offset)
+        data = self.unpack(cursor.take(packed, "a section"), unpacked, offset)
         return Cursor(
             np.frombuffer(data, np.uint8), 0, len(data), lambda _, what: self.damaged(offset, what)
         )
@@ -307,16 +287,6 @@ def read_trace_dat(
     The file may be of version 6 or 7, plain or compressed by zlib or zstd, the whole packed by
     gzip, xz or zstd. Of several buffers the one that holds most is read, and a note names the
     others. Fields are found through the recording's own format data.
-
-    Args:
-        path: the file.
-        directory: of files for what grows with the number of events, all but texts; None: in
-            memory.
-        progress: called with the share done, 0 to 1.
-
-    Raises:
-        RecordingError: the file is damaged, of a layout that is not supported, of a clock that
-            tells no times, or holds no kmem:mm_page_alloc.
     """
     path = Path(path)
     file = TraceDat(path, mapped(path))
@@ -331,7 +301,7 @@ def read_trace_dat(
     except ValueError as error:
         raise RecordingError(path, str(error), todo="record again") from None
     layout = layout._replace(page_size=max(layout.page_size, buffer.page_size))
-    data, places = _pages(file, buffer, directory, part_of(progress, 0, _UNPACKING))
+    data, places = buffer_pages(file, buffer, directory, part_of(progress, 0, _UNPACKING))
     positions = [
         np.arange(start, start + size, layout.page_size, np.int64) for _, start, size in places
     ]
@@ -359,24 +329,28 @@ def read_trace_dat(
     return read_ring_buffer(source, directory, part_of(progress, _UNPACKING, 1))
 
 
-def _pages(
+def buffer_pages(
     file: TraceDat, buffer: Buffer, directory: Path | None, progress: Report | None
 ) -> tuple[np.ndarray, list[CpuData]]:
     """An array that holds the pages, and where each CPU's are in it."""
     if not buffer.packed:
         for each in buffer.cpus:
-            next(file.chunks(each, packed=False))
+            file.check_inside(each)
         return file.content, buffer.cpus
-    sizes = [file.unpacked_size(each) for each in buffer.cpus]
+    chunks = [file.chunks(each) for each in buffer.cpus]
+    total = sum(unpacked for of_cpu in chunks for _, _, unpacked in of_cpu)
     new_array = in_memory if directory is None else on_disk(directory)
-    data, places, end = new_array(sum(sizes) + WORD_SLACK, np.uint8), [], 0
-    for each, size in zip(buffer.cpus, sizes, strict=True):
-        places.append(CpuData(each.cpu, end, size))
-        for chunk in file.chunks(each, packed=True):
-            data[end : end + len(chunk)] = chunk
-            end += len(chunk)
+    data, places, end = new_array(total + WORD_SLACK, np.uint8), [], 0
+    for each, of_cpu in zip(buffer.cpus, chunks, strict=True):
+        start = end
+        for where, size, unpacked in of_cpu:
+            packed = file.content[where : where + size].tobytes()
+            plain = file.unpack(packed, unpacked, where - 8)
+            data[end : end + unpacked] = np.frombuffer(plain, np.uint8)
+            end += unpacked
             if progress is not None:
-                progress(end / sum(sizes))
+                progress(end / total)
+        places.append(CpuData(each.cpu, start, end - start))
     data[end:] = 0
     data.flags.writeable = False
     return data, places

@@ -117,17 +117,6 @@ def read_perf_script(path: str | Path, progress: Report | None = None) -> Trace:
     The lines need time, cpu, event and trace fields; comm, pid and tid are used if there. With
     `pid` and `tid` ("77/83") the thread id counts; a single number is taken as the thread id.
     A last line without its end was cut, and is left out with a note.
-
-    Args:
-        path: the text file.
-        progress: called with the share done, 0 to 1, unless the text is packed.
-
-    Returns:
-        The trace. gfp bits above 0x800000 are 0, with a warning if any name had them.
-
-    Raises:
-        RecordingError: a line lacks time or cpu, times are differences (`--deltatime`), a gfp name
-            is unknown, or the file holds no page-allocator event.
     """
     return ScriptReader(Path(path)).read(progress)
 
@@ -141,14 +130,8 @@ def event_of(line: str) -> tuple[str, int] | None:
 class ScriptReader:
     """Collects columns, losses and what the header says, line by line.
 
-    Attributes:
-        path: the file, for errors.
-        number: of the current line, for errors.
-        release: kernel release, "" so far.
-        nr_cpus: CPUs online, 0 so far.
-        rows: int64, the main events' columns, row after row.
-        comms: thread id -> command name.
-        losses: (cpu, time in ns, events lost) of each loss record.
+    `rows` holds the main events' columns, row after row; `number` is the current line's, for
+    errors; `losses` are (CPU, time in ns, events lost) of each loss record.
     """
 
     _todo = _RECORD_AGAIN
@@ -384,17 +367,6 @@ def read_trace_text(path: str | Path, progress: Report | None = None) -> Trace:
     """Read text of ftrace, plain or packed by gzip, xz or zstd.
 
     A last line without its end was cut, and is left out with a note.
-
-    Args:
-        path: the text file.
-        progress: called with the share done, 0 to 1, unless the text is packed.
-
-    Returns:
-        The trace. gfp bits above 0x800000 are 0, with a warning if any name had them.
-
-    Raises:
-        RecordingError: a line is none of ftrace's, a gfp name is unknown, or the file holds no
-            page-allocator event.
     """
     return _TextReader(Path(path)).read(progress)
 
@@ -490,11 +462,7 @@ _KINDS = (
 
 
 def refuse_foreign(path: Path) -> None:
-    """Refuse a file of a known kind that holds no events.
-
-    Raises:
-        RecordingError: it is one, or cannot be read.
-    """
+    """Refuse a file of a known kind that holds no events."""
     begins = first_bytes(path, 512)
     for magic, what, todo in _KINDS:
         if begins.startswith(magic):
