@@ -34,7 +34,7 @@ from pagealloc_model.recording.exporting import export_recording
 from pagealloc_model.recording.trace.formats import tracing_data
 from pagealloc_model.recording.trace.layout import part_offsets
 from pagealloc_model.recording.trace.perf_file import Feature, SampleType, open_perf_file
-from tests.perf_data_writer import SAMPLE, attr_of_sample, records_in, time_of_record
+from tests.perf_data_writer import SAMPLE, records_in, time_of_record
 from tests.trace_dat_writer import (
     Pages,
     event,
@@ -67,10 +67,12 @@ def ring_buffer_pages(event_file: Path) -> Pages:
     """A perf.data's samples without call chains as pages of the kernel's ring buffer."""
     file = open_perf_file(event_file)
     streams: dict[int, list[tuple[int, bytes]]] = {}
+    attr_of = {number: attr for attr in file.attrs for number in attr.ids}
+    id_at = part_offsets(file.attrs[0].sample_type)["identifier"]
     for record in records_in(file):
         if int.from_bytes(record[:4], "little") != SAMPLE:
             continue
-        attr = attr_of_sample(file, record)
+        attr = attr_of[int.from_bytes(record[id_at : id_at + 8], "little")]
         if not attr.sample_type & SampleType.CALLCHAIN:
             places = part_offsets(attr.sample_type)
             start = places["end"] + 4

@@ -86,7 +86,6 @@ def uncompressed(event_file: Path, copy: Path) -> Path:
         copy,
         attrs=file.attrs,
         features={number: file.feature(number) for number in file.features},
-        plain_records=b"",
         records=b"".join(records_in(file)),
         compress=False,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import zstandard
@@ -30,11 +30,6 @@ from pagealloc_model.recording.trace.perf_file import (
 
 SAMPLE = 9
 FIRST_USER_TYPE = 64
-
-COMPRESSION_LEVEL = 12
-TEXT_ALIGNMENT = 64
-
-_WINDOW_LOG = 26
 _PAYLOAD_SIZE = 65528 - RECORD_HEADER_SIZE
 _PAGE = 4096
 _ZSTD = 1
@@ -45,140 +40,67 @@ def write_perf_data(
     *,
     attrs: Sequence[EventAttr],
     features: Mapping[int, bytes],
-    plain_records: bytes,
-    records: bytes | memoryview,
+    records: bytes,
     compress: bool = True,
-    level: int = COMPRESSION_LEVEL,
 ) -> None:
     """Write a perf.data file.
 
     Args:
         path: the file to write; an existing one is replaced.
         attrs: the events; all must have attributes of one size.
-        features: header features by number, `Feature.TRACING_DATA` among them. COMPRESSED is
-            supplied here.
-        plain_records: whole records that stand first and are never compressed, such as those
-            perf makes up.
+        features: header features by number, without COMPRESSED.
         records: whole records.
-        compress: put `records` into zstd-compressed records.
-        level: zstd level of these.
-
-    Raises:
-        ValueError: no attributes, or attributes of different sizes.
+        compress: put them into zstd-compressed records.
     """
-    sizes = {len(attr.raw) for attr in attrs}
-    if len(sizes) != 1:
-        raise ValueError(f"attributes of sizes {sorted(sizes)}; all must have one")
-    (attr_size,) = sizes
+    (attr_size,) = {len(attr.raw) for attr in attrs}
     features = {number: data for number, data in features.items() if number != Feature.COMPRESSED}
     if compress:
-        payloads = _compress(records, level)
-        body = b"".join(_compressed_record(payload) for payload in payloads)
-        features[Feature.COMPRESSED] = _compressed_feature(payloads, len(records), level)
-    else:
-        body = bytes(records)
-    ids, id_sections = _id_lists(attrs)
-    attr_table = b"".join(
-        attr.raw + struct.pack("<QQ", *section)
-        for attr, section in zip(attrs, id_sections, strict=True)
-    )
-    attrs_offset = HEADER_SIZE + len(ids)
-    data_offset = attrs_offset + len(attr_table)
-    data_size = len(plain_records) + len(body)
-    with Path(path).open("wb") as file:
-        file.write(
-            _header(attr_size + 16, attrs_offset, len(attr_table), data_offset, data_size, features)
+        frame, size = zstandard.ZstdCompressor().compress(records), len(records)
+        cuts = range(0, len(frame), _PAYLOAD_SIZE)
+        payloads = [frame[start : start + _PAYLOAD_SIZE] for start in cuts]
+        records = b"".join(
+            struct.pack("<IHH", COMPRESSED, 0, RECORD_HEADER_SIZE + len(each)) + each
+            for each in payloads
         )
-        file.writelines((ids, attr_table, plain_records, body))
-        file.writelines(_feature_area(features, data_offset + data_size))
+        ratio = size // max(len(frame), 1)
+        features[Feature.COMPRESSED] = struct.pack("<5I", 1, _ZSTD, 3, ratio, size + _PAGE)
+    ids = [struct.pack(f"<{len(attr.ids)}Q", *attr.ids) for attr in attrs]
+    table, position = b"", HEADER_SIZE
+    for attr, of_attr in zip(attrs, ids, strict=True):
+        table += attr.raw + struct.pack("<QQ", position, len(of_attr))
+        position += len(of_attr)
+    start = position + len(table)
+    places = (position, len(table), start, len(records), 0, 0)
+    bits = sum(1 << number for number in features)
+    header = MAGIC + struct.pack("<8Q", HEADER_SIZE, attr_size + 16, *places)
+    behind, texts = b"", [features[number] for number in sorted(features)]
+    position = start + len(records) + 16 * len(texts)
+    for text in texts:
+        behind += struct.pack("<QQ", position, len(text))
+        position += len(text)
+    content = (header, bits.to_bytes(FEATURE_BITS // 8, "little"), *ids, table, records, behind)
+    Path(path).write_bytes(b"".join([*content, *texts]))
 
 
 def text_feature(text: str) -> bytes:
     """A header feature that is one string."""
-    data = text.encode() + b"\0"
-    data += b"\0" * (-len(data) % TEXT_ALIGNMENT)
+    data = text.encode().ljust(len(text) // 64 * 64 + 64, b"\0")
     return struct.pack("<I", len(data)) + data
 
 
-def text_list_feature(texts: Sequence[str]) -> bytes:
-    """A header feature that is a counted list of strings, such as the command line."""
-    return struct.pack("<I", len(texts)) + b"".join(text_feature(text) for text in texts)
-
-
-def _header(
-    entry_size: int,
-    attrs_offset: int,
-    attrs_size: int,
-    data_offset: int,
-    data_size: int,
-    features: Iterable[int],
-) -> bytes:
-    bits = sum(1 << number for number in features)
-    return (
-        MAGIC
-        + struct.pack("<QQ", HEADER_SIZE, entry_size)
-        + struct.pack("<QQQQQQ", attrs_offset, attrs_size, data_offset, data_size, 0, 0)
-        + bits.to_bytes(FEATURE_BITS // 8, "little")
-    )
-
-
-def _id_lists(attrs: Sequence[EventAttr]) -> tuple[bytes, list[tuple[int, int]]]:
-    """The id lists end to end, and (offset, size) of each attribute's own in the file."""
-    sections, lists = [], []
-    position = HEADER_SIZE
-    for attr in attrs:
-        ids = struct.pack(f"<{len(attr.ids)}Q", *attr.ids)
-        sections.append((position, len(ids)))
-        lists.append(ids)
-        position += len(ids)
-    return b"".join(lists), sections
-
-
-def _feature_area(features: Mapping[int, bytes], offset: int) -> list[bytes]:
-    numbers = sorted(features)
-    position = offset + 16 * len(numbers)
-    table = []
-    for number in numbers:
-        table.append(struct.pack("<QQ", position, len(features[number])))
-        position += len(features[number])
-    return table + [features[number] for number in numbers]
-
-
-def _compress(records: bytes | memoryview, level: int) -> list[bytes]:
-    """One zstd frame over all records, cut into payloads of compressed records."""
-    parameters = zstandard.ZstdCompressionParameters.from_level(
-        level, window_log=_WINDOW_LOG, source_size=len(records)
-    )
-    frame = zstandard.ZstdCompressor(compression_params=parameters).compress(records)
-    return [frame[start : start + _PAYLOAD_SIZE] for start in range(0, len(frame), _PAYLOAD_SIZE)]
-
-
-def _compressed_record(payload: bytes) -> bytes:
-    return struct.pack("<IHH", COMPRESSED, 0, RECORD_HEADER_SIZE + len(payload)) + payload
-
-
-def _compressed_feature(payloads: Sequence[bytes], size: int, level: int) -> bytes:
-    """The feature that tells perf how much room one payload's content needs."""
-    decompressor = zstandard.ZstdDecompressor().decompressobj()
-    largest = max((len(decompressor.decompress(payload)) for payload in payloads), default=0)
-    room = (largest // _PAGE + 1) * _PAGE
-    ratio = size // max(sum(len(payload) for payload in payloads), 1)
-    return struct.pack("<IIIII", 1, _ZSTD, level, ratio, room)
-
-
-def write_tracing_data(texts: Sequence[tuple[str, bytes]], long_size: int = 8) -> bytes:
+def write_tracing_data(texts: Sequence[tuple[str, bytes]]) -> bytes:
     """A tracing-data section of systems and format texts; all else is left empty."""
     systems: dict[str, list[bytes]] = {"ftrace": []}
     for system, text in texts:
         systems.setdefault(system, []).append(text)
     return b"".join(
         [
-            TRACING_MAGIC + b"0.6\0" + struct.pack("<BBI", 0, long_size, _PAGE),
+            TRACING_MAGIC + b"0.6\0" + struct.pack("<BBI", 0, 8, _PAGE),
             b"header_page\0" + _sized(b"page"),
             b"header_event\0" + _sized(b"event"),
-            _counted(systems.pop("ftrace")),
+            counted(systems.pop("ftrace")),
             struct.pack("<I", len(systems)),
-            *(system.encode() + b"\0" + _counted(texts) for system, texts in systems.items()),
+            *(system.encode() + b"\0" + counted(texts) for system, texts in systems.items()),
             struct.pack("<II", 0, 0) + _sized(b""),
         ]
     )
@@ -188,8 +110,9 @@ def _sized(block: bytes) -> bytes:
     return struct.pack("<Q", len(block)) + block
 
 
-def _counted(blocks: list[bytes]) -> bytes:
-    return struct.pack("<I", len(blocks)) + b"".join(_sized(block) for block in blocks)
+def counted(blocks: Sequence[bytes]) -> bytes:
+    """Blocks behind their number, each behind its size."""
+    return struct.pack("<I", len(blocks)) + b"".join(map(_sized, blocks))
 
 
 def records_in(file: PerfFile) -> list[bytes]:
@@ -214,13 +137,6 @@ def records_in(file: PerfFile) -> list[bytes]:
     walk_file(file, take)
     DecompressedRecords(file, take).add(payloads, last=True)
     return records
-
-
-def attr_of_sample(file: PerfFile, record: bytes) -> EventAttr:
-    """The event that a sample is of."""
-    of_id = {number: attr for attr in file.attrs for number in attr.ids}
-    offset = part_offsets(file.attrs[0].sample_type)["identifier"]
-    return of_id[int.from_bytes(record[offset : offset + 8], "little")]
 
 
 def time_of_record(file: PerfFile, record: bytes) -> int:

@@ -223,16 +223,11 @@ def fork_record(attr: EventAttr, parent: int, tid: int, time: int) -> bytes:
     return record(7, body + trailer(attr, time=time))
 
 
-def tracing_data(tracepoints: Sequence[Tracepoint], long_size: int = 8) -> bytes:
-    """The tracing-data section that describes these tracepoints."""
-    texts = [(point.name.split(":")[0], point.text.encode()) for point in tracepoints]
-    return write_tracing_data(texts, long_size)
-
-
 def features_of(tracepoints: Sequence[Tracepoint]) -> Mapping[int, bytes]:
     """The header features every file here has."""
+    texts = [(point.name.split(":")[0], point.text.encode()) for point in tracepoints]
     return {
-        Feature.TRACING_DATA: tracing_data(tracepoints),
+        Feature.TRACING_DATA: write_tracing_data(texts),
         HOSTNAME: text_feature("workbench"),
         Feature.OSRELEASE: text_feature("6.12.0-synthetic"),
         Feature.NRCPUS: struct.pack("<II", 8, 4),
@@ -253,7 +248,6 @@ def write(
         path,
         attrs=attrs,
         features=features_of(tracepoints),
-        plain_records=b"",
         records=b"".join(records),
         compress=compress,
     )

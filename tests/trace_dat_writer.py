@@ -16,6 +16,7 @@ import numpy as np
 import zstandard
 
 from pagealloc_model.recording.trace.trace_dat import Option, TraceDat, buffer_pages
+from tests.perf_data_writer import counted
 from tests.synthetic_perf_data import ALLOC, CONTENTION, FREE, Tracepoint
 
 PAGE = 4096
@@ -204,8 +205,8 @@ class _Writer:
         systems: dict[str, list[bytes]] = {}
         for system, text in self.pages.event_texts:
             systems.setdefault(system, []).append(text)
-        ftrace = _counted(systems.pop("ftrace", []))
-        others = b"".join(name.encode() + b"\0" + _counted(each) for name, each in systems.items())
+        ftrace = counted(systems.pop("ftrace", []))
+        others = b"".join(name.encode() + b"\0" + counted(each) for name, each in systems.items())
         return ftrace, struct.pack("<I", len(systems)) + others
 
     def common_options(self) -> list[tuple[int, bytes]]:
@@ -335,11 +336,6 @@ class _Seven(_Writer):
             packed = self.packed(piece)
             assert packed is not None
             self.data += struct.pack("<II", len(packed), len(piece)) + packed
-
-
-def _counted(texts: Sequence[bytes]) -> bytes:
-    sized = b"".join(struct.pack("<Q", len(text)) + text for text in texts)
-    return struct.pack("<I", len(texts)) + sized
 
 
 def tracepoint_texts(*tracepoints: Tracepoint) -> tuple[tuple[str, bytes], ...]:

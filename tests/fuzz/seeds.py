@@ -184,7 +184,6 @@ def _real(directory: Path, real: Path) -> Mapping[str, bytes]:
             path,
             attrs=file.attrs,
             features=features,
-            plain_records=b"",
             records=b"".join(rounds),
             compress=compress,
         )

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import synthetic_perf_data as perf
-import zstandard
 from synthetic_perf_data import ALLOC, FREE
 
 from pagealloc_model.recording.trace import store as store_module
 from pagealloc_model.recording.trace.perf_data import read_perf_data
 from pagealloc_model.recording.trace.perf_file import SampleType, open_perf_file
 from pagealloc_model.recording.trace.store import read_store, write_store
-from tests.fuzz.seeds import SAMPLE, records_of
+from tests.perf_data_writer import SAMPLE, records_in
 from tests.small_recordings import shipped_recording
 
 MAIN = ("alloc", "free", "free_batched", "alloc_zone_locked", "pcpu_drain", "alloc_extfrag")
-COMPRESSED, COMPRESSED2 = 81, 83
 TASK, HARD, SOFT, SOFT_WITH_IRQS_OFF, RESCHED = 0x00, 0x08, 0x10, 0x11, 0x05
 FLAGS = (TASK, HARD, SOFT, SOFT_WITH_IRQS_OFF, RESCHED, HARD | SOFT)
 EXPECTED = [0, 1, 1, 1, 0, 1]
@@ -50,29 +47,27 @@ def test_hard_and_soft_interrupts_are_told_from_tasks(tmp_path: Path, compress: 
     assert trace.in_interrupt.dtype == np.int8
 
 
+@pytest.mark.parametrize(
+    ("places", "expected"),
+    [((0, 2, 1, 3), [1, 0]), ((0, None, 2, 3), [-1, -1])],
+    ids=["behind the preemption count", "not at all"],
+)
 def test_it_is_read_from_where_the_format_has_the_flags(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    places: tuple[int | None, ...],
+    expected: list[int],
 ) -> None:
-    """Not from a fixed byte: here the flags come behind the preemption count."""
-    swapped = (perf.COMMON[0], perf.COMMON[2], perf.COMMON[1], perf.COMMON[3])
-    monkeypatch.setattr(perf, "COMMON", swapped)
+    """Not from a fixed byte; without them it is left open."""
+    other = ("unsigned char other", 1, False)
+    common = tuple(other if place is None else perf.COMMON[place] for place in places)
+    monkeypatch.setattr(perf, "COMMON", common)
     attr = perf.attr_of(ALLOC, [1])
     raw = ALLOC.raw(pfn=1, gfp_flags=0x20)
     raws = [raw[:2] + bytes(pair) + raw[4:] for pair in ((0, HARD), (HARD, 0))]
     records = [perf.sample(attr, each, number=1, time=time) for time, each in enumerate(raws)]
     trace = read_perf_data(perf.write(tmp_path / "p", [attr], records))
-    assert trace.in_interrupt.tolist() == [1, 0]
-
-
-def test_a_format_without_flags_leaves_it_open(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    nameless = (perf.COMMON[0], ("unsigned char other", 1, False), *perf.COMMON[2:])
-    monkeypatch.setattr(perf, "COMMON", nameless)
-    attr = perf.attr_of(ALLOC, [1])
-    raw = flagged(ALLOC.raw(pfn=1, gfp_flags=0x20), HARD)
-    trace = read_perf_data(perf.write(tmp_path / "p", [attr], [perf.sample(attr, raw, number=1)]))
-    assert trace.in_interrupt.tolist() == [-1]
+    assert trace.in_interrupt.tolist() == expected
 
 
 @pytest.mark.parametrize("compress", [False, True])
@@ -112,46 +107,22 @@ def test_recordings_have_what_their_bytes_say(name: str) -> None:
 
 
 def flags_of_events(path: Path) -> dict[tuple[int, int], list[int]]:
-    """common_flags of each main event by time and CPU, found without the reader under test."""
+    """common_flags of each main event by time and CPU, found without the reader's walk."""
     file = open_perf_file(path)
-    content = path.read_bytes()
     names = {f"mm_page_{name}" for name in MAIN}
     ids = {form.id for form in file.formats.values() if form.name in names}
     attrs = {number: attr for attr in file.attrs for number in attr.ids or (0,)}
     found: dict[tuple[int, int], list[int]] = {}
-    for kind, body in plain_records(content):
-        if kind != SAMPLE:
+    for record in records_in(file):
+        if int.from_bytes(record[:4], "little") != SAMPLE:
             continue
+        body = record[8:]
         attr = attrs[struct.unpack_from("<Q", body, 0)[0]]
-        kinds = attr.sample_type
-        if attr.config not in ids:
-            continue
-        assert kinds & ~SampleType.CALLCHAIN == perf.USUAL_SAMPLE
-        time_ns, cpu = struct.unpack_from("<QI", body, 24)
-        place = 48
-        if kinds & SampleType.CALLCHAIN:
-            place += 8 + 8 * struct.unpack_from("<Q", body, place)[0]
-        found.setdefault((time_ns, cpu), []).append(body[place + 4 + 2])
+        if attr.config in ids:
+            assert attr.sample_type & ~SampleType.CALLCHAIN == perf.USUAL_SAMPLE
+            time_ns, cpu = struct.unpack_from("<QI", body, 24)
+            place = 48
+            if attr.sample_type & SampleType.CALLCHAIN:
+                place += 8 + 8 * struct.unpack_from("<Q", body, place)[0]
+            found.setdefault((time_ns, cpu), []).append(body[place + 4 + 2])
     return found
-
-
-def plain_records(content: bytes) -> Iterator[tuple[int, bytes]]:
-    """Kind and body of all records, those that are packed into others after the plain ones."""
-    packed = bytearray()
-    for kind, start, end in records_of(content):
-        if kind in (COMPRESSED, COMPRESSED2):
-            size = end - start - 8
-            skip = 8 if kind == COMPRESSED2 else 0
-            size = struct.unpack_from("<Q", content, start + 8)[0] if skip else size
-            packed += content[start + 8 + skip : start + 8 + skip + size]
-        else:
-            yield kind, content[start + 8 : end]
-    if not packed:
-        return
-    with zstandard.ZstdDecompressor().stream_reader(bytes(packed), read_across_frames=True) as out:
-        plain = out.read()
-    position = 0
-    while position < len(plain):
-        kind, size = struct.unpack_from("<I2xH", plain, position)
-        yield kind, plain[position + 8 : position + size]
-        position += size

@@ -187,9 +187,7 @@ def test_ids_from_the_event_description(tmp_path: Path) -> None:
         ]
     )
     features = {**perf.features_of([ALLOC, FREE]), Feature.EVENT_DESC: described}
-    perf.write_perf_data(
-        tmp_path / "p", attrs=attrs, features=features, plain_records=b"", records=records
-    )
+    perf.write_perf_data(tmp_path / "p", attrs=attrs, features=features, records=records)
     assert read_perf_data(tmp_path / "p").event.tolist() == [Event.ALLOC, Event.FREE]
 
 

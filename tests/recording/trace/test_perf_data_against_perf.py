@@ -170,23 +170,15 @@ def lost_by_perf(perf_command: str, path: Path) -> int:
     return sum(int(count) for count in re.findall(r"LOST_SAMPLES events:\s+(\d+)", per_event))
 
 
+_BOTH = ("-e", "kmem:mm_page_alloc", "-e", "kmem:mm_page_free")
+
+
 @pytest.mark.perf
-@pytest.mark.parametrize(
-    "options",
-    [
-        ("-a", "-e", "kmem:mm_page_alloc"),
-        ("-a", "-e", "kmem:mm_page_alloc", "-e", "kmem:mm_page_free"),
-        ("-a", "-g", "-e", "kmem:mm_page_alloc", "-e", "kmem:mm_page_free"),
-        ("-a", "-d", "-e", "kmem:mm_page_alloc", "-e", "kmem:mm_page_free"),
-        ("-a", "-e", "{kmem:mm_page_alloc,sched:sched_switch}:S"),
-        ("-a", "-k", "CLOCK_MONOTONIC", "-z", "-e", "kmem:*"),
-        ("-e", "kmem:mm_page_alloc", "-e", "kmem:mm_page_free"),
-        ("-a", "-e", "kmem:mm_page_alloc", "-e", "sched:sched_switch", "-e", "cpu-clock"),
-    ],
-    ids=" ".join,
-)
-def test_ways_to_record(tmp_path: Path, perf_command: str, options: tuple[str, ...]) -> None:
-    path = record_file(perf_command, tmp_path / "perf.data", *options)
+@pytest.mark.parametrize("options", [_BOTH[:2], ("-z", *_BOTH)], ids=" ".join)
+def test_ways_to_record_through_a_pipe(
+    tmp_path: Path, perf_command: str, options: tuple[str, ...]
+) -> None:
+    path = record_pipe(perf_command, tmp_path / "perf.data", "-a", *options)
     assert_main_events_agree(perf_command, path)
 
 
@@ -194,16 +186,19 @@ def test_ways_to_record(tmp_path: Path, perf_command: str, options: tuple[str, .
 @pytest.mark.parametrize(
     "options",
     [
-        ("-a", "-e", "kmem:mm_page_alloc"),
-        ("-a", "-z", "-e", "kmem:mm_page_alloc", "-e", "kmem:mm_page_free"),
-        ("-e", "kmem:mm_page_alloc", "-e", "kmem:mm_page_free"),
+        ("-a", *_BOTH[:2]),
+        ("-a", *_BOTH),
+        ("-a", "-g", *_BOTH),
+        ("-a", "-d", *_BOTH),
+        ("-a", "-e", "{kmem:mm_page_alloc,sched:sched_switch}:S"),
+        ("-a", "-k", "CLOCK_MONOTONIC", "-z", "-e", "kmem:*"),
+        _BOTH,
+        ("-a", "-e", "kmem:mm_page_alloc", "-e", "sched:sched_switch", "-e", "cpu-clock"),
     ],
     ids=" ".join,
 )
-def test_ways_to_record_through_a_pipe(
-    tmp_path: Path, perf_command: str, options: tuple[str, ...]
-) -> None:
-    path = record_pipe(perf_command, tmp_path / "perf.data", *options)
+def test_ways_to_record(tmp_path: Path, perf_command: str, options: tuple[str, ...]) -> None:
+    path = record_file(perf_command, tmp_path / "perf.data", *options)
     assert_main_events_agree(perf_command, path)
 
 
@@ -217,13 +212,12 @@ def assert_main_events_agree(perf_command: str, path: Path) -> None:
 
 
 @pytest.mark.perf
-def test_a_recording_just_made(recorded: Path, perf_command: str) -> None:
-    check_all(read_perf_data(recorded), lines_by_time(perf_command, recorded))
-
-
-@pytest.mark.perf
-def test_a_recording_just_made_through_a_pipe(piped: Path, perf_command: str) -> None:
-    check_all(read_perf_data(piped), lines_by_time(perf_command, piped))
+@pytest.mark.parametrize("made", ["recorded", "piped"])
+def test_a_recording_just_made(
+    request: pytest.FixtureRequest, perf_command: str, made: str
+) -> None:
+    path = request.getfixturevalue(made)
+    check_all(read_perf_data(path), lines_by_time(perf_command, path))
 
 
 @pytest.mark.perf

@@ -9,7 +9,6 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 import synthetic_perf_data as perf
 import zstandard
@@ -17,9 +16,10 @@ from synthetic_perf_data import ALLOC, CONTENTION, FREE
 
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.recording.recording import open_recording
-from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Trace
+from pagealloc_model.recording.trace.columns import Trace
 from pagealloc_model.recording.trace.perf_data import read_perf_data
 from pagealloc_model.show.post import describe_recording
+from tests.same_trace import differing_fields
 
 ROUND = perf.record(68, b"")
 PACKERS: dict[str, Callable[[bytes], bytes]] = {
@@ -46,14 +46,7 @@ def some_records(count: int = 40) -> list[bytes]:
 
 
 def assert_same(trace: Trace, expected: Trace) -> None:
-    for name in COLUMN_TYPES:
-        np.testing.assert_array_equal(getattr(trace, name), getattr(expected, name), err_msg=name)
-    assert trace.tables.keys() == expected.tables.keys()
-    for name, table in expected.tables.items():
-        for column, values in table.items():
-            np.testing.assert_array_equal(trace.tables[name][column], values, err_msg=column)
-    for name in ("comms", "gfp_bits", "release", "nr_cpus", "clock", "notes"):
-        assert getattr(trace, name) == getattr(expected, name)
+    assert differing_fields(trace, expected) == []
 
 
 @pytest.fixture

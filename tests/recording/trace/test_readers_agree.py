@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import lzma
-import struct
 import subprocess
 from collections.abc import Callable
 from functools import partial
@@ -19,6 +18,7 @@ from pagealloc_model.recording.recording import open_recording
 from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Event, Trace
 from pagealloc_model.recording.trace.perf_data import read_perf_data
 from pagealloc_model.recording.trace.trace_text import read_perf_script
+from tests.fuzz.seeds import FINISHED_ROUND, SAMPLE, records_of
 
 pytestmark = pytest.mark.perf
 
@@ -139,16 +139,11 @@ def test_a_piped_recording_cut_anywhere_is_the_beginning_of_the_whole(
 
 def end_of_first_certain_round(content: bytes) -> int:
     """End of the round that follows the first one with an event in it."""
-    sample, finished_round, tracing_data = 9, 68, 66
-    position, samples, samples_at_last_round = 16, 0, 0
-    while position + 8 <= len(content):
-        kind, size = struct.unpack_from("<I2xH", content, position)
-        if kind == tracing_data:
-            size += -(-struct.unpack_from("<I", content, position + 8)[0] // 8) * 8
-        position += size
-        samples += kind == sample
-        if kind == finished_round:
+    samples = samples_at_last_round = 0
+    for kind, _, end in records_of(content):
+        samples += kind == SAMPLE
+        if kind == FINISHED_ROUND:
             if samples_at_last_round:
-                return position
+                return end
             samples_at_last_round = samples
     raise AssertionError("no two rounds after an event")
