@@ -9,9 +9,10 @@ import numpy as np
 
 from pagealloc_model.recording.proc import pages as flags
 from tests.oracle import RULES, Oracle, OraclePolicy
+from tests.oracle.literal import Pages
 from tests.oracle.machine import Event
 from tests.oracle.scenarios import KERNEL, Scenario, one_zone
-from tests.oracle.steps import Alloc, Free, Live, Step, Tick
+from tests.oracle.steps import Step
 from tests.small_recordings import EVENTS_BEGIN_NS, TimedEvents, write_recording
 
 CPUS = 2
@@ -40,6 +41,7 @@ def scenario(seed: int, steps: int, orders: tuple[int, ...]) -> Scenario:
         bits=(KERNEL,),
         block_types=(UNMOVABLE, MOVABLE, MOVABLE, RECLAIMABLE),
         tick_share=0.0,
+        replayed=False,
     )
 
 
@@ -105,21 +107,22 @@ def zoneinfo_text(oracle: Oracle) -> str:
     return "\n".join([*lines, "  node_unreclaimable:  0", "  start_pfn:           0", ""])
 
 
-def _write_step(text: TimedEvents, step: Step, pages: Live, moved: list[Event]) -> None:
-    if isinstance(step, Alloc):
-        text.on(cpu=step.cpu)
+def _write_step(text: TimedEvents, step: Step, pages: Pages, moved: list[Event]) -> None:
+    words = step.words
+    if step.call == "alloc":
+        request = words["request"]
+        text.on(cpu=request.cpu)
         _write_moves(text, moved)
         pfn = pages[0][0] if pages else -1
-        text.alloc(pfn, step.order, GFP[step.migratetype], step.migratetype)
-    elif isinstance(step, Free):
-        text.on(cpu=step.cpu).free(step.pfn, step.order)
-        _write_moves(text, moved)
-    elif isinstance(step, Tick):
+        text.alloc(pfn, request.order, GFP[request.migratetype], request.migratetype)
+        return
+    if step.call == "free":
+        text.on(cpu=step.cpu).free(words["pfn"], words["order"])
+    elif step.call == "tick":
         text.on(cpu=step.cpu, pid=100 + step.cpu, comm=f"kworker/{step.cpu}:1")
-        _write_moves(text, moved)
     else:
         text.on(cpu=0, pid=200)
-        _write_moves(text, moved)
+    _write_moves(text, moved)
 
 
 def _write_moves(text: TimedEvents, moved: list[Event]) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, fields
 from typing import Any
 
 import numpy as np
@@ -15,263 +16,13 @@ from pagealloc_model.policy.ownership_options import OwnershipOptions
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.predicted.run import kept_pages, taken_pages
 from pagealloc_model.recording.machine import Machine, Zone
-from tests.oracle import Oracle, OracleMachine, OraclePolicy, OracleRules, steps
+from tests.oracle import Oracle, OracleMachine, OraclePolicy, OracleRules, OracleZone, Request
+from tests.oracle.dump import Dump
+from tests.oracle.literal import Pages
 from tests.oracle.machine import Event, Work
-from tests.oracle.ownership import OwnershipCount, PhaseCount
-from tests.oracle.rules import OracleOwnership
+from tests.oracle.page_alloc import Allocator
 from tests.oracle.scenarios import live_objects
-
-COUNTERS = {
-    "claimed": at.BLOCKS_CLAIMED,
-    "recorded": at.BLOCKS_RECORDED,
-    "recovered": at.BLOCKS_RECOVERED,
-    "ended": at.OWNERSHIPS_ENDED,
-    "remote_frees": at.REMOTE_FREES,
-    "busy_frees": at.REMOTE_BUSY,
-    "splits": at.LIST_SPLITS,
-    "merges": at.LIST_MERGES,
-    "merge_looks": at.MERGE_ENTRIES,
-    "recorded_looks": at.RECORDED_ENTRIES,
-}
-"""The model's word for each of the oracle's counts."""
-
-
-def model_ownership(options: OracleOwnership | None) -> dict[str, Any]:
-    """Policy fields that say the same."""
-    if options is None:
-        return {}
-    return {
-        "pageblock_ownership": "pcp_buddy",
-        "ownership": OwnershipOptions(**asdict(options)),
-    }
-
-
-def list_count(state: State) -> int:
-    """Lists of a page set."""
-    if state.st[at.OWNERSHIP]:
-        return at.PCP_TYPES * (state.machine.pageblock_order + 1)
-    of_huge_pages = 2 if state.machine.thp else 0
-    return at.PCP_TYPES * (int(state.st[at.POLICY_COSTLY_ORDER]) + 1) + of_huge_pages
-
-
-def dump_ownership(state: State) -> dict[str, Any]:
-    """Owners, recorded lists, marks and counts as `tests.oracle.dump` has them."""
-    cpus = range(state.machine.nr_cpus)
-    sets = [
-        (zone, cpu) for zone, spec in enumerate(state.machine.zones) if spec.managed for cpu in cpus
-    ]
-    counts = {
-        (*key, name): count for key in sets for name, count in asdict(_count(state, *key)).items()
-    }
-    if not state.st[at.OWNERSHIP]:
-        return {"owners": {}, "recorded": {}, "mergeable": {}, "ownership_counts": counts}
-    return {
-        "owners": _owners(state),
-        "recorded": {key: _recorded(state, *key) for key in sets},
-        "mergeable": {
-            (zone, cpu, index): _marked(state, zone, cpu, index)
-            for zone, cpu in sets
-            for index in range(list_count(state))
-        },
-        "ownership_counts": counts,
-    }
-
-
-def _scalar(state: State, word: int) -> int:
-    return int(state.st[state.st[at.OWNERSHIP] + word])
-
-
-def _blocks(state: State) -> np.ndarray:
-    first = _scalar(state, at.OWNED_BLOCKS)
-    words = state.st[first : first + len(state.blocks) * at.OWNED_BLOCK_WORDS]
-    return words.reshape(-1, at.OWNED_BLOCK_WORDS)
-
-
-def _set(state: State, zone: int, cpu: int) -> np.ndarray:
-    """Words of a CPU's part in a zone; zeros where no block is ever owned."""
-    if not state.st[at.OWNERSHIP]:
-        return np.zeros(at.OWNED_SET_STRIDE, np.int64)
-    number = zone * state.machine.nr_cpus + cpu
-    first = _scalar(state, at.OWNED_SETS) + number * at.OWNED_SET_STRIDE
-    return state.st[first : first + at.OWNED_SET_STRIDE]
-
-
-def _owners(state: State) -> dict[int, tuple[int, bool]]:
-    recorded = _blocks(state)[:, at.BLOCK_IS_RECORDED]
-    first = _scalar(state, at.OWNERS)
-    owners = state.st[first : first + len(state.blocks)]
-    return {
-        int(number): (int(owners[number]) - 1, bool(recorded[number]))
-        for number in np.flatnonzero(owners)
-    }
-
-
-def _recorded(state: State, zone: int, cpu: int) -> list[int]:
-    blocks = _blocks(state)
-    head, _, entries = _set(state, zone, cpu)[at.SET_RECORDED :][: at.LIST_WORDS]
-    found = []
-    number = int(head)
-    while number >= 0:
-        found.append(number)
-        number = int(blocks[number, at.BLOCK_NEXT])
-    assert len(found) == entries
-    return found
-
-
-def _marked(state: State, zone: int, cpu: int, index: int) -> list[int]:
-    lists = state.pcp_region(zone, cpu)[at.PCP_LISTS : at.PCP_SITES].reshape(-1, at.LIST_WORDS)
-    pages = state.list_pages(lists[index])
-    return [pfn for pfn in pages if state.pages[pfn]["flags"] & at.MERGEABLE]
-
-
-def _count(state: State, zone: int, cpu: int) -> OwnershipCount:
-    words = _set(state, zone, cpu)
-    locks = state.pcp_region(zone, cpu)
-    return OwnershipCount(
-        phases=tuple(_phase(words, phase) for phase in range(at.PHASES)),
-        lock_acquisitions=int(locks[at.PCP_LOCKS]),
-        lock_drain_holds=int(locks[at.PCP_DRAIN_LOCKS]),
-        lock_handovers=int(locks[at.PCP_LOCK_HANDOVERS]),
-        **{name: int(words[word]) for name, word in COUNTERS.items()},
-    )
-
-
-def _phase(words: np.ndarray, phase: int) -> PhaseCount:
-    first = at.SET_PHASES + phase * at.PHASE_STRIDE
-    return PhaseCount(
-        refills=int(words[first + at.PHASE_REFILLS]),
-        objects=int(words[first + at.PHASE_OBJECTS]),
-        pages=int(words[first + at.PHASE_PAGES]),
-    )
-
-
-def dump_state(state: State) -> dict[str, Any]:
-    """A state as `Oracle.dump` has its own."""
-    zones, cpus = range(len(state.machine.zones)), range(state.machine.nr_cpus)
-    populated = _populated(state)
-    zone_of = state.blocks["zone"]
-    dump: dict[str, Any] = {
-        "free": {key: pfns for zone in zones for key, pfns in _free_lists(state, zone)},
-        "pcp": {
-            key: pfns
-            for zone in populated
-            for cpu in cpus
-            for key, pfns in _lists(state, zone, cpu)
-        },
-        "pcp_state": {
-            (zone, cpu): _pageset(state, zone, cpu) for zone in populated for cpu in cpus
-        },
-        "blocks": {
-            int(block): int(state.blocks[block]["migratetype"]) for block in np.flatnonzero(zone_of)
-        },
-        "zones": {zone: _zone(state, zone) for zone in zones},
-        "divergence": {
-            "forced": int(state.st[at.COUNT_FORCED]),
-            "in_base_pages": int(state.st[at.COUNT_IN_BASE_PAGES]),
-            "failed": int(state.st[at.COUNT_FAILED]),
-        },
-    }
-    if not state.st[at.RULE_LISTS_MATCH_BLOCKS]:
-        tags = state.pages["tag"]
-        dump["pcp_types"] = {key: tags[pfns].tolist() for key, pfns in dump["pcp"].items()}
-    return dump
-
-
-def _free_lists(state: State, zone: int) -> list[tuple[tuple[int, int, int], list[int]]]:
-    lists = state.zone_region(zone)[at.ZONE_LISTS :].reshape(-1, at.MIGRATETYPES, at.LIST_WORDS)
-    return [
-        ((zone, order, migratetype), state.list_pages(lists[order, migratetype]))
-        for order in range(state.machine.max_order + 1)
-        for migratetype in range(len(state.machine.migratetypes))
-    ]
-
-
-def _lists(state: State, zone: int, cpu: int) -> list[tuple[tuple[int, int, int], list[int]]]:
-    lists = state.pcp_region(zone, cpu)[at.PCP_LISTS : at.PCP_SITES].reshape(-1, at.LIST_WORDS)
-    indexes = range(list_count(state))
-    return [((zone, cpu, index), state.list_pages(lists[index])) for index in indexes]
-
-
-def _pageset(state: State, zone: int, cpu: int) -> dict[str, int | bool]:
-    region = state.pcp_region(zone, cpu)
-    tuned = bool(state.st[at.RULE_PCP_AUTO_TUNED])
-    found = {
-        "count": int(region[at.PCP_COUNT]),
-        "high": int(region[at.PCP_HIGH]),
-        "high_min": int(region[at.PCP_HIGH_MIN]),
-        "high_max": int(region[at.PCP_HIGH_MAX]),
-        "batch": int(region[at.PCP_BATCH]),
-        "alloc_factor": int(region[at.PCP_ALLOC_FACTOR]),
-        "free_count": int(region[at.PCP_FREE_COUNT]) if tuned else 0,
-        "prev_free_high_order": bool(region[at.PCP_PREV_FREE_HIGH_ORDER]),
-        "free_high_batch": bool(state.st[at.FREE_HIGH_BATCH]),
-    }
-    if not tuned:
-        found["free_factor"] = int(region[at.PCP_FREE_FACTOR])
-    return found
-
-
-def _zone(state: State, zone: int) -> dict[str, int | bool]:
-    region = state.zone_region(zone)
-    return {
-        "nr_free": int(region[at.ZONE_FREE]),
-        "free_highatomic": int(region[at.ZONE_FREE_HIGHATOMIC]),
-        "reserved_highatomic": int(region[at.ZONE_RESERVED_HIGHATOMIC]),
-        "boost": int(region[at.ZONE_BOOST]),
-        "below_high": bool(region[at.ZONE_BELOW_HIGH]),
-        "reclaim_active": bool(region[at.ZONE_RECLAIM_ACTIVE]),
-        "boosted": bool(region[at.ZONE_BOOSTED]),
-    }
-
-
-def dump_told(state: State) -> dict[str, int]:
-    """What `Oracle.dump` has of what a recording told."""
-    return {
-        "recorded_failures": int(state.st[at.COUNT_RECORDED_FAILURE]),
-        "hidden": int(state.st[at.COUNT_HIDDEN]),
-        "orphan_frees": int(state.st[at.COUNT_ORPHAN_FREE]),
-    }
-
-
-def dump_counters(state: State) -> dict[str, Any]:
-    """What `Oracle.dump_counters` has of its own."""
-    st, machine = state.st, state.machine
-    zones, cpus = _populated(state), range(machine.nr_cpus)
-    nodes = st[st[at.NODE_BASE] : st[at.ZONELIST_BASE]].reshape(-1, at.NODE_STRIDE)
-    return {
-        "kswapd": {
-            node: bool(nodes[index, at.NODE_KSWAPD_ACTIVE])
-            for index, node in enumerate(machine.nodes)
-        },
-        "counters": {zone: _counters(state, zone) for zone in zones},
-        "cpus": {(zone, cpu): _held_back(state, zone, cpu) for zone in zones for cpu in cpus},
-    }
-
-
-def _populated(state: State) -> list[int]:
-    return [index for index, zone in enumerate(state.machine.zones) if zone.managed]
-
-
-def _counters(state: State, zone: int) -> dict[str, int]:
-    region = state.zone_region(zone)
-    return {
-        "free": int(region[at.ZONE_FREE] - region[at.ZONE_FREE_UNFOLDED]),
-        "cma": int(region[at.ZONE_FREE_CMA] - region[at.ZONE_FREE_CMA_UNFOLDED]),
-        "free_cma": int(region[at.ZONE_FREE_CMA]),
-        "threshold": int(region[at.ZONE_THRESHOLD]),
-    }
-
-
-def _held_back(state: State, zone: int, cpu: int) -> dict[str, int | bool]:
-    region = state.pcp_region(zone, cpu)
-    free, cma = int(region[at.PCP_FREE_DELTA]), int(region[at.PCP_FREE_CMA_DELTA])
-    return {
-        "free": free,
-        "cma": cma,
-        "changed": bool(region[at.PCP_TOUCHED]) or free != 0 or cma != 0,
-        "expire": int(region[at.PCP_EXPIRE]),
-    }
-
+from tests.oracle.steps import Step
 
 FAR = 1 << 62
 """A time at which no decay tick is due."""
@@ -295,62 +46,286 @@ HOLDS = {
 }
 """The oracle's site and cause of each of the model's sites."""
 
+ALLOCATIONS = {
+    (False, False): at.ALLOC,
+    (True, False): at.HIDDEN_ALLOC,
+    (False, True): at.ALLOC_IN_ZONE,
+    (True, True): at.HIDDEN_ALLOC_IN_ZONE,
+}
+"""Operations by whether the request is hidden, and whether one zone is to serve it."""
+
+REQUESTS = {
+    "fail_as_recorded": at.RECORDED_FAILURE,
+    "begin_request": at.BEGIN_REQUEST,
+    "begin_reclaim": at.RECLAIM_BEGIN,
+    "reclaim_in_vain": at.RECLAIM_IN_VAIN,
+}
+"""Operations of the oracle's calls that take a request and give nothing."""
+
+CALLS: dict[str, tuple[int, dict[str, str]]] = {
+    "tick": (at.TICK, {"cpu": "cpu"}),
+    "tick_as_recorded": (at.TICK, {"cpu": "cpu"}),
+    "hold_drained": (at.HOLD_DRAINED, {"cpu": "cpu"}),
+    "drain_all": (at.DRAIN_ALL, {}),
+    "drain_zone": (at.DRAIN_ZONE, {"zone": "zone", "offset": "cpu", "cpu": "by"}),
+    "drain_local": (at.DRAIN_LOCAL, {"zone": "zone", "cpu": "cpu"}),
+    "kill_cpu": (at.CPU_DIES, {"offset": "cpu", "cpu": "by"}),
+    "revive_cpu": (at.CPU_RETURNS, {"offset": "cpu", "cpu": "cpu"}),
+    "start_kswapd": (at.KSWAPD_START, {"offset": "node", "zone": "highest_zone", "cpu": "cpu"}),
+    "stop_kswapd": (at.KSWAPD_STOP, {"offset": "node", "cpu": "cpu"}),
+    "set_pcp_high": (at.SET_PCP_HIGH, {"zone": "zone", "cpu": "cpu", "offset": "high"}),
+    "set_boost": (at.SET_BOOST, {"zone": "zone", "offset": "pages", "cpu": "cpu"}),
+    "grow": (at.GROW, {"zone": "zone", "offset": "pfn", "order": "order", "cpu": "cpu"}),
+}
+"""Operations of the other calls that give nothing, and the argument in each field of an event."""
+
+PAGE_SET = {
+    "count": at.PCP_COUNT,
+    "high": at.PCP_HIGH,
+    "high_min": at.PCP_HIGH_MIN,
+    "high_max": at.PCP_HIGH_MAX,
+    "batch": at.PCP_BATCH,
+    "alloc_factor": at.PCP_ALLOC_FACTOR,
+    "free_count": at.PCP_FREE_COUNT,
+    "prev_free_high_order": at.PCP_PREV_FREE_HIGH_ORDER,
+    "free_factor": at.PCP_FREE_FACTOR,
+}
+ZONE = {
+    "nr_free": at.ZONE_FREE,
+    "free_highatomic": at.ZONE_FREE_HIGHATOMIC,
+    "reserved_highatomic": at.ZONE_RESERVED_HIGHATOMIC,
+    "boost": at.ZONE_BOOST,
+    "below_high": at.ZONE_BELOW_HIGH,
+    "reclaim_active": at.ZONE_RECLAIM_ACTIVE,
+    "boosted": at.ZONE_BOOSTED,
+}
+DIVERGENCE = {
+    "forced": at.COUNT_FORCED,
+    "in_base_pages": at.COUNT_IN_BASE_PAGES,
+    "failed": at.COUNT_FAILED,
+}
+TOLD = {
+    "recorded_failures": at.COUNT_RECORDED_FAILURE,
+    "hidden": at.COUNT_HIDDEN,
+    "orphan_frees": at.COUNT_ORPHAN_FREE,
+}
+LOCKS = {
+    "lock_acquisitions": at.PCP_LOCKS,
+    "lock_drain_holds": at.PCP_DRAIN_LOCKS,
+    "lock_handovers": at.PCP_LOCK_HANDOVERS,
+}
+OWNERSHIP = {
+    "claimed": at.BLOCKS_CLAIMED,
+    "recorded": at.BLOCKS_RECORDED,
+    "recovered": at.BLOCKS_RECOVERED,
+    "ended": at.OWNERSHIPS_ENDED,
+    "remote_frees": at.REMOTE_FREES,
+    "busy_frees": at.REMOTE_BUSY,
+    "splits": at.LIST_SPLITS,
+    "merges": at.LIST_MERGES,
+    "merge_looks": at.MERGE_ENTRIES,
+    "recorded_looks": at.RECORDED_ENTRIES,
+}
+PHASE = {
+    "refills": at.PHASE_REFILLS,
+    "objects": at.PHASE_OBJECTS,
+    "pages": at.PHASE_PAGES,
+}
+"""The model's word for each of the oracle's, in its regions for page sets, zones and so on."""
+
+
+def named(words: np.ndarray, places: Mapping[str, int]) -> dict[str, int]:
+    """Words of a region by the oracle's names."""
+    return {name: int(words[place]) for name, place in places.items()}
+
+
+def dump_state(state: State) -> Dump:
+    """A state as `tests.oracle.dump.dump_state` has the oracle's."""
+    zones, page_sets = range(len(state.machine.zones)), _page_sets(state)
+    tunes_itself = bool(state.st[at.RULE_PCP_AUTO_TUNED])
+    lists = {(*key, index): pages for key in page_sets for index, pages in _lists(state, *key)}
+    dump: Dump = {
+        "free": {key: pfns for zone in zones for key, pfns in _free_lists(state, zone)},
+        "pcp": lists,
+        "pcp_state": {key: _page_set(state, *key, tunes_itself=tunes_itself) for key in page_sets},
+        "blocks": {
+            int(block): int(state.blocks[block]["migratetype"])
+            for block in np.flatnonzero(state.blocks["zone"])
+        },
+        "zones": {zone: named(state.zone_region(zone), ZONE) for zone in zones},
+    }
+    if not state.st[at.RULE_LISTS_MATCH_BLOCKS]:
+        tags = state.pages["tag"]
+        dump["pcp_types"] = {key: tags[pfns].tolist() for key, pfns in lists.items()}
+    return dump
+
+
+def dump_literal(state: State) -> Dump:
+    """A state as `tests.oracle.dump.dump_literal` has the oracle's.
+
+    What each CPU did to the counters matters only where they lag or lists expire; probes are not
+    counted under ownership.
+    """
+    st, machine = state.st, state.machine
+    nodes = st[st[at.NODE_BASE] : st[at.ZONELIST_BASE]].reshape(-1, at.NODE_STRIDE)
+    page_sets = _page_sets(state)
+    owning = page_sets if st[at.OWNERSHIP] else []
+    dump: Dump = {
+        "divergence": named(st, DIVERGENCE),
+        "told": named(st, TOLD),
+        "kswapd": {
+            node: bool(nodes[index, at.NODE_KSWAPD_ACTIVE])
+            for index, node in enumerate(machine.nodes)
+        },
+        "counters": {zone: _counters(state, zone) for zone, cpu in page_sets if not cpu},
+        "owners": _owners(state) if owning else {},
+        "recorded": {key: _recorded(state, *key) for key in owning},
+        "mergeable": {
+            (*key, index): [pfn for pfn in pages if state.pages[pfn]["flags"] & at.MERGEABLE]
+            for key in owning
+            for index, pages in _lists(state, *key)
+        },
+        "ownership_counts": {
+            (*key, name): count
+            for key in page_sets
+            for name, count in _ownership_counts(state, *key).items()
+        },
+    }
+    if st[at.COUNTS_BY_CPU]:
+        dump["cpus"] = {key: _held_back(state, *key) for key in page_sets}
+    if not owning:
+        dump["probes"] = {
+            "all": int(st[at.REFILL_PROBES]),
+            "most": int(st[at.REFILL_PROBES_MOST]),
+        }
+    return dump
+
+
+def _page_sets(state: State) -> list[tuple[int, int]]:
+    zones = [index for index, zone in enumerate(state.machine.zones) if zone.managed]
+    return [(zone, cpu) for zone in zones for cpu in range(state.machine.nr_cpus)]
+
+
+def _free_lists(state: State, zone: int) -> list[tuple[tuple[int, int, int], list[int]]]:
+    lists = state.zone_region(zone)[at.ZONE_LISTS :].reshape(-1, at.MIGRATETYPES, at.LIST_WORDS)
+    return [
+        ((zone, order, migratetype), state.list_pages(lists[order, migratetype]))
+        for order in range(state.machine.max_order + 1)
+        for migratetype in range(len(state.machine.migratetypes))
+    ]
+
+
+def _lists(state: State, zone: int, cpu: int) -> list[tuple[int, list[int]]]:
+    if state.st[at.OWNERSHIP]:
+        count = at.PCP_TYPES * (state.machine.pageblock_order + 1)
+    else:
+        of_huge_pages = 2 if state.machine.thp else 0
+        count = at.PCP_TYPES * (int(state.st[at.POLICY_COSTLY_ORDER]) + 1) + of_huge_pages
+    lists = state.pcp_region(zone, cpu)[at.PCP_LISTS : at.PCP_SITES].reshape(-1, at.LIST_WORDS)
+    return [(index, state.list_pages(lists[index])) for index in range(count)]
+
+
+def _page_set(state: State, zone: int, cpu: int, *, tunes_itself: bool) -> dict[str, int]:
+    found = named(state.pcp_region(zone, cpu), PAGE_SET)
+    found["free_high_batch"] = int(state.st[at.FREE_HIGH_BATCH])
+    if tunes_itself:
+        del found["free_factor"]
+    else:
+        found["free_count"] = 0
+    return found
+
+
+def _counters(state: State, zone: int) -> dict[str, int]:
+    region = state.zone_region(zone)
+    return {
+        "free": int(region[at.ZONE_FREE] - region[at.ZONE_FREE_UNFOLDED]),
+        "cma": int(region[at.ZONE_FREE_CMA] - region[at.ZONE_FREE_CMA_UNFOLDED]),
+        "free_cma": int(region[at.ZONE_FREE_CMA]),
+        "threshold": int(region[at.ZONE_THRESHOLD]),
+    }
+
+
+def _held_back(state: State, zone: int, cpu: int) -> dict[str, int | bool]:
+    region = state.pcp_region(zone, cpu)
+    free, cma = int(region[at.PCP_FREE_DELTA]), int(region[at.PCP_FREE_CMA_DELTA])
+    changed = bool(region[at.PCP_TOUCHED]) or free != 0 or cma != 0
+    return {"free": free, "cma": cma, "changed": changed, "expire": int(region[at.PCP_EXPIRE])}
+
+
+def _owned(state: State, word: int) -> int:
+    return int(state.st[state.st[at.OWNERSHIP] + word])
+
+
+def _owned_blocks(state: State) -> np.ndarray:
+    first = _owned(state, at.OWNED_BLOCKS)
+    words = state.st[first : first + len(state.blocks) * at.OWNED_BLOCK_WORDS]
+    return words.reshape(-1, at.OWNED_BLOCK_WORDS)
+
+
+def _owned_set(state: State, zone: int, cpu: int) -> np.ndarray:
+    """Words of a CPU's part in a zone; zeros where no block is ever owned."""
+    if not state.st[at.OWNERSHIP]:
+        return np.zeros(at.OWNED_SET_STRIDE, np.int64)
+    number = zone * state.machine.nr_cpus + cpu
+    first = _owned(state, at.OWNED_SETS) + number * at.OWNED_SET_STRIDE
+    return state.st[first : first + at.OWNED_SET_STRIDE]
+
+
+def _owners(state: State) -> dict[int, tuple[int, bool]]:
+    recorded = _owned_blocks(state)[:, at.BLOCK_IS_RECORDED]
+    first = _owned(state, at.OWNERS)
+    owners = state.st[first : first + len(state.blocks)]
+    return {
+        int(number): (int(owners[number]) - 1, bool(recorded[number]))
+        for number in np.flatnonzero(owners)
+    }
+
+
+def _recorded(state: State, zone: int, cpu: int) -> list[int]:
+    blocks = _owned_blocks(state)
+    head, _, entries = _owned_set(state, zone, cpu)[at.SET_RECORDED :][: at.LIST_WORDS]
+    recorded = []
+    number = int(head)
+    while number >= 0:
+        recorded.append(number)
+        number = int(blocks[number, at.BLOCK_NEXT])
+    assert len(recorded) == entries
+    return recorded
+
+
+def _ownership_counts(state: State, zone: int, cpu: int) -> dict[str, Any]:
+    words = _owned_set(state, zone, cpu)
+    phases = words[at.SET_PHASES : at.SET_PHASES + at.PHASES * at.PHASE_STRIDE]
+    return {
+        "phases": tuple(named(phase, PHASE) for phase in phases.reshape(at.PHASES, -1)),
+        **named(words, OWNERSHIP),
+        **named(state.pcp_region(zone, cpu), LOCKS),
+    }
+
 
 def model_machine(machine: OracleMachine) -> Machine:
     """The same machine, in the model's words."""
-    zones = tuple(
-        Zone(
-            node=each.node,
-            name=each.name,
-            start_pfn=each.start_pfn,
-            spanned=each.spanned,
-            present=each.present,
-            managed=each.managed,
-            min=each.min,
-            low=each.low,
-            high=each.high,
-            boost=each.boost,
-            lowmem_reserve=each.lowmem_reserve,
-        )
-        for each in machine.zones
-    )
-    return Machine(
-        zones=zones,
-        nr_cpus=machine.nr_cpus,
-        cpu_nodes=machine.cpu_nodes,
-        distances=machine.distances,
-        pageblock_order=machine.pageblock_order,
-        max_order=machine.max_order,
-        migratetypes=machine.migratetypes,
-        thp=machine.thp,
-    )
+    names = [field.name for field in fields(OracleZone)]
+    zones = tuple(Zone(**{name: getattr(zone, name) for name in names}) for zone in machine.zones)
+    names = [field.name for field in fields(Machine) if hasattr(machine, field.name)]
+    others = {name: getattr(machine, name) for name in names if name != "zones"}
+    return Machine(zones=zones, **others)
 
 
 def model_policy(policy: OraclePolicy, rules: OracleRules) -> Policy:
     """The same policy; the rules' field that sweeps may change comes along."""
-    return Policy(
-        highatomic_gate_order=policy.highatomic_gate_order,
-        highatomic_reserve_percent=policy.highatomic_reserve_percent,
-        highatomic_from_pcp=rules.highatomic_from_pcp,
-        highatomic_fastpath=policy.highatomic_fastpath,
-        highatomic_slowpath_only=policy.highatomic_slowpath_only,
-        refill_mode_persists=policy.refill_mode_persists,
-        superpageblock_order=policy.superpageblock_order,
-        costly_order=policy.costly_order,
-        pcp_batch=policy.pcp_batch,
-        pcp_high_min=policy.pcp_high_min,
-        pcp_high_max=policy.pcp_high_max,
-        percpu_pagelist_high_fraction=policy.percpu_pagelist_high_fraction or None,
-        pcp_batch_scale_max=policy.pcp_batch_scale_max,
-        pcp_free_batched=policy.pcp_free_batched,
-        pcp_decay_batched=policy.pcp_decay_batched,
-        pcp_drain_batched=policy.pcp_drain_batched,
-        watermark_boost_factor=policy.watermark_boost_factor,
-        **model_ownership(policy.ownership),
-    )
+    elastic = ("defrag_mode", "defrag_atomic_falls_back", "defrag_promotes_order")
+    silent = (*elastic, "promoted_fall_back_afresh", "ownership")
+    names = [field.name for field in fields(OraclePolicy) if field.name not in silent]
+    found: dict[str, Any] = {name: getattr(policy, name) for name in names}
+    found["percpu_pagelist_high_fraction"] = policy.percpu_pagelist_high_fraction or None
+    if policy.ownership is not None:
+        found["pageblock_ownership"] = "pcp_buddy"
+        found["ownership"] = OwnershipOptions(**asdict(policy.ownership))
+    return Policy(**found, highatomic_from_pcp=rules.highatomic_from_pcp)
 
 
-def state_like(oracle: Oracle, log_rows: int = LOG_ROWS) -> State:
+def state_like(oracle: Allocator, log_rows: int = LOG_ROWS) -> State:
     """A state with every page, type and counter where the oracle has it; no tick is due."""
     state = make_state(
         model_machine(oracle.machine),
@@ -366,13 +341,22 @@ def state_like(oracle: Oracle, log_rows: int = LOG_ROWS) -> State:
     for block, migratetype in dump["blocks"].items():
         state.blocks[block]["migratetype"] = migratetype
     for (_, order, migratetype), pfns in dump["free"].items():
-        put_on_list(state, order, migratetype, pfns)
+        _put_on_list(state, order, migratetype, pfns)
     for pfn, order in live_objects(oracle):
         record = state.pages[pfn]
         record["where"], record["order"] = at.ALLOCATED, order
         record["tag"] = oracle.allocated.is_movable(pfn)
     note_isolated_blocks(state)
-    _copy_counters(state, dump)
+    for zone, found in dump["zones"].items():
+        region = state.zone_region(zone)
+        for name in ("reserved_highatomic", "boost", "below_high"):
+            region[ZONE[name]] = found[name]
+    for (zone, cpu), found in dump["pcp_state"].items():
+        assert found["count"] == 0, "scenarios start with empty per-CPU lists"
+        region = state.pcp_region(zone, cpu)
+        for name in ("high", "alloc_factor", "free_count", "prev_free_high_order", "free_factor"):
+            if name in found:
+                region[PAGE_SET[name]] = found[name]
     state.st[at.NEXT_TICK] = state.st[at.TICK_BASE] = FAR
     state.st[at.LOG_PAGES] = 1
     state.st[at.KSWAPD_RECORDED] = oracle.assumptions.kswapd_recorded
@@ -381,7 +365,7 @@ def state_like(oracle: Oracle, log_rows: int = LOG_ROWS) -> State:
     return state
 
 
-def put_on_list(state: State, order: int, migratetype: int, pfns: list[int]) -> None:
+def _put_on_list(state: State, order: int, migratetype: int, pfns: list[int]) -> None:
     """Append free buddies to a list, whatever the types of their blocks."""
     types = state.blocks["migratetype"]
     before = types.copy()
@@ -391,21 +375,35 @@ def put_on_list(state: State, order: int, migratetype: int, pfns: list[int]) -> 
     types[:] = before
 
 
-def _copy_counters(state: State, dump: dict[str, Any]) -> None:
-    for zone, found in dump["zones"].items():
-        region = state.zone_region(zone)
-        region[at.ZONE_RESERVED_HIGHATOMIC] = found["reserved_highatomic"]
-        region[at.ZONE_BOOST] = found["boost"]
-        region[at.ZONE_BELOW_HIGH] = found["below_high"]
-    for (zone, cpu), found in dump["pcp_state"].items():
-        region = state.pcp_region(zone, cpu)
-        assert found["count"] == 0, "scenarios start with empty per-CPU lists"
-        region[at.PCP_HIGH] = found["high"]
-        region[at.PCP_ALLOC_FACTOR] = found["alloc_factor"]
-        region[at.PCP_FREE_COUNT] = found["free_count"]
-        if "free_factor" in found:
-            region[at.PCP_FREE_FACTOR] = found["free_factor"]
-        region[at.PCP_PREV_FREE_HIGH_ORDER] = found["prev_free_high_order"]
+def request_fields(request: Request) -> dict[str, int]:
+    """Fields of an event that is about a request."""
+    return {
+        "cpu": request.cpu,
+        "order": request.order,
+        "migratetype": request.migratetype,
+        "zone": request.highest_zone,
+        "bits": int(request.bits) | request.reclaim << at.RECLAIM_SHIFT,
+    }
+
+
+def event_fields(step: Step, machine: OracleMachine | Machine) -> dict[str, int]:
+    """Fields of the event that is the same as one of the oracle's calls that give nothing."""
+    if step.call in REQUESTS:
+        request = request_fields(step.words["request"])
+        return {"operation": REQUESTS[step.call], "object": -1, **request}
+    operation, words = CALLS[step.call]
+    given = {"cpu": 0, **step.words}
+    if "node" in given:
+        given["node"] = machine.nodes.index(given["node"])
+    return {"operation": operation, **{field: given[word] for field, word in words.items()}}
+
+
+def one_event(time_ns: int, event: Mapping[str, int]) -> np.ndarray:
+    """An event of some fields, others 0."""
+    events = np.zeros(1, at.EVENT)
+    for name, value in {"time_ns": time_ns, **event}.items():
+        events[name] = value
+    return events
 
 
 class ModelDriver:
@@ -425,88 +423,47 @@ class ModelDriver:
         self.rows = np.zeros((0, at.LOG_COLUMNS), np.int64)
         nr_zones = len(oracle.machine.zones)
         self.acquisitions = np.zeros((nr_zones, oracle.machine.nr_cpus, at.SITES), np.int64)
-        self._object_pfn = np.full(OBJECTS, -1, np.int32)
+        self._places = np.full(OBJECTS, -1, np.int32)
         self._owner: dict[int, int] = {}
         self._objects = 0
         for pfn, order in live_objects(oracle):
-            self._object_pfn[self._objects] = pfn
+            self._places[self._objects] = pfn
             self._own(((pfn, order),))
 
-    def take(self, step: steps.Step) -> steps.Live:
+    def take(self, step: Step) -> Pages:
         """One step; the pages it is given, if any."""
         self.now += 1
         self.state.st[at.LOG_ROWS] = 0
-        given: steps.Live = ()
-        match step:
-            case steps.Replayed() | steps.Alloc():
-                given = self._alloc(step)
-            case steps.Failed():
-                self._fail(step)
-            case steps.BeginRequest():
-                self._advance(operation=at.BEGIN_REQUEST, object=-1, **_request(step))
-            case steps.HoldDrained():
-                self._advance(
-                    operation=at.HOLD_DRAINED, object=-1, cpu=step.cpu, bits=at.INTERRUPTS_HOLDER
-                )
-            case steps.Isolate():
-                given = self._isolate(step)
-            case steps.Capture():
-                given = self._capture(step)
-            case steps.Free():
-                bits = at.INTERRUPTS_HOLDER if step.interrupts else 0
-                bits |= at.FREED_IN_BATCH if step.batched else 0
-                self._free(step.cpu, step.pfn, step.order, bits)
-            case steps.FreeSingly():
-                order = (len(step.pages) - 1).bit_length()
-                bits = at.FREED_IN_BATCH if step.batched else 0
-                self._free(step.cpu, step.pages[0][0], order, bits)
-            case steps.FreeNothing():
-                self._free_nothing(step)
-            case steps.Tick(is_recorded=True):
-                self._advance(operation=at.TICK, cpu=step.cpu)
-            case steps.Tick():
-                self._tick(step.cpu)
-            case steps.DrainAll():
-                self._advance(operation=at.DRAIN_ALL)
-            case steps.KillCpu():
-                self._advance(operation=at.CPU_DIES, cpu=step.by, offset=step.cpu)
-            case steps.ReviveCpu():
-                self._advance(operation=at.CPU_RETURNS, cpu=step.cpu, offset=step.cpu)
-            case steps.KswapdStart():
-                node = self.state.machine.nodes.index(step.node)
-                self._advance(operation=at.KSWAPD_START, offset=node, zone=step.highest_zone)
-            case steps.KswapdStop():
-                node = self.state.machine.nodes.index(step.node)
-                self._advance(operation=at.KSWAPD_STOP, offset=node)
-            case steps.SetPcpHigh():
-                self._advance(
-                    operation=at.SET_PCP_HIGH, zone=step.zone, cpu=step.cpu, offset=step.high
-                )
-            case steps.SetBoost():
-                self._advance(operation=at.SET_BOOST, zone=step.zone, offset=step.pages)
-            case steps.DrainZone():
-                self._advance(operation=at.DRAIN_ZONE, zone=step.zone, offset=step.cpu, cpu=step.by)
-            case steps.DrainLocal():
-                self._advance(operation=at.DRAIN_LOCAL, zone=step.zone, cpu=step.cpu)
-            case steps.ReclaimInVain():
-                self._advance(operation=at.RECLAIM_IN_VAIN, **_request(step))
-            case steps.Grow():
-                self._advance(
-                    operation=at.GROW,
-                    zone=step.zone,
-                    offset=step.pfn,
-                    order=step.order,
-                    cpu=step.cpu,
-                )
-            case steps.ReclaimBegin():
-                self._advance(
-                    operation=at.RECLAIM_BEGIN,
-                    cpu=step.cpu,
-                    order=step.order,
-                    migratetype=step.migratetype,
-                    zone=step.highest_zone,
-                    bits=int(step.bits) | step.number << at.RECLAIM_SHIFT,
-                )
+        words, given = step.words, ()
+        bits = at.FREED_IN_BATCH if words.get("batched") else 0
+        if step.call == "alloc_as_recorded":
+            given = self._alloc(words["request"], words["is_hidden"])
+        elif step.call == "isolate":
+            left = sum(1 << order for order in words["orders"])
+            for order in words["orders"]:
+                asked = {"cpu": words["cpu"], "zone": words["zone"], "offset": left}
+                given += self._ask(order, operation=at.ISOLATE_FREE, **asked)
+                left -= 1 << order
+        elif step.call == "capture":
+            asked = {"cpu": words["cpu"], "migratetype": words["migratetype"]}
+            given = self._ask(words["order"], operation=at.CAPTURE, offset=words["zone"], **asked)
+        elif step.call == "free":
+            bits |= at.INTERRUPTS_HOLDER if words["interrupts"] else 0
+            self._free(words["cpu"], words["pfn"], words["order"], bits)
+        elif step.call == "free_singly":
+            pages = words["pages"]
+            self._free(words["cpu"], pages[0][0], (len(pages) - 1).bit_length(), bits)
+        elif step.call == "free_nothing":
+            event = {"object": self._objects, "cpu": words["cpu"], "order": words["order"]}
+            self._advance(operation=at.FREE, bits=bits, **event)
+            self._objects += 1
+        elif step.call == "tick":
+            self._tick(step.cpu)
+        elif step.call == "hold_drained":
+            event = event_fields(step, self.state.machine)
+            self._advance(**event, object=-1, bits=at.INTERRUPTS_HOLDER)
+        else:
+            self._advance(**event_fields(step, self.state.machine))
         self._keep_log()
         return given
 
@@ -522,117 +479,55 @@ class ModelDriver:
         units = holds[:, at.LOG_WORK : at.LOG_WORK + at.WORK_UNITS]
         return [Work(*row) for row in units.tolist()]
 
-    def dump(self) -> dict[str, Any]:
+    def dump(self) -> Dump:
         """The state as `Oracle.dump` has it."""
-        return {**dump_state(self.state), "told": dump_told(self.state)}
+        return dump_state(self.state) | dump_literal(self.state)
 
-    def dump_counters(self) -> dict[str, Any]:
-        """The state as `Oracle.dump_counters` has it."""
-        return dump_counters(self.state)
-
-    def _advance(self, **fields: int) -> None:
-        events = np.zeros(1, at.EVENT)
-        events["time_ns"] = self.now
-        for name, value in fields.items():
-            events[name] = value
+    def _advance(self, **event: int) -> None:
+        events = one_event(self.now, event)
         kept = kept_pages(self.state) - int(self.state.st[at.MISSING_PAGES])
-        assert advance(self.state.arrays(self._object_pfn), events, 0, 1, -1) == 1
+        assert advance(self.state.arrays(self._places), events, 0, 1, -1) == 1
         left = kept_pages(self.state) - int(self.state.st[at.MISSING_PAGES])
         assert kept - taken_pages(events) == left, f"pages are lost by {events[0]}"
 
-    def _alloc(self, step: steps.Replayed | steps.Alloc) -> steps.Live:
+    def _alloc(self, request: Request, is_hidden: bool) -> Pages:
+        zone = request.only_zone
+        event = request_fields(request)
+        order = event.pop("order")
+        operation = ALLOCATIONS[is_hidden, zone is not None]
+        return self._ask(order, operation=operation, offset=zone or 0, **event)
+
+    def _ask(self, order: int, **event: int) -> Pages:
+        """Let an event give pages to a new object, a buddy or single ones in a chain."""
         number = self._objects
-        is_hidden, zone = False, None
-        if isinstance(step, steps.Replayed):
-            is_hidden, zone = step.is_hidden, step.only_zone
-        operation = at.HIDDEN_ALLOC if is_hidden else at.ALLOC
-        if zone is not None:
-            operation = at.HIDDEN_ALLOC_IN_ZONE if is_hidden else at.ALLOC_IN_ZONE
-        self._advance(operation=operation, object=number, offset=zone or 0, **_request(step))
-        given = self._given(int(self._object_pfn[number]), step.order)
-        self._own(given)
-        return given
-
-    def _fail(self, step: steps.Failed) -> None:
-        self._advance(operation=at.RECORDED_FAILURE, object=-1, **_request(step))
-
-    def _free_nothing(self, step: steps.FreeNothing) -> None:
-        bits = at.FREED_IN_BATCH if step.batched else 0
-        self._advance(
-            operation=at.FREE, object=self._objects, cpu=step.cpu, order=step.order, bits=bits
-        )
-        self._objects += 1
-
-    def _isolate(self, step: steps.Isolate) -> steps.Live:
-        left = sum(1 << order for order in step.orders)
-        pieces: list[tuple[int, int]] = []
-        for order in step.orders:
-            number = self._objects
-            self._advance(
-                operation=at.ISOLATE_FREE,
-                object=number,
-                cpu=step.cpu,
-                order=order,
-                zone=step.zone,
-                offset=left,
-            )
-            left -= 1 << order
-            given = self._given(int(self._object_pfn[number]), order)
-            self._own(given)
-            pieces += given
-        return tuple(pieces)
-
-    def _capture(self, step: steps.Capture) -> steps.Live:
-        number = self._objects
-        self._advance(
-            operation=at.CAPTURE,
-            object=number,
-            cpu=step.cpu,
-            order=step.order,
-            migratetype=step.migratetype,
-            offset=step.zone,
-        )
-        given = self._given(int(self._object_pfn[number]), step.order)
-        self._own(given)
-        return given
-
-    def _given(self, place: int, order: int) -> steps.Live:
-        if place == -1:
-            return ()
-        if place >= 0:
-            return ((place, order),)
-        chain = []
-        pfn = at.CHAINED - place
+        self._advance(object=number, order=order, **event)
+        place = int(self._places[number])
+        pages = [(place, order)] if place >= 0 else []
+        pfn = at.CHAINED - place if place < -1 else -1
         while pfn >= 0:
-            chain.append((pfn, 0))
+            pages.append((pfn, 0))
             pfn = int(self.state.pages[pfn]["next"])
-        return tuple(reversed(chain))
+        self._own(tuple(reversed(pages)))
+        return tuple(reversed(pages))
 
-    def _own(self, pages: steps.Live) -> None:
+    def _own(self, pages: Pages) -> None:
         for pfn, order in pages:
             self._owner.update(dict.fromkeys(range(pfn, pfn + (1 << order)), self._objects))
         self._objects += 1
 
     def _free(self, cpu: int, pfn: int, order: int, bits: int) -> None:
         number = self._owner[pfn]
-        offset = max(pfn - int(self._object_pfn[number]), 0)
-        if self._object_pfn[number] < 0:
-            offset = 0
-        self._advance(
-            operation=at.FREE,
-            object=number,
-            offset=offset,
-            cpu=cpu,
-            order=order,
-            bits=bits,
-        )
+        place = int(self._places[number])
+        offset = max(pfn - place, 0) if place >= 0 else 0
+        event = {"object": number, "offset": offset, "cpu": cpu, "order": order, "bits": bits}
+        self._advance(operation=at.FREE, **event)
 
     def _tick(self, cpu: int) -> None:
         st = self.state.st
         st[at.TICK_CPU] = cpu
         st[at.NEXT_TICK] = self.now
         no_events = np.zeros(0, at.EVENT)
-        advance(self.state.arrays(self._object_pfn), no_events, 0, 0, self.now)
+        advance(self.state.arrays(self._places), no_events, 0, 0, self.now)
         assert st[at.NEXT_TICK] > self.now, "one tick was to run, and no more"
 
     def _keep_log(self) -> None:
@@ -641,20 +536,6 @@ class ModelDriver:
         holds = self.rows[self.rows[:, 0] < at.SITES]
         cpus = np.where(holds[:, 0] == at.SITE_DRAIN_COMMIT, holds[:, at.LOG_RAN_ON], holds[:, 3])
         np.add.at(self.acquisitions, (holds[:, 2], cpus, holds[:, 0]), 1)
-
-
-def _request(
-    step: steps.Alloc | steps.Replayed | steps.Failed | steps.BeginRequest | steps.ReclaimInVain,
-) -> dict[str, int]:
-    has_none = isinstance(step, (steps.BeginRequest, steps.ReclaimInVain))
-    reclaimed = 0 if has_none else step.reclaimed
-    return {
-        "cpu": step.cpu,
-        "order": step.order,
-        "migratetype": step.migratetype,
-        "zone": step.highest_zone,
-        "bits": int(step.bits) | reclaimed << at.RECLAIM_SHIFT,
-    }
 
 
 def _event(row: list[int]) -> Event:

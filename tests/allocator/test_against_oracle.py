@@ -16,70 +16,40 @@ from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Policy
 from pagealloc_model.recording.machine import Zone
 from pagealloc_model.recording.proc.zoneinfo import PageSet
-from tests.allocator.agreement import assert_agreement, assert_elastic_agreement
+from tests.allocator.agreement import assert_agreement
 from tests.allocator.model_driver import model_machine
 from tests.oracle import RULES, OracleMachine, OraclePolicy
-from tests.oracle.elastic_scenarios import ELASTIC_KINDS
-from tests.oracle.random_scenarios import KINDS, scenarios
-from tests.oracle.scenarios import Scenario, one_zone
+from tests.oracle.elastic_scenarios import random_of_kind
+from tests.oracle.random_scenarios import LITERAL
+from tests.oracle.scenarios import one_zone
 from tests.oracle.vmstat import page_set_size
 
-UNSHRUNK = (Phase.generate,)
-"""A failure names the first step that differs; shrinking its scenario would take minutes."""
-
-MECHANISMS = {
-    "pgscan_kswapd",
-    "pgsteal_kswapd",
-    "pgscan_direct",
-    "pgsteal_direct",
-    "pgactivate",
-    "pgdeactivate",
-    "pageoutrun",
-    "kswapd_low_wmark_hit_quickly",
-    "kswapd_high_wmark_hit_quickly",
-    "allocstall_0",
-    "allocstall_1",
-    "compact_stall",
-    "compact_fail",
-    "compact_success",
-    "compact_isolated",
-    "compact_daemon_wake",
-    "compact_daemon_migrate_scanned",
-    "compact_daemon_free_scanned",
-    "pgmigrate_success",
-    "pgmigrate_fail",
-    "thp_fault_alloc",
-    "thp_fault_fallback",
-    "oom_kill",
-    "captured",
-    "deferred",
-    "dropped_frees",
-    "freed_by_model",
-    "absorbed",
-    "absorbed_frees",
-    "tried_failures",
-    "succeeded_failures",
-    "demand_failed",
-    "forced_by_nofail",
-    "in_base_pages",
-}
-"""What a run over scenarios has to come across, by the oracle's counters."""
-
-USES = (
-    "workingset_refault_file",
-    "workingset_activate_file",
-    "added_reads",
-    "spared_reads",
-    "pgactivate",
+GENERATED = settings(
+    deadline=None, phases=(Phase.generate,), suppress_health_check=list(HealthCheck)
 )
-"""What a run with uses of files' pages has to come across."""
+"""A failure names the first step that differs; shrinking its scenario would take minutes."""
+NUMBERS = st.integers(0, (1 << 32) - 1)
 
 OWNERSHIP_MECHANISMS = ("claimed", "recorded", "recovered", "ended", "remote_frees", "merges")
 """What runs under ownership have to come across besides."""
-
-
-MANAGED = (1, 256, 3840, 4096, 8191, 8192, 100_000, 262_144, 261_000, 1 << 20, 16_000_000)
-"""Zone sizes from one page to 61 GiB."""
+MECHANISMS = {
+    "elastic": {
+        *("pgscan_kswapd", "pgsteal_kswapd", "pgscan_direct", "pgsteal_direct", "pgactivate"),
+        *("pgdeactivate", "pageoutrun", "kswapd_low_wmark_hit_quickly", "allocstall_0"),
+        *("kswapd_high_wmark_hit_quickly", "allocstall_1", "compact_stall", "compact_fail"),
+        *("compact_success", "compact_isolated", "compact_daemon_wake", "pgmigrate_success"),
+        *("compact_daemon_migrate_scanned", "compact_daemon_free_scanned", "pgmigrate_fail"),
+        *("thp_fault_alloc", "thp_fault_fallback", "oom_kill", "captured", "deferred"),
+        *("dropped_frees", "freed_by_model", "absorbed", "absorbed_frees", "tried_failures"),
+        *("succeeded_failures", "demand_failed", "forced_by_nofail", "in_base_pages"),
+    },
+    "owning_elastic": {*OWNERSHIP_MECHANISMS, "captured", "pgmigrate_success"},
+    "used_elastic": {
+        *("workingset_refault_file", "workingset_activate_file", "added_reads", "spared_reads"),
+        *("pgactivate", "pgmigrate_success"),
+    },
+}
+"""What a run over scenarios has to come across, by the oracle's counters."""
 
 ELASTIC = {
     "elastic": (range(100, 108), 60),
@@ -91,73 +61,52 @@ ELASTIC = {
 }
 """Numbers of the scenarios under pressure that always run, and their steps."""
 
+MANAGED = (1, 256, 3840, 4096, 8191, 8192, 100_000, 262_144, 261_000, 1 << 20, 16_000_000)
+"""Zone sizes from one page to 61 GiB."""
 
-@pytest.mark.parametrize("kind", KINDS)
-@settings(
-    max_examples=16,
-    deadline=None,
-    derandomize=True,
-    phases=UNSHRUNK,
-    suppress_health_check=list(HealthCheck),
-)
-@given(number=st.integers(0, (1 << 32) - 1))
+
+@pytest.mark.parametrize("kind", LITERAL)
+@settings(GENERATED, max_examples=16, derandomize=True)
+@given(number=NUMBERS)
 def test_model_and_oracle_agree(kind: str, number: int) -> None:
     """At every step; the state is sound at the end."""
-    model = assert_agreement(KINDS[kind](number, steps=300, replayed=True))
+    model = assert_agreement(random_of_kind(kind, number, steps=300))
     assert broken_invariants(model.state) == []
 
 
 @pytest.mark.long
-@settings(
-    max_examples=100,
-    deadline=None,
-    phases=UNSHRUNK,
-    suppress_health_check=list(HealthCheck),
-)
-@given(scenarios(*KINDS, steps=1000, replayed=True))
-def test_model_and_oracle_agree_for_long(scenario: Scenario) -> None:
-    assert_agreement(scenario)
+@settings(GENERATED, max_examples=100)
+@given(st.sampled_from(list(LITERAL)), NUMBERS)
+def test_model_and_oracle_agree_for_long(kind: str, number: int) -> None:
+    assert_agreement(random_of_kind(kind, number, steps=1000))
 
 
-def seen_under_pressure(kind: str, numbers: Iterable[int], steps: int) -> Counter[str]:
+def seen_under_pressure(kind: str, numbers: Iterable[int], steps: int) -> set[str]:
     """Compare scenarios; what happened in them."""
     seen: Counter[str] = Counter()
     for number in numbers:
-        oracle = assert_elastic_agreement(ELASTIC_KINDS[kind](number, steps=steps))
+        oracle = assert_agreement(random_of_kind(kind, number, steps))
         seen += oracle.memory.counts + oracle.memory.seen + oracle.divergence
         seen["in_base_pages"] += oracle.in_base_pages
         for zone in oracle.zones:
             counts = oracle.ownership_counters.of(zone.index)
             seen += Counter({name: getattr(counts, name) for name in OWNERSHIP_MECHANISMS})
-    return seen
+    return set(seen)
 
 
 @pytest.mark.parametrize("kind", ELASTIC)
 def test_they_agree_under_pressure(kind: str) -> None:
-    numbers, steps = ELASTIC[kind]
-    seen = seen_under_pressure(kind, numbers, steps)
-    assert seen["pgmigrate_success"]
-    if kind == "used_elastic":
-        assert not set(USES) - set(seen)
+    wanted = MECHANISMS[kind] if kind == "used_elastic" else {"pgmigrate_success"}
+    assert not wanted - seen_under_pressure(kind, *ELASTIC[kind])
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("kind", "numbers", "steps", "mechanisms"),
-    [
-        ("elastic", range(60), 120, MECHANISMS),
-        (
-            "owning_elastic",
-            range(100, 130),
-            80,
-            {*OWNERSHIP_MECHANISMS, "captured", "pgmigrate_success"},
-        ),
-    ],
+    ("kind", "numbers", "steps"),
+    [("elastic", range(60), 120), ("owning_elastic", range(100, 130), 80)],
 )
-def test_they_agree_on_every_mechanism(
-    kind: str, numbers: range, steps: int, mechanisms: set[str]
-) -> None:
-    assert not mechanisms - set(seen_under_pressure(kind, numbers, steps))
+def test_they_agree_on_every_mechanism(kind: str, numbers: range, steps: int) -> None:
+    assert not MECHANISMS[kind] - seen_under_pressure(kind, numbers, steps)
 
 
 def model_size(machine: OracleMachine, rules: str, policy: Policy) -> tuple[int, int, int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import numpy as np
 import pytest
 
@@ -17,33 +19,42 @@ from pagealloc_model.predicted.start.image import start_state
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.verdict.budget import TRUTHS, imposed
 from tests.allocator.agreement import assert_same_state
-from tests.allocator.model_driver import dump_state, dump_told
-from tests.oracle import Oracle, OracleAssumptions, OracleMachine, OraclePolicy, OracleZone
-from tests.oracle.rules import RULES
-from tests.oracle.steps import Live
+from tests.allocator.model_driver import (
+    ALLOCATIONS,
+    CALLS,
+    DIVERGENCE,
+    REQUESTS,
+    TOLD,
+    dump_state,
+    named,
+)
+from tests.oracle import (
+    RULES,
+    Bits,
+    Oracle,
+    OracleAssumptions,
+    OracleMachine,
+    OraclePolicy,
+    OracleZone,
+    Request,
+)
+from tests.oracle.literal import Pages
+
+OPERATIONS = {operation: (call, words) for call, (operation, words) in CALLS.items()}
+REQUEST_CALLS = {operation: call for call, operation in REQUESTS.items()}
+ASKED = {operation: asked for asked, operation in ALLOCATIONS.items()}
+"""The oracle's calls by the model's operation; of allocations, whether hidden and in one zone."""
 
 
 def oracle_machine(machine: Machine) -> OracleMachine:
     """The same machine, in the oracle's words."""
-    names = ("node", "name", "start_pfn", "spanned", "present", "managed", "min", "low", "high")
+    names = [field.name for field in fields(OracleZone)]
     zones = tuple(
-        OracleZone(
-            **{name: getattr(each, name) for name in names},
-            boost=each.boost,
-            lowmem_reserve=tuple(each.lowmem_reserve),
-        )
-        for each in machine.zones
+        OracleZone(**{name: getattr(zone, name) for name in names}) for zone in machine.zones
     )
-    return OracleMachine(
-        zones=zones,
-        nr_cpus=machine.nr_cpus,
-        cpu_nodes=tuple(machine.cpu_nodes),
-        distances=tuple(tuple(row) for row in machine.distances),
-        pageblock_order=machine.pageblock_order,
-        max_order=machine.max_order,
-        migratetypes=tuple(machine.migratetypes),
-        thp=machine.thp,
-    )
+    names = [field.name for field in fields(OracleMachine) if hasattr(machine, field.name)]
+    others = {name: getattr(machine, name) for name in names if name != "zones"}
+    return OracleMachine(zones=zones, **others)
 
 
 def oracle_like(state: State, rules: str) -> Oracle:
@@ -100,7 +111,7 @@ class RecordedOracle:
 
     def __init__(self, oracle: Oracle, places: np.ndarray, orders: np.ndarray) -> None:
         self.oracle = oracle
-        self.objects: dict[int, Live] = {
+        self.objects: dict[int, Pages] = {
             number: ((int(places[number]), int(orders[number])),)
             for number in np.flatnonzero(places >= 0).tolist()
         }
@@ -110,71 +121,60 @@ class RecordedOracle:
         """Take an event.
 
         Raises:
-            ValueError: no recording has it.
+            KeyError: no recording has it.
         """
         oracle = self.oracle
-        operation, cpu, number = (int(event[each]) for each in ("operation", "cpu", "object"))
-        order, zone, offset = (int(event[each]) for each in ("order", "zone", "offset"))
-        migratetype, bits = int(event["migratetype"]), int(event["bits"])
-        reclaimed = (bits & at.REQUEST_RECLAIMED) >> at.RECLAIM_SHIFT
-        request = (cpu, order, migratetype, zone, bits & ~at.REQUEST_RECLAIMED)
+        values = {name: int(event[name]) for name in event.dtype.names}
+        operation, number, cpu, order = (
+            values[name] for name in ("operation", "object", "cpu", "order")
+        )
         if operation == at.FREE:
-            self._free(cpu, number, offset, order, bits)
-        elif operation == at.ALLOC:
-            self._give(number, order, oracle.alloc_as_recorded(*request, reclaimed=reclaimed))
-        elif operation == at.ALLOC_IN_ZONE:
-            given = oracle.alloc_as_recorded(*request, reclaimed=reclaimed, only_zone=offset)
-            self._give(number, order, given)
-        elif operation == at.HIDDEN_ALLOC:
-            self._give(number, order, oracle.alloc_hidden(*request))
-        elif operation == at.HIDDEN_ALLOC_IN_ZONE:
-            self._give(number, order, oracle.alloc_hidden(*request, only_zone=offset))
-        elif operation == at.RECORDED_FAILURE:
-            oracle.fail_as_recorded(*request, reclaimed=reclaimed)
+            self._free(values)
+        elif operation in ASKED:
+            is_hidden, in_zone = ASKED[operation]
+            only_zone = values["offset"] if in_zone else None
+            request = self._request(values, only_zone)
+            self._give(number, order, oracle.alloc_as_recorded(request, is_hidden=is_hidden))
+        elif operation in REQUEST_CALLS:
+            getattr(oracle, REQUEST_CALLS[operation])(self._request(values))
         elif operation == at.ISOLATE_FREE:
-            (piece,) = oracle.isolate(cpu, zone, (order,), wanted=offset)
+            (piece,) = oracle.isolate(cpu, values["zone"], (order,), wanted=values["offset"])
             self._give(number, order, piece)
         elif operation == at.CAPTURE:
-            self._give(number, order, oracle.capture(cpu, offset, order, migratetype))
-        elif operation == at.RECLAIM_BEGIN:
-            oracle.begin_reclaim(reclaimed, *request)
-        elif operation == at.RECLAIM_IN_VAIN:
-            oracle.reclaim_in_vain(*request)
-        elif operation == at.DRAIN_LOCAL:
-            oracle.drain_local(zone, cpu)
-        elif operation == at.KSWAPD_START:
-            oracle.start_kswapd(oracle.machine.nodes[offset], zone, cpu)
-        elif operation == at.KSWAPD_STOP:
-            oracle.stop_kswapd(oracle.machine.nodes[offset], cpu)
-        elif operation == at.SET_BOOST:
-            oracle.set_boost(zone, offset, cpu)
-        elif operation == at.DRAIN_ZONE:
-            oracle.drain_zone(zone, offset, cpu)
-        elif operation == at.SET_PCP_HIGH:
-            oracle.set_pcp_high(zone, cpu, offset)
-        elif operation == at.TICK:
-            oracle.tick_as_recorded(cpu)
-        elif operation == at.BEGIN_REQUEST:
-            oracle.begin_request(*request)
-        elif operation == at.HOLD_DRAINED:
-            oracle.hold_drained(cpu)
-        elif operation == at.GROW:
-            oracle.grow(zone, offset, order, cpu)
+            pages = oracle.capture(cpu, values["offset"], order, values["migratetype"])
+            self._give(number, order, pages)
         else:
-            raise ValueError(f"operation {operation} is not one of a recording")
+            call, words = OPERATIONS[operation]
+            given = {word: values[field] for field, word in words.items()}
+            if "node" in given:
+                given["node"] = oracle.machine.nodes[given["node"]]
+            getattr(oracle, call)(**given)
 
-    def _give(self, number: int, order: int, pages: Live) -> None:
+    @staticmethod
+    def _request(values: dict[str, int], only_zone: int | None = None) -> Request:
+        return Request(
+            cpu=values["cpu"],
+            order=values["order"],
+            migratetype=values["migratetype"],
+            highest_zone=values["zone"],
+            bits=Bits(values["bits"] & ~at.REQUEST_RECLAIMED),
+            reclaim=(values["bits"] & at.REQUEST_RECLAIMED) >> at.RECLAIM_SHIFT,
+            only_zone=only_zone,
+        )
+
+    def _give(self, number: int, order: int, pages: Pages) -> None:
         self.objects[number] = pages
         if pages and pages != ((pages[0][0], order),):
             self._chains.add(number)
 
-    def _free(self, cpu: int, number: int, offset: int, order: int, bits: int) -> None:
+    def _free(self, values: dict[str, int]) -> None:
+        cpu, number, order, bits = (values[name] for name in ("cpu", "object", "order", "bits"))
         batched, interrupts = bits & at.FREED_IN_BATCH > 0, bits & at.INTERRUPTS_HOLDER > 0
         pages = self.objects.get(number, ())
         if not pages:
-            self.oracle.free_nothing(cpu, batched=batched)
+            self.oracle.free_nothing(cpu, order, batched=batched)
         elif number not in self._chains:
-            pfn = pages[0][0] + offset
+            pfn = pages[0][0] + values["offset"]
             self.oracle.free(cpu, pfn, order, batched=batched, interrupts=interrupts)
         else:
             rest = max(len(pages) - (1 << order), 0)
@@ -224,7 +224,8 @@ def test_they_agree_on_recorded_events(name: str, truths: tuple[str, ...]) -> No
 
 def assert_agreement(state: State, follower: RecordedOracle, when: str) -> None:
     """Compare everything; blocks of holes are the oracle's alone."""
-    mine = {**dump_state(state), "told": dump_told(state)}
+    mine = dump_state(state)
+    mine |= {"told": named(state.st, TOLD), "divergence": named(state.st, DIVERGENCE)}
     theirs = follower.oracle.dump()
     theirs["blocks"] = {block: theirs["blocks"][block] for block in mine["blocks"]}
     assert_same_state(mine, theirs, when)

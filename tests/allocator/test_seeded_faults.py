@@ -22,12 +22,14 @@ TIMEOUT_S = 150
 """CPU time of one scenario, mostly a second or two: a fault that makes a kernel run forever is
 found too."""
 
+STEPS = {"literal": 200, "elastic": 100}
+"""Steps of a scenario."""
+
 COMPARE = f"""
 import signal
 import sys
-from tests.allocator.agreement import assert_agreement, assert_elastic_agreement
-from tests.oracle.elastic_scenarios import ELASTIC_KINDS
-from tests.oracle.random_scenarios import KINDS
+from tests.allocator.agreement import assert_agreement
+from tests.oracle.elastic_scenarios import ELASTIC, random_of_kind
 
 
 def no_end(*_):
@@ -39,11 +41,8 @@ count, kinds, *presets = sys.argv[1:]
 for number in range(int(count)):
     for kind in kinds.split(","):
         signal.setitimer(signal.ITIMER_VIRTUAL, {TIMEOUT_S})
-        if kind in ELASTIC_KINDS:
-            scenario = ELASTIC_KINDS[kind](number, steps=100, presets=tuple(presets))
-            assert_elastic_agreement(scenario)
-        else:
-            assert_agreement(KINDS[kind](number, steps=200, replayed=True, presets=presets))
+        steps = {STEPS}["elastic" if kind in ELASTIC else "literal"]
+        assert_agreement(random_of_kind(kind, number, steps, presets))
 """
 
 

@@ -6,18 +6,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
-from tests.oracle.machine import (
-    PCP_TYPES,
-    EventLog,
-    Migratetype,
-    OracleMachine,
-    OracleZone,
-    Work,
-    is_mergeable,
-)
-from tests.oracle.vmstat import FreeCounters
+from tests.oracle.machine import PCP_TYPES, Migratetype, OracleMachine, Work, is_mergeable
+
+if TYPE_CHECKING:
+    from tests.oracle.zone import Zone
 
 
 class PageList:
@@ -37,12 +31,10 @@ class PageList:
 
     @property
     def head(self) -> int:
-        """No kernel function: return the first page; the list must not be empty."""
         return next(iter(self._pages))
 
     @property
     def tail(self) -> int:
-        """No kernel function: return the last page; the list must not be empty."""
         return next(reversed(self._pages))
 
     def push_head(self, pfn: int) -> None:
@@ -61,18 +53,16 @@ class PageList:
         self._pages[pfn] = None
 
     def pop_head(self) -> int:
-        """No kernel function: take the first page; returns it."""
         return self._pages.popitem(last=False)[0]
 
     def pop_tail(self) -> int:
-        """No kernel function: take the last page; returns it."""
         return self._pages.popitem(last=True)[0]
 
     def move_freelist_tail(self, pfn: int) -> None:
         """move_freelist_tail(): put a page, and all before it, behind the last one."""
-        for each in list(self._pages):
-            self._pages.move_to_end(each)
-            if each == pfn:
+        for page in list(self._pages):
+            self._pages.move_to_end(page)
+            if page == pfn:
                 return
 
     def move_freelist_head(self, pfn: int) -> None:
@@ -89,37 +79,41 @@ class Pageblocks:
     """Types by pageblock number (pfn >> pageblock order); MOVABLE until told otherwise.
 
     Attributes:
+        types: by number.
         watchers: called with block, type before and type after as a block is retagged.
     """
 
     def __init__(self, machine: OracleMachine) -> None:
         self.order = machine.pageblock_order
         self.pages = machine.pages_per_block
-        self._types: dict[int, int] = {}
+        self.types: dict[int, int] = {}
         self.watchers: list[Callable[[int, int, int], None]] = []
         for zone in machine.zones:
             if zone.spanned:
                 first, last = zone.start_pfn >> self.order, (zone.end_pfn - 1) >> self.order
-                self._types.update(dict.fromkeys(range(first, last + 1), int(Migratetype.MOVABLE)))
+                self.types.update(dict.fromkeys(range(first, last + 1), int(Migratetype.MOVABLE)))
 
     def number(self, pfn: int) -> int:
-        """No kernel function: return the block a page lies in."""
         return pfn >> self.order
 
     def start(self, pfn: int) -> int:
         """pageblock_start_pfn(): return the first page of the block a page lies in."""
         return pfn & ~(self.pages - 1)
 
+    def around(self, pfn: int) -> range:
+        """The pages of the block a page lies in."""
+        return range(self.start(pfn), self.start(pfn) + self.pages)
+
     def type_of(self, pfn: int) -> int:
         """get_pfnblock_migratetype(): return the type of the block a page lies in."""
-        return self._types[self.number(pfn)]
+        return self.types[self.number(pfn)]
 
     def set_type(self, block: int, migratetype: int) -> None:
         """set_pageblock_migratetype(): retag one block."""
-        before = self._types.get(block, migratetype)
-        self._types[block] = migratetype
-        for each in self.watchers:
-            each(block, before, migratetype)
+        before = self.types.get(block, migratetype)
+        self.types[block] = migratetype
+        for watcher in self.watchers:
+            watcher(block, before, migratetype)
 
     def change_pageblock_range(self, pfn: int, order: int, migratetype: int) -> None:
         """change_pageblock_range(): retag all blocks of a page of at least pageblock order."""
@@ -127,11 +121,7 @@ class Pageblocks:
             self.set_type(self.number(start), migratetype)
 
     def note_free_buddy(self, pfn: int, order: int) -> None:
-        """No kernel function: note a buddy of whole blocks, which types alone do not care about."""
-
-    def as_dict(self) -> dict[int, int]:
-        """No kernel function: return the types by block number."""
-        return dict(self._types)
+        """Note a buddy of whole blocks, which types alone do not care about."""
 
 
 class AllocatedPages:
@@ -142,85 +132,57 @@ class AllocatedPages:
     """
 
     def __init__(self) -> None:
-        self._movable: dict[int, bool] = {}
-
-    def __len__(self) -> int:
-        return len(self._movable)
-
-    def __contains__(self, pfn: int) -> bool:
-        return pfn in self._movable
+        self.movable: dict[int, bool] = {}
 
     def add(self, pfn: int, order: int, movable: bool) -> None:
-        """No kernel function: hand out a page.
+        """Hand out a page.
 
         Raises:
             ValueError: part of it is handed out already.
         """
-        for each in range(pfn, pfn + (1 << order)):
-            if each in self._movable:
-                raise ValueError(f"page {each} is allocated already")
-            self._movable[each] = movable
+        for page in range(pfn, pfn + (1 << order)):
+            if page in self.movable:
+                raise ValueError(f"page {page} is allocated already")
+            self.movable[page] = movable
 
     def remove(self, pfn: int, order: int) -> None:
-        """No kernel function: take a page back (T10.1).
-
-        It may be only a part of what was handed out.
+        """Take back a page, which may be only a part of what was handed out (T10.1).
 
         Raises:
             ValueError: part of it is not handed out.
         """
-        for each in range(pfn, pfn + (1 << order)):
-            if each not in self._movable:
-                raise ValueError(f"page {each} is freed but not allocated")
-            del self._movable[each]
+        for page in range(pfn, pfn + (1 << order)):
+            if page not in self.movable:
+                raise ValueError(f"page {page} is freed but not allocated")
+            del self.movable[page]
 
     def is_movable(self, pfn: int) -> bool:
-        """No kernel function: return whether the page is in use and was requested as MOVABLE."""
-        return self._movable.get(pfn, False)
-
-    def pages(self) -> list[int]:
-        """No kernel function: return all pages in use."""
-        return list(self._movable)
+        """Whether the page is in use and was requested as MOVABLE."""
+        return self.movable.get(pfn, False)
 
 
-class CachedTypes:
-    """Types by page: of the list it was taken from, later of its block when it was freed.
-
-    A page goes from a per-CPU list back to the buddy under this type, whatever has become of its
-    block meanwhile.
-    """
-
-    def __init__(self) -> None:
-        self._types: dict[int, int] = {}
-
-    def note(self, pfn: int, migratetype: int) -> None:
-        """set_pcppage_migratetype(): note the type as which a page was taken or freed."""
-        self._types[pfn] = migratetype
-
-    def of(self, pfn: int) -> int:
-        """get_pcppage_migratetype(): return the type as which a page was taken or freed last."""
-        return self._types[pfn]
-
-
-@dataclass(frozen=True)
-class FreeBuddy:
+class FreeBuddy(NamedTuple):
     """Where a free buddy is listed."""
 
     order: int
     migratetype: int
 
 
-class CaptureWish(Protocol):
-    """A request that takes a page as it is being freed (S9.7).
+@dataclass
+class Capture:
+    """A request's wish for a page that is being freed (S9.7).
 
     Attributes:
+        order: of the request.
+        migratetype: of the request.
+        from_movable: a MOVABLE request may have pages of MOVABLE blocks.
         pfn: the page it got.
     """
 
-    pfn: int | None
-
-    def wants(self, order: int, migratetype: int) -> bool:
-        """compaction_capture(): return whether a page of an order and type is taken."""
+    order: int
+    migratetype: int
+    from_movable: bool
+    pfn: int | None = None
 
 
 class Buddy:
@@ -232,36 +194,25 @@ class Buddy:
         probes: free lists looked at for a page since a refill began (S6.7).
     """
 
-    def __init__(
-        self,
-        zone: OracleZone,
-        machine: OracleMachine,
-        blocks: Pageblocks,
-        events: EventLog,
-        counters: FreeCounters,
-    ) -> None:
+    def __init__(self, zone: Zone) -> None:
         self.zone = zone
-        self.machine = machine
-        self.max_order = machine.max_order
-        self.blocks = blocks
-        self.events = events
-        self.counters = counters
+        self.machine = zone.machine
+        self.max_order = zone.machine.max_order
+        self.blocks = zone.blocks
+        self.events = zone.events
+        self.counters = zone.counters
         self.lists: dict[tuple[int, int], PageList] = {
             (order, migratetype): PageList()
-            for order in range(machine.max_order + 1)
-            for migratetype in range(len(machine.migratetypes))
+            for order in range(self.max_order + 1)
+            for migratetype in range(len(self.machine.migratetypes))
         }
-        self.capture: CaptureWish | None = None
+        self.capture: Capture | None = None
         self.probes = 0
         self._free: dict[int, FreeBuddy] = {}
 
     def at(self, pfn: int) -> FreeBuddy | None:
         """page_is_buddy(): return the free buddy that starts at a page, if one does."""
         return self._free.get(pfn)
-
-    def order_at(self, pfn: int) -> int:
-        """buddy_order(): return the order of the free buddy that starts at a page."""
-        return self._free[pfn].order
 
     def is_empty(self, order: int, migratetype: int) -> bool:
         """free_area_empty(): return whether a free list is empty."""
@@ -285,7 +236,7 @@ class Buddy:
         return any(not self.is_empty(order, migratetype) for migratetype in range(PCP_TYPES))
 
     def seed(self, pfn: int, order: int, migratetype: int) -> None:
-        """No kernel function: place a free buddy at the tail of its list, without merging."""
+        """Place a free buddy of the start state at the tail of its list, without merging."""
         self.counters.place(1 << order, migratetype)
         self._add_to_free_list(pfn, order, migratetype, at_tail=True)
 
@@ -294,7 +245,7 @@ class Buddy:
         pfn = self.smallest_fit(order, migratetype)
         if pfn is not None:
             self.take(pfn, order)
-            self.events.zone_locked(pfn, order, migratetype)
+            self.events.note("zone_locked", pfn, order, migratetype)
         return pfn
 
     def smallest_fit(self, order: int, migratetype: int) -> int | None:
@@ -327,7 +278,9 @@ class Buddy:
         """__free_one_page(): free a page, merge it as far as possible, list it (S5.3-S5.5)."""
         self.counters.add(1 << order, migratetype)
         while order < self.max_order:
-            if self._is_captured(pfn, order, migratetype):
+            if self._is_captured(order, migratetype):
+                self.capture.pfn = pfn
+                self._count_taken(order, migratetype)
                 return
             neighbour = self._merge_partner(pfn, order, migratetype)
             if neighbour is None:
@@ -360,7 +313,7 @@ class Buddy:
         self.events.work.inserts += 1
 
     def scan(self, pages: range) -> None:
-        """No kernel function: look at pages, one by one but for free buddies (S11.1)."""
+        """Look at pages, one by one but for free buddies (S11.1)."""
         pfn = pages.start
         while pfn in pages:
             self.events.work.scanned += 1
@@ -369,20 +322,19 @@ class Buddy:
 
     def zone_holds_block(self, pfn: int) -> bool:
         """prep_move_freepages_block(): return whether the zone holds all of a block (S6.3)."""
-        start = self.blocks.start(pfn)
-        return self.zone.spans(start) and self.zone.spans(start + self.blocks.pages - 1)
+        block = self.blocks.around(pfn)
+        return self.zone.spec.spans(block[0]) and self.zone.spec.spans(block[-1])
 
-    def free_in_block(self, pfn: int) -> list[int]:
-        """No kernel function: return the free buddies that start in a page's block, ascending."""
-        start = self.blocks.start(pfn)
-        return [each for each in range(start, start + self.blocks.pages) if each in self._free]
+    def free_in(self, pages: range) -> list[int]:
+        """The free buddies that start among some pages, ascending."""
+        return [pfn for pfn in pages if pfn in self._free]
 
     def move_freepages_block(self, pfn: int, migratetype: int) -> None:
         """move_freepages_block(): retag a block, move its buddies to tails in order (S6.3)."""
-        start = self.blocks.start(pfn)
-        self.scan(range(start, start + self.blocks.pages))
-        for each in self.free_in_block(pfn):
-            self.move_to_free_list(each, migratetype)
+        block = self.blocks.around(pfn)
+        self.scan(block)
+        for buddy in self.free_in(block):
+            self.move_to_free_list(buddy, migratetype)
         self.blocks.set_type(self.blocks.number(pfn), migratetype)
 
     def _free_by_block(self, pfn: int, order: int, *, to_tail: bool = False) -> None:
@@ -391,30 +343,25 @@ class Buddy:
         for start in range(pfn, pfn + (1 << order), 1 << piece):
             self.free(start, piece, self.blocks.type_of(start), to_tail=to_tail)
 
-    def _is_captured(self, pfn: int, order: int, migratetype: int) -> bool:
-        """Part of compaction_capture(): return whether compaction takes a freed page (S9.7)."""
-        machine = self.machine
-        if self.capture is None or machine.is_isolate(migratetype):
+    def _is_captured(self, order: int, migratetype: int) -> bool:
+        """compaction_capture(): return whether compaction takes a freed page (S9.7)."""
+        wish = self.capture
+        if wish is None or wish.pfn is not None or order != wish.order:
             return False
-        if machine.cma is not None and migratetype == machine.cma:
+        if self.machine.is_isolate(migratetype) or migratetype == self.machine.cma:
             return False
-        if not self.capture.wants(order, migratetype):
-            return False
-        self.capture.pfn = pfn
-        self._count_taken(order, migratetype)
-        return True
+        if migratetype != Migratetype.MOVABLE or order >= self.blocks.order:
+            return True
+        return wish.from_movable and wish.migratetype == Migratetype.MOVABLE
 
     def _merge_partner(self, pfn: int, order: int, migratetype: int) -> int | None:
         """find_buddy_page_pfn(): return the buddy that a free page merges with, if any."""
         neighbour = pfn ^ (1 << order)
-        buddy = self._free.get(neighbour)
+        buddy = self.at(neighbour)
         if buddy is None or buddy.order != order:
             return None
-        if buddy.migratetype != migratetype and not (
-            is_mergeable(buddy.migratetype) and is_mergeable(migratetype)
-        ):
-            return None
-        return neighbour
+        may_merge = is_mergeable(buddy.migratetype) and is_mergeable(migratetype)
+        return neighbour if may_merge or buddy.migratetype == migratetype else None
 
     def _absorb(self, neighbour: int, migratetype: int) -> None:
         """Part of __free_one_page(): unlist a buddy to merge; its blocks get the page's type."""
@@ -425,22 +372,19 @@ class Buddy:
     def _buddy_merge_likely(self, pfn: int, order: int) -> bool:
         """buddy_merge_likely(): return whether the next higher buddy is free."""
         parent = pfn & ~(1 << order)
-        buddy = self._free.get(parent ^ (1 << (order + 1)))
+        buddy = self.at(parent ^ (1 << (order + 1)))
         return buddy is not None and buddy.order == order + 1
 
     def _add_to_free_list(self, pfn: int, order: int, migratetype: int, *, at_tail: bool) -> None:
         """__add_to_free_list(): put a free buddy on its list."""
         self._free[pfn] = FreeBuddy(order, migratetype)
         free_list = self.lists[order, migratetype]
-        if at_tail:
-            free_list.push_tail(pfn)
-        else:
-            free_list.push_head(pfn)
+        (free_list.push_tail if at_tail else free_list.push_head)(pfn)
 
     def _del_page_from_free_list(self, pfn: int) -> FreeBuddy:
         """__del_page_from_free_list(): take a free buddy off its list."""
         buddy = self._free.pop(pfn)
-        self.lists[buddy.order, buddy.migratetype].remove(pfn)
+        self.lists[buddy].remove(pfn)
         return buddy
 
     def _expand(self, pfn: int, order: int, have: int, migratetype: int) -> None:
@@ -460,76 +404,54 @@ class Buddy:
 
 
 class LooseBuddy(Buddy):
-    """Lists and block types change apart from each other.
+    """Lists and block types change apart from each other (6.1).
 
     Frees go to the list of the type they are made with, merges retag nothing, and moves of free
     pages leave the tag to the caller.
-
-    Attributes:
-        cached_types: types of pages outside the buddy.
     """
 
-    def __init__(
-        self,
-        zone: OracleZone,
-        machine: OracleMachine,
-        blocks: Pageblocks,
-        events: EventLog,
-        counters: FreeCounters,
-        cached_types: CachedTypes,
-    ) -> None:
-        super().__init__(zone, machine, blocks, events, counters)
-        self.cached_types = cached_types
-        self._is_refilling = False
-        self._refilled_pages = 0
+    def __init__(self, zone: Zone) -> None:
+        super().__init__(zone)
+        self._refilled_pages: int | None = None
 
     @contextmanager
     def refill(self) -> Iterator[None]:
-        """Part of rmqueue_bulk(): count the pages of a refill at its end (S1.10).
-
-        Pages taken meanwhile leave the count of free pages together.
-        """
-        self._is_refilling = True
+        """Part of rmqueue_bulk(): count the pages of a refill together, at its end (S1.10)."""
         self._refilled_pages = 0
         yield
-        self._is_refilling = False
         self.counters.add_to_free(-self._refilled_pages)
+        self._refilled_pages = None
 
     def rmqueue_smallest(self, order: int, migratetype: int) -> int | None:
-        """__rmqueue_smallest(): take a page as ever (S5.1).
-
-        The page carries the list's type from now on.
-        """
+        """__rmqueue_smallest(): take a page, which carries the list's type from now on (S5.1)."""
         pfn = super().rmqueue_smallest(order, migratetype)
         if pfn is not None:
-            self.cached_types.note(pfn, migratetype)
+            self.zone.cached_types[pfn] = migratetype
         return pfn
 
     def prep_move_freepages_block(self, pfn: int) -> range:
-        """prep_move_freepages_block(): return the pages that `move_block` covers.
+        """prep_move_freepages_block(): return the pages of a page's block that `move_block` covers.
 
-        They are of the page's block. The part before the zone is left out, and so is what precedes
-        the page then. Nothing is covered where the block reaches beyond the zone.
+        The part before the zone is left out, and so is what precedes the page then. Nothing is
+        covered where the block reaches beyond the zone.
         """
-        start = self.blocks.start(pfn)
-        last = start + self.blocks.pages - 1
-        if not self.zone.spans(last):
+        block, spec = self.blocks.around(pfn), self.zone.spec
+        if not spec.spans(block[-1]):
             return range(0)
-        return range(start if self.zone.spans(start) else pfn, last + 1)
+        return range(block.start if spec.spans(block.start) else pfn, block.stop)
 
     def move_block(self, pfn: int, migratetype: int) -> int:
-        """__move_freepages_block(): move the block's free buddies to tails (S6.5).
-
-        They move in ascending order. The block is that of the page.
+        """__move_freepages_block(): move the block's free buddies to tails, ascending (S6.5).
 
         Returns:
             Base pages moved. A buddy larger than the block moves as a whole.
         """
-        self.scan(self.prep_move_freepages_block(pfn))
-        found = [each for each in self.prep_move_freepages_block(pfn) if self.at(each) is not None]
-        for each in found:
-            self.move_to_free_list(each, migratetype)
-        return sum(1 << self.order_at(each) for each in found)
+        pages = self.prep_move_freepages_block(pfn)
+        self.scan(pages)
+        buddies = self.free_in(pages)
+        for buddy in buddies:
+            self.move_to_free_list(buddy, migratetype)
+        return sum(1 << self._free[buddy].order for buddy in buddies)
 
     def _free_by_block(self, pfn: int, order: int, *, to_tail: bool = False) -> None:
         """Part of free_one_page(): free in one piece, as of the first block's type (S5.4)."""
@@ -544,12 +466,11 @@ class LooseBuddy(Buddy):
         buddy = self.at(neighbour)
         if buddy is None or buddy.order != order:
             return None
-        if order >= self.blocks.order:
-            block_type = self.blocks.type_of(neighbour)
-            both_mergeable = is_mergeable(block_type) and is_mergeable(migratetype)
-            if block_type != migratetype and not both_mergeable:
-                return None
-        return neighbour
+        if order < self.blocks.order:
+            return neighbour
+        block_type = self.blocks.type_of(neighbour)
+        may_merge = is_mergeable(block_type) and is_mergeable(migratetype)
+        return neighbour if may_merge or block_type == migratetype else None
 
     def _absorb(self, neighbour: int, migratetype: int) -> None:
         """Part of __free_one_page(): take a free buddy off its list to merge it."""
@@ -557,15 +478,14 @@ class LooseBuddy(Buddy):
 
     def _count_taken(self, order: int, migratetype: int) -> None:
         """Part of __rmqueue_smallest(): count pages that leave, in a refill at its end."""
-        if not self._is_refilling:
+        if self._refilled_pages is None:
             super()._count_taken(order, migratetype)
             return
         self.counters.add_to_part(-(1 << order), migratetype)
         self._refilled_pages += 1 << order
 
     def _count_moved(self, buddy: FreeBuddy, migratetype: int) -> None:
-        """No kernel function: count nothing, as free pages are as many on any list."""
-        if buddy.migratetype == migratetype:
-            return
-        self.counters.add_to_part(-(1 << buddy.order), buddy.migratetype)
-        self.counters.add_to_part(1 << buddy.order, migratetype)
+        """Part of move_to_free_list(): free pages are as many on any list; their parts change."""
+        if buddy.migratetype != migratetype:
+            self.counters.add_to_part(-(1 << buddy.order), buddy.migratetype)
+            self.counters.add_to_part(1 << buddy.order, migratetype)

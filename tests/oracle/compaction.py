@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
+from tests.oracle.buddy import Capture
 from tests.oracle.compaction_scan import Sources, Targets
 from tests.oracle.fallback import find_suitable_fallback, should_try_claim_block
 from tests.oracle.lru import ElasticMemory, Folio, Kind
 from tests.oracle.machine import PMD_ORDER, Migratetype, Purpose, draw
 from tests.oracle.request import PLAIN, Attempt, Mark, Request
-from tests.oracle.rules import ElasticOptions, OracleRules
+from tests.oracle.rules import ElasticOptions
 from tests.oracle.zone import Zone
+
+if TYPE_CHECKING:
+    from tests.oracle.elastic import ElasticOracle
 
 DEFER_SHIFT_MAX = 6
 WITH_CMA = Attempt(mark=Mark.MIN, cma=True)
@@ -72,7 +77,7 @@ class Deferral:
 
 
 def block_pages(zone: Zone) -> int:
-    """No kernel function: return the free pages in whole blocks that are not ISOLATE (S8.6)."""
+    """The free pages in whole blocks that are not ISOLATE (S8.6)."""
     return sum(
         len(pages) << order
         for (order, migratetype), pages in zone.buddy.lists.items()
@@ -85,21 +90,28 @@ def fragmentation_index(zone: Zone, order: int) -> int:
 
     It is near 0 if memory lacks.
     """
-    sizes = [each for (each, _), pages in zone.buddy.lists.items() for _ in pages]
+    sizes = [size for (size, _), pages in zone.buddy.lists.items() for _ in pages]
     if not sizes:
         return 0
     if max(sizes) >= order:
         return -1000
-    free = sum(1 << each for each in sizes)
+    free = sum(1 << size for size in sizes)
     return 1000 - (1000 + 1000 * free // (1 << order)) // len(sizes)
 
 
 class Gates:
     """The questions asked before a zone is compacted."""
 
-    def __init__(self, options: ElasticOptions, costly_order: int) -> None:
-        self.options = options
-        self.costly_order = costly_order
+    def __init__(self, oracle: ElasticOracle) -> None:
+        self.options = oracle.options
+        self.rules = oracle.rules
+        self.costly_order = oracle.policy.costly_order
+
+    def compact_gap(self, order: int) -> int:
+        """compact_gap(): return the free pages wanted beside the watermark (S9.1)."""
+        given = self.options.compact_gap
+        cap = self.rules.gap_cap if given is None else given
+        return min(2 << order, cap) if cap else 2 << order
 
     def compaction_suitable(
         self, zone: Zone, order: int, highest: int, mark: Mark, free: int | None = None
@@ -107,15 +119,13 @@ class Gates:
         """__compaction_suitable(): return whether enough single pages are, or would be, free."""
         marks = zone.watermarks
         is_costly = order > self.costly_order
-        if self.options.rules.suitable_by_request_mark:
+        if self.rules.suitable_by_request_mark:
             pages = marks.wmark_pages(mark)
             if is_costly:
                 pages += marks.raw(Mark.LOW) - marks.raw(Mark.MIN)
         else:
             pages = marks.wmark_pages(Mark.LOW if is_costly else Mark.MIN)
-        if free is None:
-            free = marks.buddy.counters.free.read()
-        return marks.ok_with(free, 0, pages + self.options.gap(order), highest, WITH_CMA)
+        return marks.ok(0, pages + self.compact_gap(order), highest, WITH_CMA, free)
 
     def is_suitable(self, zone: Zone, order: int, highest: int, mark: Mark) -> bool:
         """Part of compaction_suit_allocation_order(): return whether pieces are to blame (S9.1)."""
@@ -134,23 +144,21 @@ class Gates:
         The order may be there already, or compaction might make it.
         """
         marks = zone.watermarks
-        if marks.ok_at(order, attempt.mark, highest, attempt):
+        if marks.ok(order, attempt.mark, highest, attempt):
             return Result.SUCCESS
-        looks_beside_cma = self.options.rules.suitable_beside_cma and is_async and not attempt.cma
+        looks_beside_cma = self.rules.suitable_beside_cma and is_async and not attempt.cma
         if looks_beside_cma and order > self.costly_order:
-            pages = marks.wmark_pages(attempt.mark) + self.options.gap(order)
+            pages = marks.wmark_pages(attempt.mark) + self.compact_gap(order)
             if not marks.ok(0, pages, highest, PLAIN):
                 return Result.SKIPPED
-        if not self.is_suitable(zone, order, highest, attempt.mark):
-            return Result.SKIPPED
-        return Result.CONTINUE
+        suitable = self.is_suitable(zone, order, highest, attempt.mark)
+        return Result.CONTINUE if suitable else Result.SKIPPED
 
     def suit_background(self, zone: Zone, order: int, highest: int) -> Result:
         """kcompactd_node_suitable(): return whether kcompactd should compact a zone (S8.6)."""
         if not self.options.block_watermarks:
-            return self.compaction_suit_allocation_order(
-                zone, order, highest, Attempt(mark=Mark.MIN)
-            )
+            attempt = Attempt(mark=Mark.MIN)
+            return self.compaction_suit_allocation_order(zone, order, highest, attempt)
         if self.has_block_pages(zone, order, highest):
             return Result.SUCCESS
         suitable = self.is_suitable(zone, order, highest, Mark.HIGH)
@@ -158,9 +166,7 @@ class Gates:
 
     def has_block_pages(self, zone: Zone, order: int, highest: int) -> bool:
         """Part of compaction_suit_allocation_order(): return whether whole blocks suffice."""
-        pages = zone.watermarks.wmark_pages(Mark.HIGH)
-        attempt = Attempt(mark=Mark.HIGH)
-        return zone.watermarks.ok_with(block_pages(zone), order, pages, highest, attempt)
+        return zone.watermarks.ok(order, Mark.HIGH, highest, PLAIN, block_pages(zone))
 
 
 class ZoneCompaction:
@@ -169,7 +175,8 @@ class ZoneCompaction:
     Attributes:
         zone: the zone.
         deferral: see `Deferral`.
-        sampled: every so many-th page of a block is looked at before its mark is cleared.
+        first: the zone's first page.
+        last_block: first page of its last block.
         migrate: cached position of the source scanner, by whether the run is synchronous.
         free: cached position of the target scanner.
         whole_from: a run whose source begins no higher is one of the whole zone.
@@ -181,25 +188,16 @@ class ZoneCompaction:
     def __init__(self, zone: Zone, memory: ElasticMemory) -> None:
         self.zone = zone
         self.memory = memory
-        self.sampled = 1 << zone.policy.costly_order
         self.deferral = Deferral(zone.machine.max_order)
         self.skipped: set[int] = set()
         self.flush = False
+        self.first = self.last_block = self.free = 0
         self.migrate = {False: 0, True: 0}
-        self.free = self.whole_from = self.whole_to = 0
         if zone.spec.managed:
+            self.first = zone.spec.start_pfn
+            self.last_block = zone.blocks.start(zone.spec.end_pfn - 1)
             self.reset_cached_positions()
-            self.whole_from, self.whole_to = self.first, self.last_block
-
-    @property
-    def first(self) -> int:
-        """No kernel function: return the zone's first page."""
-        return self.zone.spec.start_pfn
-
-    @property
-    def last_block(self) -> int:
-        """No kernel function: return the first page of the zone's last block."""
-        return self.zone.blocks.start(self.zone.spec.end_pfn - 1)
+        self.whole_from, self.whole_to = self.first, self.last_block
 
     def is_skipped(self, pfn: int) -> bool:
         """get_pageblock_skip(): return whether a page's block has the mark."""
@@ -226,12 +224,12 @@ class ZoneCompaction:
         source: int | None = None
         target: int | None = None
         while low < high:
-            found = self._reset_isolation_pfn(low, source=True, target=source is not None)
-            if found and source is None:
+            is_reset = self._reset_isolation_pfn(low, source=True, target=source is not None)
+            if is_reset and source is None:
                 source = self.whole_from = low
                 self.migrate = {False: low, True: low}
-            found = self._reset_isolation_pfn(high, source=target is not None, target=True)
-            if found and target is None:
+            is_reset = self._reset_isolation_pfn(high, source=target is not None, target=True)
+            if is_reset and target is None:
                 target = self.whole_to = self.free = high
             low += self.zone.blocks.pages
             high -= self.zone.blocks.pages
@@ -247,7 +245,10 @@ class ZoneCompaction:
         return folio is not None and folio.order >= self.zone.blocks.order
 
     def _reset_isolation_pfn(self, pfn: int, *, source: bool, target: bool) -> bool:
-        """__reset_isolation_pfn(): clear a block's mark if it may be a source, or a target."""
+        """__reset_isolation_pfn(): clear a block's mark if it may be a source, or a target.
+
+        Some pages of the block are looked at, as far apart as the costly order.
+        """
         blocks = self.zone.blocks
         if self.holds_large_page(pfn):
             return False
@@ -257,10 +258,10 @@ class ZoneCompaction:
             return False
         begin = max(blocks.start(pfn), self.first)
         end = min(blocks.start(pfn) + blocks.pages, self.zone.spec.end_pfn)
-        for each in range(begin, end, self.sampled):
-            folio = self.memory.folio_around(each)
+        for page in range(begin, end, 1 << self.zone.policy.costly_order):
+            folio = self.memory.folio_around(page)
             is_source = source and folio is not None and folio.on_lru
-            if is_source or (target and self.zone.buddy.at(each) is not None):
+            if is_source or (target and self.zone.buddy.at(page) is not None):
                 self.skipped.discard(blocks.start(pfn))
                 return True
         return False
@@ -285,7 +286,7 @@ class Aim:
     """What a run is for.
 
     Attributes:
-        order: wanted; -1 to compact the whole zone.
+        order: wanted; -1 to compact the whole zone, which nobody asked for.
         migratetype: of the request.
         priority: see `Priority`.
         direct: a request waits for it.
@@ -307,7 +308,6 @@ class Aim:
 
     @property
     def is_proactive(self) -> bool:
-        """No kernel function: return whether nobody asked for the run."""
         return self.order < 0
 
 
@@ -331,46 +331,16 @@ class Control:
         return (SCANNED_MOST >> self.search_fail) + 1
 
 
-@dataclass
-class Capture:
-    """A request's wish for a page that is being freed (S9.7).
-
-    Attributes:
-        order: of the request.
-        migratetype: of the request.
-        block_order: order of a pageblock.
-        from_movable: a MOVABLE request may have pages of MOVABLE blocks.
-        pfn: the page it got.
-    """
-
-    order: int
-    migratetype: int
-    block_order: int
-    from_movable: bool
-    pfn: int | None = None
-
-    def wants(self, order: int, migratetype: int) -> bool:
-        """compaction_capture(): return whether a page of an order and type is taken.
-
-        Types that nobody may have are left out by the caller.
-        """
-        if self.pfn is not None or order != self.order:
-            return False
-        if migratetype != Migratetype.MOVABLE or order >= self.block_order:
-            return True
-        return self.from_movable and self.migratetype == Migratetype.MOVABLE
-
-
-def proactive_marks(options: ElasticOptions) -> tuple[int, int]:
+def proactive_marks(oracle: ElasticOracle) -> tuple[int, int]:
     """fragmentation_score_wmark(): return the lower and upper score of proactive runs (S9.6)."""
-    low = 100 - options.proactiveness
-    if options.rules.proactive_leeway_shrinks:
+    low = 100 - oracle.options.proactiveness
+    if oracle.rules.proactive_leeway_shrinks:
         return low, min(low + min(10, low // 2), 100)
     low = max(low, 5)
     return low, min(low + 10, 100)
 
 
-def fragmentation_score_zone(zone: object, options: ElasticOptions) -> int:
+def fragmentation_score_zone(zone: Zone, options: ElasticOptions) -> int:
     """fragmentation_score_zone(): return the percent of free pages no huge page can use (S9.6).
 
     Those on HIGHATOMIC lists may be left out (S9.10).
@@ -401,20 +371,21 @@ class CompactionRun:
 
     def __init__(
         self,
+        oracle: ElasticOracle,
         place: ZoneCompaction,
         aim: Aim,
-        memory: ElasticMemory,
-        gates: Gates,
         control: Control,
         *,
         kswapd_runs: Callable[[], bool] = bool,
     ) -> None:
+        self.oracle = oracle
         self.place = place
         self.zone = place.zone
         self.aim = aim
-        self.memory = memory
-        self.options = memory.options
-        self.gates = gates
+        self.memory = oracle.memory
+        self.options = oracle.options
+        self.rules = oracle.rules
+        self.gates = oracle.gates
         self.control = control
         self.kswapd_runs = kswapd_runs
         self.result: Result | None = None
@@ -423,7 +394,9 @@ class CompactionRun:
         self.finishes_block = False
         self.is_contended = False
         self.capture: Capture | None = None
-        self.block_pages = self.zone.blocks.pages
+        self.is_async = aim.priority is Priority.ASYNC
+        self.takes_any_block = aim.priority is Priority.SYNC_FULL
+        self.ignores_skips = self.takes_any_block or aim.is_proactive
         if not aim.is_proactive and place.deferral.compaction_restarting(aim.order):
             place.reset_isolation_suitable()
         self._set_positions()
@@ -431,36 +404,12 @@ class CompactionRun:
         self.sources = Sources(self)
         self.targets = Targets(self)
         if aim.capture_order is not None:
-            self.capture = Capture(
-                aim.capture_order,
-                aim.migratetype,
-                self.zone.blocks.order,
-                self.rules.captures_movable,
-            )
-
-    @property
-    def rules(self) -> OracleRules:
-        """No kernel function: return how the kernel differs from others."""
-        return self.options.rules
-
-    @property
-    def is_async(self) -> bool:
-        """No kernel function: return whether the run waits for nothing."""
-        return self.aim.priority is Priority.ASYNC
-
-    @property
-    def ignores_skips(self) -> bool:
-        """No kernel function: return whether blocks left out are looked at again."""
-        return self.takes_any_block or self.aim.is_proactive
-
-    @property
-    def takes_any_block(self) -> bool:
-        """No kernel function: return whether targets may be in blocks of any type."""
-        return self.aim.priority is Priority.SYNC_FULL
+            from_movable = self.rules.captures_movable
+            self.capture = Capture(aim.capture_order, aim.migratetype, from_movable)
 
     @property
     def captured(self) -> int | None:
-        """No kernel function: return the page that the request got at once."""
+        """The page that the request got at once."""
         return None if self.capture is None else self.capture.pfn
 
     def isolation_suitable(self, pfn: int) -> bool:
@@ -470,13 +419,17 @@ class CompactionRun:
     def step(self) -> Result | None:
         """Part of compact_zone(): do one unit; returns how the run ended, or None."""
         self.cost_ns = 0
-        self.memory.act_as(self.aim.cpu)
+        self.oracle.act_as(self.aim.cpu)
         self.zone.buddy.capture = self.capture
         self.result = self._compact_finished()
         if self.result is None:
             self._take_unit()
         if self.result is None:
-            self._drain_behind()
+            order = self.aim.order
+            if order > 0 and 0 < self.last_migrated < self.migrate >> order << order:
+                self.oracle.act_as(self.aim.cpu)
+                self.zone.drain_all(self.aim.cpu)
+                self.last_migrated = 0
             if self.captured is not None and not self.rules.captured_before_drain:
                 self.result = Result.SUCCESS
         if self.result is not None:
@@ -489,14 +442,8 @@ class CompactionRun:
             self.result = Result.SUCCESS
         return self.result
 
-    def finish(self) -> Result:
-        """compact_zone(): do all units; returns how the run ended."""
-        while self.result is None:
-            self.step()
-        return self.result
-
     def count(self, scanner: str, pages: int) -> None:
-        """No kernel function: count pages looked at."""
+        """Count pages looked at."""
         self.memory.counts[f"compact_{scanner}_scanned"] += pages
         if not self.aim.direct and (self.rules.counts_proactive or not self.aim.is_proactive):
             self.memory.counts[f"compact_daemon_{scanner}_scanned"] += pages
@@ -509,9 +456,9 @@ class CompactionRun:
             self.control.whole = True
             self.migrate, self.free = place.first, place.last_block
             return
-        if not spec.start_pfn <= place.free < spec.end_pfn:
+        if not spec.spans(place.free):
             place.free = place.last_block
-        if not spec.start_pfn <= place.migrate[not self.is_async] < spec.end_pfn:
+        if not spec.spans(place.migrate[not self.is_async]):
             place.migrate = {False: place.first, True: place.first}
         self.migrate, self.free = place.migrate[not self.is_async], place.free
         if self.migrate <= place.whole_from:
@@ -533,10 +480,10 @@ class CompactionRun:
         if self.aim.is_proactive:
             if self.kswapd_runs():
                 return Result.PARTIAL_SKIPPED
-            low, _ = proactive_marks(self.options)
+            low, _ = proactive_marks(self.oracle)
             score = fragmentation_score_zone(self.zone, self.options)
             return Result.SUCCESS if score <= low else None
-        if self.migrate % self.block_pages:
+        if self.migrate % self.zone.blocks.pages:
             return None
         if not self.aim.direct and self.options.block_watermarks:
             met = self.gates.has_block_pages(self.zone, self.aim.order, self.aim.highest)
@@ -587,9 +534,12 @@ class CompactionRun:
                 return
             if not self.rules.finishes_failed_blocks:
                 if failed and self.aim.direct and self.is_async:
-                    self._leave_range()
+                    # go on behind the order-aligned range looked at last
+                    size = 1 << self.aim.order
+                    self.migrate = (self.migrate - 1) // size * size + size
+                    self.last_migrated = 0
                 break
-            is_inside = self.migrate % self.block_pages != 0
+            is_inside = self.migrate % blocks.pages != 0
             if not (failed and is_inside) or self.ignores_skips or self.finishes_block:
                 break
             self.finishes_block = True
@@ -598,28 +548,22 @@ class CompactionRun:
         if self.captured is not None and self.rules.captured_before_drain:
             self.result = Result.SUCCESS
 
-    def _leave_range(self) -> None:
-        """Part of compact_zone(): go on behind the order-aligned range looked at last."""
-        size = 1 << self.aim.order
-        self.migrate = (self.migrate - 1) // size * size + size
-        self.last_migrated = 0
-
     def _migrate_pages(self, folios: list[Folio]) -> tuple[bool, bool]:
         """migrate_pages(): move isolated folios.
 
         Returns whether some was not moved, and whether targets lacked.
         """
         self.targets.waiting = sum(folio.size for folio in folios)
-        found: list[int] = []
+        targets: list[int] = []
         for folio in folios:
             target = self.targets.compaction_alloc(folio.order)
             if target is None:
                 break
-            found.append(target)
-        lacking = len(found) < len(folios)
+            targets.append(target)
+        lacking = len(targets) < len(folios)
         failed = lacking
         freed = []
-        for folio, target in zip(folios, found, strict=False):
+        for folio, target in zip(folios, targets, strict=False):
             if self._cannot_move(folio):
                 failed = True
                 self.memory.lru_of(folio).lruvec_add_folio(folio)
@@ -630,106 +574,79 @@ class CompactionRun:
             self.memory.move(folio, target)
             self.memory.counts["pgmigrate_success"] += folio.size
             self.cost_ns += folio.size * self.options.compact_migrate_ns
-        for folio in folios[len(found) :]:
+        for folio in folios[len(targets) :]:
             self.memory.lru_of(folio).lruvec_add_folio(folio)
         if lacking:
-            self.memory.counts["pgmigrate_fail"] += folios[len(found)].size
+            self.memory.counts["pgmigrate_fail"] += folios[len(targets)].size
         for pfn, order in freed:
             self.memory.free_pages(self.aim.cpu, pfn, order)
         return failed, lacking
 
     def _cannot_move(self, folio: Folio) -> bool:
         """Part of migrate_pages(): return whether a folio stays where it is."""
-        shares = {
-            Kind.ANON: self.options.anon_migration_fails_per_mille,
-            Kind.FILE: self.options.file_migration_fails_per_mille,
-        }
-        return folio.cannot_move(shares[folio.kind], self.options.seed)
-
-    def _drain_behind(self) -> None:
-        """Part of compact_zone(): drain the CPU's lists once the range moved from lies behind."""
-        order = self.aim.order
-        if order > 0 and 0 < self.last_migrated < self.migrate >> order << order:
-            self.memory.drain(self.zone, self.aim.cpu)
-            self.last_migrated = 0
+        options = self.options
+        is_anon = folio.kind is Kind.ANON
+        anon, file = options.anon_migration_fails_per_mille, options.file_migration_fails_per_mille
+        return folio.cannot_move(anon if is_anon else file, options.seed)
 
 
-@dataclass(frozen=True)
-class Walk:
-    """What compacting a zonelist came to.
+def try_to_compact_pages(
+    oracle: ElasticOracle,
+    request: Request,
+    attempt: Attempt,
+    zonelist: list[Zone],
+    priority: Priority,
+    order: int,
+) -> tuple[Result, int | None]:
+    """try_to_compact_pages(): compact zone after zone, but deferred ones (S9.5, S8.7).
 
-    Attributes:
-        result: the highest of its zones'.
-        captured: the page taken as it came free.
+    Returns:
+        The highest result of the zones, and the page taken as it came free.
     """
+    best = Result.SKIPPED
+    for zone in zonelist:
+        place = oracle.compaction[zone.index]
+        if priority is not Priority.SYNC_FULL and place.deferral.compaction_deferred(order):
+            best = max(best, Result.DEFERRED)
+            oracle.memory.seen["deferred"] += 1
+            continue
+        result, captured = _compact_zone_order(oracle, place, request, attempt, priority, order)
+        best = max(best, result)
+        if result is Result.SUCCESS:
+            place.deferral.compaction_defer_reset(order, allocated=False)
+            return best, captured
+        failed = result in (Result.COMPLETE, Result.PARTIAL_SKIPPED)
+        if priority is not Priority.ASYNC and failed:
+            place.deferral.defer_compaction(order)
+    return best, None
 
-    result: Result
-    captured: int | None = None
 
-
-class DirectCompactor:
-    """Compacts the zones a request may use until one has what it wants."""
-
-    def __init__(
-        self, places: Mapping[int, ZoneCompaction], memory: ElasticMemory, gates: Gates
-    ) -> None:
-        self.places = places
-        self.memory = memory
-        self.gates = gates
-
-    def try_to_compact_pages(
-        self,
-        request: Request,
-        attempt: Attempt,
-        zonelist: Sequence[Zone],
-        priority: Priority,
-        order: int,
-    ) -> Walk:
-        """try_to_compact_pages(): compact zone after zone, but deferred ones (S9.5, S8.7)."""
-        best = Result.SKIPPED
-        for zone in zonelist:
-            place = self.places[zone.index]
-            if priority is not Priority.SYNC_FULL and place.deferral.compaction_deferred(order):
-                best = max(best, Result.DEFERRED)
-                self.memory.seen["deferred"] += 1
-                continue
-            result, captured = self._compact_zone_order(place, request, attempt, priority, order)
-            best = max(best, result)
-            if result is Result.SUCCESS:
-                place.deferral.compaction_defer_reset(order, allocated=False)
-                return Walk(best, captured)
-            failed = result in (Result.COMPLETE, Result.PARTIAL_SKIPPED)
-            if priority is not Priority.ASYNC and failed:
-                place.deferral.defer_compaction(order)
-        return Walk(best)
-
-    def _compact_zone_order(
-        self,
-        place: ZoneCompaction,
-        request: Request,
-        attempt: Attempt,
-        priority: Priority,
-        order: int,
-    ) -> tuple[Result, int | None]:
-        """compact_zone_order(): compact one zone for a request."""
-        gate = self.gates.compaction_suit_allocation_order(
-            place.zone,
-            order,
-            request.highest_zone,
-            attempt,
-            is_async=priority is Priority.ASYNC,
-        )
-        if gate is not Result.CONTINUE:
-            return gate, None
-        aim = Aim(
-            order=order,
-            migratetype=request.migratetype,
-            priority=priority,
-            direct=True,
-            may_use_cma=attempt.cma,
-            capture_order=request.order,
-            highest=request.highest_zone,
-            cpu=request.cpu,
-        )
-        run = CompactionRun(place, aim, self.memory, self.gates, Control(order))
-        return run.finish(), run.captured
+def _compact_zone_order(
+    oracle: ElasticOracle,
+    place: ZoneCompaction,
+    request: Request,
+    attempt: Attempt,
+    priority: Priority,
+    order: int,
+) -> tuple[Result, int | None]:
+    """compact_zone_order(): compact one zone for a request."""
+    is_async, highest = priority is Priority.ASYNC, request.highest_zone
+    gate = oracle.gates.compaction_suit_allocation_order(
+        place.zone, order, highest, attempt, is_async=is_async
+    )
+    if gate is not Result.CONTINUE:
+        return gate, None
+    aim = Aim(
+        order=order,
+        migratetype=request.migratetype,
+        priority=priority,
+        direct=True,
+        may_use_cma=attempt.cma,
+        capture_order=request.order,
+        highest=highest,
+        cpu=request.cpu,
+    )
+    run = CompactionRun(oracle, place, aim, Control(order))
+    while run.result is None:
+        run.step()
+    return run.result, run.captured

@@ -38,32 +38,20 @@ class Sources:
         is_found = pfn != run.migrate and not run.control.search_fail
         end = blocks.start(pfn) + blocks.pages
         while end <= run.free:
-            if self._may_enter(pfn, end, is_found=is_found):
-                self._isolate_block(pfn, end)
-                return
+            left_out = self._begins_block(pfn) and not is_found and not run.isolation_suitable(pfn)
+            if not left_out:
+                if self._suitable_migration_source(pfn):
+                    self._isolate_block(pfn, end)
+                    return
+                self._update_cached_migrate(end)
             is_found = False
             run.migrate = pfn = end
             end += blocks.pages
 
     def take(self) -> list[Folio]:
-        """No kernel function: return what was isolated, the newest first."""
+        """What was isolated, the newest first."""
         folios, self.isolated = self.isolated[::-1], []
         return folios
-
-    def putback(self) -> None:
-        """putback_movable_pages(): return what was isolated to the heads of its lists."""
-        for folio in reversed(self.isolated):
-            self.run.memory.lru_of(folio).lruvec_add_folio(folio)
-        self.isolated = []
-
-    def _may_enter(self, pfn: int, end: int, *, is_found: bool) -> bool:
-        """Part of isolate_migratepages(): return whether to look into a page's block."""
-        if self._begins_block(pfn) and not is_found and not self.run.isolation_suitable(pfn):
-            return False
-        if not self._suitable_migration_source(pfn):
-            self._update_cached_migrate(end)
-            return False
-        return True
 
     def _begins_block(self, pfn: int) -> bool:
         """Part of isolate_migratepages(): return whether a scan from here has all of its block."""
@@ -72,21 +60,24 @@ class Sources:
 
     def _suitable_migration_source(self, pfn: int) -> bool:
         """suitable_migration_source(): return whether a block's type suits."""
-        aim, machine = self.run.aim, self.zone.machine
-        rules = self.run.options.rules
+        aim, rules = self.run.aim, self.run.rules
         start = max(self.zone.blocks.start(pfn), self.place.first)
         if self.place.holds_large_page(start):
             return False
-        found = self.zone.blocks.type_of(start)
-        is_cma = machine.cma is not None and found == machine.cma
+        of_block = self.zone.blocks.type_of(start)
+        is_cma = of_block == self.zone.machine.cma
         if aim.direct and is_cma and rules.direct_source_needs_cma and not aim.may_use_cma:
             return False
         if not (aim.direct and self.run.is_async):
             return True
-        for_blocks = rules.async_source_by_order and aim.order >= self.zone.blocks.order
-        if aim.migratetype == Migratetype.MOVABLE or for_blocks:
-            return is_cma or found == Migratetype.MOVABLE
-        return found == aim.migratetype
+        if aim.migratetype == Migratetype.MOVABLE or self._is_for_blocks():
+            return is_cma or of_block == Migratetype.MOVABLE
+        return of_block == aim.migratetype
+
+    def _is_for_blocks(self) -> bool:
+        """Part of suitable_migration_source(): return whether a run for whole blocks takes any."""
+        by_order = self.run.rules.async_source_by_order
+        return by_order and self.run.aim.order >= self.zone.blocks.order
 
     def _update_cached_migrate(self, pfn: int) -> None:
         """update_cached_migrate(): let later runs begin behind the block behind."""
@@ -98,7 +89,7 @@ class Sources:
     def _isolate_block(self, pfn: int, end: int) -> None:
         """isolate_migratepages_block(): take folios off their lists, page by page."""
         run, memory = self.run, self.run.memory
-        begins = self._begins_block(pfn)
+        begins, counts_all = self._begins_block(pfn), run.rules.counts_stepped_over
         if begins and not run.isolation_suitable(pfn):
             run.count("migrate", 1)
             self._update_cached_migrate(end)
@@ -117,11 +108,12 @@ class Sources:
                 range_end = pfn // stride * stride + stride
             buddy = self.zone.buddy.at(pfn)
             if buddy is not None:
-                scanned += self._counted(1 << buddy.order)
+                scanned += 1 << buddy.order if counts_all else 1
                 pfn += 1 << buddy.order
                 continue
             folio = memory.folios.get(pfn)
-            if folio is not None and self._is_movable(folio):
+            is_too_large = folio is not None and self._is_too_large(folio)
+            if folio is not None and folio.on_lru and not is_too_large:
                 marks = run.rules.any_isolation_marks or pfn == first
                 if begins and marks and not has_locked and not run.ignores_skips:
                     self.place.skip(first)
@@ -136,11 +128,12 @@ class Sources:
                 if pages >= CLUSTER and not (run.finishes_block or run.is_contended):
                     break
                 continue
-            size = folio.size if folio is not None and self._is_too_large(folio) else 1
-            scanned += self._counted(size)
+            size = folio.size if folio is not None and is_too_large else 1
+            scanned += size if counts_all else 1
             pfn += size
             if gives_up:
-                self.putback()
+                for folio in self.take():
+                    memory.lru_of(folio).lruvec_add_folio(folio)
                 pages = 0
                 if pfn - 1 < range_end:
                     pfn = range_end
@@ -154,28 +147,21 @@ class Sources:
         memory.counts["compact_isolated"] += pages
         run.migrate = pfn
 
-    def _counted(self, pages: int) -> int:
-        """No kernel function: return how many pages count as scanned of those stepped over."""
-        return pages if self.run.rules.counts_stepped_over else 1
-
     def _is_too_large(self, folio: Folio) -> bool:
         """skip_isolation_on_order(): return whether a folio is stepped over whole."""
         if folio.order and not self.run.rules.moves_compound:
             return True
-        order = self.run.aim.order
-        return folio.order >= self.zone.blocks.order or (
-            0 <= order <= folio.order and folio.order > 0
-        )
-
-    def _is_movable(self, folio: Folio) -> bool:
-        """Part of isolate_migratepages_block(): return whether to take a folio."""
-        return folio.on_lru and not self._is_too_large(folio)
+        is_wanted = folio.order > 0 and 0 <= self.run.aim.order <= folio.order
+        return is_wanted or folio.order >= self.zone.blocks.order
 
     def _fast_find_migrateblock(self) -> int:
         """fast_find_migrateblock(): return where to go on, by a search of free lists."""
         run, place, control = self.run, self.place, self.run.control
         pfn = run.migrate
-        if run.ignores_skips or not self._searches():
+        if run.ignores_skips or run.aim.order <= run.gates.costly_order:
+            return pfn
+        takes_movable = run.aim.migratetype == Migratetype.MOVABLE or self._is_for_blocks()
+        if run.aim.direct and not takes_movable:
             return pfn
         if run.finishes_block and run.rules.finishes_failed_blocks:
             return pfn
@@ -187,40 +173,28 @@ class Sources:
         high = self.zone.blocks.start(pfn + distance)
         limit = control.scan_limit
         scanned = 0
-        found: int | None = None
+        source: int | None = None
         for order in range(run.aim.order - 1, run.gates.costly_order - 1, -1):
-            if found is not None or scanned >= limit:
+            if source is not None or scanned >= limit:
                 break
             pages = self.zone.buddy.lists[order, Migratetype.MOVABLE]
-            for each in list(pages):
+            for page in list(pages):
                 scanned += 1
-                if scanned > limit:
-                    pages.move_freelist_tail(each)
-                    break
-                if each < high and not place.is_skipped(each):
-                    pages.move_freelist_tail(each)
-                    found = each
+                is_source = page < high and not place.is_skipped(page)
+                if scanned > limit or is_source:
+                    pages.move_freelist_tail(page)
+                    source = page if scanned <= limit else None
                     break
         run.count("migrate", scanned)
-        if found is None:
+        if source is None:
             control.search_fail += 1
             return self._reinit_migrate_pfn()
         if not self.went_back:
-            self.lowest_found = min(self.lowest_found or found, found)
+            self.lowest_found = min(self.lowest_found or source, source)
         control.search_fail = 0
         if run.rules.marks_found_sources:
-            place.skip(found)
-        return max(self.zone.blocks.start(found), place.first)
-
-    def _searches(self) -> bool:
-        """Part of fast_find_migrateblock(): return whether runs like this one search lists."""
-        aim = self.run.aim
-        if aim.order <= self.run.gates.costly_order:
-            return False
-        for_blocks = (
-            self.run.options.rules.async_source_by_order and aim.order >= self.zone.blocks.order
-        )
-        return not aim.direct or aim.migratetype == Migratetype.MOVABLE or for_blocks
+            place.skip(source)
+        return max(self.zone.blocks.start(source), place.first)
 
     def _reinit_migrate_pfn(self) -> int:
         """reinit_migrate_pfn(): go back, once, to the lowest page ever found."""
@@ -254,12 +228,11 @@ class Targets:
 
     @property
     def pages(self) -> int:
-        """No kernel function: return the number of pages held."""
-        return sum(len(each) << order for order, each in self.held.items())
+        return sum(len(pages) << order for order, pages in self.held.items())
 
     @property
     def suffices(self) -> bool:
-        """No kernel function: return whether as many pages are held as wait."""
+        """Whether as many pages are held as wait."""
         return self.pages >= self.waiting
 
     def compaction_alloc(self, order: int) -> int | None:
@@ -340,9 +313,7 @@ class Targets:
             return False
         if run.takes_any_block:
             return True
-        found = self.zone.blocks.type_of(pfn)
-        is_cma = self.zone.machine.cma is not None and found == self.zone.machine.cma
-        return is_cma or found == Migratetype.MOVABLE
+        return self.zone.blocks.type_of(pfn) in (Migratetype.MOVABLE, self.zone.machine.cma)
 
     def _isolate_freepages_block(self, pfn: int, end: int, stride: int) -> int:
         """isolate_freepages_block(): take a block's free buddies; returns where it stopped."""
@@ -350,7 +321,8 @@ class Targets:
         while pfn < end:
             buddy = self.zone.buddy.at(pfn)
             if buddy is None:
-                size = self._compound_pages(pfn)
+                folio = self.run.memory.folios.get(pfn)
+                size = 1 if folio is None else folio.size
                 if pfn + size > end and self.run.rules.target_steps_inside:
                     size = 1
                 scanned += size if self.run.rules.counts_stepped_over else 1
@@ -368,21 +340,18 @@ class Targets:
         self.run.count("free", scanned)
         return min(pfn, end)
 
-    def _compound_pages(self, pfn: int) -> int:
-        """compound_order(): return the pages of an allocation that begins here, else 1."""
-        folio = self.run.memory.folios.get(pfn)
-        return 1 if folio is None else folio.size
-
     def _isolate_free_page(self, pfn: int, order: int) -> bool:
         """__isolate_free_page(): take a free buddy, if the min mark allows it."""
         zone, blocks = self.zone, self.zone.blocks
         if not zone.machine.is_isolate(blocks.type_of(pfn)):
-            marks = zone.watermarks
-            pages = marks.raw(Mark.MIN) + (1 << order)
-            if not marks.ok(0, pages, 0, Attempt(mark=Mark.MIN, cma=True)):
+            pages = zone.watermarks.raw(Mark.MIN) + (1 << order)
+            if not zone.watermarks.ok(0, pages, 0, Attempt(mark=Mark.MIN, cma=True)):
                 return False
         zone.buddy.take(pfn, order)
-        self._hold(pfn, order)
+        if self.run.rules.holds_whole:
+            self.held[order].append(pfn)
+        else:
+            self.held[0][:0] = reversed(range(pfn, pfn + (1 << order)))
         self.run.memory.counts["compact_isolated"] += 1 << order
         if order >= blocks.order - 1:
             for start in range(pfn, pfn + (1 << order), blocks.pages):
@@ -393,14 +362,6 @@ class Targets:
                 elif zone.buddy.zone_holds_block(start):
                     zone.buddy.move_freepages_block(start, Migratetype.MOVABLE)
         return True
-
-    def _hold(self, pfn: int, order: int) -> None:
-        """No kernel function: hold a buddy behind others, or its pages one by one before them."""
-        if self.run.rules.holds_whole:
-            self.held[order].append(pfn)
-            return
-        for page in range(pfn, pfn + (1 << order)):
-            self.held[0].insert(0, page)
 
     def _fast_isolate_freepages(self) -> None:
         """fast_isolate_freepages(): take one page of the MOVABLE lists, and more around it."""
@@ -420,11 +381,7 @@ class Targets:
         order = control.search_order
         while page is None and order >= 0:
             pages = self.zone.buddy.lists[order, Migratetype.MOVABLE]
-            is_any = any(
-                not self.zone.buddy.is_empty(order, each)
-                for each in range(len(self.zone.machine.migratetypes))
-            )
-            if is_any:
+            if any(free for (size, _), free in self.zone.buddy.lists.items() if size == order):
                 candidate: int | None = None
                 last: int | None = None
                 looked = 0

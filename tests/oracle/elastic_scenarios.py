@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from tests.oracle import RULES, Bits, OracleMachine, OraclePolicy, OracleRules
 from tests.oracle.elastic import Demand, ElasticOracle
 from tests.oracle.lru import Folio, Kind
 from tests.oracle.machine import Migratetype, OracleZone
 from tests.oracle.random_scenarios import (
+    ALL,
+    LITERAL,
     OWNING_PRESETS,
     random_ownership,
     with_fitting_limits,
     with_reserve_switches,
 )
 from tests.oracle.rules import ElasticOptions
-from tests.oracle.scenarios import ATOMIC, KERNEL, blocks_of, late_memory
-from tests.oracle.steps import DrainAll, Grow, SetPcpHigh
+from tests.oracle.scenarios import ATOMIC, KERNEL, Scenario, blocks_of, late_memory
+from tests.oracle.steps import Step, step
 
 FULL = KERNEL | Bits.IO
 REQUEST_BITS = (
@@ -52,115 +54,24 @@ CHAINED = 4
 """Requests after a failure that may have come in its place."""
 
 
-@dataclass(frozen=True)
-class Ask:
-    """A request, or a recorded failure."""
-
-    time_ns: int
-    demand: Demand
-    recorded_failure: bool = False
-    is_hidden: bool = False
-
-
-@dataclass(frozen=True)
-class GiveBack:
-    """A recorded free of part of an object, perhaps by reclaim."""
-
-    time_ns: int
-    cpu: int
-    number: int
-    offset: int
-    order: int
-    by_reclaim: bool = False
-
-
-@dataclass(frozen=True)
-class Use:
-    """A use of a file's pages, which the recording shows read then or not."""
-
-    time_ns: int
-    demand: Demand
-    recorded: bool
-
-
-@dataclass(frozen=True)
-class Pass:
-    """Time passes; then a CPU's vmstat worker runs."""
-
-    time_ns: int
-    cpu: int
-
-
-@dataclass(frozen=True)
-class Tell:
-    """Something a recording tells besides requests and frees."""
-
-    time_ns: int
-    step: SetPcpHigh | DrainAll | Grow
-
-
-ElasticStep = Ask | GiveBack | Use | Pass | Tell
-
-
-def take_elastic_step(oracle: ElasticOracle, step: ElasticStep) -> None:
-    """One step on an oracle."""
-    oracle.advance(step.time_ns)
-    match step:
-        case Ask(recorded_failure=True):
-            oracle.fail_object(step.demand)
-        case Ask():
-            oracle.alloc_object(step.demand, is_hidden=step.is_hidden)
-        case GiveBack(by_reclaim=True):
-            oracle.drop_free(step.order)
-        case GiveBack():
-            oracle.free_object(step.cpu, step.number, step.offset, step.order)
-        case Use():
-            oracle.use_object(step.demand, recorded=step.recorded)
-        case Pass():
-            oracle.tick(step.cpu)
-        case Tell(step=SetPcpHigh() as told):
-            oracle.set_pcp_high(told.zone, told.cpu, told.high)
-        case Tell(step=Grow() as told):
-            oracle.grow(told.zone, told.pfn, told.order, told.cpu)
-        case Tell():
-            oracle.drain_all()
-
-
 @dataclass(frozen=True, kw_only=True)
 class ElasticScenario:
-    """A reproducible test case; the work of its seed.
+    """A reproducible test case; the work of its seed."""
 
-    Attributes:
-        machine: a small machine.
-        rules: one kernel's rules.
-        policy: what is under test.
-        options: shares, costs, switches.
-        seed: decides the start state and every step.
-        steps: number of steps.
-        bits: sets of gfp bits to draw requests from.
-        orders: orders to draw requests from.
-        movable_share: share of requests and of start pages that are movable.
-        free_share: share of the start pages that are free.
-        reserve_is_free: many blocks are reserved, and wholly free at the start.
-        told_share: probability that a step is something a recording tells besides.
-        late: memory that is not there at the start, in the order in which it comes.
-        used_share: probability that a step is a use of a file's pages.
-    """
-
-    machine: OracleMachine
+    machine: OracleMachine  # a small one
     rules: OracleRules
     policy: OraclePolicy
     options: ElasticOptions
-    seed: int
-    steps: int
-    bits: tuple[Bits, ...] = REQUEST_BITS
-    orders: tuple[int, ...] = ORDERS
-    movable_share: float = 0.7
-    free_share: float = 0.3
-    reserve_is_free: bool = False
-    told_share: float = 0.0
-    late: tuple[Grow, ...] = ()
-    used_share: float = 0.0
+    seed: int  # decides the start state and every step
+    steps: int = 100  # number of steps
+    bits: tuple[Bits, ...] = REQUEST_BITS  # sets of gfp bits to draw requests from
+    orders: tuple[int, ...] = ORDERS  # to draw requests from
+    movable_share: float = 0.7  # of requests and of start pages that are movable
+    free_share: float = 0.3  # of the start pages that are free
+    reserve_is_free: bool = False  # many blocks are reserved, and wholly free at the start
+    told_share: float = 0.0  # of steps that are something a recording tells besides
+    late: tuple[Step, ...] = ()  # memory that is not there at the start, in order
+    used_share: float = 0.0  # of steps that are a use of a file's pages
 
     def started(self) -> ElasticOracle:
         """An oracle with every page placed; the first objects have no number above the last."""
@@ -176,21 +87,16 @@ class ElasticScenario:
         oracle.settle_counters()
         return oracle
 
-    def run(self, oracle: ElasticOracle) -> Iterator[ElasticStep]:
-        """Take each step on the oracle; yields it, while the oracle's events are those of it."""
+    def run(self, oracle: ElasticOracle) -> Iterator[tuple[int, Step]]:
+        """Take each step on the oracle at its time, ns; the oracle's events are those of it."""
         steps = _Steps(self, oracle)
         for _ in range(self.steps):
-            step = steps.next()
+            taken = steps.next()
             oracle.events.clear()
             oracle.work.clear()
-            take_elastic_step(oracle, step)
-            yield step
-
-    def _is_cma(self, start: int) -> bool:
-        """Whether a block that would be MOVABLE is one of CMA."""
-        if self.machine.cma is None:
-            return False
-        return random.Random(self.seed * 1_000_003 + start).random() < 0.3
+            oracle.advance(steps.time_ns)
+            getattr(oracle, taken.call)(**taken.words)
+            yield steps.time_ns, taken
 
     def _lay_out_block(
         self, oracle: ElasticOracle, start: int, number: int, rng: random.Random
@@ -200,7 +106,8 @@ class ElasticScenario:
         if self.reserve_is_free and migratetype != Migratetype.MOVABLE:
             migratetype = Migratetype.HIGHATOMIC
         is_movable_block = migratetype == Migratetype.MOVABLE
-        if is_movable_block and self._is_cma(start):
+        draw = random.Random(self.seed * 1_000_003 + start).random()
+        if is_movable_block and machine.cma is not None and draw < 0.3:
             migratetype = machine.cma
         oracle.set_block_type(start >> machine.pageblock_order, migratetype)
         order = min(rng.choice((0, 0, 0, 1, 2, 4)), machine.pageblock_order - 1)
@@ -223,95 +130,95 @@ class ElasticScenario:
             folio = Folio(pfn, order, kind, number if has_object else None, 0, is_movable)
             folio.active = is_movable and rng.random() < 0.3
             number += has_object
-            oracle.put_folio(folio)
+            oracle.memory.add(folio)
         return number
 
 
-@dataclass
 class _Steps:
-    """Draws one step after another."""
+    """Draws one step after another.
 
-    scenario: ElasticScenario
-    oracle: ElasticOracle
-    live: list[tuple[int, int, int]] = field(default_factory=list)
-    time_ns: int = 0
+    Attributes:
+        time_ns: of the step drawn last.
+    """
 
-    def __post_init__(self) -> None:
-        self.rng = random.Random(self.scenario.seed + 1)
-        for number, pieces in self.oracle.memory.objects.items():
-            self.live += [(number, piece.offset, piece.order) for piece in pieces]
-        self.late = list(self.scenario.late)
+    def __init__(self, scenario: ElasticScenario, oracle: ElasticOracle) -> None:
+        self.scenario = scenario
+        self.rng = random.Random(scenario.seed + 1)
+        self.time_ns = 0
+        objects = oracle.memory.objects
+        self.live = [
+            (number, piece.offset, piece.order)
+            for number, pieces in objects.items()
+            for piece in pieces
+        ]
+        self.late = list(scenario.late)
         self.files = [
             self._file(pieces[0])
-            for pieces in self.oracle.memory.objects.values()
-            if pieces[0].kind is Kind.FILE and self.scenario.used_share
+            for pieces in objects.values()
+            if pieces[0].kind is Kind.FILE and scenario.used_share
         ]
-        self.objects = max(self.oracle.memory.objects, default=-1) + 1
+        self.objects = max(objects, default=-1) + 1
         self.taken = 0
         self.pressure = 0.5
         self.lead: Demand | None = None
         self.chained = 0
 
-    def next(self) -> ElasticStep:
-        """The next step."""
-        rng = self.rng
+    def next(self) -> Step:
+        rng, scenario = self.rng, self.scenario
         if self.taken % PHASE == 0:
             self.pressure = rng.choice(PRESSURES)
         self.taken += 1
         self.time_ns += rng.choice(PAUSES_NS)
-        cpu = rng.randrange(self.scenario.machine.nr_cpus)
+        cpu = rng.randrange(scenario.machine.nr_cpus)
         if rng.random() < 0.04:
-            return Pass(self.time_ns, cpu)
-        if self.scenario.told_share and rng.random() < self.scenario.told_share:
-            return Tell(self.time_ns, self._next_told(cpu))
-        if self.scenario.used_share and self.files and rng.random() < self.scenario.used_share:
+            return step("tick", cpu=cpu)
+        if scenario.told_share and rng.random() < scenario.told_share:
+            return self._next_told(cpu)
+        if scenario.used_share and self.files and rng.random() < scenario.used_share:
             # Some files are read over and over, so that they are marked twice.
             used = self.files[-rng.choice((1, 4, 16, len(self.files))) :]
             demand = replace(rng.choice(used), cpu=cpu)
-            return Use(self.time_ns, demand, rng.random() < 0.5)
+            return step("use_object", demand=demand, recorded=rng.random() < 0.5)
         if rng.random() < self.pressure or not self.live:
             return self._next_ask(cpu)
         return self._next_free(cpu)
 
-    def _next_ask(self, cpu: int) -> Ask:
+    def _next_ask(self, cpu: int) -> Step:
         if self.lead is not None and self.chained < CHAINED:
-            return self._next_member(cpu)
+            return self._next_member(self.lead, cpu)
         self.lead = None
         demand = self._demand(cpu)
         if demand.order and self.rng.random() < 0.15:
-            is_tried = self.rng.random() < 0.9
-            demand = replace(demand, number=self._new_number() if is_tried else -1)
-            if is_tried:
+            if self.rng.random() < 0.9:
+                demand = replace(demand, number=self._new_number())
                 self.lead, self.chained = demand, 0
-            return Ask(self.time_ns, demand, recorded_failure=True)
+            return step("fail_object", demand=demand)
         is_hidden = self.scenario.told_share > 0 and self.rng.random() < 0.1
-        return Ask(self.time_ns, self._with_object(demand), is_hidden=is_hidden)
+        return step("alloc_object", demand=self._with_object(demand), is_hidden=is_hidden)
 
-    def _next_told(self, cpu: int) -> SetPcpHigh | DrainAll | Grow:
+    def _next_told(self, cpu: int) -> Step:
         kind = self.rng.random()
         if self.late and kind < 0.5:
             return self.late.pop(0)
         if kind < 0.7:
-            return DrainAll()
-        zones = [n for n, each in enumerate(self.scenario.machine.zones) if each.managed]
-        return SetPcpHigh(self.rng.choice(zones), cpu, self.rng.randrange(100))
+            return step("drain_all")
+        zones = [n for n, zone in enumerate(self.scenario.machine.zones) if zone.managed]
+        zone = self.rng.choice(zones)
+        return step("set_pcp_high", zone=zone, cpu=cpu, high=self.rng.randrange(100))
 
-    def _next_member(self, cpu: int) -> Ask:
+    def _next_member(self, lead: Demand, cpu: int) -> Step:
         """A retry of a failure, or what came in its place."""
         self.chained += 1
-        lead = self.lead
         if self.chained == 1 and self.rng.random() < 0.2:
             retry = replace(lead, number=self._new_number(), lead=lead.number, cpu=cpu)
-            return Ask(self.time_ns, retry, recorded_failure=True)
+            return step("fail_object", demand=retry)
         order = self.rng.randrange(lead.order)
-        return Ask(
-            self.time_ns, self._with_object(replace(lead, order=order, lead=lead.number, cpu=cpu))
-        )
+        demand = self._with_object(replace(lead, order=order, lead=lead.number, cpu=cpu))
+        return step("alloc_object", demand=demand, is_hidden=False)
 
     def _with_object(self, demand: Demand) -> Demand:
-        number = self._new_number()
-        self.live.append((number, 0, demand.order))
-        demand = replace(demand, number=number)
+        demand = replace(demand, number=self._new_number())
+        self.live.append((demand.number, 0, demand.order))
         if self.scenario.used_share and demand.kind is Kind.FILE:
             self.files.append(replace(demand, lead=-1))
         return demand
@@ -324,7 +231,7 @@ class _Steps:
             order=folio.order,
             migratetype=1,
             highest_zone=self.scenario.machine.zone_types - 1,
-            bits=int(FULL | Bits.NORETRY),
+            bits=FULL | Bits.NORETRY,
             kind=Kind.FILE,
         )
 
@@ -351,29 +258,27 @@ class _Steps:
             order=order,
             migratetype=migratetype,
             highest_zone=rng.choice((types - 1, types - 1, rng.randrange(types))),
-            bits=int(bits),
+            bits=bits,
             kind=kind,
         )
 
-    def _next_free(self, cpu: int) -> GiveBack:
+    def _next_free(self, cpu: int) -> Step:
         rng = self.rng
         number, offset, order = self.live.pop(rng.randrange(len(self.live)))
         while order and rng.random() < 0.15:
             order -= 1
-            keeps_lower = rng.random() < 0.5
-            kept, freed = (0, 1) if keeps_lower else (1, 0)
-            self.live.append((number, offset + (kept << order), order))
+            freed = int(rng.random() < 0.5)
+            self.live.append((number, offset + ((1 - freed) << order), order))
             offset += freed << order
-        return GiveBack(self.time_ns, cpu, number, offset, order, rng.random() < 0.05)
+        piece = {"cpu": cpu, "number": number, "offset": offset, "order": order}
+        return step("free_object", **piece, by_reclaim=rng.random() < 0.05)
 
 
 LOCAL = FULL | Bits.THISNODE | Bits.NORETRY
 """Bits of a request for its own node's pages only."""
 
 
-def random_elastic_scenario(
-    number: int, *, steps: int, presets: tuple[str, ...] = tuple(RULES)
-) -> ElasticScenario:
+def random_elastic_scenario(number: int, presets: Sequence[str] = ALL) -> ElasticScenario:
     """Any machine under pressure, under any policy, with a preset's rules."""
     rng = random.Random(number)
     rules = RULES[rng.choice(presets)]
@@ -390,14 +295,8 @@ def random_elastic_scenario(
         machine=machine,
         rules=replace(rules, highatomic_from_pcp=from_pcp),
         policy=policy,
-        options=replace(
-            options,
-            thp_bits=thp_bits,
-            thp_madvised=madvised,
-            rules=rules,
-        ),
+        options=replace(options, thp_bits=thp_bits, thp_madvised=madvised),
         seed=number,
-        steps=steps,
         orders=rng.choice((ORDERS, ORDERS, (0, 0, 0, 1, 3, 4, 5), (0, 0, 9, 9, 9, 4))),
         movable_share=rng.choice((0.2, 0.6, 0.9)),
         free_share=rng.choice((0.05, 0.15, 0.3)),
@@ -454,38 +353,32 @@ def with_reserve_policies(rng: random.Random, scenario: ElasticScenario) -> Elas
     return replace(scenario, options=options, reserve_is_free=rng.random() < 0.8)
 
 
-def random_used_elastic_scenario(
-    number: int, *, steps: int, presets: tuple[str, ...] = tuple(RULES)
-) -> ElasticScenario:
+def random_used_elastic_scenario(number: int, presets: Sequence[str] = ALL) -> ElasticScenario:
     """The same with uses of files' pages."""
-    scenario = random_elastic_scenario(number, steps=steps, presets=presets)
+    scenario = random_elastic_scenario(number, presets)
     return replace(scenario, used_share=(0.2, 0.5)[number % 2], movable_share=0.9)
 
 
-def random_told_elastic_scenario(
-    number: int, *, steps: int, presets: tuple[str, ...] = tuple(RULES)
-) -> ElasticScenario:
+def random_told_elastic_scenario(number: int, presets: Sequence[str] = ALL) -> ElasticScenario:
     """A scenario in which lists are drained and limits set as recorded, and memory comes."""
-    plain = random_elastic_scenario(number, steps=steps, presets=presets)
+    plain = random_elastic_scenario(number, presets)
     late = late_memory(random.Random(number), plain.machine)
     return replace(plain, told_share=0.1, late=late)
 
 
-def random_cma_elastic_scenario(
-    number: int, *, steps: int, presets: tuple[str, ...] = tuple(RULES)
-) -> ElasticScenario:
+def random_cma_elastic_scenario(number: int, presets: Sequence[str] = ALL) -> ElasticScenario:
     """A scenario on a machine that has CMA blocks."""
-    plain = random_elastic_scenario(number, steps=steps, presets=presets)
+    plain = random_elastic_scenario(number, presets)
     *types, isolate = plain.machine.migratetypes
     return replace(plain, machine=replace(plain.machine, migratetypes=(*types, "CMA", isolate)))
 
 
 def random_superpageblock_elastic_scenario(
-    number: int, *, steps: int, presets: tuple[str, ...] = tuple(RULES)
+    number: int, presets: Sequence[str] = ALL
 ) -> ElasticScenario:
     """A scenario under pressure with superpageblocks (S14), of presets that can have them."""
     fitting = tuple(name for name in presets if RULES[name].free_lists_match_blocks)
-    plain = random_elastic_scenario(number, steps=steps, presets=fitting)
+    plain = random_elastic_scenario(number, fitting)
     return replace(plain, policy=replace(plain.policy, superpageblock_order=10 + number % 2))
 
 
@@ -566,14 +459,14 @@ def random_options(rng: random.Random, policy: OraclePolicy) -> ElasticOptions:
 
 
 def random_owning_elastic_scenario(
-    number: int, *, steps: int, presets: Sequence[str] = OWNING_PRESETS
+    number: int, presets: Sequence[str] = OWNING_PRESETS
 ) -> ElasticScenario:
     """A machine under pressure whose CPUs own pageblocks.
 
     Presets without ownership are left out.
     """
-    owning = tuple(each for each in presets if each in OWNING_PRESETS)
-    plain = random_elastic_scenario(number, steps=steps, presets=owning)
+    owning = tuple(name for name in presets if name in OWNING_PRESETS)
+    plain = random_elastic_scenario(number, owning)
     rng = random.Random(number + 1)
     return replace(
         plain,
@@ -585,7 +478,7 @@ def random_owning_elastic_scenario(
     )
 
 
-ELASTIC_KINDS: dict[str, Callable[..., ElasticScenario]] = {
+ELASTIC: dict[str, Callable[..., ElasticScenario]] = {
     "elastic": random_elastic_scenario,
     "told_elastic": random_told_elastic_scenario,
     "used_elastic": random_used_elastic_scenario,
@@ -593,4 +486,11 @@ ELASTIC_KINDS: dict[str, Callable[..., ElasticScenario]] = {
     "owning_elastic": random_owning_elastic_scenario,
     "superpageblocks_elastic": random_superpageblock_elastic_scenario,
 }
-"""Scenarios of a number by their kind's name."""
+"""The same under pressure."""
+
+
+def random_of_kind(
+    kind: str, number: int, steps: int, presets: Sequence[str] = ALL
+) -> Scenario | ElasticScenario:
+    """The scenario of a kind and number, with rules of some presets."""
+    return replace((LITERAL | ELASTIC)[kind](number, presets), steps=steps)

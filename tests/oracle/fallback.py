@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 from enum import Enum
+from typing import TYPE_CHECKING
 
-from tests.oracle.buddy import AllocatedPages, Buddy, LooseBuddy
+from tests.oracle.buddy import Buddy, LooseBuddy
 from tests.oracle.machine import Migratetype
 from tests.oracle.request import Attempt
-from tests.oracle.watermark import Watermarks
+
+if TYPE_CHECKING:
+    from tests.oracle.zone import Zone
 
 FALLBACKS: dict[int, tuple[int, int]] = {
     Migratetype.UNMOVABLE: (Migratetype.RECLAIMABLE, Migratetype.MOVABLE),
@@ -17,15 +20,21 @@ FALLBACKS: dict[int, tuple[int, int]] = {
 }
 """Types to fall back to, best first (S6.1)."""
 
+Found = tuple[int, int]
+"""First page of a free buddy of another type, and that type."""
+Search = Callable[[int], Found | None]
+"""Looks for a buddy of an order."""
 
-def find_suitable_fallback(buddy: Buddy, order: int, migratetype: int) -> int | None:
-    """find_suitable_fallback(): return the first type with a buddy of this very order (S6.1)."""
+
+def find_suitable_fallback(buddy: Buddy, order: int, migratetype: int) -> Found | None:
+    """find_suitable_fallback(): return a buddy of this very order, of the first type (S6.1)."""
     if not any(pages for (listed, _), pages in buddy.lists.items() if listed == order):
         return None
     for fallback in FALLBACKS[migratetype]:
         buddy.probes += 1
-        if not buddy.is_empty(order, fallback):
-            return fallback
+        pfn = buddy.head(order, fallback)
+        if pfn is not None:
+            return pfn, fallback
     return None
 
 
@@ -52,23 +61,13 @@ class Fallback:
 
     Attributes:
         boosted: the zone was boosted by a request that may wake kswapd (S6.3, S3.2).
-        mode_persists: a refill's pages after a steal are stolen without another search (S6.2).
         refill_probes: free lists that each refill looked at (S6.7).
     """
 
-    def __init__(
-        self,
-        buddy: Buddy,
-        watermarks: Watermarks,
-        allocated: AllocatedPages,
-        *,
-        mode_persists: bool = True,
-    ) -> None:
-        self.buddy = buddy
-        self.watermarks = watermarks
-        self.allocated = allocated
+    def __init__(self, zone: Zone) -> None:
+        self.zone = zone
+        self.buddy = zone.buddy
         self.boosted = False
-        self.mode_persists = mode_persists
         self.refill_probes: list[int] = []
 
     def take_one(self, order: int, migratetype: int, attempt: Attempt) -> int | None:
@@ -81,7 +80,7 @@ class Fallback:
         taken: list[int] = []
         self.buddy.probes = 0
         while len(taken) < wanted:
-            if not self.mode_persists:
+            if not self.zone.policy.refill_mode_persists:
                 mode = Mode.NORMAL
             pfn, mode = self._rmqueue(order, migratetype, attempt, mode)
             if pfn is None:
@@ -117,97 +116,112 @@ class Fallback:
 
     def _rmqueue_claim(self, order: int, migratetype: int, attempt: Attempt) -> int | None:
         """__rmqueue_claim(): retag the largest free buddy's block as the requester's (S6.3)."""
-        block_order = self.buddy.blocks.order
-        lowest = max(order, block_order) if attempt.nofragment else order
-        for current in range(self.buddy.max_order, lowest - 1, -1):
-            if not should_try_claim_block(self.buddy, current, migratetype):
-                return None
-            fallback = find_suitable_fallback(self.buddy, current, migratetype)
-            if fallback is None:
-                continue
-            if current >= block_order:
-                pfn = self._claim_whole(current, order, migratetype, fallback)
-            else:
-                pfn = self._try_to_claim_block(current, order, migratetype, fallback, attempt)
-            if pfn is not None:
-                self.buddy.events.extfrag(pfn, order, current, migratetype, fallback, True)
-                return pfn
-        return None
+        lowest = max(order, self.buddy.blocks.order) if attempt.nofragment else order
+
+        def search(current: int) -> Found | None:
+            return find_suitable_fallback(self.buddy, current, migratetype)
+
+        return self._claim(search, lowest, order, migratetype, attempt)
 
     def _rmqueue_steal(self, order: int, migratetype: int) -> int | None:
         """__rmqueue_steal(): split the smallest fallback buddy; its rest keeps its type (S6.4)."""
+        return self._steal(
+            lambda current: find_suitable_fallback(self.buddy, current, migratetype),
+            order,
+            migratetype,
+        )
+
+    def _claim(
+        self,
+        search: Search,
+        lowest: int,
+        order: int,
+        migratetype: int,
+        attempt: Attempt,
+        *,
+        whatever: bool = False,
+    ) -> int | None:
+        """Part of __rmqueue_claim(): claim from buddies of some kind, the largest first."""
+        for current in range(self.buddy.max_order, lowest - 1, -1):
+            if not should_try_claim_block(self.buddy, current, migratetype):
+                return None
+            found = search(current)
+            if found is None:
+                continue
+            pfn, fallback = found
+            taken: int | None = pfn
+            if current >= self.buddy.blocks.order:
+                self.buddy.take_as(pfn, order, migratetype)
+            else:
+                taken = self._try_to_claim_block(
+                    pfn, order, migratetype, fallback, attempt, whatever=whatever
+                )
+            if taken is not None:
+                self.zone.events.note("extfrag", taken, order, current, migratetype, fallback, True)
+                return taken
+        return None
+
+    def _steal(self, search: Search, order: int, migratetype: int) -> int | None:
+        """Part of __rmqueue_steal(): steal from buddies of some kind, the smallest first."""
         for current in range(order, self.buddy.max_order + 1):
-            fallback = find_suitable_fallback(self.buddy, current, migratetype)
-            if fallback is not None:
-                pfn = self.buddy.lists[current, fallback].head
+            found = search(current)
+            if found is not None:
+                pfn, fallback = found
                 self.buddy.take(pfn, order)
-                self.buddy.events.extfrag(pfn, order, current, migratetype, fallback, False)
+                self.zone.events.note("extfrag", pfn, order, current, migratetype, fallback, False)
                 return pfn
         return None
 
-    def _claim_whole(self, current: int, order: int, migratetype: int, fallback: int) -> int:
-        """Part of try_to_claim_block(): claim a buddy of whole blocks."""
-        pfn = self.buddy.lists[current, fallback].head
-        self.buddy.take_as(pfn, order, migratetype)
-        return pfn
-
     def _try_to_claim_block(
-        self, current: int, order: int, migratetype: int, fallback: int, attempt: Attempt
+        self,
+        pfn: int,
+        order: int,
+        migratetype: int,
+        fallback: int,
+        attempt: Attempt,
+        *,
+        whatever: bool,
     ) -> int | None:
-        """try_to_claim_block(): boost, and claim the head buddy's block if enough suits (S6.3)."""
-        pfn = self.buddy.lists[current, fallback].head
-        if self.watermarks.boost_watermark() and attempt.kswapd:
+        """try_to_claim_block(): boost, and claim a buddy's block if enough of it suits (S6.3).
+
+        It is claimed `whatever` is in it, if so told.
+        """
+        if self.zone.watermarks.boost_watermark() and attempt.kswapd:
             self.boosted = True
         if not self.buddy.zone_holds_block(pfn):
             return None
-        if self._suitable_pages(pfn, migratetype, fallback) < self.buddy.blocks.pages // 2:
+        suitable = self._suitable_pages(pfn, migratetype, fallback)
+        if not whatever and suitable < self.buddy.blocks.pages // 2:
             return None
         self.buddy.move_freepages_block(pfn, migratetype)
         return self.buddy.rmqueue_smallest(order, migratetype)
 
     def _suitable_pages(self, pfn: int, migratetype: int, block_type: int) -> int:
         """Part of try_to_claim_block(): return the block's pages that are free or akin (S6.3)."""
-        free = sum(1 << self.buddy.order_at(each) for each in self.buddy.free_in_block(pfn))
-        start = self.buddy.blocks.start(pfn)
-        block = range(start, start + self.buddy.blocks.pages)
+        block = self.buddy.blocks.around(pfn)
+        free = sum(1 << self.buddy.at(buddy).order for buddy in self.buddy.free_in(block))
         self.buddy.scan(block)
-        movable = sum(self.allocated.is_movable(each) for each in block)
+        movable = sum(self.zone.allocated.is_movable(page) for page in block)
         if migratetype == Migratetype.MOVABLE:
             return free + movable
         if block_type == Migratetype.MOVABLE:
-            return self.buddy.blocks.pages - movable
+            return len(block) - movable
         return free
 
 
-@dataclass(frozen=True)
-class Found:
-    """A free buddy of another type.
-
-    Attributes:
-        pfn: its first page.
-        order: its order.
-        migratetype: its list.
-    """
-
-    pfn: int
-    order: int
-    migratetype: int
-
-
 class MovingFallback:
-    """Own type first; failing that, bring free pages over to the own lists and look again.
+    """Own type first; failing that, bring free pages over to the own lists and look again (6.1).
 
     Attributes:
         boosted: the zone was boosted by a request that may wake kswapd (S6.5, S3.2).
         refill_probes: free lists that each refill looked at (S6.7).
     """
 
-    def __init__(
-        self, buddy: LooseBuddy, watermarks: Watermarks, allocated: AllocatedPages
-    ) -> None:
-        self.buddy = buddy
-        self.watermarks = watermarks
-        self.allocated = allocated
+    buddy: LooseBuddy
+
+    def __init__(self, zone: Zone) -> None:
+        self.zone = zone
+        self.buddy = zone.buddy
         self.boosted = False
         self.refill_probes: list[int] = []
 
@@ -240,67 +254,59 @@ class MovingFallback:
     def _rmqueue_fallback(self, order: int, migratetype: int, attempt: Attempt) -> bool:
         """__rmqueue_fallback(): make the own lists able to serve the request.
 
-        Returns False where no other type can help. The event tells whether the block belongs to the
-        requester's type now, whoever made it so.
+        It takes up the largest buddy of another type, or the smallest if its block may not be
+        claimed. Returns False where no other type can help. The event tells whether the block
+        belongs to the requester's type now, whoever made it so.
         """
-        found = self._find(order, migratetype, attempt)
+        lowest = max(order, self.buddy.blocks.order) if attempt.nofragment else order
+        found = self._first_of(range(self.buddy.max_order, lowest - 1, -1), migratetype)
+        if found and not should_try_claim_block(self.buddy, found[0], migratetype):
+            found = self._first_of(range(order, found[0] + 1), migratetype)
         if found is None:
             return False
-        self._steal_suitable_fallback(found, migratetype, attempt)
-        owned = self.buddy.blocks.type_of(found.pfn) == migratetype
-        self.buddy.events.extfrag(
-            found.pfn, order, found.order, migratetype, found.migratetype, owned
-        )
+        current, pfn, fallback = found
+        self._steal_suitable_fallback(current, pfn, migratetype, attempt)
+        owned = self.buddy.blocks.type_of(pfn) == migratetype
+        self.zone.events.note("extfrag", pfn, order, current, migratetype, fallback, owned)
         return True
 
-    def _find(self, order: int, migratetype: int, attempt: Attempt) -> Found | None:
-        """Part of __rmqueue_fallback(): return the largest buddy, or the smallest to be stolen."""
-        lowest = max(order, self.buddy.blocks.order) if attempt.nofragment else order
-        largest = self._first_of(range(self.buddy.max_order, lowest - 1, -1), migratetype)
-        if largest is None or should_try_claim_block(self.buddy, largest.order, migratetype):
-            return largest
-        return self._first_of(range(order, largest.order + 1), migratetype)
-
-    def _first_of(self, orders: range, migratetype: int) -> Found | None:
-        """Part of __rmqueue_fallback(): return the first buddy of the orders given."""
+    def _first_of(self, orders: range, migratetype: int) -> tuple[int, int, int] | None:
+        """Part of __rmqueue_fallback(): return order, page and type of the first buddy."""
         for current in orders:
-            fallback = find_suitable_fallback(self.buddy, current, migratetype)
-            if fallback is not None:
-                return Found(self.buddy.lists[current, fallback].head, current, fallback)
+            found = find_suitable_fallback(self.buddy, current, migratetype)
+            if found is not None:
+                return current, *found
         return None
 
-    def _steal_suitable_fallback(self, found: Found, migratetype: int, attempt: Attempt) -> None:
+    def _steal_suitable_fallback(
+        self, order: int, pfn: int, migratetype: int, attempt: Attempt
+    ) -> None:
         """steal_suitable_fallback(): move the block's free pages, or the buddy alone.
 
         They go to the requester's lists. A block of the reserve may have left pages on an ordinary
         list: they move one by one, and the block stays reserved.
         """
         blocks = self.buddy.blocks
-        is_reserved = blocks.type_of(found.pfn) == Migratetype.HIGHATOMIC
-        if not is_reserved and found.order >= blocks.order:
-            blocks.change_pageblock_range(found.pfn, found.order, migratetype)
-        elif not is_reserved and self._bring_block(found, migratetype, attempt):
-            return
-        self.buddy.move_to_free_list(found.pfn, migratetype)
-
-    def _bring_block(self, found: Found, migratetype: int, attempt: Attempt) -> bool:
-        """Part of steal_suitable_fallback(): boost, and move the block's free pages if allowed."""
-        if self.watermarks.boost_watermark() and attempt.kswapd:
-            self.boosted = True
-        if not should_try_claim_block(self.buddy, found.order, migratetype):
-            return False
-        return self._move_block(found.pfn, migratetype) > 0
+        if blocks.type_of(pfn) != Migratetype.HIGHATOMIC:
+            if order >= blocks.order:
+                blocks.change_pageblock_range(pfn, order, migratetype)
+            else:
+                if self.zone.watermarks.boost_watermark() and attempt.kswapd:
+                    self.boosted = True
+                may_claim = should_try_claim_block(self.buddy, order, migratetype)
+                if may_claim and self._move_block(pfn, migratetype):
+                    return
+        self.buddy.move_to_free_list(pfn, migratetype)
 
     def _move_block(self, pfn: int, migratetype: int) -> int:
-        """Part of steal_suitable_fallback(): move a block's free pages.
+        """Part of steal_suitable_fallback(): move a block's free pages; returns how many.
 
-        It is tagged if enough of it suits. Returns the pages moved.
+        The block is tagged if enough of it suits.
         """
         blocks = self.buddy.blocks
         block_type = blocks.type_of(pfn)
-        movable = sum(
-            self.allocated.is_movable(each) for each in self.buddy.prep_move_freepages_block(pfn)
-        )
+        pages = self.buddy.prep_move_freepages_block(pfn)
+        movable = sum(self.zone.allocated.is_movable(page) for page in pages)
         free = self.buddy.move_block(pfn, migratetype)
         alike = 0
         if migratetype == Migratetype.MOVABLE:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from tests.oracle.compaction import (
     Aim,
     CompactionRun,
     Control,
-    Gates,
     Priority,
     Result,
     ZoneCompaction,
     fragmentation_score_zone,
     proactive_marks,
 )
-from tests.oracle.lru import ElasticMemory
 from tests.oracle.machine import Migratetype
+
+if TYPE_CHECKING:
+    from tests.oracle.elastic import ElasticOracle
 
 NEVER = 1 << 62
 PROACTIVE_NS = 500_000_000
@@ -27,45 +28,36 @@ LEFT_OUT = 64
 
 
 class Kcompactd:
-    """A node's compaction thread.
+    """A node's compaction thread; it works on the node's first CPU, as kswapd does.
 
     Attributes:
         due: when it does something next, ns.
         order: asked for, 0 for nothing.
         highest: highest type of zone asked for.
-        zone: number of the zone it is at; None while it idles.
         proactive_due: when it next looks whether to compact unasked.
+        run: of the zone it is at.
     """
 
-    def __init__(
-        self,
-        places: Sequence[ZoneCompaction],
-        memory: ElasticMemory,
-        gates: Gates,
-        cpu: int,
-        begun_ns: int,
-    ) -> None:
-        self.places = places
-        self.memory = memory
-        self.gates = gates
-        self.cpu = cpu
-        self.block_order = places[0].zone.blocks.order
-        self.kswapd_runs = lambda: False
+    def __init__(self, oracle: ElasticOracle, node: int) -> None:
+        self.oracle = oracle
+        self.node = node
+        self.memory = oracle.memory
+        self.gates = oracle.gates
+        self.places = [oracle.compaction[index] for index in oracle.machine.zones_of(node)]
+        self.cpu = (oracle.machine.cpus_of(node) or [0])[0]
         self.due = NEVER
         self.order = 0
-        self.highest = len(places) - 1
-        self.proactive_due = begun_ns + PROACTIVE_NS
-        self.score_before = 0
+        self.highest = len(self.places) - 1
+        self.proactive_due = PROACTIVE_NS
+        self.run: CompactionRun | None = None
+        self._score_before = 0
         self._at: int | None = None
         self._aim_order = 0
         self._aim_highest = 0
         self._control = Control(0)
-        self.run: CompactionRun | None = None
 
-    @property
-    def is_idle(self) -> bool:
-        """No kernel function: return whether nothing is under way."""
-        return self._at is None
+    def kswapd_runs(self) -> bool:
+        return self.oracle.kswapd[self.node].active
 
     def wake(self, order: int, highest: int) -> None:
         """wakeup_kcompactd(): ask for an order, if some zone might be compacted for it."""
@@ -73,12 +65,12 @@ class Kcompactd:
             return
         self.order = max(self.order, order)
         self.highest = min(self.highest, highest)
-        if self.is_idle and self.due == NEVER and self._kcompactd_node_suitable():
+        if self._at is None and self.due == NEVER and self._kcompactd_node_suitable():
             self.due = self.memory.now + BEGIN_NS
 
     def step(self) -> None:
         """kcompactd_do_work(): do one unit, or all that comes before the next one."""
-        if self.is_idle:
+        if self._at is None:
             self.memory.counts["compact_daemon_wake"] += 1
             self._begin_round(self.order, self.highest)
         while True:
@@ -92,11 +84,11 @@ class Kcompactd:
     def look_around(self) -> None:
         """Part of kcompactd(): compact unasked if memory is too fragmented (S9.6)."""
         self.proactive_due = self.memory.now + PROACTIVE_NS
-        options = self.memory.options
+        options = self.oracle.options
         if self.due != NEVER:
             return
         if options.kcompactd_unreserves:
-            self.memory.act_as(self.cpu)
+            self.oracle.act_as(self.cpu)
             for place in self.places:
                 place.zone.reserve.unreserve_free_blocks()
         if not options.proactiveness:
@@ -106,20 +98,19 @@ class Kcompactd:
             return
         if self.kswapd_runs():
             return
-        _, high = proactive_marks(options)
+        _, high = proactive_marks(self.oracle)
         score = self.fragmentation_score_node()
         if score > high:
-            self.score_before = score
+            self._score_before = score
             self._begin_round(-1, len(self.places) - 1)
             self.due = self.memory.now + BEGIN_NS
 
     def fragmentation_score_node(self) -> int:
         """fragmentation_score_node(): return the node's fragmentation, zones by their size."""
-        zones = [place.zone for place in self.places if place.zone.spec.managed]
+        zones = [place.zone for place in self._up_to(len(self.places))]
         managed = sum(zone.spec.managed for zone in zones)
-        options = self.memory.options
         return sum(
-            zone.spec.managed * fragmentation_score_zone(zone, options) // (managed + 1)
+            zone.spec.managed * fragmentation_score_zone(zone, self.oracle.options) // (managed + 1)
             for zone in zones
         )
 
@@ -137,7 +128,7 @@ class Kcompactd:
         self._control = Control(order)
 
     def _up_to(self, highest: int) -> list[ZoneCompaction]:
-        """No kernel function: return the places up to a zone type."""
+        """The places up to a zone type."""
         return [place for place in self.places[: highest + 1] if place.zone.spec.managed]
 
     def _next_run(self) -> bool:
@@ -154,14 +145,8 @@ class Kcompactd:
                     highest=self._aim_highest,
                     cpu=self.cpu,
                 )
-                self.run = CompactionRun(
-                    place,
-                    aim,
-                    self.memory,
-                    self.gates,
-                    self._control,
-                    kswapd_runs=self.kswapd_runs,
-                )
+                runs = self.kswapd_runs
+                self.run = CompactionRun(self.oracle, place, aim, self._control, kswapd_runs=runs)
                 return True
         return False
 
@@ -188,13 +173,15 @@ class Kcompactd:
         if result is Result.SUCCESS:
             place.deferral.compaction_defer_reset(self._aim_order, allocated=False)
         elif result in (Result.COMPLETE, Result.PARTIAL_SKIPPED):
-            self.memory.drain_every_cpu(place.zone, self.cpu)
+            self.oracle.act_as(self.cpu)
+            for cpu in range(self.oracle.machine.nr_cpus):
+                place.zone.drain_all(cpu)
             place.deferral.defer_compaction(self._aim_order)
 
     def _go_idle(self) -> None:
         """Part of kcompactd(): sleep until the next look or wake."""
         sleeps = 1
-        if self._aim_order < 0 and self.fragmentation_score_node() >= self.score_before:
+        if self._aim_order < 0 and self.fragmentation_score_node() >= self._score_before:
             sleeps = LEFT_OUT
         self.proactive_due = self.memory.now + sleeps * PROACTIVE_NS
         if self._aim_order >= 0 and self.highest >= self._aim_highest:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
-from tests.oracle.compaction import Gates, block_pages
-from tests.oracle.kcompactd import Kcompactd
-from tests.oracle.lru import ElasticMemory
+from tests.oracle.compaction import block_pages
 from tests.oracle.request import PLAIN, Mark
-from tests.oracle.rules import OracleRules
 from tests.oracle.vmscan import CLUSTER, LOWEST_PRIORITY, Reclaimer, ScanControl
 from tests.oracle.zone import Zone
+
+if TYPE_CHECKING:
+    from tests.oracle.elastic import ElasticOracle
 
 
 class Kswapd:
@@ -34,13 +35,12 @@ class Kswapd:
         """wakeup_kswapd(): start a run unless one is under way or nothing is to do (S10.1)."""
         if self.is_recorded or self.active:
             return
-        boosted = any(zone.watermarks.boost for zone in self._eligible(highest_type))
-        if boosted or not self._pgdat_balanced(order, highest_type):
+        if self._has_work(order, highest_type):
             self.start(highest_type)
 
     def note_free(self) -> None:
-        """No kernel function: end the run once some eligible zone is balanced (S10.2)."""
-        if not self.is_recorded and self.active and self._pgdat_balanced(0, self._highest_type):
+        """End the run once some eligible zone is balanced (S10.2)."""
+        if not self.is_recorded and self.active and self.pgdat_balanced(0, self._highest_type):
             self.stop()
 
     def start(self, highest_type: int) -> None:
@@ -56,7 +56,7 @@ class Kswapd:
         self._boosts = {zone.index: zone.watermarks.boost for zone in self._eligible(highest_type)}
         for zone in self._eligible(highest_type):
             zone.flags.reclaim_active = True
-        self._update_reclaim_active()
+        self._note_awake(awake=self.active)
 
     def stop(self) -> None:
         """Part of balance_pgdat(): end the run, if any; the boosts it saw expire (S1.7)."""
@@ -69,23 +69,33 @@ class Kswapd:
             if boost:
                 zone.events.hold("boost_reset", "", 0)
             zone.watermarks.boost = max(zone.watermarks.boost - boost, 0)
-        self._update_reclaim_active()
+        self._note_awake(awake=self.active)
 
-    def _update_reclaim_active(self) -> None:
-        """update_reclaim_active(): tell zones whether reclaim is active."""
+    def _note_awake(self, *, awake: bool) -> None:
+        """set_pgdat_percpu_threshold(): tell the zones' counters (S1.10)."""
         for zone in self.zones:
-            zone.counters.note_kswapd(self.active)
+            zone.counters.note_kswapd(active=awake)
 
     def _eligible(self, highest_type: int) -> list[Zone]:
         """Part of balance_pgdat(): return the zones that a waker may use."""
         return [zone for zone in self.zones[: highest_type + 1] if zone.spec.managed]
 
-    def _pgdat_balanced(self, order: int, highest_type: int) -> bool:
-        """pgdat_balanced(): return whether some eligible zone has enough."""
-        eligible = self._eligible(highest_type)
+    def pgdat_balanced(self, order: int, highest: int) -> bool:
+        """pgdat_balanced(): return whether some eligible zone has enough (S10.1)."""
+        eligible = self._eligible(highest)
         return not eligible or any(
-            zone.watermarks.ok_for_balance(order, Mark.HIGH, highest_type) for zone in eligible
+            zone.watermarks.ok(order, Mark.HIGH, highest, PLAIN, self._free(zone, order))
+            for zone in eligible
         )
+
+    def _has_work(self, order: int, highest: int) -> bool:
+        """Part of wakeup_kswapd(): return whether the node is boosted or short."""
+        boosted = any(zone.watermarks.boost for zone in self._eligible(highest))
+        return boosted or not self.pgdat_balanced(order, highest)
+
+    def _free(self, zone: Zone, order: int) -> int:
+        """Free pages that count; kswapd looks closer where few are free (S1.10)."""
+        return zone.counters.free_for_balance()
 
 
 NEVER = 1 << 62
@@ -124,25 +134,16 @@ class ElasticKswapd(Kswapd):
         wanted_highest: likewise; None: nobody asked.
     """
 
-    def __init__(
-        self,
-        zones: Sequence[Zone],
-        memory: ElasticMemory,
-        gates: Gates,
-        rules: OracleRules,
-        cpu: int,
-        kcompactd: Kcompactd,
-        flush_skips: Callable[[], None],
-    ) -> None:
+    def __init__(self, oracle: ElasticOracle, node: int) -> None:
+        zones = oracle.zones_of(node)
         super().__init__(zones)
-        self.memory = memory
-        self.rules = rules
-        self.cpu = cpu
-        self.node = zones[0].node
-        self.kcompactd = kcompactd
-        self.reclaimer = Reclaimer(list(zones), memory, gates, rules, self.note_progress)
+        self.oracle = oracle
+        self.memory = oracle.memory
+        self.options = oracle.options
+        self.rules = oracle.rules
+        self.kcompactd = oracle.kcompactds[node]
+        self.reclaimer = Reclaimer(oracle, node)
         self.normal_type = max(zone.type for zone in zones if zone.spec.name != "Movable")
-        self._flush_skips = flush_skips
         self.phase = Phase.ASLEEP
         self.due = NEVER
         self.woken = False
@@ -181,38 +182,31 @@ class ElasticKswapd(Kswapd):
         self._wake_up()
 
     def note_free(self) -> None:
-        """No kernel function: do nothing; frees end no run here."""
+        """Do nothing; frees end no run here."""
 
     def note_progress(self, order: int, highest: int) -> None:
         """kswapd_try_clear_hopeless(): note that reclaim freed something of the node (S10.2)."""
         if not self.rules.revived_when_balanced or self.pgdat_balanced(order, highest):
             self.failures = 0
 
+    def end_hopelessness(self) -> None:
+        """kswapd_try_clear_hopeless(): note that a list's free found a zone well off (S10.2)."""
+        if self.kswapd_test_hopeless:
+            self.failures = 0
+
     def step(self) -> None:
         """Part of kswapd(): do what is due."""
         self.due = next(self._life)
 
-    def pgdat_balanced(self, order: int, highest: int) -> bool:
-        """pgdat_balanced(): return whether a zone has enough, perhaps in whole blocks (S8.6)."""
-        if not (self.memory.options.block_watermarks and order):
-            return self._pgdat_balanced(order, highest)
-        eligible = self._eligible(highest)
-        return not eligible or any(
-            zone.watermarks.ok_with(
-                block_pages(zone), order, zone.watermarks.wmark_pages(Mark.HIGH), highest, PLAIN
-            )
-            for zone in eligible
-        )
-
-    def _has_work(self, order: int, highest: int) -> bool:
-        """Part of wakeup_kswapd(): return whether the node is boosted or short."""
-        boosted = any(zone.watermarks.boost for zone in self._eligible(highest))
-        return boosted or not self.pgdat_balanced(order, highest)
+    def _free(self, zone: Zone, order: int) -> int:
+        """Free pages that count, perhaps only those in whole blocks (S8.6)."""
+        in_blocks = self.options.block_watermarks and order > 0
+        return block_pages(zone) if in_blocks else super()._free(zone, order)
 
     def _wake_up(self) -> None:
         """Part of wakeup_kswapd(): let a thread that sleeps or naps run soon."""
         self.woken = self.active = True
-        self.due = self.memory.now + self.memory.options.kswapd_wake_ns
+        self.due = self.memory.now + self.options.kswapd_wake_ns
 
     def _kswapd(self) -> Iterator[int]:
         """kswapd(): run, then sleep, for ever; it was asleep at first.
@@ -235,7 +229,8 @@ class ElasticKswapd(Kswapd):
         """kswapd_try_to_sleep(): nap, then sleep, if the node is balanced for both (S10.3)."""
         woken_early = False
         if self._prepare_kswapd_sleep():
-            self._flush_skips()
+            for zone in self._eligible(len(self.zones)):
+                self.oracle.compaction[zone.index].reset_isolation_suitable()
             self.kcompactd.wake(asked_order, self.highest)
             self.phase, self.active = Phase.NAPPING, False
             yield self.memory.now + NAP_NS
@@ -257,11 +252,6 @@ class ElasticKswapd(Kswapd):
         hopeless = self.kswapd_test_hopeless
         return hopeless or self.pgdat_balanced(self.control.order, self.highest)
 
-    def _note_awake(self, *, awake: bool) -> None:
-        """set_pgdat_percpu_threshold(): tell the zones' counters (S1.10)."""
-        for zone in self.zones:
-            zone.counters.note_kswapd(awake)
-
     def _balance_pgdat(self) -> Iterator[int]:
         """balance_pgdat(): free pages until the node is balanced, or nothing helps (S10.2).
 
@@ -279,7 +269,8 @@ class ElasticKswapd(Kswapd):
             zone.flags.reclaim_active = True
         yield self.memory.now + BEGIN_NS
         is_done = yield from self._reclaim_until_balanced()
-        if self._begins_again():
+        in_vain = control.priority < 1 and not control.reclaimed and control.cache_trim_failed
+        if in_vain and self.rules.tries_without_cache_trim and not control.no_cache_trim:
             control.no_cache_trim = True
             control.priority = LOWEST_PRIORITY
             is_done = yield from self._reclaim_until_balanced()
@@ -291,13 +282,7 @@ class ElasticKswapd(Kswapd):
             zone.events.hold("boost_reset", "", 0)
             zone.watermarks.boost = max(zone.watermarks.boost - boost, 0)
         if boosts:
-            self.kcompactd.wake(self.kcompactd.block_order, self.highest)
-
-    def _begins_again(self) -> bool:
-        """Part of balance_pgdat(): return whether sparing anonymous pages was in vain."""
-        control = self.control
-        in_vain = control.priority < 1 and not control.reclaimed and control.cache_trim_failed
-        return in_vain and self.rules.tries_without_cache_trim and not control.no_cache_trim
+            self.kcompactd.wake(self.oracle.machine.pageblock_order, self.highest)
 
     def _reclaim_until_balanced(self) -> Iterator[int]:
         """Part of balance_pgdat(): make pass after pass; returns whether there is no more to do."""
@@ -334,7 +319,7 @@ class ElasticKswapd(Kswapd):
         )
         for cost_ns in self.reclaimer.shrink_node(control):
             yield self.memory.now + cost_ns
-        if control.order and control.reclaimed >= self.memory.options.gap(control.order):
+        if control.order and control.reclaimed >= self.oracle.gates.compact_gap(control.order):
             control.order = 0
 
     def _new_control(self, order: int) -> ScanControl:
@@ -345,5 +330,5 @@ class ElasticKswapd(Kswapd):
             goal=0,
             is_kswapd=True,
             may_compact=True,
-            cpu=self.cpu,
+            cpu=self.kcompactd.cpu,
         )

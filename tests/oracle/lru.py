@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from math import isqrt
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from tests.oracle.buddy import PageList
 from tests.oracle.machine import Purpose, draw
-from tests.oracle.rules import ElasticOptions
 from tests.oracle.zone import Zone
 
 if TYPE_CHECKING:
@@ -64,38 +63,40 @@ class Folio:
 
     @property
     def on_lru(self) -> bool:
-        """No kernel function: return whether pages like it are on LRU lists."""
+        """Whether pages like it are on LRU lists."""
         return self.movable and self.kind >= Kind.ANON
 
     @property
     def _key(self) -> int:
-        """No kernel function: return what draws are keyed by."""
+        """What draws are keyed by."""
         return -1 - self.pfn if self.object is None else self.object + 1
 
     def happens(self, purpose: Purpose, per_mille: int, seed: int) -> bool:
-        """No kernel function: draw once more; returns whether it happens."""
+        """Draw once more; returns whether it happens."""
         number = self.draws[purpose] % DRAWS
         self.draws[purpose] += 1
         return draw(seed, self._key, purpose, number) < per_mille
 
     def cannot_move(self, per_mille: int, seed: int) -> bool:
-        """No kernel function: return whether a folio stays where it is until it is freed (S9.9).
+        """Whether a folio stays where it is until it is freed (S9.9).
 
         It is drawn for its object and its distance from the object's beginning.
         """
         return draw(seed, self._key, Purpose.MIGRATES, self.offset) < per_mille
 
     def halves(self) -> tuple[Folio, Folio]:
-        """No kernel function: return the lower and upper half, which remember what was drawn."""
-        order = self.order - 1
-        lower = replace(self, order=order, draws=Counter(self.draws))
-        upper = replace(
-            lower,
-            pfn=self.pfn + (1 << order),
-            offset=self.offset + (1 << order),
-            draws=Counter(self.draws),
+        """The lower and upper half, which remember what was drawn."""
+        half = 1 << (self.order - 1)
+        return tuple(
+            replace(
+                self,
+                order=self.order - 1,
+                pfn=self.pfn + distance,
+                offset=self.offset + distance,
+                draws=Counter(self.draws),
+            )
+            for distance in (0, half)
         )
-        return lower, upper
 
 
 LISTS = tuple((kind, active) for kind in (Kind.ANON, Kind.FILE) for active in (False, True))
@@ -110,10 +111,10 @@ class NodeLru:
         pages: base pages on each.
     """
 
-    def __init__(self, zone_type_of: Callable[[Folio], int]) -> None:
+    def __init__(self, memory: ElasticMemory) -> None:
         self.lists = {key: PageList() for key in LISTS}
         self.pages = dict.fromkeys(LISTS, 0)
-        self._zone_type_of = zone_type_of
+        self._memory = memory
         self._pages_of_type: Counter[tuple[Kind, bool, int]] = Counter()
 
     def lruvec_add_folio(self, folio: Folio) -> None:
@@ -126,21 +127,16 @@ class NodeLru:
         self.lists[folio.kind, folio.active].remove(folio.pfn)
         self._count(folio, -folio.size)
 
-    def tail(self, kind: Kind, *, active: bool) -> int | None:
-        """lru_to_folio(): return the first page of the list's last folio."""
-        pages = self.lists[kind, active]
-        return pages.tail if pages else None
-
     def of_kind(self, kind: Kind) -> int:
-        """No kernel function: return the pages of a class."""
+        """The pages of a class."""
         return self.pages[kind, False] + self.pages[kind, True]
 
     def pages_up_to(self, kind: Kind, highest: int, *, active: bool) -> int:
         """lruvec_lru_size(): return a list's pages in zones up to a type."""
-        return sum(self._pages_of_type[kind, active, each] for each in range(highest + 1))
+        return sum(self._pages_of_type[kind, active, zone] for zone in range(highest + 1))
 
     def pages_in(self, kind: Kind, zone_type: int) -> int:
-        """No kernel function: return the pages of a class in the node's zone of a type."""
+        """The pages of a class in the node's zone of a type."""
         return sum(self._pages_of_type[kind, active, zone_type] for active in (False, True))
 
     def inactive_is_low(self, kind: Kind) -> bool:
@@ -151,15 +147,8 @@ class NodeLru:
     def _count(self, folio: Folio, pages: int) -> None:
         """update_lru_size(): count pages that came or went."""
         self.pages[folio.kind, folio.active] += pages
-        self._pages_of_type[folio.kind, folio.active, self._zone_type_of(folio)] += pages
-
-
-@dataclass(frozen=True)
-class Shadow:
-    """What reclaim leaves in the place of an object of a file: which node took it, at which age."""
-
-    node: int
-    age: int
+        zone_type = self._memory.zone_of(folio).type
+        self._pages_of_type[folio.kind, folio.active, zone_type] += pages
 
 
 class Workingset:
@@ -167,26 +156,23 @@ class Workingset:
 
     Attributes:
         ages: by node: pages that reclaim took or that became active.
-        shadows: by object, of those of which reclaim took all that was left.
+        shadows: by object of which reclaim took all that was left: node, and its age then.
     """
 
     def __init__(self, memory: ElasticMemory) -> None:
         self._memory = memory
         self.ages: Counter[int] = Counter()
-        self.shadows: dict[int, Shadow] = {}
+        self.shadows: dict[int, tuple[int, int]] = {}
 
     def workingset_activation(self, folio: Folio) -> None:
         """workingset_age_nonresident(): count pages that became active."""
-        self.ages[self._node(folio)] += folio.size
+        self.ages[self._memory.zone_of(folio).node] += folio.size
 
     def workingset_eviction(self, folio: Folio) -> None:
         """workingset_eviction(): leave the age at which a folio goes, itself not counted."""
-        node = self._node(folio)
-        number = folio.object
-        if folio.kind is Kind.FILE:
-            is_last = number is not None and self._memory.objects[number] == [folio]
-            if is_last:
-                self.shadows[number] = Shadow(node, self.ages[node])
+        node, number = self._memory.zone_of(folio).node, folio.object
+        if folio.kind is Kind.FILE and self._memory.objects.get(number) == [folio]:
+            self.shadows[number] = node, self.ages[node]
         self.ages[node] += folio.size
 
     def folio_mark_accessed(self, folio: Folio) -> None:
@@ -195,39 +181,33 @@ class Workingset:
             folio.marked = True
         elif folio.on_lru and folio.kind is Kind.FILE and not folio.active:
             folio.marked = False
-            self._activate(folio)
-            self._memory.counts["pgactivate"] += folio.size
+            self._activate(folio, "pgactivate")
 
-    def workingset_refault(self, folio: Folio, shadow: Shadow) -> None:
+    def workingset_refault(self, folio: Folio, shadow: tuple[int, int]) -> None:
         """workingset_refault(): count a folio just read again; it is on the inactive list.
 
         It becomes active if it would have stayed in more memory.
         """
         self._memory.counts["workingset_refault_file"] += folio.size
-        if not folio.on_lru or folio.kind is not Kind.FILE or not self._is_recent(shadow):
-            return
-        self._activate(folio)
-        self._memory.counts["workingset_activate_file"] += folio.size
+        if folio.on_lru and folio.kind is Kind.FILE and self._is_recent(*shadow):
+            self._activate(folio, "workingset_activate_file")
 
-    def _is_recent(self, shadow: Shadow) -> bool:
+    def _is_recent(self, node: int, age: int) -> bool:
         """workingset_test_recent(): return whether little was evicted or activated since."""
-        pages = self._memory.lrus[shadow.node].pages
-        size = pages[Kind.FILE, True]
+        lru = self._memory.lrus[node]
+        size = lru.pages[Kind.FILE, True]
         if self._memory.options.anon_scan_percent:
-            size += pages[Kind.ANON, False] + pages[Kind.ANON, True]
-        return self.ages[shadow.node] - shadow.age <= size
+            size += lru.of_kind(Kind.ANON)
+        return self.ages[node] - age <= size
 
-    def _activate(self, folio: Folio) -> None:
-        """folio_activate(): move a folio to the head of the active list."""
+    def _activate(self, folio: Folio, counter: str) -> None:
+        """folio_activate(): move a folio to the head of the active list, and count that."""
         lru = self._memory.lru_of(folio)
         lru.remove(folio)
         folio.active = True
         lru.lruvec_add_folio(folio)
         self.workingset_activation(folio)
-
-    def _node(self, folio: Folio) -> int:
-        """No kernel function: return the node that a folio lies in."""
-        return self._memory.zone_of(folio).node
+        self._memory.counts[counter] += folio.size
 
 
 class ElasticMemory:
@@ -245,23 +225,17 @@ class ElasticMemory:
         requests: allocations so far.
     """
 
-    def __init__(self, oracle: ElasticOracle, options: ElasticOptions) -> None:
+    def __init__(self, oracle: ElasticOracle) -> None:
         self._oracle = oracle
-        self.options = options
+        self.options = oracle.options
         self.folios: dict[int, Folio] = {}
         self.objects: dict[int, list[Folio]] = {}
-        self.lrus = {
-            node: NodeLru(lambda folio: self.zone_of(folio).type) for node in oracle.machine.nodes
-        }
+        self.lrus = {node: NodeLru(self) for node in oracle.machine.nodes}
         self.counts: Counter[str] = Counter()
         self.workingset = Workingset(self)
         self.seen: Counter[str] = Counter()
         self.now = 0
         self.requests = 0
-
-    def act_as(self, cpu: int) -> None:
-        """No kernel function: let a CPU do what follows."""
-        self._oracle.act_as(cpu)
 
     def lru_of(self, folio: Folio) -> NodeLru:
         """folio_lruvec(): return the lists of the folio's node."""
@@ -280,39 +254,33 @@ class ElasticMemory:
         return None
 
     def add(self, folio: Folio) -> None:
-        """No kernel function: add the newest piece of an object, at its list's head."""
+        """Add the newest piece of an object, at its list's head."""
         self.folios[folio.pfn] = folio
         if folio.object is not None:
             self.objects.setdefault(folio.object, []).insert(0, folio)
         if folio.on_lru:
             self.lru_of(folio).lruvec_add_folio(folio)
 
-    def forget(self, folio: Folio) -> None:
-        """No kernel function: take a folio that is about to be freed from its list and object."""
-        if folio.on_lru:
-            self.lru_of(folio).remove(folio)
-        self.forget_isolated(folio)
-
     def forget_isolated(self, folio: Folio) -> None:
-        """No kernel function: take a folio from its object; it is on no list."""
+        """Take a folio that is about to be freed from its object; it is on no list."""
         del self.folios[folio.pfn]
         if folio.object is not None:
             self.objects[folio.object].remove(folio)
 
     def free(self, cpu: int, folios: Iterable[Folio]) -> None:
-        """No kernel function: let a CPU free folios by the ordinary path, one by one."""
+        """Let a CPU free folios by the ordinary path, one by one."""
         for folio in folios:
             self.free_pages(cpu, folio.pfn, folio.order)
 
     def free_pages(self, cpu: int, pfn: int, order: int) -> None:
-        """No kernel function: let a CPU free pages by the ordinary path."""
+        """Let a CPU free pages by the ordinary path."""
         self._oracle.allocated.remove(pfn, order)
-        self.act_as(cpu)
+        self._oracle.act_as(cpu)
         self._oracle.zone_of(pfn).free(cpu, pfn, order)
 
     def take_out(self, number: int, offset: int, order: int) -> list[Folio]:
-        """No kernel function: take out an object's pieces in a range, halved until they fit."""
-        found = []
+        """Take out an object's pieces in a range, halved until they fit."""
+        pieces = []
         end = offset + (1 << order)
         waiting = list(self.objects.get(number, []))
         while waiting:
@@ -320,11 +288,13 @@ class ElasticMemory:
             if piece.offset >= end or piece.offset + piece.size <= offset:
                 continue
             if offset <= piece.offset and piece.offset + piece.size <= end:
-                self.forget(piece)
-                found.append(piece)
+                if piece.on_lru:
+                    self.lru_of(piece).remove(piece)
+                self.forget_isolated(piece)
+                pieces.append(piece)
             else:
                 waiting[:0] = self._halve(piece)
-        return found
+        return pieces
 
     def move(self, folio: Folio, target: int) -> None:
         """migrate_folio_move(): move an isolated folio to other pages, at the head of its list."""
@@ -336,22 +306,11 @@ class ElasticMemory:
         self.lru_of(folio).lruvec_add_folio(folio)
 
     def free_target(self, cpu: int, pfn: int, order: int) -> None:
-        """No kernel function: let a CPU free pages that held nothing, the ordinary way."""
-        self.act_as(cpu)
+        """Let a CPU free pages that held nothing, the ordinary way."""
+        self._oracle.act_as(cpu)
         zone = self._oracle.zone_of(pfn)
         zone.note_taken(pfn, order)
         zone.free(cpu, pfn, order)
-
-    def drain(self, zone: Zone, cpu: int) -> None:
-        """drain_pages_zone(): let a CPU empty its own lists of a zone."""
-        self.act_as(cpu)
-        zone.drain_all(cpu)
-
-    def drain_every_cpu(self, zone: Zone, by: int) -> None:
-        """drain_all_pages(): let a CPU empty all lists of a zone."""
-        self.act_as(by)
-        for cpu in range(self._oracle.machine.nr_cpus):
-            zone.drain_all(cpu)
 
     def zone_reclaimable_pages(self, zone: Zone) -> int:
         """zone_reclaimable_pages(): return pages of a zone that reclaim might free (S8.3)."""
@@ -364,15 +323,15 @@ class ElasticMemory:
         return pages
 
     def _halve(self, piece: Folio) -> tuple[Folio, Folio]:
-        """No kernel function: cut a piece in two."""
-        lower, upper = piece.halves()
+        """Cut a piece in two."""
+        halves = piece.halves()
         pieces = self.objects[piece.object]
         place = pieces.index(piece)
-        pieces[place : place + 1] = [lower, upper]
+        pieces[place : place + 1] = halves
         if piece.on_lru:
             self.lru_of(piece).remove(piece)
-        for half in (lower, upper):
+        for half in halves:
             self.folios[half.pfn] = half
             if half.on_lru:
                 self.lru_of(half).lruvec_add_folio(half)
-        return lower, upper
+        return halves

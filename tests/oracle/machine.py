@@ -71,7 +71,6 @@ class OracleZone:
         return self.start_pfn + self.spanned
 
     def spans(self, pfn: int) -> bool:
-        """Whether the page frame lies in the zone's span."""
         return self.start_pfn <= pfn < self.end_pfn
 
 
@@ -103,34 +102,20 @@ class OracleMachine:
     thp: bool = True
     free_high_batch: bool = True
 
-    def __post_init__(self) -> None:
-        """Refuse zones that are not the same types for node after node.
-
-        Raises:
-            ValueError: they are not.
-        """
-        expected = [node for node in self.nodes for _ in range(self.zone_types)]
-        if [zone.node for zone in self.zones] != expected:
-            raise ValueError("zones must be ordered by node, with the same types in each node")
-
     @property
     def pages_per_block(self) -> int:
-        """Base pages in a pageblock."""
         return 1 << self.pageblock_order
 
     @cached_property
     def nodes(self) -> tuple[int, ...]:
-        """Node numbers, ascending."""
         return tuple(sorted({zone.node for zone in self.zones}))
 
     @property
     def has_several_nodes(self) -> bool:
-        """Whether there is a remote node at all."""
         return len(self.nodes) > 1
 
     @property
     def zone_types(self) -> int:
-        """Number of types of zones."""
         return len(self.zones) // len(self.nodes)
 
     def zone_type(self, zone: int) -> int:
@@ -142,7 +127,6 @@ class OracleMachine:
         return [index for index, zone in enumerate(self.zones) if zone.node == node]
 
     def node_of(self, cpu: int) -> int:
-        """Node of a CPU."""
         return self.cpu_nodes[cpu] if self.cpu_nodes else self.nodes[0]
 
     def cpus_of(self, node: int) -> list[int]:
@@ -150,7 +134,6 @@ class OracleMachine:
         return [cpu for cpu in range(self.nr_cpus) if self.node_of(cpu) == node]
 
     def distance(self, here: int, there: int) -> int:
-        """How far a node is from another."""
         if self.distances:
             return self.distances[self.nodes.index(here)][self.nodes.index(there)]
         return LOCAL_DISTANCE if here == there else REMOTE_DISTANCE
@@ -179,7 +162,7 @@ class Purpose(IntEnum):
 
 
 def mixed(value: int) -> int:
-    """No kernel function: return a number of 31 bits that depends on all bits of another."""
+    """A number of 31 bits that depends on all bits of another."""
     value &= MASK
     for _ in range(2):
         value ^= value >> 16
@@ -188,30 +171,27 @@ def mixed(value: int) -> int:
 
 
 def draw(seed: int, key: int, purpose: Purpose, number: int) -> int:
-    """No kernel function: return the number-th draw of a key for a purpose, from 0 to 999."""
+    """The number-th draw of a key for a purpose, from 0 to 999."""
     return mixed(mixed(mixed(seed + key) + purpose) + number) % 1000
 
 
 SPREADER = 2654435761
 """Spreads numbers over 32-bit words."""
 
-PER = 1000
-"""Chances are given in so many parts."""
-
 
 def is_drawn(number: int, per_1000: int) -> bool:
     """Whether the draw of a number is among so many of 1000."""
     word = number * SPREADER % (1 << 32)
-    return word * PER >> 32 < per_1000
+    return word * 1000 >> 32 < per_1000
 
 
 Event = tuple[str | int | bool, ...]
 """One of
-("zone_locked", pfn, order, migratetype)                                        T4
-("drain", pfn, order, migratetype)                                              T5
-("extfrag", pfn, alloc_order, fallback_order, alloc_migratetype,
-            fallback_migratetype, change_ownership)                             T6
-("hold", site, cause, objects)                                                  S11.1
+("zone_locked", pfn, order, migratetype): a page left the list of a type by smallest fit        T4
+("drain", pfn, order, migratetype): a page went from a per-CPU list back into the buddy         T5
+("extfrag", pfn, alloc_order, fallback_order, alloc_migratetype, fallback_migratetype,
+            change_ownership): a claim (ownership changes) or a steal (it does not)             T6
+("hold", site, cause, objects): a hold of zone->lock ended                                   S11.1
 """
 
 
@@ -248,38 +228,10 @@ class EventLog:
         self.work = Work()
         self.work_of_holds: list[Work] = []
 
-    def zone_locked(self, pfn: int, order: int, migratetype: int) -> None:
-        """A page left the free list of `migratetype` by smallest fit."""
-        self.entries.append(("zone_locked", pfn, order, migratetype))
-
-    def drain(self, pfn: int, order: int, migratetype: int) -> None:
-        """A page went from a per-CPU list back into the buddy."""
-        self.entries.append(("drain", pfn, order, migratetype))
-
-    def extfrag(
-        self,
-        pfn: int,
-        alloc_order: int,
-        fallback_order: int,
-        alloc_migratetype: int,
-        fallback_migratetype: int,
-        change_ownership: bool,
-    ) -> None:
-        """A claim (ownership changes) or a steal (it does not)."""
-        self.entries.append(
-            (
-                "extfrag",
-                pfn,
-                alloc_order,
-                fallback_order,
-                alloc_migratetype,
-                fallback_migratetype,
-                change_ownership,
-            )
-        )
+    def note(self, *event: str | int | bool) -> None:
+        self.entries.append(event)
 
     def hold(self, site: str, cause: str, objects: int) -> None:
-        """One hold of zone->lock ended."""
-        self.entries.append(("hold", site, cause, objects))
+        self.note("hold", site, cause, objects)
         self.work_of_holds.append(self.work)
         self.work = Work()

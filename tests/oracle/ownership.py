@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from tests.oracle.buddy import Pageblocks, PageList
 from tests.oracle.machine import PCP_TYPES, OracleMachine, is_mergeable
 from tests.oracle.pcp import PerCpuPages
-from tests.oracle.rules import OracleOwnership, OraclePolicy
+from tests.oracle.rules import OracleOwnership
 from tests.oracle.vmstat import ThisCpu
 
 PHASES = 4
@@ -17,6 +17,9 @@ PHASES = 4
 
 FOLIO_BATCH = 31
 """Frees that may share one hold of a pcp->lock (S4.11)."""
+
+PageSet = tuple[int, int]
+"""Index of a zone and CPU: whose lists they are."""
 
 
 @dataclass
@@ -30,41 +33,24 @@ class PhaseCount:
 
 @dataclass
 class OwnershipCount:
-    """What one CPU did in one zone.
-
-    Attributes:
-        phases: by phase of refills.
-        claimed: blocks that became owned.
-        recorded: blocks put on a recorded list.
-        recovered: blocks taken off one by a refill.
-        ended: ownerships ended.
-        remote_frees: frees routed to another CPU's lists.
-        busy_frees: those that found them locked.
-        lock_acquisitions: of pcp->lock, to allocate or to free.
-        lock_drain_holds: of pcp->lock, to drain only.
-        lock_handovers: of both, those after another CPU's.
-        splits: pages cut in two on the lists.
-        merges: pairs joined on the lists.
-        merge_looks: entries looked at to find pairs.
-        recorded_looks: recorded blocks looked at by refills.
-    """
+    """Counts of what one CPU did in one zone."""
 
     phases: tuple[PhaseCount, ...] = field(
         default_factory=lambda: tuple(PhaseCount() for _ in range(PHASES))
     )
-    claimed: int = 0
-    recorded: int = 0
-    recovered: int = 0
-    ended: int = 0
-    remote_frees: int = 0
-    busy_frees: int = 0
-    lock_acquisitions: int = 0
-    lock_drain_holds: int = 0
-    lock_handovers: int = 0
-    splits: int = 0
-    merges: int = 0
-    merge_looks: int = 0
-    recorded_looks: int = 0
+    claimed: int = 0  # blocks that became owned
+    recorded: int = 0  # blocks put on a recorded list
+    recovered: int = 0  # blocks taken off one by a refill
+    ended: int = 0  # ownerships ended
+    remote_frees: int = 0  # frees routed to another CPU's lists
+    busy_frees: int = 0  # those that found them locked
+    lock_acquisitions: int = 0  # of pcp->lock, to allocate or to free
+    lock_drain_holds: int = 0  # of pcp->lock, to drain only
+    lock_handovers: int = 0  # of both, those after another CPU's
+    splits: int = 0  # pages cut in two on the lists
+    merges: int = 0  # pairs joined on the lists
+    merge_looks: int = 0  # entries looked at to find pairs
+    recorded_looks: int = 0  # recorded blocks looked at by refills
 
 
 class OwnershipCounters:
@@ -72,46 +58,44 @@ class OwnershipCounters:
 
     def __init__(self, this_cpu: ThisCpu) -> None:
         self._this_cpu = this_cpu
-        self._counts: defaultdict[tuple[int, int], OwnershipCount] = defaultdict(OwnershipCount)
+        self._counts: defaultdict[PageSet, OwnershipCount] = defaultdict(OwnershipCount)
 
     def of(self, zone: int) -> OwnershipCount:
-        """No kernel function: return the acting CPU's counts in a zone."""
+        """The acting CPU's counts in a zone."""
         return self._counts[zone, self._this_cpu.number]
 
     @property
     def remote_frees(self) -> int:
-        """No kernel function: return the frees to other CPUs' lists, of all CPUs and zones."""
-        return sum(each.remote_frees for each in self._counts.values())
+        """Frees to other CPUs' lists, of all CPUs and zones."""
+        return sum(count.remote_frees for count in self._counts.values())
 
     def clear(self) -> None:
-        """No kernel function: count from 0."""
         self._counts.clear()
 
     def at(self, zone: int, cpu: int) -> OwnershipCount:
-        """No kernel function: return a CPU's counts in a zone."""
+        """A CPU's counts in a zone."""
         return self._counts[zone, cpu]
 
 
-@dataclass
-class _FreeRun:
-    """Consecutive frees of a folio batch that keep one pcp->lock."""
-
-    zone: int
-    owner: int
-    length: int
-
-
 class ListLocks:
-    """pcp->lock of every page set: how often it is taken, and when it changes hands."""
+    """pcp->lock of every page set: how often it is taken, and when it changes hands.
+
+    By CPU it holds: the last frees of a folio batch that keep one lock, and how many they are; the
+    lock kept for interrupts into a refill or drain; the page set that the last free drained.
+    """
 
     def __init__(self, this_cpu: ThisCpu, counters: OwnershipCounters) -> None:
         self._this_cpu = this_cpu
         self._counters = counters
-        self._holders: dict[tuple[int, int], int] = {}
-        self._runs: dict[int, _FreeRun] = {}
-        self._kept: dict[int, tuple[int, int]] = {}
-        self._drained: dict[int, tuple[int, int]] = {}
-        self._interrupted: tuple[int, int] | None = None
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget who had the locks."""
+        self._holders: dict[PageSet, int] = {}
+        self._runs: dict[int, tuple[PageSet, int]] = {}
+        self._kept: dict[int, PageSet] = {}
+        self._drained: dict[int, PageSet] = {}
+        self._interrupted: PageSet | None = None
 
     def take(self, zone: int, owner: int) -> None:
         """pcp_spin_trylock(): take the lock of a CPU's lists, to allocate or to free."""
@@ -119,7 +103,7 @@ class ListLocks:
         self._hand_over(zone, owner)
 
     def take_to_drain(self, zone: int, owner: int) -> None:
-        """No kernel function: take the lock for a drain's chunk that does nothing else."""
+        """Take the lock for a drain's chunk that does nothing else."""
         self._counters.of(zone).lock_drain_holds += 1
         self._hand_over(zone, owner)
 
@@ -129,44 +113,34 @@ class ListLocks:
         if self._interrupted:
             self.take(zone, owner)
             return
-        run = self._runs.pop(cpu, None)
-        if batched and run and (run.zone, run.owner) == (zone, owner) and run.length < FOLIO_BATCH:
-            run.length += 1
-        else:
+        page_set, length = self._runs.pop(cpu, (None, 0))
+        if not batched or page_set != (zone, owner) or length == FOLIO_BATCH:
             self.take(zone, owner)
-            run = _FreeRun(zone, owner, 1)
+            length = 0
         if batched:
-            self._runs[cpu] = run
+            self._runs[cpu] = (zone, owner), length + 1
 
     def _hand_over(self, zone: int, owner: int) -> None:
-        """No kernel function: count an acquisition and who had the lock before."""
+        """Count who had the lock before."""
         taker = self._this_cpu.number
         last = self._holders.get((zone, owner), taker)
         self._holders[zone, owner] = taker
         self._counters.of(zone).lock_handovers += last != taker
-
-    def forget(self) -> None:
-        """No kernel function: forget who had the locks."""
-        self._holders.clear()
-        self._runs.clear()
-        self._kept.clear()
-        self._drained.clear()
-        self._interrupted = None
 
     def is_held(self, zone: int, owner: int) -> bool:
         """pcp_spin_trylock(): return whether it fails, as what is interrupted holds the lock."""
         return self._interrupted == (zone, owner)
 
     def keep(self, zone: int, owner: int) -> None:
-        """No kernel function: keep a lock for interrupts into the CPU's refill or drain (S4.10)."""
+        """Keep a lock for interrupts into the CPU's refill or drain (S4.10)."""
         self._kept[self._this_cpu.number] = (zone, owner)
 
     def note_drain(self, zone: int, owner: int) -> None:
-        """No kernel function: note that the acting CPU's free drains a list."""
+        """Note that the acting CPU's free drains a list."""
         self._drained[self._this_cpu.number] = (zone, owner)
 
     def keep_drained(self) -> None:
-        """No kernel function: keep the lock of what the acting CPU's last free drained, if any.
+        """Keep the lock of what the acting CPU's last free drained, if any.
 
         A folio batch is over. What is kept already stays so.
         """
@@ -177,29 +151,25 @@ class ListLocks:
             self.keep(*drained)
 
     def begin(self, cpu: int, *, batched: bool = False, interrupts: bool = False) -> None:
-        """No kernel function: begin an event of a CPU; it ends, goes on with or interrupts a batch.
+        """Begin an event of a CPU; it ends, goes on with or interrupts a batch.
 
         The lock that what is interrupted holds stays held: a batch's, a refill's or a drain's
         (S4.10).
         """
-        if not (batched or interrupts):
-            self.end_run(cpu)
-        if not interrupts:
-            self._kept.pop(cpu, None)
-            self._drained.pop(cpu, None)
-        self._interrupted = self._held_by(cpu) if interrupts else None
+        if interrupts:
+            page_set, _ = self._runs.get(cpu, (None, 0))
+            self._interrupted = self._kept.get(cpu) or page_set
+            return
+        run = self._runs.get(cpu)
+        self.end_run(cpu)
+        if batched and run:
+            self._runs[cpu] = run
 
     def end_run(self, cpu: int) -> None:
-        """No kernel function: end what a CPU did under a list's lock, as it does something else."""
-        self._runs.pop(cpu, None)
-        self._kept.pop(cpu, None)
-        self._drained.pop(cpu, None)
+        """End what a CPU did under a list's lock, as it does something else."""
+        for held in (self._runs, self._kept, self._drained):
+            held.pop(cpu, None)
         self._interrupted = None
-
-    def _held_by(self, cpu: int) -> tuple[int, int] | None:
-        """No kernel function: return the zone and owner of the list that a CPU keeps locked."""
-        run = self._runs.get(cpu)
-        return self._kept.get(cpu) or ((run.zone, run.owner) if run else None)
 
 
 @dataclass
@@ -221,7 +191,8 @@ class OwnedPageblocks(Pageblocks):
     """Types and owners; what happens to blocks ends their ownership by itself.
 
     Attributes:
-        options: when ownership ends, and how many blocks may be recorded.
+        owned: owned blocks by number.
+        recorded: blocks recorded by each page set, by number, oldest first.
     """
 
     def __init__(
@@ -230,40 +201,32 @@ class OwnedPageblocks(Pageblocks):
         super().__init__(machine)
         self.options = options
         self._counters = counters
-        self._owned: dict[int, Owned] = {}
-        self._recorded: dict[tuple[int, int], PageList] = {}
-
-    def owned(self) -> dict[int, Owned]:
-        """No kernel function: return the owned blocks by number."""
-        return dict(self._owned)
+        self.owned: dict[int, Owned] = {}
+        self.recorded: defaultdict[PageSet, PageList] = defaultdict(PageList)
 
     def owner_of(self, pfn: int) -> int | None:
-        """No kernel function: return the CPU that owns the block of a page, if one does."""
-        block = self._owned.get(self.number(pfn))
+        """The CPU that owns the block of a page, if one does."""
+        block = self.owned.get(self.number(pfn))
         return None if block is None else block.cpu
 
-    def recorded(self, zone: int, cpu: int) -> list[int]:
-        """No kernel function: return the blocks recorded by a page set, by number, oldest first."""
-        return list(self._recorded_list(zone, cpu))
-
     def own(self, pfn: int, zone: int, cpu: int) -> None:
-        """No kernel function: make a CPU the owner of a block (S12.3, phase 1)."""
-        self._owned[self.number(pfn)] = Owned(zone, cpu)
+        """Make a CPU the owner of a block (S12.3, phase 1)."""
+        self.owned[self.number(pfn)] = Owned(zone, cpu)
         self._counters.of(zone).claimed += 1
 
     def unrecord(self, number: int) -> None:
-        """No kernel function: note that a block's fragments are back on its owner's lists."""
-        block = self._owned[number]
+        """Note that a block's fragments are back on its owner's lists."""
+        block = self.owned[number]
         block.recorded = False
-        self._recorded_list(block.zone, block.cpu).remove(number)
+        self.recorded[block.zone, block.cpu].remove(number)
 
     def note_drained(self, pfn: int) -> None:
-        """No kernel function: note that an owned block's page went from a list to the zone."""
+        """Note that an owned block's page went from a list to the zone."""
         number = self.number(pfn)
-        block = self._owned.get(number)
+        block = self.owned.get(number)
         if block is None or block.recorded:
             return
-        recorded = self._recorded_list(block.zone, block.cpu)
+        recorded = self.recorded[block.zone, block.cpu]
         is_full = 0 < self.options.recorded_cap <= len(recorded)
         if is_full or self.options.ownership_ends == "drained":
             self.end(number)
@@ -273,51 +236,38 @@ class OwnedPageblocks(Pageblocks):
         self._counters.of(block.zone).recorded += 1
 
     def note_free_buddy(self, pfn: int, order: int) -> None:
-        """No kernel function: take the owners of whole free blocks (S12.2)."""
+        """Take the owners of whole free blocks (S12.2)."""
         for start in range(pfn, pfn + (1 << order), self.pages):
             self.end(self.number(start))
 
     def set_type(self, block: int, migratetype: int) -> None:
         """set_pageblock_migratetype(): retag one block; only types 0 to 2 may be owned."""
-        has_changed = self._types[block] != migratetype
+        has_changed = self.types[block] != migratetype
         super().set_type(block, migratetype)
         ends = has_changed and self.options.type_change == "end"
         if ends or not is_mergeable(migratetype):
             self.end(block)
 
     def end(self, number: int) -> None:
-        """No kernel function: take a block's owner, if it had one."""
-        block = self._owned.get(number)
+        """Take a block's owner, if it had one."""
+        block = self.owned.get(number)
         if block is None:
             return
         if block.recorded:
             self.unrecord(number)
-        del self._owned[number]
+        del self.owned[number]
         self._counters.of(block.zone).ended += 1
 
     def end_recorded(self, zone: int, cpu: int) -> None:
-        """No kernel function: take the owner of all blocks recorded by a page set."""
-        for number in self.recorded(zone, cpu):
+        """Take the owner of all blocks recorded by a page set."""
+        for number in list(self.recorded[zone, cpu]):
             self.end(number)
 
     def end_all(self, zone: int, cpu: int) -> None:
-        """No kernel function: take the owner of all blocks that a CPU owns in a zone."""
-        for number, block in self.owned().items():
+        """Take the owner of all blocks that a CPU owns in a zone."""
+        for number, block in list(self.owned.items()):
             if (block.zone, block.cpu) == (zone, cpu):
                 self.end(number)
-
-    def _recorded_list(self, zone: int, cpu: int) -> PageList:
-        """No kernel function: return the recorded blocks of a page set."""
-        return self._recorded.setdefault((zone, cpu), PageList())
-
-
-def new_blocks(
-    machine: OracleMachine, policy: OraclePolicy, counters: OwnershipCounters
-) -> Pageblocks:
-    """No kernel function: return blocks as the policy has them, with owners or without."""
-    if policy.ownership is None:
-        return Pageblocks(machine)
-    return OwnedPageblocks(machine, policy.ownership, counters)
 
 
 class MergingLists:
@@ -345,16 +295,14 @@ class MergingLists:
         self._counters = counters
 
     def smallest(self, order: int, migratetype: int) -> int | None:
-        """No kernel function: return the smallest sufficient order of the type, or None."""
+        """The smallest sufficient order of the type that is listed, or None."""
         for current in range(order, self._blocks.order + 1):
-            if self.pcp.lists[self.pcp.layout.index(current, migratetype)]:
+            if self.pcp.list_of(current, migratetype):
                 return current
         return None
 
     def take(self, order: int, migratetype: int) -> tuple[int, bool] | None:
-        """No kernel function: take the head of the smallest sufficient page.
-
-        It is split to size; the rest stays listed.
+        """Take the head of the smallest sufficient page, split to size; the rest stays listed.
 
         Returns:
             The page and whether it carried the mark.
@@ -362,29 +310,32 @@ class MergingLists:
         current = self.smallest(order, migratetype)
         if current is None:
             return None
-        pfn = self.pcp.pop_head(self.pcp.layout.index(current, migratetype))
+        pfn = self.pcp.list_of(current, migratetype).pop_head()
         is_marked = pfn in self.mergeable
         self.mergeable.discard(pfn)
         while current > order:
             current -= 1
             self._counters.of(self.zone).splits += 1
-            self._push_head(pfn + (1 << current), current, migratetype, mark=is_marked)
+            upper = pfn + (1 << current)
+            self.pcp.list_of(current, migratetype).push_head(upper)
+            if is_marked:
+                self.mergeable.add(upper)
         return pfn, is_marked
 
-    def push_tail(self, pfn: int, order: int, migratetype: int, *, mark: bool) -> None:
-        """No kernel function: put a page behind all others of its order and type."""
-        self.pcp.push_tail(self.pcp.layout.index(order, migratetype), pfn)
-        if mark:
-            self.mergeable.add(pfn)
-
     def merge_all(self) -> None:
-        """No kernel function: join buddies, smallest first; a pair goes to the tail."""
+        """Join buddies, smallest first; a pair goes to the tail."""
         for order in range(self._blocks.order):
             for migratetype in range(PCP_TYPES):
-                self._merge_list(order, migratetype)
+                pages = self.pcp.list_of(order, migratetype)
+                for pfn in list(pages):
+                    if pfn in pages:
+                        self._counters.of(self.zone).merge_looks += 1
+                        if self._joins(pfn, order, migratetype):
+                            pair = pfn & ~(1 << order)
+                            self.pcp.list_of(order + 1, migratetype).push_tail(pair)
 
     def merge_upward(self, pfn: int, order: int, migratetype: int) -> None:
-        """No kernel function: join one page with its buddy, and so on.
+        """Join one page with its buddy, and so on.
 
         The result stays in front. The page is looked at if it may merge at all, and so is what
         becomes of it.
@@ -392,86 +343,62 @@ class MergingLists:
         if pfn not in self.mergeable:
             return
         self._counters.of(self.zone).merge_looks += 1
-        while self._may_merge(pfn, order, migratetype):
-            self._unlink_pair(pfn, order, migratetype)
+        while self._joins(pfn, order, migratetype):
             pfn &= ~(1 << order)
             order += 1
-            self._push_head(pfn, order, migratetype, mark=True)
+            self.pcp.list_of(order, migratetype).push_head(pfn)
             self._counters.of(self.zone).merge_looks += 1
 
-    def drain_from_largest(self, budget: int, free: Callable[[int, int], None]) -> int:
-        """Part of free_pcppages_bulk(): hand over the largest pages first.
+    def drain(
+        self, budget: int, first: int, free: Callable[[int, int], None], *, largest: bool
+    ) -> int:
+        """free_pcppages_bulk(): hand over the largest pages first, or list after list.
 
-        It takes each list's coldest first; the last may overshoot.
+        Of a list the coldest go first; the last may overshoot.
 
         Args:
             budget: base pages.
+            first: list to start at, unless the largest go first.
             free: takes each page and its order.
+            largest: which go first.
 
         Returns:
             Objects handed over.
         """
-        budget = min(budget, self.pcp.count)
-        objects = 0
-        while budget > 0:
-            order, index = self._largest()
-            pfn = self.pcp.pop_tail(index)
-            self.mergeable.discard(pfn)
-            free(pfn, order)
-            budget -= 1 << order
-            objects += 1
-        return objects
-
-    def drain_from_list(self, budget: int, first: int, free: Callable[[int, int], None]) -> int:
-        """Part of free_pcppages_bulk(): hand over list after list, as `free_pcppages_bulk` does."""
 
         def free_unmarked(pfn: int, order: int) -> None:
             self.mergeable.discard(pfn)
             free(pfn, order)
 
-        return self.pcp.free_pcppages_bulk(budget, first, free_unmarked)
+        if not largest:
+            return self.pcp.free_pcppages_bulk(budget, first, free_unmarked)
+        budget = min(budget, self.pcp.count)
+        objects = 0
+        while budget > 0:
+            order, pages = next(
+                (order, pages)
+                for order in range(self._blocks.order, -1, -1)
+                for migratetype in range(PCP_TYPES)
+                if (pages := self.pcp.list_of(order, migratetype))
+            )
+            free_unmarked(pages.pop_tail(), order)
+            budget -= 1 << order
+            objects += 1
+        return objects
 
-    def _largest(self) -> tuple[int, int]:
-        """No kernel function: return order and index of the list to drain; one has pages."""
-        layout = self.pcp.layout
-        return next(
-            (order, layout.index(order, migratetype))
-            for order in range(self._blocks.order, -1, -1)
-            for migratetype in range(PCP_TYPES)
-            if self.pcp.lists[layout.index(order, migratetype)]
-        )
+    def _joins(self, pfn: int, order: int, migratetype: int) -> bool:
+        """Take a page and its buddy off their list, and mark the pair.
 
-    def _merge_list(self, order: int, migratetype: int) -> None:
-        """No kernel function: join the pairs of one list as it is now."""
-        pages = self.pcp.lists[self.pcp.layout.index(order, migratetype)]
-        for pfn in list(pages):
-            if pfn not in pages:
-                continue
-            self._counters.of(self.zone).merge_looks += 1
-            if self._may_merge(pfn, order, migratetype):
-                self._unlink_pair(pfn, order, migratetype)
-                self.push_tail(pfn & ~(1 << order), order + 1, migratetype, mark=True)
-
-    def _may_merge(self, pfn: int, order: int, migratetype: int) -> bool:
-        """No kernel function: return whether both halves are here, marked, of a block owned."""
-        pages = self.pcp.lists[self.pcp.layout.index(order, migratetype)]
+        That is if both are here, marked, of a block owned. Returns whether they are.
+        """
+        pages = self.pcp.list_of(order, migratetype)
         pair = {pfn, pfn ^ (1 << order)}
-        return (
-            order < self._blocks.order
-            and all(each in pages for each in pair)
-            and pair <= self.mergeable
-            and self._blocks.owner_of(pfn) == self.cpu
-        )
-
-    def _unlink_pair(self, pfn: int, order: int, migratetype: int) -> None:
-        """No kernel function: take two buddies off their list."""
-        for each in (pfn, pfn ^ (1 << order)):
-            self.pcp.remove(self.pcp.layout.index(order, migratetype), each)
-            self.mergeable.discard(each)
+        is_pair = order < self._blocks.order and all(page in pages for page in pair)
+        if not (is_pair and pair <= self.mergeable and self._blocks.owner_of(pfn) == self.cpu):
+            return False
+        for page in pair:
+            pages.remove(page)
+        self.mergeable -= pair
+        self.mergeable.add(pfn & ~(1 << order))
         self._counters.of(self.zone).merges += 1
-
-    def _push_head(self, pfn: int, order: int, migratetype: int, *, mark: bool) -> None:
-        """No kernel function: put a page in front of all others of its order and type."""
-        self.pcp.push_head(self.pcp.layout.index(order, migratetype), pfn)
-        if mark:
-            self.mergeable.add(pfn)
+        return True

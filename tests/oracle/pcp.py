@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tests.oracle.buddy import PageList
 from tests.oracle.machine import PCP_TYPES, PMD_ORDER, Migratetype, OracleMachine
 from tests.oracle.rules import OraclePolicy, OracleRules
-from tests.oracle.vmstat import PageSetSize, clamp
+from tests.oracle.vmstat import clamp, page_set_size
+
+if TYPE_CHECKING:
+    from tests.oracle.zone import Zone
 
 
 @dataclass(frozen=True)
@@ -25,12 +29,12 @@ class PcpLayout:
 
     @property
     def low_order_lists(self) -> int:
-        """No kernel function: return the number of lists below the huge-page ones."""
+        """Lists below the huge-page ones."""
         return PCP_TYPES * (self.costly_order + 1)
 
     @property
     def nr_lists(self) -> int:
-        """No kernel function: return the number of lists, NR_PCP_LISTS."""
+        """NR_PCP_LISTS."""
         return self.low_order_lists + (0 if self.huge_order is None else 2)
 
     def holds(self, order: int) -> bool:
@@ -62,7 +66,6 @@ class SplittingLayout(PcpLayout):
 
     @property
     def nr_lists(self) -> int:
-        """No kernel function: return the number of lists."""
         return PCP_TYPES * (self.block_order + 1)
 
     def holds(self, order: int) -> bool:
@@ -79,7 +82,7 @@ class SplittingLayout(PcpLayout):
 
 
 def layout_of(machine: OracleMachine, rules: OracleRules, policy: OraclePolicy) -> PcpLayout:
-    """No kernel function: return the lists of every page set (S1.9, S12.3)."""
+    """The lists of every page set (S1.9, S12.3)."""
     block_order = machine.pageblock_order
     huge_order = block_order if rules.huge_lists_hold_blocks else PMD_ORDER
     of_huge_pages = huge_order if machine.thp else None
@@ -105,7 +108,6 @@ class PerCpuPages:
     """Lists and tuning state of one (CPU, zone) (S4.1).
 
     Attributes:
-        count: base pages on all lists.
         high: tuned limit; starts at 0 and is brought within bounds at its first use.
         high_min: lower bound of `high`.
         high_max: upper bound of `high`.
@@ -117,59 +119,37 @@ class PerCpuPages:
         expire: ticks left until pages of another node's zone are drained; 0: no countdown (S4.8).
     """
 
-    def __init__(
-        self,
-        size: PageSetSize,
-        flags: ZoneFlags,
-        machine: OracleMachine,
-        rules: OracleRules,
-        policy: OraclePolicy,
-    ) -> None:
-        self.layout = layout_of(machine, rules, policy)
+    def __init__(self, zone: Zone) -> None:
+        self.flags = zone.flags
+        self.rules = zone.rules
+        self.layout = layout_of(zone.machine, zone.rules, zone.policy)
         self.lists = [PageList() for _ in range(self.layout.nr_lists)]
-        self.flags = flags
-        self.count = 0
+        size = page_set_size(zone.spec, zone.machine, zone.rules, zone.policy)
         self.high = 0
-        self.high_min = size.high_min
-        self.high_max = size.high_max
-        self.batch = size.batch
+        self.high_min, self.high_max, self.batch = size.high_min, size.high_max, size.batch
         self.alloc_factor = 0
         self.free_count = 0
         self.prev_free_high_order = False
-        self.free_high_batch = machine.free_high_batch
+        self.free_high_batch = zone.machine.free_high_batch
         self.expire = 0
-        self._adds_half_high_min = rules.high_order_flush_adds_half_high_min
-        self._scale_max = policy.pcp_batch_scale_max
+        self.scale_max = zone.policy.pcp_batch_scale_max
+
+    @property
+    def count(self) -> int:
+        """Base pages on all lists."""
+        return sum(
+            len(pages) << self.layout.order(index)
+            for index, pages in enumerate(self.lists)
+            if pages
+        )
 
     @property
     def largest_batch(self) -> int:
-        """No kernel function: return the most pages one transfer is scaled up to."""
-        return self.batch << self._scale_max
+        """The most pages one transfer is scaled up to."""
+        return self.batch << self.scale_max
 
-    def push_head(self, index: int, pfn: int) -> None:
-        """No kernel function: put a freed page on a list."""
-        self.lists[index].push_head(pfn)
-        self.count += 1 << self.layout.order(index)
-
-    def push_tail(self, index: int, pfn: int) -> None:
-        """No kernel function: put a refilled page on a list."""
-        self.lists[index].push_tail(pfn)
-        self.count += 1 << self.layout.order(index)
-
-    def pop_head(self, index: int) -> int:
-        """No kernel function: take the page to hand out next."""
-        self.count -= 1 << self.layout.order(index)
-        return self.lists[index].pop_head()
-
-    def pop_tail(self, index: int) -> int:
-        """No kernel function: take the coldest page."""
-        self.count -= 1 << self.layout.order(index)
-        return self.lists[index].pop_tail()
-
-    def remove(self, index: int, pfn: int) -> None:
-        """No kernel function: take a page from wherever it is on its list."""
-        self.lists[index].remove(pfn)
-        self.count -= 1 << self.layout.order(index)
+    def list_of(self, order: int, migratetype: int) -> PageList:
+        return self.lists[self.layout.index(order, migratetype)]
 
     def note_allocation(self) -> None:
         """Part of rmqueue_pcplist(): let every attempt count against recent frees (S4.5)."""
@@ -185,7 +165,7 @@ class PerCpuPages:
             high = self.high = min(high + size, self.high_max)
         if order == 0:
             room = max(high - self.count - self.batch, self.batch)
-            if size <= room and self.alloc_factor < self._scale_max:
+            if size <= room and self.alloc_factor < self.scale_max:
                 self.alloc_factor += 1
             size = min(size, room)
         return max(size >> order, 2) if size > 1 else size
@@ -205,14 +185,24 @@ class PerCpuPages:
             The pages to drain now, None if below the limit.
         """
         order = self.layout.order(index)
-        self.push_head(index, pfn)
-        flush = counts and self._is_high_order_flush(order)
+        is_high_order = 1 <= order <= self.layout.costly_order
+        self.lists[index].push_head(pfn)
+        flush = counts and is_high_order and self._is_high_order_flush()
         if counts:
-            self._count_free(order)
+            self.alloc_factor >>= 1
+            self.prev_free_high_order = is_high_order
+            if self.free_count < self.largest_batch:
+                self.free_count += 1 << order
         if not may_drain:
             return None
         limit = self._nr_pcp_high(flush)
-        return None if self.count < limit else self._nr_pcp_free(limit, flush)
+        if self.count < limit:
+            return None
+        if flush:
+            return min(self.count, self.largest_batch)
+        if limit < self.batch:
+            return 1
+        return clamp(self.free_count, self.batch, limit - self.batch)
 
     def free_pcppages_bulk(self, budget: int, first: int, free: Callable[[int, int], None]) -> int:
         """free_pcppages_bulk(): hand over the coldest pages (S5.6).
@@ -236,7 +226,7 @@ class PerCpuPages:
                 index = (index + 1) % self.layout.nr_lists
                 continue
             order = self.layout.order(index)
-            free(self.pop_tail(index), order)
+            free(self.lists[index].pop_tail(), order)
             budget -= 1 << order
             objects += 1
         return objects
@@ -248,24 +238,13 @@ class PerCpuPages:
             self.high = max(self.count - self.largest_batch, self.high - eighth, self.high_min)
         return self.count - self.high
 
-    def _count_free(self, order: int) -> None:
-        """Part of free_frozen_page_commit(): count a free for the tuning."""
-        self.alloc_factor >>= 1
-        self.prev_free_high_order = 1 <= order <= self.layout.costly_order
-        if self.free_count < self.largest_batch:
-            self.free_count += 1 << order
-
-    def _is_high_order_flush(self, order: int) -> bool:
-        """Part of free_frozen_page_commit(): return whether a free flushes the lists."""
+    def _is_high_order_flush(self) -> bool:
+        """Part of free_frozen_page_commit(): return whether a high-order free flushes the lists."""
         threshold = self.batch
-        if self._adds_half_high_min:
+        if self.rules.high_order_flush_adds_half_high_min:
             threshold += self.high_min // 2
-        return (
-            1 <= order <= self.layout.costly_order
-            and self.free_count >= threshold
-            and self.prev_free_high_order
-            and (not self.free_high_batch or self.count >= self.batch)
-        )
+        is_full = not self.free_high_batch or self.count >= self.batch
+        return self.free_count >= threshold and self.prev_free_high_order and is_full
 
     def _nr_pcp_high(self, flush: bool) -> int:
         """nr_pcp_high(): tune `high`; returns the count from which pages are drained (S4.6)."""
@@ -289,14 +268,6 @@ class PerCpuPages:
             self.high = clamp(needed, self.high_min, self.high_max)
         return high
 
-    def _nr_pcp_free(self, limit: int, flush: bool) -> int:
-        """nr_pcp_free(): return the base pages to drain at once (S4.6)."""
-        if flush:
-            return min(self.count, self.largest_batch)
-        if limit < self.batch:
-            return 1
-        return clamp(self.free_count, self.batch, limit - self.batch)
-
     def _clamped_high(self) -> int:
         """Part of nr_pcp_high(): bring `high` within its bounds; returns it."""
         self.high = clamp(self.high, self.high_min, self.high_max)
@@ -304,22 +275,15 @@ class PerCpuPages:
 
 
 class FixedPerCpuPages(PerCpuPages):
-    """Lists whose limit does not move (S4.3).
+    """Lists whose limit does not move (6.1, S4.3).
 
     Attributes:
         free_factor: a drain takes batch << this; grows with drains, halved by allocations.
     """
 
-    def __init__(
-        self,
-        size: PageSetSize,
-        flags: ZoneFlags,
-        machine: OracleMachine,
-        rules: OracleRules,
-        policy: OraclePolicy,
-    ) -> None:
-        super().__init__(size, flags, machine, rules, policy)
-        self.high = size.high_min
+    def __init__(self, zone: Zone) -> None:
+        super().__init__(zone)
+        self.high = self.high_min
         self.free_factor = 0
 
     def note_allocation(self) -> None:
@@ -333,31 +297,27 @@ class FixedPerCpuPages(PerCpuPages):
     def note_free(
         self, index: int, pfn: int, *, counts: bool = True, may_drain: bool = True
     ) -> int | None:
-        """nr_pcp_high() and nr_pcp_free(): list a freed page, which alone tells nothing (S4.6)."""
+        """nr_pcp_high() and nr_pcp_free(): list a freed page, which alone tells nothing (S4.6).
+
+        The next drain in a row takes more.
+        """
         order = self.layout.order(index)
-        self.push_head(index, pfn)
+        self.lists[index].push_head(pfn)
         if not may_drain:
             return None
-        flush = self.free_factor > 0 and 1 <= order <= self.layout.costly_order
-        limit = 0 if flush else self._limit_now()
+        if self.free_factor > 0 and 1 <= order <= self.layout.costly_order:
+            return self.count
+        limit = min(4 * self.batch, self.high) if self.flags.reclaim_active else self.high
         if self.count < limit:
             return None
-        return self.count if flush else self._next_drain(limit)
-
-    def decay_pcp_high(self) -> int:
-        """decay_pcp_high(): do nothing; time changes nothing."""
-        return 0
-
-    def _limit_now(self) -> int:
-        """nr_pcp_high(): return the count from which pages are drained."""
-        return min(4 * self.batch, self.high) if self.flags.reclaim_active else self.high
-
-    def _next_drain(self, limit: int) -> int:
-        """nr_pcp_free(): return the pages to drain at once; the next in a row takes more (S4.6)."""
         if limit < self.batch:
             return 1
         most = limit - self.batch
         wanted = self.batch << self.free_factor
-        if wanted < most and self.free_factor < self._scale_max:
+        if wanted < most and self.free_factor < self.scale_max:
             self.free_factor += 1
         return clamp(wanted, self.batch, most)
+
+    def decay_pcp_high(self) -> int:
+        """decay_pcp_high(): do nothing; time changes nothing."""
+        return 0

@@ -5,9 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
-from typing import Any, get_args, get_type_hints
-
-from hypothesis import strategies as st
+from typing import get_args, get_type_hints
 
 from tests.oracle import (
     RULES,
@@ -32,6 +30,9 @@ from tests.oracle.scenarios import (
     zone,
 )
 
+ALL = tuple(RULES)
+"""Presets to draw rules from."""
+
 MOSTLY_ATOMIC = (ATOMIC, ATOMIC, ATOMIC, KERNEL)
 """Bits of requests that make the highatomic reserve grow, and of some that make it shrink."""
 
@@ -45,26 +46,23 @@ NETWORK_ORDERS = (0, 0, 0, 1, 2, 2, 3, 3, 3, 9)
 """Orders asked for where buffers are large."""
 
 
-def random_scenario(
-    number: int, *, steps: int, replayed: bool, presets: Sequence[str] = tuple(RULES)
-) -> Scenario:
+def random_scenario(number: int, presets: Sequence[str] = ALL) -> Scenario:
     """Any machine under any policy with a preset's rules; a third are about the reserve."""
     rng = random.Random(number)
     reserving = rng.randrange(3) == 0
     orders = rng.choice((SMALL_ORDERS, ALL_ORDERS, ALL_ORDERS, NETWORK_ORDERS))
     rules = RULES[rng.choice(presets)]
-    scenario = Scenario(
-        machine=random_machine(rng, reserving),
-        rules=replace(rules, highatomic_from_pcp=rng.random() < 0.5),
-        policy=random_policy(rng, reserving),
+    machine = random_machine(rng, reserving)
+    from_pcp = rng.random() < 0.5
+    policy = with_reserve_switches(rng, random_policy(rng, reserving))
+    return Scenario(
+        machine=machine,
+        rules=replace(rules, highatomic_from_pcp=from_pcp),
+        policy=replace(policy, refill_mode_persists=rng.random() < 0.8),
         seed=number,
-        steps=steps,
         orders=NETWORK_ORDERS if reserving else orders,
         bits=spelled_for(rules, MOSTLY_ATOMIC if reserving else REQUEST_BITS),
-        replayed=replayed,
     )
-    policy = with_reserve_switches(rng, scenario.policy)
-    return replace(scenario, policy=replace(policy, refill_mode_persists=rng.random() < 0.8))
 
 
 def with_reserve_switches(rng: random.Random, policy: OraclePolicy) -> OraclePolicy:
@@ -78,15 +76,13 @@ def with_reserve_switches(rng: random.Random, policy: OraclePolicy) -> OraclePol
     )
 
 
-def random_superpageblock_scenario(
-    number: int, *, steps: int, replayed: bool, presets: Sequence[str] = tuple(RULES)
-) -> Scenario:
+def random_superpageblock_scenario(number: int, presets: Sequence[str] = ALL) -> Scenario:
     """A scenario with superpageblocks, few or many, most of them clean at the start (S14).
 
     Presets that they cannot be added to are left out.
     """
     fitting = [name for name in presets if RULES[name].free_lists_match_blocks]
-    plain = random_scenario(number, steps=steps, replayed=replayed, presets=fitting)
+    plain = random_scenario(number, fitting)
     rng = random.Random(number)
     machine = plain.machine
     if rng.random() < 0.5:
@@ -102,14 +98,6 @@ def random_superpageblock_scenario(
         migratetypes=rng.choice(((0, 1, 2), (0, 1, 1, 1, 2), (0, 0, 2, 1))),
         compaction_share=rng.choice((0.0, 0.0, 0.1)),
     )
-
-
-def random_compaction_scenario(
-    number: int, *, steps: int, replayed: bool, presets: Sequence[str] = tuple(RULES)
-) -> Scenario:
-    """A scenario in which recorded compaction takes and hands over pages."""
-    plain = random_scenario(number, steps=steps, replayed=replayed, presets=presets)
-    return replace(plain, compaction_share=0.15)
 
 
 def spelled_for(rules: OracleRules, sets: tuple[Bits, ...]) -> tuple[Bits, ...]:
@@ -204,9 +192,7 @@ NODE_NUMBERS = ((0,), (0, 1), (0, 1), (0, 1, 2), (0, 2, 5))
 """Nodes; their numbers may have gaps."""
 
 
-def random_node_scenario(
-    number: int, *, steps: int, replayed: bool, presets: Sequence[str] = tuple(RULES)
-) -> Scenario:
+def random_node_scenario(number: int, presets: Sequence[str] = ALL) -> Scenario:
     """Any machine under any policy with a preset's rules; a third are about the reserve."""
     rng = random.Random(number)
     reserving = rng.randrange(3) == 0
@@ -217,10 +203,8 @@ def random_node_scenario(
         rules=replace(rules, highatomic_from_pcp=rng.random() < 0.5),
         policy=random_policy(rng, reserving),
         seed=number,
-        steps=steps,
         orders=rng.choice((SMALL_ORDERS, ALL_ORDERS, NETWORK_ORDERS)),
         bits=spelled_for(rules, MOSTLY_ATOMIC if reserving else NODE_BITS),
-        replayed=replayed,
         assumptions=OracleAssumptions(
             counters=rng.choice(("exact", "lagged")),
             kswapd_recorded=rng.random() < 0.5,
@@ -267,7 +251,7 @@ def _random_zones(
     """Zones one after another; DMA32 is on the first node only, other zones lack here and there.
 
     Every node with memory has Normal or Movable memory. The first zone may begin, and any may
-    end, within a block.
+    end, within a block. If `reserving`, most requests fail at the watermarks.
     """
     managed = rng.choice((None, 51_200, 60_000, 260_000))
     zones = []
@@ -280,39 +264,34 @@ def _random_zones(
                 "Normal": not only_movable,
                 "Movable": only_movable or rng.random() < 0.5,
             }[name]
-            if node in with_memory and is_there:
-                start = -(-end // ALIGNMENT) * ALIGNMENT + (rng.choice((0, 8)) if not end else 0)
-                end = start + rng.randint(2, 4) * ALIGNMENT - rng.choice((0, 0, 0, 8, 256))
-                plain = zone(name, 0, 0, node=node, start_pfn=start)
-                zones.append(_filled(plain, end - start, managed, len(types), rng, reserving))
-            else:
+            if node not in with_memory or not is_there:
                 zones.append(zone(name, 0, 0, node=node))
+                continue
+            start = -(-end // ALIGNMENT) * ALIGNMENT + (rng.choice((0, 8)) if not end else 0)
+            end = start + rng.randint(2, 4) * ALIGNMENT - rng.choice((0, 0, 0, 8, 256))
+            pages = end - start
+            shares = (0.1, 0.3, 0.5) if reserving else (0.0, 0.02, 0.1, 0.2)
+            low = int(pages * rng.choice(shares))
+            gap = rng.choice((low // 5, low // 5, 2))
+            boost = rng.choice((0, 0, 300))
+            reserve = rng.choice((0, 200)) if name == "DMA32" else 0
+            filled = zone(
+                name,
+                0,
+                0,
+                node=node,
+                start_pfn=start,
+                spanned=pages,
+                present=pages,
+                managed=managed or pages,
+                min=max(low - gap, 0),
+                low=low,
+                high=low + gap,
+                boost=boost,
+                lowmem_reserve=(0, *(reserve,) * (len(types) - 1)),
+            )
+            zones.append(filled)
     return tuple(zones)
-
-
-def _filled(
-    plain: OracleZone,
-    pages: int,
-    managed: int | None,
-    types: int,
-    rng: random.Random,
-    reserving: bool,
-) -> OracleZone:
-    """A zone with memory and watermarks; if `reserving`, most requests fail at them."""
-    low = int(pages * rng.choice((0.1, 0.3, 0.5) if reserving else (0.0, 0.02, 0.1, 0.2)))
-    gap = rng.choice((low // 5, low // 5, 2))
-    is_below_normal = plain.name == "DMA32"
-    return replace(
-        plain,
-        spanned=pages,
-        present=pages,
-        managed=managed or pages,
-        min=max(low - gap, 0),
-        low=low,
-        high=low + gap,
-        boost=rng.choice((0, 0, 300)),
-        lowmem_reserve=(0, *(rng.choice((0, 200)) if is_below_normal else 0,) * (types - 1)),
-    )
 
 
 def _random_distances(rng: random.Random, nodes: int) -> tuple[tuple[int, ...], ...]:
@@ -331,15 +310,13 @@ def _random_distances(rng: random.Random, nodes: int) -> tuple[tuple[int, ...], 
     )
 
 
-def random_imposed_scenario(
-    number: int, *, steps: int, replayed: bool = True, presets: Sequence[str] = tuple(RULES)
-) -> Scenario:
+def random_imposed_scenario(number: int, presets: Sequence[str] = ALL) -> Scenario:
     """Any scenario, small, on several nodes or with owned blocks, and what is imposed on it."""
     rng = random.Random(number)
     kinds = [random_scenario, random_node_scenario, random_node_scenario]
     if set(presets) & set(OWNING_PRESETS):
         kinds.append(random_ownership_scenario)
-    plain = rng.choice(kinds)(number, steps=steps, replayed=replayed, presets=presets)
+    plain = rng.choice(kinds)(number, presets)
     assumptions = replace(
         plain.assumptions,
         drains_recorded=rng.random() < 0.3,
@@ -357,9 +334,7 @@ def random_imposed_scenario(
     )
 
 
-def random_interrupted_scenario(
-    number: int, *, steps: int, replayed: bool, presets: Sequence[str] = tuple(RULES)
-) -> Scenario:
+def random_interrupted_scenario(number: int, presets: Sequence[str] = ALL) -> Scenario:
     """Any scenario, small, on several nodes or with owned blocks, and interrupts that find locks.
 
     They ask and free during folio batches, refills and drains, of which there are many or none.
@@ -368,7 +343,7 @@ def random_interrupted_scenario(
     kinds = [random_scenario, random_scenario, random_node_scenario]
     if set(presets) & set(OWNING_PRESETS) and rng.random() < 0.2:
         kinds = [random_ownership_scenario]
-    plain = rng.choice(kinds)(number, steps=steps, replayed=replayed, presets=presets)
+    plain = rng.choice(kinds)(number, presets)
     return replace(
         plain,
         batch_share=rng.choice((0.0, 0.3, 0.7)),
@@ -396,9 +371,7 @@ LARGER_ORDERS = (*SMALL_ORDERS, 4, 5, 8, 9)
 """Orders asked for, some above those of the lists."""
 
 
-def random_ownership_scenario(
-    number: int, *, steps: int, replayed: bool, presets: Sequence[str] = OWNING_PRESETS
-) -> Scenario:
+def random_ownership_scenario(number: int, presets: Sequence[str] = OWNING_PRESETS) -> Scenario:
     """Two to four CPUs, mostly on one node, that free much of what others have allocated.
 
     Presets without ownership are left out.
@@ -406,17 +379,25 @@ def random_ownership_scenario(
     rng = random.Random(number)
     has_nodes = rng.random() < 0.3
     reserving = rng.random() < 0.15
-    machine = _random_machine(rng, has_nodes=has_nodes, reserving=reserving)
-    rules = RULES[rng.choice([each for each in presets if each in OWNING_PRESETS])]
+    plain = random_node_machine(rng, reserving) if has_nodes else random_machine(rng, reserving)
+    nr_cpus = rng.randint(2, 4)
+    machine = replace(
+        plain,
+        nr_cpus=nr_cpus,
+        cpu_nodes=tuple(rng.choice(plain.cpu_nodes) for _ in range(nr_cpus) if plain.cpu_nodes),
+        pageblock_order=plain.pageblock_order if has_nodes else rng.choice((9, 7, 6, 5, 4)),
+        migratetypes=rng.choice((WITH_CMA, plain.migratetypes)),
+    )
+    rules = RULES[rng.choice([name for name in presets if name in OWNING_PRESETS])]
+    from_pcp = rng.random() < 0.5
+    policy = with_fitting_limits(rng, machine, random_policy(rng, reserving=False))
     return Scenario(
         machine=machine,
-        rules=replace(rules, highatomic_from_pcp=rng.random() < 0.5),
-        policy=replace(_random_policy(rng, machine), ownership=random_ownership(rng)),
+        rules=replace(rules, highatomic_from_pcp=from_pcp),
+        policy=replace(policy, ownership=random_ownership(rng)),
         seed=number,
-        steps=steps,
         orders=rng.choice((SMALL_ORDERS, SMALL_ORDERS, LARGER_ORDERS, NETWORK_ORDERS)),
         bits=NODE_BITS if has_nodes else REQUEST_BITS,
-        replayed=replayed,
         assumptions=OracleAssumptions(counters=rng.choice(("exact", "lagged"))),
         block_types=BLOCK_TYPES if machine.cma is None else CMA_BLOCK_TYPES,
         tick_share=rng.choice((0.01, 0.05)),
@@ -432,38 +413,13 @@ def random_ownership_scenario(
 def random_ownership(rng: random.Random) -> OracleOwnership:
     """Each option is its default or, less often, any value."""
     hints = get_type_hints(OracleOwnership)
-    drawn = {
-        each.name: rng.choice(_values(each.name, hints[each.name]))
-        for each in fields(OracleOwnership)
-        if rng.random() >= KEEPS_DEFAULT
-    }
+    drawn = {}
+    for option in fields(OracleOwnership):
+        if rng.random() >= KEEPS_DEFAULT:
+            kind = hints[option.name]
+            named = (False, True) if kind is bool else get_args(kind)
+            drawn[option.name] = rng.choice(NUMBERS.get(option.name, named))
     return OracleOwnership(**drawn)
-
-
-def _values(name: str, kind: Any) -> tuple[Any, ...]:
-    if name in NUMBERS:
-        return NUMBERS[name]
-    return (False, True) if kind is bool else get_args(kind)
-
-
-def _random_machine(rng: random.Random, *, has_nodes: bool, reserving: bool) -> OracleMachine:
-    machine = random_node_machine(rng, reserving) if has_nodes else random_machine(rng, reserving)
-    nr_cpus = rng.randint(2, 4)
-    cpu_nodes = tuple(rng.choice(machine.cpu_nodes) for _ in range(nr_cpus) if machine.cpu_nodes)
-    pageblock_order = rng.choice((9, 7, 6, 5, 4)) if not has_nodes else machine.pageblock_order
-    migratetypes = rng.choice((WITH_CMA, machine.migratetypes))
-    return replace(
-        machine,
-        nr_cpus=nr_cpus,
-        cpu_nodes=cpu_nodes,
-        pageblock_order=pageblock_order,
-        migratetypes=migratetypes,
-    )
-
-
-def _random_policy(rng: random.Random, machine: OracleMachine) -> OraclePolicy:
-    """Limits under which blocks fit, more often than not, or do not."""
-    return with_fitting_limits(rng, machine, random_policy(rng, reserving=False))
 
 
 def with_fitting_limits(
@@ -483,22 +439,13 @@ def with_fitting_limits(
     )
 
 
-KINDS: dict[str, Callable[..., Scenario]] = {
+LITERAL: dict[str, Callable[..., Scenario]] = {
     "small": random_scenario,
     "nodes": random_node_scenario,
     "ownership": random_ownership_scenario,
-    "compaction": random_compaction_scenario,
+    "compaction": lambda *drawn: replace(random_scenario(*drawn), compaction_share=0.15),
     "superpageblocks": random_superpageblock_scenario,
     "interrupts": random_interrupted_scenario,
     "imposed": random_imposed_scenario,
 }
-"""Scenarios of a number by their kind's name."""
-
-
-def scenarios(*kinds: str, steps: int = 400, replayed: bool = False) -> st.SearchStrategy[Scenario]:
-    """Scenarios of some kinds."""
-    return st.builds(
-        lambda kind, number: KINDS[kind](number, steps=steps, replayed=replayed),
-        st.sampled_from(kinds),
-        st.integers(0, (1 << 32) - 1),
-    )
+"""Scenarios of a number, and of some presets, by their kind's name."""

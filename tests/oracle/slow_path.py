@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tests.oracle.compaction import Gates, Priority, Result
-from tests.oracle.kswapd import ElasticKswapd
-from tests.oracle.lru import ElasticMemory
-from tests.oracle.machine import Migratetype
+from tests.oracle.compaction import Priority, Result, try_to_compact_pages
 from tests.oracle.request import (
     PLAIN,
     Attempt,
@@ -18,7 +15,6 @@ from tests.oracle.request import (
     gfp_to_alloc_flags,
     memalloc_attempt,
 )
-from tests.oracle.rules import OracleRules
 from tests.oracle.vmscan import CLUSTER, LOWEST_PRIORITY, ScanControl
 from tests.oracle.zone import Zone
 
@@ -27,25 +23,15 @@ if TYPE_CHECKING:
 
 
 class DirectReclaim:
-    """Frees a cluster of pages for a request, node by node.
+    """Frees a cluster of pages for a request, node by node."""
 
-    Attributes:
-        kswapd: each node's thread; it has the node's lists.
-    """
+    def __init__(self, oracle: ElasticOracle) -> None:
+        self.memory = oracle.memory
+        self.gates = oracle.gates
+        self.rules = oracle.rules
+        self.kswapd = oracle.kswapd
 
-    def __init__(
-        self,
-        memory: ElasticMemory,
-        gates: Gates,
-        rules: OracleRules,
-        kswapd: dict[int, ElasticKswapd],
-    ) -> None:
-        self.memory = memory
-        self.gates = gates
-        self.rules = rules
-        self.kswapd = kswapd
-
-    def reclaim(self, request: Request, zonelist: Sequence[Zone], order: int) -> int:
+    def reclaim(self, request: Request, zonelist: list[Zone], order: int) -> int:
         """try_to_free_pages(): return the pages freed so that an order can be had (S8.2, S8.7).
 
         It is 1 if none was freed, but compaction could begin anyway.
@@ -60,19 +46,19 @@ class DirectReclaim:
             cpu=request.cpu,
         )
         self._walk_priorities(zonelist, control)
-        if self.rules.fruitless_reclaim_repeated and self._was_fruitless(control):
+        if self.rules.fruitless_reclaim_repeated and not self._success(control):
             self._walk_priorities(zonelist, control)
-        if control.skipped_deactivate and self._was_fruitless(control):
+        if control.skipped_deactivate and not self._success(control):
             control.force_deactivate = True
             self._walk_priorities(zonelist, control)
-        return control.reclaimed or int(control.compaction_ready)
+        return self._success(control)
 
     @staticmethod
-    def _was_fruitless(control: ScanControl) -> bool:
-        """Part of do_try_to_free_pages(): return whether there is nothing to show."""
-        return not control.reclaimed and not control.compaction_ready
+    def _success(control: ScanControl) -> int:
+        """Part of do_try_to_free_pages(): return what there is to show."""
+        return control.reclaimed or int(control.compaction_ready)
 
-    def _walk_priorities(self, zonelist: Sequence[Zone], control: ScanControl) -> None:
+    def _walk_priorities(self, zonelist: list[Zone], control: ScanControl) -> None:
         """Part of do_try_to_free_pages(): press ever harder until it suffices."""
         self.memory.counts[f"allocstall_{control.highest}"] += 1
         for priority in range(LOWEST_PRIORITY, -1, -1):
@@ -82,7 +68,7 @@ class DirectReclaim:
             if control.reclaimed >= control.goal or control.compaction_ready:
                 return
 
-    def _shrink_zones(self, zonelist: Sequence[Zone], control: ScanControl) -> None:
+    def _shrink_zones(self, zonelist: list[Zone], control: ScanControl) -> None:
         """shrink_zones(): make a round over each node that has a zone where reclaim is needed."""
         last = None
         for zone in zonelist:
@@ -95,20 +81,19 @@ class DirectReclaim:
 
     def _compaction_ready(self, zone: Zone, control: ScanControl) -> bool:
         """compaction_ready(): return whether a zone needs no reclaim for a costly order (S8.2)."""
-        order, highest = control.order, control.highest
+        order, highest, marks = control.order, control.highest, zone.watermarks
         if order <= self.gates.costly_order or not control.may_compact:
             return False
-        marks = zone.watermarks
-        if marks.ok_at(order, Mark.MIN, highest, PLAIN):
+        if marks.ok(order, Mark.MIN, highest, PLAIN):
             return True
         if self.rules.ready_by_high_mark:
             return self.gates.is_suitable(zone, order, highest, Mark.HIGH)
         if not self.gates.is_suitable(zone, order, highest, Mark.MIN):
             return False
-        pages = marks.wmark_pages(Mark.HIGH) + self.gates.options.gap(order)
-        return marks.ok_with(zone.counters.free_for_balance(), 0, pages, highest, PLAIN)
+        pages = marks.wmark_pages(Mark.HIGH) + self.gates.compact_gap(order)
+        return marks.ok(0, pages, highest, PLAIN, zone.counters.free_for_balance())
 
-    def _throttle_direct_reclaim(self, zonelist: Sequence[Zone]) -> None:
+    def _throttle_direct_reclaim(self, zonelist: list[Zone]) -> None:
         """throttle_direct_reclaim(): count a request that would have to wait for kswapd."""
         for zone in zonelist:
             if zone.type <= self.kswapd[zone.node].normal_type:
@@ -117,17 +102,24 @@ class DirectReclaim:
                 return
 
     def _allow_direct_reclaim(self, node: int) -> bool:
-        """allow_direct_reclaim(): return whether a node has something left for those who free."""
-        kswapd = self.kswapd[node]
+        """allow_direct_reclaim(): return whether a node has something left for those who free.
+
+        Zones count that have reclaimable pages; since 7.2 also those with no free ones.
+        """
+        kswapd, rules = self.kswapd[node], self.rules
         if kswapd.kswapd_test_hopeless:
             return True
         counted = [
             zone
             for zone in kswapd.zones[: kswapd.normal_type + 1]
-            if zone.spec.managed and self._counts(zone)
+            if zone.spec.managed
+            and (
+                self.memory.zone_reclaimable_pages(zone)
+                or (not rules.free_counts_as_reclaimable and not zone.counters.free.total)
+            )
         ]
         least = sum(zone.watermarks.wmark_pages(Mark.MIN) for zone in counted)
-        exact = self.rules.throttle_counts_exactly
+        exact = rules.throttle_counts_exactly
         free = sum(
             zone.counters.free.total if exact else zone.counters.free.read() for zone in counted
         )
@@ -135,12 +127,6 @@ class DirectReclaim:
             return True
         kswapd.wake_for_throttled()
         return False
-
-    def _counts(self, zone: Zone) -> bool:
-        """Part of allow_direct_reclaim(): return whether a zone's pages matter."""
-        if self.memory.zone_reclaimable_pages(zone):
-            return True
-        return not self.rules.free_counts_as_reclaimable and not zone.counters.free.total
 
 
 PROMOTED_ROUNDS = 64
@@ -158,16 +144,16 @@ class SlowPath:
 
     def __init__(self, oracle: ElasticOracle, request: Request) -> None:
         self.oracle = oracle
+        self.rules, self.policy, self.options = oracle.rules, oracle.policy, oracle.options
+        self.memory = oracle.memory
         self.request = request
         self.bits = request.bits
-        self.zonelist = oracle.zonelist_of(request)
-        self.options = oracle.options
-        self.attempt: Attempt = gfp_to_alloc_flags(request, defrag_mode=oracle.policy.defrag_mode)
-        self.is_costly = request.order > oracle.policy.costly_order
+        self.zonelist = oracle.zonelist(request)
+        self.attempt: Attempt = gfp_to_alloc_flags(request, defrag_mode=self.policy.defrag_mode)
+        self.is_costly = request.order > self.policy.costly_order
         self.reclaims = Bits.DIRECT_RECLAIM in self.bits
-        self.compacts = Bits.IO in self.bits and (
-            self.reclaims or not self.options.rules.compaction_needs_reclaim
-        )
+        may_compact = self.reclaims or not self.rules.compaction_needs_reclaim
+        self.compacts = Bits.IO in self.bits and may_compact
         self.priority = Priority.SYNC_LIGHT
         self.result = Result.SKIPPED
         self.progress = 0
@@ -176,24 +162,21 @@ class SlowPath:
         self.compact_retries = 0
         self.stalled = False
 
-    @property
-    def compacts_first(self) -> bool:
-        """Part of __alloc_pages_slowpath(): return whether to compact before reclaim (S8.1)."""
-        order = self.request.order
-        not_movable = order > 0 and self.request.migratetype != Migratetype.MOVABLE
-        return self.compacts and (self.is_costly or not_movable)
-
     def serve(self) -> int | None:
-        """__alloc_pages_slowpath(): return a page, or None."""
+        """__alloc_pages_slowpath(): return a page, or None (S8.1).
+
+        Compaction before reclaim precedes the loop until 6.18, where it may end it; later it is
+        the loop's first turn.
+        """
         is_atomic = Bits.HIGH in self.bits and not self.reclaims
         if self.options.atomic_boost and is_atomic and self.request.order == 0:
             for zone in self.zonelist:
-                zone.watermarks.boost_for_atomic(self.oracle.memory.now)
-        in_loop = self.options.rules.initial_compaction_in_loop
-        return self._loop_compacting() if in_loop else self._compact_then_loop()
-
-    def _compact_then_loop(self) -> int | None:
-        """Part of __alloc_pages_slowpath(): compact before the loop, 6.1 to 6.18; may end it."""
+                zone.watermarks.boost_for_atomic(self.memory.now)
+        not_movable = self.request.order > 0 and not self.request.is_movable
+        compacts_first = self.compacts and (self.is_costly or not_movable)
+        if self.rules.initial_compaction_in_loop:
+            self.priority = Priority.ASYNC if compacts_first else Priority.SYNC_LIGHT
+            return self._loop(compact_first=compacts_first)
         self._wake()
         pfn = self._get_page()
         if pfn is not None:
@@ -201,7 +184,7 @@ class SlowPath:
         if self.request.gfp_pfmemalloc_allowed:
             self._wake()
             return self._use_reserves()
-        if self.reclaims and self.compacts_first:
+        if self.reclaims and compacts_first:
             pfn = self._alloc_pages_direct_compact(Priority.ASYNC)
             if pfn is not None:
                 return pfn
@@ -211,19 +194,16 @@ class SlowPath:
                 self.priority = Priority.ASYNC
         return self._loop(compact_first=False)
 
-    def _loop_compacting(self) -> int | None:
-        """Part of __alloc_pages_slowpath(): compact, not reclaim, in the first turn, 7.2."""
-        first = self.compacts_first
-        self.priority = Priority.ASYNC if first else Priority.SYNC_LIGHT
-        return self._loop(compact_first=first)
-
     @property
     def _is_local_only(self) -> bool:
         """Part of __alloc_pages_slowpath(): return whether a local attempt ends early (S8.8)."""
         return Bits.THISNODE in self.bits and not self.options.local_thp_reclaims
 
     def _loop(self, *, compact_first: bool) -> int | None:
-        """Part of __alloc_pages_slowpath(): try until a page is found or hope is lost."""
+        """Part of __alloc_pages_slowpath(): try until a page is found or hope is lost.
+
+        A request that must not fail takes what there is then.
+        """
         while True:
             self._wake()
             pfn = self._get_page()
@@ -232,8 +212,10 @@ class SlowPath:
             if self.request.gfp_pfmemalloc_allowed:
                 return self._use_reserves()
             if not self.reclaims:
-                if self._may_drop_nofragment_unreclaimed():
-                    self.attempt = self.attempt.may_fragment()
+                falls_back = self.policy.decides("defrag_atomic_falls_back", self.rules)
+                falls_back = falls_back and self.policy.defrag_mode and self.attempt.nofragment
+                if falls_back and Bits.KSWAPD in self.bits:
+                    self._may_fragment()
                     continue
                 return None
             if not compact_first:
@@ -248,27 +230,22 @@ class SlowPath:
                 if Bits.NORETRY not in self.bits:
                     self.priority = Priority.SYNC_LIGHT
                 compact_first = False
-                continue
-            if not self._goes_on():
-                return self._force() if Bits.NOFAIL in self.bits else None
+            elif not self._goes_on():
+                break
+        if Bits.NOFAIL not in self.bits:
+            return None
+        self.oracle.divergence["forced_by_nofail"] += 1
+        self.attempt = replace(self.attempt, no_watermarks=True)
+        return self._get_page()
 
     def _use_reserves(self) -> int | None:
         """Part of __alloc_pages_slowpath(): keep no watermark, as what it frees is more."""
         self.attempt = memalloc_attempt(self.request)
         return self._get_page()
 
-    def _force(self) -> int | None:
-        """Part of __alloc_pages_slowpath(): take what there is if it must not fail (S8.1)."""
-        self.oracle.divergence["forced_by_nofail"] += 1
-        self.attempt = self.attempt.ignoring_watermarks()
-        return self._get_page()
-
-    def _may_drop_nofragment_unreclaimed(self) -> bool:
-        """Part of __alloc_pages_slowpath(): return whether to fragment unreclaimed."""
-        given = self.oracle.policy.defrag_atomic_falls_back
-        fixes = self.options.rules.defrag_mode_fixes if given is None else given
-        fixes = fixes and self.oracle.policy.defrag_mode
-        return fixes and self.attempt.nofragment and Bits.KSWAPD in self.bits
+    def _may_fragment(self) -> None:
+        """Part of __alloc_pages_slowpath(): give NOFRAGMENT up."""
+        self.attempt = replace(self.attempt, nofragment=False)
 
     def _goes_on(self) -> bool:
         """Part of __alloc_pages_slowpath(): return whether another turn may help (S8.1-S8.4)."""
@@ -284,14 +261,14 @@ class SlowPath:
                 return True
             if self.progress and self.compacts and self._should_compact_retry():
                 return True
-        if self.oracle.policy.defrag_mode and self.attempt.nofragment:
+        if self.policy.defrag_mode and self.attempt.nofragment:
             if self._begins_afresh:
                 self.no_progress = self.compact_retries = 0
-            self.attempt = self.attempt.may_fragment()
+            self._may_fragment()
             return True
         optional = Bits.RETRY_MAYFAIL | Bits.THISNODE
         if not self.is_costly and not self.bits & optional:
-            self.oracle.memory.counts["oom_kill"] += 1
+            self.memory.counts["oom_kill"] += 1
         return False
 
     @property
@@ -301,20 +278,16 @@ class SlowPath:
         Who may not fragment and is not movable needs whole blocks.
         """
         order = self.request.order
-        needs_block = self.attempt.nofragment and self.request.migratetype != Migratetype.MOVABLE
-        given = self.oracle.policy.defrag_promotes_order
-        promotes = self.options.rules.promotes_to_blocks if given is None else given
-        if not (promotes and needs_block):
-            return order
-        return max(order, self.oracle.machine.pageblock_order)
+        needs_block = self.attempt.nofragment and not self.request.is_movable
+        if needs_block and self.policy.decides("defrag_promotes_order", self.rules):
+            return max(order, self.oracle.machine.pageblock_order)
+        return order
 
     @property
     def _begins_afresh(self) -> bool:
         """order_defrag_promoted(): return whether promotion changes retries (S8.7)."""
         promoted = self._made_order != self.request.order
-        given = self.oracle.policy.promoted_fall_back_afresh
-        afresh = self.options.rules.promoted_begin_afresh if given is None else given
-        return promoted and afresh
+        return promoted and self.policy.decides("promoted_fall_back_afresh", self.rules)
 
     def _wake(self) -> None:
         """Part of __alloc_pages_slowpath(): wake kswapd, if the attempt may."""
@@ -335,7 +308,8 @@ class SlowPath:
             return None
         pfn = self._get_page()
         if pfn is None:
-            self.oracle.make_room(self.request, self.zonelist)
+            self.oracle.unreserve(self.request, self.zonelist, forced=False)
+            self.oracle.drain_all(self.request.cpu)
             pfn = self._get_page()
         return pfn
 
@@ -345,18 +319,16 @@ class SlowPath:
         if not order or not self.compacts:
             return None
         self.stalled = True
-        walk = self.oracle.compactor.try_to_compact_pages(
-            self.request, self.attempt, self.zonelist, priority, order
+        self.result, pfn = try_to_compact_pages(
+            self.oracle, self.request, self.attempt, self.zonelist, priority, order
         )
-        self.result = walk.result
-        left_out = {Result.SKIPPED}
-        if self.options.rules.stall_leaves_out_deferred:
-            left_out.add(Result.DEFERRED)
-        if walk.result in left_out:
+        is_deferred = self.result is Result.DEFERRED and self.rules.stall_leaves_out_deferred
+        if is_deferred or self.result is Result.SKIPPED:
             return None
-        counts = self.oracle.memory.counts
+        counts = self.memory.counts
         counts["compact_stall"] += 1
-        pfn = self._get_page() if walk.captured is None else walk.captured
+        if pfn is None:
+            pfn = self._get_page()
         if pfn is None:
             counts["compact_fail"] += 1
             return None
@@ -373,12 +345,10 @@ class SlowPath:
         else:
             self.no_progress += 1
         if self.no_progress <= RETRIES_MAX:
+            order, highest = self.request.order, self.request.highest_zone
             for zone in self.zonelist:
-                marks = zone.watermarks
-                free = zone.counters.free.total + self.oracle.memory.zone_reclaimable_pages(zone)
-                pages = marks.wmark_pages(Mark.MIN)
-                order, highest = self.request.order, self.request.highest_zone
-                if marks.ok_with(free, order, pages, highest, self.attempt):
+                free = zone.counters.free.total + self.memory.zone_reclaimable_pages(zone)
+                if zone.watermarks.ok(order, Mark.MIN, highest, self.attempt, free):
                     return True
         return self.oracle.unreserve(self.request, self.zonelist, forced=True)
 
@@ -399,13 +369,11 @@ class SlowPath:
         self.compact_retries = 0
         return True
 
-    def _would_suit(self, zone: object) -> bool:
+    def _would_suit(self, zone: Zone) -> bool:
         """Part of compaction_zonelist_suitable(): return whether a zone would suit."""
         order, highest = self.request.order, self.request.highest_zone
-        marks, mark = zone.watermarks, self.attempt.mark
-        is_served = marks.ok_at(order, mark, highest, self.attempt)
-        if is_served and not self.options.rules.served_zones_suit:
+        is_served = zone.watermarks.ok(order, self.attempt.mark, highest, self.attempt)
+        if is_served and not self.rules.served_zones_suit:
             return False
-        reclaimable = self.oracle.memory.zone_reclaimable_pages(zone)
-        free = zone.counters.free.read() + reclaimable // order
+        free = zone.counters.free.read() + self.memory.zone_reclaimable_pages(zone) // order
         return self.oracle.gates.compaction_suitable(zone, order, highest, Mark.MIN, free)

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import chain
+from typing import TYPE_CHECKING
 
-from tests.oracle.buddy import Buddy, Pageblocks, PageList
-from tests.oracle.fallback import FALLBACKS, Fallback, should_try_claim_block
-from tests.oracle.machine import EventLog, Migratetype, OracleMachine, OracleZone
+from tests.oracle.buddy import Buddy, PageList
+from tests.oracle.fallback import FALLBACKS, Fallback, Found
+from tests.oracle.machine import Migratetype
 from tests.oracle.request import Attempt
-from tests.oracle.vmstat import FreeCounters
+
+if TYPE_CHECKING:
+    from tests.oracle.zone import Zone
 
 TAINTING = (Migratetype.UNMOVABLE, Migratetype.RECLAIMABLE, Migratetype.HIGHATOMIC)
 """Types of blocks that taint their superpageblock (S14.1)."""
@@ -46,21 +49,19 @@ class PartedList(PageList):
 
     @property
     def head(self) -> int:
-        """No kernel function: return the first page, a clean one if there is any."""
         return (self.clean or self.tainted).head
 
     @property
     def tail(self) -> int:
-        """No kernel function: return the last page, a tainted one if there is any."""
         return (self.tainted or self.clean).tail
 
     def push_head(self, pfn: int) -> None:
         """list_add(): put a page first in its part."""
-        self._part_of(pfn).push_head(pfn)
+        (self.tainted if self._is_tainted(pfn) else self.clean).push_head(pfn)
 
     def push_tail(self, pfn: int) -> None:
         """list_add_tail(): put a page last in its part."""
-        self._part_of(pfn).push_tail(pfn)
+        (self.tainted if self._is_tainted(pfn) else self.clean).push_tail(pfn)
 
     def remove(self, pfn: int) -> None:
         """list_del(): take a page from whichever part it is in."""
@@ -72,10 +73,6 @@ class PartedList(PageList):
     def move_freelist_head(self, pfn: int) -> None:
         """move_freelist_head(): do nothing; the parts stay as they are (S14.2)."""
 
-    def _part_of(self, pfn: int) -> PageList:
-        """No kernel function: return the part that a page is listed in."""
-        return self.tainted if self._is_tainted(pfn) else self.clean
-
 
 class SuperpageblockBuddy(Buddy):
     """A zone's buddy with lists in two parts.
@@ -84,39 +81,31 @@ class SuperpageblockBuddy(Buddy):
         order: of a superpageblock.
     """
 
-    def __init__(
-        self,
-        zone: OracleZone,
-        machine: OracleMachine,
-        blocks: Pageblocks,
-        events: EventLog,
-        counters: FreeCounters,
-        order: int,
-    ) -> None:
-        super().__init__(zone, machine, blocks, events, counters)
-        self.order = order
-        self.parts = {key: PartedList(self.is_tainted) for key in self.lists}
-        self.lists = dict(self.parts)
-        blocks.watchers.append(self._note_retyped)
+    lists: dict[tuple[int, int], PartedList]
+
+    def __init__(self, zone: Zone) -> None:
+        super().__init__(zone)
+        self.order = zone.policy.superpageblock_order
+        self.lists = {key: PartedList(self.is_tainted) for key in self.lists}
+        self.blocks.watchers.append(self._note_retyped)
 
     @property
     def count(self) -> int:
-        """No kernel function: return how many superpageblocks the zone has a page of."""
-        if not self.zone.spanned:
-            return 0
-        return ((self.zone.end_pfn - 1) >> self.order) - (self.zone.start_pfn >> self.order) + 1
+        """Superpageblocks that the zone has a page of."""
+        spec = self.zone.spec
+        return ((spec.end_pfn - 1) >> self.order) - (spec.start_pfn >> self.order) + 1
 
     def is_tainted(self, pfn: int) -> bool:
-        """No kernel function: return whether a page's superpageblock is tainted (S14.1)."""
+        """Whether a page's superpageblock is tainted (S14.1)."""
         return any(
             self.blocks.type_of(first) in TAINTING
             for first in self._pages_of(pfn)[:: self.blocks.pages]
         )
 
     def part(self, order: int, migratetype: int, *, tainted: bool) -> PageList:
-        """No kernel function: look at one part of a list (S14.6)."""
+        """Look at one part of a list (S14.6)."""
         self.probes += 1
-        parted = self.parts[order, migratetype]
+        parted = self.lists[order, migratetype]
         return parted.tainted if tainted else parted.clean
 
     def smallest_fit(self, order: int, migratetype: int) -> int | None:
@@ -129,26 +118,24 @@ class SuperpageblockBuddy(Buddy):
         return None
 
     def _pages_of(self, pfn: int) -> range:
-        """No kernel function: return a superpageblock's pages, outer blocks of the zone whole."""
+        """A superpageblock's pages, outer blocks of the zone whole."""
         first = pfn >> self.order << self.order
-        start = max(first, self.blocks.start(self.zone.start_pfn))
-        return range(start, min(first + (1 << self.order), self.zone.end_pfn))
+        start = max(first, self.blocks.start(self.zone.spec.start_pfn))
+        return range(start, min(first + (1 << self.order), self.zone.spec.end_pfn))
 
     def _note_retyped(self, block: int, before: int, after: int) -> None:
-        """No kernel function: move free buddies if a superpageblock changes class (S14.2)."""
+        """Move free buddies if a superpageblock changes class (S14.2)."""
         pfn = block << self.blocks.order
-        pages = self._pages_of(pfn) if self.zone.spanned else range(0)
+        pages = self._pages_of(pfn) if self.zone.spec.spanned else range(0)
         if pfn not in pages or (before in TAINTING) == (after in TAINTING):
             return
-        others = (each for each in pages[:: self.blocks.pages] if each != pfn)
-        if any(self.blocks.type_of(each) in TAINTING for each in others):
+        others = (first for first in pages[:: self.blocks.pages] if first != pfn)
+        if any(self.blocks.type_of(first) in TAINTING for first in others):
             return
-        for each in pages:
-            buddy = self.at(each)
-            if buddy is not None:
-                free_list = self.lists[buddy.order, buddy.migratetype]
-                free_list.remove(each)
-                free_list.push_tail(each)
+        for page in self.free_in(pages):
+            free_list = self.lists[self.at(page)]
+            free_list.remove(page)
+            free_list.push_tail(page)
 
 
 class SuperpageblockFallback(Fallback):
@@ -161,75 +148,33 @@ class SuperpageblockFallback(Fallback):
         if migratetype == Migratetype.MOVABLE:
             return super()._rmqueue_claim(order, migratetype, attempt)
         for tainted in (True, False):
-            pfn = self._claim_in(order, migratetype, attempt, tainted=tainted)
+            lowest = order
+            if attempt.nofragment and not (tainted and self.buddy.count > FEW):
+                lowest = max(order, self.buddy.blocks.order)
+            search = self._search(migratetype, tainted=tainted)
+            pfn = self._claim(search, lowest, order, migratetype, attempt, whatever=tainted)
             if pfn is not None:
                 return pfn
         return None
-
-    def _claim_in(
-        self, order: int, migratetype: int, attempt: Attempt, *, tainted: bool
-    ) -> int | None:
-        """Part of __rmqueue_claim(): claim from buddies of one class, the largest first."""
-        lowest = order
-        if attempt.nofragment and not (tainted and self.buddy.count > FEW):
-            lowest = max(order, self.buddy.blocks.order)
-        for current in range(self.buddy.max_order, lowest - 1, -1):
-            assert should_try_claim_block(self.buddy, current, migratetype)
-            found = self._found(current, migratetype, tainted=tainted)
-            if found is None:
-                continue
-            pfn, fallback = found
-            if current >= self.buddy.blocks.order:
-                self.buddy.take_as(pfn, order, migratetype)
-                taken: int | None = pfn
-            else:
-                taken = self._claim_fragment(
-                    pfn, order, migratetype, fallback, attempt, whatever=tainted
-                )
-            if taken is not None:
-                self.buddy.events.extfrag(taken, order, current, migratetype, fallback, True)
-                return taken
-        return None
-
-    def _claim_fragment(
-        self,
-        pfn: int,
-        order: int,
-        migratetype: int,
-        fallback: int,
-        attempt: Attempt,
-        *,
-        whatever: bool,
-    ) -> int | None:
-        """try_to_claim_block(): claim a buddy's block, whatever is in it or if it suits."""
-        if self.watermarks.boost_watermark() and attempt.kswapd:
-            self.boosted = True
-        if not self.buddy.zone_holds_block(pfn):
-            return None
-        suitable = self._suitable_pages(pfn, migratetype, fallback)
-        if not whatever and suitable < self.buddy.blocks.pages // 2:
-            return None
-        self.buddy.move_freepages_block(pfn, migratetype)
-        return self.buddy.rmqueue_smallest(order, migratetype)
 
     def _rmqueue_steal(self, order: int, migratetype: int) -> int | None:
         """__rmqueue_steal(): steal in tainted superpageblocks, then in clean ones (S14.5)."""
         if migratetype == Migratetype.MOVABLE:
             return super()._rmqueue_steal(order, migratetype)
         for tainted in (True, False):
-            for current in range(order, self.buddy.max_order + 1):
-                found = self._found(current, migratetype, tainted=tainted)
-                if found is not None:
-                    pfn, fallback = found
-                    self.buddy.take(pfn, order)
-                    self.buddy.events.extfrag(pfn, order, current, migratetype, fallback, False)
-                    return pfn
+            pfn = self._steal(self._search(migratetype, tainted=tainted), order, migratetype)
+            if pfn is not None:
+                return pfn
         return None
 
-    def _found(self, order: int, migratetype: int, *, tainted: bool) -> tuple[int, int] | None:
-        """find_suitable_fallback(): return a buddy of one class and its type, or None."""
-        for fallback in FALLBACKS[migratetype]:
-            part = self.buddy.part(order, fallback, tainted=tainted)
-            if part:
-                return part.head, fallback
-        return None
+    def _search(self, migratetype: int, *, tainted: bool) -> Callable[[int], Found | None]:
+        """find_suitable_fallback(): return a search for a buddy of one class."""
+
+        def found(order: int) -> Found | None:
+            for fallback in FALLBACKS[migratetype]:
+                part = self.buddy.part(order, fallback, tainted=tainted)
+                if part:
+                    return part.head, fallback
+            return None
+
+        return found

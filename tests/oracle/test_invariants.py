@@ -3,30 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.oracle import Bits, Oracle
-from tests.oracle.dump import dump_ownership
+from tests.oracle.elastic_scenarios import random_of_kind
 from tests.oracle.ownership import OwnedPageblocks
-from tests.oracle.random_scenarios import scenarios
 from tests.oracle.scenarios import BLOCK, Scenario, one_zone, oracle
-from tests.oracle.steps import Alloc, Replayed, take_step
+from tests.oracle.steps import take_step
 from tests.oracle.test_ownership import PAGES, lists_of, owning, take
 
 CHECK_EVERY = 25
 """Steps between two full checks."""
+SLOW = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
-def any_scenario(steps: int = 400, *, replayed: bool = False) -> st.SearchStrategy[Scenario]:
+def any_scenario(steps: int = 150) -> st.SearchStrategy[Scenario]:
     """Small and larger machines, every preset, and machines whose CPUs own pageblocks."""
-    return scenarios("small", "nodes", "ownership", steps=steps, replayed=replayed)
+    return st.builds(
+        lambda kind, number, replayed: replace(
+            random_of_kind(kind, number, steps), replayed=replayed
+        ),
+        st.sampled_from(("small", "nodes", "ownership")),
+        st.integers(0, (1 << 32) - 1),
+        st.booleans(),
+    )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(any_scenario())
+@settings(SLOW, max_examples=60)
+@given(any_scenario(400))
 def test_invariants_hold(scenario: Scenario) -> None:
     target = scenario.started()
     target.check()
@@ -36,42 +44,40 @@ def test_invariants_hold(scenario: Scenario) -> None:
     target.check()
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.booleans().flatmap(lambda replayed: any_scenario(150, replayed=replayed)))
+@settings(SLOW, max_examples=15)
+@given(any_scenario())
 def test_pages_handed_out_are_aligned_unique_and_allowed(scenario: Scenario) -> None:
     target = scenario.started()
     for step, pages in scenario.run(target):
-        for pfn, order in pages if isinstance(step, Alloc | Replayed) else ():
+        for pfn, order in pages if step.call in ("alloc", "alloc_as_recorded") else ():
             assert pfn % (1 << order) == 0
-            zone = target.zone_of(pfn)
-            assert zone.type <= step.highest_zone
-            if step.bits & Bits.THISNODE:
-                assert zone.node == target.machine.node_of(step.cpu)
+            zone, request = target.zone_of(pfn), step.words["request"]
+            assert zone.type <= request.highest_zone
+            if Bits.THISNODE in request.bits:
+                assert zone.node == target.machine.node_of(request.cpu)
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(any_scenario(150))
+@settings(SLOW, max_examples=15)
+@given(any_scenario())
 def test_the_same_steps_give_the_same_state(scenario: Scenario) -> None:
     first, second = scenario.started(), scenario.started()
     for step, pages in scenario.run(first):
-        assert take_step(second, step) == pages
+        assert sum(take_step(second, step), ()) == pages
     assert first.dump() == second.dump()
-    assert first.dump_counters() == second.dump_counters()
-    assert dump_ownership(first) == dump_ownership(second)
     assert first.events == second.events
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(any_scenario(150))
+@settings(SLOW, max_examples=15)
+@given(any_scenario())
 def test_freeing_everything_leaves_free_blocks_that_nobody_owns(scenario: Scenario) -> None:
     target = scenario.started()
     for _ in scenario.run(target):
         pass
-    for pfn in sorted(target.allocated.pages()):
+    for pfn in sorted(target.allocated.movable):
         target.free(pfn % target.machine.nr_cpus, pfn, 0)
     target.drain_all()
     target.check()
-    assert dump_ownership(target)["owners"] == {}
+    assert target.dump()["owners"] == {}
     free = [
         (order, pages) for zone in target.zones for (order, _), pages in zone.buddy.lists.items()
     ]
@@ -85,39 +91,18 @@ def broken() -> Oracle:
     return target
 
 
-def unmerged(target: Oracle) -> None:
-    target.put_free(8, 3, 1)
-
-
-def of_another_type(target: Oracle) -> None:
-    target.set_block_type(0, 2)
-
-
-def in_two_places(target: Oracle) -> None:
-    target.put_pcp(0, 0, 1, 5)
-
-
-def lost(target: Oracle) -> None:
-    target.allocated.remove(BLOCK, 0)
-
-
-def miscounted(target: Oracle) -> None:
+def miscount(target: Oracle) -> None:
     target.zones[0].counters.free.shared += 1
-
-
-def miscounted_list(target: Oracle) -> None:
-    target.zones[0].pcp[0].count = 1
 
 
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (unmerged, "not merged"),
-        (of_another_type, "list of type"),
-        (in_two_places, "page 5 is on list 1 of cpu 0"),
-        (lost, "were laid out"),
-        (miscounted, "free pages"),
-        (miscounted_list, "counts 1, has 0"),
+        (lambda target: target.put_free(8, 3, 1), "not merged"),
+        (lambda target: target.set_block_type(0, 2), "list of type"),
+        (lambda target: target.put_pcp(0, 0, 1, 5), "page 5 is on list 1 of cpu 0"),
+        (lambda target: target.allocated.remove(BLOCK, 0), "were laid out"),
+        (miscount, "free pages"),
     ],
 )
 def test_the_check_notices(spoil: Callable[[Oracle], None], message: str) -> None:
@@ -131,7 +116,7 @@ def test_the_check_notices_wrong_owners() -> None:
     target = owning()
     take(target, PAGES)
     assert isinstance(target.blocks, OwnedPageblocks)
-    target.blocks.owned()[0].cpu = 7
+    target.blocks.owned[0].cpu = 7
     with pytest.raises(AssertionError, match="block 0 belongs to 7"):
         target.check()
     target = owning()
@@ -146,7 +131,7 @@ def test_the_check_notices_wrong_records() -> None:
     target = owning()
     take(target, PAGES)
     assert isinstance(target.blocks, OwnedPageblocks)
-    target.blocks.owned()[0].recorded = True
+    target.blocks.owned[0].recorded = True
     with pytest.raises(AssertionError, match="block 0 is recorded: True"):
         target.check()
 

@@ -12,7 +12,7 @@ from tests.oracle.machine import OracleMachine, Work, is_drawn
 from tests.oracle.ownership import MergingLists, OwnedPageblocks, OwnershipCount, PhaseCount
 from tests.oracle.ownership_refill import OwningZone
 from tests.oracle.rules import OracleOwnership
-from tests.oracle.scenarios import KERNEL, events_named, one_zone, oracle
+from tests.oracle.scenarios import KERNEL, asked, events_named, one_zone, oracle
 
 ORDER = 4
 """Pageblock order of the examples."""
@@ -64,7 +64,8 @@ def take(
     target: Oracle, count: int = 1, order: int = 0, cpu: int = 0, migratetype: int = MOVABLE
 ) -> list[int]:
     """Allocate on a CPU; the pages got."""
-    pfns = [target.alloc(cpu, order, migratetype, 0, KERNEL) for _ in range(count)]
+    request = asked(cpu, order, migratetype, 0, KERNEL)
+    pfns = [target.alloc(request) for _ in range(count)]
     return [pfn for pfn in pfns if pfn is not None]
 
 
@@ -89,8 +90,7 @@ def lists_of(target: Oracle, cpu: int = 0) -> MergingLists:
 
 def on_list(target: Oracle, order: int, cpu: int = 0, migratetype: int = MOVABLE) -> list[int]:
     """Pages of an order on a CPU's list, head first."""
-    pcp = lists_of(target, cpu).pcp
-    return list(pcp.lists[pcp.layout.index(order, migratetype)])
+    return list(lists_of(target, cpu).pcp.list_of(order, migratetype))
 
 
 def in_zone(target: Oracle, order: int, migratetype: int = MOVABLE) -> list[int]:
@@ -101,7 +101,7 @@ def in_zone(target: Oracle, order: int, migratetype: int = MOVABLE) -> list[int]
 def owners(target: Oracle) -> dict[int, int]:
     """Owner of every owned block."""
     assert isinstance(target.blocks, OwnedPageblocks)
-    return {number: block.cpu for number, block in target.blocks.owned().items()}
+    return {number: block.cpu for number, block in target.blocks.owned.items()}
 
 
 def holds(target: Oracle) -> list[tuple[object, ...]]:
@@ -112,7 +112,7 @@ def holds(target: Oracle) -> list[tuple[object, ...]]:
 def recorded(target: Oracle, cpu: int = 0) -> list[int]:
     """Blocks recorded by a CPU, oldest first."""
     assert isinstance(target.blocks, OwnedPageblocks)
-    return target.blocks.recorded(0, cpu)
+    return list(target.blocks.recorded[0, cpu])
 
 
 def test_a_page_goes_back_to_its_blocks_owner() -> None:

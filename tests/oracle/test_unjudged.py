@@ -1,7 +1,7 @@
 """What no kernel's source judges (docs/your_kernel.md), worked out by hand.
 
-In which order nodes are tried (S1.4), sizes that boot computes (S1.5, S1.6), who takes pcp->lock
-(S4.11, S11.3), and what a literal replay does because its recording says so (S10.4).
+In which order nodes are tried (S1.4), who takes pcp->lock (S4.11, S11.3), and what a literal replay
+does because its recording says so (S10.4).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from tests.oracle.page_alloc import node_orders, zonelist
 from tests.oracle.scenarios import (
     BLOCK,
     KERNEL,
+    asked,
     events_named,
     one_zone,
     oracle,
@@ -24,13 +25,6 @@ from tests.oracle.scenarios import (
     zone,
 )
 from tests.oracle.test_ownership import PAGES, counts, owning, take
-from tests.oracle.vmstat import (
-    WatermarkSet,
-    calculate_min_free_kbytes,
-    khugepaged_min_free_pages,
-    lowmem_reserve,
-    watermarks,
-)
 
 MOVABLE, UNMOVABLE, HIGHATOMIC = Migratetype.MOVABLE, Migratetype.UNMOVABLE, Migratetype.HIGHATOMIC
 
@@ -51,22 +45,6 @@ PLAIN = Bits.NOMEMALLOC
 
 LISTED = 3
 """A page that some tests free to a list."""
-
-# zoneinfo of recording "kbuild": Linux 6.18, x86-64, 2 CPUs, 24 GiB
-NAMES = ("DMA", "DMA32", "Normal", "Movable", "Device")
-MANAGED = (3840, 772918, 2654208, 0, 0)
-MIN_FREE_PAGES = 16896
-PRINTED_MARKS = {
-    "DMA": WatermarkSet(18, 22, 26, 30),
-    "DMA32": WatermarkSet(3806, 4757, 5708, 6659),
-    "Normal": WatermarkSet(13070, 16337, 19604, 22871),
-    "Movable": WatermarkSet(32, 32, 32, 32),
-}
-PRINTED_PROTECTION = {
-    "DMA": (0, 3019, 13387, 13387, 13387),
-    "DMA32": (0, 0, 10368, 10368, 10368),
-    "Normal": (0, 0, 0, 0, 0),
-}
 
 
 def machine_of(
@@ -124,26 +102,6 @@ def test_zones_come_by_node_and_then_from_the_highest_type_down() -> None:
     assert zonelist(machine, (0, 1), NORMAL) == [1, 0, 3]
     assert zonelist(machine, (1, 0), NORMAL) == [3, 1, 0]
     assert zonelist(machine, (1, 0), DMA32) == [0]
-
-
-@pytest.mark.parametrize("name", PRINTED_MARKS)
-def test_watermarks_are_the_printed_ones(name: str) -> None:
-    managed = MANAGED[NAMES.index(name)]
-    assert watermarks(name, managed, MIN_FREE_PAGES, sum(MANAGED)) == PRINTED_MARKS[name]
-
-
-@pytest.mark.parametrize("name", PRINTED_PROTECTION)
-def test_lowmem_reserve_is_the_printed_protection(name: str) -> None:
-    assert lowmem_reserve(NAMES, MANAGED, NAMES.index(name)) == PRINTED_PROTECTION[name]
-
-
-def test_min_free_is_raised_for_huge_pages() -> None:
-    """S1.5: three zones of an x86-64 guest."""
-    assert khugepaged_min_free_pages(512, 3, 3_000_000) == 16896
-    assert khugepaged_min_free_pages(512, 3, 100_000) == 5000
-    assert calculate_min_free_kbytes(16 << 20) == 16384
-    assert calculate_min_free_kbytes(100) == 128
-    assert calculate_min_free_kbytes(1 << 40) == 262144
 
 
 def locks(target: Oracle, cpu: int = 0) -> tuple[int, int, int]:
@@ -217,7 +175,7 @@ def in_pieces(rules: str = "7.2", assumptions: OracleAssumptions | None = None) 
 def test_a_failure_looks_at_the_high_mark(order: int, below_high: bool) -> None:
     """No free buddy of order 9: that a huge page fails tells on lists of single pages."""
     target = in_pieces()
-    target.fail_as_recorded(0, order, MOVABLE, DMA32, Bits.DIRECT_RECLAIM)
+    target.fail_as_recorded(asked(0, order, MOVABLE, DMA32, Bits.DIRECT_RECLAIM))
     assert target.zones[0].flags.below_high == below_high
     assert target.recorded_failures == 1
     assert not target.events
@@ -227,7 +185,7 @@ def test_a_failure_looks_at_the_high_mark(order: int, below_high: bool) -> None:
 @pytest.mark.parametrize("reclaimed", [0, 1])
 def test_a_failure_made_room_if_reclaim_freed_pages_for_it(reclaimed: int) -> None:
     target = in_pieces()
-    target.fail_as_recorded(1, 9, MOVABLE, DMA32, Bits.DIRECT_RECLAIM, reclaimed=reclaimed)
+    target.fail_as_recorded(asked(1, 9, MOVABLE, DMA32, Bits.DIRECT_RECLAIM, reclaim=reclaimed))
     sites = [event[1:3] for event in events_named(target, "hold")]
     assert sites == [("unreserve", ""), ("drain", "drain_all")] * reclaimed
     assert target.zones[0].pcp[0].count == 1 - reclaimed
@@ -238,7 +196,7 @@ def test_a_failure_made_room_if_reclaim_freed_pages_for_it(reclaimed: int) -> No
 def test_recorded_drains_are_the_only_ones(recorded: bool) -> None:
     target = in_pieces(assumptions=OracleAssumptions(drains_recorded=recorded))
     target.drain_all()
-    target.fail_as_recorded(1, 9, MOVABLE, DMA32, Bits.DIRECT_RECLAIM, reclaimed=1)
+    target.fail_as_recorded(asked(1, 9, MOVABLE, DMA32, Bits.DIRECT_RECLAIM, reclaim=1))
     assert target.zones[0].pcp[0].count == recorded
     target.drain_zone(DMA32, cpu=1, by=0)
     assert target.zones[0].pcp[0].count == recorded
@@ -256,7 +214,8 @@ def with_two_zones() -> Oracle:
 
 def served_by(target: Oracle, only_zone: int | None, bits: Bits = KERNEL) -> int:
     """The zone of a page that CPU 0 is given."""
-    ((pfn, _),) = target.alloc_as_recorded(0, 0, MOVABLE, NORMAL, bits, only_zone=only_zone)
+    request = asked(0, 0, MOVABLE, NORMAL, bits, only_zone=only_zone)
+    ((pfn, _),) = target.alloc_as_recorded(request)
     return target.zone_of(pfn).index
 
 
@@ -288,7 +247,6 @@ def test_memory_that_comes_is_last(order: int) -> None:
     assert list(target.zones[0].buddy.lists[order, MOVABLE])[-1] == first
     assert len(target.zones[0].buddy.lists[order, MOVABLE]) == 2
     assert target.zones[0].spec.managed == 4 * BLOCK + (1 << order)
-    assert target.zones[0].watermarks.zone.managed == 4 * BLOCK + (1 << order)
     assert not target.events
     target.check()
 
@@ -333,7 +291,7 @@ def server(
     target: Oracle, *, order: int = 0, migratetype: int = UNMOVABLE, bits: int = PLAIN
 ) -> int | None:
     """Zone that serves a request which may use both, in the end without watermarks."""
-    pfn = target.alloc(0, order, migratetype, NORMAL, bits)
+    pfn = target.alloc(asked(0, order, migratetype, NORMAL, bits))
     if pfn is None:
         return None
     assert target.forced == 1
@@ -375,7 +333,7 @@ def test_recorded_kswapd_ends_as_recorded() -> None:
     """A node that is balanced keeps its run; stopping once more does nothing."""
     target = oracle(two_nodes(), "6.12", SINGLE, NOTHING)
     put_free_memory(target, 3)
-    pfn = target.alloc(1, 0, MOVABLE, NORMAL, KERNEL)
+    pfn = target.alloc(asked(1, 0, MOVABLE, NORMAL, KERNEL))
     assert pfn is not None
     target.start_kswapd(1, NORMAL)
     target.free(1, pfn, 0)
@@ -391,7 +349,7 @@ def test_recorded_direct_reclaim_makes_room_or_does_not(reclaimed: int) -> None:
     policy = OraclePolicy(pcp_batch=4, pcp_high_min=32, pcp_high_max=32)
     target = oracle(two_nodes(), "6.12", policy, NOTHING)
     target.put_pcp(3, 0, MOVABLE, 8 * BLOCK)
-    pfn = target.alloc(1, 0, MOVABLE, NORMAL, KERNEL, reclaimed=reclaimed)
+    pfn = target.alloc(asked(1, 0, MOVABLE, NORMAL, KERNEL, reclaim=reclaimed))
     assert pfn == (8 * BLOCK if reclaimed else None)
 
 
@@ -400,14 +358,15 @@ def test_room_is_made_only_if_reclaim_left_no_more_than_before(freed: int, drain
     """S10.4: what is missing stays missing; a page more since reclaim began served the request."""
     target = oracle(two_nodes(), "6.12", SINGLE, NOTHING)
     put_free_memory(target, 3)
-    for each in target.zones:
-        each.watermarks.boost = 100 * BLOCK
-    held = [target.alloc(1, 4, MOVABLE, NORMAL, KERNEL) for _ in range(2)]
+    for part in target.zones:
+        part.watermarks.boost = 100 * BLOCK
+    held = [target.alloc(asked(1, 4, MOVABLE, NORMAL, KERNEL)) for _ in range(2)]
     target.events.clear()
     target.put_pcp(3, 0, MOVABLE, 8 * BLOCK - 1)
-    target.begin_reclaim(1, 1, 0, MOVABLE, NORMAL, KERNEL)
+    target.begin_reclaim(asked(1, 0, MOVABLE, NORMAL, KERNEL, reclaim=1))
     for pfn in held[:freed]:
         target.free(1, pfn, 4)
     target.events.clear()
-    assert target.alloc(1, 0, MOVABLE, NORMAL, KERNEL, reclaimed=1) is not None
+    request = asked(1, 0, MOVABLE, NORMAL, KERNEL, reclaim=1)
+    assert target.alloc(request) is not None
     assert bool(events_named(target, "drain")) == drained

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from tests.oracle.compaction import Gates
-from tests.oracle.lru import LISTS, ElasticMemory, Folio, Kind
+from tests.oracle.lru import LISTS, Folio, Kind
 from tests.oracle.machine import Purpose
 from tests.oracle.request import PLAIN, Mark
-from tests.oracle.rules import OracleRules
-from tests.oracle.zone import Zone
+
+if TYPE_CHECKING:
+    from tests.oracle.elastic import ElasticOracle
 
 LOWEST_PRIORITY = 12
 CLUSTER = 32
 """Pages taken up at a time."""
 MOST_SWAPPINESS = 200
+SKIPPED_MAX = 32768
+"""Folios of too high zones that one taking passes over, where there is a limit."""
+LEAST_COST_NS = 1000
+"""Time that a cluster takes at least."""
 
 ListKey = tuple[Kind, bool]
 """Class, and whether the list is the active one."""
@@ -23,111 +28,36 @@ ListKey = tuple[Kind, bool]
 
 @dataclass(kw_only=True)
 class ScanControl:
-    """What a reclaimer is after, and what it has come across (the kernel's scan_control).
+    """What a reclaimer is after, and what it has come across (the kernel's scan_control)."""
 
-    Attributes:
-        order: power of two of pages that are wanted.
-        highest: highest type of zone to free in.
-        goal: pages to free.
-        is_kswapd: kswapd reclaims, and no request.
-        may_compact: compaction may follow.
-        cpu: CPU that frees.
-        may_swap: anonymous pages may go.
-        priority: lists are looked at in parts of one in two to this.
-        scanned: pages looked at, in zones allowed.
-        reclaimed: pages freed.
-        may_deactivate: classes whose active list may shrink.
-        force_deactivate: all may.
-        skipped_deactivate: some active list was left alone.
-        cache_trim: the cache is so large that anonymous pages are spared.
-        no_cache_trim: that is no longer asked.
-        cache_trim_failed: a round that spared them freed nothing.
-        file_is_tiny: there is so little cache that only anonymous pages are looked at.
-        compaction_ready: a zone was left out as compaction can do the rest.
-        left: pages to look at yet, by list.
-        targets: what each list began with.
-    """
-
-    order: int
-    highest: int
-    goal: int
-    is_kswapd: bool
-    may_compact: bool
-    cpu: int
-    may_swap: bool = True
-    priority: int = LOWEST_PRIORITY
-    scanned: int = 0
-    reclaimed: int = 0
+    order: int  # power of two of pages that are wanted
+    highest: int  # highest type of zone to free in
+    goal: int  # pages to free
+    is_kswapd: bool  # kswapd reclaims, and no request
+    may_compact: bool  # compaction may follow
+    cpu: int  # CPU that frees
+    may_swap: bool = True  # anonymous pages may go
+    priority: int = LOWEST_PRIORITY  # lists are looked at in parts of one in two to this
+    scanned: int = 0  # pages looked at, in zones allowed
+    reclaimed: int = 0  # pages freed
+    # classes whose active list may shrink
     may_deactivate: set[Kind] = field(default_factory=set)
-    force_deactivate: bool = False
-    skipped_deactivate: bool = False
-    cache_trim: bool = False
-    no_cache_trim: bool = False
-    cache_trim_failed: bool = False
+    force_deactivate: bool = False  # all may
+    skipped_deactivate: bool = False  # some active list was left alone
+    cache_trim: bool = False  # the cache is so large that anonymous pages are spared
+    no_cache_trim: bool = False  # that is no longer asked
+    cache_trim_failed: bool = False  # a round that spared them freed nothing
+    # there is so little cache that only anonymous pages are looked at
     file_is_tiny: bool = False
-    compaction_ready: bool = False
+    compaction_ready: bool = False  # a zone was left out as compaction can do the rest
+    # pages to look at yet, by list
     left: dict[ListKey, int] = field(default_factory=lambda: dict.fromkeys(LISTS, 0))
+    # what each list began with
     targets: dict[ListKey, int] = field(default_factory=lambda: dict.fromkeys(LISTS, 0))
 
 
-def prepare_scan_control(memory: ElasticMemory, zones: list[Zone], control: ScanControl) -> None:
-    """prepare_scan_control(): look at the sizes of a node's lists before a round."""
-    lru = memory.lrus[zones[0].node]
-    control.may_deactivate = {
-        kind
-        for kind in (Kind.ANON, Kind.FILE)
-        if control.force_deactivate or lru.inactive_is_low(kind)
-    }
-    large = lru.pages[Kind.FILE, False] >> control.priority > 0
-    control.cache_trim = (
-        large and Kind.FILE not in control.may_deactivate and not control.no_cache_trim
-    )
-    managed = [zone for zone in zones if zone.spec.managed]
-    free = sum(zone.counters.free.read() for zone in managed)
-    high = sum(zone.watermarks.wmark_pages(Mark.HIGH) for zone in managed)
-    control.file_is_tiny = (
-        lru.of_kind(Kind.FILE) + free <= high
-        and Kind.ANON not in control.may_deactivate
-        and lru.pages[Kind.ANON, False] >> control.priority > 0
-    )
-
-
-def get_scan_count(memory: ElasticMemory, node: int, control: ScanControl) -> None:
-    """get_scan_count(): set how many pages of each list a round looks at."""
-    percent = memory.options.anon_scan_percent
-    swappiness = MOST_SWAPPINESS * percent // (100 + percent)
-    shares = {Kind.ANON: swappiness, Kind.FILE: MOST_SWAPPINESS - swappiness}
-    if not percent or not control.may_swap:
-        shares = {Kind.ANON: 0, Kind.FILE: MOST_SWAPPINESS}
-    elif control.priority == 0 and swappiness:
-        shares = dict.fromkeys(shares, MOST_SWAPPINESS)
-    elif control.file_is_tiny:
-        shares = {Kind.ANON: MOST_SWAPPINESS, Kind.FILE: 0}
-    elif control.cache_trim:
-        shares = {Kind.ANON: 0, Kind.FILE: MOST_SWAPPINESS}
-    for kind, active in LISTS:
-        pages = memory.lrus[node].pages_up_to(kind, control.highest, active=active)
-        control.left[kind, active] = (pages >> control.priority) * shares[kind] // MOST_SWAPPINESS
-    control.targets = dict(control.left)
-
-
-SKIPPED_MAX = 32768
-"""Folios of too high zones that one taking passes over, where there is a limit."""
-LEAST_COST_NS = 1000
-"""Time that a cluster takes at least."""
-
-
-@dataclass(frozen=True)
-class Cluster:
-    """What came of a cluster, in pages.
-
-    Attributes:
-        looked: looked at on inactive lists, those of too high zones included.
-        freed: freed.
-    """
-
-    looked: int
-    freed: int
+Cluster = tuple[int, int]
+"""Pages looked at on inactive lists, those of too high zones included; and pages freed."""
 
 
 class Reclaimer:
@@ -137,22 +67,15 @@ class Reclaimer:
         zones: the node's.
     """
 
-    def __init__(
-        self,
-        zones: list[Zone],
-        memory: ElasticMemory,
-        gates: Gates,
-        rules: OracleRules,
-        note_progress: Callable[[int, int], None],
-    ) -> None:
-        self.zones = zones
-        self.node = zones[0].node
-        self.memory = memory
-        self.options = memory.options
-        self.gates = gates
-        self.rules = rules
-        self.lru = memory.lrus[self.node]
-        self._note_progress = note_progress
+    def __init__(self, oracle: ElasticOracle, node: int) -> None:
+        self.oracle = oracle
+        self.node = node
+        self.zones = oracle.zones_of(node)
+        self.memory = oracle.memory
+        self.options = oracle.options
+        self.gates = oracle.gates
+        self.rules = oracle.rules
+        self.lru = oracle.memory.lrus[node]
 
     @property
     def may_swap(self) -> bool:
@@ -167,13 +90,13 @@ class Reclaimer:
         has_reclaimed = False
         while True:
             before = control.reclaimed
-            prepare_scan_control(self.memory, self.zones, control)
+            self._prepare_scan_control(control)
             yield from self._shrink_lruvec(control)
             has_reclaimed |= control.reclaimed > before
             if not self._should_continue_reclaim(control, control.reclaimed - before):
                 break
         if has_reclaimed:
-            self._note_progress(control.order, control.highest)
+            self.oracle.kswapd[self.node].note_progress(control.order, control.highest)
         elif control.cache_trim:
             control.cache_trim_failed = True
 
@@ -182,49 +105,85 @@ class Reclaimer:
         if self.may_swap and self.lru.inactive_is_low(Kind.ANON):
             self._shrink_active_list(Kind.ANON, CLUSTER, control)
 
+    def _prepare_scan_control(self, control: ScanControl) -> None:
+        """prepare_scan_control(): look at the sizes of the lists before a round."""
+        lru = self.lru
+        control.may_deactivate = {
+            kind
+            for kind in (Kind.ANON, Kind.FILE)
+            if control.force_deactivate or lru.inactive_is_low(kind)
+        }
+        large = lru.pages[Kind.FILE, False] >> control.priority > 0
+        control.cache_trim = (
+            large and Kind.FILE not in control.may_deactivate and not control.no_cache_trim
+        )
+        managed = [zone for zone in self.zones if zone.spec.managed]
+        free = sum(zone.counters.free.read() for zone in managed)
+        high = sum(zone.watermarks.wmark_pages(Mark.HIGH) for zone in managed)
+        control.file_is_tiny = (
+            lru.of_kind(Kind.FILE) + free <= high
+            and Kind.ANON not in control.may_deactivate
+            and lru.pages[Kind.ANON, False] >> control.priority > 0
+        )
+
+    def _get_scan_count(self, control: ScanControl) -> None:
+        """get_scan_count(): set how many pages of each list a round looks at."""
+        percent = self.options.anon_scan_percent
+        swappiness = MOST_SWAPPINESS * percent // (100 + percent)
+        anon, file = swappiness, MOST_SWAPPINESS - swappiness
+        if not percent or not control.may_swap:
+            anon, file = 0, MOST_SWAPPINESS
+        elif control.priority == 0 and swappiness:
+            anon = file = MOST_SWAPPINESS
+        elif control.file_is_tiny:
+            anon, file = MOST_SWAPPINESS, 0
+        elif control.cache_trim:
+            anon, file = 0, MOST_SWAPPINESS
+        for kind, active in LISTS:
+            pages = self.lru.pages_up_to(kind, control.highest, active=active) >> control.priority
+            share = anon if kind is Kind.ANON else file
+            control.left[kind, active] = pages * share // MOST_SWAPPINESS
+        control.targets = dict(control.left)
+
     def _shrink_lruvec(self, control: ScanControl) -> Iterator[int]:
-        """shrink_lruvec(): scan cluster by cluster until the counts are used up, or it suffices."""
-        get_scan_count(self.memory, self.node, control)
-        freed = 0
+        """shrink_lruvec(): scan cluster by cluster until the counts are used up, or it suffices.
+
+        Yields the time that each takes; active lists take none.
+        """
+        self._get_scan_count(control)
+        options, left = self.options, control.left
+        free_ns = options.kswapd_free_ns if control.is_kswapd else options.reclaim_free_ns
+        total = 0
         stops_at_goal = control.is_kswapd or control.priority != LOWEST_PRIORITY
-        left = control.left
         while left[Kind.ANON, False] or left[Kind.FILE, True] or left[Kind.FILE, False]:
-            cluster = self._shrink_lists(control)
-            freed += cluster.freed
-            yield self._cost_ns(cluster, control)
-            if not stops_at_goal or freed < control.goal:
+            looked, freed = self._shrink_lists(control)
+            total += freed
+            yield max(looked * options.reclaim_scan_ns + freed * free_ns, LEAST_COST_NS)
+            if not stops_at_goal or total < control.goal:
                 continue
             anon, file = (left[kind, False] + left[kind, True] for kind in (Kind.ANON, Kind.FILE))
             if not anon or not file:
                 break
             self._end_the_smaller(control, Kind.ANON if file > anon else Kind.FILE)
-        control.reclaimed += freed
+        control.reclaimed += total
         self.age(control)
-
-    def _cost_ns(self, cluster: Cluster, control: ScanControl) -> int:
-        """No kernel function: return the time that a cluster takes; active lists take none."""
-        cost = cluster.looked * self.options.reclaim_scan_ns
-        options = self.options
-        each = options.kswapd_free_ns if control.is_kswapd else options.reclaim_free_ns
-        return max(cost + cluster.freed * each, LEAST_COST_NS)
 
     def _shrink_lists(self, control: ScanControl) -> Cluster:
         """Part of shrink_lruvec(): take up to a cluster of each list."""
-        looked = freed = 0
+        clusters = [(0, 0)]
         for kind, active in LISTS:
             budget = min(control.left[kind, active], CLUSTER)
             control.left[kind, active] -= budget
             if not budget:
                 continue
             if not active:
-                cluster = self._shrink_inactive_list(kind, budget, control)
-                looked += cluster.looked
-                freed += cluster.freed
+                clusters.append(self._shrink_inactive_list(kind, budget, control))
             elif kind in control.may_deactivate:
                 self._shrink_active_list(kind, budget, control)
             else:
                 control.skipped_deactivate = True
-        return Cluster(looked, freed)
+        looked, freed = (sum(column) for column in zip(*clusters, strict=True))
+        return looked, freed
 
     @staticmethod
     def _end_the_smaller(control: ScanControl, smaller: Kind) -> None:
@@ -248,16 +207,13 @@ class Reclaimer:
         """
         taken: list[Folio] = []
         skipped: list[Folio] = []
-        cap = SKIPPED_MAX if self.rules.lru_skips_capped else None
-        while sum(folio.size for folio in taken) < budget:
-            pfn = self.lru.tail(kind, active=active)
-            if pfn is None:
-                break
-            folio = self.memory.folios[pfn]
+        pages = self.lru.lists[kind, active]
+        while pages and sum(folio.size for folio in taken) < budget:
+            folio = self.memory.folios[pages.tail]
             self.lru.remove(folio)
             too_high = self.memory.zone_of(folio).type > control.highest
-            passes_over = too_high and (cap is None or len(skipped) < cap)
-            (skipped if passes_over else taken).append(folio)
+            may_skip = not self.rules.lru_skips_capped or len(skipped) < SKIPPED_MAX
+            (skipped if too_high and may_skip else taken).append(folio)
         for folio in skipped:
             self.lru.lruvec_add_folio(folio)
         return taken, sum(folio.size for folio in taken + skipped)
@@ -298,7 +254,7 @@ class Reclaimer:
         self.memory.free(control.cpu, free)
         self.memory.counts[f"pgscan_{who}"] += looked
         self.memory.counts[f"pgsteal_{who}"] += freed
-        return Cluster(looked, freed)
+        return looked, freed
 
     def _should_continue_reclaim(self, control: ScanControl, reclaimed: int) -> bool:
         """should_continue_reclaim(): return whether compaction needs yet more room."""
@@ -309,22 +265,21 @@ class Reclaimer:
         for zone in self.zones[: highest + 1]:
             if not zone.spec.managed:
                 continue
-            if zone.watermarks.ok_at(order, Mark.MIN, highest, PLAIN):
+            if zone.watermarks.ok(order, Mark.MIN, highest, PLAIN):
                 return False
             if self.gates.is_suitable(zone, order, highest, Mark.MIN):
                 return False
         inactive = self.lru.pages[Kind.FILE, False]
         if self.may_swap:
             inactive += self.lru.pages[Kind.ANON, False]
-        return inactive > self.options.gap(order)
+        return inactive > self.gates.compact_gap(order)
 
     def _is_referenced(self, folio: Folio) -> bool:
         """Part of folio_check_references(): draw; returns whether a folio is in use."""
-        shares = {
-            Kind.FILE: self.options.file_referenced_per_mille,
-            Kind.ANON: self.options.anon_referenced_per_mille,
-        }
-        return folio.happens(Purpose.REFERENCED, shares[folio.kind], self.options.seed)
+        options = self.options
+        is_file = folio.kind is Kind.FILE
+        share = options.file_referenced_per_mille if is_file else options.anon_referenced_per_mille
+        return folio.happens(Purpose.REFERENCED, share, options.seed)
 
     def _is_dirty(self, folio: Folio) -> bool:
         """Part of folio_check_dirty_writeback(): draw; returns whether it is dirty."""

@@ -1,22 +1,21 @@
-"""The sizes of marks and lists (S1.6, S4.3), and counts of free pages, which may lag (S1.10)."""
+"""The sizes of page sets (S4.2, S4.3), and counts of free pages, which may lag (S1.10)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import isqrt
 
 from tests.oracle.machine import PAGE_SIZE, Migratetype, OracleMachine, OracleZone
 from tests.oracle.rules import OraclePolicy, OracleRules
 
+HIGH_MAX_FRACTION = 8
+"""high_max is the zone's share of managed / 8 (S4.3)."""
+
+LARGEST_STAT_THRESHOLD = 125
+"""Most pages a CPU keeps out of a counter: the difference must fit a byte (S1.10)."""
+
 
 def clamp(value: int, low: int, high: int) -> int:
-    """clamp(): return `value` kept within bounds.
-
-    `high` is tested first and wins where the bounds cross.
-
-    Source: S4.4, S4.6.
-    """
+    """clamp(): return a value within bounds; `high` wins where they cross (S4.4, S4.6)."""
     if value >= high:
         return high
     return max(value, low)
@@ -25,88 +24,6 @@ def clamp(value: int, low: int, high: int) -> int:
 def rounddown_pow_of_two(value: int) -> int:
     """rounddown_pow_of_two(): return the largest power of two not above a positive value."""
     return 1 << (value.bit_length() - 1)
-
-
-def round_up(value: int, multiple: int) -> int:
-    """roundup(): return the smallest multiple not below the value."""
-    return -(-value // multiple) * multiple
-
-
-HIGH_MAX_FRACTION = 8
-"""high_max is the zone's share of managed / 8 (S4.3)."""
-
-LOWMEM_RESERVE_RATIO = {"DMA": 256, "DMA32": 256, "Normal": 32}
-"""Default divisors by zone (S1.8); other zones keep nothing back."""
-
-CAPPED_MIN_ZONES = ("HighMem", "Movable")
-"""Zones whose min watermark is a small fixed share (S1.6)."""
-
-LARGEST_STAT_THRESHOLD = 125
-"""Most pages a CPU keeps out of a counter: the difference must fit a byte (S1.10)."""
-
-
-@dataclass(frozen=True)
-class WatermarkSet:
-    """A zone's watermarks without boost, pages (S1.6)."""
-
-    min: int
-    low: int
-    high: int
-    promo: int
-
-
-def calculate_min_free_kbytes(lowmem_kbytes: int) -> int:
-    """calculate_min_free_kbytes(): return vm.min_free_kbytes without khugepaged (S1.5)."""
-    return min(max(isqrt(16 * lowmem_kbytes), 128), 262144)
-
-
-def khugepaged_min_free_pages(pages_per_block: int, populated_zones: int, lowmem_pages: int) -> int:
-    """set_recommended_min_free_kbytes(): return khugepaged's minimum of it, pages (S1.5)."""
-    return min(pages_per_block * populated_zones * (2 + 3 * 3), lowmem_pages // 20)
-
-
-def watermarks(
-    zone_name: str,
-    managed: int,
-    min_free_pages: int,
-    managed_of_normal_zones: int,
-    scale_factor: int = 10,
-) -> WatermarkSet:
-    """__setup_per_zone_wmarks(): return the watermarks of one zone (S1.6).
-
-    Args:
-        zone_name: HighMem and Movable get a capped min.
-        managed: pages of the zone.
-        min_free_pages: min_free_kbytes in pages.
-        managed_of_normal_zones: sum over all zones but HighMem and Movable.
-        scale_factor: vm.watermark_scale_factor.
-    """
-    share = min_free_pages * managed // managed_of_normal_zones
-    lowest = clamp(managed // 1024, 32, 128) if zone_name in CAPPED_MIN_ZONES else share
-    gap = max(share // 4, managed * scale_factor // 10000)
-    return WatermarkSet(lowest, lowest + gap, lowest + 2 * gap, lowest + 3 * gap)
-
-
-def lowmem_reserve(
-    zone_names: Sequence[str],
-    managed: Sequence[int],
-    zone: int,
-    ratios: Mapping[str, int] = LOWMEM_RESERVE_RATIO,
-) -> tuple[int, ...]:
-    """setup_per_zone_lowmem_reserve(): return what a zone keeps from requests (S1.8).
-
-    It is in pages, by the requests' highest zone index.
-
-    Args:
-        zone_names: of a node, lowest first.
-        managed: pages of each.
-        zone: index of the zone that keeps.
-        ratios: divisors by zone name; a zone without one keeps nothing.
-    """
-    ratio = ratios.get(zone_names[zone])
-    if not ratio or not managed[zone]:
-        return (0,) * len(managed)
-    return tuple(sum(managed[zone + 1 : upper + 1]) // ratio for upper in range(len(managed)))
 
 
 @dataclass(frozen=True)
@@ -133,11 +50,6 @@ def zone_batchsize(managed: int, rules: OracleRules) -> int:
     return rounddown_pow_of_two(batch + batch // 2) - 1
 
 
-def zone_highsize(total_pages: int, nr_cpus: int, batch: int) -> int:
-    """zone_highsize(): return one page set's share of `total_pages`, at least 4 batches (S4.3)."""
-    return max(total_pages // nr_cpus, 4 * batch)
-
-
 def page_set_size(
     zone: OracleZone, machine: OracleMachine, rules: OracleRules, policy: OraclePolicy
 ) -> PageSetSize:
@@ -149,11 +61,12 @@ def page_set_size(
     batch = zone_batchsize(zone.managed, rules) if policy.pcp_batch is None else policy.pcp_batch
     fraction = policy.percpu_pagelist_high_fraction
     nr_cpus = len(machine.cpus_of(zone.node)) or machine.nr_cpus
-    if fraction:
-        high_min = high_max = zone_highsize(zone.managed // fraction, nr_cpus, batch)
-    else:
-        high_min = zone_highsize(zone.low, nr_cpus, batch)
-        high_max = zone_highsize(zone.managed // HIGH_MAX_FRACTION, nr_cpus, batch)
+
+    def zone_highsize(total_pages: int) -> int:
+        return max(total_pages // nr_cpus, 4 * batch)
+
+    high_min = zone_highsize(zone.managed // fraction if fraction else zone.low)
+    high_max = zone_highsize(zone.managed // (fraction or HIGH_MAX_FRACTION))
     if policy.pcp_high_min is not None:
         high_min = policy.pcp_high_min
     if policy.pcp_high_max is not None:
@@ -164,10 +77,9 @@ def page_set_size(
 
 
 def calculate_normal_threshold(managed: int, nr_cpus: int) -> int:
-    """calculate_normal_threshold(): return how much a CPU may keep to itself (S1.10).
+    """calculate_normal_threshold(): return how much a CPU may keep to itself, pages (S1.10).
 
-    It is in pages. It grows with the number of digits of the CPUs and of the zone's size in units
-    of 128 MiB.
+    It grows with the number of digits of the CPUs and of the zone's size in units of 128 MiB.
     """
     units = managed // ((128 << 20) // PAGE_SIZE)
     return min(2 * nr_cpus.bit_length() * (1 + units.bit_length()), LARGEST_STAT_THRESHOLD)
@@ -223,12 +135,10 @@ class VmCounter:
         if abs(self.pending[cpu]) > self.threshold:
             self.fold(cpu)
 
-    def fold(self, cpu: int) -> bool:
-        """Part of refresh_cpu_vm_stats(): pass on what a CPU kept back; returns whether it did."""
-        kept = self.pending[cpu]
-        self.shared += kept
+    def fold(self, cpu: int) -> None:
+        """Part of refresh_cpu_vm_stats(): pass on what a CPU kept back."""
+        self.shared += self.pending[cpu]
         self.pending[cpu] = 0
-        return kept != 0
 
 
 class FreeCounters:
@@ -257,10 +167,10 @@ class FreeCounters:
         self._pressure_threshold = calculate_pressure_threshold(zone, machine.nr_cpus)
         self._touched = [False] * machine.nr_cpus
         if lags:
-            self._set_threshold(self._normal_threshold)
+            self.free.threshold = self.cma.threshold = self._normal_threshold
 
     def place(self, pages: int, migratetype: int) -> None:
-        """No kernel function: count pages of the start state."""
+        """Count pages of the start state."""
         self.add(pages, migratetype)
         for cpu in range(self.machine.nr_cpus):
             self.fold(cpu)
@@ -291,7 +201,7 @@ class FreeCounters:
         self.add_to_part(pages, new)
 
     def has_changed(self, cpu: int) -> bool:
-        """No kernel function: return whether the next fold finds something of a CPU's.
+        """Whether the next fold finds something of a CPU's.
 
         Counts that do not lag leave nothing behind; there, any update since the last fold counts.
         """
@@ -300,27 +210,21 @@ class FreeCounters:
         return self._touched[cpu]
 
     def fold(self, cpu: int) -> bool:
-        """Part of refresh_cpu_vm_stats(): pass on what a CPU kept back (S4.8).
-
-        Returns whether it had changed anything.
-        """
+        """Part of refresh_cpu_vm_stats(): pass on what a CPU kept back, if anything (S4.8)."""
         changed = self.has_changed(cpu)
         self.free.fold(cpu)
         self.cma.fold(cpu)
         self._touched[cpu] = False
         return changed
 
-    def note_kswapd(self, active: bool) -> None:
+    def note_kswapd(self, *, active: bool) -> None:
         """set_pgdat_percpu_threshold(): let CPUs keep less back while a node's kswapd works."""
         if self.drift_mark:
-            self._set_threshold(self._pressure_threshold if active else self._normal_threshold)
+            pages = self._pressure_threshold if active else self._normal_threshold
+            self.free.threshold = self.cma.threshold = pages
 
     def free_for_balance(self) -> int:
         """zone_page_state_snapshot(): return the free pages as kswapd's balance sees them."""
         if self.free.read() < self.drift_mark:
             return max(self.free.total, 0)
         return self.free.read()
-
-    def _set_threshold(self, pages: int) -> None:
-        """Part of set_pgdat_percpu_threshold(): set a zone's threshold."""
-        self.free.threshold = self.cma.threshold = pages

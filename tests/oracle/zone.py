@@ -3,38 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from tests.oracle.buddy import AllocatedPages, Buddy, CachedTypes, LooseBuddy, Pageblocks
+from tests.oracle.buddy import Buddy, LooseBuddy
 from tests.oracle.fallback import Fallback, MovingFallback
-from tests.oracle.machine import PCP_TYPES, EventLog, Migratetype, OracleMachine
-from tests.oracle.ownership import ListLocks, OwnershipCounters
+from tests.oracle.machine import PCP_TYPES, Migratetype
 from tests.oracle.pcp import FixedPerCpuPages, PerCpuPages, ZoneFlags
 from tests.oracle.request import PLAIN, Attempt, Mark, Request
-from tests.oracle.rules import OracleAssumptions, OraclePolicy, OracleRules
 from tests.oracle.superpageblocks import SuperpageblockBuddy, SuperpageblockFallback
-from tests.oracle.vmstat import FreeCounters, ThisCpu, page_set_size
+from tests.oracle.vmstat import FreeCounters
 from tests.oracle.watermark import HighatomicReserve, LooseReserve, Watermarks
+
+if TYPE_CHECKING:
+    from tests.oracle.page_alloc import Allocator
 
 QUIET_TICKS = 3
 """Ticks without a change after which a CPU's lists for another node's zone are drained (S4.8)."""
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What all zones of one oracle share."""
-
-    machine: OracleMachine
-    rules: OracleRules
-    policy: OraclePolicy
-    blocks: Pageblocks
-    allocated: AllocatedPages
-    events: EventLog
-    assumptions: OracleAssumptions
-    this_cpu: ThisCpu
-    ownership_counters: OwnershipCounters
-    list_locks: ListLocks
-    dead_cpus: set[int]
 
 
 class Zone:
@@ -44,51 +29,56 @@ class Zone:
         index: zone index.
         type: position among its node's zones.
         node: number of its node.
-        spec: the zone as found.
-        pcp: page set of each CPU.
+        spec: the zone as found, with the memory that came since.
         counters: free pages as counted.
-        cached_types: types of pages outside the buddy (6.1).
+        cached_types: of pages outside the buddy: the type of the list that a page was taken from,
+            later that of its block when it was freed. A page goes from a per-CPU list back to the
+            buddy under this type, whatever has become of its block meanwhile (6.1).
+        buddy: free lists; `reserve`, `watermarks` and `fallback` work on them.
+        pcp: page set of each CPU.
         note_recovered: called when a list's free lifts the zone above its high mark (S10.2).
         isolated_blocks: ISOLATE blocks of the zone.
     """
 
-    def __init__(self, index: int, setting: Setting) -> None:
+    def __init__(self, index: int, oracle: Allocator) -> None:
         self.index = index
-        self.type = setting.machine.zone_type(index)
-        self.spec = setting.machine.zones[index]
+        self.machine, self.rules, self.policy = oracle.machine, oracle.rules, oracle.policy
+        self.type = self.machine.zone_type(index)
+        self.spec = self.machine.zones[index]
         self.node = self.spec.node
-        self.rules = setting.rules
-        self.policy = setting.policy
-        self.machine = setting.machine
-        self.blocks = setting.blocks
-        self.events = setting.events
-        self.list_locks = setting.list_locks
+        self.blocks, self.allocated, self.events = oracle.blocks, oracle.allocated, oracle.log
+        self.list_locks = oracle.list_locks
         self.flags = ZoneFlags()
         self.note_recovered: Callable[[], None] = lambda: None
-        lags = setting.assumptions.counters == "lagged"
-        self.counters = FreeCounters(self.spec, self.machine, setting.this_cpu, lags=lags)
-        self.cached_types = CachedTypes()
+        lags = oracle.assumptions.counters == "lagged"
+        self.counters = FreeCounters(self.spec, self.machine, oracle.this_cpu, lags=lags)
+        self.cached_types: dict[int, int] = {}
         self.isolated_blocks = 0
-        self._build_core(setting)
-        size = page_set_size(self.spec, setting.machine, setting.rules, setting.policy)
-        page_set = PerCpuPages if setting.rules.pcp_tunes_itself else FixedPerCpuPages
-        self.pcp = [
-            page_set(size, self.flags, setting.machine, setting.rules, setting.policy)
-            for _ in range(setting.machine.nr_cpus)
-        ]
+        buddy, reserve, fallback = Buddy, HighatomicReserve, Fallback
+        if not self.rules.free_lists_match_blocks:
+            buddy, reserve, fallback = LooseBuddy, LooseReserve, MovingFallback
+        elif self.policy.superpageblock_order:
+            buddy, fallback = SuperpageblockBuddy, SuperpageblockFallback
+        self.buddy: Buddy = buddy(self)
+        self.reserve: HighatomicReserve = reserve(self)
+        self.watermarks = Watermarks(self)
+        self.fallback: Fallback | MovingFallback = fallback(self)
+        page_set = PerCpuPages if self.rules.pcp_tunes_itself else FixedPerCpuPages
+        self.pcp = [page_set(self) for _ in range(self.machine.nr_cpus)]
 
     def may_take(self, request: Request, attempt: Attempt) -> bool:
         """Part of get_page_from_freelist(): return whether the marks allow a page (S3.1).
 
         BELOW_HIGH is noted, also where the recording has another zone serve.
         """
-        order, highest_zone = request.order, request.highest_zone
+        may_serve = request.only_zone in (None, self.index)
         if self.rules.pcp_tunes_itself and not self.flags.below_high:
             self.note_below_high(request, attempt)
             if not self.flags.below_high:
-                return request.may_be_served_by(self.index)
-        if not request.may_be_served_by(self.index):
+                return may_serve
+        if not may_serve:
             return False
+        order, highest_zone = request.order, request.highest_zone
         if self.watermarks.zone_watermark_fast(order, attempt.mark, highest_zone, attempt):
             return True
         return attempt.no_watermarks
@@ -104,12 +94,8 @@ class Zone:
             self.flags.below_high = not holds
 
     def margin(self, request: Request, attempt: Attempt) -> int:
-        """No kernel function: return what the zone can spare at MIN; below 0, what it lacks."""
+        """What the zone can spare at MIN; below 0, what it lacks."""
         return self.watermarks.margin(request.order, request.highest_zone, attempt)
-
-    def has_buddy(self, request: Request, attempt: Attempt) -> bool:
-        """No kernel function: return whether a buddy is there that the attempt may use."""
-        return self.watermarks.has_suitable(request.order, attempt)
 
     def take(self, request: Request, attempt: Attempt) -> int | None:
         """rmqueue(): take a page by way of the list, else the buddy; may reserve (S3.2, S7.1)."""
@@ -117,7 +103,7 @@ class Zone:
         if self.pcp[request.cpu].layout.holds(request.order):
             pfn = self._rmqueue_pcplist(request, attempt)
         reserves = attempt.highatomic and (pfn is None or self.rules.highatomic_from_pcp)
-        if self.policy.reserves_at_min_only(self.rules):
+        if self.policy.decides("highatomic_slowpath_only", self.rules):
             reserves &= attempt.mark is Mark.MIN
         if pfn is None:
             pfn = self._rmqueue_buddy(request, attempt)
@@ -136,7 +122,7 @@ class Zone:
         if not is_listed or self._is_locked(cpu):
             self.buddy.free_one_page(pfn, order)
             return
-        self.cached_types.note(pfn, migratetype)
+        self.cached_types[pfn] = migratetype
         if migratetype >= PCP_TYPES:
             migratetype = Migratetype.MOVABLE
         self._free_frozen_page_commit(cpu, pfn, order, migratetype, batched=batched)
@@ -147,17 +133,15 @@ class Zone:
         The list stays locked for the interrupts that have come meanwhile.
         """
         pcp = self.pcp[request.cpu]
-        if not pcp.layout.holds(request.order):
-            return
-        index = pcp.layout.index(request.order, request.migratetype)
-        if not pcp.lists[index]:
-            self._rmqueue_bulk(pcp, index, request, attempt)
-            self.list_locks.keep(self.index, request.cpu)
+        if pcp.layout.holds(request.order):
+            index = pcp.layout.index(request.order, request.migratetype)
+            if not pcp.lists[index]:
+                self._rmqueue_bulk(pcp, index, request, attempt)
+                self.list_locks.keep(self.index, request.cpu)
 
     def grow(self, pfn: int, order: int) -> None:
         """__free_pages_core(): take memory in, at list tails (S5.5)."""
-        grown = replace(self.spec, managed=self.spec.managed + (1 << order))
-        self.spec = self.buddy.zone = self.watermarks.zone = grown
+        self.spec = replace(self.spec, managed=self.spec.managed + (1 << order))
         self.buddy.take_in(pfn, order)
 
     def tick(self, cpu: int) -> None:
@@ -165,17 +149,20 @@ class Zone:
         pcp = self.pcp[cpu]
         if self.counters.fold(cpu) and self.machine.has_several_nodes:
             pcp.expire = QUIET_TICKS
-        self.decay_pcp_high(cpu)
+        self._decay_pcp_high(cpu)
         if pcp.expire and pcp.count:
-            self._expire(cpu)
+            is_local = self.machine.node_of(cpu) == self.node
+            pcp.expire = 0 if is_local else pcp.expire - 1
+            if not is_local and pcp.expire == 0:
+                self._begin_drain(cpu)
+                self.list_locks.take_to_drain(self.index, cpu)
+                self._free_pcppages_bulk(cpu, min(pcp.count, pcp.batch), 0, "decay")
 
-    def decay_pcp_high(self, cpu: int) -> None:
+    def _decay_pcp_high(self, cpu: int) -> None:
         """decay_pcp_high(): lower the limit of a CPU's lists, drain what exceeds it (S4.8)."""
         pcp = self.pcp[cpu]
         excess = pcp.decay_pcp_high()
-        batched = self.policy.pcp_decay_batched
-        if batched is None:
-            batched = self.rules.decay_batched
+        batched = self.policy.decides("pcp_decay_batched", self.rules)
         chunk = pcp.batch if batched else max(excess, 1)
         if excess > 0:
             self._begin_drain(cpu)
@@ -195,52 +182,10 @@ class Zone:
             self._free_pcppages_bulk(cpu, min(pcp.count, chunk), 0, "drain_all")
 
     def note_taken(self, pfn: int, order: int) -> None:
-        """No kernel function: note a page that compaction took; only ownership has use for it."""
+        """Note a page that compaction took; only ownership has use for it."""
 
     def bury(self, cpu: int) -> None:
         """page_alloc_cpu_dead(): forget a dead CPU, of which nothing is left."""
-
-    def _expire(self, cpu: int) -> None:
-        """Part of refresh_cpu_vm_stats(): drain some pages of a remote CPU's list in the end."""
-        pcp = self.pcp[cpu]
-        is_local = self.machine.node_of(cpu) == self.node
-        pcp.expire = 0 if is_local else pcp.expire - 1
-        if not is_local and pcp.expire == 0:
-            self._begin_drain(cpu)
-            self.list_locks.take_to_drain(self.index, cpu)
-            self._free_pcppages_bulk(cpu, min(pcp.count, pcp.batch), 0, "decay")
-
-    def _build_core(self, setting: Setting) -> None:
-        """No kernel function: build lists, reserve, marks, fallback, strict or loose (S6.5)."""
-        zone, machine, blocks, events = self.spec, setting.machine, setting.blocks, setting.events
-        rules, policy = setting.rules, setting.policy
-        self.buddy: Buddy
-        self.reserve: HighatomicReserve
-        self.fallback: Fallback | MovingFallback
-        boost_factor = policy.watermark_boost_factor
-        if rules.free_lists_match_blocks:
-            order = policy.superpageblock_order
-            if order:
-                self.buddy = SuperpageblockBuddy(
-                    zone, machine, blocks, events, self.counters, order
-                )
-            else:
-                self.buddy = Buddy(zone, machine, blocks, events, self.counters)
-            self.reserve = HighatomicReserve(self.buddy, rules, policy)
-            self.watermarks = Watermarks(zone, self.buddy, self.reserve, rules, boost_factor)
-            fallback = SuperpageblockFallback if order else Fallback
-            self.fallback = fallback(
-                self.buddy,
-                self.watermarks,
-                setting.allocated,
-                mode_persists=policy.refill_mode_persists,
-            )
-        else:
-            loose = LooseBuddy(zone, machine, blocks, events, self.counters, self.cached_types)
-            self.buddy = loose
-            self.reserve = LooseReserve(loose, rules, policy)
-            self.watermarks = Watermarks(zone, loose, self.reserve, rules, boost_factor)
-            self.fallback = MovingFallback(loose, self.watermarks, setting.allocated)
 
     def _rmqueue_pcplist(self, request: Request, attempt: Attempt) -> int | None:
         """rmqueue_pcplist(): take a page of the CPU's lists, or None."""
@@ -252,7 +197,7 @@ class Zone:
         index = pcp.layout.index(request.order, request.migratetype)
         if not pcp.lists[index]:
             self._rmqueue_bulk(pcp, index, request, attempt)
-        return pcp.pop_head(index) if pcp.lists[index] else None
+        return pcp.lists[index].pop_head() if pcp.lists[index] else None
 
     def _rmqueue_bulk(
         self, pcp: PerCpuPages, index: int, request: Request, attempt: Attempt
@@ -263,7 +208,7 @@ class Zone:
             return
         pages = self.fallback.take_many(wanted, request.order, request.migratetype, attempt)
         for pfn in pages:
-            pcp.push_tail(index, pfn)
+            pcp.lists[index].push_tail(pfn)
         self.events.hold("refill", "", len(pages))
 
     def _rmqueue_buddy(self, request: Request, attempt: Attempt) -> int | None:
@@ -274,7 +219,7 @@ class Zone:
             pfn = self.buddy.rmqueue_smallest(order, Migratetype.HIGHATOMIC)
         if pfn is None:
             pfn = self.fallback.take_one(order, request.migratetype, attempt)
-        if pfn is None and (attempt.oom or attempt.non_block):
+        if pfn is None and attempt.non_block:
             pfn = self.buddy.rmqueue_smallest(order, Migratetype.HIGHATOMIC)
         self.events.hold("buddy_alloc", "", 0 if pfn is None else 1)
         return pfn
@@ -296,52 +241,39 @@ class Zone:
         return self.list_locks.is_held(self.index, cpu)
 
     def _begin_drain(self, cpu: int) -> None:
-        """No kernel function: begin a drain of a CPU's lists, perhaps in chunks."""
+        """Begin a drain of a CPU's lists, perhaps in chunks; only ownership has use for it."""
 
     def _drain_overflow(self, cpu: int, to_free: int, index: int) -> None:
-        """Part of free_frozen_page_commit(): drain what is over, in a hold or chunks (S4.7)."""
-        self._begin_drain(cpu)
-        batched = self.policy.pcp_free_batched
-        if batched is None:
-            batched = self.rules.free_batched
-        if batched:
-            self._drain_in_chunks(cpu, to_free, index)
-        else:
-            self._free_pcppages_bulk(cpu, to_free, index, "commit")
-        self._note_recovery()
+        """Part of free_frozen_page_commit(): drain what is over, in a hold or chunks (S4.7).
 
-    def _drain_in_chunks(self, cpu: int, to_free: int, index: int) -> None:
-        """Part of free_frozen_page_commit(): drain a batch at a time, letting go between (S4.7)."""
+        Between chunks of a batch it lets go. BELOW_HIGH is cleared if the high mark holds then.
+        """
         pcp = self.pcp[cpu]
-        left = to_free
+        self._begin_drain(cpu)
+        batched = self.policy.decides("pcp_free_batched", self.rules)
+        if not batched:
+            self._free_pcppages_bulk(cpu, to_free, index, "commit")
+        left = to_free if batched else 0
         while left > 0 and pcp.count > 0:
             if left < to_free:
                 self.list_locks.take_to_drain(self.index, cpu)
             self._free_pcppages_bulk(cpu, min(left, pcp.batch), index, "commit")
             left -= pcp.batch
+        was_below = self.flags.below_high
+        highest = max(len(self.spec.lowmem_reserve) - 1, 0)
+        if self.watermarks.ok(0, Mark.HIGH, highest, PLAIN):
+            self.flags.below_high = False
+            if was_below:
+                self.note_recovered()
 
     def _free_pcppages_bulk(self, cpu: int, budget: int, first: int, cause: str) -> None:
         """free_pcppages_bulk(): return pages to the buddy in one hold of the lock (S5.6)."""
         objects = self.pcp[cpu].free_pcppages_bulk(budget, first, self._free_drained)
         self.events.hold("drain", cause, objects)
 
-    def _free_drained(self, pfn: int, order: int) -> None:
-        """Part of free_pcppages_bulk(): free one drained page."""
-        migratetype = self._drained_type(pfn)
-        self.buddy.free(pfn, order, migratetype)
-        self.events.drain(pfn, order, migratetype)
-
-    def _drained_type(self, pfn: int) -> int:
-        """Part of free_pcppages_bulk(): return the type a page leaves its list with (S5.6)."""
-        if self.rules.free_lists_match_blocks or self.isolated_blocks:
-            return self.blocks.type_of(pfn)
-        return self.cached_types.of(pfn)
-
-    def _note_recovery(self) -> None:
-        """Part of free_frozen_page_commit(): clear BELOW_HIGH if the high mark holds (S4.6)."""
-        reserve_index = self.watermarks.highest_reserve_index()
-        was_below = self.flags.below_high
-        if self.watermarks.ok_at(0, Mark.HIGH, reserve_index, PLAIN):
-            self.flags.below_high = False
-            if was_below:
-                self.note_recovered()
+    def _free_drained(self, pfn: int, order: int, *, to_tail: bool = False) -> None:
+        """Part of free_pcppages_bulk(): free one drained page, of its type (S5.6)."""
+        by_block = self.rules.free_lists_match_blocks or self.isolated_blocks
+        migratetype = self.blocks.type_of(pfn) if by_block else self.cached_types[pfn]
+        self.buddy.free(pfn, order, migratetype, to_tail=to_tail)
+        self.events.note("drain", pfn, order, migratetype)
