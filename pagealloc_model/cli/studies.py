@@ -92,7 +92,7 @@ def run_fleet(options: argparse.Namespace) -> int:
     if options.synthetic:
         if base or patch:
             raise UsageError("--synthetic makes up both sides; leave --base and --patch out")
-        from pagealloc_model.studies.fleets.synthetic_hosts import SyntheticHosts
+        from pagealloc_model.studies.fleets import SyntheticHosts
 
         base = SyntheticHosts(
             count=options.synthetic,

@@ -10,8 +10,9 @@ import shutil
 import tempfile
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -21,11 +22,12 @@ from typing import Any
 
 import numba
 import numpy as np
+import pandas as pd
 
 from pagealloc_model.base.errors import PageallocError, RecordingError, UsageError
 from pagealloc_model.base.files import opened, written_whole
 from pagealloc_model.base.jit import cache_directory
-from pagealloc_model.base.progress_bar import unreported
+from pagealloc_model.base.progress_bar import Report, unreported
 from pagealloc_model.base.version import __version__
 from pagealloc_model.measured.rules import choose_rules
 from pagealloc_model.predicted.prepared import forget_prepared, prepare
@@ -205,6 +207,47 @@ class ResultCache:
 
     def _file(self, key: str) -> Path:
         return self.directory / key[:2] / f"{key}.json"
+
+
+def completed(
+    keys: Iterable[str],
+    place: str | Path | bool,
+    make: Callable[[set[str]], Iterator[Record]],
+    report: Report | None,
+) -> tuple[dict[str, Record], int]:
+    """Records by key, and how many of them were known: a cache's, and others as they are made.
+
+    What is made is kept at once, so that nothing is lost where an interrupt ends it.
+
+    Args:
+        keys: of all.
+        place: of the cache, as `ResultCache.chosen` takes it.
+        make: given the keys that are not known.
+        report: told the share done.
+    """
+    keys, cache = dict.fromkeys(keys), ResultCache.chosen(place)
+    records = {key: record for key in keys if cache and (record := cache.load(key))}
+    known = len(records)
+    with closing(make({key for key in keys if key not in records})) as finished:
+        for record in finished:
+            if cache:
+                cache.store(record)
+            records[record.key] = record
+            if report is not None:
+                report(len(records) / len(keys))
+    return records, known
+
+
+def columns_of(records: Sequence[Record]) -> dict[str, object]:
+    """Columns of a table with a row for each record: metrics, provenance, key and error."""
+    columns: dict[str, object] = {}
+    for name in dict.fromkeys(name for record in records for name in record.metrics):
+        columns[name] = [record.metrics.get(name, np.nan) for record in records]
+    for name in PROVENANCE:
+        columns[name] = pd.array([record.provenance.get(name) for record in records])
+    for name in ("seconds", "finished", "key", "error"):
+        columns[name] = [getattr(record, name) for record in records]
+    return columns
 
 
 _fetching = Lock()

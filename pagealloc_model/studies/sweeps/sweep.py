@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,8 +20,9 @@ from pagealloc_model.studies.sweeps.design import Point, Settings, grid, shown
 from pagealloc_model.studies.sweeps.records import (
     PROVENANCE,
     Record,
-    ResultCache,
     Task,
+    columns_of,
+    completed,
     named_recording,
     point_key,
     records_by_threads,
@@ -94,24 +94,26 @@ def sweep(
     ]
     if not rows:
         raise UsageError("a sweep needs at least one recording and one seed")
-    store = ResultCache.chosen(cache)
     tasks = {task.key: task for _, task in rows}
-    records = {key: record for key in tasks if store and (record := store.load(key))}
-    reused = len(records)
-    todo = sorted((task for key, task in tasks.items() if key not in records), key=_preparation)
-    with (
-        progress_bar(
-            f"sweeping {count_of(len(tasks), 'point')}", len(tasks), "points", progress
-        ) as report,
-        closing(_records(todo, client, workers)) as finished,
-    ):
-        for record in finished:
-            if store is not None:
-                store.store(record)
-            records[record.key] = record
-            if report is not None:
-                report(len(records) / len(tasks))
-    return SweepResult(rows=_table(rows, axes, records), axes=axes, reused=reused)
+
+    def make(keys: set[str]) -> Iterator[Record]:
+        todo = [task for key, task in tasks.items() if key in keys]
+        return _records(sorted(todo, key=_preparation), client, workers)
+
+    with progress_bar(
+        f"sweeping {count_of(len(tasks), 'point')}", len(tasks), "points", progress
+    ) as report:
+        records, reused = completed(tasks, cache, make, report)
+    of_rows = [task for _, task in rows]
+    columns: dict[str, object] = {"recording": [task.recording.name for task in of_rows]}
+    for axis in axes:
+        columns[axis] = _axis_column([shown(point.get(axis)) for point, _ in rows])
+    columns["seed"] = [task.settings.seed for task in of_rows]
+    columns |= columns_of([records[task.key] for task in of_rows])
+    table = pd.DataFrame(columns)
+    place = table.columns.get_loc(PROVENANCE[0])
+    table.insert(place, "recording_sha256", [task.recording.digest for task in of_rows])
+    return SweepResult(rows=table, axes=axes, reused=reused)
 
 
 def _points(vary: Vary | None) -> list[Point]:
@@ -151,25 +153,6 @@ def _records(
         from pagealloc_model.studies.sweeps.cluster import records_by_cluster
 
         yield from records_by_cluster(tasks, client)
-
-
-def _table(
-    rows: Sequence[tuple[Point, Task]], axes: Sequence[str], records: Mapping[str, Record]
-) -> pd.DataFrame:
-    """One row a point: recording, axes, metrics, provenance, error."""
-    of_rows = [records[task.key] for _, task in rows]
-    columns: dict[str, object] = {"recording": [task.recording.name for _, task in rows]}
-    for axis in axes:
-        columns[axis] = _axis_column([shown(point.get(axis)) for point, _ in rows])
-    columns["seed"] = [task.settings.seed for _, task in rows]
-    for name in dict.fromkeys(name for record in of_rows for name in record.metrics):
-        columns[name] = [record.metrics.get(name, np.nan) for record in of_rows]
-    columns["recording_sha256"] = [task.recording.digest for _, task in rows]
-    for name in PROVENANCE:
-        columns[name] = pd.array([record.provenance.get(name) for record in of_rows])
-    for name in ("seconds", "finished", "key", "error"):
-        columns[name] = [getattr(record, name) for record in of_rows]
-    return pd.DataFrame(columns)
 
 
 def _axis_column(values: Sequence[object]) -> object:

@@ -14,8 +14,7 @@ from pagealloc_model.base.errors import UsageError
 from pagealloc_model.cli import main
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.recording.machine import synthetic_machine
-from pagealloc_model.studies.fleets.fleet import range_words
-from pagealloc_model.studies.fleets.synthetic_hosts import CacheHost, run_cache_host
+from pagealloc_model.studies.fleets import CacheHost, range_words, run_cache_host
 from pagealloc_model.studies.sweeps.records import ResultCache
 from tests.show.test_post import assert_mailable
 from tests.small_recordings import write_recording

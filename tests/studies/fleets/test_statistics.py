@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pagealloc_model.studies.fleets.fleet import (
+from pagealloc_model.studies.fleets import (
     adjusted,
     compared_sides,
     p_value,
