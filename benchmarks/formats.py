@@ -102,11 +102,7 @@ def _stream(events: list[tuple[int, bytes]]) -> bytes:
 
 
 def formats(event_file: Path) -> list[Row]:
-    """Events a second of each reader, and of trace-cmd and perf on the same events.
-
-    Args:
-        event_file: a perf.data.
-    """
+    """Events a second of each reader, and of trace-cmd and perf on the same events."""
     with tempfile.TemporaryDirectory(prefix="pagealloc-formats-") as name:
         directory = Path(name)
         pages = ring_buffer_pages(event_file)

@@ -102,15 +102,7 @@ def memory_group(limit: int) -> Iterator[Path | None]:
 
 
 def replayed(path: str, reclaim: str, group: str, limit: int, in_memory: bool) -> Row:
-    """A replay with all its tables, in this process.
-
-    Args:
-        path: the recording.
-        reclaim: literal or elastic.
-        group: control group to join, "" for none.
-        limit: without a group, bytes that no file stands behind, at most.
-        in_memory: keep what is made of the events in memory, however many they are.
-    """
+    """A replay with all its tables, in this process."""
     if group:
         (Path(group) / "cgroup.procs").write_text(str(os.getpid()))
     else:
@@ -176,14 +168,7 @@ def measured(
     directory: Path | None = None,
     in_files: bool = False,
 ) -> pd.DataFrame:
-    """All ways, one row each.
-
-    Args:
-        events: of the recording.
-        limit_mib: that a replay may have.
-        directory: where the recording is kept meanwhile; None: the temporary one.
-        in_files: leave out what keeps all in memory.
-    """
+    """All ways, one row each."""
     begun = time.perf_counter()
     with tempfile.TemporaryDirectory(dir=directory) as name:
         path = long_recording(events, Path(name))

@@ -47,9 +47,6 @@ SEED = 11
 def measured(path: str = "kbuild") -> pd.DataFrame:
     """One row per policy: millions of allocations and frees a second, and what they compare to.
 
-    Args:
-        path: a recording.
-
     Returns:
         `event loop`, `full statistics` and `plain C` (missing without a compiler) in M/s; `mainline
         over it`: mainline's event loop over this one's; `added`: time that statistics add; `C over

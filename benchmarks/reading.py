@@ -50,11 +50,7 @@ Row = dict[str, object]
 
 
 def reading(event_file: Path) -> list[Row]:
-    """Events a second of the reader and of perf's tools, uncompressed and as recorded.
-
-    Args:
-        event_file: a perf.data.
-    """
+    """Events a second of the reader and of perf's tools, uncompressed and as recorded."""
     events = _samples(event_file)
     small = Path(str(pm.open("xfree").event_file))
     with tempfile.TemporaryDirectory(prefix="pagealloc-reading-") as directory:

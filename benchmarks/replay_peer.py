@@ -62,14 +62,7 @@ PAGESET = np.dtype(
 
 @dataclass(frozen=True, kw_only=True)
 class PeerRun:
-    """What one run of the program prints.
-
-    Attributes:
-        seconds: CPU time of its loop.
-        allocations, frees: served.
-        refills, drains: of per-CPU lists.
-        free_pages, listed_pages: in the buddy and on per-CPU lists at the end.
-    """
+    """What one run of the program prints."""
 
     seconds: float
     allocations: int
@@ -92,14 +85,7 @@ def compiled(directory: Path) -> Path | None:
 
 
 def write_demand(file: Path, state: State, events: np.ndarray, places: np.ndarray) -> None:
-    """Write a start state and what is asked of it, as the C program's structs are.
-
-    Args:
-        file: to write: header, pages, blocks, zones, pagesets, places, events.
-        state: where pages are at the start.
-        events: `layout.EVENT` records of a machine of one node.
-        places: int32, where objects that live at the start are.
-    """
+    """Write a start state and what is asked of it, as the C program's structs are."""
     st, machine = state.st, state.machine
     header = [
         len(state.pages),

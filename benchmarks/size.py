@@ -44,15 +44,7 @@ Figures = dict[str, float | str]
 def streamed(
     cpus: int, gib: float, rounds: int, events: int = 0, reclaim: str = "literal"
 ) -> Figures:
-    """A recording scaled up, replayed from a stream.
-
-    Args:
-        cpus: CPUs of the machine.
-        gib: its memory.
-        rounds: times over that the recording is gone through.
-        events: instead: as many rounds as make so many events.
-        reclaim: literal or elastic.
-    """
+    """A recording scaled up, replayed from a stream."""
     recording = pm.open(RECORDING)
     stream_of = partial(pm.synthetic.scaled_up, recording, reclaim=reclaim)
     replayed = partial(
@@ -146,12 +138,7 @@ def _touch(columns: Iterator[np.ndarray]) -> None:
 
 
 def resumed(path: str, share: float) -> Figures:
-    """A window from a share of a recording on, from the start and from a checkpoint.
-
-    Args:
-        path: the recording.
-        share: of its length, where the window begins.
-    """
+    """A window from a share of a recording on, from the start and from a checkpoint."""
     recording, kept = pm.open(path), Checkpoints()
     first, last = recording.trace.demand_span_ns
     begin, end = share * (last - first) / 1e9, (last - first) / 1e9

@@ -19,11 +19,7 @@ NOTES = "slider-parts"
 
 
 class TimedExplorer(RecordingExplorer):
-    """An explorer that notes, in seconds since 1970, when it was asked, replayed, and drew.
-
-    Attributes:
-        notes: a line with the notes on the last answer, as JSON.
-    """
+    """An explorer that notes, in seconds since 1970, when it was asked, replayed, and drew."""
 
     def __init__(self, recording: pm.Recording, question: Question) -> None:
         self._noted: dict[str, float] = {}

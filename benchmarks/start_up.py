@@ -59,11 +59,7 @@ compile_kernel(sys.argv[1])
 
 
 def measured(path: str = "kbuild") -> pd.DataFrame:
-    """What, value, unit, a peer of the same run and its value, and the limit, where there is one.
-
-    Args:
-        path: the recording of the first replay.
-    """
+    """What, value, unit, a peer of the same run and its value, and the limit, if there is one."""
     compileall.compile_dir(Path(pm.__file__).parent, quiet=1)
     with tempfile.TemporaryDirectory(prefix="pagealloc-start-") as cache:
         numba_s = _best(_PEER, cache, "numba")

@@ -28,11 +28,7 @@ def tables_in(lines: Iterable[str]) -> list[list[list[str]]]:
 
 
 def write_tables(names: Sequence[str], lines: Iterable[str]) -> None:
-    """Write each markdown table among some lines to the CSV file of that name; others go on.
-
-    Raises:
-        ValueError: there are more or fewer tables than names.
-    """
+    """Write each markdown table among some lines to the CSV file of that name; others go on."""
     FOLDER.mkdir(exist_ok=True)
     for name, table in zip(names, tables_in(lines), strict=True):
         rows = [[_plain(cell) for cell in row] for row in table]
@@ -48,16 +44,16 @@ def read_table(name: str) -> list[dict[str, str]]:
 
 @dataclass(frozen=True)
 class Excerpt:
-    """What a page shows of a full table.
+    """A part of a full table, as a page shows it.
 
     Attributes:
         table: name of its CSV file.
-        columns: headings on the page by those of the table, in order; none: all of them.
+        columns: headings, in order, "of the table = on the page" where they differ; none: all.
         rows: by heading of the table, the values of which a shown row has one.
     """
 
     table: str
-    columns: Mapping[str, str] = field(default_factory=dict)
+    columns: Sequence[str] = ()
     rows: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def __call__(self) -> Iterator[str]:
@@ -67,7 +63,10 @@ class Excerpt:
             for row in read_table(self.table)
             if all(row[name] in values for name, values in self.rows.items())
         ]
-        columns = self.columns or {name: name for name in kept[0]}
+        columns = {}
+        for heading in self.columns or kept[0]:
+            name, _, shown = heading.partition(" = ")
+            columns[name] = shown or name
         numeric = [all(_is_number(row[name]) for row in kept) for name in columns]
         yield f"| {' | '.join(columns.values())} |"
         yield f"|{'|'.join('--:' if each else '---' for each in numeric)}|"

@@ -78,10 +78,6 @@ STEPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 def measured(paths: Sequence[str] = ()) -> pd.DataFrame:
     """Seconds of each step on each recording.
 
-    Args:
-        paths: recordings; none: one of a million events where PAGEALLOC_RECORDINGS has it, else
-            the largest that ships.
-
     Returns:
         recording, events, step, command, `s` of the clock and `CPU s`.
     """

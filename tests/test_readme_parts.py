@@ -4,34 +4,29 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-DECLARED = ("PLACES", "FILES", "EXCERPTS", "PARTS", "FULL_PARTS")
+
+def declared(checkout: Path) -> dict[str, Any]:
+    """The tables that `make readme` writes, as benchmarks/readme.toml declares them."""
+    return tomllib.loads((checkout / "benchmarks" / "readme.toml").read_text())
 
 
-def declared(checkout: Path) -> dict[str, list[str]]:
-    """Keys of the tables that benchmarks/readme.py declares, by the table's name."""
+def parts_made(checkout: Path) -> list[str]:
+    """Names of the parts that benchmarks/readme.py has lines for."""
     tree = ast.parse((checkout / "benchmarks" / "readme.py").read_text())
-    found = {}
-    for node in tree.body:
-        target = node.target if isinstance(node, ast.AnnAssign) else None
-        if isinstance(node, ast.Assign):
-            target = node.targets[0]
-        if target is not None and ast.unparse(target) in DECLARED:
-            found[ast.unparse(target)] = [ast.literal_eval(key) for key in node.value.keys]  # type: ignore[attr-defined, union-attr]
-    return found
-
-
-def literal(checkout: Path, name: str) -> dict[str, Any]:
-    """A table of strings that benchmarks/readme.py declares."""
-    tree = ast.parse((checkout / "benchmarks" / "readme.py").read_text())
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
-            return ast.literal_eval(node.value)
-    raise AssertionError(f"benchmarks/readme.py declares no {name}")
+    return [
+        ast.literal_eval(key)
+        for node in tree.body
+        if isinstance(node, ast.AnnAssign)
+        and ast.unparse(node.target) in ("PARTS", "FULL_PARTS", "EXCERPTS")
+        for key in node.value.keys  # type: ignore[union-attr]
+        if key is not None
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +36,9 @@ def written(checkout: Path) -> dict[str, str]:
 
 
 def test_every_part_has_a_place(checkout: Path) -> None:
-    keys = declared(checkout)
-    written = keys["PARTS"] + keys["FULL_PARTS"] + keys["EXCERPTS"]
-    assert sorted(keys["PLACES"] + keys["FILES"]) == sorted(written)
+    tables = declared(checkout)
+    written = [*parts_made(checkout), *tables["excerpts"]]
+    assert sorted([*tables["places"], *tables["files"]]) == sorted(written)
 
 
 def test_markers_are_where_their_part_is_written_once(
@@ -55,15 +50,16 @@ def test_markers_are_where_their_part_is_written_once(
             for file, text in written.items()
             for name in re.findall(rf"<!-- ([\w-]+):{edge} -->", text)
         )
-        assert found == sorted(literal(checkout, "PLACES").items())
+        assert found == sorted(declared(checkout)["places"].items())
 
 
 def test_full_tables_are_linked_from_a_page(checkout: Path, written: dict[str, str]) -> None:
-    declared = {name for names in literal(checkout, "FILES").values() for name in names}
-    assert {path.stem for path in (checkout / "data" / "tables").iterdir()} == declared
+    tables = declared(checkout)
+    files = {name for names in tables["files"].values() for name in names}
+    assert {path.stem for path in (checkout / "data" / "tables").iterdir()} == files
     pages = "".join(written.values())
-    shown = set(re.findall(r'Excerpt\(\s*"(\w+)"', (checkout / "benchmarks/readme.py").read_text()))
-    assert {name for name in declared if f"data/tables/{name}.csv)" not in pages} <= shown
+    shown = {excerpt["table"] for excerpt in tables["excerpts"].values()}
+    assert {name for name in files if f"data/tables/{name}.csv)" not in pages} <= shown
 
 
 def test_every_table_holds_figures(written: dict[str, str]) -> None:

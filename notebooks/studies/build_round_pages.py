@@ -63,13 +63,7 @@ class LastEvents:
 def pages_by_round(
     recording: pm.Recording, marks: Path, begins: list[int]
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """What blocks hold at the end of each round, 0 for the first one's begin.
-
-    Returns:
-        round, holds, pages, blocks (with at least one such page); and the same of blocks that were
-        wholly free at the first begin, by the order that pages were allocated with, -1 where the
-        recording does not know: they moved there, or were there before.
-    """
+    """What blocks hold at the end of each round, 0 for the first one's begin."""
     words = [np.fromfile(marks / f"{i:02d}.kpageflags", "<u8") for i in range(len(begins))]
     events = LastEvents(recording.trace, len(words[0]))
     everywhere, former = [], []

@@ -18,6 +18,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -30,6 +31,7 @@ from pagealloc_model.notebooks.studies.build_round_counts import (
     recording_of,
 )
 from pagealloc_model.notebooks.studies.build_round_pages import pages_by_round
+from pagealloc_model.notebooks.studies.error_lines import apart, markdown
 from pagealloc_model.notebooks.studies.round_trend import rounds_from_the_first
 
 import pagealloc_model as pm
@@ -126,28 +128,21 @@ def finished(directory: Path, sides: Iterable[str]) -> list[Path]:
 
 def round_lines() -> Iterator[str]:
     """Markdown tables from the shipped ones: by round, the trend, what former blocks hold."""
-    rounds = with_host(pd.read_csv(PLACE / ROUNDS))
-    replayed = with_host(pd.read_csv(PLACE / PREDICTED))
-    first = pd.read_csv(FIRST)
-    yield from _served_lines(rounds)
-    yield ""
-    yield from _predicted_lines(rounds, replayed)
-    yield ""
-    yield from _error_lines(rounds, replayed)
-    yield ""
-    yield from _trend_lines(rounds)
-    yield ""
-    yield from _first_round_lines(rounds, first)
-    yield ""
-    yield from _mode_lines(rounds, replayed)
-    yield ""
-    yield from _held_lines(rounds)
-    yield ""
-    yield from _kcompactd_lines(rounds)
-    yield ""
-    yield from _block_lines(with_host(pd.read_csv(PLACE / BLOCKS)))
-    yield ""
-    yield from _former_lines(with_host(pd.read_csv(PLACE / FORMER)))
+    rounds, replayed, blocks, former = (
+        with_host(pd.read_csv(PLACE / name)) for name in (ROUNDS, PREDICTED, BLOCKS, FORMER)
+    )
+    return apart(
+        _served_lines(rounds),
+        _predicted_lines(rounds, replayed),
+        _error_lines(rounds, replayed),
+        _trend_lines(rounds),
+        _first_round_lines(rounds, pd.read_csv(FIRST)),
+        _mode_lines(rounds, replayed),
+        _held_lines(rounds),
+        _kcompactd_lines(rounds),
+        _block_lines(blocks),
+        _former_lines(former),
+    )
 
 
 def with_host(table: pd.DataFrame) -> pd.DataFrame:
@@ -164,34 +159,34 @@ def with_host(table: pd.DataFrame) -> pd.DataFrame:
 def _served_lines(rounds: pd.DataFrame) -> Iterator[str]:
     """Huge pages served in percent and free pages in whole blocks, a column a host and side."""
     columns = {"served, %": "share", "free pages in whole blocks": "free_in_whole_blocks"}
-    cells = [
-        (f"{name}, {host}, mode {SIDES[side]}", own.groupby("round")[column])
+    cells = {
+        f"{name}, {host}, mode {SIDES[side]}": own.groupby("round")[column]
         for name, column in columns.items()
         for (host, side), own in rounds.groupby(["host", "side"])
-    ]
-    yield f"| round | {' | '.join(name for name, _ in cells)} |"
-    yield f"|--:|{'--:|' * len(cells)}"
-    for number in sorted(set(rounds["round"])):
-        row = [_with_range(own.get_group(number).dropna().tolist()) for _, own in cells]
-        yield f"| {number} | {' | '.join(row)} |"
+    }
+    return _by_round("round", cells, rounds)
 
 
 def _predicted_lines(rounds: pd.DataFrame, replayed: pd.DataFrame) -> Iterator[str]:
     """Huge pages served in percent by the kernel and by replays of the same boots in their mode."""
     own = replayed[replayed["recorded"] == replayed["side"]]
-    both = rounds.merge(
-        own[["side", "boot", "round", "share"]], on=["side", "boot", "round"], suffixes=("", "_of")
-    )
-    columns = [
-        (f"{words}, {host}, mode {SIDES[side]}", mine.groupby("round")[column])
-        for (host, side), mine in both.groupby(["host", "side"])
+    keys = ["side", "boot", "round"]
+    both = rounds.merge(own[[*keys, "share"]], on=keys, suffixes=("", "_of"))
+    cells = {
+        f"{words}, {host}, mode {SIDES[side]}": table.groupby("round")[column]
+        for (host, side), table in both.groupby(["host", "side"])
         for words, column in (("measured", "share"), ("replayed", "share_of"))
-    ]
-    yield f"| served, %, in round | {' | '.join(name for name, _ in columns)} |"
-    yield f"|--:|{'--:|' * len(columns)}"
-    for number in sorted(set(both["round"])):
-        row = [_with_range(mine.get_group(number).tolist()) for _, mine in columns]
-        yield f"| {number} | {' | '.join(row)} |"
+    }
+    return _by_round("served, %, in round", cells, both)
+
+
+def _by_round(head: str, cells: dict[str, Any], rounds: pd.DataFrame) -> Iterator[str]:
+    """A row a round, the means and ranges of values by column and round."""
+    rows = (
+        [number, *(_with_range(own.get_group(number).dropna().tolist()) for own in cells.values())]
+        for number in sorted(set(rounds["round"]))
+    )
+    return markdown([head, *cells], rows)
 
 
 def _with_range(values: list[float]) -> str:
@@ -204,19 +199,19 @@ def _with_range(values: list[float]) -> str:
 def _error_lines(rounds: pd.DataFrame, replayed: pd.DataFrame) -> Iterator[str]:
     """Mean error of a round's share, round 1 left out, over boots, and of null models."""
     share = rounds.set_index(["side", "boot", "round"])["share"].dropna()
-    yield "| mean error of a round's share, points | boots | replayed | null | the null model |"
-    yield "|---|--:|--:|--:|---|"
+    rows = []
     for (recorded, side, host), own in replayed.groupby(["recorded", "side", "host"]):
         errors, nulls = [], []
-        for boot, mine in own[own["round"] > 1].groupby("boot"):
-            found = mine.set_index("round")["share"]
+        for boot, table in own[own["round"] > 1].groupby("boot"):
             true = share[side, boot].loc[2:]
             null = share[recorded, boot].loc[2:] if recorded != side else 100
-            errors.append((found - true).abs().mean())
+            errors.append((table.set_index("round")["share"] - true).abs().mean())
             nulls.append((null - true).abs().mean())
         words = f"{host} host, mode {SIDES[side]}, demand of a boot of mode {SIDES[recorded]}"
         null = "nothing decays, 100 %" if recorded == side else f"as mode {SIDES[recorded]} did"
-        yield f"| {words} | {len(errors)} | {_mean(errors)} | {_mean(nulls)} | {null} |"
+        rows.append([words, len(errors), _mean(errors), _mean(nulls), null])
+    what = "mean error of a round's share, points"
+    return markdown([what, "boots", "replayed", "null", "the null model"], rows)
 
 
 def _mean(values: list[float]) -> str:
@@ -234,51 +229,48 @@ def changes(rounds: pd.DataFrame, by: list[str]) -> pd.Series:
 
 def _trend_lines(rounds: pd.DataFrame) -> Iterator[str]:
     """Points between the first and the last rounds, by host and mode, with Student's interval."""
+    rows = []
     change = changes(rounds, ["host", "side", "boot"])
-    yield f"| last {LATE} rounds less rounds 2 to {1 + LATE} | boots | points | interval |"
-    yield "|---|--:|--:|---|"
     for (host, side), own in change.groupby(["host", "side"]):
         mean, low, high = mean_interval(own.tolist())
         words = f"{host} host, mode {SIDES[side]}"
-        yield f"| {words} | {len(own)} | {mean:+.1f} | {_interval(low, high)} |"
+        rows.append([words, len(own), f"{mean:+.1f}", _interval(low, high)])
+    what = f"last {LATE} rounds less rounds 2 to {1 + LATE}"
+    return markdown([what, "boots", "points", "interval"], rows)
 
 
 def _first_round_lines(rounds: pd.DataFrame, first: pd.DataFrame) -> Iterator[str]:
     """The same change of each recorded boot, measured, and predicted from its first round."""
-    change = changes(rounds, ["side", "boot"])
-    found = changes(first.assign(share=100 * first["served"]), ["recording", "survivors", "side"])
-    by_seed = changes(
-        first.assign(share=100 * first["served"]), ["recording", "survivors", "side", "seed"]
-    )
+    keys = ["recording", "survivors", "side"]
+    first = first.assign(share=100 * first["served"])
+    predicted, by_seed = changes(first, keys), changes(first, [*keys, "seed"])
     ends = rounds[rounds["round"] > rounds["round"].max() - LATE]
     ends = ends.groupby(["side", "boot"])["share"].mean()
-    last = first[first["round"] > first["round"].max() - LATE].groupby(
-        ["recording", "survivors", "side"]
-    )
-    ends_of = 100 * last["served"].mean()
+    ends_of = first[first["round"] > first["round"].max() - LATE].groupby(keys)["share"].mean()
     heads = [
         *("boot", "mode", "measured", "once", "of seeds", "again", "null", "once, 512 touched"),
         *(f"last {LATE}, %: {side}" for side in ("measured", "once", "once, 512 touched")),
     ]
-    yield f"| {' | '.join(heads)} |"
-    yield f"|---|{'--:|' * (len(heads) - 1)}"
-    for (side, boot), measured_points in change.items():
+    rows = []
+    for (side, boot), points in changes(rounds, ["side", "boot"]).items():
         name, mode = f"build_rounds_{side}{boot}", "vanilla" if side == "A" else "defrag_mode"
-        if (name, "once", mode) not in found.index:
+        once, all_touched = (name, "once", mode), (f"{name}, 512 touched", "once", mode)
+        if once not in predicted.index:
             continue
-        seeds = by_seed[name, "once", mode]
-        all_touched = (f"{name}, 512 touched", "once", mode)
-        cells = [
-            f"{measured_points:+.1f}",
-            f"{found[name, 'once', mode]:+.1f}",
-            f"{seeds.min():+.1f} to {seeds.max():+.1f}",
-            *(f"{found[name, words, mode]:+.1f}" for words in ("stay", "gone")),
-            f"{found[all_touched]:+.1f}",
-            f"{ends[side, boot]:.0f}",
-            f"{ends_of[name, 'once', mode]:.0f}",
-            f"{ends_of[all_touched]:.0f}",
-        ]
-        yield f"| {side}{boot} | {SIDES[side]} | {' | '.join(cells)} |"
+        seeds = by_seed[once]
+        rows.append(
+            [
+                f"{side}{boot}",
+                SIDES[side],
+                f"{points:+.1f}",
+                f"{predicted[once]:+.1f}",
+                f"{seeds.min():+.1f} to {seeds.max():+.1f}",
+                *(f"{predicted[name, words, mode]:+.1f}" for words in ("stay", "gone")),
+                f"{predicted[all_touched]:+.1f}",
+                *(f"{end:.0f}" for end in (ends[side, boot], ends_of[once], ends_of[all_touched])),
+            ]
+        )
+    return markdown(heads, rows)
 
 
 def _mode_lines(rounds: pd.DataFrame, replayed: pd.DataFrame) -> Iterator[str]:
@@ -289,24 +281,26 @@ def _mode_lines(rounds: pd.DataFrame, replayed: pd.DataFrame) -> Iterator[str]:
         "rounds 5 to 8": (5, 8),
         f"last {LATE} rounds": (last - LATE + 1, last),
     }
-    yield "| mode 1 less mode 0 | boots a mode | of | difference | interval |"
-    yield "|---|--:|---|--:|---|"
-    for words, (begin, end) in spans.items():
-        within = rounds[rounds["round"].between(begin, end)]
+    rows = []
+
+    def add(words: str, boots: int, unit: str, change: float, low: float, high: float) -> None:
+        rows.append([words, boots, unit, f"{change:+.1f}", _interval(low, high)])
+
+    for words, span in spans.items():
+        within = rounds[rounds["round"].between(*span)]
         for column, unit in (("share", "served, points"), ("free_in_whole_blocks", "whole blocks")):
             means = within.groupby(["host", "side", "boot"])[column].mean().dropna()
             means = means / 512 if column != "share" else means
             for host in HOSTS:
                 sides = [means[host, side].tolist() for side in SIDES]
-                low, high = change_interval(*sides)
                 change = np.mean(sides[1]) - np.mean(sides[0])
-                cells = f"{len(sides[0])} | {unit} | {change:+.1f} | {_interval(low, high)}"
-                yield f"| {host} host, {words} | {cells} |"
-        same = replayed[replayed["round"].between(begin, end)]
+                interval = change_interval(*sides)
+                add(f"{host} host, {words}", len(sides[0]), unit, change, *interval)
+        same = replayed[replayed["round"].between(*span)]
         same = same.groupby(["recorded", "boot", "side"])["share"].mean().unstack("side")
-        mean, low, high = mean_interval((same["B"] - same["A"]).tolist())
-        cells = f"{len(same)} | served, points | {mean:+.1f} | {_interval(low, high)}"
-        yield f"| one demand replayed in both, {words} | {cells} |"
+        change = mean_interval((same["B"] - same["A"]).tolist())
+        add(f"one demand replayed in both, {words}", len(same), "served, points", *change)
+    return markdown(["mode 1 less mode 0", "boots a mode", "of", "difference", "interval"], rows)
 
 
 def _interval(low: float, high: float) -> str:
@@ -318,11 +312,13 @@ def _held_lines(rounds: pd.DataFrame) -> Iterator[str]:
     kinds = ["free", "page_cache", "anonymous", "slab", "page_tables"]
     last = rounds["round"].max()
     chosen = rounds[rounds["round"].isin((1, last // 2, last))]
-    yield f"| host, mode, boots | end of round | {' | '.join(kinds).replace('_', ' ')} |"
-    yield f"|---|--:|{'--:|' * len(kinds)}"
-    for (host, side, number), mine in chosen.groupby(["host", "side", "round"]):
-        cells = " | ".join(f"{mine[kind].mean():,.0f}" for kind in kinds)
-        yield f"| {host}, {SIDES[side]}, {len(mine)} | {number} | {cells} |"
+    rows = (
+        [f"{host}, {SIDES[side]}, {len(own)}", number]
+        + [f"{own[kind].mean():,.0f}" for kind in kinds]
+        for (host, side, number), own in chosen.groupby(["host", "side", "round"])
+    )
+    heads = ("host, mode, boots", "end of round", *(kind.replace("_", " ") for kind in kinds))
+    return markdown(heads, rows)
 
 
 def _kcompactd_lines(rounds: pd.DataFrame) -> Iterator[str]:
@@ -330,11 +326,12 @@ def _kcompactd_lines(rounds: pd.DataFrame) -> Iterator[str]:
     known = rounds.dropna(subset=["kcompactd_runs"])
     columns = [*KCOMPACTD, "fallbacks"]
     totals = known.groupby(["host", "side", "boot"])[columns].sum().groupby(["host", "side"])
-    yield f"| host, vm.defrag_mode, boots | {' | '.join(columns).replace('_', ' ')} |"
-    yield f"|---|{'--:|' * len(columns)}"
-    for (host, side), own in totals:
-        cells = " | ".join(f"{value:,.0f}" for value in own.mean())
-        yield f"| {host}, {SIDES[side]}, {len(own)} | {cells} |"
+    rows = (
+        [f"{host}, {SIDES[side]}, {len(own)}", *(f"{value:,.0f}" for value in own.mean())]
+        for (host, side), own in totals
+    )
+    heads = ["host, vm.defrag_mode, boots", *(name.replace("_", " ") for name in columns)]
+    return markdown(heads, rows)
 
 
 def _block_lines(blocks: pd.DataFrame) -> Iterator[str]:
@@ -342,16 +339,16 @@ def _block_lines(blocks: pd.DataFrame) -> Iterator[str]:
     last = blocks["round"].max()
     chosen = blocks[blocks["round"].isin((0, last // 2, last))]
     kinds = [name for name in dict.fromkeys(chosen["holds"]) if name.startswith("blocks")]
-    yield f"| host, vm.defrag_mode | end of round | {' | '.join(kinds)} |"
-    yield f"|---|--:|{'---|' * len(kinds)}"
-    for (host, side, number), mine in chosen.groupby(["host", "side", "round"]):
-        means = mine.groupby("holds")[["blocks", "pages"]].mean()
+    rows = []
+    for (host, side, number), own in chosen.groupby(["host", "side", "round"]):
+        means = own.groupby("holds")[["blocks", "pages"]].mean()
         cells = [f"{means['blocks'][kind]:.0f} ({means['pages'][kind]:,.0f})" for kind in kinds]
-        yield f"| {host}, {SIDES[side]} | {number} | {' | '.join(cells)} |"
+        rows.append([f"{host}, {SIDES[side]}", number, *cells])
+    return markdown(["host, vm.defrag_mode", "end of round", *kinds], rows)
 
 
 def _former_lines(former: pd.DataFrame) -> Iterator[str]:
-    """What sits at the end in blocks that were wholly free when the first round began."""
+    """Pages at the end in blocks that were wholly free when the first round began."""
     end = former[former["round"] == former["round"].max()]
     named = end.assign(
         order=[_order_words(order) for order in end["order"]],
@@ -359,13 +356,13 @@ def _former_lines(former: pd.DataFrame) -> Iterator[str]:
     )
     pages = named.groupby(["where", "holds", "order"])["pages"].sum()
     shares = (100 * pages / pages.groupby("where").transform("sum")).unstack("where").fillna(0)
-    rows = shares[(shares >= SHOWN_PERCENT).any(axis=1)]
-    yield f"| holds | allocation order | {' | '.join(f'%, {where}' for where in rows)} |"
-    yield f"|---|---|{'--:|' * len(rows.columns)}"
-    for (holds, order), row in rows.iterrows():
-        yield f"| {holds} | {order} | {' | '.join(f'{value:.1f}' for value in row)} |"
-    rest = " | ".join(f"{value:.1f}" for value in shares.sum() - rows.sum())
-    yield f"| all else | | {rest} |"
+    shown = shares[(shares >= SHOWN_PERCENT).any(axis=1)]
+    rows = [(*key, *row) for key, row in zip(shown.index, shown.to_numpy(), strict=True)]
+    rows.append(("all else", "", *(shares.sum() - shown.sum())))
+    return markdown(
+        ["holds", "allocation order", *(f"%, {where}" for where in shown)],
+        ([holds, order, *(f"{value:.1f}" for value in row)] for holds, order, *row in rows),
+    )
 
 
 def _order_words(order: int) -> str:

@@ -27,11 +27,7 @@ from pagealloc_model.verdict.statistics import change_interval
 
 
 def dealt_widths(values: np.ndarray, first: int) -> np.ndarray:
-    """Return each quantity's change over its interval's half width, for every deal of the runs.
-
-    Returns:
-        shape (deals, quantities), the true deal first; 0 where nothing changes at all.
-    """
+    """Return each quantity's change over its interval's half width, for every deal of the runs."""
     runs = range(len(values))
     rows = []
     for chosen in itertools.combinations(runs, first):

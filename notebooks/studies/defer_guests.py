@@ -38,12 +38,7 @@ PAIRS: tuple[tuple[Side, Side], ...] = (
 
 
 def measured_rows(sides: Mapping[Side, Iterable[Path]]) -> Iterator[dict[str, object]]:
-    """What happened in each run, from its first snapshot to its last.
-
-    Yields:
-        kind, defrag, gate, from_gate (the same), run (the directory of its recording), and the
-        columns of `QUANTITIES`.
-    """
+    """What happened in each run, from its first snapshot to its last."""
     for (defrag, gate), directories in sides.items():
         for directory in directories:
             last = reserve_over_time(snapshots_in(directory)).iloc[-1]
@@ -58,11 +53,7 @@ def measured_rows(sides: Mapping[Side, Iterable[Path]]) -> Iterator[dict[str, ob
 def predicted_rows(
     madvised: Mapping[int, Iterable[Run]], known: KnownValues
 ) -> Iterator[dict[str, object]]:
-    """Elastic replays of guests under `madvise`: as recorded, and with another `defrag` and gate.
-
-    Yields:
-        Rows as of `measured_rows`; from_gate is the recorded one.
-    """
+    """Elastic replays of guests under `madvise`: as recorded, and with another `defrag` or gate."""
     for recorded, runs in madvised.items():
         for run in runs:
             for defrag, gate in dict.fromkeys(
@@ -93,10 +84,6 @@ def defer_changes(table: pd.DataFrame) -> pd.DataFrame:
 
     The predicted change is that between two replays of one recording under `madvise`, averaged over
     recordings. Where the gate changes too, these are of guests without it.
-
-    Returns:
-        Columns pair, quantity; runs_before, runs_after; before, change, low, high; predicted with
-        predicted_lowest and predicted_highest over recordings; verdict.
     """
     rows = []
     for before, after in PAIRS:

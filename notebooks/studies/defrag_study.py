@@ -87,19 +87,7 @@ def run_study(
     assumptions: Assumptions = ELASTIC,
     progress: Report | None = None,
 ) -> pd.DataFrame:
-    """Both sides' counters, step by step, for each seed.
-
-    Args:
-        host: its own seed is replaced.
-        seeds: of times and places; both sides see the same.
-        base: policy of one side.
-        patch: of the other.
-        assumptions: what reclaim and compaction find.
-        progress: called with the share done, 0 to 1.
-
-    Returns:
-        As `run_build_host`, with columns side ("base" or "patch") and seed.
-    """
+    """Both sides' counters, step by step, for each seed."""
     rules = KernelRules.preset(RULES)
     tables = []
     for seed in seeds:
@@ -114,15 +102,7 @@ def run_study(
 
 
 def judged_rows(runs: pd.DataFrame, posted: pd.DataFrame) -> pd.DataFrame:
-    """Every row of `ROWS`, predicted beside posted.
-
-    Returns:
-        quantity; posted_base, posted_patch, posted_change; base, patch, means of a run over seeds;
-        change with change_low and change_high (bootstrap over seeds); sign, size and beats_null:
-        True, False, or NA: of rows that count nothing without the policy, and the sign of a single
-        seed. The sign is right if the whole interval is on the posted side of 0; the null model
-        says that nothing changes.
-    """
+    """Every row of `ROWS`, predicted beside posted."""
     told = posted.pivot(index="quantity", columns="variant", values="low")
     sums = runs.groupby(["side", "seed"])[list(ROWS)].sum()
     rows = []
@@ -170,12 +150,7 @@ def relative_interval(base: np.ndarray, patch: np.ndarray) -> tuple[float, float
 
 
 def served_shares(runs: pd.DataFrame, posted: pd.DataFrame) -> pd.DataFrame:
-    """Share of the huge pages asked for that was served, step by step: the post's trend.
-
-    Returns:
-        Indexed by step: posted_base, posted_patch, base, patch; means over seeds. The post gives
-        what was served in each run; what was asked for is taken to be the same in all.
-    """
+    """Share of the huge pages asked for that was served, step by step: the post's trend."""
     told = posted.pivot(index="quantity", columns="variant", values="low")
     asked = told.loc["THP fault alloc"] + told.loc["THP fault fallback"]
     sums = runs.groupby(["side", "step"])[["thp_fault_alloc", "thp_fault_fallback"]].sum()

@@ -31,14 +31,34 @@ SHORT = {
 }
 
 
+def markdown(
+    heads: Iterable[str], rows: Iterable[Iterable[object]], words: int = 1
+) -> Iterator[str]:
+    """A markdown table, of which all columns but the first so many are numbers."""
+    heads = list(heads)
+    yield f"| {' | '.join(heads)} |".replace("|  |", "| |")
+    yield f"|{'---|' * words}{'--:|' * (len(heads) - words)}"
+    for row in rows:
+        yield f"| {' | '.join(map(str, row))} |"
+
+
+def apart(*tables: Iterable[str]) -> Iterator[str]:
+    """Lines of tables, one below the other with an empty line between them."""
+    for place, lines in enumerate(tables):
+        yield from ([""] if place else [])
+        yield from lines
+
+
 def short_error_lines(validations: list[Validation]) -> Iterator[str]:
     """A markdown table with one row per recording: error (null model's error)."""
-    yield f"| recording | {' | '.join(SHORT.values())} |"
-    yield f"|---|{'--:|' * len(SHORT)}"
-    for validation in validations:
-        errors = validation.errors.set_index("metric")
-        cells = [short_cell(errors.loc[[metric]]) for metric in SHORT]
-        yield f"| {validation.recording.name} | {' | '.join(cells)} |"
+    by_metric = [(each.recording.name, each.errors.set_index("metric")) for each in validations]
+    return markdown(
+        ["recording", *SHORT.values()],
+        (
+            [name, *(short_cell(errors.loc[[metric]]) for metric in SHORT)]
+            for name, errors in by_metric
+        ),
+    )
 
 
 def short_cell(rows: pd.DataFrame) -> str:

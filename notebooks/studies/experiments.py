@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from pagealloc_model.notebooks.studies.error_lines import apart, markdown
 
 import pagealloc_model as pm
 from pagealloc_model.base.errors import UsageError
@@ -116,11 +117,7 @@ def measurable_effects(changes: pd.DataFrame) -> pd.DataFrame:
 
 
 def wrong_predictions(name: str = MATRIX, mode: str = MODES[-1]) -> pd.DataFrame:
-    """Wrong predictions of a shipped experiment under a mode of reclaim.
-
-    Returns:
-        axis, metric, change, low, high, predicted, cause: `UNEXPLAINED` where none is known.
-    """
+    """Wrong predictions of a shipped experiment under a mode of reclaim."""
     changes = shipped_experiment(name).changes
     wrong = changes[(changes["verdict"] == WRONG) & (changes["mode"] == mode)]
     shown = wrong[["axis", "metric", "change", "low", "high", "predicted"]]
@@ -139,34 +136,33 @@ def score_lines() -> Iterator[str]:
     for words, names in parts.items():
         score = score_table(pd.concat([shipped_experiment(name).changes for name in names]))
         scores.append(score.assign(of=words + ", " + score["model"]))
-    yield from _score_lines(pd.concat(scores))
+    table = pd.concat(scores)
+    return markdown(["", *SCORES], ([row.of, *_score_cells(row)] for row in table.itertuples()))
 
 
 def result_lines() -> Iterator[str]:
     """Markdown tables of the shipped experiments: scores by setting, effects, the wrong ones."""
     results = {name: shipped_experiment(name) for name in shipped_experiments()}
-    yield f"| plan | setting | model | {' | '.join(SCORES)} |"
-    yield f"|---|---|---|{'--:|' * len(SCORES)}"
+    scores, effects, wrong = [], [], []
     for name, result in results.items():
         by_setting = scores_by_setting(result.changes)
         for row in by_setting[by_setting["model"].isin(MODES)].itertuples():
-            yield f"| {name} | {row.axis} | {row.model} | {' | '.join(_score_cells(row))} |"
-    yield ""
-    heads = ("plan", "setting", "quantity", "before", "change", "change_low", "change_high", *MODES)
-    yield f"| {' | '.join(heads)} |"
-    yield f"|---|---|---|--:|--:|--:|--:|{'--:|' * len(MODES)}"
-    for name, result in results.items():
+            scores.append([name, row.axis, row.model, *_score_cells(row)])
         for row in measurable_effects(result.changes).to_dict("records"):
-            predicted = [f"{_short(row[mode])} {MARKS[row[f'{mode} verdict']]}" for mode in MODES]
-            numbers = [_short(row[each]) for each in ("before", "change", "low", "high")]
-            cells = [*numbers, *(each.strip() for each in predicted)]
-            yield f"| {name} | {row['axis']} | {row['metric']} | {' | '.join(cells)} |"
-    yield ""
-    yield "| plan | setting | quantity | cause of what the elastic replay has wrong |"
-    yield "|---|---|---|---|"
-    for name in results:
+            numbers = [_short(row[column]) for column in ("before", "change", "low", "high")]
+            for mode in MODES:
+                numbers.append(f"{_short(row[mode])} {MARKS[row[f'{mode} verdict']]}".strip())
+            effects.append([name, row["axis"], row["metric"], *numbers])
         for row in wrong_predictions(name).itertuples():
-            yield f"| {name} | {row.axis} | {row.metric} | {row.cause} |"
+            wrong.append([name, row.axis, row.metric, row.cause])
+    plan = ("plan", "setting")
+    changed = ("quantity", "before", "change", "change_low", "change_high")
+    cause = "cause of what the elastic replay has wrong"
+    return apart(
+        markdown([*plan, "model", *SCORES], scores, words=3),
+        markdown([*plan, *changed, *MODES], effects, words=3),
+        markdown([*plan, "quantity", cause], wrong, words=4),
+    )
 
 
 def causes_text(name: str) -> str:
@@ -175,13 +171,6 @@ def causes_text(name: str) -> str:
         f"{row.axis}, {row.metric}: {row.cause}." for row in wrong_predictions(name).itertuples()
     ]
     return "\n\n".join(textwrap.fill(each, WIDTH, break_on_hyphens=False) for each in paragraphs)
-
-
-def _score_lines(scores: pd.DataFrame) -> Iterator[str]:
-    yield f"| | {' | '.join(SCORES)} |"
-    yield f"|---|{'--:|' * len(SCORES)}"
-    for row in scores.itertuples():
-        yield f"| {row.of} | {' | '.join(_score_cells(row))} |"
 
 
 def _score_cells(row: Any) -> list[str]:

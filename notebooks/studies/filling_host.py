@@ -61,12 +61,7 @@ class FilledHost:
 
     @cached_property
     def gigabytes(self) -> pd.DataFrame:
-        """One row for each aligned range that the Normal zone has all of.
-
-        Returns:
-            first_pfn; kernel_pages: in use by requests that were not for movable pages; free_pages:
-            in the buddy.
-        """
+        """One row for each aligned range that the Normal zone has all of."""
         zone = next(each for each in self.run.machine.zones if each.name == "Normal")
         use = pm.synthetic.block_use(self.run.final)
         table = pd.DataFrame({"kernel_pages": use.fixed, "free_pages": use.buddy})

@@ -21,9 +21,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from pagealloc_model.notebooks.studies.pressure_map import AXES, GATE_ORDER, Axis, design, run_map
+from pagealloc_model.notebooks.studies.shipped_data import shipped_data
 
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.recording.recording import shipped_recordings_directory
 
 POSTED, SMALLER, NONE, OPPOSITE, UNKNOWN = "posted", "smaller", "none", "opposite", "unknown"
 SIZES = (POSTED, SMALLER, NONE, OPPOSITE, UNKNOWN)
@@ -120,12 +120,7 @@ def size_of(change: float, spread: float, posted: float) -> str:
 
 
 def by_axis(effects: pd.DataFrame, axes: tuple[Axis, ...] = AXES) -> pd.DataFrame:
-    """How many points of each size lie in the lower, middle and upper third of each axis.
-
-    Returns:
-        Columns outcome, axis, part ("low", "middle", "high"), from, to, and one for each size with
-        its points.
-    """
+    """How many points of each size lie in the lower, middle and upper third of each axis."""
     rows = []
     for outcome, own in effects.groupby("outcome", sort=False):
         for axis in axes:
@@ -178,21 +173,14 @@ def made_map() -> pd.DataFrame:
 
 def write_map(effects: pd.DataFrame) -> Path:
     """Put a map in place of the one in data/."""
-    path = _path()
+    path = shipped_data("the map") / FILE
     effects.to_csv(path, index=False, float_format="%.6g")
     return path
 
 
 def shipped_map() -> pd.DataFrame:
     """Effects at all points, as `gate_effects` returns them."""
-    path = _path()
+    path = shipped_data("the map") / FILE
     if not path.is_file():
         raise UsageError(f"{path} is missing; write it with pressure.py map")
     return pd.read_csv(path)
-
-
-def _path() -> Path:
-    data = shipped_recordings_directory()
-    if data is None:
-        raise UsageError("data/ was left out of this copy; it would hold the map")
-    return data / FILE

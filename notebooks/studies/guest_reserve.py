@@ -77,11 +77,7 @@ def reserve_over_time(snapshots: Sequence[Snapshot]) -> pd.DataFrame:
 
 
 def reserve_in_runs(runs: Mapping[str, Path]) -> pd.DataFrame:
-    """The reserve over time in several runs of an experiment.
-
-    Returns:
-        Columns run, and those of `reserve_over_time`.
-    """
+    """The reserve over time in several runs of an experiment."""
     tables = [
         reserve_over_time(snapshots_in(directory)).assign(run=name)
         for name, directory in runs.items()
@@ -91,15 +87,7 @@ def reserve_in_runs(runs: Mapping[str, Path]) -> pd.DataFrame:
 
 
 def reserve_by_run(table: pd.DataFrame) -> pd.DataFrame:
-    """How each run's reserve grew, and what it was when huge pages were asked for.
-
-    Returns:
-        Columns run; first_block_s and last_block_s, between which the reserve grew (NaN if it
-        never did); of the last snapshot before huge pages were asked for, reserved_blocks,
-        whole_blocks, crumbs, in_use (reserved pages that are not free) and free_pages; held_back,
-        the share of the later snapshots whose score is at most 90 and would be above without the
-        reserve; thp_success of the whole run, and kcompactd_scanned and kswapd_scanned, pages.
-    """
+    """How each run's reserve grew, and what it was when huge pages were asked for."""
     rows = []
     for name, own in table.groupby("run", sort=False):
         faults = own["thp_fault_alloc"] + own["thp_fault_fallback"]

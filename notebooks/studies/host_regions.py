@@ -64,14 +64,7 @@ def host_in(load: str, defrag: str, gib: int, *, gate: bool) -> FullHost:
 
 
 def run_regions(seeds: Mapping[int, Iterable[int]] = SEEDS) -> pd.DataFrame:
-    """Each region's hosts with and without the gate, at the default proactiveness.
-
-    Returns:
-        Columns load, defrag, gib, runs; mainline, gate: mean THP success after the warm-up, shares;
-        change with least and most over seeds; reserved_blocks and whole_blocks of mainline's
-        reserve at the end, and given_back, blocks that it lost to requests in need; scanned, the
-        mean change of pages that kswapd scanned after the warm-up, as a share of mainline's.
-    """
+    """Each region's hosts with and without the gate, at the default proactiveness."""
     rows = []
     cases = [(load, defrag, gib) for load, defrag in REGIONS for gib in seeds]
     with progress("regions", len(cases), "regions", given=None) as report:

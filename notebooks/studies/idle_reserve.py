@@ -100,13 +100,7 @@ def two_by_two(
     seeds: Iterable[int] = (0, 1, 2),
     defrags: Iterable[str] = DEFRAGS,
 ) -> pd.DataFrame:
-    """Huge pages with and without the gate and proactive compaction, for each `defrag`.
-
-    Returns:
-        Columns defrag, gate, proactiveness; thp_success, low and high: the mean share of faults and
-        its 95% interval over seeds (NaN for a single one); whole_blocks of the reserve and score,
-        at the end; kcompactd_scanned and kswapd_scanned, pages: means.
-    """
+    """Huge pages with and without the gate and proactive compaction, for each `defrag`."""
     seeds = tuple(seeds)
     rows = []
     for defrag, gate, share in itertools.product(defrags, (0, GATE_ORDER), PROACTIVENESS):
@@ -131,14 +125,7 @@ def two_by_two(
 def answers_and_costs(
     host: FullHost = BURST_HOST, seeds: Iterable[int] = (0, 1, 2, 3, 4)
 ) -> pd.DataFrame:
-    """What each of `ANSWERS` does for huge pages in the quiet, and to atomics in the burst.
-
-    Returns:
-        Columns answer; reserved_blocks and whole_blocks as the quiet ends; thp_success in the
-        quiet, with low and high: its 95% interval over seeds; failed_order_1 to 3: requests of the
-        burst that failed, per 10,000 of the order, each also with _least and _most over seeds;
-        kswapd_scanned in it, pages: means.
-    """
+    """What each of `ANSWERS` does for huge pages in the quiet, and to atomics in the burst."""
     seeds = tuple(seeds)
     begin, end = QUIET_S
     rows = []

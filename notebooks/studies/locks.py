@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from pagealloc_model.notebooks.studies.error_lines import table_lines
+from pagealloc_model.notebooks.studies.error_lines import apart, table_lines
 
 import pagealloc_model as pm
 from pagealloc_model.measured.measured import measure
@@ -105,13 +105,7 @@ def _distance(one: np.ndarray, other: np.ndarray) -> float:
 
 
 def judged_scale_up(recording: pm.Recording, cpus: Sequence[int], *, seed: int = 0) -> pd.DataFrame:
-    """Predict a recording from the streams of some of its CPUs, and hold it against what it shows.
-
-    Returns:
-        site, measured acquisitions and pages, those predicted from all streams (the same empty
-        start, nothing replicated), and from the given ones; `error` is of the last, `added` what
-        replication adds to the model's own.
-    """
+    """Predict a recording from the streams of some of its CPUs, beside what it shows."""
     rules = choose_rules(recording, None).rules
     all_cpus = prepare(recording, rules, pm.Assumptions(), 0).machine.nr_cpus
     everything = pm.synthetic.scaled_up(recording, all_cpus, rules=rules, seed=seed)
@@ -172,7 +166,7 @@ def avalanche() -> pd.DataFrame:
         for batched in (False, True):
             begun = time.process_time()
             policy = pm.Policy(pcp_batch=batch, pcp_free_batched=batched)
-            times = _with_costs(pm.synthetic.run(scenario, policy, rules="6.18"))
+            times = with_costs(pm.synthetic.run(scenario, policy, rules="6.18"))
             drains = [each.acquisitions.query("cause == 'commit'") for each in times]
             rows.append(
                 {
@@ -180,10 +174,10 @@ def avalanche() -> pd.DataFrame:
                     "batched": "yes" if batched else "no",
                     "drains": len(drains[1]),
                     "longest hold, pages": drains[1]["pages"].max(),
-                    "longest hold, us": _spread(each["hold_ns"].max() / 1e3 for each in drains),
-                    "median wait, ms": _spread(each["wait_ns"].median() / 1e6 for each in drains),
-                    "longest wait, ms": _spread(each["wait_ns"].max() / 1e6 for each in drains),
-                    "longest spell, ms": _spread(
+                    "longest hold, us": spread(each["hold_ns"].max() / 1e3 for each in drains),
+                    "median wait, ms": spread(each["wait_ns"].median() / 1e6 for each in drains),
+                    "longest wait, ms": spread(each["wait_ns"].max() / 1e6 for each in drains),
+                    "longest spell, ms": spread(
                         each.stalls["longest_spell_ns"].max() / 1e6 for each in times
                     ),
                     "CPU seconds": time.process_time() - begun,
@@ -220,7 +214,7 @@ def amplifier() -> pd.DataFrame:
 
 def _amplified(run: pm.synthetic.Run, *, batched: bool, fails: bool) -> dict[str, object]:
     """What one run's trylocks came to, and the longest hold of each caller."""
-    low, times, high = _with_costs(run, fails=fails)
+    low, times, high = with_costs(run, fails=fails)
     failed = times.trylocks.sum()
     holds = {row.cause or row.site: row for row in times.longest_holds().itertuples()}
     row: dict[str, object] = {
@@ -229,7 +223,7 @@ def _amplified(run: pm.synthetic.Run, *, batched: bool, fails: bool) -> dict[str
         "pages freed one by one": failed["frees"],
         "drains cut short": failed["drains_cut_short"],
         "pages left": failed["pages_left"],
-        "longest wait of a free, ms": _spread(_freeing_wait(each) for each in (low, times, high)),
+        "longest wait of a free, ms": spread(_freeing_wait(each) for each in (low, times, high)),
     }
     for caller in ("commit", "decay", "drain_all", "refill"):
         row[f"longest hold of {caller}, pages"] = holds[caller].pages if caller in holds else 0
@@ -243,7 +237,7 @@ def _freeing_wait(times: pm.locks.LockTimes) -> float:
     return float(frame.loc[frees, "wait_ns"].max()) / 1e6
 
 
-def _with_costs(run: pm.synthetic.Run, *, fails: bool = True) -> list[pm.locks.LockTimes]:
+def with_costs(run: pm.synthetic.Run, *, fails: bool = True) -> list[pm.locks.LockTimes]:
     """A run's times for costs that are tenfold apart, with those assumed between them."""
     return [
         run.lock_times(
@@ -253,9 +247,11 @@ def _with_costs(run: pm.synthetic.Run, *, fails: bool = True) -> list[pm.locks.L
     ]
 
 
-def _spread(values: Iterable[float]) -> str:
-    low, value, high = (f"{each:,.3g}" if each < 100 else f"{each:,.0f}" for each in values)
-    return f"{value} ({low} to {high})"
+def spread(values: Iterable[float]) -> str:
+    """The middle one of three, and the others in brackets; NA if it is not known."""
+    numbers = list(values)
+    low, value, high = (f"{each:,.3g}" if each < 100 else f"{each:,.0f}" for each in numbers)
+    return f"{value} ({low} to {high})" if np.isfinite(numbers[1]) else "NA"
 
 
 def short_lines(directory: Path) -> Iterator[str]:
@@ -267,18 +263,16 @@ def short_lines(directory: Path) -> Iterator[str]:
 def lines(directory: Path) -> Iterator[str]:
     """Markdown tables of lock traffic: by site, across policies, from fewer CPUs, made up."""
     of = {name: str(directory / name) for name in ("kbuild", "xfree", "unbatched72", "batched72")}
-    yield from table_lines(sites((of["kbuild"], of["xfree"])))
-    yield ""
     crossed = pairs(of["unbatched72"], of["batched72"])
-    yield from table_lines(crossed.set_index("from").T.reset_index(names="predicted from"))
-    yield ""
     scaled = scale((of["batched72"], of["unbatched72"]))
     shown = scaled[scaled["site"].isin(("refill", "drain"))]
-    yield from table_lines(shown.drop(columns="all_streams"))
-    yield ""
-    yield from table_lines(avalanche().drop(columns="CPU seconds"))
-    yield ""
-    yield from table_lines(amplifier())
+    return apart(
+        table_lines(sites((of["kbuild"], of["xfree"]))),
+        table_lines(crossed.set_index("from").T.reset_index(names="predicted from")),
+        table_lines(shown.drop(columns="all_streams")),
+        table_lines(avalanche().drop(columns="CPU seconds")),
+        table_lines(amplifier()),
+    )
 
 
 PARTS: dict[str, Callable[[], pd.DataFrame]] = {

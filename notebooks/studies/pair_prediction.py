@@ -61,13 +61,7 @@ def pair_prediction(
     assumptions: Assumptions,
     alike: tuple[Recording, ...] = (),
 ) -> pd.DataFrame:
-    """Every quantity: recorded off and on, their spread, and "on" as predicted from "off".
-
-    Returns:
-        Columns quantity, unit, off, on, spread, verdict ("counts" or "no measurable effect"),
-        predicted, of "on"; null, of the model that says nothing changes; unchanged, what the model
-        has for "off" itself. A time to fill of infinity is never.
-    """
+    """Every quantity: recorded off and on, their spread, and "on" as predicted from "off"."""
     check_same_machine(off, on)
     sides = [_recorded(recording) for recording in (off, on)]
     spreads = [side.iloc[1:].drop(columns=[ADDED, FILL]).std(ddof=1) for side in sides]

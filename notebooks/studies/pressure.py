@@ -32,8 +32,13 @@ import numpy as np
 import pandas as pd
 from pagealloc_model.notebooks.studies import shipped_idle_reserve as idle_tables
 from pagealloc_model.notebooks.studies.full_host import FullHost, run_full_host
-from pagealloc_model.notebooks.studies.gate_effects import made_map, shipped_map, write_map
-from pagealloc_model.notebooks.studies.gate_map_table import gate_map_table
+from pagealloc_model.notebooks.studies.gate_effects import (
+    by_axis,
+    by_region,
+    made_map,
+    shipped_map,
+    write_map,
+)
 from pagealloc_model.notebooks.studies.idle_reserve import why_not_recycled
 from pagealloc_model.notebooks.studies.pair_prediction import pair_prediction
 from pagealloc_model.notebooks.studies.pressure_pair import pressure_counters
@@ -99,11 +104,6 @@ def factors(recordings: tuple[str, ...] = PRESSED) -> pd.DataFrame:
 
     Both sides count from the first to the last snapshot. `null` is what the other recordings' rates
     would give: their median per second, times this one's seconds.
-
-    Returns:
-        recording, quantity, kernel, model, least, most, factor, null, null_factor: counts, the
-        model's in the median, least and most of the seeds; its median and the null model's over
-        the kernel's; infinite where the kernel counted none, NA where neither counted any.
     """
     tables = []
     for name in recordings:
@@ -231,7 +231,10 @@ def main(words: list[str]) -> int:
         print(*scores(*words[1:3]), sep="\n")
     elif what == "map":
         print(write_map(made_map()))
-        print(gate_map_table(shipped_map()))
+        effects = shipped_map()
+        for part in (pd.crosstab(effects["outcome"], effects["size"]), by_region(effects)):
+            print(part.to_string(), end="\n\n")
+        print(by_axis(effects).to_string(index=False))
     else:
         print(__doc__)
         return 2

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 from pagealloc_model.notebooks.studies import defrag, pressure
 from pagealloc_model.notebooks.studies import shipped_idle_reserve as idle
-from pagealloc_model.notebooks.studies.error_lines import table_lines
+from pagealloc_model.notebooks.studies.error_lines import apart, table_lines
 from pagealloc_model.notebooks.studies.gate_effects import SIZES, by_region, shipped_map
 
 CHANGE = {"least": "change_low", "most": "change_high"}
@@ -17,28 +17,24 @@ CHANGE = {"least": "change_low", "most": "change_high"}
 def pressure_lines() -> Iterator[str]:
     """A markdown table of the model's own reclaim and compaction beside the kernel's."""
     table = pressure.own(("highatomic_stock",))
-    yield from table_lines(table.rename(columns={"at_its_cost": "predicted at recorded cost"}))
+    return table_lines(table.rename(columns={"at_its_cost": "predicted at recorded cost"}))
 
 
 def factor_lines(directory: Path) -> Iterator[str]:
     """A markdown table of how far the model's reclaim and compaction are off."""
     table = pressure.factors(tuple(str(directory / name) for name in pressure.PRESSED))
     names = {"null_factor": "null's factor", "least": "model_low", "most": "model_high"}
-    yield from table_lines(table.rename(columns=names))
+    return table_lines(table.rename(columns=names))
 
 
 def defrag_lines() -> Iterator[str]:
     """Markdown tables of the post's rows on made-up hosts: each change, then how many are right."""
-    yield from table_lines(defrag.host_changes())
-    yield ""
-    yield from table_lines(defrag.host_verdicts())
+    return apart(table_lines(defrag.host_changes()), table_lines(defrag.host_verdicts()))
 
 
 def defrag_round_lines() -> Iterator[str]:
     """Markdown tables of rounds: posted, measured and predicted trends, then the series' steps."""
-    yield from table_lines(defrag.trends_table())
-    yield ""
-    yield from table_lines(defrag.series_table())
+    return apart(table_lines(defrag.trends_table()), table_lines(defrag.series_table()))
 
 
 def gate_map_lines() -> Iterator[str]:
@@ -47,12 +43,10 @@ def gate_map_lines() -> Iterator[str]:
     sizes = pd.crosstab(effects["outcome"], effects["size"])
     counts = sizes.reindex(columns=list(SIZES), fill_value=0)
     counts["at posted levels"] = effects.groupby("outcome")["at_posted_levels"].sum()
-    yield from table_lines(counts.reset_index())
-    yield ""
     regions = by_region(effects)
     for name in ("mainline", "gate", "change", "least", "most"):
         regions[name] = [f"{100 * value:.0f}" for value in regions[name]]
-    yield from table_lines(regions.rename(columns=CHANGE))
+    return apart(table_lines(counts.reset_index()), table_lines(regions.rename(columns=CHANGE)))
 
 
 def idle_reserve_lines() -> Iterator[str]:
@@ -62,14 +56,13 @@ def idle_reserve_lines() -> Iterator[str]:
         table = idle.shipped_table(name).drop(columns=["whole_blocks", "score"])
         table.insert(0, "host", words)
         parts.append(_in_percent(table))
-    yield from table_lines(pd.concat(parts, ignore_index=True))
+    return table_lines(pd.concat(parts, ignore_index=True))
 
 
 def idle_guest_lines() -> Iterator[str]:
     """Markdown tables of huge pages in guests with an idle reserve: by hand, then recorded."""
-    yield from table_lines(_in_percent(idle.earlier_boots()))
-    yield ""
-    yield from table_lines(_in_percent(idle.guest_effects(), CHANGED))
+    boots, effects = idle.earlier_boots(), idle.guest_effects()
+    return apart(table_lines(_in_percent(boots)), table_lines(_in_percent(effects, CHANGED)))
 
 
 def idle_defer_lines() -> Iterator[str]:
@@ -83,25 +76,25 @@ def idle_defer_lines() -> Iterator[str]:
         ]
         for name in CHANGED
     }
-    yield from table_lines(changes.assign(**shown))
+    return table_lines(changes.assign(**shown))
 
 
 def idle_slowpath_lines() -> Iterator[str]:
     """Markdown tables of 7.3's rule and the gate: cells, changes, and the reserve of each boot."""
-    yield from table_lines(_in_percent(idle.slowpath_cells(), ("thp_success", "low", "high")))
-    yield ""
-    yield from table_lines(_in_percent(idle.guest_effects(idle.SLOWPATH_PLAN), CHANGED))
-    yield ""
     boots = idle.slowpath_reserves()
     grown = boots[boots["reserved_blocks"] > 0].drop(columns=["gate", "kswapd_scanned"])
-    yield from table_lines(_in_percent(grown, ("thp_success", "held_back")))
+    return apart(
+        table_lines(_in_percent(idle.slowpath_cells(), ("thp_success", "low", "high"))),
+        table_lines(_in_percent(idle.guest_effects(idle.SLOWPATH_PLAN), CHANGED)),
+        table_lines(_in_percent(grown, ("thp_success", "held_back"))),
+    )
 
 
 def host_region_lines() -> Iterator[str]:
     """A markdown table of the gate's effect by size of host."""
     shares = ("mainline", "gate", "change", "least", "most", "scanned")
     table = _in_percent(idle.shipped_table(idle.HOST_REGIONS), shares)
-    yield from table_lines(table.rename(columns={**CHANGE, "scanned": "kswapd_scanned, %"}))
+    return table_lines(table.rename(columns={**CHANGE, "scanned": "kswapd_scanned, %"}))
 
 
 CHANGED = ("before", "change", "low", "high", "predicted")
@@ -115,7 +108,7 @@ def idle_cost_lines() -> Iterator[str]:
         ends = [table.pop(f"{name}_{end}") for end in ("least", "most")]
         cells = zip(table[name], *ends, strict=True)
         table[name] = [f"{mean:.3g} ({least:.3g} to {most:.3g})" for mean, least, most in cells]
-    yield from table_lines(table)
+    return table_lines(table)
 
 
 def _in_percent(
@@ -133,4 +126,4 @@ def pair_lines(directory: Path) -> Iterator[str]:
     """A markdown table of what the gate changed between two guests, and its prediction."""
     names = ("highatomic_stock", "highatomic_gate3", "batched72", "unbatched72")
     off, on, *alike = (str(directory / name) for name in names)
-    yield from table_lines(pressure.pair(off, on, tuple(alike)))
+    return table_lines(pressure.pair(off, on, tuple(alike)))

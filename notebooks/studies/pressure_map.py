@@ -100,13 +100,7 @@ def design(points: int, axes: tuple[Axis, ...] = AXES, seed: int = 0) -> pd.Data
 
 
 def run_map(hosts: pd.DataFrame, seeds: int) -> pd.DataFrame:
-    """Every host under mainline's rule and under the gate, once for each seed.
-
-    Returns:
-        Columns point, seed, gate; reserved_blocks and whole_blocks at the end; huge_faults,
-        thp_success, compactions, compaction_success and pgscan_kswapd after the warm-up, rates as
-        shares, NaN where nothing was tried.
-    """
+    """Every host under mainline's rule and under the gate, once for each seed."""
     rows = []
     runs = len(hosts) * seeds * 2
     with progress("full hosts", runs, "runs", given=None) as report:

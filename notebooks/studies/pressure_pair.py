@@ -33,14 +33,7 @@ ORDER = (
 
 
 def counters_of_pair(off: Recording, on: Recording, same: Recording, field: str) -> pd.DataFrame:
-    """Counters of both recordings, and as predicted from each under both policies.
-
-    Returns:
-        name; off, same, on: changes between the first and the last snapshot, measured; measurable:
-        off and on differ by more than `SPREADS` times what off and same do; from_off_off,
-        from_off_on: predicted from the first recording with the policy off and on; from_on_off,
-        from_on_on: from the second; verdict, in words, of what the first predicts of the second.
-    """
+    """Counters of both recordings, and as predicted from each under both policies."""
     columns: dict[str, pd.Series] = {}
     for word, recording in (("off", off), ("on", on)):
         measured = measure(recording)
@@ -80,11 +73,7 @@ def _changes(measured: Measured) -> pd.Series:
 
 
 def pressure_counters(replay: Replay, measured: Measured) -> pd.DataFrame:
-    """Change of each counter that both sides have, between the recording's vmstat snapshots.
-
-    Returns:
-        Columns name, measured, predicted; Int64.
-    """
+    """Change of each counter that both sides have, between the recording's vmstat snapshots."""
     if replay.assumptions.reclaim != "elastic":
         raise UsageError("a literal replay has no reclaim of its own; use reclaim='elastic'")
     predicted = replay.vmstat.pivot(index="time_ns", columns="name", values="value")

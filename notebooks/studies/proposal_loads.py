@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pandas as pd
 from pagealloc_model.notebooks.studies.contiguous_frees import contiguous_frees
+from pagealloc_model.notebooks.studies.locks import spread, with_costs
 from pagealloc_model.notebooks.studies.steals import refills_that_steal
 
 import pagealloc_model as pm
@@ -21,12 +21,7 @@ STOLEN = 20_000
 
 
 def release_rows() -> pd.DataFrame:
-    """Batched freeing as all processes of machines of the posted sizes exit at once.
-
-    Returns:
-        A row for each machine and setting; in brackets: times at costs that are tenfold apart.
-        Posted is the change of a kernel build's system time, another load.
-    """
+    """Batched freeing as all processes of machines of the posted sizes exit at once."""
     told = posted_figures("pcp_batching").set_index(["machine", "quantity"])["value"]
     rows = []
     for cpus, gib in MACHINES:
@@ -37,7 +32,7 @@ def release_rows() -> pd.DataFrame:
         ]
         for batched in (False, True):
             policy = pm.Policy(pcp_free_batched=batched)
-            times = _with_costs(pm.synthetic.run(scenario, policy, rules="6.18"))
+            times = with_costs(pm.synthetic.run(scenario, policy, rules="6.18"))
             drains = [each.acquisitions.query("cause == 'commit'") for each in times]
             rows.append(
                 {
@@ -45,9 +40,9 @@ def release_rows() -> pd.DataFrame:
                     "batched": "yes" if batched else "no",
                     "drains": f"{len(drains[1]):,}",
                     "longest hold, pages": int(drains[1]["pages"].max()),
-                    "longest hold, us": _spread([each["hold_ns"].max() / 1e3 for each in drains]),
-                    "longest wait, ms": _spread([each["wait_ns"].max() / 1e6 for each in drains]),
-                    "held and waited in all, ms": _spread(
+                    "longest hold, us": spread([each["hold_ns"].max() / 1e3 for each in drains]),
+                    "longest wait, ms": spread([each["wait_ns"].max() / 1e6 for each in drains]),
+                    "held and waited in all, ms": spread(
                         [(each["hold_ns"] + each["wait_ns"]).sum() / 1e6 for each in drains]
                     ),
                     "posted: a build's system time": f"{built[0]}% (variation {built[1]}%)"
@@ -59,27 +54,22 @@ def release_rows() -> pd.DataFrame:
 
 
 def scale_rows() -> pd.DataFrame:
-    """Refills of ten tasks that map, touch and unmap memory, with PCP_BATCH_SCALE_MAX 5 and 0.
-
-    Returns:
-        A row for each setting: refills, their pages, hold and wait on average; posted: the mean
-        of rmqueue_bulk(), which holds the lock and waits for it.
-    """
+    """Refills of ten tasks that map, touch and unmap memory, with PCP_BATCH_SCALE_MAX 5 and 0."""
     told = posted_figures("pcp_batch_scale")
     posted = {5: told.iloc[0]["value"], 0: told.iloc[1]["value"]}
     scenario = pm.synthetic.scenario("churn", rules="6.12", **CHURN)
     rows = []
     for scale in (5, 0):
         policy = pm.Policy(pcp_batch_scale_max=scale)
-        times = _with_costs(pm.synthetic.run(scenario, policy, rules="6.12"))
+        times = with_costs(pm.synthetic.run(scenario, policy, rules="6.12"))
         refills = [each.acquisitions.query("site == 'refill'") for each in times]
         rows.append(
             {
                 "scale": scale,
                 "refills": f"{len(refills[1]):,}",
                 "pages a refill": f"{refills[1]['pages'].mean():.0f}",
-                "hold, us": _spread([each["hold_ns"].mean() / 1e3 for each in refills]),
-                "hold and wait, us": _spread(
+                "hold, us": spread([each["hold_ns"].mean() / 1e3 for each in refills]),
+                "hold and wait, us": spread(
                     [(each["hold_ns"] + each["wait_ns"]).mean() / 1e3 for each in refills]
                 ),
                 "posted, ns": posted[scale],
@@ -114,12 +104,7 @@ def steal_rows() -> pd.DataFrame:
 
 
 def chunk_rows() -> pd.DataFrame:
-    """Ranges of 512 pages allocated, split and freed, page by page and in chunks.
-
-    Returns:
-        A row for each way: acquisitions of zone->lock and time that it is held, for each range.
-        Posted are times of the whole loop, most of which is not spent under the lock.
-    """
+    """Ranges of 512 pages allocated, split and freed, page by page and in chunks."""
     told = posted_figures("contiguous_frees").set_index(["quantity", "variant"])["value"]
     loop = "100000 times: allocate order 9, split, free_contig_range"
     posted = (told[loop, "unpatched"], told[f"{loop}, times faster", "patched"])
@@ -127,29 +112,15 @@ def chunk_rows() -> pd.DataFrame:
     rows = []
     for in_chunks, of_loop in zip((False, True), posted, strict=True):
         scenario = contiguous_frees(machine, ranges=RANGES, in_chunks=in_chunks)
-        times = _with_costs(pm.synthetic.run(scenario, rules="7.2"))
+        times = with_costs(pm.synthetic.run(scenario, rules="7.2"))
         frames = [each.acquisitions for each in times]
         held = [each["hold_ns"].sum() / RANGES / 1e3 for each in frames]
         rows.append(
             {
                 "freed": "in chunks" if in_chunks else "page by page",
                 "acquisitions a range": f"{len(frames[1]) / RANGES:.3f}",
-                "held, us a range": _spread(held),
+                "held, us a range": spread(held),
                 "posted of 100,000 ranges": of_loop,
             }
         )
     return pd.DataFrame(rows)
-
-
-def _with_costs(run: pm.synthetic.Run) -> list[pm.locks.LockTimes]:
-    """A run's times for costs that are tenfold apart, with those assumed between them."""
-    costs = pm.locks.LockCosts()
-    return [
-        run.lock_times(pm.locks.LockModel(costs=costs.times(factor)))
-        for factor in (1 / pm.locks.SPREAD, 1.0, pm.locks.SPREAD)
-    ]
-
-
-def _spread(values: list[float]) -> str:
-    low, value, high = (f"{each:,.3g}" if each < 100 else f"{each:,.0f}" for each in values)
-    return f"{value} ({low} to {high})" if np.isfinite(values[1]) else "NA"

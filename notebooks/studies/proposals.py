@@ -22,6 +22,7 @@ from functools import cache, partial
 
 import numpy as np
 import pandas as pd
+from pagealloc_model.notebooks.studies.error_lines import markdown
 from pagealloc_model.notebooks.studies.full_host import FullHost, run_full_host
 from pagealloc_model.notebooks.studies.proposal_loads import (
     chunk_rows,
@@ -62,14 +63,7 @@ def index() -> pd.DataFrame:
 
 
 def host_rows(proposal: Proposal) -> pd.DataFrame:
-    """Posted and predicted change of each quantity on the proposal's made-up host.
-
-    Returns:
-        what; posted: the change as posted, words; base, patch: means over seeds; by, from, to:
-        of shares in points, of counts relative, with a bootstrap over seeds; sign: right if all of
-        the interval is on the posted side of 0, wrong if all of it is on the other; null: nearer to
-        the posted change than no change is.
-    """
+    """Posted and predicted change of each quantity on the proposal's made-up host."""
     runs = {side: _runs(proposal.host, getattr(proposal, side)) for side in ("base", "patch")}
     told = posted_figures(proposal.posted) if proposal.posted else None
     rows = []
@@ -233,12 +227,8 @@ def probe_rows() -> pd.DataFrame:
 
 
 def lines(table: pd.DataFrame) -> Iterator[str]:
-    """Return a table as markdown."""
-    names = [str(name) for name in table.columns]
-    yield f"| {' | '.join(names)} |"
-    yield f"|{'---|' * len(names)}"
-    for row in table.itertuples(index=False):
-        yield f"| {' | '.join(str(cell) for cell in row)} |"
+    """A table as markdown, its cells as they are."""
+    return markdown(map(str, table), table.itertuples(index=False), words=table.shape[1])
 
 
 def _of(words: list[str], table: Callable[[Proposal], pd.DataFrame], field: str) -> None:

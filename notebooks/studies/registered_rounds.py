@@ -16,10 +16,10 @@ import pandas as pd
 from pagealloc_model.notebooks.studies.defrag_study import relative_interval
 from pagealloc_model.notebooks.studies.repeated import repeated_rounds
 from pagealloc_model.notebooks.studies.round_trend import series
+from pagealloc_model.notebooks.studies.shipped_data import shipped_data
 
 import pagealloc_model as pm
-from pagealloc_model.recording.recording import shipped_recordings_directory
-from pagealloc_model.show.post.comparison_message import posted_figures
+from pagealloc_model.show.post import posted_figures
 from pagealloc_model.verdict.statistics import change_interval
 
 POSTED_STEPS = ("vanilla", "watermarks in whole blocks")
@@ -81,14 +81,7 @@ def run() -> pd.DataFrame:
 
 
 def judged(runs: pd.DataFrame) -> pd.DataFrame:
-    """Every registered row of every case, predicted beside posted.
-
-    Returns:
-        recording, tree, faults, survivors, row; posted and change, shares of the side without the
-        mode; change_low, change_high, the 95 % interval over seeds; sign and nearer, True or False:
-        the whole interval is on the posted side of 0, and the change is nearer to the posted one
-        than no change is. NA where the side without the mode counts nothing.
-    """
+    """Every registered row of every case, predicted beside posted."""
     plan, rows = registered(), []
     told = posted_figures("defrag_mode_series").pivot(
         index="quantity", columns="variant", values="low"
@@ -174,10 +167,7 @@ def main(arguments: list[str]) -> None:
 
 
 def _folder() -> Path:
-    data = shipped_recordings_directory()
-    if data is None:
-        raise pm.UsageError("data/ was left out of this copy; it would hold what was registered")
-    return data / "rounds"
+    return shipped_data("what was registered") / "rounds"
 
 
 if __name__ == "__main__":

@@ -74,18 +74,7 @@ class HugeFaults:
 def fault_events(
     faults: HugeFaults, begin_ns: int, end_ns: int, machine: pm.synthetic.Machine
 ) -> tuple[np.ndarray, np.ndarray]:
-    """A round's faults: each is tried, and base pages come in its place if it fails (S10.5).
-
-    Args:
-        faults: how many and when.
-        begin_ns: when the round's demand begins.
-        end_ns: when it ends.
-        machine: whose last CPU faults.
-
-    Returns:
-        `EVENT` records in time order, objects numbered from 0; int32 by object: the huge
-        page that it comes in place of, -1 for none.
-    """
+    """A round's faults: each is tried, and base pages come in its place if it fails (S10.5)."""
     count, base_pages = faults.per_round, faults.base_pages(machine.pageblock_order)
     if faults.beside:
         step = (end_ns - begin_ns) // (count + 1)
@@ -355,13 +344,7 @@ class RepeatedRounds:
 
     @property
     def fixed_pages(self) -> pd.DataFrame:
-        """Blocks by the pages in them that cannot be moved, at each round's end.
-
-        Returns:
-            One row a round, type of block and kind of page ("unmovable", "reclaimable"): pages, and
-            the number of blocks with none, 1 to 7, 8 to 63, 64 to 511 and all 512 of them (of a
-            block of 512 pages; an eighth, a sixty-fourth of another).
-        """
+        """Blocks by the pages in them that cannot be moved, at each round's end."""
         whole = 1 << self.machine.pageblock_order
         edges = np.array([0, 1, max(whole // 64, 2), max(whole // 8, 3), whole, whole + 1])
         rows = []

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pandas as pd
 from pagealloc_model.notebooks.studies.repeated import HugeFaults, repeated_rounds
 
@@ -18,13 +17,13 @@ from pagealloc_model.policy.policy import Policy
 from pagealloc_model.recording.recorded_machine import start_snapshots
 from pagealloc_model.recording.recording import Recording, open_recording
 from pagealloc_model.recording.trim import trim_recording
+from pagealloc_model.verdict.statistics import resampled_interval
 
 if TYPE_CHECKING:
     from pagealloc_model.recording.recording import Recording
 
 ENDS = 5
 """Rounds at each end whose means make the trend."""
-CONFIDENCE, RESAMPLES = 0.95, 9_999
 
 
 def rounds_of_sides(
@@ -35,12 +34,7 @@ def rounds_of_sides(
     progress: Callable[[float], None] | None = None,
     **options: Any,
 ) -> pd.DataFrame:
-    """Rounds of several recordings under several policies, for each seed.
-
-    Returns:
-        `RepeatedRounds.rounds` of all, with columns recording, side, seed, and served, the share of
-        the huge pages asked for that was served.
-    """
+    """Rounds of several recordings under several policies, for each seed."""
     tables: list[pd.DataFrame] = []
     runs = len(recordings) * len(sides) * len(seeds)
     for recording in recordings:
@@ -74,7 +68,7 @@ def trends(rounds: pd.DataFrame, ends: int = ENDS) -> pd.DataFrame:
             index=["recording", "seed"], columns="round", values="served"
         )
         first, last = shares.iloc[:, :ends].mean(axis=1), shares.iloc[:, -ends:].mean(axis=1)
-        low, high = _interval((last - first).to_numpy(float))
+        low, high = resampled_interval(lambda mean: mean, (last - first).to_numpy(float))
         rows.append(
             {
                 "recording": recording,
@@ -89,16 +83,6 @@ def trends(rounds: pd.DataFrame, ends: int = ENDS) -> pd.DataFrame:
             }
         )
     return pd.DataFrame(rows).astype({"decays": "boolean"})
-
-
-def _interval(values: np.ndarray) -> tuple[float, float]:
-    """Return the percentile bootstrap of a mean; NaN for fewer than two values."""
-    if len(values) < 2:
-        return float("nan"), float("nan")
-    drawn = np.random.default_rng(0).integers(0, len(values), (RESAMPLES, len(values)))
-    tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(values[drawn].mean(axis=1), [tail, 1 - tail])
-    return float(low), float(high)
 
 
 SIDES = {"vanilla": Policy(defrag_mode=False), "defrag_mode": Policy(defrag_mode=True)}

@@ -21,9 +21,10 @@ from pagealloc_model.notebooks.studies.idle_reserve import (
     two_by_two,
 )
 from pagealloc_model.notebooks.studies.reserve_reply import reserve_reply
+from pagealloc_model.notebooks.studies.shipped_data import shipped_data
 
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.recording.recording import Recording, shipped_recordings_directory
+from pagealloc_model.recording.recording import Recording
 from pagealloc_model.show.post.message import Message
 from pagealloc_model.verdict.statistics import mean_interval
 
@@ -146,12 +147,7 @@ def reply() -> Message:
 
 
 def slowpath_reserves() -> pd.DataFrame:
-    """How the reserve grew in each guest of the plan idle_slowpath, and what was in it then.
-
-    Returns:
-        Columns slowpath_only (1 is 7.3's rule) and gate, of the run's side, and those of
-        `reserve_by_run`.
-    """
+    """How the reserve grew in each guest of the plan idle_slowpath, and what was in it then."""
     table = reserve_by_run(shipped_table(SLOWPATH_RESERVE))
     sides = {side.letter: side for side in shipped_experiment(SLOWPATH_PLAN).sides}
     for place, (column, setting) in enumerate(SLOWPATH_SETTINGS.items()):
@@ -161,12 +157,7 @@ def slowpath_reserves() -> pd.DataFrame:
 
 
 def slowpath_cells() -> pd.DataFrame:
-    """Huge pages in those guests, with the interval over boots of each cell of the 2 x 2.
-
-    Returns:
-        Columns slowpath_only, gate, boots, thp_success, low, high; and means of reserved_blocks,
-        whole_blocks, crumbs, in_use, held_back, kcompactd_scanned, kswapd_scanned.
-    """
+    """Huge pages in those guests, with the interval over boots of each cell of the 2 x 2."""
     return _cells(
         slowpath_reserves(),
         list(SLOWPATH_SETTINGS),
@@ -182,7 +173,4 @@ def defer_effects() -> pd.DataFrame:
 def _path(name: str) -> Path:
     if name not in FOLDERS:
         raise UsageError(f"no table {name!r}; there are {', '.join(TABLES)}")
-    data = shipped_recordings_directory()
-    if data is None:
-        raise UsageError("data/ was left out of this copy; it would hold the table")
-    return data / "experiments" / FOLDERS[name] / f"{name}.csv"
+    return shipped_data("the table") / "experiments" / FOLDERS[name] / f"{name}.csv"

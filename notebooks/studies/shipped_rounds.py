@@ -13,10 +13,11 @@ import pandas as pd
 from pagealloc_model.notebooks.studies import defrag_study as study
 from pagealloc_model.notebooks.studies.build_host import BuildHost
 from pagealloc_model.notebooks.studies.round_trend import rounds_of_sides, series, trends
+from pagealloc_model.notebooks.studies.shipped_data import shipped_data
 
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.policy.policy import Policy
-from pagealloc_model.recording.recording import open_recording, shipped_recordings_directory
+from pagealloc_model.recording.recording import open_recording
 from pagealloc_model.show.post.comparison_message import posted_figures
 
 FOLDER = "rounds"
@@ -80,11 +81,7 @@ def repeated_series() -> pd.DataFrame:
 
 
 def host_runs() -> pd.DataFrame:
-    """Steps of the made-up host of each of `SIZES_GIB`, with both kinds of faults.
-
-    Returns:
-        As `run_study`, with columns gib and faults.
-    """
+    """Steps of the made-up host of each of `SIZES_GIB`, with both kinds of faults."""
     tables = []
     for gib in SIZES_GIB:
         for faults, setting in FAULTS.items():
@@ -209,11 +206,7 @@ def shipped_trends() -> pd.DataFrame:
 
 
 def host_rows() -> pd.DataFrame:
-    """The post's rows of each host, predicted beside posted, with gib and faults.
-
-    Returns:
-        As `judged_rows`, one after the other by size and kind of faults.
-    """
+    """The post's rows of each host, predicted beside posted, with gib and faults."""
     posted = posted_figures("defrag_mode")
     tables = [
         study.judged_rows(own, posted).assign(gib=gib, faults=faults)
@@ -257,7 +250,4 @@ def _path(name: str) -> Path:
 
 
 def _data() -> Path:
-    data = shipped_recordings_directory()
-    if data is None:
-        raise UsageError("data/ was left out of this copy; it would hold the tables of rounds")
-    return data
+    return shipped_data("the tables of rounds")

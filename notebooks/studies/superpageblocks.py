@@ -73,13 +73,7 @@ def runs(order: int) -> pd.DataFrame:
 
 
 def host_rows() -> pd.DataFrame:
-    """Both sides of the host.
-
-    Returns:
-        what; posted: as posted, with superpageblocks; without, with: means over seeds, in brackets
-        a bootstrap interval; verdict: right if all of `with`'s interval is where the post is, wrong
-        if none of it is; null: whether the host without them is there too.
-    """
+    """Both sides of the host."""
     told = posted_figures("superpageblocks").set_index("quantity")
     without, patched = runs(0), runs(GIGABYTE_ORDER)
     rows = []

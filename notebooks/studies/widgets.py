@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import ipywidgets
+import pandas as pd
 from pagealloc_model.notebooks.studies.build_host import BuildHost, run_build_host
 from pagealloc_model.notebooks.studies.defrag_study import (
     DEFRAG_MODE,
@@ -29,24 +30,16 @@ from pagealloc_model.base.text import count_of
 from pagealloc_model.measured.costs import recorded_costs
 from pagealloc_model.measured.measured import Measured
 from pagealloc_model.notebook.controls import PolicyControls, number_slider
-from pagealloc_model.notebook.view import Explorer, Progress, View
-from pagealloc_model.policy.kernel_rules import KernelRules
+from pagealloc_model.notebook.view import Compute, Explorer, Progress, View
 from pagealloc_model.policy.ownership_options import OwnershipOptions
-from pagealloc_model.policy.policy import Policy
 from pagealloc_model.predicted.lock_times import LockModel, LockTimes, lock_times
 from pagealloc_model.show import figures
 from pagealloc_model.show.figures.faceted import Drawing
 from pagealloc_model.show.post import posted_figures
-from pagealloc_model.studies.synthetic.demand import Demand
-from pagealloc_model.studies.synthetic.run import run
-from pagealloc_model.studies.synthetic.scale_up import scaled_up
-from pagealloc_model.studies.synthetic.scenarios import scenario
 from pagealloc_model.verdict.comparison import recorded_values
 from pagealloc_model.verdict.locks import lock_policy_table
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from pagealloc_model.recording.recording import Recording
 
 
@@ -118,186 +111,163 @@ def _tables(sources: Sources, name: str) -> dict[str, pd.DataFrame]:
     }
 
 
-_PCP_BATCHING_FIELDS = (
-    "pcp_free_batched",
-    "pcp_decay_batched",
-    "pcp_drain_batched",
-    "pcp_batch",
-    "pcp_batch_scale_max",
-)
-_PCP_BATCHING_LABELS = {
-    "pcp_free_batched": "batch frees of a full list",
-    "pcp_decay_batched": "batch the periodic decay",
-    "pcp_drain_batched": "batch full drains",
-}
-_PCP_BATCHING_AS_RECORDED, _PCP_BATCHING_THIS_POLICY = "policy as recorded", "policy above"
-_PCP_BATCHING_CPUS_MAX = 64
+def _below(
+    title: str, controls: PolicyControls, compute: Compute, *sliders: ipywidgets.Widget
+) -> ipywidgets.VBox:
+    """An explorer below sliders of its load, drawn anew when one of them is moved."""
+    explorer = Explorer(title, controls, compute)
+    for slider in sliders:
+        slider.observe(lambda _: explorer.redraw(), "value")
+    return ipywidgets.VBox([*sliders, explorer])
 
 
-class PcpBatching(ipywidgets.VBox):
-    """An explorer of lock times with a slider for the number of CPUs."""
+def _still(share: float) -> None:
+    """Progress of what is not waited for."""
+
+
+class _Load:
+    """A recording on its own CPUs, its streams on more, or a made-up load in which some purge."""
 
     def __init__(self, recording: Recording | str) -> None:
-        recording = pm.open(recording) if isinstance(recording, str) else recording
-        self._recording = recording
-        self._base = pm.replay(recording)
-        self._model = LockModel(costs=recorded_costs(recording).untraced())
-        recorded = self._base.machine.nr_cpus
-        most = max(_PCP_BATCHING_CPUS_MAX, recorded)
-        self.cpus = number_slider(
-            "CPUs (streams repeated)", min(4 * recorded, most), recorded, most, recorded
-        )
-        self._scenario = lru_cache(maxsize=4)(self._scaled)
-        self._as_recorded = lru_cache(maxsize=4)(self._base_times)
-        controls = PolicyControls(
-            _PCP_BATCHING_FIELDS,
-            labels=_PCP_BATCHING_LABELS,
-            recorded=recorded_values(self._base),
-            start={"pcp_free_batched": not recorded_values(self._base)["pcp_free_batched"]},
-        )
-        self.explorer = Explorer(f"{recording.name}: zone->lock", controls, self._compute)
-        self.cpus.observe(lambda _: self.explorer.redraw(), "value")
-        super().__init__([self.cpus, self.explorer])
+        self.recording = pm.open(recording) if isinstance(recording, str) else recording
+        self.base = pm.replay(self.recording)
+        self.nr_cpus = self.base.machine.nr_cpus
+        self.demand = lru_cache(maxsize=4)(self._demand)
 
-    def _compute(self, policy: pm.Policy, progress: Progress, cancelled: threading.Event) -> View:
-        cpus = self.cpus.value
-        base = self._as_recorded(cpus)
-        patch = self._times(policy, cpus, progress, cancelled)
-        return View(
-            figure=figures.lock_times.drawing(
-                {
-                    _PCP_BATCHING_AS_RECORDED: base.acquisitions,
-                    _PCP_BATCHING_THIS_POLICY: patch.acquisitions,
-                }
-            ),
-            text=lock_policy_table(
-                base,
-                patch,
-                f"base: {self._recording.name} as recorded; patch: {policy}; "
-                f"{count_of(cpus, 'CPU')}",
-                () if cpus == self._base.machine.nr_cpus else self._scenario(cpus).lines,
-            ),
-        )
+    def is_recorded(self, cpus: int, purging: int = 0) -> bool:
+        return not purging and cpus == self.nr_cpus
 
-    def _times(
-        self, policy: pm.Policy, cpus: int, progress: Progress, cancelled: threading.Event
-    ) -> LockTimes:
-        if cpus == self._base.machine.nr_cpus:
-            replay = pm.replay(self._recording, policy, progress=progress, cancel=cancelled.is_set)
-            return lock_times(replay, self._model)
-        done = run(self._scenario(cpus), policy, rules=self._base.rules, progress=progress)
-        return done.lock_times(self._model)
+    def words(self, cpus: int, purging: int = 0) -> str:
+        what = "purgers" if purging else self.recording.name
+        return f"{what} on {count_of(cpus, 'CPU')}"
 
-    def _base_times(self, cpus: int) -> LockTimes:
-        return self._times(self._base.policy, cpus, lambda _: None, threading.Event())
+    def lines(self, cpus: int, purging: int = 0) -> tuple[str, ...]:
+        """Assumptions of what is not as recorded."""
+        return () if self.is_recorded(cpus, purging) else self.demand(cpus, purging).lines
 
-    def _scaled(self, cpus: int) -> Demand:
-        return scaled_up(self._recording, cpus, rules=self._base.rules)
-
-
-def pcp_batching(recording: Recording | str) -> PcpBatching:
-    """Holds and waits at zone->lock with batches of other sizes, on the recorded CPUs or on more.
-
-    Times are of a machine that is not traced: costs are fitted to the recording, without what
-    tracing adds.
-    """
-    return PcpBatching(recording)
-
-
-_PCP_BUDDY_FIELDS = (
-    "pageblock_ownership",
-    *(f"ownership.{each.name}" for each in fields(OwnershipOptions)),
-)
-_PCP_BUDDY_MAINLINE, _PCP_BUDDY_THIS_POLICY = "mainline", "policy above"
-_PCP_BUDDY_CPUS_MAX = 32
-PURGED_PAGES, PURGED_ROUNDS = 1024, 4
-"""What an allocator touches before it is purged, and how often, in the made-up load."""
-
-
-class PcpBuddy(ipywidgets.VBox):
-    """An explorer of ownership with sliders for CPUs and for how many of them purge."""
-
-    def __init__(self, recording: Recording | str) -> None:
-        recording = pm.open(recording) if isinstance(recording, str) else recording
-        self._recording = recording
-        self._base = pm.replay(recording)
-        recorded = self._base.machine.nr_cpus
-        most = max(_PCP_BUDDY_CPUS_MAX, recorded)
-        self.cpus = number_slider(
-            "CPUs (streams repeated)", recorded, recorded, most, step=recorded
-        )
-        self.purging = number_slider("CPUs that only free, the others allocate", 0, 0, most // 2)
-        self._scenario = lru_cache(maxsize=4)(self._made_scenario)
-        self._mainline = lru_cache(maxsize=4)(self._effects_of_mainline)
-        controls = PolicyControls(_PCP_BUDDY_FIELDS, start={"pageblock_ownership": "pcp_buddy"})
-        self.explorer = Explorer(f"{recording.name}: pageblock ownership", controls, self._compute)
-        for slider in (self.cpus, self.purging):
-            slider.observe(lambda _: self.explorer.redraw(), "value")
-        super().__init__([self.cpus, self.purging, self.explorer])
-
-    def _compute(self, policy: pm.Policy, progress: Progress, cancelled: threading.Event) -> View:
-        load = self.cpus.value, self.purging.value
-        base = self._mainline(*load)
-        patch = self._effects(policy, *load, progress, cancelled)
-        start_ns = int(base.over_time["time_ns"].min())
-        over_time = {
-            label: figures.since_start(effects.over_time, start_ns)
-            for label, effects in ((_PCP_BUDDY_MAINLINE, base), (_PCP_BUDDY_THIS_POLICY, patch))
-        }
-        return View(
-            figure=figures.ownership_over_time.drawing(over_time),
-            text=ownership_table(
-                base,
-                patch,
-                f"base: {self._load_words(*load)}; patch: {policy}",
-                () if self._is_recorded(*load) else self._scenario(*load).lines,
-            ),
-        )
-
-    def _effects(
+    def run(
         self,
         policy: pm.Policy,
         cpus: int,
-        purging: int,
-        progress: Progress,
-        cancelled: threading.Event,
-    ) -> OwnershipEffects:
-        if self._is_recorded(cpus, purging):
-            return ownership_effects(
-                pm.replay(self._recording, policy, progress=progress, cancel=cancelled.is_set)
-            )
-        demand = self._scenario(cpus, purging)
-        return ownership_effects(run(demand, policy, rules=self._base.rules, progress=progress))
+        purging: int = 0,
+        progress: Progress = _still,
+        cancelled: threading.Event | None = None,
+    ) -> pm.Replay | pm.synthetic.Run:
+        if self.is_recorded(cpus, purging):
+            cancel = cancelled.is_set if cancelled is not None else None
+            return pm.replay(self.recording, policy, progress=progress, cancel=cancel)
+        demand = self.demand(cpus, purging)
+        return pm.synthetic.run(demand, policy, rules=self.base.rules, progress=progress)
 
-    def _effects_of_mainline(self, cpus: int, purging: int) -> OwnershipEffects:
-        recorded = self._base.policy
-        return self._effects(recorded, cpus, purging, lambda _: None, threading.Event())
-
-    def _is_recorded(self, cpus: int, purging: int) -> bool:
-        return purging == 0 and cpus == self._base.machine.nr_cpus
-
-    def _load_words(self, cpus: int, purging: int) -> str:
-        if purging:
-            return f"purgers on {count_of(cpus, 'CPU')}"
-        return f"{self._recording.name} on {count_of(cpus, 'CPU')}"
-
-    def _made_scenario(self, cpus: int, purging: int) -> Demand:
-        if purging == 0:
-            return scaled_up(self._recording, cpus, rules=self._base.rules)
-        return scenario(
+    def _demand(self, cpus: int, purging: int) -> pm.synthetic.Demand:
+        rules = self.base.rules
+        if not purging:
+            return pm.synthetic.scaled_up(self.recording, cpus, rules=rules)
+        return pm.synthetic.scenario(
             "purgers",
             gib=max(cpus, 4),
             nr_cpus=cpus,
             purging_cpus=min(purging, cpus - 1),
             pages=PURGED_PAGES,
             rounds=PURGED_ROUNDS,
-            rules=self._base.rules,
+            rules=rules,
         )
 
 
-def pcp_buddy(recording: Recording | str) -> PcpBuddy:
+_PCP_BATCHING_LABELS = {
+    "pcp_free_batched": "batch frees of a full list",
+    "pcp_decay_batched": "batch the periodic decay",
+    "pcp_drain_batched": "batch full drains",
+    "pcp_batch": "",
+    "pcp_batch_scale_max": "",
+}
+"""Fields of the controls, and what they are called where it is not their own name."""
+_PCP_BATCHING_CPUS_MAX = 64
+
+
+def pcp_batching(recording: Recording | str) -> ipywidgets.VBox:
+    """Holds and waits at zone->lock with batches of other sizes, on the recorded CPUs or on more.
+
+    Times are of a machine that is not traced: costs are fitted to the recording, without what
+    tracing adds.
+    """
+    load = _Load(recording)
+    model = LockModel(costs=recorded_costs(load.recording).untraced())
+    most = max(_PCP_BATCHING_CPUS_MAX, load.nr_cpus)
+    cpus = number_slider(
+        "CPUs (streams repeated)", min(4 * load.nr_cpus, most), load.nr_cpus, most, load.nr_cpus
+    )
+
+    def times(done: pm.Replay | pm.synthetic.Run) -> LockTimes:
+        return lock_times(done, model) if isinstance(done, pm.Replay) else done.lock_times(model)
+
+    @lru_cache(maxsize=4)
+    def as_recorded(count: int) -> LockTimes:
+        return times(load.run(load.base.policy, count))
+
+    def compute(policy: pm.Policy, progress: Progress, cancelled: threading.Event) -> View:
+        base = as_recorded(cpus.value)
+        patch = times(load.run(policy, cpus.value, 0, progress, cancelled))
+        sides = {"policy as recorded": base.acquisitions, "policy above": patch.acquisitions}
+        title = (
+            f"base: {load.recording.name} as recorded; patch: {policy}; "
+            f"{count_of(cpus.value, 'CPU')}"
+        )
+        return View(
+            figure=figures.lock_times.drawing(sides),
+            text=lock_policy_table(base, patch, title, load.lines(cpus.value)),
+        )
+
+    recorded = recorded_values(load.base)
+    controls = PolicyControls(
+        tuple(_PCP_BATCHING_LABELS),
+        labels={name: label for name, label in _PCP_BATCHING_LABELS.items() if label},
+        recorded=recorded,
+        start={"pcp_free_batched": not recorded["pcp_free_batched"]},
+    )
+    return _below(f"{load.recording.name}: zone->lock", controls, compute, cpus)
+
+
+_PCP_BUDDY_FIELDS = (
+    "pageblock_ownership",
+    *(f"ownership.{each.name}" for each in fields(OwnershipOptions)),
+)
+_PCP_BUDDY_CPUS_MAX = 32
+PURGED_PAGES, PURGED_ROUNDS = 1024, 4
+"""What an allocator touches before it is purged, and how often, in the made-up load."""
+
+
+def pcp_buddy(recording: Recording | str) -> ipywidgets.VBox:
     """What pageblock ownership does to zone->lock, pcp->lock and fragmentation."""
-    return PcpBuddy(recording)
+    load = _Load(recording)
+    most = max(_PCP_BUDDY_CPUS_MAX, load.nr_cpus)
+    cpus = number_slider(
+        "CPUs (streams repeated)", load.nr_cpus, load.nr_cpus, most, step=load.nr_cpus
+    )
+    purging = number_slider("CPUs that only free, the others allocate", 0, 0, most // 2)
+
+    @lru_cache(maxsize=4)
+    def mainline(*on: int) -> OwnershipEffects:
+        return ownership_effects(load.run(load.base.policy, *on))
+
+    def compute(policy: pm.Policy, progress: Progress, cancelled: threading.Event) -> View:
+        on = cpus.value, purging.value
+        base = mainline(*on)
+        patch = ownership_effects(load.run(policy, *on, progress, cancelled))
+        start_ns = int(base.over_time["time_ns"].min())
+        over_time = {
+            label: figures.since_start(effects.over_time, start_ns)
+            for label, effects in (("mainline", base), ("policy above", patch))
+        }
+        title = f"base: {load.words(*on)}; patch: {policy}"
+        return View(
+            figure=figures.ownership_over_time.drawing(over_time),
+            text=ownership_table(base, patch, title, load.lines(*on)),
+        )
+
+    controls = PolicyControls(_PCP_BUDDY_FIELDS, start={"pageblock_ownership": "pcp_buddy"})
+    title = f"{load.recording.name}: pageblock ownership"
+    return _below(title, controls, compute, cpus, purging)
 
 
 _DEFRAG_MODE_FIELDS = (
@@ -313,8 +283,6 @@ _DEFRAG_MODE_LABELS = {
     "defrag_watermarks": "watermarks in whole blocks",
     "thp_defrag": "faults may (thp_defrag)",
 }
-PARTS = _DEFRAG_MODE_FIELDS[:3]
-"""The series' steps; each run takes seconds, so that a page without a kernel offers no others."""
 DEMAND_FIELDS = ("thp_defrag",)
 """What both sides have in common."""
 HOST = BuildHost(scale=128)
@@ -323,52 +291,36 @@ BURST_LEAST, BURST_MOST, BURST_STEP = 256, 2048, 256
 ONE_SEED = "One seed, hence no interval and no sign judged. Right here:"
 
 
-class DefragMode(ipywidgets.VBox):
-    """An explorer of defrag_mode with sliders for memory and for the size of bursts."""
-
-    def __init__(self, host: BuildHost) -> None:
-        self._host = host
-        self._posted = posted_figures("defrag_mode")
-        self.gib = number_slider("memory (GiB)", int(host.gib), GIB_LEAST, GIB_MOST, GIB_LEAST)
-        self.burst = number_slider(
-            "huge pages of a burst", host.burst_huge_pages, BURST_LEAST, BURST_MOST, BURST_STEP
-        )
-        self._run = lru_cache(maxsize=16)(self._made_run)
-        controls = PolicyControls(
-            _DEFRAG_MODE_FIELDS, labels=_DEFRAG_MODE_LABELS, start=DEFRAG_MODE.given()
-        )
-        self.explorer = Explorer(
-            "kernel build with bursts: vanilla beside the controls' policy",
-            controls,
-            self._compute,
-        )
-        for slider in (self.gib, self.burst):
-            slider.observe(lambda _: self.explorer.redraw(), "value")
-        super().__init__([self.gib, self.burst, self.explorer])
-
-    def _compute(self, policy: Policy, progress: Progress, cancelled: threading.Event) -> View:
-        host = replace(self._host, gib=self.gib.value, burst_huge_pages=self.burst.value)
-        given = policy.given()
-        vanilla = Policy.from_settings({name: given.get(name) for name in DEMAND_FIELDS})
-        base = self._run(host, vanilla)
-        progress(0.5)
-        runs = _both(base, base if cancelled.is_set() else self._run(host, policy))
-        return View(
-            figure=huge_page_trend.drawing(served_shares(runs, self._posted), patch="policy above"),
-            text=defrag_table(judged_rows(runs, self._posted), ONE_SEED),
-        )
-
-    def _made_run(self, host: BuildHost, policy: Policy) -> pd.DataFrame:
-        return run_build_host(host, policy, rules=KernelRules.preset(RULES))
-
-
-def _both(base: pd.DataFrame, patch: pd.DataFrame) -> pd.DataFrame:
-    import pandas as pd
-
-    sides = [table.assign(side=side, seed=0) for side, table in (("base", base), ("patch", patch))]
-    return pd.concat(sides, ignore_index=True)
-
-
-def defrag_mode(host: BuildHost = HOST) -> DefragMode:
+def defrag_mode(host: BuildHost = HOST) -> ipywidgets.VBox:
     """What the parts of defrag_mode do to huge pages, compaction and reclaim of a made-up host."""
-    return DefragMode(host)
+    posted = posted_figures("defrag_mode")
+    gib = number_slider("memory (GiB)", int(host.gib), GIB_LEAST, GIB_MOST, GIB_LEAST)
+    burst = number_slider(
+        "huge pages of a burst", host.burst_huge_pages, BURST_LEAST, BURST_MOST, BURST_STEP
+    )
+
+    @lru_cache(maxsize=16)
+    def steps(gib: int, burst: int, policy: pm.Policy) -> pd.DataFrame:
+        own = replace(host, gib=gib, burst_huge_pages=burst)
+        return run_build_host(own, policy, rules=pm.KernelRules.preset(RULES))
+
+    def compute(policy: pm.Policy, progress: Progress, cancelled: threading.Event) -> View:
+        changed = policy.given()
+        vanilla = pm.Policy.from_settings({name: changed.get(name) for name in DEMAND_FIELDS})
+        base = steps(gib.value, burst.value, vanilla)
+        progress(0.5)
+        patch = base if cancelled.is_set() else steps(gib.value, burst.value, policy)
+        sides = (("base", base), ("patch", patch))
+        runs = pd.concat(
+            [table.assign(side=side, seed=0) for side, table in sides], ignore_index=True
+        )
+        return View(
+            figure=huge_page_trend.drawing(served_shares(runs, posted), patch="policy above"),
+            text=defrag_table(judged_rows(runs, posted), ONE_SEED),
+        )
+
+    controls = PolicyControls(
+        _DEFRAG_MODE_FIELDS, labels=_DEFRAG_MODE_LABELS, start=DEFRAG_MODE.given()
+    )
+    title = "kernel build with bursts: vanilla beside the controls' policy"
+    return _below(title, controls, compute, gib, burst)

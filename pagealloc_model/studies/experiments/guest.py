@@ -133,11 +133,7 @@ class Call:
 
 
 def make_recording(call: Call, folder: Path, cancel: Cancel) -> None:
-    """Call a program that leaves a recording and an answer in a run's folder.
-
-    Raises:
-        RunFailedError: it left no recording that can be used, and why.
-    """
+    """Call a program that leaves a recording and an answer in a run's folder."""
     ended = _watched(call, folder, cancel)
     answer = answer_of(folder)
     if answer == "":

@@ -228,12 +228,7 @@ _NODE = re.compile(r"[0-9]+[KMGT]?(,[a-z]+=[0-9-]+)*")
 
 
 def read_plan(path: str | Path) -> Plan:
-    """The plan that a TOML file is; paths in it are relative to the file.
-
-    Raises:
-        PlanError: the file cannot be read, or a key of it is unknown, missing or has a value that
-            cannot be used.
-    """
+    """The plan that a TOML file is; paths in it are relative to the file."""
     file = Path(path)
     try:
         table = tomllib.loads(text_of(given(file), "utf-8", todo="give a plan, which is TOML"))
@@ -285,14 +280,7 @@ def read_plan(path: str | Path) -> Plan:
 
 
 class _Section:
-    """A table of a plan; every complaint names the key.
-
-    Args:
-        file: the plan.
-        where: the table's key, "" for the whole file.
-        values: the table.
-        names: keys that it may have, in words; "" for any.
-    """
+    """A table of a plan; every complaint names the key."""
 
     def __init__(self, file: Path, where: str, values: Mapping[str, Any], names: str = "") -> None:
         self.file = file

@@ -218,12 +218,6 @@ def completed(
     """Records by key, and how many of them were known: a cache's, and others as they are made.
 
     What is made is kept at once, so that nothing is lost where an interrupt ends it.
-
-    Args:
-        keys: of all.
-        place: of the cache, as `ResultCache.chosen` takes it.
-        make: given the keys that are not known.
-        report: told the share done.
     """
     keys, cache = dict.fromkeys(keys), ResultCache.chosen(place)
     records = {key: record for key in keys if cache and (record := cache.load(key))}

@@ -247,15 +247,6 @@ def pareto(
 
     A point is on it if every other point that is better in one metric is worse in the other. Less
     is better, except in metrics of which more is.
-
-    Args:
-        rows: a sweep's table.
-        axes: its columns that were varied.
-        x: a metric; time under zone->lock by default.
-        y: another; the share of free memory that is no whole pageblock by default.
-
-    Raises:
-        UsageError: no such metric, or no point with a result.
     """
     _known(rows, (x, y))
     if x == y:
@@ -341,14 +332,6 @@ def sensitivity(rows: pd.DataFrame, axes: Sequence[str], name: str) -> Sensitivi
 
     The base is the point at which the most axes are as recorded (NA); of several, the first. Points
     that differ from it in more than one axis, as most of a grid does, are left out.
-
-    Args:
-        rows: a sweep's table.
-        axes: its columns that were varied.
-        name: the metric.
-
-    Raises:
-        UsageError: no such metric, no axis, or no point differs from the base in one axis alone.
     """
     _known(rows, [name])
     known = rows[rows[name].notna()].reset_index(drop=True)

@@ -314,11 +314,7 @@ class Running:
     def take_all(
         self, parts: Iterable[np.ndarray], count: int, at_ns: Sequence[int] = ()
     ) -> Iterator[float]:
-        """Take all parts, with samples at the instants, or evenly over `count` events.
-
-        Yields:
-            The share done, now and then.
-        """
+        """Take all parts, with samples at the instants, or evenly over `count` events."""
         instants = list(at_ns)
         step = max(count // SAMPLES, 1)
         due = step

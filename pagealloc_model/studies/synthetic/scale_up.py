@@ -50,9 +50,6 @@ def _streams_of(demand: RecordedDemand, cpus: Sequence[int]) -> tuple[np.ndarray
     """The objects that some CPUs were first to handle, with all their events moved to those CPUs.
 
     Requests that failed are left out, even if they are tried.
-
-    Returns:
-        `EVENT` records on CPUs 0 to len(cpus) - 1, object numbers from 0 on; int8 order by object.
     """
     events = demand.events[np.isin(demand.events["operation"], _OF_OBJECTS)]
     events = events[events["object"] >= 0]

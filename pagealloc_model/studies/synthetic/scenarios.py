@@ -104,22 +104,7 @@ def exit_avalanche(
     reclaim_active: bool = False,
     seed: int = 0,
 ) -> Demand:
-    """A process per CPU touches memory, slowly; then all of them exit at once.
-
-    Args:
-        machine: where.
-        pages: pages of each process.
-        lifetime_ns: time they keep them; meanwhile the lists' limits sink (S4.8).
-        stagger_ns: within which time they begin to exit.
-        reclaimers: CPUs, the last ones, that have no process but meanwhile call drain_all_pages
-            again and again, as direct reclaim does (S8.2).
-        drain_every_ns: how often each of them does.
-        reclaim_active: kswapd runs on every node during the exit (S4.6).
-        seed: of the stagger.
-
-    Raises:
-        UsageError: no CPU is left to exit.
-    """
+    """A process per CPU touches memory, slowly; then all of them exit at once."""
     exiting = machine.nr_cpus - reclaimers
     if exiting < 1 or reclaimers < 0:
         raise UsageError(f"{reclaimers} reclaimers on {machine.nr_cpus} CPUs: one must exit")
@@ -164,15 +149,7 @@ def boot(
     initramfs_pages: int = 65536,
     seed: int = 0,
 ) -> Demand:
-    """One CPU unpacks and frees an initramfs, then short-lived processes start on all CPUs.
-
-    Args:
-        machine: where.
-        bursts: processes per CPU, one after the other.
-        median_pages: of their sizes, which are log-normal.
-        initramfs_pages: freed by the first CPU at once.
-        seed: of sizes and starting times.
-    """
+    """One CPU unpacks and frees an initramfs, then short-lived processes start on all CPUs."""
     rng = np.random.default_rng(seed)
     mappings = [Mapping.freed_at_once(initramfs_pages, FIRST_NS, 0)]
     for cpu in range(machine.nr_cpus):
@@ -196,18 +173,7 @@ def purgers(
     rounds: int = 8,
     seed: int = 0,
 ) -> Demand:
-    """Many CPUs allocate; a few others free what they allocated, as purger threads do.
-
-    Args:
-        machine: where; the last CPUs purge.
-        purging_cpus: how many purge; at least one CPU allocates.
-        pages: pages that an allocator touches before they are purged.
-        rounds: how often.
-        seed: of starting times.
-
-    Raises:
-        UsageError: no CPU is left to allocate.
-    """
+    """Many CPUs allocate; a few others free what they allocated, as purger threads do."""
     allocators = machine.nr_cpus - purging_cpus
     if purging_cpus < 1 or allocators < 1:
         raise UsageError(
@@ -239,15 +205,7 @@ def vm_churn(
     rounds: int = 4,
     seed: int = 0,
 ) -> Demand:
-    """Workers map memory, touch all of it and unmap it, over and over, as stress-ng's vm does.
-
-    Args:
-        machine: where.
-        workers: one to a CPU; 0 for one on each.
-        pages: pages of a mapping.
-        rounds: how often each maps.
-        seed: of starting times.
-    """
+    """Workers map memory, touch all of it and unmap it, over and over, as stress-ng's vm does."""
     rng = np.random.default_rng(seed)
     busy = min(workers or machine.nr_cpus, machine.nr_cpus)
     mappings = []

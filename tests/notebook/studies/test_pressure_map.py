@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 import pandas as pd
@@ -25,7 +24,6 @@ from pagealloc_model.notebooks.studies.gate_effects import (
     shipped_map,
     size_of,
 )
-from pagealloc_model.notebooks.studies.gate_map_table import gate_map_table
 from pagealloc_model.notebooks.studies.pressure_map import (
     AXES,
     BURST,
@@ -154,17 +152,6 @@ def test_the_map_in_data_is_of_the_design_that_is_named() -> None:
     regions = by_region(effects)
     assert (regions[list(SIZES)].sum(axis=1) == POINTS).all()
     assert (regions["least"] <= regions["most"]).all()
-
-
-def test_the_table_fits_a_mail_and_names_the_points_of_posted_size() -> None:
-    effects = shipped_map()
-    text = gate_map_table(effects)
-    assert text.isascii()
-    assert max(map(len, text.splitlines())) <= 72
-    posted = (effects["size"] == POSTED).sum()
-    assert len(re.findall(r"mainline's\s+reserve", text)) == posted
-    nothing = gate_effects(design(1), runs(0.5, 0.5))
-    assert "No point shows an effect of the posted size." in gate_map_table(nothing)
 
 
 def test_the_figure_marks_every_region_with_its_range() -> None:
