@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -104,3 +105,7 @@ def events(*bodies: str) -> Damage:
 
 def nothing(recording: Path) -> None:
     pass
+
+
+def without_snapshots(recording: Path) -> None:
+    shutil.rmtree(recording / "snapshots")

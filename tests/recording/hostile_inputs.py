@@ -34,8 +34,16 @@ from tests.recording.hostile_damage import (
     sparse,
     stray,
     substituted,
+    without_snapshots,
     zeros,
     zoneinfo,
+)
+from tests.small_recordings import (
+    AFTER_NS,
+    BEFORE_NS,
+    shipped_recording,
+    start_free,
+    write_snapshot,
 )
 
 INFO, REPLAY, VALIDATE = ("info", "{}"), ("replay", "{}"), ("validate", "{}")
@@ -90,12 +98,48 @@ def becomes(file: str, what: str, command: tuple[str, ...] = INFO) -> Hostile:
     return Hostile(f"{file} {what}", file_is(file, change), f"{file}.*{said}", command)
 
 
+def other_machine(recording: Path) -> None:
+    """One more snapshot, whose zone has another name."""
+    snapshot = write_snapshot(recording, AFTER_NS, start_free())
+    substituted("Node 0, zone   Normal", "Node 0, zone Odd")(snapshot / "zoneinfo")
+
+
+def odd_zoneinfo_before(recording: Path) -> None:
+    snapshot = write_snapshot(recording, BEFORE_NS + 1, start_free())
+    (snapshot / "zoneinfo").write_text("Node 0, zone Normal\n  pages free many\n")
+
+
 FILES = (
     *(
         named(f"vmstat {what}", each_snapshot("vmstat", change), f"vmstat.*{said}")
         for what, (change, said) in BECOMES.items()
     ),
     Hostile("zoneinfo is a FIFO", each_snapshot("zoneinfo", fifo), USELESS, REPLAY),
+    *(
+        Hostile(f"zoneinfo: {text!r}", each_snapshot("zoneinfo", holds(text)), USELESS, VALIDATE)
+        for text in ("", "garbage\n", "Node 0, zone Normal\n")
+    ),
+    *(
+        Hostile(f"no snapshots: {command[0]}", without_snapshots, USELESS, command)
+        for command in (REPLAY, VALIDATE)
+    ),
+    named("no snapshots", without_snapshots, "no snapshots"),
+    Hostile("an odd zoneinfo before", odd_zoneinfo_before, "zone Normal", REPLAY, refused=False),
+    *(
+        Hostile(f"a snapshot of another machine: {command[0]}", other_machine, "Odd", command)
+        for command in (REPLAY, VALIDATE)
+    ),
+    Hostile(
+        "nodes with different zones",
+        zoneinfo("Node 0, zone   Normal", "Node 1, zone   Normal"),
+        "the same zones",
+        REPLAY,
+    ),
+    *(
+        named(f"{name} {what}", each_snapshot(name, change), name)
+        for name in ("pagetypeinfo", "buddyinfo")
+        for what, change in (("is missing", Path.unlink), ("is garbage", holds("garbage\n")))
+    ),
     Hostile("zoneinfo is a device", each_snapshot("zoneinfo", zeros), USELESS, VALIDATE),
     *(becomes("meta.json", what) for what in ("is a FIFO", "is a device", "of 10 GiB")),
     *(becomes("perf.data", what) for what in BECOMES if what != "of 10 GiB"),
@@ -141,12 +185,61 @@ SIZES = (
 _NESTED = "[" * 200_000
 
 
+def _cut(share: float) -> Damage:
+    """A real perf.data of which only a share is there."""
+    content = shipped_recording("highatomic_gate3").event_file.read_bytes()
+    return file_is("perf.data", holds(content[: int(len(content) * share)]))
+
+
+CUT = tuple(
+    Hostile(f"{share:%} of a perf.data: {command[0]}", _cut(share), "perf.data", command)
+    for share in (0.0, 0.00002, 0.001, 0.3, 0.999)
+    for command in (INFO, VALIDATE)
+)
+
+
 def meta_is(name: str, content: str | bytes, says: str = "") -> Hostile:
     """Return an input whose meta.json holds something else."""
     return Hostile(name, file_is("meta.json", holds(content)), f"meta.json.*{says}")
 
 
+_SYSCTLS = (
+    *(("highatomic_gate_order", "many"), ("highatomic_gate_order", "99")),
+    *(("pcp_free_batched", "perhaps"), ("watermark_scale_factor", "x")),
+    ("watermark_boost_factor", "-3"),
+)
+
+
+def release(text: str) -> Damage:
+    return meta(uname=["Linux", "host", text, "#1", "x86_64"])
+
+
 WORDS = (
+    meta_is("half a meta.json", "{"),
+    meta_is("a list", "[]"),
+    meta_is("a version of letters", '{"bundle_version": "one"}'),
+    meta_is("sysctls that are a number", '{"bundle_version": 1, "sysctl": 3}'),
+    meta_is("a later layout", '{"bundle_version": 99}', "bundle_version is 99"),
+    *(
+        Hostile(f"{command[0]}: {name} {value}", meta(sysctl={name: value}), name, command)
+        for name, value in _SYSCTLS
+        for command in (REPLAY, VALIDATE)
+    ),
+    Hostile(
+        "a kernel newer than the presets",
+        release("8.1.0-rc1"),
+        "kernel 8.1.0-rc1 is newer than every preset, rules 7.3 assumed",
+        REPLAY,
+        refused=False,
+    ),
+    Hostile("an older kernel", release("5.10.0-21"), "5.10.0-21 is older.*--rules", REPLAY),
+    Hostile(
+        "an older kernel by other rules",
+        release("5.10.0-21"),
+        "zone Normal",
+        (*REPLAY, "--rules", "6.12"),
+        refused=False,
+    ),
     meta_is("nested JSON", '{"a":' + _NESTED, "nested"),
     meta_is("a number of 5000 digits", '{"bundle_version": 1' + "0" * 5000 + "}"),
     meta_is("the same key twice", '{"bundle_version": 1, "bundle_version": 1}', "twice"),
@@ -226,6 +319,13 @@ _FTRACE = (
 )
 
 
+_OTHER_EVENT = "task 1 [000] 1.000001: sched:sched_switch: prev_pid=1 next_pid=2\n"
+_REFILL = (
+    "task 1 [000] 1.000001: kmem:mm_page_alloc_zone_locked: page=0x1 pfn=0x1800 order=0 "
+    "migratetype=0 percpu_refill=1\n"
+)
+_TIMELESS = "kmem:mm_page_free: page=0x1 pfn=0x10 order=0\n"
+_ON_CPU_9 = f"task 1 [009] 1.000001: kmem:mm_page_{ALLOC.format(0x1800, 0, 0)}\n"
 OUTSIDE = "1 of .* outside the machine's zones"
 EVENTS = (
     *(
@@ -236,10 +336,33 @@ EVENTS = (
             ("a tar archive", _TAR, "tar archive"),
             ("text of two bytes a letter", _UTF_16, "UTF-16"),
             ("times that are no times", _NO_TIME, ""),
+            ("plain text", "not a recording\n", ""),
+            ("a program", b"\x7fELF" + bytes(500), ""),
+            ("an older perf.data", b"PERFILE1" + bytes(200), ""),
+            ("empty lines", "\n\n", ""),
+            ("other events alone", _OTHER_EVENT, "no page-allocator event"),
         )
     ),
     named("a page frame of 2 to the 45", events(ALLOC.format(1 << 45, 0, 0)), OUTSIDE),
     named("order 11", events(ALLOC.format(0x1800, 11, 0)), OUTSIDE),
+    *(
+        Hostile(f"an event that is odd: {name}", events(body), r"perf.data: line \d+", REPLAY)
+        for name, body in (
+            ("its page", "alloc: pfn=zz order=0 migratetype=0 gfp_flags=0"),
+            ("no gfp flags", "alloc: pfn=0x10 order=0 migratetype=0"),
+            ("its order", "free: page=0x1 pfn=0x10 order=99"),
+        )
+    ),
+    Hostile(
+        "an unknown gfp flag",
+        events(ALLOC.format(0x1800, 0, 0) + "|__GFP_OF_TOMORROW"),
+        r"line \d+ unknown gfp flag __GFP_OF_TOMORROW",
+        REPLAY,
+    ),
+    Hostile("refills alone", file_is("perf.data", holds(_REFILL)), "no allocation or free", REPLAY),
+    Hostile("an event without a time", file_is("perf.data", holds(_TIMELESS)), "line 1", REPLAY),
+    Hostile("a CPU too many", file_is("perf.data", holds(_ON_CPU_9)), "CPU 9", REPLAY),
+    named("an event of tomorrow", events("of_tomorrow: pfn=0x12"), "mm_page_of_tomorrow"),
     Hostile("migratetype 7", events(ALLOC.format(0x2000, 0, 7)), "migratetype 7", REPLAY),
 )
 
@@ -257,7 +380,27 @@ ASKED = tuple(
         ("a machine of no number of GiB", "gib|GiB", "synth exit -o {tmp} --gib nan"),
         ("a plan of zeros", "device", "experiment /dev/zero -o {tmp}"),
         ("a state of zeros", "device", "explore {} --state /dev/zero"),
+        ("nothing there", "does not exist", "replay /nowhere/at/all"),
+        ("a long name of nothing", ".", "validate " + "a" * 300),
+        ("a name that is nearly one", r"did you mean kbuild\?", "replay kbulid"),
+        ("a name unlike any", "highatomic_stock.*kbuild", "replay none_such"),
+        *(
+            (f"{command} {setting}", ".", f"{command} {{}} {option} {setting}")
+            for command, option in (("replay", "--set"), ("compare", "--patch"))
+            for setting in ("x=1", "pcp_batch", "pcp_batch=-1", "pcp_batch=a", "=")
+        ),
     )
+)
+
+
+def _taken(recording: Path) -> None:
+    (recording.parent / "out").mkdir()
+    (recording.parent / "out/mine").write_text("kept")
+
+
+TAKEN = (
+    Hostile("a taken directory", _taken, "not empty", (*REPLAY, "-o", "{tmp}")),
+    Hostile("below a file", nothing, ".", (*REPLAY, "-o", "{}/perf.data/below")),
 )
 
 _ESCAPE = "\x1b]0;owned\x07\x1b[31m\u202eevil"
@@ -369,6 +512,6 @@ _NAMES = (
 )
 
 HOSTILE_INPUTS: tuple[Hostile, ...] = (
-    *(*FILES, *SIZES, *WORDS, *VALUES, *EVENTS, *ASKED),
+    *(*FILES, *SIZES, *CUT, *WORDS, *VALUES, *EVENTS, *ASKED, *TAKEN),
     *(*_SHAPED, *_OF_META, *_OF_SYSCTLS, *_LARGE, *_NAMES),
 )

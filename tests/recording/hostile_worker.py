@@ -55,8 +55,8 @@ def came_of(hostile: Hostile, sound: Path, directory: Path) -> dict[str, object]
     recording = directory / "recording"
     shutil.copytree(sound, recording)
     hostile.damage(recording)
-    places = {"{}": str(recording), "{tmp}": str(directory / "out")}
-    words = [places.get(word, word) for word in hostile.command]
+    tmp = str(directory / "out")
+    words = [w.replace("{tmp}", tmp).replace("{}", str(recording)) for w in hostile.command]
     out, err = io.StringIO(), io.StringIO()
     before = time.monotonic()
     code: int | str = "traceback"

@@ -14,7 +14,7 @@ from pagealloc_model.recording import importing
 from pagealloc_model.recording.snapshot import Snapshot
 from pagealloc_model.recording.trace.perf_data import read_perf_data
 from pagealloc_model.recording.trace.store import store_source
-from tests.recording.test_bad_input import refusal
+from tests.recording.test_hostile_inputs import refusal
 from tests.same_trace import differing_fields
 from tests.small_recordings import shipped_recording, write_recording
 
