@@ -74,15 +74,6 @@ def drawing_of(figure: go.Figure | Drawing) -> Drawing:
     return Drawing(traces=traces, layout=figure.layout.to_plotly_json())
 
 
-MIGRATETYPES: tuple[str, ...] = (
-    "Unmovable",
-    "Movable",
-    "Reclaimable",
-    "HighAtomic",
-    "CMA",
-    "Isolate",
-)
-
 MIGRATETYPE_COLOURS: dict[str, str] = {
     "Unmovable": "#D55E00",
     "Movable": "#0072B2",
@@ -91,24 +82,12 @@ MIGRATETYPE_COLOURS: dict[str, str] = {
     "CMA": "#8A6D00",
     "Isolate": "#595959",
 }
+MIGRATETYPES = tuple(MIGRATETYPE_COLOURS)
 
 ORDER_COLOURS: tuple[str, ...] = (
-    "#00204D",
-    "#002B66",
-    "#08366F",
-    "#27426D",
-    "#3B4C6C",
-    "#4C576C",
-    "#5B626E",
-    "#696D71",
-    "#72726D",
-    "#7A7769",
-    "#827C64",
-    "#8B8260",
-    "#94875C",
-    "#9C8C58",
+    *("#00204D", "#002B66", "#08366F", "#27426D", "#3B4C6C", "#4C576C", "#5B626E"),
+    *("#696D71", "#72726D", "#7A7769", "#827C64", "#8B8260", "#94875C", "#9C8C58"),
 )
-
 SITE_COLOURS: dict[str, str] = {
     "refill": "#0072B2",
     "drain": "#D55E00",
@@ -120,7 +99,6 @@ SITE_COLOURS: dict[str, str] = {
     "empty_refill": "#3E83A8",
     "empty_buddy_alloc": "#5B8C5A",
 }
-
 PREDICTION_COLOURS: tuple[str, ...] = ("#0072B2", "#D55E00", "#009E73", "#A0487E")
 """Colours of predictions where one panel shows several and no other key needs colour."""
 
@@ -183,13 +161,15 @@ class Lane:
     def style(self, colour: str) -> Trace:
         """Scatter properties in one panel, whose own colour is given."""
         colour = self.colour or colour
-        if self.measured:
-            symbol = MEASUREMENT_SYMBOLS[self.rank % len(MEASUREMENT_SYMBOLS)]
-            marker = {"color": colour, "symbol": symbol, "size": 8, "line": {"width": 1.5}}
-            line = {"color": colour, "width": 0.6, "dash": "dot"}
-            return {"mode": "lines+markers", "line": line, "marker": marker}
-        dash = PREDICTION_DASHES[self.rank % len(PREDICTION_DASHES)]
-        return {"mode": "lines", "line": {"color": colour, "width": 1.8, "dash": dash}}
+        if not self.measured:
+            dash = PREDICTION_DASHES[self.rank % len(PREDICTION_DASHES)]
+            return {"mode": "lines", "line": {"color": colour, "width": 1.8, "dash": dash}}
+        symbol = MEASUREMENT_SYMBOLS[self.rank % len(MEASUREMENT_SYMBOLS)]
+        return {
+            "mode": "lines+markers",
+            "line": {"color": colour, "width": 0.6, "dash": "dot"},
+            "marker": {"color": colour, "symbol": symbol, "size": 8, "line": {"width": 1.5}},
+        }
 
     def with_table(self, table: pd.DataFrame) -> Lane:
         """The lane with another table, which keeps the reason of the first."""
@@ -247,8 +227,8 @@ def count_trace(
     """
     along = [list(counts.index), counts.to_numpy(dtype=float)]
     x, y = reversed(along) if horizontal else along
-    trace = scatter(x, y, lane.label, "markers", meta=f"{name}/{lane.key}")
-    trace |= {"legendgroup": lane.key, "showlegend": in_legend}
+    legend = {"legendgroup": lane.key, "showlegend": in_legend}
+    trace = scatter(x, y, lane.label, "markers", meta=f"{name}/{lane.key}", **legend)
     if lane.measured:
         marks = lane.style(INK)["marker"] | {"size": 9, "line": {"width": 2}}
         # a mark at zero is not cut in half by the axis
@@ -258,8 +238,8 @@ def count_trace(
     colour = lane.colour or PREDICTION_COLOURS[lane.rank % len(PREDICTION_COLOURS)]
     pattern = {"shape": shape, "fgcolor": colour, "bgcolor": "white", "solidity": 0.5, "size": 6}
     marker = {"color": colour, "line": {"color": INK, "width": 0.5}, "pattern": pattern}
-    look = {"orientation": "h" if horizontal else "v", "opacity": 0.85, "marker": marker}
-    return trace | {"type": "bar"} | look
+    bar = {"type": "bar", "orientation": "h" if horizontal else "v", "opacity": 0.85}
+    return trace | bar | {"marker": marker}
 
 
 PANEL_HEIGHT = 190
@@ -281,9 +261,14 @@ MOST_OF_FEW = 10
 NOTE_WIDTHS = {1: 44, 2: 44, 3: 27, 4: 22}
 """Characters per line of a note inside a panel, by panels in a row."""
 _ON_PAPER = {"xref": "paper", "yref": "paper", "showarrow": False}
-_AXIS = {"gridcolor": GRID, "linecolor": INK, "ticks": "outside", "zeroline": False}
-# where every label may stay, plotly need not measure each whenever it draws
-_AXIS["ticklabeloverflow"] = "allow"
+_AXIS = {
+    "gridcolor": GRID,
+    "linecolor": INK,
+    "ticks": "outside",
+    "zeroline": False,
+    # where every label may stay, plotly need not measure each whenever it draws
+    "ticklabeloverflow": "allow",
+}
 TITLE_OFFSET = 12
 """Pixels from a figure's top to its title."""
 
@@ -321,18 +306,16 @@ class PanelGrid:
         self._traces: list[Trace] = []
         self._notes: list[dict[str, Any]] = []
         whole_height = HEADER_HEIGHT + FOOTER_HEIGHT + PANEL_HEIGHT * rows
-        place = {"x": 0, "y": 1, "xref": "paper", "xanchor": "left"}
-        at_top = {"yref": "container", "yanchor": "top"}
-        legend = {"orientation": "h", "x": 0, "xref": "paper", "y": 1 - 36 / whole_height}
-        size = {"pad": {"t": TITLE_OFFSET}, "font": {"size": 15}}
+        at_top = {"x": 0, "xref": "paper", "yref": "container", "yanchor": "top"}
+        look = {"y": 1, "xanchor": "left", "pad": {"t": TITLE_OFFSET}, "font": {"size": 15}}
         self._layout: dict[str, Any] = {
-            "title": {"text": title} | place | at_top | size,
+            "title": {"text": title} | at_top | look,
             "height": whole_height,
             "margin": dict(MARGIN),
             "paper_bgcolor": "white",
             "plot_bgcolor": "white",
             "font": {"family": "DejaVu Sans, Arial, sans-serif", "size": 12, "color": INK},
-            "legend": legend | at_top,
+            "legend": {"orientation": "h", "y": 1 - 36 / whole_height} | at_top,
             "hovermode": "closest",
             "modebar": MODEBAR,
         }

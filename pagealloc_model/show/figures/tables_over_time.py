@@ -1,4 +1,8 @@
-"""One replay beside what was measured: free memory, lists, reserve, fallbacks, zone->lock."""
+"""One replay beside what was measured: free memory, lists, reserve, fallbacks, zone->lock.
+
+`measured` is the recording's table of that name, `predicted` that of a replay; either may be
+several by label, or None. A `zone` is such as "Normal"; None adds up all zones.
+"""
 
 from __future__ import annotations
 
@@ -39,13 +43,7 @@ PAGES = "free pages (4 KiB)"
 
 @FigureFunction
 def free_pages_by_order(measured: Tables, predicted: Tables, zone: str | None = None) -> Drawing:
-    """Free pages in buddies of each order over time, one panel per order (S5).
-
-    Args:
-        measured: `free_pages` table or tables by label.
-        predicted: the same from replays.
-        zone: such as "Normal"; None adds up all zones.
-    """
+    """Free pages in buddies of each order over time, one panel per order (S5)."""
     drawn = lanes(measured, predicted, zone)
     title = f"Free pages by order, {_zone_words(zone)}"
     look: dict[str, Any] = {"columns": 4, "panel_title": "order {}".format}
@@ -58,20 +56,14 @@ def free_pages_by_order(measured: Tables, predicted: Tables, zone: str | None = 
 def free_pages_by_migratetype(
     measured: Tables, predicted: Tables, zone: str | None = None
 ) -> Drawing:
-    """Free pages on the lists of each migratetype over time (S1.3); arguments as above."""
+    """Free pages on the lists of each migratetype over time (S1.3)."""
     drawn = lanes(measured, predicted, zone)
     return _by_migratetype(drawn, "pages", f"Free pages by migratetype, {_zone_words(zone)}", PAGES)
 
 
 @FigureFunction
 def pageblocks_by_type(measured: Tables, predicted: Tables, zone: str | None = None) -> Drawing:
-    """Pageblocks of each migratetype over time, as /proc/pagetypeinfo counts them.
-
-    Args:
-        measured: `pageblocks` table or tables by label.
-        predicted: the same from replays.
-        zone: such as "Normal"; None adds up all zones.
-    """
+    """Pageblocks of each migratetype over time, as /proc/pagetypeinfo counts them."""
     drawn = lanes(measured, predicted, zone)
     title = f"Pageblocks by migratetype, {_zone_words(zone)}"
     return _by_migratetype(drawn, "blocks", title, "pageblocks")
@@ -108,11 +100,6 @@ def pcp_counts(measured: Tables, predicted: Tables, zone: str | None = None) -> 
     """Pages on per-CPU lists (`pcp->count`) over time, per zone and CPU (S4.1).
 
     Machines with more than `CPU_PANELS` lists get one panel per zone with all CPUs added up.
-
-    Args:
-        measured: `pcp` table or tables by label.
-        predicted: the same from replays.
-        zone: such as "Normal"; None shows every zone that ever held a page.
     """
     drawn = lanes(measured, predicted, zone)
     named, names = _with_list_names(drawn, lambda table: ", CPU " + table["cpu"].astype(str))
@@ -204,10 +191,6 @@ def fallbacks(measured: Tables, predicted: Tables) -> Drawing:
 
     The counts' axis is logarithmic where there are many: some kinds are thousands of times as
     frequent as others. Where none happened, one line says so.
-
-    Args:
-        measured: `fallbacks` table or tables by label.
-        predicted: the same from replays.
     """
     drawn = lanes(measured, predicted)
     counts = {}
@@ -251,11 +234,6 @@ def transaction_rates(measured: Tables, predicted: Tables, zone: str | None = No
     """zone->lock acquisitions per second by site over time (S11.1).
 
     All tables are brought to the widest of their bins.
-
-    Args:
-        measured: `lock` table or tables by label.
-        predicted: the same from replays.
-        zone: such as "Normal"; None adds up all zones.
     """
     drawn = lanes(measured, predicted, zone)
     tables = [lane.table for lane in drawn if not lane.table.empty]
@@ -304,11 +282,6 @@ def transaction_sizes(measured: Tables, predicted: Tables, zone: str | None = No
     """How many refills and drains moved how many objects under one zone->lock hold (S4.4, S4.7).
 
     Sizes are binned by powers of two; the counts' axis is logarithmic where there are many.
-
-    Args:
-        measured: `transactions` table or tables by label.
-        predicted: the same from replays.
-        zone: such as "Normal"; None adds up all zones.
     """
     drawn = lanes(measured, predicted, zone)
     sites = ("refill", "drain")
