@@ -1,1 +1,1 @@
-"""What notebooks use: widgets, and runs without a person."""
+"""Widgets of notebooks, and their runs without a person."""

@@ -285,14 +285,10 @@ Result = TypeVar("Result")
 class LatestOnly(Generic[Request, Result]):
     """One worker thread; a newer request cancels the one being computed and replaces any waiting.
 
+    `compute(request, cancelled)` is to return early, with anything, once `cancelled` is set.
+
     Results and failures are handed to the event loop that created this object, so that widgets
     change on one thread only; without a running loop they are handed over on the worker.
-
-    Args:
-        compute: called on the worker as `compute(request, cancelled)`; should return early, with
-            anything, once the event `cancelled` is set.
-        deliver: gets the result of every request that was not overtaken.
-        fail: gets the exception of every request that was not overtaken.
     """
 
     def __init__(
@@ -375,14 +371,14 @@ class Status(ipywidgets.HTML):
     """Progress, what is shown, errors; screen readers are told of changes."""
 
     def say(self, words: str, note: str = "") -> None:
-        """What is going on in one line; and a note, such as that a change has no effect."""
+        """Say what is going on in one line; and a note, such as that a change has no effect."""
         line = f'<span role="status">{html.escape(words)}</span>'
         if note:
             line += f'<br><span role="note" style="color:{NOTE}">{html.escape(note)}</span>'
         self.value = line
 
     def fail(self, error: Exception) -> None:
-        """What went wrong, in the place where progress was."""
+        """Say what went wrong, in the place where progress was."""
         kind = "" if type(error).__module__.startswith("pagealloc_model") else type(error).__name__
         words = ": ".join(part for part in ("error", kind, str(error)) if part)
         self.value = f'<span role="alert" style="color:{ALERT}">{html.escape(words)}</span>'

@@ -65,14 +65,7 @@ RECLAIM_OPTIONS = (
 
 
 class Timeline(ipywidgets.VBox):
-    """Events per second over the recording; a brush or the slider below picks a part of it.
-
-    Args:
-        trace: the recording's events.
-        start_ns: of the first event.
-        seconds: length of the recording.
-        window: to begin with, None for all.
-    """
+    """Events per second over the recording; a brush or the slider below picks a part of it."""
 
     def __init__(self, trace: Trace, start_ns: int, seconds: float, window: Window | None) -> None:
         power = 10.0 ** np.floor(np.log10(seconds / STEPS))
@@ -155,7 +148,7 @@ def _strip(trace: Trace, start_ns: int, seconds: float) -> Drawing:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Answer:
-    """What is shown for a question: drawings of its tab, what they are of, and the time taken."""
+    """The answer to a question: drawings of its tab, what they are of, and the time taken."""
 
     question: Question
     drawings: tuple[Drawing, ...]
@@ -164,7 +157,7 @@ class Answer:
 
     @property
     def words(self) -> str:
-        """What is on show."""
+        """Words for what is on show."""
         asked = f"base {self.question.base}; candidate {self.question.candidate}"
         return f"shown: {asked} ({self.seconds:.1f} s)"
 
@@ -176,21 +169,7 @@ Compared = tuple[Answer, str, str, Changes]
 
 
 class RecordingExplorer(Answering):
-    """One recording under two policies; what moves is replayed in the background.
-
-    Attributes:
-        recording: that is explored.
-        controls: the candidate's policy, a control per field.
-        changed: the fields that are not as recorded, and undo.
-        timeline: the part of the recording on show.
-        tabs: buttons, one per tab.
-        charts: the figure of every tab by name, made when it is first shown.
-        difference: what the candidate changes, a sentence first, with believed ranges.
-        reclaim: which mode of reclaim to replay in; "" leaves it to recording and policies.
-        reclaim_told: the mode taken, and why.
-        text: the whole comparison and the code that asks for it.
-        keeping: buttons that copy, save and restore the state.
-    """
+    """One recording under two policies; what moves is replayed in the background."""
 
     def __init__(self, recording: Recording, question: Question, *, served: bool = False) -> None:
         self.recording = recording
@@ -252,7 +231,7 @@ class RecordingExplorer(Answering):
 
     @property
     def question(self) -> Question:
-        """What the controls ask for."""
+        """The state that the controls ask for."""
         return Question(
             base=self._base_policy,
             candidate=self.controls.policy,

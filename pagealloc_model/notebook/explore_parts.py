@@ -19,17 +19,7 @@ OPEN_AT_FIRST = "per-CPU lists"
 
 
 class GroupedControls(PolicyControls):
-    """A control per policy setting, with its kernel name, in groups that open, close and are found.
-
-    Args:
-        recorded: values of the recording, where known; controls start there.
-        start: settings that are not as recorded at the beginning.
-
-    Attributes:
-        search: words to find fields by; "" shows all groups as the user left them.
-        openers: the button of each group.
-        rows: of each field: control, "as recorded", kernel name.
-    """
+    """A control per setting, with its kernel name, in groups that open, close and are found."""
 
     def __init__(self, recorded: Mapping[str, Setting], start: Mapping[str, Setting]) -> None:
         settings = policy_settings()
@@ -153,13 +143,6 @@ class ChangedFields(anywidget.AnyWidget):
 
     Steps of one field right after each other, such as those of a slider under a key, are one
     change.
-
-    Args:
-        controls: whose policy is shown and changed.
-
-    Attributes:
-        rows: name and value of each changed field.
-        undoable: whether there is something to take back.
     """
 
     _esm = _ROWS
@@ -249,11 +232,7 @@ export default { render };
 
 
 class FoldedHTML(anywidget.AnyWidget):
-    """HTML that is replaced in place; parts that the user opened stay open.
-
-    Attributes:
-        value: the HTML; what is not ours in it is escaped.
-    """
+    """HTML that is replaced in place; parts that the user opened stay open."""
 
     _esm = _FOLDED
     value = traitlets.Unicode("").tag(sync=True)
@@ -271,13 +250,7 @@ def columns(
     above: Sequence[ipywidgets.Widget],
     figures: Sequence[ipywidgets.Widget],
 ) -> list[ipywidgets.Widget]:
-    """Two columns where there is room, one where there is not.
-
-    Args:
-        side: what is operated.
-        above: what stays in view above the figures.
-        figures: what is scrolled.
-    """
+    """Two columns where there is room, one where there is not."""
     scrolled, left = ipywidgets.VBox(list(figures)), ipywidgets.VBox(list(side))
     right = ipywidgets.VBox([*above, scrolled])
     both = ipywidgets.HBox([left, right])
@@ -337,12 +310,6 @@ class StateButtons(anywidget.AnyWidget):
     """Copy as Python, save and open a state, and on a served page copy a link to it.
 
     A link has no token: who follows it needs that of the server.
-
-    Attributes:
-        name: of the recording, for the file.
-        python: code that asks for what is shown.
-        state: what is shown, as text.
-        served: whether the page's address can carry a state.
     """
 
     _esm = _BUTTONS

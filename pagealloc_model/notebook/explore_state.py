@@ -24,15 +24,7 @@ CHOSEN, RECLAIM_MODES = "", ("", "literal", "elastic")
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """One state of the explorer.
-
-    Attributes:
-        base: policy to compare with.
-        candidate: policy of the controls.
-        window: part of the recording, None for all of it.
-        tab: name of the tab on show.
-        reclaim: one of RECLAIM_MODES.
-    """
+    """One state of the explorer."""
 
     base: Policy
     candidate: Policy
@@ -74,11 +66,7 @@ class Question:
 
 
 def check_names(tab: str, tabs: Sequence[str], reclaim: str) -> None:
-    """Refuse a tab or a mode of reclaim that the explorer does not have.
-
-    Raises:
-        UsageError: an unknown one.
-    """
+    """Refuse a tab or a mode of reclaim that the explorer does not have."""
     if tab not in tabs:
         raise UsageError(f"the explorer has no tab {tab!r}; it has {', '.join(tabs)}")
     if reclaim not in RECLAIM_MODES:
@@ -105,11 +93,6 @@ def as_python(recording: Recording, question: Question, mode: str) -> str:
     """Code that replays both policies, compares them, and opens an explorer in this state.
 
     Settings that a literal replay refuses are left to the explorer, which says so.
-
-    Args:
-        recording: that is explored.
-        question: the state.
-        mode: of reclaim, as replayed: "literal" or "elastic".
     """
     from pagealloc_model.recording.recording import open_recording, recording_names
 

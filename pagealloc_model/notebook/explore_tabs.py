@@ -39,11 +39,7 @@ MOST_ORDERS = 3
 
 
 class SidesOf:
-    """Replays a recording for questions, one at a time.
-
-    Args:
-        recording: the recording.
-    """
+    """Replays a recording for questions, one at a time."""
 
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
@@ -56,7 +52,7 @@ class SidesOf:
 
     @cached_property
     def measured(self) -> Measured:
-        """What the recording itself shows; in narrower bins of the lock where it is short."""
+        """Measurements of the recording; in narrower bins of the lock where it is short."""
         first, last = self.recording.trace.demand_span_ns
         width = bin_width_ns(last - first)
         rough = (last - first) // LOCK_BINS // width * width
@@ -68,7 +64,7 @@ class SidesOf:
         return LockModel(costs=recorded_costs(self.recording, with_intervals=False).untraced())
 
     def once(self, replay: Replay, what: Hashable, make: Callable[[], Any]) -> Any:
-        """What was made of a replay, computed when it is first asked for."""
+        """A result of a replay, computed when it is first asked for."""
         results = self._results.setdefault(replay, {})
         if what not in results:
             results[what] = make()
@@ -87,12 +83,7 @@ class SidesOf:
     def answer(
         self, question: Question, progress: Callable[[float], None], cancelled: threading.Event
     ) -> Sides:
-        """Both replays of a question; literal ones, of as much of the policies as those have.
-
-        Raises:
-            PageallocError: the recording cannot be replayed so.
-            Cancelled: the event was set.
-        """
+        """Both replays of a question; literal ones, of as much of the policies as those have."""
         window = question.window
         base_policy, policy = question.base, question.candidate
         reclaim = choose_reclaim(self.recording, base_policy, policy, asked=question.reclaim)
@@ -133,16 +124,7 @@ class SidesOf:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Sides:
-    """What one state of the explorer is drawn from.
-
-    Attributes:
-        base: replay of the policy compared with.
-        candidate: replay of the controls' policy.
-        reclaim: mode of both replays, and why it was taken.
-        window: the part on show, in seconds.
-        recorded_with: what the recording shows, and what was made of replays.
-        before: the pageblocks when the part begins.
-    """
+    """One state of the explorer, to be drawn: both replays, and the part on show in seconds."""
 
     base: Replay
     candidate: Replay
@@ -152,7 +134,7 @@ class Sides:
     before: Callable[[], pd.DataFrame]
 
     def once(self, what: Hashable, make: Callable[[], Any]) -> Any:
-        """What rests on the base alone, made once for it."""
+        """A result of the base alone."""
         return self.recorded_with.once(self.base, what, make)
 
     def both(self, table: str) -> tuple[pd.DataFrame, dict[str, pd.DataFrame]]:
@@ -179,14 +161,9 @@ class Sides:
 
 @dataclass(frozen=True)
 class Tab:
-    """One view.
+    """One view: its name in calls, its button, and drawings to stand below each other.
 
-    Attributes:
-        name: names it in calls.
-        label: the button's words.
-        tooltip: what it shows.
-        draw: from both sides to drawings, to stand below each other. What never moves under a
-            candidate stands apart from what does, so that it is not drawn again.
+    What never moves under a candidate stands apart from what does, so that it is not drawn again.
     """
 
     name: str

@@ -49,7 +49,7 @@ del os, show_statically, sys"""
 """Run before the notebook's own cells; no part of the executed copy. Modules of the working
 directory come last, so that none stands in for an installed one of the same name."""
 NO_SHADOWS = ("--IPKernelApp.ignore_cwd=True",)
-"""What keeps IPython from putting the working directory before installed modules."""
+"""Keeps IPython from putting the working directory before installed modules."""
 
 
 _TAG = re.compile(r"<[^>]+>")
@@ -173,7 +173,7 @@ def _parts(widget: ipywidgets.Widget) -> Iterator[ipywidgets.Widget]:
 
 
 def as_output(figure: go.Figure) -> dict[str, object]:
-    """What a cell shows for a figure, by MIME type.
+    """A figure as a cell shows it, by MIME type.
 
     Missing numbers are null, as plotly writes them: notebooks' JSON has no NaN.
     """
@@ -198,7 +198,7 @@ def figures_of(notebook: NotebookNode) -> dict[str, go.Figure]:
 
 
 def post_text(notebook: NotebookNode) -> str:
-    """What the cells tagged "post" print or show; without such cells, all that is printed.
+    """Text that the cells tagged "post" print or show; without such cells, all that is printed.
 
     Lines are folded at 72 columns, and nothing but ASCII is left.
     """
@@ -250,12 +250,7 @@ PAGE = """<!DOCTYPE html>
 
 
 def offline_page(notebook: NotebookNode, title: str) -> str:
-    """One HTML file with text, code, results and live figures; it loads nothing else.
-
-    Args:
-        notebook: executed.
-        title: of the page.
-    """
+    """One HTML file with text, code, results and live figures; it loads nothing else."""
     shown = copy.deepcopy(notebook)
     figures = 0
     for cell in shown.cells:
@@ -281,7 +276,7 @@ def offline_page(notebook: NotebookNode, title: str) -> str:
 
 
 class Study(NamedTuple):
-    """What was written.
+    """The files of a run.
 
     Attributes:
         figures: how many the notebook shows.

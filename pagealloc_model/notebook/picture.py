@@ -274,15 +274,15 @@ export default { initialize, render };
 
 
 MOVING = ("x", "y", "z", "customdata", "text")
-"""What of a trace may differ between two drawings of one frame."""
+"""Parts of a trace that may differ between two drawings of one frame."""
 NOTES = "annotations"
-"""What of a layout may differ."""
+"""The part of a layout that may differ."""
 
 
 def moves_between(
     before: Drawing, after: Drawing
 ) -> tuple[dict[int, Trace], list[Any] | None, bool] | None:
-    """What moved; None if more than coordinates and notes differs.
+    """Everything that moved; None if more than coordinates and notes differs.
 
     Returns:
         Number of a trace -> what it has anew; all annotations where one differs, such as who has no
@@ -315,7 +315,7 @@ def moves_between(
 
 
 def same_coordinates(first: Drawing, second: Drawing) -> bool:
-    """Whether two drawings have the same points."""
+    """True if two drawings have the same points."""
     return len(first.traces) == len(second.traces) and all(
         _same(one.get(axis), other.get(axis))
         for one, other in zip(first.traces, second.traces, strict=True)
@@ -324,7 +324,7 @@ def same_coordinates(first: Drawing, second: Drawing) -> bool:
 
 
 def _same(first: Any, second: Any) -> bool:
-    """Whether two values of a drawing are equal; nan equals nan."""
+    """True if two values of a drawing are equal; nan equals nan."""
     if isinstance(first, np.ndarray) or isinstance(second, np.ndarray):
         if first is None or second is None:
             return False
@@ -351,16 +351,7 @@ plotly_library = lru_cache(maxsize=1)(PlotlyLibrary)
 
 
 class Picture(anywidget.AnyWidget):
-    """A figure that changes in place: lines and bars that moved are sent and drawn alone.
-
-    Args:
-        drawing: what to show first.
-
-    Attributes:
-        drawing: what is on show.
-        brushed: from and to on the x axis, where the user dragged over the figure to select.
-        drawn: the same as plotly's `data` and `layout`; a page that connects later gets it whole.
-    """
+    """A figure that changes in place: lines and bars that moved are sent and drawn alone."""
 
     _esm = _LIBRARY + IN_THEME + _DRAW
     brushed = traitlets.List(traitlets.Float()).tag(sync=True)
@@ -375,7 +366,7 @@ class Picture(anywidget.AnyWidget):
 
     @property
     def figure(self) -> go.Figure:
-        """What is on show, as plotly's figure."""
+        """The drawing on show as plotly's figure."""
         return self.drawing.figure()
 
     def show(self, drawing: Drawing) -> None:

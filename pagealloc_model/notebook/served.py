@@ -35,15 +35,7 @@ KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
 
 
 def served_explorer(path: str, state: str = "") -> RecordingExplorer:
-    """The explorer of a served page, in the state of the page's address where that names one.
-
-    Args:
-        path: the recording.
-        state: text of the state to begin with, "" for everything as recorded.
-
-    Raises:
-        PageallocError: the recording cannot be replayed, or the state is none.
-    """
+    """The explorer of a served page, in the state of the page's address where that names one."""
     linked = parse_qs(os.environ.get("QUERY_STRING", "")).get(STATE, [state])[-1]
     recording = open_recording(path)
     if linked:
@@ -58,19 +50,7 @@ def served_explorer(path: str, state: str = "") -> RecordingExplorer:
 def page_server(
     directory: Path, path: str, state: str, port: int, *, browser: bool, theme: str = LIGHT
 ) -> Any:
-    """A server of the explorer on this machine alone; whoever has no token is turned away.
-
-    Args:
-        directory: is there; takes the page's notebook.
-        path: the recording.
-        state: as for `served_explorer`.
-        port: to listen on; another free one is taken if it is in use.
-        browser: whether to open one.
-        theme: of the page, one of THEMES.
-
-    Raises:
-        UsageError: Voila is not installed.
-    """
+    """A server of the explorer on this machine alone; whoever has no token is turned away."""
     try:
         from traitlets.config import Config
         from voila.app import Voila

@@ -29,7 +29,7 @@ PROGRESS_EVERY_S = 0.2
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """What an explorer shows for one policy.
+    """The content of an explorer for one policy.
 
     Attributes:
         figure: with all its panels.
@@ -49,11 +49,7 @@ Compute = Callable[[Policy, Progress, threading.Event], View]
 
 
 class Answering(ipywidgets.VBox):
-    """What answers its controls on a worker thread, where a newer request overtakes an older one.
-
-    Attributes:
-        status: progress, what is shown, errors.
-    """
+    """A widget that answers its controls on a worker thread; newer requests overtake older ones."""
 
     def _begin(
         self,
@@ -148,15 +144,7 @@ def unmoved_words(
     figures: Sequence[go.Figure | Drawing],
     replay: Replay | None,
 ) -> str:
-    """Why figures stay as they are under another policy, "" if one moves or no setting does.
-
-    Args:
-        before: policy on show, None before there is one.
-        after: the other.
-        chart: what is on show.
-        figures: under the other policy.
-        replay: under it, None where what is drawn is no replay of the recording.
-    """
+    """Why figures stay as they are under another policy, "" if one moves or no setting does."""
     names = changed_settings(before, after) if before is not None else []
     if not names or chart.picture is None:
         return ""

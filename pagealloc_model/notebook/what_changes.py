@@ -1,4 +1,4 @@
-"""What a candidate changes: a sentence first, then rows with the range that can be believed."""
+"""Changes by a candidate: a sentence first, then rows with the range that can be believed."""
 
 from __future__ import annotations
 

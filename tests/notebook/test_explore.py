@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import html
 from pathlib import Path
 
-import ipywidgets
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
@@ -15,7 +13,6 @@ import pagealloc_model as pm
 from pagealloc_model.notebook.explore import RecordingExplorer, explore
 from pagealloc_model.notebook.explore_state import Question, as_python
 from pagealloc_model.policy.policy import policy_settings
-from pagealloc_model.predicted.replay import choose_reclaim
 from pagealloc_model.predicted.tables import pageblock_map
 from pagealloc_model.show import figures
 from pagealloc_model.show.figures.faceted import MIGRATETYPES
@@ -83,41 +80,6 @@ def test_base_and_candidate_are_those_of_pm_replay(
             wanted = rows.groupby("time_ns")["pages"].sum()
             drawn = traces(explorer).get(f"{order}/predicted:{lane}")
             assert drawn == list(wanted) or (drawn is None and wanted.nunique() == 1)
-    explorer.controls.reset()
-    settle(explorer)
-
-
-def two_values(control: ipywidgets.ValueWidget) -> tuple[object, object]:
-    if isinstance(control, ipywidgets.Checkbox):
-        return not control.value, control.value
-    if isinstance(control, ipywidgets.Dropdown):
-        return control.options[-1], control.options[0]
-    return control.max - (control.max - control.min) % control.step, control.min
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", policy_settings())
-def test_two_values_of_every_control_draw_what_pm_replay_predicts_or_say_why_not(
-    name: str, recording: pm.Recording, explorer: RecordingExplorer
-) -> None:
-    drawn = []
-    for value in two_values(explorer.controls.values[name]):
-        explorer.controls.values[name].value = value
-        settle(explorer)
-        policy = explorer.question.candidate
-        assert 'role="alert"' not in explorer.status.value
-        reclaim = choose_reclaim(recording, policy)
-        assert html.escape(str(reclaim)) == explorer.reclaim_told.value
-        replay = pm.replay(recording, policy, assumptions=pm.Assumptions(reclaim=reclaim.mode))
-        for order, rows in replay.free_pages.groupby("order"):
-            wanted = list(rows.groupby("time_ns")["pages"].sum())
-            found = traces(explorer).get(f"{order}/predicted:1")
-            assert found == wanted or (found is None and len(set(wanted)) == 1)
-        data = explorer.charts["fragmentation"].figure.data
-        drawn.append([(list(each.x), list(each.y)) for each in data if "predicted" in each.meta])
-    if str(drawn[0]) == str(drawn[1]):
-        said = ("no effect here: ", "nothing moves in this tab; ")
-        assert any(words in explorer.status.value for words in said)
     explorer.controls.reset()
     settle(explorer)
 
@@ -360,12 +322,6 @@ def test_marks_of_a_kind_are_one_outline() -> None:
         assert np.isnan(points[-1]).all()
         assert np.isnan(points).any(axis=1).sum() == len(LINES.get(symbol, ("",)))
     assert np.nanmin(outline("square", 1)) == -1.4
-
-
-def test_shades_run_from_light_to_the_types_own_colour() -> None:
-    lightness = [int(shade("Movable", level)[3:5], 16) for level in range(LEVELS)]
-    assert lightness == sorted(lightness, reverse=True)
-    assert shade("Movable", LEVELS - 1) == "#0072B2"
 
 
 def test_changed_fields_stand_on_top_and_are_taken_back(recording: pm.Recording) -> None:

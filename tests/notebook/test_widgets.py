@@ -10,7 +10,7 @@ from pagealloc_model.base.errors import UsageError
 from pagealloc_model.notebook.controls import LatestOnly, PolicyControls
 from pagealloc_model.notebook.picture import Chart, Picture, as_json, moves_between
 from pagealloc_model.notebook.view import Compute, Explorer, Progress, View
-from pagealloc_model.policy.policy import Policy, policy_settings
+from pagealloc_model.policy.policy import Policy
 from pagealloc_model.show.figures.faceted import Drawing, drawing_of
 
 PATIENCE_S = 20
@@ -69,11 +69,6 @@ def test_a_field_given_back_shows_its_recorded_value() -> None:
     controls.as_recorded["pcp_batch"].value = True
     assert controls.values["pcp_batch"].value == 63
     assert controls.policy == Policy()
-
-
-def test_every_policy_field_has_a_control() -> None:
-    names = list(policy_settings())
-    assert list(PolicyControls(names).values) == names
 
 
 def test_an_unknown_field_is_refused() -> None:
@@ -157,15 +152,6 @@ def test_maps_are_sent_in_single_precision_where_that_is_exact() -> None:
         assert packed["dtype"] == kind
         sent = np.frombuffer(base64.b64decode(packed["bdata"]), kind)
         assert np.array_equal(sent, values[0], equal_nan=True)
-
-
-def test_maps_are_drawn_anew() -> None:
-    first, second = (
-        Drawing(traces=[{"type": "heatmap", "z": np.eye(size)}], layout={}) for size in (2, 3)
-    )
-    moves = moves_between(first, second)
-    assert moves is not None
-    assert not moves[2]
 
 
 def test_of_several_figures_only_the_one_that_moved_is_sent(

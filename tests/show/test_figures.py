@@ -7,7 +7,6 @@ import synthetic_tables as tables
 
 from pagealloc_model.show import figures
 from pagealloc_model.show.figures import faceted as palette
-from pagealloc_model.show.figures.faceted import Lane
 from pagealloc_model.show.post import posted_figures
 from tests.show.grey import luminance
 
@@ -37,18 +36,6 @@ def test_one_panel_per_key_with_measured_and_predicted(draw: Draw, make: Make, p
     drawn = [key for key in traces_of(figure) if not key.startswith("legend/")]
     assert len(drawn) == 2 * panels
     assert [trace.name for trace in figure.data if trace.showlegend] == ["measured", "predicted"]
-
-
-@pytest.mark.parametrize(("draw", "make", "panels"), OVER_TIME)
-def test_axes_name_quantity_and_unit(draw: Draw, make: Make, panels: int) -> None:
-    layout = draw(make(), make()).to_dict()["layout"]
-    x_titles = {
-        axis["title"]["text"]
-        for name, axis in layout.items()
-        if name.startswith("xaxis") and axis.get("title")
-    }
-    assert x_titles == {"time since first event (s)"}
-    assert layout["yaxis"]["title"]["text"]
 
 
 def test_values_are_sums_over_zones_at_each_instant() -> None:
@@ -128,15 +115,6 @@ def test_transaction_sizes_are_binned_by_powers_of_two() -> None:
     assert figure.layout.yaxis.type == "log"
 
 
-def test_several_predictions_differ_in_grey_too() -> None:
-    figure = figures.free_pages_by_order(
-        tables.free_pages(), {"base": tables.free_pages(2), "patch": tables.free_pages(3)}
-    )
-    shown = traces_of(figure)
-    assert shown["0/predicted:0"].line.dash != shown["0/predicted:1"].line.dash
-    assert shown["0/measured:0"].mode == "lines+markers"
-
-
 @pytest.mark.parametrize(
     ("draw", "make"),
     [
@@ -158,32 +136,9 @@ def test_what_shares_a_panel_differs_in_grey(draw: Draw, make: Make) -> None:
     assert all(len(set(looks)) == len(looks) == 4 for looks in panels.values())
 
 
-@pytest.mark.parametrize(
-    ("draw", "make"),
-    [
-        (figures.free_pages_by_migratetype, tables.free_pages),
-        (figures.pageblocks_by_type, tables.pageblocks),
-    ],
-)
-def test_every_migratetype_has_a_panel_of_its_own(draw: Draw, make: Make) -> None:
-    figure = draw(make(), make())
-    shown = {(trace.meta.partition("/")[0], trace.xaxis) for trace in figure.data}
-    types = {name for name, _ in shown if name in palette.MIGRATETYPES}
-    axes = {axis for name, axis in shown if name in palette.MIGRATETYPES}
-    assert len(types) == len(axes) > 2
-
-
 def test_orders_rank_from_dark_to_light_in_grey() -> None:
     steps = [luminance(each) for each in palette.ORDER_COLOURS]
     assert steps == sorted(set(steps))
-
-
-def test_migratetypes_keep_their_colour_in_every_figure() -> None:
-    free = traces_of(figures.free_pages_by_migratetype(tables.free_pages(), None))
-    blocks = traces_of(figures.pageblocks_by_type(tables.pageblocks(), None))
-    for name in ("Unmovable", "Movable", "HighAtomic"):
-        key = f"{name}/measured:0"
-        assert free[key].line.color == blocks[key].line.color == palette.migratetype_colour(name)
 
 
 def test_fallbacks_name_both_types_and_the_kind() -> None:
@@ -244,9 +199,3 @@ def test_plotly_finds_nothing_to_object_to() -> None:
         go.Figure(figure.to_dict())
         with pytest.raises(ValueError, match="titel"):
             figure.update_layout(titel="")
-
-
-def test_marks_of_what_was_measured_are_large_enough_to_be_seen() -> None:
-    mark = Lane(label="", table=pd.DataFrame(), measured=True, rank=0).style(palette.INK)["marker"]
-    assert mark["size"] >= 8
-    assert mark["line"]["width"] > 1

@@ -3,7 +3,7 @@ import pytest
 import synthetic_tables as tables
 
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.base.result_tables import Style, comparison_table, error_table
+from pagealloc_model.base.result_tables import Style, comparison_table
 from pagealloc_model.show.post import Footer, posted_figures, snapshot_table
 
 FOOTER = Footer(
@@ -77,23 +77,6 @@ def test_no_percentage_of_a_count_near_zero(
     assert shown in text.split()
 
 
-def test_mmtests_gains_are_positive_when_better() -> None:
-    text = comparison_table(tables.comparison_rows(), FOOTER, style="mmtests")
-    assert "20.00 (   0.00%)      0.00 ( 100.00%)" in text
-    assert "17000.00 (   0.00%)  23000.00 (  35.29%)" in text
-
-
-def test_rows_of_one_metric_stand_together() -> None:
-    rows = tables.comparison_rows()
-    text = comparison_table(pd.concat([rows, rows.assign(scope="zone=DMA32")]), FOOTER)
-    assert text.count("free_pages (pages)") == 1
-
-
-def test_unknown_values_are_na() -> None:
-    assert "NA" in comparison_table(tables.comparison_rows(), FOOTER)
-    assert "NA" in comparison_table(tables.comparison_rows(), FOOTER, style="mmtests")
-
-
 def test_long_scopes_get_their_own_line() -> None:
     rows = tables.comparison_rows()
     rows["scope"] = "zone=Normal,cpu=12,order=9,migratetype=Reclaimable,interval=17"
@@ -104,14 +87,6 @@ def test_long_scopes_get_their_own_line() -> None:
 def test_an_unknown_style_is_refused() -> None:
     with pytest.raises(UsageError, match="signed or mmtests"):
         comparison_table(tables.comparison_rows(), FOOTER, style="fancy")  # type: ignore[arg-type]
-
-
-def test_error_tables_show_the_null_model() -> None:
-    text = error_table(tables.errors())
-    assert_mailable(text)
-    assert "null model: start" in text
-    assert "+1.0%" in text
-    assert "-10.0%" in text
 
 
 def test_posted_figures_carry_their_source() -> None:

@@ -106,12 +106,6 @@ def test_the_numbers_of_a_post_are_those_of_its_source(posted: tuple[str, pd.Dat
 _SIDES = ("base", "patch")
 
 
-def test_the_command_to_reproduce_is_the_one_that_was_run(
-    posted: tuple[str, pd.DataFrame],
-) -> None:
-    assert "  $ pagealloc post kbuild --patch pcp_batch=31\n" in posted[0]
-
-
 def test_several_runs_are_tested_and_the_test_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

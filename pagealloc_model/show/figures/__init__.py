@@ -4,57 +4,28 @@ Every function takes measured and predicted tables (one, or several by label) an
 `plotly.graph_objects.Figure`. A value that is not available is drawn as a note with its reason.
 """
 
-from pagealloc_model.show.figures.faceted import since_start, stacked
-from pagealloc_model.show.figures.many_points import (
-    fleet_hosts,
-    pareto_front,
-    sensitivity_bars,
-    sweep_lines,
-)
-from pagealloc_model.show.figures.pageblock_map import pageblock_map
-from pagealloc_model.show.figures.predictions_judged import (
-    error_budget,
-    how_right,
-    predicted_changes,
-    talk_figure,
-)
+from pagealloc_model.show.figures.faceted import since_start as since_start
+from pagealloc_model.show.figures.faceted import stacked as stacked
+from pagealloc_model.show.figures.many_points import fleet_hosts as fleet_hosts
+from pagealloc_model.show.figures.many_points import pareto_front as pareto_front
+from pagealloc_model.show.figures.many_points import sensitivity_bars as sensitivity_bars
+from pagealloc_model.show.figures.many_points import sweep_lines as sweep_lines
+from pagealloc_model.show.figures.pageblock_map import pageblock_map as pageblock_map
+from pagealloc_model.show.figures.predictions_judged import error_budget as error_budget
+from pagealloc_model.show.figures.predictions_judged import how_right as how_right
+from pagealloc_model.show.figures.predictions_judged import predicted_changes as predicted_changes
+from pagealloc_model.show.figures.predictions_judged import talk_figure as talk_figure
+from pagealloc_model.show.figures.tables_over_time import at_a_glance as at_a_glance
+from pagealloc_model.show.figures.tables_over_time import fallbacks as fallbacks
 from pagealloc_model.show.figures.tables_over_time import (
-    at_a_glance,
-    fallbacks,
-    free_pages_by_migratetype,
-    free_pages_by_order,
-    highatomic_blocks,
-    lock_times,
-    outcomes,
-    ownership_over_time,
-    pageblocks_by_type,
-    pcp_counts,
-    transaction_rates,
-    transaction_sizes,
+    free_pages_by_migratetype as free_pages_by_migratetype,
 )
-
-__all__ = [
-    "at_a_glance",
-    "error_budget",
-    "fallbacks",
-    "fleet_hosts",
-    "free_pages_by_migratetype",
-    "free_pages_by_order",
-    "highatomic_blocks",
-    "how_right",
-    "lock_times",
-    "outcomes",
-    "ownership_over_time",
-    "pageblock_map",
-    "pageblocks_by_type",
-    "pareto_front",
-    "pcp_counts",
-    "predicted_changes",
-    "sensitivity_bars",
-    "since_start",
-    "stacked",
-    "sweep_lines",
-    "talk_figure",
-    "transaction_rates",
-    "transaction_sizes",
-]
+from pagealloc_model.show.figures.tables_over_time import free_pages_by_order as free_pages_by_order
+from pagealloc_model.show.figures.tables_over_time import highatomic_blocks as highatomic_blocks
+from pagealloc_model.show.figures.tables_over_time import lock_times as lock_times
+from pagealloc_model.show.figures.tables_over_time import outcomes as outcomes
+from pagealloc_model.show.figures.tables_over_time import ownership_over_time as ownership_over_time
+from pagealloc_model.show.figures.tables_over_time import pageblocks_by_type as pageblocks_by_type
+from pagealloc_model.show.figures.tables_over_time import pcp_counts as pcp_counts
+from pagealloc_model.show.figures.tables_over_time import transaction_rates as transaction_rates
+from pagealloc_model.show.figures.tables_over_time import transaction_sizes as transaction_sizes

@@ -216,15 +216,7 @@ def count_trace(
     in_legend: bool = True,
     horizontal: bool = False,
 ) -> Trace:
-    """Counts by category: bars for a prediction, marks for what was measured.
-
-    Args:
-        lane: whose counts these are.
-        counts: by category.
-        name: tells the trace from the lane's other traces.
-        in_legend: whether this trace stands for the lane in the legend.
-        horizontal: whether categories run along the y axis.
-    """
+    """Counts by category: bars for a prediction, marks for what was measured."""
     along = [list(counts.index), counts.to_numpy(dtype=float)]
     x, y = reversed(along) if horizontal else along
     legend = {"legendgroup": lane.key, "showlegend": in_legend}
@@ -362,12 +354,7 @@ class PanelGrid:
     def draw_lines(
         self, drawn: Sequence[Lane], panels: Iterable[tuple[str, str, Mapping[str, Line]]]
     ) -> None:
-        """A line per lane in each panel, a note where a lane has none, one legend entry per lane.
-
-        Args:
-            drawn: the lanes.
-            panels: name of the traces, colour, and the lines by the lanes' keys.
-        """
+        """A line per lane in each panel, a note where a lane has none, a legend entry per lane."""
         nowhere = np.array([np.nan])
         for lane in drawn:  # an empty trace stands for the lane, whatever colours its panels use
             self.add(line_trace(lane, nowhere, nowhere, "legend", INK) | {"showlegend": True}, 0)
@@ -454,17 +441,6 @@ def small_multiples(
     """One panel per key, one trace per lane in each; a lane without values leaves a note.
 
     Panels in which nothing happens are one line below.
-
-    Args:
-        drawn: lanes with `time_ns` (or `time_s`), the key column and the value column.
-        keys: panels in order.
-        key_column: column whose value picks the panel.
-        value: column to draw, summed over whatever else the table distinguishes.
-        title: of the figure.
-        y_title: quantity and unit.
-        columns: panels per row at most.
-        panel_title: words for a key.
-        colour: colour of a key's panel.
     """
     origin = common_origin(drawn)
     series = {lane.key: series_by_key(lane.table, key_column, value, origin) for lane in drawn}

@@ -228,13 +228,7 @@ def outline(symbol: str, wider: float = 0) -> np.ndarray:
 
 
 class _Lines:
-    """Each block's place: lines of equal length, by address; one empty line for every hole.
-
-    Attributes:
-        row, column: of each block.
-        x: MiB from the start of a line, by column.
-        x_range, y_range: of axes that show all blocks and no more.
-    """
+    """Each block's place: lines of equal length, by address; one empty line for every hole."""
 
     def __init__(self, pfn: np.ndarray, pages: int) -> None:
         block = pfn // pages
@@ -290,13 +284,7 @@ def _lines_of(pfn: bytes, pages: int) -> _Lines:
 
 
 def shade(migratetype: str, level: int, ground: str = "#FFFFFF") -> str:
-    """A type's colour, mixed with the page's ground for blocks that are largely free.
-
-    Args:
-        migratetype: as /proc/pagetypeinfo spells it.
-        level: 0 for free to LEVELS - 1 for used.
-        ground: colour of the page.
-    """
+    """A type's colour, mixed with the page's ground for blocks that are largely free."""
     weight = 0.15 + 0.85 * level / (LEVELS - 1)
     ends = (
         [int(colour[at : at + 2], 16) for at in (1, 3, 5)]

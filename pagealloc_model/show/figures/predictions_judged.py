@@ -59,12 +59,7 @@ _MUTE = {"hoverinfo": "skip"}
 
 
 def predicted_over_measured(errors: pd.DataFrame, snapshots: pd.DataFrame) -> pd.DataFrame:
-    """The points of the picture: kind, metric, scope, measured, predicted, null, inside.
-
-    Args:
-        errors: of a validation: totals come from there.
-        snapshots: of a validation: states come from there, one row for each snapshot.
-    """
+    """The points of the picture: kind, metric, scope, measured, predicted, null, inside."""
     totals = errors[errors["metric"].isin(list(TOTALS)) & (errors["kind"] == "predicted")]
     totals = totals[totals["scope"] != "per time bin"]
     states = snapshots[snapshots["metric"].isin(list(STATES))]
@@ -133,15 +128,7 @@ def _decades_axis(ends: tuple[float, float]) -> dict[str, Any]:
 def _add_numbers(
     grid: PanelGrid, panel: int, points: pd.DataFrame, ends: tuple[float, float], named: set[str]
 ) -> None:
-    """Draw the band, null models and predictions in a panel.
-
-    Args:
-        grid: of the figure.
-        panel: its number.
-        points: of `predicted_over_measured`.
-        ends: of both axes.
-        named: what is in the legend; what is drawn is added.
-    """
+    """Draw the band, null models and predictions in a panel."""
     along = np.array(ends)
     x, y = np.append(along, along[::-1]), np.append(along * BAND, along[::-1] / BAND)
     band = {"fill": "toself", "fillcolor": GRID, "line": {"width": 0, "color": GRID}}
@@ -220,7 +207,7 @@ EDGE = 1000.0
 """Beyond it a point stands at the edge."""
 _LEAST_REACH = 10.0
 _BEYOND = 1.5
-"""How much further than the last point an axis goes."""
+"""Reach of an axis, by that of the last point."""
 _BAND_POINTS = 201
 
 

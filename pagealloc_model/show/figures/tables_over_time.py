@@ -279,7 +279,7 @@ def _rates(table: pd.DataFrame, width_ns: int, origin_ns: int) -> pd.DataFrame:
 
 @FigureFunction
 def transaction_sizes(measured: Tables, predicted: Tables, zone: str | None = None) -> Drawing:
-    """How many refills and drains moved how many objects under one zone->lock hold (S4.4, S4.7).
+    """Counts of refills and drains by the objects moved under one zone->lock hold (S4.4, S4.7).
 
     Sizes are binned by powers of two; the counts' axis is logarithmic where there are many.
     """
@@ -396,7 +396,7 @@ HOVER = "%{customdata}: %{y}<extra>%{fullData.name}</extra>"
 
 @FigureFunction
 def lock_times(predicted: Tables) -> Drawing:
-    """How many refills and drains held, and waited for, zone->lock for how long.
+    """Counts of refills and drains by the time that they held, and waited for, zone->lock.
 
     Times are binned by powers of two; who did not wait is left out. The counts' axis is
     logarithmic where there are many.

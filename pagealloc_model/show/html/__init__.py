@@ -1,1 +1,1 @@
-"""What results show of themselves in a notebook: compact HTML that also reads in a static page."""
+"""Results as they show themselves in a notebook: compact HTML that also reads in a static page."""

@@ -104,13 +104,7 @@ def framed(*parts: Markup) -> str:
 
 
 def line(text: str, *, lead: str = "", kind: str = PLAIN) -> Markup:
-    """A paragraph.
-
-    Args:
-        text: of any length.
-        lead: words in bold before it.
-        kind: as of a cell.
-    """
+    """A paragraph."""
     bold = f"<b>{escape(lead)}</b> " if lead else ""
     return Markup(html=f"<p{class_of(kind)}>{bold}{escape(text)}</p>")
 

@@ -71,14 +71,7 @@ Course = tuple[np.ndarray, np.ndarray]
 def sparkline(
     words: str, line: Course, marks: Course | None = None, dashed: Course | None = None
 ) -> Markup:
-    """A small picture that stretches from the smallest value to the largest.
-
-    Args:
-        words: what it shows; its range is added.
-        line: drawn through.
-        marks: drawn as rings.
-        dashed: drawn as a dashed line.
-    """
+    """A small picture that stretches from the smallest value to the largest."""
     courses = []
     for course in (dashed, line, marks):
         times, values = (np.zeros(0), np.zeros(0)) if course is None else course
@@ -116,12 +109,6 @@ def course_of(tables: Any, metric: str, scope: str, span_ns: Iterable[int]) -> C
     """The course of a metric of the error table, None where its tables do not say.
 
     Rates are sums over `BINS` equal parts of the time.
-
-    Args:
-        tables: `Measured`, or a `Replay`.
-        metric: of the error table.
-        scope: of the row.
-        span_ns: begin and end of the time that is cut into parts.
     """
     quantity = scoped_quantity(tables, metric, scope)
     if quantity is None:
@@ -273,13 +260,7 @@ def _number_cell(value: Any, kind: str = PLAIN) -> Cell:
 
 
 def print_recording(recording: Recording, printer: Any, cycle: bool) -> None:
-    """Print as `pagealloc info` does.
-
-    Args:
-        recording: an opened recording.
-        printer: of IPython.
-        cycle: whether the object is inside itself, which none of these can be.
-    """
+    """Print as `pagealloc info` does."""
     printer.text(recording_text(recording))
 
 
@@ -416,7 +397,7 @@ VALIDATION_COLUMNS = (
     *word_columns("unit", "null model"),
 )
 VALIDATION_MARKS = {NEARER: ("\u2713 nearer", GOOD), FARTHER: ("\u2717 no nearer", BAD)}
-"""How rows begin that can be held to a null model."""
+"""Beginnings of rows that can be held to a null model."""
 FEW_MARKS = 12
 """Measured values up to this many are rings, more are a dashed line."""
 

@@ -1,41 +1,24 @@
 """Results as plain text that survives a mailing list: tables of at most 72 ASCII columns."""
 
-from pagealloc_model.base.charts import ASCII, UTF8, Glyphs, bar_chart, histogram, time_series
-from pagealloc_model.base.result_tables import Footer, comparison_table, error_table
-from pagealloc_model.show.post.comparison_message import comparison_message, posted_figures
-from pagealloc_model.show.post.message import Message
-from pagealloc_model.show.post.tables import (
-    choice_table,
-    doctor_text,
-    live_text,
-    longest_hold_table,
-    miss_list,
-    snapshot_table,
-    traffic_table,
-)
-from pagealloc_model.show.recording_text import describe_recording, recording_text, rule_table
-
-__all__ = [
-    "ASCII",
-    "UTF8",
-    "Footer",
-    "Glyphs",
-    "Message",
-    "bar_chart",
-    "choice_table",
-    "comparison_message",
-    "comparison_table",
-    "describe_recording",
-    "doctor_text",
-    "error_table",
-    "histogram",
-    "live_text",
-    "longest_hold_table",
-    "miss_list",
-    "posted_figures",
-    "recording_text",
-    "rule_table",
-    "snapshot_table",
-    "time_series",
-    "traffic_table",
-]
+from pagealloc_model.base.charts import ASCII as ASCII
+from pagealloc_model.base.charts import UTF8 as UTF8
+from pagealloc_model.base.charts import Glyphs as Glyphs
+from pagealloc_model.base.charts import bar_chart as bar_chart
+from pagealloc_model.base.charts import histogram as histogram
+from pagealloc_model.base.charts import time_series as time_series
+from pagealloc_model.base.result_tables import Footer as Footer
+from pagealloc_model.base.result_tables import comparison_table as comparison_table
+from pagealloc_model.base.result_tables import error_table as error_table
+from pagealloc_model.show.post.comparison_message import comparison_message as comparison_message
+from pagealloc_model.show.post.comparison_message import posted_figures as posted_figures
+from pagealloc_model.show.post.message import Message as Message
+from pagealloc_model.show.post.tables import choice_table as choice_table
+from pagealloc_model.show.post.tables import doctor_text as doctor_text
+from pagealloc_model.show.post.tables import live_text as live_text
+from pagealloc_model.show.post.tables import longest_hold_table as longest_hold_table
+from pagealloc_model.show.post.tables import miss_list as miss_list
+from pagealloc_model.show.post.tables import snapshot_table as snapshot_table
+from pagealloc_model.show.post.tables import traffic_table as traffic_table
+from pagealloc_model.show.recording_text import describe_recording as describe_recording
+from pagealloc_model.show.recording_text import recording_text as recording_text
+from pagealloc_model.show.recording_text import rule_table as rule_table

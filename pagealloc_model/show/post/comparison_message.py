@@ -59,12 +59,7 @@ NOT_MODELLED = (
 
 
 def predicted_charts(comparison: Comparison, *, glyphs: Glyphs = ASCII) -> list[str]:
-    """zone->lock by site, sizes of refills and drains, and the quantity that changes most.
-
-    Args:
-        comparison: base and patch.
-        glyphs: characters to draw with.
-    """
+    """zone->lock by site, sizes of refills and drains, and the quantity that changes most."""
     replays = (comparison.base, comparison.patch)
     rows = comparison.rows.set_index("metric")
     bars = {
@@ -301,7 +296,7 @@ def _is_elastic(whole: RepeatedComparison) -> bool:
 
 
 def posted_claim(fields: Iterable[str]) -> str:
-    """What was reported of the proposal that one of these policy fields stands for, or ""."""
+    """The report on the proposal that one of these policy fields stands for, or ""."""
     changed = set(fields)
     study, quantities = next((CLAIMS[name] for name in CLAIMS if name in changed), ("", ()))
     if not study:

@@ -73,12 +73,7 @@ def _text(
 
 
 def choice_table(placement: Placement, *, width: int = WIDTH) -> str:
-    """Shares by choice, one line each, then by CPU.
-
-    Args:
-        placement: the judged recording.
-        width: characters per line at most.
-    """
+    """Shares by choice, one line each, then by CPU."""
 
     def share(value: float) -> str:
         """Hits in percent, rounded down so that only all of them are 100%."""
@@ -103,12 +98,7 @@ def choice_table(placement: Placement, *, width: int = WIDTH) -> str:
 
 
 def miss_list(placement: Placement, *, width: int = WIDTH) -> str:
-    """The first misses of each choice: event, what the rule says, the state it says it from.
-
-    Args:
-        placement: the judged recording.
-        width: characters per line at most.
-    """
+    """The first misses of each choice: event, what the rule says, the state it says it from."""
     lines: list[str] = []
     totals = placement.choices[placement.choices["scope"] == "all"].set_index("choice")
     for choice, misses in placement.misses.groupby("choice", sort=False):
@@ -170,11 +160,7 @@ def traffic_table(comparison: LockComparison, *, width: int = WIDTH) -> str:
 
 
 def misses(by_site: pd.DataFrame) -> Iterator[str]:
-    """Counts that are off by more than `TARGET`, in words.
-
-    Args:
-        by_site: `LockComparison.by_site`, indexed by site.
-    """
+    """Counts that are off by more than `TARGET`, in words."""
     for quantity in JUDGED:
         for site, error in by_site[f"{quantity}_error"].items():
             if not pd.isna(error) and abs(float(error)) > TARGET:
@@ -192,7 +178,7 @@ def longest_hold_table(times: LockTimes, *, width: int = WIDTH) -> str:
 
 
 def spread_table(spread: pd.DataFrame, *, width: int = WIDTH) -> str:
-    """What else is valued in time, for costs that are tenfold apart.
+    """Everything else that is valued in time, for costs that are tenfold apart.
 
     Args:
         spread: of `with_spread`.
@@ -205,7 +191,7 @@ def spread_table(spread: pd.DataFrame, *, width: int = WIDTH) -> str:
 
 
 def trylock_line(times: LockTimes) -> str:
-    """What trylocks of lists that failed came to."""
+    """The outcome of trylocks of lists that failed."""
     sums = times.trylocks.sum()
     return (
         f"Trylocks of lists that failed: {sums['frees']} of frees and {sums['allocations']} of "
@@ -297,7 +283,7 @@ def snapshot_table(snapshots: pd.DataFrame, *, width: int = WIDTH) -> str:
 
 
 MARKS = {WITHIN: "=", RIGHT: "+", WRONG: "!", NO_EFFECT: " ", NOT_PREDICTED: " ", TOO_FEW: " "}
-"""What stands behind a prediction."""
+"""Signs behind a prediction."""
 READING = (
     "change: mean of the later side less that of the earlier one, with its "
     f"{CONFIDENCE:.0%} interval over runs ({INTERVAL}, not corrected for the number of rows). "

@@ -6,8 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from pagealloc_model.notebooks.studies import defrag_study as study
-from pagealloc_model.notebooks.studies.defrag_study import defrag_table, left_out_lines, trend_table
-from pagealloc_model.notebooks.studies.figures import huge_page_trend
 
 from pagealloc_model.show.post import posted_figures
 
@@ -72,30 +70,3 @@ def test_shares_and_their_trend() -> None:
     ends = study.trend(shares)
     assert ends["base"] == 0
     assert ends["posted_base"] < -0.2 < ends["posted_patch"]
-
-
-def test_tables_fit_a_mail() -> None:
-    runs = made_runs({"thp_fault_alloc": 0.2})
-    shares = study.served_shares(runs, POSTED)
-    text = defrag_table(study.judged_rows(runs, POSTED), "Right here:")
-    text += trend_table(shares, study.trend(shares), "last runs less first")
-    text += left_out_lines(study.FOLLOWING | study.NOT_MODELLED)
-    assert max(map(len, text.splitlines())) <= 72
-    assert text.isascii()
-    assert "sign 1 of 12" in text
-
-
-def test_the_figure_has_what_was_posted_and_predicted() -> None:
-    figure = huge_page_trend(study.served_shares(made_runs({}), POSTED))
-    assert [trace.name for trace in figure.data] == [
-        "posted, vanilla",
-        "model, vanilla",
-        "posted, defrag_mode",
-        "model, defrag_mode",
-    ]
-    assert all(len(trace.x) == STEPS for trace in figure.data)
-
-
-def test_the_study_changes_one_side_only() -> None:
-    assert study.VANILLA.given() == {}
-    assert study.DEFRAG_MODE.given() == {"defrag_mode": True, "defrag_watermarks": False}

@@ -1,8 +1,9 @@
-"""What an idle reserve does to huge pages on a small made-up host, and the tables that ship."""
+"""Idle reserves on small synthetic hosts, the tables that ship, and the reply made of them."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -11,21 +12,28 @@ from pagealloc_model.notebooks.studies.full_host import FullHost, run_full_host
 from pagealloc_model.notebooks.studies.idle_reserve import (
     ANSWERS,
     BURST_HOST,
+    HOST,
     IDLE_HOST,
+    LONG_MS,
     QUIET_S,
+    SHORT_MS,
     answers_and_costs,
     score_over_time,
     two_by_two,
+    why_not_recycled,
 )
 from pagealloc_model.notebooks.studies.shipped_idle_reserve import (
     TABLES,
     guest_scores,
     made_table,
+    reply,
     shipped_table,
 )
 
 import pagealloc_model as pm
 from pagealloc_model.base.errors import UsageError
+from pagealloc_model.cli import main
+from pagealloc_model.show.post.message import Fixed
 
 SMALL = replace(
     IDLE_HOST,
@@ -109,3 +117,55 @@ def test_faults_that_reclaim_take_the_reserve_back_and_the_gate_has_none_to_give
     assert full["blocks_given_back"] > begun.reserved_blocks / 2
     assert full["thp_fault_alloc"] > 2 * gated["thp_fault_alloc"]
     pd.testing.assert_series_equal(last(empty, mainline), gated)
+
+
+def test_only_what_per_cpu_lists_serve_fills_the_reserve() -> None:
+    table = why_not_recycled(replace(HOST, atomic_per_s=6_000, seconds=6))
+    assert set(table["atomic_ms"]) == {SHORT_MS, LONG_MS}
+    assert (table.loc[~table["from_pcp"], "blocks_taken"] == 0).all()
+    assert table.loc[table["from_pcp"], "blocks_taken"].sum() > 0
+    left = table["blocks_taken"] - table["blocks_given_back"]
+    assert (left == table["reserved_blocks"]).all()
+
+
+def test_the_command_prints_the_reply(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["post", "--reply", "highatomic"]) == 0
+    text = capsys.readouterr().out
+    assert text == reply().to_text()
+    assert text.startswith("Subject: Re: [PATCH] mm/page_alloc: skip high atomic reservation\n\n")
+    assert text.isascii() and "nan" not in text.lower().split()
+    assert max(map(len, text.splitlines())) <= 72
+    assert text.count("\n") <= 60
+    assert main(["post", "--reply", "highatomic", "--format", "md"]) == 0
+    assert capsys.readouterr().out.startswith("# Re: [PATCH]")
+
+
+def test_each_row_with_a_figure_has_its_error() -> None:
+    blocks = [block for section in reply().sections for block in section.blocks]
+    tables = [block.text for block in blocks if isinstance(block, Fixed)]
+    figures = [line for table in tables for line in table.splitlines() if "%" in line]
+    assert len(figures) > 6
+    assert [line for line in figures if " to " not in line and "one run" not in line] == []
+
+
+def test_it_is_written_as_mail_and_as_markdown(tmp_path: Path) -> None:
+    folder = tmp_path / "reply"
+    assert main(["post", "--reply", "highatomic", "-o", str(folder)]) == 0
+    assert sorted(file.name for file in folder.iterdir()) == ["post.md", "post.txt"]
+    assert (folder / "post.txt").read_text() == reply().to_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["kbuild", "--reply", "highatomic"], "leave out PATH"),
+        (["--reply", "highatomic", "--patch", "pcp_batch=7"], "leave out PATH"),
+        (["kbuild"], "needs PATH and --patch"),
+        (["--patch", "pcp_batch=7"], "needs PATH and --patch"),
+    ],
+)
+def test_a_reply_stands_alone_and_a_comparison_needs_both(
+    words: list[str], error: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["post", *words]) == 2
+    assert error in capsys.readouterr().err

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
-from pagealloc_model.notebooks.studies.figures import EDGE, gate_regions
 from pagealloc_model.notebooks.studies.gate_effects import (
     NONE,
     OPPOSITE,
@@ -152,20 +151,3 @@ def test_the_map_in_data_is_of_the_design_that_is_named() -> None:
     regions = by_region(effects)
     assert (regions[list(SIZES)].sum(axis=1) == POINTS).all()
     assert (regions["least"] <= regions["most"]).all()
-
-
-def test_the_figure_marks_every_region_with_its_range() -> None:
-    regions = by_region(shipped_map())
-    figure = gate_regions(regions)
-    marks = [trace for trace in figure.data if trace.mode == "markers"]
-    assert sum(len(trace.x) for trace in marks) == len(regions)
-    ends = sorted(
-        x + more for trace in marks for x, more in zip(trace.x, trace.error_x.array, strict=True)
-    )
-    assert ends == pytest.approx(sorted(100 * regions["most"]))
-    assert max(map(abs, ends)) < EDGE
-    assert {trace.name for trace in figure.data if trace.showlegend} == {
-        "proactiveness 20",
-        "proactiveness 0",
-        "smallest posted: +38",
-    }
