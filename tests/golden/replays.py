@@ -9,7 +9,6 @@ from functools import lru_cache
 from pathlib import Path
 
 import pagealloc_model as pm
-from pagealloc_model.recording.machine import Zone
 from tests.golden.digests import CHECKOUT, hash_of_array, hash_of_table, hash_of_value
 
 POLICIES: dict[str, dict[str, object]] = {
@@ -47,14 +46,6 @@ RULES = ("6.1", "6.12", "6.15", "6.18", "7.2", "7.3")
 """Series of kernels whose rules the small recordings are replayed with."""
 
 
-def _fields(zone: Zone) -> dict[str, object]:
-    """A zone as numbers, without the thresholds of its CPUs' counters, which no replay reads."""
-    found = asdict(zone)
-    for pageset in found["pagesets"]:
-        del pageset["vm_stats_threshold"]
-    return found
-
-
 # What a Replay is asked for by name, in one place: a renamed attribute is an edit here alone.
 ARRAYS: dict[str, Callable[[pm.Replay], object]] = {
     "state.pages": lambda replay: replay.final.pages,
@@ -71,7 +62,7 @@ ARRAYS: dict[str, Callable[[pm.Replay], object]] = {
     "effective policy": lambda replay: replay.policy.given(),
     "rules": lambda replay: replay.rules.spelled(),
     "checks": lambda replay: [check.to_dict() for check in replay.checks],
-    "zones": lambda replay: [_fields(zone) for zone in replay.machine.zones],
+    "zones": lambda replay: [asdict(zone) for zone in replay.machine.zones],
     "demand.events": lambda replay: replay.demand.events,
 }
 SAMPLES = ("time_ns", "free_buddies", "blocks", "pcp", "boosts", "list_locks", "ownership")

@@ -108,7 +108,6 @@ class PageTypeInfo:
         migratetypes: row labels in the kernel's numbering: the index is the migratetype (S1.3).
         free_lists: one row per zone and migratetype.
         pageblocks: one row per zone.
-        mixed_pageblocks: blocks holding pages of other types, empty unless page_owner is active.
     """
 
     pageblock_order: int
@@ -116,7 +115,6 @@ class PageTypeInfo:
     migratetypes: tuple[str, ...]
     free_lists: tuple[FreeListRow, ...]
     pageblocks: tuple[PageblockRow, ...]
-    mixed_pageblocks: tuple[PageblockRow, ...] = ()
 
     @property
     def is_exact(self) -> bool:
@@ -189,7 +187,6 @@ def parse_pagetypeinfo(text: str, path: str | Path = "pagetypeinfo") -> PageType
         migratetypes=migratetypes,
         free_lists=tuple(free_lists.values()),
         pageblocks=tuple(pageblocks[_BLOCKS].values()),
-        mixed_pageblocks=tuple(pageblocks[_MIXED].values()),
     )
 
 

@@ -35,28 +35,16 @@ class PageOwner:
     Attributes:
         pfn: int64, first page frame.
         order: int8.
-        gfp: uint32, the request's gfp word.
         migratetype: int8, index into `migratetypes`: the type requested.
         block_migratetype: int8, index into `migratetypes`: the type of the page's block.
-        pid: int32, the task that allocated.
-        tgid: int32, its process; -1 where the kernel does not print it.
-        comm: int32, index into `comms`: the task's name then.
-        time_ns: int64, local_clock() at the allocation; not the recording's clock.
         migratetypes: the kernel's names of types, in order of appearance.
-        comms: names of tasks, "" where the kernel does not print them.
     """
 
     pfn: np.ndarray
     order: np.ndarray
-    gfp: np.ndarray
     migratetype: np.ndarray
     block_migratetype: np.ndarray
-    pid: np.ndarray
-    tgid: np.ndarray
-    comm: np.ndarray
-    time_ns: np.ndarray
     migratetypes: tuple[str, ...]
-    comms: tuple[str, ...]
 
     def __len__(self) -> int:
         """Number of allocations."""
@@ -89,7 +77,6 @@ def read_page_owner(path: str | Path) -> PageOwner:
             prints it (with its line), or there is none.
     """
     types: dict[bytes, int] = {}
-    comms: dict[bytes, int] = {}
     tables: list[np.ndarray] = []
     line = 1
     for text in _whole_allocations(path):
@@ -106,18 +93,13 @@ def read_page_owner(path: str | Path) -> PageOwner:
                     (
                         int(pfn, 0),
                         int(order),
-                        int(gfp, 0),
                         types.setdefault(kind, len(types)),
                         types.setdefault(block, len(types)),
-                        int(pid),
-                        int(tgid or -1),
-                        comms.setdefault(comm, len(comms)),
-                        int(time),
                     )
-                    for order, gfp, pid, tgid, comm, time, pfn, kind, block in rows
+                    for order, *_, pfn, kind, block in rows
                 ],
                 np.int64,
-            ).reshape(-1, 9)
+            ).reshape(-1, 4)
             pfn, order = table[:, 0], table[:, 1]
             aligned = pfn & ((np.int64(1) << np.minimum(order, LARGEST_ORDER)) - 1) == 0
             bad = np.flatnonzero((pfn >= END_OF_MEMORY) | (order > LARGEST_ORDER) | ~aligned)
@@ -136,15 +118,9 @@ def read_page_owner(path: str | Path) -> PageOwner:
     return PageOwner(
         pfn=columns[0].copy(),
         order=columns[1].astype(np.int8),
-        gfp=columns[2].astype(np.uint32),
-        migratetype=columns[3].astype(np.int8),
-        block_migratetype=columns[4].astype(np.int8),
-        pid=columns[5].astype(np.int32),
-        tgid=columns[6].astype(np.int32),
-        comm=columns[7].astype(np.int32),
-        time_ns=columns[8].copy(),
+        migratetype=columns[2].astype(np.int8),
+        block_migratetype=columns[3].astype(np.int8),
         migratetypes=tuple(name.decode() for name in types),
-        comms=tuple(name.decode(errors="replace") for name in comms),
     )
 
 

@@ -22,7 +22,6 @@ class PageSet:
         batch: the zone's batch (S4.2).
         high_min: lower bound of `high`, None where the kernel does not print it.
         high_max: upper bound of `high`, None where the kernel does not print it.
-        vm_stats_threshold: per-CPU counter delta that is folded at once (S1.10), None if absent.
     """
 
     cpu: int
@@ -31,31 +30,26 @@ class PageSet:
     batch: int
     high_min: int | None = None
     high_max: int | None = None
-    vm_stats_threshold: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class ZoneInfoZone:
     """One zone; sizes in base pages, None where this kernel does not print the field.
 
-    `min`, `low`, `high` and `promo` are stored as printed, and the kernel prints them with the
-    momentary boost added: subtract `boost` for the watermarks of S1.6.
+    `min`, `low` and `high` are stored as printed, and the kernel prints them with the momentary
+    boost added: subtract `boost` for the watermarks of S1.6.
 
     Attributes:
         node: NUMA node.
         name: zone name.
         free: pages on the free lists, without those on per-CPU lists.
         boost: watermark boost (S1.7).
-        min: min watermark, as printed; so are `low`, `high` and `promo`.
+        min: min watermark, as printed; so are `low` and `high`.
         spanned: page frames between the zone's first and last.
         present: page frames that exist.
         managed: page frames given to the allocator; 0 for a zone that is only a name.
-        cma: pages reserved for contiguous allocation.
         protection: lowmem_reserve against requests for zone 0, 1, ... (S1.8).
         start_pfn: first page frame; None for a zone without pages.
-        reserved_highatomic: pages of HIGHATOMIC pageblocks, free or not (S7).
-        free_highatomic: free pages among them.
-        vm_stats_threshold: the largest of the CPUs' thresholds (S1.10).
         counters: zone counters such as "nr_free_pages" under the kernel's names.
         pagesets: the CPUs' page lists, empty for a zone without pages.
     """
@@ -67,16 +61,11 @@ class ZoneInfoZone:
     min: int
     low: int
     high: int
-    promo: int | None = None
     spanned: int
     present: int
     managed: int
-    cma: int | None = None
     protection: tuple[int, ...] = ()
     start_pfn: int | None = None
-    reserved_highatomic: int | None = None
-    free_highatomic: int | None = None
-    vm_stats_threshold: int | None = None
     counters: Mapping[str, int] = field(default_factory=dict)
     pagesets: tuple[PageSet, ...] = ()
 
@@ -88,10 +77,9 @@ class ZoneInfoZone:
 
 @dataclass(frozen=True, kw_only=True)
 class ZoneInfo:
-    """All zones, by node and then by zone index, and the per-node counters by node."""
+    """All zones, by node and then by zone index."""
 
     zones: tuple[ZoneInfoZone, ...]
-    node_counters: Mapping[int, Mapping[str, int]]
 
 
 NR_CPUS_MAX = 8192
@@ -138,6 +126,7 @@ def split_node_zone(line: str) -> tuple[int, str, str] | None:
 _NUMBERS = re.compile(r"^\(([\d,\s]*)\)$")
 _REQUIRED = ("free", "min", "low", "high", "spanned", "present", "managed")
 _SIZES = (*_REQUIRED[1:], "boost", "promo", "cma")
+_NOT_KEPT = ("promo", "cma", "reserved_highatomic", "free_highatomic")
 _TAIL = ("start_pfn", "reserved_highatomic", "free_highatomic")
 _PAGESET_REQUIRED = ("count", "high", "batch")
 _PAGESET = (*_PAGESET_REQUIRED, "high_min", "high_max")
@@ -167,20 +156,11 @@ def parse_zoneinfo(text: str, path: str | Path = "zoneinfo") -> ZoneInfo:
             lines.append((number, line.strip()))
     if not lines_of:
         raise malformed(path, number, "no zone found")
-    node_counters: dict[int, dict[str, int]] = {}
-    zones = tuple(
-        _zone(node, name, lines, node_counters, path) for (node, name), lines in lines_of.items()
-    )
-    return ZoneInfo(zones=zones, node_counters=node_counters)
+    zones = (_zone(node, name, lines, path) for (node, name), lines in lines_of.items())
+    return ZoneInfo(zones=tuple(zones))
 
 
-def _zone(
-    node: int,
-    name: str,
-    lines: list[tuple[int, str]],
-    node_counters: dict[int, dict[str, int]],
-    path: str | Path,
-) -> ZoneInfoZone:
+def _zone(node: int, name: str, lines: list[tuple[int, str]], path: str | Path) -> ZoneInfoZone:
     """A zone from its numbered lines; which names are known depends on the section."""
     fields: dict[str, Any] = {}
     counters: dict[str, int] = {}
@@ -207,20 +187,16 @@ def _zone(
         elif label == "node_unreclaimable" or label in _TAIL:
             section = "tail"
             known = fields if label in _TAIL else None
-        elif section == "per-node stats":
-            node_counters.setdefault(node, {})[label] = count
         elif section == "pagesets":
             if label == "cpu":
                 pagesets.append({"cpu": count})
             elif not pagesets:
                 raise malformed(path, number, f"{label} comes before any 'cpu:' line")
-            elif label == "vm stats threshold":
-                pagesets[-1]["vm_stats_threshold"] = count
             elif label in _PAGESET:
                 known = pagesets[-1]
         elif section == "pages" and label in _SIZES:
             known = fields
-        else:
+        elif section != "per-node stats":
             counters[label] = count
         if known is not None:
             if label in known:
@@ -234,12 +210,10 @@ def _zone(
         if missing:
             what = f"zone {name}, cpu {values['cpu']} has no {', '.join(missing)}"
             raise malformed(path, begin, what)
-    thresholds = [v["vm_stats_threshold"] for v in pagesets if "vm_stats_threshold" in v]
     zone = ZoneInfoZone(
         node=node,
         name=name,
-        **fields,
-        vm_stats_threshold=max(thresholds, default=None),
+        **{name: value for name, value in fields.items() if name not in _NOT_KEPT},
         counters=counters,
         pagesets=tuple(PageSet(**values) for values in pagesets),
     )

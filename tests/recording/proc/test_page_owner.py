@@ -42,11 +42,6 @@ def test_old_and_recent_kernels_are_read(tmp_path: Path) -> None:
     owner = read_page_owner(write(tmp_path, OLD + RECENT + NAMELESS))
     assert owner.pfn.tolist() == [4096, 0x1234, 7]
     assert owner.order.tolist() == [2, 0, 0]
-    assert owner.gfp.tolist() == [0x52CC0, 0x100CCA, 0]
-    assert owner.pid.tolist() == [1, 77, -1]
-    assert owner.tgid.tolist() == [1, 70, -1]
-    assert owner.time_ns.tolist() == [105, 12345678901, 3]
-    assert [owner.comms[code] for code in owner.comm] == ["swapper/0", "(sd-pam), x", ""]
     types = DEFAULT_MIGRATETYPES
     assert owner.types_as(types, owner.migratetype).tolist() == [0, 1, 2]
     assert owner.types_as(types, owner.block_migratetype).tolist() == [0, 3, 2]
@@ -75,7 +70,7 @@ def test_pieces_join_to_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(page_owner, "CHUNK", 1 << 20)
         again = read_page_owner(path)
         assert again.pfn.tolist() == whole.pfn.tolist()
-        assert again.comms == whole.comms
+        assert again.order.tolist() == whole.order.tolist()
 
 
 @pytest.mark.parametrize(
