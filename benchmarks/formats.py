@@ -19,15 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from reading import (
-    Row,
-    in_turns,
-    on_one_core,
-    perf_seconds,
-    print_rates,
-    row,
-    uncompressed,
-)
+from reading import Row, in_turns, on_one_core, perf_seconds, print_rates, row, uncompressed
 
 import pagealloc_model as pm
 from pagealloc_model.recording.exporting import export_recording

@@ -111,14 +111,7 @@ EXCERPTS: dict[str, Callable[[], Iterable[str]]] = {
 """Parts of the full tables that pages show."""
 
 SHIPPED = ("kbuild", "xfree", "highatomic_stock", "highatomic_gate3")
-GUESTS = (
-    "matrix_A1",
-    "defrag_7.3",
-    "mixed_6.1",
-    "two_nodes_A1",
-    "zram_swap_A1",
-    "cma_area_A1",
-)
+GUESTS = ("matrix_A1", "defrag_7.3", "mixed_6.1", "two_nodes_A1", "zram_swap_A1", "cma_area_A1")
 """Small guests, for what no larger recording has: another kernel, other machines."""
 FULL = (
     "kbuild",

@@ -48,10 +48,7 @@ def streamed(
     recording = pm.open(RECORDING)
     stream_of = partial(pm.synthetic.scaled_up, recording, reclaim=reclaim)
     replayed = partial(
-        pm.synthetic.run,
-        rules=RULES,
-        assumptions=pm.Assumptions(reclaim=reclaim),
-        keep_holds=False,
+        pm.synthetic.run, rules=RULES, assumptions=pm.Assumptions(reclaim=reclaim), keep_holds=False
     )
     replayed(stream_of(2))
     if events:

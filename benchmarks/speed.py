@@ -57,13 +57,7 @@ def _event_loop(recording: Recording) -> float:
     begun = time.process_time()
     position = 0
     while position < len(events):
-        position = advance(
-            state.arrays(places),
-            events,
-            position,
-            len(events),
-            -1,
-        )
+        position = advance(state.arrays(places), events, position, len(events), -1)
         state.st[at.LOG_ROWS] = 0
     return time.process_time() - begun
 

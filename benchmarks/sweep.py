@@ -95,9 +95,7 @@ def points() -> Rows:
     with tempfile.TemporaryDirectory() as directory:
         cache = Path(directory)
         here = Path(__file__).parent
-        environment = os.environ | {
-            "PYTHONPATH": os.pathsep.join([str(here), str(here.parent)]),
-        }
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(here), str(here.parent)])}
         begun = time.perf_counter()
         with subprocess.Popen(
             [sys.executable, "-c", IN_ANOTHER_PROCESS, directory], env=environment

@@ -244,12 +244,7 @@ def _add_job(
         if migratetype == TYPE.UNMOVABLE:
             order = (rng.random(len(times)) < host.kernel_order_1_per_mille / 1000).astype(np.int8)
         requests.ask(
-            times,
-            np.full(len(times), end),
-            gfp=gfp,
-            cpu=cpu,
-            migratetype=migratetype,
-            order=order,
+            times, np.full(len(times), end), gfp=gfp, cpu=cpu, migratetype=migratetype, order=order
         )
     return end
 

@@ -30,10 +30,7 @@ COUNTED = {
 }
 BY_EVENTS = ("served", "refused", "pages_migrated", "kswapd_scanned")
 """Those of them that events tell as well, and at the very times of a round."""
-HELD = {
-    "slab_reclaimable": "nr_slab_reclaimable",
-    "slab_unreclaimable": "nr_slab_unreclaimable",
-}
+HELD = {"slab_reclaimable": "nr_slab_reclaimable", "slab_unreclaimable": "nr_slab_unreclaimable"}
 PER_BLOCK = 512
 HUGE_ORDER = 9
 SKIPPED, SUCCESS = 1, 8

@@ -110,10 +110,7 @@ def from_first_rounds(directory: Path) -> pd.DataFrame:
         if is_whole(run):
             for touched, survivors in ((TOUCHED, ("once", "stay", "gone")), (None, ("once",))):
                 found = rounds_from_the_first(
-                    pm.open(run / "recording"),
-                    begins_of(run),
-                    survivors=survivors,
-                    touched=touched,
+                    pm.open(run / "recording"), begins_of(run), survivors=survivors, touched=touched
                 )
                 name = f"build_rounds_{run.name}" + (", 512 touched" if touched is None else "")
                 tables.append(found.assign(recording=name))

@@ -29,11 +29,7 @@ import pandas as pd
 from pagealloc_model.notebooks.studies import defrag_study as study
 from pagealloc_model.notebooks.studies import shipped_rounds as shipped
 from pagealloc_model.notebooks.studies.build_host import BuildHost, run_build_host
-from pagealloc_model.notebooks.studies.defrag_study import (
-    defrag_table,
-    left_out_lines,
-    trend_table,
-)
+from pagealloc_model.notebooks.studies.defrag_study import defrag_table, left_out_lines, trend_table
 from pagealloc_model.notebooks.studies.pressure_pair import counters_of_pair
 from pagealloc_model.notebooks.studies.round_trend import (
     rounds_from_the_first,

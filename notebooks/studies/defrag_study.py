@@ -17,13 +17,7 @@ from pagealloc_model.notebooks.studies.build_host import ELASTIC, BuildHost, run
 
 from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.base.table import Table
-from pagealloc_model.base.text import (
-    NOT_AVAILABLE,
-    WIDTH,
-    number,
-    paragraph,
-    percent,
-)
+from pagealloc_model.base.text import NOT_AVAILABLE, WIDTH, number, paragraph, percent
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.verdict.statistics import resampled_interval

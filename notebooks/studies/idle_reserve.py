@@ -96,9 +96,7 @@ def score_over_time(host: FullHost = IDLE_HOST) -> pd.DataFrame:
 
 
 def two_by_two(
-    host: FullHost = IDLE_HOST,
-    seeds: Iterable[int] = (0, 1, 2),
-    defrags: Iterable[str] = DEFRAGS,
+    host: FullHost = IDLE_HOST, seeds: Iterable[int] = (0, 1, 2), defrags: Iterable[str] = DEFRAGS
 ) -> pd.DataFrame:
     """Huge pages with and without the gate and proactive compaction, for each `defrag`."""
     seeds = tuple(seeds)

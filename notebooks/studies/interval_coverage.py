@@ -26,13 +26,7 @@ from pagealloc_model.notebooks.studies.error_lines import table_lines
 
 import pagealloc_model as pm
 from pagealloc_model.policy.policy import policy_settings
-from pagealloc_model.verdict.comparison import (
-    BELIEVED,
-    Change,
-    half_width,
-    model_errors,
-    repeated,
-)
+from pagealloc_model.verdict.comparison import BELIEVED, Change, half_width, model_errors, repeated
 from pagealloc_model.verdict.quantities import Quantity
 from pagealloc_model.verdict.statistics import SHARE, scaled
 

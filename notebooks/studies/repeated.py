@@ -272,8 +272,7 @@ class RepeatedDemand:
         events = self._recorded
         events = events[~np.isin(events["operation"], _ONCE)]
         of_object = (events["object"] >= 0) & np.isin(
-            events["operation"],
-            (DO.ALLOC, DO.HIDDEN_ALLOC, DO.FREE, DO.TRY, DO.USE),
+            events["operation"], (DO.ALLOC, DO.HIDDEN_ALLOC, DO.FREE, DO.TRY, DO.USE)
         )
         dropped = of_object & self.recorded.is_from_start[events["object"]]
         if self.survivors == "once":

@@ -124,11 +124,7 @@ def _judged(
 
 def _spread(values: np.ndarray) -> str:
     shown = (
-        _number(each)
-        for each in (
-            values.mean(),
-            *resampled_interval(lambda mean: mean, values),
-        )
+        _number(each) for each in (values.mean(), *resampled_interval(lambda mean: mean, values))
     )
     mean, low, high = shown
     return mean if low == high else f"{mean} ({low} to {high})"

@@ -129,10 +129,7 @@ class _Extent(NamedTuple):
 
 
 def run_cache_host(
-    host: CacheHost,
-    policy: Policy,
-    rules: KernelRules,
-    cancel: Callable[[], bool] | None = None,
+    host: CacheHost, policy: Policy, rules: KernelRules, cancel: Callable[[], bool] | None = None
 ) -> tuple[Row, np.ndarray]:
     """Run a host's load from a state with all memory free.
 

@@ -126,11 +126,7 @@ class KnownValues:
                 own = replace(assumptions.elastic, kswapd_as_recorded=True, lru_as_recorded=True)
                 assumptions = replace(assumptions, elastic=own)
             predicted = replay(
-                recording,
-                policy,
-                rules=rules or None,
-                assumptions=assumptions,
-                progress=unreported,
+                recording, policy, rules=rules or None, assumptions=assumptions, progress=unreported
             )
             return predicted_quantities(recording, predicted)
 
@@ -143,10 +139,7 @@ class KnownValues:
         self._open = None
 
     def _kept(
-        self,
-        run: Run,
-        what: Mapping[str, object],
-        make: Callable[[Recording], Mapping[str, float]],
+        self, run: Run, what: Mapping[str, object], make: Callable[[Recording], Mapping[str, float]]
     ) -> Values:
         if self._open is None or self._open[0] != run.path:
             self.forget()
@@ -413,10 +406,7 @@ def experiment(
         ) as report:
             runs += make_runs(plan, to_run, directory, runner, report)
     with progress_bar.progress(
-        f"predicting {plan.name}",
-        len(runs),
-        "runs",
-        given=progress_bar.part_of(progress, 0.8, 1.0),
+        f"predicting {plan.name}", len(runs), "runs", given=progress_bar.part_of(progress, 0.8, 1.0)
     ) as report:
         changes = changes_table(
             pairs_of(plan, sides), runs, KnownValues(directory / "values"), report

@@ -531,12 +531,7 @@ def pairs_of(plan: Plan, sides: tuple[Side, ...]) -> tuple[Pair, ...]:
         modelled = bool(field or rules)
         pairs.append(
             Pair(
-                before=before,
-                after=after,
-                axis=axis,
-                policy=policy,
-                rules=rules,
-                modelled=modelled,
+                before=before, after=after, axis=axis, policy=policy, rules=rules, modelled=modelled
             )
         )
     return tuple(pairs)

@@ -59,12 +59,7 @@ _BESIDE_A_BUILD = (
 WORKLOADS = {
     name: Workload(name=name, meaning=meaning, prepare=prepare, command=command)
     for name, meaning, prepare, command in (
-        (
-            "page_cache",
-            "random and long reads of a file larger than memory",
-            FILL,
-            _reads(30_000),
-        ),
+        ("page_cache", "random and long reads of a file larger than memory", FILL, _reads(30_000)),
         (
             "huge_pages",
             "huge-page faults beside page-cache churn",

@@ -236,10 +236,7 @@ def in_time_order(events: np.ndarray) -> np.ndarray:
 
 
 def plain_events(
-    operation: int,
-    times: np.ndarray,
-    cpus: np.ndarray | int,
-    objects: np.ndarray | int = -1,
+    operation: int, times: np.ndarray, cpus: np.ndarray | int, objects: np.ndarray | int = -1
 ) -> np.ndarray:
     """`EVENT` records of one operation, all else zero; -1 where no object is concerned."""
     events = np.zeros(len(times), EVENT)

@@ -11,13 +11,7 @@ from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.text import count_of
 from pagealloc_model.policy.kernel_rules import KernelRules, preset_names
 from pagealloc_model.recording.machine import Machine, synthetic_machine
-from pagealloc_model.studies.synthetic.demand import (
-    Demand,
-    Gfp,
-    Operation,
-    Requests,
-    plain_events,
-)
+from pagealloc_model.studies.synthetic.demand import Demand, Gfp, Operation, Requests, plain_events
 
 MILLISECOND = 1_000_000
 SECOND = 1_000_000_000
@@ -166,12 +160,7 @@ def boot(
 
 
 def purgers(
-    machine: Machine,
-    *,
-    purging_cpus: int = 1,
-    pages: int = 4096,
-    rounds: int = 8,
-    seed: int = 0,
+    machine: Machine, *, purging_cpus: int = 1, pages: int = 4096, rounds: int = 8, seed: int = 0
 ) -> Demand:
     """Many CPUs allocate; a few others free what they allocated, as purger threads do."""
     allocators = machine.nr_cpus - purging_cpus
@@ -198,12 +187,7 @@ def purgers(
 
 
 def vm_churn(
-    machine: Machine,
-    *,
-    workers: int = 0,
-    pages: int = 8192,
-    rounds: int = 4,
-    seed: int = 0,
+    machine: Machine, *, workers: int = 0, pages: int = 8192, rounds: int = 4, seed: int = 0
 ) -> Demand:
     """Workers map memory, touch all of it and unmap it, over and over, as stress-ng's vm does."""
     rng = np.random.default_rng(seed)

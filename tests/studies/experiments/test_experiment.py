@@ -24,13 +24,7 @@ from pagealloc_model.verdict.statistics import (
     WRONG,
 )
 from tests.small_recordings import write_recording
-from tests.studies.experiments.small_plan import (
-    MORE_USED,
-    PLAN,
-    FakeGuests,
-    write_plan,
-    write_run,
-)
+from tests.studies.experiments.small_plan import MORE_USED, PLAN, FakeGuests, write_plan, write_run
 
 FRACTION = "vm.percpu_pagelist_high_fraction"
 SHIPPED = """

@@ -84,11 +84,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
 
 
 def runs_here(
-    directory: Path,
-    root: Path,
-    machine: Host,
-    monkeypatch: pytest.MonkeyPatch,
-    memory: int = 0,
+    directory: Path, root: Path, machine: Host, monkeypatch: pytest.MonkeyPatch, memory: int = 0
 ) -> RunsHere:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     here = Here(disk=1 << 20, memory=memory)

@@ -6,12 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pagealloc_model.studies.fleets import (
-    adjusted,
-    compared_sides,
-    p_value,
-    range_words,
-)
+from pagealloc_model.studies.fleets import adjusted, compared_sides, p_value, range_words
 from pagealloc_model.verdict.statistics import resampled_interval
 
 RNG = np.random.default_rng(5)

@@ -68,17 +68,13 @@ def runs() -> dict[bool, Run]:
     scenario = exit_avalanche(machine(), pages=6000, reclaimers=1)
     return {
         batched: run_demand(
-            scenario,
-            Policy(pcp_free_batched=batched, pcp_drain_batched=batched),
-            rules=RULES,
+            scenario, Policy(pcp_free_batched=batched, pcp_drain_batched=batched), rules=RULES
         )
         for batched in (False, True)
     }
 
 
-def test_an_exit_drains_thousands_of_pages_at_once_unless_batched(
-    runs: dict[bool, Run],
-) -> None:
+def test_an_exit_drains_thousands_of_pages_at_once_unless_batched(runs: dict[bool, Run]) -> None:
     longest = {
         batched: run.transactions_full.query("site == 'drain'").groupby("cause")["pages"].max()
         for batched, run in runs.items()
