@@ -12,9 +12,8 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -81,86 +80,87 @@ def here_check(user: int | None = None) -> Check:
     return Check(name=name, found="not root", cost=cost, todo="run them with sudo")
 
 
-class RunsHere:
-    """Makes runs on this machine, one at a time; a context, which holds memory while it is open.
+RunHere = Callable[[Order, Path, Cancel], None]
+"""Makes a run on this machine, its recording in a folder that is there and empty."""
+
+
+@contextlib.contextmanager
+def runs_here(
+    here: Here,
+    directory: Path,
+    most_bytes: int,
+    buffer_bytes: int,
+    root: Path = Path("/"),
+    host: Host | None = None,
+    programs: Path | None = None,
+) -> Iterator[RunHere]:
+    """Make runs on this machine, one at a time; memory is held meanwhile.
 
     Settings of a run are put back after it, also where it fails or is interrupted. They are kept in
     a file until then: those that a killed experiment left are put back by the next one in the
     directory.
+
+    Args:
+        here: what runs may take.
+        directory: of the experiment, with the programs in it.
+        most_bytes: that a run's folder may hold.
+        buffer_bytes: ring buffer of each CPU.
+        root: of the files that settings are.
+        host: the machine.
+        programs: directory of the workloads' programs; None: the experiment's own.
+
+    Raises:
+        UsageError: not root, a directory that is kept in memory, a machine that cannot be recorded
+            or has too little memory, or settings left by a killed experiment that cannot be put
+            back.
     """
-
-    def __init__(
-        self,
-        here: Here,
-        directory: Path,
-        most_bytes: int,
-        buffer_bytes: int,
-        root: Path = Path("/"),
-        host: Host | None = None,
-        programs: Path | None = None,
-    ) -> None:
-        self._here = here
-        self._programs = programs or directory / "programs"
-        self._scratch = directory / SCRATCH
-        self._found = FoundSettings(directory / FOUND_FILE, root)
-        self._most_bytes = most_bytes
-        self._buffer_bytes = buffer_bytes
-        self._host = host or Host()
-        self._root = root
-        self._memory: HeldMemory | None = None
-        self._handlers = ExitStack()
-
-    def __enter__(self) -> RunsHere:
-        check = here_check()
-        if check.cost:
-            raise UsageError(f"this plan has [here], and this user is not root; {check.todo}")
-        require_disk(self._scratch.parent)
-        require_trial(self._host, self._buffer_bytes)
-        memory, available = self._here.memory, self._host.available_memory
-        buffers = self._buffer_bytes * self._host.cpus
-        if memory and available < memory + buffers:
-            raise UsageError(
-                f"here.memory leaves {memory >> 20} MiB and ring buffers take {buffers >> 20}, "
-                f"but {available >> 20} MiB are available; lower here.memory or record.buffer"
-            )
-        self._found.put_back()
+    programs, host = programs or directory / "programs", host or Host()
+    check, scratch = here_check(), directory / SCRATCH
+    if check.cost:
+        raise UsageError(f"this plan has [here], and this user is not root; {check.todo}")
+    require_disk(directory)
+    require_trial(host, buffer_bytes)
+    available, buffers = host.available_memory, buffer_bytes * host.cpus
+    if here.memory and available < here.memory + buffers:
+        raise UsageError(
+            f"here.memory leaves {here.memory >> 20} MiB and ring buffers take {buffers >> 20}, "
+            f"but {available >> 20} MiB are available; lower here.memory or record.buffer"
+        )
+    found = FoundSettings(directory / FOUND_FILE, root)
+    found.put_back()
+    with contextlib.ExitStack() as stack:
         if threading.current_thread() is threading.main_thread():
             for number in _STOPPING:
-                self._handlers.callback(signal.signal, number, signal.signal(number, _interrupt))
-        if memory:
-            self._memory = HeldMemory(self._programs / HOLDER, memory + buffers)
-        return self
+                stack.callback(signal.signal, number, signal.signal(number, _interrupt))
+        stack.callback(shutil.rmtree, scratch, ignore_errors=True)
+        memory: HeldMemory | None = None
+        if here.memory:
+            memory = HeldMemory(programs / HOLDER, here.memory + buffers)
+            stack.callback(memory.close)
+        stack.callback(found.put_back)
 
-    def __exit__(self, *error: object) -> None:
-        try:
-            self._found.put_back()
-        finally:
-            if self._memory is not None:
-                self._memory.close()
-            shutil.rmtree(self._scratch, ignore_errors=True)
-            self._handlers.close()
+        def run(order: Order, folder: Path, cancel: Cancel) -> None:
+            order.write(folder)
+            make_scratch(scratch, here.disk)
+            call = Call(
+                words=python_words(INSIDE, str(folder)),
+                environment={"PATH": f"{programs}:{os.environ.get('PATH', os.defpath)}"},
+                what="the run",
+                key="here.timeout_s",
+                limit_s=here.timeout_s,
+                most_bytes=most_bytes,
+                grace_s=_GRACE_S,
+            )
+            found.remember((*order.fixed, *order.settings))
+            try:
+                drop_caches(root)
+                if memory is not None:
+                    memory.adjust()
+                make_recording(call, folder, cancel)
+            finally:
+                found.put_back()
 
-    def __call__(self, order: Order, folder: Path, cancel: Cancel) -> None:
-        """Make a run, the recording in a folder that is there and empty."""
-        order.write(folder)
-        make_scratch(self._scratch, self._here.disk)
-        call = Call(
-            words=python_words(INSIDE, str(folder)),
-            environment={"PATH": f"{self._programs}:{os.environ.get('PATH', os.defpath)}"},
-            what="the run",
-            key="here.timeout_s",
-            limit_s=self._here.timeout_s,
-            most_bytes=self._most_bytes,
-            grace_s=_GRACE_S,
-        )
-        self._found.remember((*order.fixed, *order.settings))
-        try:
-            drop_caches(self._root)
-            if self._memory is not None:
-                self._memory.adjust()
-            make_recording(call, folder, cancel)
-        finally:
-            self._found.put_back()
+        yield run
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
@@ -384,7 +384,7 @@ def make_runs(
                 in_vain.set()
         return run
 
-    with ExitStack() as stack:
+    with contextlib.ExitStack() as stack:
         if pending:
             make = _maker(plan, pending, directory, runner, stack)
         threads = ThreadPoolExecutor(plan.guest.parallel, thread_name_prefix="run")
@@ -413,7 +413,7 @@ def _maker(
     pending: Sequence[tuple[Side, int]],
     directory: Path,
     runner: Runner | None,
-    stack: ExitStack,
+    stack: contextlib.ExitStack,
 ) -> Make:
     """A maker of runs: guests, or this machine for as long as the stack is open."""
     if plan.here is not None:
@@ -421,7 +421,7 @@ def _maker(
         built = Path(stack.enter_context(TemporaryDirectory(prefix="pagealloc-programs-")))
         build_programs(built)
         here = stack.enter_context(
-            RunsHere(plan.here, directory, plan.limits.run, plan.buffer, programs=built)
+            runs_here(plan.here, directory, plan.limits.run, plan.buffer, programs=built)
         )
         return lambda side, repeat, folder, cancel: here(
             _order_of(plan, side, repeat, directory), folder, cancel

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import ClassVar
 
@@ -29,11 +30,12 @@ from pagealloc_model.studies.experiments.runs import (
     HOLDER,
     FoundSettings,
     HeldMemory,
-    RunsHere,
+    RunHere,
     drop_caches,
     here_check,
     make_scratch,
     require_disk,
+    runs_here,
 )
 from pagealloc_model.studies.experiments.workloads import build_programs
 from tests.recording.record.machines import make_machine, make_perf
@@ -83,12 +85,12 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     return make_machine(tmp_path / "machine")
 
 
-def runs_here(
+def here_on(
     directory: Path, root: Path, machine: Host, monkeypatch: pytest.MonkeyPatch, memory: int = 0
-) -> RunsHere:
+) -> AbstractContextManager[RunHere]:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     here = Here(disk=1 << 20, memory=memory)
-    return RunsHere(here, directory, 1 << 20, BUFFER, root, machine)
+    return runs_here(here, directory, 1 << 20, BUFFER, root, machine)
 
 
 def never() -> bool:
@@ -208,7 +210,7 @@ def test_a_run_puts_back_what_it_set(
     monkeypatch.setattr(here_module, "make_recording", fake)
     (tmp_path / "run").mkdir()
     try:
-        with runs_here(tmp_path, root, machine, monkeypatch) as runs:
+        with here_on(tmp_path, root, machine, monkeypatch) as runs:
             runs(ORDER, tmp_path / "run", never)
     except (RunFailedError, KeyboardInterrupt) as caught:
         assert caught is error
@@ -224,7 +226,7 @@ def test_what_a_killed_experiment_left_is_put_back(
 ) -> None:
     FoundSettings(tmp_path / FOUND_FILE, root).remember((MIN_FREE,))
     (root / "proc/sys/vm/min_free_kbytes").write_text("1")
-    with runs_here(tmp_path, root, machine, monkeypatch):
+    with here_on(tmp_path, root, machine, monkeypatch):
         assert value(root, "min_free_kbytes") == "4096"
 
 
@@ -232,7 +234,7 @@ def test_a_request_to_end_is_an_interrupt(
     root: Path, tmp_path: Path, machine: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(KeyboardInterrupt), runs_here(tmp_path, root, machine, monkeypatch):
+    with pytest.raises(KeyboardInterrupt), here_on(tmp_path, root, machine, monkeypatch):
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(10)
     assert signal.getsignal(signal.SIGTERM) is before
@@ -242,7 +244,7 @@ def test_a_user_who_is_not_root_is_told(
     root: Path, tmp_path: Path, machine: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert here_check(user=0).cost == ""
-    runs = runs_here(tmp_path, root, machine, monkeypatch)
+    runs = here_on(tmp_path, root, machine, monkeypatch)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert here_check().todo == "run them with sudo"
     with pytest.raises(
@@ -274,9 +276,9 @@ def held(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_ring_buffers_are_left_beside_the_workloads_memory(
     root: Path, tmp_path: Path, machine: Host, monkeypatch: pytest.MonkeyPatch, held: list[int]
 ) -> None:
-    with runs_here(tmp_path, root, machine, monkeypatch, memory=2 << 30):
+    with here_on(tmp_path, root, machine, monkeypatch, memory=2 << 30):
         assert held == [(2 << 30) + machine.cpus * BUFFER]
-    with runs_here(tmp_path, root, machine, monkeypatch):
+    with here_on(tmp_path, root, machine, monkeypatch):
         assert len(held) == 1, "held without being asked to"
 
 
@@ -286,7 +288,7 @@ def test_a_machine_with_less_memory_is_refused_before_any_is_held(
     more = machine.available_memory - 2 * BUFFER
     said = "ring buffers take 384, but 3906 MiB are available; lower here.memory or record.buffer"
     with pytest.raises(UsageError, match=said):
-        runs_here(tmp_path, root, machine, monkeypatch, memory=more).__enter__()
+        here_on(tmp_path, root, machine, monkeypatch, memory=more).__enter__()
     assert held == []
 
 
@@ -312,7 +314,7 @@ def test_a_machine_that_cannot_be_recorded_is_refused_before_any_memory_is_held(
         failed = "refuse failed to mmap with 12 (Cannot allocate memory)"
         monkeypatch.setenv("FAKE_PERF", failed)
     with pytest.raises(UsageError, match=why):
-        runs_here(tmp_path, root, machine, monkeypatch, memory=1 << 30).__enter__()
+        here_on(tmp_path, root, machine, monkeypatch, memory=1 << 30).__enter__()
     assert held == []
 
 
