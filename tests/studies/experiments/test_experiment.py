@@ -143,13 +143,6 @@ def test_failed_runs_are_told_and_left_out(tmp_path: Path) -> None:
     assert "- A2: the guest ended before it was done" in result.message().to_text()
 
 
-def test_an_experiment_without_any_recording_still_has_its_rows(tmp_path: Path) -> None:
-    once = write_plan(tmp_path, PLAN.replace("repeats = 2", "repeats = 1"))
-    result = pm.experiment(once, tmp_path / "out", runner=FakeGuests(lambda boot: True))
-    assert result.changes.empty
-    assert len(pd.read_csv(tmp_path / "out/runs.csv")) == 2
-
-
 def test_a_recording_that_was_measured_but_cannot_be_read_is_told(tmp_path: Path) -> None:
     recordings = {"A": [write_run(tmp_path / "a", 0)], "B": [write_run(tmp_path / "b", 0)]}
     (tmp_path / "b/perf.data").write_bytes(b"PERFILE2 torn")

@@ -21,6 +21,7 @@ from pagealloc_model.studies.experiments.guest import (
     Boot,
     RunFailedError,
     VirtmeGuests,
+    folder_bytes,
     guest_words,
     kvm_serves,
     make_disk,
@@ -177,6 +178,24 @@ def test_the_disk_takes_little_room(tmp_path: Path) -> None:
     made = image.stat().st_mtime_ns
     make_disk(image, 1 << 30)
     assert image.stat().st_mtime_ns == made
+
+
+def test_a_folder_is_sized_while_one_in_it_is_renamed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A recorder renames its folder when it is done."""
+    (tmp_path / "kept").write_bytes(bytes(8192))
+    (tmp_path / "going").mkdir()
+    look = os.scandir
+
+    def scandir(path: str) -> object:
+        if str(path).endswith("going") and (tmp_path / "going").exists():
+            (tmp_path / "going").rename(tmp_path / "gone")
+        return look(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    assert folder_bytes(tmp_path) >= 8192
+    assert (tmp_path / "gone").exists()
 
 
 REAL = """

@@ -31,9 +31,7 @@ from pagealloc_model.studies.experiments.runs import (
     FoundSettings,
     HeldMemory,
     RunHere,
-    drop_caches,
     here_check,
-    make_scratch,
     require_disk,
     runs_here,
 )
@@ -344,18 +342,6 @@ def test_a_directory_in_memory_is_refused(tmp_path: Path) -> None:
         pytest.skip("no tmpfs is mounted here")
     with pytest.raises(UsageError, match="is on tmpfs, in memory; name a directory on a disk"):
         require_disk(Path(memory[0]))
-
-
-def test_the_scratch_folder_begins_empty(tmp_path: Path) -> None:
-    make_scratch(tmp_path / "scratch", 4096)
-    (tmp_path / "scratch/left").touch()
-    make_scratch(tmp_path / "scratch", 8192)
-    assert [each.name for each in (tmp_path / "scratch").iterdir()] == [BIG]
-
-
-def test_a_kernel_without_compaction_will_do(root: Path) -> None:
-    shutil.rmtree(root / "proc/sys/vm")
-    drop_caches(root)
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")

@@ -176,21 +176,6 @@ def test_shipped_plans_can_be_read_by_name(file: Path) -> None:
     assert pairs_of(plan, sides_of(plan))
 
 
-def test_the_matrix_has_the_switches_of_stock_kernels() -> None:
-    plan = read_plan(find_plan("matrix"))
-    assert plan.repeats >= 5
-    assert {each.field for each in plan.vary} == {
-        "percpu_pagelist_high_fraction",
-        "min_free_kbytes",
-        "watermark_scale_factor",
-        "watermark_boost_factor",
-        "compaction_proactiveness",
-        "extfrag_threshold",
-        "thp_defrag",
-        "lowmem_reserve_ratio",
-    }
-
-
 def test_kernels_and_repeats_can_be_changed(tmp_path: Path) -> None:
     plan = read_plan(write_plan(tmp_path))
     changed = changed_plan(plan, [tmp_path / "other"], 7)

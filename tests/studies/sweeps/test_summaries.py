@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pandas as pd
 import pytest
 
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.show.figures import sweep_lines
 from pagealloc_model.studies.sweeps.results import on_front, pareto, sensitivity
-from tests.show.test_post import assert_mailable
 
 AXES = ("pcp_batch", "costly_order")
 
@@ -55,11 +51,6 @@ def test_sensitivity_needs_points_that_differ_in_one_field() -> None:
         sensitivity(ONE_AT_A_TIME, AXES, "speed")
 
 
-def test_the_front_is_what_no_point_beats() -> None:
-    costs = np.array([[1, 9], [2, 9], [3, 5], [3, 5], [4, 6], [9, 1], [9, 2]], float)
-    assert list(on_front(costs)) == [True, False, True, True, False, True, False]
-
-
 def test_the_front_agrees_with_comparing_all_pairs() -> None:
     costs = np.random.default_rng(1).integers(0, 8, (60, 2)).astype(float)
     beaten = [any((other <= own).all() and (other < own).any() for other in costs) for own in costs]
@@ -77,43 +68,3 @@ def test_fronts_are_of_one_recording_each() -> None:
     other = ONE_AT_A_TIME.assign(recording="another", zone_lock_hold_ns=1e6)
     found = pareto(pd.concat([ONE_AT_A_TIME, other]), AXES)
     assert set(found.front["recording"]) == {"made up", "another"}
-
-
-def test_tables_survive_a_mail() -> None:
-    swings = sensitivity(ONE_AT_A_TIME, AXES, "zone_lock_hold_ns").to_text()
-    assert_mailable(swings)
-    assert "63 .. 15" in swings
-    front = pareto(ONE_AT_A_TIME, AXES).to_text()
-    assert_mailable(front)
-    assert "pcp_batch=63" in front
-    assert "2 of 4 points" in front
-
-
-def test_figures_show_every_point() -> None:
-    found = sensitivity(ONE_AT_A_TIME, AXES, "zone_lock_hold_ns")
-    swings = found.figure()
-    bars = swings.data[0]
-    assert list(bars.y) == ["pcp_batch", "costly_order"]
-    assert list(bars.base) == [50, 90]
-    labels = ("pcp_batch: 63 .. 15", "costly_order: 0 .. as recorded")
-    assert swings.layout.yaxis.ticktext == labels
-    assert swings.layout.yaxis.tickvals == tuple(bars.y)
-    still = replace(found, summary=found.summary.assign(swing=0.0))
-    assert still.figure().layout.yaxis.ticktext[0] == "pcp_batch: no effect"
-    points, front = pareto(ONE_AT_A_TIME, AXES).figure().data
-    assert sorted(points.x) == [50, 90, 100, 400]
-    assert list(front.x) == [50, 90]
-
-
-def test_lines_go_along_one_axis_for_each_combination_of_the_others() -> None:
-    grid = rows_of([(15, 0, 10, 0), (31, 0, 30, 0), (15, 3, 20, 0), (31, 3, 80, 0)])
-    again = grid.assign(seed=1, zone_lock_hold_ns=grid["zone_lock_hold_ns"] + 2)
-    figure = sweep_lines(
-        pd.concat([grid, again]), AXES, "pcp_batch", ["zone_lock_hold_ns", "free_in_whole_blocks"]
-    )
-    lines = {(trace.name, trace.yaxis): trace for trace in figure.data}
-    assert set(lines) == {
-        (f"made up costly_order={order}", panel) for order in (0, 3) for panel in ("y", "y2")
-    }
-    first = lines["made up costly_order=3", "y"]
-    assert (list(first.x), list(first.y)) == ([15, 31], [21, 81])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pandas as pd
@@ -43,26 +42,6 @@ def test_a_sweep_is_written_printed_and_resumed(
     assert main([*words, "--vary", "costly_order=3,none", "--resume"]) == 0
     assert capsys.readouterr().out.startswith("6 points, 3 of them known")
     assert list(pd.read_parquet(output)["costly_order"].isna()) == [False, True] * 3
-
-
-def test_json_has_the_rows(small: str, capsys: Capture) -> None:
-    assert main(["sweep", small, "--vary", "pcp_batch=4,none", "--json"]) == 0
-    printed = json.loads(capsys.readouterr().out)
-    assert printed["axes"] == ["pcp_batch"]
-    assert [row["pcp_batch"] for row in printed["rows"]] == [4, None]
-    assert all(row["free_pages"] > 0 for row in printed["rows"])
-
-
-def test_designs_and_summaries(small: str, capsys: Capture) -> None:
-    vary = ("--vary", "pcp_batch=4,31", "--vary", "pcp_free_batched=0,1")
-    assert main(["sweep", small, *vary, "--one-at-a-time", "--sensitivity", "drain_pages"]) == 0
-    printed = capsys.readouterr().out
-    assert printed.startswith("5 points")
-    assert "drain_pages: pages at site drain" in printed
-    assert main(["sweep", small, *vary, "--points", "4", "--pareto", "drain_pages,free_pages"]) == 0
-    assert "points: any other point is worse" in capsys.readouterr().out
-    assert main(["sweep", small, *vary, "--metrics", "refill_pages"]) == 0
-    assert "[1] refill_pages" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
