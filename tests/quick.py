@@ -44,7 +44,7 @@ LEAST_S = 8
 """Seconds for tests, however long compiling took."""
 LARGE = (
     ("pagealloc_model.allocator.events", "advance", "event loop"),
-    ("pagealloc_model.allocator.choices.resync", "resync", "judging of choices"),
+    ("pagealloc_model.allocator.choices.judging", "resync", "judging of choices"),
     ("pagealloc_model.allocator.events", "advance_elastic", "event loop under pressure"),
 )
 """Entry points that take more than some seconds to compile: module, name and group."""

@@ -412,10 +412,8 @@ def _answer(question: _Question, prepared: Prepared) -> Replay:
     carrier: Carrier
     if build is None:
         carrier = ModelCarrier(state, demand.leads if is_elastic else None, hooks)
-    elif is_elastic:
-        carrier = build.pressed_carrier(state, demand.leads)
     else:
-        carrier = build.carrier(state)
+        carrier = build.carrier(state, demand.leads if is_elastic else None)
     state, places = carrier.state, demand.starting_places()
     start_ns, end_ns = question.span_ns()
     edges = bin_edges(start_ns, end_ns)

@@ -18,8 +18,7 @@ import pagealloc_model as pm
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.choices import judging
 from pagealloc_model.allocator.choices import true_state as rec
-from pagealloc_model.allocator.choices.judging import CHOICES, Judged
-from pagealloc_model.allocator.choices.resync import resync
+from pagealloc_model.allocator.choices.judging import CHOICES, Judged, resync
 from pagealloc_model.allocator.state import make_state
 from pagealloc_model.base.errors import CorruptStateError
 from pagealloc_model.policy.kernel_rules import KernelRules

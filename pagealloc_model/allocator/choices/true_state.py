@@ -6,6 +6,8 @@ region per pageset with what is noted of it, one per zone, then the counts of re
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from pagealloc_model.allocator import layout as at
@@ -16,8 +18,8 @@ from pagealloc_model.allocator.buddy import (
     change_pageblock_range,
     move_freepages_block,
 )
-from pagealloc_model.allocator.choices.judging import Judged
 from pagealloc_model.allocator.lists import list_add, list_add_tail, list_del
+from pagealloc_model.allocator.pcp import order_to_pindex
 from pagealloc_model.allocator.watermark import account_freepages
 from pagealloc_model.base.jit import entry, inner
 
@@ -60,9 +62,8 @@ page is next taken from in `found_type`.
 """
 
 NOTHING, POP, PUSH, REMOVE, DRAIN, FAILED, BATCHED, DEFERRED = range(8)
-SNAPSHOT, SNAPSHOT_END, FREE_READ, TICK_OPENS, TICK_OVER, RECLAIM_STARTS, RECLAIM_STOPS = range(
-    8, 15
-)
+SNAPSHOT, SNAPSHOT_END, FREE_READ, TICK_OPENS, TICK_OVER = range(8, 13)
+RECLAIM_STARTS, RECLAIM_STOPS = 13, 14
 ISOLATED = 15
 """ISOLATED: compaction takes `pages` free pages of the zone (T7)."""
 
@@ -164,29 +165,8 @@ def note_fates(steps: np.ndarray, upcoming: np.ndarray, upcoming_type: np.ndarra
 @inner
 def same_owner(steps: np.ndarray, number: int, after: int) -> bool:
     """No kernel function: return whether two steps are of one task and zone."""
-    return int(steps[after]["pid"]) == int(steps[number]["pid"]) and int(
-        steps[after]["zone"]
-    ) == int(steps[number]["zone"])
-
-
-@inner
-def continues_run(steps: np.ndarray, number: int, after: int) -> bool:
-    """No kernel function: return whether a CPU's next step goes on with its removals or drains."""
-    operation = int(steps[number]["operation"])
-    alike = operation == DRAIN or int(steps[after]["order"]) == int(steps[number]["order"])
-    return (
-        int(steps[after]["operation"]) == operation and alike and same_owner(steps, number, after)
-    )
-
-
-@inner
-def takes_same_page(steps: np.ndarray, number: int, end: int) -> bool:
-    """No kernel function: return whether a step allocates the very page that another removed."""
-    return (
-        int(steps[end]["operation"]) == POP
-        and int(steps[end]["pfn"]) == int(steps[number]["pfn"])
-        and int(steps[end]["order"]) == int(steps[number]["order"])
-    )
+    same_task = int(steps[after]["pid"]) == int(steps[number]["pid"])
+    return same_task and int(steps[after]["zone"]) == int(steps[number]["zone"])
 
 
 @entry
@@ -202,11 +182,12 @@ def note_runs(steps: np.ndarray, following: np.ndarray, ends: np.ndarray) -> Non
     """
     for number in range(len(steps) - 1, -1, -1):
         operation = int(steps[number]["operation"])
+        order = int(steps[number]["order"])
         cpu = int(steps[number]["cpu"])
         after = following[cpu]
         following[cpu] = number
-        drains = after >= 0 and int(steps[after]["operation"]) == DRAIN
-        if operation == PUSH and drains and same_owner(steps, number, after):
+        is_related = after >= 0 and same_owner(steps, number, after)
+        if operation == PUSH and is_related and int(steps[after]["operation"]) == DRAIN:
             steps[number]["objects"] = steps[after]["objects"]
             steps[number]["pages"] = steps[after]["pages"]
             steps[number]["found_order"] = steps[after]["found_order"]
@@ -214,12 +195,13 @@ def note_runs(steps: np.ndarray, following: np.ndarray, ends: np.ndarray) -> Non
         if operation != REMOVE and operation != DRAIN:
             continue
         steps[number]["objects"] = 1
-        steps[number]["pages"] = 1 << int(steps[number]["order"])
+        steps[number]["pages"] = 1 << order
         steps[number]["flags"] |= RUN_FIRST
         if operation == DRAIN:
-            steps[number]["found_order"] = steps[number]["order"]
+            steps[number]["found_order"] = order
         end = after
-        if after >= 0 and continues_run(steps, number, after):
+        alike = operation == DRAIN or (after >= 0 and int(steps[after]["order"]) == order)
+        if is_related and alike and int(steps[after]["operation"]) == operation:
             steps[number]["objects"] += steps[after]["objects"]
             steps[number]["pages"] += steps[after]["pages"]
             steps[after]["flags"] &= ALL_FLAGS - RUN_FIRST
@@ -227,10 +209,77 @@ def note_runs(steps: np.ndarray, following: np.ndarray, ends: np.ndarray) -> Non
                 steps[number]["found_order"] = steps[after]["found_order"]
             end = int(ends[after])
         ends[number] = end
-        if end >= 0 and takes_same_page(steps, number, end):
+        if (
+            end >= 0
+            and int(steps[end]["operation"]) == POP
+            and int(steps[end]["pfn"]) == int(steps[number]["pfn"])
+            and int(steps[end]["order"]) == order
+        ):
             steps[number]["flags"] |= USED_AT_ONCE
             steps[number]["highest"] = steps[end]["highest"]
             steps[number]["gfp"] = steps[end]["gfp"]
+
+
+@entry
+def find_unseen_frees(
+    m: at.Arrays,
+    steps: np.ndarray,
+    live: np.ndarray,
+    pushed: np.ndarray,
+    anchors: np.ndarray,
+    drained: np.ndarray,
+    found: np.ndarray,
+) -> int:
+    """No kernel function: find frees that no event shows.
+
+    Allocated pages that are allocated or drained again were freed without an event. A page popped
+    was pushed after the list's last visible operation, or with the unseen page popped just before;
+    a page drained was pushed after the page drained just before it.
+
+    Args:
+        m: the machine, for the number of lists.
+        steps: in time order, fates noted.
+        live: bool, one per page frame, all false.
+        pushed: int32, one per page frame, filled with -1: the step that pushed it last.
+        anchors: int32, one per pageset and list: the step after which an unseen push fell.
+        drained: int32, one per CPU, filled with -1: the same for the last page drained.
+        found: int32, shape (room, 2): filled with step and anchor.
+
+    Returns:
+        How many were found; those beyond the room are not kept.
+    """
+    count = 0
+    for number in range(len(steps)):
+        operation = int(steps[number]["operation"])
+        if operation < POP or operation > DRAIN:
+            continue
+        pfn = int(steps[number]["pfn"])
+        cpu = int(steps[number]["cpu"])
+        order = int(steps[number]["order"])
+        migratetype = int(steps[number]["migratetype"])
+        if operation == PUSH:
+            migratetype = int(steps[number]["found_type"])
+        index = -1
+        if 0 <= migratetype < at.PCP_TYPES:
+            index = order_to_pindex(m, order, migratetype)
+        place = (int(steps[number]["zone"]) * m.st[at.NR_CPUS] + cpu) * at.PCP_LISTS_MAX + index
+        takes = operation in (POP, DRAIN)
+        if takes and live[pfn] and index >= 0:
+            anchor = anchors[place] if operation == POP else drained[cpu]
+            if anchor >= 0:
+                if count < len(found):
+                    found[count, 0] = number
+                    found[count, 1] = anchor
+                count += 1
+        elif operation == DRAIN:
+            drained[cpu] = pushed[pfn]
+        elif index >= 0 and operation != REMOVE:
+            anchors[place] = number
+            if operation == PUSH:
+                pushed[pfn] = number
+        for page in range(pfn, pfn + (1 << order)):
+            live[page] = operation == POP
+    return min(count, len(found))
 
 
 TRACK = np.dtype(
@@ -268,9 +317,9 @@ NOTE_STRIDE = NOTE_WORDS + at.PCP_LISTS_MAX * at.LIST_WORDS
 whose allocation caused the last refill; TICK: as below; DRAIN_INDEX and DRAIN_FROM: list and
 pageset that the run of drains going on has come to; UNSURE: what is not known of its limits, and
 pages on the lists that came or go without an event, hence at a time unknown; HIGH to
-PREV_FREE_HIGH_ORDER: the words in the upper world (see `tuning_words`); REMAINDER: at most how many
-counted pages never move; SLACK: how many fewer these may be; READING: 1 while a snapshot is read,
-2 if `high` has moved meanwhile; LISTED and HIGH, within what bounds the words were meanwhile;
+PREV_FREE_HIGH_ORDER: the words at their upper bound (see `tuning_words`); REMAINDER: at most how
+many counted pages never move; SLACK: how many fewer these may be; READING: 1 while a snapshot is
+read, 2 if `high` has moved meanwhile; LISTED and HIGH: what the words were within meanwhile;
 FREE_HELD: what the CPU has not passed on of the zone's free pages (S1.10)."""
 
 TICK_DONE, TICK_OPEN = 1, 2
@@ -283,7 +332,7 @@ ZONE_NOTE_FREE_KNOWN = at.MIGRATETYPES + 4
 ZONE_NOTE_FREE_HELD = at.MIGRATETYPES + 5
 ZONE_NOTES = at.MIGRATETYPES + 6
 """What the null models note of a zone: the page frame after the last one taken, by type; the kind
-of the last fallback. Then the zone's words in the upper world; its free pages as snapshots and
+of the last fallback. Then the zone's words at their upper bound; its free pages as snapshots and
 moves tell them, whether a snapshot has told them yet, and what CPUs have not passed on of them."""
 
 REPAIR_NAMES = (
@@ -299,6 +348,66 @@ REPAIR_NAMES = (
 )
 REPAIR_OTHER_LIST, REPAIR_OTHER_CPU, REPAIR_IN_BUDDY, REPAIR_NOWHERE = range(4)
 REPAIR_HIDDEN, REPAIR_START, REPAIR_TYPE, REPAIR_TUNING, REPAIR_ASTRAY, REPAIRS = range(4, 10)
+
+
+class Judged(NamedTuple):
+    """The recording, and what judging knows and counts; judging functions call it `j`.
+
+    Attributes:
+        steps: `STEP` records in time order; a push's migratetype is written.
+        track: `TRACK` records, one per page frame.
+        tally: int64, shape (choices, slots, OUTCOMES); added to.
+        misses: int64, shape (choices, MISSES_KEPT + 1, MISS_COLUMNS); added to.
+    """
+
+    steps: np.ndarray
+    track: np.ndarray
+    tally: np.ndarray
+    misses: np.ndarray
+
+
+class Step(NamedTuple):
+    """One step's columns, see `STEP`, and its number; judging functions call it `s`."""
+
+    number: int
+    pfn: int
+    objects: int
+    pages: int
+    asked: int
+    gfp: int
+    cpu: int
+    flags: int
+    operation: int
+    order: int
+    migratetype: int
+    zone: int
+    highest: int
+    fate: int
+    found_order: int
+    found_type: int
+
+
+@inner
+def step_at(j: Judged, number: int) -> Step:
+    """No kernel function: return a step."""
+    return Step(
+        number,
+        int(j.steps[number]["pfn"]),
+        int(j.steps[number]["objects"]),
+        int(j.steps[number]["pages"]),
+        int(j.steps[number]["asked"]),
+        int(j.steps[number]["gfp"]),
+        int(j.steps[number]["cpu"]),
+        int(j.steps[number]["flags"]),
+        int(j.steps[number]["operation"]),
+        int(j.steps[number]["order"]),
+        int(j.steps[number]["migratetype"]),
+        int(j.steps[number]["zone"]),
+        int(j.steps[number]["highest"]),
+        int(j.steps[number]["fate"]),
+        int(j.steps[number]["found_order"]),
+        int(j.steps[number]["found_type"]),
+    )
 
 
 @inner
@@ -402,15 +511,11 @@ def drop_hidden(m: at.Arrays, j: Judged, end: int, pfn: int) -> int:
 
 
 @inner
-def note_fate(j: Judged, number: int) -> None:
+def note_fate(j: Judged, s: Step) -> None:
     """No kernel function: note the operation that moves pages next, as they return to the buddy."""
-    pfn = int(j.steps[number]["pfn"])
-    order = int(j.steps[number]["order"])
-    fate = int(j.steps[number]["fate"])
-    if fate == REMOVE and int(j.steps[number]["found_type"]) >= at.PCP_TYPES:
-        fate = RETYPED
-    for page in range(pfn, pfn + (1 << order)):
-        j.track[page]["fate"] = fate
+    is_retyped = s.fate == REMOVE and s.found_type >= at.PCP_TYPES
+    for page in range(s.pfn, s.pfn + (1 << s.order)):
+        j.track[page]["fate"] = RETYPED if is_retyped else s.fate
 
 
 @inner
@@ -425,13 +530,6 @@ def leaves_unseen(m: at.Arrays, j: Judged, head: int) -> bool:
         if fate in (POP, PUSH, DRAIN, RETYPED):
             return True
     return False
-
-
-@inner
-def note_unsure(m: at.Arrays, j: Judged, pcp: int, pfn: int) -> None:
-    """No kernel function: note that a page came, or will go, when no event tells."""
-    j.track[pfn]["unsure"] = 1
-    m.st[notes_at(m, pcp) + NOTE_UNSURE] += 1
 
 
 @inner
@@ -493,15 +591,17 @@ def vacate(m: at.Arrays, j: Judged, zone: int, pfn: int, order: int) -> None:
     """No kernel function: take pages out of wherever the state has them; count repairs."""
     for current in range(order, m.st[at.MAX_ORDER] + 1):
         head = pfn & ~((1 << current) - 1)
-        if int(m.pages[head]["order"]) >= current:
-            if int(m.pages[head]["where"]) == at.BUDDY:
-                count_repair(m, REPAIR_IN_BUDDY)
-                take_exactly(m, j, zone, head, pfn, order)
-                return
-            if int(m.pages[head]["where"]) == at.ON_PCP:
-                count_repair(m, REPAIR_OTHER_LIST)
-                leave_list(m, j, head)
-                return
+        where = int(m.pages[head]["where"])
+        if int(m.pages[head]["order"]) < current:
+            continue
+        if where == at.BUDDY:
+            count_repair(m, REPAIR_IN_BUDDY)
+            take_exactly(m, j, zone, head, pfn, order)
+            return
+        if where == at.ON_PCP:
+            count_repair(m, REPAIR_OTHER_LIST)
+            leave_list(m, j, head)
+            return
     for page in range(pfn, pfn + (1 << order)):
         if int(m.pages[page]["where"]) == at.BUDDY:
             count_repair(m, REPAIR_IN_BUDDY)

@@ -1,24 +1,17 @@
-"""What is known of a pageset's hidden words: high, count, alloc_factor, free_count.
+"""Bounds of a pageset's hidden words: high, count, alloc_factor, free_count.
 
 No event shows them, nor a zone's BELOW_HIGH. So the words stand twice: in the state as they are if
-the lists overflow as early as the events allow (the lower world), and in the notes as they are if
-they overflow as late as that (the upper world). The model's own rules move both. Where both say the
-same, a choice is judged; where they differ it is not, and what the kernel did narrows the worlds.
+the lists overflow as early as the events allow (the lower bound), and in the notes as they are if
+they overflow as late as that (the upper bound). The model's own rules move both. Where both say the
+same, a choice is judged; where they differ it is not, and what the kernel did narrows the bounds.
 """
 
 from __future__ import annotations
 
-import numpy as np
-
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.choices import true_state as true
-from pagealloc_model.allocator.choices.judging import Judged
 from pagealloc_model.allocator.choices.true_state import (
-    DRAIN,
-    NOTE_WORDS,
-    POP,
-    PUSH,
-    REMOVE,
+    Judged,
     count_repair,
     notes_at,
     zone_notes_at,
@@ -26,8 +19,8 @@ from pagealloc_model.allocator.choices.true_state import (
 from pagealloc_model.allocator.layout import zone_at
 from pagealloc_model.allocator.lists import list_add, list_add_tail, list_del
 from pagealloc_model.allocator.page_alloc import zone_may_serve
-from pagealloc_model.allocator.pcp import decay_size, leave_below_high, order_to_pindex
-from pagealloc_model.base.jit import entry, inner
+from pagealloc_model.allocator.pcp import decay_size, leave_below_high
+from pagealloc_model.base.jit import inner
 
 FREE_SLACK = 1024
 """Pages by which a zone's free pages may be off: zoneinfo is read while events go on, CPUs keep
@@ -37,14 +30,12 @@ deltas back (S1.10), compaction holds pages that no event names."""
 @inner
 def swap(m: at.Arrays, word: int, other: int) -> None:
     """No kernel function: exchange two words."""
-    kept = m.st[word]
-    m.st[word] = m.st[other]
-    m.st[other] = kept
+    m.st[word], m.st[other] = m.st[other], m.st[word]
 
 
 @inner
 def swap_zone_words(m: at.Arrays, zone: int) -> None:
-    """No kernel function: exchange the two worlds' words of a zone."""
+    """No kernel function: exchange the bounds of a zone's words."""
     region = zone_at(zone)
     notes = zone_notes_at(m, zone)
     swap(m, region + at.ZONE_BELOW_HIGH, notes + true.ZONE_NOTE_BELOW_HIGH)
@@ -52,8 +43,8 @@ def swap_zone_words(m: at.Arrays, zone: int) -> None:
 
 
 @inner
-def swap_worlds(m: at.Arrays, pcp: int, zone: int) -> None:
-    """No kernel function: exchange the two worlds: the state's words and the notes'."""
+def swap_bounds(m: at.Arrays, pcp: int, zone: int) -> None:
+    """No kernel function: exchange the bounds: the state's words and the notes'."""
     notes = notes_at(m, pcp)
     swap(m, pcp + at.PCP_HIGH, notes + true.NOTE_HIGH)
     swap(m, pcp + at.PCP_ALLOC_FACTOR, notes + true.NOTE_ALLOC_FACTOR)
@@ -65,8 +56,8 @@ def swap_worlds(m: at.Arrays, pcp: int, zone: int) -> None:
 
 
 @inner
-def make_worlds_one(m: at.Arrays, pcp: int, zone: int) -> None:
-    """No kernel function: make the upper world as the lower one, but for the count."""
+def join_bounds(m: at.Arrays, pcp: int, zone: int) -> None:
+    """No kernel function: make the upper bound the lower one, but for the count."""
     notes = notes_at(m, pcp)
     m.st[notes + true.NOTE_HIGH] = m.st[pcp + at.PCP_HIGH]
     m.st[notes + true.NOTE_ALLOC_FACTOR] = m.st[pcp + at.PCP_ALLOC_FACTOR]
@@ -131,10 +122,9 @@ def follow_snapshot(m: at.Arrays, pcp: int) -> None:
     listed = m.st[pcp + at.PCP_COUNT] - m.st[notes + true.NOTE_REMAINDER]
     m.st[notes + true.NOTE_LISTED_LEAST] = min(m.st[notes + true.NOTE_LISTED_LEAST], listed)
     m.st[notes + true.NOTE_LISTED_MOST] = max(m.st[notes + true.NOTE_LISTED_MOST], listed)
-    least = min(m.st[pcp + at.PCP_HIGH], m.st[notes + true.NOTE_HIGH])
-    most = max(m.st[pcp + at.PCP_HIGH], m.st[notes + true.NOTE_HIGH])
-    moved = least != m.st[notes + true.NOTE_HIGH_LEAST] or most != m.st[notes + true.NOTE_HIGH_MOST]
-    if moved:
+    low, high = m.st[pcp + at.PCP_HIGH], m.st[notes + true.NOTE_HIGH]
+    is_at_rest = min(low, high) == m.st[notes + true.NOTE_HIGH_LEAST]
+    if not is_at_rest or max(low, high) != m.st[notes + true.NOTE_HIGH_MOST]:
         m.st[notes + true.NOTE_READING] = 2
 
 
@@ -168,7 +158,7 @@ def end_snapshot(m: at.Arrays, pcp: int, count: int, high: int) -> None:
 
 @inner
 def decay_lower(m: at.Arrays, pcp: int) -> int:
-    """No kernel function: let the lower world's `high` sink furthest; returns pages above it."""
+    """No kernel function: let the lower bound of `high` sink furthest; returns pages above it."""
     slack = m.st[notes_at(m, pcp) + true.NOTE_SLACK]
     m.st[pcp + at.PCP_COUNT] -= slack
     excess = decay_size(m, pcp) + slack
@@ -178,10 +168,10 @@ def decay_lower(m: at.Arrays, pcp: int) -> int:
 
 @inner
 def decay_upper(m: at.Arrays, pcp: int, zone: int) -> int:
-    """No kernel function: let the upper world's `high` sink least; returns pages above it."""
-    swap_worlds(m, pcp, zone)
+    """No kernel function: let the upper bound of `high` sink least; returns pages above it."""
+    swap_bounds(m, pcp, zone)
     excess = decay_lower(m, pcp)
-    swap_worlds(m, pcp, zone)
+    swap_bounds(m, pcp, zone)
     return excess
 
 
@@ -206,7 +196,7 @@ def tick_is_over(m: at.Arrays, pcp: int, zone: int) -> None:
 
 @inner
 def tick_seen(m: at.Arrays, pcp: int, zone: int) -> tuple[int, int]:
-    """No kernel function: take up a tick; returns how many pages exceed `high` in both worlds."""
+    """No kernel function: take up a tick; returns how many pages exceed both bounds of `high`."""
     notes = notes_at(m, pcp)
     if m.st[notes + true.NOTE_TICK] == true.TICK_OPEN:
         lower = m.st[pcp + at.PCP_COUNT] - m.st[pcp + at.PCP_HIGH]
@@ -218,12 +208,9 @@ def tick_seen(m: at.Arrays, pcp: int, zone: int) -> tuple[int, int]:
 
 @inner
 def fit_count(m: at.Arrays, pcp: int, limit: int, drained: int) -> bool:
-    """No kernel function: let a free bound the pages that never move.
+    """No kernel function: let a free bound the pages that never move, if they explain it.
 
-    It does if these explain what the free did.
-
-    Returns:
-        Whether the count of the world in `st` may be what its limit asks for.
+    Returns whether the count in `st` may be what its limit asks for.
     """
     notes = notes_at(m, pcp)
     slack = m.st[notes + true.NOTE_SLACK]
@@ -241,28 +228,22 @@ def fit_count(m: at.Arrays, pcp: int, limit: int, drained: int) -> bool:
 
 
 @inner
-def overflow_limit(m: at.Arrays, pcp: int, zone: int, high: int) -> int:
-    """No kernel function: return the count at which a free overflows for a `high` (S4.6)."""
-    region = zone_at(zone)
-    if m.st[region + at.ZONE_RECLAIM_ACTIVE]:
-        return min(m.st[pcp + at.PCP_BATCH] << 2, high)
-    if m.st[region + at.ZONE_BELOW_HIGH]:
-        return m.st[pcp + at.PCP_HIGH_MIN]
-    return high
-
-
-@inner
 def fit_overflow(m: at.Arrays, pcp: int, zone: int, high: int, drained: int) -> None:
-    """No kernel function: make one world's words allow what a free did.
+    """No kernel function: make the words in `st` allow what a free did, which they ruled out.
 
-    They said it would not do so. `high` is what it was before the free. No drain shows that count
-    has not come to high, and that neither reclaim nor low memory lowered the limit; a drain, that
-    count has come to high, or that one of these did (S4.6).
+    `high` is what it was before the free. No drain shows that count has not come to high, and that
+    neither reclaim nor low memory lowered the limit; a drain, that count has come to high, or that
+    one of these did (S4.6).
     """
-    if fit_count(m, pcp, overflow_limit(m, pcp, zone, high), drained):
+    region = zone_at(zone)
+    limit = high
+    if m.st[region + at.ZONE_RECLAIM_ACTIVE]:
+        limit = min(m.st[pcp + at.PCP_BATCH] << 2, high)
+    elif m.st[region + at.ZONE_BELOW_HIGH]:
+        limit = m.st[pcp + at.PCP_HIGH_MIN]
+    if fit_count(m, pcp, limit, drained):
         return
     count = m.st[pcp + at.PCP_COUNT]
-    region = zone_at(zone)
     if drained == 0:
         m.st[region + at.ZONE_BELOW_HIGH] = 0
         m.st[region + at.ZONE_RECLAIM_ACTIVE] = 0
@@ -276,20 +257,10 @@ def fit_overflow(m: at.Arrays, pcp: int, zone: int, high: int, drained: int) -> 
 
 
 @inner
-def widen_high(m: at.Arrays, pcp: int, drained: int) -> None:
-    """No kernel function: widen `high` as far as a free shows that neither world allowed."""
-    if drained > 0:
-        m.st[pcp + at.PCP_HIGH] = m.st[pcp + at.PCP_HIGH_MIN]
-    else:
-        m.st[notes_at(m, pcp) + true.NOTE_HIGH] = m.st[pcp + at.PCP_HIGH_MAX]
-
-
-@inner
 def fit_flush(m: at.Arrays, pcp: int, high: int, drained: int) -> None:
-    """No kernel function: make one world's words allow that a free flushed, or did not.
+    """No kernel function: make the words in `st` allow that a high-order free flushed, or not.
 
-    It is a high-order free. `high` is what it was before the free, when the rule had lowered it
-    (S4.6).
+    `high` is what it was before the free, when the rule had lowered it (S4.6).
     """
     threshold = m.st[pcp + at.PCP_BATCH]
     if m.st[at.RULE_HIGH_ORDER_FLUSH_ADDS_HALF_HIGH_MIN]:
@@ -304,28 +275,9 @@ def fit_flush(m: at.Arrays, pcp: int, high: int, drained: int) -> None:
 
 
 @inner
-def fit_free_count(m: at.Arrays, pcp: int, drained: int) -> None:
-    """No kernel function: set free_count to what explains the size of a drain (S4.6)."""
-    if drained > m.st[pcp + at.PCP_BATCH]:
-        m.st[pcp + at.PCP_FREE_COUNT] = drained
-
-
-@inner
-def fit_alloc_factor(m: at.Arrays, pcp: int, predicted: int, objects: int) -> None:
-    """No kernel function: fit alloc_factor, and what high grew by, to a refill (S4.4)."""
-    base = m.st[pcp + at.PCP_BATCH]
-    factor = 0
-    while base << factor < objects and factor < m.st[at.POLICY_PCP_BATCH_SCALE_MAX]:
-        factor += 1
-    if base << factor == objects:
-        m.st[pcp + at.PCP_HIGH] += objects - predicted
-        m.st[pcp + at.PCP_ALLOC_FACTOR] = min(factor + 1, m.st[at.POLICY_PCP_BATCH_SCALE_MAX])
-
-
-@inner
 def null_list_at(m: at.Arrays, pcp: int, index: int) -> int:
     """No kernel function: return the offset of the null model's list in `st`."""
-    return notes_at(m, pcp) + NOTE_WORDS + index * at.LIST_WORDS
+    return notes_at(m, pcp) + true.NOTE_WORDS + index * at.LIST_WORDS
 
 
 @inner
@@ -359,65 +311,3 @@ def null_pop(m: at.Arrays, j: Judged, pcp: int, index: int, pfn: int) -> bool:
             null_forget(m, j, m.st[lst + at.HEAD])
     null_forget(m, j, pfn)
     return hit
-
-
-@entry
-def find_unseen_frees(
-    m: at.Arrays,
-    steps: np.ndarray,
-    live: np.ndarray,
-    pushed: np.ndarray,
-    anchors: np.ndarray,
-    drained: np.ndarray,
-    found: np.ndarray,
-) -> int:
-    """No kernel function: find frees that no event shows.
-
-    Allocated pages that are allocated or drained again were freed without an event. A page popped
-    was pushed after the list's last visible operation, or with the unseen page popped just before;
-    a page drained was pushed after the page drained just before it.
-
-    Args:
-        m: the machine, for the number of lists.
-        steps: in time order, fates noted.
-        live: bool, one per page frame, all false.
-        pushed: int32, one per page frame, filled with -1: the step that pushed it last.
-        anchors: int32, one per pageset and list: the step after which an unseen push fell.
-        drained: int32, one per CPU, filled with -1: the same for the last page drained.
-        found: int32, shape (room, 2): filled with step and anchor.
-
-    Returns:
-        How many were found; those beyond the room are not kept.
-    """
-    count = 0
-    for number in range(len(steps)):
-        operation = int(steps[number]["operation"])
-        if operation < POP or operation > DRAIN:
-            continue
-        pfn = int(steps[number]["pfn"])
-        cpu = int(steps[number]["cpu"])
-        order = int(steps[number]["order"])
-        migratetype = int(steps[number]["migratetype"])
-        if operation == PUSH:
-            migratetype = int(steps[number]["found_type"])
-        index = -1
-        if 0 <= migratetype < at.PCP_TYPES:
-            index = order_to_pindex(m, order, migratetype)
-        place = (int(steps[number]["zone"]) * m.st[at.NR_CPUS] + cpu) * at.PCP_LISTS_MAX + index
-        takes = operation in (POP, DRAIN)
-        if takes and live[pfn] and index >= 0:
-            anchor = anchors[place] if operation == POP else drained[cpu]
-            if anchor >= 0:
-                if count < len(found):
-                    found[count, 0] = number
-                    found[count, 1] = anchor
-                count += 1
-        elif operation == DRAIN:
-            drained[cpu] = pushed[pfn]
-        elif index >= 0 and operation != REMOVE:
-            anchors[place] = number
-            if operation == PUSH:
-                pushed[pfn] = number
-        for page in range(pfn, pfn + (1 << order)):
-            live[page] = operation == POP
-    return min(count, len(found))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numba
 import numpy as np
@@ -32,10 +32,6 @@ from pagealloc_model.base import jit
 from pagealloc_model.base.errors import PolicyError, UsageError
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Policy
-
-if TYPE_CHECKING:
-    import numpy as np
-
 
 DECIDED_BY_SOURCE = (
     "highatomic_gate_order",
@@ -100,11 +96,6 @@ class KernelBuild:
         open_tree(self.path, self.patch)
 
     @property
-    def tree(self) -> CompiledTree:
-        """The tree as it is on disk now; libraries of an unchanged one are used again."""
-        return _compiled(self.source, _source_digest(self.source), ALLOCATION)
-
-    @property
     def source(self) -> SourceTree:
         """The tree's files, patched."""
         return open_tree(self.path, self.patch)
@@ -145,28 +136,21 @@ class KernelBuild:
         """
         return NOT_COVERED_UNDER_PRESSURE if elastic else NOT_COVERED
 
-    def pressed_carrier(self, state: State, leads: np.ndarray) -> PressedKernelState:
-        """The tree's code, about to carry on an elastic replay's state under the model's reclaim.
+    def carrier(self, state: State, leads: np.ndarray | None = None) -> KernelState:
+        """The tree's code, about to carry on a state; libraries of an unchanged tree serve again.
 
         Args:
             state: changed from now on.
-            leads: int32 by object: the failure it came in place of.
+            leads: of an elastic replay, under the model's reclaim: int32 by object, the failure it
+                came in place of.
 
         Raises:
             KernelSourceError: the tree lacks functions or does not compile.
             UsageError: no compiler, or numba is switched off.
         """
-        tree = _compiled(self.source, _source_digest(self.source), ELASTIC)
-        return PressedKernelState(tree, state, leads)
-
-    def carrier(self, state: State) -> KernelState:
-        """The tree's code, about to carry on a state.
-
-        Raises:
-            KernelSourceError: the tree lacks functions or does not compile.
-            UsageError: no compiler.
-        """
-        return KernelState(self.tree, state)
+        source = self.source
+        tree = _compiled(source, _source_digest(source), ALLOCATION if leads is None else ELASTIC)
+        return KernelState(tree, state) if leads is None else PressedKernelState(tree, state, leads)
 
 
 def _source_digest(source: SourceTree) -> str:
@@ -180,8 +164,6 @@ def _source_digest(source: SourceTree) -> str:
 def _compiled(source: SourceTree, digest: str, part: Part) -> CompiledTree:
     return CompiledTree(source, part)
 
-
-Functions = dict[str, Callable[..., Any]]
 
 FAST_FLAGS, SLOW_FLAGS, PAGE, FREE, ISOLATE, MARK_MOVABLE, DRAIN, DRAIN_ALL = range(8)
 UNRESERVE, TICK, GROW, SET_HIGH, LIST_HEAD, LIST_TAIL, MOVE_HEAD, MOVE_TAIL = range(8, 16)
@@ -207,18 +189,18 @@ def call_shim(
     arrays = (pages, blocks, st, log)
     numbers = [types.int64] * 6
 
-    def made(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         word = ir.IntType(64)
         anything = ir.IntType(8).as_pointer()
         places = [
             builder.bitcast(make_array(kind)(context, builder, value).data, anything)
-            for kind, value in zip(signature.args[1:5], given[1:5], strict=True)
+            for kind, value in zip(signature.args[1:5], values[1:5], strict=True)
         ]
         kind = ir.FunctionType(word, [anything] * 4 + [word] * 6)
-        function = builder.inttoptr(given[0], kind.as_pointer())
-        return builder.call(function, [*places, *given[5:]])
+        function = builder.inttoptr(values[0], kind.as_pointer())
+        return builder.call(function, [*places, *values[5:]])
 
-    return types.int64(types.int64, *arrays, *numbers), made
+    return types.int64(types.int64, *arrays, *numbers), generate
 
 
 def ask(m: at.Arrays, what: int, a: int, b: int, c: int, d: int, e: int) -> int:
@@ -227,8 +209,28 @@ def ask(m: at.Arrays, what: int, a: int, b: int, c: int, d: int, e: int) -> int:
     return call_shim(address, m.pages, m.blocks, m.st, m.log, what, a, b, c, d, e)
 
 
-def _flags(module: Any) -> Functions:
-    fast, slow, asked = module.fast_path_flags, module.gfp_to_alloc_flags, jit.inner(ask)
+_REPLACED = {
+    "watermark": ("fast_path_flags", "gfp_to_alloc_flags"),
+    "buddy": ("grow_zone",),
+    "pcp": ("set_pcp_high", "refresh_cpu_vm_stats", "drain_pages_zone", "drain_all_pages"),
+    "highatomic": ("unreserve_highatomic_pageblock",),
+    "page_free": ("__free_frozen_pages",),
+    "compaction_scan": (
+        *("move_freelist_head", "move_freelist_tail", "candidate_block"),
+        *("__isolate_free_page", "search_list"),
+    ),
+    "compaction": ("migrate_folio_move",),
+    "page_alloc": ("get_page_from_freelist", "walk_zones"),
+}
+"""Functions that ask the kernel's code, by module; each before those that import from it."""
+
+
+def _asking(module: Any) -> dict[str, Callable[..., Any]]:
+    """What takes the place of one module's functions."""
+    asked, own = jit.inner(ask), vars(module)
+    fast, slow = own.get("fast_path_flags"), own.get("gfp_to_alloc_flags")
+    blocks, buddies = own.get("candidate_block"), own.get("search_list")
+    hold, move = own.get("hold"), own.get("migrate_folio_move")
 
     def fast_path_flags(m: at.Arrays, ac: AllocContext) -> int:
         flags = fast(m, ac)
@@ -239,29 +241,11 @@ def _flags(module: Any) -> Functions:
         asked(m, SLOW_FLAGS, ac.order, ac.migratetype, ac.highest_type, ac.bits, 0)
         return slow(m, ac, flags)
 
-    return {"fast_path_flags": fast_path_flags, "gfp_to_alloc_flags": gfp_to_alloc_flags}
-
-
-def _growth(_: Any) -> Functions:
-    asked = jit.inner(ask)
-
     def grow_zone(m: at.Arrays, zone: int, pfn: int, order: int) -> None:
         asked(m, GROW, zone, pfn, order, 0, 0)
 
-    return {"grow_zone": grow_zone}
-
-
-def _limits(_: Any) -> Functions:
-    asked = jit.inner(ask)
-
     def set_pcp_high(m: at.Arrays, zone: int, cpu: int, wanted: int) -> None:
         asked(m, SET_HIGH, zone, cpu, wanted, 0, 0)
-
-    return {"set_pcp_high": set_pcp_high}
-
-
-def _drains(_: Any) -> Functions:
-    asked = jit.inner(ask)
 
     def refresh_cpu_vm_stats(m: at.Arrays, cpu: int) -> None:
         asked(m, TICK, cpu, 0, 0, 0, 0)
@@ -272,34 +256,12 @@ def _drains(_: Any) -> Functions:
     def drain_all_pages(m: at.Arrays) -> None:
         asked(m, DRAIN_ALL, 0, 0, 0, 0, 0)
 
-    return {
-        "refresh_cpu_vm_stats": refresh_cpu_vm_stats,
-        "drain_pages_zone": drain_pages_zone,
-        "drain_all_pages": drain_all_pages,
-    }
-
-
-def _reserve(_: Any) -> Functions:
-    asked = jit.inner(ask)
-
     def unreserve_highatomic_pageblock(m: at.Arrays, ac: AllocContext, force: bool) -> bool:
         return asked(m, UNRESERVE, ac.migratetype, ac.highest_type, ac.bits, int(force), 0) != 0
-
-    return {"unreserve_highatomic_pageblock": unreserve_highatomic_pageblock}
-
-
-def _frees(_: Any) -> Functions:
-    asked = jit.inner(ask)
 
     def __free_frozen_pages(m: at.Arrays, cpu: int, pfn: int, order: int, in_batch: bool) -> None:
         m.pages[pfn]["where"] = at.NOWHERE
         asked(m, FREE, pfn, order, 0, 0, 0)
-
-    return {"__free_frozen_pages": __free_frozen_pages}
-
-
-def _walks(_: Any) -> Functions:
-    asked = jit.inner(ask)
 
     def get_page_from_freelist(m: at.Arrays, ac: AllocContext, flags: int) -> int:
         return asked(m, PAGE, ac.order, ac.migratetype, ac.highest_type, ac.bits, flags)
@@ -307,35 +269,17 @@ def _walks(_: Any) -> Functions:
     def walk_zones(m: at.Arrays, ac: AllocContext, position: int, flags: int) -> int:
         return asked(m, PAGE, ac.order, ac.migratetype, ac.highest_type, ac.bits, flags)
 
-    return {"get_page_from_freelist": get_page_from_freelist, "walk_zones": walk_zones}
-
-
-def _lists(module: Any) -> Functions:
-    asked = jit.inner(ask)
-
     def move_freelist_head(m: at.Arrays, lst: int, pfn: int) -> None:
         asked(m, MOVE_HEAD, lst, pfn, 0, 0, 0)
 
     def move_freelist_tail(m: at.Arrays, lst: int, pfn: int) -> None:
         asked(m, MOVE_TAIL, lst, pfn, 0, 0, 0)
 
-    return {"move_freelist_head": move_freelist_head, "move_freelist_tail": move_freelist_tail}
-
-
-def _sources(module: Any) -> Functions:
-    search, asked = module.candidate_block, jit.inner(ask)
-
     def candidate_block(
         m: at.Arrays, lst: int, high: int, scanned: int, limit: int
     ) -> tuple[int, int]:
         asked(m, LIST_HEAD, lst, limit - scanned + 1, 0, 0, 0)
-        return search(m, lst, high, scanned, limit)  # type: ignore[no-any-return]
-
-    return {"candidate_block": candidate_block}
-
-
-def _targets(module: Any) -> Functions:
-    hold, search, asked = module.hold, module.search_list, jit.inner(ask)
+        return blocks(m, lst, high, scanned, limit)
 
     def __isolate_free_page(m: at.Arrays, run: int, pfn: int) -> bool:
         order = int(m.pages[pfn]["order"])
@@ -348,35 +292,15 @@ def _targets(module: Any) -> Functions:
         m: at.Arrays, zone: int, lst: int, low: int, least: int, limit: int, highest: int
     ) -> tuple[int, int, int, int, int, int]:
         asked(m, LIST_TAIL, lst, limit, 0, 0, 0)
-        return search(m, zone, lst, low, least, limit, highest)  # type: ignore[no-any-return]
-
-    return {"__isolate_free_page": __isolate_free_page, "search_list": search_list}
-
-
-def _moves(module: Any) -> Functions:
-    move, asked = module.migrate_folio_move, jit.inner(ask)
+        return buddies(m, zone, lst, low, least, limit, highest)
 
     def migrate_folio_move(m: at.Arrays, source: int, target: int) -> None:
         move(m, source, target)
         if int(m.pages[target]["tag"]) == 1:
             asked(m, MARK_MOVABLE, target, int(m.pages[target]["order"]), 0, 0, 0)
 
-    return {"migrate_folio_move": migrate_folio_move}
-
-
-_REPLACED = (
-    ("watermark", _flags),
-    ("buddy", _growth),
-    ("pcp", _limits),
-    ("pcp", _drains),
-    ("highatomic", _reserve),
-    ("page_free", _frees),
-    ("compaction_scan", _lists),
-    ("compaction_scan", _sources),
-    ("compaction_scan", _targets),
-    ("compaction", _moves),
-    ("page_alloc", _walks),
-)
+    functions = locals()
+    return {name: functions[name] for name in _REPLACED[module.__name__.rpartition(".")[2]]}
 
 
 @lru_cache(maxsize=1)
@@ -385,7 +309,8 @@ def advance_asking() -> Callable[..., int]:
 
     The last of the state's words must be the address of a loaded library's `shim_ask`.
     """
-    return loop_with(_REPLACED, ELASTIC_LOOP, "asked-kernel")
+    replacements = [(module, _asking) for module in _REPLACED]
+    return loop_with(replacements, ELASTIC_LOOP, "asked-kernel")
 
 
 class PressedKernelState(KernelState):

@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 
@@ -32,9 +31,9 @@ from pagealloc_model.allocator.from_source.source_tree import SourceTree, not_fo
 from pagealloc_model.allocator.state import State
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.policy.policy import Policy
-from pagealloc_model.recording.machine import Machine
 
 ERRORS_MOST = 12
+NO_MEMORY = "not enough memory for the kernel's page structures"
 
 COMPILERS = ("cc", "gcc", "clang")
 OPTIONS = (
@@ -48,19 +47,6 @@ OPTIONS = (
     "-Werror=incompatible-pointer-types",
     "-Werror=int-conversion",
 )
-
-
-def compiler() -> str:
-    """The system's C compiler.
-
-    Raises:
-        UsageError: there is none.
-    """
-    for name in COMPILERS:
-        found = shutil.which(name)
-        if found:
-            return found
-    raise UsageError(f"no C compiler ({', '.join(COMPILERS)}) is installed; install gcc")
 
 
 class CompiledTree:
@@ -82,12 +68,11 @@ class CompiledTree:
     @property
     def missing(self) -> tuple[str, ...]:
         """Judged functions that the tree does not have under their names."""
+        function = self._index.function
         return tuple(
             name
             for name in JUDGED
-            if all(
-                self._index.function(each) is None for each in (name, LATER_NAMES.get(name, name))
-            )
+            if function(name) is None and function(LATER_NAMES.get(name, name)) is None
         )
 
     def built(self, configuration: Configuration) -> tuple[Unit, Path]:
@@ -120,43 +105,38 @@ class CompiledTree:
             self._idle[configuration].append(library)
 
     def _build(self, configuration: Configuration) -> tuple[Unit, Path]:
+        compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
+        if compiler is None:
+            raise UsageError(f"no C compiler ({', '.join(COMPILERS)}) is installed; install gcc")
         unit = extract(self._index, configuration)
         name = hashlib.sha256(unit.text.encode()).hexdigest()[:16]
         path = Path(self._directory.name) / f"{name}.so"
         source = path.with_suffix(".c")
         source.write_text(unit.text)
         done = subprocess.run(
-            [compiler(), *OPTIONS, "-o", str(path), str(source)],
+            [compiler, *OPTIONS, "-o", str(path), str(source)],
             env=os.environ | {"LC_ALL": "C"},  # which complaints are found in
             capture_output=True,
             text=True,
             check=False,
         )
         if done.returncode:
-            raise KernelSourceError(compile_errors(unit, self.tree, done.stderr, self.missing))
+            raise KernelSourceError(self._complaint(unit, done.stderr))
         return unit, path
 
-
-def compile_errors(unit: Unit, tree: SourceTree, output: str, missing: Iterable[str]) -> str:
-    """A compiler's complaints as one line, each with its function in the tree.
-
-    Args:
-        unit: what was compiled.
-        tree: where it is from.
-        output: the compiler's.
-        missing: functions that the tree does not have under their names.
-    """
-    found = []
-    for path, line, message in re.findall(r"^([^:\n]+):(\d+):\d+: error: (.*)$", output, re.M):
-        function = unit.function_at(path, int(line))
-        found.append(f"{path}:{line}{f' in {function}()' if function else ''}: {message}")
-    unique = list(dict.fromkeys(found)) or [output.strip()[-500:]]
-    more = f"; and {len(unique) - ERRORS_MOST} more" if len(unique) > ERRORS_MOST else ""
-    lacking = not_found(tree, missing)
-    return (
-        f"{tree.path}: does not compile with the shim: "
-        f"{f'not found: {lacking}; ' if lacking else ''}{'; '.join(unique[:ERRORS_MOST])}{more}"
-    )
+    def _complaint(self, unit: Unit, output: str) -> str:
+        """A compiler's complaints as one line, each with its function in the tree."""
+        errors = []
+        for path, line, message in re.findall(r"^([^:\n]+):(\d+):\d+: error: (.*)$", output, re.M):
+            function = unit.function_at(path, int(line))
+            errors.append(f"{path}:{line}{f' in {function}()' if function else ''}: {message}")
+        unique = list(dict.fromkeys(errors)) or [output.strip()[-500:]]
+        more = f"; and {len(unique) - ERRORS_MOST} more" if len(unique) > ERRORS_MOST else ""
+        lacking = not_found(self.tree, self.missing)
+        return (
+            f"{self.tree.path}: does not compile with the shim: "
+            f"{f'not found: {lacking}; ' if lacking else ''}{'; '.join(unique[:ERRORS_MOST])}{more}"
+        )
 
 
 ZONE_NAMES = ("DMA", "DMA32", "Normal", "HighMem", "Movable", "Device")
@@ -170,7 +150,9 @@ def configuration_for(state: State) -> Configuration:
         UsageError: a machine that the shim has no configuration for.
     """
     machine, st = state.machine, state.st
-    _check(machine)
+    strange = set(machine.zone_types) - set(ZONE_NAMES)
+    if strange:
+        raise UsageError(f"the kernel shim knows no zone type {', '.join(sorted(strange))}")
     return Configuration(
         zone_types=machine.zone_types,
         pageblock_order=machine.pageblock_order,
@@ -182,12 +164,6 @@ def configuration_for(state: State) -> Configuration:
         batch_scale_max=int(st[at.POLICY_PCP_BATCH_SCALE_MAX]),
         cpus=-(-machine.nr_cpus // 64) * 64,
     )
-
-
-def _check(machine: Machine) -> None:
-    strange = set(machine.zone_types) - set(ZONE_NAMES)
-    if strange:
-        raise UsageError(f"the kernel shim knows no zone type {', '.join(sorted(strange))}")
 
 
 class KernelState:
@@ -225,7 +201,7 @@ class KernelState:
             array_pointer(names),
         )
         if failed:
-            raise MemoryError("not enough memory for the kernel's page structures")
+            raise MemoryError(NO_MEMORY)
 
     def advance(
         self, events: np.ndarray, places: np.ndarray, low: int, high: int, until_ns: int
@@ -296,28 +272,16 @@ def array_pointer(array: np.ndarray) -> ctypes.c_void_p:
 
 
 class KernelCompaction(KernelState):
-    """What the compiled kernel holds, with compaction's positions, skip marks and deferral.
+    """What the compiled kernel holds of an elastic state, compaction's words among it.
 
-    LRU lists are known by membership only.
+    The tree is compiled as the part `COMPACTION`; LRU lists are known by membership only.
     """
 
     def __init__(self, tree: CompiledTree, state: State) -> None:
-        """Compile what is needed and take over an elastic state.
-
-        Args:
-            tree: compiled as the part `COMPACTION`.
-            state: an elastic one.
-
-        Raises:
-            KernelSourceError: the tree lacks functions or does not compile.
-            UsageError: no compiler, or a machine that the shim has no configuration for.
-            MemoryError: not enough memory for the kernel's structures.
-        """
         super().__init__(tree, state)
-        if self._library.shim_load_compaction(
-            array_pointer(state.pages), array_pointer(state.folios)
-        ):
-            raise MemoryError("not enough memory for the kernel's page structures")
+        pages, folios = array_pointer(state.pages), array_pointer(state.folios)
+        if self._library.shim_load_compaction(pages, folios):
+            raise MemoryError(NO_MEMORY)
 
     def take(self, operations: np.ndarray, results: np.ndarray, low: int, high: int) -> None:
         """As the model's `take_compaction_operations`."""
@@ -338,32 +302,23 @@ class KernelCompaction(KernelState):
         return state
 
     def close(self) -> None:
-        """Give the kernel's memory back; nothing may be asked of it afterwards."""
+        """Give the kernel's memory back."""
         self._library.shim_unload_compaction()
         super().close()
 
 
 class KernelReclaim(KernelState):
-    """What the compiled kernel holds, with LRU lists and a kswapd for each node.
+    """What the compiled kernel holds of an elastic state, with LRU lists and sleeping kswapds.
 
-    Each kswapd is a context of its own that runs the tree's `kswapd()` until it sleeps.
+    The tree is compiled as the part `RECLAIM`. Each kswapd is a context of its own that runs the
+    tree's `kswapd()` until it sleeps.
     """
 
     def __init__(self, tree: CompiledTree, state: State) -> None:
-        """Compile what is needed and take over an elastic state.
-
-        Args:
-            tree: compiled as the part `RECLAIM`.
-            state: an elastic one whose kswapds sleep.
-
-        Raises:
-            KernelSourceError: the tree lacks functions or does not compile.
-            UsageError: no compiler, or a machine that the shim has no configuration for.
-            MemoryError: not enough memory for the kernel's structures.
-        """
         super().__init__(tree, state)
-        if self._library.shim_load_reclaim(array_pointer(state.pages), array_pointer(state.folios)):
-            raise MemoryError("not enough memory for the kernel's page structures")
+        pages, folios = array_pointer(state.pages), array_pointer(state.folios)
+        if self._library.shim_load_reclaim(pages, folios):
+            raise MemoryError(NO_MEMORY)
 
     def take(self, operations: np.ndarray, answers: np.ndarray, low: int, high: int) -> None:
         """As the model's `take_reclaim_operations`."""
@@ -385,6 +340,6 @@ class KernelReclaim(KernelState):
         return state
 
     def close(self) -> None:
-        """Give the kernel's memory back; nothing may be asked of it afterwards."""
+        """Give the kernel's memory back."""
         self._library.shim_unload_reclaim()
         super().close()

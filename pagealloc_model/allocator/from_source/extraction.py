@@ -13,6 +13,7 @@ from typing import Literal
 from pagealloc_model.allocator import layout, pressure_layout
 from pagealloc_model.allocator.from_source.source_tree import SOURCES, SourceTree, not_found
 from pagealloc_model.base.errors import PageallocError
+from pagealloc_model.recording.machine import ZONE_TYPES_MAX
 
 Kind = Literal["macro", "type", "variable", "function"]
 
@@ -81,47 +82,52 @@ def top_level_items(text: str, path: str) -> Iterator[Item]:
     """All definitions of a file, in its order; includes and prototypes are left out."""
     plain = without_comments(text)
     text = without_comments(text, literals=True)
-    conditions: list[list[str]] = []
+    conditions: list[list[str]] = []  # an entry: branches so far, all but the last refused
     position = 0
-    while True:
-        match = re.compile(r"\S").search(plain, position)
-        if match is None:
-            return
+    while match := re.compile(r"\S").search(plain, position):
         start = match.start()
-        if plain[start] == "#":
-            end = _LINE.match(plain, start).end()  # type: ignore[union-attr]
-            kind, rest = _DIRECTIVE.match(plain[start:end]).groups()  # type: ignore[union-attr]
-            if kind == "define":
-                yield _macro(text, plain, path, start, end, conditions)
-            else:
-                _follow(conditions, kind, " ".join(rest.replace("\\\n", " ").split()))
+        is_directive = plain[start] == "#"
+        if is_directive:
+            end = position = _LINE.match(plain, start).end()  # type: ignore[union-attr]
+            directive, rest = _DIRECTIVE.match(plain[start:end]).groups()  # type: ignore[union-attr]
+            condition = " ".join(rest.replace("\\\n", " ").split())
+            if directive in ("ifdef", "ifndef"):
+                conditions.append([f"{'!' * (directive == 'ifndef')}defined({condition})"])
+            elif directive == "if":
+                conditions.append([condition])
+            elif directive in ("elif", "else") and conditions:
+                conditions[-1].append(condition if directive == "elif" else "1")
+            elif directive == "endif" and conditions:
+                conditions.pop()
+            if directive != "define":
+                continue
+            name = re.compile(r"#\s*define\s+(\w+)").match(plain, start)
+            assert name is not None
+            kind: Kind = "macro"
+            names, parameters, body = (name[1],), (), plain[name.end() : end]
         else:
-            end = _end_of_item(plain, start)
-            yield from _declaration(text, plain, path, start, end, conditions)
-        position = end
-
-
-def _follow(conditions: list[list[str]], directive: str, condition: str) -> None:
-    """Keep the stack of conditions; an entry is its branches so far, all but the last refused."""
-    if directive == "ifdef":
-        conditions.append([f"defined({condition})"])
-    elif directive == "ifndef":
-        conditions.append([f"!defined({condition})"])
-    elif directive == "if":
-        conditions.append([condition])
-    elif directive == "elif" and conditions:
-        conditions[-1].append(condition)
-    elif directive == "else" and conditions:
-        conditions[-1].append("1")
-    elif directive == "endif" and conditions:
-        conditions.pop()
-
-
-def _spelled(conditions: list[list[str]]) -> tuple[str, ...]:
-    return tuple(
-        " && ".join([*(f"!({each})" for each in branches[:-1]), f"({branches[-1]})"])
-        for branches in conditions
-    )
+            end = position = _end_of_item(plain, start)
+            body = plain[start:end]
+            kind, names, parameters = _named(body)
+            if not names:
+                continue
+        spelled = tuple(
+            " && ".join([*(f"!({each})" for each in branches[:-1]), f"({branches[-1]})"])
+            for branches in conditions
+        )
+        # names that conditions only ask for are not used
+        words = words_of(body) | words_of(_DEFINED.sub("", " ".join(spelled)))
+        yield Item(
+            path=path,
+            line=text.count("\n", 0, start) + 1,
+            kind=kind,
+            names=names,
+            conditions=spelled,
+            text=text[start:end],
+            words=words if is_directive else words - set(names),
+            parameters=parameters,
+            is_called=body.startswith("(") if is_directive else kind == "function",
+        )
 
 
 def _end_of_item(plain: str, start: int) -> int:
@@ -151,55 +157,12 @@ def _end_of_item(plain: str, start: int) -> int:
 
 def words_of(plain: str) -> frozenset[str]:
     """Identifiers and tags in text without comments; a call "name(" counts as "name" too."""
-    found = set()
+    words = set()
     for match in _WORD.finditer(plain):
-        found.add(f"{match[1]} {match[2]}" if match[1] else match[3])
+        words.add(f"{match[1]} {match[2]}" if match[1] else match[3])
         if match[4]:
-            found.add(f"{match[3]}(")
-    return frozenset(found)
-
-
-def _words_of_conditions(conditions: tuple[str, ...]) -> frozenset[str]:
-    """What conditions use but for names that they only ask for."""
-    return words_of(_DEFINED.sub("", " ".join(conditions)))
-
-
-def _macro(
-    text: str, plain: str, path: str, start: int, end: int, conditions: list[list[str]]
-) -> Item:
-    name = re.compile(r"#\s*define\s+(\w+)").match(plain, start)
-    assert name is not None
-    return Item(
-        path=path,
-        line=text.count("\n", 0, start) + 1,
-        kind="macro",
-        names=(name[1],),
-        conditions=_spelled(conditions),
-        text=text[start:end],
-        words=words_of(plain[name.end() : end]) | _words_of_conditions(_spelled(conditions)),
-        is_called=plain[name.end() : name.end() + 1] == "(",
-    )
-
-
-def _declaration(
-    text: str, plain: str, path: str, start: int, end: int, conditions: list[list[str]]
-) -> Iterator[Item]:
-    body = plain[start:end]
-    kind, names, parameters = _named(body)
-    if not names:
-        return
-    spelled = _spelled(conditions)
-    yield Item(
-        path=path,
-        line=text.count("\n", 0, start) + 1,
-        kind=kind,
-        names=names,
-        conditions=spelled,
-        text=text[start:end],
-        words=(words_of(body) | _words_of_conditions(spelled)) - set(names),
-        parameters=parameters,
-        is_called=kind == "function",
-    )
+            words.add(f"{match[3]}(")
+    return frozenset(words)
 
 
 def _named(body: str) -> tuple[Kind, tuple[str, ...], tuple[str, ...]]:
@@ -421,8 +384,7 @@ class Configuration:
             "CONFIG_MEMORY_ISOLATION": self.isolation,
         }
         optional = sum(present[f"CONFIG_{each}"] for each in ("ZONE_DMA", "HIGHMEM", "ZONE_DEVICE"))
-        made = {name: 1 for name, is_there in present.items() if is_there}
-        made |= {
+        definitions = {name: 1 for name, is_there in present.items() if is_there} | {
             "CONFIG_PCP_BATCH_SCALE_MAX": self.batch_scale_max,
             "NODES_SHIFT": 5,
             "MAX_NUMNODES": 32,
@@ -432,8 +394,8 @@ class Configuration:
             "SHIM_CPUS": self.cpus,
         }
         if self.costly_order is not None:
-            made["PAGE_ALLOC_COSTLY_ORDER"] = self.costly_order
-        return made
+            definitions["PAGE_ALLOC_COSTLY_ORDER"] = self.costly_order
+        return definitions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -472,11 +434,11 @@ class TreeIndex:
     @cached_property
     def by_name(self) -> Mapping[str, list[Item]]:
         """All variants of each name, whatever conditions they stand under."""
-        found: dict[str, list[Item]] = {}
+        variants: dict[str, list[Item]] = {}
         for item in self.items:
             for name in item.names:
-                found.setdefault(name, []).append(item)
-        return found
+                variants.setdefault(name, []).append(item)
+        return variants
 
     def function(self, name: str) -> Item | None:
         """The function of a name, None if there is none."""
@@ -488,18 +450,6 @@ def _shim_text(names: Iterable[str]) -> str:
     return "".join(f'#line 1 "shim/{name}"\n{(SHIM / name).read_text()}' for name in names)
 
 
-def _shim_names(part: Part) -> tuple[set[str], frozenset[str]]:
-    """What the shim defines, and every word it uses."""
-    defined: set[str] = set()
-    words: frozenset[str] = frozenset()
-    for name in (*part.before_types, *part.after_types, *part.behind_functions):
-        text = (SHIM / name).read_text()
-        for item in top_level_items(text, name):
-            defined.update(item.names)
-        words |= words_of(without_comments(text))
-    return defined - part.own_code, words
-
-
 def extract(index: TreeIndex, configuration: Configuration) -> Unit:
     """The unit for a tree's definitions.
 
@@ -509,15 +459,21 @@ def extract(index: TreeIndex, configuration: Configuration) -> Unit:
     """
     part = index.part
     definitions = configuration.definitions() | part.definitions
-    defined, words = _shim_names(part)
-    defined |= definitions.keys()
+    defined: set[str] = set()
+    words: frozenset[str] = frozenset()
+    for file in (*part.before_types, *part.after_types, *part.behind_functions):
+        text = (SHIM / file).read_text()
+        defined |= {name for item in top_level_items(text, file) for name in item.names}
+        words |= words_of(without_comments(text))
+    defined = defined - part.own_code | definitions.keys()
     calls, missing, changed = _calls(index, words)
     if missing or changed:
         lacking = not_found(index.tree, missing)
         listed = "; ".join([*([f"not found: {lacking}"] if lacking else []), *changed])
         raise KernelSourceError(f"{index.tree.path}: {listed}")
     words |= {f"{name}(" for name in part.by_address}
-    items, used = _closure(index, words, defined, _functions_called(index, calls))
+    called = filter(None, (index.function(call.split("(")[0]) for call in calls.values()))
+    items, used = _closure(index, words, defined, called)
     traces = sorted(
         word.removesuffix("(")
         for word in used
@@ -525,32 +481,23 @@ def extract(index: TreeIndex, configuration: Configuration) -> Unit:
         and word.endswith("(")
         and word.removesuffix("(") not in defined | index.by_name.keys()
     )
+    words_of_layout = _numbers(layout) | {"ZONE_TYPES_MAX": ZONE_TYPES_MAX}
     parts = [
         *(f"#define {name} {value}\n" for name, value in definitions.items()),
-        *(f"#define AT_{name} ({value})\n" for name, value in _layout_words().items()),
+        *(f"#define AT_{name} ({value})\n" for name, value in words_of_layout.items()),
         *(f"#define PR_{name} ({value})\n" for name, value in _numbers(pressure_layout).items()),
         *(f"#define ASK_{name.upper()} {number}\n" for number, name in enumerate(part.questions)),
         *(f"#define {name} 1\n" for name in sorted(words) if _tree_has(index, name)),
         _shim_text(part.before_types),
-        *(_extraction_spelled(item, item.text) for item in items if item.kind != "function"),
+        *(_placed(item, item.text) for item in items if item.kind != "function"),
         _shim_text(part.after_types),
         *(f"#define {name}(...) ((void)0)\n" for name in traces),
-        *(_extraction_spelled(item, item.prototype) for item in items if item.kind == "function"),
-        *(_extraction_spelled(item, item.text) for item in items if item.kind == "function"),
+        *(_placed(item, item.prototype) for item in items if item.kind == "function"),
+        *(_placed(item, item.text) for item in items if item.kind == "function"),
         *(f"#define CALL_{name} {call}\n" for name, call in calls.items()),
         _shim_text(part.behind_functions),
     ]
-    return Unit(
-        text="".join(parts),
-        items=tuple(items),
-    )
-
-
-def _layout_words() -> dict[str, int]:
-    """The integer constants of the model's layout, for the shim to share."""
-    from pagealloc_model.recording.machine import ZONE_TYPES_MAX
-
-    return _numbers(layout) | {"ZONE_TYPES_MAX": ZONE_TYPES_MAX}
+    return Unit(text="".join(parts), items=tuple(items))
 
 
 def _numbers(module: ModuleType) -> dict[str, int]:
@@ -587,17 +534,14 @@ def _calls(index: TreeIndex, words: frozenset[str]) -> tuple[dict[str, str], lis
         if function is None:
             missing.append(names[0])
             continue
-        given = [ARGUMENTS.get(each, each) for each in function.parameters]
+        arguments = [ARGUMENTS.get(each, each) for each in function.parameters]
         where = f"{function.names[0]}() at {function.path}:{function.line}"
         offered = OFFERED | index.part.arguments
-        changed += [f"{where} has a parameter {each!r}" for each in given if each not in offered]
-        calls[name] = f"{function.names[0]}({', '.join(given)})"
+        changed += [
+            f"{where} has a parameter {each!r}" for each in arguments if each not in offered
+        ]
+        calls[name] = f"{function.names[0]}({', '.join(arguments)})"
     return calls, missing, changed
-
-
-def _functions_called(index: TreeIndex, calls: Mapping[str, str]) -> list[Item]:
-    names = (call.split("(")[0] for call in calls.values())
-    return [found for name in names if (found := index.function(name)) is not None]
 
 
 def _closure(
@@ -624,7 +568,7 @@ def _closure(
     return [item for item in index.items if id(item) in taken], used
 
 
-def _extraction_spelled(item: Item, text: str) -> str:
+def _placed(item: Item, text: str) -> str:
     """An item as its compiler shall see it: under its conditions, at its place in the tree."""
     opened = "".join(f"#if {condition}\n" for condition in item.conditions)
     closed = "#endif\n" * len(item.conditions)

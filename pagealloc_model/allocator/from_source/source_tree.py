@@ -62,7 +62,14 @@ class Patch:
             if hunk.path != path:
                 continue
             expected = hunk.line - bool(hunk.old) + moved
-            place = _place(lines, hunk.old, expected)
+            places = [
+                start
+                for start in range(len(lines) + 1 if hunk.old else 0)
+                if tuple(lines[start : start + len(hunk.old)]) == hunk.old
+            ]
+            if not hunk.old and expected <= len(lines):
+                places = [expected]
+            place = min(places, key=lambda start: abs(start - expected), default=None)
             if place is None:
                 raise UsageError(
                     f"{self.name}: what it changes at line {hunk.line} of {path} is not in the "
@@ -83,7 +90,13 @@ def read_patch(patch: Path | str, files: Collection[str]) -> Patch:
     Raises:
         UsageError: no such file, no patch, or a patch to none of these files.
     """
-    name, text = _named(patch)
+    name, text = "patch", str(patch)
+    if isinstance(patch, Path) or "\n" not in patch:
+        path = Path(patch).expanduser()
+        try:
+            name, text = str(path), path.read_text(encoding="utf-8", errors="replace")
+        except OSError as error:
+            raise UsageError(f"{path}: cannot be read ({error.strerror})") from None
     hunks = tuple(_hunks(text.split("\n"), name, files))
     if not hunks:
         raise UsageError(f"{name}: not a patch in unified format")
@@ -94,16 +107,6 @@ def read_patch(patch: Path | str, files: Collection[str]) -> Patch:
     return Patch(name=name, hunks=wanted)
 
 
-def _named(patch: Path | str) -> tuple[str, str]:
-    if isinstance(patch, str) and "\n" in patch:
-        return "patch", patch
-    path = Path(patch).expanduser()
-    try:
-        return str(path), path.read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read ({error.strerror})") from None
-
-
 def _hunks(lines: list[str], name: str, files: Collection[str]) -> Iterator[Hunk]:
     path = ""
     position = 0
@@ -112,42 +115,24 @@ def _hunks(lines: list[str], name: str, files: Collection[str]) -> Iterator[Hunk
         position += 1
         if file:
             path = file[1] if file[1] in files else file[1].partition("/")[2]
-        elif hunk and path:
-            old, new = int(hunk[2] or 1), int(hunk[3] or 1)
-            before, after, behind = _sides(lines, position, old, new)
-            if (len(before), len(after)) != (old, new):
-                raise UsageError(f"{name}: line {position}: the hunk has other lines than it says")
-            position = behind
-            yield Hunk(path=path, line=int(hunk[1]), old=tuple(before), new=tuple(after))
-
-
-def _sides(lines: list[str], position: int, old: int, new: int) -> tuple[list[str], list[str], int]:
-    """A hunk's lines before and after, and the position behind it."""
-    before: list[str] = []
-    after: list[str] = []
-    while position < len(lines) and (len(before) < old or len(after) < new):
-        line = lines[position]
-        sign, rest = line[:1], line[1:]
-        if sign in ("", " ", "-"):
-            before.append(rest)
-        if sign in ("", " ", "+"):
-            after.append(rest)
-        if sign not in ("", " ", "-", "+", "\\"):
-            break
-        position += 1
-    return before, after, position
-
-
-def _place(lines: list[str], old: tuple[str, ...], expected: int) -> int | None:
-    """Where lines are, nearest to where they are expected; None if nowhere."""
-    if not old:
-        return expected if expected <= len(lines) else None
-    found = [
-        start
-        for start, line in enumerate(lines)
-        if line == old[0] and tuple(lines[start : start + len(old)]) == old
-    ]
-    return min(found, key=lambda start: abs(start - expected), default=None)
+        if not hunk or not path:
+            continue
+        begin = position
+        before: list[str] = []
+        after: list[str] = []
+        old, new = int(hunk[2] or 1), int(hunk[3] or 1)
+        while position < len(lines) and (len(before) < old or len(after) < new):
+            sign, rest = lines[position][:1], lines[position][1:]
+            if sign in ("", " ", "-"):
+                before.append(rest)
+            if sign in ("", " ", "+"):
+                after.append(rest)
+            if sign not in ("", " ", "-", "+", "\\"):
+                break
+            position += 1
+        if (len(before), len(after)) != (old, new):
+            raise UsageError(f"{name}: line {begin}: the hunk has other lines than it says")
+        yield Hunk(path=path, line=int(hunk[1]), old=tuple(before), new=tuple(after))
 
 
 SOURCES = (
@@ -225,36 +210,28 @@ def open_tree(path: Path | str, patch: Path | str | None = None) -> SourceTree:
     Raises:
         UsageError: nothing of the kind is there, or the patch does not apply.
     """
-    tree = _unpatched(Path(path).expanduser())
+    path = Path(path).expanduser()
+    root = path
+    if not (path / "mm" / "page_alloc.c").is_file():
+        folders = (path, path / "usr" / "src")
+        in_folders = (sorted(each.glob("linux-source-*.tar.*")) for each in folders)
+        tarballs = [path] if path.is_file() else next(filter(None, in_folders), [])
+        if len(tarballs) > 1:
+            names = ", ".join(each.name for each in tarballs)
+            raise UsageError(f"{path}: name one of {names} in it")
+        if not tarballs:
+            raise UsageError(
+                f"{path}: has no mm/page_alloc.c; name a kernel checkout, or the tarball that a "
+                "distribution's linux-source package puts into /usr/src"
+            )
+        root = _unpacked(tarballs[0])
+    tree = SourceTree(path=path, root=root)
     if patch is None:
         return tree
     patched = replace(tree, patch=read_patch(patch, (*SOURCES, *PRESSURE_SOURCES)))
     for each in (*SOURCES, *PRESSURE_SOURCES):
         patched.read(each)
     return patched
-
-
-def _unpatched(path: Path) -> SourceTree:
-    if (path / "mm" / "page_alloc.c").is_file():
-        return SourceTree(path=path, root=path)
-    tarballs = _tarballs(path)
-    if len(tarballs) > 1:
-        raise UsageError(f"{path}: name one of {', '.join(each.name for each in tarballs)} in it")
-    if not tarballs:
-        raise UsageError(
-            f"{path}: has no mm/page_alloc.c; name a kernel checkout, or the tarball that a "
-            "distribution's linux-source package puts into /usr/src"
-        )
-    return SourceTree(path=path, root=_unpacked(tarballs[0]))
-
-
-def _tarballs(path: Path) -> list[Path]:
-    """The tarballs a path may mean: itself, or those in a directory or its usr/src."""
-    if path.is_file():
-        return [path]
-    directories = (path, path / "usr" / "src")
-    found = (sorted(each.glob("linux-source-*.tar.*")) for each in directories)
-    return next((tarballs for tarballs in found if tarballs), [])
 
 
 def _unpacked(tarball: Path) -> Path:
@@ -301,17 +278,18 @@ def not_found(tree: SourceTree, functions: Iterable[str]) -> str:
             another file of mm/ defines them.
     """
     files = [path for path in SOURCES if path not in SOURCES_OF_SOME and tree.read(path) is None]
-    found = [f"{name}(){_elsewhere(tree, name)}" for name in functions]
-    return ", ".join([*found, *files])
-
-
-def _elsewhere(tree: SourceTree, name: str) -> str:
-    """Where else a function is defined, "" if nowhere."""
-    definition = re.compile(rf"^\w[\w \t*]*\b{name}\([^;{{]*\)\s*\{{", re.M)
+    others = {}
     for path in sorted(tree.root.glob("mm/*.[ch]")):
         relative = path.relative_to(tree.root).as_posix()
-        text = "" if relative in SOURCES else tree.read(relative) or ""
-        found = definition.search(text)
-        if found:
-            return f" (it is at {relative}:{text.count(chr(10), 0, found.start()) + 1})"
-    return ""
+        others[relative] = "" if relative in SOURCES else tree.read(relative) or ""
+    lines = []
+    for name in functions:
+        definition = re.compile(rf"^\w[\w \t*]*\b{name}\([^;{{]*\)\s*\{{", re.M)
+        matches = ((path, text, definition.search(text)) for path, text in others.items())
+        places = (
+            f" (it is at {path}:{text.count(chr(10), 0, match.start()) + 1})"
+            for path, text, match in matches
+            if match
+        )
+        lines.append(f"{name}(){next(places, '')}")
+    return ", ".join([*lines, *files])

@@ -12,8 +12,8 @@ import pandas as pd
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.choices import judging
 from pagealloc_model.allocator.choices import true_state as true
-from pagealloc_model.allocator.choices.judging import Judged
-from pagealloc_model.allocator.choices.resync import resync
+from pagealloc_model.allocator.choices.judging import resync
+from pagealloc_model.allocator.choices.true_state import Judged
 from pagealloc_model.allocator.state import install, make_state
 from pagealloc_model.base.errors import CorruptStateError, PolicyError
 from pagealloc_model.base.text import count_of

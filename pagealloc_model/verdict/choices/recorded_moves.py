@@ -10,7 +10,7 @@ import numpy as np
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.choices import judging
 from pagealloc_model.allocator.choices import true_state as rec
-from pagealloc_model.allocator.choices.tuning_words import find_unseen_frees
+from pagealloc_model.allocator.choices.true_state import find_unseen_frees
 from pagealloc_model.allocator.state import counter_thresholds
 from pagealloc_model.measured.stream import Probe, allocator_stream
 from pagealloc_model.predicted.demand.reclaim import kswapd_runs
