@@ -6,7 +6,10 @@ from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.event_log import count_transaction, forget_work
 from pagealloc_model.allocator.layout import free_list_at, zone_at
 from pagealloc_model.allocator.lists import list_add, list_add_tail, list_del
-from pagealloc_model.allocator.ownership import end_where_retyped, end_where_whole
+from pagealloc_model.allocator.ownership import (
+    end_ownership,
+    option,
+)
 from pagealloc_model.allocator.superpageblocks import (
     add_to_part,
     leave_part,
@@ -93,8 +96,10 @@ def __rmqueue_smallest(m: at.Arrays, zone: int, order: int, migratetype: int) ->
 @inner
 def set_pageblock_migratetype(m: at.Arrays, block: int, migratetype: int) -> None:
     """set_pageblock_migratetype(): give a pageblock another type; its owner may lose it (S12.8)."""
-    if m.st[at.OWNERSHIP]:
-        end_where_retyped(m, block, migratetype)
+    if m.st[at.OWNERSHIP] and int(m.blocks[block]["migratetype"]) != migratetype:
+        has_no_lists = migratetype >= at.PCP_TYPES
+        if has_no_lists or option(m, at.OPTION_TYPE_CHANGE) == at.TYPE_CHANGE_ENDS:
+            end_ownership(m, block)
     if m.st[at.SUPERPAGEBLOCKS]:
         note_retyped(m, block, migratetype)
     m.blocks[block]["migratetype"] = migratetype
@@ -160,7 +165,9 @@ def __free_one_page(
     m.st[at.WORK_MERGES] += order
     m.st[at.WORK_INSERTS] += 1
     if m.st[at.OWNERSHIP] and order >= block_order:
-        end_where_whole(m, pfn, order)
+        first = pfn >> block_order
+        for block in range(first, first + (1 << (order - block_order))):
+            end_ownership(m, block)
     tail = to_tail
     if order < largest - 1 and not tail:
         parent = pfn & ~(1 << order)

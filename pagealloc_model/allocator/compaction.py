@@ -320,11 +320,7 @@ def migrate_folio_move(m: at.Arrays, source: int, target: int) -> None:
 
 @inner
 def find_targets(m: at.Arrays, number: int) -> tuple[int, int]:
-    """migrate_folio_unmap(): find a target for each isolated folio, up to the first without one.
-
-    Returns the first target, linked by `next` in the order of the folios, and the folio that has
-    none; -1 for neither.
-    """
+    """migrate_folio_unmap(): find a target for each isolated folio, up to the first without one."""
     run = compactor_at(m, number)
     source = m.st[run + pr.RUN_SOURCES]
     first = -1
@@ -383,15 +379,6 @@ def has_captured(m: at.Arrays, run: int) -> bool:
 
 
 @inner
-def leave_failed_range(m: at.Arrays, run: int) -> None:
-    """Part of compact_zone(): leave the range in which a folio could not be moved (S9.3)."""
-    if m.st[run + pr.RUN_DIRECT] and m.st[run + pr.RUN_MODE] == pr.ASYNC:
-        order = m.st[run + pr.RUN_ORDER]
-        m.st[run + pr.RUN_MIGRATE] = (((m.st[run + pr.RUN_MIGRATE] - 1) >> order) + 1) << order
-        m.st[run + pr.RUN_LAST_MIGRATED] = 0
-
-
-@inner
 def move_cluster(m: at.Arrays, number: int) -> tuple[int, int, bool]:
     """Part of compact_zone(): move a cluster; its end, pages, whether its block goes on (S9.3)."""
     run = compactor_at(m, number)
@@ -415,8 +402,11 @@ def move_cluster(m: at.Arrays, number: int) -> tuple[int, int, bool]:
     if lacking and not compact_scanners_met(m, run):
         return pr.CONTENDED, moved, False
     if not m.st[at.RULE_FAILED_BLOCKS_FINISHED]:
-        if lacking or failed > 0:
-            leave_failed_range(m, run)
+        is_async = m.st[run + pr.RUN_DIRECT] and m.st[run + pr.RUN_MODE] == pr.ASYNC
+        if is_async and (lacking or failed > 0):
+            order = m.st[run + pr.RUN_ORDER]
+            m.st[run + pr.RUN_MIGRATE] = (((m.st[run + pr.RUN_MIGRATE] - 1) >> order) + 1) << order
+            m.st[run + pr.RUN_LAST_MIGRATED] = 0
     elif (
         (lacking or failed > 0)
         and not pageblock_aligned(m, m.st[run + pr.RUN_MIGRATE])
@@ -468,36 +458,30 @@ def compact_unit(m: at.Arrays, number: int) -> tuple[int, int]:
         m.st[word_at(m, pr.COMPACT_DAEMON_MIGRATE_SCANNED)] += sources
         m.st[word_at(m, pr.COMPACT_DAEMON_FREE_SCANNED)] += targets
     if status != pr.CONTINUE:
-        end_compaction(m, number)
+        # Free the pages held; the next run may begin higher (S9.3).
+        zone = m.st[run + pr.RUN_ZONE] - 1
+        highest = -1
+        for order in range(at.ORDERS):
+            pfn = m.st[run + pr.RUN_TARGETS + order]
+            while pfn >= 0:
+                following = int(m.pages[pfn]["next"])
+                m.pages[pfn]["where"] = at.ALLOCATED
+                m.folios[pfn]["place"] = 0
+                highest = max(highest, pfn)
+                queue_free(m, pfn)
+                pfn = following
+            m.st[run + pr.RUN_TARGETS + order] = -1
+        if highest >= 0:
+            words = zone_pressure_at(m, zone)
+            m.st[words + pr.ZONE_FREE_FROM] = max(
+                m.st[words + pr.ZONE_FREE_FROM], pageblock_start_pfn(m, highest)
+            )
+            free_waiting(m)
+        m.st[run + pr.RUN_HELD] = 0
+        m.st[run + pr.RUN_ZONE] = 0
     cost = (sources + targets) * value_of(m, pr.COMPACT_SCAN_NS)
     cost += total * value_of(m, pr.COMPACT_MIGRATE_NS)
     return status, max(cost, 1000)
-
-
-@inner
-def end_compaction(m: at.Arrays, number: int) -> None:
-    """Part of compact_zone(): free the pages held; the next run may begin higher (S9.3)."""
-    run = compactor_at(m, number)
-    zone = m.st[run + pr.RUN_ZONE] - 1
-    highest = -1
-    for order in range(at.ORDERS):
-        pfn = m.st[run + pr.RUN_TARGETS + order]
-        while pfn >= 0:
-            following = int(m.pages[pfn]["next"])
-            m.pages[pfn]["where"] = at.ALLOCATED
-            m.folios[pfn]["place"] = 0
-            highest = max(highest, pfn)
-            queue_free(m, pfn)
-            pfn = following
-        m.st[run + pr.RUN_TARGETS + order] = -1
-    if highest >= 0:
-        words = zone_pressure_at(m, zone)
-        m.st[words + pr.ZONE_FREE_FROM] = max(
-            m.st[words + pr.ZONE_FREE_FROM], pageblock_start_pfn(m, highest)
-        )
-        free_waiting(m)
-    m.st[run + pr.RUN_HELD] = 0
-    m.st[run + pr.RUN_ZONE] = 0
 
 
 RETRIES_OF_SUCCESS = 16
@@ -515,11 +499,7 @@ def gfp_compaction_allowed(m: at.Arrays, bits: int) -> bool:
 def try_to_compact_pages(
     m: at.Arrays, ac: AllocContext, flags: int, priority: int, order: int
 ) -> int:
-    """try_to_compact_pages(): compact zone after zone until a page can be had (S9.5).
-
-    `order` is what is made, which may be more than the request's (S8.7). Returns the highest result
-    of the zones. A page that was captured is in `st[CAPTURED]`.
-    """
+    """try_to_compact_pages(): compact zone after zone until a page can be had (S9.5, S8.7)."""
     m.st[word_at(m, pr.REQUEST_STALLED)] = 1
     m.st[at.CAPTURED] = -1
     m.st[at.CAPTURE_ORDER] = ac.order
@@ -547,11 +527,7 @@ def try_to_compact_pages(
 def compact_zone_order(
     m: at.Arrays, ac: AllocContext, zone: int, flags: int, priority: int, order: int
 ) -> int:
-    """compact_zone_order() and compact_zone(): compact a zone for a request (S9.3).
-
-    Returns how the run ended, or why there was none. A page of the request's own order that the
-    run's frees make may be captured meanwhile (S9.7).
-    """
+    """compact_zone_order() and compact_zone(): compact a zone for a request (S9.3, S9.7)."""
     verdict = compaction_suit_allocation_order(
         m, zone, order, flags, ac.highest_type, seen_free(m, zone), priority == pr.ASYNC
     )
@@ -580,18 +556,6 @@ def was_tried(m: at.Arrays, result: int) -> bool:
 
 
 @inner
-def count_outcome(m: at.Arrays, order: int, pfn: int) -> None:
-    """Part of __alloc_pages_direct_compact(): count a stall; a page ends the deferral (S9.5)."""
-    if pfn < 0:
-        m.st[word_at(m, pr.COMPACT_FAIL)] += 1
-        return
-    m.st[word_at(m, pr.COMPACT_SUCCESS)] += 1
-    zone = int(m.blocks[pfn >> m.st[at.PAGEBLOCK_ORDER]]["zone"]) - 1
-    m.st[zone_pressure_at(m, zone) + pr.ZONE_FLUSH_SKIPS] = 0
-    compaction_defer_reset(m, zone, order, True)
-
-
-@inner
 def should_compact_retry(
     m: at.Arrays,
     ac: AllocContext,
@@ -605,9 +569,6 @@ def should_compact_retry(
 
     `retries` counts compactions that others profited from (S8.4). A request of a promoted order
     goes on whatever its own, but not after compaction that was of no use (S8.7).
-
-    Returns:
-        Whether it does, at which priority, and the retries so far.
     """
     if ac.order == 0 and not is_promoted:
         return False, priority, retries

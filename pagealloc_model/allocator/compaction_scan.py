@@ -172,10 +172,7 @@ def update_cached_migrate(m: at.Arrays, run: int, pfn: int) -> None:
 def __reset_isolation_pfn(
     m: at.Arrays, zone: int, pfn: int, as_source: bool, as_target: bool
 ) -> bool:
-    """__reset_isolation_pfn(): clear a block's skip mark if a sample shows pages to work with.
-
-    Every eighth page (by the costly order) is looked at. Returns whether scanners may begin here.
-    """
+    """__reset_isolation_pfn(): clear a block's skip mark if a sample shows pages to work with."""
     if not block_is_of_zone(m, zone, pfn) or pageblock_skip_persistent(m, pfn):
         return False
     if as_source and as_target and not get_pageblock_skip(m, pfn):
@@ -291,15 +288,6 @@ def skip_isolation_on_order(m: at.Arrays, run: int, order: int) -> bool:
 
 
 @inner
-def isolate_folio(m: at.Arrays, run: int, pfn: int) -> None:
-    """Part of isolate_migratepages_block(): put a folio before those isolated so far."""
-    m.pages[pfn]["prev"] = lruvec_del_folio(m, pfn)
-    m.pages[pfn]["next"] = m.st[run + pr.RUN_SOURCES]
-    m.st[run + pr.RUN_SOURCES] = pfn
-    m.st[run + pr.RUN_SOURCE_PAGES] += 1 << int(m.pages[pfn]["order"])
-
-
-@inner
 def folio_putback_lru(m: at.Arrays, pfn: int) -> None:
     """folio_putback_lru(): return an isolated folio to the LRU list it was on."""
     lruvec_add_folio(m, pfn, int(m.pages[pfn]["prev"]))
@@ -371,7 +359,10 @@ def isolate_migratepages_block(m: at.Arrays, run: int, low: int, end: int) -> No
                     set_pageblock_skip(m, begun, 1)
             if isolated == 0:
                 compact_lock_irqsave(m, run, low)
-            isolate_folio(m, run, low)
+            m.pages[low]["prev"] = lruvec_del_folio(m, low)
+            m.pages[low]["next"] = m.st[run + pr.RUN_SOURCES]
+            m.st[run + pr.RUN_SOURCES] = low
+            m.st[run + pr.RUN_SOURCE_PAGES] += 1 << int(m.pages[low]["order"])
             isolated += 1 << order
             scanned += (1 << order) - 1
             low += 1 << order
@@ -617,18 +608,10 @@ def search_list(
 ) -> tuple[int, int, int, int, int, int]:
     """Part of fast_isolate_freepages(): search a free list from its tail (S9.3).
 
-    Args:
-        m: the machine.
-        zone: whose list it is.
-        lst: offset of the list.
-        low: a page from here on is taken at once.
-        least: the highest page from here on is taken if there is no such page.
-        limit: pages to look at; each candidate halves it.
-        highest: first page of the highest block seen so far.
-
-    Returns:
-        A page to take at once or -1, the highest candidate or 0, the page looked at last or -1 if
-        none or all were, pages looked at, the limit left, the highest block seen.
+    A page from `low` on is taken at once; else the highest from `least` on; each candidate halves
+    the `limit` of pages to look at. Returns a page to take at once or -1, the highest candidate or
+    0, the page looked at last or -1 if none or all were, pages looked at, the limit left, and the
+    first page of the highest block seen.
     """
     page = m.st[lst + at.TAIL]
     candidate = 0
@@ -668,11 +651,7 @@ def block_found_late(m: at.Arrays, run: int, highest: int, least: int) -> int:
 
 @cold
 def fast_isolate_freepages(m: at.Arrays, number: int) -> None:
-    """fast_isolate_freepages(): take targets from free lists rather than by scanning (S9.3).
-
-    Orders below the request's are searched in turn, each from the list's tail, for pages in the
-    upper quarter, else the upper half of what lies between the scanners.
-    """
+    """fast_isolate_freepages(): take targets from free lists rather than by scanning (S9.3)."""
     run = compactor_at(m, number)
     zone = m.st[run + pr.RUN_ZONE] - 1
     words = zone_pressure_at(m, zone)
@@ -737,11 +716,7 @@ def fast_isolate_freepages(m: at.Arrays, number: int) -> None:
 
 @cold
 def isolate_freepages(m: at.Arrays, number: int) -> None:
-    """isolate_freepages(): hold free pages, of lower and lower blocks (S9.3).
-
-    It stops when there are enough, at the first page that a watermark keeps, or behind the block of
-    the other scanner.
-    """
+    """isolate_freepages(): hold free pages, of lower and lower blocks (S9.3)."""
     run = compactor_at(m, number)
     fast_isolate_freepages(m, number)
     if m.st[run + pr.RUN_HELD] > 0:

@@ -1,9 +1,8 @@
-"""The event loops, literal and elastic: exact at any split of the events.
-
-A replay can be resumed anywhere.
-"""
+"""The event loops, literal and elastic: exact at any split of the events."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numba
 import numba.extending
@@ -20,11 +19,11 @@ from pagealloc_model.allocator.layout import cpu_at, free_list_at, zone_at
 from pagealloc_model.allocator.lru import (
     add_piece,
     describe,
-    free_piece,
+    folio_mark_accessed,
     free_waiting,
-    is_piece,
-    is_read_again,
+    leave_lists,
     queue_range,
+    remove_piece,
     workingset_refault,
 )
 from pagealloc_model.allocator.objects import BITS_MASK
@@ -70,16 +69,16 @@ def _compiled_prefetch(typing_context, array, index):  # noqa: ANN001, ANN202
     signature = numba.types.void(array, numba.types.int64)
 
     def generate(context, builder, signature, arguments):  # noqa: ANN001, ANN202
-        given = signature.args[0]
-        data = context.make_array(given)(context, builder, arguments[0]).data
-        each = context.get_abi_sizeof(context.get_data_type(given.dtype))
-        size = context.get_constant(numba.types.int64, each)
+        kind = signature.args[0]
+        data = context.make_array(kind)(context, builder, arguments[0]).data
+        record = context.get_abi_sizeof(context.get_data_type(kind.dtype))
+        size = context.get_constant(numba.types.int64, record)
         first = builder.ptrtoint(data, ir.IntType(64))
         pointer = ir.IntType(8).as_pointer()
         address = builder.inttoptr(builder.add(first, builder.mul(arguments[1], size)), pointer)
         word = ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [pointer, word, word, word])
-        asked = builder.module.declare_intrinsic("llvm.prefetch", [pointer], kind)
+        asking = ir.FunctionType(ir.VoidType(), [pointer, word, word, word])
+        asked = builder.module.declare_intrinsic("llvm.prefetch", [pointer], asking)
         builder.call(asked, [address, word(1), word(3), word(1)])
         return context.get_dummy_value()
 
@@ -88,10 +87,38 @@ def _compiled_prefetch(typing_context, array, index):  # noqa: ANN001, ANN202
 
 prefetch = _asked_for_nothing if numba.config.DISABLE_JIT else _compiled_prefetch
 """prefetch(array, index): ask for a record that will be written; any index is allowed."""
-
-
 AHEAD = 16
 """Events between asking for a page and its free. Memory answers in less time than they take."""
+
+
+class Event(NamedTuple):
+    """One of `layout.EVENT`, about the object of a number; kernels call it `e`."""
+
+    time_ns: int
+    number: int
+    offset: int
+    bits: int
+    cpu: int
+    operation: int
+    order: int
+    migratetype: int
+    zone: int
+
+
+@hot
+def event_at(events: np.ndarray, position: int) -> Event:
+    """No kernel function: return an event."""
+    return Event(
+        int(events[position]["time_ns"]),
+        int(events[position]["object"]),
+        int(events[position]["offset"]),
+        int(events[position]["bits"]),
+        int(events[position]["cpu"]),
+        int(events[position]["operation"]),
+        int(events[position]["order"]),
+        int(events[position]["migratetype"]),
+        int(events[position]["zone"]),
+    )
 
 
 @hot
@@ -122,12 +149,9 @@ def look_ahead(m: at.Arrays, events: np.ndarray, position: int, high: int) -> in
 
 
 @hot
-def request_of(m: at.Arrays, events: np.ndarray, position: int, bits: int) -> AllocContext:
-    """No kernel function: return the request that an event carries."""
-    cpu = int(events[position]["cpu"])
-    order = int(events[position]["order"])
-    migratetype = int(events[position]["migratetype"])
-    return prepare_alloc_pages(m, cpu, order, migratetype, int(events[position]["zone"]), bits)
+def request_of(m: at.Arrays, e: Event, bits: int) -> AllocContext:
+    """No kernel function: return the request that an event carries, of these bits."""
+    return prepare_alloc_pages(m, e.cpu, e.order, e.migratetype, e.zone, bits)
 
 
 @hot
@@ -166,22 +190,10 @@ def allocate_in_pieces(m: at.Arrays, ac: AllocContext) -> int:
 
 @inner
 def note_missing(m: at.Arrays, first: int, pages: int) -> int:
-    """No kernel function: count pages that an object lacks; returns its place.
-
-    `first` is the first page of the chain that it has, -1 for none.
-    """
+    """No kernel function: count pages that an object lacks; returns its place."""
     m.st[at.COUNT_FAILED] += 1
     m.st[at.MISSING_PAGES] += pages
     return at.CHAINED - first if first >= 0 else -1
-
-
-@hot
-def free_object(m: at.Arrays, cpu: int, place: int, offset: int, order: int, in_batch: bool) -> int:
-    """No kernel function: free a piece of an object; returns the place of what remains."""
-    if place < -1:
-        return free_chained(m, cpu, place, order, in_batch)
-    __free_frozen_pages(m, cpu, place + offset, order, in_batch)
-    return place
 
 
 @cold
@@ -258,19 +270,7 @@ def deal_out(m: at.Arrays, order: int) -> int:
 
 @cold
 def isolate_free_page(m: at.Arrays, zone: int, order: int, wanted: int) -> int:
-    """fast_isolate_freepages(): take the next piece of what one scan isolates (S10.4).
-
-    A scan's pieces come largest first and one after the other, so they use up what is held.
-
-    Args:
-        m: the machine.
-        zone: number of the zone that is compacted.
-        order: of the piece.
-        wanted: pages that the scan has yet to take, this piece included.
-
-    Returns:
-        A place for the object that the piece is; -1 if the zone has no free page left.
-    """
+    """fast_isolate_freepages(): take the next piece of what one scan isolates (S10.4)."""
     if m.st[at.ISOLATED_PAGES] >= 1 << order or hold_movable(m, zone, order, wanted):
         return deal_out(m, order)
     return gather_free_pages(m, zone, order)
@@ -278,10 +278,7 @@ def isolate_free_page(m: at.Arrays, zone: int, order: int, wanted: int) -> int:
 
 @cold
 def gather_free_pages(m: at.Arrays, zone: int, order: int) -> int:
-    """Part of isolate_freepages(): return a place for a piece gathered page by page (S10.4).
-
-    The pages lie in MOVABLE blocks as long as there are any.
-    """
+    """Part of isolate_freepages(): return a place for a piece gathered page by page (S10.4)."""
     m.st[at.COUNT_IN_BASE_PAGES] += order > 0
     first = -1
     for left in range(1 << order, 0, -1):
@@ -296,7 +293,7 @@ def gather_free_pages(m: at.Arrays, zone: int, order: int) -> int:
 
 
 @cold
-def capture_page(m: at.Arrays, zone: int, order: int, migratetype: int) -> int:
+def compaction_capture(m: at.Arrays, zone: int, order: int, migratetype: int) -> int:
     """compaction_capture(): return where an object is that a direct compactor captured (S9.7).
 
     The kernel gathered it from the pages that the run freed. Here those lie elsewhere: where no
@@ -331,15 +328,6 @@ def begin_tick(m: at.Arrays) -> int:
 
 
 @inner
-def take_cpu_offline(m: at.Arrays, dead: int) -> None:
-    """page_alloc_cpu_dead(): return what a CPU's lists hold; its blocks may go (S4.9, S12.8)."""
-    for zone in range(m.st[at.NR_ZONES]):
-        drain_pages_zone(m, zone, dead)
-    disown_cpu(m, dead)
-    m.st[cpu_at(m, dead) + at.CPU_IS_DEAD] = 1
-
-
-@inner
 def log_is_nearly_full(m: at.Arrays) -> bool:
     """No kernel function: return whether the next event might not fit the log."""
     return m.st[at.LOG_ROWS] + at.LOG_MARGIN > m.log.shape[0]
@@ -353,70 +341,69 @@ def run_ticks(m: at.Arrays, until_ns: int) -> None:
 
 
 @cold
-def take_imposed_event(m: at.Arrays, events: np.ndarray, position: int) -> None:
+def take_imposed_event(m: at.Arrays, e: Event) -> None:
     """No kernel function: take an event of which the recording told what the kernel decided."""
-    operation = int(events[position]["operation"])
-    zone = int(events[position]["zone"])
-    offset = int(events[position]["offset"])
-    bits = int(events[position]["bits"])
-    if operation == at.ALLOC_IN_ZONE or operation == at.HIDDEN_ALLOC_IN_ZONE:
-        m.st[at.COUNT_ALLOC if operation == at.ALLOC_IN_ZONE else at.COUNT_HIDDEN] += 1
-        m.st[at.ONLY_ZONE] = offset + 1
-        place = allocate_object(m, request_of(m, events, position, bits))
+    if e.operation == at.ALLOC_IN_ZONE or e.operation == at.HIDDEN_ALLOC_IN_ZONE:
+        m.st[at.COUNT_ALLOC if e.operation == at.ALLOC_IN_ZONE else at.COUNT_HIDDEN] += 1
+        m.st[at.ONLY_ZONE] = e.offset + 1
+        place = allocate_object(m, request_of(m, e, e.bits))
         m.st[at.ONLY_ZONE] = 0
-        m.places[int(events[position]["object"])] = place
-    elif operation == at.SET_BOOST:
-        m.st[zone_at(zone) + at.ZONE_BOOST] = offset
-    elif operation == at.DRAIN_ZONE:
-        drain_pages_zone(m, zone, offset)
-    elif operation == at.RELEASE_BLOCK:
+        m.places[e.number] = place
+    elif e.operation == at.SET_BOOST:
+        m.st[zone_at(e.zone) + at.ZONE_BOOST] = e.offset
+    elif e.operation == at.DRAIN_ZONE:
+        drain_pages_zone(m, e.zone, e.offset)
+    elif e.operation == at.RELEASE_BLOCK:
         m.st[at.RELEASES_RECORDED] = 0
-        unreserve_highatomic_pageblock(m, request_of(m, events, position, bits), False)
+        unreserve_highatomic_pageblock(m, request_of(m, e, e.bits), False)
         m.st[at.RELEASES_RECORDED] = 1
 
 
+@inner
+def page_alloc_cpu_dead(m: at.Arrays, cpu: int) -> None:
+    """page_alloc_cpu_dead(): return what a CPU's lists hold; its blocks may go (S4.9, S12.8)."""
+    for zone in range(m.st[at.NR_ZONES]):
+        drain_pages_zone(m, zone, cpu)
+    disown_cpu(m, cpu)
+    m.st[cpu_at(m, cpu) + at.CPU_IS_DEAD] = 1
+
+
 @cold
-def take_rare_event(m: at.Arrays, events: np.ndarray, position: int) -> None:
+def take_rare_event(m: at.Arrays, e: Event) -> None:
     """No kernel function: take an event that is neither an allocation nor a free."""
-    operation = int(events[position]["operation"])
-    cpu = int(events[position]["cpu"])
-    order = int(events[position]["order"])
-    zone = int(events[position]["zone"])
-    offset = int(events[position]["offset"])
-    bits = int(events[position]["bits"])
-    if operation == at.RECORDED_FAILURE:
+    if e.operation == at.RECORDED_FAILURE:
         m.st[at.COUNT_RECORDED_FAILURE] += 1
-        fail_as_recorded(m, request_of(m, events, position, bits))
-    elif operation == at.KSWAPD_START:
-        end_kswapd(m, offset)
-        start_kswapd(m, offset, zone)
-    elif operation == at.KSWAPD_STOP:
-        end_kswapd(m, offset)
-    elif operation == at.SET_PCP_HIGH:
-        set_pcp_high(m, zone, cpu, offset)
-    elif operation == at.TICK:
-        refresh_cpu_vm_stats(m, cpu)
-    elif operation == at.RECLAIM_BEGIN:
-        begin_reclaim(m, request_of(m, events, position, bits))
-    elif operation == at.GROW:
-        grow_zone(m, zone, offset, order)
-    elif operation == at.DRAIN_ALL:
+        fail_as_recorded(m, request_of(m, e, e.bits))
+    elif e.operation == at.KSWAPD_START:
+        end_kswapd(m, e.offset)
+        start_kswapd(m, e.offset, e.zone)
+    elif e.operation == at.KSWAPD_STOP:
+        end_kswapd(m, e.offset)
+    elif e.operation == at.SET_PCP_HIGH:
+        set_pcp_high(m, e.zone, e.cpu, e.offset)
+    elif e.operation == at.TICK:
+        refresh_cpu_vm_stats(m, e.cpu)
+    elif e.operation == at.RECLAIM_BEGIN:
+        begin_reclaim(m, request_of(m, e, e.bits))
+    elif e.operation == at.GROW:
+        grow_zone(m, e.zone, e.offset, e.order)
+    elif e.operation == at.DRAIN_ALL:
         drain_all_pages(m)
-    elif operation == at.DRAIN_LOCAL:
+    elif e.operation == at.DRAIN_LOCAL:
         if not m.st[at.DRAINS_RECORDED]:
-            drain_pages_zone(m, zone, cpu)
-    elif operation == at.RECLAIM_IN_VAIN:
-        make_room(m, request_of(m, events, position, bits))
-    elif operation == at.CPU_DIES:
-        take_cpu_offline(m, offset)
-    elif operation == at.CPU_RETURNS:
-        m.st[cpu_at(m, offset) + at.CPU_IS_DEAD] = 0
-    elif operation == at.HOLD_DRAINED:
-        hold_drained(m, cpu)
-    elif operation == at.BEGIN_REQUEST:
-        begin_request(m, request_of(m, events, position, bits))
+            drain_pages_zone(m, e.zone, e.cpu)
+    elif e.operation == at.RECLAIM_IN_VAIN:
+        make_room(m, request_of(m, e, e.bits))
+    elif e.operation == at.CPU_DIES:
+        page_alloc_cpu_dead(m, e.offset)
+    elif e.operation == at.CPU_RETURNS:
+        m.st[cpu_at(m, e.offset) + at.CPU_IS_DEAD] = 0
+    elif e.operation == at.HOLD_DRAINED:
+        hold_drained(m, e.cpu)
+    elif e.operation == at.BEGIN_REQUEST:
+        begin_request(m, request_of(m, e, e.bits))
     else:
-        take_imposed_event(m, events, position)
+        take_imposed_event(m, e)
 
 
 @entry
@@ -442,40 +429,34 @@ def advance(m: at.Arrays, events: np.ndarray, low: int, high: int, until_ns: int
             return position
         look_ahead(m, events, position, high)
         m.st[at.NOW] = now
-        cpu = int(events[position]["cpu"])
-        m.st[at.EVENT_CPU] = cpu
-        operation = int(events[position]["operation"])
-        bits = int(events[position]["bits"])
-        in_batch = operation == at.FREE and bits & at.FREED_IN_BATCH != 0
+        e = event_at(events, position)
+        m.st[at.EVENT_CPU] = e.cpu
+        in_batch = e.operation == at.FREE and e.bits & at.FREED_IN_BATCH != 0
         if in_batch:
-            m.st[cpu_at(m, cpu) + at.CPU_LOCKED_SET] = 0
-        elif not bits & at.INTERRUPTS_HOLDER:
-            let_go_of_lists(m, cpu)
-        number = int(events[position]["object"])
-        order = int(events[position]["order"])
-        if operation == at.FREE:
-            place = int(m.places[number])
+            m.st[cpu_at(m, e.cpu) + at.CPU_LOCKED_SET] = 0
+        elif not e.bits & at.INTERRUPTS_HOLDER:
+            let_go_of_lists(m, e.cpu)
+        if e.operation == at.FREE:
+            place = int(m.places[e.number])
             if place == -1:
                 m.st[at.COUNT_ORPHAN_FREE] += 1
-                m.st[at.MISSING_PAGES] -= 1 << order
+                m.st[at.MISSING_PAGES] -= 1 << e.order
             else:
                 m.st[at.COUNT_FREE] += 1
-                offset = int(events[position]["offset"])
-                m.places[number] = free_object(m, cpu, place, offset, order, in_batch)
-        elif operation == at.ALLOC or operation == at.HIDDEN_ALLOC:
-            m.st[at.COUNT_HIDDEN if operation == at.HIDDEN_ALLOC else at.COUNT_ALLOC] += 1
-            m.places[number] = allocate_object(m, request_of(m, events, position, bits))
-        elif operation == at.ISOLATE_FREE:
-            zone = int(events[position]["zone"])
-            wanted = int(events[position]["offset"])
-            m.places[number] = isolate_free_page(m, zone, order, wanted)
-        elif operation == at.CAPTURE:
+                if place < -1:
+                    m.places[e.number] = free_chained(m, e.cpu, place, e.order, in_batch)
+                else:
+                    __free_frozen_pages(m, e.cpu, place + e.offset, e.order, in_batch)
+        elif e.operation == at.ALLOC or e.operation == at.HIDDEN_ALLOC:
+            m.st[at.COUNT_HIDDEN if e.operation == at.HIDDEN_ALLOC else at.COUNT_ALLOC] += 1
+            m.places[e.number] = allocate_object(m, request_of(m, e, e.bits))
+        elif e.operation == at.ISOLATE_FREE:
+            m.places[e.number] = isolate_free_page(m, e.zone, e.order, e.offset)
+        elif e.operation == at.CAPTURE:
             m.st[at.COUNT_ALLOC] += 1
-            zone = int(events[position]["offset"])
-            migratetype = int(events[position]["migratetype"])
-            m.places[number] = capture_page(m, zone, order, migratetype)
+            m.places[e.number] = compaction_capture(m, e.offset, e.order, e.migratetype)
         else:
-            take_rare_event(m, events, position)
+            take_rare_event(m, e)
         position += 1
     if m.st[at.NEXT_TICK] <= until_ns:
         run_ticks(m, until_ns)
@@ -506,28 +487,6 @@ def is_opportunistic(m: at.Arrays, order: int, bits: int) -> bool:
     return bits & pr.GFP_NORETRY != 0 or order > m.st[at.POLICY_COSTLY_ORDER]
 
 
-@inner
-def take_free(m: at.Arrays, number: int, offset: int, order: int, bits: int) -> None:
-    """No kernel function: take up a recorded free, of what is left of its pages."""
-    if bits & pr.FREED_BY_RECLAIM == pr.FREED_BY_RECLAIM:
-        m.st[word_at(m, pr.DROPPED_FREES)] += 1 << order
-        return
-    place = int(m.places[number])
-    if place >= 0:
-        m.st[at.COUNT_FREE] += 1
-        if is_piece(m, place, offset, order):
-            free_piece(m, place, order)
-        else:
-            free_range(m, number, offset, order)
-    elif place <= pr.LOST:
-        m.st[word_at(m, pr.FREED_BY_MODEL)] += 1 << order
-        m.places[number] = pr.LOST
-    elif place == pr.ABSORBED:
-        m.st[word_at(m, pr.ABSORBED_FREES)] += 1 << order
-    else:
-        m.st[at.COUNT_ORPHAN_FREE] += 1
-
-
 @cold
 def free_range(m: at.Arrays, number: int, offset: int, order: int) -> None:
     """No kernel function: free what an object has left of a range; the rest the model freed."""
@@ -550,25 +509,24 @@ def is_absorbed(m: at.Arrays, leads: np.ndarray, number: int) -> bool:
 
 
 @inner
-def asked_bits(m: at.Arrays, order: int, bits: int) -> int:
+def vma_thp_gfp_mask(m: at.Arrays, order: int, bits: int) -> int:
     """Part of vma_thp_gfp_mask(): return a request's bits, a huge page's by policy (S8.5)."""
-    given = value_of(m, pr.THP_DEFRAG)
-    if given == 0 or not is_thp(order, bits):
+    by_policy = value_of(m, pr.THP_DEFRAG)
+    if by_policy == 0 or not is_thp(order, bits):
         return bits
-    kept = ~(at.GFP_DIRECT_RECLAIM | at.GFP_KSWAPD_RECLAIM | pr.GFP_NORETRY)
+    others = ~(at.GFP_DIRECT_RECLAIM | at.GFP_KSWAPD_RECLAIM | pr.GFP_NORETRY)
     if bits & at.GFP_THISNODE:
-        kept |= pr.GFP_NORETRY
-    return bits & kept & BITS_MASK | (given - 1)
+        others |= pr.GFP_NORETRY
+    return bits & others & BITS_MASK | (by_policy - 1)
 
 
 @inner
-def is_needless_retry(m: at.Arrays, leads: np.ndarray, number: int, order: int, bits: int) -> bool:
+def is_needless_retry(m: at.Arrays, leads: np.ndarray, e: Event) -> bool:
     """No kernel function: return whether policy leaves out a second huge-page attempt (S8.5)."""
-    if not is_thp(order, bits) or bits & at.GFP_THISNODE or leads[number] < 0:
+    if not is_thp(e.order, e.bits) or e.bits & at.GFP_THISNODE or leads[e.number] < 0:
         return False
-    return value_of(m, pr.THP_DEFRAG) != 0 and not (
-        asked_bits(m, order, bits) & at.GFP_DIRECT_RECLAIM
-    )
+    bits = vma_thp_gfp_mask(m, e.order, e.bits)
+    return value_of(m, pr.THP_DEFRAG) != 0 and not bits & at.GFP_DIRECT_RECLAIM
 
 
 @inner
@@ -596,26 +554,6 @@ def own_page(m: at.Arrays, ac: AllocContext, pfn: int, number: int, offset: int)
 
 
 @inner
-def asks_elsewhere(ac: AllocContext, recorded: bool) -> bool:
-    """Part of alloc_pages_mpol(): return whether this is a huge page's second attempt (S8.5)."""
-    if not ac.bits & at.GFP_THISNODE or not is_thp(ac.order, ac.bits):
-        return False
-    return ac.bits & at.GFP_DIRECT_RECLAIM != 0 and recorded
-
-
-@inner
-def dropped_elsewhere(m: at.Arrays) -> int:
-    """Part of alloc_pages_mpol(): return the bits that only the first attempt has (S8.5).
-
-    Whether the caller itself asked for NORETRY the first attempt does not tell: of those that may
-    reclaim directly, callers do in memory that is not madvised.
-    """
-    if value_of(m, pr.THP_MADVISED):
-        return at.GFP_THISNODE | pr.GFP_NORETRY
-    return at.GFP_THISNODE
-
-
-@inner
 def request_again(m: at.Arrays, ac: AllocContext, order: int, dropped: int) -> AllocContext:
     """No kernel function: return another request of the same object, without some bits."""
     bits = ac.bits & ~dropped & BITS_MASK
@@ -629,8 +567,8 @@ def allocate(m: at.Arrays, ac: AllocContext, number: int, recorded: bool) -> Non
     pfn = request_page(m, ac)
     if pfn < 0:
         do_without(m, ac, number, recorded)
-        return
-    accept_page(m, ac, pfn, number, recorded)
+    else:
+        accept_page(m, ac, pfn, number, recorded)
 
 
 @inner
@@ -647,39 +585,41 @@ def accept_page(m: at.Arrays, ac: AllocContext, pfn: int, number: int, recorded:
 
 @cold
 def do_without(m: at.Arrays, ac: AllocContext, number: int, recorded: bool) -> None:
-    """No kernel function: ask elsewhere, then for smaller pages, or end a failed request."""
-    if asks_elsewhere(ac, recorded):
-        ac = request_again(m, ac, ac.order, dropped_elsewhere(m))
+    """Part of alloc_pages_mpol(): ask elsewhere, then for smaller pages, or fail (S8.5).
+
+    A huge page's second attempt leaves out bits that only the first has. Whether the caller itself
+    asked for NORETRY the first does not tell: of those that may reclaim directly, callers do in
+    memory that is not madvised.
+    """
+    is_huge = is_thp(ac.order, ac.bits)
+    if is_huge and ac.bits & at.GFP_THISNODE and ac.bits & at.GFP_DIRECT_RECLAIM and recorded:
+        dropped = at.GFP_THISNODE
+        if value_of(m, pr.THP_MADVISED):
+            dropped |= pr.GFP_NORETRY
+        ac = request_again(m, ac, ac.order, dropped)
         pfn = request_page(m, ac)
         if pfn >= 0:
             accept_page(m, ac, pfn, number, recorded)
             return
     count_outcome_of_order(m, ac.order, False)
-    if is_thp(ac.order, ac.bits) and not (
-        ac.bits & at.GFP_THISNODE and ac.bits & at.GFP_DIRECT_RECLAIM
-    ):
+    if is_huge and not (ac.bits & at.GFP_THISNODE and ac.bits & at.GFP_DIRECT_RECLAIM):
         m.st[word_at(m, pr.THP_FAULT_FALLBACK)] += 1
     if recorded and is_opportunistic(m, ac.order, ac.bits):
-        fill_with_base_pages(m, ac, number)
+        # Put touched base pages in place of a refused buddy, from its end on.
+        m.st[at.COUNT_IN_BASE_PAGES] += 1
+        whole = 1 << ac.order
+        untouched = 0
+        if is_thp(ac.order, ac.bits):
+            untouched = max(whole - value_of(m, pr.BASE_PAGES_PER_HUGE), 0)
+        single = request_again(m, ac, 0, pr.GFP_NORETRY | at.GFP_THISNODE)
+        for offset in range(whole - 1, untouched - 1, -1):
+            pfn = request_page(m, single)
+            if pfn < 0:
+                m.st[at.COUNT_FAILED] += 1
+                return
+            own_page(m, single, pfn, number, offset)
     elif recorded:
         m.st[word_at(m, pr.DEMAND_FAILED)] += 1
-
-
-@inner
-def fill_with_base_pages(m: at.Arrays, ac: AllocContext, number: int) -> None:
-    """No kernel function: put touched base pages in place of a refused buddy, from its end on."""
-    m.st[at.COUNT_IN_BASE_PAGES] += 1
-    whole = 1 << ac.order
-    untouched = 0
-    if is_thp(ac.order, ac.bits):
-        untouched = max(whole - value_of(m, pr.BASE_PAGES_PER_HUGE), 0)
-    single = request_again(m, ac, 0, pr.GFP_NORETRY | at.GFP_THISNODE)
-    for offset in range(whole - 1, untouched - 1, -1):
-        pfn = request_page(m, single)
-        if pfn < 0:
-            m.st[at.COUNT_FAILED] += 1
-            return
-        own_page(m, single, pfn, number, offset)
 
 
 TICK, KSWAPD, KCOMPACTD, PROACTIVE = 0, 1, 2, 3
@@ -703,54 +643,69 @@ def earliest(m: at.Arrays) -> tuple[int, int, int]:
 
 
 @inner
-def run_background(m: at.Arrays, what: int, node: int) -> None:
-    """No kernel function: take one step of a node's kswapd or kcompactd."""
-    if what == KSWAPD:
-        step_kswapd(m, node)
-    else:
-        kcompactd(m, node, what == PROACTIVE)
-
-
-@inner
 def take_event(m: at.Arrays, events: np.ndarray, leads: np.ndarray, position: int) -> bool:
     """No kernel function: take an event; returns whether it may have woken a daemon."""
-    cpu = int(events[position]["cpu"])
-    operation = int(events[position]["operation"])
-    number = int(events[position]["object"])
-    order = int(events[position]["order"])
-    bits = int(events[position]["bits"])
-    zone = int(events[position]["zone"])
-    offset = int(events[position]["offset"])
-    m.st[at.NOW] = int(events[position]["time_ns"])
-    m.st[at.EVENT_CPU] = cpu
+    e = event_at(events, position)
+    m.st[at.NOW] = e.time_ns
+    m.st[at.EVENT_CPU] = e.cpu
     asks = False
-    if operation == at.FREE:
-        take_free(m, number, offset, order, bits)
-    elif operation == at.SET_PCP_HIGH:
-        set_pcp_high(m, zone, cpu, offset)
-    elif operation == at.GROW:
-        grow_zone(m, zone, offset, order)
-    elif operation == at.DRAIN_ALL:
+    if e.operation == at.FREE:
+        # Take up a recorded free, of what is left of its pages.
+        pages = 1 << e.order
+        place = int(m.places[e.number])
+        if e.bits & pr.FREED_BY_RECLAIM == pr.FREED_BY_RECLAIM:
+            m.st[word_at(m, pr.DROPPED_FREES)] += pages
+        elif place >= 0:
+            m.st[at.COUNT_FREE] += 1
+            offset, order = int(m.folios[place]["offset"]), int(m.pages[place]["order"])
+            if offset == e.offset and order == e.order:
+                remove_piece(m, place)
+                leave_lists(m, place)
+                __free_frozen_pages(m, m.st[at.EVENT_CPU], place, e.order, False)
+            else:
+                free_range(m, e.number, e.offset, e.order)
+        elif place <= pr.LOST:
+            m.st[word_at(m, pr.FREED_BY_MODEL)] += pages
+            m.places[e.number] = pr.LOST
+        elif place == pr.ABSORBED:
+            m.st[word_at(m, pr.ABSORBED_FREES)] += pages
+        else:
+            m.st[at.COUNT_ORPHAN_FREE] += 1
+    elif e.operation == at.SET_PCP_HIGH:
+        set_pcp_high(m, e.zone, e.cpu, e.offset)
+    elif e.operation == at.GROW:
+        grow_zone(m, e.zone, e.offset, e.order)
+    elif e.operation == at.DRAIN_ALL:
         drain_all_pages(m)
-    elif operation == at.ALLOC or operation == at.HIDDEN_ALLOC:
-        m.st[at.COUNT_HIDDEN if operation == at.HIDDEN_ALLOC else at.COUNT_ALLOC] += 1
-        asks = not is_absorbed(m, leads, number)
-    elif operation == at.USE:
-        asks = is_read_again(m, number, order, offset == 1)
-    elif operation == at.RECORDED_FAILURE:
+    elif e.operation == at.ALLOC or e.operation == at.HIDDEN_ALLOC:
+        m.st[at.COUNT_HIDDEN if e.operation == at.HIDDEN_ALLOC else at.COUNT_ALLOC] += 1
+        asks = not is_absorbed(m, leads, e.number)
+    elif e.operation == at.USE:
+        # Take up a file's use; return whether pages must be read (again).
+        recorded = e.offset == 1
+        place = int(m.places[e.number])
+        if place >= 0:
+            folio_mark_accessed(m, place)
+            m.st[word_at(m, pr.SPARED_READS)] += recorded << e.order
+            asks = False
+        else:
+            missing = place < pr.LOST or place == -1
+            m.st[word_at(m, pr.ADDED_READS)] += (missing and not recorded) << e.order
+            asks = missing
+    elif e.operation == at.RECORDED_FAILURE:
         m.st[at.COUNT_RECORDED_FAILURE] += 1
         asks = (
-            number >= 0
-            and not is_absorbed(m, leads, number)
-            and not is_needless_retry(m, leads, number, order, bits)
+            e.number >= 0
+            and not is_absorbed(m, leads, e.number)
+            and not is_needless_retry(m, leads, e)
         )
         m.st[word_at(m, pr.TRIED_FAILURES)] += asks
     if asks:
-        place = int(m.places[number])
-        ac = request_of(m, events, position, asked_bits(m, order, bits))
-        allocate(m, ac, number, operation != at.RECORDED_FAILURE)
-        if place < pr.LOST and m.places[number] >= 0:
-            workingset_refault(m, int(m.places[number]), place)
+        place = int(m.places[e.number])
+        ac = request_of(m, e, vma_thp_gfp_mask(m, e.order, e.bits))
+        allocate(m, ac, e.number, e.operation != at.RECORDED_FAILURE)
+        if place < pr.LOST and m.places[e.number] >= 0:
+            workingset_refault(m, int(m.places[e.number]), place)
     return asks
 
 
@@ -781,7 +736,10 @@ def advance_elastic(
         if due <= now and what == TICK:
             ticking = begin_tick(m)
         elif due <= now:
-            run_background(m, what, node)
+            if what == KSWAPD:
+                step_kswapd(m, node)
+            else:
+                kcompactd(m, node, what == PROACTIVE)
         elif position >= high:
             break
         elif int(events[position]["operation"]) == at.TICK:

@@ -24,10 +24,12 @@ from pagealloc_model.allocator.superpageblocks import (
     packs,
 )
 from pagealloc_model.allocator.watermark import (
-    account_claimed,
     account_move,
+    account_part,
     account_taken,
+    account_total,
     boost_watermark,
+    refill_counts_at_end,
     seen_free,
     seen_free_cma,
 )
@@ -204,11 +206,7 @@ def choose_largest(m: at.Arrays, zone: int, order: int, migratetype: int, flags:
 def steal_suitable_fallback(
     m: at.Arrays, zone: int, pfn: int, migratetype: int, flags: int
 ) -> None:
-    """steal_suitable_fallback(): move a buddy or its block's free pages over (S6.5).
-
-    They go to the requester's lists. A block is retagged if half of it is free or compatible; one
-    of the highatomic reserve keeps its other pages and its type.
-    """
+    """steal_suitable_fallback(): move a buddy or its block's free pages over (S6.5)."""
     block = pfn >> m.st[at.PAGEBLOCK_ORDER]
     order = int(m.pages[pfn]["order"])
     block_type = int(m.blocks[block]["migratetype"])
@@ -233,11 +231,7 @@ def steal_suitable_fallback(
 
 @inner
 def __rmqueue_fallback(m: at.Arrays, zone: int, order: int, migratetype: int, flags: int) -> int:
-    """__rmqueue_fallback(): move free pages of another type over, then take one (S6.5).
-
-    Returns the page, or -1. The event names the buddy fallen back to, and comes before that of the
-    page taken (T6).
-    """
+    """__rmqueue_fallback(): move free pages of another type over, then take one (S6.5, T6)."""
     found = choose_largest(m, zone, order, migratetype, flags)
     if found < 0:
         return -1
@@ -285,11 +279,7 @@ def choose_claim(m: at.Arrays, zone: int, order: int, migratetype: int, flags: i
 def try_to_claim_block(
     m: at.Arrays, zone: int, pfn: int, order: int, migratetype: int, flags: int
 ) -> int:
-    """try_to_claim_block(): retag the blocks of a buddy and take a page of them (S6.3).
-
-    Each block that is looked into boosts the watermarks. Returns the page, or -1 if too little of
-    the block suits the request.
-    """
+    """try_to_claim_block(): retag the blocks of a buddy and take a page of them (S6.3)."""
     block = pfn >> m.st[at.PAGEBLOCK_ORDER]
     found_order = int(m.pages[pfn]["order"])
     other = int(m.pages[pfn]["tag"])
@@ -297,7 +287,13 @@ def try_to_claim_block(
         __del_page_from_free_list(m, zone, pfn)
         change_pageblock_range(m, pfn, found_order, migratetype)
         expand(m, zone, pfn, order, found_order, migratetype)
-        account_claimed(m, zone, other, migratetype, found_order, order)
+        # Count a buddy of whole blocks retyped, a page of it taken.
+        left = (1 << found_order) - (1 << order)
+        if not refill_counts_at_end(m):
+            account_total(m, zone, -(1 << found_order))
+            account_total(m, zone, left)
+        account_part(m, zone, other, -(1 << found_order))
+        account_part(m, zone, migratetype, left)
         count_fallback(m, migratetype, other, at.CLAIM_BLOCK, order, found_order)
         return pfn
     if boost_watermark(m, zone) and flags & at.ALLOC_KSWAPD:
@@ -344,10 +340,7 @@ def __rmqueue_claim(m: at.Arrays, zone: int, order: int, migratetype: int, flags
 
 @cold
 def claim_by_class(m: at.Arrays, zone: int, order: int, migratetype: int, flags: int) -> int:
-    """No kernel function: claim in tainted superpageblocks, then in clean ones (S14.4).
-
-    Those that are tainted lose the free pages of any block, and of small buddies where they pack.
-    """
+    """No kernel function: claim in tainted superpageblocks, then in clean ones (S14.4)."""
     for part in (TAINTED, CLEAN):
         least = least_claimed(m, order, flags)
         if part == TAINTED and packs(m, zone):
@@ -406,9 +399,6 @@ def __rmqueue(
 
     `mode` is MODE_NORMAL when zone->lock is taken, then what the last call under it returned: after
     a steal the rest of a refill steals too (S6.2).
-
-    Returns:
-        The page, or -1, and the mode for the next call.
     """
     if flags & at.ALLOC_CMA and cma_comes_first(m, zone):
         pfn = take_from_list(m, zone, order, m.st[at.CMA])

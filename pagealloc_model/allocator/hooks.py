@@ -35,13 +35,7 @@ _importing = Lock()
 def loop_with(
     replacements: Sequence[Replacement], loop: tuple[str, str], subdirectory: str
 ) -> Callable[..., int]:
-    """Return an event loop of kernels some of whose functions are others.
-
-    Args:
-        replacements: what is replaced, each module before those that import from it.
-        loop: LITERAL_LOOP or ELASTIC_LOOP.
-        subdirectory: where its machine code is kept; its name says what is replaced by what.
-    """
+    """Return an event loop of kernels some of whose functions are others."""
     with _importing:
         kept = _kernel_modules()
         entry = jit.entry
@@ -130,37 +124,23 @@ def are_compiled(hooks: Hooks) -> bool:
     return any(kept.glob("events.advance-*"))
 
 
-def advance_with(hooks: Hooks) -> Callable[..., int]:
-    """The event loop of kernels with hooks in place; takes what `events.advance` takes.
+def advance_with(hooks: Hooks, loop: tuple[str, str] = LITERAL_LOOP) -> Callable[..., int]:
+    """An event loop of kernels with hooks in place; takes what the function that `loop` names does.
 
     Raises:
         UsageError: a hook has no fingerprint.
     """
-    return _imported(hooks, hooks.fingerprint, LITERAL_LOOP)
-
-
-def advance_elastic_with(hooks: Hooks) -> Callable[..., int]:
-    """The elastic event loop with hooks in place; takes what `events.advance_elastic` takes.
-
-    Raises:
-        UsageError: a hook has no fingerprint.
-    """
-    return _imported(hooks, hooks.fingerprint, ELASTIC_LOOP)
+    return _imported(hooks, hooks.fingerprint, loop)
 
 
 @lru_cache(maxsize=8)
 def _imported(hooks: Hooks, fingerprint: str, loop: tuple[str, str]) -> Callable[..., int]:
-    replacements = [
-        (module, partial(make, hook=jit.guest(_plain(function))))
-        for module, name, make in _REPLACED
-        if (function := getattr(hooks, name)) is not None
-    ]
+    replacements = []
+    for module, name, make in _REPLACED:
+        if function := getattr(hooks, name):
+            hook = jit.guest(getattr(function, "py_func", function))
+            replacements.append((module, partial(make, hook=hook)))
     return loop_with(replacements, loop, f"hooks-{fingerprint}")
-
-
-def _plain(function: Function) -> Function:
-    """The Python function behind a compiled one."""
-    return getattr(function, "py_func", function)
 
 
 def _fallback(module: Any, hook: Any) -> dict[str, Function]:
@@ -181,11 +161,7 @@ def _reserve(module: Any, hook: Any) -> dict[str, Function]:
     zone_at = import_module(f"{KERNELS}.layout").zone_at
 
     def reserve_highatomic_pageblock(
-        m: at.Arrays,
-        zone: int,
-        cpu: int,
-        pfn: int,
-        order: int,
+        m: at.Arrays, zone: int, cpu: int, pfn: int, order: int
     ) -> None:
         region = zone_at(zone)
         reserved = m.st[region + at.ZONE_RESERVED_HIGHATOMIC]
@@ -200,12 +176,8 @@ def _refill(module: Any, hook: Any) -> dict[str, Function]:
 
     def nr_pcp_alloc(m: at.Arrays, pcp: int, zone: int, order: int) -> int:
         wanted = kernel(m, pcp, zone, order)
-        count, high, batch = (
-            m.st[pcp + at.PCP_COUNT],
-            m.st[pcp + at.PCP_HIGH],
-            m.st[pcp + at.PCP_BATCH],
-        )
-        return max(hook(wanted, order, count, high, batch), 1)
+        count, high = m.st[pcp + at.PCP_COUNT], m.st[pcp + at.PCP_HIGH]
+        return max(hook(wanted, order, count, high, m.st[pcp + at.PCP_BATCH]), 1)
 
     return {"nr_pcp_alloc": nr_pcp_alloc}
 
@@ -215,12 +187,8 @@ def _drain(module: Any, hook: Any) -> dict[str, Function]:
 
     def overflow_of_free(m: at.Arrays, pcp: int, zone: int, order: int) -> int:
         pages = kernel(m, pcp, zone, order)
-        count, high, batch = (
-            m.st[pcp + at.PCP_COUNT],
-            m.st[pcp + at.PCP_HIGH],
-            m.st[pcp + at.PCP_BATCH],
-        )
-        wanted = hook(pages, order, count, high, batch)
+        count, high = m.st[pcp + at.PCP_COUNT], m.st[pcp + at.PCP_HIGH]
+        wanted = hook(pages, order, count, high, m.st[pcp + at.PCP_BATCH])
         return wanted if wanted > 0 else -1
 
     return {"overflow_of_free": overflow_of_free}

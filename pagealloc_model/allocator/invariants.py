@@ -19,16 +19,6 @@ if TYPE_CHECKING:
     from pagealloc_model.allocator.state import State
 
 
-def broken_pressure_invariants(state: State, seen: np.ndarray) -> list[str]:
-    """No kernel function: return what does not hold of an elastic replay between two events."""
-    return [
-        *_check_lru(state),
-        *_check_slabs(state),
-        *_check_held(state, seen),
-        *_check_idle(state),
-    ]
-
-
 def broken_pieces(state: State, places: np.ndarray) -> list[str]:
     """No kernel function: return where objects and the pages said to be theirs disagree."""
     lines = []
@@ -68,7 +58,6 @@ def _words(state: State, region: int, index: int, stride: int) -> np.ndarray:
 
 
 def _check_lru(state: State) -> list[str]:
-    """No kernel function: return what is wrong with the LRU lists, one line each."""
     lines = []
     zones = len(state.machine.zones)
     by_zone = np.zeros((zones, pr.LRU_LISTS), np.int64)
@@ -102,7 +91,6 @@ def _check_lru(state: State) -> list[str]:
 
 
 def _check_slabs(state: State) -> list[str]:
-    """No kernel function: return what is wrong with the lists of slabs, one line each."""
     lines = []
     linked = 0
     for node in range(len(state.machine.nodes)):
@@ -122,47 +110,26 @@ def _check_slabs(state: State) -> list[str]:
 
 
 def _check_held(state: State, seen: np.ndarray) -> list[str]:
-    """No kernel function: return what is wrong with pages held, one line each."""
     lines = []
     held = 0
     for number in range(1 + len(state.machine.nodes)):
         words = _words(state, pr.COMPACTORS_BASE, number, pr.COMPACTOR_WORDS)
-        mine = 0
+        own = 0
         for order in range(at.ORDERS):
             for pfn in _linked(state, int(words[pr.RUN_TARGETS + order])):
-                mine += 1 << order
+                own += 1 << order
                 if state.pages["where"][pfn] != pr.HELD or state.pages["order"][pfn] != order:
                     lines.append(f"compactor {number}: page {pfn} is not marked as held")
                 if seen[pfn : pfn + (1 << order)].any():
                     lines.append(f"compactor {number}: page {pfn} is free as well")
-        if mine != words[pr.RUN_HELD]:
-            lines.append(f"compactor {number}: {mine} pages held, {words[pr.RUN_HELD]} counted")
-        held += mine
+        if own != words[pr.RUN_HELD]:
+            lines.append(f"compactor {number}: {own} pages held, {words[pr.RUN_HELD]} counted")
+        held += own
     heads = state.pages["where"] == pr.HELD
     marked = int((np.int64(1) << state.pages["order"][heads].astype(np.int64)).sum())
     if marked != held:
         lines.append(f"{marked} pages are marked as held by compaction, {held} are")
     return lines
-
-
-def _check_idle(state: State) -> list[str]:
-    """No kernel function: return what is under way though nothing should be, one line each."""
-    base = int(state.st[at.PRESSURE_BASE])
-    waiting = state.st[base + pr.QUEUE_HEAD]
-    return [f"page {waiting} waits to be freed"] if waiting >= 0 else []
-
-
-def owners(state: State) -> np.ndarray:
-    """No kernel function: return a view of who owns each pageblock, its CPU plus one or 0."""
-    first = int(state.st[state.st[at.OWNERSHIP] + at.OWNERS])
-    return state.st[first : first + len(state.blocks)]
-
-
-def block_words(state: State) -> np.ndarray:
-    """No kernel function: return a view of all pageblocks' words, shape (blocks, BLOCK_WORDS)."""
-    first = int(state.st[state.st[at.OWNERSHIP] + at.OWNED_BLOCKS])
-    words = state.st[first : first + len(state.blocks) * at.OWNED_BLOCK_WORDS]
-    return words.reshape(len(state.blocks), at.OWNED_BLOCK_WORDS)
 
 
 def set_words(state: State) -> np.ndarray:
@@ -172,22 +139,21 @@ def set_words(state: State) -> np.ndarray:
     return state.st[first : first + np.prod(shape)].reshape(shape)
 
 
-def recorded_blocks(state: State, zone: int, cpu: int) -> list[int]:
-    """No kernel function: return a CPU's recorded blocks of a zone, oldest first."""
-    found = []
-    block = int(set_words(state)[zone, cpu, at.SET_RECORDED + at.HEAD])
-    while block >= 0 and len(found) <= len(state.blocks):
-        found.append(block)
-        block = int(block_words(state)[block, at.BLOCK_NEXT])
-    return found
+def owners(state: State) -> np.ndarray:
+    """No kernel function: return a view of who owns each pageblock, its CPU plus one or 0."""
+    first = int(state.st[state.st[at.OWNERSHIP] + at.OWNERS])
+    return state.st[first : first + len(state.blocks)]
 
 
-def broken_ownership(state: State) -> list[str]:
-    """No kernel function: return one line for each invariant of ownership that does not hold."""
+def _check_ownership(state: State) -> list[str]:
     if not state.st[at.OWNERSHIP]:
         return []
+    order, pages, lines = state.machine.pageblock_order, state.pages, []
+    count = len(state.blocks)
+    base = int(state.st[at.OWNERSHIP])
     owner = owners(state)
-    lines = []
+    words = state.st[int(state.st[base + at.OWNED_BLOCKS]) :][: count * at.OWNED_BLOCK_WORDS]
+    words = words.reshape(count, at.OWNED_BLOCK_WORDS)
     if (owner < 0).any() or (owner > state.machine.nr_cpus).any():
         return ["a block's owner is no CPU"]
     owned = np.flatnonzero(owner)
@@ -195,64 +161,38 @@ def broken_ownership(state: State) -> list[str]:
     lines += [f"block {block} is owned, of a type that has no lists" for block in strange[:5]]
     outside = owned[state.blocks["zone"][owned] == 0]
     lines += [f"block {block} is owned and of no zone" for block in outside[:5]]
-    lines += _check_recorded(state, owner)
-    lines += _check_whole_blocks(state, owner)
-    lines += _check_listed(state, owner)
-    return lines
-
-
-def _check_recorded(state: State, owner: np.ndarray) -> list[str]:
-    """No kernel function: return recorded blocks off the list of their owner and zone."""
-    lines = []
-    words = block_words(state)
-    seen = np.zeros(len(owner), np.int64)
-    for zone in range(len(state.machine.zones)):
-        for cpu in range(state.machine.nr_cpus):
-            blocks = recorded_blocks(state, zone, cpu)
-            entries = set_words(state)[zone, cpu, at.SET_RECORDED + at.ENTRIES]
-            if len(blocks) != entries:
-                lines.append(f"zone {zone} cpu {cpu}: {len(blocks)} recorded, {entries} counted")
-            for block in blocks:
-                seen[block] += 1
-                if owner[block] != cpu + 1 or state.blocks[block]["zone"] != zone + 1:
-                    lines.append(f"block {block} is recorded by CPU {cpu}, which does not own it")
-    if (seen != words[:, at.BLOCK_IS_RECORDED]).any():
-        wrong = int(np.argmax(seen != words[:, at.BLOCK_IS_RECORDED]))
-        lines.append(f"block {wrong} is on {seen[wrong]} lists of recorded blocks")
-    return lines
-
-
-def _check_whole_blocks(state: State, owner: np.ndarray) -> list[str]:
-    """No kernel function: return blocks that are free as a whole but have an owner."""
-    order = state.machine.pageblock_order
-    pages = state.pages
     whole = np.flatnonzero((pages["where"] == at.BUDDY) & (pages["order"] >= order))
-    lines = []
-    for pfn in whole:
-        first = int(pfn) >> order
-        count = 1 << (int(pages["order"][pfn]) - order)
-        if owner[first : first + count].any():
-            lines.append(f"the free buddy at page {pfn} covers an owned block")
-    return lines[:5]
-
-
-def _check_listed(state: State, owner: np.ndarray) -> list[str]:
-    """No kernel function: return mergeable pages of owned blocks off their owner's lists."""
-    lines = []
-    order = state.machine.pageblock_order
-    for zone in range(len(state.machine.zones)):
-        for cpu in range(state.machine.nr_cpus):
-            region = state.pcp_region(zone, cpu)[at.PCP_LISTS : at.PCP_SITES]
-            for index, words in enumerate(region.reshape(-1, at.LIST_WORDS)):
-                for pfn in state.list_pages(words):
-                    page = state.pages[pfn]
-                    if int(page["order"]) != index // 3:
-                        lines.append(
-                            f"zone {zone} cpu {cpu}: page {pfn} is on another order's list"
-                        )
-                    holder = int(owner[pfn >> order])
-                    if page["flags"] & at.MERGEABLE and holder not in (0, cpu + 1):
-                        lines.append(f"mergeable page {pfn} is on CPU {cpu}, not on its owner's")
+    ends = [(int(pfn) >> order, 1 << (int(pages["order"][pfn]) - order)) for pfn in whole]
+    covering = [
+        pfn
+        for pfn, (first, blocks) in zip(whole, ends, strict=True)
+        if owner[first : first + blocks].any()
+    ]
+    lines += [f"the free buddy at page {pfn} covers an owned block" for pfn in covering[:5]]
+    seen = np.zeros(count, np.int64)
+    for zone, cpu in np.ndindex(len(state.machine.zones), state.machine.nr_cpus):
+        recorded: list[int] = []
+        list_words = set_words(state)[zone, cpu, at.SET_RECORDED :]
+        block = int(list_words[at.HEAD])
+        while block >= 0 and len(recorded) <= count:
+            recorded.append(block)
+            seen[block] += 1
+            if owner[block] != cpu + 1 or state.blocks[block]["zone"] != zone + 1:
+                lines.append(f"block {block} is recorded by CPU {cpu}, which does not own it")
+            block = int(words[block, at.BLOCK_NEXT])
+        entries = list_words[at.ENTRIES]
+        if len(recorded) != entries:
+            lines.append(f"zone {zone} cpu {cpu}: {len(recorded)} recorded, {entries} counted")
+        region = state.pcp_region(zone, cpu)[at.PCP_LISTS : at.PCP_SITES]
+        for index, listed in enumerate(region.reshape(-1, at.LIST_WORDS)):
+            for pfn in state.list_pages(listed):
+                if int(pages["order"][pfn]) != index // 3:
+                    lines.append(f"zone {zone} cpu {cpu}: page {pfn} is on another order's list")
+                holder = int(owner[pfn >> order])
+                if pages["flags"][pfn] & at.MERGEABLE and holder not in (0, cpu + 1):
+                    lines.append(f"mergeable page {pfn} is on CPU {cpu}, not on its owner's")
+    wrong = np.flatnonzero(seen != words[:, at.BLOCK_IS_RECORDED])
+    lines += [f"block {each} is on {seen[each]} lists of recorded blocks" for each in wrong[:1]]
     return lines
 
 
@@ -277,26 +217,22 @@ def broken_invariants(state: State) -> list[str]:
         span = (first[:, None] + np.arange(1 << order)).ravel()
         if (seen[span] > 0).any():
             lines.append(f"an allocation of order {order} overlaps free pages")
-    lines += _check_deltas(state)
+    lines += _check_counts(state)
     lines += _check_merges(state)
-    lines += _check_reserves(state)
-    lines += broken_ownership(state)
+    lines += _check_ownership(state)
     lines += _check_superpageblocks(state)
     if state.is_elastic:
-        lines += broken_pressure_invariants(state, seen)
+        waiting = state.st[int(state.st[at.PRESSURE_BASE]) + pr.QUEUE_HEAD]
+        lines += [f"page {waiting} waits to be freed"] if waiting >= 0 else []
+        lines += [*_check_lru(state), *_check_slabs(state), *_check_held(state, seen)]
     return lines
 
 
-def _lists_match_blocks(state: State) -> bool:
-    """No kernel function: return whether lists must match block types."""
-    return bool(state.st[at.RULE_LISTS_MATCH_BLOCKS])
-
-
 def _check_free_lists(state: State, zone: int, seen: np.ndarray) -> list[str]:
-    """No kernel function: return what is wrong with a zone's free lists, one line each."""
     lines = []
     region = state.zone_region(zone)
     total = highatomic = cma = 0
+    must_match = bool(state.st[at.RULE_LISTS_MATCH_BLOCKS])
     for order in range(state.machine.max_order + 1):
         for migratetype in range(at.MIGRATETYPES):
             start = at.ZONE_LISTS + (order * at.MIGRATETYPES + migratetype) * at.LIST_WORDS
@@ -310,8 +246,8 @@ def _check_free_lists(state: State, zone: int, seen: np.ndarray) -> list[str]:
                 block = state.blocks[pfn >> state.machine.pageblock_order]
                 if record["where"] != at.BUDDY or record["order"] != order:
                     lines.append(f"{name}: page {pfn} is not marked as its free buddy")
-                matches = block["migratetype"] == migratetype or not _lists_match_blocks(state)
-                if not matches or block["zone"] != zone + 1:
+                matches = block["migratetype"] == migratetype
+                if (must_match and not matches) or block["zone"] != zone + 1:
                     lines.append(f"{name}: page {pfn} lies in a block of another type or zone")
                 if record["tag"] != migratetype:
                     lines.append(f"{name}: page {pfn} is marked as of another list")
@@ -329,7 +265,6 @@ def _check_free_lists(state: State, zone: int, seen: np.ndarray) -> list[str]:
 
 
 def _check_pageset(state: State, zone: int, cpu: int, seen: np.ndarray) -> list[str]:
-    """No kernel function: return what is wrong with a pageset, one line each."""
     lines = []
     region = state.pcp_region(zone, cpu)
     total = 0
@@ -348,21 +283,25 @@ def _check_pageset(state: State, zone: int, cpu: int, seen: np.ndarray) -> list[
     return lines
 
 
-def _check_deltas(state: State) -> list[str]:
-    """No kernel function: return where counters lag behind by other than what CPUs hold back."""
+def _check_counts(state: State) -> list[str]:
+    """No kernel function: return where counters, and reserves, are not what CPUs and blocks say."""
     lines = []
-    for zone in range(len(state.machine.zones)):
+    tagged = state.block_counts()[:, at.HIGHATOMIC] << state.machine.pageblock_order
+    matching = bool(state.st[at.RULE_LISTS_MATCH_BLOCKS])
+    for zone, pages in enumerate(tagged):
         region = state.zone_region(zone)
-        regions = [state.pcp_region(zone, cpu) for cpu in range(state.machine.nr_cpus)]
         for unfolded, delta in (
             (at.ZONE_FREE_UNFOLDED, at.PCP_FREE_DELTA),
             (at.ZONE_FREE_CMA_UNFOLDED, at.PCP_FREE_CMA_DELTA),
         ):
-            held = sum(int(each[delta]) for each in regions)
+            held = int(state.pcp_words(delta, 1)[zone].sum())
             if held != region[unfolded]:
                 lines.append(
                     f"zone {zone}: CPUs hold {held} pages back, {region[unfolded]} counted"
                 )
+        reserved = region[at.ZONE_RESERVED_HIGHATOMIC]
+        if reserved < pages or (reserved > pages and matching):
+            lines.append(f"zone {zone}: {reserved} pages reserved, {pages} in highatomic blocks")
     return lines
 
 
@@ -383,14 +322,14 @@ def _check_merges(state: State) -> list[str]:
     both = (where[buddies] == at.BUDDY) & (orders[buddies] == orders[heads])
     types = state.blocks["migratetype"]
     zones = state.blocks["zone"]
-    mine, other = heads >> machine.pageblock_order, buddies >> machine.pageblock_order
-    alike = (types[mine] == types[other]) | (
-        (types[mine] < at.PCP_TYPES) & (types[other] < at.PCP_TYPES)
+    own, other = heads >> machine.pageblock_order, buddies >> machine.pageblock_order
+    alike = (types[own] == types[other]) | (
+        (types[own] < at.PCP_TYPES) & (types[other] < at.PCP_TYPES)
     )
-    unmerged = both & alike & (zones[mine] == zones[other]) & (heads < buddies)
+    unmerged = both & alike & (zones[own] == zones[other]) & (heads < buddies)
     whole = unmerged & (orders[heads] >= machine.pageblock_order)
     if (
-        not _lists_match_blocks(state)
+        not state.st[at.RULE_LISTS_MATCH_BLOCKS]
         or whole.sum() <= state.sites()[:, :, at.SITE_UNRESERVE, at.SITE_OBJECTS].sum()
     ):
         unmerged &= ~whole
@@ -399,19 +338,8 @@ def _check_merges(state: State) -> list[str]:
     ]
 
 
-def _check_reserves(state: State) -> list[str]:
-    """No kernel function: return what is wrong with the highatomic reserves, one line each."""
-    lines = []
-    tagged = state.block_counts()[:, at.HIGHATOMIC] << state.machine.pageblock_order
-    for zone, pages in enumerate(tagged):
-        reserved = state.zone_region(zone)[at.ZONE_RESERVED_HIGHATOMIC]
-        if reserved < pages or (reserved > pages and _lists_match_blocks(state)):
-            lines.append(f"zone {zone}: {reserved} pages reserved, {pages} in highatomic blocks")
-    return lines
-
-
 def _check_superpageblocks(state: State) -> list[str]:
-    """No kernel function: return one line for each list or count that breaks S14.1 or S14.2."""
+    """No kernel function: return lists and counts that break S14.1 or S14.2."""
     base = int(state.st[at.SUPERPAGEBLOCKS])
     if not base:
         return []
@@ -427,8 +355,8 @@ def _check_superpageblocks(state: State) -> list[str]:
         if (np.bincount(own, minlength=ranges) != counts[zone]).any():
             lines.append(f"zone {zone}: tainting blocks miscounted")
         words = state.zone_region(zone)[at.ZONE_LISTS :].reshape(-1, at.LIST_WORDS)
-        kept = state.st[base + FIRST_TAINTED :][zone * len(words) : (zone + 1) * len(words)]
-        for number, (listed, boundary) in enumerate(zip(words, kept, strict=True)):
+        boundaries = state.st[base + FIRST_TAINTED :][zone * len(words) : (zone + 1) * len(words)]
+        for number, (listed, boundary) in enumerate(zip(words, boundaries, strict=True)):
             pfns = state.list_pages(listed)
             is_tainted = [bool(counts[zone, pfn >> shift]) for pfn in pfns]
             expected = pfns[is_tainted.index(True)] if any(is_tainted) else -1

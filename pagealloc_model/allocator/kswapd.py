@@ -146,10 +146,7 @@ def kswapd_age_node(m: at.Arrays, node: int) -> None:
 
 @inner
 def end_pass(m: at.Arrays, node: int) -> bool:
-    """Part of balance_pgdat(): take stock of a pass; returns False if the run is over (S10.2).
-
-    Enough pages lower the order; too few looked at, or none freed, raise the priority.
-    """
+    """Part of balance_pgdat(): take stock of a pass; returns False if the run is over (S10.2)."""
     words = node_pressure_at(m, node)
     sc = words + pr.KSWAPD_SCAN
     total = m.st[sc + pr.SC_RECLAIMED]
@@ -202,13 +199,7 @@ def end_run(m: at.Arrays, node: int, gave_up: bool) -> None:
         m.st[words + pr.KSWAPD_ORDER] = m.st[words + pr.KSWAPD_WANTED_ORDER]
         m.st[words + pr.KSWAPD_ALLOC_ORDER] = m.st[words + pr.KSWAPD_WANTED_ORDER]
         m.st[words + pr.KSWAPD_HIGHEST] = kswapd_highest_zoneidx(m, node)
-    try_to_nap(m, node)
-
-
-@inner
-def try_to_nap(m: at.Arrays, node: int) -> None:
-    """Part of kswapd_try_to_sleep(): nap if the node is balanced, else run again (S10.3)."""
-    words = node_pressure_at(m, node)
+    # Nap if the node is balanced, else run again (S10.3).
     highest = m.st[words + pr.KSWAPD_HIGHEST]
     if prepare_kswapd_sleep(m, node, m.st[words + pr.KSWAPD_ORDER], highest):
         reset_isolation_suitable(m, node)
@@ -236,25 +227,6 @@ def reset_isolation_suitable(m: at.Arrays, node: int) -> None:
 
 
 @inner
-def end_nap(m: at.Arrays, node: int) -> None:
-    """Part of kswapd_try_to_sleep(): end a nap, perhaps cut short: sleep or run again (S10.3)."""
-    words = node_pressure_at(m, node)
-    order = m.st[words + pr.KSWAPD_ORDER]
-    if m.st[words + pr.KSWAPD_WOKEN]:
-        m.st[word_at(m, pr.KSWAPD_LOW_WMARK_HIT_QUICKLY)] += 1
-        wanted = max(m.st[words + pr.KSWAPD_WANTED_ORDER], order)
-        m.st[words + pr.KSWAPD_WANTED_ORDER] = wanted
-        begin_run(m, node)
-    elif prepare_kswapd_sleep(m, node, order, m.st[words + pr.KSWAPD_HIGHEST]):
-        set_pgdat_percpu_threshold(m, node, at.ZONE_THRESHOLD_ASLEEP)
-        m.st[words + pr.KSWAPD_PHASE] = pr.ASLEEP
-        m.st[words + pr.KSWAPD_DUE] = at.NEVER
-    else:
-        m.st[word_at(m, pr.KSWAPD_HIGH_WMARK_HIT_QUICKLY)] += 1
-        begin_run(m, node)
-
-
-@inner
 def go_on(m: at.Arrays, node: int) -> None:
     """Part of balance_pgdat(): take the next step of a run: a cluster, or what comes between."""
     words = node_pressure_at(m, node)
@@ -274,7 +246,20 @@ def step_kswapd(m: at.Arrays, node: int) -> None:
     m.st[at.NOW] = m.st[words + pr.KSWAPD_DUE]
     m.st[at.EVENT_CPU] = m.st[words + pr.KSWAPD_CPU]
     if m.st[words + pr.KSWAPD_PHASE] == pr.NAPPING:
-        end_nap(m, node)
+        # End a nap, perhaps cut short: sleep or run again (S10.3).
+        order = m.st[words + pr.KSWAPD_ORDER]
+        if m.st[words + pr.KSWAPD_WOKEN]:
+            m.st[word_at(m, pr.KSWAPD_LOW_WMARK_HIT_QUICKLY)] += 1
+            wanted = max(m.st[words + pr.KSWAPD_WANTED_ORDER], order)
+            m.st[words + pr.KSWAPD_WANTED_ORDER] = wanted
+            begin_run(m, node)
+        elif prepare_kswapd_sleep(m, node, order, m.st[words + pr.KSWAPD_HIGHEST]):
+            set_pgdat_percpu_threshold(m, node, at.ZONE_THRESHOLD_ASLEEP)
+            m.st[words + pr.KSWAPD_PHASE] = pr.ASLEEP
+            m.st[words + pr.KSWAPD_DUE] = at.NEVER
+        else:
+            m.st[word_at(m, pr.KSWAPD_HIGH_WMARK_HIT_QUICKLY)] += 1
+            begin_run(m, node)
     elif m.st[words + pr.KSWAPD_PHASE] == pr.ASLEEP:
         set_pgdat_percpu_threshold(m, node, at.ZONE_THRESHOLD_AWAKE)
         begin_run(m, node)

@@ -420,10 +420,7 @@ def owned_block_at(m: Arrays, block: int) -> int:
 
 @inner
 def node_zonelist(m: Arrays, cpu: int, highest_type: int, bits: int) -> int:
-    """node_zonelist(): return the offset of the zonelist of a request by a CPU (S1.4).
-
-    It holds zone numbers, ended by -1. A request's node is that of its CPU: no event names another.
-    """
+    """node_zonelist(): return the offset of the zonelist of a request by a CPU (S1.4)."""
     lst = m.st[m.st[CPU_NODE_BASE] + cpu]
     if bits & GFP_THISNODE:
         lst += m.st[NR_NODES]

@@ -155,24 +155,6 @@ def leave_slabs(m: at.Arrays, pfn: int) -> None:
     list_del(m.pages, m.st, words + pr.SLAB_LIST, pfn)
 
 
-@inner
-def lose_object(m: at.Arrays, words: int) -> int:
-    """No kernel function: take an object off the slab at a list's tail, which goes to the head.
-
-    So objects of one slab lie as far apart as can be. `words`: of the node. A slab without objects
-    to lose is off the list. Returns it if it is empty, else -1.
-    """
-    slab = m.st[words + pr.SLAB_LIST + at.TAIL]
-    if int(m.folios[slab]["slab"]) == 1:
-        leave_slabs(m, slab)
-        return -1 if slab_survives(m, slab) else slab
-    m.folios[slab]["slab"] -= 1
-    m.st[words + pr.SLAB_FREEABLE] -= 1
-    list_del(m.pages, m.st, words + pr.SLAB_LIST, slab)
-    list_add(m.pages, m.st, words + pr.SLAB_LIST, slab)
-    return -1
-
-
 @entry
 def place_on_lists(m: at.Arrays, pfns: np.ndarray, lists: np.ndarray) -> None:
     """No kernel function: push allocated pages on their LRU lists' heads, in the order given.
@@ -265,10 +247,7 @@ def replace_piece(m: at.Arrays, old: int, new: int) -> None:
 
 @inner
 def halve(m: at.Arrays, pfn: int) -> None:
-    """No kernel function: cut a piece in two.
-
-    Both halves stay on its LRU list, the upper one at the head. A slab leaves the list of slabs.
-    """
+    """No kernel function: cut a piece in two."""
     leave_slabs(m, pfn)
     lst = lruvec_del_folio(m, pfn)
     order = int(m.pages[pfn]["order"]) - 1
@@ -309,24 +288,6 @@ def queue_free(m: at.Arrays, pfn: int) -> None:
 
 
 @inner
-def queue_free_first(m: at.Arrays, pfn: int) -> None:
-    """No kernel function: put a folio, out of its object, before those waiting to be freed."""
-    leave_lists(m, pfn)
-    head = word_at(m, pr.QUEUE_HEAD)
-    m.pages[pfn]["next"] = m.st[head]
-    if m.st[head] < 0:
-        m.st[word_at(m, pr.QUEUE_TAIL)] = pfn
-    m.st[head] = pfn
-
-
-@inner
-def free_at_once(m: at.Arrays, pfn: int) -> None:
-    """No kernel function: free a folio, out of its object, while others wait for that."""
-    leave_lists(m, pfn)
-    __free_frozen_pages(m, m.st[at.EVENT_CPU], pfn, int(m.pages[pfn]["order"]), False)
-
-
-@inner
 def free_waiting(m: at.Arrays) -> None:
     """free_unref_folios(): free the folios that wait, on the CPU at work."""
     head = word_at(m, pr.QUEUE_HEAD)
@@ -338,20 +299,6 @@ def free_waiting(m: at.Arrays) -> None:
         order = int(m.pages[pfn]["order"])
         __free_frozen_pages(m, m.st[at.EVENT_CPU], pfn, order, False)
         pfn = following
-
-
-@inner
-def is_piece(m: at.Arrays, pfn: int, offset: int, order: int) -> bool:
-    """No kernel function: return whether a piece is a range of its object, no more and no less."""
-    return int(m.folios[pfn]["offset"]) == offset and int(m.pages[pfn]["order"]) == order
-
-
-@inner
-def free_piece(m: at.Arrays, pfn: int, order: int) -> None:
-    """No kernel function: free a piece on the CPU at work, while no other folio waits for that."""
-    remove_piece(m, pfn)
-    leave_lists(m, pfn)
-    __free_frozen_pages(m, m.st[at.EVENT_CPU], pfn, order, False)
 
 
 @inner
@@ -417,10 +364,7 @@ def workingset_age_nonresident(m: at.Arrays, pfn: int) -> None:
 
 @inner
 def workingset_eviction(m: at.Arrays, pfn: int) -> None:
-    """workingset_eviction(): take a folio that reclaim frees out of its object.
-
-    An object of a file that has no piece left remembers its node, and that node's age before this.
-    """
+    """workingset_eviction(): take a folio that reclaim frees out of its object."""
     number = int(m.folios[pfn]["object"]) - 1
     shadow = pack_shadow(m, pfn)
     workingset_age_nonresident(m, pfn)
@@ -466,16 +410,3 @@ def workingset_refault(m: at.Arrays, pfn: int, place: int) -> None:
     lru_move(m, pfn, pr.ACTIVE_FILE)
     m.st[word_at(m, pr.WORKINGSET_ACTIVATE_FILE)] += size
     workingset_age_nonresident(m, pfn)
-
-
-@inner
-def is_read_again(m: at.Arrays, number: int, order: int, recorded: bool) -> bool:
-    """No kernel function: take up a file's use; return whether pages must be read (again)."""
-    place = int(m.places[number])
-    if place >= 0:
-        folio_mark_accessed(m, place)
-        m.st[word_at(m, pr.SPARED_READS)] += recorded << order
-        return False
-    missing = place < pr.LOST or place == -1
-    m.st[word_at(m, pr.ADDED_READS)] += (missing and not recorded) << order
-    return missing

@@ -44,12 +44,8 @@ RECORDED, AT_START, HIDDEN, GROWN, TRIED = 0, 1, 2, 3, 4
 """Seen allocated; live at the start; allocated unseen; memory that the machine got later; a request
 that failed, which an elastic replay tries."""
 
-COUNT_EVENTS, COUNT_OBJECTS = 0, 1
-COUNT_MISSED_FREE, COUNT_SPLIT_FREE, COUNT_HIDDEN_ALLOC = 2, 3, 4
-COUNT_REPEATED_FREE, COUNT_FAILED_CHARGE = 5, 6
-COUNT_HIDDEN_EVENTS = 7
-COUNTS = 8
-
+COUNT_EVENTS, COUNT_OBJECTS, COUNT_MISSED_FREE, COUNT_SPLIT_FREE, COUNT_HIDDEN_ALLOC = range(5)
+COUNT_REPEATED_FREE, COUNT_FAILED_CHARGE, COUNT_HIDDEN_EVENTS, COUNTS = range(5, 9)
 
 FREED = np.dtype([("time_ns", np.int64), ("row", np.int32)])
 """When a page frame was freed last, and one more than the row of the trace, 0 for never."""
@@ -94,12 +90,47 @@ class FramesSeen(NamedTuple):
     last_free: np.ndarray
 
 
+class Row(NamedTuple):
+    """One of `ROW` with its time; kernels call it `r`."""
+
+    row: int
+    time_ns: int
+    pfn: int
+    bits: int
+    cpu: int
+    is_free: bool
+    order: int
+    migratetype: int
+    zone: int
+    failed_charge: bool
+    pid: int
+    task_request: int
+
+
+@inner
+def row_at(rows: np.ndarray, index: int, seen: SeenColumns) -> Row:
+    """No kernel function: return a recorded row."""
+    return Row(
+        int(rows[index]["row"]),
+        int(seen.time_ns[int(rows[index]["row"])]),
+        int(rows[index]["pfn"]),
+        int(rows[index]["bits"]),
+        int(rows[index]["cpu"]),
+        int(rows[index]["is_free"]) != 0,
+        int(rows[index]["order"]),
+        int(rows[index]["migratetype"]),
+        int(rows[index]["zone"]),
+        int(rows[index]["failed_charge"]) == 1,
+        int(rows[index]["pid"]),
+        int(rows[index]["task_request"]),
+    )
+
+
 @inner
 def fill(
-    event: np.ndarray,
+    events: np.ndarray,
     position: int,
-    row: np.ndarray,
-    index: int,
+    r: Row,
     time_ns: int,
     operation: int,
     number: int,
@@ -107,36 +138,25 @@ def fill(
     order: int,
 ) -> None:
     """No kernel function: fill in an event with a row's CPU and request."""
-    event[position]["time_ns"] = time_ns
-    event[position]["object"] = number
-    event[position]["offset"] = offset
-    event[position]["bits"] = row[index]["bits"]
-    event[position]["cpu"] = row[index]["cpu"]
-    event[position]["operation"] = operation
-    event[position]["order"] = order
-    event[position]["migratetype"] = row[index]["migratetype"]
-    event[position]["zone"] = row[index]["zone"]
+    events[position]["time_ns"] = time_ns
+    events[position]["object"] = number
+    events[position]["offset"] = offset
+    events[position]["bits"] = r.bits
+    events[position]["cpu"] = r.cpu
+    events[position]["operation"] = operation
+    events[position]["order"] = order
+    events[position]["migratetype"] = r.migratetype
+    events[position]["zone"] = r.zone
 
 
 @inner
-def emit(
-    made: Resolved,
-    rows: np.ndarray,
-    index: int,
-    time_ns: int,
-    operation: int,
-    number: int,
-    offset: int,
-    order: int,
-) -> None:
+def emit(made: Resolved, r: Row, operation: int, number: int, offset: int, order: int) -> None:
     """No kernel function: append a resolved event with a row's CPU and request."""
     position = made.counts[COUNT_EVENTS]
-    fill(made.events, position, rows, index, time_ns, operation, number, offset, order)
-    if operation == at.FREE and (
-        int(rows[index]["is_free"]) == 0 or int(rows[index]["failed_charge"]) == 1
-    ):
+    fill(made.events, position, r, r.time_ns, operation, number, offset, order)
+    if operation == at.FREE and (not r.is_free or r.failed_charge):
         # A request's class would tell that reclaim or compaction freed the pages.
-        made.events[position]["bits"] = int(rows[index]["bits"]) & ~pr.FREED_BY_RECLAIM & BITS_MASK
+        made.events[position]["bits"] = r.bits & ~pr.FREED_BY_RECLAIM & BITS_MASK
     made.counts[COUNT_EVENTS] = position + 1
 
 
@@ -153,24 +173,8 @@ def add_object(made: Resolved, pfn: int, order: int, kind: int, fresh: int) -> i
 
 
 @inner
-def page_freed_last(last_free: np.ndarray, pfn: int, order: int) -> int:
-    """No kernel function: return the page of a range that was freed last."""
-    latest = pfn
-    for page in range(pfn + 1, pfn + (1 << order)):
-        if int(last_free[page]["row"]) > int(last_free[latest]["row"]):
-            latest = page
-    return latest
-
-
-@inner
 def is_repeated(
-    rows: np.ndarray,
-    index: int,
-    seen: SeenColumns,
-    last_free: np.ndarray,
-    pfn: int,
-    order: int,
-    freed: int,
+    r: Row, seen: SeenColumns, last_free: np.ndarray, pfn: int, order: int, freed: int
 ) -> bool:
     """No kernel function: return whether a task frees again pages that it freed.
 
@@ -179,87 +183,71 @@ def is_repeated(
     events (T3).
     """
     # Rows long past are looked at last: they may have to be read from a disk.
-    if freed == 0 or int(rows[index]["task_request"]) >= freed - 1:
+    if freed == 0 or r.task_request >= freed - 1:
         return False
     for page in range(pfn, pfn + (1 << order)):
         if int(last_free[page]["row"]) != freed:
             return False
-    if int(rows[index]["pid"]) != int(seen.pid[freed - 1]):
-        return False
-    return int(rows[index]["cpu"]) == int(seen.cpu[freed - 1])
+    return r.pid == int(seen.pid[freed - 1]) and r.cpu == int(seen.cpu[freed - 1])
 
 
 @inner
-def add_unseen(
-    rows: np.ndarray,
-    index: int,
-    now: int,
-    pfn: int,
-    order: int,
-    freed_ns: int,
-    freed: int,
-    made: Resolved,
-) -> int:
+def add_unseen(r: Row, pfn: int, order: int, freed_ns: int, freed: int, made: Resolved) -> int:
     """No kernel function: add the object of pages freed without an allocation seen.
 
     Returns its number. Pages never seen before were allocated at the start. Otherwise a hidden
     allocation lies between the last free of any of them and now: at the midpoint, or just now if
     its charge failed.
     """
-    charged = int(rows[index]["failed_charge"]) == 1
-    if freed == 0 and not charged:
+    if freed == 0 and not r.failed_charge:
         return add_object(made, pfn, order, AT_START, 0)
     number = add_object(made, pfn, order, HIDDEN, 0)
-    time_ns = now
-    if charged:
+    time_ns = r.time_ns
+    if r.failed_charge:
         made.counts[COUNT_FAILED_CHARGE] += 1
     else:
-        time_ns = freed_ns + (now - freed_ns) // 2
+        time_ns = freed_ns + (r.time_ns - freed_ns) // 2
         made.counts[COUNT_HIDDEN_ALLOC] += 1
     position = made.counts[COUNT_HIDDEN_EVENTS]
-    fill(made.hidden, position, rows, index, time_ns, at.HIDDEN_ALLOC, number, 0, order)
+    fill(made.hidden, position, r, time_ns, at.HIDDEN_ALLOC, number, 0, order)
     made.hidden_words[position, 0] = made.counts[COUNT_EVENTS]
-    made.hidden_words[position, 1] = now
+    made.hidden_words[position, 1] = r.time_ns
     made.counts[COUNT_HIDDEN_EVENTS] = position + 1
     return number
 
 
 @inner
-def let_go(frames: FramesSeen, pfn: int, order: int, now: int, row: int) -> None:
-    """No kernel function: note that a row of the trace freed a range."""
+def emit_free(
+    r: Row, number: int, pfn: int, order: int, frames: FramesSeen, made: Resolved
+) -> None:
+    """No kernel function: free a piece of an object, and note that the row freed its pages."""
+    emit(made, r, at.FREE, number, pfn - int(made.objects[number]["pfn"]), order)
     for page in range(pfn, pfn + (1 << order)):
         frames.owner[page] = 0
-        frames.last_free[page]["time_ns"] = now
-        frames.last_free[page]["row"] = row + 1
+        frames.last_free[page]["time_ns"] = r.time_ns
+        frames.last_free[page]["row"] = r.row + 1
 
 
 @inner
 def resolve_free(
-    rows: np.ndarray,
-    index: int,
-    seen: SeenColumns,
-    pfn: int,
-    order: int,
-    frames: FramesSeen,
-    made: Resolved,
+    r: Row, seen: SeenColumns, pfn: int, order: int, frames: FramesSeen, made: Resolved
 ) -> None:
     """No kernel function: give one freed range, all of it of one object or none, its events."""
-    row = int(rows[index]["row"])
-    now = int(seen.time_ns[row])
     number = int(frames.owner[pfn]) - 1
     if number < 0:
-        latest = page_freed_last(frames.last_free, pfn, order)
+        latest = pfn
+        for page in range(pfn + 1, pfn + (1 << order)):
+            if int(frames.last_free[page]["row"]) > int(frames.last_free[latest]["row"]):
+                latest = page
         freed = int(frames.last_free[latest]["row"])
-        if is_repeated(rows, index, seen, frames.last_free, pfn, order, freed):
+        if is_repeated(r, seen, frames.last_free, pfn, order, freed):
             made.counts[COUNT_REPEATED_FREE] += 1
             return
         freed_ns = int(frames.last_free[latest]["time_ns"])
-        number = add_unseen(rows, index, now, pfn, order, freed_ns, freed, made)
-    offset = pfn - int(made.objects[number]["pfn"])
+        number = add_unseen(r, pfn, order, freed_ns, freed, made)
     if order != int(made.objects[number]["order"]):
         made.counts[COUNT_SPLIT_FREE] += 1
-    emit(made, rows, index, now, at.FREE, number, offset, order)
-    let_go(frames, pfn, order, now, row)
+    emit_free(r, number, pfn, order, frames, made)
 
 
 @inner
@@ -272,69 +260,6 @@ def piece_order(owner: np.ndarray, pfn: int, end: int) -> int:
                 return order
         order += 1
     return order
-
-
-@inner
-def close_object(
-    rows: np.ndarray, index: int, now: int, number: int, frames: FramesSeen, made: Resolved
-) -> None:
-    """No kernel function: free, in large pieces, what is left of an object (T10.3)."""
-    first = int(made.objects[number]["pfn"])
-    end = first + (1 << int(made.objects[number]["order"]))
-    position = first
-    while position < end:
-        order = piece_order(frames.owner, position, end)
-        if int(frames.owner[position]) - 1 == number:
-            made.counts[COUNT_MISSED_FREE] += 1 << order
-            emit(made, rows, index, now, at.FREE, number, position - first, order)
-            let_go(frames, position, order, now, int(rows[index]["row"]))
-        position += 1 << order
-
-
-@inner
-def resolve_allocation(
-    rows: np.ndarray, index: int, now: int, frames: FramesSeen, made: Resolved
-) -> None:
-    """No kernel function: give an allocation its object; what lived there was freed unseen."""
-    pfn = int(rows[index]["pfn"])
-    order = int(rows[index]["order"])
-    fresh = 1
-    for page in range(pfn, pfn + (1 << order)):
-        live = int(frames.owner[page]) - 1
-        if live >= 0:
-            close_object(rows, index, now, live, frames, made)
-        if int(frames.last_free[page]["row"]) != 0:
-            fresh = 0
-    number = add_object(made, pfn, order, RECORDED, fresh)
-    emit(made, rows, index, now, at.ALLOC, number, 0, order)
-    for page in range(pfn, pfn + (1 << order)):
-        frames.owner[page] = number + 1
-
-
-@inner
-def room_needed(rows: np.ndarray, index: int, owner: np.ndarray, objects: np.ndarray) -> int:
-    """No kernel function: return how many events, of pieces or closed objects, one row makes."""
-    order = int(rows[index]["order"])
-    needed = (2 << order) + 2
-    if int(rows[index]["is_free"]) == 0 and int(rows[index]["pfn"]) >= 0:
-        closed = -1
-        first = int(rows[index]["pfn"])
-        for page in range(first, first + (1 << order)):
-            live = int(owner[page]) - 1
-            if live >= 0 and live != closed:
-                needed += 1 << int(objects[live]["order"])
-                closed = live
-    return needed
-
-
-@inner
-def has_room(made: Resolved, room: int) -> bool:
-    """No kernel function: return whether so many more events of each kind fit, and objects."""
-    return (
-        made.counts[COUNT_EVENTS] + room <= len(made.events)
-        and made.counts[COUNT_HIDDEN_EVENTS] + room <= len(made.hidden)
-        and made.counts[COUNT_OBJECTS] + room <= len(made.objects)
-    )
 
 
 @entry
@@ -355,22 +280,51 @@ def resolve_objects(
         The row to go on with: `high`, or less if `made` ran out of room.
     """
     for index in range(low, high):
-        pfn = int(rows[index]["pfn"])
-        end = pfn + (1 << int(rows[index]["order"]))
-        if not has_room(made, room_needed(rows, index, frames.owner, made.objects)):
+        r = row_at(rows, index, seen)
+        needed = (2 << r.order) + 2
+        closed = -1
+        if not r.is_free and r.pfn >= 0:
+            for page in range(r.pfn, r.pfn + (1 << r.order)):
+                live = int(frames.owner[page]) - 1
+                if live >= 0 and live != closed:
+                    needed += 1 << int(made.objects[live]["order"])
+                    closed = live
+        room = needed
+        if (
+            made.counts[COUNT_EVENTS] + room > len(made.events)
+            or made.counts[COUNT_HIDDEN_EVENTS] + room > len(made.hidden)
+            or made.counts[COUNT_OBJECTS] + room > len(made.objects)
+        ):
             return index
-        if int(rows[index]["is_free"]) == 0:
-            now = int(seen.time_ns[int(rows[index]["row"])])
-            if pfn < 0:
-                order = int(rows[index]["order"])
-                emit(made, rows, index, now, at.RECORDED_FAILURE, -1, 0, order)
-            else:
-                resolve_allocation(rows, index, now, frames, made)
-        else:
+        if r.is_free:
+            pfn, end = r.pfn, r.pfn + (1 << r.order)
             while pfn < end:
                 order = piece_order(frames.owner, pfn, end)
-                resolve_free(rows, index, seen, pfn, order, frames, made)
+                resolve_free(r, seen, pfn, order, frames, made)
                 pfn += 1 << order
+        elif r.pfn < 0:
+            emit(made, r, at.RECORDED_FAILURE, -1, 0, r.order)
+        else:
+            # Give an allocation its object; what lived there was freed unseen.
+            fresh = 1
+            for page in range(r.pfn, r.pfn + (1 << r.order)):
+                live = int(frames.owner[page]) - 1
+                if live >= 0:
+                    # Free, in large pieces, what is left of an object (T10.3).
+                    pfn = int(made.objects[live]["pfn"])
+                    end = pfn + (1 << int(made.objects[live]["order"]))
+                    while pfn < end:
+                        order = piece_order(frames.owner, pfn, end)
+                        if int(frames.owner[pfn]) - 1 == live:
+                            made.counts[COUNT_MISSED_FREE] += 1 << order
+                            emit_free(r, live, pfn, order, frames, made)
+                        pfn += 1 << order
+                if int(frames.last_free[page]["row"]) != 0:
+                    fresh = 0
+            number = add_object(made, r.pfn, r.order, RECORDED, fresh)
+            emit(made, r, at.ALLOC, number, 0, r.order)
+            for page in range(r.pfn, r.pfn + (1 << r.order)):
+                frames.owner[page] = number + 1
     return high
 
 
@@ -447,22 +401,51 @@ def link_replacements(
             lead = int(failures[slot, order, 0]) - 1
             if lead < 0:
                 continue
-            found = int(failures[slot, order, 1])
-            if size >= order and (size > order or not failed or found > 0):
+            pages = int(failures[slot, order, 1])
+            if size >= order and (size > order or not failed or pages > 0):
                 failures[slot, order, 0] = 0
                 continue
             if number >= 0:
                 leads[number] = lead
             if size < order and not failed:
-                found += 1 << size
+                pages += 1 << size
                 if kind < pr.ANON:
-                    found = 1 << order
-                failures[slot, order, 1] = found
-                if found >= 1 << order:
+                    pages = 1 << order
+                failures[slot, order, 1] = pages
+                if pages >= 1 << order:
                     failures[slot, order, 0] = 0
         if failed and number >= 0:
             failures[slot, size, 0] = number + 1
             failures[slot, size, 1] = 0
+
+
+@inner
+def settle_burst(
+    rows: np.ndarray,
+    time_ns: np.ndarray,
+    last_task: np.ndarray,
+    first: int,
+    last: int,
+    after: int,
+) -> None:
+    """No kernel function: mark one burst, between a task's rows before and after it."""
+    cpu = int(rows[first]["cpu"])
+    before = int(last_task[cpu]["row"])
+    if int(rows[first]["bits"]) & at.INTERRUPTS_HOLDER or before < 0:
+        return
+    gap_before = int(time_ns[int(rows[first]["row"])]) - int(time_ns[before])
+    gap_after = int(time_ns[int(rows[after]["row"])]) - int(time_ns[int(rows[last]["row"])])
+    if gap_after <= gap_before:
+        is_free, pid = int(rows[after]["is_free"]), int(rows[after]["pid"])
+        wanted, mark = 0, at.BEFORE_REQUEST
+    else:
+        is_free, pid = int(last_task[cpu]["is_free"]), int(last_task[cpu]["pid"])
+        wanted, mark = 1, at.AFTER_FREE
+    if is_free == wanted and pid == int(rows[first]["pid"]):
+        rows[first]["bits"] |= mark
+        for index in range(first, last + 1):
+            if int(rows[index]["cpu"]) == cpu:
+                rows[index]["bits"] |= at.INTERRUPTS_HOLDER
 
 
 @entry
@@ -502,33 +485,3 @@ def mark_interrupted(
             last_task[cpu]["row"] = rows[index]["row"]
             last_task[cpu]["pid"] = rows[index]["pid"]
             last_task[cpu]["is_free"] = rows[index]["is_free"]
-
-
-@inner
-def settle_burst(
-    rows: np.ndarray,
-    time_ns: np.ndarray,
-    last_task: np.ndarray,
-    first: int,
-    last: int,
-    after: int,
-) -> None:
-    """No kernel function: mark one burst, between a task's rows before and after it."""
-    cpu = int(rows[first]["cpu"])
-    before = int(last_task[cpu]["row"])
-    if int(rows[first]["bits"]) & at.INTERRUPTS_HOLDER or before < 0:
-        return
-    gap_before = int(time_ns[int(rows[first]["row"])]) - int(time_ns[before])
-    gap_after = int(time_ns[int(rows[after]["row"])]) - int(time_ns[int(rows[last]["row"])])
-    if gap_after <= gap_before:
-        is_free, pid = int(rows[after]["is_free"]), int(rows[after]["pid"])
-        wanted, mark = 0, at.BEFORE_REQUEST
-    else:
-        is_free, pid = int(last_task[cpu]["is_free"]), int(last_task[cpu]["pid"])
-        wanted, mark = 1, at.AFTER_FREE
-    if is_free != wanted or pid != int(rows[first]["pid"]):
-        return
-    rows[first]["bits"] |= mark
-    for index in range(first, last + 1):
-        if int(rows[index]["cpu"]) == cpu:
-            rows[index]["bits"] |= at.INTERRUPTS_HOLDER

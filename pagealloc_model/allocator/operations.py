@@ -37,7 +37,7 @@ from pagealloc_model.allocator.page_alloc import (
 )
 from pagealloc_model.allocator.pressure_layout import compactor_at, node_pressure_at
 from pagealloc_model.allocator.vmscan import try_to_free_pages
-from pagealloc_model.allocator.watermark import AllocContext, fast_path_flags, prepare_alloc_pages
+from pagealloc_model.allocator.watermark import fast_path_flags, prepare_alloc_pages
 from pagealloc_model.base.jit import cold, entry, inner
 
 RECLAIM_OPERATION = np.dtype(
@@ -61,83 +61,6 @@ it is woken; end its nap, if it was not; reclaim directly."""
 
 
 @inner
-def request_of(m: at.Arrays, operations: np.ndarray, position: int) -> AllocContext:
-    """No kernel function: return the request of an operation."""
-    return prepare_alloc_pages(
-        m,
-        0,
-        int(operations[position]["order"]),
-        int(operations[position]["migratetype"]),
-        int(operations[position]["zone"]),
-        int(operations[position]["bits"]),
-    )
-
-
-@inner
-def page_named(m: at.Arrays, answers: np.ndarray, page: int) -> int:
-    """No kernel function: return the first page in use from where an operation says, or -1."""
-    if page < 0:
-        page = answers[-1 - page]
-        if page < 0:
-            return -1
-    return page_in_use(m, page)
-
-
-@inner
-def page_in_use(m: at.Arrays, pfn: int) -> int:
-    """No kernel function: return the first page in use from a place on, or -1."""
-    for _ in range(len(m.pages)):
-        if int(m.pages[pfn]["where"]) == at.ALLOCATED:
-            return pfn
-        pfn = pfn + 1 if pfn + 1 < len(m.pages) else 0
-    return -1
-
-
-@inner
-def take_page(m: at.Arrays, ac: AllocContext, kind: int) -> int:
-    """No kernel function: allocate at the first attempt, on reserves without a mark, or -1."""
-    flags = fast_path_flags(m, ac)
-    if ac.bits & at.GFP_MEMALLOC:
-        flags |= at.ALLOC_NO_WATERMARKS
-    pfn = get_page_from_freelist(m, ac, flags)
-    take_wakes(m, ac.bits)
-    if pfn >= 0:
-        prep_new_page(m, pfn, ac.order, ac.migratetype)
-        describe(m, pfn, -1, 0, kind)
-    return pfn
-
-
-@inner
-def let_go(m: at.Arrays, pfn: int) -> int:
-    """No kernel function: free a page in use; returns it."""
-    if pfn >= 0:
-        queue_free(m, pfn)
-        free_waiting(m)
-    return pfn
-
-
-@inner
-def use(m: at.Arrays, pfn: int) -> int:
-    """No kernel function: make a page active; returns it, or -1 if it is on no list."""
-    if pfn < 0 or int(m.folios[pfn]["place"]) == 0:
-        return -1
-    lru_move(m, pfn, 2 * (int(m.folios[pfn]["kind"]) - pr.ANON) + 1)
-    return pfn
-
-
-@inner
-def run_until_asleep(m: at.Arrays, node: int, starts: bool) -> int:
-    """No kernel function: let kswapd run, if it `starts`, to a nap or sleep; returns which."""
-    words = node_pressure_at(m, node)
-    if starts:
-        step_kswapd(m, node)
-        while m.st[words + pr.KSWAPD_PHASE] == pr.RUNNING:
-            m.st[at.LOG_ROWS] = 0
-            step_kswapd(m, node)
-    return m.st[words + pr.KSWAPD_PHASE]
-
-
-@inner
 def has_memory(m: at.Arrays, node: int) -> bool:
     """No kernel function: return whether a node has any zone with pages."""
     first = node * m.st[at.ZONE_TYPES]
@@ -148,29 +71,66 @@ def has_memory(m: at.Arrays, node: int) -> bool:
 
 
 @inner
+def page_in_use(m: at.Arrays, answers: np.ndarray, pfn: int) -> int:
+    """No kernel function: return the first page in use from where an operation says, or -1."""
+    if pfn < 0:
+        pfn = answers[-1 - pfn]
+    if pfn >= 0:
+        for _ in range(len(m.pages)):
+            if int(m.pages[pfn]["where"]) == at.ALLOCATED:
+                return pfn
+            pfn = pfn + 1 if pfn + 1 < len(m.pages) else 0
+    return -1
+
+
+@inner
 def operate(m: at.Arrays, operations: np.ndarray, answers: np.ndarray, position: int) -> int:
     """No kernel function: take one operation; returns what it gives."""
     kind = int(operations[position]["kind"])
     node = int(operations[position]["node"])
     words = node_pressure_at(m, node)
-    woken = m.st[words + pr.KSWAPD_WOKEN] != 0
+    phase = words + pr.KSWAPD_PHASE
+    ac = prepare_alloc_pages(
+        m,
+        0,
+        int(operations[position]["order"]),
+        int(operations[position]["migratetype"]),
+        int(operations[position]["zone"]),
+        int(operations[position]["bits"]),
+    )
     if kind == TAKE:
-        return take_page(m, request_of(m, operations, position), int(operations[position]["class"]))
-    if kind == LET_GO:
-        return let_go(m, page_named(m, answers, int(operations[position]["page"])))
-    if kind == USE:
-        return use(m, page_named(m, answers, int(operations[position]["page"])))
+        # At the first attempt, on reserves without a mark.
+        flags = fast_path_flags(m, ac)
+        if ac.bits & at.GFP_MEMALLOC:
+            flags |= at.ALLOC_NO_WATERMARKS
+        pfn = get_page_from_freelist(m, ac, flags)
+        take_wakes(m, ac.bits)
+        if pfn >= 0:
+            prep_new_page(m, pfn, ac.order, ac.migratetype)
+            describe(m, pfn, -1, 0, int(operations[position]["class"]))
+        return pfn
+    if kind in (LET_GO, USE):
+        pfn = page_in_use(m, answers, int(operations[position]["page"]))
+        if pfn >= 0 and kind == LET_GO:
+            queue_free(m, pfn)
+            free_waiting(m)
+        elif pfn >= 0:
+            if int(m.folios[pfn]["place"]) == 0:
+                return -1
+            lru_move(m, pfn, 2 * (int(m.folios[pfn]["kind"]) - pr.ANON) + 1)
+        return pfn
     if kind == WAKE:
         if has_memory(m, node):
-            ac = request_of(m, operations, position)
             wake_node(m, node, ac.order, ac.highest_type, ac.bits)
         return 0
-    if kind == RUN:
-        return run_until_asleep(m, node, woken)
-    if kind == END_NAP:
-        naps = m.st[words + pr.KSWAPD_PHASE] == pr.NAPPING
-        return run_until_asleep(m, node, naps and not woken)
-    ac = request_of(m, operations, position)
+    if kind in (RUN, END_NAP):
+        woken = m.st[words + pr.KSWAPD_WOKEN] != 0
+        if (m.st[phase] == pr.NAPPING and not woken) if kind == END_NAP else woken:
+            step_kswapd(m, node)
+            while m.st[phase] == pr.RUNNING:
+                m.st[at.LOG_ROWS] = 0
+                step_kswapd(m, node)
+        return m.st[phase]
     return try_to_free_pages(m, ac, ac.order)
 
 
@@ -220,10 +180,10 @@ def compact_directly(m: at.Arrays, operation: np.ndarray, result: np.ndarray) ->
     migratetype = operation[TYPE]
     bits = at.GFP_DIRECT_RECLAIM | pr.GFP_IO
     ac = prepare_alloc_pages(m, operation[CPU], order, migratetype, operation[HIGHEST], bits)
-    made = order
+    wanted = order
     if operation[FLAGS] & at.ALLOC_NOFRAGMENT:
-        made = max(order, m.st[at.PAGEBLOCK_ORDER])
-    pfn, status = __alloc_pages_direct_compact(m, ac, operation[FLAGS], operation[PRIORITY], made)
+        wanted = max(order, m.st[at.PAGEBLOCK_ORDER])
+    pfn, status = __alloc_pages_direct_compact(m, ac, operation[FLAGS], operation[PRIORITY], wanted)
     result[0] = status
     result[1] = pfn
     if pfn < 0:
@@ -236,10 +196,7 @@ def compact_directly(m: at.Arrays, operation: np.ndarray, result: np.ndarray) ->
 
 @inner
 def let_daemon_work(m: at.Arrays, node: int, order: int, highest: int) -> None:
-    """No kernel function: let a node's kcompactd work until it sleeps.
-
-    A wake for an order, 0 for none, comes once it has taken up its work.
-    """
+    """No kernel function: let a node's kcompactd work until it sleeps."""
     words = node_pressure_at(m, node)
     run = compactor_at(m, 1 + node)
     while m.st[words + pr.KCOMPACTD_DUE] != at.NEVER:
@@ -249,19 +206,6 @@ def let_daemon_work(m: at.Arrays, node: int, order: int, highest: int) -> None:
             wakeup_kcompactd(m, node, order, highest)
             order = 0
         kcompactd(m, node, False)
-
-
-@cold
-def let_time_pass(m: at.Arrays) -> None:
-    """No kernel function: let time pass, and daemons wake whose sleep it ends."""
-    now = m.st[at.NOW] + pr.JUDGED_TIME_MS * 1_000_000
-    for node in range(m.st[at.NR_NODES]):
-        words = node_pressure_at(m, node)
-        if m.st[words + pr.PROACTIVE_DUE] <= now:
-            m.st[words + pr.PROACTIVE_DUE] = now
-            kcompactd(m, node, True)
-            let_daemon_work(m, node, 0, 0)
-    m.st[at.NOW] = now
 
 
 @cold
@@ -275,30 +219,6 @@ def compact_node(m: at.Arrays, node: int, cpu: int) -> None:
             status = pr.CONTINUE
             while status == pr.CONTINUE:
                 status, _ = compact_unit(m, 1 + node)
-
-
-@cold
-def take_some(m: at.Arrays, operation: np.ndarray) -> None:
-    """No kernel function: make objects of a zone's free pages of a type, while there are any."""
-    order = operation[ORDER]
-    migratetype = operation[TYPE]
-    kind = pr.FILE if migratetype == at.MOVABLE else pr.KERNEL
-    for each in range(operation[COUNT]):
-        pfn = __rmqueue_smallest(m, operation[ZONE], order, migratetype)
-        forget_work(m)
-        if pfn < 0:
-            return
-        keep_page(m, pfn, order, migratetype, kind, operation[OBJECT] + each - 1)
-
-
-@cold
-def free_some(m: at.Arrays, operation: np.ndarray) -> None:
-    """No kernel function: free a share of a zone's objects, drawn by page frame."""
-    region = zone_at(operation[ZONE])
-    for pfn in range(m.st[region + at.ZONE_START], m.st[region + at.ZONE_END]):
-        is_used = int(m.pages[pfn]["where"]) == at.ALLOCATED
-        if is_used and draw(m, pfn, operation[OBJECT], 0) < operation[COUNT]:
-            free_allocated(m, pfn)
 
 
 @entry
@@ -329,7 +249,14 @@ def take_compaction_operations(
             wakeup_kcompactd(m, node, operation[ORDER], operation[HIGHEST])
             let_daemon_work(m, node, operation[COUNT], operation[PRIORITY])
         elif kind == pr.JUDGED_TIME:
-            let_time_pass(m)
+            now = m.st[at.NOW] + pr.JUDGED_TIME_MS * 1_000_000
+            for daemon in range(m.st[at.NR_NODES]):
+                due = node_pressure_at(m, daemon) + pr.PROACTIVE_DUE
+                if m.st[due] <= now:
+                    m.st[due] = now
+                    kcompactd(m, daemon, True)
+                    let_daemon_work(m, daemon, 0, 0)
+            m.st[at.NOW] = now
         elif kind == pr.JUDGED_NODE:
             compact_node(m, node, operation[CPU])
         elif kind == pr.JUDGED_RESET:
@@ -339,7 +266,20 @@ def take_compaction_operations(
             phase = pr.RUNNING if operation[COUNT] else pr.ASLEEP
             m.st[node_pressure_at(m, node) + pr.KSWAPD_PHASE] = phase
         elif kind == pr.JUDGED_TAKE:
-            take_some(m, operation)
+            # Objects of a zone's free pages of a type, while there are any.
+            order, migratetype = operation[ORDER], operation[TYPE]
+            held = pr.FILE if migratetype == at.MOVABLE else pr.KERNEL
+            for each in range(operation[COUNT]):
+                pfn = __rmqueue_smallest(m, operation[ZONE], order, migratetype)
+                forget_work(m)
+                if pfn < 0:
+                    break
+                keep_page(m, pfn, order, migratetype, held, operation[OBJECT] + each - 1)
         else:
-            free_some(m, operation)
+            # A share of a zone's objects, drawn by page frame, is freed.
+            region = zone_at(operation[ZONE])
+            for pfn in range(m.st[region + at.ZONE_START], m.st[region + at.ZONE_END]):
+                is_used = int(m.pages[pfn]["where"]) == at.ALLOCATED
+                if is_used and draw(m, pfn, operation[OBJECT], 0) < operation[COUNT]:
+                    free_allocated(m, pfn)
     return high

@@ -75,24 +75,6 @@ def end_ownership(m: at.Arrays, block: int) -> None:
 
 
 @inner
-def end_where_whole(m: at.Arrays, pfn: int, order: int) -> None:
-    """No kernel function: end the ownership of every block that a free buddy covers."""
-    block_order = m.st[at.PAGEBLOCK_ORDER]
-    first = pfn >> block_order
-    for block in range(first, first + (1 << (order - block_order))):
-        end_ownership(m, block)
-
-
-@inner
-def end_where_retyped(m: at.Arrays, block: int, migratetype: int) -> None:
-    """No kernel function: end a block's ownership if its next type cannot keep it."""
-    if int(m.blocks[block]["migratetype"]) != migratetype and (
-        migratetype >= at.PCP_TYPES or option(m, at.OPTION_TYPE_CHANGE) == at.TYPE_CHANGE_ENDS
-    ):
-        end_ownership(m, block)
-
-
-@inner
 def end_recorded(m: at.Arrays, zone: int, cpu: int) -> None:
     """No kernel function: end the ownership of all blocks on a CPU's list of recorded ones."""
     lst = owned_set_at(m, zone, cpu) + at.SET_RECORDED
@@ -127,20 +109,6 @@ def note_drained(m: at.Arrays, zone: int, block: int) -> None:
             m.st[lst + at.TAIL] = block
             m.st[lst + at.ENTRIES] += 1
             count_owning(m, zone, at.BLOCKS_RECORDED, 1)
-
-
-@inner
-def age_ownership(m: at.Arrays, zone: int, cpu: int) -> None:
-    """No kernel function: end ownership of recorded blocks on a CPU's tick, if it ends with age."""
-    if m.st[at.OWNERSHIP] and option(m, at.OPTION_OWNERSHIP_ENDS) == at.ENDS_AGED:
-        end_recorded(m, zone, cpu)
-
-
-@inner
-def after_full_drain(m: at.Arrays, zone: int, cpu: int) -> None:
-    """No kernel function: end the ownership of recorded blocks, if a full drain does so."""
-    if m.st[at.OWNERSHIP] and option(m, at.OPTION_FULL_DRAIN) == at.FULL_DRAIN_ENDS:
-        end_recorded(m, zone, cpu)
 
 
 @inner
@@ -235,10 +203,7 @@ def pop_listed(m: at.Arrays, zone: int, pcp: int, order: int, from_order: int, k
 
 @inner
 def listed_buddy(m: at.Arrays, pfn: int, order: int, migratetype: int) -> int:
-    """No kernel function: return the buddy of a listed page if both are mergeable, or -1.
-
-    Their block has the list's CPU as its owner, or has lost it.
-    """
+    """No kernel function: return the buddy of a listed page if both are mergeable, or -1."""
     buddy = pfn ^ (1 << order)
     if (
         order < m.st[at.PAGEBLOCK_ORDER]
@@ -291,11 +256,7 @@ def merge_upward(m: at.Arrays, zone: int, cpu: int, pfn: int, migratetype: int) 
 
 @inner
 def merge_list(m: at.Arrays, zone: int, cpu: int, order: int, migratetype: int) -> int:
-    """No kernel function: merge the buddies on one list, head to tail.
-
-    Pairs go to the tail of the next order's list. Returns how many entries a walk of the whole list
-    looks at, all but the later ones of each pair; the walk ends where no buddies can follow.
-    """
+    """No kernel function: merge the buddies on one list, head to tail."""
     pcp = pcp_at(m, zone, cpu)
     lst = owned_list_at(pcp, order, migratetype)
     looked_at = m.st[lst + at.ENTRIES]
@@ -334,11 +295,7 @@ def is_owning(policy: Policy) -> bool:
 
 
 def check_rules(policy: Policy, rules: KernelRules) -> None:
-    """No kernel function: refuse ownership in kernels that it cannot be added to.
-
-    Raises:
-        PolicyError: free lists need not match block types, or per-CPU lists are not tuned.
-    """
+    """No kernel function: refuse ownership in kernels that it cannot be added to."""
     if is_owning(policy) and not (rules.lists_match_blocks and rules.pcp_auto_tuned):
         raise PolicyError(
             f"policy pageblock_ownership=pcp_buddy: not with rules {rules.spelled()}; it needs "
@@ -347,16 +304,7 @@ def check_rules(policy: Policy, rules: KernelRules) -> None:
 
 
 def ownership_words(policy: Policy, pagesets: int, blocks: int, base: int) -> np.ndarray:
-    """No kernel function: return the words of ownership as a replay begins, int64.
-
-    They are options, scalars and regions; nothing where blocks are never owned.
-
-    Args:
-        policy: its ownership options, None for the defaults.
-        pagesets: zones times CPUs.
-        blocks: pageblocks.
-        base: where in `st` the words will be.
-    """
+    """No kernel function: return the words of ownership as a replay begins, int64."""
     if not is_owning(policy):
         return np.zeros(0, np.int64)
     options = policy.ownership or OwnershipOptions()

@@ -8,7 +8,7 @@ from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import pressure_layout as pr
 from pagealloc_model.allocator.buddy import __rmqueue_smallest
 from pagealloc_model.allocator.compaction import (
-    count_outcome,
+    compaction_defer_reset,
     gfp_compaction_allowed,
     should_compact_retry,
     try_to_compact_pages,
@@ -31,12 +31,16 @@ from pagealloc_model.allocator.pcp import (
     refill_empty,
     rmqueue_pcplist,
 )
-from pagealloc_model.allocator.pressure_layout import node_pressure_at, value_of, word_at
+from pagealloc_model.allocator.pressure_layout import (
+    node_pressure_at,
+    value_of,
+    word_at,
+    zone_pressure_at,
+)
 from pagealloc_model.allocator.vmscan import try_to_free_pages
 from pagealloc_model.allocator.watermark import (
     AllocContext,
     __zone_watermark_ok,
-    boost_for_atomic,
     count_at_end,
     fast_path_flags,
     gfp_to_alloc_flags,
@@ -101,11 +105,7 @@ def rmqueue(m: at.Arrays, ac: AllocContext, zone: int, flags: int) -> tuple[int,
 
 @hot
 def zone_may_serve(m: at.Arrays, zone: int, order: int, highest_type: int, flags: int) -> bool:
-    """Part of get_page_from_freelist(): return whether a zone passes its watermarks (S3.1).
-
-    The marks are the request's. A zone below its high mark is noted. Where a zone is imposed no
-    other may serve.
-    """
+    """Part of get_page_from_freelist(): return whether a zone passes its watermarks (S3.1)."""
     region = zone_at(zone)
     if m.st[at.RULE_BELOW_HIGH_TESTED] and not m.st[region + at.ZONE_BELOW_HIGH]:
         if zone_watermark_fast(m, zone, order, at.WMARK_HIGH, highest_type, flags):
@@ -185,10 +185,6 @@ def next_zone(
 
     The walk begins again with nodes whose kswapd runs, if they were left out, and without
     NOFRAGMENT, if that was set, also before it leaves the node of the preferred zone.
-
-    Returns:
-        The zone, or -1 at the end; and what the walk goes on with: position, flags, whether it
-        leaves such nodes out, and whether it did.
     """
     while True:
         zone = m.st[position]
@@ -336,6 +332,27 @@ def prep_new_page(m: at.Arrays, pfn: int, order: int, migratetype: int) -> None:
     m.pages[pfn]["tag"] = 1 if migratetype == at.MOVABLE else 0
 
 
+ATOMIC_BOOST_SHARE = 1000
+"""A thousandth of a zone's managed pages is a boost for atomic requests (S1.11)."""
+ATOMIC_BOOST_PERIOD_NS = 1_000_000_000
+
+
+@inner
+def boost_zones_for_atomic(m: at.Arrays, ac: AllocContext) -> None:
+    """No kernel function: once a second, raise marks for an order-0 atomic request (S1.11)."""
+    position = ac.zonelist
+    if ac.order > 0 or not ac.bits & at.GFP_HIGH or ac.bits & at.GFP_DIRECT_RECLAIM:
+        return
+    while m.st[position] >= 0:
+        region = zone_at(m.st[position])
+        if m.st[at.NOW] >= m.st[region + at.ZONE_ATOMIC_BOOST_DUE]:
+            m.st[region + at.ZONE_ATOMIC_BOOST_DUE] = m.st[at.NOW] + ATOMIC_BOOST_PERIOD_NS
+            share = m.st[region + at.ZONE_MANAGED] // ATOMIC_BOOST_SHARE
+            cap = max(m.st[region + at.ZONE_HIGH], m.st[region + at.ZONE_BOOST])
+            m.st[region + at.ZONE_BOOST] = min(m.st[region + at.ZONE_BOOST] + share, cap)
+        position += 1
+
+
 @cold
 def __alloc_pages_slowpath(m: at.Arrays, ac: AllocContext, flags: int, reclaim: Reclaim) -> int:
     """__alloc_pages_slowpath(): serve a request that the fast path had no page for (S8.1).
@@ -364,30 +381,9 @@ def __alloc_pages_slowpath(m: at.Arrays, ac: AllocContext, flags: int, reclaim: 
 
 
 @inner
-def boost_zones_for_atomic(m: at.Arrays, ac: AllocContext) -> None:
-    """No kernel function: boost every zone that an atomic request of order 0 may use (S1.11)."""
-    is_atomic = ac.bits & at.GFP_HIGH and not ac.bits & at.GFP_DIRECT_RECLAIM
-    if ac.order > 0 or not is_atomic:
-        return
-    position = ac.zonelist
-    while m.st[position] >= 0:
-        boost_for_atomic(m, m.st[position])
-        position += 1
-
-
-@inner
 def gives_up_locally(m: at.Arrays, ac: AllocContext) -> bool:
     """Part of __alloc_pages_slowpath(): return whether a local-only attempt ends here (S8.8)."""
     return ac.bits & at.GFP_THISNODE != 0 and not m.st[at.POLICY_LOCAL_THP_RECLAIMS]
-
-
-@inner
-def compacts_first(m: at.Arrays, ac: AllocContext) -> bool:
-    """Part of __alloc_pages_slowpath(): return whether to compact before reclaim (S8.1)."""
-    is_wanted = ac.order > m.st[at.POLICY_COSTLY_ORDER] or (
-        ac.order > 0 and ac.migratetype != at.MOVABLE
-    )
-    return is_wanted and gfp_compaction_allowed(m, ac.bits)
 
 
 @inner
@@ -476,7 +472,10 @@ def make_room(m: at.Arrays, ac: AllocContext) -> None:
 @inner
 def reclaim_and_retry(m: at.Arrays, ac: AllocContext, flags: int) -> int:
     """Part of __alloc_pages_slowpath(): compact first where that helps, then reclaim (S8.1)."""
-    compact_first = compacts_first(m, ac)
+    is_wanted = ac.order > m.st[at.POLICY_COSTLY_ORDER] or (
+        ac.order > 0 and ac.migratetype != at.MOVABLE
+    )
+    compact_first = is_wanted and gfp_compaction_allowed(m, ac.bits)
     if m.st[at.RULE_INITIAL_COMPACTION_IN_LOOP]:
         priority = pr.ASYNC if compact_first else pr.SYNC_LIGHT
         return go_round(m, ac, flags, priority, compact_first)
@@ -495,11 +494,7 @@ def reclaim_and_retry(m: at.Arrays, ac: AllocContext, flags: int) -> int:
 
 @inner
 def go_round(m: at.Arrays, ac: AllocContext, flags: int, priority: int, compact_first: bool) -> int:
-    """Part of __alloc_pages_slowpath(): go round until a page is found or hope is lost (S8.1).
-
-    Returns the page, or -1. With `compact_first` the first turn compacts in place of reclaim. A
-    promoted request goes round for long in 7.2, until other tasks end it, which are not here.
-    """
+    """Part of __alloc_pages_slowpath(): go round until a page is found or hope is lost (S8.1)."""
     no_progress = 0
     retries = 0
     rounds = 0
@@ -621,7 +616,14 @@ def __alloc_pages_direct_compact(
     pfn = m.st[at.CAPTURED]
     if pfn < 0:
         pfn = walk_zones(m, ac, ac.zonelist, flags)
-    count_outcome(m, order, pfn)
+    # Count a stall; a page ends the deferral (S9.5).
+    if pfn < 0:
+        m.st[word_at(m, pr.COMPACT_FAIL)] += 1
+    else:
+        m.st[word_at(m, pr.COMPACT_SUCCESS)] += 1
+        zone = int(m.blocks[pfn >> m.st[at.PAGEBLOCK_ORDER]]["zone"]) - 1
+        m.st[zone_pressure_at(m, zone) + pr.ZONE_FLUSH_SKIPS] = 0
+        compaction_defer_reset(m, zone, order, True)
     return pfn, result
 
 

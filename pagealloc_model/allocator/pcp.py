@@ -12,8 +12,7 @@ from pagealloc_model.allocator.fallback import MODE_NORMAL, __rmqueue
 from pagealloc_model.allocator.layout import cpu_at, pcp_at, zone_at
 from pagealloc_model.allocator.lists import list_add, list_add_tail, list_del
 from pagealloc_model.allocator.ownership import (
-    after_full_drain,
-    age_ownership,
+    end_recorded,
     merge_before_drain,
     note_drained,
     option,
@@ -21,10 +20,10 @@ from pagealloc_model.allocator.ownership import (
 )
 from pagealloc_model.allocator.pressure_layout import node_pressure_at
 from pagealloc_model.allocator.watermark import (
+    QUIET_TICKS,
     AllocContext,
     __zone_watermark_ok,
     count_at_end,
-    fold_counters,
     seen_free,
     wmark_pages,
 )
@@ -50,11 +49,7 @@ def hand_over(m: at.Arrays, pcp: int, mine: int) -> None:
 
 @hot
 def is_locked_by_holder(m: at.Arrays, cpu: int, pcp: int) -> bool:
-    """pcp_spin_trylock(): return whether it fails to take a pageset's lock (S4.10).
-
-    The CPU holds the lock itself, for the folio batch, the refill or the drain that the request or
-    free at work interrupts: one that interrupts none has ended them.
-    """
+    """pcp_spin_trylock(): return whether it fails to take a pageset's lock (S4.10)."""
     words = cpu_at(m, cpu)
     return m.st[words + at.CPU_BATCH_SET] == pcp or m.st[words + at.CPU_LOCKED_SET] == pcp
 
@@ -71,14 +66,6 @@ def let_go_of_lists(m: at.Arrays, cpu: int) -> None:
 def hold_refilled(m: at.Arrays, cpu: int, pcp: int) -> None:
     """No kernel function: hold a pageset's lock for the interrupts that come into its refill."""
     m.st[cpu_at(m, cpu) + at.CPU_LOCKED_SET] = pcp
-
-
-@inner
-def note_drain(m: at.Arrays, pcp: int) -> None:
-    """No kernel function: note that a free drained a pageset, for interrupts held off (S4.10)."""
-    word = cpu_at(m, m.st[at.EVENT_CPU]) + at.CPU_LOCKED_SET
-    if m.st[word] <= 0:
-        m.st[word] = -pcp
 
 
 @inner
@@ -204,32 +191,29 @@ def nr_pcp_alloc(m: at.Arrays, pcp: int, zone: int, order: int) -> int:
     """nr_pcp_alloc(): tune the pageset; returns how many objects to refill with (S4.4)."""
     wanted = m.st[pcp + at.PCP_BATCH]
     if m.st[at.RULE_PCP_AUTO_TUNED]:
-        wanted = tuned_refill_size(m, pcp, zone, order)
+        high_min = m.st[pcp + at.PCP_HIGH_MIN]
+        high_max = m.st[pcp + at.PCP_HIGH_MAX]
+        base = m.st[pcp + at.PCP_BATCH]
+        high = clamped_high(m, pcp)
+        if high < base:
+            wanted = 1
+        else:
+            wanted = base
+            if order == 0:
+                wanted = base << m.st[pcp + at.PCP_ALLOC_FACTOR]
+            if high_min != high_max and not m.st[zone_at(zone) + at.ZONE_BELOW_HIGH]:
+                high = min(high + wanted, high_max)
+                m.st[pcp + at.PCP_HIGH] = high
+            if order == 0:
+                room = max(high - m.st[pcp + at.PCP_COUNT] - base, base)
+                if (
+                    wanted <= room
+                    and m.st[pcp + at.PCP_ALLOC_FACTOR] < m.st[at.POLICY_PCP_BATCH_SCALE_MAX]
+                ):
+                    m.st[pcp + at.PCP_ALLOC_FACTOR] += 1
+                wanted = min(wanted, room)
     if wanted > 1:
         wanted = max(wanted >> order, 2)
-    return wanted
-
-
-@inner
-def tuned_refill_size(m: at.Arrays, pcp: int, zone: int, order: int) -> int:
-    """Part of nr_pcp_alloc(): return the pages to refill with where `high` is tuned (S4.4)."""
-    high_min = m.st[pcp + at.PCP_HIGH_MIN]
-    high_max = m.st[pcp + at.PCP_HIGH_MAX]
-    base = m.st[pcp + at.PCP_BATCH]
-    high = clamped_high(m, pcp)
-    if high < base:
-        return 1
-    wanted = base
-    if order == 0:
-        wanted = base << m.st[pcp + at.PCP_ALLOC_FACTOR]
-    if high_min != high_max and not m.st[zone_at(zone) + at.ZONE_BELOW_HIGH]:
-        high = min(high + wanted, high_max)
-        m.st[pcp + at.PCP_HIGH] = high
-    if order == 0:
-        room = max(high - m.st[pcp + at.PCP_COUNT] - base, base)
-        if wanted <= room and m.st[pcp + at.PCP_ALLOC_FACTOR] < m.st[at.POLICY_PCP_BATCH_SCALE_MAX]:
-            m.st[pcp + at.PCP_ALLOC_FACTOR] += 1
-        wanted = min(wanted, room)
     return wanted
 
 
@@ -237,11 +221,7 @@ def tuned_refill_size(m: at.Arrays, pcp: int, zone: int, order: int) -> int:
 def rmqueue_bulk(
     m: at.Arrays, ac: AllocContext, zone: int, lst: int, wanted: int, flags: int
 ) -> int:
-    """rmqueue_bulk(): move up to `wanted` objects from the buddy to a list's tail (S4.4).
-
-    It takes one hold of zone->lock. Returns how many objects moved. A page's tag goes on telling
-    the type of the free list it was on.
-    """
+    """rmqueue_bulk(): move up to `wanted` objects from the buddy to a list's tail (S4.4)."""
     mode = MODE_NORMAL
     m.st[at.LIST_PROBES] = 0
     got = 0
@@ -394,25 +374,6 @@ def nr_pcp_free(m: at.Arrays, pcp: int, limit: int, flush: bool) -> int:
 
 
 @hot
-def flushes_high_order(m: at.Arrays, pcp: int, order: int) -> bool:
-    """Part of free_frozen_page_commit(): return whether a run of high orders flushes (S4.6)."""
-    if order == 0 or order > m.st[at.POLICY_COSTLY_ORDER]:
-        m.st[pcp + at.PCP_PREV_FREE_HIGH_ORDER] = 0
-        return False
-    base = m.st[pcp + at.PCP_BATCH]
-    threshold = base
-    if m.st[at.RULE_HIGH_ORDER_FLUSH_ADDS_HALF_HIGH_MIN]:
-        threshold += m.st[pcp + at.PCP_HIGH_MIN] // 2
-    flush = (
-        m.st[pcp + at.PCP_FREE_COUNT] >= threshold
-        and m.st[pcp + at.PCP_PREV_FREE_HIGH_ORDER] != 0
-        and (not m.st[at.FREE_HIGH_BATCH] or m.st[pcp + at.PCP_COUNT] >= base)
-    )
-    m.st[pcp + at.PCP_PREV_FREE_HIGH_ORDER] = 1
-    return flush
-
-
-@hot
 def overflow_of_free(m: at.Arrays, pcp: int, zone: int, order: int) -> int:
     """nr_pcp_high() and nr_pcp_free(): account for a freed page; pages to drain, or -1 (S4.6)."""
     if not m.st[at.RULE_PCP_AUTO_TUNED]:
@@ -451,7 +412,20 @@ def count_free_of_page(m: at.Arrays, pcp: int, order: int, counts: bool) -> bool
         return False
     m.st[pcp + at.PCP_ALLOC_FACTOR] >>= 1
     m.st[pcp + at.PCP_COUNT] += 1 << order
-    flush = flushes_high_order(m, pcp, order)
+    if order == 0 or order > m.st[at.POLICY_COSTLY_ORDER]:
+        m.st[pcp + at.PCP_PREV_FREE_HIGH_ORDER] = 0
+        flush = False
+    else:
+        base = m.st[pcp + at.PCP_BATCH]
+        threshold = base
+        if m.st[at.RULE_HIGH_ORDER_FLUSH_ADDS_HALF_HIGH_MIN]:
+            threshold += m.st[pcp + at.PCP_HIGH_MIN] // 2
+        flush = (
+            m.st[pcp + at.PCP_FREE_COUNT] >= threshold
+            and m.st[pcp + at.PCP_PREV_FREE_HIGH_ORDER] != 0
+            and (not m.st[at.FREE_HIGH_BATCH] or m.st[pcp + at.PCP_COUNT] >= base)
+        )
+        m.st[pcp + at.PCP_PREV_FREE_HIGH_ORDER] = 1
     most = m.st[pcp + at.PCP_BATCH] << m.st[at.POLICY_PCP_BATCH_SCALE_MAX]
     if m.st[pcp + at.PCP_FREE_COUNT] < most:
         m.st[pcp + at.PCP_FREE_COUNT] += 1 << order
@@ -509,7 +483,9 @@ def drain_overflow(m: at.Arrays, zone: int, cpu: int, remaining: int, index: int
         free_pcppages_bulk(m, zone, cpu, min(base, remaining), index, site)
         remaining -= base
     leave_below_high(m, zone)
-    note_drain(m, pcp)
+    word = cpu_at(m, m.st[at.EVENT_CPU]) + at.CPU_LOCKED_SET
+    if m.st[word] <= 0:
+        m.st[word] = -pcp
 
 
 @hot
@@ -579,8 +555,20 @@ def refresh_cpu_vm_stats(m: at.Arrays, cpu: int) -> None:
         if m.st[zone_at(zone) + at.ZONE_MANAGED] == 0:
             continue
         if m.st[at.COUNTS_BY_CPU]:
-            fold_counters(m, zone, cpu)
-        age_ownership(m, zone, cpu)
+            # Pass on a CPU's deltas of a zone (S4.8).
+            region = zone_at(zone)
+            pcp = pcp_at(m, zone, cpu)
+            free, cma = m.st[pcp + at.PCP_FREE_DELTA], m.st[pcp + at.PCP_FREE_CMA_DELTA]
+            m.st[region + at.ZONE_FREE_UNFOLDED] -= free
+            m.st[region + at.ZONE_FREE_CMA_UNFOLDED] -= cma
+            m.st[pcp + at.PCP_FREE_DELTA] = 0
+            m.st[pcp + at.PCP_FREE_CMA_DELTA] = 0
+            changed = m.st[pcp + at.PCP_TOUCHED] != 0 or free != 0 or cma != 0
+            m.st[pcp + at.PCP_TOUCHED] = 0
+            if changed and m.st[at.NR_NODES] > 1:
+                m.st[pcp + at.PCP_EXPIRE] = QUIET_TICKS
+        if m.st[at.OWNERSHIP] and option(m, at.OPTION_OWNERSHIP_ENDS) == at.ENDS_AGED:
+            end_recorded(m, zone, cpu)
         decay_pcp_high(m, zone, cpu)
         if m.st[at.NR_NODES] > 1:
             expired = expiry_size(m, zone, cpu)
@@ -604,7 +592,8 @@ def drain_pages_zone(m: at.Arrays, zone: int, cpu: int) -> None:
     while m.st[pcp + at.PCP_COUNT] > 0:
         lock_list_to_drain(m, zone, pcp)
         free_pcppages_bulk(m, zone, cpu, chunk, 0, at.SITE_DRAIN_ALL)
-    after_full_drain(m, zone, cpu)
+    if m.st[at.OWNERSHIP] and option(m, at.OPTION_FULL_DRAIN) == at.FULL_DRAIN_ENDS:
+        end_recorded(m, zone, cpu)
 
 
 @inner

@@ -10,12 +10,17 @@ import numpy as np
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import pressure_layout as pr
 from pagealloc_model.allocator.buddy import __add_to_free_list, change_pageblock_range
-from pagealloc_model.allocator.layout import pcp_at
+from pagealloc_model.allocator.layout import pcp_at, zone_at
 from pagealloc_model.allocator.lists import list_add_tail
 from pagealloc_model.allocator.ownership import check_rules, ownership_words
 from pagealloc_model.allocator.pcp import order_to_pindex, set_pageset
-from pagealloc_model.allocator.superpageblocks import count_taints, superpageblock_words
-from pagealloc_model.allocator.watermark import count_free
+from pagealloc_model.allocator.superpageblocks import (
+    RANGES,
+    TAINTS,
+    superpageblock_words,
+    taint_at,
+    taints,
+)
 from pagealloc_model.base.jit import entry
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy, policy_numbers
@@ -60,15 +65,25 @@ def node_orders(machine: Machine) -> tuple[tuple[int, ...], ...]:
     return tuple(orders)
 
 
-def zonelist(machine: Machine, nodes: tuple[int, ...], highest_type: int) -> tuple[int, ...]:
-    """build_zonerefs_node(): return the zones with managed pages, by node, highest type first."""
+def build_zonelists(machine: Machine) -> list[int]:
+    """build_zonelists() and build_zonerefs_node(): return all zonelists, each ended by -1.
+
+    They are zones with managed pages by node, highest type first, of one length (see
+    `layout.node_zonelist`): those of each node and highest zone type, then the same for requests
+    with THISNODE.
+    """
     types = len(machine.zone_types)
-    return tuple(
-        zone
-        for node in nodes
-        for zone in range(node * types + highest_type, node * types - 1, -1)
-        if machine.zones[zone].managed
-    )
+    words = []
+    for nodes in (*node_orders(machine), *((node,) for node in range(len(machine.nodes)))):
+        for highest_type in range(types):
+            zones = [
+                zone
+                for node in nodes
+                for zone in range(node * types + highest_type, node * types - 1, -1)
+                if machine.zones[zone].managed
+            ]
+            words += [*zones, *[-1] * (len(machine.zones) + 1 - len(zones))]
+    return words
 
 
 LOG_ROWS_DEFAULT = 1 << 18
@@ -98,10 +113,7 @@ class State:
 
     @property
     def next_due_ns(self) -> int:
-        """No kernel function: return when something besides events is due next.
-
-        It is a tick, kswapd or kcompactd.
-        """
+        """No kernel function: return when something besides events is due next."""
         due = int(self.st[at.NEXT_TICK])
         if self.is_elastic:
             nodes = len(self.machine.nodes)
@@ -122,10 +134,7 @@ class State:
         return at.Arrays(self.pages, self.blocks, self.st, self.log, self.folios, places)
 
     def pressure_words(self, first: int, words: int) -> np.ndarray:
-        """No kernel function: return words of an elastic replay from one on, int64.
-
-        The first is a scalar or counter. The result is empty in a literal replay.
-        """
+        """No kernel function: return words of an elastic replay from one on, int64."""
         if not self.is_elastic:
             return np.zeros(0, np.int64)
         start = int(self.st[at.PRESSURE_BASE]) + first
@@ -173,10 +182,7 @@ class State:
         return counts.astype(np.int64, copy=False).reshape(shape)[1:]
 
     def pcp_words(self, first: int, words: int) -> np.ndarray:
-        """No kernel function: return words of every pageset, shape (zones, cpus, words).
-
-        They begin with word `first`.
-        """
+        """No kernel function: return words of every pageset, shape (zones, cpus, words)."""
         nr_zones, nr_cpus = len(self.machine.zones), self.machine.nr_cpus
         base = int(self.st[at.PCP_BASE])
         regions = self.st[base : base + nr_zones * nr_cpus * at.PCP_STRIDE]
@@ -184,10 +190,7 @@ class State:
         return table[:, :, first : first + words].copy()
 
     def sites(self) -> np.ndarray:
-        """No kernel function: return lock-site counters.
-
-        Their shape is (zones, cpus, sites, SITE_WORDS), see `layout`.
-        """
+        """No kernel function: return lock-site counters."""
         shape = (len(self.machine.zones), self.machine.nr_cpus, at.SITES, at.SITE_WORDS)
         return self.pcp_words(at.PCP_SITES, at.SITES * at.SITE_WORDS).reshape(shape)
 
@@ -197,12 +200,12 @@ class State:
         Args:
             words: the list's head, tail and entries.
         """
-        found = []
+        pfns = []
         pfn = int(words[at.HEAD])
-        while pfn >= 0 and len(found) <= len(self.pages):
-            found.append(pfn)
+        while pfn >= 0 and len(pfns) <= len(self.pages):
+            pfns.append(pfn)
             pfn = int(self.pages[pfn]["next"])
-        return found
+        return pfns
 
 
 def make_state(
@@ -234,72 +237,45 @@ def make_state(
     check_rules(policy, rules)
     assumptions = assumptions or Assumptions()
     machine = machine.with_watermarks(policy, rules).with_lowmem_reserve(policy)
-    nr_zones = len(machine.zones)
+    nr_zones, nr_cpus, nr_nodes = len(machine.zones), machine.nr_cpus, len(machine.nodes)
+    lists = build_zonelists(machine)
+    nr_blocks = -(-machine.end_pfn >> machine.pageblock_order)
     pcp_base = at.ZONES + nr_zones * at.ZONE_STRIDE
-    node_base = pcp_base + nr_zones * machine.nr_cpus * at.PCP_STRIDE
-    lists = _zonelists(machine)
-    behind = [
-        *[0] * (len(machine.nodes) * at.NODE_STRIDE),
-        *lists,
-        *machine.cpu_node_indices,
-        *[0] * (machine.nr_cpus * at.CPU_STRIDE),
-    ]
-    end_pfn = machine.end_pfn
-    nr_blocks = -(-end_pfn >> machine.pageblock_order)
-    owned_base = node_base + len(behind)
-    owned = ownership_words(policy, nr_zones * machine.nr_cpus, nr_blocks, owned_base)
+    node_base = pcp_base + nr_zones * nr_cpus * at.PCP_STRIDE
+    zonelist_base = node_base + nr_nodes * at.NODE_STRIDE
+    cpu_node_base = zonelist_base + len(lists)
+    cpu_base = cpu_node_base + nr_cpus
+    owned_base = cpu_base + nr_cpus * at.CPU_STRIDE
+    owned = ownership_words(policy, nr_zones * nr_cpus, nr_blocks, owned_base)
     ranges_base = owned_base + len(owned)
     ranges = superpageblock_words(policy, rules, machine, ranges_base)
-    st = np.concatenate([np.zeros(node_base, np.int64), behind, owned, ranges])
-    st[at.PCP_BASE] = pcp_base
-    st[at.NODE_BASE] = node_base
-    st[at.ZONELIST_BASE] = node_base + len(machine.nodes) * at.NODE_STRIDE
-    st[at.CPU_NODE_BASE] = st[at.ZONELIST_BASE] + len(lists)
-    st[at.CPU_BASE] = st[at.CPU_NODE_BASE] + machine.nr_cpus
-    st[at.OWNERSHIP] = owned_base if len(owned) else 0
-    st[at.SUPERPAGEBLOCKS] = ranges_base if len(ranges) else 0
-    state = State(
-        pages=np.zeros(nr_blocks << machine.pageblock_order, at.PAGE),
-        blocks=np.zeros(nr_blocks, at.BLOCK),
-        st=st,
-        log=np.zeros((log_rows, at.LOG_COLUMNS), np.int64),
-        machine=machine,
-    )
-    _set_scalars(st, machine, rules, policy, assumptions, start_ns)
-    for index, zone in enumerate(machine.zones):
-        _set_zone(state, index, zone)
-        _set_zone_counters(state, index, zone, assumptions)
-        for cpu in range(machine.nr_cpus):
-            set_pageset(state.pcp_region(index, cpu), machine, zone, cpu, rules, policy)
-    return state
-
-
-def _set_scalars(
-    st: np.ndarray,
-    machine: Machine,
-    rules: KernelRules,
-    policy: Policy,
-    assumptions: Assumptions,
-    start_ns: int,
-) -> None:
-    """No kernel function: set the scalars from machine, rules, policy and assumptions."""
-    names = machine.migratetypes
+    st = np.concatenate([np.zeros(owned_base, np.int64), owned, ranges])
+    st[zonelist_base:cpu_base] = [*lists, *machine.cpu_node_indices]
+    types, period = machine.migratetypes, assumptions.decay_period_ns
+    drain = at.DRAINS_SCALED_BATCH if rules.full_drain_batched else at.DRAINS_ALL
     values = {
-        at.NR_ZONES: len(machine.zones),
-        at.NR_CPUS: machine.nr_cpus,
+        at.PCP_BASE: pcp_base,
+        at.NODE_BASE: node_base,
+        at.ZONELIST_BASE: zonelist_base,
+        at.CPU_NODE_BASE: cpu_node_base,
+        at.CPU_BASE: cpu_base,
+        at.OWNERSHIP: owned_base if len(owned) else 0,
+        at.SUPERPAGEBLOCKS: ranges_base if len(ranges) else 0,
+        at.NR_ZONES: nr_zones,
+        at.NR_CPUS: nr_cpus,
         at.PAGEBLOCK_ORDER: machine.pageblock_order,
         at.MAX_ORDER: machine.max_order,
         at.ZONE_TYPES: len(machine.zone_types),
         at.MOVABLE_TYPE: max(machine.type_index("Movable"), machine.type_index("Normal"), 0),
-        at.ISOLATE: names.index("Isolate") if "Isolate" in names else -1,
-        at.CMA: names.index("CMA") if "CMA" in names else -1,
-        at.NR_NODES: len(machine.nodes),
-        at.SKIPS_BUSY_NODES: rules.skips_busy_kswapd_nodes and len(machine.nodes) > 1,
-        at.COUNTS_BY_CPU: assumptions.counters == "lagged" or len(machine.nodes) > 1,
+        at.ISOLATE: types.index("Isolate") if "Isolate" in types else -1,
+        at.CMA: types.index("CMA") if "CMA" in types else -1,
+        at.NR_NODES: nr_nodes,
+        at.SKIPS_BUSY_NODES: rules.skips_busy_kswapd_nodes and nr_nodes > 1,
+        at.COUNTS_BY_CPU: assumptions.counters == "lagged" or nr_nodes > 1,
         at.THP_LISTS: machine.thp,
         at.HUGE_ORDER: machine.pageblock_order if rules.huge_lists_hold_blocks else PMD_ORDER,
         at.FREE_HIGH_BATCH: assumptions.free_high_batch,
-        at.FULL_DRAIN_CHUNK: _full_drain_chunk(rules, policy),
+        at.FULL_DRAIN_CHUNK: at.DRAINS_BATCH if policy.pcp_drain_batched else drain,
         at.WATERMARK_SUBTRACTS: at.ZONE_FREE_HIGHATOMIC
         if rules.watermark_subtracts_free
         else at.ZONE_RESERVED_HIGHATOMIC,
@@ -309,18 +285,29 @@ def _set_scalars(
         at.BOOST_RETRY_BITS: at.GFP_HIGH if rules.boost_retry_by_high else at.GFP_ATOMIC,
         at.END_PFN: machine.end_pfn,
         at.NOW: start_ns,
-        at.TICK_PERIOD: assumptions.decay_period_ns,
-        at.TICK_STAGGER: min(12_000_000, assumptions.decay_period_ns // machine.nr_cpus),
+        at.TICK_PERIOD: period,
+        at.TICK_STAGGER: min(12_000_000, period // nr_cpus),
     }
     for offset, value in values.items():
         st[offset] = int(value)
     set_switches(st, rules, policy)
-    period = assumptions.decay_period_ns
     since_tick = (start_ns - assumptions.decay_phase_ns) % period
     st[at.TICK_BASE] = start_ns - since_tick + period
-    cpu = min((period - since_tick - 1) // int(st[at.TICK_STAGGER]), machine.nr_cpus - 1)
+    cpu = min((period - since_tick - 1) // int(st[at.TICK_STAGGER]), nr_cpus - 1)
     st[at.TICK_CPU] = cpu
     st[at.NEXT_TICK] = st[at.TICK_BASE] - cpu * st[at.TICK_STAGGER]
+    state = State(
+        pages=np.zeros(nr_blocks << machine.pageblock_order, at.PAGE),
+        blocks=np.zeros(nr_blocks, at.BLOCK),
+        st=st,
+        log=np.zeros((log_rows, at.LOG_COLUMNS), np.int64),
+        machine=machine,
+    )
+    for index, zone in enumerate(machine.zones):
+        _set_zone(state, index, zone, assumptions)
+        for cpu in range(nr_cpus):
+            set_pageset(state.pcp_region(index, cpu), machine, zone, cpu, rules, policy)
+    return state
 
 
 def set_switches(st: np.ndarray, rules: KernelRules, policy: Policy) -> None:
@@ -332,39 +319,16 @@ def set_switches(st: np.ndarray, rules: KernelRules, policy: Policy) -> None:
         st[offset] = numbers[name]
 
 
-def _full_drain_chunk(rules: KernelRules, policy: Policy) -> int:
-    """No kernel function: return in what chunks a full drain goes."""
-    if policy.pcp_drain_batched:
-        return at.DRAINS_BATCH
-    return at.DRAINS_SCALED_BATCH if rules.full_drain_batched else at.DRAINS_ALL
-
-
-def _zonelists(machine: Machine) -> list[int]:
-    """build_zonelists(): return all zonelists as words, each ended by -1, of one length.
-
-    See `offsets.node_zonelist`. First come those of each node and highest zone type, then the same
-    for requests with THISNODE.
-    """
-    every_node = node_orders(machine)
-    one_node = tuple((node,) for node in range(len(machine.nodes)))
-    words = []
-    for orders in (every_node, one_node):
-        for nodes in orders:
-            for highest in range(len(machine.zone_types)):
-                zones = zonelist(machine, nodes, highest)
-                words += [*zones, *[-1] * (len(machine.zones) + 1 - len(zones))]
-    return words
-
-
-def _set_zone(state: State, index: int, zone: Zone) -> None:
-    """No kernel function: set a zone's words."""
-    region = state.zone_region(index)
-    machine = state.machine
+def _set_zone(state: State, index: int, zone: Zone, assumptions: Assumptions) -> None:
+    """Part of alloc_flags_nofragment(): set a zone's words; which zones set NOFRAGMENT (S2.7)."""
+    region, machine = state.zone_region(index), state.machine
+    below = machine.zones[index - 1] if index % len(machine.zone_types) else None
+    populated_below = below is not None and below.present > 0
     region[at.ZONE_NODE], region[at.ZONE_TYPE] = divmod(index, len(machine.zone_types))
-    region[at.ZONE_AVOIDS_FRAGMENTATION] = _avoids_fragmentation(machine, index)
+    is_split = zone.name == "Normal" and (len(machine.nodes) == 1 or populated_below)
+    region[at.ZONE_AVOIDS_FRAGMENTATION] = is_split
     lists = region[at.ZONE_LISTS :].reshape(-1, at.LIST_WORDS)
-    lists[:, at.HEAD] = -1
-    lists[:, at.TAIL] = -1
+    lists[:, [at.HEAD, at.TAIL]] = -1
     if not zone.managed:
         return
     region[at.ZONE_MANAGED] = zone.managed
@@ -380,22 +344,10 @@ def _set_zone(state: State, index: int, zone: Zone) -> None:
     blocks = slice(zone.start_pfn >> order, -(-zone.end_pfn >> order))
     state.blocks["zone"][blocks] = index + 1
     state.blocks["migratetype"][blocks] = at.MOVABLE
-
-
-def _avoids_fragmentation(machine: Machine, index: int) -> bool:
-    """Part of alloc_flags_nofragment(): return whether requests to it set NOFRAGMENT (S2.7)."""
-    below = machine.zones[index - 1] if index % len(machine.zone_types) else None
-    populated_below = below is not None and below.present > 0
-    return machine.zones[index].name == "Normal" and (len(machine.nodes) == 1 or populated_below)
-
-
-def _set_zone_counters(state: State, index: int, zone: Zone, assumptions: Assumptions) -> None:
-    """No kernel function: set how far a zone's counters may lag; 0 if exact (S1.10)."""
-    if assumptions.counters == "exact" or not zone.managed:
+    if assumptions.counters == "exact":
         return
-    region = state.zone_region(index)
-    asleep, awake = counter_thresholds(zone, state.machine.nr_cpus)
-    drift = state.machine.nr_cpus * asleep
+    asleep, awake = counter_thresholds(zone, machine.nr_cpus)
+    drift = machine.nr_cpus * asleep
     region[at.ZONE_THRESHOLD] = region[at.ZONE_THRESHOLD_ASLEEP] = asleep
     region[at.ZONE_THRESHOLD_AWAKE] = asleep
     if drift > zone.low - zone.min:
@@ -443,71 +395,31 @@ def with_pressure(
         seed: of the draws.
         start_ns: when the first half second until proactive compaction begins; None: now.
     """
-    machine = state.machine
+    machine, elastic = state.machine, assumptions.elastic
+    nr_nodes = len(machine.nodes)
     base = len(state.st)
-    nodes = base + pr.SCALARS
-    zones = nodes + len(machine.nodes) * pr.NODE_WORDS
-    compactors = zones + len(machine.zones) * pr.ZONE_WORDS
-    end = compactors + (1 + len(machine.nodes)) * pr.COMPACTOR_WORDS
+    nodes_base = base + pr.SCALARS
+    zones_base = nodes_base + nr_nodes * pr.NODE_WORDS
+    compactors_base = zones_base + len(machine.zones) * pr.ZONE_WORDS
+    end = compactors_base + (1 + nr_nodes) * pr.COMPACTOR_WORDS
     st = np.zeros(end, np.int64)
     st[:base] = state.st
-    st[at.PRESSURE_BASE] = base
     set_switches(st, rules, policy)
-    _set_switches(st, policy)
-    words = _scalars(rules, policy, assumptions) | {
-        pr.SEED: seed,
-        pr.NODES_BASE: nodes,
-        pr.ZONES_BASE: zones,
-        pr.COMPACTORS_BASE: compactors,
-        pr.SLAB_OBJECTS: slab_objects(machine.nr_cpus),
-        pr.HIGHEST_NORMAL: max(
-            (
-                number
-                for number, name in enumerate(machine.zone_types)
-                if name in ("DMA", "DMA32", "Normal")
-            ),
-            default=0,
-        ),
-        pr.QUEUE_HEAD: -1,
-        pr.QUEUE_TAIL: -1,
-    }
-    for offset, value in words.items():
-        st[base + offset] = int(value)
-    begun = int(st[at.NOW]) if start_ns is None else start_ns
-    for node in range(len(machine.nodes)):
-        of_node = st[nodes + node * pr.NODE_WORDS :]
-        _set_node(of_node, machine, node, begun)
-        of_node[pr.KSWAPD_FREE_NS] = assumptions.elastic.kswapd_free_ns
-    for zone in range(len(machine.zones)):
-        _pressure_state_set_zone(st[zones + zone * pr.ZONE_WORDS :], machine, zone)
-    lists = st[compactors:].reshape(-1, pr.COMPACTOR_WORDS)
-    lists[:, pr.RUN_TARGETS : pr.RUN_TARGETS + at.ORDERS] = -1
-    lists[:, pr.RUN_SOURCES] = -1
-    return replace(state, st=st, folios=np.zeros(len(state.pages), pr.FOLIO))
 
+    def by(value: int | bool | None, otherwise: int | bool | None) -> int:
+        return int(otherwise or 0) if value is None else int(value)
 
-def _set_switches(st: np.ndarray, policy: Policy) -> None:
-    """No kernel function: set what shared decisions read: defrag_mode, how kswapd's runs end."""
-    watermarks = policy.defrag_watermarks
-    if watermarks is None:
-        watermarks = policy.defrag_mode
+    # What shared decisions read: defrag_mode, how kswapd's runs end.
+    st[at.PRESSURE_BASE] = base
     st[at.KSWAPD_RECORDED] = 1
-    st[at.BLOCK_WATERMARKS] = bool(watermarks)
-
-
-def _scalars(rules: KernelRules, policy: Policy, assumptions: Assumptions) -> dict[int, int]:
-    """No kernel function: return the scalars of an elastic replay by name."""
-    elastic = assumptions.elastic
-    assists = policy.defrag_kswapd_assist
-    if assists is None:
-        assists = policy.defrag_mode
-    falls_back = policy.defrag_atomic_falls_back
-    if falls_back is None:
-        falls_back = rules.defrag_mode_fixes
-    gap = policy.compact_gap
-    if gap is None:
-        gap = GAP_CAP if rules.compact_gap_capped else 0
-    return {
+    st[at.BLOCK_WATERMARKS] = by(policy.defrag_watermarks, policy.defrag_mode)
+    falls_back = by(policy.defrag_atomic_falls_back, rules.defrag_mode_fixes)
+    types = enumerate(machine.zone_types)
+    thp_bits = 0
+    if policy.thp_defrag:
+        thp_bits = thp_reclaim_bits(policy.thp_defrag, elastic.thp_madvised) + 1
+    words = {
+        pr.SEED: seed,
         pr.FILE_REFERENCED: elastic.file_referenced_per_mille,
         pr.ANON_REFERENCED: elastic.anon_referenced_per_mille,
         pr.FILE_DIRTY: elastic.file_dirty_per_mille,
@@ -522,16 +434,50 @@ def _scalars(rules: KernelRules, policy: Policy, assumptions: Assumptions) -> di
         pr.COMPACTION_CONTENDED: elastic.compaction_contended_per_mille,
         pr.BASE_PAGES_PER_HUGE: elastic.base_pages_per_huge,
         pr.SLAB_SURVIVORS: elastic.slab_survivors_per_mille,
-        pr.COMPACT_GAP_MAX: gap,
-        pr.KSWAPD_ASSISTS: bool(assists),
-        pr.THP_DEFRAG: (
-            thp_reclaim_bits(policy.thp_defrag, elastic.thp_madvised) + 1
-            if policy.thp_defrag
-            else 0
-        ),
+        pr.SLAB_OBJECTS: slab_objects(machine.nr_cpus),
+        pr.COMPACT_GAP_MAX: by(policy.compact_gap, GAP_CAP if rules.compact_gap_capped else 0),
+        pr.KSWAPD_ASSISTS: by(policy.defrag_kswapd_assist, policy.defrag_mode),
+        pr.THP_DEFRAG: thp_bits,
         pr.THP_MADVISED: elastic.thp_madvised,
         pr.DEFRAG_FIXES: bool(policy.defrag_mode) and falls_back,
+        pr.NODES_BASE: nodes_base,
+        pr.ZONES_BASE: zones_base,
+        pr.COMPACTORS_BASE: compactors_base,
+        pr.HIGHEST_NORMAL: max(
+            (number for number, name in types if name in ("DMA", "DMA32", "Normal")), default=0
+        ),
+        pr.QUEUE_HEAD: -1,
+        pr.QUEUE_TAIL: -1,
     }
+    for offset, value in words.items():
+        st[base + offset] = int(value)
+    # Idle nodes: empty lists, kswapd asleep on the first CPU.
+    nodes = st[nodes_base:zones_base].reshape(nr_nodes, pr.NODE_WORDS)
+    lists = nodes[:, : pr.NODE_PAGES].reshape(nr_nodes, -1, at.LIST_WORDS)
+    lists[:, :, [at.HEAD, at.TAIL]] = -1
+    nodes[:, [pr.SLAB_LIST + at.HEAD, pr.SLAB_LIST + at.TAIL]] = -1
+    nodes[:, [pr.KSWAPD_WANTED_HIGHEST, pr.KCOMPACTD_ZONE]] = -1
+    nodes[:, [pr.KSWAPD_DUE, pr.KCOMPACTD_DUE]] = at.NEVER
+    nodes[:, [pr.KSWAPD_HIGHEST, pr.KCOMPACTD_HIGHEST]] = len(machine.zone_types) - 1
+    begun = int(st[at.NOW]) if start_ns is None else start_ns
+    nodes[:, pr.PROACTIVE_DUE] = begun + 500_000_000
+    nodes[:, pr.KSWAPD_FREE_NS] = elastic.kswapd_free_ns
+    for node in range(nr_nodes):
+        own = (cpu for cpu, of in enumerate(machine.cpu_node_indices) if of == node)
+        nodes[node, pr.KSWAPD_CPU] = next(own, 0)
+    # Zones never compacted, their scanners at the ends.
+    zones = st[zones_base:compactors_base].reshape(-1, pr.ZONE_WORDS)
+    zones[:, pr.ZONE_ORDER_FAILED] = machine.max_order + 1
+    for number, zone in enumerate(machine.zones):
+        if zone.managed:
+            last = (zone.end_pfn - 1) >> machine.pageblock_order << machine.pageblock_order
+            starts = [pr.ZONE_MIGRATE_ASYNC, pr.ZONE_MIGRATE_SYNC, pr.ZONE_INIT_MIGRATE]
+            zones[number, starts] = zone.start_pfn
+            zones[number, [pr.ZONE_FREE_FROM, pr.ZONE_INIT_FREE]] = last
+    runs = st[compactors_base:].reshape(-1, pr.COMPACTOR_WORDS)
+    runs[:, pr.RUN_TARGETS : pr.RUN_TARGETS + at.ORDERS] = -1
+    runs[:, pr.RUN_SOURCES] = -1
+    return replace(state, st=st, folios=np.zeros(len(state.pages), pr.FOLIO))
 
 
 def slab_objects(nr_cpus: int) -> int:
@@ -555,35 +501,6 @@ def thp_reclaim_bits(setting: str, madvised: bool) -> int:
         "never": (0, 0),
     }[setting]
     return with_advice if madvised else without
-
-
-def _pressure_state_set_zone(words: np.ndarray, machine: Machine, index: int) -> None:
-    """No kernel function: describe a zone never compacted, its scanners at the ends."""
-    zone, order = machine.zones[index], machine.pageblock_order
-    words[pr.ZONE_ORDER_FAILED] = machine.max_order + 1
-    if zone.managed:
-        words[pr.ZONE_MIGRATE_ASYNC] = words[pr.ZONE_MIGRATE_SYNC] = zone.start_pfn
-        words[pr.ZONE_INIT_MIGRATE] = zone.start_pfn
-        words[pr.ZONE_FREE_FROM] = (zone.end_pfn - 1) >> order << order
-        words[pr.ZONE_INIT_FREE] = words[pr.ZONE_FREE_FROM]
-
-
-def _set_node(words: np.ndarray, machine: Machine, node: int, begun: int) -> None:
-    """No kernel function: describe an idle node: empty lists, kswapd asleep on its first CPU."""
-    lists = words[: pr.NODE_PAGES].reshape(-1, at.LIST_WORDS)
-    lists[:, at.HEAD] = -1
-    lists[:, at.TAIL] = -1
-    words[pr.SLAB_LIST + at.HEAD] = -1
-    words[pr.SLAB_LIST + at.TAIL] = -1
-    words[pr.KSWAPD_DUE] = at.NEVER
-    words[pr.KSWAPD_HIGHEST] = len(machine.zone_types) - 1
-    words[pr.KSWAPD_WANTED_HIGHEST] = -1
-    words[pr.KCOMPACTD_DUE] = at.NEVER
-    words[pr.KCOMPACTD_ZONE] = -1
-    words[pr.KCOMPACTD_HIGHEST] = len(machine.zone_types) - 1
-    words[pr.PROACTIVE_DUE] = begun + 500_000_000
-    own = [cpu for cpu, of in enumerate(machine.cpu_node_indices) if of == node]
-    words[pr.KSWAPD_CPU] = own[0] if own else 0
 
 
 LISTED = np.dtype(
@@ -638,31 +555,23 @@ class StartImage:
             max_order: S1.1.
             barred: `LISTED` records of pages that are free too, since no list takes them.
         """
-        if len(barred):
-            free = self.free.copy()
+        key = pageblock_order, max_order
+        if len(barred) or key not in self._buddies:
+            free = self.free.copy() if len(barred) else self.free
             for page in barred:
                 first = int(page["pfn"])
                 free[first : first + (1 << int(page["order"]))] = True
-            return _narrow(maximal_buddies(free, self.block_types, pageblock_order, max_order))
-        key = pageblock_order, max_order
-        if key not in self._buddies:
-            made = maximal_buddies(self.free, self.block_types, *key)
-            self._buddies[key] = _narrow(made)
+            pfns, orders = maximal_buddies(free, self.block_types, *key)
+            buddies = pfns.astype(np.int32), orders
+            if len(barred):
+                return buddies
+            self._buddies[key] = buddies
         return self._buddies[key]
 
     @cached_property
     def _buddies(self) -> dict[tuple[int, int], tuple[np.ndarray, np.ndarray]]:
-        """No kernel function: return the store of buddies made before.
-
-        Replays of one image need not cut them again.
-        """
+        """No kernel function: return the buddies made before, which need not be cut again."""
         return {}
-
-
-def _narrow(buddies: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """No kernel function: return page frames as int32 and orders as int8."""
-    pfns, orders = buddies
-    return pfns.astype(np.int32), orders.astype(np.int8)
 
 
 BOTH_FREE = 0x0101
@@ -710,14 +619,18 @@ def maximal_buddies(
 
 @entry
 def place_buddies(m: at.Arrays, pfns: np.ndarray, orders: np.ndarray) -> None:
-    """No kernel function: append free buddies to their lists' tails, in the order given.
-
-    The lists are those of their blocks. Blocks of one buddy share a type, as merging would have
-    retagged them (S5.3).
-    """
+    """No kernel function: append free buddies to their lists' tails, in the order given (S5.3)."""
     block_order = m.st[at.PAGEBLOCK_ORDER]
     if m.st[at.SUPERPAGEBLOCKS]:
-        count_taints(m)
+        # Count every zone's tainting blocks anew, before anything is listed.
+        base = m.st[at.SUPERPAGEBLOCKS]
+        first = m.st[base + TAINTS]
+        for word in range(first, first + m.st[at.NR_ZONES] * m.st[base + RANGES]):
+            m.st[word] = 0
+        for block in range(m.blocks.shape[0]):
+            zone = int(m.blocks[block]["zone"]) - 1
+            if zone >= 0 and taints(int(m.blocks[block]["migratetype"])):
+                m.st[taint_at(m, zone, block << m.st[at.PAGEBLOCK_ORDER])] += 1
     for index in range(len(pfns)):
         pfn = int(pfns[index])
         order = int(orders[index])
@@ -729,7 +642,14 @@ def place_buddies(m: at.Arrays, pfns: np.ndarray, orders: np.ndarray) -> None:
         if order > block_order and m.st[at.RULE_LISTS_MATCH_BLOCKS]:
             change_pageblock_range(m, pfn, order, migratetype)
         __add_to_free_list(m, zone, pfn, order, migratetype, True)
-        count_free(m, zone, migratetype, 1 << order)
+        if migratetype != m.st[at.ISOLATE]:
+            # No CPU has pages of the start image to pass on.
+            region = zone_at(zone)
+            m.st[region + at.ZONE_FREE] += 1 << order
+            if migratetype == at.HIGHATOMIC:
+                m.st[region + at.ZONE_FREE_HIGHATOMIC] += 1 << order
+            elif migratetype == m.st[at.CMA]:
+                m.st[region + at.ZONE_FREE_CMA] += 1 << order
 
 
 @entry
@@ -740,10 +660,7 @@ def place_allocations(
     firsts: np.ndarray,
     orders: np.ndarray,
 ) -> None:
-    """No kernel function: mark pages in use, and allocations that will be freed.
-
-    An allocation is movable if its first page is. Threads that prepare states do this side by side.
-    """
+    """No kernel function: mark pages in use, and allocations that will be freed."""
     for index in range(len(movable_pfns)):
         pfn = int(movable_pfns[index])
         m.pages[pfn]["where"] = at.ALLOCATED
@@ -779,10 +696,7 @@ def place_listed(m: at.Arrays, listed: np.ndarray) -> None:
 
 
 def install(state: State, image: StartImage) -> None:
-    """No kernel function: put an image into a fresh state.
-
-    Pages of orders that the state's policy bars from per-CPU lists become free buddies.
-    """
+    """No kernel function: put an image into a fresh state."""
     machine = state.machine
     state.blocks["zone"][image.block_types < 0] = 0
     state.blocks["migratetype"] = np.maximum(image.block_types, 0)

@@ -32,17 +32,7 @@ FIRST_TAINTED = _scalars.size
 def superpageblock_words(
     policy: Policy, rules: KernelRules, machine: Machine, base: int
 ) -> np.ndarray:
-    """No kernel function: return the words of superpageblocks, int64, none without them.
-
-    Args:
-        policy: their order.
-        rules: the kernel generation.
-        machine: its zones.
-        base: where in `st` the words will be.
-
-    Raises:
-        PolicyError: an order below the buddy's largest, or a kernel or policy they cannot join.
-    """
+    """No kernel function: return the words of superpageblocks, int64, none without them."""
     order = policy.superpageblock_order or 0
     if not order:
         return np.zeros(0, np.int64)
@@ -148,19 +138,6 @@ def note_retyped(m: at.Arrays, block: int, migratetype: int) -> None:
     m.st[count] += 1 if now else -1
     if m.st[count] == (1 if now else 0):
         move_to_other_parts(m, zone, pfn >> m.st[at.POLICY_SUPERPAGEBLOCK_ORDER])
-
-
-@inner
-def count_taints(m: at.Arrays) -> None:
-    """No kernel function: count every zone's tainting blocks anew, before anything is listed."""
-    base = m.st[at.SUPERPAGEBLOCKS]
-    first = m.st[base + TAINTS]
-    for word in range(first, first + m.st[at.NR_ZONES] * m.st[base + RANGES]):
-        m.st[word] = 0
-    for block in range(m.blocks.shape[0]):
-        zone = int(m.blocks[block]["zone"]) - 1
-        if zone >= 0 and taints(int(m.blocks[block]["migratetype"])):
-            m.st[taint_at(m, zone, block << m.st[at.PAGEBLOCK_ORDER])] += 1
 
 
 @inner

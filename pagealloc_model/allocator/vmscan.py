@@ -10,23 +10,25 @@ from pagealloc_model.allocator.compaction import (
     fragmentation_index,
 )
 from pagealloc_model.allocator.layout import zone_at
+from pagealloc_model.allocator.lists import list_add, list_del
 from pagealloc_model.allocator.lru import (
-    free_at_once,
     free_waiting,
     is_dirty,
     is_referenced,
-    lose_object,
+    leave_lists,
+    leave_slabs,
     lru_move,
     lruvec_add_folio,
     lruvec_del_folio,
     page_zone,
     queue_free,
-    queue_free_first,
     remove_piece,
+    slab_survives,
     workingset_age_nonresident,
     workingset_eviction,
     zone_reclaimable_pages,
 )
+from pagealloc_model.allocator.page_free import __free_frozen_pages
 from pagealloc_model.allocator.pressure_layout import (
     node_pressure_at,
     value_of,
@@ -144,14 +146,7 @@ def isolate_lru_folios(
 def shrink_inactive_list(
     m: at.Arrays, node: int, inactive: int, budget: int, sc: int
 ) -> tuple[int, int]:
-    """shrink_inactive_list() and shrink_folio_list(): look at pages; free what may go.
-
-    It looks at `budget` pages, from an inactive list's tail, of zones that the scan is for. A page
-    in use becomes active, a dirty one goes to the list's head.
-
-    Returns:
-        Pages looked at and pages freed.
-    """
+    """shrink_inactive_list() and shrink_folio_list(): look at pages; free what may go."""
     pfn, taken, looked = isolate_lru_folios(m, node, inactive, budget, m.st[sc + pr.SC_HIGHEST])
     m.st[sc + pr.SC_SCANNED] += taken
     freed = 0
@@ -169,9 +164,16 @@ def shrink_inactive_list(
             if not m.st[at.RULE_RECLAIM_FREES_BACKWARDS]:
                 queue_free(m, pfn)
             elif size == 1:
-                queue_free_first(m, pfn)
+                # Put a folio, out of its object, before those waiting to be freed.
+                leave_lists(m, pfn)
+                head = word_at(m, pr.QUEUE_HEAD)
+                m.pages[pfn]["next"] = m.st[head]
+                if m.st[head] < 0:
+                    m.st[word_at(m, pr.QUEUE_TAIL)] = pfn
+                m.st[head] = pfn
             else:
-                free_at_once(m, pfn)
+                leave_lists(m, pfn)
+                __free_frozen_pages(m, m.st[at.EVENT_CPU], pfn, int(m.pages[pfn]["order"]), False)
             freed += size
         pfn = following
     free_waiting(m)
@@ -258,7 +260,17 @@ def scan_objects(m: at.Arrays, node: int, objects: int) -> int:
     freed = 0
     while objects > 0 and m.st[words + pr.SLAB_FREEABLE] > 0:
         objects -= 1
-        slab = lose_object(m, words)
+        # Take an object off the slab at a list's tail, which goes to the head.
+        slab = m.st[words + pr.SLAB_LIST + at.TAIL]
+        if int(m.folios[slab]["slab"]) == 1:
+            leave_slabs(m, slab)
+            slab = -1 if slab_survives(m, slab) else slab
+        else:
+            m.folios[slab]["slab"] -= 1
+            m.st[words + pr.SLAB_FREEABLE] -= 1
+            list_del(m.pages, m.st, words + pr.SLAB_LIST, slab)
+            list_add(m.pages, m.st, words + pr.SLAB_LIST, slab)
+            slab = -1
         if slab >= 0:
             freed += 1 << int(m.pages[slab]["order"])
             remove_piece(m, slab)
@@ -359,34 +371,29 @@ def shrink_cluster(m: at.Arrays, node: int, sc: int) -> int:
     m.st[word_at(m, pr.PGSTEAL_KSWAPD if is_kswapd else pr.PGSTEAL_DIRECT)] += freed
     is_first_pass = m.st[sc + pr.SC_PRIORITY] == pr.LOWEST_PRIORITY
     if m.st[sc + pr.SC_LRU_RECLAIMED] >= m.st[sc + pr.SC_GOAL] and (is_kswapd or not is_first_pass):
-        end_in_proportion(m, sc)
+        # Leave the class with less to scan; scan the other as far.
+        left = sc + pr.SC_LEFT
+        targets = sc + pr.SC_TARGETS
+        anon = m.st[left + pr.INACTIVE_ANON] + m.st[left + pr.ACTIVE_ANON]
+        file = m.st[left + pr.INACTIVE_FILE] + m.st[left + pr.ACTIVE_FILE]
+        if anon == 0 or file == 0:
+            for lst in range(pr.LRU_LISTS):
+                m.st[left + lst] = 0
+        else:
+            smaller = pr.INACTIVE_ANON if file > anon else pr.INACTIVE_FILE
+            target = m.st[targets + smaller] + m.st[targets + smaller + 1] + 1
+            percent = min(anon, file) * 100 // target
+            m.st[left + smaller] = 0
+            m.st[left + smaller + 1] = 0
+            larger = pr.INACTIVE_FILE - smaller
+            for lst in range(larger, larger + 2):
+                scanned = m.st[targets + lst] - m.st[left + lst]
+                wanted = m.st[targets + lst] * (100 - percent) // 100
+                m.st[left + lst] = max(wanted - scanned, 0)
     each = value_of(m, pr.RECLAIM_FREE_NS)
     if is_kswapd:
         each = m.st[node_pressure_at(m, node) + pr.KSWAPD_FREE_NS]
     return max(looked * value_of(m, pr.RECLAIM_SCAN_NS) + freed * each, 1000)
-
-
-@inner
-def end_in_proportion(m: at.Arrays, sc: int) -> None:
-    """Part of shrink_lruvec(): leave the class with less to scan; scan the other as far."""
-    left = sc + pr.SC_LEFT
-    targets = sc + pr.SC_TARGETS
-    anon = m.st[left + pr.INACTIVE_ANON] + m.st[left + pr.ACTIVE_ANON]
-    file = m.st[left + pr.INACTIVE_FILE] + m.st[left + pr.ACTIVE_FILE]
-    if anon == 0 or file == 0:
-        for lst in range(pr.LRU_LISTS):
-            m.st[left + lst] = 0
-        return
-    smaller = pr.INACTIVE_ANON if file > anon else pr.INACTIVE_FILE
-    target = m.st[targets + smaller] + m.st[targets + smaller + 1] + 1
-    percent = min(anon, file) * 100 // target
-    m.st[left + smaller] = 0
-    m.st[left + smaller + 1] = 0
-    larger = pr.INACTIVE_FILE - smaller
-    for lst in range(larger, larger + 2):
-        scanned = m.st[targets + lst] - m.st[left + lst]
-        wanted = m.st[targets + lst] * (100 - percent) // 100
-        m.st[left + lst] = max(wanted - scanned, 0)
 
 
 @inner
@@ -560,11 +567,7 @@ def shrink_zones(m: at.Arrays, ac: AllocContext, sc: int) -> None:
 
 @inner
 def allow_direct_reclaim(m: at.Arrays, node: int) -> bool:
-    """allow_direct_reclaim(): return whether a node has half of its min marks free (S8.2).
-
-    Zones without anything to reclaim do not count. Else kswapd is woken, if it sleeps.
-    Older kernels count free pages with their lag.
-    """
+    """allow_direct_reclaim(): return whether a node has half of its min marks free (S8.2)."""
     if kswapd_test_hopeless(m, node):
         return True
     marks = 0

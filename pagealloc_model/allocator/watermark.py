@@ -17,19 +17,6 @@ QUIET_TICKS = 3
 
 
 @inner
-def count_free(m: at.Arrays, zone: int, migratetype: int, change: int) -> None:
-    """No kernel function: count pages of the start image, which no CPU has yet to pass on."""
-    if migratetype == m.st[at.ISOLATE]:
-        return
-    region = zone_at(zone)
-    m.st[region + at.ZONE_FREE] += change
-    if migratetype == at.HIGHATOMIC:
-        m.st[region + at.ZONE_FREE_HIGHATOMIC] += change
-    elif migratetype == m.st[at.CMA]:
-        m.st[region + at.ZONE_FREE_CMA] += change
-
-
-@inner
 def account_freepages(m: at.Arrays, zone: int, migratetype: int, change: int) -> None:
     """account_freepages(): count pages that enter the buddy or leave it, unless isolated (S5.3)."""
     if migratetype == m.st[at.ISOLATE]:
@@ -50,19 +37,6 @@ def account_taken(m: at.Arrays, zone: int, migratetype: int, order: int) -> None
     if not refill_counts_at_end(m):
         account_total(m, zone, -(1 << order))
     account_part(m, zone, migratetype, -(1 << order))
-
-
-@inner
-def account_claimed(
-    m: at.Arrays, zone: int, old_type: int, new_type: int, found_order: int, order: int
-) -> None:
-    """Part of try_to_claim_block(): count a buddy of whole blocks retyped, a page of it taken."""
-    left = (1 << found_order) - (1 << order)
-    if not refill_counts_at_end(m):
-        account_total(m, zone, -(1 << found_order))
-        account_total(m, zone, left)
-    account_part(m, zone, old_type, -(1 << found_order))
-    account_part(m, zone, new_type, left)
 
 
 @inner
@@ -130,26 +104,6 @@ def __mod_zone_page_state(
 
 
 @inner
-def fold_counters(m: at.Arrays, zone: int, cpu: int) -> None:
-    """Part of refresh_cpu_vm_stats(): pass on a CPU's deltas of a zone (S4.8).
-
-    Its tick does so, and a change puts off expiry. Counters that do not lag leave no delta; there,
-    any change since the last tick counts.
-    """
-    region = zone_at(zone)
-    pcp = pcp_at(m, zone, cpu)
-    free, cma = m.st[pcp + at.PCP_FREE_DELTA], m.st[pcp + at.PCP_FREE_CMA_DELTA]
-    m.st[region + at.ZONE_FREE_UNFOLDED] -= free
-    m.st[region + at.ZONE_FREE_CMA_UNFOLDED] -= cma
-    m.st[pcp + at.PCP_FREE_DELTA] = 0
-    m.st[pcp + at.PCP_FREE_CMA_DELTA] = 0
-    changed = m.st[pcp + at.PCP_TOUCHED] != 0 or free != 0 or cma != 0
-    m.st[pcp + at.PCP_TOUCHED] = 0
-    if changed and m.st[at.NR_NODES] > 1:
-        m.st[pcp + at.PCP_EXPIRE] = QUIET_TICKS
-
-
-@inner
 def seen_free(m: at.Arrays, zone: int) -> int:
     """zone_page_state(): return the free pages of a zone as watermark tests read them."""
     region = zone_at(zone)
@@ -171,11 +125,6 @@ def carefully_seen_free(m: at.Arrays, zone: int) -> int:
     if seen < m.st[region + at.ZONE_DRIFT_MARK]:
         return m.st[region + at.ZONE_FREE]
     return seen
-
-
-ATOMIC_BOOST_SHARE = 1000
-"""A thousandth of a zone's managed pages is a boost for atomic requests (S1.11)."""
-ATOMIC_BOOST_PERIOD_NS = 1_000_000_000
 
 
 @inner
@@ -233,11 +182,7 @@ def __zone_watermark_ok(
 def zone_watermark_fast(
     m: at.Arrays, zone: int, order: int, mark: int, highest_type: int, flags: int
 ) -> bool:
-    """zone_watermark_fast(): return whether a zone passes the allocation path's test (S3.3).
-
-    It is as `__zone_watermark_ok`, some requests of order 0 being tested again without boost: those
-    whose own mark is MIN, whichever mark is tested.
-    """
+    """zone_watermark_fast(): return whether a zone passes the allocation path's test (S3.3)."""
     free = seen_free(m, zone)
     if __zone_watermark_ok(m, zone, order, wmark_pages(m, zone, mark), highest_type, flags, free):
         return True
@@ -266,24 +211,8 @@ def boost_watermark(m: at.Arrays, zone: int) -> bool:
 
 
 @inner
-def boost_for_atomic(m: at.Arrays, zone: int) -> None:
-    """No kernel function: raise a zone's marks once a second for an atomic request (S1.11)."""
-    region = zone_at(zone)
-    if m.st[at.NOW] < m.st[region + at.ZONE_ATOMIC_BOOST_DUE]:
-        return
-    m.st[region + at.ZONE_ATOMIC_BOOST_DUE] = m.st[at.NOW] + ATOMIC_BOOST_PERIOD_NS
-    share = m.st[region + at.ZONE_MANAGED] // ATOMIC_BOOST_SHARE
-    cap = max(m.st[region + at.ZONE_HIGH], m.st[region + at.ZONE_BOOST])
-    m.st[region + at.ZONE_BOOST] = min(m.st[region + at.ZONE_BOOST] + share, cap)
-
-
-@inner
 def free_in_whole_blocks(m: at.Arrays, zone: int) -> int:
-    """No kernel function: return the free pages in whole pageblocks (S8.6).
-
-    They are those of a zone, in buddies of at least pageblock order, isolated ones left out: the
-    kernel's NR_FREE_PAGES_BLOCKS.
-    """
+    """No kernel function: return the free pages in whole pageblocks (S8.6)."""
     free = 0
     for order in range(m.st[at.PAGEBLOCK_ORDER], m.st[at.MAX_ORDER] + 1):
         for migratetype in range(at.MIGRATETYPES):
@@ -480,11 +409,7 @@ def start_kswapd(m: at.Arrays, node: int, highest_type: int) -> None:
 
 @cold
 def wakeup_kswapd(m: at.Arrays, node: int, order: int, highest_type: int) -> None:
-    """wakeup_kswapd(): start a node's reclaim run unless it is balanced and not boosted (S10.1).
-
-    Where the recording has kswapd's own events, runs are theirs and this does nothing. An elastic
-    replay notes the wake, for its kswapd to act on.
-    """
+    """wakeup_kswapd(): start a node's reclaim run unless it is balanced and not boosted (S10.1)."""
     if m.st[at.PRESSURE_BASE]:
         region = node_at(m, node)
         m.st[region + at.NODE_WAKE_ASKED] = 1

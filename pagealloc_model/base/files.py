@@ -13,7 +13,7 @@ import tempfile
 import zlib
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Literal
 
@@ -29,6 +29,7 @@ _KINDS = (
     (stat.S_ISSOCK, "socket"),
     (stat.S_ISDIR, "directory"),
 )
+_FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 _CHECK = "check the path and its permissions"
 MOST_TEXT = 1 << 26
 """Bytes of the longest state file or description that is read whole."""
@@ -45,25 +46,23 @@ def refuse_unless_file(path: str | Path) -> None:
     Raises:
         RecordingError: it is a link, a FIFO, a device, a socket or a directory, or is not there.
     """
+
+    def kind(mode: int) -> str:
+        return next((name for is_kind, name in _KINDS if is_kind(mode)), "thing of no known kind")
+
     try:
         mode = os.lstat(path).st_mode
     except (OSError, ValueError) as error:
         raise unreadable(path, error) from None
     if stat.S_ISLNK(mode):
-        try:
-            what = f"is a link to a {_kind_of(os.stat(path).st_mode)}"
-        except (OSError, ValueError):
-            what = "is a link"
-        raise RecordingError(
-            path, f"{what}; symbolic links are not followed", todo="put the file itself there"
-        )
+        what = "is a link"
+        with suppress(OSError, ValueError):
+            what += f" to a {kind(os.stat(path).st_mode)}"
+        what += "; symbolic links are not followed"
+        raise RecordingError(path, what, todo="put the file itself there")
     if not stat.S_ISREG(mode):
-        what = f"is a {_kind_of(mode)}, not a file"
+        what = f"is a {kind(mode)}, not a file"
         raise RecordingError(path, what, todo="copy it to a file first")
-
-
-def _kind_of(mode: int) -> str:
-    return next((name for is_kind, name in _KINDS if is_kind(mode)), "thing of no known kind")
 
 
 def given(path: Path) -> Path:
@@ -110,9 +109,6 @@ def opened(path: str | Path, *, below: Path | None = None) -> BinaryIO:
         file.close()
         raise RecordingError(path, "was no plain file when it was opened", todo=_CHECK)
     return file
-
-
-_FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 def unreadable(path: str | Path, error: OSError | ValueError) -> RecordingError:
@@ -210,11 +206,7 @@ def is_compressed(path: str | Path) -> bool:
 
 
 def first_bytes(path: str | Path, count: int) -> bytes:
-    """The first bytes of a file's plain content, fewer if it is shorter.
-
-    Raises:
-        RecordingError: the file cannot be read, or is a damaged archive.
-    """
+    """The first bytes of a file's plain content, fewer if it is shorter; errors as `chunks_of`."""
     return next(_pieces(path, count, _COPY_AGAIN, None), b"")
 
 
@@ -238,15 +230,8 @@ def chunks_of(
 def lines_of(path: str | Path, *, most: int | None = None) -> Iterator[str]:
     """The lines of a text file with their ends, which only the last may lack.
 
-    Bytes that are not UTF-8 are replaced.
-
-    Args:
-        path: the file.
-        most: see `chunks_of`.
-
-    Raises:
-        RecordingError: the file cannot be read, is a damaged or cut archive, or no text, or goes
-            on behind `most`.
+    Bytes that are not UTF-8 are replaced. `most` and errors are as of `chunks_of`; a line longer
+    than CHUNK is one too.
     """
     rest = b""
     for chunk in chunks_of(path, most=most):
@@ -303,26 +288,21 @@ class _ZstdFrames(io.RawIOBase):
 
     def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
         """Fill a buffer as far as the next piece goes; 0 at the end."""
-        while not self._plain and self._next_piece():
-            pass
+        while not self._plain:
+            packed = self._packed or self._file.read(_ZSTD_PIECE)
+            if not packed and self._within_frame:
+                raise EOFError("it ends inside a zstd frame")
+            if not packed:
+                return 0
+            self._plain = memoryview(self._frame.decompress(packed))
+            self._within_frame = not self._frame.eof
+            self._packed = self._frame.unused_data
+            if self._frame.eof:
+                self._frame = self._decompressor.decompressobj()
         count = min(len(buffer), len(self._plain))
         buffer[:count] = self._plain[:count]
         self._plain = self._plain[count:]
         return count
-
-    def _next_piece(self) -> bool:
-        """Decompress a little more; False at the file's end."""
-        packed = self._packed or self._file.read(_ZSTD_PIECE)
-        if not packed:
-            if self._within_frame:
-                raise EOFError("it ends inside a zstd frame")
-            return False
-        self._plain = memoryview(self._frame.decompress(packed))
-        self._within_frame = not self._frame.eof
-        self._packed = self._frame.unused_data
-        if self._frame.eof:
-            self._frame = self._decompressor.decompressobj()
-        return True
 
 
 def copy_file(source: Path, destination: Path, *, below: Path | None = None) -> None:
@@ -373,16 +353,11 @@ def new_directory(directory: Path, *, private: bool = False) -> Iterator[Path]:
         raise UsageError(f"{directory}: cannot be made ({error.strerror})") from None
     try:
         yield partial
-        partial.chmod(0o700 if private else 0o777 & ~_umask())
+        mask = os.umask(0)  # which can only be read by setting it
+        os.umask(mask)
+        partial.chmod(0o700 if private else 0o777 & ~mask)
         partial.rename(directory)
     except OSError as error:
         raise UsageError(f"{directory}: cannot be written ({error.strerror})") from None
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-
-
-def _umask() -> int:
-    """The process's file mode mask, which can only be read by setting it."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

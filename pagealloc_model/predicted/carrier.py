@@ -56,9 +56,9 @@ class ModelCarrier:
 
             self._advance = advance_elastic
         if hooks is not None:
-            from pagealloc_model.allocator.hooks import advance_elastic_with, advance_with
+            from pagealloc_model.allocator.hooks import ELASTIC_LOOP, LITERAL_LOOP, advance_with
 
-            self._advance = advance_with(hooks) if leads is None else advance_elastic_with(hooks)
+            self._advance = advance_with(hooks, LITERAL_LOOP if leads is None else ELASTIC_LOOP)
 
     def advance(
         self, events: np.ndarray, places: np.ndarray, low: int, high: int, until_ns: int

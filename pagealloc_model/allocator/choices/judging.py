@@ -303,26 +303,6 @@ def expected_drain(m: at.Arrays, pcp: int, index: int) -> int:
 
 
 @inner
-def judge_drained_page(m: at.Arrays, j: Judged, s: Step, pcp: int, index: int) -> None:
-    """No kernel function: judge which page leaves a list for the buddy (S5.6)."""
-    dropped = 0
-    expected = expected_drain(m, pcp, index)
-    if expected >= 0 and expected != s.pfn:
-        tail = abs(int(j.track[expected]["mark"])) + at.TAIL
-        dropped = drop_hidden(m, j, tail, s.pfn)
-        expected = expected_drain(m, pcp, index)
-    known = expected >= 0 and j.track[expected]["mark"] > 0 and dropped == 0
-    if not known or not true.is_listed(m, s.pfn, s.order):
-        leave_unjudged(j, s, DRAIN_PAGE)
-        return
-    null_index = order_to_pindex(m, s.order, min(s.migratetype, at.MOVABLE))
-    null_hit = m.st[null_list_at(m, pcp, null_index) + at.TAIL] == s.pfn
-    judge(m, j, s, DRAIN_PAGE, pcp, expected == s.pfn, null_hit, expected, s.pfn)
-    if expected != s.pfn:
-        true.pass_over(m, j, expected)
-
-
-@inner
 def drain_one(m: at.Arrays, j: Judged, s: Step) -> None:
     """No kernel function: move a page to the buddy, from any CPU's list if all drain (S4.9)."""
     pcp = pcp_at(m, s.zone, s.cpu)
@@ -345,7 +325,23 @@ def drain_one(m: at.Arrays, j: Judged, s: Step) -> None:
     if pcp != m.st[notes + true.NOTE_DRAIN_FROM]:
         m.st[notes + true.NOTE_DRAIN_FROM] = pcp
         m.st[notes + true.NOTE_DRAIN_INDEX] = 0
-    judge_drained_page(m, j, s, pcp, m.st[notes + true.NOTE_DRAIN_INDEX])
+    # Judge which page leaves a list for the buddy (S5.6).
+    index = m.st[notes + true.NOTE_DRAIN_INDEX]
+    dropped = 0
+    expected = expected_drain(m, pcp, index)
+    if expected >= 0 and expected != s.pfn:
+        tail = abs(int(j.track[expected]["mark"])) + at.TAIL
+        dropped = drop_hidden(m, j, tail, s.pfn)
+        expected = expected_drain(m, pcp, index)
+    known = expected >= 0 and j.track[expected]["mark"] > 0 and dropped == 0
+    if not known or not true.is_listed(m, s.pfn, s.order):
+        leave_unjudged(j, s, DRAIN_PAGE)
+    else:
+        null_index = order_to_pindex(m, s.order, min(s.migratetype, at.MOVABLE))
+        null_hit = m.st[null_list_at(m, pcp, null_index) + at.TAIL] == s.pfn
+        judge(m, j, s, DRAIN_PAGE, pcp, expected == s.pfn, null_hit, expected, s.pfn)
+        if expected != s.pfn:
+            true.pass_over(m, j, expected)
     if listed:
         lst = abs(int(j.track[s.pfn]["mark"]))
         m.st[notes + true.NOTE_DRAIN_INDEX] = (lst - list_at(pcp, 0)) // at.LIST_WORDS
@@ -362,32 +358,6 @@ def drain_one(m: at.Arrays, j: Judged, s: Step) -> None:
 
 
 @inner
-def judge_pop(m: at.Arrays, j: Judged, s: Step, pcp: int, index: int) -> None:
-    """No kernel function: judge an allocation: was its page the head, was no refill due?"""
-    notes = notes_at(m, pcp)
-    lst = list_at(pcp, index)
-    dropped = drop_hidden(m, j, lst + at.HEAD, s.pfn)
-    head = m.st[lst + at.HEAD]
-    known = head >= 0 and j.track[head]["mark"] > 0 and dropped == 0
-    null_hit = null_pop(m, j, pcp, index, s.pfn)
-    if m.st[notes + true.NOTE_REFILLED] != s.pfn + 1:
-        if known or (head < 0 and dropped == 0):
-            hit = head >= 0
-            judge(m, j, s, REFILL_WHEN, pcp, hit, True, 0 if hit else 1, 0)
-        else:
-            leave_unjudged(j, s, REFILL_WHEN)
-    m.st[notes + true.NOTE_REFILLED] = 0
-    if known:
-        judge(m, j, s, PCP_POP, pcp, head == s.pfn, null_hit, head, s.pfn)
-        if head != s.pfn:
-            true.pass_over(m, j, head)
-    else:
-        leave_unjudged(j, s, PCP_POP)
-    m.st[pcp + at.PCP_FREE_COUNT] >>= 1
-    m.st[notes + true.NOTE_FREE_COUNT] >>= 1
-
-
-@inner
 def pop(m: at.Arrays, j: Judged, s: Step) -> None:
     """No kernel function: take an allocated page, listed or just removed, out and judge it."""
     pfn = s.pfn
@@ -396,7 +366,28 @@ def pop(m: at.Arrays, j: Judged, s: Step) -> None:
     j.track[pfn]["null_type"] = s.migratetype
     if int(m.pages[pfn]["where"]) != at.ALLOCATED:
         if index >= 0 and not s.flags & true.NESTED:
-            judge_pop(m, j, s, pcp, index)
+            # Judge an allocation: was its page the head, was no refill due?
+            notes = notes_at(m, pcp)
+            lst = list_at(pcp, index)
+            dropped = drop_hidden(m, j, lst + at.HEAD, s.pfn)
+            head = m.st[lst + at.HEAD]
+            known = head >= 0 and j.track[head]["mark"] > 0 and dropped == 0
+            null_hit = null_pop(m, j, pcp, index, s.pfn)
+            if m.st[notes + true.NOTE_REFILLED] != s.pfn + 1:
+                if known or (head < 0 and dropped == 0):
+                    hit = head >= 0
+                    judge(m, j, s, REFILL_WHEN, pcp, hit, True, 0 if hit else 1, 0)
+                else:
+                    leave_unjudged(j, s, REFILL_WHEN)
+            m.st[notes + true.NOTE_REFILLED] = 0
+            if known:
+                judge(m, j, s, PCP_POP, pcp, head == s.pfn, null_hit, head, s.pfn)
+                if head != s.pfn:
+                    true.pass_over(m, j, head)
+            else:
+                leave_unjudged(j, s, PCP_POP)
+            m.st[pcp + at.PCP_FREE_COUNT] >>= 1
+            m.st[notes + true.NOTE_FREE_COUNT] >>= 1
         if true.is_listed(m, pfn, s.order):
             on = abs(int(j.track[pfn]["mark"]))
             if true.pageset_of_list(m, on) != pcp:
@@ -413,65 +404,6 @@ def pop(m: at.Arrays, j: Judged, s: Step) -> None:
     m.pages[pfn]["where"] = at.ALLOCATED
     m.pages[pfn]["order"] = s.order
     m.pages[pfn]["tag"] = 1 if s.migratetype == at.MOVABLE else 0
-
-
-@inner
-def judge_refill_size(m: at.Arrays, j: Judged, s: Step, pcp: int, known: bool) -> None:
-    """No kernel function: judge how many objects a kprobe says, or those got, refill (S4.4)."""
-    actual = s.asked if s.asked != 0 else s.objects
-    predicted = nr_pcp_alloc(m, pcp, s.zone, s.order)
-    swap_bounds(m, pcp, s.zone)
-    late = nr_pcp_alloc(m, pcp, s.zone, s.order)
-    swap_bounds(m, pcp, s.zone)
-    if known and is_settled(m, pcp) and predicted == late:
-        batch, factor = m.st[pcp + at.PCP_BATCH], 0
-        hit = predicted == actual
-        judge(m, j, s, REFILL_SIZE, pcp, hit, actual == max(batch >> s.order, 1), predicted, actual)
-        if not hit and s.order == 0:
-            # alloc_factor, and what high grew by, are fitted to the refill.
-            count_repair(m, true.REPAIR_TUNING)
-            scale = m.st[at.POLICY_PCP_BATCH_SCALE_MAX]
-            while batch << factor < actual and factor < scale:
-                factor += 1
-            if batch << factor == actual:
-                m.st[pcp + at.PCP_HIGH] += actual - predicted
-                m.st[pcp + at.PCP_ALLOC_FACTOR] = min(factor + 1, scale)
-            tuning.join_bounds(m, pcp, s.zone)
-        return
-    leave_unjudged(j, s, REFILL_SIZE)
-    if predicted != late and predicted == actual:
-        tuning.join_bounds(m, pcp, s.zone)
-    elif predicted != late and late == actual:
-        swap_bounds(m, pcp, s.zone)
-        tuning.join_bounds(m, pcp, s.zone)
-        swap_bounds(m, pcp, s.zone)
-        tuning.join_bounds(m, pcp, s.zone)
-
-
-@inner
-def judge_refill(m: at.Arrays, j: Judged, s: Step, pcp: int, index: int) -> bool:
-    """No kernel function: judge a run's first removal from the buddy as a refill.
-
-    Was the list empty, is the run as long as the rule says? Returns whether the run goes to the
-    list. A single page that is allocated at once beside a list with pages does not: the list was
-    locked (S4.10).
-    """
-    lst = list_at(pcp, index)
-    is_used = s.flags & true.USED_AT_ONCE != 0
-    dropped = drop_hidden(m, j, lst + at.HEAD, s.pfn)
-    head = m.st[lst + at.HEAD]
-    known = is_used and dropped == 0 and (head < 0 or j.track[head]["mark"] > 0)
-    if known:
-        hit = head < 0
-        judge(m, j, s, REFILL_WHEN, pcp, hit, False, 1 if hit else 0, s.objects)
-    else:
-        leave_unjudged(j, s, REFILL_WHEN)
-    if head >= 0 and s.objects == 1 and is_used:
-        return False
-    judge_refill_size(m, j, s, pcp, known)
-    if is_used:
-        m.st[notes_at(m, pcp) + true.NOTE_REFILLED] = s.pfn + 1
-    return True
 
 
 # Which zone serves a request, and what that rests on: free pages, boosts, lists. The walk is the
@@ -494,25 +426,6 @@ def follow_free(m: at.Arrays, zone: int, cpu: int, change: int) -> None:
     m.st[held] = left
     seen = m.st[notes + true.ZONE_NOTE_FREE] - m.st[notes + true.ZONE_NOTE_FREE_HELD]
     m.st[region + at.ZONE_FREE_UNFOLDED] = m.st[region + at.ZONE_FREE] - seen
-
-
-@inner
-def pass_snapshot(m: at.Arrays, s: Step) -> None:
-    """No kernel function: take up the begin or end of a snapshot of a pageset or of free pages."""
-    region = zone_at(s.zone)
-    notes = zone_notes_at(m, s.zone)
-    pcp = pcp_at(m, s.zone, s.cpu)
-    if s.operation == true.SNAPSHOT:
-        tuning.begin_snapshot(m, pcp)
-    elif s.operation == true.SNAPSHOT_END:
-        tuning.end_snapshot(m, pcp, s.objects, s.pages)
-    else:
-        m.st[notes + true.ZONE_NOTE_FREE_KNOWN] = 1
-        m.st[notes + true.ZONE_NOTE_FREE] = s.pages
-        follow_free(m, s.zone, s.cpu, 0)
-        m.st[region + at.ZONE_BOOST] = s.asked
-        if s.objects >= 0:
-            m.st[region + at.ZONE_FREE_HIGHATOMIC] = s.objects
 
 
 @inner
@@ -588,11 +501,7 @@ def walked_to(m: at.Arrays, ac: AllocContext, flags: int) -> tuple[int, int]:
 
 @inner
 def judge_zone(m: at.Arrays, j: Judged, s: Step) -> None:
-    """No kernel function: judge whether a request came from the zone that the rules name (S3.1).
-
-    A walk that ends without a zone is followed by that of the slow path, and that by one on all
-    reserves: a served request for which marks leave no zone was allowed to pass them.
-    """
+    """No kernel function: judge whether a request came from the zone that the rules name (S3.1)."""
     if not m.st[zone_notes_at(m, s.zone) + true.ZONE_NOTE_FREE_KNOWN]:
         leave_unjudged(j, s, ZONE)
         return
@@ -628,11 +537,7 @@ def chosen_fallback(m: at.Arrays, zone: int, order: int, migratetype: int) -> tu
 
 @inner
 def is_refuted(m: at.Arrays, j: Judged, expected: int, actual: int, falls_back: bool) -> bool:
-    """No kernel function: return whether a buddy passed over may have been gone already.
-
-    Its pages' events show it. Guessed ones smaller than the one the kernel split cannot have been
-    there, nor any of the type whose lists it found empty.
-    """
+    """No kernel function: return whether a buddy passed over may have been gone already."""
     if expected < 0 or expected == actual:
         return False
     if j.track[expected]["mark"] == true.SINCE_START:
@@ -656,11 +561,7 @@ def drop_guess(m: at.Arrays, j: Judged, zone: int, head: int) -> None:
 
 @inner
 def drop_refuted(m: at.Arrays, j: Judged, s: Step, actual: int, falls_back: bool) -> int:
-    """No kernel function: drop the buddies passed over because they were gone; how many.
-
-    Of guessed buddies that a fallback would have taken earlier, a claim looks at the largest
-    first, a steal at the smallest: what the kernel passed over was not there.
-    """
+    """No kernel function: drop the buddies passed over because they were gone; how many."""
     dropped = 0
     pfn = smallest_fit(m, s.zone, s.order, s.migratetype)
     while is_refuted(m, j, pfn, actual, falls_back):
@@ -729,7 +630,62 @@ def remove(m: at.Arrays, j: Judged, s: Step) -> None:
     if s.flags & true.RUN_FIRST:
         listed = index >= 0
         if listed:
-            listed = judge_refill(m, j, s, pcp, index)
+            # Judge a run's first removal from the buddy as a refill.
+            lst = list_at(pcp, index)
+            is_used = s.flags & true.USED_AT_ONCE != 0
+            dropped = drop_hidden(m, j, lst + at.HEAD, s.pfn)
+            head = m.st[lst + at.HEAD]
+            known = is_used and dropped == 0 and (head < 0 or j.track[head]["mark"] > 0)
+            if known:
+                hit = head < 0
+                judge(m, j, s, REFILL_WHEN, pcp, hit, False, 1 if hit else 0, s.objects)
+            else:
+                leave_unjudged(j, s, REFILL_WHEN)
+            if head >= 0 and s.objects == 1 and is_used:
+                listed = False
+            else:
+                # Judge how many objects a kprobe says, or those got, refill (S4.4).
+                actual = s.asked if s.asked != 0 else s.objects
+                predicted = nr_pcp_alloc(m, pcp, s.zone, s.order)
+                swap_bounds(m, pcp, s.zone)
+                late = nr_pcp_alloc(m, pcp, s.zone, s.order)
+                swap_bounds(m, pcp, s.zone)
+                if known and is_settled(m, pcp) and predicted == late:
+                    batch, factor = m.st[pcp + at.PCP_BATCH], 0
+                    hit = predicted == actual
+                    judge(
+                        m,
+                        j,
+                        s,
+                        REFILL_SIZE,
+                        pcp,
+                        hit,
+                        actual == max(batch >> s.order, 1),
+                        predicted,
+                        actual,
+                    )
+                    if not hit and s.order == 0:
+                        # alloc_factor, and what high grew by, are fitted to the refill.
+                        count_repair(m, true.REPAIR_TUNING)
+                        scale = m.st[at.POLICY_PCP_BATCH_SCALE_MAX]
+                        while batch << factor < actual and factor < scale:
+                            factor += 1
+                        if batch << factor == actual:
+                            m.st[pcp + at.PCP_HIGH] += actual - predicted
+                            m.st[pcp + at.PCP_ALLOC_FACTOR] = min(factor + 1, scale)
+                        tuning.join_bounds(m, pcp, s.zone)
+                else:
+                    leave_unjudged(j, s, REFILL_SIZE)
+                    if predicted != late and predicted == actual:
+                        tuning.join_bounds(m, pcp, s.zone)
+                    elif predicted != late and late == actual:
+                        swap_bounds(m, pcp, s.zone)
+                        tuning.join_bounds(m, pcp, s.zone)
+                        swap_bounds(m, pcp, s.zone)
+                        tuning.join_bounds(m, pcp, s.zone)
+                if is_used:
+                    m.st[notes_at(m, pcp) + true.NOTE_REFILLED] = s.pfn + 1
+                listed = True
         m.st[notes + true.NOTE_RUN_LISTED] = 1 if listed else 0
     judge_removal(m, j, s, pcp)
     if not s.flags & true.FALLBACK or s.flags & true.OWNERSHIP:
@@ -751,18 +707,6 @@ def remove(m: at.Arrays, j: Judged, s: Step) -> None:
 
 
 @inner
-def pass_tick(m: at.Arrays, cpu: int, operation: int) -> None:
-    """No kernel function: note that a CPU's vmstat tick may come, or has come (S4.8)."""
-    for zone in range(m.st[at.NR_ZONES]):
-        if m.st[zone_at(zone) + at.ZONE_MANAGED] == 0:
-            continue
-        if operation == true.TICK_OPENS:
-            tuning.tick_opens(m, pcp_at(m, zone, cpu))
-        else:
-            tuning.tick_is_over(m, pcp_at(m, zone, cpu), zone)
-
-
-@inner
 def asks_zones(m: at.Arrays, s: Step) -> bool:
     """No kernel function: return whether a request walks zones before this step."""
     if s.operation == true.REMOVE:
@@ -770,17 +714,6 @@ def asks_zones(m: at.Arrays, s: Step) -> bool:
     if s.operation == true.POP:
         return int(m.pages[s.pfn]["where"]) != at.ALLOCATED
     return s.operation == true.FAILED
-
-
-@inner
-def pass_reclaim(m: at.Arrays, s: Step) -> None:
-    """No kernel function: note when kswapd runs, at both bounds, as events tell (S10.2)."""
-    stop_kswapd(m, s.objects)
-    if s.operation == true.RECLAIM_STARTS:
-        start_kswapd(m, s.objects, s.zone)
-    for zone in range(m.st[at.NR_ZONES]):
-        active = m.st[zone_at(zone) + at.ZONE_RECLAIM_ACTIVE]
-        m.st[zone_notes_at(m, zone) + true.ZONE_NOTE_RECLAIM_ACTIVE] = active
 
 
 @entry
@@ -817,11 +750,38 @@ def resync(m: at.Arrays, j: Judged, low: int, high: int) -> int:
         elif s.operation == true.DRAIN:
             drain_one(m, j, s)
         elif s.operation >= true.SNAPSHOT and s.operation <= true.FREE_READ:
-            pass_snapshot(m, s)
+            # Take up the begin or end of a snapshot of a pageset or of free pages.
+            region = zone_at(s.zone)
+            notes = zone_notes_at(m, s.zone)
+            pcp = pcp_at(m, s.zone, s.cpu)
+            if s.operation == true.SNAPSHOT:
+                tuning.begin_snapshot(m, pcp)
+            elif s.operation == true.SNAPSHOT_END:
+                tuning.end_snapshot(m, pcp, s.objects, s.pages)
+            else:
+                m.st[notes + true.ZONE_NOTE_FREE_KNOWN] = 1
+                m.st[notes + true.ZONE_NOTE_FREE] = s.pages
+                follow_free(m, s.zone, s.cpu, 0)
+                m.st[region + at.ZONE_BOOST] = s.asked
+                if s.objects >= 0:
+                    m.st[region + at.ZONE_FREE_HIGHATOMIC] = s.objects
         elif s.operation == true.TICK_OPENS or s.operation == true.TICK_OVER:
-            pass_tick(m, s.cpu, s.operation)
+            # Note that a CPU's vmstat tick may come, or has come (S4.8).
+            for zone in range(m.st[at.NR_ZONES]):
+                if m.st[zone_at(zone) + at.ZONE_MANAGED] == 0:
+                    continue
+                if s.operation == true.TICK_OPENS:
+                    tuning.tick_opens(m, pcp_at(m, zone, s.cpu))
+                else:
+                    tuning.tick_is_over(m, pcp_at(m, zone, s.cpu), zone)
         elif s.operation == true.RECLAIM_STARTS or s.operation == true.RECLAIM_STOPS:
-            pass_reclaim(m, s)
+            # Note when kswapd runs, at both bounds, as events tell (S10.2).
+            stop_kswapd(m, s.objects)
+            if s.operation == true.RECLAIM_STARTS:
+                start_kswapd(m, s.objects, s.zone)
+            for zone in range(m.st[at.NR_ZONES]):
+                active = m.st[zone_at(zone) + at.ZONE_RECLAIM_ACTIVE]
+                m.st[zone_notes_at(m, zone) + true.ZONE_NOTE_RECLAIM_ACTIVE] = active
         moves = s.operation >= true.POP and s.operation <= true.DRAIN
         if moves or s.operation == true.ISOLATED:
             follow_free(m, s.zone, s.cpu, moved_free_pages(m, s))

@@ -520,11 +520,7 @@ def note_fate(j: Judged, s: Step) -> None:
 
 @inner
 def leaves_unseen(m: at.Arrays, j: Judged, head: int) -> bool:
-    """No kernel function: return whether a free buddy's pages next appear elsewhere (T9).
-
-    Some of them may do. Compaction isolates free pages, the reserve takes blocks over, at times
-    that no event tells.
-    """
+    """No kernel function: return whether a free buddy's pages next appear elsewhere (T9)."""
     for page in range(head, head + (1 << int(m.pages[head]["order"]))):
         fate = int(j.track[page]["fate"])
         if fate in (POP, PUSH, DRAIN, RETYPED):

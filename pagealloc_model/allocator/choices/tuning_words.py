@@ -208,10 +208,7 @@ def tick_seen(m: at.Arrays, pcp: int, zone: int) -> tuple[int, int]:
 
 @inner
 def fit_count(m: at.Arrays, pcp: int, limit: int, drained: int) -> bool:
-    """No kernel function: let a free bound the pages that never move, if they explain it.
-
-    Returns whether the count in `st` may be what its limit asks for.
-    """
+    """No kernel function: let a free bound the pages that never move, if they explain it."""
     notes = notes_at(m, pcp)
     slack = m.st[notes + true.NOTE_SLACK]
     off = m.st[pcp + at.PCP_COUNT] - limit

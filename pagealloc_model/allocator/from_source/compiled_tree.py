@@ -144,11 +144,7 @@ ZONE_NAMES = ("DMA", "DMA32", "Normal", "HighMem", "Movable", "Device")
 
 
 def configuration_for(state: State) -> Configuration:
-    """The configuration of a kernel for a state's machine and policy.
-
-    Raises:
-        UsageError: a machine that the shim has no configuration for.
-    """
+    """The configuration of a kernel for a state's machine and policy."""
     machine, st = state.machine, state.st
     strange = set(machine.zone_types) - set(ZONE_NAMES)
     if strange:

@@ -451,12 +451,7 @@ def _shim_text(names: Iterable[str]) -> str:
 
 
 def extract(index: TreeIndex, configuration: Configuration) -> Unit:
-    """The unit for a tree's definitions.
-
-    Raises:
-        KernelSourceError: functions that the shim calls are missing or take arguments it cannot
-            give; the message lists all of them.
-    """
+    """The unit for a tree's definitions."""
     part = index.part
     definitions = configuration.definitions() | part.definitions
     defined: set[str] = set()
@@ -522,10 +517,7 @@ def _tree_has(index: TreeIndex, word: str) -> bool:
 
 
 def _calls(index: TreeIndex, words: frozenset[str]) -> tuple[dict[str, str], list[str], list[str]]:
-    """C text of each call that the shim makes by CALL_name, and what stands in the way.
-
-    That is: names of functions that are missing, and lines on those that take other arguments.
-    """
+    """C text of each call that the shim makes by CALL_name, and what stands in the way."""
     calls: dict[str, str] = {}
     missing, changed = [], []
     for name in sorted(each.removeprefix("CALL_") for each in words if each.startswith("CALL_")):

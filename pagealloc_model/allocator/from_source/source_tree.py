@@ -81,15 +81,7 @@ class Patch:
 
 
 def read_patch(patch: Path | str, files: Collection[str]) -> Patch:
-    """A patch to a tree's files, as `git diff` or a mailing list has it.
-
-    Args:
-        patch: the patch's text, or the file that holds it.
-        files: files that are read; changes to others are left out.
-
-    Raises:
-        UsageError: no such file, no patch, or a patch to none of these files.
-    """
+    """A patch to a tree's files, as `git diff` or a mailing list has it."""
     name, text = "patch", str(patch)
     if isinstance(patch, Path) or "\n" not in patch:
         path = Path(patch).expanduser()
@@ -270,13 +262,7 @@ def _unpacked(tarball: Path) -> Path:
 
 
 def not_found(tree: SourceTree, functions: Iterable[str]) -> str:
-    """Functions and files that a tree does not have where they are looked for.
-
-    Args:
-        tree: a tree.
-        functions: names that are in none of the files that are read; where they went is told if
-            another file of mm/ defines them.
-    """
+    """Functions and files that a tree does not have where they are looked for."""
     files = [path for path in SOURCES if path not in SOURCES_OF_SOME and tree.read(path) is None]
     others = {}
     for path in sorted(tree.root.glob("mm/*.[ch]")):

@@ -1,4 +1,4 @@
-"""Nothing that a recording says moves a terminal's cursor, its title or its colours."""
+"""Texts are only read: no recording moves a terminal's cursor or title, and nouns agree."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pagealloc_model.base.text import CleanedStream, cleaned
+from pagealloc_model.base.text import CleanedStream, cleaned, count_of
 from pagealloc_model.cli.main import main
 from tests.small_recordings import write_recording
 
@@ -28,6 +28,20 @@ from tests.small_recordings import write_recording
 )
 def test_a_text_is_only_read(text: str, shown: str) -> None:
     assert cleaned(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (count_of(0, "event"), "0 events"),
+        (count_of(1, "event"), "1 event"),
+        (count_of(12345, "event"), "12,345 events"),
+        (count_of(1, "miss", "misses"), "1 miss"),
+        (count_of(2, "event was", "events were"), "2 events were"),
+    ],
+)
+def test_nouns_agree_with_their_counts(words: str, said: str) -> None:
+    assert words == said
 
 
 def test_a_bar_of_progress_may_return() -> None:
