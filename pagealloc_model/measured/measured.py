@@ -286,29 +286,23 @@ class Measured:
 
     Exact: `free_pages`, `pageblocks`, `pcp` and `vmstat`, each at the instant its file was read
     (pagetypeinfo is not atomic, T12.2); `fallbacks`; `outcomes`, which count calls of the core
-    allocator, not user requests.
+    allocator, not user requests; and totals of objects and pages.
 
-    With `boundaries` "kprobes", `transactions`, `transactions_full` and `lock` rest on the calls
-    of the kernel's own functions: sizes of refills, drains and direct frees are exact; only the
-    cause of a drain is read off the event before it.
+    `transactions`, `transactions_full` and `lock` rest on `boundaries`:
 
-    With "lock tracepoints", holds of refills, drains and direct frees are the kernel's own too,
-    with their times: `lock` then has hold and wait times (T8).
+    - "lock tracepoints": the kernel's own holds of refills, drains and direct frees, with their
+      times: `lock` then has hold and wait times (T8).
+    - "kprobes": calls of the kernel's own functions; only the cause of a drain is read off the
+      event before it. A refill that found no page, "empty_refill", shows here alone.
+    - "refill events": which objects refills and direct allocations took is the kernel's word; where
+      one refill ends and the next begins is inferred, as drains and direct frees are.
+    - "inferred": runs of events (T11), hence the batching rules under test. Refills of orders 0 to
+      3 and direct allocations are told apart by size and use; a whole-list drain is told from an
+      overflow by whose pages it frees; direct frees of orders that lists hold cannot be seen.
 
-    With "refill events", which objects refills and direct allocations took is the kernel's word;
-    where one refill ends and the next begins is inferred, as drains and direct frees are.
-
-    With "inferred", they rest on runs of events (T11), hence on the batching rules under test.
-    Totals of objects and pages stay exact. Refills of orders 0 to 3 and direct allocations are
-    told apart by size and use; a whole-list drain is told from an overflow by whose pages it
-    frees; direct frees of orders that per-CPU lists hold cannot be seen.
-
-    A refill that found no page is a site of its own, "empty_refill": kprobes show it, events do
-    not. A request that then found nothing in the buddy, "empty_buddy_alloc", nothing shows.
-
-    Reservations and unreservations of HIGHATOMIC blocks have no event of their own; `pageblocks`
-    shows their effect, and `block_types` each block that changed where a kprobe showed it. Events
-    lost by the recorder are missing everywhere: see `notes`.
+    Nothing shows a request that found nothing in the buddy, nor reservations of HIGHATOMIC blocks:
+    `pageblocks` shows their effect, and `block_types` each block that changed where a kprobe showed
+    it. Events lost by the recorder are missing everywhere: see `notes`.
 
     Attributes:
         free_pages: time_ns, node, zone, order, migratetype, buddies, pages.

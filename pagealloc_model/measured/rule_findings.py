@@ -197,22 +197,12 @@ ENTERS, ANNOUNCED = -1, 100
 """A free that enters a list itself; one that only announces a batched event. Of a batched event
 whose free is known, its order is noted instead."""
 
-HALVINGS = 12
-"""free_count is at most 2527, so that many allocations forget it."""
-REQUESTS = HALVINGS + 1
 LIST = np.dtype(
-    [
-        ("freed", np.int64),
-        ("rise", np.int64),
-        ("lowest", np.int64),
-        ("requests", np.int64),
-        ("after_high", np.int8),
-        ("freed_before", np.int64, (REQUESTS,)),
-    ],
+    [("count", np.int64), ("rise", np.int64), ("lowest", np.int64), ("after_high", np.int8)],
     align=True,
 )
-"""A pageset: pages freed so far; pages on it, and the fewest, since the trace begins; requests
-served; whether its last free was of order 1 to 3; pages freed before each of the last requests."""
+"""A pageset: free_count, to which frees add up to a cap, and which requests halve (S4.5, S4.6);
+pages on it, and the fewest, since the trace begins; whether its last free was of order 1 to 3."""
 CPU = np.dtype([("open_batch", np.int64), ("waits", np.int8)], align=True)
 """A CPU: frees announced and not yet in a list; whether its next event decides on a chance."""
 KPROBE = np.dtype([("row", np.int64), ("cpu", np.int64), ("flushes", np.int8)], align=True)
@@ -235,18 +225,6 @@ def _match_batches(
             role[row] = order[before]
             role[before] = ANNOUNCED
             announced[page] = 0
-
-
-@inner
-def free_count(lists: np.ndarray, number: int, cap: int) -> int:
-    """Return a pageset's free_count: frees add up to a cap, requests halve it (S4.5, S4.6)."""
-    requests = lists[number]["requests"]
-    count, before = 0, 0
-    for request in range(max(requests - REQUESTS, 0), requests):
-        freed = lists[number]["freed_before"][request % REQUESTS]
-        count = min(count + freed - before, cap) >> 1
-        before = freed
-    return min(count + lists[number]["freed"] - before, cap)
 
 
 @inner
@@ -318,9 +296,7 @@ def _count_chances(
         elif LARGEST_LISTED_ORDER < moved != PMD_ORDER:
             continue
         elif kind == ALLOC:
-            requests = lists[number]["requests"]
-            lists[number]["freed_before"][requests % REQUESTS] = lists[number]["freed"]
-            lists[number]["requests"] = requests + 1
+            lists[number]["count"] >>= 1
             move(lists, number, -(1 << moved))
         elif kind == ZONE_LOCKED and migratetype[row] != HIGHATOMIC:
             move(lists, number, 1 << moved)
@@ -331,13 +307,13 @@ def _count_chances(
             move(lists, number, 1 << moved)
             if follows and cpus[here]["open_batch"] <= 0:
                 found[2 + zone] = 1
-                count = free_count(lists, number, cap)
+                count = lists[number]["count"]
                 on_list = lists[number]["rise"] - min(lists[number]["lowest"], 0)
                 batch = zones[2, zone]
                 if batch <= count < zones[3, zone] and on_list > batch:
                     found[0] += 1
                     cpus[here]["waits"] = 1
-            lists[number]["freed"] += 1 << moved
+            lists[number]["count"] = min(lists[number]["count"] + (1 << moved), cap)
 
 
 EXTFRAG = 5

@@ -184,23 +184,20 @@ CPUS = 1 << 16
 
 
 @entry
-def mark_from_elsewhere(
-    by_time: np.ndarray,
-    cpu: np.ndarray,
-    pfn: np.ndarray,
-    is_drained: np.ndarray,
-    first_page: int,
-    last_row: np.ndarray,
-    found: np.ndarray,
-) -> None:
-    """Mark drained pages that another CPU had freed or refilled last."""
-    for number in range(len(by_time)):
-        row = by_time[number]
-        page = pfn[row] - first_page
-        before = int(last_row[page]) - 1
-        last_row[page] = number + 1
-        if before >= 0 and is_drained[number] and not is_drained[before]:
-            found[number] = cpu[by_time[before]] != cpu[row]
+def from_elsewhere(
+    cpu: np.ndarray, page: np.ndarray, is_drained: np.ndarray, last_row: np.ndarray
+) -> np.ndarray:
+    """Tell which drained pages, in time order, another CPU had freed or refilled last.
+
+    `last_row` is working space: int32 zeros, one for each page.
+    """
+    found = np.zeros(len(page), np.bool_)
+    for row in range(len(page)):
+        before = int(last_row[page[row]]) - 1
+        last_row[page[row]] = row + 1
+        if before >= 0 and is_drained[row] and not is_drained[before]:
+            found[row] = cpu[before] != cpu[row]
+    return found
 
 
 def begun_and_ended(

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from pagealloc_model.base.text import count_of
-from pagealloc_model.measured.stream import Probe, Stream, mark_from_elsewhere
+from pagealloc_model.measured.stream import Probe, Stream, from_elsewhere
 from pagealloc_model.recording.trace.columns import Event
 from pagealloc_model.recording.zone_map import UNKNOWN_ZONE, ZoneMap
 
@@ -475,23 +475,12 @@ def _came_from_elsewhere(stream: Stream, drained: np.ndarray) -> np.ndarray:
     if not len(rows):
         return np.zeros(len(drained), bool)
     rows = rows[np.argsort(stream.time_ns[rows], kind="stable")]
-    pages = np.ascontiguousarray(stream.pfn)
-    first = int(pages[rows].min())
-    frames = int(pages[rows].max()) - first + 1
-    if frames > _MOST_FRAMES:
-        numbered = np.zeros(len(pages), np.int64)
-        numbered[rows] = np.unique(pages[rows], return_inverse=True)[1]
-        pages, first, frames = numbered, 0, len(rows)
-    found = np.zeros(len(rows), bool)
-    mark_from_elsewhere(
-        rows,
-        stream.cpu,
-        pages,
-        stream.kind[rows] == Event.PCPU_DRAIN,
-        first,
-        np.zeros(frames, np.int32),
-        found,
-    )
+    pages = stream.pfn[rows]
+    first = int(pages.min())
+    if int(pages.max()) - first >= _MOST_FRAMES:
+        pages, first = np.unique(pages, return_inverse=True)[1], 0
+    last_row = np.zeros(int(pages.max()) - first + 1, np.int32)
+    is_drained = stream.kind[rows] == Event.PCPU_DRAIN
     elsewhere = np.zeros(len(stream), bool)
-    elsewhere[rows[found]] = True
+    elsewhere[rows] = from_elsewhere(stream.cpu[rows], pages - first, is_drained, last_row)
     return elsewhere[drained]

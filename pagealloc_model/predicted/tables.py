@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -374,9 +375,6 @@ def divergence(counters: np.ndarray) -> dict[str, int]:
     return dict(zip(pr.DIVERGENCE_NAMES, words, strict=False)) if words else {}
 
 
-_KEPT_APART = 1 << 16
-
-
 class TransactionCounts:
     """A histogram of zone->lock holds that grows with its bins, not with the holds.
 
@@ -386,8 +384,7 @@ class TransactionCounts:
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
-        self._keys = [np.zeros(0, np.int64)]
-        self._counts = [np.zeros(0, np.int64)]
+        self._counts: Counter[int] = Counter()
 
     def add(self, log: np.ndarray) -> None:
         """Count the transactions among log rows, int64, shape (rows, LOG_COLUMNS)."""
@@ -395,16 +392,12 @@ class TransactionCounts:
         list_of = log[:, 2] * self._machine.nr_cpus + log[:, 3]
         place = list_of * len(_SITES) + named_sites(log)
         keys, counts = np.unique(place << 32 | log[:, _OBJECTS], return_counts=True)
-        self._keys.append(keys)
-        self._counts.append(counts)
-        if sum(map(len, self._keys[1:])) > max(_KEPT_APART, len(self._keys[0])):
-            self._fold()
+        self._counts.update(dict(zip(keys.tolist(), counts.tolist(), strict=True)))
 
     @property
     def transactions(self) -> pd.DataFrame:
         """The table that `Replay.transactions` is."""
-        self._fold()
-        keys, machine = self._keys[0], self._machine
+        keys, machine = np.array(list(self._counts), np.int64), self._machine
         list_of, site = np.divmod(keys >> 32, len(_SITES))
         zone, cpu = np.divmod(list_of, machine.nr_cpus)
         frame = pd.DataFrame(
@@ -415,18 +408,11 @@ class TransactionCounts:
                 "site": _SITES[site, 0],
                 "cause": _SITES[site, 1],
                 "objects": keys & ((1 << 32) - 1),
-                "transactions": self._counts[0],
+                "transactions": np.array(list(self._counts.values()), np.int64),
             }
         )
         by = ["node", "zone", "cpu", "site", "cause", "objects"]
         return frame.sort_values(by).reset_index(drop=True)
-
-    def _fold(self) -> None:
-        """Bring equal keys together."""
-        keys, inverse = np.unique(np.concatenate(self._keys), return_inverse=True)
-        counts = np.zeros(len(keys), np.int64)
-        np.add.at(counts, inverse, np.concatenate(self._counts))
-        self._keys, self._counts = [keys], [counts]
 
 
 def pageblock_map(state: State) -> pd.DataFrame:

@@ -1,5 +1,7 @@
 """Measured tables: schema, what is NA, and sums that must hold on real recordings."""
 
+from __future__ import annotations
+
 import gzip
 import json
 import shutil
@@ -8,13 +10,23 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from pagealloc_model.measured.measured import Measured, measure
+from pagealloc_model.measured.measured import (
+    REQUEST_CLASSES,
+    Measured,
+    block_types_table,
+    measure,
+    request_classes,
+)
 from pagealloc_model.recording.recording import Recording, open_recording
 from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Event, Trace
+from tests import synthetic_perf_data as perf
 from tests.event_text import EventText
+from tests.measured.test_lock_tracepoints import DMA32, NORMAL, ZONES, Events
 from tests.recording.proc.samples_of import DIRECTORY
+from tests.synthetic_perf_data import Declared, Tracepoint
 
 SCHEMA = {
     "free_pages": "time_ns node zone order migratetype buddies pages",
@@ -216,3 +228,87 @@ def test_no_events_make_empty_tables(tmp_path: Path, probes: tuple[str, ...]) ->
     for name in ("transactions_full", "transactions", "lock", "fallbacks", "outcomes"):
         assert list(getattr(measured, name).columns) == SCHEMA[name].split()
         assert not len(getattr(measured, name))
+
+
+# Changes of pageblocks' types from the kprobe, in hand-made perf.data
+
+
+TYPES = ("Unmovable", "Movable", "Reclaimable", "HighAtomic")
+BASE = 0xFFD4000000000000
+MT: Declared = ("s32 mt", 4, True)
+WORDS: dict[str, Declared] = {
+    name: (f"u64 {name}", 8, False) for name in ("pfn", "mask", "page", "base")
+}
+
+
+def block_types(directory: Path, fields: str, *events: dict[str, int]) -> pd.DataFrame:
+    point = Tracepoint("pa:block_type", 530, (MT, *(WORDS[name] for name in fields.split())))
+    recorded = Events((perf.ALLOC, point))
+    for values in events:
+        recorded.add(point, **values)
+    return block_types_table(recorded.trace(directory), ZONES, migratetypes=TYPES)
+
+
+def test_a_block_is_where_the_kernel_says(tmp_path: Path) -> None:
+    """Bits of a block that are not its type's, as compaction sets them, are no change of type."""
+    found = block_types(
+        tmp_path,
+        "pfn mask",
+        {"mt": 3, "pfn": DMA32, "mask": 7},
+        {"mt": 8, "pfn": DMA32, "mask": 8},
+        {"mt": 9, "pfn": NORMAL, "mask": 15},
+    )
+    assert found.values.tolist() == [
+        [1010, 0, "DMA32", 0, DMA32, "HighAtomic"],
+        [1030, 0, "Normal", 0, NORMAL, "Movable"],
+    ]
+
+
+def test_a_page_has_a_frame_number_where_vmemmap_begins(tmp_path: Path) -> None:
+    found = block_types(tmp_path, "page base", {"mt": 0, "page": BASE + 64 * NORMAL, "base": BASE})
+    assert found.values.tolist() == [[1010, 0, "Normal", 0, NORMAL, "Unmovable"]]
+
+
+@pytest.mark.parametrize(
+    ("fields", "values"),
+    [
+        ("page", {"page": BASE + 64 * NORMAL}),
+        ("page base", {"page": 0xFFFF888000000050, "base": 0xFFFF888000000010}),
+    ],
+)
+def test_where_a_block_is_may_be_unknown(
+    tmp_path: Path, fields: str, values: dict[str, int]
+) -> None:
+    """Without vmemmap's begin, and in an anonymised recording, which keeps no addresses."""
+    found = block_types(tmp_path, fields, {"mt": 6, **values})
+    assert found[["node", "zone", "pfn", "migratetype"]].isna().all(axis=None)
+    assert found["time_ns"].tolist() == [1010]
+
+
+def test_no_probe_no_changes(tmp_path: Path) -> None:
+    recorded = Events((perf.ALLOC,))
+    recorded.alloc(DMA32)
+    found = block_types_table(recorded.trace(tmp_path), ZONES, migratetypes=TYPES)
+    assert found.empty and list(found) == ["time_ns", "node", "zone", "cpu", "pfn", "migratetype"]
+
+
+# Classes of requests by gfp word
+
+
+@pytest.mark.parametrize(
+    ("gfp", "order", "expected"),
+    [
+        (0x1C24CA, 9, "thp"),
+        (0x1C20CA, 9, "thp"),
+        (0x1C24CA, 4, "movable"),
+        (0x820, 0, "atomic"),
+        (0x2800, 3, "nowait"),
+        (0x100CCA, 0, "movable"),
+        (0xCD0, 0, "reclaimable"),
+        (0xCE0, 0, "kernel"),
+        (0xCC0, 2, "kernel"),
+    ],
+)
+def test_class(gfp: int, order: int, expected: str) -> None:
+    code = request_classes(np.array([gfp], np.uint32), np.array([order]), bits={})
+    assert REQUEST_CLASSES[code[0]] == expected

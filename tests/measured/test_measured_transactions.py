@@ -1,11 +1,19 @@
 """Transactions read off events: with the kernel's own boundaries, and inferred from runs."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from pagealloc_model.measured.stream import allocator_stream
+from pagealloc_model.base import arrays
+from pagealloc_model.measured import rule_findings as drain_holds
+from pagealloc_model.measured import rule_findings as fallback_events
+from pagealloc_model.measured import transactions as runs
+from pagealloc_model.measured.measured import DIRECT_RECLAIM, outcomes_table
+from pagealloc_model.measured.rule_findings import evidence_stream
+from pagealloc_model.measured.stream import Stream, allocator_stream
 from pagealloc_model.measured.transactions import (
     CAUSES,
     SITES,
@@ -15,9 +23,12 @@ from pagealloc_model.measured.transactions import (
     probed_transactions,
 )
 from pagealloc_model.recording.proc.zoneinfo import parse_zoneinfo
+from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Event, Trace
 from pagealloc_model.recording.zone_map import ZoneMap
 from tests.event_text import EventText
+from tests.predicted.test_demand import Script
 from tests.recording.proc.samples_of import sample
+from tests.small_recordings import start_free, zoneinfo_text
 
 ZONES = ZoneMap.of(parse_zoneinfo(sample("6.1", "zoneinfo")))
 DMA32, NORMAL = 0x10000, 0x120000
@@ -44,99 +55,79 @@ def text() -> EventText:
     return EventText()
 
 
-def inferred(text: EventText, directory: Path, **rules: int) -> list[Row]:
-    trace = text.trace(directory)
-    stream = allocator_stream(trace, with_probes=False)
-    return rows(inferred_transactions(stream, ZONES, trace.comms, RunRules(**rules)))
-
-
 def probed(text: EventText, directory: Path) -> tuple[Transactions, tuple[str, ...]]:
     trace = text.trace(directory)
     return probed_transactions(allocator_stream(trace, with_probes=True), ZONES, trace.comms)
 
 
-def test_a_refill_is_a_run_ended_by_another_event(text: EventText, tmp_path: Path) -> None:
-    text.locked(*range(DMA32, DMA32 + 63))
-    text.alloc(DMA32)
-    text.locked(DMA32 + 99, DMA32 + 100)
-    text.alloc(DMA32 + 99)
-    assert inferred(text, tmp_path) == [("refill", "", 0, 63, 63), ("refill", "", 0, 2, 2)]
+FAR = NORMAL - DMA32
 
 
-def test_runs_of_two_cpus_do_not_mix(text: EventText, tmp_path: Path) -> None:
-    for page in range(4):
-        text.on(0).locked(DMA32 + page)
-        text.on(1).locked(DMA32 + 64 + page)
-    assert inferred(text, tmp_path) == [("refill", "", 0, 4, 4), ("refill", "", 1, 4, 4)]
-
-
-def test_order_list_and_zone_end_a_run(text: EventText, tmp_path: Path) -> None:
-    text.locked(DMA32, DMA32 + 1)
-    text.locked(DMA32 + 2, DMA32 + 4, order=1)
-    text.locked(DMA32 + 6, DMA32 + 8, order=1, migratetype=1)
-    text.locked(NORMAL, NORMAL + 2, order=1, migratetype=1)
-    assert [row[3:] for row in inferred(text, tmp_path)] == [(2, 2), (2, 4), (2, 4), (2, 4)]
-
-
-def test_one_refill_cannot_exceed_its_rule(text: EventText, tmp_path: Path) -> None:
-    text.locked(*range(DMA32, DMA32 + 10 * 8, 8), order=3)
-    assert [row[3] for row in inferred(text, tmp_path)] == [7, 3]
-
-
-def test_single_removals_are_direct_if_used_at_once(text: EventText, tmp_path: Path) -> None:
-    text.locked(DMA32)
-    text.alloc(DMA32)
-    text.locked(DMA32 + 16, order=4, refill=0)
-    text.alloc(DMA32 + 16, order=4)
-    text.locked(DMA32 + 512, order=9)
-    text.alloc(DMA32 + 512, order=9)
-    text.locked(DMA32 + 1024, order=1, migratetype=3, refill=0)
-    text.alloc(DMA32 + 1024, order=1)
-    text.free(DMA32 + 16, order=4)
-    assert inferred(text, tmp_path) == [
-        ("buddy_alloc", "", 0, 1, 1),
-        ("buddy_alloc", "", 0, 1, 16),
-        ("refill", "", 0, 1, 512),
-        ("buddy_alloc", "", 0, 1, 2),
-        ("direct_free", "", 0, 1, 16),
+@pytest.mark.parametrize(
+    ("script", "rules", "expected"),
+    [
+        # A refill is a run ended by another event; runs of two CPUs do not mix.
+        ("L63 a0 l99 l100 a99", {}, "refill 0 63/63, refill 0 2/2"),
+        (
+            "@0 l0 @1 l64 @0 l1 @1 l65 @0 l2 @1 l66 @0 l3 @1 l67",
+            {},
+            "refill 0 4/4, refill 1 4/4",
+        ),
+        # Order, list and zone end a run.
+        (
+            f"l0 l1 l2^1 l4^1 l6^1:1 l8^1:1 l{FAR}^1:1 l{FAR + 2}^1:1",
+            {},
+            "refill 0 2/2, refill 0 2/4, refill 0 2/4, refill 0 2/4",
+        ),
+        # One refill cannot exceed its rule.
+        (" ".join(f"l{8 * each}^3" for each in range(10)), {}, "refill 0 7/56, refill 0 3/24"),
+        # Single removals are direct if used at once, but for huge pages.
+        (
+            "l0 a0 l16^4 a16^4 l512^9 a512^9 l1024^1:3 a1024^1 f16^4",
+            {},
+            "buddy_alloc 0 1/1, buddy_alloc 0 1/16, refill 0 1/512, buddy_alloc 0 1/2, "
+            "direct_free 0 1/16",
+        ),
+        # Causes of drains: a free before, a kworker, nobody, and another CPU's pages.
+        (
+            "@1 f7 @0 f0 d0 d1 @1:kworker/1:0-mm_ d2 d3 d4 @0:12 d5 @0 f99 d7",
+            {},
+            "drain commit 0 2/2, drain decay 1 3/3, drain 0 1/1, drain drain_all 0 1/1",
+        ),
+        # Batched drains are cut into holds.
+        ("f0 D130", {}, "drain commit 0 130/130"),
+        (
+            "f0 D130",
+            {"free_batched": True},
+            "drain commit 0 63/63, drain commit 0 63/63, drain commit 0 4/4",
+        ),
+    ],
+)
+def test_runs_of_events_are_transactions(
+    tmp_path: Path, script: str, rules: dict[str, bool], expected: str
+) -> None:
+    trace = Script(script, DMA32).trace(tmp_path)
+    stream = allocator_stream(trace, with_probes=False)
+    found = rows(inferred_transactions(stream, ZONES, trace.comms, RunRules(**rules)))
+    words = [
+        f"{site} {cause}{' ' * bool(cause)}{cpu} {objects}/{pages}"
+        for site, cause, cpu, objects, pages in found
     ]
+    assert ", ".join(words) == expected
 
 
-def test_fallbacks_count_once(text: EventText, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("announced", "objects"), [(False, 3), (True, 1)])
+def test_fallbacks_count_once(
+    text: EventText, tmp_path: Path, announced: bool, objects: int
+) -> None:
     text.locked(DMA32)
     text.fallback(DMA32, found=5, owned=1)
     text.fallback(DMA32 + 70, found=9, owned=1)
     text.fallback(DMA32 + 90, found=0, owned=0)
-    assert inferred(text, tmp_path) == [("refill", "", 0, 3, 3)]
-    assert inferred(text, tmp_path, every_removal_announced=True) == [("refill", "", 0, 1, 1)]
-
-
-def test_drain_causes(text: EventText, tmp_path: Path) -> None:
-    text.on(1)
-    text.free(DMA32 + 7)
-    text.on(0)
-    text.free(DMA32)
-    text.drained(DMA32, DMA32 + 1)
-    text.on(1, pid=11, comm="kworker/1:0-mm_")
-    text.drained(DMA32 + 2, DMA32 + 3, DMA32 + 4)
-    text.on(0, pid=12)
-    text.drained(DMA32 + 5)
-    text.on(0, pid=10)
-    text.free(DMA32 + 99)
-    text.drained(DMA32 + 7)
-    assert inferred(text, tmp_path) == [
-        ("drain", "commit", 0, 2, 2),
-        ("drain", "decay", 1, 3, 3),
-        ("drain", "", 0, 1, 1),
-        ("drain", "drain_all", 0, 1, 1),
-    ]
-
-
-def test_batched_drains_are_cut_into_holds(text: EventText, tmp_path: Path) -> None:
-    text.free(DMA32)
-    text.drained(*range(DMA32, DMA32 + 130))
-    assert [row[3] for row in inferred(text, tmp_path)] == [130]
-    assert [row[3] for row in inferred(text, tmp_path, free_batched=True)] == [63, 63, 4]
+    stream = allocator_stream(text.trace(tmp_path), with_probes=False)
+    rules = RunRules(every_removal_announced=announced)
+    expected = [("refill", "", 0, objects, objects)]
+    assert rows(inferred_transactions(stream, ZONES, {}, rules)) == expected
 
 
 def test_kprobes_bound_refills(text: EventText, tmp_path: Path) -> None:
@@ -222,3 +213,114 @@ def test_totals_do_not_depend_on_how_runs_are_cut(text: EventText, tmp_path: Pat
         assert found.objects[taken].sum() == np.count_nonzero(trace.event == 3)
         drained = found.site == SITES.index("drain")
         assert found.pages[drained].sum() == np.count_nonzero(trace.event == 4)
+
+
+# Events by CPU and the pages of drains, as kernels find them, against numpy's sorts
+
+
+ROWS = 400
+SMALL_ZONES = ZoneMap.of(parse_zoneinfo(zoneinfo_text(start_free(), {})))
+BEGINS = {"pid": np.array([1, 2, 3], np.int32), "time_ns": np.array([30, 90, 91])}
+
+
+def random_trace(seed: int) -> Trace:
+    """Runs of drains on a few CPUs, some of them numbered -1, between other events."""
+    random = np.random.default_rng(seed)
+    columns = {name: np.zeros(ROWS, kind) for name, kind in COLUMN_TYPES.items()}
+    columns["time_ns"] = np.cumsum(random.integers(0, 3, ROWS))
+    kinds = [each.value for each in Event]
+    columns["event"] = np.repeat(random.choice(kinds, ROWS // 8), 8)
+    columns["event"][random.random(ROWS) < 0.1] = Event.FREE
+    columns["cpu"] = np.repeat(random.integers(-1, 3, ROWS // 4), 4)
+    columns["pid"] = np.repeat(random.integers(1, 3, ROWS // 40), 40)
+    columns["pfn"] = random.integers(-1, 12, ROWS)
+    columns["order"] = random.integers(0, 2, ROWS)
+    columns["migratetype"] = random.integers(0, 4, ROWS)
+    columns["gfp"] = random.choice([0x400, 0x408, 0x20, 0], ROWS)
+    typed = {name: columns[name].astype(kind) for name, kind in COLUMN_TYPES.items()}
+    bits = {"__GFP_DIRECT_RECLAIM": 0x400, "__GFP_MOVABLE": 0x8, "__GFP_HIGH": 0x20}
+    return Trace(**typed, gfp_bits=bits, tables={DIRECT_RECLAIM: BEGINS}, comms={2: "kworker/0:1"})
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_rows_of_a_cpu_stand_together_in_their_order(seed: int) -> None:
+    trace = random_trace(seed)
+    stream = allocator_stream(trace, with_probes=True)
+    order = np.argsort(trace.cpu, kind="stable")
+    for name in ("cpu", "time_ns", "pid", "pfn", "order", "migratetype", "percpu_refill"):
+        np.testing.assert_array_equal(getattr(stream, name), getattr(trace, name)[order])
+    np.testing.assert_array_equal(stream.kind, trace.event[order])
+    assert stream.kind.dtype == np.int8
+
+
+def from_elsewhere(stream: Stream, drained: np.ndarray) -> np.ndarray:
+    """Which drained pages another CPU had freed or refilled last, by sorting pages and times."""
+    rows = stream.rows_of(Event.FREE, Event.ZONE_LOCKED, Event.PCPU_DRAIN)
+    rows = rows[np.lexsort((stream.time_ns[rows], stream.pfn[rows]))]
+    before, after = rows[:-1], rows[1:]
+    found = np.zeros(len(stream), bool)
+    found[after] = (
+        (stream.kind[after] == Event.PCPU_DRAIN)
+        & (stream.kind[before] != Event.PCPU_DRAIN)
+        & (stream.pfn[after] == stream.pfn[before])
+        & (stream.cpu[after] != stream.cpu[before])
+    )
+    return found[drained]
+
+
+@pytest.mark.parametrize("frames", [1 << 26, 1])
+@pytest.mark.parametrize("seed", range(10))
+def test_pages_are_followed_from_cpu_to_cpu(
+    seed: int, frames: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "_MOST_FRAMES", frames)
+    stream = allocator_stream(random_trace(seed), with_probes=True)
+    drained = stream.rows_of(Event.PCPU_DRAIN)
+    expected = from_elsewhere(stream, drained)
+    assert expected.any()
+    np.testing.assert_array_equal(runs._came_from_elsewhere(stream, drained), expected)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_rules_rest_on_events_around_drains_and_fallbacks(seed: int) -> None:
+    trace = random_trace(seed)
+    thin, whole = evidence_stream(trace), allocator_stream(trace, with_probes=True)
+    assert len(thin) < len(whole)
+    assert fallback_events.generation(thin) == fallback_events.generation(whole)
+    members = [each.rows_of(Event.PCPU_DRAIN) for each in (thin, whole)]
+    for name in ("time_ns", "cpu", "pfn"):
+        columns = [
+            getattr(each, name)[rows] for each, rows in zip((thin, whole), members, strict=True)
+        ]
+        np.testing.assert_array_equal(*columns)
+    starts = [
+        runs.run_starts(each, rows, SMALL_ZONES.codes(each.pfn[rows]))
+        for each, rows in zip((thin, whole), members, strict=True)
+    ]
+    np.testing.assert_array_equal(*starts)
+    causes = [
+        drain_holds.drain_causes(each, rows[starts[0]], trace.comms)
+        for each, rows in zip((thin, whole), members, strict=True)
+    ]
+    np.testing.assert_array_equal(*causes)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_outcomes_of_parts_together_are_those_of_the_whole(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = random_trace(seed)
+    whole = outcomes_table(trace, pmd_order=9, reclaim_recorded=True)
+    allocs = trace.event == Event.ALLOC
+    assert whole["asked"].sum() == allocs.sum()
+    assert whole["failed"].sum() == (allocs & (trace.pfn < 0)).sum()
+    for rows_together in (1, 7):
+        monkeypatch.setattr(arrays, "ROWS_TOGETHER", rows_together)
+        assert outcomes_table(trace, pmd_order=9, reclaim_recorded=True).equals(whole)
+
+
+def test_reclaim_without_any_allocation_stalled_nothing() -> None:
+    columns = {name: np.zeros(0, kind) for name, kind in COLUMN_TYPES.items()}
+    begins = {"pid": np.ones(1, np.int32), "time_ns": np.zeros(1, np.int64)}
+    trace = Trace(**columns, tables={DIRECT_RECLAIM: begins})
+    assert outcomes_table(trace, pmd_order=9, reclaim_recorded=True).empty

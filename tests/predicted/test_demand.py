@@ -1,6 +1,7 @@
 """Demand: which free belongs to which allocation, and what was imposed from the recording."""
 
 import mmap
+import re
 import tempfile
 from dataclasses import fields, replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from pagealloc_model.predicted.demand.demand import Demand, resolve_demand
 from pagealloc_model.predicted.demand.rows import highest_type_by_gfp
 from pagealloc_model.predicted.growth import grown_demand
 from pagealloc_model.recording.recorded_machine import recorded_machine
-from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Event, Trace
+from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Event, Losses, Trace
 from tests.small_recordings import (
     END_PFN,
     EVENTS_BEGIN_NS,
@@ -37,127 +38,155 @@ def demand_of(events: TimedEvents, directory: Path, **assumptions: int) -> Deman
     return resolve_demand(events.trace(directory), small_machine(), Assumptions(**assumptions))
 
 
-def steps(demand: Demand) -> list[tuple[int, int, int, int]]:
-    """Operation, object, offset and order of every event."""
-    fields = demand.events[["operation", "object", "offset", "order"]]
-    return [tuple(int(word) for word in row) for row in fields.tolist()]
+class Script(TimedEvents):
+    """Events from words, with the context of each.
+
+    aN, fN, bN, lN, dN: page N is allocated, freed, put on a list by a folio batch, taken under the
+    lock, drained; FN, LN, DN: so are the first N pages one by one; x: a request fails. An order
+    comes behind ^, gfp flags (of l the list's type) behind a colon, as in x^9:GFP_TRANSHUGE. !: an
+    interrupt's. +N waits N us, = sets the clock back by one, @CPU, @CPU:PID or @CPU:COMM changes
+    the task.
+    """
+
+    def __init__(self, words: str, first: int = PAGE) -> None:
+        super().__init__()
+        self.contexts: list[int] = []
+        for word in words.split():
+            self._play(word, first)
+
+    def event(self, name: str, body: str) -> None:
+        super().event(name, body)
+        self.contexts.append(self._is_interrupt)
+
+    def _play(self, word: str, first: int) -> None:
+        self._is_interrupt = word.startswith("!")
+        kind, rest = word.lstrip("!")[0], word.lstrip("!")[1:]
+        rest, _, tail = rest.partition(":")
+        page, _, order = rest.partition("^")
+        pfn, size = first + int(page or 0), int(order or 0)
+        pages = range(first, pfn) if kind.isupper() else (pfn,)
+        if kind == "@":
+            task = {"pid": int(tail)} if tail.isdigit() else {"pid": 11, "comm": tail}
+            self.on(int(page), **(task if tail else {}))
+        elif kind == "+":
+            self.wait(int(page))
+        elif kind == "=":
+            self.now_us -= 1
+        elif kind in "fF":
+            for each in pages:
+                self.free(each, order=size)
+        elif kind == "b":
+            self.batched(pfn)
+        elif kind in "lL":
+            self.locked(*pages, order=size, migratetype=int(tail or 0))
+        elif kind in "dD":
+            self.drained(*pages, order=size)
+        else:
+            self.alloc(-1 if kind == "x" else pfn, order=size, gfp=tail or "GFP_KERNEL")
+
+    def demand(self, directory: Path, contexts: list[int] | None = None) -> Demand:
+        trace = self.trace(directory)
+        in_interrupt = np.array(self.contexts if contexts is None else contexts, np.int8)
+        return resolve_demand(replace(trace, in_interrupt=in_interrupt), small_machine())
 
 
-def test_a_free_takes_its_allocation(tmp_path: Path) -> None:
-    events = TimedEvents()
-    events.alloc(PAGE)
-    events.alloc(PAGE + 1)
-    events.free(PAGE)
-    demand = demand_of(events, tmp_path)
-    assert steps(demand) == [(at.ALLOC, 0, 0, 0), (at.ALLOC, 1, 0, 0), (at.FREE, 0, 0, 0)]
-    assert demand.objects["pfn"].tolist() == [PAGE, PAGE + 1]
-    assert demand.objects["fresh"].tolist() == [1, 1]
-    assert demand.first_ns == EVENTS_BEGIN_NS
-    assert not len(demand.at_start)
+LETTERS = {
+    at.ALLOC: "A",
+    at.FREE: "F",
+    at.HIDDEN_ALLOC: "h",
+    at.RECORDED_FAILURE: "R",
+    at.BEGIN_REQUEST: "B",
+    at.HOLD_DRAINED: "H",
+}
 
 
-def test_a_page_used_again_is_another_object_and_not_fresh(tmp_path: Path) -> None:
-    events = TimedEvents()
-    events.alloc(PAGE)
-    events.free(PAGE)
-    events.alloc(PAGE)
-    demand = demand_of(events, tmp_path)
-    assert demand.objects["fresh"].tolist() == [1, 0]
-    assert demand.fresh.tolist() == [0]
+def told(demand: Demand) -> str:
+    """Every event as letter, object, +offset and ^order, as in F0+2^1."""
+    words = []
+    for event in demand.events:
+        word = LETTERS[int(event["operation"])]
+        word += str(event["object"]) if event["object"] >= 0 else ""
+        word += f"+{event['offset']}" if event["offset"] else ""
+        words.append(word + (f"^{event['order']}" if event["order"] else ""))
+    return " ".join(words)
 
 
-def test_a_free_inside_a_larger_allocation_splits_it(tmp_path: Path) -> None:
-    events = TimedEvents()
-    events.alloc(PAGE, order=2)
-    events.free(PAGE + 2, order=1)
-    events.free(PAGE + 1)
-    events.free(PAGE)
-    demand = demand_of(events, tmp_path)
-    assert steps(demand)[1:] == [(at.FREE, 0, 2, 1), (at.FREE, 0, 1, 0), (at.FREE, 0, 0, 0)]
-    assert demand.split_frees == 3
-    assert len(demand.objects) == 1
+BEHIND = END_PFN - PAGE
 
 
-def test_a_free_over_several_allocations_is_cut_into_pages(tmp_path: Path) -> None:
-    events = TimedEvents()
-    events.alloc(PAGE)
-    events.alloc(PAGE + 1)
-    events.free(PAGE, order=1)
-    demand = demand_of(events, tmp_path)
-    assert steps(demand)[2:] == [(at.FREE, 0, 0, 0), (at.FREE, 1, 0, 0)]
+@pytest.mark.parametrize(
+    ("script", "events", "counts"),
+    [
+        ("a0 a1 f0", "A0 A1 F0", {}),
+        ("a0 f0 a0", "A0 F0 A1", {}),
+        ("a0^2 f2^1 f1 f0", "A0^2 F0+2^1 F0+1 F0", {"split_frees": 3}),
+        ("a0 a1 f0^1", "A0 A1 F0 F1", {}),
+        ("f0^3", "F0^3", {"hidden_allocations": 0}),
+        # An allocation over a live range shows missed frees, in the largest pieces.
+        ("a0^1 a0^2 f0^2", "A0^1 F0^1 A1^2 F1^2", {"missed_frees": 2}),
+        ("a0^3 f5 a1", "A0^3 F0+5 F0^2 F0+4 F0+6^1 A1", {"missed_frees": 7}),
+        ("a0 = a0 @1 f0", "A0 F0", {"recorded_twice": 1, "missed_frees": 0}),
+        ("x^9:GFP_TRANSHUGE a0", "R^9 A0", {}),
+        (f"a{BEHIND} a{BEHIND - 1}^1 a{BEHIND - 1}", "A0", {"outside": 2}),
+        # A second free shows a hidden allocation, of all its pages, wherever they were seen.
+        ("a0 f0 +999 @0:7 f0", "A0 F0 h1 F1", {"hidden_allocations": 1}),
+        (
+            "a0 a1 a2 a3 f0 +99 f3 +99 f1 +99 f2 +999 @1:9 f0^2",
+            "A0 A1 A2 A3 F0 F3 F1 F2 h4^2 F4^2",
+            {"hidden_allocations": 1},
+        ),
+        ("a0 f0 @1:9 f0^2", "A0 F0 h1^2 F1^2", {"hidden_allocations": 1}),
+        # What a task frees again and again is freed once; another CPU or other pages are no such.
+        ("a0 @0:7 f0 f0 f0 a9 f0", "A0 F0 h2 A1 F2", {"repeated_frees": 2}),
+        ("@0:7 f0 f1 @1:7 f0 @0:7 f0^1", "", {"repeated_frees": 0, "hidden_allocations": 2}),
+        # A failed charge is an allocation just before its free.
+        (
+            "@0:7 f0^1 x^1:GFP_KERNEL_ACCOUNT f0^1 x^1:GFP_KERNEL",
+            "h0^1 F0^1 R^1 h1^1 F1^1 R^1",
+            {"failed_charges": 1, "hidden_allocations": 1},
+        ),
+    ],
+)
+def test_frees_find_their_allocations(
+    tmp_path: Path, script: str, events: str, counts: dict[str, int]
+) -> None:
+    demand = Script(script).demand(tmp_path)
+    assert not events or told(demand) == events
+    assert {name: getattr(demand, name) for name in counts} == counts
+    seen: set[int] = set()
+    fresh = []
+    for letter, number in re.findall(r"([AFh])(\d+)", told(demand)):
+        thing = demand.objects[int(number)]
+        pages = set(range(thing["pfn"], thing["pfn"] + (1 << thing["order"])))
+        if letter == "A" and not seen & pages:
+            fresh.append(int(number))
+        seen |= pages
+    assert demand.fresh.tolist() == fresh
 
 
-def test_an_orphan_free_lived_at_the_start(tmp_path: Path) -> None:
-    events = TimedEvents()
-    events.free(PAGE, order=3)
-    demand = demand_of(events, tmp_path)
+def test_what_is_freed_first_lived_at_the_start(tmp_path: Path) -> None:
+    demand = Script("f0^3").demand(tmp_path)
     assert demand.objects["kind"].tolist() == [resolved.AT_START]
     assert demand.objects["order"].tolist() == [3]
     assert demand.starting_places().tolist() == [PAGE]
-    assert demand.hidden_allocations == 0
+    assert demand.first_ns == EVENTS_BEGIN_NS
 
 
-def test_an_allocation_over_a_live_range_shows_missed_frees(tmp_path: Path) -> None:
-    events = TimedEvents()
-    events.alloc(PAGE, order=1)
-    events.alloc(PAGE, order=2)
-    events.free(PAGE, order=2)
-    demand = demand_of(events, tmp_path)
-    assert demand.missed_frees == 2
-    assert steps(demand) == [
-        (at.ALLOC, 0, 0, 1),
-        (at.FREE, 0, 0, 1),
-        (at.ALLOC, 1, 0, 2),
-        (at.FREE, 1, 0, 2),
-    ]
+def test_a_hidden_allocation_lies_midway_after_the_last_free_of_its_pages(tmp_path: Path) -> None:
+    events = Script("a0 a1 a2 a3 f0 +99 f3 +99 f1 +99 f2 +999 @1:9 f0^2")
+    demand = demand_of(events, tmp_path, hidden_migratetype=2)
+    hidden = demand.events[demand.events["operation"] == at.HIDDEN_ALLOC][0]
+    last_two = demand.events[demand.events["operation"] == at.FREE]["time_ns"][-2:]
+    assert hidden["time_ns"] == last_two.sum() // 2
+    assert hidden["migratetype"] == 2
+    assert demand.starting_places().tolist() == [-1] * 5
 
 
-def test_a_missed_free_closes_the_whole_object_in_the_largest_pieces(tmp_path: Path) -> None:
-    events = TimedEvents()
-    events.alloc(PAGE, order=3)
-    events.free(PAGE + 5)
-    events.alloc(PAGE + 1)
-    demand = demand_of(events, tmp_path)
-    assert demand.missed_frees == 7
-    assert steps(demand)[2:] == [
-        (at.FREE, 0, 0, 2),
-        (at.FREE, 0, 4, 0),
-        (at.FREE, 0, 6, 1),
-        (at.ALLOC, 1, 0, 0),
-    ]
-    assert demand.objects["fresh"].tolist() == [1, 0]
-
-
-def test_an_event_recorded_twice_counts_once(tmp_path: Path) -> None:
-    events = TimedEvents()
-    events.alloc(PAGE)
-    events.now_us -= 1
-    events.alloc(PAGE)
-    events.on(1).free(PAGE)
-    demand = demand_of(events, tmp_path)
-    assert demand.recorded_twice == 1
-    assert demand.missed_frees == 0
-    assert demand.events["operation"].tolist() == [at.ALLOC, at.FREE]
-
-
-def test_a_failed_allocation_has_no_object(tmp_path: Path) -> None:
-    events = TimedEvents()
-    events.alloc(-1, order=9, gfp="GFP_TRANSHUGE", migratetype=1)
-    events.alloc(PAGE)
-    demand = demand_of(events, tmp_path)
-    assert demand.events["operation"].tolist() == [at.RECORDED_FAILURE, at.ALLOC]
-    assert demand.events["object"].tolist() == [-1, 0]
-    assert len(demand.objects) == 1
-
-
-def test_events_outside_the_zones_are_left_out_and_counted(tmp_path: Path) -> None:
-    events = TimedEvents()
-    events.alloc(END_PFN)
-    events.alloc(END_PFN - 1, order=1)
-    events.alloc(END_PFN - 1)
-    demand = demand_of(events, tmp_path)
-    assert demand.outside == 2
-    assert len(demand.events) == 1
+def test_a_failed_charge_is_of_the_type_of_its_request(tmp_path: Path) -> None:
+    events = Script("@0:7 f0^1 x^1:GFP_KERNEL_ACCOUNT")
+    charged, free, _ = demand_of(events, tmp_path, hidden_migratetype=2).events
+    assert charged["time_ns"] == free["time_ns"]
+    assert charged["migratetype"] == 0
 
 
 def test_nothing_inside_the_zones_is_refused(tmp_path: Path) -> None:
@@ -389,24 +418,15 @@ def assert_same_demand(some: Demand, others: Demand) -> None:
             assert getattr(some, field.name) == getattr(others, field.name), field.name
 
 
-def test_an_interrupt_between_the_pages_of_a_folio_batch_is_marked(tmp_path: Path) -> None:
-    """Not before the first page is put on a list, not behind the last, and no other task's."""
-    events = TimedEvents()
-    for pfn in (PAGE, PAGE + 1, PAGE + 2):
-        events.alloc(pfn)
-    events.free(PAGE)
-    events.alloc(PAGE + 64)
-    events.free(PAGE + 1)
-    events.batched(PAGE)
-    events.alloc(PAGE + 65)
-    events.free(PAGE + 64)
-    events.on(0, pid=7).alloc(PAGE + 66)
-    events.on(0)
-    events.batched(PAGE + 1)
-    events.free(PAGE + 65)
-    events.free(PAGE + 2)
-    events.batched(PAGE + 2)
-    demand = demand_of(events, tmp_path)
-    interrupts = demand.events["bits"] & at.INTERRUPTS_HOLDER > 0
-    assert np.flatnonzero(interrupts).tolist() == [6, 7]
-    assert demand.events["operation"][6:8].tolist() == [at.ALLOC, at.FREE]
+def test_hidden_allocations_over_losses_are_told_apart() -> None:
+    history = [(False, 0, 0), (True, 0, 0), (True, 0, 0), (False, 8, 0), (True, 8, 0), (True, 8, 0)]
+    trace = replace(trace_of(history), pid=np.arange(len(history), dtype=np.int32))
+    for start, end, expected in ((2500, 2600, 1), (1000, 9000, 2), (4100, 4900, 0)):
+        losses = Losses(
+            cpu=np.zeros(1, np.int16),
+            start_ns=np.array([start]),
+            end_ns=np.array([end]),
+            count=np.ones(1, np.int64),
+        )
+        demand = resolve_demand(replace(trace, losses=losses), small_machine())
+        assert (demand.hidden_allocations, demand.hidden_over_losses) == (2, expected)

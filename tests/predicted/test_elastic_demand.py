@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
+from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import objects as resolved
 from pagealloc_model.allocator import pressure_layout as pr
 from pagealloc_model.allocator.objects import REQUEST, OpenFailures, link_replacements
+from pagealloc_model.policy.assumptions import ElasticAssumptions
+from pagealloc_model.policy.policy import Assumptions
 from pagealloc_model.predicted.demand import elastic as elastic_rows
-from pagealloc_model.predicted.demand.elastic import ElasticRows, page_classes
+from pagealloc_model.predicted.demand.demand import Demand, resolve_demand
+from pagealloc_model.predicted.demand.elastic import (
+    RCU_NS,
+    ElasticRows,
+    page_classes,
+    slab_frees,
+    slab_survivors,
+)
+from pagealloc_model.predicted.replay import replay
+from pagealloc_model.predicted.start.elastic import with_cached_pages
+from pagealloc_model.recording.snapshot import Snapshot
 from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Event, Trace
+from tests.small_recordings import END_PFN, TimedEvents, shipped_recording, small_machine
 
 HIGHUSER_MOVABLE = 0x100CCA
 ZERO, NORETRY, WRITE, COMP, NOMEMALLOC, RECLAIMABLE = 0x100, 0x10000, 0x1000, 0x40000, 0x80000, 0x10
@@ -119,3 +135,305 @@ def test_parts_marked_at_the_same_time_lose_nothing(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(elastic_rows, "_inside", mask)
     marks.mark(rows[1:], np.array([1]))
     assert marks.any_by_compaction
+
+
+# Frees of slab pages that recorded reclaim caused (T10.16)
+
+
+PAGE = 0x1000
+SLAB = "GFP_KERNEL|__GFP_COMP|__GFP_RECLAIMABLE"
+TASK, KSWAPD, SOFTIRQ, RCU = range(4)
+
+
+def recorded(tmp_path: Path, freers: list[int], late_ns: int = 0) -> Trace:
+    """Slabs, each freed by another, after kswapd has freed a page; `late_ns` after that."""
+    events = TimedEvents()
+    for number in range(len(freers)):
+        events.on(0, pid=7).alloc(PAGE + number, gfp=SLAB)
+    events.alloc(PAGE - 1)
+    events.on(1, pid=40, comm="kswapd0").free(PAGE - 1)
+    for number, freer in enumerate(freers):
+        pid, comm = {KSWAPD: (40, "kswapd0"), RCU: (12, "rcu_preempt")}.get(freer, (7, "make"))
+        events.on(1, pid=pid, comm=comm).free(PAGE + number)
+    trace = events.trace(tmp_path)
+    in_interrupt = np.zeros(len(trace), np.int8)
+    in_interrupt[len(freers) + 2 :] = np.array(freers) == SOFTIRQ
+    time_ns = trace.time_ns.copy()
+    time_ns[len(freers) + 2 :] += late_ns
+    return replace(trace, in_interrupt=in_interrupt, time_ns=time_ns)
+
+
+def by_reclaim(trace: Trace, slabs: int) -> list[bool]:
+    """Whether reclaim freed each slab."""
+    rows = np.arange(len(trace) - slabs, len(trace))
+    return cast(list[bool], ElasticRows(trace).freed_by_reclaim(rows).tolist())
+
+
+def test_slabs_are_known_by_their_requests(tmp_path: Path) -> None:
+    trace = recorded(tmp_path, [TASK, SOFTIRQ])
+    assert slab_frees(trace).tolist() == [4, 5]
+
+
+def test_what_rcu_frees_soon_after_reclaim_is_reclaims(tmp_path: Path) -> None:
+    freers = [TASK, KSWAPD, SOFTIRQ, RCU]
+    assert by_reclaim(recorded(tmp_path, freers), 4) == [False, True, True, True]
+
+
+def test_what_rcu_frees_long_after_reclaim_is_not(tmp_path: Path) -> None:
+    assert by_reclaim(recorded(tmp_path, [SOFTIRQ, RCU], RCU_NS), 2) == [False, False]
+
+
+def test_nothing_is_reclaims_where_there_was_none(tmp_path: Path) -> None:
+    events = TimedEvents()
+    events.on(0, pid=7).alloc(PAGE, gfp=SLAB)
+    events.on(0, pid=12, comm="rcu_preempt").free(PAGE)
+    assert by_reclaim(events.trace(tmp_path), 1) == [False]
+
+
+@dataclass(frozen=True)
+class _Counted:
+    """What is read of a snapshot."""
+
+    time_ns: int
+    vmstat: dict[str, int] | None
+
+
+@pytest.mark.parametrize(
+    ("scanned", "expected"),
+    [(0, None), (24, 0), (32, 250), (2400, 990), (3, 0)],
+)
+def test_survivors_are_slabs_whose_objects_were_scanned_in_vain(
+    tmp_path: Path, scanned: int, expected: int | None
+) -> None:
+    """Three slabs of eight objects went."""
+    trace = recorded(tmp_path, [KSWAPD, SOFTIRQ, RCU, TASK])
+    ends = (0, None), (1, {"slabs_scanned": 100}), (1 << 60, {"slabs_scanned": 100 + scanned})
+    snapshots = [cast(Snapshot, _Counted(*each)) for each in ends]
+    assert slab_survivors(trace, snapshots, 8) == expected
+
+
+# What filemap events say of the page cache: reads that are uses of a page read before (T10.15)
+
+
+ELASTIC = Assumptions(reclaim="elastic")
+
+
+class Files(TimedEvents):
+    """Events of a task that reads files, and of kswapd."""
+
+    def read_in(self, pfn: int, index: int, inode: int = 7) -> None:
+        """A page of a file is allocated and put into the page cache."""
+        self.on(0, pid=1)
+        self.alloc(pfn, gfp="GFP_HIGHUSER_MOVABLE", migratetype=1)
+        self.filemap("add_to_page_cache", f"pfn={pfn} index={index}", inode)
+
+    def read(self, index: int, last: int, inode: int = 7) -> None:
+        """Pages of a file are read."""
+        self.on(0, pid=1).filemap("get_pages", f"index={index} last_index={last}", inode)
+
+    def reclaimed(self, pfn: int, index: int, inode: int = 7) -> None:
+        """Kswapd takes a page."""
+        self.on(1, pid=40, comm="kswapd0")
+        self.filemap("delete_from_page_cache", f"pfn={pfn} index={index}", inode)
+        self.free(pfn)
+
+    def filemap(self, name: str, body: str, inode: int) -> None:
+        self.event(f"filemap:mm_filemap_{name}", f"s_dev=1 i_ino={inode} {body}")
+
+
+def demand_of(events: Files, directory: Path, assumptions: Assumptions = ELASTIC) -> Demand:
+    return resolve_demand(events.trace(directory), small_machine(), assumptions)
+
+
+def told(demand: Demand) -> list[tuple[int, int]]:
+    return [tuple(each) for each in demand.events[["operation", "object"]].tolist()]
+
+
+def again(inode: int = 7) -> Files:
+    """A page is read, reclaimed, and read again elsewhere in memory."""
+    events = Files()
+    events.read_in(PAGE, 3)
+    events.reclaimed(PAGE, 3)
+    events.read_in(PAGE + 9, 3, inode)
+    events.on(0, pid=1).free(PAGE + 9)
+    return events
+
+
+def test_a_page_read_again_after_reclaim_is_a_use_of_it(tmp_path: Path) -> None:
+    demand = demand_of(again(), tmp_path)
+    assert told(demand) == [(at.ALLOC, 0), (at.FREE, 0), (at.USE, 0), (at.FREE, 0)]
+    use = demand.events[2]
+    assert use["offset"] == 1
+    assert use["bits"] >> pr.CLASS_SHIFT == pr.FILE
+    assert demand.events["bits"][0] >> pr.CLASS_SHIFT == pr.FILE
+
+
+def test_a_page_of_another_file_is_not(tmp_path: Path) -> None:
+    demand = demand_of(again(inode=8), tmp_path)
+    assert told(demand) == [(at.ALLOC, 0), (at.FREE, 0), (at.ALLOC, 1), (at.FREE, 1)]
+
+
+def test_nor_is_one_that_its_owner_gave_up(tmp_path: Path) -> None:
+    events = Files()
+    events.read_in(PAGE, 3)
+    events.on(0, pid=1).free(PAGE)
+    events.read_in(PAGE + 9, 3)
+    assert told(demand_of(events, tmp_path))[-1] == (at.ALLOC, 1)
+
+
+def test_a_page_of_the_start_is_known_by_its_removal(tmp_path: Path) -> None:
+    events = Files()
+    events.reclaimed(PAGE, 3)
+    events.read_in(PAGE + 9, 3)
+    demand = demand_of(events, tmp_path)
+    assert demand.objects["kind"][0] == resolved.AT_START
+    assert told(demand)[-1] == (at.USE, 0)
+
+
+def test_a_read_uses_each_page_once(tmp_path: Path) -> None:
+    events = Files()
+    for index in range(3):
+        events.read_in(PAGE + index, index)
+    events.read(1, 2)
+    assert told(demand_of(events, tmp_path))[3:] == [(at.USE, 1), (at.USE, 2)]
+
+
+def test_a_page_in_the_cache_throughout_gets_a_place_of_the_start(tmp_path: Path) -> None:
+    """Two such pages, room for one: the uses of the other are left out."""
+    events = Files()
+    events.read_in(PAGE, 0)
+    events.read(5, 6)
+    events.read(5, 5)
+    demand = demand_of(events, tmp_path)
+    assert demand.unplaced_pages == 2
+    lru = np.zeros(END_PFN, np.int8)
+    lru[0x1900] = pr.INACTIVE_FILE + 1
+    placed = with_cached_pages(demand, lru, seed=0)
+    assert placed.objects[-1]["pfn"] == 0x1900
+    assert told(placed)[1:] == [(at.USE, 1), (at.USE, 1)]
+    assert len(placed.leads) == len(placed.objects)
+
+
+def test_it_can_be_switched_off(tmp_path: Path) -> None:
+    off = replace(ELASTIC, elastic=ElasticAssumptions(file_uses=False))
+    assert at.USE not in demand_of(again(), tmp_path, off).events["operation"]
+
+
+def test_a_literal_replay_has_no_uses(tmp_path: Path) -> None:
+    assert at.USE not in demand_of(again(), tmp_path, Assumptions()).events["operation"]
+
+
+# Pages that recorded compaction moved, in an elastic replay: they stay in use (T10.14)
+
+
+TARGET = 0x1800
+MOVABLE = "GFP_HIGHUSER_MOVABLE"
+Told = tuple[int, int]
+"""Operation and object."""
+
+
+def moves(events: TimedEvents, *pages: int, order: int = 0) -> None:
+    """Another task's compaction moves pages away."""
+    events.on(1, pid=7).event("compaction:mm_compaction_begin", "zone_start=0")
+    for page in pages:
+        events.free(page, order)
+    events.event("compaction:mm_compaction_end", "status=5")
+    events.on(0, pid=1)
+
+
+def used(*pages: int, order: int = 0) -> TimedEvents:
+    """A task that asks for pages."""
+    events = TimedEvents()
+    events.on(0, pid=1)
+    for page in pages:
+        events.alloc(page, order=order, gfp=MOVABLE, migratetype=1)
+    return events
+
+
+def found(events: TimedEvents, directory: Path) -> tuple[Demand, list[Told]]:
+    demand = resolve_demand(events.trace(directory), small_machine(), ELASTIC)
+    told = demand.events[["operation", "object"]].tolist()
+    return demand, [(int(operation), int(number)) for operation, number in told]
+
+
+def test_a_source_stays_in_use(tmp_path: Path) -> None:
+    events = used(PAGE, PAGE + 1)
+    moves(events, PAGE)
+    demand, told = found(events, tmp_path)
+    assert told == [(at.ALLOC, 0), (at.ALLOC, 1)]
+    assert demand.stayed_pages == 1
+
+
+def test_where_it_is_freed_at_last_the_same_object_is_freed(tmp_path: Path) -> None:
+    """Of two that moved, the one that moved last is taken for it."""
+    events = used(PAGE, PAGE + 1, TARGET)
+    events.on(0, pid=2).free(TARGET)
+    moves(events, PAGE, PAGE + 1)
+    events.free(TARGET)
+    demand, told = found(events, tmp_path)
+    assert told[3:] == [(at.FREE, 2), (at.FREE, 1)]
+    assert (demand.hidden_allocations, demand.moved_frees) == (0, 1)
+
+
+def test_a_free_that_was_missed_is_no_move(tmp_path: Path) -> None:
+    """It is known by the next request for the page, whose class is not the free's."""
+    events = used(PAGE, PAGE)
+    moves(events, PAGE + 1)
+    demand, told = found(events, tmp_path)
+    assert demand.missed_frees == 1
+    assert told[:3] == [(at.ALLOC, 0), (at.FREE, 0), (at.ALLOC, 1)]
+
+
+def test_a_page_moved_twice_is_one_object(tmp_path: Path) -> None:
+    events = used(PAGE, TARGET)
+    events.free(TARGET)
+    moves(events, PAGE)
+    moves(events, TARGET)
+    demand, told = found(events, tmp_path)
+    assert told[2:] == [(at.FREE, 1)]
+    assert demand.hidden_allocations == 0
+
+
+def test_other_sizes_are_not_taken_for_it(tmp_path: Path) -> None:
+    events = used(PAGE)
+    events.alloc(TARGET, order=2)
+    events.on(0, pid=2).free(TARGET, order=2)
+    moves(events, PAGE)
+    events.free(TARGET, order=2)
+    demand, told = found(events, tmp_path)
+    assert demand.hidden_allocations == 1
+    assert [operation for operation, _ in told].count(at.HIDDEN_ALLOC) == 1
+
+
+def test_an_unused_target_never_seen_before_becomes_free(tmp_path: Path) -> None:
+    events = used(PAGE)
+    moves(events, TARGET, order=3)
+    _, told = found(events, tmp_path)
+    assert told[-1][0] == at.FREE
+
+
+def test_what_an_interrupt_frees_meanwhile_is_freed(tmp_path: Path) -> None:
+    events = used(PAGE, PAGE + 1)
+    moves(events, PAGE, PAGE + 1)
+    trace = events.trace(tmp_path)
+    in_interrupt = np.zeros(len(trace), np.int8)
+    in_interrupt[3] = 1
+    demand = resolve_demand(replace(trace, in_interrupt=in_interrupt), small_machine(), ELASTIC)
+    freed = demand.events[demand.events["operation"] == at.FREE]
+    assert freed["object"].tolist() == [1]
+
+
+def test_a_literal_replay_keeps_what_was_recorded(tmp_path: Path) -> None:
+    events = used(PAGE)
+    moves(events, PAGE)
+    demand = resolve_demand(events.trace(tmp_path), small_machine())
+    assert demand.events["operation"].tolist()[:2] == [at.ALLOC, at.FREE]
+    assert demand.stayed_pages == 0
+
+
+def test_recorded_moves_free_no_memory() -> None:
+    """On a guest whose kernel compacted, nearly every page freed by it was moved."""
+    recording = shipped_recording("highatomic_gate3")
+    counted = replay(recording, assumptions=ELASTIC).divergence
+    migrated = recording.trace.tables["compaction:mm_compaction_migratepages"]["nr_migrated"].sum()
+    assert counted["stayed_pages"] >= 0.99 * int(migrated)

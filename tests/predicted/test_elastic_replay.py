@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,20 @@ from pagealloc_model.notebooks.studies.pressure_pair import pressure_counters
 
 import pagealloc_model as pm
 from pagealloc_model.allocator.invariants import broken_invariants, broken_pieces
+from pagealloc_model.base.errors import PolicyError
 from pagealloc_model.measured.costs import recorded_kswapd_ns
 from pagealloc_model.policy import ElasticAssumptions
+from pagealloc_model.policy.policy import policy_settings
+from pagealloc_model.predicted import run as module
+from pagealloc_model.predicted.replay import ELASTIC_SETTINGS, check_mode, choose_reclaim
+from pagealloc_model.predicted.run import (
+    RUNS,
+    SHRUNK,
+    RecordedKswapd,
+    recorded_kswapd,
+)
+from pagealloc_model.recording.trace.columns import Trace
+from tests.small_recordings import shipped_recording
 
 
 @pytest.fixture(scope="module")
@@ -78,3 +91,189 @@ def test_policies_are_compared_in_what_only_it_knows(stock: pm.Recording) -> Non
     assert rows.loc[("thp_success", "all"), "base"] > 0
     assert rows.loc[("thp_success", "all"), "patch"] <= 1
     assert rows.loc[("reclaim_scanned", "all"), "base"] > 0
+
+
+# Nothing that only one mode of reclaim has is silently left out in the other
+
+
+ELASTIC = pm.Assumptions(reclaim="elastic")
+
+
+@pytest.mark.parametrize("name", ELASTIC_SETTINGS)
+def test_a_literal_replay_refuses_what_needs_the_models_own_reclaim(name: str) -> None:
+    about = policy_settings()[name].metadata
+    value = about["choices"][0] if about["kind"] == "choice" else about["maximum"]
+    policy = pm.Policy.from_settings({name: bool(value) if about["kind"] == "bool" else value})
+    with pytest.raises(PolicyError, match=f"policy {name}: a literal replay"):
+        check_mode(policy, pm.Assumptions(), is_build=False)
+    check_mode(policy, ELASTIC, is_build=False)
+
+
+def test_the_settings_are_fields() -> None:
+    assert set(ELASTIC_SETTINGS) <= {each.name for each in fields(pm.Policy)}
+
+
+def test_a_kernel_build_keeps_its_reserve_to_itself_in_an_elastic_replay() -> None:
+    check_mode(pm.Policy(compaction_proactiveness=60), ELASTIC, is_build=True)
+    with pytest.raises(PolicyError, match="kcompactd_unreserves"):
+        check_mode(pm.Policy(kcompactd_unreserves=True), ELASTIC, is_build=True)
+
+
+@pytest.mark.parametrize(
+    ("recording", "policy", "asked", "mode", "why"),
+    [
+        ("xfree", pm.Policy(pcp_batch=31), "", "literal", "reclaimed nothing"),
+        ("xfree", pm.Policy(defrag_mode=1), "", "elastic", "defrag_mode acts through reclaim"),
+        ("xfree", pm.Policy(min_free_kbytes=9000), "", "elastic", "min_free_kbytes acts"),
+        ("highatomic_gate3", pm.Policy(), "", "elastic", "reclaimed 58,914 pages"),
+        ("highatomic_gate3", pm.Policy(), "literal", "literal", "as asked for"),
+    ],
+)
+def test_reclaim_is_chosen_by_policy_and_recording(
+    recording: str, policy: pm.Policy, asked: str, mode: str, why: str
+) -> None:
+    chosen = choose_reclaim(shipped_recording(recording), policy, asked=asked)
+    assert chosen.mode == mode
+    assert why in chosen.why
+    assert str(chosen).startswith(f"Reclaim is {mode} (")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("file_dirty_per_mille", 1001), ("anon_scan_percent", -1), ("reclaim_scan_ns", 1.5)],
+)
+def test_shares_and_times_are_checked(name: str, value: object) -> None:
+    with pytest.raises(PolicyError, match=name):
+        pm.Assumptions(elastic=ElasticAssumptions(**{name: value}))  # type: ignore[arg-type]
+
+
+# kswapd goes on as and where the recorded one did at that time, if a replay is asked for it
+
+
+def table(**columns: list[int]) -> dict[str, np.ndarray]:
+    return {name: np.array(values, np.int64) for name, values in columns.items()}
+
+
+def trace_with(stock: pm.Recording, *, clusters: dict[str, np.ndarray]) -> Trace:
+    """Runs of one node begin at 100 and 1000, one of another at 500."""
+    runs = table(time_ns=[100, 1000, 500], pid=[7, 7, 8], nid=[0, 0, 1])
+    return replace(stock.trace, tables={RUNS: runs, SHRUNK: clusters})
+
+
+def test_paces_worked_by_hand(stock: pm.Recording, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PAGES_OF_A_PACE", 30)
+    clusters = table(
+        time_ns=[50, 140, 200, 520, 1020, 1080, 1100],
+        pid=[7, 7, 7, 8, 7, 7, 9],
+        nr_reclaimed=[99, 20, 10, 30, 5, 27, 99],
+        cpu=[1, 0, 0, 1, 0, 1, 0],
+    )
+    kswapd = recorded_kswapd(trace_with(stock, clusters=clusters))
+    assert kswapd is not None
+    # Node 0: from 100 on 100 ns for 30 pages, from 1000 on 20 + 60 for 5 + 27; node 1: 20 for 30.
+    paces = {node: [each.tolist() for each in held] for node, held in kswapd.free_ns.items()}
+    assert paces == {0: [[100, 1000], [100 // 30, 80 // 32]], 1: [[500], [20 // 30]]}
+    # Node 0's begins on CPU 0 and is on CPU 1 after its cluster that ended at 1020.
+    places = {node: [each.tolist() for each in held] for node, held in kswapd.cpus.items()}
+    assert places == {0: [[100, 1020], [0, 1]], 1: [[500], [1]]}
+    assert kswapd.changes_ns.tolist() == [100, 500, 1000, 1020]
+
+
+def test_what_is_taken_over_from_the_recorded_kernel_is_marked(
+    stock: pm.Recording,
+) -> None:
+    def imposed(**own: bool) -> tuple[str, ...]:
+        elastic = ElasticAssumptions(**own)
+        return pm.replay(
+            stock,
+            assumptions=pm.Assumptions(reclaim="elastic", elastic=elastic),
+        ).imposed
+
+    assert imposed() == ()
+    assert imposed(kswapd_as_recorded=True) == ("kswapd's pace and CPU",)
+    assert imposed(lru_as_recorded=True) == ("order of reclaim at the start",)
+
+
+def test_few_pages_have_one_pace_which_is_that_of_the_whole_recording(
+    stock: pm.Recording,
+) -> None:
+    clusters = table(
+        time_ns=[120, 150, 1010], pid=[7, 7, 7], nr_reclaimed=[0, 32, 8], cpu=[0, 0, 0]
+    )
+    trace = trace_with(stock, clusters=clusters)
+    kswapd = recorded_kswapd(trace)
+    assert kswapd is not None
+    assert kswapd.free_ns[0][1].tolist() == [60 // 40]
+    assert kswapd.free_ns[0][1][0] == recorded_kswapd_ns(trace)["kswapd_free_ns"]
+
+
+def test_there_is_no_pace_without_runs_or_pages(stock: pm.Recording) -> None:
+    none = table(time_ns=[120], pid=[7], nr_reclaimed=[0], cpu=[0])
+    assert recorded_kswapd(trace_with(stock, clusters=none)) is None
+    before = table(time_ns=[20], pid=[7], nr_reclaimed=[5], cpu=[0])
+    assert recorded_kswapd(trace_with(stock, clusters=before)) is None
+    assert recorded_kswapd(replace(stock.trace, tables={})) is None
+
+
+def counted(stock: pm.Recording, **elastic: int | bool) -> np.ndarray:
+    """What kswapd has freed, sample by sample."""
+    assumed = pm.Assumptions(reclaim="elastic", elastic=ElasticAssumptions(**elastic))
+    table = pm.replay(stock, assumptions=assumed).vmstat
+    return table.loc[table["name"] == "pgsteal_kswapd", "value"].to_numpy()
+
+
+def test_kswapd_frees_by_the_pace_of_the_time(
+    stock: pm.Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pagealloc_model.predicted import replay as replay_module
+
+    first, last = stock.trace.demand_span_ns
+    slow, fast = 1_000_000, 500
+    halves = np.array([first, (first + last) // 2 + 1]), np.array([slow, fast])
+    paces = RecordedKswapd(free_ns={0: halves}, cpus={})
+    monkeypatch.setattr(replay_module, "recorded_kswapd", lambda trace: paces)
+    paced = counted(stock, kswapd_as_recorded=True)
+    throughout = counted(stock, kswapd_free_ns=slow)
+    half = len(paced) // 2 - 1
+    np.testing.assert_array_equal(paced[:half], throughout[:half])
+    assert paced[-1] - paced[half] > 2 * (throughout[-1] - throughout[half])
+
+
+def test_one_pace_throughout_is_no_change(
+    stock: pm.Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pagealloc_model.predicted import replay as replay_module
+
+    first, last = stock.trace.demand_span_ns
+    paces = RecordedKswapd(
+        free_ns={0: (np.linspace(first, last, 40).astype(np.int64), np.full(40, 20_000))},
+        cpus={0: (np.array([first, last // 2 + first // 2]), np.array([0, 0]))},
+    )
+    monkeypatch.setattr(replay_module, "recorded_kswapd", lambda trace: paces)
+    paced = counted(stock, kswapd_as_recorded=True)
+    np.testing.assert_array_equal(paced, counted(stock, kswapd_free_ns=20_000))
+
+
+def test_what_kswapd_frees_goes_to_the_lists_of_the_cpu_that_it_is_on(
+    stock: pm.Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pagealloc_model.predicted import replay as replay_module
+
+    first, _ = stock.trace.demand_span_ns
+    drains = {}
+    for cpu in (0, 1):
+        held = RecordedKswapd(
+            free_ns={0: (np.array([first]), np.array([500]))},
+            cpus={0: (np.array([first]), np.array([cpu])), 7: (np.array([first]), np.array([0]))},
+        )
+        monkeypatch.setattr(replay_module, "recorded_kswapd", lambda trace, held=held: held)
+        elastic = ElasticAssumptions(kswapd_as_recorded=True)
+        replay = pm.replay(
+            stock,
+            assumptions=pm.Assumptions(reclaim="elastic", elastic=elastic),
+        )
+        table = replay.transactions
+        pages = (table["objects"] * table["transactions"])[table["site"] == "drain"]
+        drains[cpu] = pages.groupby(table["cpu"]).sum()
+    assert drains[0][0] > drains[1][0]
+    assert drains[1][1] > drains[0][1]

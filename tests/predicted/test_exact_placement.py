@@ -1,5 +1,7 @@
 """Free buddies placed so that merging leaves exactly those wanted."""
 
+from __future__ import annotations
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.state import maximal_buddies
+from pagealloc_model.predicted.start.evidence import swap_closer
 from pagealloc_model.predicted.start.placement import ZonePlacement, place_exactly
 
 PAGEBLOCK_ORDER, MAX_ORDER, BLOCKS = 4, 5, 24
@@ -131,3 +134,35 @@ def test_seeds_move_pages_and_keep_counts(seed: int) -> None:
     assert table_of(found).tolist() == wanted.tolist()
     other = placed(wanted, [4, 20], seed=seed + 2)
     assert not np.array_equal(found.free, other.free)
+
+
+# Swaps of block types by a kernel, against lists of numbers
+
+
+def swapped(
+    types: list[int], pairs: list[tuple[int, int]], changes: list[list[int]], off: list[list[int]]
+) -> list[int]:
+    """Types after each swap that brings two of them closer to what is wanted."""
+    for (left, right), change in zip(pairs, changes, strict=True):
+        a, b = types[left], types[right]
+        if a == b:
+            continue
+        grown = [have + more for have, more in zip(off[a], change, strict=True)]
+        shrunk = [have - more for have, more in zip(off[b], change, strict=True)]
+        if sum(map(abs, grown + shrunk)) < sum(map(abs, off[a] + off[b])):
+            off[a], off[b] = grown, shrunk
+            types[left], types[right] = b, a
+    return types
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_types_are_swapped_while_that_brings_them_closer(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    types = random.integers(0, 3, 20).astype(np.int8)
+    pairs = random.integers(0, 20, (200, 2))
+    changes = random.integers(-5, 6, (200, 4))
+    off = random.integers(-30, 31, (3, 4))
+    expected = swapped(types.tolist(), pairs.tolist(), changes.tolist(), off.tolist())
+    assert expected != types.tolist()
+    swap_closer(types, pairs[:, 0].copy(), pairs[:, 1].copy(), changes, off)
+    assert types.tolist() == expected

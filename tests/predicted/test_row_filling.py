@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -11,7 +12,9 @@ import pytest
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import objects as resolved
 from pagealloc_model.base import arrays
-from pagealloc_model.base.arrays import parts
+from pagealloc_model.base.arrays import Column, in_memory, parts
+from pagealloc_model.predicted.demand.demand import resolve_demand
+from pagealloc_model.predicted.demand.event_order import merged, merged_in_place
 from pagealloc_model.predicted.demand.reclaim import direct_reclaims
 from pagealloc_model.predicted.demand.rows import (
     BATCH_NS,
@@ -21,9 +24,12 @@ from pagealloc_model.predicted.demand.rows import (
     RequestsOfTasks,
     RowMaker,
     highest_type_by_gfp,
+    realtime_tasks,
+    with_reserve,
 )
+from pagealloc_model.predicted.prepared import recorded_machine
 from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Event, Trace
-from tests.small_recordings import END_PFN, small_machine
+from tests.small_recordings import END_PFN, shipped_recording, small_machine
 
 ROWS = 120
 HIDDEN_TYPE = 2
@@ -202,3 +208,73 @@ def test_more_tasks_than_the_table_has_room_for() -> None:
     trace = Trace(**columns)
     found = found_rows(trace)
     assert found.rows["task_request"].tolist() == [-1] * 4999 + [0]
+
+
+# Merging a part at a time is a stable sort of the whole
+
+
+def emitted_events(seed: int) -> np.ndarray:
+    """Frees in time order, many of equal times, some with a hidden allocation before them."""
+    random = np.random.default_rng(seed)
+    times, events = np.cumsum(random.integers(0, 2, 50)), []
+    for number, now in enumerate(times.tolist()):
+        if random.random() < 0.4:
+            hidden_ns = random.choice([now, max(now - int(random.integers(0, 9)), 0)])
+            events.append((hidden_ns, number, at.HIDDEN_ALLOC))
+        events.append((now, number, at.FREE))
+    records = np.zeros(len(events), at.EVENT)
+    names = ("time_ns", "object", "operation")
+    for name, column in zip(names, zip(*events, strict=True), strict=True):
+        records[name] = column
+    return records
+
+
+@pytest.mark.parametrize("rows_together", [1, 3, 1000])
+@pytest.mark.parametrize("seed", range(20))
+def test_merged_events_are_sorted_stably(
+    seed: int, rows_together: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arrays, "ROWS_TOGETHER", rows_together)
+    emitted = emitted_events(seed)
+    beside = np.zeros(6, at.EVENT)
+    beside["time_ns"] = np.random.default_rng(seed).integers(-1, 30, 6)
+    beside["operation"] = at.KSWAPD_START
+    together = np.concatenate([beside, emitted])
+    expected = together[np.argsort(together["time_ns"], kind="stable")]
+    is_hidden = emitted["operation"] == at.HIDDEN_ALLOC
+    extra = np.concatenate([beside, emitted[is_hidden]])
+    ranks = np.concatenate([np.zeros(6, np.int64), np.cumsum(~is_hidden)[is_hidden]])
+    others = emitted[~is_hidden]
+    np.testing.assert_array_equal(merged(others, extra, ranks, in_memory), expected)
+    held = Column(at.EVENT)
+    held.append(others)
+    found = merged_in_place(held.values, held, extra, ranks, in_memory)
+    np.testing.assert_array_equal(found, expected)
+
+
+# A recorder with realtime priority dips into the min reserve; no other task is known to
+
+
+GFP_ATOMIC = 0x820
+
+
+def test_requests_that_may_reclaim_count_as_high_ones() -> None:
+    words = with_reserve(np.array([GFP_KERNEL, GFP_ATOMIC, 0], np.uint32))
+    assert words.tolist() == [GFP_KERNEL | at.GFP_HIGH, GFP_ATOMIC, 0]
+
+
+def test_the_recorder_is_realtime_if_it_was_asked_to_be() -> None:
+    shipped = shipped_recording("highatomic_gate3")
+    assert {shipped.trace.comms[pid] for pid in realtime_tasks(shipped)} == {"perf"}
+    command = [word for word in shipped.meta["perf"] if word not in ("-r", "20")]
+    assert realtime_tasks(replace(shipped, meta=shipped.meta | {"perf": command})) == frozenset()
+
+
+def test_a_prediction_gives_them_the_reserve() -> None:
+    shipped = shipped_recording("highatomic_gate3")
+    machine = recorded_machine(shipped)
+    plain = resolve_demand(shipped.trace, machine).events
+    favoured = resolve_demand(shipped.trace, machine, realtime=realtime_tasks(shipped)).events
+    gained = favoured["bits"] & ~plain["bits"]
+    assert set(np.unique(gained).tolist()) == {0, at.GFP_HIGH}
+    assert (plain["bits"][gained != 0] & at.GFP_DIRECT_RECLAIM != 0).all()

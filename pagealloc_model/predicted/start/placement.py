@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -399,17 +399,15 @@ LARGEST_REFILL = 5
 """A refill brings at most the batch shifted by this (PCP_BATCH_SCALE_MAX, S4.4)."""
 
 
-_Found = TypeVar("_Found")
 _found: WeakKeyDictionary[PageEvidence, dict[str, Any]] = WeakKeyDictionary()
 """What follows from evidence alone: calibrating makes many images from the same."""
 
 
-def _of_evidence(evidence: PageEvidence, name: str, find: Callable[[], _Found]) -> _Found:
+def _of_evidence(evidence: PageEvidence, name: str, find: Callable[[], Any]) -> Any:
     known = _found.setdefault(evidence, {})
     if name not in known:
         known[name] = find()
-    found: _Found = known[name]
-    return found
+    return known[name]
 
 
 def refilled_lists(

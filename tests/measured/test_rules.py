@@ -1,0 +1,569 @@
+"""Which rules a recording gets: by release, settings, and on demand by what the kernel did."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pagealloc_model.base.errors import PolicyError
+from pagealloc_model.measured import rule_findings as drain_holds
+from pagealloc_model.measured import rule_findings as fallback_events
+from pagealloc_model.measured import rule_findings as highatomic_calls
+from pagealloc_model.measured.rule_findings import (
+    ANSWER_FINDERS,
+    Answers,
+    Finding,
+    answer_findings,
+    flush_chances,
+    flush_finding,
+)
+from pagealloc_model.measured.rules import (
+    ASSUMED,
+    FROM_SOURCE,
+    GIVEN,
+    INFERRED,
+    SHOWN,
+    RuleEvidence,
+    Settings,
+    checked,
+    choose_rules,
+    recorded_rules,
+    rule_notes,
+)
+from pagealloc_model.measured.stream import allocator_stream
+from pagealloc_model.policy.kernel_rules import PRESETS, KernelRules
+from pagealloc_model.recording.proc.zoneinfo import ZoneInfoZone, parse_zoneinfo
+from pagealloc_model.recording.recording import Recording, open_recording
+from pagealloc_model.recording.trace.columns import Losses, Trace
+from pagealloc_model.recording.zone_map import ZoneMap
+from tests.event_text import EventText
+from tests.predicted.test_demand import Script
+from tests.predicted.test_no_peeking import blinded
+from tests.recording.proc.samples_of import sample
+from tests.small_recordings import (
+    NORMAL,
+    TimedEvents,
+    busy_events,
+    shipped_recording,
+    start_free,
+    write_recording,
+    write_snapshot,
+    zoneinfo_text,
+)
+
+
+def made_recording(
+    directory: Path, release: str, events: TimedEvents | None = None, **meta: object
+) -> Recording:
+    return open_recording(write_recording(directory / "made", events, release=release, **meta))
+
+
+def of(evidence: tuple[RuleEvidence, ...], rule: str) -> RuleEvidence:
+    return next(each for each in evidence if each.rule == rule)
+
+
+def holding(*, batched: bool) -> TimedEvents:
+    """A busy recording whose drains drop the lock after each batch, or do not."""
+    events = busy_events()
+    made = drains(pause=3 if batched else 0)
+    last = events.now_us
+    shifted = TimedEvents()
+    shifted.lines = list(events.lines)
+    for line in made.lines:
+        head, time, rest = _split(line)
+        moved = int(time * 1e6) - 1_000_000 + last
+        shifted.lines.append(f"{head} {moved // 10**6}.{moved % 10**6:06d}: {rest}")
+    return shifted
+
+
+def _split(line: str) -> tuple[str, float, str]:
+    left, _, rest = line.partition(": ")
+    head, _, time = left.rpartition(" ")
+    return head, float(time), rest
+
+
+def test_every_rule_has_its_evidence_in_order(tmp_path: Path) -> None:
+    chosen = recorded_rules(made_recording(tmp_path, "6.18.3"))
+    assert tuple(each.rule for each in chosen.evidence) == KernelRules.rule_names()
+    for each in chosen.evidence:
+        assert each.value == getattr(chosen.rules, each.rule)
+        assert each.line
+
+
+@pytest.mark.parametrize(
+    ("release", "standings"),
+    [
+        ("7.2.13", {FROM_SOURCE, SHOWN}),
+        ("6.18.3", {SHOWN, INFERRED}),
+        ("6.14.0", {ASSUMED, SHOWN}),
+        ("9.9", {ASSUMED, SHOWN}),
+        ("", {ASSUMED, SHOWN}),
+    ],
+)
+def test_standings_follow_the_release(tmp_path: Path, release: str, standings: set[str]) -> None:
+    chosen = recorded_rules(made_recording(tmp_path, release))
+    assert {each.standing for each in chosen.evidence} <= standings
+    assert chosen.origin == KernelRules.for_release(release)[1]
+
+
+def test_settings_overrule_the_release_and_say_so(tmp_path: Path) -> None:
+    recording = made_recording(tmp_path, "6.12.117", sysctl={"pcp_free_batched": "1"})
+    chosen = recorded_rules(recording)
+    assert PRESETS["6.12"].free_batched is False
+    assert chosen.rules.free_batched is True
+    assert chosen.rules.spelled() == "6.12,free_batched=true"
+    found = of(chosen.evidence, "free_batched")
+    assert found.standing == SHOWN
+    assert found.line == "sysctl pcp_free_batched exists; the preset says False"
+    assert "free_batched is True: sysctl pcp_free_batched exists" in chosen.origin
+    assert "\n" not in chosen.origin
+
+
+def test_what_the_kernel_did_checks_but_does_not_choose(tmp_path: Path) -> None:
+    recording = made_recording(tmp_path, "6.18.3", holding(batched=True))
+    chosen = recorded_rules(recording)
+    assert chosen.rules.free_batched is False
+    evidence = checked(recording, chosen.evidence)
+    assert of(evidence, "free_batched").contradicted
+    notes = rule_notes(evidence, chosen.rules)
+    assert notes[-1].startswith("rule free_batched = False is contradicted by events: commit")
+    assert notes[-1].endswith("use --rules evidence, or --rules 6.18,free_batched=true")
+
+
+def test_rules_by_evidence_use_it_and_say_so(tmp_path: Path) -> None:
+    recording = made_recording(tmp_path, "6.18.3", holding(batched=True))
+    chosen = choose_rules(recording, "evidence")
+    assert chosen.rules.free_batched is True
+    assert of(chosen.evidence, "free_batched").standing == SHOWN
+    assert "free_batched is True: commit drains" in chosen.origin
+    assert "has seen part of it" in chosen.origin
+    assert not of(checked(recording, chosen.evidence), "free_batched").contradicted
+
+
+def test_agreement_is_confirmed(tmp_path: Path) -> None:
+    recording = made_recording(tmp_path, "6.18.3", holding(batched=False))
+    chosen = recorded_rules(recording)
+    found = of(checked(recording, chosen.evidence), "free_batched")
+    assert found.check.startswith("confirmed by events: commit drains")
+    assert not any("contradicted" in note for note in rule_notes((found,), chosen.rules))
+
+
+def test_a_switched_policy_is_no_contradiction(tmp_path: Path) -> None:
+    recording = made_recording(
+        tmp_path, "7.2.1", holding(batched=False), sysctl={"pcp_free_batched": "0"}
+    )
+    for rules in (None, "evidence"):
+        chosen = choose_rules(recording, rules)
+        assert chosen.rules.free_batched is True
+        found = of(checked(recording, chosen.evidence), "free_batched")
+        assert found.check.startswith("confirmed by events under the recorded policy")
+
+
+def test_inferred_and_assumed_rules_stay_visible(tmp_path: Path) -> None:
+    inferred = recorded_rules(made_recording(tmp_path / "a", "6.18.3"))
+    assert "highatomic_from_pcp" in rule_notes(inferred.evidence, inferred.rules)[0]
+    assumed = recorded_rules(made_recording(tmp_path / "b", "6.14.0"))
+    assert "assumed from another release: " in rule_notes(assumed.evidence, assumed.rules)[0]
+    read = recorded_rules(made_recording(tmp_path / "c", "7.2.13"))
+    assert rule_notes(read.evidence, read.rules) == []
+
+
+def test_an_old_kernel_is_refused_unless_evidence_may_choose(tmp_path: Path) -> None:
+    recording = made_recording(tmp_path, "4.19.0")
+    with pytest.raises(PolicyError, match="older than the oldest"):
+        choose_rules(recording)
+    chosen = choose_rules(recording, "evidence")
+    assert chosen.rules.name == next(iter(PRESETS))
+    assert "older than every preset" in chosen.origin
+
+
+def test_given_rules_are_the_callers(tmp_path: Path) -> None:
+    recording = made_recording(tmp_path, "6.18.3")
+    by_name = choose_rules(recording, "7.2,decay_batched=false")
+    assert by_name.rules == KernelRules.named("7.2,decay_batched=false")
+    given = choose_rules(recording, PRESETS["6.12"])
+    assert given.rules is PRESETS["6.12"]
+    for chosen in (by_name, given):
+        assert {each.standing for each in chosen.evidence} == {GIVEN}
+        assert "by the caller" in chosen.origin
+
+
+def test_rules_do_not_peek(tmp_path: Path) -> None:
+    recording = made_recording(tmp_path, "6.18.3", holding(batched=True))
+    assert recorded_rules(blinded(recording)) == recorded_rules(recording)
+    assert choose_rules(blinded(recording), "evidence") != choose_rules(recording, "evidence")
+
+
+def test_findings_are_of_rules_there_are() -> None:
+    for recording in map(shipped_recording, ("xfree", "highatomic_stock")):
+        assert {*Settings.of(recording).findings(), *ANSWER_FINDERS} <= {*KernelRules.rule_names()}
+
+
+# Rules that sysctls, zoneinfo and the event format show before the first event
+
+
+def zones_of(text: str) -> tuple[ZoneInfoZone, ...]:
+    return tuple(zone for zone in parse_zoneinfo(text).zones if zone.managed)
+
+
+def value(settings: Settings, rule: str) -> bool | None:
+    finding = settings.findings().get(rule)
+    return None if finding is None else finding.value
+
+
+def test_printed_bounds_show_auto_tuning() -> None:
+    zones = zones_of(zoneinfo_text(start_free(), {}))
+    assert value(Settings(zones=zones), "pcp_auto_tuned") is True
+
+
+def test_limits_that_differ_by_cpu_show_auto_tuning() -> None:
+    lines = [line for line in zoneinfo_text(start_free(), {}).splitlines() if "high_m" not in line]
+    assert value(Settings(zones=zones_of("\n".join(lines))), "pcp_auto_tuned") is None
+    last = max(index for index, line in enumerate(lines) if "high: 60" in line)
+    lines[last] = lines[last].replace("60", "90")
+    finding = Settings(zones=zones_of("\n".join(lines))).findings().get("pcp_auto_tuned")
+    assert finding is not None
+    assert finding.line == "pcp->high of zone Normal is 60 to 90 by CPU"
+
+
+@pytest.mark.parametrize("rule", ["fallback_from_largest", "lists_match_blocks"])
+def test_defrag_mode_shows_the_fallback_rule(rule: str) -> None:
+    expected = rule == "lists_match_blocks"
+    assert value(Settings(sysctls={"defrag_mode": "0"}), rule) is expected
+    assert value(Settings(sysctls={"defrag_mode": None}), rule) is None
+    printed = zoneinfo_text(start_free(), {}).replace(
+        "  pagesets", "      nr_free_pages_blocks 512\n  pagesets"
+    )
+    assert value(Settings(zones=zones_of(printed)), rule) is expected
+
+
+@pytest.mark.parametrize(("low", "capped"), [(128, True), (129, False)])
+def test_the_movable_zones_watermark(low: int, capped: bool) -> None:
+    text = zoneinfo_text(start_free(), {}).replace(" Movable", "  Device")
+    text = text.replace("  Normal", " Movable")
+    for mark, value_printed in (("min ", 64), ("low ", 80), ("high", 96)):
+        text = text.replace(f"        {mark}     {value_printed}", f"        {mark}     {low}")
+    zones = zones_of(text)
+    assert value(Settings(zones=zones), "movable_min_capped") is capped
+    assert value(Settings(), "movable_min_capped") is None
+
+
+def test_the_flag_of_atomic_requests() -> None:
+    names = frozenset({"__GFP_HIGH"})
+    assert value(Settings(gfp_names=names), "boost_retry_by_high") is True
+    assert value(Settings(gfp_names=names | {"__GFP_ATOMIC"}), "boost_retry_by_high") is False
+    assert value(Settings(), "boost_retry_by_high") is None
+
+
+def test_a_recording_without_anything_shows_nothing(tmp_path: Path) -> None:
+    recording = open_recording(write_recording(tmp_path / "made", snapshots=False))
+    assert Settings.of(recording).findings() == {}
+
+
+def test_an_old_zoneinfo_denies_nothing() -> None:
+    settings = Settings(zones=zones_of(sample("6.1", "zoneinfo")))
+    assert value(settings, "pcp_auto_tuned") in (None, True)
+    assert value(settings, "fallback_from_largest") is None
+
+
+# Rules shown by later snapshots and drained types; findings kept per recording
+
+
+def with_highs(directory: Path, highs: list[int]) -> Recording:
+    """One snapshot a second; every list of CPU 0 and 1 has the same limit."""
+    recording = write_recording(directory / "made", snapshots=False)
+    for index, high in enumerate(highs):
+        made = write_snapshot(recording, (index + 1) * 10**9, start_free())
+        file = made / "zoneinfo"
+        file.write_text(file.read_text().replace("high: 60", f"high: {high}"))
+    return open_recording(recording)
+
+
+def answered(recording: Recording, rule: str) -> bool | None:
+    finding = ANSWER_FINDERS[rule](Answers(recording))
+    return None if finding is None else finding.value
+
+
+@pytest.mark.parametrize(
+    ("highs", "tuned", "decays"),
+    [
+        ([240, 210, 184], True, True),
+        ([240, 211, 186], True, None),
+        ([60, 60, 60], None, None),
+        ([60, 240, 60], None, None),
+    ],
+)
+def test_limits_that_move(
+    tmp_path: Path, highs: list[int], tuned: bool | None, decays: bool | None
+) -> None:
+    recording = with_highs(tmp_path, highs)
+    assert answered(recording, "pcp_auto_tuned") is tuned
+    assert answered(recording, "pcp_decays") is decays
+
+
+@pytest.mark.parametrize(
+    ("pages", "used", "expected"), [(10, False, True), (9, False, None), (10, True, None)]
+)
+def test_drains_that_see_the_reserve(
+    tmp_path: Path, pages: int, used: bool, expected: bool | None
+) -> None:
+    """S5.6: pages freed since they were refilled show nothing, 6.1 drains those alike."""
+    events = TimedEvents()
+    listed = range(0x100, 0x100 + pages)
+    events.locked(*listed)
+    for pfn in listed if used else ():
+        events.alloc(pfn)
+        events.free(pfn)
+    events.drained(*listed, migratetype=3)
+    events.alloc(0x500)
+    recording = open_recording(write_recording(tmp_path / "made", events))
+    assert answered(recording, "lists_match_blocks") is expected
+
+
+def test_flushes_count_only_where_nothing_was_lost(tmp_path: Path) -> None:
+    events = TimedEvents()
+    for cpu in (0, 1):
+        events.on(cpu=cpu)
+        first = NORMAL.first_free + 1024 * cpu
+        for page in range(20):
+            events.free(first + page)
+        for pair in range(13):
+            events.free(first + 512 + 2 * pair, order=1)
+    path = write_recording(tmp_path / "made", events)
+    assert answered(open_recording(path), "high_order_flush_adds_half_high_min") is True
+    lossy = open_recording(path)
+    one = np.ones(1, np.int64)
+    losses = Losses(cpu=one.astype(np.int16), start_ns=one, end_ns=one, count=one)
+    lossy.__dict__["trace"] = replace(lossy.trace, losses=losses)
+    assert answered(lossy, "high_order_flush_adds_half_high_min") is None
+
+
+def test_findings_are_kept(tmp_path: Path) -> None:
+    recording = with_highs(tmp_path, [240, 210, 184])
+    assert answer_findings(recording) is answer_findings(recording)
+    assert set(answer_findings(recording)) == {"pcp_auto_tuned", "pcp_decays"}
+
+
+# Whether drains drop the lock: from the bulk free's calls, and from pauses between pages
+
+
+ZONES = ZoneMap.of(parse_zoneinfo(zoneinfo_text(start_free(), {})))
+BATCH = int(ZONES.batches()[0])
+FIRST = NORMAL.first_free
+DRAINS, PAGES = 40, 150
+"""Nine steps at a multiple of the batch in each drain."""
+
+
+def drains(
+    *, pause: int = 0, comm: str = "task", count: int = DRAINS, order: int = 0
+) -> TimedEvents:
+    """Drains that follow a free, or that a kworker does out of the blue."""
+    events = TimedEvents()
+    events.on(cpu=0, pid=7, comm=comm)
+    for _ in range(count):
+        if comm == "task":
+            events.free(FIRST)
+        else:
+            events.wait(5_000).on(cpu=0, pid=8, comm="task").free(FIRST)
+            events.on(cpu=0, pid=7, comm=comm)
+        for page in range(PAGES):
+            if page and page % BATCH == 0:
+                events.wait(pause)
+            events.drained(FIRST + page, order=order)
+    return events
+
+
+def found(events: TimedEvents, directory: Path, cause: str = "commit") -> Finding | None:
+    trace = events.trace(directory)
+    stream = allocator_stream(trace, with_probes=True)
+    if drain_holds.PROBE in trace.tables:
+        return drain_holds.by_calls(stream, trace, BATCH, cause)
+    return drain_holds.by_pauses(drain_holds.drain_steps(stream, ZONES, trace.comms), cause)
+
+
+def test_a_pause_after_every_batch_is_a_lock_dropped(tmp_path: Path) -> None:
+    finding = found(drains(pause=1), tmp_path)
+    assert finding is not None
+    assert finding.value is True
+    assert "commit drains: a step at 15 pages takes 2000 ns, elsewhere 1000-1000 ns" in finding.line
+
+
+def test_even_steps_are_one_hold(tmp_path: Path) -> None:
+    finding = found(drains(), tmp_path)
+    assert finding is not None
+    assert finding.value is False
+
+
+def test_few_even_steps_prove_nothing(tmp_path: Path) -> None:
+    assert found(drains(count=20), tmp_path) is None
+    assert found(drains(pause=1, count=2), tmp_path) is None
+
+
+def test_decay_is_told_from_overflow(tmp_path: Path) -> None:
+    events = drains(pause=1, comm="kworker/0:1")
+    finding = found(events, tmp_path, "decay")
+    assert finding is not None
+    assert finding.value is True
+    assert found(events, tmp_path, "commit") is None
+
+
+def test_drains_of_larger_pages_do_not_count(tmp_path: Path) -> None:
+    assert found(drains(pause=1, order=1), tmp_path) is None
+
+
+@pytest.mark.parametrize(("count", "batched"), [(BATCH, True), (2 * BATCH, False)])
+def test_calls_say_how_many_pages_a_hold_frees(tmp_path: Path, count: int, batched: bool) -> None:
+    events = TimedEvents()
+    for _ in range(30):
+        events.free(FIRST)
+        events.event("pa:pcp_bulk_free", f"zone=0xff10 count={count} pindex=1")
+        events.drained(FIRST)
+    finding = found(events, tmp_path)
+    assert finding is not None
+    assert finding.value is batched
+    assert found(events, tmp_path, "decay") is None
+
+
+def test_a_few_calls_of_another_cause_change_nothing(tmp_path: Path) -> None:
+    events = TimedEvents()
+    for index in range(40):
+        events.free(FIRST)
+        events.event("pa:pcp_bulk_free", f"zone=0xff10 count={200 if index < 2 else 9} pindex=1")
+    finding = found(events, tmp_path)
+    assert finding is not None
+    assert finding.value is True
+    assert "2 of 40" in finding.line
+
+
+# The highatomic reserve's rules from kprobes and blocks; the fallback rule from event order
+
+
+PFN = 0x10000
+
+
+def reserving(directory: Path, *, announced: bool, flags: int = 0, times: int = 30) -> Trace:
+    """Requests that try to reserve, their page just taken from the buddy or not."""
+    text = EventText()
+    for index in range(times):
+        text.event(
+            "pa:pcp_bulk_alloc", f"zone=0xff order=1 count=31 mt=0 flags={flags if index else 0:#x}"
+        )
+        if announced:
+            text.locked(PFN + 2 * index, order=1)
+        text.event("pa:ha_reserve", "order=1 zone=0xff")
+        text.alloc(PFN + 2 * index, order=1, gfp="GFP_ATOMIC")
+    return text.trace(directory)
+
+
+@pytest.mark.parametrize("announced", [True, False])
+def test_what_served_a_request_that_reserves(tmp_path: Path, announced: bool) -> None:
+    trace = reserving(tmp_path, announced=announced)
+    stream = allocator_stream(trace, with_probes=True)
+    finding = highatomic_calls.reserve_after_list(stream, trace.tables)
+    assert finding is not None
+    assert finding.value is not announced
+
+
+@pytest.mark.parametrize("flags", [0x201, 0x100])
+def test_refills_for_requests_that_may_reserve(tmp_path: Path, flags: int) -> None:
+    trace = reserving(tmp_path, announced=True, flags=flags)
+    finding = highatomic_calls.refills_for_highatomic(trace.tables)
+    assert finding is not None
+    assert finding.value is (flags == 0x201)
+
+
+def test_too_few_calls_prove_nothing(tmp_path: Path) -> None:
+    trace = reserving(tmp_path, announced=True, times=5)
+    stream = allocator_stream(trace, with_probes=True)
+    assert highatomic_calls.reserve_after_list(stream, trace.tables) is None
+    assert highatomic_calls.refills_for_highatomic(trace.tables) is None
+    assert highatomic_calls.reserve_after_list(stream, {}) is None
+
+
+@pytest.mark.parametrize(("blocks", "rounded"), [((1, 1, 1), True), ((0, 2, 2), False)])
+def test_the_cap_is_where_the_reserve_stops(
+    tmp_path: Path, blocks: tuple[int, ...], rounded: bool
+) -> None:
+    finding = cap_of(tmp_path, blocks)
+    assert finding is not None
+    assert finding.value is rounded
+
+
+def test_a_reserve_below_its_cap_proves_nothing(tmp_path: Path) -> None:
+    assert cap_of(tmp_path, (0, 0, 1)) is None
+
+
+def cap_of(tmp_path: Path, blocks: tuple[int, ...]) -> Finding | None:
+    """Normal has 8192 managed pages: 1 % is 81, one block."""
+    recording = write_recording(tmp_path / "recording", snapshots=False)
+    for index, count in enumerate(blocks):
+        directory = write_snapshot(recording, 10**9 + index, start_free())
+        file = directory / "pagetypeinfo"
+        file.write_text(file.read_text().replace("Normal 1 15 0 0 0", f"Normal 1 14 0 {count} 0"))
+    return highatomic_calls.cap(open_recording(recording).snapshots)
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_the_fallback_rule_shows_in_the_order_of_events(tmp_path: Path, before: bool) -> None:
+    text = EventText()
+    for index in range(12):
+        pfn = PFN + 512 * index
+        if before:
+            text.fallback(pfn, found=4, owned=1)
+            text.locked(pfn)
+        elif index % 2:
+            text.locked(pfn)
+            text.fallback(pfn, found=4, owned=1)
+        else:
+            text.fallback(pfn, found=9, owned=1)
+            text.locked(pfn + 1)
+        text.alloc(pfn)
+    stream = allocator_stream(text.trace(tmp_path), with_probes=True)
+    finding = fallback_events.generation(stream)
+    assert finding is not None
+    assert finding.value is before
+    assert fallback_events.generation(stream.take(slice(0, 12))) is None
+
+
+# The high-order flush threshold, from free_count as the events let it be reconstructed
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("F20 f512^1 f514^1", (1, 0)),
+        ("F20 f512^1 f514^1 d0", (1, 1)),
+        # Below both thresholds, batch 15 and 45, and above them both kernels agree.
+        ("F12 f512^1 f514^1", (0, 0)),
+        ("F13 f512^1 f514^1", (1, 0)),
+        ("F42 f512^1 f514^1", (1, 0)),
+        ("F43 f512^1 f514^1", (0, 0)),
+        # Allocations halve the count.
+        ("F80 a0 a1 a2 f512^1 f514^1", (0, 0)),
+        ("F112 a0 a1 a2 f512^1 f514^1", (1, 0)),
+        # Another CPU's and a single page do not count as the one before; an empty list cannot
+        # flush; a free inside an open batch does not reach the list.
+        ("F20 f512^1 f90 f514^1 @1 f516^1", (0, 0)),
+        ("F20 f512^1 D20 f514^1", (0, 0)),
+        ("F20 f512^1 f100 f514^1 b100", (0, 0)),
+        ("a0", (0, 0)),
+    ],
+)
+def test_chances_to_flush(tmp_path: Path, script: str, expected: tuple[int, int]) -> None:
+    assert flush_chances(Script(script, FIRST).trace(tmp_path), ZONES) == expected
+
+
+def test_shares_decide_only_where_they_are_clear() -> None:
+    verdicts = {
+        (asked, flushed): flush_finding(asked, flushed)
+        for asked, flushed in ((100, 3), (100, 35), (100, 17), (19, 0))
+    }
+    assert {key: each and each.value for key, each in verdicts.items()} == {
+        (100, 3): True,
+        (100, 35): False,
+        (100, 17): None,
+        (19, 0): None,
+    }
