@@ -41,11 +41,7 @@ def recorded_costs(recording: Recording, *, with_intervals: bool = True) -> Lock
 
 
 def fit_lock_costs(
-    trace: Trace,
-    name: str,
-    profile: LockProfile | None = None,
-    *,
-    with_intervals: bool = True,
+    trace: Trace, name: str, profile: LockProfile | None = None, *, with_intervals: bool = True
 ) -> LockCosts:
     """Costs as far as a recording shows them; the others stay assumed.
 

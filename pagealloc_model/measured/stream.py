@@ -184,20 +184,22 @@ CPUS = 1 << 16
 
 
 @entry
-def from_elsewhere(
-    cpu: np.ndarray, page: np.ndarray, is_drained: np.ndarray, last_row: np.ndarray
-) -> np.ndarray:
-    """Tell which drained pages, in time order, another CPU had freed or refilled last.
+def mark_from_elsewhere(
+    cpu: np.ndarray,
+    page: np.ndarray,
+    is_drained: np.ndarray,
+    last_row: np.ndarray,
+    elsewhere: np.ndarray,
+) -> None:
+    """Mark drained pages, in time order, that another CPU had freed or refilled last.
 
     `last_row` is working space: int32 zeros, one for each page.
     """
-    found = np.zeros(len(page), np.bool_)
     for row in range(len(page)):
         before = int(last_row[page[row]]) - 1
         last_row[page[row]] = row + 1
         if before >= 0 and is_drained[row] and not is_drained[before]:
-            found[row] = cpu[before] != cpu[row]
-    return found
+            elsewhere[row] = cpu[before] != cpu[row]
 
 
 def begun_and_ended(

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from pagealloc_model.base.text import count_of
-from pagealloc_model.measured.stream import Probe, Stream, from_elsewhere
+from pagealloc_model.measured.stream import Probe, Stream, mark_from_elsewhere
 from pagealloc_model.recording.trace.columns import Event
 from pagealloc_model.recording.zone_map import UNKNOWN_ZONE, ZoneMap
 
@@ -64,11 +64,7 @@ class Transactions:
 
 
 def list_transactions(
-    stream: Stream,
-    rows: np.ndarray,
-    zone: np.ndarray,
-    site: str,
-    objects: np.ndarray | None = None,
+    stream: Stream, rows: np.ndarray, zone: np.ndarray, site: str, objects: np.ndarray | None = None
 ) -> Transactions:
     """Transactions that begin with rows of the stream and move objects of their order and type."""
     order = stream.order[rows]
@@ -481,6 +477,7 @@ def _came_from_elsewhere(stream: Stream, drained: np.ndarray) -> np.ndarray:
         pages, first = np.unique(pages, return_inverse=True)[1], 0
     last_row = np.zeros(int(pages.max()) - first + 1, np.int32)
     is_drained = stream.kind[rows] == Event.PCPU_DRAIN
-    elsewhere = np.zeros(len(stream), bool)
-    elsewhere[rows] = from_elsewhere(stream.cpu[rows], pages - first, is_drained, last_row)
+    marked, elsewhere = np.zeros(len(rows), bool), np.zeros(len(stream), bool)
+    mark_from_elsewhere(stream.cpu[rows], pages - first, is_drained, last_row, marked)
+    elsewhere[rows] = marked
     return elsewhere[drained]

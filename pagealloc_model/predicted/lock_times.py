@@ -79,23 +79,13 @@ does."""
 ARRIVING, QUEUED, PARKED, DONE = 0, 1, 2, 3
 
 LOCK = np.dtype(
-    [
-        ("release_ns", np.int64),
-        ("head", np.int32),
-        ("tail", np.int32),
-        ("waiting", np.int32),
-    ],
+    [("release_ns", np.int64), ("head", np.int32), ("tail", np.int32), ("waiting", np.int32)],
     align=True,
 )
 """A zone->lock: when its last holder lets go, and the queue of CPUs behind."""
 
 LIST_LOCK = np.dtype(
-    [
-        ("release_ns", np.int64),
-        ("gone", np.int64),
-        ("waiting", np.int32),
-        ("is_waiting", np.int8),
-    ],
+    [("release_ns", np.int64), ("gone", np.int64), ("waiting", np.int32), ("is_waiting", np.int8)],
     align=True,
 )
 """A pcp->lock: when it is let go, unless its holder still waits for zone->lock; CPUs that wait for

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import pressure_layout as pr
 from pagealloc_model.allocator.from_source.build import KernelBuild
 from pagealloc_model.allocator.state import State
 from pagealloc_model.base import progress_bar
-from pagealloc_model.base.arrays import bin_edges
+from pagealloc_model.base.arrays import bin_edges, parts
 from pagealloc_model.base.errors import PolicyError, UsageError
 from pagealloc_model.base.jit import kernel_fingerprint
 from pagealloc_model.base.lazy import LazyMethod
@@ -56,6 +58,8 @@ RECLAIMED = ("pgsteal_kswapd", "pgsteal_direct", "pgsteal_khugepaged", "pgsteal_
 
 WITHOUT_BUILD = ("kcompactd_unreserves",)
 """Fields of the model's compaction that reach into what a kernel build decides."""
+
+_REQUESTS = (at.ALLOC, at.ALLOC_IN_ZONE, at.CAPTURE, at.RECORDED_FAILURE)
 
 
 def literal_part(policy: Policy) -> Policy:
@@ -220,17 +224,51 @@ class Replay(Tables):
 
     @cached_property
     def outcomes(self) -> pd.DataFrame:
-        """Requests by order; success under another policy is NA in a literal replay."""
-        if self.assumptions.reclaim == "elastic":
-            return tables.elastic_outcomes(self.samples.counters[-1])
-        return tables.outcomes(self.demand.events)
+        """Requests by order, and those that reclaimed or compacted; a literal replay's are NA."""
+        is_elastic = self.assumptions.reclaim == "elastic"
+        if is_elastic:
+            words = self.samples.counters[-1][pr.OUTCOMES :][: at.ORDERS * pr.OUTCOME_WORDS]
+            counts, served, stalled = words.reshape(at.ORDERS, pr.OUTCOME_WORDS).T
+        else:
+            counts, events = np.zeros(at.ORDERS, np.int64), self.demand.events
+            for part in parts(len(events)):
+                asked = np.isin(events["operation"][part], _REQUESTS)
+                counts += np.bincount(events["order"][part][asked], minlength=at.ORDERS)
+        orders = np.flatnonzero(counts)
+        columns = dict.fromkeys(("succeeded", "failed", "stalled"), [pd.NA] * len(orders))
+        if is_elastic:
+            failed = (counts - served)[orders]
+            columns = {"succeeded": served[orders], "failed": failed, "stalled": stalled[orders]}
+        frame = pd.DataFrame(
+            {"class": "all", "order": orders.astype(np.int8), "asked": counts[orders]}
+        )
+        for name, values in columns.items():
+            frame[name] = pd.array(values, dtype="Int64")
+        return frame.assign(reason="" if is_elastic else tables.LITERAL)
 
     @cached_property
     def vmstat(self) -> pd.DataFrame:
         """Counters under the kernel's names since the start; all NA in a literal replay."""
+        types, times = self.machine.zone_types, self.samples.time_ns
+        names = [*pr.COUNTER_NAMES, *(f"allocstall_{name.lower()}" for name in types)]
+        columns = np.r_[
+            pr.COUNTERS : pr.COUNTERS + len(pr.COUNTER_NAMES),
+            pr.ALLOCSTALL : pr.ALLOCSTALL + len(types),
+        ]
+        reason = ""
         if self.assumptions.reclaim == "elastic":
-            return tables.elastic_vmstat(self.machine, self.samples.time_ns, self.samples.counters)
-        return tables.vmstat(int(self.samples.time_ns[-1]))
+            values = self.samples.counters[:, columns].ravel()
+        else:
+            names, times, reason = list(tables.UNKNOWN_COUNTERS), times[-1:], tables.LITERAL
+            values = [pd.NA] * len(names)
+        return pd.DataFrame(
+            {
+                "name": np.tile(np.array(names, object), len(times)),
+                "time_ns": np.repeat(times, len(names)),
+                "value": pd.array(values, dtype="Int64"),
+                "reason": reason,
+            }
+        )
 
     @property
     def provenance(self) -> dict[str, object]:

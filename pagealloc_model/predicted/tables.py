@@ -306,65 +306,6 @@ def lock(machine: Machine, edges: np.ndarray, log: np.ndarray) -> pd.DataFrame:
     return frame.assign(hold_ns=np.nan, wait_ns=np.nan, max_hold_ns=np.nan)
 
 
-_REQUESTS = (at.ALLOC, at.ALLOC_IN_ZONE, at.CAPTURE, at.RECORDED_FAILURE)
-
-
-def outcomes(events: np.ndarray) -> pd.DataFrame:
-    """Requests by order; whether they succeed under another policy is NA in a literal replay."""
-    counts = np.zeros(at.ORDERS, np.int64)
-    for part in parts(len(events)):
-        together = events[part]
-        asked = np.isin(together["operation"], _REQUESTS)
-        counts += np.bincount(together["order"][asked], minlength=at.ORDERS)
-    orders = np.flatnonzero(counts).astype(np.int8)
-    frame = pd.DataFrame({"class": "all", "order": orders, "asked": counts[orders]})
-    for name in ("succeeded", "failed", "stalled"):
-        frame[name] = pd.array([pd.NA] * len(frame), dtype="Int64")
-    return frame.assign(reason=LITERAL)
-
-
-def elastic_outcomes(counters: np.ndarray) -> pd.DataFrame:
-    """Requests by order: asked, served as asked, failed, and those that reclaimed or compacted."""
-    end = pr.OUTCOMES + at.ORDERS * pr.OUTCOME_WORDS
-    words = counters[pr.OUTCOMES : end].reshape(at.ORDERS, pr.OUTCOME_WORDS)
-    orders = np.flatnonzero(words[:, 0])
-    asked, served, stalled = words[orders].T
-    frame = pd.DataFrame({"class": "all", "order": orders.astype(np.int8), "asked": asked})
-    columns = {"succeeded": served, "failed": asked - served, "stalled": stalled}
-    for name, values in columns.items():
-        frame[name] = pd.array(values, dtype="Int64")
-    return frame.assign(reason="")
-
-
-def vmstat(time_ns: int) -> pd.DataFrame:
-    """Counters that a literal replay cannot predict, all NA with the reason."""
-    return pd.DataFrame(
-        {
-            "name": UNKNOWN_COUNTERS,
-            "time_ns": time_ns,
-            "value": pd.array([pd.NA] * len(UNKNOWN_COUNTERS), dtype="Int64"),
-            "reason": LITERAL,
-        }
-    )
-
-
-def elastic_vmstat(machine: Machine, time_ns: np.ndarray, counters: np.ndarray) -> pd.DataFrame:
-    """Counters since the start by name and time."""
-    names = [*pr.COUNTER_NAMES, *(f"allocstall_{name.lower()}" for name in machine.zone_types)]
-    words = [
-        *range(pr.COUNTERS, pr.COUNTERS + len(pr.COUNTER_NAMES)),
-        *range(pr.ALLOCSTALL, pr.ALLOCSTALL + len(machine.zone_types)),
-    ]
-    return pd.DataFrame(
-        {
-            "name": np.tile(np.array(names, object), len(time_ns)),
-            "time_ns": np.repeat(time_ns, len(names)),
-            "value": pd.array(counters[:, words].ravel(), dtype="Int64"),
-            "reason": "",
-        }
-    )
-
-
 def divergence(counters: np.ndarray) -> dict[str, int]:
     """What the recording and an elastic replay disagreed on; empty for a literal one.
 

@@ -26,12 +26,7 @@ from pagealloc_model.predicted.demand.reclaim import KSWAPD_NAP_NS, direct_recla
 from pagealloc_model.predicted.prepared import recorded_machine
 from pagealloc_model.recording.machine import Machine
 from tests.allocator.event_sequence import BLOCK, start_state
-from tests.small_recordings import (
-    EVENTS_BEGIN_NS,
-    TimedEvents,
-    shipped_recording,
-    small_machine,
-)
+from tests.small_recordings import EVENTS_BEGIN_NS, TimedEvents, shipped_recording, small_machine
 
 PAGE = 0x1000
 THP = "GFP_TRANSHUGE"

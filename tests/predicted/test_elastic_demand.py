@@ -29,6 +29,8 @@ from pagealloc_model.predicted.replay import replay
 from pagealloc_model.predicted.start.elastic import with_cached_pages
 from pagealloc_model.recording.snapshot import Snapshot
 from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Event, Trace
+from tests.predicted.test_demand import Script
+from tests.predicted.test_demand import told as told_events
 from tests.small_recordings import END_PFN, TimedEvents, shipped_recording, small_machine
 
 HIGHUSER_MOVABLE = 0x100CCA
@@ -199,8 +201,7 @@ class _Counted:
 
 
 @pytest.mark.parametrize(
-    ("scanned", "expected"),
-    [(0, None), (24, 0), (32, 250), (2400, 990), (3, 0)],
+    ("scanned", "expected"), [(0, None), (24, 0), (32, 250), (2400, 990), (3, 0)]
 )
 def test_survivors_are_slabs_whose_objects_were_scanned_in_vain(
     tmp_path: Path, scanned: int, expected: int | None
@@ -326,109 +327,66 @@ def test_a_literal_replay_has_no_uses(tmp_path: Path) -> None:
 # Pages that recorded compaction moved, in an elastic replay: they stay in use (T10.14)
 
 
-TARGET = 0x1800
 MOVABLE = "GFP_HIGHUSER_MOVABLE"
-Told = tuple[int, int]
-"""Operation and object."""
 
 
-def moves(events: TimedEvents, *pages: int, order: int = 0) -> None:
-    """Another task's compaction moves pages away."""
-    events.on(1, pid=7).event("compaction:mm_compaction_begin", "zone_start=0")
-    for page in pages:
-        events.free(page, order)
-    events.event("compaction:mm_compaction_end", "status=5")
-    events.on(0, pid=1)
+class Moves(Script):
+    """Script in which mN: another task's compaction moves page N away."""
+
+    def _play(self, word: str, first: int) -> None:
+        if not word.startswith("m"):
+            super()._play(word, first)
+            return
+        self._is_interrupt = False
+        self.on(1, pid=7).event("compaction:mm_compaction_begin", "zone_start=0")
+        super()._play(f"f{word[1:]}", first)
+        self.event("compaction:mm_compaction_end", "status=5")
+        self.on(0, pid=1)
 
 
-def used(*pages: int, order: int = 0) -> TimedEvents:
-    """A task that asks for pages."""
-    events = TimedEvents()
-    events.on(0, pid=1)
-    for page in pages:
-        events.alloc(page, order=order, gfp=MOVABLE, migratetype=1)
-    return events
+@pytest.mark.parametrize(
+    ("script", "events", "counts"),
+    [
+        ("a0 a1 m0", "A0 A1", {"stayed_pages": 1}),
+        # Where it is freed at last, the same object is freed: of two, the one that moved last.
+        (
+            "a0 a1 a2048 @0:2 f2048 m0 m1 f2048",
+            "A0 A1 A2 F2 F1",
+            {"hidden_allocations": 0, "moved_frees": 1},
+        ),
+        # A free that was missed is no move: it is known by the next request for the page.
+        ("a0 a0 m1", "A0 F0 A1", {"missed_frees": 1}),
+        ("a0 a2048 f2048 m0 m2048", "A0 A1 F1", {"hidden_allocations": 0}),
+        # Other sizes are not taken for it; an unused target never seen before becomes free.
+        (
+            "a0 a2048^2 @0:2 f2048^2 m0 f2048^2",
+            "A0 A1^2 F1^2 h2^2 F2^2",
+            {"hidden_allocations": 1},
+        ),
+        ("a0 m2048^3", "A0 F1^3", {}),
+    ],
+)
+def test_moved_pages_stay_in_use(
+    tmp_path: Path, script: str, events: str, counts: dict[str, int]
+) -> None:
+    demand = resolve_demand(Moves(script).trace(tmp_path), small_machine(), ELASTIC)
+    assert told_events(demand) == events
+    assert {name: getattr(demand, name) for name in counts} == counts
 
 
-def found(events: TimedEvents, directory: Path) -> tuple[Demand, list[Told]]:
-    demand = resolve_demand(events.trace(directory), small_machine(), ELASTIC)
-    told = demand.events[["operation", "object"]].tolist()
-    return demand, [(int(operation), int(number)) for operation, number in told]
-
-
-def test_a_source_stays_in_use(tmp_path: Path) -> None:
-    events = used(PAGE, PAGE + 1)
-    moves(events, PAGE)
-    demand, told = found(events, tmp_path)
-    assert told == [(at.ALLOC, 0), (at.ALLOC, 1)]
-    assert demand.stayed_pages == 1
-
-
-def test_where_it_is_freed_at_last_the_same_object_is_freed(tmp_path: Path) -> None:
-    """Of two that moved, the one that moved last is taken for it."""
-    events = used(PAGE, PAGE + 1, TARGET)
-    events.on(0, pid=2).free(TARGET)
-    moves(events, PAGE, PAGE + 1)
-    events.free(TARGET)
-    demand, told = found(events, tmp_path)
-    assert told[3:] == [(at.FREE, 2), (at.FREE, 1)]
-    assert (demand.hidden_allocations, demand.moved_frees) == (0, 1)
-
-
-def test_a_free_that_was_missed_is_no_move(tmp_path: Path) -> None:
-    """It is known by the next request for the page, whose class is not the free's."""
-    events = used(PAGE, PAGE)
-    moves(events, PAGE + 1)
-    demand, told = found(events, tmp_path)
-    assert demand.missed_frees == 1
-    assert told[:3] == [(at.ALLOC, 0), (at.FREE, 0), (at.ALLOC, 1)]
-
-
-def test_a_page_moved_twice_is_one_object(tmp_path: Path) -> None:
-    events = used(PAGE, TARGET)
-    events.free(TARGET)
-    moves(events, PAGE)
-    moves(events, TARGET)
-    demand, told = found(events, tmp_path)
-    assert told[2:] == [(at.FREE, 1)]
-    assert demand.hidden_allocations == 0
-
-
-def test_other_sizes_are_not_taken_for_it(tmp_path: Path) -> None:
-    events = used(PAGE)
-    events.alloc(TARGET, order=2)
-    events.on(0, pid=2).free(TARGET, order=2)
-    moves(events, PAGE)
-    events.free(TARGET, order=2)
-    demand, told = found(events, tmp_path)
-    assert demand.hidden_allocations == 1
-    assert [operation for operation, _ in told].count(at.HIDDEN_ALLOC) == 1
-
-
-def test_an_unused_target_never_seen_before_becomes_free(tmp_path: Path) -> None:
-    events = used(PAGE)
-    moves(events, TARGET, order=3)
-    _, told = found(events, tmp_path)
-    assert told[-1][0] == at.FREE
+def test_a_literal_replay_keeps_what_was_recorded(tmp_path: Path) -> None:
+    demand = resolve_demand(Moves("a0 m0").trace(tmp_path), small_machine())
+    assert demand.events["operation"].tolist()[:2] == [at.ALLOC, at.FREE]
+    assert demand.stayed_pages == 0
 
 
 def test_what_an_interrupt_frees_meanwhile_is_freed(tmp_path: Path) -> None:
-    events = used(PAGE, PAGE + 1)
-    moves(events, PAGE, PAGE + 1)
-    trace = events.trace(tmp_path)
+    trace = Moves("a0 a1 m0 m1").trace(tmp_path)
     in_interrupt = np.zeros(len(trace), np.int8)
     in_interrupt[3] = 1
     demand = resolve_demand(replace(trace, in_interrupt=in_interrupt), small_machine(), ELASTIC)
     freed = demand.events[demand.events["operation"] == at.FREE]
     assert freed["object"].tolist() == [1]
-
-
-def test_a_literal_replay_keeps_what_was_recorded(tmp_path: Path) -> None:
-    events = used(PAGE)
-    moves(events, PAGE)
-    demand = resolve_demand(events.trace(tmp_path), small_machine())
-    assert demand.events["operation"].tolist()[:2] == [at.ALLOC, at.FREE]
-    assert demand.stayed_pages == 0
 
 
 def test_recorded_moves_free_no_memory() -> None:

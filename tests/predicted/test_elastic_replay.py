@@ -19,12 +19,7 @@ from pagealloc_model.policy import ElasticAssumptions
 from pagealloc_model.policy.policy import policy_settings
 from pagealloc_model.predicted import run as module
 from pagealloc_model.predicted.replay import ELASTIC_SETTINGS, check_mode, choose_reclaim
-from pagealloc_model.predicted.run import (
-    RUNS,
-    SHRUNK,
-    RecordedKswapd,
-    recorded_kswapd,
-)
+from pagealloc_model.predicted.run import RUNS, SHRUNK, RecordedKswapd, recorded_kswapd
 from pagealloc_model.recording.trace.columns import Trace
 from tests.small_recordings import shipped_recording
 
@@ -179,14 +174,11 @@ def test_paces_worked_by_hand(stock: pm.Recording, monkeypatch: pytest.MonkeyPat
     assert kswapd.changes_ns.tolist() == [100, 500, 1000, 1020]
 
 
-def test_what_is_taken_over_from_the_recorded_kernel_is_marked(
-    stock: pm.Recording,
-) -> None:
+def test_what_is_taken_over_from_the_recorded_kernel_is_marked(stock: pm.Recording) -> None:
     def imposed(**own: bool) -> tuple[str, ...]:
         elastic = ElasticAssumptions(**own)
         return pm.replay(
-            stock,
-            assumptions=pm.Assumptions(reclaim="elastic", elastic=elastic),
+            stock, assumptions=pm.Assumptions(reclaim="elastic", elastic=elastic)
         ).imposed
 
     assert imposed() == ()
@@ -194,9 +186,7 @@ def test_what_is_taken_over_from_the_recorded_kernel_is_marked(
     assert imposed(lru_as_recorded=True) == ("order of reclaim at the start",)
 
 
-def test_few_pages_have_one_pace_which_is_that_of_the_whole_recording(
-    stock: pm.Recording,
-) -> None:
+def test_few_pages_have_one_pace_which_is_that_of_the_whole_recording(stock: pm.Recording) -> None:
     clusters = table(
         time_ns=[120, 150, 1010], pid=[7, 7, 7], nr_reclaimed=[0, 32, 8], cpu=[0, 0, 0]
     )
@@ -268,10 +258,7 @@ def test_what_kswapd_frees_goes_to_the_lists_of_the_cpu_that_it_is_on(
         )
         monkeypatch.setattr(replay_module, "recorded_kswapd", lambda trace, held=held: held)
         elastic = ElasticAssumptions(kswapd_as_recorded=True)
-        replay = pm.replay(
-            stock,
-            assumptions=pm.Assumptions(reclaim="elastic", elastic=elastic),
-        )
+        replay = pm.replay(stock, assumptions=pm.Assumptions(reclaim="elastic", elastic=elastic))
         table = replay.transactions
         pages = (table["objects"] * table["transactions"])[table["site"] == "drain"]
         drains[cpu] = pages.groupby(table["cpu"]).sum()

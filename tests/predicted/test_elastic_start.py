@@ -129,12 +129,7 @@ def test_pages_of_a_larger_piece_are_known_one_by_one() -> None:
     found = np.zeros(4, resolved.OBJECT)
     found["pfn"] = (8, 8, 16, 24)
     found["order"] = (0, 3, 0, 1)
-    found["kind"] = (
-        resolved.AT_START,
-        resolved.RECORDED,
-        resolved.RECORDED,
-        resolved.HIDDEN,
-    )
+    found["kind"] = (resolved.AT_START, resolved.RECORDED, resolved.RECORDED, resolved.HIDDEN)
     assert np.flatnonzero(first_seen_allocated(found, 32)).tolist() == [*range(9, 16), 16]
 
 

@@ -127,10 +127,7 @@ def test_frees_go_past_a_list_that_is_being_drained() -> None:
 
     The page that went past the list is no longer there for CPU 0's own drain of 60.
     """
-    rows = (
-        hold(100, 1, 100, at.SITE_DRAIN_ALL, of=0),
-        hold(5000, 0, 60, at.SITE_DRAIN_COMMIT),
-    )
+    rows = (hold(100, 1, 100, at.SITE_DRAIN_ALL, of=0), hold(5000, 0, 60, at.SITE_DRAIN_COMMIT))
     times = run(*rows, visits=frees(0, 50, 200, 300, 4000))
     past = times.acquisitions[times.acquisitions["cause"] == "trylock"]
     assert past["site"].tolist() == ["direct_free"]

@@ -173,11 +173,7 @@ def test_rows_are_what_each_event_says(
 def found_rows(trace: Trace) -> PartRows:
     """The rows of all parts, with their requests."""
     maker = RowMaker(
-        trace,
-        small_machine(),
-        HIDDEN_TYPE,
-        direct_reclaims(trace),
-        realtime=frozenset({REALTIME}),
+        trace, small_machine(), HIDDEN_TYPE, direct_reclaims(trace), realtime=frozenset({REALTIME})
     )
     rows, tasks, last_row = np.zeros(0, resolved.ROW), RequestsOfTasks(), np.full(1 << 10, -1)
     outside = twice = 0

@@ -299,9 +299,7 @@ def test_maximal_buddies_are_those_that_merging_leaves() -> None:
     ]
 
 
-def test_what_was_taken_since_flags_were_read_moves_if_its_block_is_movable(
-    tmp_path: Path,
-) -> None:
+def test_what_was_taken_since_flags_were_read_moves_if_its_block_is_movable(tmp_path: Path) -> None:
     """A page that flags show free and that is freed first was in use: movable, or not, by block."""
     taken = NORMAL.first_free + 3
     events = TimedEvents()

@@ -247,10 +247,7 @@ def zone_of_page(machine: Machine, pfn: int) -> int:
 
 
 def take_isolated(
-    taken: np.ndarray,
-    hidden: HiddenAllocations,
-    objects: np.ndarray,
-    machine: Machine,
+    taken: np.ndarray, hidden: HiddenAllocations, objects: np.ndarray, machine: Machine
 ) -> tuple[np.ndarray, np.ndarray, HiddenAllocations, int]:
     """Give each isolation the objects that it became, as later frees tell them (T10.2).
 

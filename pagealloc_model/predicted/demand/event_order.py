@@ -142,11 +142,7 @@ def merged(
 
 
 def merged_in_place(
-    events: np.ndarray,
-    held: Column,
-    extra: np.ndarray,
-    ranks: np.ndarray,
-    new_array: NewArray,
+    events: np.ndarray, held: Column, extra: np.ndarray, ranks: np.ndarray, new_array: NewArray
 ) -> np.ndarray:
     """As `merged`, but events, the first of those in `held`, move up in what they lie in."""
     held.rows = len(events)

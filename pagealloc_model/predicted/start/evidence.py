@@ -199,11 +199,7 @@ NO_MEMORY = -1
 UNKNOWN_TYPE = -2
 """Type of a block that page_owner says nothing about."""
 
-_FLAG_OF_TYPE = {
-    at.UNMOVABLE: flags.PGTABLE,
-    at.MOVABLE: flags.LRU,
-    at.RECLAIMABLE: flags.SLAB,
-}
+_FLAG_OF_TYPE = {at.UNMOVABLE: flags.PGTABLE, at.MOVABLE: flags.LRU, at.RECLAIMABLE: flags.SLAB}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -365,11 +361,7 @@ def first_seen_allocated(objects: np.ndarray, length: int) -> np.ndarray:
 
 
 def memory_blocks(
-    machine: Machine,
-    counts: StartCounts,
-    free: np.ndarray,
-    words: np.ndarray,
-    touched: np.ndarray,
+    machine: Machine, counts: StartCounts, free: np.ndarray, words: np.ndarray, touched: np.ndarray
 ) -> tuple[np.ndarray, ...]:
     """Per zone, the numbers of the pageblocks that hold memory, ascending.
 

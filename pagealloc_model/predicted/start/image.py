@@ -220,11 +220,7 @@ def _make_start_image(
         pcp_high=pcp_high,
         allocated_pfn=pfn,
         allocated_order=order,
-        origin=(
-            *sources,
-            *lines,
-            *_how_exact(machine, counts, evidence, sums, free, block_types),
-        ),
+        origin=(*sources, *lines, *_how_exact(machine, counts, evidence, sums, free, block_types)),
     )
 
 
