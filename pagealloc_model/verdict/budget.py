@@ -45,16 +45,7 @@ _ISOLATIONS = "compaction:mm_compaction_isolate_freepages"
 
 @dataclass(frozen=True, kw_only=True)
 class Truth:
-    """Something of the kernel's that a recording may tell, and a replay can be given.
-
-    Attributes:
-        name: one word, as tables name it.
-        meaning: what is imposed.
-        decided: whether the kernel decides it, and the model too; else it is information about
-            the machine that the model cannot have.
-        record: what to record so that it, or what it rests on, is known better.
-        put: put it into a recording made ready; what is given is not changed.
-    """
+    """Something of the kernel's that a recording may tell, and a replay can be given."""
 
     name: str
     meaning: str

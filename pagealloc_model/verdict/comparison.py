@@ -79,15 +79,7 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class ModelError:
-    """One metric under the recorded policy.
-
-    Attributes:
-        measured: what the recording shows.
-        predicted: what the model had.
-        error: distance between them, in the metric's unit.
-        null_model: what a null model says.
-        null_error: its distance.
-    """
+    """One metric under the recorded policy."""
 
     measured: float
     predicted: float
@@ -319,12 +311,7 @@ class Change:
 
 
 def interval_of(runs: Sequence[Change], recordings: int = 1) -> tuple[float, float]:
-    """Interval of the change between two sets of as many runs, NaN where it is unknown.
-
-    Args:
-        runs: of one quantity, a run being a recording and a seed.
-        recordings: how many differ among them.
-    """
+    """Interval of the change between two sets of as many runs, NaN where it is unknown."""
     unit = runs[0].before.unit
     before, after = (
         float(np.mean([getattr(run, side).value for run in runs])) for side in ("before", "after")
@@ -373,13 +360,7 @@ def judged_runs(runs: Sequence[Change], recordings: int = 1) -> dict[str, object
 
 
 def verdict_of(runs: Sequence[Change], low: float, high: float) -> str:
-    """What may be said of a change; "better" and "worse" only of one beyond all error.
-
-    Args:
-        runs: of one quantity.
-        low: lower end of the interval of their change.
-        high: upper end.
-    """
+    """What may be said of a change; "better" and "worse" only of one beyond all error."""
     change = float(np.mean([run.after.value - run.before.value for run in runs]))
     errors = [run.error for run in runs]
     if math.isnan(change):
@@ -409,12 +390,7 @@ def failed_last(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def believable_words(table: pd.DataFrame, refused: str = "") -> str:
-    """Return one line: for which rows a comparison can be believed.
-
-    Args:
-        table: judged rows.
-        refused: why none can.
-    """
+    """Return one line: for which rows a comparison can be believed."""
     if refused:
         return f"Believe no row of this comparison: {refused}."
     known = table[table["verdict"] != UNKNOWN]

@@ -208,11 +208,7 @@ def _series_rows(
 
 
 def at_snapshots(scored: Scored) -> pd.DataFrame:
-    """Model and kernel side by side at every scored snapshot.
-
-    Returns:
-        time_s (after the start snapshot), metric, scope, measured, predicted, null.
-    """
+    """Model and kernel side by side at every scored snapshot."""
     of_type = scored.blocks.index.get_level_values("migratetype")
     frames = []
     for metric, values in (
@@ -281,14 +277,7 @@ def _contention_rows(
 def error_rows(
     recording: Recording, predicted: Replay, measured: Measured, scored: Scored
 ) -> pd.DataFrame:
-    """All rows of the error table.
-
-    Args:
-        recording: for what was recorded, and what a machine without per-CPU lists would have moved.
-        predicted: the replay under the recorded policy.
-        measured: the recording's tables.
-        scored: both at the scored snapshots.
-    """
+    """All rows of the error table."""
     is_elastic = predicted.assumptions.reclaim == "elastic"
     counted = _counter_rows(predicted, measured) if is_elastic else _unknown_rows(measured)
     known = was_recorded(recording, Event.EXTFRAG)

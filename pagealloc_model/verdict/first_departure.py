@@ -61,13 +61,7 @@ class Departure:
 def first_departures(
     trace: Trace, predicted: Replay, measured: pd.DataFrame
 ) -> tuple[Departure, ...]:
-    """First departures of a free-running prediction: page, zone, and each CPU's refills and drains.
-
-    Args:
-        trace: the recording's events.
-        predicted: under the recorded policy.
-        measured: the recording's `Measured.transactions_full`.
-    """
+    """First departures of a prediction: page, zone, and each CPU's refills and drains."""
     return (*_of_places(trace, predicted), *_of_transactions(trace, predicted, measured))
 
 

@@ -60,14 +60,7 @@ def scores(errors: pd.DataFrame, snapshots: pd.DataFrame) -> pd.DataFrame:
 
 
 def judgement_of(measured: float, predicted: float, error: float, null_error: float) -> str:
-    """Say how right one prediction is.
-
-    Args:
-        measured: 0 or more.
-        predicted: 0 or more.
-        error: in shares of what was measured.
-        null_error: the same of the null model.
-    """
+    """Say how right one prediction is."""
     if error <= NEAR:
         nearer = error < null_error or not error
         return f"within {max(ceil(100 * error), 1)} %" + ("" if nearer else ", as its null model")

@@ -204,11 +204,7 @@ class Quantity:
         return self.how in ("sum", "mean", "ratio", "most")
 
     def by_window(self, edges: np.ndarray) -> np.ndarray:
-        """Return what each window adds, float, shape (windows,); of a quantile (windows, levels).
-
-        Args:
-            edges: of the windows, one more than those.
-        """
+        """Return what each window adds, shape (windows,); of a quantile (windows, levels)."""
         windows = len(edges) - 1
         place = np.clip(np.searchsorted(edges, self.time_ns, "right") - 1, 0, windows - 1)
         if self.how == "most":
@@ -355,12 +351,7 @@ def rows_of_pairs(pairs: Iterable[tuple[Quantity, Quantity]]) -> pd.DataFrame:
 
 
 def replay_quantities(replay: Replay, edges: np.ndarray) -> Iterator[Quantity]:
-    """All that a comparison says of a replay.
-
-    Args:
-        replay: the replay.
-        edges: of windows; what only grows is split at them.
-    """
+    """All that a comparison says of a replay."""
     yield from hold_quantities(replay.transactions_full)
     yield from States.of_replay(replay).quantities(replay.machine)
     totals = replay.list_use.groupby("time_ns").sum(min_count=1)
@@ -398,11 +389,7 @@ def replay_quantities(replay: Replay, edges: np.ndarray) -> Iterator[Quantity]:
 
 
 def hold_quantities(transactions: pd.DataFrame) -> Iterator[Quantity]:
-    """Holds of zone->lock by site (S11.1); sizes are of those whose pages are known.
-
-    Args:
-        transactions: `transactions_full` of a recording or a replay.
-    """
+    """Holds of zone->lock by site (S11.1); sizes are of those whose pages are known."""
     time_ns = transactions["time_ns"].to_numpy()
     pages = transactions["pages"].to_numpy(float, na_value=np.nan)
     site = transactions["site"].to_numpy(object)
@@ -553,11 +540,7 @@ def _added(time_ns: np.ndarray, total: np.ndarray, edges: np.ndarray) -> np.ndar
 
 
 def fallback_quantities(fallbacks: pd.DataFrame) -> Iterator[Quantity]:
-    """Fallbacks, and by pair of types: whole claims of a block apart from stolen pages (S6).
-
-    Args:
-        fallbacks: table of a recording or a replay.
-    """
+    """Fallbacks, and by pair of types: whole claims of a block apart from stolen pages (S6)."""
     yield named("extfrag_events", float(fallbacks["count"].sum()))
     stolen = fallbacks["kind"].isin(["steal"])
     for metric, chosen in (("fallback_claims", ~stolen), ("fallback_steals", stolen)):
@@ -567,12 +550,7 @@ def fallback_quantities(fallbacks: pd.DataFrame) -> Iterator[Quantity]:
 
 
 def counter_quantities(vmstat: pd.DataFrame, edges: np.ndarray) -> Iterator[Quantity]:
-    """Huge pages, reclaim, compaction and stalls, from counters under the kernel's names.
-
-    Args:
-        vmstat: name, time_ns and value of growing counters.
-        edges: of windows; the counters are split at them.
-    """
+    """Huge pages, reclaim, compaction and stalls, from counters under the kernel's names."""
     table = vmstat.pivot_table(index="time_ns", columns="name", values="value", aggfunc="last")
     times = table.index.to_numpy(float)
     added = {name: _added(times, table[name].to_numpy(float), edges) for name in table.columns}

@@ -86,19 +86,7 @@ _CHAOTIC = {
 def seed_ranges(
     recording: Recording, measured: Measured, first: Replay, scored: np.ndarray, seeds: int
 ) -> tuple[SeedRange, ...]:
-    """Replay a recording under further seeds, side by side on the cores.
-
-    Args:
-        recording: an opened recording.
-        measured: its tables.
-        first: a replay of it, whose seed is the first.
-        scored: int64, instants of the snapshots that are compared.
-        seeds: how many in all, 1 or more.
-
-    Returns:
-        The reserve at the last snapshot, the mean boost at the snapshots, and fallbacks; what is 0
-        everywhere is left out.
-    """
+    """Replay a recording under further seeds, side by side on the cores."""
 
     def numbers(tables: Measured | Replay) -> tuple[float, ...]:
         values = []

@@ -149,15 +149,6 @@ def paired_p(base: Sequence[float], patch: Sequence[float], seed: int = 0) -> fl
 
     Every run has its value under both; if the policy did nothing, each pair's difference could
     as well have the other sign. Exact up to `EXACT_RUNS` runs, beyond by drawn signs.
-
-    Args:
-        base: one value per run.
-        patch: of the same runs.
-        seed: of drawn signs.
-
-    Returns:
-        The share of signs whose mean difference is at least as far from 0; NaN where fewer than
-        two pairs are known.
     """
     differences = _known(np.asarray(patch, float) - np.asarray(base, float))
     runs = len(differences)

@@ -25,14 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class FreeRead:
-    """A figure that a snapshot names.
-
-    Attributes:
-        begun: row of the trace at which the snapshot begins.
-        read: row at which it has been read.
-        pages: free pages of the zone and by how much they may be off (S1.10), one pair for each
-            file that names them.
-    """
+    """A figure that a snapshot names."""
 
     begun: int
     read: int
@@ -40,16 +33,7 @@ class FreeRead:
 
 
 def free_pages_moved(moves: np.ndarray, isolated: np.ndarray, st: np.ndarray) -> np.ndarray:
-    """By how many pages each of a zone's moves changes its free pages, as (row, pages).
-
-    Args:
-        moves: `STEP` records of one zone.
-        isolated: ISOLATED steps of that zone.
-        st: a state's words, for the orders that per-CPU lists take.
-
-    Returns:
-        int64, shape (moves and isolations, 2), in order of rows.
-    """
+    """By how many pages each of a zone's moves changes its free pages, as (row, pages)."""
     operation = moves["operation"]
     order = moves["order"].astype(np.int64)
     listed = order <= st[at.POLICY_COSTLY_ORDER]
@@ -68,12 +52,7 @@ def free_pages_moved(moves: np.ndarray, isolated: np.ndarray, st: np.ndarray) ->
 
 
 def agreed_free_pages(moved: np.ndarray, reads: list[FreeRead]) -> list[int]:
-    """The zone's free pages when each snapshot begins.
-
-    Args:
-        moved: from `free_pages_moved`.
-        reads: in order of time.
-    """
+    """The zone's free pages when each snapshot begins."""
     counted = np.concatenate([[0], np.cumsum(moved[:, 1])])
     bounds = []
     starts = []
@@ -166,15 +145,7 @@ def tracked(state: State, st: np.ndarray) -> np.ndarray:
 def snapshot_steps(
     recording: Recording, machine: Machine, moves: np.ndarray, isolated: np.ndarray, st: np.ndarray
 ) -> np.ndarray:
-    """Steps for every pageset and zone of the snapshots taken while events were recorded.
-
-    Args:
-        recording: the recording.
-        machine: its zones and CPUs.
-        moves: from `recorded_moves`.
-        isolated: from `isolation_steps`.
-        st: a state's words.
-    """
+    """Steps for every pageset and zone of the snapshots taken while events were recorded."""
     trace = recording.trace
     reads: dict[int, list[tuple[FreeRead, int, int]]] = {}
     rows: list[tuple[int, ...]] = []
@@ -223,11 +194,6 @@ def isolation_steps(trace: Trace, machine: Machine, moves: np.ndarray) -> np.nda
 
     Compaction isolates pages as targets, and captures those that it was asked for: an allocation
     of such an order whose pages nothing took from the buddy before is a capture.
-
-    Args:
-        trace: the recording's events.
-        machine: its zones.
-        moves: from `recorded_moves`.
     """
     parts = []
     for name in ("isolate_freepages", "fast_isolate_freepages"):
@@ -289,16 +255,7 @@ _REFILL = "pa:pcp_bulk_alloc"
 
 
 def recorded_moves(trace: Trace, machine: Machine) -> tuple[np.ndarray, np.ndarray]:
-    """Every row as a move, runs and fates noted.
-
-    Args:
-        trace: the recording's events.
-        machine: its zones.
-
-    Returns:
-        `STEP` records, one per row but for rows that repeat another (T4), and int8 per page
-        frame, the first operation on it.
-    """
+    """Every row as a move, runs and fates noted."""
     steps = np.zeros(len(trace), rec.STEP)
     steps["row"] = np.arange(len(trace))
     for name in ("pfn", "pid", "cpu", "order", "migratetype", "gfp"):
@@ -406,13 +363,7 @@ def _note_probed(steps: np.ndarray, trace: Trace) -> None:
 
 
 def unseen_pushes(steps: np.ndarray, m: at.Arrays, machine: Machine) -> np.ndarray:
-    """Pushes for frees that no event shows; `row` is the row after which each fell.
-
-    Args:
-        steps: from `recorded_moves`.
-        m: a state's arrays, for the number of lists.
-        machine: its zones and CPUs.
-    """
+    """Pushes for frees that no event shows; `row` is the row after which each fell."""
     frames = _frames(machine)
     lists = len(machine.zones) * machine.nr_cpus * at.PCP_LISTS_MAX
     pairs = np.zeros((len(steps) // 16 + 1024, 2), np.int32)

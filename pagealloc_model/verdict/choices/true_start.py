@@ -29,17 +29,6 @@ def drop_uncounted(
     `old_flags`). Free buddies that events show count first; of the others, as many stay of each
     order and type as the counts have more, those at the end of the zone first, where the kernel
     hands memory out last. A block without events is taken for Movable here as elsewhere.
-
-    Args:
-        machine: zones and geometry.
-        counts: what the start snapshot counts; without its pagetypeinfo nothing is done.
-        listed_pages: int64, shape (zones,): pages on per-CPU lists.
-        known: bool per page frame: free at the start by an event.
-        free: bool per page frame: by an event or by flags; changed in place.
-        block_types: int8 per pageblock.
-
-    Returns:
-        One line for each zone with pages left out.
     """
     lines: list[str] = []
     if counts.free_buddies is None:
@@ -89,14 +78,6 @@ def true_start(
     allocated. Untouched pages are free if page flags say so and, where these are too old, the start
     snapshot counts as many; what was free when flags were read and is in use by now moves if its
     block is Movable. Blocks are of the type that their first event shows, others Movable.
-
-    Args:
-        machine: zones and CPUs.
-        steps: from `recorded_moves`.
-        first: int8, the first operation on each page frame.
-        page_flags: kpageflags words, None if the recording has none.
-        counts: what the start snapshot counts, None without one.
-        other_types: int8 per pageblock, the types of blocks that no event shows; None for Movable.
     """
     moves = steps[(steps["operation"] >= rec.POP) & (steps["operation"] <= rec.DRAIN)]
     words = np.zeros(len(first), np.uint64)

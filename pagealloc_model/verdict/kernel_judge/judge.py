@@ -80,15 +80,7 @@ class Verdict:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Scenario:
-    """A machine and what happens on it.
-
-    Attributes:
-        sides: begins the machine on both sides; each call begins anew.
-        operations: taken in order.
-        compared_every: operations between two comparisons of the whole state.
-        words: an operation as a line.
-        recorded: it is a recording's demand, whole.
-    """
+    """A machine and what happens on it."""
 
     sides: Callable[[], Sides]
     operations: np.ndarray
@@ -195,16 +187,7 @@ RATIOS = (0, 1, 9, 32, 256, 256, 10_000)
 def size_difference(
     tree: CompiledTree, rules: KernelRules, rng: random.Random
 ) -> Difference | None:
-    """The difference in the sizes of a random machine's zones, None if there is none.
-
-    Args:
-        tree: whose set-up judges.
-        rules: of the model.
-        rng: decides machine and settings.
-
-    Raises:
-        KernelSourceError: the tree lacks functions or does not compile.
-    """
+    """The difference in the sizes of a random machine's zones, None if there is none."""
     machine = random_sized_machine(rng)
     policy = Policy(
         min_free_kbytes=rng.choice((128, 4096, 67584, 262_144, 1 << 22)),

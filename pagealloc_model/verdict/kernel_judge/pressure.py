@@ -39,21 +39,7 @@ NO_OBJECTS = np.zeros(0, np.int32)
 
 @dataclass(frozen=True, kw_only=True)
 class PressurePart:
-    """How operations of reclaim or of compaction are taken, and what is compared after them.
-
-    Attributes:
-        kernel: holds the compiled part.
-        take: operations on the model.
-        answers: names of an operation's answers.
-        counters: names of counters by word of what an elastic replay adds to a state.
-        zone_fields: names of its words of a zone.
-        node_fields: names of its words of a node.
-        other_lines: what differs besides, none where nothing does.
-        words: an operation as a line.
-        has_stalls: stalls of each zone type are compared, too.
-        functions: of the tree, that an operation runs.
-        most_lines: lines of a difference.
-    """
+    """How operations of reclaim or of compaction are taken, and what is compared after them."""
 
     kernel: type[KernelReclaim | KernelCompaction]
     take: Callable[..., object]
@@ -156,11 +142,7 @@ SHARES = tuple(
 
 
 def random_reclaim(rng: random.Random, rules: KernelRules, count: int) -> tuple[Begin, np.ndarray]:
-    """Any machine under any policy, its movable pages on LRU lists, kswapds asleep.
-
-    Returns:
-        How it begins, and `RECLAIM_OPERATION` records.
-    """
+    """Any machine under any policy, its movable pages on LRU lists, kswapds asleep."""
     literal = random_beginning(rng, rules)
     share = rng.choice((0, 100, 300, 700, 1000))
     elastic = ElasticAssumptions(
@@ -218,10 +200,6 @@ def recorded_reclaim(demand: Demand, nodes: int) -> np.ndarray:
 
     Requests are made once. Each kswapd runs, if it is woken, and naps end in regular turns; each
     request that failed in the recording, and one of many others, reclaims directly.
-
-    Args:
-        demand: of an elastic replay.
-        nodes: how many the machine has.
     """
     start = demand.starting_places()
     taken: dict[int, int] = {}
@@ -347,9 +325,6 @@ def random_compaction(
 
     On one machine in three most requests compact asynchronously for movable pages; they seldom come
     to move a folio otherwise.
-
-    Returns:
-        How it begins, and operations, int64, shape (count, OPERATION_WORDS).
     """
     literal = random_beginning(rng, rules)
     policy = replace(

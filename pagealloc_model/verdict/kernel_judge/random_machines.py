@@ -83,17 +83,7 @@ def random_sized_machine(rng: random.Random) -> Machine:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Beginning:
-    """A state that scenarios begin with, and how to make it again.
-
-    Attributes:
-        machine: zones and CPUs.
-        rules: the kernel's.
-        policy: what is swept.
-        assumptions: ours.
-        image: where pages are.
-        kswapd_recorded: kswapd's runs are events.
-        direct_reclaim_recorded: requests say whether they reclaimed.
-    """
+    """A state that scenarios begin with, and how to make it again."""
 
     machine: Machine
     rules: KernelRules
