@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -24,7 +26,6 @@ from pagealloc_model.base.errors import CorruptStateError
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.predicted.start.evidence import StartCounts
 from pagealloc_model.recording.machine import Machine
-from pagealloc_model.show.post import choice_table, miss_list
 from pagealloc_model.verdict.choices import placement
 from pagealloc_model.verdict.choices.placement import Placement
 from pagealloc_model.verdict.choices.recorded_moves import (
@@ -57,14 +58,6 @@ def judged(directory: Path, events: EventText) -> Placement:
     return pm.open(recording).judge_choices()
 
 
-NORMAL_FIRST = NORMAL.first_free
-
-
-def judge_with_zones(directory: Path, events: EventText) -> Placement:
-    """Judge events of the small machine, whose state files tell its zones."""
-    return pm.open(write_recording(directory / "recording", events)).judge_choices()
-
-
 def outcome(placement: Placement, choice: str, scope: str = "all") -> tuple[int, int, int]:
     """Judged, hits and unjudged."""
     table = placement.choices
@@ -78,138 +71,106 @@ def missed(placement: Placement, choice: str) -> list[tuple[int, int]]:
     return [(int(row.predicted), int(row.actual)) for row in misses.itertuples()]
 
 
-def refilled() -> TimedEvents:
-    """A refill of eight pages, of which the first is allocated."""
+REFILL = "locked 0 1 2 3 4 5 6 7, alloc 0"
+"""A refill of eight pages, of which the first is allocated."""
+BUDDY = "free 0/4, locked 0:1, alloc 0:1"
+"""A buddy of 16 pages that events show to be free, and one page taken from it."""
+ALL_OUT = "alloc 1, alloc 2, alloc 3, alloc 4, alloc 5, alloc 6, alloc 7"
+FOUR_BACK = f"{REFILL}, {ALL_OUT}, free 0, free 1, free 2, free 3"
+MISSED_REFILL = f"{REFILL}, locked 64 65, alloc 64, {ALL_OUT}"
+
+
+def told(text: str) -> TimedEvents:
+    """Events as words, pages counted from `FIRST`: /order, :migratetype."""
     events = TimedEvents()
-    events.locked(*range(FIRST, FIRST + 8))
-    events.alloc(FIRST)
+    for word in text.split(", "):
+        name, *pages = word.split()
+        kinds = [re.split("[:/]", page)[1:] for page in pages]
+        more: dict[str, Any] = {"order": int(kinds[0][0])} if kinds[0] and "/" in word else {}
+        if kinds[0] and ":" in word:
+            more = {"migratetype": int(kinds[0][0])}
+            if name == "alloc":
+                more["gfp"] = "GFP_HIGHUSER_MOVABLE"
+        frames = [FIRST + int(re.split("[:/]", page)[0]) for page in pages]
+        getattr(events, name)(*frames, **more)
     return events
 
 
-class TestListsHandOutTheirHead:
-    def test_refilled_pages_go_in_order_and_freed_ones_come_back_first(
-        self, tmp_path: Path
-    ) -> None:
-        events = refilled()
-        events.alloc(FIRST + 1)
-        events.free(FIRST)
-        events.alloc(FIRST)
-        events.alloc(FIRST + 2)
-        assert outcome(judged(tmp_path, events), "pcp_pop") == (4, 4, 0)
-
-    def test_another_page_than_the_head_is_a_miss(self, tmp_path: Path) -> None:
-        events = refilled()
-        events.alloc(FIRST + 2)
-        events.alloc(FIRST + 1)
-        placement = judged(tmp_path, events)
-        assert missed(placement, "pcp_pop") == [(FIRST + 1, FIRST + 2)]
-        assert outcome(placement, "pcp_pop") == (3, 2, 0)
-
-    def test_pages_listed_since_the_start_are_not_judged(self, tmp_path: Path) -> None:
-        events = TimedEvents()
-        for page in range(4):
-            events.alloc(FIRST + page)
-        assert outcome(judged(tmp_path, events), "pcp_pop") == (0, 0, 4)
-
-    def test_a_page_that_left_without_an_event_makes_the_next_choice_unjudged(
-        self, tmp_path: Path
-    ) -> None:
-        events = refilled()
-        events.alloc(FIRST + 2)
-        events.free(FIRST + 1)
-        events.alloc(FIRST + 1)
-        placement = judged(tmp_path, events)
-        assert outcome(placement, "pcp_pop") == (2, 2, 1)
-        assert placement.repairs["pages that left a per-CPU list without an event"] == 1
-
-    def test_a_batch_enters_the_list_page_by_page_after_all_its_frees(self, tmp_path: Path) -> None:
-        events = refilled()
-        events.alloc(FIRST + 1)
-        events.free(FIRST)
-        events.free(FIRST + 1)
-        events.batched(FIRST)
-        events.batched(FIRST + 1)
-        events.alloc(FIRST + 1)
-        events.alloc(FIRST)
-        assert outcome(judged(tmp_path, events), "pcp_pop") == (4, 4, 0)
-
-    def test_an_interrupt_within_a_batch_frees_to_the_buddy(self, tmp_path: Path) -> None:
-        events = refilled()
-        for page in (1, 2, 3):
-            events.alloc(FIRST + page)
-        events.free(FIRST)
-        events.free(FIRST + 1)
-        events.batched(FIRST)
-        events.free(FIRST + 3)
-        events.batched(FIRST + 1)
-        events.alloc(FIRST + 1)
-        events.alloc(FIRST)
-        placement = judged(tmp_path, events)
-        assert placement.nested == 1
-        assert missed(placement, "pcp_pop") == []
-
-    def test_an_interrupt_finds_lists_of_another_zone_unlocked(self, tmp_path: Path) -> None:
-        events = refilled()
-        for page in (1, 2):
-            events.alloc(FIRST + page)
-        events.locked(NORMAL_FIRST)
-        events.alloc(NORMAL_FIRST)
-        events.free(FIRST)
-        events.free(FIRST + 1)
-        events.batched(FIRST)
-        events.free(NORMAL_FIRST)
-        events.batched(FIRST + 1)
-        events.alloc(NORMAL_FIRST)
-        placement = judge_with_zones(tmp_path, events)
-        assert placement.nested == 0
-        assert missed(placement, "pcp_pop") == []
+@pytest.mark.parametrize(
+    ("text", "choice", "counts"),
+    [
+        # Refilled pages go in order, and freed ones come back first.
+        (f"{REFILL}, alloc 1, free 0, alloc 0, alloc 2", "pcp_pop", (4, 4, 0)),
+        # Pages on a list since the start are not judged.
+        ("alloc 0, alloc 1, alloc 2, alloc 3", "pcp_pop", (0, 0, 4)),
+        # A batch enters the list page by page after all its frees.
+        (
+            f"{REFILL}, alloc 1, free 0, free 1, batched 0, batched 1, alloc 1, alloc 0",
+            "pcp_pop",
+            (4, 4, 0),
+        ),
+        # No size is judged where no snapshot shows the limits.
+        (
+            "locked 0/3, locked 8/3, alloc 0/3, alloc 8/3, "
+            "locked 256/3, locked 264/3, alloc 256/3, alloc 264/3",
+            "refill_size",
+            (0, 0, 2),
+        ),
+        # A buddy is cut at its low end, then the page beside it goes.
+        (f"{BUDDY}, locked 1:1 2:1, alloc 1:1", "buddy_pfn", (3, 3, 0)),
+        ("locked 0 9, alloc 0", "buddy_pfn", (0, 0, 2)),
+        # The coldest pages are drained first.
+        (f"{FOUR_BACK}, drained 0 1 2", "drain_page", (3, 3, 0)),
+    ],
+)
+def test_choices_from_a_known_state_are_hits_and_others_are_not_judged(
+    text: str, choice: str, counts: tuple[int, int, int], tmp_path: Path
+) -> None:
+    assert outcome(judged(tmp_path, told(text)), choice) == counts
 
 
-class TestRefillsFollowAnEmptyList:
-    def test_a_refill_beside_a_page_is_a_miss(self, tmp_path: Path) -> None:
-        events = refilled()
-        events.locked(FIRST + 64, FIRST + 65)
-        events.alloc(FIRST + 64)
-        for page in range(1, 8):
-            events.alloc(FIRST + page)
-        assert missed(judged(tmp_path, events), "refill_when") == [(0, 2)]
-
-    def test_no_size_is_judged_where_no_snapshot_shows_the_limits(self, tmp_path: Path) -> None:
-        events = TimedEvents()
-        for first in (FIRST, FIRST + 256):
-            for page in range(first, first + 2 * 8, 8):
-                events.locked(page, order=3)
-            events.alloc(first, order=3)
-            events.alloc(first + 8, order=3)
-        assert outcome(judged(tmp_path, events), "refill_size") == (0, 0, 2)
+@pytest.mark.parametrize(
+    ("text", "choice", "misses"),
+    [
+        (f"{REFILL}, alloc 2, alloc 1", "pcp_pop", [(FIRST + 1, FIRST + 2)]),
+        (MISSED_REFILL, "refill_when", [(0, 2)]),
+        (f"{BUDDY}, locked 8:1, alloc 8:1", "buddy_pfn", [(FIRST + 1, FIRST + 8)]),
+        (f"{FOUR_BACK}, drained 1 0 2", "drain_page", [(FIRST, FIRST + 1)]),
+    ],
+)
+def test_another_choice_is_a_miss(
+    text: str, choice: str, misses: list[tuple[int, int]], tmp_path: Path
+) -> None:
+    """Not the head of a list; a refill beside a page; a larger part; a warmer page."""
+    assert missed(judged(tmp_path, told(text)), choice) == misses
 
 
-class TestTheBuddyIsCutFromTheSmallestFit:
-    def events(self) -> TimedEvents:
-        """A buddy of 16 pages that events show to be free, and one page taken from it."""
-        events = TimedEvents()
-        events.free(FIRST, order=4)
-        events.locked(FIRST, migratetype=1)
-        events.alloc(FIRST, gfp="GFP_HIGHUSER_MOVABLE", migratetype=1)
-        return events
+def test_a_page_that_left_without_an_event_makes_the_next_choice_unjudged(tmp_path: Path) -> None:
+    placement = judged(tmp_path, told(f"{REFILL}, alloc 2, free 1, alloc 1"))
+    assert outcome(placement, "pcp_pop") == (2, 2, 1)
+    assert placement.repairs["pages that left a per-CPU list without an event"] == 1
 
-    def test_low_end_first_then_the_page_beside_it(self, tmp_path: Path) -> None:
-        events = self.events()
-        events.locked(FIRST + 1, FIRST + 2, migratetype=1)
-        events.alloc(FIRST + 1, gfp="GFP_HIGHUSER_MOVABLE", migratetype=1)
-        assert outcome(judged(tmp_path, events), "buddy_pfn") == (3, 3, 0)
 
-    def test_a_larger_part_than_needed_is_a_miss(self, tmp_path: Path) -> None:
-        events = self.events()
-        events.locked(FIRST + 8, migratetype=1)
-        events.alloc(FIRST + 8, gfp="GFP_HIGHUSER_MOVABLE", migratetype=1)
-        assert missed(judged(tmp_path, events), "buddy_pfn") == [(FIRST + 1, FIRST + 8)]
+def test_parts_of_a_page_seen_whole_leave_their_lists(tmp_path: Path) -> None:
+    """Frees and drains were missed: the second page is part of another, and on a list no more."""
+    placement = judged(tmp_path, told(f"{REFILL}, alloc 0/1"))
+    assert placement.repairs["pages on another list of the CPU"] == 1
 
-    def test_pages_free_since_the_start_are_not_judged(self, tmp_path: Path) -> None:
-        events = TimedEvents()
-        events.locked(FIRST, FIRST + 9)
-        events.alloc(FIRST)
-        assert outcome(judged(tmp_path, events), "buddy_pfn") == (0, 0, 2)
+
+def test_an_interrupt_within_a_batch_frees_to_the_buddy(tmp_path: Path) -> None:
+    batch = "free 0, free 1, batched 0, free 3, batched 1, alloc 1, alloc 0"
+    placement = judged(tmp_path, told(f"{REFILL}, alloc 1, alloc 2, alloc 3, {batch}"))
+    assert placement.nested == 1
+    assert missed(placement, "pcp_pop") == []
+
+
+def test_an_interrupt_finds_lists_of_another_zone_unlocked(tmp_path: Path) -> None:
+    other = NORMAL.first_free - FIRST
+    batch = f"free 0, free 1, batched 0, free {other}, batched 1, alloc {other}"
+    events = told(f"{REFILL}, alloc 1, alloc 2, locked {other}, alloc {other}, {batch}")
+    placement = pm.open(write_recording(tmp_path / "recording", events)).judge_choices()
+    assert placement.nested == 0
+    assert missed(placement, "pcp_pop") == []
 
 
 class TestFallbacks:
@@ -231,24 +192,6 @@ class TestFallbacks:
 
     def test_a_steal_in_its_place_is_a_miss(self, tmp_path: Path) -> None:
         assert missed(judged(tmp_path, self.events(0, FIRST)), "fallback") == [(1, 2)]
-
-
-class TestDrainsTakeTheTail:
-    def events(self, drained: tuple[int, ...]) -> TimedEvents:
-        events = refilled()
-        for page in range(1, 8):
-            events.alloc(FIRST + page)
-        for page in range(4):
-            events.free(FIRST + page)
-        events.drained(*(FIRST + page for page in drained))
-        return events
-
-    def test_coldest_first(self, tmp_path: Path) -> None:
-        assert outcome(judged(tmp_path, self.events((0, 1, 2))), "drain_page") == (3, 3, 0)
-
-    def test_a_warmer_page_is_a_miss(self, tmp_path: Path) -> None:
-        placement = judged(tmp_path, self.events((1, 0, 2)))
-        assert missed(placement, "drain_page") == [(FIRST, FIRST + 1)]
 
 
 class TestAnIndependentKernel:
@@ -380,12 +323,6 @@ class TestShippedRecordings:
                 sums.loc[(choice, "all")][["judged", "unjudged"]]
             )
 
-    def test_text_is_narrow_ascii(self, shipped_placement: tuple[str, Placement]) -> None:
-        _, placement = shipped_placement
-        for text in (choice_table(placement), miss_list(placement)):
-            assert text.isascii()
-            assert max(map(len, text.splitlines()), default=0) <= 72
-
 
 def test_validate_puts_the_shares_among_its_metrics() -> None:
     validation = pm.validate(shipped_recording("xfree"), resync=True)
@@ -410,29 +347,29 @@ MOVED = np.array([[row, -10] for row in range(100)], np.int64)
 """Ten pages leave at every row."""
 
 
-def read(begun: int, last: int, *pages: tuple[int, int]) -> FreeRead:
-    return FreeRead(begun=begun, read=last, pages=pages)
-
-
-def test_a_read_that_took_no_time_is_taken_as_it_is() -> None:
-    assert agreed_free_pages(MOVED, [read(20, 20, (500, 0))]) == [500]
-
-
-def test_an_exact_read_settles_when_a_slow_one_was_read() -> None:
-    """Counted moves: 1000 less ten a row; the first read may be of any of twenty rows."""
-    slow, exact = read(10, 30, (750, 0)), read(50, 50, (500, 0))
-    assert agreed_free_pages(MOVED, [slow, exact]) == [900, 500]
-    assert agreed_free_pages(MOVED, [exact, read(60, 80, (300, 0))]) == [500, 400]
-
-
-def test_pages_that_went_unseen_change_the_constant_by_no_more_than_needed() -> None:
-    before, after = read(10, 10, (900, 0)), read(50, 60, (300, 0))
-    assert agreed_free_pages(MOVED, [before, after]) == [900, 400]
-
-
-def test_a_lagging_counter_bounds_less_closely() -> None:
-    exact, lagging = read(10, 10, (900, 0)), read(50, 50, (470, 36))
-    assert agreed_free_pages(MOVED, [exact, lagging]) == [900, 500]
+@pytest.mark.parametrize(
+    ("reads", "agreed"),
+    [
+        ([(20, 20, (500, 0))], [500]),
+        ([(10, 30, (750, 0)), (50, 50, (500, 0))], [900, 500]),
+        ([(50, 50, (500, 0)), (60, 80, (300, 0))], [500, 400]),
+        ([(10, 10, (900, 0)), (50, 60, (300, 0))], [900, 400]),
+        ([(10, 10, (900, 0)), (50, 50, (470, 36))], [900, 500]),
+    ],
+    ids=[
+        "a read that took no time is taken as it is",
+        "an exact read settles when a slow one before it was read",
+        "an exact read settles when a slow one after it was read",
+        "pages that went unseen change the constant by no more than needed",
+        "a lagging counter bounds less closely",
+    ],
+)
+def test_free_pages_agree_with_what_moved(
+    reads: list[tuple[int, int, tuple[int, int]]], agreed: list[int]
+) -> None:
+    """Counted moves: 1000 less ten a row; a read may be of any row that it took."""
+    known = [FreeRead(begun=begun, read=last, pages=(pages,)) for begun, last, pages in reads]
+    assert agreed_free_pages(MOVED, known) == agreed
 
 
 MACHINE = small_machine()
@@ -469,32 +406,24 @@ def dropped(counts: StartCounts, known: list[int], shown: list[int]) -> tuple[li
     return (np.flatnonzero(free) - FIRST_FRAME).tolist(), lines
 
 
-def test_what_the_counts_have_room_for_stays() -> None:
-    left, lines = dropped(counts_of((0, 3)), known=[0], shown=[2, 4])
-    assert left == [0, 2, 4]
-    assert not lines
-
-
-def test_events_come_before_flags_and_the_zones_end_before_its_beginning() -> None:
-    left, lines = dropped(counts_of((0, 2)), known=[0], shown=[2, 4, 6])
-    assert left == [0, 6]
-    assert "2 pages that page flags show free" in lines[0]
-
-
-def test_buddies_of_another_order_than_counted_are_left_out() -> None:
-    """Two single pages are counted; a pair, untouched, is not two single pages."""
-    left, _ = dropped(counts_of((0, 2)), known=[0], shown=[8, 9])
-    assert left == [0]
+@pytest.mark.parametrize(
+    ("counted", "shown", "left"),
+    [((0, 3), [2, 4], [0, 2, 4]), ((0, 2), [2, 4, 6], [0, 6]), ((0, 2), [8, 9], [0])],
+    ids=["room for all", "the zone's end before its beginning", "a pair is not two single pages"],
+)
+def test_flags_count_as_far_as_the_counts_have_room(
+    counted: tuple[int, int], shown: list[int], left: list[int]
+) -> None:
+    """The page that events show comes first."""
+    remaining, lines = dropped(counts_of(counted), known=[0], shown=shown)
+    assert remaining == left
+    count = 1 + len(shown) - len(left)
+    assert [f"{count} pages that page flags show free" in line for line in lines] == [True] * (
+        count > 0
+    )
 
 
 LISTED, OTHER = 512, 1024
-
-
-def test_parts_of_a_page_seen_whole_leave_their_lists(tmp_path: Path) -> None:
-    """Frees and drains were missed: the second page is part of another, and on a list no more."""
-    events = refilled()
-    events.alloc(FIRST, order=1)
-    assert judged(tmp_path, events).repairs["pages on another list of the CPU"] == 1
 
 
 def test_two_pages_do_not_share_a_frame_at_the_start() -> None:

@@ -27,14 +27,8 @@ def validation() -> Validation:
 def test_a_longer_recording_scores_no_more_quantities(tmp_path: Path) -> None:
     whole = pm.validate(shipped_recording("highatomic_stock"))
     begin, end = whole.recording.trace.span_ns
-    half = [
-        "trim",
-        "highatomic_stock",
-        str(tmp_path / "cut"),
-        "--seconds",
-        f"{(end - begin) / 2e9}",
-    ]
-    assert main(half) == 0
+    seconds = f"{(end - begin) / 2e9}"
+    assert main(["trim", "highatomic_stock", str(tmp_path / "cut"), "--seconds", seconds]) == 0
     cut = pm.validate(pm.open(tmp_path / "cut"))
     assert 0 < len(cut.snapshots) < 0.7 * len(whole.snapshots)
     assert 5 < len(cut.scores) <= len(whole.scores) + 1

@@ -1,6 +1,5 @@
 """Validation: the error table, checked by hand; comparisons with null models; its JSON."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -8,37 +7,11 @@ import pandas as pd
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model.cli.arguments import json_text
 from pagealloc_model.recording.recorded_machine import start_snapshots
 from pagealloc_model.recording.trace.columns import Event
 from pagealloc_model.verdict.validation import Validation
 from tests.small_recordings import shipped_recording, write_recording
 
-COLUMNS = [
-    "metric",
-    "scope",
-    "measured",
-    "predicted",
-    "error",
-    "unit",
-    "null_model",
-    "null",
-    "null_error",
-    "kind",
-]
-JSON_KEYS = {
-    "recording",
-    "kernel",
-    "rules",
-    "rule_evidence",
-    "policy",
-    "start_state",
-    "events",
-    "lost",
-    "orphan_frees",
-    "divergences",
-    "metrics",
-}
 SHIPPED = ("kbuild", "xfree", "highatomic_stock", "highatomic_gate3")
 
 
@@ -66,9 +39,8 @@ def scored_times(validation: Validation) -> list[int]:
     return [time for time in times if start.time_ns < time <= last]
 
 
-def test_the_table_has_its_columns_and_no_row_twice(validation: Validation) -> None:
+def test_the_table_has_no_row_twice_and_a_unit_in_each(validation: Validation) -> None:
     errors = validation.errors
-    assert list(errors.columns) == COLUMNS
     assert not errors.duplicated(["metric", "scope"]).any()
     assert set(errors["kind"]) <= {"predicted", "imposed", "predicted alone"}
     assert (errors["unit"] != "").all()
@@ -90,31 +62,11 @@ def test_an_error_is_na_only_where_nothing_was_measured(validation: Validation) 
     assert (unmeasured | errors["predicted"].isna()).all()
 
 
-def test_json_has_the_promised_shape(validation: Validation) -> None:
-    shown = json.loads(json_text(validation.to_dict()))
-    assert set(shown) >= JSON_KEYS
-    assert shown["recording"] == validation.recording.name
-    assert shown["events"] == len(validation.recording.trace)
-    assert len(shown["metrics"]) == len(validation.errors)
-    for row in shown["metrics"]:
-        assert set(row) >= {"metric", "scope", "measured", "predicted", "error", "unit"}
-        assert all(value is None or value == value for value in row.values())
-    assert isinstance(shown["start_state"], list) and shown["start_state"]
-    assert shown["divergences"]["orphan_frees"] == shown["orphan_frees"]
-
-
 def test_scored_snapshots_are_those_after_the_start(validation: Validation) -> None:
     _, start = start_snapshots(validation.recording)
     shown = np.unique(validation.snapshots["time_s"])
     wanted = (np.array(scored_times(validation)) - start.time_ns) / 1e9
     assert shown == pytest.approx(wanted)
-
-
-def test_notes_say_what_was_imposed_and_what_is_left_out(validation: Validation) -> None:
-    text = "\n".join(validation.notes)
-    assert "imposed from the recording" in text
-    assert validation.replay.rules_origin in validation.notes
-    assert any("compaction" in line for line in validation.not_modelled)
 
 
 def test_rules_that_nothing_vouches_for_stay_visible(validation: Validation) -> None:
