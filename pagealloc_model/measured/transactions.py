@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from pagealloc_model.base.text import count_of
 from pagealloc_model.measured.stream import Probe, Stream, mark_from_elsewhere
 from pagealloc_model.recording.trace.columns import Event
 from pagealloc_model.recording.zone_map import UNKNOWN_ZONE, ZoneMap
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SITES = ("refill", "drain", "buddy_alloc", "direct_free", "empty_refill")
 """What transactions are; an empty refill took the lock and found no page."""
@@ -90,12 +93,16 @@ def _same_page(stream: Stream, rows: np.ndarray, others: np.ndarray) -> np.ndarr
 
 def named(code: np.ndarray, names: Sequence[str]) -> pd.Series:
     """Names by number, NA for numbers without one."""
+    import pandas as pd  # `info` does without
+
     known = (code >= 0) & (code < len(names))
     return pd.Series(np.array([*names, None], object)[np.where(known, code, -1)], dtype="str")
 
 
 def zone_columns(code: np.ndarray, zones: ZoneMap) -> dict[str, object]:
     """Columns `node` and `zone` of a table, by zone code; NA for an unknown zone."""
+    import pandas as pd
+
     node = pd.array([*(zone.node for zone in zones.zones), pd.NA], "Int64")
     return {"node": node[code], "zone": named(code, [zone.name for zone in zones.zones])}
 
