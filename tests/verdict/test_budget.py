@@ -209,6 +209,16 @@ def test_what_a_recording_lacks_is_a_row() -> None:
     assert "drains" not in set(budget.errors["run"])
 
 
+def test_an_elastic_replay_has_no_budget() -> None:
+    bundle, elastic = shipped_recording("highatomic_gate3"), Assumptions(reclaim="elastic")
+    with pytest.raises(UsageError, match="of a literal replay by the model"):
+        pm.validate(bundle, assumptions=elastic).budget()
+    free = replay(bundle)
+    in_zones = imposed(bundle, ready(bundle, free), (BY_NAME["zone"],))
+    with pytest.raises(UsageError, match="only a literal replay"):
+        replay_imposed(bundle, in_zones, rules=free.rules, assumptions=elastic)
+
+
 def test_losses_are_met_by_windows() -> None:
     bundle = with_losses((2.0, 2.4))
     assert all(not each.unusable for each in loss_windows(bundle))
@@ -216,14 +226,6 @@ def test_losses_are_met_by_windows() -> None:
     windows = budget.errors[budget.errors["run"] == "windows"]
     assert len(windows) and not windows["imposed"].any()
     assert budget.shares["windows"].notna().any()
-
-
-def test_an_elastic_replay_has_no_budget() -> None:
-    bundle = shipped_recording("highatomic_gate3")
-    free, elastic = replay(bundle), Assumptions(reclaim="elastic")
-    given = imposed(bundle, ready(bundle, free), (BY_NAME["zone"],))
-    with pytest.raises(UsageError, match="only a literal replay"):
-        replay_imposed(bundle, given, rules=free.rules, assumptions=elastic)
 
 
 def test_zones_of_pages() -> None:

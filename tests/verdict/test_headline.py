@@ -93,18 +93,9 @@ def test_the_line_names_what_is_right_and_what_is_not() -> None:
     assert "nothing" in headline(table[:0])
 
 
-def test_validate_begins_with_the_verdict_and_ends_with_what_to_do(
+def test_all_that_validation_knows_is_printed_if_asked_for(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert main(["validate", RECORDING]) == 0
-    short = capsys.readouterr().out
-    assert main(["validate", RECORDING, "--brief"]) == 0
-    brief = capsys.readouterr().out
-    assert brief.startswith(f"{RECORDING}: free pages within ") and brief.count("\n") == 1
-    assert " ".join(short.split("\n\n")[0].split()) == brief.strip()
-    assert "Reclaim is literal" in short.split("\n\n")[1]
-    assert "Next: pagealloc validate xfree --full" in short
-    assert short.count("\n") <= 40
     assert main(["validate", RECORDING, "--full"]) == 0
     assert "Not modelled:" in capsys.readouterr().out
 

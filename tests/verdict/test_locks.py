@@ -6,7 +6,6 @@ import pandas as pd
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model.cli import main
 from pagealloc_model.measured.costs import fit_lock_costs
 from pagealloc_model.policy.lock_costs import LockCosts
 from pagealloc_model.predicted.lock_times import with_spread
@@ -54,19 +53,6 @@ def test_every_site_has_a_row_and_what_nobody_knows_is_na(xfree: LockComparison)
     assert by_site.loc["refill", sides].notna().all()
     assert by_site.loc["boost_reset", sides].isna().tolist() == [True, False]
     assert by_site.loc[list(NOT_MODELLED)].isna().all(axis=None)
-
-
-def test_the_command_names_what_is_off_and_by_how_much_times_vary(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    path = str(shipped_recording("xfree").path)
-    assert main(["locks", path]) == 0
-    text = capsys.readouterr().out
-    assert "Off by more than 5%:" in text
-    assert "us, low" in text
-    assert all(len(line) <= 72 for line in text.splitlines())
-    assert main(["locks", path, "--csv"]) == 0
-    assert capsys.readouterr().out.startswith("time_ns,")
 
 
 def test_contended_acquisitions_have_a_measured_side(xfree: LockComparison) -> None:

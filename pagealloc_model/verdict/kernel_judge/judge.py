@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -91,33 +92,26 @@ class Scenario:
     def agreeing(self, progress: Progress | None = None) -> int:
         """Return the operations, in steps, after which both were still the same."""
         count = len(self.operations)
-        sides = self.sides()
-        try:
+        with closing(self.sides()) as sides:
             for low in range(0, count, self.compared_every):
                 high = min(low + self.compared_every, count)
                 if not sides.agree_after(self.operations, low, high):
                     return low
                 if progress is not None:
                     progress(high / count)
-            return count
-        finally:
-            sides.close()
+        return count
 
     def differs(self, operations: np.ndarray) -> bool:
         """Whether the two differ at the end of other operations."""
-        sides = self.sides()
-        try:
+        with closing(self.sides()) as sides:
             return not sides.agree_after(operations, 0, len(operations))
-        finally:
-            sides.close()
 
     def first_difference(self, same: int) -> Difference:
         """Return the difference behind so many operations; each try begins at the start."""
         differs = min(same + self.compared_every, len(self.operations))
         while True:
             middle = (same + differs) // 2 if differs - same > 1 else same
-            sides = self.sides()
-            try:
+            with closing(self.sides()) as sides:
                 if middle and not sides.agree_after(self.operations, 0, middle):
                     same, differs = same if middle > same else 0, middle
                 elif middle == same:
@@ -125,8 +119,6 @@ class Scenario:
                     return sides.describe(self.operations, same)
                 else:
                     same = middle
-            finally:
-                sides.close()
 
 
 SHRINKING_RUNS = 2_000
@@ -199,35 +191,31 @@ def size_difference(
     model = make_state(machine, rules, policy, lagged, log_rows=1)
     kernel = KernelState(tree, make_state(machine, rules, Policy(), lagged, log_rows=1))
     lines: list[str] = []
-    functions: list[str] = []
-    try:
+    functions: dict[str, None] = {}
+    with closing(kernel):
         kernel.size_zones(policy)
         for number, zone in enumerate(machine.zones):
             if not zone.managed:
                 continue
             title = f"{machine.zone_title(number)}, {zone.managed} pages"
-            zones = (model.zone_region(number), kernel.state.zone_region(number))
-            regions = [(title, ZONE_SIZES, *zones)]
+            sides = model, kernel.state
+            regions = [(title, ZONE_SIZES, [side.zone_region(number) for side in sides])]
             for cpu in range(machine.nr_cpus):
-                sets = model.pcp_region(number, cpu), kernel.state.pcp_region(number, cpu)
-                regions.append((f"{title}, CPU {cpu}", PAGE_SET_SIZES, *sets))
-            for name, sizes, mine, theirs in regions:
+                sets = [side.pcp_region(number, cpu) for side in sides]
+                regions.append((f"{title}, CPU {cpu}", PAGE_SET_SIZES, sets))
+            for name, sizes, region in regions:
                 for function, words in sizes.items():
-                    differing = word_lines(name, words, mine, theirs)
+                    differing = word_lines(name, words, *region)
                     lines += differing
-                    functions += [function] * bool(differing)
+                    functions |= dict.fromkeys([function] if differing else [])
         unit, _ = tree.built(kernel.configuration)
-    finally:
-        kernel.close()
     if not lines:
         return None
     return Difference(
         position=0,
         event=f"set-up of a machine with {machine.nr_cpus} CPUs and {policy}",
         lines=tuple(lines),
-        places=tuple(
-            place for name in dict.fromkeys(functions) for place in functions_named(unit, name)
-        ),
+        places=tuple(place for name in functions for place in functions_named(unit, name)),
     )
 
 

@@ -233,35 +233,37 @@ def recorded_reclaim(demand: Demand, nodes: int) -> np.ndarray:
     return np.array(rows, op.RECLAIM_OPERATION)
 
 
+_REQUEST = "order {order}, up to zone {zone}, gfp {bits:#x}"
 RECLAIM_STEPS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("allocate", ("get_page_from_freelist",)),
-    ("free", ()),
-    ("use", ()),
-    ("wake kswapd", ("wakeup_kswapd", "pgdat_balanced")),
-    ("run kswapd", ("balance_pgdat", "kswapd_try_to_sleep", "shrink_node", "shrink_lruvec")),
-    ("end its nap", ("kswapd_try_to_sleep", "balance_pgdat")),
-    ("reclaim", ("do_try_to_free_pages", "shrink_zones", "shrink_node", "shrink_lruvec")),
+    (f"allocate {_REQUEST}, {{migratetype}}, class {{class}}", ("get_page_from_freelist",)),
+    ("free {page}", ()),
+    ("use {page}", ()),
+    (f"wake kswapd on node {{node}}, {_REQUEST}", ("wakeup_kswapd", "pgdat_balanced")),
+    (
+        "run kswapd on node {node}",
+        ("balance_pgdat", "kswapd_try_to_sleep", "shrink_node", "shrink_lruvec"),
+    ),
+    ("end its nap on node {node}", ("kswapd_try_to_sleep", "balance_pgdat")),
+    (
+        f"reclaim {_REQUEST}",
+        ("do_try_to_free_pages", "shrink_zones", "shrink_node", "shrink_lruvec"),
+    ),
 )
-"""Operations of reclaim by kind: name, and functions of the tree that it runs."""
+"""Operations of reclaim by kind: in words, and functions of the tree that it runs."""
 
 
 def reclaim_words(operation: np.void, state: State) -> str:
     """An operation of reclaim as a line."""
-    name, _ = RECLAIM_STEPS[int(operation["kind"])]
-    zone = state.machine.zone_types[int(operation["zone"])]
-    request = f"order {operation['order']}, up to zone {zone}, gfp {int(operation['bits']):#x}"
-    if name == "allocate":
-        kind = state.machine.migratetypes[int(operation["migratetype"])]
-        return f"{name} {request}, {kind}, class {operation['class']}"
-    if name in ("free", "use"):
-        page = int(operation["page"])
-        if page < 0:
-            return f"{name} the page that operation {-1 - page} took"
-        return f"{name} the page in use from {page} on"
-    if name == "reclaim":
-        return f"{name} {request}"
-    node = f"{name} on node {operation['node']}"
-    return f"{node}, {request}" if name == "wake kswapd" else node
+    values: dict[str, object] = {name: operation[name].item() for name in operation.dtype.names}
+    page = int(operation["page"])
+    values["page"] = (
+        f"the page that operation {-1 - page} took"
+        if page < 0
+        else f"the page in use from {page} on"
+    )
+    values["zone"] = state.machine.zone_types[int(operation["zone"])]
+    values["migratetype"] = state.machine.migratetypes[int(operation["migratetype"])]
+    return RECLAIM_STEPS[int(operation["kind"])][0].format(**values)
 
 
 COUNTERS = {
@@ -311,8 +313,15 @@ COMPACTION_KINDS = (
     *[pr.JUDGED_FREE] * 4,
 )
 COMPACTION_STEPS = (
-    *("direct compaction", "wake of kcompactd", "time passes", "compaction of a node"),
-    *("skip marks cleared", "kswapd runs or not", "pages taken", "pages freed"),
+    "direct compaction for order {order}, {type}, up to zone {highest}, priority {priority}, "
+    "flags {flags:#x}, on CPU {cpu}, page {kept}",
+    "wake of kcompactd of node {node} for order {order}, up to zone {highest}{again}",
+    "time passes, node {node}, {count}",
+    "compaction of a node, node {node}, {count}",
+    "skip marks cleared, node {node}, {count}",
+    "kswapd runs or not, node {node}, {count}",
+    "pages taken from {zone}: {count} of order {order}, {type}",
+    "pages freed in {zone}: {count} per mille, on CPU {cpu}",
 )
 OBJECTS = 1 << 17
 """Places for objects that operations make."""
@@ -433,25 +442,18 @@ def _press(state: State, places: np.ndarray, rng: np.random.Generator) -> None:
 
 def compaction_words(row: np.ndarray, state: State) -> str:
     """An operation of compaction as a line."""
-    kind = int(row[op.KIND])
-    name = COMPACTION_STEPS[kind]
-    node, zone = int(row[op.NODE]), state.machine.zone_title(int(row[op.ZONE]))
-    migratetype = state.machine.migratetypes[int(row[op.TYPE])]
-    highest = state.machine.zone_types[int(row[op.HIGHEST])]
-    if kind == pr.JUDGED_DIRECT:
-        return (
-            f"{name} for order {row[op.ORDER]}, {migratetype}, up to zone {highest}, "
-            f"priority {row[op.PRIORITY]}, flags {row[op.FLAGS]:#x}, "
-            f"on CPU {row[op.CPU]}, page {'kept' if row[op.KEEP] else 'freed'}"
-        )
-    if kind == pr.JUDGED_WAKE:
-        again = f", then for order {row[op.COUNT]} while it works" if row[op.COUNT] else ""
-        return f"{name} of node {node} for order {row[op.ORDER]}, up to zone {highest}{again}"
-    if kind == pr.JUDGED_TAKE:
-        return f"{name} from {zone}: {row[op.COUNT]} of order {row[op.ORDER]}, {migratetype}"
-    if kind == pr.JUDGED_FREE:
-        return f"{name} in {zone}: {row[op.COUNT]} per mille, on CPU {row[op.CPU]}"
-    return f"{name}, node {node}, {row[op.COUNT]}"
+    names = ("node", "order", "priority", "flags", "cpu", "count")
+    words = (op.NODE, op.ORDER, op.PRIORITY, op.FLAGS, op.CPU, op.COUNT)
+    values = {name: int(row[word]) for name, word in zip(names, words, strict=True)}
+    again = f", then for order {row[op.COUNT]} while it works" if row[op.COUNT] else ""
+    return COMPACTION_STEPS[int(row[op.KIND])].format(
+        **values,
+        again=again,
+        kept="kept" if row[op.KEEP] else "freed",
+        zone=state.machine.zone_title(int(row[op.ZONE])),
+        type=state.machine.migratetypes[int(row[op.TYPE])],
+        highest=state.machine.zone_types[int(row[op.HIGHEST])],
+    )
 
 
 COMPACTION_WORDS = (

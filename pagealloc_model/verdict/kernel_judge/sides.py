@@ -368,32 +368,23 @@ def _writers(unit: Unit, lines: list[str]) -> list[Place]:
     ]
 
 
-EVENT_NAMES = {
-    at.ALLOC: "alloc",
-    at.RECORDED_FAILURE: "recorded failure",
-    at.HIDDEN_ALLOC: "hidden alloc",
-    at.KSWAPD_START: "kswapd start",
-    at.KSWAPD_STOP: "kswapd stop",
-    at.DRAIN_ALL: "drain of all lists",
-    at.RECLAIM_BEGIN: "beginning of direct reclaim",
-    at.TICK: "vmstat tick",
+EVENT_WORDS = {
+    at.ALLOC: "alloc order {order}, {type}, up to zone {highest}, gfp {bits:#x}, on CPU {cpu} "
+    "(object {object})",
+    at.HIDDEN_ALLOC: "hidden alloc order {order}, {type}, up to zone {highest}, gfp {bits:#x}, on "
+    "CPU {cpu} (object {object})",
+    at.FREE: "free object {object} + {offset}, order {order}, on CPU {cpu}",
+    at.SET_PCP_HIGH: "set pcp->high of zone {zone}, CPU {cpu} to {offset}",
+    at.RECORDED_FAILURE: "recorded failure on node {offset}, up to zone {highest}",
+    at.KSWAPD_START: "kswapd start on node {offset}, up to zone {highest}",
+    at.KSWAPD_STOP: "kswapd stop on node {offset}, up to zone {highest}",
 }
 
 
 def event_words(event: np.void, state: State) -> str:
     """An event as a line."""
-    operation = int(event["operation"])
-    cpu, order, number = int(event["cpu"]), int(event["order"]), int(event["object"])
-    zone = state.machine.zone_types[int(event["zone"]) % len(state.machine.zone_types)]
-    if operation == at.SET_PCP_HIGH:
-        return f"set pcp->high of zone {event['zone']}, CPU {cpu} to {event['offset']}"
-    if operation == at.FREE:
-        return f"free object {number} + {event['offset']}, order {order}, on CPU {cpu}"
-    if operation in (at.ALLOC, at.HIDDEN_ALLOC):
-        migratetype = state.machine.migratetypes[int(event["migratetype"])]
-        return (
-            f"{EVENT_NAMES[operation]} order {order}, {migratetype}, up to zone {zone}, "
-            f"gfp {int(event['bits']):#x}, on CPU {cpu} (object {number})"
-        )
-    name = EVENT_NAMES.get(operation, f"event {operation}")
-    return f"{name} on node {event['offset']}, up to zone {zone}"
+    machine = state.machine
+    values = {name: int(event[name]) for name in at.EVENT.names or ()}
+    values["highest"] = machine.zone_types[values["zone"] % len(machine.zone_types)]
+    values["type"] = machine.migratetypes[values["migratetype"]]
+    return EVENT_WORDS.get(values["operation"], "event {operation} on CPU {cpu}").format(**values)
