@@ -76,13 +76,7 @@ def _table_recorded(recording: Recording, name: str) -> bool:
 
 
 def imposed(recording: Recording, prepared: Prepared, truths: tuple[Truth, ...]) -> Imposed:
-    """Put truths into a recording made ready: what is then replayed is no prediction.
-
-    Args:
-        recording: an opened bundle, with its answers.
-        prepared: the same recording for a free-running replay; it stays as it is.
-        truths: those that the recording tells.
-    """
+    """Put truths into a recording made ready: what is then replayed is no prediction."""
     for truth in truths:
         prepared = truth.put(recording, prepared)
     return Imposed(names=tuple(truth.name for truth in truths), prepared=prepared)

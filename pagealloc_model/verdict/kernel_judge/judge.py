@@ -129,10 +129,6 @@ def shrunk(events: np.ndarray, fails: Callable[[np.ndarray], bool]) -> np.ndarra
     """A shorter sequence that still fails, by leaving out ever smaller parts (delta debugging).
 
     A free whose allocation is left out does nothing, so that any part may go.
-
-    Args:
-        events: a sequence that fails.
-        fails: whether a sequence does.
     """
     runs = 0
     size = max(len(events) // 2, 1)

@@ -19,16 +19,7 @@ LOG_ROWS = 1 << 18
 
 @dataclass(frozen=True, kw_only=True)
 class Build:
-    """Options that cost a compilation of the kernel's code, so that machines share a few of them.
-
-    Attributes:
-        zone_types: names.
-        pageblock_order: S1.2.
-        migratetypes: names.
-        thp: S1.9.
-        costly_order: S1.9, None for mainline's.
-        batch_scale_max: S4.4, None for mainline's.
-    """
+    """Options that cost a compilation of the kernel's code: machines share a few of them."""
 
     zone_types: tuple[str, ...] = ("DMA32", "Normal")
     pageblock_order: int = 9

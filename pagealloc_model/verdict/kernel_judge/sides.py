@@ -162,13 +162,7 @@ PAGE_ALLOC = "mm/page_alloc.c"
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """A function of the tree.
-
-    Attributes:
-        path: file in the tree.
-        line: in that file.
-        function: around that line.
-    """
+    """A function of the tree."""
 
     path: str
     line: int
