@@ -7,9 +7,11 @@ import json
 import math
 import re
 import textwrap
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from pagealloc_model.base.errors import PolicyError, UsageError
@@ -52,6 +54,19 @@ class Command:
     example: str
     options: str
     more: str = ""
+
+
+def command_table(*modules: ModuleType) -> tuple[Command, ...]:
+    """The commands of commands.toml; `run_NAME` of one of the modules carries out each."""
+    text = (Path(__file__).parent / "commands.toml").read_text(encoding="utf-8")
+    values = {"{policy_fields}": policy_fields_help(), "{series}": ", ".join(preset_names())}
+    functions = {name: run for module in modules for name, run in vars(module).items()}
+    commands = []
+    for name, words in tomllib.loads(text).items():
+        for mark, value in values.items():
+            words = {key: word.replace(mark, value) for key, word in words.items()}
+        commands.append(Command(name=name, run=functions[f"run_{name}"], **words))
+    return tuple(commands)
 
 
 def _at_least_one(text: str) -> int:

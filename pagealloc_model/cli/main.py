@@ -8,25 +8,20 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack, redirect_stderr, redirect_stdout
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from pagealloc_model.base.errors import PageallocError, known_names
 from pagealloc_model.base.garbage import collect_seldom
 from pagealloc_model.base.text import CleanedStream
 from pagealloc_model.base.version import __version__
 from pagealloc_model.cli import pages, predictions, recordings, studies
-from pagealloc_model.cli.arguments import Command, options_of
+from pagealloc_model.cli.arguments import command_table, options_of
 
 UNUSABLE = 2
 INTERRUPTED = 130
 PIPE_CLOSED = 141
 
-COMMANDS = (
-    *recordings.COMMANDS,
-    *predictions.COMMANDS,
-    *studies.COMMANDS,
-    *pages.COMMANDS,
-)
+COMMANDS = command_table(recordings, predictions, studies, pages)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -121,24 +116,19 @@ def build_parser() -> OneLineParser:
     parser.add_argument("--version", action="version", version=f"pagealloc_model {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for command in COMMANDS:
-        _add_command(commands, command)
+        example = f"example:\n  {command.example}"
+        one = commands.add_parser(
+            command.name,
+            help=command.summary,
+            description=f"{command.summary[0].upper()}{command.summary[1:]}.",
+            epilog="\n\n".join(part for part in (command.more, example) if part),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        for words, more in options_of(command):
+            one.add_argument(*words, **more)
+        one.set_defaults(parser=one, run=command.run)
     parser.commands = tuple(commands.choices)
     return parser
-
-
-def _add_command(commands: Any, command: Command) -> None:
-    """A command's parser, with an example at the end of its help."""
-    epilog = "\n\n".join(part for part in (command.more, f"example:\n  {command.example}") if part)
-    parser = commands.add_parser(
-        command.name,
-        help=command.summary,
-        description=f"{command.summary[0].upper()}{command.summary[1:]}.",
-        epilog=epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    for words, more in options_of(command):
-        parser.add_argument(*words, **more)
-    parser.set_defaults(parser=parser, run=command.run)
 
 
 def _complain(line: str, code: int) -> int:

@@ -16,7 +16,6 @@ from typing import NoReturn
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.files import new_directory
 from pagealloc_model.base.text import count_of
-from pagealloc_model.cli.arguments import Command
 from pagealloc_model.recording.record.children import python_words
 
 
@@ -155,7 +154,6 @@ def writable_notebooks(here: Path) -> Path:
 
 
 PROGRAM = Path(__file__).resolve().parent.parent.parent / "benchmarks" / "bench.py"
-PARTS = ("reading", "replay", "floor", "start", "memory", "slider", "sweep")
 
 
 def run_bench(options: argparse.Namespace) -> int:
@@ -168,59 +166,3 @@ def run_bench(options: argparse.Namespace) -> int:
     only = ["--only", *options.only] if options.only else []
     command = [sys.executable, str(PROGRAM), options.recording, *only, *["--json"] * options.json]
     return subprocess.run(command, check=False).returncode
-
-
-COMMANDS = (
-    Command(
-        "explore",
-        run_explore,
-        "open the explorer of a recording as a page in the browser",
-        "pagealloc explore kbuild",
-        """
-        RECORDING
-        --state FILE path: begin where "Save state" wrote this file
-        --port port = 8866: to listen on, or a free one after it (8866)
-        --no-browser: print the address only
-        --dark: light words and lines on a dark page
-        """,
-        more="The page is served on this machine alone and asks for the token in its address.\n"
-        "Needs Voila: pip install '.[explore]' in the checkout.",
-    ),
-    Command(
-        "notebook",
-        run_notebook,
-        "run a notebook on a recording and write all that it shows into a directory",
-        "pagealloc notebook 00_start_here --recording kbuild -o study",
-        """
-        name NAME: such as 01_highatomic, or an .ipynb file
-        --recording PATH: takes the place of the one its first cell names
-        --parameter NAME=VALUE as parameters repeated: another value of its first cell; may be
-            repeated
-        -o DIR path as directory required: written whole or not at all; must not exist, or be
-            empty
-        """,
-        more="Writes the executed notebook; an HTML file with live figures that needs no network; "
-        "all\nfigures as PNG, SVG and PDF (needs Chromium); and post.txt, text for a mail.",
-    ),
-    Command(
-        "lab",
-        run_lab,
-        "open the notebooks in JupyterLab",
-        "pagealloc lab -- --port 8889 --no-browser",
-        "jupyter_arguments JUPYTER\N{NO-BREAK SPACE}ARGS many: passed to jupyter lab",
-        more="Notebooks that cannot be written where they are installed are copied to ./notebooks.",
-    ),
-    Command(
-        "bench",
-        run_bench,
-        "measure reading, replaying, starting, memory, sliders and sweeps, beside peers",
-        "pagealloc bench kbuild --only replay",
-        f"""
-        recording = kbuild perhaps: default: kbuild as shipped
-        --only {"|".join(PARTS)} some: parts to measure; default all
-        JSON
-        """,
-        more="Takes minutes. Needs a checkout: benchmarks/ is not part of an installed package.",
-    ),
-)
-"""The commands of this file."""

@@ -15,17 +15,15 @@ from pagealloc_model.base.files import new_directory
 from pagealloc_model.base.progress_bar import progress
 from pagealloc_model.base.text import count_of, paragraph
 from pagealloc_model.cli.arguments import (
-    Command,
     assumed,
     json_text,
     kernel_build,
     opened,
-    policy_fields_help,
     policy_of,
     rows_of,
     write_directory,
 )
-from pagealloc_model.policy.kernel_rules import KernelRules, preset_names
+from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Policy
 
 if TYPE_CHECKING:
@@ -501,137 +499,3 @@ def _verdict_text(verdict: Verdict) -> str:
         lines += [f"shortest    {count} to the difference:"]
         lines += [f"  {line}" for line in verdict.shortest[:SEQUENCE_MAX]]
     return "\n".join(lines)
-
-
-COMMANDS = (
-    Command(
-        "validate",
-        run_validate,
-        "compare the prediction under the recorded policy with what was measured",
-        "pagealloc validate kbuild",
-        """
-        RECORDING
-        RULES
-        --resync: also judge every choice of the kernel alone, from the state its earlier events
-            left it in: which zone serves a request; which page a per-CPU list hands out; when a
-            list is refilled, how far and with which pages of the buddy; when it is drained, how
-            far and of which pages; which fallback is taken. A recording without snapshots is
-            judged so and not replayed
-        --misses: with --resync: print the first ten misses of each choice with the event, the
-            state and the kernel function (always in --json)
-        --budget: also replay with the recording's own truth imposed, one at a time and all
-            together (zone choice, drains, boosts, start): what remains of each error, whose it
-            is, and what to record next time. Imposed runs are marked and are no predictions
-        -o DIR path as directory: with --budget: write the budget's figure as PNG, SVG and PDF,
-            and its errors as CSV, into this directory, which must not exist or be empty
-        RECLAIM
-        --seeds N count: show the reserve, watermark boosts and fallbacks as ranges over so many
-            seeds, replayed side by side (5 where the recorded kernel reclaimed, else 1)
-        --full: also print every number, snapshot, departure and note
-        --brief: print one line: what is predicted, what is not, and how many quantities are near
-            what was measured
-        --kernel-source DIR path: kernel checkout, unpacked source package, or its tarball in
-            /usr/src: its own code is replayed too, and stands in the table next to the model
-        TREE_PATCH
-        JSON
-        """,
-    ),
-    Command(
-        "replay",
-        run_replay,
-        "predict what the allocator would do with a recorded demand",
-        "pagealloc replay kbuild --set pcp_batch=127 -o predicted",
-        """
-        RECORDING
-        --set FIELD=VALUE as settings repeated: policy field to change; may be repeated
-        RULES
-        RECLAIM
-        --kernel-source DIR path: kernel checkout, unpacked source package, or its tarball in
-            /usr/src: its own code, patched or not, takes the model's place
-        TREE_PATCH
-        -o DIR path as directory: write every table as CSV into this directory, which must not
-            exist or be empty
-        JSON
-        """,
-        more=policy_fields_help(),
-    ),
-    Command(
-        "compare",
-        run_compare,
-        "replay recordings under two policies and print the differences",
-        "pagealloc compare highatomic_stock --patch highatomic_gate_order=3",
-        """
-        RECORDINGS
-        --base policy: policy of the base side (as recorded)
-        --patch policy required: policy of the patch side (required)
-        RULES
-        RECLAIM
-        --format text|mmtests|csv|json = text: text: raw signed change; mmtests: gains, positive
-            is better (default: text)
-        --json json as format: same as --format json
-        """,
-        more=policy_fields_help(),
-    ),
-    Command(
-        "locks",
-        run_locks,
-        "compare traffic at zone->lock with what was measured, and time it",
-        "pagealloc locks xfree --patch pcp_free_batched=true",
-        """
-        RECORDING
-        RULES
-        RECLAIM
-        --patch policy: also replay under this policy, and print both side by side
-        --csv: print counts by time bin, CPU and site as CSV instead
-        JSON
-        """,
-        more="""\
-Times come from a queue at each lock, by costs that the notes name; low and high are
-those of costs that are tenfold apart. NA: not modelled, or no event shows it.""",
-    ),
-    Command(
-        "stacks",
-        run_stacks,
-        "say who asked for pages, fell back and held zone->lock, by call stack",
-        "pagealloc stacks recording --of holds --patch pcp_batch=31 -o holds.json",
-        """
-        RECORDING
-        --of pages|fallbacks|holds = pages: of what (default: pages)
-        --patch policy: with --of holds: a policy
-        --least N int = 0: holds of N pages on
-        --top N count = 20: stacks to print
-        -o FILE path as file: write a flame graph: .json for speedscope.app, else folded lines,
-            one side a file
-        JSON
-        """,
-        more="""\
-pages: who asked for pages. fallbacks: who fell back to another type, and how many pages the
-block had. holds: whose requests and frees held zone->lock for many pages, with --patch
-also under another policy. The recording must have call chains: pagealloc record -g.""",
-    ),
-    Command(
-        "judge",
-        run_judge,
-        "compare the model with the allocator's own functions from a kernel's source",
-        "pagealloc judge --kernel-source /usr/src/linux-source-6.12.tar.xz",
-        f"""
-        --kernel-source DIR path required: kernel checkout, unpacked source package, or its
-            tarball in /usr/src: its functions are the judge
-        TREE_PATCH
-        --rules SERIES[,RULE=BOOL...] rules: rules of the model ({", ".join(preset_names())})
-            instead of those of the tree's version, single rules changed
-        --operations N operations = 100000: random operations to take (default %(default)s)
-        --seed int = 0: of machines and operations
-        --recording PATH: take a recording's demand instead: its directory, or a shipped
-            recording's name
-        --pressure: judge compaction and reclaim instead of allocation; of a recording, reclaim
-        JSON
-        """,
-        more="""\
-The functions are taken from the tree when the command runs, compiled with the
-system's compiler into a temporary directory, and driven with the same operations as
-the model. Exit code 1 if the two differ: the first difference is printed, with the
-functions of the tree that made it and a sequence of operations as short as it gets.""",
-    ),
-)
-"""The commands of this file."""
