@@ -469,7 +469,7 @@ def read_with_perf_session(path: str | Path) -> Trace:
         source=str(path),
         release=file.release,
         nr_cpus=file.nr_cpus,
-        clock=file.clock,
+        clock=clock_name(file.attrs),
         notes=("perf.session reports no losses: the package's own reader does",),
     )
 

@@ -22,16 +22,7 @@ _DECLARATION = re.compile(r"^(?P<type>.*?)(?P<name>\w+)\s*(?P<array>\[[^\]]*\])?
 
 @dataclass(frozen=True, kw_only=True)
 class Field:
-    """One field of a tracepoint's raw record.
-
-    Attributes:
-        name: the field's own name.
-        type: its C type as declared, without the array part.
-        offset: bytes from the start of the raw data.
-        size: bytes.
-        signed: an integer field is signed.
-        array: it is declared as an array.
-    """
+    """One field of a tracepoint's raw record: its C type without the array part, its bytes."""
 
     name: str
     type: str
@@ -65,12 +56,7 @@ class Field:
 class TracepointFormat:
     """One tracepoint as the recording's format data describe it.
 
-    Attributes:
-        system: such as "kmem".
-        name: such as "mm_page_alloc".
-        id: the number that perf_event_attr.config carries.
-        fields: all fields, common ones first, in file order.
-        print_fmt: the text after `print fmt:`, "" if there is none.
+    Its id is the number that perf_event_attr.config carries; common fields come first.
     """
 
     system: str

@@ -29,6 +29,8 @@ NOTE_WIDTH = 13
 
 # Slots of a walk's state: where it stands, how much it has filled, and why it stopped.
 POSITION, ROWS, NOTES, COPIED, STATUS, PAGE, LOSSES, STATE_SLOTS = range(8)
+SMALLEST_EVENT = 8
+"""Bytes of the smallest event on a page of a ring buffer."""
 # Columns of a loss in a ring buffer: times of the events around it, how many (-1: not said).
 LOSS_CPU, LOSS_START, LOSS_END, LOSS_COUNT, LOSS_WIDTH = range(5)
 
@@ -89,7 +91,13 @@ def sample_row(attr: EventAttr, tracepoint: TracepointFormat | None) -> np.ndarr
     offsets = part_offsets(attr.sample_type)
     row[[TID, TIME, CPU]] = [offsets.get(part, ABSENT) for part in ("tid", "time", "cpu")]
     row[VARIABLE] = offsets["end"]
-    row[[READ_FIXED, READ_ENTRY]] = _read_sizes(attr)
+    if attr.sample_type & SampleType.READ:
+        # The fixed bytes of a READ part, and those per counter of a group (0 without groups).
+        form = attr.read_format
+        times = 8 * bool(form & _READ_TIME_ENABLED) + 8 * bool(form & _READ_TIME_RUNNING)
+        value = 8 + 8 * bool(form & _READ_ID) + 8 * bool(form & _READ_LOST)
+        fixed, entry = (8 + times, value) if form & _READ_GROUP else (value + times, 0)
+        row[[READ_FIXED, READ_ENTRY]] = fixed, entry
     row[CALLCHAIN] = bool(attr.sample_type & SampleType.CALLCHAIN)
     row[RAW] = has_raw
     return row
@@ -106,16 +114,6 @@ def event_row(tracepoint: TracepointFormat) -> np.ndarray:
         raise ValueError(f"{tracepoint.event_name} has no common_pid of 4 bytes")
     row[TID] = pid.offset
     return row
-
-
-def _read_sizes(attr: EventAttr) -> tuple[int, int]:
-    """Bytes of a READ part: the fixed ones, and per counter of a group (0 without groups)."""
-    form = attr.read_format
-    times = 8 * bool(form & _READ_TIME_ENABLED) + 8 * bool(form & _READ_TIME_RUNNING)
-    value = 8 + 8 * bool(form & _READ_ID) + 8 * bool(form & _READ_LOST)
-    if not attr.sample_type & SampleType.READ:
-        return 0, 0
-    return (8 + times, value) if form & _READ_GROUP else (value + times, 0)
 
 
 def _raw_row(tracepoint: TracepointFormat | None) -> np.ndarray:

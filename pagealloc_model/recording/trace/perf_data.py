@@ -36,6 +36,7 @@ from pagealloc_model.recording.trace.perf_file import (
     RecordBuffer,
     SampleType,
     Section,
+    clock_name,
     compressed_payload,
     damaged_record,
     open_perf_file,
@@ -108,13 +109,6 @@ def sampled_events(attrs: Sequence[EventAttr], names: Sequence[str]) -> dict[str
     return {name: n for name, n in periods.items() if name in EVENT_NAMES and n != 1}
 
 
-def _id_place(sample_type: int) -> tuple[int, int] | None:
-    """Where the id lies: from a sample's start, back from another record's end; None: nowhere."""
-    sample, trailer = at.part_offsets(sample_type), at.trailer_offsets(sample_type)
-    part = next((part for part in ("identifier", "id") if part in sample), None)
-    return (sample[part], trailer["end"] - trailer[part]) if part else None
-
-
 def _id_table(file: PerfFile) -> tuple[np.ndarray, np.ndarray, int]:
     """Sample ids as an open-addressing hash of layout rows, and where samples carry their id."""
     pairs = [(number, row) for row, attr in enumerate(file.attrs) for number in attr.ids]
@@ -128,8 +122,8 @@ def _id_table(file: PerfFile) -> tuple[np.ndarray, np.ndarray, int]:
         keys[slot], rows[slot] = key, row
     if len(file.attrs) == 1:
         return keys, rows, at.ABSENT
-    places = [_id_place(attr.sample_type) for attr in file.attrs]
-    offsets = {place[0] if place else at.ABSENT for place in places}
+    places = [at.part_offsets(attr.sample_type) for attr in file.attrs]
+    offsets = {place.get("identifier", place.get("id", at.ABSENT)) for place in places}
     if len(offsets) > 1 or at.ABSENT in offsets:
         raise RecordingError(
             file.path,
@@ -161,31 +155,30 @@ class TrailerReader:
     def __init__(self, attrs: Sequence[EventAttr]) -> None:
         self._attr_of_id = {number: attr for attr in attrs for number in attr.ids}
         self._first = attrs[0]
-        self._place = _id_place(attrs[0].sample_type)
+        self._parts = at.trailer_offsets(attrs[0].sample_type)
+        self._place = self._parts.get("identifier", self._parts.get("id"))
 
     def read(self, record: bytes) -> Trailer:
         """The trailer of one record; an unknown id follows the first attribute."""
-        number, attr = None, self._first
+        number, attr, parts = None, self._first, self._parts
         if self._place is not None and attr.flags & AttrFlag.SAMPLE_ID_ALL:
-            (number,) = struct.unpack_from("<Q", record, _behind_header(record, self._place[1]))
+            from_end = parts["end"] - self._place
+            if len(record) - from_end < RECORD_HEADER_SIZE:
+                raise struct.error("too short")
+            (number,) = struct.unpack_from("<Q", record, len(record) - from_end)
             attr = self._attr_of_id.get(number, attr)
+            parts = at.trailer_offsets(attr.sample_type)
         if not attr.flags & AttrFlag.SAMPLE_ID_ALL:
             return Trailer()
-        parts = at.trailer_offsets(attr.sample_type)
-        start = _behind_header(record, parts["end"])
-        time_ns, cpu = None, None
+        start, time_ns, cpu = len(record) - parts["end"], None, None
+        if start < RECORD_HEADER_SIZE:
+            raise struct.error("too short")
         if "time" in parts:
             (time_ns,) = struct.unpack_from("<q", record, start + parts["time"])
         if "cpu" in parts:
             (cpu,) = struct.unpack_from("<I", record, start + parts["cpu"])
             cpu = cpu if cpu <= np.iinfo(np.int16).max else None
         return Trailer(parts["end"], time_ns, cpu, number)
-
-
-def _behind_header(record: bytes, from_end: int) -> int:
-    if len(record) - from_end < RECORD_HEADER_SIZE:
-        raise struct.error("too short")
-    return len(record) - from_end
 
 
 _LOST, _COMM, _FORK, _LOST_SAMPLES, _ID_INDEX = 2, 3, 7, 13, 69
@@ -292,7 +285,7 @@ class _Reader:
             source=str(file.path),
             release=file.release,
             nr_cpus=file.nr_cpus,
-            clock=file.clock,
+            clock=clock_name(file.attrs),
             sampled=sampled_events(file.attrs, event_names),
         )
 

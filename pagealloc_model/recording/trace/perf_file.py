@@ -25,6 +25,7 @@ RECORD_HEADER_SIZE = 8
 FEATURE_BITS = 256
 TRACEPOINT = 2
 RECORD_AGAIN = "record again, or copy the file again from its machine"
+_LITTLE_ENDIAN = "only little-endian recordings can be read"
 _PIPE_HEADER_SIZE = 16
 _SMALLEST_ATTR, _LARGEST_ATTR = 64, 4096
 _CLOCK_MONOTONIC = 1
@@ -74,18 +75,10 @@ class Section(NamedTuple):
 
 @dataclass(frozen=True)
 class EventAttr:
-    """One perf_event_attr with the ids of its events.
+    """One perf_event_attr, its bytes in the file, and the ids of its events, by CPU or task.
 
-    Attributes:
-        raw: the attribute's bytes as they stand in the file.
-        type: PERF_TYPE_ number, `TRACEPOINT` for tracepoints.
-        config: for tracepoints, the id of its format.
-        sample_period: events per sample, or a frequency if the FREQ flag is set.
-        sample_type: what its samples carry.
-        read_format: what a READ part of its samples carries.
-        flags: the flag word.
-        clockid: clock number, meaningful with USE_CLOCKID.
-        ids: the sample ids of this attribute, one per CPU or task.
+    Of a tracepoint `config` is the id of its format; `sample_period` is a frequency with the FREQ
+    flag; `clockid` counts with USE_CLOCKID.
     """
 
     raw: bytes
@@ -131,11 +124,6 @@ class PerfFile:
         data = self.feature(Feature.NRCPUS)
         return int(struct.unpack_from("<4xI", data)[0]) if len(data) >= 8 else 0
 
-    @property
-    def clock(self) -> str:
-        """The clock of all times, see `clock_name`."""
-        return clock_name(self.attrs)
-
 
 def _bytes_of(content: np.ndarray, section: Section) -> bytes:
     return content[section.offset : section.offset + section.size].tobytes()
@@ -176,12 +164,9 @@ class _Header:
         attr_size, table, records = entry_size - 16, self._section(24), self._section(40)
         feature_bits = int.from_bytes(self._bytes(72, FEATURE_BITS // 8), "little")
         if not records.size and not feature_bits:
-            raise RecordingError(
-                self._path,
-                "was never finished: perf was killed before it wrote what the events mean",
-                offset=48,
-                todo="record again, and end perf with Ctrl-C",
-            )
+            what = "was never finished: perf was killed before it wrote what the events mean"
+            todo = "record again, and end perf with Ctrl-C"
+            raise RecordingError(self._path, what, offset=48, todo=todo)
         numbers = [number for number in range(FEATURE_BITS) if feature_bits >> number & 1]
         behind = records.offset + records.size
         features = {n: self._section(behind + 16 * place) for place, n in enumerate(numbers)}
@@ -307,12 +292,8 @@ def open_perf_file(path: str | Path) -> PerfFile:
 
 def _check_magic(path: Path, magic: bytes) -> None:
     if magic == FOREIGN_MAGIC:
-        raise RecordingError(
-            path,
-            "was recorded on a machine of the other byte order",
-            offset=0,
-            todo="only little-endian recordings can be read",
-        )
+        what = "was recorded on a machine of the other byte order"
+        raise RecordingError(path, what, offset=0, todo=_LITTLE_ENDIAN)
     if magic != MAGIC:
         raise RecordingError(
             path, "is not a perf.data file", offset=0, todo="give the output of perf record"
@@ -334,12 +315,8 @@ def _formats(
     except ValueError as error:
         raise RecordingError(path, str(error), offset=section.offset, todo=RECORD_AGAIN) from None
     if big_endian:
-        raise RecordingError(
-            path,
-            "format data say the records are big-endian",
-            offset=section.offset,
-            todo="only little-endian recordings can be read",
-        )
+        what = "format data say the records are big-endian"
+        raise RecordingError(path, what, offset=section.offset, todo=_LITTLE_ENDIAN)
     return {tracepoint.id: tracepoint for tracepoint in formats}
 
 
@@ -444,10 +421,15 @@ def walk_file(file: PerfFile, consume: Callable[[RecordBuffer], int]) -> None:
     readable = min(end, len(file.content) - WORD_SLACK)
     done = consume(RecordBuffer(file.content, start, readable, 0, False, readable == end))
     if readable < end:
-        tail = np.zeros(end - done + WORD_SLACK, np.uint8)
-        tail[:-WORD_SLACK] = file.content[done:end]
-        tail.flags.writeable = False
+        tail = with_slack(file.content[done:end])
         consume(RecordBuffer(tail, 0, end - done, done, False, True))
+
+
+def with_slack(content: np.ndarray) -> np.ndarray:
+    """A read-only copy of what lies at a file's end, with zeros behind it."""
+    copy = np.concatenate([content, np.zeros(WORD_SLACK, np.uint8)])
+    copy.flags.writeable = False
+    return copy
 
 
 def compressed_payload(file: PerfFile, kind: int, position: int, size: int) -> Section:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pagealloc_model.base.arrays import in_memory, on_disk, parts
+from pagealloc_model.base.arrays import Column, parts
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.base.files import opened, refuse_unless_file, text_of, unreadable
 from pagealloc_model.base.progress_bar import Report
@@ -23,7 +23,7 @@ from pagealloc_model.recording.trace.formats import (
     parse_format,
 )
 from pagealloc_model.recording.trace.layout import event_row
-from pagealloc_model.recording.trace.perf_file import WORD_SLACK
+from pagealloc_model.recording.trace.perf_file import WORD_SLACK, with_slack
 from pagealloc_model.recording.trace.side_tables import Collected
 
 RECORD_WITH = "trace-cmd record -C mono -e kmem:mm_page_alloc -e kmem:mm_page_free"
@@ -66,18 +66,11 @@ class RingBuffer:
     """The pages of all CPUs, and what is needed to read them.
 
     Attributes:
-        path: file or directory that they are from.
-        data: uint8, read-only, holds the pages somewhere.
-        positions: int64, where each page starts in `data`.
-        cpus: int64, its CPU.
-        layout: how a page is laid out.
-        formats: of all tracepoints that the source describes.
+        data: uint8, read-only, holds the pages somewhere; int64 `positions` say where each
+            starts, and `cpus` of which CPU it is.
         cmdlines: text of `saved_cmdlines`.
         clock: tracefs's name, such as "mono"; "" if unknown.
-        release: kernel release, "" if unknown.
-        nr_cpus: 0 if unknown.
         stats: CPU -> text of its per_cpu/cpuN/stats after recording, where it is there.
-        notes: what the source lacks.
         ticks: multiplier and shift that make nanoseconds of the pages' times.
         unpacked: `data` was unpacked from the file, so that offsets are none of the file.
     """
@@ -109,11 +102,9 @@ def read_ring_buffer(
     """
     path, clock = source.path, source.clock
     if clock in _NO_TIMES and source.ticks == NO_TICKS:
-        raise RecordingError(
-            path,
-            f"was recorded with the clock {clock}, whose values are no times",
-            todo="record with trace_clock mono (trace-cmd record -C mono)",
-        )
+        what = f"was recorded with the clock {clock}, whose values are no times"
+        todo = "record with trace_clock mono (trace-cmd record -C mono)"
+        raise RecordingError(path, what, todo=todo)
     formats = [each for each in source.formats if each.system != "ftrace"]
     table, type_offset, gfp_bits = _laid_out(path, formats)
     rows_of_type = np.full(1 << 16, -1, np.int32)
@@ -192,10 +183,10 @@ def _walked(
     progress: Report | None,
 ) -> tuple[Collected, np.ndarray, np.ndarray]:
     """What all pages hold, the time of each CPU's last event, and losses, see `walk_pages`."""
-    from pagealloc_model.recording.trace.walk import most_events, walk_pages
+    from pagealloc_model.recording.trace.walk import walk_pages
 
     page_size, positions = source.layout.page_size, source.positions
-    most = most_events(page_size)
+    most = page_size // at.SMALLEST_EVENT + 1
     room = (max(_ROWS_AT_A_TIME, most), most, 2 * page_size)
     expected = len(positions) * page_size // _SMALL_EVENT_SIZE if directory is None else 0
     collected = Collected(expected + room[0], directory)
@@ -228,10 +219,7 @@ def _walked(
     walk(source.data, positions[inside], source.cpus[inside], 0)
     for page in order[ends > len(source.data)].tolist():  # at the very end of a file
         position = int(positions[page])
-        tail = np.zeros(page_size + WORD_SLACK, np.uint8)
-        rest = source.data[position : position + page_size]
-        tail[: len(rest)] = rest
-        tail.flags.writeable = False
+        tail = with_slack(source.data[position : position + page_size])
         walk(tail, np.zeros(1, np.int64), source.cpus[page : page + 1], position)
     return collected, last_ns, losses[: int(state[at.LOSSES])]
 
@@ -293,15 +281,30 @@ def read_tracefs_copy(
         formats = tuple(parse_format(path.parents[1].name, text(path)) for path in paths)
     except ValueError as error:
         raise RecordingError(copy, str(error), todo=_COPY) from None
-    cpus, paths = np.array(sorted(files), np.int64), [path for _, path in sorted(files.items())]
-    data, sizes = _joined(paths, layout.page_size, directory)
-    counts = np.array(sizes, np.int64) // layout.page_size
+    data, counts = Column(np.uint8, directory), []
+    for _, path in sorted(files.items()):
+        refuse_unless_file(path)
+        size = path.stat().st_size
+        if beyond := size % layout.page_size:
+            what = f"is no whole number of pages of {layout.page_size} bytes"
+            todo = "copy it with reads of that size: dd bs=... iflag=fullblock"
+            raise RecordingError(path, what, offset=size - beyond, todo=todo)
+        counts.append(size // layout.page_size)
+        try:
+            if size:
+                with opened(path, below=path.parents[2]) as file:
+                    data.append(np.memmap(file, np.uint8, "r", shape=(size,)))
+        except OSError as error:
+            raise unreadable(path, error) from None
+    pages = data.room(WORD_SLACK)
+    pages[data.rows :] = 0
+    pages.flags.writeable = False
     clock = chosen_clock(text(copy / "trace_clock"))
     source = RingBuffer(
         path=copy,
-        data=data,
-        positions=np.arange(int(counts.sum()), dtype=np.int64) * layout.page_size,
-        cpus=np.repeat(cpus, counts),
+        data=pages,
+        positions=np.arange(sum(counts), dtype=np.int64) * layout.page_size,
+        cpus=np.repeat(np.array(sorted(files), np.int64), counts),
         layout=layout,
         formats=formats,
         cmdlines=text(copy / "saved_cmdlines"),
@@ -313,33 +316,3 @@ def read_tracefs_copy(
         unpacked=True,
     )
     return read_ring_buffer(source, directory, progress)
-
-
-def _joined(
-    paths: list[Path], page_size: int, directory: Path | None
-) -> tuple[np.ndarray, list[int]]:
-    """All files end to end, and the bytes of each."""
-    sizes = []
-    for path in paths:
-        refuse_unless_file(path)
-        sizes.append(path.stat().st_size)
-        if sizes[-1] % page_size:
-            raise RecordingError(
-                path,
-                f"is no whole number of pages of {page_size} bytes",
-                offset=sizes[-1] - sizes[-1] % page_size,
-                todo="copy it with reads of that size: dd bs=... iflag=fullblock",
-            )
-    new_array = in_memory if directory is None else on_disk(directory)
-    data, end = new_array(sum(sizes) + WORD_SLACK, np.uint8), 0
-    for path, size in zip(paths, sizes, strict=True):
-        try:
-            if size:
-                with opened(path, below=path.parents[2]) as file:
-                    data[end : end + size] = np.memmap(file, np.uint8, "r", shape=(size,))
-        except OSError as error:
-            raise unreadable(path, error) from None
-        end += size
-    data[end:] = 0
-    data.flags.writeable = False
-    return data, sizes

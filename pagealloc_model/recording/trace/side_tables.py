@@ -13,7 +13,6 @@ from pagealloc_model.base.arrays import Column, in_memory, on_disk
 from pagealloc_model.recording.trace import layout as at
 from pagealloc_model.recording.trace.columns import (
     COLUMN_TYPES,
-    Losses,
     Trace,
     time_order,
 )
@@ -98,7 +97,11 @@ class Collected:
         for attr_row, unordered in self._numbers_by_attr().items():
             tracepoint = formats[attr_row]
             assert tracepoint is not None
-            numbers = self._in_time_order(unordered)
+            times = self._noted(unordered, at.NOTE_TIME, np.int64)
+            numbers = time_order(times, self._new_array)
+            for part in _parts(0 if numbers is None else len(numbers)):
+                numbers[part] = unordered[numbers[part]]
+            numbers = unordered if numbers is None else numbers
             table = self._keys(numbers, main["time_ns"], order)
             if chained[attr_row]:
                 table |= self._take_chains(numbers)
@@ -145,14 +148,6 @@ class Collected:
                     numbers[attr_row] = Column(np.int64, self._directory)
                 numbers[attr_row].append(part.start + np.flatnonzero(of_part == attr_row))
         return {attr_row: column.values for attr_row, column in sorted(numbers.items())}
-
-    def _in_time_order(self, numbers: np.ndarray) -> np.ndarray:
-        order = time_order(self._noted(numbers, at.NOTE_TIME, np.int64), self._new_array)
-        if order is None:
-            return numbers
-        for part in _parts(len(numbers)):
-            order[part] = numbers[order[part]]
-        return order
 
     def _noted(self, numbers: np.ndarray, place: int, dtype: Any) -> np.ndarray:
         """One column of the notes with these numbers."""
@@ -289,9 +284,9 @@ def events_between(trace: Trace, window: Window) -> Trace:
     """
     rows = window.rows(trace.time_ns)
     tables, chains = {}, [np.zeros(0, np.uint64)]
-    for name, whole in trace.tables.items():
-        inside = window.rows(whole["time_ns"])
-        table = {column: values[inside] for column, values in whole.items()}
+    for name, uncut in trace.tables.items():
+        of_table = window.rows(uncut["time_ns"])
+        table = {column: values[of_table] for column, values in uncut.items()}
         if not len(table["time_ns"]):
             continue
         table["row"] = table["row"] - rows.start
@@ -301,6 +296,17 @@ def events_between(trace: Trace, window: Window) -> Trace:
             table[CHAIN_COLUMNS[0]] = sum(map(len, chains)) + begins
             chains.append(trace.callchains[np.repeat(start, length) + within])
         tables[name] = table
+    # Losses noticed in the window; one that began before it begins with the first event in it. Sums
+    # at the recording's end do not say when, and are kept only if the window is all of it.
+    losses, whole = trace.losses, window.from_start and window.to_end
+    inside = (losses.end_ns >= window.begin_ns) | window.from_start
+    inside &= (losses.end_ns < window.end_ns) | window.to_end
+    inside[len(inside) - losses.at_end :] = whole
+    kept = losses.take(inside)
+    start = kept.start_ns
+    if not window.from_start:
+        first = np.minimum(trace.time_ns[rows.start], kept.end_ns)
+        start = np.where(start < window.begin_ns, first, start)
     names = trace.thread_names
     names = names.take((names.time_ns < window.end_ns) | window.to_end)
     return replace(
@@ -313,21 +319,5 @@ def events_between(trace: Trace, window: Window) -> Trace:
         callchains=np.concatenate(chains),
         thread_names=names,
         comms=names.last() if len(trace.thread_names) else trace.comms,
-        losses=_losses_between(trace.losses, window, int(trace.time_ns[rows.start])),
+        losses=replace(kept, start_ns=start, at_end=losses.at_end if whole else 0),
     )
-
-
-def _losses_between(losses: Losses, window: Window, first_ns: int) -> Losses:
-    """Losses noticed in the window; one that began before it begins with the first event in it.
-
-    Sums at the recording's end do not say when, and are kept only if the window is all of it.
-    """
-    whole = window.from_start and window.to_end
-    inside = (losses.end_ns >= window.begin_ns) | window.from_start
-    inside &= (losses.end_ns < window.end_ns) | window.to_end
-    inside[len(inside) - losses.at_end :] = whole
-    kept = losses.take(inside)
-    start = kept.start_ns
-    if not window.from_start:
-        start = np.where(start < window.begin_ns, np.minimum(first_ns, kept.end_ns), start)
-    return replace(kept, start_ns=start, at_end=losses.at_end if whole else 0)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import zstandard
 
-from pagealloc_model.base.arrays import in_memory, on_disk
+from pagealloc_model.base.arrays import Column
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.base.progress_bar import Report, part_of
 from pagealloc_model.recording.trace.columns import Trace
@@ -104,17 +104,13 @@ class TraceDat:
         version = cursor.text("version")
         if version not in _VERSIONS:
             known = " and ".join(_VERSIONS)
-            raise RecordingError(
-                path,
-                f"is a trace.dat of version {version[:20]!r}; {known} can be read",
-                todo="convert it: trace-cmd convert --file-version 6 -i IN -o OUT",
-            )
+            what = f"is a trace.dat of version {version[:20]!r}; {known} can be read"
+            todo = "convert it: trace-cmd convert --file-version 6 -i IN -o OUT"
+            raise RecordingError(path, what, todo=todo)
         if cursor.numbers("<BB", "byte order") != (0, 8):
-            raise RecordingError(
-                path,
-                "was recorded on a big-endian or 32-bit machine",
-                todo="only recordings of 64-bit little-endian machines can be read",
-            )
+            what = "was recorded on a big-endian or 32-bit machine"
+            todo = "only recordings of 64-bit little-endian machines can be read"
+            raise RecordingError(path, what, todo=todo)
         self._page_size = cursor.number("<I", "page size")
         read = self._read_parts if version == "6" else self._read_sections
         read(cursor)
@@ -190,11 +186,9 @@ class TraceDat:
                 name = data[8:].split(b"\0", 1)[0].decode("utf-8", "replace")
                 tag = cursor.take(10, "pages")
             if not tag.startswith(b"flyrecord"):
-                raise RecordingError(
-                    self.path,
-                    "holds a latency tracer's text, no pages of events",
-                    todo="record events: trace-cmd record -e kmem:mm_page_alloc ...",
-                )
+                what = "holds a latency tracer's text, no pages of events"
+                todo = "record events: trace-cmd record -e kmem:mm_page_alloc ..."
+                raise RecordingError(self.path, what, todo=todo)
             places = [cursor.numbers("<QQ", "a CPU's pages") for _ in range(nr_cpus)]
             cpus = [CpuData(cpu, *place) for cpu, place in enumerate(places)]
             self.buffers.append(Buffer(name, clock, self._page_size, cpus, packed=False))
@@ -204,11 +198,9 @@ class TraceDat:
         self._compression = cursor.text("compression")
         cursor.text("compression version")
         if self._compression not in ("none", "zlib", "zstd"):
-            raise RecordingError(
-                self.path,
-                f"is compressed by {self._compression[:20]!r}, which cannot be read",
-                todo="convert it: trace-cmd convert --compression none -i IN -o OUT",
-            )
+            what = f"is compressed by {self._compression[:20]!r}, which cannot be read"
+            todo = "convert it: trace-cmd convert --compression none -i IN -o OUT"
+            raise RecordingError(self.path, what, todo=todo)
         position, seen = cursor.number("<Q", "place of the options"), set()
         while position:
             if position in seen:
@@ -339,21 +331,19 @@ def buffer_pages(
         return file.content, buffer.cpus
     chunks = [file.chunks(each) for each in buffer.cpus]
     total = sum(unpacked for of_cpu in chunks for _, _, unpacked in of_cpu)
-    new_array = in_memory if directory is None else on_disk(directory)
-    data, places, end = new_array(total + WORD_SLACK, np.uint8), [], 0
+    data, places = Column(np.uint8, directory, total + WORD_SLACK), []
     for each, of_cpu in zip(buffer.cpus, chunks, strict=True):
-        start = end
+        start = data.rows
         for where, size, unpacked in of_cpu:
             packed = file.content[where : where + size].tobytes()
-            plain = file.unpack(packed, unpacked, where - 8)
-            data[end : end + unpacked] = np.frombuffer(plain, np.uint8)
-            end += unpacked
+            data.append(np.frombuffer(file.unpack(packed, unpacked, where - 8), np.uint8))
             if progress is not None:
-                progress(end / total)
-        places.append(CpuData(each.cpu, start, end - start))
-    data[end:] = 0
-    data.flags.writeable = False
-    return data, places
+                progress(data.rows / total)
+        places.append(CpuData(each.cpu, start, data.rows - start))
+    pages = data.room(WORD_SLACK)
+    pages[data.rows :] = 0
+    pages.flags.writeable = False
+    return pages, places
 
 
 def _used_once(path: Path, formats: list[TracepointFormat]) -> tuple[TracepointFormat, ...]:

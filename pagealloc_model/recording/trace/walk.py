@@ -1,8 +1,10 @@
 """Compiled walks over perf records and over pages of the kernel's trace ring buffer.
 
-Page-allocator events go to columns, all else of interest is noted and copied. Words are read at any
-byte (see `word_at`), so a buffer must extend 8 bytes past what is walked. This module imports
-numba; import it inside functions only.
+Page-allocator events go to the ten columns of a Trace, in file order; all else of interest is
+noted, int64 (capacity, NOTE_WIDTH), and copied end to end, uint8. `layouts` is the layout table,
+and the state says where to go on. Words are read at any byte (see `word_at`), so that the buffer,
+uint8, must extend 8 bytes past what is walked. Import this module inside functions only: it
+imports numba.
 """
 
 # ruff: noqa: ANN001, ANN201, ANN202
@@ -244,17 +246,9 @@ def _sample_parts(data, position, end, layouts, row):
 def walk_records(data, end, layouts, ids, columns, notes, copies, state):
     """Walk whole records from state[POSITION] until `end`, a cut record, or a full output.
 
-    Args:
-        data: uint8, the buffer.
-        end: first byte after the records.
-        layouts: int64 (attributes, LAYOUT_WIDTH).
-        ids: keys and layout rows (-1 in free slots) of an open-addressing hash of sample ids, int64
-            and a power of two long, and bytes from a sample's start to its id, -1 if all samples
-            are of row 0.
-        columns: output, the ten columns of a Trace, in file order.
-        notes: output, int64 (capacity, NOTE_WIDTH), one row per other record of interest.
-        copies: output, uint8, the noted records end to end.
-        state: int64 (STATE_SLOTS).
+    `ids` are keys and layout rows (-1 in free slots) of an open-addressing hash of sample ids,
+    int64 and a power of two long, and bytes from a sample's start to its id, -1 if all are of row
+    0. Notes are on other records of interest, and copies these records.
     """
     id_keys, id_rows, id_offset = ids
     position = state[at.POSITION]
@@ -318,21 +312,6 @@ _MISSED_STORED = 1 << 30
 _USED = (1 << 27) - 1
 _TOP_BITS = (0xF8 << 56) - (1 << 64)
 """What a time stamp has no room for: these come from the time before."""
-_SMALLEST = 8
-
-
-def most_events(page_size: int) -> int:
-    """The largest number of events that a page can hold."""
-    return page_size // _SMALLEST + 1
-
-
-@inner
-def _stamped(stamp, before):
-    """An absolute time of 59 bits, with its top bits from the time before."""
-    if before & _TOP_BITS == 0:
-        return stamp
-    full = stamp | (before & _TOP_BITS)
-    return full + (1 << 59) if full < before else full
 
 
 @entry
@@ -353,23 +332,23 @@ def walk_pages(
     """Walk pages from number state[PAGE] on, until the last or until an output is full.
 
     Args:
-        data: uint8, holds the pages.
+        data: holds the pages.
         positions: int64, where each page starts, those of one CPU in time order.
         cpus: int64, the CPU of each page.
         page_layout: offsets of a page's time, used bytes and first event, its size, and the offset
             of common_type in an event's raw data.
         rows_of_type: int32 (65536), layout row of each tracepoint by number, -1 unknown or unused.
-        layouts: int64 (rows, LAYOUT_WIDTH); TID is the offset of common_pid in the raw data.
+        layouts: the table, where TID is the offset of common_pid in the raw data.
         last_ns: int64 by CPU, time of its last event so far, -1 before the first; updated.
         losses: output, int64 (pages at least, LOSS_WIDTH).
-        columns: output, the ten columns of a Trace.
-        notes: output, int64 (capacity, NOTE_WIDTH), one row for each event that goes to a table.
-        copies: output, uint8, the raw data of these end to end.
-        state: int64 (STATE_SLOTS).
+        columns: output, as all that follow; notes are on events for tables.
+        notes: with copies of their raw data.
+        copies: see notes.
+        state: see `layout`.
     """
     timestamp, commit_at, data_at, page_size, type_at = page_layout
     room = page_size - data_at
-    most = page_size // _SMALLEST + 1
+    most = page_size // at.SMALLEST_EVENT + 1
     status = at.RUNNING
     position = 0
     while state[at.PAGE] < len(positions):
@@ -414,7 +393,10 @@ def walk_pages(
                 continue
             if kind >= _TIME_EXTEND:
                 step = (following << _DELTA_BITS) + delta
-                now = now + step if kind == _TIME_EXTEND else _stamped(step, now)
+                before = now
+                now = before + step if kind == _TIME_EXTEND else step | (before & _TOP_BITS)
+                if now < before and before & _TOP_BITS and kind == _TIME_STAMP:
+                    now += 1 << 59
                 position += 8
                 continue
             now += delta
