@@ -118,6 +118,16 @@ REMOVAL = Tracepoint(
     507,
     (PFN, ORDER, MIGRATETYPE, ("int percpu_refill", 4, True)),
 )
+_FALLBACK = (
+    "alloc_order",
+    "fallback_order",
+    "alloc_migratetype",
+    "fallback_migratetype",
+    "change_ownership",
+)
+EXTFRAG = Tracepoint(
+    "kmem:mm_page_alloc_extfrag", 511, (PFN, *((f"int {name}", 4, True) for name in _FALLBACK))
+)
 _ZONE_LOCK: tuple[Declared, ...] = (
     ("int node_id", 4, True),
     ("char name[16]", 16, False),

@@ -52,9 +52,7 @@ def records_of(content: bytes) -> Iterator[Place]:
 TEXT = "text"
 _REAL_RECORDS = 300
 _ROUND = perf.record(68, b"")
-_LOCK = Tracepoint(
-    "lock:contention_begin", 503, (("void * lock_addr", 8, False), ("unsigned int flags", 4, False))
-)
+_LOCK, _EXTFRAG = perf.CONTENTION, perf.EXTFRAG
 _SWITCH = Tracepoint(
     "sched:sched_switch",
     504,
@@ -62,18 +60,6 @@ _SWITCH = Tracepoint(
         ("char prev_comm[16]", 16, False),
         ("__data_loc char[] name", 4, False),
         ("u8 state", 1, False),
-    ),
-)
-_EXTFRAG = Tracepoint(
-    "kmem:mm_page_alloc_extfrag",
-    505,
-    (
-        perf.PFN,
-        ("int alloc_order", 4, True),
-        ("int fallback_order", 4, True),
-        ("int alloc_migratetype", 4, True),
-        ("int fallback_migratetype", 4, True),
-        ("int change_ownership", 4, True),
     ),
 )
 _POINTS = (ALLOC, FREE, _LOCK, _SWITCH, _EXTFRAG)

@@ -60,6 +60,7 @@ def test_default_fields(tmp_path: Path) -> None:
         ("a b 12 c  77/83 [003]", 83, "a b 12 c"),
         ("churn 83 [003]", 83, "churn"),
         ("83 [003]", 83, None),
+        *((f"a 7 [003] {mode}  ", 7, "a") for mode in ("K", "U ", "Sp")),
         ("[003]", -1, None),
     ],
 )
@@ -70,22 +71,17 @@ def test_heads(tmp_path: Path, head: str, thread: int, comm: str | None) -> None
     assert trace.comms.get(thread) == comm
 
 
-def test_failed_allocation_is_known_by_its_null_page(tmp_path: Path) -> None:
+def test_failed_allocations(tmp_path: Path) -> None:
+    """Known by a null page, or where perf cannot format the event by all ones."""
     line = "t 1 [0] 1.000000: kmem:mm_page_alloc: page={} pfn=0x0 order=9 migratetype=1 "
     trace = read(
         tmp_path,
         *(line.format(page) + "gfp_flags=GFP_KERNEL" for page in ("(nil)", "(null)", "0xffee")),
-    )
-    assert trace.pfn.tolist() == [-1, -1, 0]
-
-
-def test_text_of_events_that_perf_cannot_format(tmp_path: Path) -> None:
-    trace = read(
-        tmp_path,
         "t 1 [0] 1.000000: kmem:mm_page_alloc: [FAILED TO PARSE] pfn=0xffffffffffffffff "
         "order=0x1 gfp_flags=0x140dca migratetype=0x1",
     )
-    assert (trace.pfn[0], trace.order[0], trace.gfp[0]) == (-1, 1, 0x140DCA)
+    assert trace.pfn.tolist() == [-1, -1, 0, -1]
+    assert (trace.order[3], trace.gfp[3]) == (1, 0x140DCA)
 
 
 def test_side_tables_hold_what_the_text_shows(tmp_path: Path) -> None:
@@ -156,6 +152,7 @@ def test_atomic_follows_the_release(tmp_path: Path, release: str, word: int) -> 
         ("t 1 [0] 1.000000: kmem:mm_page_free: page=0x1 pfn=0x1 order=x", "is not a number"),
         ("t 1 [0] 1.000000: kmem:mm_page_free: page=0x1 pfn=0x1 order=300", "out of any kernel's"),
         ("hello world", "line 1 is not perf script output"),
+        ("\n".join(f"t 1 [0] 0.00000{n}: {FREE}" for n in (0, 9, 5)), "differences of times"),
         ("", "holds no page-allocator event"),
         ("t 1 [0] 1.000000: sched:sched_switch: prev_pid=1", "holds no page-allocator event"),
     ],
@@ -179,24 +176,10 @@ def test_archives_are_read_in_place(tmp_path: Path, pack: Callable[[bytes], byte
         read_perf_script(path)
 
 
-@pytest.mark.parametrize("mode", ["K", "U ", "Sp", ""])
-def test_the_mode_behind_the_cpu_is_passed_over(tmp_path: Path, mode: str) -> None:
-    trace = read(tmp_path, f"a 7 [003] {mode}   1.000000: {FREE}")
-    assert (trace.cpu[0], trace.pid[0], trace.comms) == (3, 7, {7: "a"})
-
-
-@pytest.mark.parametrize(
-    "frame", ["\tffffffff82201d7e", "\tffffffff82201d7e rmqueue ([kernel])", "\trmqueue"]
-)
-def test_call_chains_are_passed_over(tmp_path: Path, frame: str) -> None:
+def test_call_chains_are_passed_over(tmp_path: Path) -> None:
     event = f"t 1 [0] 1.000000: {FREE}"
-    assert len(read(tmp_path, event, frame, frame, "", event)) == 2
-
-
-def test_differences_of_times_are_refused(tmp_path: Path) -> None:
-    lines = [f"t 1 [0] 0.{time:06d}: {FREE}" for time in (0, 9, 5)]
-    with pytest.raises(RecordingError, match="differences of times"):
-        read(tmp_path, *lines)
+    frames = ("\tffffffff82201d7e", "\tffffffff82201d7e rmqueue ([kernel])", "\trmqueue")
+    assert len(read(tmp_path, event, *frames, "", event)) == 2
 
 
 def test_a_loss_begins_before_all_events_that_may_have_come_after_it(tmp_path: Path) -> None:
