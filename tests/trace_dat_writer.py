@@ -20,6 +20,8 @@ from tests.perf_data_writer import counted
 from tests.synthetic_perf_data import ALLOC, CONTENTION, FREE, Tracepoint
 
 PAGE = 4096
+START = 5_000_000_000
+"""Time of the first event, where a test does not say otherwise."""
 HEADER_PAGE = (
     "\tfield: u64 timestamp;\toffset:0;\tsize:8;\tsigned:0;\n"
     "\tfield: local_t commit;\toffset:8;\tsize:8;\tsigned:1;\n"
@@ -78,6 +80,15 @@ def page(time_ns: int, *events: bytes, missed: int = 0, counted: bool = True) ->
 def allocation(pfn: int, pid: int = 7, order: int = 0, gfp: int = 0xCC0) -> bytes:
     """Raw data of an allocation."""
     return ALLOC.raw(pid, pfn=pfn, order=order, gfp_flags=gfp, migratetype=0)
+
+
+def times_of_all_kinds(far: int) -> bytes:
+    """Pages with an extended time, an absolute one, and that of an event thrown away."""
+    return (
+        page(START, event(0, allocation(1)), time_extend(1 << 40), event(3, allocation(2)))
+        + page(far, event(0, allocation(3)), time_stamp(far + 77), event(0, allocation(4)))
+        + page(far + 100, event(0, allocation(5)), discarded(11, 40), event(2, allocation(6)))
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

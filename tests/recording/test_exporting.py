@@ -90,29 +90,20 @@ def test_gfp_words_are_named_as_the_kernel_does(lossy: Recording) -> None:
     assert gfp_names(0xCC0, bits) == "GFP_KERNEL"
 
 
-def test_duckdb_counts_allocations_by_thread(lossy: Recording, parquet: Path) -> None:
+def test_duckdb_and_polars_open_it(lossy: Recording, parquet: Path) -> None:
     duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed (extra: test)")
+    polars = pytest.importorskip("polars", reason="polars is not installed (extra: test)")
+    trace, events = lossy.trace, parquet / "events.parquet"
+    taken = trace.event == Event.ALLOC
     rows = duckdb.sql(
-        f"SELECT comm, count(*) AS pages FROM '{parquet}/events.parquet' "
+        f"SELECT comm, count(*) AS pages FROM '{events}' "
         "WHERE event = 'kmem:mm_page_alloc' AND pfn >= 0 GROUP BY comm ORDER BY pages DESC"
     ).fetchall()
-    trace = lossy.trace
-    wanted = trace.pid[(trace.event == Event.ALLOC) & (trace.pfn >= 0)].tolist()
-    assert dict(rows) == Counter(trace.comms.get(pid, "") for pid in wanted)
-
-
-def test_polars_sums_pages_by_order(lossy: Recording, parquet: Path) -> None:
-    polars = pytest.importorskip("polars", reason="polars is not installed (extra: test)")
-    table = (
-        polars.scan_parquet(parquet / "events.parquet")
-        .filter(polars.col("event").cast(polars.String) == "kmem:mm_page_alloc")
-        .group_by("order")
-        .len()
-        .collect()
-    )
-    trace = lossy.trace
-    orders = Counter(trace.order[trace.event == Event.ALLOC].tolist())
-    assert dict(table.iter_rows()) == orders
+    threads = trace.pid[taken & (trace.pfn >= 0)].tolist()
+    assert dict(rows) == Counter(trace.comms.get(pid, "") for pid in threads)
+    is_allocation = polars.col("event").cast(polars.String) == "kmem:mm_page_alloc"
+    table = polars.scan_parquet(events).filter(is_allocation).group_by("order").len().collect()
+    assert dict(table.iter_rows()) == Counter(trace.order[taken].tolist())
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

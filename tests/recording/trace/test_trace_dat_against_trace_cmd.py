@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import struct
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,14 +18,13 @@ from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Event, Trace
 from pagealloc_model.recording.trace.trace_dat import Option, read_trace_dat
 from pagealloc_model.recording.trace.trace_text import read_trace_text
 from tests.trace_dat_writer import (
+    START,
     Pages,
     allocation,
-    discarded,
     event,
     page,
     pages_of,
-    time_extend,
-    time_stamp,
+    times_of_all_kinds,
     write_trace_dat,
 )
 
@@ -32,7 +32,6 @@ SAMPLES = Path(__file__).parent / "samples"
 TRACEFS = Path("/sys/kernel/tracing")
 INSTANCE = TRACEFS / f"instances/pagealloc_test_{os.getpid()}"
 EVENTS = ("mm_page_alloc", "mm_page_free", "mm_page_alloc_zone_locked", "mm_page_pcpu_drain")
-START = 5_000_000_000
 
 
 @pytest.fixture(scope="module")
@@ -108,22 +107,19 @@ def test_trace_cmd_s_conversion_is_read(tmp_path: Path, trace_cmd: str) -> None:
         np.testing.assert_array_equal(getattr(six, name), getattr(seven, name))
 
 
-def test_times_of_all_kinds(tmp_path: Path, trace_cmd: str) -> None:
-    far = (1 << 58) + START
-    first = page(START, event(0, allocation(1)), time_extend(1 << 40), event(3, allocation(2)))
-    second = page(far, event(0, allocation(3)), time_stamp(far + 77), event(0, allocation(4)))
-    third = page(far + 100, event(0, allocation(5)), discarded(11, 40), event(2, allocation(6)))
-    path = write_trace_dat(tmp_path / "trace.dat", Pages(cpus={0: first + second + third}))
-    assert reported_times(trace_cmd, path) == read_trace_dat(path).time_ns.tolist()
-
-
-def test_a_counter_with_its_scale(tmp_path: Path, trace_cmd: str) -> None:
-    ticks = (3 << 20).to_bytes(4, "little") + (21).to_bytes(4, "little") + (5).to_bytes(8, "little")
-    pages = Pages(
-        cpus={0: page(10**12, event(0, allocation(1)), event(10, allocation(2)))},
-        clock="x86-tsc",
-        options=((Option.TSC2NSEC, ticks),),
-    )
+@pytest.mark.parametrize(
+    "pages",
+    [
+        Pages(cpus={0: times_of_all_kinds((1 << 58) + START)}),
+        Pages(
+            cpus={0: page(10**12, event(0, allocation(1)), event(10, allocation(2)))},
+            clock="x86-tsc",
+            options=((Option.TSC2NSEC, struct.pack("<IIQ", 3 << 20, 21, 5)),),
+        ),
+    ],
+    ids=["times of all kinds", "a counter with its scale"],
+)
+def test_times(tmp_path: Path, trace_cmd: str, pages: Pages) -> None:
     path = write_trace_dat(tmp_path / "trace.dat", pages)
     assert reported_times(trace_cmd, path) == read_trace_dat(path).time_ns.tolist()
 
