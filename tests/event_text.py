@@ -56,14 +56,7 @@ class EventText:
             )
 
     def fallback(
-        self,
-        pfn: int,
-        *,
-        order: int = 0,
-        found: int,
-        owned: int,
-        wanted: int = 0,
-        taken: int = 1,
+        self, pfn: int, *, order: int = 0, found: int, owned: int, wanted: int = 0, taken: int = 1
     ) -> None:
         self.event(
             "kmem:mm_page_alloc_extfrag",

@@ -114,9 +114,7 @@ CONTENDED_RELEASE = Tracepoint("lock:contended_release", 504, (("void * lock_add
 REFILL = Tracepoint("kmem:mm_page_pcpu_refill", 505, (PFN, ORDER, MIGRATETYPE))
 DRAIN = Tracepoint("kmem:mm_page_pcpu_drain", 506, (PFN, ORDER, MIGRATETYPE))
 REMOVAL = Tracepoint(
-    "kmem:mm_page_alloc_zone_locked",
-    507,
-    (PFN, ORDER, MIGRATETYPE, ("int percpu_refill", 4, True)),
+    "kmem:mm_page_alloc_zone_locked", 507, (PFN, ORDER, MIGRATETYPE, ("int percpu_refill", 4, True))
 )
 _FALLBACK = (
     "alloc_order",

@@ -167,11 +167,7 @@ def _real(directory: Path, real: Path) -> Mapping[str, bytes]:
     for name, compress in (("real file", False), ("real file, compressed", True)):
         path = directory / name
         write_perf_data(
-            path,
-            attrs=file.attrs,
-            features=features,
-            records=b"".join(rounds),
-            compress=compress,
+            path, attrs=file.attrs, features=features, records=b"".join(rounds), compress=compress
         )
         seeds[name] = path.read_bytes()
     return seeds

@@ -14,13 +14,7 @@ import numpy as np
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.recording.trace import layout as at
-from pagealloc_model.recording.trace.columns import (
-    EVENT_NAMES,
-    NAMED,
-    Losses,
-    ThreadNames,
-    Trace,
-)
+from pagealloc_model.recording.trace.columns import EVENT_NAMES, NAMED, Losses, ThreadNames, Trace
 from pagealloc_model.recording.trace.formats import TracepointFormat, gfp_bits_from_print_fmt
 from pagealloc_model.recording.trace.perf_file import (
     COMPRESSED,
@@ -219,11 +213,7 @@ class _Reader:
     """Walks the records of one file and collects what a Trace needs."""
 
     def __init__(
-        self,
-        file: PerfFile,
-        layouts: AttrLayouts,
-        directory: Path | None,
-        progress: Report | None,
+        self, file: PerfFile, layouts: AttrLayouts, directory: Path | None, progress: Report | None
     ) -> None:
         from pagealloc_model.recording.trace import walk
 

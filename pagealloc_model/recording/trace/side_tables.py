@@ -11,11 +11,7 @@ import numpy as np
 
 from pagealloc_model.base.arrays import Column, in_memory, on_disk
 from pagealloc_model.recording.trace import layout as at
-from pagealloc_model.recording.trace.columns import (
-    COLUMN_TYPES,
-    Trace,
-    time_order,
-)
+from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Trace, time_order
 from pagealloc_model.recording.trace.formats import Field, TracepointFormat
 
 KEY_COLUMNS = ("time_ns", "cpu", "pid", "row")

@@ -357,10 +357,7 @@ def write_store(
     longest = max(*lengths.values(), 1)
     piece = _PIECE if compress else longest
     options = pa.ipc.IpcWriteOptions(compression="zstd" if compress else None)
-    with (
-        pa.OSFile(str(path), "wb") as file,
-        pa.ipc.new_file(file, schema, options=options) as out,
-    ):
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, schema, options=options) as out:
         for begin in range(0, longest, piece):
             pieces = [_one_row(values[begin : begin + piece]) for values in columns.values()]
             out.write_batch(pa.RecordBatch.from_arrays(pieces, schema=schema))

@@ -22,11 +22,7 @@ from pagealloc_model.recording.trace.columns import (
     Trace,
     losses_by_time,
 )
-from pagealloc_model.recording.trace.formats import (
-    LAST_STABLE_BIT,
-    UNSTABLE_NAMES,
-    stable_gfp_bits,
-)
+from pagealloc_model.recording.trace.formats import LAST_STABLE_BIT, UNSTABLE_NAMES, stable_gfp_bits
 from pagealloc_model.recording.trace.side_tables import FIELD_SUFFIX, KEY_COLUMNS
 
 _FIELD = re.compile(r"(\w+)=(0x[0-9a-fA-F]+|-?\d+|[^\s,()]+)")
