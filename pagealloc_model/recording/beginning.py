@@ -1,14 +1,4 @@
-"""Where a recording begins: when snapshots were really read, and the one that a replay starts from.
-
-A snapshot is named after the moment at which its recorder begins. On a machine under pressure the
-recorder waits for a CPU between two files, so that zoneinfo can be some hundred milliseconds
-younger than the name says, and by then thousands of pages were allocated or freed.
-
-The start state of a replay is that of the first snapshot taken while events were recorded, carried
-back to the first event. Where more pages were allocated and freed until then than a zone's lists
-hold at the snapshot, the lists before it are hardly those of the snapshot: such a recording begins
-at the snapshot.
-"""
+"""Where a recording begins: when snapshots were really read, and which one a replay starts from."""
 
 from __future__ import annotations
 
@@ -36,12 +26,13 @@ _SOON_NS = 1_000_000_000
 def dated_snapshots(snapshots: Sequence[Snapshot], trace: Trace) -> tuple[Snapshot, ...]:
     """The snapshots, each dated at the read of its zoneinfo; only their times differ.
 
-    Where the recorder kept when it began to read each file (`Snapshot.read_ns`), that is the time.
-    Older ones read the files in the order of `SNAPSHOT_FILES`: where the kernel allocates
-    seq_file's buffer as whole pages, the recorder's task allocates the same number of them, one or
-    two, at the begin of each read (fs/seq_file.c, `seq_buf_alloc()`), and the trace shows when. Of
-    several tasks that might be the recorder's, it is the one that allocates least.
-    Snapshots of which neither is known keep the time of their name.
+    The name is that of the moment at which the recorder began, which on a machine under pressure
+    may be some hundred milliseconds before the read. Where the recorder kept when it began to read
+    each file (`Snapshot.read_ns`), that is the time. Older ones read the files in the order of
+    `SNAPSHOT_FILES`: where the kernel allocates seq_file's buffer as whole pages, the recorder's
+    task allocates the same number of them, one or two, at the begin of each read (fs/seq_file.c,
+    `seq_buf_alloc()`), and the trace shows when. Of several tasks that might be the recorder's, it
+    is the one that allocates least. Snapshots of which neither is known keep the time of their name.
 
     Args:
         snapshots: in time order.
@@ -51,7 +42,7 @@ def dated_snapshots(snapshots: Sequence[Snapshot], trace: Trace) -> tuple[Snapsh
         return ()
     if any(snapshot.read_ns for snapshot in snapshots):
         read = [(snapshot, (snapshot.read_ns or {}).get("zoneinfo")) for snapshot in snapshots]
-        return tuple(replace(each, time_ns=span[0]) if span else each for each, span in read)
+        return tuple(replace(one, time_ns=span[0]) if span else one for one, span in read)
     rows = _buffer_rows(trace)
     time_ns, pid = trace.time_ns[rows], trace.pid[rows]
     named_ns = np.array([snapshot.time_ns for snapshot in snapshots], np.int64)
@@ -77,10 +68,10 @@ def dated_snapshots(snapshots: Sequence[Snapshot], trace: Trace) -> tuple[Snapsh
     a_file = 2 if np.median(owned[during]) >= 2 * len(SNAPSHOT_FILES) else 1
     zoneinfo = (SNAPSHOT_FILES.index("zoneinfo") + 1) * a_file - 1
     return tuple(
-        replace(each, time_ns=int(times[start + zoneinfo]))
+        replace(named, time_ns=int(times[start + zoneinfo]))
         if count >= a_file * len(SNAPSHOT_FILES)
-        else each
-        for each, start, count in zip(snapshots, starts, counts, strict=True)
+        else named
+        for named, start, count in zip(snapshots, starts, counts, strict=True)
     )
 
 
@@ -101,13 +92,17 @@ def _buffer_rows(trace: Trace) -> np.ndarray:
 def start_snapshot(snapshots: Sequence[Snapshot], trace: Trace) -> Snapshot | None:
     """The snapshot that a recording begins at, None if it begins at its first event.
 
+    The start state is that of the first snapshot while events were recorded, carried back to the
+    first event. Where more pages were allocated and freed until then than a zone's lists hold at
+    the snapshot, the lists before it are hardly those of the snapshot.
+
     Args:
         snapshots: in time order, as dated (T12.0).
         trace: all recorded events.
     """
     first_ns, last_ns = trace.demand_span_ns
-    during = (each for each in snapshots if first_ns < each.time_ns <= last_ns)
-    start = next((each for each in during if each.zoneinfo is not None), None)
+    during = (one for one in snapshots if first_ns < one.time_ns <= last_ns)
+    start = next((one for one in during if one.zoneinfo is not None), None)
     if start is None or start.zoneinfo is None:
         return None
     rows = _rows_before(trace, start.time_ns)
@@ -115,7 +110,7 @@ def start_snapshot(snapshots: Sequence[Snapshot], trace: Trace) -> Snapshot | No
     for zone in start.zoneinfo.zones:
         if zone.start_pfn is not None:
             inside = (pfn >= zone.start_pfn) & (pfn < zone.start_pfn + zone.spanned)
-            if pages[inside].sum() > zone.free + sum(each.count for each in zone.pagesets):
+            if pages[inside].sum() > zone.free + sum(pageset.count for pageset in zone.pagesets):
                 return start
     return None
 

@@ -25,7 +25,7 @@ EVENT_FILES = (
     *(f"{TRACE_DAT}{suffix}" for suffix in _PACKED),
 )
 PER_CPU = "per_cpu"
-"""What a directory has that was copied out of tracefs."""
+"""A directory that was copied out of tracefs has it."""
 _BEGINNING = 1 << 12
 _PIECE = 1 << 20
 

@@ -121,7 +121,7 @@ def _write_text(trace: Trace, destination: Path) -> Exported:
         for name, table in trace.tables.items()
         if name != _EXTFRAG
     ]
-    merged, lines = heapq.merge(*streams, key=lambda each: each[:2]), 0
+    merged, lines = heapq.merge(*streams, key=lambda line: line[:2]), 0
     try:
         with unfinished.open("w", encoding="utf-8") as file:
             file.write(f"# os release : {trace.release}\n# nrcpus online : {trace.nr_cpus}\n")

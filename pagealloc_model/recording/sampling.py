@@ -34,7 +34,7 @@ def refuse_sampled(trace: Trace) -> None:
 
 
 def sampled_rates(trace: Trace) -> pd.DataFrame:
-    """How often pages were asked for and freed, by order and type, scaled by the period.
+    """Rates at which pages were asked for and freed, by order and type, scaled by the period.
 
     Args:
         trace: with events that were sampled, one of so many; the others count as they are.

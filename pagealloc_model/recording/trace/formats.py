@@ -112,7 +112,7 @@ def parse_format(system: str, text: str) -> TracepointFormat:
 
 
 TRACING_MAGIC = b"\x17\x08\x44tracing"
-"""What a trace.dat begins with, and a perf.data's tracing data."""
+"""First bytes of a trace.dat, and of a perf.data's tracing data."""
 _LONGEST_STRING = 1 << 16
 
 

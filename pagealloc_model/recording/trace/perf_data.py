@@ -78,7 +78,7 @@ def attr_layouts(file: PerfFile) -> AttrLayouts:
     ids = _id_table(file)
     try:
         table = np.array(list(map(at.sample_row, file.attrs, formats)))
-        alloc = next(each for each in formats if each and each.event_name == _ALLOC)
+        alloc = next(form for form in formats if form and form.event_name == _ALLOC)
         gfp_bits = gfp_bits_from_print_fmt(alloc.print_fmt)
     except ValueError as error:
         todo = "this kernel's events are not supported"
@@ -263,7 +263,7 @@ class _Reader:
 
     def _trace(self, names: ThreadNames, losses: Losses) -> Trace:
         file, layouts = self._file, self._layouts
-        event_names = [each.event_name if each else "" for each in layouts.formats]
+        event_names = [form.event_name if form else "" for form in layouts.formats]
         return self._collected.trace(
             layouts.formats,
             layouts.table[:, at.CALLCHAIN],

@@ -42,7 +42,7 @@ class Feature(IntEnum):
 
 
 class SampleType(IntFlag):
-    """What a sample of an attribute carries, in bits of `sample_type`."""
+    """Parts that a sample of an attribute carries, in bits of `sample_type`."""
 
     IP = 1 << 0
     TID = 1 << 1

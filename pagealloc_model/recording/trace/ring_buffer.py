@@ -52,7 +52,7 @@ class PageLayout(NamedTuple):
 def page_layout(text: str) -> PageLayout:
     """Parse `events/header_page`; a ValueError says what is wrong with it."""
     page = parse_format("", f"name: header_page\nID: 0\n{text}")
-    fields, names = {each.name: each for each in page.fields}, PageLayout._fields[:3]
+    fields, names = {part.name: part for part in page.fields}, PageLayout._fields[:3]
     if missing := [name for name in names if name not in fields]:
         raise ValueError(f"header_page has no {missing[0]}")
     timestamp, commit, data = (fields[name] for name in names)
@@ -105,12 +105,12 @@ def read_ring_buffer(
         what = f"was recorded with the clock {clock}, whose values are no times"
         todo = "record with trace_clock mono (trace-cmd record -C mono)"
         raise RecordingError(path, what, todo=todo)
-    formats = [each for each in source.formats if each.system != "ftrace"]
+    formats = [tracepoint for tracepoint in source.formats if tracepoint.system != "ftrace"]
     table, type_offset, gfp_bits = _laid_out(path, formats)
     rows_of_type = np.full(1 << 16, -1, np.int32)
-    for row, each in enumerate(formats):
-        if each.id < len(rows_of_type):
-            rows_of_type[each.id] = row
+    for row, tracepoint in enumerate(formats):
+        if tracepoint.id < len(rows_of_type):
+            rows_of_type[tracepoint.id] = row
     described = ((*source.layout, type_offset), rows_of_type, table)
     collected, last_ns, losses = _walked(source, described, directory, progress)
     if source.ticks != NO_TICKS:
@@ -158,11 +158,11 @@ def _laid_out(
     path: Path, formats: list[TracepointFormat]
 ) -> tuple[np.ndarray, int, dict[str, int]]:
     """The layout table, the offset of a tracepoint's number in raw data, and the gfp bits."""
-    types = [each.field("common_type") for each in formats]
-    offsets = {each.offset for each in types if each}
-    alloc = next((each for each in formats if each.event_name == _ALLOC), None)
+    types = [tracepoint.field("common_type") for tracepoint in formats]
+    offsets = {number.offset for number in types if number}
+    alloc = next((tracepoint for tracepoint in formats if tracepoint.event_name == _ALLOC), None)
     try:
-        table = np.array([event_row(each) for each in formats])
+        table = np.array([event_row(tracepoint) for tracepoint in formats])
         if None in types:
             raise ValueError("header_page has no common_type")
         if alloc is None:
@@ -182,7 +182,7 @@ def _walked(
     directory: Path | None,
     progress: Report | None,
 ) -> tuple[Collected, np.ndarray, np.ndarray]:
-    """What all pages hold, the time of each CPU's last event, and losses, see `walk_pages`."""
+    """The events of all pages, each CPU's last time, and losses, see `walk_pages`."""
     from pagealloc_model.recording.trace.walk import walk_pages
 
     page_size, positions = source.layout.page_size, source.positions

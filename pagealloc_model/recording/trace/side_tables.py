@@ -1,4 +1,4 @@
-"""What a walk over a file collects: the main events, and tables of all other tracepoints."""
+"""Collects main events and tables of all other tracepoints from a walk; cuts of a Trace."""
 
 from __future__ import annotations
 
@@ -298,10 +298,10 @@ def events_between(trace: Trace, window: Window) -> Trace:
     inside = (losses.end_ns >= window.begin_ns) | window.from_start
     inside &= (losses.end_ns < window.end_ns) | window.to_end
     inside[len(inside) - losses.at_end :] = whole
-    kept = losses.take(inside)
-    start = kept.start_ns
+    losses_inside = losses.take(inside)
+    start = losses_inside.start_ns
     if not window.from_start:
-        first = np.minimum(trace.time_ns[rows.start], kept.end_ns)
+        first = np.minimum(trace.time_ns[rows.start], losses_inside.end_ns)
         start = np.where(start < window.begin_ns, first, start)
     names = trace.thread_names
     names = names.take((names.time_ns < window.end_ns) | window.to_end)
@@ -315,5 +315,5 @@ def events_between(trace: Trace, window: Window) -> Trace:
         callchains=np.concatenate(chains),
         thread_names=names,
         comms=names.last() if len(trace.thread_names) else trace.comms,
-        losses=replace(kept, start_ns=start, at_end=losses.at_end if whole else 0),
+        losses=replace(losses_inside, start_ns=start, at_end=losses.at_end if whole else 0),
     )

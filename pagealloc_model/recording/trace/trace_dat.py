@@ -84,7 +84,7 @@ class Buffer(NamedTuple):
     @property
     def size(self) -> int:
         """Bytes in the file."""
-        return sum(each.size for each in self.cpus)
+        return sum(of_cpu.size for of_cpu in self.cpus)
 
 
 class TraceDat:
@@ -282,7 +282,7 @@ def read_trace_dat(
     """
     path = Path(path)
     file = TraceDat(path, mapped(path))
-    buffer = max(file.buffers, key=lambda each: each.size, default=None)
+    buffer = max(file.buffers, key=lambda one: one.size, default=None)
     if buffer is None or not buffer.size:
         raise RecordingError(path, "holds no events", todo="record again, with -e kmem:...")
     try:
@@ -297,9 +297,9 @@ def read_trace_dat(
     positions = [
         np.arange(start, start + size, layout.page_size, np.int64) for _, start, size in places
     ]
-    for each, (cpu, _, size) in zip(buffer.cpus, places, strict=True):
+    for in_file, (cpu, _, size) in zip(buffer.cpus, places, strict=True):
         if size % layout.page_size or not 0 <= cpu < 1 << 15:
-            raise file.damaged(each.offset, f"the pages of CPU {cpu} are no whole pages")
+            raise file.damaged(in_file.offset, f"the pages of CPU {cpu} are no whole pages")
     count, uname = file.option(Option.CPUCOUNT), file.text_option(Option.UNAME).split(" ")
     clock = chosen_clock(buffer.clock) or chosen_clock(file.text_option(Option.TRACECLOCK))
     source = RingBuffer(
@@ -326,20 +326,20 @@ def buffer_pages(
 ) -> tuple[np.ndarray, list[CpuData]]:
     """An array that holds the pages, and where each CPU's are in it."""
     if not buffer.packed:
-        for each in buffer.cpus:
-            file.check_inside(each)
+        for of_cpu in buffer.cpus:
+            file.check_inside(of_cpu)
         return file.content, buffer.cpus
-    chunks = [file.chunks(each) for each in buffer.cpus]
+    chunks = [file.chunks(of_cpu) for of_cpu in buffer.cpus]
     total = sum(unpacked for of_cpu in chunks for _, _, unpacked in of_cpu)
     data, places = Column(np.uint8, directory, total + WORD_SLACK), []
-    for each, of_cpu in zip(buffer.cpus, chunks, strict=True):
+    for (cpu, *_), of_cpu in zip(buffer.cpus, chunks, strict=True):
         start = data.rows
         for where, size, unpacked in of_cpu:
             packed = file.content[where : where + size].tobytes()
             data.append(np.frombuffer(file.unpack(packed, unpacked, where - 8), np.uint8))
             if progress is not None:
                 progress(data.rows / total)
-        places.append(CpuData(each.cpu, start, data.rows - start))
+        places.append(CpuData(cpu, start, data.rows - start))
     pages = data.room(WORD_SLACK)
     pages[data.rows :] = 0
     pages.flags.writeable = False
@@ -349,12 +349,12 @@ def buffer_pages(
 def _used_once(path: Path, formats: list[TracepointFormat]) -> tuple[TracepointFormat, ...]:
     """The formats, each number once: a file may describe a tracepoint twice, but not two as one."""
     known: dict[int, TracepointFormat] = {}
-    for each in formats:
-        other = known.setdefault(each.id, each)
-        if other.event_name != each.event_name:
-            what = f"{each.event_name} and {other.event_name} have the same number"
+    for tracepoint in formats:
+        other = known.setdefault(tracepoint.id, tracepoint)
+        if other.event_name != tracepoint.event_name:
+            what = f"{tracepoint.event_name} and {other.event_name} have the same number"
             raise RecordingError(path, what, todo="record again")
-        known[each.id] = each
+        known[tracepoint.id] = tracepoint
     return tuple(known.values())
 
 
@@ -372,9 +372,9 @@ def _stats(file: TraceDat, buffer: Buffer) -> dict[int, str]:
 
 
 def _notes(file: TraceDat, buffer: Buffer) -> Iterator[str]:
-    others = [each for each in file.buffers if each is not buffer and each.size]
+    others = [other for other in file.buffers if other is not buffer and other.size]
     if others:
-        names = ", ".join(each.name or "the top buffer" for each in others)
+        names = ", ".join(other.name or "the top buffer" for other in others)
         yield f"of several buffers {buffer.name or 'the top one'} is read; left out: {names}"
     if file.option(Option.TIME_SHIFT) is not None:
         yield "times are the guest's own: the shift to its host's clock is not applied"

@@ -352,7 +352,7 @@ _MICROSECONDS = "times are exact to a microsecond only"
 
 
 def is_trace_text(begins: bytes) -> bool:
-    """Whether a file that begins so is text of ftrace."""
+    """A file that begins so is text of ftrace."""
     lines = begins.decode("utf-8", "replace").splitlines()
     if lines and (lines[0].startswith("# tracer:") or _TRACE_TEXT_NR_CPUS.match(lines[0])):
         return True

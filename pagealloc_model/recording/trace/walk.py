@@ -311,7 +311,7 @@ _MISSED = 1 << 31
 _MISSED_STORED = 1 << 30
 _USED = (1 << 27) - 1
 _TOP_BITS = (0xF8 << 56) - (1 << 64)
-"""What a time stamp has no room for: these come from the time before."""
+"""Bits that a time stamp has no room for: these come from the time before."""
 
 
 @entry
