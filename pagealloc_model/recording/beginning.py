@@ -32,7 +32,7 @@ def dated_snapshots(snapshots: Sequence[Snapshot], trace: Trace) -> tuple[Snapsh
     `SNAPSHOT_FILES`: where the kernel allocates seq_file's buffer as whole pages, the recorder's
     task allocates the same number of them, one or two, at the begin of each read (fs/seq_file.c,
     `seq_buf_alloc()`), and the trace shows when. Of several tasks that might be the recorder's, it
-    is the one that allocates least. Snapshots of which neither is known keep the time of their name.
+    is the one that allocates least. Snapshots of which neither is known keep their name's time.
 
     Args:
         snapshots: in time order.
