@@ -260,7 +260,6 @@ def machine_from_zoneinfo(
     zoneinfo: ZoneInfo,
     *,
     pageblock_order: int = 9,
-    max_order: int = 10,
     migratetypes: Sequence[str] = DEFAULT_MIGRATETYPES,
     watermark_scale_factor: int = 10,
 ) -> Machine:
@@ -294,7 +293,6 @@ def machine_from_zoneinfo(
         zones=zones,
         nr_cpus=nr_cpus,
         pageblock_order=pageblock_order,
-        max_order=max_order,
         migratetypes=tuple(migratetypes),
         watermark_scale_factor=watermark_scale_factor,
     )

@@ -163,11 +163,6 @@ class Recording:
         file = self.path / PROFILE_FILE
         return read_lock_profile(file, self.meta.get("profile") or {}) if is_given(file) else None
 
-    @property
-    def page_owner_at_ns(self) -> int | None:
-        """Time of the page_owner read on the recording's clock, None if unknown."""
-        return self.meta.get("page_owner_at_ns")
-
     @cached_property
     def sha256(self) -> str:
         """SHA-256 of the event file in hexadecimal, to name the recording in results.
