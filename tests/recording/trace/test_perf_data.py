@@ -9,9 +9,11 @@ import synthetic_perf_data as perf
 from synthetic_perf_data import ALLOC, CONTENTION, FREE, MIGRATETYPE, ORDER, PFN, Tracepoint
 
 from pagealloc_model.base.errors import RecordingError
-from pagealloc_model.recording.trace.columns import Event, Losses
+from pagealloc_model.recording.trace.columns import EVENT_NAMES, Event, Losses
 from pagealloc_model.recording.trace.perf_data import read_perf_data
-from pagealloc_model.recording.trace.perf_file import AttrFlag, Feature, SampleType
+from pagealloc_model.recording.trace.perf_file import AttrFlag, Feature, SampleType, open_perf_file
+from tests.perf_data_writer import SAMPLE, records_in
+from tests.small_recordings import shipped_recording
 
 READ_GROUP = 8
 READ_ID_AND_LOST = 4 | 16
@@ -340,3 +342,74 @@ def test_recordings_that_cannot_be_used(
         read_perf_data(path)
     assert "\n" not in str(caught.value)
     assert str(path) in str(caught.value)
+
+
+TASK, HARD, SOFT, SOFT_WITH_IRQS_OFF, RESCHED = 0x00, 0x08, 0x10, 0x11, 0x05
+FLAGS = {TASK: 0, HARD: 1, SOFT: 1, SOFT_WITH_IRQS_OFF: 1, RESCHED: 0, HARD | SOFT: 1}
+
+
+@pytest.mark.parametrize(
+    ("places", "flagged"), [((0, 1, 2, 3), 2), ((0, 2, 1, 3), 3), ((0, None, 2, 3), None)]
+)
+@pytest.mark.parametrize("compress", [False, True])
+def test_interrupts_are_told_from_tasks(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    places: tuple[int | None, ...],
+    flagged: int | None,
+    compress: bool,
+) -> None:
+    """Flags are read from where the format has them, not from a fixed byte (T1.7)."""
+    other = ("unsigned char other", 1, False)
+    common = tuple(other if place is None else perf.COMMON[place] for place in places)
+    monkeypatch.setattr(perf, "COMMON", common)
+    attr, raw = perf.attr_of(ALLOC, [1]), bytearray(alloc_raw(1))
+    records = []
+    for time, flags in enumerate(FLAGS):
+        raw[2:4] = HARD, HARD
+        raw[flagged or 2] = flags
+        records.append(perf.sample(attr, bytes(raw), number=1, time=time))
+    trace = read_perf_data(perf.write(tmp_path / "p", [attr], records, compress=compress))
+    expected = [-1] * len(FLAGS) if flagged is None else list(FLAGS.values())
+    assert trace.in_interrupt.tolist() == expected and trace.in_interrupt.dtype == np.int8
+
+
+@pytest.mark.parametrize("name", ["kbuild", "highatomic_stock"])
+def test_recordings_have_what_their_bytes_say(name: str) -> None:
+    """What perf prints lacks the flags; byte 2 of an event's raw data has them (T1.7)."""
+    recording = shipped_recording(name)
+    trace = read_perf_data(recording.event_file)
+    told = {
+        key: sorted(bool(flags & (HARD | SOFT)) for flags in found)
+        for key, found in flags_of_events(recording.event_file).items()
+    }
+    read: dict[tuple[int, int], list[int]] = {}
+    for key, flag in zip(
+        zip(trace.time_ns.tolist(), trace.cpu.tolist(), strict=True),
+        trace.in_interrupt.tolist(),
+        strict=True,
+    ):
+        read.setdefault(key, []).append(flag)
+    assert {key: sorted(flags) for key, flags in read.items()} == told
+    assert 0 < int((trace.in_interrupt == 1).sum()) < len(trace)
+
+
+def flags_of_events(path: Path) -> dict[tuple[int, int], list[int]]:
+    """common_flags of each main event by time and CPU, found without the reader's walk."""
+    file = open_perf_file(path)
+    ids = {form.id for form in file.formats.values() if form.event_name in EVENT_NAMES}
+    attrs = {number: attr for attr in file.attrs for number in attr.ids or (0,)}
+    found: dict[tuple[int, int], list[int]] = {}
+    for record in records_in(file):
+        if int.from_bytes(record[:4], "little") != SAMPLE:
+            continue
+        body = record[8:]
+        attr = attrs[struct.unpack_from("<Q", body, 0)[0]]
+        if attr.config in ids:
+            assert attr.sample_type & ~SampleType.CALLCHAIN == perf.USUAL_SAMPLE
+            time_ns, cpu = struct.unpack_from("<QI", body, 24)
+            place = 48
+            if attr.sample_type & SampleType.CALLCHAIN:
+                place += 8 + 8 * struct.unpack_from("<Q", body, place)[0]
+            found.setdefault((time_ns, cpu), []).append(body[place + 4 + 2])
+    return found

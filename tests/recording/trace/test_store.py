@@ -103,6 +103,20 @@ def test_every_field_comes_back(
     )
 
 
+@pytest.mark.parametrize("compress", [True, False])
+def test_a_store_older_than_a_column_leaves_it_open(
+    tmp_path: Path, compress: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    older = {name: kind for name, kind in COLUMN_TYPES.items() if name != "in_interrupt"}
+    with monkeypatch.context() as writing:
+        writing.setattr(store_module, "COLUMN_TYPES", older)
+        written(tmp_path / "s", rich_trace(), compress=compress)
+    read = read_store(tmp_path / "s")
+    assert differing_fields(read, rich_trace()) == ["in_interrupt"]
+    assert (read.in_interrupt.tolist(), read.in_interrupt.dtype) == ([-1] * 10, np.int8)
+    assert not read.in_interrupt.flags.writeable
+
+
 def test_columns_of_a_long_recording_are_unpacked_to_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
