@@ -36,7 +36,6 @@ from pagealloc_model.verdict.quantities import (
     hold_quantities,
     paired,
     replay_quantities,
-    rows_of_pairs,
     was_recorded,
     windows_of,
 )
@@ -267,8 +266,6 @@ BELIEVED = (BETTER, WORSE, CHANGED)
 LEAST_COVERED = 0.25
 """Where the model's value at the scored snapshots is less than this share of that of the whole
 replay, the snapshots missed most of what happened, and their error says little of it."""
-JUDGED = ("error", "null_model", "null_error", "change_low", "change_high", "verdict")
-"""What judging adds to a row; error and interval are in the metric's unit, as the change is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -346,10 +343,17 @@ def _needs_seeds(runs: Sequence[Change]) -> bool:
 
 
 def judged_runs(runs: Sequence[Change], recordings: int = 1) -> dict[str, object]:
-    """What `JUDGED` names of one quantity's runs."""
+    """The row of one quantity's runs: means, the change, and what is to be believed of it."""
     errors = [run.error for run in runs if run.error is not None]
     low, high = interval_of(runs, recordings)
+    base, patch = (
+        pd.Series([getattr(run, side).value for run in runs], dtype=float).mean()
+        for side in ("before", "after")
+    )
+    one = runs[0].before
     return {
+        **{"metric": one.metric, "scope": one.scope, "base": base, "patch": patch},
+        **{"change": patch - base, "unit": one.unit, "better": one.better},
         "error": float(np.mean([each.error for each in errors])) if errors else math.nan,
         "null_model": errors[0].null_model if errors else "",
         "null_error": float(np.mean([each.null_error for each in errors])) if errors else math.nan,
@@ -475,40 +479,26 @@ def repeated(comparisons: Sequence[Comparison]) -> RepeatedComparison:
     ]
     refused = next((each.errors.refused for each in comparisons if each.errors.refused), "")
     recordings = len({each.base.name for each in comparisons})
-    rows = [
-        _row([run[key] for run in by_run], recordings)
-        for key in by_run[0]
-        if all(key in run for run in by_run)
-    ]
+    known = [key for key in by_run[0] if all(key in run for run in by_run)]
+    by_key = ([run[key] for run in by_run] for key in known)
+    rows = [judged_runs(runs, recordings) | _repeats(runs) for runs in by_key]
     table = failed_last(pd.DataFrame(rows))
     return RepeatedComparison(comparisons=tuple(comparisons), rows=table, refused=refused)
 
 
-def _row(runs: Sequence[Change], recordings: int) -> dict[str, object]:
+def _repeats(runs: Sequence[Change]) -> dict[str, object]:
+    """What several runs add to a row: a test of the change, and how far they lie apart."""
     sides = {
         name: pd.Series([getattr(run, side).value for run in runs], dtype=float)
         for name, side in (("base", "before"), ("patch", "after"))
     }
     p = paired_p(sides["base"].tolist(), sides["patch"].tolist())
-    means = {name: values.mean() for name, values in sides.items()}
-    one = runs[0].before
-    return {
-        "metric": one.metric,
-        "scope": one.scope,
-        **means,
-        "change": means["patch"] - means["base"],
-        "unit": one.unit,
-        "better": one.better,
-        **judged_runs(runs, recordings),
-        "runs": len(runs),
-        "p": p,
-        "significant": bool(p < LEVEL),
-        **{
-            f"{side}_{moment}": getattr(values, moment)()
-            for side, values in sides.items()
-            for moment in ("min", "std", "max")
-        },
+    moments = {
+        f"{side}_{moment}": getattr(values, moment)()
+        for side, values in sides.items()
+        for moment in ("min", "std", "max")
     }
+    return {"runs": len(runs), "p": p, "significant": bool(p < LEVEL)} | moments
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -559,9 +549,7 @@ class Comparison:
         error and null_error of the model, null_model; change_low and change_high: the interval of
         the change, error included; verdict.
         """
-        judged = [judged_runs([each]) for each in self.changes]
-        table = rows_of_pairs(self.pairs)
-        return failed_last(table.assign(**{name: [row[name] for row in judged] for name in JUDGED}))
+        return failed_last(pd.DataFrame([judged_runs([each]) for each in self.changes]))
 
     @property
     def believable(self) -> str:

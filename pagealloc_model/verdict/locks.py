@@ -20,7 +20,7 @@ from pagealloc_model.predicted.lock_times import LockModel, LockTimes, lock_time
 from pagealloc_model.predicted.replay import Replay, replay
 from pagealloc_model.predicted.tables import EMPTY_SITES
 from pagealloc_model.verdict.errors import recorded_lock_model, shows_contention
-from pagealloc_model.verdict.quantities import Quantity, paired, rows_of_pairs
+from pagealloc_model.verdict.quantities import Quantity, paired
 from pagealloc_model.verdict.statistics import relative
 
 if TYPE_CHECKING:
@@ -34,7 +34,15 @@ def lock_policy_rows(base: LockTimes, patch: LockTimes) -> pd.DataFrame:
         base: acquisitions under the policy compared with.
         patch: under the other one.
     """
-    return rows_of_pairs(paired(_quantities(base), _quantities(patch)))
+    columns = ["metric", "scope", "base", "patch", "change", "unit", "better"]
+    rows = [
+        (
+            *(before.metric, before.scope, before.value, after.value),
+            *(after.value - before.value, before.unit, before.better),
+        )
+        for before, after in paired(_quantities(base), _quantities(patch))
+    ]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def lock_policy_table(

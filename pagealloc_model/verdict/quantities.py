@@ -337,19 +337,6 @@ def paired(
     return tuple((of(0, key), of(1, key)) for key in dict.fromkeys([*sides[0], *sides[1]]))
 
 
-def rows_of_pairs(pairs: Iterable[tuple[Quantity, Quantity]]) -> pd.DataFrame:
-    """metric, scope, base, patch, change (in the unit), unit, better; a row for each pair."""
-    columns = ["metric", "scope", "base", "patch", "change", "unit", "better"]
-    rows = [
-        (
-            *(before.metric, before.scope, before.value, after.value),
-            *(after.value - before.value, before.unit, before.better),
-        )
-        for before, after in pairs
-    ]
-    return pd.DataFrame(rows, columns=columns)
-
-
 def replay_quantities(replay: Replay, edges: np.ndarray) -> Iterator[Quantity]:
     """All that a comparison says of a replay."""
     yield from hold_quantities(replay.transactions_full)
