@@ -177,17 +177,6 @@ def test_nested_settings_are_written_so_that_they_can_be_read_back(recording: pm
     assert eval(expression, {"pm": pm}) == nested
 
 
-def test_a_change_without_effect_says_why(explorer: RecordingExplorer) -> None:
-    explorer.reclaim.value = "literal"
-    settle(explorer)
-    explorer.controls.values["watermark_boost_factor"].value = 3000
-    settle(explorer)
-    assert "no effect here: watermark_boost_factor acts through" in explorer.status.value
-    explorer.reclaim.value = ""
-    explorer.controls.reset()
-    settle(explorer)
-
-
 def test_errors_appear_in_the_widget_and_the_next_value_recovers(
     explorer: RecordingExplorer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,21 +229,14 @@ def middles(trace: go.Scatter, symbol: str) -> list[float]:
     return np.mean(reached, axis=0).round(6).tolist()
 
 
+def map_of(pfn: object, migratetype: object, free_pages: object = 0) -> pd.DataFrame:
+    table = {"pfn": pfn, "node": 0, "zone": "Normal", "migratetype": migratetype}
+    return pd.DataFrame(table | {"free_pages": free_pages, "pcp_pages": 0, "pages": 512})
+
+
 def test_a_map_shows_type_occupancy_and_difference() -> None:
-    before = pd.DataFrame(
-        {
-            "pfn": [0, 512, 1024],
-            "node": 0,
-            "zone": "Normal",
-            "migratetype": ["Movable", "Unmovable", "Movable"],
-            "free_pages": [512, 0, 256],
-            "pcp_pages": [0, 0, 0],
-            "pages": 512,
-        }
-    )
-    after = before.assign(
-        free_pages=[0, 0, 256], migratetype=["Movable", "Unmovable", "HighAtomic"]
-    )
+    before = map_of([0, 512, 1024], ["Movable", "Unmovable", "Movable"], [512, 0, 256])
+    after = map_of([0, 512, 1024], ["Movable", "Unmovable", "HighAtomic"], [0, 0, 256])
     figure = figures.pageblock_map({"a": before, "b": after}, ("a", "b"))
     traces = {trace.meta: trace for trace in figure.data}
     first, second = traces["map/a"], traces["map/b"]
@@ -269,17 +251,7 @@ def test_a_map_shows_type_occupancy_and_difference() -> None:
 
 
 def test_a_map_leaves_one_line_empty_where_memory_has_a_hole() -> None:
-    table = pd.DataFrame(
-        {
-            "pfn": [0, 512, 1 << 20],
-            "node": 0,
-            "zone": "Normal",
-            "migratetype": "Movable",
-            "free_pages": 0,
-            "pcp_pages": 0,
-            "pages": 512,
-        }
-    )
+    table = map_of([0, 512, 1 << 20], "Movable")
     figure = figures.pageblock_map({"a": table, "b": table}, ("a", "b"))
     is_empty = np.isnan(np.asarray(figure.data[0].z, float)).all(axis=1)
     assert list(is_empty) == [False, True, False]
@@ -289,29 +261,18 @@ def test_a_map_leaves_one_line_empty_where_memory_has_a_hole() -> None:
 
 def test_a_map_tells_types_apart_in_grey() -> None:
     types = list(MIGRATETYPES)
-    table = pd.DataFrame(
-        {
-            "pfn": 512 * np.arange(len(types)),
-            "node": 0,
-            "zone": "Normal",
-            "migratetype": types,
-            "free_pages": 0,
-            "pcp_pages": 0,
-            "pages": 512,
-        }
-    )
+    table = map_of(512 * np.arange(len(types)), types)
     figure = figures.pageblock_map({"a": table, "b": table}, ("a", "b"))
     marks = [trace for trace in figure.data if trace.meta.startswith("marks/a/")]
-    by_name = {name: [each for each in marks if each.name == name] for name in types}
-    assert {
-        name: middles(of_type[-1], MARKS[name][0]) for name, of_type in by_name.items() if of_type
-    } == {name: [2.0 * at] for at, name in enumerate(types) if name != "Movable"}
-    assert len({tuple(outline(MARKS[name][0]).ravel()) for name in MARKS}) == len(MARKS)
-    for name in MARKS:
+    by_name = {name: [each for each in marks if each.name == name] for name in MARKS}
+    for name, (symbol, _) in MARKS.items():
+        assert middles(by_name[name][-1], symbol) == [2.0 * types.index(name)]
         for level in range(LEVELS):
             ground = luminance(shade(name, level))
             inks = [luminance(each.fillcolor) for each in by_name[name]]
             assert max(contrast(ground, ink) for ink in inks) > READABLE, (name, level)
+    assert {trace.name for trace in marks} == set(MARKS) == set(types) - {"Movable"}
+    assert len({tuple(outline(symbol).ravel()) for symbol, _ in MARKS.values()}) == len(MARKS)
 
 
 def test_marks_of_a_kind_are_one_outline() -> None:

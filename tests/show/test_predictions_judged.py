@@ -1,0 +1,256 @@
+"""Pictures and tables of how right predictions are: first sight, experiments, for a talk."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+import pytest
+import synthetic_tables as tables
+
+import pagealloc_model as pm
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.cli import main
+from pagealloc_model.show import figures
+from pagealloc_model.show.figures.files import write_figure
+from pagealloc_model.show.figures.predictions_judged import (
+    FEW,
+    LARGEST,
+    MOST_FEW,
+    MOST_ROWS,
+    predicted_over_measured,
+    shown_rows,
+)
+from pagealloc_model.show.post.tables import experiment_message, experiment_table
+from pagealloc_model.studies.experiments.experiment import MODES, score_table
+from pagealloc_model.verdict.comparison import BELIEVED
+from pagealloc_model.verdict.statistics import verdict
+from tests.small_recordings import shipped_recording
+
+
+def notes_of(figure: go.Figure) -> list[str]:
+    return [note.text.replace("<br>", " ") for note in figure.layout.annotations]
+
+
+def source(**other: pd.DataFrame) -> SimpleNamespace:
+    boosts = tables.free_pages()[["time_ns", "node", "zone"]].drop_duplicates().assign(pages=0)
+    usual = {"free_pages": tables.free_pages(), "pcp": tables.pcp(), "lock": tables.lock()}
+    usual |= {"pageblocks": tables.pageblocks(), "boosts": boosts}
+    return SimpleNamespace(**usual | other)
+
+
+def test_panels_where_nothing_happens_are_one_line() -> None:
+    still = tables.pageblocks().assign(blocks=7)
+    figure = figures.at_a_glance(source(pageblocks=still), source(pageblocks=still))
+    *notes, last = notes_of(figure)
+    assert "Nothing changes in: " in last
+    assert "pageblocks: Movable" in last
+    assert not any(note.startswith("pageblocks:") for note in notes)
+    assert any(note.startswith("free pages, Normal") for note in notes)
+    assert [trace.name for trace in figure.data if trace.showlegend] == ["measured", "predicted"]
+
+
+def test_what_no_table_has_is_left_out() -> None:
+    silent = source(lock=tables.lock().iloc[:0])
+    assert not any("zone->lock" in note for note in notes_of(figures.at_a_glance(silent, silent)))
+    lock = tables.lock()
+    uneven = lock.assign(acquisitions=range(1, len(lock) + 1))
+    one_sided = figures.at_a_glance(silent, source(lock=uneven))
+    assert any("measured: not available" in note for note in notes_of(one_sided))
+
+
+def test_an_axis_that_does_not_begin_at_zero_says_so() -> None:
+    high = tables.free_pages()
+    high = high.assign(pages=high["pages"] + 10**6)
+    figure = figures.at_a_glance(source(free_pages=high), source(free_pages=high))
+    cut = [note for note in notes_of(figure) if note.endswith("(axis cut)")]
+    axes = [figure.layout[name] for name in figure.layout if name.startswith("yaxis")]
+    assert any(note.startswith("free pages") for note in cut)
+    assert len(cut) == sum(axis.range is not None and axis.range[0] > 0 for axis in axes)
+
+
+def errors(*rows: tuple[str, float, float, float]) -> pd.DataFrame:
+    columns = ["metric", "measured", "predicted", "null"]
+    return pd.DataFrame(rows, columns=columns).assign(scope="all", kind="predicted")
+
+
+NO_STATES = errors().assign(time_s=0.0)
+
+
+@pytest.mark.parametrize(
+    ("measured", "predicted", "inside"),
+    [(100, 125, True), (100, 126, False), (100, 80, True), (100, 79, False), (0, 0, True)],
+)
+def test_the_band_is_a_quarter_wide(measured: float, predicted: float, inside: bool) -> None:
+    points = predicted_over_measured(errors(("refill_pages", measured, predicted, 1e6)), NO_STATES)
+    assert points["inside"].tolist() == [inside]
+    assert points["null_inside"].tolist() == [False]
+
+
+def test_what_is_no_prediction_is_not_drawn() -> None:
+    rows = errors(("refill_pages", 50, 50, 9), ("drain_pages", 50, 50, 9), ("thp_success", 1, 1, 1))
+    rows["kind"] = ["imposed", "predicted", "predicted"]
+    unknown = errors(("refill_transactions", np.nan, 3, 3))
+    points = predicted_over_measured(pd.concat([rows, unknown]), NO_STATES)
+    assert points["metric"].tolist() == ["drain_pages"]
+
+
+def test_small_counts_are_on_linear_axes() -> None:
+    rows = errors(
+        ("refill_pages", 50_000, 40_000, 7),
+        ("extfrag_events", 12, FEW - 1, 0),
+        ("empty_refill_transactions", 0, 500, 0),
+    )
+    figure = figures.how_right(rows, NO_STATES, "mine")
+    assert figure.layout.xaxis.type == figure.layout.yaxis.type == "log"
+    assert figure.layout.xaxis2.type is None
+    assert figure.layout.xaxis.range[0] >= np.log10(FEW)
+    few = [trace for trace in figure.data if trace.xaxis == "x2" and trace.mode == "markers"]
+    assert sorted(y for trace in few for y in trace.y) == [0, 0, FEW - 1, MOST_FEW]
+    assert any(f"cut at {MOST_FEW}" in note for note in notes_of(figure))
+    named = [trace.name for trace in figure.data if trace.showlegend]
+    assert len(named) == len(set(named))
+    assert {"within 25 %", "equal", "null model of each", "fallbacks"} <= set(named)
+
+
+PAIR = "A -> B: vm.min_free_kbytes 2048 -> 16384"
+NAN = float("nan")
+
+
+@pytest.fixture
+def changes() -> pd.DataFrame:
+    """An experiment's table: the predictions of one mode lie half a page above the other's."""
+    effects = {
+        "within": (150.0, 100.0, 200.0),
+        "right": (500.0, 100.0, 200.0),
+        "wrong": (-500.0, 100.0, 200.0),
+        "none": (5.0, -100.0, 200.0),
+        "few": (5.0, NAN, NAN),
+        "exact": (5.0, 5.0, 5.0),
+    }
+    rows = []
+    for mode in MODES:
+        for metric, (guess, low, high) in effects.items():
+            predicted = guess + (0.0 if mode == MODES[0] else 0.5)
+            row = {"pair": PAIR, "axis": "vm.min_free_kbytes", "metric": metric, "mode": mode}
+            row |= {"unit": "pages", "runs_before": 3, "runs_after": 3, "before": 12_345.0}
+            row |= {"change": (low + high) / 2, "low": low, "high": high, "predicted": predicted}
+            row |= {"verdict": verdict(predicted, low, high), "inside": low <= predicted <= high}
+            rows.append(row | {"modelled": True, "note": ""})
+    return pd.DataFrame(rows)
+
+
+def test_predictions_carry_their_verdict_and_the_score_stands_below(changes: pd.DataFrame) -> None:
+    lines = experiment_table(changes, score_table(changes)).splitlines()
+    below = {heading: line.split() for heading, line in pairwise(lines)}
+    assert lines[0] == f"{PAIR} (3 and 3 runs)"
+    within = "pages 12.3k 150 [100, 200] 150 = 150.5 ="
+    assert below["within"] == within.split()
+    assert below["right"][-2:] == ["500.5", "+"]
+    assert below["wrong"][-2:] == ["-499.5", "!"]
+    assert below["few"][1:4] == ["12.3k", "NA", "NA"]
+    assert "No measurable effect: none." in lines and "none" not in lines
+    scores = [" ".join(line.split()) for line in lines if line.startswith("  ")]
+    assert "literal 4 2 (50%) 3 (75%) 1 (25%) 0 (0%) 1 (100%)" in scores
+    assert "no change 4 0 (0%) 0 (0%) 4 (100%) 0 (0%) 1 (100%)" in scores
+
+
+def test_an_experiment_fits_a_mail(changes: pd.DataFrame) -> None:
+    failed = pd.DataFrame({"side": ["B"], "repeat": [2], "error": ["it hung"]})
+    text = experiment_message("two", ["A: x 1"], changes, score_table(changes), failed).to_text()
+    assert text.startswith("Subject: [predicted and measured] two\n")
+    assert max(map(len, text.splitlines())) <= 72 and text.isascii()
+    assert "- B2: it hung" in text.splitlines()
+
+
+def test_points_lie_where_their_verdict_says(changes: pd.DataFrame) -> None:
+    figure = figures.predicted_changes(changes)
+    go.Figure(figure.to_dict())  # plotly checks every property
+    points = [trace for trace in figure.data if trace.meta == PAIR]
+    assert len(points) == len(MODES)
+    names = [words.split(":")[0] for words in points[0].text]
+    widths = dict(zip(names, np.sinh([points[0].x, points[0].y]).T, strict=True))
+    assert set(widths) == {"within", "right", "wrong", "none"}
+    assert widths["within"] == pytest.approx([3, 3])  # half widths of 50
+    assert abs(widths["right"][1] - widths["right"][0]) > 1
+    assert abs(widths["none"][0]) < 1
+    empty = figures.predicted_changes(changes[changes["metric"] == "few"])
+    assert all(len(trace.x) == 0 for trace in empty.data if trace.meta == PAIR)
+
+
+def test_every_pair_that_is_drawn_is_named_once(changes: pd.DataFrame) -> None:
+    """Also one that only the second mode has numbers for."""
+    other = changes[changes["mode"] == MODES[1]].assign(pair="A -> C: another")
+    figure = figures.predicted_changes(pd.concat([changes, other], ignore_index=True))
+    points = [trace for trace in figure.data if trace.mode == "markers"]
+    named = [trace.name for trace in points if trace.showlegend and len(trace.x)]
+    assert sorted(named) == sorted([PAIR, "A -> C: another"])
+
+
+def test_believed_rows_come_first_and_what_says_nothing_is_left_out() -> None:
+    columns = ["metric", "base", "patch", "change_low", "change_high", "verdict"]
+    rows = [
+        ("unsure", 100, 110, -20, 40, "within error"),
+        ("null", 100, 300, 150, 250, "fails null"),
+        ("few", 3, 30, 20, 30, "worse"),
+        ("halved", 100, 50, -60, -40, "better"),
+        ("huge", 100, 9000, 8000, 9900, "worse"),
+    ]
+    shown = shown_rows(pd.DataFrame(rows, columns=columns).assign(scope="all")).set_index("name")
+    assert list(shown.index) == ["halved", "huge", "unsure"]
+    assert shown.loc["halved", ["ratio", "from_ratio", "to_ratio"]].tolist() == [0.5, 0.4, 0.6]
+    assert shown.loc["huge", ["ratio", "from_ratio", "to_ratio"]].tolist() == [LARGEST] * 3
+
+
+def test_the_figure_has_marks_for_each_kind_and_its_caption() -> None:
+    recording = shipped_recording("highatomic_gate3")
+    validation = pm.validate(recording)
+    rows = pm.compare(validation.replay, pm.replay(recording, pm.Policy(pcp_batch=7))).rows
+    judged = (validation.errors, validation.snapshots)
+    figure = figures.talk_figure(rows, *judged, "title", "the caption")
+    traces = {trace.name: trace for trace in figure.data if trace.xaxis == "x"}
+    drawn = shown_rows(rows)
+    assert 0 < len(drawn) <= MOST_ROWS
+    believed = drawn.loc[drawn["verdict"].isin(BELIEVED), "name"]
+    assert list(traces["changed by more than the model's error"].y) == list(believed)
+    right = {t.name: t.marker.symbol for t in figure.data if t.xaxis == "x2" and t.marker.symbol}
+    assert len(set(right.values())) == len(right) > 2
+    assert figure.layout.annotations[-1].text == "the caption"
+
+
+def test_the_command_writes_the_figure_and_its_caption(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def draw(_figures: object, files: list[Path], **_options: object) -> None:
+        for file in files:
+            file.write_text("x")
+
+    monkeypatch.setattr("plotly.io.write_images", draw)
+    file = tmp_path / "mine.svg"
+    words = ["post", "highatomic_gate3", "--patch", "pcp_batch=7", "--figure", str(file)]
+    assert main(words) == 0
+    assert capsys.readouterr().out.split() == [str(file), f"{file}.txt"]
+    caption = (tmp_path / "mine.svg.txt").read_text()
+    for part in (
+        "pcp_batch: as recorded -> 7",
+        "highatomic_gate3 (kernel ",
+        "within 25 % of what was measured, of null models ",
+        "pagealloc post highatomic_gate3 --patch pcp_batch=7 --figure FILE",
+    ):
+        assert part in caption
+    assert main([*words, "--no-validation"]) == 2
+    with pytest.raises(UsageError, match=r"a figure is \.png, \.svg, \.pdf"):
+        write_figure(figures.fallbacks(None, None), tmp_path / "figure.gif")
+
+
+def test_validate_in_brief_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["validate", "highatomic_gate3", "--brief"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("\n") == 1
+    assert printed.startswith("highatomic_gate3: ")
+    assert "within 25 % of what was measured, of null models " in printed
+    assert main(["validate", "highatomic_gate3", "--brief", "--json"]) == 2
