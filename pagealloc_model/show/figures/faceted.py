@@ -344,7 +344,7 @@ class PanelGrid:
 
     def count_along(self, letter: str, panel: int, counts: Iterable[pd.Series]) -> None:
         """Make an axis ("x" or "y") one of counts: logarithmic, and saying so, where many."""
-        if max((each.max() for each in counts if len(each)), default=0) < MOST_OF_FEW:
+        if max((each.max() for each in counts if each.notna().any()), default=0) < MOST_OF_FEW:
             self.set_axis(letter, panel, FEW_COUNTS_AXIS)
             return
         words = self._layout[f"{letter}axis{_number(panel)}"].get("title", {}).get("text", "")
@@ -364,6 +364,25 @@ class PanelGrid:
                     self.add(line_trace(lane, *lines[lane.key], name, colour), panel)
             absent = {lane.label: lane.reason for lane in drawn if lane.key not in lines}
             self.note_missing(panel, absent)
+
+    def draw_counts(
+        self,
+        panel: int,
+        drawn: Sequence[Lane],
+        counts: Mapping[str, pd.Series],
+        name: str,
+        missing: Mapping[str, str],
+        **look: Any,
+    ) -> None:
+        """Bars and marks of each lane's counts along an axis of counts; a note on lanes without.
+
+        `counts` are by the lanes' keys, `missing` says by the lanes' labels why one has none.
+        """
+        self.count_along("y", panel, counts.values())
+        for lane in drawn:
+            trace = count_trace(lane, counts[lane.key], name, in_legend=panel == 0)
+            self.add(trace | look, panel)
+        self.note_missing(panel, missing)
 
     def note_missing(self, panel: int, absent: Mapping[str, str]) -> None:
         """Write into a panel why lanes have no value there: lane label -> reason."""
@@ -428,20 +447,22 @@ def since_start(table: pd.DataFrame, start_ns: int) -> pd.DataFrame:
 
 def small_multiples(
     drawn: Sequence[Lane],
-    keys: Sequence[Any],
     key_column: str,
     value: str,
     title: str,
     y_title: str,
     *,
-    columns: int = 3,
-    panel_title: Callable[[Any], str] = str,
+    keys: Sequence[Any] | None = None,
+    columns: int = 4,
+    words: Callable[[Any], str] = str,
     colour: Callable[[Any], str],
 ) -> PanelGrid:
     """One panel per key, one trace per lane in each; a lane without values leaves a note.
 
-    Panels in which nothing happens are one line below.
+    Values are sums over whatever else a table distinguishes. Panels in which nothing happens are
+    one line below. `keys` are the panels in order, None: all keys.
     """
+    keys = keys_seen(drawn, key_column) if keys is None else keys
     origin = common_origin(drawn)
     series = {lane.key: series_by_key(lane.table, key_column, value, origin) for lane in drawn}
     panels = {
@@ -454,7 +475,7 @@ def small_multiples(
             levels[key] = values[0]
     shown = [key for key in keys if key not in levels] or list(keys)
     grid = PanelGrid(
-        [panel_title(key) for key in shown],
+        [words(key) for key in shown],
         title=title,
         x_title=TIME_AXIS,
         y_title=y_title,
@@ -464,9 +485,19 @@ def small_multiples(
     lines_of = [(str(key), colour(key), panels[key]) for key in shown]
     grid.draw_lines(drawn, lines_of or [("", "", {})])
     if len(shown) < len(keys):
-        words = ", ".join(f"{panel_title(key)} ({level:,.10g})" for key, level in levels.items())
-        grid.write_below(f"Not drawn, the same in all lanes at all times: {words}.")
+        still = (f"{words(key)} ({level:,.10g})" for key, level in levels.items())
+        grid.write_below(f"Not drawn, the same in all lanes at all times: {', '.join(still)}.")
     return grid
+
+
+def keys_seen(drawn: Sequence[Lane], column: str, value: str = "") -> list[Any]:
+    """All values of a column in any lane, sorted; with `value`, those where that is positive."""
+    seen: set[Any] = set()
+    for lane in drawn:
+        if column in lane.table:
+            keys = lane.table[column]
+            seen |= set((keys[lane.table[value].fillna(0) > 0] if value else keys).unique())
+    return sorted(seen)
 
 
 def series_by_key(table: pd.DataFrame, key_column: str, value: str, origin: int) -> dict[Any, Line]:

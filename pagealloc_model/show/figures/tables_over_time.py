@@ -18,7 +18,7 @@ from pagealloc_model.show.figures.faceted import (
     HEADER_HEIGHT,
     INK,
     MARGIN,
-    MIGRATETYPES,
+    MIGRATETYPE_COLOURS,
     ORDER_COLOURS,
     PREDICTION_COLOURS,
     SITE_COLOURS,
@@ -31,8 +31,8 @@ from pagealloc_model.show.figures.faceted import (
     Tables,
     common_origin,
     count_trace,
+    keys_seen,
     lanes,
-    migratetype_colour,
     missing_words,
     series_by_key,
     small_multiples,
@@ -46,10 +46,9 @@ def free_pages_by_order(measured: Tables, predicted: Tables, zone: str | None = 
     """Free pages in buddies of each order over time, one panel per order (S5)."""
     drawn = lanes(measured, predicted, zone)
     title = f"Free pages by order, {_zone_words(zone)}"
-    look: dict[str, Any] = {"columns": 4, "panel_title": "order {}".format}
+    look: dict[str, Any] = {"words": "order {}".format}
     look["colour"] = lambda order: ORDER_COLOURS[min(order, len(ORDER_COLOURS) - 1)]
-    orders = _keys_seen(drawn, "order")
-    return small_multiples(drawn, orders, "order", "pages", title, PAGES, **look).drawing()
+    return small_multiples(drawn, "order", "pages", title, PAGES, **look).drawing()
 
 
 @FigureFunction
@@ -58,7 +57,8 @@ def free_pages_by_migratetype(
 ) -> Drawing:
     """Free pages on the lists of each migratetype over time (S1.3)."""
     drawn = lanes(measured, predicted, zone)
-    return _by_migratetype(drawn, "pages", f"Free pages by migratetype, {_zone_words(zone)}", PAGES)
+    title = f"Free pages by migratetype, {_zone_words(zone)}"
+    return _by_kind(drawn, "migratetype", "pages", title, PAGES, MIGRATETYPE_COLOURS)
 
 
 @FigureFunction
@@ -66,25 +66,17 @@ def pageblocks_by_type(measured: Tables, predicted: Tables, zone: str | None = N
     """Pageblocks of each migratetype over time, as /proc/pagetypeinfo counts them."""
     drawn = lanes(measured, predicted, zone)
     title = f"Pageblocks by migratetype, {_zone_words(zone)}"
-    return _by_migratetype(drawn, "blocks", title, "pageblocks")
+    return _by_kind(drawn, "migratetype", "blocks", title, "pageblocks", MIGRATETYPE_COLOURS)
 
 
-def _by_migratetype(drawn: Sequence[Lane], value: str, title: str, y_title: str) -> Drawing:
-    """A panel for each type that ever holds anything, in the kernel's order."""
-    seen = _keys_seen(drawn, "migratetype", value)
-    keys = [name for name in MIGRATETYPES if name in seen]
-    look: dict[str, Any] = {"columns": 4, "colour": migratetype_colour}
-    return small_multiples(drawn, keys, "migratetype", value, title, y_title, **look).drawing()
-
-
-def _keys_seen(drawn: Sequence[Lane], column: str, value: str = "") -> list[Any]:
-    """All values of a column in any lane, sorted; with `value`, those where that is positive."""
-    seen: set[Any] = set()
-    for lane in drawn:
-        if column in lane.table:
-            keys = lane.table[column]
-            seen |= set((keys[lane.table[value].fillna(0) > 0] if value else keys).unique())
-    return sorted(seen)
+def _by_kind(
+    drawn: Sequence[Lane], kind: str, value: str, title: str, y_title: str, colours: dict[str, str]
+) -> Drawing:
+    """A panel for each kind that has a colour and ever holds anything, in the colours' order."""
+    seen = keys_seen(drawn, kind, value)
+    look: dict[str, Any] = {"columns": 3 if kind == "site" else 4, "colour": colours.__getitem__}
+    look["keys"] = [name for name in colours if name in seen]
+    return small_multiples(drawn, kind, value, title, y_title, **look).drawing()
 
 
 def _zone_words(zone: str | None) -> str:
@@ -107,10 +99,8 @@ def pcp_counts(measured: Tables, predicted: Tables, zone: str | None = None) -> 
         named, names = _with_list_names(drawn, lambda _: ", all CPUs")
     colours = {name: PREDICTION_COLOURS[i % 4] for i, name in enumerate(names)}
     title = f"Pages on per-CPU lists (pcp->count), {_zone_words(zone)}"
-    look: dict[str, Any] = {"columns": 2, "colour": colours.__getitem__}
-    return small_multiples(
-        named, names, "list_name", "count", title, "pages (4 KiB)", **look
-    ).drawing()
+    look: dict[str, Any] = {"keys": names, "columns": 2, "colour": colours.__getitem__}
+    return small_multiples(named, "list_name", "count", title, "pages (4 KiB)", **look).drawing()
 
 
 def _with_list_names(
@@ -134,10 +124,6 @@ def _with_list_names(
     return named, sorted(first_seen, key=lambda name: first_seen[name])
 
 
-ALL_ZONES = "all zones"
-POSTED_QUANTITY = "HighAtomic pageblocks per host"
-
-
 @FigureFunction
 def highatomic_blocks(
     measured: Tables, predicted: Tables, posted: pd.DataFrame | None = None
@@ -152,32 +138,27 @@ def highatomic_blocks(
         posted: the posted figures (`posted_figures`); written below the panels, since they come
             from machines of another size.
     """
-    drawn = []
+    drawn, every = [], "all zones"
     for lane in lanes(measured, predicted):
         colour = INK if lane.measured else PREDICTION_COLOURS[lane.rank % len(PREDICTION_COLOURS)]
         table = lane.table
         if len(table):
             reserve = table[table["migratetype"] == "HighAtomic"]
-            table = pd.concat([reserve, reserve.assign(zone=ALL_ZONES)])
+            table = pd.concat([reserve, reserve.assign(zone=every)])
         drawn.append(replace(lane.with_table(table), colour=colour))
-    zones = [zone for zone in _keys_seen(drawn, "zone", "blocks") if zone != ALL_ZONES]
-    title, keys = "HighAtomic pageblocks", [*zones, ALL_ZONES]
-    look: dict[str, Any] = {"colour": lambda _: INK}
-    look["panel_title"] = lambda zone: zone if zone == ALL_ZONES else f"zone {zone}"
-    grid = small_multiples(drawn, keys, "zone", "blocks", title, "pageblocks", **look)
+    title = "HighAtomic pageblocks"
+    zones = [zone for zone in keys_seen(drawn, "zone", "blocks") if zone != every]
+    look: dict[str, Any] = {"keys": [*zones, every], "columns": 3, "colour": lambda _: INK}
+    look["words"] = lambda zone: zone if zone == every else f"zone {zone}"
+    grid = small_multiples(drawn, "zone", "blocks", title, "pageblocks", **look)
     if posted is not None:
-        rows = posted[posted["quantity"] == POSTED_QUANTITY]
+        rows = posted[posted["quantity"] == "HighAtomic pageblocks per host"]
         values = "; ".join(f"{row.variant}: {row.value}" for row in rows.itertuples())
         machines = ", ".join(rows["machine"].unique())
         grid.write_below(f"posted with the proposal for other machines ({machines}): {values}")
     return grid.drawing()
 
 
-CATEGORY_HEIGHT = 26
-ROOM_FOR_WORDS = 0.3
-"""Share of the width left of the bars, for "Unmovable claims a part-used block of Movable"; a
-margin would be lost where figures are stacked."""
-NOTHING_HEIGHT = 24
 KIND_WORDS = {
     "claim_block": "claims a whole block of",
     "claim": "claims a part-used block of",
@@ -205,7 +186,8 @@ def fallbacks(measured: Tables, predicted: Tables) -> Drawing:
     names = sorted(set().union(*(series.index for series in counts.values())), reverse=True)
     y_axis = {"showticklabels": bool(names)}
     grid = PanelGrid([""], title="Fallbacks by kind", x_title="events", y_title="", y_axis=y_axis)
-    grid.set_axis("x", 0, {"domain": [ROOM_FOR_WORDS, 1]})
+    # room for "Unmovable claims a part-used block of Movable"; stacked figures lose their margins
+    grid.set_axis("x", 0, {"domain": [0.3, 1]})
     grid.count_along("x", 0, counts.values())
     absent = {}
     for lane in drawn:
@@ -217,12 +199,12 @@ def fallbacks(measured: Tables, predicted: Tables) -> Drawing:
     height = HEADER_HEIGHT + FOOTER_HEIGHT
     if names:
         grid.note_missing(0, absent)
-        height += CATEGORY_HEIGHT * max(len(names), 3)
+        height += 26 * max(len(names), 3)
         return grid.drawing(height=height, margin=MARGIN, barmode="group", bargap=0.35)
     for letter in "xy":  # the title and a line instead of empty axes
         grid.set_axis(letter, 0, {"visible": False, "fixedrange": True})
     grid.note_missing(0, {"fallbacks": missing_words(absent) or "none happened"})
-    return grid.drawing(height=height + NOTHING_HEIGHT, margin=MARGIN)
+    return grid.drawing(height=height + 24, margin=MARGIN)
 
 
 LONE_BIN_NS = 1_000_000_000
@@ -240,14 +222,8 @@ def transaction_rates(measured: Tables, predicted: Tables, zone: str | None = No
     width_ns = max((_bin_width_ns(each) or LONE_BIN_NS for each in tables), default=LONE_BIN_NS)
     origin = common_origin(drawn)
     drawn = [lane.with_table(_rates(lane.table, width_ns, origin)) for lane in drawn]
-    timed = [lane for lane in drawn if "per_second" in lane.table]
-    seen = _keys_seen(timed, "site", "per_second")
-    sites = [site for site in SITE_COLOURS if site in seen]
     title = f"zone->lock acquisitions by site, {_zone_words(zone)}"
-    colour = SITE_COLOURS.__getitem__
-    return small_multiples(
-        drawn, sites, "site", "per_second", title, "acquisitions/s", colour=colour
-    ).drawing()
+    return _by_kind(drawn, "site", "per_second", title, "acquisitions/s", SITE_COLOURS)
 
 
 def _bin_width_ns(table: pd.DataFrame) -> int:
@@ -259,7 +235,7 @@ def _bin_width_ns(table: pd.DataFrame) -> int:
 def _rates(table: pd.DataFrame, width_ns: int, origin_ns: int) -> pd.DataFrame:
     """Acquisitions per second by site and bin; a bin without rows saw none."""
     if table.empty:
-        return table
+        return table.assign(per_second=0.0)
     since_ns = table["time_s"] * 1e9 if "time_s" in table else table["time_ns"] - origin_ns
     bins = (since_ns // width_ns).astype("int64")
     first = int(bins.min())
@@ -302,13 +278,10 @@ def transaction_sizes(measured: Tables, predicted: Tables, zone: str | None = No
             histograms[lane.key] = _by_power_of_two(*values)
         powers = [power for each in histograms.values() for power in each.index]
         bins = range(max(powers, default=-1) + 1)
-        grid.count_along("y", panel, histograms.values())
-        for lane in drawn:
-            counts = histograms[lane.key].reindex(bins)
-            counts.index = [str(1 << power) for power in bins]
-            grid.add(count_trace(lane, counts, site, in_legend=panel == 0), panel)
         absent = {lane.label: lane.reason for lane in drawn if histograms[lane.key].empty}
-        grid.note_missing(panel, absent)
+        for key, counts in histograms.items():
+            histograms[key] = counts.reindex(bins).rename(lambda power: str(1 << power))
+        grid.draw_counts(panel, drawn, histograms, site, absent)
     return grid.drawing()
 
 
@@ -327,9 +300,6 @@ def _by_power_of_two(sizes: Any = (), counts: Any = None) -> pd.Series:
     return pd.Series(np.bincount(places, counts[shown], minlength=len(bins)), bins, dtype=float)
 
 
-RATES = ("succeeded", "failed", "stalled")
-
-
 @FigureFunction
 def outcomes(measured: Tables, predicted: Tables, order: int) -> Drawing:
     """Requests of one order: asked, succeeded, failed, stalled; NA values leave their reason.
@@ -343,7 +313,7 @@ def outcomes(measured: Tables, predicted: Tables, order: int) -> Drawing:
     axes = {"x_axis": {"type": "category"}, "y_axis": {"rangemode": "tozero"}}
     grid = PanelGrid([""], title=title, x_title="", y_title="requests", **axes)
     absent = {}
-    names = ("asked", *RATES)
+    names = ("asked", "succeeded", "failed", "stalled")
     for lane in lanes(measured, predicted):
         rows = lane.table[lane.table["order"] == order] if len(lane.table) else lane.table
         known = [name for name in names if len(rows) and rows[name].notna().all()]
@@ -367,10 +337,10 @@ def ownership_over_time(predicted: Tables) -> Drawing:
         predicted: time_ns, quantity, value; or such tables by label.
     """
     drawn = lanes(None, predicted)
-    quantities = _keys_seen(drawn, "quantity")[::-1]
     title = "zone->lock, and the fragmentation it is paid with"
     look: dict[str, Any] = {"columns": 2, "colour": lambda _: PREDICTION_COLOURS[0]}
-    return small_multiples(drawn, quantities, "quantity", "value", title, "", **look).drawing()
+    look["keys"] = keys_seen(drawn, "quantity")[::-1]
+    return small_multiples(drawn, "quantity", "value", title, "", **look).drawing()
 
 
 SMALLEST_NS = 64
@@ -425,16 +395,14 @@ def lock_times(predicted: Tables) -> Drawing:
             times = lane.table[column].to_numpy()[(lane.table["site"] == site).to_numpy()]
             whole = times.astype(np.int64).clip(SMALLEST_NS)
             counts[lane.key] = _by_power_of_two(np.where(times > 0, whole, 0))
-        grid.count_along("y", panel, counts.values())
         # the end is rounded up, so that another policy seldom has another
         ends = [int(power) + 1 for each in counts.values() for power in each.index]
         steps = -(-(max(ends, default=begin) - begin) // STEP_POWERS)
         bins = range(begin, begin + steps * STEP_POWERS)
-        for lane in drawn:
-            shown = counts[lane.key].reindex(bins).reset_index(drop=True)
-            trace = count_trace(lane, shown, f"{site}/{column}", in_legend=panel == 0)
-            grid.add(trace | {"customdata": WORDS, "hovertemplate": HOVER}, panel)
-        grid.note_missing(panel, {lane.label: "none" for lane in drawn if counts[lane.key].empty})
+        absent = {lane.label: "none" for lane in drawn if counts[lane.key].empty}
+        shown = {key: each.reindex(bins).reset_index(drop=True) for key, each in counts.items()}
+        look = {"customdata": WORDS, "hovertemplate": HOVER}
+        grid.draw_counts(panel, drawn, shown, f"{site}/{column}", absent, **look)
     return grid.drawing()
 
 
