@@ -29,7 +29,6 @@ from pagealloc_model.recording.recording import Recording
 from pagealloc_model.studies.sweeps.metrics import Row, run_metrics
 from pagealloc_model.studies.sweeps.records import (
     Job,
-    Numbers,
     columns_of,
     completed,
     records_of,
@@ -60,6 +59,8 @@ EXTENT_MEAN, EXTENT_MOST = 32, 256
 """Pages of an extent: geometric, cut off."""
 RATE_SPREAD = 0.35
 """Standard deviation of the logarithm of hosts' rates of atomic requests."""
+PAGE_NS, ATOMIC_LIFE_NS = 1_000, 300_000
+"""Time from one page read to the next; mean time that pages of atomic requests are kept."""
 STEPS_TO_MIN = 32
 """Steps of reads from the low to the min watermark; kswapd gets to run after each."""
 MANAGED_SHARES = (0.985, 0.995)
@@ -68,56 +69,23 @@ NOT_MODELLED = (
     "THP and compaction success, scanned pages and run time: the hosts have neither huge pages nor "
     "compaction, and reclaim is no more than freeing page cache while kswapd runs"
 )
-_COUNTERS = {
-    "kswapd_wakes": at.COUNT_KSWAPD_WAKES,
-    "requests_forced": at.COUNT_FORCED,
-    "requests_failed": at.COUNT_FAILED,
-}
 
 
 @dataclass(frozen=True, kw_only=True)
 class CacheHost:
-    """One host's load.
+    """One host's load, by the seed of extents, of what is reclaimed and of atomic requests.
 
     Attributes:
-        machine: the host.
-        seed: of extents, of what is reclaimed, of atomic requests and their rate.
         cache_pages: page cache; the rest of memory stays in use throughout.
         read_pages: pages read once the cache is full.
-        page_ns: time from one page read to the next.
         atomics_per_page: median over hosts of atomic requests for each page read.
-        atomic_life_ns: mean time that their pages are kept.
     """
 
     machine: Machine
     seed: int = 0
     cache_pages: int = 1 << 18
     read_pages: int = 1 << 20
-    page_ns: int = 1_000
     atomics_per_page: float = 0.5
-    atomic_life_ns: int = 300_000
-
-    def staying_buddies(self) -> dict[int, int]:
-        """Largest buddies in use throughout, by zone type: all but the cache and the watermarks.
-
-        The cache lies in the highest zone; all lower ones are in use down to where requests that
-        may use the highest no longer enter them.
-        """
-        types = len(self.machine.zone_types)
-        counts = {}
-        populated = [(index, zone) for index, zone in enumerate(self.machine.zones) if zone.managed]
-        highest = populated[-1][0]
-        for index, zone in populated:
-            free = zone.low + (zone.lowmem_reserve[types - 1] if zone.lowmem_reserve else 0)
-            free += self.cache_pages if index == highest else 0
-            counts[index % types] = max(zone.managed - free, 0) >> self.machine.max_order
-        if counts[highest % types] == 0:
-            zone = self.machine.zones[highest]
-            raise UsageError(
-                f"{self.cache_pages} pages of page cache do not fit into zone "
-                f"{zone.name} of {zone.managed} pages"
-            )
-        return counts
 
 
 class _Extent(NamedTuple):
@@ -151,16 +119,13 @@ def run_cache_host(
         samples.append((run.state.free_buddies(), run.state.block_counts()))
     free_buddies, blocks = (np.stack(column) for column in zip(*samples, strict=True))
     states = States.of_counts(free_buddies, blocks)
-    metrics = run_metrics(host.machine, states, fallback_counts(run.state), run.running.log)
-    counted = {name: float(st[word] - before[word]) for name, word in _COUNTERS.items()}
-    return {
-        **metrics,
-        "reclaimed_pages": float(run.reclaimed),
-        "kswapd_wakes": counted["kswapd_wakes"],
-        "atomic_requests": float(run.atomics),
-        "requests_failed": counted["requests_failed"],
-        "requests_forced": counted["requests_forced"],
-    }, free_buddies
+    row = run_metrics(host.machine, states, fallback_counts(run.state), run.running.log)
+    row["reclaimed_pages"] = float(run.reclaimed)
+    row["kswapd_wakes"] = float(st[at.COUNT_KSWAPD_WAKES] - before[at.COUNT_KSWAPD_WAKES])
+    row["atomic_requests"] = float(run.atomics)
+    row["requests_failed"] = float(st[at.COUNT_FAILED] - before[at.COUNT_FAILED])
+    row["requests_forced"] = float(st[at.COUNT_FORCED] - before[at.COUNT_FORCED])
+    return row, free_buddies
 
 
 class _CacheRun:
@@ -182,14 +147,29 @@ class _CacheRun:
         self._still_held = plain_events(at.ALLOC, np.zeros(0, np.int64), 0)
 
     def fill(self) -> None:
-        """Memory that stays in use, then page cache until free memory nears the watermarks."""
-        for zone_type, count in self._host.staying_buddies().items():
+        """Memory that stays in use, then page cache until free memory nears the watermarks.
+
+        The cache lies in the highest zone; all lower ones are in use down to where requests that
+        may use the highest no longer enter them.
+        """
+        host, machine = self._host, self._host.machine
+        types = len(machine.zone_types)
+        *lower, highest = [index for index, zone in enumerate(machine.zones) if zone.managed]
+        for index in (*lower, highest):
+            zone, cache = machine.zones[index], host.cache_pages if index == highest else 0
+            free = zone.low + (zone.lowmem_reserve[types - 1] if zone.lowmem_reserve else 0)
+            count = max(zone.managed - free - cache, 0) >> machine.max_order
+            if cache and not count:
+                raise UsageError(
+                    f"{cache} pages of page cache do not fit into zone {zone.name} of "
+                    f"{zone.managed} pages"
+                )
             stays = self._requests(np.full(count, FILL_NS), at.MOVABLE, Gfp.USER)
-            stays["order"] = self._host.machine.max_order
-            stays["zone"] = zone_type
+            stays["order"] = machine.max_order
+            stays["zone"] = index % types
             self._advance(stays)
         filled = 0
-        while filled < self._host.cache_pages:
+        while filled < host.cache_pages:
             read = self._read_extents(FILL_NS)
             filled += len(read)
             self._advance(read)
@@ -198,7 +178,7 @@ class _CacheRun:
     def read(self) -> int:
         """A step of reads with atomic requests and their frees in between; returns pages read."""
         begun = self._now
-        reads = self._read_extents(self._host.page_ns)
+        reads = self._read_extents(PAGE_NS)
         count = int(self._rng.poisson(self._atomics_per_page * len(reads)))
         ended = self._now
         asked = self._requests(np.zeros(count, np.int64), at.UNMOVABLE, Gfp.ATOMIC)
@@ -208,7 +188,7 @@ class _CacheRun:
         asked["cpu"] = self._rng.integers(self._host.machine.nr_cpus, size=count)
         freed = asked.copy()
         freed["operation"] = at.FREE
-        life = self._rng.exponential(self._host.atomic_life_ns, count).astype(np.int64)
+        life = self._rng.exponential(ATOMIC_LIFE_NS, count).astype(np.int64)
         freed["time_ns"] += 1 + life
         mixed = in_time_order(np.concatenate([self._still_held, reads, asked, freed]))
         due = mixed["time_ns"] < self._now
@@ -225,8 +205,7 @@ class _CacheRun:
                 freed.append(extents.pop(int(self._rng.integers(len(extents) // 2))))
             objects = np.concatenate([e.first + np.arange(e.pages) for e in freed])
             cpus = np.repeat([e.cpu for e in freed], [e.pages for e in freed])
-            pace = self._host.page_ns // RECLAIM_PACE
-            times = self._now + np.arange(len(objects)) * pace
+            times = self._now + np.arange(len(objects)) * (PAGE_NS // RECLAIM_PACE)
             self._now = int(times[-1]) + 1
             self._advance(plain_events(at.FREE, times, cpus, objects))
             self.reclaimed += len(objects)
@@ -309,19 +288,6 @@ class SyntheticHosts:
     def kernel_rules(self) -> KernelRules:
         """The rules of the hosts' kernel."""
         return KernelRules.preset(self.rules or preset_names()[-1])
-
-
-def host_result(
-    host: CacheHost, policy: Policy, rules: KernelRules, cancel: Callable[[], bool]
-) -> Numbers:
-    """A host's metrics and their provenance; raises what `run_cache_host` does."""
-    metrics, _ = run_cache_host(host, policy, rules, cancel)
-    return metrics, {
-        "effective_policy": str(policy),
-        "effective_rules": rules.spelled(),
-        "decided_by": "model",
-        "version": __version__,
-    }
 
 
 SIDES = ("base", "patch")
@@ -594,8 +560,14 @@ def _synthetic_rows(
         result_key({"host": asdict(host), "policy": policy.given(), "rules": rules.spelled()})
         for _, host in hosts
     ]
+    provenance: dict[str, str | int] = {
+        "effective_policy": str(policy),
+        "effective_rules": rules.spelled(),
+        "decided_by": "model",
+        "version": __version__,
+    }
     jobs: dict[str, Job] = {
-        key: lambda cancel, host=host: host_result(host, policy, rules, cancel)
+        key: lambda cancel, host=host: (run_cache_host(host, policy, rules, cancel)[0], provenance)
         for key, (_, host) in zip(keys, hosts, strict=True)
     }
     records, _ = completed(

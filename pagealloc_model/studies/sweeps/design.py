@@ -37,7 +37,13 @@ class Settings:
     seed: int = 0
 
     def with_values(self, values: Mapping[str, object]) -> Settings:
-        """These settings with some axes set."""
+        """These settings with some axes set; a PolicyError of one that it does not take.
+
+        Args:
+            values: by axis. "policy" takes a `Policy`, `KernelBuild` or `Hooks`, or None; "rules"
+                what `replay` takes; "assumptions.FIELD" a value of `Assumptions`; any other name
+                is a setting of `Policy` (`policy_settings`), of which None means as recorded.
+        """
         changed = self
         for name, value in sorted(values.items(), key=lambda item: item[0] != POLICY_AXIS):
             if name == POLICY_AXIS:

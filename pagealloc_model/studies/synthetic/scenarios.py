@@ -98,7 +98,13 @@ def exit_avalanche(
     reclaim_active: bool = False,
     seed: int = 0,
 ) -> Demand:
-    """A process per CPU touches memory, slowly; then all of them exit at once."""
+    """A process per CPU touches memory, slowly; then all of them exit at once.
+
+    They keep their pages for `lifetime_ns`, in which the lists' limits sink (S4.8), and begin to
+    exit within `stagger_ns`. The last CPUs, `reclaimers`, have no process but meanwhile call
+    drain_all_pages every `drain_every_ns`, as direct reclaim does (S8.2). With `reclaim_active`
+    kswapd runs on every node during the exit (S4.6).
+    """
     exiting = machine.nr_cpus - reclaimers
     if exiting < 1 or reclaimers < 0:
         raise UsageError(f"{reclaimers} reclaimers on {machine.nr_cpus} CPUs: one must exit")
