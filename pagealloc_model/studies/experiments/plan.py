@@ -269,12 +269,12 @@ def read_plan(path: str | Path) -> Plan:
         design=design,
         settings={name: _text(value) for name, value in settings.values.items()},
         guest=_guest(top),
-        here=Here(**here.given(memory=_size, timeout_s=_seconds, disk=_size))
+        here=Here(**here.converted(memory=_size, timeout_s=_seconds, disk=_size))
         if "here" in table
         else None,
-        limits=Limits(**limits.given(run=_size, free=_size)),
-        **top.given(repeats=_count),
-        **record.given(interval_s=_seconds, buffer=_buffer, locks=_switch),
+        limits=Limits(**limits.converted(run=_size, free=_size)),
+        **top.converted(repeats=_count),
+        **record.converted(interval_s=_seconds, buffer=_buffer, locks=_switch),
         **_workload(top),
     )
 
@@ -316,7 +316,7 @@ class _Section:
         except PageallocError as error:
             raise self.refuse(name, str(error).removeprefix("--buffer ")) from None
 
-    def given(self, **conversions: Callable[[Any], Any]) -> dict[str, Any]:
+    def converted(self, **conversions: Callable[[Any], Any]) -> dict[str, Any]:
         """The keys that the table has, each converted."""
         return {
             name: self.convert(name, self.values[name], conversion)
@@ -387,7 +387,7 @@ def _kernel(part: _Section) -> Kernel:
         raise part.refuse("image", "is missing; name a bzImage")
     image = (part.file.parent / str(part.values["image"])).absolute()
     name = str(part.values.get("name", image.name))
-    return Kernel(name=name, image=image, **part.given(rules=_rules))
+    return Kernel(name=name, image=image, **part.converted(rules=_rules))
 
 
 def _vary(part: _Section) -> Vary:
@@ -395,13 +395,13 @@ def _vary(part: _Section) -> Vary:
     if not setting:
         raise part.refuse("setting", "is missing; name a sysctl, a path below /sys, or boot:NAME")
     place = part.convert("setting", setting, Place.named)
-    values = part.given(values=_words).get("values", ())
+    values = part.converted(values=_words).get("values", ())
     if len(set(values)) < 2 or len(set(values)) < len(values):
         raise part.refuse("values", "give two or more different values")
     name = str(part.values.get("policy", place.field))
     if name and name not in policy_settings():
         raise part.refuse("policy", f"no field {name!r}; there are {', '.join(policy_settings())}")
-    rules = part.given(rules=_words).get("rules", ())
+    rules = part.converted(rules=_words).get("rules", ())
     if rules and len(rules) != len(values):
         raise part.refuse("rules", f"give {len(values)}, one for each value")
     rules = tuple(part.convert("rules", text, _rules) for text in rules)
@@ -420,13 +420,13 @@ def _guest(top: _Section) -> Guest:
     kvm = part.values.get("kvm", Guest.kvm)
     if kvm not in ("auto", "yes", "no"):
         raise part.refuse("kvm", f'{kvm!r} is none; write "auto", "yes" or "no"')
-    if part.given(memory=_size) == {"memory": 0}:
+    if part.converted(memory=_size) == {"memory": 0}:
         raise part.refuse("memory", "a guest needs memory")
     guest = Guest(
         kvm=kvm,
         memory=str(part.values.get("memory", Guest.memory)),
-        **part.given(cpus=_count, parallel=_count, timeout_s=_seconds, disk=_size),
-        **part.given(nodes=_words, boot=_words),
+        **part.converted(cpus=_count, parallel=_count, timeout_s=_seconds, disk=_size),
+        **part.converted(nodes=_words, boot=_words),
     )
     for node in guest.nodes:
         if not _NODE.fullmatch(node):
@@ -447,7 +447,7 @@ def _workload(top: _Section) -> dict[str, Any]:
     else:
         words, prepare = str(command), str(part.values.get("prepare", ""))
         chosen = Workload(name=words, meaning="own", command=words, prepare=prepare)
-    return {"workload": chosen, **part.given(seed=_count, amount=_count)}
+    return {"workload": chosen, **part.converted(seed=_count, amount=_count)}
 
 
 @dataclass(frozen=True, kw_only=True)

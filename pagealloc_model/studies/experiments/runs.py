@@ -126,8 +126,8 @@ def runs_here(
             f"here.memory leaves {here.memory >> 20} MiB and ring buffers take {buffers >> 20}, "
             f"but {available >> 20} MiB are available; lower here.memory or record.buffer"
         )
-    found = FoundSettings(directory / FOUND_FILE, root)
-    found.put_back()
+    settings = FoundSettings(directory / FOUND_FILE, root)
+    settings.put_back()
     with contextlib.ExitStack() as stack:
         if threading.current_thread() is threading.main_thread():
             for number in _STOPPING:
@@ -137,7 +137,7 @@ def runs_here(
         if here.memory:
             memory = HeldMemory(programs / HOLDER, here.memory + buffers)
             stack.callback(memory.close)
-        stack.callback(found.put_back)
+        stack.callback(settings.put_back)
 
         def run(order: Order, folder: Path, cancel: Cancel) -> None:
             order.write(folder)
@@ -151,14 +151,14 @@ def runs_here(
                 most_bytes=most_bytes,
                 grace_s=_GRACE_S,
             )
-            found.remember((*order.fixed, *order.settings))
+            settings.remember((*order.fixed, *order.settings))
             try:
                 drop_caches(root)
                 if memory is not None:
                     memory.adjust()
                 make_recording(call, folder, cancel)
             finally:
-                found.put_back()
+                settings.put_back()
 
         yield run
 
