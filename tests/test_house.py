@@ -17,7 +17,7 @@ BUDGETS = {
     "predicted": 9_045,
     "verdict": 6_415,
     "show": 5_290,
-    "studies": 9_000,
+    "studies": 6_060,
     "notebook": 3_320,
     "cli": 1_900,
 }

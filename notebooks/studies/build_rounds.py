@@ -28,9 +28,9 @@ from pagealloc_model.notebooks.studies.build_round_counts import (
     KCOMPACTD,
     by_round,
     is_whole,
+    pages_by_round,
     recording_of,
 )
-from pagealloc_model.notebooks.studies.build_round_pages import pages_by_round
 from pagealloc_model.notebooks.studies.error_lines import apart, markdown
 from pagealloc_model.notebooks.studies.round_trend import rounds_from_the_first
 

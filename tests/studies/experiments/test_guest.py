@@ -102,34 +102,43 @@ def test_a_guest_that_answers_is_done(tmp_path: Path, virtme: Virtme) -> None:
     assert json.loads((tmp_path / "run/order.json").read_text())["workload"] == "true"
 
 
-def test_what_went_wrong_inside_is_told(tmp_path: Path, virtme: Virtme) -> None:
-    guests = virtme(
-        "echo noise; echo; echo last\n"
-        """echo '{"error": "the workload ended with exit code 3", "seconds": 1}' """
-        f"> $folder/{ANSWER_FILE}"
-    )
-    with pytest.raises(RunFailedError, match="the workload ended with exit code 3") as caught:
-        guests(boot(tmp_path), tmp_path / "run", never)
-    assert caught.value.console == "noise\nlast"
-
-
-def test_a_guest_that_dies_leaves_its_consoles_last_lines(tmp_path: Path, virtme: Virtme) -> None:
-    guests = virtme("for line in 1 2 3 4 5 6 7 8 9 panic; do echo $line; done")
-    with pytest.raises(RunFailedError, match="the guest ended before it was done") as caught:
-        guests(boot(tmp_path), tmp_path / "run", never)
-    assert caught.value.console.splitlines() == ["3", "4", "5", "6", "7", "8", "9", "panic"]
-
-
-def test_a_guest_that_hangs_is_ended(tmp_path: Path, virtme: Virtme) -> None:
-    guests = virtme("sleep 1000")
-    with pytest.raises(RunFailedError, match=r"took over 1 s; raise guest\.timeout_s"):
-        guests(boot(tmp_path, timeout_s=1.0), tmp_path / "run", never)
-
-
-def test_a_guest_that_writes_too_much_is_ended(tmp_path: Path, virtme: Virtme) -> None:
-    guests = virtme("head -c 4000000 /dev/urandom > $folder/data; sleep 1000")
-    with pytest.raises(RunFailedError, match=r"took over 1 MiB; raise limits\.run"):
-        guests(boot(tmp_path), tmp_path / "run", never)
+@pytest.mark.parametrize(
+    ("body", "options", "said", "console"),
+    [
+        (
+            "echo noise; echo; echo last\n"
+            """echo '{"error": "the workload ended with exit code 3", "seconds": 1}' """
+            f"> $folder/{ANSWER_FILE}",
+            {},
+            "the workload ended with exit code 3",
+            ["noise", "last"],
+        ),
+        (
+            "for line in 1 2 3 4 5 6 7 8 9 panic; do echo $line; done",
+            {},
+            "the guest ended before it was done",
+            ["3", "4", "5", "6", "7", "8", "9", "panic"],
+        ),
+        ("sleep 1000", {"timeout_s": 1.0}, r"took over 1 s; raise guest\.timeout_s", []),
+        (
+            "head -c 4000000 /dev/urandom > $folder/data; sleep 1000",
+            {},
+            r"took over 1 MiB; raise limits\.run",
+            [],
+        ),
+    ],
+)
+def test_a_guest_that_fails_says_why_with_its_consoles_last_lines(
+    tmp_path: Path,
+    virtme: Virtme,
+    body: str,
+    options: dict[str, object],
+    said: str,
+    console: list[str],
+) -> None:
+    with pytest.raises(RunFailedError, match=said) as caught:
+        virtme(body)(boot(tmp_path, **options), tmp_path / "run", never)
+    assert caught.value.console.splitlines() == console
 
 
 def test_an_interrupted_guest_is_ended_with_all_it_started(tmp_path: Path, virtme: Virtme) -> None:

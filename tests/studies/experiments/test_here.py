@@ -280,21 +280,12 @@ def test_ring_buffers_are_left_beside_the_workloads_memory(
         assert len(held) == 1, "held without being asked to"
 
 
-def test_a_machine_with_less_memory_is_refused_before_any_is_held(
-    root: Path, tmp_path: Path, machine: Host, monkeypatch: pytest.MonkeyPatch, held: list[int]
-) -> None:
-    more = machine.available_memory - 2 * BUFFER
-    said = "ring buffers take 384, but 3906 MiB are available; lower here.memory or record.buffer"
-    with pytest.raises(UsageError, match=said):
-        here_on(tmp_path, root, machine, monkeypatch, memory=more).__enter__()
-    assert held == []
-
-
 @pytest.mark.parametrize(
     ("lack", "why"),
     [
         ("tracefs", "^cannot record: tracefs is not mounted; run: mount -t tracefs tracefs "),
         ("buffers", "^cannot record: there is no memory for the ring buffers .*; use a smaller"),
+        ("memory", "ring buffers take 384, but 3906 MiB are available; lower here.memory or rec"),
     ],
 )
 def test_a_machine_that_cannot_be_recorded_is_refused_before_any_memory_is_held(
@@ -306,13 +297,16 @@ def test_a_machine_that_cannot_be_recorded_is_refused_before_any_memory_is_held(
     lack: str,
     why: str,
 ) -> None:
+    memory = 1 << 30
     if lack == "tracefs":
         shutil.rmtree(machine.sysfs / "kernel/tracing")
+    elif lack == "memory":
+        memory = machine.available_memory - 2 * BUFFER
     else:
         failed = "refuse failed to mmap with 12 (Cannot allocate memory)"
         monkeypatch.setenv("FAKE_PERF", failed)
     with pytest.raises(UsageError, match=why):
-        here_on(tmp_path, root, machine, monkeypatch, memory=1 << 30).__enter__()
+        here_on(tmp_path, root, machine, monkeypatch, memory).__enter__()
     assert held == []
 
 
