@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from pagealloc_model.base.errors import RecordingError, UsageError
 from pagealloc_model.base.files import (
@@ -36,9 +36,7 @@ from pagealloc_model.recording.recording import (
     write_meta,
 )
 from pagealloc_model.recording.snapshot import SNAPSHOT_FILES, Snapshot
-
-if TYPE_CHECKING:
-    from pagealloc_model.recording.trace.columns import Trace
+from pagealloc_model.recording.trace.columns import Trace
 
 _STORE_SUFFIX = ".arrow"
 _OWN_READER, _PERF_SCRIPT = "own", "perf-script"

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pagealloc_model.base.errors import PolicyError, RecordingError, UsageError
 from pagealloc_model.policy.policy import POLICY_KINDS, Policy
 from pagealloc_model.recording.machine import DEFAULT_MIGRATETYPES, Machine, machine_from_zoneinfo
-from pagealloc_model.recording.recording import META_FILE
-
-if TYPE_CHECKING:
-    from pagealloc_model.recording.recording import Recording
-    from pagealloc_model.recording.snapshot import Snapshot
+from pagealloc_model.recording.recording import META_FILE, Recording
+from pagealloc_model.recording.snapshot import Snapshot
 
 _RECORDED_SYSCTLS = ("highatomic_gate_order", "pcp_free_batched", "watermark_boost_factor")
 """Policy fields that a recording's meta.json states as sysctls of the same name."""

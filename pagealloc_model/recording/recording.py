@@ -17,6 +17,12 @@ from pagealloc_model.base.files import given, is_given, json_of, text_of
 from pagealloc_model.base.lazy import LazyMethod
 from pagealloc_model.base.progress_bar import progress
 from pagealloc_model.base.text import count_of
+from pagealloc_model.recording.beginning import (
+    dated_snapshots,
+    events_from,
+    flags_at,
+    start_snapshot,
+)
 from pagealloc_model.recording.event_files import (
     EVENT_FILE,
     EVENT_FILES,
@@ -32,11 +38,10 @@ from pagealloc_model.recording.proc.counts import READ_TIMES_FILE, KernelSymbols
 from pagealloc_model.recording.proc.pages import PageOwner, read_kpageflags, read_page_owner
 from pagealloc_model.recording.proc.zoneinfo import NR_CPUS_MAX
 from pagealloc_model.recording.snapshot import KNOWN_FILES, SNAPSHOT_FILES, Snapshot
+from pagealloc_model.recording.trace.columns import Trace
 
 if TYPE_CHECKING:
     import numpy as np
-
-    from pagealloc_model.recording.trace.columns import Trace
 
 RECORDING_VERSION = 1
 META_FILE = "meta.json"
@@ -93,8 +98,6 @@ class Recording:
     @cached_property
     def trace(self) -> Trace:
         """The recorded events, from `begins_at` on."""
-        from pagealloc_model.recording.beginning import events_from
-
         if self.begins_at is None:
             return self.whole_trace
         return events_from(self.whole_trace, self.begins_at)
@@ -102,8 +105,6 @@ class Recording:
     @cached_property
     def begins_at(self) -> Snapshot | None:
         """The snapshot that the recording begins at, None if at its first event (T10.6)."""
-        from pagealloc_model.recording.beginning import start_snapshot
-
         return start_snapshot(self.dated_snapshots, self.whole_trace)
 
     @cached_property
@@ -115,8 +116,6 @@ class Recording:
     @cached_property
     def dated_snapshots(self) -> tuple[Snapshot, ...]:
         """The snapshots, each at the time of its zoneinfo instead of that of its name."""
-        from pagealloc_model.recording.beginning import dated_snapshots
-
         return dated_snapshots(self.snapshots, self.whole_trace)
 
     @cached_property
@@ -134,8 +133,6 @@ class Recording:
     @cached_property
     def flags_at_start(self) -> np.ndarray | None:
         """The same where the recording begins: at a snapshot, with what events before it tell."""
-        from pagealloc_model.recording.beginning import flags_at
-
         if self.kpageflags is None or self.begins_at is None:
             return self.kpageflags
         return flags_at(self.kpageflags, self.whole_trace, self.begins_at)
