@@ -117,11 +117,8 @@ def test_times_that_are_written_are_read() -> None:
         ("buddyinfo", "Node 0, zone DMA 1 2\nNode 0, zone Normal 1\n", "line 2: has 1 orders"),
         ("buddyinfo", "Node 0, zone DMA 1 x\n", "'x' is not a count"),
         ("buddyinfo", "Node 0, zone DMA 1 2147483649\n", "more than memory can have"),
-        (
-            "buddyinfo",
-            "Node 0, zone DMA 1\nNode 0, zone DMA 2\n",
-            "line 2: zone DMA of node 0 appears a second",
-        ),
+        ("buddyinfo", "Node 0, zone DMA 1\nNode 0, zone DMA 2\n",
+         "line 2: zone DMA of node 0 appears a second"),
         ("vmstat", "", "no counter found"),
         ("vmstat", "pgfree\n", "line 1: is not a name and a value"),
         ("vmstat", "pgfree 1\npgfree 2\n", "line 2: pgfree appears a second time"),
@@ -132,15 +129,12 @@ def test_times_that_are_written_are_read() -> None:
         (READ_TIMES.name, '{"vmstat": [2, 1]}', "'vmstat' has no two times in ns"),
         (READ_TIMES.name, '{"vmstat": [-1, 1]}', "'vmstat' has no two times in ns"),
         (READ_TIMES.name, '{"vmstat": [true, 1]}', "'vmstat' has no two times in ns"),
-        (
-            READ_TIMES.name,
-            '{"vmstat": [1, 9223372036854775808]}',
-            "'vmstat' has no two times in ns",
-        ),
+        (READ_TIMES.name, '{"vmstat": [1, 9223372036854775808]}',
+         "'vmstat' has no two times in ns"),
         ("zoneinfo", "", "no zone"),
         ("zoneinfo", "pages free 3\n", "line 1"),
     ],
-)
+)  # fmt: skip
 def test_text_that_no_kernel_prints(name: str, text: str, message: str) -> None:
     with pytest.raises(RecordingError, match=message):
         PARSERS[name](text, Path(name))
@@ -151,55 +145,27 @@ def test_text_that_no_kernel_prints(name: str, text: str, message: str) -> None:
     [
         ("pagetypeinfo", "Page block order: 9\n", "", "ends without 'Page block order:'"),
         ("pagetypeinfo", "Page block order: 9", "Page block order: nine", "'nine' is not a count"),
-        (
-            "pagetypeinfo",
-            "type    Unmovable     49",
-            "type    Unmovable",
-            "line 5: has 10 counts for 11 orders",
-        ),
-        (
-            "pagetypeinfo",
-            "DMA32           11 ",
-            "DMA32 ",
-            "line 15: has 3 counts for 4 migratetypes",
-        ),
-        (
-            "pagetypeinfo",
-            ", type   HighAtomic",
-            ", type       Purple",
-            "counts no blocks of type Purple",
-        ),
+        ("pagetypeinfo", "type    Unmovable     49", "type    Unmovable",
+         "line 5: has 10 counts for 11 orders"),
+        ("pagetypeinfo", "DMA32           11 ", "DMA32 ",
+         "line 15: has 3 counts for 4 migratetypes"),
+        ("pagetypeinfo", ", type   HighAtomic", ", type       Purple",
+         "counts no blocks of type Purple"),
         ("pagetypeinfo", "Free pages count", "Pages count", "is neither a header nor a zone's row"),
-        (
-            "pagetypeinfo",
-            "type    Unmovable     49",
-            "type    Unmovable 2147483649",
-            "more than memory can have",
-        ),
-        (
-            "pagetypeinfo",
-            ", type   HighAtomic",
-            ", type      Movable",
-            "is a row that was there before",
-        ),
-        (
-            "zoneinfo",
-            "        min      2717",
-            "        min      -3",
-            "line 101: '-3' is not a count",
-        ),
+        ("pagetypeinfo", "type    Unmovable     49", "type    Unmovable 2147483649",
+         "more than memory can have"),
+        ("pagetypeinfo", ", type   HighAtomic", ", type      Movable",
+         "is a row that was there before"),
+        ("zoneinfo", "        min      2717", "        min      -3",
+         "line 101: '-3' is not a count"),
         ("zoneinfo", "        min      2717\n", "", "line 98: zone Normal has no min"),
         ("zoneinfo", "              batch: 63\n  vm", "  vm", "zone DMA32, cpu 0 has no batch"),
         ("zoneinfo", "protection: (0, 950, 950)", "protection: 0", "is not a list of counts"),
         ("zoneinfo", "    cpu: 0\n", "", "count comes before any 'cpu:' line"),
-        (
-            "zoneinfo",
-            "  node_unreclaimable:  0",
-            "  node_unreclaimable",
-            "is not a name and a value",
-        ),
+        ("zoneinfo", "  node_unreclaimable:  0", "  node_unreclaimable",
+         "is not a name and a value"),
     ],
-)
+)  # fmt: skip
 def test_odd_lines_are_one_clear_error(name: str, old: str, new: str, message: str) -> None:
     text = sample("6.12", name)
     assert old in text

@@ -92,26 +92,14 @@ def test_only_functions_that_the_kernel_describes_are_probed(machine: Host) -> N
 @pytest.mark.parametrize(
     ("function", "parameters", "definition", "filtered"),
     [
-        (
-            "set_pfnblock_flags_mask",
-            "page flags pfn mask",
-            "pfn=$arg3:x64 mt=$arg2:s32 mask=$arg4:x64",
-            "mask & 7",
-        ),
-        (
-            "__set_pfnblock_flags_mask",
-            "page pfn flags mask",
-            "pfn=$arg2:x64 mt=$arg3:s32 mask=$arg4:x64",
-            "mask & 7",
-        ),
-        (
-            "set_pageblock_migratetype",
-            "page migratetype",
-            "page=$arg1:x64 mt=$arg2:s32 base=@vmemmap_base:x64",
-            None,
-        ),
+        ("set_pfnblock_flags_mask", "page flags pfn mask",
+         "pfn=$arg3:x64 mt=$arg2:s32 mask=$arg4:x64", "mask & 7"),
+        ("__set_pfnblock_flags_mask", "page pfn flags mask",
+         "pfn=$arg2:x64 mt=$arg3:s32 mask=$arg4:x64", "mask & 7"),
+        ("set_pageblock_migratetype", "page migratetype",
+         "page=$arg1:x64 mt=$arg2:s32 base=@vmemmap_base:x64", None),
     ],
-)
+)  # fmt: skip
 def test_block_types_are_probed_where_the_kernel_sets_them(
     machine: Host, function: str, parameters: str, definition: str, filtered: str | None
 ) -> None:
