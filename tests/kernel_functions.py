@@ -51,19 +51,12 @@ ROW = re.compile(r"^\| `(\w+)` \| (\S+)(?: \((.*?)\))? \|", re.MULTILINE)
 
 @dataclass(frozen=True)
 class ModelFunction:
-    """A function of the model or of the oracle.
+    """A function of the model or of the oracle."""
 
-    Attributes:
-        path: its file, from the top of the source tree.
-        line: where it begins.
-        name: its name, after that of its class.
-        docstring: "" if it has none.
-    """
-
-    path: Path
-    line: int
-    name: str
-    docstring: str
+    path: Path  # its file, from the top of the source tree
+    line: int  # where it begins
+    name: str  # its name, after that of its class
+    docstring: str  # "" if it has none
 
     @property
     def kernel_functions(self) -> tuple[str, ...]:

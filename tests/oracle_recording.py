@@ -9,11 +9,12 @@ import numpy as np
 
 from pagealloc_model.recording.proc import pages as flags
 from tests.oracle import RULES, Oracle, OraclePolicy
+from tests.oracle.dump import values
 from tests.oracle.literal import Pages
 from tests.oracle.machine import Event
 from tests.oracle.scenarios import KERNEL, Scenario, one_zone
 from tests.oracle.steps import Step
-from tests.small_recordings import EVENTS_BEGIN_NS, TimedEvents, write_recording
+from tests.small_recordings import EVENTS_BEGIN_NS, TimedEvents, write_recording, zone_lines
 
 CPUS = 2
 ZONE_BLOCKS = 48
@@ -89,22 +90,14 @@ def free_pages(oracle: Oracle) -> np.ndarray:
 def zoneinfo_text(oracle: Oracle) -> str:
     """What zoneinfo shows of the oracle's one zone."""
     zone = oracle.zones[0]
-    spec = zone.spec
-    lines = [
-        f"Node 0, zone {spec.name:>8}",
-        f"  pages free     {int(free_pages(oracle).sum())}",
-        "        boost    0",
-        *[f"        {name:<8} 0" for name in ("min", "low", "high")],
-        *[f"        {name:<8} {spec.managed}" for name in ("spanned", "present", "managed")],
-        "        protection: (0, 0, 0)",
-        "  pagesets",
-    ]
-    for cpu, pcp in enumerate(zone.pcp):
-        words = {"count": pcp.count, "high": pcp.high, "batch": pcp.batch}
-        words |= {"high_min": pcp.high_min, "high_max": pcp.high_max}
-        lines.append(f"    cpu: {cpu}")
-        lines += [f"              {name}: {value}" for name, value in words.items()]
-    return "\n".join([*lines, "  node_unreclaimable:  0", "  start_pfn:           0", ""])
+    names = ("count", "high", "batch", "high_min", "high_max")
+    lines = zone_lines(
+        zone.spec.name,
+        free=int(free_pages(oracle).sum()),
+        pages=zone.spec.managed,
+        page_sets=[values(pcp, *names) for pcp in zone.pcp],
+    )
+    return "\n".join([*lines, ""])
 
 
 def _write_step(text: TimedEvents, step: Step, pages: Pages, moved: list[Event]) -> None:

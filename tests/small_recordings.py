@@ -138,46 +138,50 @@ def zoneinfo_text(
     """What zoneinfo shows; `listed` gives the pages on each CPU's lists by zone."""
     lines = []
     for node in sorted({zone.node for zone in zones}):
-        lines += _node_text(free, listed, [zone for zone in zones if zone.node == node])
+        for zone in (zone for zone in zones if zone.node == node):
+            page_set = {"count": listed.get(zone.name, 0), "high": 60, "batch": 15}
+            page_set |= {"high_min": 60, "high_max": 240}
+            lines += zone_lines(
+                zone.name,
+                zone.node,
+                free=int(free[zone.start_pfn : zone.start_pfn + zone.pages].sum()),
+                watermarks=zone.watermarks,
+                pages=zone.pages,
+                protection=zone.protection,
+                page_sets=[page_set] * CPUS,
+                start_pfn=zone.start_pfn,
+            )
+        lines += zone_lines("Movable", node)
     return "\n".join(lines) + "\n"
 
 
-def _node_text(
-    free: np.ndarray, listed: Mapping[str, int], zones: Sequence[SmallZone]
+def zone_lines(
+    name: str,
+    node: int = 0,
+    *,
+    free: int = 0,
+    watermarks: tuple[int, int, int] = (0, 0, 0),
+    pages: int = 0,
+    protection: tuple[int, ...] = (0, 0, 0),
+    page_sets: Sequence[Mapping[str, int]] = (),
+    start_pfn: int = 0,
 ) -> list[str]:
-    lines = []
-    for zone in zones:
-        if not zone.pages:
-            lines += _empty_zone(zone.node, zone.name)
-            continue
-        low_to_high = zip(("min", "low", "high"), zone.watermarks, strict=True)
-        sizes = zip(("spanned", "present", "managed"), [zone.pages] * 3, strict=True)
-        lines += [
-            f"Node {zone.node}, zone {zone.name:>8}",
-            f"  pages free     {int(free[zone.start_pfn : zone.start_pfn + zone.pages].sum())}",
-            "        boost    0",
-            *[f"        {name:<8} {value}" for name, value in (*low_to_high, *sizes)],
-            f"        protection: ({', '.join(map(str, zone.protection))})",
-            "  pagesets",
-        ]
-        for cpu in range(CPUS):
-            words = {"count": listed.get(zone.name, 0), "high": 60, "batch": 15}
-            words |= {"high_min": 60, "high_max": 240}
-            lines.append(f"    cpu: {cpu}")
-            lines += [f"              {name}: {value}" for name, value in words.items()]
-        lines += ["  node_unreclaimable:  0", f"  start_pfn:           {zone.start_pfn}"]
-    return [*lines, *_empty_zone(zones[0].node, "Movable")]
-
-
-def _empty_zone(node: int, name: str) -> list[str]:
-    names = ("min", "low", "high", "spanned", "present", "managed")
-    return [
+    """One zone of zoneinfo; an empty one shows no page sets."""
+    low_to_high = dict(zip(("min", "low", "high"), watermarks, strict=True))
+    sizes = low_to_high | dict.fromkeys(("spanned", "present", "managed"), pages)
+    lines = [
         f"Node {node}, zone {name:>8}",
-        "  pages free     0",
+        f"  pages free     {free}",
         "        boost    0",
-        *[f"        {name:<8} 0" for name in names],
-        "        protection: (0, 0, 0)",
+        *[f"        {size:<8} {value}" for size, value in sizes.items()],
+        f"        protection: ({', '.join(map(str, protection))})",
     ]
+    if not pages:
+        return lines
+    lines.append("  pagesets")
+    for cpu, words in enumerate(page_sets):
+        lines += [f"    cpu: {cpu}", *[f"              {key}: {n}" for key, n in words.items()]]
+    return [*lines, "  node_unreclaimable:  0", f"  start_pfn:           {start_pfn}"]
 
 
 def pagetypeinfo_text(free: np.ndarray, zones: Sequence[SmallZone] = ZONES) -> str:

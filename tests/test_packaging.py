@@ -160,15 +160,6 @@ def test_package_is_typed(checkout: Path) -> None:
     assert (checkout / "pagealloc_model" / "py.typed").exists()
 
 
-@pytest.mark.parametrize("name", ["verdict.comparison", "verdict.comparison"])
-def test_modules_that_posts_are_made_from_can_be_imported_first(checkout: Path, name: str) -> None:
-    code = f"import pagealloc_model.{name}"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=checkout, check=False
-    )
-    assert done.returncode == 0, done.stderr[-800:]
-
-
 @pytest.mark.parametrize("folder", ["pagealloc_model", "clone"])
 def test_a_checkout_s_parent_is_a_place_to_import_from(
     checkout: Path, tmp_path: Path, folder: str

@@ -93,31 +93,20 @@ def times_of_all_kinds(far: int) -> bytes:
 
 @dataclass(frozen=True, kw_only=True)
 class Pages:
-    """What a trace.dat holds.
+    """What a trace.dat holds."""
 
-    Attributes:
-        cpus: the pages of each CPU, end to end.
-        event_texts: (system, format text) of the tracepoints.
-        header_page: text of `events/header_page`.
-        cmdlines: text of `saved_cmdlines`.
-        clock: as tracefs names it.
-        release: kernel release.
-        stats: text of each CPU's statistics.
-        options: further options.
-        instance: name of the buffer's instance, "" for the top one.
-    """
-
-    cpus: Mapping[int, bytes]
+    cpus: Mapping[int, bytes]  # the pages of each CPU, end to end
+    # (system, format text) of the tracepoints
     event_texts: Sequence[tuple[str, bytes]] = tuple(
         (each.name.split(":")[0], each.text.encode()) for each in TRACEPOINTS
     )
-    header_page: str = HEADER_PAGE
-    cmdlines: str = "7 task\n"
-    clock: str = "mono"
-    release: str = "6.18.44-fc"
-    stats: Mapping[int, str] = field(default_factory=dict)
-    options: Sequence[tuple[int, bytes]] = ()
-    instance: str = ""
+    header_page: str = HEADER_PAGE  # text of `events/header_page`
+    cmdlines: str = "7 task\n"  # text of `saved_cmdlines`
+    clock: str = "mono"  # as tracefs names it
+    release: str = "6.18.44-fc"  # kernel release
+    stats: Mapping[int, str] = field(default_factory=dict)  # text of each CPU's statistics
+    options: Sequence[tuple[int, bytes]] = ()  # further options
+    instance: str = ""  # name of the buffer's instance, "" for the top one
 
 
 def stats_text(cpu: int, *, overrun: int = 0, dropped: int = 0) -> str:

@@ -25,8 +25,12 @@ class Fault:
     scenarios: tuple[str, ...]
 
 
-def _read_faults() -> Iterator[Fault]:
-    text = Path(__file__).with_name("faults.txt").read_text()
+def read_faults(file: Path) -> tuple[Fault, ...]:
+    """The faults that a file lists."""
+    return tuple(_faults(file.read_text()))
+
+
+def _faults(text: str) -> Iterator[Fault]:
     for section in text.removeprefix("## ").split("\n## "):
         head, *bodies = section.split("\n# ")
         presets, scenarios = (tuple(words.split()) for words in head.split(":"))
@@ -38,7 +42,7 @@ def _read_faults() -> Iterator[Fault]:
             yield Fault(name, module, right, wrong, presets, scenarios)
 
 
-FAULTS = tuple(_read_faults())
+FAULTS = read_faults(Path(__file__).with_name("faults.txt"))
 
 
 def module_source(package: Path, module: str) -> Path:

@@ -410,17 +410,15 @@ class ModelDriver:
     """A state that takes an oracle's steps.
 
     Attributes:
-        state: the model's arrays.
-        rows: log rows of the last step.
         acquisitions: lock holds logged so far, shape (zones, cpus, sites); a free's drain counts
             for the CPU that frees, whose list it drains.
     """
 
     def __init__(self, oracle: Oracle) -> None:
         """Start where the oracle is."""
-        self.state = state_like(oracle)
+        self.state = state_like(oracle)  # the model's arrays
         self.now = 0
-        self.rows = np.zeros((0, at.LOG_COLUMNS), np.int64)
+        self.rows = np.zeros((0, at.LOG_COLUMNS), np.int64)  # log rows of the last step
         nr_zones = len(oracle.machine.zones)
         self.acquisitions = np.zeros((nr_zones, oracle.machine.nr_cpus, at.SITES), np.int64)
         self._places = np.full(OBJECTS, -1, np.int32)

@@ -57,21 +57,13 @@ def put_on_list(state: State, pfn: int, number: int) -> None:
 
 @dataclass
 class Pressed:
-    """A machine's elastic state, all blocks MOVABLE and no page anywhere until put there.
+    """A machine's elastic state, all blocks MOVABLE and no page anywhere until put there."""
 
-    Attributes:
-        rules: preset name.
-        machine: where it runs.
-        policy: what is swept.
-        elastic: what reclaim and compaction find.
-        state: the model's arrays.
-    """
-
-    rules: str = "6.12"
-    machine: Machine = field(default_factory=one_zone)
-    policy: Policy = field(default_factory=Policy)
-    elastic: ElasticAssumptions = CALM
-    state: State = field(init=False)
+    rules: str = "6.12"  # preset name
+    machine: Machine = field(default_factory=one_zone)  # where it runs
+    policy: Policy = field(default_factory=Policy)  # what is swept
+    elastic: ElasticAssumptions = CALM  # what reclaim and compaction find
+    state: State = field(init=False)  # the model's arrays
 
     def __post_init__(self) -> None:
         """Make the state; no tick and no proactive round is due."""

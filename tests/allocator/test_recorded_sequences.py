@@ -105,12 +105,11 @@ class RecordedOracle:
     """An oracle and where it has put each object of a demand.
 
     Attributes:
-        oracle: it takes one event after the other.
         objects: pages of each object, in the order they were handed out.
     """
 
     def __init__(self, oracle: Oracle, places: np.ndarray, orders: np.ndarray) -> None:
-        self.oracle = oracle
+        self.oracle = oracle  # it takes one event after the other
         self.objects: dict[int, Pages] = {
             number: ((int(places[number]), int(orders[number])),)
             for number in np.flatnonzero(places >= 0).tolist()

@@ -19,23 +19,14 @@ RUNNABLE = ("python", "sh")
 
 @dataclass(frozen=True, kw_only=True)
 class Example:
-    """One block.
+    """One block."""
 
-    Attributes:
-        page: path of its page, from the top of the checkout.
-        line: of its first line.
-        language: as its fence names it.
-        body: its text.
-        mark: "not run", "long", or "".
-        why: the reason that stands with the mark.
-    """
-
-    page: str
-    line: int
-    language: str
-    body: str
-    mark: str
-    why: str
+    page: str  # path of its page, from the top of the checkout
+    line: int  # of its first line
+    language: str  # as its fence names it
+    body: str  # its text
+    mark: str  # "not run", "long", or ""
+    why: str  # the reason that stands with the mark
 
     def commands(self) -> list[list[str]]:
         """Words of each command of a shell block; comments are left out."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from itertools import islice
 
 from tests.fuzz.seeds import FINISHED_ROUND, SAMPLE, records_of
 
@@ -27,7 +28,11 @@ _TOKENS = (
     b"__data_loc char[] ",
     b"field:unsigned long pfn;\toffset:8;\tsize:8;\tsigned:0;",
 )
-Mutation = Callable[[bytearray, random.Random], None]
+_KINDS = (
+    *("flip", "byte", "word", "aligned word", "aligned word", "add", "delete", "repeat", "move"),
+    *("token", "digit", "shorten"),
+)
+_DIGITS = (b"0", b"7", b"9", b"64", b"4096", b"999999999")
 
 
 def damaged(seed: bytes, others: Sequence[bytes], dice: random.Random) -> bytes:
@@ -43,9 +48,11 @@ def damaged(seed: bytes, others: Sequence[bytes], dice: random.Random) -> bytes:
         if len(data) < 16:
             break
         if dice.random() < 0.1:
-            _splice(data, dice.choice(others), dice)
+            position, other = dice.randrange(len(data)), dice.choice(others)
+            start, length = dice.randrange(len(other)), dice.choice((8, 64, 512, 4096))
+            data[position : position + dice.choice((0, length))] = other[start : start + length]
         else:
-            dice.choice(_MUTATIONS)(data, dice)
+            _damage(data, dice)
     return bytes(data)
 
 
@@ -68,90 +75,38 @@ def cut(seed: bytes, dice: random.Random) -> bytes:
     return seed[: dice.randrange(len(seed))]
 
 
-def _flip(data: bytearray, dice: random.Random) -> None:
-    data[dice.randrange(len(data))] ^= 1 << dice.randrange(8)
-
-
-def _byte(data: bytearray, dice: random.Random) -> None:
-    data[dice.randrange(len(data))] = dice.randrange(256)
-
-
-def _word(data: bytearray, dice: random.Random) -> None:
-    size = dice.choice((1, 2, 4, 8))
-    position = dice.randrange(len(data) - size)
-    word = dice.choice(_WORDS).to_bytes(8, "little")
-    data[position : position + size] = word[:size]
-
-
-def _aligned_word(data: bytearray, dice: random.Random) -> None:
-    position = dice.randrange(len(data) // 8) * 8
-    word = dice.choice((*_WORDS, len(data), len(data) - position, position))
-    data[position : position + 8] = word.to_bytes(8, "little")
-
-
-def _add(data: bytearray, dice: random.Random) -> None:
+def _damage(data: bytearray, dice: random.Random) -> None:
+    """Do one thing to an input of at least 16 bytes; digits are such as a format's offsets."""
     position = dice.randrange(len(data))
-    data[position] = (data[position] + dice.randint(-16, 16)) % 256
-
-
-def _delete(data: bytearray, dice: random.Random) -> None:
-    position, length = _run(data, dice)
-    del data[position : position + length]
-
-
-def _repeat(data: bytearray, dice: random.Random) -> None:
-    position, length = _run(data, dice)
-    data[position:position] = data[position : position + length] * dice.choice((1, 2, 16))
-
-
-def _move(data: bytearray, dice: random.Random) -> None:
-    position, length = _run(data, dice)
-    piece = data[position : position + length]
-    target = dice.randrange(len(data))
-    data[target : target + length] = piece
-
-
-def _token(data: bytearray, dice: random.Random) -> None:
-    position = dice.randrange(len(data))
-    replaced = dice.choice((0, 0, 4, 8))
-    data[position : position + replaced] = dice.choice(_TOKENS)
-
-
-def _digit(data: bytearray, dice: random.Random) -> None:
-    """Other digits in a text, such as a format's offsets and sizes."""
-    position = dice.randrange(len(data))
-    for index in range(position, min(position + 4096, len(data))):
-        if 0x30 <= data[index] <= 0x39:
-            data[index : index + 1] = dice.choice((b"0", b"7", b"9", b"64", b"4096", b"999999999"))
-            return
-
-
-def _shorten(data: bytearray, dice: random.Random) -> None:
-    del data[dice.randrange(16, len(data) + 1) :]
-
-
-def _splice(data: bytearray, other: bytes, dice: random.Random) -> None:
-    position = dice.randrange(len(data))
-    start = dice.randrange(len(other))
-    length = dice.choice((8, 64, 512, 4096))
-    data[position : position + dice.choice((0, length))] = other[start : start + length]
-
-
-def _run(data: bytearray, dice: random.Random) -> tuple[int, int]:
-    return dice.randrange(len(data)), dice.choice((1, 4, 8, 16, 64, 256))
-
-
-_MUTATIONS: tuple[Mutation, ...] = (
-    _flip,
-    _byte,
-    _word,
-    _aligned_word,
-    _aligned_word,
-    _add,
-    _delete,
-    _repeat,
-    _move,
-    _token,
-    _digit,
-    _shorten,
-)
+    length = dice.choice((1, 4, 8, 16, 64, 256))
+    match dice.choice(_KINDS):
+        case "flip":
+            data[position] ^= 1 << dice.randrange(8)
+        case "byte":
+            data[position] = dice.randrange(256)
+        case "word":
+            size = dice.choice((1, 2, 4, 8))
+            start = min(position, len(data) - size)
+            data[start : start + size] = dice.choice(_WORDS).to_bytes(8, "little")[:size]
+        case "aligned word":
+            start = dice.randrange(len(data) // 8) * 8
+            word = dice.choice((*_WORDS, len(data), len(data) - start, start))
+            data[start : start + 8] = word.to_bytes(8, "little")
+        case "add":
+            data[position] = (data[position] + dice.randint(-16, 16)) % 256
+        case "delete":
+            del data[position : position + length]
+        case "repeat":
+            copies = dice.choice((1, 2, 16))
+            data[position:position] = data[position : position + length] * copies
+        case "move":
+            target = dice.randrange(len(data))
+            data[target : target + length] = data[position : position + length]
+        case "token":
+            data[position : position + dice.choice((0, 0, 4, 8))] = dice.choice(_TOKENS)
+        case "digit":
+            digits = (place for place in range(position, len(data)) if data[place] in b"0123456789")
+            for place in islice(digits, 1):
+                data[place : place + 1] = dice.choice(_DIGITS)
+        case "shorten":
+            del data[dice.randrange(16, len(data) + 1) :]

@@ -29,15 +29,10 @@ _START_S = 300
 
 @dataclass(frozen=True)
 class Finished:
-    """What came of a worker.
+    """What came of a worker."""
 
-    Attributes:
-        report: what it printed, empty if it died.
-        died: how, with the last lines it wrote; "" if it did not.
-    """
-
-    report: dict[str, Any]
-    died: str
+    report: dict[str, Any]  # what it printed, empty if it died
+    died: str  # how, with the last lines it wrote; "" if it did not
 
     def check(self) -> None:
         """Raise AssertionError if a reader did anything it must not do."""

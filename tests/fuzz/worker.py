@@ -40,33 +40,19 @@ _TRACED = (*pagealloc_model.recording.trace.__path__, compressed.__file__)
 
 
 class LineCoverage:
-    """Collects (file, line before, line) of the readers' code.
-
-    Attributes:
-        seen: every step from line to line so far.
-    """
+    """Collects (file, line before, line) of the readers' code."""
 
     def __init__(self) -> None:
-        self.seen: set[tuple[str, int, int]] = set()
-        self._new = False
-
-    @property
-    def lines(self) -> int:
-        """Different lines reached so far."""
-        return len({(file, line) for file, _, line in self.seen})
+        self.seen: set[tuple[str, int, int]] = set()  # every step from line to line so far
+        self.found_new = False  # what was watched last took a step never seen before
 
     def __enter__(self) -> None:
         """Watch what runs from now on."""
-        self._new = False
+        self.found_new = False
         sys.settrace(self._called)
 
     def __exit__(self, *_: object) -> None:
         sys.settrace(None)
-
-    @property
-    def found_new(self) -> bool:
-        """Whether what was watched last took a step never seen before."""
-        return self._new
 
     def _called(self, frame: FrameType, _event: str, _argument: object) -> Any:
         file = frame.f_code.co_filename
@@ -80,7 +66,7 @@ class LineCoverage:
                 step = (file, before, frame.f_lineno)
                 if step not in seen:
                     seen.add(step)
-                    self._new = True
+                    self.found_new = True
                 before = frame.f_lineno
             return stepped
 
@@ -165,13 +151,15 @@ class Worker:
         self._outcomes: Counter[str] = Counter()
         self._failures: dict[str, str] = {}
         self._slowest_s = 0.0
-        seeds = all_seeds(directory, real)
-        self._wholes = {name: self._whole(name, content) for name, content in seeds.items()}
-        self._seeds = seeds
-        self._corpus = [(name, content) for name, content in seeds.items()]
-        for name, content in _kept_inputs(kept):
-            self._corpus.append((name, content))
-        self._limit_memory()
+        self._seeds = all_seeds(directory, real)
+        self._wholes = {name: self._whole(name, content) for name, content in self._seeds.items()}
+        self._corpus = list(self._seeds.items())
+        if kept is not None and kept.is_dir():
+            for path in sorted(kept.iterdir()):
+                self._corpus.append((path.name.partition(" ")[2], path.read_bytes()))
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        limit = pages * resource.getpagesize() + MEMORY
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
     def run(self, seconds: float, inputs: int) -> dict[str, Any]:
         """Work for that long, or on so many inputs; returns the report."""
@@ -180,13 +168,14 @@ class Worker:
             self._try(self._next())
             done += 1
         faulthandler.cancel_dump_traceback_later()
+        steps = self._coverage.seen if self._coverage else set()
         return {
             "inputs": done,
             "seconds": round(time.monotonic() - begun, 1),
             "slowest_s": round(self._slowest_s, 3),
             "corpus": len(self._corpus),
-            "lines": self._coverage.lines if self._coverage else None,
-            "steps": len(self._coverage.seen) if self._coverage else None,
+            "lines": len({(file, line) for file, _, line in steps}),
+            "steps": len(steps),
             "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10,
             "outcomes": dict(self._outcomes.most_common()),
             "failures": self._failures,
@@ -203,11 +192,6 @@ class Worker:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return reader_of(name)(self._path)
-
-    def _limit_memory(self) -> None:
-        pages = int(Path("/proc/self/statm").read_text().split()[0])
-        limit = pages * resource.getpagesize() + MEMORY
-        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
     def _next(self) -> Input:
         """Half of all inputs are a seed damaged in a way whose effect is known."""
@@ -270,14 +254,6 @@ class Worker:
         number = len(self._failures)
         (failures / f"{number:03d} {tried.seed}").write_bytes(tried.content)
         self._failures[place] = "".join(traceback.format_exception(error)[-6:])
-
-
-def _kept_inputs(directory: Path | None) -> list[tuple[str, bytes]]:
-    if directory is None or not directory.is_dir():
-        return []
-    return [
-        (path.name.partition(" ")[2], path.read_bytes()) for path in sorted(directory.iterdir())
-    ]
 
 
 def main() -> None:

@@ -76,9 +76,10 @@ def _parser() -> argparse.ArgumentParser:
 
 def _found(part: str, cases: Sequence[str], processes: int) -> Found:
     """What a part's cases give; cases of one recording are one process's, one after the other."""
+    by_recording = hasattr(module_of(part), "BY_RECORDING")
     groups: dict[str, list[str]] = {}
     for case in cases:
-        groups.setdefault(module_of(part).group(case), []).append(case)
+        groups.setdefault(case.split(" ")[0] if by_recording else case, []).append(case)
     found: Found = {}
     # a worker is started anew, not forked: threads of numba and Arrow do not survive a fork
     context = multiprocessing.get_context("spawn")

@@ -108,9 +108,8 @@ FOLLOWED = {
 TEXT_FILES = (".csv", ".txt", ".md", ".json", ".toml", ".folded")
 
 
-def cases(*, full: bool = False) -> Iterator[str]:
+def cases(full: bool) -> Iterator[str]:
     """Command lines, words after `pagealloc`."""
-    del full
     for name in shipped_names():
         yield f"info {name}"
         yield f"info {name} --json"
@@ -119,20 +118,14 @@ def cases(*, full: bool = False) -> Iterator[str]:
     yield from COMMANDS
 
 
-def quick_cases() -> list[str]:
-    """The texts that `make test` looks at."""
-    return [
-        f"info {SMALL}",
-        f"validate {SMALL}",
-        f"validate {SMALL} --json",
-        "compare highatomic_stock --patch highatomic_gate_order=3",
-        "compare highatomic_stock --patch highatomic_gate_order=3 --json",
-    ]
-
-
-def group(case: str) -> str:
-    """A command line is a group of its own."""
-    return case
+QUICK_CASES = [
+    f"info {SMALL}",
+    f"validate {SMALL}",
+    f"validate {SMALL} --json",
+    "compare highatomic_stock --patch highatomic_gate_order=3",
+    "compare highatomic_stock --patch highatomic_gate_order=3 --json",
+]
+"""The texts that `make test` looks at."""
 
 
 def run(case: str) -> dict[str, str]:

@@ -24,16 +24,14 @@ class Results:
     """What is drawn of one recording.
 
     Attributes:
-        validation: under the recorded policy.
-        predicted: the replay of it.
         patch: a replay under another policy.
         owned: a replay under pageblock ownership.
     """
 
     def __init__(self, name: str) -> None:
         self.recording = opened(name)
-        self.validation = pm.validate(self.recording)
-        self.predicted = self.validation.replay
+        self.validation = pm.validate(self.recording)  # under the recorded policy
+        self.predicted = self.validation.replay  # the replay of it
         self.patch = pm.replay(self.recording, pm.Policy(**COMPARED_POLICY))
         self.owned = pm.replay(self.recording, pm.Policy(**OWNED_POLICY))
         self.swept = pm.sweep([self.recording], vary=SWEPT, cache=False)
@@ -109,22 +107,15 @@ def _budget_figure(made: Results) -> go.Figure:
     return figures.error_budget(budget.errors, budget.recording)
 
 
-def cases(*, full: bool = False) -> Iterator[str]:
+def cases(full: bool) -> Iterator[str]:
     """Names of cases: recording, figure; or recording, "html", result."""
-    del full
     for name in RECORDINGS:
         yield from (f"{name} {figure}" for figure in DRAWN)
         yield from (f"{name} html {result}" for result in SHOWN)
 
 
-def quick_cases() -> list[str]:
-    """None: drawing needs validation and sweeps."""
-    return []
-
-
-def group(case: str) -> str:
-    """The recording of a case, which is validated once for all that belong to it."""
-    return case.split(" ")[0]
+BY_RECORDING = True
+"""A recording is validated once for all its cases."""
 
 
 def run(case: str) -> dict[str, str]:

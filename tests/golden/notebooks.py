@@ -27,20 +27,9 @@ REFERENCE = "IPY_MODEL_"
 WIDGET_STATE = "application/vnd.jupyter.widget-state+json"
 
 
-def cases(*, full: bool = False) -> Iterator[str]:
+def cases(full: bool) -> Iterator[str]:
     """Names of notebooks."""
-    del full
     yield from sorted(path.stem for path in (CHECKOUT / "notebooks").glob("*.ipynb"))
-
-
-def quick_cases() -> list[str]:
-    """None: the tests run every notebook."""
-    return []
-
-
-def group(case: str) -> str:
-    """A notebook is a group of its own."""
-    return case
 
 
 def run(case: str) -> dict[str, str]:

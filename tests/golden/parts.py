@@ -22,7 +22,8 @@ PARTS = {
 }
 """Modules of parts.
 
-`cases` and `quick_cases` are names, `run` gives a case's outcome, `group` names what shares work.
+`cases` and `QUICK_CASES` are names, `run` gives a case's outcome. With `BY_RECORDING`, cases share
+work by recording, their first word.
 """
 COMPILED = ("kernels", "functions")
 """What may be taken from the user's own cache; all else there could hide a change."""
@@ -46,7 +47,7 @@ def chosen_cases(
         quick: those alone that `make test` looks at.
     """
     module = module_of(part)
-    cases = module.quick_cases() if quick else module.cases(full=full)
+    cases = getattr(module, "QUICK_CASES", []) if quick else module.cases(full)
     return [case for case in cases if only is None or only in case]
 
 

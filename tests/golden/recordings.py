@@ -25,21 +25,11 @@ READ: dict[str, Callable[[pm.Recording], object]] = {
 }
 
 
-def cases(*, full: bool = False) -> Iterator[str]:
+def cases(full: bool) -> Iterator[str]:
     """Names of recordings; with "full:" before it, one of PAGEALLOC_RECORDINGS."""
     yield from shipped_names()
     if full:
         yield from (f"full:{name}" for name in full_names())
-
-
-def quick_cases() -> list[str]:
-    """None: replays of a recording read it."""
-    return []
-
-
-def group(case: str) -> str:
-    """A recording is a group of its own."""
-    return case
 
 
 def run(case: str) -> dict[str, str]:

@@ -21,7 +21,6 @@ POLICIES: dict[str, dict[str, object]] = {
 MODES = ("literal", "elastic")
 SMALL = ("defrag_7.3", "highatomic_gate3")
 """Recordings that are replayed under every single setting as well."""
-QUICK = ("mixed_6.1", "defrag_7.3", "zram_swap_A1")
 SETTINGS = (
     *("highatomic_reserve_percent=3", "highatomic_from_pcp=1", "costly_order=1", "pcp_batch=15"),
     *("pcp_high_min=64", "pcp_high_max=256", "percpu_pagelist_high_fraction=16"),
@@ -86,7 +85,7 @@ def full_names() -> list[str]:
     return sorted(path.parent.name for path in Path(folder).glob("*/meta.json"))
 
 
-def cases(*, full: bool = False) -> Iterator[str]:
+def cases(full: bool) -> Iterator[str]:
     """Names of cases: recording; policy, setting or rules; mode."""
     for name in shipped_names():
         yield from (f"{name} {policy} {mode}" for policy in POLICIES for mode in MODES)
@@ -99,15 +98,16 @@ def cases(*, full: bool = False) -> Iterator[str]:
             yield from (f"full:{name} {policy} {mode}" for policy in POLICIES for mode in MODES)
 
 
-def quick_cases() -> list[str]:
-    """Those that `make test` looks at: the three smallest recordings."""
-    ways = ("mainline literal", "gate literal", "mainline elastic")
-    return [f"{name} {way}" for name in QUICK for way in ways]
+QUICK_CASES = [
+    f"{name} {way}"
+    for name in ("mixed_6.1", "defrag_7.3", "zram_swap_A1")
+    for way in ("mainline literal", "gate literal", "mainline elastic")
+]
+"""Those that `make test` looks at: the three smallest recordings."""
 
 
-def group(case: str) -> str:
-    """The recording of a case, which is opened once for all that belong to it."""
-    return case.split(" ")[0]
+BY_RECORDING = True
+"""A recording is opened once for all its cases."""
 
 
 @lru_cache(maxsize=1)

@@ -79,14 +79,13 @@ class Pageblocks:
     """Types by pageblock number (pfn >> pageblock order); MOVABLE until told otherwise.
 
     Attributes:
-        types: by number.
         watchers: called with block, type before and type after as a block is retagged.
     """
 
     def __init__(self, machine: OracleMachine) -> None:
         self.order = machine.pageblock_order
         self.pages = machine.pages_per_block
-        self.types: dict[int, int] = {}
+        self.types: dict[int, int] = {}  # by number
         self.watchers: list[Callable[[int, int, int], None]] = []
         for zone in machine.zones:
             if zone.spanned:
@@ -157,7 +156,6 @@ class AllocatedPages:
             del self.movable[page]
 
     def is_movable(self, pfn: int) -> bool:
-        """Whether the page is in use and was requested as MOVABLE."""
         return self.movable.get(pfn, False)
 
 
@@ -170,29 +168,16 @@ class FreeBuddy(NamedTuple):
 
 @dataclass
 class Capture:
-    """A request's wish for a page that is being freed (S9.7).
+    """A request's wish for a page that is being freed (S9.7)."""
 
-    Attributes:
-        order: of the request.
-        migratetype: of the request.
-        from_movable: a MOVABLE request may have pages of MOVABLE blocks.
-        pfn: the page it got.
-    """
-
-    order: int
-    migratetype: int
-    from_movable: bool
-    pfn: int | None = None
+    order: int  # of the request
+    migratetype: int  # of the request
+    from_movable: bool  # a MOVABLE request may have pages of MOVABLE blocks
+    pfn: int | None = None  # the page it got
 
 
 class Buddy:
-    """Free lists of one zone; everything here happens under its zone->lock.
-
-    Attributes:
-        counters: free pages as counted.
-        capture: who takes pages as they are freed, if anyone does.
-        probes: free lists looked at for a page since a refill began (S6.7).
-    """
+    """Free lists of one zone; everything here happens under its zone->lock."""
 
     def __init__(self, zone: Zone) -> None:
         self.zone = zone
@@ -200,14 +185,14 @@ class Buddy:
         self.max_order = zone.machine.max_order
         self.blocks = zone.blocks
         self.events = zone.events
-        self.counters = zone.counters
+        self.counters = zone.counters  # free pages as counted
         self.lists: dict[tuple[int, int], PageList] = {
             (order, migratetype): PageList()
             for order in range(self.max_order + 1)
             for migratetype in range(len(self.machine.migratetypes))
         }
-        self.capture: Capture | None = None
-        self.probes = 0
+        self.capture: Capture | None = None  # who takes pages as they are freed, if anyone does
+        self.probes = 0  # free lists looked at for a page since a refill began (S6.7)
         self._free: dict[int, FreeBuddy] = {}
 
     def at(self, pfn: int) -> FreeBuddy | None:

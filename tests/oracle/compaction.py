@@ -37,18 +37,12 @@ class Result(IntEnum):
 
 
 class Deferral:
-    """How much a zone's compaction is put off after failures (S9.5).
-
-    Attributes:
-        considered: attempts that came since.
-        shift: so many attempts are left out, as a power of two.
-        order_failed: smallest order that failed.
-    """
+    """How much a zone's compaction is put off after failures (S9.5)."""
 
     def __init__(self, max_order: int) -> None:
-        self.considered = 0
-        self.shift = 0
-        self.order_failed = max_order + 1
+        self.considered = 0  # attempts that came since
+        self.shift = 0  # so many attempts are left out, as a power of two
+        self.order_failed = max_order + 1  # smallest order that failed
 
     def compaction_deferred(self, order: int) -> bool:
         """compaction_deferred(): count an attempt; returns whether to leave it out."""
@@ -173,24 +167,20 @@ class ZoneCompaction:
     """A zone's scanners between runs.
 
     Attributes:
-        zone: the zone.
-        deferral: see `Deferral`.
         first: the zone's first page.
         last_block: first page of its last block.
         migrate: cached position of the source scanner, by whether the run is synchronous.
         free: cached position of the target scanner.
         whole_from: a run whose source begins no higher is one of the whole zone.
         whole_to: a search for targets that begins no lower is one from the zone's end.
-        skipped: first pages of blocks to leave out.
-        flush: marks are cleared when kswapd goes to nap.
     """
 
     def __init__(self, zone: Zone, memory: ElasticMemory) -> None:
-        self.zone = zone
+        self.zone = zone  # the zone
         self.memory = memory
-        self.deferral = Deferral(zone.machine.max_order)
-        self.skipped: set[int] = set()
-        self.flush = False
+        self.deferral = Deferral(zone.machine.max_order)  # see `Deferral`
+        self.skipped: set[int] = set()  # first pages of blocks to leave out
+        self.flush = False  # marks are cleared when kswapd goes to nap
         self.first = self.last_block = self.free = 0
         self.migrate = {False: 0, True: 0}
         if zone.spec.managed:
@@ -283,27 +273,17 @@ class Priority(IntEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Aim:
-    """What a run is for.
+    """What a run is for."""
 
-    Attributes:
-        order: wanted; -1 to compact the whole zone, which nobody asked for.
-        migratetype: of the request.
-        priority: see `Priority`.
-        direct: a request waits for it.
-        highest: highest type of zone of the request.
-        cpu: who works.
-        may_use_cma: the request may be served from CMA blocks.
-        capture_order: the request gets a page of this order at once if the run frees one (S9.7);
-            None: it captures nothing.
-    """
-
-    order: int
-    migratetype: int
-    priority: Priority
-    direct: bool
-    highest: int
-    cpu: int
-    may_use_cma: bool = True
+    order: int  # wanted; -1 to compact the whole zone, which nobody asked for
+    migratetype: int  # of the request
+    priority: Priority  # see `Priority`
+    direct: bool  # a request waits for it
+    highest: int  # highest type of zone of the request
+    cpu: int  # who works
+    may_use_cma: bool = True  # the request may be served from CMA blocks
+    # the request gets a page of this order at once if the run frees one (S9.7); None: it
+    # captures nothing
     capture_order: int | None = None
 
     @property
@@ -313,17 +293,11 @@ class Aim:
 
 @dataclass
 class Control:
-    """What stays with who compacts zone after zone (S9.3).
+    """What stays with who compacts zone after zone (S9.3)."""
 
-    Attributes:
-        search_order: order whose list served the last search for targets.
-        search_fail: searches in vain, one after the other.
-        whole: a run was of a whole zone; the next ones begin at the ends too.
-    """
-
-    search_order: int
-    search_fail: int = 0
-    whole: bool = False
+    search_order: int  # order whose list served the last search for targets
+    search_fail: int = 0  # searches in vain, one after the other
+    whole: bool = False  # a run was of a whole zone; the next ones begin at the ends too
 
     @property
     def scan_limit(self) -> int:
@@ -360,13 +334,8 @@ class CompactionRun:
     """Moves folios from a zone's low end to free pages at its high end.
 
     Attributes:
-        result: how it ended; None while it goes on.
         migrate: where the source scanner is.
         free: where the target scanner is.
-        finishes_block: the source scanner takes all of its block at once.
-        is_contended: the run met others at a lock, and is to give way.
-        capture: what the request gets at once.
-        cost_ns: time of the last unit.
     """
 
     def __init__(
@@ -388,12 +357,12 @@ class CompactionRun:
         self.gates = oracle.gates
         self.control = control
         self.kswapd_runs = kswapd_runs
-        self.result: Result | None = None
-        self.cost_ns = 0
+        self.result: Result | None = None  # how it ended; None while it goes on
+        self.cost_ns = 0  # time of the last unit
         self.last_migrated = 0
-        self.finishes_block = False
-        self.is_contended = False
-        self.capture: Capture | None = None
+        self.finishes_block = False  # the source scanner takes all of its block at once
+        self.is_contended = False  # the run met others at a lock, and is to give way
+        self.capture: Capture | None = None  # what the request gets at once
         self.is_async = aim.priority is Priority.ASYNC
         self.takes_any_block = aim.priority is Priority.SYNC_FULL
         self.ignores_skips = self.takes_any_block or aim.is_proactive
@@ -409,7 +378,6 @@ class CompactionRun:
 
     @property
     def captured(self) -> int | None:
-        """The page that the request got at once."""
         return None if self.capture is None else self.capture.pfn
 
     def isolation_suitable(self, pfn: int) -> bool:
@@ -443,7 +411,6 @@ class CompactionRun:
         return self.result
 
     def count(self, scanner: str, pages: int) -> None:
-        """Count pages looked at."""
         self.memory.counts[f"compact_{scanner}_scanned"] += pages
         if not self.aim.direct and (self.rules.counts_proactive or not self.aim.is_proactive):
             self.memory.counts[f"compact_daemon_{scanner}_scanned"] += pages

@@ -17,17 +17,13 @@ CLUSTER = 32
 
 
 class Sources:
-    """The source scanner of one run.
-
-    Attributes:
-        isolated: folios waiting for a target, in the order of isolation.
-    """
+    """The source scanner of one run."""
 
     def __init__(self, run: CompactionRun) -> None:
         self.run = run
         self.zone = run.zone
         self.place = run.place
-        self.isolated: list[Folio] = []
+        self.isolated: list[Folio] = []  # folios waiting for a target, in the order of isolation
         self.lowest_found: int | None = None
         self.went_back = False
 
@@ -214,14 +210,13 @@ class Targets:
 
     Attributes:
         held: first pages by order.
-        waiting: pages of folios that have no target yet.
     """
 
     def __init__(self, run: CompactionRun) -> None:
         self.run = run
         self.zone = run.zone
         self.place = run.place
-        self.waiting = 0
+        self.waiting = 0  # pages of folios that have no target yet
         self.held: dict[int, list[int]] = {
             order: [] for order in range(self.zone.machine.max_order + 1)
         }

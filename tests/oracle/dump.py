@@ -214,7 +214,6 @@ def dump_elastic(oracle: ElasticOracle) -> Dump:
 
 
 def nonzero(counts: Counter[Any]) -> dict[Any, int]:
-    """Counts without those that are 0."""
     return {name: count for name, count in counts.items() if count}
 
 
@@ -228,7 +227,6 @@ def _kswapd(kswapd: ElasticKswapd) -> dict[str, int]:
 
 
 def check(oracle: Allocator) -> None:
-    """Raise AssertionError with a sentence on the first thing that is wrong."""
     for zone in oracle.zones:
         _check_free_lists(zone)
         _check_counts(zone)

@@ -26,17 +26,11 @@ RECLAIM_BITS = Bits.DIRECT_RECLAIM | Bits.KSWAPD | Bits.NORETRY
 
 @dataclass(frozen=True, kw_only=True)
 class Demand(Request):
-    """One recorded request.
+    """One recorded request."""
 
-    Attributes:
-        number: of its object; -1 for a failure that is not tried.
-        kind: class of the pages.
-        lead: number of the failure it came in place of, -1 for none.
-    """
-
-    number: int
-    kind: Kind
-    lead: int = -1
+    number: int  # of its object; -1 for a failure that is not tried
+    kind: Kind  # class of the pages
+    lead: int = -1  # number of the failure it came in place of, -1 for none
 
     @property
     def is_thp(self) -> bool:
@@ -49,14 +43,8 @@ class ElasticOracle(Allocator):
     """An oracle that makes room itself.
 
     Attributes:
-        options: shares, costs, switches.
-        memory: pages in use.
         compaction: what compaction remembers, by zone.
         kcompactds: compaction threads by node.
-        absorbed: objects made unnecessary.
-        succeeded: recorded failures that succeeded here.
-        leads: the failure that each object came in place of.
-        divergence: what the recording and the replay disagreed on.
         outcomes: requests by order: asked, served, stalled.
     """
 
@@ -70,15 +58,15 @@ class ElasticOracle(Allocator):
         options: ElasticOptions,
     ) -> None:
         super().__init__(machine, rules, policy)
-        self.options = options
-        self.memory = ElasticMemory(self)
+        self.options = options  # shares, costs, switches
+        self.memory = ElasticMemory(self)  # pages in use
         self.gates = Gates(self)
         self.compaction = {zone.index: ZoneCompaction(zone, self.memory) for zone in self.zones}
-        self.divergence: Counter[str] = Counter()
+        self.divergence: Counter[str] = Counter()  # what the recording and the replay disagreed on
         self.outcomes: Counter[tuple[int, str]] = Counter()
-        self.succeeded: set[int] = set()
-        self.absorbed: set[int] = set()
-        self.leads: dict[int, int] = {}
+        self.succeeded: set[int] = set()  # recorded failures that succeeded here
+        self.absorbed: set[int] = set()  # objects made unnecessary
+        self.leads: dict[int, int] = {}  # the failure that each object came in place of
         self.kcompactds = {node: Kcompactd(self, node) for node in machine.nodes}
         self.kswapd = {node: ElasticKswapd(self, node) for node in machine.nodes}
         self.direct_reclaim = DirectReclaim(self)
@@ -90,7 +78,6 @@ class ElasticOracle(Allocator):
                     zone.note_recovered = self.kswapd[zone.node].end_hopelessness
 
     def act_as(self, cpu: int) -> None:
-        """Let another CPU do what follows."""
         self.this_cpu.number = cpu
 
     def advance(self, now: int) -> None:

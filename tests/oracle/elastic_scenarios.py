@@ -135,16 +135,12 @@ class ElasticScenario:
 
 
 class _Steps:
-    """Draws one step after another.
-
-    Attributes:
-        time_ns: of the step drawn last.
-    """
+    """Draws one step after another."""
 
     def __init__(self, scenario: ElasticScenario, oracle: ElasticOracle) -> None:
         self.scenario = scenario
         self.rng = random.Random(scenario.seed + 1)
-        self.time_ns = 0
+        self.time_ns = 0  # of the step drawn last
         objects = oracle.memory.objects
         self.live = [
             (number, piece.offset, piece.order)
@@ -354,7 +350,6 @@ def with_reserve_policies(rng: random.Random, scenario: ElasticScenario) -> Elas
 
 
 def random_used_elastic_scenario(number: int, presets: Sequence[str] = ALL) -> ElasticScenario:
-    """The same with uses of files' pages."""
     scenario = random_elastic_scenario(number, presets)
     return replace(scenario, used_share=(0.2, 0.5)[number % 2], movable_share=0.9)
 
@@ -367,7 +362,6 @@ def random_told_elastic_scenario(number: int, presets: Sequence[str] = ALL) -> E
 
 
 def random_cma_elastic_scenario(number: int, presets: Sequence[str] = ALL) -> ElasticScenario:
-    """A scenario on a machine that has CMA blocks."""
     plain = random_elastic_scenario(number, presets)
     *types, isolate = plain.machine.migratetypes
     return replace(plain, machine=replace(plain.machine, migratetypes=(*types, "CMA", isolate)))

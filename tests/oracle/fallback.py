@@ -58,17 +58,13 @@ class Fallback:
     """Own type first, then CMA where allowed, then claim a block, then steal a page (S6.2).
 
     CMA comes even before the own type as long as most of the zone's free memory is there.
-
-    Attributes:
-        boosted: the zone was boosted by a request that may wake kswapd (S6.3, S3.2).
-        refill_probes: free lists that each refill looked at (S6.7).
     """
 
     def __init__(self, zone: Zone) -> None:
         self.zone = zone
         self.buddy = zone.buddy
-        self.boosted = False
-        self.refill_probes: list[int] = []
+        self.boosted = False  # the zone was boosted by a request that may wake kswapd (S6.3, S3.2)
+        self.refill_probes: list[int] = []  # free lists that each refill looked at (S6.7)
 
     def take_one(self, order: int, migratetype: int, attempt: Attempt) -> int | None:
         """Part of rmqueue_buddy(): take one page, each step tried once."""
@@ -210,20 +206,15 @@ class Fallback:
 
 
 class MovingFallback:
-    """Own type first; failing that, bring free pages over to the own lists and look again (6.1).
-
-    Attributes:
-        boosted: the zone was boosted by a request that may wake kswapd (S6.5, S3.2).
-        refill_probes: free lists that each refill looked at (S6.7).
-    """
+    """Own type first; failing that, bring free pages over to the own lists and look again (6.1)."""
 
     buddy: LooseBuddy
 
     def __init__(self, zone: Zone) -> None:
         self.zone = zone
         self.buddy = zone.buddy
-        self.boosted = False
-        self.refill_probes: list[int] = []
+        self.boosted = False  # the zone was boosted by a request that may wake kswapd (S6.5, S3.2)
+        self.refill_probes: list[int] = []  # free lists that each refill looked at (S6.7)
 
     def take_one(self, order: int, migratetype: int, attempt: Attempt) -> int | None:
         """__rmqueue(): take a page of the own type, of CMA if allowed, or by fallback."""

@@ -28,15 +28,7 @@ LEFT_OUT = 64
 
 
 class Kcompactd:
-    """A node's compaction thread; it works on the node's first CPU, as kswapd does.
-
-    Attributes:
-        due: when it does something next, ns.
-        order: asked for, 0 for nothing.
-        highest: highest type of zone asked for.
-        proactive_due: when it next looks whether to compact unasked.
-        run: of the zone it is at.
-    """
+    """A node's compaction thread; it works on the node's first CPU, as kswapd does."""
 
     def __init__(self, oracle: ElasticOracle, node: int) -> None:
         self.oracle = oracle
@@ -45,11 +37,11 @@ class Kcompactd:
         self.gates = oracle.gates
         self.places = [oracle.compaction[index] for index in oracle.machine.zones_of(node)]
         self.cpu = (oracle.machine.cpus_of(node) or [0])[0]
-        self.due = NEVER
-        self.order = 0
-        self.highest = len(self.places) - 1
-        self.proactive_due = PROACTIVE_NS
-        self.run: CompactionRun | None = None
+        self.due = NEVER  # when it does something next, ns
+        self.order = 0  # asked for, 0 for nothing
+        self.highest = len(self.places) - 1  # highest type of zone asked for
+        self.proactive_due = PROACTIVE_NS  # when it next looks whether to compact unasked
+        self.run: CompactionRun | None = None  # of the zone it is at
         self._score_before = 0
         self._at: int | None = None
         self._aim_order = 0
@@ -128,7 +120,6 @@ class Kcompactd:
         self._control = Control(order)
 
     def _up_to(self, highest: int) -> list[ZoneCompaction]:
-        """The places up to a zone type."""
         return [place for place in self.places[: highest + 1] if place.zone.spec.managed]
 
     def _next_run(self) -> bool:

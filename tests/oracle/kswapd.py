@@ -19,15 +19,13 @@ class Kswapd:
     """A node's reclaim thread; the pages it frees arrive as recorded frees (S10.4).
 
     Attributes:
-        zones: the node's, lowest type first.
         is_recorded: its runs are the recording's; nothing here starts or ends one.
-        active: a run is under way.
     """
 
     def __init__(self, zones: Sequence[Zone], *, is_recorded: bool = False) -> None:
-        self.zones = zones
+        self.zones = zones  # the node's, lowest type first
         self.is_recorded = is_recorded
-        self.active = False
+        self.active = False  # a run is under way
         self._highest_type = 0
         self._boosts: dict[int, int] = {}
 
@@ -121,17 +119,7 @@ class ElasticKswapd(Kswapd):
     It is `active` while it runs, and from when it is woken.
 
     Attributes:
-        reclaimer: scans the node's lists, also for requests.
         normal_type: type of the node's zone Normal, or of the highest below it.
-        phase: what it is at.
-        due: when it does something next, ns.
-        woken: it sleeps no more, and has not run yet.
-        failures: fruitless runs in a row.
-        highest: highest type of zone of the run, or of the last one.
-        boost_left: pages that the run is to free for boosts yet.
-        control: what the run is after.
-        wanted_order: asked for since the last run began.
-        wanted_highest: likewise; None: nobody asked.
     """
 
     def __init__(self, oracle: ElasticOracle, node: int) -> None:
@@ -142,17 +130,17 @@ class ElasticKswapd(Kswapd):
         self.options = oracle.options
         self.rules = oracle.rules
         self.kcompactd = oracle.kcompactds[node]
-        self.reclaimer = Reclaimer(oracle, node)
+        self.reclaimer = Reclaimer(oracle, node)  # scans the node's lists, also for requests
         self.normal_type = max(zone.type for zone in zones if zone.spec.name != "Movable")
-        self.phase = Phase.ASLEEP
-        self.due = NEVER
-        self.woken = False
-        self.failures = 0
-        self.highest = len(zones) - 1
-        self.boost_left = 0
-        self.control = self._new_control(0)
-        self.wanted_order = 0
-        self.wanted_highest: int | None = None
+        self.phase = Phase.ASLEEP  # what it is at
+        self.due = NEVER  # when it does something next, ns
+        self.woken = False  # it sleeps no more, and has not run yet
+        self.failures = 0  # fruitless runs in a row
+        self.highest = len(zones) - 1  # highest type of zone of the run, or of the last one
+        self.boost_left = 0  # pages that the run is to free for boosts yet
+        self.control = self._new_control(0)  # what the run is after
+        self.wanted_order = 0  # asked for since the last run began
+        self.wanted_highest: int | None = None  # likewise; None: nobody asked
         self._life = self._kswapd()
 
     @property

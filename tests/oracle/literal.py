@@ -101,9 +101,6 @@ class Oracle(Allocator):
 
     Attributes:
         forced: requests that succeeded only by ignoring the watermarks, as the recording did.
-        recorded_failures: requests that the recording saw fail.
-        hidden: requests that no event shows.
-        orphan_frees: frees of pages that are not in use here.
     """
 
     def __init__(
@@ -117,12 +114,11 @@ class Oracle(Allocator):
         self._free_scanner = FreeScanner(self.allocated)
         self._reclaim_margins: dict[int, int] = {}
         self.forced = 0
-        self.recorded_failures = 0
-        self.hidden = 0
-        self.orphan_frees = 0
+        self.recorded_failures = 0  # requests that the recording saw fail
+        self.hidden = 0  # requests that no event shows
+        self.orphan_frees = 0  # frees of pages that are not in use here
 
     def dump(self) -> Dump:
-        """The comparable state, with what is counted."""
         return super().dump() | dump_literal(self)
 
     def alloc(self, request: Request, *, recorded_success: bool = True) -> int | None:

@@ -32,29 +32,17 @@ class Kind(IntEnum):
 
 @dataclass(eq=False)
 class Folio:
-    """One allocation of some order.
+    """One allocation of some order."""
 
-    Attributes:
-        pfn: first page.
-        order: its size.
-        kind: its class.
-        object: number of the object it is a piece of; None if no event is about it.
-        offset: its distance from the object's beginning, in pages.
-        movable: requested as MOVABLE.
-        active: on the active list, if on any.
-        marked: used since it was read or last activated (S10.7).
-        draws: how often each purpose was drawn.
-    """
-
-    pfn: int
-    order: int
-    kind: Kind
-    object: int | None = None
-    offset: int = 0
-    movable: bool = False
-    active: bool = False
-    marked: bool = False
-    draws: Counter[Purpose] = field(default_factory=Counter)
+    pfn: int  # first page
+    order: int  # its size
+    kind: Kind  # its class
+    object: int | None = None  # number of the object it is a piece of; None if no event is about it
+    offset: int = 0  # its distance from the object's beginning, in pages
+    movable: bool = False  # requested as MOVABLE
+    active: bool = False  # on the active list, if on any
+    marked: bool = False  # used since it was read or last activated (S10.7)
+    draws: Counter[Purpose] = field(default_factory=Counter)  # how often each purpose was drawn
 
     @property
     def size(self) -> int:
@@ -63,12 +51,10 @@ class Folio:
 
     @property
     def on_lru(self) -> bool:
-        """Whether pages like it are on LRU lists."""
         return self.movable and self.kind >= Kind.ANON
 
     @property
     def _key(self) -> int:
-        """What draws are keyed by."""
         return -1 - self.pfn if self.object is None else self.object + 1
 
     def happens(self, purpose: Purpose, per_mille: int, seed: int) -> bool:
@@ -104,16 +90,11 @@ LISTS = tuple((kind, active) for kind in (Kind.ANON, Kind.FILE) for active in (F
 
 
 class NodeLru:
-    """Folios by first page; head first.
-
-    Attributes:
-        lists: see `LISTS`.
-        pages: base pages on each.
-    """
+    """Folios by first page; head first."""
 
     def __init__(self, memory: ElasticMemory) -> None:
-        self.lists = {key: PageList() for key in LISTS}
-        self.pages = dict.fromkeys(LISTS, 0)
+        self.lists = {key: PageList() for key in LISTS}  # see `LISTS`
+        self.pages = dict.fromkeys(LISTS, 0)  # base pages on each
         self._memory = memory
         self._pages_of_type: Counter[tuple[Kind, bool, int]] = Counter()
 
@@ -128,7 +109,6 @@ class NodeLru:
         self._count(folio, -folio.size)
 
     def of_kind(self, kind: Kind) -> int:
-        """The pages of a class."""
         return self.pages[kind, False] + self.pages[kind, True]
 
     def pages_up_to(self, kind: Kind, highest: int, *, active: bool) -> int:
@@ -211,31 +191,19 @@ class Workingset:
 
 
 class ElasticMemory:
-    """What pages in use are, and where their folios are listed.
-
-    Attributes:
-        options: shares and costs.
-        folios: by first page.
-        objects: pieces of each object, the newest first.
-        lrus: by node.
-        counts: counters under the kernel's names.
-        workingset: ages, and what reclaim took of files.
-        seen: what else happened, by name: deferrals, captures.
-        now: model time, ns.
-        requests: allocations so far.
-    """
+    """What pages in use are, and where their folios are listed."""
 
     def __init__(self, oracle: ElasticOracle) -> None:
         self._oracle = oracle
-        self.options = oracle.options
-        self.folios: dict[int, Folio] = {}
-        self.objects: dict[int, list[Folio]] = {}
-        self.lrus = {node: NodeLru(self) for node in oracle.machine.nodes}
-        self.counts: Counter[str] = Counter()
-        self.workingset = Workingset(self)
-        self.seen: Counter[str] = Counter()
-        self.now = 0
-        self.requests = 0
+        self.options = oracle.options  # shares and costs
+        self.folios: dict[int, Folio] = {}  # by first page
+        self.objects: dict[int, list[Folio]] = {}  # pieces of each object, the newest first
+        self.lrus = {node: NodeLru(self) for node in oracle.machine.nodes}  # by node
+        self.counts: Counter[str] = Counter()  # counters under the kernel's names
+        self.workingset = Workingset(self)  # ages, and what reclaim took of files
+        self.seen: Counter[str] = Counter()  # what else happened, by name: deferrals, captures
+        self.now = 0  # model time, ns
+        self.requests = 0  # allocations so far
 
     def lru_of(self, folio: Folio) -> NodeLru:
         """folio_lruvec(): return the lists of the folio's node."""
@@ -268,12 +236,10 @@ class ElasticMemory:
             self.objects[folio.object].remove(folio)
 
     def free(self, cpu: int, folios: Iterable[Folio]) -> None:
-        """Let a CPU free folios by the ordinary path, one by one."""
         for folio in folios:
             self.free_pages(cpu, folio.pfn, folio.order)
 
     def free_pages(self, cpu: int, pfn: int, order: int) -> None:
-        """Let a CPU free pages by the ordinary path."""
         self._oracle.allocated.remove(pfn, order)
         self._oracle.act_as(cpu)
         self._oracle.zone_of(pfn).free(cpu, pfn, order)
@@ -323,7 +289,6 @@ class ElasticMemory:
         return pages
 
     def _halve(self, piece: Folio) -> tuple[Folio, Folio]:
-        """Cut a piece in two."""
         halves = piece.halves()
         pieces = self.objects[piece.object]
         place = pieces.index(piece)

@@ -39,35 +39,23 @@ def is_mergeable(migratetype: int) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class OracleZone:
-    """One zone as found; all sizes in base pages.
+    """One zone as found; all sizes in base pages."""
 
-    Attributes:
-        node: number of its NUMA node.
-        name: as in zoneinfo ("DMA", "DMA32", "Normal", "Movable").
-        start_pfn: first page frame.
-        spanned: page frames from the first to the last, holes included.
-        present: page frames that exist; 0 keeps the zone out of every zonelist.
-        managed: pages the allocator owns.
-        min: min watermark without boost; likewise `low` and `high` (S1.6).
-        boost: watermark boost (S1.7).
-        lowmem_reserve: per highest zone index of the request (S1.8); empty means all 0.
-    """
-
-    name: str
-    start_pfn: int
-    spanned: int
-    present: int
-    managed: int
-    min: int
+    name: str  # as in zoneinfo ("DMA", "DMA32", "Normal", "Movable")
+    start_pfn: int  # first page frame
+    spanned: int  # page frames from the first to the last, holes included
+    present: int  # page frames that exist; 0 keeps the zone out of every zonelist
+    managed: int  # pages the allocator owns
+    min: int  # min watermark without boost; likewise `low` and `high` (S1.6)
     low: int
     high: int
-    boost: int = 0
+    boost: int = 0  # watermark boost (S1.7)
+    # per highest zone index of the request (S1.8); empty means all 0
     lowmem_reserve: tuple[int, ...] = ()
-    node: int = 0
+    node: int = 0  # number of its NUMA node
 
     @property
     def end_pfn(self) -> int:
-        """First page frame behind the zone."""
         return self.start_pfn + self.spanned
 
     def spans(self, pfn: int) -> bool:
@@ -76,31 +64,22 @@ class OracleZone:
 
 @dataclass(frozen=True, kw_only=True)
 class OracleMachine:
-    """Zones by node and, within a node, by type, with what is common to them.
+    """Zones by node and, within a node, by type, with what is common to them."""
 
-    Attributes:
-        zones: see `OracleZone`; their spans do not overlap. Every node has the same types of
-            zones in the same order, empty ones with nothing present.
-        nr_cpus: CPUs, numbered from 0.
-        cpu_nodes: node of every CPU; empty where all are on the first node.
-        distances: from node (row) to node, in the order of node numbers; empty for 10 within a
-            node and 20 between any two.
-        pageblock_order: S1.2.
-        max_order: largest buddy order (S1.1).
-        migratetypes: names by number (S1.3).
-        thp: whether per-CPU lists for PMD-order pages exist (S1.9).
-        free_high_batch: FREE_HIGH_BATCH on every CPU: cache slice over 3 batches (S4.6).
-    """
-
+    # see `OracleZone`; their spans do not overlap. Every node has the same types of zones in
+    # the same order, empty ones with nothing present
     zones: tuple[OracleZone, ...]
-    nr_cpus: int
-    cpu_nodes: tuple[int, ...] = ()
+    nr_cpus: int  # CPUs, numbered from 0
+    cpu_nodes: tuple[int, ...] = ()  # node of every CPU; empty where all are on the first node
+    # from node (row) to node, in the order of node numbers; empty for 10 within a node and 20
+    # between any two
     distances: tuple[tuple[int, ...], ...] = ()
-    pageblock_order: int = 9
-    max_order: int = 10
+    pageblock_order: int = 9  # S1.2
+    max_order: int = 10  # largest buddy order (S1.1)
+    # names by number (S1.3)
     migratetypes: tuple[str, ...] = ("Unmovable", "Movable", "Reclaimable", "HighAtomic", "Isolate")
-    thp: bool = True
-    free_high_batch: bool = True
+    thp: bool = True  # whether per-CPU lists for PMD-order pages exist (S1.9)
+    free_high_batch: bool = True  # FREE_HIGH_BATCH on every CPU: cache slice over 3 batches (S4.6)
 
     @property
     def pages_per_block(self) -> int:
@@ -123,7 +102,6 @@ class OracleMachine:
         return zone % self.zone_types
 
     def zones_of(self, node: int) -> list[int]:
-        """Indexes of a node's zones, lowest type first."""
         return [index for index, zone in enumerate(self.zones) if zone.node == node]
 
     def node_of(self, cpu: int) -> int:
@@ -144,7 +122,6 @@ class OracleMachine:
         return self.migratetypes.index("CMA") if "CMA" in self.migratetypes else None
 
     def is_isolate(self, migratetype: int) -> bool:
-        """Whether the number means ISOLATE on this machine (S1.3)."""
         return self.migratetypes[migratetype] == "Isolate"
 
 
@@ -162,7 +139,6 @@ class Purpose(IntEnum):
 
 
 def mixed(value: int) -> int:
-    """A number of 31 bits that depends on all bits of another."""
     value &= MASK
     for _ in range(2):
         value ^= value >> 16
@@ -197,19 +173,12 @@ Event = tuple[str | int | bool, ...]
 
 @dataclass
 class Work:
-    """What is done under one hold of zone->lock, in units of its cost (S11.1).
+    """What is done under one hold of zone->lock, in units of its cost (S11.1)."""
 
-    Attributes:
-        splits: buddies cut in two, each of which lists the upper half.
-        merges: buddies taken off a list to be merged.
-        inserts: buddies listed after a free, or moved to another list.
-        scanned: pages looked at in scans of a block.
-    """
-
-    splits: int = 0
-    merges: int = 0
-    inserts: int = 0
-    scanned: int = 0
+    splits: int = 0  # buddies cut in two, each of which lists the upper half
+    merges: int = 0  # buddies taken off a list to be merged
+    inserts: int = 0  # buddies listed after a free, or moved to another list
+    scanned: int = 0  # pages looked at in scans of a block
 
 
 class EventLog:
@@ -217,16 +186,12 @@ class EventLog:
 
     A hold's objects are pages objects moved (a huge page is one), or pageblocks converted for
     sites reserve and unreserve. Holds that achieve nothing are logged with 0 objects.
-
-    Attributes:
-        work: what the hold under way has done.
-        work_of_holds: what each hold in `entries` did.
     """
 
     def __init__(self) -> None:
         self.entries: list[Event] = []
-        self.work = Work()
-        self.work_of_holds: list[Work] = []
+        self.work = Work()  # what the hold under way has done
+        self.work_of_holds: list[Work] = []  # what each hold in `entries` did
 
     def note(self, *event: str | int | bool) -> None:
         self.entries.append(event)

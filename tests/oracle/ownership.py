@@ -61,7 +61,6 @@ class OwnershipCounters:
         self._counts: defaultdict[PageSet, OwnershipCount] = defaultdict(OwnershipCount)
 
     def of(self, zone: int) -> OwnershipCount:
-        """The acting CPU's counts in a zone."""
         return self._counts[zone, self._this_cpu.number]
 
     @property
@@ -73,7 +72,6 @@ class OwnershipCounters:
         self._counts.clear()
 
     def at(self, zone: int, cpu: int) -> OwnershipCount:
-        """A CPU's counts in a zone."""
         return self._counts[zone, cpu]
 
 
@@ -90,7 +88,6 @@ class ListLocks:
         self.forget()
 
     def forget(self) -> None:
-        """Forget who had the locks."""
         self._holders: dict[PageSet, int] = {}
         self._runs: dict[int, tuple[PageSet, int]] = {}
         self._kept: dict[int, PageSet] = {}
@@ -121,7 +118,6 @@ class ListLocks:
             self._runs[cpu] = (zone, owner), length + 1
 
     def _hand_over(self, zone: int, owner: int) -> None:
-        """Count who had the lock before."""
         taker = self._this_cpu.number
         last = self._holders.get((zone, owner), taker)
         self._holders[zone, owner] = taker
@@ -136,7 +132,6 @@ class ListLocks:
         self._kept[self._this_cpu.number] = (zone, owner)
 
     def note_drain(self, zone: int, owner: int) -> None:
-        """Note that the acting CPU's free drains a list."""
         self._drained[self._this_cpu.number] = (zone, owner)
 
     def keep_drained(self) -> None:
@@ -174,24 +169,17 @@ class ListLocks:
 
 @dataclass
 class Owned:
-    """An owned block.
+    """An owned block."""
 
-    Attributes:
-        zone: index of the zone it lies in.
-        cpu: its owner.
-        recorded: it is on the recorded list of its owner's page set.
-    """
-
-    zone: int
-    cpu: int
-    recorded: bool = False
+    zone: int  # index of the zone it lies in
+    cpu: int  # its owner
+    recorded: bool = False  # it is on the recorded list of its owner's page set
 
 
 class OwnedPageblocks(Pageblocks):
     """Types and owners; what happens to blocks ends their ownership by itself.
 
     Attributes:
-        owned: owned blocks by number.
         recorded: blocks recorded by each page set, by number, oldest first.
     """
 
@@ -201,7 +189,7 @@ class OwnedPageblocks(Pageblocks):
         super().__init__(machine)
         self.options = options
         self._counters = counters
-        self.owned: dict[int, Owned] = {}
+        self.owned: dict[int, Owned] = {}  # owned blocks by number
         self.recorded: defaultdict[PageSet, PageList] = defaultdict(PageList)
 
     def owner_of(self, pfn: int) -> int | None:
@@ -271,13 +259,7 @@ class OwnedPageblocks(Pageblocks):
 
 
 class MergingLists:
-    """Pages of every order up to a block's; those that may merge carry a mark.
-
-    Attributes:
-        cpu: whose lists these are.
-        pcp: the lists, and how many pages they may hold.
-        mergeable: first pages of the listed pages that carry the mark.
-    """
+    """Pages of every order up to a block's; those that may merge carry a mark."""
 
     def __init__(
         self,
@@ -288,14 +270,13 @@ class MergingLists:
         counters: OwnershipCounters,
     ) -> None:
         self.zone = zone
-        self.cpu = cpu
-        self.pcp = pcp
-        self.mergeable: set[int] = set()
+        self.cpu = cpu  # whose lists these are
+        self.pcp = pcp  # the lists, and how many pages they may hold
+        self.mergeable: set[int] = set()  # first pages of the listed pages that carry the mark
         self._blocks = blocks
         self._counters = counters
 
     def smallest(self, order: int, migratetype: int) -> int | None:
-        """The smallest sufficient order of the type that is listed, or None."""
         for current in range(order, self._blocks.order + 1):
             if self.pcp.list_of(current, migratetype):
                 return current

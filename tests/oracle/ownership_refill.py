@@ -19,12 +19,7 @@ Fetched = Iterator[tuple[int, int, bool]]
 
 
 class Refill:
-    """Fetches pages from a zone under one hold of its lock; every phase tops up the last.
-
-    Attributes:
-        missing: base pages still to fetch.
-        objects: pages of any order fetched.
-    """
+    """Fetches pages from a zone under one hold of its lock; every phase tops up the last."""
 
     def __init__(
         self, zone: OwningZone, lists: MergingLists, request: Request, attempt: Attempt
@@ -36,8 +31,8 @@ class Refill:
         self.request = request
         self.order, self.migratetype = request.order, request.migratetype
         self.attempt = attempt
-        self.missing = lists.pcp.nr_pcp_alloc(self.order) << self.order
-        self.objects = 0
+        self.missing = lists.pcp.nr_pcp_alloc(self.order) << self.order  # base pages still to fetch
+        self.objects = 0  # pages of any order fetched
 
     def run(self) -> int:
         """rmqueue_bulk(): go through all phases while pages are missing; returns the objects."""
@@ -273,7 +268,6 @@ class OwningZone(Zone):
         return False
 
     def _begin_drain(self, cpu: int) -> None:
-        """Merge what is listed before a drain."""
         if self.options.merges_at == "drain":
             self.lists[cpu].merge_all()
 

@@ -81,7 +81,6 @@ class Allocator:
         kswapd: the reclaim thread of each node.
         in_base_pages: requests that asked for single pages where the recording had a buddy.
         failed: requests that failed here, wholly or in part, though the recording served them.
-        placed_pages: base pages that there are.
         ownership_counters: acquisitions of pcp->lock, and what ownership does.
     """
 
@@ -114,7 +113,7 @@ class Allocator:
         }
         self.in_base_pages = 0
         self.failed = 0
-        self.placed_pages = 0
+        self.placed_pages = 0  # base pages that there are
         self._node_orders = node_orders(machine)
 
     @property
@@ -143,12 +142,10 @@ class Allocator:
         raise ValueError(f"page {pfn} lies in no zone")
 
     def put_free(self, pfn: int, order: int, migratetype: int) -> None:
-        """Lay out a free buddy at a list's tail, whatever its block's type."""
         self.zone_of(pfn).buddy.seed(pfn, order, migratetype)
         self.placed_pages += 1 << order
 
     def put_allocated(self, pfn: int, order: int, movable: bool) -> None:
-        """Lay out a page in use."""
         self.zone_of(pfn)
         self.allocated.add(pfn, order, movable)
         self.placed_pages += 1 << order
@@ -194,11 +191,9 @@ class Allocator:
                 pcp.expire = 0
 
     def dump(self) -> Dump:
-        """The comparable state."""
         return dump_state(self)
 
     def check(self) -> None:
-        """Raise AssertionError unless every invariant holds."""
         check(self)
 
     def free(

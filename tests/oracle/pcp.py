@@ -17,24 +17,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PcpLayout:
-    """Which lists exist (S1.9): index = 3 * order + type, then two for huge pages.
+    """Which lists exist (S1.9): index = 3 * order + type, then two for huge pages."""
 
-    Attributes:
-        costly_order: largest order of the first kind.
-        huge_order: order of the pages on the two huge-page lists, None without these lists.
-    """
-
-    costly_order: int
+    costly_order: int  # largest order of the first kind
+    # order of the pages on the two huge-page lists, None without these lists
     huge_order: int | None
 
     @property
     def low_order_lists(self) -> int:
-        """Lists below the huge-page ones."""
         return PCP_TYPES * (self.costly_order + 1)
 
     @property
     def nr_lists(self) -> int:
-        """NR_PCP_LISTS."""
         return self.low_order_lists + (0 if self.huge_order is None else 2)
 
     def holds(self, order: int) -> bool:
@@ -56,13 +50,9 @@ class PcpLayout:
 
 @dataclass(frozen=True)
 class SplittingLayout(PcpLayout):
-    """Which lists exist where pages split on them: index = 3 * order + type for all orders (S12.3).
+    """Lists that pages split on (S12.3): index = 3 * order + type for all orders."""
 
-    Attributes:
-        block_order: largest order with a list.
-    """
-
-    block_order: int
+    block_order: int  # largest order with a list
 
     @property
     def nr_lists(self) -> int:
@@ -93,29 +83,20 @@ def layout_of(machine: OracleMachine, rules: OracleRules, policy: OraclePolicy) 
 
 @dataclass
 class ZoneFlags:
-    """Zone states that steer its page sets.
+    """Zone states that steer its page sets."""
 
-    Attributes:
-        below_high: an allocation found the zone below its high watermark (S3.1).
-        reclaim_active: kswapd works on the node (S10.2).
-    """
-
-    below_high: bool = False
-    reclaim_active: bool = False
+    below_high: bool = False  # an allocation found the zone below its high watermark (S3.1)
+    reclaim_active: bool = False  # kswapd works on the node (S10.2)
 
 
 class PerCpuPages:
     """Lists and tuning state of one (CPU, zone) (S4.1).
 
     Attributes:
-        high: tuned limit; starts at 0 and is brought within bounds at its first use.
         high_min: lower bound of `high`.
         high_max: upper bound of `high`.
         batch: pages per transfer at the base rate.
-        alloc_factor: order-0 refills ask for batch << this.
-        free_count: pages freed of late; halved by every allocation.
         prev_free_high_order: the last free was of an order from 1 to the costly order.
-        free_high_batch: constant of the CPU (S4.6).
         expire: ticks left until pages of another node's zone are drained; 0: no countdown (S4.8).
     """
 
@@ -125,18 +106,17 @@ class PerCpuPages:
         self.layout = layout_of(zone.machine, zone.rules, zone.policy)
         self.lists = [PageList() for _ in range(self.layout.nr_lists)]
         size = page_set_size(zone.spec, zone.machine, zone.rules, zone.policy)
-        self.high = 0
+        self.high = 0  # tuned limit; starts at 0 and is brought within bounds at its first use
         self.high_min, self.high_max, self.batch = size.high_min, size.high_max, size.batch
-        self.alloc_factor = 0
-        self.free_count = 0
+        self.alloc_factor = 0  # order-0 refills ask for batch << this
+        self.free_count = 0  # pages freed of late; halved by every allocation
         self.prev_free_high_order = False
-        self.free_high_batch = zone.machine.free_high_batch
+        self.free_high_batch = zone.machine.free_high_batch  # constant of the CPU (S4.6)
         self.expire = 0
         self.scale_max = zone.policy.pcp_batch_scale_max
 
     @property
     def count(self) -> int:
-        """Base pages on all lists."""
         return sum(
             len(pages) << self.layout.order(index)
             for index, pages in enumerate(self.lists)

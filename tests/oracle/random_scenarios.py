@@ -193,7 +193,6 @@ NODE_NUMBERS = ((0,), (0, 1), (0, 1), (0, 1, 2), (0, 2, 5))
 
 
 def random_node_scenario(number: int, presets: Sequence[str] = ALL) -> Scenario:
-    """Any machine under any policy with a preset's rules; a third are about the reserve."""
     rng = random.Random(number)
     reserving = rng.randrange(3) == 0
     rules = RULES[rng.choice(presets)]

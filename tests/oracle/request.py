@@ -41,25 +41,15 @@ class Mark(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """One allocation request.
+    """One allocation request."""
 
-    Attributes:
-        cpu: CPU it runs on.
-        order: pages asked for, as a power of two.
-        migratetype: 0 to 2 (S2.1).
-        highest_zone: highest type of zone allowed, by position within a node (S2.2).
-        bits: gfp bits.
-        reclaim: number of the recorded direct reclaim that ran for it, 0 if none is known.
-        only_zone: index of the only zone that may serve it, None for any (S10.4).
-    """
-
-    cpu: int
-    order: int
-    migratetype: int
-    highest_zone: int
-    bits: Bits
-    reclaim: int = 0
-    only_zone: int | None = None
+    cpu: int  # CPU it runs on
+    order: int  # pages asked for, as a power of two
+    migratetype: int  # 0 to 2 (S2.1)
+    highest_zone: int  # highest type of zone allowed, by position within a node (S2.2)
+    bits: Bits  # gfp bits
+    reclaim: int = 0  # number of the recorded direct reclaim that ran for it, 0 if none is known
+    only_zone: int | None = None  # index of the only zone that may serve it, None for any (S10.4)
 
     @property
     def is_movable(self) -> bool:
@@ -79,28 +69,17 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """Alloc flags of one walk over the zonelist (S2.5-S2.7).
+    """Alloc flags of one walk over the zonelist (S2.5-S2.7)."""
 
-    Attributes:
-        mark: watermark to keep.
-        kswapd: the request may wake kswapd.
-        min_reserve: may use half of the min reserve.
-        non_block: cannot reclaim; with `min_reserve`, a further quarter.
-        atomic: has the gfp bit ATOMIC (6.1).
-        highatomic: may use the high-order atomic reserve, and makes it grow.
-        no_watermarks: take pages whatever the watermarks say.
-        nofragment: claim whole blocks only.
-        cma: may use CMA blocks, as what can be moved away may (gfp_to_alloc_flags_cma()).
-    """
-
-    mark: Mark
-    kswapd: bool = False
-    min_reserve: bool = False
-    non_block: bool = False
-    atomic: bool = False
-    highatomic: bool = False
-    no_watermarks: bool = False
-    nofragment: bool = False
+    mark: Mark  # watermark to keep
+    kswapd: bool = False  # the request may wake kswapd
+    min_reserve: bool = False  # may use half of the min reserve
+    non_block: bool = False  # cannot reclaim; with `min_reserve`, a further quarter
+    atomic: bool = False  # has the gfp bit ATOMIC (6.1)
+    highatomic: bool = False  # may use the high-order atomic reserve, and makes it grow
+    no_watermarks: bool = False  # take pages whatever the watermarks say
+    nofragment: bool = False  # claim whole blocks only
+    # may use CMA blocks, as what can be moved away may (gfp_to_alloc_flags_cma())
     cma: bool = False
 
 

@@ -77,7 +77,6 @@ def oracle(
     policy: OraclePolicy | None = None,
     assumptions: OracleAssumptions | None = None,
 ) -> Oracle:
-    """An oracle without pages."""
     return Oracle(machine, RULES[rules], policy or OraclePolicy(), assumptions)
 
 
@@ -103,7 +102,6 @@ def put_free_memory(target: Oracle, zone_index: int) -> None:
 def asked(
     cpu: int, order: int, migratetype: int, highest_zone: int, bits: Bits, **others: int | None
 ) -> Request:
-    """A request."""
     return Request(
         cpu=cpu,
         order=order,
@@ -115,7 +113,6 @@ def asked(
 
 
 def events_named(target: Oracle, name: str) -> list[tuple[object, ...]]:
-    """The events of one kind, oldest first."""
     return [event for event in target.events if event[0] == name]
 
 

@@ -136,11 +136,7 @@ RETRIES_MAX = 16
 
 
 class SlowPath:
-    """One request's way once the fast path has failed.
-
-    Attributes:
-        stalled: it reclaimed or compacted.
-    """
+    """One request's way once the fast path has failed."""
 
     def __init__(self, oracle: ElasticOracle, request: Request) -> None:
         self.oracle = oracle
@@ -160,7 +156,7 @@ class SlowPath:
         self.no_progress = 0
         self.promoted_rounds = 0
         self.compact_retries = 0
-        self.stalled = False
+        self.stalled = False  # it reclaimed or compacted
 
     def serve(self) -> int | None:
         """__alloc_pages_slowpath(): return a page, or None (S8.1).

@@ -27,7 +27,6 @@ class Step(NamedTuple):
 
 
 def step(call: str, **words: Any) -> Step:
-    """A call with arguments."""
     return Step(call, words)
 
 

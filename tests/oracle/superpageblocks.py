@@ -25,17 +25,12 @@ FEW = 8
 
 
 class PartedList(PageList):
-    """A free list whose pages in clean superpageblocks come before all others (S14.2).
-
-    Attributes:
-        clean: the first part.
-        tainted: the second.
-    """
+    """A free list whose pages in clean superpageblocks come before all others (S14.2)."""
 
     def __init__(self, is_tainted: Callable[[int], bool]) -> None:
         super().__init__()
-        self.clean = PageList()
-        self.tainted = PageList()
+        self.clean = PageList()  # the first part
+        self.tainted = PageList()  # the second
         self._is_tainted = is_tainted
 
     def __iter__(self) -> Iterator[int]:
@@ -75,17 +70,13 @@ class PartedList(PageList):
 
 
 class SuperpageblockBuddy(Buddy):
-    """A zone's buddy with lists in two parts.
-
-    Attributes:
-        order: of a superpageblock.
-    """
+    """A zone's buddy with lists in two parts."""
 
     lists: dict[tuple[int, int], PartedList]
 
     def __init__(self, zone: Zone) -> None:
         super().__init__(zone)
-        self.order = zone.policy.superpageblock_order
+        self.order = zone.policy.superpageblock_order  # of a superpageblock
         self.lists = {key: PartedList(self.is_tainted) for key in self.lists}
         self.blocks.watchers.append(self._note_retyped)
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import pytest
-
 from tests.oracle import Migratetype, Oracle, OraclePolicy
-from tests.oracle.machine import OracleMachine, Work, is_drawn
+from tests.oracle.machine import OracleMachine, is_drawn
 from tests.oracle.ownership import MergingLists, OwnedPageblocks, OwnershipCount, PhaseCount
 from tests.oracle.ownership_refill import OwningZone
 from tests.oracle.rules import OracleOwnership
@@ -128,27 +126,6 @@ def test_a_page_goes_back_to_its_blocks_owner() -> None:
     target.check()
 
 
-@pytest.mark.parametrize(
-    ("plain_frees", "local", "owners"), [("owner", [], [0]), ("local", [0], [])]
-)
-def test_plain_pages_of_an_owned_block(
-    plain_frees: str, local: list[int], owners: list[int]
-) -> None:
-    """CPU 0's block has 4 free pages in the zone, which CPU 1 gets as a chunk."""
-    target = owning(free=(0,), plain_frees=plain_frees)
-    take(target, PAGES)
-    for pfn in range(4):
-        target.free(0, pfn, 0)
-    target.drain_all()
-    assert take(target, cpu=1) == [0]
-    target.free(1, 0, 0)
-    assert [pfn for pfn in on_list(target, 0, cpu=1) if pfn == 0] == local
-    assert on_list(target, 0, cpu=0) == owners
-    target.free(1, 8, 0)
-    assert on_list(target, 0, cpu=0) == [8, *owners], "handed out as mergeable"
-    target.check()
-
-
 def test_draws() -> None:
     """Numbers 0, 1 and 2 give words 0, 2654435761 and 1013904226, of 4294967296: 0, 618, 236."""
     assert [is_drawn(number, 237) for number in range(3)] == [True, False, True]
@@ -182,27 +159,6 @@ def test_a_block_reunites_on_its_owners_lists() -> None:
     target.check()
 
 
-@pytest.mark.parametrize(
-    ("drain_from", "drained"),
-    [("largest", [(0, 1), (4, 0), (8, 0)]), ("freed_list", [(4, 0), (8, 0), (10, 0), (12, 0)])],
-)
-def test_what_is_drained_first(drain_from: str, drained: list[tuple[int, int]]) -> None:
-    """4 of 8 pages: the pair and the two coldest, or the freed page's list from its tail."""
-    target = using(
-        0, 1, 4, 8, 10, 12, 14, 6, policy=TIGHT, fit_test="always", drain_from=drain_from
-    )
-    assert [event[1:3] for event in events_named(target, "drain")] == drained
-    target.check()
-
-
-@pytest.mark.parametrize(("fragments", "queued"), [("tail", [112, 3]), ("as_usual", [3, 112])])
-def test_where_fragments_queue(fragments: str, queued: list[int]) -> None:
-    target = using(3, fragments=fragments)
-    put_back(target, 112, 0)
-    target.drain_all()
-    assert in_zone(target, 0) == queued
-
-
 def test_recorded_blocks_may_age() -> None:
     """The owner's tick gives up what was recorded before it; what it drains itself lives on."""
     policy = OraclePolicy(pcp_batch=4, pcp_high_min=2, pcp_high_max=64)
@@ -228,26 +184,6 @@ def test_a_refill_claims_a_whole_block() -> None:
     assert counts(target).phases[1] == PhaseCount(refills=1, objects=1, pages=16)
     assert counts(target).claimed == 1
     target.check()
-
-
-def test_the_block_is_split_on_the_lists() -> None:
-    """Upper halves go in front of their lists; the zone's hold has no part in it."""
-    target = owning()
-    take(target)
-    assert [on_list(target, order) for order in range(5)] == [[1], [2], [4], [8], []]
-    assert lists_of(target).mergeable == {1, 2, 4, 8}
-    assert lists_of(target).pcp.count == 15
-    assert counts(target).splits == 4
-    assert target.work[0] == Work()
-
-
-@pytest.mark.parametrize(("fit_test", "claimed"), [("high", 0), ("high_max", 1), ("always", 1)])
-def test_fit_test(fit_test: str, claimed: int) -> None:
-    """High is raised from 8 to 12 by the refill; it may grow to 32."""
-    policy = OraclePolicy(pcp_batch=4, pcp_high_min=8, pcp_high_max=32)
-    target = owning(policy, fit_test=fit_test)
-    take(target)
-    assert counts(target).claimed == claimed
 
 
 def fragmented(**options: object) -> Oracle:
@@ -295,12 +231,3 @@ def test_largest_chunks_first() -> None:
 def test_smallest_chunks_first() -> None:
     """4 pages wanted: the order-1 buddy whole, then the order-3 buddy whole."""
     assert chunks("smallest") == [[1], [], [], [8]]
-
-
-def test_other_types_come_last_and_page_by_page() -> None:
-    """No UNMOVABLE page is free: all 4 come by mainline's rule, of a MOVABLE block claimed."""
-    target = owning(TIGHT)
-    assert take(target, migratetype=UNMOVABLE) == [0]
-    assert counts(target).phases[3] == PhaseCount(refills=1, objects=4, pages=4)
-    assert on_list(target, 0, migratetype=UNMOVABLE) == [1, 2, 3]
-    assert lists_of(target).mergeable == set()

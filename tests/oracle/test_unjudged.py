@@ -6,12 +6,10 @@ does because its recording says so (S10.4).
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from tests.oracle import Bits, Migratetype, Oracle, OracleAssumptions, OracleMachine, OraclePolicy
-from tests.oracle.page_alloc import node_orders, zonelist
+from tests.oracle.page_alloc import node_orders
 from tests.oracle.scenarios import (
     BLOCK,
     KERNEL,
@@ -19,7 +17,6 @@ from tests.oracle.scenarios import (
     events_named,
     one_zone,
     oracle,
-    put_free_blocks,
     put_free_memory,
     two_nodes,
     zone,
@@ -97,13 +94,6 @@ def test_nodes_follow_one_another(
     assert node_orders(machine) == orders
 
 
-def test_zones_come_by_node_and_then_from_the_highest_type_down() -> None:
-    machine = two_nodes()
-    assert zonelist(machine, (0, 1), NORMAL) == [1, 0, 3]
-    assert zonelist(machine, (1, 0), NORMAL) == [3, 1, 0]
-    assert zonelist(machine, (1, 0), DMA32) == [0]
-
-
 def locks(target: Oracle, cpu: int = 0) -> tuple[int, int, int]:
     """Acquisitions, holds to drain, hand-overs of a CPU."""
     found = counts(target, cpu)
@@ -129,32 +119,6 @@ def test_a_remote_free_takes_it_away_and_the_owner_takes_it_back() -> None:
     assert locks(target, cpu=1) == (2, 0, 1)
     take(target)
     assert locks(target, cpu=0) == (PAGES + 1, 0, 1)
-
-
-def test_drains_take_it_once_a_chunk() -> None:
-    """CPU 1 drains CPU 0's lists; the first to take a lock has it from nobody."""
-    target = oracle(one_zone(8, nr_cpus=2), "6.12", FIXED)
-    put_free_memory(target, 0)
-    take(target)
-    target.drain_all(by=1)
-    assert locks(target, cpu=1) == (0, 1, 1)
-    target.tick(0)
-    assert locks(target, cpu=0) == (1, 0, 0), "nothing to drain"
-
-
-def frees_taken(target: Oracle, batched: list[tuple[int, int]]) -> int:
-    """Acquisitions of frees by (CPU, page), all in batches."""
-    before = [locks(target, cpu)[0] for cpu in range(2)]
-    for cpu, pfn in batched:
-        target.free(cpu, pfn, 0, batched=True)
-    return sum(locks(target, cpu)[0] for cpu in range(2)) - sum(before)
-
-
-def test_a_folio_batch_takes_it_once() -> None:
-    """31 pages at most; the next begins another."""
-    target = owning()
-    pages = take(target, 2 * PAGES)
-    assert frees_taken(target, [(0, pfn) for pfn in pages]) == 2
 
 
 def in_pieces(rules: str = "7.2", assumptions: OracleAssumptions | None = None) -> Oracle:
@@ -225,32 +189,6 @@ def test_the_imposed_zone_serves() -> None:
     assert target.forced == 0
 
 
-def test_a_zone_that_the_list_lacks_is_forced() -> None:
-    """A caller may ask for another node than its CPU's (alloc_pages_node), and for that only."""
-    target = with_two_zones()
-    assert served_by(target, 3, KERNEL | Bits.THISNODE) == 3
-    assert target.forced == 1
-
-
-@pytest.mark.parametrize("order", [8, 9, 10])
-def test_memory_that_comes_is_last(order: int) -> None:
-    """Orders above a pageblock's are freed block by block, and merge again."""
-    blocks = 12
-    machine = one_zone(blocks)
-    spec = zone("DMA32", 0, blocks, managed=4 * BLOCK)
-    target = oracle(replace(machine, zones=(spec,)), "6.12")
-    put_free_blocks(target, 1, 1)
-    target.put_free(2 * BLOCK, 10, MOVABLE)
-    target.put_free(BLOCK // 2, 8, MOVABLE)
-    first = 8 * BLOCK
-    target.grow(DMA32, first, order)
-    assert list(target.zones[0].buddy.lists[order, MOVABLE])[-1] == first
-    assert len(target.zones[0].buddy.lists[order, MOVABLE]) == 2
-    assert target.zones[0].spec.managed == 4 * BLOCK + (1 << order)
-    assert not target.events
-    target.check()
-
-
 def marks(minimum: int) -> dict[str, int]:
     """All three marks in one place."""
     return {"min": minimum, "low": minimum, "high": minimum}
@@ -310,37 +248,6 @@ def test_the_lowmem_reserve_counts(kept: int, served_by: int) -> None:
     """Normal lacks 90 pages, DMA32 30 and what it keeps from requests that may use Normal."""
     dma32 = marks(50) | {"lowmem_reserve": (0, kept)}
     assert server(pressed(10, 20, normal=marks(100), dma32=dma32)) == served_by
-
-
-def test_without_a_page_in_the_nearest_zone_the_walk_follows() -> None:
-    """DMA32 has 485 pages to spare, but no buddy of 16; Normal lacks 999, and has one."""
-    target = pressed(0, 500, normal=marks(1000), dma32={})
-    target.put_free(4 * BLOCK, 4, MOVABLE)
-    assert server(target, order=4, migratetype=MOVABLE) == NORMAL
-    assert events_named(target, "hold") == [
-        ("hold", "buddy_alloc", "", 0),
-        ("hold", "buddy_alloc", "", 1),
-    ]
-
-
-def test_nothing_anywhere_fails() -> None:
-    target = pressed(10, 20, normal=marks(100), dma32=marks(50))
-    assert server(target, order=4) is None
-    assert (target.forced, target.failed) == (0, 1)
-
-
-def test_recorded_kswapd_ends_as_recorded() -> None:
-    """A node that is balanced keeps its run; stopping once more does nothing."""
-    target = oracle(two_nodes(), "6.12", SINGLE, NOTHING)
-    put_free_memory(target, 3)
-    pfn = target.alloc(asked(1, 0, MOVABLE, NORMAL, KERNEL))
-    assert pfn is not None
-    target.start_kswapd(1, NORMAL)
-    target.free(1, pfn, 0)
-    assert target.kswapd[1].active
-    target.stop_kswapd(1)
-    target.stop_kswapd(1)
-    assert not target.kswapd[1].active
 
 
 @pytest.mark.parametrize("reclaimed", [0, 1])

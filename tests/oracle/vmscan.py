@@ -61,16 +61,12 @@ Cluster = tuple[int, int]
 
 
 class Reclaimer:
-    """Scans a node's lists and frees what it may.
-
-    Attributes:
-        zones: the node's.
-    """
+    """Scans a node's lists and frees what it may."""
 
     def __init__(self, oracle: ElasticOracle, node: int) -> None:
         self.oracle = oracle
         self.node = node
-        self.zones = oracle.zones_of(node)
+        self.zones = oracle.zones_of(node)  # the node's
         self.memory = oracle.memory
         self.options = oracle.options
         self.gates = oracle.gates

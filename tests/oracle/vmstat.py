@@ -110,14 +110,12 @@ class VmCounter:
     """A number of pages, most of it common to all CPUs, the latest changes kept by each CPU.
 
     Attributes:
-        shared: what every CPU reads; may be negative for a while.
-        pending: per CPU, changes that are not in `shared` yet.
         threshold: a CPU keeps changes back as long as their sum is within plus or minus this.
     """
 
     def __init__(self, nr_cpus: int) -> None:
-        self.shared = 0
-        self.pending = [0] * nr_cpus
+        self.shared = 0  # what every CPU reads; may be negative for a while
+        self.pending = [0] * nr_cpus  # per CPU, changes that are not in `shared` yet
         self.threshold = 0
 
     @property
@@ -145,12 +143,8 @@ class FreeCounters:
     """A zone's free pages: all but those in ISOLATE blocks, and those in two types of blocks.
 
     Attributes:
-        free: NR_FREE_PAGES.
-        cma: the part of it in CMA blocks.
-        highatomic: the part of it in HIGHATOMIC blocks; never lags.
-        lags: CPUs keep changes back; else every reader sees the true numbers.
-        drift_mark: below it, the question whether a node is balanced takes the true number; 0
-            where the lag is too small to matter.
+        drift_mark: below it, the question whether a node is balanced takes the true number; 0 where
+            the lag is too small to matter.
     """
 
     def __init__(
@@ -158,10 +152,10 @@ class FreeCounters:
     ) -> None:
         self.machine = machine
         self.this_cpu = this_cpu
-        self.lags = lags
-        self.free = VmCounter(machine.nr_cpus)
-        self.cma = VmCounter(machine.nr_cpus)
-        self.highatomic = 0
+        self.lags = lags  # CPUs keep changes back; else every reader sees the true numbers
+        self.free = VmCounter(machine.nr_cpus)  # NR_FREE_PAGES
+        self.cma = VmCounter(machine.nr_cpus)  # the part of it in CMA blocks
+        self.highatomic = 0  # the part of it in HIGHATOMIC blocks; never lags
         self.drift_mark = drift_mark(zone, machine.nr_cpus) if lags else 0
         self._normal_threshold = calculate_normal_threshold(zone.managed, machine.nr_cpus)
         self._pressure_threshold = calculate_pressure_threshold(zone, machine.nr_cpus)
@@ -170,7 +164,6 @@ class FreeCounters:
             self.free.threshold = self.cma.threshold = self._normal_threshold
 
     def place(self, pages: int, migratetype: int) -> None:
-        """Count pages of the start state."""
         self.add(pages, migratetype)
         for cpu in range(self.machine.nr_cpus):
             self.fold(cpu)

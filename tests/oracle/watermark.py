@@ -15,7 +15,6 @@ class HighatomicReserve:
     """Blocks set aside for high-order atomic requests.
 
     Attributes:
-        reserved: pages of the blocks set aside, free or not (S7.2).
         returned_whole: buddies of block size and above that were given back without merging.
     """
 
@@ -23,7 +22,7 @@ class HighatomicReserve:
         self.zone = zone
         self.buddy = zone.buddy
         self.blocks = zone.blocks
-        self.reserved = 0
+        self.reserved = 0  # pages of the blocks set aside, free or not (S7.2)
         self.returned_whole: set[int] = set()
 
     @property
@@ -117,20 +116,15 @@ class LooseReserve(HighatomicReserve):
 
 
 class Watermarks:
-    """The zone's marks, its boost, and the question whether a request may take a page.
-
-    Attributes:
-        boost: pages added to every mark (S1.7).
-    """
+    """The zone's marks, its boost, and the question whether a request may take a page."""
 
     def __init__(self, zone: Zone) -> None:
         self.zone = zone
         self.buddy = zone.buddy
-        self.boost = zone.spec.boost
+        self.boost = zone.spec.boost  # pages added to every mark (S1.7)
         self.atomic_boost_due = 0
 
     def raw(self, mark: Mark) -> int:
-        """A mark without boost."""
         return getattr(self.zone.spec, mark.value)
 
     def wmark_pages(self, mark: Mark) -> int:

@@ -26,26 +26,20 @@ class Zone:
     """One zone; pages enter and leave it here.
 
     Attributes:
-        index: zone index.
-        type: position among its node's zones.
-        node: number of its node.
-        spec: the zone as found, with the memory that came since.
         counters: free pages as counted.
         cached_types: of pages outside the buddy: the type of the list that a page was taken from,
             later that of its block when it was freed. A page goes from a per-CPU list back to the
             buddy under this type, whatever has become of its block meanwhile (6.1).
         buddy: free lists; `reserve`, `watermarks` and `fallback` work on them.
-        pcp: page set of each CPU.
         note_recovered: called when a list's free lifts the zone above its high mark (S10.2).
-        isolated_blocks: ISOLATE blocks of the zone.
     """
 
     def __init__(self, index: int, oracle: Allocator) -> None:
-        self.index = index
+        self.index = index  # zone index
         self.machine, self.rules, self.policy = oracle.machine, oracle.rules, oracle.policy
-        self.type = self.machine.zone_type(index)
-        self.spec = self.machine.zones[index]
-        self.node = self.spec.node
+        self.type = self.machine.zone_type(index)  # position among its node's zones
+        self.spec = self.machine.zones[index]  # the zone as found, with the memory that came since
+        self.node = self.spec.node  # number of its node
         self.blocks, self.allocated, self.events = oracle.blocks, oracle.allocated, oracle.log
         self.list_locks = oracle.list_locks
         self.flags = ZoneFlags()
@@ -53,7 +47,7 @@ class Zone:
         lags = oracle.assumptions.counters == "lagged"
         self.counters = FreeCounters(self.spec, self.machine, oracle.this_cpu, lags=lags)
         self.cached_types: dict[int, int] = {}
-        self.isolated_blocks = 0
+        self.isolated_blocks = 0  # ISOLATE blocks of the zone
         buddy, reserve, fallback = Buddy, HighatomicReserve, Fallback
         if not self.rules.free_lists_match_blocks:
             buddy, reserve, fallback = LooseBuddy, LooseReserve, MovingFallback
@@ -64,7 +58,7 @@ class Zone:
         self.watermarks = Watermarks(self)
         self.fallback: Fallback | MovingFallback = fallback(self)
         page_set = PerCpuPages if self.rules.pcp_tunes_itself else FixedPerCpuPages
-        self.pcp = [page_set(self) for _ in range(self.machine.nr_cpus)]
+        self.pcp = [page_set(self) for _ in range(self.machine.nr_cpus)]  # page set of each CPU
 
     def may_take(self, request: Request, attempt: Attempt) -> bool:
         """Part of get_page_from_freelist(): return whether the marks allow a page (S3.1).

@@ -79,29 +79,6 @@ def test_a_recording_goes_through_the_kernel_s_code_as_through_the_model(
     assert any("slowpath" in line for line in kernel.not_covered)
 
 
-def test_a_patched_source_is_the_policy_of_the_same_name(
-    patched: Callable[[str, str, str, str], SourceTree],
-    kernel_source: Callable[[str], SourceTree],
-    highatomic: pm.Recording,
-) -> None:
-    """The order gate: no block for atomic requests of costly order or below."""
-    tree = patched(
-        "6.12",
-        "mm/page_alloc.c",
-        "	max_managed = ALIGN((zone_managed_pages(zone) / 100), pageblock_nr_pages);\n",
-        "	max_managed = ALIGN((zone_managed_pages(zone) / 100), pageblock_nr_pages);\n"
-        "	if (order <= PAGE_ALLOC_COSTLY_ORDER)\n		return;\n",
-    )
-    policy = pm.Policy(highatomic_gate_order=3)
-    gate = pm.replay(highatomic, policy, rules="6.12", assumptions=PLAIN)
-    kernel = pm.replay(highatomic, pm.KernelBuild(tree.path), rules="6.12")
-    assert_same(gate, kernel)
-    stock = pm.replay(highatomic, pm.KernelBuild(kernel_source("6.12").path), rules="6.12")
-    assert len(stock.log) != len(kernel.log), "the patch changes something"
-    text = pm.compare(stock, kernel).to_text()
-    assert "code:" in text
-
-
 def test_a_patch_does_what_a_patched_tree_and_the_policy_do(
     kernel_source: Callable[[str], SourceTree], highatomic: pm.Recording, tmp_path: Path
 ) -> None:

@@ -43,6 +43,7 @@ from pagealloc_model.verdict.kernel_judge.random_machines import (
     starting_places,
 )
 from pagealloc_model.verdict.kernel_judge.sides import EventSides
+from tests.allocator.faults import Fault, read_faults
 from tests.small_recordings import write_recording
 
 SERIES = ["6.1", "6.12", "7.2", "7.3"]
@@ -59,103 +60,32 @@ AGREEMENTS = [
 ]
 """What is judged by which series; operations that always run, and those of a long run."""
 
-OTHER_COMPACTION = {
-    "6.12": [
-        ("mm/compaction.c", "if (get_pageblock_skip(freepage))", "if (false)"),
-        ("mm/compaction.c", "limit = pageblock_nr_pages >> 1;", "limit = pageblock_nr_pages >> 3;"),
-        (
-            "mm/compaction.c",
-            "low_pfn = pageblock_start_pfn(cc->free_pfn - (distance >> 2));",
-            "low_pfn = min_pfn;",
-        ),
-        ("mm/compaction.c", "move_freelist_head(freelist, freepage);", ";"),
-        ("mm/compaction.c", "distance >>= 2;", "distance >>= 1;"),
-        ("mm/compaction.c", "cc->zone->compact_cached_free_pfn = highest;", ";"),
-        (
-            "mm/compaction.c",
-            "stride = min_t(unsigned int, COMPACT_CLUSTER_MAX, stride << 1);",
-            "stride = 1;",
-        ),
-        ("mm/compaction.c", "zone->compact_init_free_pfn = reset_free;", ";"),
-        ("mm/compaction.c", "if (cc->order == COMPACTION_HPAGE_ORDER)", "if (false)"),
-        ("mm/compaction.c", "zone->compact_defer_shift++;", "zone->compact_defer_shift += 2;"),
-        ("mm/compaction.c", "if (pgdat->kcompactd_max_order <= cc.order)", "if (true)"),
-        ("mm/compaction.c", "default_timeout << COMPACT_MAX_DEFER_SHIFT;", "default_timeout << 2;"),
-        ("mm/compaction.c", "drain_all_pages(zone);", ";"),
-        (
-            "mm/compaction.c",
-            "wmark_low = max(100U - sysctl_compaction_proactiveness, 5U);",
-            "wmark_low = 80;",
-        ),
-        ("mm/compaction.c", "if (free_pfn > cc->zone->compact_cached_free_pfn)", "if (false)"),
-    ],
-    "6.1": [
-        ("mm/compaction.c", "set_pageblock_skip(freepage);", ";"),
-        ("mm/compaction.c", "last_migrated_pfn = iteration_start_pfn;", "last_migrated_pfn = 0;"),
-        (
-            "mm/compaction.c",
-            "list_add(&page->lru, &tmp_list);",
-            "list_add_tail(&page->lru, &tmp_list);",
-        ),
-        ("mm/compaction.c", "cc->migrate_pfn - 1, cc->order);", "cc->migrate_pfn, cc->order);"),
-        ("mm/compaction.c", "if (!pageblock_aligned(pfn))", "if (false)"),
-        ("mm/compaction.c", "cursor += (1UL << order) - 1;", ";"),
-        ("mm/compaction.c", "if (cc->ignore_block_suitable)", "if (true)"),
-        (
-            "mm/page_alloc.c",
-            "if (order < pageblock_order && migratetype == MIGRATE_MOVABLE)",
-            "if (order < pageblock_order)",
-        ),
-        ("mm/page_alloc.c", "if (migratetype_is_mergeable(mt))\n\t\t\t\tset", "if (false) set"),
-    ],
-}
-"""By series: a file, a text in it once, and what is put in its place."""
+OTHER_KERNELS = read_faults(Path(__file__).with_name("kernel_faults.txt"))
+"""Faults in a series' kernel, each in a file of which a part is judged."""
 
-OTHER_RECLAIM = [
-    (
-        "mm/vmscan.c",
-        "if (sc->order && sc->nr_reclaimed >= compact_gap(sc->order))",
-        "if (sc->order && sc->nr_reclaimed >= 2 * compact_gap(sc->order))",
+WRONG_RULES = {
+    ("compaction", "7.2"): (
+        "suitable_beside_cma=false direct_source_needs_cma=false "
+        "proactive_leeway_shrinks=false async_source_by_order=false "
     ),
-    ("mm/vmscan.c", "if (nr_boost_reclaim && !nr_reclaimed)", "if (false)"),
-    ("mm/vmscan.c", "if (reclaim_order < alloc_order)", "if (true)"),
-    ("mm/vmscan.c", "return inactive_lru_pages > pages_for_compaction;", "return false;"),
-    ("mm/vmscan.c", "if (nr_file > nr_anon) {", "if (nr_file >= nr_anon) {"),
-    ("mm/vmscan.c", "remaining = schedule_timeout(HZ/10);", "remaining = 1;"),
-]
-"""The same for reclaim of 6.12."""
-
-WRONG_RULES = [
-    ("compaction", "7.2", "suitable_beside_cma=false"),
-    ("compaction", "7.2", "direct_source_needs_cma=false"),
-    ("compaction", "7.2", "proactive_leeway_shrinks=false"),
-    ("compaction", "7.2", "async_source_by_order=false"),
-    ("compaction", "6.12", "compact_gap_capped=true"),
-    ("compaction", "6.1", "compaction_moves_compound_pages=true"),
-    ("compaction", "6.1", "scans_count_skipped_pages=true"),
-    ("compaction", "6.1", "zone_start_begins_block=true"),
-    ("compaction", "6.1", "any_isolation_marks_block=true"),
-    ("compaction", "6.1", "fast_sources_marked=false"),
-    ("compaction", "6.1", "failed_blocks_finished=true"),
-    ("compaction", "6.1", "moved_from_where_scan_ended=true"),
-    ("compaction", "6.1", "capture_ends_before_drain=true"),
-    ("compaction", "6.1", "movable_capture_below_block=true"),
-    ("compaction", "6.1", "proactive_scans_counted=true"),
-    ("compaction", "6.1", "targets_kept_whole=true"),
-    ("compaction", "6.1", "target_block_by_order=true"),
-    ("compaction", "6.1", "target_steps_end_in_block=true"),
-    ("compaction", "6.1", "target_position_leaves_block=true"),
-    ("compaction", "6.1", "fast_targets_end_at_enough=true"),
-    ("compaction", "6.1", "fast_targets_marked_at_end=true"),
-    ("compaction", "6.1", "late_target_block_tested=true"),
-    ("compaction", "6.1", "lists_match_blocks=true"),
-    ("reclaim", "6.12", "free_counts_as_reclaimable"),
-    ("reclaim", "6.12", "fruitless_reclaim_repeated"),
-    ("reclaim", "6.12", "boosted_runs_never_fail"),
-    ("reclaim", "6.12", "revived_when_balanced"),
-    ("reclaim", "6.12", "ready_by_high_mark"),
-]
-"""Rules of a series that are told wrong."""
+    ("compaction", "6.12"): ("compact_gap_capped=true "),
+    ("compaction", "6.1"): (
+        "compaction_moves_compound_pages=true scans_count_skipped_pages=true "
+        "zone_start_begins_block=true any_isolation_marks_block=true "
+        "fast_sources_marked=false failed_blocks_finished=true "
+        "moved_from_where_scan_ended=true capture_ends_before_drain=true "
+        "movable_capture_below_block=true proactive_scans_counted=true "
+        "targets_kept_whole=true target_block_by_order=true target_steps_end_in_block=true "
+        "target_position_leaves_block=true fast_targets_end_at_enough=true "
+        "fast_targets_marked_at_end=true late_target_block_tested=true "
+        "lists_match_blocks=true "
+    ),
+    ("reclaim", "6.12"): (
+        "free_counts_as_reclaimable fruitless_reclaim_repeated boosted_runs_never_fail "
+        "revived_when_balanced ready_by_high_mark "
+    ),
+}
+"""Rules that are told wrong, by part and series."""
 
 
 def judged(
@@ -302,27 +232,13 @@ def test_a_patched_kernel_is_told_from_the_model_with_function_and_line(
 
 @pytest.mark.long
 @EVERY_FAULT
-@pytest.mark.parametrize(
-    ("part", "series", "path", "old", "new"),
-    [
-        *(
-            ("compaction", series, *each)
-            for series, some in OTHER_COMPACTION.items()
-            for each in some
-        ),
-        *(("reclaim", "6.12", *each) for each in OTHER_RECLAIM),
-    ],
-)
+@pytest.mark.parametrize("fault", OTHER_KERNELS, ids=[fault.name for fault in OTHER_KERNELS])
 def test_another_kernel_is_found_under_pressure(
-    patched: Callable[[str, str, str, str], SourceTree],
-    part: str,
-    series: str,
-    path: str,
-    old: str,
-    new: str,
+    patched: Callable[[str, str, str, str], SourceTree], fault: Fault
 ) -> None:
     """A short sequence of operations shows it."""
-    tree = patched(series, path, old, new)
+    (series,), (part,) = fault.presets, fault.scenarios
+    tree = patched(series, fault.module, fault.right, fault.wrong)
     operations = 10_000 if part == "compaction" else 40_000
     verdicts = (judged(tree, series, operations, seed, part) for seed in range(3))
     found = next((each for each in verdicts if each.difference is not None), None)
@@ -334,7 +250,10 @@ def test_another_kernel_is_found_under_pressure(
 
 @pytest.mark.long
 @EVERY_FAULT
-@pytest.mark.parametrize(("part", "series", "rule"), WRONG_RULES)
+@pytest.mark.parametrize(
+    ("part", "series", "rule"),
+    [(*told, rule) for told, rules in WRONG_RULES.items() for rule in rules.split()],
+)
 def test_a_wrong_rule_is_found_under_pressure(
     kernel_source: Callable[[str], SourceTree], part: str, series: str, rule: str
 ) -> None:
