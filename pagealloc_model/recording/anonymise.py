@@ -294,10 +294,12 @@ def anonymise_snapshot(snapshot: Snapshot, destination: Path, left_out: LeftOut)
         elif name in SNAPSHOT_FILES:
             text = snapshot.text(name)
             lines = text.splitlines() if text is not None else []
-            kept = [line for line in lines if _KERNEL_LINE.fullmatch(line)]
-            if len(kept) < max(len(lines), text is None):
+            known = [line for line in lines if _KERNEL_LINE.fullmatch(line)]
+            if len(known) < max(len(lines), text is None):
                 _note(left_out, "state file with lines that no kernel prints", name)
-            (destination / name).write_text("".join(f"{line}\n" for line in kept), encoding="ascii")
+            (destination / name).write_text(
+                "".join(f"{line}\n" for line in known), encoding="ascii"
+            )
         else:
             _note(left_out, "other file of snapshots", name)
 
@@ -321,22 +323,22 @@ def anonymise_profile(path: Path) -> str:
 
 def anonymise_meta(meta: Mapping[str, Any], left_out: LeftOut) -> dict[str, Any]:
     """meta.json's keys and values that say nothing of who recorded what."""
-    kept = {}
+    harmless = {}
     for key, value in meta.items():
         clean = _META.get(key)
         if clean is not None:
-            kept[key] = clean(value)
+            harmless[key] = clean(value)
         elif key != "cmdline":
             _note(left_out, "other key of meta.json", key)
     if "cmdline" in meta:
-        kept["cmdline"] = None
-    return kept
+        harmless["cmdline"] = None
+    return harmless
 
 
 def _from_start(pattern: re.Pattern[str], text: object) -> str:
     """What of a text the pattern matches, "" for none."""
-    found = pattern.match(text) if isinstance(text, str) else None
-    return found[0] if found else ""
+    match = pattern.match(text) if isinstance(text, str) else None
+    return match[0] if match else ""
 
 
 def _texts(pattern: str, keys: str = "(?!)") -> Callable[[Any], Any]:
@@ -350,7 +352,7 @@ def _texts(pattern: str, keys: str = "(?!)") -> Callable[[Any], Any]:
             return _from_start(value_pattern, value)
         if isinstance(value, list):
             return [clean(element) for element in value]
-        return {key: clean(each) for key, each in value.items() if key_pattern.fullmatch(key)}
+        return {key: clean(v) for key, v in value.items() if key_pattern.fullmatch(key)}
 
     return clean
 

@@ -271,20 +271,14 @@ def machine_from_zoneinfo(
     Raises:
         UsageError: no populated zone, or zones the model has no rules for.
     """
+    same = ("node", "name", "spanned", "present", "managed", "pagesets")
     zones = tuple(
         Zone(
-            node=zone.node,
-            name=zone.name,
+            **{name: getattr(zone, name) for name in same},
+            **{mark: getattr(zone, mark) - (zone.boost or 0) for mark in ("min", "low", "high")},
             start_pfn=zone.start_pfn or 0,
-            spanned=zone.spanned,
-            present=zone.present,
-            managed=zone.managed,
-            min=zone.min - (zone.boost or 0),
-            low=zone.low - (zone.boost or 0),
-            high=zone.high - (zone.boost or 0),
             boost=zone.boost or 0,
             lowmem_reserve=tuple(zone.protection),
-            pagesets=zone.pagesets,
         )
         for zone in zoneinfo.zones
     )

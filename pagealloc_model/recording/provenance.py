@@ -19,8 +19,11 @@ from pagealloc_model.recording.sampling import COMPLETE, sampled_words
 from pagealloc_model.recording.trace.columns import EVENT_NAMES, Event, Trace
 
 if TYPE_CHECKING:
+    from pagealloc_model.recording.proc.zoneinfo import ZoneInfoZone
     from pagealloc_model.recording.recording import Recording
     from pagealloc_model.recording.snapshot import Snapshot
+
+    _Usable = Sequence[tuple[Snapshot, tuple[ZoneInfoZone, ...]]]
 
 USABLE, DOUBT, REFUSED = LEVELS = ("usable", "usable with doubt", "refused")
 
@@ -102,6 +105,11 @@ def provenance(recording: Recording) -> tuple[ProvenanceCheck, ...]:
 
 def _checks(recording: Recording) -> Iterator[ProvenanceCheck]:
     trace = recording.trace
+    usable = [
+        (snapshot, snapshot.zoneinfo.zones)
+        for snapshot in recording.dated_snapshots
+        if snapshot.zoneinfo is not None
+    ]
     yield _scope(recording)
     if trace.sampled:
         yield ProvenanceCheck("sampled", REFUSED, sampled_words(trace), COMPLETE)
@@ -136,12 +144,11 @@ def _checks(recording: Recording) -> Iterator[ProvenanceCheck]:
             "out, since they turned the free lists over"
         )
     yield ProvenanceCheck("events replayed", USABLE, found)
-    yield _page_frames(recording)
+    yield _page_frames(trace, usable)
     if recording.snapshots:
-        usable = [each for each in recording.dated_snapshots if each.zoneinfo is not None]
-        yield _boot(recording.dated_snapshots)
+        yield _boot(recording.snapshots)
         yield _kernel(recording)
-        yield _near(recording, usable)
+        yield _near(trace, usable)
         yield _sizes(recording, usable)
         yield from _page_flags(recording, usable)
 
@@ -205,14 +212,13 @@ def _scope(recording: Recording) -> ProvenanceCheck:
     return ProvenanceCheck("recorded", level, found, todo)
 
 
-def _page_frames(recording: Recording) -> ProvenanceCheck:
+def _page_frames(trace: Trace, usable: _Usable) -> ProvenanceCheck:
     """Events that touch memory which no snapshot knows."""
-    name, trace = "page frames", recording.trace
+    name = "page frames"
     zones = {
         (zone.start_pfn, zone.start_pfn + zone.spanned)
-        for snapshot in recording.snapshots
-        if snapshot.zoneinfo is not None
-        for zone in snapshot.zoneinfo.zones
+        for _, of_one in usable
+        for zone in of_one
         if zone.start_pfn is not None and zone.spanned
     }
     if not zones:
@@ -263,7 +269,7 @@ def _kernel(recording: Recording) -> ProvenanceCheck:
         found = f"events are of {release}, snapshots of {uname[2]}"
         return ProvenanceCheck("kernel", REFUSED, found, _OF_ONE_RUN)
     counters = {
-        frozenset(each.vmstat.values) for each in recording.snapshots if each.vmstat is not None
+        frozenset(snapshot.vmstat.values) for snapshot in recording.snapshots if snapshot.vmstat
     }
     if len(counters) > 1:
         found = "vmstat has other counters in some snapshots than in others"
@@ -273,13 +279,13 @@ def _kernel(recording: Recording) -> ProvenanceCheck:
     return ProvenanceCheck("kernel", USABLE, f"{named.pop()}, of events and snapshots")
 
 
-def _near(recording: Recording, usable: Sequence[Snapshot]) -> ProvenanceCheck:
+def _near(trace: Trace, usable: _Usable) -> ProvenanceCheck:
     """The start state is that of the nearest snapshot."""
     name = "snapshots' time"
     if not usable:
         return ProvenanceCheck(name, REFUSED, "no snapshot has a usable zoneinfo", _OF_ONE_RUN)
-    first, last = recording.trace.demand_span_ns
-    times = [snapshot.time_ns for snapshot in usable]
+    first, last = trace.demand_span_ns
+    times = [snapshot.time_ns for snapshot, _ in usable]
     inside = sum(first <= time <= last for time in times)
     gap = min(max(first - time, 0) if time <= last else time - last for time in times) / 1e9
     level = REFUSED if gap > _FAR_S else DOUBT if gap > _NEAR_S or not inside else USABLE
@@ -294,12 +300,12 @@ def _near(recording: Recording, usable: Sequence[Snapshot]) -> ProvenanceCheck:
     return ProvenanceCheck(name, level, found, "" if level == USABLE else _OF_ONE_RUN)
 
 
-def _sizes(recording: Recording, usable: Sequence[Snapshot]) -> ProvenanceCheck:
+def _sizes(recording: Recording, usable: _Usable) -> ProvenanceCheck:
     """Accounts of the machine's memory and CPUs: zoneinfo, meminfo, pagetypeinfo, kpageflags."""
     name = "memory and CPUs"
     if not usable:
         return ProvenanceCheck(name, REFUSED, "no snapshot tells them", _OF_ONE_RUN)
-    zones = usable[0].zoneinfo.zones if usable[0].zoneinfo else ()
+    first, zones = usable[0]
     managed = sum(zone.managed for zone in zones)
     recorded = _MEM_TOTAL.search(str(recording.meta.get("meminfo") or ""))
     total = int(recorded[1]) // _PAGE_KB if recorded else 0
@@ -311,15 +317,13 @@ def _sizes(recording: Recording, usable: Sequence[Snapshot]) -> ProvenanceCheck:
     if nr_cpus and cpus and nr_cpus > cpus:
         odd.append(f"{nr_cpus} CPUs, but zoneinfo lists {cpus}")
     spans = {(zone.node, zone.name): zone.spanned for zone in zones}
-    types = usable[0].pagetypeinfo
+    types = first.pagetypeinfo
     for row in types.pageblocks if types else ():
         blocks, spanned = sum(row.blocks), spans.get((row.node, row.zone), 0)
         if types and blocks * types.pages_per_block > spanned + 2 * types.pages_per_block:
             odd.append(f"pagetypeinfo has {blocks} blocks in zone {row.zone} of {spanned} pages")
     layouts = {
-        tuple((zone.node, zone.name, zone.start_pfn) for zone in each.zoneinfo.zones)
-        for each in usable
-        if each.zoneinfo
+        tuple((zone.node, zone.name, zone.start_pfn) for zone in of_one) for _, of_one in usable
     }
     if len(layouts) > 1:
         odd.append("zones begin elsewhere in some snapshots than in others")
@@ -332,15 +336,15 @@ def _sizes(recording: Recording, usable: Sequence[Snapshot]) -> ProvenanceCheck:
     return ProvenanceCheck(name, USABLE, f"{gib:.2f} GiB managed; all files agree")
 
 
-def _page_flags(recording: Recording, usable: Sequence[Snapshot]) -> Iterator[ProvenanceCheck]:
+def _page_flags(recording: Recording, usable: _Usable) -> Iterator[ProvenanceCheck]:
     """Whether kpageflags are of another machine: as many free pages as the snapshot beside them."""
     at_ns = recording.kpageflags_at_ns
-    beside = [each for each in usable if abs(each.time_ns - (at_ns or 0)) < _BESIDE_NS]
+    if at_ns is None or not usable:
+        return
+    nearest, zones = min(usable, key=lambda row: abs(row[0].time_ns - at_ns))
     with suppress(RecordingError):  # a damaged file is refused where it is needed
-        if at_ns is None or not beside or recording.kpageflags is None:
+        if abs(nearest.time_ns - at_ns) >= _BESIDE_NS or recording.kpageflags is None:
             return
-        nearest = min(beside, key=lambda each: abs(each.time_ns - at_ns))
-        zones = nearest.zoneinfo.zones if nearest.zoneinfo else ()
         free = sum(zone.free for zone in zones)
         flagged = int(np.count_nonzero(recording.kpageflags & BUDDY))
         if abs(flagged - free) > _FLAGS_OFF * sum(zone.managed for zone in zones):

@@ -233,7 +233,7 @@ def _recording_directories() -> tuple[Path, ...]:
 def _names_in(directory: Path) -> set[str]:
     """Names of the recordings in a directory, none where it may not be read."""
     with suppress(OSError):
-        return {each.name for each in directory.iterdir() if event_file_of(each) is not None}
+        return {path.name for path in directory.iterdir() if event_file_of(path) is not None}
     return set()
 
 
@@ -291,7 +291,7 @@ def _locate(path: str | Path) -> Path:
         if (directory / wanted).exists():
             return directory / wanted
     here, top = Path.cwd(), Path(__file__).parents[2]
-    beside = (each.parent for each in (here, *here.parents) if each.name == _NOTEBOOKS)
+    beside = (path.parent for path in (here, *here.parents) if path.name == _NOTEBOOKS)
     checkout = (top,) if (top / _NOTEBOOKS).is_dir() else ()
     folders = () if wanted.is_absolute() else tuple(dict.fromkeys((here, *beside, *checkout)))
     for directory in folders:

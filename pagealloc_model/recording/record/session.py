@@ -119,7 +119,7 @@ class Workspace:
 
     def __enter__(self) -> Workspace:
         parent = self.destination.parent
-        self._new_parents = [each for each in (parent, *parent.parents) if not each.exists()]
+        self._new_parents = [p for p in (parent, *parent.parents) if not p.exists()]
         try:
             parent.mkdir(parents=True, exist_ok=True)
             self._top = Path(tempfile.mkdtemp(prefix=f".{self.destination.name}.", dir=parent))
