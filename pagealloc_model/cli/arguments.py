@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 
 BETWEEN_FIELDS = re.compile(r",|\s+(?=[a-z_.0-9]+=)")
-"""What parts two fields of a policy; values of some fields have blanks between their numbers."""
+"""Separator of two fields of a policy; values of some fields have blanks between their numbers."""
 Option = tuple[tuple[str, ...], dict[str, Any]]
-"""What argparse's add_argument takes: words and keywords."""
+"""Words and keywords, as argparse's add_argument takes them."""
 
 
 @dataclass(frozen=True)
@@ -237,7 +237,7 @@ def opened(path: str) -> Recording:
 def assumed(
     recording: Recording, *policies: Policy, asked: str = ""
 ) -> tuple[ReclaimChoice, Assumptions]:
-    """How reclaim is replayed under policies, and assumptions with it; "" takes the usual."""
+    """The way reclaim is replayed under policies, and assumptions with it; "" takes the usual."""
     from pagealloc_model.policy.policy import Assumptions
     from pagealloc_model.predicted.replay import choose_reclaim
 

@@ -167,7 +167,7 @@ EVENT_LOOPS = ("event loop", "event loop under pressure")
 
 @dataclass(frozen=True)
 class Compiled:
-    """How a group of kernels came to be ready.
+    """The outcome of compiling a group of kernels.
 
     Attributes:
         seconds: how long it took.

@@ -115,7 +115,7 @@ def lab_command(notebook: Path, arguments: list[str]) -> list[str]:
 
 
 def has_browser() -> bool:
-    """Whether Python can open a browser here."""
+    """True if Python can open a browser here."""
     try:
         webbrowser.get()
     except webbrowser.Error:

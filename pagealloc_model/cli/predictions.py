@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pagealloc_model.verdict.validation import Validation
 
 BUDGET = "error_budget"
-"""What the files of the whole recording's budget are named after."""
+"""Name of the files of the whole recording's budget."""
 SEEDS_UNDER_PRESSURE = 5
 """Seeds of chaotic quantities where the recorded kernel reclaimed."""
 

@@ -1,1 +1,1 @@
-"""How right a prediction is, and how two policies differ."""
+"""Predictions held against recordings, and policies against one another."""

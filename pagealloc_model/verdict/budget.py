@@ -305,7 +305,7 @@ TRUTHS = (
         put=with_true_start,
     ),
 )
-"""What can be imposed."""
+"""All that can be imposed."""
 
 
 METRICS = (
@@ -344,13 +344,13 @@ class Run:
 
     @property
     def is_imposed(self) -> bool:
-        """Whether it is no prediction."""
+        """True if it is no prediction."""
         return bool(self.truths)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Budget:
-    """What remains of each error when the recording's own truth is imposed.
+    """Remains of each error when the recording's own truth is imposed.
 
     Attributes:
         recording: its name.

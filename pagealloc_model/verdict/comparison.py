@@ -88,7 +88,7 @@ class ModelError:
 
     @property
     def beats_null(self) -> bool:
-        """Whether the model is nearer than the null model, or right."""
+        """True if the model is nearer than the null model, or right."""
         return self.error < self.null_error or self.error == 0
 
     def on_scale(self, unit: str) -> float:
@@ -338,7 +338,7 @@ def half_width(runs: Sequence[Change], recordings: int = 1) -> float:
 
 
 def _needs_seeds(runs: Sequence[Change]) -> bool:
-    """Whether it is a count of rare events from one run: those differ from seed to seed."""
+    """True if it is a count of rare events from one run: those differ from seed to seed."""
     return len(runs) == 1 and runs[0].before.how == "count"
 
 
@@ -364,7 +364,7 @@ def judged_runs(runs: Sequence[Change], recordings: int = 1) -> dict[str, object
 
 
 def verdict_of(runs: Sequence[Change], low: float, high: float) -> str:
-    """What may be said of a change; "better" and "worse" only of one beyond all error."""
+    """Verdict on a change; "better" and "worse" only of one beyond all error."""
     change = float(np.mean([run.after.value - run.before.value for run in runs]))
     errors = [run.error for run in runs]
     if math.isnan(change):
@@ -487,7 +487,7 @@ def repeated(comparisons: Sequence[Comparison]) -> RepeatedComparison:
 
 
 def _repeats(runs: Sequence[Change]) -> dict[str, object]:
-    """What several runs add to a row: a test of the change, and how far they lie apart."""
+    """Columns that several runs add to a row: a test of the change, and how far they lie apart."""
     sides = {
         name: pd.Series([getattr(run, side).value for run in runs], dtype=float)
         for name, side in (("base", "before"), ("patch", "after"))
@@ -567,7 +567,7 @@ class Comparison:
         )
 
     def to_dict(self) -> dict[str, object]:
-        """What `pagealloc compare --json` prints."""
+        """Content that `pagealloc compare --json` prints."""
         return {
             "base": self.base.provenance,
             "patch": self.patch.provenance,
@@ -576,7 +576,7 @@ class Comparison:
         }
 
     def footer(self) -> Footer:
-        """What both columns were made from."""
+        """Origin of both columns."""
         base, assumptions = self.base, self.base.assumptions
         assumed = f"reclaim {assumptions.reclaim}, counters {assumptions.counters}"
         odd = [each for each in base.checks if each.level != USABLE]

@@ -402,7 +402,7 @@ def _placement_rows(predicted: Replay) -> Iterator[ErrorRow]:
 
 
 def _unknown_rows(measured: Measured) -> Iterator[ErrorRow]:
-    """What a literal replay cannot know, with what was measured of it."""
+    """Rows that a literal replay cannot know, with what was measured of them."""
     times = measured.vmstat["time_ns"]
     window = (times.min(), times.max()) if len(times) else (0, 0)
     share = thp_success(counter_changes(measured.vmstat, window))

@@ -1,4 +1,4 @@
-"""How right a prediction is in one line: each quantity scored once, however long the recording."""
+"""A verdict in one line: each quantity scored once, however long the recording."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ NOT_MODELLED = {
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LockComparison:
-    """What the recorded machine and the model did at zone->lock.
+    """Traffic of the recorded machine and of the model at zone->lock.
 
     Attributes:
         measured: the recording's tables; `measured.boundaries` says whether acquisitions are the
@@ -215,7 +215,7 @@ class LockComparison:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What limits the comparison, one line each."""
+        """Limits of the comparison, one line each."""
         releases = self.measured.contended_releases["site"].value_counts()
         sites = ", ".join(f"{site} {count}" for site, count in releases.items())
         count = count_of(int(releases.sum()), "release")

@@ -200,7 +200,7 @@ class Quantity:
 
     @property
     def has_windows(self) -> bool:
-        """Whether it has a value in each part of the time that adds to the whole."""
+        """True if it has a value in each part of the time that adds to the whole."""
         return self.how in ("sum", "mean", "ratio", "most")
 
     def by_window(self, edges: np.ndarray) -> np.ndarray:
@@ -409,7 +409,7 @@ def _quantiles(metric: str, time_ns: np.ndarray, values: np.ndarray) -> Iterator
 
 @dataclass(frozen=True, eq=False)
 class States:
-    """What snapshots show, or samples of a replay: all by instant, NaN where unknown.
+    """Free pages, blocks and lists by instant, of snapshots or samples; NaN where unknown.
 
     Attributes:
         time_ns: int64, shape (instants,), ascending.
@@ -522,7 +522,7 @@ class States:
 
 
 def _added(time_ns: np.ndarray, total: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """How much of a growing total each window adds."""
+    """Part of a growing total that each window adds."""
     return np.diff(np.interp(edges, time_ns, total))
 
 
@@ -606,7 +606,7 @@ def scoped_quantity(tables: Measured | Replay, metric: str, scope: str) -> Quant
 
 
 def was_recorded(recording: Recording, event: Event) -> bool:
-    """Whether an event's absence means that it did not happen: the recorder was asked for it."""
+    """True if an event's absence means that it did not happen: the recorder was asked for it."""
     names = [name for name, number in EVENT_NAMES.items() if number == event]
     asked = recording.meta.get("perf") or ()
     return recording.trace.count(event) > 0 or any(name in asked for name in names)

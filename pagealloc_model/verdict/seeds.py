@@ -42,12 +42,12 @@ class SeedRange:
 
     @property
     def below(self) -> int:
-        """How many seeds give less than was measured."""
+        """Number of seeds that give less than was measured."""
         return sum(value < self.measured for value in self.values)
 
     @property
     def inside(self) -> bool:
-        """Whether the kernel's number lies in the range."""
+        """True if the kernel's number lies in the range."""
         return min(self.values) <= self.measured <= max(self.values)
 
     def __str__(self) -> str:
@@ -65,7 +65,7 @@ class SeedRange:
         )
 
     def to_dict(self) -> dict[str, object]:
-        """What `pagealloc validate --json` prints of it."""
+        """Content that `pagealloc validate --json` prints of it."""
         return {
             "quantity": self.quantity,
             "metric": self.metric,

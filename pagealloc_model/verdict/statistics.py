@@ -42,7 +42,7 @@ def scaled(values: np.ndarray | float, unit: str) -> np.ndarray:
 
 
 def slope(value: float, unit: str) -> float:
-    """How much the place on its scale moves for a small change of a value; see `scaled`."""
+    """Distance that the place on its scale moves for a small change of a value; see `scaled`."""
     if unit == SHARE:
         return 1 / (value + _LITTLE) + 1 / (1 - value + _LITTLE)
     return 1 / (value + HALF)
@@ -114,7 +114,7 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def verdict(predicted: float, low: float, high: float) -> str:
-    """What a predicted change is beside the interval of the measured one.
+    """A predicted change in words, beside the interval of the measured one.
 
     Args:
         predicted: change; NaN where the model has none.
@@ -145,7 +145,7 @@ TEST = "two-sided sign-flip permutation test on the paired differences of runs"
 
 
 def paired_p(base: Sequence[float], patch: Sequence[float], seed: int = 0) -> float:
-    """How often a difference at least as large comes about if base and patch are exchangeable.
+    """Share of differences at least as large that come about if base and patch are exchangeable.
 
     Every run has its value under both; if the policy did nothing, each pair's difference could
     as well have the other sign. Exact up to `EXACT_RUNS` runs, beyond by drawn signs.

@@ -85,7 +85,7 @@ NOT_MODELLED = (
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Validation:
-    """How far a prediction is from what the machine did.
+    """Distance of a prediction from what the machine did.
 
     Attributes:
         recording: the recording.
@@ -160,7 +160,7 @@ class Validation:
         )
 
     def to_dict(self) -> dict[str, object]:
-        """What `pagealloc validate --json` prints."""
+        """Content that `pagealloc validate --json` prints."""
         return {
             "recording": self.recording.name,
             "kernel": self.recording.release,

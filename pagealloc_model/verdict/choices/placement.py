@@ -99,7 +99,7 @@ def _row(choice: str, outcomes: np.ndarray) -> dict[str, object]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Placement:
-    """How many of the kernel's choices the model makes, each from the kernel's own state.
+    """The kernel's choices that the model makes, each from the kernel's own state.
 
     Attributes:
         machine: zones and CPUs.

@@ -102,7 +102,7 @@ class Scenario:
         return count
 
     def differs(self, operations: np.ndarray) -> bool:
-        """Whether the two differ at the end of other operations."""
+        """True if the two differ at the end of other operations."""
         with closing(self.sides()) as sides:
             return not sides.agree_after(operations, 0, len(operations))
 

@@ -39,7 +39,7 @@ NO_OBJECTS = np.zeros(0, np.int32)
 
 @dataclass(frozen=True, kw_only=True)
 class PressurePart:
-    """How operations of reclaim or of compaction are taken, and what is compared after them."""
+    """Operations of reclaim or of compaction: how they are taken, and what is compared then."""
 
     kernel: type[KernelReclaim | KernelCompaction]
     take: Callable[..., object]
@@ -91,7 +91,7 @@ class PressureSides(Sides):
         return np.array_equal(mine[low:high], theirs[low:high])
 
     def same_states(self) -> bool:
-        """Whether nothing that is compared differs."""
+        """True if nothing that is compared differs."""
         return not self._part.differences(self.model, self.kernel.state)
 
     def describe(self, operations: np.ndarray, position: int) -> Difference:
@@ -138,7 +138,7 @@ SHARES = tuple(
     )
     for row in ((60, 6, 4, 10, 10, 5, 5), (20, 2, 10, 20, 20, 8, 20), (30, 30, 2, 15, 12, 8, 3))
 )
-"""How often each operation of reclaim comes, of which one set holds for a machine."""
+"""Weights of the operations of reclaim, of which one set holds for a machine."""
 
 
 def random_reclaim(rng: random.Random, rules: KernelRules, count: int) -> tuple[Begin, np.ndarray]:
@@ -274,7 +274,7 @@ COUNTERS = {
 
 
 def _reclaim_lines(model: State, kernel: State) -> list[str]:
-    """What differs of stalls, folios and, but for the clock and kswapd's own, the allocator."""
+    """Differences of folios and, but for the clock and kswapd's own, the allocator."""
     base, machine = int(model.st[at.PRESSURE_BASE]), model.machine
     in_use = model.pages["where"] == at.ALLOCATED
     listed = in_use & (model.folios["place"] > 0)
@@ -464,7 +464,7 @@ COMPACTION_WORDS = (
 
 
 def _compaction_lines(model: State, kernel: State) -> list[str]:
-    """What differs of skip marks, the allocator's lists and block types, and pages."""
+    """Differences of skip marks, the allocator's lists and block types, and pages."""
     step = 1 << model.machine.pageblock_order
     skips = [side.folios["skip"][::step][: len(model.blocks)] != 0 for side in (model, kernel)]
     lines = [

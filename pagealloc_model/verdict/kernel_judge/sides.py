@@ -212,7 +212,7 @@ class Sides(ABC):
 
     @abstractmethod
     def same_states(self) -> bool:
-        """Whether the model's state and the kernel's, its pages stored, are the same."""
+        """True if the model's state and the kernel's, its pages stored, are the same."""
 
     @abstractmethod
     def describe(self, operations: np.ndarray, position: int) -> Difference:
@@ -256,7 +256,7 @@ class EventSides(Sides):
         return True
 
     def same_states(self) -> bool:
-        """Whether places and states are the same."""
+        """True if places and states are the same."""
         states = self.model, self.kernel.state
         return np.array_equal(self.places, self.kernel_places) and not (
             len(differing_words(*states)) or len(differing_pages(*states))
