@@ -15,7 +15,7 @@ BUDGETS = {
     "allocator": 14_640,
     "measured": 3_840,
     "predicted": 9_045,
-    "verdict": 6_415,
+    "verdict": 6_400,
     "show": 5_290,
     "studies": 6_060,
     "notebook": 3_320,
