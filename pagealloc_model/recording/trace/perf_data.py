@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import struct
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -346,106 +347,95 @@ class _Reader:
         )
 
     def _side_records(self, plain_notes: int) -> tuple[ThreadNames, Losses]:
-        """Names and losses, from all records that are not samples.
+        """Names and losses, from COMM, FORK, LOST, LOST_SAMPLES and ID_INDEX records.
 
         The first so many notes are on the file's own records, the others on decompressed ones.
         """
-        notes, side = self._collected.notes.values, _SideRecords(TrailerReader(self._file.attrs))
+        notes, trailers = self._collected.notes.values, TrailerReader(self._file.attrs)
+        names: list[tuple[int, int, int, str]] = []
+        losses: list[tuple[int, int, int, int]] = []
+        lost_samples: list[tuple[int | None, int]] = []
+        cpu_of_id: dict[int | None, int] = {}
+
+        def take(kind: int, record: bytes, rows_before: int) -> None:
+            trailer = trailers.read(record) if kind in (_COMM, _FORK, _LOST) else Trailer()
+            count = 0
+            if kind == _FORK:
+                _, _, tid, parent, time_ns = struct.unpack_from("<IIIIq", record, 8)
+                names.append((time_ns, tid, parent, ""))
+            elif kind == _COMM:
+                (tid,) = struct.unpack_from("<I", record, 12)
+                text = record[16 : len(record) - trailer.size].split(b"\0", 1)[0]
+                names.append((trailer.time_ns or 0, tid, NAMED, text.decode("utf-8", "replace")))
+            elif kind == _ID_INDEX:
+                (entries,) = struct.unpack_from("<Q", record, 8)
+                if entries > len(record) // 32:
+                    raise ValueError("an id index is longer than its record")
+                for entry in range(entries):
+                    number, _, cpu, _ = struct.unpack_from("<QQQQ", record, 16 + 32 * entry)
+                    if cpu <= np.iinfo(np.int16).max:
+                        cpu_of_id[number] = cpu
+            elif kind == _LOST:
+                _, count = struct.unpack_from("<QQ", record, 8)
+                cpu = -1 if trailer.cpu is None else trailer.cpu
+                losses.append((cpu, trailer.time_ns or 0, rows_before, count))
+            elif kind == _LOST_SAMPLES:
+                misc, _, count = struct.unpack_from("<HHQ", record, 4)
+                if misc & _DROPPED_BY_FILTER:
+                    return
+                lost_samples.append((trailers.read(record).id, count))
+            elif kind in (COMPRESSED, COMPRESSED2):
+                raise ValueError("a compressed record inside compressed ones")
+            if count > np.iinfo(np.int64).max >> 20:
+                raise ValueError(f"a record says that {count} events were lost")
+
         for index in np.flatnonzero(notes[:, at.NOTE_ATTR] < 0).tolist():
             note, decompressed = notes[index], index >= plain_notes
             kind = int(note[at.NOTE_TYPE])
             if kind in (COMPRESSED, COMPRESSED2) and not decompressed:
                 continue
             try:
-                side.add(kind, self._collected.record(note), int(note[at.NOTE_BEFORE]))
-            except ValueError as error:
+                take(kind, self._collected.record(note), int(note[at.NOTE_BEFORE]))
+            except (ValueError, struct.error) as error:
+                too_short = isinstance(error, struct.error)
+                what = f"a record of type {kind} is too short" if too_short else str(error)
                 offset, path = int(note[at.NOTE_SOURCE]), self._file.path
-                raise damaged_record(path, offset, str(error), decompressed=decompressed) from None
-        columns = self._collected.columns
-        losses = side.all_losses(columns["time_ns"].values, columns["cpu"].values)
-        return ThreadNames.of(side.names), losses
+                raise damaged_record(path, offset, what, decompressed=decompressed) from None
+        counts = [(cpu_of_id.get(number, -1), count) for number, count in lost_samples]
+        times, cpus = (self._collected.columns[name].values for name in ("time_ns", "cpu"))
+        return ThreadNames.of(names), _all_losses(losses, counts, times, cpus)
 
 
-class _Loss(NamedTuple):
-    cpu: int
-    time_ns: int
-    rows_before: int
-    count: int
+def _all_losses(
+    reported: list[tuple[int, int, int, int]],
+    lost_samples: list[tuple[int, int]],
+    time_ns: np.ndarray,
+    cpu: np.ndarray,
+) -> Losses:
+    """All losses, each counted once, from times and CPUs of the main events in file order.
 
+    LOST_SAMPLES count per event what LOST counts per buffer, and also what was lost after the last
+    LOST record: only that remainder is added. Each begins with the last main event of its CPU
+    before it in the file, else with the first of all.
 
-class _SideRecords:
-    """Collects COMM, FORK, LOST, LOST_SAMPLES and ID_INDEX records."""
-
-    def __init__(self, trailers: TrailerReader) -> None:
-        self._trailers = trailers
-        self.names: list[tuple[int, int, int, str]] = []
-        self._losses: list[_Loss] = []
-        self._lost_samples: list[tuple[int | None, int]] = []
-        self._cpu_of_id: dict[int, int] = {}
-
-    def add(self, kind: int, record: bytes, rows_before: int) -> None:
-        """Take one record; a ValueError says what is wrong with it."""
-        try:
-            trailer = self._trailers.read(record) if kind in (_COMM, _FORK, _LOST) else None
-            if kind in (COMPRESSED, COMPRESSED2):
-                raise ValueError("a compressed record inside compressed ones")
-            if kind == _FORK:
-                _, _, tid, parent, time_ns = struct.unpack_from("<IIIIq", record, 8)
-                self.names.append((time_ns, tid, parent, ""))
-            elif kind == _COMM and trailer is not None:
-                (tid,) = struct.unpack_from("<I", record, 12)
-                text = record[16 : len(record) - trailer.size].split(b"\0", 1)[0]
-                name = text.decode("utf-8", "replace")
-                self.names.append((trailer.time_ns or 0, tid, NAMED, name))
-            elif kind == _ID_INDEX:
-                (count,) = struct.unpack_from("<Q", record, 8)
-                if count > len(record) // 32:
-                    raise ValueError("an id index is longer than its record")
-                for entry in range(count):
-                    number, _, cpu, _ = struct.unpack_from("<QQQQ", record, 16 + 32 * entry)
-                    if cpu <= np.iinfo(np.int16).max:
-                        self._cpu_of_id[number] = cpu
-            elif kind == _LOST and trailer is not None:
-                _, count = struct.unpack_from("<QQ", record, 8)
-                cpu = -1 if trailer.cpu is None else trailer.cpu
-                time_ns = trailer.time_ns or 0
-                self._losses.append(_Loss(cpu, time_ns, rows_before, _possible(count)))
-            elif kind == _LOST_SAMPLES:
-                misc, _, count = struct.unpack_from("<HHQ", record, 4)
-                if not misc & _DROPPED_BY_FILTER:
-                    number = self._trailers.read(record).id
-                    self._lost_samples.append((number, _possible(count)))
-        except struct.error:
-            raise ValueError(f"a record of type {kind} is too short") from None
-
-    def all_losses(self, time_ns: np.ndarray, cpu: np.ndarray) -> Losses:
-        """All losses, each counted once, from times and CPUs of the main events in file order.
-
-        LOST_SAMPLES count per event what LOST counts per buffer, and also what was lost after
-        the last LOST record: only that remainder is added. Each begins with the last main event
-        of its CPU before it in the file, else with the first of all.
-        """
-        cpus = [self._cpu_of_id.get(number, -1) for number, _ in self._lost_samples]
-        known = -1 not in cpus and all(loss.cpu >= 0 for loss in self._losses)
-        remaining: dict[int, int] = {}
-        counts = [(of_cpu, n) for of_cpu, (_, n) in zip(cpus, self._lost_samples, strict=True)]
-        for of_cpu, count in [*counts, *((loss.cpu, -loss.count) for loss in self._losses)]:
-            key = of_cpu if known else -1
-            remaining[key] = remaining.get(key, 0) + count
-        end = int(time_ns.max()) if len(time_ns) else 0
-        rest = [_Loss(n, end, len(time_ns), left) for n, left in remaining.items() if left > 0]
-        losses = [*self._losses, *rest]
-        first_ns = int(time_ns.min()) if len(time_ns) else np.iinfo(np.int64).max
-        rows_of = {number: np.flatnonzero(cpu == number) for number in {n for n, *_ in losses}}
-        rows = []
-        for of_cpu, at_ns, rows_before, count in losses:
-            before = int(np.searchsorted(rows_of[of_cpu], rows_before))
-            last_ns = int(time_ns[rows_of[of_cpu][before - 1]]) if before else first_ns
-            rows.append((of_cpu, min(last_ns, at_ns), at_ns, count))
-        return Losses.of(rows, at_end=len(rest))
-
-
-def _possible(count: int) -> int:
-    if count > np.iinfo(np.int64).max >> 20:
-        raise ValueError(f"a record says that {count} events were lost")
-    return int(count)
+    Args:
+        reported: CPU, time, main events before it in the file, and count of LOST records.
+        lost_samples: CPU and count of LOST_SAMPLES records.
+        time_ns: times of the main events.
+        cpu: their CPUs.
+    """
+    counts = [*lost_samples, *((of_cpu, -count) for of_cpu, _, _, count in reported)]
+    known = all(of_cpu >= 0 for of_cpu, _ in counts)
+    remaining: Counter[int] = Counter()
+    for of_cpu, count in counts:
+        remaining[of_cpu if known else -1] += count
+    end = int(time_ns.max()) if len(time_ns) else 0
+    rest = [(n, end, len(time_ns), left) for n, left in remaining.items() if left > 0]
+    first_ns = int(time_ns.min()) if len(time_ns) else np.iinfo(np.int64).max
+    rows_of = {n: np.flatnonzero(cpu == n) for n in {n for n, *_ in (*reported, *rest)}}
+    rows = []
+    for of_cpu, at_ns, rows_before, count in (*reported, *rest):
+        before = int(np.searchsorted(rows_of[of_cpu], rows_before))
+        last_ns = int(time_ns[rows_of[of_cpu][before - 1]]) if before else first_ns
+        rows.append((of_cpu, min(last_ns, at_ns), at_ns, count))
+    return Losses.of(rows, at_end=len(rest))
