@@ -90,29 +90,32 @@ def text_feature(text: str) -> bytes:
 
 def write_tracing_data(texts: Sequence[tuple[str, bytes]]) -> bytes:
     """A tracing-data section of systems and format texts; all else is left empty."""
+    start = TRACING_MAGIC + b"0.6\0" + struct.pack("<BBI", 0, 8, _PAGE)
+    parts = (start, header_texts(b"page", b"event"), *format_texts(texts))
+    return b"".join(parts) + struct.pack("<II", 0, 0) + _sized(b"")
+
+
+def header_texts(page: bytes, event: bytes) -> bytes:
+    """Formats of the ring buffer's pages and of what precedes an event."""
+    return b"header_page\0" + _sized(page) + b"header_event\0" + _sized(event)
+
+
+def format_texts(texts: Sequence[tuple[str, bytes]]) -> tuple[bytes, bytes]:
+    """System and format text of ftrace's own events, and of all others."""
     systems: dict[str, list[bytes]] = {"ftrace": []}
     for system, text in texts:
         systems.setdefault(system, []).append(text)
-    return b"".join(
-        [
-            TRACING_MAGIC + b"0.6\0" + struct.pack("<BBI", 0, 8, _PAGE),
-            b"header_page\0" + _sized(b"page"),
-            b"header_event\0" + _sized(b"event"),
-            counted(systems.pop("ftrace")),
-            struct.pack("<I", len(systems)),
-            *(system.encode() + b"\0" + counted(texts) for system, texts in systems.items()),
-            struct.pack("<II", 0, 0) + _sized(b""),
-        ]
+    ftrace, *others = (
+        struct.pack("<I", len(blocks)) + b"".join(map(_sized, blocks))
+        for blocks in systems.values()
     )
+    names = [name.encode() + b"\0" for name in systems if name != "ftrace"]
+    described = b"".join(name + blocks for name, blocks in zip(names, others, strict=True))
+    return ftrace, struct.pack("<I", len(names)) + described
 
 
 def _sized(block: bytes) -> bytes:
     return struct.pack("<Q", len(block)) + block
-
-
-def counted(blocks: Sequence[bytes]) -> bytes:
-    """Blocks behind their number, each behind its size."""
-    return struct.pack("<I", len(blocks)) + b"".join(map(_sized, blocks))
 
 
 def records_in(file: PerfFile) -> list[bytes]:

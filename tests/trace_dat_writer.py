@@ -9,14 +9,14 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import zstandard
 
 from pagealloc_model.recording.trace.trace_dat import Option, TraceDat, buffer_pages
-from tests.perf_data_writer import counted
+from tests.perf_data_writer import format_texts, header_texts
 from tests.synthetic_perf_data import ALLOC, CONTENTION, FREE, Tracepoint
 
 PAGE = 4096
@@ -29,9 +29,9 @@ HEADER_PAGE = (
     "\tfield: char data;\toffset:16;\tsize:4080;\tsigned:0;\n"
 )
 HEADER_EVENT = (
-    "# compressed entry header\n\ttype_len    :    5 bits\n\ttime_delta  :   27 bits\n"
-    "\tarray       :   32 bits\n\n\tpadding     : type == 29\n\ttime_extend : type == 30\n"
-    "\ttime_stamp : type == 31\n\tdata max type_len  == 28\n"
+    b"# compressed entry header\n\ttype_len    :    5 bits\n\ttime_delta  :   27 bits\n"
+    b"\tarray       :   32 bits\n\n\tpadding     : type == 29\n\ttime_extend : type == 30\n"
+    b"\ttime_stamp : type == 31\n\tdata max type_len  == 28\n"
 )
 TRACEPOINTS = (ALLOC, FREE, CONTENTION)
 _KALLSYMS = b"ffffffff81000000 T _text\n"
@@ -136,17 +136,6 @@ def pages_of(path: Path) -> Pages:
     )
 
 
-def with_formats(pages: Pages, names: Sequence[str]) -> Pages:
-    """The same with the formats of some tracepoints only."""
-    wanted = {f"name: {name.split(':')[1]}\n" for name in names}
-    kept = [
-        (system, text)
-        for system, text in pages.event_texts
-        if text[: text.index(b"\n") + 1].decode() in wanted
-    ]
-    return replace(pages, event_texts=kept)
-
-
 def write_tracefs_copy(directory: Path, pages: Pages) -> Path:
     """The same as a directory copied out of tracefs."""
     for cpu, data in pages.cpus.items():
@@ -192,23 +181,6 @@ class _Writer:
     def start(self, version: bytes) -> None:
         self.data += version + b"\0" + struct.pack("<BBI", 0, 8, PAGE)
 
-    def headers(self) -> bytes:
-        return b"".join(
-            name + struct.pack("<Q", len(text)) + text
-            for name, text in (
-                (b"header_page\0", self.pages.header_page.encode()),
-                (b"header_event\0", HEADER_EVENT.encode()),
-            )
-        )
-
-    def formats(self) -> tuple[bytes, bytes]:
-        systems: dict[str, list[bytes]] = {}
-        for system, text in self.pages.event_texts:
-            systems.setdefault(system, []).append(text)
-        ftrace = counted(systems.pop("ftrace", []))
-        others = b"".join(name.encode() + b"\0" + counted(each) for name, each in systems.items())
-        return ftrace, struct.pack("<I", len(systems)) + others
-
     def common_options(self) -> list[tuple[int, bytes]]:
         clock = f"local [{self.pages.clock}] boot\n"
         uname = f"Linux host {self.pages.release} x86_64"
@@ -228,9 +200,9 @@ class _Writer:
 class _Six(_Writer):
     def content(self) -> bytes:
         self.start(b"6")
-        ftrace, others = self.formats()
+        ftrace, others = format_texts(self.pages.event_texts)
         cmdlines = self.pages.cmdlines.encode()
-        self.data += self.headers() + ftrace + others
+        self.data += header_texts(self.pages.header_page.encode(), HEADER_EVENT) + ftrace + others
         self.data += struct.pack("<I", len(_KALLSYMS)) + _KALLSYMS + struct.pack("<I", 0)
         self.data += struct.pack("<Q", len(cmdlines)) + cmdlines
         self.data += struct.pack("<I", len(self.pages.cpus)) + b"options  \0"
@@ -265,10 +237,10 @@ class _Seven(_Writer):
         self.data += self.compression.encode() + b"\x001.0\0"
         first = len(self.data)
         self.data += bytes(8)
-        ftrace, others = self.formats()
+        ftrace, others = format_texts(self.pages.event_texts)
         cmdlines = self.pages.cmdlines.encode()
         parts = {
-            Option.HEADER_INFO: self.headers(),
+            Option.HEADER_INFO: header_texts(self.pages.header_page.encode(), HEADER_EVENT),
             Option.FTRACE_EVENTS: ftrace,
             Option.EVENT_FORMATS: others,
             _KALLSYMS_SECTION: struct.pack("<I", len(_KALLSYMS)) + _KALLSYMS,
