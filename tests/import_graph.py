@@ -36,11 +36,7 @@ class ImportGraph:
         }
 
     def distances(self, changed: Iterable[str]) -> dict[str, int]:
-        """Imports between each module and the nearest changed one; those that reach none are left.
-
-        Args:
-            changed: names of modules.
-        """
+        """Imports between each module and the nearest changed one, of those that reach one."""
         importers: dict[str, list[str]] = {name: [] for name in self.files}
         for name, imported in self.imports.items():
             for each in imported:

@@ -84,10 +84,6 @@ def functions_in(folder: str, top: Path) -> Iterator[ModelFunction]:
     """Functions and methods of the model's or the oracle's allocator, file after file.
 
     Tests, special methods and functions within functions are left out.
-
-    Args:
-        folder: `MODEL` or `ORACLE`.
-        top: of the source tree.
     """
     left_out = LEFT_OUT[folder].split()
     for path in sorted((top / folder).rglob("*.py")):
@@ -122,11 +118,7 @@ def named_functions(top: Path) -> set[str]:
 
 
 def table(top: Path) -> str:
-    """The page with the table, of the source tree at `top`.
-
-    Raises:
-        ValueError: the page has no row, with its kernel file, for a function that is named.
-    """
+    """The page with the table, of the source tree at `top`."""
     model, oracle = (list(functions_in(each, top)) for each in (MODEL, ORACLE))
     known, named = kernel_files(top), named_functions(top)
     if named - set(known):

@@ -47,14 +47,7 @@ def scenario(seed: int, steps: int, orders: tuple[int, ...]) -> Scenario:
 
 
 def record(directory: Path, seed: int, steps: int, orders: tuple[int, ...] = (0,)) -> Path:
-    """A recording with the events of a scenario's run, page flags and snapshots of zoneinfo.
-
-    Args:
-        directory: is made.
-        seed: of the scenario.
-        steps: how many.
-        orders: to draw requests from.
-    """
+    """A recording with the events of a scenario's run, page flags and snapshots of zoneinfo."""
     chosen = scenario(seed, steps, orders)
     oracle = chosen.started()
     text = TimedEvents()

@@ -107,11 +107,7 @@ print(sum(advance.stats.cache_misses.values()), digest.hexdigest()[:16])
 
 
 def replayed(sources: Path) -> str:
-    """Hash of the outcome of a shipped recording's literal replay by a copy of the package.
-
-    Raises:
-        subprocess.CalledProcessError: the replay failed.
-    """
+    """Hash of the outcome of a shipped recording's literal replay by a copy of the package."""
     done = subprocess.run(
         [sys.executable, "-c", REPLAY],
         cwd=sources,

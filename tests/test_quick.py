@@ -25,7 +25,7 @@ def test_an_edit_of_a_kernel_asks_the_oracle_first(graph: ImportGraph) -> None:
 
 
 def test_an_edit_elsewhere_leaves_the_oracle_alone(graph: ImportGraph) -> None:
-    chosen = quick.chosen_tests(graph, ["pagealloc_model.recording.trace.formats"])
+    chosen = quick.chosen_tests(graph, ["pagealloc_model.show.figures"])
     assert chosen
     assert not set(chosen) & set(quick.FIRST)
 

@@ -159,14 +159,7 @@ def write_tracefs_copy(directory: Path, pages: Pages) -> Path:
 def write_trace_dat(
     path: Path, pages: Pages, *, version: int = 7, compression: str = "none"
 ) -> Path:
-    """Write a trace.dat.
-
-    Args:
-        path: the file.
-        pages: what it holds.
-        version: 6 or 7.
-        compression: "none", "zlib" or "zstd", of version 7.
-    """
+    """Write a trace.dat."""
     write = _Six if version == 6 else _Seven
     path.write_bytes(write(pages, compression).content())
     return path

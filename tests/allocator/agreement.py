@@ -30,9 +30,6 @@ def assert_agreement(scenario: Scenario | ElasticScenario) -> ModelDriver | Elas
 
     Returns:
         The model at the end; the oracle, of a scenario under pressure.
-
-    Raises:
-        AssertionError: the first step after which they differ, and in what.
     """
     if isinstance(scenario, ElasticScenario):
         return _assert_elastic_agreement(scenario)

@@ -133,12 +133,6 @@ def replay(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Replay all events, emptying the log whenever the kernels return.
 
-    Args:
-        state: advanced in place.
-        events: `layout.EVENT` records.
-        stops: events before which to stop and go on.
-        until_ns: time up to which decay ticks run after the last event.
-
     Returns:
         Where each object is, and the log rows.
     """

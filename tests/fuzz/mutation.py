@@ -36,13 +36,7 @@ _DIGITS = (b"0", b"7", b"9", b"64", b"4096", b"999999999")
 
 
 def damaged(seed: bytes, others: Sequence[bytes], dice: random.Random) -> bytes:
-    """A copy with one to eight things wrong with it.
-
-    Args:
-        seed: an input.
-        others: inputs to take pieces from.
-        dice: decides.
-    """
+    """A copy with one to eight things wrong with it."""
     data = bytearray(seed)
     for _ in range(1 << dice.randrange(4)):
         if len(data) < 16:

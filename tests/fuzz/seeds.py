@@ -76,12 +76,7 @@ def is_walkable(name: str) -> bool:
 
 
 def all_seeds(directory: Path, real: Path) -> dict[str, bytes]:
-    """Seeds by name.
-
-    Args:
-        directory: for files on the way.
-        real: a real perf.data, of which the first records become seeds.
-    """
+    """Seeds by name."""
     seeds = _made_up(directory) | _real(directory, real)
     seeds["packed file"] = gzip.compress(seeds["file"])
     seeds["packed pipe"] = zstandard.ZstdCompressor().compress(seeds["pipe"])

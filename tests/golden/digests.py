@@ -90,12 +90,7 @@ def _spelled(value: Any) -> str:
 
 
 def normal_text(text: str, folder: Path | None = None) -> str:
-    """A text without the version, paths, dates and the last digits of floats.
-
-    Args:
-        text: as printed.
-        folder: the temporary directory that the program ran in.
-    """
+    """A text without the version, paths, dates and the last digits of floats."""
     if folder is not None:
         text = text.replace(str(folder.resolve()), "FOLDER").replace(str(folder), "FOLDER")
     text = text.replace(str(CHECKOUT), "CHECKOUT").replace(str(Path.home()), "HOME")

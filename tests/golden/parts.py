@@ -38,14 +38,7 @@ def module_of(part: str) -> Any:
 def chosen_cases(
     part: str, only: str | None = None, *, full: bool = False, quick: bool = False
 ) -> list[str]:
-    """Cases of a part whose name holds some words.
-
-    Args:
-        part: one of PARTS.
-        only: the words; None for every case.
-        full: also those of full recordings.
-        quick: those alone that `make test` looks at.
-    """
+    """Cases of a part whose name holds some words."""
     module = module_of(part)
     cases = getattr(module, "QUICK_CASES", []) if quick else module.cases(full)
     return [case for case in cases if only is None or only in case]

@@ -43,11 +43,7 @@ class PageList:
         self._pages.move_to_end(pfn, last=False)
 
     def push_tail(self, pfn: int) -> None:
-        """list_add_tail(): put a page behind all others.
-
-        Raises:
-            ValueError: the page is on the list already.
-        """
+        """list_add_tail(): put a page behind all others."""
         if pfn in self._pages:
             raise ValueError(f"page {pfn} is on this list already")
         self._pages[pfn] = None
@@ -134,22 +130,14 @@ class AllocatedPages:
         self.movable: dict[int, bool] = {}
 
     def add(self, pfn: int, order: int, movable: bool) -> None:
-        """Hand out a page.
-
-        Raises:
-            ValueError: part of it is handed out already.
-        """
+        """Hand out a page."""
         for page in range(pfn, pfn + (1 << order)):
             if page in self.movable:
                 raise ValueError(f"page {page} is allocated already")
             self.movable[page] = movable
 
     def remove(self, pfn: int, order: int) -> None:
-        """Take back a page, which may be only a part of what was handed out (T10.1).
-
-        Raises:
-            ValueError: part of it is not handed out.
-        """
+        """Take back a page, which may be only a part of what was handed out (T10.1)."""
         for page in range(pfn, pfn + (1 << order)):
             if page not in self.movable:
                 raise ValueError(f"page {page} is freed but not allocated")

@@ -220,12 +220,6 @@ class Oracle(Allocator):
     ) -> tuple[Pages, ...]:
         """fast_isolate_freepages(): let a scan of recorded compaction take free pages (S10.4).
 
-        Args:
-            cpu: CPU that compacts.
-            zone: by index.
-            orders: of the pieces, descending.
-            wanted: pages that the scan has yet to take; those of the pieces unless given.
-
         Returns:
             The pages of each piece: one buddy, or single pages in the order they were taken.
         """

@@ -283,11 +283,7 @@ class MergingLists:
         return None
 
     def take(self, order: int, migratetype: int) -> tuple[int, bool] | None:
-        """Take the head of the smallest sufficient page, split to size; the rest stays listed.
-
-        Returns:
-            The page and whether it carried the mark.
-        """
+        """Take the head of the smallest sufficient page, split to size; the rest stays listed."""
         current = self.smallest(order, migratetype)
         if current is None:
             return None
@@ -336,15 +332,6 @@ class MergingLists:
         """free_pcppages_bulk(): hand over the largest pages first, or list after list.
 
         Of a list the coldest go first; the last may overshoot.
-
-        Args:
-            budget: base pages.
-            first: list to start at, unless the largest go first.
-            free: takes each page and its order.
-            largest: which go first.
-
-        Returns:
-            Objects handed over.
         """
 
         def free_unmarked(pfn: int, order: int) -> None:

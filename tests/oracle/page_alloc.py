@@ -131,11 +131,7 @@ class Allocator:
         return [self.zones[index] for index in self.machine.zones_of(node)]
 
     def zone_of(self, pfn: int) -> Zone:
-        """page_zone(): return the zone a page lies in.
-
-        Raises:
-            ValueError: it lies in none.
-        """
+        """page_zone(): return the zone a page lies in."""
         for zone in self.zones:
             if zone.spec.spans(pfn):
                 return zone
@@ -158,11 +154,7 @@ class Allocator:
         self.placed_pages += 1 << pcp.layout.order(index)
 
     def set_block_type(self, block: int, migratetype: int) -> None:
-        """Tag a pageblock, given by number; HIGHATOMIC blocks count as reserved (S7.2).
-
-        Raises:
-            ValueError: the block lies in no zone.
-        """
+        """Tag a pageblock, given by number; HIGHATOMIC blocks count as reserved (S7.2)."""
         start = block << self.machine.pageblock_order
         end = start + self.machine.pages_per_block
         zones = [
@@ -202,13 +194,6 @@ class Allocator:
         """__free_frozen_pages(): free pages in use (S4.6, T10.1).
 
         They are all or part of what was handed out.
-
-        Args:
-            cpu: CPU that frees.
-            pfn: first page.
-            order: power of two of pages.
-            batched: as one of a folio batch (S4.11).
-            interrupts: by an interrupt, while its CPU holds the lock of a list (S4.10).
         """
         self.this_cpu.number = cpu
         self.list_locks.begin(cpu, batched=batched, interrupts=interrupts)

@@ -155,14 +155,8 @@ class PerCpuPages:
     ) -> int | None:
         """nr_pcp_high() and nr_pcp_free(): list a freed page and tune (S4.6).
 
-        Args:
-            index: list of the page.
-            pfn: the page.
-            counts: the free tells of the CPU's habits; another CPU's may not (S12.6).
-            may_drain: the limit is looked at.
-
-        Returns:
-            The pages to drain now, None if below the limit.
+        Another CPU's free may not count for this one's habits, or leave the limit alone (S12.6).
+        Returns the pages to drain now, None if below the limit.
         """
         order = self.layout.order(index)
         is_high_order = 1 <= order <= self.layout.costly_order
@@ -189,14 +183,6 @@ class PerCpuPages:
 
         It goes on until the budget is spent. A list is exhausted before the next non-empty one; a
         huge page may overshoot.
-
-        Args:
-            budget: base pages.
-            first: list to start at.
-            free: takes each page and its order.
-
-        Returns:
-            Objects handed over.
         """
         budget = min(budget, self.count)
         objects = 0
