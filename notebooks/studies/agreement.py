@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+import pagealloc_model as pm
 from pagealloc_model.allocator import layout as at
-from pagealloc_model.allocator.from_source.build import KernelBuild
 from pagealloc_model.allocator.hooks import are_compiled
-from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.text import count_of, paragraph
-from pagealloc_model.policy.policy import Assumptions, Policy
-from pagealloc_model.predicted.replay import replay
-
-if TYPE_CHECKING:
-    from pagealloc_model.allocator.hooks import Hooks
-    from pagealloc_model.predicted.replay import Replay
-    from pagealloc_model.recording.recording import Recording
 
 TABLES = ("free_pages", "pageblocks", "pcp", "lock", "transactions", "fallbacks", "outcomes")
 KNOWN_TO_MODEL = (4, 5)
 """Columns of the log, order and migratetype, that the kernel shim does not know for every site."""
 
 
-def agreement_text(one: Replay, other: Replay) -> str:
+def agreement_text(one: pm.Replay, other: pm.Replay) -> str:
     """Whether objects are in the same places, and all holds and tables are the same."""
     tables = [name for name in TABLES if not getattr(one, name).equals(getattr(other, name))]
     elsewhere = int((one.places != other.places).sum())
@@ -44,29 +35,29 @@ def agreement_text(one: Replay, other: Replay) -> str:
 
 
 def hooks_and_policy_text(
-    recording: Recording, hooks: Hooks, policy: Policy, *, compiles: bool = True
+    recording: pm.Recording, hooks: pm.Hooks, policy: pm.Policy, *, compiles: bool = True
 ) -> str:
     """Whether functions of one's own and a policy of the model do the same to a recording."""
     if not compiles and not are_compiled(hooks):
         return "skipped: not compiled yet, which takes minutes, once: set compile_hook = True"
-    hooked = replay(recording, Policy(highatomic_gate_order=0), hooks=hooks)
-    return agreement_text(replay(recording, policy), hooked)
+    hooked = pm.replay(recording, pm.Policy(highatomic_gate_order=0), hooks=hooks)
+    return agreement_text(pm.replay(recording, policy), hooked)
 
 
 def patch_and_policy_text(
-    recording: Recording, source: Path | str, patch: Path | str | None, policy: Policy
+    recording: pm.Recording, source: Path | str, patch: Path | str | None, policy: pm.Policy
 ) -> str:
     """Whether a patch to a kernel's source and a policy of the model do the same to a recording.
 
     Where there is no such source or no compiler, one line says so and what to do.
     """
     try:
-        build = KernelBuild(source, patch=patch)
-        kernel = replay(recording, build, rules=build.rules)
-    except UsageError as error:
+        build = pm.KernelBuild(source, patch=patch)
+        kernel = pm.replay(recording, build, rules=build.rules)
+    except pm.UsageError as error:
         return f"skipped: {error}"
-    assumptions = Assumptions(plain_demand=True)
-    model = replay(recording, policy, rules=build.rules, assumptions=assumptions)
+    assumptions = pm.Assumptions(plain_demand=True)
+    model = pm.replay(recording, policy, rules=build.rules, assumptions=assumptions)
     said = [("code:   ", build.name), ("model:  ", f"{policy}, rules {build.rules.spelled()}")]
     lines = [paragraph(text, label=label) for label, text in said]
     return "\n".join([*lines, paragraph(agreement_text(model, kernel), label="")])

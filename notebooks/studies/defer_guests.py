@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from pagealloc_model.notebooks.studies.guest_reserve import reserve_over_time, snapshots_in
 
-from pagealloc_model.policy.policy import Policy
+import pagealloc_model as pm
 from pagealloc_model.studies.experiments.experiment import KnownValues
 from pagealloc_model.studies.experiments.runs import Run
 from pagealloc_model.verdict.statistics import change_interval, verdict
@@ -64,7 +64,7 @@ def predicted_rows(
                     changed["thp_defrag"] = defrag
                 if gate != recorded:
                     changed["highatomic_gate_order"] = gate
-                values = known.predicted(run, "elastic", Policy(**changed), "").quantities
+                values = known.predicted(run, "elastic", pm.Policy(**changed), "").quantities
                 about = _about(PREDICTED, (defrag, gate), recorded, Path(run.path))
                 yield about | {name: values[words] for name, words in QUANTITIES.items()}
 

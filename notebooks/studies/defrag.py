@@ -39,9 +39,8 @@ from pagealloc_model.notebooks.studies.round_trend import (
 )
 
 import pagealloc_model as pm
-from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.text import percent
-from pagealloc_model.show.post.comparison_message import posted_figures
+from pagealloc_model.show.post import posted_figures
 from pagealloc_model.show.post.message import Block, Fixed, Message, Section, Words, command
 
 SEEDS = 4
@@ -180,7 +179,7 @@ def _spelled(table: pd.DataFrame) -> pd.DataFrame:
 def rounds(names: list[str]) -> pd.DataFrame:
     """Trends of recordings gone through again and again."""
     if not names:
-        raise UsageError("no recording: name one or several, such as mixed_6.1")
+        raise pm.UsageError("no recording: name one or several, such as mixed_6.1")
     tables = []
     for survivors in shipped.OUTLIVES:
         found = rounds_of_sides(
@@ -219,7 +218,7 @@ def parts() -> pd.DataFrame:
 def recordings(directory: str | None) -> pd.DataFrame:
     """Counters of recordings with and without defrag_mode, and what each predicts of the other."""
     if not directory:
-        raise UsageError("no recordings: name their directory, or set PAGEALLOC_RECORDINGS")
+        raise pm.UsageError("no recordings: name their directory, or set PAGEALLOC_RECORDINGS")
     base, same, patch = (pm.open(Path(directory) / each) for each in (BASE, SAME_POLICY, PATCH))
     table = counters_of_pair(base, patch, same, "defrag_mode")
     counts = table.drop(columns=["name", "measurable", "verdict"])

@@ -15,19 +15,18 @@ import numpy as np
 import pandas as pd
 from pagealloc_model.notebooks.studies.build_host import ELASTIC, BuildHost, run_build_host
 
+import pagealloc_model as pm
 from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.base.table import Table
 from pagealloc_model.base.text import NOT_AVAILABLE, WIDTH, number, paragraph, percent
-from pagealloc_model.policy.kernel_rules import KernelRules
-from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.verdict.statistics import resampled_interval
 
 RULES = "6.15"
-VANILLA = Policy()
-DEFRAG_MODE = Policy(defrag_mode=True, defrag_watermarks=False)
+VANILLA = pm.Policy()
+DEFRAG_MODE = pm.Policy(defrag_mode=True, defrag_watermarks=False)
 """Step 4 of the series: the ban on fallbacks and what kswapd is woken for, not yet step 5's marks
 in whole blocks."""
-FAULTS_RECLAIM = Policy(thp_defrag="always")
+FAULTS_RECLAIM = pm.Policy(thp_defrag="always")
 """The other reading: faults may reclaim and compact. The post does not say which."""
 
 ROWS: dict[str, str] = {
@@ -76,13 +75,13 @@ def run_study(
     host: BuildHost,
     seeds: Sequence[int],
     *,
-    base: Policy = VANILLA,
-    patch: Policy = DEFRAG_MODE,
-    assumptions: Assumptions = ELASTIC,
+    base: pm.Policy = VANILLA,
+    patch: pm.Policy = DEFRAG_MODE,
+    assumptions: pm.Assumptions = ELASTIC,
     progress: Report | None = None,
 ) -> pd.DataFrame:
     """Both sides' counters, step by step, for each seed."""
-    rules = KernelRules.preset(RULES)
+    rules = pm.KernelRules.preset(RULES)
     tables = []
     for seed in seeds:
         for side, policy in (("base", base), ("patch", patch)):

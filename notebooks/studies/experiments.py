@@ -20,7 +20,6 @@ import pandas as pd
 from pagealloc_model.notebooks.studies.error_lines import apart, markdown
 
 import pagealloc_model as pm
-from pagealloc_model.base.errors import UsageError
 from pagealloc_model.recording.recording import shipped_recordings_directory
 from pagealloc_model.show.post.tables import MARKS
 from pagealloc_model.studies.experiments.experiment import (
@@ -52,7 +51,7 @@ def main(plan: str, directory: str) -> None:
 def _folder() -> Path:
     data = shipped_recordings_directory()
     if data is None:
-        raise UsageError("the package was installed without data; use a checkout")
+        raise pm.UsageError("the package was installed without data; use a checkout")
     return data / FOLDER
 
 
@@ -71,7 +70,9 @@ def shipped_experiment(name: str = MATRIX) -> ExperimentResult:
     """An experiment that comes with the package; its recordings are not all there."""
     known = shipped_experiments()
     if name not in known:
-        raise UsageError(f"no shipped experiment {name!r}; there are {', '.join(known) or 'none'}")
+        raise pm.UsageError(
+            f"no shipped experiment {name!r}; there are {', '.join(known) or 'none'}"
+        )
     plan, folder = read_plan(find_plan(name)), _folder() / name
     runs = _table(folder / RUNS_FILE, "status", "path", "error", "console")
     changes = _table(folder / CHANGES_FILE, "unit", "note")

@@ -23,7 +23,7 @@ import pandas as pd
 from pagealloc_model.notebooks.studies.pressure_map import AXES, GATE_ORDER, Axis, design, run_map
 from pagealloc_model.notebooks.studies.shipped_data import shipped_data
 
-from pagealloc_model.base.errors import UsageError
+import pagealloc_model as pm
 
 POSTED, SMALLER, NONE, OPPOSITE, UNKNOWN = "posted", "smaller", "none", "opposite", "unknown"
 SIZES = (POSTED, SMALLER, NONE, OPPOSITE, UNKNOWN)
@@ -182,5 +182,5 @@ def shipped_map() -> pd.DataFrame:
     """Effects at all points, as `gate_effects` returns them."""
     path = shipped_data("the map") / FILE
     if not path.is_file():
-        raise UsageError(f"{path} is missing; write it with pressure.py map")
+        raise pm.UsageError(f"{path} is missing; write it with pressure.py map")
     return pd.read_csv(path)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from pagealloc_model.base.errors import UsageError
+import pagealloc_model as pm
 from pagealloc_model.measured import measured as states
 from pagealloc_model.recording.recording import SNAPSHOT_DIRECTORY
 from pagealloc_model.recording.snapshot import Snapshot
@@ -34,7 +34,7 @@ def snapshots_in(directory: Path) -> list[Snapshot]:
         Snapshot(time_ns=int(each.name), directory=each) for each in names if each.name.isdecimal()
     ]
     if not found:
-        raise UsageError(f"{folder} has no snapshots; give the directory of a recording")
+        raise pm.UsageError(f"{folder} has no snapshots; give the directory of a recording")
     return sorted(found, key=lambda each: each.time_ns)
 
 

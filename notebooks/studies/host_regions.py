@@ -23,8 +23,8 @@ from pagealloc_model.notebooks.studies.pressure_map import (
     policy_of,
 )
 
+import pagealloc_model as pm
 from pagealloc_model.base.progress_bar import progress
-from pagealloc_model.policy.kernel_rules import KernelRules
 
 SEEDS: Mapping[int, tuple[int, ...]] = {4: (0, 1, 2), 16: (0, 1, 2), 64: (0,)}
 """Of the hosts by GiB: a large one takes long."""
@@ -87,7 +87,7 @@ def _pair(load: str, defrag: str, gib: int, seed: int) -> tuple[pd.Series, pd.Se
 
 def _run(host: FullHost, gate: int) -> pd.Series:
     policy = replace(policy_of(host), highatomic_gate_order=gate)
-    table = run_full_host(host, policy, rules=KernelRules.preset(RULES)).set_index("second")
+    table = run_full_host(host, policy, rules=pm.KernelRules.preset(RULES)).set_index("second")
     last, change = table.iloc[-1], table.iloc[-1] - table.loc[WARM_UP_S]
     faults = change["thp_fault_alloc"] + change["thp_fault_fallback"]
     return pd.Series(

@@ -22,8 +22,7 @@ from pagealloc_model.notebooks.studies.pressure_map import (
     policy_of,
 )
 
-from pagealloc_model.policy.kernel_rules import KernelRules
-from pagealloc_model.policy.policy import Policy
+import pagealloc_model as pm
 from pagealloc_model.verdict.statistics import mean_interval
 
 IDLE_HOST = FullHost(
@@ -70,12 +69,12 @@ QUIET_S = (10, 50)
 """Seconds of the quiet in which huge pages are counted; the burst follows."""
 
 FULL, EMPTY = True, False
-ANSWERS: Mapping[str, tuple[Policy, bool]] = {
-    "mainline": (Policy(), FULL),
-    "gate at order 3": (Policy(highatomic_gate_order=GATE_ORDER), EMPTY),
-    "only slow-path requests reserve": (Policy(highatomic_slowpath_only=True), EMPTY),
-    "score without HighAtomic": (Policy(score_without_highatomic=True), FULL),
-    "kcompactd unreserves": (Policy(kcompactd_unreserves=True), FULL),
+ANSWERS: Mapping[str, tuple[pm.Policy, bool]] = {
+    "mainline": (pm.Policy(), FULL),
+    "gate at order 3": (pm.Policy(highatomic_gate_order=GATE_ORDER), EMPTY),
+    "only slow-path requests reserve": (pm.Policy(highatomic_slowpath_only=True), EMPTY),
+    "score without HighAtomic": (pm.Policy(score_without_highatomic=True), FULL),
+    "kcompactd unreserves": (pm.Policy(kcompactd_unreserves=True), FULL),
 }
 """Mainline, and what was proposed, was merged or follows from the mechanism (S7.2, S7.1, S9.10);
 and whether the reserve is full as the quiet begins. Under 7.3's rule it may have grown before."""
@@ -130,7 +129,7 @@ def answers_and_costs(
     for answer, (policy, is_full) in ANSWERS.items():
         whole = replace(policy, min_free_kbytes=policy_of(host).min_free_kbytes)
         begun = _begun(host, not is_full)
-        rules = KernelRules.preset(RULES)
+        rules = pm.KernelRules.preset(RULES)
         runs = [
             run_full_host(replace(begun, seed=seed), whole, rules=rules).set_index("second")
             for seed in seeds
@@ -178,7 +177,7 @@ def _begun(host: FullHost, gate: bool) -> FullHost:
 
 def _run(host: FullHost, gate: int, **changed: int) -> pd.DataFrame:
     policy = replace(policy_of(host), highatomic_gate_order=gate, **changed)
-    return run_full_host(host, policy, rules=KernelRules.preset(RULES))
+    return run_full_host(host, policy, rules=pm.KernelRules.preset(RULES))
 
 
 HOST = FullHost(
@@ -210,8 +209,8 @@ def why_not_recycled(host: FullHost = HOST, seeds: Iterable[int] = (0,)) -> pd.D
     return pd.DataFrame(rows)[[*columns, "reserved_blocks", "whole_blocks", "crumbs"]]
 
 
-def _means(host: FullHost, policy: Policy, seeds: Iterable[int]) -> dict[str, float]:
+def _means(host: FullHost, policy: pm.Policy, seeds: Iterable[int]) -> dict[str, float]:
     """Columns of the last second of `run_full_host`."""
-    rules = KernelRules.preset(RULES)
+    rules = pm.KernelRules.preset(RULES)
     ends = [run_full_host(replace(host, seed=seed), policy, rules=rules).iloc[-1] for seed in seeds]
     return pd.DataFrame(ends).mean().to_dict()

@@ -10,14 +10,11 @@ grows, thirds say nothing: without further recordings it has no spread, and coun
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pandas as pd
 
-from pagealloc_model.base.errors import RecordingError
+import pagealloc_model as pm
 from pagealloc_model.measured.measured import Measured, measure
-from pagealloc_model.predicted.replay import Replay, replay
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.recorded_machine import recorded_machine
 from pagealloc_model.studies.experiments.experiment import check_same_machine
@@ -33,10 +30,6 @@ from pagealloc_model.verdict.quantities import (
     thp_success,
 )
 from pagealloc_model.verdict.statistics import NO_EFFECT
-
-if TYPE_CHECKING:
-    from pagealloc_model.policy.policy import Assumptions, Policy
-    from pagealloc_model.recording.recording import Recording
 
 NEVER = float("inf")
 FILL = "time to fill"
@@ -55,11 +48,11 @@ PARTS = 3
 
 
 def pair_prediction(
-    off: Recording,
-    on: Recording,
-    policy: Policy,
-    assumptions: Assumptions,
-    alike: tuple[Recording, ...] = (),
+    off: pm.Recording,
+    on: pm.Recording,
+    policy: pm.Policy,
+    assumptions: pm.Assumptions,
+    alike: tuple[pm.Recording, ...] = (),
 ) -> pd.DataFrame:
     """Every quantity: recorded off and on, their spread, and "on" as predicted from "off"."""
     check_same_machine(off, on)
@@ -71,7 +64,7 @@ def pair_prediction(
     spread = pd.DataFrame(spreads).max().reindex(list(PART_UNITS))
     span = off.trace.demand_span_ns
     same, changed = (
-        _predicted(replay(off, each, assumptions=assumptions), span) for each in (None, policy)
+        _predicted(pm.replay(off, each, assumptions=assumptions), span) for each in (None, policy)
     )
     recorded_off, recorded_on = (side.iloc[0] for side in sides)
     differ = (recorded_on - recorded_off).abs() > 2 * spread.fillna(0.0)
@@ -92,7 +85,7 @@ def pair_prediction(
     )
 
 
-def _recorded(recording: Recording) -> pd.DataFrame:
+def _recorded(recording: pm.Recording) -> pd.DataFrame:
     """Quantities of the whole recording, in the first row, and of each of its parts."""
     measured = measure(recording)
     first, last = recording.trace.demand_span_ns
@@ -100,7 +93,7 @@ def _recorded(recording: Recording) -> pd.DataFrame:
     windows = [(first, last), *zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)]
     machine = recorded_machine(recording)
     if EXTFRAG not in recording.trace.tables:
-        raise RecordingError(
+        raise pm.RecordingError(
             recording.name,
             f"a pair's fallbacks are compared by {EXTFRAG}, which was not recorded",
             todo="give a recording with it",
@@ -113,19 +106,19 @@ def _recorded(recording: Recording) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _predicted(predicted: Replay, window: Window) -> pd.Series:
+def _predicted(predicted: pm.Replay, window: Window) -> pd.Series:
     events = int(predicted.fallbacks["count"].sum())
     return pd.Series(part_quantities(predicted, predicted.machine, window, events))
 
 
 def part_quantities(
-    tables: Measured | Replay, machine: Machine, window: Window, extfrag: int
+    tables: Measured | pm.Replay, machine: Machine, window: Window, extfrag: int
 ) -> dict[str, float]:
     """The quantities of `PART_UNITS`."""
     low, high = window
     states = (
         States.of_replay(tables)
-        if isinstance(tables, Replay)
+        if isinstance(tables, pm.Replay)
         else States.of_measured(tables, machine)
     )
     inside = states.within(window)

@@ -12,11 +12,9 @@ from dataclasses import dataclass, replace
 import pandas as pd
 from pagealloc_model.notebooks.studies.full_host import FullHost, run_full_host
 
-from pagealloc_model.base.errors import UsageError
+import pagealloc_model as pm
 from pagealloc_model.base.progress_bar import progress
 from pagealloc_model.policy.assumptions import Assumptions, ElasticAssumptions
-from pagealloc_model.policy.kernel_rules import KernelRules
-from pagealloc_model.policy.policy import Policy
 
 RULES = "6.18"
 GATE_ORDER = 3
@@ -86,7 +84,7 @@ def design(points: int, axes: tuple[Axis, ...] = AXES, seed: int = 0) -> pd.Data
         A column for each axis, load, defrag and proactiveness, one row a host.
     """
     if points < 1:
-        raise UsageError("a map needs at least one point")
+        raise pm.UsageError("a map needs at least one point")
     from scipy.stats import qmc
 
     kinds = list(itertools.product(LOADS, DEFRAGS, PROACTIVENESS)) * points
@@ -113,9 +111,9 @@ def run_map(hosts: pd.DataFrame, seeds: int) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def policy_of(host: FullHost) -> Policy:
+def policy_of(host: FullHost) -> pm.Policy:
     """Watermarks at the share of memory of a large host."""
-    return Policy(min_free_kbytes=round(MIN_FREE_KBYTES_PER_GIB * host.gib))
+    return pm.Policy(min_free_kbytes=round(MIN_FREE_KBYTES_PER_GIB * host.gib))
 
 
 def full_reserve(gib: float) -> int:
@@ -161,7 +159,7 @@ def _run(row: dict[str, float | str], seed: int, gate: int) -> dict[str, float]:
     table = run_full_host(
         host,
         policy,
-        rules=KernelRules.preset(RULES),
+        rules=pm.KernelRules.preset(RULES),
         assumptions=Assumptions(reclaim="elastic", elastic=elastic),
     ).set_index("second")
     last = table.iloc[-1]

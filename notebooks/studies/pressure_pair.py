@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
-from pagealloc_model.base.errors import UsageError
+import pagealloc_model as pm
 from pagealloc_model.measured.measured import Measured, measure
-from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.predicted.prepared import forget_prepared
-from pagealloc_model.predicted.replay import Replay, replay
+from pagealloc_model.predicted.replay import replay
 
-if TYPE_CHECKING:
-    from pagealloc_model.recording.recording import Recording
-
-ELASTIC = Assumptions(reclaim="elastic")
+ELASTIC = pm.Assumptions(reclaim="elastic")
 SPREADS = 2
 """A counter is measurable where the policies differ by more than this many times the spread."""
 
@@ -32,13 +28,15 @@ ORDER = (
 )
 
 
-def counters_of_pair(off: Recording, on: Recording, same: Recording, field: str) -> pd.DataFrame:
+def counters_of_pair(
+    off: pm.Recording, on: pm.Recording, same: pm.Recording, field: str
+) -> pd.DataFrame:
     """Counters of both recordings, and as predicted from each under both policies."""
     columns: dict[str, pd.Series] = {}
     for word, recording in (("off", off), ("on", on)):
         measured = measure(recording)
         for side in (False, True):
-            policy = Policy.from_settings({field: side})
+            policy = pm.Policy.from_settings({field: side})
             predicted = replay(recording, policy, assumptions=ELASTIC)
             found = pressure_counters(predicted, measured).set_index("name")
             columns[word] = found["measured"]
@@ -72,15 +70,15 @@ def _changes(measured: Measured) -> pd.Series:
     return values.last() - values.first()
 
 
-def pressure_counters(replay: Replay, measured: Measured) -> pd.DataFrame:
+def pressure_counters(replay: pm.Replay, measured: Measured) -> pd.DataFrame:
     """Change of each counter that both sides have, between the recording's vmstat snapshots."""
     if replay.assumptions.reclaim != "elastic":
-        raise UsageError("a literal replay has no reclaim of its own; use reclaim='elastic'")
+        raise pm.UsageError("a literal replay has no reclaim of its own; use reclaim='elastic'")
     predicted = replay.vmstat.pivot(index="time_ns", columns="name", values="value")
     recorded = measured.vmstat.pivot(index="time_ns", columns="name", values="value")
     inside = recorded.index[recorded.index.isin(predicted.index)]
     if len(inside) < 2:
-        raise UsageError(f"{replay.name}: fewer than two snapshots of vmstat to compare with")
+        raise pm.UsageError(f"{replay.name}: fewer than two snapshots of vmstat to compare with")
     names = [name for name in replay.vmstat["name"].unique() if name in recorded.columns]
     first, last = inside[0], inside[-1]
     return pd.DataFrame(

@@ -36,7 +36,7 @@ import pagealloc_model as pm
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.base.text import count_of, percent
 from pagealloc_model.measured.costs import at_recorded_cost
-from pagealloc_model.show.post.comparison_message import posted_figures
+from pagealloc_model.show.post import posted_figures
 from pagealloc_model.verdict.comparison import FAILS_NULL
 from pagealloc_model.verdict.statistics import resampled_interval
 

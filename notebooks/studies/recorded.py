@@ -4,27 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+import pagealloc_model as pm
 from pagealloc_model.allocator import objects as resolved
 from pagealloc_model.allocator import pressure_layout as pr
-from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.text import count_of
 from pagealloc_model.measured.costs import at_recorded_cost
 from pagealloc_model.measured.rules import choose_rules
-from pagealloc_model.policy.kernel_rules import KernelRules
-from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.predicted.carrier import ModelCarrier
 from pagealloc_model.predicted.demand.demand import Demand as RecordedDemand
 from pagealloc_model.predicted.prepared import Prepared, prepare
 from pagealloc_model.recording.machine import GIB_PAGES, Machine, min_free_kbytes_at_boot
 from pagealloc_model.recording.recorded_machine import effective_policy, start_snapshots
 from pagealloc_model.recording.trace.columns import Event
-
-if TYPE_CHECKING:
-    from pagealloc_model.recording.recording import Recording
 
 TABLE_GFP = 0x400100
 """__GFP_ACCOUNT and __GFP_ZERO: page tables of tasks, pages of order 0 that cannot be moved."""
@@ -42,11 +36,11 @@ class Recorded:
         seed: of what nothing settles.
     """
 
-    recording: Recording
+    recording: pm.Recording
     prepared: Prepared
-    policy: Policy
-    rules: KernelRules
-    assumptions: Assumptions
+    policy: pm.Policy
+    rules: pm.KernelRules
+    assumptions: pm.Assumptions
     seed: int
 
     @property
@@ -93,11 +87,11 @@ class Recorded:
 
 
 def recorded(
-    recording: Recording,
-    policy: Policy | None = None,
+    recording: pm.Recording,
+    policy: pm.Policy | None = None,
     *,
-    rules: KernelRules | str | None = None,
-    assumptions: Assumptions | None = None,
+    rules: pm.KernelRules | str | None = None,
+    assumptions: pm.Assumptions | None = None,
     seed: int = 0,
 ) -> Recorded:
     """Make a recording ready."""
@@ -115,7 +109,7 @@ def recorded(
     )
 
 
-def with_less_memory(prepared: Prepared, gib: float, rules: KernelRules) -> Prepared:
+def with_less_memory(prepared: Prepared, gib: float, rules: pm.KernelRules) -> Prepared:
     """Return a recording made ready on a machine of so much memory.
 
     Pageblocks are taken out of the zones as if they were holes: free ones first, then those with
@@ -127,7 +121,7 @@ def with_less_memory(prepared: Prepared, gib: float, rules: KernelRules) -> Prep
     managed = sum(zone.managed for zone in machine.zones)
     goal = managed - int(gib * GIB_PAGES)
     if goal < 0:
-        raise UsageError(
+        raise pm.UsageError(
             f"{gib} GiB is more than the {managed / GIB_PAGES:.2f} GiB that was recorded"
         )
     block_pages = 1 << machine.pageblock_order
@@ -142,7 +136,7 @@ def with_less_memory(prepared: Prepared, gib: float, rules: KernelRules) -> Prep
     chosen = blocks[by_free[: -(-goal // block_pages)]]
     if len(chosen) * block_pages < goal:
         least = (managed - len(blocks) * block_pages) / GIB_PAGES
-        raise UsageError(
+        raise pm.UsageError(
             f"{gib} GiB is too little: the recording begins with {least:.2f} GiB in use; ask for "
             "more"
         )
@@ -166,7 +160,7 @@ def with_less_memory(prepared: Prepared, gib: float, rules: KernelRules) -> Prep
         lost = int(((firsts >= zone.start_pfn) & (firsts < zone.end_pfn)).sum()) * block_pages
         zones.append(replace(zone, managed=zone.managed - lost, present=zone.present - lost))
     shrunk = replace(machine, zones=tuple(zones))
-    watermarks = Policy(
+    watermarks = pm.Policy(
         min_free_kbytes=min_free_kbytes_at_boot(shrunk),
         watermark_scale_factor=machine.watermark_scale_factor,
     )

@@ -6,29 +6,24 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 from pagealloc_model.notebooks.studies.repeated import HugeFaults, repeated_rounds
 
-from pagealloc_model.base.errors import UsageError
+import pagealloc_model as pm
 from pagealloc_model.measured.costs import at_recorded_cost
-from pagealloc_model.policy.policy import Policy
 from pagealloc_model.recording.recorded_machine import start_snapshots
-from pagealloc_model.recording.recording import Recording, open_recording
 from pagealloc_model.recording.trim import trim_recording
 from pagealloc_model.verdict.statistics import resampled_interval
-
-if TYPE_CHECKING:
-    from pagealloc_model.recording.recording import Recording
 
 ENDS = 5
 """Rounds at each end whose means make the trend."""
 
 
 def rounds_of_sides(
-    recordings: Sequence[Recording],
-    sides: Mapping[str, Policy],
+    recordings: Sequence[pm.Recording],
+    sides: Mapping[str, pm.Policy],
     seeds: Sequence[int],
     *,
     progress: Callable[[float], None] | None = None,
@@ -85,11 +80,11 @@ def trends(rounds: pd.DataFrame, ends: int = ENDS) -> pd.DataFrame:
     return pd.DataFrame(rows).astype({"decays": "boolean"})
 
 
-SIDES = {"vanilla": Policy(defrag_mode=False), "defrag_mode": Policy(defrag_mode=True)}
+SIDES = {"vanilla": pm.Policy(defrag_mode=False), "defrag_mode": pm.Policy(defrag_mode=True)}
 
 
 def rounds_from_the_first(
-    recording: Recording,
+    recording: pm.Recording,
     begins_ns: Sequence[int],
     *,
     survivors: Sequence[str] = ("once", "stay", "gone"),
@@ -117,7 +112,7 @@ def rounds_from_the_first(
     """
     first_ns = int(recording.trace.time_ns[0])
     if len(begins_ns) < 2 or not first_ns < begins_ns[1] <= int(recording.trace.time_ns[-1]):
-        raise UsageError(
+        raise pm.UsageError(
             f"{recording.name}: rounds begin at {list(begins_ns)[:2]} ns and so on; give two times "
             "or more, of which the second lies within the recording"
         )
@@ -125,7 +120,7 @@ def rounds_from_the_first(
     with tempfile.TemporaryDirectory() as folder:
         seconds = (begins_ns[1] - first_ns) / 1e9
         trim_recording(recording.path, Path(folder) / "first", seconds=seconds)
-        first = open_recording(Path(folder) / "first")
+        first = pm.open(Path(folder) / "first")
         costs = at_recorded_cost(first.trace, start_snapshots(first)[1])
         if touched is not None:
             elastic = replace(costs.elastic, base_pages_per_huge=touched)
@@ -144,22 +139,22 @@ def rounds_from_the_first(
     return pd.concat(tables, ignore_index=True)
 
 
-_UNFIXED = Policy(
+_UNFIXED = pm.Policy(
     defrag_atomic_falls_back=False, defrag_promotes_order=False, promoted_fall_back_afresh=False
 )
-_OFF = Policy(defrag_mode=False, defrag_kswapd_assist=False, defrag_watermarks=False)
-_STEPS: tuple[tuple[str, Policy], ...] = (
+_OFF = pm.Policy(defrag_mode=False, defrag_kswapd_assist=False, defrag_watermarks=False)
+_STEPS: tuple[tuple[str, pm.Policy], ...] = (
     ("vanilla", _OFF),
-    ("whole blocks only", Policy(defrag_mode=True)),
-    ("kswapd and kcompactd for blocks", Policy(defrag_kswapd_assist=True)),
-    ("watermarks in whole blocks", Policy(defrag_watermarks=True)),
-    ("atomics fall back", Policy(defrag_atomic_falls_back=True)),
-    ("others make whole blocks", Policy(defrag_promotes_order=True)),
-    ("and end sooner, as in 7.3", Policy(promoted_fall_back_afresh=True)),
+    ("whole blocks only", pm.Policy(defrag_mode=True)),
+    ("kswapd and kcompactd for blocks", pm.Policy(defrag_kswapd_assist=True)),
+    ("watermarks in whole blocks", pm.Policy(defrag_watermarks=True)),
+    ("atomics fall back", pm.Policy(defrag_atomic_falls_back=True)),
+    ("others make whole blocks", pm.Policy(defrag_promotes_order=True)),
+    ("and end sooner, as in 7.3", pm.Policy(promoted_fall_back_afresh=True)),
 )
 
 
-def series(setting: Policy | None = None) -> dict[str, Policy]:
+def series(setting: pm.Policy | None = None) -> dict[str, pm.Policy]:
     """Each step on top of those before it, all else equal, whatever the rules say of them.
 
     Steps 3 to 5 of the series of March 2025 come first (S8.6). Then two fixes from production,

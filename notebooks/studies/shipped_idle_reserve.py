@@ -23,8 +23,7 @@ from pagealloc_model.notebooks.studies.idle_reserve import (
 from pagealloc_model.notebooks.studies.reserve_reply import reserve_reply
 from pagealloc_model.notebooks.studies.shipped_data import shipped_data
 
-from pagealloc_model.base.errors import UsageError
-from pagealloc_model.recording.recording import Recording
+import pagealloc_model as pm
 from pagealloc_model.show.post.message import Message
 from pagealloc_model.verdict.statistics import mean_interval
 
@@ -62,11 +61,11 @@ def made_table(name: str) -> pd.DataFrame:
         MODEL_SCORES: score_over_time,
     }
     if name not in makers:
-        raise UsageError(f"no table {name!r} of the model; there are {', '.join(makers)}")
+        raise pm.UsageError(f"no table {name!r} of the model; there are {', '.join(makers)}")
     return makers[name]()
 
 
-def guest_scores(recordings: dict[str, Recording]) -> pd.DataFrame:
+def guest_scores(recordings: dict[str, pm.Recording]) -> pd.DataFrame:
     """The score of S9.6 in recorded guests, as their snapshots' free lists give it.
 
     Returns:
@@ -93,7 +92,7 @@ def shipped_table(name: str) -> pd.DataFrame:
     """One of `TABLES`, as `made_table` or `guest_scores` returned it."""
     path = _path(name)
     if not path.is_file():
-        raise UsageError(f"{path} is missing; it was left out of this copy")
+        raise pm.UsageError(f"{path} is missing; it was left out of this copy")
     return pd.read_csv(path)
 
 
@@ -172,5 +171,5 @@ def defer_effects() -> pd.DataFrame:
 
 def _path(name: str) -> Path:
     if name not in FOLDERS:
-        raise UsageError(f"no table {name!r}; there are {', '.join(TABLES)}")
+        raise pm.UsageError(f"no table {name!r}; there are {', '.join(TABLES)}")
     return shipped_data("the table") / "experiments" / FOLDERS[name] / f"{name}.csv"

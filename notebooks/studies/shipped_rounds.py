@@ -15,10 +15,8 @@ from pagealloc_model.notebooks.studies.build_host import BuildHost
 from pagealloc_model.notebooks.studies.round_trend import rounds_of_sides, series, trends
 from pagealloc_model.notebooks.studies.shipped_data import shipped_data
 
-from pagealloc_model.base.errors import UsageError
-from pagealloc_model.policy.policy import Policy
-from pagealloc_model.recording.recording import open_recording
-from pagealloc_model.show.post.comparison_message import posted_figures
+import pagealloc_model as pm
+from pagealloc_model.show.post import posted_figures
 
 FOLDER = "rounds"
 GUESTS, FIRST_ROUND = "guests", "first_round"
@@ -37,10 +35,10 @@ BUSY = (1, 2)
 """Boots on a busy host with two CPUs; the others ran all at once on 16."""
 RECORDINGS = ("mixed_6.1", "matrix_A1", "defrag_7.3")
 """The first has SLUB; the others have SLUB_TINY, which marks no slab reclaimable."""
-FAULTS_RECLAIM = Policy(thp_defrag="always")
+FAULTS_RECLAIM = pm.Policy(thp_defrag="always")
 SIDES = {
-    "vanilla": Policy(defrag_mode=False).changed_by(FAULTS_RECLAIM),
-    "defrag_mode": Policy(defrag_mode=True).changed_by(FAULTS_RECLAIM),
+    "vanilla": pm.Policy(defrag_mode=False).changed_by(FAULTS_RECLAIM),
+    "defrag_mode": pm.Policy(defrag_mode=True).changed_by(FAULTS_RECLAIM),
 }
 OUTLIVES = {
     "once": "all, asked for once",
@@ -50,7 +48,7 @@ OUTLIVES = {
 """What outlives a round, in words (`repeated_rounds`)."""
 RULES, ROUNDS, SEEDS = "7.3", 16, (0, 1, 2)
 SIZES_GIB = (8, 16, 32)
-FAULTS = {"may not reclaim": Policy(), "may reclaim": FAULTS_RECLAIM}
+FAULTS = {"may not reclaim": pm.Policy(), "may reclaim": FAULTS_RECLAIM}
 HOST = BuildHost(scale=128)
 _FIRST = ("recording", "outlives")
 KEPT = [
@@ -62,7 +60,7 @@ KEPT = [
 
 def repeated_recordings() -> pd.DataFrame:
     """Rounds of `RECORDINGS` by what outlives a round (`OUTLIVES`), with columns `KEPT`."""
-    recordings = [open_recording(name) for name in RECORDINGS]
+    recordings = [pm.open(name) for name in RECORDINGS]
     tables = [
         rounds_of_sides(
             recordings, SIDES, SEEDS, rules=RULES, rounds=ROUNDS, survivors=survivors
@@ -74,7 +72,7 @@ def repeated_recordings() -> pd.DataFrame:
 
 def repeated_series() -> pd.DataFrame:
     """Rounds of the first of `RECORDINGS` under each step of the series."""
-    recordings = [open_recording(RECORDINGS[0])]
+    recordings = [pm.open(RECORDINGS[0])]
     steps = series(FAULTS_RECLAIM)
     table = rounds_of_sides(recordings, steps, SEEDS, rules=RULES, rounds=ROUNDS, survivors="stay")
     return table[KEPT]
@@ -106,7 +104,7 @@ MAKERS: dict[str, Callable[[], pd.DataFrame]] = {
 def write_table(name: str) -> Path:
     """Make a predicted table anew and put it in place of the one in data/."""
     if name not in MAKERS:
-        raise UsageError(f"no table {name!r} of rounds to make; there are {', '.join(MAKERS)}")
+        raise pm.UsageError(f"no table {name!r} of rounds to make; there are {', '.join(MAKERS)}")
     path = _path(name)
     MAKERS[name]().to_csv(path, index=False, float_format="%.6g")
     return path
@@ -116,10 +114,10 @@ def shipped_rounds(name: str) -> pd.DataFrame:
     """A table as `write_table` makes it, or one of the two others, which have its columns."""
     names = (*MAKERS, GUESTS, FIRST_ROUND)
     if name not in names:
-        raise UsageError(f"no table {name!r} of rounds; there are {', '.join(names)}")
+        raise pm.UsageError(f"no table {name!r} of rounds; there are {', '.join(names)}")
     path = _path(name)
     if not path.is_file():
-        raise UsageError(f"{path} is missing; write it with defrag.py write")
+        raise pm.UsageError(f"{path} is missing; write it with defrag.py write")
     if name != GUESTS:
         return pd.read_csv(path, keep_default_na=False, na_values=[""])
     by_hand = pd.read_csv(path, keep_default_na=False)

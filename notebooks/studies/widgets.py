@@ -6,7 +6,6 @@ import threading
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import ipywidgets
 import pandas as pd
@@ -39,10 +38,6 @@ from pagealloc_model.show.post import posted_figures
 from pagealloc_model.verdict.comparison import recorded_values
 from pagealloc_model.verdict.locks import lock_policy_table
 
-if TYPE_CHECKING:
-    from pagealloc_model.recording.recording import Recording
-
-
 _HIGHATOMIC_FIELDS = ("highatomic_gate_order", "highatomic_reserve_percent", "highatomic_from_pcp")
 _HIGHATOMIC_LABELS = {"highatomic_gate_order": "costly-order threshold"}
 MAINLINE_GATE, PROPOSED_GATE = 0, 3
@@ -53,7 +48,7 @@ Sources = Mapping[str, "tuple[Measured | pm.Replay, int]"]
 """Legend label -> what has the tables, and its recording's first event in ns."""
 
 
-def highatomic(recording: Recording | str, *others: Recording | str) -> Explorer:
+def highatomic(recording: pm.Recording | str, *others: pm.Recording | str) -> Explorer:
     """HighAtomic pageblocks and free memory by type under a threshold that a slider sets.
 
     Predictions replay the first recording; the slider starts at the rule that it was not made
@@ -128,7 +123,7 @@ def _still(share: float) -> None:
 class _Load:
     """A recording on its own CPUs, its streams on more, or a made-up load in which some purge."""
 
-    def __init__(self, recording: Recording | str) -> None:
+    def __init__(self, recording: pm.Recording | str) -> None:
         self.recording = pm.open(recording) if isinstance(recording, str) else recording
         self.base = pm.replay(self.recording)
         self.nr_cpus = self.base.machine.nr_cpus
@@ -185,7 +180,7 @@ _PCP_BATCHING_LABELS = {
 _PCP_BATCHING_CPUS_MAX = 64
 
 
-def pcp_batching(recording: Recording | str) -> ipywidgets.VBox:
+def pcp_batching(recording: pm.Recording | str) -> ipywidgets.VBox:
     """Holds and waits at zone->lock with batches of other sizes, on the recorded CPUs or on more.
 
     Times are of a machine that is not traced: costs are fitted to the recording, without what
@@ -237,7 +232,7 @@ PURGED_PAGES, PURGED_ROUNDS = 1024, 4
 """What an allocator touches before it is purged, and how often, in the made-up load."""
 
 
-def pcp_buddy(recording: Recording | str) -> ipywidgets.VBox:
+def pcp_buddy(recording: pm.Recording | str) -> ipywidgets.VBox:
     """What pageblock ownership does to zone->lock, pcp->lock and fragmentation."""
     load = _Load(recording)
     most = max(_PCP_BUDDY_CPUS_MAX, load.nr_cpus)
