@@ -61,11 +61,13 @@ def _objects() -> None:
     import numpy as np
 
     from pagealloc_model.predicted.demand.demand import resolve_demand
+    from pagealloc_model.predicted.demand.elastic import slab_frees
     from pagealloc_model.predicted.demand.rows import move_tasks
     from pagealloc_model.recording.recorded_machine import recorded_machine
 
     recording = opened("xfree")
     resolve_demand(recording.trace, recorded_machine(recording))
+    slab_frees(recording.trace)
     keys, codes = np.zeros(0, np.int64), np.zeros(0, np.int32)
     move_tasks(keys, codes, keys.copy(), codes.copy())
 

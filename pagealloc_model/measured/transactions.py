@@ -67,22 +67,35 @@ class Transactions:
 
 
 def list_transactions(
-    stream: Stream, rows: np.ndarray, zone: np.ndarray, site: str, objects: np.ndarray | None = None
+    stream: Stream,
+    rows: np.ndarray,
+    zone: np.ndarray,
+    site: str,
+    objects: np.ndarray | None = None,
+    **drained: np.ndarray,
 ) -> Transactions:
-    """Transactions that begin with rows of the stream and move objects of their order and type."""
-    order = stream.order[rows]
+    """Transactions that begin with rows of the stream, by default of one object each.
+
+    They move objects of their order and type; a drain, of which `cause` and `pages` are given,
+    mixes them.
+    """
+    order, migratetype = stream.order[rows], stream.migratetype[rows]
     if objects is None:
         objects = np.ones(len(rows), np.int64)
+    if drained:
+        order, migratetype = np.full(len(rows), UNKNOWN_ORDER, np.int8), np.full_like(order, -1)
+    else:
+        drained["cause"] = np.zeros(len(rows), np.int8)
+        drained["pages"] = np.where(objects >= 0, objects << order.astype(np.int64), -1)
     return Transactions(
         time_ns=stream.time_ns[rows],
         zone=zone,
         cpu=stream.cpu[rows],
         site=np.full(len(rows), SITES.index(site), np.int8),
-        cause=np.zeros(len(rows), np.int8),
         objects=objects,
-        pages=np.where(objects >= 0, objects << order.astype(np.int64), -1),
         order=order,
-        migratetype=stream.migratetype[rows],
+        migratetype=migratetype,
+        **drained,
     )
 
 
@@ -105,22 +118,6 @@ def zone_columns(code: np.ndarray, zones: ZoneMap) -> dict[str, object]:
 
     node = pd.array([*(zone.node for zone in zones.zones), pd.NA], "Int64")
     return {"node": node[code], "zone": named(code, [zone.name for zone in zones.zones])}
-
-
-def _drained(
-    stream: Stream, rows: np.ndarray, zone: np.ndarray, cause: np.ndarray, **moved: np.ndarray
-) -> Transactions:
-    """Drains that begin with rows of the stream, and the objects and pages that each moved."""
-    return Transactions(
-        time_ns=stream.time_ns[rows],
-        zone=zone,
-        cpu=stream.cpu[rows],
-        site=np.full(len(rows), SITES.index("drain"), np.int8),
-        cause=cause,
-        order=np.full(len(rows), UNKNOWN_ORDER, np.int8),
-        migratetype=np.full(len(rows), -1, np.int8),
-        **moved,
-    )
 
 
 def drain_causes(stream: Stream, first: np.ndarray, comms: Mapping[int, str]) -> np.ndarray:
@@ -278,12 +275,13 @@ def _drains(stream: Stream, zone: np.ndarray, comms: Mapping[int, str]) -> tuple
     owned[owned] = stream.cpu[calls[owner[owned]]] == stream.cpu[drained[owned]]
     owner = owner[owned]
     pages = np.int64(1) << stream.order[drained[owned]].astype(np.int64)
-    transactions = _drained(
+    transactions = list_transactions(
         stream,
         calls,
         zone[calls],
-        drain_causes(stream, calls, comms),
-        objects=np.bincount(owner, minlength=len(calls)).astype(np.int64),
+        "drain",
+        np.bincount(owner, minlength=len(calls)).astype(np.int64),
+        cause=drain_causes(stream, calls, comms),
         pages=np.bincount(owner, weights=pages, minlength=len(calls)).astype(np.int64),
     )
     return transactions, len(drained) - len(owner)
@@ -463,9 +461,8 @@ def _inferred_drains(
     parts = _cut(run, pages, np.where(chunked, batch, np.iinfo(np.int64).max))
     begins, objects = run_shape(np.arange(len(members)), parts)
     moved = np.bincount(parts, weights=pages, minlength=len(begins)).astype(np.int64)
-    return _drained(
-        stream, members[begins], zone[begins], causes[run[begins]], objects=objects, pages=moved
-    )
+    cause, rows = causes[run[begins]], members[begins]
+    return list_transactions(stream, rows, zone[begins], "drain", objects, cause=cause, pages=moved)
 
 
 def _came_from_elsewhere(stream: Stream, drained: np.ndarray) -> np.ndarray:

@@ -14,7 +14,7 @@ from pagealloc_model.allocator import objects as resolved
 from pagealloc_model.base import arrays
 from pagealloc_model.base.arrays import Column, in_memory, parts
 from pagealloc_model.predicted.demand.demand import resolve_demand
-from pagealloc_model.predicted.demand.event_order import merged, merged_in_place
+from pagealloc_model.predicted.demand.event_order import merged
 from pagealloc_model.predicted.demand.reclaim import direct_reclaims
 from pagealloc_model.predicted.demand.rows import (
     BATCH_NS,
@@ -244,7 +244,7 @@ def test_merged_events_are_sorted_stably(
     np.testing.assert_array_equal(merged(others, extra, ranks, in_memory), expected)
     held = Column(at.EVENT)
     held.append(others)
-    found = merged_in_place(held.values, held, extra, ranks, in_memory)
+    found = merged(held.values, extra, ranks, in_memory, held)
     np.testing.assert_array_equal(found, expected)
 
 

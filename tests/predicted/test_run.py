@@ -13,7 +13,7 @@ from pagealloc_model.predicted import Checkpoints
 from pagealloc_model.predicted import run as balance
 from pagealloc_model.predicted.carrier import ModelCarrier
 from pagealloc_model.predicted.replay import Replay
-from pagealloc_model.predicted.run import CHUNK, BlockCounter, Checkpoint, PageBalance, changes
+from pagealloc_model.predicted.run import CHUNK, Checkpoint, PageBalance, changes
 from tests.allocator.event_sequence import random_events, start_state
 from tests.predicted.test_prediction import assert_identical
 from tests.small_recordings import shipped_recording
@@ -66,20 +66,6 @@ def test_a_checked_run_names_the_event(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # Pageblocks counted from what changed are those counted anew
-
-
-def test_counts_follow_blocks_that_change() -> None:
-    state = start_state()
-    counter = BlockCounter(state)
-    rng = np.random.default_rng(3)
-    for count in (0, 1, 5, 0, len(state.blocks)):
-        chosen = rng.choice(len(state.blocks), min(count, len(state.blocks)), replace=False)
-        state.blocks["migratetype"][chosen] = rng.integers(0, at.MIGRATETYPES, len(chosen))
-        found = counter.counts()
-        assert found.dtype == np.int64
-        assert (found == state.block_counts()).all()
-    state.blocks["zone"][:2] = 2
-    assert (counter.counts() == state.block_counts()).all()
 
 
 # Tables on per-CPU lists' locks and pageblock ownership, and how broken up memory is

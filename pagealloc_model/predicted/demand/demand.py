@@ -41,7 +41,7 @@ from pagealloc_model.predicted.demand.event_order import (
     HiddenAllocations,
     filled,
     joined,
-    merged_in_place,
+    merged,
     new_events,
     rows_where,
 )
@@ -249,14 +249,10 @@ def resolve_demand(
         first_ns = min(int(each["time_ns"].min(initial=LATEST_NS)) for each in earliest)
         beside.insert(0, ticks[ticks["time_ns"] >= first_ns])
     together = np.concatenate(beside)
-    ranks = joined(np.zeros(len(together), np.int64), hold_ranks, new_array)
-    events = merged_in_place(
-        others,
-        resolution.events,
-        joined(joined(together, holds, new_array), hidden.events, new_array),
-        joined(ranks, hidden.ranks, new_array),
-        new_array,
-    )
+    ranks = np.zeros(len(together), np.int64)
+    extra = joined(joined(together, holds, new_array), hidden.events, new_array)
+    ranks = joined(joined(ranks, hold_ranks, new_array), hidden.ranks, new_array)
+    events = merged(others, extra, ranks, new_array, held=resolution.events)
     if elastic is None:
         clusters = moved_clusters(compaction.moved, events, objects)
     failed_charges = int(resolution.counts[resolved.COUNT_FAILED_CHARGE])

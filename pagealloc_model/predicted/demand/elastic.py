@@ -18,6 +18,7 @@ from pagealloc_model.allocator import pressure_layout as pr
 from pagealloc_model.allocator.objects import REQUEST, OpenFailures, link_replacements
 from pagealloc_model.allocator.state import slab_objects
 from pagealloc_model.base.arrays import Column, NewArray, parts, working_directory
+from pagealloc_model.base.jit import entry
 from pagealloc_model.measured.stream import begun_and_ended
 from pagealloc_model.policy.policy import Assumptions
 from pagealloc_model.predicted.demand.event_order import filled, joined, new_events
@@ -226,8 +227,27 @@ _RCU_TASKS = "rcu"
 _LONG_AGO = -(1 << 62)
 _FRAMES = 1 << 36
 """Page frames that can be: 256 TiB."""
-_ASKED = 1
-"""Of a page frame: a slab was allocated there at some time."""
+ALLOC, FREE = 0, 1
+"""Values of `Event`."""
+
+
+@entry
+def _mark_slab_frees(
+    event: np.ndarray,
+    pfn: np.ndarray,
+    order: np.ndarray,
+    gfp: np.ndarray,
+    held: np.ndarray,
+    is_slab: np.ndarray,
+) -> None:
+    """Mark frees of slabs; `held` has by page frame one more than the order of the slab there."""
+    for row in range(len(event)):
+        page = pfn[row]
+        if event[row] > FREE or page < 0 or page >= len(held):
+            continue
+        size = int(order[row]) + 1
+        is_slab[row] = event[row] == FREE and held[page] == size
+        held[page] = size if event[row] == ALLOC and int(gfp[row]) & GFP_RECLAIMABLE else 0
 
 
 def slab_frees(trace: Trace) -> np.ndarray:
@@ -236,31 +256,15 @@ def slab_frees(trace: Trace) -> np.ndarray:
 
 
 def _slab_frees_by_part(trace: Trace) -> Iterator[np.ndarray]:
-    known = np.zeros(0, np.int8)
+    held = np.zeros(0, np.int8)
     for part in parts(len(trace)):
-        pfn = trace.pfn[part]
-        is_wanted = (trace.event[part] <= Event.FREE) & (pfn >= 0) & (pfn < _FRAMES)
-        is_asked = is_wanted & (trace.gfp[part] & np.uint32(GFP_RECLAIMABLE) != 0)
-        is_asked &= trace.event[part] == Event.ALLOC
-        asked = pfn[is_asked]
-        if len(asked) and int(asked.max()) >= len(known):
-            more = np.zeros(int(asked.max()) + 1, np.int8)
-            more[: len(known)] = known
-            known = more
-        known[asked] |= _ASKED
-        is_wanted &= pfn < len(known)
-        rows = np.flatnonzero(is_wanted)
-        rows = rows[known[pfn[rows]] != 0]
-        rows = rows[np.argsort(pfn[rows], kind="stable")]
-        held = np.where(is_asked[rows], (trace.order[part][rows] + 1) * 2, 0).astype(np.int8)
-        begins = np.diff(pfn[rows], prepend=-1) != 0
-        before = np.concatenate([held[:1], held[:-1]])
-        before[begins] = known[pfn[rows[begins]]] & ~_ASKED
-        ends = np.append(begins[1:], True)[: len(rows)]
-        known[pfn[rows[ends]]] = held[ends] | _ASKED
-        is_slab = trace.event[part][rows] == Event.FREE
-        is_slab &= before == (trace.order[part][rows] + 1) * 2
-        yield np.sort(rows[is_slab]) + part.start
+        event, pfn, gfp = trace.event[part], trace.pfn[part], trace.gfp[part]
+        is_asked = (event == Event.ALLOC) & (gfp & np.uint32(GFP_RECLAIMABLE) != 0)
+        last = int(pfn[is_asked & (pfn < _FRAMES)].max(initial=-1))
+        held = np.concatenate([held, np.zeros(max(last + 1 - len(held), 0), np.int8)])
+        is_slab = np.zeros(len(event), bool)
+        _mark_slab_frees(event, pfn, trace.order[part], gfp, held, is_slab)
+        yield np.flatnonzero(is_slab) + part.start
 
 
 def _slabs_freed_by_rcu(

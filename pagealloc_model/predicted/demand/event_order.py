@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.base.arrays import Column, NewArray, parts
-from pagealloc_model.base.jit import entry, inner
+from pagealloc_model.base.jit import entry
 
 WORDS = at.EVENT.itemsize // 8
 
@@ -77,33 +77,15 @@ class HiddenAllocations:
 
 @entry
 def _find_places(words: np.ndarray, count: int, time_ns: np.ndarray, ranks: np.ndarray) -> None:
-    """Find how many of the first `count` events precede each extra one."""
+    """Find how many of the first `count` events precede each extra one; these are by time."""
     first = 0
     for extra in range(len(time_ns)):
-        first = _place_before(words, count, time_ns[extra], first)
+        while first < count and words[first, 0] < time_ns[extra]:
+            first += 1
         last = first
         while last < ranks[extra] and last < count and words[last, 0] == time_ns[extra]:
             last += 1
         ranks[extra] = last
-
-
-@inner
-def _place_before(words: np.ndarray, count: int, time_ns: int, low: int) -> int:
-    """Return the first event, from one on that is none too late, that is not before a time."""
-    step = 1
-    high = low
-    while high < count and words[high, 0] < time_ns:
-        low = high + 1
-        high += step
-        step *= 2
-    high = min(high, count)
-    while low < high:
-        middle = (low + high) // 2
-        if words[middle, 0] < time_ns:
-            low = middle + 1
-        else:
-            high = middle
-    return low
 
 
 @entry
@@ -126,33 +108,28 @@ def _put_between(
 
 
 def merged(
-    events: np.ndarray, extra: np.ndarray, ranks: np.ndarray, new_array: NewArray
+    events: np.ndarray,
+    extra: np.ndarray,
+    ranks: np.ndarray,
+    new_array: NewArray,
+    held: Column | None = None,
 ) -> np.ndarray:
-    """A copy of events with extra ones in time order; equal times keep the order that ranks give.
+    """Events and extra ones in time order; equal times keep the order that ranks give.
 
     Args:
         events: `layout.EVENT` records in time order.
         extra: more of them in any order; of equal times, the earlier in `extra` comes first.
         ranks: int64, how many of the `events` of its time, and of those before, precede each.
         new_array: makes the result, and what is as long as `extra`.
+        held: what events lie in, the first of it; they then move up there, else they are copied.
     """
-    together = new_array(len(events) + len(extra), events.dtype)
-    together[: len(events)] = events
-    return _with_extra(together, len(events), extra, ranks, new_array)
-
-
-def merged_in_place(
-    events: np.ndarray, held: Column, extra: np.ndarray, ranks: np.ndarray, new_array: NewArray
-) -> np.ndarray:
-    """As `merged`, but events, the first of those in `held`, move up in what they lie in."""
-    held.rows = len(events)
-    return _with_extra(held.room(len(extra)), len(events), extra, ranks, new_array)
-
-
-def _with_extra(
-    together: np.ndarray, count: int, extra: np.ndarray, ranks: np.ndarray, new_array: NewArray
-) -> np.ndarray:
-    """Put extra events among the first `count`; the rest is room for them."""
+    count = len(events)
+    if held is None:
+        together = new_array(count + len(extra), events.dtype)
+        together[:count] = events
+    else:
+        held.rows = count
+        together = held.room(len(extra))
     by_time = np.argsort(extra["time_ns"], kind="stable")
 
     def in_order(values: np.ndarray) -> np.ndarray:

@@ -294,9 +294,6 @@ def _link_requests(
 
 GFP_DMA, GFP_HIGHMEM, GFP_DMA32, GFP_MOVABLE = 0x1, 0x2, 0x4, 0x8
 
-_NEAR = 1 << 12
-"""Rows within which others of about the same time are looked for first."""
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PartRows:
@@ -359,7 +356,7 @@ class RowMaker:
         kept, counts = np.empty(len(rows), np.int64), np.zeros(COUNTS, np.int64)
         last_put, last_event = np.full(CPUS, -1, np.int32), np.full(CPUS, -1)
         # each CPU's last event before the part, if of the same nanosecond
-        begin = _first_since(trace.time_ns, part.start, int(trace.time_ns[part.start]))
+        begin = int(np.searchsorted(trace.time_ns, trace.time_ns[part.start]))
         earlier = np.flatnonzero(trace.event[begin : part.start] <= Event.FREE) + begin
         last_event[trace.cpu[earlier]] = earlier
         _fill_rows(
@@ -433,26 +430,13 @@ def _batches(events: _Events, part: slice) -> _Batches:
     """
     time_ns = events.time_ns
     # a put page that is followed was announced up to twice as long before
-    begin = _first_since(time_ns, part.start, int(time_ns[part.start]) - 2 * BATCH_NS)
-    until_ns, step = int(time_ns[part.stop - 1]) + BATCH_NS, _NEAR
-    while part.stop + step < len(time_ns) and time_ns[part.stop + step] <= until_ns:
-        step *= 2
-    following = time_ns[part.stop : part.stop + step]
-    end = part.stop + int(np.searchsorted(following, until_ns, side="right"))
+    begin = int(np.searchsorted(time_ns, time_ns[part.start] - 2 * BATCH_NS))
+    end = int(np.searchsorted(time_ns, time_ns[part.stop - 1] + BATCH_NS, side="right"))
     rows = end - begin
     batches = _Batches(np.array([begin]), np.empty(rows, np.int32), np.zeros(rows, np.int8))
     heads, next_free = np.zeros(PAGES, np.int32), np.full(CPUS, -1, np.int32)
     _find_batches(events, end, batches, heads, np.empty(rows, np.int32), next_free)
     return batches
-
-
-def _first_since(time_ns: np.ndarray, row: int, since_ns: int) -> int:
-    """Return the first row up to one that is not before a time; only rows near it are looked at."""
-    step = _NEAR
-    while step < row and time_ns[row - step] >= since_ns:
-        step *= 2
-    begin = max(row - step, 0)
-    return begin + int(np.searchsorted(time_ns[begin:row], since_ns))
 
 
 def highest_type_by_gfp(machine: Machine) -> np.ndarray:
@@ -484,12 +468,6 @@ def read_bits(trace: Trace) -> int:
     return at.GFP_READ_BITS & ~at.GFP_ATOMIC
 
 
-_REQUESTS = (at.ALLOC, at.RECORDED_FAILURE)
-"""What a request becomes, after the frees of what was live where it was served (T10.3)."""
-_TOGETHER = 1 << 13
-_NEAR_INTERRUPT = 64
-"""Events behind a mark that are looked at one after the other."""
-
 MARK = np.dtype([("place", np.int64), ("bits", np.uint32)], align=True)
 """An event's place among the others and its CONTEXT_BITS, if it has any."""
 
@@ -502,67 +480,52 @@ def interrupted_holds(events: np.ndarray, marks: np.ndarray) -> tuple[np.ndarray
         first event, those before a request with that request; int64, how many of `events` stand
         before each.
     """
-    pieces, ranks = [np.zeros(0, at.EVENT)], [np.zeros(0, np.int64)]
-    # so few marks at a time that the events about them stay in memory meanwhile
-    for start in range(0, len(marks), _TOGETHER):
-        begin = max(start - 1, 0)
-        own = marks[begin : start + _TOGETHER]
-        is_hold = own["bits"] & np.uint32(at.AFTER_FREE | at.BEFORE_REQUEST) != 0
-        cpu = events["cpu"][own["place"]]
-        # of a row that became several events the first one's
-        goes_on = is_hold[1:] & is_hold[:-1] & (cpu[1:] == cpu[:-1]) & (np.diff(own["place"]) == 1)
-        is_hold[1:] &= ~goes_on
-        is_hold[: start - begin] = False
-        own = own[is_hold]
-        places = own["place"]
-        holds = new_events(at.HOLD_DRAINED, len(own), bits=at.INTERRUPTS_HOLDER)
-        for name in ("time_ns", "cpu"):
-            holds[name] = events[name][places]
-        before = np.flatnonzero(own["bits"] & np.uint32(at.BEFORE_REQUEST))
-        requests = events[_next_request(events, marks, places[before])]
-        holds["operation"][before] = at.BEGIN_REQUEST
-        for name in ("order", "migratetype", "zone"):
-            holds[name][before] = requests[name]
-        holds["bits"][before] = requests["bits"] & np.uint32(~at.INTERRUPTS_HOLDER & 0xFFFFFFFF)
-        pieces.append(holds)
-        ranks.append(places)
-    return np.concatenate(pieces), np.concatenate(ranks)
+    is_hold = marks["bits"] & np.uint32(at.AFTER_FREE | at.BEFORE_REQUEST) != 0
+    cpu = events["cpu"][marks["place"]]
+    # of a row that became several events the first one's
+    goes_on = is_hold[1:] & is_hold[:-1] & (cpu[1:] == cpu[:-1]) & (np.diff(marks["place"]) == 1)
+    is_hold[1:] &= ~goes_on
+    places, bits = marks["place"][is_hold], marks["bits"][is_hold]
+    holds = new_events(at.HOLD_DRAINED, len(places), bits=at.INTERRUPTS_HOLDER)
+    for name in ("time_ns", "cpu"):
+        holds[name] = events[name][places]
+    before = np.flatnonzero(bits & np.uint32(at.BEFORE_REQUEST))
+    following = np.full(len(before), -1)
+    _find_requests(events, marks, places[before], following)
+    requests = events[following]
+    holds["operation"][before] = at.BEGIN_REQUEST
+    for name in ("order", "migratetype", "zone"):
+        holds[name][before] = requests[name]
+    holds["bits"][before] = requests["bits"] & np.uint32(~at.INTERRUPTS_HOLDER & 0xFFFFFFFF)
+    return holds, places
 
 
-def _next_request(events: np.ndarray, marks: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """Return the place of the next request on each one's CPU that is not an interrupt's (int64)."""
-    requests = np.full(len(places), -1, np.int64)
-    cpus = events["cpu"][places]
-    waiting = np.arange(len(places))
-    for step in range(_NEAR_INTERRUPT):
-        near = places[waiting] + step
-        waiting, near = waiting[near < len(events)], near[near < len(events)]
-        is_next = _are_requests(events, marks, near, cpus[waiting])
-        requests[waiting[is_next]] = near[is_next]
-        waiting = waiting[~is_next]
-        if not len(waiting):
-            break
-    for number in waiting.tolist():
-        begin, step = int(places[number]) + _NEAR_INTERRUPT, _NEAR_INTERRUPT
-        while requests[number] < 0 and begin < len(events):
-            near = np.arange(begin, min(begin + step, len(events)))
-            is_next = _are_requests(events, marks, near, cpus[number])
-            if is_next.any():
-                requests[number] = near[np.argmax(is_next)]
-            begin, step = begin + step, min(2 * step, 1 << 16)
-    return requests
+@entry
+def _find_requests(
+    events: np.ndarray, marks: np.ndarray, places: np.ndarray, following: np.ndarray
+) -> None:
+    """Find the next request on each one's CPU that is not an interrupt's.
 
-
-def _are_requests(
-    events: np.ndarray, marks: np.ndarray, places: np.ndarray, cpus: np.ndarray | int
-) -> np.ndarray:
-    """Return whether events are requests on CPUs, and not an interrupt's (bool)."""
-    is_one = (events["cpu"][places] == cpus) & np.isin(events["operation"][places], _REQUESTS)
-    own = places[is_one]
-    mark = np.minimum(np.searchsorted(marks["place"], own), max(len(marks) - 1, 0))
-    in_interrupt = marks["bits"][mark] & np.uint32(at.IN_INTERRUPT) != 0
-    is_one[is_one] = (marks["place"][mark] != own) | ~in_interrupt
-    return is_one
+    It comes after the frees of what was live where it was served (T10.3).
+    """
+    first = 0
+    for number in range(len(places)):
+        row = places[number]
+        while first < len(marks) and marks[first]["place"] < row:
+            first += 1
+        mark = first
+        while row < len(events) and following[number] < 0:
+            while mark < len(marks) and marks[mark]["place"] < row:
+                mark += 1
+            bits = 0
+            if mark < len(marks) and marks[mark]["place"] == row:
+                bits = int(marks[mark]["bits"])
+            kind = events[row]["operation"]
+            is_request = kind == at.ALLOC or kind == at.RECORDED_FAILURE
+            is_request &= bits & at.IN_INTERRUPT == 0
+            if is_request and events[row]["cpu"] == events[places[number]]["cpu"]:
+                following[number] = row
+            row += 1
 
 
 _REALTIME_OPTIONS = ("-r", "--realtime")

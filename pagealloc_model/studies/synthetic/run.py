@@ -21,7 +21,6 @@ from pagealloc_model.predicted.carrier import Carrier, ModelCarrier
 from pagealloc_model.predicted.lock_times import LockModel, LockTimes, list_visits, queued
 from pagealloc_model.predicted.replay import Tables, check_mode
 from pagealloc_model.predicted.run import (
-    BlockCounter,
     Cancelled,
     Samples,
     fallback_counts,
@@ -274,7 +273,6 @@ class Running:
         self._look = look
         self._keep = keep_holds
         self._logs = [np.zeros((0, at.LOG_COLUMNS), np.int64)]
-        self._blocks = BlockCounter(carrier.state)
 
     @property
     def log(self) -> np.ndarray:
@@ -309,7 +307,7 @@ class Running:
             sites[at.SITE_UNRESERVE, at.SITE_OBJECTS],
         )
         seen = self._look(state) if self._look is not None else None
-        self.samples[time_ns] = (sample_of(state, self._blocks), np.array(own, np.int64), seen)
+        self.samples[time_ns] = (sample_of(state), np.array(own, np.int64), seen)
 
     def take_all(
         self, parts: Iterable[np.ndarray], count: int, at_ns: Sequence[int] = ()
