@@ -1,1 +1,1 @@
-"""What the recorded kernel did, in the tables that a replay predicts."""
+"""The recorded kernel's doings, in the tables that a replay predicts."""

@@ -174,7 +174,7 @@ def _namer(symbols: KernelSymbols | None) -> Callable[[int], str]:
 
 
 def is_of_this_boot(recording: Recording, last_ns: int) -> bool:
-    """Whether a recording was made on this machine since it booted.
+    """True if a recording was made on this machine since it booted.
 
     Its kernel must be this one's, and its file must have been written shortly after its last event
     by this boot's clock: addresses are laid out anew at each boot.

@@ -1,9 +1,10 @@
-"""Contended acquisitions of zone->lock, from lock:contention_begin and _end (T8).
+"""Waits for zone->lock and holds of it, as lock events say (T8).
 
-Recordings name neither locks nor functions. A zone's lock shows by what its holder does next: the
-events that the allocator emits under zone->lock follow on the same CPU at once. Which of the
-allocator's functions waited shows by its return address in the call chain, and by what followed
-most often where that address waited.
+Of lock:contention_begin and _end, recordings name neither locks nor functions. A zone's lock shows
+by what its holder does next: the events that the allocator emits under zone->lock follow on the
+same CPU at once. Which of the allocator's functions waited shows by its return address in the call
+chain, and by what followed most often where that address waited. zone->lock's own tracepoints
+announce holds of refills, drains and direct frees with their begin, end, CPU and wait.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ SPIN = 1
 """Bit of `flags` that spinlocks set."""
 
 NEXT_EVENT_NS = 50_000
-"""What a CPU does within this time of getting a lock it does under it, or right after."""
+"""A CPU does under a lock, or right after, all that it does within this time of getting it."""
 
 UNDER_LOCK = (Event.ZONE_LOCKED, Event.PCPU_DRAIN, Event.EXTFRAG)
 SITES = ("refill", "drain", "buddy_alloc", "direct_free", "other")
@@ -126,7 +127,7 @@ def measured_contention(trace: Trace, zones: ZoneMap) -> Contention:
 
 
 def has_paravirtual_spinlocks(trace: Trace) -> bool:
-    """Whether contended spinlocks show although no more than two CPUs can contend (T8).
+    """True if contended spinlocks show although no more than two CPUs can contend (T8).
 
     Native ones show from the second waiter on, so larger machines leave this open: False.
     """
@@ -205,7 +206,7 @@ def _sites(
 
 
 def _sites_by_event(trace: Trace, following: np.ndarray) -> np.ndarray:
-    """What the event next to each contention alone says of its site."""
+    """Sites as the event next to each contention alone says."""
     last = len(trace) - 1
     event = np.where(following >= 0, trace.event[following].astype(np.int16), -1)
     site = np.full(len(following), OTHER)
@@ -292,7 +293,7 @@ NO_TIMES = pd.DataFrame(
         "wait_ns": pd.array([], "int64"),
     }
 )
-"""`AnnouncedHolds.times` of a recording without these tracepoints."""
+"""Times of announced holds, of a recording without these tracepoints."""
 
 
 def announced_contention(times: pd.DataFrame, inferred: Contention) -> Contention:

@@ -268,7 +268,7 @@ def _run_of_rows(
 
 
 def recorded_contention_per_mille(trace: Trace) -> int | None:
-    """How often asynchronous compaction met others at a lock; None if it isolated nothing.
+    """Rate at which asynchronous compaction met others at a lock; None if it isolated nothing.
 
     Per mille of the blocks that recorded asynchronous runs isolated pages of: those after which a
     run gave way. One that got its page nevertheless does not show that it met anybody.
@@ -326,7 +326,7 @@ _COMPACTION = ("compaction:mm_compaction_begin", "compaction:mm_compaction_end")
 
 
 def recorded_kswapd_ns(trace: Trace) -> dict[str, int]:
-    """What kswapd's recorded runs took, by field of `ElasticAssumptions`, ns.
+    """Times that kswapd's recorded runs took, by field of `ElasticAssumptions`, ns.
 
     `kswapd_free_ns` is the time of all runs, each from its wake to its last pages, by the pages
     that they freed; `kswapd_wake_ns` the median time from the first wake that a run answers to the

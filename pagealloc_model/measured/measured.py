@@ -1,4 +1,4 @@
-"""What the kernel did, from a recording alone, in the tables a replay predicts."""
+"""The kernel's doings, from a recording alone, in the tables a replay predicts."""
 
 from __future__ import annotations
 

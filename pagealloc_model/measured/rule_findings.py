@@ -128,7 +128,7 @@ Tables = Mapping[str, Mapping[str, np.ndarray]]
 
 
 def reserve_after_list(stream: Stream, tables: Tables) -> Finding | None:
-    """Whether requests that a per-CPU list served try to grow the reserve (S7.1).
+    """Do requests that a per-CPU list served try to grow the reserve (S7.1)?
 
     The request's own allocation event follows the call; just before it, a page taken from the
     buddy is announced, one that lay on a list is not.
@@ -153,7 +153,7 @@ def reserve_after_list(stream: Stream, tables: Tables) -> Finding | None:
 
 
 def refills_for_highatomic(tables: Tables) -> Finding | None:
-    """Whether requests that may use the reserve refill a per-CPU list (S4.4)."""
+    """Do requests that may use the reserve refill a per-CPU list (S4.4)?"""
     calls = tables.get(REFILL_PROBE, {})
     if "flags" not in calls or len(tables.get(RESERVE_PROBE, {}).get("time_ns", ())) < CALLS_MIN:
         return None
@@ -163,7 +163,7 @@ def refills_for_highatomic(tables: Tables) -> Finding | None:
 
 
 def cap(snapshots: Sequence[Snapshot]) -> Finding | None:
-    """Which cap the reserve stopped at: the share rounded up to blocks, or a block more (S7.2)."""
+    """The cap the reserve stopped at: the share rounded up to blocks, or a block more (S7.2)."""
     seen: dict[tuple[int, str], list[int]] = {}
     rounded: dict[tuple[int, str], int] = {}
     for snapshot in snapshots:
@@ -368,7 +368,7 @@ ANNOUNCED_SHARE = 0.1
 
 
 def generation(stream: Stream) -> Finding | None:
-    """Whether a fallback moves the largest buddy (6.1's rule) or claims, then steals.
+    """Does a fallback move the largest buddy (6.1's rule), or claim, then steal?
 
     6.1 announces the buddy it falls back to, then takes a page from the requester's own list,
     which often begins with that buddy: zone_locked of the same page follows. With claim and steal
@@ -395,7 +395,7 @@ former are frees that missed the list, which events do not show (S4.10)."""
 
 
 def flush_finding(asked: int, flushed: int) -> Finding | None:
-    """Which threshold the kernel has by its `flush_chances`, None if that is not clear."""
+    """The threshold that the kernel has by its `flush_chances`, None if that is not clear."""
     if asked < CHANCES_MIN or KEPT_SHARE < flushed / asked < FLUSHED_SHARE:
         return None
     line = f"{flushed} of {asked} high-order frees above the lower threshold flush"
@@ -472,7 +472,7 @@ RETYPED_DRAINS_MIN = 10
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """What the allocator did in one recording; each part is derived on first use."""
+    """Answers of the allocator in one recording; each part is derived on first use."""
 
     recording: Recording
 
@@ -503,7 +503,7 @@ class Answers:
         return highs
 
     def drains_batched(self, cause: str) -> Finding | None:
-        """Whether drains of a cause hold the lock for one batch at a time."""
+        """Do drains of a cause hold the lock for one batch at a time?"""
         trace = self.recording.trace
         if PROBE in trace.tables:
             return by_calls(self.stream, trace, int(self.zones.batches().max()), cause)
@@ -515,7 +515,7 @@ class Answers:
         return None if trace.losses.total else flush_finding(*flush_chances(trace, self.zones))
 
     def pcp_auto_tuned(self) -> Finding | None:
-        """Whether a list's limit has several values."""
+        """Has a list's limit several values?"""
         values = {key: set(highs) for key, highs in self.highs.items()}
         (zone, cpu), most = max(
             values.items(), key=lambda item: len(item[1]), default=(("", 0), set[int]())
@@ -528,7 +528,7 @@ class Answers:
         return Finding(value=True, line=line)
 
     def pcp_decays(self) -> Finding | None:
-        """Whether limits fall by exactly an eighth."""
+        """Do limits fall by exactly an eighth?"""
         ticks = sum(
             after == before - (before >> 3)
             for row in self.highs.values()
@@ -541,7 +541,7 @@ class Answers:
         return Finding(value=True, line=line)
 
     def lists_match_blocks(self) -> Finding | None:
-        """Whether pages that were refilled as another type leave a list as HIGHATOMIC.
+        """Do pages that were refilled as another type leave a list as HIGHATOMIC?
 
         A page freed in between would say nothing: before 6.10 it carries its block's type from then
         on (S5.6).
@@ -584,7 +584,7 @@ _findings: WeakKeyDictionary[Recording, dict[str, Finding]] = WeakKeyDictionary(
 
 
 def answer_findings(recording: Recording) -> dict[str, Finding]:
-    """What the allocator's answers show, by rule; kept while that lives."""
+    """Findings from the allocator's answers, by rule; kept while that lives."""
     if recording not in _findings:
         answers = Answers(recording)
         findings = {rule: find(answers) for rule, find in ANSWER_FINDERS.items()}

@@ -30,7 +30,7 @@ MOVABLE_MIN_CAP = 128
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What a recording states about its kernel before anything was allocated.
+    """Statements of a recording about its kernel before anything was allocated.
 
     Attributes:
         zones: zones with pages, from the snapshot the replay starts from; () without one.
@@ -61,7 +61,7 @@ class Settings:
         )
 
     def findings(self) -> dict[str, Finding]:
-        """What they show, by field of `KernelRules`; the other fields rest on the release."""
+        """Rules that they show, by field of `KernelRules`; the other fields rest on the release."""
         shown = {}
         if self.sysctls.get("pcp_free_batched") is not None:
             shown["free_batched"] = Finding(value=True, line="sysctl pcp_free_batched exists")
@@ -112,7 +112,7 @@ _POLICY_OF_RULE = {"free_batched": "pcp_free_batched"}
 
 @dataclass(frozen=True, kw_only=True)
 class RuleEvidence:
-    """What one rule of a replay rests on.
+    """The ground that one rule of a replay rests on.
 
     Attributes:
         rule: field of `KernelRules`.
@@ -133,7 +133,7 @@ class RuleEvidence:
 
     @property
     def contradicted(self) -> bool:
-        """Whether the allocator did otherwise."""
+        """True if the allocator did otherwise."""
         return self.check.startswith("contradicted")
 
     def to_dict(self) -> dict[str, object]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SITES = ("refill", "drain", "buddy_alloc", "direct_free", "empty_refill")
-"""What transactions are; an empty refill took the lock and found no page."""
+"""Kinds of transactions; an empty refill took the lock and found no page."""
 CAUSES = ("", "commit", "decay", "drain_all")
 UNKNOWN_ORDER = -1
 
@@ -121,7 +121,7 @@ def zone_columns(code: np.ndarray, zones: ZoneMap) -> dict[str, object]:
 
 
 def drain_causes(stream: Stream, first: np.ndarray, comms: Mapping[int, str]) -> np.ndarray:
-    """Why each drain happened, as an index into `CAUSES`; "" where nothing says so (T11).
+    """The cause of each drain, as an index into `CAUSES`; "" where nothing says so (T11).
 
     The nearest earlier free or whole-zone drain of the same CPU and task is the cause: a free
     overflowed the list (commit), or all lists are drained (drain_all). A kworker without a free
@@ -298,7 +298,7 @@ _MOST_FRAMES = 1 << 26
 
 @dataclass(frozen=True, kw_only=True)
 class RunRules:
-    """What the inference has to be told; these are the kernel's rules, not measurements.
+    """Facts for the inference; these are the kernel's rules, not measurements.
 
     Attributes:
         pageblock_order: the one order above 3 that per-CPU lists hold (S1.9).
@@ -363,7 +363,7 @@ def refilled_removals(stream: Stream) -> np.ndarray:
 
 
 def _on_lists(order: np.ndarray, rules: RunRules) -> np.ndarray:
-    """Whether per-CPU lists hold an order (S1.9)."""
+    """Mask of the orders that per-CPU lists hold (S1.9)."""
     return (order <= LARGEST_REFILLED_ORDER) | (order == rules.pageblock_order)
 
 

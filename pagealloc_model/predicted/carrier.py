@@ -1,4 +1,4 @@
-"""What takes a state through events: the model's kernels, or a kernel build's code."""
+"""Carriers of a state through events: the model's kernels, or a kernel build's code."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def _sections_needed(
 
 
 def size_changes(recording: Recording) -> Iterator[str]:
-    """How zones' managed pages change from the first snapshot to the last, one line each."""
+    """Changes of zones' managed pages from the first snapshot to the last, one line each."""
     sizes = [
         {(zone.node, zone.name): zone.managed for zone in each.zoneinfo.zones}
         for each in recording.snapshots

@@ -29,7 +29,7 @@ REQUEST = np.dtype(
     ],
     align=True,
 )
-"""What a CPU is to do, in its order: when it would arrive if nothing were contended, for how long
+"""A step of a CPU, in its order: when it would arrive if nothing were contended, for how long
 it holds the lock, which pcp->lock it holds all the while (-1 for none), pages it moves, which
 zone->lock, and its part below."""
 
@@ -51,7 +51,7 @@ OUTCOME = np.dtype(
     ],
     align=True,
 )
-"""What became of it: arrival, when it got the lock, for how long it held it, how long it waited for
+"""Its outcome: arrival, when it got the lock, for how long it held it, how long it waited for
 the list before, pages moved, how many held or awaited the lock on arrival, whether a trylock of the
 list failed, and how it ended."""
 
@@ -103,7 +103,7 @@ NEVER = 1 << 62
 
 
 class Queues(NamedTuple):
-    """What the queues work on.
+    """The arrays that the queues work on.
 
     Attributes:
         requests: `REQUEST` records, CPU after CPU, each CPU's in its order.
@@ -337,7 +337,7 @@ ROLES = {
     at.SITE_DRAIN_DECAY: DECAYS,
     at.SITE_DRAIN_ALL: EMPTIES,
 }
-"""What holds of these sites do at a list's lock; other sites need no list."""
+"""Parts that holds of these sites play at a list's lock; other sites need no list."""
 
 _ENDS_AT_EVENT = (at.SITE_REFILL, at.SITE_BUDDY_ALLOC)
 
@@ -519,7 +519,7 @@ SOFT_LOCKUP_NS = 20_000_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class LockModel:
-    """How time passes at the locks.
+    """Rules of time at the locks.
 
     Attributes:
         costs: what work takes.

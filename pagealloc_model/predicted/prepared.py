@@ -1,4 +1,4 @@
-"""What every replay of a recording shares: machine, rules, demand, start image; made once."""
+"""A recording as all its replays share it: machine, rules, demand, start image; made once."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def forget_prepared(recording: Recording) -> None:
 
 
 def recorded_demand(recording: Recording) -> Demand:
-    """What a recording asks for and how its memory grows, without a start image.
+    """The demand of a recording and growth of its memory, without a start image.
 
     Raises:
         UsageError: no snapshot, no event inside the machine's zones, or sampled events.

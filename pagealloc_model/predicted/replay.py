@@ -153,7 +153,7 @@ def choose_reclaim(recording: Recording, *policies: Policy, asked: str = "") -> 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Replay(Tables):
-    """What the model predicts for one policy; tables are DataFrames, made on first use.
+    """A prediction of the model for one policy; tables are DataFrames, made on first use.
 
     Attributes:
         name: the recording's name.
@@ -272,7 +272,7 @@ class Replay(Tables):
 
     @property
     def provenance(self) -> dict[str, object]:
-        """What made this result: recording, policy, rules, assumptions, versions, losses."""
+        """Makers of this result: recording, policy, rules, assumptions, versions, losses."""
         return {
             "recording": self.name,
             "rules": self.rules.spelled(),
@@ -402,7 +402,7 @@ def replay_imposed(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Question:
-    """What a replay is asked for, see `replay`; `imposed` names decisions of the kernel."""
+    """Parameters of `replay`; `imposed` names decisions of the kernel."""
 
     recording: Recording
     asked: Policy

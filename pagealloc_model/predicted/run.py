@@ -1,4 +1,12 @@
-"""The run behind a replay: a state advances through demand and is sampled at instants."""
+"""The run behind a replay: a state advances through demand and is sampled at instants.
+
+States that replays came by are kept, so that a later one need not begin at the recording's start.
+
+No page is lost silently (S10.4): what a replay took and did not free is in use, or counted as
+missing. Where this balance breaks, the pages are a count of `divergence`; with PAGEALLOC_STRICT
+set, as tests set it, the replay ends with an error, and with PAGEALLOC_CHECKED (see `base.jit`)
+that names the first event which breaks it.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +60,7 @@ ROOM_BYTES = 256 << 20
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Changes:
-    """What became of an array.
+    """Changes of an array.
 
     Attributes:
         chunks: int64, which chunks of CHUNK bytes changed.
@@ -72,7 +80,7 @@ class Changes:
 
 
 def changes(before: np.ndarray, after: np.ndarray) -> Changes:
-    """What differs between two arrays of one type and shape."""
+    """Differences between two arrays of one type and shape."""
     (old, _), (new, rest) = _chunks(before), _chunks(after)
     step = COMPARED_AT_ONCE // CHUNK
     changed = [np.zeros(0, np.int64)]
@@ -92,7 +100,7 @@ def _chunks(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Checkpoint:
-    """How far a replay had come.
+    """The progress of a replay.
 
     Attributes:
         time_ns: every event before this time was replayed, and every tick up to it.
@@ -363,7 +371,7 @@ class Cancelled(Exception):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Course:
-    """What a state goes through demand with.
+    """The way of a state through demand.
 
     Attributes:
         instants: int64, ascending: when samples are wanted.

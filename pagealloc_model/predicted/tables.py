@@ -1,4 +1,4 @@
-"""What a replay predicts, as the tables that predictions and measurements share."""
+"""Predictions of a replay, as the tables that predictions and measurements share."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ OWNERSHIP_COLUMNS = {
     "merge_entries": at.MERGE_ENTRIES,
     "recorded_entries": at.RECORDED_ENTRIES,
 }
-"""What ownership adds, by counter."""
+"""Columns that ownership adds, by counter."""
 
 PHASES = ("recover", "claim", "chunk", "classic")
 
@@ -307,7 +307,7 @@ def lock(machine: Machine, edges: np.ndarray, log: np.ndarray) -> pd.DataFrame:
 
 
 def divergence(counters: np.ndarray) -> dict[str, int]:
-    """What the recording and an elastic replay disagreed on; empty for a literal one.
+    """Counts of disagreements of the recording and an elastic replay; empty for a literal one.
 
     Args:
         counters: int64 words, none of a literal replay.

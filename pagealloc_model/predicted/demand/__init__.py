@@ -1,1 +1,1 @@
-"""What a recording asked of the allocator, without what the allocator answered."""
+"""The requests of a recording to the allocator, without what the allocator answered."""

@@ -1,8 +1,12 @@
-"""What recorded compaction takes from the free lists, and what it hands over: demand (S10.4, T7).
+"""Recorded compaction as demand: what it takes, hands over and moves (S10.4, T7).
 
 Compaction isolates free pages as targets of migration without an allocation event, and frees them,
 or what has moved there, with one. How many it takes, when and in which zone is demand, as reclaim's
 frees are; which pages they are is the model's choice.
+
+A run empties neighbouring pages, so that what it frees merges. The objects that it moved lie
+elsewhere in a replay. Of objects alike it matters to nobody which is moved: those that a replay
+has at the recorded place exchange their places with the recorded ones (T10.18).
 """
 
 from __future__ import annotations
@@ -55,13 +59,13 @@ _FIELDS: dict[str, tuple[str, ...]] = {
 """Fields that are read of each event; of one instant, events are taken in this order."""
 
 CONTENDED, SUCCESS = 7, 8
-"""How a run ends, as the events of all three trees number it."""
+"""Ends of a run, as the events of all three trees number it."""
 _LATEST = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RecordedCompaction:
-    """What a trace's compaction events say, in time order.
+    """The compaction of a trace's events, in time order.
 
     Attributes:
         taken: int64, shape (scans, 4): scans of the free scanner that took pages while demand was

@@ -1,7 +1,8 @@
-"""What a recording asked of the allocator, without what the allocator answered.
+"""The requests of a recording to the allocator, without what the allocator answered.
 
 A free-running replay sees requests and frees, when and where; recorded page frames serve as
-identities of objects and for the start image only (T10.7).
+identities of objects and for the start image only (T10.7). Allocations and frees are matched part
+by part.
 """
 
 from __future__ import annotations
@@ -420,7 +421,7 @@ class ResolvedTrace:
         }
 
     def _settled(self, *, awaits_charge: bool) -> int:
-        """How many of the rows kept nothing that follows can change."""
+        """Count of the rows kept that nothing which follows can change."""
         rows = self._rows.values
         settled = len(rows)
         if awaits_charge:

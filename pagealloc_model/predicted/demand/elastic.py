@@ -270,7 +270,7 @@ def _slab_frees_by_part(trace: Trace) -> Iterator[np.ndarray]:
 def _slabs_freed_by_rcu(
     trace: Trace, freed_in_reclaim: Callable[[np.ndarray], np.ndarray]
 ) -> Iterator[np.ndarray]:
-    """Which frees of slabs RCU made soon after reclaim, whose shrinkers are then taken to be why.
+    """Frees of slabs that RCU made soon after reclaim, whose shrinkers are then taken to be why.
 
     Most reclaimable caches give their objects back after a grace period, in a softirq or in a task
     of RCU's. No event tells whether a shrinker or a file's removal had let them go.
@@ -378,7 +378,7 @@ def file_uses(
 
 
 def _is_recorded(trace: Trace) -> bool:
-    """Whether a page was seen to enter the page cache, with its file and place in it."""
+    """True if a page was seen to enter the page cache, with its file and place in it."""
     adds = trace.tables.get(ADD)
     # perf's text has other words for these
     fields = {"pfn", "index", "i_ino", "s_dev"}
@@ -591,7 +591,7 @@ class ElasticRows:
         return seen, rows["row"][made] if self._any_file else rows["row"][:0]
 
     def freed_by_reclaim(self, kept: np.ndarray) -> np.ndarray:
-        """Whether recorded reclaim freed what the events are about (bool, one per event).
+        """Mask of events about pages that recorded reclaim freed.
 
         Slabs are among them that RCU freed for it (T10.16).
         """
@@ -621,7 +621,7 @@ _COMPACTION = ("compaction:mm_compaction_begin", "compaction:mm_compaction_end")
 def _inside(
     intervals: tuple[np.ndarray, np.ndarray], pid: np.ndarray, row: np.ndarray
 ) -> np.ndarray:
-    """Whether events lie within intervals of their task (bool, one per event)."""
+    """Mask of events that lie within intervals of their task."""
     keys, ends = intervals
     if not len(keys):
         return np.zeros(len(row), bool)

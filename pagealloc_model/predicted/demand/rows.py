@@ -422,7 +422,7 @@ class RequestsOfTasks:
 
 
 def _batches(events: _Events, part: slice) -> _Batches:
-    """Which frees of a part a folio batch made, and which batches went on after a page (T3).
+    """Frees of a part that a folio batch made, and batches that went on after a page (T3).
 
     A batch prepares all its pages, then puts one after the other on a list under one lock. What
     its CPU allocates or frees between two of those in the name of the same task is an interrupt's

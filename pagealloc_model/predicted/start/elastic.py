@@ -1,4 +1,4 @@
-"""What an elastic replay begins with besides: LRU lists, kswapd and kcompactd at work (S10.5)."""
+"""The start of an elastic replay besides pages: LRU lists, kswapd and kcompactd at work (S10.5)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class DaemonsAtStart:
 
 
 def daemons_at_start(trace: Trace, machine: Machine, start_ns: int) -> tuple[DaemonsAtStart, ...]:
-    """What each node's daemons were doing, by the events before the start.
+    """The work of each node's daemons, by the events before the start.
 
     Kswapd's run is under way if it freed pages shortly before. Kcompactd sleeps until it is woken
     or its sleep ends; of a long one no event tells.

@@ -1,4 +1,4 @@
-"""What is known of the start: counts of snapshots, page flags, owners, first touches (T10.6).
+"""Evidence of the start: counts of snapshots, page flags, owners, first touches (T10.6).
 
 Pageblocks get the types that this evidence speaks for, fitted to the counts.
 """
@@ -26,7 +26,7 @@ from pagealloc_model.recording.trace.columns import Event, Trace
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StartCounts:
-    """What the state files say about the start, as arrays.
+    """Counts of the state files at the start, as arrays.
 
     Attributes:
         free_buddies: int64, shape (zones, orders, migratetypes): of the snapshot whose free pages
@@ -220,7 +220,7 @@ class StartFiles:
 
     @property
     def known(self) -> bool:
-        """Whether any file says which pages were free."""
+        """True if any file says which pages were free."""
         return self.page_flags is not None or self.page_owner is not None
 
 
@@ -342,7 +342,7 @@ def gather_evidence(
 
 
 def first_seen_allocated(objects: np.ndarray, length: int) -> np.ndarray:
-    """Which page frames' first event is an allocation (bool)."""
+    """Mask of the page frames whose first event is an allocation."""
     nobody = len(objects)
     first = np.full(length, nobody, np.int64)
     for part in parts(len(objects)):

@@ -232,7 +232,7 @@ def _how_exact(
     free: np.ndarray,
     block_types: np.ndarray,
 ) -> list[str]:
-    """How far the image is from the counts, and what of it is a guess, one line each."""
+    """Lines on the distance of the image from the counts, and on guesses in it."""
     named, shown, guessed = listed.sum(axis=1).tolist()
     lines = [
         f"per-CPU lists: of {named + shown + guessed} pages, {named} are known by the CPU that "

@@ -1,4 +1,9 @@
-"""Free buddies placed in zones so that the start snapshot's counts are met."""
+"""Free buddies placed so that the start snapshot's counts are met, and pages on per-CPU lists.
+
+A page on such a list shows no flag (T12.5), like a plain kernel allocation. Where such pages lie
+tells the two apart: kernel allocations do not lie in blocks of page cache and anonymous memory, and
+a whole unflagged block is a freed huge page rather than one request of the kernel.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +76,7 @@ def place_exactly(
     free, preferred = np.zeros(len(usable), bool), preferred.astype(np.int8)
 
     def score_of(nodes: np.ndarray, order: int) -> np.ndarray:
-        """How much speaks for nodes, given by their number, -1 where one cannot be free."""
+        """Weight of nodes, given by their number; -1 where one cannot be free."""
         fits = usable.reshape(-1, 1 << order)[nodes].all(axis=-1)
         known = preferred.reshape(-1, 1 << order)[nodes].sum(axis=-1, dtype=np.int64)
         return np.where(fits, known + random.random(nodes.shape), -1.0)
@@ -373,7 +378,7 @@ def misplaced(
 
 
 def _type_evidence(machine: Machine, evidence: PageEvidence) -> np.ndarray:
-    """How many pages speak for each type of a block, int64, shape (migratetypes, blocks)."""
+    """Pages that speak for each type of a block, int64, shape (migratetypes, blocks)."""
     pages = 1 << machine.pageblock_order
     slab, plain, movable = (
         mask.reshape(-1, pages).sum(axis=1)
@@ -400,7 +405,7 @@ LARGEST_REFILL = 5
 
 
 _found: WeakKeyDictionary[PageEvidence, dict[str, Any]] = WeakKeyDictionary()
-"""What follows from evidence alone: calibrating makes many images from the same."""
+"""Conclusions from evidence alone: calibrating makes many images from the same."""
 
 
 def _of_evidence(evidence: PageEvidence, name: str, find: Callable[[], Any]) -> Any:
@@ -618,7 +623,7 @@ def _movable_runs(
 
 
 def _movable_blocks(machine: Machine, evidence: PageEvidence, zone: int) -> np.ndarray:
-    """Whether each block with memory holds nothing but free pages and what can be migrated."""
+    """Mask of a zone's blocks that hold nothing but free pages and what can be migrated."""
     blocks, pages = evidence.memory_blocks[zone], 1 << machine.pageblock_order
     words, migratable, buddy = (
         each.reshape(-1, pages)[blocks]
@@ -631,7 +636,7 @@ def _movable_blocks(machine: Machine, evidence: PageEvidence, zone: int) -> np.n
 
 
 def _shared_out(orders: np.ndarray, missing: np.ndarray, was_empty: np.ndarray) -> np.ndarray:
-    """Which CPU gets each piece, -1: none, in proportion to the pages each CPU lacks."""
+    """The CPU that gets each piece, -1: none, in proportion to the pages each CPU lacks."""
     takers = np.full(len(orders), -1, np.int64)
     lacking = np.maximum(missing, 0)
     share = min(1.0, int((np.int64(1) << orders.astype(np.int64)).sum()) / max(lacking.sum(), 1))
