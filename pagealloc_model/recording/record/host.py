@@ -107,17 +107,9 @@ def _listed(file: Path) -> list[int]:
 
 
 _KNOWN_SYSCTLS = (
-    "defrag_mode",
-    "highatomic_gate_order",
-    "pcp_free_batched",
-    "min_free_kbytes",
-    "watermark_scale_factor",
-    "watermark_boost_factor",
-    "percpu_pagelist_high_fraction",
-    "compaction_proactiveness",
-    "extfrag_threshold",
-    "lowmem_reserve_ratio",
-    "stat_interval",
+    *("defrag_mode", "highatomic_gate_order", "pcp_free_batched", "min_free_kbytes"),
+    *("watermark_scale_factor", "watermark_boost_factor", "percpu_pagelist_high_fraction"),
+    *("compaction_proactiveness", "extfrag_threshold", "lowmem_reserve_ratio", "stat_interval"),
     "zone_reclaim_mode",
 )
 _NOT_SETTINGS = ("stat_refresh", "compact_memory", "drop_caches")
