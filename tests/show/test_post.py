@@ -16,43 +16,39 @@ FOOTER = Footer(
 )
 
 
-def assert_mailable(text: str) -> None:
-    assert text.isascii()
-    assert "\t" not in text
-    assert max(len(line) for line in text.splitlines()) <= 72
-
-
 @pytest.mark.parametrize("style", ["signed", "mmtests"])
 def test_comparisons_survive_a_mail(style: Style) -> None:
-    text = comparison_table(tables.comparison_rows(), FOOTER, style=style)
-    assert_mailable(text)
-    assert "Sign rule" in text
-    for part in ("highatomic_stock", "6.12.117", "gate_order", "0.1.0", "99,514", "forced 12"):
-        assert part in text
-    assert "orphan_free" not in text
+    rows = tables.comparison_rows()
+    long = rows.assign(scope="zone=Normal,cpu=12,order=9,migratetype=Reclaimable,interval=17")
+    for table in (rows, long):
+        text = comparison_table(table, FOOTER, style=style)
+        assert text.isascii() and "\t" not in text
+        assert max(map(len, text.splitlines())) <= 72
+        for part in ("highatomic_stock", "6.12.117", "gate_order", "0.1.0", "99,514", "forced 12"):
+            assert part in text
+        assert "Sign rule" in text and "NA" in text and "orphan_free" not in text
 
 
-def test_signed_changes_say_whether_they_are_better() -> None:
-    text = comparison_table(tables.comparison_rows(), FOOTER)
-    assert "20      0   -100%  +" in text
-    assert "17000  23000  +35.3%  +" in text
-    assert "What the model's error is" in " ".join(text.split())
+def test_changes_say_whether_they_are_better() -> None:
+    signed = comparison_table(tables.comparison_rows(), FOOTER)
+    assert "20      0   -100%  +" in signed
+    assert "17000  23000  +35.3%  +" in signed
+    assert "What the model's error is" in " ".join(signed.split())
+    gains = comparison_table(tables.comparison_rows(), FOOTER, style="mmtests")
+    assert "20.00 (   0.00%)      0.00 ( 100.00%)" in gains
+    assert "17000.00 (   0.00%)  23000.00 (  35.29%)" in gains
 
 
 def test_a_judged_table_says_what_each_change_is_worth() -> None:
     text = comparison_table(tables.judged_rows(), FOOTER, first="Believe 1 of 3 changes.")
-    assert_mailable(text)
     assert text.startswith("Believe 1 of 3 changes.")
     lines = {line.split()[0]: line.split() for line in text.splitlines() if line.startswith("  ")}
     assert "-100%   5.0%   -105%  -95.0%    better" in text
     assert lines["zone=Normal"][-2:] == ["in", "error"]
     assert "Not known here, hence NA: thp_success." in text
-
-
-def test_mmtests_stars_what_lies_beyond_the_error() -> None:
-    text = comparison_table(tables.judged_rows(), FOOTER, style="mmtests")
-    assert "*0.00 ( 100.00%)*" in text
-    assert "*23000.00" not in text
+    starred = comparison_table(tables.judged_rows(), FOOTER, style="mmtests")
+    assert "*0.00 ( 100.00%)*" in starred
+    assert "*23000.00" not in starred
 
 
 @pytest.mark.parametrize(
@@ -70,44 +66,29 @@ def test_mmtests_stars_what_lies_beyond_the_error() -> None:
 def test_no_percentage_of_a_count_near_zero(
     base: float, patch: float, unit: str, shown: str
 ) -> None:
-    change = (patch - base) / base if base else float("nan")
-    row = {"metric": "m", "scope": "all", "base": base, "patch": patch, "change": change}
-    row |= {"unit": unit, "better": "lower"}
-    text = comparison_table(pd.DataFrame([row]), FOOTER)
+    row = {"metric": "m", "scope": "all", "base": base, "patch": patch, "unit": unit}
+    text = comparison_table(pd.DataFrame([row | {"better": "lower"}]), FOOTER)
     assert shown in text.split()
 
 
-def test_long_scopes_get_their_own_line() -> None:
-    rows = tables.comparison_rows()
-    rows["scope"] = "zone=Normal,cpu=12,order=9,migratetype=Reclaimable,interval=17"
-    for style in ("signed", "mmtests"):
-        assert_mailable(comparison_table(rows, FOOTER, style=style))
-
-
-def test_an_unknown_style_is_refused() -> None:
+def test_what_there_is_not_is_refused_and_posted_figures_carry_their_source() -> None:
     with pytest.raises(UsageError, match="signed or mmtests"):
         comparison_table(tables.comparison_rows(), FOOTER, style="fancy")  # type: ignore[arg-type]
-
-
-def test_posted_figures_carry_their_source() -> None:
+    with pytest.raises(UsageError, match="highatomic"):
+        posted_figures("nonsense")
     posted = posted_figures("highatomic")
     needed = {"subject", "address", "date", "machine", "variant", "quantity", "value", "unit"}
     assert needed <= set(posted.columns)
-    assert posted["subject"].str.startswith("mm/page_alloc: skip high atomic").all()
     assert (posted["low"] <= posted["high"]).all()
-    with pytest.raises(UsageError, match="highatomic"):
-        posted_figures("nonsense")
 
 
 def test_snapshot_table_has_a_line_for_every_snapshot() -> None:
-    snapshots = pd.DataFrame(
-        [
-            (0.5, "free_pages", "zone=Normal", 1000.0, 990.0, 1200.0),
-            (1.5, "free_pages", "zone=Normal", 900.0, float("nan"), 1200.0),
-        ],
-        columns=["time_s", "metric", "scope", "measured", "predicted", "null"],
-    )
-    lines = snapshot_table(snapshots).splitlines()
+    columns = ["time_s", "metric", "scope", "measured", "predicted", "null"]
+    rows = [
+        (0.5, "free_pages", "zone=Normal", 1000.0, 990.0, 1200.0),
+        (1.5, "free_pages", "zone=Normal", 900.0, float("nan"), 1200.0),
+    ]
+    lines = snapshot_table(pd.DataFrame(rows, columns=columns)).splitlines()
     assert max(map(len, lines)) <= 72
     assert [line.split() for line in lines[-2:]] == [
         ["0.50", "s", "1000", "990", "1200"],

@@ -67,17 +67,12 @@ def table_cells(text: str) -> dict[tuple[str, str], list[str]]:
     return found
 
 
-def test_a_post_is_plain_narrow_text(posted: tuple[str, pd.DataFrame]) -> None:
+def test_a_post_is_complete_in_plain_narrow_text(posted: tuple[str, pd.DataFrame]) -> None:
     text, _ = posted
-    assert text.isascii()
-    assert "\t" not in text
+    assert text.isascii() and "\t" not in text
     assert max(map(len, text.splitlines())) <= 72
     assert not [line for line in text.splitlines() if line != line.rstrip()]
     assert not re.search(r"^From ", text, re.MULTILINE)  # a mailbox would split there
-
-
-def test_a_post_begins_with_its_subject_and_is_complete(posted: tuple[str, pd.DataFrame]) -> None:
-    text, _ = posted
     header, _, body = text.partition("\n\n")
     assert header == "Subject: [predicted] pcp_batch=31 on kbuild"
     for title in SECTIONS:
@@ -85,6 +80,7 @@ def test_a_post_begins_with_its_subject_and_is_complete(posted: tuple[str, pd.Da
     assert "goes from 63 to 31 pages" in " ".join(body.split())
     assert body.count("Not modelled:") == 1
     assert not re.search(r"\b[ST]\d+\.?\d*\b|[{}]", text)
+    assert "  $ pagealloc post kbuild --patch pcp_batch=31\n" in text
 
 
 def test_the_numbers_of_a_post_are_those_of_its_source(posted: tuple[str, pd.DataFrame]) -> None:
