@@ -17,7 +17,7 @@ from pagealloc_model.base.errors import UsageError
 from pagealloc_model.cli import main
 from pagealloc_model.show import figures
 from pagealloc_model.show.figures.files import write_figure
-from pagealloc_model.show.figures.predictions_judged import (
+from pagealloc_model.show.figures.points import (
     FEW,
     LARGEST,
     MOST_FEW,

@@ -6,15 +6,15 @@ Every function takes measured and predicted tables (one, or several by label) an
 
 from pagealloc_model.show.figures.faceted import since_start as since_start
 from pagealloc_model.show.figures.faceted import stacked as stacked
-from pagealloc_model.show.figures.many_points import fleet_hosts as fleet_hosts
-from pagealloc_model.show.figures.many_points import pareto_front as pareto_front
-from pagealloc_model.show.figures.many_points import sensitivity_bars as sensitivity_bars
-from pagealloc_model.show.figures.many_points import sweep_lines as sweep_lines
 from pagealloc_model.show.figures.pageblock_map import pageblock_map as pageblock_map
-from pagealloc_model.show.figures.predictions_judged import error_budget as error_budget
-from pagealloc_model.show.figures.predictions_judged import how_right as how_right
-from pagealloc_model.show.figures.predictions_judged import predicted_changes as predicted_changes
-from pagealloc_model.show.figures.predictions_judged import talk_figure as talk_figure
+from pagealloc_model.show.figures.points import error_budget as error_budget
+from pagealloc_model.show.figures.points import fleet_hosts as fleet_hosts
+from pagealloc_model.show.figures.points import how_right as how_right
+from pagealloc_model.show.figures.points import pareto_front as pareto_front
+from pagealloc_model.show.figures.points import predicted_changes as predicted_changes
+from pagealloc_model.show.figures.points import sensitivity_bars as sensitivity_bars
+from pagealloc_model.show.figures.points import sweep_lines as sweep_lines
+from pagealloc_model.show.figures.points import talk_figure as talk_figure
 from pagealloc_model.show.figures.tables_over_time import at_a_glance as at_a_glance
 from pagealloc_model.show.figures.tables_over_time import fallbacks as fallbacks
 from pagealloc_model.show.figures.tables_over_time import (
