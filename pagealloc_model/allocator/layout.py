@@ -56,16 +56,13 @@ class Region:
         return first
 
 
-PAGE = np.dtype(
-    [
-        ("next", np.int32),
-        ("prev", np.int32),
-        ("order", np.int8),
-        ("where", np.int8),
-        ("tag", np.int8),
-        ("flags", np.int8),
-    ]
-)
+def record(fields: str, align: bool = False) -> np.dtype:
+    """No kernel function: a record's type, of fields such as "int32 next prev; int8 order"."""
+    groups = (group.split() for group in fields.split(";"))
+    return np.dtype([(name, kind) for kind, *names in groups for name in names], align=align)
+
+
+PAGE = record("int32 next prev; int8 order where tag flags")
 """Links by page frame (-1 ends a list); `where` as below; `tag`: the migratetype of a free buddy's
 list, the type a per-CPU page had when it was freed or taken from the buddy, an allocation's
 movability (1 if requested MOVABLE); `flags`: of a per-CPU page, and of an allocation that was
@@ -213,16 +210,8 @@ GFP_WRITE = 0x1000
 GFP_MEMALLOC = 0x20000
 GFP_NOMEMALLOC = 0x80000
 GFP_THISNODE = 0x200000
-GFP_READ_BITS = (
-    GFP_HIGH
-    | GFP_ATOMIC
-    | GFP_DIRECT_RECLAIM
-    | GFP_KSWAPD_RECLAIM
-    | GFP_WRITE
-    | GFP_MEMALLOC
-    | GFP_NOMEMALLOC
-    | GFP_THISNODE
-)
+GFP_READ_BITS = GFP_HIGH | GFP_ATOMIC | GFP_DIRECT_RECLAIM | GFP_KSWAPD_RECLAIM | GFP_WRITE
+GFP_READ_BITS |= GFP_MEMALLOC | GFP_NOMEMALLOC | GFP_THISNODE
 RECLAIM_SHIFT = 24
 REQUEST_RECLAIMED = 63 << RECLAIM_SHIFT
 """Not a gfp bit: the recording shows direct reclaim on behalf of this request."""
@@ -239,18 +228,9 @@ ALLOC_KSWAPD = 128
 ALLOC_CMA = 256
 ALLOC_IGNORES_BOOST = 512
 
-EVENT = np.dtype(
-    [
-        ("time_ns", np.int64),
-        ("object", np.int32),
-        ("offset", np.int32),
-        ("bits", np.uint32),
-        ("cpu", np.int16),
-        ("operation", np.int8),
-        ("order", np.int8),
-        ("migratetype", np.int8),
-        ("zone", np.int8),
-    ],
+EVENT = record(
+    "int64 time_ns; int32 object offset; uint32 bits; int16 cpu; int8 operation order "
+    "migratetype zone",
     align=True,
 )
 """A resolved event: `object` indexes the object table, `offset` is the freed piece's distance

@@ -12,20 +12,9 @@ from pagealloc_model.base.jit import entry, inner
 
 BITS_MASK = (1 << 32) - 1
 
-ROW = np.dtype(
-    [
-        ("row", np.int32),
-        ("pfn", np.int32),
-        ("bits", np.uint32),
-        ("cpu", np.int16),
-        ("is_free", np.int8),
-        ("order", np.int8),
-        ("migratetype", np.int8),
-        ("zone", np.int8),
-        ("failed_charge", np.int8),
-        ("pid", np.int32),
-        ("task_request", np.int32),
-    ],
+ROW = at.record(
+    "int32 row pfn; uint32 bits; int16 cpu; int8 is_free order migratetype zone "
+    "failed_charge; int32 pid task_request",
     align=True,
 )
 """One mm_page_alloc or mm_page_free: `row` of the trace; `pfn` -1 is a failed allocation.
@@ -328,16 +317,7 @@ def resolve_objects(
     return high
 
 
-REQUEST = np.dtype(
-    [
-        ("task", np.int32),
-        ("object", np.int32),
-        ("kind", np.int8),
-        ("order", np.int8),
-        ("failed", np.int8),
-    ],
-    align=True,
-)
+REQUEST = at.record("int32 task object; int8 kind order failed", align=True)
 """A recorded request: its task, its object's number (-1: a failure that is not tried), the class of
 its pages, its order, whether it failed."""
 

@@ -40,17 +40,8 @@ from pagealloc_model.allocator.vmscan import try_to_free_pages
 from pagealloc_model.allocator.watermark import fast_path_flags, prepare_alloc_pages
 from pagealloc_model.base.jit import cold, entry, inner
 
-RECLAIM_OPERATION = np.dtype(
-    [
-        ("kind", np.int32),
-        ("node", np.int32),
-        ("zone", np.int32),
-        ("order", np.int32),
-        ("bits", np.uint32),
-        ("migratetype", np.int32),
-        ("class", np.int32),
-        ("page", np.int32),
-    ]
+RECLAIM_OPERATION = at.record(
+    "int32 kind node zone order; uint32 bits; int32 migratetype class page"
 )
 """`kind` is one of those below; `zone` the highest zone type of a request; `page` where the search
 for a page in use begins, or -1 and below for the page that operation 0, 1, ... has taken."""

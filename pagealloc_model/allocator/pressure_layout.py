@@ -7,26 +7,14 @@ per zone and per compactor. Names below are offsets within those regions.
 
 from __future__ import annotations
 
-import numpy as np
-
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.layout import Region
 from pagealloc_model.base.jit import inner
 from pagealloc_model.recording.machine import ZONE_TYPES_MAX
 
-FOLIO = np.dtype(
-    [
-        ("object", np.int32),
-        ("offset", np.int32),
-        ("sibling", np.int32),
-        ("place", np.int8),
-        ("kind", np.int8),
-        ("scans", np.uint8),
-        ("writes", np.uint8),
-        ("skip", np.int8),
-        ("referenced", np.int8),
-        ("slab", np.int16),
-    ],
+FOLIO = at.record(
+    "int32 object offset sibling; int8 place kind; uint8 scans writes; int8 skip referenced; "
+    "int16 slab",
     align=True,
 )
 """An allocation: `object` is its object's number plus one, 0 if no event is about it; `offset` its
@@ -122,33 +110,16 @@ COUNTERS = _scalars.words(len(COUNTER_NAMES))
 globals().update({name.upper(): COUNTERS + i for i, name in enumerate(COUNTER_NAMES)})
 ALLOCSTALL = _scalars.words(ZONE_TYPES_MAX)
 """First of one word per zone type."""
-DIVERGENCE_NAMES = (
-    "dropped_frees",
-    "freed_by_model",
-    "absorbed",
-    "absorbed_frees",
-    "tried_failures",
-    "succeeded_failures",
-    "demand_failed",
-    "forced_by_nofail",
-    "spared_reads",
-    "added_reads",
-    "reclaimed_slabs",
-)
-DIVERGENCES = _scalars.words(len(DIVERGENCE_NAMES))
-(
-    DROPPED_FREES,
-    FREED_BY_MODEL,
-    COUNT_ABSORBED,
-    ABSORBED_FREES,
-    TRIED_FAILURES,
-    SUCCEEDED_FAILURES,
-    DEMAND_FAILED,
-    FORCED_BY_NOFAIL,
-    SPARED_READS,
-    ADDED_READS,
-    RECLAIMED_SLABS,
-) = range(DIVERGENCES, DIVERGENCES + len(DIVERGENCE_NAMES))
+_DIVERGENCE_NAMES = """
+    dropped_frees freed_by_model absorbed absorbed_frees tried_failures succeeded_failures
+    demand_failed forced_by_nofail spared_reads added_reads reclaimed_slabs
+"""
+DIVERGENCE_NAMES = tuple(_DIVERGENCE_NAMES.split())
+_divergences = _scalars.each(len(DIVERGENCE_NAMES))
+DIVERGENCES = _divergences.start
+DROPPED_FREES, FREED_BY_MODEL, COUNT_ABSORBED, ABSORBED_FREES, TRIED_FAILURES = _divergences[:5]
+SUCCEEDED_FAILURES, DEMAND_FAILED, FORCED_BY_NOFAIL, SPARED_READS = _divergences[5:9]
+ADDED_READS, RECLAIMED_SLABS = _divergences[9:]
 OUTCOME_WORDS = 3
 OUTCOMES = _scalars.words(at.ORDERS * OUTCOME_WORDS)
 """By order: recorded requests asked, those served as asked, those that reclaimed or compacted."""
@@ -235,16 +206,8 @@ HELD = 5
 """`where` of a page that compaction has taken off the free lists and not used yet."""
 
 # Operations that the kernel judge takes, and how much time one of them lets pass.
-(
-    JUDGED_DIRECT,
-    JUDGED_WAKE,
-    JUDGED_TIME,
-    JUDGED_NODE,
-    JUDGED_RESET,
-    JUDGED_KSWAPD,
-    JUDGED_TAKE,
-    JUDGED_FREE,
-) = range(8)
+JUDGED_DIRECT, JUDGED_WAKE, JUDGED_TIME, JUDGED_NODE, JUDGED_RESET = range(5)
+JUDGED_KSWAPD, JUDGED_TAKE, JUDGED_FREE = range(5, 8)
 JUDGED_TIME_MS = 251
 
 

@@ -503,15 +503,7 @@ def thp_reclaim_bits(setting: str, madvised: bool) -> int:
     return with_advice if madvised else without
 
 
-LISTED = np.dtype(
-    [
-        ("pfn", np.int32),
-        ("zone", np.int8),
-        ("order", np.int8),
-        ("migratetype", np.int8),
-        ("cpu", np.int16),
-    ]
-)
+LISTED = at.record("int32 pfn; int8 zone order migratetype; int16 cpu")
 """A page on a per-CPU list of a type; records of one list come head first."""
 
 

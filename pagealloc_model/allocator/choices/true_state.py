@@ -23,27 +23,9 @@ from pagealloc_model.allocator.pcp import order_to_pindex
 from pagealloc_model.allocator.watermark import account_freepages
 from pagealloc_model.base.jit import entry, inner
 
-STEP = np.dtype(
-    [
-        ("row", np.int32),
-        ("pfn", np.int32),
-        ("objects", np.int32),
-        ("pages", np.int32),
-        ("asked", np.int32),
-        ("pid", np.int32),
-        ("gfp", np.uint32),
-        ("time_bin", np.int16),
-        ("cpu", np.int16),
-        ("flags", np.uint16),
-        ("operation", np.int8),
-        ("order", np.int8),
-        ("migratetype", np.int8),
-        ("zone", np.int8),
-        ("highest", np.int8),
-        ("fate", np.int8),
-        ("found_order", np.int8),
-        ("found_type", np.int8),
-    ],
+STEP = at.record(
+    "int32 row pfn objects pages asked pid; uint32 gfp; int16 time_bin cpu; uint16 flags; "
+    "int8 operation order migratetype zone highest fate found_order found_type",
     align=True,
 )
 """A recorded row as a move between true states.
@@ -282,18 +264,7 @@ def find_unseen_frees(
     return min(count, len(found))
 
 
-TRACK = np.dtype(
-    [
-        ("next", np.int32),
-        ("prev", np.int32),
-        ("null_list", np.int32),
-        ("mark", np.int32),
-        ("fate", np.int8),
-        ("unsure", np.int8),
-        ("passed", np.int8),
-        ("null_type", np.int8),
-    ]
-)
+TRACK = at.record("int32 next prev null_list mark; int8 fate unsure passed null_type")
 """`mark`: of a free buddy, KNOWN or SINCE_START; of a page on a per-CPU list, the list's offset in
 `st`, negative if no event tells its place there. `fate`: the operation by which a page leaves the
 per-CPU list or the buddy. `unsure`: 1 if it came or will go without an event; `passed`: 1 if the
