@@ -22,7 +22,7 @@ from pagealloc_model.allocator.ownership import (
     take_ownership,
     unrecord_block,
 )
-from pagealloc_model.allocator.pcp import lock_list, nr_pcp_alloc
+from pagealloc_model.allocator.pcp import lock_pageset, nr_pcp_alloc
 from pagealloc_model.allocator.watermark import AllocContext, account_taken, count_at_end
 from pagealloc_model.base.jit import cold, hot, inner
 
@@ -255,7 +255,7 @@ def allocate_from_owned(m: at.Arrays, ac: AllocContext, zone: int, flags: int) -
     if order > m.st[at.PAGEBLOCK_ORDER]:
         return -1
     pcp = pcp_at(m, zone, ac.cpu)
-    lock_list(m, zone, pcp)
+    lock_pageset(m, zone, pcp, at.PCP_LOCKS)
     m.st[pcp + at.PCP_FREE_COUNT] >>= 1
     found = smallest_listed(m, pcp, order, ac.migratetype)
     if found < 0:

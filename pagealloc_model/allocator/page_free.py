@@ -65,10 +65,8 @@ def push_freed(m: at.Arrays, zone: int, receiver: int, pfn: int, order: int, is_
 
 
 @cold
-def free_owned_by_another(
-    m: at.Arrays, zone: int, cpu: int, owner: int, pfn: int, order: int, in_batch: bool
-) -> None:
-    """__free_frozen_pages(): free a page to another CPU's lists, unless options say otherwise."""
+def remote_receiver(m: at.Arrays, zone: int, cpu: int, owner: int, pfn: int) -> int:
+    """No kernel function: return whose lists get another CPU's page; -1: it goes to the zone."""
     is_plain = not int(m.pages[pfn]["flags"]) & at.MERGEABLE
     receiver = receiver_of(m, owner, is_plain, cpu)
     if receiver != cpu:
@@ -77,10 +75,22 @@ def free_owned_by_another(
             count_owning(m, zone, at.REMOTE_BUSY, 1)
             way = option(m, at.OPTION_REMOTE_BUSY)
             if way == at.BUSY_TO_ZONE:
-                free_one_page(m, zone, cpu, pfn, order)
-                return
+                return -1
             if way == at.BUSY_TO_LOCAL:
-                receiver = cpu
+                return cpu
+    return receiver
+
+
+@hot
+def free_owned(m: at.Arrays, zone: int, cpu: int, pfn: int, order: int, in_batch: bool) -> None:
+    """__free_frozen_pages(): free a page to the lists of its block's owner, or the CPU's own."""
+    owner = owner_of(m, pfn >> m.st[at.PAGEBLOCK_ORDER])
+    receiver = cpu
+    if owner >= 0 and owner != cpu:
+        receiver = remote_receiver(m, zone, cpu, owner, pfn)
+        if receiver < 0:
+            free_one_page(m, zone, cpu, pfn, order)
+            return
     pcp = pcp_at(m, zone, receiver)
     lock_list_to_free(m, zone, pcp, in_batch)
     index = push_freed(m, zone, receiver, pfn, order, receiver == owner)
@@ -90,21 +100,6 @@ def free_owned_by_another(
         remaining = overflow_of_remote_free(m, pcp, zone, order)
     if remaining >= 0:
         drain_overflow(m, zone, receiver, remaining, index)
-
-
-@hot
-def free_owned(m: at.Arrays, zone: int, cpu: int, pfn: int, order: int, in_batch: bool) -> None:
-    """__free_frozen_pages(): free a page to the lists of its block's owner, or the CPU's own."""
-    owner = owner_of(m, pfn >> m.st[at.PAGEBLOCK_ORDER])
-    if owner >= 0 and owner != cpu:
-        free_owned_by_another(m, zone, cpu, owner, pfn, order, in_batch)
-        return
-    pcp = pcp_at(m, zone, cpu)
-    lock_list_to_free(m, zone, pcp, in_batch)
-    index = push_freed(m, zone, cpu, pfn, order, owner == cpu)
-    remaining = overflow_of_free(m, pcp, zone, order)
-    if remaining >= 0:
-        drain_overflow(m, zone, cpu, remaining, index)
 
 
 @cold

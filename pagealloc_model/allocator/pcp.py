@@ -37,14 +37,15 @@ BATCH_MAX = 31
 
 
 @hot
-def hand_over(m: at.Arrays, pcp: int, mine: int) -> None:
-    """No kernel function: note who takes a pageset's lock, for the CPU at work's set, `mine`."""
-    holder = m.st[at.EVENT_CPU] + 1
+def lock_pageset(m: at.Arrays, zone: int, pcp: int, counter: int) -> None:
+    """No kernel function: take a pageset's lock, counted for the CPU at work by `counter`."""
+    own = pcp_at(m, zone, m.st[at.EVENT_CPU])
     last = m.st[pcp + at.PCP_LOCK_HOLDER]
-    if last != holder:
-        m.st[pcp + at.PCP_LOCK_HOLDER] = holder
+    if last != m.st[at.EVENT_CPU] + 1:
+        m.st[pcp + at.PCP_LOCK_HOLDER] = m.st[at.EVENT_CPU] + 1
         if last != 0:
-            m.st[mine + at.PCP_LOCK_HANDOVERS] += 1
+            m.st[own + at.PCP_LOCK_HANDOVERS] += 1
+    m.st[own + counter] += 1
 
 
 @hot
@@ -77,35 +78,16 @@ def hold_drained(m: at.Arrays, cpu: int) -> None:
 
 
 @hot
-def lock_list(m: at.Arrays, zone: int, pcp: int) -> None:
-    """Part of rmqueue_pcplist(): take a pageset's lock for an allocation."""
-    mine = pcp_at(m, zone, m.st[at.EVENT_CPU])
-    hand_over(m, pcp, mine)
-    m.st[mine + at.PCP_LOCKS] += 1
-
-
-@hot
 def lock_list_to_free(m: at.Arrays, zone: int, pcp: int, in_batch: bool) -> None:
     """__free_frozen_pages() and free_unref_folios(): lock a pageset, if no batch holds it."""
-    cpu = m.st[at.EVENT_CPU]
-    mine = pcp_at(m, zone, cpu)
-    words = cpu_at(m, cpu)
+    words = cpu_at(m, m.st[at.EVENT_CPU])
     if in_batch:
         m.st[words + at.CPU_BATCHED] += 1
         if m.st[words + at.CPU_BATCH_SET] == pcp and m.st[words + at.CPU_BATCHED] <= BATCH_MAX:
             return
         m.st[words + at.CPU_BATCH_SET] = pcp
         m.st[words + at.CPU_BATCHED] = 1
-    hand_over(m, pcp, mine)
-    m.st[mine + at.PCP_LOCKS] += 1
-
-
-@inner
-def lock_list_to_drain(m: at.Arrays, zone: int, pcp: int) -> None:
-    """No kernel function: take a pageset's lock only to drain it."""
-    mine = pcp_at(m, zone, m.st[at.EVENT_CPU])
-    hand_over(m, pcp, mine)
-    m.st[mine + at.PCP_DRAIN_LOCKS] += 1
+    lock_pageset(m, zone, pcp, at.PCP_LOCKS)
 
 
 @inner
@@ -261,7 +243,7 @@ def rmqueue_pcplist(m: at.Arrays, ac: AllocContext, zone: int, index: int, flags
     pcp = pcp_at(m, zone, ac.cpu)
     if is_locked_by_holder(m, ac.cpu, pcp):
         return -1
-    lock_list(m, zone, pcp)
+    lock_pageset(m, zone, pcp, at.PCP_LOCKS)
     m.st[pcp + at.PCP_FREE_COUNT] >>= 1
     lst = pcp + at.PCP_LISTS + index * at.LIST_WORDS
     if m.st[lst + at.HEAD] < 0:
@@ -478,7 +460,7 @@ def drain_overflow(m: at.Arrays, zone: int, cpu: int, remaining: int, index: int
     is_first = True
     while remaining > 0 and m.st[pcp + at.PCP_COUNT] > 0:
         if not is_first:
-            lock_list_to_drain(m, zone, pcp)
+            lock_pageset(m, zone, pcp, at.PCP_DRAIN_LOCKS)
         is_first = False
         free_pcppages_bulk(m, zone, cpu, min(base, remaining), index, site)
         remaining -= base
@@ -527,7 +509,7 @@ def decay_pcp_high(m: at.Arrays, zone: int, cpu: int) -> None:
     if excess > 0:
         merge_before_drain(m, zone, cpu)
     while excess > 0:
-        lock_list_to_drain(m, zone, pcp)
+        lock_pageset(m, zone, pcp, at.PCP_DRAIN_LOCKS)
         free_pcppages_bulk(m, zone, cpu, min(chunk, excess), 0, at.SITE_DRAIN_DECAY)
         excess -= chunk
 
@@ -574,7 +556,7 @@ def refresh_cpu_vm_stats(m: at.Arrays, cpu: int) -> None:
             expired = expiry_size(m, zone, cpu)
             if expired > 0:
                 merge_before_drain(m, zone, cpu)
-                lock_list_to_drain(m, zone, pcp_at(m, zone, cpu))
+                lock_pageset(m, zone, pcp_at(m, zone, cpu), at.PCP_DRAIN_LOCKS)
                 free_pcppages_bulk(m, zone, cpu, expired, 0, at.SITE_DRAIN_DECAY)
 
 
@@ -590,7 +572,7 @@ def drain_pages_zone(m: at.Arrays, zone: int, cpu: int) -> None:
     if m.st[pcp + at.PCP_COUNT] > 0:
         merge_before_drain(m, zone, cpu)
     while m.st[pcp + at.PCP_COUNT] > 0:
-        lock_list_to_drain(m, zone, pcp)
+        lock_pageset(m, zone, pcp, at.PCP_DRAIN_LOCKS)
         free_pcppages_bulk(m, zone, cpu, chunk, 0, at.SITE_DRAIN_ALL)
     if m.st[at.OWNERSHIP] and option(m, at.OPTION_FULL_DRAIN) == at.FULL_DRAIN_ENDS:
         end_recorded(m, zone, cpu)
@@ -624,22 +606,18 @@ def set_pageset(
     lists[:, at.TAIL] = -1
     if not zone.managed:
         return
-    found = next((each for each in zone.pagesets if each.cpu == cpu), None)
-    size = zone_batchsize(zone.managed)
-    if found is not None and policy.pcp_batch is None:
-        size = found.batch
-    size = _given(policy.pcp_batch, size)
-    low, high = high_limits(
-        zone,
-        size,
-        machine.cpus_of_node(machine.nodes.index(zone.node)) or machine.nr_cpus,
-        policy,
-        rules,
-    )
+    recorded = next((each for each in zone.pagesets if each.cpu == cpu), None)
+    size = zone_batchsize(zone.managed) if recorded is None else recorded.batch
+    if policy.pcp_batch is not None:
+        size = policy.pcp_batch
+    cpus = machine.cpus_of_node(machine.nodes.index(zone.node)) or machine.nr_cpus
+    low, high = high_limits(zone, size, cpus, policy, rules)
     region[at.PCP_BATCH] = size
     region[at.PCP_HIGH_MIN] = low
     region[at.PCP_HIGH_MAX] = high
-    region[at.PCP_HIGH] = found.high if found is not None and rules.pcp_auto_tuned else low
+    region[at.PCP_HIGH] = low
+    if recorded is not None and rules.pcp_auto_tuned:
+        region[at.PCP_HIGH] = recorded.high
 
 
 def zone_batchsize(managed: int) -> int:
@@ -678,30 +656,17 @@ def high_limits(
         and policy.min_free_kbytes is None
         and policy.watermark_scale_factor is None
     )
-    recorded = _recorded_limits(zone, rules) if as_recorded else None
-    if recorded is not None:
-        low, high = recorded
+    shown = zone.pagesets[0] if zone.pagesets and as_recorded else None
+    if shown is not None and shown.high_min is not None and shown.high_max is not None:
+        low, high = shown.high_min, shown.high_max
+    elif shown is not None and not rules.pcp_auto_tuned:
+        low = high = shown.high
     elif fraction is not None and fraction >= 8:
         low = high = max(zone.managed // fraction // nr_cpus, 4 * size)
     else:
         low = max(zone.low // nr_cpus, 4 * size)
         high = max(zone.managed // 8 // nr_cpus, 4 * size)
-    low = _given(policy.pcp_high_min, low)
+    low = low if policy.pcp_high_min is None else policy.pcp_high_min
     if not rules.pcp_auto_tuned:
         return low, low
-    return low, _given(policy.pcp_high_max, high)
-
-
-def _recorded_limits(zone: Zone, rules: KernelRules) -> tuple[int, int] | None:
-    """No kernel function: return the limits a zone's pagesets show, a fixed `high` if untuned."""
-    found = zone.pagesets[0] if zone.pagesets else None
-    if found is None:
-        return None
-    if found.high_min is not None and found.high_max is not None:
-        return found.high_min, found.high_max
-    return None if rules.pcp_auto_tuned else (found.high, found.high)
-
-
-def _given(value: int | bool | None, otherwise: int | bool) -> int:
-    """No kernel function: return a value, or another if it is None."""
-    return int(otherwise if value is None else value)
+    return low, high if policy.pcp_high_max is None else policy.pcp_high_max
