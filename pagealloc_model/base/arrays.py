@@ -37,10 +37,8 @@ def in_memory(shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> np.ndarray:
 def on_disk(directory: Path) -> NewArray:
     """A maker of arrays in unnamed files, whose pages the kernel can write back and drop.
 
-    Small ones stay in memory. The files vanish with their arrays, or with the process.
-
-    Args:
-        directory: on a disk, not on a tmpfs.
+    Small ones stay in memory. The files vanish with their arrays, or with the process; the
+    directory is to be on a disk, not on a tmpfs.
     """
 
     def new_array(shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> np.ndarray:
@@ -172,8 +170,5 @@ def _take_blocks(directory: Path, file: int, begin: int, end: int) -> None:
 
 
 def _no_room(directory: Path, size: int, error: OSError) -> RecordingError:
-    return RecordingError(
-        directory,
-        f"has no room for {size >> 20} MiB of working files ({error.strerror})",
-        todo="make room there",
-    )
+    what = f"has no room for {size >> 20} MiB of working files ({error.strerror})"
+    return RecordingError(directory, what, todo="make room there")

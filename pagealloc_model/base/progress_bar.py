@@ -38,16 +38,9 @@ def progress(
     from tqdm.auto import tqdm
 
     form = f"{_FORM}, {{rate_fmt}}" if total else _FORM
-    scale = total or 1.0
-    with tqdm(
-        desc=what,
-        total=scale,
-        unit=f" {unit}" if unit else "",
-        unit_scale=True,
-        bar_format=form,
-        delay=QUIET_FIRST_S,
-        leave=False,
-    ) as bar:
+    scale, unit = total or 1.0, f" {unit}" if unit else ""
+    style = {"bar_format": form, "delay": QUIET_FIRST_S, "leave": False}
+    with tqdm(desc=what, total=scale, unit=unit, unit_scale=True, **style) as bar:
         yield lambda share: bar.update(share * scale - bar.n)
         bar.update(scale - bar.n)  # a notebook leaves a bar that ends early, in red
 
