@@ -122,11 +122,6 @@ class Pressed:
             self.places[self.objects] = pfn
             self.objects += 1
 
-    def make_reclaimable(self, pfn: int) -> None:
-        """Make a page in use one of a file, at the head of its list."""
-        self.state.pages[pfn]["tag"] = 1
-        put_on_list(self.state, pfn, pr.INACTIVE_FILE)
-
     def alloc(
         self, order: int, migratetype: int, bits: int = KERNEL, *, operation: int = at.ALLOC
     ) -> int:
