@@ -119,8 +119,9 @@ def _with_list_names(
             names = "node " + table["node"].astype(str) + ", " + names
         named.append(lane.with_table(table.assign(list_name=names)))
         held = names[table["count"].fillna(0) > 0].drop_duplicates()
-        for name, row in zip(held, table.loc[held.index].itertuples(), strict=True):
-            first_seen.setdefault(str(name), (str(row.zone), int(row.cpu)))
+        zones, cpus_held = (table.loc[held.index, column] for column in ("zone", "cpu"))
+        for name, zone, cpu in zip(held, zones, cpus_held, strict=True):
+            first_seen.setdefault(str(name), (str(zone), int(cpu)))
     return named, sorted(first_seen, key=lambda name: first_seen[name])
 
 
@@ -272,9 +273,11 @@ def transaction_sizes(measured: Tables, predicted: Tables, zone: str | None = No
     for panel, site in enumerate(sites):
         histograms = {}
         for lane in drawn:
-            rows = lane.table[lane.table["site"] == site] if len(lane.table) else lane.table
-            columns = ("objects", "transactions") if len(rows) else ()
-            values = [rows[name].to_numpy(float, na_value=np.nan) for name in columns]
+            values: list[np.ndarray] = []
+            if len(lane.table):
+                own = (lane.table["site"] == site).to_numpy()
+                columns = (lane.table[name] for name in ("objects", "transactions"))
+                values = [each.to_numpy(float, na_value=np.nan)[own] for each in columns]
             histograms[lane.key] = _by_power_of_two(*values)
         powers = [power for each in histograms.values() for power in each.index]
         bins = range(max(powers, default=-1) + 1)
