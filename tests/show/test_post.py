@@ -16,6 +16,12 @@ FOOTER = Footer(
 )
 
 
+def assert_mailable(text: str) -> None:
+    assert text.isascii()
+    assert "\t" not in text
+    assert max(len(line) for line in text.splitlines()) <= 72
+
+
 @pytest.mark.parametrize("style", ["signed", "mmtests"])
 def test_comparisons_survive_a_mail(style: Style) -> None:
     rows = tables.comparison_rows()
