@@ -12,6 +12,7 @@ from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.table import Table
 from pagealloc_model.base.text import (
     NOT_AVAILABLE,
+    TERMINAL,
     WIDTH,
     ascii_only,
     count_of,
@@ -22,6 +23,11 @@ from pagealloc_model.base.text import (
 
 Style = Literal["signed", "mmtests"]
 
+TOLD_RULE = (
+    "from and to are the interval of the change (95 %), the model's error on this recording "
+    "included. n marks a number, pt points of a share. in error: the interval holds 0. null: a "
+    "null model is as near."
+)
 PLAIN_RULE = (
     "Sign rule: change is (patch - base) / base as it is, or a number marked n where base is a "
     "count below 20 or the change above 1000 %, or in points (pt) of a share; whether that is good "
@@ -248,7 +254,7 @@ METRIC_WORDS = {
     "pcp_lock_acquisitions": "pcp->lock acquisitions",
     "highatomic_blocks": "HighAtomic pageblocks",
     "free_in_whole_blocks": "free pages in whole blocks",
-    "free_in_whole_blocks_not_highatomic": "the same, not HighAtomic",
+    "free_in_whole_blocks_not_highatomic": "free pages in whole blocks, not HighAtomic",
     "thp_success": "THP success",
     "extfrag_events": "fallbacks",
 }
@@ -270,6 +276,23 @@ def row_words(row: Any, *, place: str = " in ") -> str:
         elif part != "all":
             words += (place if key == "zone" else " ") + SCOPE_WORDS.get(key, "") + value
     return words
+
+
+def change_words(row: Any) -> str:
+    """A row's change in words, such as "refills up by 12.0%"."""
+    amount = in_measure(row, row.patch - row.base).rstrip("n").replace("pt", " points")
+    return f"{row.words} {'down' if amount[0] == '-' else 'up'} by {amount[1:]}"
+
+
+def told_table(rows: pd.DataFrame) -> str:
+    """A line for each of a comparison's judged rows, which have words, and how to read them."""
+    lines = []
+    for row in rows.itertuples():
+        sides = (round(side) if abs(side) >= FEW else side for side in (row.base, row.patch))
+        change, _, *interval = measures(row)
+        lines.append(("", row.words, *sides, change, *interval, judgement(row)))
+    titles = ("", "quantity", "base", "patch", "change", "from", "to", "")
+    return f"{Table(titles, lines).to_text(TERMINAL)}\n\n{paragraph(TOLD_RULE)}"
 
 
 def error_table(

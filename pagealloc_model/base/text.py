@@ -7,7 +7,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from typing import Any, TextIO
 
-WIDTH = 72
+WIDTH, TERMINAL = 72, 79
 NOT_AVAILABLE = "NA"
 INDENT = "  "
 _TERMINAL = [*range(9), *range(11, 32), *range(127, 160)]

@@ -306,10 +306,10 @@ def run_compare(options: argparse.Namespace) -> int:
     import pagealloc_model as pm
 
     compared: dict[Recording, Comparison] = {}
+    reclaims: list[str] = []
     for recording in map(opened, options.paths):
         reclaim, assumptions = assumed(recording, *policies.values(), asked=options.reclaim)
-        if options.format in ("text", "mmtests"):
-            print(paragraph(f"{recording.name}: {reclaim}"), end="\n\n")
+        reclaims.append(paragraph(f"{recording.name}: {reclaim}"))
         asked = {"rules": options.rules, "assumptions": assumptions}
         sides = []
         for side, policy in policies.items():
@@ -332,9 +332,18 @@ def run_compare(options: argparse.Namespace) -> int:
         ]
         print(json_text(described[0] | {"recordings": names, "rows": rows}))
     else:
+        brief = options.format == "text" and not options.full
         style = "signed" if options.format == "text" else "mmtests"
-        texts = [comparison.to_text(width=72, style=style) for comparison in comparisons]
-        print("\n".join(texts), end="")
+        texts = []
+        for comparison, reclaim in zip(comparisons, reclaims, strict=True):
+            texts += [repr(comparison), reclaim] if style == "signed" else [reclaim]
+            texts += [] if brief else [comparison.to_text(72, style).rstrip()]
+        if brief:
+            todo = (
+                "Next: --full prints every row and what it rests on; pagealloc post with the same "
+            )
+            texts.append(paragraph(f"{todo}words writes a message for a mailing list."))
+        print("\n\n".join(texts))
     return 0
 
 
@@ -344,6 +353,7 @@ def run_locks(options: argparse.Namespace) -> int:
     from pagealloc_model.show.post.tables import (
         longest_hold_table,
         spread_table,
+        traffic_line,
         traffic_table,
         trylock_line,
     )
@@ -370,7 +380,7 @@ def run_locks(options: argparse.Namespace) -> int:
         head = {"recording": comparison.predicted.name}
         print(json_text(head | described | {"notes": list(comparison.notes)}))
         return 0
-    print(paragraph(comparison.predicted.name, label="recording: "), end="\n\n")
+    print(paragraph(f"{comparison.predicted.name}: {traffic_line(comparison)}."), end="\n\n")
     print(traffic_table(comparison))
     print(longest_hold_table(times))
     print(spread_table(spread))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 from pathlib import Path
 
@@ -178,7 +179,16 @@ def run_info(options: argparse.Namespace) -> int:
     from pagealloc_model.show.recording_text import describe_recording, recording_text
 
     recording = opened(options.path)
-    print(json_text(describe_recording(recording)) if options.json else recording_text(recording))
+    if options.json:
+        print(json_text(describe_recording(recording)))
+        return 0
+    print(recording_text(recording, full=options.full))
+    if not options.full:
+        name = shlex.quote(str(options.path))
+        print(
+            f"\nNext: pagealloc validate {name} says how near the model comes.\n"
+            f"pagealloc info {name} --full prints every check, count and rule."
+        )
     return 0
 
 

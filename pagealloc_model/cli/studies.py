@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.files import new_directory
-from pagealloc_model.base.text import count_of
+from pagealloc_model.base.text import count_of, paragraph
 from pagealloc_model.cli.arguments import (
     assumed,
     json_text,
@@ -154,7 +154,11 @@ def run_experiment(options: argparse.Namespace) -> int:
         tables = {"score": result.score, "changes": result.changes, "runs": result.runs}
         print(json_text({name: rows_of(table) for name, table in tables.items()}))
     elif not result.changes.empty:
-        print(result.to_text(), end="")
+        from pagealloc_model.show.post.tables import experiment_line, experiment_score
+
+        print(paragraph(experiment_line(result.score)), end="\n\n")
+        print(result.to_text() if options.full else experiment_score(result.score))
+        print(f"Next: {options.output}/table.txt has every change, post.txt a message for a list.")
     for row in result.failed.itertuples():
         print(f"pagealloc: run {row.side}{row.repeat} failed: {row.error}", file=sys.stderr)
     if not result.changes.empty:

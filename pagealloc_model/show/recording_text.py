@@ -10,6 +10,7 @@ import numpy as np
 
 from pagealloc_model.base.errors import PageallocError, PolicyError
 from pagealloc_model.base.text import INDENT, count_of, paragraph
+from pagealloc_model.recording.provenance import REFUSED, USABLE
 
 if TYPE_CHECKING:
     from pagealloc_model.measured.rules import RuleEvidence
@@ -90,7 +91,7 @@ def _described(recording: Recording) -> tuple[dict[str, Any], tuple[RuleEvidence
 def _checks(recording: Recording) -> tuple[ProvenanceCheck, ...]:
     """All checks, those of what a replay makes up included where one can be made."""
     from pagealloc_model.predicted.prepared import recorded_demand
-    from pagealloc_model.recording.provenance import REFUSED, ProvenanceCheck, demand_checks
+    from pagealloc_model.recording.provenance import ProvenanceCheck, demand_checks
     from pagealloc_model.recording.trace.columns import Event
 
     try:
@@ -103,33 +104,40 @@ def _checks(recording: Recording) -> tuple[ProvenanceCheck, ...]:
     return (*recording.provenance(), *demand_checks(counts, allocations))
 
 
-def recording_text(recording: Recording) -> str:
-    """The same as lines to read.
+def recording_text(recording: Recording, *, full: bool = True) -> str:
+    """The same as lines to read; if not in full, whether it carries a conclusion, and what to do.
 
     Raises:
         RecordingError: the recording cannot be read.
     """
     content, evidence = _described(recording)
+    odd = [check for check in content["provenance"] if check["level"] != USABLE]
+    first = f"{content['recording']}: {_carried(content, odd)}."
     lost = f"{content['lost']} events in {content['loss_intervals']} intervals"
     for cpu, losses in content["lost_by_cpu"].items():
         lost += f"; CPU {cpu} {losses['share']:.1%}"
     head = {
-        "recording": f"{content['recording']} ({content['path']})",
-        "sha256": content["sha256"],
+        "path": content["path"],
+        **({"sha256": content["sha256"]} if full else {}),
         "kernel": f"{content['kernel'] or 'unknown'}, {content['cpus'] or 'unknown'} CPUs",
         "span": f"{content['seconds']:.3f} s",
         "snapshots": content["snapshots"],
     }
-    lines = [f"{name:<11}{value}" for name, value in head.items()]
+    lines = [paragraph(first), "", *(f"{name:<11}{value}" for name, value in head.items())]
     lines += [f"memory     {line}" for line in content["zone_sizes"]]
     lines.append(f"lost       {lost}")
-    lines += ["", "can it be believed"]
-    for check in content["provenance"]:
+    lines += ["", "can it be believed"] if full or odd else []
+    for check in content["provenance"] if full else odd:
         label = f"{INDENT}{check['level']}: "
         lines.append(paragraph(f"{check['check']}: {check['found']}", label=label))
         if check.get("todo"):
             lines.append(paragraph(f"to do: {check['todo']}", label=INDENT * 3))
     events = {**content["events"], **content["other_events"]}
+    if not full:
+        lines += ["", *(paragraph(line, label="missing    ") for line in content["missing"])]
+        lines.append(paragraph(f"{sum(events.values()):,}", label="events     "))
+        rules = paragraph(content["rules"].removeprefix("rules "), label="rules      ")
+        return "\n".join([*lines, rules])
     width = max(len(name) for name in events)
     for title, below in (
         ("events", [f"  {name:<{width}}  {count:>10}" for name, count in events.items()]),
@@ -150,6 +158,18 @@ def recording_text(recording: Recording) -> str:
     ):
         lines += ["", title, *below] if below else []
     return "\n".join(lines)
+
+
+def _carried(content: dict[str, Any], odd: list[dict[str, str]]) -> str:
+    """Whether it can carry a conclusion, and what it lacks."""
+    names = ", ".join(f"{check['check']} ({check['found']})" for check in odd)
+    verdict = f"can carry a conclusion; all {len(content['provenance'])} checks passed"
+    if odd:
+        refused = any(check["level"] == REFUSED for check in odd)
+        can = "can carry no conclusion" if refused else "can carry a conclusion, with doubt"
+        verdict = f"{can} about {names}" if not refused else f"{can}: {names}"
+    missing = ", ".join(line.split(":")[0] for line in content["missing"])
+    return f"it {verdict}; {f'but {missing}' if missing else 'it lacks nothing'}"
 
 
 def _rate_line(rate: dict[str, Any]) -> str:

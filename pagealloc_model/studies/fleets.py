@@ -447,7 +447,10 @@ class FleetResult:
             "made with": f"pagealloc_model {distinct(hosts, 'version')}",
         }
         notes = (rule, NOT_MODELLED) if self.synthetic else (rule,)
+        named = ", ".join(compared.loc[compared["significant"].astype(bool), "metric"]) or "none"
+        first = f"Metrics that differ significantly between base and patch: {named}."
         texts = [
+            paragraph(first, width=width),
             Table(("metric", "hosts", "base", "patch"), lines).to_text(width),
             "\n".join(paragraph(sentence, width=width, label="- ") for sentence in sentences),
             *(paragraph(note, width=width) for note in notes),

@@ -16,7 +16,14 @@ import pandas as pd
 from pagealloc_model.allocator.pcp import high_limits
 from pagealloc_model.base.errors import PageallocError, UsageError
 from pagealloc_model.base.lazy import LazyMethod
-from pagealloc_model.base.result_tables import Footer, Style, comparison_table
+from pagealloc_model.base.result_tables import (
+    Footer,
+    Style,
+    change_words,
+    comparison_table,
+    row_words,
+    told_table,
+)
 from pagealloc_model.base.text import count_of, paragraph
 from pagealloc_model.base.version import __version__
 from pagealloc_model.policy.policy import Assumptions, Policy, policy_settings
@@ -29,6 +36,7 @@ from pagealloc_model.verdict.errors import FROZEN, NO_PCP, NO_PRESSURE, records
 from pagealloc_model.verdict.quantities import (
     MMTESTS,
     SITES,
+    TOTAL_WORDS,
     WINDOWS,
     Quantity,
     States,
@@ -405,35 +413,48 @@ def believable_words(table: pd.DataFrame, refused: str = "") -> str:
         f"{metric} ({scope})" if mixed[metric] else metric
         for metric, scope in zip(good["metric"], good["scope"], strict=True)
     ]
-    counts = known["verdict"].value_counts()
-    others = [
-        f"{counts[word]} {words}"
-        for word, words in (
-            (WITHIN_ERROR, "within the model's error"),
-            (UNCHECKED, "checked by nothing recorded"),
-            (ONE_SEED, "rare events that need several seeds"),
-            (FAILS_NULL, "of metrics no better than a null model"),
-            (SAME, "the same"),
-        )
-        if counts.get(word, 0)
-    ]
     believed = ", ".join(dict.fromkeys(names)) or "none"
-    rest = f"; of the other rows {', '.join(others)}" if others else ""
+    rest = _other_words(known)
+    rest = f"; of the other rows {rest}" if rest else ""
     return f"Believe {len(good)} of {count_of(len(known), 'change')}: {believed}{rest}."
 
 
-SHOWN = 12
-"""Rows that `repr` has."""
-_SHOWN_COLUMNS = ["metric", "scope", "base", "patch", "change", "change_low", "change_high"]
+def _other_words(known: pd.DataFrame) -> str:
+    """How many rows are not believed, by the reason."""
+    counts = known["verdict"].value_counts()
+    reasons = (
+        (WITHIN_ERROR, "within the model's error"),
+        (UNCHECKED, "checked by nothing recorded"),
+        (ONE_SEED, "rare events that need several seeds"),
+        (FAILS_NULL, "of metrics no better than a null model"),
+        (SAME, "the same"),
+    )
+    return ", ".join(f"{counts[word]} {words}" for word, words in reasons if word in counts)
 
 
-def short_text(rows: pd.DataFrame, believable: str) -> str:
-    """Return the line that says which rows to believe, and these, or those that change most."""
-    changed = rows[rows["change"].fillna(0) != 0]
-    believed = changed[changed["verdict"].isin(BELIEVED)]
-    shown = (believed if len(believed) else changed)[:SHOWN]
-    table = shown[[*_SHOWN_COLUMNS, "unit", "verdict"]].to_string(index=False, float_format="%.6g")
-    return f"{paragraph(believable)}\n\n{table if len(shown) else 'No row changes.'}"
+NAMED, SHOWN = 4, 12
+"""Changes that the first sentence names, and those that a short text has rows for."""
+
+
+def short_text(rows: pd.DataFrame, title: str, refused: str) -> str:
+    """What changes beyond error in a sentence, and these rows with the totals of the machine."""
+    keys = list(zip(rows["metric"], rows["scope"], strict=True))
+    words = [TOTAL_WORDS.get(key) for key in keys]
+    named = [name or row_words(row) for name, row in zip(words, rows.itertuples(), strict=True)]
+    known = rows.assign(words=named, total=list(map(bool, words)))[rows["verdict"] != UNKNOWN]
+    told, rest = known[known["verdict"].isin(BELIEVED)], _other_words(known)
+    said = "no change is larger than the model's error and the interval"
+    if len(told):
+        each = told.drop_duplicates("metric")[:NAMED].itertuples()
+        counts = f"{len(told)} of {count_of(len(known), 'change')}"
+        are = "is" if len(told) == 1 else "are"
+        changes = ", ".join(change_words(row) for row in each)
+        said = f"{changes}; {counts} {are} larger than the model's error and the interval"
+    others = "the others" if len(told) else f"all {len(known)}"
+    said += f"; of {others}, {rest.replace(' ', ' are ', 1)}" if rest else ""
+    first = paragraph(f"{title}: {f'believe no row: {refused}' if refused else said}.")
+    totals = known[known["total"]].drop(told.index, errors="ignore")
+    return f"{first}\n\n{told_table(pd.concat([told[:SHOWN], totals]))}"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -452,7 +473,7 @@ class RepeatedComparison:
     refused: str = ""
 
     def __repr__(self) -> str:
-        return short_text(self.rows, self.believable)
+        return short_text(self.rows, self.comparisons[0].title, self.refused)
 
     @property
     def believable(self) -> str:
@@ -521,7 +542,13 @@ class Comparison:
     known_errors: ModelErrors | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
-        return short_text(self.rows, self.believable)
+        return short_text(self.rows, self.title, self.errors.refused)
+
+    @property
+    def title(self) -> str:
+        """The recording, the patch's policy, and the base's if it is not the recorded one."""
+        base, patch = self.base.asked_policy, self.patch.asked_policy
+        return f"{self.base.name}, {patch}" + (f" against {base}" if base.given() else "")
 
     @cached_property
     def errors(self) -> ModelErrors:

@@ -164,6 +164,20 @@ def test_info_waits_neither_for_pandas_nor_for_the_replay() -> None:
     assert done.stdout.endswith("[]\n")
 
 
+def test_info_and_compare_begin_with_the_verdict(capsys: Capture) -> None:
+    assert main(["info", "kbuild"]) == 0
+    brief = capsys.readouterr().out
+    assert brief.startswith("kbuild: it can carry a conclusion, with doubt about memory and CPUs")
+    assert "Next: pagealloc validate kbuild" in brief and "pcp_decays" not in brief
+    assert main(["info", "kbuild", "--full"]) == 0
+    full = capsys.readouterr().out
+    assert full.startswith(brief.partition("\n\n")[0]) and "pcp_decays" in full
+    assert main(["compare", "kbuild", "--patch", "pcp_batch=15"]) == 0
+    brief = capsys.readouterr().out
+    assert brief.startswith("kbuild, pcp_batch=15: ") and len(brief.splitlines()) <= 40
+    assert "Next: " in brief and "Sign rule" not in brief
+
+
 def test_info_of_a_kernel_without_rules_says_so(tmp_path: Path, capsys: Capture) -> None:
     path = str(write_recording(tmp_path / "old", release="4.19.1"))
     assert main(["info", path]) == 0

@@ -56,6 +56,8 @@ COMMANDS = (
     "compare highatomic_stock --patch highatomic_gate_order=3 --format csv",
     "compare highatomic_stock --patch highatomic_gate_order=3 --json",
     "compare kbuild xfree --patch pcp_batch=127",
+    "compare kbuild --patch pcp_batch=15 --full",
+    "info build_stacks --full",
     "compare kbuild xfree --patch pcp_free_batched=1 --format mmtests",
     "compare kbuild --patch pageblock_ownership=pcp_buddy --json",
     "compare defrag_7.3 --base defrag_mode=0 --patch defrag_mode=1",

@@ -25,7 +25,7 @@ from pagealloc_model.show.figures.points import (
     predicted_over_measured,
     shown_rows,
 )
-from pagealloc_model.show.post.tables import experiment_message, experiment_table
+from pagealloc_model.show.post.tables import experiment_line, experiment_message, experiment_table
 from pagealloc_model.studies.experiments.experiment import MODES, score_table
 from pagealloc_model.verdict.comparison import BELIEVED
 from pagealloc_model.verdict.statistics import verdict
@@ -157,6 +157,13 @@ def test_predictions_carry_their_verdict_and_the_score_stands_below(changes: pd.
     scores = [" ".join(line.split()) for line in lines if line.startswith("  ")]
     assert "literal 4 2 (50%) 3 (75%) 1 (25%) 0 (0%) 1 (100%)" in scores
     assert "no change 4 0 (0%) 0 (0%) 4 (100%) 0 (0%) 1 (100%)" in scores
+
+
+def test_the_score_is_a_sentence(changes: pd.DataFrame) -> None:
+    said = experiment_line(score_table(changes))
+    assert said.startswith("Elastic replays predict 1 of 4 measurable changes within the interval")
+    assert "; literal replays predict 2 of 4" in said and "3 in the direction and 1 wrongly." in said
+    assert experiment_line(score_table(changes)[2:]) == "No measurable change is predicted."
 
 
 def test_an_experiment_fits_a_mail(changes: pd.DataFrame) -> None:

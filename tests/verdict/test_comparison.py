@@ -273,6 +273,18 @@ def test_the_first_line_says_what_to_believe(comparison: Comparison) -> None:
     assert refused == "Believe no row of this comparison: of one task."
 
 
+def test_the_short_text_begins_with_what_changes(comparison: Comparison) -> None:
+    first, table = " ".join(repr(comparison).split("\n\n")[0].split()), repr(comparison)
+    told = comparison.rows["verdict"].isin(BELIEVED)
+    known = comparison.rows["verdict"] != UNKNOWN
+    assert first.startswith(f"{comparison.base.name}, pcp_batch=31: ")
+    assert f"{told.sum()} of {known.sum()} changes are larger than the model's error" in first
+    assert "pages refilled" in table and "hold time" not in table
+    assert len(table.splitlines()) <= 36
+    refused = replace(comparison, known_errors=ModelErrors(refused="of one task"))
+    assert repr(refused).startswith(f"{comparison.base.name}, pcp_batch=31: believe no row: of one")
+
+
 def test_a_recording_is_validated_once(monkeypatch: pytest.MonkeyPatch) -> None:
     recording = pm.open(shipped_recording("highatomic_gate3").path)
     calls = []

@@ -22,6 +22,7 @@ from pagealloc_model.base.result_tables import (
 from pagealloc_model.base.table import Table
 from pagealloc_model.base.text import (
     NOT_AVAILABLE,
+    TERMINAL,
     WIDTH,
     ascii_only,
     count_of,
@@ -145,7 +146,7 @@ LONGEST_HOLD = "longest hold, "
 
 
 def traffic_table(comparison: LockComparison, *, width: int = WIDTH) -> str:
-    """Every site's counts, and which of them are off by more than `TARGET`."""
+    """Every site's counts."""
     by_site = comparison.by_site.set_index("site")
     rows = []
     for quantity in (*JUDGED, "contended"):
@@ -154,9 +155,18 @@ def traffic_table(comparison: LockComparison, *, width: int = WIDTH) -> str:
             if quantity == "acquisitions" or not (pd.isna(measured) and pd.isna(predicted)):
                 name = quantity.replace("_", " ")
                 rows.append((name, str(site), measured, predicted, percent(error)))
-    missed = ", ".join(misses(by_site)) or "nothing"
-    titles = ("quantity", "site", "measured", "predicted", "error")
-    return _text(titles, rows, width, f"Off by more than {TARGET:.0%}: {missed}.")
+    return _text(("quantity", "site", "measured", "predicted", "error"), rows, width)
+
+
+def traffic_line(comparison: LockComparison) -> str:
+    """How many counts are near what was measured, and which are off by more than `TARGET`."""
+    by_site = comparison.by_site.set_index("site")
+    known = int(by_site[[f"{quantity}_error" for quantity in JUDGED]].notna().to_numpy().sum())
+    missed = list(misses(by_site))
+    return (
+        f"{known - len(missed)} of {known} measured counts at zone->lock are predicted within "
+        f"{TARGET:.0%}; off by more: {', '.join(missed) or 'none'}"
+    )
 
 
 def misses(by_site: pd.DataFrame) -> Iterator[str]:
@@ -314,6 +324,24 @@ def experiment_table(changes: pd.DataFrame, score: pd.DataFrame, *, width: int =
     blocks = []
     for title, rows in changes.groupby("pair", sort=False):
         blocks += _pair(str(title), rows, width)
+    return "\n\n".join([*blocks, paragraph(READING, width=width), experiment_score(score, width)])
+
+
+def experiment_line(score: pd.DataFrame) -> str:
+    """How many measurable changes were predicted, in a sentence."""
+    said = [
+        f"{row.model} replays predict {row.predicted} of "
+        f"{count_of(row.measurable, 'measurable change')} within the interval, "
+        f"{row.predicted + row.right} in the direction and {row.wrong} wrongly"
+        for row in score.itertuples()
+        if row.predicted + row.right
+    ]
+    words = "; ".join(reversed(said)) or "no measurable change is predicted"
+    return f"{words[0].upper()}{words[1:]}."
+
+
+def experiment_score(score: pd.DataFrame, width: int = WIDTH) -> str:
+    """How often changes were predicted, by mode of reclaim, and how to read that."""
 
     def share(part: int, whole: int) -> str:
         return f"{part} ({100 * part / whole:.0f}%)" if whole else NOT_AVAILABLE
@@ -325,8 +353,7 @@ def experiment_table(changes: pd.DataFrame, score: pd.DataFrame, *, width: int =
         quiet = share(row.quiet_inside, row.quiet)
         scored.append(("quantities of all pairs", row.model, row.measurable, *shares, quiet))
     titles = ("model", "mode", "effects", "within", "direction", "wrong", "none", "quiet")
-    parts = [*blocks, paragraph(READING, width=width), _text(titles, scored, width, SCORE_RULE)]
-    return "\n\n".join(parts)
+    return _text(titles, scored, width, SCORE_RULE)
 
 
 def _pair(title: str, changes: pd.DataFrame, width: int) -> Iterator[str]:
@@ -396,10 +423,6 @@ def experiment_message(
     return Message(subject=f"[predicted and measured] {name}", sections=shown)
 
 
-DOCTOR_WIDTH = 79
-"""Columns of a terminal."""
-
-
 def doctor_text(checks: Sequence[Check] | None = None) -> str:
     """A few words for each check, and whether a recording is possible.
 
@@ -419,7 +442,7 @@ def doctor_text(checks: Sequence[Check] | None = None) -> str:
         # a path stays in one piece, to be copied
         lines += textwrap.wrap(
             "; ".join(filter(None, [check.found, check.cost, check.todo])),
-            DOCTOR_WIDTH,
+            TERMINAL,
             initial_indent=label,
             subsequent_indent=" " * len(label),
             break_long_words=False,
