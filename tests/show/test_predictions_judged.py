@@ -162,7 +162,9 @@ def test_predictions_carry_their_verdict_and_the_score_stands_below(changes: pd.
 def test_the_score_is_a_sentence(changes: pd.DataFrame) -> None:
     said = experiment_line(score_table(changes))
     assert said.startswith("Elastic replays predict 1 of 4 measurable changes within the interval")
-    assert "; literal replays predict 2 of 4" in said and "3 in the direction and 1 wrongly." in said
+    assert (
+        "; literal replays predict 2 of 4" in said and "3 in the direction and 1 wrongly." in said
+    )
     assert experiment_line(score_table(changes)[2:]) == "No measurable change is predicted."
 
 
