@@ -16,7 +16,7 @@ BUDGETS = {
     "measured": 3_170,
     "predicted": 7_365,
     "verdict": 6_425,
-    "show": 3_960,
+    "show": 3_962,
     "studies": 6_060,
     "notebook": 2_715,
     "cli": 1_930,

@@ -112,7 +112,6 @@ def recording_text(recording: Recording, *, full: bool = True) -> str:
     """
     content, evidence = _described(recording)
     odd = [check for check in content["provenance"] if check["level"] != USABLE]
-    first = f"{content['recording']}: {_carried(content, odd)}."
     lost = f"{content['lost']} events in {content['loss_intervals']} intervals"
     for cpu, losses in content["lost_by_cpu"].items():
         lost += f"; CPU {cpu} {losses['share']:.1%}"
@@ -123,7 +122,8 @@ def recording_text(recording: Recording, *, full: bool = True) -> str:
         "span": f"{content['seconds']:.3f} s",
         "snapshots": content["snapshots"],
     }
-    lines = [paragraph(first), "", *(f"{name:<11}{value}" for name, value in head.items())]
+    lines = [paragraph(f"{content['recording']}: {_carried(content, odd)}."), ""]
+    lines += [f"{name:<11}{value}" for name, value in head.items()]
     lines += [f"memory     {line}" for line in content["zone_sizes"]]
     lines.append(f"lost       {lost}")
     lines += ["", "can it be believed"] if full or odd else []
@@ -136,8 +136,8 @@ def recording_text(recording: Recording, *, full: bool = True) -> str:
     if not full:
         lines += ["", *(paragraph(line, label="missing    ") for line in content["missing"])]
         lines.append(paragraph(f"{sum(events.values()):,}", label="events     "))
-        rules = paragraph(content["rules"].removeprefix("rules "), label="rules      ")
-        return "\n".join([*lines, rules])
+        lines.append(paragraph(content["rules"].removeprefix("rules "), label="rules      "))
+        return "\n".join(lines)
     width = max(len(name) for name in events)
     for title, below in (
         ("events", [f"  {name:<{width}}  {count:>10}" for name, count in events.items()]),
@@ -162,12 +162,12 @@ def recording_text(recording: Recording, *, full: bool = True) -> str:
 
 def _carried(content: dict[str, Any], odd: list[dict[str, str]]) -> str:
     """Whether it can carry a conclusion, and what it lacks."""
-    names = ", ".join(f"{check['check']} ({check['found']})" for check in odd)
     verdict = f"can carry a conclusion; all {len(content['provenance'])} checks passed"
     if odd:
+        names = ", ".join(f"{check['check']} ({check['found']})" for check in odd)
         refused = any(check["level"] == REFUSED for check in odd)
-        can = "can carry no conclusion" if refused else "can carry a conclusion, with doubt"
-        verdict = f"{can} about {names}" if not refused else f"{can}: {names}"
+        can = "no conclusion, because of" if refused else "a conclusion, with doubt about"
+        verdict = f"can carry {can} {names}"
     missing = ", ".join(line.split(":")[0] for line in content["missing"])
     return f"it {verdict}; {f'but {missing}' if missing else 'it lacks nothing'}"
 
