@@ -61,6 +61,8 @@ def fragmentation_index(m: at.Arrays, zone: int, order: int) -> int:
     buddies = 0
     for current in range(m.st[at.MAX_ORDER] + 1):
         count = buddies_of(m, zone, current)
+        if m.st[at.POLICY_INDEX_WITHOUT_HIGHATOMIC]:
+            count -= m.st[free_list_at(zone, current, at.HIGHATOMIC) + at.ENTRIES]
         if current >= order and count > 0:
             return -1000
         buddies += count
@@ -543,6 +545,7 @@ def compact_zone_order(
     while status == pr.CONTINUE:
         status, cost = compact_unit(m, 0)
         m.st[word_at(m, pr.STALLED_NS)] += cost
+        m.st[word_at(m, pr.COMPACTION_STALLED_NS)] += cost
     m.st[at.CAPTURE_ZONE] = 0
     return pr.SUCCESS if m.st[at.CAPTURED] >= 0 else status
 

@@ -643,10 +643,12 @@ def earliest(m: at.Arrays) -> tuple[int, int, int]:
 
 
 @inner
-def take_event(m: at.Arrays, events: np.ndarray, leads: np.ndarray, position: int) -> bool:
+def take_event(
+    m: at.Arrays, events: np.ndarray, leads: np.ndarray, position: int, now: int
+) -> bool:
     """No kernel function: take an event; returns whether it may have woken a daemon."""
     e = event_at(events, position)
-    m.st[at.NOW] = e.time_ns
+    m.st[at.NOW] = now
     m.st[at.EVENT_CPU] = e.cpu
     asks = False
     if e.operation == at.FREE:
@@ -749,7 +751,7 @@ def advance_elastic(
             position += 1
         else:
             prefetch(m.folios, look_ahead(m, events, position, high))
-            may_wake = take_event(m, events, leads, position)
+            may_wake = take_event(m, events, leads, position, now)
             position += 1
         if ticking >= 0:
             refresh_cpu_vm_stats(m, ticking)

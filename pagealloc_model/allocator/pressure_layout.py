@@ -93,7 +93,8 @@ NODES_BASE, ZONES_BASE, COMPACTORS_BASE = _scalars.each(3)
 QUEUE_HEAD, QUEUE_TAIL = _scalars.each(2)
 REQUEST_STALLED = _scalars.word()
 """Whether the newest recorded request reclaimed or compacted."""
-STALLED_NS = _scalars.word()
+STALLED_NS, COMPACTION_STALLED_NS = _scalars.each(2)
+"""Time of direct reclaim and direct compaction; that of compaction alone."""
 DIRECT_SCAN = _scalars.words(SC_WORDS)
 # Counters.
 _COUNTER_NAMES = """

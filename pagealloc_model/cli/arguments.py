@@ -9,7 +9,7 @@ import re
 import textwrap
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -136,9 +136,10 @@ SHARED = {
     "RECORDING": f"path PATH: {_RECORDING}",
     "RECORDINGS": f"paths PATH some: {_RECORDING}",
     "JSON": "--json: print JSON instead of text",
-    "RECLAIM": '--reclaim literal|elastic = "": elastic: the model decides what is reclaimed and '
-    "compacted; literal: what the recorded kernel reclaimed is repeated. Default: elastic where a "
-    "policy acts through reclaim or the recorded kernel reclaimed, else literal",
+    "RECLAIM": '--reclaim literal|elastic|closed = "": elastic: the model decides what is reclaimed '
+    "and compacted; closed: and a task that stalls asks for nothing meanwhile; literal: what the "
+    "recorded kernel reclaimed is repeated. Default: elastic where a policy acts through reclaim or "
+    "the recorded kernel reclaimed, else literal",
     "RULES": "--rules SERIES[,RULE=BOOL...] rules_or_evidence: rules of this kernel series "
     f"({', '.join(preset_names())}) instead of the recorded kernel's, single rules changed; or "
     "'evidence': let what the recorded kernel did choose too, although a prediction has then seen "
@@ -242,6 +243,12 @@ def assumed(
     from pagealloc_model.predicted.replay import choose_reclaim
 
     reclaim = choose_reclaim(recording, *policies, asked=asked)
+    if reclaim.mode == "closed":
+        from pagealloc_model.measured.costs import at_recorded_cost
+        from pagealloc_model.recording.recorded_machine import start_snapshots
+
+        costs = at_recorded_cost(recording.trace, start_snapshots(recording)[1])
+        return reclaim, replace(costs, time="closed")
     return reclaim, Assumptions(reclaim=reclaim.mode)
 
 

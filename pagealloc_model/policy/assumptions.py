@@ -9,6 +9,7 @@ from pagealloc_model.policy.policy_fields import Given
 
 CHOICES = {
     "reclaim": ("literal", "elastic"),
+    "time": ("open", "closed"),
     "start": ("recorded", "empty"),
     "counters": ("exact", "lagged"),
 }
@@ -105,6 +106,8 @@ class Assumptions(metaclass=Given):
     Attributes:
         reclaim: "literal": frees done by reclaim replay as recorded (S10.4); "elastic": they are
             left out, and the model's own kswapd, direct reclaim and compaction decide.
+        time: "open": requests come when they came; "closed", of an elastic replay: a task that
+            stalls asks for nothing meanwhile, and what it does afterwards comes later (S10.10).
         decay_period_ns: time between two decay ticks of a CPU (S4.8: nominally 1 s), where the
             recording does not show them; 1 ms or more.
         decay_phase_ns: when within a period CPU 0's decay tick comes, on the recording's clock. It
@@ -124,6 +127,7 @@ class Assumptions(metaclass=Given):
     """
 
     reclaim: str = "literal"
+    time: str = "open"
     decay_period_ns: int = 1_000_000_000
     decay_phase_ns: int = 0
     hidden_migratetype: int = 0
@@ -140,6 +144,11 @@ class Assumptions(metaclass=Given):
             if value not in choices:
                 known = " or ".join(map(repr, choices))
                 raise PolicyError(f"assumptions: {name}={value!r} is not known; use {known}")
+        if self.time == "closed" and self.reclaim != "elastic":
+            raise PolicyError(
+                "assumptions: time='closed' needs reclaim='elastic': a literal replay repeats the "
+                "recorded reclaim, with its stalls"
+            )
         if self.decay_period_ns < 1_000_000:
             raise PolicyError("assumptions: decay_period_ns must be at least 1000000 (1 ms)")
         if not 0 <= self.decay_phase_ns < self.decay_period_ns:

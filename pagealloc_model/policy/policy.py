@@ -302,6 +302,13 @@ class Policy(metaclass=Given):
         default=False,
         elastic_only=True,
     )
+    index_without_highatomic: bool | None = _highatomic(
+        "fragmentation_index() without MIGRATE_HIGHATOMIC",
+        "reserved free pages do not keep compaction from being declined",
+        source="S9.10; a proposal of this project",
+        default=False,
+        elastic_only=True,
+    )
     kcompactd_unreserves: bool | None = _highatomic(
         "unreserve in kcompactd()",
         "kcompactd gives back reserved blocks that are wholly free, every half second",

@@ -26,6 +26,7 @@ from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import ELASTIC_SETTINGS, Assumptions, Policy
 from pagealloc_model.predicted import tables
 from pagealloc_model.predicted.carrier import Carrier, ModelCarrier
+from pagealloc_model.predicted.closed_loop import ClosedRun, task_order
 from pagealloc_model.predicted.demand.compaction import Exchange, as_requests
 from pagealloc_model.predicted.prepared import Imposed, Prepared, prepare
 from pagealloc_model.predicted.run import Cancelled as Cancelled
@@ -107,8 +108,9 @@ class ReclaimChoice:
     """The mode of reclaim that a recording and policies ask for.
 
     Attributes:
-        mode: "literal", what the recorded kernel reclaimed is repeated, or "elastic", the model
-            decides what is reclaimed and compacted.
+        mode: "literal", what the recorded kernel reclaimed is repeated; "elastic", the model
+            decides what is reclaimed and compacted; "closed", and a task that stalls asks for
+            nothing meanwhile.
         why: a phrase.
     """
 
@@ -117,8 +119,10 @@ class ReclaimChoice:
 
     def __str__(self) -> str:
         acts = "what the recorded kernel reclaimed is repeated"
-        if self.mode == "elastic":
+        if self.mode != "literal":
             acts = "the model decides what is reclaimed and compacted"
+        if self.mode == "closed":
+            acts = f"{acts}, at the recorded costs; a task that stalls asks for nothing meanwhile"
         return f"Reclaim is {self.mode} ({acts}): {self.why}."
 
 
@@ -181,6 +185,8 @@ class Replay(Tables):
             prediction of that recording.
         checks: whether the recording and what a replay makes up can carry a conclusion.
         recording: what was replayed.
+        stalls: of a closed loop, what tasks lost: pid, cause, begin_ns, ns.
+        over_ns: of a closed loop, when the last event was over, on the recording's clock.
     """
 
     compare = LazyMethod("verdict.comparison", "compare")
@@ -213,6 +219,8 @@ class Replay(Tables):
     checks: tuple[ProvenanceCheck, ...] = ()
     recording: Recording | None = field(default=None, repr=False)
     final: State | None = field(default=None, repr=False)
+    stalls: pd.DataFrame | None = field(default=None, repr=False)
+    over_ns: int = 0
 
     def __repr__(self) -> str:
         return f"<Replay of {self.name}, {self.asked_policy}, {self.assumptions.reclaim} reclaim>"
@@ -465,6 +473,12 @@ def _answer(question: _Question, prepared: Prepared) -> Replay:
     ):
         key = (recording, chosen.rules, policy, assumptions, question.seed)
         resumption = Resumption(question.checkpoints, key, state, places, start_ns)
+    closed = None
+    if assumptions.time == "closed":
+        if not is_alone:
+            raise UsageError("a closed loop has no kernel build and no hooks: leave them out")
+        closed = ClosedRun(state, demand, task_order(recording.trace, demand.events))
+        resumption = None
     if is_elastic and assumptions.elastic.kswapd_as_recorded:
         kswapd = recorded_kswapd(recording.trace)
     if demand.clusters and build is None and not assumptions.plain_demand:
@@ -478,6 +492,7 @@ def _answer(question: _Question, prepared: Prepared) -> Replay:
             resumption=resumption,
             kswapd=kswapd,
             exchange=exchange,
+            closed=closed,
             progress=report,
             cancel=question.cancel,
         )
@@ -513,4 +528,6 @@ def _answer(question: _Question, prepared: Prepared) -> Replay:
         ),
         recording=recording,
         final=state,
+        stalls=None if closed is None else closed.stalls(),
+        over_ns=0 if closed is None else closed.last_ns,
     )

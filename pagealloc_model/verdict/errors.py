@@ -16,6 +16,7 @@ from pagealloc_model.base.text import count_of, zone_scope
 from pagealloc_model.measured.contention import OTHER, SITES, has_paravirtual_spinlocks
 from pagealloc_model.measured.costs import recorded_costs
 from pagealloc_model.measured.measured import Measured
+from pagealloc_model.predicted.closed_loop import recorded_stalls
 from pagealloc_model.predicted.lock_times import LockModel, LockTimes, lock_times
 from pagealloc_model.predicted.replay import Replay
 from pagealloc_model.predicted.tables import EMPTY_SITES
@@ -24,6 +25,7 @@ from pagealloc_model.verdict.quantities import (
     WINDOWS,
     counter_changes,
     counter_quantities,
+    stall_quantities,
     thp_success,
     was_recorded,
 )
@@ -291,6 +293,7 @@ def error_rows(
         ),
         *_placement_rows(predicted),
         *_contention_rows(recording, predicted, measured),
+        *_stall_rows(recording, predicted),
         *counted,
     ]
     return pd.DataFrame(rows)
@@ -427,6 +430,22 @@ def _counter_rows(predicted: Replay, measured: Measured) -> Iterator[ErrorRow]:
             yield error_row(
                 real.metric, real.scope, real.value, model.value, real.unit, NO_PRESSURE, null
             )
+
+
+def _stall_rows(recording: Recording, predicted: Replay) -> Iterator[ErrorRow]:
+    """What tasks lost by cause, and how long the work took, of a closed loop (S10.10)."""
+    if predicted.stalls is None:
+        return
+    stalls, (first, last) = recorded_stalls(recording.trace), recording.trace.demand_span_ns
+    sides = (stall_quantities(stalls), stall_quantities(predicted.stalls))
+    for real, model in zip(*sides, strict=True):
+        if real.metric == "stall_time":
+            yield error_row(
+                real.metric, real.scope, real.value, model.value, real.unit, NO_PRESSURE, 0.0
+            )
+    run_s, own_s = (last - first) / 1e9, (predicted.over_ns - first) / 1e9
+    longest = stalls.groupby("pid")["ns"].sum().max() if len(stalls) else 0
+    yield error_row("run_time", "all", run_s, own_s, "s", NO_PRESSURE, run_s - longest / 1e9)
 
 
 NEARER, FARTHER, AS_NULL = "nearer", "no nearer", "both right"

@@ -16,6 +16,7 @@ import pandas as pd
 from pagealloc_model.allocator import pressure_layout
 from pagealloc_model.base.text import zone_scope
 from pagealloc_model.measured.measured import Measured, measure
+from pagealloc_model.predicted.closed_loop import CAUSES
 from pagealloc_model.predicted.replay import Replay
 from pagealloc_model.predicted.tables import EMPTY_SITES
 from pagealloc_model.recording.machine import Machine
@@ -61,6 +62,9 @@ METRICS: dict[str, tuple[str, Direction, How]] = {
     "fallback_claims": ("events", "lower", "count"),
     "fallback_steals": ("events", "lower", "count"),
     FAILED: ("requests", "lower", "count"),
+    "run_time": ("s", "lower", "mean"),
+    "stall_time": ("s", "lower", "sum"),
+    "stall": ("ns", "lower", "quantile"),
 }
 """Unit, better direction, and how values make the number, by metric; see `Quantity`."""
 RATES: dict[tuple[str, str], tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -362,6 +366,10 @@ def replay_quantities(replay: Replay, edges: np.ndarray) -> Iterator[Quantity]:
     digits = 10.0 ** np.maximum(np.floor(np.log10(np.maximum(held, 1.0))) - 2, 0)
     rounded = np.round(held / digits) * digits
     yield from _quantiles("hold_time", holds["start_ns"].to_numpy(), rounded)
+    if replay.stalls is not None:
+        yield from stall_quantities(replay.stalls)
+        first = replay.demand.first_ns
+        yield named("run_time", (replay.over_ns - first) / 1e9, np.array([first]))
     if replay.assumptions.reclaim == "elastic":
         yield from counter_quantities(replay.vmstat, edges)
         table = replay.outcomes
@@ -396,6 +404,20 @@ def hold_quantities(transactions: pd.DataFrame) -> Iterator[Quantity]:
     for name in ("refill", "drain"):
         sized = (site == name) & known
         yield from _quantiles(f"pages_per_{name}", time_ns[sized], pages[sized])
+
+
+def stall_quantities(stalls: pd.DataFrame) -> Iterator[Quantity]:
+    """What tasks lost to direct reclaim and direct compaction: in all, and at a time (S10.10).
+
+    Args:
+        stalls: pid, cause, begin_ns and ns of a recording or of a closed loop.
+    """
+    for cause in CAUSES:
+        own = stalls[stalls["cause"] == cause]
+        times = own["begin_ns"].to_numpy(np.int64)
+        scope = f"cause={cause}"
+        yield named("stall_time", own["ns"].to_numpy(float) / 1e9, times, scope=scope)
+    yield from _quantiles("stall", stalls["begin_ns"].to_numpy(), stalls["ns"].to_numpy(float))
 
 
 def _quantiles(metric: str, time_ns: np.ndarray, values: np.ndarray) -> Iterator[Quantity]:

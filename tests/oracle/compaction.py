@@ -79,12 +79,18 @@ def block_pages(zone: Zone) -> int:
     )
 
 
-def fragmentation_index(zone: Zone, order: int) -> int:
+def fragmentation_index(zone: Zone, order: int, *, without_highatomic: bool = False) -> int:
     """fragmentation_index(): return a number near 1000 if free memory is in pieces (S9.2).
 
-    It is near 0 if memory lacks.
+    It is near 0 if memory lacks. Those on HIGHATOMIC lists may be left out (S9.10).
     """
-    sizes = [size for (size, _), pages in zone.buddy.lists.items() for _ in pages]
+    left_out = Migratetype.HIGHATOMIC if without_highatomic else None
+    sizes = [
+        size
+        for (size, migratetype), pages in zone.buddy.lists.items()
+        if migratetype != left_out
+        for _ in pages
+    ]
     if not sizes:
         return 0
     if max(sizes) >= order:
@@ -127,7 +133,9 @@ class Gates:
             return False
         if order <= self.costly_order:
             return True
-        index = fragmentation_index(zone, order)
+        index = fragmentation_index(
+            zone, order, without_highatomic=self.options.index_without_highatomic
+        )
         return not 0 <= index <= self.options.extfrag_threshold
 
     def compaction_suit_allocation_order(

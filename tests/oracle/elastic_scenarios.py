@@ -344,6 +344,7 @@ def with_reserve_policies(rng: random.Random, scenario: ElasticScenario) -> Elas
         scenario.options,
         proactiveness=rng.choice((20, 80, 80, 0)),
         score_without_highatomic=rng.random() < 0.5,
+        index_without_highatomic=rng.random() < 0.5,
         kcompactd_unreserves=rng.random() < 0.5,
     )
     return replace(scenario, options=options, reserve_is_free=rng.random() < 0.8)

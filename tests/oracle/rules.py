@@ -300,6 +300,7 @@ class ElasticOptions:
     assists: bool = False  # wakes of kswapd ask for a block at least (S8.6)
     block_watermarks: bool = False  # kswapd and kcompactd count free pages in whole blocks (S8.6)
     score_without_highatomic: bool = False  # free reserved pages do not count in the score (S9.10)
+    index_without_highatomic: bool = False  # nor in the fragmentation index (S9.10)
     # kcompactd gives back reserved blocks that are wholly free (S9.10)
     kcompactd_unreserves: bool = False
     atomic_boost: bool = False  # atomic requests of order 0 in need boost their zones (S1.11)

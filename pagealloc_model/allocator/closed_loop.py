@@ -1,0 +1,268 @@
+"""The closed loop: a task that stalls asks for nothing meanwhile, and comes later from then on.
+
+Each task's events keep their order and the task's own time between them (S10.10). Tasks wait in a
+heap by the time of their next event; what a request loses in the model moves all that its task does
+afterwards.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import pressure_layout as pr
+from pagealloc_model.allocator.events import (
+    KSWAPD,
+    PROACTIVE,
+    TICK,
+    begin_tick,
+    earliest,
+    log_is_nearly_full,
+    look_ahead,
+    take_event,
+)
+from pagealloc_model.allocator.kcompactd import kcompactd
+from pagealloc_model.allocator.kswapd import step_kswapd
+from pagealloc_model.allocator.pcp import refresh_cpu_vm_stats
+from pagealloc_model.allocator.pressure_layout import value_of
+from pagealloc_model.base.jit import cold, entry, inner
+
+TASK = np.dtype(
+    [
+        ("next", np.int64),
+        ("end", np.int64),
+        ("due_ns", np.int64),
+        ("lag_ns", np.int64),
+        ("behind", np.int32),
+        ("moves", np.int8),
+    ],
+    align=True,
+)
+"""A task: its events are `order[next:end]`; `due_ns` is when the next one comes, `lag_ns` what the
+task has lost so far. `behind` is the next task that waits for the same allocation, -1 for none.
+`moves`: it can be delayed, as interrupts and the machine's own events cannot."""
+
+STALL = np.dtype(
+    [("event", np.int64), ("begin_ns", np.int64), ("ns", np.int64), ("compaction_ns", np.int64)]
+)
+"""A request that stalled: its event, when it asked, and for how long; of that, in compaction."""
+
+NOBODY = -1
+FOR_EVER = (1 << 62) - 1
+"""A time beyond all events: until then tasks go on, and nothing else once they are done."""
+WAITING, STALLS, LAST_NS = 0, 1, 2
+"""Words: tasks in the heap; rows of `stalls`; when the last event so far was over."""
+WORDS = 3
+
+
+class ClosedLoop(NamedTuple):
+    """What a closed loop has besides the machine.
+
+    Attributes:
+        order: int64, positions of events, task by task, in each task's order.
+        own_ns: int64, as long: the event's recorded time less what its task had lost by then.
+        tasks: `TASK` records.
+        heap: int32, room for each task: those whose next event is known, the earliest first.
+        words: int64, WORDS long.
+        is_made: int8 by object: its allocation has come, or it was there at the start.
+        waiters: int32 by object: the task that waited last for its allocation, -1 for none.
+        imposed_ns: int64 by event: what its task loses there, in place of what the model says; of
+            no length where the model decides.
+        done_ns: int64 by event: when it was over; of no length where nobody asks.
+        stalls: room for `STALL` records.
+    """
+
+    order: np.ndarray
+    own_ns: np.ndarray
+    tasks: np.ndarray
+    heap: np.ndarray
+    words: np.ndarray
+    is_made: np.ndarray
+    waiters: np.ndarray
+    imposed_ns: np.ndarray
+    done_ns: np.ndarray
+    stalls: np.ndarray
+
+
+@inner
+def comes_before(c: ClosedLoop, task: int, other: int) -> bool:
+    """No kernel function: return whether a task's next event is earlier, by recorded order too."""
+    due, others = c.tasks[task]["due_ns"], c.tasks[other]["due_ns"]
+    if due != others:
+        return due < others
+    return c.order[c.tasks[task]["next"]] < c.order[c.tasks[other]["next"]]
+
+
+@inner
+def sift_down(c: ClosedLoop, place: int) -> None:
+    """No kernel function: move a task down the heap to where it belongs."""
+    size = c.words[WAITING]
+    task = int(c.heap[place])
+    below = 2 * place + 1
+    while below < size:
+        if below + 1 < size and comes_before(c, int(c.heap[below + 1]), int(c.heap[below])):
+            below += 1
+        if not comes_before(c, int(c.heap[below]), task):
+            break
+        c.heap[place] = c.heap[below]
+        place = below
+        below = 2 * place + 1
+    c.heap[place] = task
+
+
+@cold
+def push_task(c: ClosedLoop, task: int) -> None:
+    """No kernel function: put a task into the heap."""
+    place = c.words[WAITING]
+    c.words[WAITING] = place + 1
+    while place > 0 and comes_before(c, task, int(c.heap[(place - 1) // 2])):
+        c.heap[place] = c.heap[(place - 1) // 2]
+        place = (place - 1) // 2
+    c.heap[place] = task
+
+
+@cold
+def pop_first(c: ClosedLoop) -> None:
+    """No kernel function: take the earliest task out of the heap."""
+    last = c.words[WAITING] - 1
+    c.words[WAITING] = last
+    if last > 0:
+        c.heap[0] = c.heap[last]
+        sift_down(c, 0)
+
+
+@cold
+def wait_for(c: ClosedLoop, task: int, number: int) -> None:
+    """No kernel function: let the earliest task wait until an object is allocated."""
+    c.tasks[task]["behind"] = c.waiters[number]
+    c.waiters[number] = task
+    pop_first(c)
+
+
+@cold
+def wake_waiters(c: ClosedLoop, number: int, done_ns: int, by_task: bool) -> None:
+    """No kernel function: let tasks that waited for an object go on once it is allocated.
+
+    What a task waits for another one moves all that it does afterwards. What it waits for an
+    allocation that no event shows does not, as only our guess of its time is late.
+    """
+    task = int(c.waiters[number])
+    c.waiters[number] = NOBODY
+    while task != NOBODY:
+        following = int(c.tasks[task]["behind"])
+        wait = done_ns - c.tasks[task]["due_ns"]
+        if wait > 0:
+            c.tasks[task]["due_ns"] = done_ns
+            if by_task and c.tasks[task]["moves"]:
+                c.tasks[task]["lag_ns"] += wait
+        push_task(c, task)
+        task = following
+
+
+@cold
+def log_stall(m: at.Arrays, c: ClosedLoop, position: int, ns: int, compaction_ns: int) -> None:
+    """No kernel function: keep what a request lost."""
+    row = c.words[STALLS]
+    c.stalls[row]["event"] = position
+    c.stalls[row]["begin_ns"] = m.st[at.NOW]
+    c.stalls[row]["ns"] = ns
+    c.stalls[row]["compaction_ns"] = compaction_ns
+    c.words[STALLS] = row + 1
+
+
+@inner
+def go_on_with(c: ClosedLoop, task: int, done_ns: int) -> None:
+    """No kernel function: let the earliest task, whose event is over, come to its next one."""
+    position = c.tasks[task]["next"] + 1
+    c.tasks[task]["next"] = position
+    if position == c.tasks[task]["end"]:
+        pop_first(c)
+        return
+    c.tasks[task]["due_ns"] = max(c.own_ns[position] + c.tasks[task]["lag_ns"], done_ns)
+    sift_down(c, 0)
+
+
+@entry
+def begin_closed(c: ClosedLoop) -> None:
+    """No kernel function: put all tasks into the heap, each at its first event."""
+    for task in range(len(c.tasks)):
+        if c.tasks[task]["next"] < c.tasks[task]["end"]:
+            c.tasks[task]["due_ns"] = c.own_ns[c.tasks[task]["next"]]
+            push_task(c, task)
+
+
+@entry
+def advance_closed(
+    m: at.Arrays, events: np.ndarray, leads: np.ndarray, c: ClosedLoop, most: int, until_ns: int
+) -> int:
+    """No kernel function: replay at most so many events, none that is due after `until_ns`.
+
+    Args:
+        m: the machine; the log must be empty and LOG_ROWS 0.
+        events: `layout.EVENT` records.
+        leads: int32, the failure that each object came in place of, -1 for none.
+        c: the tasks, begun; `words[STALLS]` must be 0.
+        most: events.
+        until_ns: time up to which tasks, ticks, kswapd and kcompactd go on; or FOR_EVER.
+
+    Returns:
+        Events replayed: less than `most` where nothing more is due, or a log ran full.
+    """
+    count = 0
+    due, what, node = earliest(m)
+    while count < most and not log_is_nearly_full(m) and c.words[STALLS] < len(c.stalls):
+        task = int(c.heap[0]) if c.words[WAITING] > 0 else NOBODY
+        if task == NOBODY and until_ns == FOR_EVER:
+            break
+        now = c.tasks[task]["due_ns"] if task != NOBODY else until_ns + 1
+        ticking = -1
+        may_wake = True
+        if due <= min(now, until_ns):
+            if what == TICK:
+                ticking = begin_tick(m)
+            elif what == KSWAPD:
+                step_kswapd(m, node)
+            else:
+                kcompactd(m, node, what == PROACTIVE)
+        elif now > until_ns:
+            break
+        else:
+            position = c.order[c.tasks[task]["next"]]
+            operation = int(events[position]["operation"])
+            number = int(events[position]["object"])
+            if operation == at.FREE and number >= 0 and not c.is_made[number]:
+                wait_for(c, task, number)
+                continue
+            look_ahead(m, events, position, len(events))
+            before = value_of(m, pr.STALLED_NS)
+            compacted = value_of(m, pr.COMPACTION_STALLED_NS)
+            if operation == at.TICK:
+                m.st[at.NOW] = now
+                ticking = int(events[position]["cpu"])
+                m.st[at.EVENT_CPU] = ticking
+            else:
+                may_wake = take_event(m, events, leads, position, now)
+            lost = value_of(m, pr.STALLED_NS) - before
+            if len(c.imposed_ns) > 0:
+                lost = c.imposed_ns[position]
+            if lost > 0 and c.tasks[task]["moves"]:
+                compacted = value_of(m, pr.COMPACTION_STALLED_NS) - compacted
+                log_stall(m, c, position, lost, min(compacted, lost))
+                c.tasks[task]["lag_ns"] += lost
+                now += lost
+            if len(c.done_ns) > 0:
+                c.done_ns[position] = now
+            if number >= 0 and operation != at.FREE and not c.is_made[number]:
+                c.is_made[number] = 1
+                if c.waiters[number] != NOBODY:
+                    wake_waiters(c, number, now, c.tasks[task]["moves"] == 1)
+            c.words[LAST_NS] = max(c.words[LAST_NS], now)
+            go_on_with(c, task, now)
+            count += 1
+        if ticking >= 0:
+            refresh_cpu_vm_stats(m, ticking)
+        if may_wake:
+            due, what, node = earliest(m)
+    return count

@@ -1,0 +1,276 @@
+"""Closed-loop replays: which task an event is of, its own time, and what stalls cost (S10.10).
+
+An event comes as long after the one before it in its task as in the recording, less what the task
+lost there to direct reclaim and compaction, plus what it loses in the model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import objects as resolved
+from pagealloc_model.allocator.closed_loop import (
+    FOR_EVER,
+    LAST_NS,
+    NOBODY,
+    STALL,
+    STALLS,
+    TASK,
+    WAITING,
+    WORDS,
+    ClosedLoop,
+    advance_closed,
+    begin_closed,
+)
+from pagealloc_model.allocator.state import State
+from pagealloc_model.measured.stream import begun_and_ended
+from pagealloc_model.predicted.demand.demand import Demand
+from pagealloc_model.recording.trace.columns import Trace
+
+CAUSES = RECLAIM, COMPACTION = "direct reclaim", "direct compaction"
+_SPANS = {
+    RECLAIM: ("vmscan:mm_vmscan_direct_reclaim_begin", "vmscan:mm_vmscan_direct_reclaim_end"),
+    COMPACTION: ("compaction:mm_compaction_begin", "compaction:mm_compaction_end"),
+}
+_DAEMONS = ("kswapd", "kcompactd")
+_TIME_BITS = 44
+"""A task's number and a time since the first event, in one int64: five hours of it."""
+_STALL_ROWS = 1 << 16
+_TIES = 16
+"""Events of different CPUs in one nanosecond, at most."""
+
+
+def recorded_stalls(trace: Trace) -> pd.DataFrame:
+    """What tasks lost to direct reclaim and direct compaction, by the events that begin and end it.
+
+    kswapd and kcompactd are left out, and what had begun before the first event or went on after
+    the last.
+
+    Returns:
+        pid, cause, begin_ns, ns: one row each, by begin.
+    """
+    daemons = [pid for pid, name in trace.comms.items() if name.startswith(_DAEMONS)]
+    rows = [pd.DataFrame({"pid": [], "cause": [], "begin_ns": [], "ns": []})]
+    for cause, (begin, end) in _SPANS.items():
+        pairs = begun_and_ended(trace, begin, end)
+        if pairs is not None:
+            pid = np.asarray(trace.tables[begin]["pid"])[pairs[0]]
+            begun = np.asarray(trace.tables[begin]["time_ns"])[pairs[0]]
+            table = pd.DataFrame({"pid": pid, "cause": cause, "begin_ns": begun, "ns": pairs[2]})
+            rows.append(table[~table["pid"].isin(daemons)])
+    every = pd.concat([each for each in rows if len(each)] or rows, ignore_index=True)
+    return every.sort_values("begin_ns", ignore_index=True)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TaskOrder:
+    """A demand's events by task.
+
+    Attributes:
+        pids: int64 by task: its thread; less than 0 for interrupts of CPU -1 - pid; 0 also stands
+            for the machine's own events, which no task makes.
+        order: int64: positions of the events, task by task.
+        begins: int64: where each task's events begin in `order`, and the end.
+        own_ns: int64, beside `order`: recorded time less what the task had lost by then.
+        lost_ns: int64 by event: what its task lost since the event before it.
+        moves: bool by task: whether it can be delayed.
+    """
+
+    pids: np.ndarray
+    order: np.ndarray
+    begins: np.ndarray
+    own_ns: np.ndarray
+    lost_ns: np.ndarray
+    moves: np.ndarray
+
+
+_MACHINE = -(1 << 40)
+"""Stands for the thread of what no task does."""
+
+
+def threads_of(trace: Trace, events: np.ndarray) -> np.ndarray:
+    """int64: the thread that each event is of.
+
+    Events in interrupts have -1 less their CPU; what no event of the trace shows has a thread of
+    its own, and so have kswapd and kcompactd, whose time is the model's to decide.
+    """
+    time_ns, cpu = events["time_ns"], events["cpu"]
+    row = np.searchsorted(trace.time_ns, time_ns)
+    last = len(trace) - 1
+    thread = np.full(len(events), _MACHINE)
+    for _ in range(_TIES):
+        here = np.minimum(row, last)
+        same = (trace.time_ns[here] == time_ns) & (trace.cpu[here] == cpu) & (thread == _MACHINE)
+        pid = trace.pid[here[same]].astype(np.int64)
+        in_interrupt = trace.in_interrupt[here[same]] > 0
+        thread[same] = np.where(in_interrupt, -1 - cpu[same].astype(np.int64), pid)
+        row = row + 1
+    daemons = [pid for pid, name in trace.comms.items() if name.startswith(_DAEMONS)]
+    by_nobody = (events["operation"] != at.ALLOC) & (events["operation"] != at.FREE)
+    by_nobody &= (events["operation"] != at.RECORDED_FAILURE) & (events["operation"] != at.USE)
+    thread[by_nobody | np.isin(thread, daemons)] = _MACHINE
+    return thread
+
+
+def task_order(trace: Trace, events: np.ndarray) -> TaskOrder:
+    """A demand's events by task, and each task's own time.
+
+    Args:
+        trace: the recording's events.
+        events: `layout.EVENT` records in time order.
+    """
+    thread = threads_of(trace, events)
+    pids, task = np.unique(thread, return_inverse=True)
+    order = np.argsort(task, kind="stable")
+    counts = np.bincount(task, minlength=len(pids))
+    begins = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+    moves = pids >= 0
+    first = int(events["time_ns"][0])
+    stalls = recorded_stalls(trace)
+    stalls = stalls[stalls["pid"].isin(pids[moves])]
+    number = np.searchsorted(pids, stalls["pid"].to_numpy(np.int64))
+    begin = np.maximum(stalls["begin_ns"].to_numpy(np.int64), first)
+    end = np.maximum(stalls["begin_ns"].to_numpy(np.int64) + stalls["ns"].to_numpy(np.int64), begin)
+    lost = _lost_by(number, begin - first, end - first, task, events["time_ns"] - first)
+    lost[~moves[task]] = 0
+    ordered = lost[order]
+    since = np.diff(ordered, prepend=0)
+    since[begins[:-1][counts > 0]] = ordered[begins[:-1][counts > 0]]
+    lost_ns = np.zeros(len(events), np.int64)
+    lost_ns[order] = since
+    return TaskOrder(
+        pids=pids,
+        order=order,
+        begins=begins,
+        own_ns=events["time_ns"][order] - ordered,
+        lost_ns=lost_ns,
+        moves=moves,
+    )
+
+
+def _lost_by(
+    stalled: np.ndarray, begin: np.ndarray, end: np.ndarray, task: np.ndarray, time: np.ndarray
+) -> np.ndarray:
+    """int64: how long each event's task had stalled by then; stalls inside others count once."""
+    if not len(stalled):
+        return np.zeros(len(time), np.int64)
+    ranked = np.lexsort((begin, stalled))
+    stalled, begin, end = stalled[ranked], begin[ranked], end[ranked]
+    # an end within a task is never before an earlier one's
+    latest = np.maximum.accumulate((stalled << _TIME_BITS) + end) - (stalled << _TIME_BITS)
+    before = np.concatenate([[0], latest[:-1]])
+    is_first = np.concatenate([[True], stalled[1:] != stalled[:-1]])
+    begin = np.maximum(begin, np.where(is_first, 0, before))
+    length = np.maximum(end - begin, 0)
+    total = np.concatenate([[0], np.cumsum(length)])
+    place = np.searchsorted((stalled << _TIME_BITS) + begin, (task << _TIME_BITS) + time, "right")
+    first_of = np.searchsorted(stalled, task)
+    last = np.maximum(place - 1, 0)
+    over = np.minimum(np.maximum(time - begin[last], 0), length[last])
+    lost = total[last] - total[np.minimum(first_of, len(stalled))] + over
+    return np.where(place > first_of, lost, 0)
+
+
+class ClosedRun:
+    """Takes a state through a demand in closed loop.
+
+    Attributes:
+        state: the machine.
+        order: the demand's events by task.
+        done_ns: int64 by event, when it was over; of no length unless asked for.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        demand: Demand,
+        order: TaskOrder,
+        *,
+        imposes_stalls: bool = False,
+        keeps_times: bool = False,
+    ) -> None:
+        """Begin.
+
+        Args:
+            state: of an elastic replay; changed from now on.
+            demand: what is replayed.
+            order: its events by task.
+            imposes_stalls: tasks lose what they lost in the recording, whatever the model says.
+            keeps_times: fill `done_ns`.
+        """
+        events, objects = demand.events, demand.objects
+        self.state, self.order = state, order
+        self._events, self._leads = events, demand.leads
+        tasks = np.zeros(len(order.pids), TASK)
+        tasks["next"], tasks["end"] = order.begins[:-1], order.begins[1:]
+        tasks["behind"], tasks["moves"] = NOBODY, order.moves
+        is_made = np.zeros(len(objects), np.int8)
+        is_made[np.isin(objects["kind"], (resolved.AT_START, resolved.GROWN))] = 1
+        count = len(events)
+        self.done_ns = np.zeros(count if keeps_times else 0, np.int64)
+        self._loop = ClosedLoop(
+            order=order.order,
+            own_ns=order.own_ns,
+            tasks=tasks,
+            heap=np.zeros(len(tasks), np.int32),
+            words=np.zeros(WORDS, np.int64),
+            is_made=is_made,
+            waiters=np.full(len(objects), NOBODY, np.int32),
+            imposed_ns=order.lost_ns if imposes_stalls else np.zeros(0, np.int64),
+            done_ns=self.done_ns,
+            stalls=np.zeros(_STALL_ROWS, STALL),
+        )
+        self._rows: list[np.ndarray] = []
+        begin_closed(self._loop)
+
+    def advance(self, places: np.ndarray, most: int, until_ns: int) -> int:
+        """As `advance_closed`; what stalled is kept."""
+        machine = self.state.arrays(places)
+        done = int(advance_closed(machine, self._events, self._leads, self._loop, most, until_ns))
+        self._rows.append(self._loop.stalls[: self._loop.words[STALLS]].copy())
+        self._loop.words[STALLS] = 0
+        return done
+
+    def is_due(self, instant: int, done: int) -> bool:
+        """Whether anything comes up to an instant, after so many events."""
+        following = self.next_ns
+        if instant == FOR_EVER or (following is not None and following <= instant):
+            return following is not None
+        return done > 0 and self.state.next_due_ns <= instant
+
+    @property
+    def last_ns(self) -> int:
+        """When the last event so far was over."""
+        return int(self._loop.words[LAST_NS])
+
+    @property
+    def next_ns(self) -> int | None:
+        """When the next event comes; None where none is left."""
+        loop = self._loop
+        return int(loop.tasks["due_ns"][loop.heap[0]]) if loop.words[WAITING] else None
+
+    @property
+    def lag_ns(self) -> np.ndarray:
+        """int64 by task: what it has lost."""
+        return self._loop.tasks["lag_ns"].copy()
+
+    def stalls(self) -> pd.DataFrame:
+        """What tasks lost so far: pid, cause, begin_ns, ns, by begin."""
+        rows = np.concatenate([*self._rows, np.zeros(0, STALL)])
+        task = np.zeros(len(self._events), np.int64)
+        task[self.order.order] = np.repeat(self.order.pids, np.diff(self.order.begins))
+        pid = task[rows["event"]]
+        compaction = rows["compaction_ns"]
+        table = pd.DataFrame(
+            {
+                "pid": np.concatenate([pid, pid]),
+                "cause": [RECLAIM] * len(rows) + [COMPACTION] * len(rows),
+                "begin_ns": np.concatenate([rows["begin_ns"], rows["begin_ns"]]),
+                "ns": np.concatenate([rows["ns"] - compaction, compaction]),
+            }
+        )
+        return table[table["ns"] > 0].sort_values("begin_ns", kind="stable", ignore_index=True)
