@@ -11,7 +11,6 @@ from pathlib import Path
 import pandas as pd
 from pagealloc_model.notebooks.studies.defer_guests import defer_changes
 from pagealloc_model.notebooks.studies.experiments import shipped_experiment
-from pagealloc_model.notebooks.studies.gate_effects import by_region, shipped_map
 from pagealloc_model.notebooks.studies.guest_reserve import reserve_by_run, reserve_over_time
 from pagealloc_model.notebooks.studies.host_regions import run_regions
 from pagealloc_model.notebooks.studies.idle_reserve import (
@@ -135,14 +134,7 @@ def _cells(boots: pd.DataFrame, settings: list[str], means: list[str]) -> pd.Dat
 
 def reply() -> Message:
     """The reply to the thread, from the tables that ship."""
-    return reserve_reply(
-        two_by_two=shipped_table(TWO_BY_TWO),
-        large=shipped_table(LARGE),
-        answers=shipped_table(ANSWERS),
-        regions=by_region(shipped_map()),
-        by_hand=shipped_table(EARLIER_BOOTS),
-        guests=guest_effects(),
-    )
+    return reserve_reply()
 
 
 def slowpath_reserves() -> pd.DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -62,8 +63,8 @@ class Message:
 
         Spaces only, no line over 72 columns, ASCII unless `utf8`.
         """
-        subject = f"Subject: {' '.join(self.subject.split())}"
-        parts = ["\n".join([subject[:WIDTH], *(MIME_HEADERS if self.utf8 else ())])]
+        subject = textwrap.wrap(f"Subject: {self.subject}", WIDTH, subsequent_indent=" ")
+        parts = ["\n".join([*subject, *(MIME_HEADERS if self.utf8 else ())])]
         for section in self.sections:
             line = "-" * len(section.title)
             title = f"{section.title}\n{line}\n\n" if section.title else ""
