@@ -19,24 +19,25 @@ QUESTION = (
     "> How can 1% of memory throw such a wrench into the gears?"
 )
 RECYCLED = (
-    "Recycling: up to 6.18 a slow-path atomic request that a per-CPU list serves reserves the block "
-    "that its page lies in, whether or not the reserve has room; 7.2 ended that. A block goes back "
-    "only through unreserve_highatomic_pageblock(), once direct reclaim has made progress and the "
-    "retry has failed, broken blocks first. Faults that may not reclaim never get there."
+    "Recycling: up to 6.18 a slow-path atomic request that a per-CPU list serves reserves the "
+    "block that its page lies in, though the reserve has room; 7.2 ended that. A block goes "
+    "back only through unreserve_highatomic_pageblock(), once direct reclaim has made progress "
+    "and the retry has failed, broken blocks first. Faults that may not reclaim never get "
+    "there."
 )
 MECHANISM = (
-    "The wrench: nr_free is summed over types, so free HighAtomic blocks count as suitable although no "
-    "huge page is served from them. fragmentation_score_node() then stays below its high mark of "
-    "90, and kcompactd does not begin by itself: with one zone a tenth of the free memory in such "
-    "blocks is enough (312 blocks: 6.1 GiB free), with a DMA32 less. And fragmentation_index() is "
-    "-1000 while one such block is free, so direct and kswapd's compaction are not declined where "
-    "they are in vain."
+    "The wrench: nr_free is summed over types, so free HighAtomic blocks count as suitable "
+    "although no huge page is served from them. fragmentation_score_node() then stays below its"
+    " high mark of 90, and kcompactd does not begin by itself: with one zone a tenth of the "
+    "free memory in such blocks is enough (312 blocks: 6.1 GiB free), with a DMA32 less. And "
+    "fragmentation_index() is -1000 while one such block is free, so compaction is not declined"
+    " where it is in vain."
 )
 CLAIM = (
-    "Leaving them out of both (patch below) keeps the reserve. {boots} boots of an emulated guest, "
-    "registered before the first: 6.12.117, 2 GiB; 15 s of atomic requests of orders 1 to 3 under "
-    "page-cache reads end, then come 300 unadvised huge-page faults in a minute, defrag=madvise. "
-    "THP success with its 95% interval over boots:"
+    "Leaving them out of both (patch below) keeps the reserve. {boots} boots of an emulated "
+    "guest, registered before the first: 6.12.117, 2 GiB; 15 s of atomic requests of orders 1 "
+    "to 3 under page-cache reads end, then come 300 unadvised huge-page faults in a minute, "
+    "defrag=madvise. THP success with its 95% interval over boots:"
 )
 SIDES = {
     "none": ("no change", 20),
@@ -48,14 +49,14 @@ SIDES = {
 }
 """Sides of the experiment: what was changed, and vm.compaction_proactiveness."""
 LIMITS = (
-    "Not explained: the fall of pgscan_kswapd (here no side measurably differs), and your compaction "
-    "success, which counts direct compaction. In guests whose reserve had pages in use in each "
-    "block the gate had no measurable effect."
+    "Not explained: the fall of pgscan_kswapd (here no side measurably differs), and your "
+    "compaction success, which counts direct compaction. In guests whose reserve had pages in "
+    "use in each block the gate had no measurable effect."
 )
 REFUTE = (
     "To refute it on an unpatched host: compact_daemon_migrate_scanned in /proc/vmstat must "
-    "hardly grow; free order-9 and 10 HighAtomic pages in /proc/pagetypeinfo must be a tenth of "
-    "all free pages (less with a DMA32); with vm.compaction_proactiveness=0 on both sides the "
+    "hardly grow; free order-9 and 10 HighAtomic pages in /proc/pagetypeinfo must be a tenth of"
+    " all free pages (less with a DMA32); with vm.compaction_proactiveness=0 on both sides the "
     "difference must go."
 )
 PATCH = "fragmentation_without_highatomic-{release}.patch"
