@@ -180,9 +180,13 @@ def run_post(options: argparse.Namespace) -> int:
                 f"--reply {options.reply} compares nothing: leave out PATH, --base, --patch, "
                 "--figure"
             )
-        from pagealloc_model.notebooks.studies.shipped_idle_reserve import reply
+        from pagealloc_model.notebooks.studies.reserve_reply import reserve_reply, shipped_patch
 
-        return _post(options, reply())
+        status = _post(options, reserve_reply())
+        if options.full:
+            # as it is: a mail's spaces for tabs would spoil it
+            print(f"\n{shipped_patch()}", end="")
+        return status
     if not options.paths or options.patch is None:
         raise UsageError("post needs PATH and --patch FIELD=VALUE,..., or --reply NAME alone")
     if options.seeds < 1:
