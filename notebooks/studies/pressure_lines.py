@@ -10,6 +10,7 @@ from pagealloc_model.notebooks.studies import defrag, pressure
 from pagealloc_model.notebooks.studies import shipped_idle_reserve as idle
 from pagealloc_model.notebooks.studies.error_lines import apart, table_lines
 from pagealloc_model.notebooks.studies.gate_effects import SIZES, by_region, shipped_map
+from pagealloc_model.notebooks.studies.reserve_reply import experiment_rows
 
 CHANGE = {"least": "change_low", "most": "change_high"}
 
@@ -63,6 +64,11 @@ def idle_guest_lines() -> Iterator[str]:
     """Markdown tables of huge pages in guests with an idle reserve: by hand, then recorded."""
     boots, effects = idle.earlier_boots(), idle.guest_effects()
     return apart(table_lines(_in_percent(boots)), table_lines(_in_percent(effects, CHANGED)))
+
+
+def idle_score_lines() -> Iterator[str]:
+    """A markdown table of guests whose score and index leave the reserve out, as registered."""
+    return table_lines(experiment_rows())
 
 
 def idle_defer_lines() -> Iterator[str]:

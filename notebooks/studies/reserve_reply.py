@@ -68,6 +68,13 @@ def shipped_boots() -> pd.DataFrame:
     return boots.assign(thp=boots["served"] / boots["asked"])
 
 
+def predicted_success() -> pd.Series:
+    """Share served that the model predicts by side, over seeds, from a boot without any change."""
+    path = shipped_data("the predictions") / "experiments/reserve_score/predicted.csv"
+    sums = pd.read_csv(path).groupby("side")[["served", "refused"]].sum()
+    return sums["served"] / sums.sum(axis=1)
+
+
 def shipped_patch(release: str = "6.12") -> str:
     """The patch for a release: 6.12 or 7.3."""
     folder: Path = shipped_data("the patch") / "patches"
@@ -109,6 +116,16 @@ def change_rows(boots: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(
         rows, columns=["change", "proactiveness", "points", "change_low", "change_high"]
     )
+
+
+def experiment_rows() -> pd.DataFrame:
+    """A row a side: what was measured, the change in points, and what the model predicted."""
+    boots = shipped_boots()
+    sides = side_rows(boots).merge(change_rows(boots), how="left")
+    predicted = predicted_success().reindex(list(SIDES)).to_numpy()
+    shares = ["thp_success", "low", "high", "points", "change_low", "change_high"]
+    sides[shares] = 100 * sides[shares]
+    return sides.assign(predicted=100 * predicted).round(0)
 
 
 def reserve_reply() -> Message:
