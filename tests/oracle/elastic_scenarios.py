@@ -89,13 +89,18 @@ class ElasticScenario:
 
     def run(self, oracle: ElasticOracle) -> Iterator[tuple[int, Step]]:
         """Take each step on the oracle at its time, ns; the oracle's events are those of it."""
+        for time_ns, taken in self.drawn(oracle):
+            oracle.events.clear()
+            oracle.work.clear()
+            oracle.advance(time_ns)
+            getattr(oracle, taken.call)(**taken.words)
+            yield time_ns, taken
+
+    def drawn(self, oracle: ElasticOracle) -> Iterator[tuple[int, Step]]:
+        """Each step and its time, ns, none of which depends on what the oracle does."""
         steps = _Steps(self, oracle)
         for _ in range(self.steps):
             taken = steps.next()
-            oracle.events.clear()
-            oracle.work.clear()
-            oracle.advance(steps.time_ns)
-            getattr(oracle, taken.call)(**taken.words)
             yield steps.time_ns, taken
 
     def _lay_out_block(

@@ -76,8 +76,8 @@ class DirectReclaim:
                 control.compaction_ready = True
             elif zone.node != last:
                 last = zone.node
-                for _ in self.kswapd[zone.node].reclaimer.shrink_node(control):
-                    """The time that it takes moves no event."""
+                for cost_ns in self.kswapd[zone.node].reclaimer.shrink_node(control):
+                    self.memory.stall_ns += cost_ns
 
     def _compaction_ready(self, zone: Zone, control: ScanControl) -> bool:
         """compaction_ready(): return whether a zone needs no reclaim for a costly order (S8.2)."""
