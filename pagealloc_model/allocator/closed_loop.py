@@ -52,9 +52,10 @@ STALL = np.dtype(
 NOBODY = -1
 FOR_EVER = (1 << 62) - 1
 """A time beyond all events: until then tasks go on, and nothing else once they are done."""
-WAITING, STALLS, LAST_NS = 0, 1, 2
-"""Words: tasks in the heap; rows of `stalls`; when the last event so far was over."""
-WORDS = 3
+WAITING, STALLS, LAST_NS, TASKS = 0, 1, 2, 3
+"""Words: tasks in the heap; rows of `stalls`; when the last event so far was over; tasks, with
+those that one waiting event each has become."""
+WORDS = 4
 
 
 class ClosedLoop(NamedTuple):
@@ -63,7 +64,8 @@ class ClosedLoop(NamedTuple):
     Attributes:
         order: int64, positions of events, task by task, in each task's order.
         own_ns: int64, as long: the event's recorded time less what its task had lost by then.
-        tasks: `TASK` records.
+        tasks: `TASK` records; `words[TASKS]` of them, and room for one more for each free and use
+            in those that cannot be delayed.
         heap: int32, room for each task: those whose next event is known, the earliest first.
         words: int64, WORDS long.
         is_made: int8 by object: its allocation has come, or it was there at the start.
@@ -134,14 +136,6 @@ def pop_first(c: ClosedLoop) -> None:
 
 
 @cold
-def wait_for(c: ClosedLoop, task: int, number: int) -> None:
-    """No kernel function: let the earliest task wait until an object is allocated."""
-    c.tasks[task]["behind"] = c.waiters[number]
-    c.waiters[number] = task
-    pop_first(c)
-
-
-@cold
 def wake_waiters(c: ClosedLoop, number: int, done_ns: int, by_task: bool) -> None:
     """No kernel function: let tasks that waited for an object go on once it is allocated.
 
@@ -184,10 +178,30 @@ def go_on_with(c: ClosedLoop, task: int, done_ns: int) -> None:
     sift_down(c, 0)
 
 
+@cold
+def wait_for(c: ClosedLoop, task: int, number: int) -> None:
+    """No kernel function: let the earliest task's free or use wait for the allocation.
+
+    What no task does holds up nothing behind it: such an event becomes a task of its own.
+    """
+    waiting = task
+    if c.tasks[task]["moves"]:
+        pop_first(c)
+    else:
+        waiting = c.words[TASKS]
+        c.words[TASKS] = waiting + 1
+        place = c.tasks[task]["next"]
+        c.tasks[waiting]["next"], c.tasks[waiting]["end"] = place, place + 1
+        c.tasks[waiting]["due_ns"] = c.tasks[task]["due_ns"]
+        go_on_with(c, task, c.tasks[task]["due_ns"])
+    c.tasks[waiting]["behind"] = c.waiters[number]
+    c.waiters[number] = waiting
+
+
 @entry
 def begin_closed(c: ClosedLoop) -> None:
     """No kernel function: put all tasks into the heap, each at its first event."""
-    for task in range(len(c.tasks)):
+    for task in range(c.words[TASKS]):
         if c.tasks[task]["next"] < c.tasks[task]["end"]:
             c.tasks[task]["due_ns"] = c.own_ns[c.tasks[task]["next"]]
             push_task(c, task)
@@ -232,7 +246,8 @@ def advance_closed(
             position = c.order[c.tasks[task]["next"]]
             operation = int(events[position]["operation"])
             number = int(events[position]["object"])
-            if operation == at.FREE and number >= 0 and not c.is_made[number]:
+            needs_page = operation == at.FREE or operation == at.USE
+            if needs_page and number >= 0 and not c.is_made[number]:
                 wait_for(c, task, number)
                 continue
             look_ahead(m, events, position, len(events))
@@ -254,7 +269,7 @@ def advance_closed(
                 now += lost
             if len(c.done_ns) > 0:
                 c.done_ns[position] = now
-            if number >= 0 and operation != at.FREE and not c.is_made[number]:
+            if number >= 0 and not c.is_made[number]:
                 c.is_made[number] = 1
                 if c.waiters[number] != NOBODY:
                     wake_waiters(c, number, now, c.tasks[task]["moves"] == 1)

@@ -20,6 +20,7 @@ from pagealloc_model.allocator.closed_loop import (
     STALL,
     STALLS,
     TASK,
+    TASKS,
     WAITING,
     WORDS,
     ClosedLoop,
@@ -205,9 +206,14 @@ class ClosedRun:
         events, objects = demand.events, demand.objects
         self.state, self.order = state, order
         self._events, self._leads = events, demand.leads
-        tasks = np.zeros(len(order.pids), TASK)
-        tasks["next"], tasks["end"] = order.begins[:-1], order.begins[1:]
-        tasks["behind"], tasks["moves"] = NOBODY, order.moves
+        known = len(order.pids)
+        stays = np.repeat(~order.moves, np.diff(order.begins))
+        may_wait = int(np.isin(events["operation"][order.order[stays]], (at.FREE, at.USE)).sum())
+        tasks = np.zeros(known + may_wait, TASK)
+        tasks["next"][:known], tasks["end"][:known] = order.begins[:-1], order.begins[1:]
+        tasks["behind"][:known], tasks["moves"][:known] = NOBODY, order.moves
+        words = np.zeros(WORDS, np.int64)
+        words[TASKS] = known
         is_made = np.zeros(len(objects), np.int8)
         is_made[np.isin(objects["kind"], (resolved.AT_START, resolved.GROWN))] = 1
         count = len(events)
@@ -217,7 +223,7 @@ class ClosedRun:
             own_ns=order.own_ns,
             tasks=tasks,
             heap=np.zeros(len(tasks), np.int32),
-            words=np.zeros(WORDS, np.int64),
+            words=words,
             is_made=is_made,
             waiters=np.full(len(objects), NOBODY, np.int32),
             imposed_ns=order.lost_ns if imposes_stalls else np.zeros(0, np.int64),
@@ -256,7 +262,7 @@ class ClosedRun:
     @property
     def lag_ns(self) -> np.ndarray:
         """int64 by task: what it has lost."""
-        return self._loop.tasks["lag_ns"].copy()
+        return self._loop.tasks["lag_ns"][: len(self.order.pids)].copy()
 
     def stalls(self) -> pd.DataFrame:
         """What tasks lost so far: pid, cause, begin_ns, ns, by begin."""

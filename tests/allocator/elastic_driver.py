@@ -119,14 +119,15 @@ class ElasticDriver:
 
     def take(self, time_ns: int, step: Step) -> None:
         """One step."""
-        events = one_event(time_ns, self._event_fields(step))
+        events = one_event(time_ns, self.event_fields(step))
         done = 0
         while not done:
             self.state.st[at.LOG_ROWS] = 0
             arrays = self.state.arrays(self.places)
             done = advance_elastic(arrays, events, self.leads, 0, 1, -1)
 
-    def _event_fields(self, step: Step) -> dict[str, int]:
+    def event_fields(self, step: Step) -> dict[str, int]:
+        """Fields of a step's event; an object's failure in front is kept."""
         words = step.words
         if step.call == "free_object":
             return {

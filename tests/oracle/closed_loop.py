@@ -14,6 +14,8 @@ REQUESTS = ("alloc_object", "fail_object")
 OF_TASKS = (*REQUESTS, "free_object", "use_object")
 """Calls that a task may be late with; all others come as recorded."""
 
+NO_OBJECT = -1
+
 
 @dataclass(frozen=True, kw_only=True)
 class TaskEvent:
@@ -25,6 +27,12 @@ class TaskEvent:
     lost_ns: int = 0  # what the task lost in the recording since its event in front
 
 
+def _object_of(event: TaskEvent) -> int:
+    """Number of the object that an event is about, if it is about one."""
+    words = event.step.words
+    return words["demand"].number if "demand" in words else words.get("number", NO_OBJECT)
+
+
 class ClosedLoop:
     """Takes up events on an oracle, each when its task comes to it.
 
@@ -33,7 +41,8 @@ class ClosedLoop:
         order: positions of events in the order in which they were taken up.
         lags: by how much each task is late, ns.
         stalls: events that lost time in the model.
-        waits: frees that waited for their allocation.
+        waited: positions of frees and uses that waited for an allocation.
+        late_by_others: tasks that did, and were late from then on.
     """
 
     def __init__(
@@ -46,15 +55,17 @@ class ClosedLoop:
         self.over: list[int | None] = [None] * len(events)
         self.order: list[int] = []
         self.lags: Counter[int] = Counter()
-        self.stalls = self.waits = 0
-        self.allocations = {
-            event.step.words["demand"].number: position
-            for position, event in reversed(list(enumerate(events)))
-            if event.step.call in REQUESTS and event.step.words["demand"].number >= 0
-        }  # the event that each object is asked for by
+        self.stalls = 0
+        self.waited: list[int] = []
+        self.late_by_others: set[int] = set()
+        self._failures = {_object_of(event) for event in events if event.step.call == "fail_object"}
+        asked = {_object_of(event) for event in events if event.step.call in REQUESTS}
+        # objects whose allocation has not come
+        self._missing = asked - {NO_OBJECT} - oracle.memory.objects.keys()
         self.tasks = [self._task_of(event) for event in events]
         self.own_ns = self._own_times()
         self._due: list[tuple[int, int]] = []  # times and positions of events that may come
+        # events that wait, and since when, by object
         self._waiting: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
         self._behind: defaultdict[int, deque[int]] = defaultdict(deque)  # by task
         for position, task in enumerate(self.tasks):
@@ -69,10 +80,10 @@ class ClosedLoop:
         """Take up all events; the position of each, once it is done."""
         while self._due:
             now, position = heappop(self._due)
-            if self._must_wait(position):
-                allocation = self.allocations[self.events[position].step.words["number"]]
-                self._waiting[allocation].append((now, position))
-                self.waits += 1
+            event = self.events[position]
+            if event.step.call not in REQUESTS and _object_of(event) in self._missing:
+                self._waiting[_object_of(event)].append((now, position))
+                self.waited.append(position)
                 continue
             self._take(now, position)
             self.order.append(position)
@@ -86,10 +97,8 @@ class ClosedLoop:
         call, words = event.step.call, event.step.words
         if call not in OF_TASKS or words.get("is_hidden"):
             return None
-        if call == "free_object":
-            asked = self.allocations.get(words["number"])
-            if asked is not None and self.events[asked].step.call == "fail_object":
-                return None
+        if call == "free_object" and _object_of(event) in self._failures:
+            return None
         return event.task
 
     def _own_times(self) -> list[int]:
@@ -102,39 +111,38 @@ class ClosedLoop:
             own.append(event.time_ns - (0 if task is None else lost[task]))
         return own
 
-    def _must_wait(self, position: int) -> bool:
-        """Whether an event frees what is not allocated yet."""
-        step = self.events[position].step
-        if step.call != "free_object" or step.words["number"] not in self.allocations:
-            return False
-        return self.over[self.allocations[step.words["number"]]] is None
-
     def _take(self, now: int, position: int) -> None:
         """Take up an event, and let come what waited for it."""
-        step, task = self.events[position].step, self.tasks[position]
+        task = self.tasks[position]
         lost = self._lost_by(now, position)
         self.stalls += lost > 0
         over = self.over[position] = now + lost
-        for since, waiting in self._waiting.pop(position, ()):
-            waiter = self.tasks[waiting]
-            if task is not None and waiter is not None:
-                self.lags[waiter] += over - since
-            heappush(self._due, (over, waiting))
+        number = _object_of(self.events[position])
+        if number in self._missing:
+            self._missing.remove(number)
+            self._wake(number, over, by_task=task is not None)
         if task is not None:
             self.lags[task] += lost
             self._let_next_come(task, over)
 
+    def _wake(self, number: int, over: int, *, by_task: bool) -> None:
+        """Let frees and uses of an object come that waited until its allocation was over."""
+        for since, position in self._waiting.pop(number, ()):
+            waiter = self.tasks[position]
+            if by_task and waiter is not None:
+                self.lags[waiter] += over - since
+                self.late_by_others.add(waiter)
+            heappush(self._due, (over, position))
+
     def _lost_by(self, now: int, position: int) -> int:
         """What a task loses by an event, which this takes up; threads that are due come first."""
         event, memory = self.events[position], self.oracle.memory
-        self.oracle.events.clear()
-        self.oracle.work.clear()
         self.oracle.advance(now)
         before = memory.stall_ns
         getattr(self.oracle, event.step.call)(**event.step.words)
-        if not self.imposes_losses:
-            return memory.stall_ns - before
-        return 0 if self.tasks[position] is None else event.lost_ns
+        if self.tasks[position] is None:
+            return 0
+        return event.lost_ns if self.imposes_losses else memory.stall_ns - before
 
     def _let_next_come(self, task: int, over: int) -> None:
         """Let a task go on to its next event, as the one in front of that is over."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from tests.oracle import RULES, Bits, OracleMachine, OraclePolicy, OracleRules
+from tests.oracle.closed_loop import TaskEvent
 from tests.oracle.elastic import Demand, ElasticOracle
 from tests.oracle.lru import Folio, Kind
 from tests.oracle.machine import Migratetype, OracleZone
@@ -50,6 +51,10 @@ PHASE = 40
 """Steps after which pressure may change."""
 PAUSES_NS = (0, 0, 0, 1_000, 20_000, 300_000, 2_000_000, 120_000_000, 600_000_000)
 """Times between two steps."""
+SHORT_PAUSES_NS = (0, 0, 1_000, 20_000, 300_000, 2_000_000)
+"""Those of closed loops, in which what stalls makes others wait."""
+YOUNG = 4
+"""So many objects are the ones asked for last."""
 CHAINED = 4
 """Requests after a failure that may have come in its place."""
 
@@ -72,6 +77,8 @@ class ElasticScenario:
     told_share: float = 0.0  # of steps that are something a recording tells besides
     late: tuple[Step, ...] = ()  # memory that is not there at the start, in order
     used_share: float = 0.0  # of steps that are a use of a file's pages
+    pauses_ns: tuple[int, ...] = PAUSES_NS  # times between two steps to draw from
+    young_share: float = 0.0  # of frees that are of one of the objects asked for last
 
     def started(self) -> ElasticOracle:
         """An oracle with every page placed; the first objects have no number above the last."""
@@ -139,6 +146,33 @@ class ElasticScenario:
         return number
 
 
+@dataclass(frozen=True, kw_only=True)
+class ClosedScenario(ElasticScenario):
+    """A scenario whose steps are tasks' events, to be taken up in closed loop (S10.10)."""
+
+    tasks: int = 3  # tasks that may be late
+    nobody_share: float = 0.15  # of steps that interrupts make
+    imposes_losses: bool = False  # tasks lose what was recorded
+
+    def task_events(self, oracle: ElasticOracle) -> list[TaskEvent]:
+        """Every event; what came in place of a failure is its task's."""
+        rng = random.Random(self.seed + 2)
+        asked_by: dict[int, int | None] = {}
+        latest: dict[int | None, int] = {}
+        events = []
+        for time_ns, taken in self.drawn(oracle):
+            task = None if rng.random() < self.nobody_share else rng.randrange(self.tasks)
+            demand = taken.words.get("demand")
+            if demand is not None:
+                task = asked_by.get(demand.lead, task)
+                asked_by[demand.number] = task
+            most = time_ns - latest.get(task, 0)
+            lost = rng.choice((0, 0, rng.randrange(most + 1))) if task is not None else 0
+            latest[task] = time_ns
+            events.append(TaskEvent(time_ns=time_ns, step=taken, task=task, lost_ns=lost))
+        return events
+
+
 class _Steps:
     """Draws one step after another."""
 
@@ -169,7 +203,7 @@ class _Steps:
         if self.taken % PHASE == 0:
             self.pressure = rng.choice(PRESSURES)
         self.taken += 1
-        self.time_ns += rng.choice(PAUSES_NS)
+        self.time_ns += rng.choice(scenario.pauses_ns)
         cpu = rng.randrange(scenario.machine.nr_cpus)
         if rng.random() < 0.04:
             return step("tick", cpu=cpu)
@@ -265,7 +299,10 @@ class _Steps:
 
     def _next_free(self, cpu: int) -> Step:
         rng = self.rng
-        number, offset, order = self.live.pop(rng.randrange(len(self.live)))
+        first = 0
+        if self.scenario.young_share and rng.random() < self.scenario.young_share:
+            first = max(len(self.live) - YOUNG, 0)
+        number, offset, order = self.live.pop(rng.randrange(first, len(self.live)))
         while order and rng.random() < 0.15:
             order -= 1
             freed = int(rng.random() < 0.5)
@@ -478,6 +515,37 @@ def random_owning_elastic_scenario(
     )
 
 
+def random_closed_elastic_scenario(number: int, presets: Sequence[str] = ALL) -> ClosedScenario:
+    """A closed loop, in which reclaim and compaction take long; in one of four losses are told."""
+    rng = random.Random(number + 1)
+    kinds = (
+        random_elastic_scenario,
+        random_told_elastic_scenario,
+        random_used_elastic_scenario,
+    )
+    plain = kinds[number % len(kinds)](number, presets)
+    options = replace(
+        plain.options,
+        reclaim_scan_ns=rng.choice((300, 20_000, 200_000)),
+        reclaim_free_ns=rng.choice((500, 50_000)),
+        compact_scan_ns=rng.choice((50, 5_000)),
+        compact_migrate_ns=rng.choice((2_000, 100_000)),
+    )
+    changed = replace(
+        plain,
+        options=options,
+        free_share=min(plain.free_share, 0.15),
+        pauses_ns=rng.choice((PAUSES_NS, SHORT_PAUSES_NS, SHORT_PAUSES_NS)),
+        young_share=0.5,
+    )
+    return ClosedScenario(
+        **{field.name: getattr(changed, field.name) for field in fields(changed)},
+        tasks=rng.choice((2, 3, 5)),
+        nobody_share=rng.choice((0.0, 0.1, 0.3)),
+        imposes_losses=number % 4 == 3,
+    )
+
+
 ELASTIC: dict[str, Callable[..., ElasticScenario]] = {
     "elastic": random_elastic_scenario,
     "told_elastic": random_told_elastic_scenario,
@@ -485,6 +553,7 @@ ELASTIC: dict[str, Callable[..., ElasticScenario]] = {
     "cma_elastic": random_cma_elastic_scenario,
     "owning_elastic": random_owning_elastic_scenario,
     "superpageblocks_elastic": random_superpageblock_elastic_scenario,
+    "closed_elastic": random_closed_elastic_scenario,
 }
 """The same under pressure."""
 
