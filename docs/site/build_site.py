@@ -26,6 +26,8 @@ COPIED = (
     "notebooks",
     "data/tables",
     "data/posted",
+    "data/patches",
+    "data/experiments/reserve_score",
 )
 GENERATED = {
     "policy_fields": policy_page,
