@@ -46,7 +46,7 @@ from tests.small_recordings import (
     write_snapshot,
 )
 
-INFO, REPLAY, VALIDATE = ("info", "{}"), ("replay", "{}"), ("validate", "{}")
+INFO, REPLAY, VALIDATE = ("info", "{}", "--full"), ("replay", "{}"), ("validate", "{}")
 USELESS = "no snapshot with a usable zoneinfo"
 """What is said where no snapshot can start a replay."""
 

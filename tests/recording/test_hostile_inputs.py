@@ -88,7 +88,7 @@ def test_a_validation_says_which_state_file_it_lacks(recording: Path, name: str)
     assert any(name in note for note in pm.validate(pm.open(recording)).notes)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read and write anything")
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read anything")
 def test_files_without_permission(
     recording: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

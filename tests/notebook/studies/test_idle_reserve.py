@@ -22,6 +22,12 @@ from pagealloc_model.notebooks.studies.idle_reserve import (
     two_by_two,
     why_not_recycled,
 )
+from pagealloc_model.notebooks.studies.reserve_reply import (
+    SIDES,
+    change_rows,
+    shipped_boots,
+    shipped_patch,
+)
 from pagealloc_model.notebooks.studies.shipped_idle_reserve import (
     TABLES,
     guest_scores,
@@ -132,7 +138,10 @@ def test_the_command_prints_the_reply(capsys: pytest.CaptureFixture[str]) -> Non
     assert main(["post", "--reply", "highatomic"]) == 0
     text = capsys.readouterr().out
     assert text == reply().to_text()
-    assert text.startswith("Subject: Re: [PATCH] mm/page_alloc: skip high atomic reservation\n\n")
+    subject = (
+        "Subject: Re: [PATCH] mm/page_alloc: skip high atomic reservation at or\n below costly"
+    )
+    assert text.startswith(subject)
     assert text.isascii() and "nan" not in text.lower().split()
     assert max(map(len, text.splitlines())) <= 72
     assert text.count("\n") <= 60
@@ -143,9 +152,26 @@ def test_the_command_prints_the_reply(capsys: pytest.CaptureFixture[str]) -> Non
 def test_each_row_with_a_figure_has_its_error() -> None:
     blocks = [block for section in reply().sections for block in section.blocks]
     tables = [block.text for block in blocks if isinstance(block, Fixed)]
-    figures = [line for table in tables for line in table.splitlines() if "%" in line]
-    assert len(figures) > 6
-    assert [line for line in figures if " to " not in line and "one run" not in line] == []
+    figures = [line for line in tables[-1].splitlines() if "%" in line]
+    assert len(figures) == len(SIDES)
+    assert [line for line in figures if " to " not in line] == []
+
+
+def test_the_reply_s_boots_are_all_that_were_registered() -> None:
+    boots = shipped_boots()
+    assert boots.groupby("side").size().to_dict() == {
+        **dict.fromkeys(("none", "gate", "score", "both"), 5),
+        **dict.fromkeys(("none_0", "both_0"), 3),
+    }
+    changes = change_rows(boots).set_index(["change", "proactiveness"])
+    assert changes.loc[("score and index", 20), "change_low"] > 0
+    assert changes.loc[("score alone", 20), "change_low"] < 0
+
+
+def test_the_patch_is_below_the_mail_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["post", "--reply", "highatomic", "--full"]) == 0
+    assert capsys.readouterr().out == f"{reply().to_text()}\n{shipped_patch()}"
+    assert all("+\t" in shipped_patch(release) for release in ("6.12", "7.3"))
 
 
 def test_it_is_written_as_mail_and_as_markdown(tmp_path: Path) -> None:

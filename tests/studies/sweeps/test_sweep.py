@@ -207,7 +207,7 @@ def test_a_point_that_fails_is_a_row_with_its_error(
 def test_hooks_are_a_policy_like_any_other(
     small: pm.Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pagealloc_model.allocator.hooks.advance_with", lambda hooks: advance)
+    monkeypatch.setattr("pagealloc_model.allocator.hooks.advance_with", lambda *_: advance)
     hooks = pm.Hooks(drain=lambda pages, order, count, high, batch: pages)
     result = pm.sweep([small], vary={"policy": [None, hooks], "pcp_batch": [4]}, cache=False)
     plain, hooked = (row for _, row in result.rows.iterrows())
