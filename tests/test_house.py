@@ -14,7 +14,7 @@ BUDGETS = {
     "recording": 10_840,
     "allocator": 13_590,
     "measured": 3_170,
-    "predicted": 7_680,
+    "predicted": 7_700,
     "verdict": 6_470,
     "show": 3_970,
     "studies": 6_060,

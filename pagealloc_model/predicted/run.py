@@ -408,6 +408,7 @@ def advance_and_sample(
         The copies; the log's rows inside the span; pages lost (see `PageBalance`).
     """
     state, events = carrier.state, demand.events
+    block_counter = BlockCounter(state)
     (first_ns, last_ns), resumption, kswapd = course.span, course.resumption, course.kswapd
     sampled: dict[int, tuple[np.ndarray, ...]] = {}
     log = Column((np.int64, at.LOG_COLUMNS), working_directory(len(events)))
@@ -460,7 +461,7 @@ def advance_and_sample(
             resumption.note(instant, position)
         if instant >= first_ns:
             carrier.settle()
-            sampled[instant] = sample_of(state)
+            sampled[instant] = sample_of(state, block_counter)
             if closed is None and (IS_STRICT or not state.is_elastic):
                 balance.check(events, position)
     balance.check(events, position)
@@ -472,14 +473,37 @@ def advance_and_sample(
     return samples, log.values, balance.lost
 
 
-def sample_of(state: State) -> tuple[np.ndarray, ...]:
+TYPES = 256
+"""Values of a block's first byte, its migratetype; the second is its zone's number plus one."""
+
+
+class BlockCounter:
+    """What `State.block_counts` counts, from what changed since it was last asked."""
+
+    def __init__(self, state: State) -> None:
+        """Count all blocks of a state once; it is read whenever counts are asked for."""
+        self._blocks = state.blocks.view("<u2")
+        self._seen = self._blocks.copy()
+        self._counts = np.bincount(self._seen, minlength=(len(state.machine.zones) + 1) * TYPES)
+
+    def counts(self) -> np.ndarray:
+        """Pageblocks now, int64, shape (zones, migratetypes)."""
+        changed = np.flatnonzero(self._blocks != self._seen)
+        if len(changed):
+            np.subtract.at(self._counts, self._seen[changed], 1)
+            self._seen[changed] = self._blocks[changed]
+            np.add.at(self._counts, self._seen[changed], 1)
+        return self._counts.reshape(-1, TYPES)[1:, : at.MIGRATETYPES].astype(np.int64)
+
+
+def sample_of(state: State, block_counter: BlockCounter) -> tuple[np.ndarray, ...]:
     """Return what `Samples` has of one instant, in the order of its attributes."""
     ownership = np.zeros((len(state.machine.zones), 0), np.int64)
     if state.st[at.OWNERSHIP]:
         ownership = set_words(state).sum(axis=1)
     return (
         state.free_buddies(),
-        state.block_counts(),
+        block_counter.counts(),
         state.pcp_words(at.PCP_COUNT, 2),
         state.zone_words(at.ZONE_BOOST),
         state.pcp_words(at.PCP_LOCKS, len(tables.LOCK_COLUMNS)).sum(axis=1),

@@ -21,6 +21,7 @@ from pagealloc_model.predicted.carrier import Carrier, ModelCarrier
 from pagealloc_model.predicted.lock_times import LockModel, LockTimes, list_visits, queued
 from pagealloc_model.predicted.replay import Tables, check_mode
 from pagealloc_model.predicted.run import (
+    BlockCounter,
     Cancelled,
     Samples,
     fallback_counts,
@@ -268,6 +269,7 @@ class Running:
         self.places = places
         self.done = 0
         self.sizes = TransactionCounts(carrier.state.machine)
+        self._blocks = BlockCounter(carrier.state)
         self.samples: dict[int, tuple[tuple[np.ndarray, ...], np.ndarray, Any]] = {}
         self._carrier = carrier
         self._look = look
@@ -307,7 +309,7 @@ class Running:
             sites[at.SITE_UNRESERVE, at.SITE_OBJECTS],
         )
         seen = self._look(state) if self._look is not None else None
-        self.samples[time_ns] = (sample_of(state), np.array(own, np.int64), seen)
+        self.samples[time_ns] = (sample_of(state, self._blocks), np.array(own, np.int64), seen)
 
     def take_all(
         self, parts: Iterable[np.ndarray], count: int, at_ns: Sequence[int] = ()
