@@ -323,7 +323,8 @@ def random_elastic_scenario(number: int, presets: Sequence[str] = ALL) -> Elasti
     machine = random_elastic_machine(rng)
     policy = random_elastic_policy(rng)
     from_pcp = rng.random() < 0.5
-    options = random_options(rng, policy)
+    # by its number, so that what is drawn after it stays as it is
+    options = replace(random_options(rng, policy), index_without_highatomic=number % 2 == 1)
     policy = replace(policy, highatomic_fastpath=rng.random() < 0.2 or None)
     policy = with_defrag_fixes(number, policy)
     madvised = number % 3 == 0
@@ -386,7 +387,6 @@ def with_reserve_policies(rng: random.Random, scenario: ElasticScenario) -> Elas
         scenario.options,
         proactiveness=rng.choice((20, 80, 80, 0)),
         score_without_highatomic=rng.random() < 0.5,
-        index_without_highatomic=rng.random() < 0.5,
         kcompactd_unreserves=rng.random() < 0.5,
     )
     return replace(scenario, options=options, reserve_is_free=rng.random() < 0.8)
