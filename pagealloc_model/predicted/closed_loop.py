@@ -72,8 +72,8 @@ class TaskOrder:
     """A demand's events by task.
 
     Attributes:
-        pids: int64 by task: its thread; less than 0 for interrupts of CPU -1 - pid; 0 also stands
-            for the machine's own events, which no task makes.
+        pids: int64 by task: its thread; -1 less the CPU for a CPU's interrupts; `_MACHINE` for the
+            machine's own events, which no task makes.
         order: int64: positions of the events, task by task.
         begins: int64: where each task's events begin in `order`, and the end.
         own_ns: int64, beside `order`: recorded time less what the task had lost by then.
