@@ -7,6 +7,7 @@ import os
 import tempfile
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
@@ -35,18 +36,15 @@ def in_memory(shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> np.ndarray:
 
 
 def on_disk(directory: Path) -> NewArray:
-    """A maker of arrays in unnamed files, whose pages the kernel can write back and drop.
-
-    Small ones stay in memory. The files vanish with their arrays, or with the process; the
-    directory is to be on a disk, not on a tmpfs.
-    """
+    """A maker of arrays in unnamed files on a disk, gone with them; small ones are in memory."""
 
     def new_array(shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> np.ndarray:
         size = int(np.prod(shape)) * np.dtype(dtype).itemsize
         if size < _SMALL_BYTES:
             return np.empty(shape, dtype)
         mapped, file = _mapped(directory, size)
-        _take_blocks(directory, file, 0, size)
+        with _room_wanted(directory, size):
+            os.posix_fallocate(file, 0, size)
         return np.ndarray(shape, dtype, mapped)
 
     return new_array
@@ -86,18 +84,16 @@ def parts(rows: int) -> Iterator[slice]:
 class Column:
     """Records appended at the end, which may be let go of from the beginning.
 
+    Args:
+        dtype: their type; with a shape of its own for several values a row.
+        directory: of the file, on a disk; None: in memory.
+        rows: about how many there will be.
+
     Attributes:
-        rows: how many there are; who fills `room` says so by setting it.
+        rows: how many there are; who fills `room` sets it.
     """
 
     def __init__(self, dtype: npt.DTypeLike, directory: Path | None = None, rows: int = 1) -> None:
-        """Begin without any.
-
-        Args:
-            dtype: their type; with a shape of its own for several values a row.
-            directory: where the file lies, on a disk; None: in memory.
-            rows: about how many there will be.
-        """
         self._dtype, self._directory = np.dtype(dtype), directory
         self.rows = 0
         self._make(max(rows, 1))
@@ -141,8 +137,10 @@ class Column:
         self._room = np.ndarray((size // self._dtype.itemsize, *shape), base, mapped)
 
     def _take(self, rows: int) -> None:
+        """Have the file's blocks: writing to a hole ends the process when the disk is full."""
         if self._directory is not None and (size := self._bytes(rows)) > self._held:
-            _take_blocks(self._directory, self._file, self._held, size)
+            with _room_wanted(self._directory, size):
+                os.posix_fallocate(self._file, self._held, size - self._held)
             self._held = size
 
     def _bytes(self, rows: int) -> int:
@@ -151,24 +149,20 @@ class Column:
 
 def _mapped(directory: Path, size: int) -> tuple[mmap.mmap, int]:
     """An unnamed file's map, and the file's number, closed with it."""
-    try:
-        with tempfile.TemporaryFile(prefix=".pagealloc-", dir=directory) as file:
-            os.ftruncate(file.fileno(), size)
-            mapped, number = mmap.mmap(file.fileno(), size), os.dup(file.fileno())
-    except OSError as error:
-        raise _no_room(directory, size, error) from None
+    with (
+        _room_wanted(directory, size),
+        tempfile.TemporaryFile(prefix=".pagealloc-", dir=directory) as file,
+    ):
+        os.ftruncate(file.fileno(), size)
+        mapped, number = mmap.mmap(file.fileno(), size), os.dup(file.fileno())
     weakref.finalize(mapped, os.close, number)
     return mapped, number
 
 
-def _take_blocks(directory: Path, file: int, begin: int, end: int) -> None:
-    """Have a file's blocks: writing to a hole ends the process when the disk is full."""
+@contextmanager
+def _room_wanted(directory: Path, size: int) -> Iterator[None]:
     try:
-        os.posix_fallocate(file, begin, end - begin)
+        yield
     except OSError as error:
-        raise _no_room(directory, end, error) from None
-
-
-def _no_room(directory: Path, size: int, error: OSError) -> RecordingError:
-    what = f"has no room for {size >> 20} MiB of working files ({error.strerror})"
-    return RecordingError(directory, what, todo="make room there")
+        what = f"has no room for {size >> 20} MiB of working files ({error.strerror})"
+        raise RecordingError(directory, what, todo="make room there") from None

@@ -54,13 +54,7 @@ NEAREST = 3
 
 
 def known_names(name: str, known: Iterable[str], all_of_them: str) -> str:
-    """Return the end of an error's line: a question with the nearest names, else all names.
-
-    Args:
-        name: as it was written.
-        known: names that there are.
-        all_of_them: what they are, as "fields".
-    """
+    """The end of an error's line: the known names nearest to `name`, else "fields: " and all."""
     known = tuple(known)
     near = get_close_matches(name, known, NEAREST)
     if not near:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import io
 import json
 import lzma
 import os
@@ -14,6 +13,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Literal
 
@@ -21,14 +21,14 @@ import zstandard
 
 from pagealloc_model.base.errors import RecordingError, UsageError
 
-_KINDS = (
-    (stat.S_ISREG, "file"),
-    (stat.S_ISFIFO, "FIFO"),
-    (stat.S_ISCHR, "device"),
-    (stat.S_ISBLK, "device"),
-    (stat.S_ISSOCK, "socket"),
-    (stat.S_ISDIR, "directory"),
-)
+_KINDS = {
+    stat.S_IFREG: "file",
+    stat.S_IFIFO: "FIFO",
+    stat.S_IFCHR: "device",
+    stat.S_IFBLK: "device",
+    stat.S_IFSOCK: "socket",
+    stat.S_IFDIR: "directory",
+}
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 _CHECK = "check the path and its permissions"
 MOST_TEXT = 1 << 26
@@ -36,29 +36,25 @@ MOST_TEXT = 1 << 26
 
 
 def is_given(path: Path) -> bool:
-    """Whether the name is there, be it a file or not; reading it says what is wrong with it."""
+    """True if the name is there, be it a file or not."""
     return os.path.lexists(path)
 
 
 def refuse_unless_file(path: str | Path) -> None:
-    """Refuse what is no plain file.
-
-    Raises:
-        RecordingError: it is a link, a FIFO, a device, a socket or a directory, or is not there.
-    """
+    """A RecordingError unless a plain file is there: no link, FIFO, device, socket, directory."""
 
     def kind(mode: int) -> str:
-        return next((name for is_kind, name in _KINDS if is_kind(mode)), "thing of no known kind")
+        return _KINDS.get(stat.S_IFMT(mode), "thing of no known kind")
 
     try:
         mode = os.lstat(path).st_mode
     except (OSError, ValueError) as error:
         raise unreadable(path, error) from None
     if stat.S_ISLNK(mode):
-        what = "is a link"
+        target = ""
         with suppress(OSError, ValueError):
-            what += f" to a {kind(os.stat(path).st_mode)}"
-        what += "; symbolic links are not followed"
+            target = f" to a {kind(os.stat(path).st_mode)}"
+        what = f"is a link{target}; symbolic links are not followed"
         raise RecordingError(path, what, todo="put the file itself there")
     if not stat.S_ISREG(mode):
         what = f"is a {kind(mode)}, not a file"
@@ -66,15 +62,9 @@ def refuse_unless_file(path: str | Path) -> None:
 
 
 def given(path: Path) -> Path:
-    """What a user names, who may name a link: files that are found inside a recording may not be.
-
-    Raises:
-        RecordingError: its links lead nowhere or round and round.
-    """
-    if not path.is_symlink():
-        return path
+    """The path a user names, links resolved: only files inside a recording may be none."""
     try:
-        return path.resolve(strict=True)
+        return path.resolve(strict=True) if path.is_symlink() else path
     except (OSError, RuntimeError):
         raise RecordingError(path, "leads nowhere by symbolic links", todo=_CHECK) from None
 
@@ -85,9 +75,6 @@ def opened(path: str | Path, *, below: Path | None = None) -> BinaryIO:
     Args:
         path: the file.
         below: a directory that it lies in; directories between the two may be no links either.
-
-    Raises:
-        RecordingError: it is no plain file, or cannot be opened.
     """
     refuse_unless_file(path)
     wanted = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -95,11 +82,10 @@ def opened(path: str | Path, *, below: Path | None = None) -> BinaryIO:
     try:
         with ExitStack() as stack:
             folder = None
-            for each in path.relative_to(below).parts[:-1] if below is not None else ():
-                if folder is None:
-                    folder = os.open(below or "", _FOLDER & ~os.O_NOFOLLOW)
-                    stack.callback(os.close, folder)
-                folder = os.open(each, _FOLDER, dir_fd=folder)
+            between = path.relative_to(below).parts[:-1] if below is not None else ()
+            for place, name in enumerate((below or "", *between) if between else ()):
+                how = _FOLDER if place else _FOLDER & ~os.O_NOFOLLOW
+                folder = os.open(name, how, dir_fd=folder)
                 stack.callback(os.close, folder)
             name = path if folder is None else path.name
             file = os.fdopen(os.open(name, wanted, dir_fd=folder), "rb")
@@ -124,17 +110,13 @@ def text_of(
     todo: str,
     below: Path | None = None,
 ) -> str:
-    """The text of a small file, read whole.
+    """The text of a file of at most `MOST_TEXT` bytes; a byte that is no text is named.
 
     Args:
         path: the file.
         encoding: of its bytes.
-        todo: what to do about bytes that are no text, for errors.
+        todo: for errors about bytes that are no text.
         below: see `opened`.
-
-    Raises:
-        RecordingError: it is no file, cannot be read, has more than `MOST_TEXT` bytes, or a byte
-            that is no text, which is named with its line.
     """
     try:
         with opened(path, below=below) as file:
@@ -153,24 +135,13 @@ def text_of(
 
 
 def json_of(text: str, path: str | Path, *, todo: str) -> Any:
-    """What a JSON text says.
-
-    Args:
-        text: the JSON.
-        path: where it is from, for errors.
-        todo: what to do about it, for errors.
-
-    Raises:
-        RecordingError: it is no JSON, nested too deep, has a number that is too long, or names a
-            key of one object twice.
-    """
+    """The content of a JSON text; `path` and `todo` are for errors, as of a key named twice."""
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
+        if len(values := dict(pairs)) < len(pairs):
             twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
             raise RecordingError(path, f"names {twice!r} twice", todo=todo)
-        return found
+        return values
 
     try:
         return json.loads(text, object_pairs_hook=once)
@@ -189,15 +160,12 @@ CHUNK = 1 << 24
 _GZIP, _XZ, _ZSTD = b"\x1f\x8b", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd"
 _DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError, zstandard.ZstdError)
 _ZSTD_PIECE = 1 << 14
+_UNPACK = {_GZIP: gzip.open, _XZ: lzma.open}
 _COPY_AGAIN = "copy it again"
 
 
 def is_compressed(path: str | Path) -> bool:
-    """Whether a file begins as gzip, xz or zstd does.
-
-    Raises:
-        RecordingError: the file cannot be read.
-    """
+    """True if a file begins as gzip, xz or zstd does."""
     try:
         with opened(path) as file:
             return file.read(len(_XZ)).startswith((_GZIP, _XZ, _ZSTD))
@@ -213,25 +181,20 @@ def first_bytes(path: str | Path, count: int) -> bytes:
 def chunks_of(
     path: str | Path, *, todo: str = _COPY_AGAIN, most: int | None = None
 ) -> Iterator[bytes]:
-    """The plain content of a file that is plain, gzip, xz or zstd, CHUNK bytes at a time.
+    """The content of a file that is plain, gzip, xz or zstd, CHUNK bytes at a time.
 
     Args:
         path: the file.
-        todo: what to do about a damaged archive, for errors.
-        most: bytes that its plain content may have, None for any number.
-
-    Raises:
-        RecordingError: the file cannot be read, is a damaged or cut archive, or goes on behind
-            `most`.
+        todo: for errors about a damaged archive.
+        most: bytes that its content may have, None for any number.
     """
     return _pieces(path, CHUNK, todo, most)
 
 
 def lines_of(path: str | Path, *, most: int | None = None) -> Iterator[str]:
-    """The lines of a text file with their ends, which only the last may lack.
+    """The lines of a text file with their ends, as `chunks_of` reads it; none exceeds CHUNK.
 
-    Bytes that are not UTF-8 are replaced. `most` and errors are as of `chunks_of`; a line longer
-    than CHUNK is one too.
+    Bytes that are not UTF-8 are replaced.
     """
     rest = b""
     for chunk in chunks_of(path, most=most):
@@ -247,8 +210,16 @@ def lines_of(path: str | Path, *, most: int | None = None) -> Iterator[str]:
 def _pieces(path: str | Path, size: int, todo: str, most: int | None) -> Iterator[bytes]:
     read = 0
     try:
-        with opened(path) as file, _plain(file) as content:
-            while piece := content.read(size):
+        with opened(path) as file:
+            magic = file.read(len(_XZ))
+            file.seek(0)
+            if magic.startswith(_ZSTD):
+                pieces = _zstd_pieces(file, size)
+            else:
+                unpack = next((f for head, f in _UNPACK.items() if magic.startswith(head)), None)
+                content = unpack(file) if unpack else file
+                pieces = iter(partial(content.read, size), b"")
+            for piece in pieces:
                 read += len(piece)
                 if most is not None and read > most:
                     raise RecordingError(path, f"has more than {most} bytes of content", todo=todo)
@@ -260,53 +231,26 @@ def _pieces(path: str | Path, size: int, todo: str, most: int | None) -> Iterato
         raise unreadable(path, error) from None
 
 
-def _plain(file: IO[bytes]) -> IO[bytes]:
-    magic = file.read(len(_XZ))
-    file.seek(0)
-    if magic.startswith(_GZIP):
-        return gzip.open(file, "rb")
-    if magic.startswith(_XZ):
-        return lzma.open(file, "rb")
-    if magic.startswith(_ZSTD):
-        return io.BufferedReader(_ZstdFrames(file))
-    return file
-
-
-class _ZstdFrames(io.RawIOBase):
-    """Frames end to end; unlike zstandard's own reader, it takes a cut frame for an error."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-        self._decompressor = zstandard.ZstdDecompressor()
-        self._frame = self._decompressor.decompressobj()
-        self._within_frame = False
-        self._packed = b""
-        self._plain = memoryview(b"")
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
-        """Fill a buffer as far as the next piece goes; 0 at the end."""
-        while not self._plain:
-            packed = self._packed or self._file.read(_ZSTD_PIECE)
-            if not packed and self._within_frame:
-                raise EOFError("it ends inside a zstd frame")
-            if not packed:
-                return 0
-            self._plain = memoryview(self._frame.decompress(packed))
-            self._within_frame = not self._frame.eof
-            self._packed = self._frame.unused_data
-            if self._frame.eof:
-                self._frame = self._decompressor.decompressobj()
-        count = min(len(buffer), len(self._plain))
-        buffer[:count] = self._plain[:count]
-        self._plain = self._plain[count:]
-        return count
+def _zstd_pieces(file: IO[bytes], size: int) -> Iterator[bytes]:
+    """The content of frames end to end; unlike for zstandard's readers, a cut one is an error."""
+    frame, plain = None, bytearray()
+    while packed := file.read(_ZSTD_PIECE):
+        while packed:
+            frame = frame or zstandard.ZstdDecompressor().decompressobj()
+            plain += frame.decompress(packed)
+            packed = frame.unused_data
+            frame = None if frame.eof else frame
+            while len(plain) >= size:
+                yield bytes(plain[:size])
+                del plain[:size]
+    if frame is not None:
+        raise EOFError("it ends inside a zstd frame")
+    if plain:
+        yield bytes(plain)
 
 
 def copy_file(source: Path, destination: Path, *, below: Path | None = None) -> None:
-    """Copy a plain file of at most `MOST_COPIED` bytes; a RecordingError of any other."""
+    """Copy a plain file of at most `MOST_COPIED` bytes."""
     with opened(source, below=below) as file, destination.open("xb") as copy:
         size = os.fstat(file.fileno()).st_size
         if size > MOST_COPIED:
@@ -331,17 +275,11 @@ def written_whole(file: Path) -> Iterator[Path]:
 
 @contextmanager
 def new_directory(directory: Path, *, private: bool = False) -> Iterator[Path]:
-    """A directory to write into, which appears under its name once the block has ended well.
+    """A directory to write into, which takes its name once the block has ended well.
 
     Args:
-        directory: must not exist, or be empty.
+        directory: must not exist, or be empty; else a UsageError.
         private: for the user alone, as perf.data is; else for all whom the umask lets in.
-
-    Yields:
-        The same under another name.
-
-    Raises:
-        UsageError: the directory has files already, or cannot be made or written.
     """
     directory = directory.absolute()
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):

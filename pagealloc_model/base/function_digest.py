@@ -19,17 +19,15 @@ _PLAIN = (
     *(str, bytes, type(None), type(Ellipsis), type),
 )
 _KNOWN_BY_VERSION = ("llvmlite", "math", "numba", "numpy", "operator")
-"""Packages whose modules are known by their name: nobody edits them between two versions."""
+"""Packages that nobody edits between two versions."""
 
 
 def function_digest(
     function: Callable[..., Any], compiled_as: Callable[[Any], str] = lambda _: ""
 ) -> str:
-    """Digest of a function's bytecode, its constants and everything it refers to.
+    """Digest of a function's bytecode, its constants and everything it refers to, as it is now.
 
-    Names, docstrings, comments and line numbers do not count; values of globals, of modules'
-    attributes and of enclosing functions do, and functions that are called, as they are now: numba
-    compiles them in. Bytecode is that of the Python that runs.
+    Names, docstrings, comments and line numbers do not count.
 
     Args:
         function: plain, or compiled by numba.

@@ -6,9 +6,6 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-SELDOM = 200_000
-"""Objects made since the last search, less those freed, after which a command searches again."""
-
 
 @contextmanager
 def not_collecting() -> Iterator[None]:
@@ -20,8 +17,3 @@ def not_collecting() -> Iterator[None]:
     finally:
         if collects:
             gc.enable()
-
-
-def collect_seldom() -> None:
-    """Search for garbage seldom from now on: for a process of our own, a command's."""
-    gc.set_threshold(SELDOM, *gc.get_threshold()[1:])

@@ -1,17 +1,15 @@
 """The one place for jit options, and for where compiled kernels are kept.
 
-Reference counting is compiled out (`_nrt=False`, a private option of numba, hence the pinned
-version): kernels take a few arrays and allocate nothing. Each entry point is compiled as one
-program with all it calls (see `one_program`). numba's disk cache does not see that a callee in
-another file changed, so the name of an entry point's file holds a fingerprint of all that it
-reaches: an edit elsewhere compiles nothing anew.
+Reference counting is compiled out (`_nrt=False`, a private option of numba): kernels take a few
+arrays and allocate nothing. Each entry point is compiled as one program with all it calls (see
+`one_program`), and kept under a fingerprint of all that it reaches: an edit elsewhere compiles
+nothing anew.
 
-With PAGEALLOC_PLAIN_NUMBA set, or with a release of numba that is not KNOWN_NUMBA, none of it is
-used: numba compiles kernels in its own way, to the same results.
+With PAGEALLOC_PLAIN_NUMBA set, or with a release of numba that is not KNOWN_NUMBA, numba compiles
+kernels in its own way, to the same results.
 
-Machine code does not test indices. With PAGEALLOC_CHECKED set it does: an index below zero or
-beyond its array, or two arrays of one call that overlap, end the call with an exception. The tests
-replay recordings that way.
+With PAGEALLOC_CHECKED set, machine code tests its indices: one below zero or beyond its array, or
+two arrays of one call that overlap, end the call with an exception.
 """
 
 from __future__ import annotations
@@ -38,14 +36,12 @@ from pagealloc_model.base.function_digest import function_digest
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
 CHECKED = bool(os.environ.get("PAGEALLOC_CHECKED"))
-"""Whether machine code tests its indices and its arrays."""
 
 KNOWN_NUMBA = ("0.64", "0.65", "0.66", "0.67", "0.68")
 """Releases that `one_program` is written for."""
 
 _WISHED = bool(os.environ.get("PAGEALLOC_PLAIN_NUMBA"))
 PLAIN = _WISHED or numba.__version__.rpartition(".")[0] not in KNOWN_NUMBA
-"""Whether numba compiles kernels in its own way, with public options: slower, same results."""
 
 if not PLAIN:
     from pagealloc_model.base import one_program
@@ -78,7 +74,7 @@ def kernel_fingerprint() -> str:
 
 @lru_cache(maxsize=1)
 def _how_compiled() -> str:
-    """What all machine code rests on: the files that compile it, versions, settings."""
+    """All that every machine code rests on: the files that compile it, versions, settings."""
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in _OURS))
     settings = (numba.config.OPT, numba.config.BOUNDSCHECK)
     versions = (numba.__version__, np.__version__, llvmlite.__version__, sys.version)
@@ -86,12 +82,7 @@ def _how_compiled() -> str:
 
 
 def entry_fingerprint(entry_point: Any) -> str:
-    """Hash of all that an entry point's machine code rests on, of what it reaches and no more.
-
-    In numba's own way it is that of all kernels.
-
-    Args:
-        entry_point: what `entry` returned, when all that it refers to is in place.
+    """Hash of all that an entry point's machine code rests on; in numba's own way of all kernels.
 
     Raises:
         UsageError: a kernel refers to a value that has no identity but its address.
@@ -110,10 +101,7 @@ def cache_base() -> Path:
 
 
 def cache_directory() -> Path:
-    """Where that is kept which any change of a kernel makes worthless: kernels with hooks, results.
-
-    The model's own kernels are in `kernels_directory`.
-    """
+    """Where kernels with hooks and results are, which any change of a kernel makes worthless."""
     return _writable(cache_base() / f"kernels-{kernel_fingerprint()}")
 
 
@@ -130,12 +118,12 @@ def _writable(directory: Path) -> Path:
             return directory
     except OSError:
         pass
-    return _instead_of(directory)
+    if directory not in _instead_of:
+        _instead_of[directory] = Path(tempfile.mkdtemp(prefix="pagealloc_model-kernels-"))
+    return _instead_of[directory]
 
 
-@lru_cache
-def _instead_of(_: Path) -> Path:
-    return Path(tempfile.mkdtemp(prefix="pagealloc_model-kernels-"))
+_instead_of: dict[Path, Path] = {}
 
 
 def compilations() -> Counter[str]:
@@ -152,7 +140,7 @@ def entry_name(entry_point: Any) -> str:
     return f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
 
 
-def _kernel(function: Kernel, compiler: str) -> Kernel:
+def _kernel(function: Kernel, role: str) -> Kernel:
     """Compile a function that only kernels call."""
     if numba.config.DISABLE_JIT:
         return function
@@ -161,26 +149,21 @@ def _kernel(function: Kernel, compiler: str) -> Kernel:
     return one_program.InnerDispatcher(  # type: ignore[return-value]
         py_func=function,
         targetoptions=_INNER | {"boundscheck": CHECKED},
-        pipeline_class=getattr(one_program, compiler),
+        pipeline_class=one_program.COMPILERS[role],
     )
 
 
-inner = partial(_kernel, compiler="InnerCompiler")
-hot = partial(_kernel, compiler="HotCompiler")
+inner = partial(_kernel, role="inner")
+hot = partial(_kernel, role="hot")
 """For a function that nearly every event goes through: it is part of its callers."""
-cold = partial(_kernel, compiler="ColdCompiler")
+cold = partial(_kernel, role="cold")
 """For a function that few events go through: it stays out of its callers."""
-guest = partial(_kernel, compiler="GuestCompiler")
+guest = partial(_kernel, role="guest")
 """For a caller's function that kernels call: its indices may count from an array's end."""
 
 
 def entry(function: Kernel, subdirectory: str = "") -> Kernel:
-    """Compile a function that Python calls; kept on disk, with hooks in a place of its own.
-
-    Args:
-        function: what to compile.
-        subdirectory: of `cache_directory`; "" for the model's own kernels.
-    """
+    """Compile a function that Python calls, kept on disk; with hooks in a `subdirectory`."""
     compiled: Any = function
     if numba.config.DISABLE_JIT:
         pass
@@ -193,33 +176,23 @@ def entry(function: Kernel, subdirectory: str = "") -> Kernel:
         finally:
             numba.config.CACHE_DIR = before
     else:
-        options = _ENTRY | {"boundscheck": CHECKED, "pipeline_class": one_program.EntryCompiler}
+        options = _ENTRY | {"boundscheck": CHECKED}
+        options |= {"pipeline_class": one_program.COMPILERS["entry"]}
         compiled = numba.njit(**options)(function)
-        stem = partial(_stem, ref(compiled), subdirectory)
+        itself = ref(compiled)
+
+        def stem() -> Path:
+            above = cache_directory() / subdirectory if subdirectory else kernels_directory()
+            return above / f"{entry_name(itself())}-{entry_fingerprint(itself())}"
+
         compiled._cache = one_program.EntryCache(function, stem)
     if compiled is not function:
         _entry_points.add(compiled)
     return _with_arrays_apart(compiled) if CHECKED else compiled  # type: ignore[return-value]
 
 
-def is_on_disk(entry_point: Any) -> bool:
-    """Whether an entry point of the model's own was compiled before, as it is now."""
-    stem = _stem(lambda: entry_point, "")
-    return any(stem.parent.glob(f"{stem.name}-*"))
-
-
-def _stem(compiled: Callable[[], Any], subdirectory: str) -> Path:
-    """The beginning of the paths of an entry point's files."""
-    above = cache_directory() / subdirectory if subdirectory else kernels_directory()
-    return above / f"{entry_name(compiled())}-{entry_fingerprint(compiled())}"
-
-
 def _with_arrays_apart(entry_point: Callable[..., Any]) -> Callable[..., Any]:
-    """An entry point that refuses arrays with memory in common, one of which it may write.
-
-    Raises:
-        ValueError: from the entry point, with such arrays.
-    """
+    """An entry point that refuses arrays with memory in common, one of which it may write."""
 
     @wraps(entry_point)
     def refusing(*arguments: Any) -> Any:

@@ -12,9 +12,8 @@ PACKAGE = __name__.partition(".")[0]
 class LazyMethod:
     """A method that is a function elsewhere in the package, imported when it is first asked for.
 
-    A room imports no later room, yet a user looks for `rec.measure()` at the recording. So the
-    class names the function, as in `LazyMethod("measured.measured", "measure")`. Its first argument
-    is the object, or its attribute `of`; the others, and its docstring, are the method's.
+    A room imports no later room, yet a user looks for `rec.measure()` at the recording. The
+    function's first argument is the object, or its attribute `of`.
     """
 
     def __init__(self, module: str, function: str, of: str = "") -> None:

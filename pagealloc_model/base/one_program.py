@@ -1,16 +1,10 @@
 """Kernels compiled as one program, each function once, and kept on disk with their entry point.
 
-numba by itself compiles a function anew for every combination of argument types (an int8 read from
-a record, an int16, a literal), and optimises and emits it together with all that it calls, at every
-depth of the call graph. And it lets every function be called from elsewhere, so that an array stays
-seven arguments in each call. Here an inner function is compiled for the types that it declares and
-is only lowered; its entry point's library takes in all of them, keeps them to itself, and is the
-one that is optimised.
-
-numba's own cache forgets a function when any line of its file changes, does not see a change in a
-callee of another file, must know its directory when the function is decorated, and fails on a
-damaged file. Here the file's name says what it rests on (see `jit`), and it is asked for on first
-use. All this rests on insides of numba that KNOWN_NUMBA of `jit` have.
+numba by itself compiles a function anew for every combination of argument types, optimises it with
+all that it calls at every depth of the call graph, and lets it be called from elsewhere. Here an
+inner function is only lowered, for the types that it declares; its entry point's library takes all
+in, keeps them to itself, and is optimised. A file's name says what it rests on (see `jit`). All
+this rests on insides of numba that KNOWN_NUMBA of `jit` have.
 """
 
 from __future__ import annotations
@@ -36,16 +30,13 @@ from numba.np import arrayobj
 
 
 class InnerLibrary(JITCodeLibrary):
-    """One function, to be linked into an entry point's library; it is never run by itself.
-
-    Attributes:
-        attributes: what LLVM is told about the function of this name.
-    """
+    """One function, to be linked into an entry point's library; it is never run by itself."""
 
     attributes: tuple[str, tuple[str, ...]] = ("", ())
+    """LLVM's attributes for the function of this name."""
 
     def finalize(self) -> None:
-        """Nothing may be added from here on; nothing is optimised or emitted."""
+        """Close the library; nothing is optimised or emitted."""
         self._finalized = True
 
 
@@ -55,16 +46,13 @@ class EntryLibrary(JITCodeLibrary):
     def finalize(self) -> None:
         """Link everything, each library once, optimise, emit machine code."""
         libraries: dict[CodeLibrary, None] = {}
-
-        def add(library: CodeLibrary) -> None:
+        waiting = list(self._linking_libraries)[::-1]
+        while waiting:
+            library = waiting.pop()
             if library not in libraries:
                 libraries[library] = None
                 if isinstance(library, InnerLibrary):
-                    for below in library._linking_libraries:
-                        add(below)
-
-        for linked in self._linking_libraries:
-            add(linked)
+                    waiting += list(library._linking_libraries)[::-1]
         self._linking_libraries = list(libraries)
         super().finalize()
 
@@ -125,7 +113,7 @@ class InnerCompiler(CompilerBase):
     Attributes:
         library: what the function becomes.
         is_guest: it is a caller's; a kernel's arrays are apart, and its indices not below 0.
-        attributes: what LLVM is told about it.
+        attributes: LLVM's, of the function.
     """
 
     library: type[JITCodeLibrary] = InnerLibrary
@@ -134,37 +122,25 @@ class InnerCompiler(CompilerBase):
 
     def define_pipelines(self) -> list[Any]:
         """The one pipeline."""
-        passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
-        passes.passes = [
+        builder = DefaultPassBuilder.define_nopython_pipeline(self.state)
+        builder.passes = [
             (LowerKernel if each is NativeLowering else each, about)
-            for each, about in passes.passes
+            for each, about in builder.passes
         ]
-        passes.finalize()
-        return [passes]
+        builder.finalize()
+        return [builder]
 
 
-class GuestCompiler(InnerCompiler):
-    """For a caller's function that comes with the entry points of kernels."""
-
-    is_guest = True
-
-
-class HotCompiler(InnerCompiler):
-    """For a function that becomes part of those that call it."""
-
-    attributes = ("alwaysinline",)
-
-
-class ColdCompiler(InnerCompiler):
-    """For a function that stays by itself, away from what is run most."""
-
-    attributes = ("noinline", "cold")
-
-
-class EntryCompiler(InnerCompiler):
-    """For an entry point, in a library that optimises all it calls."""
-
-    library = EntryLibrary
+COMPILERS = {
+    role: type(f"{role.title()}Compiler", (InnerCompiler,), about)
+    for role, about in {
+        "inner": {},
+        "guest": {"is_guest": True},
+        "hot": {"attributes": ("alwaysinline",)},
+        "cold": {"attributes": ("noinline", "cold")},
+        "entry": {"library": EntryLibrary},
+    }.items()
+}
 
 
 class InnerDispatcher(CPUDispatcher):
@@ -192,12 +168,9 @@ class InnerDispatcher(CPUDispatcher):
 
 
 def compiled_as(function: Any) -> str:
-    """What the machine code of a function rests on, beside its Python code.
+    """All that a function's machine code rests on beside its Python code.
 
     That is its module too: code kept on disk finds the function's globals by that name.
-
-    Args:
-        function: one of the dispatchers above, or a plain function.
     """
     plain: Callable[..., Any] = getattr(function, "py_func", function)
     compiler = getattr(getattr(function, "_compiler", None), "pipeline_class", None)
@@ -210,12 +183,8 @@ class EntryCache(NullCache):
     """An entry point's machine code on disk: a file for each combination of argument types.
 
     A file begins with the digest of the rest. One that is damaged, or that neither this user nor
-    root owns, counts as missing.
-
-    Args:
-        function: the Python function.
-        stem: makes the beginning of the files' paths, which says what the machine code rests on;
-            asked for on first use, when all that the function refers to exists.
+    root owns, counts as missing. `stem` makes the beginning of the files' paths; it is asked for on
+    first use, when all that the function refers to exists.
     """
 
     def __init__(self, function: Callable[..., Any], stem: Callable[[], Path]) -> None:
@@ -231,10 +200,9 @@ class EntryCache(NullCache):
         return stem.with_name(f"{stem.name}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.kernel")
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Return what was compiled for these types, None if nothing was; its file counts as used.
+        """What was compiled for these types, or None; its file counts as used.
 
-        numba would first import all that it can compile (0.4 s); machine code that is there needs
-        only its runtime.
+        numba would first import all that it can compile (0.4 s); this needs only its runtime.
         """
         rtsys.initialize(target_context)
         file = self._file(sig, target_context)

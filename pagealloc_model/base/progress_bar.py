@@ -29,11 +29,8 @@ def progress(
     Yields:
         A function to report the share done to; None where nobody would see the bar.
     """
-    if given is not None:
+    if given is not None or not (in_notebook() or sys.stderr.isatty()):
         yield given
-        return
-    if not (in_notebook() or sys.stderr.isatty()):
-        yield None
         return
     from tqdm.auto import tqdm
 

@@ -78,11 +78,7 @@ class Table:
     grouped: bool = True
 
     def to_text(self, width: int = WIDTH) -> str:
-        """Lines of ASCII, numbers flush right; a name too long for its column has its own line.
-
-        Args:
-            width: characters per line at most.
-        """
+        """Lines of ASCII, numbers flush right; a name too long for its column has its own line."""
         texts = [[ascii_only(str(cell)) for cell in row] for row in self._shown(numbers=False)]
         titles, *rows = texts
         names = 2 if self.grouped else 1

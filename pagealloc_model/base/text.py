@@ -66,13 +66,7 @@ def percent(value: object) -> str:
 
 
 def count_of(count: int, one: str, more: str = "") -> str:
-    """A count and what is counted: "1 event", "2,000 events".
-
-    Args:
-        count: a whole number; thousands are set apart by commas.
-        one: words for one of them.
-        more: words for any other count; by default the same with an "s".
-    """
+    """A count and its noun: "1 event", "2,000 events"; `more` is the plural, else with an "s"."""
     return f"{count:,} {one if count == 1 else more or one + 's'}"
 
 

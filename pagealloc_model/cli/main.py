@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import signal
 import sys
@@ -11,7 +12,6 @@ from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from typing import NoReturn
 
 from pagealloc_model.base.errors import PageallocError, known_names
-from pagealloc_model.base.garbage import collect_seldom
 from pagealloc_model.base.text import CleanedStream
 from pagealloc_model.base.version import __version__
 from pagealloc_model.cli import pages, predictions, recordings, studies
@@ -20,6 +20,8 @@ from pagealloc_model.cli.arguments import command_table, options_of
 UNUSABLE = 2
 INTERRUPTED = 130
 PIPE_CLOSED = 141
+SELDOM = 200_000
+"""Objects made since the last search for garbage, less those freed, before the next one."""
 
 COMMANDS = command_table(recordings, predictions, studies, pages)
 
@@ -36,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None:
         signal.signal(signal.SIGTERM, _terminated)
     options = _parsed(sys.argv[1:] if arguments is None else arguments)
-    collect_seldom()
+    gc.set_threshold(SELDOM, *gc.get_threshold()[1:])
     with ExitStack() as streams:
         # Names in a recording are a stranger's; nothing else prints.
         if sys.stdout is not None:

@@ -212,8 +212,8 @@ def _placement_text(placement: Placement, with_misses: bool) -> str:
 
 def _in_full(validation: Validation, kernel: Validation | None) -> str:
     """Every row and note."""
-    from pagealloc_model.base.result_tables import error_table
     from pagealloc_model.show.post import snapshot_table
+    from pagealloc_model.verdict.result_tables import error_table
 
     described = validation.to_dict()
     diverged = ", ".join(f"{name} {count}" for name, count in described["divergences"].items())

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from pagealloc_model.base.result_tables import in_measure, measures, with_unit
 from pagealloc_model.base.text import count_of, number
 from pagealloc_model.verdict.comparison import BELIEVED, BETTER, SAME, UNKNOWN, WORSE
+from pagealloc_model.verdict.result_tables import in_measure, measures, with_unit
 
 if TYPE_CHECKING:
     from pagealloc_model.verdict.comparison import Comparison

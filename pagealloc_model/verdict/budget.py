@@ -13,7 +13,6 @@ from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.choices import true_state as rec
 from pagealloc_model.allocator.state import maximal_buddies
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.base.result_tables import budget_table
 from pagealloc_model.base.text import WIDTH
 from pagealloc_model.measured.stream import allocator_stream
 from pagealloc_model.measured.transactions import zone_drains
@@ -28,6 +27,7 @@ from pagealloc_model.recording.zone_map import ZoneMap
 from pagealloc_model.verdict.choices.recorded_moves import recorded_moves
 from pagealloc_model.verdict.choices.true_start import pages_on_lists, true_start
 from pagealloc_model.verdict.errors import Scored, error_rows, records
+from pagealloc_model.verdict.result_tables import budget_table
 from pagealloc_model.verdict.statistics import relative
 from pagealloc_model.verdict.validation import validate_windows
 

@@ -16,14 +16,6 @@ import pandas as pd
 from pagealloc_model.allocator.pcp import high_limits
 from pagealloc_model.base.errors import PageallocError, UsageError
 from pagealloc_model.base.lazy import LazyMethod
-from pagealloc_model.base.result_tables import (
-    Footer,
-    Style,
-    change_words,
-    comparison_table,
-    row_words,
-    told_table,
-)
 from pagealloc_model.base.text import count_of, paragraph
 from pagealloc_model.base.version import __version__
 from pagealloc_model.policy.policy import Assumptions, Policy, policy_settings
@@ -46,6 +38,14 @@ from pagealloc_model.verdict.quantities import (
     replay_quantities,
     was_recorded,
     windows_of,
+)
+from pagealloc_model.verdict.result_tables import (
+    Footer,
+    Style,
+    change_words,
+    comparison_table,
+    row_words,
+    told_table,
 )
 from pagealloc_model.verdict.statistics import LEVEL, SHARE, paired_p, scaled, unscaled, widths
 from pagealloc_model.verdict.validation import Validation, validate

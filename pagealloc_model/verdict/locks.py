@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from pagealloc_model.base.result_tables import comparison_table
 from pagealloc_model.base.table import Table
 from pagealloc_model.base.text import count_of, paragraph
 from pagealloc_model.measured.contention import SITES as CONTENDED_SITES
@@ -21,6 +20,7 @@ from pagealloc_model.predicted.replay import Replay, replay
 from pagealloc_model.predicted.tables import EMPTY_SITES
 from pagealloc_model.verdict.errors import recorded_lock_model, shows_contention
 from pagealloc_model.verdict.quantities import Quantity, paired
+from pagealloc_model.verdict.result_tables import comparison_table
 from pagealloc_model.verdict.statistics import relative
 
 if TYPE_CHECKING:

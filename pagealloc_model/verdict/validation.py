@@ -14,7 +14,6 @@ from pagealloc_model.base import progress_bar
 from pagealloc_model.base.arrays import bin_width_ns
 from pagealloc_model.base.lazy import LazyMethod
 from pagealloc_model.base.progress_bar import Report
-from pagealloc_model.base.result_tables import score_table
 from pagealloc_model.base.text import WIDTH, count_of, paragraph
 from pagealloc_model.measured.measured import Measured, measure
 from pagealloc_model.measured.rules import RuleEvidence, checked, rule_notes
@@ -39,6 +38,7 @@ from pagealloc_model.verdict.loss_windows import (
     recording_between,
     refuse_if_lossy,
 )
+from pagealloc_model.verdict.result_tables import score_table
 from pagealloc_model.verdict.seeds import SeedRange, seed_ranges
 
 if TYPE_CHECKING:

@@ -11,10 +11,9 @@ import pandas as pd
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model.base.charts import HEIGHT, UTF8, bar_chart, histogram, time_series
-from pagealloc_model.base.result_tables import measures, row_words
 from pagealloc_model.base.text import number
 from pagealloc_model.cli import main
+from pagealloc_model.show.post.charts import HEIGHT, UTF8, bar_chart, histogram, time_series
 from pagealloc_model.show.post.comparison_message import _believed_table, shown_rows
 from pagealloc_model.show.post.message import Fixed, Message, Section, Words, command
 from pagealloc_model.show.post.tables import repeated_table
@@ -26,6 +25,7 @@ from pagealloc_model.verdict.comparison import (
     repeated,
 )
 from pagealloc_model.verdict.quantities import Quantity
+from pagealloc_model.verdict.result_tables import measures, row_words
 from pagealloc_model.verdict.statistics import paired_p, smallest_p
 from tests.small_recordings import write_recording
 

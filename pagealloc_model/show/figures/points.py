@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from pagealloc_model.base.result_tables import row_words
 from pagealloc_model.base.text import count_of
 from pagealloc_model.show.figures.faceted import (
     GRID,
@@ -25,6 +24,7 @@ from pagealloc_model.show.figures.faceted import (
 )
 from pagealloc_model.verdict.comparison import BELIEVED, WITHIN_ERROR
 from pagealloc_model.verdict.headline import score_words, scores
+from pagealloc_model.verdict.result_tables import row_words
 
 BAND = 1.25
 """Within this factor of what was measured a prediction lies in the band."""

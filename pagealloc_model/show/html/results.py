@@ -10,14 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from pagealloc_model.base.result_tables import (
-    ERROR_RULE,
-    SIGNED_RULE,
-    error_cell,
-    judgement,
-    measures,
-    with_unit,
-)
 from pagealloc_model.base.table import (
     BAD,
     DIM,
@@ -45,6 +37,14 @@ from pagealloc_model.verdict.comparison import BELIEVED, BETTER, CHANGED, WORSE
 from pagealloc_model.verdict.errors import FARTHER, NEARER, against_null
 from pagealloc_model.verdict.headline import headline
 from pagealloc_model.verdict.quantities import scoped_quantity, windows_of
+from pagealloc_model.verdict.result_tables import (
+    ERROR_RULE,
+    SIGNED_RULE,
+    error_cell,
+    judgement,
+    measures,
+    with_unit,
+)
 
 if TYPE_CHECKING:
     from pagealloc_model.measured.rules import RuleEvidence

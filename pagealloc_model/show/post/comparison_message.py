@@ -10,21 +10,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from pagealloc_model.base.charts import ASCII, UTF8, Glyphs, bar_chart, histogram, time_series
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.base.result_tables import (
-    Style,
-    comparison_table,
-    error_table,
-    in_measure,
-    measures,
-    row_words,
-)
 from pagealloc_model.base.table import Column, Table
 from pagealloc_model.base.text import count_of, paragraph
 from pagealloc_model.base.version import __version__
 from pagealloc_model.policy.policy import Assumptions, policy_settings
 from pagealloc_model.recording.recording import shipped_recordings_directory
+from pagealloc_model.show.post.charts import ASCII, UTF8, Glyphs, bar_chart, histogram, time_series
 from pagealloc_model.show.post.message import Block, Fixed, Message, Section, Words, command
 from pagealloc_model.show.post.tables import repeated_table
 from pagealloc_model.verdict.comparison import (
@@ -38,6 +30,14 @@ from pagealloc_model.verdict.comparison import (
     repeated,
 )
 from pagealloc_model.verdict.headline import score_words
+from pagealloc_model.verdict.result_tables import (
+    Style,
+    comparison_table,
+    error_table,
+    in_measure,
+    measures,
+    row_words,
+)
 
 if TYPE_CHECKING:
     from pagealloc_model.policy.policy_fields import Setting

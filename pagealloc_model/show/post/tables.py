@@ -10,15 +10,6 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.base.result_tables import (
-    FEW,
-    MMTESTS_RULE,
-    Style,
-    in_measure,
-    judgement,
-    value_and_gain,
-    with_unit,
-)
 from pagealloc_model.base.table import Table
 from pagealloc_model.base.text import (
     NOT_AVAILABLE,
@@ -34,6 +25,15 @@ from pagealloc_model.policy.lock_costs import SPREAD
 from pagealloc_model.show.post.message import Block, Fixed, Message, Section, Words
 from pagealloc_model.verdict.choices.placement import KERNEL_FUNCTIONS, MISSES_TOLD
 from pagealloc_model.verdict.comparison import BELIEVED
+from pagealloc_model.verdict.result_tables import (
+    FEW,
+    MMTESTS_RULE,
+    Style,
+    in_measure,
+    judgement,
+    value_and_gain,
+    with_unit,
+)
 from pagealloc_model.verdict.statistics import (
     CONFIDENCE,
     INTERVAL,

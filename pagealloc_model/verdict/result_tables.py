@@ -72,13 +72,12 @@ _SHARES_RULE = (
 FEW = 20
 """Of a base below this, a change is a number: a percentage of so little says nothing."""
 TIMES = ("ns", "us", "ms", "s")
-"""Units of what is no count, of which little is no less certain."""
 LARGEST_PERCENT = 10.0
 """A relative change above this is a number, too."""
 JUDGEMENTS = {"within error": "in error", "fails null": "null"}
 """Verdicts in words that fit a column."""
 DISTANCE = "in share of range"
-"""What the units of errors without a sign end with."""
+"""The end of the units of errors without a sign."""
 TOTAL_VARIATION = "total variation"
 _ABSOLUTE_UNITS = ("share", "fraction", "tv", TOTAL_VARIATION)
 _WINDOWS = "windows"
@@ -86,10 +85,10 @@ _WINDOWS = "windows"
 
 @dataclass(frozen=True, kw_only=True)
 class Footer:
-    """Provenance of one table: what it was made from and what was not counted.
+    """Provenance of one table.
 
     Attributes:
-        recording: name (and hash, if wanted) of the recording.
+        recording: its name.
         kernel: release that was recorded, and the rules it was replayed under.
         policy_difference: such as "highatomic_gate_order: as recorded -> 3".
         version: of this package.
@@ -97,7 +96,7 @@ class Footer:
         divergences: count by kind, where the replay could not follow the recording.
         runs: recordings behind each column.
         assumptions: what was assumed, in words.
-        doubts: what of the recording is in doubt or refused, one line each.
+        doubts: of the recording, one line each.
     """
 
     recording: str
@@ -113,8 +112,9 @@ class Footer:
     def to_text(self, width: int = WIDTH) -> str:
         """Labelled lines."""
         counted = [f"{name} {count}" for name, count in self.divergences.items() if count]
-        one = "one run per column: no significance test"
-        runs = one if self.runs == 1 else f"{self.runs} runs per column"
+        runs = f"{self.runs} runs per column"
+        if self.runs == 1:
+            runs = "one run per column: no significance test"
         lines = {
             "recording": self.recording,
             "kernel": self.kernel,
@@ -146,11 +146,10 @@ def comparison_table(
     """A comparison's rows as plain text with its sign rule and its footer.
 
     Args:
-        rows: columns metric, scope, base, patch, unit, better ("lower", "higher" or ""); of judged
-            rows also error, change_low, change_high (in the metric's unit), verdict.
+        rows: metric, scope, base, patch, unit, better ("lower", "higher" or ""); of judged rows
+            also error, change_low, change_high (in the metric's unit), verdict.
         footer: provenance, or its text.
-        style: "signed" prints the raw change; "mmtests" prints `value ( gain%)` per column, where
-            positive is better.
+        style: "signed" prints the change; "mmtests" `value ( gain%)`, where positive is better.
         width: characters per line at most.
         first: said before the table.
 
@@ -162,8 +161,7 @@ def comparison_table(
         raise UsageError(f"comparison style {style!r} is unknown; use {styles}")
     is_judged = "verdict" in rows
     if not is_judged:
-        nothing = float("nan")
-        rows = rows.assign(error=nothing, change_low=nothing, change_high=nothing, verdict="")
+        rows = rows.assign(verdict="")
     titles, rule = ("change", "error", "from", "to", ""), SIGNED_RULE
     if style == "mmtests":
         titles, rule = ("error", ""), MMTESTS_RULE
@@ -182,7 +180,8 @@ def comparison_table(
             is_beyond = row.verdict in ("better", "worse", "changed")
             scope += "" if row.better else " ~"
             values = (value_and_gain(row.base, 0.0), f"*{patch}*" if is_beyond else f"{patch} ")
-            lines.append((name, scope, *values, measures(row)[1], judgement(row)))
+            error = in_measure(row, row.error).lstrip("+") if is_judged else NOT_AVAILABLE
+            lines.append((name, scope, *values, error, judgement(row)))
         elif is_judged:
             lines.append((name, scope, row.base, row.patch, *measures(row), judgement(row)))
         else:
@@ -236,12 +235,12 @@ def with_unit(row: Any) -> str:
 
 def value_and_gain(value: object, gain: object) -> str:
     """Such as "0.50 (  25.00%)", as mmtests prints them."""
-    if pd.isna(value):
-        return f"{NOT_AVAILABLE} ({NOT_AVAILABLE:>7} )"
-    if pd.isna(gain):
-        return f"{float(value):.2f} ({NOT_AVAILABLE:>7} )"  # type: ignore[arg-type]
-    shown = 100 * float(gain) + 0.0  # type: ignore[arg-type]  # + 0.0 turns -0.0 into 0.0
-    return f"{float(value):.2f} ({shown:7.2f}%)"  # type: ignore[arg-type]
+    if pd.isna(value) or pd.isna(gain):
+        shown = f"{NOT_AVAILABLE:>7} "
+    else:
+        shown = f"{100 * float(gain) + 0.0:7.2f}%"  # type: ignore[arg-type]  # no -0.0
+    amount = NOT_AVAILABLE if pd.isna(value) else f"{float(value):.2f}"  # type: ignore[arg-type]
+    return f"{amount} ({shown})"
 
 
 SCOPE_WORDS = {"zone": "", "order": "order ", "cpu": "CPU ", "node": "node "}
@@ -261,12 +260,7 @@ METRIC_WORDS = {
 
 
 def row_words(row: Any, *, place: str = " in ") -> str:
-    """A row of a comparison in words, such as "free pages in DMA32".
-
-    Args:
-        row: with metric and scope.
-        place: what stands before a zone.
-    """
+    """A row of a comparison in words, such as "free pages in DMA32"; `place` goes before a zone."""
     metric = METRIC_WORDS.get(row.metric, row.metric.replace("_transactions", "s"))
     words = metric.replace("_", " ")
     for part in str(row.scope).split(","):
@@ -301,8 +295,7 @@ def error_table(
     """The error table of one validation as plain text.
 
     Args:
-        errors: columns metric, scope, measured, predicted, error, unit, null_model, null_error,
-            kind.
+        errors: metric, scope, measured, predicted, error, unit, null_model, null_error, kind.
         kernel: the same of a kernel build, to stand beside them in place of the null model's.
         width: characters per line at most.
     """
@@ -331,32 +324,18 @@ def error_table(
 
 
 def score_table(scores: pd.DataFrame, *, width: int = WIDTH) -> str:
-    """Each quantity once: measured, predicted, the verdict, and how far off the null model is.
-
-    Args:
-        scores: quantity, measured, predicted, verdict, null_error (a share of what was measured).
-        width: characters per line at most.
-    """
-    rows = [
-        (
-            "",
-            str(row.quantity),
-            round(row.measured),
-            round(row.predicted),
-            str(row.verdict),
-            percent(row.null_error).lstrip("+") if row.null_error <= 10 else "> 1000%",
-        )
-        for row in scores.itertuples()
-    ]
+    """Each quantity once: measured, predicted, verdict, and the null model's relative error."""
+    rows = []
+    for row in scores.itertuples():
+        null = percent(row.null_error).lstrip("+") if row.null_error <= 10 else "> 1000%"
+        values = (round(row.measured), round(row.predicted), str(row.verdict), null)
+        rows.append(("", str(row.quantity), *values))
     titles = ("", "quantity", "measured", "predicted", "verdict", "null error")
     return Table(titles, rows).to_text(width)
 
 
 def error_cell(value: object, row: Any) -> str:
-    """Relative errors in percent; errors that are absolute by their unit as they are.
-
-    Distances have no sign.
-    """
+    """Relative errors in percent, distances without a sign; absolute errors as they are."""
     if str(row.unit).lower() in _ABSOLUTE_UNITS:
         return number(value)
     return percent(value).lstrip("+") if str(row.unit).endswith(DISTANCE) else percent(value)
@@ -374,8 +353,8 @@ def budget_table(
     """An error budget as plain text.
 
     Args:
-        errors: columns metric, scope, unit, run, imposed, error.
-        shares: columns metric, error, models, decided, missing, windows, most_by.
+        errors: metric, scope, unit, run, imposed, error.
+        shares: metric, error, models, decided, missing, windows, most_by.
         meanings: what each run is, in the order of columns.
         absent: what cannot be imposed, and why and what to record.
         record: what to record next time, by the truth it would tell.
