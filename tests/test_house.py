@@ -9,14 +9,14 @@ import pytest
 from tests.import_graph import PACKAGE, ImportGraph
 
 BUDGETS = {
-    "base": 2_240,
+    "base": 1_495,
     "policy": 1_520,
     "recording": 10_840,
     "allocator": 13_590,
     "measured": 3_170,
     "predicted": 7_700,
-    "verdict": 6_470,
-    "show": 3_970,
+    "verdict": 6_870,
+    "show": 4_125,
     "studies": 6_060,
     "notebook": 2_720,
     "cli": 1_932,
