@@ -1,10 +1,9 @@
 """Waits for zone->lock and holds of it, as lock events say (T8).
 
-Of lock:contention_begin and _end, recordings name neither locks nor functions. A zone's lock shows
-by what its holder does next: the events that the allocator emits under zone->lock follow on the
-same CPU at once. Which of the allocator's functions waited shows by its return address in the call
-chain, and by what followed most often where that address waited. zone->lock's own tracepoints
-announce holds of refills, drains and direct frees with their begin, end, CPU and wait.
+lock:contention_begin and _end name no locks. A zone's lock shows by what its holder does next: the
+events that the allocator emits under zone->lock follow on the same CPU at once. The waiting
+function shows by its return address in the call chain, and by what followed most often where that
+address waited. zone->lock's own tracepoints announce holds of refills, drains and direct frees.
 """
 
 from __future__ import annotations
@@ -16,7 +15,13 @@ import numpy as np
 import pandas as pd
 
 from pagealloc_model.base.text import count_of
-from pagealloc_model.measured.stream import LOCKED_EVENT, UNLOCKED_EVENT, Probe, Stream
+from pagealloc_model.measured.stream import (
+    LOCKED_EVENT,
+    UNLOCKED_EVENT,
+    Probe,
+    Stream,
+    begun_and_ended,
+)
 from pagealloc_model.measured.transactions import SITES as HOLD_SITES
 from pagealloc_model.measured.transactions import (
     UNKNOWN_ORDER,
@@ -65,15 +70,9 @@ class Contention:
 def _zones_table(
     time_ns: np.ndarray, zone: np.ndarray, cpu: np.ndarray, site: np.ndarray, zones: ZoneMap
 ) -> pd.DataFrame:
-    return pd.DataFrame(
-        {
-            "time_ns": time_ns,
-            "node": [zones.zones[code].node for code in zone],
-            "zone": [zones.zones[code].name for code in zone],
-            "cpu": cpu.astype(np.int64),
-            "site": np.array(SITES, object)[site],
-        }
-    )
+    columns = {"time_ns": time_ns, **zone_columns(zone, zones), "cpu": cpu.astype(np.int64)}
+    frame = pd.DataFrame({**columns, "site": np.array(SITES, object)[site]})
+    return frame.astype({"node": "int64"})
 
 
 def measured_contention(trace: Trace, zones: ZoneMap) -> Contention:
@@ -88,36 +87,25 @@ def measured_contention(trace: Trace, zones: ZoneMap) -> Contention:
             "by test-and-set and emits nothing (T8)"
         )
     # a contention ends with its CPU's next end at that address
-    time_ns, cpu, address = (
-        np.concatenate([np.asarray(begins[name])[spin], ends[name]])
-        for name in ("time_ns", "cpu", "lock_addr")
-    )
-    row = np.concatenate([spin, np.arange(len(ends["time_ns"]))])
-    is_end = np.arange(len(row)) >= len(spin)
-    order = np.lexsort((is_end, time_ns, address, cpu))
-    before, after = order[:-1], order[1:]
-    pair = ~is_end[before] & is_end[after] & (cpu[before] == cpu[after])
-    pair &= address[before] == address[after]
-    begin, end = row[before[pair]], row[after[pair]]
+    begin, end, wait_ns = begun_and_ended(trace, BEGIN, END, ("lock_addr", "cpu"), spin)
     following = _next_events(trace, ends, end)
     address = np.asarray(begins["lock_addr"])[begin]
     zone, votes = _zone_of_address(trace, zones, address, following)
     inside = zone != UNKNOWN_ZONE
+    nothing = (
+        f"none of {len(address)} contended acquisitions was of a lock that allocator events "
+        "followed"
+    )
     if not inside.any() and not has_paravirtual_spinlocks(trace):
         return _unknown(
-            f"none of {len(address)} contended acquisitions was of a lock that allocator events "
-            "followed, and who waits for a native spinlock behind its holder alone emits nothing "
+            f"{nothing}, and who waits for a native spinlock behind its holder alone emits nothing "
             "(T8)"
         )
-    begin, end, following, zone = (rows[inside] for rows in (begin, end, following, zone))
+    begin, following, zone = begin[inside], following[inside], zone[inside]
     site = _sites(trace, begins, begin, following)
-    started = np.asarray(begins["time_ns"])[begin]
-    waits = _zones_table(started, zone, np.asarray(begins["cpu"])[begin], site, zones)
-    waits["wait_ns"] = np.asarray(ends["time_ns"])[end] - started
-    note = (
-        f"none of {len(address)} contended acquisitions was of a lock that allocator events "
-        "followed: zone->lock was never seen contended"
-    )
+    started, cpu = (np.asarray(begins[name])[begin] for name in ("time_ns", "cpu"))
+    waits = _zones_table(started, zone, cpu, site, zones).assign(wait_ns=wait_ns[inside])
+    note = f"{nothing}: zone->lock was never seen contended"
     if len(waits):
         note = (
             f"{len(waits)} of {len(address)} contended acquisitions were of zone->lock, recognised "
@@ -211,49 +199,34 @@ def _sites_by_event(trace: Trace, following: np.ndarray) -> np.ndarray:
     event = np.where(following >= 0, trace.event[following].astype(np.int16), -1)
     site = np.full(len(following), OTHER)
     site[event == Event.PCPU_DRAIN] = SITES.index("drain")
+    site[event == Event.FREE] = SITES.index("direct_free")
     for index in np.flatnonzero(np.isin(event, (Event.ZONE_LOCKED, Event.EXTFRAG))):
         row = following[index]
         later = row + 1
         while later < last and trace.cpu[later] != trace.cpu[row]:
             later += 1
-        direct = (
-            later <= last
-            and trace.event[later] == Event.ALLOC
-            and trace.pfn[later] == trace.pfn[row]
-        )
+        direct = later <= last and trace.event[later] == Event.ALLOC
+        direct = direct and trace.pfn[later] == trace.pfn[row]
         site[index] = SITES.index("buddy_alloc" if direct else "refill")
-    site[event == Event.FREE] = SITES.index("direct_free")
     return site
 
 
 RELEASE = "lock:contended_release"
-_COLUMNS = {
-    "time_ns": "int64",
-    "node": "int64",
-    "zone": "str",
-    "cpu": "int64",
-    "site": "str",
-    "waiting": "Int64",
-}
+_HOLD = {"time_ns": "int64", "node": "int64", "zone": "str", "cpu": "int64", "site": "str"}
 
 
 def contended_releases(trace: Trace, zones: ZoneMap) -> pd.DataFrame:
-    """Releases of the zones' locks that somebody waited for.
+    """Releases of the zones' locks that somebody waited for; empty without such events.
 
     A lock is a zone's, and a hold is a site's, by what its CPU did just before it let go.
 
-    Args:
-        trace: the events.
-        zones: which zone a page belongs to.
-
     Returns:
         time_ns, node, zone, cpu, site, waiting (how many CPUs had begun to wait for that lock and
-        not ended, NA where waits were not recorded). Empty where there are no such events, as where
-        spinlocks emit none.
+        not ended, NA where waits were not recorded).
     """
     table = trace.tables.get(RELEASE)
     if table is None:
-        return pd.DataFrame({name: pd.array([], kind) for name, kind in _COLUMNS.items()})
+        return _empty(_HOLD | {"waiting": "Int64"})
     preceding = _next_events(trace, table, np.arange(len(table["time_ns"])), before=True)
     address = np.asarray(table["lock_addr"])
     zone, _ = _zone_of_address(trace, zones, address, preceding)
@@ -272,7 +245,11 @@ def contended_releases(trace: Trace, zones: ZoneMap) -> pd.DataFrame:
             ended = np.asarray(ends["time_ns"])[np.asarray(ends["lock_addr"]) == lock]
             count = np.searchsorted(begun, time_ns[same]) - np.searchsorted(ended, time_ns[same])
             waiting[np.flatnonzero(same)] = np.maximum(count, 0)
-    return releases.assign(waiting=waiting).astype(_COLUMNS)
+    return releases.assign(waiting=waiting).astype(_HOLD)
+
+
+def _empty(columns: Mapping[str, str]) -> pd.DataFrame:
+    return pd.DataFrame({name: pd.array([], kind) for name, kind in columns.items()})
 
 
 COVERED_SITES = ("refill", "drain", "direct_free")
@@ -282,17 +259,7 @@ _REFILL, _DRAIN, _FREE = (HOLD_SITES.index(site) for site in COVERED_SITES)
 _EMPTY = HOLD_SITES.index("empty_refill")
 _OUTSIDE, _UNSURE = -1, -2
 
-NO_TIMES = pd.DataFrame(
-    {
-        "time_ns": pd.array([], "int64"),
-        "node": pd.array([], "Int64"),
-        "zone": pd.array([], "str"),
-        "cpu": pd.array([], "int64"),
-        "site": pd.array([], "str"),
-        "hold_ns": pd.array([], "Int64"),
-        "wait_ns": pd.array([], "int64"),
-    }
-)
+NO_TIMES = _empty(_HOLD | {"node": "Int64", "hold_ns": "Int64", "wait_ns": "int64"})
 """Times of announced holds, of a recording without these tracepoints."""
 
 
@@ -318,15 +285,13 @@ def announced_holds(
 ) -> tuple[Transactions, pd.DataFrame, tuple[str, ...]]:
     """Holds of zone->lock that the lock tracepoints announce: refills, drains and direct frees.
 
-    Which function held the lock shows by what it moved. Where it moved nothing, its call site
-    tells, by what other holds of that site moved: of a refill that found nothing, or else of a
-    direct free, which no event under the lock shows.
+    The function that held the lock shows by what it moved, else by what other holds of its call
+    site moved: a refill that found nothing, or a direct free, which no event under the lock shows.
 
     Returns:
-        One transaction for each hold, with the direct buddy allocations, which show by the removals
-        outside all holds, and empty refills; the announced holds' times as in `NO_TIMES`, time_ns
-        when the lock was had, hold_ns NA where the release was lost, wait_ns 0 without contention;
-        and what limits them, one line each.
+        One transaction for each hold, with empty refills and the direct buddy allocations, which
+        are removals outside all holds; the announced holds' times as in `NO_TIMES`, hold_ns NA
+        where the release was lost; and what limits them, one line each.
     """
     stream = stream.take(~partial_claim_duplicates(stream))
     begin = stream.rows_of(Probe.LOCKED)
@@ -362,8 +327,15 @@ def announced_holds(
 
     taken, taken_pages, first_taken = moved(stream.is_kind(Probe.REFILLED) | removal)
     drained, drained_pages, first_drained = moved(stream.is_kind(Event.PCPU_DRAIN))
-    caller = np.asarray(table["caller"])[number] if "caller" in table else None
-    site = _sites_of_holds(taken, drained, caller)
+    # what each hold moved, else what its call site's other holds moved
+    shown = np.select([taken > 0, drained > 0], [_REFILL, _DRAIN], _FREE)
+    site = shown.copy()
+    callers = np.asarray(table["caller"])[number] if "caller" in table else ()
+    for caller in np.unique(callers):
+        same = callers == caller
+        known = shown[same & (shown != _FREE)]
+        if len(known):
+            site[same & (shown == _FREE)] = np.bincount(known).argmax()
     # the last free by the same CPU and task before each hold; -1: none
     freed = np.maximum.accumulate(np.where(stream.is_kind(Event.FREE), rows, -1))[begin]
     freed[(stream.cpu[freed] != stream.cpu[begin]) | (stream.pid[freed] != stream.pid[begin])] = -1
@@ -376,9 +348,8 @@ def announced_holds(
     )
     if node_field and name_field:
         code = {(each.node, each.name): place for place, each in enumerate(zones.zones)}
-        keys = zip(
-            table[node_field][number].tolist(), table[name_field][number].tolist(), strict=True
-        )
+        names = (table[name][number].tolist() for name in (node_field, name_field))
+        keys = zip(*names, strict=True)
         zone = np.array([code.get(key, UNKNOWN_ZONE) for key in keys], np.int8)
     zone = np.where((zone == UNKNOWN_ZONE) & (shown >= 0), pages_zone[shown], zone).astype(np.int8)
     is_free, is_drain, unknown = site == _FREE, site == _DRAIN, end < 0
@@ -431,20 +402,4 @@ def announced_holds(
         )
     direct = np.flatnonzero(removal & (owner == _OUTSIDE))
     allocations = list_transactions(stream, direct, pages_zone[direct], "buddy_alloc")
-    return Transactions.joined((transactions, allocations)), times, tuple(notes)
-
-
-def _sites_of_holds(
-    taken: np.ndarray, drained: np.ndarray, caller: np.ndarray | None
-) -> np.ndarray:
-    """Site of each hold: what it moved, else what its call site's other holds moved."""
-    shown = np.select([taken > 0, drained > 0], [_REFILL, _DRAIN], _FREE)
-    if caller is None:
-        return shown
-    site = shown.copy()
-    for each in np.unique(caller):
-        same = caller == each
-        moved = shown[same & (shown != _FREE)]
-        if len(moved):
-            site[same & (shown == _FREE)] = np.bincount(moved).argmax()
-    return site
+    return Transactions.joined(transactions, allocations), times, tuple(notes)

@@ -180,36 +180,26 @@ def at_recorded_cost(trace: Trace, start: Snapshot | None = None) -> Assumptions
 
     Args:
         trace: the recording's events.
-        start: the snapshot that a replay begins with: what reclaim and compaction find is then as
-            in the time before it, see `shares_before`.
+        start: the snapshot that a replay begins with, for the shares of pages that reclaim scanned
+            and did not free before. (`pgmigrate_fail` does not tell what cannot be moved: it counts
+            attempts, several at the same folio, S9.9.)
     """
     reclaim_ns = recorded_reclaim_ns(trace)
     known = {
-        **(shares_before(start) if start is not None else {}),
         "reclaim_free_ns": reclaim_ns,
         "kswapd_free_ns": reclaim_ns,
         **recorded_kswapd_ns(trace),
-        "compact_migrate_ns": recorded_migrate_ns(trace),
-        "compaction_contended_per_mille": recorded_contention_per_mille(trace),
+        **_compaction(trace),
         "base_pages_per_huge": recorded_base_pages(trace),
     }
+    if start is not None and start.vmstat is not None:
+        scanned, stolen = (start.vmstat.get(name) or 0 for name in ("pgscan_file", "pgsteal_file"))
+        if scanned:
+            kept = round(1000 * (scanned - stolen) / scanned)
+            known["file_referenced_per_mille"] = min(max(kept, 0), 1000)
+            known["file_dirty_per_mille"] = 0
     shown = {name: value for name, value in known.items() if value is not None}
     return Assumptions(reclaim="elastic", elastic=ElasticAssumptions(**shown))
-
-
-def shares_before(start: Snapshot) -> dict[str, int]:
-    """Shares of pages that reclaim scanned and did not free before a time.
-
-    What compaction did not move is not among them: `pgmigrate_fail` counts attempts, several at
-    the same folio, and the model wants to know how many folios cannot be moved (S9.9).
-    """
-    if start.vmstat is None:
-        return {}
-    scanned, stolen = (start.vmstat.get(name) or 0 for name in ("pgscan_file", "pgsteal_file"))
-    if not scanned:
-        return {}
-    kept = round(1000 * (scanned - stolen) / scanned)
-    return {"file_referenced_per_mille": min(max(kept, 0), 1000), "file_dirty_per_mille": 0}
 
 
 def recorded_reclaim_ns(trace: Trace) -> int | None:
@@ -230,20 +220,36 @@ def _median_per_page(lasted: np.ndarray, pages: np.ndarray) -> int | None:
     return int(np.median(lasted[some] / pages[some])) if some.any() else None
 
 
-def recorded_migrate_ns(trace: Trace) -> int | None:
-    """Median time of a recorded run of compaction per page that it moved, ns; None without any.
+def _compaction(trace: Trace) -> dict[str, int | None]:
+    """Compaction's costs as its recorded runs show them, by field of `ElasticAssumptions`.
 
-    It includes the scans for these pages and what else the CPU did meanwhile, as that of reclaim.
+    `compact_migrate_ns` is the median time of a run per page that it moved, with the scans for
+    these pages and what else the CPU did meanwhile. `compaction_contended_per_mille` is the rate at
+    which asynchronous runs met others at a lock: of the blocks that they isolated pages of, those
+    after which a run gave way.
     """
     pairs = begun_and_ended(trace, *_COMPACTION)
-    moves = trace.tables.get("compaction:mm_compaction_migratepages")
-    if pairs is None or moves is None:
-        return None
-    before, _, lasted = pairs
-    moved = np.zeros(len(before), np.int64)
-    run = _run_of_rows(trace.tables[_COMPACTION[0]], before, lasted, moves)
-    np.add.at(moved, run[run >= 0], np.asarray(moves["nr_migrated"], np.int64)[run >= 0])
-    return _median_per_page(lasted, moved)
+    if pairs is None:
+        return {}
+    costs: dict[str, int | None] = {}
+    begins, ends = (trace.tables[name] for name in _COMPACTION)
+    before, after, lasted = pairs
+    if (moves := trace.tables.get("compaction:mm_compaction_migratepages")) is not None:
+        run = _run_of_rows(begins, before, lasted, moves)
+        moved = np.zeros(len(before), np.int64)
+        np.add.at(moved, run[run >= 0], np.asarray(moves["nr_migrated"], np.int64)[run >= 0])
+        costs["compact_migrate_ns"] = _median_per_page(lasted, moved)
+    isolated = trace.tables.get("compaction:mm_compaction_isolate_migratepages")
+    if isolated is not None:
+        asynchronous = begins["sync"][before] == 0
+        run = _run_of_rows(begins, before[asynchronous], lasted[asynchronous], isolated)
+        taken = (run >= 0) & (isolated["nr_taken"] > 0)
+        block = isolated["start_pfn"].astype(np.int64) // _BLOCK_PAGES
+        blocks = len(np.unique(np.stack([run[taken], block[taken]]), axis=1).T)
+        gave_way = int((ends["status"][after[asynchronous]] == _CONTENDED).sum())
+        rate = min(round(1000 * gave_way / blocks), 1000) if blocks else None
+        costs["compaction_contended_per_mille"] = rate
+    return costs
 
 
 def _run_of_rows(
@@ -265,27 +271,6 @@ def _run_of_rows(
         inside = (begun_ns[run] <= times) & (times <= begun_ns[run] + lasted[run])
         number[rows[inside]] = run[inside]
     return number
-
-
-def recorded_contention_per_mille(trace: Trace) -> int | None:
-    """Rate at which asynchronous compaction met others at a lock; None if it isolated nothing.
-
-    Per mille of the blocks that recorded asynchronous runs isolated pages of: those after which a
-    run gave way. One that got its page nevertheless does not show that it met anybody.
-    """
-    pairs = begun_and_ended(trace, *_COMPACTION)
-    isolated = trace.tables.get("compaction:mm_compaction_isolate_migratepages")
-    if pairs is None or isolated is None:
-        return None
-    begins, ends = (trace.tables[name] for name in _COMPACTION)
-    asynchronous = begins["sync"][pairs[0]] == 0
-    before, after, lasted = (column[asynchronous] for column in pairs)
-    run = _run_of_rows(begins, before, lasted, isolated)
-    taken = (run >= 0) & (isolated["nr_taken"] > 0)
-    block = isolated["start_pfn"].astype(np.int64) // _BLOCK_PAGES
-    blocks = len(np.unique(np.stack([run[taken], block[taken]]), axis=1).T)
-    gave_way = int((ends["status"][after] == _CONTENDED).sum())
-    return min(round(1000 * gave_way / blocks), 1000) if blocks else None
 
 
 def recorded_base_pages(trace: Trace) -> int | None:
@@ -330,8 +315,7 @@ def recorded_kswapd_ns(trace: Trace) -> dict[str, int]:
 
     `kswapd_free_ns` is the time of all runs, each from its wake to its last pages, by the pages
     that they freed; `kswapd_wake_ns` the median time from the first wake that a run answers to the
-    run: one that waits for the CPU may be woken again and again. Both include what interrupts and
-    other tasks took of the CPU meanwhile. What was not recorded is left out.
+    run. Both include what interrupts and other tasks took of the CPU meanwhile.
     """
     runs, shrunk, wakes = (
         trace.tables.get(f"vmscan:mm_vmscan_{name}")
@@ -372,16 +356,9 @@ OPEN_NS = 40_000_000
 
 
 def tick_phases(trace: Trace, steps: np.ndarray) -> dict[int, int]:
-    """Nanoseconds after the first event, modulo the period, at which each CPU's ticks come.
+    """Nanoseconds after the first event, modulo the period, at which each known CPU's ticks come.
 
     Pages that a worker drains without having freed any show a tick.
-
-    Args:
-        trace: the recording's events.
-        steps: in time order.
-
-    Returns:
-        Phases by CPU; a CPU for which nothing tells is left out.
     """
     flags = steps["flags"]
     decays = (steps["operation"] == rec.DRAIN) & (flags & rec.RUN_FIRST != 0)
@@ -404,9 +381,8 @@ def tick_steps(trace: Trace, phases: dict[int, int], nr_cpus: int) -> np.ndarray
     first, last = trace.demand_span_ns
     parts = []
     for cpu in range(nr_cpus):
-        known = cpu in phases
         opens = np.arange(first + phases.get(cpu, 0), last, PERIOD_NS)
-        before, after = (OPEN_NS, OPEN_NS) if known else (0, PERIOD_NS - 1)
+        before, after = (OPEN_NS, OPEN_NS) if cpu in phases else (0, PERIOD_NS - 1)
         for operation, times in ((rec.TICK_OVER, opens + after), (rec.TICK_OPENS, opens - before)):
             steps = np.zeros(len(times), rec.STEP)
             steps["row"] = np.searchsorted(trace.time_ns, times)

@@ -1,4 +1,4 @@
-"""The kernel's doings, from a recording alone, in the tables a replay predicts."""
+"""A recording alone, in the tables that a replay predicts."""
 
 from __future__ import annotations
 
@@ -124,17 +124,22 @@ def _stalled(trace: Trace) -> np.ndarray:
         asked &= np.isin(trace.pid[part], tasks_that_reclaim)
         requests.append(np.flatnonzero(asked) + part.start)
     rows = np.concatenate(requests)
-    times = np.concatenate([trace.time_ns[rows], begins["time_ns"]])
-    tasks = np.concatenate([trace.pid[rows], begins["pid"]])
-    row = np.concatenate([rows, np.full(len(begins["pid"]), -1)])
-    sequence = np.lexsort((times, tasks))
-    row, tasks = row[sequence], tasks[sequence]
-    is_alloc = row >= 0
-    last = len(row) - 1
-    following = np.minimum.accumulate(np.where(is_alloc, np.arange(last + 1), last)[::-1])[::-1]
-    begin = np.flatnonzero(~is_alloc)
-    ends = following[begin]
-    return np.unique(row[ends[is_alloc[ends] & (tasks[ends] == tasks[begin])]])
+    allocs, reclaims = (
+        pd.DataFrame({"time_ns": times, "pid": tasks.astype(np.int64)})
+        for times, tasks in (
+            (trace.time_ns[rows], trace.pid[rows]),
+            (begins["time_ns"], begins["pid"]),
+        )
+    )
+    following = pd.merge_asof(
+        reclaims.sort_values("time_ns"),
+        allocs.assign(row=rows).sort_values("time_ns", kind="stable"),
+        on="time_ns",
+        by="pid",
+        direction="forward",
+        allow_exact_matches=False,
+    )
+    return np.unique(following["row"].dropna()).astype(np.int64)
 
 
 def bin_start(frame: pd.DataFrame, start_ns: int, bin_ns: int) -> pd.Series:
@@ -164,24 +169,13 @@ def request_classes(
     thp: movable huge page of `pmd_order`; atomic: HIGH without direct reclaim; nowait: no direct
     reclaim otherwise; then by mobility, movable, reclaimable and kernel.
     """
+    names = ("HIGH", "DIRECT_RECLAIM", "MOVABLE", "COMP", "NOMEMALLOC", "RECLAIMABLE")
     high, waits, movable, compound, no_reserves, reclaimable = (
         (gfp & np.uint32(bits.get(name, _GFP[name]))) != 0
-        for name in (
-            "__GFP_HIGH",
-            "__GFP_DIRECT_RECLAIM",
-            "__GFP_MOVABLE",
-            "__GFP_COMP",
-            "__GFP_NOMEMALLOC",
-            "__GFP_RECLAIMABLE",
-        )
+        for name in (f"__GFP_{name}" for name in names)
     )
-    conditions = [
-        movable & compound & no_reserves & (order == pmd_order),
-        high & ~waits,
-        ~waits,
-        movable,
-        reclaimable,
-    ]
+    thp = movable & compound & no_reserves & (order == pmd_order)
+    conditions = [thp, high & ~waits, ~waits, movable, reclaimable]
     kernel = len(conditions)
     return np.select(conditions, list(range(kernel)), kernel).astype(np.int8)
 
@@ -290,19 +284,17 @@ class Measured:
 
     `transactions`, `transactions_full` and `lock` rest on `boundaries`:
 
-    - "lock tracepoints": the kernel's own holds of refills, drains and direct frees, with their
-      times: `lock` then has hold and wait times (T8).
+    - "lock tracepoints": the kernel's own holds of refills, drains and direct frees (T8), with
+      times.
     - "kprobes": calls of the kernel's own functions; only the cause of a drain is read off the
-      event before it. A refill that found no page, "empty_refill", shows here alone.
-    - "refill events": which objects refills and direct allocations took is the kernel's word; where
+      event before it.
+    - "refill events": the objects of refills and direct allocations are the kernel's word; where
       one refill ends and the next begins is inferred, as drains and direct frees are.
-    - "inferred": runs of events (T11), hence the batching rules under test. Refills of orders 0 to
-      3 and direct allocations are told apart by size and use; a whole-list drain is told from an
-      overflow by whose pages it frees; direct frees of orders that lists hold cannot be seen.
+    - "inferred": runs of events (T11), hence the batching rules under test; direct frees of orders
+      that lists hold cannot be seen.
 
-    Nothing shows a request that found nothing in the buddy, nor reservations of HIGHATOMIC blocks:
-    `pageblocks` shows their effect, and `block_types` each block that changed where a kprobe showed
-    it. Events lost by the recorder are missing everywhere: see `notes`.
+    Nothing shows a request that found nothing in the buddy, nor reservations of HIGHATOMIC blocks.
+    Events lost by the recorder are missing everywhere: see `notes`.
 
     Attributes:
         free_pages: time_ns, node, zone, order, migratetype, buddies, pages.
@@ -320,11 +312,9 @@ class Measured:
         bin_ns: width of the bins of `lock`.
         start_ns: start of its first bin: the first allocation or free.
         boundaries: "lock tracepoints", "kprobes", "refill events" or "inferred".
-        holds: time_ns, node, zone, cpu, site, hold_ns, wait_ns of each acquisition that the kernel
-            announced; empty without its lock tracepoints.
+        holds: time_ns, node, zone, cpu, site, hold_ns, wait_ns of each announced acquisition.
         contention: contended acquisitions of zone->lock, where they can be known.
-        contended_releases: time_ns, node, zone, cpu, site, waiting; one row for each release of
-            zone->lock that the kernel says somebody waited for.
+        contended_releases: time_ns, node, zone, cpu, site, waiting: releases somebody waited for.
         unseen_sites: sites of zone->lock whose acquisitions this recording cannot show.
         notes: what limits these tables, one line each.
     """

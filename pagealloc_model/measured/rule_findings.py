@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -22,172 +22,9 @@ if TYPE_CHECKING:
     from pagealloc_model.recording.recording import Recording
     from pagealloc_model.recording.snapshot import Snapshot
 
+DRAIN_PROBE, RESERVE_PROBE, REFILL_PROBE = "pa:pcp_bulk_free", "pa:ha_reserve", "pa:pcp_bulk_alloc"
 
-@dataclass(frozen=True, kw_only=True)
-class Finding:
-    """One rule's value as a source shows it, and what shows it in one line."""
-
-    value: bool
-    line: str
-
-
-PROBE = "pa:pcp_bulk_free"
-CALLS_MIN = 20
-LARGER_SHARE = 0.1
-"""Share of calls for more than a batch from which on a drain is one hold; causes are read off
-neighbouring events, so a few calls belong to another one (recordings: 1 % against 40 %)."""
-BATCHED_STEPS_MIN, SINGLE_STEPS_MIN = 30, 300
-_STEP_BITS = 48
-"""A step of more ns, three days, counts as one of these."""
-LONGER_STEP = 1.05
-"""A step between two holds takes at least this much longer than any inside one."""
-
-
-def by_calls(stream: Stream, trace: Trace, batch: int, cause: str) -> Finding | None:
-    """From the bulk free's own `count` argument: exact but for the cause."""
-    table = trace.tables[PROBE]
-    calls = np.flatnonzero(stream.is_kind(Probe.BULK_FREE))
-    asked = table["count"][np.argsort(table["cpu"], kind="stable")]
-    asked = asked[drain_causes(stream, calls, trace.comms) == CAUSES.index(cause)]
-    if len(asked) < CALLS_MIN:
-        return None
-    larger = int(np.count_nonzero(asked > batch))
-    line = f"{larger} of {len(asked)} {cause} calls free more than batch {batch} in a hold"
-    return Finding(value=larger < LARGER_SHARE * len(asked), line=line)
-
-
-DrainSteps = tuple[np.ndarray, np.ndarray, np.ndarray, int]
-"""Steps from one page to the next inside drains of single pages: int8 cause (index into `CAUSES`),
-int64 place of the page within a batch, int64 ns; and the largest pcp->batch."""
-
-
-def by_pauses(steps: DrainSteps, cause: str) -> Finding | None:
-    """From the time between drained pages: dropping and retaking the lock lengthens one step.
-
-    Between holds the step from page k * batch - 1 to k * batch contains an unlock, a lock and
-    pending interrupts. Its median over all drains is held against the medians of the other
-    offsets within a batch. Only drains of single pages count, whose holds end at exactly a batch.
-    """
-    causes, offset, step, batch = steps
-    wanted = causes == CAUSES.index(cause)
-    offset, step = offset[wanted], step[wanted]
-    boundary = step[offset == 0]
-    if len(boundary) < BATCHED_STEPS_MIN:
-        return None
-    # sorted by offset, then step, in one word
-    together = np.sort((offset << _STEP_BITS) + np.minimum(step, (1 << _STEP_BITS) - 1))
-    offset, step = together >> _STEP_BITS, together & ((1 << _STEP_BITS) - 1)
-    first, counts = np.unique(offset, return_index=True, return_counts=True)[1:]
-    inside = step[first + counts // 2][offset[first] != 0]
-    if not len(inside):
-        return None
-    middle, longest = float(np.median(boundary)), float(inside.max())
-    line = (
-        f"{cause} drains: a step at {batch} pages takes {middle:.0f} ns, "
-        f"elsewhere {inside.min():.0f}-{longest:.0f} ns"
-    )
-    if middle > LONGER_STEP * longest:
-        return Finding(value=True, line=line)
-    if len(boundary) >= SINGLE_STEPS_MIN and middle <= longest:
-        return Finding(value=False, line=line)
-    return None
-
-
-def drain_steps(stream: Stream, zones: ZoneMap, comms: Mapping[int, str]) -> DrainSteps:
-    """The steps inside drains of single pages that take more than a batch."""
-    members = stream.rows_of(Event.PCPU_DRAIN)
-    zone = zones.codes(stream.pfn[members])
-    batches = zones.batches()[zone]
-    batch = int(batches.max(initial=0))
-    if batch <= 1:
-        nothing = np.zeros(0, np.int64)
-        return nothing.astype(np.int8), nothing, nothing, batch
-    starts = run_starts(stream, members, zone)
-    run = np.cumsum(starts) - 1
-    first, sizes = run_shape(members, run)
-    wanted = sizes > batch
-    wanted &= np.bincount(run, weights=stream.order[members], minlength=len(first)) == 0
-    wanted &= batches[starts] == batch
-    position = members - first[run]
-    inside = wanted[run] & (position > 0)
-    rows = members[inside]
-    step = stream.time_ns[rows] - stream.time_ns[rows - 1]
-    causes = drain_causes(stream, first, comms)
-    return causes[run[inside]], position[inside] % batch, step, batch
-
-
-RESERVE_PROBE = "pa:ha_reserve"
-REFILL_PROBE = "pa:pcp_bulk_alloc"
-ALLOC_HIGHATOMIC = 0x200
-"""The allocator's internal flag of requests that may use the reserve (6.1 to 7.2)."""
-
-LISTED_SHARE = 0.1
-CAP_SEEN_MIN = 3
-
-Tables = Mapping[str, Mapping[str, np.ndarray]]
-
-
-def reserve_after_list(stream: Stream, tables: Tables) -> Finding | None:
-    """Do requests that a per-CPU list served try to grow the reserve (S7.1)?
-
-    The request's own allocation event follows the call; just before it, a page taken from the
-    buddy is announced, one that lay on a list is not.
-    """
-    if RESERVE_PROBE not in tables:
-        return None
-    main, calls = stream.take(stream.kind <= max(Event)), tables[RESERVE_PROBE]
-    following = [np.zeros(0, np.int64)]
-    for cpu in np.unique(calls["cpu"]):
-        begin, end = np.searchsorted(main.cpu, [cpu, cpu + 1])
-        times = calls["time_ns"][calls["cpu"] == cpu]
-        rows = begin + np.searchsorted(main.time_ns[begin:end], times)
-        following.append(rows[rows < end])
-    request = np.concatenate(following)
-    request = request[main.kind[request] == Event.ALLOC]
-    if len(request) < CALLS_MIN:
-        return None
-    announced = main.is_kind(Event.ZONE_LOCKED, Event.EXTFRAG)[np.maximum(request - 1, 0)]
-    listed = int(np.count_nonzero(~announced))
-    line = f"{listed} of {len(request)} attempts to reserve follow a page from a per-CPU list"
-    return Finding(value=listed > LISTED_SHARE * len(request), line=line)
-
-
-def refills_for_highatomic(tables: Tables) -> Finding | None:
-    """Do requests that may use the reserve refill a per-CPU list (S4.4)?"""
-    calls = tables.get(REFILL_PROBE, {})
-    if "flags" not in calls or len(tables.get(RESERVE_PROBE, {}).get("time_ns", ())) < CALLS_MIN:
-        return None
-    refills = int(np.count_nonzero(calls["flags"] & ALLOC_HIGHATOMIC))
-    line = f"{refills} of {len(calls['flags'])} refills are for requests that may use the reserve"
-    return Finding(value=refills > 0, line=line)
-
-
-def cap(snapshots: Sequence[Snapshot]) -> Finding | None:
-    """The cap the reserve stopped at: the share rounded up to blocks, or a block more (S7.2)."""
-    seen: dict[tuple[int, str], list[int]] = {}
-    rounded: dict[tuple[int, str], int] = {}
-    for snapshot in snapshots:
-        types, zoneinfo = snapshot.pagetypeinfo, snapshot.zoneinfo
-        if types is None or zoneinfo is None or "HighAtomic" not in types.migratetypes:
-            continue
-        column = types.migratetypes.index("HighAtomic")
-        managed = {(zone.node, zone.name): zone.managed for zone in zoneinfo.zones}
-        for row in types.pageblocks:
-            key = (row.node, row.zone)
-            seen.setdefault(key, []).append(row.blocks[column])
-            rounded[key] = -(-(managed.get(key, 0) // 100) >> types.pageblock_order)
-    for key, blocks in seen.items():
-        if rounded[key] and max(blocks) > rounded[key]:
-            line = f"{max(blocks)} HighAtomic blocks in zone {key[1]}, 1 % is {rounded[key]}"
-            return Finding(value=False, line=line)
-    for key, blocks in seen.items():
-        if rounded[key] and blocks.count(rounded[key]) >= CAP_SEEN_MIN:
-            line = f"HighAtomic stays at {rounded[key]} blocks, 1 %, in zone {key[1]}"
-            return Finding(value=True, line=line)
-    return None
-
-
-ALLOC, FREE, FREE_BATCHED, ZONE_LOCKED, PCPU_DRAIN = 0, 1, 2, 3, 4
+ALLOC, FREE, FREE_BATCHED, ZONE_LOCKED, PCPU_DRAIN, EXTFRAG = 0, 1, 2, 3, 4, 5
 """Values of `Event`."""
 HIGHATOMIC = 3
 LARGEST_LISTED_ORDER, PMD_ORDER = 3, 9
@@ -316,15 +153,11 @@ def _count_chances(
             lists[number]["count"] = min(lists[number]["count"] + (1 << moved), cap)
 
 
-EXTFRAG = 5
-
-
 def evidence_stream(trace: Trace) -> Stream:
-    """Return the events by CPU and time that tell a kernel's rules.
+    """Events by CPU and time that tell a kernel's rules.
 
-    Where kprobes were recorded these are all. Else they are the drains and the fallbacks, what
-    stands on their CPU before the first of several drains and after a fallback, and the last free
-    before a drain: events that are neighbours here are neighbours in the whole stream, too.
+    Where kprobes were recorded these are all; else the drains, the fallbacks, and their neighbours
+    on their CPU, which are neighbours in the whole stream, too.
     """
     if trace.tables.keys() & {*PROBE_EVENTS, RESERVE_PROBE}:
         return allocator_stream(trace, with_probes=True)
@@ -363,51 +196,12 @@ def _mark_drains_and_fallbacks(
             is_wanted[row] = True
 
 
-FALLBACKS_MIN = 10
-ANNOUNCED_SHARE = 0.1
-
-
-def generation(stream: Stream) -> Finding | None:
-    """Does a fallback move the largest buddy (6.1's rule), or claim, then steal?
-
-    6.1 announces the buddy it falls back to, then takes a page from the requester's own list,
-    which often begins with that buddy: zone_locked of the same page follows. With claim and steal
-    it precedes the fallback's event or is not emitted at all.
-    """
-    fallbacks = np.flatnonzero(stream.is_kind(Event.EXTFRAG))
-    if len(fallbacks) < FALLBACKS_MIN:
-        return None
-    following = np.minimum(fallbacks + 1, len(stream) - 1)
-    taken_after = (
-        stream.is_kind(Event.ZONE_LOCKED)[following]
-        & (stream.cpu[following] == stream.cpu[fallbacks])
-        & (stream.pfn[following] == stream.pfn[fallbacks])
-    )
-    count = int(np.count_nonzero(taken_after))
-    line = f"{count} of {len(fallbacks)} fallbacks are announced before their page is taken"
-    return Finding(value=count > ANNOUNCED_SHARE * len(fallbacks), line=line)
-
-
-CHANCES_MIN = 20
-FLUSHED_SHARE, KEPT_SHARE = 0.25, 0.1
-"""Of 6.12.117's chances 35 % flush, of 7.2.13's 3 % drain for another reason; the rest of the
-former are frees that missed the list, which events do not show (S4.10)."""
-
-
-def flush_finding(asked: int, flushed: int) -> Finding | None:
-    """The threshold that the kernel has by its `flush_chances`, None if that is not clear."""
-    if asked < CHANCES_MIN or KEPT_SHARE < flushed / asked < FLUSHED_SHARE:
-        return None
-    line = f"{flushed} of {asked} high-order frees above the lower threshold flush"
-    return Finding(value=flushed / asked <= KEPT_SHARE, line=line)
-
-
 def flush_chances(trace: Trace, zones: ZoneMap) -> tuple[int, int]:
     """High-order frees that flush if the threshold is `batch`, not if it is batch + high_min/2.
 
     Such a free follows another one of order 1-3, more than a batch is on the list, free_count is
     between the thresholds, and no folio batch is open on the CPU: inside one, an interrupt finds
-    the list locked and its free goes to the buddy. Pages outside all known zones do not count.
+    the list locked and its free goes to the buddy.
 
     Returns:
         Their number, and of how many a drain follows at once.
@@ -417,13 +211,11 @@ def flush_chances(trace: Trace, zones: ZoneMap) -> tuple[int, int]:
     batches = zones.batches()[:-1]
     high_mins = []
     for zone in zones.zones:
-        first = zone.pagesets[0] if zone.pagesets else None
-        high_min = first.high_min if first else None
-        if high_min is None:
-            # not printed (S4.3)
-            high_min = max(
-                zone.low // max(len(zone.pagesets), 1), 4 * (first.batch if first else 1)
-            )
+        batch, high_min = 1, None
+        if zone.pagesets:
+            batch, high_min = zone.pagesets[0].batch, zone.pagesets[0].high_min
+        if high_min is None:  # not printed (S4.3)
+            high_min = max(zone.low // max(len(zone.pagesets), 1), 4 * batch)
         high_mins.append(high_min)
     starts = [zone.start_pfn or 0 for zone in zones.zones]
     ends = [zone.end_pfn for zone in zones.zones]
@@ -466,87 +258,203 @@ def flush_chances(trace: Trace, zones: ZoneMap) -> tuple[int, int]:
         cap_of = int(seen.max())
 
 
+CALLS_MIN = 20
+LARGER_SHARE = 0.1
+"""Share of calls for more than a batch from which on a drain is one hold; causes are read off
+neighbouring events, so a few calls belong to another one (recordings: 1 % against 40 %)."""
+BATCHED_STEPS_MIN, SINGLE_STEPS_MIN = 30, 300
+_STEP_BITS = 48
+"""A step of more ns, three days, counts as one of these."""
+LONGER_STEP = 1.05
+"""A step between two holds takes at least this much longer than any inside one."""
+ALLOC_HIGHATOMIC = 0x200
+"""The allocator's internal flag of requests that may use the reserve (6.1 to 7.2)."""
+LISTED_SHARE = 0.1
+CAP_SEEN_MIN = 3
+FALLBACKS_MIN = 10
+ANNOUNCED_SHARE = 0.1
+CHANCES_MIN = 20
+FLUSHED_SHARE, KEPT_SHARE = 0.25, 0.1
+"""Of 6.12.117's chances 35 % flush, of 7.2.13's 3 % drain for another reason; the rest of the
+former are frees that missed the list, which events do not show (S4.10)."""
 DECAYS_MIN = 3
 RETYPED_DRAINS_MIN = 10
 
 
+class Finding(NamedTuple):
+    """One rule's value as a source shows it, and what shows it in one line."""
+
+    value: bool
+    line: str
+
+
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """Answers of the allocator in one recording; each part is derived on first use."""
+    """Answers of the allocator in one recording; a method for each rule, None if they say nothing.
 
-    recording: Recording
+    Attributes:
+        trace: its events.
+        zones: of the first snapshot that has a usable zoneinfo.
+        snapshots: all of them.
+    """
+
+    trace: Trace
+    zones: ZoneMap
+    snapshots: Sequence[Snapshot] = ()
+
+    @staticmethod
+    def of(recording: Recording) -> Answers:
+        """The answers that a recording has."""
+        zoneinfo = next((s.zoneinfo for s in recording.snapshots if s.zoneinfo), None)
+        return Answers(recording.trace, ZoneMap.of(zoneinfo), recording.snapshots)
 
     @cached_property
     def stream(self) -> Stream:
         """The events that rules rest on, CPU by CPU, kprobes included."""
-        return evidence_stream(self.recording.trace)
+        return evidence_stream(self.trace)
 
     @cached_property
-    def zones(self) -> ZoneMap:
-        """Zones of the first snapshot that has a usable zoneinfo."""
-        return ZoneMap.of(next((s.zoneinfo for s in self.recording.snapshots if s.zoneinfo), None))
+    def steps(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+        """Steps from one page to the next inside drains of single pages, of more than a batch.
 
-    @cached_property
-    def steps_of_drains(self) -> DrainSteps:
-        """See `drain_steps`."""
-        return drain_steps(self.stream, self.zones, self.recording.trace.comms)
+        int8 cause (index into `CAUSES`), int64 place of the page within a batch, int64 ns; and the
+        largest pcp->batch.
+        """
+        stream, members = self.stream, self.stream.rows_of(Event.PCPU_DRAIN)
+        zone = self.zones.codes(stream.pfn[members])
+        batches = self.zones.batches()[zone]
+        batch = int(batches.max(initial=0))
+        if batch <= 1:
+            nothing = np.zeros(0, np.int64)
+            return nothing, nothing, nothing, batch
+        starts = run_starts(stream, members, zone)
+        run = np.cumsum(starts) - 1
+        first, sizes = run_shape(members, run)
+        wanted = (sizes > batch) & (batches[starts] == batch)
+        wanted &= np.bincount(run, weights=stream.order[members], minlength=len(first)) == 0
+        position = members - first[run]
+        inside = wanted[run] & (position > 0)
+        rows = members[inside]
+        step = stream.time_ns[rows] - stream.time_ns[rows - 1]
+        causes = drain_causes(stream, first, self.trace.comms)
+        return causes[run[inside]], position[inside] % batch, step, batch
 
     @cached_property
     def highs(self) -> dict[tuple[str, int], list[int]]:
         """pcp->high of every snapshot in time order, by zone and CPU."""
         highs: dict[tuple[str, int], list[int]] = {}
-        for snapshot in self.recording.snapshots:
+        for snapshot in self.snapshots:
             for zone in snapshot.zoneinfo.zones if snapshot.zoneinfo else ():
                 for pageset in zone.pagesets:
                     key = (f"{zone.node}/{zone.name}", pageset.cpu)
                     highs.setdefault(key, []).append(pageset.high)
         return highs
 
-    def drains_batched(self, cause: str) -> Finding | None:
-        """Do drains of a cause hold the lock for one batch at a time?"""
-        trace = self.recording.trace
-        if PROBE in trace.tables:
-            return by_calls(self.stream, trace, int(self.zones.batches().max()), cause)
-        return by_pauses(self.steps_of_drains, cause)
+    def free_batched(self) -> Finding | None:
+        """Drains of an overflowing list hold the lock for one batch at a time."""
+        return self._drains_batched("commit")
 
-    def flush_adds_half_high_min(self) -> Finding | None:
-        """Nothing if events were lost."""
-        trace = self.recording.trace
-        return None if trace.losses.total else flush_finding(*flush_chances(trace, self.zones))
+    def decay_batched(self) -> Finding | None:
+        """So do periodic drains."""
+        return self._drains_batched("decay")
+
+    def _drains_batched(self, cause: str) -> Finding | None:
+        """From the bulk free's own `count` argument, exact but for the cause; else from pauses.
+
+        Dropping and retaking the lock lengthens one step: that from page k * batch - 1 to k * batch
+        has an unlock, a lock and pending interrupts. Its median is held against the medians of the
+        other offsets within a batch. Only drains of single pages count, whose holds end at exactly
+        a batch.
+        """
+        table, stream = self.trace.tables.get(DRAIN_PROBE), self.stream
+        if table is not None:
+            batch = int(self.zones.batches().max())
+            asked = table["count"][np.argsort(table["cpu"], kind="stable")]
+            causes = drain_causes(stream, stream.rows_of(Probe.BULK_FREE), self.trace.comms)
+            asked = asked[causes == CAUSES.index(cause)]
+            if len(asked) < CALLS_MIN:
+                return None
+            larger = int(np.count_nonzero(asked > batch))
+            line = f"{larger} of {len(asked)} {cause} calls free more than batch {batch} in a hold"
+            return Finding(larger < LARGER_SHARE * len(asked), line)
+        causes, offset, step, batch = self.steps
+        wanted = causes == CAUSES.index(cause)
+        offset, step = offset[wanted], step[wanted]
+        boundary = step[offset == 0]
+        if len(boundary) < BATCHED_STEPS_MIN:
+            return None
+        # sorted by offset, then step, in one word
+        together = np.sort((offset << _STEP_BITS) + np.minimum(step, (1 << _STEP_BITS) - 1))
+        offset, step = together >> _STEP_BITS, together & ((1 << _STEP_BITS) - 1)
+        first, counts = np.unique(offset, return_index=True, return_counts=True)[1:]
+        inside = step[first + counts // 2][offset[first] != 0]
+        if not len(inside):
+            return None
+        middle, longest = float(np.median(boundary)), float(inside.max())
+        line = (
+            f"{cause} drains: a step at {batch} pages takes {middle:.0f} ns, "
+            f"elsewhere {inside.min():.0f}-{longest:.0f} ns"
+        )
+        if middle > LONGER_STEP * longest:
+            return Finding(True, line)
+        is_even = len(boundary) >= SINGLE_STEPS_MIN and middle <= longest
+        return Finding(False, line) if is_even else None
+
+    def high_order_flush_adds_half_high_min(self) -> Finding | None:
+        """The threshold that the kernel has by its `flush_chances`; nothing if events were lost."""
+        if self.trace.losses.total:
+            return None
+        asked, flushed = flush_chances(self.trace, self.zones)
+        if asked < CHANCES_MIN or KEPT_SHARE < flushed / asked < FLUSHED_SHARE:
+            return None
+        line = f"{flushed} of {asked} high-order frees above the lower threshold flush"
+        return Finding(flushed / asked <= KEPT_SHARE, line)
 
     def pcp_auto_tuned(self) -> Finding | None:
-        """Has a list's limit several values?"""
+        """A list's limit has several values."""
         values = {key: set(highs) for key, highs in self.highs.items()}
-        (zone, cpu), most = max(
-            values.items(), key=lambda item: len(item[1]), default=(("", 0), set[int]())
-        )
+        key = max(values, key=lambda key: len(values[key]), default=("", 0))
+        most = values.get(key, ())
         if len(most) < DECAYS_MIN:
             return None
-        line = (
-            f"pcp->high of zone {zone}, CPU {cpu}, has {len(most)} values, {min(most)}-{max(most)}"
-        )
-        return Finding(value=True, line=line)
+        line = f"pcp->high of zone {key[0]}, CPU {key[1]}, has {len(most)} values, "
+        return Finding(True, f"{line}{min(most)}-{max(most)}")
 
     def pcp_decays(self) -> Finding | None:
-        """Do limits fall by exactly an eighth?"""
+        """Limits fall by exactly an eighth."""
         ticks = sum(
             after == before - (before >> 3)
             for row in self.highs.values()
             for before, after in pairwise(row)
             if before > min(row)
         )
-        if ticks < DECAYS_MIN:
-            return None
         line = f"pcp->high fell by exactly an eighth {count_of(ticks, 'time')}"
-        return Finding(value=True, line=line)
+        return Finding(True, line) if ticks >= DECAYS_MIN else None
+
+    def fallback_from_largest(self) -> Finding | None:
+        """A fallback moves the largest buddy (6.1's rule), or claims, then steals.
+
+        6.1 announces the buddy it falls back to, then takes a page from the requester's own list,
+        which often begins with that buddy: zone_locked of the same page follows. With claim and
+        steal it precedes the fallback's event or is not emitted at all.
+        """
+        stream, fallbacks = self.stream, self.stream.rows_of(Event.EXTFRAG)
+        if len(fallbacks) < FALLBACKS_MIN:
+            return None
+        following = np.minimum(fallbacks + 1, len(stream) - 1)
+        taken_after = stream.is_kind(Event.ZONE_LOCKED)[following]
+        taken_after &= stream.is_same_page(following, fallbacks)
+        count = int(np.count_nonzero(taken_after))
+        line = f"{count} of {len(fallbacks)} fallbacks are announced before their page is taken"
+        return Finding(count > ANNOUNCED_SHARE * len(fallbacks), line)
 
     def lists_match_blocks(self) -> Finding | None:
-        """Do pages that were refilled as another type leave a list as HIGHATOMIC?
+        """Pages that were refilled as another type leave a list as HIGHATOMIC.
 
         A page freed in between would say nothing: before 6.10 it carries its block's type from then
         on (S5.6).
         """
-        trace = self.recording.trace
+        trace = self.trace
         is_reserve = (trace.event == Event.PCPU_DRAIN) & (trace.migratetype == HIGHATOMIC)
         drained = trace.pfn[is_reserve & (trace.pfn >= 0)]
         rows = np.flatnonzero(np.isin(trace.pfn, drained)) if len(drained) else drained
@@ -556,37 +464,83 @@ class Answers:
         refilled = trace.event[before] == Event.ZONE_LOCKED
         refilled &= trace.migratetype[before] < HIGHATOMIC
         pages = int(np.count_nonzero(refilled & is_reserve[after]))
-        if pages < RETYPED_DRAINS_MIN:
-            return None
         line = f"{pages} pages refilled as another type were drained, unused, as HighAtomic"
-        return Finding(value=True, line=line)
+        return Finding(True, line) if pages >= RETYPED_DRAINS_MIN else None
+
+    def highatomic_from_pcp(self) -> Finding | None:
+        """Requests that a per-CPU list served try to grow the reserve (S7.1).
+
+        The request's own allocation event follows the call; just before it, a page taken from the
+        buddy is announced, one that lay on a list is not.
+        """
+        calls = self.trace.tables.get(RESERVE_PROBE)
+        if calls is None:
+            return None
+        main = self.stream.take(self.stream.kind <= max(Event))
+        following = [np.zeros(0, np.int64)]
+        for cpu in np.unique(calls["cpu"]):
+            begin, end = np.searchsorted(main.cpu, [cpu, cpu + 1])
+            times = calls["time_ns"][calls["cpu"] == cpu]
+            rows = begin + np.searchsorted(main.time_ns[begin:end], times)
+            following.append(rows[rows < end])
+        request = np.concatenate(following)
+        request = request[main.kind[request] == Event.ALLOC]
+        if len(request) < CALLS_MIN:
+            return None
+        announced = main.is_kind(Event.ZONE_LOCKED, Event.EXTFRAG)[np.maximum(request - 1, 0)]
+        listed = int(np.count_nonzero(~announced))
+        line = f"{listed} of {len(request)} attempts to reserve follow a page from a per-CPU list"
+        return Finding(listed > LISTED_SHARE * len(request), line)
+
+    def highatomic_refills_pcp(self) -> Finding | None:
+        """Requests that may use the reserve refill a per-CPU list (S4.4)."""
+        flags = self.trace.tables.get(REFILL_PROBE, {}).get("flags")
+        calls = self.trace.tables.get(RESERVE_PROBE, {}).get("time_ns", ())
+        if flags is None or len(calls) < CALLS_MIN:
+            return None
+        refills = int(np.count_nonzero(flags & ALLOC_HIGHATOMIC))
+        line = f"{refills} of {len(flags)} refills are for requests that may use the reserve"
+        return Finding(refills > 0, line)
+
+    def reserve_cap_rounded(self) -> Finding | None:
+        """The cap the reserve stopped at: the share rounded up to blocks, or one more (S7.2)."""
+        seen: dict[tuple[int, str], list[int]] = {}
+        rounded: dict[tuple[int, str], int] = {}
+        for snapshot in self.snapshots:
+            types, zoneinfo = snapshot.pagetypeinfo, snapshot.zoneinfo
+            if types is None or zoneinfo is None or "HighAtomic" not in types.migratetypes:
+                continue
+            column = types.migratetypes.index("HighAtomic")
+            managed = {(zone.node, zone.name): zone.managed for zone in zoneinfo.zones}
+            for row in types.pageblocks:
+                key = (row.node, row.zone)
+                seen.setdefault(key, []).append(row.blocks[column])
+                rounded[key] = -(-(managed.get(key, 0) // 100) >> types.pageblock_order)
+        known = [(zone, blocks, rounded[zone]) for zone, blocks in seen.items() if rounded[zone]]
+        for (_, name), blocks, cap in known:
+            if max(blocks) > cap:
+                line = f"{max(blocks)} HighAtomic blocks in zone {name}, 1 % is {cap}"
+                return Finding(False, line)
+        for (_, name), blocks, cap in known:
+            if blocks.count(cap) >= CAP_SEEN_MIN:
+                return Finding(True, f"HighAtomic stays at {cap} blocks, 1 %, in zone {name}")
+        return None
 
 
-ANSWER_FINDERS: dict[str, Callable[[Answers], Finding | None]] = {
-    "free_batched": lambda answers: answers.drains_batched("commit"),
-    "decay_batched": lambda answers: answers.drains_batched("decay"),
-    "high_order_flush_adds_half_high_min": Answers.flush_adds_half_high_min,
-    "pcp_auto_tuned": Answers.pcp_auto_tuned,
-    "pcp_decays": Answers.pcp_decays,
-    "fallback_from_largest": lambda answers: generation(answers.stream),
-    "lists_match_blocks": Answers.lists_match_blocks,
-    "highatomic_from_pcp": lambda answers: reserve_after_list(
-        answers.stream, answers.recording.trace.tables
-    ),
-    "highatomic_refills_pcp": lambda answers: refills_for_highatomic(
-        answers.recording.trace.tables
-    ),
-    "reserve_cap_rounded": lambda answers: cap(answers.recording.snapshots),
-}
-"""By field of `KernelRules`; a field without a finder cannot be checked."""
+ANSWERED = (
+    *("free_batched", "decay_batched", "high_order_flush_adds_half_high_min", "pcp_auto_tuned"),
+    *("pcp_decays", "fallback_from_largest", "lists_match_blocks", "highatomic_from_pcp"),
+    *("highatomic_refills_pcp", "reserve_cap_rounded"),
+)
+"""Fields of `KernelRules` that have a method of `Answers`; the others cannot be checked."""
 
 _findings: WeakKeyDictionary[Recording, dict[str, Finding]] = WeakKeyDictionary()
 
 
 def answer_findings(recording: Recording) -> dict[str, Finding]:
-    """Findings from the allocator's answers, by rule; kept while that lives."""
+    """Findings from the allocator's answers, by rule; kept while the recording lives."""
     if recording not in _findings:
-        answers = Answers(recording)
-        findings = {rule: find(answers) for rule, find in ANSWER_FINDERS.items()}
+        answers = Answers.of(recording)
+        findings = {rule: getattr(answers, rule)() for rule in ANSWERED}
         _findings[recording] = {rule: each for rule, each in findings.items() if each is not None}
     return _findings[recording]

@@ -1,11 +1,9 @@
 """The rules that a replay runs under, and what each of them rests on.
 
-Two kinds of sources are kept apart. *Settings* exist before the first event or do not depend on
-what the allocator did: the release, sysctls, fields of the zoneinfo read before the start, the
+*Settings* do not depend on what the allocator did: the release, sysctls, zoneinfo before the start,
 flag names in the event format. They may change the rules a prediction runs under. *Answers* are
-what the allocator did: refills, drains, fallbacks, kprobes, later snapshots. A free-running
-prediction must not depend on them, so they only check the rules, and a contradiction is printed;
-`rules="evidence"` uses them all the same, and says so.
+what the allocator did: refills, drains, fallbacks, kprobes, later snapshots. They only check the
+rules, so that no prediction peeks; `rules="evidence"` uses them all the same, and says so.
 """
 
 from __future__ import annotations
@@ -44,11 +42,7 @@ class Settings:
 
     @staticmethod
     def of(recording: Recording) -> Settings:
-        """The settings of a recording.
-
-        Raises:
-            RecordingError: the events cannot be read.
-        """
+        """The settings of a recording."""
         try:
             zoneinfo = start_snapshots(recording)[0].zoneinfo
         except UsageError:  # no usable snapshot
@@ -64,19 +58,18 @@ class Settings:
         """Rules that they show, by field of `KernelRules`; the other fields rest on the release."""
         shown = {}
         if self.sysctls.get("pcp_free_batched") is not None:
-            shown["free_batched"] = Finding(value=True, line="sysctl pcp_free_batched exists")
+            shown["free_batched"] = Finding(True, "sysctl pcp_free_batched exists")
         for zone in self.zones:
             highs = sorted({pageset.high for pageset in zone.pagesets})
-            if len(highs) > 1 and "pcp_auto_tuned" not in shown:
+            if len(highs) > 1:
                 line = f"pcp->high of zone {zone.name} is {highs[0]} to {highs[-1]} by CPU"
-                shown["pcp_auto_tuned"] = Finding(value=True, line=line)
-            if zone.name == "Movable" and "movable_min_capped" not in shown:
+                shown.setdefault("pcp_auto_tuned", Finding(True, line))
+            if zone.name == "Movable":
                 low = zone.min - (zone.boost or 0)
-                line = f"zone Movable's min watermark is {low}"
-                shown["movable_min_capped"] = Finding(value=low <= MOVABLE_MIN_CAP, line=line)
+                capped = Finding(low <= MOVABLE_MIN_CAP, f"zone Movable's min watermark is {low}")
+                shown.setdefault("movable_min_capped", capped)
         if any(pcp.high_min is not None for zone in self.zones for pcp in zone.pagesets):
-            line = "zoneinfo prints high_min and high_max"
-            shown["pcp_auto_tuned"] = Finding(value=True, line=line)
+            shown["pcp_auto_tuned"] = Finding(True, "zoneinfo prints high_min and high_max")
         # a kernel with defrag_mode has what it was built on (S8.6)
         defrag = ""
         if self.sysctls.get("defrag_mode") is not None:
@@ -84,14 +77,12 @@ class Settings:
         elif any("nr_free_pages_blocks" in zone.counters for zone in self.zones):
             defrag = "zoneinfo prints nr_free_pages_blocks"
         if defrag:
-            line = f"{defrag}: built on claim and steal"
-            shown["fallback_from_largest"] = Finding(value=False, line=line)
-            line = f"{defrag}: built on typed free lists"
-            shown["lists_match_blocks"] = Finding(value=True, line=line)
+            shown["fallback_from_largest"] = Finding(False, f"{defrag}: built on claim and steal")
+            shown["lists_match_blocks"] = Finding(True, f"{defrag}: built on typed free lists")
         if self.gfp_names:
             atomic = "__GFP_ATOMIC" in self.gfp_names
             line = f"the event format {'names' if atomic else 'does not name'} __GFP_ATOMIC"
-            shown["boost_retry_by_high"] = Finding(value=not atomic, line=line)
+            shown["boost_retry_by_high"] = Finding(not atomic, line)
         return shown
 
 
@@ -120,9 +111,8 @@ class RuleEvidence:
         standing: "evidence" (the recording shows it), "from source of this release" (read there),
             "inferred" (a preset of this release, not read in its source), "assumed" (the preset
             of another release) or "given by the caller".
-        line: what shows or suggests the value.
-        check: what the allocator did says of it, "" if it says nothing. It begins with
-            "confirmed" or "contradicted".
+        line: the ground in words.
+        check: "confirmed ..." or "contradicted ..." by what the allocator did; "" if neither.
     """
 
     rule: str
@@ -185,13 +175,12 @@ def choose_rules(recording: Recording, rules: KernelRules | str | None = None) -
 def recorded_rules(recording: Recording, *, with_answers: bool = False) -> ChosenRules:
     """The preset nearest to a recording's kernel, changed where the recording shows otherwise.
 
-    Settings (sysctls, zoneinfo before the start, the event format) decide against the release:
-    distributions backport. What the allocator did decides only with `with_answers`; a prediction
-    under such rules has seen part of the answer, and `origin` says so.
+    Settings decide against the release: distributions backport.
 
     Args:
         recording: the recording.
-        with_answers: use refills, drains, fallbacks, kprobes and later snapshots as well.
+        with_answers: let refills, drains, fallbacks, kprobes and later snapshots decide as well; a
+            prediction under such rules has seen part of the answer, and `origin` says so.
 
     Raises:
         PolicyError: the kernel is older than every preset; with answers the oldest is taken.
@@ -216,13 +205,12 @@ def recorded_rules(recording: Recording, *, with_answers: bool = False) -> Chose
         }
     evidence, changed = [], {}
     for rule in base.rule_names():
-        value = getattr(base, rule)
+        value = preset = getattr(base, rule)
         if rule in shown:
-            standing, line = SHOWN, shown[rule].line
-            if shown[rule].value != value:
-                changed[rule] = shown[rule].value
-                line += f"; the preset says {value}"
-            value = shown[rule].value
+            standing, (value, line) = SHOWN, shown[rule]
+            if value != preset:
+                changed[rule] = value
+                line += f"; the preset says {preset}"
         elif KernelRules.series(release) != base.name:
             standing, line = ASSUMED, origin
         elif rule in base.inferred:
@@ -243,27 +231,20 @@ def recorded_rules(recording: Recording, *, with_answers: bool = False) -> Chose
 
 
 def checked(recording: Recording, evidence: tuple[RuleEvidence, ...]) -> tuple[RuleEvidence, ...]:
-    """The evidence with what the allocator did held against every rule.
-
-    Raises:
-        RecordingError: the recording cannot be read.
-    """
+    """The evidence with what the allocator did held against every rule."""
     answers = answer_findings(recording)
     policy = recorded_policy(recording).given()
-
-    def check(rule: RuleEvidence) -> RuleEvidence:
-        finding = answers.get(rule.rule)
-        if finding is None:
-            return rule
-        policy_field = _POLICY_OF_RULE.get(rule.rule, "")
-        expected = policy.get(policy_field, rule.value)
-        verdict = "confirmed" if finding.value == expected else "contradicted"
-        under = ""
-        if policy_field in policy:
-            under = f" under the recorded policy {policy_field}={int(expected)}"
-        return replace(rule, check=f"{verdict} by events{under}: {finding.line}")
-
-    return tuple(check(rule) for rule in evidence)
+    rules = []
+    for rule in evidence:
+        if finding := answers.get(rule.rule):
+            expected, under = rule.value, ""
+            if (name := _POLICY_OF_RULE.get(rule.rule)) in policy:
+                expected = policy[name]
+                under = f" under the recorded policy {name}={int(expected)}"
+            verdict = "confirmed" if finding.value == expected else "contradicted"
+            rule = replace(rule, check=f"{verdict} by events{under}: {finding.line}")
+        rules.append(rule)
+    return tuple(rules)
 
 
 def rule_notes(evidence: tuple[RuleEvidence, ...], rules: KernelRules) -> list[str]:

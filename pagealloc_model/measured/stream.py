@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from enum import IntEnum
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
 
 from pagealloc_model.base.jit import entry
 from pagealloc_model.recording.trace.columns import Trace
+
+Columns = TypeVar("Columns", bound=Any)
 
 
 class Probe(IntEnum):
@@ -109,10 +113,21 @@ class Stream:
         """int64 rows of some kinds, ascending."""
         return np.flatnonzero(self.is_kind(*kinds))
 
+    def is_same_page(self, rows: np.ndarray, others: np.ndarray) -> np.ndarray:
+        """Mask of rows that are of the same CPU and page as others."""
+        return (self.pfn[rows] == self.pfn[others]) & (self.cpu[rows] == self.cpu[others])
+
     def latest(self, rows: np.ndarray, *kinds: IntEnum) -> np.ndarray:
         """Return the latest row of some kinds up to each of `rows`; -1 where there is none."""
         candidates = np.concatenate([[-1], self.rows_of(*kinds)])
         return candidates[np.searchsorted(candidates, rows, "right") - 1]
+
+
+def joined(parts: Sequence[Columns]) -> Columns:
+    """Dataclasses of equal columns as one, end to end."""
+    kind = type(parts[0])
+    names = [field.name for field in fields(kind)]
+    return kind(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
 
 
 _streams: WeakKeyDictionary[Trace, WeakValueDictionary[tuple[str, ...], Stream]] = (
@@ -121,14 +136,12 @@ _streams: WeakKeyDictionary[Trace, WeakValueDictionary[tuple[str, ...], Stream]]
 
 
 def allocator_stream(trace: Trace, *, with_probes: bool, with_lock_events: bool = False) -> Stream:
-    """The trace's main rows, merged with other events where asked, CPU by CPU.
-
-    While somebody holds a trace's stream, all who ask for the same one get it.
+    """The trace's main rows by CPU and time; while somebody holds a stream, all get the same one.
 
     Args:
         trace: the events.
-        with_probes: whether to merge the kprobes' events.
-        with_lock_events: whether to merge the refill and zone-lock tracepoints (T8).
+        with_probes: merge the kprobes' events.
+        with_lock_events: merge the refill and zone-lock tracepoints (T8).
     """
     wanted = (PROBE_EVENTS if with_probes else {}) | (_TRACEPOINTS if with_lock_events else {})
     others = {name: probe for name, probe in wanted.items() if name in trace.tables}
@@ -145,12 +158,7 @@ def allocator_stream(trace: Trace, *, with_probes: bool, with_lock_events: bool 
         )
         if others:
             parts = [stream, *(_probe_rows(trace, *other) for other in others.items())]
-            stream = Stream(
-                **{
-                    field.name: np.concatenate([getattr(part, field.name) for part in parts])
-                    for field in fields(Stream)
-                }
-            )
+            stream = joined(parts)
             stream = stream.take(np.lexsort((stream.time_ns, stream.cpu)))
         of_trace[tuple(others)] = stream
     return stream
@@ -203,16 +211,22 @@ def mark_from_elsewhere(
 
 
 def begun_and_ended(
-    trace: Trace, begin_name: str, end_name: str
+    trace: Trace,
+    begin_name: str,
+    end_name: str,
+    keys: tuple[str, ...] = ("pid",),
+    chosen: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-    """Rows of beginnings and of the ends that follow them in the same task, and ns between.
+    """Rows of beginnings and of the ends that follow them, and ns between (T10.10).
 
-    By task and then by time (T10.10). One whose end was not seen is left out.
+    By keys and then by time. A beginning whose end was not seen is left out.
 
     Args:
         trace: the recording's events.
         begin_name: table of the beginnings.
         end_name: of the ends.
+        keys: columns that both have in common, the last first; by default the task.
+        chosen: rows of the beginnings; by default all.
 
     Returns:
         Three int64; None where either event was not recorded.
@@ -220,12 +234,16 @@ def begun_and_ended(
     begins, ends = trace.tables.get(begin_name), trace.tables.get(end_name)
     if begins is None or ends is None:
         return None
-    count = len(begins["pid"])
-    pid = np.concatenate([begins["pid"], ends["pid"]]).astype(np.int64)
-    time_ns = np.concatenate([begins["time_ns"], ends["time_ns"]])
-    is_end = np.arange(len(pid)) >= count
-    ranked = np.lexsort((is_end, time_ns, pid))
+    rows = np.arange(len(begins["time_ns"])) if chosen is None else chosen
+    time_ns, *columns = (
+        np.concatenate([np.asarray(begins[name])[rows], ends[name]]) for name in ("time_ns", *keys)
+    )
+    row = np.concatenate([rows, np.arange(len(ends["time_ns"]))])
+    is_end = np.arange(len(row)) >= len(rows)
+    ranked = np.lexsort((is_end, time_ns, *columns))
     before, after = ranked[:-1], ranked[1:]
-    pairs = ~is_end[before] & is_end[after] & (pid[before] == pid[after])
+    pairs = ~is_end[before] & is_end[after]
+    for column in columns:
+        pairs &= column[before] == column[after]
     before, after = before[pairs], after[pairs]
-    return before, after - count, time_ns[after] - time_ns[before]
+    return row[before], row[after], time_ns[after] - time_ns[before]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pagealloc_model.base.text import count_of
-from pagealloc_model.measured.stream import Probe, Stream, mark_from_elsewhere
+from pagealloc_model.measured.stream import Probe, Stream, joined, mark_from_elsewhere
 from pagealloc_model.recording.trace.columns import Event
 from pagealloc_model.recording.zone_map import UNKNOWN_ZONE, ZoneMap
 
@@ -55,15 +55,11 @@ class Transactions:
         return len(self.time_ns)
 
     @staticmethod
-    def joined(parts: Iterable[Transactions]) -> Transactions:
+    def joined(*parts: Transactions) -> Transactions:
         """All parts in time order."""
-        parts = tuple(parts)
-        together = {
-            field.name: np.concatenate([getattr(part, field.name) for part in parts])
-            for field in fields(Transactions)
-        }
-        order = np.argsort(together["time_ns"], kind="stable")
-        return Transactions(**{name: column[order] for name, column in together.items()})
+        together = joined(parts)
+        order = np.argsort(together.time_ns, kind="stable")
+        return Transactions(**{name: column[order] for name, column in vars(together).items()})
 
 
 def list_transactions(
@@ -99,11 +95,6 @@ def list_transactions(
     )
 
 
-def _same_page(stream: Stream, rows: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Mask of rows that are of the same CPU and page as others."""
-    return (stream.pfn[rows] == stream.pfn[others]) & (stream.cpu[rows] == stream.cpu[others])
-
-
 def named(code: np.ndarray, names: Sequence[str]) -> pd.Series:
     """Names by number, NA for numbers without one."""
     import pandas as pd  # `info` does without
@@ -128,22 +119,16 @@ def drain_causes(stream: Stream, first: np.ndarray, comms: Mapping[int, str]) ->
     just before is the periodic decay.
     """
     nearest = stream.latest(first, Event.FREE, Event.FREE_BATCHED, Probe.DRAIN_ZONE)
-    same_task = (
-        (nearest >= 0)
-        & (stream.cpu[nearest] == stream.cpu[first])
-        & (stream.pid[nearest] == stream.pid[first])
-    )
+    same_task = (nearest >= 0) & (stream.cpu[nearest] == stream.cpu[first])
+    same_task &= stream.pid[nearest] == stream.pid[first]
     whole_zone = same_task & (stream.kind[nearest] == Probe.DRAIN_ZONE)
     recent = stream.time_ns[first] - stream.time_ns[nearest] < _KWORKER_FREE_NS
     workers = [pid for pid, comm in comms.items() if comm.startswith("kworker")]
     worker = np.isin(stream.pid[first], np.array(workers, np.int32))
     from_list_start = (stream.kind[first] != Probe.BULK_FREE) | (stream.value[first] == 0)
     decay = worker & ~(same_task & recent) & ~whole_zone & from_list_start
-    return np.select(
-        [whole_zone, decay, same_task],
-        [CAUSES.index("drain_all"), CAUSES.index("decay"), CAUSES.index("commit")],
-        0,
-    ).astype(np.int8)
+    causes = [CAUSES.index(cause) for cause in ("drain_all", "decay", "commit")]
+    return np.select([whole_zone, decay, same_task], causes, 0).astype(np.int8)
 
 
 def probed_transactions(
@@ -163,24 +148,38 @@ def probed_transactions(
     objects = np.where(returns >= 0, stream.value[returns], -1)
     refills = list_transactions(stream, calls, by_address[calls], "refill", objects)
     refills.site[objects == 0] = SITES.index("empty_refill")
-    drains, strays = _drains(stream, by_address, comms)
-    freed = stream.rows_of(Probe.FREE_ONE)
+    # calls of the bulk free with what each freed
+    frees, drained = stream.rows_of(Probe.BULK_FREE), stream.rows_of(Event.PCPU_DRAIN)
+    owner = np.searchsorted(frees, drained) - 1
+    owned = owner >= 0
+    owned[owned] = stream.cpu[frees[owner[owned]]] == stream.cpu[drained[owned]]
+    owner = owner[owned]
+    pages = np.int64(1) << stream.order[drained[owned]].astype(np.int64)
+    drains = list_transactions(
+        stream,
+        frees,
+        by_address[frees],
+        "drain",
+        np.bincount(owner, minlength=len(frees)).astype(np.int64),
+        cause=drain_causes(stream, frees, comms),
+        pages=np.bincount(owner, weights=pages, minlength=len(frees)).astype(np.int64),
+    )
     duplicate = partial_claim_duplicates(stream)
     rows = np.flatnonzero(~duplicate)
     used = np.zeros(len(stream), bool)
-    used[rows[:-1]] = (stream.kind[rows[1:]] == Event.ALLOC) & _same_page(
-        stream, rows[1:], rows[:-1]
+    used[rows[:-1]] = (stream.kind[rows[1:]] == Event.ALLOC) & stream.is_same_page(
+        rows[1:], rows[:-1]
     )
     removal = stream.is_kind(Event.ZONE_LOCKED, Event.EXTFRAG) & ~duplicate
-    direct = np.flatnonzero(removal & (~opened | used))
-    parts = (
-        refills,
-        drains,
-        list_transactions(stream, freed, pages_zone[freed], "direct_free"),
-        list_transactions(stream, direct, pages_zone[direct], "buddy_alloc"),
+    singles = (
+        list_transactions(stream, rows, pages_zone[rows], site)
+        for site, rows in (
+            ("direct_free", stream.rows_of(Probe.FREE_ONE)),
+            ("buddy_alloc", np.flatnonzero(removal & (~opened | used))),
+        )
     )
     notes = []
-    if strays:
+    if strays := len(drained) - len(owner):
         notes.append(
             f"{count_of(strays, 'drained object precedes', 'drained objects precede')} "
             "the first call on a CPU: left out"
@@ -189,17 +188,13 @@ def probed_transactions(
         notes.append(
             f"{count_of(unreturned, 'refill has', 'refills have')} no recorded return: size unknown"
         )
-    return Transactions.joined(parts), tuple(notes)
+    return Transactions.joined(refills, drains, *singles), tuple(notes)
 
 
 def zone_drains(stream: Stream, zones: ZoneMap) -> tuple[Stream, np.ndarray]:
     """Recorded calls of drain_pages_zone() in known zones, by time, and int8 zone code of each.
 
     `cpu` ran the call and `value` is the CPU whose lists it emptied (S4.9).
-
-    Args:
-        stream: events and probes by CPU and time.
-        zones: of the recording's machine.
     """
     zone = _zone_by_address(stream, zones.codes(stream.pfn))
     calls = np.flatnonzero(stream.is_kind(Probe.DRAIN_ZONE) & (zone != UNKNOWN_ZONE))
@@ -239,15 +234,12 @@ def _refill_calls(stream: Stream) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     level = depth[events] + back[events]
     order = np.lexsort((events, level, stream.cpu[events]))
     sorted_events, sorted_level = events[order], level[order]
-    pair = (
-        call[sorted_events[:-1]]
-        & back[sorted_events[1:]]
-        & (sorted_level[:-1] == sorted_level[1:])
-        & (stream.cpu[sorted_events[:-1]] == stream.cpu[sorted_events[1:]])
-    )
+    before, after = sorted_events[:-1], sorted_events[1:]
+    pair = call[before] & back[after] & (sorted_level[:-1] == sorted_level[1:])
+    pair &= stream.cpu[before] == stream.cpu[after]
     calls = np.flatnonzero(call)
     returns = np.full(len(calls), -1, np.int64)
-    returns[np.searchsorted(calls, sorted_events[:-1][pair])] = sorted_events[1:][pair]
+    returns[np.searchsorted(calls, before[pair])] = after[pair]
     returned = returns >= 0
     edge = np.zeros(len(stream) + 1, np.int64)
     np.add.at(edge, calls[returned], 1)
@@ -260,31 +252,9 @@ def partial_claim_duplicates(stream: Stream) -> np.ndarray:
     duplicate = np.zeros(len(stream), bool)
     rows = stream.rows_of(Event.EXTFRAG)
     rows = rows[rows > 0]
-    duplicate[rows] = (stream.kind[rows - 1] == Event.ZONE_LOCKED) & _same_page(
-        stream, rows, rows - 1
-    )
+    duplicate[rows] = stream.kind[rows - 1] == Event.ZONE_LOCKED
+    duplicate[rows] &= stream.is_same_page(rows, rows - 1)
     return duplicate
-
-
-def _drains(stream: Stream, zone: np.ndarray, comms: Mapping[int, str]) -> tuple[Transactions, int]:
-    """Calls of the bulk free with what each freed, and the drained objects that no call owns."""
-    calls = stream.rows_of(Probe.BULK_FREE)
-    drained = stream.rows_of(Event.PCPU_DRAIN)
-    owner = np.searchsorted(calls, drained) - 1
-    owned = owner >= 0
-    owned[owned] = stream.cpu[calls[owner[owned]]] == stream.cpu[drained[owned]]
-    owner = owner[owned]
-    pages = np.int64(1) << stream.order[drained[owned]].astype(np.int64)
-    transactions = list_transactions(
-        stream,
-        calls,
-        zone[calls],
-        "drain",
-        np.bincount(owner, minlength=len(calls)).astype(np.int64),
-        cause=drain_causes(stream, calls, comms),
-        pages=np.bincount(owner, weights=pages, minlength=len(calls)).astype(np.int64),
-    )
-    return transactions, len(drained) - len(owner)
 
 
 HIGHATOMIC = 3
@@ -298,12 +268,11 @@ _MOST_FRAMES = 1 << 26
 
 @dataclass(frozen=True, kw_only=True)
 class RunRules:
-    """Facts for the inference; these are the kernel's rules, not measurements.
+    """The kernel's rules that the inference rests on.
 
     Attributes:
         pageblock_order: the one order above 3 that per-CPU lists hold (S1.9).
-        every_removal_announced: before 6.12, zone_locked fires after a fallback too, so fallback
-            events are no objects of their own (T4).
+        every_removal_announced: before 6.12, zone_locked fires after a fallback too (T4).
         free_batched: overflow drains hold the lock for one batch at a time (S4.7).
         decay_batched: so do periodic drains (S4.8).
     """
@@ -324,14 +293,10 @@ def inferred_transactions(
     allocation of that very page, is a direct buddy allocation, except at pageblock order, where
     refills bring one or two objects. A drain is a run of pcpu_drain events of one task and zone,
     cut into batches where the kernel drops the lock between them. Direct frees are seen only for
-    orders that no per-CPU list holds.
+    orders that no per-CPU list holds. Where the kernel announces each object that a refill brings
+    (`Probe.REFILLED`), refills are runs of those, and every other removal is a direct one.
 
-    Where the kernel announces each object that a refill brings (`Probe.REFILLED`), refills are runs
-    of those, and every other removal is a direct buddy allocation: nothing is guessed but where one
-    refill ends and the next begins.
-
-    Pauses do not end a run: inside a lock hold a virtual CPU can be preempted for longer than two
-    holds are apart, and recordings with kprobes show that cutting at pauses splits far more holds
+    Pauses do not end a run: recordings with kprobes show that cutting at them splits far more holds
     than it separates.
     """
     if rules.every_removal_announced:
@@ -347,18 +312,15 @@ def inferred_transactions(
         list_transactions(stream, rows, zones.codes(stream.pfn[rows]), site)
         for site, rows in (("buddy_alloc", direct), ("direct_free", freed))
     )
-    return Transactions.joined((refills, _inferred_drains(stream, zones, comms, rules), *singles))
+    return Transactions.joined(refills, _inferred_drains(stream, zones, comms, rules), *singles)
 
 
 def refilled_removals(stream: Stream) -> np.ndarray:
     """Return the mask of removals that a refill's own event follows at once, for the same page."""
-    refilled = np.zeros(len(stream), bool)
-    refilled[:-1] = (
-        stream.is_kind(Event.ZONE_LOCKED, Event.EXTFRAG)[:-1]
-        & (stream.kind[1:] == Probe.REFILLED)
-        & (stream.pfn[1:] == stream.pfn[:-1])
-        & (stream.cpu[1:] == stream.cpu[:-1])
-    )
+    refilled = stream.is_kind(Event.ZONE_LOCKED, Event.EXTFRAG)
+    refilled[-1:] = False
+    refilled[:-1] &= stream.kind[1:] == Probe.REFILLED
+    refilled[:-1] &= stream.is_same_page(slice(1, None), slice(-1))
     return refilled
 
 
@@ -375,13 +337,9 @@ def run_starts(
     before = members[1:] - 1
     if twice is not None:
         before -= twice[before]
-    last = members[:-1]
-    starts[1:] = (
-        (before != last)
-        | (stream.cpu[members[1:]] != stream.cpu[last])
-        | (stream.pid[members[1:]] != stream.pid[last])
-        | (zone[1:] != zone[:-1])
-    )
+    starts[1:] = before != members[:-1]
+    for column in (stream.cpu[members], stream.pid[members], zone):
+        starts[1:] |= column[1:] != column[:-1]
     return starts
 
 
@@ -413,7 +371,7 @@ def _removals(
     last = len(stream) - 1
     following = np.minimum(first + 1, last)
     following = np.minimum(following + twice[following], last)
-    used_at_once = (stream.kind[following] == Event.ALLOC) & _same_page(stream, following, first)
+    used_at_once = (stream.kind[following] == Event.ALLOC) & stream.is_same_page(following, first)
     used_at_once &= stream.order[following] == stream.order[first]
     direct_run = (objects == 1) & used_at_once
     direct_run &= (order[begins] != rules.pageblock_order) & (batch[begins] > 1)

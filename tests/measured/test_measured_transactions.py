@@ -8,11 +8,9 @@ import numpy as np
 import pytest
 
 from pagealloc_model.base import arrays
-from pagealloc_model.measured import rule_findings as drain_holds
-from pagealloc_model.measured import rule_findings as fallback_events
 from pagealloc_model.measured import transactions as runs
 from pagealloc_model.measured.measured import DIRECT_RECLAIM, outcomes_table
-from pagealloc_model.measured.rule_findings import evidence_stream
+from pagealloc_model.measured.rule_findings import Answers
 from pagealloc_model.measured.stream import Stream, allocator_stream
 from pagealloc_model.measured.transactions import (
     CAUSES,
@@ -280,9 +278,11 @@ def test_pages_are_followed_from_cpu_to_cpu(
 @pytest.mark.parametrize("seed", range(20))
 def test_rules_rest_on_events_around_drains_and_fallbacks(seed: int) -> None:
     trace = random_trace(seed)
-    thin, whole = evidence_stream(trace), allocator_stream(trace, with_probes=True)
+    answers, of_all = (Answers(trace, SMALL_ZONES) for _ in range(2))
+    thin, whole = answers.stream, allocator_stream(trace, with_probes=True)
+    vars(of_all)["stream"] = whole
     assert len(thin) < len(whole)
-    assert fallback_events.generation(thin) == fallback_events.generation(whole)
+    assert answers.fallback_from_largest() == of_all.fallback_from_largest()
     members = [each.rows_of(Event.PCPU_DRAIN) for each in (thin, whole)]
     for name in ("time_ns", "cpu", "pfn"):
         columns = [
@@ -295,7 +295,7 @@ def test_rules_rest_on_events_around_drains_and_fallbacks(seed: int) -> None:
     ]
     np.testing.assert_array_equal(*starts)
     causes = [
-        drain_holds.drain_causes(each, rows[starts[0]], trace.comms)
+        runs.drain_causes(each, rows[starts[0]], trace.comms)
         for each, rows in zip((thin, whole), members, strict=True)
     ]
     np.testing.assert_array_equal(*causes)

@@ -9,16 +9,13 @@ import numpy as np
 import pytest
 
 from pagealloc_model.base.errors import PolicyError
-from pagealloc_model.measured import rule_findings as drain_holds
-from pagealloc_model.measured import rule_findings as fallback_events
-from pagealloc_model.measured import rule_findings as highatomic_calls
+from pagealloc_model.measured import rule_findings
 from pagealloc_model.measured.rule_findings import (
-    ANSWER_FINDERS,
+    ANSWERED,
     Answers,
     Finding,
     answer_findings,
     flush_chances,
-    flush_finding,
 )
 from pagealloc_model.measured.rules import (
     ASSUMED,
@@ -33,7 +30,6 @@ from pagealloc_model.measured.rules import (
     recorded_rules,
     rule_notes,
 )
-from pagealloc_model.measured.stream import allocator_stream
 from pagealloc_model.policy.kernel_rules import PRESETS, KernelRules
 from pagealloc_model.recording.proc.zoneinfo import ZoneInfoZone, parse_zoneinfo
 from pagealloc_model.recording.recording import Recording, open_recording
@@ -199,7 +195,7 @@ def test_rules_do_not_peek(tmp_path: Path) -> None:
 
 def test_findings_are_of_rules_there_are() -> None:
     for recording in map(shipped_recording, ("xfree", "highatomic_stock")):
-        assert {*Settings.of(recording).findings(), *ANSWER_FINDERS} <= {*KernelRules.rule_names()}
+        assert {*Settings.of(recording).findings(), *ANSWERED} <= {*KernelRules.rule_names()}
 
 
 # Rules that sysctls, zoneinfo and the event format show before the first event
@@ -283,7 +279,7 @@ def with_highs(directory: Path, highs: list[int]) -> Recording:
 
 
 def answered(recording: Recording, rule: str) -> bool | None:
-    finding = ANSWER_FINDERS[rule](Answers(recording))
+    finding = getattr(Answers.of(recording), rule)()
     return None if finding is None else finding.value
 
 
@@ -377,11 +373,8 @@ def drains(
 
 
 def found(events: TimedEvents, directory: Path, cause: str = "commit") -> Finding | None:
-    trace = events.trace(directory)
-    stream = allocator_stream(trace, with_probes=True)
-    if drain_holds.PROBE in trace.tables:
-        return drain_holds.by_calls(stream, trace, BATCH, cause)
-    return drain_holds.by_pauses(drain_holds.drain_steps(stream, ZONES, trace.comms), cause)
+    answers = Answers(events.trace(directory), ZONES)
+    return answers.free_batched() if cause == "commit" else answers.decay_batched()
 
 
 def test_a_pause_after_every_batch_is_a_lock_dropped(tmp_path: Path) -> None:
@@ -414,7 +407,7 @@ def test_drains_of_larger_pages_do_not_count(tmp_path: Path) -> None:
     assert found(drains(pause=1, order=1), tmp_path) is None
 
 
-@pytest.mark.parametrize(("count", "batched"), [(BATCH, True), (2 * BATCH, False)])
+@pytest.mark.parametrize(("count", "batched"), [(63, True), (64, False)])
 def test_calls_say_how_many_pages_a_hold_frees(tmp_path: Path, count: int, batched: bool) -> None:
     events = TimedEvents()
     for _ in range(30):
@@ -461,8 +454,7 @@ def reserving(directory: Path, *, announced: bool, flags: int = 0, times: int = 
 @pytest.mark.parametrize("announced", [True, False])
 def test_what_served_a_request_that_reserves(tmp_path: Path, announced: bool) -> None:
     trace = reserving(tmp_path, announced=announced)
-    stream = allocator_stream(trace, with_probes=True)
-    finding = highatomic_calls.reserve_after_list(stream, trace.tables)
+    finding = Answers(trace, ZONES).highatomic_from_pcp()
     assert finding is not None
     assert finding.value is not announced
 
@@ -470,17 +462,15 @@ def test_what_served_a_request_that_reserves(tmp_path: Path, announced: bool) ->
 @pytest.mark.parametrize("flags", [0x201, 0x100])
 def test_refills_for_requests_that_may_reserve(tmp_path: Path, flags: int) -> None:
     trace = reserving(tmp_path, announced=True, flags=flags)
-    finding = highatomic_calls.refills_for_highatomic(trace.tables)
+    finding = Answers(trace, ZONES).highatomic_refills_pcp()
     assert finding is not None
     assert finding.value is (flags == 0x201)
 
 
 def test_too_few_calls_prove_nothing(tmp_path: Path) -> None:
-    trace = reserving(tmp_path, announced=True, times=5)
-    stream = allocator_stream(trace, with_probes=True)
-    assert highatomic_calls.reserve_after_list(stream, trace.tables) is None
-    assert highatomic_calls.refills_for_highatomic(trace.tables) is None
-    assert highatomic_calls.reserve_after_list(stream, {}) is None
+    answers = Answers(reserving(tmp_path, announced=True, times=5), ZONES)
+    assert answers.highatomic_from_pcp() is None
+    assert answers.highatomic_refills_pcp() is None
 
 
 @pytest.mark.parametrize(("blocks", "rounded"), [((1, 1, 1), True), ((0, 2, 2), False)])
@@ -503,7 +493,7 @@ def cap_of(tmp_path: Path, blocks: tuple[int, ...]) -> Finding | None:
         directory = write_snapshot(recording, 10**9 + index, start_free())
         file = directory / "pagetypeinfo"
         file.write_text(file.read_text().replace("Normal 1 15 0 0 0", f"Normal 1 14 0 {count} 0"))
-    return highatomic_calls.cap(open_recording(recording).snapshots)
+    return Answers.of(open_recording(recording)).reserve_cap_rounded()
 
 
 @pytest.mark.parametrize("before", [True, False])
@@ -521,11 +511,9 @@ def test_the_fallback_rule_shows_in_the_order_of_events(tmp_path: Path, before: 
             text.fallback(pfn, found=9, owned=1)
             text.locked(pfn + 1)
         text.alloc(pfn)
-    stream = allocator_stream(text.trace(tmp_path), with_probes=True)
-    finding = fallback_events.generation(stream)
+    finding = Answers(text.trace(tmp_path), ZONES).fallback_from_largest()
     assert finding is not None
     assert finding.value is before
-    assert fallback_events.generation(stream.take(slice(0, 12))) is None
 
 
 # The high-order flush threshold, from free_count as the events let it be reconstructed
@@ -556,14 +544,14 @@ def test_chances_to_flush(tmp_path: Path, script: str, expected: tuple[int, int]
     assert flush_chances(Script(script, FIRST).trace(tmp_path), ZONES) == expected
 
 
-def test_shares_decide_only_where_they_are_clear() -> None:
-    verdicts = {
-        (asked, flushed): flush_finding(asked, flushed)
-        for asked, flushed in ((100, 3), (100, 35), (100, 17), (19, 0))
-    }
-    assert {key: each and each.value for key, each in verdicts.items()} == {
-        (100, 3): True,
-        (100, 35): False,
-        (100, 17): None,
-        (19, 0): None,
-    }
+@pytest.mark.parametrize(
+    ("asked", "flushed", "expected"),
+    [(100, 3, True), (100, 35, False), (100, 17, None), (19, 0, None)],
+)
+def test_shares_decide_only_where_they_are_clear(
+    asked: int, flushed: int, expected: bool | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rule_findings, "flush_chances", lambda *_: (asked, flushed))
+    answers = Answers(drains(count=1).trace(tmp_path), ZONES)
+    finding = answers.high_order_flush_adds_half_high_min()
+    assert (finding and finding.value) is expected
