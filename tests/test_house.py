@@ -13,7 +13,7 @@ BUDGETS = {
     "policy": 1_520,
     "recording": 10_840,
     "allocator": 13_590,
-    "measured": 3_170,
+    "measured": 3_000,
     "predicted": 7_700,
     "verdict": 6_870,
     "show": 4_125,
