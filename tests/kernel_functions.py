@@ -23,8 +23,7 @@ LEFT_OUT = {
 }
 """Modules and folders that are not the allocator: they set it up, drive it or print it."""
 
-SERIES = ("6.1", "6.12", "7.2", "7.3")
-"""Kernels that the names were looked up in."""
+SERIES = ("6.1", "6.12", "7.2", "7.3")  # kernels that the names were looked up in
 
 FORM = re.compile(
     r"Part of (?P<whole>\w+)\(\): \S|(?P<first>\w+)\(\)(?: and (?P<second>\w+)\(\))?: \S"

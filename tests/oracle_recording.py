@@ -24,10 +24,8 @@ GFP = {
     MOVABLE: "GFP_KERNEL|__GFP_MOVABLE",
     RECLAIMABLE: "GFP_KERNEL|__GFP_RECLAIMABLE",
 }
-STEP_US = 2_000
-"""Time between steps, so that a run lasts for seconds."""
-SNAPSHOT_STEPS = 50
-"""Steps after which zoneinfo is read."""
+STEP_US = 2_000  # time between steps, so that a run lasts for seconds
+SNAPSHOT_STEPS = 50  # steps after which zoneinfo is read
 
 
 def scenario(seed: int, steps: int, orders: tuple[int, ...]) -> Scenario:

@@ -34,22 +34,18 @@ from tests.import_graph import ImportGraph, module_name
 CHECKOUT = Path(__file__).resolve().parent.parent
 RECORDING = "xfree"
 FIRST = ("tests.allocator.test_against_oracle",)
-EXAMPLES = 5
-"""Scenarios of a property test: seconds, where a whole test takes most of a minute."""
-SLOW = ("browser", "kernel_build", "fuzz")
-"""Folders of tests that take more than the time there is."""
+EXAMPLES = 5  # scenarios of a property test: seconds, where a whole test takes most of a minute
+SLOW = ("browser", "kernel_build", "fuzz")  # folders of tests that take more than the time there is
 SKIPPED = ("test_seeded_faults", "test_notebooks", "test_wheel", "test_make_lab", "test_hooks")
 """Files of tests that install, compile or start whole programs."""
-LEAST_S = 8
-"""Seconds for tests, however long compiling took."""
+LEAST_S = 8  # seconds for tests, however long compiling took
 LARGE = (
     ("pagealloc_model.allocator.events", "advance", "event loop"),
     ("pagealloc_model.allocator.choices.judging", "resync", "judging of choices"),
     ("pagealloc_model.allocator.events", "advance_elastic", "event loop under pressure"),
 )
 """Entry points that take more than some seconds to compile: module, name and group."""
-LARGE_FUNCTIONS = 60
-"""An entry point that reaches more functions is large."""
+LARGE_FUNCTIONS = 60  # an entry point that reaches more functions is large
 
 
 def changed_modules(since: str) -> list[str]:

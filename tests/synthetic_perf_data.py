@@ -37,8 +37,7 @@ GFP_PRINT_FMT = (
     '{(unsigned long)(( gfp_t)((((1UL))) << (5))), "__GFP_HIGH"}, { 0, ((void *)0) } )'
 )
 
-Declared = tuple[str, int, bool]
-"""C declaration, size in bytes, signed."""
+Declared = tuple[str, int, bool]  # C declaration, size in bytes, signed
 
 PFN: Declared = ("unsigned long pfn", 8, False)
 ORDER: Declared = ("unsigned int order", 4, False)

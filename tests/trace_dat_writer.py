@@ -20,8 +20,7 @@ from tests.perf_data_writer import format_texts, header_texts
 from tests.synthetic_perf_data import ALLOC, CONTENTION, FREE, Tracepoint
 
 PAGE = 4096
-START = 5_000_000_000
-"""Time of the first event, where a test does not say otherwise."""
+START = 5_000_000_000  # time of the first event, where a test does not say otherwise
 HEADER_PAGE = (
     "\tfield: u64 timestamp;\toffset:0;\tsize:8;\tsigned:0;\n"
     "\tfield: local_t commit;\toffset:8;\tsize:8;\tsigned:1;\n"

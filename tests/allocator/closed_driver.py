@@ -17,8 +17,7 @@ from tests.allocator.model_driver import OBJECTS, one_event
 from tests.oracle.closed_loop import TaskEvent
 from tests.oracle.elastic import ElasticOracle
 
-MACHINE = -(1 << 40)
-"""Stands for the task of what no task does."""
+MACHINE = -(1 << 40)  # stands for the task of what no task does
 
 
 class ClosedDriver(ElasticDriver):

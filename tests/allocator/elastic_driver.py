@@ -30,6 +30,7 @@ from tests.allocator.model_driver import (
 from tests.allocator.small_state import put_on_list
 from tests.oracle.dump import Dump
 from tests.oracle.elastic import Demand, ElasticOracle
+from tests.oracle.elastic_scenarios import DEFRAG_FIXES
 from tests.oracle.lru import LISTS
 from tests.oracle.steps import Step
 
@@ -41,8 +42,6 @@ THP_SETTINGS = {
     at.GFP_DIRECT_RECLAIM | pr.GFP_NORETRY: "always",
 }
 """Policy's word for the bits that huge-page requests get."""
-DEFRAG = ("defrag_atomic_falls_back", "defrag_promotes_order", "promoted_fall_back_afresh")
-
 KSWAPD = {
     "phase": pr.KSWAPD_PHASE,
     "due": pr.KSWAPD_DUE,
@@ -84,7 +83,7 @@ class ElasticDriver:
         policy = replace(
             model_policy(oracle.policy, oracle.rules),
             defrag_mode=oracle.policy.defrag_mode,
-            **{name: getattr(oracle.policy, name) for name in DEFRAG},
+            **{name: getattr(oracle.policy, name) for name in DEFRAG_FIXES},
             defrag_kswapd_assist=options.assists,
             defrag_watermarks=options.block_watermarks,
             compaction_proactiveness=options.proactiveness,

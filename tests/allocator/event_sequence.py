@@ -20,8 +20,7 @@ from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.recording.machine import Machine, Zone
 
-BLOCK = 512
-"""Pages in a pageblock."""
+BLOCK = 512  # pages in a pageblock
 
 ORDERS = (0,) * 20 + (1, 1, 2, 2, 3, 3, 4)
 """Orders asked for; larger ones, served in single pages, would overflow the log."""

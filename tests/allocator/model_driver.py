@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,6 @@ from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.events import advance
 from pagealloc_model.allocator.state import State, make_state, note_isolated_blocks, place_buddies
 from pagealloc_model.policy.kernel_rules import KernelRules
-from pagealloc_model.policy.ownership_options import OwnershipOptions
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.predicted.run import kept_pages, taken_pages
 from pagealloc_model.recording.machine import Machine, Zone
@@ -24,14 +23,9 @@ from tests.oracle.page_alloc import Allocator
 from tests.oracle.scenarios import live_objects
 from tests.oracle.steps import Step
 
-FAR = 1 << 62
-"""A time at which no decay tick is due."""
-
-LOG_ROWS = 1 << 22
-"""Room for what one step can log on the scenarios' machines."""
-
-OBJECTS = 1 << 14
-"""Room for the objects of a scenario."""
+FAR = 1 << 62  # a time at which no decay tick is due
+LOG_ROWS = 1 << 22  # room for what one step can log on the scenarios' machines
+OBJECTS = 1 << 14  # room for the objects of a scenario
 
 HOLDS = {
     at.SITE_REFILL: ("refill", ""),
@@ -321,7 +315,7 @@ def model_policy(policy: OraclePolicy, rules: OracleRules) -> Policy:
     found["percpu_pagelist_high_fraction"] = policy.percpu_pagelist_high_fraction or None
     if policy.ownership is not None:
         found["pageblock_ownership"] = "pcp_buddy"
-        found["ownership"] = OwnershipOptions(**asdict(policy.ownership))
+        found["ownership"] = policy.ownership
     return Policy(**found, highatomic_from_pcp=rules.highatomic_from_pcp)
 
 

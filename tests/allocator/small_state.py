@@ -16,11 +16,8 @@ from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Policy
 from pagealloc_model.recording.machine import Machine, Zone
 
-BLOCK = 512
-"""Pages in a pageblock."""
-
-FAR = 1 << 62
-"""A time at which nothing is due."""
+BLOCK = 512  # pages in a pageblock
+FAR = 1 << 62  # a time at which nothing is due
 
 KERNEL = at.GFP_DIRECT_RECLAIM | at.GFP_KSWAPD_RECLAIM | pr.GFP_IO
 CALM = ElasticAssumptions(

@@ -27,8 +27,7 @@ from tests.allocator.test_invariants import hostile
 
 EVENTS = 6000
 
-INTERPRETED = 2500
-"""Events that Python itself takes one by one."""
+INTERPRETED = 2500  # events that Python itself takes one by one
 
 
 def test_the_sequence_uses_every_part_of_the_allocator() -> None:

@@ -15,15 +15,13 @@ import pytest
 from tests.allocator.faults import FAULTS, Fault, module_source
 from tests.oracle import RULES
 
-EXAMPLES = 100
-"""Scenarios to find a fault in."""
+EXAMPLES = 100  # scenarios to find a fault in
 
 TIMEOUT_S = 150
 """CPU time of one scenario, mostly a second or two: a fault that makes a kernel run forever is
 found too."""
 
-STEPS = {"literal": 200, "elastic": 100}
-"""Steps of a scenario."""
+STEPS = {"literal": 200, "elastic": 100}  # steps of a scenario
 
 COMPARE = f"""
 import signal

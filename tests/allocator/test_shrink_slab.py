@@ -18,10 +18,8 @@ from pagealloc_model.policy.policy import Policy
 from tests.allocator.small_state import BLOCK, CALM, KERNEL, Pressed, bits_of, pressed_zone
 
 SLAB = bits_of(pr.RECLAIMABLE, KERNEL | pr.GFP_FS)
-EMPTIED = replace(CALM, slab_survivors_per_mille=0)
-"""Every slab can be emptied."""
-EACH = 4 * 2
-"""Objects of a slab on one CPU."""
+EMPTIED = replace(CALM, slab_survivors_per_mille=0)  # every slab can be emptied
+EACH = 4 * 2  # objects of a slab on one CPU
 
 
 @entry

@@ -23,8 +23,7 @@ CHECKOUT = Path(__file__).resolve().parent.parent.parent
 REAL = CHECKOUT / "data/xfree/perf.data"
 INTERPRETED = {"NUMBA_DISABLE_JIT": "1"}
 _SHARE_INTERPRETED = 0.4
-_START_S = 300
-"""Seconds a worker may take to compile its kernels."""
+_START_S = 300  # seconds a worker may take to compile its kernels
 
 
 @dataclass(frozen=True)

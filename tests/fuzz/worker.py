@@ -112,11 +112,8 @@ def _rows(trace: Trace) -> Counter[tuple[int, ...]]:
     return Counter(zip(*(getattr(trace, name).tolist() for name in COLUMN_TYPES), strict=True))
 
 
-MEMORY = 512 << 20
-"""Bytes of address space that a reader may take beside what the process has."""
-
-LONGEST_S = 30
-"""Seconds on one input after which the process is killed."""
+MEMORY = 512 << 20  # bytes of address space that a reader may take beside what the process has
+LONGEST_S = 30  # seconds on one input after which the process is killed
 
 _LARGEST_INPUT = 1 << 20
 

@@ -16,8 +16,7 @@ FIRST_LINES = 40
 DIFF_LINES = 24
 REFUSED, FAILED = "refused", "failed"
 """The only field of a case that the package refuses, and of one that ends with another error."""
-Outcome = dict[str, str]
-"""A hash, one line or a text for each field of a case."""
+Outcome = dict[str, str]  # a hash, one line or a text for each field of a case
 
 
 def shortened(outcome: Outcome) -> Outcome:

@@ -114,8 +114,7 @@ def cases(full: bool) -> Iterator[str]:
         yield from (f"{name} html {result}" for result in SHOWN)
 
 
-BY_RECORDING = True
-"""A recording is validated once for all its cases."""
+BY_RECORDING = True  # a recording is validated once for all its cases
 
 
 def run(case: str) -> dict[str, str]:

@@ -21,8 +21,7 @@ TIMED = re.compile(r"\b[\d.,]+ m?s\b")
 FIGURE, HTML = "application/vnd.plotly.v1+json", "text/html"
 WIDGET = "application/vnd.jupyter.widget-view+json"
 PROGRESS, LOOKS = "FloatProgressModel", ("LayoutModel", "StyleModel")
-PROGRAM = ("_esm", "_css", "_anywidget_id")
-"""A widget's own JavaScript, style sheet and class."""
+PROGRAM = ("_esm", "_css", "_anywidget_id")  # a widget's own JavaScript, style sheet and class
 REFERENCE = "IPY_MODEL_"
 WIDGET_STATE = "application/vnd.jupyter.widget-state+json"
 

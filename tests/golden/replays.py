@@ -106,8 +106,7 @@ QUICK_CASES = [
 """Those that `make test` looks at: the three smallest recordings."""
 
 
-BY_RECORDING = True
-"""A recording is opened once for all its cases."""
+BY_RECORDING = True  # a recording is opened once for all its cases
 
 
 @lru_cache(maxsize=1)

@@ -38,11 +38,6 @@ class ClosedLoop:
 
     Attributes:
         over: when each event was over, ns; None before.
-        order: positions of events in the order in which they were taken up.
-        lags: by how much each task is late, ns.
-        stalls: events that lost time in the model.
-        waited: positions of frees and uses that waited for an allocation.
-        late_by_others: tasks that did, and were late from then on.
     """
 
     def __init__(
@@ -53,11 +48,11 @@ class ClosedLoop:
         self.events = events
         self.imposes_losses = imposes_losses
         self.over: list[int | None] = [None] * len(events)
-        self.order: list[int] = []
-        self.lags: Counter[int] = Counter()
-        self.stalls = 0
-        self.waited: list[int] = []
-        self.late_by_others: set[int] = set()
+        self.order: list[int] = []  # positions of events in the order in which they were taken up
+        self.lags: Counter[int] = Counter()  # by how much each task is late, ns
+        self.stalls = 0  # events that lost time in the model
+        self.waited: list[int] = []  # positions of frees and uses that waited for an allocation
+        self.late_by_others: set[int] = set()  # tasks that did, and were late from then on
         self._failures = {_object_of(event) for event in events if event.step.call == "fail_object"}
         asked = {_object_of(event) for event in events if event.step.call in REQUESTS}
         # objects whose allocation has not come

@@ -265,10 +265,8 @@ class ZoneCompaction:
         return False
 
 
-LEAST_COST_NS = 1000
-"""Least time of a unit."""
-SCANNED_MOST = 32
-"""Pages that a search of free lists looks at, before any failed."""
+LEAST_COST_NS = 1000  # least time of a unit
+SCANNED_MOST = 32  # pages that a search of free lists looks at, before any failed
 
 
 class Priority(IntEnum):

@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from tests.oracle.compaction import CompactionRun
 
 
-CLUSTER = 32
-"""Pages isolated at a time."""
+CLUSTER = 32  # pages isolated at a time
 
 
 class Sources:
@@ -206,11 +205,7 @@ UNSIGNED = 1 << 64
 
 
 class Targets:
-    """Free pages taken off the lists, by order; the first of a list is used first.
-
-    Attributes:
-        held: first pages by order.
-    """
+    """Free pages taken off the lists, by order; the first of a list is used first."""
 
     def __init__(self, run: CompactionRun) -> None:
         self.run = run
@@ -249,7 +244,7 @@ class Targets:
     def release_free_list(self) -> None:
         """release_free_list(): free what is held as a run ends, note where the next may begin."""
         held = [(pfn, order) for order, pages in self.held.items() for pfn in pages]
-        self.held = {order: [] for order in self.held}
+        self.held = {order: [] for order in self.held}  # first pages by order
         if held:
             highest = self.zone.blocks.start(max(pfn for pfn, _ in held))
             self.place.free = max(self.place.free, highest)

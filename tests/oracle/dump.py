@@ -1,26 +1,21 @@
-"""The oracle's state as plain dicts and lists, and what always holds in it."""
+"""The oracle's state as plain dicts and lists."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tests.oracle.kswapd import ElasticKswapd, Phase
-from tests.oracle.machine import Migratetype, Purpose, is_mergeable
+from tests.oracle.machine import Purpose
 from tests.oracle.ownership import OwnedPageblocks
-from tests.oracle.ownership_refill import OwningZone
-from tests.oracle.vmstat import LARGEST_STAT_THRESHOLD
 
 if TYPE_CHECKING:
     from tests.oracle.elastic import ElasticOracle
     from tests.oracle.literal import Oracle
     from tests.oracle.page_alloc import Allocator
-    from tests.oracle.zone import Zone
 
-Dump = dict[str, dict[Any, Any]]
-"""A dict for each part of a state, by whatever the part is about."""
+Dump = dict[str, dict[Any, Any]]  # a dict for each part of a state, by whatever the part is about
 
 PAGE_SET = (
     *("count", "high", "high_min", "high_max", "batch", "alloc_factor", "free_count"),
@@ -190,7 +185,12 @@ def dump_elastic(oracle: ElasticOracle) -> Dump:
             for number, pieces in memory.objects.items()
             if pieces
         },
-        "kswapd": {node: _kswapd(kswapd) for node, kswapd in oracle.kswapd.items()},
+        "kswapd": {
+            node: values(kswapd, "due", "failures", "wanted_order")
+            | {"phase": int(kswapd.phase)}
+            | (_run(kswapd) if kswapd.phase is Phase.RUNNING else {})
+            for node, kswapd in oracle.kswapd.items()
+        },
         "kcompactd": {
             node: values(kcompactd, "due", "order", "highest", "proactive_due")
             for node, kcompactd in oracle.kcompactds.items()
@@ -217,151 +217,7 @@ def nonzero(counts: Counter[Any]) -> dict[Any, int]:
     return {name: count for name, count in counts.items() if count}
 
 
-def _kswapd(kswapd: ElasticKswapd) -> dict[str, int]:
-    state = values(kswapd, "due", "failures", "wanted_order") | {"phase": int(kswapd.phase)}
-    if kswapd.phase is Phase.RUNNING:
-        state |= values(kswapd, "highest", "boost_left")
-        state |= values(kswapd.control, "order", "priority")
-        state["total"] = kswapd.control.reclaimed
-    return state
-
-
-def check(oracle: Allocator) -> None:
-    for zone in oracle.zones:
-        _check_free_lists(zone)
-        _check_counts(zone)
-        _check_merged(zone)
-    _check_reserves(oracle)
-    _check_places(oracle)
-    if isinstance(oracle.blocks, OwnedPageblocks):
-        _check_owners(oracle, oracle.blocks)
-    for zone in oracle.zones:
-        if isinstance(zone, OwningZone):
-            _check_owned_zone(zone)
-
-
-def _listed(zone: Zone) -> Iterator[tuple[int, int, int]]:
-    """First page, order and list's type of each free buddy."""
-    for (order, migratetype), pages in zone.buddy.lists.items():
-        for pfn in pages:
-            yield pfn, order, migratetype
-
-
-def _check_free_lists(zone: Zone) -> None:
-    """Loose lists of types up to HIGHATOMIC may hold pages of each other's blocks."""
-    strict = zone.rules.free_lists_match_blocks
-    for pfn, order, migratetype in _listed(zone):
-        last = pfn + (1 << order) - 1
-        assert pfn % (1 << order) == 0, f"free buddy {pfn} is not aligned to order {order}"
-        assert zone.spec.spans(pfn), f"free buddy {pfn} lies outside its zone"
-        assert zone.spec.spans(last), f"free buddy {pfn} reaches out of its zone"
-        for page in range(pfn, last + 1, zone.blocks.pages):
-            of_block = zone.blocks.type_of(page)
-            may_differ = not strict and max(of_block, migratetype) <= Migratetype.HIGHATOMIC
-            assert may_differ or of_block == migratetype, (
-                f"page {page} in a block of type {of_block} is on a list of type {migratetype}"
-            )
-
-
-def _check_counts(zone: Zone) -> None:
-    pages: Counter[int] = Counter()
-    for _, order, migratetype in _listed(zone):
-        pages[migratetype] += 1 << order
-    free = sum(size for each, size in pages.items() if not zone.machine.is_isolate(each))
-    counters = zone.counters
-    counted = counters.free.total
-    assert counted == free, f"zone {zone.index} counts {counted} free pages"
-    highatomic, cma = pages[Migratetype.HIGHATOMIC], pages[zone.machine.cma]
-    assert counters.highatomic == highatomic, f"zone {zone.index}: free highatomic pages"
-    assert counters.cma.total == cma, f"zone {zone.index}: free CMA pages"
-    for pending in (*counters.free.pending, *counters.cma.pending):
-        assert abs(pending) <= LARGEST_STAT_THRESHOLD, f"a CPU keeps back {pending} pages"
-
-
-def _check_merged(zone: Zone) -> None:
-    """No two free buddies lie side by side that a free would have merged (S5.3, S5.4).
-
-    Blocks that the reserve gave back whole stand beside free neighbours until one is used, and so
-    do loose lists' blocks whose tag has changed.
-    """
-    returned = zone.reserve.returned_whole
-    checked = zone.buddy.max_order
-    if not zone.rules.free_lists_match_blocks:
-        checked = min(checked, zone.blocks.order)
-    for pfn, order, migratetype in _listed(zone):
-        neighbour = pfn ^ (1 << order)
-        buddy = zone.buddy.at(neighbour)
-        if order >= checked or buddy is None or buddy.order != order:
-            continue
-        mergeable = is_mergeable(buddy.migratetype) and is_mergeable(migratetype)
-        kept_apart = buddy.migratetype != migratetype and not mergeable
-        is_apart = kept_apart and order >= zone.blocks.order
-        assert is_apart or {pfn, neighbour} & returned, (
-            f"free buddies {pfn} and {neighbour} of order {order} are not merged"
-        )
-
-
-def _check_reserves(oracle: Allocator) -> None:
-    """Loose lists lose HIGHATOMIC tags to fallbacks that the reserve is not told of."""
-    reserved = sum(zone.reserve.reserved for zone in oracle.zones)
-    types = list(oracle.blocks.types.values())
-    tagged = types.count(Migratetype.HIGHATOMIC) * oracle.blocks.pages
-    agrees = reserved == tagged if oracle.rules.free_lists_match_blocks else reserved >= tagged
-    assert agrees, f"{reserved} pages reserved, {tagged} in HIGHATOMIC blocks"
-
-
-def _check_places(oracle: Allocator) -> None:
-    """Every page laid out at the start is in exactly one place."""
-    places = dict.fromkeys(oracle.allocated.movable, "allocated")
-    for pfn, order, place in _places(oracle):
-        for page in range(pfn, pfn + (1 << order)):
-            assert page not in places, f"page {page} is on {place} and also {places[page]}"
-            places[page] = place
-    assert len(places) == oracle.placed_pages, (
-        f"{len(places)} pages are somewhere, {oracle.placed_pages} were laid out"
-    )
-
-
-def _places(oracle: Allocator) -> Iterator[tuple[int, int, str]]:
-    """First page, order and place of all that is listed."""
-    for zone in oracle.zones:
-        for pfn, order, migratetype in _listed(zone):
-            yield pfn, order, f"free list {order}/{migratetype}"
-        for cpu, pcp in enumerate(zone.pcp):
-            for index, pages in enumerate(pcp.lists):
-                for pfn in pages:
-                    yield pfn, pcp.layout.order(index), f"list {index} of cpu {cpu}"
-
-
-def _check_owners(oracle: Allocator, blocks: OwnedPageblocks) -> None:
-    for number, block in blocks.owned.items():
-        assert 0 <= block.cpu < oracle.machine.nr_cpus, f"block {number} belongs to {block.cpu}"
-        migratetype = blocks.types[number]
-        assert is_mergeable(migratetype), f"block {number} of type {migratetype} is owned"
-        zone = oracle.zone_of(number << blocks.order).index
-        assert zone == block.zone, f"block {number} lies in zone {zone}, not {block.zone}"
-        is_listed = number in blocks.recorded[block.zone, block.cpu]
-        assert is_listed == block.recorded, f"block {number} is recorded: {block.recorded}"
-
-
-def _check_owned_zone(zone: OwningZone) -> None:
-    """Whole free blocks have no owner, recorded ones their list's; marks are where they may be."""
-    blocks = zone.owned_blocks
-    for pfn, order, _ in _listed(zone):
-        for start in range(pfn, pfn + (1 << order), blocks.pages) if order >= blocks.order else ():
-            owner = blocks.owner_of(start)
-            assert owner is None, f"the free block of page {start} belongs to cpu {owner}"
-    for lists in zone.lists:
-        for number in blocks.recorded[zone.index, lists.cpu]:
-            assert number in blocks.owned, f"block {number} is recorded, not owned"
-            block = blocks.owned[number]
-            assert (block.zone, block.cpu) == (zone.index, lists.cpu), (
-                f"block {number} of cpu {block.cpu} is recorded by cpu {lists.cpu}"
-            )
-        listed = {pfn for pages in lists.pcp.lists for pfn in pages}
-        assert lists.mergeable <= listed, f"cpu {lists.cpu} has marks on pages that are not listed"
-        for pfn in lists.mergeable:
-            owner = blocks.owner_of(pfn)
-            assert owner in (None, lists.cpu), (
-                f"page {pfn} of cpu {owner}'s block is mergeable on a list of cpu {lists.cpu}"
-            )
+def _run(kswapd: ElasticKswapd) -> dict[str, int]:
+    control = kswapd.control
+    found = values(kswapd, "highest", "boost_left") | values(control, "order", "priority")
+    return found | {"total": control.reclaimed}

@@ -10,7 +10,7 @@ from tests.oracle import RULES, Bits, OracleMachine, OraclePolicy, OracleRules
 from tests.oracle.closed_loop import TaskEvent
 from tests.oracle.elastic import Demand, ElasticOracle
 from tests.oracle.lru import Folio, Kind
-from tests.oracle.machine import Migratetype, OracleZone
+from tests.oracle.machine import Migratetype
 from tests.oracle.random_scenarios import (
     ALL,
     LITERAL,
@@ -20,7 +20,7 @@ from tests.oracle.random_scenarios import (
     with_reserve_switches,
 )
 from tests.oracle.rules import ElasticOptions
-from tests.oracle.scenarios import ATOMIC, KERNEL, Scenario, blocks_of, late_memory
+from tests.oracle.scenarios import ATOMIC, KERNEL, Scenario, blocks_of, late_memory, zone_of
 from tests.oracle.steps import Step, step
 
 FULL = KERNEL | Bits.IO
@@ -47,16 +47,13 @@ THP_BITS = (
 )
 ORDERS = (0, 0, 0, 0, 0, 0, 0, 1, 1, 2, 3, 3, 4, 6, 9)
 PRESSURES = (0.3, 0.6, 0.8, 0.9)
-PHASE = 40
-"""Steps after which pressure may change."""
+PHASE = 40  # steps after which pressure may change
 PAUSES_NS = (0, 0, 0, 1_000, 20_000, 300_000, 2_000_000, 120_000_000, 600_000_000)
 """Times between two steps."""
 SHORT_PAUSES_NS = (0, 0, 1_000, 20_000, 300_000, 2_000_000)
 """Those of closed loops, in which what stalls makes others wait."""
-YOUNG = 4
-"""So many objects are the ones asked for last."""
-CHAINED = 4
-"""Requests after a failure that may have come in its place."""
+YOUNG = 4  # so many objects are the ones asked for last
+CHAINED = 4  # requests after a failure that may have come in its place
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -312,21 +309,43 @@ class _Steps:
         return step("free_object", **piece, by_reclaim=rng.random() < 0.05)
 
 
-LOCAL = FULL | Bits.THISNODE | Bits.NORETRY
-"""Bits of a request for its own node's pages only."""
+LOCAL = FULL | Bits.THISNODE | Bits.NORETRY  # bits of a request for its own node's pages only
+
+
+DEFRAG_FIXES = ("defrag_atomic_falls_back", "defrag_promotes_order", "promoted_fall_back_afresh")
+"""What a policy with defrag_mode may decide besides (S8.6, S8.7)."""
 
 
 def random_elastic_scenario(number: int, presets: Sequence[str] = ALL) -> ElasticScenario:
-    """Any machine under pressure, under any policy, with a preset's rules."""
+    """Any machine under pressure, under any policy, with a preset's rules.
+
+    Per-CPU lists are small. In one of three our policies about the reserve are drawn, which mostly
+    is free at the start there (S9.10). In one of three proposals about who is in need are drawn
+    (S1.11, S8.8); atomic requests are more of the load there.
+    """
     rng = random.Random(number)
     rules = RULES[rng.choice(presets)]
     machine = random_elastic_machine(rng)
-    policy = random_elastic_policy(rng)
+    batch = rng.choice((1, 4, 7))
+    high_min = rng.choice((1, 4, 8)) * batch
+    policy = OraclePolicy(
+        highatomic_gate_order=rng.choice((0, 0, 3)),
+        highatomic_reserve_percent=rng.choice((1, 10)),
+        pcp_batch=batch,
+        pcp_high_min=high_min,
+        pcp_high_max=rng.choice((high_min, 4 * high_min)),
+        pcp_batch_scale_max=rng.choice((0, 2, 5)),
+        watermark_boost_factor=rng.choice((0, 15000)),
+        defrag_mode=rng.random() < 0.2,
+    )
     from_pcp = rng.random() < 0.5
     # by its number, so that what is drawn after it stays as it is
     options = replace(random_options(rng, policy), index_without_highatomic=number % 2 == 1)
     policy = replace(policy, highatomic_fastpath=rng.random() < 0.2 or None)
-    policy = with_defrag_fixes(number, policy)
+    if policy.defrag_mode and number % 2 == 0:
+        fixes = random.Random(-number)
+        choices = {name: fixes.choice((None, False, True)) for name in DEFRAG_FIXES}
+        policy = replace(policy, **choices)
     madvised = number % 3 == 0
     always = int(Bits.DIRECT_RECLAIM if madvised else Bits.DIRECT_RECLAIM | Bits.NORETRY)
     thp_bits = rng.choice((None, None, always, None if madvised else 0))
@@ -340,56 +359,26 @@ def random_elastic_scenario(number: int, presets: Sequence[str] = ALL) -> Elasti
         movable_share=rng.choice((0.2, 0.6, 0.9)),
         free_share=rng.choice((0.05, 0.15, 0.3)),
     )
-    scenario = with_reserve_policies(
-        rng, replace(scenario, policy=with_reserve_switches(rng, scenario.policy))
-    )
-    return with_proposals(rng, scenario)
-
-
-def with_proposals(rng: random.Random, scenario: ElasticScenario) -> ElasticScenario:
-    """The scenario; in one of three, proposals about who is in need are drawn (S1.11, S8.8).
-
-    Atomic requests are more of the load there.
-    """
-    if rng.randrange(3):
-        return scenario
-    options = replace(
-        scenario.options,
-        atomic_boost=rng.random() < 0.7,
-        local_thp_reclaims=rng.random() < 0.7,
-    )
-    policy = replace(scenario.policy, refill_mode_persists=rng.random() < 0.5)
-    bits = (*scenario.bits, ATOMIC, ATOMIC, LOCAL, LOCAL)
-    return replace(scenario, options=options, policy=policy, bits=bits)
-
-
-def with_defrag_fixes(number: int, policy: OraclePolicy) -> OraclePolicy:
-    """The policy; with defrag_mode, in every second scenario its fixes are drawn (S8.6, S8.7)."""
-    if number % 2 or not policy.defrag_mode:
-        return policy
-    rng = random.Random(-number)
-    return replace(
-        policy,
-        defrag_atomic_falls_back=rng.choice((None, False, True)),
-        defrag_promotes_order=rng.choice((None, False, True)),
-        promoted_fall_back_afresh=rng.choice((None, False, True)),
-    )
-
-
-def with_reserve_policies(rng: random.Random, scenario: ElasticScenario) -> ElasticScenario:
-    """The scenario; in one of three our policies about the reserve are drawn (S9.10).
-
-    There the reserve is free at the start, mostly.
-    """
-    if rng.randrange(3):
-        return scenario
-    options = replace(
-        scenario.options,
-        proactiveness=rng.choice((20, 80, 80, 0)),
-        score_without_highatomic=rng.random() < 0.5,
-        kcompactd_unreserves=rng.random() < 0.5,
-    )
-    return replace(scenario, options=options, reserve_is_free=rng.random() < 0.8)
+    scenario = replace(scenario, policy=with_reserve_switches(rng, scenario.policy))
+    options = scenario.options
+    if not rng.randrange(3):
+        options = replace(
+            options,
+            proactiveness=rng.choice((20, 80, 80, 0)),
+            score_without_highatomic=rng.random() < 0.5,
+            kcompactd_unreserves=rng.random() < 0.5,
+        )
+        scenario = replace(scenario, options=options, reserve_is_free=rng.random() < 0.8)
+    if not rng.randrange(3):
+        options = replace(
+            options,
+            atomic_boost=rng.random() < 0.7,
+            local_thp_reclaims=rng.random() < 0.7,
+        )
+        policy = replace(scenario.policy, refill_mode_persists=rng.random() < 0.5)
+        bits = (*scenario.bits, ATOMIC, ATOMIC, LOCAL, LOCAL)
+        scenario = replace(scenario, options=options, policy=policy, bits=bits)
+    return scenario
 
 
 def random_used_elastic_scenario(number: int, presets: Sequence[str] = ALL) -> ElasticScenario:
@@ -430,7 +419,10 @@ def random_elastic_machine(rng: random.Random) -> OracleMachine:
             pages = rng.choice((1, 2, 3)) << 10 if name == "Normal" else rng.choice((1, 1, 2)) << 9
             if node and name == "DMA32":
                 pages = 0
-            zones.append(_zone(rng, name, node, pfn, pages))
+            low = int(pages * rng.choice((0.01, 0.04, 0.1)))
+            marks = {"min": low * 4 // 5, "low": low, "high": low * 6 // 5}
+            reserve = (0, rng.choice((0, 40)) if name == "DMA32" and pages else 0)
+            zones.append(zone_of(name, pfn, pages, node=node, lowmem_reserve=reserve, **marks))
             pfn += -(-pages // 1024) << 10
     return OracleMachine(
         zones=tuple(zones),
@@ -438,38 +430,6 @@ def random_elastic_machine(rng: random.Random) -> OracleMachine:
         cpu_nodes=(0, nodes - 1),
         pageblock_order=block_order,
         thp=rng.random() < 0.7,
-    )
-
-
-def _zone(rng: random.Random, name: str, node: int, start: int, pages: int) -> OracleZone:
-    low = int(pages * rng.choice((0.01, 0.04, 0.1)))
-    return OracleZone(
-        name=name,
-        start_pfn=start,
-        spanned=pages,
-        present=pages,
-        managed=pages,
-        min=low * 4 // 5,
-        low=low,
-        high=low * 6 // 5,
-        lowmem_reserve=(0, rng.choice((0, 40)) if name == "DMA32" and pages else 0),
-        node=node,
-    )
-
-
-def random_elastic_policy(rng: random.Random) -> OraclePolicy:
-    """Small per-CPU lists, defrag_mode now and then."""
-    batch = rng.choice((1, 4, 7))
-    high_min = rng.choice((1, 4, 8)) * batch
-    return OraclePolicy(
-        highatomic_gate_order=rng.choice((0, 0, 3)),
-        highatomic_reserve_percent=rng.choice((1, 10)),
-        pcp_batch=batch,
-        pcp_high_min=high_min,
-        pcp_high_max=rng.choice((high_min, 4 * high_min)),
-        pcp_batch_scale_max=rng.choice((0, 2, 5)),
-        watermark_boost_factor=rng.choice((0, 15000)),
-        defrag_mode=rng.random() < 0.2,
     )
 
 

@@ -20,10 +20,8 @@ FALLBACKS: dict[int, tuple[int, int]] = {
 }
 """Types to fall back to, best first (S6.1)."""
 
-Found = tuple[int, int]
-"""First page of a free buddy of another type, and that type."""
-Search = Callable[[int], Found | None]
-"""Looks for a buddy of an order."""
+Found = tuple[int, int]  # first page of a free buddy of another type, and that type
+Search = Callable[[int], Found | None]  # looks for a buddy of an order
 
 
 def find_suitable_fallback(buddy: Buddy, order: int, migratetype: int) -> Found | None:

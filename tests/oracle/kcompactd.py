@@ -21,10 +21,8 @@ if TYPE_CHECKING:
 
 NEVER = 1 << 62
 PROACTIVE_NS = 500_000_000
-BEGIN_NS = 20_000
-"""Time from a wake to the first step."""
-LEFT_OUT = 64
-"""Proactive rounds left out after one that was no use."""
+BEGIN_NS = 20_000  # time from a wake to the first step
+LEFT_OUT = 64  # proactive rounds left out after one that was no use
 
 
 class Kcompactd:

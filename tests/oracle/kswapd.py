@@ -99,10 +99,8 @@ class Kswapd:
 NEVER = 1 << 62
 NAP_NS = 100_000_000
 FAILURES_MAX = 16
-BEGIN_NS = 1000
-"""Time that the beginning of a run takes."""
-BOOST_PRIORITY = 10
-"""Priority that a run for boosts alone does not go beyond."""
+BEGIN_NS = 1000  # time that the beginning of a run takes
+BOOST_PRIORITY = 10  # priority that a run for boosts alone does not go beyond
 
 
 class Phase(IntEnum):

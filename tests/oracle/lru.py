@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from tests.oracle.elastic import ElasticOracle
 
 
-DRAWS = 256
-"""The number of a draw begins again after this many."""
+DRAWS = 256  # the number of a draw begins again after this many
 
 
 class Kind(IntEnum):

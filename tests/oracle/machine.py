@@ -6,17 +6,10 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
 
-LOCAL_DISTANCE = 10
-"""A node's distance to itself (S1.4)."""
-
-REMOTE_DISTANCE = 20
-"""Distance between two nodes where none is given (S1.4)."""
-
-PMD_ORDER = 9
-"""Order of a transparent huge page with 4 KiB base pages (S1.9)."""
-
-PAGE_SIZE = 4096
-"""Bytes per base page."""
+LOCAL_DISTANCE = 10  # a node's distance to itself (S1.4)
+REMOTE_DISTANCE = 20  # distance between two nodes where none is given (S1.4)
+PMD_ORDER = 9  # order of a transparent huge page with 4 KiB base pages (S1.9)
+PAGE_SIZE = 4096  # bytes per base page
 
 
 class Migratetype(IntEnum):
@@ -151,8 +144,7 @@ def draw(seed: int, key: int, purpose: Purpose, number: int) -> int:
     return mixed(mixed(mixed(seed + key) + purpose) + number) % 1000
 
 
-SPREADER = 2654435761
-"""Spreads numbers over 32-bit words."""
+SPREADER = 2654435761  # spreads numbers over 32-bit words
 
 
 def is_drawn(number: int, per_1000: int) -> bool:

@@ -6,20 +6,15 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from pagealloc_model.policy.ownership_options import OwnershipOptions
 from tests.oracle.buddy import Pageblocks, PageList
 from tests.oracle.machine import PCP_TYPES, OracleMachine, is_mergeable
 from tests.oracle.pcp import PerCpuPages
-from tests.oracle.rules import OracleOwnership
 from tests.oracle.vmstat import ThisCpu
 
-PHASES = 4
-"""A refill's phases: recover, claim, chunk, classic (S12.3)."""
-
-FOLIO_BATCH = 31
-"""Frees that may share one hold of a pcp->lock (S4.11)."""
-
-PageSet = tuple[int, int]
-"""Index of a zone and CPU: whose lists they are."""
+PHASES = 4  # a refill's phases: recover, claim, chunk, classic (S12.3)
+FOLIO_BATCH = 31  # frees that may share one hold of a pcp->lock (S4.11)
+PageSet = tuple[int, int]  # index of a zone and CPU: whose lists they are
 
 
 @dataclass
@@ -184,7 +179,7 @@ class OwnedPageblocks(Pageblocks):
     """
 
     def __init__(
-        self, machine: OracleMachine, options: OracleOwnership, counters: OwnershipCounters
+        self, machine: OracleMachine, options: OwnershipOptions, counters: OwnershipCounters
     ) -> None:
         super().__init__(machine)
         self.options = options

@@ -14,8 +14,7 @@ from tests.oracle.zone import Zone
 if TYPE_CHECKING:
     from tests.oracle.page_alloc import Allocator
 
-Fetched = Iterator[tuple[int, int, bool]]
-"""First page, order, and whether it may merge."""
+Fetched = Iterator[tuple[int, int, bool]]  # first page, order, and whether it may merge
 
 
 class Refill:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tests.oracle.buddy import AllocatedPages, Pageblocks
-from tests.oracle.dump import Dump, check, dump_state
+from tests.oracle.dump import Dump, dump_state
 from tests.oracle.kswapd import Kswapd
 from tests.oracle.machine import Event, EventLog, Migratetype, OracleMachine, Work
 from tests.oracle.ownership import ListLocks, OwnedPageblocks, OwnershipCounters
@@ -113,7 +113,6 @@ class Allocator:
         }
         self.in_base_pages = 0
         self.failed = 0
-        self.placed_pages = 0  # base pages that there are
         self._node_orders = node_orders(machine)
 
     @property
@@ -139,19 +138,16 @@ class Allocator:
 
     def put_free(self, pfn: int, order: int, migratetype: int) -> None:
         self.zone_of(pfn).buddy.seed(pfn, order, migratetype)
-        self.placed_pages += 1 << order
 
     def put_allocated(self, pfn: int, order: int, movable: bool) -> None:
         self.zone_of(pfn)
         self.allocated.add(pfn, order, movable)
-        self.placed_pages += 1 << order
 
     def put_pcp(self, zone: int, cpu: int, index: int, pfn: int) -> None:
         """Lay out a page of its block's type at the tail of a list."""
         pcp = self.zones[zone].pcp[cpu]
         pcp.lists[index].push_tail(pfn)
         self.zones[zone].cached_types[pfn] = self.blocks.type_of(pfn)
-        self.placed_pages += 1 << pcp.layout.order(index)
 
     def set_block_type(self, block: int, migratetype: int) -> None:
         """Tag a pageblock, given by number; HIGHATOMIC blocks count as reserved (S7.2)."""
@@ -184,9 +180,6 @@ class Allocator:
 
     def dump(self) -> Dump:
         return dump_state(self)
-
-    def check(self) -> None:
-        check(self)
 
     def free(
         self, cpu: int, pfn: int, order: int, *, batched: bool = False, interrupts: bool = False
@@ -222,7 +215,6 @@ class Allocator:
         Its watermarks, and the limits of its lists, stay as they are.
         """
         self._act(cpu)
-        self.placed_pages += 1 << order
         self.zones[zone].grow(pfn, order)
 
     def _act(self, cpu: int) -> None:

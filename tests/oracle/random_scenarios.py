@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
-from typing import get_args, get_type_hints
 
+from pagealloc_model.policy.ownership_options import OwnershipOptions
 from tests.oracle import (
     RULES,
     Bits,
@@ -17,7 +17,6 @@ from tests.oracle import (
     OracleZone,
 )
 from tests.oracle.machine import Migratetype
-from tests.oracle.rules import OracleOwnership
 from tests.oracle.scenarios import (
     ATOMIC,
     BLOCK,
@@ -28,10 +27,10 @@ from tests.oracle.scenarios import (
     Scenario,
     late_memory,
     zone,
+    zone_of,
 )
 
-ALL = tuple(RULES)
-"""Presets to draw rules from."""
+ALL = tuple(RULES)  # presets to draw rules from
 
 MOSTLY_ATOMIC = (ATOMIC, ATOMIC, ATOMIC, KERNEL)
 """Bits of requests that make the highatomic reserve grow, and of some that make it shrink."""
@@ -42,8 +41,7 @@ SMALL_ORDERS = (0, 0, 0, 0, 0, 0, 1, 1, 2, 3)
 ALL_ORDERS = (*SMALL_ORDERS, *SMALL_ORDERS, 4, 5, 8, 9, 9, 10)
 """Orders asked for, the small ones more often."""
 
-NETWORK_ORDERS = (0, 0, 0, 1, 2, 2, 3, 3, 3, 9)
-"""Orders asked for where buffers are large."""
+NETWORK_ORDERS = (0, 0, 0, 1, 2, 2, 3, 3, 3, 9)  # orders asked for where buffers are large
 
 
 def random_scenario(number: int, presets: Sequence[str] = ALL) -> Scenario:
@@ -124,13 +122,10 @@ def random_machine(rng: random.Random, reserving: bool) -> OracleMachine:
         pages = blocks * BLOCK - missing
         low = int(pages * rng.choice(shares))
         zones.append(
-            zone(
+            zone_of(
                 name,
-                first,
-                blocks,
-                start_pfn=first * BLOCK + (missing if name == "DMA32" else 0),
-                spanned=pages,
-                present=pages,
+                first * BLOCK + (missing if name == "DMA32" else 0),
+                pages,
                 managed=managed or pages,
                 min=low * 4 // 5,
                 low=low,
@@ -182,14 +177,9 @@ NODE_BITS = (
 CMA_BLOCK_TYPES = (*(each + (each == 4) for each in BLOCK_TYPES), *(4,) * 8)
 """Types of the start state's blocks where CMA is 4 and ISOLATE 5."""
 
-PAGEBLOCK_ORDERS = (9, 9, 9, 9, 10, 7, 5, 4)
-"""S1.2."""
-
-ALIGNMENT = 1 << 10
-"""Zones begin where a buddy of the largest order may."""
-
-NODE_NUMBERS = ((0,), (0, 1), (0, 1), (0, 1, 2), (0, 2, 5))
-"""Nodes; their numbers may have gaps."""
+PAGEBLOCK_ORDERS = (9, 9, 9, 9, 10, 7, 5, 4)  # S1.2
+ALIGNMENT = 1 << 10  # zones begin where a buddy of the largest order may
+NODE_NUMBERS = ((0,), (0, 1), (0, 1), (0, 1, 2), (0, 2, 5))  # nodes; their numbers may have gaps
 
 
 def random_node_scenario(number: int, presets: Sequence[str] = ALL) -> Scenario:
@@ -274,22 +264,10 @@ def _random_zones(
             gap = rng.choice((low // 5, low // 5, 2))
             boost = rng.choice((0, 0, 300))
             reserve = rng.choice((0, 200)) if name == "DMA32" else 0
-            filled = zone(
-                name,
-                0,
-                0,
-                node=node,
-                start_pfn=start,
-                spanned=pages,
-                present=pages,
-                managed=managed or pages,
-                min=max(low - gap, 0),
-                low=low,
-                high=low + gap,
-                boost=boost,
-                lowmem_reserve=(0, *(reserve,) * (len(types) - 1)),
-            )
-            zones.append(filled)
+            about = {"node": node, "managed": managed or pages, "boost": boost}
+            about |= {"min": max(low - gap, 0), "low": low, "high": low + gap}
+            about["lowmem_reserve"] = (0, *(reserve,) * (len(types) - 1))
+            zones.append(zone_of(name, start, pages, **about))
     return tuple(zones)
 
 
@@ -363,11 +341,8 @@ NUMBERS = {
 }
 """Values to draw the numeric options from."""
 
-KEEPS_DEFAULT = 0.8
-"""Probability that an option is as the proposal has it."""
-
-LARGER_ORDERS = (*SMALL_ORDERS, 4, 5, 8, 9)
-"""Orders asked for, some above those of the lists."""
+KEEPS_DEFAULT = 0.8  # probability that an option is as the proposal has it
+LARGER_ORDERS = (*SMALL_ORDERS, 4, 5, 8, 9)  # orders asked for, some above those of the lists
 
 
 def random_ownership_scenario(number: int, presets: Sequence[str] = OWNING_PRESETS) -> Scenario:
@@ -409,16 +384,26 @@ def random_ownership_scenario(number: int, presets: Sequence[str] = OWNING_PRESE
     )
 
 
-def random_ownership(rng: random.Random) -> OracleOwnership:
+OPTIONS = (
+    *("fit_test", "ownership_ends", "remote_busy", "remote_busy_per_1000", "remote_overflow"),
+    *("remote_counts", "plain_frees", "owning_types", "claims_up_to_order", "type_change"),
+    *("offline_owner", "merges_at", "full_drain", "recorded_cap", "recorded_lists"),
+    *("pressure_claims", "recover_limit", "fragments", "chunk_search", "drain_from", "cma_first"),
+    *("routes_frees", "claims_blocks", "recovers"),
+)
+"""All options, in the order in which they are drawn."""
+
+
+def random_ownership(rng: random.Random) -> OwnershipOptions:
     """Each option is its default or, less often, any value."""
-    hints = get_type_hints(OracleOwnership)
+    about = {option.name: option.metadata for option in fields(OwnershipOptions)}
     drawn = {}
-    for option in fields(OracleOwnership):
+    for name in OPTIONS:
         if rng.random() >= KEEPS_DEFAULT:
-            kind = hints[option.name]
-            named = (False, True) if kind is bool else get_args(kind)
-            drawn[option.name] = rng.choice(NUMBERS.get(option.name, named))
-    return OracleOwnership(**drawn)
+            switch = about[name]["kind"] == "bool"
+            named = (False, True) if switch else about[name]["choices"]
+            drawn[name] = rng.choice(NUMBERS.get(name, named))
+    return OwnershipOptions(**drawn)
 
 
 def with_fitting_limits(

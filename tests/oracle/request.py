@@ -83,8 +83,7 @@ class Attempt:
     cma: bool = False
 
 
-PLAIN = Attempt(mark=Mark.HIGH)
-"""No discounts at all: kswapd's and the free path's tests."""
+PLAIN = Attempt(mark=Mark.HIGH)  # no discounts at all: kswapd's and the free path's tests
 
 
 def gfp_to_alloc_flags(request: Request, *, defrag_mode: bool) -> Attempt:

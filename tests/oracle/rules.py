@@ -5,56 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
+from pagealloc_model.policy.ownership_options import OwnershipOptions
 
-@dataclass(frozen=True, kw_only=True)
-class OracleOwnership:
-    """Named switches of the proposal; the defaults are its most likely reading."""
-
-    # what a claimed block must fit under: the current limit of the lists, its upper bound, or
-    # nothing
-    fit_test: Literal["high", "high_max", "always"] = "high"
-    # when a block is whole again only, with the first page drained from it, or at its owner's
-    # next tick after that
-    ownership_ends: Literal["whole", "drained", "aged"] = "whole"
-    # what a free does that finds its owner's lists locked: free to the zone, to the freer's
-    # own list, or wait
-    remote_busy: Literal["zone", "local", "spin"] = "zone"
-    remote_busy_per_1000: int = 0  # how many remote frees of 1000 find them locked
-    # who drains lists that a remote free pushed over their limit
-    remote_overflow: Literal["freer", "owner"] = "freer"
-    # remote frees change alloc_factor, free_count and prev_free_high_order
-    remote_counts: bool = True
-    # where pages of an owned block go that were handed out as plain ones
-    plain_frees: Literal["owner", "local"] = "owner"
-    owning_types: Literal["all", "movable"] = "all"  # types of requests that claim blocks
-    claims_up_to_order: int = 10  # largest order of requests that claim blocks
-    # whether a block stays owned when it changes between types 0 to 2
-    type_change: Literal["keep", "end"] = "keep"
-    offline_owner: Literal["end", "keep"] = "end"  # whether a dead CPU's blocks stay owned
-    # buddies on the lists are merged before a drain, or with every free instead
-    merges_at: Literal["drain", "free"] = "drain"
-    # whether a full drain ends the ownership of the blocks recorded by the lists
-    full_drain: Literal["keep", "end"] = "keep"
-    recorded_cap: int = 0  # most blocks recorded by a page set; 0: any number
-    # recorded blocks are on one list, or on one for each type
-    recorded_lists: Literal["one", "per_type"] = "one"
-    # blocks are claimed while the zone is below its high mark or reclaiming
-    pressure_claims: bool = True
-    recover_limit: int = 0  # most recorded blocks a refill looks at; 0: any number
-    # where pages drained from owned blocks queue in the zone
-    fragments: Literal["tail", "as_usual"] = "tail"
-    # chunks are sought from the largest that fits down, or from the smallest up
-    chunk_search: Literal["largest", "smallest"] = "largest"
-    # drains take the largest pages first, or begin at the freed page's list
-    drain_from: Literal["largest", "freed_list"] = "largest"
-    cma_first: bool = False  # where CMA would come before the own type, only the last phase runs
-    routes_frees: bool = True  # frees go to the block's owner
-    claims_blocks: bool = True  # refills claim blocks
-    recovers: bool = True  # refills recover what was drained from owned blocks
-
-
-SERIES = ("6.1", "6.12", "6.18", "7.2", "7.3")
-"""Kernels with rules of their own, in order."""
+SERIES = ("6.1", "6.12", "6.18", "7.2", "7.3")  # kernels with rules of their own, in order
 
 
 def _by_kernel(*values: Any) -> Any:
@@ -242,7 +195,7 @@ class OraclePolicy:
     # kernel memory keeps to ranges of this order that have some; 0: no such ranges (S14)
     superpageblock_order: int = 0
     # CPUs own pageblocks, in this manner; None: they do not (S12)
-    ownership: OracleOwnership | None = None
+    ownership: OwnershipOptions | None = None
 
     def decides(self, name: str, rules: OracleRules) -> bool:
         """The policy's choice, or the kernel's where the policy is silent."""

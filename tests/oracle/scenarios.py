@@ -22,33 +22,24 @@ from tests.oracle.literal import Pages
 from tests.oracle.machine import PMD_ORDER
 from tests.oracle.steps import Step, step, take_step
 
-BLOCK = 512
-"""Pages in a pageblock."""
-
-KERNEL = Bits.DIRECT_RECLAIM | Bits.KSWAPD
-"""The bits of GFP_KERNEL that matter here."""
-
-ATOMIC = Bits.HIGH | Bits.KSWAPD
-"""The bits of GFP_ATOMIC that matter here (S2.4)."""
+BLOCK = 512  # pages in a pageblock
+KERNEL = Bits.DIRECT_RECLAIM | Bits.KSWAPD  # the bits of GFP_KERNEL that matter here
+ATOMIC = Bits.HIGH | Bits.KSWAPD  # the bits of GFP_ATOMIC that matter here (S2.4)
 
 WITH_CMA = ("Unmovable", "Movable", "Reclaimable", "HighAtomic", "CMA", "Isolate")
 """Types of a kernel with CMA (S1.3)."""
 
 
 def zone(name: str, first_block: int, blocks: int, **changes: object) -> OracleZone:
-    """A zone of whole blocks, all present and managed, with watermarks 0 unless given."""
-    pages = blocks * BLOCK
-    plain = OracleZone(
-        name=name,
-        start_pfn=first_block * BLOCK,
-        spanned=pages,
-        present=pages,
-        managed=pages,
-        min=0,
-        low=0,
-        high=0,
-    )
-    return replace(plain, **changes)
+    """A zone of whole blocks; its watermarks are 0 unless given."""
+    return zone_of(name, first_block * BLOCK, blocks * BLOCK, **changes)
+
+
+def zone_of(name: str, start_pfn: int, pages: int, **changes: object) -> OracleZone:
+    """A zone whose pages are all present and managed, unless told otherwise."""
+    sizes = dict.fromkeys(("spanned", "present", "managed"), pages)
+    sizes |= dict.fromkeys(("min", "low", "high"), 0)
+    return OracleZone(**{"name": name, "start_pfn": start_pfn, **sizes, **changes})
 
 
 def one_zone(blocks: int = 4, *, nr_cpus: int = 1, **changes: object) -> OracleMachine:
@@ -116,8 +107,7 @@ def events_named(target: Oracle, name: str) -> list[tuple[object, ...]]:
     return [event for event in target.events if event[0] == name]
 
 
-LATE_BLOCKS = (0, 1, 2, 2)
-"""Pageblocks of a zone that come later."""
+LATE_BLOCKS = (0, 1, 2, 2)  # pageblocks of a zone that come later
 
 
 def late_memory(rng: random.Random, machine: OracleMachine) -> tuple[Step, ...]:
@@ -149,11 +139,8 @@ def blocks_of(late: Iterable[Step], block_order: int) -> set[int]:
     }
 
 
-FREED_SHARES = (0.0, 0.1, 0.5, 0.9, 1.0, 1.0)
-"""Shares of a block that the start state leaves free."""
-
-OBJECT_ORDERS = (0, 1, 3, 4, 6, 9)
-"""Orders that the start state's blocks are cut into."""
+FREED_SHARES = (0.0, 0.1, 0.5, 0.9, 1.0, 1.0)  # shares of a block that the start state leaves free
+OBJECT_ORDERS = (0, 1, 3, 4, 6, 9)  # orders that the start state's blocks are cut into
 
 BLOCK_TYPES = (0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 4, 3, 3)
 """Types the start state's blocks get: ISOLATE is rare, HIGHATOMIC last."""
@@ -192,21 +179,15 @@ REQUEST_BITS = (
 PRESSURES = (0.1, 0.4, 0.5, 0.6, 0.9)
 """Probabilities that a step of a phase asks for pages rather than giving some back."""
 
-PHASE = 40
-"""Steps after which pressure and CPU may change."""
-
-RECLAIMS = 63
-"""Direct reclaims that may be told apart at a time."""
+PHASE = 40  # steps after which pressure and CPU may change
+RECLAIMS = 63  # direct reclaims that may be told apart at a time
 
 DRAIN_SHARE = 0.002
 """Probability that a step drains all lists, where requests are not the only ones to do so."""
 
 
-BOOSTS = (0, 0, 1, 300, 2000)
-"""Boosts that recordings find, pages."""
-
-RETURN_SHARE = 0.1
-"""Probability that a CPU comes back online where a step would be its own."""
+BOOSTS = (0, 0, 1, 300, 2000)  # boosts that recordings find, pages
+RETURN_SHARE = 0.1  # probability that a CPU comes back online where a step would be its own
 
 
 @dataclass(frozen=True)

@@ -129,10 +129,8 @@ class DirectReclaim:
         return False
 
 
-PROMOTED_ROUNDS = 64
-"""Rounds after which a promoted request no longer waits for a block (S8.7)."""
-RETRIES_MAX = 16
-"""Fruitless rounds of reclaim, and compactions that others profited from."""
+PROMOTED_ROUNDS = 64  # rounds after which a promoted request no longer waits for a block (S8.7)
+RETRIES_MAX = 16  # fruitless rounds of reclaim, and compactions that others profited from
 
 
 class SlowPath:

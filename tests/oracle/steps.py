@@ -9,15 +9,10 @@ from tests.oracle.page_alloc import Allocator
 
 
 class Step(NamedTuple):
-    """A call of one of an oracle's methods.
+    """A call of one of an oracle's methods."""
 
-    Attributes:
-        call: name of the method.
-        words: its arguments by name.
-    """
-
-    call: str
-    words: dict[str, Any]
+    call: str  # name of the method
+    words: dict[str, Any]  # its arguments by name
 
     @property
     def cpu(self) -> int:

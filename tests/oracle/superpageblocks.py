@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 TAINTING = (Migratetype.UNMOVABLE, Migratetype.RECLAIMABLE, Migratetype.HIGHATOMIC)
 """Types of blocks that taint their superpageblock (S14.1)."""
 
-FEW = 8
-"""Superpageblocks of a zone up to which fragments are not claimed under NOFRAGMENT (S14.4)."""
+FEW = 8  # superpageblocks of a zone up to which fragments are not claimed under NOFRAGMENT (S14.4)
 
 
 class PartedList(PageList):

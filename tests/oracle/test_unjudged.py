@@ -25,8 +25,7 @@ from tests.oracle.test_ownership import PAGES, counts, owning, take
 
 MOVABLE, UNMOVABLE, HIGHATOMIC = Migratetype.MOVABLE, Migratetype.UNMOVABLE, Migratetype.HIGHATOMIC
 
-DMA32, NORMAL = 0, 1
-"""Types of zones, and zones of the first node."""
+DMA32, NORMAL = 0, 1  # types of zones, and zones of the first node
 
 SINGLE = OraclePolicy(pcp_batch=1, pcp_high_min=0, pcp_high_max=0)
 """Per-CPU lists that hold nothing back."""
@@ -37,11 +36,8 @@ FIXED = OraclePolicy(pcp_batch=4, pcp_high_min=32, pcp_high_max=32)
 NOTHING = OracleAssumptions(kswapd_recorded=True, direct_reclaim_recorded=True)
 """Reclaim is the recording's affair."""
 
-PLAIN = Bits.NOMEMALLOC
-"""Neither reclaim nor reserves: the margin has no discounts."""
-
-LISTED = 3
-"""A page that some tests free to a list."""
+PLAIN = Bits.NOMEMALLOC  # neither reclaim nor reserves: the margin has no discounts
+LISTED = 3  # a page that some tests free to a list
 
 
 def machine_of(
@@ -143,7 +139,6 @@ def test_a_failure_looks_at_the_high_mark(order: int, below_high: bool) -> None:
     assert target.zones[0].flags.below_high == below_high
     assert target.recorded_failures == 1
     assert not target.events
-    target.check()
 
 
 @pytest.mark.parametrize("reclaimed", [0, 1])
@@ -233,7 +228,6 @@ def server(
     if pfn is None:
         return None
     assert target.forced == 1
-    target.check()
     return target.zone_of(pfn).index
 
 

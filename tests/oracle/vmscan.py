@@ -14,16 +14,11 @@ if TYPE_CHECKING:
     from tests.oracle.elastic import ElasticOracle
 
 LOWEST_PRIORITY = 12
-CLUSTER = 32
-"""Pages taken up at a time."""
+CLUSTER = 32  # pages taken up at a time
 MOST_SWAPPINESS = 200
-SKIPPED_MAX = 32768
-"""Folios of too high zones that one taking passes over, where there is a limit."""
-LEAST_COST_NS = 1000
-"""Time that a cluster takes at least."""
-
-ListKey = tuple[Kind, bool]
-"""Class, and whether the list is the active one."""
+SKIPPED_MAX = 32768  # folios of too high zones that one taking passes over, where there is a limit
+LEAST_COST_NS = 1000  # time that a cluster takes at least
+ListKey = tuple[Kind, bool]  # class, and whether the list is the active one
 
 
 @dataclass(kw_only=True)

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from tests.oracle.machine import PAGE_SIZE, Migratetype, OracleMachine, OracleZone
 from tests.oracle.rules import OraclePolicy, OracleRules
 
-HIGH_MAX_FRACTION = 8
-"""high_max is the zone's share of managed / 8 (S4.3)."""
+HIGH_MAX_FRACTION = 8  # high_max is the zone's share of managed / 8 (S4.3)
 
 LARGEST_STAT_THRESHOLD = 125
 """Most pages a CPU keeps out of a counter: the difference must fit a byte (S1.10)."""

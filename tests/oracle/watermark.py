@@ -12,18 +12,13 @@ if TYPE_CHECKING:
 
 
 class HighatomicReserve:
-    """Blocks set aside for high-order atomic requests.
-
-    Attributes:
-        returned_whole: buddies of block size and above that were given back without merging.
-    """
+    """Blocks set aside for high-order atomic requests."""
 
     def __init__(self, zone: Zone) -> None:
         self.zone = zone
         self.buddy = zone.buddy
         self.blocks = zone.blocks
         self.reserved = 0  # pages of the blocks set aside, free or not (S7.2)
-        self.returned_whole: set[int] = set()
 
     @property
     def cap(self) -> int:
@@ -86,7 +81,6 @@ class HighatomicReserve:
         if order >= self.blocks.order:
             self.buddy.move_to_free_list(pfn, migratetype)
             self.blocks.change_pageblock_range(pfn, order, migratetype)
-            self.returned_whole.add(pfn)
             return 1 << (order - self.blocks.order), True
         if self.buddy.zone_holds_block(pfn):
             self.buddy.move_freepages_block(pfn, migratetype)

@@ -37,8 +37,7 @@ HIGHUSER_MOVABLE = 0x100CCA
 ZERO, NORETRY, WRITE, COMP, NOMEMALLOC, RECLAIMABLE = 0x100, 0x10000, 0x1000, 0x40000, 0x80000, 0x10
 FS = 0x80
 THP = HIGHUSER_MOVABLE | COMP | NOMEMALLOC
-Asked = tuple[int, int, int, bool]
-"""Task, class, order, whether it failed."""
+Asked = tuple[int, int, int, bool]  # task, class, order, whether it failed
 
 
 @pytest.mark.parametrize(

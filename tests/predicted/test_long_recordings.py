@@ -32,13 +32,11 @@ SHIPPED = (
     ),
 )
 """Failed requests, pages that compaction moved, files' pages."""
-LONG = "kbuild"
-"""Repeated, it neither fills nor empties its machine."""
+LONG = "kbuild"  # repeated, it neither fills nor empties its machine
 TIMES = 16
 ALLOWED_MIB = 400
 ROWS_TOGETHER = 1 << 16
-FEW_ROWS = 1 << 12
-"""So that each recording has dozens of parts."""
+FEW_ROWS = 1 << 12  # so that each recording has dozens of parts
 LIMITED = """
 import resource, sys
 import pagealloc_model as pm

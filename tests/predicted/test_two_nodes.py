@@ -30,8 +30,7 @@ from tests.small_recordings import (
 )
 
 PAGES = 300
-BATCH = 15
-"""pcp->batch in the state files."""
+BATCH = 15  # pcp->batch in the state files
 
 
 def events_of_two_nodes() -> TimedEvents:
