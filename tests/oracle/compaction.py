@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tests.oracle.buddy import Capture
 from tests.oracle.compaction_scan import Sources, Targets
 from tests.oracle.fallback import find_suitable_fallback, should_try_claim_block
-from tests.oracle.lru import ElasticMemory, Folio, Kind
+from tests.oracle.lru import ElasticMemory, Folio
 from tests.oracle.machine import PMD_ORDER, Migratetype, Purpose, draw
 from tests.oracle.request import PLAIN, Attempt, Mark, Request
 from tests.oracle.rules import ElasticOptions
@@ -34,6 +34,9 @@ class Result(IntEnum):
     PARTIAL_SKIPPED = 6
     CONTENDED = 7
     SUCCESS = 8
+
+
+FAILED = (Result.COMPLETE, Result.PARTIAL_SKIPPED)  # a run came to its end and made nothing
 
 
 class Deferral:
@@ -79,24 +82,33 @@ def block_pages(zone: Zone) -> int:
     )
 
 
+def _free_orders(zone: Zone, *, without_highatomic: bool) -> list[int]:
+    """Orders of the free buddies; those on HIGHATOMIC lists may be left out (S9.10)."""
+    left_out = Migratetype.HIGHATOMIC if without_highatomic else None
+    lists = zone.buddy.lists.items()
+    return [order for (order, kind), pages in lists if kind != left_out for _ in pages]
+
+
 def fragmentation_index(zone: Zone, order: int, *, without_highatomic: bool = False) -> int:
     """fragmentation_index(): return a number near 1000 if free memory is in pieces (S9.2).
 
-    It is near 0 if memory lacks. Those on HIGHATOMIC lists may be left out (S9.10).
+    It is near 0 if memory lacks.
     """
-    left_out = Migratetype.HIGHATOMIC if without_highatomic else None
-    sizes = [
-        size
-        for (size, migratetype), pages in zone.buddy.lists.items()
-        if migratetype != left_out
-        for _ in pages
-    ]
-    if not sizes:
+    orders = _free_orders(zone, without_highatomic=without_highatomic)
+    if not orders:
         return 0
-    if max(sizes) >= order:
+    if max(orders) >= order:
         return -1000
-    free = sum(1 << size for size in sizes)
-    return 1000 - (1000 + 1000 * free // (1 << order)) // len(sizes)
+    free = sum(1 << size for size in orders)
+    return 1000 - (1000 + 1000 * free // (1 << order)) // len(orders)
+
+
+def fragmentation_score_zone(zone: Zone, options: ElasticOptions) -> int:
+    """fragmentation_score_zone(): return the percent of free pages no huge page can use (S9.6)."""
+    orders = _free_orders(zone, without_highatomic=options.score_without_highatomic)
+    free = sum(1 << order for order in orders)
+    huge = sum(1 << order for order in orders if order >= PMD_ORDER)
+    return (free - huge) * 100 // free if free else 0
 
 
 class Gates:
@@ -156,15 +168,14 @@ class Gates:
         suitable = self.is_suitable(zone, order, highest, attempt.mark)
         return Result.CONTINUE if suitable else Result.SKIPPED
 
-    def suit_background(self, zone: Zone, order: int, highest: int) -> Result:
+    def suits_background(self, zone: Zone, order: int, highest: int) -> bool:
         """kcompactd_node_suitable(): return whether kcompactd should compact a zone (S8.6)."""
-        if not self.options.block_watermarks:
-            attempt = Attempt(mark=Mark.MIN)
-            return self.compaction_suit_allocation_order(zone, order, highest, attempt)
-        if self.has_block_pages(zone, order, highest):
-            return Result.SUCCESS
-        suitable = self.is_suitable(zone, order, highest, Mark.HIGH)
-        return Result.CONTINUE if suitable else Result.SKIPPED
+        if self.options.block_watermarks:
+            has_order = self.has_block_pages(zone, order, highest)
+            return not has_order and self.is_suitable(zone, order, highest, Mark.HIGH)
+        attempt = Attempt(mark=Mark.MIN)
+        suit = self.compaction_suit_allocation_order(zone, order, highest, attempt)
+        return suit is Result.CONTINUE
 
     def has_block_pages(self, zone: Zone, order: int, highest: int) -> bool:
         """Part of compaction_suit_allocation_order(): return whether whole blocks suffice."""
@@ -320,22 +331,6 @@ def proactive_marks(oracle: ElasticOracle) -> tuple[int, int]:
     return low, min(low + 10, 100)
 
 
-def fragmentation_score_zone(zone: Zone, options: ElasticOptions) -> int:
-    """fragmentation_score_zone(): return the percent of free pages no huge page can use (S9.6).
-
-    Those on HIGHATOMIC lists may be left out (S9.10).
-    """
-    left_out = Migratetype.HIGHATOMIC if options.score_without_highatomic else None
-    sizes = [
-        (order, len(pages) << order)
-        for (order, migratetype), pages in zone.buddy.lists.items()
-        if migratetype != left_out
-    ]
-    free = sum(size for _, size in sizes)
-    huge = sum(size for order, size in sizes if order >= PMD_ORDER)
-    return (free - huge) * 100 // free if free else 0
-
-
 class CompactionRun:
     """Moves folios from a zone's low end to free pages at its high end.
 
@@ -383,8 +378,8 @@ class CompactionRun:
             self.capture = Capture(aim.capture_order, aim.migratetype, from_movable)
 
     @property
-    def captured(self) -> int | None:
-        return None if self.capture is None else self.capture.pfn
+    def has_captured(self) -> bool:
+        return self.capture is not None and self.capture.pfn is not None
 
     def isolation_suitable(self, pfn: int) -> bool:
         """isolation_suitable(): return whether a page's block is looked at."""
@@ -404,15 +399,15 @@ class CompactionRun:
                 self.oracle.act_as(self.aim.cpu)
                 self.zone.drain_all(self.aim.cpu)
                 self.last_migrated = 0
-            if self.captured is not None and not self.rules.captured_before_drain:
+            if self.has_captured and not self.rules.captured_before_drain:
                 self.result = Result.SUCCESS
         if self.result is not None:
             self.targets.release_free_list()
         self.zone.buddy.capture = None
         self.cost_ns = max(self.cost_ns, LEAST_COST_NS)
-        if self.captured is not None and self.result is not None:
+        if self.has_captured and self.result is not None:
             self.memory.seen["captured"] += 1
-            self.zone.note_taken(self.captured, self.capture.order)
+            self.zone.note_taken(self.capture.pfn, self.capture.order)
             self.result = Result.SUCCESS
         return self.result
 
@@ -518,7 +513,7 @@ class CompactionRun:
             self.finishes_block = True
             if self.aim.order == PMD_ORDER:
                 self.last_migrated = 0
-        if self.captured is not None and self.rules.captured_before_drain:
+        if self.has_captured and self.rules.captured_before_drain:
             self.result = Result.SUCCESS
 
     def _migrate_pages(self, folios: list[Folio]) -> tuple[bool, bool]:
@@ -537,7 +532,7 @@ class CompactionRun:
         failed = lacking
         freed = []
         for folio, target in zip(folios, targets, strict=False):
-            if self._cannot_move(folio):
+            if folio.cannot_move(self.options):
                 failed = True
                 self.memory.lru_of(folio).lruvec_add_folio(folio)
                 self.targets.compaction_free(target, folio.order)
@@ -554,13 +549,6 @@ class CompactionRun:
         for pfn, order in freed:
             self.memory.free_pages(self.aim.cpu, pfn, order)
         return failed, lacking
-
-    def _cannot_move(self, folio: Folio) -> bool:
-        """Part of migrate_pages(): return whether a folio stays where it is."""
-        options = self.options
-        is_anon = folio.kind is Kind.ANON
-        anon, file = options.anon_migration_fails_per_mille, options.file_migration_fails_per_mille
-        return folio.cannot_move(anon if is_anon else file, options.seed)
 
 
 def try_to_compact_pages(
@@ -588,8 +576,7 @@ def try_to_compact_pages(
         if result is Result.SUCCESS:
             place.deferral.compaction_defer_reset(order, allocated=False)
             return best, captured
-        failed = result in (Result.COMPLETE, Result.PARTIAL_SKIPPED)
-        if priority is not Priority.ASYNC and failed:
+        if priority is not Priority.ASYNC and result in FAILED:
             place.deferral.defer_compaction(order)
     return best, None
 
@@ -623,4 +610,4 @@ def _compact_zone_order(
     while run.result is None:
         run.step()
         oracle.memory.stall_ns += run.cost_ns
-    return run.result, run.captured
+    return run.result, run.capture.pfn

@@ -111,19 +111,14 @@ class Fallback:
     def _rmqueue_claim(self, order: int, migratetype: int, attempt: Attempt) -> int | None:
         """__rmqueue_claim(): retag the largest free buddy's block as the requester's (S6.3)."""
         lowest = max(order, self.buddy.blocks.order) if attempt.nofragment else order
-
-        def search(current: int) -> Found | None:
-            return find_suitable_fallback(self.buddy, current, migratetype)
-
-        return self._claim(search, lowest, order, migratetype, attempt)
+        return self._claim(self._search(migratetype), lowest, order, migratetype, attempt)
 
     def _rmqueue_steal(self, order: int, migratetype: int) -> int | None:
         """__rmqueue_steal(): split the smallest fallback buddy; its rest keeps its type (S6.4)."""
-        return self._steal(
-            lambda current: find_suitable_fallback(self.buddy, current, migratetype),
-            order,
-            migratetype,
-        )
+        return self._steal(self._search(migratetype), order, migratetype)
+
+    def _search(self, migratetype: int) -> Search:
+        return lambda order: find_suitable_fallback(self.buddy, order, migratetype)
 
     def _claim(
         self,
@@ -184,35 +179,24 @@ class Fallback:
             self.boosted = True
         if not self.buddy.zone_holds_block(pfn):
             return None
-        suitable = self._suitable_pages(pfn, migratetype, fallback)
-        if not whatever and suitable < self.buddy.blocks.pages // 2:
+        block = self.buddy.blocks.around(pfn)
+        suitable = sum(1 << self.buddy.at(buddy).order for buddy in self.buddy.free_in(block))
+        self.buddy.scan(block)
+        movable = sum(self.zone.allocated.is_movable(page) for page in block)
+        if migratetype == Migratetype.MOVABLE:
+            suitable += movable
+        elif fallback == Migratetype.MOVABLE:
+            suitable = len(block) - movable
+        if not whatever and suitable < len(block) // 2:
             return None
         self.buddy.move_freepages_block(pfn, migratetype)
         return self.buddy.rmqueue_smallest(order, migratetype)
 
-    def _suitable_pages(self, pfn: int, migratetype: int, block_type: int) -> int:
-        """Part of try_to_claim_block(): return the block's pages that are free or akin (S6.3)."""
-        block = self.buddy.blocks.around(pfn)
-        free = sum(1 << self.buddy.at(buddy).order for buddy in self.buddy.free_in(block))
-        self.buddy.scan(block)
-        movable = sum(self.zone.allocated.is_movable(page) for page in block)
-        if migratetype == Migratetype.MOVABLE:
-            return free + movable
-        if block_type == Migratetype.MOVABLE:
-            return len(block) - movable
-        return free
 
-
-class MovingFallback:
+class MovingFallback(Fallback):
     """Own type first; failing that, bring free pages over to the own lists and look again (6.1)."""
 
     buddy: LooseBuddy
-
-    def __init__(self, zone: Zone) -> None:
-        self.zone = zone
-        self.buddy = zone.buddy
-        self.boosted = False  # the zone was boosted by a request that may wake kswapd (S6.5, S3.2)
-        self.refill_probes: list[int] = []  # free lists that each refill looked at (S6.7)
 
     def take_one(self, order: int, migratetype: int, attempt: Attempt) -> int | None:
         """__rmqueue(): take a page of the own type, of CMA if allowed, or by fallback."""

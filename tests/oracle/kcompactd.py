@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.oracle.compaction import (
+    FAILED,
     Aim,
     CompactionRun,
     Control,
@@ -55,7 +56,11 @@ class Kcompactd:
             return
         self.order = max(self.order, order)
         self.highest = min(self.highest, highest)
-        if self._at is None and self.due == NEVER and self._kcompactd_node_suitable():
+        suits = any(
+            self.gates.suits_background(place.zone, self.order, self.highest)
+            for place in self._up_to(self.highest)
+        )
+        if self._at is None and self.due == NEVER and suits:
             self.due = self.memory.now + BEGIN_NS
 
     def step(self) -> None:
@@ -104,30 +109,29 @@ class Kcompactd:
             for zone in zones
         )
 
-    def _kcompactd_node_suitable(self) -> bool:
-        """kcompactd_node_suitable(): return whether some zone might be compacted."""
-        return any(
-            self.gates.suit_background(place.zone, self.order, self.highest) is Result.CONTINUE
-            for place in self._up_to(self.highest)
-        )
-
     def _begin_round(self, order: int, highest: int) -> None:
         """Part of kcompactd_do_work(): take up an order; all zones share what is found out."""
         self._aim_order, self._aim_highest = order, highest
-        self._at = -1
-        self._control = Control(order)
+        self._at, self._control = -1, Control(order)
 
     def _up_to(self, highest: int) -> list[ZoneCompaction]:
         return [place for place in self.places[: highest + 1] if place.zone.spec.managed]
 
     def _next_run(self) -> bool:
         """Part of kcompactd_do_work(): begin the next zone's run, if there is one."""
+        order = self._aim_order
         while self._at is not None and self._at < self._aim_highest:
             self._at += 1
             place = self.places[self._at]
-            if place.zone.spec.managed and self._may_run(place):
+            if not place.zone.spec.managed:
+                continue
+            is_deferred = order >= 0 and place.deferral.compaction_deferred(order)
+            highest = (self._at, self._aim_highest) if order >= 0 else ()
+            if not is_deferred and all(
+                self.gates.suits_background(place.zone, order, each) for each in highest
+            ):
                 aim = Aim(
-                    order=self._aim_order,
+                    order=order,
                     migratetype=Migratetype.UNMOVABLE,
                     priority=Priority.SYNC_LIGHT,
                     direct=False,
@@ -138,17 +142,6 @@ class Kcompactd:
                 self.run = CompactionRun(self.oracle, place, aim, self._control, kswapd_runs=runs)
                 return True
         return False
-
-    def _may_run(self, place: ZoneCompaction) -> bool:
-        """Part of kcompactd_do_work(): return whether to compact a zone."""
-        if self._aim_order < 0:
-            return True
-        if place.deferral.compaction_deferred(self._aim_order):
-            return False
-        return all(
-            self.gates.suit_background(place.zone, self._aim_order, highest) is Result.CONTINUE
-            for highest in (self._at, self._aim_highest)
-        )
 
     def _unit(self) -> None:
         """Part of kcompactd_do_work(): do one unit of the run."""
@@ -161,7 +154,7 @@ class Kcompactd:
             return
         if result is Result.SUCCESS:
             place.deferral.compaction_defer_reset(self._aim_order, allocated=False)
-        elif result in (Result.COMPLETE, Result.PARTIAL_SKIPPED):
+        elif result in FAILED:
             self.oracle.act_as(self.cpu)
             for cpu in range(self.oracle.machine.nr_cpus):
                 place.zone.drain_all(cpu)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from tests.oracle.buddy import PageList
 from tests.oracle.machine import Purpose, draw
+from tests.oracle.rules import ElasticOptions
 from tests.oracle.zone import Zone
 
 if TYPE_CHECKING:
@@ -62,25 +63,22 @@ class Folio:
         self.draws[purpose] += 1
         return draw(seed, self._key, purpose, number) < per_mille
 
-    def cannot_move(self, per_mille: int, seed: int) -> bool:
+    def cannot_move(self, options: ElasticOptions) -> bool:
         """Whether a folio stays where it is until it is freed (S9.9).
 
         It is drawn for its object and its distance from the object's beginning.
         """
-        return draw(seed, self._key, Purpose.MIGRATES, self.offset) < per_mille
+        anon, file = options.anon_migration_fails_per_mille, options.file_migration_fails_per_mille
+        share = anon if self.kind is Kind.ANON else file
+        return draw(options.seed, self._key, Purpose.MIGRATES, self.offset) < share
 
     def halves(self) -> tuple[Folio, Folio]:
         """The lower and upper half, which remember what was drawn."""
-        half = 1 << (self.order - 1)
+        order = self.order - 1
+        places = ((self.pfn + far, self.offset + far) for far in (0, 1 << order))
         return tuple(
-            replace(
-                self,
-                order=self.order - 1,
-                pfn=self.pfn + distance,
-                offset=self.offset + distance,
-                draws=Counter(self.draws),
-            )
-            for distance in (0, half)
+            replace(self, order=order, pfn=pfn, offset=offset, draws=Counter(self.draws))
+            for pfn, offset in places
         )
 
 

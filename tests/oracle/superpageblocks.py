@@ -10,7 +10,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from tests.oracle.buddy import Buddy, PageList
-from tests.oracle.fallback import FALLBACKS, Fallback, Found
+from tests.oracle.fallback import FALLBACKS, Fallback, Found, Search
 from tests.oracle.machine import Migratetype
 from tests.oracle.request import Attempt
 
@@ -141,7 +141,7 @@ class SuperpageblockFallback(Fallback):
             lowest = order
             if attempt.nofragment and not (tainted and self.buddy.count > FEW):
                 lowest = max(order, self.buddy.blocks.order)
-            search = self._search(migratetype, tainted=tainted)
+            search = self._search_of(migratetype, tainted=tainted)
             pfn = self._claim(search, lowest, order, migratetype, attempt, whatever=tainted)
             if pfn is not None:
                 return pfn
@@ -152,12 +152,12 @@ class SuperpageblockFallback(Fallback):
         if migratetype == Migratetype.MOVABLE:
             return super()._rmqueue_steal(order, migratetype)
         for tainted in (True, False):
-            pfn = self._steal(self._search(migratetype, tainted=tainted), order, migratetype)
+            pfn = self._steal(self._search_of(migratetype, tainted=tainted), order, migratetype)
             if pfn is not None:
                 return pfn
         return None
 
-    def _search(self, migratetype: int, *, tainted: bool) -> Callable[[int], Found | None]:
+    def _search_of(self, migratetype: int, *, tainted: bool) -> Search:
         """find_suitable_fallback(): return a search for a buddy of one class."""
 
         def found(order: int) -> Found | None:

@@ -56,7 +56,7 @@ class Zone:
         self.buddy: Buddy = buddy(self)
         self.reserve: HighatomicReserve = reserve(self)
         self.watermarks = Watermarks(self)
-        self.fallback: Fallback | MovingFallback = fallback(self)
+        self.fallback: Fallback = fallback(self)
         page_set = PerCpuPages if self.rules.pcp_tunes_itself else FixedPerCpuPages
         self.pcp = [page_set(self) for _ in range(self.machine.nr_cpus)]  # page set of each CPU
 
@@ -82,10 +82,10 @@ class Zone:
 
         Kernels with fixed limits of per-CPU lists have no use for the flag.
         """
-        order, highest_zone = request.order, request.highest_zone
         if self.rules.pcp_tunes_itself and not self.flags.below_high:
-            holds = self.watermarks.zone_watermark_fast(order, Mark.HIGH, highest_zone, attempt)
-            self.flags.below_high = not holds
+            self.flags.below_high = not self.watermarks.zone_watermark_fast(
+                request.order, Mark.HIGH, request.highest_zone, attempt
+            )
 
     def margin(self, request: Request, attempt: Attempt) -> int:
         """What the zone can spare at MIN; below 0, what it lacks."""
