@@ -1,4 +1,4 @@
-"""What demand says of recorded compaction: pages it takes, and requests it captures a page for."""
+"""What demand says of recorded compaction and reclaim: pages they take, requests they serve."""
 
 from __future__ import annotations
 
@@ -26,58 +26,65 @@ from pagealloc_model.predicted.demand.reclaim import KSWAPD_NAP_NS, direct_recla
 from pagealloc_model.predicted.prepared import recorded_machine
 from pagealloc_model.recording.machine import Machine
 from tests.allocator.event_sequence import BLOCK, start_state
-from tests.small_recordings import EVENTS_BEGIN_NS, TimedEvents, shipped_recording, small_machine
+from tests.predicted.test_demand import PAGE, Script
+from tests.small_recordings import EVENTS_BEGIN_NS, shipped_recording, small_machine
 
-PAGE = 0x1000
-THP = "GFP_TRANSHUGE"
 NO_SUITABLE_PAGE, CONTENDED, SUCCESS = 3, 7, 8
 
 
-def begin(events: TimedEvents, order: int = 3) -> None:
-    """The current task compacts for a request of an order."""
-    events.event("compaction:mm_compaction_try_to_compact_pages", f"order={order}")
-    events.event("compaction:mm_compaction_begin", "zone_start=0")
+EVENTS = {
+    # it compacts for a request of order ^N
+    "c": ("compaction:try_to_compact_pages order={order}", "compaction:begin zone_start=0"),
+    "k": ("compaction:fast_isolate_freepages start_pfn=4096 nr_taken={n}",),
+    "t": ("compaction:isolate_freepages start_pfn=4096 nr_taken={n}",),
+    # its source scanner comes to page N, having taken so many
+    "s": ("compaction:isolate_migratepages start_pfn=4096 end_pfn={pfn} nr_taken={tail}",),
+    "v": ("compaction:migratepages nr_migrated={n}",),
+    "u": ("compaction:finished order={n} ret=1",),  # it looks whether it is done
+    "e": ("compaction:finished ret={n}", "compaction:end status={tail}"),
+    "r": ("vmscan:direct_reclaim_begin order={order} gfp_flags=GFP_HIGHUSER_MOVABLE",),
+    "z": ("vmscan:direct_reclaim_end nr_reclaimed={n}",),
+    "w": ("vmscan:kswapd_wake nid={n} order={order}",),
+    "n": ("vmscan:kswapd_sleep nid={n}",),
+}
+"""Events of each word of `Daemons`, without "mm_compaction_" and "mm_vmscan_" in their names."""
 
 
-def take(events: TimedEvents, pages: int, *, fast: bool = True) -> None:
-    """Its free scanner takes pages."""
-    name = "fast_isolate_freepages" if fast else "isolate_freepages"
-    events.event(f"compaction:mm_compaction_{name}", f"start_pfn=4096 nr_taken={pages}")
+class Daemons(Script):
+    """Script with words for what compaction and reclaim tell."""
+
+    def _play(self, word: str, first: int) -> None:
+        if word[0] not in EVENTS:
+            super()._play(word, first)
+            return
+        self._is_interrupt = False
+        rest, _, tail = word[1:].partition(":")
+        number, _, order = rest.partition("^")
+        told = {"n": number or 0, "order": order or 0, "tail": tail}
+        for event in EVENTS[word[0]]:
+            name, _, body = event.format(pfn=PAGE + int(number or 0), **told).partition(" ")
+            system, _, name = name.partition(":")
+            self.event(f"{system}:mm_{system}_{name}", body)
 
 
-def end(events: TimedEvents, turn: int, status: int) -> None:
-    """Its last look for a free buddy, and its end."""
-    events.event("compaction:mm_compaction_finished", f"ret={turn}")
-    events.event("compaction:mm_compaction_end", f"status={status}")
-
-
-def demand_of(events: TimedEvents, directory: Path) -> Demand:
-    return resolve_demand(events.trace(directory), small_machine())
+def demand_of(words: str, directory: Path) -> Demand:
+    return resolve_demand(Daemons(words).trace(directory), small_machine())
 
 
 def taken(demand: Demand) -> list[tuple[int, int, int]]:
     """Object, order and pages yet to take of every piece isolated."""
-    found = demand.events[demand.events["operation"] == at.ISOLATE_FREE]
-    return [tuple(row) for row in found[["object", "order", "offset"]].tolist()]
+    pieces = demand.events[demand.events["operation"] == at.ISOLATE_FREE]
+    return [tuple(row) for row in pieces[["object", "order", "offset"]].tolist()]
 
 
 def test_a_page_freed_twice_was_taken_when_compaction_took_pages(tmp_path: Path) -> None:
     """Without compaction the hidden allocation would stand midway between the two frees."""
-    events = TimedEvents()
-    events.alloc(PAGE)
-    events.free(PAGE)
-    begin(events.on(1, pid=7))
-    take(events, 4)
-    for number in range(6):
-        events.on(0, pid=1).alloc(PAGE + 8 + number)
-    events.free(PAGE)
-    demand = demand_of(events, tmp_path)
+    demand = demand_of("a0 f0 @1:7 c^3 k4 @0:1 a8 a9 a10 a11 a12 a13 f0", tmp_path)
     assert demand.hidden_allocations == 0
     assert (demand.isolated_pages, demand.isolated_returned) == (4, 1)
     first, second, third = taken(demand)
     freed = demand.events[demand.events["operation"] == at.FREE]["object"][1]
     assert [first[1:], second[1:]] == [(1, 4), (0, 2)]
-    assert sorted((second[0], third[0])) == sorted((int(freed), int(third[0])))
     assert int(freed) in (second[0], third[0])
     assert third[1:] == (0, 1)
     assert demand.events["operation"].tolist()[2:5] == [at.ISOLATE_FREE] * 3
@@ -87,154 +94,84 @@ def test_a_page_freed_twice_was_taken_when_compaction_took_pages(tmp_path: Path)
 
 def test_no_more_is_matched_than_was_taken(tmp_path: Path) -> None:
     """Two pages are freed twice, one is taken: it is the one freed first."""
-    events = TimedEvents()
-    for page in (PAGE, PAGE + 1):
-        events.alloc(page)
-    for page in (PAGE, PAGE + 1):
-        events.free(page)
-    begin(events.on(1, pid=7))
-    take(events, 1, fast=False)
-    events.on(0, pid=2).free(PAGE + 1)
-    events.free(PAGE)
-    demand = demand_of(events, tmp_path)
+    demand = demand_of("a0 a1 f0 f1 @1:7 c^3 t1 @0:2 f1 f0", tmp_path)
     assert demand.hidden_allocations == 1
-    assert [order for _, order, _ in taken(demand)] == [0]
-    number = taken(demand)[0][0]
+    ((number, order, _),) = taken(demand)
+    assert order == 0
     assert demand.objects["pfn"][number] == PAGE + 1
 
 
 def test_pages_moved_beyond_those_seen_taken_were_taken_too(tmp_path: Path) -> None:
     """So on kernels whose fast search leaves no event (T7). What demand's end cuts off is none."""
-    events = TimedEvents()
-    events.alloc(PAGE)
-    begin(events.on(1, pid=7))
-    take(events, 8, fast=False)
-    events.event("compaction:mm_compaction_migratepages", "nr_migrated=8")
-    take(events, 1, fast=False)
-    events.event("compaction:mm_compaction_migratepages", "nr_migrated=6")
-    events.alloc(PAGE + 1)
-    take(events, 2)
-    found = recorded_compaction(events.trace(tmp_path), small_machine())
+    trace = Daemons("a0 @1:7 c^3 t8 v8 t1 v6 a1 k2").trace(tmp_path)
+    found = recorded_compaction(trace, small_machine())
     assert found.taken[:, 2].tolist() == [8, 1, 5]
     assert found.inferred == 5
 
 
-def captures(events: TimedEvents, directory: Path) -> list[int]:
-    trace = events.trace(directory)
-    return sorted(
-        captured_requests(trace, recorded_compaction(trace, small_machine()).without_buddy)
-    )
+GAVE_WAY = f"c^3 e{CONTENDED}:{CONTENDED}"
 
 
-def test_a_run_that_found_no_buddy_and_succeeded_captured(tmp_path: Path) -> None:
-    events = TimedEvents()
-    events.on(0, pid=7).alloc(PAGE)
-    begin(events)
-    end(events, NO_SUITABLE_PAGE, SUCCESS)
-    events.alloc(PAGE + 8, order=3)
-    events.alloc(PAGE + 16, order=3)
-    assert captures(events, tmp_path) == [1]
-    demand = demand_of(events, tmp_path)
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (f"c^3 e{NO_SUITABLE_PAGE}:{SUCCESS} a8^3 a16^3", [1]),
+        # A run that found a buddy captured nothing.
+        (f"c^3 e{SUCCESS}:{SUCCESS} a8^3", []),
+        # After giving way only what succeeds at once was captured.
+        (f"{GAVE_WAY} a8^3 {GAVE_WAY} r^3 a16^3", [1]),
+    ],
+)
+def test_runs_that_captured_a_page_are_known(
+    tmp_path: Path, words: str, expected: list[int]
+) -> None:
+    trace = Daemons(f"@0:7 a0 {words}").trace(tmp_path)
+    without_buddy = recorded_compaction(trace, small_machine()).without_buddy
+    assert sorted(captured_requests(trace, without_buddy)) == expected
+
+
+def test_a_captured_request_is_a_capture(tmp_path: Path) -> None:
+    demand = demand_of(f"@0:7 a0 c^3 e{NO_SUITABLE_PAGE}:{SUCCESS} a8^3 a16^3", tmp_path)
     assert demand.captured == 1
-    operations = demand.events["operation"].tolist()
-    assert operations == [at.ALLOC, at.CAPTURE, at.ALLOC]
+    assert demand.events["operation"].tolist() == [at.ALLOC, at.CAPTURE, at.ALLOC]
     plain = as_requests(demand.events, small_machine())
     assert (plain["operation"] == at.ALLOC).all()
-
-
-def test_a_run_that_found_a_buddy_captured_nothing(tmp_path: Path) -> None:
-    events = TimedEvents()
-    events.on(0, pid=7).alloc(PAGE)
-    begin(events)
-    end(events, SUCCESS, SUCCESS)
-    events.alloc(PAGE + 8, order=3)
-    assert captures(events, tmp_path) == []
-
-
-def test_after_giving_way_only_what_succeeds_at_once_was_captured(tmp_path: Path) -> None:
-    events = TimedEvents()
-    events.on(0, pid=7).alloc(PAGE)
-    begin(events)
-    end(events, CONTENDED, CONTENDED)
-    events.alloc(PAGE + 8, order=3)
-    begin(events)
-    end(events, CONTENDED, CONTENDED)
-    events.event("vmscan:mm_vmscan_direct_reclaim_begin", "order=3")
-    events.alloc(PAGE + 16, order=3)
-    assert captures(events, tmp_path) == [1]
 
 
 def test_frees_beyond_allocations_on_a_real_machine_are_what_compaction_took() -> None:
     """An elastic replay, which compacts itself, does not take them."""
     recording = shipped_recording("highatomic_gate3")
-    demand = resolve_demand(recording.trace, recorded_machine(recording))
-    assert demand.isolated_pages == int(
-        recording.trace.tables["compaction:mm_compaction_fast_isolate_freepages"]["nr_taken"].sum()
-    )
-    elastic = resolve_demand(
-        recording.trace, recorded_machine(recording), Assumptions(reclaim="elastic")
-    )
+    trace, machine = recording.trace, recorded_machine(recording)
+    demand = resolve_demand(trace, machine)
+    scans = trace.tables["compaction:mm_compaction_fast_isolate_freepages"]
+    assert demand.isolated_pages == int(scans["nr_taken"].sum())
+    elastic = resolve_demand(trace, machine, Assumptions(reclaim="elastic"))
     assert not np.isin(elastic.events["operation"], (at.ISOLATE_FREE, at.CAPTURE)).any()
     assert demand.captured and not elastic.captured
 
 
-def scan(events: TimedEvents, end_pfn: int, taken: int) -> None:
-    """Its source scanner comes to a page, having taken some."""
-    name = "compaction:mm_compaction_isolate_migratepages"
-    events.event(name, f"end_pfn={end_pfn} nr_taken={taken}")
-
-
-def turn(events: TimedEvents, order: int) -> None:
-    """It looks whether it is done."""
-    events.event("compaction:mm_compaction_finished", f"order={order} ret=1")
-
-
-def move(events: TimedEvents, pages: int) -> None:
-    """It has moved a cluster."""
-    events.event("compaction:mm_compaction_migratepages", f"nr_migrated={pages}")
-
-
-def drains(events: TimedEvents, directory: Path) -> list[int]:
-    """Events before each drain."""
-    events.alloc(PAGE)
-    trace = events.trace(directory)
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        # As it leaves the range moved from, once, with the turn's last event before it.
+        ("@1:7 a0 c^3 u3 s4:4 v4 u3 s12:0 u3 s24:0 u3", [7]),
+        # A run that asks for no order never drains.
+        ("@1:7 a0 c^3 u-1 s4:4 v4 u-1 s12:0 u-1 s24:0 u-1", []),
+        # A second scan without a turn between takes the rest of a block with a stuck folio; for
+        # huge pages such a block is not drained.
+        ("@0:7 a0 c^3 u4 s40:32 v31 s512:0 u4", [6]),
+        ("@0:7 a0 c^3 u9 s40:32 v31 s512:0 u9", []),
+    ],
+)
+def test_a_compactor_drains_as_it_leaves_the_range_moved_from(
+    tmp_path: Path, words: str, expected: list[int]
+) -> None:
+    """`expected`: events before each drain."""
+    trace = Daemons(f"{words} a0").trace(tmp_path)
     times = np.sort(np.concatenate([each["time_ns"] for each in trace.tables.values()]))
-    found = recorded_compaction(trace, small_machine()).drains
-    assert (found["operation"] == at.DRAIN_LOCAL).all()
-    return np.searchsorted(times, found["time_ns"], "right").tolist()
-
-
-def test_a_compactor_drains_as_it_leaves_the_range_moved_from(tmp_path: Path) -> None:
-    """Once, with the turn's last event before it; a run that asks for no order never does."""
-    events = TimedEvents()
-    events.on(1, pid=7).alloc(PAGE)
-    for order in (3, -1):
-        begin(events)
-        turn(events, order)
-        scan(events, 4096 + 4, 4)
-        move(events, 4)
-        turn(events, order)
-        scan(events, 4096 + 12, 0)
-        turn(events, order)
-        scan(events, 4096 + 24, 0)
-        turn(events, order)
-    assert drains(events, tmp_path) == [7]
-
-
-def test_a_block_that_cannot_be_cleared_is_not_drained_for_huge_pages(tmp_path: Path) -> None:
-    """A second scan without a turn between takes the rest of a block with a stuck folio."""
-    for number, order in enumerate((9, 4)):
-        events = TimedEvents()
-        events.on(0, pid=7).alloc(PAGE)
-        begin(events)
-        turn(events, order)
-        scan(events, 4096 + 40, 32)
-        move(events, 31)
-        scan(events, 4096 + 512, 0)
-        turn(events, order)
-        directory = tmp_path / str(number)
-        directory.mkdir()
-        assert drains(events, directory) == ([6] if order == 4 else [])
+    drains = recorded_compaction(trace, small_machine()).drains
+    assert (drains["operation"] == at.DRAIN_LOCAL).all()
+    assert np.searchsorted(times, drains["time_ns"], "right").tolist() == expected
 
 
 # Objects that recorded compaction moves lie where it found them as it moves them (T10.18)
@@ -290,52 +227,18 @@ def test_where_none_suits_the_next_one_of_the_block_does() -> None:
 
 def test_a_cluster_is_what_its_task_freed_in_the_scan(tmp_path: Path) -> None:
     """Before the next migratepages; on its CPU; single pages."""
-    events = TimedEvents()
-    events.on(0, pid=7)
-    for page in range(6):
-        events.alloc(PAGE + page)
-    events.alloc(PAGE + 8, order=2)
-    events.event("compaction:mm_compaction_begin", "zone_start=0")
-    scan = "compaction:mm_compaction_isolate_migratepages"
-    events.event(scan, f"start_pfn={PAGE} end_pfn={PAGE + 16} nr_taken=4")
-    events.free(PAGE + 3)
-    events.free(PAGE + 1)
-    events.free(PAGE + 8, order=2)
-    events.on(1, pid=8).free(PAGE + 4)
-    events.on(0, pid=7).event("compaction:mm_compaction_migratepages", "nr_migrated=4")
-    events.free(PAGE + 5)
-    trace = events.trace(tmp_path)
-    (cluster,) = resolve_demand(trace, small_machine()).clusters
+    words = "@0:7 a0 a1 a2 a3 a4 a5 a8^2 c^3 s16:4 f3 f1 f8^2 @1:8 f4 @0:7 v4 f5"
+    (cluster,) = demand_of(words, tmp_path).clusters
     assert cluster.pages.tolist() == [PAGE + 3, PAGE + 1]
 
 
 # What demand says of the recorded kernel's reclaim: direct reclaims and kswapd's runs
 
 
-def begin_reclaim(events: TimedEvents, order: int = 0) -> None:
-    """The current task's direct reclaim begins."""
-    gfp = "GFP_HIGHUSER_MOVABLE"
-    events.event("vmscan:mm_vmscan_direct_reclaim_begin", f"order={order} gfp_flags={gfp}")
-
-
-def end_reclaim(events: TimedEvents, freed: int = 1) -> None:
-    """It ends, having freed so many pages."""
-    events.event("vmscan:mm_vmscan_direct_reclaim_end", f"nr_reclaimed={freed}")
-
-
 def test_a_request_after_its_tasks_reclaim_is_marked(tmp_path: Path) -> None:
     """An interrupt's request on the task's account, and one of another order, are not it."""
-    events = TimedEvents()
-    events.on(0, pid=7).alloc(PAGE)
-    begin_reclaim(events, order=0)
-    events.on(1, pid=8).alloc(PAGE + 1)
-    events.on(0, pid=7).alloc(PAGE + 2, gfp="GFP_ATOMIC")
-    end_reclaim(events, freed=32)
-    events.alloc(PAGE + 3, gfp="GFP_ATOMIC")
-    events.alloc(PAGE + 4, order=2)
-    events.on(1, pid=7).alloc(PAGE + 8)
-    events.alloc(PAGE + 9)
-    trace = events.trace(tmp_path)
+    words = "@0:7 a0 r @1:8 a1 @0:7 a2:GFP_ATOMIC z32 a3:GFP_ATOMIC a4^2 @1:7 a8 a9"
+    trace = Daemons(words).trace(tmp_path)
     assert direct_reclaims(trace).row.tolist() == [5]
     demand = resolve_demand(trace, small_machine())
     marked = demand.events["bits"] >> at.RECLAIM_SHIFT
@@ -350,16 +253,7 @@ def test_a_request_after_its_tasks_reclaim_is_marked(tmp_path: Path) -> None:
 
 def test_what_an_interrupt_frees_is_not_reclaims(tmp_path: Path) -> None:
     """Neither of kswapd's nor of a task that reclaims (T10.10)."""
-    events = TimedEvents()
-    for page in range(4):
-        events.on(0, pid=7).alloc(PAGE + page)
-    begin_reclaim(events)
-    events.free(PAGE)
-    events.free(PAGE + 1)
-    end_reclaim(events)
-    events.on(1, pid=40, comm="kswapd0").free(PAGE + 2)
-    events.free(PAGE + 3)
-    trace = events.trace(tmp_path)
+    trace = Daemons("@0:7 a0 a1 a2 a3 r f0 f1 z1 @1:kswapd0 f2 f3").trace(tmp_path)
     in_interrupt = np.zeros(len(trace), np.int8)
     in_interrupt[[5, 7]] = 1
     elastic = Assumptions(reclaim="elastic")
@@ -370,85 +264,49 @@ def test_what_an_interrupt_frees_is_not_reclaims(tmp_path: Path) -> None:
 
 
 def test_reclaims_at_one_time_have_different_numbers(tmp_path: Path) -> None:
-    events = TimedEvents()
-    for pid in (7, 8):
-        begin_reclaim(events.on(0, pid=pid))
-    for pid in (8, 7):
-        end_reclaim(events.on(0, pid=pid))
-        events.alloc(PAGE + pid)
-    begin_reclaim(events)
-    end_reclaim(events)
-    events.alloc(PAGE)
-    assert direct_reclaims(events.trace(tmp_path)).number.tolist() == [2, 1, 1]
+    words = "@0:7 r @0:8 r @0:8 z1 a8 @0:7 z1 a7 r z1 a0"
+    assert direct_reclaims(Daemons(words).trace(tmp_path)).number.tolist() == [2, 1, 1]
 
 
 def test_of_several_reclaims_for_a_request_the_last_counts(tmp_path: Path) -> None:
-    events = TimedEvents()
-    events.on(0, pid=7)
-    for freed in (32, 32, 0):
-        begin_reclaim(events)
-        end_reclaim(events, freed=freed)
-    events.alloc(PAGE)
-    found = direct_reclaims(events.trace(tmp_path))
-    table = events.trace(tmp_path).tables["vmscan:mm_vmscan_direct_reclaim_begin"]
-    assert found.begin_ns.tolist() == [table["time_ns"][1]]
+    trace = Daemons("@0:7 r z32 r z32 r z0 a0").trace(tmp_path)
+    begins = trace.tables["vmscan:mm_vmscan_direct_reclaim_begin"]["time_ns"]
+    assert direct_reclaims(trace).begin_ns.tolist() == [begins[1]]
 
 
 def test_reclaim_without_a_request_after_it_marks_nothing(tmp_path: Path) -> None:
-    events = TimedEvents()
-    events.on(0, pid=7).alloc(PAGE)
-    begin_reclaim(events)
-    end_reclaim(events)
-    events.on(0, pid=6).alloc(PAGE + 1)
-    end_reclaim(events.on(0, pid=6))
-    events.alloc(PAGE + 2)
-    trace = events.trace(tmp_path)
+    trace = Daemons("@0:7 a0 r z1 @0:6 a1 z1 a2").trace(tmp_path)
     assert direct_reclaims(trace).row.tolist() == []
     assert not resolve_demand(trace, small_machine()).direct_reclaim_recorded
 
 
-def test_kswapd_runs_end_a_nap_before_it_sleeps(tmp_path: Path) -> None:
-    events = TimedEvents()
-    events.alloc(PAGE)
-    events.event("vmscan:mm_vmscan_kswapd_wake", "nid=0 order=0")
-    events.wait(250_000)
-    events.event("vmscan:mm_vmscan_kswapd_sleep", "nid=0")
-    events.wait(1_000)
-    events.event("vmscan:mm_vmscan_kswapd_wake", "nid=0 order=0")
-    events.wait(10)
-    events.event("vmscan:mm_vmscan_kswapd_wake", "nid=0 order=3")
-    events.wait(10)
-    events.alloc(PAGE + 1)
-    runs = kswapd_runs(events.trace(tmp_path), small_machine())
+def runs_of(words: str, directory: Path, machine: Machine | None = None) -> np.ndarray:
+    runs = kswapd_runs(Daemons(words).trace(directory), machine or small_machine())
     assert runs is not None
+    return runs
+
+
+def test_kswapd_runs_end_a_nap_before_it_sleeps(tmp_path: Path) -> None:
+    runs = runs_of("a0 w0 +250000 n0 +1000 w0 +10 w0^3 +10 a1", tmp_path)
     assert runs["operation"].tolist() == [at.KSWAPD_START, at.KSWAPD_STOP] * 3
     times = (runs["time_ns"] - EVENTS_BEGIN_NS) // 1000
-    nap = KSWAPD_NAP_NS // 1000
-    assert times[:2].tolist() == [1, 250_002 - nap]
+    assert times[:2].tolist() == [1, 250_002 - KSWAPD_NAP_NS // 1000]
     assert times[3] == times[4] == times[2] + 11
 
 
 def test_kswapd_runs_are_each_nodes_own(tmp_path: Path) -> None:
     """Node 0's run lasts until the recording ends, whatever node 1's kswapd does meanwhile."""
-    events = TimedEvents()
-    events.alloc(PAGE)
-    events.event("vmscan:mm_vmscan_kswapd_wake", "nid=0 order=0")
-    events.event("vmscan:mm_vmscan_kswapd_wake", "nid=1 order=0")
-    events.wait(250_000)
-    events.event("vmscan:mm_vmscan_kswapd_sleep", "nid=1")
-    events.alloc(PAGE + 1)
     zones = small_machine().zones
     second = tuple(replace(zone, node=1, managed=0) for zone in zones)
-    runs = kswapd_runs(events.trace(tmp_path), Machine(zones=(*zones, *second), nr_cpus=2))
-    assert runs is not None
+    machine = Machine(zones=(*zones, *second), nr_cpus=2)
+    runs = runs_of("a0 w0 w1 +250000 n1 a1", tmp_path, machine)
     assert runs["operation"].tolist() == [at.KSWAPD_START] * 2 + [at.KSWAPD_STOP] * 2
     assert runs["offset"].tolist() == [0, 1, 1, 0]
     assert runs["zone"][:2].tolist() == [len(zones) - 1] * 2
 
 
 def test_a_wake_names_the_highest_zone_where_it_can(tmp_path: Path) -> None:
-    events = TimedEvents()
-    events.alloc(PAGE)
+    events = Daemons("a0")
     events.event("vmscan:mm_vmscan_kswapd_wake", "nid=0 zid=1 order=0")
     events.event("vmscan:mm_vmscan_kswapd_sleep", "nid=0")
     events.alloc(PAGE + 1)
@@ -458,37 +316,23 @@ def test_a_wake_names_the_highest_zone_where_it_can(tmp_path: Path) -> None:
 
 
 def test_kswapd_of_an_unknown_node_is_refused(tmp_path: Path) -> None:
-    events = TimedEvents()
-    events.alloc(PAGE)
-    events.event("vmscan:mm_vmscan_kswapd_wake", "nid=3 order=0")
-    events.event("vmscan:mm_vmscan_kswapd_sleep", "nid=3")
-    events.alloc(PAGE + 1)
     with pytest.raises(UsageError, match="kswapd of node 3"):
-        kswapd_runs(events.trace(tmp_path), small_machine())
+        runs_of("a0 w3 n3 a1", tmp_path)
 
 
 def test_without_kswapd_events_the_model_decides(tmp_path: Path) -> None:
-    events = TimedEvents()
-    events.alloc(PAGE)
-    trace = events.trace(tmp_path)
+    trace = Daemons("a0").trace(tmp_path)
     assert kswapd_runs(trace, small_machine()) is None
     assert not resolve_demand(trace, small_machine()).kswapd_recorded
 
 
 def test_reclaims_of_a_request_before_its_last_were_in_vain(tmp_path: Path) -> None:
     """Where they ended, with the request; a costly order's are not told."""
-    events = TimedEvents()
-    events.on(0, pid=7).alloc(PAGE)
-    for order in (0, 4):
-        for freed in (32, 0, 8, 16):
-            begin_reclaim(events, order=order)
-            end_reclaim(events, freed=freed)
-        events.alloc(PAGE + 16 + order, order=order)
-    demand = resolve_demand(events.trace(tmp_path), small_machine())
+    few, costly = (f"r^{order} z32 r^{order} z0 r^{order} z8 r^{order} z16" for order in (0, 4))
+    trace = Daemons(f"@0:7 a0 {few} a16 {costly} a32^4").trace(tmp_path)
+    demand = resolve_demand(trace, small_machine())
     vain = demand.events[demand.events["operation"] == at.RECLAIM_IN_VAIN]
-    ends = np.asarray(
-        events.trace(tmp_path).tables["vmscan:mm_vmscan_direct_reclaim_end"]["time_ns"]
-    )
+    ends = np.asarray(trace.tables["vmscan:mm_vmscan_direct_reclaim_end"]["time_ns"])
     assert vain["time_ns"].tolist() == ends[[0, 2]].tolist()
     assert (vain["bits"] & at.REQUEST_RECLAIMED == 0).all()
     assert (demand.events["operation"] == at.RECLAIM_BEGIN).sum() == 2
