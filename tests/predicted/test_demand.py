@@ -97,6 +97,7 @@ LETTERS = {
     at.RECORDED_FAILURE: "R",
     at.BEGIN_REQUEST: "B",
     at.HOLD_DRAINED: "H",
+    at.USE: "U",
 }
 
 

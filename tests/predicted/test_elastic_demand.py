@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from pagealloc_model.allocator.objects import REQUEST, OpenFailures, link_replac
 from pagealloc_model.policy.assumptions import ElasticAssumptions
 from pagealloc_model.policy.policy import Assumptions
 from pagealloc_model.predicted.demand import elastic as elastic_rows
-from pagealloc_model.predicted.demand.demand import Demand, resolve_demand
+from pagealloc_model.predicted.demand.demand import resolve_demand
 from pagealloc_model.predicted.demand.elastic import (
     RCU_NS,
     ElasticRows,
@@ -27,10 +28,8 @@ from pagealloc_model.predicted.demand.elastic import (
 )
 from pagealloc_model.predicted.replay import replay
 from pagealloc_model.predicted.start.elastic import with_cached_pages
-from pagealloc_model.recording.snapshot import Snapshot
 from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Event, Trace
-from tests.predicted.test_demand import Script
-from tests.predicted.test_demand import told as told_events
+from tests.predicted.test_demand import PAGE, Script, told
 from tests.small_recordings import END_PFN, TimedEvents, shipped_recording, small_machine
 
 HIGHUSER_MOVABLE = 0x100CCA
@@ -59,9 +58,8 @@ def test_the_gfp_word_tells_the_class_of_pages(gfp: int, order: int, expected: i
 
 def leads_of(asked: list[Asked]) -> list[int]:
     """The failure that each request replaces, both by their place in the list; -1 for none."""
-    requests = np.zeros(len(asked), REQUEST)
-    for number, (task, kind, order, failed) in enumerate(asked):
-        requests[number] = (task, number, kind, order, failed)
+    numbered = [(task, number, *request) for number, (task, *request) in enumerate(asked)]
+    requests = np.array(numbered, REQUEST)
     leads = np.full(len(asked), -1, np.int32)
     failures = OpenFailures()
     for number in range(len(asked)):
@@ -141,7 +139,7 @@ def test_parts_marked_at_the_same_time_lose_nothing(monkeypatch: pytest.MonkeyPa
 # Frees of slab pages that recorded reclaim caused (T10.16)
 
 
-PAGE = 0x1000
+MOVABLE = "GFP_HIGHUSER_MOVABLE"
 SLAB = "GFP_KERNEL|__GFP_COMP|__GFP_RECLAIMABLE"
 TASK, KSWAPD, SOFTIRQ, RCU = range(4)
 
@@ -164,39 +162,29 @@ def recorded(tmp_path: Path, freers: list[int], late_ns: int = 0) -> Trace:
     return replace(trace, in_interrupt=in_interrupt, time_ns=time_ns)
 
 
-def by_reclaim(trace: Trace, slabs: int) -> list[bool]:
-    """Whether reclaim freed each slab."""
-    rows = np.arange(len(trace) - slabs, len(trace))
-    return cast(list[bool], ElasticRows(trace).freed_by_reclaim(rows).tolist())
-
-
 def test_slabs_are_known_by_their_requests(tmp_path: Path) -> None:
     trace = recorded(tmp_path, [TASK, SOFTIRQ])
     assert slab_frees(trace).tolist() == [4, 5]
 
 
-def test_what_rcu_frees_soon_after_reclaim_is_reclaims(tmp_path: Path) -> None:
-    freers = [TASK, KSWAPD, SOFTIRQ, RCU]
-    assert by_reclaim(recorded(tmp_path, freers), 4) == [False, True, True, True]
-
-
-def test_what_rcu_frees_long_after_reclaim_is_not(tmp_path: Path) -> None:
-    assert by_reclaim(recorded(tmp_path, [SOFTIRQ, RCU], RCU_NS), 2) == [False, False]
+@pytest.mark.parametrize(
+    ("freers", "late_ns", "expected"),
+    [
+        ([TASK, KSWAPD, SOFTIRQ, RCU], 0, [False, True, True, True]),
+        ([SOFTIRQ, RCU], RCU_NS, [False, False]),
+    ],
+)
+def test_what_rcu_frees_soon_after_reclaim_is_reclaims(
+    tmp_path: Path, freers: list[int], late_ns: int, expected: list[bool]
+) -> None:
+    trace = recorded(tmp_path, freers, late_ns)
+    rows = np.arange(len(trace) - len(freers), len(trace))
+    assert ElasticRows(trace).freed_by_reclaim(rows).tolist() == expected
 
 
 def test_nothing_is_reclaims_where_there_was_none(tmp_path: Path) -> None:
-    events = TimedEvents()
-    events.on(0, pid=7).alloc(PAGE, gfp=SLAB)
-    events.on(0, pid=12, comm="rcu_preempt").free(PAGE)
-    assert by_reclaim(events.trace(tmp_path), 1) == [False]
-
-
-@dataclass(frozen=True)
-class _Counted:
-    """What is read of a snapshot."""
-
-    time_ns: int
-    vmstat: dict[str, int] | None
+    trace = Script(f"@0:7 a0:{SLAB} @0:rcu_preempt f0").trace(tmp_path)
+    assert ElasticRows(trace).freed_by_reclaim(np.array([1])).tolist() == [False]
 
 
 @pytest.mark.parametrize(
@@ -208,144 +196,66 @@ def test_survivors_are_slabs_whose_objects_were_scanned_in_vain(
     """Three slabs of eight objects went."""
     trace = recorded(tmp_path, [KSWAPD, SOFTIRQ, RCU, TASK])
     ends = (0, None), (1, {"slabs_scanned": 100}), (1 << 60, {"slabs_scanned": 100 + scanned})
-    snapshots = [cast(Snapshot, _Counted(*each)) for each in ends]
+    snapshots = [SimpleNamespace(time_ns=time_ns, vmstat=vmstat) for time_ns, vmstat in ends]
     assert slab_survivors(trace, snapshots, 8) == expected
 
 
-# What filemap events say of the page cache: reads that are uses of a page read before (T10.15)
+# What filemap events say of the page cache (T10.15), and pages that recorded compaction moved,
+# which stay in use in an elastic replay (T10.14)
 
 
 ELASTIC = Assumptions(reclaim="elastic")
 
 
-class Files(TimedEvents):
-    """Events of a task that reads files, and of kswapd."""
+class Files(Script):
+    """Script with files and moves.
 
-    def read_in(self, pfn: int, index: int, inode: int = 7) -> None:
-        """A page of a file is allocated and put into the page cache."""
-        self.on(0, pid=1)
-        self.alloc(pfn, gfp="GFP_HIGHUSER_MOVABLE", migratetype=1)
-        self.filemap("add_to_page_cache", f"pfn={pfn} index={index}", inode)
-
-    def read(self, index: int, last: int, inode: int = 7) -> None:
-        """Pages of a file are read."""
-        self.on(0, pid=1).filemap("get_pages", f"index={index} last_index={last}", inode)
-
-    def reclaimed(self, pfn: int, index: int, inode: int = 7) -> None:
-        """Kswapd takes a page."""
-        self.on(1, pid=40, comm="kswapd0")
-        self.filemap("delete_from_page_cache", f"pfn={pfn} index={index}", inode)
-        self.free(pfn)
-
-    def filemap(self, name: str, body: str, inode: int) -> None:
-        self.event(f"filemap:mm_filemap_{name}", f"s_dev=1 i_ino={inode} {body}")
-
-
-def demand_of(events: Files, directory: Path, assumptions: Assumptions = ELASTIC) -> Demand:
-    return resolve_demand(events.trace(directory), small_machine(), assumptions)
-
-
-def told(demand: Demand) -> list[tuple[int, int]]:
-    return [tuple(each) for each in demand.events[["operation", "object"]].tolist()]
-
-
-def again(inode: int = 7) -> Files:
-    """A page is read, reclaimed, and read again elsewhere in memory."""
-    events = Files()
-    events.read_in(PAGE, 3)
-    events.reclaimed(PAGE, 3)
-    events.read_in(PAGE + 9, 3, inode)
-    events.on(0, pid=1).free(PAGE + 9)
-    return events
-
-
-def test_a_page_read_again_after_reclaim_is_a_use_of_it(tmp_path: Path) -> None:
-    demand = demand_of(again(), tmp_path)
-    assert told(demand) == [(at.ALLOC, 0), (at.FREE, 0), (at.USE, 0), (at.FREE, 0)]
-    use = demand.events[2]
-    assert use["offset"] == 1
-    assert use["bits"] >> pr.CLASS_SHIFT == pr.FILE
-    assert demand.events["bits"][0] >> pr.CLASS_SHIFT == pr.FILE
-
-
-def test_a_page_of_another_file_is_not(tmp_path: Path) -> None:
-    demand = demand_of(again(inode=8), tmp_path)
-    assert told(demand) == [(at.ALLOC, 0), (at.FREE, 0), (at.ALLOC, 1), (at.FREE, 1)]
-
-
-def test_nor_is_one_that_its_owner_gave_up(tmp_path: Path) -> None:
-    events = Files()
-    events.read_in(PAGE, 3)
-    events.on(0, pid=1).free(PAGE)
-    events.read_in(PAGE + 9, 3)
-    assert told(demand_of(events, tmp_path))[-1] == (at.ALLOC, 1)
-
-
-def test_a_page_of_the_start_is_known_by_its_removal(tmp_path: Path) -> None:
-    events = Files()
-    events.reclaimed(PAGE, 3)
-    events.read_in(PAGE + 9, 3)
-    demand = demand_of(events, tmp_path)
-    assert demand.objects["kind"][0] == resolved.AT_START
-    assert told(demand)[-1] == (at.USE, 0)
-
-
-def test_a_read_uses_each_page_once(tmp_path: Path) -> None:
-    events = Files()
-    for index in range(3):
-        events.read_in(PAGE + index, index)
-    events.read(1, 2)
-    assert told(demand_of(events, tmp_path))[3:] == [(at.USE, 1), (at.USE, 2)]
-
-
-def test_a_page_in_the_cache_throughout_gets_a_place_of_the_start(tmp_path: Path) -> None:
-    """Two such pages, room for one: the uses of the other are left out."""
-    events = Files()
-    events.read_in(PAGE, 0)
-    events.read(5, 6)
-    events.read(5, 5)
-    demand = demand_of(events, tmp_path)
-    assert demand.unplaced_pages == 2
-    lru = np.zeros(END_PFN, np.int8)
-    lru[0x1900] = pr.INACTIVE_FILE + 1
-    placed = with_cached_pages(demand, lru, seed=0)
-    assert placed.objects[-1]["pfn"] == 0x1900
-    assert told(placed)[1:] == [(at.USE, 1), (at.USE, 1)]
-    assert len(placed.leads) == len(placed.objects)
-
-
-def test_it_can_be_switched_off(tmp_path: Path) -> None:
-    off = replace(ELASTIC, elastic=ElasticAssumptions(file_uses=False))
-    assert at.USE not in demand_of(again(), tmp_path, off).events["operation"]
-
-
-def test_a_literal_replay_has_no_uses(tmp_path: Path) -> None:
-    assert at.USE not in demand_of(again(), tmp_path, Assumptions()).events["operation"]
-
-
-# Pages that recorded compaction moved, in an elastic replay: they stay in use (T10.14)
-
-
-MOVABLE = "GFP_HIGHUSER_MOVABLE"
-
-
-class Moves(Script):
-    """Script in which mN: another task's compaction moves page N away."""
+    pN:INDEX, pN:INDEX/INODE: a page of a file is read into page N, which kswapd takes by gN:INDEX;
+    qINDEX:LAST: pages of file 7 are read; mN: another task's compaction moves page N away.
+    """
 
     def _play(self, word: str, first: int) -> None:
-        if not word.startswith("m"):
+        kind, (number, _, tail) = word[0], word[1:].partition(":")
+        if kind not in "pgqm":
             super()._play(word, first)
             return
         self._is_interrupt = False
-        self.on(1, pid=7).event("compaction:mm_compaction_begin", "zone_start=0")
-        super()._play(f"f{word[1:]}", first)
-        self.event("compaction:mm_compaction_end", "status=5")
-        self.on(0, pid=1)
+        index, _, inode = tail.partition("/")
+        of_file = f"s_dev=1 i_ino={inode or 7}"
+        if kind == "p":
+            pfn = first + int(number)
+            self.on(0, pid=1).alloc(pfn, gfp=MOVABLE, migratetype=1)
+            self.event("filemap:mm_filemap_add_to_page_cache", f"{of_file} {pfn=} {index=!s}")
+        elif kind == "g":
+            pfn = first + int(number)
+            self.on(1, pid=40, comm="kswapd0")
+            self.event("filemap:mm_filemap_delete_from_page_cache", f"{of_file} {pfn=} {index=!s}")
+            self.free(pfn)
+        elif kind == "q":
+            body = f"{of_file} index={number} last_index={tail}"
+            self.on(0, pid=1).event("filemap:mm_filemap_get_pages", body)
+        else:
+            self.on(1, pid=7).event("compaction:mm_compaction_begin", "zone_start=0")
+            super()._play(f"f{number}", first)
+            self.event("compaction:mm_compaction_end", "status=5")
+            self.on(0, pid=1)
+
+
+AGAIN = "p0:3 g0:3 p9:3 @0:1 f9"
+"""A page is read, reclaimed, and read again elsewhere in memory."""
 
 
 @pytest.mark.parametrize(
     ("script", "events", "counts"),
     [
+        (AGAIN, "A0 F0 U0+1 F0", {}),
+        # A page of another file is not the same, nor is one that its owner gave up.
+        ("p0:3 g0:3 p9:3/8 @0:1 f9", "A0 F0 A1 F1", {}),
+        ("p0:3 @0:1 f0 p9:3", "A0 F0 A1", {}),
+        # A page of the start is known by its removal.
+        ("g0:3 p9:3", "F0 U0+1", {}),
+        # A read uses each page once.
+        ("p0:0 p1:1 p2:2 q1:2", "A0 A1 A2 U1 U2", {}),
         ("a0 a1 m0", "A0 A1", {"stayed_pages": 1}),
         # Where it is freed at last, the same object is freed: of two, the one that moved last.
         (
@@ -365,22 +275,50 @@ class Moves(Script):
         ("a0 m2048^3", "A0 F1^3", {}),
     ],
 )
-def test_moved_pages_stay_in_use(
+def test_uses_and_moves_are_told(
     tmp_path: Path, script: str, events: str, counts: dict[str, int]
 ) -> None:
-    demand = resolve_demand(Moves(script).trace(tmp_path), small_machine(), ELASTIC)
-    assert told_events(demand) == events
+    demand = resolve_demand(Files(script).trace(tmp_path), small_machine(), ELASTIC)
+    assert told(demand) == events
     assert {name: getattr(demand, name) for name in counts} == counts
+    uses = demand.events[demand.events["operation"] == at.USE]
+    assert (uses["bits"] >> pr.CLASS_SHIFT == pr.FILE).all()
 
 
-def test_a_literal_replay_keeps_what_was_recorded(tmp_path: Path) -> None:
-    demand = resolve_demand(Moves("a0 m0").trace(tmp_path), small_machine())
-    assert demand.events["operation"].tolist()[:2] == [at.ALLOC, at.FREE]
+def test_a_page_in_the_cache_throughout_gets_a_place_of_the_start(tmp_path: Path) -> None:
+    """Two such pages, room for one: the uses of the other are left out."""
+    demand = resolve_demand(Files("p0:0 q5:6 q5:5").trace(tmp_path), small_machine(), ELASTIC)
+    assert demand.unplaced_pages == 2
+    lru = np.zeros(END_PFN, np.int8)
+    lru[0x1900] = pr.INACTIVE_FILE + 1
+    placed = with_cached_pages(demand, lru, seed=0)
+    assert placed.objects[-1]["pfn"] == 0x1900
+    assert told(placed) == "A0 U1 U1"
+    assert len(placed.leads) == len(placed.objects)
+
+
+NO_USES = replace(ELASTIC, elastic=ElasticAssumptions(file_uses=False))
+
+
+@pytest.mark.parametrize(
+    ("script", "assumptions", "events"),
+    [
+        (AGAIN, NO_USES, "A0 F0 A1 F1"),
+        (AGAIN, Assumptions(), "A0 F0 A1 F1"),
+        # The first event after what is moved away is the free that takes its place.
+        ("a0 m0", Assumptions(), "A0 F0"),
+    ],
+)
+def test_a_literal_replay_keeps_what_was_recorded(
+    tmp_path: Path, script: str, assumptions: Assumptions, events: str
+) -> None:
+    demand = resolve_demand(Files(script).trace(tmp_path), small_machine(), assumptions)
+    assert told(demand) == events
     assert demand.stayed_pages == 0
 
 
 def test_what_an_interrupt_frees_meanwhile_is_freed(tmp_path: Path) -> None:
-    trace = Moves("a0 a1 m0 m1").trace(tmp_path)
+    trace = Files("a0 a1 m0 m1").trace(tmp_path)
     in_interrupt = np.zeros(len(trace), np.int8)
     in_interrupt[3] = 1
     demand = resolve_demand(replace(trace, in_interrupt=in_interrupt), small_machine(), ELASTIC)
