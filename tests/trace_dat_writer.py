@@ -159,147 +159,117 @@ def write_trace_dat(
     path: Path, pages: Pages, *, version: int = 7, compression: str = "none"
 ) -> Path:
     """Write a trace.dat."""
-    write = _Six if version == 6 else _Seven
-    path.write_bytes(write(pages, compression).content())
+    data = bytearray(b"\x17\x08\x44tracing%d\0" % version + struct.pack("<BBI", 0, 8, PAGE))
+    if version == 6:
+        _write_six(data, pages)
+    else:
+        _write_seven(data, pages, compression)
+    path.write_bytes(data)
     return path
 
 
-class _Writer:
-    def __init__(self, pages: Pages, compression: str) -> None:
-        self.pages = pages
-        self.compression = compression
-        self.data = bytearray(b"\x17\x08\x44tracing")
-
-    def start(self, version: bytes) -> None:
-        self.data += version + b"\0" + struct.pack("<BBI", 0, 8, PAGE)
-
-    def common_options(self) -> list[tuple[int, bytes]]:
-        clock = f"local [{self.pages.clock}] boot\n"
-        uname = f"Linux host {self.pages.release} x86_64"
-        stats = [(Option.CPUSTAT, text.encode() + b"\0") for text in self.pages.stats.values()]
-        return [
-            (Option.TRACECLOCK, clock.encode() + b"\0"),
-            (Option.UNAME, uname.encode() + b"\0"),
-            *stats,
-            *self.pages.options,
-            (Option.CPUCOUNT, struct.pack("<I", len(self.pages.cpus))),
-        ]
-
-    def align(self) -> None:
-        self.data += bytes(-len(self.data) % PAGE)
+def _texts(pages: Pages) -> dict[int, bytes]:
+    """What precedes the options, by the number of its section."""
+    ftrace, others = format_texts(pages.event_texts)
+    cmdlines = pages.cmdlines.encode()
+    return {
+        Option.HEADER_INFO: header_texts(pages.header_page.encode(), HEADER_EVENT),
+        Option.FTRACE_EVENTS: ftrace,
+        Option.EVENT_FORMATS: others,
+        _KALLSYMS_SECTION: struct.pack("<I", len(_KALLSYMS)) + _KALLSYMS,
+        _PRINTK_SECTION: struct.pack("<I", 0),
+        Option.CMDLINES: struct.pack("<Q", len(cmdlines)) + cmdlines,
+    }
 
 
-class _Six(_Writer):
-    def content(self) -> bytes:
-        self.start(b"6")
-        ftrace, others = format_texts(self.pages.event_texts)
-        cmdlines = self.pages.cmdlines.encode()
-        self.data += header_texts(self.pages.header_page.encode(), HEADER_EVENT) + ftrace + others
-        self.data += struct.pack("<I", len(_KALLSYMS)) + _KALLSYMS + struct.pack("<I", 0)
-        self.data += struct.pack("<Q", len(cmdlines)) + cmdlines
-        self.data += struct.pack("<I", len(self.pages.cpus)) + b"options  \0"
-        for number, data in self.common_options():
-            self.data += struct.pack("<HI", number, len(data)) + data
-        name = self.pages.instance.encode()
-        if name:
-            self.data += struct.pack("<HI", Option.BUFFER, 9 + len(name))
-            place = len(self.data)
-            self.data += bytes(8) + name + b"\0"
-        self.data += struct.pack("<H", Option.DONE)
-        if name:
-            self.flyrecord({cpu: b"" for cpu in self.pages.cpus})
-            struct.pack_into("<Q", self.data, place, len(self.data))
-        self.flyrecord(self.pages.cpus)
-        return bytes(self.data)
-
-    def flyrecord(self, cpus: Mapping[int, bytes]) -> None:
-        self.data += b"flyrecord\0"
-        places = len(self.data)
-        clock = f"[{self.pages.clock}]".encode()
-        self.data += bytes(16 * len(cpus)) + struct.pack("<Q", len(clock)) + clock
-        for number, data in enumerate(cpus.values()):
-            self.align()
-            struct.pack_into("<QQ", self.data, places + 16 * number, len(self.data), len(data))
-            self.data += data
+def _options(pages: Pages) -> list[tuple[int, bytes]]:
+    stats = [(Option.CPUSTAT, text.encode() + b"\0") for text in pages.stats.values()]
+    return [
+        (Option.TRACECLOCK, f"local [{pages.clock}] boot\n\0".encode()),
+        (Option.UNAME, f"Linux host {pages.release} x86_64\0".encode()),
+        *stats,
+        *pages.options,
+        (Option.CPUCOUNT, struct.pack("<I", len(pages.cpus))),
+    ]
 
 
-class _Seven(_Writer):
-    def content(self) -> bytes:
-        self.start(b"7")
-        self.data += self.compression.encode() + b"\x001.0\0"
-        first = len(self.data)
-        self.data += bytes(8)
-        ftrace, others = format_texts(self.pages.event_texts)
-        cmdlines = self.pages.cmdlines.encode()
-        parts = {
-            Option.HEADER_INFO: header_texts(self.pages.header_page.encode(), HEADER_EVENT),
-            Option.FTRACE_EVENTS: ftrace,
-            Option.EVENT_FORMATS: others,
-            _KALLSYMS_SECTION: struct.pack("<I", len(_KALLSYMS)) + _KALLSYMS,
-            _PRINTK_SECTION: struct.pack("<I", 0),
-            Option.CMDLINES: struct.pack("<Q", len(cmdlines)) + cmdlines,
-        }
-        places = [
-            (number, struct.pack("<Q", self.section(number, each)))
-            for number, each in parts.items()
-        ]
-        buffer = self.buffer()
-        options = [*places, *self.common_options()]
-        last = self.options([(Option.BUFFER, buffer)], 0)
-        struct.pack_into("<Q", self.data, first, self.options(options, last))
-        return bytes(self.data)
+def _spelled(options: Sequence[tuple[int, bytes]]) -> bytes:
+    return b"".join(struct.pack("<HI", number, len(data)) + data for number, data in options)
 
-    def options(self, options: Sequence[tuple[int, bytes]], following: int) -> int:
-        done = (Option.DONE, struct.pack("<Q", following))
-        body = b"".join(
-            struct.pack("<HI", number, len(data)) + data for number, data in (*options, done)
-        )
-        start = len(self.data)
-        self.data += struct.pack("<HHIQ", Option.DONE, 0, 0, len(body)) + body
-        return start
 
-    def section(self, number: int, body: bytes) -> int:
-        start = len(self.data)
-        packed = self.packed(body)
-        if packed is not None:
+def _align(data: bytearray) -> None:
+    data += bytes(-len(data) % PAGE)
+
+
+def _write_six(data: bytearray, pages: Pages) -> None:
+    data += b"".join(_texts(pages).values())
+    data += struct.pack("<I", len(pages.cpus)) + b"options  \0" + _spelled(_options(pages))
+    name = pages.instance.encode()
+    if name:
+        data += struct.pack("<HI", Option.BUFFER, 9 + len(name)) + bytes(8) + name + b"\0"
+    place = len(data) - len(name) - 9
+    data += struct.pack("<H", Option.DONE)
+    buffers = [pages.cpus]
+    if name:
+        buffers.insert(0, dict.fromkeys(pages.cpus, b""))
+    clock = f"[{pages.clock}]".encode()
+    for number, cpus in enumerate(buffers):
+        if number:
+            struct.pack_into("<Q", data, place, len(data))
+        data += b"flyrecord\0"
+        places = len(data)
+        data += bytes(16 * len(cpus)) + struct.pack("<Q", len(clock)) + clock
+        for cpu, content in enumerate(cpus.values()):
+            _align(data)
+            struct.pack_into("<QQ", data, places + 16 * cpu, len(data), len(content))
+            data += content
+
+
+def _write_seven(data: bytearray, pages: Pages, compression: str) -> None:
+    pack = {"none": None, "zlib": zlib.compress}.get(compression, zstandard.compress)
+    data += compression.encode() + b"\x001.0\0"
+    first = len(data)
+    data += bytes(8)
+
+    def section(number: int, body: bytes, *, is_packed: bool) -> int:
+        """Append a section; returns where it begins."""
+        nonlocal data
+        start = len(data)
+        if is_packed and pack:
+            packed = pack(body)
             body = struct.pack("<II", len(packed), len(body)) + packed
-        self.data += struct.pack("<HHIQ", number, packed is not None, 0, len(body)) + body
+        data += struct.pack("<HHIQ", number, bool(is_packed and pack), 0, len(body)) + body
         return start
 
-    def packed(self, body: bytes) -> bytes | None:
-        if self.compression == "none":
-            return None
-        return zlib.compress(body) if self.compression == "zlib" else zstandard.compress(body)
+    def listed(options: Sequence[tuple[int, bytes]], following: int) -> int:
+        body = _spelled([*options, (Option.DONE, struct.pack("<Q", following))])
+        return section(Option.DONE, body, is_packed=False)
 
-    def buffer(self) -> bytes:
-        """Write the pages; returns the option that describes them."""
-        start = len(self.data)
-        packed = self.compression != "none"
-        self.data += struct.pack("<HHIQ", Option.BUFFER, packed, 0, 0)
-        table = b""
-        for cpu, data in self.pages.cpus.items():
-            self.align()
-            place = len(self.data)
-            if packed:
-                self.chunks(data)
-            else:
-                self.data += data
-            # The count of chunks is not part of the size.
-            size = len(self.data) - place - (4 if packed else 0)
-            table += struct.pack("<IQQ", cpu, place, size)
-        struct.pack_into("<Q", self.data, start + 8, len(self.data) - start - 16)
-        names = f"{self.pages.instance}\0{self.pages.clock}\0".encode()
-        counts = struct.pack("<II", PAGE, len(self.pages.cpus))
-        return struct.pack("<Q", start) + names + counts + table
-
-    def chunks(self, data: bytes) -> None:
+    places = [
+        (number, struct.pack("<Q", section(number, text, is_packed=True)))
+        for number, text in _texts(pages).items()
+    ]
+    start = len(data)
+    data += struct.pack("<HHIQ", Option.BUFFER, bool(pack), 0, 0)
+    table = b""
+    for cpu, content in pages.cpus.items():
+        _align(data)
+        place = len(data)
         size = _CHUNK_PAGES * PAGE
-        pieces = [data[begin : begin + size] for begin in range(0, len(data), size)]
-        self.data += struct.pack("<I", len(pieces))
-        for piece in pieces:
-            packed = self.packed(piece)
-            assert packed is not None
-            self.data += struct.pack("<II", len(packed), len(piece)) + packed
+        pieces = [content[begin : begin + size] for begin in range(0, len(content), size)]
+        # The count of chunks is not part of the size.
+        data += struct.pack("<I", len(pieces)) if pack else content
+        counted = len(data) if pack else place
+        for piece in pieces if pack else ():
+            packed = pack(piece)
+            data += struct.pack("<II", len(packed), len(piece)) + packed
+        table += struct.pack("<IQQ", cpu, place, len(data) - counted)
+    struct.pack_into("<Q", data, start + 8, len(data) - start - 16)
+    names = f"{pages.instance}\0{pages.clock}\0".encode()
+    counts = struct.pack("<II", PAGE, len(pages.cpus))
+    buffer = (Option.BUFFER, struct.pack("<Q", start) + names + counts + table)
+    last = listed([buffer], 0)
+    struct.pack_into("<Q", data, first, listed([*places, *_options(pages)], last))
 
 
 def tracepoint_texts(*tracepoints: Tracepoint) -> tuple[tuple[str, bytes], ...]:

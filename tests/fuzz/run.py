@@ -69,19 +69,9 @@ def fuzz(
         guided: whether to keep inputs that reach new lines, which takes thrice the time.
     """
     job = directory / "job.json"
-    job.write_text(
-        json.dumps(
-            {
-                "directory": str(directory),
-                "real": str(REAL),
-                "seed": seed,
-                "seconds": seconds,
-                "inputs": inputs,
-                "corpus": str(corpus) if corpus else "",
-                "guided": guided,
-            }
-        )
-    )
+    told = {"directory": str(directory), "real": str(REAL), "corpus": str(corpus or "")}
+    told |= {"seed": seed, "seconds": seconds, "inputs": inputs, "guided": guided}
+    job.write_text(json.dumps(told))
     done = subprocess.run(
         [sys.executable, "-m", "tests.fuzz.worker", str(job)],
         env={**os.environ, **settings},
@@ -99,12 +89,11 @@ def fuzz(
 
 def fuzz_both(directory: Path, seconds: float, seed: int) -> list[Finished]:
     """Interpreted first, then compiled and checked."""
-    corpus = directory / "corpus"
-    first = _SHARE_INTERPRETED * seconds
-    rest = seconds - first
+    kept, first = directory / "corpus", _SHARE_INTERPRETED * seconds
+    second = {"seconds": seconds - first, "seed": seed + 1, "guided": False}
     return [
-        fuzz(directory, INTERPRETED, seconds=first, seed=seed, corpus=corpus),
-        fuzz(directory, bounds_checked(), seconds=rest, seed=seed + 1, corpus=corpus, guided=False),
+        fuzz(directory, INTERPRETED, seconds=first, seed=seed, corpus=kept),
+        fuzz(directory, bounds_checked(), corpus=kept, **second),
     ]
 
 

@@ -22,7 +22,6 @@ import warnings
 from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -114,57 +113,50 @@ def _rows(trace: Trace) -> Counter[tuple[int, ...]]:
 
 MEMORY = 512 << 20  # bytes of address space that a reader may take beside what the process has
 LONGEST_S = 30  # seconds on one input after which the process is killed
-
 _LARGEST_INPUT = 1 << 20
 
-
-@dataclass(frozen=True)
-class Input:
-    """Bytes to read, and what must hold of the trace if there is one."""
-
-    seed: str
-    content: bytes
-    check: Callable[[Trace], None]
+Check = Callable[[Trace], None]
+"""What must hold of the trace that is read of an input, if there is one."""
 
 
 class Worker:
-    """Makes inputs, reads them, keeps those that reach new lines.
+    """Makes inputs, reads them, keeps those that reach new lines: one job of `tests.fuzz.run`."""
 
-    Args:
-        directory: for `input`, `failures` and files on the way.
-        real: a real perf.data to take records from.
-        dice_seed: decides all damage.
-        kept: a directory of more inputs to start from.
-        guided: whether to keep inputs that reach new lines, which takes thrice the time.
-    """
-
-    def __init__(
-        self, directory: Path, real: Path, dice_seed: int, kept: Path | None, *, guided: bool
-    ) -> None:
-        self._directory = directory
+    def __init__(self, job: dict[str, Any]) -> None:
+        self._job = job
+        self._directory = directory = Path(job["directory"])
         self._path = directory / "input"
-        self._dice = random.Random(dice_seed)
-        self._coverage = LineCoverage() if guided else None
+        self._dice = random.Random(job["seed"])
+        self._coverage = LineCoverage() if job["guided"] else None
         self._outcomes: Counter[str] = Counter()
         self._failures: dict[str, str] = {}
         self._slowest_s = 0.0
-        self._seeds = all_seeds(directory, real)
-        self._wholes = {name: self._whole(name, content) for name, content in self._seeds.items()}
+        self._seeds = all_seeds(directory, Path(job["real"]))
+        self._wholes: dict[str, Trace] = {}
+        for name, content in self._seeds.items():
+            self._path.write_bytes(content)
+            with warnings.catch_warnings(action="ignore"):
+                self._wholes[name] = reader_of(name)(self._path)
         self._corpus = list(self._seeds.items())
-        if kept is not None and kept.is_dir():
-            for path in sorted(kept.iterdir()):
+        self._kept = Path(job["corpus"]) if job["corpus"] else None
+        if self._kept is not None and self._kept.is_dir():
+            for path in sorted(self._kept.iterdir()):
                 self._corpus.append((path.name.partition(" ")[2], path.read_bytes()))
         pages = int(Path("/proc/self/statm").read_text().split()[0])
         limit = pages * resource.getpagesize() + MEMORY
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
-    def run(self, seconds: float, inputs: int) -> dict[str, Any]:
-        """Work for that long, or on so many inputs; returns the report."""
+    def run(self) -> dict[str, Any]:
+        """Work for so long, or on so many inputs, as the job says; returns the report."""
         begun, done = time.monotonic(), 0
-        while time.monotonic() - begun < seconds and done < inputs:
-            self._try(self._next())
+        while time.monotonic() - begun < self._job["seconds"] and done < self._job["inputs"]:
+            self._try(*self._next())
             done += 1
         faulthandler.cancel_dump_traceback_later()
+        if self._kept is not None:
+            self._kept.mkdir(exist_ok=True)
+            for number, (name, content) in enumerate(self._corpus[len(self._seeds) :]):
+                (self._kept / f"{number:05d} {name}").write_bytes(content)
         steps = self._coverage.seen if self._coverage else set()
         return {
             "inputs": done,
@@ -178,59 +170,48 @@ class Worker:
             "failures": self._failures,
         }
 
-    def save_corpus(self, directory: Path) -> None:
-        """Write what was kept."""
-        directory.mkdir(exist_ok=True)
-        for number, (name, content) in enumerate(self._corpus[len(self._seeds) :]):
-            (directory / f"{number:05d} {name}").write_bytes(content)
-
-    def _whole(self, name: str, content: bytes) -> Trace:
-        self._path.write_bytes(content)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return reader_of(name)(self._path)
-
-    def _next(self) -> Input:
-        """Half of all inputs are a seed damaged in a way whose effect is known."""
-        choice = self._dice.random()
+    def _next(self) -> tuple[str, bytes, Check]:
+        """A seed's name, what became of it, and what must hold: half are damaged in a known way."""
+        dice, choice = self._dice, self._dice.random()
         if choice < 0.15:
-            name = self._dice.choice(list(self._seeds))
+            name = dice.choice(list(self._seeds))
             whole = self._wholes[name]
-            return Input(
-                name,
-                cut(self._seeds[name], self._dice),
-                lambda trace: check_beginning(trace, whole),
-            )
+            return name, cut(self._seeds[name], dice), lambda trace: check_beginning(trace, whole)
         if choice < 0.4:
-            name = self._dice.choice([name for name in self._seeds if is_walkable(name)])
+            name = dice.choice([name for name in self._seeds if is_walkable(name)])
             whole = self._wholes[name]
-            content = with_one_record_damaged(self._seeds[name], self._dice)
-            return Input(name, content, lambda trace: check_all_but_one(trace, whole))
-        name, content = self._dice.choice(self._corpus)
-        others = [other for _, other in self._dice.sample(self._corpus, 2)]
-        content = damaged(content, others, self._dice)[:_LARGEST_INPUT]
-        return Input(name, content, lambda _: None)
+            content = with_one_record_damaged(self._seeds[name], dice)
+            return name, content, lambda trace: check_all_but_one(trace, whole)
+        name, content = dice.choice(self._corpus)
+        others = [other for _, other in dice.sample(self._corpus, 2)]
+        return name, damaged(content, others, dice)[:_LARGEST_INPUT], lambda _: None
 
-    def _try(self, tried: Input) -> None:
-        self._path.write_bytes(tried.content)
+    def _try(self, seed: str, content: bytes, check: Check) -> None:
+        self._path.write_bytes(content)
         faulthandler.dump_traceback_later(LONGEST_S, exit=True)
         begun = time.monotonic()
         try:
             with warnings.catch_warnings(), self._coverage or nullcontext():
                 warnings.simplefilter("ignore", UserWarning)
                 warnings.simplefilter("error", RuntimeWarning)
-                outcome = self._outcome(tried)
+                outcome = self._outcome(seed, check)
         except Exception as error:
-            self._keep_failure(tried, error)
             outcome = "FAILURE"
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            place = f"{Path(last.filename).name}:{last.lineno} {type(error).__name__}"
+            if place not in self._failures:
+                failures = self._directory / "failures"
+                failures.mkdir(exist_ok=True)
+                (failures / f"{len(self._failures):03d} {seed}").write_bytes(content)
+                self._failures[place] = "".join(traceback.format_exception(error)[-6:])
         self._slowest_s = max(self._slowest_s, time.monotonic() - begun)
         self._outcomes[outcome] += 1
         if self._coverage and self._coverage.found_new:
-            self._corpus.append((tried.seed, tried.content))
+            self._corpus.append((seed, content))
 
-    def _outcome(self, tried: Input) -> str:
+    def _outcome(self, seed: str, check: Check) -> str:
         try:
-            trace = reader_of(tried.seed)(self._path)
+            trace = reader_of(seed)(self._path)
         except RecordingError as error:
             assert "\n" not in str(error), "an error of several lines"
             assert str(self._path) in str(error), "an error that does not name the file"
@@ -238,34 +219,10 @@ class Worker:
                 assert 0 <= error.offset <= _LARGEST_INPUT * 64, "an offset out of reach"
             return re.sub(r"[\d'\"].*", "...", error.what)[:60]
         check_consistent(trace)
-        tried.check(trace)
+        check(trace)
         return "a trace with a note" if trace.notes else "a trace"
-
-    def _keep_failure(self, tried: Input, error: Exception) -> None:
-        frames = traceback.extract_tb(error.__traceback__)
-        place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno} {type(error).__name__}"
-        if place in self._failures:
-            return
-        failures = self._directory / "failures"
-        failures.mkdir(exist_ok=True)
-        number = len(self._failures)
-        (failures / f"{number:03d} {tried.seed}").write_bytes(tried.content)
-        self._failures[place] = "".join(traceback.format_exception(error)[-6:])
-
-
-def main() -> None:
-    """Do one job."""
-    job = json.loads(Path(sys.argv[1]).read_text())
-    logging.disable(logging.CRITICAL)
-    kept = Path(job["corpus"]) if job["corpus"] else None
-    worker = Worker(
-        Path(job["directory"]), Path(job["real"]), job["seed"], kept, guided=job["guided"]
-    )
-    report = worker.run(job["seconds"], job["inputs"])
-    if kept is not None:
-        worker.save_corpus(kept)
-    print(json.dumps(report))
 
 
 if __name__ == "__main__":
-    main()
+    logging.disable(logging.CRITICAL)
+    print(json.dumps(Worker(json.loads(Path(sys.argv[1]).read_text())).run()))
