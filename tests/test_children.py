@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from pytest import MonkeyPatch
 
 from pagealloc_model.base.errors import PageallocError, UsageError
 from pagealloc_model.recording.record import session
@@ -30,7 +31,7 @@ print(server.ip, server.token == "abc")
 
 
 @pytest.fixture
-def trap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def trap(tmp_path: Path, monkeypatch: MonkeyPatch) -> Path:
     """The working directory, with modules that leave a mark when they are imported."""
     ran = tmp_path / "ran"
     for place in ("here", "path"):
@@ -50,7 +51,7 @@ def test_what_was_recorded_is_read_back_without_them(trap: Path, tmp_path: Path)
     assert not trap.exists()
 
 
-def test_a_child_takes_no_variable_that_leads_to_code(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_child_takes_no_variable_that_leads_to_code(monkeypatch: MonkeyPatch) -> None:
     for name in ("PYTHONPATH", "PYTHONSTARTUP", "LD_PRELOAD", "JUPYTER_PATH", "BASH_ENV", "ENV"):
         monkeypatch.setenv(name, "x")
     assert {"PYTHONSAFEPATH", "PATH"} < set(clean_environment())
@@ -82,7 +83,7 @@ def boot(tmp_path: Path, **guest: object) -> Boot:
 
 @pytest.mark.parametrize("name", ["x;id;y", "a run", "$(id)", "`id`", "a'b", 'a"b', "a&b"])
 def test_no_path_is_a_command_of_the_hosts_shell(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pagealloc_model.studies.experiments.guest.shares_by_9p", lambda _: False)
     place = tmp_path / name
@@ -96,7 +97,7 @@ def test_no_path_is_a_command_of_the_hosts_shell(
 
 @pytest.mark.parametrize("name", ["a=b", "a,b", "a\nb"])
 def test_a_path_that_qemu_takes_apart_is_refused(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pagealloc_model.studies.experiments.guest.shares_by_9p", lambda _: False)
     with pytest.raises(UsageError, match="name another directory"):

@@ -115,15 +115,9 @@ def test_environment_yml_has_the_ranges_of_setup_cfg(
         if name not in CONDA_ONLY
     }
     wanted = declared(setup, tests=False)
-    assert conda == {name: requirement.specifier for name, requirement in wanted.items()}
-
-
-def test_environment_yml_has_the_python_range_and_the_package(
-    checkout: Path, setup: configparser.ConfigParser
-) -> None:
-    rows = conda_dependencies(checkout)
     assert f"python {setup['options']['python_requires']}" in rows
-    assert {"pip": ["--editable .[guest]"]} in rows
+    assert {"pip": ["--editable .[guest]"]} in conda_dependencies(checkout)
+    assert conda == {name: requirement.specifier for name, requirement in wanted.items()}
 
 
 def test_lock_satisfies_setup_cfg(checkout: Path, setup: configparser.ConfigParser) -> None:
@@ -142,22 +136,12 @@ def test_lock_pins_exactly_and_names_no_index(checkout: Path) -> None:
     assert not [row for row in rows if "://" in row or row.startswith("-")]
 
 
-def test_package_imports_only_what_setup_cfg_declares(
-    checkout: Path, setup: configparser.ConfigParser
+@pytest.mark.parametrize("folder", ["pagealloc_model", "tests"])
+def test_imports_are_declared_in_setup_cfg(
+    checkout: Path, setup: configparser.ConfigParser, folder: str
 ) -> None:
-    known = set(declared(setup, tests=False))
-    assert not undeclared_imports(checkout / "pagealloc_model", known)
-
-
-def test_tests_import_only_what_setup_cfg_declares(
-    checkout: Path, setup: configparser.ConfigParser
-) -> None:
-    known = set(declared(setup, tests=True))
-    assert not undeclared_imports(checkout / "tests", known)
-
-
-def test_package_is_typed(checkout: Path) -> None:
-    assert (checkout / "pagealloc_model" / "py.typed").exists()
+    known = set(declared(setup, tests=folder == "tests"))
+    assert not undeclared_imports(checkout / folder, known)
 
 
 @pytest.mark.parametrize("folder", ["pagealloc_model", "clone"])

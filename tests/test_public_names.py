@@ -6,7 +6,6 @@ import inspect
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from types import ModuleType
 
 import pytest
 
@@ -17,7 +16,6 @@ from pagealloc_model.recording.importing import import_recording
 from pagealloc_model.recording.trim import trim_recording
 from pagealloc_model.verdict.choices.placement import judge_placement
 from pagealloc_model.verdict.comparison import compare
-from tests.small_recordings import write_recording
 
 NAMESPACES = ("fleets", "locks", "synthetic")
 PUBLIC = {
@@ -63,11 +61,6 @@ def test_each_has_a_docstring(name: str, thing: object) -> None:
     assert "." in text and not text.startswith(f"{name.rpartition('.')[2]}("), name
 
 
-@pytest.mark.parametrize("name", NAMESPACES)
-def test_namespaces_are_modules(name: str) -> None:
-    assert isinstance(getattr(pm, name), ModuleType)
-
-
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match=r"has no attribute 'nothing'$"):
         _ = pm.nothing
@@ -79,18 +72,6 @@ def test_methods_are_their_functions(
 ) -> None:
     assert method is function
     assert inspect.getdoc(method)
-
-
-def test_methods_do_what_their_functions_do(tmp_path_factory: pytest.TempPathFactory) -> None:
-    rec = pm.open(write_recording(tmp_path_factory.mktemp("recordings") / "small"))
-    base, patch = pm.replay(rec), pm.replay(rec, pm.Policy(pcp_batch=31))
-    assert rec.measure().outcomes.equals(measure(rec).outcomes)
-    assert rec.judge_choices().choices.equals(judge_placement(rec).choices)
-    assert base.compare(patch).rows.equals(compare(base, patch).rows)
-    assert base.lock_times().acquisitions.equals(lock_times(base).acquisitions)
-    columns = tmp_path_factory.mktemp("columns") / "columns"
-    rec.to_columns(str(columns))
-    assert len(pm.open(columns).trace) == len(rec.trace)
 
 
 def test_a_recording_opened_without_the_package_has_its_methods() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pytest import MonkeyPatch
 
 from tests import quick
 from tests.import_graph import ImportGraph
@@ -30,11 +31,6 @@ def test_an_edit_elsewhere_leaves_the_oracle_alone(graph: ImportGraph) -> None:
     assert not set(chosen) & set(quick.FIRST)
 
 
-def test_public_names_are_imports(graph: ImportGraph) -> None:
-    assert "pagealloc_model.allocator.hooks" in graph.imports["tests.allocator.test_hooks"]
-    assert "pagealloc_model.verdict.locks" in graph.imports["tests.verdict.test_locks"]
-
-
 def test_methods_are_imports_of_those_who_call_them(graph: ImportGraph) -> None:
     placement = "pagealloc_model.verdict.choices.placement"
     assert placement in graph.imports["tests.judged_shares"]
@@ -42,17 +38,9 @@ def test_methods_are_imports_of_those_who_call_them(graph: ImportGraph) -> None:
 
 
 def test_without_a_change_nothing_is_judged(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(quick, "changed_modules", lambda since: [])
     monkeypatch.setattr("sys.argv", ["quick"])
     assert quick.main() == 2
     assert "no Python file differs from HEAD" in capsys.readouterr().out
-
-
-def test_large_entry_points_are_told_from_small_ones() -> None:
-    from pagealloc_model.allocator.events import advance
-    from pagealloc_model.allocator.state import place_listed
-
-    assert quick.functions_reached(advance) > quick.LARGE_FUNCTIONS
-    assert quick.functions_reached(place_listed) < quick.LARGE_FUNCTIONS

@@ -17,10 +17,7 @@ from tests.oracle.steps import Step
 
 RUNS_ON_CPU = ("alloc_as_recorded", "free", "free_singly", "tick", "tick_as_recorded")
 """Calls whose holds of zone->lock all run on the call's CPU."""
-MAY_HOLD = (
-    *RUNS_ON_CPU,
-    *("fail_as_recorded", "begin_request", "reclaim_in_vain", "grow"),
-)
+MAY_HOLD = (*RUNS_ON_CPU, *("fail_as_recorded", "begin_request", "reclaim_in_vain", "grow"))
 """Calls that take zone->lock for more than drains of whole lists."""
 
 DUMP_EVERY = {"literal": 20, "elastic": 10}

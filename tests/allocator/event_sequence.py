@@ -141,13 +141,7 @@ def replay(
     for stop in (*sorted(stops), len(events)):
         until = until_ns if stop == len(events) else -1
         while True:
-            position = advance(
-                state.arrays(object_pfn),
-                events,
-                position,
-                stop,
-                until,
-            )
+            position = advance(state.arrays(object_pfn), events, position, stop, until)
             logged.append(_take_log(state))
             if position == stop and state.st[at.NEXT_TICK] > until:
                 break

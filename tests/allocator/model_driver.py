@@ -120,11 +120,7 @@ OWNERSHIP = {
     "merge_looks": at.MERGE_ENTRIES,
     "recorded_looks": at.RECORDED_ENTRIES,
 }
-PHASE = {
-    "refills": at.PHASE_REFILLS,
-    "objects": at.PHASE_OBJECTS,
-    "pages": at.PHASE_PAGES,
-}
+PHASE = {"refills": at.PHASE_REFILLS, "objects": at.PHASE_OBJECTS, "pages": at.PHASE_PAGES}
 """The model's word for each of the oracle's, in its regions for page sets, zones and so on."""
 
 
@@ -188,10 +184,7 @@ def dump_literal(state: State) -> Dump:
     if st[at.COUNTS_BY_CPU]:
         dump["cpus"] = {key: _held_back(state, *key) for key in page_sets}
     if not owning:
-        dump["probes"] = {
-            "all": int(st[at.REFILL_PROBES]),
-            "most": int(st[at.REFILL_PROBES_MOST]),
-        }
+        dump["probes"] = {"all": int(st[at.REFILL_PROBES]), "most": int(st[at.REFILL_PROBES_MOST])}
     return dump
 
 
@@ -326,8 +319,7 @@ def state_like(oracle: Allocator, log_rows: int = LOG_ROWS) -> State:
         KernelRules.preset(oracle.rules.name),
         model_policy(oracle.policy, oracle.rules),
         Assumptions(
-            free_high_batch=oracle.machine.free_high_batch,
-            counters=oracle.assumptions.counters,
+            free_high_batch=oracle.machine.free_high_batch, counters=oracle.assumptions.counters
         ),
         log_rows=log_rows,
     )

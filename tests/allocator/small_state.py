@@ -45,11 +45,7 @@ def bits_of(kind: int, bits: int = KERNEL) -> int:
 
 def put_on_list(state: State, pfn: int, number: int) -> None:
     """Put a reclaimable page at the head of one of its LRU lists."""
-    place_on_lists(
-        state.arrays(),
-        np.array([pfn], np.int32),
-        np.array([number], np.int8),
-    )
+    place_on_lists(state.arrays(), np.array([pfn], np.int32), np.array([number], np.int8))
 
 
 @dataclass
@@ -99,9 +95,7 @@ class Pressed:
     def put_free(self, order: int, *pfns: int) -> None:
         """Put buddies at the tails of their blocks' lists."""
         place_buddies(
-            self.state.arrays(),
-            np.array(pfns, np.int32),
-            np.full(len(pfns), order, np.int8),
+            self.state.arrays(), np.array(pfns, np.int32), np.full(len(pfns), order, np.int8)
         )
 
     def put_allocated(
@@ -166,14 +160,7 @@ class Pressed:
     def _advance(self, events: np.ndarray, high: int, until_ns: int, low: int = 0) -> int:
         state = self.state
         return int(
-            advance_elastic(
-                state.arrays(self.places),
-                events,
-                self.leads,
-                low,
-                high,
-                until_ns,
-            )
+            advance_elastic(state.arrays(self.places), events, self.leads, low, high, until_ns)
         )
 
 

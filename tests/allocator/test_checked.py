@@ -11,6 +11,7 @@ from typing import Any
 import numba
 import numpy as np
 import pytest
+from pytest import MonkeyPatch
 
 from pagealloc_model.base import jit
 from tests.allocator.checked_replays import digests
@@ -30,7 +31,7 @@ def last_of_table() -> int:
     return TABLE[-1]
 
 
-def compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, checked: bool) -> Any:
+def compiled(tmp_path: Path, monkeypatch: MonkeyPatch, *, checked: bool) -> Any:
     """An entry point that reads one word through an inner function."""
     monkeypatch.setenv("PAGEALLOC_CACHE", str(tmp_path))
     monkeypatch.setattr(jit, "CHECKED", checked)
@@ -44,7 +45,7 @@ def compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, checked: bool) 
 
 @pytest.mark.parametrize("index", [-1, 3, 1 << 40])
 def test_an_index_outside_its_array_is_refused(
-    index: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    index: int, tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> None:
     reading = compiled(tmp_path, monkeypatch, checked=True)
     words, others = np.arange(3), np.zeros(1, np.int64)
@@ -53,7 +54,7 @@ def test_an_index_outside_its_array_is_refused(
         reading(words, others, index)
 
 
-def test_arrays_that_overlap_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arrays_that_overlap_are_refused(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     reading = compiled(tmp_path, monkeypatch, checked=True)
     words = np.arange(3)
     with pytest.raises(ValueError, match="reading: two of its arrays overlap"):
@@ -61,7 +62,7 @@ def test_arrays_that_overlap_are_refused(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_without_checks_an_index_is_taken_as_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> None:
     """The word before the array, not the array's last one."""
     reading = compiled(tmp_path, monkeypatch, checked=False)
@@ -70,7 +71,7 @@ def test_without_checks_an_index_is_taken_as_it_is(
 
 
 def test_a_callers_function_may_count_from_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PAGEALLOC_CACHE", str(tmp_path))
     last = jit.guest(last_of_table)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numba
 import numpy as np
 import pytest
+from pytest import MonkeyPatch
 
 from pagealloc_model.allocator.events import advance
 from pagealloc_model.allocator.state import LISTED, make_state, place_listed
@@ -103,7 +104,7 @@ def test_kernels_are_kept_under_their_fingerprint() -> None:
 
 
 def test_a_cache_that_cannot_be_written_moves_elsewhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("")
@@ -165,7 +166,7 @@ def test_an_edit_compiles_what_reaches_it_and_nothing_else(checkout: Path, tmp_p
 
 @pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")
 def test_a_fingerprint_reaches_all_that_is_compiled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PAGEALLOC_CACHE", str(tmp_path))
     loop = jit.entry(place_listed.py_func)
@@ -192,7 +193,7 @@ def one_more(value: int) -> int:
 @pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")
 @pytest.mark.parametrize("damage", ["emptied", "cut", "changed", "another user's"])
 def test_a_file_that_cannot_be_trusted_is_made_anew(
-    damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    damage: str, tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PAGEALLOC_CACHE", str(tmp_path))
     assert jit.entry(one_more)(1) == 2
@@ -234,7 +235,7 @@ def near_of(words: Near) -> int:
 
 
 @pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")
-def test_the_order_of_a_named_tuple_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_order_of_a_named_tuple_counts(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     """For numba alone, two orders of fields of one type are the same type."""
     monkeypatch.setenv("PAGEALLOC_CACHE", str(tmp_path))
     assert jit.entry(near_of)(Near(near=1, far=2)) == 1

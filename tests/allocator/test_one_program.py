@@ -10,6 +10,7 @@ from typing import Any
 import numba
 import numpy as np
 import pytest
+from pytest import MonkeyPatch
 
 from pagealloc_model.base import jit, one_program
 
@@ -28,7 +29,7 @@ def is_set(flag: bool) -> bool:
     return not flag
 
 
-def compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any, Any]:
+def compiled(tmp_path: Path, monkeypatch: MonkeyPatch) -> tuple[Any, Any, Any]:
     """An entry point, compiled now, and the two functions that it calls."""
     monkeypatch.setenv("PAGEALLOC_CACHE", str(tmp_path))
     double, test = jit.inner(doubled), jit.inner(is_set)
@@ -48,7 +49,7 @@ def compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any,
 
 
 def test_a_function_is_compiled_once_for_all_integers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> None:
     _, double, test = compiled(tmp_path, monkeypatch)
     assert [str(each) for each in double.nopython_signatures] == ["(int64,) -> int64"]
@@ -56,7 +57,7 @@ def test_a_function_is_compiled_once_for_all_integers(
 
 
 def test_only_the_entry_point_can_be_called_from_elsewhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> None:
     loop, double, _ = compiled(tmp_path, monkeypatch)
     library = next(iter(loop.overloads.values())).library
@@ -88,7 +89,7 @@ def stepped(words: np.ndarray, step: int) -> int:
 
 @pytest.mark.parametrize("role", [jit.inner, jit.hot, jit.cold])
 def test_what_raises_does_so_through_kernels(
-    role: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    role: Callable[..., Any], tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PAGEALLOC_CACHE", str(tmp_path))
     asked, summed = jit.guest(refused), role(stepped)

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import numba
 import numpy as np
 import pytest
+from pytest import MonkeyPatch
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import pressure_layout as pr
@@ -149,7 +150,7 @@ def test_there_is_none_behind_the_last_event_and_of_no_object() -> None:
 @pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")
 @pytest.mark.parametrize("records", [np.dtype(np.int32), at.PAGE])
 def test_asking_is_one_instruction_and_allows_any_index(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, records: np.dtype
+    tmp_path: Path, monkeypatch: MonkeyPatch, records: np.dtype
 ) -> None:
     monkeypatch.setenv("PAGEALLOC_CACHE", str(tmp_path))
 

@@ -154,11 +154,7 @@ class ElasticOracle(Allocator):
             self.memory.free(cpu, pieces)
 
     def get_page(
-        self,
-        request: Request,
-        attempt: Attempt,
-        zonelist: list[Zone],
-        visit: Visit | None = None,
+        self, request: Request, attempt: Attempt, zonelist: list[Zone], visit: Visit | None = None
     ) -> int | None:
         """get_page_from_freelist(): make one attempt; returns a page, or None."""
         self.act_as(request.cpu)

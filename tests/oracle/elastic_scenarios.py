@@ -371,9 +371,7 @@ def random_elastic_scenario(number: int, presets: Sequence[str] = ALL) -> Elasti
         scenario = replace(scenario, options=options, reserve_is_free=rng.random() < 0.8)
     if not rng.randrange(3):
         options = replace(
-            options,
-            atomic_boost=rng.random() < 0.7,
-            local_thp_reclaims=rng.random() < 0.7,
+            options, atomic_boost=rng.random() < 0.7, local_thp_reclaims=rng.random() < 0.7
         )
         policy = replace(scenario.policy, refill_mode_persists=rng.random() < 0.5)
         bits = (*scenario.bits, ATOMIC, ATOMIC, LOCAL, LOCAL)
@@ -478,11 +476,7 @@ def random_owning_elastic_scenario(
 def random_closed_elastic_scenario(number: int, presets: Sequence[str] = ALL) -> ClosedScenario:
     """A closed loop, in which reclaim and compaction take long; in one of four losses are told."""
     rng = random.Random(number + 1)
-    kinds = (
-        random_elastic_scenario,
-        random_told_elastic_scenario,
-        random_used_elastic_scenario,
-    )
+    kinds = (random_elastic_scenario, random_told_elastic_scenario, random_used_elastic_scenario)
     plain = kinds[number % len(kinds)](number, presets)
     options = replace(
         plain.options,

@@ -8,13 +8,7 @@ from tests.oracle.buddy import AllocatedPages
 from tests.oracle.dump import Dump, dump_literal
 from tests.oracle.machine import Migratetype, OracleMachine
 from tests.oracle.page_alloc import Allocator
-from tests.oracle.request import (
-    Attempt,
-    Bits,
-    Request,
-    gfp_to_alloc_flags,
-    memalloc_attempt,
-)
+from tests.oracle.request import Attempt, Bits, Request, gfp_to_alloc_flags, memalloc_attempt
 from tests.oracle.rules import OracleAssumptions, OraclePolicy, OracleRules
 from tests.oracle.zone import Zone
 

@@ -265,11 +265,7 @@ class Allocator:
         return has_below or not self.machine.has_several_nodes
 
     def get_page(
-        self,
-        request: Request,
-        attempt: Attempt,
-        zonelist: list[Zone],
-        visit: Visit | None = None,
+        self, request: Request, attempt: Attempt, zonelist: list[Zone], visit: Visit | None = None
     ) -> int | None:
         """get_page_from_freelist(): take a page from the first zone that may and can give one.
 

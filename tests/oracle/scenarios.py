@@ -294,12 +294,7 @@ class Scenario:
             yield taken, tuple(page for pages in objects for page in pages)
 
     def _next_step(
-        self,
-        rng: random.Random,
-        live: list[Pages],
-        late: list[Step],
-        cpu: int,
-        pressure: float,
+        self, rng: random.Random, live: list[Pages], late: list[Step], cpu: int, pressure: float
     ) -> Step:
         kind = rng.random()
         if kind < self.tick_share:

@@ -62,9 +62,7 @@ def machine_of(
         ),
         (
             machine_of(
-                *(1, 1, 1),
-                cpu_nodes=(0, 1),
-                distances=((10, 20, 20), (20, 10, 25), (25, 25, 10)),
+                *(1, 1, 1), cpu_nodes=(0, 1), distances=((10, 20, 20), (20, 10, 25), (25, 25, 10))
             ),
             {0: (0, 2, 1), 1: (1, 0, 2), 2: (2, 1, 0)},
         ),
@@ -192,8 +190,7 @@ def marks(minimum: int) -> dict[str, int]:
 def two_zones(normal: dict[str, object], dma32: dict[str, object]) -> OracleMachine:
     """Four blocks each, both kinds of changes as in `zone`."""
     return OracleMachine(
-        zones=(zone("DMA32", 0, 4, **dma32), zone("Normal", 4, 4, **normal)),
-        nr_cpus=1,
+        zones=(zone("DMA32", 0, 4, **dma32), zone("Normal", 4, 4, **normal)), nr_cpus=1
     )
 
 

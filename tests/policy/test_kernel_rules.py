@@ -105,11 +105,3 @@ def test_kernels_differ_where_s13_says(before: str, after: str, changed: str) ->
     assert {
         rule for rule in KernelRules.rule_names() if getattr(old, rule) != getattr(new, rule)
     } == set(changed.split())
-
-
-def test_what_came_with_a_rewrite() -> None:
-    oldest, old, newest = (KernelRules.preset(name) for name in ("6.1", "6.12", "7.2"))
-    assert (oldest.pcp_auto_tuned, old.pcp_auto_tuned) == (False, True)
-    assert (oldest.fallback_from_largest, old.fallback_from_largest) == (True, False)
-    assert (newest.free_batched, old.free_batched) == (True, False)
-    assert (newest.highatomic_from_pcp, old.highatomic_from_pcp) == (False, True)

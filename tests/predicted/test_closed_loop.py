@@ -12,12 +12,7 @@ from pagealloc_model.allocator.events import advance_elastic
 from pagealloc_model.allocator.state import State
 from pagealloc_model.measured.costs import at_recorded_cost
 from pagealloc_model.measured.rules import choose_rules
-from pagealloc_model.predicted.closed_loop import (
-    ClosedRun,
-    TaskOrder,
-    recorded_stalls,
-    task_order,
-)
+from pagealloc_model.predicted.closed_loop import ClosedRun, TaskOrder, recorded_stalls, task_order
 from pagealloc_model.predicted.prepared import Prepared, prepare
 from pagealloc_model.recording.recorded_machine import effective_policy
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pytest import MonkeyPatch
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import objects as resolved
@@ -363,9 +364,7 @@ def busy_trace(seed: int) -> Trace:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_parts_of_a_recording_together_are_the_whole(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parts_of_a_recording_together_are_the_whole(seed: int, monkeypatch: MonkeyPatch) -> None:
     trace = busy_trace(seed)
     whole = resolve_demand(trace, small_machine())
     assert whole.direct_reclaim_recorded
@@ -382,7 +381,7 @@ def test_the_parts_that_are_compared_have_all_coincidences() -> None:
 
 @pytest.mark.parametrize("name", ["xfree", "highatomic_stock"])
 def test_a_long_recording_is_worked_on_in_files(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> None:
     recording = shipped_recording(name)
     machine = recorded_machine(recording)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pytest import MonkeyPatch
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import objects as resolved
@@ -116,7 +117,7 @@ def two_frees() -> Trace:
     return Trace(**columns, tables=tables)
 
 
-def test_parts_marked_at_the_same_time_lose_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_marked_at_the_same_time_lose_nothing(monkeypatch: MonkeyPatch) -> None:
     marks = ElasticRows(two_frees())
     rows = np.zeros(2, resolved.ROW)
     rows["is_free"], rows["pid"] = 1, (1, 2)
@@ -267,11 +268,7 @@ AGAIN = "p0:3 g0:3 p9:3 @0:1 f9"
         ("a0 a0 m1", "A0 F0 A1", {"missed_frees": 1}),
         ("a0 a2048 f2048 m0 m2048", "A0 A1 F1", {"hidden_allocations": 0}),
         # Other sizes are not taken for it; an unused target never seen before becomes free.
-        (
-            "a0 a2048^2 @0:2 f2048^2 m0 f2048^2",
-            "A0 A1^2 F1^2 h2^2 F2^2",
-            {"hidden_allocations": 1},
-        ),
+        ("a0 a2048^2 @0:2 f2048^2 m0 f2048^2", "A0 A1^2 F1^2 h2^2 F2^2", {"hidden_allocations": 1}),
         ("a0 m2048^3", "A0 F1^3", {}),
     ],
 )

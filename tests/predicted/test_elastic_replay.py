@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import fields, replace
-from pathlib import Path
+from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pytest
 from pagealloc_model.notebooks.studies.pressure_pair import pressure_counters
+from pytest import MonkeyPatch
 
 import pagealloc_model as pm
 from pagealloc_model.allocator.invariants import broken_invariants, broken_pieces
@@ -25,13 +23,13 @@ from tests.small_recordings import shipped_recording
 
 
 @pytest.fixture(scope="module")
-def stock(shipped: Callable[[str], Path]) -> pm.Recording:
-    return pm.open(str(shipped("highatomic_stock")))
+def stock() -> pm.Recording:
+    return shipped_recording("highatomic_stock")
 
 
-def replayed(recording: pm.Recording, *, seed: int = 0, **elastic: int) -> pm.Replay:
+def replayed(recording: pm.Recording, **elastic: int) -> pm.Replay:
     assumed = pm.Assumptions(reclaim="elastic", elastic=ElasticAssumptions(**elastic))
-    return pm.replay(recording, assumptions=assumed, seed=seed)
+    return pm.replay(recording, assumptions=assumed)
 
 
 @pytest.mark.parametrize("ownership", ["off", "pcp_buddy"])
@@ -43,12 +41,6 @@ def test_the_state_is_sound_at_the_end(stock: pm.Recording, ownership: str) -> N
     assert broken_invariants(replay.final) == []
     assert broken_pieces(replay.final, replay.places) == []
     assert replay.divergence["dropped_frees"] > 0
-
-
-def test_the_same_seed_gives_the_same_tables(stock: pm.Recording) -> None:
-    first, second = replayed(stock), replayed(stock)
-    pd.testing.assert_frame_equal(first.vmstat, second.vmstat)
-    np.testing.assert_array_equal(first.places, second.places)
 
 
 def test_counters_stand_beside_the_kernels(stock: pm.Recording) -> None:
@@ -104,10 +96,6 @@ def test_a_literal_replay_refuses_what_needs_the_models_own_reclaim(name: str) -
     check_mode(policy, ELASTIC, is_build=False)
 
 
-def test_the_settings_are_fields() -> None:
-    assert set(ELASTIC_SETTINGS) <= {each.name for each in fields(pm.Policy)}
-
-
 def test_a_kernel_build_keeps_its_reserve_to_itself_in_an_elastic_replay() -> None:
     check_mode(pm.Policy(compaction_proactiveness=60), ELASTIC, is_build=True)
     with pytest.raises(PolicyError, match="kcompactd_unreserves"):
@@ -155,7 +143,7 @@ def trace_with(stock: pm.Recording, *, clusters: dict[str, np.ndarray]) -> Trace
     return replace(stock.trace, tables={RUNS: runs, SHRUNK: clusters})
 
 
-def test_paces_worked_by_hand(stock: pm.Recording, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paces_worked_by_hand(stock: pm.Recording, monkeypatch: MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PAGES_OF_A_PACE", 30)
     clusters = table(
         time_ns=[50, 140, 200, 520, 1020, 1080, 1100],
@@ -175,26 +163,9 @@ def test_paces_worked_by_hand(stock: pm.Recording, monkeypatch: pytest.MonkeyPat
 
 
 def test_what_is_taken_over_from_the_recorded_kernel_is_marked(stock: pm.Recording) -> None:
-    def imposed(**own: bool) -> tuple[str, ...]:
-        elastic = ElasticAssumptions(**own)
-        return pm.replay(
-            stock, assumptions=pm.Assumptions(reclaim="elastic", elastic=elastic)
-        ).imposed
-
-    assert imposed() == ()
-    assert imposed(kswapd_as_recorded=True) == ("kswapd's pace and CPU",)
-    assert imposed(lru_as_recorded=True) == ("order of reclaim at the start",)
-
-
-def test_few_pages_have_one_pace_which_is_that_of_the_whole_recording(stock: pm.Recording) -> None:
-    clusters = table(
-        time_ns=[120, 150, 1010], pid=[7, 7, 7], nr_reclaimed=[0, 32, 8], cpu=[0, 0, 0]
-    )
-    trace = trace_with(stock, clusters=clusters)
-    kswapd = recorded_kswapd(trace)
-    assert kswapd is not None
-    assert kswapd.free_ns[0][1].tolist() == [60 // 40]
-    assert kswapd.free_ns[0][1][0] == recorded_kswapd_ns(trace)["kswapd_free_ns"]
+    assert replayed(stock).imposed == ()
+    assert replayed(stock, kswapd_as_recorded=True).imposed == ("kswapd's pace and CPU",)
+    assert replayed(stock, lru_as_recorded=True).imposed == ("order of reclaim at the start",)
 
 
 def test_there_is_no_pace_without_runs_or_pages(stock: pm.Recording) -> None:
@@ -207,21 +178,21 @@ def test_there_is_no_pace_without_runs_or_pages(stock: pm.Recording) -> None:
 
 def counted(stock: pm.Recording, **elastic: int | bool) -> np.ndarray:
     """What kswapd has freed, sample by sample."""
-    assumed = pm.Assumptions(reclaim="elastic", elastic=ElasticAssumptions(**elastic))
-    table = pm.replay(stock, assumptions=assumed).vmstat
+    table = replayed(stock, **elastic).vmstat
     return table.loc[table["name"] == "pgsteal_kswapd", "value"].to_numpy()
 
 
-def test_kswapd_frees_by_the_pace_of_the_time(
-    stock: pm.Recording, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from pagealloc_model.predicted import replay as replay_module
+PACES = "pagealloc_model.predicted.replay.recorded_kswapd"
 
+
+def test_kswapd_frees_by_the_pace_of_the_time(
+    stock: pm.Recording, monkeypatch: MonkeyPatch
+) -> None:
     first, last = stock.trace.demand_span_ns
     slow, fast = 1_000_000, 500
     halves = np.array([first, (first + last) // 2 + 1]), np.array([slow, fast])
     paces = RecordedKswapd(free_ns={0: halves}, cpus={})
-    monkeypatch.setattr(replay_module, "recorded_kswapd", lambda trace: paces)
+    monkeypatch.setattr(PACES, lambda trace: paces)
     paced = counted(stock, kswapd_as_recorded=True)
     throughout = counted(stock, kswapd_free_ns=slow)
     half = len(paced) // 2 - 1
@@ -229,26 +200,20 @@ def test_kswapd_frees_by_the_pace_of_the_time(
     assert paced[-1] - paced[half] > 2 * (throughout[-1] - throughout[half])
 
 
-def test_one_pace_throughout_is_no_change(
-    stock: pm.Recording, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from pagealloc_model.predicted import replay as replay_module
-
+def test_one_pace_throughout_is_no_change(stock: pm.Recording, monkeypatch: MonkeyPatch) -> None:
     first, last = stock.trace.demand_span_ns
     paces = RecordedKswapd(
         free_ns={0: (np.linspace(first, last, 40).astype(np.int64), np.full(40, 20_000))},
         cpus={0: (np.array([first, last // 2 + first // 2]), np.array([0, 0]))},
     )
-    monkeypatch.setattr(replay_module, "recorded_kswapd", lambda trace: paces)
+    monkeypatch.setattr(PACES, lambda trace: paces)
     paced = counted(stock, kswapd_as_recorded=True)
     np.testing.assert_array_equal(paced, counted(stock, kswapd_free_ns=20_000))
 
 
 def test_what_kswapd_frees_goes_to_the_lists_of_the_cpu_that_it_is_on(
-    stock: pm.Recording, monkeypatch: pytest.MonkeyPatch
+    stock: pm.Recording, monkeypatch: MonkeyPatch
 ) -> None:
-    from pagealloc_model.predicted import replay as replay_module
-
     first, _ = stock.trace.demand_span_ns
     drains = {}
     for cpu in (0, 1):
@@ -256,10 +221,8 @@ def test_what_kswapd_frees_goes_to_the_lists_of_the_cpu_that_it_is_on(
             free_ns={0: (np.array([first]), np.array([500]))},
             cpus={0: (np.array([first]), np.array([cpu])), 7: (np.array([first]), np.array([0]))},
         )
-        monkeypatch.setattr(replay_module, "recorded_kswapd", lambda trace, held=held: held)
-        elastic = ElasticAssumptions(kswapd_as_recorded=True)
-        replay = pm.replay(stock, assumptions=pm.Assumptions(reclaim="elastic", elastic=elastic))
-        table = replay.transactions
+        monkeypatch.setattr(PACES, lambda trace, held=held: held)
+        table = replayed(stock, kswapd_as_recorded=True).transactions
         pages = (table["objects"] * table["transactions"])[table["site"] == "drain"]
         drains[cpu] = pages.groupby(table["cpu"]).sum()
     assert drains[0][0] > drains[1][0]

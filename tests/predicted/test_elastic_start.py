@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-import pagealloc_model as pm
 from pagealloc_model.allocator import objects as resolved
 from pagealloc_model.allocator import pressure_layout as pr
 from pagealloc_model.allocator.kcompactd import CHECK_NS
@@ -91,10 +89,8 @@ def test_recorded_reclaim_tells_which_pages_were_oldest(tmp_path: Path) -> None:
     assert np.argsort(after_the_first).tolist() == [3, *(page for page in range(10) if page != 3)]
 
 
-def test_a_replay_is_prepared_with_the_order_that_it_asks_for(
-    shipped: Callable[[str], Path],
-) -> None:
-    recording = pm.open(str(shipped("highatomic_stock")))
+def test_a_replay_is_prepared_with_the_order_that_it_asks_for() -> None:
+    recording = shipped_recording("highatomic_stock")
     orders = [
         prepare(recording, KernelRules.preset("6.12"), assumptions, 0).reclaim_order
         for assumptions in (

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pytest import MonkeyPatch
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.base import arrays
@@ -86,9 +87,7 @@ def test_nothing_is_marked_where_no_interrupt_is_known(tmp_path: Path, context: 
     assert not np.any(demand.events["bits"] & np.uint32(at.CONTEXT_BITS | at.INTERRUPTS_HOLDER))
 
 
-def test_parts_of_the_trace_make_no_difference(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parts_of_the_trace_make_no_difference(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     whole = Script(BEFORE_REQUEST).demand(tmp_path).events
     monkeypatch.setattr(arrays, "ROWS_TOGETHER", 2)
     np.testing.assert_array_equal(Script(BEFORE_REQUEST).demand(tmp_path).events, whole)

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from pytest import MonkeyPatch
 
 import pagealloc_model as pm
 from pagealloc_model.base import arrays
@@ -57,7 +58,7 @@ print(len(recording.trace), run.transactions["transactions"].sum(), len(run.free
 
 @pytest.mark.parametrize(("name", "assumptions"), SHIPPED)
 def test_a_replay_in_files_is_the_one_in_memory(
-    name: str, assumptions: pm.Assumptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, assumptions: pm.Assumptions, tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> None:
     recording = shipped_recording(name)
     expected = pm.replay(recording, pm.Policy(pcp_batch=31), assumptions=assumptions)

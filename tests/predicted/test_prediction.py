@@ -6,14 +6,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from pytest import MonkeyPatch
 
 import pagealloc_model as pm
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.invariants import broken_invariants
 from pagealloc_model.allocator.state import State
-from pagealloc_model.base.errors import PolicyError, UsageError
+from pagealloc_model.base.errors import UsageError
 from pagealloc_model.measured.rules import recorded_rules
-from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.predicted.prepared import prepare
 from pagealloc_model.predicted.replay import Cancelled, Replay
@@ -22,7 +22,6 @@ from tests.predicted.test_no_peeking import TABLES
 from tests.small_recordings import (
     AFTER_NS,
     BLOCK,
-    NORMAL,
     TimedEvents,
     shipped_recording,
     start_free,
@@ -58,10 +57,6 @@ def reserved_at_end(replay: Replay, zone: str) -> int:
     last = table[table["time_ns"] == table["time_ns"].max()]
     chosen = (last["zone"] == zone) & (last["migratetype"] == "HighAtomic")
     return int(last.loc[chosen, "blocks"].sum())
-
-
-def test_two_runs_are_identical(small: pm.Recording) -> None:
-    assert_identical(pm.replay(small), pm.replay(small))
 
 
 @pytest.mark.parametrize("policies", [(None, None), (None, Policy(pcp_batch=1))])
@@ -109,7 +104,7 @@ def test_no_page_is_lost_under_another_policy() -> None:
 
 @pytest.mark.parametrize("split", [1, 7, 100])
 def test_a_replay_is_exact_at_any_split(
-    small: pm.Recording, monkeypatch: pytest.MonkeyPatch, split: int
+    small: pm.Recording, monkeypatch: MonkeyPatch, split: int
 ) -> None:
     whole = pm.replay(small)
     monkeypatch.setattr("pagealloc_model.predicted.run.STEP_EVENTS", split)
@@ -190,31 +185,6 @@ def test_the_gate_decides_over_highatomic_blocks() -> None:
     assert "reserve" not in set(shut.transactions["site"])
 
 
-def test_a_larger_batch_makes_refills_larger_and_fewer() -> None:
-    recording = shipped_recording("xfree")
-
-    def refills(batch: int) -> pd.Series:
-        full = pm.replay(recording, Policy(pcp_batch=batch)).transactions_full
-        return full.loc[(full["site"] == "refill") & (full["order"] == 0), "objects"]
-
-    small_ones, large_ones = refills(7), refills(255)
-    assert small_ones.max() <= 7 << 5 < large_ones.max() <= 255 << 5
-    assert small_ones.mean() * 2 < large_ones.mean()
-    assert len(small_ones) > len(large_ones)
-
-
-def test_batched_frees_make_drains_of_at_most_a_batch() -> None:
-    recording = shipped_recording("highatomic_stock")
-    policy = Policy(pcp_free_batched=True)
-    replay = pm.replay(recording, policy)
-    batch = max(each.batch for zone in replay.machine.zones for each in zone.pagesets)
-    whole = pm.replay(recording).transactions_full.query("site == 'drain' and cause == 'commit'")
-    cut = replay.transactions_full.query("site == 'drain' and cause == 'commit'")
-    longest = (1 << 9) + batch
-    assert cut["pages"].max() <= longest
-    assert cut["objects"].max() <= batch < whole["objects"].max()
-
-
 def test_histogram_and_full_transactions_agree_with_the_lock_table() -> None:
     replay = pm.replay(shipped_recording("highatomic_stock"))
     assert replay.transactions["transactions"].sum() == len(replay.transactions_full)
@@ -222,14 +192,6 @@ def test_histogram_and_full_transactions_agree_with_the_lock_table() -> None:
     binned = replay.lock.groupby("site")["pages"].sum()
     for site in full.index:
         assert binned[site] == full[site]
-
-
-def test_rules_can_be_named(small: pm.Recording) -> None:
-    by_name = pm.replay(small, rules="7.2")
-    assert_identical(by_name, pm.replay(small, rules=KernelRules.preset("7.2")))
-    assert by_name.rules.name == "7.2"
-    with pytest.raises(PolicyError, match="no rules preset"):
-        pm.replay(small, rules="2.4")
 
 
 def test_provenance_names_what_made_the_result(small: pm.Recording) -> None:
@@ -257,16 +219,6 @@ def test_limits_of_the_start_snapshot_take_effect_at_its_time(tmp_path: Path) ->
     high = replay.pcp[replay.pcp["zone"] == "DMA32"].groupby("time_ns")["high"].max()
     assert (high[high.index < AFTER_NS] == 60).all()
     assert (high[high.index > AFTER_NS] > 60).any()
-
-
-def test_a_literal_replay_repeats_failures_as_failures(tmp_path: Path) -> None:
-    events = TimedEvents()
-    events.alloc(NORMAL.first_free)
-    events.alloc(-1, order=9, gfp="GFP_TRANSHUGE", migratetype=1)
-    events.free(NORMAL.first_free)
-    replay = pm.replay(pm.open(write_recording(tmp_path / "failing", events)))
-    assert replay.divergence["recorded_failures"] == 1
-    assert replay.outcomes.set_index("order")["asked"].to_dict() == {0: 1, 9: 1}
 
 
 def test_requests_below_the_watermarks_are_served_and_counted_as_forced(tmp_path: Path) -> None:

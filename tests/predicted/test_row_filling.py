@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pytest import MonkeyPatch
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import objects as resolved
@@ -159,7 +160,7 @@ def plain_rows(trace: Trace) -> tuple[list[dict[str, Any]], int, int]:
 @pytest.mark.parametrize("rows_together", [ROWS, 7])
 @pytest.mark.parametrize("seed", range(30))
 def test_rows_are_what_each_event_says(
-    seed: int, rows_together: int, monkeypatch: pytest.MonkeyPatch
+    seed: int, rows_together: int, monkeypatch: MonkeyPatch
 ) -> None:
     monkeypatch.setattr(arrays, "ROWS_TOGETHER", rows_together)
     trace = random_trace(seed)
@@ -228,7 +229,7 @@ def emitted_events(seed: int) -> np.ndarray:
 @pytest.mark.parametrize("rows_together", [1, 3, 1000])
 @pytest.mark.parametrize("seed", range(20))
 def test_merged_events_are_sorted_stably(
-    seed: int, rows_together: int, monkeypatch: pytest.MonkeyPatch
+    seed: int, rows_together: int, monkeypatch: MonkeyPatch
 ) -> None:
     monkeypatch.setattr(arrays, "ROWS_TOGETHER", rows_together)
     emitted = emitted_events(seed)

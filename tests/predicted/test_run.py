@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from pytest import MonkeyPatch
 
 import pagealloc_model as pm
 from pagealloc_model.allocator import layout as at
@@ -49,7 +50,7 @@ def test_no_page_is_lost() -> None:
     assert run(ModelCarrier(start_state())).lost == 0
 
 
-def test_what_is_lost_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_lost_is_counted(monkeypatch: MonkeyPatch) -> None:
     monkeypatch.setattr(balance, "IS_STRICT", False)
     assert run(LeakyCarrier(start_state())).lost == 1
 
@@ -59,13 +60,10 @@ def test_tests_refuse_a_lost_page() -> None:
         run(LeakyCarrier(start_state()))
 
 
-def test_a_checked_run_names_the_event(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checked_run_names_the_event(monkeypatch: MonkeyPatch) -> None:
     monkeypatch.setattr(balance, "CHECKED", True)
     with pytest.raises(CorruptStateError, match=rf"lost 1 pages at event {CULPRIT} \(time_ns"):
         run(LeakyCarrier(start_state()))
-
-
-# Pageblocks counted from what changed are those counted anew
 
 
 # Tables on per-CPU lists' locks and pageblock ownership, and how broken up memory is
@@ -117,16 +115,6 @@ def test_options_that_differ_are_named_with_their_defaults(
     )
     text = " ".join(pm.compare(replays[1], changed).to_text().split())
     assert "ownership.recovers: 1 -> 0" in text
-
-
-def test_a_folio_batch_takes_a_list_lock_once(replays: tuple[pm.Replay, pm.Replay]) -> None:
-    base = replays[0]
-    events = base.demand.events
-    frees = events["operation"] == at.FREE
-    batched = frees & (events["bits"] & at.FREED_IN_BATCH > 0)
-    assert 0 < batched.sum() < frees.sum()
-    taken = base.list_use["lock_acquisitions"].iloc[-3:].sum()
-    assert taken < len(events) - batched.sum() // 2
 
 
 def test_phases_of_refills() -> None:

@@ -17,7 +17,6 @@ from pagealloc_model.recording.recorded_machine import (
     with_topology,
 )
 from pagealloc_model.recording.recording import Recording, open_recording
-from pagealloc_model.show import figures
 from tests.small_recordings import (
     EVENTS_BEGIN_NS,
     NORMAL,
@@ -142,11 +141,3 @@ def test_one_node_needs_no_topology(recording: Recording) -> None:
     meta = {"cpu_nodes": [0, 0, 0], "node_distances": [[10]]}
     assert with_topology(alone, meta, Path("meta.json")) is alone
     assert missing_topology(alone) == ()
-
-
-def test_figures_of_two_nodes(recording: Recording) -> None:
-    measured, predicted = recording.measure(), pm.replay(recording)
-    titles = {
-        each.text for each in figures.pcp_counts(measured.pcp, predicted.pcp).layout.annotations
-    }
-    assert {"node 0, Normal, CPU 0", "node 1, Normal, CPU 1"} <= titles

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from pagealloc_model.allocator.from_source.compiled_tree import COMPILERS, CompiledTree
 from pagealloc_model.allocator.from_source.source_tree import SourceTree, open_tree
+from tests.allocator.from_source import Compiled, Patched, Sources
 
 SOURCES_VARIABLE = "PAGEALLOC_KERNEL_SOURCES"
 
 
 @pytest.fixture(scope="session")
-def kernel_source() -> Callable[[str], SourceTree]:
+def kernel_source() -> Sources:
     """The tree of a series such as "6.12"; skips the test where it or a compiler is missing."""
 
     def tree_of(series: str) -> SourceTree:
@@ -32,7 +32,7 @@ def kernel_source() -> Callable[[str], SourceTree]:
 
 
 @pytest.fixture(scope="session")
-def compiled(kernel_source: Callable[[str], SourceTree]) -> Callable[[str], CompiledTree]:
+def compiled(kernel_source: Sources) -> Compiled:
     """The compiled code of a series; configurations are shared by all tests."""
     made: dict[str, CompiledTree] = {}
 
@@ -45,9 +45,7 @@ def compiled(kernel_source: Callable[[str], SourceTree]) -> Callable[[str], Comp
 
 
 @pytest.fixture
-def patched(
-    kernel_source: Callable[[str], SourceTree], tmp_path: Path
-) -> Callable[[str, str, str, str], SourceTree]:
+def patched(kernel_source: Sources, tmp_path: Path) -> Patched:
     """A copy of a series' tree with one text of a file replaced."""
 
     def tree_of(series: str, path: str, old: str, new: str) -> SourceTree:

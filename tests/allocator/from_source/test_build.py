@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -17,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pagealloc_model.notebooks.studies.agreement import patch_and_policy_text
+from pytest import MonkeyPatch
 
 import pagealloc_model as pm
 from pagealloc_model.allocator import layout as at
@@ -31,6 +31,7 @@ from pagealloc_model.base.errors import PolicyError, UsageError
 from pagealloc_model.cli import main
 from pagealloc_model.policy.policy import Policy
 from pagealloc_model.predicted.replay import Replay
+from tests.allocator.from_source import Patched, Sources
 from tests.allocator.small_state import Pressed, bits_of
 from tests.allocator.test_invariants import REQUESTS, hostile
 from tests.small_recordings import shipped_recording, write_recording
@@ -58,16 +59,15 @@ def assert_same(model: Replay, kernel: Replay) -> None:
 
 
 @pytest.fixture
-def highatomic(shipped: Callable[[str], Path]) -> pm.Recording:
+def highatomic() -> pm.Recording:
     """The load that ran with the gate, as if it had run without: then the reserve fills."""
-    assert shipped("highatomic_gate3")
     recording = shipped_recording("highatomic_gate3")
     sysctl = {**recording.meta["sysctl"], "highatomic_gate_order": "0"}
     return replace(recording, meta={**recording.meta, "sysctl": sysctl})
 
 
 def test_a_recording_goes_through_the_kernel_s_code_as_through_the_model(
-    kernel_source: Callable[[str], SourceTree], highatomic: pm.Recording
+    kernel_source: Sources, highatomic: pm.Recording
 ) -> None:
     build = pm.KernelBuild(kernel_source("6.12").path)
     kernel = pm.replay(highatomic, build, rules="6.12")
@@ -79,7 +79,7 @@ def test_a_recording_goes_through_the_kernel_s_code_as_through_the_model(
 
 
 def test_a_patch_does_what_a_patched_tree_and_the_policy_do(
-    kernel_source: Callable[[str], SourceTree], highatomic: pm.Recording, tmp_path: Path
+    kernel_source: Sources, highatomic: pm.Recording, tmp_path: Path
 ) -> None:
     source, gate = kernel_source("6.12").path, pm.Policy(highatomic_gate_order=3)
     said = patch_and_policy_text(highatomic, source, ORDER_GATE, gate)
@@ -95,9 +95,7 @@ def test_a_patch_does_what_a_patched_tree_and_the_policy_do(
     assert "\n" not in missing
 
 
-def test_settings_of_the_kernel_reach_it(
-    kernel_source: Callable[[str], SourceTree], highatomic: pm.Recording
-) -> None:
+def test_settings_of_the_kernel_reach_it(kernel_source: Sources, highatomic: pm.Recording) -> None:
     policy = pm.Policy(pcp_batch=15, pcp_high_min=60, pcp_high_max=240, costly_order=2)
     build = pm.KernelBuild(kernel_source("6.12").path, policy)
     assert_same(
@@ -106,9 +104,7 @@ def test_settings_of_the_kernel_reach_it(
     )
 
 
-def test_what_only_the_source_decides_is_no_setting(
-    kernel_source: Callable[[str], SourceTree],
-) -> None:
+def test_what_only_the_source_decides_is_no_setting(kernel_source: Sources) -> None:
     with pytest.raises(PolicyError, match="change its source"):
         pm.KernelBuild(kernel_source("6.12").path, pm.Policy(highatomic_gate_order=3))
 
@@ -119,9 +115,7 @@ def test_a_build_without_a_tree_is_refused(tmp_path: Path) -> None:
 
 
 def test_commands_take_a_kernel_source(
-    kernel_source: Callable[[str], SourceTree],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    kernel_source: Sources, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     recording = write_recording(tmp_path / "small")
     source = ["--kernel-source", str(kernel_source("6.12").path)]
@@ -142,8 +136,7 @@ def test_commands_take_a_kernel_source(
 
 
 def test_a_fingerprint_is_of_sources_and_settings_wherever_they_lie(
-    patched: Callable[[str, str, str, str], SourceTree],
-    kernel_source: Callable[[str], SourceTree],
+    patched: Patched, kernel_source: Sources
 ) -> None:
     original = pm.KernelBuild(kernel_source("6.12").path)
     path, old = "mm/page_alloc.c", "max_nr_free = high - batch;"
@@ -166,7 +159,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> pm.Recording:
 
 
 def test_builds_are_points_like_policies(
-    kernel_source: Callable[[str], SourceTree], small: pm.Recording, tmp_path: Path
+    kernel_source: Sources, small: pm.Recording, tmp_path: Path
 ) -> None:
     path = kernel_source("6.12").path
     stock, gated = pm.KernelBuild(path), pm.KernelBuild(path, patch=ORDER_GATE)
@@ -187,7 +180,7 @@ def test_builds_are_points_like_policies(
 THREADS = 16
 
 
-def test_threads_share_no_library(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_share_no_library(monkeypatch: MonkeyPatch) -> None:
     all_here = threading.Barrier(THREADS)
     built: list[Configuration] = []
 
@@ -268,9 +261,7 @@ def assert_alike(model: Pressed, asked: Asked) -> None:
 )
 @given(st.lists(REQUESTS, min_size=40, max_size=80))
 def test_what_is_free_is_seen_at_every_step(
-    kernel_source: Callable[[str], SourceTree],
-    rules: str,
-    requests: list[tuple[int, tuple[int, int], int, int]],
+    kernel_source: Sources, rules: str, requests: list[tuple[int, tuple[int, int], int, int]]
 ) -> None:
     model, asked = hostile(Policy(), rules), hostile(Policy(), rules, kind_of_state=Asked)
     asked.hand_over(elastic_tree(kernel_source(rules)))
@@ -300,9 +291,9 @@ def assert_same_outcome(model: Replay, kernel: Replay) -> None:
 
 @pytest.mark.parametrize("series", ["6.12", "7.3", *LONG])
 def test_a_pressed_recording_goes_through_the_kernel_s_code_as_through_the_model(
-    kernel_source: Callable[[str], SourceTree], shipped: Callable[[str], Path], series: str
+    kernel_source: Sources, series: str
 ) -> None:
-    recording = pm.open(str(shipped("highatomic_stock")))
+    recording = shipped_recording("highatomic_stock")
     build = pm.KernelBuild(kernel_source(series).path)
     kernel = pm.replay(recording, build, rules=series, assumptions=OWN)
     assert_same_outcome(pm.replay(recording, rules=series, assumptions=OWN), kernel)
@@ -310,10 +301,8 @@ def test_a_pressed_recording_goes_through_the_kernel_s_code_as_through_the_model
     assert "they are the model's" in kernel.not_covered[0]
 
 
-def test_a_patch_to_the_source_decides_under_pressure_too(
-    kernel_source: Callable[[str], SourceTree], shipped: Callable[[str], Path]
-) -> None:
-    recording = pm.open(str(shipped("highatomic_stock")))
+def test_a_patch_to_the_source_decides_under_pressure_too(kernel_source: Sources) -> None:
+    recording = shipped_recording("highatomic_stock")
     path = kernel_source("6.12").path
     patched, stock = (
         pm.replay(recording, pm.KernelBuild(path, patch=each), rules="6.12", assumptions=OWN)
@@ -326,9 +315,9 @@ def test_a_patch_to_the_source_decides_under_pressure_too(
 
 
 def test_a_policy_of_the_model_s_compaction_for_reserved_blocks_is_refused(
-    kernel_source: Callable[[str], SourceTree], shipped: Callable[[str], Path]
+    kernel_source: Sources,
 ) -> None:
-    recording = pm.open(str(shipped("highatomic_stock")))
+    recording = shipped_recording("highatomic_stock")
     build = pm.KernelBuild(kernel_source("6.12").path, pm.Policy(kcompactd_unreserves=True))
     with pytest.raises(PolicyError, match="kcompactd_unreserves"):
         pm.replay(recording, build, rules="6.12", assumptions=OWN)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import os
 import random
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-import pagealloc_model as pm
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import operations as words
 from pagealloc_model.allocator import pressure_layout as pr
@@ -44,7 +42,8 @@ from pagealloc_model.verdict.kernel_judge.random_machines import (
 )
 from pagealloc_model.verdict.kernel_judge.sides import EventSides
 from tests.allocator.faults import Fault, read_faults
-from tests.small_recordings import write_recording
+from tests.allocator.from_source import Compiled, Patched, Sources
+from tests.small_recordings import shipped_recording, write_recording
 
 SERIES = ["6.1", "6.12", "7.2", "7.3"]
 
@@ -87,6 +86,8 @@ WRONG_RULES = {
 }
 """Rules that are told wrong, by part and series."""
 
+Capture = pytest.CaptureFixture[str]
+
 
 def judged(
     tree: SourceTree | CompiledTree,
@@ -102,7 +103,7 @@ def judged(
 
 @pytest.mark.parametrize(("part", "series", "operations", "_"), AGREEMENTS)
 def test_the_model_does_what_the_kernel_does(
-    kernel_source: Callable[[str], SourceTree], part: str, series: str, operations: int, _: int
+    kernel_source: Sources, part: str, series: str, operations: int, _: int
 ) -> None:
     verdict = judged(kernel_source(series), series, operations, part=part)
     assert verdict.difference is None, verdict
@@ -112,7 +113,7 @@ def test_the_model_does_what_the_kernel_does(
 @pytest.mark.long
 @pytest.mark.parametrize(("part", "series", "_", "operations"), AGREEMENTS)
 def test_they_agree_for_long(
-    kernel_source: Callable[[str], SourceTree], part: str, series: str, _: int, operations: int
+    kernel_source: Sources, part: str, series: str, _: int, operations: int
 ) -> None:
     seed = random.randrange(1 << 30)
     verdict = judged(kernel_source(series), series, operations, seed, part)
@@ -120,9 +121,7 @@ def test_they_agree_for_long(
 
 
 @pytest.mark.parametrize("series", ["6.12", "6.1"])
-def test_sizes_are_those_of_the_kernel_s_set_up(
-    compiled: Callable[[str], CompiledTree], series: str
-) -> None:
+def test_sizes_are_those_of_the_kernel_s_set_up(compiled: Compiled, series: str) -> None:
     rules = KernelRules.named(series)
     for seed in range(50):
         assert size_difference(compiled(series), rules, random.Random(seed)) is None
@@ -138,11 +137,7 @@ def test_sizes_are_those_of_the_kernel_s_set_up(
     ],
 )
 def test_another_set_up_is_found_and_named(
-    patched: Callable[[str, str, str, str], SourceTree],
-    old: str,
-    new: str,
-    line: str,
-    function: str,
+    patched: Patched, old: str, new: str, line: str, function: str
 ) -> None:
     tree = CompiledTree(patched("6.12", "mm/page_alloc.c", old, new))
     verdict = judge(tree, KernelRules.named("6.12"), operations=20_000, seed=2)
@@ -153,9 +148,7 @@ def test_another_set_up_is_found_and_named(
     assert verdict.operations == 0
 
 
-def test_a_node_without_memory_that_a_run_may_use_is_balanced(
-    compiled: Callable[[str], CompiledTree],
-) -> None:
+def test_a_node_without_memory_that_a_run_may_use_is_balanced(compiled: Compiled) -> None:
     """A run that was told of ends with the next free."""
     rules = KernelRules.preset("6.12")
     beginning = next(
@@ -188,7 +181,7 @@ def test_a_node_without_memory_that_a_run_may_use_is_balanced(
     ],
 )
 def test_nodes_and_lagging_counters_are_judged(
-    patched: Callable[[str, str, str, str], SourceTree], path: str, old: str, new: str
+    patched: Patched, path: str, old: str, new: str
 ) -> None:
     """The seed's first machine has two nodes, CPUs on both, and counters that lag."""
     beginning = random_beginning(random.Random("7 0"), KernelRules.preset("6.12"))
@@ -208,7 +201,7 @@ def test_nodes_and_lagging_counters_are_judged(
     ],
 )
 def test_a_wrong_rule_is_found_and_shown_in_a_few_operations(
-    compiled: Callable[[str], CompiledTree], rules: str, function: str, most: int
+    compiled: Compiled, rules: str, function: str, most: int
 ) -> None:
     """The cap of the reserve takes as many requests as fill it; the others a few."""
     verdict = judged(compiled("6.12"), rules, 400_000)
@@ -218,9 +211,7 @@ def test_a_wrong_rule_is_found_and_shown_in_a_few_operations(
     assert 0 < len(verdict.shortest) < most
 
 
-def test_a_patched_kernel_is_told_from_the_model_with_function_and_line(
-    patched: Callable[[str, str, str, str], SourceTree],
-) -> None:
+def test_a_patched_kernel_is_told_from_the_model_with_function_and_line(patched: Patched) -> None:
     tree = patched(
         "6.12", "mm/page_alloc.c", "max_nr_free = high - batch;", "max_nr_free = high - batch - 1;"
     )
@@ -233,9 +224,7 @@ def test_a_patched_kernel_is_told_from_the_model_with_function_and_line(
 @pytest.mark.long
 @EVERY_FAULT
 @pytest.mark.parametrize("fault", OTHER_KERNELS, ids=[fault.name for fault in OTHER_KERNELS])
-def test_another_kernel_is_found_under_pressure(
-    patched: Callable[[str, str, str, str], SourceTree], fault: Fault
-) -> None:
+def test_another_kernel_is_found_under_pressure(patched: Patched, fault: Fault) -> None:
     """A short sequence of operations shows it."""
     (series,), (part,) = fault.presets, fault.scenarios
     tree = patched(series, fault.module, fault.right, fault.wrong)
@@ -255,7 +244,7 @@ def test_another_kernel_is_found_under_pressure(
     [(*told, rule) for told, rules in WRONG_RULES.items() for rule in rules.split()],
 )
 def test_a_wrong_rule_is_found_under_pressure(
-    kernel_source: Callable[[str], SourceTree], part: str, series: str, rule: str
+    kernel_source: Sources, part: str, series: str, rule: str
 ) -> None:
     if "=" not in rule:
         rule = f"{rule}={str(not getattr(KernelRules.preset(series), rule)).lower()}"
@@ -264,19 +253,15 @@ def test_a_wrong_rule_is_found_under_pressure(
 
 
 @pytest.mark.parametrize("series", ["6.12", pytest.param("7.3", marks=pytest.mark.long)])
-def test_a_recording_is_reclaimed_as_by_the_kernel(
-    kernel_source: Callable[[str], SourceTree], shipped: Callable[[str], Path], series: str
-) -> None:
-    recording = pm.open(str(shipped("highatomic_stock")))
+def test_a_recording_is_reclaimed_as_by_the_kernel(kernel_source: Sources, series: str) -> None:
+    recording = shipped_recording("highatomic_stock")
     rules = KernelRules.preset(series)
     verdict = judge_recorded(CompiledTree(kernel_source(series), RECLAIM), rules, recording)
     assert verdict.difference is None, verdict
     assert verdict.operations > 10_000
 
 
-def test_a_repeated_round_may_have_nothing_to_look_at(
-    kernel_source: Callable[[str], SourceTree],
-) -> None:
+def test_a_repeated_round_may_have_nothing_to_look_at(kernel_source: Sources) -> None:
     tree, rules = CompiledTree(kernel_source("6.1"), RECLAIM), KernelRules.preset("6.1")
     begin, operations = random_reclaim(random.Random("7 85 reclaim"), rules, 10_000)
     sides = PressureSides(tree, begin, len(operations))
@@ -286,7 +271,7 @@ def test_a_repeated_round_may_have_nothing_to_look_at(
 
 
 def test_the_command_prints_the_verdict_and_its_exit_code_tells(
-    kernel_source: Callable[[str], SourceTree], capsys: pytest.CaptureFixture[str]
+    kernel_source: Sources, capsys: Capture
 ) -> None:
     source = str(kernel_source("6.12").path)
     words = ["judge", "--kernel-source", source, "--operations", "20000", "--rules"]
@@ -299,7 +284,7 @@ def test_the_command_prints_the_verdict_and_its_exit_code_tells(
 
 
 def test_a_recording_s_demand_judges_too(
-    kernel_source: Callable[[str], SourceTree], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    kernel_source: Sources, tmp_path: Path, capsys: Capture
 ) -> None:
     recording = write_recording(tmp_path / "small")
     source = ["--kernel-source", str(kernel_source("6.12").path)]
@@ -313,7 +298,7 @@ def test_a_recording_s_demand_judges_too(
     assert found["places"]
 
 
-def test_a_missing_tree_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_tree_is_wrong_usage(capsys: Capture) -> None:
     assert main(["judge", "--kernel-source", "/nowhere"]) == 2
     assert "no mm/page_alloc.c" in capsys.readouterr().err
 
@@ -360,9 +345,7 @@ def test_operations_of_compaction_come_to_all_ends() -> None:
     assert counted >= {"compact_daemon_wake", "compact_daemon_free_scanned", "pgmigrate_fail"}
 
 
-def test_operations_of_reclaim_reach_what_is_compared(
-    kernel_source: Callable[[str], SourceTree],
-) -> None:
+def test_operations_of_reclaim_reach_what_is_compared(kernel_source: Sources) -> None:
     tree = CompiledTree(kernel_source("6.12"), RECLAIM)
     reached = dict.fromkeys(COUNTERS.values(), 0)
     for seed in range(4):
@@ -378,9 +361,7 @@ def test_operations_of_reclaim_reach_what_is_compared(
     assert unreached <= {"pgscan_direct_throttle"}, reached
 
 
-def test_the_command_judges_under_pressure(
-    kernel_source: Callable[[str], SourceTree], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_judges_under_pressure(kernel_source: Sources, capsys: Capture) -> None:
     source = str(kernel_source("6.12").root)
     arguments = ["judge", "--pressure", "--kernel-source", source, "--operations", "300"]
     arguments += ["--rules", "6.12"]

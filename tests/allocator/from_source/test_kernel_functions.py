@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
 
 import pytest
 
-from pagealloc_model.allocator.from_source.source_tree import SourceTree
+from tests.allocator.from_source import Sources
 from tests.kernel_functions import (
     MODEL,
     ORACLE,
@@ -50,7 +49,7 @@ def test_the_table_is_up_to_date(checkout: Path) -> None:
 
 @pytest.mark.parametrize("series", SERIES)
 def test_the_kernel_has_the_functions_named(
-    checkout: Path, kernel_source: Callable[[str], SourceTree], series: str
+    checkout: Path, kernel_source: Sources, series: str
 ) -> None:
     source, known = kernel_source(series), kernel_files(checkout)
     texts = {path: source.read(path) or "" for path in {file for file, _ in known.values()}}

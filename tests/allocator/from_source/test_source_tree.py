@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pytest import MonkeyPatch
 
 from pagealloc_model.allocator.from_source.compiled_tree import CompiledTree
 from pagealloc_model.allocator.from_source.extraction import (
@@ -18,8 +18,9 @@ from pagealloc_model.allocator.from_source.extraction import (
     extract,
     top_level_items,
 )
-from pagealloc_model.allocator.from_source.source_tree import SourceTree, open_tree, read_patch
+from pagealloc_model.allocator.from_source.source_tree import open_tree, read_patch
 from pagealloc_model.base.errors import UsageError
+from tests.allocator.from_source import Compiled, Patched, Sources
 
 PLAIN = Configuration(zone_types=("DMA32", "Normal"))
 PAGE_ALLOC = "mm/page_alloc.c"
@@ -32,9 +33,7 @@ def without_function(text: str, name: str) -> tuple[str, str]:
     return text.replace(found[0], ""), found[0]
 
 
-def test_a_unit_holds_the_tree_s_own_functions(
-    kernel_source: Callable[[str], SourceTree],
-) -> None:
+def test_a_unit_holds_the_tree_s_own_functions(kernel_source: Sources) -> None:
     unit = extract(TreeIndex(kernel_source("6.12")), PLAIN)
     functions = {each.names[0] for each in unit.items if each.kind == "function"}
     assert {"rmqueue_bulk", "nr_pcp_high", "__rmqueue_claim", "zone_watermark_fast"} <= functions
@@ -43,7 +42,7 @@ def test_a_unit_holds_the_tree_s_own_functions(
     assert unit.function_at(PAGE_ALLOC, line + 3) == "nr_pcp_free"
 
 
-def test_what_an_older_tree_has_not_is_listed(compiled: Callable[[str], CompiledTree]) -> None:
+def test_what_an_older_tree_has_not_is_listed(compiled: Compiled) -> None:
     assert compiled("6.1").missing == (
         "nr_pcp_alloc",
         "decay_pcp_high",
@@ -52,9 +51,7 @@ def test_what_an_older_tree_has_not_is_listed(compiled: Callable[[str], Compiled
     )
 
 
-def test_renamed_and_changed_functions_are_all_listed(
-    patched: Callable[[str, str, str, str], SourceTree],
-) -> None:
+def test_renamed_and_changed_functions_are_all_listed(patched: Patched) -> None:
     tree = patched(
         "6.12",
         PAGE_ALLOC,
@@ -71,9 +68,7 @@ def test_renamed_and_changed_functions_are_all_listed(
     assert "not found: wake_all_kswapds();" in message
 
 
-def test_functions_that_moved_are_listed_with_their_new_place(
-    patched: Callable[[str, str, str, str], SourceTree],
-) -> None:
+def test_functions_that_moved_are_listed_with_their_new_place(patched: Patched) -> None:
     """The tree alone calls the first, the shim the second."""
     old = "max_nr_free = high - batch;"
     tree = patched("6.12", PAGE_ALLOC, old, old)
@@ -88,9 +83,7 @@ def test_functions_that_moved_are_listed_with_their_new_place(
         assert f"not found: {name}() (it is at mm/{name}.c:3)" in str(caught.value)
 
 
-def test_files_that_a_tree_lacks_are_listed(
-    patched: Callable[[str, str, str, str], SourceTree],
-) -> None:
+def test_files_that_a_tree_lacks_are_listed(patched: Patched) -> None:
     old = "max_nr_free = high - batch;"
     tree = patched("6.12", PAGE_ALLOC, old, old)
     (tree.root / "include/linux/gfp_types.h").unlink()
@@ -99,9 +92,7 @@ def test_files_that_a_tree_lacks_are_listed(
 
 
 def test_a_compiler_s_complaint_names_the_function_of_the_tree(
-    patched: Callable[[str, str, str, str], SourceTree],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    patched: Patched, monkeypatch: MonkeyPatch, tmp_path: Path
 ) -> None:
     """Also where compilers complain in another language."""
     german = 'case $LC_ALL in C) cat ;; *) sed "s/error:/Fehler:/" ;; esac'
@@ -117,7 +108,7 @@ def test_a_compiler_s_complaint_names_the_function_of_the_tree(
 
 
 def test_without_a_compiler_there_is_one_clear_line(
-    kernel_source: Callable[[str], SourceTree], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    kernel_source: Sources, monkeypatch: MonkeyPatch, tmp_path: Path
 ) -> None:
     tree = kernel_source("6.12")
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -137,9 +128,7 @@ def test_one_of_several_tarballs_must_be_named(tmp_path: Path) -> None:
         open_tree(tmp_path)
 
 
-def test_a_file_that_is_no_tarball_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_is_no_tarball_is_refused(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     (tmp_path / "linux-source-6.12.tar.xz").write_bytes(b"no tarball")
     with pytest.raises(UsageError, match="not a kernel source tarball"):
