@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,15 +17,18 @@ from pagealloc_model.base.text import WIDTH
 from pagealloc_model.measured.stream import allocator_stream
 from pagealloc_model.measured.transactions import zone_drains
 from pagealloc_model.predicted.demand.compaction import as_requests, zone_of_page
-from pagealloc_model.predicted.demand.event_order import merged
+from pagealloc_model.predicted.demand.event_order import merged, new_events
 from pagealloc_model.predicted.growth import grown_demand
 from pagealloc_model.predicted.prepared import Imposed, Prepared, prepare
 from pagealloc_model.predicted.replay import replay_imposed
 from pagealloc_model.predicted.start.evidence import start_counts
 from pagealloc_model.recording.recorded_machine import start_snapshots
 from pagealloc_model.recording.zone_map import ZoneMap
-from pagealloc_model.verdict.choices.recorded_moves import recorded_moves
-from pagealloc_model.verdict.choices.true_start import pages_on_lists, true_start
+from pagealloc_model.verdict.choices.recorded_moves import (
+    pages_on_lists,
+    recorded_moves,
+    true_start,
+)
 from pagealloc_model.verdict.errors import Scored, error_rows, records
 from pagealloc_model.verdict.result_tables import budget_table
 from pagealloc_model.verdict.statistics import relative
@@ -37,42 +40,46 @@ if TYPE_CHECKING:
     from pagealloc_model.verdict.validation import Validation
 
 
-_DRAIN_PROBES = ("pa:drain_zone", "pa:pcp_bulk_free")
 _RELEASE_PROBE = "pa:ha_unreserve"
-_REMOVALS = "kmem:mm_page_alloc_zone_locked"
 _ISOLATIONS = "compaction:mm_compaction_isolate_freepages"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Truth:
-    """Something of the kernel's that a recording may tell, and a replay can be given."""
+    """Something of the kernel's that a recording may tell, and a replay can be given.
+
+    Attributes:
+        name: column of the table.
+        meaning: in words.
+        decided: whether the kernel decides it, so that it is the model's to predict.
+        record: what to record to have it.
+        put: put it into a recording made ready.
+        needs: events without which it is not known.
+    """
 
     name: str
     meaning: str
-    decided: bool
+    decided: bool = True
     record: str
     put: Callable[[Recording, Prepared], Prepared]
+    needs: tuple[str, ...] = ()
 
     def missing(self, recording: Recording) -> str:
         """Why a recording does not tell it, "" if it does."""
         if self.name == "boosts":
-            infos = [each.zoneinfo for each in recording.dated_snapshots if each.zoneinfo]
+            infos = [shot.zoneinfo for shot in recording.dated_snapshots if shot.zoneinfo]
             printed = any(zone.boost is not None for info in infos for zone in info.zones)
             return "" if printed else "its snapshots print no boost"
         if self.name == "start" and recording.flags_at_start is None:
             return "no kpageflags"
         if self.name == "start" and np.any(recording.trace.percpu_refill >= 0):
             return ""
-        needed = {"drains": _DRAIN_PROBES, "room": (_RELEASE_PROBE,), "start": (_REMOVALS,)}
-        lacking = [
-            name for name in needed.get(self.name, ()) if not _table_recorded(recording, name)
-        ]
+        lacking = [name for name in self.needs if not _table_recorded(recording, name)]
         return f"no {lacking[0]}" if lacking else ""
 
 
 def _table_recorded(recording: Recording, name: str) -> bool:
-    asked = recording.meta.get("perf") or ()
-    return name in asked or name in recording.trace.tables
+    return name in (recording.meta.get("perf") or ()) or name in recording.trace.tables
 
 
 def imposed(recording: Recording, prepared: Prepared, truths: tuple[Truth, ...]) -> Imposed:
@@ -82,7 +89,7 @@ def imposed(recording: Recording, prepared: Prepared, truths: tuple[Truth, ...])
     return Imposed(names=tuple(truth.name for truth in truths), prepared=prepared)
 
 
-def in_recorded_zones(recording: Recording, prepared: Prepared) -> Prepared:
+def _in_recorded_zones(recording: Recording, prepared: Prepared) -> Prepared:
     """Let each request be served by the zone of its recorded page only (S3.1).
 
     The zone's own watermark tests stand; the slow path works as before.
@@ -114,11 +121,10 @@ def without_compaction(prepared: Prepared) -> Prepared:
     return _with_demand(prepared, events=as_requests(events[~unfreed], prepared.machine))
 
 
-def with_recorded_boosts(recording: Recording, prepared: Prepared) -> Prepared:
+def _with_recorded_boosts(recording: Recording, prepared: Prepared) -> Prepared:
     """Set each zone's watermark boost to what a snapshot prints, at that instant (S1.7)."""
-    machine = prepared.machine
     rows = [
-        (snapshot.time_ns, machine.zone_index(zone.node, zone.name), zone.boost)
+        (snapshot.time_ns, prepared.machine.zone_index(zone.node, zone.name), zone.boost)
         for snapshot in recording.dated_snapshots
         for zone in (snapshot.zoneinfo.zones if snapshot.zoneinfo else ())
         if zone.boost is not None and snapshot.time_ns >= prepared.demand.first_ns
@@ -128,9 +134,9 @@ def with_recorded_boosts(recording: Recording, prepared: Prepared) -> Prepared:
     return _with_extra(prepared, at.SET_BOOST, time_ns=time_ns, zone=zone, offset=pages)
 
 
-def with_recorded_drains(recording: Recording, prepared: Prepared) -> Prepared:
+def _with_recorded_drains(recording: Recording, prepared: Prepared) -> Prepared:
     """Drain whole lists when the kernel did (S4.9), and only then; overflows stay the model's."""
-    zoneinfo = next(each.zoneinfo for each in recording.dated_snapshots if each.zoneinfo)
+    zoneinfo = next(shot.zoneinfo for shot in recording.dated_snapshots if shot.zoneinfo)
     zones = ZoneMap.of(zoneinfo)
     drains, code = zone_drains(allocator_stream(recording.trace, with_probes=True), zones)
     machine = prepared.machine
@@ -138,34 +144,25 @@ def with_recorded_drains(recording: Recording, prepared: Prepared) -> Prepared:
     zone = np.array(numbers, np.int64)[code]
     known = (zone >= 0) & (drains.value >= 0) & (drains.value < machine.nr_cpus)
     known &= (drains.cpu < machine.nr_cpus) & (drains.time_ns >= prepared.demand.first_ns)
-    drained = _with_extra(
-        prepared,
-        at.DRAIN_ZONE,
-        time_ns=drains.time_ns[known],
-        zone=zone[known],
-        offset=drains.value[known],
-        cpu=drains.cpu[known],
-    )
+    drains = drains.take(known)
+    columns = {"time_ns": drains.time_ns, "offset": drains.value, "cpu": drains.cpu}
+    drained = _with_extra(prepared, at.DRAIN_ZONE, zone=zone[known], **columns)
     return _with_demand(drained, drains_recorded=True)
 
 
-def with_recorded_releases(recording: Recording, prepared: Prepared) -> Prepared:
+def _with_recorded_releases(recording: Recording, prepared: Prepared) -> Prepared:
     """Release a reserved block when the kernel released one (S7.4), and only then.
 
     It is released for a movable request of a page, as the kernel's requests are that reclaim.
     """
     calls = recording.trace.tables.get(_RELEASE_PROBE, {})
-    nothing = np.zeros(0, np.int64)
-    done = np.flatnonzero(np.asarray(calls.get("done", nothing)) != 0)
-    time_ns, cpu = (np.asarray(calls.get(name, nothing))[done] for name in ("time_ns", "cpu"))
-    known = (time_ns >= prepared.demand.first_ns) & (cpu < prepared.machine.nr_cpus)
+    done, time_ns, cpu = (
+        np.asarray(calls.get(name, np.zeros(0, np.int64))) for name in ("done", "time_ns", "cpu")
+    )
+    known = (done != 0) & (time_ns >= prepared.demand.first_ns) & (cpu < prepared.machine.nr_cpus)
+    request = {"zone": len(prepared.machine.zone_types) - 1, "migratetype": at.MOVABLE}
     released = _with_extra(
-        prepared,
-        at.RELEASE_BLOCK,
-        time_ns=time_ns[known],
-        cpu=cpu[known],
-        zone=len(prepared.machine.zone_types) - 1,
-        migratetype=at.MOVABLE,
+        prepared, at.RELEASE_BLOCK, time_ns=time_ns[known], cpu=cpu[known], **request
     )
     return _with_demand(released, releases_recorded=True)
 
@@ -213,18 +210,8 @@ def with_true_start(recording: Recording, prepared: Prepared) -> Prepared:
     return replace(prepared, image=image, demand=demand)
 
 
-_TAKING = (
-    at.ALLOC,
-    at.HIDDEN_ALLOC,
-    at.ALLOC_IN_ZONE,
-    at.HIDDEN_ALLOC_IN_ZONE,
-    at.CAPTURE,
-    at.ISOLATE_FREE,
-)
-
-
 def _pages_at_start(snapshot: Snapshot, prepared: Prepared) -> np.ndarray:
-    """int64 by zone: pages free or on lists at the first event, from the start snapshot.
+    """int64 by zone: pages free or on lists at the first event: those of the start snapshot.
 
     Less what was freed up to the snapshot, and more what was taken.
     """
@@ -233,10 +220,11 @@ def _pages_at_start(snapshot: Snapshot, prepared: Prepared) -> np.ndarray:
     for zone in snapshot.zoneinfo.zones if snapshot.zoneinfo else ():
         number = machine.zone_index(zone.node, zone.name)
         if number >= 0:
-            pages[number] = zone.free + sum(each.count for each in zone.pagesets)
+            pages[number] = zone.free + sum(pageset.count for pageset in zone.pagesets)
     events = demand.events[: np.searchsorted(demand.events["time_ns"], snapshot.time_ns)]
-    taken = np.isin(events["operation"], _TAKING)
-    moved = events[taken | (events["operation"] == at.FREE)]
+    taking = (at.ALLOC, at.HIDDEN_ALLOC, at.ALLOC_IN_ZONE, at.HIDDEN_ALLOC_IN_ZONE)
+    taking += (at.CAPTURE, at.ISOLATE_FREE)
+    moved = events[np.isin(events["operation"], (*taking, at.FREE))]
     place = machine.zones_of_pages(demand.objects["pfn"][moved["object"]])
     unfreed = (place < 0) & (moved["operation"] == at.ISOLATE_FREE)
     place[unfreed] = moved["zone"][unfreed]
@@ -247,13 +235,9 @@ def _pages_at_start(snapshot: Snapshot, prepared: Prepared) -> np.ndarray:
     return pages - net.astype(np.int64)
 
 
-def _with_extra(prepared: Prepared, operation: int, **fields: np.ndarray | int) -> Prepared:
+def _with_extra(prepared: Prepared, operation: int, **columns: np.ndarray | int) -> Prepared:
     """The recording with more events of one kind, each before others of its time."""
-    extra = np.zeros(len(fields["time_ns"]), at.EVENT)
-    extra["operation"] = operation
-    extra["object"] = -1
-    for name, values in fields.items():
-        extra[name] = values
+    extra = new_events(operation, len(columns["time_ns"]), **columns)
     ranks = np.zeros(len(extra), np.int64)
     return _with_demand(prepared, events=merged(prepared.demand.events, extra, ranks, np.zeros))
 
@@ -262,40 +246,36 @@ def _with_demand(prepared: Prepared, **changes: object) -> Prepared:
     return replace(prepared, demand=replace(prepared.demand, **changes))
 
 
+_PROBES = "kprobes (record --probes, as root)"
+_OFTENER = "at shorter intervals (record --interval 0.1)"
 TRUTHS = (
     Truth(
         name="zone",
         meaning="each request is served by the zone of its recorded page",
-        decided=True,
-        record="free pages and boosts of each zone at shorter intervals (record --interval 0.1), "
-        "on which the zone rests",
-        put=in_recorded_zones,
+        record=f"free pages and boosts of each zone {_OFTENER}, on which the zone rests",
+        put=_in_recorded_zones,
     ),
     Truth(
         name="drains",
         meaning="whole lists are drained when the kernel drained them (pa:drain_zone), and only "
         "then",
-        decided=True,
-        record="kprobes (record --probes, as root), compaction:* and vmscan:* events, which tell "
-        "who drains",
-        put=with_recorded_drains,
+        record=f"{_PROBES}, compaction:* and vmscan:* events, which tell who drains",
+        put=_with_recorded_drains,
+        needs=("pa:drain_zone", "pa:pcp_bulk_free"),
     ),
     Truth(
         name="room",
         meaning="a block reserved for atomic requests is released when the kernel released one "
         "(pa:ha_unreserve), and only then",
-        decided=True,
-        record="kprobes (record --probes, as root), which tell when a retry after direct reclaim "
-        "found nothing",
-        put=with_recorded_releases,
+        record=f"{_PROBES}, which tell when a retry after direct reclaim found nothing",
+        put=_with_recorded_releases,
+        needs=(_RELEASE_PROBE,),
     ),
     Truth(
         name="boosts",
         meaning="watermark boosts are set to what each snapshot prints, at its instant",
-        decided=True,
-        record="zoneinfo of a kernel that prints boosts, at shorter intervals (record --interval "
-        "0.1)",
-        put=with_recorded_boosts,
+        record=f"zoneinfo of a kernel that prints boosts, {_OFTENER}",
+        put=_with_recorded_boosts,
     ),
     Truth(
         name="start",
@@ -303,6 +283,7 @@ TRUTHS = (
         decided=False,
         record="kpageflags and page_owner just before the first event (as root)",
         put=with_true_start,
+        needs=("kmem:mm_page_alloc_zone_locked",),
     ),
 )
 """All that can be imposed."""
@@ -331,21 +312,18 @@ class Run:
     """One run of the budget.
 
     Attributes:
-        name: column of the table.
+        run: column of the table.
         meaning: what it is, in words.
+        imposed: whether it saw the answer, and is no prediction.
         truths: names of what is imposed; none for a prediction.
         forced: requests that the run could serve without watermarks only.
     """
 
-    name: str
+    run: str
     meaning: str
+    imposed: bool
     truths: tuple[str, ...] = ()
     forced: int = 0
-
-    @property
-    def is_imposed(self) -> bool:
-        """True if it is no prediction."""
-        return bool(self.truths)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -373,25 +351,16 @@ class Budget:
     record: dict[str, str]
 
     def to_text(self, *, width: int = WIDTH) -> str:
-        """Return the budget as plain text, no line wider than `width`."""
-        meanings = {each.name: each.meaning for each in self.runs}
+        """The budget as plain text, no line wider than `width`."""
+        meanings = {run.run: run.meaning for run in self.runs}
         return budget_table(
             self.errors, self.shares, meanings, self.absent, self.record, width=width
         )
 
     def to_dict(self) -> dict[str, object]:
-        """Return what `pagealloc validate --budget --json` prints as "budget"."""
+        """Content that `pagealloc validate --budget --json` prints as "budget"."""
         return {
-            "runs": [
-                {
-                    "run": run.name,
-                    "meaning": run.meaning,
-                    "imposed": run.is_imposed,
-                    "truths": list(run.truths),
-                    "forced": run.forced,
-                }
-                for run in self.runs
-            ],
+            "runs": [asdict(run) | {"truths": list(run.truths)} for run in self.runs],
             "errors": records(self.errors),
             "shares": records(self.shares),
             "not_in_this_recording": self.absent,
@@ -420,13 +389,11 @@ def error_budget(validation: Validation, windows: Sequence[Validation] | None = 
         raise UsageError("a budget is of a literal replay by the model, not of a kernel build")
     recording, measured = validation.recording, validation.measured
     prepared = prepare(recording, free.rules, free.assumptions, free.seed)
-    runs = [Run(name=FREE, meaning="the prediction", forced=free.divergence["forced"])]
+    forced = free.divergence["forced"]
+    runs = [Run(run=FREE, meaning="the prediction", imposed=False, forced=forced)]
     tables = [validation.errors]
-    absent = {
-        truth.name: f"{why}; {truth.record}"
-        for truth in TRUTHS
-        if (why := truth.missing(recording))
-    }
+    missing = {truth: truth.missing(recording) for truth in TRUTHS}
+    absent = {truth.name: f"{why}; {truth.record}" for truth, why in missing.items() if why}
     asked = {"rules": free.rules, "assumptions": free.assumptions, "seed": free.seed}
     _, start = start_snapshots(recording)
     last = recording.trace.demand_span_ns[1]
@@ -434,7 +401,8 @@ def error_budget(validation: Validation, windows: Sequence[Validation] | None = 
     def add(name: str, meaning: str, changed: Imposed, truths: tuple[str, ...]) -> None:
         again = replay_imposed(recording, changed, **asked)
         forced = again.divergence["forced"]
-        runs.append(Run(name=name, meaning=meaning, truths=truths, forced=forced))
+        run = Run(run=name, meaning=meaning, imposed=bool(truths), truths=truths, forced=forced)
+        runs.append(run)
         scored = Scored.of(measured, again, start_ns=start.time_ns, end_ns=last)
         tables.append(error_rows(recording, again, measured, scored))
 
@@ -450,22 +418,22 @@ def error_budget(validation: Validation, windows: Sequence[Validation] | None = 
     decided = tuple(truth for truth in known if truth.decided)
     for name, together in ((DECIDED, decided), (ALL, known)):
         if len(together) < len(known) or name == ALL:
-            names = tuple(truth.name for truth in together)
             changed = imposed(recording, prepared, together)
-            add(name, f"imposed: {', '.join(names)}", changed, names)
+            add(name, f"imposed: {', '.join(changed.names)}", changed, changed.names)
     chosen = [_chosen(table) for table in tables]
     if recording.trace.losses.total:
         if windows is None:
             windows = [part for _, part in validate_windows(recording, **asked)]
         if windows:
-            runs.append(Run(name=WINDOWS, meaning="predictions of the loss-free windows alone"))
+            meaning = "predictions of the loss-free windows alone"
+            runs.append(Run(run=WINDOWS, meaning=meaning, imposed=False))
             chosen.append(_over_windows([_chosen(window.errors) for window in windows]))
         else:
             absent["losses"] = "no loss-free window has two snapshots; larger buffers (--buffer)"
     columns = ["metric", "scope", "unit", "run", "imposed", "measured", "value", "error"]
     errors = pd.concat(
         [
-            table.assign(run=run.name, imposed=run.is_imposed, value=table["predicted"])
+            table.assign(run=run.run, imposed=run.imposed, value=table["predicted"])
             for run, table in zip(runs, chosen, strict=True)
         ],
         ignore_index=True,
@@ -473,17 +441,14 @@ def error_budget(validation: Validation, windows: Sequence[Validation] | None = 
     order = errors["metric"].map({name: place for place, name in enumerate(METRICS)})
     errors = errors.iloc[np.argsort(order.to_numpy(), kind="stable")].reset_index(drop=True)
     shares = _shares(errors, [truth.name for truth in known])
+    by_name = {truth.name: truth.record for truth in TRUTHS}
     return Budget(
         recording=recording.name,
         runs=tuple(runs),
         errors=errors,
         shares=shares,
         absent=absent,
-        record={
-            name: next(truth.record for truth in TRUTHS if truth.name == name)
-            for name in dict.fromkeys(shares["most_by"])
-            if name
-        },
+        record={name: by_name[name] for name in dict.fromkeys(shares["most_by"]) if name},
     )
 
 

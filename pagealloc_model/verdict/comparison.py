@@ -26,7 +26,7 @@ from pagealloc_model.recording.provenance import LEVELS, REFUSED, USABLE, worst
 from pagealloc_model.recording.trace.columns import Event
 from pagealloc_model.verdict.errors import FROZEN, NO_PCP, NO_PRESSURE, records
 from pagealloc_model.verdict.quantities import (
-    MMTESTS,
+    COUNTED,
     SITES,
     TOTAL_WORDS,
     WINDOWS,
@@ -79,20 +79,30 @@ def recorded_values(base: Replay) -> dict[str, Setting]:
     return values | base.policy.given()
 
 
-EXACT_HOLDS = ("lock tracepoints", "kprobes")
 Key = tuple[str, str]
 """Metric and scope of a comparison's row."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelError:
-    """One metric under the recorded policy."""
+    """One metric under the recorded policy; errors are distances from what was measured."""
 
     measured: float
     predicted: float
     error: float
     null_model: str
     null_error: float
+
+    @staticmethod
+    def of(measured: float, predicted: float, null_model: str, null: float) -> ModelError:
+        """The distances of a prediction and of a null model's number."""
+        return ModelError(
+            measured=measured,
+            predicted=predicted,
+            error=abs(predicted - measured),
+            null_model=null_model,
+            null_error=abs(null - measured),
+        )
 
     @property
     def beats_null(self) -> bool:
@@ -130,37 +140,31 @@ def model_errors(
     rules: KernelRules | str | None = None,
     assumptions: Assumptions | None = None,
 ) -> ModelErrors:
-    """Validate a recording once; what comes of it is kept while the recording lives.
-
-    Args:
-        recording: an opened recording.
-        rules: as `choose_rules` takes them.
-        assumptions: None for the defaults.
-    """
+    """Errors of the model on a recording; it is validated once, and they are kept with it."""
     known = _kept.setdefault(recording, {})
     key = (rules, assumptions or Assumptions())
     if key not in known:
         try:
-            known[key] = errors_of(validate(recording, rules=rules, assumptions=assumptions))
+            keep_errors(validate(recording, rules=rules, assumptions=assumptions), *key)
         except PageallocError as error:
             known[key] = ModelErrors(refused=f"it cannot be validated: {error}")
     return known[key]
 
 
-def keep_errors(validation: Validation, rules: KernelRules | str | None) -> None:
+def keep_errors(
+    validation: Validation,
+    rules: KernelRules | str | None,
+    assumptions: Assumptions | None = None,
+) -> None:
     """Keep what a validation found, so that comparisons on its recording need no other."""
-    key = (rules, validation.replay.assumptions)
-    _kept.setdefault(validation.recording, {})[key] = errors_of(validation)
-
-
-def errors_of(validation: Validation) -> ModelErrors:
-    """The errors that a validation found, in the rows of a comparison."""
     checks = validation.replay.checks
-    return ModelErrors(
-        by_row=dict((*_state_errors(validation), *_hold_errors(validation), *_other(validation))),
-        refused="; ".join(str(each) for each in checks if each.level == REFUSED)
-        if worst(checks) == REFUSED
-        else "",
+    refused = [str(check) for check in checks if check.level == REFUSED]
+    errors = (*_state_errors(validation), *_hold_errors(validation), *_other_errors(validation))
+    _kept.setdefault(validation.recording, {})[
+        rules, assumptions or validation.replay.assumptions
+    ] = ModelErrors(
+        by_row=dict(errors),
+        refused="; ".join(refused) if worst(checks) == REFUSED else "",
         dispersion=_dispersion(validation.recording.trace),
     )
 
@@ -171,33 +175,22 @@ def _dispersion(trace: Trace) -> float:
     return max(float(counts.var(ddof=1) / counts.mean()), 1.0) if counts.any() else 1.0
 
 
-def _error(measured: float, predicted: float, null_model: str, null: float) -> ModelError:
-    return ModelError(
-        measured=measured,
-        predicted=predicted,
-        error=abs(predicted - measured),
-        null_model=null_model,
-        null_error=abs(null - measured),
-    )
-
-
-def _other(validation: Validation) -> Iterator[tuple[Key, ModelError]]:
+def _other_errors(validation: Validation) -> Iterator[tuple[Key, ModelError]]:
     """Fallbacks, and counters of vmstat."""
     sides = [
-        {(each.metric, each.scope): each.value for each in fallback_quantities(side.fallbacks)}
+        {(one.metric, one.scope): one.value for one in fallback_quantities(side.fallbacks)}
         for side in (validation.measured, validation.replay)
     ]
     if was_recorded(validation.recording, Event.EXTFRAG):
-        pairs = product(validation.replay.machine.migratetypes[:3], repeat=2)
-        scopes = [f"{wanted} from {used}" for wanted, used in pairs]
-        for key in (
-            ("extfrag_events", "all"),
-            *product(("fallback_claims", "fallback_steals"), scopes),
-        ):
-            yield key, _error(*(side.get(key, 0.0) for side in sides), "no fallback", 0.0)
+        types = validation.replay.machine.migratetypes[:3]
+        scopes = [f"{wanted} from {used}" for wanted, used in product(types, repeat=2)]
+        by_type = product(("fallback_claims", "fallback_steals"), scopes)
+        for key in (("extfrag_events", "all"), *by_type):
+            yield key, ModelError.of(*(side.get(key, 0.0) for side in sides), "no fallback", 0.0)
     counters = validation.errors[validation.errors["null_model"] == NO_PRESSURE]
     for row in counters.itertuples():
-        yield (row.metric, row.scope), _error(row.measured, row.predicted, NO_PRESSURE, row.null)
+        error = ModelError.of(row.measured, row.predicted, NO_PRESSURE, row.null)
+        yield (row.metric, row.scope), error
 
 
 def _state_errors(validation: Validation) -> Iterator[tuple[Key, ModelError]]:
@@ -207,32 +200,29 @@ def _state_errors(validation: Validation) -> Iterator[tuple[Key, ModelError]]:
     start = real.at(np.array([validation.scored_from_ns]))
     instants = real.time_ns[real.time_ns > validation.scored_from_ns]
     model = States.of_replay(validation.replay).at(instants)
-    sides = (each.quantities(machine) for each in (real.at(model.time_ns), model, start))
+    sides = (side.quantities(machine) for side in (real.at(model.time_ns), model, start))
     moved = set(zip(validation.snapshots["metric"], validation.snapshots["scope"], strict=True))
     for kernel, its, held in zip(*sides, strict=True):
-        key = kernel.metric, kernel.scope
-        if kernel.metric in ("free_pages", "pcp_count", "highatomic_blocks") and (
-            (kernel.metric, kernel.scope.partition(",at=")[0]) not in moved
+        is_still = (kernel.metric, kernel.scope.partition(",at=")[0]) not in moved
+        if not len(kernel.values) or (
+            is_still and kernel.metric in ("free_pages", "pcp_count", "highatomic_blocks")
         ):
             continue
-        if not len(kernel.values):
-            continue
+        key = kernel.metric, kernel.scope
         if kernel.how == "last":
             null = held.value if len(start.time_ns) else float("nan")
-            yield key, _error(kernel.value, its.value, FROZEN, null)
+            yield key, ModelError.of(kernel.value, its.value, FROZEN, null)
             continue
         # Mean distance at instants, not the distance of means: errors may not hide one another.
         predicted = its.values[np.isin(its.time_ns, kernel.time_ns)]
-        yield (
-            key,
-            ModelError(
-                measured=kernel.value,
-                predicted=float(predicted.mean()),
-                error=float(np.abs(predicted - kernel.values).mean()),
-                null_model=FROZEN,
-                null_error=float(np.abs(held.value - kernel.values).mean()),
-            ),
+        error = ModelError(
+            measured=kernel.value,
+            predicted=float(predicted.mean()),
+            error=float(np.abs(predicted - kernel.values).mean()),
+            null_model=FROZEN,
+            null_error=float(np.abs(held.value - kernel.values).mean()),
         )
+        yield key, error
 
 
 def _hold_errors(validation: Validation) -> Iterator[tuple[Key, ModelError]]:
@@ -243,27 +233,27 @@ def _hold_errors(validation: Validation) -> Iterator[tuple[Key, ModelError]]:
     shown = {
         "refill": was_recorded(recording, Event.ZONE_LOCKED),
         "drain": was_recorded(recording, Event.PCPU_DRAIN),
-        "buddy_alloc": measured.boundaries in EXACT_HOLDS,
+        "buddy_alloc": measured.boundaries in ("lock tracepoints", "kprobes"),
         "direct_free": "direct_free" not in measured.unseen_sites,
     }
     sites = [site for site in SITES if shown[site]]
     metrics = [f"{site}_{what}" for site in sites for what in ("transactions", "pages")]
-    sizes = [f"pages_per_{site}" for site in sites]
-    sizes += ["longest_drain"] if shown["drain"] else []
+    sizes = [f"pages_per_{site}" for site in sites] + ["longest_drain"] * shown["drain"]
     if len(sites) == len(SITES):
-        metrics += ["zone_lock_acquisitions"]
-        sizes += ["pages_per_acquisition"]
+        metrics.append("zone_lock_acquisitions")
+        sizes.append("pages_per_acquisition")
     whole = float(nulls.get("refill_transactions", 0) + nulls.get("drain_transactions", 0))
-    tables = (each.transactions_full for each in (measured, validation.replay))
-    sides = (hold_quantities(each[each["site"].isin(SITES)]) for each in tables)
+    nulls = {"zone_lock_acquisitions": whole} | nulls.to_dict()
+    tables = (side.transactions_full for side in (measured, validation.replay))
+    sides = (hold_quantities(table[table["site"].isin(SITES)]) for table in tables)
     for kernel, its in zip(*sides, strict=True):
         metric, key = kernel.metric, (kernel.metric, kernel.scope)
         if metric in sizes and not (np.isnan(kernel.value) or np.isnan(its.value)):
-            yield key, _error(kernel.value, its.value, NO_PCP, 1.0)
+            yield key, ModelError.of(kernel.value, its.value, NO_PCP, 1.0)
         elif metric in metrics:
-            has_null = metric in nulls or metric == "zone_lock_acquisitions"
-            null = float(nulls.get(metric, whole if has_null else 0.0))
-            yield key, _error(kernel.value, its.value, NO_PCP if has_null else "none", null)
+            name = NO_PCP if metric in nulls else "none"
+            null = float(nulls.get(metric, 0.0))
+            yield key, ModelError.of(kernel.value, its.value, name, null)
 
 
 BETTER, WORSE, CHANGED, SAME = "better", "worse", "changed", "same"
@@ -304,7 +294,7 @@ class Change:
             before=before,
             after=after,
             error=error,
-            spread=math.hypot(*(each.spread(edges, errors.dispersion) for each in (before, after))),
+            spread=math.hypot(*(side.spread(edges, errors.dispersion) for side in (before, after))),
             refused=bool(errors.refused),
         )
 
@@ -313,17 +303,6 @@ class Change:
         """The change on the scale of the quantity."""
         places = scaled(np.array([self.before.value, self.after.value]), self.before.unit)
         return float(places[1] - places[0])
-
-
-def interval_of(runs: Sequence[Change], recordings: int = 1) -> tuple[float, float]:
-    """Interval of the change between two sets of as many runs, NaN where it is unknown."""
-    unit = runs[0].before.unit
-    before, after = (
-        float(np.mean([getattr(run, side).value for run in runs])) for side in ("before", "after")
-    )
-    half = half_width(runs, recordings)
-    ends = unscaled(scaled(after, unit) + np.array([-half, half]), unit)
-    return min(float(ends[0]), after) - before, max(float(ends[1]), after) - before
 
 
 def half_width(runs: Sequence[Change], recordings: int = 1) -> float:
@@ -345,64 +324,84 @@ def half_width(runs: Sequence[Change], recordings: int = 1) -> float:
     return half + (float(np.mean(errors)) if errors else 0.0)
 
 
+def interval_of(runs: Sequence[Change], recordings: int = 1) -> tuple[float, float]:
+    """Interval of the change between two sets of as many runs, NaN where it is unknown."""
+    unit = runs[0].before.unit
+    before = float(np.mean([run.before.value for run in runs]))
+    after = float(np.mean([run.after.value for run in runs]))
+    half = half_width(runs, recordings)
+    ends = unscaled(scaled(after, unit) + np.array([-half, half]), unit)
+    return min(float(ends[0]), after) - before, max(float(ends[1]), after) - before
+
+
 def _needs_seeds(runs: Sequence[Change]) -> bool:
     """True if it is a count of rare events from one run: those differ from seed to seed."""
     return len(runs) == 1 and runs[0].before.how == "count"
 
 
-def judged_runs(runs: Sequence[Change], recordings: int = 1) -> dict[str, object]:
-    """The row of one quantity's runs: means, the change, and what is to be believed of it."""
+def judged_runs(
+    runs: Sequence[Change], recordings: int = 1, *, tested: bool = False
+) -> dict[str, object]:
+    """The row of one quantity's runs: means, the change, and what is to be believed of it.
+
+    `tested` adds a test of the change, and how far the runs lie apart.
+    """
     errors = [run.error for run in runs if run.error is not None]
     low, high = interval_of(runs, recordings)
-    base, patch = (
-        pd.Series([getattr(run, side).value for run in runs], dtype=float).mean()
-        for side in ("before", "after")
-    )
+    sides = {
+        "base": pd.Series([run.before.value for run in runs], dtype=float),
+        "patch": pd.Series([run.after.value for run in runs], dtype=float),
+    }
+    base, patch = (side.mean() for side in sides.values())
     one = runs[0].before
-    return {
+    row = {
         **{"metric": one.metric, "scope": one.scope, "base": base, "patch": patch},
         **{"change": patch - base, "unit": one.unit, "better": one.better},
-        "error": float(np.mean([each.error for each in errors])) if errors else math.nan,
+        "error": float(np.mean([error.error for error in errors])) if errors else math.nan,
         "null_model": errors[0].null_model if errors else "",
-        "null_error": float(np.mean([each.null_error for each in errors])) if errors else math.nan,
+        "null_error": float(np.mean([error.null_error for error in errors]))
+        if errors
+        else math.nan,
         "change_low": low,
         "change_high": high,
         "verdict": verdict_of(runs, low, high),
     }
+    if tested:
+        p = paired_p(*(side.tolist() for side in sides.values()))
+        row |= {"runs": len(runs), "p": p, "significant": bool(p < LEVEL)}
+        for (name, side), moment in product(sides.items(), ("min", "std", "max")):
+            row[f"{name}_{moment}"] = getattr(side, moment)()
+    return row
 
 
 def verdict_of(runs: Sequence[Change], low: float, high: float) -> str:
     """Verdict on a change; "better" and "worse" only of one beyond all error."""
     change = float(np.mean([run.after.value - run.before.value for run in runs]))
     errors = [run.error for run in runs]
-    if math.isnan(change):
-        return UNKNOWN
-    if any(each is not None and not each.beats_null for each in errors):
-        return FAILS_NULL
-    if change == 0:
-        return SAME
-    if any(run.refused for run in runs):
-        return DOUBTED
-    if None in errors:
-        return UNCHECKED
-    if _needs_seeds(runs):
-        return ONE_SEED
-    if not (low > 0 or high < 0):
-        return WITHIN_ERROR
     better = runs[0].before.better
-    if not better:
-        return CHANGED
-    return BETTER if (change > 0) == (better == "higher") else WORSE
+    improved = (change > 0) == (better == "higher")
+    verdicts = (
+        (math.isnan(change), UNKNOWN),
+        (any(error is not None and not error.beats_null for error in errors), FAILS_NULL),
+        (change == 0, SAME),
+        (any(run.refused for run in runs), DOUBTED),
+        (None in errors, UNCHECKED),
+        (_needs_seeds(runs), ONE_SEED),
+        (not (low > 0 or high < 0), WITHIN_ERROR),
+        (not better, CHANGED),
+        (improved, BETTER),
+    )
+    return next((verdict for holds, verdict in verdicts if holds), WORSE)
 
 
 def failed_last(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows in their order, those that failed their null model behind the others."""
+    """Rows in their order, those that failed their null model behind the others."""
     failed = table["verdict"] == FAILS_NULL
     return pd.concat([table[~failed], table[failed]], ignore_index=True)
 
 
 def believable_words(table: pd.DataFrame, refused: str = "") -> str:
-    """Return one line: for which rows a comparison can be believed."""
+    """One line: for which rows a comparison can be believed."""
     if refused:
         return f"Believe no row of this comparison: {refused}."
     known = table[table["verdict"] != UNKNOWN]
@@ -432,11 +431,11 @@ def _other_words(known: pd.DataFrame) -> str:
     return ", ".join(f"{counts[word]} {words}" for word, words in reasons if word in counts)
 
 
-NAMED, SHOWN = 4, 12
+_NAMED, _SHOWN = 4, 12
 """Changes that the first sentence names, and those that a short text has rows for."""
 
 
-def short_text(rows: pd.DataFrame, title: str, refused: str) -> str:
+def _short_text(rows: pd.DataFrame, title: str, refused: str) -> str:
     """What changes beyond error in a sentence, and these rows with the totals of the machine."""
     keys = list(zip(rows["metric"], rows["scope"], strict=True))
     words = [TOTAL_WORDS.get(key) for key in keys]
@@ -445,7 +444,7 @@ def short_text(rows: pd.DataFrame, title: str, refused: str) -> str:
     told, rest = known[known["verdict"].isin(BELIEVED)], _other_words(known)
     said = "no change is larger than the model's error and the interval"
     if len(told):
-        each = told.drop_duplicates("metric")[:NAMED].itertuples()
+        each = told.drop_duplicates("metric")[:_NAMED].itertuples()
         counts = f"{len(told)} of {count_of(len(known), 'change')}"
         are = "is" if len(told) == 1 else "are"
         changes = ", ".join(change_words(row) for row in each)
@@ -454,7 +453,7 @@ def short_text(rows: pd.DataFrame, title: str, refused: str) -> str:
     said += f"; of {others}, {rest.replace(' ', ' are ', 1)}" if rest else ""
     first = paragraph(f"{title}: {f'believe no row: {refused}' if refused else said}.")
     totals = known[known["total"]].drop(told.index, errors="ignore")
-    return f"{first}\n\n{told_table(pd.concat([told[:SHOWN], totals]))}"
+    return f"{first}\n\n{told_table(pd.concat([told[:_SHOWN], totals]))}"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -473,7 +472,7 @@ class RepeatedComparison:
     refused: str = ""
 
     def __repr__(self) -> str:
-        return short_text(self.rows, self.comparisons[0].title, self.refused)
+        return _short_text(self.rows, self.comparisons[0].title, self.refused)
 
     @property
     def believable(self) -> str:
@@ -502,24 +501,9 @@ def repeated(comparisons: Sequence[Comparison]) -> RepeatedComparison:
     recordings = len({each.base.name for each in comparisons})
     known = [key for key in by_run[0] if all(key in run for run in by_run)]
     by_key = ([run[key] for run in by_run] for key in known)
-    rows = [judged_runs(runs, recordings) | _repeats(runs) for runs in by_key]
+    rows = [judged_runs(runs, recordings, tested=True) for runs in by_key]
     table = failed_last(pd.DataFrame(rows))
     return RepeatedComparison(comparisons=tuple(comparisons), rows=table, refused=refused)
-
-
-def _repeats(runs: Sequence[Change]) -> dict[str, object]:
-    """Columns that several runs add to a row: a test of the change, and how far they lie apart."""
-    sides = {
-        name: pd.Series([getattr(run, side).value for run in runs], dtype=float)
-        for name, side in (("base", "before"), ("patch", "after"))
-    }
-    p = paired_p(sides["base"].tolist(), sides["patch"].tolist())
-    moments = {
-        f"{side}_{moment}": getattr(values, moment)()
-        for side, values in sides.items()
-        for moment in ("min", "std", "max")
-    }
-    return {"runs": len(runs), "p": p, "significant": bool(p < LEVEL)} | moments
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -542,7 +526,7 @@ class Comparison:
     known_errors: ModelErrors | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
-        return short_text(self.rows, self.title, self.errors.refused)
+        return _short_text(self.rows, self.title, self.errors.refused)
 
     @property
     def title(self) -> str:
@@ -559,8 +543,15 @@ class Comparison:
         if recording is None:
             return ModelErrors(refused="it does not know its recording")
         errors = model_errors(recording, self.base.rules, self.base.assumptions)
-        imposed = _acts_by_reclaim(self.base, self.patch)
-        return replace(errors, refused=imposed) if imposed and not errors.refused else errors
+        before, after = self.base.policy.given(), self.patch.policy.given()
+        names = [name for name in BY_RECLAIM if before.get(name) != after.get(name)]
+        if errors.refused or not names or self.base.assumptions.reclaim != "literal":
+            return errors
+        imposed = (
+            f"{', '.join(names)} changes when reclaim runs, which a literal replay takes from the "
+            "recording; replay with --reclaim elastic, in Python Assumptions(reclaim='elastic')"
+        )
+        return replace(errors, refused=imposed)
 
     @cached_property
     def changes(self) -> tuple[Change, ...]:
@@ -588,7 +579,8 @@ class Comparison:
         rows = self.rows
         if style == "mmtests":
             keys = zip(rows["metric"], rows["scope"], strict=True)
-            rows = rows.assign(metric=[MMTESTS.get(key, key[0]) for key in keys])
+            mmtests = {(one.metric, one.scope): one.mmtests for one in COUNTED}
+            rows = rows.assign(metric=[mmtests.get(key) or key[0] for key in keys])
         return comparison_table(
             rows, self.footer(), style=style, width=width, first=self.believable
         )
@@ -606,8 +598,9 @@ class Comparison:
         """Origin of both columns."""
         base, assumptions = self.base, self.base.assumptions
         assumed = f"reclaim {assumptions.reclaim}, counters {assumptions.counters}"
-        odd = [each for each in base.checks if each.level != USABLE]
-        odd.sort(key=lambda each: -LEVELS.index(each.level))
+        assumed += "" if assumptions.reclaim == "elastic" else f"; NA: {LITERAL}"
+        odd = [check for check in base.checks if check.level != USABLE]
+        odd.sort(key=lambda check: -LEVELS.index(check.level))
         return Footer(
             recording=base.name,
             kernel=base.rules_origin,
@@ -620,10 +613,8 @@ class Comparison:
                 for name, count in replay.divergence.items()
                 if name in ("forced", "failed", "in_base_pages", "orphan_frees")
             },
-            assumptions=assumed
-            if assumptions.reclaim == "elastic"
-            else f"{assumed}; NA: {LITERAL}",
-            doubts=tuple(f"{each.check} ({each.level}): {each.found}" for each in odd),
+            assumptions=assumed,
+            doubts=tuple(f"{check.check} ({check.level}): {check.found}" for check in odd),
         )
 
 
@@ -646,18 +637,6 @@ def compare(base: Replay, patch: Replay) -> Comparison:
     edges = windows_of(base)
     pairs = paired(replay_quantities(base, edges), replay_quantities(patch, edges))
     return Comparison(base=base, patch=patch, pairs=pairs)
-
-
-def _acts_by_reclaim(base: Replay, patch: Replay) -> str:
-    """Why a literal replay cannot tell what a policy does that changes when reclaim runs."""
-    before, after = base.policy.given(), patch.policy.given()
-    names = [name for name in BY_RECLAIM if before.get(name) != after.get(name)]
-    if base.assumptions.reclaim != "literal" or not names:
-        return ""
-    return (
-        f"{', '.join(names)} changes when reclaim runs, which a literal replay takes from the "
-        "recording; replay with --reclaim elastic, in Python Assumptions(reclaim='elastic')"
-    )
 
 
 def _difference(base: Replay, patch: Replay) -> str:

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 FROZEN = "nothing changes"
 NO_PRESSURE = "no reclaim, every request served"
-RANDOM_ARRIVAL = "arrivals at random"
 NO_PCP = "no PCP"
 PREDICTED, PREDICTED_ALONE = "predicted", "predicted alone"
 """Kinds of a row; of the second, no recording of this kind can have the measured side."""
@@ -59,10 +58,7 @@ def error_row(
     null_error: float | None = None,
     kind: str = PREDICTED,
 ) -> ErrorRow:
-    """One row of the error table; errors that are not given are relative to what was measured.
-
-    Those of shares are differences.
-    """
+    """One row of the error table; errors that are not given are relative, of shares differences."""
 
     def off(value: float) -> float:
         return value - measured if unit == SHARE else relative(value, measured)
@@ -85,16 +81,8 @@ def error_row(
 class Scored:
     """Measured and predicted state at the scored snapshots, and the measured one at the start.
 
-    Each frame is indexed by time and keys: `free` by node, zone, order, migratetype; `blocks` by
-    node, zone, migratetype; `listed` by node, zone, cpu.
-
-    Attributes:
-        start_ns: the start snapshot, which the null model keeps.
-        times: the scored snapshots' times.
-        free: columns measured, predicted, null; pages.
-        blocks: the same, pageblocks.
-        listed: the same, pages on per-CPU lists.
-        boosts: the same, pages of watermark boost, indexed by node and zone.
+    Frames have columns measured, predicted and null, and are indexed by time, node, zone and more:
+    `free` by order and migratetype, `blocks` by migratetype, `listed` by cpu; `boosts` by no more.
     """
 
     start_ns: int
@@ -110,9 +98,11 @@ class Scored:
         times = np.unique(measured.pcp["time_ns"].to_numpy(np.int64))
         times = times[(times > start_ns) & (times <= end_ns)]
 
-        def joined(name: str, keys: list[str], value: str) -> pd.DataFrame:
-            real = getattr(measured, name).set_index(["time_ns", *keys])[value]
-            model = getattr(predicted, name).set_index(["time_ns", *keys])[value]
+        def joined(name: str, value: str, *keys: str) -> pd.DataFrame:
+            index = ["time_ns", *ZONE, *keys]
+            real, model = (
+                getattr(side, name).set_index(index)[value] for side in (measured, predicted)
+            )
             frame = pd.DataFrame({"measured": real, "predicted": model}).dropna()
             at_start = real[real.index.get_level_values(0) == start_ns].droplevel(0)
             frame = frame[frame.index.get_level_values(0).isin(times)]
@@ -121,54 +111,71 @@ class Scored:
         return Scored(
             start_ns=start_ns,
             times=times,
-            free=joined("free_pages", [*ZONE, "order", "migratetype"], "pages"),
-            blocks=joined("pageblocks", [*ZONE, "migratetype"], "blocks"),
-            listed=joined("pcp", [*ZONE, "cpu"], "count"),
-            boosts=joined("boosts", ZONE, "pages"),
+            free=joined("free_pages", "pages", "order", "migratetype"),
+            blocks=joined("pageblocks", "blocks", "migratetype"),
+            listed=joined("pcp", "count", "cpu"),
+            boosts=joined("boosts", "pages"),
         )
 
     def scope(self, node: int, zone: str) -> str:
         """A zone as rows name it."""
         return zone_scope(node, zone, self.listed.index.unique("node"))
 
-    def by_zone(self, name: str) -> pd.DataFrame:
-        """`free` or `listed`, added up by instant and zone."""
-        return getattr(self, name).groupby(level=["time_ns", *ZONE], sort=False).sum()
+    def series(self) -> dict[str, pd.DataFrame]:
+        """By metric: values of each zone at each snapshot."""
+        free, listed = (
+            frame.groupby(level=["time_ns", *ZONE], sort=False).sum()
+            for frame in (self.free, self.listed)
+        )
+        is_reserved = self.blocks.index.get_level_values("migratetype") == "HighAtomic"
+        return {
+            "free_pages": free,
+            "pcp_count": listed,
+            "highatomic_blocks": self.blocks[is_reserved].droplevel("migratetype"),
+            "watermark_boost": self.boosts,
+        }
 
-
-def _zones_of(values: pd.DataFrame) -> pd.Index:
-    """Node and zone of every row."""
-    return values.index.droplevel([name for name in values.index.names if name not in ZONE])
+    def at_snapshots(self) -> pd.DataFrame:
+        """Model and kernel side by side at every scored snapshot."""
+        frames = []
+        for metric, values in self.series().items():
+            frame = values[values.index.droplevel("time_ns").isin(_active_zones(values))]
+            frame = frame.reset_index()
+            scopes = map(self.scope, frame["node"], frame["zone"])
+            frames.append(frame.assign(scope=list(scopes), metric=metric))
+        table = pd.concat(frames, ignore_index=True)
+        table["time_s"] = (table["time_ns"] - self.start_ns) / 1e9
+        return table[["time_s", "metric", "scope", "measured", "predicted", "null"]]
 
 
 def _active_zones(values: pd.DataFrame) -> list[tuple[int, str]]:
     """Nodes and names of zones in which the kernel or the model changed something."""
     moved = (values["measured"] != values["null"]) | (values["predicted"] != values["null"])
-    return list(dict.fromkeys(_zones_of(values)[moved]))
+    return list(dict.fromkeys(values.index.droplevel("time_ns")[moved]))
 
 
 def _state_rows(scored: Scored) -> Iterator[ErrorRow]:
     """Rows for everything that snapshots show; zones in which nothing happened are left out."""
-    free, listed = scored.by_zone("free"), scored.by_zone("listed")
-    total = free.add(listed, fill_value=0).groupby(level="time_ns").sum()
+    series = scored.series()
+    free = series["free_pages"]
+    total = free.add(series["pcp_count"], fill_value=0).groupby(level="time_ns").sum()
     yield from _series_rows("free_and_listed_pages", "all", total, kind="imposed")
     for key in _active_zones(free):
         scope = scored.scope(*key)
-        yield from _series_rows("free_pages", scope, free.xs(key, level=ZONE))
-        if key in scored.boosts.index.droplevel("time_ns"):
-            yield from _series_rows("watermark_boost", scope, scored.boosts.xs(key, level=ZONE))
+        for metric in ("free_pages", "watermark_boost"):
+            if key in series[metric].index.droplevel("time_ns"):
+                yield from _series_rows(metric, scope, series[metric].xs(key, level=ZONE))
         # Total variation between distributions of free pages over orders, mean over snapshots.
         by_order = scored.free.xs(key, level=ZONE).groupby(level=["time_ns", "order"]).sum()
         shares = by_order / by_order.groupby(level="time_ns").transform("sum")
-        distances = [
+        error, null = (
             float(((shares[name] - shares["measured"]).abs() / 2).groupby(level=0).sum().mean())
             for name in ("predicted", "null")
-        ]
+        )
         yield error_row(
-            *("order_distribution_tv", scope, 0.0, distances[0]),
-            *("total variation", FROZEN, distances[1]),
-            error=distances[0],
-            null_error=distances[1],
+            *("order_distribution_tv", scope, 0.0, error, "total variation", FROZEN, null),
+            error=error,
+            null_error=null,
         )
         of_zone = scored.listed.xs(key, level=ZONE)
         for cpu in np.unique(of_zone.index.get_level_values("cpu")):
@@ -180,14 +187,14 @@ def _state_rows(scored: Scored) -> Iterator[ErrorRow]:
     last = scored.blocks.xs(scored.blocks.index.get_level_values(0).max(), level="time_ns")
     for (node, zone, migratetype), row in last.iterrows():
         scope = scored.scope(node, zone)
-        sides = [float(row[name]) for name in ("measured", "predicted", "null")]
-        changes = [side - sides[2] for side in sides]
-        if migratetype == "HighAtomic" and any(sides):
-            null = (FROZEN, sides[2])
-            yield error_row("highatomic_blocks", scope, *sides[:2], "blocks at the end", *null)
-        elif any(changes):
-            of_type = f"{scope},type={migratetype}"
-            yield error_row("pageblocks", of_type, *changes[:2], "change in blocks", FROZEN, 0.0)
+        real, model, null = (float(row[name]) for name in ("measured", "predicted", "null"))
+        if migratetype == "HighAtomic" and (real or model or null):
+            shown = ("highatomic_blocks", scope, real, model, "blocks at the end")
+            yield error_row(*shown, FROZEN, null)
+        elif real != null or model != null:
+            scope = f"{scope},type={migratetype}"
+            shown = ("pageblocks", scope, real - null, model - null, "change in blocks")
+            yield error_row(*shown, FROZEN, 0.0)
 
 
 def _series_rows(
@@ -196,35 +203,16 @@ def _series_rows(
     """Mean distance over snapshots, as a share of the measured range, start included."""
     if not len(values):
         return
-    real = values["measured"]
-    spread = max(real.max(), values["null"].max()) - min(real.min(), values["null"].min())
+    real, model, null = (values[name] for name in ("measured", "predicted", "null"))
+    spread = max(real.max(), null.max()) - min(real.min(), null.min())
     if spread:
-        model, null = values["predicted"], values["null"]
+        means = float(real.mean()), float(model.mean())
         yield error_row(
-            *(metric, scope, float(real.mean()), float(model.mean())),
-            *("pages, error in share of range", FROZEN, float(null.mean())),
+            *(metric, scope, *means, "pages, error in share of range", FROZEN, float(null.mean())),
             error=float((model - real).abs().mean() / spread),
             null_error=float((null - real).abs().mean() / spread),
             kind=kind,
         )
-
-
-def at_snapshots(scored: Scored) -> pd.DataFrame:
-    """Model and kernel side by side at every scored snapshot."""
-    of_type = scored.blocks.index.get_level_values("migratetype")
-    frames = []
-    for metric, values in (
-        ("free_pages", scored.by_zone("free")),
-        ("pcp_count", scored.by_zone("listed")),
-        ("highatomic_blocks", scored.blocks[of_type == "HighAtomic"].droplevel("migratetype")),
-        ("watermark_boost", scored.boosts),
-    ):
-        frame = values[_zones_of(values).isin(_active_zones(values))].reset_index()
-        zones = zip(frame["node"], frame["zone"], strict=True)
-        frames.append(frame.assign(scope=[scored.scope(*zone) for zone in zones], metric=metric))
-    table = pd.concat(frames, ignore_index=True)
-    table["time_s"] = (table["time_ns"] - scored.start_ns) / 1e9
-    return table[["time_s", "metric", "scope", "measured", "predicted", "null"]]
 
 
 def recorded_lock_model(recording: Recording) -> LockModel:
@@ -254,12 +242,12 @@ def _contention_rows(
     waits = measured.contention.waits
     waits = waits[waits["site"] != SITES[OTHER]]
     frame = times.acquisitions
-    contended = shows_contention(times)
     zone = frame["zone"].astype(str)
     held = frame["hold_ns"].groupby([zone, frame["cpu"]]).sum()
     own = held.reindex(pd.MultiIndex.from_arrays([zone, frame["cpu"]])).to_numpy()
     total = held.groupby(level=0).sum().reindex(zone).to_numpy()
     chance = (total - own) / max(times.span_ns, 1)
+    contended = shows_contention(times)
     for cpu in (None, *range(predicted.machine.nr_cpus)):
         of_model, of_kernel = (
             np.ones(len(side), bool) if cpu is None else (side["cpu"] == cpu).to_numpy(bool)
@@ -271,7 +259,7 @@ def _contention_rows(
             float(of_kernel.sum()) if measured.contention.known else float("nan"),
             float((contended & of_model).sum()),
             "acquisitions",
-            RANDOM_ARRIVAL,
+            "arrivals at random",
             float(chance[of_model].sum()),
         )
 
@@ -281,20 +269,17 @@ def error_rows(
 ) -> pd.DataFrame:
     """All rows of the error table."""
     is_elastic = predicted.assumptions.reclaim == "elastic"
-    counted = _counter_rows(predicted, measured) if is_elastic else _unknown_rows(measured)
     known = was_recorded(recording, Event.EXTFRAG)
     fallbacks = [float(side.fallbacks["count"].sum()) for side in (measured, predicted)]
+    fallbacks[0] = fallbacks[0] if known else float("nan")
     rows = [
         *_state_rows(scored),
         *_transaction_rows(recording, predicted, measured),
-        error_row(
-            *("extfrag_events", "all", fallbacks[0] if known else float("nan"), fallbacks[1]),
-            *("events", "no fallback", 0.0),
-        ),
+        error_row("extfrag_events", "all", *fallbacks, "events", "no fallback", 0.0),
         *_placement_rows(predicted),
         *_contention_rows(recording, predicted, measured),
         *_stall_rows(recording, predicted),
-        *counted,
+        *(_counter_rows(predicted, measured) if is_elastic else _unknown_rows(measured)),
     ]
     return pd.DataFrame(rows)
 
@@ -314,41 +299,35 @@ def _transaction_rows(
         for cpu in (None, *calls):
             cpus = calls if cpu is None else (cpu,)
             real, model = (side if cpu is None else side[side["cpu"] == cpu] for side in sides)
-            for unit, moved, predicted_moves, null in (
+            for unit, moved, own, null in (
                 ("pages", real["pages"].sum(), model["pages"].sum(), pages),
                 ("transactions", len(real), len(model), calls),
             ):
-                yield error_row(
-                    f"{site}_{unit}",
-                    "all" if cpu is None else f"cpu={cpu}",
-                    float(moved) if known else float("nan"),
-                    float(predicted_moves),
-                    unit,
-                    NO_PCP,
-                    float(sum(null[cpu] for cpu in cpus)),
-                )
+                moved = float(moved) if known else float("nan")
+                scope = "all" if cpu is None else f"cpu={cpu}"
+                shown = (f"{site}_{unit}", scope, moved, float(own), unit)
+                yield error_row(*shown, NO_PCP, float(sum(null[cpu] for cpu in cpus)))
         # Absolute differences summed over time bins, as a share of the measured total.
-        by_bin = [
-            side.lock[side.lock["site"] == site].groupby("time_ns")["pages"].sum()
-            for side in (measured, predicted)
-        ]
-        both = pd.DataFrame(dict(zip(("real", "model"), by_bin, strict=True))).fillna(0.0)
-        total, mean = both["real"].sum(), both["real"].mean()
+        both = pd.DataFrame(
+            {
+                name: side.lock[side.lock["site"] == site].groupby("time_ns")["pages"].sum()
+                for name, side in (("real", measured), ("model", predicted))
+            }
+        ).fillna(0.0)
+        total, mean = both["real"].sum(), float(both["real"].mean())
         if total:
+            shown = (f"{site}_pages", "per time bin", mean, float(both["model"].mean()))
             yield error_row(
-                *(f"{site}_pages", "per time bin", float(mean), float(both["model"].mean())),
-                *("pages, absolute errors summed", "measured mean", float(mean)),
+                *(*shown, "pages, absolute errors summed", "measured mean", mean),
                 error=float((both["model"] - both["real"]).abs().sum() / total),
-                null_error=float((mean - both["real"]).abs().sum() / total),
+                null_error=float((both["real"].mean() - both["real"]).abs().sum() / total),
             )
     for site in EMPTY_SITES:
         is_seen = site not in measured.unseen_sites
-        real_count, model_count = (float((table["site"] == site).sum()) for table in tables)
-        yield error_row(
-            *(f"{site}_transactions", "all", real_count if is_seen else float("nan"), model_count),
-            *("transactions", "none is empty", 0.0),
-            kind=PREDICTED if is_seen else PREDICTED_ALONE,
-        )
+        real, model = (float((table["site"] == site).sum()) for table in tables)
+        shown = (f"{site}_transactions", "all", real if is_seen else float("nan"), model)
+        kind = PREDICTED if is_seen else PREDICTED_ALONE
+        yield error_row(*shown, "transactions", "none is empty", 0.0, kind=kind)
 
 
 def moved_by_cpu(trace: Trace, event: Event) -> tuple[dict[int, int], dict[int, int]]:
@@ -363,9 +342,11 @@ def moved_by_cpu(trace: Trace, event: Event) -> tuple[dict[int, int], dict[int, 
         calls += np.bincount(cpu[moved], minlength=length)
         sizes = 1 << order[moved].astype(np.int64)
         pages += np.bincount(cpu[moved], weights=sizes, minlength=length).astype(np.int64)
-    cpus = np.flatnonzero(seen).tolist()
-    by_cpu = [{cpu + first: int(counts[cpu]) for cpu in cpus} for counts in (calls, pages)]
-    return by_cpu[0], by_cpu[1]
+    calls_of, pages_of = (
+        {int(cpu) + first: int(counts[cpu]) for cpu in np.flatnonzero(seen)}
+        for counts in (calls, pages)
+    )
+    return calls_of, pages_of
 
 
 def empty_attempt_notes(predicted: Replay, measured: Measured) -> Iterator[str]:
@@ -406,9 +387,7 @@ def _placement_rows(predicted: Replay) -> Iterator[ErrorRow]:
 
 def _unknown_rows(measured: Measured) -> Iterator[ErrorRow]:
     """Rows that a literal replay cannot know, with what was measured of them."""
-    times = measured.vmstat["time_ns"]
-    window = (times.min(), times.max()) if len(times) else (0, 0)
-    share = thp_success(counter_changes(measured.vmstat, window))
+    share = thp_success(counter_changes(measured.vmstat, (-np.inf, np.inf)))
     if not np.isnan(share):
         nothing = float("nan")
         yield error_row("thp_success", "all", share, nothing, SHARE, "none", nothing)
@@ -427,9 +406,8 @@ def _counter_rows(predicted: Replay, measured: Measured) -> Iterator[ErrorRow]:
     for real, model in zip(*sides, strict=True):
         if not (np.isnan(real.value) or np.isnan(model.value)):
             null = 1.0 if real.unit == SHARE else 0.0
-            yield error_row(
-                real.metric, real.scope, real.value, model.value, real.unit, NO_PRESSURE, null
-            )
+            shown = (real.metric, real.scope, real.value, model.value, real.unit)
+            yield error_row(*shown, NO_PRESSURE, null)
 
 
 def _stall_rows(recording: Recording, predicted: Replay) -> Iterator[ErrorRow]:
@@ -440,28 +418,23 @@ def _stall_rows(recording: Recording, predicted: Replay) -> Iterator[ErrorRow]:
     sides = (stall_quantities(stalls), stall_quantities(predicted.stalls))
     for real, model in zip(*sides, strict=True):
         if real.metric == "stall_time":
-            yield error_row(
-                real.metric, real.scope, real.value, model.value, real.unit, NO_PRESSURE, 0.0
-            )
+            shown = (real.metric, real.scope, real.value, model.value, real.unit)
+            yield error_row(*shown, NO_PRESSURE, 0.0)
     run_s, own_s = (last - first) / 1e9, (predicted.over_ns - first) / 1e9
     longest = stalls.groupby("pid")["ns"].sum().max() if len(stalls) else 0
     yield error_row("run_time", "all", run_s, own_s, "s", NO_PRESSURE, run_s - longest / 1e9)
 
 
-NEARER, FARTHER, AS_NULL = "nearer", "no nearer", "both right"
-NOT_MEASURED = "not measured"
+NEARER, FARTHER = "nearer", "no nearer"
 
 
 def against_null(row: Any) -> str:
-    """Return how a row of an error table stands to its null model.
+    """How a row of an error table stands to its null model.
 
     "nearer": the error is smaller. "no nearer": it is not. "both right": neither has one, so the
     row tells nothing. Where an error has no reference, as that of 3 blocks over none, distances
     are compared. "not measured": nothing can be compared. Rows of another kind, such as imposed
     ones, are that kind: they are no predictions.
-
-    Args:
-        row: with measured, predicted, null, error, null_error and kind.
     """
     if row.kind != PREDICTED:
         return str(row.kind)
@@ -469,9 +442,9 @@ def against_null(row: Any) -> str:
     if pd.isna(error) or pd.isna(null_error):
         error, null_error = row.predicted - row.measured, row.null - row.measured
     if pd.isna(error) or pd.isna(null_error):
-        return NOT_MEASURED
+        return "not measured"
     if not error and not null_error:
-        return AS_NULL
+        return "both right"
     return NEARER if abs(error) < abs(null_error) else FARTHER
 
 

@@ -15,13 +15,13 @@ from pagealloc_model.base.text import count_of
 from pagealloc_model.predicted.replay import Replay
 from pagealloc_model.recording.trace.columns import Event, Trace
 
+_FREED_SINCE = "it had been freed since, and the model's list had another page at its head"
 _KNOWN_FROM = {
     Event.ZONE_LOCKED: "the kernel had last taken it from the buddy, and the model's refill "
     "brought other pages or came at another time",
     Event.PCPU_DRAIN: "the kernel had last drained it to the buddy and took it with no event since",
-    Event.FREE: "it had been freed since, and the model's list had another page at its head",
-    Event.FREE_BATCHED: "it had been freed since, and the model's list had another page at its "
-    "head",
+    Event.FREE: _FREED_SINCE,
+    Event.FREE_BATCHED: _FREED_SINCE,
     Event.ALLOC: "it had been allocated before with no event between that freed it",
 }
 _SINCE_START = (
@@ -30,7 +30,7 @@ _SINCE_START = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Departure:
     """The first choice of a kind that differs from the kernel's.
 
@@ -67,44 +67,33 @@ def first_departures(
 
 def _of_places(trace: Trace, predicted: Replay) -> Iterator[Departure]:
     """The first request that got another page, and the first served from another zone."""
-    machine = predicted.machine
-    first = int(trace.demand_span_ns[0])
+    machine, first_ns = predicted.machine, int(trace.demand_span_ns[0])
     events, objects = predicted.demand.events, predicted.demand.objects
-
-    def zone_name(number: int) -> str:
-        zone = machine.zones[number]
-        return f"{zone.name} of node {zone.node}" if number >= 0 else "none"
-
     has_page = False
     for part in parts(len(events)):
         asked = events[part]
         asked = asked[np.isin(asked["operation"], (at.ALLOC, at.CAPTURE))]
         asked = asked[objects["kind"][asked["object"]] == RECORDED]
         kernel, model = objects["pfn"][asked["object"]], predicted.places[asked["object"]]
-        if not has_page and (kernel != model).any():
+        zones = machine.zones_of_pages(kernel), machine.zones_of_pages(model)
+        other_page, other_zone = kernel != model, zones[0] != zones[1]
+        seconds = (asked["time_ns"] - first_ns) / 1e9
+        if not has_page and other_page.any():
             has_page = True
-            row = int(np.argmax(kernel != model))
-            time_ns, pfn = int(asked["time_ns"][row]), int(model[row])
-            yield Departure(
-                what="page",
-                time_s=(time_ns - first) / 1e9,
-                measured=f"frame {kernel[row]}",
-                predicted=f"frame {pfn}" if pfn >= 0 else "none in one piece",
-                kernel_function="rmqueue",
-                cause=_last_touched(trace, int(kernel[row]), time_ns),
+            row = int(np.argmax(other_page))
+            place = f"frame {model[row]}" if model[row] >= 0 else "none in one piece"
+            cause = _last_touched(trace, int(kernel[row]), int(asked["time_ns"][row]))
+            shown = (float(seconds[row]), f"frame {kernel[row]}", place)
+            yield Departure("page", *shown, "rmqueue", cause)
+        if other_zone.any():
+            row = int(np.argmax(other_zone))
+            served = [machine.zones[side[row]] if side[row] >= 0 else None for side in zones]
+            names = [f"{zone.name} of node {zone.node}" if zone else "none" for zone in served]
+            cause = (
+                f"a request of order {asked['order'][row]} on CPU {asked['cpu'][row]}: a "
+                "zone passed its watermark test on one side only, as free pages differ"
             )
-        real, own = machine.zones_of_pages(kernel), machine.zones_of_pages(model)
-        if (real != own).any():
-            row = int(np.argmax(real != own))
-            yield Departure(
-                what="zone",
-                time_s=(int(asked["time_ns"][row]) - first) / 1e9,
-                measured=zone_name(int(real[row])),
-                predicted=zone_name(int(own[row])),
-                kernel_function="get_page_from_freelist",
-                cause=f"a request of order {asked['order'][row]} on CPU {asked['cpu'][row]}: a "
-                "zone passed its watermark test on one side only, as free pages differ",
-            )
+            yield Departure("zone", float(seconds[row]), *names, "get_page_from_freelist", cause)
             return
 
 
@@ -114,9 +103,8 @@ def _last_touched(trace: Trace, pfn: int, time_ns: int) -> str:
     first, order = trace.pfn[rows], trace.order[rows]
     size = np.int64(1) << np.clip(order, 0, 30).astype(np.int64)
     touched = np.flatnonzero((first <= pfn) & (pfn < first + size) & (order >= 0))
-    if not len(touched):
-        return _SINCE_START
-    return _KNOWN_FROM.get(Event(int(trace.event[touched[-1]])), _SINCE_START)
+    event = Event(int(trace.event[touched[-1]])) if len(touched) else None
+    return _KNOWN_FROM.get(event, _SINCE_START)
 
 
 def _of_transactions(
@@ -124,29 +112,24 @@ def _of_transactions(
 ) -> Iterator[Departure]:
     """The first refill and drain of each CPU that moves another number of pages."""
     for site, function in (("refill", "rmqueue_bulk"), ("drain", "free_pcppages_bulk")):
-        real, model = (
+        tables = [
             table[(table["site"] == site) & (table["pages"] > 0)].sort_values(
                 "time_ns", kind="stable"
             )
             for table in (measured, predicted.transactions_full)
-        )
-        for cpu in sorted(real["cpu"].unique()):
-            sides = [side[side["cpu"] == cpu] for side in (real, model)]
+        ]
+        for cpu in sorted(tables[0]["cpu"].unique()):
+            sides = [table[table["cpu"] == cpu] for table in tables]
             sizes = [side["pages"].to_numpy() for side in sides]
             common = min(map(len, sizes))
             differs = np.flatnonzero(sizes[0][:common] != sizes[1][:common])
             index = int(differs[0]) if len(differs) else common
             if index >= max(map(len, sizes)):
                 continue
-            times = [int(side["time_ns"].iloc[index]) for side in sides if index < len(side)]
+            time_ns = min(int(side["time_ns"].iloc[index]) for side in sides if index < len(side))
             pages = [
                 count_of(side[index], "page") if index < len(side) else "none" for side in sizes
             ]
-            yield Departure(
-                what=f"{site} on CPU {cpu}",
-                time_s=(min(times) - int(trace.demand_span_ns[0])) / 1e9,
-                measured=pages[0],
-                predicted=pages[1],
-                kernel_function=function,
-                cause=f"the {index} before it on this CPU moved as many pages on both sides",
-            )
+            cause = f"the {index} before it on this CPU moved as many pages on both sides"
+            seconds = (time_ns - int(trace.demand_span_ns[0])) / 1e9
+            yield Departure(f"{site} on CPU {cpu}", seconds, *pages, function, cause)

@@ -1,36 +1,51 @@
-"""A verdict in one line: each quantity scored once, however long the recording."""
+"""A verdict in one line: each quantity scored once, and chaotic ones as ranges over seeds."""
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
 from math import ceil
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
+from pagealloc_model.base.progress_bar import unreported
 from pagealloc_model.base.text import count_of
+from pagealloc_model.measured.measured import Measured
+from pagealloc_model.predicted.replay import Replay, replay
+from pagealloc_model.recording.trace.columns import Event
 from pagealloc_model.verdict.errors import PREDICTED
-from pagealloc_model.verdict.quantities import SERIES_WORDS, TOTAL_WORDS
+from pagealloc_model.verdict.quantities import (
+    SERIES_WORDS,
+    TOTAL_WORDS,
+    scoped_quantity,
+    was_recorded,
+)
 
-NEAR = 0.25
+if TYPE_CHECKING:
+    from pagealloc_model.recording.recording import Recording
+
+_NEAR = 0.25
 """A prediction is near if it is off by at most this share of what was measured."""
-NAMED, MISSES_NAMED = 4, 2
+_NAMED, _MISSES_NAMED = 4, 2
 """Quantities that the line names: right ones, and those that are most off."""
-COLUMNS = ("quantity", "metric", "measured", "predicted", "error", "null_error", "verdict")
+_COLUMNS = ("quantity", "metric", "measured", "predicted", "error", "null_error", "verdict")
 
 
 def scores(errors: pd.DataFrame, snapshots: pd.DataFrame) -> pd.DataFrame:
     """Score each quantity of the whole machine once; imposed rows are left out.
 
     Of a series the error is its mean distance over the snapshots, of a total that at the end, both
-    in shares of what was measured.
+    in shares of what was measured: infinite where nothing was measured and something predicted.
 
     Args:
         errors: of a validation: totals come from there.
         snapshots: of a validation: states come from there.
 
     Returns:
-        quantity, metric, measured, predicted, error, null_error, verdict; infinite errors where
-        nothing was measured and something predicted.
+        quantity, metric, measured, predicted, error, null_error, verdict.
     """
     scored = []
     for metric, words in SERIES_WORDS.items():
@@ -50,24 +65,22 @@ def scores(errors: pd.DataFrame, snapshots: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for words, metric, measured, predicted, *distances in scored:
         if measured or predicted:
-            error, null_error = (
+            errors_of = [
                 distance / measured if measured else (np.inf if distance else 0.0)
                 for distance in distances
-            )
-            verdict = judgement_of(measured, predicted, error, null_error)
-            rows.append((words, metric, measured, predicted, error, null_error, verdict))
-    return pd.DataFrame(rows, columns=list(COLUMNS))
+            ]
+            verdict = judgement_of(measured, predicted, *errors_of)
+            rows.append((words, metric, measured, predicted, *errors_of, verdict))
+    return pd.DataFrame(rows, columns=list(_COLUMNS))
 
 
 def judgement_of(measured: float, predicted: float, error: float, null_error: float) -> str:
     """Say how right one prediction is."""
-    if error <= NEAR:
+    if error <= _NEAR:
         nearer = error < null_error or not error
         return f"within {max(ceil(100 * error), 1)} %" + ("" if nearer else ", as its null model")
-    if not measured:
-        return "none measured"
-    if not predicted:
-        return "none predicted"
+    if not measured or not predicted:
+        return "none predicted" if measured else "none measured"
     ratio = predicted / measured
     if ratio >= 2:
         return f"{ratio:,.0f} times too many"
@@ -77,36 +90,111 @@ def judgement_of(measured: float, predicted: float, error: float, null_error: fl
 
 
 def headline(table: pd.DataFrame) -> str:
-    """Return one line of verdict: what is predicted, what is not, and how many of all.
-
-    Args:
-        table: of `scores`.
-    """
+    """One line of verdict on `scores`: what is predicted, what is not, and how many of all."""
     if table.empty:
         return "nothing that was recorded can be held to a prediction"
-    near = table["error"] <= NEAR
+    near = table["error"] <= _NEAR
     right = table[near & ~table["verdict"].str.endswith("null model")]
-    parts = [f"{row.quantity} {row.verdict}" for row in right.head(NAMED).itertuples()]
-    missed = table[~near].sort_values("error", ascending=False, kind="stable").head(MISSES_NAMED)
-    said = ", ".join(parts) or "no quantity is predicted better than by its null model"
+    parts = [f"{row.quantity} {row.verdict}" for row in right.head(_NAMED).itertuples()]
+    missed = table[~near].sort_values("error", ascending=False, kind="stable")
     misses = [
-        f"{row.quantity} predicted, none measured"
-        if not row.measured
-        else f"{row.quantity} not predicted: {row.verdict}"
-        for row in missed.itertuples()
+        f"{row.quantity} not predicted: {row.verdict}"
+        if row.measured
+        else f"{row.quantity} predicted, none measured"
+        for row in missed.head(_MISSES_NAMED).itertuples()
     ]
+    said = ", ".join(parts) or "no quantity is predicted better than by its null model"
     return "; ".join([said, *misses, score_words(table)])
 
 
 def score_words(table: pd.DataFrame) -> str:
-    """Return how many quantities are near what was measured, and of null models how many.
-
-    Args:
-        table: of `scores`.
-    """
-    near = int((table["error"] <= NEAR).sum())
-    null = int((table["null_error"] <= NEAR).sum())
+    """How many quantities of `scores` are near what was measured, and of null models how many."""
+    near, null = (int((table[name] <= _NEAR).sum()) for name in ("error", "null_error"))
     return (
-        f"{near} of {count_of(len(table), 'quantity', 'quantities')} within {100 * NEAR:.0f} % of "
+        f"{near} of {count_of(len(table), 'quantity', 'quantities')} within {100 * _NEAR:.0f} % of "
         f"what was measured, of null models {null}"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeedRange:
+    """One quantity over seeds.
+
+    Attributes:
+        quantity: in words.
+        metric: of the error table.
+        measured: what the kernel did; NaN where the recording does not show it.
+        values: one a seed.
+    """
+
+    quantity: str
+    metric: str
+    measured: float
+    values: tuple[float, ...]
+
+    @property
+    def below(self) -> int:
+        """Number of seeds that give less than was measured."""
+        return sum(value < self.measured for value in self.values)
+
+    @property
+    def inside(self) -> bool:
+        """True if the kernel's number lies in the range."""
+        return min(self.values) <= self.measured <= max(self.values)
+
+    def __str__(self) -> str:
+        count = len(self.values)
+        line = (
+            f"{self.quantity}: {min(self.values):,.0f} to {max(self.values):,.0f} over {count} "
+            f"seeds, in the middle {float(np.median(self.values)):,.0f}"
+        )
+        if np.isnan(self.measured):
+            return f"{line}; not measured"
+        where = "in" if self.inside else "outside"
+        return (
+            f"{line}; measured {self.measured:,.0f}, {where} the range, {self.below} of {count} "
+            "are less"
+        )
+
+    def to_dict(self) -> dict[str, object]:
+        """Content that `pagealloc validate --json` prints of it."""
+        measured = None if np.isnan(self.measured) else self.measured
+        more = {"values": list(self.values), "inside": self.inside, "below": self.below}
+        return asdict(self) | {"measured": measured} | more
+
+
+def seed_ranges(
+    recording: Recording, measured: Measured, first: Replay, scored: np.ndarray, seeds: int
+) -> tuple[SeedRange, ...]:
+    """Ranges of chaotic quantities: replays under further seeds, side by side on the cores."""
+
+    def numbers(tables: Measured | Replay) -> tuple[float, ...]:
+        means = []
+        for metric in ("highatomic_blocks", "watermark_boost"):
+            quantity = scoped_quantity(tables, metric, "all")
+            known = np.zeros(0)
+            if quantity is not None:
+                at_scored = np.isin(quantity.time_ns, scored) & ~np.isnan(quantity.values)
+                known = quantity.values[at_scored]
+            known = known[-1:] if metric == "highatomic_blocks" else known
+            means.append(float(known.mean()) if len(known) else float("nan"))
+        return (*means, float(tables.fallbacks["count"].sum()))
+
+    def again(seed: int) -> tuple[float, ...]:
+        asked = {"rules": first.rules, "assumptions": first.assumptions, "seed": seed}
+        return numbers(replay(recording, first.asked_policy, **asked, progress=unreported))
+
+    real = list(numbers(measured))
+    if not was_recorded(recording, Event.EXTFRAG):
+        real[-1] = float("nan")
+    more = range(first.seed + 1, first.seed + seeds)
+    with ThreadPoolExecutor(min(seeds, os.cpu_count() or 1)) as threads:
+        by_seed = [numbers(first), *threads.map(again, more)]
+    words = {name: SERIES_WORDS[name] for name in ("highatomic_blocks", "watermark_boost")}
+    words["extfrag_events"] = TOTAL_WORDS["extfrag_events", "all"]
+    ranges = zip(words.items(), real, zip(*by_seed, strict=True), strict=True)
+    return tuple(
+        SeedRange(quantity=quantity, metric=metric, measured=kernel, values=values)
+        for (metric, quantity), kernel, values in ranges
+        if not np.isnan(values).any() and (any(values) or kernel > 0)
     )

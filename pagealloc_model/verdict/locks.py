@@ -67,8 +67,8 @@ def lock_policy_table(
     footer = "\n".join(paragraph(line, width=width) for line in rests_on)
     # Results in time for the lowest and the highest costs.
     sides = [
-        with_spread(each.log, each.machine, each.model, each.visits).set_index("result")
-        for each in (base, patch)
+        with_spread(side.log, side.machine, side.model, side.visits).set_index("result")
+        for side in (base, patch)
     ]
     rows = [
         (
@@ -84,17 +84,18 @@ def lock_policy_table(
 
 
 def _quantities(times: LockTimes) -> Iterator[Quantity]:
-    frame = times.acquisitions
-    failed = times.trylocks.sum()
+    frame, failed = times.acquisitions, times.trylocks.sum()
     rows: list[tuple[str, str, float, str]] = []
-    for row in times.longest_holds().itertuples():
-        scope = " ".join(word for word in (row.site, row.cause) if word)
-        rows.append(("longest hold", scope, row.pages, "pages"))
-        rows.append(("longest hold", scope, row.hold_ns / 1e3, "us"))
-    for row in times.by_site.itertuples():
-        scope = " ".join(word for word in (row.site, row.cause) if word)
-        rows.append(("acquisitions", scope, row.acquisitions, ""))
-        rows.append(("longest wait", scope, row.max_wait_ns / 1e3, "us"))
+    for table, columns in (
+        (times.longest_holds(), (("longest hold", "pages", 1, "pages"), _LONGEST_HOLD)),
+        (times.by_site, (("acquisitions", "acquisitions", 1, ""), _LONGEST_WAIT)),
+    ):
+        for row in table.itertuples():
+            scope = " ".join(word for word in (row.site, row.cause) if word)
+            rows += [
+                (metric, scope, getattr(row, column) / divisor, unit)
+                for metric, column, divisor, unit in columns
+            ]
     rows += [
         ("holds of more than 1000 pages", "all", (frame["pages"] > 1000).sum(), ""),
         ("contended", "all", (frame["ahead"] > 0).sum(), ""),
@@ -105,16 +106,15 @@ def _quantities(times: LockTimes) -> Iterator[Quantity]:
         ("left by drains cut short", "all", failed["pages_left"], "pages"),
     ]
     for metric, scope, value, unit in rows:
+        better = "" if metric.startswith("left by") else "lower"
+        values = np.array([float(value)])
         yield Quantity(
-            metric=metric,
-            scope=scope,
-            unit=unit,
-            better="" if metric.startswith("left by") else "lower",
-            how="count",
-            values=np.array([float(value)]),
+            metric=metric, scope=scope, unit=unit, better=better, how="count", values=values
         )
 
 
+_LONGEST_HOLD = ("longest hold", "hold_ns", 1e3, "us")
+_LONGEST_WAIT = ("longest wait", "max_wait_ns", 1e3, "us")
 KEYS = ["time_ns", "node", "zone", "cpu", "site"]
 SITES = (
     *("refill", "drain", "buddy_alloc", "direct_free"),
@@ -123,16 +123,14 @@ SITES = (
 )
 """Sites of S11.1 that the model performs."""
 
-EMPTY_NOTE = (
+_EMPTY_NOTE = (
     "empty_refill and empty_buddy_alloc found no page: kprobes or lock events show the first, "
     "nothing the second; each takes zone->lock, and its time is part of all predicted times"
 )
-
-DIRECT_FREE_NOTE = (
+_DIRECT_FREE_NOTE = (
     "direct_free: how many there were is NA, since only kprobes or lock tracepoints show those of "
     "pages that per-CPU lists hold too"
 )
-
 NOT_MODELLED = {
     "compaction_scan": "compaction is replayed by what it took and freed, not by how it searched",
     "page_reporting": "a balloon that reports free pages leaves no event",
@@ -167,9 +165,9 @@ class LockComparison:
         hold times are NA where the kernel announced none (T8); contended and wait_ns are NA where
         no contention can be seen, and count what waited visibly where it can.
         """
-        return pd.concat(
-            [self._measured_rows(), self._predicted_rows()], ignore_index=True
-        ).sort_values([*KEYS, "source"], ignore_index=True)
+        sides = {"measured": self._measured_rows(), "predicted": self._predicted_rows()}
+        rows = [table.reset_index().assign(source=name) for name, table in sides.items()]
+        return pd.concat(rows, ignore_index=True).sort_values([*KEYS, "source"], ignore_index=True)
 
     @cached_property
     def by_site(self) -> pd.DataFrame:
@@ -206,11 +204,10 @@ class LockComparison:
             for pages, count in zip(values["pages"], values["acquisitions"], strict=True)
         ]
         row: dict[str, object] = {"site": site}
-        for name, (measured, predicted) in values.items():
-            known_both = not (pd.isna(measured) or pd.isna(predicted))
-            error = relative(float(predicted), float(measured)) if known_both else pd.NA
-            row |= {f"{name}_measured": measured, f"{name}_predicted": predicted}
-            row[f"{name}_error"] = error
+        for name, (real, model) in values.items():
+            unknown = pd.isna(real) or pd.isna(model)
+            row |= {f"{name}_measured": real, f"{name}_predicted": model}
+            row[f"{name}_error"] = pd.NA if unknown else relative(float(model), float(real))
         return row
 
     @property
@@ -222,23 +219,27 @@ class LockComparison:
         released = [f"others waited at {count} of zone->lock: {sites}"] if len(releases) else []
         return (
             f"measured acquisitions: {self.measured.boundaries}",
-            *((DIRECT_FREE_NOTE,) if "direct_free" in self.measured.unseen_sites else ()),
-            EMPTY_NOTE,
+            *((_DIRECT_FREE_NOTE,) if "direct_free" in self.measured.unseen_sites else ()),
+            _EMPTY_NOTE,
             *self.measured.contention.notes,
             *released,
             *(f"{site}: not modelled, {why}" for site, why in NOT_MODELLED.items()),
             *self.times.model.costs.lines(),
         )
 
+    def _rows(self, frame: pd.DataFrame, *columns: str) -> pd.DataFrame:
+        """Acquisitions of one side and sums of columns by `KEYS`."""
+        grouped = self._binned(frame).groupby(KEYS, dropna=False)
+        rows = grouped[list(columns)].sum(min_count=1)
+        rows.insert(0, "acquisitions", grouped.size())
+        return rows.astype("Float64")
+
     def _binned(self, frame: pd.DataFrame) -> pd.DataFrame:
         start = bin_start(frame, self.measured.start_ns, self.measured.bin_ns)
         return frame.assign(time_ns=start)
 
     def _measured_rows(self) -> pd.DataFrame:
-        grouped = self._binned(self.measured.transactions_full).groupby(KEYS, dropna=False)
-        rows = grouped[["objects", "pages"]].sum(min_count=1)
-        rows.insert(0, "acquisitions", grouped.size())
-        rows = rows.astype("Float64")
+        rows = self._rows(self.measured.transactions_full, "objects", "pages")
         contention = self.measured.contention
         for name in ("contended", "wait_ns"):
             rows[name] = pd.array([0.0 if contention.known else pd.NA] * len(rows), "Float64")
@@ -248,17 +249,14 @@ class LockComparison:
             rows = rows.reindex(rows.index.union(seen.index))
             rows.update(seen.astype("Float64"))
         times = announced_times(self._binned(self.measured.holds), KEYS)
-        rows = rows.join(times[["hold_ns", "max_hold_ns"]])
-        return rows.reset_index().assign(source="measured")
+        return rows.join(times[["hold_ns", "max_hold_ns"]])
 
     def _predicted_rows(self) -> pd.DataFrame:
-        frame = self._binned(self.times.acquisitions).astype({"zone": str, "site": str})
+        frame = self.times.acquisitions.astype({"zone": str, "site": str})
         frame["contended"] = shows_contention(self.times).astype("int64")
-        grouped = frame.groupby(KEYS)
-        rows = grouped[["objects", "pages", "contended", "hold_ns", "wait_ns"]].sum()
-        rows.insert(0, "acquisitions", grouped.size())
-        rows["max_hold_ns"] = grouped["hold_ns"].max()
-        return rows.astype("Float64").reset_index().assign(source="predicted")
+        rows = self._rows(frame, "objects", "pages", "contended", "hold_ns", "wait_ns")
+        longest = self._binned(frame).groupby(KEYS)["hold_ns"].max()
+        return rows.assign(max_hold_ns=longest.astype("Float64"))
 
 
 def compare_locks(

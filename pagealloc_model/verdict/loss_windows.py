@@ -17,24 +17,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LossWindow:
+class LossWindow(Window):
     """A stretch of a recording between losses.
 
     Attributes:
-        begin_ns: where the loss before it ended, or the first event.
-        end_ns: where the next loss began, or behind the last event.
-        from_start: whether nothing was lost before it.
-        to_end: whether nothing is lost after it.
-        events: page-allocator events in it.
         snapshots: snapshots with a zoneinfo that describe its start or lie in it.
         first_ns: first event of the recording.
     """
 
-    begin_ns: int
-    end_ns: int
-    from_start: bool
-    to_end: bool
-    events: int
     snapshots: int
     first_ns: int
 
@@ -58,9 +48,6 @@ class LossWindow:
 def loss_windows(recording: Recording) -> tuple[LossWindow, ...]:
     """All stretches between losses in time order; none if nothing was lost.
 
-    Args:
-        recording: an opened recording.
-
     Raises:
         RecordingError: the events cannot be read.
     """
@@ -69,17 +56,15 @@ def loss_windows(recording: Recording) -> tuple[LossWindow, ...]:
     if not losses.total:
         return ()
     first, last = trace.demand_span_ns
-    times = np.array(
-        [each.time_ns for each in recording.dated_snapshots if each.zoneinfo is not None], np.int64
-    )
-    order = np.argsort(losses.start_ns, kind="stable")
-    gaps = zip(losses.start_ns[order].tolist(), losses.end_ns[order].tolist(), strict=True)
+    described = [shot.time_ns for shot in recording.dated_snapshots if shot.zoneinfo is not None]
+    times = np.array(described, np.int64)
+    gaps = sorted(zip(losses.start_ns.tolist(), losses.end_ns.tolist(), strict=True))
     windows = []
     begin, from_start = first, True
     for start, end in [*gaps, (last + 1, last + 1)]:
         if start > begin or (start == begin and start > last):
             rows = np.searchsorted(trace.time_ns, [begin, start])
-            described = (times < start) & (from_start | (times >= begin))
+            inside = (times < start) & (from_start | (times >= begin))
             windows.append(
                 LossWindow(
                     begin_ns=begin,
@@ -87,7 +72,7 @@ def loss_windows(recording: Recording) -> tuple[LossWindow, ...]:
                     from_start=from_start,
                     to_end=start > last,
                     events=int(rows[1] - rows[0]),
-                    snapshots=int(described.sum()),
+                    snapshots=int(inside.sum()),
                     first_ns=first,
                 )
             )
@@ -97,40 +82,29 @@ def loss_windows(recording: Recording) -> tuple[LossWindow, ...]:
 
 
 def recording_between(recording: Recording, window: LossWindow) -> Recording:
-    """Return the recording of one window, from its own snapshot on.
+    """The recording of one of `loss_windows`, from its own snapshot on.
 
     After a loss that is the first one in the window: what came before it is left out. Page flags
     and owners were read before the recording: a window after a loss does without them.
 
-    Args:
-        recording: the whole recording.
-        window: one of `loss_windows` that is usable.
-
     Raises:
-        UsageError: it is not usable.
+        UsageError: the window is not usable.
     """
     if window.unusable:
         raise UsageError(f"{recording.path}: {window}")
     snapshots = recording.dated_snapshots
     begin = window.begin_ns
     if not window.from_start:
-        described = (each.time_ns for each in snapshots if each.zoneinfo is not None)
+        described = (shot.time_ns for shot in snapshots if shot.zoneinfo is not None)
         begin = min(time_ns for time_ns in described if time_ns >= begin)
-    stretch = Window(
-        begin_ns=begin,
-        end_ns=window.end_ns,
-        from_start=window.from_start,
-        to_end=window.to_end,
-        events=window.events,
-    )
     inside = tuple(
-        each
-        for each in snapshots
-        if (window.from_start or each.time_ns >= begin)
-        and (window.to_end or each.time_ns < window.end_ns)
+        shot
+        for shot in snapshots
+        if (window.from_start or shot.time_ns >= begin)
+        and (window.to_end or shot.time_ns < window.end_ns)
     )
     part = replace(recording, snapshots=inside)
-    events = events_between(recording.trace, stretch)
+    events = events_between(recording.trace, replace(window, begin_ns=begin))
     # Where cached_property keeps what it has read.
     part.__dict__.update(trace=events, whole_trace=events, dated_snapshots=inside)
     part.__dict__["begins_at"] = None if window.from_start else inside[0]
@@ -147,7 +121,7 @@ def refuse_if_lossy(recording: Recording) -> None:
     """
     share = lost_share(recording.trace)
     if share > MOST_LOST:
-        usable = sum(not each.unusable for each in loss_windows(recording))
+        usable = sum(not window.unusable for window in loss_windows(recording))
         raise UsageError(
             f"{recording.path}: {share:.1%} of its events were lost, more than {MOST_LOST:.0%}, so "
             f"no figure for the whole recording means anything; {usable} of its loss-free windows "

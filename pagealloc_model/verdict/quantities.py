@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -37,11 +37,10 @@ TYPES = ("Unmovable", "Movable", "Reclaimable", "HighAtomic")
 HIGHATOMIC = TYPES.index("HighAtomic")
 ALLOCSTALL = "allocstall"
 FAILED = "failed_allocations"
-NEVER = float("inf")
 WINDOWS = 10
 """Windows of equal length that a replay is cut into: so long that one says little of the next."""
 
-METRICS: dict[str, tuple[str, Direction, How]] = {
+_METRICS: dict[str, tuple[str, Direction, How]] = {
     "zone_lock_acquisitions": ("", "lower", "sum"),
     "pages_per_acquisition": ("pages", "", "ratio"),
     **{f"{site}_transactions": ("", "lower", "sum") for site in (*SITES, *EMPTY_SITES)},
@@ -67,42 +66,53 @@ METRICS: dict[str, tuple[str, Direction, How]] = {
     "stall": ("ns", "lower", "quantile"),
 }
 """Unit, better direction, and how values make the number, by metric; see `Quantity`."""
-RATES: dict[tuple[str, str], tuple[tuple[str, ...], tuple[str, ...]]] = {
-    ("thp_success", "all"): (("thp_fault_alloc",), ("thp_fault_alloc", "thp_fault_fallback")),
-    ("compaction_success", "all"): (("compact_success",), ("compact_stall",)),
-    ("reclaim_efficiency", "kswapd"): (("pgsteal_kswapd",), ("pgscan_kswapd",)),
-    ("reclaim_efficiency", "direct"): (("pgsteal_direct",), ("pgscan_direct",)),
-}
-"""Shares by metric and scope: counters of vmstat above the line, counters below it."""
-TOTALS: dict[tuple[str, str], tuple[tuple[str, ...], str, Direction]] = {
-    ("reclaim_scanned", "all"): (("pgscan_kswapd", "pgscan_direct"), "pages", "lower"),
-    ("reclaim_scanned", "kswapd"): (("pgscan_kswapd",), "pages", "lower"),
-    ("reclaim_scanned", "direct"): (("pgscan_direct",), "pages", "lower"),
-    ("reclaimed", "kswapd"): (("pgsteal_kswapd",), "pages", ""),
-    ("reclaimed", "direct"): (("pgsteal_direct",), "pages", "lower"),
-    ("compact_stall", "all"): (("compact_stall",), "events", "lower"),
-    ("compact_success", "all"): (("compact_success",), "events", "higher"),
-    ("compact_fail", "all"): (("compact_fail",), "events", "lower"),
-    ("thp_fault_alloc", "all"): (("thp_fault_alloc",), "events", "higher"),
-    ("thp_fault_fallback", "all"): (("thp_fault_fallback",), "events", "lower"),
-    (ALLOCSTALL, "all"): ((), "events", "lower"),
-}
-"""By metric and scope: counters of vmstat, unit, better direction; all allocstall_* are one."""
-MMTESTS = {
-    ("reclaim_scanned", "kswapd"): "Kswapd pages scanned",
-    ("reclaim_scanned", "direct"): "Direct pages scanned",
-    ("reclaimed", "kswapd"): "Kswapd pages reclaimed",
-    ("reclaimed", "direct"): "Direct pages reclaimed",
-    ("reclaim_efficiency", "kswapd"): "Kswapd efficiency",
-    ("reclaim_efficiency", "direct"): "Direct efficiency",
-    (ALLOCSTALL, "all"): "Allocation stalls",
-    ("compact_stall", "all"): "Compaction stalls",
-    ("compact_success", "all"): "Compaction success",
-    ("compact_fail", "all"): "Compaction failures",
-    ("thp_fault_alloc", "all"): "THP fault alloc",
-    ("thp_fault_fallback", "all"): "THP fault fallback",
-}
-"""mmtests' names by metric and scope."""
+
+
+class Counted(NamedTuple):
+    """A number that counters of vmstat make: their sum, or the share of other counters' sum."""
+
+    metric: str
+    scope: str
+    counters: tuple[str, ...]
+    unit: str
+    better: Direction
+    mmtests: str = ""
+    share_of: tuple[str, ...] = ()
+
+
+_HUGE = ("thp_fault_alloc", "thp_fault_fallback")
+_SCANNED = ("pgscan_kswapd", "pgscan_direct")
+COUNTED = (
+    Counted("thp_success", "all", _HUGE[:1], SHARE, "higher", "", _HUGE),
+    Counted(
+        *("compaction_success", "all", ("compact_success",), SHARE, "higher"),
+        share_of=("compact_stall",),
+    ),
+    *(
+        Counted(
+            *("reclaim_efficiency", who, (f"pgsteal_{who}",), SHARE, "higher"),
+            *(f"{who.capitalize()} efficiency", (f"pgscan_{who}",)),
+        )
+        for who in ("kswapd", "direct")
+    ),
+    Counted("reclaim_scanned", "all", _SCANNED, "pages", "lower"),
+    Counted("reclaim_scanned", "kswapd", _SCANNED[:1], "pages", "lower", "Kswapd pages scanned"),
+    Counted("reclaim_scanned", "direct", _SCANNED[1:], "pages", "lower", "Direct pages scanned"),
+    Counted("reclaimed", "kswapd", ("pgsteal_kswapd",), "pages", "", "Kswapd pages reclaimed"),
+    Counted("reclaimed", "direct", ("pgsteal_direct",), "pages", "lower", "Direct pages reclaimed"),
+    *(
+        Counted(name, "all", (name,), "events", better, words)
+        for name, better, words in (
+            ("compact_stall", "lower", "Compaction stalls"),
+            ("compact_success", "higher", "Compaction success"),
+            ("compact_fail", "lower", "Compaction failures"),
+            ("thp_fault_alloc", "higher", "THP fault alloc"),
+            ("thp_fault_fallback", "lower", "THP fault fallback"),
+        )
+    ),
+    Counted(ALLOCSTALL, "all", (), "events", "lower", "Allocation stalls"),
+)
+"""Shares first; `mmtests` is mmtests' name. All allocstall_* together are one number."""
 SERIES_WORDS = {
     "free_pages": "free pages",
     "pcp_count": "pages on per-CPU lists",
@@ -124,7 +134,7 @@ TOTAL_WORDS = {
     ("thp_fault_fallback", "all"): "huge-page faults refused",
 }
 """Totals of a recording by metric and scope, in words."""
-STATE_TABLES = {
+_STATE_TABLES = {
     "free_pages": ("free_pages", "pages"),
     "pcp_count": ("pcp", "count"),
     "watermark_boost": ("boosts", "pages"),
@@ -188,27 +198,27 @@ class Quantity:
     @cached_property
     def value(self) -> float:
         """The number, NaN if unknown."""
-        if self.how in ("sum", "count"):
-            return float(self.values.sum())
-        if self.how == "most":
-            return float(self.values.max(initial=0.0))
         if self.how == "quantile":
             counts = np.bincount(self.values, minlength=len(self.levels))
             return float(quantile_of_counts(counts[None, :], self.levels, self.share)[0])
-        if not len(self.values):
-            return float("nan")
+        if self.how == "most":
+            return float(self.values.max(initial=0.0))
         if self.how == "last":
-            return float(self.values[-1])
-        whole = float(self.per.sum()) if self.how == "ratio" else float(len(self.values))
-        return float(self.values.sum()) / whole if whole else float("nan")
+            return float(self.values[-1]) if len(self.values) else float("nan")
+        total, whole = float(self.values.sum()), float(len(self.values))
+        if self.how in ("sum", "count"):
+            return total
+        if self.how == "ratio" and whole:
+            whole = float(self.per.sum())
+        return total / whole if whole else float("nan")
 
     @property
     def has_windows(self) -> bool:
         """True if it has a value in each part of the time that adds to the whole."""
         return self.how in ("sum", "mean", "ratio", "most")
 
-    def by_window(self, edges: np.ndarray) -> np.ndarray:
-        """Return what each window adds, shape (windows,); of a quantile (windows, levels)."""
+    def _by_window(self, edges: np.ndarray) -> np.ndarray:
+        """Part of each window, shape (windows,); of a quantile (windows, levels)."""
         windows = len(edges) - 1
         place = np.clip(np.searchsorted(edges, self.time_ns, "right") - 1, 0, windows - 1)
         if self.how == "most":
@@ -221,27 +231,22 @@ class Quantity:
             return cells.reshape(windows, levels).astype(float)
         return np.bincount(place, weights=self.values, minlength=windows)
 
-    def divided_by_window(self, edges: np.ndarray) -> np.ndarray:
-        """Return what each window's part is divided by: values of a mean, `per` of a ratio."""
+    def _divisors(self, edges: np.ndarray) -> np.ndarray:
+        """Divisor of each window's part: values of a mean, `per` of a ratio."""
         per = self.per if self.how == "ratio" else np.ones(len(self.values))
-        return replace(self, how="sum", values=per).by_window(edges)
+        return replace(self, how="sum", values=per)._by_window(edges)
 
     def course(self, edges: np.ndarray) -> np.ndarray:
-        """Return the value in each window, NaN where it has none; of sums, means and largest."""
-        parts = self.by_window(edges)
-        if self.how in ("mean", "ratio"):
-            with np.errstate(invalid="ignore", divide="ignore"):
-                return parts / self.divided_by_window(edges)
-        return parts
+        """The value in each window, NaN where it has none; of sums, means and largest."""
+        parts = self._by_window(edges)
+        if self.how not in ("mean", "ratio"):
+            return parts
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return parts / self._divisors(edges)
 
-    def weighted(self, weights: np.ndarray, edges: np.ndarray) -> np.ndarray:
-        """Return the value if each window came as often as a row of weights says.
-
-        Args:
-            weights: int64, shape (rows, windows).
-            edges: of the windows.
-        """
-        parts = self.by_window(edges)
+    def _weighted(self, weights: np.ndarray, edges: np.ndarray) -> np.ndarray:
+        """The value if each window came as often as a row of weights, (rows, windows), says."""
+        parts = self._by_window(edges)
         if self.how == "sum":
             return weights @ parts
         if self.how == "most":
@@ -249,10 +254,10 @@ class Quantity:
         if self.how == "quantile":
             return quantile_of_counts(weights @ parts, self.levels, self.share)
         with np.errstate(invalid="ignore", divide="ignore"):
-            return (weights @ parts) / (weights @ self.divided_by_window(edges))
+            return (weights @ parts) / (weights @ self._divisors(edges))
 
     def spread(self, edges: np.ndarray, dispersion: float = 1.0) -> float:
-        """Return how far another run's value lies from it, a standard error on its scale.
+        """Distance of another run's value, a standard error on its scale.
 
         Of sums, means and ratios, by leaving out one window at a time; of quantiles, by those of
         the windows; of a largest value, the spread of the windows' own, as that of a whole run has
@@ -269,27 +274,26 @@ class Quantity:
         windows = len(edges) - 1
         alone = np.eye(windows, dtype=np.int64)
         if self.how in ("quantile", "most"):
-            values = self.weighted(alone, edges)
+            values = self._weighted(alone, edges)
             values = values[values > 0]
-            whole = self.how == "most" or self.share == 1.0
-            parts = 1 if whole else len(values)
+            parts = 1 if self.how == "most" or self.share == 1.0 else len(values)
         else:
-            values = self.weighted(1 - alone, edges)
+            values = self._weighted(1 - alone, edges)
             values = values[np.isfinite(values)]
-            if self.how == "sum":
-                values = values * windows / (windows - 1)
+            values = values * windows / (windows - 1) if self.how == "sum" else values
             parts = windows / (windows - 1) ** 2
         if 2 * len(values) < windows:
             return float("nan")
-        found = float(values.std(ddof=1) / np.sqrt(parts)) * slope(self.value, self.unit)
+        error = float(values.std(ddof=1) / np.sqrt(parts)) * slope(self.value, self.unit)
         if self.how == "ratio" and self.unit == SHARE:
             done, tried = float(self.values.sum()), float(self.per.sum())
             rare = float(np.sqrt(1 / (done + HALF) + 1 / (tried - done + HALF)))
-            return max(found, rare)
-        return max(found, rare) if self.how == "sum" else found
+        elif self.how != "sum":
+            rare = 0.0
+        return max(error, rare)
 
 
-def named(
+def _named(
     metric: str,
     values: np.ndarray | float,
     time_ns: np.ndarray | None = None,
@@ -297,16 +301,8 @@ def named(
     scope: str = "all",
     **more: Any,
 ) -> Quantity:
-    """A quantity of `METRICS`.
-
-    Args:
-        metric: its name.
-        values: of the quantity, or its only one.
-        time_ns: of each value.
-        scope: what part of the machine it is of.
-        more: other fields of `Quantity`.
-    """
-    unit, better, how = METRICS[metric]
+    """A quantity of `_METRICS`, of values or its only one; `more` are other fields."""
+    unit, better, how = _METRICS[metric]
     fields = {"unit": unit, "better": better, "how": how} | more
     if time_ns is not None:
         fields["time_ns"] = time_ns
@@ -314,7 +310,7 @@ def named(
 
 
 def windows_of(replay: Replay) -> np.ndarray:
-    """Return the edges of a replay's windows, float, shape (WINDOWS + 1,)."""
+    """Edges of a replay's windows, float, shape (WINDOWS + 1,)."""
     return np.linspace(replay.edges[0], replay.edges[-1], WINDOWS + 1)
 
 
@@ -330,15 +326,14 @@ def paired(
     """Each quantity of either side; one that a side lacks is 0 there if it counts, else unknown."""
     sides = [{(q.metric, q.scope, q.unit): q for q in side} for side in (before, after)]
 
-    def of(side: int, key: tuple[str, str, str]) -> Quantity:
-        if key in sides[side]:
-            return sides[side][key]
-        other = sides[1 - side][key]
+    def lacking(other: Quantity) -> Quantity:
         if other.how in ("count", "sum"):
             return replace(other, time_ns=other.time_ns[:0], values=np.zeros(0))
         return _unknown(other.metric, other.scope, other.unit, other.better)
 
-    return tuple((of(0, key), of(1, key)) for key in dict.fromkeys([*sides[0], *sides[1]]))
+    keys = dict.fromkeys([*sides[0], *sides[1]])
+    known = [[side.get(key) for side in sides] for key in keys]
+    return tuple((one or lacking(other), other or lacking(one)) for one, other in known)
 
 
 def replay_quantities(replay: Replay, edges: np.ndarray) -> Iterator[Quantity]:
@@ -346,19 +341,15 @@ def replay_quantities(replay: Replay, edges: np.ndarray) -> Iterator[Quantity]:
     yield from hold_quantities(replay.transactions_full)
     yield from States.of_replay(replay).quantities(replay.machine)
     totals = replay.list_use.groupby("time_ns").sum(min_count=1)
-    for metric, column in (
-        ("pcp_lock_acquisitions", "lock_acquisitions"),
-        ("pcp_lock_hand_overs", "lock_hand_overs"),
-        ("remote_frees", "remote_frees"),
-    ):
-        last = totals[column].iloc[-1]
-        if replay.kernel or pd.isna(last):  # a kernel build counts neither
+    for metric in ("pcp_lock_acquisitions", "pcp_lock_hand_overs", "remote_frees"):
+        column = totals[metric.removeprefix("pcp_")]
+        if replay.kernel or pd.isna(column.iloc[-1]):  # a kernel build counts neither
             yield _unknown(metric, "all", "", "lower")
             continue
-        parts = _added(totals.index.to_numpy(), totals[column].to_numpy(float), edges)
+        parts = np.diff(np.interp(edges, totals.index, column.to_numpy(float)))
         # What came before the replayed window is in the total, too.
-        parts[0] += float(last) - parts.sum()
-        yield named(metric, parts, edges[:-1])
+        parts[0] += float(column.iloc[-1]) - parts.sum()
+        yield _named(metric, parts, edges[:-1])
     yield from fallback_quantities(replay.fallbacks)
     holds = replay.lock_times().acquisitions
     held = holds["hold_ns"].to_numpy(float)
@@ -369,18 +360,15 @@ def replay_quantities(replay: Replay, edges: np.ndarray) -> Iterator[Quantity]:
     if replay.stalls is not None:
         yield from stall_quantities(replay.stalls)
         first = replay.demand.first_ns
-        yield named("run_time", (replay.over_ns - first) / 1e9, np.array([first]))
-    if replay.assumptions.reclaim == "elastic":
-        yield from counter_quantities(replay.vmstat, edges)
-        table = replay.outcomes
-        for order, failed in zip(table["order"], table["failed"], strict=True):
-            yield named(FAILED, float(failed), scope=f"order={order}")
-    else:
-        for metric, scope in RATES:
-            yield _unknown(metric, scope, SHARE, "higher")
-        for (metric, scope), (_, unit, better) in TOTALS.items():
-            yield _unknown(metric, scope, unit, better)
+        yield _named("run_time", (replay.over_ns - first) / 1e9, np.array([first]))
+    if replay.assumptions.reclaim != "elastic":
+        for one in COUNTED:
+            yield _unknown(one.metric, one.scope, one.unit, one.better)
         yield _unknown(FAILED, "all", "requests", "lower")
+        return
+    yield from counter_quantities(replay.vmstat, edges)
+    for order, failed in zip(*(replay.outcomes[name] for name in ("order", "failed")), strict=True):
+        yield _named(FAILED, float(failed), scope=f"order={order}")
 
 
 def hold_quantities(transactions: pd.DataFrame) -> Iterator[Quantity]:
@@ -390,33 +378,28 @@ def hold_quantities(transactions: pd.DataFrame) -> Iterator[Quantity]:
     site = transactions["site"].to_numpy(object)
     known = ~np.isnan(pages)
     holding = ~np.isin(site, EMPTY_SITES)
-    yield named("zone_lock_acquisitions", np.ones(len(site)), time_ns)
+    yield _named("zone_lock_acquisitions", np.ones(len(site)), time_ns)
     pages_or_none = np.where(known, pages, 0.0)
-    yield named("pages_per_acquisition", pages_or_none, time_ns, per=holding.astype(float))
+    yield _named("pages_per_acquisition", pages_or_none, time_ns, per=holding.astype(float))
     for name in (*SITES, *EMPTY_SITES):
         times = time_ns[site == name]
-        yield named(f"{name}_transactions", np.ones(len(times)), times)
+        yield _named(f"{name}_transactions", np.ones(len(times)), times)
         if name in SITES:
             sized = (site == name) & known
-            yield named(f"{name}_pages", pages[sized], time_ns[sized])
-    drains = (site == "drain") & known
-    yield named("longest_drain", pages[drains], time_ns[drains])
-    for name in ("refill", "drain"):
-        sized = (site == name) & known
-        yield from _quantiles(f"pages_per_{name}", time_ns[sized], pages[sized])
+            yield _named(f"{name}_pages", pages[sized], time_ns[sized])
+    drains, refills = ((site == name) & known for name in ("drain", "refill"))
+    yield _named("longest_drain", pages[drains], time_ns[drains])
+    yield from _quantiles("pages_per_refill", time_ns[refills], pages[refills])
+    yield from _quantiles("pages_per_drain", time_ns[drains], pages[drains])
 
 
 def stall_quantities(stalls: pd.DataFrame) -> Iterator[Quantity]:
-    """What tasks lost to direct reclaim and direct compaction: in all, and at a time (S10.10).
-
-    Args:
-        stalls: pid, cause, begin_ns and ns of a recording or of a closed loop.
-    """
+    """What tasks lost to direct reclaim and direct compaction: in all, and at a time (S10.10)."""
     for cause in CAUSES:
         own = stalls[stalls["cause"] == cause]
         times = own["begin_ns"].to_numpy(np.int64)
         scope = f"cause={cause}"
-        yield named("stall_time", own["ns"].to_numpy(float) / 1e9, times, scope=scope)
+        yield _named("stall_time", own["ns"].to_numpy(float) / 1e9, times, scope=scope)
     yield from _quantiles("stall", stalls["begin_ns"].to_numpy(), stalls["ns"].to_numpy(float))
 
 
@@ -424,9 +407,9 @@ def _quantiles(metric: str, time_ns: np.ndarray, values: np.ndarray) -> Iterator
     """Median, 99th percentile and maximum."""
     levels, place = np.unique(values, return_inverse=True)
     for name, share in (("p50", 0.5), ("p99", 0.99), ("max", 1.0)):
-        better = {"better": ""} if name == "p50" else {}
-        quantile = {"scope": f"at={name}", "levels": levels, "share": share} | better
-        yield named(metric, place, time_ns, **quantile)
+        quantile = {"scope": f"at={name}", "levels": levels, "share": share}
+        quantile |= {"better": ""} if name == "p50" else {}
+        yield _named(metric, place, time_ns, **quantile)
 
 
 @dataclass(frozen=True, eq=False)
@@ -470,18 +453,19 @@ class States:
         times = np.unique(np.concatenate([t["time_ns"].to_numpy(np.int64) for t in tables]))
         types = {name: number for number, name in enumerate(machine.migratetypes)}
 
+        zones = pd.MultiIndex.from_tuples([(zone.node, zone.name) for zone in machine.zones])
+
         def dense(table: pd.DataFrame, value: str, *places: tuple[pd.Series, int]) -> np.ndarray:
             """The table as an array; at an instant that it has, what it does not list is 0."""
-            zones = pd.MultiIndex.from_tuples([(zone.node, zone.name) for zone in machine.zones])
-            at = np.searchsorted(times, table["time_ns"].to_numpy(np.int64))
-            zone = zones.get_indexer(pd.MultiIndex.from_frame(table[["node", "zone"]]))
+            cells = [
+                np.searchsorted(times, table["time_ns"].to_numpy(np.int64)),
+                zones.get_indexer(pd.MultiIndex.from_frame(table[["node", "zone"]])),
+                *(place.fillna(-1).to_numpy(np.int64) for place, _ in places),
+            ]
             array = np.full((len(times), len(zones), *(size for _, size in places)), np.nan)
-            array[at] = 0.0
-            known = zone >= 0
-            cells = [at, zone]
-            for place, size in places:
-                cells.append(place.fillna(-1).to_numpy(np.int64))
-                known &= (cells[-1] >= 0) & (cells[-1] < size)
+            array[cells[0]] = 0.0
+            sizes = np.array(array.shape)[:, None]
+            known = ((np.array(cells) >= 0) & (np.array(cells) < sizes)).all(axis=0)
             values = table[value].to_numpy(float, na_value=np.nan)
             np.add.at(array, tuple(cell[known] for cell in cells), values[known])
             return array
@@ -500,20 +484,14 @@ class States:
     def at(self, instants: np.ndarray) -> States:
         """The states at those of the instants that it has."""
         chosen = np.isin(self.time_ns, instants)
-        parts = (self.time_ns, self.free, self.blocks, self.listed)
-        return States(*(part[chosen] for part in parts))
+        return States(*(part[chosen] for part in vars(self).values()))
 
     def within(self, window: Window) -> States:
         """The states at instants in a window."""
         return self.at(self.time_ns[(self.time_ns >= window[0]) & (self.time_ns <= window[1])])
 
     def courses(self, block_order: int, zones: Sequence[int]) -> dict[str, np.ndarray]:
-        """Pages of some zones together at each instant, by metric.
-
-        Args:
-            block_order: of a pageblock.
-            zones: their numbers.
-        """
+        """Pages of some zones together at each instant, by metric."""
         free = self.free[:, zones].sum(axis=1)
         whole = free[:, block_order:]
         return {
@@ -535,71 +513,58 @@ class States:
             scope = zone_scope(zone.node, zone.name, machine.nodes)
             for metric, values in self.courses(machine.pageblock_order, [index]).items():
                 known = ~np.isnan(values)
-                yield named(metric, values[known], self.time_ns[known], scope=scope)
+                yield _named(metric, values[known], self.time_ns[known], scope=scope)
             blocks = self.blocks[:, index, HIGHATOMIC].astype(float)
             blocks = blocks[~np.isnan(blocks)]
-            yield named("highatomic_blocks", blocks, scope=f"{scope},at=end")
+            yield _named("highatomic_blocks", blocks, scope=f"{scope},at=end")
             most = blocks.max(initial=0.0, keepdims=True)
-            yield named("highatomic_blocks", most, scope=f"{scope},at=most")
-
-
-def _added(time_ns: np.ndarray, total: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """Part of a growing total that each window adds."""
-    return np.diff(np.interp(edges, time_ns, total))
+            yield _named("highatomic_blocks", most, scope=f"{scope},at=most")
 
 
 def fallback_quantities(fallbacks: pd.DataFrame) -> Iterator[Quantity]:
     """Fallbacks, and by pair of types: whole claims of a block apart from stolen pages (S6)."""
-    yield named("extfrag_events", float(fallbacks["count"].sum()))
+    yield _named("extfrag_events", float(fallbacks["count"].sum()))
     stolen = fallbacks["kind"].isin(["steal"])
     for metric, chosen in (("fallback_claims", ~stolen), ("fallback_steals", stolen)):
         pairs = fallbacks[chosen].groupby(["alloc_migratetype", "fallback_migratetype"])["count"]
         for (wanted, used), count in pairs.sum().items():
-            yield named(metric, float(count), scope=f"{wanted} from {used}")
+            yield _named(metric, float(count), scope=f"{wanted} from {used}")
 
 
 def counter_quantities(vmstat: pd.DataFrame, edges: np.ndarray) -> Iterator[Quantity]:
     """Huge pages, reclaim, compaction and stalls, from counters under the kernel's names."""
     table = vmstat.pivot_table(index="time_ns", columns="name", values="value", aggfunc="last")
     times = table.index.to_numpy(float)
-    added = {name: _added(times, table[name].to_numpy(float), edges) for name in table.columns}
+    added = {
+        name: np.diff(np.interp(edges, times, table[name].to_numpy(float)))
+        for name in table.columns
+    }
+    stalls = [name for name in added if name.startswith(ALLOCSTALL)]
 
     def total(names: Sequence[str]) -> np.ndarray:
         known = [added[name] for name in names if name in added]
         return np.sum(known, axis=0) if known else np.full(len(edges) - 1, np.nan)
 
-    stalls = [name for name in added if name.startswith(ALLOCSTALL)]
-    rates = [
-        (key, SHARE, "higher", total(above), {"how": "ratio", "per": total(below)})
-        for key, (above, below) in RATES.items()
-    ]
-    totals = [
-        (key, unit, better, total(names or stalls), {})
-        for key, (names, unit, better) in TOTALS.items()
-    ]
-    for (metric, scope), unit, better, values, more in (*rates, *totals):
+    for one in COUNTED:
         yield Quantity(
-            metric=metric,
-            scope=scope,
-            unit=unit,
-            better=better,
+            metric=one.metric,
+            scope=one.scope,
+            unit=one.unit,
+            better=one.better,
             time_ns=edges[:-1],
-            values=values,
-            **more,
+            values=total(one.counters or stalls),
+            **({"how": "ratio", "per": total(one.share_of)} if one.share_of else {}),
         )
 
 
 def scoped_quantity(tables: Measured | Replay, metric: str, scope: str) -> Quantity | None:
-    """A metric of snapshots, or of refills and drains, in any scope; None if no table tells it.
+    """A metric of the error table in any scope, such as "zone=Normal,cpu=0"; "all" adds up all.
 
-    Args:
-        tables: of a recording or a replay.
-        metric: of the error table.
-        scope: such as "zone=Normal,cpu=0"; "all" adds up everything.
+    Of snapshots, or of refills and drains; None if no table tells it.
     """
     site, _, what = metric.partition("_")
-    if metric in STATE_TABLES:
-        name, column = STATE_TABLES[metric]
+    if metric in _STATE_TABLES:
+        name, column = _STATE_TABLES[metric]
         rows = getattr(tables, name)
         if metric == "highatomic_blocks":
             rows = rows[rows["migratetype"] == "HighAtomic"]
@@ -616,7 +581,7 @@ def scoped_quantity(tables: Measured | Replay, metric: str, scope: str) -> Quant
         if key not in ("zone", "node", "cpu", "migratetype") or key not in rows:
             return None
         rows = rows[rows[key] == (int(wanted) if key in ("node", "cpu") else wanted)]
-    if metric in STATE_TABLES:
+    if metric in _STATE_TABLES:
         if not len(rows):
             return None
         sums = rows.groupby("time_ns")[column].sum(min_count=1)
@@ -645,13 +610,10 @@ def recorded_quantities(recording: Recording) -> dict[str, float]:
     machine = recorded_machine(recording)
     states = States.of_measured(measured, machine)
     times = np.unique(measured.vmstat["time_ns"].to_numpy(np.int64))
-    before, after = times[times <= window[0]], times[times >= window[1]]
-    around = (
-        int(before[-1]) if len(before) else window[0],
-        int(after[0]) if len(after) else window[1],
-    )
+    before = times[times <= window[0]].max(initial=np.iinfo(np.int64).min)
+    after = times[times >= window[1]].min(initial=np.iinfo(np.int64).max)
     numbers = _whole_quantities(measured, states, machine.pageblock_order, window)
-    numbers |= _counter_values(counter_changes(measured.vmstat, around))
+    numbers |= _counter_values(counter_changes(measured.vmstat, (before, after)))
     for name, event in (
         ("fallbacks", Event.EXTFRAG),
         ("refills", Event.ZONE_LOCKED),
@@ -666,12 +628,7 @@ def recorded_quantities(recording: Recording) -> dict[str, float]:
 
 
 def predicted_quantities(recording: Recording, predicted: Replay) -> dict[str, float]:
-    """The numbers of `WHOLE_UNITS` as a replay has them, at the recording's snapshots.
-
-    Args:
-        recording: what was replayed.
-        predicted: the replay.
-    """
+    """The numbers of `WHOLE_UNITS` as a replay has them, at the recording's snapshots."""
     instants = np.array([each.time_ns for each in recording.dated_snapshots])
     window = recording.trace.demand_span_ns
     states = States.of_replay(predicted)

@@ -29,12 +29,7 @@ _LITTLE = 0.005
 
 
 def scaled(values: np.ndarray | float, unit: str) -> np.ndarray:
-    """Put what cannot be negative on a scale without ends: logarithms, logits of shares.
-
-    Args:
-        values: 0 or more, of a share up to 1.
-        unit: of the values.
-    """
+    """Put what cannot be negative on a scale without ends: logarithms, logits of shares."""
     known = np.asarray(values, float)
     if unit == SHARE:
         return np.log((known + _LITTLE) / (1 - known + _LITTLE))
@@ -72,13 +67,8 @@ def _known(values: Sequence[float] | np.ndarray) -> np.ndarray:
 def change_interval(before: Sequence[float], after: Sequence[float]) -> tuple[float, float]:
     """Interval of mean(after) - mean(before) at `CONFIDENCE`, for unequal variances.
 
-    Args:
-        before: one value a run; unknown ones are left out.
-        after: the same of the other side.
-
-    Returns:
-        Both ends; NaN if a side has fewer than two known values. Where no side varies, both ends
-        are the difference.
+    Each side has one value a run; unknown ones are left out. Both ends are NaN if a side has fewer
+    than two known values, and the difference where no side varies.
     """
     sides = [_known(before), _known(after)]
     if min(map(len, sides)) < 2:
@@ -95,18 +85,12 @@ def change_interval(before: Sequence[float], after: Sequence[float]) -> tuple[fl
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """Mean of independent runs, and its interval at `CONFIDENCE` by Student's t.
+    """Mean of independent runs, and the ends of its interval at `CONFIDENCE` by Student's t.
 
-    Args:
-        values: one a run; unknown ones are left out.
-
-    Returns:
-        The mean and both ends; NaN where fewer than one, or two for the ends, are known.
+    Unknown values are left out; what too few are known for is NaN.
     """
     known = _known(values)
-    if not len(known):
-        return float("nan"), float("nan"), float("nan")
-    mean = float(known.mean())
+    mean = float(known.mean()) if len(known) else float("nan")
     if len(known) < 2:
         return mean, float("nan"), float("nan")
     half = widths(len(known) - 1) * float(known.std(ddof=1)) / math.sqrt(len(known))
@@ -114,16 +98,10 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def verdict(predicted: float, low: float, high: float) -> str:
-    """A predicted change in words, beside the interval of the measured one.
+    """A predicted change in words, beside the ends of the interval of the measured one.
 
-    Args:
-        predicted: change; NaN where the model has none.
-        low: lower end of the measured change's interval; NaN where it has none.
-        high: upper end.
-
-    Returns:
-        `TOO_FEW` without an interval; `NO_EFFECT` if 0 is in it, whatever was predicted; otherwise
-        `WITHIN`, `RIGHT`, `WRONG` or `NOT_PREDICTED`.
+    `TOO_FEW` without an interval; `NO_EFFECT` if 0 is in it, whatever was predicted; otherwise
+    `WITHIN`, `RIGHT`, `WRONG` or, where the model has none, `NOT_PREDICTED`.
     """
     if math.isnan(low) or math.isnan(high):
         return TOO_FEW
@@ -176,18 +154,8 @@ def relative(value: float, reference: float) -> float:
     return 0.0 if value == reference else float("nan")
 
 
-def drawn_interval(values: np.ndarray) -> tuple[float, float]:
-    """Return the percentile interval of drawn values at `CONFIDENCE`; NaN where none is finite."""
-    known = values[np.isfinite(values)]
-    if not len(known):
-        return float("nan"), float("nan")
-    tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(known, [tail, 1 - tail])
-    return float(low), float(high)
-
-
 def quantile_of_counts(counts: np.ndarray, levels: np.ndarray, share: float) -> np.ndarray:
-    """Return a quantile of each row of counts by ascending level; NaN where there is none."""
+    """A quantile of each row of counts by ascending level; NaN where there is none."""
     if not len(levels):
         return np.full(len(counts), np.nan)
     reached = np.cumsum(counts, axis=1)
@@ -202,7 +170,9 @@ def resampled_interval(
     paired: bool = False,
     seed: int = 0,
 ) -> tuple[float, float]:
-    """Return the percentile bootstrap of a number made of means; NaN for fewer than two values.
+    """The percentile bootstrap at `CONFIDENCE` of a number made of means.
+
+    NaN for fewer than two values a sample, and where no resample has a finite number.
 
     Args:
         statistic: from the means of each sample's resamples, a value for each resample.
@@ -218,4 +188,10 @@ def resampled_interval(
         drawn.append(drawn[0] if paired else rng.integers(0, len(sample), (RESAMPLES, len(sample))))
     means = (sample[chosen].mean(axis=1) for sample, chosen in zip(samples, drawn, strict=True))
     with np.errstate(divide="ignore", invalid="ignore"):
-        return drawn_interval(statistic(*means))
+        values = statistic(*means)
+    known = values[np.isfinite(values)]
+    if not len(known):
+        return float("nan"), float("nan")
+    tail = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(known, [tail, 1 - tail])
+    return float(low), float(high)

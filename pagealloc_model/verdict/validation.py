@@ -25,13 +25,12 @@ from pagealloc_model.predicted.tables import LITERAL
 from pagealloc_model.recording.recorded_machine import missing_topology, start_snapshots
 from pagealloc_model.verdict.errors import (
     Scored,
-    at_snapshots,
     empty_attempt_notes,
     error_rows,
     records,
 )
 from pagealloc_model.verdict.first_departure import Departure, first_departures
-from pagealloc_model.verdict.headline import headline, scores
+from pagealloc_model.verdict.headline import SeedRange, headline, scores, seed_ranges
 from pagealloc_model.verdict.loss_windows import (
     LossWindow,
     loss_windows,
@@ -39,7 +38,6 @@ from pagealloc_model.verdict.loss_windows import (
     refuse_if_lossy,
 )
 from pagealloc_model.verdict.result_tables import score_table
-from pagealloc_model.verdict.seeds import SeedRange, seed_ranges
 
 if TYPE_CHECKING:
     from pagealloc_model.allocator.from_source.build import KernelBuild
@@ -304,7 +302,7 @@ def _compared(
         replay=predicted,
         measured=measured,
         errors=errors,
-        snapshots=at_snapshots(scored),
+        snapshots=scored.at_snapshots(),
         rule_evidence=evidence,
         placement=placement,
         departures=first_departures(recording.trace, predicted, measured.transactions_full),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ import pytest
 import pagealloc_model as pm
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.policy.policy import Assumptions, Policy
-from pagealloc_model.recording.trace.columns import Event
 from pagealloc_model.verdict import comparison as model_errors
 from pagealloc_model.verdict.comparison import (
     BELIEVED,
@@ -33,10 +31,8 @@ from pagealloc_model.verdict.comparison import (
     ModelError,
     ModelErrors,
     believable_words,
-    failed_last,
     interval_of,
     judged_runs,
-    repeated,
     verdict_of,
 )
 from pagealloc_model.verdict.quantities import WINDOWS, Quantity
@@ -70,13 +66,6 @@ def test_change_is_in_the_unit_of_its_row(gate: Comparison) -> None:
     unknown = gate.rows[gate.rows["metric"].isin(["thp_success", "compaction_success"])]
     assert len(unknown) == 2
     assert unknown[["base", "patch", "change"]].isna().all(axis=None)
-
-
-def test_equal_policies_change_nothing(small: pm.Recording) -> None:
-    rows = pm.compare(pm.replay(small), pm.replay(small, Policy())).rows
-    known = rows.dropna(subset=["base"])
-    assert (known["base"] == known["patch"]).all()
-    assert (known["change"] == 0).all()
 
 
 def test_swapping_the_sides_turns_the_sign(gate: Comparison) -> None:
@@ -256,13 +245,6 @@ def test_rows_carry_error_interval_and_verdict(comparison: Comparison) -> None:
     assert (said["error"] < said["null_error"]).all()
 
 
-def test_what_failed_its_null_model_comes_last(comparison: Comparison) -> None:
-    failed = (comparison.rows["verdict"] == FAILS_NULL).tolist()
-    assert any(failed)
-    assert failed == sorted(failed)
-    assert failed_last(comparison.rows)["metric"].tolist() == comparison.rows["metric"].tolist()
-
-
 def test_the_first_line_says_what_to_believe(comparison: Comparison) -> None:
     first = comparison.to_text().split("\n\n")[0].replace("\n", " ")
     assert first == comparison.believable.replace("\n", " ")
@@ -298,23 +280,6 @@ def test_a_recording_is_validated_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(calls) == 1
 
 
-def test_nothing_is_said_of_a_recording_that_is_refused(comparison: Comparison) -> None:
-    errors = ModelErrors(by_row=comparison.errors.by_row, refused="recorded: single tasks")
-    changed = replace(comparison, known_errors=errors)
-    assert not changed.rows["verdict"].isin(BELIEVED).any()
-    assert DOUBTED in set(changed.rows["verdict"])
-    assert changed.to_text().startswith("Believe no row of this comparison")
-
-
-def test_in_a_notebook_what_cannot_be_believed_is_dim(comparison: Comparison) -> None:
-    shown = comparison._repr_html_()
-    body = shown.partition("<tbody>")[2].partition("</tbody>")[0]
-    dim = ['pa-words pa-dim">' in row for row in body.split("<tr>")[1:]]
-    known = comparison.rows[comparison.rows[["base", "patch"]].notna().any(axis=1)]
-    assert dim == [verdict not in BELIEVED for verdict in known["verdict"]]
-    assert 0 < sum(dim) < len(dim)
-
-
 def test_a_literal_replay_tells_nothing_of_what_acts_by_reclaim() -> None:
     recording = shipped_recording("highatomic_gate3")
     sides = [pm.replay(recording, Policy(min_free_kbytes=each)) for each in (None, 90112)]
@@ -341,27 +306,6 @@ def test_of_rare_events_one_seed_says_nothing() -> None:
     assert math.isnan(judged_runs([alone])["change_low"])  # type: ignore[arg-type]
     assert judged_runs([alone])["verdict"] == ONE_SEED
     assert judged_runs([alone, alone])["verdict"] == CHANGED
-
-
-def test_repeats_count_seeds(comparison: Comparison) -> None:
-    recording = shipped_recording("highatomic_gate3")
-    other = pm.compare(
-        pm.replay(recording, seed=1), pm.replay(recording, Policy(pcp_batch=31), seed=1)
-    )
-    whole = repeated([comparison, other])
-    rows = whole.rows.set_index(["metric", "scope"])
-    one = comparison.rows.set_index(["metric", "scope"])
-    key = ("drain_transactions", "all")
-    widths = [table.loc[key, "change_high"] - table.loc[key, "change_low"] for table in (one, rows)]
-    assert widths[0] < widths[1]
-    assert whole.believable.startswith("Believe ")
-
-
-def test_fallbacks_outside_the_demand_s_span_say_nothing_of_bursts() -> None:
-    trace = SimpleNamespace(
-        time_ns=np.array([5]), event=np.array([Event.EXTFRAG]), demand_span_ns=(10, 20)
-    )
-    assert model_errors._dispersion(trace) == 1.0  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("reclaim", ["literal", "elastic"])

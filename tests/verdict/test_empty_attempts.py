@@ -15,8 +15,6 @@ import pagealloc_model as pm
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.predicted.lock_times import LockModel
 from pagealloc_model.predicted.tables import EMPTY_SITES
-from pagealloc_model.show import figures
-from pagealloc_model.show.post.comparison_message import predicted_charts
 from pagealloc_model.studies.sweeps.metrics import lock_metrics
 from pagealloc_model.verdict.comparison import compare
 from pagealloc_model.verdict.errors import PREDICTED_ALONE
@@ -103,16 +101,6 @@ def test_what_nothing_recorded_can_show_is_marked(probed: Validation) -> None:
     assert without_probes["kind"] == PREDICTED_ALONE
 
 
-def test_a_note_says_where_they_count(probed: Validation) -> None:
-    (note,) = [line for line in probed.notes if "found no page" in line]
-    counts = empty_holds(probed.replay)
-    refills, direct = counts.values()
-    assert note.startswith(f"{refills} predicted refills and {direct} predicted direct allocations")
-    assert "kprobes show the refills alone" in note
-    assert "takes zone->lock" in note
-    assert not [line for line in validated("xfree").notes if "found no page" in line]
-
-
 def test_a_comparison_has_them_apart_and_in_the_total(probed: Validation) -> None:
     rows = compare(probed.replay, probed.replay).rows.set_index("metric")["base"]
     full = probed.replay.transactions_full
@@ -136,20 +124,3 @@ def test_lock_tables_mark_the_unknown_side() -> None:
     rows = without.by_site.set_index("site")
     assert rows.loc["empty_refill", sides].isna().tolist() == [True, False]
     assert any("takes zone->lock" in line for line in without.notes)
-
-
-def test_figures_and_charts_show_them_where_there_are_any(probed: Validation) -> None:
-    replay = probed.replay
-    rates = figures.transaction_rates(validated("xfree").measured.lock, replay.lock)
-    predicted = {trace.meta: trace for trace in rates.data}["empty_refill/predicted:0"]
-    width_s = np.diff(replay.edges[:2])[0] / 1e9
-    count = empty_holds(replay)["empty_refill"]
-    assert sum(predicted.y) * width_s == pytest.approx(count, rel=1e-6)
-    assert "empty_refill/measured:0" not in {trace.meta for trace in rates.data}
-    held = figures.lock_times(replay.lock_times().acquisitions)
-    assert "empty_refill/hold_ns/predicted:0" in {trace.meta for trace in held.data}
-    none = figures.lock_times(validated("xfree").replay.lock_times().acquisitions)
-    assert not [trace for trace in none.data if trace.meta.startswith("empty_refill/")]
-    chart = predicted_charts(compare(replay, replay))[0]
-    drawn = [line.split() for line in chart.splitlines() if "empty_refill" in line]
-    assert drawn[0][-1] == str(count)

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import pandas as pd
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model.measured.costs import fit_lock_costs
-from pagealloc_model.policy.lock_costs import LockCosts
-from pagealloc_model.predicted.lock_times import with_spread
 from pagealloc_model.show import figures
 from pagealloc_model.verdict.locks import (
     KEYS,
@@ -58,22 +54,6 @@ def test_every_site_has_a_row_and_what_nobody_knows_is_na(xfree: LockComparison)
 def test_contended_acquisitions_have_a_measured_side(xfree: LockComparison) -> None:
     contended = xfree.table.groupby("source")["contended"].sum()
     assert contended["measured"] == len(xfree.measured.contention.waits) > 0
-
-
-def test_costs_are_fitted_where_there_are_steps_enough() -> None:
-    fitted = fit_lock_costs(shipped_recording("xfree").trace, "xfree")
-    assert fitted.object.origin == "fitted from xfree"
-    assert fitted.object.low_ns <= fitted.object.ns <= fitted.object.high_ns
-    assert fitted.event.ns > fitted.object.ns, "most of a traced step is the event"
-    assert fitted.acquire == LockCosts().acquire
-    assert fitted.untraced().event.ns == 0
-
-
-def test_results_are_spread_over_costs_tenfold_apart(xfree: LockComparison) -> None:
-    spread = with_spread(xfree.predicted.log, xfree.predicted.machine).set_index("result")
-    holds = spread.loc["longest hold, refill (us)"]
-    assert holds["high"] / holds["low"] == pytest.approx(10, rel=0.02)
-    assert pd.notna(spread["value"]).all()
 
 
 def test_direct_frees_are_na_where_no_event_shows_all_of_them(xfree: LockComparison) -> None:

@@ -74,16 +74,6 @@ def test_free_memory_is_the_mean_of_the_snapshots(
     assert by_type == pytest.approx(recorded["free pages"])
 
 
-def test_predicted_free_memory_is_read_at_the_snapshots_too(
-    recording: pm.Recording, predicted: dict[str, dict[str, float]]
-) -> None:
-    first, last = recording.trace.demand_span_ns
-    free = pm.replay(recording).free_pages
-    taken = {each.time_ns for each in recording.dated_snapshots if first <= each.time_ns <= last}
-    at_snapshots = free[free["time_ns"].isin(taken)].groupby("time_ns")["pages"].sum()
-    assert predicted["literal"]["free pages"] == pytest.approx(at_snapshots.mean())
-
-
 def test_counters_are_those_of_the_whole_recording(
     recording: pm.Recording, recorded: dict[str, float]
 ) -> None:

@@ -30,16 +30,15 @@ from pagealloc_model.recording.recorded_machine import (
 )
 from pagealloc_model.recording.trace.columns import EVENT_NAMES, Event
 from pagealloc_model.verdict.choices.recorded_moves import (
-    in_time_order,
     isolation_steps,
     reclaim_steps,
     recorded_moves,
     snapshot_steps,
     tracked,
+    true_start,
     unseen_pushes,
     with_notes,
 )
-from pagealloc_model.verdict.choices.true_start import true_start
 from pagealloc_model.verdict.errors import ErrorRow, error_row, records
 from pagealloc_model.verdict.statistics import SHARE
 
@@ -75,24 +74,20 @@ judged from: lists, free buddies or a list's limits."""
 KERNEL_FUNCTIONS = {choice: function for choice, (function, _, _) in _CHOICES.items()}
 MISSES_TOLD = 10
 """Misses of each choice that are printed."""
-PAGE_CHOICES = ("pcp_pop", "buddy_pfn", "drain_page")
-ALLOCATED = "pcp_pop"
+_PAGE_CHOICES = ("pcp_pop", "buddy_pfn", "drain_page")
 
 
-def _row(choice: str, outcomes: np.ndarray) -> dict[str, object]:
+def _row(choice: str, outcomes: np.ndarray, **columns: object) -> dict[str, object]:
     judged = int(outcomes[judging.JUDGED])
-
-    def share(outcome: int) -> float:
-        return float(outcomes[outcome]) / judged if judged else float("nan")
-
-    return {
+    shares = outcomes / judged if judged else np.full(len(outcomes), np.nan)
+    return columns | {
         "choice": choice,
         "judged": judged,
         "hits": int(outcomes[judging.HITS]),
-        "share": share(judging.HITS),
-        "block_share": share(judging.BLOCK_HITS) if choice in PAGE_CHOICES else float("nan"),
+        "share": float(shares[judging.HITS]),
+        "block_share": float(shares[judging.BLOCK_HITS]) if choice in _PAGE_CHOICES else np.nan,
         "null_model": _CHOICES[choice][1],
-        "null_share": share(judging.NULL_HITS),
+        "null_share": float(shares[judging.NULL_HITS]),
         "unjudged": int(outcomes[judging.UNJUDGED]),
     }
 
@@ -134,17 +129,16 @@ class Placement:
         for choice, slots in zip(judging.CHOICES, self.tally, strict=True):
             by_type = slots[: judging.TYPE_SLOTS]
             by_type = by_type.reshape(at.ORDERS, at.MIGRATETYPES, judging.OUTCOMES)
-            scopes = {f"order={order}": by_type[order].sum(axis=0) for order in range(at.ORDERS)}
-            for number, name in enumerate(machine.migratetypes[: at.MIGRATETYPES]):
-                scopes[f"migratetype={name}"] = by_type[:, number].sum(axis=0)
-            for cpu in range(machine.nr_cpus):
-                scopes[f"cpu={cpu}"] = slots[judging.OTHER_SLOTS + cpu]
-            kinds = [true.REPAIR_NAMES[kind] for kind in _CHOICES[choice][2]]
-            repairs = sum(self.repairs[kind] for kind in kinds)
-            whole = _row(choice, by_type.sum(axis=(0, 1)))
-            rows.append(whole | {"scope": "all", "repairs": repairs})
+            repairs = sum(self.repairs[true.REPAIR_NAMES[kind]] for kind in _CHOICES[choice][2])
+            rows.append(_row(choice, by_type.sum(axis=(0, 1)), scope="all", repairs=repairs))
+            types = machine.migratetypes[: at.MIGRATETYPES]
+            scopes = {
+                **{f"order={order}": by_type[order].sum(axis=0) for order in range(at.ORDERS)},
+                **{f"migratetype={t}": by_type[:, n].sum(axis=0) for n, t in enumerate(types)},
+                **{f"cpu={n}": slots[judging.OTHER_SLOTS + n] for n in range(machine.nr_cpus)},
+            }
             rows += [
-                _row(choice, outcomes) | {"scope": scope}
+                _row(choice, outcomes, scope=scope)
                 for scope, outcomes in scopes.items()
                 if outcomes[[judging.JUDGED, judging.UNJUDGED]].any()
             ]
@@ -157,13 +151,13 @@ class Placement:
         """choice, time_s (of a bin's start), judged, hits, share, null_share, unjudged."""
         first, last = self.trace.demand_span_ns
         seconds = (last - first) / 1e9
-        rows = []
-        for choice, slots in zip(judging.CHOICES, self.tally, strict=True):
-            for number in range(judging.TIME_BINS):
-                outcomes = slots[judging.TYPE_SLOTS + number]
-                if outcomes.any():
-                    when = number * seconds / judging.TIME_BINS
-                    rows.append({"time_s": when} | _row(choice, outcomes))
+        bins = slice(judging.TYPE_SLOTS, judging.TYPE_SLOTS + judging.TIME_BINS)
+        rows = [
+            _row(choice, outcomes, time_s=number * seconds / judging.TIME_BINS)
+            for choice, slots in zip(judging.CHOICES, self.tally, strict=True)
+            for number, outcomes in enumerate(slots[bins])
+            if outcomes.any()
+        ]
         columns = ["choice", "time_s", "judged", "hits", "share", "null_share", "unjudged"]
         return pd.DataFrame(rows, columns=columns)
 
@@ -176,23 +170,22 @@ class Placement:
         first = judging.TYPE_SLOTS + judging.TIME_BINS
         slots = self.tally[judging.ZONE, first : first + judging.CLASS_SLOTS]
         limits = (0, *judging.MARGINS)
-        rows = []
-        for (order, migratetype, atomic, margin), outcomes in zip(
-            np.ndindex(judging.ORDER_CLASSES, at.PCP_TYPES, 2, len(limits)), slots, strict=True
-        ):
-            if outcomes[judging.JUDGED]:
-                row = _row("zone", outcomes)
-                columns = ("judged", "hits", "share", "null_model", "null_share")
-                rows.append(
-                    {
-                        "orders": ("0", "1 to 3", "4 and more")[order],
-                        "migratetype": self.machine.migratetypes[migratetype],
-                        "atomic": bool(atomic),
-                        "margin_at_least": limits[margin],
-                        **{name: row[name] for name in columns},
-                    }
-                )
-        return pd.DataFrame(rows)
+        kinds = np.ndindex(judging.ORDER_CLASSES, at.PCP_TYPES, 2, len(limits))
+        rows = [
+            _row(
+                "zone",
+                outcomes,
+                orders=("0", "1 to 3", "4 and more")[order],
+                migratetype=self.machine.migratetypes[migratetype],
+                atomic=bool(atomic),
+                margin_at_least=limits[margin],
+            )
+            for (order, migratetype, atomic, margin), outcomes in zip(kinds, slots, strict=True)
+            if outcomes[judging.JUDGED]
+        ]
+        return pd.DataFrame(rows).drop(
+            columns=["choice", "block_share", "unjudged"], errors="ignore"
+        )
 
     @cached_property
     def misses(self) -> pd.DataFrame:
@@ -227,13 +220,12 @@ class Placement:
         """Rows of the error table: allocations whose page is named by scope, then each choice."""
         rows = []
         for row in self.choices[self.choices["judged"] > 0].itertuples():
-            scopes = {row.scope: "LIFO lists"} if row.choice == ALLOCATED else {}
+            scopes = {row.scope: "LIFO lists"} if row.choice == "pcp_pop" else {}
             if row.scope == "all":
                 scopes[f"choice={row.choice}"] = row.null_model
             for scope, null_model in scopes.items():
-                metric = "placement_exact_resync"
-                null = (null_model, row.null_share)
-                rows.append(error_row(metric, scope, 1.0, row.share, SHARE, *null))
+                shown = ("placement_exact_resync", scope, 1.0, row.share, SHARE)
+                rows.append(error_row(*shown, null_model, row.null_share))
         return rows
 
     def to_dict(self) -> dict[str, object]:
@@ -304,7 +296,11 @@ def judge_placement(
         isolated,
         tick_steps(trace, phases, machine.nr_cpus),
     ]
-    steps = in_time_order(moves, beside, unseen)
+    # Those of no row of the trace come before it, unseen pushes after the row they name.
+    others = np.concatenate(beside)
+    keys = [others["row"] * 4, moves["row"] * 4 + 1, unseen["row"] * 4 + 2]
+    steps = np.concatenate([others, moves, unseen])
+    steps = steps[np.argsort(np.concatenate(keys), kind="stable")]
     slots = judging.OTHER_SLOTS + machine.nr_cpus
     kinds = len(judging.CHOICES)
     tally = np.zeros((kinds, slots, judging.OUTCOMES), np.int64)
@@ -319,7 +315,6 @@ def judge_placement(
             f"{int(st[at.CORRUPT_AT]) - 1} is on a list that does not lead on; earlier events are "
             "missing, so choices cannot be judged alone: validate without --resync"
         )
-    repairs = dict(zip(true.REPAIR_NAMES, st[-true.REPAIRS :].tolist(), strict=True))
     nested = int(np.count_nonzero(steps["flags"] & true.NESTED))
     return Placement(
         machine=machine,
@@ -327,7 +322,7 @@ def judge_placement(
         steps=steps,
         tally=tally,
         kept_misses=misses,
-        repairs=repairs,
+        repairs=dict(zip(true.REPAIR_NAMES, st[-true.REPAIRS :].tolist(), strict=True)),
         unseen_frees=len(unseen),
         nested=nested,
         notes=(*_notes(recording, phases, len(unseen), nested), *image.origin),

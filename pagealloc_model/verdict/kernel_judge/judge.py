@@ -25,19 +25,20 @@ from pagealloc_model.predicted.prepared import prepare
 from pagealloc_model.predicted.start.image import start_state
 from pagealloc_model.recording.machine import ZONE_TYPES_MAX
 from pagealloc_model.recording.recorded_machine import recorded_policy
-from pagealloc_model.verdict.kernel_judge import pressure
-from pagealloc_model.verdict.kernel_judge.random_machines import (
+from pagealloc_model.verdict.kernel_judge.random_operations import (
+    NO_OBJECTS,
+    Begin,
     random_beginning,
+    random_compaction,
     random_operations,
+    random_reclaim,
     random_sized_machine,
-    starting_places,
+    recorded_reclaim,
 )
 from pagealloc_model.verdict.kernel_judge.sides import (
-    Begin,
     Difference,
-    EventSides,
+    PressureSides,
     Sides,
-    event_words,
     functions_named,
     word_lines,
 )
@@ -59,8 +60,8 @@ class Verdict:
         scenarios: machines begun.
         seconds: wall-clock, of everything.
         seed: of the run.
-        scenario: number of the one that differs, -1 if none does.
         missing: functions judged elsewhere that this tree does not have under their names.
+        scenario: number of the one that differs, -1 if none does.
         difference: the first one, None if there is none.
         shortest: the shortest sequence found that still ends in a difference, in words.
         part: what was judged.
@@ -80,17 +81,16 @@ class Verdict:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Scenario:
+class _Scenario:
     """A machine and what happens on it."""
 
     sides: Callable[[], Sides]
     operations: np.ndarray
     compared_every: int
-    words: Callable[[np.void], str]
     recorded: bool = False
 
-    def agreeing(self, progress: Progress | None = None) -> int:
-        """Return the operations, in steps, after which both were still the same."""
+    def agreeing(self, progress: Progress | None) -> int:
+        """The operations, in steps, after which both were still the same."""
         count = len(self.operations)
         with closing(self.sides()) as sides:
             for low in range(0, count, self.compared_every):
@@ -101,13 +101,8 @@ class Scenario:
                     progress(high / count)
         return count
 
-    def differs(self, operations: np.ndarray) -> bool:
-        """True if the two differ at the end of other operations."""
-        with closing(self.sides()) as sides:
-            return not sides.agree_after(operations, 0, len(operations))
-
     def first_difference(self, same: int) -> Difference:
-        """Return the difference behind so many operations; each try begins at the start."""
+        """The difference behind so many operations; each try begins at the start."""
         differs = min(same + self.compared_every, len(self.operations))
         while True:
             middle = (same + differs) // 2 if differs - same > 1 else same
@@ -120,8 +115,19 @@ class Scenario:
                 else:
                     same = middle
 
+    def shortest(self, count: int) -> tuple[str, ...]:
+        """The shortest sequence found among so many operations that ends in a difference."""
 
-SHRINKING_RUNS = 2_000
+        def differs(operations: np.ndarray) -> bool:
+            with closing(self.sides()) as sides:
+                return not sides.agree_after(operations, 0, len(operations))
+
+        short = shrunk(self.operations[:count], differs)
+        with closing(self.sides()) as sides:
+            return tuple(sides.words(operation, sides.model) for operation in short)
+
+
+_SHRINKING_RUNS = 2_000
 """Most runs spent on making a failing sequence shorter."""
 
 
@@ -132,10 +138,10 @@ def shrunk(events: np.ndarray, fails: Callable[[np.ndarray], bool]) -> np.ndarra
     """
     runs = 0
     size = max(len(events) // 2, 1)
-    while runs < SHRINKING_RUNS:
+    while runs < _SHRINKING_RUNS:
         low = 0
         removed = False
-        while low < len(events) and runs < SHRINKING_RUNS:
+        while low < len(events) and runs < _SHRINKING_RUNS:
             candidate = np.concatenate([events[:low], events[low + size :]])
             runs += 1
             if len(candidate) and fails(candidate):
@@ -150,26 +156,25 @@ def shrunk(events: np.ndarray, fails: Callable[[np.ndarray], bool]) -> np.ndarra
 
 MARKS, RESERVES = "__setup_per_zone_wmarks", "setup_per_zone_lowmem_reserve"
 BATCH, LIMITS = "zone_batchsize", "zone_highsize"
-THRESHOLDS = "refresh_zone_stat_thresholds"
-ZONE_SIZES = {
+_ZONE_SIZES = {
     MARKS: {at.ZONE_MIN: "min mark", at.ZONE_LOW: "low mark", at.ZONE_HIGH: "high mark"},
     RESERVES: {
         at.ZONE_LOWMEM_RESERVE + number: f"lowmem_reserve[{number}]"
         for number in range(ZONE_TYPES_MAX)
     },
-    THRESHOLDS: {
+    "refresh_zone_stat_thresholds": {
         at.ZONE_THRESHOLD_ASLEEP: "stat_threshold",
         at.ZONE_THRESHOLD_AWAKE: "stat_threshold while kswapd runs",
         at.ZONE_DRIFT_MARK: "percpu_drift_mark",
     },
 }
 """By function of the tree: words of a zone that it decides."""
-PAGE_SET_SIZES = {
+_PAGE_SET_SIZES = {
     BATCH: {at.PCP_BATCH: "batch"},
     LIMITS: {at.PCP_HIGH_MIN: "high_min", at.PCP_HIGH_MAX: "high_max"},
 }
 """The same of a page set."""
-RATIOS = (0, 1, 9, 32, 256, 256, 10_000)
+_RATIOS = (0, 1, 9, 32, 256, 256, 10_000)
 
 
 def size_difference(
@@ -181,29 +186,26 @@ def size_difference(
         min_free_kbytes=rng.choice((128, 4096, 67584, 262_144, 1 << 22)),
         watermark_scale_factor=rng.choice((1, 10, 10, 150, 3000)),
         percpu_pagelist_high_fraction=rng.choice((None, None, 8, 30, 1000)),
-        lowmem_reserve_ratio=" ".join(str(rng.choice(RATIOS)) for _ in machine.zone_types),
+        lowmem_reserve_ratio=" ".join(str(rng.choice(_RATIOS)) for _ in machine.zone_types),
     )
     lagged = Assumptions(counters="lagged")
     model = make_state(machine, rules, policy, lagged, log_rows=1)
     kernel = KernelState(tree, make_state(machine, rules, Policy(), lagged, log_rows=1))
-    lines: list[str] = []
-    functions: dict[str, None] = {}
+    sides = model, kernel.state
+    lines: dict[str, str] = {}
     with closing(kernel):
         kernel.size_zones(policy)
         for number, zone in enumerate(machine.zones):
             if not zone.managed:
                 continue
             title = f"{machine.zone_title(number)}, {zone.managed} pages"
-            sides = model, kernel.state
-            regions = [(title, ZONE_SIZES, [side.zone_region(number) for side in sides])]
+            regions = [(title, _ZONE_SIZES, [side.zone_region(number) for side in sides])]
             for cpu in range(machine.nr_cpus):
                 sets = [side.pcp_region(number, cpu) for side in sides]
-                regions.append((f"{title}, CPU {cpu}", PAGE_SET_SIZES, sets))
+                regions.append((f"{title}, CPU {cpu}", _PAGE_SET_SIZES, sets))
             for name, sizes, region in regions:
                 for function, words in sizes.items():
-                    differing = word_lines(name, words, *region)
-                    lines += differing
-                    functions |= dict.fromkeys([function] if differing else [])
+                    lines |= dict.fromkeys(word_lines(name, words, *region), function)
         unit, _ = tree.built(kernel.configuration)
     if not lines:
         return None
@@ -211,11 +213,11 @@ def size_difference(
         position=0,
         event=f"set-up of a machine with {machine.nr_cpus} CPUs and {policy}",
         lines=tuple(lines),
-        places=tuple(place for name in functions for place in functions_named(unit, name)),
+        places=tuple(functions_named(unit, dict.fromkeys(lines.values()))),
     )
 
 
-SCENARIOS = {
+_SIZES = {
     ALLOCATION.name: (20_000, 1_000, 1 << 16),
     RECLAIM.name: (10_000, 1_000, 1 << 12),
     COMPACTION.name: (1_000, 50, 0),
@@ -226,21 +228,12 @@ difference is then narrowed down), and the same of a recording's."""
 
 def _scenario(
     tree: CompiledTree, begin: Begin, operations: np.ndarray, *, recorded: bool = False
-) -> Scenario:
-    part = tree.part.name
-    if part == ALLOCATION.name:
-        words, sides = event_words, partial(EventSides, tree, begin)
-    else:
-        words = pressure.PARTS[part].words
-        sides = partial(pressure.PressureSides, tree, begin, len(operations))
-    state, _ = begin()
-    return Scenario(
-        sides=sides,
-        operations=operations,
-        compared_every=SCENARIOS[part][2 if recorded else 1],
-        words=lambda operation: words(operation, state),
-        recorded=recorded,
-    )
+) -> _Scenario:
+    sides: Callable[[], Sides] = partial(Sides, tree, begin)
+    if tree.part.name != ALLOCATION.name:
+        sides = partial(PressureSides, tree, begin, len(operations))
+    every = _SIZES[tree.part.name][2 if recorded else 1]
+    return _Scenario(sides=sides, operations=operations, compared_every=every, recorded=recorded)
 
 
 def judge(
@@ -270,19 +263,18 @@ def judge(
     """
     part = tree.part.name
 
-    def begin(number: int, most: int) -> Scenario | Difference:
-        count = min(SCENARIOS[part][0], most)
+    def begin(number: int, most: int) -> _Scenario | Difference:
+        count = min(_SIZES[part][0], most)
         if part != ALLOCATION.name:
-            make = {RECLAIM.name: pressure.random_reclaim}.get(part, pressure.random_compaction)
-            rng = random.Random(f"{seed} {number} {part}")
-            return _scenario(tree, *make(rng, rules, count))
+            draw = random_reclaim if part == RECLAIM.name else random_compaction
+            return _scenario(tree, *draw(random.Random(f"{seed} {number} {part}"), rules, count))
         sizes = size_difference(tree, rules, random.Random(f"{seed} {number} sizes"))
         if sizes is not None:
             return sizes
         rng = random.Random(f"{seed} {number}")
         beginning = random_beginning(rng, rules)
         events = random_operations(rng, beginning, count)
-        places = starting_places(beginning, len(events))
+        places = beginning.starting_places(len(events))
         return _scenario(tree, lambda: (beginning.state(), places.copy()), events)
 
     return _judged(tree, rules, begin, operations, seed, progress)
@@ -311,7 +303,7 @@ def judge_recorded(
     machine, demand = prepared.machine, prepared.demand
     policy = replace(recorded_policy(recording), **dict.fromkeys(DECIDED_BY_SOURCE))
     if is_reclaim:
-        operations = pressure.recorded_reclaim(demand, len(machine.nodes))
+        operations = recorded_reclaim(demand, len(machine.nodes))
     else:
         operations = as_requests(demand.events, machine)
         demand = replace(demand, events=operations)
@@ -321,7 +313,7 @@ def judge_recorded(
             state = prepared.state(rules, policy, assumptions)
             state.st[at.LOG_PAGES] = 0
             state.folios["object"] = 0
-            return state, pressure.NO_OBJECTS
+            return state, NO_OBJECTS
         state = start_state(machine, demand, prepared.image, rules, policy, assumptions)
         state.st[at.LOG_PAGES] = 1
         return state, demand.starting_places().copy()
@@ -360,7 +352,7 @@ def judge_pressure(
 def _judged(
     tree: CompiledTree,
     rules: KernelRules,
-    begin: Callable[[int, int], Scenario | Difference],
+    begin: Callable[[int, int], _Scenario | Difference],
     operations: int,
     seed: int,
     progress: Progress | None,
@@ -388,8 +380,7 @@ def _judged(
             if scenario.recorded:
                 done = difference.position
             else:
-                short = shrunk(scenario.operations[: difference.position + 1], scenario.differs)
-                shortest = tuple(scenario.words(operation) for operation in short)
+                shortest = scenario.shortest(difference.position + 1)
         if progress is not None:
             progress(done / operations)
     return Verdict(

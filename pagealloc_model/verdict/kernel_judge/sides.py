@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import operations as op
+from pagealloc_model.allocator import pressure_layout as pr
 from pagealloc_model.allocator.events import advance
-from pagealloc_model.allocator.from_source.compiled_tree import CompiledTree, KernelState
+from pagealloc_model.allocator.from_source.compiled_tree import (
+    CompiledTree,
+    KernelCompaction,
+    KernelReclaim,
+    KernelState,
+)
 from pagealloc_model.allocator.from_source.extraction import Unit
 from pagealloc_model.allocator.state import State
+from pagealloc_model.verdict.kernel_judge.random_operations import Begin
 
-Begin = Callable[[], tuple[State, np.ndarray]]
-"""Makes a fresh state and the places of its objects, the same ones at each call."""
-MOST_LISTED = 12
+_MOST_LISTED = 12
 """Pages of a list, or words, that are spelled out."""
-
-SCRATCH = (
-    *range(at.WORK, at.WORK + at.WORK_UNITS),
-    *(at.LIST_PROBES, at.REFILL_PROBES, at.REFILL_PROBES_MOST),
-)
-"""Words that mean nothing between two operations, or that the kernel's code does not count."""
-ZONE_FIELDS = {
+_ZONE_FIELDS = {
     at.ZONE_BOOST: "watermark_boost",
     at.ZONE_FREE: "NR_FREE_PAGES",
     at.ZONE_FREE_HIGHATOMIC: "nr_free_highatomic",
@@ -38,7 +37,7 @@ ZONE_FIELDS = {
     at.ZONE_THRESHOLD: "stat_threshold",
     at.ZONE_REMEMBERED_BOOST: "boost that kswapd has seen",
 }
-PCP_FIELDS = {
+_PCP_FIELDS = {
     at.PCP_COUNT: "pcp->count",
     at.PCP_HIGH: "pcp->high",
     at.PCP_ALLOC_FACTOR: "pcp->alloc_factor",
@@ -47,76 +46,50 @@ PCP_FIELDS = {
     at.PCP_EXPIRE: "pcp->expire",
     at.PCP_FREE_DELTA: "pcp->vm_stat_diff",
 }
-LIST_LOCK_WORDS = (
-    *(at.PCP_LOCK_HOLDER, at.PCP_LOCKS),
-    *(at.PCP_LOCK_HANDOVERS, at.PCP_DRAIN_LOCKS),
-)
-"""Counted at each pcp->lock, by the model only: to the shim all locks are free."""
 
 
 def differing_words(model: State, kernel: State) -> np.ndarray:
-    """Offsets into `st` that differ."""
+    """Offsets into `st` that differ, of words that both sides keep between two operations.
+
+    Each pcp->lock is counted by the model only: to the shim all locks are free.
+    """
     st = model.st
     sets = np.arange(int(st[at.NR_ZONES] * st[at.NR_CPUS])) * at.PCP_STRIDE + st[at.PCP_BASE]
-    of_locks = (sets[:, None] + LIST_LOCK_WORDS).ravel()
-    of_cpus = st[at.CPU_BASE] + np.arange(int(st[at.NR_CPUS]) * at.CPU_STRIDE)
+    locks = [at.PCP_LOCK_HOLDER, at.PCP_LOCKS, at.PCP_LOCK_HANDOVERS, at.PCP_DRAIN_LOCKS]
+    own = [
+        *range(at.WORK, at.WORK + at.WORK_UNITS),
+        *(at.LIST_PROBES, at.REFILL_PROBES, at.REFILL_PROBES_MOST),
+        *(sets[:, None] + locks).ravel(),
+        *(st[at.CPU_BASE] + np.arange(int(st[at.NR_CPUS]) * at.CPU_STRIDE)),
+    ]
     words = np.flatnonzero(st != kernel.st)
-    return words[~np.isin(words, [*SCRATCH, *of_locks, *of_cpus])]
+    return words[~np.isin(words, own)]
 
 
-def differing_pages(model: State, kernel: State) -> np.ndarray:
-    """Free pages, in the buddy or on a per-CPU list, whose record differs."""
+def differing_pages(model: State, kernel: State, *, in_use: bool = False) -> np.ndarray:
+    """Pages whose record differs: free ones, in the buddy or on per-CPU lists.
+
+    Args:
+        model: the model's state.
+        kernel: the kernel's, its pages stored.
+        in_use: those in use too, with their folios, and no tags of free ones.
+    """
     mine, theirs = model.pages, kernel.pages
     free = (mine["where"] == at.BUDDY) | (mine["where"] == at.ON_PCP)
-    differs = free & (mine["where"] != theirs["where"])
-    differs |= ~free & (theirs["where"] != 0)
-    for name in ("next", "prev", "order"):
-        differs |= free & (mine[name] != theirs[name])
-    tagged = mine["where"] == at.BUDDY if model.st[at.RULE_LISTS_MATCH_BLOCKS] else free
-    differs |= tagged & (mine["tag"] != theirs["tag"])
+    used = (mine["where"] == at.ALLOCATED) & in_use
+    compared = [(mine, theirs, ("next", "prev"), free), (mine, theirs, ("order",), free | used)]
+    differs = (mine["where"] != theirs["where"]) & (free | used | (theirs["where"] != 0))
+    if in_use:
+        folios = model.folios, kernel.folios
+        compared.append((*folios, ("object", "offset", "kind"), used))
+        differs |= used & ((folios[0]["place"] != 0) != (folios[1]["place"] != 0))
+    else:
+        tagged = mine["where"] == at.BUDDY if model.st[at.RULE_LISTS_MATCH_BLOCKS] else free
+        compared.append((mine, theirs, ("tag",), tagged))
+    for own, other, names, rows in compared:
+        for name in names:
+            differs |= rows & (own[name] != other[name])
     return np.flatnonzero(differs)
-
-
-def allocator_lines(model: State, kernel: State, words: np.ndarray | None = None) -> list[str]:
-    """One line for each thing that differs in zones, lists and block types.
-
-    Where nothing does, differing words of the state (those given, else all), or pages.
-    """
-    lines: list[str] = []
-
-    def compare_lists(title: str, first: int, mine: np.ndarray, theirs: np.ndarray) -> None:
-        words = slice(first, first + at.LIST_WORDS)
-        pages, kernel_pages = model.list_pages(mine[words]), kernel.list_pages(theirs[words])
-        if pages != kernel_pages:
-            lines.append(f"{title}: model {_spelled(pages)}, kernel {_spelled(kernel_pages)}")
-
-    machine = model.machine
-    for zone in range(len(machine.zones)):
-        title = machine.zone_title(zone)
-        regions = model.zone_region(zone), kernel.zone_region(zone)
-        lines += word_lines(title, ZONE_FIELDS, *regions)
-        for order in range(machine.max_order + 1):
-            for number, name in enumerate(machine.migratetypes):
-                first = at.ZONE_LISTS + (order * at.MIGRATETYPES + number) * at.LIST_WORDS
-                compare_lists(f"{title}: free list of order {order}, {name}", first, *regions)
-        for cpu in range(machine.nr_cpus):
-            of_cpu = f"{title}, CPU {cpu}"
-            regions = model.pcp_region(zone, cpu), kernel.pcp_region(zone, cpu)
-            lines += word_lines(of_cpu, PCP_FIELDS, *regions)
-            for index, first in enumerate(range(at.PCP_LISTS, at.PCP_SITES, at.LIST_WORDS)):
-                compare_lists(f"{of_cpu}: per-CPU list {index}", first, *regions)
-    mine, theirs = model.blocks["migratetype"], kernel.blocks["migratetype"]
-    lines += [
-        f"type of pageblock {block}: model {mine[block]}, kernel {theirs[block]}"
-        for block in np.flatnonzero(mine != theirs)
-    ]
-    if lines:
-        return lines
-    lines = [
-        f"word {word} of the state: model {model.st[word]}, kernel {kernel.st[word]}"
-        for word in (differing_words(model, kernel) if words is None else words)[:MOST_LISTED]
-    ]
-    return lines or [f"page {pfn}" for pfn in differing_pages(model, kernel)[:MOST_LISTED]]
 
 
 def word_lines(
@@ -131,33 +104,57 @@ def word_lines(
     ]
 
 
-def _spelled(pages: list[int]) -> str:
-    more = f" and {len(pages) - MOST_LISTED} more" if len(pages) > MOST_LISTED else ""
-    return f"[{' '.join(map(str, pages[:MOST_LISTED]))}{more}]"
+def _allocator_lines(model: State, kernel: State, words: np.ndarray | None = None) -> list[str]:
+    """One line for each thing that differs in zones, lists and block types.
+
+    Where nothing does, differing words of the state (those given, else all), or pages.
+    """
+    lines: list[str] = []
+
+    def compare(
+        title: str, lists: Mapping[str, int], names: Mapping[int, str], *regions: np.ndarray
+    ) -> None:
+        lines.extend(word_lines(title, names, *regions))
+        for name, first in lists.items():
+            words = slice(first, first + at.LIST_WORDS)
+            sides = [
+                side.list_pages(region[words])
+                for side, region in zip((model, kernel), regions, strict=True)
+            ]
+            if sides[0] != sides[1]:
+                own, other = (_list_words(pages) for pages in sides)
+                lines.append(f"{title}: {name}: model {own}, kernel {other}")
+
+    machine = model.machine
+    free_lists = {
+        f"free list of order {order}, {name}": at.ZONE_LISTS
+        + (order * at.MIGRATETYPES + number) * at.LIST_WORDS
+        for order in range(machine.max_order + 1)
+        for number, name in enumerate(machine.migratetypes)
+    }
+    firsts = range(at.PCP_LISTS, at.PCP_SITES, at.LIST_WORDS)
+    pcp_lists = {f"per-CPU list {index}": first for index, first in enumerate(firsts)}
+    for zone in range(len(machine.zones)):
+        title = machine.zone_title(zone)
+        regions = model.zone_region(zone), kernel.zone_region(zone)
+        compare(title, free_lists, _ZONE_FIELDS, *regions)
+        for cpu in range(machine.nr_cpus):
+            regions = model.pcp_region(zone, cpu), kernel.pcp_region(zone, cpu)
+            compare(f"{title}, CPU {cpu}", pcp_lists, _PCP_FIELDS, *regions)
+    mine, theirs = model.blocks["migratetype"], kernel.blocks["migratetype"]
+    blocks = np.flatnonzero(mine != theirs).tolist()
+    lines += word_lines("", {block: f"type of pageblock {block}" for block in blocks}, mine, theirs)
+    if lines:
+        return lines
+    words = (differing_words(model, kernel) if words is None else words)[:_MOST_LISTED].tolist()
+    names = {word: f"word {word} of the state" for word in words}
+    pages = differing_pages(model, kernel)[:_MOST_LISTED]
+    return word_lines("", names, model.st, kernel.st) or [f"page {pfn}" for pfn in pages]
 
 
-ROWS = {
-    at.SITE_REFILL: ("refill", "rmqueue_bulk"),
-    at.SITE_DRAIN_COMMIT: ("drain by a free", "free_pcppages_bulk"),
-    at.SITE_DRAIN_DECAY: ("drain by decay", "free_pcppages_bulk"),
-    at.SITE_DRAIN_ALL: ("full drain", "drain_pages_zone"),
-    at.SITE_BUDDY_ALLOC: ("allocation from the buddy", "rmqueue_buddy"),
-    at.SITE_DIRECT_FREE: ("free into the buddy", "free_one_page"),
-    at.SITE_RESERVE: ("reserve", "reserve_highatomic_pageblock"),
-    at.SITE_UNRESERVE: ("unreserve", "unreserve_highatomic_pageblock"),
-    at.SITE_BOOST_RESET: ("boosts taken back", "balance_pgdat"),
-    at.LOG_ZONE_LOCKED: ("mm_page_alloc_zone_locked", ""),
-    at.LOG_PCPU_DRAIN: ("mm_page_pcpu_drain", ""),
-    at.LOG_EXTFRAG: ("mm_page_alloc_extfrag", ""),
-}
-"""Rows of the log by kind: what they are, and the function of the tree that they are about."""
-HOLD_COLUMNS = (
-    *("", "time", "zone", "cpu", "order", "migratetype", "objects", "pages"),
-    *("splits", "merges", "inserts", "scanned", "ran_on"),
-)
-PAGE_COLUMNS = ("", "time", "zone", "cpu", "pfn", "order", "migratetype")
-EXTFRAG_COLUMNS = (*PAGE_COLUMNS, "fallback_order", "fallback_migratetype", "change_ownership")
-PAGE_ALLOC = "mm/page_alloc.c"
+def _list_words(pages: list[int]) -> str:
+    more = f" and {len(pages) - _MOST_LISTED} more" if len(pages) > _MOST_LISTED else ""
+    return f"[{' '.join(map(str, pages[:_MOST_LISTED]))}{more}]"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,8 +186,45 @@ class Difference:
     places: tuple[Place, ...]
 
 
-class Sides(ABC):
-    """A state carried on by the model and, a copy of it, by the kernel's code.
+_PAGE_ALLOC = "mm/page_alloc.c"
+
+
+def _around(unit: Unit, lines: Iterable[int]) -> list[Place]:
+    """Functions around lines of mm/page_alloc.c."""
+    return [
+        Place(path=_PAGE_ALLOC, line=int(line), function=function)
+        for line in lines
+        if (function := unit.function_at(_PAGE_ALLOC, int(line)))
+    ]
+
+
+def functions_named(unit: Unit, names: Iterable[str]) -> list[Place]:
+    """Where functions of a unit are: none, or one for each condition they stand under."""
+    return [
+        Place(path=item.path, line=item.line, function=name)
+        for name in names
+        for item in unit.items
+        if item.kind == "function" and name in item.names
+    ]
+
+
+def _writers(unit: Unit, lines: list[str]) -> list[Place]:
+    """Functions that set the fields that lines are about."""
+    fields = {match[1] for line in lines if (match := re.search(r": (?:pcp->)?(\w+): model", line))}
+    setting = r"->{0}\s*(?:[-+|&]|<<|>>)?(?:=(?!=)|\+\+|--)|(?:set|clear)_bit\({0}\b"
+    names = [
+        item.names[0]
+        for name in sorted(fields)
+        for item in unit.items
+        if item.kind == "function" and re.search(setting.format(name), item.text)
+    ]
+    return functions_named(unit, names)
+
+
+class Sides:
+    """A state carried on by the model and, a copy of it, by the kernel's code: of allocation.
+
+    Operations are events, and the answers to them rows of a log.
 
     Attributes:
         model: the model's state.
@@ -199,50 +233,44 @@ class Sides(ABC):
         kernel_places: where the kernel's are.
     """
 
-    def __init__(self, tree: CompiledTree, begin: Begin, kernel: type[KernelState]) -> None:
-        """Begin twice."""
-        self._tree = tree
+    def __init__(
+        self,
+        tree: CompiledTree,
+        begin: Begin,
+        kernel: type[KernelState] = KernelState,
+        words: Callable[[np.void, State], str] | None = None,
+    ) -> None:
+        """Begin twice; `words` puts an operation in words."""
+        self._tree, self.words = tree, words or _event_words
         self.model, self.places = begin()
         state, self.kernel_places = begin()
         self.kernel = kernel(tree, state)
-
-    @abstractmethod
-    def same_answers(self, operations: np.ndarray, low: int, high: int) -> bool:
-        """Take operations[low:high] on both; whether both say the same of them."""
-
-    @abstractmethod
-    def same_states(self) -> bool:
-        """True if the model's state and the kernel's, its pages stored, are the same."""
-
-    @abstractmethod
-    def describe(self, operations: np.ndarray, position: int) -> Difference:
-        """The difference that the operation just taken has made."""
+        self.close = self.kernel.close
 
     def agree_after(self, operations: np.ndarray, low: int, high: int) -> bool:
         """Take operations[low:high] on both; whether all is the same then."""
-        if not self.same_answers(operations, low, high):
+        if not self._same_answers(operations, low, high):
             return False
         self.kernel.store(pages=True)
-        return self.kernel.broken_assertion is None and self.same_states()
+        return self.kernel.broken_assertion is None and self._same_states()
 
-    def broken_lines(self) -> list[str]:
-        """A line on the kernel's first assertion that failed, if any did."""
+    def describe(self, operations: np.ndarray, position: int) -> Difference:
+        """The difference that the operation just taken has made, with functions of the tree."""
+        unit, _ = self._tree.built(self.kernel.configuration)
+        lines, places = self._answer_lines(unit, operations, position)
         broken = self.kernel.broken_assertion
-        return [f"the kernel's assertion does not hold: not ({broken[0]})"] if broken else []
+        if broken:
+            lines.append(f"the kernel's assertion does not hold: not ({broken[0]})")
+        self.kernel.store(pages=True)
+        more, functions = self._state_lines(unit, places, broken)
+        return Difference(
+            position=position,
+            event=self.words(operations[position], self.model),
+            lines=(*lines, *more),
+            places=tuple(dict.fromkeys([*places, *functions])),
+        )
 
-    def close(self) -> None:
-        """Give the kernel's memory back."""
-        self.kernel.close()
-
-
-class EventSides(Sides):
-    """Events of the page allocator on both sides, whose answers are rows of a log."""
-
-    def __init__(self, tree: CompiledTree, begin: Begin) -> None:
-        """Begin twice."""
-        super().__init__(tree, begin, KernelState)
-
-    def same_answers(self, operations: np.ndarray, low: int, high: int) -> bool:
+    def _same_answers(self, operations: np.ndarray, low: int, high: int) -> bool:
         """Take operations[low:high] on both; whether logs are the same, step by step."""
         model, kernel = self.model, self.kernel.state
         while low < high:
@@ -255,12 +283,10 @@ class EventSides(Sides):
             low = reached
         return True
 
-    def same_states(self) -> bool:
-        """True if places and states are the same."""
+    def _same_states(self) -> bool:
         states = self.model, self.kernel.state
-        return np.array_equal(self.places, self.kernel_places) and not (
-            len(differing_words(*states)) or len(differing_pages(*states))
-        )
+        same_places = np.array_equal(self.places, self.kernel_places)
+        return same_places and not (len(differing_words(*states)) or len(differing_pages(*states)))
 
     def _logs(self) -> list[np.ndarray]:
         """Rows of the last step on either side, without columns that only one of them knows."""
@@ -273,100 +299,82 @@ class EventSides(Sides):
             logs.append(rows)
         return logs
 
-    def describe(self, operations: np.ndarray, position: int) -> Difference:
-        """The difference that the event just taken has made, with functions of the tree."""
-        unit, _ = self._tree.built(self.kernel.configuration)
+    def _answer_lines(
+        self, unit: Unit, operations: np.ndarray, position: int
+    ) -> tuple[list[str], list[Place]]:
+        """The first row in which the logs of the last step differ, and functions about it."""
         logs = self._logs()
-        kernel_lines = self.kernel.lines[: len(logs[1])]
-        lines: list[str] = []
-        places: list[Place] = []
-        row = first_difference(*logs)
-        if row is not None:
-            mine, theirs = (_row_words(rows, row) for rows in logs)
-            lines.append(f"row {row} of the log: model {mine}, kernel {theirs}")
-            places += _around(unit, kernel_lines[max(row - 1, 0) : row + 1].tolist())
-            for kind in (int(rows[row, 0]) for rows in logs if row < len(rows)):
-                places += functions_named(unit, ROWS[kind][1]) if kind in ROWS else []
-        lines += self.broken_lines()
-        if self.kernel.broken_assertion is not None:
-            places += _around(unit, [self.kernel.broken_assertion[1]])
-        lines += [
+        common = min(map(len, logs))
+        differs = np.flatnonzero((logs[0][:common] != logs[1][:common]).any(axis=1))
+        row = int(differs[0]) if len(differs) else common
+        if row == max(map(len, logs)):
+            return [], []
+        mine, theirs = (_row_words(rows, row) for rows in logs)
+        places = _around(unit, self.kernel.lines[: len(logs[1])][max(row - 1, 0) : row + 1])
+        kinds = [int(rows[row, 0]) for rows in logs if row < len(rows)]
+        places += functions_named(unit, [_ROWS[kind][1] for kind in kinds if kind in _ROWS])
+        return [f"row {row} of the log: model {mine}, kernel {theirs}"], places
+
+    def _state_lines(
+        self, unit: Unit, places: list[Place], broken: tuple[str, int] | None
+    ) -> tuple[list[str], list[Place]]:
+        """What differs in objects and the state, and functions of the tree that set it."""
+        functions = _around(unit, [broken[1]]) if broken else []
+        objects = np.flatnonzero(self.places != self.kernel_places)[:3].tolist()
+        lines = [
             f"object {number}: model at {self.places[number]}, "
             f"kernel at {self.kernel_places[number]}"
-            for number in np.flatnonzero(self.places != self.kernel_places)[:3]
+            for number in objects
         ]
-        self.kernel.store(pages=True)
-        state_lines = allocator_lines(self.model, self.kernel.state)
-        places += _writers(unit, state_lines) or (
-            [] if places else _around(unit, kernel_lines[-2:])
-        )
-        return Difference(
-            position=position,
-            event=event_words(operations[position], self.model),
-            lines=(*lines, *state_lines),
-            places=tuple(dict.fromkeys(places)),
-        )
+        differing = _allocator_lines(self.model, self.kernel.state)
+        functions += _writers(unit, differing)
+        if not (places or functions):
+            rows = int(self.kernel.state.st[at.LOG_ROWS])
+            functions = _around(unit, self.kernel.lines[:rows][-2:])
+        return [*lines, *differing], functions
 
 
-def first_difference(mine: np.ndarray, theirs: np.ndarray) -> int | None:
-    """The first row in which two logs differ, None if none does."""
-    common = min(len(mine), len(theirs))
-    differs = np.flatnonzero((mine[:common] != theirs[:common]).any(axis=1))
-    if len(differs):
-        return int(differs[0])
-    return None if len(mine) == len(theirs) else common
+_ROWS = {
+    at.SITE_REFILL: ("refill", "rmqueue_bulk"),
+    at.SITE_DRAIN_COMMIT: ("drain by a free", "free_pcppages_bulk"),
+    at.SITE_DRAIN_DECAY: ("drain by decay", "free_pcppages_bulk"),
+    at.SITE_DRAIN_ALL: ("full drain", "drain_pages_zone"),
+    at.SITE_BUDDY_ALLOC: ("allocation from the buddy", "rmqueue_buddy"),
+    at.SITE_DIRECT_FREE: ("free into the buddy", "free_one_page"),
+    at.SITE_RESERVE: ("reserve", "reserve_highatomic_pageblock"),
+    at.SITE_UNRESERVE: ("unreserve", "unreserve_highatomic_pageblock"),
+    at.SITE_BOOST_RESET: ("boosts taken back", "balance_pgdat"),
+    at.LOG_ZONE_LOCKED: ("mm_page_alloc_zone_locked", ""),
+    at.LOG_PCPU_DRAIN: ("mm_page_pcpu_drain", ""),
+    at.LOG_EXTFRAG: ("mm_page_alloc_extfrag", ""),
+}
+"""Rows of the log by kind: what they are, and the function of the tree that they are about."""
+_HOLD_COLUMNS = (
+    *("zone", "cpu", "order", "migratetype", "objects", "pages"),
+    *("splits", "merges", "inserts", "scanned", "ran_on"),
+)
+_PAGE_COLUMNS = ("zone", "cpu", "pfn", "order", "migratetype")
+_EXTFRAG_COLUMNS = (*_PAGE_COLUMNS, "fallback_order", "fallback_migratetype", "change_ownership")
 
 
 def _row_words(rows: np.ndarray, row: int) -> str:
     if row >= len(rows):
         return "nothing"
-    kind, *values = rows[row].tolist()
-    columns = HOLD_COLUMNS if kind < at.SITES else PAGE_COLUMNS
+    kind, _, *values = rows[row].tolist()
+    columns = _HOLD_COLUMNS if kind < at.SITES else _PAGE_COLUMNS
     if kind == at.LOG_EXTFRAG:
-        columns = EXTFRAG_COLUMNS
-    words = [f"{name}={value}" for name, value in zip(columns[2:], values[1:], strict=False)]
-    return f"{ROWS[kind][0] if kind in ROWS else kind} {' '.join(words)}"
+        columns = _EXTFRAG_COLUMNS
+    words = [f"{name}={value}" for name, value in zip(columns, values, strict=False)]
+    return f"{_ROWS[kind][0] if kind in _ROWS else kind} {' '.join(words)}"
 
 
-def _around(unit: Unit, lines: Iterable[int]) -> list[Place]:
-    """Functions around lines of mm/page_alloc.c."""
-    return [
-        Place(path=PAGE_ALLOC, line=int(line), function=function)
-        for line in lines
-        if (function := unit.function_at(PAGE_ALLOC, int(line)))
-    ]
-
-
-def functions_named(unit: Unit, name: str) -> list[Place]:
-    """Where a unit's functions of a name are: none, or one for each condition they stand under."""
-    return [
-        Place(path=item.path, line=item.line, function=name)
-        for item in unit.items
-        if item.kind == "function" and name in item.names
-    ]
-
-
-def _writers(unit: Unit, lines: list[str]) -> list[Place]:
-    """Functions that set the fields that lines are about."""
-    fields = {match[1] for line in lines if (match := re.search(r": (?:pcp->)?(\w+): model", line))}
-    return [
-        place
-        for name in sorted(fields)
-        for item in unit.items
-        if item.kind == "function"
-        and re.search(
-            rf"->{name}\s*(?:[-+|&]|<<|>>)?(?:=(?!=)|\+\+|--)|(?:set|clear)_bit\({name}\b",
-            item.text,
-        )
-        for place in functions_named(unit, item.names[0])
-    ]
-
-
-EVENT_WORDS = {
-    at.ALLOC: "alloc order {order}, {type}, up to zone {highest}, gfp {bits:#x}, on CPU {cpu} "
-    "(object {object})",
-    at.HIDDEN_ALLOC: "hidden alloc order {order}, {type}, up to zone {highest}, gfp {bits:#x}, on "
-    "CPU {cpu} (object {object})",
+_ALLOC_WORDS = (
+    "alloc order {order}, {type}, up to zone {highest}, gfp {bits:#x}, on CPU {cpu} "
+    "(object {object})"
+)
+_EVENT_WORDS = {
+    at.ALLOC: _ALLOC_WORDS,
+    at.HIDDEN_ALLOC: f"hidden {_ALLOC_WORDS}",
     at.FREE: "free object {object} + {offset}, order {order}, on CPU {cpu}",
     at.SET_PCP_HIGH: "set pcp->high of zone {zone}, CPU {cpu} to {offset}",
     at.RECORDED_FAILURE: "recorded failure on node {offset}, up to zone {highest}",
@@ -375,10 +383,252 @@ EVENT_WORDS = {
 }
 
 
-def event_words(event: np.void, state: State) -> str:
-    """An event as a line."""
+def _event_words(event: np.void, state: State) -> str:
     machine = state.machine
     values = {name: int(event[name]) for name in at.EVENT.names or ()}
     values["highest"] = machine.zone_types[values["zone"] % len(machine.zone_types)]
     values["type"] = machine.migratetypes[values["migratetype"]]
-    return EVENT_WORDS.get(values["operation"], "event {operation} on CPU {cpu}").format(**values)
+    words = _EVENT_WORDS.get(values["operation"], "event {operation} on CPU {cpu}")
+    return words.format(**values)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Pressure:
+    """Operations of reclaim or of compaction: how they are taken, and what is compared then."""
+
+    kernel: type[KernelReclaim | KernelCompaction]
+    take: Callable[..., object]
+    answers: tuple[str, ...]
+    words: Callable[[np.void, State], str]
+    counters: Mapping[int, str]
+    has_stalls: bool = False
+    zone_fields: Mapping[int, str] = field(default_factory=dict)
+    node_fields: Mapping[int, str]
+    other_lines: Callable[[State, State], list[str]]
+    functions: Callable[[np.void], tuple[str, ...]] = lambda _: ()
+    most_lines: int | None = None
+
+    def differences(self, model: State, kernel: State) -> list[str]:
+        """One line for each thing that differs; none where the two are the same."""
+        base, machine = int(model.st[at.PRESSURE_BASE]), model.machine
+        counters = dict(self.counters)
+        if self.has_stalls:
+            for number, name in enumerate(machine.zone_types):
+                counters[pr.ALLOCSTALL + number] = f"allocstall_{name}"
+        lines = word_lines("", counters, model.st[base:], kernel.st[base:])
+        zones = [machine.zone_title(number) for number in range(len(machine.zones))]
+        nodes = [f"node {number}" for number in range(len(machine.nodes))]
+        for titles, first, stride, fields in (
+            (zones, pr.ZONES_BASE, pr.ZONE_WORDS, self.zone_fields),
+            (nodes, pr.NODES_BASE, pr.NODE_WORDS, self.node_fields),
+        ):
+            for number, title in enumerate(titles):
+                word = int(model.st[base + first]) + number * stride
+                lines += word_lines(title, fields, model.st[word:], kernel.st[word:])
+        return [*lines, *self.other_lines(model, kernel)][: self.most_lines]
+
+
+class PressureSides(Sides):
+    """Operations of reclaim or compaction on both sides, each with its answers."""
+
+    def __init__(self, tree: CompiledTree, begin: Begin, count: int) -> None:
+        """Begin twice, with room for the answers of `count` operations."""
+        self._part = PRESSURE[tree.part.name]
+        super().__init__(tree, begin, self._part.kernel, self._part.words)
+        answers = len(self._part.answers)
+        self._answers = np.zeros((2, count) if answers == 1 else (2, count, answers), np.int64)
+
+    def _same_answers(self, operations: np.ndarray, low: int, high: int) -> bool:
+        mine, theirs = self._answers
+        self._part.take(self.model.arrays(self.places), operations, mine, low, high)
+        self.kernel.take(operations, theirs, low, high)
+        return np.array_equal(mine[low:high], theirs[low:high])
+
+    def _same_states(self) -> bool:
+        return not self._part.differences(self.model, self.kernel.state)
+
+    def _answer_lines(
+        self, unit: Unit, operations: np.ndarray, position: int
+    ) -> tuple[list[str], list[Place]]:
+        answers = dict(enumerate(self._part.answers))
+        lines = word_lines("", answers, *self._answers[:, position].reshape(2, -1))
+        return lines, functions_named(unit, self._part.functions(operations[position]))
+
+    def _state_lines(
+        self, unit: Unit, places: list[Place], broken: tuple[str, int] | None
+    ) -> tuple[list[str], list[Place]]:
+        return self._part.differences(self.model, self.kernel.state), []
+
+
+_REQUEST = "order {order}, up to zone {zone}, gfp {bits:#x}"
+_RECLAIM_STEPS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    (f"allocate {_REQUEST}, {{migratetype}}, class {{class}}", ("get_page_from_freelist",)),
+    ("free {page}", ()),
+    ("use {page}", ()),
+    (f"wake kswapd on node {{node}}, {_REQUEST}", ("wakeup_kswapd", "pgdat_balanced")),
+    (
+        "run kswapd on node {node}",
+        ("balance_pgdat", "kswapd_try_to_sleep", "shrink_node", "shrink_lruvec"),
+    ),
+    ("end its nap on node {node}", ("kswapd_try_to_sleep", "balance_pgdat")),
+    (
+        f"reclaim {_REQUEST}",
+        ("do_try_to_free_pages", "shrink_zones", "shrink_node", "shrink_lruvec"),
+    ),
+)
+"""Operations of reclaim by kind: in words, and functions of the tree that it runs."""
+
+
+def _reclaim_words(operation: np.void, state: State) -> str:
+    values: dict[str, object] = {name: operation[name].item() for name in operation.dtype.names}
+    page = int(operation["page"])
+    taken, used = f"the page that operation {-1 - page} took", f"the page in use from {page} on"
+    values["page"] = taken if page < 0 else used
+    values["zone"] = state.machine.zone_types[int(operation["zone"])]
+    values["migratetype"] = state.machine.migratetypes[int(operation["migratetype"])]
+    return _RECLAIM_STEPS[int(operation["kind"])][0].format(**values)
+
+
+def _reclaim_lines(model: State, kernel: State) -> list[str]:
+    """Differences of folios and, but for the clock and kswapd's own, the allocator."""
+    in_use = model.pages["where"] == at.ALLOCATED
+    listed = in_use & (model.folios["place"] > 0)
+    folios, pages = (model.folios, kernel.folios), (model.pages, kernel.pages)
+    lines = [
+        f"page {pfn}: {name}{where}: model {mine[name][pfn]}, kernel {theirs[name][pfn]}"
+        for (mine, theirs), names, where, rows in (
+            (folios, ("kind", "scans", "writes", "place"), "", in_use),
+            (pages, ("next", "prev"), " on its LRU list", listed),
+        )
+        for name in names
+        for pfn in np.flatnonzero(rows & (mine[name] != theirs[name]))[:3]
+    ]
+    own = [at.NOW, at.EVENT_CPU, at.KSWAPD_RUNS, at.COUNT_KSWAPD_WAKES, at.LOG_ROWS, at.LOG_DROPPED]
+    zones, nodes = len(model.machine.zones), int(model.st[at.NODE_BASE])
+    own += range(at.ZONES + at.ZONE_REMEMBERED_BOOST, at.ZONES + zones * at.ZONE_STRIDE)[
+        :: at.ZONE_STRIDE
+    ]
+    own += range(nodes, nodes + len(model.machine.nodes) * at.NODE_STRIDE)
+    words = differing_words(model, kernel)
+    words = words[(words < model.st[at.PRESSURE_BASE]) & ~np.isin(words, own)]
+    if len(words) or len(differing_pages(model, kernel)):
+        lines += _allocator_lines(model, kernel)
+    return lines
+
+
+_COMPACTION_STEPS = (
+    "direct compaction for order {order}, {type}, up to zone {highest}, priority {priority}, "
+    "flags {flags:#x}, on CPU {cpu}, page {kept}",
+    "wake of kcompactd of node {node} for order {order}, up to zone {highest}{again}",
+    "time passes, node {node}, {count}",
+    "compaction of a node, node {node}, {count}",
+    "skip marks cleared, node {node}, {count}",
+    "kswapd runs or not, node {node}, {count}",
+    "pages taken from {zone}: {count} of order {order}, {type}",
+    "pages freed in {zone}: {count} per mille, on CPU {cpu}",
+)
+
+
+def _compaction_words(row: np.ndarray, state: State) -> str:
+    return _COMPACTION_STEPS[int(row[op.KIND])].format(
+        node=row[op.NODE],
+        order=row[op.ORDER],
+        priority=row[op.PRIORITY],
+        flags=row[op.FLAGS],
+        cpu=row[op.CPU],
+        count=row[op.COUNT],
+        again=f", then for order {row[op.COUNT]} while it works" if row[op.COUNT] else "",
+        kept="kept" if row[op.KEEP] else "freed",
+        zone=state.machine.zone_title(int(row[op.ZONE])),
+        type=state.machine.migratetypes[int(row[op.TYPE])],
+        highest=state.machine.zone_types[int(row[op.HIGHEST])],
+    )
+
+
+def _compaction_lines(model: State, kernel: State) -> list[str]:
+    """Differences of skip marks, the allocator's lists and block types, and pages."""
+    step = 1 << model.machine.pageblock_order
+    skips = [side.folios["skip"][::step][: len(model.blocks)] != 0 for side in (model, kernel)]
+    blocks = np.flatnonzero((skips[0] != skips[1]) & (model.blocks["zone"] > 0))[:_MOST_LISTED]
+    marks = {block: f"skip mark of pageblock {block}" for block in blocks.tolist()}
+    lines = word_lines("", marks, *skips)
+    # Words of the allocator that only one of the two keeps while compaction is judged.
+    own = [at.NOW, at.EVENT_CPU, at.LOG_ROWS, at.LOG_DROPPED, at.COUNT_SLOW_PATH]
+    own += [at.CAPTURE_ZONE, at.CAPTURE_ORDER, at.CAPTURE_TYPE, at.CAPTURED]
+    words = differing_words(model, kernel)
+    words = words[(words < model.st[at.PRESSURE_BASE]) & ~np.isin(words, own)]
+    if len(words) or (model.blocks["migratetype"] != kernel.blocks["migratetype"]).any():
+        lines += _allocator_lines(model, kernel, words)
+    return lines + [
+        f"page {pfn}: model {_page_words(model, pfn)}, kernel {_page_words(kernel, pfn)}"
+        for pfn in differing_pages(model, kernel, in_use=True)[:_MOST_LISTED]
+    ]
+
+
+def _page_words(state: State, pfn: int) -> str:
+    page, folio = state.pages[pfn], state.folios[pfn]
+    where = {at.BUDDY: "free", at.ON_PCP: "on a CPU's list", at.ALLOCATED: "in use"}
+    of = f" by object {folio['object']}" if int(page["where"]) == at.ALLOCATED else ""
+    return f"{where.get(int(page['where']), 'part of another')}{of}, order {page['order']}"
+
+
+_COUNTERS = {pr.COUNTERS + number: name for number, name in enumerate(pr.COUNTER_NAMES)}
+RECLAIM_COUNTERS = {
+    word: name
+    for word, name in _COUNTERS.items()
+    if name.startswith(("pgscan", "pgsteal", "pgactivate", "pgdeactivate", "pageout", "kswapd"))
+}
+_KCOMPACTD_FIELDS = {
+    pr.KCOMPACTD_ORDER: "kcompactd_max_order",
+    pr.KCOMPACTD_HIGHEST: "kcompactd_highest_zoneidx",
+}
+PRESSURE = {
+    "reclaim": _Pressure(
+        kernel=KernelReclaim,
+        take=op.take_reclaim_operations,
+        answers=("the answer",),
+        words=_reclaim_words,
+        counters=RECLAIM_COUNTERS,
+        has_stalls=True,
+        node_fields={
+            pr.KSWAPD_PHASE: "how kswapd sleeps",
+            pr.KSWAPD_WOKEN: "whether it is woken",
+            pr.KSWAPD_FAILURES: "kswapd_failures",
+            pr.KSWAPD_WANTED_ORDER: "kswapd_order",
+            pr.KSWAPD_WANTED_HIGHEST: "kswapd_highest_zoneidx",
+            **_KCOMPACTD_FIELDS,
+            **{
+                pr.NODE_PAGES + number: f"pages on LRU list {number}"
+                for number in range(pr.LRU_LISTS)
+            },
+            **{
+                pr.NODE_LISTS + number: f"LRU list {number // at.LIST_WORDS}"
+                for number in range(pr.LRU_LISTS * at.LIST_WORDS)
+            },
+        },
+        other_lines=_reclaim_lines,
+        functions=lambda operation: _RECLAIM_STEPS[int(operation["kind"])][1],
+        most_lines=40,
+    ),
+    "compaction": _Pressure(
+        kernel=KernelCompaction,
+        take=op.take_compaction_operations,
+        answers=("result", "page"),
+        words=_compaction_words,
+        counters=_COUNTERS,
+        zone_fields={
+            pr.ZONE_MIGRATE_ASYNC: "compact_cached_migrate_pfn[0]",
+            pr.ZONE_MIGRATE_SYNC: "compact_cached_migrate_pfn[1]",
+            pr.ZONE_FREE_FROM: "compact_cached_free_pfn",
+            pr.ZONE_CONSIDERED: "compact_considered",
+            pr.ZONE_DEFER_SHIFT: "compact_defer_shift",
+            pr.ZONE_ORDER_FAILED: "compact_order_failed",
+            pr.ZONE_FLUSH_SKIPS: "compact_blockskip_flush",
+            pr.ZONE_INIT_MIGRATE: "compact_init_migrate_pfn",
+            pr.ZONE_INIT_FREE: "compact_init_free_pfn",
+        },
+        node_fields=_KCOMPACTD_FIELDS,
+        other_lines=_compaction_lines,
+    ),
+}
+"""By name of the part."""

@@ -29,18 +29,13 @@ from pagealloc_model.verdict.kernel_judge.judge import (
     shrunk,
     size_difference,
 )
-from pagealloc_model.verdict.kernel_judge.pressure import (
-    COUNTERS,
-    PressureSides,
+from pagealloc_model.verdict.kernel_judge.random_operations import (
+    random_beginning,
     random_compaction,
+    random_operations,
     random_reclaim,
 )
-from pagealloc_model.verdict.kernel_judge.random_machines import (
-    random_beginning,
-    random_operations,
-    starting_places,
-)
-from pagealloc_model.verdict.kernel_judge.sides import EventSides
+from pagealloc_model.verdict.kernel_judge.sides import RECLAIM_COUNTERS, PressureSides, Sides
 from tests.allocator.faults import Fault, read_faults
 from tests.allocator.from_source import Compiled, Patched, Sources
 from tests.small_recordings import shipped_recording, write_recording
@@ -163,8 +158,8 @@ def test_a_node_without_memory_that_a_run_may_use_is_balanced(compiled: Compiled
     events["operation"] = at.KSWAPD_START, at.FREE
     events["offset"] = node, 0
     events["order"] = 0, beginning.image.allocated_order[0]
-    places = starting_places(beginning, 0)
-    sides = EventSides(compiled("6.12"), lambda: (beginning.state(), places.copy()))
+    places = beginning.starting_places(0)
+    sides = Sides(compiled("6.12"), lambda: (beginning.state(), places.copy()))
     for position in range(2):
         assert sides.agree_after(events, position, position + 1), sides.describe(events, position)
         assert sides.model.st[at.KSWAPD_RUNS] == 1 - position
@@ -347,14 +342,14 @@ def test_operations_of_compaction_come_to_all_ends() -> None:
 
 def test_operations_of_reclaim_reach_what_is_compared(kernel_source: Sources) -> None:
     tree = CompiledTree(kernel_source("6.12"), RECLAIM)
-    reached = dict.fromkeys(COUNTERS.values(), 0)
+    reached = dict.fromkeys(RECLAIM_COUNTERS.values(), 0)
     for seed in range(4):
         begin, operations = random_reclaim(random.Random(seed), KernelRules.preset("6.12"), 3_000)
         sides = PressureSides(tree, begin, len(operations))
         assert sides.agree_after(operations, 0, len(operations))
         st = sides.model.st
         base = int(st[at.PRESSURE_BASE])
-        for word, name in COUNTERS.items():
+        for word, name in RECLAIM_COUNTERS.items():
             reached[name] += int(st[base + word])
         sides.close()
     unreached = {name for name, count in reached.items() if not count}
