@@ -48,13 +48,8 @@ _ISOLATIONS = "compaction:mm_compaction_isolate_freepages"
 class Truth:
     """Something of the kernel's that a recording may tell, and a replay can be given.
 
-    Attributes:
-        name: column of the table.
-        meaning: in words.
-        decided: whether the kernel decides it, so that it is the model's to predict.
-        record: what to record to have it.
-        put: put it into a recording made ready.
-        needs: events without which it is not known.
+    `decided`: the kernel decides it, so that it is the model's to predict. `put` puts it into a
+    recording made ready; without the events that it `needs` it is not known.
     """
 
     name: str
@@ -90,10 +85,7 @@ def imposed(recording: Recording, prepared: Prepared, truths: tuple[Truth, ...])
 
 
 def _in_recorded_zones(recording: Recording, prepared: Prepared) -> Prepared:
-    """Let each request be served by the zone of its recorded page only (S3.1).
-
-    The zone's own watermark tests stand; the slow path works as before.
-    """
+    """Let each request be served only by its recorded page's zone, if its tests pass (S3.1)."""
     demand = prepared.demand
     events = demand.events.copy()
     zone = prepared.machine.zones_of_pages(demand.objects["pfn"])
@@ -110,8 +102,7 @@ def _in_recorded_zones(recording: Recording, prepared: Prepared) -> Prepared:
 def without_compaction(prepared: Prepared) -> Prepared:
     """Take recorded compaction out of a demand: the reference that shows what it tells.
 
-    What it took and an event frees later is an allocation that no event shows; the rest stays
-    free. Captured requests are refilled like others.
+    What it took and an event frees later is an allocation that no event shows; the rest stays free.
     """
     demand = prepared.demand
     events = demand.events
@@ -151,10 +142,7 @@ def _with_recorded_drains(recording: Recording, prepared: Prepared) -> Prepared:
 
 
 def _with_recorded_releases(recording: Recording, prepared: Prepared) -> Prepared:
-    """Release a reserved block when the kernel released one (S7.4), and only then.
-
-    It is released for a movable request of a page, as the kernel's requests are that reclaim.
-    """
+    """Release a reserved block, for a movable page, when the kernel did (S7.4), and only then."""
     calls = recording.trace.tables.get(_RELEASE_PROBE, {})
     done, time_ns, cpu = (
         np.asarray(calls.get(name, np.zeros(0, np.int64))) for name in ("done", "time_ns", "cpu")
@@ -211,10 +199,7 @@ def with_true_start(recording: Recording, prepared: Prepared) -> Prepared:
 
 
 def _pages_at_start(snapshot: Snapshot, prepared: Prepared) -> np.ndarray:
-    """int64 by zone: pages free or on lists at the first event: those of the start snapshot.
-
-    Less what was freed up to the snapshot, and more what was taken.
-    """
+    """int64 by zone: pages free or on lists at the first event, by the snapshot and the demand."""
     machine, demand = prepared.machine, prepared.demand
     pages = np.zeros(len(machine.zones), np.int64)
     for zone in snapshot.zoneinfo.zones if snapshot.zoneinfo else ():
@@ -309,15 +294,7 @@ _WORTH_RECORDING = 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """One run of the budget.
-
-    Attributes:
-        run: column of the table.
-        meaning: what it is, in words.
-        imposed: whether it saw the answer, and is no prediction.
-        truths: names of what is imposed; none for a prediction.
-        forced: requests that the run could serve without watermarks only.
-    """
+    """One run of the budget; it is no prediction where `truths` are imposed."""
 
     run: str
     meaning: str

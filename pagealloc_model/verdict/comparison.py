@@ -268,15 +268,7 @@ replay, the snapshots missed most of what happened, and their error says little 
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """One quantity of one recording under two policies.
-
-    Attributes:
-        before: of the base.
-        after: of the patch.
-        error: of the model on this recording, None where nothing recorded shows one.
-        spread: standard error between two runs as long as the recording, on the scale.
-        refused: whether the recording can carry no conclusion.
-    """
+    """One quantity of one recording under two policies; `spread` is of two runs, on the scale."""
 
     before: Quantity
     after: Quantity

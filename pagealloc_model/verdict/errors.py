@@ -81,8 +81,7 @@ def error_row(
 class Scored:
     """Measured and predicted state at the scored snapshots, and the measured one at the start.
 
-    Frames have columns measured, predicted and null, and are indexed by time, node, zone and more:
-    `free` by order and migratetype, `blocks` by migratetype, `listed` by cpu; `boosts` by no more.
+    Frames have columns measured, predicted and null, and are indexed by time, node, zone and more.
     """
 
     start_ns: int

@@ -18,12 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class LossWindow(Window):
-    """A stretch of a recording between losses.
-
-    Attributes:
-        snapshots: snapshots with a zoneinfo that describe its start or lie in it.
-        first_ns: first event of the recording.
-    """
+    """A stretch between losses; `snapshots` have a zoneinfo that describes its start or lie in it."""
 
     snapshots: int
     first_ns: int

@@ -259,14 +259,9 @@ class Quantity:
     def spread(self, edges: np.ndarray, dispersion: float = 1.0) -> float:
         """Distance of another run's value, a standard error on its scale.
 
-        Of sums, means and ratios, by leaving out one window at a time; of quantiles, by those of
-        the windows; of a largest value, the spread of the windows' own, as that of a whole run has
-        it too. What is counted at the end varies as rare events do, and no total by less. NaN
-        where less than half of the windows show anything.
-
-        Args:
-            edges: of the windows.
-            dispersion: variance over mean of rare events by window; they come in bursts.
+        By leaving out one window at a time; of quantiles and the largest value, by those of the
+        windows. What is counted at the end varies as rare events do, by `dispersion` more as they come
+        in bursts, and no total by less. NaN where less than half of the windows show anything.
         """
         rare = float(np.sqrt(1 / (self.value + HALF)))
         if self.how in ("count", "last"):

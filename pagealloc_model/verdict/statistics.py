@@ -170,9 +170,7 @@ def resampled_interval(
     paired: bool = False,
     seed: int = 0,
 ) -> tuple[float, float]:
-    """The percentile bootstrap at `CONFIDENCE` of a number made of means.
-
-    NaN for fewer than two values a sample, and where no resample has a finite number.
+    """The percentile bootstrap at `CONFIDENCE` of a number made of means; NaN where unknown.
 
     Args:
         statistic: from the means of each sample's resamples, a value for each resample.

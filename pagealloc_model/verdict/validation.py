@@ -245,11 +245,7 @@ def validate_windows(
     seed: int = 0,
     resync: bool = False,
 ) -> tuple[tuple[LossWindow, Validation], ...]:
-    """Validate each loss-free window of a recording by itself, from its own snapshot.
-
-    Arguments and errors are those of `validate`; no window is returned of a recording that lost
-    nothing, and none that holds too few snapshots.
-    """
+    """Validate each loss-free window that can be by itself; arguments and errors are `validate`'s."""
     asked = {"rules": rules, "assumptions": assumptions, "seed": seed, "resync": resync}
     return tuple(
         (window, validate(recording_between(recording, window), **asked))

@@ -405,10 +405,9 @@ def drop_uncounted(
 ) -> list[str]:
     """Leave out, zone by zone, what flags show free beyond what the counts leave room for.
 
-    Only in zones that would have more free pages than counted (by the share TOO_OLD of
-    `old_flags`). Free buddies that events show count first; of the others, as many stay of each
-    order and type as the counts have more, those at the end of the zone first, where the kernel
-    hands memory out last. A block without events is taken for Movable here as elsewhere.
+    Only in zones with more free pages than counted (by the share TOO_OLD). Free buddies that events
+    show count first; of the others, as many stay of each order and type as the counts have more,
+    those at the end of the zone first, where the kernel hands memory out last.
     """
     lines: list[str] = []
     if counts.free_buddies is None:
@@ -450,10 +449,7 @@ def pages_on_lists(machine: Machine, listed: np.ndarray) -> np.ndarray:
 
 
 def _first_moves(moves: np.ndarray, first: np.ndarray) -> np.ndarray:
-    """The first move of each page, where no earlier one moved a frame of it as part of another.
-
-    Else two pages would share the frame at the start. Order is that of the moves.
-    """
+    """The first move of each page, unless an earlier one moved a frame of it as part of another."""
     _, heads = np.unique(moves["pfn"], return_index=True)
     heads = np.sort(heads)
 

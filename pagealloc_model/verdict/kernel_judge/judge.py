@@ -290,12 +290,7 @@ def judge_recorded(
     """A recording's demand instead of random operations: its events, or, of reclaim, its requests.
 
     What the recorded kernel's source decided, such as a gate of the reserve, is left to the rules.
-    Arguments are those of `judge`; the tree's part is allocation or reclaim.
-
-    Raises:
-        KernelSourceError: the tree lacks functions or does not compile.
-        UsageError: no snapshot, or nothing to replay.
-        RecordingError: a file of the recording cannot be read.
+    Arguments and errors are those of `judge`, and those of a replay.
     """
     is_reclaim = tree.part.name == RECLAIM.name
     assumptions = Assumptions(reclaim="elastic") if is_reclaim else Assumptions()
@@ -359,8 +354,7 @@ def _judged(
 ) -> Verdict:
     """Take scenario after scenario until a difference, or until enough operations were taken.
 
-    `begin` makes one from its number and the most operations that it may have, or returns a
-    difference that is there before any of them. One that was recorded is not made shorter.
+    `begin` makes one from its number and the most operations it may have, or is a difference.
     """
     began = time.perf_counter()
     done = number = 0

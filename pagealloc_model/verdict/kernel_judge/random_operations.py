@@ -114,11 +114,7 @@ class Beginning:
 
 
 def random_beginning(rng: random.Random, rules: KernelRules) -> Beginning:
-    """Any machine under any policy; a third are about the highatomic reserve.
-
-    One in three has several nodes, half have counters that lag, and mostly per-CPU lists are small
-    enough to overflow within a few operations.
-    """
+    """Any machine under any policy; lists mostly overflow within a few operations."""
     build = rng.choice(_BUILDS)
     machine = _random_machine(rng, build, reserving=rng.randrange(3) == 0)
     policy = Policy(costly_order=build.costly_order, pcp_batch_scale_max=build.batch_scale_max)
@@ -442,8 +438,7 @@ def random_compaction(
 ) -> tuple[Begin, np.ndarray]:
     """Any machine of a few blocks under any policy that concerns compaction.
 
-    On one machine in three most requests compact asynchronously for movable pages; they seldom come
-    to move a folio otherwise.
+    On one in three most requests compact asynchronously for movable pages, which is rare otherwise.
     """
     literal = random_beginning(rng, rules)
     policy = replace(

@@ -67,13 +67,7 @@ def differing_words(model: State, kernel: State) -> np.ndarray:
 
 
 def differing_pages(model: State, kernel: State, *, in_use: bool = False) -> np.ndarray:
-    """Pages whose record differs: free ones, in the buddy or on per-CPU lists.
-
-    Args:
-        model: the model's state.
-        kernel: the kernel's, its pages stored.
-        in_use: those in use too, with their folios, and no tags of free ones.
-    """
+    """Free pages whose record differs; `in_use`: and those in use, with folios but no tags."""
     mine, theirs = model.pages, kernel.pages
     free = (mine["where"] == at.BUDDY) | (mine["where"] == at.ON_PCP)
     used = (mine["where"] == at.ALLOCATED) & in_use
@@ -171,14 +165,7 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """The first operation after which the two are not the same.
-
-    Attributes:
-        position: index of the operation.
-        event: the operation, in words.
-        lines: what differs, one line each.
-        places: functions of the tree that had to do with it.
-    """
+    """The first operation after which the two differ, what does, and functions about it."""
 
     position: int
     event: str
@@ -224,13 +211,7 @@ def _writers(unit: Unit, lines: list[str]) -> list[Place]:
 class Sides:
     """A state carried on by the model and, a copy of it, by the kernel's code: of allocation.
 
-    Operations are events, and the answers to them rows of a log.
-
-    Attributes:
-        model: the model's state.
-        kernel: the kernel's.
-        places: where the model's objects are.
-        kernel_places: where the kernel's are.
+    Operations are events, and the answers to them rows of a log; `places` are of objects.
     """
 
     def __init__(
