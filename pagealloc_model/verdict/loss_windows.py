@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class LossWindow(Window):
-    """A stretch between losses; `snapshots` have a zoneinfo that describes its start or lie in it."""
+    """A stretch between losses; `snapshots` with a zoneinfo describe its start or lie in it."""
 
     snapshots: int
     first_ns: int

@@ -260,8 +260,8 @@ class Quantity:
         """Distance of another run's value, a standard error on its scale.
 
         By leaving out one window at a time; of quantiles and the largest value, by those of the
-        windows. What is counted at the end varies as rare events do, by `dispersion` more as they come
-        in bursts, and no total by less. NaN where less than half of the windows show anything.
+        windows. What is counted at the end varies as rare events do, by `dispersion` more as they
+        come in bursts, and no total by less. NaN where less than half of the windows show anything.
         """
         rare = float(np.sqrt(1 / (self.value + HALF)))
         if self.how in ("count", "last"):

@@ -245,7 +245,7 @@ def validate_windows(
     seed: int = 0,
     resync: bool = False,
 ) -> tuple[tuple[LossWindow, Validation], ...]:
-    """Validate each loss-free window that can be by itself; arguments and errors are `validate`'s."""
+    """Validate each usable loss-free window by itself; arguments and errors are `validate`'s."""
     asked = {"rules": rules, "assumptions": assumptions, "seed": seed, "resync": resync}
     return tuple(
         (window, validate(recording_between(recording, window), **asked))
