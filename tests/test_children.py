@@ -16,7 +16,7 @@ from pagealloc_model.recording.record import session
 from pagealloc_model.recording.record.children import clean_environment, python_words
 from pagealloc_model.studies.experiments.guest import Boot, guest_words
 from pagealloc_model.studies.experiments.inside import Order
-from pagealloc_model.studies.experiments.plan import Guest, Place, read_plan
+from pagealloc_model.studies.experiments.plan import Guest, read_plan, setting_file
 from tests.small_recordings import write_recording
 
 PLANTED = "import pathlib; pathlib.Path({!r}).touch(); raise SystemExit('planted')\n"
@@ -115,4 +115,4 @@ def test_a_node_is_a_size_and_its_cpus(node: str, tmp_path: Path) -> None:
 
 def test_a_setting_does_not_lead_out_of_sysfs() -> None:
     with pytest.raises(UsageError, match="no setting"):
-        Place.named("/sys/../etc/passwd")
+        setting_file("/sys/../etc/passwd")

@@ -22,7 +22,7 @@ from pagealloc_model.studies.fleets import (
     range_words,
     run_cache_host,
 )
-from pagealloc_model.studies.sweeps.records import ResultCache
+from pagealloc_model.studies.sweeps import records
 from pagealloc_model.verdict.statistics import resampled_interval
 from tests.show.test_post import assert_mailable
 from tests.small_recordings import write_recording
@@ -138,7 +138,7 @@ def test_metrics_that_hosts_lack_are_refused(made_up: pm.fleets.FleetResult) -> 
 def test_the_command_prints_and_writes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ResultCache, "of_this_user", lambda: ResultCache(tmp_path / "points"))
+    monkeypatch.setattr(records, "cache_directory", lambda: tmp_path)
     path = str(write_recording(tmp_path / "small"))
     recorded = ["fleet", "--base", path, "--patch", path, "--patch-set", "pcp_batch=4"]
     output = tmp_path / "hosts.parquet"

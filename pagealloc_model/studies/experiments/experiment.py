@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -46,7 +47,13 @@ from pagealloc_model.studies.experiments.runs import (
     make_runs,
     measured_runs,
 )
-from pagealloc_model.studies.sweeps.records import recording_digest, result_key
+from pagealloc_model.studies.sweeps.records import (
+    Record,
+    load_record,
+    recording_digest,
+    result_key,
+    store_record,
+)
 from pagealloc_model.verdict.quantities import (
     WHOLE_UNITS,
     predicted_quantities,
@@ -75,89 +82,160 @@ MEASURED_FILE = "measured.json"
 """Beside a run's recording: what was measured in it, for when the recording is deleted."""
 
 
-@dataclass(frozen=True)
-class Values:
-    """Values of one run by name (`WHOLE_UNITS`), measured or replayed, or why there are none."""
+def measured_values(
+    run: Run, directory: Path, recording: Recording | None = None
+) -> Mapping[str, float]:
+    """Values measured in a run by name (`WHOLE_UNITS`), now or before its recording was deleted.
 
-    quantities: Mapping[str, float]
-    refused: str = ""
+    Args:
+        run: a run that left a recording.
+        directory: where values are kept.
+        recording: the run's, where it is open.
+    """
+    file = Path(run.path).parent / MEASURED_FILE
+    if run.status == DONE and file.exists() and not Path(run.path).exists():
+        return json.loads(file.read_text())
+    recording = recording or run.open()
+    values, error = _kept_values(recording, directory, {"what": "measured"}, recorded_quantities)
+    if error:
+        what = f"run {run.name} cannot be measured: {error}"
+        raise RecordingError(run.path, what, todo="remove it, and it is made again")
+    if run.status == DONE:
+        file.write_text(json.dumps(values))
+    return values
 
-    def difference(self, other: Values) -> Values:
-        """The other's quantities less these."""
-        own, others = self.quantities, other.quantities
-        return Values(
-            {name: others[name] - own[name] for name in own if name in others},
-            self.refused or other.refused,
+
+def predicted_values(
+    recording: Recording, directory: Path, mode: str, policy: Policy, rules: str = ""
+) -> tuple[Mapping[str, float], str]:
+    """Values of a replay by name, or why it was refused.
+
+    Args:
+        recording: an opened recording.
+        directory: where values are kept.
+        mode: of reclaim, one of `MODES`.
+        policy: to replay under.
+        rules: the same; "" for those that fit the recording.
+    """
+
+    def replayed(recording: Recording) -> Mapping[str, float]:
+        assumptions = Assumptions()
+        if mode == "elastic":
+            assumptions = at_recorded_cost(recording.trace, start_snapshots(recording)[1])
+            assumptions = with_recorded_survivors(assumptions, recording)
+            own = replace(assumptions.elastic, kswapd_as_recorded=True, lru_as_recorded=True)
+            assumptions = replace(assumptions, elastic=own)
+        predicted = replay(
+            recording, policy, rules=rules or None, assumptions=assumptions, progress=unreported
         )
+        return predicted_quantities(recording, predicted)
+
+    parts = {"what": mode, "policy": policy.given(), "rules": rules}
+    return _kept_values(recording, directory, parts, replayed)
 
 
-_UNCHANGED = Values(dict.fromkeys(WHOLE_UNITS, 0.0))
-"""Predicted where nothing stands for a setting."""
-
-
-class KnownValues:
-    """Values of runs, measured and replayed, kept as files so that none is made twice."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._open: tuple[str, Recording, str] | None = None
-
-    def measured(self, run: Run) -> Values:
-        """Values measured in a run, now or before its recording was deleted."""
-        file = Path(run.path).parent / MEASURED_FILE
-        if run.status == DONE and file.exists() and not Path(run.path).exists():
-            return Values(json.loads(file.read_text()))
-        values = self._kept(run, {"what": "measured"}, recorded_quantities)
-        if values.refused:
-            what = f"run {run.name} cannot be measured: {values.refused}"
-            raise RecordingError(run.path, what, todo="remove it, and it is made again")
-        if run.status == DONE:
-            file.write_text(json.dumps(dict(values.quantities)))
-        return values
-
-    def predicted(self, run: Run, mode: str, policy: Policy, rules: str) -> Values:
-        """Values of a replay of a run, or why it was refused."""
-
-        def replayed(recording: Recording) -> Mapping[str, float]:
-            assumptions = Assumptions()
-            if mode == "elastic":
-                assumptions = at_recorded_cost(recording.trace, start_snapshots(recording)[1])
-                assumptions = with_recorded_survivors(assumptions, recording)
-                own = replace(assumptions.elastic, kswapd_as_recorded=True, lru_as_recorded=True)
-                assumptions = replace(assumptions, elastic=own)
-            predicted = replay(
-                recording, policy, rules=rules or None, assumptions=assumptions, progress=unreported
-            )
-            return predicted_quantities(recording, predicted)
-
-        return self._kept(run, {"what": mode, "policy": policy.given(), "rules": rules}, replayed)
-
-    def forget(self) -> None:
-        """Let go of the recording that was opened last."""
-        if self._open is not None:
-            forget_prepared(self._open[1])
-        self._open = None
-
-    def _kept(
-        self, run: Run, what: Mapping[str, object], make: Callable[[Recording], Mapping[str, float]]
-    ) -> Values:
-        if self._open is None or self._open[0] != run.path:
-            self.forget()
-            opened = run.open()
-            self._open = (run.path, opened, recording_digest(opened))
-        _, recording, digest = self._open
-        key = result_key({"experiment": 1, "recording": digest, **what})
-        file = self._directory / f"{key}.json"
-        if file.exists():
-            return Values(**json.loads(file.read_text()))
+def _kept_values(
+    recording: Recording,
+    directory: Path,
+    parts: Mapping[str, object],
+    make: Callable[[Recording], Mapping[str, float]],
+) -> tuple[Mapping[str, float], str]:
+    """Values and the error in place of them, made once for each of what they depend on."""
+    key = result_key({"experiment": 2, "recording": recording_digest(recording), **parts})
+    record = load_record(directory, key)
+    if record is None:
         try:
-            values = Values(dict(make(recording)))
+            record = Record(key=key, metrics=dict(make(recording)))
         except PageallocError as error:
-            values = Values({}, str(error))
-        self._directory.mkdir(parents=True, exist_ok=True)
-        with written_whole(file) as partial:
-            partial.write_text(json.dumps(asdict(values)))
-        return values
+            record = Record(key=key, error=str(error))
+        store_record(directory, record)
+    return record.metrics, record.error
+
+
+def changes_table(
+    pairs: Sequence[Pair], runs: Sequence[Run], directory: Path, report: Report | None = None
+) -> pd.DataFrame:
+    """Measured and predicted changes of every pair, quantity and mode of reclaim.
+
+    The predicted change is that between two replays of one recording of the earlier side, under
+    the later side's policy and under its own, averaged over that side's recordings. Nothing of the
+    later side is read for it.
+
+    Returns:
+        pair, axis, metric, unit, mode; runs_before, runs_after; before, after: measured means;
+        change with low and high; predicted with predicted_lowest and predicted_highest; verdict;
+        inside: the prediction lies in the interval; modelled; note: why there is no prediction.
+    """
+    usable = [run for run in runs if run.status != FAILED]
+    measured: dict[str, Mapping[str, float]] = {}
+    predicted: dict[tuple[str, str, str], tuple[dict[str, float], str]] = {}
+    for place, run in enumerate(usable):
+        begun = [pair for pair in pairs if pair.before.letter == run.side and pair.modelled]
+        recording = run.open() if begun else None
+        measured[run.name] = measured_values(run, directory, recording)
+        for mode, pair in itertools.product(MODES if recording else (), begun):
+            own, refused = predicted_values(recording, directory, mode, Policy())
+            other, why = predicted_values(recording, directory, mode, pair.policy, pair.rules)
+            change = {name: other[name] - own[name] for name in own if name in other}
+            predicted[pair.title, mode, run.name] = change, refused or why
+        if recording:
+            forget_prepared(recording)
+        if report is not None:
+            report((place + 1) / len(usable))
+    unchanged = dict.fromkeys(WHOLE_UNITS, 0.0), ""
+    rows: list[dict[str, object]] = []
+    for pair in pairs:
+        before, after = (
+            [run for run in usable if run.side == side.letter] for side in (pair.before, pair.after)
+        )
+        if not before or not after:
+            continue
+        if pair.axis != KERNEL and Path(after[0].path).exists():
+            check_same_machine(before[0].open(), after[0].open())
+        for mode in MODES:
+            changes = [predicted.get((pair.title, mode, run.name), unchanged) for run in before]
+            note = next((refused for _, refused in changes if refused), "")
+            for metric, unit in WHOLE_UNITS.items():
+                sides = [
+                    [measured[run.name].get(metric, np.nan) for run in own]
+                    for own in (before, after)
+                ]
+                low, high = change_interval(*sides)
+                means = [float(pd.Series(own, dtype=float).mean()) for own in sides]
+                known = [change[metric] for change, _ in changes if metric in change]
+                known = [value for value in known if not np.isnan(value)]
+                mean = float(np.mean(known)) if known else float("nan")
+                rows.append(
+                    {
+                        "pair": pair.title,
+                        "axis": pair.axis,
+                        "metric": metric,
+                        "unit": unit,
+                        "mode": mode,
+                        "runs_before": len(before),
+                        "runs_after": len(after),
+                        "before": means[0],
+                        "after": means[1],
+                        "change": means[1] - means[0],
+                        "low": low,
+                        "high": high,
+                        "predicted": mean,
+                        "predicted_lowest": min(known, default=float("nan")),
+                        "predicted_highest": max(known, default=float("nan")),
+                        "verdict": verdict(mean, low, high),
+                        "inside": bool(low <= mean <= high),
+                        "modelled": pair.modelled,
+                        "note": note,
+                    }
+                )
+    table = pd.DataFrame(rows)
+    if table.empty:
+        return table
+    # rows of quantities that were measured, and that are not 0 everywhere
+    moved = (table[["before", "after", "predicted"]].fillna(0.0) != 0).any(axis=1)
+    telling = table["change"].notna() & moved
+    by_quantity = telling.groupby([table["pair"], table["metric"]]).transform("any")
+    return table[by_quantity].reset_index(drop=True)
 
 
 def check_same_machine(off: Recording, on: Recording) -> None:
@@ -175,97 +253,6 @@ def check_same_machine(off: Recording, on: Recording) -> None:
         )
 
 
-def changes_table(
-    pairs: Sequence[Pair], runs: Sequence[Run], known: KnownValues, report: Report | None = None
-) -> pd.DataFrame:
-    """Measured and predicted changes of every pair, quantity and mode of reclaim.
-
-    The predicted change is that between two replays of one recording of the earlier side, under
-    the later side's policy and under its own, averaged over that side's recordings. Nothing of the
-    later side is read for it.
-
-    Returns:
-        pair, axis, metric, unit, mode; runs_before, runs_after; before, after: measured means;
-        change with low and high; predicted with predicted_lowest and predicted_highest; verdict;
-        inside: the prediction lies in the interval; modelled; note: why there is no prediction.
-    """
-    usable = [run for run in runs if run.status != FAILED]
-    measured: dict[str, Values] = {}
-    predicted: dict[tuple[str, str, str], Values] = {}
-    for place, run in enumerate(usable):
-        measured[run.name] = known.measured(run)
-        begun = [pair for pair in pairs if pair.before.letter == run.side and pair.modelled]
-        for mode in MODES if begun else ():
-            own = known.predicted(run, mode, Policy(), "")
-            for pair in begun:
-                other = known.predicted(run, mode, pair.policy, pair.rules)
-                predicted[pair.title, mode, run.name] = own.difference(other)
-        if report is not None:
-            report((place + 1) / len(usable))
-    known.forget()
-    rows: list[dict[str, object]] = []
-    for pair in pairs:
-        before, after = (
-            [run for run in usable if run.side == side.letter] for side in (pair.before, pair.after)
-        )
-        if not before or not after:
-            continue
-        if pair.axis != KERNEL and Path(after[0].path).exists():
-            check_same_machine(before[0].open(), after[0].open())
-        sides = [[measured[run.name] for run in own] for own in (before, after)]
-        for mode in MODES:
-            changes = [predicted.get((pair.title, mode, run.name), _UNCHANGED) for run in before]
-            note = next((change.refused for change in changes if change.refused), "")
-            for metric, unit in WHOLE_UNITS.items():
-                values = [
-                    [own.quantities.get(metric, float("nan")) for own in side]
-                    for side in (*sides, changes)
-                ]
-                rows.append(
-                    {
-                        "pair": pair.title,
-                        "axis": pair.axis,
-                        "metric": metric,
-                        "unit": unit,
-                        "mode": mode,
-                        **_measured_and_predicted(*values),
-                        "modelled": pair.modelled,
-                        "note": note,
-                    }
-                )
-    table = pd.DataFrame(rows)
-    if table.empty:
-        return table
-    # rows of quantities that were measured, and that are not 0 everywhere
-    moved = (table[["before", "after", "predicted"]].fillna(0.0) != 0).any(axis=1)
-    telling = table["change"].notna() & moved
-    by_quantity = telling.groupby([table["pair"], table["metric"]]).transform("any")
-    return table[by_quantity].reset_index(drop=True)
-
-
-def _measured_and_predicted(
-    before: Sequence[float], after: Sequence[float], predicted: Sequence[float]
-) -> dict[str, object]:
-    low, high = change_interval(before, after)
-    known = [value for value in predicted if not np.isnan(value)]
-    mean = float(np.mean(known)) if known else float("nan")
-    means = [float(pd.Series(own, dtype=float).mean()) for own in (before, after)]
-    return {
-        "runs_before": len(before),
-        "runs_after": len(after),
-        "before": means[0],
-        "after": means[1],
-        "change": means[1] - means[0],
-        "low": low,
-        "high": high,
-        "predicted": mean,
-        "predicted_lowest": min(known, default=float("nan")),
-        "predicted_highest": max(known, default=float("nan")),
-        "verdict": verdict(mean, low, high),
-        "inside": bool(low <= mean <= high),
-    }
-
-
 def score_table(changes: pd.DataFrame) -> pd.DataFrame:
     """Predictions that were right, by mode of reclaim, beside the model that nothing changes.
 
@@ -275,22 +262,18 @@ def score_table(changes: pd.DataFrame) -> pd.DataFrame:
         within the interval.
     """
     null = changes[changes["mode"] == MODES[0]].assign(predicted=0.0)
-    verdicts = [verdict(0.0, row.low, row.high) for row in null.itertuples()]
-    inside = (null["low"] <= 0) & (null["high"] >= 0)
-    models = {mode: changes[changes["mode"] == mode] for mode in MODES}
-    models[NULL] = null.assign(verdict=verdicts, inside=inside)
+    null["verdict"] = [verdict(0.0, row.low, row.high) for row in null.itertuples()]
+    null["inside"] = (null["low"] <= 0) & (null["high"] >= 0)
+    models = {mode: changes[changes["mode"] == mode] for mode in MODES} | {NULL: null}
+    counted = dict(predicted=WITHIN, right=RIGHT, wrong=WRONG, not_predicted=NOT_PREDICTED)
     scores = []
     for model, rows in models.items():
-        counts = rows["verdict"].value_counts()
         quiet = (rows["verdict"] == NO_EFFECT) & rows["predicted"].notna()
         scores.append(
             {
                 "model": model,
                 "measurable": int(rows["verdict"].isin(EFFECTS).sum()),
-                "predicted": int(counts.get(WITHIN, 0)),
-                "right": int(counts.get(RIGHT, 0)),
-                "wrong": int(counts.get(WRONG, 0)),
-                "not_predicted": int(counts.get(NOT_PREDICTED, 0)),
+                **{name: int((rows["verdict"] == own).sum()) for name, own in counted.items()},
                 "quiet": int(quiet.sum()),
                 "quiet_inside": int((rows["inside"] & quiet).sum()),
             }
@@ -398,19 +381,12 @@ def experiment(
     if to_run and not make:
         runs += kept_runs(to_run, directory)
     elif to_run:
-        with progress_bar.progress(
-            f"running {plan.name}",
-            len(to_run) * plan.repeats,
-            "runs",
-            given=progress_bar.part_of(progress, 0.0, 0.8),
-        ) as report:
+        part, total = progress_bar.part_of(progress, 0.0, 0.8), len(to_run) * plan.repeats
+        with progress_bar.progress(f"running {plan.name}", total, "runs", part) as report:
             runs += make_runs(plan, to_run, directory, runner, report)
-    with progress_bar.progress(
-        f"predicting {plan.name}", len(runs), "runs", given=progress_bar.part_of(progress, 0.8, 1.0)
-    ) as report:
-        changes = changes_table(
-            pairs_of(plan, sides), runs, KnownValues(directory / "values"), report
-        )
+    part = progress_bar.part_of(progress, 0.8, 1.0)
+    with progress_bar.progress(f"predicting {plan.name}", len(runs), "runs", part) as report:
+        changes = changes_table(pairs_of(plan, sides), runs, directory / "values", report)
     choices = {side.letter: side.choices for side in sides}
     rows = pd.DataFrame([{**asdict(run), **choices[run.side]} for run in runs])
     result = ExperimentResult(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import itertools
 import lzma
 import os
 import platform
@@ -20,6 +21,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
 from threading import Lock
+from typing import Any
+
+import zstandard
 
 from pagealloc_model.base.errors import PageallocError, UsageError
 from pagealloc_model.recording.record.children import clean_environment, python_words
@@ -40,7 +44,6 @@ DISK_DEVICE_FILE = "big"
 KVM = Path("/dev/kvm")
 NO_GUESTS = "pagealloc experiment cannot boot guests"
 _EITHER_SHARE = " or ".join(f"CONFIG_{option}" for option in SHARES)
-_CONFIG_BEGINS, _CONFIG_ENDS = b"IKCFG_ST", b"IKCFG_ED"
 _KVM_TRIAL_S = 30.0
 _LOOK_S = 0.5
 
@@ -49,7 +52,7 @@ Cancel = Callable[[], bool]
 
 
 def shares_by_9p(image: Path) -> bool:
-    """Whether the host's files are to come over 9p; if not, over virtiofs."""
+    """Tell whether the host's files are to come over 9p; if not, over virtiofs."""
     options = kernel_options(image)
     if options is None or NINE_P in options:
         return True
@@ -64,41 +67,29 @@ def shares_by_9p(image: Path) -> bool:
 def kernel_options(image: Path, boot: Path = Path("/boot")) -> set[str] | None:
     """Options that a kernel was built with, as y or m; None where nothing tells."""
     beside = [folder / image.name.replace("vmlinuz", "config") for folder in (image.parent, boot)]
-    text = next((file.read_text() for file in beside if file != image and file.is_file()), None)
-    text = text if text is not None else _configuration_inside(image.read_bytes())
+    texts = (file.read_text() for file in beside if file != image and file.is_file())
+    text = next(itertools.chain(texts, _configurations_inside(image)), None)
     return None if text is None else set(re.findall(r"^CONFIG_(\w+)=[ym]$", text, re.MULTILINE))
 
 
-def _configuration_inside(content: bytes) -> str | None:
+def _configurations_inside(image: Path) -> Iterator[str]:
     """The configuration inside a kernel, whichever way it is compressed."""
-    for unpack, magic in _PACKED:
+    packed: tuple[tuple[Callable[[], Any], bytes], ...] = (
+        (lambda: zlib.decompressobj(31), b"\x1f\x8b\x08"),
+        (lzma.LZMADecompressor, b"\xfd7zXZ\x00"),
+        (zstandard.ZstdDecompressor().decompressobj, b"\x28\xb5\x2f\xfd"),
+    )
+    content = image.read_bytes()
+    for decompressor, magic in packed:
         for match in re.finditer(re.escape(magic), content):
             try:
-                unpacked = unpack(content[match.start() :])
-            except (zlib.error, lzma.LZMAError, ValueError, EOFError):
+                unpacked = decompressor().decompress(content[match.start() :])
+            except (zlib.error, lzma.LZMAError, EOFError, zstandard.ZstdError):
                 continue
-            start = unpacked.find(_CONFIG_BEGINS)
+            start = unpacked.find(b"IKCFG_ST")
             if start >= 0:
-                end = unpacked.find(_CONFIG_ENDS, start)
-                return gzip.decompress(unpacked[start + len(_CONFIG_BEGINS) : end]).decode()
-    return None
-
-
-def _zstd(content: bytes) -> bytes:
-    import zstandard
-
-    try:
-        return zstandard.ZstdDecompressor().decompressobj().decompress(content)
-    except zstandard.ZstdError as error:
-        raise ValueError(str(error)) from None
-
-
-_PACKED: tuple[tuple[Callable[[bytes], bytes], bytes], ...] = (
-    (lambda content: zlib.decompressobj(31).decompress(content), b"\x1f\x8b\x08"),
-    (lambda content: lzma.LZMADecompressor().decompress(content), b"\xfd7zXZ\x00"),
-    (_zstd, b"\x28\xb5\x2f\xfd"),
-)
-"""Ways to unpack a kernel, and the bytes that one packed so begins with."""
+                end = unpacked.find(b"IKCFG_ED", start)
+                yield gzip.decompress(unpacked[start + len("IKCFG_ST") : end]).decode()
 
 
 class RunFailedError(PageallocError):
@@ -131,10 +122,45 @@ class Call:
     most_bytes: int = 0
     grace_s: float = 0.0
 
+    @contextlib.contextmanager
+    def running(self, output: Any) -> Iterator[subprocess.Popen[bytes]]:
+        """The process; in the end it is ended with all that it started, after a request to end."""
+        process = subprocess.Popen(
+            self.words,
+            env={**clean_environment(), **self.environment},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            yield process
+        finally:
+            if self.grace_s and process.poll() is None:
+                process.terminate()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(self.grace_s)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
 
 def make_recording(call: Call, folder: Path, cancel: Cancel) -> None:
     """Call a program that leaves a recording and an answer in a run's folder."""
-    ended = _watched(call, folder, cancel)
+    give_up, ended = time.monotonic() + call.limit_s, ""
+    with (folder / CONSOLE).open("wb") as console, call.running(console) as process:
+        while process.poll() is None and not ended:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_LOOK_S)
+                break
+            if cancel():
+                ended = "interrupted"
+            elif time.monotonic() > give_up:
+                took = f"{call.what} took over {call.limit_s:g} s"
+                ended = f"{took}; raise {call.key}, or ask less"
+            elif folder_bytes(folder) > call.most_bytes:
+                most = f"{call.most_bytes >> 20} MiB"
+                ended = f"the run took over {most}; raise limits.run, or ask less"
     answer = answer_of(folder)
     if answer == "":
         return
@@ -142,51 +168,6 @@ def make_recording(call: Call, folder: Path, cancel: Cancel) -> None:
     last = [line for line in text.splitlines() if line.strip()][-CONSOLE_LINES:]
     why = ended or answer or f"{call.what} ended before it was done"
     raise RunFailedError(why, "\n".join(last))
-
-
-def _watched(call: Call, folder: Path, cancel: Cancel) -> str:
-    """Let a program run to its end; why it was ended before, "" if it was not."""
-    give_up = time.monotonic() + call.limit_s
-    with (folder / CONSOLE).open("wb") as console:
-        process = started(call, console)
-        try:
-            while True:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(_LOOK_S)
-                    return ""
-                if cancel():
-                    return "interrupted"
-                if time.monotonic() > give_up:
-                    took = f"{call.what} took over {call.limit_s:g} s"
-                    return f"{took}; raise {call.key}, or ask less"
-                if folder_bytes(folder) > call.most_bytes:
-                    most = f"{call.most_bytes >> 20} MiB"
-                    return f"the run took over {most}; raise limits.run, or ask less"
-        finally:
-            end(process, call.grace_s)
-
-
-def started(call: Call, output: object) -> subprocess.Popen[bytes]:
-    """A process in a group of its own, so that all that it starts can be ended with it."""
-    return subprocess.Popen(
-        call.words,
-        env={**clean_environment(), **call.environment},
-        stdin=subprocess.DEVNULL,
-        stdout=output,  # type: ignore[arg-type]
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
-
-
-def end(process: subprocess.Popen[bytes], grace_s: float = 0.0) -> None:
-    """End a process and all that it started, some time after it was asked to end by itself."""
-    if grace_s and process.poll() is None:
-        process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(grace_s)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
 
 
 def folder_bytes(folder: Path) -> int:
@@ -201,14 +182,14 @@ def folder_bytes(folder: Path) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Boot:
-    """One run to make."""
+    """One run to make; on this machine itself it is the order alone."""
 
-    image: Path
-    guest: Guest
-    boot: tuple[str, ...]
     order: Order
-    disk: Path | None
-    most_bytes: int
+    image: Path = Path()
+    guest: Guest = field(default_factory=Guest)
+    boot: tuple[str, ...] = ()
+    disk: Path | None = None
+    most_bytes: int = 0
 
 
 Runner = Callable[[Boot, Path, Cancel], None]
@@ -293,18 +274,16 @@ def _machine_words(image: Path) -> list[str]:
 
 
 def kvm_serves(virtme: str, image: Path, device: Path = KVM, limit_s: float = _KVM_TRIAL_S) -> bool:
-    """Whether a guest of a kernel boots with KVM within a time: it may open and yet hang."""
+    """Tell whether a guest of a kernel boots with KVM within a time: it may open and yet hang."""
     if not os.access(device, os.R_OK | os.W_OK):
         return False
     words = [virtme, "--run", quote(str(image)), *_machine_words(image), "--memory", "256M"]
     call = Call(words=[*words, "--exec", "true"], environment=_virtme_environment(virtme))
-    process = started(call, subprocess.DEVNULL)
-    try:
-        return process.wait(limit_s) == 0
-    except subprocess.TimeoutExpired:
-        return False
-    finally:
-        end(process)
+    with call.running(subprocess.DEVNULL) as process:
+        try:
+            return process.wait(limit_s) == 0
+        except subprocess.TimeoutExpired:
+            return False
 
 
 def _virtme_environment(virtme: str) -> dict[str, str]:
@@ -336,36 +315,18 @@ def make_disk(image: Path, size: int) -> None:
 
 def guest_checks(images: tuple[Path, ...] = (), boot: Path = Path("/boot")) -> list[Check]:
     """One check for each thing that guests need."""
-    checks = list(_programs())
-    if os.access(KVM, os.R_OK | os.W_OK):
-        checks.append(Check(name="KVM", found=f"{KVM}; the first guest shows whether it serves"))
-    else:
-        checks.append(
-            Check(
-                name="KVM",
-                found=f"{KVM} cannot be opened",
-                cost="guests are emulated, ten times slower and more",
-                todo="use a machine with virtualization, or one that passes it on",
-            )
-        )
-    images = images or tuple(sorted(boot.glob("vmlinuz-*")))
-    if not images:
-        checks.append(
-            Check(
-                name="guest kernel",
-                found=f"none in {boot}",
-                cost="an experiment has to name one",
-                todo="give doctor one with --kernel, to see whether it serves",
-            )
-        )
-    return checks + [_kernel_check(image, boot) for image in images]
+    checks: list[Check] = []
 
+    def check(name: str, found: str, cost: str = "", todo: str = "") -> None:
+        checks.append(Check(name=name, found=found, cost=cost, todo=todo))
 
-def _programs() -> Iterator[Check]:
     virtme = find_virtme()
-    lacks = {"todo": "pip install '.[guest]' in the checkout", "cost": NO_GUESTS}
-    yield Check(name="virtme-ng", found=virtme or "not installed", **({} if virtme else lacks))
+    if virtme:
+        check("virtme-ng", virtme)
+    else:
+        check("virtme-ng", "not installed", NO_GUESTS, "pip install '.[guest]' in the checkout")
     modules = "kernels with modules, such as a distribution's, cannot be booted"
+    places = f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin:/sbin"
     for name, command, cost, package in (
         ("qemu", f"qemu-system-{platform.machine()}", NO_GUESTS, "qemu-system-x86"),
         ("kmod", "kmod", modules, "kmod"),
@@ -373,32 +334,36 @@ def _programs() -> Iterator[Check]:
         ("mkfs.ext4", "mkfs.ext4", "guests have no scratch disk", "e2fsprogs"),
         ("C compiler", COMPILER, "the workloads that come with the project cannot run", "gcc"),
     ):
-        path = shutil.which(
-            command, path=f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin:/sbin"
-        )
-        if path:
-            yield Check(name=name, found=path)
+        path = shutil.which(command, path=places)
+        lacks = ("not installed", cost, f"install {command} (Debian: {package})")
+        check(name, *((path,) if path else lacks))
+    if os.access(KVM, os.R_OK | os.W_OK):
+        check("KVM", f"{KVM}; the first guest shows whether it serves")
+    else:
+        cost = "guests are emulated, ten times slower and more"
+        todo = "use a machine with virtualization, or one that passes it on"
+        check("KVM", f"{KVM} cannot be opened", cost, todo)
+    images = images or tuple(sorted(boot.glob("vmlinuz-*")))
+    if not images:
+        todo = "give doctor one with --kernel, to see whether it serves"
+        check("guest kernel", f"none in {boot}", "an experiment has to name one", todo)
+    for image in images:
+        name = f"kernel {image.name}"
+        if not os.access(image, os.R_OK):
+            todo = "name a bzImage that this user can read"
+            check(name, "cannot be read", "it cannot be booted", todo)
+            continue
+        options = kernel_options(image, boot)
+        lacking = [f"CONFIG_{option}" for option in RECORDS if option not in (options or ())]
+        if options is None:
+            todo = "boot it once; build with CONFIG_IKCONFIG to see more here"
+            check(name, "its configuration is not known", "none", todo)
+        elif not options & set(SHARES):
+            cost = "it cannot see the host's files, so it cannot be a guest"
+            check(name, "neither 9p nor virtiofs", cost, f"build one with {_EITHER_SHARE}")
+        elif lacking:
+            cost = "recordings of it show less, or cannot be made"
+            check(name, f"without {', '.join(lacking)}", cost, "build one with them")
         else:
-            todo = f"install {command} (Debian: {package})"
-            yield Check(name=name, found="not installed", cost=cost, todo=todo)
-
-
-def _kernel_check(image: Path, boot: Path) -> Check:
-    def check(found: str, cost: str = "", todo: str = "") -> Check:
-        return Check(name=f"kernel {image.name}", found=found, cost=cost, todo=todo)
-
-    if not os.access(image, os.R_OK):
-        todo = "name a bzImage that this user can read"
-        return check("cannot be read", "it cannot be booted", todo)
-    options = kernel_options(image, boot)
-    if options is None:
-        todo = "boot it once; build with CONFIG_IKCONFIG to see more here"
-        return check("its configuration is not known", "none", todo)
-    if not options & set(SHARES):
-        cost = "it cannot see the host's files, so it cannot be a guest"
-        return check("neither 9p nor virtiofs", cost, f"build one with {_EITHER_SHARE}")
-    lacking = [f"CONFIG_{option}" for option in RECORDS if option not in options]
-    if lacking:
-        cost = "recordings of it show less, or cannot be made"
-        return check(f"without {', '.join(lacking)}", cost, "build one with them")
-    return check("serves as a guest")
+            check(name, "serves as a guest")
+    return checks

@@ -6,7 +6,7 @@ import itertools
 import re
 import string
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,14 @@ from pagealloc_model.studies.experiments.workloads import Workload, workload
 
 PLANS = Path(__file__).parent / "plans"
 DESIGNS = ("one_at_a_time", "grid")
+KERNEL = "kernel"
+"""The axis of kernels, where a plan has several."""
+_SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_MOST = 10_000
+_NODE = re.compile(r"[0-9]+[KMGT]?(,[a-z]+=[0-9-]+)*")
+_BOOT = "boot:"
+_BY_PLACE = {"/sys/kernel/mm/transparent_hugepage/defrag": "thp_defrag"}
+"""Fields of files in sysfs; a sysctl's field has its name."""
 
 
 class PlanError(PageallocError):
@@ -33,14 +41,14 @@ class PlanError(PageallocError):
 class Kernel:
     """A kernel to boot."""
 
-    name: str
     image: Path
+    name: str = ""
     rules: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Vary:
-    """A setting that differs between sides."""
+    """A setting that differs between sides; `field` and `rules` stand for its values."""
 
     setting: str
     values: tuple[str, ...]
@@ -94,7 +102,7 @@ class Here:
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """How much of the disk an experiment may take, in bytes."""
+    """Bytes of the disk that a run may take, and that stay free."""
 
     run: int = 2 << 30
     free: int = 2 << 30
@@ -123,8 +131,7 @@ class Plan:
 
 def find_plan(name: str | Path) -> Path:
     """A plan's file: what the name is a path of, or a shipped plan of that name."""
-    file = Path(name)
-    shipped = PLANS / f"{name}.toml"
+    file, shipped = Path(name), PLANS / f"{name}.toml"
     return shipped if not file.exists() and shipped.exists() else file
 
 
@@ -139,73 +146,50 @@ def changed_plan(plan: Plan, images: Sequence[str | Path], repeats: int | None =
     return replace(plan, kernels=kernels or plan.kernels, repeats=repeats or plan.repeats)
 
 
-SYSCTL, FILE, BOOT = "sysctl", "file", "boot"
-KERNEL = "kernel"
-"""The axis of kernels, where a plan has several."""
+def setting_file(name: str, root: Path = Path("/")) -> Path:
+    """The file that a setting is written into; of a boot parameter, where it can be seen."""
+    if name.startswith("/sys/") and ".." not in name.split("/"):
+        return root / name.removeprefix("/")
+    if name.startswith(_BOOT) and name != _BOOT:
+        return root / "proc/cmdline"
+    if "." in name.strip(".") and "/" not in name and " " not in name:
+        return root / "proc/sys" / name.replace(".", "/")
+    raise UsageError(
+        f"{name!r} is no setting; name a sysctl (vm.NAME), a path below /sys, or boot:NAME"
+    )
 
-_SYSFS = "/sys/"
-_BOOT_PREFIX = "boot:"
-_BY_PLACE = {"/sys/kernel/mm/transparent_hugepage/defrag": "thp_defrag"}
-"""Fields of files in sysfs; a sysctl's field has its name."""
 
-
-@dataclass(frozen=True, kw_only=True)
-class Place:
-    """Where a setting is made."""
-
-    kind: str
-    name: str
-
-    @staticmethod
-    def named(text: str) -> Place:
-        """The place that a plan names."""
-        if text.startswith(_SYSFS) and ".." not in text.split("/"):
-            return Place(kind=FILE, name=text)
-        if text.startswith(_BOOT_PREFIX) and text != _BOOT_PREFIX:
-            return Place(kind=BOOT, name=text.removeprefix(_BOOT_PREFIX))
-        if "." in text.strip(".") and "/" not in text and " " not in text:
-            return Place(kind=SYSCTL, name=text)
-        raise UsageError(
-            f"{text!r} is no setting; name a sysctl (vm.NAME), a path below /sys, or boot:NAME"
-        )
-
-    def file(self, root: Path = Path("/")) -> Path:
-        """The file that is written; of a boot parameter, where it can be seen."""
-        if self.kind == SYSCTL:
-            return root / "proc/sys" / self.name.replace(".", "/")
-        return root / ("proc/cmdline" if self.kind == BOOT else self.name.removeprefix("/"))
-
-    @property
-    def field(self) -> str:
-        """The field of `Policy` that stands for it, "" if there is none."""
-        if self.kind == FILE:
-            return _BY_PLACE.get(self.name, "")
-        name = self.name.rpartition(".")[2]
-        return name if self.kind == SYSCTL and name in policy_settings() else ""
+def policy_field(name: str) -> str:
+    """The field of `Policy` that stands for a setting, "" if there is none."""
+    if name.startswith(("/", _BOOT)):
+        return _BY_PLACE.get(name, "")
+    last = name.rpartition(".")[2]
+    return last if last in policy_settings() else ""
 
 
 def boot_words(values: Mapping[str, str]) -> list[str]:
     """Boot parameters among settings, as "NAME=VALUE"."""
-    places = ((Place.named(name), value) for name, value in values.items())
-    return [f"{place.name}={value}" for place, value in places if place.kind == BOOT]
+    return [
+        f"{name.removeprefix(_BOOT)}={value}"
+        for name, value in values.items()
+        if name.startswith(_BOOT)
+    ]
 
 
 def apply(values: Mapping[str, str], root: Path = Path("/")) -> None:
     """Make settings on this machine and read each back; of several words, the one in brackets."""
     for name, value in values.items():
-        place = Place.named(name)
-        file = place.file(root)
+        file, boot = setting_file(name, root), boot_words({name: value})
         try:
-            if place.kind != BOOT:
+            if not boot:
                 file.write_text(value)
             text = file.read_text().strip()
         except OSError as error:
             raise UsageError(
                 f"{name}={value}: cannot be set in this kernel ({error.strerror})"
             ) from None
-        words, is_boot = text.split(), place.kind == BOOT
-        wanted = f"{place.name}={value}" if is_boot else f"[{value}]"
-        if wanted not in words and (is_boot or words != value.split()):
+        words = text.split()
+        if not {f"[{value}]", *boot} & set(words) and (boot or words != value.split()):
             raise UsageError(f"{name}={value}: this kernel keeps {text!r}")
 
 
@@ -214,115 +198,12 @@ def current_values(names: Iterable[str], root: Path = Path("/")) -> dict[str, st
     values = {}
     for name in names:
         try:
-            text = Place.named(name).file(root).read_text().strip()
+            text = setting_file(name, root).read_text().strip()
         except OSError as error:
             raise UsageError(f"{name}: cannot be read in this kernel ({error.strerror})") from None
         chosen = [word.strip("[]") for word in text.split() if word.startswith("[")]
         values[name] = chosen[0] if chosen else text
     return values
-
-
-_SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-_MOST = 10_000
-_NODE = re.compile(r"[0-9]+[KMGT]?(,[a-z]+=[0-9-]+)*")
-
-
-def read_plan(path: str | Path) -> Plan:
-    """The plan that a TOML file is; paths in it are relative to the file."""
-    file = Path(path)
-    try:
-        table = tomllib.loads(text_of(given(file), "utf-8", todo="give a plan, which is TOML"))
-    except RecordingError as error:
-        names = ", ".join(sorted(plan.stem for plan in PLANS.glob("*.toml")))
-        todo = f"name a TOML file, or a shipped plan ({names})"
-        raise PlanError(file, "", f"{error.what}; {todo}") from None
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise PlanError(file, "", f"is no TOML: {error}") from None
-    names = "name kernel vary design settings repeats workload guest limits record here"
-    top = _Section(file, "", table, names)
-    settings = top.table("settings")
-    if "here" in table:
-        _refuse_guests(top, settings)
-    design = table.get("design", DESIGNS[0])
-    if design not in DESIGNS:
-        raise top.refuse("design", f"{design!r} is none; write one of {', '.join(DESIGNS)}")
-    kernels = tuple(_kernel(part) for part in top.tables("kernel", "image name rules"))
-    vary = tuple(_vary(part) for part in top.tables("vary", "setting values policy rules"))
-    if not vary and len(kernels) < 2:
-        raise top.refuse("vary", "nothing differs; add a [[vary]] table, or a second kernel")
-    for name in settings.values:
-        settings.convert(name, name, Place.named)
-    for name, many in (
-        ("kernel", [kernel.name for kernel in kernels]),
-        ("vary", [axis.setting for axis in vary] + list(settings.values)),
-    ):
-        twice = [own for own in many if many.count(own) > 1]
-        if twice:
-            raise top.refuse(name, f"{twice[0]} is given twice; keep one")
-    record = top.table("record", "interval_s buffer locks")
-    here = top.table("here", "memory timeout_s disk")
-    limits = top.table("limits", "run free")
-    return Plan(
-        name=str(table.get("name", file.stem)),
-        kernels=kernels,
-        vary=vary,
-        design=design,
-        settings={name: _text(value) for name, value in settings.values.items()},
-        guest=_guest(top),
-        here=Here(**here.converted(memory=_size, timeout_s=_seconds, disk=_size))
-        if "here" in table
-        else None,
-        limits=Limits(**limits.converted(run=_size, free=_size)),
-        **top.converted(repeats=_count),
-        **record.converted(interval_s=_seconds, buffer=_buffer, locks=_switch),
-        **_workload(top),
-    )
-
-
-class _Section:
-    """A table of a plan; every complaint names the key."""
-
-    def __init__(self, file: Path, where: str, values: Mapping[str, Any], names: str = "") -> None:
-        self.file = file
-        self.values = values
-        self._where = where
-        known = names.split()
-        for name in values if known else ():
-            if name not in known:
-                raise self.refuse(name, f"no such key; there are {', '.join(known)}")
-
-    def refuse(self, name: str, what: str) -> PlanError:
-        """The error of a key of the table, or of the table itself for ""."""
-        return PlanError(self.file, ".".join(filter(None, (self._where, name))), what)
-
-    def table(self, name: str, names: str = "") -> _Section:
-        value = self.values.get(name, {})
-        if not isinstance(value, dict):
-            raise self.refuse(name, f"is no table; write it as [{name}]")
-        return _Section(self.file, name, value, names)
-
-    def tables(self, name: str, names: str = "") -> list[_Section]:
-        value = self.values.get(name, [])
-        if not isinstance(value, list) or not all(isinstance(part, dict) for part in value):
-            raise self.refuse(name, f"is no list of tables; write each as [[{name}]]")
-        return [
-            _Section(self.file, f"{name}[{place}]", part, names) for place, part in enumerate(value)
-        ]
-
-    def convert(self, name: str, value: Any, conversion: Callable[[Any], Any]) -> Any:
-        """A value converted; what the conversion refuses, the plan refuses."""
-        try:
-            return conversion(value)
-        except PageallocError as error:
-            raise self.refuse(name, str(error).removeprefix("--buffer ")) from None
-
-    def converted(self, **conversions: Callable[[Any], Any]) -> dict[str, Any]:
-        """The keys that the table has, each converted."""
-        return {
-            name: self.convert(name, self.values[name], conversion)
-            for name, conversion in conversions.items()
-            if name in self.values
-        }
 
 
 def _checked(value: Any, is_right: bool, what: str) -> Any:
@@ -342,8 +223,9 @@ def _seconds(value: Any) -> float:
     return float(_checked(value, is_right, "is no number of seconds above 0"))
 
 
-def _switch(value: Any) -> bool:
-    return _checked(value, isinstance(value, bool), "is neither true nor false")
+def _text(value: object) -> str:
+    """A value as it is written into a file of the kernel's."""
+    return str(int(value)) if isinstance(value, bool) else str(value)
 
 
 def _words(value: Any) -> tuple[str, ...]:
@@ -358,96 +240,166 @@ def _size(value: Any) -> int:
     return _checked(value, is_right, 'is no size; write one such as "2G"')
 
 
-def _buffer(value: Any) -> int:
-    return parse_size(str(value))
+def _memory(value: Any) -> str:
+    if not _size(value):
+        raise UsageError("a guest needs memory")
+    return str(value)
+
+
+def _nodes(value: Any) -> tuple[str, ...]:
+    what = 'is none; write such as "256M,cpus=0-1"'
+    return tuple(_checked(node, bool(_NODE.fullmatch(node)), what) for node in _words(value))
 
 
 def _rules(text: Any) -> str:
     return KernelRules.named(str(text)).spelled() if text else ""
 
 
-def _text(value: object) -> str:
-    """A value as it is written into a file of the kernel's."""
-    return str(int(value)) if isinstance(value, bool) else str(value)
+def _setting(value: Any) -> str:
+    if value:
+        setting_file(str(value))
+    return str(value)
 
 
-def _refuse_guests(top: _Section, settings: _Section) -> None:
-    """Refuse what needs a guest in a plan for this machine."""
+_KVM = ("auto", "yes", "no")
+_FIELDS: dict[str, Any] = dict(
+    name=str,
+    kernel=[dict(image=str, name=str, rules=_rules)],
+    vary=[
+        dict(
+            setting=_setting,
+            values=_words,
+            policy=str,
+            rules=lambda value: tuple(map(_rules, _words(value))),
+        )
+    ],
+    design=lambda name: _checked(
+        name, name in DESIGNS, f"is none; write one of {', '.join(DESIGNS)}"
+    ),
+    settings={},
+    repeats=_count,
+    workload=dict(
+        name=lambda name: workload(str(name)), command=str, prepare=str, seed=_count, amount=_count
+    ),
+    guest=dict(
+        cpus=_count,
+        memory=_memory,
+        nodes=_nodes,
+        boot=_words,
+        kvm=lambda name: _checked(name, name in _KVM, 'is none; write "auto", "yes" or "no"'),
+        parallel=_count,
+        timeout_s=_seconds,
+        disk=_size,
+    ),
+    limits=dict(run=_size, free=_size),
+    record=dict(
+        interval_s=_seconds,
+        buffer=lambda size: parse_size(str(size)),
+        locks=lambda own: _checked(own, isinstance(own, bool), "is neither true nor false"),
+    ),
+    here=dict(memory=_size, timeout_s=_seconds, disk=_size),
+)
+"""Keys of a plan's file: what converts a value, the keys of a table, or those of each in a list."""
+
+
+def _read(file: Path, where: str, value: Any, fields: Any) -> Any:
+    """A value of a plan converted; every complaint names the key."""
+    if isinstance(fields, list):
+        if not isinstance(value, list) or not all(isinstance(part, dict) for part in value):
+            raise PlanError(file, where, f"is no list of tables; write each as [[{where}]]")
+        return [_read(file, f"{where}[{n}]", part, fields[0]) for n, part in enumerate(value)]
+    if isinstance(fields, dict):
+        if not isinstance(value, dict):
+            raise PlanError(file, where, f"is no table; write it as [{where}]")
+        below = f"{where}." if where else ""
+        for name in value if fields else ():
+            if name not in fields:
+                known = ", ".join(fields)
+                raise PlanError(file, f"{below}{name}", f"no such key; there are {known}")
+        for name in () if fields else value:
+            _read(file, f"{below}{name}", name, _setting)
+        return {
+            name: _read(file, f"{below}{name}", own, fields.get(name, _text))
+            for name, own in value.items()
+        }
+    try:
+        return fields(value)
+    except PageallocError as error:
+        raise PlanError(file, where, str(error).removeprefix("--buffer ")) from None
+
+
+def read_plan(path: str | Path) -> Plan:
+    """The plan that a TOML file is; paths in it are relative to the file."""
+    file = Path(path)
+
+    def refused(where: str, what: str) -> PlanError:
+        return PlanError(file, where, what)
+
+    try:
+        table = tomllib.loads(text_of(given(file), "utf-8", todo="give a plan, which is TOML"))
+    except RecordingError as error:
+        names = ", ".join(sorted(plan.stem for plan in PLANS.glob("*.toml")))
+        raise refused("", f"{error.what}; name a TOML file, or a shipped plan ({names})") from None
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise refused("", f"is no TOML: {error}") from None
     for name in ("guest", "kernel"):
-        if name in top.values:
-            raise top.refuse(name, "goes without [here], which boots nothing; keep one")
-    varied = [(part, "setting", part.values.get("setting")) for part in top.tables("vary")]
-    for part, key, name in [*((settings, name, name) for name in settings.values), *varied]:
-        if name and part.convert(key, str(name), Place.named).kind == BOOT:
-            raise part.refuse(key, "boot parameters need a [guest]; [here] boots nothing")
-
-
-def _kernel(part: _Section) -> Kernel:
-    if not part.values.get("image"):
-        raise part.refuse("image", "is missing; name a bzImage")
-    image = (part.file.parent / str(part.values["image"])).absolute()
-    name = str(part.values.get("name", image.name))
-    return Kernel(name=name, image=image, **part.converted(rules=_rules))
-
-
-def _vary(part: _Section) -> Vary:
-    setting = str(part.values.get("setting", ""))
-    if not setting:
-        raise part.refuse("setting", "is missing; name a sysctl, a path below /sys, or boot:NAME")
-    place = part.convert("setting", setting, Place.named)
-    values = part.converted(values=_words).get("values", ())
-    if len(set(values)) < 2 or len(set(values)) < len(values):
-        raise part.refuse("values", "give two or more different values")
-    name = str(part.values.get("policy", place.field))
-    if name and name not in policy_settings():
-        raise part.refuse("policy", f"no field {name!r}; there are {', '.join(policy_settings())}")
-    rules = part.converted(rules=_words).get("rules", ())
-    if rules and len(rules) != len(values):
-        raise part.refuse("rules", f"give {len(values)}, one for each value")
-    rules = tuple(part.convert("rules", text, _rules) for text in rules)
-    vary = Vary(setting=setting, values=values, field=name, rules=rules)
-    for value in values:
+        if "here" in table and name in table:
+            raise refused(name, "goes without [here], which boots nothing; keep one")
+    about = _read(file, "", table, _FIELDS)
+    kernels = []
+    for place, part in enumerate(about.pop("kernel", ())):
+        if not part.get("image"):
+            raise refused(f"kernel[{place}].image", "is missing; name a bzImage")
+        image = (file.parent / part["image"]).absolute()
+        kernels.append(Kernel(**{"name": image.name, **part, "image": image}))
+    settings, vary = about.get("settings", {}), []
+    places = {f"settings.{name}": name for name in settings}
+    for place, part in enumerate(about.pop("vary", ())):
+        where, setting = f"vary[{place}]", part.get("setting")
+        values, rules = part.get("values", ()), part.get("rules", ())
+        if not setting:
+            todo = "name a sysctl, a path below /sys, or boot:NAME"
+            raise refused(f"{where}.setting", f"is missing; {todo}")
+        if len(set(values)) < 2 or len(set(values)) < len(values):
+            raise refused(f"{where}.values", "give two or more different values")
+        name = part.get("policy", policy_field(setting))
+        if name and name not in policy_settings():
+            known = ", ".join(policy_settings())
+            raise refused(f"{where}.policy", f"no field {name!r}; there are {known}")
+        if rules and len(rules) != len(values):
+            raise refused(f"{where}.rules", f"give {len(values)}, one for each value")
+        axis = Vary(setting=setting, values=values, field=name, rules=rules)
         try:
-            vary.policy(value)
+            for value in values:
+                axis.policy(value)
         except PolicyError as error:
             hint = 'write policy = "" if no field stands for this setting'
-            raise part.refuse("values", f"{error}; {hint}") from None
-    return vary
-
-
-def _guest(top: _Section) -> Guest:
-    part = top.table("guest", "cpus memory nodes boot kvm parallel timeout_s disk")
-    kvm = part.values.get("kvm", Guest.kvm)
-    if kvm not in ("auto", "yes", "no"):
-        raise part.refuse("kvm", f'{kvm!r} is none; write "auto", "yes" or "no"')
-    if part.converted(memory=_size) == {"memory": 0}:
-        raise part.refuse("memory", "a guest needs memory")
-    guest = Guest(
-        kvm=kvm,
-        memory=str(part.values.get("memory", Guest.memory)),
-        **part.converted(cpus=_count, parallel=_count, timeout_s=_seconds, disk=_size),
-        **part.converted(nodes=_words, boot=_words),
-    )
-    for node in guest.nodes:
-        if not _NODE.fullmatch(node):
-            raise part.refuse("nodes", f'{node!r} is none; write such as "256M,cpus=0-1"')
-    return guest
-
-
-def _workload(top: _Section) -> dict[str, Any]:
-    """The workload with its seed and amount, as attributes of a plan."""
-    part = top.table("workload", "name command prepare seed amount")
-    name, command = part.values.get("name"), part.values.get("command")
-    if (name is None) == (command is None):
-        raise part.refuse("", "give either name, of a shipped one, or command")
-    if name is not None:
-        if "prepare" in part.values:
-            raise part.refuse("prepare", "goes with command, not with name")
-        chosen = part.convert("name", str(name), workload)
-    else:
-        words, prepare = str(command), str(part.values.get("prepare", ""))
-        chosen = Workload(name=words, meaning="own", command=words, prepare=prepare)
-    return {"workload": chosen, **part.converted(seed=_count, amount=_count)}
+            raise refused(f"{where}.values", f"{error}; {hint}") from None
+        vary.append(axis)
+        places[f"{where}.setting"] = setting
+    if not vary and len(kernels) < 2:
+        raise refused("vary", "nothing differs; add a [[vary]] table, or a second kernel")
+    for name, many in (("kernel", [own.name for own in kernels]), ("vary", [*places.values()])):
+        twice = [own for own in many if many.count(own) > 1]
+        if twice:
+            raise refused(name, f"{twice[0]} is given twice; keep one")
+    if "here" in about:
+        for where, name in places.items():
+            if name.startswith(_BOOT):
+                raise refused(where, "boot parameters need a [guest]; [here] boots nothing")
+        about["here"] = Here(**about["here"])
+    for name, kind in (("guest", Guest), ("limits", Limits)):
+        about[name] = kind(**about.get(name, {}))
+    load = about.pop("workload", {})
+    if ("name" in load) == ("command" in load):
+        raise refused("workload", "give either name, of a shipped one, or command")
+    if "name" in load and "prepare" in load:
+        raise refused("workload.prepare", "goes with command, not with name")
+    command, prepare = load.pop("command", ""), load.pop("prepare", "")
+    own = Workload(name=command, meaning="own", command=command, prepare=prepare)
+    chosen = load.pop("name", own)
+    about = {"name": file.stem, **about.pop("record", {}), **about, **load}
+    return Plan(vary=tuple(vary), kernels=tuple(kernels), workload=chosen, **about)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -465,7 +417,7 @@ class Side:
         return {**kernel, **self.values}
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Pair:
     """Two sides that differ in one setting, and what stands for the difference."""
 
@@ -473,8 +425,8 @@ class Pair:
     after: Side
     axis: str
     policy: Policy
-    rules: str = ""
-    modelled: bool = True
+    rules: str
+    modelled: bool
 
     @property
     def title(self) -> str:
@@ -497,15 +449,15 @@ def sides_of(plan: Plan) -> tuple[Side, ...]:
                 combinations.append((*first[:place], value, *first[place + 1 :]))
     chosen = itertools.product(kernels, combinations)
     return tuple(
-        Side(letter=_letter(number), kernel=kernel, values=dict(zip(names, values, strict=True)))
-        for number, (kernel, values) in enumerate(chosen)
+        Side(letter=letter, kernel=kernel, values=dict(zip(names, values, strict=True)))
+        for letter, (kernel, values) in zip(_letters(), chosen, strict=False)
     )
 
 
-def _letter(number: int) -> str:
+def _letters() -> Iterator[str]:
     """A to Z, then AA, AB, ..., as columns of a spreadsheet."""
-    before, last = divmod(number, len(string.ascii_uppercase))
-    return (_letter(before - 1) if before else "") + string.ascii_uppercase[last]
+    for size in itertools.count(1):
+        yield from map("".join, itertools.product(string.ascii_uppercase, repeat=size))
 
 
 def pairs_of(plan: Plan, sides: tuple[Side, ...]) -> tuple[Pair, ...]:
@@ -519,35 +471,30 @@ def pairs_of(plan: Plan, sides: tuple[Side, ...]) -> tuple[Pair, ...]:
         differ = [axis for axis, value in after.choices.items() if before.choices[axis] != value]
         if len(differ) != 1:
             continue
-        axis, policy, field = differ[0], Policy(), ""
+        axis, policy, is_modelled = differ[0], Policy(), True
         if axis == KERNEL:
-            rules = after.kernel.rules if after.kernel is not None else ""
+            rules = after.kernel.rules if after.kernel else ""
             if not rules:
                 continue
         else:
             vary, value = varied[axis], after.values[axis]
-            policy, field = vary.policy(value), vary.field
+            policy = vary.policy(value)
             rules = vary.rules[vary.values.index(value)] if vary.rules else ""
-        modelled = bool(field or rules)
-        pairs.append(
-            Pair(
-                before=before, after=after, axis=axis, policy=policy, rules=rules, modelled=modelled
-            )
-        )
+            is_modelled = bool(vary.field or rules)
+        pairs.append(Pair(before, after, axis, policy, rules, is_modelled))
     return tuple(pairs)
 
 
 def side_lines(sides: Sequence[Side]) -> list[str]:
     """One line for each side: all of the first one's values, then those that others differ in."""
-    first = sides[0].choices
+    first: Mapping[str, str] = {}
     lines = []
-    for number, side in enumerate(sides):
-        shown = (
-            f"{axis} {value}"
-            for axis, value in side.choices.items()
-            if not number or first[axis] != value
-        )
+    for side in sides:
+        shown = [
+            f"{axis} {value}" for axis, value in side.choices.items() if first.get(axis) != value
+        ]
         lines.append(f"{side.letter}: {', '.join(shown)}")
+        first = first or side.choices
     return lines
 
 

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
@@ -59,7 +59,6 @@ BIG = "big"
 HOLDER = "hold_memory"
 INSIDE = "pagealloc_model.studies.experiments.inside"
 _GRACE_S = 20.0
-_STOPPING = (signal.SIGTERM, signal.SIGHUP)
 _IN_MEMORY = ("tmpfs", "ramfs")
 _PUT_BACK = re.compile(r"vm\.[a-z_-]+|/sys/kernel/mm/[a-zA-Z0-9_-]+(/[a-zA-Z0-9_-]+)*")
 _NOT_PUT_BACK = "only vm.NAME and files below /sys/kernel/mm are set by experiments here"
@@ -80,10 +79,6 @@ def here_check(user: int | None = None) -> Check:
     return Check(name=name, found="not root", cost=cost, todo="run them with sudo")
 
 
-RunHere = Callable[[Order, Path, Cancel], None]
-"""Makes a run on this machine, its recording in a folder that is there and empty."""
-
-
 @contextlib.contextmanager
 def runs_here(
     here: Here,
@@ -93,7 +88,7 @@ def runs_here(
     root: Path = Path("/"),
     host: Host | None = None,
     programs: Path | None = None,
-) -> Iterator[RunHere]:
+) -> Iterator[Runner]:
     """Make runs on this machine, one at a time; memory is held meanwhile.
 
     Settings of a run are put back after it, also where it fails or is interrupted. They are kept in
@@ -128,10 +123,14 @@ def runs_here(
         )
     settings = FoundSettings(directory / FOUND_FILE, root)
     settings.put_back()
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
     with contextlib.ExitStack() as stack:
         if threading.current_thread() is threading.main_thread():
-            for number in _STOPPING:
-                stack.callback(signal.signal, number, signal.signal(number, _interrupt))
+            for number in (signal.SIGTERM, signal.SIGHUP):
+                stack.callback(signal.signal, number, signal.signal(number, interrupt))
         stack.callback(shutil.rmtree, scratch, ignore_errors=True)
         memory: HeldMemory | None = None
         if here.memory:
@@ -139,9 +138,12 @@ def runs_here(
             stack.callback(memory.close)
         stack.callback(settings.put_back)
 
-        def run(order: Order, folder: Path, cancel: Cancel) -> None:
-            order.write(folder)
-            make_scratch(scratch, here.disk)
+        def run(boot: Boot, folder: Path, cancel: Cancel) -> None:
+            boot.order.write(folder)
+            shutil.rmtree(scratch, ignore_errors=True)
+            scratch.mkdir(parents=True)
+            with (scratch / BIG).open("wb") as big:
+                big.truncate(here.disk)
             call = Call(
                 words=python_words(INSIDE, str(folder)),
                 environment={"PATH": f"{programs}:{os.environ.get('PATH', os.defpath)}"},
@@ -151,9 +153,12 @@ def runs_here(
                 most_bytes=most_bytes,
                 grace_s=_GRACE_S,
             )
-            settings.remember((*order.fixed, *order.settings))
+            settings.remember((*boot.order.fixed, *boot.order.settings))
             try:
-                drop_caches(root)
+                os.sync()
+                for name, value in (("drop_caches", "3"), ("compact_memory", "1")):
+                    with contextlib.suppress(OSError):  # kernels without compaction have no file
+                        (root / "proc/sys/vm" / name).write_text(value)
                 if memory is not None:
                     memory.adjust()
                 make_recording(call, folder, cancel)
@@ -161,10 +166,6 @@ def runs_here(
                 settings.put_back()
 
         yield run
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 class FoundSettings:
@@ -190,7 +191,16 @@ class FoundSettings:
         with self._lock:
             if not is_given(self._file):
                 return
-            values = self._noted()
+            todo = "put the settings back by hand and remove the file"
+            with opened(self._file) as file:
+                if os.fstat(file.fileno()).st_uid not in (0, os.geteuid()):
+                    raise UsageError(f"{self._file}: is another user's; {todo}")
+            values = json_of(text_of(self._file, "utf-8", todo=todo), self._file, todo=todo)
+            if not isinstance(values, dict):
+                raise UsageError(f"{self._file}: is not a JSON object; {todo}")
+            for name, value in values.items():
+                if not (_PUT_BACK.fullmatch(name) and isinstance(value, str)):
+                    raise UsageError(f"{self._file}: {name}: {_NOT_PUT_BACK}; {todo}")
             wrong = []
             for name in reversed(values):
                 try:
@@ -200,19 +210,6 @@ class FoundSettings:
             if wrong:
                 raise UsageError(f"not put back: {'; '.join(wrong)}; {self._file} has the values")
             self._file.unlink()
-
-    def _noted(self) -> dict[str, str]:
-        todo = "put the settings back by hand and remove the file"
-        with opened(self._file) as file:
-            if os.fstat(file.fileno()).st_uid not in (0, os.geteuid()):
-                raise UsageError(f"{self._file}: is another user's; {todo}")
-        values = json_of(text_of(self._file, "utf-8", todo=todo), self._file, todo=todo)
-        if not isinstance(values, dict):
-            raise UsageError(f"{self._file}: is not a JSON object; {todo}")
-        for name, value in values.items():
-            if not (_PUT_BACK.fullmatch(name) and isinstance(value, str)):
-                raise UsageError(f"{self._file}: {name}: {_NOT_PUT_BACK}; {todo}")
-        return values
 
 
 class HeldMemory:
@@ -257,22 +254,6 @@ def require_disk(directory: Path) -> None:
         kind = words[words.index("-") + 1]
         if words[2] == number and kind in _IN_MEMORY:
             raise UsageError(f"{directory}: is on {kind}, in memory; name a directory on a disk")
-
-
-def make_scratch(scratch: Path, size: int) -> None:
-    """A folder made anew, with a file `BIG` of so many bytes that takes no room."""
-    shutil.rmtree(scratch, ignore_errors=True)
-    scratch.mkdir(parents=True)
-    with (scratch / BIG).open("wb") as big:
-        big.truncate(size)
-
-
-def drop_caches(root: Path) -> None:
-    """Write what is dirty, drop the page cache and slabs, and compact memory."""
-    os.sync()
-    for name, value in (("drop_caches", "3"), ("compact_memory", "1")):
-        with contextlib.suppress(OSError):  # kernels without compaction have no such file
-            (root / "proc/sys/vm" / name).write_text(value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -368,15 +349,38 @@ def make_runs(
             pending.append((side, repeat))
     first = {side.letter: f"{side.letter}{repeat}" for side, repeat in reversed(pending)}
     errors: dict[str, str] = {}
-    stopped = Event()
-    in_vain = Event()
+    stopped, in_vain = Event(), Event()
 
     def run_one(side: Side, repeat: int) -> Run | None:
         if in_vain.is_set():
             return None
-        run = _run(
-            plan, side, repeat, directory, make, lambda: stopped.is_set() or in_vain.is_set()
+        folder = directory / "runs" / f"{side.letter}{repeat}"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        began = time.monotonic()
+        error = console = ""
+        try:
+            free = shutil.disk_usage(directory).free
+            if free < plan.limits.free:
+                room = f"{free >> 20} MiB are free, limits.free asks for {plan.limits.free >> 20}"
+                raise RunFailedError(f"no room on the disk: {room}; free some space")
+            boot = boot_of(plan, side, repeat, directory)
+            boots(boot, folder, lambda: stopped.is_set() or in_vain.is_set())
+            if not len(open_recording(folder / RECORDING).trace):
+                raise RunFailedError("nothing was recorded")
+        except PageallocError as failure:
+            error, console = str(failure), getattr(failure, "console", "")
+        run = Run(
+            side=side.letter,
+            repeat=repeat,
+            status=FAILED if error else DONE,
+            path=str(folder / RECORDING),
+            seconds=round(time.monotonic() - began, 1),
+            identity=run_identity(plan, side, repeat),
+            error=error,
+            console=console,
         )
+        (folder / RUN_FILE).write_text(json.dumps(asdict(run), indent=1) + "\n")
         if run.name in first.values():
             errors[run.name] = run.error
             reasons = {re.sub(r"\d+", "", error) for error in errors.values()}
@@ -385,8 +389,21 @@ def make_runs(
         return run
 
     with contextlib.ExitStack() as stack:
-        if pending:
-            make = _maker(plan, pending, directory, runner, stack)
+        if not pending:
+            pass
+        elif plan.here is not None:
+            # Root runs what was built now, not what lies in a directory that others may have made.
+            built = Path(stack.enter_context(TemporaryDirectory(prefix="pagealloc-programs-")))
+            build_programs(built)
+            here = runs_here(plan.here, directory, plan.limits.run, plan.buffer, programs=built)
+            boots = stack.enter_context(here)
+        else:
+            for image in {_image(side) for side, _ in pending}:
+                shares_by_9p(image)
+            build_programs(directory / "programs")
+            if plan.guest.disk:
+                make_disk(_disk(plan, directory), plan.guest.disk)
+            boots = runner or VirtmeGuests()
         threads = ThreadPoolExecutor(plan.guest.parallel, thread_name_prefix="run")
         stack.callback(threads.shutdown, wait=True, cancel_futures=True)
         stack.callback(stopped.set)
@@ -404,81 +421,20 @@ def make_runs(
     return [runs[f"{side.letter}{repeat}"] for side, repeat in order]
 
 
-Make = Callable[[Side, int, Path, Cancel], None]
-"""Makes a repeat of a side: leaves the recording in a folder, or raises `RunFailedError`."""
-
-
-def _maker(
-    plan: Plan,
-    pending: Sequence[tuple[Side, int]],
-    directory: Path,
-    runner: Runner | None,
-    stack: contextlib.ExitStack,
-) -> Make:
-    """A maker of runs: guests, or this machine for as long as the stack is open."""
-    if plan.here is not None:
-        # Root runs what was built now, not what lies in a directory that others may have made.
-        built = Path(stack.enter_context(TemporaryDirectory(prefix="pagealloc-programs-")))
-        build_programs(built)
-        here = stack.enter_context(
-            runs_here(plan.here, directory, plan.limits.run, plan.buffer, programs=built)
-        )
-        return lambda side, repeat, folder, cancel: here(
-            _order_of(plan, side, repeat, directory), folder, cancel
-        )
-    for image in {_image(side) for side, _ in pending}:
-        shares_by_9p(image)
-    build_programs(directory / "programs")
-    if plan.guest.disk:
-        make_disk(_disk(plan, directory), plan.guest.disk)
-    boots = runner or VirtmeGuests()
-    return lambda side, repeat, folder, cancel: boots(
-        boot_of(plan, side, repeat, directory), folder, cancel
-    )
-
-
 def _disk(plan: Plan, directory: Path) -> Path:
     return directory / f"disk-{plan.guest.disk >> 20}.img"
 
 
-def _run(plan: Plan, side: Side, repeat: int, directory: Path, make: Make, cancel: Cancel) -> Run:
-    """One run, whatever becomes of it."""
-    folder = directory / "runs" / f"{side.letter}{repeat}"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    began = time.monotonic()
-    error = console = ""
-    try:
-        free = shutil.disk_usage(directory).free
-        if free < plan.limits.free:
-            room = f"{free >> 20} MiB are free, limits.free asks for {plan.limits.free >> 20}"
-            raise RunFailedError(f"no room on the disk: {room}; free some space")
-        make(side, repeat, folder, cancel)
-        if not len(open_recording(folder / RECORDING).trace):
-            raise RunFailedError("nothing was recorded")
-    except PageallocError as failure:
-        error, console = str(failure), getattr(failure, "console", "")
-    run = Run(
-        side=side.letter,
-        repeat=repeat,
-        status=FAILED if error else DONE,
-        path=str(folder / RECORDING),
-        seconds=round(time.monotonic() - began, 1),
-        identity=run_identity(plan, side, repeat),
-        error=error,
-        console=console,
-    )
-    (folder / RUN_FILE).write_text(json.dumps(asdict(run), indent=1) + "\n")
-    return run
-
-
 def boot_of(plan: Plan, side: Side, repeat: int, directory: Path) -> Boot:
     """A run's kernel and machine, and its order inside."""
+    order = _order_of(plan, side, repeat, directory)
+    if plan.here is not None:
+        return Boot(order=order)
     return Boot(
+        order=order,
         image=_image(side),
         guest=plan.guest,
         boot=tuple(boot_words({**plan.settings, **side.values})),
-        order=_order_of(plan, side, repeat, directory),
         disk=_disk(plan, directory.absolute()) if plan.guest.disk else None,
         most_bytes=plan.limits.run,
     )

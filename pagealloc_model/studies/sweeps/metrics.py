@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,102 +65,73 @@ class Metric:
         return f"{self.name} ({self.unit})" if self.unit else self.name
 
 
-_PAGES, _BLOCKS = "pages", "blocks"
-_MADE_UP = "(made-up hosts alone)"
-_ALL = (
-    Metric("free_pages", "free in the buddy, mean over time", _PAGES),
-    Metric("free_pages_end", "the same at the end", _PAGES),
-    Metric(
-        "free_in_whole_blocks",
-        "free in buddies of a pageblock or more, mean over time",
-        _PAGES,
-        "higher",
-    ),
-    Metric(
-        "free_in_whole_blocks_not_highatomic",
-        "the same without the highatomic reserve, so of use to huge pages",
-        _PAGES,
-        "higher",
-    ),
-    Metric(
-        "unusable_index_pageblock",
-        "share of free memory in buddies below a pageblock, mean over time",
-        "share",
-        "lower",
-    ),
-    Metric(
-        "unusable_index_costly",
-        "share of free memory in buddies of order 3 or below, mean over time",
-        "share",
-        "lower",
-    ),
-    Metric(
-        "highatomic_blocks_end",
-        "pageblocks of the highatomic reserve at the end (S7)",
-        _BLOCKS,
-        "lower",
-    ),
-    Metric("highatomic_blocks_most", "the most there ever were", _BLOCKS, "lower"),
-    Metric("highatomic_free_pages_end", "free pages in the reserve at the end", _PAGES),
-    Metric("unmovable_blocks_end", "Unmovable pageblocks at the end", _BLOCKS),
-    Metric("reclaimable_blocks_end", "Reclaimable pageblocks at the end", _BLOCKS),
-    Metric("fallbacks", "requests served by another type (S6)", better="lower"),
-    *(
-        Metric(f"fallbacks_{kind}", f"of kind {kind} (S6.6)", better="lower")
-        for kind in FALLBACK_KINDS.values()
-    ),
-    Metric(
-        "zone_lock_acquisitions",
-        "holds of zone->lock (S11.1), attempts that found nothing included",
-        better="lower",
-    ),
-    Metric(
-        "zone_lock_hold_ns",
-        "time zone->lock is held in all, by assumed costs (S11.2)",
-        "ns",
-        "lower",
-    ),
-    Metric("zone_lock_longest_hold_ns", "the longest hold, by assumed costs", "ns", "lower"),
-    *(Metric(f"zone_lock_{work}", f"{work} under zone->lock (S11.1)") for work in WORK),
-    Metric("longest_drain_pages", "pages of the longest drain of a per-CPU list", _PAGES, "lower"),
-    *(
-        Metric(f"{site}_{what}", f"{what} at site {site} (S11.1)")
-        for site in SITES
-        for what in (("acquisitions",) if site in EMPTY_SITES else ("acquisitions", "pages"))
-    ),
-    Metric("pcp_lock_acquisitions", "pcp->lock taken to allocate or free (S11.3)"),
-    Metric("pcp_lock_hand_overs", "of these, taken over from another CPU"),
-    Metric("pcp_pages", "pages on per-CPU lists, mean over time", _PAGES),
-    Metric("reclaimed_pages", f"page cache reclaimed {_MADE_UP}", _PAGES, "lower"),
-    Metric("kswapd_wakes", f"kswapd began to run {_MADE_UP}", better="lower"),
-    Metric("atomic_requests", f"atomic requests {_MADE_UP}"),
-    Metric(
-        "huge_requests_served",
-        "share of requests for a pageblock that got one (elastic replays)",
-        "share",
-        "higher",
-    ),
-    Metric("requests_failed", "found no page here", better="lower"),
-    Metric("requests_forced", "served here below every watermark", better="lower"),
-    Metric(
-        "requests_in_base_pages", "served as single pages for want of a large one", better="lower"
-    ),
-)
-METRICS = {metric.name: metric for metric in _ALL}
+_TABLE = """
+free_pages                pages  -      free in the buddy, mean over time
+free_pages_end            pages  -      the same at the end
+free_in_whole_blocks      pages  higher free in buddies of a pageblock or more, mean over time
+free_in_whole_blocks_not_highatomic pages higher \
+    the same without the highatomic reserve, so of use to huge pages
+unusable_index_pageblock  share  lower  share of free memory in buddies below a pageblock, mean \
+    over time
+unusable_index_costly     share  lower  share of free memory in buddies of order 3 or below, mean \
+    over time
+highatomic_blocks_end     blocks lower  pageblocks of the highatomic reserve at the end (S7)
+highatomic_blocks_most    blocks lower  the most there ever were
+highatomic_free_pages_end pages  -      free pages in the reserve at the end
+unmovable_blocks_end      blocks -      Unmovable pageblocks at the end
+reclaimable_blocks_end    blocks -      Reclaimable pageblocks at the end
+fallbacks                 -      lower  requests served by another type (S6)
+fallbacks_KIND            -      lower  of kind KIND (S6.6)
+zone_lock_acquisitions    -      lower  holds of zone->lock (S11.1), attempts that found nothing \
+    included
+zone_lock_hold_ns         ns     lower  time zone->lock is held in all, by assumed costs (S11.2)
+zone_lock_longest_hold_ns ns     lower  the longest hold, by assumed costs
+zone_lock_WORK            -      -      WORK under zone->lock (S11.1)
+longest_drain_pages       pages  lower  pages of the longest drain of a per-CPU list
+SITE_acquisitions         -      -      acquisitions at site SITE (S11.1)
+SITE_pages                -      -      pages at site SITE (S11.1)
+pcp_lock_acquisitions     -      -      pcp->lock taken to allocate or free (S11.3)
+pcp_lock_hand_overs       -      -      of these, taken over from another CPU
+pcp_pages                 pages  -      pages on per-CPU lists, mean over time
+reclaimed_pages           pages  lower  page cache reclaimed (made-up hosts alone)
+kswapd_wakes              -      lower  kswapd began to run (made-up hosts alone)
+atomic_requests           -      -      atomic requests (made-up hosts alone)
+huge_requests_served      share  higher share of requests for a pageblock that got one (elastic \
+    replays)
+requests_failed           -      lower  found no page here
+requests_forced           -      lower  served here below every watermark
+requests_in_base_pages    -      lower  served as single pages for want of a large one
+"""
+_WORDS = {"KIND": FALLBACK_KINDS.values(), "WORK": WORK, "SITE": SITES}
+"""Names that stand in place of a word of the table, a metric each."""
+
+
+def _metrics() -> Iterator[Metric]:
+    for line in _TABLE.strip().splitlines():
+        name, unit, better, meaning = line.split(maxsplit=3)
+        word = next((word for word in _WORDS if word in name), "")
+        for value in _WORDS.get(word, ("",)):
+            yield Metric(
+                name.replace(word, value),
+                meaning.replace(word, value),
+                unit.strip("-"),
+                better.strip("-"),
+            )
+
+
+METRICS = {metric.name: metric for metric in _metrics()}
 """By name; all but those by order, and the kernel's counters."""
 
 
 def metric(name: str) -> Metric:
     """The meaning of a column; one that is no metric is described by its name alone."""
-    if name in METRICS:
-        return METRICS[name]
     if name.startswith(COUNTER_PREFIX):
         kernel_name = name.removeprefix(COUNTER_PREFIX)
         return Metric(name, f"the kernel's counter {kernel_name} (elastic replays)")
     if name.startswith(ORDER_PREFIX):
         order = name.removeprefix(ORDER_PREFIX)
-        return Metric(name, f"free in buddies of order {order}, mean over time", _PAGES)
-    return Metric(name, name)
+        return Metric(name, f"free in buddies of order {order}, mean over time", "pages")
+    return METRICS.get(name, Metric(name, name))
 
 
 def replay_metrics(replay: Replay) -> Row:

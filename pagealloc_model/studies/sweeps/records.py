@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from threading import Event, Lock, RLock
 from typing import Any
@@ -162,51 +162,30 @@ def result_key(parts: Mapping[str, object]) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:40]
 
 
-class ResultCache:
-    """A directory of finished points; any number of processes may use it at a time."""
+def load_record(directory: Path, key: str) -> Record | None:
+    """A finished point; None if there is none, or its file is damaged or another user's."""
+    try:
+        with opened(directory / key[:2] / f"{key}.json") as file:
+            is_own = os.fstat(file.fileno()).st_uid in (0, os.geteuid())
+            return Record(**json.load(file)) if is_own else None
+    except (RecordingError, ValueError, TypeError):
+        return None
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
 
-    @classmethod
-    def of_this_user(cls) -> ResultCache:
-        """The one beside this model's compiled kernels (`PAGEALLOC_CACHE` moves both)."""
-        return cls(cache_directory() / "points")
-
-    @classmethod
-    def chosen(cls, place: str | Path | bool) -> ResultCache | None:
-        """The one that a caller asks for: a directory, True for the user's own, False for none."""
-        if isinstance(place, bool):
-            return cls.of_this_user() if place else None
-        return cls(Path(place))
-
-    def load(self, key: str) -> Record | None:
-        """A finished point; None if there is none, or its file is damaged."""
-        try:
-            with opened(self._file(key)) as file:
-                if os.fstat(file.fileno()).st_uid not in (0, os.geteuid()):
-                    return None
-                return Record(**json.load(file))
-        except (RecordingError, ValueError, TypeError):
-            return None
-
-    def store(self, record: Record) -> None:
-        """Keep a finished point that did not fail; its file appears whole or not at all."""
-        if record.error:
-            return
-        file = self._file(record.key)
-        try:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            with written_whole(file) as partial:
-                partial.write_text(json.dumps(vars(record)), encoding="utf-8")
-        except OSError as error:
-            raise UsageError(
-                f"{file.parent}: finished points cannot be kept ({error.strerror}); name another "
-                "directory, or set PAGEALLOC_CACHE"
-            ) from None
-
-    def _file(self, key: str) -> Path:
-        return self.directory / key[:2] / f"{key}.json"
+def store_record(directory: Path, record: Record) -> None:
+    """Keep a finished point that did not fail; any number of processes may do so at a time."""
+    if record.error:
+        return
+    folder = directory / record.key[:2]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with written_whole(folder / f"{record.key}.json") as partial:
+            partial.write_text(json.dumps(vars(record)), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(
+            f"{folder}: finished points cannot be kept ({error.strerror}); name another "
+            "directory, or set PAGEALLOC_CACHE"
+        ) from None
 
 
 def completed(
@@ -215,17 +194,26 @@ def completed(
     make: Callable[[set[str]], Iterator[Record]],
     report: Report | None,
 ) -> tuple[dict[str, Record], int]:
-    """Records by key, and how many of them were known: a cache's, and others as they are made.
+    """Records by key, and how many of them were known.
 
     What is made is kept at once, so that nothing is lost where an interrupt ends it.
+
+    Args:
+        keys: of all records.
+        place: a directory of finished points; True for the one beside this model's compiled kernels
+            (`PAGEALLOC_CACHE` moves both), False for none.
+        make: makes the records of the keys that are not known.
+        report: called with the share done.
     """
-    keys, cache = dict.fromkeys(keys), ResultCache.chosen(place)
-    records = {key: record for key in keys if cache and (record := cache.load(key))}
+    keys, directory = dict.fromkeys(keys), Path(place) if not isinstance(place, bool) else None
+    if place is True:
+        directory = cache_directory() / "points"
+    records = {key: record for key in keys if directory and (record := load_record(directory, key))}
     known = len(records)
-    with closing(make({key for key in keys if key not in records})) as finished:
+    with closing(make(keys.keys() - records)) as finished:
         for record in finished:
-            if cache:
-                cache.store(record)
+            if directory:
+                store_record(directory, record)
             records[record.key] = record
             if report is not None:
                 report(len(records) / len(keys))
@@ -234,9 +222,8 @@ def completed(
 
 def columns_of(records: Sequence[Record]) -> dict[str, object]:
     """Columns of a table with a row for each record: metrics, provenance, key and error."""
-    columns: dict[str, object] = {}
-    for name in dict.fromkeys(name for record in records for name in record.metrics):
-        columns[name] = [record.metrics.get(name, np.nan) for record in records]
+    metrics = pd.DataFrame([record.metrics for record in records])
+    columns: dict[str, object] = dict(metrics.astype(float).items())
     for name in PROVENANCE:
         columns[name] = pd.array([record.provenance.get(name) for record in records])
     for name in ("seconds", "finished", "key", "error"):
@@ -249,12 +236,8 @@ _fetched: dict[str, Path] = {}
 
 
 def is_address(place: str) -> bool:
-    """Whether a place is an fsspec address and no path."""
+    """Tell an fsspec address from a path."""
     return "://" in place
-
-
-def _address_name(address: str) -> str:
-    return address.rstrip("/").rsplit("/", 1)[-1]
 
 
 def _stored(address: str) -> tuple[Any, str, dict[str, dict[str, Any]]]:
@@ -264,13 +247,12 @@ def _stored(address: str) -> tuple[Any, str, dict[str, dict[str, Any]]]:
     """
     try:
         from fsspec.core import url_to_fs
-    except ImportError:
-        raise UsageError(
-            f"{address}: addresses need fsspec; pip install '.[cluster]' in the checkout"
-        ) from None
-    try:
+
         system, root = url_to_fs(address)
-    except (ImportError, ValueError) as error:
+    except ImportError as error:
+        install = "addresses need fsspec; pip install '.[cluster]' in the checkout"
+        raise UsageError(f"{address}: {install if error.name == 'fsspec' else error}") from None
+    except ValueError as error:
         raise UsageError(f"{address}: {error}") from None
     except Exception as error:
         raise RecordingError(address, f"cannot be reached ({error})") from None
@@ -284,26 +266,6 @@ def _stored(address: str) -> tuple[Any, str, dict[str, dict[str, Any]]]:
     return system, root, {path[below:].lstrip("/"): about for path, about in files.items()}
 
 
-def _fetch(address: str) -> Path:
-    """A copy of a recording on this machine, kept until the process ends."""
-    with _fetching:
-        if address in _fetched:
-            return _fetched[address]
-        system, root, files = _stored(address)
-        parent = Path(tempfile.mkdtemp(prefix="pagealloc_model-recording-"))
-        atexit.register(shutil.rmtree, parent, ignore_errors=True)
-        target = parent / _address_name(address)
-        try:
-            for name in files:
-                file = target / name if name else target
-                file.parent.mkdir(parents=True, exist_ok=True)
-                system.get_file(f"{root}/{name}" if name else root, str(file))
-        except Exception as error:
-            raise RecordingError(address, f"cannot be fetched ({error})") from None
-        _fetched[address] = target
-        return target
-
-
 @dataclass(frozen=True, kw_only=True)
 class SweptRecording:
     """A recording to sweep over."""
@@ -314,10 +276,26 @@ class SweptRecording:
     recording: Recording | None = field(default=None, compare=False)
 
     def opened(self) -> Recording:
-        """The recording, read on first use."""
+        """The recording, read on first use; one at an address is copied here until the end."""
         if self.recording is not None:
             return self.recording
-        return open_recording(_fetch(self.place) if is_address(self.place) else self.place)
+        place = self.place
+        if not is_address(place):
+            return open_recording(place)
+        with _fetching:
+            if place not in _fetched:
+                system, root, files = _stored(place)
+                parent = Path(tempfile.mkdtemp(prefix="pagealloc_model-recording-"))
+                atexit.register(shutil.rmtree, parent, ignore_errors=True)
+                try:
+                    for name in files:
+                        file = parent / self.name / name
+                        file.parent.mkdir(parents=True, exist_ok=True)
+                        system.get_file(f"{root}/{name}" if name else root, str(file))
+                except Exception as error:
+                    raise RecordingError(place, f"cannot be fetched ({error})") from None
+                _fetched[place] = parent / self.name
+        return open_recording(_fetched[place])
 
 
 def named_recording(source: Recording | str | Path) -> SweptRecording:
@@ -330,7 +308,9 @@ def named_recording(source: Recording | str | Path) -> SweptRecording:
         for name, about in sorted(_stored(source)[2].items()):
             identity = [str(about[key]) for key in (*IDENTITY, *LOCAL_TIMES) if about.get(key)]
             hashed.update(f"{name} {about.get('size')} {' '.join(identity[:1])}\n".encode())
-        return SweptRecording(name=_address_name(source), digest=hashed.hexdigest(), place=source)
+        return SweptRecording(
+            name=source.rstrip("/").rsplit("/", 1)[-1], digest=hashed.hexdigest(), place=source
+        )
     recording = source if isinstance(source, Recording) else open_recording(source)
     return SweptRecording(
         name=recording.name,
@@ -338,6 +318,13 @@ def named_recording(source: Recording | str | Path) -> SweptRecording:
         place=str(recording.path),
         recording=recording if recording is source else None,
     )
+
+
+@dataclass(kw_only=True)
+class _Held:
+    lock: RLock = field(default_factory=RLock)
+    recording: Recording | None = None
+    prepared_for: tuple[object, ...] | None = None
 
 
 class HeldRecordings:
@@ -363,22 +350,13 @@ class HeldRecordings:
         with held.lock:
             if held.recording is None:
                 held.recording = open_it()
-            if settings is not None:
-                wanted = (settings.rules, settings.assumptions, settings.seed)
-                if held.prepared_for not in (None, wanted):
-                    forget_prepared(held.recording)
-                if held.prepared_for != wanted:
-                    rules = choose_rules(held.recording, settings.rules).rules
-                    prepare(held.recording, rules, settings.assumptions, settings.seed, unreported)
-                    held.prepared_for = wanted
+            wanted = settings and (settings.rules, settings.assumptions, settings.seed)
+            if settings is not None and held.prepared_for != wanted:
+                forget_prepared(held.recording)
+                rules = choose_rules(held.recording, settings.rules).rules
+                prepare(held.recording, rules, settings.assumptions, settings.seed, unreported)
+                held.prepared_for = wanted
             return held.recording
-
-
-@dataclass(kw_only=True)
-class _Held:
-    lock: RLock = field(default_factory=RLock)
-    recording: Recording | None = None
-    prepared_for: tuple[object, ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -396,35 +374,31 @@ def records_by_threads(tasks: Sequence[Task], workers: int | None) -> Iterator[R
     Memory holds one state for each worker, and as many recordings: tasks of one recording are next
     to each other.
     """
-    held = HeldRecordings(workers or default_workers())
+    held = HeldRecordings(workers or len(os.sched_getaffinity(0)))
 
     def point(task: Task, cancel: Callable[[], bool]) -> Numbers:
         ready = held.ready(task.recording.digest, task.recording.opened, task.settings)
         return replayed_point(ready, task.settings, cancel)
 
-    return records_of(
-        {task.key: lambda cancel, task=task: point(task, cancel) for task in tasks}, workers
-    )
-
-
-def default_workers() -> int:
-    """One thread for each CPU that this process may use."""
-    return len(os.sched_getaffinity(0))
+    return records_of({task.key: partial(point, task) for task in tasks}, workers)
 
 
 def records_of(jobs: Mapping[str, Job], workers: int | None) -> Iterator[Record]:
     """Records of jobs by key, in the order in which they are finished.
 
     When the iterator is closed, jobs that run are told to stop, and no other begins.
+
+    Args:
+        jobs: by key.
+        workers: threads; None for one on each CPU that this process may use.
     """
-    if workers is None:
-        workers = default_workers()
+    workers = len(os.sched_getaffinity(0)) if workers is None else workers
     if workers < 1:
         raise UsageError(f"{workers} workers: a sweep needs at least one")
     stopped = Event()
     with ThreadPoolExecutor(workers, thread_name_prefix="sweep") as threads:
         futures = [
-            threads.submit(Record.of, key, lambda job=job: job(stopped.is_set))
+            threads.submit(Record.of, key, partial(job, stopped.is_set))
             for key, job in jobs.items()
         ]
         try:

@@ -112,7 +112,7 @@ class SweepResult:
         for error, points in failed.items():
             why = f"{len(points)} failed, {points[0]} first: {error}"
             blocks.append(paragraph(why, width=width, label="NA: "))
-        return "\n\n".join([*blocks, sweep_footer(rows, width)]) + "\n"
+        return "\n\n".join([*blocks, _footer(rows, width)]) + "\n"
 
     def figure(self, along: str, metrics: Sequence[str]) -> go.Figure:
         """Metrics along one axis, a line for each combination of the others."""
@@ -131,16 +131,17 @@ class SweepResult:
 
 def point_words(row: Any, axes: Sequence[str]) -> str:
     """A point as "axis=value axis=value"; "as recorded" where nothing differs."""
-    words = [f"{axis}={_plain(row[axis])}" for axis in axes if not pd.isna(row[axis])]
+    words = []
+    for axis in axes:
+        value = row[axis]
+        if not pd.isna(value):
+            is_number = hasattr(value, "dtype") or isinstance(value, bool)
+            words.append(f"{axis}={int(value) if is_number else value}")
     words += [f"seed={row['seed']}"] if row.get("seed") else []
     return " ".join(words) or "as recorded"
 
 
-def _plain(value: object) -> object:
-    return int(value) if hasattr(value, "dtype") or isinstance(value, bool) else value  # type: ignore[call-overload]
-
-
-def sweep_footer(rows: pd.DataFrame, width: int) -> str:
+def _footer(rows: pd.DataFrame, width: int) -> str:
     """Origin of a sweep's table."""
     assumed = distinct(rows, "assumptions")
     lines = {
@@ -230,7 +231,7 @@ class ParetoFront:
         )
         table = Table(("recording", "point", "[1]", "[2]"), lines).to_text(width)
         texts = ["\n".join([*legend, table]), paragraph(rule, width=width)]
-        return "\n\n".join([*texts, sweep_footer(self.source, width)]) + "\n"
+        return "\n\n".join([*texts, _footer(self.source, width)]) + "\n"
 
     def figure(self) -> go.Figure:
         """All points, the front joined."""
@@ -254,28 +255,18 @@ def pareto(
     known = rows[rows[x].notna() & rows[y].notna()]
     if known.empty:
         raise UsageError("no point of the sweep has a result")
-    keys = ["recording", *axes]
-    points = known.groupby(keys, sort=False, dropna=False)[[x, y]].mean().reset_index()
-    signs = np.array([-1.0 if metric(name).better == "higher" else 1.0 for name in (x, y)])
-    points["on_front"] = False
-    for _, own in points.groupby("recording", sort=False):
-        points.loc[own.index, "on_front"] = on_front(own[[x, y]].to_numpy() * signs)
-    points = points.sort_values(["recording", x, y], kind="stable", ignore_index=True)
+    points = known.groupby(["recording", *axes], sort=False, dropna=False)[[x, y]].mean()
+    points = points.reset_index().sort_values(["recording", x, y], kind="stable", ignore_index=True)
+    costs = points[["recording"]]
+    for place, name in (("x", x), ("y", y)):
+        sign = -1.0 if metric(name).better == "higher" else 1.0
+        costs = costs.assign(**{place: points[name] * sign})
+    ranked = costs.sort_values(["recording", "x", "y"], kind="stable")
+    lowest = ranked.groupby("recording")["y"].cummin()
+    before = lowest.groupby(ranked["recording"]).shift(fill_value=np.inf)
+    best = (ranked["y"] < before).groupby([ranked[name] for name in ranked]).transform("any")
+    points["on_front"] = best.reindex(points.index)
     return ParetoFront(x=metric(x), y=metric(y), points=points, axes=tuple(axes), source=rows)
-
-
-def on_front(costs: np.ndarray) -> np.ndarray:
-    """Rows (bool) that no other row beats: not more in both columns, and less in one."""
-    order = np.lexsort((costs[:, 1], costs[:, 0]))
-    ranked = costs[order]
-    before = np.concatenate([[np.inf], np.minimum.accumulate(ranked[:, 1])[:-1]])
-    best = ranked[:, 1] < before
-    for place in range(1, len(ranked)):
-        if (ranked[place] == ranked[place - 1]).all():
-            best[place] = best[place - 1]
-    front = np.empty(len(costs), bool)
-    front[order] = best
-    return front
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -298,10 +289,16 @@ class Sensitivity:
 
     def to_text(self, width: int = WIDTH) -> str:
         """The summary as a table for a mail, the field that matters most first."""
+
+        def shown(value: Any) -> str:
+            if isinstance(value, str):
+                return ascii_only(value)
+            return "as recorded" if pd.isna(value) else str(int(value))
+
         lines = [
             (
                 row.axis,
-                f"{_at(row.lowest_at)} .. {_at(row.highest_at)}",
+                f"{shown(row.lowest_at)} .. {shown(row.highest_at)}",
                 row.lowest,
                 row.highest,
                 row.swing,
@@ -312,19 +309,13 @@ class Sensitivity:
         title = f"{self.metric.title}: {self.metric.meaning}. Base: {base}."
         table = Table(("field", "at .. at", "lowest", "highest", "swing"), lines).to_text(width)
         texts = [paragraph(title, width=width), table, paragraph(RULE, width=width)]
-        return "\n\n".join([*texts, sweep_footer(self.source, width)]) + "\n"
+        return "\n\n".join([*texts, _footer(self.source, width)]) + "\n"
 
     def figure(self) -> go.Figure:
         """The summary as bars."""
         from pagealloc_model.show.figures import sensitivity_bars
 
         return sensitivity_bars(self.summary, self.metric.title)
-
-
-def _at(value: object) -> str:
-    if isinstance(value, str):
-        return ascii_only(value)
-    return "as recorded" if pd.isna(value) else str(int(value))  # type: ignore[call-overload]
 
 
 def sensitivity(rows: pd.DataFrame, axes: Sequence[str], name: str) -> Sensitivity:
@@ -337,12 +328,13 @@ def sensitivity(rows: pd.DataFrame, axes: Sequence[str], name: str) -> Sensitivi
     known = rows[rows[name].notna()].reset_index(drop=True)
     if not axes or known.empty:
         raise UsageError("the sweep has no axis, or no point with a result")
-    base_at = known[list(axes)].isna().sum(axis=1).idxmax()
-    base = known.loc[base_at, list(axes)]
-    differs = pd.DataFrame({axis: ~_equals(known[axis], base[axis]) for axis in axes})
+    settings = known[list(axes)].astype(object).where(known[list(axes)].notna(), "as recorded")
+    base = settings.loc[known[list(axes)].isna().sum(axis=1).idxmax()]
+    differs = settings != base
     alone = differs.sum(axis=1)
     base_values = known[alone == 0].set_index(list(KEYS))[name]
-    parts = []
+    base_value = float(base_values.mean())
+    parts, lines = [], []
     for axis in axes:
         own = known[(alone == 1) & differs[axis]]
         part = own[[axis, *KEYS, name]].rename(columns={axis: "value", name: "metric"})
@@ -351,25 +343,18 @@ def sensitivity(rows: pd.DataFrame, axes: Sequence[str], name: str) -> Sensitivi
         part.insert(0, "axis", axis)
         part["value"] = part["value"].astype(object)
         parts.append(part)
-    values = pd.concat(parts, ignore_index=True)
-    if values.empty:
+        means = part.groupby("value", dropna=False)["metric"].mean()
+        if means.empty:
+            continue
+        means.loc[base[axis]] = base_value
+        low, high = float(means.min()), float(means.max())
+        lines.append((axis, base_value, low, means.idxmin(), high, means.idxmax(), high - low))
+    if not lines:
         raise UsageError(
             "no point differs from the base in one field alone; sweep one_at_a_time(...)"
         )
-    base_value = float(base_values.mean())
-    lines = []
-    for axis, own in values.groupby("axis", sort=False):
-        means = own.groupby("value", dropna=False)["metric"].mean()
-        means.loc["as recorded" if pd.isna(base[axis]) else base[axis]] = base_value
-        low, high = float(means.min()), float(means.max())
-        lines.append((axis, base_value, low, means.idxmin(), high, means.idxmax(), high - low))
     columns = ["axis", "base", "lowest", "lowest_at", "highest", "highest_at", "swing"]
     summary = pd.DataFrame(lines, columns=columns)
     summary = summary.sort_values("swing", ascending=False, kind="stable", ignore_index=True)
+    values = pd.concat(parts, ignore_index=True)
     return Sensitivity(metric=metric(name), values=values, summary=summary, source=rows)
-
-
-def _equals(column: pd.Series, value: object) -> pd.Series:
-    if pd.isna(value):
-        return column.isna()
-    return (column == value).fillna(False).astype(bool)

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from contextlib import AbstractContextManager
@@ -21,7 +20,7 @@ from pagealloc_model.recording.record.doctor import require_recordable
 from pagealloc_model.recording.record.host import Host
 from pagealloc_model.studies.experiments import runs as here_module
 from pagealloc_model.studies.experiments.experiment import experiment
-from pagealloc_model.studies.experiments.guest import Call, RunFailedError, end, started
+from pagealloc_model.studies.experiments.guest import Boot, Call, RunFailedError, Runner
 from pagealloc_model.studies.experiments.inside import Order
 from pagealloc_model.studies.experiments.plan import Here, PlanError, changed_plan, read_plan
 from pagealloc_model.studies.experiments.runs import (
@@ -30,7 +29,6 @@ from pagealloc_model.studies.experiments.runs import (
     HOLDER,
     FoundSettings,
     HeldMemory,
-    RunHere,
     here_check,
     require_disk,
     runs_here,
@@ -85,7 +83,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
 
 def here_on(
     directory: Path, root: Path, machine: Host, monkeypatch: pytest.MonkeyPatch, memory: int = 0
-) -> AbstractContextManager[RunHere]:
+) -> AbstractContextManager[Runner]:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     here = Here(disk=1 << 20, memory=memory)
     return runs_here(here, directory, 1 << 20, BUFFER, root, machine)
@@ -209,7 +207,7 @@ def test_a_run_puts_back_what_it_set(
     (tmp_path / "run").mkdir()
     try:
         with here_on(tmp_path, root, machine, monkeypatch) as runs:
-            runs(ORDER, tmp_path / "run", never)
+            runs(Boot(order=ORDER), tmp_path / "run", never)
     except (RunFailedError, KeyboardInterrupt) as caught:
         assert caught is error
     else:
@@ -370,10 +368,9 @@ def test_a_process_may_end_by_itself_first(tmp_path: Path) -> None:
         f"open({str(tmp_path / 'begun')!r}, 'w')\n"
         "time.sleep(600)\n"
     )
-    process = started(Call(words=[sys.executable, "-c", script]), subprocess.DEVNULL)
-    while not (tmp_path / "begun").exists():
-        time.sleep(0.01)
-    end(process, 60.0)
+    with Call(words=[sys.executable, "-c", script], grace_s=60.0).running(None) as process:
+        while not (tmp_path / "begun").exists():
+            time.sleep(0.01)
     assert (tmp_path / "told").exists()
     assert process.returncode == 0
 

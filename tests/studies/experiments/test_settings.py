@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.studies.experiments.plan import Place, apply, boot_words
+from pagealloc_model.studies.experiments.plan import apply, boot_words, policy_field, setting_file
 
 DEFRAG = "/sys/kernel/mm/transparent_hugepage/defrag"
 
 
 def file_of(root: Path, name: str, text: str) -> Path:
-    file = Place.named(name).file(root)
+    file = setting_file(name, root)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)
     return file
@@ -29,15 +29,14 @@ def file_of(root: Path, name: str, text: str) -> Path:
     ],
 )
 def test_places(name: str, file: str, field: str) -> None:
-    place = Place.named(name)
-    assert place.file(Path("/r")) == Path("/r") / file
-    assert place.field == field
+    assert setting_file(name, Path("/r")) == Path("/r") / file
+    assert policy_field(name) == field
 
 
 @pytest.mark.parametrize("name", ["min_free_kbytes", "", "boot:", "/proc/sys/vm/x", "vm. x"])
 def test_what_is_no_place_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match="is no setting; name a sysctl"):
-        Place.named(name)
+        setting_file(name)
 
 
 def test_settings_are_written_and_read_back(tmp_path: Path) -> None:
@@ -57,7 +56,7 @@ def test_a_choice_of_words_is_the_one_in_brackets(tmp_path: Path) -> None:
     file_of(tmp_path, DEFRAG, "x")
     apply({DEFRAG: "always"}, tmp_path)
     # a file of sysfs shows all choices, which this one does not
-    assert Place.named(DEFRAG).file(tmp_path).read_text() == "always"
+    assert setting_file(DEFRAG, tmp_path).read_text() == "always"
 
 
 def test_a_setting_that_the_kernel_lacks_is_an_error(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.studies.sweeps.results import on_front, pareto, sensitivity
+from pagealloc_model.studies.sweeps.results import pareto, sensitivity
 
 AXES = ("pcp_batch", "costly_order")
 
@@ -53,8 +53,10 @@ def test_sensitivity_needs_points_that_differ_in_one_field() -> None:
 
 def test_the_front_agrees_with_comparing_all_pairs() -> None:
     costs = np.random.default_rng(1).integers(0, 8, (60, 2)).astype(float)
+    points = pareto(rows_of([(n, None, *own) for n, own in enumerate(costs.tolist())]), AXES).points
+    costs = points[["zone_lock_hold_ns", "unusable_index_pageblock"]].to_numpy()
     beaten = [any((other <= own).all() and (other < own).any() for other in costs) for own in costs]
-    assert list(on_front(costs)) == [not each for each in beaten]
+    assert points["on_front"].tolist() == [not is_beaten for is_beaten in beaten]
 
 
 def test_more_is_better_where_a_metric_says_so() -> None:

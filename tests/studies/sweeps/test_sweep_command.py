@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from pagealloc_model.cli import main
-from pagealloc_model.studies.sweeps.records import ResultCache
+from pagealloc_model.studies.sweeps import records
 from tests.show.test_post import assert_mailable
 from tests.small_recordings import write_recording
 
@@ -22,8 +22,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = ResultCache(tmp_path / "points")
-    monkeypatch.setattr(ResultCache, "of_this_user", lambda: made)
+    monkeypatch.setattr(records, "cache_directory", lambda: tmp_path)
 
 
 def test_a_sweep_is_written_printed_and_resumed(
