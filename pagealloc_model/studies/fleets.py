@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -29,6 +29,7 @@ from pagealloc_model.recording.recording import Recording
 from pagealloc_model.studies.sweeps.metrics import Row, run_metrics
 from pagealloc_model.studies.sweeps.records import (
     Job,
+    Record,
     columns_of,
     completed,
     records_of,
@@ -38,7 +39,7 @@ from pagealloc_model.studies.sweeps.results import distinct, labelled
 from pagealloc_model.studies.sweeps.sweep import sweep
 from pagealloc_model.studies.synthetic.demand import Gfp, in_time_order, plain_events
 from pagealloc_model.studies.synthetic.memory import free_everything
-from pagealloc_model.studies.synthetic.run import Running
+from pagealloc_model.studies.synthetic.run import take
 from pagealloc_model.verdict.quantities import States
 from pagealloc_model.verdict.statistics import CONFIDENCE, RESAMPLES, resampled_interval
 
@@ -88,14 +89,6 @@ class CacheHost:
     atomics_per_page: float = 0.5
 
 
-class _Extent(NamedTuple):
-    """Pages of page cache that one CPU read in a row; objects are numbered from `first` on."""
-
-    first: int
-    pages: int
-    cpu: int
-
-
 def run_cache_host(
     host: CacheHost, policy: Policy, rules: KernelRules, cancel: Callable[[], bool] | None = None
 ) -> tuple[Row, np.ndarray]:
@@ -108,7 +101,7 @@ def run_cache_host(
     run = _CacheRun(host, policy, rules)
     run.fill()
     st, before = run.state.st, run.state.st.copy()
-    run.running.forget()
+    del run.logs[1:]
     run.reclaimed = read = 0
     samples = [(run.state.free_buddies(), run.state.block_counts())]
     while read < host.read_pages:
@@ -118,24 +111,31 @@ def run_cache_host(
         run.reclaim()
         samples.append((run.state.free_buddies(), run.state.block_counts()))
     free_buddies, blocks = (np.stack(column) for column in zip(*samples, strict=True))
-    states = States.of_counts(free_buddies, blocks)
-    row = run_metrics(host.machine, states, fallback_counts(run.state), run.running.log)
-    row["reclaimed_pages"] = float(run.reclaimed)
-    row["kswapd_wakes"] = float(st[at.COUNT_KSWAPD_WAKES] - before[at.COUNT_KSWAPD_WAKES])
-    row["atomic_requests"] = float(run.atomics)
-    row["requests_failed"] = float(st[at.COUNT_FAILED] - before[at.COUNT_FAILED])
-    row["requests_forced"] = float(st[at.COUNT_FORCED] - before[at.COUNT_FORCED])
+    states, log = States.of_counts(free_buddies, blocks), np.concatenate(run.logs)
+    counted = {
+        "kswapd_wakes": at.COUNT_KSWAPD_WAKES,
+        "requests_failed": at.COUNT_FAILED,
+        "requests_forced": at.COUNT_FORCED,
+    }
+    row = run_metrics(host.machine, states, fallback_counts(run.state), log)
+    row |= {"reclaimed_pages": float(run.reclaimed), "atomic_requests": float(run.atomics)}
+    row |= {name: float(st[word] - before[word]) for name, word in counted.items()}
     return row, free_buddies
 
 
 class _CacheRun:
-    """A host on its way; `reclaimed` and `atomics` count pages of the cache and requests."""
+    """A host on its way.
+
+    Extents of page cache, oldest first, are objects from a number on, how many, and the CPU that
+    read them; `reclaimed` and `atomics` count pages of the cache and requests.
+    """
 
     def __init__(self, host: CacheHost, policy: Policy, rules: KernelRules) -> None:
         self.state = make_state(host.machine, rules, policy, start_ns=FIRST_NS)
         free_everything(self.state)
-        self.running = Running(ModelCarrier(self.state), np.zeros(0, np.int32))
+        self.logs = [np.zeros((0, at.LOG_COLUMNS), np.int64)]
         self.reclaimed = self.atomics = 0
+        self._carrier = ModelCarrier(self.state)
         self._host = host
         self._rng = np.random.default_rng(host.seed)
         self._atomics_per_page = host.atomics_per_page * float(self._rng.lognormal(0, RATE_SPREAD))
@@ -143,7 +143,7 @@ class _CacheRun:
         self._step_pages = max((largest.low - largest.min) // STEPS_TO_MIN, EXTENT_MOST)
         self._now = FIRST_NS
         self._places = Column(np.int32)
-        self._extents: list[_Extent] = []
+        self._extents: list[tuple[int, int, int]] = []
         self._still_held = plain_events(at.ALLOC, np.zeros(0, np.int64), 0)
 
     def fill(self) -> None:
@@ -154,9 +154,9 @@ class _CacheRun:
         """
         host, machine = self._host, self._host.machine
         types = len(machine.zone_types)
-        *lower, highest = [index for index, zone in enumerate(machine.zones) if zone.managed]
-        for index in (*lower, highest):
-            zone, cache = machine.zones[index], host.cache_pages if index == highest else 0
+        used = [index for index, zone in enumerate(machine.zones) if zone.managed]
+        for index in used:
+            zone, cache = machine.zones[index], host.cache_pages if index == used[-1] else 0
             free = zone.low + (zone.lowmem_reserve[types - 1] if zone.lowmem_reserve else 0)
             count = max(zone.managed - free - cache, 0) >> machine.max_order
             if cache and not count:
@@ -188,8 +188,7 @@ class _CacheRun:
         asked["cpu"] = self._rng.integers(self._host.machine.nr_cpus, size=count)
         freed = asked.copy()
         freed["operation"] = at.FREE
-        life = self._rng.exponential(ATOMIC_LIFE_NS, count).astype(np.int64)
-        freed["time_ns"] += 1 + life
+        freed["time_ns"] += 1 + self._rng.exponential(ATOMIC_LIFE_NS, count).astype(np.int64)
         mixed = in_time_order(np.concatenate([self._still_held, reads, asked, freed]))
         due = mixed["time_ns"] < self._now
         self._still_held = mixed[~due]
@@ -200,11 +199,11 @@ class _CacheRun:
         """Free extents of the older half for as long as kswapd runs."""
         extents = self._extents
         while self.state.st[at.KSWAPD_RUNS] > 0 and len(extents) > 1:
-            freed: list[_Extent] = []
-            while sum(extent.pages for extent in freed) < self._step_pages and len(extents) > 1:
-                freed.append(extents.pop(int(self._rng.integers(len(extents) // 2))))
-            objects = np.concatenate([e.first + np.arange(e.pages) for e in freed])
-            cpus = np.repeat([e.cpu for e in freed], [e.pages for e in freed])
+            objects, cpus = np.zeros(0, np.int64), np.zeros(0, np.int64)
+            while len(objects) < self._step_pages and len(extents) > 1:
+                first, pages, cpu = extents.pop(int(self._rng.integers(len(extents) // 2)))
+                objects = np.append(objects, first + np.arange(pages))
+                cpus = np.append(cpus, np.full(pages, cpu))
             times = self._now + np.arange(len(objects)) * (PAGE_NS // RECLAIM_PACE)
             self._now = int(times[-1]) + 1
             self._advance(plain_events(at.FREE, times, cpus, objects))
@@ -218,8 +217,7 @@ class _CacheRun:
         firsts = self._places.rows + np.cumsum(sizes) - sizes
         reads = self._requests(np.full(int(sizes.sum()), page_ns), at.MOVABLE, Gfp.USER)
         reads["cpu"] = np.repeat(cpus, sizes)
-        columns = (firsts.tolist(), sizes.tolist(), cpus.tolist())
-        self._extents += [_Extent(*extent) for extent in zip(*columns, strict=True)]
+        self._extents += zip(firsts.tolist(), sizes.tolist(), cpus.tolist(), strict=True)
         return reads
 
     def _requests(self, gaps: np.ndarray, migratetype: int, bits: int) -> np.ndarray:
@@ -237,8 +235,7 @@ class _CacheRun:
         return events
 
     def _advance(self, events: np.ndarray) -> None:
-        self.running.places = self._places.values
-        self.running.take(events, 0, len(events))
+        self.logs.append(take(self._carrier, events, self._places.values, 0, len(events)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,17 +264,16 @@ class SyntheticHosts:
 
     def hosts(self) -> list[tuple[str, CacheHost]]:
         """Each host with its name."""
+        names = ("cache_pages", "read_pages", "atomics_per_page")
         hosts = []
         for seed in range(self.first_seed, self.first_seed + self.count):
             share = float(np.random.default_rng((seed, 1)).uniform(*MANAGED_SHARES))
             machine = synthetic_machine(
                 self.gib, self.nr_cpus, self.kernel_rules(), managed_share=share
             )
-            names = ("cache_pages", "read_pages", "atomics_per_page")
-            numbers = {name: value for name in names if (value := getattr(self, name))}
-            if not self.cache_pages:
-                highest = [zone.managed for zone in machine.zones if zone.managed][-1]
-                numbers["cache_pages"] = min(CacheHost.cache_pages, highest // 2)
+            highest = [zone.managed for zone in machine.zones if zone.managed][-1]
+            numbers: dict[str, Any] = {"cache_pages": min(CacheHost.cache_pages, highest // 2)}
+            numbers |= {name: value for name in names if (value := getattr(self, name))}
             hosts.append((f"host {seed}", CacheHost(machine=machine, seed=seed, **numbers)))
         return hosts
 
@@ -312,62 +308,48 @@ DEFAULT_METRICS = (
 """Compared where none are asked for, as far as hosts have them."""
 
 
-def p_value(base: np.ndarray, patch: np.ndarray) -> float:
-    """Of `TEST`; NaN for fewer than two hosts on a side."""
-    if min(len(base), len(patch)) < 2:
-        return float("nan")
-    if np.ptp(np.concatenate([base, patch])) == 0:
-        return 1.0
-    from scipy.stats import mannwhitneyu
-
-    return float(mannwhitneyu(base, patch, alternative="two-sided").pvalue)
-
-
-def adjusted(p_values: Sequence[float]) -> np.ndarray:
-    """p-values of several metrics, adjusted by `ADJUSTMENT`; NaN stays NaN."""
-    values = np.asarray(p_values, float)
-    known = ~np.isnan(values)
-    if known.any():
-        from scipy.stats import false_discovery_control
-
-        values[known] = false_discovery_control(values[known])
-    return values
-
-
 def compared_sides(hosts: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
     """Both sides' hosts, metric by metric.
 
     Returns:
         metric; for each side hosts, lowest, highest, mean, mean_low, mean_high; difference of the
         means (patch - base) with difference_low and difference_high; change (difference relative
-        to the base's mean); p, p_adjusted; significant.
+        to the base's mean); p (of `TEST`), p_adjusted (by `ADJUSTMENT`), NaN for fewer than two
+        hosts on a side; significant.
     """
+    from scipy.stats import false_discovery_control, mannwhitneyu
+
     rows = []
     for metric in metrics:
         row: dict[str, Any] = {"metric": metric}
         sides = []
         for side in SIDES:
-            values = hosts.loc[hosts["side"] == side, metric].dropna().to_numpy(float)
-            low, high = resampled_interval(lambda mean: mean, values)
-            known = len(values) > 0
+            values = hosts.loc[hosts["side"] == side, metric].dropna()
+            low, high = resampled_interval(lambda mean: mean, values.to_numpy(float))
             row |= {
                 f"{side}_hosts": len(values),
-                f"{side}_lowest": float(values.min()) if known else float("nan"),
-                f"{side}_highest": float(values.max()) if known else float("nan"),
-                f"{side}_mean": float(values.mean()) if known else float("nan"),
+                f"{side}_lowest": float(values.min()),
+                f"{side}_highest": float(values.max()),
+                f"{side}_mean": float(np.mean(values.to_numpy(float))) if len(values) else np.nan,
                 f"{side}_mean_low": low,
                 f"{side}_mean_high": high,
             }
-            sides.append(values)
+            sides.append(values.to_numpy(float))
         row["difference"] = row["patch_mean"] - row["base_mean"]
         interval = resampled_interval(lambda base, patch: patch - base, *sides)
         row["difference_low"], row["difference_high"] = interval
         mean = row["base_mean"]
         row["change"] = row["difference"] / mean if mean else float("nan")
-        row["p"] = p_value(*sides)
+        row["p"] = float("nan")
+        if min(map(len, sides)) > 1:
+            is_same = np.ptp(np.concatenate(sides)) == 0
+            row["p"] = 1.0 if is_same else float(mannwhitneyu(*sides).pvalue)
         rows.append(row)
     table = pd.DataFrame(rows)
-    table["p_adjusted"] = adjusted(table["p"].tolist())
+    known = table["p"].notna()
+    table["p_adjusted"] = table["p"]
+    if known.any():
+        table.loc[known, "p_adjusted"] = false_discovery_control(table.loc[known, "p"])
     table["significant"] = table["p_adjusted"] < SIGNIFICANT
     return table
 
@@ -557,24 +539,24 @@ def _synthetic_rows(
     """Rows of made-up hosts."""
     if synthetic.count < 1:
         raise UsageError("a side of a fleet needs at least one host")
-    rules = synthetic.kernel_rules()
-    hosts = synthetic.hosts()
-    keys = [
-        result_key({"host": asdict(host), "policy": policy.given(), "rules": rules.spelled()})
-        for _, host in hosts
-    ]
+    rules, hosts = synthetic.kernel_rules(), synthetic.hosts()
     provenance: dict[str, str | int] = {
         "effective_policy": str(policy),
         "effective_rules": rules.spelled(),
         "decided_by": "model",
         "version": __version__,
     }
-    jobs: dict[str, Job] = {
-        key: lambda cancel, host=host: (run_cache_host(host, policy, rules, cancel)[0], provenance)
-        for key, (_, host) in zip(keys, hosts, strict=True)
-    }
-    records, _ = completed(
-        keys, cache, lambda new: records_of({k: jobs[k] for k in keys if k in new}, workers), report
-    )
-    columns = columns_of([records[key] for key in keys])
+    jobs: dict[str, Job] = {}
+    for _, host in hosts:
+        parts = {"host": asdict(host), "policy": policy.given(), "rules": rules.spelled()}
+        jobs[result_key(parts)] = lambda cancel, host=host: (
+            run_cache_host(host, policy, rules, cancel)[0],
+            provenance,
+        )
+
+    def make(keys: set[str]) -> Iterator[Record]:
+        return records_of({key: job for key, job in jobs.items() if key in keys}, workers)
+
+    records, _ = completed(jobs, cache, make, report)
+    columns = columns_of([records[key] for key in jobs])
     return pd.DataFrame({"host": [name for name, _ in hosts], **columns})

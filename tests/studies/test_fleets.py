@@ -16,9 +16,7 @@ from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.recording.machine import synthetic_machine
 from pagealloc_model.studies.fleets import (
     CacheHost,
-    adjusted,
     compared_sides,
-    p_value,
     range_words,
     run_cache_host,
 )
@@ -175,10 +173,6 @@ def mean_interval(values: np.ndarray) -> tuple[float, float]:
     return resampled_interval(lambda mean: mean, values)
 
 
-def difference_interval(base: np.ndarray, patch: np.ndarray) -> tuple[float, float]:
-    return resampled_interval(lambda one, other: other - one, base, patch)
-
-
 def test_intervals_cover_the_mean_as_often_as_they_say() -> None:
     covered = 0
     for _ in range(200):
@@ -188,23 +182,26 @@ def test_intervals_cover_the_mean_as_often_as_they_say() -> None:
     assert 180 <= covered <= 199
 
 
+def sides_of(base: list[float], patch: list[float]) -> pd.DataFrame:
+    sides = ["base"] * len(base) + ["patch"] * len(patch)
+    return pd.DataFrame({"side": sides, "value": [*base, *patch]})
+
+
 def test_single_hosts_have_neither_interval_nor_test() -> None:
-    one, many = np.array([1.0]), np.arange(5.0)
-    assert np.isnan(
-        [*mean_interval(one), *difference_interval(one, many), p_value(one, many)]
-    ).all()
+    row = compared_sides(sides_of([1.0], [0, 1, 2, 3]), ["value"]).iloc[0]
+    unknown = ["base_mean_low", "base_mean_high", "difference_low", "difference_high", "p"]
+    assert row[unknown].isna().all()
 
 
-def test_p_values_are_those_of_the_named_test() -> None:
+def test_p_values_are_those_of_the_named_test_adjusted_for_false_discoveries() -> None:
+    apart = sides_of([0, 1, 2, 3, 4], [10, 11, 12, 13, 14])
+    hosts = apart.assign(same=1.0, lacking=[*[np.nan] * 5, *range(5)], near=[0, 2, 4, 6, 8] * 2)
+    rows = compared_sides(hosts, ["value", "lacking", "same", "near"]).set_index("metric")
     # all 252 orders of 5 + 5 values are equally likely; 2 of them are as far apart as these
-    assert p_value(np.arange(5.0), np.arange(5.0) + 10) == pytest.approx(2 / 252)
-    assert p_value(np.full(5, 1.0), np.full(5, 1.0)) == 1.0
-
-
-def test_adjusting_controls_the_rate_of_false_discoveries() -> None:
-    found = adjusted([0.01, float("nan"), 0.02, 0.5])
-    assert found[[0, 2, 3]] == pytest.approx([0.03, 0.03, 0.5])
-    assert np.isnan(found[1])
+    assert rows.loc["value", "p"] == pytest.approx(2 / 252)
+    assert rows.loc["same", "p"] == 1.0
+    assert rows.loc["value", "p_adjusted"] == pytest.approx(3 * 2 / 252)
+    assert np.isnan(rows.loc["lacking", "p_adjusted"])
 
 
 def test_sides_are_compared_metric_by_metric_without_failed_hosts() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
@@ -227,79 +227,18 @@ def run(
             carrier = ModelCarrier(state)
         if memory is not None:
             memory.put_into(state, places)
-    running = Running(carrier, places, keep_holds=keep_holds, look=look)
-    for share in running.take_all(demand.parts(), demand.count, at_ns):
-        if cancel is not None and cancel():
-            raise Cancelled
-        if progress is not None:
-            progress(share)
-    words, sites, seen = zip(*running.samples.values(), strict=True)
-    columns = [np.stack(column) for column in zip(*words, strict=True)]
-    names = [own.name for own in fields(Samples)]
-    times = np.array(list(running.samples), np.int64)
-    return Run(
-        demand=demand,
-        policy=policy,
-        rules=chosen,
-        assumptions=assumptions,
-        samples=Samples(**dict(zip(names, [times, *columns], strict=True))),
-        log=running.log,
-        places=places,
-        fallback_counts=fallback_counts(carrier.state),
-        events=running.done,
-        seen=seen,
-        final=carrier.state,
-        _sites=np.stack(sites),
-        _sizes=running.sizes,
-    )
+    state, blocks = carrier.state, BlockCounter(carrier.state)
+    sizes, logs = TransactionCounts(state.machine), [np.zeros((0, at.LOG_COLUMNS), np.int64)]
+    samples: dict[int, tuple[tuple[np.ndarray, ...], np.ndarray, Any]] = {}
 
+    def advance(events: np.ndarray, low: int, high: int, until_ns: int = -1) -> None:
+        rows = take(carrier, events, places, low, high, until_ns)
+        sizes.add(rows)
+        if keep_holds:
+            logs.append(rows)
 
-class Running:
-    """A state on its way through events, its holds of zone->lock and its samples."""
-
-    def __init__(
-        self,
-        carrier: Carrier,
-        places: np.ndarray,
-        *,
-        keep_holds: bool = True,
-        look: Callable[[State], Any] | None = None,
-    ) -> None:
-        """Take a state over; `places` is written, `look` called with the state at each sample."""
-        self.places = places
-        self.done = 0
-        self.sizes = TransactionCounts(carrier.state.machine)
-        self._blocks = BlockCounter(carrier.state)
-        self.samples: dict[int, tuple[tuple[np.ndarray, ...], np.ndarray, Any]] = {}
-        self._carrier = carrier
-        self._look = look
-        self._keep = keep_holds
-        self._logs = [np.zeros((0, at.LOG_COLUMNS), np.int64)]
-
-    @property
-    def log(self) -> np.ndarray:
-        """The holds that were kept."""
-        return np.concatenate(self._logs)
-
-    def forget(self) -> None:
-        """Drop the holds that were kept so far."""
-        del self._logs[1:]
-
-    def take(self, events: np.ndarray, low: int, high: int, until_ns: int = -1) -> None:
-        """Take `events[low:high]`, then what is due up to an instant, -1 for none."""
-        state = self._carrier.state
-        while low < high or (until_ns >= 0 and state.next_due_ns <= until_ns):
-            low = self._carrier.advance(events, self.places, low, high, until_ns)
-            rows = state.log[: state.st[at.LOG_ROWS]]
-            self.sizes.add(rows)
-            if self._keep:
-                self._logs.append(rows.copy())
-            state.st[at.LOG_ROWS] = 0
-
-    def sample(self, time_ns: int) -> None:
-        """Copy the counters."""
-        state = self._carrier.state
-        self._carrier.settle()
+    def sample(time_ns: int) -> None:
+        carrier.settle()
         sites = state.sites().sum(axis=(0, 1))
         own = (
             sites[at.SITE_REFILL, at.SITE_ACQUISITIONS],
@@ -308,37 +247,74 @@ class Running:
             sites[at.SITE_RESERVE, at.SITE_OBJECTS],
             sites[at.SITE_UNRESERVE, at.SITE_OBJECTS],
         )
-        seen = self._look(state) if self._look is not None else None
-        self.samples[time_ns] = (sample_of(state, self._blocks), np.array(own, np.int64), seen)
+        seen = look(state) if look is not None else None
+        samples[time_ns] = (sample_of(state, blocks), np.array(own, np.int64), seen)
 
-    def take_all(
-        self, parts: Iterable[np.ndarray], count: int, at_ns: Sequence[int] = ()
-    ) -> Iterator[float]:
-        """Take all parts, with samples at the instants, or evenly over `count` events."""
-        instants = list(at_ns)
-        step = max(count // SAMPLES, 1)
-        due = step
-        for events in parts:
-            if at_ns and not instants:
-                return
-            times, position = events["time_ns"], 0
-            while position < len(events) and (instants or not at_ns):
-                goal = min(position + STEP_EVENTS, len(events))
-                until = -1
-                if instants and times[-1] >= instants[0]:
-                    stop = int(np.searchsorted(times, instants[0]))
-                    goal, until = (stop, instants[0]) if stop <= goal else (goal, -1)
-                elif not at_ns:
-                    goal = min(goal, position + due - self.done)
-                self.take(events, position, goal, until)
-                self.done += goal - position
-                position = goal
-                if until >= 0:
-                    self.sample(instants.pop(0))
-                elif not at_ns and (self.done >= due or self.done >= count):
-                    self.sample(int(self._carrier.state.st[at.NOW]))
-                    due += step
-                yield self.done / count
-        for instant in instants:
-            self.take(np.zeros(0, EVENT), 0, 0, instant)
-            self.sample(instant)
+    instants, done, step = list(at_ns), 0, max(demand.count // SAMPLES, 1)
+    due = step
+    for events in demand.parts():
+        if at_ns and not instants:
+            break
+        times, position = events["time_ns"], 0
+        while position < len(events) and (instants or not at_ns):
+            goal, until = min(position + STEP_EVENTS, len(events)), -1
+            if not at_ns:
+                goal = min(goal, position + due - done)
+            elif times[-1] >= instants[0]:
+                stop = int(np.searchsorted(times, instants[0]))
+                goal, until = (stop, instants[0]) if stop <= goal else (goal, -1)
+            advance(events, position, goal, until)
+            done += goal - position
+            position = goal
+            if until >= 0:
+                sample(instants.pop(0))
+            elif not at_ns and (done >= due or done >= demand.count):
+                sample(int(state.st[at.NOW]))
+                due += step
+            if cancel is not None and cancel():
+                raise Cancelled
+            if progress is not None:
+                progress(done / demand.count)
+    for instant in instants:
+        advance(np.zeros(0, EVENT), 0, 0, instant)
+        sample(instant)
+    words, sites, seen = zip(*samples.values(), strict=True)
+    columns = [np.array(list(samples), np.int64)]
+    columns += [np.stack(column) for column in zip(*words, strict=True)]
+    names = [own.name for own in fields(Samples)]
+    return Run(
+        demand=demand,
+        policy=policy,
+        rules=chosen,
+        assumptions=assumptions,
+        samples=Samples(**dict(zip(names, columns, strict=True))),
+        log=np.concatenate(logs),
+        places=places,
+        fallback_counts=fallback_counts(state),
+        events=done,
+        seen=seen,
+        final=state,
+        _sites=np.stack(sites),
+        _sizes=sizes,
+    )
+
+
+def take(
+    carrier: Carrier,
+    events: np.ndarray,
+    places: np.ndarray,
+    low: int,
+    high: int,
+    until_ns: int = -1,
+) -> np.ndarray:
+    """Take `events[low:high]`, then what is due up to an instant, -1 for none.
+
+    Returns:
+        Holds of zone->lock, int64, shape (rows, LOG_COLUMNS).
+    """
+    state, logs = carrier.state, [np.zeros((0, at.LOG_COLUMNS), np.int64)]
+    while low < high or (until_ns >= 0 and state.next_due_ns <= until_ns):
+        low = carrier.advance(events, places, low, high, until_ns)
+        logs.append(state.log[: state.st[at.LOG_ROWS]].copy())
+        state.st[at.LOG_ROWS] = 0
+    return np.concatenate(logs)
