@@ -50,10 +50,6 @@ def _slider(path: str) -> pd.DataFrame:
     return slider.redraws(pm.open(path))
 
 
-def _sweep(path: str) -> pd.DataFrame:
-    return pd.DataFrame(sweep.threads(path), columns=["what", "value", "unit"])
-
-
 PARTS: dict[str, Callable[[str], pd.DataFrame]] = {
     "reading": _reading,
     "replay": policies.measured,
@@ -61,7 +57,7 @@ PARTS: dict[str, Callable[[str], pd.DataFrame]] = {
     "start": start_up.measured,
     "memory": start_up.memory,
     "slider": _slider,
-    "sweep": _sweep,
+    "sweep": lambda path: pd.DataFrame(sweep.threads(path), columns=["what", "value", "unit"]),
 }
 PEERS = {
     "reading": "perf script and perf kmem on the same file",

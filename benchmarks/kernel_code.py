@@ -16,12 +16,10 @@ from pagealloc_model.notebooks.studies.agreement import agreement_text
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.from_source.build import KernelBuild
-from pagealloc_model.allocator.state import State
 from pagealloc_model.policy.policy import Assumptions
 from pagealloc_model.predicted.carrier import Carrier, ModelCarrier
 from pagealloc_model.predicted.prepared import prepare
 from pagealloc_model.predicted.replay import replay
-from pagealloc_model.predicted.start.image import start_state
 from pagealloc_model.recording.recorded_machine import recorded_policy
 from pagealloc_model.recording.recording import Recording, open_recording
 from pagealloc_model.verdict.result_tables import error_table
@@ -53,16 +51,10 @@ def speeds(recording: Recording, build: KernelBuild) -> str:
     prepared = prepare(recording, build.rules, Assumptions(), 0)
     policy = recorded_policy(recording)
     demand = prepared.demand
-
-    def begin() -> State:
-        return start_state(
-            prepared.machine, demand, prepared.image, build.rules, policy, Assumptions()
-        )
-
     best = {"model": 0.0, "kernel": 0.0}
     for _ in range(ROUNDS):
         for name in best:
-            state = begin()
+            state = prepared.state(build.rules, policy, Assumptions(), 0)
             carrier = ModelCarrier(state) if name == "model" else build.carrier(state)
             best[name] = max(best[name], _rate(carrier, demand.events, demand.starting_places()))
             carrier.close()

@@ -23,6 +23,9 @@ import subprocess
 import sys
 import tempfile
 import time
+import timeit
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -103,7 +106,7 @@ def one(name: str, path: str, seed: int, program: Path | None) -> dict[str, floa
         file = Path(made) / "demand"
         for number in range(RUNS):
             policy = pm.Policy(**settings, pcp_batch=batch + number)
-            seconds, begun = _event_loop(recording, first, policy)
+            seconds, begun = event_loop(recording, first, policy)
             bare.append(seconds)
             full.append(_with_statistics(recording, policy, assumptions, seed))
             if program is not None:
@@ -116,7 +119,7 @@ def one(name: str, path: str, seed: int, program: Path | None) -> dict[str, floa
     return {"events": count, **{key: rate / 1e6 for key, rate in rates.items()}}
 
 
-def _event_loop(recording: Recording, first: pm.Replay, policy: pm.Policy) -> tuple[float, tuple]:
+def event_loop(recording: Recording, first: pm.Replay, policy: pm.Policy) -> tuple[float, tuple]:
     """CPU seconds of the kernels alone; what they began with, unless reclaim is theirs too."""
     from pagealloc_model.allocator import layout as at
     from pagealloc_model.predicted.carrier import ModelCarrier
@@ -139,9 +142,25 @@ def _event_loop(recording: Recording, first: pm.Replay, policy: pm.Policy) -> tu
     return time.process_time() - begins, begun
 
 
-def _copies(state: object) -> object:
-    from dataclasses import replace
+def replaying(recording: Recording) -> Iterator[tuple[str, float, str]]:
+    """What, value, unit: the event loop, a whole `pm.replay`, a slider's worth with its tables."""
+    first = pm.replay(recording)
 
+    def with_tables() -> None:
+        replay = pm.replay(recording, pm.Policy(pcp_batch=31))
+        for table in ("free_pages", "pageblocks", "pcp", "lock", "transactions", "fallbacks"):
+            getattr(replay, table)
+
+    loop = min(event_loop(recording, first, pm.Policy())[0] for _ in range(RUNS))
+    yield "event loop", len(first.demand.events) / loop, "allocations and frees/s"
+    for name, action in (
+        ("pm.replay", lambda: pm.replay(recording)),
+        ("pm.replay and all tables", with_tables),
+    ):
+        yield name, min(timeit.repeat(action, number=1, repeat=3)), "s"
+
+
+def _copies(state: object) -> object:
     return replace(state, pages=state.pages.copy(), blocks=state.blocks.copy(), st=state.st.copy())
 
 

@@ -70,7 +70,6 @@ from pagealloc_model.notebooks.studies.proposal_loads import (
 )
 from pagealloc_model.notebooks.studies.proposal_sides import Proposal
 from reading import reading
-from speed import replaying
 from tables import FOLDER, Excerpt, write_tables
 
 import pagealloc_model as pm
@@ -141,10 +140,8 @@ def speed_lines(path: str) -> Iterator[str]:
     recording = pm.open(path)
     yield f"| on `{recording.name}`, {len(recording.trace):,} events | value | unit | beside |"
     yield "|---|--:|---|---|"
-    for row in replaying(recording):
-        beside = f"{row['ratio']:.1f} x {row['peer']}" if row["ratio"] else ""
-        value = f"{row['value']:,.2f}" if row["unit"] == "s" else f"{row['value']:,.0f}"
-        yield f"| {row['name']} | {value} | {row['unit']} | {beside} |"
+    for name, value, unit in policies.replaying(recording):
+        yield f"| {name} | {value:,.{2 if unit == 's' else 0}f} | {unit} |  |"
 
 
 def reading_lines(path: str) -> Iterator[str]:
@@ -171,7 +168,7 @@ def sweep_table(names: Sequence[str], heading: str) -> Iterator[str]:
 
 def slider_lines() -> Iterator[str]:
     """A markdown table of times from a key press to the picture."""
-    recording = slider.default_recording()
+    recording = pm.open(waits.default_recording())
     yield f"On `{recording.name}`, {len(recording.trace):,} events:"
     yield ""
     yield from table_lines(slider.redraws(recording))

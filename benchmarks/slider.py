@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import sys
 import tempfile
@@ -35,9 +34,9 @@ PROJECT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(PROJECT))
 
 from benchmarks.slider_parts import NOTES  # noqa: E402
+from benchmarks.waits import default_recording  # noqa: E402
 from tests.browser.jupyter_lab import REDRAW_MS, run_all, running_lab  # noqa: E402
 
-LARGE, SHIPPED = "exit", "kbuild"
 PRESSES = (
     ("pcp_batch", "PageDown"),
     ("pcp_batch_scale_max", "ArrowLeft"),
@@ -192,20 +191,12 @@ def redraws(recording: Recording) -> pd.DataFrame:
     )
 
 
-def default_recording() -> Recording:
-    """A recording of a million events, or the largest that ships."""
-    full = os.environ.get("PAGEALLOC_RECORDINGS")
-    if full and (Path(full) / LARGE).exists():
-        return pm.open(str(Path(full) / LARGE))
-    return pm.open(SHIPPED)
-
-
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("recording", nargs="?", help="instead of the one of a million events")
     given = parser.parse_args().recording
-    recording = pm.open(given) if given else default_recording()
+    recording = pm.open(given or default_recording())
     print(f"{recording.name}, {len(recording.trace):,} events")
     print(redraws(recording).to_string(index=False))
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pagealloc_model.predicted.replay import Cancelled, Replay, replay
     from pagealloc_model.recording.recording import Recording
     from pagealloc_model.recording.recording import open_recording as open
-    from pagealloc_model.studies import fleets, synthetic
+    from pagealloc_model.studies import fleets, study, synthetic
     from pagealloc_model.studies.experiments.experiment import experiment
     from pagealloc_model.studies.sweeps.sweep import sweep
     from pagealloc_model.verdict import locks
@@ -51,6 +51,7 @@ _PLACES = {
     "locks": ("verdict.locks", ""),
     "open": ("recording.recording", "open_recording"),
     "replay": ("predicted.replay", "replay"),
+    "study": ("studies.study", ""),
     "sweep": ("studies.sweeps.sweep", "sweep"),
     "synthetic": ("studies.synthetic", ""),
     "validate": ("verdict.validation", "validate"),
@@ -78,6 +79,7 @@ __all__ = [
     "locks",
     "open",
     "replay",
+    "study",
     "sweep",
     "synthetic",
     "validate",

@@ -15,8 +15,8 @@ from pagealloc_model.base.errors import PageallocError, UsageError
 from pagealloc_model.recording.record import session
 from pagealloc_model.recording.record.children import clean_environment, python_words
 from pagealloc_model.studies.experiments.guest import Boot, guest_words
-from pagealloc_model.studies.experiments.inside import Order
-from pagealloc_model.studies.experiments.plan import Guest, read_plan, setting_file
+from pagealloc_model.studies.experiments.inside import Order, setting_file
+from pagealloc_model.studies.experiments.plan import Guest, read_plan
 from tests.small_recordings import write_recording
 
 PLANTED = "import pathlib; pathlib.Path({!r}).touch(); raise SystemExit('planted')\n"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -17,7 +20,7 @@ from pagealloc_model.recording.trim import trim_recording
 from pagealloc_model.verdict.choices.placement import judge_placement
 from pagealloc_model.verdict.comparison import compare
 
-NAMESPACES = ("fleets", "locks", "synthetic")
+NAMESPACES = ("fleets", "locks", "study", "synthetic")
 PUBLIC = {
     *("open", "replay", "compare", "validate", "sweep", "explore", "experiment"),
     *("Policy", "Assumptions", "KernelRules", "Hooks", "KernelBuild", "Recording", "Replay"),
@@ -84,3 +87,19 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
         [sys.executable, "-c", IMPORT_ALONE], capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == []
+
+
+def test_scripts_of_studies_import_public_names_only(checkout: Path) -> None:
+    public = ("pagealloc_model", "pagealloc_model.studies.study")
+    internal = {}
+    for file in (checkout / "notebooks/studies").glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Import):
+                modules = [name.name for name in node.names]
+            else:
+                modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            for module in modules:
+                is_own = module.startswith("pagealloc_model.notebooks.studies")
+                if module.startswith("pagealloc_model") and module not in public and not is_own:
+                    internal[file.name] = module
+    assert internal == {}

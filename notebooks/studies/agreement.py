@@ -7,9 +7,7 @@ from pathlib import Path
 import numpy as np
 
 import pagealloc_model as pm
-from pagealloc_model.allocator import layout as at
-from pagealloc_model.allocator.hooks import are_compiled
-from pagealloc_model.base.text import count_of, paragraph
+from pagealloc_model.studies.study import LOG_COLUMNS, are_compiled, count_of, paragraph
 
 TABLES = ("free_pages", "pageblocks", "pcp", "lock", "transactions", "fallbacks", "outcomes")
 KNOWN_TO_MODEL = (4, 5)
@@ -20,7 +18,7 @@ def agreement_text(one: pm.Replay, other: pm.Replay) -> str:
     """Whether objects are in the same places, and all holds and tables are the same."""
     tables = [name for name in TABLES if not getattr(one, name).equals(getattr(other, name))]
     elsewhere = int((one.places != other.places).sum())
-    shared = [column for column in range(at.LOG_COLUMNS) if column not in KNOWN_TO_MODEL]
+    shared = [column for column in range(LOG_COLUMNS) if column not in KNOWN_TO_MODEL]
     same_holds = np.array_equal(one.log[:, shared], other.log[:, shared])
     if not tables and not elsewhere and same_holds:
         return (

@@ -20,10 +20,16 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from pagealloc_model.studies.experiments.experiment import KnownValues, find_plan
-from pagealloc_model.studies.experiments.plan import pairs_of, read_plan, sides_of
-from pagealloc_model.studies.experiments.runs import FAILED, kept_runs
-from pagealloc_model.verdict.statistics import change_interval
+from pagealloc_model.studies.study import (
+    FAILED,
+    change_interval,
+    find_plan,
+    kept_runs,
+    measured_values,
+    pairs_of,
+    read_plan,
+    sides_of,
+)
 
 
 def dealt_widths(values: np.ndarray, first: int) -> np.ndarray:
@@ -48,8 +54,7 @@ def chances(plan_name: str, directory: Path) -> tuple[pd.DataFrame, pd.DataFrame
     plan = read_plan(find_plan(plan_name))
     sides = sides_of(plan)
     runs = [run for run in kept_runs(list(sides), directory) if run.status != FAILED]
-    known = KnownValues(directory / "values")
-    measured = {run.name: dict(known.measured(run).quantities) for run in runs}
+    measured = {run.name: measured_values(run, directory / "values") for run in runs}
     pair_rows, effect_rows = [], []
     for pair in pairs_of(plan, sides):
         mine = [

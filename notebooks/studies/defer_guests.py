@@ -15,9 +15,7 @@ import pandas as pd
 from pagealloc_model.notebooks.studies.guest_reserve import reserve_over_time, snapshots_in
 
 import pagealloc_model as pm
-from pagealloc_model.studies.experiments.experiment import KnownValues
-from pagealloc_model.studies.experiments.runs import Run
-from pagealloc_model.verdict.statistics import change_interval, verdict
+from pagealloc_model.studies.study import change_interval, predicted_values, verdict
 
 MEASURED, PREDICTED = "measured", "predicted"
 MADVISE, DEFER = "madvise", "defer"
@@ -51,11 +49,17 @@ def measured_rows(sides: Mapping[Side, Iterable[Path]]) -> Iterator[dict[str, ob
 
 
 def predicted_rows(
-    madvised: Mapping[int, Iterable[Run]], known: KnownValues
+    madvised: Mapping[int, Iterable[Path]], cache: Path
 ) -> Iterator[dict[str, object]]:
-    """Elastic replays of guests under `madvise`: as recorded, and with another `defrag` or gate."""
-    for recorded, runs in madvised.items():
-        for run in runs:
+    """Elastic replays of guests under `madvise`: as recorded, and with another `defrag` or gate.
+
+    Args:
+        madvised: recordings by their gate's order.
+        cache: a directory where replays are kept.
+    """
+    for recorded, paths in madvised.items():
+        for path in paths:
+            recording = pm.open(path)
             for defrag, gate in dict.fromkeys(
                 ((MADVISE, recorded), (DEFER, recorded), (DEFER, GATE_ORDER))
             ):
@@ -64,8 +68,8 @@ def predicted_rows(
                     changed["thp_defrag"] = defrag
                 if gate != recorded:
                     changed["highatomic_gate_order"] = gate
-                values = known.predicted(run, "elastic", pm.Policy(**changed), "").quantities
-                about = _about(PREDICTED, (defrag, gate), recorded, Path(run.path))
+                values, _ = predicted_values(recording, cache, "elastic", pm.Policy(**changed))
+                about = _about(PREDICTED, (defrag, gate), recorded, path)
                 yield about | {name: values[words] for name, words in QUANTITIES.items()}
 
 

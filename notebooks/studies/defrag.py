@@ -39,9 +39,16 @@ from pagealloc_model.notebooks.studies.round_trend import (
 )
 
 import pagealloc_model as pm
-from pagealloc_model.base.text import percent
-from pagealloc_model.show.post import posted_figures
-from pagealloc_model.show.post.message import Block, Fixed, Message, Section, Words, command
+from pagealloc_model.studies.study import (
+    Block,
+    Fixed,
+    Message,
+    Section,
+    Words,
+    command,
+    percent,
+    posted_figures,
+)
 
 SEEDS = 4
 HOST = BuildHost()

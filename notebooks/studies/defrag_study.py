@@ -16,10 +16,16 @@ import pandas as pd
 from pagealloc_model.notebooks.studies.build_host import ELASTIC, BuildHost, run_build_host
 
 import pagealloc_model as pm
-from pagealloc_model.base.progress_bar import Report
-from pagealloc_model.base.table import Table
-from pagealloc_model.base.text import NOT_AVAILABLE, WIDTH, number, paragraph, percent
-from pagealloc_model.verdict.statistics import resampled_interval
+from pagealloc_model.studies.study import (
+    NOT_AVAILABLE,
+    WIDTH,
+    Report,
+    Table,
+    number,
+    paragraph,
+    percent,
+    resampled_interval,
+)
 
 RULES = "6.15"
 VANILLA = pm.Policy()

@@ -20,17 +20,20 @@ import pandas as pd
 from pagealloc_model.notebooks.studies.error_lines import apart, markdown
 
 import pagealloc_model as pm
-from pagealloc_model.recording.recording import shipped_recordings_directory
-from pagealloc_model.show.post.tables import MARKS
-from pagealloc_model.studies.experiments.experiment import (
+from pagealloc_model.studies.study import (
     CHANGES_FILE,
+    EFFECTS,
+    MARKS,
     MODES,
     RUNS_FILE,
+    WRONG,
     ExperimentResult,
+    find_plan,
+    read_plan,
     score_table,
+    shipped_recordings_directory,
+    sides_of,
 )
-from pagealloc_model.studies.experiments.plan import find_plan, read_plan, sides_of
-from pagealloc_model.verdict.statistics import EFFECTS, WRONG
 
 WIDTH = 100
 FOLDER = "experiments"

@@ -8,9 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 import pagealloc_model as pm
-from pagealloc_model.measured import measured as states
-from pagealloc_model.recording.recording import SNAPSHOT_DIRECTORY
-from pagealloc_model.recording.snapshot import Snapshot
+from pagealloc_model.studies.study import SNAPSHOT_DIRECTORY, Snapshot, snapshot_tables
 
 COUNTERS = (
     "thp_fault_alloc",
@@ -48,8 +46,8 @@ def reserve_over_time(snapshots: Sequence[Snapshot]) -> pd.DataFrame:
         `COUNTERS` since the first snapshot.
     """
     usable = [each for each in snapshots if each.pagetypeinfo and each.zoneinfo and each.vmstat]
-    free = states.snapshot_tables(usable)["free_pages"]
-    blocks = states.snapshot_tables(usable)["pageblocks"]
+    free = snapshot_tables(usable)["free_pages"]
+    blocks = snapshot_tables(usable)["pageblocks"]
     order = next((each.pagetypeinfo.pageblock_order for each in usable if each.pagetypeinfo), 9)
     reserved = free["migratetype"] == "HighAtomic"
     whole = free["order"] >= order

@@ -25,9 +25,6 @@ from pagealloc_model.notebooks.studies.defer_guests import (
 )
 from pagealloc_model.notebooks.studies.guest_reserve import reserve_by_run, reserve_in_runs
 
-from pagealloc_model.studies.experiments.experiment import KnownValues
-from pagealloc_model.studies.experiments.runs import DONE, Run
-
 
 def runs_in(directory: Path, side: str = "") -> list[Path]:
     """Return the recordings of an experiment, of one side if it is named."""
@@ -50,16 +47,10 @@ def defer(directory: Path, madvised: Path, cache: Path) -> pd.DataFrame:
         (DEFER, 0): runs_in(directory, "A"),
         (DEFER, 3): runs_in(directory, "B"),
     }
-    recorded = {gate: [_run(each) for each in sides[MADVISE, gate]] for gate in (0, 3)}
-    predicted = predicted_rows(recorded, KnownValues(cache))
+    predicted = predicted_rows({gate: sides[MADVISE, gate] for gate in (0, 3)}, cache)
     table = pd.DataFrame([*measured_rows(sides), *predicted])
     print(idle.write_table(idle.DEFER_RUNS, table))
     return defer_changes(table)
-
-
-def _run(recording: Path) -> Run:
-    name = recording.parent.name
-    return Run(side=name[0], repeat=int(name[1:]), status=DONE, path=str(recording))
 
 
 def main(what: str, *directories: str) -> None:

@@ -23,7 +23,7 @@ from pagealloc_model.notebooks.studies.pressure_map import (
 )
 
 import pagealloc_model as pm
-from pagealloc_model.verdict.statistics import mean_interval
+from pagealloc_model.studies.study import mean_interval
 
 IDLE_HOST = FullHost(
     gib=16,

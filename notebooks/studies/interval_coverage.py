@@ -25,10 +25,17 @@ import pandas as pd
 from pagealloc_model.notebooks.studies.error_lines import table_lines
 
 import pagealloc_model as pm
-from pagealloc_model.policy.policy import policy_settings
-from pagealloc_model.verdict.comparison import BELIEVED, Change, half_width, model_errors, repeated
-from pagealloc_model.verdict.quantities import Quantity
-from pagealloc_model.verdict.statistics import SHARE, scaled
+from pagealloc_model.studies.study import (
+    BELIEVED,
+    SHARE,
+    Change,
+    Quantity,
+    half_width,
+    model_errors,
+    policy_settings,
+    repeated,
+    scaled,
+)
 
 SEEDS = 5
 ELASTIC_ONLY = (

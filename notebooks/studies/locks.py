@@ -22,11 +22,7 @@ import pandas as pd
 from pagealloc_model.notebooks.studies.error_lines import apart, table_lines
 
 import pagealloc_model as pm
-from pagealloc_model.measured.measured import measure
-from pagealloc_model.measured.rules import choose_rules
-from pagealloc_model.predicted.prepared import prepare
-from pagealloc_model.recording.recorded_machine import effective_policy
-from pagealloc_model.verdict.statistics import relative
+from pagealloc_model.studies.study import choose_rules, effective_policy, prepare, relative
 
 SPREAD = pm.locks.SPREAD
 
@@ -110,7 +106,7 @@ def judged_scale_up(recording: pm.Recording, cpus: Sequence[int], *, seed: int =
     all_cpus = prepare(recording, rules, pm.Assumptions(), 0).machine.nr_cpus
     everything = pm.synthetic.scaled_up(recording, all_cpus, rules=rules, seed=seed)
     part = pm.synthetic.scaled_up(recording, all_cpus, cpus=cpus, rules=rules, seed=seed)
-    real = measure(recording)
+    real = recording.measure()
     sides = {
         "all_streams": _after_start(recording, everything, rules),
         "predicted": _after_start(recording, part, rules),

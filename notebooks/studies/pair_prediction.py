@@ -14,22 +14,22 @@ import numpy as np
 import pandas as pd
 
 import pagealloc_model as pm
-from pagealloc_model.measured.measured import Measured, measure
-from pagealloc_model.recording.machine import Machine
-from pagealloc_model.recording.recorded_machine import recorded_machine
-from pagealloc_model.studies.experiments.experiment import check_same_machine
-from pagealloc_model.verdict.quantities import (
+from pagealloc_model.studies.study import (
     ADDED,
+    NO_EFFECT,
     TYPES,
+    Machine,
+    Measured,
     States,
     Window,
     blocks_added,
     blocks_from,
+    check_same_machine,
     counter_changes,
     free_by_type,
+    recorded_machine,
     thp_success,
 )
-from pagealloc_model.verdict.statistics import NO_EFFECT
 
 NEVER = float("inf")
 FILL = "time to fill"
@@ -87,7 +87,7 @@ def pair_prediction(
 
 def _recorded(recording: pm.Recording) -> pd.DataFrame:
     """Quantities of the whole recording, in the first row, and of each of its parts."""
-    measured = measure(recording)
+    measured = recording.measure()
     first, last = recording.trace.demand_span_ns
     edges = np.linspace(first, last, PARTS + 1).astype(np.int64)
     windows = [(first, last), *zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)]

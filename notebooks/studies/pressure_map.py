@@ -13,8 +13,7 @@ import pandas as pd
 from pagealloc_model.notebooks.studies.full_host import FullHost, run_full_host
 
 import pagealloc_model as pm
-from pagealloc_model.base.progress_bar import progress
-from pagealloc_model.policy.assumptions import Assumptions, ElasticAssumptions
+from pagealloc_model.studies.study import ElasticAssumptions, progress
 
 RULES = "6.18"
 GATE_ORDER = 3
@@ -160,7 +159,7 @@ def _run(row: dict[str, float | str], seed: int, gate: int) -> dict[str, float]:
         host,
         policy,
         rules=pm.KernelRules.preset(RULES),
-        assumptions=Assumptions(reclaim="elastic", elastic=elastic),
+        assumptions=pm.Assumptions(reclaim="elastic", elastic=elastic),
     ).set_index("second")
     last = table.iloc[-1]
     change = last - table.loc[WARM_UP_S]

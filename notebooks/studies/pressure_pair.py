@@ -7,9 +7,7 @@ from typing import Any
 import pandas as pd
 
 import pagealloc_model as pm
-from pagealloc_model.measured.measured import Measured, measure
-from pagealloc_model.predicted.prepared import forget_prepared
-from pagealloc_model.predicted.replay import replay
+from pagealloc_model.studies.study import Measured, forget_prepared
 
 ELASTIC = pm.Assumptions(reclaim="elastic")
 SPREADS = 2
@@ -34,15 +32,15 @@ def counters_of_pair(
     """Counters of both recordings, and as predicted from each under both policies."""
     columns: dict[str, pd.Series] = {}
     for word, recording in (("off", off), ("on", on)):
-        measured = measure(recording)
+        measured = recording.measure()
         for side in (False, True):
             policy = pm.Policy.from_settings({field: side})
-            predicted = replay(recording, policy, assumptions=ELASTIC)
+            predicted = pm.replay(recording, policy, assumptions=ELASTIC)
             found = pressure_counters(predicted, measured).set_index("name")
             columns[word] = found["measured"]
             columns[f"from_{word}_{'on' if side else 'off'}"] = found["predicted"]
         forget_prepared(recording)
-    columns["same"] = _changes(measure(same)).reindex(columns["off"].index)
+    columns["same"] = _changes(same.measure()).reindex(columns["off"].index)
     table = pd.DataFrame(columns).astype("Int64")
     spread = (table["off"] - table["same"]).abs()
     table["measurable"] = (table["off"] - table["on"]).abs() > SPREADS * spread

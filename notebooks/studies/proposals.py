@@ -33,19 +33,25 @@ from pagealloc_model.notebooks.studies.proposal_loads import (
 from pagealloc_model.notebooks.studies.proposal_sides import PROPOSALS, Proposal, Row, Side
 
 import pagealloc_model as pm
-from pagealloc_model.allocator import layout as at
-from pagealloc_model.base.text import count_of, percent
-from pagealloc_model.measured.costs import at_recorded_cost
-from pagealloc_model.show.post import posted_figures
-from pagealloc_model.verdict.comparison import FAILS_NULL
-from pagealloc_model.verdict.statistics import resampled_interval
+from pagealloc_model.studies.study import (
+    FAILS_NULL,
+    LOG_WORK,
+    SITE_REFILL,
+    WORK,
+    WORK_SCANNED,
+    at_recorded_cost,
+    count_of,
+    percent,
+    posted_figures,
+    resampled_interval,
+)
 
 SEEDS = 4
 WARM_UP_S = 2
 """Left out of the counts."""
 ELASTIC = "elastic"
 SHARE, COUNT = "share", "count"
-SCANNED = at.LOG_WORK + at.WORK_SCANNED - at.WORK
+SCANNED = LOG_WORK + WORK_SCANNED - WORK
 RIGHT, WRONG, UNDECIDED, NOT_POSTED = "right", "wrong", "undecided", "not posted"
 
 
@@ -215,7 +221,7 @@ def probe_rows() -> pd.DataFrame:
         cells: dict[str, object] = {"recording": name}
         for words, persists in (("search anew", False), ("mode persists", True)):
             replay = pm.replay(recording, pm.Policy(refill_mode_persists=persists))
-            refills = replay.log[replay.log[:, 0] == at.SITE_REFILL]
+            refills = replay.log[replay.log[:, 0] == SITE_REFILL]
             total, most = replay.refill_probes
             cells[f"{words}: probes a refill"] = f"{total / max(len(refills), 1):.1f}"
             cells[f"{words}: most"] = most

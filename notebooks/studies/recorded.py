@@ -8,17 +8,25 @@ from functools import cached_property
 import numpy as np
 
 import pagealloc_model as pm
-from pagealloc_model.allocator import objects as resolved
-from pagealloc_model.allocator import pressure_layout as pr
-from pagealloc_model.base.text import count_of
-from pagealloc_model.measured.costs import at_recorded_cost
-from pagealloc_model.measured.rules import choose_rules
-from pagealloc_model.predicted.carrier import ModelCarrier
-from pagealloc_model.predicted.demand.demand import Demand as RecordedDemand
-from pagealloc_model.predicted.prepared import Prepared, prepare
-from pagealloc_model.recording.machine import GIB_PAGES, Machine, min_free_kbytes_at_boot
-from pagealloc_model.recording.recorded_machine import effective_policy, start_snapshots
-from pagealloc_model.recording.trace.columns import Event
+from pagealloc_model.studies.study import (
+    ACTIVE_FILE,
+    AT_START,
+    GIB_PAGES,
+    GROWN,
+    INACTIVE_FILE,
+    Event,
+    Machine,
+    ModelCarrier,
+    Prepared,
+    at_recorded_cost,
+    choose_rules,
+    count_of,
+    effective_policy,
+    min_free_kbytes_at_boot,
+    prepare,
+    start_snapshots,
+)
+from pagealloc_model.studies.study import Demand as RecordedDemand
 
 TABLE_GFP = 0x400100
 """__GFP_ACCOUNT and __GFP_ZERO: page tables of tasks, pages of order 0 that cannot be moved."""
@@ -56,7 +64,7 @@ class Recorded:
     @cached_property
     def is_from_start(self) -> np.ndarray:
         """Whether each object lived at the start, or came with added memory: bool by object."""
-        return np.isin(self.demand.objects["kind"], (resolved.AT_START, resolved.GROWN))
+        return np.isin(self.demand.objects["kind"], (AT_START, GROWN))
 
     @property
     def page_tables_ns(self) -> np.ndarray:
@@ -125,7 +133,7 @@ def with_less_memory(prepared: Prepared, gib: float, rules: pm.KernelRules) -> P
             f"{gib} GiB is more than the {managed / GIB_PAGES:.2f} GiB that was recorded"
         )
     block_pages = 1 << machine.pageblock_order
-    file_pages = (prepared.lru == pr.INACTIVE_FILE + 1) | (prepared.lru == pr.ACTIVE_FILE + 1)
+    file_pages = (prepared.lru == INACTIVE_FILE + 1) | (prepared.lru == ACTIVE_FILE + 1)
     file_pages = file_pages[: len(image.free)] & image.movable
     file_pages[prepared.demand.objects["pfn"][prepared.demand.at_start]] = False
     whole = np.zeros((2, len(image.block_types) * block_pages), bool)

@@ -7,9 +7,16 @@ from pathlib import Path
 import pandas as pd
 from pagealloc_model.notebooks.studies.shipped_data import shipped_data
 
-from pagealloc_model.base.table import Column, Table
-from pagealloc_model.show.post.message import Fixed, Message, Section, Words
-from pagealloc_model.verdict.statistics import change_interval, mean_interval
+from pagealloc_model.studies.study import (
+    Column,
+    Fixed,
+    Message,
+    Section,
+    Table,
+    Words,
+    change_interval,
+    mean_interval,
+)
 
 SUBJECT = "Re: [PATCH] mm/page_alloc: skip high atomic reservation at or below costly order"
 QUESTION = (

@@ -12,10 +12,7 @@ import pandas as pd
 from pagealloc_model.notebooks.studies.repeated import HugeFaults, repeated_rounds
 
 import pagealloc_model as pm
-from pagealloc_model.measured.costs import at_recorded_cost
-from pagealloc_model.recording.recorded_machine import start_snapshots
-from pagealloc_model.recording.trim import trim_recording
-from pagealloc_model.verdict.statistics import resampled_interval
+from pagealloc_model.studies.study import at_recorded_cost, resampled_interval, start_snapshots
 
 ENDS = 5
 """Rounds at each end whose means make the trend."""
@@ -119,7 +116,7 @@ def rounds_from_the_first(
     tables = []
     with tempfile.TemporaryDirectory() as folder:
         seconds = (begins_ns[1] - first_ns) / 1e9
-        trim_recording(recording.path, Path(folder) / "first", seconds=seconds)
+        recording.trim(Path(folder) / "first", seconds=seconds)
         first = pm.open(Path(folder) / "first")
         costs = at_recorded_cost(first.trace, start_snapshots(first)[1])
         if touched is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pagealloc_model as pm
-from pagealloc_model.recording.recording import shipped_recordings_directory
+from pagealloc_model.studies.study import shipped_recordings_directory
 
 
 def shipped_data(holds: str) -> Path:

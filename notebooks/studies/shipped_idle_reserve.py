@@ -23,8 +23,7 @@ from pagealloc_model.notebooks.studies.reserve_reply import reserve_reply
 from pagealloc_model.notebooks.studies.shipped_data import shipped_data
 
 import pagealloc_model as pm
-from pagealloc_model.show.post.message import Message
-from pagealloc_model.verdict.statistics import mean_interval
+from pagealloc_model.studies.study import Message, mean_interval
 
 PLAN, SLOWPATH_PLAN = "idle_reserve", "idle_slowpath"
 GUEST_SCORES, MODEL_SCORES = "guest_scores", "model_scores"

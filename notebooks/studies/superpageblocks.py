@@ -22,8 +22,7 @@ from pagealloc_model.notebooks.studies.filling_host import (
 )
 
 import pagealloc_model as pm
-from pagealloc_model.show.post import posted_figures
-from pagealloc_model.verdict.statistics import resampled_interval
+from pagealloc_model.studies.study import posted_figures, resampled_interval
 
 SEEDS = 3
 RULES = "7.2"

@@ -25,18 +25,25 @@ from pagealloc_model.notebooks.studies.ownership_effects import (
 )
 
 import pagealloc_model as pm
-from pagealloc_model.base.text import count_of
-from pagealloc_model.measured.costs import recorded_costs
-from pagealloc_model.measured.measured import Measured
-from pagealloc_model.notebook.controls import PolicyControls, number_slider
-from pagealloc_model.notebook.view import Compute, Explorer, Progress, View
-from pagealloc_model.policy.ownership_options import OwnershipOptions
-from pagealloc_model.predicted.lock_times import LockModel, LockTimes, lock_times
-from pagealloc_model.show import figures
-from pagealloc_model.show.figures.faceted import Drawing
-from pagealloc_model.show.post import posted_figures
-from pagealloc_model.verdict.comparison import recorded_values
-from pagealloc_model.verdict.locks import lock_policy_table
+from pagealloc_model.studies.study import (
+    Compute,
+    Drawing,
+    Explorer,
+    LockModel,
+    LockTimes,
+    Measured,
+    OwnershipOptions,
+    PolicyControls,
+    Progress,
+    View,
+    count_of,
+    figures,
+    lock_policy_table,
+    number_slider,
+    posted_figures,
+    recorded_costs,
+    recorded_values,
+)
 
 _HIGHATOMIC_FIELDS = ("highatomic_gate_order", "highatomic_reserve_percent", "highatomic_from_pcp")
 _HIGHATOMIC_LABELS = {"highatomic_gate_order": "costly-order threshold"}
@@ -194,7 +201,7 @@ def pcp_batching(recording: pm.Recording | str) -> ipywidgets.VBox:
     )
 
     def times(done: pm.Replay | pm.synthetic.Run) -> LockTimes:
-        return lock_times(done, model) if isinstance(done, pm.Replay) else done.lock_times(model)
+        return done.lock_times(model)
 
     @lru_cache(maxsize=4)
     def as_recorded(count: int) -> LockTimes:

@@ -221,9 +221,8 @@ def run_synth(options: argparse.Namespace) -> int:
     from pagealloc_model.policy.kernel_rules import preset_names
     from pagealloc_model.predicted.lock_times import with_spread
     from pagealloc_model.show.post.tables import longest_hold_table, spread_table, trylock_line
-    from pagealloc_model.studies.synthetic.recording import write_synthetic_recording
     from pagealloc_model.studies.synthetic.run import run as run_demand
-    from pagealloc_model.studies.synthetic.scenarios import scenario
+    from pagealloc_model.studies.synthetic.scenarios import scenario, write_synthetic_recording
 
     rules = options.rules or preset_names()[-1]
     words = [word.partition("=")[::2] for word in options.set]

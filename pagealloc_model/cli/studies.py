@@ -113,7 +113,7 @@ def run_fleet(options: argparse.Namespace) -> int:
         workers=options.workers,
     )
     if options.output:
-        from pagealloc_model.studies.sweeps.results import write_parquet
+        from pagealloc_model.studies.sweeps.sweep import write_parquet
 
         write_parquet(result.hosts, options.output)
     metrics = _names(options.metrics)

@@ -35,11 +35,9 @@ from pagealloc_model.studies.sweeps.records import (
     records_of,
     result_key,
 )
-from pagealloc_model.studies.sweeps.results import distinct, labelled
-from pagealloc_model.studies.sweeps.sweep import sweep
+from pagealloc_model.studies.sweeps.sweep import distinct, labelled, sweep
 from pagealloc_model.studies.synthetic.demand import Gfp, in_time_order, plain_events
-from pagealloc_model.studies.synthetic.memory import free_everything
-from pagealloc_model.studies.synthetic.run import take
+from pagealloc_model.studies.synthetic.run import free_everything, take
 from pagealloc_model.verdict.quantities import States
 from pagealloc_model.verdict.statistics import CONFIDENCE, RESAMPLES, resampled_interval
 
@@ -56,6 +54,7 @@ RECLAIM_PACE = 4
 """Pages reclaimed in the time that one is read."""
 ATOMIC_ORDERS = (0.7, 0.1, 0.1, 0.1)
 """Shares of orders 0 to 3 among atomic requests."""
+CACHE_PAGES = 1 << 18
 EXTENT_MEAN, EXTENT_MOST = 32, 256
 """Pages of an extent: geometric, cut off."""
 RATE_SPREAD = 0.35
@@ -72,39 +71,40 @@ NOT_MODELLED = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class CacheHost:
-    """One host's load, by the seed of extents, of what is reclaimed and of atomic requests.
+def run_cache_host(
+    machine: Machine,
+    policy: Policy,
+    rules: KernelRules,
+    cancel: Callable[[], bool] | None = None,
+    *,
+    seed: int = 0,
+    cache_pages: int = CACHE_PAGES,
+    read_pages: int = 1 << 20,
+    atomics_per_page: float = 0.5,
+) -> tuple[Row, np.ndarray]:
+    """Run a host's load from a state with all memory free.
 
-    Attributes:
+    Args:
+        machine: the host.
+        policy: of its allocator.
+        rules: of its kernel.
+        cancel: asked now and then; True ends the run with `Cancelled`.
+        seed: of extents, of what is reclaimed and of atomic requests.
         cache_pages: page cache; the rest of memory stays in use throughout.
         read_pages: pages read once the cache is full.
         atomics_per_page: median over hosts of atomic requests for each page read.
-    """
-
-    machine: Machine
-    seed: int = 0
-    cache_pages: int = 1 << 18
-    read_pages: int = 1 << 20
-    atomics_per_page: float = 0.5
-
-
-def run_cache_host(
-    host: CacheHost, policy: Policy, rules: KernelRules, cancel: Callable[[], bool] | None = None
-) -> tuple[Row, np.ndarray]:
-    """Run a host's load from a state with all memory free.
 
     Returns:
         Metrics of the time after the cache was filled, fallbacks of all of it; free buddies, int64,
         shape (steps, zones, orders, migratetypes).
     """
-    run = _CacheRun(host, policy, rules)
-    run.fill()
+    run = _CacheRun(machine, policy, rules, seed, atomics_per_page)
+    run.fill(cache_pages)
     st, before = run.state.st, run.state.st.copy()
     del run.logs[1:]
     run.reclaimed = read = 0
     samples = [(run.state.free_buddies(), run.state.block_counts())]
-    while read < host.read_pages:
+    while read < read_pages:
         if cancel is not None and cancel():
             raise Cancelled
         read += run.read()
@@ -112,14 +112,15 @@ def run_cache_host(
         samples.append((run.state.free_buddies(), run.state.block_counts()))
     free_buddies, blocks = (np.stack(column) for column in zip(*samples, strict=True))
     states, log = States.of_counts(free_buddies, blocks), np.concatenate(run.logs)
-    counted = {
-        "kswapd_wakes": at.COUNT_KSWAPD_WAKES,
-        "requests_failed": at.COUNT_FAILED,
-        "requests_forced": at.COUNT_FORCED,
+    row = run_metrics(machine, states, fallback_counts(run.state), log)
+    counted = st - before
+    row |= {
+        "reclaimed_pages": float(run.reclaimed),
+        "kswapd_wakes": float(counted[at.COUNT_KSWAPD_WAKES]),
+        "atomic_requests": float(run.atomics),
+        "requests_failed": float(counted[at.COUNT_FAILED]),
+        "requests_forced": float(counted[at.COUNT_FORCED]),
     }
-    row = run_metrics(host.machine, states, fallback_counts(run.state), log)
-    row |= {"reclaimed_pages": float(run.reclaimed), "atomic_requests": float(run.atomics)}
-    row |= {name: float(st[word] - before[word]) for name, word in counted.items()}
     return row, free_buddies
 
 
@@ -130,33 +131,35 @@ class _CacheRun:
     read them; `reclaimed` and `atomics` count pages of the cache and requests.
     """
 
-    def __init__(self, host: CacheHost, policy: Policy, rules: KernelRules) -> None:
-        self.state = make_state(host.machine, rules, policy, start_ns=FIRST_NS)
+    def __init__(
+        self, machine: Machine, policy: Policy, rules: KernelRules, seed: int, atomics: float
+    ) -> None:
+        self.state = make_state(machine, rules, policy, start_ns=FIRST_NS)
         free_everything(self.state)
         self.logs = [np.zeros((0, at.LOG_COLUMNS), np.int64)]
         self.reclaimed = self.atomics = 0
         self._carrier = ModelCarrier(self.state)
-        self._host = host
-        self._rng = np.random.default_rng(host.seed)
-        self._atomics_per_page = host.atomics_per_page * float(self._rng.lognormal(0, RATE_SPREAD))
-        largest = max(host.machine.zones, key=lambda zone: zone.managed)
+        self._machine = machine
+        self._rng = np.random.default_rng(seed)
+        self._atomics_per_page = atomics * float(self._rng.lognormal(0, RATE_SPREAD))
+        largest = max(machine.zones, key=lambda zone: zone.managed)
         self._step_pages = max((largest.low - largest.min) // STEPS_TO_MIN, EXTENT_MOST)
         self._now = FIRST_NS
         self._places = Column(np.int32)
         self._extents: list[tuple[int, int, int]] = []
         self._still_held = plain_events(at.ALLOC, np.zeros(0, np.int64), 0)
 
-    def fill(self) -> None:
+    def fill(self, cache_pages: int) -> None:
         """Memory that stays in use, then page cache until free memory nears the watermarks.
 
         The cache lies in the highest zone; all lower ones are in use down to where requests that
         may use the highest no longer enter them.
         """
-        host, machine = self._host, self._host.machine
+        machine = self._machine
         types = len(machine.zone_types)
         used = [index for index, zone in enumerate(machine.zones) if zone.managed]
         for index in used:
-            zone, cache = machine.zones[index], host.cache_pages if index == used[-1] else 0
+            zone, cache = machine.zones[index], cache_pages if index == used[-1] else 0
             free = zone.low + (zone.lowmem_reserve[types - 1] if zone.lowmem_reserve else 0)
             count = max(zone.managed - free - cache, 0) >> machine.max_order
             if cache and not count:
@@ -169,7 +172,7 @@ class _CacheRun:
             stays["zone"] = index % types
             self._advance(stays)
         filled = 0
-        while filled < host.cache_pages:
+        while filled < cache_pages:
             read = self._read_extents(FILL_NS)
             filled += len(read)
             self._advance(read)
@@ -185,7 +188,7 @@ class _CacheRun:
         self.atomics += count
         asked["time_ns"] = np.sort(self._rng.integers(begun, ended, count))
         asked["order"] = self._rng.choice(len(ATOMIC_ORDERS), count, p=ATOMIC_ORDERS)
-        asked["cpu"] = self._rng.integers(self._host.machine.nr_cpus, size=count)
+        asked["cpu"] = self._rng.integers(self._machine.nr_cpus, size=count)
         freed = asked.copy()
         freed["operation"] = at.FREE
         freed["time_ns"] += 1 + self._rng.exponential(ATOMIC_LIFE_NS, count).astype(np.int64)
@@ -213,7 +216,7 @@ class _CacheRun:
         """Reads of a step's extents, each by one CPU; they become the newest of the cache."""
         count = self._step_pages // EXTENT_MEAN
         sizes = np.minimum(self._rng.geometric(1 / EXTENT_MEAN, count), EXTENT_MOST)
-        cpus = self._rng.integers(self._host.machine.nr_cpus, size=len(sizes))
+        cpus = self._rng.integers(self._machine.nr_cpus, size=len(sizes))
         firsts = self._places.rows + np.cumsum(sizes) - sizes
         reads = self._requests(np.full(int(sizes.sum()), page_ns), at.MOVABLE, Gfp.USER)
         reads["cpu"] = np.repeat(cpus, sizes)
@@ -222,7 +225,7 @@ class _CacheRun:
 
     def _requests(self, gaps: np.ndarray, migratetype: int, bits: int) -> np.ndarray:
         """Requests of order 0 for new objects, so far apart; time goes on meanwhile."""
-        machine, numbers = self._host.machine, np.arange(len(gaps))
+        machine, numbers = self._machine, np.arange(len(gaps))
         objects = self._places.rows + numbers
         self._places.append(np.full(len(gaps), -1, np.int32))
         times = self._now + np.cumsum(gaps)
@@ -248,7 +251,8 @@ class SyntheticHosts:
         nr_cpus: its CPUs.
         rules: its kernel's generation; "" for the newest known.
         first_seed: of the first host; the others follow.
-        cache_pages: as `CacheHost` has it; 0 for what that takes, or half of the highest zone.
+        cache_pages: as `run_cache_host` takes it; 0 for what that takes, or half of the highest
+            zone.
         read_pages: the same; 0 for what that takes.
         atomics_per_page: the same.
     """
@@ -262,19 +266,20 @@ class SyntheticHosts:
     read_pages: int = 0
     atomics_per_page: float = 0
 
-    def hosts(self) -> list[tuple[str, CacheHost]]:
-        """Each host with its name."""
+    def hosts(self) -> dict[str, dict[str, Any]]:
+        """Arguments of `run_cache_host` by the hosts' names."""
         names = ("cache_pages", "read_pages", "atomics_per_page")
-        hosts = []
+        hosts = {}
         for seed in range(self.first_seed, self.first_seed + self.count):
             share = float(np.random.default_rng((seed, 1)).uniform(*MANAGED_SHARES))
             machine = synthetic_machine(
                 self.gib, self.nr_cpus, self.kernel_rules(), managed_share=share
             )
             highest = [zone.managed for zone in machine.zones if zone.managed][-1]
-            numbers: dict[str, Any] = {"cache_pages": min(CacheHost.cache_pages, highest // 2)}
-            numbers |= {name: value for name in names if (value := getattr(self, name))}
-            hosts.append((f"host {seed}", CacheHost(machine=machine, seed=seed, **numbers)))
+            own = {"machine": machine, "cache_pages": min(CACHE_PAGES, highest // 2), "seed": seed}
+            hosts[f"host {seed}"] = own | {
+                name: value for name in names if (value := getattr(self, name))
+            }
         return hosts
 
     def with_other_seeds(self) -> SyntheticHosts:
@@ -547,10 +552,11 @@ def _synthetic_rows(
         "version": __version__,
     }
     jobs: dict[str, Job] = {}
-    for _, host in hosts:
-        parts = {"host": asdict(host), "policy": policy.given(), "rules": rules.spelled()}
+    for host in hosts.values():
+        own = host | {"machine": asdict(host["machine"])}
+        parts = {"host": own, "policy": policy.given(), "rules": rules.spelled()}
         jobs[result_key(parts)] = lambda cancel, host=host: (
-            run_cache_host(host, policy, rules, cancel)[0],
+            run_cache_host(policy=policy, rules=rules, cancel=cancel, **host)[0],
             provenance,
         )
 
@@ -559,4 +565,4 @@ def _synthetic_rows(
 
     records, _ = completed(jobs, cache, make, report)
     columns = columns_of([records[key] for key in jobs])
-    return pd.DataFrame({"host": [name for name, _ in hosts], **columns})
+    return pd.DataFrame({"host": list(hosts), **columns})

@@ -15,7 +15,6 @@ from pagealloc_model.cli import main
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.recording.machine import synthetic_machine
 from pagealloc_model.studies.fleets import (
-    CacheHost,
     compared_sides,
     range_words,
     run_cache_host,
@@ -39,9 +38,9 @@ def made_up(tmp_path_factory: pytest.TempPathFactory) -> pm.fleets.FleetResult:
 
 def test_small_made_up_hosts_have_room_for_their_cache() -> None:
     for gib in (1, 4, 5):
-        (_, host), *_ = pm.fleets.SyntheticHosts(count=1, gib=gib).hosts()
-        highest = [zone.managed for zone in host.machine.zones if zone.managed][-1]
-        assert 0 < host.cache_pages <= highest // 2
+        (host,) = pm.fleets.SyntheticHosts(count=1, gib=gib).hosts().values()
+        highest = [zone.managed for zone in host["machine"].zones if zone.managed][-1]
+        assert 0 < host["cache_pages"] <= highest // 2
 
 
 def test_hosts_differ_by_seed_and_sides_by_policy(made_up: pm.fleets.FleetResult) -> None:
@@ -68,9 +67,7 @@ def test_a_host_keeps_its_pages_and_kswapd_keeps_up() -> None:
     rules = KernelRules.preset("6.18")
     machine = synthetic_machine(2, 2, rules)
     row, free_buddies = run_cache_host(
-        CacheHost(machine=machine, seed=3, cache_pages=1 << 15, read_pages=1 << 15),
-        pm.Policy(),
-        rules,
+        machine, pm.Policy(), rules, seed=3, cache_pages=1 << 15, read_pages=1 << 15
     )
     free = (free_buddies.sum(axis=(1, 3)) << np.arange(15)).sum(axis=1)
     low, high = (
@@ -87,9 +84,9 @@ def test_a_host_keeps_its_pages_and_kswapd_keeps_up() -> None:
 
 def test_a_cache_larger_than_memory_is_refused() -> None:
     rules = KernelRules.preset("6.18")
-    host = CacheHost(machine=synthetic_machine(1, 2, rules), cache_pages=1 << 20)
+    machine = synthetic_machine(1, 2, rules)
     with pytest.raises(UsageError, match="do not fit into zone DMA32"):
-        run_cache_host(host, pm.Policy(), rules)
+        run_cache_host(machine, pm.Policy(), rules, cache_pages=1 << 20)
 
 
 def test_a_host_that_fails_is_a_row_with_its_error() -> None:

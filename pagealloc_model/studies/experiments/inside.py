@@ -11,19 +11,72 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from pagealloc_model.base.errors import PageallocError, UsageError
-from pagealloc_model.studies.experiments.plan import apply
 
 ORDER_FILE, ANSWER_FILE, RECORDING = "order.json", "answer.json", "recording"
 DISK, DISK_DEVICE = Path("/mnt"), "/dev/vda"
+BOOT = "boot:"
+"""Begins the name of a setting that is a boot parameter."""
 RUN = "RUN"
 """Variable that names the run's folder, for files that a workload leaves beside the recording."""
 SCRATCH = Path("/var/tmp")
 """A tmpfs in every guest of virtme-ng; /tmp may hold the folder itself."""
+
+
+def setting_file(name: str, root: Path = Path("/")) -> Path:
+    """The file that a setting is written into; of a boot parameter, where it can be seen."""
+    if name.startswith("/sys/") and ".." not in name.split("/"):
+        return root / name.removeprefix("/")
+    if name.startswith(BOOT) and name != BOOT:
+        return root / "proc/cmdline"
+    if "." in name.strip(".") and "/" not in name and " " not in name:
+        return root / "proc/sys" / name.replace(".", "/")
+    raise UsageError(
+        f"{name!r} is no setting; name a sysctl (vm.NAME), a path below /sys, or boot:NAME"
+    )
+
+
+def boot_words(values: Mapping[str, str]) -> list[str]:
+    """Boot parameters among settings, as "NAME=VALUE"."""
+    return [
+        f"{name.removeprefix(BOOT)}={value}"
+        for name, value in values.items()
+        if name.startswith(BOOT)
+    ]
+
+
+def apply(values: Mapping[str, str], root: Path = Path("/")) -> None:
+    """Make settings on this machine and read each back; of several words, the one in brackets."""
+    for name, value in values.items():
+        file, boot = setting_file(name, root), boot_words({name: value})
+        try:
+            if not boot:
+                file.write_text(value)
+            text = file.read_text().strip()
+        except OSError as error:
+            raise UsageError(
+                f"{name}={value}: cannot be set in this kernel ({error.strerror})"
+            ) from None
+        words = text.split()
+        if not {f"[{value}]", *boot} & set(words) and (boot or words != value.split()):
+            raise UsageError(f"{name}={value}: this kernel keeps {text!r}")
+
+
+def current_values(names: Iterable[str], root: Path = Path("/")) -> dict[str, str]:
+    """Values that settings (no boot parameters) have on this machine, as `apply` makes them."""
+    values = {}
+    for name in names:
+        try:
+            text = setting_file(name, root).read_text().strip()
+        except OSError as error:
+            raise UsageError(f"{name}: cannot be read in this kernel ({error.strerror})") from None
+        chosen = [word.strip("[]") for word in text.split() if word.startswith("[")]
+        values[name] = chosen[0] if chosen else text
+    return values
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,11 +110,6 @@ class Order:
         """Leave the order where the guest looks for it."""
         (folder / ORDER_FILE).write_text(json.dumps(asdict(self), indent=1) + "\n")
 
-    @staticmethod
-    def read(folder: Path) -> Order:
-        """The order that `write` left."""
-        return Order(**json.loads((folder / ORDER_FILE).read_text()))
-
 
 def answer_of(folder: Path) -> str | None:
     """The error in a run's answer, "" where it ended well; None: there is no answer."""
@@ -73,12 +121,16 @@ def answer_of(folder: Path) -> str | None:
 
 def main(folder: Path) -> int:
     """Follow the order in a folder; 1 if it failed."""
-    order = Order.read(folder)
+    order = Order(**json.loads((folder / ORDER_FILE).read_text()))
+    commands = [("mount", "-o", "noatime", DISK_DEVICE, str(DISK))] if order.disk else []
+    if commands and not Path(DISK_DEVICE).exists():
+        # nothing else loads its driver if it is a module
+        commands.insert(0, ("modprobe", "virtio_blk"))
     try:
-        if order.disk:
-            if not Path(DISK_DEVICE).exists():  # nothing else loads its driver if it is a module
-                _run_or_fail("modprobe", "virtio_blk")
-            _run_or_fail("mount", "-o", "noatime", DISK_DEVICE, str(DISK))
+        for command in commands:
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise UsageError(f"{' '.join(command)}: {done.stderr.strip() or done.returncode}")
         os.chdir(order.environment.get("TMPDIR", SCRATCH))
         carry_out(order, folder)
         error = ""
@@ -89,12 +141,6 @@ def main(folder: Path) -> int:
     partial.rename(folder / ANSWER_FILE)
     os.sync()
     return 1 if error else 0
-
-
-def _run_or_fail(*command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise UsageError(f"{' '.join(command)}: {done.stderr.strip() or done.returncode}")
 
 
 def carry_out(order: Order, folder: Path, root: Path = Path("/")) -> None:

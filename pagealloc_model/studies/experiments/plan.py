@@ -6,7 +6,7 @@ import itertools
 import re
 import string
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,9 @@ from pagealloc_model.base.files import given, text_of
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Policy, policy_settings
 from pagealloc_model.recording.record.perf import parse_size
+from pagealloc_model.studies.experiments.inside import BOOT, setting_file
 from pagealloc_model.studies.experiments.workloads import Workload, workload
+from pagealloc_model.studies.sweeps.design import grid, one_at_a_time
 
 PLANS = Path(__file__).parent / "plans"
 DESIGNS = ("one_at_a_time", "grid")
@@ -25,7 +27,6 @@ KERNEL = "kernel"
 _SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _MOST = 10_000
 _NODE = re.compile(r"[0-9]+[KMGT]?(,[a-z]+=[0-9-]+)*")
-_BOOT = "boot:"
 _BY_PLACE = {"/sys/kernel/mm/transparent_hugepage/defrag": "thp_defrag"}
 """Fields of files in sysfs; a sysctl's field has its name."""
 
@@ -146,64 +147,12 @@ def changed_plan(plan: Plan, images: Sequence[str | Path], repeats: int | None =
     return replace(plan, kernels=kernels or plan.kernels, repeats=repeats or plan.repeats)
 
 
-def setting_file(name: str, root: Path = Path("/")) -> Path:
-    """The file that a setting is written into; of a boot parameter, where it can be seen."""
-    if name.startswith("/sys/") and ".." not in name.split("/"):
-        return root / name.removeprefix("/")
-    if name.startswith(_BOOT) and name != _BOOT:
-        return root / "proc/cmdline"
-    if "." in name.strip(".") and "/" not in name and " " not in name:
-        return root / "proc/sys" / name.replace(".", "/")
-    raise UsageError(
-        f"{name!r} is no setting; name a sysctl (vm.NAME), a path below /sys, or boot:NAME"
-    )
-
-
 def policy_field(name: str) -> str:
     """The field of `Policy` that stands for a setting, "" if there is none."""
-    if name.startswith(("/", _BOOT)):
+    if name.startswith(("/", BOOT)):
         return _BY_PLACE.get(name, "")
     last = name.rpartition(".")[2]
     return last if last in policy_settings() else ""
-
-
-def boot_words(values: Mapping[str, str]) -> list[str]:
-    """Boot parameters among settings, as "NAME=VALUE"."""
-    return [
-        f"{name.removeprefix(_BOOT)}={value}"
-        for name, value in values.items()
-        if name.startswith(_BOOT)
-    ]
-
-
-def apply(values: Mapping[str, str], root: Path = Path("/")) -> None:
-    """Make settings on this machine and read each back; of several words, the one in brackets."""
-    for name, value in values.items():
-        file, boot = setting_file(name, root), boot_words({name: value})
-        try:
-            if not boot:
-                file.write_text(value)
-            text = file.read_text().strip()
-        except OSError as error:
-            raise UsageError(
-                f"{name}={value}: cannot be set in this kernel ({error.strerror})"
-            ) from None
-        words = text.split()
-        if not {f"[{value}]", *boot} & set(words) and (boot or words != value.split()):
-            raise UsageError(f"{name}={value}: this kernel keeps {text!r}")
-
-
-def current_values(names: Iterable[str], root: Path = Path("/")) -> dict[str, str]:
-    """Values that settings (no boot parameters) have on this machine, as `apply` makes them."""
-    values = {}
-    for name in names:
-        try:
-            text = setting_file(name, root).read_text().strip()
-        except OSError as error:
-            raise UsageError(f"{name}: cannot be read in this kernel ({error.strerror})") from None
-        chosen = [word.strip("[]") for word in text.split() if word.startswith("[")]
-        values[name] = chosen[0] if chosen else text
-    return values
 
 
 def _checked(value: Any, is_right: bool, what: str) -> Any:
@@ -385,7 +334,7 @@ def read_plan(path: str | Path) -> Plan:
             raise refused(name, f"{twice[0]} is given twice; keep one")
     if "here" in about:
         for where, name in places.items():
-            if name.startswith(_BOOT):
+            if name.startswith(BOOT):
                 raise refused(where, "boot parameters need a [guest]; [here] boots nothing")
         about["here"] = Here(**about["here"])
     for name, kind in (("guest", Guest), ("limits", Limits)):
@@ -438,26 +387,22 @@ class Pair:
 def sides_of(plan: Plan) -> tuple[Side, ...]:
     """All sides of a plan; the first has the first kernel and every setting's first value."""
     kernels: tuple[Kernel | None, ...] = plan.kernels or (None,)
-    names = [axis.setting for axis in plan.vary]
+    values = {axis.setting: axis.values for axis in plan.vary}
     if plan.design == "grid":
-        combinations = list(itertools.product(*(axis.values for axis in plan.vary)))
+        points = grid(values)
     else:
-        first = tuple(axis.values[0] for axis in plan.vary)
-        combinations = [first]
-        for place, axis in enumerate(plan.vary):
-            for value in axis.values[1:]:
-                combinations.append((*first[:place], value, *first[place + 1 :]))
-    chosen = itertools.product(kernels, combinations)
-    return tuple(
-        Side(letter=letter, kernel=kernel, values=dict(zip(names, values, strict=True)))
-        for letter, (kernel, values) in zip(_letters(), chosen, strict=False)
+        points = one_at_a_time({name: own[1:] for name, own in values.items()})
+    first = {name: own[0] for name, own in values.items()}
+    letters = (
+        "".join(letter)
+        for size in itertools.count(1)
+        for letter in itertools.product(string.ascii_uppercase, repeat=size)
     )
-
-
-def _letters() -> Iterator[str]:
-    """A to Z, then AA, AB, ..., as columns of a spreadsheet."""
-    for size in itertools.count(1):
-        yield from map("".join, itertools.product(string.ascii_uppercase, repeat=size))
+    chosen = itertools.product(kernels, points)
+    return tuple(
+        Side(letter=letter, kernel=kernel, values={**first, **point})
+        for letter, (kernel, point) in zip(letters, chosen, strict=False)
+    )
 
 
 def pairs_of(plan: Plan, sides: tuple[Side, ...]) -> tuple[Pair, ...]:

@@ -40,15 +40,15 @@ from pagealloc_model.studies.experiments.guest import (
     make_recording,
     shares_by_9p,
 )
-from pagealloc_model.studies.experiments.inside import DISK, RECORDING, Order
-from pagealloc_model.studies.experiments.plan import (
-    Here,
-    Plan,
-    Side,
+from pagealloc_model.studies.experiments.inside import (
+    DISK,
+    RECORDING,
+    Order,
     apply,
     boot_words,
     current_values,
 )
+from pagealloc_model.studies.experiments.plan import Here, Plan, Side
 from pagealloc_model.studies.experiments.workloads import build_programs, programs_digest
 
 RUN_FILE = "run.json"

@@ -1,4 +1,9 @@
-"""One point's result: what it is made from, the key that it is kept by, threads that make it."""
+"""One point's result: what it is made from, the key that it is kept by, and who makes it.
+
+Recordings on this machine are scattered to a cluster's workers once; those at fsspec addresses are
+fetched by each worker. Results come back here, where they are kept, so that workers need no common
+disk.
+"""
 
 from __future__ import annotations
 
@@ -9,22 +14,23 @@ import os
 import shutil
 import tempfile
 import time
-from collections import OrderedDict
+import weakref
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import closing
-from dataclasses import dataclass, field
+from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache, partial
 from pathlib import Path
 from threading import Event, Lock, RLock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numba
 import numpy as np
 import pandas as pd
 
-from pagealloc_model.base.errors import PageallocError, RecordingError, UsageError
+from pagealloc_model.base.errors import ClusterError, PageallocError, RecordingError, UsageError
 from pagealloc_model.base.files import opened, written_whole
 from pagealloc_model.base.jit import cache_directory
 from pagealloc_model.base.progress_bar import Report, unreported
@@ -32,9 +38,14 @@ from pagealloc_model.base.version import __version__
 from pagealloc_model.measured.rules import choose_rules
 from pagealloc_model.predicted.prepared import forget_prepared, prepare
 from pagealloc_model.predicted.replay import Cancelled
+from pagealloc_model.recording.event_files import event_files_of
 from pagealloc_model.recording.recording import Recording, files_of, open_recording
 from pagealloc_model.studies.sweeps.design import Settings
 from pagealloc_model.studies.sweeps.metrics import Row, replay_metrics
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
 
 PROVENANCE = (
     "effective_policy",
@@ -407,3 +418,180 @@ def records_of(jobs: Mapping[str, Job], workers: int | None) -> Iterator[Record]
         finally:
             stopped.set()
             threads.shutdown(wait=True, cancel_futures=True)
+
+
+RECORDINGS_HELD = 2
+"""Recordings that a worker keeps open; points of one recording come one after the other."""
+CONNECT_S = 10
+TRIES = 3
+"""How often a point is sent out before its results count as lost with the workers."""
+
+_held = HeldRecordings(RECORDINGS_HELD)
+Refusal = tuple[str, str]
+"""A worker's address, and why it cannot read a recording."""
+
+
+def _unpacked(files: Mapping[str, bytes], name: str) -> Recording:
+    """The recording whose files these are; they are removed when it is let go."""
+    directory = Path(tempfile.mkdtemp(prefix="pagealloc_model-recording-"))
+    for place, content in files.items():
+        file = directory / name / place
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+    recording = open_recording(directory / name)
+    weakref.finalize(recording, shutil.rmtree, directory, ignore_errors=True)
+    return recording
+
+
+def _point_on_worker(task: Task, files: Mapping[str, bytes] | None, model: str) -> Record | Refusal:
+    """Make a point on the worker that this runs on."""
+    from distributed import get_worker
+
+    address, swept = str(get_worker().address), task.recording
+    if model_fingerprint() != model:
+        raise ClusterError(
+            f"worker {address} runs another version of pagealloc_model; install the same there"
+        )
+
+    def open_it() -> Recording:
+        return swept.opened() if files is None else _unpacked(files, swept.name)
+
+    try:
+        _held.ready(swept.digest, open_it, None)
+    except RecordingError as error:
+        return address, str(error)
+    settings = task.settings
+    return Record.of(
+        task.key,
+        lambda: replayed_point(_held.ready(swept.digest, open_it, settings), settings),
+    )
+
+
+@contextmanager
+def _connected(client: Client | str) -> Iterator[Client]:
+    """The client itself, or one for an address, closed at the end."""
+    if not isinstance(client, str):
+        yield client
+        return
+    try:
+        from distributed import Client as NewClient
+    except ImportError:
+        raise UsageError(
+            "a sweep on a cluster needs Dask: pip install '.[cluster]' in the checkout"
+        ) from None
+    try:
+        own = NewClient(client, timeout=CONNECT_S, set_as_default=False)
+    except (OSError, TimeoutError, ValueError) as error:
+        raise ClusterError(
+            f"scheduler {client}: cannot be reached ({one_line(error)}); start one with "
+            "`dask scheduler`, and workers with `dask worker ADDRESS`"
+        ) from None
+    try:
+        yield own
+    finally:
+        own.close(timeout=CONNECT_S)
+
+
+def records_by_cluster(tasks: Sequence[Task], client: Client | str) -> Iterator[Record]:
+    """The tasks' records, in the order in which they are finished, each once.
+
+    A worker that dies has its points made by others; one that cannot read a recording gets no more
+    of that recording's points. When the iterator is closed, points not yet begun are cancelled.
+    """
+    with _connected(client) as cluster:
+        from distributed import as_completed as ended
+        from distributed.scheduler import KilledWorker
+
+        address = str(cluster.scheduler.address) if cluster.scheduler else "scheduler"
+        coming = ended(loop=cluster.loop)
+        under_way: dict[Future, Task] = {}
+        scattered: dict[str, Future] = {}
+        lacking: defaultdict[str, set[str]] = defaultdict(set)
+        tries: Counter[str] = Counter()
+        finished = 0
+
+        def gone(why: str) -> ClusterError:
+            return ClusterError(
+                f"scheduler {address} went away after {finished} of {len(tasks)} "
+                f"points ({why}); what is finished is kept: start the sweep again to go on"
+            )
+
+        @contextmanager
+        def reached() -> Iterator[None]:
+            try:
+                yield
+            except (OSError, TimeoutError, RuntimeError, CancelledError) as error:
+                raise gone(one_line(error)) from None
+
+        def send(task: Task) -> None:
+            """Have a point made by any worker that is not known to lack its recording."""
+            swept, without = task.recording, lacking[task.recording.digest]
+            able = [name for name in cluster.nthreads() if name not in without] if without else None
+            tries[task.key] += 1
+            with reached():
+                if not is_address(swept.place) and swept.digest not in scattered:
+                    if not cluster.nthreads():
+                        raise ClusterError(
+                            f"scheduler {address} has no workers; start some with "
+                            f"`dask worker {address}`"
+                        )
+                    recording = swept.opened()
+                    files = {
+                        str(file.relative_to(recording.path)): file.read_bytes()
+                        for file in (*event_files_of(recording.event_file), *files_of(recording))
+                    }
+                    (sent,) = cluster.scatter([files], broadcast=True, hash=False)
+                    scattered[swept.digest] = sent
+                future = cluster.submit(
+                    _point_on_worker,
+                    replace(task, recording=replace(swept, recording=None)),
+                    scattered.get(swept.digest),
+                    model_fingerprint(),
+                    key=f"pagealloc-{task.key}-{tries[task.key]}-{id(under_way)}",
+                    pure=False,
+                    workers=able,
+                )
+            under_way[future] = task
+            coming.add(future)
+
+        def outcome(task: Task, future: Future) -> Record | None:
+            """A point's record; None where it was sent out again."""
+            if future.status == "error":
+                error = future.exception()
+                if isinstance(error, KilledWorker):
+                    why = f"workers died while they made it ({one_line(error)})"
+                    return Record(key=task.key, error=why)
+                if isinstance(error, ClusterError):
+                    raise error
+                raise ClusterError(f"a worker cannot make points: {one_line(error)}")
+            if future.status != "finished":
+                if tries[task.key] >= TRIES:
+                    return Record(key=task.key, error=f"its workers went away {TRIES} times")
+                scattered.pop(task.recording.digest, None)
+                send(task)
+                return None
+            with reached():
+                result = future.result()
+                if isinstance(result, Record):
+                    return result
+                worker, why = result
+                lacking[task.recording.digest].add(worker)
+                others = set(cluster.nthreads()) - lacking[task.recording.digest]
+            if others:
+                send(task)
+                return None
+            return Record(key=task.key, error=f"no worker can read it; {worker}: {why}")
+
+        try:
+            for task in tasks:
+                send(task)
+            for future in coming:
+                if cluster.status != "running":
+                    raise gone("connection lost")
+                record = outcome(under_way.pop(future), future)
+                if record is not None:
+                    finished += 1
+                    yield record
+        finally:
+            if under_way and cluster.status == "running":
+                cluster.cancel(list(under_way), force=True)

@@ -1,22 +1,33 @@
-"""`sweep`: every point of a design on every recording, what is known taken from the cache."""
+"""`sweep`: every point of a design on every recording; its table, summaries and fronts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from pagealloc_model.base.errors import UsageError
+from pagealloc_model.base.errors import UsageError, known_names
+from pagealloc_model.base.files import written_whole
+from pagealloc_model.base.lazy import LazyMethod
 from pagealloc_model.base.progress_bar import progress as progress_bar
-from pagealloc_model.base.text import count_of
+from pagealloc_model.base.table import Table
+from pagealloc_model.base.text import WIDTH, ascii_only, count_of, number, paragraph
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.recording.recording import Recording
 from pagealloc_model.studies.sweeps.design import Point, Settings, grid, shown
+from pagealloc_model.studies.sweeps.metrics import (
+    COUNTER_PREFIX,
+    METRICS,
+    ORDER_PREFIX,
+    Metric,
+    metric,
+)
 from pagealloc_model.studies.sweeps.records import (
     PROVENANCE,
     Record,
@@ -25,12 +36,347 @@ from pagealloc_model.studies.sweeps.records import (
     completed,
     named_recording,
     point_key,
+    records_by_cluster,
     records_by_threads,
 )
-from pagealloc_model.studies.sweeps.results import SweepResult
 
 if TYPE_CHECKING:
+    import plotly.graph_objects as go
     from distributed import Client
+
+
+DEFAULT_METRICS = (
+    "zone_lock_acquisitions",
+    "zone_lock_hold_ns",
+    "longest_drain_pages",
+    "highatomic_blocks_end",
+    "unusable_index_pageblock",
+)
+"""Shown where none are asked for."""
+LOCK_TIME, FRAGMENTATION = "zone_lock_hold_ns", "unusable_index_pageblock"
+NOT_KNOWN = "THP success, compaction and reclaim under another policy: replays are literal"
+COLUMNS_AT_MOST = 3
+"""More columns of numbers than this go into a block of their own below."""
+KEYS = ("recording", "seed")
+RULE = (
+    "One field at a time, the others as in the base; swing: highest - lowest, the base included; "
+    "means over recordings and seeds."
+)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SweepResult:
+    """A sweep's table.
+
+    Attributes:
+        rows: one row a point, in the order of recordings, seeds and points. Columns: recording,
+            one for each axis (NA: as recorded), seed; metrics (`sweeps.metrics`); then provenance:
+            recording_sha256, effective_policy, effective_rules, decided_by, assumptions,
+            lost_events, version, model, seconds, finished, key; and error, "" where there is none.
+        axes: what was varied.
+        reused: how many points were known before.
+    """
+
+    _repr_html_ = LazyMethod("show.html.results", "sweep_html")
+    _repr_pretty_ = LazyMethod("show.html.results", "print_text")
+
+    rows: pd.DataFrame
+    axes: tuple[str, ...]
+    reused: int = 0
+
+    def to_pandas(self) -> pd.DataFrame:
+        """A copy of the table."""
+        return self.rows.copy()
+
+    @property
+    def failed(self) -> pd.DataFrame:
+        """The points that have an error in place of numbers."""
+        return self.rows[self.rows["error"] != ""]
+
+    @cached_property
+    def metrics(self) -> tuple[str, ...]:
+        """The columns that hold numbers of the replays."""
+        prefixes = (ORDER_PREFIX, COUNTER_PREFIX)
+        return tuple(c for c in self.rows if c in METRICS or str(c).startswith(prefixes))
+
+    def to_parquet(self, path: str | Path) -> None:
+        """Write the table; the file appears whole or not at all."""
+        write_parquet(self.rows, path)
+
+    def to_text(self, metrics: Sequence[str] = (), width: int = WIDTH) -> str:
+        """Points and some metrics as a table for a mail, a block for every few metrics."""
+        rows = self.rows
+        chosen = list(metrics) or [name for name in DEFAULT_METRICS if name in rows]
+        _known(rows, chosen)
+        labels = [ascii_only(point_words(row, self.axes)) for _, row in rows.iterrows()]
+        blocks = []
+        for first in range(0, len(chosen), COLUMNS_AT_MOST):
+            names = chosen[first : first + COLUMNS_AT_MOST]
+            letters = [f"[{place}]" for place in range(1, len(names) + 1)]
+            lines = [
+                (str(row["recording"]), label, *(row[name] for name in names))
+                for label, (_, row) in zip(labels, rows.iterrows(), strict=True)
+            ]
+            legend = [
+                paragraph(name, width=width, label=f"{letter} ")
+                for letter, name in zip(letters, names, strict=True)
+            ]
+            table = Table(("recording", "point", *letters), lines)
+            blocks.append("\n".join([*legend, table.to_text(width)]))
+        failed: dict[str, list[str]] = {}
+        for label, error in zip(labels, rows["error"], strict=True):
+            if error:
+                failed.setdefault(error, []).append(label)
+        for error, points in failed.items():
+            why = f"{len(points)} failed, {points[0]} first: {error}"
+            blocks.append(paragraph(why, width=width, label="NA: "))
+        return "\n\n".join([*blocks, _footer(rows, width)]) + "\n"
+
+    def figure(self, along: str, metrics: Sequence[str]) -> go.Figure:
+        """Metrics along one axis, a line for each combination of the others."""
+        from pagealloc_model.show.figures import sweep_lines
+
+        return sweep_lines(self.rows, self.axes, along, metrics)
+
+    def sensitivity(self, metric: str) -> Sensitivity:
+        """How far each axis alone moves a metric; see `sweeps.sensitivity`."""
+        return sensitivity(self.rows, self.axes, metric)
+
+    def pareto(self, x: str = LOCK_TIME, y: str = FRAGMENTATION) -> ParetoFront:
+        """The points that no other one beats in both metrics; see `sweeps.pareto`."""
+        return pareto(self.rows, self.axes, x, y)
+
+
+def point_words(row: Any, axes: Sequence[str]) -> str:
+    """A point as "axis=value axis=value"; "as recorded" where nothing differs."""
+    words = []
+    for axis in axes:
+        value = row[axis]
+        if not pd.isna(value):
+            is_number = hasattr(value, "dtype") or isinstance(value, bool)
+            words.append(f"{axis}={int(value) if is_number else value}")
+    words += [f"seed={row['seed']}"] if row.get("seed") else []
+    return " ".join(words) or "as recorded"
+
+
+def _footer(rows: pd.DataFrame, width: int) -> str:
+    """Origin of a sweep's table."""
+    assumed = distinct(rows, "assumptions")
+    lines = {
+        "recording": distinct(rows, "recording"),
+        "rules": distinct(rows, "effective_rules"),
+        "assumed": assumed,
+        "lost": distinct(rows, "lost_events") + " events in the recording",
+        "not known": "" if "reclaim=elastic" in assumed else NOT_KNOWN,
+        "made with": f"pagealloc_model {distinct(rows, 'version')} "
+        f"(model {distinct(rows, 'model')}), {count_of(len(rows), 'point')}",
+    }
+    return labelled(lines, width)
+
+
+def labelled(lines: Mapping[str, str], width: int) -> str:
+    """Texts below one another, each behind its label; none where there is no text."""
+    return "\n".join(
+        paragraph(text, width=width, label=f"{label + ':':<11}")
+        for label, text in lines.items()
+        if text
+    )
+
+
+def distinct(rows: pd.DataFrame, column: str) -> str:
+    """The different values of a column; "unknown" where there are none."""
+    if column not in rows:
+        return "unknown"
+    return ", ".join(str(value) for value in rows[column].dropna().unique()) or "unknown"
+
+
+def _known(rows: pd.DataFrame, names: Sequence[str]) -> None:
+    """Refuse a metric that a sweep's table does not have, with near names."""
+    for name in names:
+        if name not in rows:
+            numbers = [own for own in rows if pd.api.types.is_numeric_dtype(rows[own])]
+            near = known_names(name, numbers, "metrics")
+            raise UsageError(f"the sweep has no metric {name!r}; {near}")
+
+
+def write_parquet(table: pd.DataFrame, path: str | Path) -> None:
+    """Write a table, which appears whole or not at all and replaces what was there."""
+    path = Path(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with written_whole(path) as partial:
+            table.to_parquet(partial, index=False)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written ({error.strerror or error})") from None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ParetoFront:
+    """The points of a sweep by two metrics.
+
+    Attributes:
+        x: the first metric.
+        y: the second.
+        points: axes, recording, the two metrics (means over seeds), and on_front; by x.
+        axes: what was varied.
+        source: the sweep's rows.
+    """
+
+    x: Metric
+    y: Metric
+    points: pd.DataFrame
+    axes: tuple[str, ...]
+    source: pd.DataFrame
+
+    @property
+    def front(self) -> pd.DataFrame:
+        """The points that no other one beats."""
+        return self.points[self.points["on_front"]]
+
+    def to_text(self, width: int = WIDTH) -> str:
+        """The front as a table for a mail, a line a point, by the first metric."""
+        lines = [
+            (str(row["recording"]), point_words(row, self.axes), row[self.x.name], row[self.y.name])
+            for _, row in self.front.iterrows()
+        ]
+        legend = [
+            paragraph(f"{own.title}: {own.meaning}", width=width, label=f"[{place}] ")
+            for place, own in enumerate((self.x, self.y), 1)
+        ]
+        rule = (
+            f"{len(lines)} of {len(self.points)} points: any other point is worse in one metric, "
+            "or better in none."
+        )
+        table = Table(("recording", "point", "[1]", "[2]"), lines).to_text(width)
+        texts = ["\n".join([*legend, table]), paragraph(rule, width=width)]
+        return "\n\n".join([*texts, _footer(self.source, width)]) + "\n"
+
+    def figure(self) -> go.Figure:
+        """All points, the front joined."""
+        from pagealloc_model.show.figures import pareto_front
+
+        titles = (self.x.title, self.y.title)
+        return pareto_front(self.points, self.axes, self.x.name, self.y.name, titles)
+
+
+def pareto(
+    rows: pd.DataFrame, axes: Sequence[str], x: str = LOCK_TIME, y: str = FRAGMENTATION
+) -> ParetoFront:
+    """The front of two metrics, for each recording by itself.
+
+    A point is on it if every other point that is better in one metric is worse in the other. Less
+    is better, except in metrics of which more is.
+    """
+    _known(rows, (x, y))
+    if x == y:
+        raise UsageError(f"a Pareto front needs two metrics, not {x} twice")
+    known = rows[rows[x].notna() & rows[y].notna()]
+    if known.empty:
+        raise UsageError("no point of the sweep has a result")
+    points = known.groupby(["recording", *axes], sort=False, dropna=False)[[x, y]].mean()
+    points = points.reset_index().sort_values(["recording", x, y], kind="stable", ignore_index=True)
+    costs = points[["recording"]]
+    for place, name in (("x", x), ("y", y)):
+        sign = -1.0 if metric(name).better == "higher" else 1.0
+        costs = costs.assign(**{place: points[name] * sign})
+    ranked = costs.sort_values(["recording", "x", "y"], kind="stable")
+    lowest = ranked.groupby("recording")["y"].cummin()
+    before = lowest.groupby(ranked["recording"]).shift(fill_value=np.inf)
+    best = (ranked["y"] < before).groupby([ranked[name] for name in ranked]).transform("any")
+    points["on_front"] = best.reindex(points.index)
+    return ParetoFront(x=metric(x), y=metric(y), points=points, axes=tuple(axes), source=rows)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Sensitivity:
+    """One-at-a-time summaries of a sweep.
+
+    Attributes:
+        metric: what is looked at.
+        values: axis, value, recording, seed, metric, change (relative to the base), one row for
+            each point that differs from its base in this axis alone.
+        summary: axis, base, lowest, lowest_at, highest, highest_at, swing (highest - lowest, the
+            base included) of the means over recordings and seeds; largest swing first.
+        source: the sweep's rows.
+    """
+
+    metric: Metric
+    values: pd.DataFrame
+    summary: pd.DataFrame
+    source: pd.DataFrame
+
+    def to_text(self, width: int = WIDTH) -> str:
+        """The summary as a table for a mail, the field that matters most first."""
+
+        def shown(value: Any) -> str:
+            if isinstance(value, str):
+                return ascii_only(value)
+            return "as recorded" if pd.isna(value) else str(int(value))
+
+        lines = [
+            (
+                row.axis,
+                f"{shown(row.lowest_at)} .. {shown(row.highest_at)}",
+                row.lowest,
+                row.highest,
+                row.swing,
+            )
+            for row in self.summary.itertuples()
+        ]
+        base = number(self.summary["base"].iloc[0])
+        title = f"{self.metric.title}: {self.metric.meaning}. Base: {base}."
+        table = Table(("field", "at .. at", "lowest", "highest", "swing"), lines).to_text(width)
+        texts = [paragraph(title, width=width), table, paragraph(RULE, width=width)]
+        return "\n\n".join([*texts, _footer(self.source, width)]) + "\n"
+
+    def figure(self) -> go.Figure:
+        """The summary as bars."""
+        from pagealloc_model.show.figures import sensitivity_bars
+
+        return sensitivity_bars(self.summary, self.metric.title)
+
+
+def sensitivity(rows: pd.DataFrame, axes: Sequence[str], name: str) -> Sensitivity:
+    """Effect of each axis while all others stay at their base.
+
+    The base is the point at which the most axes are as recorded (NA); of several, the first. Points
+    that differ from it in more than one axis, as most of a grid does, are left out.
+    """
+    _known(rows, [name])
+    known = rows[rows[name].notna()].reset_index(drop=True)
+    if not axes or known.empty:
+        raise UsageError("the sweep has no axis, or no point with a result")
+    settings = known[list(axes)].astype(object).where(known[list(axes)].notna(), "as recorded")
+    base = settings.loc[known[list(axes)].isna().sum(axis=1).idxmax()]
+    differs = settings != base
+    alone = differs.sum(axis=1)
+    base_values = known[alone == 0].set_index(list(KEYS))[name]
+    base_value = float(base_values.mean())
+    parts, lines = [], []
+    for axis in axes:
+        own = known[(alone == 1) & differs[axis]]
+        part = own[[axis, *KEYS, name]].rename(columns={axis: "value", name: "metric"})
+        before = pd.MultiIndex.from_frame(own[list(KEYS)]).map(base_values)
+        part["change"] = (own[name].to_numpy() - before) / before.where(before != 0)
+        part.insert(0, "axis", axis)
+        part["value"] = part["value"].astype(object)
+        parts.append(part)
+        means = part.groupby("value", dropna=False)["metric"].mean()
+        if means.empty:
+            continue
+        means.loc[base[axis]] = base_value
+        low, high = float(means.min()), float(means.max())
+        lines.append((axis, base_value, low, means.idxmin(), high, means.idxmax(), high - low))
+    if not lines:
+        raise UsageError(
+            "no point differs from the base in one field alone; sweep one_at_a_time(...)"
+        )
+    columns = ["axis", "base", "lowest", "lowest_at", "highest", "highest_at", "swing"]
+    summary = pd.DataFrame(lines, columns=columns)
+    summary = summary.sort_values("swing", ascending=False, kind="stable", ignore_index=True)
+    values = pd.concat(parts, ignore_index=True)
+    return Sensitivity(metric=metric(name), values=values, summary=summary, source=rows)
+
 
 Vary = Mapping[str, Iterable[object]] | Sequence[Mapping[str, object]]
 
@@ -150,8 +496,6 @@ def _records(
     elif workers is not None:
         raise UsageError("workers are the cluster's own; start it with as many as you want")
     else:
-        from pagealloc_model.studies.sweeps.cluster import records_by_cluster
-
         yield from records_by_cluster(tasks, client)
 
 

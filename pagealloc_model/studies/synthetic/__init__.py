@@ -13,14 +13,15 @@ from pagealloc_model.studies.synthetic.demand import (
     huge_gfp,
     kind_of,
 )
-from pagealloc_model.studies.synthetic.memory import (
+from pagealloc_model.studies.synthetic.run import (
     BlockUse,
     Memory,
+    Run,
     block_use,
     buddies,
     managed_pages,
+    run,
 )
-from pagealloc_model.studies.synthetic.run import Run, run
 from pagealloc_model.studies.synthetic.scale_up import scaled_up
 from pagealloc_model.studies.synthetic.scenarios import scenario
 

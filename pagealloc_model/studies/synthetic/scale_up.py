@@ -27,7 +27,7 @@ from pagealloc_model.predicted.demand.demand import Demand as RecordedDemand
 from pagealloc_model.predicted.prepared import prepare
 from pagealloc_model.recording.machine import GIB_PAGES, Machine, synthetic_machine
 from pagealloc_model.studies.synthetic.demand import RECLAIM, Demand, in_time_order, plain_events
-from pagealloc_model.studies.synthetic.memory import managed_spans
+from pagealloc_model.studies.synthetic.run import managed_spans
 
 if TYPE_CHECKING:
     from pagealloc_model.recording.recording import Recording

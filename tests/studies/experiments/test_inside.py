@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +14,7 @@ from pagealloc_model.recording.record import session
 from pagealloc_model.recording.record.host import Host
 from pagealloc_model.recording.record.perf import RecordOptions
 from pagealloc_model.studies.experiments import inside
-from pagealloc_model.studies.experiments.inside import Order, answer_of, carry_out, main
+from pagealloc_model.studies.experiments.inside import ORDER_FILE, Order, answer_of, carry_out, main
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ def steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_an_order_survives_its_file(tmp_path: Path) -> None:
     order = Order(workload="w", settings={"vm.x": "1"}, environment={"SEED": "1"}, disk=True)
     order.write(tmp_path)
-    assert Order.read(tmp_path) == order
+    assert Order(**json.loads((tmp_path / ORDER_FILE).read_text())) == order
     assert answer_of(tmp_path) is None
 
 

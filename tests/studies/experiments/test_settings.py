@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.studies.experiments.plan import apply, boot_words, policy_field, setting_file
+from pagealloc_model.studies.experiments.inside import apply, boot_words, setting_file
+from pagealloc_model.studies.experiments.plan import policy_field
 
 DEFRAG = "/sys/kernel/mm/transparent_hugepage/defrag"
 

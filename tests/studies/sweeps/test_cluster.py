@@ -16,7 +16,7 @@ from distributed import Client, LocalCluster
 
 import pagealloc_model as pm
 from pagealloc_model.base.errors import ClusterError, UsageError
-from pagealloc_model.studies.sweeps import cluster as cluster_module
+from pagealloc_model.studies.sweeps import records as cluster_module
 from tests.small_recordings import write_recording
 
 BATCHES = list(range(1, 25))

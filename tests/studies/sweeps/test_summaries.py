@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.studies.sweeps.results import pareto, sensitivity
+from pagealloc_model.studies.sweeps.sweep import pareto, sensitivity
 
 AXES = ("pcp_batch", "costly_order")
 

@@ -9,7 +9,7 @@ import pytest
 
 import pagealloc_model as pm
 from pagealloc_model.allocator import layout as at
-from pagealloc_model.studies.synthetic.memory import Memory, block_use, managed_pages
+from pagealloc_model.studies.synthetic.run import Memory, block_use, managed_pages
 
 RULES = pm.KernelRules.preset("7.2")
 
