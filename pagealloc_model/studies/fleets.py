@@ -82,17 +82,7 @@ def run_cache_host(
     read_pages: int = 1 << 20,
     atomics_per_page: float = 0.5,
 ) -> tuple[Row, np.ndarray]:
-    """Run a host's load from a state with all memory free.
-
-    Args:
-        machine: the host.
-        policy: of its allocator.
-        rules: of its kernel.
-        cancel: asked now and then; True ends the run with `Cancelled`.
-        seed: of extents, of what is reclaimed and of atomic requests.
-        cache_pages: page cache; the rest of memory stays in use throughout.
-        read_pages: pages read once the cache is full.
-        atomics_per_page: median over hosts of atomic requests for each page read.
+    """Run a host's load (see `SyntheticHosts`) from a state with all memory free.
 
     Returns:
         Metrics of the time after the cache was filled, fallbacks of all of it; free buddies, int64,
@@ -230,12 +220,16 @@ class _CacheRun:
         self._places.append(np.full(len(gaps), -1, np.int32))
         times = self._now + np.cumsum(gaps)
         self._now += int(gaps.sum()) + 1
-        events = plain_events(at.ALLOC, times, numbers % machine.nr_cpus, objects)
-        events["migratetype"] = migratetype
-        events["bits"] = bits
-        types = machine.zone_types
-        events["zone"] = len(types) - 1 if migratetype == at.MOVABLE else types.index("Normal")
-        return events
+        types, is_movable = machine.zone_types, migratetype == at.MOVABLE
+        return plain_events(
+            at.ALLOC,
+            times,
+            numbers % machine.nr_cpus,
+            objects,
+            migratetype=migratetype,
+            bits=bits,
+            zone=len(types) - 1 if is_movable else types.index("Normal"),
+        )
 
     def _advance(self, events: np.ndarray) -> None:
         self.logs.append(take(self._carrier, events, self._places.values, 0, len(events)))
@@ -251,10 +245,10 @@ class SyntheticHosts:
         nr_cpus: its CPUs.
         rules: its kernel's generation; "" for the newest known.
         first_seed: of the first host; the others follow.
-        cache_pages: as `run_cache_host` takes it; 0 for what that takes, or half of the highest
-            zone.
-        read_pages: the same; 0 for what that takes.
-        atomics_per_page: the same.
+        cache_pages: page cache; the rest of memory stays in use throughout; 0 for `CACHE_PAGES`,
+            or half of the highest zone.
+        read_pages: pages read once the cache is full; 0 for 2^20.
+        atomics_per_page: median over hosts of atomic requests for each page read; 0 for 0.5.
     """
 
     count: int

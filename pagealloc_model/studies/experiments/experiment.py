@@ -54,20 +54,11 @@ from pagealloc_model.studies.sweeps.records import (
     result_key,
     store_record,
 )
+from pagealloc_model.verdict import statistics
 from pagealloc_model.verdict.quantities import (
     WHOLE_UNITS,
     predicted_quantities,
     recorded_quantities,
-)
-from pagealloc_model.verdict.statistics import (
-    EFFECTS,
-    NO_EFFECT,
-    NOT_PREDICTED,
-    RIGHT,
-    WITHIN,
-    WRONG,
-    change_interval,
-    verdict,
 )
 
 if TYPE_CHECKING:
@@ -87,10 +78,7 @@ def measured_values(
 ) -> Mapping[str, float]:
     """Values measured in a run by name (`WHOLE_UNITS`), now or before its recording was deleted.
 
-    Args:
-        run: a run that left a recording.
-        directory: where values are kept.
-        recording: the run's, where it is open.
+    They are kept in a directory; `recording` is the run's, where it is open.
     """
     file = Path(run.path).parent / MEASURED_FILE
     if run.status == DONE and file.exists() and not Path(run.path).exists():
@@ -200,7 +188,7 @@ def changes_table(
                     [measured[run.name].get(metric, np.nan) for run in own]
                     for own in (before, after)
                 ]
-                low, high = change_interval(*sides)
+                low, high = statistics.change_interval(*sides)
                 means = [float(pd.Series(own, dtype=float).mean()) for own in sides]
                 known = [change[metric] for change, _ in changes if metric in change]
                 known = [value for value in known if not np.isnan(value)]
@@ -222,7 +210,7 @@ def changes_table(
                         "predicted": mean,
                         "predicted_lowest": min(known, default=float("nan")),
                         "predicted_highest": max(known, default=float("nan")),
-                        "verdict": verdict(mean, low, high),
+                        "verdict": statistics.verdict(mean, low, high),
                         "inside": bool(low <= mean <= high),
                         "modelled": pair.modelled,
                         "note": note,
@@ -262,18 +250,19 @@ def score_table(changes: pd.DataFrame) -> pd.DataFrame:
         within the interval.
     """
     null = changes[changes["mode"] == MODES[0]].assign(predicted=0.0)
-    null["verdict"] = [verdict(0.0, row.low, row.high) for row in null.itertuples()]
+    null["verdict"] = [statistics.verdict(0.0, row.low, row.high) for row in null.itertuples()]
     null["inside"] = (null["low"] <= 0) & (null["high"] >= 0)
     models = {mode: changes[changes["mode"] == mode] for mode in MODES} | {NULL: null}
-    counted = dict(predicted=WITHIN, right=RIGHT, wrong=WRONG, not_predicted=NOT_PREDICTED)
+    counted = (statistics.WITHIN, statistics.RIGHT, statistics.WRONG, statistics.NOT_PREDICTED)
     scores = []
     for model, rows in models.items():
-        quiet = (rows["verdict"] == NO_EFFECT) & rows["predicted"].notna()
+        counts = [int((rows["verdict"] == own).sum()) for own in counted]
+        quiet = (rows["verdict"] == statistics.NO_EFFECT) & rows["predicted"].notna()
         scores.append(
             {
                 "model": model,
-                "measurable": int(rows["verdict"].isin(EFFECTS).sum()),
-                **{name: int((rows["verdict"] == own).sum()) for name, own in counted.items()},
+                "measurable": int(rows["verdict"].isin(statistics.EFFECTS).sum()),
+                **dict(zip(("predicted", "right", "wrong", "not_predicted"), counts, strict=True)),
                 "quiet": int(quiet.sum()),
                 "quiet_inside": int((rows["inside"] & quiet).sum()),
             }

@@ -102,17 +102,7 @@ class RunFailedError(PageallocError):
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """A program to call, and what it may take.
-
-    Attributes:
-        words: of its command line.
-        environment: variables that it has beside this process's.
-        what: takes it, in words: "the guest".
-        key: of the plan that sets the time: "guest.timeout_s".
-        limit_s: the longest that it may take.
-        most_bytes: that its folder may hold.
-        grace_s: between a request to end and the end.
-    """
+    """A program to call, `what` it is in words, and its limits, set by `key` of the plan."""
 
     words: list[str]
     environment: Mapping[str, str] = field(default_factory=dict)

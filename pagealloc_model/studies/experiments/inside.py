@@ -86,14 +86,10 @@ class Order:
     Attributes:
         fixed: settings that all runs share, made before the set-up.
         settings: those of this run, made after the set-up, right before the first event.
-        prepare: shell command that brings the machine into the state to start from, "" for none;
-            the ring buffers are there before it.
-        workload: shell command that is recorded.
+        prepare: shell command of the set-up, "" for none; the ring buffers are there before it.
         environment: variables for both commands; they run in TMPDIR, if it is one of them.
         disk: a scratch disk is there, to be mounted at `DISK`.
-        interval_s: seconds between snapshots.
         buffer_bytes: ring buffer of each CPU; None: by the machine's memory.
-        locks: record lock contention.
     """
 
     workload: str

@@ -20,6 +20,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event
 from types import FrameType
+from typing import Any
 
 from pagealloc_model.base.errors import PageallocError, UsageError
 from pagealloc_model.base.files import is_given, json_of, opened, text_of, written_whole
@@ -93,21 +94,7 @@ def runs_here(
 
     Settings of a run are put back after it, also where it fails or is interrupted. They are kept in
     a file until then: those that a killed experiment left are put back by the next one in the
-    directory.
-
-    Args:
-        here: what runs may take.
-        directory: of the experiment, with the programs in it.
-        most_bytes: that a run's folder may hold.
-        buffer_bytes: ring buffer of each CPU.
-        root: of the files that settings are.
-        host: the machine.
-        programs: directory of the workloads' programs; None: the experiment's own.
-
-    Raises:
-        UsageError: not root, a directory that is kept in memory, a machine that cannot be recorded
-            or has too little memory, or settings left by a killed experiment that cannot be put
-            back.
+    directory. `most_bytes` is what a run's folder may hold, `root` where settings' files are.
     """
     programs, host = programs or directory / "programs", host or Host()
     check, scratch = here_check(), directory / SCRATCH
@@ -258,17 +245,10 @@ def require_disk(directory: Path) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """One run of a side.
+    """One run of a side: a letter, and repeats from 1 on.
 
-    Attributes:
-        side: its letter.
-        repeat: from 1 on.
-        status: DONE, FAILED, or MEASURED, of recordings that were there before.
-        path: of the recording; it may not exist if it failed.
-        seconds: that it took to make.
-        identity: digest of all that it was made from; "" if it was there before.
-        error: one line, "" unless it failed.
-        console: the last lines of the guest's console, if it failed.
+    The recording may not exist if it FAILED, and was there before if it is MEASURED. The digest
+    `identity` is of all that it was made from; `console` has a guest's last lines.
     """
 
     side: str
@@ -426,47 +406,40 @@ def _disk(plan: Plan, directory: Path) -> Path:
 
 
 def boot_of(plan: Plan, side: Side, repeat: int, directory: Path) -> Boot:
-    """A run's kernel and machine, and its order inside."""
-    order = _order_of(plan, side, repeat, directory)
-    if plan.here is not None:
-        return Boot(order=order)
-    return Boot(
-        order=order,
-        image=_image(side),
-        guest=plan.guest,
-        boot=tuple(boot_words({**plan.settings, **side.values})),
-        disk=_disk(plan, directory.absolute()) if plan.guest.disk else None,
-        most_bytes=plan.limits.run,
-    )
-
-
-def _order_of(plan: Plan, side: Side, repeat: int, directory: Path) -> Order:
-    """A run's order; repeats of a side have the seeds of the other sides' repeats, one each."""
-    here, directory = plan.here, directory.absolute()
+    """A run's machine and order; repeats have the seeds of other sides' repeats, one each."""
+    here, guest, directory = plan.here, plan.guest, directory.absolute()
     environment = {"SEED": str(plan.seed + repeat - 1), "AMOUNT": str(plan.amount)}
+    disk, pages = guest.disk, _MEMORY_PAGES
+    machine: dict[str, Any] = {}
     if here is None:
-        disk, pages = plan.guest.disk, _MEMORY_PAGES
         environment |= {
             "PATH": f"{directory / 'programs'}:{SYSTEM_PATH}",
             "DISK": str(DISK),
             "TMPDIR": "/var/tmp",
         }
+        machine = {
+            "image": _image(side),
+            "guest": guest,
+            "boot": tuple(boot_words({**plan.settings, **side.values})),
+            "disk": _disk(plan, directory) if disk else None,
+            "most_bytes": plan.limits.run,
+        }
     else:
         disk, pages = here.disk, str(here.memory >> 12) if here.memory else _MEMORY_PAGES
         environment |= dict.fromkeys(("DISK", "TMPDIR"), str(directory / SCRATCH))
-    environment["BIG_MIB"] = str(disk >> 20)
     command, prepare = plan.workload.command, plan.workload.prepare
-    return Order(
+    order = Order(
         workload=f"MEMORY_PAGES={pages}; {command}",
         prepare=prepare and f"MEMORY_PAGES={pages}; {prepare}",
         fixed=plan.settings,
         settings=side.values,
-        environment=environment,
+        environment={**environment, "BIG_MIB": str(disk >> 20)},
         disk=here is None and bool(disk),
         interval_s=plan.interval_s,
         buffer_bytes=plan.buffer,
         locks=plan.locks,
     )
+    return Boot(order=order, **machine)
 
 
 def _image(side: Side) -> Path:
@@ -481,20 +454,19 @@ def _image(side: Side) -> Path:
 
 def run_identity(plan: Plan, side: Side, repeat: int) -> str:
     """Digest of all that a run is made from: equal ones need not be made again."""
-    order = asdict(_order_of(plan, side, repeat, Path("/")))
-    parts: dict[str, object] = {"programs": programs_digest(), "order": order, "steps": _STEPS}
-    machine = asdict(plan.guest if plan.here is None else plan.here)
+    boot = boot_of(plan, side, repeat, Path("/"))
+    parts: dict[str, object] = {"programs": programs_digest(), "steps": _STEPS}
+    parts["order"] = asdict(boot.order)
+    machine = asdict(plan.here or plan.guest)
     machine = {name: value for name, value in machine.items() if name not in _NOT_RESULT}
     if plan.here is not None:
         system = os.uname()
         parts["machine"] = [system.release, system.version, str(os.cpu_count())]
         parts["here"] = machine
     else:
-        image = _image(side)
-        state = image.stat()
-        parts["kernel"] = _digest(image, state.st_size, state.st_mtime_ns)
-        parts["boot"] = boot_words({**plan.settings, **side.values})
-        parts["guest"] = machine
+        state = boot.image.stat()
+        parts["kernel"] = _digest(boot.image, state.st_size, state.st_mtime_ns)
+        parts |= {"boot": list(boot.boot), "guest": machine}
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:24]
 
 

@@ -71,15 +71,9 @@ Job = Callable[[Callable[[], bool]], Numbers]
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """A point's result, in plain values.
+    """A point's result, in plain values, or why it failed, in one line.
 
-    Attributes:
-        key: of all that the result depends on (`result_key`).
-        metrics: values by name, empty for a point that failed.
-        provenance: values for the names in `PROVENANCE`, empty for a point that failed.
-        error: why it failed, in one line; "" if it did not.
-        seconds: wall-clock time that it took.
-        finished: when, UTC, ISO 8601.
+    Metrics and values for the names in `PROVENANCE` are empty for a point that failed.
     """
 
     key: str
@@ -205,16 +199,11 @@ def completed(
     make: Callable[[set[str]], Iterator[Record]],
     report: Report | None,
 ) -> tuple[dict[str, Record], int]:
-    """Records by key, and how many of them were known.
+    """Records by key, and how many of them were known; `make` makes those of keys that are not.
 
-    What is made is kept at once, so that nothing is lost where an interrupt ends it.
-
-    Args:
-        keys: of all records.
-        place: a directory of finished points; True for the one beside this model's compiled kernels
-            (`PAGEALLOC_CACHE` moves both), False for none.
-        make: makes the records of the keys that are not known.
-        report: called with the share done.
+    What is made is kept at once, so that nothing is lost where an interrupt ends it: in the
+    directory `place`, True for the one beside this model's compiled kernels (`PAGEALLOC_CACHE`
+    moves both), False for none.
     """
     keys, directory = dict.fromkeys(keys), Path(place) if not isinstance(place, bool) else None
     if place is True:
@@ -395,13 +384,9 @@ def records_by_threads(tasks: Sequence[Task], workers: int | None) -> Iterator[R
 
 
 def records_of(jobs: Mapping[str, Job], workers: int | None) -> Iterator[Record]:
-    """Records of jobs by key, in the order in which they are finished.
+    """Records of jobs by key, in the order in which they are finished; None: a thread a CPU.
 
     When the iterator is closed, jobs that run are told to stop, and no other begins.
-
-    Args:
-        jobs: by key.
-        workers: threads; None for one on each CPU that this process may use.
     """
     workers = len(os.sched_getaffinity(0)) if workers is None else workers
     if workers < 1:

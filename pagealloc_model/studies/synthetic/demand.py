@@ -162,12 +162,17 @@ class Requests:
             leads: number of that huge page.
             freed_by: the CPU that frees; None for the one that asks.
         """
-        numbers = self.reserve_objects(len(times), leads)
-        asked = plain_events(operation, times, cpu, numbers)
-        asked["bits"] = gfp
-        asked["migratetype"] = migratetype
-        asked["order"] = order
-        asked["zone"] = self.machine.type_index(zone)
+        numbers, zone_type = self.reserve_objects(len(times), leads), self.machine.type_index(zone)
+        asked = plain_events(
+            operation,
+            times,
+            cpu,
+            numbers,
+            bits=gfp,
+            migratetype=migratetype,
+            order=order,
+            zone=zone_type,
+        )
         self._parts.append(asked)
         if freed_at is not None:
             ends = np.isfinite(freed_at)
@@ -190,18 +195,12 @@ class Requests:
         cpu: np.ndarray | int = 0,
     ) -> None:
         """Free pieces of an order of objects, `offset` pages from where they begin."""
-        freed = plain_events(at.FREE, times, cpu, objects)
-        freed["order"] = order
-        freed["offset"] = offset
-        self._parts.append(freed)
+        self._parts.append(plain_events(at.FREE, times, cpu, objects, order=order, offset=offset))
 
     def read(self, times: np.ndarray, objects: np.ndarray, *, cpu: np.ndarray | int = 0) -> None:
         """Read pages of files; one that is not in the page cache is read anew (S10.7)."""
-        reads = plain_events(at.USE, times, cpu, objects)
-        reads["bits"] = Gfp.FILE
-        reads["migratetype"] = at.MOVABLE
-        reads["zone"] = self.machine.type_index("Normal")
-        self._parts.append(reads)
+        about = dict(bits=Gfp.FILE, migratetype=at.MOVABLE, zone=self.machine.type_index("Normal"))
+        self._parts.append(plain_events(at.USE, times, cpu, objects, **about))
 
     def add(self, events: np.ndarray) -> None:
         """Add `EVENT` records that are there already."""
@@ -236,12 +235,15 @@ def in_time_order(events: np.ndarray) -> np.ndarray:
 
 
 def plain_events(
-    operation: int, times: np.ndarray, cpus: np.ndarray | int, objects: np.ndarray | int = -1
+    operation: int,
+    times: np.ndarray,
+    cpu: np.ndarray | int,
+    objects: np.ndarray | int = -1,
+    **columns: np.ndarray | int,
 ) -> np.ndarray:
-    """`EVENT` records of one operation, all else zero; -1 where no object is concerned."""
+    """`EVENT` records of one operation, other columns zero; -1 where no object is concerned."""
     events = np.zeros(len(times), EVENT)
-    events["operation"] = operation
-    events["time_ns"] = times
-    events["object"] = objects
-    events["cpu"] = cpus
+    columns = dict(operation=operation, time_ns=times, object=objects, cpu=cpu) | columns
+    for name, values in columns.items():
+        events[name] = values
     return events

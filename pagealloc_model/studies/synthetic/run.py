@@ -466,11 +466,7 @@ def take(
     high: int,
     until_ns: int = -1,
 ) -> np.ndarray:
-    """Take `events[low:high]`, then what is due up to an instant, -1 for none.
-
-    Returns:
-        Holds of zone->lock, int64, shape (rows, LOG_COLUMNS).
-    """
+    """Take `events[low:high]`, then what is due by `until_ns` if not -1; returns the log's rows."""
     state, logs = carrier.state, [np.zeros((0, at.LOG_COLUMNS), np.int64)]
     while low < high or (until_ns >= 0 and state.next_due_ns <= until_ns):
         low = carrier.advance(events, places, low, high, until_ns)

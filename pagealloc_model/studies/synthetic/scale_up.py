@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -74,50 +75,6 @@ def _by_reclaim(events: np.ndarray) -> np.ndarray:
     return np.asarray(events["bits"] & wanted == wanted) & (events["operation"] == at.FREE)
 
 
-def _births(events: np.ndarray, orders: np.ndarray, zone: int, time_ns: int) -> np.ndarray:
-    """Allocations of what lived at the start, on the CPUs that free it."""
-    born = np.zeros(len(orders), bool)
-    born[events["object"][events["operation"] != at.FREE]] = True
-    frees = events[events["operation"] == at.FREE]
-    numbers, index = np.unique(frees["object"], return_index=True)
-    unborn = frees[index[~born[numbers]]]
-    times = np.full(len(unborn), time_ns)
-    births = plain_events(at.HIDDEN_ALLOC, times, unborn["cpu"], unborn["object"])
-    births["order"] = orders[unborn["object"]]
-    births["migratetype"] = at.MOVABLE
-    births["bits"] = RECLAIM
-    births["bits"][_by_reclaim(unborn)] |= np.uint32(pr.FILE << pr.CLASS_SHIFT)
-    births["zone"] = zone
-    return births
-
-
-def _last_frees(events: np.ndarray, orders: np.ndarray, time_ns: int) -> np.ndarray:
-    """Whole objects that were never freed, and page by page the rest of those freed in part.
-
-    What only recorded reclaim freed is freed here, for elastic runs.
-    """
-    numbers, first = np.unique(events["object"], return_index=True)
-    cpus = events["cpu"][first]
-    frees = events[(events["operation"] == at.FREE) & ~_by_reclaim(events)]
-    sizes = np.int64(1) << orders.astype(np.int64)
-    freed = np.zeros(len(sizes), np.int64)
-    np.add.at(freed, frees["object"], np.int64(1) << frees["order"].astype(np.int64))
-    whole = numbers[freed[numbers] == 0]
-    pieces = [(whole, np.zeros(len(whole), np.int64), orders[whole])]
-    for number in np.flatnonzero((freed > 0) & (freed < sizes)).tolist():
-        rest = np.ones(sizes[number], bool)
-        for free in frees[frees["object"] == number]:
-            rest[int(free["offset"]) : int(free["offset"]) + (1 << int(free["order"]))] = False
-        offsets = np.flatnonzero(rest)
-        pieces.append((np.full(len(offsets), number), offsets, np.zeros(len(offsets), np.int8)))
-    objects, offsets, sizes = (np.concatenate(column) for column in zip(*pieces, strict=True))
-    times = np.full(len(objects), time_ns)
-    last = plain_events(at.FREE, times, cpus[np.searchsorted(numbers, objects)], objects)
-    last["offset"], last["order"] = offsets, sizes
-    last["migratetype"] = at.MOVABLE
-    return last
-
-
 def most_in_use(parts: Iterable[np.ndarray]) -> int:
     """Peak of pages in use above those at the start, of `EVENT` records in time order."""
     level = peak = 0
@@ -133,7 +90,11 @@ def most_in_use(parts: Iterable[np.ndarray]) -> int:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Copies:
-    """Streams once per shift, round after round; a part of the events is made at a time."""
+    """Streams once per shift, round after round; a part of the events is made at a time.
+
+    Attributes:
+        span_ns: time of the first event, and one at which all copies of a round have ended.
+    """
 
     events: np.ndarray
     orders: np.ndarray
@@ -143,26 +104,66 @@ class _Copies:
     beside: np.ndarray
     zone: int
     rounds: int
+    span_ns: tuple[int, int]
 
-    def span_ns(self) -> tuple[int, int]:
-        """Time of the first event, and one at which all copies of a round have ended."""
-        times, beside = self.events["time_ns"], self.beside["time_ns"]
-        first = np.append(times[:1], beside[:1]).min()
-        return int(first), int(np.append(times[-1:] + self.shifts.max(), beside[-1:]).max())
-
+    @cached_property
     def births(self) -> np.ndarray:
-        """Allocations of what lived at the start of a round, in the first copy."""
-        return _births(self.events, self.orders, self.zone, self.span_ns()[0] - SETTLING_NS)
+        """Allocations of what lived when a round begins, in the first copy, by who frees it."""
+        born = np.zeros(len(self.orders), bool)
+        born[self.events["object"][self.events["operation"] != at.FREE]] = True
+        frees = self.events[self.events["operation"] == at.FREE]
+        numbers, index = np.unique(frees["object"], return_index=True)
+        unborn = frees[index[~born[numbers]]]
+        births = plain_events(
+            at.HIDDEN_ALLOC,
+            np.full(len(unborn), self.span_ns[0] - SETTLING_NS),
+            unborn["cpu"],
+            unborn["object"],
+            order=self.orders[unborn["object"]],
+            migratetype=at.MOVABLE,
+            bits=RECLAIM,
+            zone=self.zone,
+        )
+        births["bits"][_by_reclaim(unborn)] |= np.uint32(pr.FILE << pr.CLASS_SHIFT)
+        return births
 
+    @cached_property
     def last_frees(self) -> np.ndarray:
-        """Frees of what still lives at the end of a round, in the first copy."""
-        return _last_frees(self.events, self.orders, self.span_ns()[1])
+        """Whole objects that a round leaves, and page by page the rest of those freed in part.
 
-    def copy_of(self, events: np.ndarray, number: int) -> np.ndarray:
-        """Events of the streams on the CPUs and objects of one copy; times stay."""
+        Of the first copy. What only recorded reclaim freed is freed here, for elastic runs.
+        """
+        events, orders = self.events, self.orders
+        numbers, first = np.unique(events["object"], return_index=True)
+        frees = events[(events["operation"] == at.FREE) & ~_by_reclaim(events)]
+        sizes = np.int64(1) << orders.astype(np.int64)
+        freed = np.zeros(len(sizes), np.int64)
+        np.add.at(freed, frees["object"], np.int64(1) << frees["order"].astype(np.int64))
+        whole = numbers[freed[numbers] == 0]
+        pieces = [(whole, np.zeros(len(whole), np.int64), orders[whole])]
+        for number in np.flatnonzero((freed > 0) & (freed < sizes)).tolist():
+            rest = np.ones(sizes[number], bool)
+            for free in frees[frees["object"] == number]:
+                rest[int(free["offset"]) : int(free["offset"]) + (1 << int(free["order"]))] = False
+            offsets = np.flatnonzero(rest)
+            pieces.append((np.full(len(offsets), number), offsets, np.zeros(len(offsets), np.int8)))
+        objects, offsets, sizes = (np.concatenate(column) for column in zip(*pieces, strict=True))
+        return plain_events(
+            at.FREE,
+            np.full(len(objects), self.span_ns[1]),
+            events["cpu"][first][np.searchsorted(numbers, objects)],
+            objects,
+            offset=offsets,
+            order=sizes,
+            migratetype=at.MOVABLE,
+        )
+
+    def _copy_of(self, events: np.ndarray, number: int, later_ns: int = 0) -> np.ndarray:
+        """Events of the streams on the CPUs and objects of one copy."""
         copy = events.copy()
         copy["object"] += number * len(self.orders)
         copy["cpu"] = (copy["cpu"].astype(np.int64) + number * self.streams) % self.nr_cpus
+        copy["time_ns"] += later_ns
         return copy
 
     def merged(self) -> Iterator[np.ndarray]:
@@ -177,24 +178,22 @@ class _Copies:
         for until in np.array(bounds).T.tolist():
             together = [self.beside[begun[-1] : until[-1]]]
             for number, shift in enumerate(shifts):
-                copy = self.copy_of(self.events[begun[number] : until[number]], number)
-                copy["time_ns"] += shift
-                together.append(copy)
+                own = self.events[begun[number] : until[number]]
+                together.append(self._copy_of(own, number, shift))
             begun = until
             yield in_time_order(np.concatenate(together))
 
     def parts(self) -> Iterator[np.ndarray]:
         """The events of all rounds in time order, part by part."""
-        first_ns, last_ns = self.span_ns()
-        births, last_frees = self.births(), self.last_frees()
         copies = range(len(self.shifts))
 
         def one_round(is_last: bool) -> Iterator[np.ndarray]:
-            yield from (self.copy_of(births, number) for number in copies)
+            yield from (self._copy_of(self.births, number) for number in copies)
             yield from self.merged()
             if not is_last:
-                yield from (self.copy_of(last_frees, number) for number in copies)
+                yield from (self._copy_of(self.last_frees, number) for number in copies)
 
+        first_ns, last_ns = self.span_ns
         size = len(copies) * len(self.events) + len(self.beside)
         is_kept = self.rounds > 2 and size <= KEPT_EVENTS
         repeated = list(one_round(False)) if is_kept else None
@@ -262,11 +261,11 @@ def scaled_up(
     kswapd = demand.events[np.isin(demand.events["operation"], _OF_KSWAPD)]
     for moved in (events, kswapd):
         moved["zone"] = types[moved["zone"]]
-    copies = -(-nr_cpus // len(cpus))
-    span = int(events["time_ns"][-1] - events["time_ns"][0])
-    limit = span // SHIFT_SHARE if shift_ns is None else shift_ns
+    copies, times, others = -(-nr_cpus // len(cpus)), events["time_ns"], kswapd["time_ns"]
+    limit = int(times[-1] - times[0]) // SHIFT_SHARE if shift_ns is None else shift_ns
     shifts = np.random.default_rng(seed).integers(0, max(limit, 1), copies)
     shifts[0] = 0
+    first_ns = int(np.append(times[:1], others[:1]).min())
     copied = _Copies(
         events=events,
         orders=orders,
@@ -276,37 +275,49 @@ def scaled_up(
         beside=kswapd,
         zone=highest,
         rounds=rounds,
+        span_ns=(first_ns, int(np.append(times[-1:] + shifts.max(), others[-1:]).max())),
     )
     # Reclaim keeps the high watermarks free, and its frees are demand here.
     free = int(image.free.sum()) + int((1 << image.listed["order"].astype(np.int64)).sum())
     everything, _ = _streams_of(demand, range(recorded.nr_cpus))
     least = max(free - most_in_use([everything]), sum(zone.high for zone in recorded.zones))
-    share = least / sum(zone.managed for zone in recorded.zones)
-    births = copied.births()
-    blocks = _background_blocks(share, machine, copied, births)
-    first_ns = copied.span_ns()[0] - (2 if blocks else 1) * SETTLING_NS
-    numbers = np.arange(blocks)
+    # Pageblocks stay in use, so that memory gets as short as it was recorded. What watermarks and
+    # lowmem_reserve keep from these requests (S1.5, S1.8) stays free in any case.
+    managed = sum(end - begin for begin, end in managed_spans(machine))
+    reserved = sum(
+        min(zone.high + max(zone.lowmem_reserve, default=0), zone.managed) for zone in machine.zones
+    )
+    unborn = copies * int((np.int64(1) << copied.births["order"].astype(np.int64)).sum())
+    stays = max(int(managed * (least / sum(zone.managed for zone in recorded.zones))), reserved)
+    spare = managed - stays - unborn - most_in_use(copied.merged())
+    if spare < 0:
+        raise UsageError(
+            f"the streams need {-spare} pages more than the machine has; give it "
+            f"{(managed - spare) / GIB_PAGES:.1f} GiB"
+        )
+    blocks = spare >> machine.pageblock_order
+    first_ns -= (2 if blocks else 1) * SETTLING_NS
     background = plain_events(
         at.HIDDEN_ALLOC,
         np.full(blocks, first_ns),
-        numbers % nr_cpus,
-        copies * len(orders) + numbers,
+        np.arange(blocks) % nr_cpus,
+        copies * len(orders) + np.arange(blocks),
+        order=machine.pageblock_order,
+        migratetype=at.MOVABLE,
+        bits=RECLAIM,
+        zone=highest,
     )
-    background["order"] = machine.pageblock_order
-    background["migratetype"] = at.MOVABLE
-    background["bits"] = RECLAIM
-    background["zone"] = highest
 
     def parts() -> Iterator[np.ndarray]:
         if blocks:
             yield background
         yield from copied.parts()
 
-    in_round = copies * (len(births) + len(events)) + len(kswapd)
-    between = copies * len(copied.last_frees())
-    times = f", {rounds} times over" if rounds > 1 else ""
+    in_round = copies * (len(copied.births) + len(events)) + len(kswapd)
+    between = copies * len(copied.last_frees)
+    again = f", {rounds} times over" if rounds > 1 else ""
     return Demand(
-        name=f"{recording.name} x{copies}{times}",
+        name=f"{recording.name} x{copies}{again}",
         machine=machine,
         parts=parts,
         count=blocks + rounds * in_round + (rounds - 1) * between,
@@ -331,33 +342,9 @@ def _machine(recorded: Machine, nr_cpus: int, gib: float | None, rules: KernelRu
     is_same, nodes = nr_cpus == recorded.nr_cpus, recorded.cpu_nodes
     zones = []
     for zone in recorded.zones:
-        pagesets = tuple(
-            replace(own, count=0, high=own.high_min or own.high) for own in zone.pagesets
-        )
-        zones.append(replace(zone, boost=0, pagesets=pagesets if is_same else ()))
+        pagesets = (replace(own, count=0, high=own.high_min or own.high) for own in zone.pagesets)
+        zones.append(replace(zone, boost=0, pagesets=tuple(pagesets) if is_same else ()))
     if is_same:
         return replace(recorded, zones=tuple(zones))
     cpu_nodes = tuple(nodes[cpu % len(nodes)] for cpu in range(nr_cpus)) if nodes else ()
     return replace(recorded, zones=tuple(zones), nr_cpus=nr_cpus, cpu_nodes=cpu_nodes)
-
-
-def _background_blocks(
-    lowest_share: float, machine: Machine, copied: _Copies, births: np.ndarray
-) -> int:
-    """Pageblocks in use throughout, so that memory gets as short as it was recorded.
-
-    What watermarks and lowmem_reserve keep from these requests (S1.5, S1.8) stays free in any case.
-    """
-    managed = sum(end - begin for begin, end in managed_spans(machine))
-    reserved = sum(
-        min(zone.high + max(zone.lowmem_reserve, default=0), zone.managed) for zone in machine.zones
-    )
-    unborn = len(copied.shifts) * int((np.int64(1) << births["order"].astype(np.int64)).sum())
-    free = max(int(managed * lowest_share), reserved)
-    spare = managed - free - unborn - most_in_use(copied.merged())
-    if spare < 0:
-        raise UsageError(
-            f"the streams need {-spare} pages more than the machine has; give it "
-            f"{(managed - spare) / GIB_PAGES:.1f} GiB"
-        )
-    return spare >> machine.pageblock_order

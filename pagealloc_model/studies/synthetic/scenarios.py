@@ -136,10 +136,9 @@ def exit_avalanche(
         requests.add(plain_events(Operation.DRAIN_ALL, drains + number, exiting + number))
     if reclaim_active:
         nodes = np.arange(len(machine.nodes))
-        starts = plain_events(Operation.KSWAPD_START, np.full_like(nodes, exit_ns - 1), 0)
-        starts["offset"] = nodes
-        starts["zone"] = len(machine.zone_types) - 1
-        requests.add(starts)
+        about = dict(offset=nodes, zone=len(machine.zone_types) - 1)
+        when = np.full_like(nodes, exit_ns - 1)
+        requests.add(plain_events(Operation.KSWAPD_START, when, 0, **about))
     return requests.demand(
         "exit",
         seed=seed,
