@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import GenericAlias, ModuleType
+from types import GenericAlias
 
 import pytest
 
