@@ -6,6 +6,7 @@ import argparse
 import json
 import math
 import re
+import sys
 import textwrap
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,7 +16,6 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from pagealloc_model.base.errors import PolicyError, UsageError
-from pagealloc_model.base.files import new_directory as new_directory
 from pagealloc_model.policy.kernel_rules import BY_ANSWERS, KernelRules, preset_names
 from pagealloc_model.policy.policy import Policy, policy_settings
 from pagealloc_model.policy.policy_fields import values_of
@@ -37,16 +37,7 @@ Option = tuple[tuple[str, ...], dict[str, Any]]
 
 @dataclass(frozen=True)
 class Command:
-    """One command of `pagealloc`.
-
-    Attributes:
-        name: the word that calls it.
-        run: carries it out and returns the exit code.
-        summary: one phrase of what it does.
-        example: a call, for the end of its help.
-        options: what it takes, as `options_of` reads it.
-        more: what else its help says.
-    """
+    """One command of `pagealloc`; `run` returns the exit code, the others are of commands.toml."""
 
     name: str
     run: Callable[[argparse.Namespace], int]
@@ -69,30 +60,15 @@ def command_table(*modules: ModuleType) -> tuple[Command, ...]:
     return tuple(commands)
 
 
-def _at_least_one(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no count; give 1 or more")
-    return int(text)
+def _whole_number(refusal: str, most: int = sys.maxsize) -> Callable[[str], int]:
+    """A type of options that takes 1 to `most`."""
 
+    def parse(text: str) -> int:
+        if not text.isdecimal() or not 1 <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"{text!r} {refusal}")
+        return int(text)
 
-def _operations(text: str) -> int:
-    try:
-        count = int(text)
-    except ValueError:
-        count = 0
-    if count < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of operations")
-    return count
-
-
-LAST_PORT = 65535
-
-
-def _port(text: str) -> int:
-    """Checked before anything is read: a server waits for ever at others."""
-    if not text.isdecimal() or not 1 <= int(text) <= LAST_PORT:
-        raise argparse.ArgumentTypeError(f"{text!r} is no port; give 1 to {LAST_PORT}")
-    return int(text)
+    return parse
 
 
 def _rules(text: str) -> KernelRules:
@@ -112,9 +88,10 @@ TYPES: dict[str, Callable[[str], object]] = {
     "int": int,
     "float": float,
     "path": Path,
-    "count": _at_least_one,
-    "operations": _operations,
-    "port": _port,
+    "count": _whole_number("is no count; give 1 or more"),
+    "operations": _whole_number("is not a number of operations"),
+    # checked before anything is read: a server waits for ever at other ports
+    "port": _whole_number("is no port; give 1 to 65535", 65535),
     "rules": _rules,
     "rules_or_evidence": _rules_or_evidence,
 }
@@ -186,11 +163,7 @@ def options_of(command: Command) -> Iterator[Option]:
 
 
 def kernel_build(options: argparse.Namespace, policy: Policy) -> KernelBuild | None:
-    """The kernel build that options ask for, None if they name no tree.
-
-    Raises:
-        UsageError: no such tree, or a patch without a tree or that does not apply to it.
-    """
+    """The kernel build that options ask for, None if they name no tree."""
     from pagealloc_model.allocator.from_source.build import KernelBuild
 
     if options.kernel_source is None:
@@ -204,10 +177,6 @@ def policy_of(option: str, words: Sequence[str] | None) -> Policy:
     """The policy that an option's "field=value,..." name; as recorded where it was not given.
 
     Fields are parted by commas, or by blanks as in what is printed of a policy.
-
-    Raises:
-        UsageError: the option names no setting.
-        PolicyError: an unknown field, one given twice, or a bad value.
     """
     if words is None:
         return Policy()
@@ -276,18 +245,3 @@ def _plain(value: Any) -> Any:
 def rows_of(table: pd.DataFrame) -> list[dict[str, Any]]:
     """A table as JSON-ready rows."""
     return [_plain(row) for row in table.to_dict("records")]
-
-
-def write_directory(directory: Path, files: Mapping[str, str]) -> None:
-    """Write files into a new directory, which appears under its name once all are written.
-
-    Args:
-        directory: must not exist, or be empty.
-        files: text by file name.
-
-    Raises:
-        UsageError: the directory has files already, or cannot be made.
-    """
-    with new_directory(directory) as partial:
-        for name, text in files.items():
-            (partial / name).write_text(text, encoding="utf-8")

@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -90,19 +89,14 @@ def _page_reader() -> None:
     from pagealloc_model.recording.trace import walk
     from pagealloc_model.recording.trace.side_tables import Collected
 
-    data = np.zeros(0, np.uint8)
+    data, rows = np.zeros(0, np.uint8), np.zeros(0, np.int64)
     data.flags.writeable = False
+    layout, losses = (np.zeros((0, width), np.int64) for width in (at.LAYOUT_WIDTH, at.LOSS_WIDTH))
+    places, state = np.zeros(1 << 16, np.int32), np.zeros(at.STATE_SLOTS, np.int64)
+    room = Collected(0, None).room(1, 1, 1)
+    one = np.zeros(1, np.int64)
     walk.walk_pages(
-        data,
-        np.zeros(0, np.int64),
-        np.zeros(0, np.int64),
-        (0, 0, 0, 0, 0),
-        np.zeros(1 << 16, np.int32),
-        np.zeros((0, at.LAYOUT_WIDTH), np.int64),
-        np.zeros(1, np.int64),
-        np.zeros((0, at.LOSS_WIDTH), np.int64),
-        *Collected(0, None).room(1, 1, 1),
-        np.zeros(at.STATE_SLOTS, np.int64),
+        data, rows, rows.copy(), (0, 0, 0, 0, 0), places, layout, one, losses, *room, state
     )
 
 
@@ -167,26 +161,8 @@ KERNELS: dict[str, Callable[[], None]] = {
 EVENT_LOOPS = ("event loop", "event loop under pressure")
 
 
-@dataclass(frozen=True)
-class Compiled:
-    """The outcome of compiling a group of kernels.
-
-    Attributes:
-        seconds: how long it took.
-        entry_points: those compiled now; all others were on disk.
-    """
-
-    seconds: float
-    entry_points: tuple[str, ...]
-
-    def __str__(self) -> str:
-        if not self.entry_points:
-            return f"from cache ({self.seconds:.1f} s)"
-        return f"{', '.join(self.entry_points)} compiled ({self.seconds:.1f} s)"
-
-
-def compile_kernel(name: str) -> Compiled:
-    """Compile one group of kernels, or load what is on disk already.
+def compile_kernel(name: str) -> str:
+    """Compile one group of kernels, or load what is on disk already; returns how it went.
 
     Nothing is collected meanwhile: that takes a sixth of the time, and saves 110 MB.
     """
@@ -195,7 +171,12 @@ def compile_kernel(name: str) -> Compiled:
     begun, before = time.perf_counter(), compilations()
     with not_collecting():
         KERNELS[name]()
-    return Compiled(time.perf_counter() - begun, tuple(sorted(compilations() - before)))
+    seconds, names = time.perf_counter() - begun, sorted(compilations() - before)
+    return (
+        f"{', '.join(names)} compiled ({seconds:.1f} s)"
+        if names
+        else f"from cache ({seconds:.1f} s)"
+    )
 
 
 def compile_groups(names: Iterable[str]) -> None:
@@ -213,12 +194,7 @@ def compile_groups(names: Iterable[str]) -> None:
 
 
 def remove_old_kernels(base: Path, now_s: float) -> list[Path]:
-    """Remove what nobody loaded for KEPT_DAYS: `jit` sets the time of what is used.
-
-    Args:
-        base: what `jit.cache_base` returns.
-        now_s: time of day, s since the epoch.
-    """
+    """Remove what nobody loaded for KEPT_DAYS: `jit` sets the time of what is used."""
     old = [
         path
         for pattern in REMOVABLE

@@ -27,10 +27,7 @@ COMMANDS = command_table(recordings, predictions, studies, pages)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line.
-
-    Args:
-        arguments: words after the program's name; None takes those of the process.
+    """Run one command line, by default the process's.
 
     Returns:
         The exit code: 0 done, 1 a check did not hold, 2 wrong usage or unusable input.
@@ -65,10 +62,11 @@ def _run(options: argparse.Namespace) -> int:
         return _complain(str(error), error.exit_code)
     except KeyboardInterrupt:
         return _complain("interrupted", INTERRUPTED)
-    except MemoryError:
-        return _complain(f"{options.parser.prog}: {_NO_MEMORY}", UNUSABLE)
-    except RecursionError:
-        return _complain(f"{options.parser.prog}: the input is nested too deep", UNUSABLE)
+    except (MemoryError, RecursionError) as error:
+        what = "the input is nested too deep"
+        if isinstance(error, MemoryError):
+            what = "there is not enough memory; ask for less, or cut the recording (pagealloc trim)"
+        return _complain(f"{options.parser.prog}: {what}", UNUSABLE)
     except UnicodeError as error:
         return _complain(f"a name or text that is not UTF-8: {error}", UNUSABLE)
     except BrokenPipeError:
@@ -77,9 +75,6 @@ def _run(options: argparse.Namespace) -> int:
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         return _complain(f"{where}{error.strerror or error}", UNUSABLE)
-
-
-_NO_MEMORY = "there is not enough memory; ask for less, or cut the recording (pagealloc trim)"
 
 
 def _parsed(words: Sequence[str]) -> argparse.Namespace:
@@ -95,11 +90,7 @@ def _parsed(words: Sequence[str]) -> argparse.Namespace:
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """A parser that says what is wrong in one line, as all errors are said.
-
-    Attributes:
-        commands: names of the commands that it has.
-    """
+    """A parser that says what is wrong in one line, as all errors are said."""
 
     commands: tuple[str, ...] = ()
 

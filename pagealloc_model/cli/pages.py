@@ -71,11 +71,7 @@ def run_notebook(options: argparse.Namespace) -> int:
 
 
 def find_notebook(name: str) -> Path:
-    """A notebook by its file, its name, or the number it begins with.
-
-    Raises:
-        UsageError: there is none.
-    """
+    """A notebook by its file, its name, or the number it begins with."""
     if Path(name).suffix == ".ipynb" and Path(name).is_file():
         return Path(name)
     shipped = sorted(shipped_notebooks().glob("*.ipynb"))
@@ -124,11 +120,7 @@ def has_browser() -> bool:
 
 
 def shipped_notebooks() -> Path:
-    """Where the notebooks that come with the package are.
-
-    Raises:
-        UsageError: they were left out of this installation.
-    """
+    """The directory of the notebooks that come with the package."""
     package = Path(__file__).parent.parent
     for directory in (package / "notebooks", package.parent / "notebooks"):
         if (directory / FIRST_NOTEBOOK).is_file():
@@ -137,10 +129,7 @@ def shipped_notebooks() -> Path:
 
 
 def writable_notebooks(here: Path) -> Path:
-    """The shipped notebooks if they belong to a checkout, else copies below `here`.
-
-    Copies are made once: files that are there already are left as they are.
-    """
+    """The shipped notebooks if they belong to a checkout, else copies below `here`, made once."""
     shipped = shipped_notebooks()
     in_checkout = (shipped.parent / "setup.cfg").is_file()
     if in_checkout and os.access(shipped, os.W_OK):

@@ -7,7 +7,6 @@ import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pagealloc_model.base.errors import UsageError
@@ -21,14 +20,11 @@ from pagealloc_model.cli.arguments import (
     opened,
     policy_of,
     rows_of,
-    write_directory,
 )
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Policy
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from pagealloc_model.allocator.from_source.build import KernelBuild
     from pagealloc_model.predicted.replay import ReclaimChoice
     from pagealloc_model.recording.recording import Recording
@@ -60,11 +56,10 @@ def run_validate(options: argparse.Namespace) -> int:
         from pagealloc_model.show.figures import error_budget
         from pagealloc_model.show.figures.files import write_figures
 
+        figures = {}
         for name, budget in budgets.items():
             budget.errors.to_csv(unfinished / f"{name}.csv", index=False)
-        figures = {
-            name: error_budget(budget.errors, budget.recording) for name, budget in budgets.items()
-        }
+            figures[name] = error_budget(budget.errors, budget.recording)
         try:
             write_figures(figures, unfinished)
         except UsageError as error:
@@ -82,33 +77,6 @@ class _Validated:
     kernel: Validation | None
     budget: Budget | None
     reclaim: ReclaimChoice
-
-    @staticmethod
-    def of(
-        recording: Recording,
-        options: argparse.Namespace,
-        build: KernelBuild | None,
-        windows: Sequence[Validation] = (),
-        *,
-        with_budget: bool,
-    ) -> _Validated:
-        import pagealloc_model as pm
-
-        # a budget imposes what the kernel did, and so does a kernel build's own code
-        literal = "literal" if with_budget or build is not None else ""
-        reclaim, assumptions = assumed(recording, asked=options.reclaim or literal)
-        validation = pm.validate(
-            recording, rules=options.rules, assumptions=assumptions, resync=options.resync
-        )
-        under_pressure = assumed(recording)[0].mode == "elastic"
-        usual = SEEDS_UNDER_PRESSURE if under_pressure and not options.brief else 1
-        validation = validation.over_seeds(options.seeds or usual)
-        return _Validated(
-            budget=validation.budget(windows) if with_budget else None,
-            kernel=pm.validate(recording, rules=options.rules, kernel=build) if build else None,
-            validation=validation,
-            reclaim=reclaim,
-        )
 
     def to_dict(self) -> dict[str, object]:
         content = self.validation.to_dict() | {"reclaim": asdict(self.reclaim)}
@@ -140,6 +108,30 @@ class _Validated:
             print(f"\nError budget:\n\n{self.budget.to_text()}")
 
 
+def _validated(
+    recording: Recording,
+    options: argparse.Namespace,
+    build: KernelBuild | None,
+    windows: Sequence[Validation] = (),
+    *,
+    with_budget: bool,
+) -> _Validated:
+    import pagealloc_model as pm
+
+    # a budget imposes what the kernel did, and so does a kernel build's own code
+    literal = "literal" if with_budget or build is not None else ""
+    reclaim, assumptions = assumed(recording, asked=options.reclaim or literal)
+    validation = pm.validate(
+        recording, rules=options.rules, assumptions=assumptions, resync=options.resync
+    )
+    under_pressure = assumed(recording)[0].mode == "elastic"
+    usual = SEEDS_UNDER_PRESSURE if under_pressure and not options.brief else 1
+    validation = validation.over_seeds(options.seeds or usual)
+    budget = validation.budget(windows) if with_budget else None
+    kernel = pm.validate(recording, rules=options.rules, kernel=build) if build else None
+    return _Validated(validation, kernel, budget, reclaim)
+
+
 def _validate(options: argparse.Namespace) -> dict[str, Budget]:
     """Validate, print, and return the error budgets by the names of their files.
 
@@ -166,17 +158,16 @@ def _validate(options: argparse.Namespace) -> dict[str, Budget]:
         refused = str(error)
         if not usable:
             raise
-    parts = {}
-    for number, window in enumerate(usable, start=1):
-        stretch = recording_between(recording, window)
-        with_budget = options.budget and bool(refused)
-        part = _Validated.of(stretch, options, build, with_budget=with_budget)
-        parts[f"{BUDGET}_window_{number}"] = (window, part)
-    validated = {name: part for name, (_, part) in parts.items()}
+    alone = options.budget and bool(refused)
+    parts = [
+        _validated(recording_between(recording, window), options, build, with_budget=alone)
+        for window in usable
+    ]
+    validated = {f"{BUDGET}_window_{number}": part for number, part in enumerate(parts, start=1)}
     whole = None
     if not refused:
-        windows = [part.validation for part in validated.values()]
-        whole = _Validated.of(recording, options, build, windows, with_budget=options.budget)
+        windows = [part.validation for part in parts]
+        whole = _validated(recording, options, build, windows, with_budget=options.budget)
         validated = {BUDGET: whole} | validated
     if options.json:
         lost = recording.trace.losses.total
@@ -184,7 +175,8 @@ def _validate(options: argparse.Namespace) -> dict[str, Budget]:
         content = head if whole is None else whole.to_dict()
         if lost:
             content["windows"] = [
-                {"window": str(window)} | part.to_dict() for window, part in parts.values()
+                {"window": str(window)} | part.to_dict()
+                for window, part in zip(usable, parts, strict=True)
             ]
         print(json_text(content))
     else:
@@ -192,7 +184,7 @@ def _validate(options: argparse.Namespace) -> dict[str, Budget]:
             print(refused)
         else:
             whole.print(options)
-        for window, part in parts.values():
+        for window, part in zip(usable, parts, strict=True):
             print(f"\nLoss-free window, {window}\n")
             part.print(options)
     return {name: part.budget for name, part in validated.items() if part.budget is not None}
@@ -260,9 +252,11 @@ def run_replay(options: argparse.Namespace) -> int:
     reclaim, assumptions = assumed(recording, policy, asked=asked)
     replay = pm.replay(recording, build or policy, rules=options.rules, assumptions=assumptions)
     if options.directory:
-        tables = {f"{name}.csv": getattr(replay, name).to_csv(index=False) for name in TABLES}
-        about = {"provenance.json": json_text(replay.provenance) + "\n"}
-        write_directory(options.directory, tables | about)
+        with new_directory(options.directory) as unfinished:
+            for name in TABLES:
+                getattr(replay, name).to_csv(unfinished / f"{name}.csv", index=False)
+            about = json_text(replay.provenance) + "\n"
+            (unfinished / "provenance.json").write_text(about, encoding="utf-8")
     if options.json:
         described = {
             "recording": recording.name,
@@ -422,7 +416,17 @@ def run_stacks(options: argparse.Namespace) -> int:
             for name, policy in policies.items()
         }
     if options.file:
-        _write_stacks(options.file, sides)
+        from pagealloc_model.show.flame_graph import folded, speedscope
+
+        texts = map(folded, sides.values())
+        if options.file.suffix == ".json":
+            texts = iter([speedscope(sides)])
+        files = (options.file, options.file.with_stem(f"{options.file.stem}-patch"))
+        try:
+            for file, text in zip(files, texts, strict=False):
+                file.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"{options.file}: cannot be written ({error.strerror})") from None
     if options.json:
         print(json_text({name: rows_of(table) for name, table in sides.items()}))
         return 0
@@ -436,20 +440,6 @@ def run_stacks(options: argparse.Namespace) -> int:
             chain = " < ".join(reversed(functions[-_INNERMOST:]))
             print(f"{row.events:>10} {int(row.pages):>10} pages  {task}: {chain}")
     return 0
-
-
-def _write_stacks(file: Path, sides: dict[str, pd.DataFrame]) -> None:
-    from pagealloc_model.show.flame_graph import folded, speedscope
-
-    try:
-        if file.suffix == ".json":
-            file.write_text(speedscope(sides), encoding="utf-8")
-            return
-        for number, table in enumerate(sides.values()):
-            name = file if not number else file.with_stem(f"{file.stem}-patch")
-            name.write_text(folded(table), encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{file}: cannot be written ({error.strerror})") from None
 
 
 DIFFERS = 1

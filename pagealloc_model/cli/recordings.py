@@ -12,10 +12,7 @@ from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.files import new_directory
 from pagealloc_model.base.progress_bar import progress
 from pagealloc_model.base.text import count_of, paragraph
-from pagealloc_model.cli.arguments import (
-    json_text,
-    opened,
-)
+from pagealloc_model.cli.arguments import json_text, opened
 
 RECORDING_IMPOSSIBLE = COMMAND_FAILED = 1
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pagealloc_model.base.errors import UsageError
@@ -23,7 +22,6 @@ from pagealloc_model.policy.policy import Policy
 if TYPE_CHECKING:
     from pagealloc_model.show.post.message import Message
     from pagealloc_model.verdict.comparison import Comparison
-    from pagealloc_model.verdict.validation import Validation
 
 _MOST_POINTS = 100_000
 
@@ -223,7 +221,18 @@ def run_post(options: argparse.Namespace) -> int:
                     keep_errors(validation, comparison.base.rules)
             validations.append(validation)
     if options.figure:
-        _write_figure(options, comparisons[0], validations[0])
+        from pagealloc_model.show.figures import talk_figure
+        from pagealloc_model.show.figures.files import write_figure
+        from pagealloc_model.show.post.comparison_message import figure_caption, figure_title
+
+        comparison, validation = comparisons[0], validations[0]
+        base, patch = (",".join(each or ()) for each in (options.base, options.patch))
+        caption = figure_caption(comparison, validation, options.paths[0], base, patch)
+        tables = (comparison.rows, validation.errors, validation.snapshots)
+        write_figure(talk_figure(*tables, figure_title(comparison), caption), options.figure)
+        words = options.figure.with_name(f"{options.figure.name}.txt")
+        words.write_text(f"{caption}\n", encoding="utf-8")
+        print(options.figure, words, sep="\n")
         return 0
     message = comparison_message(
         comparisons,
@@ -248,55 +257,29 @@ def _post(
         (unfinished / "post.txt").write_text(message.to_text(), encoding="utf-8")
         (unfinished / "post.md").write_text(message.to_markdown(), encoding="utf-8")
         if comparisons:
-            _write_table_and_figures(unfinished, comparisons)
+            import pandas as pd
+
+            from pagealloc_model.show import figures
+            from pagealloc_model.show.figures.files import write_figures
+
+            tables = [
+                each.rows.assign(recording=each.base.name, seed=each.base.seed)
+                for each in comparisons
+            ]
+            pd.concat(tables).to_csv(unfinished / "table.csv", index=False)
+            sides = {"base": comparisons[0].base, "patch": comparisons[0].patch}
+            drawn = {
+                name: draw(None, {side: getattr(replay, table) for side, replay in sides.items()})
+                for name, draw, table in (
+                    ("transaction_sizes", figures.transaction_sizes, "transactions"),
+                    ("transaction_rates", figures.transaction_rates, "lock"),
+                    ("pcp_counts", figures.pcp_counts, "pcp"),
+                    ("free_pages", figures.free_pages_by_migratetype, "free_pages"),
+                )
+            }
+            try:
+                write_figures(drawn, unfinished)
+            except UsageError as error:
+                print(f"pagealloc: {error}; text and table were written", file=sys.stderr)
     print(*sorted(options.directory.iterdir()), sep="\n")
     return 0
-
-
-def _write_table_and_figures(directory: Path, comparisons: list[Comparison]) -> None:
-    import pandas as pd
-
-    from pagealloc_model.show import figures
-    from pagealloc_model.show.figures.files import write_figures
-
-    tables = [
-        each.rows.assign(recording=each.base.name, seed=each.base.seed) for each in comparisons
-    ]
-    pd.concat(tables).to_csv(directory / "table.csv", index=False)
-    sides = {"base": comparisons[0].base, "patch": comparisons[0].patch}
-    drawn = {
-        name: draw(None, {side: getattr(replay, table) for side, replay in sides.items()})
-        for name, draw, table in (
-            ("transaction_sizes", figures.transaction_sizes, "transactions"),
-            ("transaction_rates", figures.transaction_rates, "lock"),
-            ("pcp_counts", figures.pcp_counts, "pcp"),
-            ("free_pages", figures.free_pages_by_migratetype, "free_pages"),
-        )
-    }
-    try:
-        write_figures(drawn, directory)
-    except UsageError as error:
-        print(f"pagealloc: {error}; text and table were written", file=sys.stderr)
-
-
-def _write_figure(
-    options: argparse.Namespace, comparison: Comparison, validation: Validation
-) -> None:
-    """Draw the figure, and write its caption beside it."""
-    from pagealloc_model.show import figures
-    from pagealloc_model.show.figures.files import write_figure
-    from pagealloc_model.show.post.comparison_message import figure_caption, figure_title
-
-    base, patch = (",".join(each or ()) for each in (options.base, options.patch))
-    caption = figure_caption(comparison, validation, options.paths[0], base, patch)
-    figure = figures.talk_figure(
-        comparison.rows,
-        validation.errors,
-        validation.snapshots,
-        figure_title(comparison),
-        caption,
-    )
-    write_figure(figure, options.figure)
-    words = options.figure.with_name(f"{options.figure.name}.txt")
-    words.write_text(f"{caption}\n", encoding="utf-8")
-    print(options.figure, words, sep="\n")

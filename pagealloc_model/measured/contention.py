@@ -27,10 +27,11 @@ from pagealloc_model.measured.transactions import (
     UNKNOWN_ORDER,
     Transactions,
     drain_causes,
-    list_transactions,
+    in_time_order,
     named,
     partial_claim_duplicates,
     refilled_removals,
+    transactions_at,
     zone_columns,
 )
 from pagealloc_model.recording.trace.columns import Event, Trace
@@ -356,20 +357,17 @@ def announced_holds(
     freed_pages = np.where(freed >= 0, np.int64(1) << np.maximum(stream.order[freed], 0), -1)
     cause = np.zeros(holds, np.int8)
     cause[is_drain] = drain_causes(stream, begin[is_drain], trace.comms)
-    transactions = Transactions(
-        time_ns=stream.time_ns[begin],
-        zone=zone,
-        cpu=stream.cpu[begin],
-        site=np.where((site == _REFILL) & (taken == 0) & ~unknown, _EMPTY, site).astype(np.int8),
+    kinds = [is_free, unknown, is_drain]
+    transactions = transactions_at(
+        stream,
+        begin,
+        zone,
+        np.where((site == _REFILL) & (taken == 0) & ~unknown, _EMPTY, site),
         cause=cause,
-        objects=np.select([is_free, unknown, is_drain], [1, -1, drained], taken),
-        pages=np.select(
-            [is_free, unknown, is_drain], [freed_pages, -1, drained_pages], taken_pages
-        ),
-        order=np.where(is_drain | (shown < 0), UNKNOWN_ORDER, stream.order[shown]).astype(np.int8),
-        migratetype=np.where(
-            (site == _REFILL) & (shown >= 0), stream.migratetype[shown], -1
-        ).astype(np.int8),
+        objects=np.select(kinds, [1, -1, drained], taken),
+        pages=np.select(kinds, [freed_pages, -1, drained_pages], taken_pages),
+        order=np.where(is_drain | (shown < 0), UNKNOWN_ORDER, stream.order[shown]),
+        migratetype=np.where((site == _REFILL) & (shown >= 0), stream.migratetype[shown], -1),
     )
     # a CPU has waited as long as the event says, else since it found the lock held
     if "wait_ns" in table:
@@ -401,5 +399,5 @@ def announced_holds(
             "what was moved is unknown"
         )
     direct = np.flatnonzero(removal & (owner == _OUTSIDE))
-    allocations = list_transactions(stream, direct, pages_zone[direct], "buddy_alloc")
-    return Transactions.joined(transactions, allocations), times, tuple(notes)
+    allocations = transactions_at(stream, direct, pages_zone[direct], "buddy_alloc")
+    return in_time_order(transactions, allocations), times, tuple(notes)

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from enum import IntEnum
-from typing import Any, TypeVar
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
 
 from pagealloc_model.base.jit import entry
 from pagealloc_model.recording.trace.columns import Trace
-
-Columns = TypeVar("Columns", bound=Any)
 
 
 class Probe(IntEnum):
@@ -123,13 +119,6 @@ class Stream:
         return candidates[np.searchsorted(candidates, rows, "right") - 1]
 
 
-def joined(parts: Sequence[Columns]) -> Columns:
-    """Dataclasses of equal columns as one, end to end."""
-    kind = type(parts[0])
-    names = [field.name for field in fields(kind)]
-    return kind(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
-
-
 _streams: WeakKeyDictionary[Trace, WeakValueDictionary[tuple[str, ...], Stream]] = (
     WeakKeyDictionary()
 )
@@ -158,8 +147,9 @@ def allocator_stream(trace: Trace, *, with_probes: bool, with_lock_events: bool 
         )
         if others:
             parts = [stream, *(_probe_rows(trace, *other) for other in others.items())]
-            stream = joined(parts)
-            stream = stream.take(np.lexsort((stream.time_ns, stream.cpu)))
+            names = [field.name for field in fields(Stream)]
+            rows = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+            stream = Stream(**rows).take(np.lexsort((rows["time_ns"], rows["cpu"])))
         of_trace[tuple(others)] = stream
     return stream
 

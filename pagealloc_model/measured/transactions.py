@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pagealloc_model.base.text import count_of
-from pagealloc_model.measured.stream import Probe, Stream, joined, mark_from_elsewhere
+from pagealloc_model.measured.stream import Probe, Stream, mark_from_elsewhere
 from pagealloc_model.recording.trace.columns import Event
 from pagealloc_model.recording.zone_map import UNKNOWN_ZONE, ZoneMap
 
@@ -25,74 +25,50 @@ _KWORKER_FREE_NS = 1_000_000
 """A kworker's drain this long after its last free is not that free's: it is a decay (S4.8)."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Transactions:
-    """One row per hold of zone->lock; all columns have one length.
-
-    Attributes:
-        time_ns: int64, when it began.
-        zone: int8, code of a `ZoneMap`.
-        cpu: int16, the CPU that ran it.
-        site: int8, index into `SITES`.
-        cause: int8, index into `CAUSES`.
-        objects: int64, buddies moved; -1 where unknown.
-        pages: int64, base pages moved; -1 where unknown.
-        order: int8, `UNKNOWN_ORDER` for drains, which mix orders.
-        migratetype: int8, number of the list; -1 for drains and frees.
-    """
-
-    time_ns: np.ndarray
-    zone: np.ndarray
-    cpu: np.ndarray
-    site: np.ndarray
-    cause: np.ndarray
-    objects: np.ndarray
-    pages: np.ndarray
-    order: np.ndarray
-    migratetype: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.time_ns)
-
-    @staticmethod
-    def joined(*parts: Transactions) -> Transactions:
-        """All parts in time order."""
-        together = joined(parts)
-        order = np.argsort(together.time_ns, kind="stable")
-        return Transactions(**{name: column[order] for name, column in vars(together).items()})
+TRANSACTION = np.dtype(
+    [("time_ns", np.int64), ("objects", np.int64), ("pages", np.int64), ("cpu", np.int16)]
+    + [(name, np.int8) for name in ("zone", "site", "cause", "order", "migratetype")]
+)
+"""A hold of zone->lock: when it began; buddies and base pages moved, -1 where unknown; the$
+CPU that ran it; code of a `ZoneMap`; indices into `SITES` and `CAUSES`; `UNKNOWN_ORDER` for drains,
+which mix orders; number of the list, -1 for drains and frees."""
+Transactions = np.recarray
 
 
-def list_transactions(
-    stream: Stream,
-    rows: np.ndarray,
-    zone: np.ndarray,
-    site: str,
-    objects: np.ndarray | None = None,
-    **drained: np.ndarray,
+def transactions_at(
+    stream: Stream, rows: np.ndarray, zone: np.ndarray, site: str | np.ndarray, **columns: Any
 ) -> Transactions:
-    """Transactions that begin with rows of the stream, by default of one object each.
+    """Transactions that begin with rows of the stream, one object of its order and type each.
 
-    They move objects of their order and type; a drain, of which `cause` and `pages` are given,
-    mixes them.
+    `columns` are what they have otherwise.
     """
-    order, migratetype = stream.order[rows], stream.migratetype[rows]
-    if objects is None:
-        objects = np.ones(len(rows), np.int64)
-    if drained:
-        order, migratetype = np.full(len(rows), UNKNOWN_ORDER, np.int8), np.full_like(order, -1)
-    else:
-        drained["cause"] = np.zeros(len(rows), np.int8)
-        drained["pages"] = np.where(objects >= 0, objects << order.astype(np.int64), -1)
-    return Transactions(
-        time_ns=stream.time_ns[rows],
-        zone=zone,
-        cpu=stream.cpu[rows],
-        site=np.full(len(rows), SITES.index(site), np.int8),
-        objects=objects,
-        order=order,
-        migratetype=migratetype,
-        **drained,
-    )
+    order = stream.order[rows].astype(np.int64)
+    objects = columns.get("objects", np.ones(len(rows), np.int64))
+    columns = {
+        "time_ns": stream.time_ns[rows],
+        "objects": objects,
+        "pages": np.where(objects >= 0, objects << np.maximum(order, 0), -1),
+        "cpu": stream.cpu[rows],
+        "zone": zone,
+        "site": SITES.index(site) if isinstance(site, str) else site,
+        "cause": 0,
+        "order": order,
+        "migratetype": stream.migratetype[rows],
+    } | columns
+    transactions = np.recarray(len(rows), TRANSACTION)
+    for name, values in columns.items():
+        transactions[name] = values
+    return transactions
+
+
+MIXED = {"order": UNKNOWN_ORDER, "migratetype": -1}
+"""Columns of drains."""
+
+
+def in_time_order(*parts: Transactions) -> Transactions:
+    """All parts as one."""
+    together = np.concatenate(parts).view(np.recarray)
+    return together[np.argsort(together["time_ns"], kind="stable")]
 
 
 def named(code: np.ndarray, names: Sequence[str]) -> pd.Series:
@@ -146,8 +122,8 @@ def probed_transactions(
     by_address = _zone_by_address(stream, pages_zone)
     calls, returns, opened = _refill_calls(stream)
     objects = np.where(returns >= 0, stream.value[returns], -1)
-    refills = list_transactions(stream, calls, by_address[calls], "refill", objects)
-    refills.site[objects == 0] = SITES.index("empty_refill")
+    site = np.where(objects == 0, SITES.index("empty_refill"), SITES.index("refill"))
+    refills = transactions_at(stream, calls, by_address[calls], site, objects=objects)
     # calls of the bulk free with what each freed
     frees, drained = stream.rows_of(Probe.BULK_FREE), stream.rows_of(Event.PCPU_DRAIN)
     owner = np.searchsorted(frees, drained) - 1
@@ -155,15 +131,12 @@ def probed_transactions(
     owned[owned] = stream.cpu[frees[owner[owned]]] == stream.cpu[drained[owned]]
     owner = owner[owned]
     pages = np.int64(1) << stream.order[drained[owned]].astype(np.int64)
-    drains = list_transactions(
-        stream,
-        frees,
-        by_address[frees],
-        "drain",
-        np.bincount(owner, minlength=len(frees)).astype(np.int64),
-        cause=drain_causes(stream, frees, comms),
-        pages=np.bincount(owner, weights=pages, minlength=len(frees)).astype(np.int64),
-    )
+    drained_at = {
+        "objects": np.bincount(owner, minlength=len(frees)),
+        "pages": np.bincount(owner, weights=pages, minlength=len(frees)),
+        "cause": drain_causes(stream, frees, comms),
+    }
+    drains = transactions_at(stream, frees, by_address[frees], "drain", **drained_at, **MIXED)
     duplicate = partial_claim_duplicates(stream)
     rows = np.flatnonzero(~duplicate)
     used = np.zeros(len(stream), bool)
@@ -172,7 +145,7 @@ def probed_transactions(
     )
     removal = stream.is_kind(Event.ZONE_LOCKED, Event.EXTFRAG) & ~duplicate
     singles = (
-        list_transactions(stream, rows, pages_zone[rows], site)
+        transactions_at(stream, rows, pages_zone[rows], site)
         for site, rows in (
             ("direct_free", stream.rows_of(Probe.FREE_ONE)),
             ("buddy_alloc", np.flatnonzero(removal & (~opened | used))),
@@ -188,7 +161,7 @@ def probed_transactions(
         notes.append(
             f"{count_of(unreturned, 'refill has', 'refills have')} no recorded return: size unknown"
         )
-    return Transactions.joined(refills, drains, *singles), tuple(notes)
+    return in_time_order(refills, drains, *singles), tuple(notes)
 
 
 def zone_drains(stream: Stream, zones: ZoneMap) -> tuple[Stream, np.ndarray]:
@@ -309,10 +282,10 @@ def inferred_transactions(
     refills, direct = _removals(stream, twice, zones, rules)
     freed = np.flatnonzero(stream.is_kind(Event.FREE) & ~_on_lists(stream.order, rules))
     singles = (
-        list_transactions(stream, rows, zones.codes(stream.pfn[rows]), site)
+        transactions_at(stream, rows, zones.codes(stream.pfn[rows]), site)
         for site, rows in (("buddy_alloc", direct), ("direct_free", freed))
     )
-    return Transactions.joined(refills, _inferred_drains(stream, zones, comms, rules), *singles)
+    return in_time_order(refills, _inferred_drains(stream, zones, comms, rules), *singles)
 
 
 def refilled_removals(stream: Stream) -> np.ndarray:
@@ -378,7 +351,8 @@ def _removals(
     direct_run &= stream.kind[first] != Probe.REFILLED
     refills, objects = first[~direct_run], objects[~direct_run]
     direct = np.sort(np.concatenate([first[direct_run], removed[~refillable]]))
-    return list_transactions(stream, refills, zone[begins][~direct_run], "refill", objects), direct
+    zone = zone[begins][~direct_run]
+    return transactions_at(stream, refills, zone, "refill", objects=objects), direct
 
 
 def _cut(run: np.ndarray, size: np.ndarray, limit: np.ndarray) -> np.ndarray:
@@ -418,9 +392,9 @@ def _inferred_drains(
     batch = np.maximum(zones.batches()[zone], 1)
     parts = _cut(run, pages, np.where(chunked, batch, np.iinfo(np.int64).max))
     begins, objects = run_shape(np.arange(len(members)), parts)
-    moved = np.bincount(parts, weights=pages, minlength=len(begins)).astype(np.int64)
-    cause, rows = causes[run[begins]], members[begins]
-    return list_transactions(stream, rows, zone[begins], "drain", objects, cause=cause, pages=moved)
+    moved = np.bincount(parts, weights=pages, minlength=len(begins))
+    drained = {"objects": objects, "pages": moved, "cause": causes[run[begins]]}
+    return transactions_at(stream, members[begins], zone[begins], "drain", **drained, **MIXED)
 
 
 def _came_from_elsewhere(stream: Stream, drained: np.ndarray) -> np.ndarray:

@@ -61,12 +61,8 @@ def grown_demand(machine: Machine, demand: Demand, block_types: np.ndarray) -> D
     """The demand with GROW events for memory that the start image does not have.
 
     Images of one start differ in where pages are, seldom in which blocks have memory: then the
-    demand that was made for the last one is returned.
-
-    Args:
-        machine: zones and geometry, always the same of one demand.
-        demand: the recording's.
-        block_types: int8 per pageblock of the start image, -1 where there is no memory.
+    demand that was made for the last one is returned. `block_types` are int8 per pageblock of the
+    start image, -1 where there is no memory.
     """
     has_memory = (block_types >= 0).tobytes()
     if demand in _grown and _grown[demand][0] == has_memory:

@@ -18,17 +18,14 @@ from pagealloc_model.predicted.replay import Replay
 from pagealloc_model.predicted.tables import SITE_NAMES, named_sites
 from pagealloc_model.recording.machine import Machine
 
-REQUEST = np.dtype(
-    [
-        ("time_ns", np.int64),
-        ("hold_ns", np.int64),
-        ("list_lock", np.int32),
-        ("pages", np.int32),
-        ("lock", np.int16),
-        ("role", np.int8),
-    ],
-    align=True,
-)
+I64, I32, I16, I8 = np.int64, np.int32, np.int16, np.int8
+
+
+def _record(**fields: type) -> np.dtype:
+    return np.dtype(list(fields.items()), align=True)
+
+
+REQUEST = _record(time_ns=I64, hold_ns=I64, list_lock=I32, pages=I32, lock=I16, role=I8)
 """A step of a CPU, in its order: when it would arrive if nothing were contended, for how long
 it holds the lock, which pcp->lock it holds all the while (-1 for none), pages it moves, which
 zone->lock, and its part below."""
@@ -38,18 +35,9 @@ REFILLS, DRAINS, GOES_ON, DECAYS, EMPTIES, ALLOCATES, FREES = 0, 1, 2, 3, 4, 5, 
 batch, which tries it again; decay and full drains, which wait for it; allocations and frees that
 need the list only."""
 
-OUTCOME = np.dtype(
-    [
-        ("arrival_ns", np.int64),
-        ("start_ns", np.int64),
-        ("hold_ns", np.int64),
-        ("list_wait_ns", np.int64),
-        ("pages", np.int32),
-        ("ahead", np.int16),
-        ("list_was_busy", np.int8),
-        ("end", np.int8),
-    ],
-    align=True,
+OUTCOME = _record(
+    **{"arrival_ns": I64, "start_ns": I64, "hold_ns": I64, "list_wait_ns": I64},
+    **{"pages": I32, "ahead": I16, "list_was_busy": I8, "end": I8},
 )
 """Its outcome: arrival, when it got the lock, for how long it held it, how long it waited for
 the list before, pages moved, how many held or awaited the lock on arrival, whether a trylock of the
@@ -59,18 +47,9 @@ SERVED, LISTED, ABANDONED, NEEDLESS = 0, 1, 2, 3
 """It took zone->lock; the list was enough; the rest of its drain stayed on the list; the pages it
 was to drain had gone to the buddy one by one."""
 
-CPU = np.dtype(
-    [
-        ("next", np.int64),
-        ("end", np.int64),
-        ("arrival_ns", np.int64),
-        ("delay_ns", np.int64),
-        ("asked_ns", np.int64),
-        ("parked_on", np.int32),
-        ("behind", np.int32),
-        ("status", np.int8),
-    ],
-    align=True,
+CPU = _record(
+    **{"next": I64, "end": I64, "arrival_ns": I64, "delay_ns": I64, "asked_ns": I64},
+    **{"parked_on": I32, "behind": I32, "status": I8},
 )
 """A CPU's progress: its next request and the end of them, when that arrives, by how much it is
 late, since when it waits for which pcp->lock (-1 for none), who queues behind it, and what it
@@ -78,16 +57,10 @@ does."""
 
 ARRIVING, QUEUED, PARKED, DONE = 0, 1, 2, 3
 
-LOCK = np.dtype(
-    [("release_ns", np.int64), ("head", np.int32), ("tail", np.int32), ("waiting", np.int32)],
-    align=True,
-)
+LOCK = _record(release_ns=I64, head=I32, tail=I32, waiting=I32)
 """A zone->lock: when its last holder lets go, and the queue of CPUs behind."""
 
-LIST_LOCK = np.dtype(
-    [("release_ns", np.int64), ("gone", np.int64), ("waiting", np.int32), ("is_waiting", np.int8)],
-    align=True,
-)
+LIST_LOCK = _record(release_ns=I64, gone=I64, waiting=I32, is_waiting=I8)
 """A pcp->lock: when it is let go, unless its holder still waits for zone->lock; CPUs that wait for
 it; and by how many pages the list is shorter than the requests have it, because trylocks failed."""
 
@@ -97,7 +70,6 @@ CLOSED_LOOP, UNFAIR, HANDOFF_NS, SINGLE_NS, LARGEST_FULL = 0, 1, 2, 3, 4
 lock may take it although others queue; time between a release and the next in the queue having the
 lock; hold of a request whose trylock failed, for a single page, or -1 to leave it as it is;
 most pages that one hold of a full drain moves."""
-
 
 NEVER = 1 << 62
 
@@ -129,27 +101,24 @@ def go_on(q: Queues, cpu: int, now: int, release: int) -> None:
 
     The batches that follow one whose trylock failed stay on the list (S4.7).
     """
-    number = int(q.cpus[cpu]["next"])
-    end = int(q.cpus[cpu]["end"])
-    late = now - int(q.requests[number]["time_ns"])
-    given_up = int(q.outcomes[number]["list_was_busy"]) != 0 and q.settings[SINGLE_NS] >= 0
+    own = q.cpus[cpu]
+    number = int(own["next"])
+    late = now - q.requests[number]["time_ns"]
+    given_up = q.outcomes[number]["list_was_busy"] != 0 and q.settings[SINGLE_NS] >= 0
     number += 1
-    while given_up and number < end and int(q.requests[number]["role"]) == GOES_ON:
+    while given_up and number < own["end"] and q.requests[number]["role"] == GOES_ON:
         q.outcomes[number]["end"] = ABANDONED
-        q.list_locks[int(q.requests[number]["list_lock"])]["gone"] -= int(
-            q.requests[number]["pages"]
-        )
+        q.list_locks[q.requests[number]["list_lock"]]["gone"] -= q.requests[number]["pages"]
         number += 1
-    q.cpus[cpu]["next"] = number
-    if number == end:
-        q.cpus[cpu]["status"] = DONE
-        q.cpus[cpu]["delay_ns"] = late
+    own["next"] = number
+    if number == own["end"]:
+        own["status"] = DONE
+        own["delay_ns"] = late
         return
-    q.cpus[cpu]["status"] = ARRIVING
+    own["status"] = ARRIVING
     if q.settings[CLOSED_LOOP]:
-        q.cpus[cpu]["delay_ns"] = late
-    planned = int(q.requests[number]["time_ns"]) + int(q.cpus[cpu]["delay_ns"])
-    q.cpus[cpu]["arrival_ns"] = max(planned, release)
+        own["delay_ns"] = late
+    own["arrival_ns"] = max(q.requests[number]["time_ns"] + own["delay_ns"], release)
 
 
 @inner
@@ -159,30 +128,32 @@ def serve(q: Queues, cpu: int, now: int) -> None:
     They come after trylocks of that instant.
     """
     number = int(q.cpus[cpu]["next"])
-    release = now + int(q.outcomes[number]["hold_ns"])
-    q.outcomes[number]["start_ns"] = now
-    q.locks[int(q.requests[number]["lock"])]["release_ns"] = release
-    held = int(q.requests[number]["list_lock"])
-    if held >= 0 and int(q.outcomes[number]["list_was_busy"]) == 0:
-        q.list_locks[held]["release_ns"] = release
-        q.list_locks[held]["is_waiting"] = 0
-        for other in range(len(q.cpus) if int(q.list_locks[held]["waiting"]) > 0 else 0):
-            if int(q.cpus[other]["status"]) == PARKED and int(q.cpus[other]["parked_on"]) == held:
-                q.cpus[other]["status"] = ARRIVING
-                q.cpus[other]["arrival_ns"] = release + 1
+    request, outcome = q.requests[number], q.outcomes[number]
+    release = now + outcome["hold_ns"]
+    outcome["start_ns"] = now
+    q.locks[request["lock"]]["release_ns"] = release
+    if request["list_lock"] >= 0 and outcome["list_was_busy"] == 0:
+        held = q.list_locks[request["list_lock"]]
+        held["release_ns"] = release
+        held["is_waiting"] = 0
+        for other in range(len(q.cpus) if held["waiting"] > 0 else 0):
+            sleeper = q.cpus[other]
+            if sleeper["status"] == PARKED and sleeper["parked_on"] == request["list_lock"]:
+                sleeper["status"] = ARRIVING
+                sleeper["arrival_ns"] = release + 1
     go_on(q, cpu, now, release)
 
 
 @inner
 def _end_without_lock(q: Queues, cpu: int, how: int) -> None:
     """End a request as it arrives, without zone->lock."""
-    number = int(q.cpus[cpu]["next"])
     now = int(q.cpus[cpu]["arrival_ns"])
-    q.outcomes[number]["arrival_ns"] = now
-    q.outcomes[number]["start_ns"] = now
-    q.outcomes[number]["hold_ns"] = 0
-    q.outcomes[number]["pages"] = 0
-    q.outcomes[number]["end"] = how
+    outcome = q.outcomes[q.cpus[cpu]["next"]]
+    outcome["arrival_ns"] = now
+    outcome["start_ns"] = now
+    outcome["hold_ns"] = 0
+    outcome["pages"] = 0
+    outcome["end"] = how
     go_on(q, cpu, now, now)
 
 
@@ -193,28 +164,28 @@ def _fail_trylock(q: Queues, cpu: int) -> bool:
     One page moves past the list (S4.10), or a drain stops (S4.7).
     """
     number = int(q.cpus[cpu]["next"])
-    role = int(q.requests[number]["role"])
-    q.outcomes[number]["list_was_busy"] = 1
+    request, outcome = q.requests[number], q.outcomes[number]
+    role, pages = request["role"], request["pages"]
+    outcome["list_was_busy"] = 1
     if q.settings[SINGLE_NS] < 0:
         if role not in (ALLOCATES, FREES):
             return True
         _end_without_lock(q, cpu, LISTED)
         return False
-    wanted = int(q.requests[number]["list_lock"])
-    pages = int(q.requests[number]["pages"])
+    wanted = q.list_locks[request["list_lock"]]
     if role == GOES_ON:
-        q.list_locks[wanted]["gone"] -= pages
+        wanted["gone"] -= pages
         _end_without_lock(q, cpu, ABANDONED)
         return False
-    q.outcomes[number]["hold_ns"] = q.settings[SINGLE_NS]
+    outcome["hold_ns"] = q.settings[SINGLE_NS]
     if role == FREES:
-        q.list_locks[wanted]["gone"] += pages
+        wanted["gone"] += pages
     elif role == ALLOCATES:
-        q.list_locks[wanted]["gone"] -= pages
+        wanted["gone"] -= pages
     else:
-        q.outcomes[number]["pages"] = 1
+        outcome["pages"] = 1
         if role == DRAINS:
-            q.list_locks[wanted]["gone"] -= pages - 1
+            wanted["gone"] -= pages - 1
     return True
 
 
@@ -224,83 +195,81 @@ def _correct_drain(q: Queues, number: int) -> bool:
 
     That is less by what is gone or, in full drains, more by what was left on it.
     """
-    role = int(q.requests[number]["role"])
-    wanted = int(q.requests[number]["list_lock"])
-    pages = int(q.requests[number]["pages"])
-    gone = min(int(q.list_locks[wanted]["gone"]), pages)
+    request = q.requests[number]
+    wanted = q.list_locks[request["list_lock"]]
+    pages = int(request["pages"])
+    gone = min(int(wanted["gone"]), pages)
     if gone < 0:
         room = max(q.settings[LARGEST_FULL] - pages, 0)
-        gone = -min(-gone, room) if role == EMPTIES else 0
-    if gone == 0 or role == REFILLS:
+        gone = -min(-gone, room) if request["role"] == EMPTIES else 0
+    if gone == 0 or request["role"] == REFILLS:
         return True
-    q.list_locks[wanted]["gone"] -= gone
+    wanted["gone"] -= gone
     q.outcomes[number]["pages"] = pages - gone
-    q.outcomes[number]["hold_ns"] = int(q.requests[number]["hold_ns"]) * (pages - gone) // pages
+    q.outcomes[number]["hold_ns"] = request["hold_ns"] * (pages - gone) // pages
     return pages > gone
 
 
 @inner
-def _take_list(q: Queues, cpu: int, wanted: int) -> bool:
+def _take_list(q: Queues, cpu: int, number: int) -> bool:
     """Take the request's pcp->lock; whether the CPU needs zone->lock now.
 
     Those that wait for a pcp->lock go before a trylock.
     """
-    number = int(q.cpus[cpu]["next"])
-    now = int(q.cpus[cpu]["arrival_ns"])
-    role = int(q.requests[number]["role"])
-    has_waited = int(q.cpus[cpu]["parked_on"]) >= 0
-    is_waiting = int(q.list_locks[wanted]["is_waiting"]) != 0
-    release = int(q.list_locks[wanted]["release_ns"])
-    if is_waiting or release > now or (int(q.list_locks[wanted]["waiting"]) > 0 and not has_waited):
+    own, request = q.cpus[cpu], q.requests[number]
+    wanted = q.list_locks[request["list_lock"]]
+    now, role = int(own["arrival_ns"]), request["role"]
+    has_waited = own["parked_on"] >= 0
+    is_waiting = wanted["is_waiting"] != 0
+    if is_waiting or wanted["release_ns"] > now or (wanted["waiting"] > 0 and not has_waited):
         if role not in (DECAYS, EMPTIES):
             return _fail_trylock(q, cpu)
         if not has_waited:
-            q.cpus[cpu]["parked_on"] = wanted
-            q.cpus[cpu]["asked_ns"] = now
-            q.list_locks[wanted]["waiting"] += 1
+            own["parked_on"] = request["list_lock"]
+            own["asked_ns"] = now
+            wanted["waiting"] += 1
         if is_waiting:
-            q.cpus[cpu]["status"] = PARKED
+            own["status"] = PARKED
         else:
-            q.cpus[cpu]["arrival_ns"] = max(release, now) + 1
+            own["arrival_ns"] = max(int(wanted["release_ns"]), now) + 1
         return False
     if role in (ALLOCATES, FREES):
         _end_without_lock(q, cpu, LISTED)
         return False
     if has_waited:
-        q.cpus[cpu]["parked_on"] = -1
-        q.list_locks[wanted]["waiting"] -= 1
-        q.outcomes[number]["list_wait_ns"] = now - q.cpus[cpu]["asked_ns"]
+        own["parked_on"] = -1
+        wanted["waiting"] -= 1
+        q.outcomes[number]["list_wait_ns"] = now - own["asked_ns"]
     if not _correct_drain(q, number):
         _end_without_lock(q, cpu, NEEDLESS)
         return False
-    q.list_locks[wanted]["is_waiting"] = 1
+    wanted["is_waiting"] = 1
     return True
 
 
 @inner
 def _arrive(q: Queues, cpu: int) -> None:
     """Bring a CPU to its lock; it gets it, or joins the end of its queue."""
-    number = int(q.cpus[cpu]["next"])
-    wanted = int(q.requests[number]["list_lock"])
-    if wanted >= 0 and not _take_list(q, cpu, wanted):
+    own = q.cpus[cpu]
+    number = int(own["next"])
+    if q.requests[number]["list_lock"] >= 0 and not _take_list(q, cpu, number):
         return
-    now = int(q.cpus[cpu]["arrival_ns"])
-    lock = int(q.requests[number]["lock"])
-    waiting = int(q.locks[lock]["waiting"])
-    is_free = int(q.locks[lock]["release_ns"]) <= now
+    now, lock = int(own["arrival_ns"]), q.locks[q.requests[number]["lock"]]
+    waiting = int(lock["waiting"])
+    is_free = lock["release_ns"] <= now
     q.outcomes[number]["arrival_ns"] = now
     q.outcomes[number]["ahead"] = waiting + (0 if is_free else 1)
     if is_free and (waiting == 0 or q.settings[UNFAIR]):
         serve(q, cpu, now)
         return
-    q.cpus[cpu]["status"] = QUEUED
-    q.cpus[cpu]["behind"] = -1
+    own["status"] = QUEUED
+    own["behind"] = -1
     if waiting > 0:
-        q.cpus[int(q.locks[lock]["tail"])]["behind"] = cpu
+        q.cpus[lock["tail"]]["behind"] = cpu
     else:
-        q.locks[lock]["head"] = cpu
-    q.locks[lock]["tail"] = cpu
-    q.locks[lock]["waiting"] += 1
+        lock["head"] = cpu
+    lock["tail"] = cpu
+    lock["waiting"] += 1
 
 
 @entry
@@ -313,10 +282,10 @@ def run_queues(q: Queues) -> None:
     while True:
         cpu, lock, arrival, handoff = -1, -1, NEVER, NEVER
         for each in range(len(q.cpus)):
-            if int(q.cpus[each]["status"]) == ARRIVING and q.cpus[each]["arrival_ns"] < arrival:
+            if q.cpus[each]["status"] == ARRIVING and q.cpus[each]["arrival_ns"] < arrival:
                 cpu, arrival = each, int(q.cpus[each]["arrival_ns"])
         for each in range(len(q.locks)):
-            if int(q.locks[each]["waiting"]) > 0 and q.locks[each]["release_ns"] < handoff:
+            if q.locks[each]["waiting"] > 0 and q.locks[each]["release_ns"] < handoff:
                 lock, handoff = each, int(q.locks[each]["release_ns"])
         if cpu < 0 and lock < 0:
             return
@@ -386,15 +355,7 @@ def _lock_requests(
 
 
 COSTLY_ORDER = 3
-VISIT = np.dtype(
-    [
-        ("time_ns", np.int64),
-        ("cpu", np.int16),
-        ("zone", np.int16),
-        ("order", np.int8),
-        ("frees", np.bool_),
-    ]
-)
+VISIT = _record(time_ns=I64, cpu=I16, zone=I16, order=I8, frees=np.bool_)
 """An allocation or a free that needs a CPU's own list of a zone only."""
 
 NO_VISITS = np.zeros(0, VISIT)
@@ -407,13 +368,6 @@ def list_visits(
 
     Left out are pages that the model put nowhere or that served a request in single pages, and
     events whose own CPU held zone->lock at their time: the log has these already.
-
-    Args:
-        log: int64, shape (rows, LOG_COLUMNS): every hold of zone->lock.
-        events: `layout.EVENT` records in time order.
-        places: int32, first page of each object.
-        machine: its zones.
-        policy: which orders the lists hold.
     """
     holds = log[log[:, 0] < at.SITES]
     remote = (holds[:, 0] == at.SITE_DRAIN_ALL) & (holds[:, 3] != holds[:, at.LOG_RAN_ON])
@@ -497,12 +451,9 @@ def _acquisitions_table(
             "site": _categories(_NAMES[site, 0]),
             "cause": _categories(_NAMES[site, 1]),
             **work,
-            "arrival_ns": outcomes["arrival_ns"],
-            "start_ns": outcomes["start_ns"],
-            "hold_ns": outcomes["hold_ns"],
+            **{name: outcomes[name] for name in ("arrival_ns", "start_ns", "hold_ns")},
             "wait_ns": outcomes["start_ns"] - outcomes["arrival_ns"],
-            "list_wait_ns": outcomes["list_wait_ns"],
-            "ahead": outcomes["ahead"],
+            **{name: outcomes[name] for name in ("list_wait_ns", "ahead")},
             "list_was_busy": outcomes["list_was_busy"] != 0,
         }
     )
@@ -549,16 +500,15 @@ class LockTimes:
 
     Attributes:
         machine: names of zones.
-        model: what was assumed.
+        model: the assumptions.
         acquisitions: time_ns (as recorded), zone, node, cpu (that ran it), list_cpu, site, cause,
             objects, pages, splits, merges, inserts, scanned, arrival_ns, start_ns, hold_ns,
             wait_ns, list_wait_ns (for pcp->lock, before), ahead (CPUs that held or awaited the
             lock), list_was_busy; one row each. Cause "trylock": one page, past the list.
         log: int64, shape (rows, LOG_COLUMNS): the holds it was made from.
-        visits: `lock_visits.VISIT` records: what tried the locks of lists besides.
-        trylocks: cpu; frees and allocations whose trylock of the CPU's own list failed, each of
-            them one page under zone->lock; drains_cut_short; pages_left by drains that were cut
-            short or did not begin.
+        visits: `VISIT` records: events that tried the locks of lists besides.
+        trylocks: cpu; frees and allocations whose trylock of the CPU's own list failed;
+            drains_cut_short; pages_left by drains that were cut short or did not begin.
         delay_ns: int64 per CPU, by how much it was late after its last acquisition.
         span_ns: time from the first arrival to the last release.
     """
@@ -635,14 +585,7 @@ def lock_times(replay: Replay, model: LockModel | None = None) -> LockTimes:
 def queued(
     log: np.ndarray, machine: Machine, model: LockModel, visits: np.ndarray = NO_VISITS
 ) -> LockTimes:
-    """The same from a log of transactions.
-
-    Args:
-        log: int64, shape (rows, LOG_COLUMNS), in time order; page rows are skipped.
-        machine: names of zones, number of CPUs.
-        model: costs and rules of the queue.
-        visits: `VISIT` records: what else tries the locks of lists.
-    """
+    """The same from a log of transactions, int64, shape (rows, LOG_COLUMNS), in time order."""
     log = log[log[:, 0] < at.SITES]
     hold = model.costs.hold_ns({name: log[:, column] for name, column in LOG_COLUMN.items()})
     records, source, first = _lock_requests(log, visits, machine, hold)
@@ -718,29 +661,24 @@ def with_spread(
 ) -> pd.DataFrame:
     """Time-valued results for the given costs, and for costs tenfold apart around them.
 
-    Args:
-        log: every hold of zone->lock, as a replay or a scenario's run has it.
-        machine: where.
-        model: costs and rules of the queue.
-        visits: `VISIT` records: what else tries the locks of lists.
-
     Returns:
-        result, low, value, high, unit; the order of low and high is that of the costs.
+        result, low, value, high; the order of low and high is that of the costs.
     """
     model = model or LockModel()
     columns = {}
     for name, factor in (("low", 1 / SPREAD), ("value", 1.0), ("high", SPREAD)):
         times = queued(log, machine, replace(model, costs=model.costs.times(factor)), visits)
-        frame, values = times.acquisitions, {}
-        columns[name] = values
+        frame, values = times.acquisitions, columns.setdefault(name, {})
         if not len(frame):
             continue
-        values["contended acquisitions"] = float((frame["ahead"] > 0).sum())
-        values["time waiting (ms)"] = float(frame["wait_ns"].sum()) / 1e6
-        values["trylocks failed"] = float(times.trylocks[["frees", "allocations"]].sum().sum())
-        values["longest wait (us)"] = times.longest_starvation_ns / 1e3
         spell_ns = float(times.stalls["longest_spell_ns"].max())
-        values["longest spell of waits and holds (us)"] = spell_ns / 1e3
+        values |= {
+            "contended acquisitions": float((frame["ahead"] > 0).sum()),
+            "time waiting (ms)": float(frame["wait_ns"].sum()) / 1e6,
+            "trylocks failed": float(times.trylocks[["frees", "allocations"]].sum().sum()),
+            "longest wait (us)": times.longest_starvation_ns / 1e3,
+            "longest spell of waits and holds (us)": spell_ns / 1e3,
+        }
         for row in times.by_site.itertuples():
             caller = f"{row.site} {row.cause}".strip()
             values[f"longest hold, {caller} (us)"] = row.max_hold_ns / 1e3

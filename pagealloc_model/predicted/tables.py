@@ -38,11 +38,7 @@ _OBJECTS, _PAGES = 6, 7
 
 
 def named_sites(log: np.ndarray) -> np.ndarray:
-    """Return the site of each hold, a key of `SITE_NAMES`.
-
-    Args:
-        log: int64, shape (rows, LOG_COLUMNS), without rows of pages.
-    """
+    """The site of each hold, a key of `SITE_NAMES`, of a log without rows of pages."""
     site, found_nothing = log[:, 0], log[:, _OBJECTS] == 0
     site = np.where(found_nothing & (site == at.SITE_REFILL), EMPTY_REFILL, site)
     return np.where(found_nothing & (site == at.SITE_BUDDY_ALLOC), EMPTY_BUDDY_ALLOC, site)
@@ -92,11 +88,7 @@ def _nodes(machine: Machine) -> np.ndarray:
 def _grid(
     machine: Machine, time_ns: np.ndarray, **axes: Sequence[object] | np.ndarray
 ) -> tuple[pd.DataFrame, list[int]]:
-    """Key columns for values of shape (times, populated zones, *axes), in C order.
-
-    Returns:
-        time_ns, node, zone and a column for each axis, of its labels; the zones' numbers.
-    """
+    """Columns time_ns, node, zone and each axis's labels, in C order; numbers of the zones."""
     zones = [index for index, zone in enumerate(machine.zones) if zone.managed]
     shape = (len(time_ns), len(zones), *map(len, axes.values()))
     time, zone, *others = np.indices(shape).reshape(len(shape), -1)
@@ -184,8 +176,7 @@ class Tables:
         """
         frame, zones = _grid(self.machine, self.samples.time_ns)
         for place, name in enumerate(LOCK_COLUMNS):
-            words = self.samples.list_locks[:, zones, place]
-            frame[name] = pd.array(words.ravel(), dtype="Int64")
+            frame[name] = pd.array(self.samples.list_locks[:, zones, place].ravel(), dtype="Int64")
         for name, counter in OWNERSHIP_COLUMNS.items():
             frame[name] = self._owned(zones, counter)
         return frame
@@ -194,13 +185,12 @@ class Tables:
     def refill_phases(self) -> pd.DataFrame:
         """Refills by phase, time and zone, cumulative; NA without ownership (S12.3)."""
         pieces = []
+        frame, zones = _grid(self.machine, self.samples.time_ns)
         for number, phase in enumerate(PHASES):
-            frame, zones = _grid(self.machine, self.samples.time_ns)
-            frame["phase"] = phase
-            for word, name in enumerate(("refills", "objects", "pages")):
-                counter = at.SET_PHASES + number * at.PHASE_STRIDE + word
-                frame[name] = self._owned(zones, counter)
-            pieces.append(frame)
+            first = at.SET_PHASES + number * at.PHASE_STRIDE
+            names = ("refills", "objects", "pages")
+            counts = {name: self._owned(zones, first + word) for word, name in enumerate(names)}
+            pieces.append(frame.assign(phase=phase, **counts))
         return pd.concat(pieces, ignore_index=True)
 
     def _owned(self, zones: list[int], counter: int) -> pd.array:
@@ -230,14 +220,7 @@ class Tables:
         )
 
     def holds(self, costs: LockCosts | None = None) -> pd.DataFrame:
-        """Every zone->lock hold with its work and the time that it takes by assumed costs.
-
-        Args:
-            costs: of units of work; None for the defaults. Nobody waits.
-
-        Returns:
-            Columns of `transactions_full`, splits, merges, inserts, scanned and hold_ns.
-        """
+        """`transactions_full` with splits, merges, inserts, scanned, and hold_ns by costs."""
         log = self.log[self.log[:, 0] < at.SITES]
         names = ("splits", "merges", "inserts", "scanned")
         work = {name: log[:, at.LOG_WORK + unit] for unit, name in enumerate(names)}
@@ -278,13 +261,7 @@ class Tables:
 
 
 def lock(machine: Machine, edges: np.ndarray, log: np.ndarray) -> pd.DataFrame:
-    """zone->lock use by time bin, zone and site.
-
-    Args:
-        machine: names of zones.
-        edges: int64, bin edges.
-        log: int64, shape (rows, LOG_COLUMNS): every hold between the first edge and the last.
-    """
+    """zone->lock use by time bin (int64 edges), zone and site, of a log's holds."""
     log = log[log[:, 0] < at.SITES]
     names = list(dict.fromkeys(_SITES[:, 0]))
     number = np.array([names.index(name) for name in _SITES[:, 0]])
@@ -295,33 +272,21 @@ def lock(machine: Machine, edges: np.ndarray, log: np.ndarray) -> pd.DataFrame:
     zones = place[log[:, 2]]
     inside = (bins >= 0) & (bins < len(edges) - 1) & (zones >= 0)
     cells = (bins * len(managed) + zones) * len(names) + number[named_sites(log)]
-    amounts = {
-        "acquisitions": np.ones(len(log)),
-        "objects": log[:, _OBJECTS],
-        "pages": log[:, _PAGES],
-    }
-    for name, amount in amounts.items():
+    amounts = (np.ones(len(log)), log[:, _OBJECTS], log[:, _PAGES])
+    for name, amount in zip(("acquisitions", "objects", "pages"), amounts, strict=True):
         sums = np.bincount(cells[inside], amount[inside], minlength=len(frame))
         frame[name] = sums.astype(np.int64)
     return frame.assign(hold_ns=np.nan, wait_ns=np.nan, max_hold_ns=np.nan)
 
 
 def divergence(counters: np.ndarray) -> dict[str, int]:
-    """Counts of disagreements of the recording and an elastic replay; empty for a literal one.
-
-    Args:
-        counters: int64 words, none of a literal replay.
-    """
+    """Counts of disagreements of the recording and an elastic replay; empty for a literal one."""
     words = counters[pr.DROPPED_FREES :].tolist()
     return dict(zip(pr.DIVERGENCE_NAMES, words, strict=False)) if words else {}
 
 
 class TransactionCounts:
-    """A histogram of zone->lock holds that grows with its bins, not with the holds.
-
-    Args:
-        machine: its zones and CPUs.
-    """
+    """A histogram of zone->lock holds that grows with its bins, not with the holds."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -357,13 +322,10 @@ class TransactionCounts:
 
 
 def pageblock_map(state: State) -> pd.DataFrame:
-    """One row per pageblock, by address.
+    """One row per pageblock, by address, of a state such as a replay's `final`.
 
     Columns: pfn (of its first page), node, zone, migratetype, free_pages (in the buddy),
     pcp_pages (on per-CPU lists), pages (its size).
-
-    Args:
-        state: such as a replay's `final`.
     """
     machine = state.machine
     order = machine.pageblock_order

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from pagealloc_model.base.errors import PolicyError, UsageError
+from pagealloc_model.base.files import new_directory
 from pagealloc_model.base.version import __version__
 from pagealloc_model.cli import main
-from pagealloc_model.cli.arguments import Command, json_text, policy_of, write_directory
+from pagealloc_model.cli.arguments import Command, json_text, policy_of
 from pagealloc_model.cli.main import COMMANDS, build_parser
 from pagealloc_model.cli.pages import lab_command, writable_notebooks
 from pagealloc_model.policy.policy import Policy
@@ -212,17 +213,22 @@ def test_a_closed_pipe_is_quiet(shipped: Shipped) -> None:
 
 
 def test_a_result_directory_appears_whole_or_not_at_all(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="cannot be written"):
-        write_directory(tmp_path / "out", {"a.csv": "1\n", "no/such/place.csv": "2\n"})
+    with (
+        pytest.raises(UsageError, match="cannot be written"),
+        new_directory(tmp_path / "out") as partial,
+    ):
+        (partial / "a.csv").write_text("1\n")
+        (partial / "no" / "such.csv").write_text("2\n")
     assert list(tmp_path.iterdir()) == []
-    write_directory(tmp_path / "deep" / "out", {"a.csv": "1\n"})
+    with new_directory(tmp_path / "deep" / "out") as partial:
+        (partial / "a.csv").write_text("1\n")
     assert (tmp_path / "deep" / "out" / "a.csv").read_text() == "1\n"
 
 
 def test_a_file_in_the_way_is_refused(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("mine")
-    with pytest.raises(UsageError, match="exists"):
-        write_directory(tmp_path / "out", {"a.csv": ""})
+    with pytest.raises(UsageError, match="exists"), new_directory(tmp_path / "out"):
+        pass
     assert (tmp_path / "out").read_text() == "mine"
 
 

@@ -24,8 +24,8 @@ def incremented(value: int) -> int:
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_every_group_compiles(name: str) -> None:
-    assert compile_kernel(name).seconds > 0
-    assert compile_kernel(name).entry_points == ()
+    compile_kernel(name)
+    assert compile_kernel(name).startswith("from cache (")
 
 
 def test_only_kernels_that_nobody_loaded_are_removed(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,10 +12,16 @@ from hypothesis import strategies as st
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.state import maximal_buddies
 from pagealloc_model.predicted.start.evidence import swap_closer
-from pagealloc_model.predicted.start.placement import ZonePlacement, place_exactly
+from pagealloc_model.predicted.start.placement import place_exactly
 
 PAGEBLOCK_ORDER, MAX_ORDER, BLOCKS = 4, 5, 24
 PAGES = BLOCKS << PAGEBLOCK_ORDER
+
+
+class Placed(NamedTuple):
+    free: np.ndarray
+    block_types: np.ndarray
+    unmet: np.ndarray
 
 
 def placed(
@@ -22,8 +30,8 @@ def placed(
     usable: np.ndarray | None = None,
     preferred: np.ndarray | None = None,
     seed: int = 0,
-) -> ZonePlacement:
-    return place_exactly(
+) -> Placed:
+    chosen = place_exactly(
         np.ones(PAGES, bool) if usable is None else usable,
         np.zeros(PAGES, bool) if preferred is None else preferred,
         np.ones(BLOCKS, bool),
@@ -34,9 +42,10 @@ def placed(
         MAX_ORDER,
         np.random.default_rng(seed),
     )
+    return Placed(*chosen)
 
 
-def table_of(found: ZonePlacement) -> np.ndarray:
+def table_of(found: Placed) -> np.ndarray:
     table = np.zeros((at.ORDERS, at.MIGRATETYPES), np.int64)
     pfns, orders = maximal_buddies(found.free, found.block_types, PAGEBLOCK_ORDER, MAX_ORDER)
     np.add.at(table, (orders.astype(int), found.block_types[pfns >> PAGEBLOCK_ORDER]), 1)
@@ -91,7 +100,7 @@ def test_a_type_gets_blocks_with_room_for_its_free_pages() -> None:
     usable[: 4 << PAGEBLOCK_ORDER] = False
     evidence = np.zeros((at.MIGRATETYPES, BLOCKS), np.int64)
     evidence[at.UNMOVABLE, :6] = [9, 9, 9, 9, 5, 4]
-    found = place_exactly(
+    chosen = place_exactly(
         usable,
         np.zeros(PAGES, bool),
         np.ones(BLOCKS, bool),
@@ -102,6 +111,7 @@ def test_a_type_gets_blocks_with_room_for_its_free_pages() -> None:
         MAX_ORDER,
         np.random.default_rng(0),
     )
+    found = Placed(*chosen)
     assert not found.unmet.any()
     assert (found.block_types[:4] == at.UNMOVABLE).sum() == 2
     assert table_of(found)[:4, at.UNMOVABLE].tolist() == [2, 0, 0, 2]
@@ -117,7 +127,7 @@ def test_any_table_that_a_buddy_system_can_show_is_met(data: st.DataObject) -> N
     random = np.random.default_rng(seed)
     free = np.repeat(random.random(PAGES // 4) < 0.7, 4)
     free &= random.random(PAGES) < data.draw(st.sampled_from([0.6, 0.95, 0.995]))
-    real = ZonePlacement(free=free, block_types=types, unmet=np.zeros((1, 1)))
+    real = Placed(free=free, block_types=types, unmet=np.zeros((1, 1)))
     wanted = table_of(real)
     found = placed(wanted, np.bincount(types, minlength=4).tolist(), seed=seed)
     lost = int(found.unmet.sum())

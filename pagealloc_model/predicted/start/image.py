@@ -47,6 +47,7 @@ from pagealloc_model.predicted.start.placement import (
     NEVER,
     first_touches,
     listed_pages,
+    listed_records,
     misplaced,
     place_where_flags_are_old,
     place_zone,
@@ -72,9 +73,8 @@ def _meet_free_totals(
 ) -> list[str]:
     """Move untouched pages in or out of the buddy until each zone's total fits; say how much.
 
-    Buddies are taken from the lists of which the image has more than the snapshot, small ones
-    first, then where that is not enough large ones; pages are added where kpageflags shows no
-    flag, hence no known user, then where it shows page cache or anonymous memory.
+    Pages are added where kpageflags shows no flag, hence no known user, then where it shows page
+    cache or anonymous memory.
     """
     lines = []
     for index, zone in enumerate(machine.zones):
@@ -209,6 +209,30 @@ def _make_start_image(
             f"page_owner: orders and movability of {count_of(len(owner), 'allocation')}, "
             f"{count_of(owner.pages, 'page')}, as recorded"
         )
+    named, shown, guessed = sums.sum(axis=1).tolist()
+    lines.append(
+        f"per-CPU lists: of {named + shown + guessed} pages, {named} are known by the CPU that "
+        f"takes them first, {shown} by their flags; {guessed} are guessed"
+    )
+    if counts.blocks is None:
+        lines.append("no pagetypeinfo: pageblocks of unknown type are taken for Movable")
+    else:
+        exact = int((evidence.block_types >= 0).sum())
+        lines.append(
+            f"pageblocks: {exact} of {sum(map(len, evidence.memory_blocks))} have their recorded "
+            "type, the others are chosen so that the counts by type are met"
+        )
+    if counts.free_buddies is not None:
+        off = misplaced(machine, counts, totals, free, block_types)
+        zones = ", ".join(
+            f"{machine.zone_title(index)} {100 * off[index]:.2f} %"
+            for index, zone in enumerate(machine.zones)
+            if zone.managed
+        )
+        lines.append(
+            "free pages in another cell of order and type than the start snapshot's free lists, "
+            f"carried back to the first event, ask for: {zones}"
+        )
     # What a Movable block has handed out since flags were read is taken to move (T10.9).
     in_movable_blocks = np.repeat(block_types == at.MOVABLE, 1 << machine.pageblock_order)
     movable = evidence.migratable | (evidence.buddy & in_movable_blocks)
@@ -220,45 +244,8 @@ def _make_start_image(
         pcp_high=pcp_high,
         allocated_pfn=pfn,
         allocated_order=order,
-        origin=(*sources, *lines, *_how_exact(machine, counts, evidence, sums, free, block_types)),
+        origin=(*sources, *lines),
     )
-
-
-def _how_exact(
-    machine: Machine,
-    counts: StartCounts,
-    evidence: PageEvidence,
-    listed: np.ndarray,
-    free: np.ndarray,
-    block_types: np.ndarray,
-) -> list[str]:
-    """Lines on the distance of the image from the counts, and on guesses in it."""
-    named, shown, guessed = listed.sum(axis=1).tolist()
-    lines = [
-        f"per-CPU lists: of {named + shown + guessed} pages, {named} are known by the CPU that "
-        f"takes them first, {shown} by their flags; {guessed} are guessed"
-    ]
-    if counts.blocks is None:
-        lines.append("no pagetypeinfo: pageblocks of unknown type are taken for Movable")
-    else:
-        exact = int((evidence.block_types >= 0).sum())
-        with_memory = sum(len(blocks) for blocks in evidence.memory_blocks)
-        lines.append(
-            f"pageblocks: {exact} of {with_memory} have their recorded type, the others are chosen "
-            "so that the counts by type are met"
-        )
-    if counts.free_buddies is not None:
-        off = misplaced(machine, counts, listed.sum(axis=0), free, block_types)
-        zones = ", ".join(
-            f"{machine.zone_title(index)} {100 * off[index]:.2f} %"
-            for index, zone in enumerate(machine.zones)
-            if zone.managed
-        )
-        lines.append(
-            "free pages in another cell of order and type than the start snapshot's free lists, "
-            f"carried back to the first event, ask for: {zones}"
-        )
-    return lines
 
 
 def _seeded_image(
@@ -328,10 +315,8 @@ def _seeded_image(
         pages = ((blocks[index] << order)[:, None] + np.arange(1 << order)).ravel()
         pages = pages[(pages >= zone.start_pfn) & (pages < zone.end_pfn)]
         pages = random.permutation(pages[usable[pages] & ~free[pages]])[: int(wanted.sum())]
-        filler = np.zeros(len(pages), LISTED)
-        filler["pfn"], filler["zone"], filler["migratetype"] = pages, index, -1
-        filler["cpu"] = np.repeat(np.arange(machine.nr_cpus), wanted)[: len(pages)]
-        fillers.append(filler)
+        cpus = np.repeat(np.arange(machine.nr_cpus), wanted)[: len(pages)]
+        fillers.append(listed_records(index, pages, cpus, -1))
     records = np.concatenate([*named, *fillers])
     settle_list_types(records, block_types, order, never)
     on_a_list = page_mask(length, records)

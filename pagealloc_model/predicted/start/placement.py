@@ -8,7 +8,6 @@ a whole unflagged block is a freed huge page rather than one request of the kern
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -29,22 +28,6 @@ from pagealloc_model.recording.proc import pages as flags
 _SIZES = np.int64(1) << np.arange(at.ORDERS)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ZonePlacement:
-    """Where a zone's free buddies were put.
-
-    Attributes:
-        free: bool per page frame of the zone's aligned span.
-        block_types: int8 per pageblock of the span, -1 where there is no memory.
-        unmet: int64, shape (orders, migratetypes): buddies that found no room at their order and
-            were put into halves.
-    """
-
-    free: np.ndarray
-    block_types: np.ndarray
-    unmet: np.ndarray
-
-
 def place_exactly(
     usable: np.ndarray,
     preferred: np.ndarray,
@@ -55,7 +38,7 @@ def place_exactly(
     pageblock_order: int,
     max_order: int,
     random: np.random.Generator,
-) -> ZonePlacement:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Choose free pages whose maximal buddies are those wanted, from the largest order down.
 
     A node is an aligned run of pages. An open node holds a page that is not free, so that no two
@@ -71,6 +54,11 @@ def place_exactly(
         pageblock_order: of a pageblock.
         max_order: of the largest buddy; the arrays begin and end at a multiple of it.
         random: decides what nothing else does.
+
+    Returns:
+        bool per page frame: free; int8 per pageblock: its type, -1 where there is no memory; int64,
+        shape (orders, migratetypes): buddies that found no room at their order and were put into
+        halves.
     """
     wanted, unmet = wanted.copy(), np.zeros_like(wanted)
     free, preferred = np.zeros(len(usable), bool), preferred.astype(np.int8)
@@ -128,7 +116,7 @@ def place_exactly(
             chosen = place(*better_halves(parents, order), order, kinds)
             children = np.concatenate([parents, parents + (1 << order)])
             parents = np.setdiff1d(children, chosen, assume_unique=True)
-    return ZonePlacement(free=free, block_types=types, unmet=unmet)
+    return free, types, unmet
 
 
 def _dealt_types(
@@ -171,20 +159,11 @@ def _dealt_types(
 def wanted_buddies(
     machine: Machine, counts: StartCounts, zone: int, on_lists: int
 ) -> tuple[np.ndarray, str]:
-    """Free buddies by order and type at the first event, and how they were had.
+    """Free buddies at the first event, int64, shape (orders, migratetypes), and how they were had.
 
     What the snapshot's free lists have too few or too many is given to, or taken from, Movable
     buddies: those by which the other snapshot of the start differs, large ones first, then the
-    largest.
-
-    Args:
-        machine: zones and geometry.
-        counts: what the snapshots count.
-        zone: index of the zone.
-        on_lists: pages on its per-CPU lists.
-
-    Returns:
-        int64, shape (orders, migratetypes), and one line.
+    largest. `on_lists` are pages on the zone's per-CPU lists.
     """
     name = machine.zone_title(zone)
     free_pages = int(counts.free_pages[zone]) - on_lists
@@ -258,7 +237,7 @@ def place_zone(
     near = np.zeros((at.MIGRATETYPES, len(memory)), np.int64)
     known = evidence[:, first_block : last >> order]
     near[:, : known.shape[1]] = known
-    placed = place_exactly(
+    placed, placed_types, unmet = place_exactly(
         inside,
         span_of(preferred),
         memory,
@@ -270,16 +249,15 @@ def place_zone(
         random,
     )
     end = min(last, len(free))
-    free[first:end] |= placed.free[: end - first]
-    types = placed.block_types[: (end >> order) - first_block]
+    free[first:end] |= placed[: end - first]
+    types = placed_types[: (end >> order) - first_block]
     block_types[first_block : end >> order][types >= 0] = types[types >= 0]
     off = []
-    if placed.unmet.any():
-        split = int((placed.unmet.sum(axis=1) * _SIZES)[1:].sum())
-        lost = int(placed.unmet[0].sum())
+    if unmet.any():
+        split, lost = int((unmet.sum(axis=1) * _SIZES)[1:].sum()), int(unmet[0].sum())
         off.append(f"{split} pages found no room at their order, {lost} none at all")
     if counts.blocks is not None:
-        types = placed.block_types[placed.block_types >= 0].astype(np.int64)
+        types = placed_types[placed_types >= 0].astype(np.int64)
         by_type = np.bincount(types, minlength=at.MIGRATETYPES)
         others = int(np.abs(by_type - counts.blocks[index]).sum()) // 2
         if others:
@@ -312,9 +290,9 @@ def place_where_flags_are_old(
     as it did then. Its counts are known, so they are met, with pages that flags or first touches
     show free before others.
     """
-    lines: list[str] = []
     if counts.free_buddies is None:
-        return lines
+        return []
+    lines: list[str] = []
     random = np.random.default_rng(seed)
     shares = misplaced(machine, counts, listed_pages, free, block_types)
     if not (shares > TOO_OLD).any():
@@ -323,7 +301,14 @@ def place_where_flags_are_old(
     usable = ~on_lists & ~evidence.owned & (fresh | ~evidence.touched)
     usable &= (evidence.words & (KERNEL_ONLY | flags.HUGE | flags.RESERVED | flags.NOPAGE)) == 0
     weight = 2 * (fresh | evidence.taken).astype(np.int64) + evidence.free
-    types = _type_evidence(machine, evidence)
+    # pages that speak for each type of a block, shape (migratetypes, blocks)
+    pages = 1 << machine.pageblock_order
+    masks = (evidence.words & flags.SLAB != 0, evidence.plain, evidence.migratable | evidence.free)
+    slab, plain, movable = (mask.reshape(-1, pages).sum(axis=1) for mask in masks)
+    types = np.zeros((at.MIGRATETYPES, len(slab)), np.int64)
+    types[at.UNMOVABLE], types[at.RECLAIMABLE], types[at.MOVABLE] = slab + plain, 2 * slab, movable
+    for migratetype in range(at.MIGRATETYPES):
+        types[migratetype][evidence.block_types == migratetype] += 4 * pages
     for index in np.flatnonzero(shares > TOO_OLD).tolist():
         zone = machine.zones[index]
         free[zone.start_pfn : zone.end_pfn] = False
@@ -377,26 +362,6 @@ def misplaced(
     return shares
 
 
-def _type_evidence(machine: Machine, evidence: PageEvidence) -> np.ndarray:
-    """Pages that speak for each type of a block, int64, shape (migratetypes, blocks)."""
-    pages = 1 << machine.pageblock_order
-    slab, plain, movable = (
-        mask.reshape(-1, pages).sum(axis=1)
-        for mask in (
-            (evidence.words & flags.SLAB) != 0,
-            evidence.plain,
-            evidence.migratable | evidence.free,
-        )
-    )
-    table = np.zeros((at.MIGRATETYPES, len(slab)), np.int64)
-    table[at.UNMOVABLE] = slab + plain
-    table[at.RECLAIMABLE] = 2 * slab
-    table[at.MOVABLE] = movable
-    for migratetype in range(at.MIGRATETYPES):
-        table[migratetype][evidence.block_types == migratetype] += 4 * pages
-    return table
-
-
 NEVER = np.iinfo(np.int64).max
 LARGEST_LISTED = 3
 """Orders up to this have per-CPU lists, and so has that of a huge page (S1.9)."""
@@ -420,16 +385,15 @@ def refilled_lists(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Judge every CPU's lists by its first touches, up to the start snapshot, of buddies' pages.
 
-    Such a page came by a refill since the flags were read, and a refill finds the list empty: when
-    the page is taken from the head, nothing older lies below. What does lie there is the rest of
-    that refill, unless it was made in the recording, as is certain once more pages are taken for
-    the first time than one refill brings.
+    Such a page came by a refill since the flags were read, and a refill finds the list empty:
+    nothing older lies below, only the rest of that refill, unless it was made in the recording, as
+    is certain once more pages are taken for the first time than one refill brings.
 
     Returns:
         int64, shape (zones, cpus): when the list of single Movable pages was used up down to such a
         page, NEVER where it was not; bool, shape (zones, cpus, types): the list may hold the rest
-        of a refill; bool, shape (zones, cpus): the first huge page that the CPU took, of those free
-        at the start, was in the buddy: its list of huge pages was empty.
+        of a refill; bool, shape (zones, cpus): the CPU's list of huge pages was empty, as the first
+        one that it took was in the buddy.
     """
     early = demand.first_allocations
     huge = early[early["order"] == PMD_ORDER]
@@ -466,14 +430,7 @@ def listed_pages(
     First come the pages that the CPU itself takes first, then the unflagged ones of Movable
     blocks, shared among CPUs by what each still lacks, then unflagged ones of other blocks and,
     where these do not suffice, free ones: the lists have grown since the flags were read.
-
-    Args:
-        machine: zones and CPUs.
-        demand: only first touches are read.
-        evidence: flags of every page.
-        listed_counts: int64, shape (zones, cpus): pages on each CPU's lists.
-        refilled: from `refilled_lists`.
-        random: draws what nothing settles.
+    `listed_counts` are int64, shape (zones, cpus); `refilled` is from `refilled_lists`.
 
     Returns:
         `LISTED` records, head first for each list; int64, shape (3, zones): pages that the first
@@ -501,6 +458,17 @@ def listed_pages(
             sums[number, index] = (np.int64(1) << records["order"].astype(np.int64)).sum()
             pieces.append(records)
     return np.concatenate(pieces), sums
+
+
+def listed_records(
+    zone: int, pfn: np.ndarray, cpu: np.ndarray, migratetype: int | np.ndarray, order: Any = 0
+) -> np.ndarray:
+    """`LISTED` records of a zone's pages."""
+    records = np.zeros(len(pfn), LISTED)
+    columns = {"zone": zone, "pfn": pfn, "cpu": cpu, "migratetype": migratetype, "order": order}
+    for name, values in columns.items():
+        records[name] = values
+    return records
 
 
 def take_off(missing: np.ndarray, records: np.ndarray) -> None:
@@ -542,11 +510,8 @@ def taken_first(
         refilled = movable & (touches["time_ns"] > reached_ns[cpu])
         own = touches[(touches["cpu"] == cpu) & ~refilled]
         own = own[np.cumsum(np.int64(1) << own["order"].astype(np.int64)) <= listed_counts[cpu]]
-        listed = np.zeros(len(own), LISTED)
-        for name in LISTED.names or ():
-            listed[name] = own[name]
-        listed["zone"] = index
-        records.append(listed)
+        columns = (own[name] for name in ("pfn", "cpu", "migratetype", "order"))
+        records.append(listed_records(index, *columns))
     return np.concatenate(records)
 
 
@@ -581,14 +546,10 @@ def _shown_pages(
     pfns, orders = pfns[shuffled], orders[shuffled]
     takers = _shared_out(orders, left, refills < NEVER)
     taken = takers >= 0
-    records = np.zeros(len(owners) + int(taken.sum()), LISTED)
-    records["pfn"] = np.concatenate([whole[: len(owners)], pfns[taken]])
-    records["order"][: len(owners)] = machine.pageblock_order
-    records["order"][len(owners) :] = orders[taken]
-    records["cpu"] = np.concatenate([np.array(owners, np.int64), takers[taken]])
-    records["migratetype"] = at.MOVABLE
-    records["zone"] = zone
-    return records
+    pfn = np.concatenate([whole[: len(owners)], pfns[taken]])
+    cpu = np.concatenate([np.array(owners, np.int64), takers[taken]])
+    orders = np.concatenate([np.full(len(owners), machine.pageblock_order), orders[taken]])
+    return listed_records(zone, pfn, cpu, at.MOVABLE, orders)
 
 
 def _movable_runs(
@@ -678,15 +639,14 @@ def _guessed_pages(
     # Unknown pages carry no flag, unused ones that of the buddy: no page is in two of these.
     other = np.concatenate([random.permutation(unknown), unused_other, rest_movable])
     other = other[: int((wanted - shares).sum())]
-    records = np.zeros(len(movable_pages) + len(other), LISTED)
-    records["pfn"] = np.concatenate([movable_pages, other])
     cpus = np.arange(machine.nr_cpus)
-    records["cpu"][: len(movable_pages)] = np.repeat(cpus, shares)[: len(movable_pages)]
-    records["cpu"][len(movable_pages) :] = np.repeat(cpus, wanted - shares)[: len(other)]
-    records["migratetype"] = -1
-    records["migratetype"][: len(movable_pages)] = at.MOVABLE
-    records["zone"] = zone
-    return records
+    parts = ((movable_pages, shares, at.MOVABLE), (other, wanted - shares, -1))
+    return np.concatenate(
+        [
+            listed_records(zone, pages, np.repeat(cpus, counts)[: len(pages)], migratetype)
+            for pages, counts, migratetype in parts
+        ]
+    )
 
 
 def _spare_pages(
