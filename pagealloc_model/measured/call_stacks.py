@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -71,9 +72,6 @@ class CallStacks:
         Args:
             holds: time_ns, cpu and pages, of a replay or of a recording.
             least_pages: leave out holds of fewer pages.
-
-        Raises:
-            UsageError: no event was recorded with call chains.
         """
         import pandas as pd
 
@@ -100,9 +98,6 @@ def call_stacks(recording: Recording) -> CallStacks:
 
     Functions are named by the recording's own copy of kallsyms, or by this machine's if it is of
     this boot; otherwise they stay addresses.
-
-    Args:
-        recording: an opened recording.
 
     Raises:
         UsageError: no event carries a call chain.
@@ -163,21 +158,13 @@ def kernel_part(chain: np.ndarray) -> np.ndarray:
 
 
 def _namer(symbols: KernelSymbols | None) -> Callable[[int], str]:
-    known: dict[int, str] = {}
-
-    def name_of(address: int) -> str:
-        if address not in known:
-            known[address] = f"{address:#x}" if symbols is None else symbols.name_at(address)
-        return known[address]
-
-    return name_of
+    return cache(hex if symbols is None else symbols.name_at)
 
 
 def is_of_this_boot(recording: Recording, last_ns: int) -> bool:
-    """True if a recording was made on this machine since it booted.
+    """True if a recording was made on this machine, under its kernel, since it booted.
 
-    Its kernel must be this one's, and its file must have been written shortly after its last event
-    by this boot's clock: addresses are laid out anew at each boot.
+    Its file must have been written shortly after its last event by this boot's clock.
     """
     uname = recording.meta.get("uname")
     same = list(os.uname()) == uname if uname else os.uname().release == recording.release
@@ -196,9 +183,6 @@ def waits_by_caller(recording: Recording) -> list[tuple[str, int]]:
 
     Functions of the lock itself are left out, and what called the fourth one. [] where the
     recording has no such events, no call chains, or no symbols.
-
-    Raises:
-        RecordingError: the recording cannot be read.
     """
     table = recording.trace.tables.get(EVENT, {})
     if "callchain_start" not in table or (symbols := recording.kernel_symbols) is None:

@@ -155,7 +155,7 @@ def _zone_of_address(
     """Zone code of each contention's lock, and the number of events that show it.
 
     A lock is a zone's if, of the contentions that some event is next to, most are next to one under
-    zone->lock; the zone is the one that most of those events' pages lie in.
+    zone->lock: the zone of most of those events' pages.
     """
     events = np.where(following >= 0, trace.event[following].astype(np.int16), -1)
     under_lock = np.isin(events, np.array(UNDER_LOCK))
@@ -219,11 +219,8 @@ _HOLD = {"time_ns": "int64", "node": "int64", "zone": "str", "cpu": "int64", "si
 def contended_releases(trace: Trace, zones: ZoneMap) -> pd.DataFrame:
     """Releases of the zones' locks that somebody waited for; empty without such events.
 
-    A lock is a zone's, and a hold is a site's, by what its CPU did just before it let go.
-
-    Returns:
-        time_ns, node, zone, cpu, site, waiting (how many CPUs had begun to wait for that lock and
-        not ended, NA where waits were not recorded).
+    A lock is a zone's, and a hold is a site's, by what its CPU did just before it let go. `waiting`
+    are the CPUs that had begun to wait for that lock and not ended, NA if waits were not recorded.
     """
     table = trace.tables.get(RELEASE)
     if table is None:

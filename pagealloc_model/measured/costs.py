@@ -82,7 +82,7 @@ def _apportioned(
 ) -> LockCosts:
     """Costs that add up to the time the profile has under the lock, site by site.
 
-    What is traced lasts as long as before: what an object costs less, its event costs more.
+    What an object costs less, its event costs more.
     """
     splits, merges = (
         float(units[ruled != 0].mean()) if ruled.any() else 0.0
@@ -123,9 +123,9 @@ def _apportioned(
 def _steps(stream: Stream, event: Event) -> np.ndarray:
     """Steps between events of one kind in a row, of one task on one CPU; the first `STEPS_USED`.
 
-    Units are known where pages follow each other in the way that splitting or merging prescribes:
-    the page after its neighbour was split off as often as its number is even (S5.2), and freeing it
-    merges as often as the numbers before it were odd (S5.3).
+    Units are known where pages follow each other as splitting or merging prescribes: the page after
+    its neighbour was split off as often as its number is even (S5.2), and freeing it merges as
+    often as the numbers before it were odd (S5.3).
 
     Returns:
         int64 of three rows: length in ns, units of work, and 1 where these are known.
@@ -176,13 +176,9 @@ def at_recorded_cost(trace: Trace, start: Snapshot | None = None) -> Assumptions
     """Elastic reclaim; freeing and moving a page take as long as in the recording, if it shows any.
 
     Direct reclaim and kswapd have a cost each: kswapd shares CPUs with all that runs meanwhile.
-    Where no run of kswapd was recorded, its cost is that of direct reclaim.
-
-    Args:
-        trace: the recording's events.
-        start: the snapshot that a replay begins with, for the shares of pages that reclaim scanned
-            and did not free before. (`pgmigrate_fail` does not tell what cannot be moved: it counts
-            attempts, several at the same folio, S9.9.)
+    Without a recorded run of kswapd, its cost is that of direct reclaim. `start`, the snapshot that
+    a replay begins with, has the shares of pages that reclaim scanned and did not free before; its
+    `pgmigrate_fail` counts attempts, so it does not say what cannot be moved (S9.9).
     """
     reclaim_ns = recorded_reclaim_ns(trace)
     known = {
@@ -203,10 +199,7 @@ def at_recorded_cost(trace: Trace, start: Snapshot | None = None) -> Assumptions
 
 
 def recorded_reclaim_ns(trace: Trace) -> int | None:
-    """Median time of a recorded direct reclaim per page that it freed, ns; None without any.
-
-    It includes what interrupts and other tasks took of the CPU meanwhile, and the recording itself.
-    """
+    """Median time of a recorded direct reclaim per page that it freed, ns; None without any."""
     pairs = begun_and_ended(trace, *_RECLAIM)
     if pairs is None:
         return None
@@ -224,9 +217,8 @@ def _compaction(trace: Trace) -> dict[str, int | None]:
     """Compaction's costs as its recorded runs show them, by field of `ElasticAssumptions`.
 
     `compact_migrate_ns` is the median time of a run per page that it moved, with the scans for
-    these pages and what else the CPU did meanwhile. `compaction_contended_per_mille` is the rate at
-    which asynchronous runs met others at a lock: of the blocks that they isolated pages of, those
-    after which a run gave way.
+    these pages. `compaction_contended_per_mille` is the rate at which asynchronous runs met others
+    at a lock: of the blocks that they isolated pages of, those after which a run gave way.
     """
     pairs = begun_and_ended(trace, *_COMPACTION)
     if pairs is None:
@@ -258,10 +250,7 @@ def _run_of_rows(
     lasted: np.ndarray,
     table: Mapping[str, np.ndarray],
 ) -> np.ndarray:
-    """Number of the run of its task that each row of a table lies in, -1 outside all.
-
-    Runs begin at rows `runs` of the table `begins` and last so many ns.
-    """
+    """Number of the run of its task that each row of a table lies in, -1 outside all."""
     number = np.full(len(table["pid"]), -1)
     pid, begun_ns = begins["pid"][runs], begins["time_ns"][runs]
     for task in np.unique(pid):
@@ -276,9 +265,8 @@ def _run_of_rows(
 def recorded_base_pages(trace: Trace) -> int | None:
     """Median base pages that tasks asked for behind a refused huge page; None if none was refused.
 
-    They are a task's movable requests of order 0 until it asks for the next huge page, the page
-    cache's left out. With none behind it a refusal was a first attempt, and another followed.
-    khugepaged has its pages already.
+    They are a task's movable requests of order 0 until it asks for the next huge page, without the
+    page cache's. khugepaged has its pages already.
     """
     asked = np.flatnonzero((trace.event == Event.ALLOC) & (trace.gfp & _MOVABLE != 0))
     order, gfp, pid = trace.order[asked], trace.gfp[asked], trace.pid[asked]
@@ -314,8 +302,7 @@ def recorded_kswapd_ns(trace: Trace) -> dict[str, int]:
     """Times that kswapd's recorded runs took, by field of `ElasticAssumptions`, ns.
 
     `kswapd_free_ns` is the time of all runs, each from its wake to its last pages, by the pages
-    that they freed; `kswapd_wake_ns` the median time from the first wake that a run answers to the
-    run. Both include what interrupts and other tasks took of the CPU meanwhile.
+    that they freed; `kswapd_wake_ns` the median time from the first wake that a run answers to it.
     """
     runs, shrunk, wakes = (
         trace.tables.get(f"vmscan:mm_vmscan_{name}")

@@ -50,11 +50,7 @@ DIRECT_RECLAIM = "vmscan:mm_vmscan_direct_reclaim_begin"
 def _fallbacks_table(
     trace: Trace, *, migratetypes: Sequence[str], pageblock_order: int
 ) -> pd.DataFrame:
-    """Fallback operations by requested and found type and order (T6).
-
-    A buddy of at least pageblock order is a whole block claimed; below, the block changed owner
-    (claim) or one page was taken (steal). One refill can make many.
-    """
+    """Fallback operations by requested and found type and order (T6)."""
     names = ["alloc_migratetype", "fallback_migratetype", "alloc_order", "fallback_order"]
     table = trace.tables.get("kmem:mm_page_alloc_extfrag", {})
     none = np.zeros(0, np.int64)
@@ -164,10 +160,9 @@ _GFP = stable_gfp_bits(None)
 def request_classes(
     gfp: np.ndarray, order: np.ndarray, *, bits: Mapping[str, int], pmd_order: int = 9
 ) -> np.ndarray:
-    """The class of each request, as an index into `REQUEST_CLASSES`.
+    """The class of each request, as an index into `REQUEST_CLASSES`, the first that fits.
 
-    thp: movable huge page of `pmd_order`; atomic: HIGH without direct reclaim; nowait: no direct
-    reclaim otherwise; then by mobility, movable, reclaimable and kernel.
+    thp: movable huge page of `pmd_order`; atomic: HIGH without direct reclaim; nowait: without.
     """
     names = ("HIGH", "DIRECT_RECLAIM", "MOVABLE", "COMP", "NOMEMALLOC", "RECLAIMABLE")
     high, waits, movable, compound, no_reserves, reclaimable = (

@@ -361,10 +361,9 @@ class Answers:
     def _drains_batched(self, cause: str) -> Finding | None:
         """From the bulk free's own `count` argument, exact but for the cause; else from pauses.
 
-        Dropping and retaking the lock lengthens one step: that from page k * batch - 1 to k * batch
-        has an unlock, a lock and pending interrupts. Its median is held against the medians of the
-        other offsets within a batch. Only drains of single pages count, whose holds end at exactly
-        a batch.
+        Dropping and retaking the lock lengthens the step from page k * batch - 1 to k * batch. Its
+        median is held against the medians of the other offsets within a batch, in drains of single
+        pages, whose holds end at exactly a batch.
         """
         table, stream = self.trace.tables.get(DRAIN_PROBE), self.stream
         if table is not None:

@@ -175,16 +175,12 @@ def choose_rules(recording: Recording, rules: KernelRules | str | None = None) -
 def recorded_rules(recording: Recording, *, with_answers: bool = False) -> ChosenRules:
     """The preset nearest to a recording's kernel, changed where the recording shows otherwise.
 
-    Settings decide against the release: distributions backport.
-
-    Args:
-        recording: the recording.
-        with_answers: let refills, drains, fallbacks, kprobes and later snapshots decide as well; a
-            prediction under such rules has seen part of the answer, and `origin` says so.
+    Settings decide against the release: distributions backport. `with_answers` lets refills,
+    drains, fallbacks, kprobes and later snapshots decide as well; a prediction under such rules has
+    seen part of the answer, and `origin` says so.
 
     Raises:
         PolicyError: the kernel is older than every preset; with answers the oldest is taken.
-        RecordingError: the recording cannot be read.
     """
     release = recording.release
     try:

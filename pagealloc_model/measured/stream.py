@@ -68,8 +68,7 @@ class Stream:
         migratetype: int8, as in the trace; of BULK_ALLOC and REFILLED the list's.
         percpu_refill: int8, as in the trace.
         zone_address: uint64, the probes' zone pointer, 0 elsewhere.
-        value: int64, `count` of BULK_ALLOC, `got` of BULK_ALLOC_RETURN, `pindex` of BULK_FREE,
-            the CPU whose lists DRAIN_ZONE empties, of lock events the row of their table, else 0.
+        value: int64, by kind as `_VALUES` says; of lock events the row of their table, else 0.
     """
 
     cpu: np.ndarray
@@ -207,9 +206,10 @@ def begun_and_ended(
     keys: tuple[str, ...] = ("pid",),
     chosen: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-    """Rows of beginnings and of the ends that follow them, and ns between (T10.10).
+    """Rows of beginnings and of the ends that follow them, and ns between (T10.10); int64.
 
-    By keys and then by time. A beginning whose end was not seen is left out.
+    By keys and then by time, without beginnings whose end was not seen; None where either event was
+    not recorded.
 
     Args:
         trace: the recording's events.
@@ -217,9 +217,6 @@ def begun_and_ended(
         end_name: of the ends.
         keys: columns that both have in common, the last first; by default the task.
         chosen: rows of the beginnings; by default all.
-
-    Returns:
-        Three int64; None where either event was not recorded.
     """
     begins, ends = trace.tables.get(begin_name), trace.tables.get(end_name)
     if begins is None or ends is None:

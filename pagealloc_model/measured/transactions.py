@@ -29,7 +29,7 @@ TRANSACTION = np.dtype(
     [("time_ns", np.int64), ("objects", np.int64), ("pages", np.int64), ("cpu", np.int16)]
     + [(name, np.int8) for name in ("zone", "site", "cause", "order", "migratetype")]
 )
-"""A hold of zone->lock: when it began; buddies and base pages moved, -1 where unknown; the$
+"""A hold of zone->lock: when it began; buddies and base pages moved, -1 where unknown; the
 CPU that ran it; code of a `ZoneMap`; indices into `SITES` and `CAUSES`; `UNKNOWN_ORDER` for drains,
 which mix orders; number of the list, -1 for drains and frees."""
 Transactions = np.recarray
@@ -90,8 +90,7 @@ def zone_columns(code: np.ndarray, zones: ZoneMap) -> dict[str, object]:
 def drain_causes(stream: Stream, first: np.ndarray, comms: Mapping[int, str]) -> np.ndarray:
     """The cause of each drain, as an index into `CAUSES`; "" where nothing says so (T11).
 
-    The nearest earlier free or whole-zone drain of the same CPU and task is the cause: a free
-    overflowed the list (commit), or all lists are drained (drain_all). A kworker without a free
+    The nearest earlier free or whole-zone drain of the same CPU and task; a kworker without a free
     just before is the periodic decay.
     """
     nearest = stream.latest(first, Event.FREE, Event.FREE_BATCHED, Probe.DRAIN_ZONE)
@@ -113,10 +112,9 @@ def probed_transactions(
     """Refills, drains, direct frees and direct buddy allocations, with notes on what is unsure.
 
     A refill is a call of the bulk allocator with its return value. A drain is a call of the bulk
-    free; what it freed are the pcpu_drain events up to the CPU's next call. An allocation event
-    under the lock that no open refill accounts for is a direct buddy allocation: no allocation
-    event belongs to a refill, so a removal inside one that is at once followed by the allocation of
-    the same page is an interrupt's.
+    free with the pcpu_drain events up to the CPU's next call. Other removals are direct buddy
+    allocations; so is, inside a refill, that of an interrupt, which the allocation of the same page
+    follows at once.
     """
     pages_zone = zones.codes(stream.pfn)
     by_address = _zone_by_address(stream, pages_zone)
@@ -263,14 +261,12 @@ def inferred_transactions(
 
     A refill is a run of removals of one order, list and zone by one task on one CPU, ended by any
     other event of that CPU or the largest size the rules allow. A run of one, followed by the
-    allocation of that very page, is a direct buddy allocation, except at pageblock order, where
-    refills bring one or two objects. A drain is a run of pcpu_drain events of one task and zone,
-    cut into batches where the kernel drops the lock between them. Direct frees are seen only for
-    orders that no per-CPU list holds. Where the kernel announces each object that a refill brings
-    (`Probe.REFILLED`), refills are runs of those, and every other removal is a direct one.
+    allocation of that very page, is a direct buddy allocation, except at pageblock order. A drain
+    is a run of pcpu_drain events of one task and zone, cut into batches where the kernel drops the
+    lock between them. Direct frees are seen only for orders that no per-CPU list holds. Where the
+    kernel announces each object that a refill brings, refills are runs of those.
 
-    Pauses do not end a run: recordings with kprobes show that cutting at them splits far more holds
-    than it separates.
+    Pauses do not end a run: cutting at them splits far more holds than it separates.
     """
     if rules.every_removal_announced:
         stream = stream.take(stream.kind != Event.EXTFRAG)
