@@ -13,13 +13,13 @@ BUDGETS = {
     "policy": 1_520,
     "recording": 10_840,
     "allocator": 13_590,
-    "measured": 3_000,
+    "measured": 2_915,
     "predicted": 7_700,
     "verdict": 6_870,
     "show": 4_125,
     "studies": 6_060,
     "notebook": 2_720,
-    "cli": 1_940,
+    "cli": 1_815,
 }
 """Lines of Python that a room may have, docstrings counted: who adds takes away as much."""
 
