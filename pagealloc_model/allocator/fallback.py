@@ -325,11 +325,14 @@ def __rmqueue_claim(m: at.Arrays, zone: int, order: int, migratetype: int, flags
     if falls_back_by_class(m, migratetype):
         return claim_by_class(m, zone, order, migratetype, flags)
     for current in range(m.st[at.MAX_ORDER], least_claimed(m, order, flags) - 1, -1):
-        if not can_steal_fallback(m, current, migratetype):
+        is_worth_it = can_steal_fallback(m, current, migratetype)
+        if not is_worth_it and not m.st[at.RULE_CLAIM_LOOKS_FIRST]:
             return -1
         found = foreign_buddy(m, zone, current, migratetype)
         if found < 0:
             continue
+        if not is_worth_it:
+            return -1
         other = int(m.pages[found]["tag"])
         pfn = try_to_claim_block(m, zone, found, order, migratetype, flags)
         if pfn >= 0:

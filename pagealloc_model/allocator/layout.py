@@ -262,6 +262,8 @@ batch on lists, refilling one or draining them (S4.10)."""
 IN_INTERRUPT, AFTER_FREE, BEFORE_REQUEST = 4, 8, 16
 """Not gfp bits, of rows alone: an interrupt's; it is the first of an interrupt that came just after
 a free, or just before a request."""
+KERNEL_THREAD = 0x100
+"""Not a gfp bit: a request's, whose task has PF_KTHREAD (S8.2)."""
 CONTEXT_BITS = IN_INTERRUPT | AFTER_FREE | BEFORE_REQUEST
 
 CHAINED = -2

@@ -518,7 +518,8 @@ def try_to_free_pages(m: at.Arrays, ac: AllocContext, order: int) -> int:
     `order` is what is wanted in the end, which may be more than the request's (S8.7). Returns how
     much progress it made: pages freed, or 1 if compaction is to do the rest (S8.2).
     """
-    throttle_direct_reclaim(m, ac)
+    if not ac.bits & at.KERNEL_THREAD:
+        throttle_direct_reclaim(m, ac)
     m.st[word_at(m, pr.REQUEST_STALLED)] = 1
     sc = word_at(m, pr.DIRECT_SCAN)
     begin_control(m, sc, order, ac.highest_type)

@@ -264,6 +264,9 @@ class KernelRules:
     reclaim_frees_backwards: bool = rule(
         "of the pages that a cluster of reclaim frees the last one taken is freed first", "S10.6"
     )
+    claim_looks_first: bool = rule(
+        "a claim looks for a buddy before it is asked whether its block is worth it", "S6.7"
+    )
     source: str = ""
     inferred: tuple[str, ...] = ()
 
@@ -362,7 +365,7 @@ _6_1 = _since(
     "6.1",
     """full_drain_batched fallback_from_largest highatomic_needs_high highatomic_from_pcp
     highatomic_refills_pcp refill_counted_at_end huge_lists_hold_blocks fast_sources_marked
-    free_counts_as_reclaimable reclaim_frees_backwards""",
+    free_counts_as_reclaimable reclaim_frees_backwards claim_looks_first""",
     source="6.1.192",
 )
 _6_12 = _since(
@@ -395,6 +398,7 @@ _6_18 = _since(
     _6_12,
     "6.18",
     "high_order_flush_adds_half_high_min skips_busy_kswapd_nodes",
+    "claim_looks_first",
     source="",
     inferred=_all_but(
         """high_order_flush_adds_half_high_min pcp_auto_tuned pcp_decays free_batched decay_batched

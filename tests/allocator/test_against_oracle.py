@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -58,6 +59,7 @@ ELASTIC = {
     "cma_elastic": ((0, 5, 11), 60),
     "owning_elastic": (range(100, 106), 60),
     "superpageblocks_elastic": ((3, 14, 38), 80),
+    "hiding_elastic": ((4, 7), 20),
 }
 """Numbers of the scenarios under pressure that always run, and their steps."""
 
@@ -107,6 +109,17 @@ def test_they_agree_under_pressure(kind: str) -> None:
 )
 def test_they_agree_on_every_mechanism(kind: str, numbers: range, steps: int) -> None:
     assert not MECHANISMS[kind] - seen_under_pressure(kind, numbers, steps)
+
+
+@pytest.mark.parametrize(("left_out", "compactions"), [(False, 2), (True, 1)])
+def test_a_reserved_block_alone_keeps_compaction_from_being_declined(
+    left_out: bool, compactions: int
+) -> None:
+    """S9.10: without it the one before reclaim is declined; what reclaim frees is in pieces."""
+    scenario = random_of_kind("hiding_elastic", 4, 3, ("6.12",))
+    options = replace(scenario.options, index_without_highatomic=left_out)
+    oracle = assert_agreement(replace(scenario, options=options))
+    assert oracle.memory.counts["compact_stall"] == compactions
 
 
 def model_size(machine: OracleMachine, rules: str, policy: Policy) -> tuple[int, int, int]:

@@ -20,7 +20,15 @@ from tests.oracle.random_scenarios import (
     with_reserve_switches,
 )
 from tests.oracle.rules import ElasticOptions
-from tests.oracle.scenarios import ATOMIC, KERNEL, Scenario, blocks_of, late_memory, zone_of
+from tests.oracle.scenarios import (
+    ATOMIC,
+    KERNEL,
+    Scenario,
+    blocks_of,
+    late_memory,
+    one_zone,
+    zone_of,
+)
 from tests.oracle.steps import Step, step
 
 FULL = KERNEL | Bits.IO
@@ -140,6 +148,32 @@ class ElasticScenario:
             folio.active = is_movable and rng.random() < 0.3
             number += has_object
             oracle.memory.add(folio)
+        return number
+
+
+@dataclass(frozen=True, kw_only=True)
+class HidingScenario(ElasticScenario):
+    """The only whole free block is reserved; of others one half is free, the rest of one file.
+
+    So memory lacks, by the fragmentation index, but for the reserve, which alone keeps compaction
+    from being declined (S7.5, S9.2).
+    """
+
+    def _lay_out_block(
+        self, oracle: ElasticOracle, start: int, number: int, rng: random.Random
+    ) -> int:
+        size = self.machine.pages_per_block
+        is_reserved = start + size == self.machine.zones[0].end_pfn
+        if is_reserved:
+            oracle.set_block_type(start // size, Migratetype.HIGHATOMIC)
+        free = size if is_reserved else size // 2
+        for pfn in range(start, start + size - free):
+            oracle.put_allocated(pfn, 0, movable=True)
+            oracle.memory.add(Folio(pfn, 0, Kind.FILE, number, 0, True))
+            number += 1
+        order = free.bit_length() - 1
+        oracle.put_allocated(start + size - free, order, movable=True)
+        oracle.free(0, start + size - free, order)
         return number
 
 
@@ -276,6 +310,8 @@ class _Steps:
         order = rng.choice(scenario.orders)
         is_movable = rng.random() < scenario.movable_share
         bits = rng.choice(scenario.bits)
+        if scenario.seed % 3 == 2 and self.objects % 2:
+            bits |= Bits.KERNEL_THREAD  # by numbers, so that what is drawn stays as it is
         kind = rng.choice((Kind.ANON, Kind.FILE)) if is_movable else Kind.KERNEL
         migratetype = 1
         if not is_movable:
@@ -500,6 +536,28 @@ def random_closed_elastic_scenario(number: int, presets: Sequence[str] = ALL) ->
     )
 
 
+def random_hiding_elastic_scenario(number: int, presets: Sequence[str] = ALL) -> HidingScenario:
+    """Requests for whole blocks where one is free, but reserved; every second one leaves it out."""
+    plain = random_elastic_scenario(number, presets)
+    options = replace(
+        plain.options,
+        compact_gap=None,
+        extfrag_threshold=500,
+        index_without_highatomic=number % 2 == 1,
+        proactiveness=0,
+        thp_bits=None,
+    )
+    changed = replace(
+        plain,
+        machine=one_zone(8, nr_cpus=2),
+        policy=replace(plain.policy, defrag_mode=False),
+        options=options,
+        orders=(9,),
+        movable_share=1.0,
+    )
+    return HidingScenario(**{each.name: getattr(changed, each.name) for each in fields(changed)})
+
+
 ELASTIC: dict[str, Callable[..., ElasticScenario]] = {
     "elastic": random_elastic_scenario,
     "told_elastic": random_told_elastic_scenario,
@@ -507,6 +565,7 @@ ELASTIC: dict[str, Callable[..., ElasticScenario]] = {
     "cma_elastic": random_cma_elastic_scenario,
     "owning_elastic": random_owning_elastic_scenario,
     "superpageblocks_elastic": random_superpageblock_elastic_scenario,
+    "hiding_elastic": random_hiding_elastic_scenario,
     "closed_elastic": random_closed_elastic_scenario,
 }
 """The same under pressure."""

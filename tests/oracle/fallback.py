@@ -132,11 +132,14 @@ class Fallback:
     ) -> int | None:
         """Part of __rmqueue_claim(): claim from buddies of some kind, the largest first."""
         for current in range(self.buddy.max_order, lowest - 1, -1):
-            if not should_try_claim_block(self.buddy, current, migratetype):
+            is_worth_it = should_try_claim_block(self.buddy, current, migratetype)
+            if not is_worth_it and not self.zone.rules.claim_looks_first:
                 return None
             found = search(current)
             if found is None:
                 continue
+            if not is_worth_it:
+                return None
             pfn, fallback = found
             taken: int | None = pfn
             if current >= self.buddy.blocks.order:

@@ -12,14 +12,15 @@ class Bits(IntFlag):
     """The gfp bits that the allocator's decisions read, with their values (S2.3).
 
     ATOMIC exists in 6.1 only; only an elastic replay reads IO, RETRY_MAYFAIL, NOFAIL and NORETRY.
-    INTERRUPTS_HOLDER is no gfp bit: the request is an interrupt's, which may find a list
-    locked (S4.10).
+    INTERRUPTS_HOLDER and KERNEL_THREAD are no gfp bits: the request is an interrupt's, which may
+    find a list locked (S4.10), or that of a task with PF_KTHREAD (S8.2).
     """
 
     NONE = 0
     INTERRUPTS_HOLDER = 2
     HIGH = 0x20
     IO = 0x40
+    KERNEL_THREAD = 0x100
     ATOMIC = 0x200
     DIRECT_RECLAIM = 0x400
     KSWAPD = 0x800

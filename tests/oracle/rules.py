@@ -63,6 +63,8 @@ class OracleRules:
     watermark_subtracts_reserved: bool = _until("6.1")
     # the gfp bit ATOMIC lets requests ignore the boost, not HIGH (S3.3)
     atomic_bit_ignores_boost: bool = _until("6.1")
+    # a claim looks for a buddy before it asks whether its block is worth it (S6.7)
+    claim_looks_first: bool = _until("6.12")
     # only requests that may wake kswapd act on the flag (S3.2)
     boosted_flag_needs_kswapd: bool = _since("6.12")
     # nodes that kswapd works on are avoided at first (S3.1)

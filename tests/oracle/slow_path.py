@@ -36,7 +36,8 @@ class DirectReclaim:
 
         It is 1 if none was freed, but compaction could begin anyway.
         """
-        self._throttle_direct_reclaim(zonelist)
+        if Bits.KERNEL_THREAD not in request.bits:
+            self._throttle_direct_reclaim(zonelist)
         control = ScanControl(
             order=order,
             highest=request.highest_zone,

@@ -97,7 +97,11 @@ def test_words_that_name_no_rules_are_refused(words: str, complaint: str) -> Non
     [
         ("7.2", "7.3", "highatomic_fastpath highatomic_slowpath_only promoted_fall_back_afresh"),
         ("6.12", "6.15", "decay_batched highatomic_needs_high suitable_by_request_mark"),
-        ("6.12", "6.18", "high_order_flush_adds_half_high_min skips_busy_kswapd_nodes"),
+        (
+            "6.12",
+            "6.18",
+            "high_order_flush_adds_half_high_min skips_busy_kswapd_nodes claim_looks_first",
+        ),
     ],
 )
 def test_kernels_differ_where_s13_says(before: str, after: str, changed: str) -> None:

@@ -490,6 +490,16 @@ def _spread(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 GFP_MOVABLE = 0x8
 GFP_COMP = 0x40000
 KSWAPD_NAME = "kswapd"
+KERNEL_THREADS = (
+    KSWAPD_NAME,
+    "kcompactd",
+    "khugepaged",
+    "kthreadd",
+    "kworker/",
+    "ksoftirqd/",
+    "jbd2/",
+)
+"""What names of kernel threads that allocate begin with; of others a recording does not tell."""
 
 
 def page_classes(gfp: np.ndarray, order: np.ndarray) -> np.ndarray:
@@ -535,8 +545,8 @@ class ElasticRows:
         """Find when tasks of a trace reclaimed and compacted."""
         self._trace = trace
         self.any_by_compaction = False
-        kswapds = [pid for pid, name in trace.comms.items() if name.startswith(KSWAPD_NAME)]
-        self._kswapds = np.array(kswapds, np.int64)
+        self._kswapds = _tasks_named(trace, KSWAPD_NAME)
+        self._kernel_threads = _tasks_named(trace, KERNEL_THREADS)
         self._reclaims = _intervals(trace, *_RECLAIM)
         self._compactions = _intervals(trace, *_COMPACTION)
         self._any_failed = any(
@@ -565,10 +575,11 @@ class ElasticRows:
         gfp = self._trace.gfp[kept]
         is_request = rows["is_free"] == 0
         classes = page_classes(gfp, rows["order"]) << np.uint32(pr.CLASS_SHIFT)
-        more = (gfp & np.uint32(pr.ELASTIC_BITS)) | classes
+        pid = rows["pid"].astype(np.int64)
+        by_thread = np.isin(pid, self._kernel_threads) * np.uint32(at.KERNEL_THREAD)
+        more = (gfp & np.uint32(pr.ELASTIC_BITS)) | classes | by_thread
         rows["bits"] |= np.where(is_request, more, np.uint32(0))
         by_reclaim = self.freed_by_reclaim(kept)
-        pid = rows["pid"].astype(np.int64)
         by_compaction = self._frees(kept) & _inside(self._compactions, pid, kept)
         for marked, bits in (
             (by_reclaim, pr.FREED_BY_RECLAIM),
@@ -612,6 +623,11 @@ class ElasticRows:
         """Mask of frees, but for what interrupts of a task do in its name."""
         trace = self._trace
         return (trace.event[kept] == Event.FREE) & (trace.in_interrupt[kept] <= 0)
+
+
+def _tasks_named(trace: Trace, beginning: str | tuple[str, ...]) -> np.ndarray:
+    """Thread ids, int64, of the tasks whose names begin so."""
+    return np.array([t for t, name in trace.comms.items() if name.startswith(beginning)], np.int64)
 
 
 _RECLAIM = ("vmscan:mm_vmscan_direct_reclaim_begin", "vmscan:mm_vmscan_direct_reclaim_end")

@@ -321,6 +321,7 @@ static long direct_reclaim(struct reclaim_operation *operation)
 	if (operation->bits & PR_GFP_FS)
 		gfp_mask |= __GFP_FS;
 	request_zone = ac.highest_zoneidx;
+	current->flags = operation->bits & AT_KERNEL_THREAD ? PF_KTHREAD : 0;
 	return CALL_try_to_free_pages;
 }
 
