@@ -120,6 +120,7 @@ OWNERSHIP = {
     "merge_looks": at.MERGE_ENTRIES,
     "recorded_looks": at.RECORDED_ENTRIES,
 }
+HELD_BACK = {"free": at.PCP_FREE_DELTA, "cma": at.PCP_FREE_CMA_DELTA, "expire": at.PCP_EXPIRE}
 PHASE = {"refills": at.PHASE_REFILLS, "objects": at.PHASE_OBJECTS, "pages": at.PHASE_PAGES}
 """The model's word for each of the oracle's, in its regions for page sets, zones and so on."""
 
@@ -131,13 +132,28 @@ def named(words: np.ndarray, places: Mapping[str, int]) -> dict[str, int]:
 
 def dump_state(state: State) -> Dump:
     """A state as `tests.oracle.dump.dump_state` has the oracle's."""
-    zones, page_sets = range(len(state.machine.zones)), _page_sets(state)
-    tunes_itself = bool(state.st[at.RULE_PCP_AUTO_TUNED])
+    machine, zones, page_sets = state.machine, range(len(state.machine.zones)), _page_sets(state)
     lists = {(*key, index): pages for key in page_sets for index, pages in _lists(state, *key)}
+    pcp = {key: named(state.pcp_region(*key), PAGE_SET) for key in page_sets}
+    for words in pcp.values():
+        words["free_high_batch"] = int(state.st[at.FREE_HIGH_BATCH])
+        if state.st[at.RULE_PCP_AUTO_TUNED]:
+            del words["free_factor"]
+        else:
+            words["free_count"] = 0
+    free = {
+        zone: state.zone_region(zone)[at.ZONE_LISTS :].reshape(-1, at.MIGRATETYPES, at.LIST_WORDS)
+        for zone in zones
+    }
     dump: Dump = {
-        "free": {key: pfns for zone in zones for key, pfns in _free_lists(state, zone)},
+        "free": {
+            (zone, order, migratetype): state.list_pages(free[zone][order, migratetype])
+            for zone in zones
+            for order in range(machine.max_order + 1)
+            for migratetype in range(len(machine.migratetypes))
+        },
         "pcp": lists,
-        "pcp_state": {key: _page_set(state, *key, tunes_itself=tunes_itself) for key in page_sets},
+        "pcp_state": pcp,
         "blocks": {
             int(block): int(state.blocks[block]["migratetype"])
             for block in np.flatnonzero(state.blocks["zone"])
@@ -160,6 +176,15 @@ def dump_literal(state: State) -> Dump:
     nodes = st[st[at.NODE_BASE] : st[at.ZONELIST_BASE]].reshape(-1, at.NODE_STRIDE)
     page_sets = _page_sets(state)
     owning = page_sets if st[at.OWNERSHIP] else []
+    sets = np.zeros((len(machine.zones) * machine.nr_cpus, at.OWNED_SET_STRIDE), np.int64)
+    blocks, owners = np.zeros((0, at.OWNED_BLOCK_WORDS), np.int64), np.zeros(0, np.int64)
+    if owning:
+        first = st[st[at.OWNERSHIP] :]
+        sets = st[first[at.OWNED_SETS] :][: sets.size].reshape(sets.shape)
+        owners = st[first[at.OWNERS] :][: len(state.blocks)]
+        blocks = st[first[at.OWNED_BLOCKS] :][: len(owners) * at.OWNED_BLOCK_WORDS]
+        blocks = blocks.reshape(len(owners), -1)
+    zones = {zone: state.zone_region(zone) for zone, _ in page_sets}
     dump: Dump = {
         "divergence": named(st, DIVERGENCE),
         "told": named(st, TOLD),
@@ -167,22 +192,42 @@ def dump_literal(state: State) -> Dump:
             node: bool(nodes[index, at.NODE_KSWAPD_ACTIVE])
             for index, node in enumerate(machine.nodes)
         },
-        "counters": {zone: _counters(state, zone) for zone, cpu in page_sets if not cpu},
-        "owners": _owners(state) if owning else {},
-        "recorded": {key: _recorded(state, *key) for key in owning},
+        "counters": {
+            zone: {
+                "free": int(words[at.ZONE_FREE] - words[at.ZONE_FREE_UNFOLDED]),
+                "cma": int(words[at.ZONE_FREE_CMA] - words[at.ZONE_FREE_CMA_UNFOLDED]),
+                **named(words, {"free_cma": at.ZONE_FREE_CMA, "threshold": at.ZONE_THRESHOLD}),
+            }
+            for zone, words in zones.items()
+        },
+        "owners": {
+            int(number): (int(owners[number]) - 1, bool(blocks[number, at.BLOCK_IS_RECORDED]))
+            for number in np.flatnonzero(owners)
+        },
+        "recorded": {
+            (zone, cpu): _recorded(blocks, sets[zone * machine.nr_cpus + cpu])
+            for zone, cpu in owning
+        },
         "mergeable": {
             (*key, index): [pfn for pfn in pages if state.pages[pfn]["flags"] & at.MERGEABLE]
             for key in owning
             for index, pages in _lists(state, *key)
         },
-        "ownership_counts": {
-            (*key, name): count
-            for key in page_sets
-            for name, count in _ownership_counts(state, *key).items()
-        },
+        "ownership_counts": {},
     }
+    for zone, cpu in page_sets:
+        words = sets[zone * machine.nr_cpus + cpu]
+        phases = words[at.SET_PHASES :][: at.PHASES * at.PHASE_STRIDE].reshape(at.PHASES, -1)
+        counts = named(words, OWNERSHIP) | named(state.pcp_region(zone, cpu), LOCKS)
+        counts |= {"phases": tuple(named(phase, PHASE) for phase in phases)}
+        dump["ownership_counts"] |= {(zone, cpu, name): count for name, count in counts.items()}
     if st[at.COUNTS_BY_CPU]:
-        dump["cpus"] = {key: _held_back(state, *key) for key in page_sets}
+        dump["cpus"] = {}
+        for key in page_sets:
+            words = state.pcp_region(*key)
+            held = named(words, HELD_BACK)
+            held["changed"] = bool(words[at.PCP_TOUCHED] or held["free"] or held["cma"])
+            dump["cpus"][key] = held
     if not owning:
         dump["probes"] = {"all": int(st[at.REFILL_PROBES]), "most": int(st[at.REFILL_PROBES_MOST])}
     return dump
@@ -193,13 +238,15 @@ def _page_sets(state: State) -> list[tuple[int, int]]:
     return [(zone, cpu) for zone in zones for cpu in range(state.machine.nr_cpus)]
 
 
-def _free_lists(state: State, zone: int) -> list[tuple[tuple[int, int, int], list[int]]]:
-    lists = state.zone_region(zone)[at.ZONE_LISTS :].reshape(-1, at.MIGRATETYPES, at.LIST_WORDS)
-    return [
-        ((zone, order, migratetype), state.list_pages(lists[order, migratetype]))
-        for order in range(state.machine.max_order + 1)
-        for migratetype in range(len(state.machine.migratetypes))
-    ]
+def _recorded(blocks: np.ndarray, of_cpu: np.ndarray) -> list[int]:
+    """Recorded blocks of a CPU, oldest first."""
+    number, _, entries = of_cpu[at.SET_RECORDED :][: at.LIST_WORDS].tolist()
+    recorded = []
+    while number >= 0:
+        recorded.append(number)
+        number = int(blocks[number, at.BLOCK_NEXT])
+    assert len(recorded) == entries
+    return recorded
 
 
 def _lists(state: State, zone: int, cpu: int) -> list[tuple[int, list[int]]]:
@@ -210,84 +257,6 @@ def _lists(state: State, zone: int, cpu: int) -> list[tuple[int, list[int]]]:
         count = at.PCP_TYPES * (int(state.st[at.POLICY_COSTLY_ORDER]) + 1) + of_huge_pages
     lists = state.pcp_region(zone, cpu)[at.PCP_LISTS : at.PCP_SITES].reshape(-1, at.LIST_WORDS)
     return [(index, state.list_pages(lists[index])) for index in range(count)]
-
-
-def _page_set(state: State, zone: int, cpu: int, *, tunes_itself: bool) -> dict[str, int]:
-    found = named(state.pcp_region(zone, cpu), PAGE_SET)
-    found["free_high_batch"] = int(state.st[at.FREE_HIGH_BATCH])
-    if tunes_itself:
-        del found["free_factor"]
-    else:
-        found["free_count"] = 0
-    return found
-
-
-def _counters(state: State, zone: int) -> dict[str, int]:
-    region = state.zone_region(zone)
-    return {
-        "free": int(region[at.ZONE_FREE] - region[at.ZONE_FREE_UNFOLDED]),
-        "cma": int(region[at.ZONE_FREE_CMA] - region[at.ZONE_FREE_CMA_UNFOLDED]),
-        "free_cma": int(region[at.ZONE_FREE_CMA]),
-        "threshold": int(region[at.ZONE_THRESHOLD]),
-    }
-
-
-def _held_back(state: State, zone: int, cpu: int) -> dict[str, int | bool]:
-    region = state.pcp_region(zone, cpu)
-    free, cma = int(region[at.PCP_FREE_DELTA]), int(region[at.PCP_FREE_CMA_DELTA])
-    changed = bool(region[at.PCP_TOUCHED]) or free != 0 or cma != 0
-    return {"free": free, "cma": cma, "changed": changed, "expire": int(region[at.PCP_EXPIRE])}
-
-
-def _owned(state: State, word: int) -> int:
-    return int(state.st[state.st[at.OWNERSHIP] + word])
-
-
-def _owned_blocks(state: State) -> np.ndarray:
-    first = _owned(state, at.OWNED_BLOCKS)
-    words = state.st[first : first + len(state.blocks) * at.OWNED_BLOCK_WORDS]
-    return words.reshape(-1, at.OWNED_BLOCK_WORDS)
-
-
-def _owned_set(state: State, zone: int, cpu: int) -> np.ndarray:
-    """Words of a CPU's part in a zone; zeros where no block is ever owned."""
-    if not state.st[at.OWNERSHIP]:
-        return np.zeros(at.OWNED_SET_STRIDE, np.int64)
-    number = zone * state.machine.nr_cpus + cpu
-    first = _owned(state, at.OWNED_SETS) + number * at.OWNED_SET_STRIDE
-    return state.st[first : first + at.OWNED_SET_STRIDE]
-
-
-def _owners(state: State) -> dict[int, tuple[int, bool]]:
-    recorded = _owned_blocks(state)[:, at.BLOCK_IS_RECORDED]
-    first = _owned(state, at.OWNERS)
-    owners = state.st[first : first + len(state.blocks)]
-    return {
-        int(number): (int(owners[number]) - 1, bool(recorded[number]))
-        for number in np.flatnonzero(owners)
-    }
-
-
-def _recorded(state: State, zone: int, cpu: int) -> list[int]:
-    blocks = _owned_blocks(state)
-    head, _, entries = _owned_set(state, zone, cpu)[at.SET_RECORDED :][: at.LIST_WORDS]
-    recorded = []
-    number = int(head)
-    while number >= 0:
-        recorded.append(number)
-        number = int(blocks[number, at.BLOCK_NEXT])
-    assert len(recorded) == entries
-    return recorded
-
-
-def _ownership_counts(state: State, zone: int, cpu: int) -> dict[str, Any]:
-    words = _owned_set(state, zone, cpu)
-    phases = words[at.SET_PHASES : at.SET_PHASES + at.PHASES * at.PHASE_STRIDE]
-    return {
-        "phases": tuple(named(phase, PHASE) for phase in phases.reshape(at.PHASES, -1)),
-        **named(words, OWNERSHIP),
-        **named(state.pcp_region(zone, cpu), LOCKS),
-    }
 
 
 def model_machine(machine: OracleMachine) -> Machine:

@@ -26,36 +26,26 @@ from pagealloc_model.allocator.events import advance
 from pagealloc_model.allocator.hooks import advance_with
 
 recording = pm.open(Path(sys.argv[1]))
-plain = pm.replay(recording)
-same = pm.replay(recording, hooks=pm.Hooks(
+unchanged = pm.Hooks(
     refill=lambda objects, order, count, high, batch: objects,
     drain=lambda pages, order, count, high, batch: pages,
     reserve=lambda order, reserved, managed: True,
     fallback=lambda type, order, migratetype: type,
-))
-assert np.array_equal(same.places, plain.places) and np.array_equal(same.log, plain.log)
-assert same.hooks == ("reserve", "refill", "drain", "fallback")
-singly = pm.replay(recording, hooks=pm.Hooks(
-    refill=lambda objects, order, count, high, batch: 1))
-refills = singly.log[singly.log[:, 0] == 0]
-assert len(refills) and (refills[:, 6] <= 1).all(), refills
+)
+single = pm.Hooks(refill=lambda objects, order, count, high, batch: 1)
+for reclaim in ("elastic", "literal"):
+    own = pm.Assumptions(reclaim=reclaim)
+    plain, same, singly = (
+        pm.replay(recording, assumptions=own, hooks=hooks) for hooks in (None, unchanged, single)
+    )
+    assert np.array_equal(same.places, plain.places) and np.array_equal(same.log, plain.log)
+    assert same.vmstat.equals(plain.vmstat)
+    assert same.hooks == ("reserve", "refill", "drain", "fallback")
+    refills = singly.log[singly.log[:, 0] == 0]
+    assert len(refills) and (refills[:, 6] <= 1).all(), refills
 assert "hooks: none -> refill" in pm.compare(plain, singly).to_text(width=200)
 again = pm.replay(recording)
 assert np.array_equal(again.log, plain.log), "the model's own kernels are as they were"
-own = pm.Assumptions(reclaim="elastic")
-pressed = pm.replay(recording, assumptions=own)
-same = pm.replay(recording, assumptions=own, hooks=pm.Hooks(
-    refill=lambda objects, order, count, high, batch: objects,
-    drain=lambda pages, order, count, high, batch: pages,
-    reserve=lambda order, reserved, managed: True,
-    fallback=lambda type, order, migratetype: type,
-))
-assert np.array_equal(same.places, pressed.places) and np.array_equal(same.log, pressed.log)
-assert same.vmstat.equals(pressed.vmstat)
-singly = pm.replay(recording, assumptions=own, hooks=pm.Hooks(
-    refill=lambda objects, order, count, high, batch: 1))
-refills = singly.log[singly.log[:, 0] == 0]
-assert len(refills) and (refills[:, 6] <= 1).all(), refills
 import pagealloc_model.allocator.events
 assert pagealloc_model.allocator.events.advance is advance
 most = 1

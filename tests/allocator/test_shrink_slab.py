@@ -56,6 +56,14 @@ def listed(state: Pressed) -> int:
     return int(state.node[pr.SLAB_LIST + at.ENTRIES])
 
 
+def shrink_at(state: Pressed, priority: int) -> int:
+    """One pass of node 0's shrinker; the pages that became free."""
+    base = int(state.state.st[at.PRESSURE_BASE])
+    state.state.st[base + pr.DIRECT_SCAN + pr.SC_PRIORITY] = priority
+    state.state.st[base + pr.DIRECT_SCAN + pr.SC_MAY_FS] = 1
+    return shrink_once(state.state.arrays(state.places), base + pr.DIRECT_SCAN)
+
+
 def test_slabs_join_their_list_and_leave_it_with_their_objects() -> None:
     state = pressed()
     first, second, third = slabs(state, 3)
@@ -110,13 +118,10 @@ def check_pass(
 ) -> None:
     """One slab; what one pass scans of it and leaves over."""
     st = state.state.st
-    base = int(st[at.PRESSURE_BASE])
-    st[base + pr.SLAB_OBJECTS] = objects
+    st[st[at.PRESSURE_BASE] + pr.SLAB_OBJECTS] = objects
     slab = slabs(state, 1)[0]
     state.node[pr.SLAB_DEFERRED] = deferred
-    st[base + pr.DIRECT_SCAN + pr.SC_PRIORITY] = priority
-    st[base + pr.DIRECT_SCAN + pr.SC_MAY_FS] = 1
-    freed = shrink_once(state.state.arrays(state.places), base + pr.DIRECT_SCAN)
+    freed = shrink_at(state, priority)
     assert state.count("slabs_scanned") == scanned
     assert state.node[pr.SLAB_DEFERRED] == left_over
     assert freed == (scanned >= objects)
@@ -128,11 +133,7 @@ def test_slabs_lose_their_objects_in_turn() -> None:
     """One batch takes 7 of 8 objects of each of 18 slabs, and the last one of the oldest two."""
     state = pressed()
     numbers = slabs(state, 18)
-    st = state.state.st
-    base = int(st[at.PRESSURE_BASE])
-    st[base + pr.DIRECT_SCAN + pr.SC_MAY_FS] = 1
-    st[base + pr.DIRECT_SCAN + pr.SC_PRIORITY] = 1
-    assert shrink_once(state.state.arrays(state.places), base + pr.DIRECT_SCAN) == 2
+    assert shrink_at(state, priority=1) == 2
     assert (state.places[numbers] == pr.LOST).tolist() == [True] * 2 + [False] * 16
     assert state.node[pr.SLAB_FREEABLE] == 16
     assert broken_invariants(state.state) == []
@@ -198,14 +199,3 @@ def test_every_slab_is_freed_once_at_most(seed: int) -> None:
     assert broken_invariants(state.state) == []
     assert listed(state) == (state.state.folios["slab"] > 0).sum()
     assert state.word(pr.RECLAIMED_SLABS) > 0
-
-
-def test_more_demand_frees_no_fewer_slabs() -> None:
-    freed = []
-    for count in (0, 100, 300, 500):
-        state = pressed(used=3 * BLOCK)
-        slabs(state, 400)
-        demand(state, count)
-        freed.append(int(state.word(pr.RECLAIMED_SLABS)))
-    assert freed == sorted(freed)
-    assert freed[0] == 0 < freed[-1]

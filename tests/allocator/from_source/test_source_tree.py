@@ -52,12 +52,8 @@ def test_what_an_older_tree_has_not_is_listed(compiled: Compiled) -> None:
 
 
 def test_renamed_and_changed_functions_are_all_listed(patched: Patched) -> None:
-    tree = patched(
-        "6.12",
-        PAGE_ALLOC,
-        "static void reserve_highatomic_pageblock(struct page *page, int order,",
-        "static void reserve_highatomic_pageblock(struct page *page, int order, int gate,",
-    )
+    old = "static void reserve_highatomic_pageblock(struct page *page, int order,"
+    tree = patched("6.12", PAGE_ALLOC, old, f"{old} int gate,")
     text = tree.root / PAGE_ALLOC
     text.write_text(text.read_text().replace("wake_all_kswapds(", "wake_every_kswapd("))
     with pytest.raises(KernelSourceError) as caught:
@@ -184,64 +180,35 @@ EXPORT_SYMBOL(first);
 """
 
 
-def items() -> list[Item]:
-    return list(top_level_items(SOURCE, "mm/shelf.c"))
-
-
 def named(name: str) -> list[Item]:
-    return [each for each in items() if name in each.names]
+    return [each for each in top_level_items(SOURCE, "mm/shelf.c") if name in each.names]
 
 
 def test_each_definition_is_found_once_by_its_names() -> None:
-    assert [each.names for each in items()] == [
-        ("GUARD_H",),
-        ("LIMIT",),
-        ("enum colour", "RED", "GREEN"),
-        ("struct shelf",),
-        ("mark_t",),
-        ("shelf_lock",),
-        ("shelf_count",),
-        ("table",),
-        ("width",),
-        ("width",),
-        ("width",),
-        ("first",),
-    ]
+    first = ["GUARD_H", "LIMIT", "enum colour RED GREEN", "struct shelf", "mark_t", "shelf_lock"]
+    names = [" ".join(each.names) for each in top_level_items(SOURCE, "mm/shelf.c")]
+    assert names == [*first, "shelf_count", "table", *["width"] * 3, "first"]
 
 
 def test_variants_keep_the_conditions_that_choose_between_them() -> None:
-    conditions = [each.conditions[1:] for each in named("width")]
-    assert conditions == [
+    assert [each.conditions[1:] for each in named("width")] == [
         ("(defined(CONFIG_WIDE))",),
         ("!(defined(CONFIG_WIDE)) && (CONFIG_DEPTH > 2)",),
         ("!(defined(CONFIG_WIDE)) && !(CONFIG_DEPTH > 2) && (1)",),
     ]
 
 
-def test_lines_are_those_of_the_file() -> None:
-    (function,) = named("first")
+def test_items_know_their_lines_words_and_parameters() -> None:
+    (function,), (macro,) = named("first"), named("LIMIT")
     assert SOURCE.splitlines()[function.line - 1] == "__no_sanitize"
     assert SOURCE.splitlines()[function.end_line - 1] == "}"
-
-
-def test_a_macro_ends_with_its_last_line_and_has_no_comment() -> None:
-    (macro,) = named("LIMIT")
+    assert function.parameters == ("shelf", "mark_count")
+    assert function.prototype.endswith("struct book *first(struct shelf *shelf, int mark_count);")
     assert macro.text.split() == ["#define", "LIMIT(x)", "((x)", "+", "\\", "EXTRA)"]
     assert macro.is_called
     assert "EXTRA" in macro.words
-
-
-def test_words_tell_calls_tags_and_names_apart() -> None:
-    deep = named("width")[1]
-    assert {"deep(", "struct shelf", "shelf"} <= deep.words
-    assert "struct book" in named("struct shelf")[0].words
-    assert "LIMIT(" in named("struct shelf")[0].words
-
-
-def test_functions_know_their_parameters_and_prototype() -> None:
-    (function,) = named("first")
-    assert function.parameters == ("shelf", "mark_count")
-    assert function.prototype.endswith("struct book *first(struct shelf *shelf, int mark_count);")
+    assert {"deep(", "struct shelf", "shelf"} <= named("width")[1].words
+    assert {"struct book", "LIMIT("} <= named("struct shelf")[0].words
 
 
 FILE = "mm/page_alloc.c"
@@ -284,18 +251,17 @@ def applied(patch: Path | str, text: str = TEXT) -> str:
     return read_patch(patch, (FILE,)).applied(FILE, text)
 
 
+PATCHED = "one\nTWO\nTWO\nthree\nfour\ntwo\nTHREE\nfive\n"
+
+
 def test_a_posted_patch_changes_the_files_that_are_read(tmp_path: Path) -> None:
-    expected = "one\nTWO\nTWO\nthree\nfour\ntwo\nTHREE\nfive\n"
-    assert applied(POSTED) == expected
     file = tmp_path / "posted.patch"
     file.write_text(POSTED)
-    assert applied(file) == applied(str(file)) == expected
+    assert applied(POSTED) == applied(file) == applied(str(file)) == PATCHED
 
 
 def test_lines_are_found_where_they_have_moved_to_the_nearest_first() -> None:
-    assert (
-        applied(POSTED, f"zero\n{TEXT}") == "zero\none\nTWO\nTWO\nthree\nfour\ntwo\nTHREE\nfive\n"
-    )
+    assert applied(POSTED, f"zero\n{TEXT}") == f"zero\n{PATCHED}"
     change = ("-two", "+2")
     assert applied(one_hunk("-4,1 +4,1", *change)).split("\n")[4] == "2"
     assert applied(one_hunk("-3,1 +3,1", *change)).split("\n")[1] == "2"
