@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
+
 from pagealloc_model.policy.ownership_options import OwnershipOptions
 from tests.oracle import Migratetype, Oracle, OraclePolicy
 from tests.oracle.machine import OracleMachine, is_drawn
@@ -16,55 +18,40 @@ ORDER = 4  # pageblock order of the examples
 PAGES = 1 << ORDER  # pages in a block
 BLOCKS = 8  # blocks in the zone
 
-UNMOVABLE, MOVABLE = Migratetype.UNMOVABLE, Migratetype.MOVABLE
+MOVABLE = Migratetype.MOVABLE
 
 ROOMY = OraclePolicy(pcp_batch=4, pcp_high_min=64, pcp_high_max=64)
 """Lists that hold four blocks; refills fetch 4 pages or 2 larger objects."""
 
-TIGHT = OraclePolicy(pcp_batch=4, pcp_high_min=8, pcp_high_max=8)  # lists too short for a block
 
-
-def small_machine(**changes: object) -> OracleMachine:
+def small_machine() -> OracleMachine:
     """Three CPUs and one zone of 8 blocks of 16 pages, far above its marks."""
     pages = BLOCKS * PAGES
     plain = one_zone(nr_cpus=3, spanned=pages, present=pages, managed=pages)
-    return replace(plain, pageblock_order=ORDER, thp=False, **changes)
+    return replace(plain, pageblock_order=ORDER, thp=False)
 
 
 def owning(
     policy: OraclePolicy = ROOMY,
     *,
-    machine: OracleMachine | None = None,
     free: Sequence[int] = (0, 2, 4, 6),
-    migratetype: int = MOVABLE,
-    rules: str = "6.12",
     **options: object,
 ) -> Oracle:
     """An oracle with one type of blocks, some of which are free, the rest in use."""
     policy = replace(policy, ownership=OwnershipOptions(**options))
-    target = oracle(machine or small_machine(), rules, policy)
+    target = oracle(small_machine(), "6.12", policy)
     for block in range(BLOCKS):
-        target.set_block_type(block, migratetype)
         if block in free:
-            target.put_free(block * PAGES, ORDER, migratetype)
+            target.put_free(block * PAGES, ORDER, MOVABLE)
         else:
             target.put_allocated(block * PAGES, ORDER, movable=True)
     return target
 
 
-def take(
-    target: Oracle, count: int = 1, order: int = 0, cpu: int = 0, migratetype: int = MOVABLE
-) -> list[int]:
-    """Allocate on a CPU; the pages got."""
-    request = asked(cpu, order, migratetype, 0, KERNEL)
-    pfns = [target.alloc(request) for _ in range(count)]
-    return [pfn for pfn in pfns if pfn is not None]
-
-
-def put_back(target: Oracle, pfn: int, order: int, migratetype: int = MOVABLE) -> None:
-    """Lay out pages in use as a free buddy instead."""
-    target.allocated.remove(pfn, order)
-    target.put_free(pfn, order, migratetype)
+def take(target: Oracle, count: int = 1) -> list[int | None]:
+    """Allocate on CPU 0; the pages got."""
+    request = asked(0, 0, MOVABLE, 0, KERNEL)
+    return [target.alloc(request) for _ in range(count)]
 
 
 def counts(target: Oracle, cpu: int = 0) -> OwnershipCount:
@@ -79,14 +66,9 @@ def lists_of(target: Oracle, cpu: int = 0) -> MergingLists:
     return zone.lists[cpu]
 
 
-def on_list(target: Oracle, order: int, cpu: int = 0, migratetype: int = MOVABLE) -> list[int]:
-    """Pages of an order on a CPU's list, head first."""
-    return list(lists_of(target, cpu).pcp.list_of(order, migratetype))
-
-
-def in_zone(target: Oracle, order: int, migratetype: int = MOVABLE) -> list[int]:
-    """Free buddies of an order in the zone, head first."""
-    return list(target.zones[0].buddy.lists[order, migratetype])
+def on_list(target: Oracle, order: int) -> list[int]:
+    """Pages of an order on CPU 0's list, head first."""
+    return list(lists_of(target).pcp.list_of(order, MOVABLE))
 
 
 def owners(target: Oracle) -> dict[int, int]:
@@ -100,24 +82,6 @@ def holds(target: Oracle) -> list[tuple[object, ...]]:
     return [event[1:] for event in events_named(target, "hold")]
 
 
-def recorded(target: Oracle, cpu: int = 0) -> list[int]:
-    """Blocks recorded by a CPU, oldest first."""
-    assert isinstance(target.blocks, OwnedPageblocks)
-    return list(target.blocks.recorded[0, cpu])
-
-
-def test_a_page_goes_back_to_its_blocks_owner() -> None:
-    target = owning()
-    take(target, PAGES)
-    target.free(1, 3, 0)
-    assert (on_list(target, 0, cpu=0), on_list(target, 0, cpu=1)) == ([3], [])
-    assert lists_of(target).mergeable == {3}
-    assert counts(target, cpu=1).remote_frees == 1
-    target.free(0, 5, 0)
-    assert on_list(target, 0) == [5, 3], "in front"
-    assert counts(target).remote_frees == 0
-
-
 def test_draws() -> None:
     """Numbers 0, 1 and 2 give words 0, 2654435761 and 1013904226, of 4294967296: 0, 618, 236."""
     assert [is_drawn(number, 237) for number in range(3)] == [True, False, True]
@@ -126,10 +90,27 @@ def test_draws() -> None:
     assert 290 <= sum(is_drawn(number, 300) for number in range(1000)) <= 310
 
 
-def using(*freed: int, count: int = PAGES, **options: object) -> Oracle:
-    """CPU 0 has used blocks of its own wholly, then freed some pages."""
-    target = owning(**options)
-    take(target, count)
+@pytest.mark.parametrize(
+    ("chunk_search", "lists"),
+    [("largest", [[1], [8], [], []]), ("smallest", [[1], [], [], [8]])],
+)
+def test_chunks_are_taken_where_blocks_do_not_fit(
+    chunk_search: str, lists: list[list[int]]
+) -> None:
+    """4 pages wanted, of buddies of orders 1 and 3, the larger cut to size or the smaller first."""
+    tight = OraclePolicy(pcp_batch=4, pcp_high_min=8, pcp_high_max=8)
+    target = owning(tight, free=(), chunk_search=chunk_search)
+    for pfn, order in ((0, 1), (8, 3)):
+        target.allocated.remove(pfn, order)
+        target.put_free(pfn, order, MOVABLE)
+    take(target)
+    assert [on_list(target, order) for order in range(4)] == lists
+
+
+def using(*freed: int) -> Oracle:
+    """CPU 0 has used a block of its own wholly, then freed some pages."""
+    target = owning()
+    take(target, PAGES)
     target.events.clear()
     for pfn in freed:
         target.free(0, pfn, 0)
@@ -143,27 +124,12 @@ def test_a_block_reunites_on_its_owners_lists() -> None:
         target.free(pfn % 2, pfn, 0)
     target.drain_all()
     assert holds(target) == [("drain", "drain_all", 1)]
-    assert in_zone(target, 4) == [0, 32, 64, 96], "whole, so not last"
+    whole = list(target.zones[0].buddy.lists[ORDER, MOVABLE])
+    assert whole == [0, 32, 64, 96], "whole, so not last"
     assert (counts(target).merges, counts(target).merge_looks) == (15, 15)
     assert owners(target) == {}
     assert counts(target).ended == 1
     assert counts(target).recorded == 0
-
-
-def test_recorded_blocks_may_age() -> None:
-    """The owner's tick gives up what was recorded before it; what it drains itself lives on."""
-    policy = OraclePolicy(pcp_batch=4, pcp_high_min=2, pcp_high_max=64)
-    target = using(3, policy=policy, count=2 * PAGES, fit_test="always", ownership_ends="aged")
-    target.drain_all()
-    lists_of(target).pcp.high = 64
-    for pfn in (32, 34, 36):
-        target.free(0, pfn, 0)
-    target.tick(1)
-    assert recorded(target) == [0]
-    lists_of(target).pcp.high = 2
-    target.tick(0)
-    assert recorded(target) == [2]
-    assert owners(target) == {2: 0}
 
 
 def test_a_refill_claims_a_whole_block() -> None:
@@ -176,46 +142,15 @@ def test_a_refill_claims_a_whole_block() -> None:
     assert counts(target).claimed == 1
 
 
-def fragmented(**options: object) -> Oracle:
-    """CPU 0 used all of block 0; pages 3, 8 and 9 went back to the zone."""
-    target = owning(**options)
-    take(target, PAGES)
-    for pfn in (3, 8, 9):
-        target.free(0, pfn, 0)
-    target.drain_all()
-    target.events.clear()
-    target.work.clear()
-    return target
-
-
 def test_fragments_are_recovered() -> None:
     """Ascending, to the tails of their lists; the block is looked through once."""
-    target = fragmented()
-    assert recorded(target) == [0]
+    target = using(3, 8, 9)
+    target.drain_all()
+    target.work.clear()
     assert take(target) == [3]
     assert on_list(target, 1) == [8]
-    assert recorded(target) == []
     assert owners(target) == {0: 0, 2: 0}, "3 of 4 pages: another block is claimed"
     assert target.work[0].scanned == 15, "13 pages, and two buddies"
     assert counts(target).phases[0] == PhaseCount(refills=1, objects=2, pages=3)
     assert (counts(target).recovered, counts(target).recorded_looks) == (1, 1)
     assert 8 in lists_of(target).mergeable
-
-
-def chunks(chunk_search: str) -> list[list[int]]:
-    """Lists by order after a request, where buddies of orders 1 and 3 are free."""
-    target = owning(TIGHT, free=(), chunk_search=chunk_search)
-    put_back(target, 0, 1)
-    put_back(target, 8, 3)
-    take(target)
-    return [on_list(target, each) for each in range(4)]
-
-
-def test_largest_chunks_first() -> None:
-    """4 pages wanted: nothing of order 2, so the order-1 buddy, then 2 pages of the larger one."""
-    assert chunks("largest") == [[1], [8], [], []]
-
-
-def test_smallest_chunks_first() -> None:
-    """4 pages wanted: the order-1 buddy whole, then the order-3 buddy whole."""
-    assert chunks("smallest") == [[1], [], [], [8]]

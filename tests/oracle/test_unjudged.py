@@ -23,20 +23,15 @@ from tests.oracle.scenarios import (
 )
 from tests.oracle.test_ownership import PAGES, counts, owning, take
 
-MOVABLE, UNMOVABLE, HIGHATOMIC = Migratetype.MOVABLE, Migratetype.UNMOVABLE, Migratetype.HIGHATOMIC
+MOVABLE, HIGHATOMIC = Migratetype.MOVABLE, Migratetype.HIGHATOMIC
 
 DMA32, NORMAL = 0, 1  # types of zones, and zones of the first node
 
 SINGLE = OraclePolicy(pcp_batch=1, pcp_high_min=0, pcp_high_max=0)
 """Per-CPU lists that hold nothing back."""
 
-FIXED = OraclePolicy(pcp_batch=4, pcp_high_min=32, pcp_high_max=32)
-"""Lists that hold a little, whatever happens."""
-
 NOTHING = OracleAssumptions(kswapd_recorded=True, direct_reclaim_recorded=True)
 """Reclaim is the recording's affair."""
-
-PLAIN = Bits.NOMEMALLOC  # neither reclaim nor reserves: the margin has no discounts
 LISTED = 3  # a page that some tests free to a list
 
 
@@ -94,17 +89,6 @@ def locks(target: Oracle, cpu: int = 0) -> tuple[int, int, int]:
     return found.lock_acquisitions, found.lock_drain_holds, found.lock_handovers
 
 
-def test_every_allocation_and_every_free_takes_it_once() -> None:
-    """Whatever refills and overflows come with them; without ownership, too."""
-    target = oracle(one_zone(8), policy=FIXED)
-    put_free_memory(target, 0)
-    pages = take(target, 40)
-    assert locks(target) == (40, 0, 0)
-    for pfn in pages:
-        target.free(0, pfn, 0)
-    assert locks(target) == (80, 0, 0)
-
-
 def test_a_remote_free_takes_it_away_and_the_owner_takes_it_back() -> None:
     target = owning()
     take(target, PAGES)
@@ -115,9 +99,9 @@ def test_a_remote_free_takes_it_away_and_the_owner_takes_it_back() -> None:
     assert locks(target, cpu=0) == (PAGES + 1, 0, 1)
 
 
-def in_pieces(rules: str = "7.2", assumptions: OracleAssumptions | None = None) -> Oracle:
+def in_pieces() -> Oracle:
     """One page of a block in use, one on CPU 0's list, the others free; two reserved blocks."""
-    target = oracle(one_zone(8, nr_cpus=2), rules, assumptions=assumptions)
+    target = oracle(one_zone(8, nr_cpus=2), "7.2")
     target.put_allocated(0, 2, movable=True)
     for order in range(2, 9):
         target.put_free(1 << order, order, MOVABLE)
@@ -129,16 +113,6 @@ def in_pieces(rules: str = "7.2", assumptions: OracleAssumptions | None = None) 
     return target
 
 
-@pytest.mark.parametrize(("order", "below_high"), [(0, False), (8, False), (9, True)])
-def test_a_failure_looks_at_the_high_mark(order: int, below_high: bool) -> None:
-    """No free buddy of order 9: that a huge page fails tells on lists of single pages."""
-    target = in_pieces()
-    target.fail_as_recorded(asked(0, order, MOVABLE, DMA32, Bits.DIRECT_RECLAIM))
-    assert target.zones[0].flags.below_high == below_high
-    assert target.recorded_failures == 1
-    assert not target.events
-
-
 @pytest.mark.parametrize("reclaimed", [0, 1])
 def test_a_failure_made_room_if_reclaim_freed_pages_for_it(reclaimed: int) -> None:
     target = in_pieces()
@@ -147,18 +121,6 @@ def test_a_failure_made_room_if_reclaim_freed_pages_for_it(reclaimed: int) -> No
     assert sites == [("unreserve", ""), ("drain", "drain_all")] * reclaimed
     assert target.zones[0].pcp[0].count == 1 - reclaimed
     assert target.zones[0].reserve.reserved == (2 - reclaimed) * BLOCK
-
-
-@pytest.mark.parametrize("recorded", [False, True])
-def test_recorded_drains_are_the_only_ones(recorded: bool) -> None:
-    target = in_pieces(assumptions=OracleAssumptions(drains_recorded=recorded))
-    target.drain_all()
-    target.fail_as_recorded(asked(1, 9, MOVABLE, DMA32, Bits.DIRECT_RECLAIM, reclaim=1))
-    assert target.zones[0].pcp[0].count == recorded
-    target.drain_zone(DMA32, cpu=1, by=0)
-    assert target.zones[0].pcp[0].count == recorded
-    target.drain_zone(DMA32, cpu=0, by=1)
-    assert target.zones[0].pcp[0].count == 0
 
 
 def with_two_zones() -> Oracle:
@@ -182,63 +144,28 @@ def test_the_imposed_zone_serves() -> None:
     assert target.forced == 0
 
 
-def marks(minimum: int) -> dict[str, int]:
-    """All three marks in one place."""
-    return {"min": minimum, "low": minimum, "high": minimum}
-
-
-def two_zones(normal: dict[str, object], dma32: dict[str, object]) -> OracleMachine:
-    """Four blocks each, both kinds of changes as in `zone`."""
-    return OracleMachine(
-        zones=(zone("DMA32", 0, 4, **dma32), zone("Normal", 4, 4, **normal)), nr_cpus=1
+def pressed(normal_free: int, dma32_free: int) -> Oracle:
+    """Four blocks each in two zones, with so many single MOVABLE pages free in their first ones."""
+    marks = {"DMA32": 110, "Normal": 100}
+    zones = tuple(
+        zone(name, 4 * place, 4, **dict.fromkeys(("min", "low", "high"), pages))
+        for place, (name, pages) in enumerate(marks.items())
     )
-
-
-def put_singles(target: Oracle, block: int, count: int, migratetype: int = MOVABLE) -> None:
-    """So many free order-0 buddies in a block of their type, each in its own pair."""
-    target.set_block_type(block, migratetype)
-    for index in range(count):
-        target.put_free(block * BLOCK + 2 * index, 0, migratetype)
-
-
-def pressed(
-    normal_free: int,
-    dma32_free: int,
-    *,
-    normal: dict[str, object],
-    dma32: dict[str, object],
-    rules: str = "6.12",
-    assumptions: OracleAssumptions | None = None,
-) -> Oracle:
-    """Two zones with so many single MOVABLE pages free."""
-    target = oracle(two_zones(normal, dma32), rules, SINGLE, assumptions)
-    put_singles(target, 0, dma32_free)
-    put_singles(target, 4, normal_free)
+    target = oracle(OracleMachine(zones=zones, nr_cpus=1), "6.12", SINGLE)
+    for block, count in ((0, dma32_free), (4, normal_free)):
+        target.set_block_type(block, MOVABLE)
+        for index in range(count):
+            target.put_free(block * BLOCK + 2 * index, 0, MOVABLE)
     return target
-
-
-def server(
-    target: Oracle, *, order: int = 0, migratetype: int = UNMOVABLE, bits: int = PLAIN
-) -> int | None:
-    """Zone that serves a request which may use both, in the end without watermarks."""
-    pfn = target.alloc(asked(0, order, migratetype, NORMAL, bits))
-    if pfn is None:
-        return None
-    assert target.forced == 1
-    return target.zone_of(pfn).index
 
 
 def test_of_equals_the_preferred_zone_serves() -> None:
     """Both lack 90 pages; with one page fewer Normal lacks 91."""
-    assert server(pressed(10, 20, normal=marks(100), dma32=marks(110))) == NORMAL
-    assert server(pressed(9, 20, normal=marks(100), dma32=marks(110))) == DMA32
-
-
-@pytest.mark.parametrize(("kept", "served_by"), [(59, DMA32), (60, NORMAL)])
-def test_the_lowmem_reserve_counts(kept: int, served_by: int) -> None:
-    """Normal lacks 90 pages, DMA32 30 and what it keeps from requests that may use Normal."""
-    dma32 = marks(50) | {"lowmem_reserve": (0, kept)}
-    assert server(pressed(10, 20, normal=marks(100), dma32=dma32)) == served_by
+    for normal_free, serves in ((10, NORMAL), (9, DMA32)):
+        target = pressed(normal_free, 20)
+        pfn = target.alloc(asked(0, 0, Migratetype.UNMOVABLE, NORMAL, Bits.NOMEMALLOC))
+        assert target.forced == 1
+        assert target.zone_of(pfn).index == serves
 
 
 @pytest.mark.parametrize("reclaimed", [0, 1])
