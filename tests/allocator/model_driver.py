@@ -14,8 +14,8 @@ from pagealloc_model.allocator.state import State, make_state, note_isolated_blo
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.predicted.run import kept_pages, taken_pages
-from pagealloc_model.recording.machine import Machine, Zone
-from tests.oracle import Oracle, OracleMachine, OraclePolicy, OracleRules, OracleZone, Request
+from pagealloc_model.recording.machine import Machine
+from tests.oracle import Oracle, OracleMachine, OraclePolicy, OracleRules, Request
 from tests.oracle.dump import Dump
 from tests.oracle.literal import Pages
 from tests.oracle.machine import Event, Work
@@ -259,15 +259,6 @@ def _lists(state: State, zone: int, cpu: int) -> list[tuple[int, list[int]]]:
     return [(index, state.list_pages(lists[index])) for index in range(count)]
 
 
-def model_machine(machine: OracleMachine) -> Machine:
-    """The same machine, in the model's words."""
-    names = [field.name for field in fields(OracleZone)]
-    zones = tuple(Zone(**{name: getattr(zone, name) for name in names}) for zone in machine.zones)
-    names = [field.name for field in fields(Machine) if hasattr(machine, field.name)]
-    others = {name: getattr(machine, name) for name in names if name != "zones"}
-    return Machine(zones=zones, **others)
-
-
 def model_policy(policy: OraclePolicy, rules: OracleRules) -> Policy:
     """The same policy; the rules' field that sweeps may change comes along."""
     elastic = ("defrag_mode", "defrag_atomic_falls_back", "defrag_promotes_order")
@@ -284,7 +275,7 @@ def model_policy(policy: OraclePolicy, rules: OracleRules) -> Policy:
 def state_like(oracle: Allocator, log_rows: int = LOG_ROWS) -> State:
     """A state with every page, type and counter where the oracle has it; no tick is due."""
     state = make_state(
-        model_machine(oracle.machine),
+        oracle.machine,
         KernelRules.preset(oracle.rules.name),
         model_policy(oracle.policy, oracle.rules),
         Assumptions(

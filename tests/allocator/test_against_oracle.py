@@ -18,7 +18,6 @@ from pagealloc_model.policy.policy import Policy
 from pagealloc_model.recording.machine import Zone
 from pagealloc_model.recording.proc.zoneinfo import PageSet
 from tests.allocator.agreement import assert_agreement
-from tests.allocator.model_driver import model_machine
 from tests.oracle import RULES, OracleMachine, OraclePolicy
 from tests.oracle.elastic_scenarios import random_of_kind
 from tests.oracle.random_scenarios import LITERAL
@@ -123,7 +122,7 @@ def test_a_reserved_block_alone_keeps_compaction_from_being_declined(
 
 
 def model_size(machine: OracleMachine, rules: str, policy: Policy) -> tuple[int, int, int]:
-    zone = model_machine(machine).zones[0]
+    zone = machine.zones[0]
     batch = zone_batchsize(zone.managed)
     return batch, *high_limits(zone, batch, machine.nr_cpus, policy, KernelRules.preset(rules))
 

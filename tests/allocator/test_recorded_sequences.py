@@ -47,14 +47,9 @@ ASKED = {operation: asked for asked, operation in ALLOCATIONS.items()}
 
 
 def oracle_machine(machine: Machine) -> OracleMachine:
-    """The same machine, in the oracle's words."""
-    names = [field.name for field in fields(OracleZone)]
-    zones = tuple(
-        OracleZone(**{name: getattr(zone, name) for name in names}) for zone in machine.zones
-    )
-    names = [field.name for field in fields(OracleMachine) if hasattr(machine, field.name)]
-    others = {name: getattr(machine, name) for name in names if name != "zones"}
-    return OracleMachine(zones=zones, **others)
+    zones = tuple(OracleZone(**vars(zone)) for zone in machine.zones)
+    others = {field.name: getattr(machine, field.name) for field in fields(Machine)}
+    return OracleMachine(**others | {"zones": zones})
 
 
 def oracle_like(state: State, rules: str) -> Oracle:

@@ -296,7 +296,7 @@ class _Steps:
             cpu=0,
             order=folio.order,
             migratetype=1,
-            highest_zone=self.scenario.machine.zone_types - 1,
+            highest_zone=self.scenario.machine.nr_types - 1,
             bits=FULL | Bits.NORETRY,
             kind=Kind.FILE,
         )
@@ -319,7 +319,7 @@ class _Steps:
             kind = Kind.RECLAIMABLE if migratetype == 2 else Kind.KERNEL
         elif order == 9:
             kind, bits = Kind.ANON, rng.choice(THP_BITS)
-        types = scenario.machine.zone_types
+        types = scenario.machine.nr_types
         return Demand(
             number=-1,
             cpu=cpu,

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import cached_property
 
-LOCAL_DISTANCE = 10  # a node's distance to itself (S1.4)
-REMOTE_DISTANCE = 20  # distance between two nodes where none is given (S1.4)
+from pagealloc_model.recording.machine import Machine, Zone
+
 PMD_ORDER = 9  # order of a transparent huge page with 4 KiB base pages (S1.9)
 PAGE_SIZE = 4096  # bytes per base page
 
@@ -30,69 +29,35 @@ def is_mergeable(migratetype: int) -> bool:
     return migratetype < PCP_TYPES
 
 
-@dataclass(frozen=True, kw_only=True)
-class OracleZone:
+class OracleZone(Zone):
     """One zone as found; all sizes in base pages."""
-
-    name: str  # as in zoneinfo ("DMA", "DMA32", "Normal", "Movable")
-    start_pfn: int  # first page frame
-    spanned: int  # page frames from the first to the last, holes included
-    present: int  # page frames that exist; 0 keeps the zone out of every zonelist
-    managed: int  # pages the allocator owns
-    min: int  # min watermark without boost; likewise `low` and `high` (S1.6)
-    low: int
-    high: int
-    boost: int = 0  # watermark boost (S1.7)
-    # per highest zone index of the request (S1.8); empty means all 0
-    lowmem_reserve: tuple[int, ...] = ()
-    node: int = 0  # number of its NUMA node
-
-    @property
-    def end_pfn(self) -> int:
-        return self.start_pfn + self.spanned
 
     def spans(self, pfn: int) -> bool:
         return self.start_pfn <= pfn < self.end_pfn
 
 
 @dataclass(frozen=True, kw_only=True)
-class OracleMachine:
+class OracleMachine(Machine):
     """Zones by node and, within a node, by type, with what is common to them."""
 
-    # see `OracleZone`; their spans do not overlap. Every node has the same types of zones in
-    # the same order, empty ones with nothing present
     zones: tuple[OracleZone, ...]
-    nr_cpus: int  # CPUs, numbered from 0
-    cpu_nodes: tuple[int, ...] = ()  # node of every CPU; empty where all are on the first node
-    # from node (row) to node, in the order of node numbers; empty for 10 within a node and 20
-    # between any two
-    distances: tuple[tuple[int, ...], ...] = ()
-    pageblock_order: int = 9  # S1.2
-    max_order: int = 10  # largest buddy order (S1.1)
-    # names by number (S1.3)
-    migratetypes: tuple[str, ...] = ("Unmovable", "Movable", "Reclaimable", "HighAtomic", "Isolate")
-    thp: bool = True  # whether per-CPU lists for PMD-order pages exist (S1.9)
     free_high_batch: bool = True  # FREE_HIGH_BATCH on every CPU: cache slice over 3 batches (S4.6)
 
     @property
     def pages_per_block(self) -> int:
         return 1 << self.pageblock_order
 
-    @cached_property
-    def nodes(self) -> tuple[int, ...]:
-        return tuple(sorted({zone.node for zone in self.zones}))
-
     @property
     def has_several_nodes(self) -> bool:
         return len(self.nodes) > 1
 
     @property
-    def zone_types(self) -> int:
+    def nr_types(self) -> int:
         return len(self.zones) // len(self.nodes)
 
     def zone_type(self, zone: int) -> int:
         """Position of a zone among those of its node: 0 for the lowest type (S1.4)."""
-        return zone % self.zone_types
+        return zone % self.nr_types
 
     def zones_of(self, node: int) -> list[int]:
         return [index for index, zone in enumerate(self.zones) if zone.node == node]
@@ -103,11 +68,6 @@ class OracleMachine:
     def cpus_of(self, node: int) -> list[int]:
         """CPUs of a node; none for a node that is only memory."""
         return [cpu for cpu in range(self.nr_cpus) if self.node_of(cpu) == node]
-
-    def distance(self, here: int, there: int) -> int:
-        if self.distances:
-            return self.distances[self.nodes.index(here)][self.nodes.index(there)]
-        return LOCAL_DISTANCE if here == there else REMOTE_DISTANCE
 
     @property
     def cma(self) -> int | None:

@@ -41,12 +41,16 @@ def node_orders(machine: OracleMachine) -> dict[int, tuple[int, ...]]:
         while len(order) < len(with_memory):
             unused = [node for node in with_memory if node not in order]
             node = _find_next_best_node(machine, local, unused, load)
-            if machine.distance(local, node) != machine.distance(local, previous):
+            if _distance(machine, local, node) != _distance(machine, local, previous):
                 load[node] += 1
             order.append(node)
             previous = node
         orders[local] = tuple(order)
     return orders
+
+
+def _distance(machine: OracleMachine, here: int, there: int) -> int:
+    return machine.distance(machine.nodes.index(here), machine.nodes.index(there))
 
 
 def _find_next_best_node(
@@ -55,8 +59,8 @@ def _find_next_best_node(
     """find_next_best_node(): return the next node to try."""
 
     def rank(node: int) -> tuple[int, int, int]:
-        remoteness = machine.distance(local, node) + (node < local) + bool(machine.cpus_of(node))
-        return remoteness, load[node], node
+        remoteness = _distance(machine, local, node) + (node < local)
+        return remoteness + bool(machine.cpus_of(node)), load[node], node
 
     return local if local in unused else min(unused, key=rank)
 

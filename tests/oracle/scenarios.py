@@ -346,7 +346,7 @@ class Scenario:
             return step("set_pcp_high", zone=zone, cpu=cpu, high=rng.randrange(200))
         if rng.random() < 0.5:
             return step("stop_kswapd", node=node)
-        highest = rng.randrange(self.machine.zone_types)
+        highest = rng.randrange(self.machine.nr_types)
         return step("start_kswapd", node=node, highest_zone=highest)
 
     def _next_imposed(self, rng: random.Random, late: list[Step], cpu: int) -> Step:
@@ -388,7 +388,7 @@ class Scenario:
             cpu=cpu,
             order=rng.choice(self.orders),
             migratetype=rng.choice(self.migratetypes),
-            highest_zone=rng.randrange(self.machine.zone_types),
+            highest_zone=rng.randrange(self.machine.nr_types),
             bits=rng.choice(self.bits),
         )
 
