@@ -34,7 +34,7 @@ from tests.import_graph import ImportGraph, module_name
 CHECKOUT = Path(__file__).resolve().parent.parent
 RECORDING = "xfree"
 FIRST = ("tests.allocator.test_against_oracle",)
-EXAMPLES = 5  # scenarios of a property test: seconds, where a whole test takes most of a minute
+EXAMPLES = 5  # of a property test: seconds, where a whole test takes most of a minute
 SLOW = ("browser", "kernel_build", "fuzz")  # folders of tests that take more than the time there is
 SKIPPED = ("test_seeded_faults", "test_notebooks", "test_wheel", "test_make_lab", "test_hooks")
 """Files of tests that install, compile or start whole programs."""
@@ -46,92 +46,68 @@ LARGE = (
 )
 """Entry points that take more than some seconds to compile: module, name and group."""
 LARGE_FUNCTIONS = 60  # an entry point that reaches more functions is large
+REPLAY = f"""
+import hashlib
+import pagealloc_model as pm
+run = pm.replay(pm.open("{RECORDING}"))
+digest = hashlib.sha256()
+for array in (run.log, run.places, run.final.pages, run.final.blocks, run.final.st):
+    digest.update(array.tobytes())
+print(digest.hexdigest())
+"""
 
 
 def changed_modules(since: str) -> list[str]:
     """Modules whose files differ from a commit, or are new."""
-    changed = _git("diff", "--name-only", since, "--")
-    new = _git("ls-files", "--others", "--exclude-standard")
-    return [module_name(Path(file)) for file in changed + new if file.endswith(".py")]
-
-
-def _git(*words: str) -> list[str]:
-    done = subprocess.run(["git", *words], cwd=CHECKOUT, capture_output=True, text=True, check=True)
-    return done.stdout.splitlines()
+    asked = (["diff", "--name-only", since, "--"], ["ls-files", "--others", "--exclude-standard"])
+    told = [
+        subprocess.run(["git", *words], cwd=CHECKOUT, capture_output=True, text=True, check=True)
+        for words in asked
+    ]
+    files = [file for done in told for file in done.stdout.splitlines()]
+    return [module_name(Path(file)) for file in files if file.endswith(".py")]
 
 
 def chosen_tests(graph: ImportGraph, changed: list[str]) -> list[str]:
     """Modules of tests that reach a changed module, those to run first in front."""
     distances = graph.distances(changed)
-    reached = [
-        name
-        for name in distances
-        if name.rpartition(".")[2].startswith("test_")
-        and name.rpartition(".")[2] not in SKIPPED
-        and not set(name.split(".")) & set(SLOW)
-    ]
+    reached = []
+    for name in distances:
+        *folders, last = name.split(".")
+        if last.startswith("test_") and last not in SKIPPED and not set(folders) & set(SLOW):
+            reached.append(name)
     return sorted(reached, key=lambda name: (name not in FIRST, distances[name], name))
 
 
-def group_to_compile() -> str | None:
-    """The first group of large kernels that the edit touches."""
+def compiled() -> str:
+    """Compile the first group of large kernels that the edit touches; how it went, "" for none."""
     from pagealloc_model.base import jit
-
-    for module, name, group in LARGE:
-        loop = getattr(import_module(module), name)
-        stem = f"{jit.entry_name(loop)}-{jit.entry_fingerprint(loop)}"
-        if not any(jit.kernels_directory().glob(f"{stem}-*")):
-            return group
-    return None
-
-
-def compiled(group: str) -> str:
-    """Compile a group, in a process of its own; returns how it went."""
     from pagealloc_model.cli.compile_kernels import compile_kernel
 
-    return f"{group}: {compile_kernel(group)}"
-
-
-REPLAY = f"""
-import hashlib
-import pagealloc_model as pm
-from pagealloc_model.allocator.events import advance
-run = pm.replay(pm.open("{RECORDING}"))
-digest = hashlib.sha256()
-for array in (run.log, run.places, run.final.pages, run.final.blocks, run.final.st):
-    digest.update(array.tobytes())
-print(sum(advance.stats.cache_misses.values()), digest.hexdigest()[:16])
-"""
+    for module, name, group in LARGE:
+        if not jit.is_on_disk(getattr(import_module(module), name)):
+            return f"{group}: {compile_kernel(group)}"
+    return ""
 
 
 def replayed(sources: Path) -> str:
     """Hash of the outcome of a shipped recording's literal replay by a copy of the package."""
-    done = subprocess.run(
-        [sys.executable, "-c", REPLAY],
-        cwd=sources,
-        env=os.environ | {"PYTHONPATH": str(sources)},
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    return done.stdout.split()[1]
+    environment = os.environ | {"PYTHONPATH": str(sources)}
+    command = [sys.executable, "-c", REPLAY]
+    return subprocess.check_output(command, cwd=sources, env=environment, text=True)
 
 
 def replayed_at(commit: str) -> str:
     """The same by the package as it was at a commit."""
     with tempfile.TemporaryDirectory(prefix="pagealloc-quick-") as made:
-        archive = subprocess.run(
-            ["git", "archive", commit, "pagealloc_model", f"data/{RECORDING}"],
-            cwd=CHECKOUT,
-            stdout=subprocess.PIPE,
-            check=True,
-        )
-        subprocess.run(["tar", "-x", "-C", made], input=archive.stdout, check=True)
+        parts = ("pagealloc_model", f"data/{RECORDING}")
+        archive = subprocess.check_output(["git", "archive", commit, *parts], cwd=CHECKOUT)
+        subprocess.run(["tar", "-x", "-C", made], input=archive, check=True)
         return replayed(Path(made))
 
 
 class InTime:
-    """What pytest is told: fewer examples, no large compilation, an end.
+    """A plugin for pytest: fewer examples, no large compilation, an end.
 
     Args:
         until: when no test is begun any more, of `time.monotonic`.
@@ -172,30 +148,20 @@ class InTime:
     def refuse_to_compile(self) -> None:
         """Leave out tests that call a large entry point that is not on disk."""
         from pagealloc_model.base import one_program
+        from pagealloc_model.base.function_digest import function_digest
 
         load = one_program.EntryCache.load_overload
 
         def load_or_leave(cache: Any, sig: Any, context: Any) -> Any:
             found = load(cache, sig, context)
-            if found is None and functions_reached(cache.function) > LARGE_FUNCTIONS:
-                self.leave_out(f"{cache.function.__name__} is not compiled")
+            if found is None:
+                reached: list[Any] = []
+                function_digest(cache.function, lambda each: reached.append(each) or "")
+                if len(reached) > LARGE_FUNCTIONS:
+                    self.leave_out(f"{cache.function.__name__} is not compiled")
             return found
 
         one_program.EntryCache.load_overload = load_or_leave  # type: ignore[method-assign]
-
-
-def functions_reached(function: Any) -> int:
-    """Number of functions that an entry point's machine code takes in."""
-    from pagealloc_model.base.function_digest import function_digest
-
-    reached: list[Any] = []
-
-    def note(each: Any) -> str:
-        reached.append(each)
-        return ""
-
-    function_digest(function, note)
-    return len(reached)
 
 
 def main() -> int:
@@ -216,14 +182,13 @@ def main() -> int:
     reaches_loop = "pagealloc_model.allocator.events" in graph.distances(changed)
     with ProcessPoolExecutor(max_workers=2) as pool:
         before = pool.submit(replayed_at, options.since) if reaches_loop else None
-        stale = pool.submit(group_to_compile).result()
-        if stale:
-            line = pool.submit(compiled, stale).result()
+        line = pool.submit(compiled).result()
+        if line:
             print(f"  {line} after {time.monotonic() - begun:.0f} s", flush=True)
         if before is not None:
-            now = replayed(CHECKOUT)
-            same = "the same as" if now == before.result() else "ANOTHER than"
-            print(f"  replay of {RECORDING}: {same} at {options.since}", flush=True)
+            same = replayed(CHECKOUT) == before.result()
+            outcome = "the same as" if same else "ANOTHER than"
+            print(f"  replay of {RECORDING}: {outcome} at {options.since}", flush=True)
     in_time = InTime(max(begun + options.seconds, time.monotonic() + LEAST_S))
     in_time.refuse_to_compile()
     if tests[options.files :]:

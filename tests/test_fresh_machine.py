@@ -15,7 +15,6 @@ import pytest
 
 from pagealloc_model.cli import main
 from pagealloc_model.recording.recording import open_recording
-from tests.conftest import allowed_skips
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -112,14 +111,6 @@ def test_without_apt_or_network_it_says_what_is_missing(
     assert asked(tmp_path) == []
 
 
-def test_make_lab_never_asks_for_system_packages(checkout: Path) -> None:
-    for target, does in (("lab", False), ("test", True)):
-        command = ["make", "--dry-run", "--always-make", target]
-        done = subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=True)
-        assert (".ci/system-packages" in done.stdout) is does
-        assert "apt" not in done.stdout.replace("system-packages", "")
-
-
 SUITE = {
     "test_one.py": "def test_a(): pass\ndef test_b(): pass\ndef test_c(): pass\n",
     "test_two.py": "def test_d(): pass\ndef test_e(): pass\n",
@@ -174,12 +165,6 @@ def test_an_order_by_chance_keeps_files_together(suite: Run) -> None:
     for each in (once, other):
         assert sorted(each) == usual
         assert sum(a != b for (a, _), (b, _) in pairwise(each)) == 1
-
-
-def test_patterns_of_allowed_skips_are_regular_expressions() -> None:
-    assert allowed_skips()
-    for pattern in allowed_skips():
-        assert not re.search(pattern, "") and not re.search(pattern, "chromium is not installed")
 
 
 PERF = "        t-9     9 [001] {time}: kmem:mm_page_free: page=0x5 pfn=0x5 order=0\n"

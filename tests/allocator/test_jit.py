@@ -14,14 +14,10 @@ import numpy as np
 import pytest
 from pytest import MonkeyPatch
 
-from pagealloc_model.allocator.events import advance
 from pagealloc_model.allocator.state import LISTED, make_state, place_listed
 from pagealloc_model.base import jit
 from pagealloc_model.base.function_digest import function_digest
 from pagealloc_model.base.jit import (
-    cache_directory,
-    entry_fingerprint,
-    kernel_fingerprint,
     kernels_directory,
 )
 from pagealloc_model.base.one_program import InnerLibrary
@@ -95,12 +91,6 @@ def test_the_search_for_reference_counts_would_find_one(tmp_path: Path) -> None:
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path), "NUMBA_DISABLE_JIT": "0"}
     subprocess.run([sys.executable, str(program)], env=environment, check=True)
     assert any(COUNTS_REFERENCES in kept.read_bytes() for kept in tmp_path.rglob("*.nbc"))
-
-
-def test_kernels_are_kept_under_their_fingerprint() -> None:
-    plain_digest(1)
-    assert machine_code(kernels_directory(), f"events.advance-{entry_fingerprint(advance)}-*")
-    assert cache_directory().name == f"kernels-{kernel_fingerprint()}"
 
 
 def test_a_cache_that_cannot_be_written_moves_elsewhere(

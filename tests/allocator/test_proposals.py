@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-
 import numpy as np
 import pytest
 from pagealloc_model.notebooks.studies.conservation import conserve, misplaced_pages
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.invariants import set_words
-from pagealloc_model.allocator.ownership import ownership_words
 from pagealloc_model.allocator.state import make_state
 from pagealloc_model.base.errors import PolicyError
 from pagealloc_model.policy.kernel_rules import KernelRules
@@ -77,20 +74,6 @@ def test_a_page_in_two_places_is_found() -> None:
 def test_no_page_is_lost_over_many_operations() -> None:
     for seed, options in enumerate(OPTIONS):
         assert conserve(owning(**options), operations=200_000, chunk=50_000, seed=seed).broken == ()
-
-
-def test_every_option_has_its_word() -> None:
-    names = [each.name for each in fields(OwnershipOptions)]
-    words = [getattr(at, f"OPTION_{name.upper()}") for name in names]
-    assert words == list(at.OPTION_WORDS.values())
-    policy = Policy(
-        pageblock_ownership="pcp_buddy",
-        ownership=OwnershipOptions(recorded_cap=7, ownership_ends="aged", recovers=False),
-    )
-    made = ownership_words(policy, pagesets=2, blocks=3, base=100)
-    assert made[at.OPTION_RECORDED_CAP] == 7
-    assert made[at.OPTION_OWNERSHIP_ENDS] == at.ENDS_AGED
-    assert made[at.OPTION_RECOVERS] == 0
 
 
 @pytest.mark.parametrize(

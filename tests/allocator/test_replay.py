@@ -7,7 +7,6 @@ import random
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import numba
 import numpy as np
@@ -16,7 +15,7 @@ from pytest import MonkeyPatch
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import pressure_layout as pr
-from pagealloc_model.allocator.events import AHEAD, advance, place_ahead, prefetch
+from pagealloc_model.allocator.events import advance, prefetch
 from pagealloc_model.allocator.invariants import broken_invariants
 from pagealloc_model.allocator.state import make_state, place_buddies
 from pagealloc_model.base import jit
@@ -68,16 +67,6 @@ def test_ticks_after_the_last_event_wait_for_room_in_the_log() -> None:
     assert wide.st[at.NEXT_TICK] > until
 
 
-def test_a_copy_goes_its_own_way() -> None:
-    events = random_events(EVENTS)
-    state = start_state()
-    before = (state.pages.tobytes(), state.blocks.tobytes(), state.st.tobytes())
-    copy = state.copy()
-    replay(copy, events)
-    assert (state.pages.tobytes(), state.blocks.tobytes(), state.st.tobytes()) == before
-    assert copy.st.tobytes() != state.st.tobytes()
-
-
 def demand_of(pressed: Pressed, seed: int) -> np.ndarray:
     """Events over 20 ms: requests of several orders and classes, most of them freed."""
     rng = np.random.default_rng(seed)
@@ -124,27 +113,6 @@ def test_without_jit_the_outcome_is_bit_identical(checkout: Path) -> None:
         check=True,
     )
     assert interpreted.stdout.strip() == plain_digest(INTERPRETED)
-
-
-def ahead_of(position: int, numbers: list[int], places: list[int]) -> int:
-    """The place that is asked for at an event, of events on these objects."""
-    events = np.zeros(len(numbers), at.EVENT)
-    events["object"] = numbers
-    plain = getattr(place_ahead, "py_func", place_ahead)
-    machine = SimpleNamespace(places=np.array(places, np.int32))
-    return int(plain(machine, events, position, len(events)))
-
-
-def test_the_place_is_that_of_an_event_to_come() -> None:
-    numbers = [0] * (AHEAD + 2)
-    numbers[AHEAD + 1] = 1
-    assert ahead_of(0, numbers, [70, 90]) == 70
-    assert ahead_of(1, numbers, [70, 90]) == 90
-
-
-def test_there_is_none_behind_the_last_event_and_of_no_object() -> None:
-    assert ahead_of(2, [0] * (AHEAD + 2), [70]) == -1
-    assert ahead_of(0, [-1] * (AHEAD + 1), [70]) == -1
 
 
 @pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")

@@ -6,14 +6,11 @@ import html
 import re
 import subprocess
 import sys
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from pagealloc_model.cli.main import COMMANDS
-from pagealloc_model.policy.assumptions import Assumptions, ElasticAssumptions
-from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import policy_settings
 
 BUILD_LIMIT_S = 300
@@ -67,15 +64,6 @@ def test_policy_fields_are_described(site: Path) -> None:
         assert name in words
         for part in ("kernel_name", "unit", "meaning", "source"):
             assert " ".join(each.metadata[part].split()) in words, (name, part)
-
-
-def test_rules_and_assumptions_are_described(site: Path) -> None:
-    rules, assumptions = (
-        words_of(site, f"docs/{name}.html") for name in ("kernel_rules", "assumptions")
-    )
-    assert [name for name in KernelRules.rule_names() if name not in rules] == []
-    names = [each.name for kind in (Assumptions, ElasticAssumptions) for each in fields(kind)]
-    assert [name for name in names if name not in assumptions] == []
 
 
 def test_every_command_has_its_help(site: Path) -> None:

@@ -184,6 +184,7 @@ def test_any_text_is_a_policy_or_a_policy_error(word: str) -> None:
     "values",
     [
         {"reclaim": "magic"},
+        {"start": "warm"},
         {"decay_period_ns": 10},
         {"hidden_migratetype": 3},
         {"decay_phase_ns": -1},

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import pagealloc_model as pm
@@ -91,11 +90,3 @@ def test_the_last_cpus_tick_comes_first(since_last_ms: int, cpu: int, until_ms: 
     state = make_state(machine, KernelRules.preset("6.12"), Policy(), Assumptions(), start_ns=start)
     assert state.st[at.TICK_CPU] == cpu
     assert state.st[at.NEXT_TICK] == start + until_ms * 1_000_000
-
-
-def test_no_tick_is_due_where_all_are_recorded(tmp_path: Path) -> None:
-    result = replayed(
-        tmp_path / "ticked", ticked_events(after_us=(500,)), ["--filter", TICK_FILTER]
-    )
-    assert result.final is not None
-    assert np.all(result.final.st[[at.NEXT_TICK, at.TICK_BASE]] == at.NEVER)

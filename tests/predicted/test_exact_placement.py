@@ -60,16 +60,6 @@ def wanted_of(rows: dict[int, list[int]]) -> np.ndarray:
     return wanted
 
 
-def test_every_count_is_met() -> None:
-    wanted = wanted_of(
-        {5: [0, 3], 4: [1, 2], 3: [2, 3, 1, 1], 2: [3, 5, 2], 1: [4, 9, 0, 3], 0: [7, 15, 5, 6]}
-    )
-    found = placed(wanted, [6, 14, 2, 2])
-    assert not found.unmet.any()
-    assert table_of(found).tolist() == wanted.tolist()
-    assert np.bincount(found.block_types, minlength=4).tolist() == [6, 14, 2, 2]
-
-
 def test_pages_in_use_are_not_free_and_preferred_ones_are() -> None:
     usable, preferred = np.ones(PAGES, bool), np.zeros(PAGES, bool)
     usable[::7] = False
@@ -87,34 +77,6 @@ def test_what_finds_no_room_is_halved_and_said() -> None:
     assert found.unmet[4, at.MOVABLE] == 2
     assert found.free.sum() == 32
     assert table_of(found)[3, at.MOVABLE] == 4
-
-
-def test_more_than_there_is_gets_lost_and_said() -> None:
-    found = placed(wanted_of({5: [0, 13]}), [0, 24])
-    assert found.unmet[5, at.MOVABLE] == 1
-    assert found.unmet[0, at.MOVABLE] > 0
-
-
-def test_a_type_gets_blocks_with_room_for_its_free_pages() -> None:
-    usable = np.ones(PAGES, bool)
-    usable[: 4 << PAGEBLOCK_ORDER] = False
-    evidence = np.zeros((at.MIGRATETYPES, BLOCKS), np.int64)
-    evidence[at.UNMOVABLE, :6] = [9, 9, 9, 9, 5, 4]
-    chosen = place_exactly(
-        usable,
-        np.zeros(PAGES, bool),
-        np.ones(BLOCKS, bool),
-        evidence,
-        wanted_of({3: [2], 0: [2]}),
-        np.array([4, 20] + [0] * (at.MIGRATETYPES - 2)),
-        PAGEBLOCK_ORDER,
-        MAX_ORDER,
-        np.random.default_rng(0),
-    )
-    found = Placed(*chosen)
-    assert not found.unmet.any()
-    assert (found.block_types[:4] == at.UNMOVABLE).sum() == 2
-    assert table_of(found)[:4, at.UNMOVABLE].tolist() == [2, 0, 0, 2]
 
 
 @settings(max_examples=60, deadline=None)

@@ -3,12 +3,10 @@
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 import pagealloc_model as pm
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.invariants import broken_invariants
-from pagealloc_model.base.errors import PolicyError
 from pagealloc_model.measured.rules import recorded_rules
 from pagealloc_model.policy.policy import Assumptions
 from pagealloc_model.predicted.growth import (
@@ -92,14 +90,6 @@ def test_pages_taken_behind_the_zone_bring_their_section(tmp_path: Path) -> None
     assert managed(replay) == NORMAL.pages + SECTION - END_PFN
 
 
-def test_memory_the_start_knows_does_not_grow(tmp_path: Path) -> None:
-    made = prepared(write_recording(tmp_path / "whole"))
-    assert made.demand.grown_pages == 0
-    assert not (made.demand.events["operation"] == at.GROW).any()
-    for name in ("kbuild", "highatomic_gate3"):
-        assert pm.replay(shipped_recording(name)).divergence["grown_pages"] == 0
-
-
 def test_no_more_than_as_much_again_is_taken_for_memory(tmp_path: Path) -> None:
     events = TimedEvents()
     events.alloc(NORMAL.first_free)
@@ -139,14 +129,6 @@ def test_an_empty_start_has_every_managed_page_free(tmp_path: Path) -> None:
     assert any(line.startswith("empty: all") for line in made.image.origin)
 
 
-def test_what_reclaim_alone_frees_is_allocated_on_some_cpu_of_an_empty_machine() -> None:
-    elastic = Assumptions(start="empty", reclaim="elastic")
-    replay = pm.replay(shipped_recording("two_nodes_A1"), assumptions=elastic)
-    assert set(replay.demand.events["cpu"]) <= set(range(replay.machine.nr_cpus))
-    acquired = replay.lock_times().acquisitions
-    assert acquired["cpu"].nunique() == replay.machine.nr_cpus
-
-
 def test_what_an_empty_machine_frees_is_allocated_at_the_beginning(tmp_path: Path) -> None:
     path = write_recording(tmp_path / "created", busy_events())
     recorded, made = prepared(path), prepared(path, EMPTY)
@@ -176,11 +158,6 @@ def test_holes_that_page_flags_show_stay_holes() -> None:
     assert recording.kpageflags is not None
     nopage = np.flatnonzero(recording.kpageflags[: len(image.free)] & np.uint64(1 << 20))
     assert not image.free[nopage].any()
-
-
-def test_an_unknown_start_is_refused() -> None:
-    with pytest.raises(PolicyError, match="start='warm' is not known"):
-        Assumptions(start="warm")
 
 
 def test_a_free_that_begins_in_memory_and_ends_behind_it_makes_the_zone_grow(

@@ -78,15 +78,6 @@ def replays() -> tuple[pm.Replay, pm.Replay]:
     return pm.replay(recording), pm.replay(recording, OWNED)
 
 
-def test_what_is_never_owned_is_unknown_not_zero(replays: tuple[pm.Replay, pm.Replay]) -> None:
-    base, owned = replays
-    assert base.refill_phases["pages"].isna().all()
-    assert base.list_use["remote_frees"].isna().all()
-    assert base.list_use["lock_acquisitions"].notna().all()
-    assert owned.refill_phases.notna().all(axis=None)
-    assert owned.list_use.notna().all(axis=None)
-
-
 def test_phases_add_up_to_the_refills_of_zone_lock(replays: tuple[pm.Replay, pm.Replay]) -> None:
     owned = replays[1]
     refills = owned.transactions_full[owned.transactions_full["site"] == "refill"]
@@ -115,13 +106,6 @@ def test_options_that_differ_are_named_with_their_defaults(
     )
     text = " ".join(pm.compare(replays[1], changed).to_text().split())
     assert "ownership.recovers: 1 -> 0" in text
-
-
-def test_phases_of_refills() -> None:
-    scenario = pm.synthetic.scenario("purgers", gib=1, nr_cpus=4, pages=512, rounds=2)
-    run = pm.synthetic.run(scenario, OWNED, rules="7.2")
-    assert run.list_use["remote_frees"].max() > 0
-    assert set(run.refill_phases["phase"]) == {"recover", "claim", "chunk", "classic"}
 
 
 # Checkpoints: a replay that goes on from one is the replay from the start
@@ -174,13 +158,6 @@ def test_another_policy_or_seed_starts_anew() -> None:
         found = pm.replay(recording, window=window, checkpoints=kept, **changed)
         assert_identical(found, pm.replay(recording, window=window, **changed))
     assert len(kept) == 4
-
-
-def test_only_what_changed_is_kept() -> None:
-    recording, kept = shipped_recording("highatomic_stock"), Checkpoints()
-    replay = pm.replay(recording, window=(1.0, 1.5), checkpoints=kept)
-    assert replay.final is not None
-    assert 0 < kept.nbytes < replay.final.pages.nbytes / 4
 
 
 def test_those_used_last_stay() -> None:

@@ -27,7 +27,7 @@ from pagealloc_model.allocator.from_source.compiled_tree import CompiledTree, Co
 from pagealloc_model.allocator.from_source.extraction import ELASTIC
 from pagealloc_model.allocator.from_source.source_tree import SourceTree
 from pagealloc_model.allocator.invariants import broken_invariants, broken_pieces
-from pagealloc_model.base.errors import PolicyError, UsageError
+from pagealloc_model.base.errors import PolicyError
 from pagealloc_model.cli import main
 from pagealloc_model.policy.policy import Policy
 from pagealloc_model.predicted.replay import Replay
@@ -107,11 +107,6 @@ def test_settings_of_the_kernel_reach_it(kernel_source: Sources, highatomic: pm.
 def test_what_only_the_source_decides_is_no_setting(kernel_source: Sources) -> None:
     with pytest.raises(PolicyError, match="change its source"):
         pm.KernelBuild(kernel_source("6.12").path, pm.Policy(highatomic_gate_order=3))
-
-
-def test_a_build_without_a_tree_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"no mm/page_alloc\.c"):
-        pm.KernelBuild(tmp_path)
 
 
 def test_commands_take_a_kernel_source(

@@ -206,16 +206,6 @@ def test_a_wrong_rule_is_found_and_shown_in_a_few_operations(
     assert 0 < len(verdict.shortest) < most
 
 
-def test_a_patched_kernel_is_told_from_the_model_with_function_and_line(patched: Patched) -> None:
-    tree = patched(
-        "6.12", "mm/page_alloc.c", "max_nr_free = high - batch;", "max_nr_free = high - batch - 1;"
-    )
-    verdict = judged(CompiledTree(tree), "6.12", 400_000)
-    assert verdict.difference is not None
-    assert "free_pcppages_bulk" in {each.function for each in verdict.difference.places}
-    assert any(line.startswith("row") for line in verdict.difference.lines)
-
-
 @pytest.mark.long
 @EVERY_FAULT
 @pytest.mark.parametrize("fault", OTHER_KERNELS, ids=[fault.name for fault in OTHER_KERNELS])
@@ -276,6 +266,8 @@ def test_the_command_prints_the_verdict_and_its_exit_code_tells(
     found = json.loads(capsys.readouterr().out)
     assert found["difference"]["lines"]
     assert found["shortest"]
+    assert main(["judge", "--kernel-source", "/nowhere"]) == 2
+    assert "no mm/page_alloc.c" in capsys.readouterr().err
 
 
 def test_a_recording_s_demand_judges_too(
@@ -291,11 +283,6 @@ def test_a_recording_s_demand_judges_too(
     assert "alloc" in found["event"] or "free" in found["event"]
     assert found["lines"]
     assert found["places"]
-
-
-def test_a_missing_tree_is_wrong_usage(capsys: Capture) -> None:
-    assert main(["judge", "--kernel-source", "/nowhere"]) == 2
-    assert "no mm/page_alloc.c" in capsys.readouterr().err
 
 
 def test_shrinking_keeps_what_a_failure_needs() -> None:

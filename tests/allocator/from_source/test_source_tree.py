@@ -79,14 +79,6 @@ def test_functions_that_moved_are_listed_with_their_new_place(patched: Patched) 
         assert f"not found: {name}() (it is at mm/{name}.c:3)" in str(caught.value)
 
 
-def test_files_that_a_tree_lacks_are_listed(patched: Patched) -> None:
-    old = "max_nr_free = high - batch;"
-    tree = patched("6.12", PAGE_ALLOC, old, old)
-    (tree.root / "include/linux/gfp_types.h").unlink()
-    with pytest.raises(KernelSourceError, match=r"not found: include/linux/gfp_types\.h"):
-        CompiledTree(tree).load(PLAIN)
-
-
 def test_a_compiler_s_complaint_names_the_function_of_the_tree(
     patched: Patched, monkeypatch: MonkeyPatch, tmp_path: Path
 ) -> None:
