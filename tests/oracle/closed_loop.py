@@ -58,7 +58,11 @@ class ClosedLoop:
         # objects whose allocation has not come
         self._missing = asked - {NO_OBJECT} - oracle.memory.objects.keys()
         self.tasks = [self._task_of(event) for event in events]
-        self.own_ns = self._own_times()
+        lost: Counter[int | None] = Counter()
+        self.own_ns = []  # recorded times less what the event's task had lost by then
+        for event, task in zip(events, self.tasks, strict=True):
+            lost[task] += 0 if task is None else event.lost_ns
+            self.own_ns.append(event.time_ns - lost[task])
         self._due: list[tuple[int, int]] = []  # times and positions of events that may come
         # events that wait, and since when, by object
         self._waiting: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
@@ -96,20 +100,16 @@ class ClosedLoop:
             return None
         return event.task
 
-    def _own_times(self) -> list[int]:
-        """Recorded times less what the event's task had lost by then."""
-        lost: Counter[int] = Counter()
-        own = []
-        for event, task in zip(self.events, self.tasks, strict=True):
-            if task is not None:
-                lost[task] += event.lost_ns
-            own.append(event.time_ns - (0 if task is None else lost[task]))
-        return own
-
     def _take(self, now: int, position: int) -> None:
-        """Take up an event, and let come what waited for it."""
-        task = self.tasks[position]
-        lost = self._lost_by(now, position)
+        """Take up an event after threads that are due, and let come what waited for it."""
+        task, event = self.tasks[position], self.events[position]
+        self.oracle.advance(now)
+        before = self.oracle.memory.stall_ns
+        getattr(self.oracle, event.step.call)(**event.step.words)
+        lost = 0
+        if task is not None:
+            stalled = self.oracle.memory.stall_ns - before
+            lost = event.lost_ns if self.imposes_losses else stalled
         self.stalls += lost > 0
         over = self.over[position] = now + lost
         number = _object_of(self.events[position])
@@ -128,16 +128,6 @@ class ClosedLoop:
                 self.lags[waiter] += over - since
                 self.late_by_others.add(waiter)
             heappush(self._due, (over, position))
-
-    def _lost_by(self, now: int, position: int) -> int:
-        """What a task loses by an event, which this takes up; threads that are due come first."""
-        event, memory = self.events[position], self.oracle.memory
-        self.oracle.advance(now)
-        before = memory.stall_ns
-        getattr(self.oracle, event.step.call)(**event.step.words)
-        if self.tasks[position] is None:
-            return 0
-        return event.lost_ns if self.imposes_losses else memory.stall_ns - before
 
     def _let_next_come(self, task: int, over: int) -> None:
         """Let a task go on to its next event, as the one in front of that is over."""

@@ -249,7 +249,9 @@ class Targets:
             highest = self.zone.blocks.start(max(pfn for pfn, _ in held))
             self.place.free = max(self.place.free, highest)
         for pfn, order in held:
-            self.run.memory.free_target(self.run.aim.cpu, pfn, order)
+            self.run.oracle.act_as(self.run.aim.cpu)
+            self.zone.note_taken(pfn, order)
+            self.zone.free(self.run.aim.cpu, pfn, order)
 
     def _take_held(self, order: int) -> int | None:
         """Part of compaction_alloc(): return a target of those held, or None."""

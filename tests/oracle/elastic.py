@@ -83,10 +83,12 @@ class ElasticOracle(Allocator):
     def advance(self, now: int) -> None:
         """Let threads work up to a time, inclusive, node by node."""
         while True:
-            due, _, step = min(
-                ((due, number, step) for number, (due, step) in enumerate(self._threads())),
-                key=lambda thread: thread[:2],
-            )
+            threads: list[tuple[int, Callable[[], None]]] = []
+            for node in self.machine.nodes:
+                kswapd, kcompactd = self.kswapd[node], self.kcompactds[node]
+                threads += [(kswapd.due, kswapd.step), (kcompactd.due, kcompactd.step)]
+                threads.append((kcompactd.proactive_due, kcompactd.look_around))
+            due, step = min(threads, key=lambda thread: thread[0])
             if due > now:
                 break
             self.memory.now = max(due, self.memory.now)
@@ -173,18 +175,6 @@ class ElasticOracle(Allocator):
         """unreserve_highatomic_pageblock(): give back one reserved block (S7.4)."""
         self.act_as(request.cpu)
         return any(zone.reserve.unreserve(request.migratetype, forced=forced) for zone in zonelist)
-
-    def _threads(self) -> list[tuple[int, Callable[[], None]]]:
-        """When each thread does something next, and what."""
-        threads = []
-        for node in self.machine.nodes:
-            kswapd, kcompactd = self.kswapd[node], self.kcompactds[node]
-            threads += [
-                (kswapd.due, kswapd.step),
-                (kcompactd.due, kcompactd.step),
-                (kcompactd.proactive_due, kcompactd.look_around),
-            ]
-        return threads
 
     def _is_absorbed(self, demand: Demand) -> bool:
         """Whether the failure that a request replaced succeeded here."""

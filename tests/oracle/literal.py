@@ -334,7 +334,9 @@ class Oracle(Allocator):
             attempt = memalloc_attempt(request)
             pfn = self.get_page(request, attempt, zonelist)
         has_room = self._reclaim_sufficed(request, attempt, zonelist)
-        if pfn is None and self._makes_room(request) and not has_room:
+        may_reclaim = request.reclaim > 0 or not self.assumptions.direct_reclaim_recorded
+        may_reclaim &= Bits.DIRECT_RECLAIM in request.bits
+        if pfn is None and may_reclaim and not has_room:
             self._make_room(request, zonelist)
             pfn = self.get_page(request, attempt, zonelist)
         may_wait = request.bits & (Bits.DIRECT_RECLAIM | Bits.KSWAPD)
@@ -345,11 +347,6 @@ class Oracle(Allocator):
             pfn = self._force_page(request, attempt, zonelist)
             self.forced += pfn is not None
         return pfn
-
-    def _makes_room(self, request: Request) -> bool:
-        """Whether direct reclaim runs for a request if nothing else helps (S8.2)."""
-        is_sure = not self.assumptions.direct_reclaim_recorded
-        return Bits.DIRECT_RECLAIM in request.bits and (is_sure or request.reclaim > 0)
 
     def _reclaim_sufficed(self, request: Request, attempt: Attempt, zonelist: list[Zone]) -> bool:
         """Whether recorded reclaim left more than there was before it.

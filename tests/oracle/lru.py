@@ -72,15 +72,6 @@ class Folio:
         share = anon if self.kind is Kind.ANON else file
         return draw(options.seed, self._key, Purpose.MIGRATES, self.offset) < share
 
-    def halves(self) -> tuple[Folio, Folio]:
-        """The lower and upper half, which remember what was drawn."""
-        order = self.order - 1
-        places = ((self.pfn + far, self.offset + far) for far in (0, 1 << order))
-        return tuple(
-            replace(self, order=order, pfn=pfn, offset=offset, draws=Counter(self.draws))
-            for pfn, offset in places
-        )
-
 
 LISTS = tuple((kind, active) for kind in (Kind.ANON, Kind.FILE) for active in (False, True))
 """In the order in which dumps number them."""
@@ -257,8 +248,31 @@ class ElasticMemory:
                 self.forget_isolated(piece)
                 pieces.append(piece)
             else:
-                waiting[:0] = self._halve(piece)
+                waiting[:0] = self._halves(piece)
         return pieces
+
+    def _halves(self, piece: Folio) -> list[Folio]:
+        """The lower and upper half that take a piece's place; they remember what was drawn."""
+        order, pieces = piece.order - 1, self.objects[piece.object]
+        halves = [
+            replace(
+                piece,
+                order=order,
+                pfn=piece.pfn + distance,
+                offset=piece.offset + distance,
+                draws=Counter(piece.draws),
+            )
+            for distance in (0, 1 << order)
+        ]
+        place = pieces.index(piece)
+        pieces[place : place + 1] = halves
+        if piece.on_lru:
+            self.lru_of(piece).remove(piece)
+        for half in halves:
+            self.folios[half.pfn] = half
+            if half.on_lru:
+                self.lru_of(half).lruvec_add_folio(half)
+        return halves
 
     def move(self, folio: Folio, target: int) -> None:
         """migrate_folio_move(): move an isolated folio to other pages, at the head of its list."""
@@ -269,13 +283,6 @@ class ElasticMemory:
         self.folios[target] = folio
         self.lru_of(folio).lruvec_add_folio(folio)
 
-    def free_target(self, cpu: int, pfn: int, order: int) -> None:
-        """Let a CPU free pages that held nothing, the ordinary way."""
-        self._oracle.act_as(cpu)
-        zone = self._oracle.zone_of(pfn)
-        zone.note_taken(pfn, order)
-        zone.free(cpu, pfn, order)
-
     def zone_reclaimable_pages(self, zone: Zone) -> int:
         """zone_reclaimable_pages(): return pages of a zone that reclaim might free (S8.3)."""
         lru = self.lrus[zone.node]
@@ -285,16 +292,3 @@ class ElasticMemory:
         if not pages and self._oracle.rules.free_counts_as_reclaimable:
             return zone.counters.free.total
         return pages
-
-    def _halve(self, piece: Folio) -> tuple[Folio, Folio]:
-        halves = piece.halves()
-        pieces = self.objects[piece.object]
-        place = pieces.index(piece)
-        pieces[place : place + 1] = halves
-        if piece.on_lru:
-            self.lru_of(piece).remove(piece)
-        for half in halves:
-            self.folios[half.pfn] = half
-            if half.on_lru:
-                self.lru_of(half).lruvec_add_folio(half)
-        return halves

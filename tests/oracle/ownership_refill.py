@@ -35,10 +35,10 @@ class Refill:
 
     def run(self) -> int:
         """rmqueue_bulk(): go through all phases while pages are missing; returns the objects."""
-        phases = [self._recover(), self._claim(), self._chunks(), self._classic()]
+        phases = [self._recover(), self._claim(), self._chunks()]
         if self.options.cma_first and self.attempt.cma and self.buddy.is_mostly_cma:
-            phases[:3] = [iter(())] * 3
-        for phase, count in zip(phases, self.counts.phases, strict=True):
+            phases = [iter(())] * 3
+        for phase, count in zip([*phases, self._classic()], self.counts.phases, strict=True):
             before = self.objects
             for pfn, order, is_mergeable in phase:
                 self.lists.pcp.list_of(order, self.migratetype).push_tail(pfn)
@@ -53,14 +53,17 @@ class Refill:
 
     def _recover(self) -> Fetched:
         """Do phase 0: free fragments of the type's recorded blocks in turn, oldest first."""
-        recorded = list(self.blocks.recorded[self.zone.index, self.lists.cpu])
+        recorded, types = (
+            list(self.blocks.recorded[self.zone.index, self.lists.cpu]),
+            self.blocks.types,
+        )
         if self.options.recorded_lists == "per_type":
-            recorded = [number for number in recorded if self._has_type(number)]
+            recorded = [number for number in recorded if types[number] == self.migratetype]
         for number in recorded[: self.options.recover_limit or None]:
             if self.missing <= 0 or not self.options.recovers:
                 return
             self.counts.recorded_looks += 1
-            if not self._has_type(number):
+            if types[number] != self.migratetype:
                 continue
             block = self.blocks.around(number << self.blocks.order)
             self.buddy.scan(block)
@@ -68,9 +71,6 @@ class Refill:
                 yield *self._take(pfn, self.buddy.at(pfn).order), True
             self.blocks.unrecord(number)
             self.counts.recovered += 1
-
-    def _has_type(self, number: int) -> bool:
-        return self.blocks.types[number] == self.migratetype
 
     def _claim(self) -> Fetched:
         """Do phase 1: own whole free blocks of the type as long as they fit."""
@@ -96,36 +96,32 @@ class Refill:
         )
 
     def _chunks(self) -> Fetched:
-        """Do phase 2: buddies of the type smaller than a block."""
+        """Do phase 2: buddies of the type smaller than a block.
+
+        The largest missing, or a larger one cut to that; or the smallest sufficient, whole unless
+        a block.
+        """
+        below = max(self.order, self.blocks.order - 1)
         while self.missing > 0:
-            is_largest = self.options.chunk_search == "largest"
-            found = self._largest_chunk() if is_largest else self._smallest_chunk()
-            if found is None:
+            if self.options.chunk_search == "largest":
+                order = max(self.order, min(below, self.missing.bit_length() - 1))
+                heads = {
+                    size: self.buddy.head(size, self.migratetype)
+                    for size in range(order, self.order - 1, -1)
+                }
+                whole = next((size for size, pfn in heads.items() if pfn is not None), None)
+                pfn = self._smallest(order + 1) if whole is None else heads[whole]
+                order = order if whole is None else whole
+            else:
+                pfn = self._smallest(self.order)
+                order = below if pfn is None else min(self.buddy.at(pfn).order, below)
+            if pfn is None:
                 return
-            yield *self._take(*found), False
-
-    def _largest_chunk(self) -> tuple[int, int] | None:
-        """The largest buddy missing, or a larger one cut to that."""
-        needed = self.missing.bit_length() - 1
-        fit = max(self.order, min(self.blocks.order - 1, needed))
-        for order in range(fit, self.order - 1, -1):
-            pfn = self.buddy.head(order, self.migratetype)
-            if pfn is not None:
-                return pfn, order
-        pfn = self._smallest(fit + 1)
-        return None if pfn is None else (pfn, fit)
-
-    def _smallest_chunk(self) -> tuple[int, int] | None:
-        """The smallest sufficient buddy, whole unless a block."""
-        pfn = self._smallest(self.order)
-        if pfn is None:
-            return None
-        return pfn, min(self.buddy.at(pfn).order, max(self.order, self.blocks.order - 1))
+            yield *self._take(pfn, order), False
 
     def _classic(self) -> Fetched:
         """Do phase 3: pages of the order by mainline's rule."""
-        wanted = -(-self.missing >> self.order)
-        fallback = self.zone.fallback
+        wanted, fallback = -(-self.missing >> self.order), self.zone.fallback
         for pfn in fallback.take_many(wanted, self.order, self.migratetype, self.attempt):
             yield pfn, self.order, False
 
@@ -222,11 +218,18 @@ class OwningZone(Zone):
         What overflows is drained (S4.6, S12.6).
         """
         target = self._target(cpu, pfn)
-        if target != cpu and self._finds_busy():
-            if self.options.remote_busy == "zone":
+        if target != cpu:
+            counts, number = (
+                self.ownership_counters.of(self.index),
+                self.ownership_counters.remote_frees,
+            )
+            counts.remote_frees += 1
+            is_busy = is_drawn(number, self.options.remote_busy_per_1000)
+            counts.busy_frees += is_busy
+            if is_busy and self.options.remote_busy == "zone":
                 self.buddy.free_one_page(pfn, order)
                 return
-            if self.options.remote_busy == "local":
+            if is_busy and self.options.remote_busy == "local":
                 target = cpu
         self.list_locks.take_to_free(self.index, target, batched=batched)
         lists, is_remote = self.lists[target], target != cpu
@@ -252,15 +255,6 @@ class OwningZone(Zone):
         if self.options.plain_frees == "local" and pfn not in self._handed_out_mergeable:
             return cpu
         return owner
-
-    def _finds_busy(self) -> bool:
-        """Whether a remote free finds the owner's lists locked."""
-        number = self.ownership_counters.remote_frees
-        counts = self.ownership_counters.of(self.index)
-        counts.remote_frees += 1
-        is_busy = is_drawn(number, self.options.remote_busy_per_1000)
-        counts.busy_frees += is_busy
-        return is_busy
 
     def _is_locked(self, cpu: int) -> bool:
         """pcp_spin_trylock(): return False; interrupts that find a lock are left out (S4.10)."""

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tests.oracle.buddy import PageList
-from tests.oracle.machine import PCP_TYPES, PMD_ORDER, Migratetype, OracleMachine
-from tests.oracle.rules import OraclePolicy, OracleRules
+from tests.oracle.machine import PCP_TYPES, PMD_ORDER, Migratetype
 from tests.oracle.vmstat import clamp, page_set_size
 
 if TYPE_CHECKING:
@@ -17,11 +16,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PcpLayout:
-    """Which lists exist (S1.9): index = 3 * order + type, then two for huge pages."""
+    """Which lists exist (S1.9): index = 3 * order + type, then two for huge pages.
+
+    Lists that pages split on are for all orders up to a block's (S12.3).
+    """
 
     costly_order: int  # largest order of the first kind
     # order of the pages on the two huge-page lists, None without these lists
     huge_order: int | None
+    block_order: int | None = None  # of a block, where pages split on the lists
 
     @property
     def low_order_lists(self) -> int:
@@ -29,56 +32,27 @@ class PcpLayout:
 
     @property
     def nr_lists(self) -> int:
+        if self.block_order is not None:
+            return PCP_TYPES * (self.block_order + 1)
         return self.low_order_lists + (0 if self.huge_order is None else 2)
 
     def holds(self, order: int) -> bool:
         """pcp_allowed_order(): return whether pages of this order have a list."""
-        return order <= self.costly_order or order == self.huge_order
+        fits = self.block_order is None or order <= self.block_order
+        return fits and (order <= self.costly_order or order == self.huge_order)
 
     def index(self, order: int, migratetype: int) -> int:
         """order_to_pindex(): return the list of a page."""
-        if order > self.costly_order:
+        if order > self.costly_order and self.block_order is None:
             return self.low_order_lists + (migratetype == Migratetype.MOVABLE)
         return PCP_TYPES * order + migratetype
 
     def order(self, index: int) -> int:
         """pindex_to_order(): return the order of the pages on a list."""
-        if self.huge_order is not None and index >= self.low_order_lists:
+        splits = self.block_order is not None
+        if self.huge_order is not None and index >= self.low_order_lists and not splits:
             return self.huge_order
         return index // PCP_TYPES
-
-
-@dataclass(frozen=True)
-class SplittingLayout(PcpLayout):
-    """Lists that pages split on (S12.3): index = 3 * order + type for all orders."""
-
-    block_order: int  # largest order with a list
-
-    @property
-    def nr_lists(self) -> int:
-        return PCP_TYPES * (self.block_order + 1)
-
-    def holds(self, order: int) -> bool:
-        """pcp_allowed_order(): return whether the lists serve pages of this order."""
-        return order <= self.block_order and super().holds(order)
-
-    def index(self, order: int, migratetype: int) -> int:
-        """order_to_pindex(): return the list of a page."""
-        return PCP_TYPES * order + migratetype
-
-    def order(self, index: int) -> int:
-        """pindex_to_order(): return the order of the pages on a list."""
-        return index // PCP_TYPES
-
-
-def layout_of(machine: OracleMachine, rules: OracleRules, policy: OraclePolicy) -> PcpLayout:
-    """The lists of every page set (S1.9, S12.3)."""
-    block_order = machine.pageblock_order
-    huge_order = block_order if rules.huge_lists_hold_blocks else PMD_ORDER
-    of_huge_pages = huge_order if machine.thp else None
-    if policy.ownership is None:
-        return PcpLayout(policy.costly_order, of_huge_pages)
-    return SplittingLayout(policy.costly_order, of_huge_pages, block_order)
 
 
 @dataclass
@@ -93,9 +67,6 @@ class PerCpuPages:
     """Lists and tuning state of one (CPU, zone) (S4.1).
 
     Attributes:
-        high_min: lower bound of `high`.
-        high_max: upper bound of `high`.
-        batch: pages per transfer at the base rate.
         prev_free_high_order: the last free was of an order from 1 to the costly order.
         expire: ticks left until pages of another node's zone are drained; 0: no countdown (S4.8).
     """
@@ -103,11 +74,17 @@ class PerCpuPages:
     def __init__(self, zone: Zone) -> None:
         self.flags = zone.flags
         self.rules = zone.rules
-        self.layout = layout_of(zone.machine, zone.rules, zone.policy)
+        block_order = zone.machine.pageblock_order
+        huge_order = block_order if zone.rules.huge_lists_hold_blocks else PMD_ORDER
+        self.layout = PcpLayout(
+            zone.policy.costly_order,
+            huge_order if zone.machine.thp else None,
+            None if zone.policy.ownership is None else block_order,
+        )
         self.lists = [PageList() for _ in range(self.layout.nr_lists)]
-        size = page_set_size(zone.spec, zone.machine, zone.rules, zone.policy)
+        sizes = page_set_size(zone.spec, zone.machine, zone.rules, zone.policy)
         self.high = 0  # tuned limit; starts at 0 and is brought within bounds at its first use
-        self.high_min, self.high_max, self.batch = size.high_min, size.high_max, size.batch
+        self.batch, self.high_min, self.high_max = sizes  # pages per transfer, bounds of `high`
         self.alloc_factor = 0  # order-0 refills ask for batch << this
         self.free_count = 0  # pages freed of late; halved by every allocation
         self.prev_free_high_order = False

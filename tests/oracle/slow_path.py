@@ -47,17 +47,12 @@ class DirectReclaim:
             cpu=request.cpu,
         )
         self._walk_priorities(zonelist, control)
-        if self.rules.fruitless_reclaim_repeated and not self._success(control):
+        if self.rules.fruitless_reclaim_repeated and not control.success:
             self._walk_priorities(zonelist, control)
-        if control.skipped_deactivate and not self._success(control):
+        if control.skipped_deactivate and not control.success:
             control.force_deactivate = True
             self._walk_priorities(zonelist, control)
-        return self._success(control)
-
-    @staticmethod
-    def _success(control: ScanControl) -> int:
-        """Part of do_try_to_free_pages(): return what there is to show."""
-        return control.reclaimed or int(control.compaction_ready)
+        return control.success
 
     def _walk_priorities(self, zonelist: list[Zone], control: ScanControl) -> None:
         """Part of do_try_to_free_pages(): press ever harder until it suffices."""
@@ -178,7 +173,8 @@ class SlowPath:
             return pfn
         if self.request.gfp_pfmemalloc_allowed:
             self._wake()
-            return self._use_reserves()
+            self.attempt = memalloc_attempt(self.request)
+            return self._get_page()
         if self.reclaims and compacts_first:
             pfn = self._alloc_pages_direct_compact(Priority.ASYNC)
             if pfn is not None:
@@ -205,12 +201,13 @@ class SlowPath:
             if pfn is not None:
                 return pfn
             if self.request.gfp_pfmemalloc_allowed:
-                return self._use_reserves()
+                self.attempt = memalloc_attempt(self.request)
+                return self._get_page()
             if not self.reclaims:
                 falls_back = self.policy.decides("defrag_atomic_falls_back", self.rules)
                 falls_back = falls_back and self.policy.defrag_mode and self.attempt.nofragment
                 if falls_back and Bits.KSWAPD in self.bits:
-                    self._may_fragment()
+                    self.attempt = replace(self.attempt, nofragment=False)
                     continue
                 return None
             if not compact_first:
@@ -233,15 +230,6 @@ class SlowPath:
         self.attempt = replace(self.attempt, no_watermarks=True)
         return self._get_page()
 
-    def _use_reserves(self) -> int | None:
-        """Part of __alloc_pages_slowpath(): keep no watermark, as what it frees is more."""
-        self.attempt = memalloc_attempt(self.request)
-        return self._get_page()
-
-    def _may_fragment(self) -> None:
-        """Part of __alloc_pages_slowpath(): give NOFRAGMENT up."""
-        self.attempt = replace(self.attempt, nofragment=False)
-
     def _goes_on(self) -> bool:
         """Part of __alloc_pages_slowpath(): return whether another turn may help (S8.1-S8.4)."""
         if Bits.NORETRY in self.bits:
@@ -259,7 +247,7 @@ class SlowPath:
         if self.policy.defrag_mode and self.attempt.nofragment:
             if self._begins_afresh:
                 self.no_progress = self.compact_retries = 0
-            self._may_fragment()
+            self.attempt = replace(self.attempt, nofragment=False)
             return True
         optional = Bits.RETRY_MAYFAIL | Bits.THISNODE
         if not self.is_costly and not self.bits & optional:

@@ -50,6 +50,11 @@ class ScanControl:
     # what each list began with
     targets: dict[ListKey, int] = field(default_factory=lambda: dict.fromkeys(LISTS, 0))
 
+    @property
+    def success(self) -> int:
+        """Part of do_try_to_free_pages(): return what there is to show."""
+        return self.reclaimed or int(self.compaction_ready)
+
 
 Cluster = tuple[int, int]
 """Pages looked at on inactive lists, those of too high zones included; and pages freed."""
@@ -221,16 +226,19 @@ class Reclaimer:
         """shrink_inactive_list(): free what may go."""
         taken, looked = self._isolate_lru_folios(kind, budget, control, active=False)
         who = "kswapd" if control.is_kswapd else "direct"
+        options, seed = self.options, self.options.seed
+        anon, file = options.anon_referenced_per_mille, options.file_referenced_per_mille
         free: list[Folio] = []
         freed = 0
         for folio in taken:
             control.scanned += folio.size
-            if self._is_referenced(folio):
+            is_file = folio.kind is Kind.FILE
+            if folio.happens(Purpose.REFERENCED, file if is_file else anon, seed):
                 folio.active = True
                 self.lru.lruvec_add_folio(folio)
                 self.memory.counts["pgactivate"] += folio.size
                 self.memory.workingset.workingset_activation(folio)
-            elif self._is_dirty(folio):
+            elif is_file and folio.happens(Purpose.DIRTY, options.file_dirty_per_mille, seed):
                 self.lru.lruvec_add_folio(folio)
             else:
                 self.memory.workingset.workingset_eviction(folio)
@@ -264,15 +272,3 @@ class Reclaimer:
         if self.may_swap:
             inactive += self.lru.pages[Kind.ANON, False]
         return inactive > self.gates.compact_gap(order)
-
-    def _is_referenced(self, folio: Folio) -> bool:
-        """Part of folio_check_references(): draw; returns whether a folio is in use."""
-        options = self.options
-        is_file = folio.kind is Kind.FILE
-        share = options.file_referenced_per_mille if is_file else options.anon_referenced_per_mille
-        return folio.happens(Purpose.REFERENCED, share, options.seed)
-
-    def _is_dirty(self, folio: Folio) -> bool:
-        """Part of folio_check_dirty_writeback(): draw; returns whether it is dirty."""
-        share = self.options.file_dirty_per_mille
-        return folio.kind is Kind.FILE and folio.happens(Purpose.DIRTY, share, self.options.seed)

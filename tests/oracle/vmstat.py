@@ -25,15 +25,6 @@ def rounddown_pow_of_two(value: int) -> int:
     return 1 << (value.bit_length() - 1)
 
 
-@dataclass(frozen=True)
-class PageSetSize:
-    """batch, high_min and high_max of every page set of a zone, pages (S4.2, S4.3)."""
-
-    batch: int
-    high_min: int
-    high_max: int
-
-
 def zone_batchsize(managed: int, rules: OracleRules) -> int:
     """zone_batchsize(): return the batch of a zone's page sets, pages (S4.2).
 
@@ -51,11 +42,12 @@ def zone_batchsize(managed: int, rules: OracleRules) -> int:
 
 def page_set_size(
     zone: OracleZone, machine: OracleMachine, rules: OracleRules, policy: OraclePolicy
-) -> PageSetSize:
-    """zone_set_pageset_high_and_batch(): return the bounds of the zone's page sets (S4.2, S4.3).
+) -> tuple[int, int, int]:
+    """zone_set_pageset_high_and_batch(): return batch, high_min and high_max (S4.2, S4.3).
 
-    They are the policy's values where it gives some. The CPUs of the zone's node share it; all CPUs
-    do if the node has none. A fixed limit is both bounds at once: the policy's high_max has no say.
+    They are in pages, of every page set of a zone, and the policy's where it gives some. The CPUs
+    of the zone's node share it; all CPUs do if the node has none. A fixed limit is both bounds at
+    once: the policy's high_max has no say.
     """
     batch = zone_batchsize(zone.managed, rules) if policy.pcp_batch is None else policy.pcp_batch
     fraction = policy.percpu_pagelist_high_fraction
@@ -72,7 +64,7 @@ def page_set_size(
         high_max = policy.pcp_high_max
     if not rules.pcp_tunes_itself:
         high_max = high_min
-    return PageSetSize(batch=batch, high_min=high_min, high_max=high_max)
+    return batch, high_min, high_max
 
 
 def calculate_normal_threshold(managed: int, nr_cpus: int) -> int:
