@@ -10,8 +10,7 @@ import ipywidgets
 
 import pagealloc_model as pm
 from pagealloc_model.notebook.explore import Answer, RecordingExplorer
-from pagealloc_model.notebook.explore_state import Question
-from pagealloc_model.notebook.explore_tabs import TABS, Sides
+from pagealloc_model.notebook.explore_tabs import TABS, Question, Sides
 from pagealloc_model.notebook.view import Progress
 
 NOTES = "slider-parts"

@@ -21,16 +21,14 @@ from pagealloc_model.recording.record.children import python_words
 
 def run_explore(options: argparse.Namespace) -> int:
     """Serve the page until interrupted."""
-    from pagealloc_model.notebook.explore_state import read_question
-    from pagealloc_model.notebook.explore_tabs import TABS
+    from pagealloc_model.notebook.explore_tabs import read_question
     from pagealloc_model.notebook.served import DARK, LIGHT, serve
     from pagealloc_model.recording.recording import open_recording
 
     recording = open_recording(options.path)
-    names = [tab.name for tab in TABS]
     serve(
         str(recording.path.resolve()),
-        read_question(options.state, names).as_json() if options.state else "",
+        read_question(options.state).as_json() if options.state else "",
         options.port,
         browser=has_browser() and not options.no_browser,
         theme=DARK if options.dark else LIGHT,

@@ -1,83 +1,21 @@
-"""Sliders and switches made from `Policy`, what they say, and replays that follow the last move."""
+"""Sliders and switches made from `Policy`: some of them, or all in groups that open and close."""
 
 from __future__ import annotations
 
-import asyncio
 import html
 import math
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import anywidget
 import ipywidgets
+from ipywidgets import Layout
 
 from pagealloc_model.base.errors import PolicyError, UsageError, known_names
+from pagealloc_model.notebook import page_file
 from pagealloc_model.policy.policy import Policy, policy_settings
 from pagealloc_model.policy.policy_fields import BOOL, CHOICE, NUMBERS, Setting
-
-AS_RECORDED, OPENER = "pagealloc-as-recorded", "pagealloc-opener"
-"""Classes: boxes named after the control beside them, and buttons that show and hide."""
-
-_NAME_PARTS = """
-function render({ model, el }) {
-  el.style.display = "none";
-  const set = (part, name, words) => {
-    if (part.getAttribute(name) !== words) part.setAttribute(name, words);
-  };
-  // a box is preceded by a label that holds a space of no width
-  const textOf = (label) => label.textContent.replace(/\\u200b/g, "").trim();
-  const wordsOf = (part) => [...part.querySelectorAll(".widget-label, .widget-label-basic")]
-    .map(textOf).find((words) => words) || "";
-  const name = () => {
-    for (const label of document.querySelectorAll(".widget-label")) {
-      const words = textOf(label);
-      const row = label.parentElement;
-      if (!words || !row) continue;
-      for (const part of row.querySelectorAll(
-          ".noUi-handle, .widget-readout, select, input[type=number]"))
-        set(part, "aria-label", words);
-    }
-    for (const box of document.querySelectorAll(".AS_RECORDED")) {
-      const words = `as recorded: ${wordsOf(box.parentElement.firstElementChild)}`;
-      for (const part of box.querySelectorAll("input")) set(part, "aria-label", words);
-    }
-    for (const button of document.querySelectorAll(".OPENER"))
-      set(button, "aria-expanded", String(button.classList.contains("mod-active")));
-  };
-  name();
-  // a figure that is drawn changes the page thousands of times: names follow when it is done
-  let due = 0;
-  const watcher = new MutationObserver(() => {
-    due ||= setTimeout(() => { due = 0; name(); }, SOON_MS);
-  });
-  const changes = { childList: true, attributes: true, attributeFilter: ["class"] };
-  watcher.observe(document.body, { ...changes, subtree: true });
-  return () => { watcher.disconnect(); clearTimeout(due); };
-}
-export default { render };
-"""
-for _word, _stands_for in (("AS_RECORDED", AS_RECORDED), ("OPENER", OPENER), ("SOON_MS", "250")):
-    _NAME_PARTS = _NAME_PARTS.replace(_word, _stands_for)
-
-_STANDS_OUT = """
-/* edges by 3 to 1 from white and from JupyterLab's dark ground alike (WCAG 2, 1.4.11) */
-.jupyter-widgets {
-  --jp-widgets-input-border-color: EDGE;
-  --jp-widgets-slider-track-color: EDGE;
-  --jp-widgets-slider-handle-border-color: EDGE;
-}
-.jupyter-widgets .noUi-target { background: EDGE; border-color: EDGE; }
-.jupyter-widgets .noUi-handle { border: 1px solid EDGE; }
-.jupyter-widgets select, .jupyter-widgets .widget-readout { border-color: EDGE; }
-.jupyter-widgets :focus-visible, .jupyter-widgets .noUi-handle:focus,
-.jupyter-widgets .widget-text input[type="text"]:focus-visible {
-  outline: 2px solid FOCUS !important;
-  outline-offset: 2px;
-}
-[data-jp-theme-light="false"] { --pagealloc-alert: #FF8A80; --pagealloc-note: #FFCC80; }
-""".replace("EDGE", "#767676").replace("FOCUS", "#2F7DE1")
 
 
 class SpokenNames(anywidget.AnyWidget):
@@ -87,12 +25,10 @@ class SpokenNames(anywidget.AnyWidget):
     control beside it. Edges of controls, and what has the keyboard's focus, stand out.
     """
 
-    _esm = _NAME_PARTS
-    _css = _STANDS_OUT
+    _esm = page_file("spoken_names.js")
+    _css = page_file("controls.css")
 
 
-LABEL_WIDTH = "300px"
-CONTROL_WIDTH = "660px"
 SLIDER_STEPS = 256
 """A slider spans at most this many steps of a field's range, so that each stays within reach."""
 
@@ -122,35 +58,33 @@ class PolicyControls(ipywidgets.VBox):
     ) -> None:
         labels, recorded, start = labels or {}, recorded or {}, start or {}
         known = policy_settings()
+        self._listeners: list[tuple[Callable[..., Any], Callable[..., Any]]] = []
+        self._quiet = False
+        self.values: dict[str, ipywidgets.ValueWidget] = {}
+        self.as_recorded: dict[str, ipywidgets.Checkbox] = {}
+        rows = []
         for name in names:
             if name not in known:
                 raise UsageError(
                     f"policy has no field {name!r}; {known_names(name, known, 'fields')}"
                 )
-        self._listeners: list[Callable[[Policy], None]] = []
-        self._refusal_listeners: list[Callable[[PolicyError], None]] = []
-        self._quiet = False
-        self.values: dict[str, ipywidgets.ValueWidget] = {}
-        self.as_recorded: dict[str, ipywidgets.Checkbox] = {}
-        self._recorded: dict[str, Any] = {}
-        rows = []
-        for name in names:
-            words = labels.get(name, name)
-            control = _control(known[name], words, recorded.get(name), start.get(name))
+            control = _control(
+                known[name], labels.get(name, name), recorded.get(name), start.get(name)
+            )
             box = ipywidgets.Checkbox(
                 value=True,
                 description="as recorded",
                 indent=False,
                 tooltip=f"leave {control.description} as it was on the recorded machine",
-                layout=ipywidgets.Layout(width="130px"),
+                layout=Layout(width="130px"),
             )
-            box.add_class(AS_RECORDED)
+            box.add_class("pagealloc-as-recorded")
             self.values[name], self.as_recorded[name] = control, box
-            self._recorded[name] = control.value
-            control.observe(lambda _, name=name: self._value_moved(name), "value")
-            box.observe(lambda _, name=name: self._box_moved(name), "value")
-            layout = ipywidgets.Layout(flex_flow="row wrap", align_items="center")
+            for part in (control, box):
+                part.observe(lambda change, name=name: self._moved(name, change["owner"]), "value")
+            layout = Layout(flex_flow="row wrap", align_items="center")
             rows.append(ipywidgets.HBox([control, box], layout=layout))
+        self._recorded = {name: control.value for name, control in self.values.items()}
         for name, value in start.items():
             self.values[name].value = value
             self.as_recorded[name].value = False
@@ -171,35 +105,24 @@ class PolicyControls(ipywidgets.VBox):
         listener: Callable[[Policy], None],
         refused: Callable[[PolicyError], None] = lambda _: None,
     ) -> None:
-        """Call `listener(policy)` whenever the policy changes, or `refused(error)`.
-
-        Args:
-            listener: gets the policy.
-            refused: gets the reason where controls ask for what no policy can be.
-        """
-        self._listeners.append(listener)
-        self._refusal_listeners.append(refused)
+        """Call `listener(policy)` when the policy changes, `refused(error)` when it can be none."""
+        self._listeners.append((listener, refused))
 
     def tell(self) -> None:
         """Tell listeners of the policy, as if it had just changed."""
         if self._quiet:
             return
+        told, place = None, 0
         try:
-            policy = self.policy
+            told = self.policy
         except PolicyError as error:
-            for refused in self._refusal_listeners:
-                refused(error)
-            return
-        for listener in self._listeners:
-            listener(policy)
+            told, place = error, 1
+        for listeners in self._listeners:
+            listeners[place](told)
 
     def reset(self) -> None:
         """All fields as recorded."""
-        self._quiet = True
-        for box in self.as_recorded.values():
-            box.value = True
-        self._quiet = False
-        self.tell()
+        self.take(Policy())
 
     def take(self, policy: Policy) -> None:
         """Set every control as a policy has it; listeners are told once.
@@ -219,19 +142,15 @@ class PolicyControls(ipywidgets.VBox):
         self._quiet = False
         self.tell()
 
-    def _value_moved(self, name: str) -> None:
-        if self._quiet:
-            return
-        if self.as_recorded[name].value:
-            self.as_recorded[name].value = False
-        else:
-            self.tell()
-
-    def _box_moved(self, name: str) -> None:
-        if self.as_recorded[name].value:
+    def _moved(self, name: str, part: ipywidgets.Widget) -> None:
+        box = self.as_recorded[name]
+        if part is box and box.value:
             was_quiet, self._quiet = self._quiet, True
             self.values[name].value = self._recorded[name]
             self._quiet = was_quiet
+        elif part is not box and box.value and not self._quiet:
+            box.value = False  # which tells
+            return
         self.tell()
 
 
@@ -242,14 +161,14 @@ def _control(
     start = recorded if recorded is not None else about["default"]
     tip = f"{about['kernel_name']}: {about['meaning']} ({about['source']})"
     look = {"description": words, "tooltip": tip, **_looks()}
-    if about["kind"] == CHOICE:
-        return ipywidgets.Dropdown(options=about["choices"], value=start, **look)
-    if about["kind"] == NUMBERS:
-        further = [each for each in (start, wanted) if each is not None]
-        options = list(dict.fromkeys((*about["choices"], *further)))
-        return ipywidgets.Dropdown(options=options, value=start or about["choices"][0], **look)
     if about["kind"] == BOOL:
         return ipywidgets.Checkbox(value=bool(start), indent=True, **look)
+    if about["kind"] in (CHOICE, NUMBERS):
+        options = about["choices"]
+        if about["kind"] == NUMBERS:
+            further = [value for value in (start, wanted) if value is not None]
+            options, start = list(dict.fromkeys((*options, *further))), start or options[0]
+        return ipywidgets.Dropdown(options=options, value=start, **look)
     least, step = about["minimum"], about["step"]
     start = least if start is None else start
     # sliders snap to minimum + n * step, and a snap must not look like a move
@@ -274,111 +193,85 @@ def number_slider(
 
 
 def _looks() -> dict[str, object]:
-    layout = ipywidgets.Layout(width=CONTROL_WIDTH)
-    return {"style": {"description_width": LABEL_WIDTH}, "layout": layout}
+    return {"style": {"description_width": "300px"}, "layout": Layout(width="660px")}
 
 
-Request = TypeVar("Request")
-Result = TypeVar("Result")
+OPEN_AT_FIRST = "per-CPU lists"
 
 
-class LatestOnly(Generic[Request, Result]):
-    """One worker thread; a newer request cancels the one being computed and replaces any waiting.
+class GroupedControls(PolicyControls):
+    """A control per setting, with its kernel name, in groups that open, close and are found."""
 
-    `compute(request, cancelled)` is to return early, with anything, once `cancelled` is set.
+    def __init__(self, recorded: Mapping[str, Setting], start: Mapping[str, Setting]) -> None:
+        settings = policy_settings()
+        super().__init__(list(settings), recorded=recorded, start=start)
+        self.rows = dict(zip(settings, self.children, strict=True))
+        self.openers: dict[str, ipywidgets.ToggleButton] = {}
+        self._words: dict[str, str] = {}
+        self._groups: dict[str, list[str]] = {}
+        self.search = ipywidgets.Text(
+            placeholder="find a field: name, kernel name, meaning",
+            description="find",
+            tooltip="shows the fields whose name, kernel name, topic or meaning has these words",
+            style={"description_width": "36px"},
+            layout=Layout(width="97%"),
+        )
+        for name, field in settings.items():
+            about = [field.metadata[part] for part in ("kernel_name", "group", "meaning")]
+            self._words[name] = " ".join([name, *about]).lower()
+            self._groups.setdefault(about[1], []).append(name)
+            control, box = self.values[name], self.as_recorded[name]
+            # the label stands above the control, and "as recorded" beside it
+            look = {"width": "auto", "height": "auto", "min_width": "0", "flex": "1 1 180px"}
+            if isinstance(control, ipywidgets.Checkbox):
+                control.indent = False
+            else:
+                look["flex_flow"] = "row wrap"
+            control.layout, control.style.description_width = Layout(**look), "100%"
+            box.layout = Layout(width="104px", flex="0 0 auto")
+            words, _, meaning = map(html.escape, about)
+            kernel_name = ipywidgets.HTML(
+                f'<code title="{meaning}" style="font-size:11px">{words}</code>',
+                layout=Layout(flex="1 0 100%", min_width="0", height="auto"),
+            )
+            self.rows[name].layout.align_items = "flex-end"
+            self.rows[name].children = (control, box, kernel_name)
+        changed = {settings[name].metadata["group"] for name in start}
+        parts: list[ipywidgets.Widget] = [self.search]
+        for group, members in self._groups.items():
+            opener = self.openers[group] = ipywidgets.ToggleButton(
+                value=group == OPEN_AT_FIRST or group in changed,
+                description=f"{group} ({len(members)})",
+                tooltip=f"show or hide the fields of: {group}",
+                layout=Layout(width="97%"),
+            )
+            opener.add_class("pagealloc-opener")
+            opener.observe(lambda _, group=group: self._arrange(group), "value")
+            parts += [opener, ipywidgets.VBox([self.rows[name] for name in members])]
+        self.children = parts
+        self.search.observe(lambda _: self._arrange(), "value")
+        self._arrange()
 
-    Results and failures are handed to the event loop that created this object, so that widgets
-    change on one thread only; without a running loop they are handed over on the worker.
-    """
+    def _arrange(self, toggled: str = "") -> None:
+        """Show the fields that have all words searched for, of the groups that are open.
 
-    def __init__(
-        self,
-        compute: Callable[[Request, threading.Event], Result],
-        deliver: Callable[[Result], None],
-        fail: Callable[[Exception], None],
-    ) -> None:
-        self._compute, self._deliver, self._fail = compute, deliver, fail
-        try:
-            self._loop: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
-        except RuntimeError:
-            self._loop = None
-        self._owner = threading.get_ident()
-        self._changed = threading.Condition()
-        self._waiting: list[Request] = []
-        self._cancelled = threading.Event()
-        self._busy = False
-        self._thread: threading.Thread | None = None
-
-    def submit(self, request: Request) -> None:
-        """Compute this request next, instead of any other."""
-        with self._changed:
-            self._replace([request])
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._work, daemon=True)
-                self._thread.start()
-
-    def drop(self) -> None:
-        """Deliver nothing of what was asked for so far."""
-        with self._changed:
-            self._replace([])
-
-    def _replace(self, waiting: list[Request]) -> None:
-        self._cancelled.set()
-        self._waiting = waiting
-        self._changed.notify_all()
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Block until nothing is being computed or waiting; False if that took too long."""
-        with self._changed:
-            return self._changed.wait_for(lambda: not self._busy and not self._waiting, timeout)
-
-    def hand_over(self, action: Callable[..., None], *arguments: Any) -> None:
-        """Run something where widgets may be changed; callable from any thread.
-
-        At once on the thread that created this object: what waited for its event loop would come
-        after whatever that thread does next.
+        A search opens groups with such fields and hides those without, until one is toggled.
         """
-        is_elsewhere = threading.get_ident() != self._owner
-        if is_elsewhere and self._loop is not None and self._loop.is_running():
-            self._loop.call_soon_threadsafe(action, *arguments)
-        else:
-            action(*arguments)
-
-    def _work(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._waiting)
-                self._busy = True
-                cancelled = self._cancelled = threading.Event()
-                request = self._waiting.pop()
-            action: Callable[..., None] = self._deliver
-            try:
-                answer: Any = self._compute(request, cancelled)
-            except Exception as error:  # shown in the widget, whatever it is
-                action, answer = self._fail, error
-            if not cancelled.is_set():
-                self.hand_over(action, answer)
-            with self._changed:
-                self._busy = False
-                self._changed.notify_all()
+        words = self.search.value.lower().split()
+        for group, opener, box in zip(
+            self._groups, self.children[1::2], self.children[2::2], strict=True
+        ):
+            if toggled not in ("", group):
+                continue
+            members = self._groups[group]
+            hits = [all(word in self._words[name] for word in words) for name in members]
+            for row, is_hit in zip(box.children, hits, strict=True):
+                show_if(is_hit, row)
+            show_if(any(hits), opener)
+            show_if(any(hits) if words and not toggled else opener.value, box)
+            opener.icon = "caret-down" if opener.value else "caret-right"
 
 
-ALERT, NOTE = "var(--pagealloc-alert, #B00020)", "var(--pagealloc-note, #5C3A00)"
-"""Colours on white; `SpokenNames` has those on a dark ground."""
-
-
-class Status(ipywidgets.HTML):
-    """Progress, what is shown, errors; screen readers are told of changes."""
-
-    def say(self, words: str, note: str = "") -> None:
-        """Say what is going on in one line; and a note, such as that a change has no effect."""
-        line = f'<span role="status">{html.escape(words)}</span>'
-        if note:
-            line += f'<br><span role="note" style="color:{NOTE}">{html.escape(note)}</span>'
-        self.value = line
-
-    def fail(self, error: Exception) -> None:
-        """Say what went wrong, in the place where progress was."""
-        kind = "" if type(error).__module__.startswith("pagealloc_model") else type(error).__name__
-        words = ": ".join(part for part in ("error", kind, str(error)) if part)
-        self.value = f'<span role="alert" style="color:{ALERT}">{html.escape(words)}</span>'
+def show_if(is_shown: bool, widget: ipywidgets.Widget) -> None:
+    """Show a widget or hide it."""
+    widget.layout.display = None if is_shown else "none"

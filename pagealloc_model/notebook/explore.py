@@ -10,41 +10,40 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import anywidget
 import ipywidgets
 import numpy as np
+import traitlets
+from ipywidgets import Layout
 
 import pagealloc_model as pm
 from pagealloc_model.base.errors import PolicyError
-from pagealloc_model.notebook.controls import LatestOnly, SpokenNames
-from pagealloc_model.notebook.explore_parts import (
-    ChangedFields,
-    FoldedHTML,
-    GroupedControls,
-    StateButtons,
-    columns,
-)
-from pagealloc_model.notebook.explore_state import (
+from pagealloc_model.notebook import page_file
+from pagealloc_model.notebook.controls import GroupedControls, PolicyControls, SpokenNames, show_if
+from pagealloc_model.notebook.explore_tabs import (
     CHOSEN,
+    TABS,
     Question,
+    Sides,
+    SidesOf,
     Window,
     as_python,
     check_names,
     read_question,
 )
-from pagealloc_model.notebook.explore_tabs import TABS, Sides, SidesOf
 from pagealloc_model.notebook.picture import Chart, Picture
-from pagealloc_model.notebook.view import Answering, unmoved_words
+from pagealloc_model.notebook.view import Answering, LatestOnly, changed_settings, unmoved_words
 from pagealloc_model.notebook.what_changes import (
     COMPARING,
     NOTHING_ASKED,
     changing_rows,
     difference_html,
 )
+from pagealloc_model.policy.policy import Policy
 from pagealloc_model.show.figures.faceted import GRID, INK, MODEBAR, Drawing, scatter
 from pagealloc_model.verdict.comparison import recorded_values
 
 if TYPE_CHECKING:
-    from pagealloc_model.policy.policy import Policy
     from pagealloc_model.recording.recording import Recording
     from pagealloc_model.recording.trace.columns import Trace
 
@@ -69,7 +68,7 @@ class Timeline(ipywidgets.VBox):
 
     def __init__(self, trace: Trace, start_ns: int, seconds: float, window: Window | None) -> None:
         power = 10.0 ** np.floor(np.log10(seconds / STEPS))
-        step = next(each * power for each in (1, 2, 5, 10) if each * power >= seconds / STEPS)
+        step = next(size * power for size in (1, 2, 5, 10) if size * power >= seconds / STEPS)
         self._seconds = float(np.ceil(seconds / step) * step)
         self.slider = ipywidgets.FloatRangeSlider(
             value=window or (0.0, self._seconds),
@@ -81,9 +80,9 @@ class Timeline(ipywidgets.VBox):
             description="drag above, or window (s)",
             tooltip="the part of the recording that is drawn; replays still begin at its start",
             style={"description_width": "170px"},
-            layout=ipywidgets.Layout(flex="1 1 300px", max_width="900px"),
+            layout=Layout(flex="1 1 300px", max_width="900px"),
         )
-        whole = _button("Show the whole recording", "instead of a part of it", self.pick_all)
+        whole = _button("Show the whole recording", "instead of a part of it", self.pick)
         self.strip = Picture(_strip(trace, start_ns, seconds))
         self.strip.observe(self._brushed, "brushed")
         super().__init__([self.strip, _in_a_row(self.slider, whole)])
@@ -94,31 +93,26 @@ class Timeline(ipywidgets.VBox):
         begin, end = self.slider.value
         return None if (begin, end) == (0.0, self._seconds) else (float(begin), float(end))
 
-    def pick(self, window: Window | None) -> None:
+    def pick(self, window: Window | None = None) -> None:
         """A part of the recording, None for all of it."""
         self.slider.value = window or (0.0, self._seconds)
-
-    def pick_all(self) -> None:
-        """The whole recording again."""
-        self.pick(None)
 
     def _brushed(self, change: Mapping[str, Any]) -> None:
         begin, end = sorted(np.clip(change["new"], 0.0, self._seconds))
         if end - begin >= self.slider.step:
-            self.slider.value = (float(begin), float(end))
+            self.pick((float(begin), float(end)))
 
 
 def _button(words: str, tooltip: str, act: Callable[[], None]) -> ipywidgets.Button:
     """A button as wide as its words."""
-    layout = ipywidgets.Layout(width="auto")
-    button = ipywidgets.Button(description=words, tooltip=tooltip, layout=layout)
+    button = ipywidgets.Button(description=words, tooltip=tooltip, layout=Layout(width="auto"))
     button.on_click(lambda _: act())
     return button
 
 
 def _in_a_row(*widgets: ipywidgets.Widget) -> ipywidgets.HBox:
     """Widgets beside each other, below each other where there is no room."""
-    return ipywidgets.HBox(list(widgets), layout=ipywidgets.Layout(flex_flow="row wrap"))
+    return ipywidgets.HBox(list(widgets), layout=Layout(flex_flow="row wrap"))
 
 
 def _strip(trace: Trace, start_ns: int, seconds: float) -> Drawing:
@@ -144,6 +138,78 @@ def _strip(trace: Trace, start_ns: int, seconds: float) -> Drawing:
         "font": {"family": "DejaVu Sans, Arial, sans-serif", "size": 11, "color": INK},
     }
     return Drawing(traces=[line], layout=layout)
+
+
+class ChangedFields(anywidget.AnyWidget):
+    """A line for each field that is not as recorded, and a button that takes the last change back.
+
+    Steps of one field right after each other, such as those of a slider under a key, are one
+    change.
+    """
+
+    _esm = page_file("changed_fields.js")
+    rows = traitlets.List(traitlets.Dict()).tag(sync=True)
+    undoable = traitlets.Bool(False).tag(sync=True)
+
+    def __init__(self, controls: PolicyControls) -> None:
+        self._controls, self._policy = controls, controls.policy
+        self._earlier: list[Policy] = []
+        self._last_moved: list[str] = []
+        super().__init__()
+        self._follow(self._policy)
+        controls.on_change(self._follow)
+        self.on_msg(lambda _, content, __: self._obey(content))
+
+    def undo(self) -> None:
+        """Take the last change back."""
+        if self._earlier:
+            self._policy, self._last_moved = self._earlier.pop(), []
+            self._controls.take(self._policy)
+
+    def _obey(self, content: Mapping[str, Any]) -> None:
+        if content.get("undo"):
+            self.undo()
+        elif content.get("give_back") in self._controls.as_recorded:
+            self._controls.as_recorded[content["give_back"]].value = True
+
+    def _follow(self, policy: Policy) -> None:
+        moved = changed_settings(self._policy, policy)
+        if moved and not (len(moved) == 1 and moved == self._last_moved):
+            self._earlier.append(self._policy)
+        self._last_moved = moved or self._last_moved
+        self._policy, self.undoable = policy, bool(self._earlier)
+        switches = {"True": "on", "False": "off"}
+        words = {name: str(value) for name, value in policy.given().items()}
+        self.rows = [
+            {"name": name, "value": switches.get(value, value)} for name, value in words.items()
+        ]
+
+
+class FoldedHTML(anywidget.AnyWidget):
+    """HTML that is replaced in place; parts that the user opened stay open."""
+
+    _esm = page_file("folded_html.js")
+    value = traitlets.Unicode("").tag(sync=True)
+
+
+class _Style(anywidget.AnyWidget):
+    """Invisible; brings the page's style."""
+
+    _esm = "export default { render({ el }) { el.style.display = 'none'; } };"
+    _css = page_file("explorer.css")
+
+
+class StateButtons(anywidget.AnyWidget):
+    """Copy as Python, save and open a state, and on a served page copy a link to it.
+
+    A link has no token: who follows it needs that of the server.
+    """
+
+    _esm = page_file("state_buttons.js")
+    name = traitlets.Unicode("").tag(sync=True)
+    python = traitlets.Unicode("").tag(sync=True)
+    state = traitlets.Unicode("").tag(sync=True)
+    served = traitlets.Bool(False).tag(sync=True)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -188,7 +254,7 @@ class RecordingExplorer(Answering):
             tooltip="literal: what the recorded kernel reclaimed is repeated; elastic: the model "
             "decides what is reclaimed and compacted",
             style={"description_width": "60px"},
-            layout=ipywidgets.Layout(width="97%"),
+            layout=Layout(width="97%"),
         )
         self.reclaim_told = ipywidgets.HTML()
         self.keeping = StateButtons(name=recording.name, served=served)
@@ -211,16 +277,19 @@ class RecordingExplorer(Answering):
         buttons = _in_a_row(
             _button("Reset candidate", "all its fields as recorded", self.controls.reset),
             _button("Use candidate as base", use_candidate, self.take_as_base),
-            _button("Reset base", use_recorded, lambda: self.take_as_base(pm.Policy())),
+            _button("Reset base", use_recorded, lambda: self.take_as_base(Policy())),
         )
-        reclaim = (self.reclaim, self.reclaim_told)
+        # two columns where there is room, one where there is not
+        below = (self.reclaim, self.reclaim_told, self.controls, self.keeping)
+        side = ipywidgets.VBox([self.changed, buttons, *below])
+        charts = ipywidgets.VBox([*self.charts.values(), self.text])
+        main = ipywidgets.VBox([self.difference, self.status, self.timeline, self.tabs, charts])
+        columns = ipywidgets.HBox([side, main])
+        parts = {"side": side, "figures": charts, "main": main, "columns": columns}
+        for name, box in parts.items():
+            box.add_class(f"pagealloc-{name}")
         heading = f"<b>{html.escape(recording.name)}: base beside candidate</b>"
-        both = columns(
-            [self.changed, buttons, *reclaim, self.controls, self.keeping],
-            [self.difference, self.status, self.timeline, self.tabs],
-            [*self.charts.values(), self.text],
-        )
-        super().__init__([ipywidgets.HTML(heading), SpokenNames(), *both])
+        super().__init__([ipywidgets.HTML(heading), SpokenNames(), _Style(), columns])
         self.add_class("pagealloc-explorer")
         answer = self._answer(self.question, threading.Event())
         self._show(answer)
@@ -243,11 +312,9 @@ class RecordingExplorer(Answering):
     def ask(self) -> None:
         """Compute and show what the controls ask for; a newer call overtakes this one."""
         try:
-            question = self.question
+            self._worker.submit(self.question)  # says what it does where that takes long
         except PolicyError as error:
             self._refuse(error)
-            return
-        self._worker.submit(question)  # says what it does where that takes long
 
     def wait(self, timeout: float | None = None) -> bool:
         """Block until nothing is being computed; False if that took too long."""
@@ -265,10 +332,9 @@ class RecordingExplorer(Answering):
         """Compare with this policy from now on; None: with that of the controls."""
         try:
             self._base_policy = self.controls.policy if policy is None else policy
+            self.ask()
         except PolicyError as error:
             self._refuse(error)
-            return
-        self.ask()
 
     def _answer(self, question: Question, cancelled: threading.Event) -> Answer:
         begin = time.perf_counter()
@@ -280,8 +346,7 @@ class RecordingExplorer(Answering):
     def _restore_file(self, content: Mapping[str, Any]) -> None:
         """Restore what the page read from a file; say what is wrong with it otherwise."""
         try:
-            names = [tab.name for tab in TABS]
-            self.restore(Question.from_json(str(content.get("restore")), names))
+            self.restore(Question.from_json(str(content.get("restore"))))
         except pm.PageallocError as error:
             self.status.fail(error)
 
@@ -291,12 +356,11 @@ class RecordingExplorer(Answering):
         self._unmoved = None
         # only where nothing but the candidate is another one
         if shown is not None and replace(shown, candidate=question.candidate) == question:
-            before, after = shown.candidate, question.candidate
-            replayed = answer.sides.candidate
-            why = unmoved_words(before, after, chart, answer.drawings, replayed)
+            policies = (shown.candidate, question.candidate)
+            why = unmoved_words(*policies, chart, answer.drawings, answer.sides.candidate)
             self._unmoved = (answer, why) if why else None
-        for name, each in self.charts.items():
-            each.layout.display = None if name == question.tab else "none"
+        for name, other in self.charts.items():
+            show_if(name == question.tab, other)
         chart.show(*answer.drawings)
         self.reclaim_told.value = html.escape(str(answer.sides.reclaim))
         self.status.say(answer.words)
@@ -329,8 +393,7 @@ def _compared(answer: Answer, cancelled: threading.Event) -> Compared:
     """Both sides in words."""
     if answer.question.candidate == answer.question.base:
         return answer, NOTHING_ASKED, "", {}
-    cancelled.wait(PICTURE_FIRST_S)
-    if cancelled.is_set():
+    if cancelled.wait(PICTURE_FIRST_S):
         return answer, "", "", {}
     comparison = pm.compare(answer.sides.base, answer.sides.candidate)
     rows = changing_rows(comparison)
@@ -368,16 +431,15 @@ def explore(
         PageallocError: the recording cannot be opened or replayed.
         UsageError: an unknown tab or mode of reclaim, or a file without a state.
     """
-    names = [each.name for each in TABS]
-    check_names(tab, names, reclaim)
+    check_names(tab, reclaim)
     recording = pm.open(recording) if isinstance(recording, str) else recording
-    if state is not None:
-        return RecordingExplorer(recording, read_question(Path(state), names), served=served)
     question = Question(
-        base=base or pm.Policy(),
-        candidate=candidate or pm.Policy(),
+        base=base or Policy(),
+        candidate=candidate or Policy(),
         window=window,
         tab=tab,
         reclaim=reclaim,
     )
+    if state is not None:
+        question = read_question(Path(state))
     return RecordingExplorer(recording, question, served=served)

@@ -1,11 +1,13 @@
-"""The explorer's replays of both policies, and its tabs, which draw them beside measurements."""
+"""A state of the explorer, its replays of both policies, and its tabs, which draw them."""
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -13,8 +15,11 @@ import pandas as pd
 
 import pagealloc_model as pm
 from pagealloc_model.base.arrays import bin_width_ns
+from pagealloc_model.base.errors import PageallocError, RecordingError, UsageError
+from pagealloc_model.base.files import given, text_of
 from pagealloc_model.measured.costs import recorded_costs
 from pagealloc_model.measured.measured import DEFAULT_BIN_NS, Measured
+from pagealloc_model.policy.policy import Policy
 from pagealloc_model.predicted import Checkpoints
 from pagealloc_model.predicted.lock_times import LockModel, lock_times
 from pagealloc_model.predicted.replay import ReclaimChoice, choose_reclaim, literal_part
@@ -23,10 +28,110 @@ from pagealloc_model.show import figures
 from pagealloc_model.show.figures.faceted import Drawing
 
 if TYPE_CHECKING:
-    from pagealloc_model.notebook.explore_state import Question, Window
-    from pagealloc_model.policy.policy import Policy
     from pagealloc_model.predicted.replay import Replay
     from pagealloc_model.recording.recording import Recording
+
+Window = tuple[float, float]
+"""From and to, in seconds after the first event."""
+CHOSEN, RECLAIM_MODES = "", ("", "literal", "elastic")
+"""The mode of reclaim that the recording and the policies ask for, and all that can be asked."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """One state of the explorer."""
+
+    base: Policy
+    candidate: Policy
+    window: Window | None
+    tab: str
+    reclaim: str = CHOSEN
+
+    def as_json(self) -> str:
+        """The state as text that `from_json` reads, for a file or a link."""
+        policies = {"base": self.base.given(), "candidate": self.candidate.given()}
+        view = {"window": self.window, "tab": self.tab, "reclaim": self.reclaim}
+        return json.dumps(policies | view, sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> Question:
+        """The state that `as_json` wrote.
+
+        Raises:
+            UsageError: it is no such text, or of other fields, tabs or modes than there are.
+        """
+        try:
+            state = json.loads(text)
+            window = state["window"]
+            question = cls(
+                base=Policy.from_settings(state["base"]),
+                candidate=Policy.from_settings(state["candidate"]),
+                window=None if window is None else (float(window[0]), float(window[1])),
+                tab=str(state["tab"]),
+                reclaim=str(state.get("reclaim", CHOSEN)),
+            )
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+            raise UsageError(f"this is no state of an explorer ({error}); save one anew") from None
+        check_names(question.tab, question.reclaim)
+        return question
+
+
+def check_names(tab: str, reclaim: str) -> None:
+    """Refuse a tab or a mode of reclaim that the explorer does not have."""
+    names = [known.name for known in TABS]
+    if tab not in names:
+        raise UsageError(f"the explorer has no tab {tab!r}; it has {', '.join(names)}")
+    if reclaim not in RECLAIM_MODES:
+        raise UsageError(f"reclaim {reclaim!r} is not known; use literal or elastic")
+
+
+def read_question(path: Path) -> Question:
+    """The state in a file that the explorer saved.
+
+    Raises:
+        UsageError: the file cannot be read, or holds no state.
+    """
+    try:
+        text = text_of(given(path), "utf-8", todo="give a saved state")
+    except RecordingError as error:
+        raise UsageError(str(error)) from None
+    try:
+        return Question.from_json(text)
+    except PageallocError as error:
+        raise UsageError(f"{path}: {error}") from None
+
+
+def as_python(recording: Recording, question: Question, mode: str) -> str:
+    """Code that replays both policies, compares them, and opens an explorer in this state.
+
+    Settings that a literal replay refuses are left to the explorer, which says so.
+    """
+    from pagealloc_model.recording.recording import open_recording, recording_names
+
+    name = str(recording.path)
+    is_named = recording.name in recording_names()  # which another recording may be, too
+    if is_named and open_recording(recording.name).path.resolve() == recording.path.resolve():
+        name = recording.name
+    window = "" if question.window is None else f", window={question.window!r}"
+    asked = f", reclaim={question.reclaim!r}" if question.reclaim else ""
+    is_literal = mode == "literal"
+    assumed = "" if is_literal else ", assumptions=pm.Assumptions(reclaim='elastic')"
+    sides = {"base": question.base, "candidate": question.candidate}
+    policies = ", ".join(f"{side}=pm.{policy!r}" for side, policy in sides.items())
+    replays = (
+        f"{side} = pm.replay(rec, pm.{literal_part(policy) if is_literal else policy!r}"
+        f"{window}{assumed})"
+        for side, policy in sides.items()
+    )
+    return "\n".join(
+        (
+            f"import pagealloc_model as pm\n\nrec = pm.open({name!r})",
+            *replays,
+            "print(pm.compare(base, candidate).to_text(width=72))",
+            f"pm.explore(rec, {policies}{window}, tab={question.tab!r}{asked})",
+        )
+    )
+
 
 BASE, CANDIDATE = "base", "candidate"
 BASE_REPLAYS = 3
@@ -43,9 +148,8 @@ class SidesOf:
 
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
-        first, last = recording.trace.demand_span_ns
-        self.start_ns = first
-        self.seconds = (last - first) / 1e9
+        self.start_ns, last = recording.trace.demand_span_ns
+        self.seconds = (last - self.start_ns) / 1e9
         self._checkpoints = Checkpoints()
         self._base_replays: dict[tuple[Policy, Window | None, str], Replay] = {}
         self._results: WeakKeyDictionary[Replay, dict[Hashable, Any]] = WeakKeyDictionary()
@@ -63,18 +167,12 @@ class SidesOf:
         """Costs fitted to the recording, without what tracing adds."""
         return LockModel(costs=recorded_costs(self.recording, with_intervals=False).untraced())
 
-    def once(self, replay: Replay, what: Hashable, make: Callable[[], Any]) -> Any:
+    def once(self, replay: Replay, name: Hashable, make: Callable[[], Any]) -> Any:
         """A result of a replay, computed when it is first asked for."""
         results = self._results.setdefault(replay, {})
-        if what not in results:
-            results[what] = make()
-        return results[what]
-
-    def acquisitions(self, replay: Replay) -> pd.DataFrame:
-        """Acquisitions of zone->lock in a replay, with times by costs fitted to the recording."""
-        return self.once(
-            replay, "acquisitions", lambda: lock_times(replay, self.lock_model).acquisitions
-        )
+        if name not in results:
+            results[name] = make()
+        return results[name]
 
     def blocks(self, replay: Replay) -> pd.DataFrame:
         """The pageblocks when a replay ends."""
@@ -133,43 +231,31 @@ class Sides:
     recorded_with: SidesOf
     before: Callable[[], pd.DataFrame]
 
-    def once(self, what: Hashable, make: Callable[[], Any]) -> Any:
+    def once(self, name: Hashable, make: Callable[[], Any]) -> Any:
         """A result of the base alone."""
-        return self.recorded_with.once(self.base, what, make)
+        return self.recorded_with.once(self.base, name, make)
 
     def both(self, table: str) -> tuple[pd.DataFrame, dict[str, pd.DataFrame]]:
         """A table as measured inside the part on show, and of both replays by label."""
-        replays = {BASE: self.base, CANDIDATE: self.candidate}
-        timed = {label: self._timed(getattr(each, table)) for label, each in replays.items()}
-        return self.once(("recorded", table), lambda: self._measured(table)), timed
 
-    def _measured(self, table: str) -> pd.DataFrame:
-        rows = self._timed(getattr(self.recorded_with.measured, table))
-        if "time_s" not in rows:
-            return rows
-        inside = rows[rows["time_s"].between(*self.window)]
-        inside.attrs.update(rows.attrs)
-        return inside
+        def timed(source: Measured | Replay) -> pd.DataFrame:
+            rows = getattr(source, table)
+            is_timed = "time_ns" in rows
+            return figures.since_start(rows, self.recorded_with.start_ns) if is_timed else rows
 
-    def _timed(self, table: pd.DataFrame) -> pd.DataFrame:
-        if "time_ns" not in table:
-            return table
-        timed = figures.since_start(table, self.recorded_with.start_ns)
-        timed.attrs.update(table.attrs)
-        return timed
+        def measured() -> pd.DataFrame:
+            rows = timed(self.recorded_with.measured)
+            return rows[rows["time_s"].between(*self.window)] if "time_s" in rows else rows
 
+        replays = {BASE: timed(self.base), CANDIDATE: timed(self.candidate)}
+        return self.once(("recorded", table), measured), replays
 
-@dataclass(frozen=True)
-class Tab:
-    """One view: its name in calls, its button, and drawings to stand below each other.
-
-    What never moves under a candidate stands apart from what does, so that it is not drawn again.
-    """
-
-    name: str
-    label: str
-    tooltip: str
-    draw: Callable[[Sides], tuple[Drawing, ...]]
+    def acquisitions(self, replay: Replay) -> pd.DataFrame:
+        """Acquisitions of zone->lock in a replay, with times by costs fitted to the recording."""
+        of = self.recorded_with
+        return of.once(
+            replay, "acquisitions", lambda: lock_times(replay, of.lock_model).acquisitions
+        )
 
 
 def _fragmentation(sides: Sides) -> tuple[Drawing, ...]:
@@ -198,24 +284,36 @@ def _pcp(sides: Sides) -> tuple[Drawing, ...]:
 def _locks(sides: Sides) -> tuple[Drawing, ...]:
     rates = figures.transaction_rates.drawing(*sides.both("lock"))
     replays = {BASE: sides.base, CANDIDATE: sides.candidate}
-    times = {label: sides.recorded_with.acquisitions(each) for label, each in replays.items()}
+    times = {label: sides.acquisitions(replay) for label, replay in replays.items()}
     return _linked([rates], figures.lock_times.drawing(times))
 
 
 def _outcomes(sides: Sides) -> tuple[Drawing, ...]:
     orders = sorted(sides.base.outcomes["order"].unique())[-MOST_ORDERS:]
     tables = sides.both("outcomes")
-    parts = [figures.outcomes.drawing(*tables, int(order)) for order in orders]
-    return (figures.stacked.drawing(parts),)
+    return _linked([], *(figures.outcomes.drawing(*tables, int(order)) for order in orders))
 
 
 def _linked(over_time: Sequence[Drawing], *others: Drawing) -> tuple[Drawing, ...]:
     """Figures below each other; those over time zoom together."""
     whole = figures.stacked.drawing([*over_time, *others])
-    linked = sum(name.startswith("xaxis") for each in over_time for name in each.layout)
+    linked = sum(name.startswith("xaxis") for drawing in over_time for name in drawing.layout)
     for axis in range(2, linked + 1):
         whole.layout[f"xaxis{axis}"]["matches"] = "x"
     return (whole,)
+
+
+@dataclass(frozen=True)
+class Tab:
+    """One view: its name in calls, its button, and drawings to stand below each other.
+
+    What never moves under a candidate stands apart from what does, so that it is not drawn again.
+    """
+
+    name: str
+    label: str
+    tooltip: str
+    draw: Callable[[Sides], tuple[Drawing, ...]]
 
 
 _FRAGMENTATION = "free pages by order and migratetype, fallbacks"

@@ -30,6 +30,7 @@ from tqdm.notebook import TqdmHBox
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.progress_bar import Report, progress
 from pagealloc_model.base.text import WIDTH, ascii_only, folded
+from pagealloc_model.notebook import page_file
 from pagealloc_model.notebook.picture import Picture
 from pagealloc_model.show.figures.files import write_figures
 
@@ -184,17 +185,20 @@ def as_output(figure: go.Figure) -> dict[str, object]:
 def figures_of(notebook: NotebookNode) -> dict[str, go.Figure]:
     """All figures in order, by names such as "03_pageblocks_by_migratetype"."""
     figures: dict[str, go.Figure] = {}
-    for cell in notebook.cells:
-        for output in cell.get("outputs", ()):
-            shown = output.get("data", {}).get(PLOTLY_MIME)
-            if shown is not None:
-                figure = go.Figure({name: shown[name] for name in ("data", "layout")})
-                notes = [note.text for note in figure.layout.annotations if note.text]
-                title = figure.layout.title.text or (notes[0] if notes else "figure")
-                words = re.sub(r"[^a-z0-9]+", "_", _TAG.sub("", title).lower()).strip("_")
-                name = words[:LONGEST_NAME].rstrip("_")
-                figures[f"{len(figures) + 1:02d}_{name}"] = figure
+    for output in _outputs(notebook):
+        shown = output.get("data", {}).get(PLOTLY_MIME)
+        if shown is not None:
+            figure = go.Figure({name: shown[name] for name in ("data", "layout")})
+            notes = [note.text for note in figure.layout.annotations if note.text]
+            title = figure.layout.title.text or (notes[0] if notes else "figure")
+            words = re.sub(r"[^a-z0-9]+", "_", _TAG.sub("", title).lower()).strip("_")
+            name = words[:LONGEST_NAME].rstrip("_")
+            figures[f"{len(figures) + 1:02d}_{name}"] = figure
     return figures
+
+
+def _outputs(notebook: NotebookNode) -> Iterator[NotebookNode]:
+    return (output for cell in notebook.cells for output in cell.get("outputs", ()))
 
 
 def post_text(notebook: NotebookNode) -> str:
@@ -221,55 +225,28 @@ NOTHING_FROM_ELSEWHERE = (
 )
 """Browsers that read this refuse to load anything that is not in the file."""
 
-STYLE = """
-body { font: 16px/1.5 "DejaVu Sans", Arial, sans-serif; color: #222222; background: white;
-  max-width: 1100px; margin: 2em auto; padding: 0 1em; }
-pre { font: 13px/1.35 "DejaVu Sans Mono", monospace; overflow-x: auto; margin: 0.4em 0; }
-div.input_area, div.highlight { background: #f6f6f6; padding: 0 0.6em; border-radius: 3px; }
-div.prompt, a.anchor-link { display: none; }
-table { border-collapse: collapse; font-size: 13px; }
-th, td { border: 1px solid #d9d9d9; padding: 0.2em 0.6em; text-align: right; }
-a { color: #00538a; }
-"""
-
-PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width">
-<title>{title}</title>
-<style>{style}</style>
-<script>{plotly}</script>
-</head>
-<body>
-{body}
-</body>
-</html>
-"""
-
 
 def offline_page(notebook: NotebookNode, title: str) -> str:
     """One HTML file with text, code, results and live figures; it loads nothing else."""
     shown = copy.deepcopy(notebook)
     figures = 0
-    for cell in shown.cells:
-        for position, output in enumerate(cell.get("outputs", ())):
-            figure = output.get("data", {}).get(PLOTLY_MIME)
-            if figure is not None:  # a script draws it where it stands
-                figures += 1
-                name = f"figure-{figures}"
-                parts = {key: figure[key] for key in ("data", "layout")}
-                parts["config"] = {"responsive": True, "displaylogo": False}
-                drawn = plotly.io.to_json(parts, validate=False).replace("</", "<\\/")
-                script = f"Plotly.newPlot({json.dumps(name)}, {drawn})"
-                text = f'<div id="{name}"></div>\n<script>{script}</script>'
-                cell.outputs[position] = new_output("display_data", {"text/html": text})
+    for output in _outputs(shown):
+        figure = output.get("data", {}).get(PLOTLY_MIME)
+        if figure is not None:  # a script draws it where it stands
+            figures += 1
+            name = f"figure-{figures}"
+            parts = {key: figure[key] for key in ("data", "layout")}
+            parts["config"] = {"responsive": True, "displaylogo": False}
+            drawn = plotly.io.to_json(parts, validate=False).replace("</", "<\\/")
+            script = f"Plotly.newPlot({json.dumps(name)}, {drawn})"
+            text = f'<div id="{name}"></div>\n<script>{script}</script>'
+            output.clear()
+            output.update(new_output("display_data", {"text/html": text}))
     body, _ = HTMLExporter(template_name="basic").from_notebook_node(shown)
-    return PAGE.format(
+    return page_file("offline.html").format(
         policy=NOTHING_FROM_ELSEWHERE,
         title=html.escape(title),
-        style=STYLE + HtmlFormatter().get_style_defs(".highlight"),
+        style=page_file("offline.css") + HtmlFormatter().get_style_defs(".highlight"),
         plotly=get_plotlyjs(),
         body=body,
     )

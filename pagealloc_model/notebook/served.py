@@ -18,9 +18,7 @@ from tornado.ioloop import IOLoop
 
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.notebook.explore import RecordingExplorer, explore
-from pagealloc_model.notebook.explore_parts import STATE
-from pagealloc_model.notebook.explore_state import Question
-from pagealloc_model.notebook.explore_tabs import TABS
+from pagealloc_model.notebook.explore_tabs import Question
 from pagealloc_model.recording.record.children import clean_environment
 from pagealloc_model.recording.recording import open_recording
 
@@ -36,11 +34,11 @@ KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
 
 def served_explorer(path: str, state: str = "") -> RecordingExplorer:
     """The explorer of a served page, in the state of the page's address where that names one."""
-    linked = parse_qs(os.environ.get("QUERY_STRING", "")).get(STATE, [state])[-1]
+    # as state_buttons.js writes it
+    linked = parse_qs(os.environ.get("QUERY_STRING", "")).get("state", [state])[-1]
     recording = open_recording(path)
     if linked:
-        question = Question.from_json(linked, [tab.name for tab in TABS])
-        explorer = RecordingExplorer(recording, question, served=True)
+        explorer = RecordingExplorer(recording, Question.from_json(linked), served=True)
     else:
         explorer = explore(recording, served=True)
     clear_output()  # bars of progress, whose widgets are gone

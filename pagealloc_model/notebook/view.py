@@ -1,19 +1,20 @@
-"""The frame of the interactive views: controls, what is going on, a table, figures."""
+"""The frame of the interactive views: a worker that follows the last move, a figure, a text."""
 
 from __future__ import annotations
 
+import asyncio
 import html
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import ipywidgets
 
 from pagealloc_model.base.errors import PolicyError
 from pagealloc_model.base.text import count_of
-from pagealloc_model.notebook.controls import LatestOnly, PolicyControls, SpokenNames, Status
+from pagealloc_model.notebook.controls import PolicyControls, SpokenNames
 from pagealloc_model.notebook.picture import Chart, same_coordinates
 from pagealloc_model.policy.policy import Policy
 from pagealloc_model.predicted.replay import BY_RECLAIM, ELASTIC_SETTINGS
@@ -25,6 +26,97 @@ if TYPE_CHECKING:
     from pagealloc_model.predicted.replay import Replay
 
 PROGRESS_EVERY_S = 0.2
+Request = TypeVar("Request")
+Result = TypeVar("Result")
+
+
+class LatestOnly(Generic[Request, Result]):
+    """Computes one request at a time; a newer one cancels and replaces all before it.
+
+    `compute(request, cancelled)` is to return early, with anything, once `cancelled` is set.
+
+    Results and failures are handed to the event loop that created this object, so that widgets
+    change on one thread only; without a running loop they are handed over on the worker.
+    """
+
+    def __init__(
+        self,
+        compute: Callable[[Request, threading.Event], Result],
+        deliver: Callable[[Result], None],
+        fail: Callable[[Exception], None],
+    ) -> None:
+        self._compute, self._deliver, self._fail = compute, deliver, fail
+        try:
+            self._loop: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
+        except RuntimeError:
+            self._loop = None
+        self._owner = threading.get_ident()
+        self._one_at_a_time = threading.Lock()
+        self._cancelled = threading.Event()
+        self._newest = threading.Thread()
+
+    def submit(self, request: Request) -> None:
+        """Compute this request next, instead of any other."""
+        self.drop()
+        self._cancelled = threading.Event()
+        work = (request, self._cancelled)
+        self._newest = threading.Thread(target=self._work, args=work, daemon=True)
+        self._newest.start()
+
+    def drop(self) -> None:
+        """Deliver nothing of what was asked for so far."""
+        self._cancelled.set()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Block until nothing is being computed; False if that took too long."""
+        if self._newest.ident is not None:
+            self._newest.join(timeout)
+        return not self._newest.is_alive()
+
+    def hand_over(self, action: Callable[..., None], *arguments: Any) -> None:
+        """Run something where widgets may be changed; callable from any thread.
+
+        At once on the thread that created this object: what waited for its event loop would come
+        after whatever that thread does next.
+        """
+        is_elsewhere = threading.get_ident() != self._owner
+        if is_elsewhere and self._loop is not None and self._loop.is_running():
+            self._loop.call_soon_threadsafe(action, *arguments)
+        else:
+            action(*arguments)
+
+    def _work(self, request: Request, cancelled: threading.Event) -> None:
+        with self._one_at_a_time:
+            if cancelled.is_set():
+                return
+            action: Callable[..., None] = self._deliver
+            try:
+                answer: Any = self._compute(request, cancelled)
+            except Exception as error:  # shown in the widget, whatever it is
+                action, answer = self._fail, error
+            if not cancelled.is_set():
+                self.hand_over(action, answer)
+
+
+ALERT, NOTE = "var(--pagealloc-alert, #B00020)", "var(--pagealloc-note, #5C3A00)"
+"""Colours on white; `SpokenNames` has those on a dark ground."""
+
+
+class Status(ipywidgets.HTML):
+    """Progress, what is shown, errors; screen readers are told of changes."""
+
+    def say(self, words: str, note: str = "") -> None:
+        """Say what is going on in one line; and a note, such as that a change has no effect."""
+        line = f'<span role="status">{html.escape(words)}</span>'
+        if note:
+            line += f'<br><span role="note" style="color:{NOTE}">{html.escape(note)}</span>'
+        self.value = line
+
+    def fail(self, error: Exception) -> None:
+        """Say what went wrong, in the place where progress was."""
+        kind = "" if type(error).__module__.startswith("pagealloc_model") else type(error).__name__
+        words = ": ".join(part for part in ("error", kind, str(error)) if part)
+        self.value = f'<span role="alert" style="color:{ALERT}">{html.escape(words)}</span>'
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,9 +144,7 @@ class Answering(ipywidgets.VBox):
     """A widget that answers its controls on a worker thread; newer requests overtake older ones."""
 
     def _begin(
-        self,
-        compute: Callable[[Any, threading.Event], Any],
-        deliver: Callable[[Any], None],
+        self, compute: Callable[[Any, threading.Event], Any], deliver: Callable[[Any], None]
     ) -> None:
         self.status = Status()
         self._worker = LatestOnly(compute, deliver, self.status.fail)
@@ -93,25 +183,19 @@ class Explorer(Answering):
     """
 
     def __init__(self, title: str, controls: PolicyControls, compute: Compute) -> None:
-        self.controls = controls
-        self.text = ipywidgets.HTML()
-        self.chart = Chart()
+        self.controls, self.text, self.chart = controls, ipywidgets.HTML(), Chart()
+        self.redraw = controls.tell  # where something other than the policy has changed
         self._compute = compute
         self._shown: Policy | None = None
         self._begin(self._view, self._show)
-        reset = ipywidgets.Button(
-            description="All as recorded", tooltip="leave every field as it was recorded"
-        )
+        tip = "leave every field as it was recorded"
+        reset = ipywidgets.Button(description="All as recorded", tooltip=tip)
         reset.on_click(lambda _: controls.reset())
         heading = ipywidgets.HTML(f"<b>{html.escape(title)}</b>")
         below = (ipywidgets.HBox([reset, self.status]), self.chart, self.text)
         super().__init__([heading, SpokenNames(), controls, *below])
         self._show(self._view(controls.policy, threading.Event()))
         controls.on_change(self._change, self._refuse)
-
-    def redraw(self) -> None:
-        """Compute the view again, for something other than the policy has changed."""
-        self.controls.tell()
 
     def _change(self, policy: Policy) -> None:
         self.status.say(f"replaying {policy} ...")
@@ -145,25 +229,23 @@ def unmoved_words(
     replay: Replay | None,
 ) -> str:
     """Why figures stay as they are under another policy, "" if one moves or no setting does."""
-    names = changed_settings(before, after) if before is not None else []
-    if not names or chart.picture is None:
-        return ""
-    if not all(map(same_coordinates, chart.drawings, map(drawing_of, figures))):
-        return ""
-    reasons = dict.fromkeys(_no_effect(name, replay) for name in names)
-    return f"no effect here: {'; '.join(reasons)}"
 
-
-def _no_effect(name: str, replay: Replay | None) -> str:
-    if replay is None:
-        return f"all that is drawn is the same, whatever {name} is"
-    if replay.assumptions.reclaim == "literal" and name in (*ELASTIC_SETTINGS, *BY_RECLAIM):
-        return f"{name} acts through reclaim and compaction, which are replayed as recorded"
-    if name.startswith("ownership.") and replay.policy.pageblock_ownership in (None, "off"):
-        return "pageblock_ownership is off"
-    if name.startswith("highatomic"):
-        most = int(replay.samples.blocks[..., 3].max(initial=0))
-        if not most:
+    def reason(name: str) -> str:
+        if replay is None:
+            return f"all that is drawn is the same, whatever {name} is"
+        if replay.assumptions.reclaim == "literal" and name in (*ELASTIC_SETTINGS, *BY_RECLAIM):
+            return f"{name} acts through reclaim and compaction, which are replayed as recorded"
+        if name.startswith("ownership.") and replay.policy.pageblock_ownership in (None, "off"):
+            return "pageblock_ownership is off"
+        if name.startswith("highatomic"):
+            most = int(replay.samples.blocks[..., 3].max(initial=0))
+            if most:
+                return f"the reserve stays at {count_of(most, 'pageblock')} at most, as it was"
             return "no pageblock is reserved for atomic requests in this span"
-        return f"the reserve stays at {count_of(most, 'pageblock')} at most, as it was"
-    return f"the predictions agree in all that is drawn, whatever {name} is"
+        return f"the predictions agree in all that is drawn, whatever {name} is"
+
+    names = changed_settings(before, after) if before is not None else []
+    is_same = names and chart.picture is not None
+    if not is_same or not all(map(same_coordinates, chart.drawings, map(drawing_of, figures))):
+        return ""
+    return f"no effect here: {'; '.join(dict.fromkeys(map(reason, names)))}"

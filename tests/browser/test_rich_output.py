@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from pagealloc_model.base.table import Cell, Column, Table
-from pagealloc_model.show.html.parts import framed, line
+from pagealloc_model.show.html.results import framed, line
 from tests.browser.jupyter_lab import Lab, problems_of, run_all
 
 pytestmark = pytest.mark.browser

@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 import pagealloc_model as pm
-from pagealloc_model.notebook.explore_state import Question
+from pagealloc_model.notebook.explore_tabs import Question
 from tests.browser.jupyter_lab import REDRAW_MS, RUN_ALL_MS
 from tests.small_recordings import write_recording
 

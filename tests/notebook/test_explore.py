@@ -11,7 +11,7 @@ import pytest
 
 import pagealloc_model as pm
 from pagealloc_model.notebook.explore import RecordingExplorer, explore
-from pagealloc_model.notebook.explore_state import Question, as_python
+from pagealloc_model.notebook.explore_tabs import Question, as_python
 from pagealloc_model.policy.policy import policy_settings
 from pagealloc_model.predicted.tables import pageblock_map
 from pagealloc_model.show import figures
@@ -103,7 +103,7 @@ def test_a_part_of_the_recording_can_be_replayed(explorer: RecordingExplorer) ->
     times = times[~np.isnan(times)]
     assert whole / 4 - 0.01 <= times.min() <= times.max() <= whole / 2 + whole / 50
     assert f"window={explorer.timeline.window!r}" in explorer.keeping.python
-    explorer.timeline.pick_all()
+    explorer.timeline.pick()
     settle(explorer)
     assert "window" not in explorer.keeping.python
 
@@ -113,7 +113,7 @@ def test_brushing_the_strip_moves_the_window(explorer: RecordingExplorer) -> Non
     explorer.timeline.strip.brushed = [half, 0.0]
     settle(explorer)
     assert explorer.timeline.window == pytest.approx((0.0, half), abs=0.01)
-    explorer.timeline.pick_all()
+    explorer.timeline.pick()
     settle(explorer)
 
 
@@ -370,7 +370,7 @@ def test_a_saved_state_is_restored(
     explorer.keeping._handle_custom_msg({"restore": saved.read_text()}, [])
     settle(explorer)
     assert explorer.question == question
-    assert Question.from_json(explorer.keeping.state, ["pcp"]) == question
+    assert Question.from_json(explorer.keeping.state) == question
     explorer.restore(before)
     settle(explorer)
     for damaged in ("", "[]", '{"base": 1}', saved.read_text().replace("pcp_batch", "nothing")):

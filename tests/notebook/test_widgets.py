@@ -7,9 +7,9 @@ import plotly.graph_objects as go
 import pytest
 
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.notebook.controls import LatestOnly, PolicyControls
+from pagealloc_model.notebook.controls import PolicyControls
 from pagealloc_model.notebook.picture import Chart, Picture, as_json, moves_between
-from pagealloc_model.notebook.view import Compute, Explorer, Progress, View
+from pagealloc_model.notebook.view import Compute, Explorer, LatestOnly, Progress, View
 from pagealloc_model.policy.policy import Policy
 from pagealloc_model.show.figures.faceted import Drawing, drawing_of
 
@@ -221,19 +221,6 @@ def test_a_newer_request_cancels_the_older() -> None:
     assert worker.wait(PATIENCE_S)
     assert answers[-1] == "newest"
     assert "slow" not in answers
-
-
-def test_who_waits_is_told_when_what_was_asked_for_is_dropped() -> None:
-    """Without a thread that takes the request: it may be dropped before one does."""
-    worker: LatestOnly[int, int] = LatestOnly(lambda number, _: number, print, print)
-    worker._waiting = [1]
-    waiting = threading.Thread(target=worker.wait, daemon=True)
-    waiting.start()
-    waiting.join(0.2)
-    assert waiting.is_alive()
-    worker.drop()
-    waiting.join(PATIENCE_S)
-    assert not waiting.is_alive()
 
 
 def test_what_the_own_thread_hands_over_is_done_at_once_and_others_wait_for_its_loop() -> None:

@@ -13,8 +13,14 @@ from IPython.lib.pretty import pretty
 
 import pagealloc_model as pm
 from pagealloc_model.base.table import Cell, Column, Table
-from pagealloc_model.show.html.parts import framed, line
-from pagealloc_model.show.html.results import MOST_POINTS, course_of, frame_table, sparkline
+from pagealloc_model.show.html.results import (
+    MOST_POINTS,
+    course_of,
+    frame_table,
+    framed,
+    line,
+    sparkline,
+)
 from pagealloc_model.studies.sweeps.sweep import SweepResult
 from pagealloc_model.verdict.errors import against_null
 from pagealloc_model.verdict.validation import Validation

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import update_wrapper
 from typing import Any, Generic, ParamSpec
 
@@ -45,8 +45,7 @@ class Drawing:
     def figure(self) -> go.Figure:
         """The same as plotly's figure; what is set on it later is checked.
 
-        Plotly's check of every property takes longer than the replay whose result is drawn. Tests
-        check every figure.
+        Plotly's check of every property takes longer than the replay whose result is drawn.
         """
         figure = _ShownFigure({"data": list(self.traces), "layout": self.layout}, _validate=False)
         for part in (figure, figure.layout, *figure.data):
@@ -99,16 +98,11 @@ SITE_COLOURS: dict[str, str] = {
     "empty_refill": "#3E83A8",
     "empty_buddy_alloc": "#5B8C5A",
 }
-PREDICTION_COLOURS: tuple[str, ...] = ("#0072B2", "#D55E00", "#009E73", "#A0487E")
+PREDICTION_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#A0487E")
 """Colours of predictions where one panel shows several and no other key needs colour."""
-
-PREDICTION_DASHES: tuple[str, ...] = ("solid", "dash", "dot", "dashdot")
-"""Line patterns of the first, second, ... prediction in a figure."""
-
-PREDICTION_PATTERNS: tuple[str, ...] = ("", "/", ".", "x")
-"""Fill patterns of their bars."""
-
-MEASUREMENT_SYMBOLS: tuple[str, ...] = ("circle-open", "diamond-open", "square-open", "cross-open")
+PREDICTION_DASHES, PREDICTION_PATTERNS = ("solid", "dash", "dot", "dashdot"), ("", "/", ".", "x")
+"""Line patterns of the first, second, ... prediction in a figure, and fill patterns of its bars."""
+MEASUREMENT_SYMBOLS = ("circle-open", "diamond-open", "square-open", "cross-open")
 """Marks of the first, second, ... recording in a figure."""
 
 INK = "#222222"
@@ -117,9 +111,9 @@ MODEBAR = {"color": "#595959", "activecolor": INK, "bgcolor": "rgba(255,255,255,
 """Plotly's own buttons, which are too faint by default."""
 
 
-def migratetype_colour(migratetype: str) -> str:
-    """Colour of a migratetype as /proc/pagetypeinfo spells it."""
-    return MIGRATETYPE_COLOURS.get(migratetype, INK)
+def cycled(values: Sequence[str], place: int) -> str:
+    """The value at a place, from the first one again behind the last."""
+    return values[place % len(values)]
 
 
 Tables = pd.DataFrame | Mapping[str, pd.DataFrame] | None
@@ -162,19 +156,14 @@ class Lane:
         """Scatter properties in one panel, whose own colour is given."""
         colour = self.colour or colour
         if not self.measured:
-            dash = PREDICTION_DASHES[self.rank % len(PREDICTION_DASHES)]
+            dash = cycled(PREDICTION_DASHES, self.rank)
             return {"mode": "lines", "line": {"color": colour, "width": 1.8, "dash": dash}}
-        symbol = MEASUREMENT_SYMBOLS[self.rank % len(MEASUREMENT_SYMBOLS)]
+        symbol = cycled(MEASUREMENT_SYMBOLS, self.rank)
         return {
             "mode": "lines+markers",
             "line": {"color": colour, "width": 0.6, "dash": "dot"},
             "marker": {"color": colour, "symbol": symbol, "size": 8, "line": {"width": 1.5}},
         }
-
-    def with_table(self, table: pd.DataFrame) -> Lane:
-        """The lane with another table, which keeps the reason of the first."""
-        table.attrs.update(self.table.attrs)
-        return replace(self, table=table)
 
 
 def lanes(measured: Tables, predicted: Tables, zone: str | None = None) -> list[Lane]:
@@ -183,9 +172,8 @@ def lanes(measured: Tables, predicted: Tables, zone: str | None = None) -> list[
     for tables, word in ((measured, "measured"), (predicted, "predicted")):
         by_label = {word: tables} if isinstance(tables, pd.DataFrame) else tables or {}
         for rank, (label, table) in enumerate(by_label.items()):
-            lane = Lane(label=label, table=table, measured=word == "measured", rank=rank)
-            is_cut = zone is not None and "zone" in table
-            drawn.append(lane.with_table(table[table["zone"] == zone]) if is_cut else lane)
+            rows = table[table["zone"] == zone] if zone and "zone" in table else table
+            drawn.append(Lane(label=label, table=rows, measured=word == "measured", rank=rank))
     return drawn
 
 
@@ -195,63 +183,36 @@ def scatter(x: Any, y: Any, name: str, mode: str = "lines", **look: Any) -> Trac
 
 
 def line_trace(lane: Lane, x: np.ndarray, y: np.ndarray, name: str, colour: str) -> Trace:
-    """Values over time, drawn in the lane's manner.
-
-    Args:
-        lane: whose values these are.
-        x: seconds.
-        y: values.
-        name: tells the trace from the lane's other traces.
-        colour: of the panel's key.
-    """
+    """Values over seconds in the lane's manner; the name tells it from the lane's others."""
     legend = {"legendgroup": lane.key, "showlegend": False, "meta": f"{name}/{lane.key}"}
     return scatter(x, y, lane.label, **legend, **lane.style(colour))
 
 
-def count_trace(
-    lane: Lane,
-    counts: pd.Series,
-    name: str,
-    *,
-    in_legend: bool = True,
-    horizontal: bool = False,
-) -> Trace:
-    """Counts by category: bars for a prediction, marks for what was measured."""
-    along = [list(counts.index), counts.to_numpy(dtype=float)]
-    x, y = reversed(along) if horizontal else along
-    legend = {"legendgroup": lane.key, "showlegend": in_legend}
-    trace = scatter(x, y, lane.label, "markers", meta=f"{name}/{lane.key}", **legend)
+def count_trace(lane: Lane, counts: pd.Series, name: str, *, along: str = "y") -> Trace:
+    """Counts by category along an axis: bars for a prediction, marks for what was measured."""
+    is_upright = along == "y"
+    names, values = list(counts.index), counts.to_numpy(dtype=float)
+    x, y = (names, values) if is_upright else (values, names)
+    legend = {"legendgroup": lane.key, "meta": f"{name}/{lane.key}"}
+    trace = scatter(x, y, lane.label, "markers", **legend)
     if lane.measured:
         marks = lane.style(INK)["marker"] | {"size": 9, "line": {"width": 2}}
         # a mark at zero is not cut in half by the axis
         return trace | {"marker": marks, "cliponaxis": False}
     del trace["mode"]
-    shape = PREDICTION_PATTERNS[lane.rank % len(PREDICTION_PATTERNS)]
-    colour = lane.colour or PREDICTION_COLOURS[lane.rank % len(PREDICTION_COLOURS)]
+    shape = cycled(PREDICTION_PATTERNS, lane.rank)
+    colour = lane.colour or cycled(PREDICTION_COLOURS, lane.rank)
     pattern = {"shape": shape, "fgcolor": colour, "bgcolor": "white", "solidity": 0.5, "size": 6}
     marker = {"color": colour, "line": {"color": INK, "width": 0.5}, "pattern": pattern}
-    bar = {"type": "bar", "orientation": "h" if horizontal else "v", "opacity": 0.85}
+    bar = {"type": "bar", "orientation": "v" if is_upright else "h", "opacity": 0.85}
     return trace | bar | {"marker": marker}
 
 
-PANEL_HEIGHT = 190
-HEADER_HEIGHT = 95
-FOOTER_HEIGHT = 60
+PANEL_HEIGHT, HEADER_HEIGHT, FOOTER_HEIGHT = 190, 95, 60
 MARGIN = {"l": 70, "r": 20, "t": HEADER_HEIGHT, "b": FOOTER_HEIGHT}
-BELOW_LINE_HEIGHT = 15
 BELOW_MARGIN = 10
-BELOW_WIDTH = 155
-"""Characters per line of what is written below all panels, on 1,000 pixels and wider."""
 HORIZONTAL_GAP = 0.09
 """Between two panels, as a share of the figure's width."""
-
-COUNTS_AXIS = {"type": "log", "dtick": 1, "autorangeoptions": {"minallowed": -0.1}}
-"""Of bars over decades: they begin just below one (10 ** -0.1), so that a single one is seen."""
-FEW_COUNTS_AXIS = {"rangemode": "tozero", "tickformat": ",d", "dtick": 1}
-MOST_OF_FEW = 10
-"""Where no count reaches this, the axis is linear."""
-NOTE_WIDTHS = {1: 44, 2: 44, 3: 27, 4: 22}
-"""Characters per line of a note inside a panel, by panels in a row."""
 _ON_PAPER = {"xref": "paper", "yref": "paper", "showarrow": False}
 _AXIS = {
     "gridcolor": GRID,
@@ -279,23 +240,26 @@ class PanelGrid:
         columns: panels per row at most.
         x_axis: further properties of all x axes.
         y_axis: further properties of all y axes.
+        left: pixels for the names of categories.
     """
 
     def __init__(
         self,
         titles: Sequence[str],
-        *,
         title: str,
-        x_title: str,
-        y_title: str,
+        x_title: str = "",
+        y_title: str = "",
+        *,
         columns: int = 3,
         x_axis: Mapping[str, Any] | None = None,
         y_axis: Mapping[str, Any] | None = None,
+        left: int = MARGIN["l"],
     ) -> None:
         panels = max(1, len(titles))
         self._columns = min(columns, panels)
         rows = -(-panels // self._columns)
         self._traces: list[Trace] = []
+        self._in_legend: set[str] = set()
         self._notes: list[dict[str, Any]] = []
         whole_height = HEADER_HEIGHT + FOOTER_HEIGHT + PANEL_HEIGHT * rows
         at_top = {"x": 0, "xref": "paper", "yref": "container", "yanchor": "top"}
@@ -303,7 +267,7 @@ class PanelGrid:
         self._layout: dict[str, Any] = {
             "title": {"text": title} | at_top | look,
             "height": whole_height,
-            "margin": dict(MARGIN),
+            "margin": MARGIN | {"l": left},
             "paper_bgcolor": "white",
             "plot_bgcolor": "white",
             "font": {"family": "DejaVu Sans, Arial, sans-serif", "size": 12, "color": INK},
@@ -333,23 +297,18 @@ class PanelGrid:
                 look = {"text": titles[panel], "yanchor": "bottom", "font": {"size": 12}}
                 self._notes.append(_ON_PAPER | place | look)
 
-    def add(self, trace: Trace, panel: int) -> None:
-        """Draw a trace in a panel."""
+    def add(self, trace: Trace, panel: int, *, once: bool = False) -> None:
+        """Draw a trace in a panel; `once`: the legend has the first of its group."""
         number = _number(panel)
+        if once:
+            group = trace["legendgroup"]
+            trace = trace | {"showlegend": group not in self._in_legend}
+            self._in_legend.add(group)
         self._traces.append(trace | {"xaxis": f"x{number}", "yaxis": f"y{number}"})
 
     def set_axis(self, letter: str, panel: int, properties: Mapping[str, Any]) -> None:
         """Give an axis ("x" or "y") of a panel further properties."""
         self._layout[f"{letter}axis{_number(panel)}"] |= dict(properties)
-
-    def count_along(self, letter: str, panel: int, counts: Iterable[pd.Series]) -> None:
-        """Make an axis ("x" or "y") one of counts: logarithmic, and saying so, where many."""
-        if max((each.max() for each in counts if each.notna().any()), default=0) < MOST_OF_FEW:
-            self.set_axis(letter, panel, FEW_COUNTS_AXIS)
-            return
-        words = self._layout[f"{letter}axis{_number(panel)}"].get("title", {}).get("text", "")
-        title = {"text": f"{words} (log)".strip(), "font": {"size": 11}}
-        self.set_axis(letter, panel, COUNTS_AXIS | {"title": title})
 
     def draw_lines(
         self, drawn: Sequence[Lane], panels: Iterable[tuple[str, str, Mapping[str, Line]]]
@@ -372,23 +331,34 @@ class PanelGrid:
         counts: Mapping[str, pd.Series],
         name: str,
         missing: Mapping[str, str],
+        along: str = "y",
         **look: Any,
     ) -> None:
-        """Bars and marks of each lane's counts along an axis of counts; a note on lanes without.
+        """Bars and marks of each lane's counts along an axis; a note on lanes without.
 
-        `counts` are by the lanes' keys, `missing` says by the lanes' labels why one has none.
+        `counts` are by the lanes' keys, `missing` says by the lanes' labels why one has none. The
+        axis is logarithmic, and says so, where there are many.
         """
-        self.count_along("y", panel, counts.values())
+        axis: dict[str, Any] = {"rangemode": "tozero", "tickformat": ",d", "dtick": 1}
+        known = [series.max() for series in counts.values() if series.notna().any()]
+        if max(known, default=0) >= 10:
+            # it begins just below one (10 ** -0.1), so that a single one is seen
+            axis = {"type": "log", "dtick": 1, "autorangeoptions": {"minallowed": -0.1}}
+            words = self._layout[f"{along}axis{_number(panel)}"].get("title", {}).get("text", "")
+            axis["title"] = {"text": f"{words} (log)".strip(), "font": {"size": 11}}
+        self.set_axis(along, panel, axis)
         for lane in drawn:
-            trace = count_trace(lane, counts[lane.key], name, in_legend=panel == 0)
-            self.add(trace | look, panel)
+            if lane.key in counts:
+                trace = count_trace(lane, counts[lane.key], name, along=along)
+                self.add(trace | look, panel, once=True)
         self.note_missing(panel, missing)
 
     def note_missing(self, panel: int, absent: Mapping[str, str]) -> None:
         """Write into a panel why lanes have no value there: lane label -> reason."""
         if not absent:
             return
-        text = "<br>".join(textwrap.wrap(missing_words(absent), NOTE_WIDTHS[self._columns]))
+        characters = {1: 44, 2: 44, 3: 27, 4: 22}[self._columns]
+        text = "<br>".join(textwrap.wrap(missing_words(absent), characters))
         refs = {f"{letter}ref": f"{letter}{_number(panel)} domain" for letter in "xy"}
         look = {"font": {"size": 11, "color": INK}, "bgcolor": "rgba(255,255,255,0.85)"}
         place = {"text": text, "x": 0.5, "y": 0.98, "yanchor": "top", "showarrow": False}
@@ -396,18 +366,14 @@ class PanelGrid:
 
     def write_below(self, text: str) -> None:
         """A few words below all panels."""
-        lines = textwrap.wrap(text, BELOW_WIDTH)
-        room = BELOW_LINE_HEIGHT * len(lines) + BELOW_MARGIN
+        lines = textwrap.wrap(text, 155)  # characters, on 1,000 pixels and wider
+        room = 15 * len(lines) + BELOW_MARGIN
         self._layout["height"] += room
         self._layout["margin"]["b"] += room
         shift = {"yshift": -FOOTER_HEIGHT, "xshift": BELOW_MARGIN - self._layout["margin"]["l"]}
         at_left = {"x": 0, "y": 0, "yanchor": "top", "xanchor": "left", "align": "left"}
         words = {"text": "<br>".join(lines), "font": {"size": 11}}
         self._notes.append(_ON_PAPER | at_left | shift | words)
-
-    def leave_left(self, pixels: int) -> None:
-        """Leave room for names of the left panel's categories; before `write_below`."""
-        self._layout["margin"]["l"] = pixels
 
     def figure(self, **layout: Any) -> go.Figure:
         """The figure, with further layout properties on top."""
@@ -457,31 +423,24 @@ def small_multiples(
     words: Callable[[Any], str] = str,
     colour: Callable[[Any], str],
 ) -> PanelGrid:
-    """One panel per key, one trace per lane in each; a lane without values leaves a note.
+    """One panel per key, all by default, one trace per lane in each, or a note.
 
     Values are sums over whatever else a table distinguishes. Panels in which nothing happens are
-    one line below. `keys` are the panels in order, None: all keys.
+    one line below.
     """
     keys = keys_seen(drawn, key_column) if keys is None else keys
     origin = common_origin(drawn)
     series = {lane.key: series_by_key(lane.table, key_column, value, origin) for lane in drawn}
-    panels = {
-        key: {lane: lines[key] for lane, lines in series.items() if key in lines} for key in keys
-    }
-    levels = {}
-    for key, lines in panels.items():
+    panels, levels = {}, {}
+    for key in keys:
+        lines = {lane: by_key[key] for lane, by_key in series.items() if key in by_key}
+        panels[key] = lines
         values = np.concatenate([[], *(y for _, y in lines.values())])
         if lines and np.ptp(values) == 0:
             levels[key] = values[0]
     shown = [key for key in keys if key not in levels] or list(keys)
-    grid = PanelGrid(
-        [words(key) for key in shown],
-        title=title,
-        x_title=TIME_AXIS,
-        y_title=y_title,
-        columns=columns,
-        y_axis={"rangemode": "tozero"},
-    )
+    look = {"columns": columns, "y_axis": {"rangemode": "tozero"}}
+    grid = PanelGrid([words(key) for key in shown], title, TIME_AXIS, y_title, **look)
     lines_of = [(str(key), colour(key), panels[key]) for key in shown]
     grid.draw_lines(drawn, lines_of or [("", "", {})])
     if len(shown) < len(keys):
@@ -535,10 +494,11 @@ _AXIS_NAME = re.compile(r"^([xy](?:axis)?)(\d*)( domain)?$")
 
 def _renumbered(name: str, first_axis: int) -> str:
     """An axis name such as "xaxis2", or a reference such as "y3 domain", counted on."""
-    match = _AXIS_NAME.match(name)
-    if match is None:
-        return name
-    return f"{match[1]}{_number(int(match[2] or 1) + first_axis - 1)}{match[3] or ''}"
+
+    def counted_on(match: re.Match[str]) -> str:
+        return f"{match[1]}{_number(int(match[2] or 1) + first_axis - 1)}{match[3] or ''}"
+
+    return _AXIS_NAME.sub(counted_on, name)
 
 
 @FigureFunction

@@ -14,8 +14,6 @@ FORMATS = ("png", "svg", "pdf")
 ATTEMPTS = 3
 WIDTH, HEIGHT = 1000, 450
 """Pixels of the layout; a figure that has a height of its own keeps it."""
-SCALE = 1.5
-"""Pixels of a PNG per pixel of the layout."""
 
 
 def write_figures(figures: Mapping[str, go.Figure], directory: Path) -> list[Path]:
@@ -40,7 +38,7 @@ def write_figure(figure: go.Figure, file: Path) -> None:
         UsageError: an ending other than those of `FORMATS`, or it could not be drawn.
     """
     if file.suffix[1:] not in FORMATS:
-        raise UsageError(f"{file}: a figure is {', '.join(f'.{each}' for each in FORMATS)}")
+        raise UsageError(f"{file}: a figure is {', '.join(f'.{kind}' for kind in FORMATS)}")
     if not file.parent.is_dir():
         raise UsageError(f"{file}: there is no directory {file.parent}")
     _write({file: figure})
@@ -58,33 +56,29 @@ def _write(figures: Mapping[Path, go.Figure]) -> None:
         layout = {name: part for name, part in parts["layout"].items() if name != "meta"}
         pending[file] = go.Figure({"data": parts["data"], "layout": layout})
         file.unlink(missing_ok=True)
-    cause = ""
-    for _ in range(ATTEMPTS):
-        if not pending:
-            return
+    cause, attempts = "", 0
+    while pending and attempts < ATTEMPTS:
+        attempts += 1
         heights = [int(figure.layout.height or HEIGHT) for figure in pending.values()]
+        files = (list(pending.values()), list(pending))
         try:
-            plotly.io.write_images(
-                list(pending.values()), list(pending), width=WIDTH, height=heights, scale=SCALE
-            )
+            plotly.io.write_images(*files, width=WIDTH, height=heights, scale=1.5)
         except (ValueError, RuntimeError) as error:
-            cause = _cause(str(error))
-        is_there = {file: file.is_file() and file.stat().st_size > 0 for file in pending}
-        pending = {file: figure for file, figure in pending.items() if not is_there[file]}
-    if pending:
-        for file in pending:
-            file.unlink(missing_ok=True)
-        names = ", ".join(file.name for file in pending)
-        raise UsageError(cause or f"{names}: Chromium did not draw this in {ATTEMPTS} attempts")
-
-
-def _cause(error: str) -> str:
-    why = " ".join(error.split())[:200]
-    if "Chrome" in error:
-        why = (
+            cause = " ".join(str(error).split())[:200]
+        done = {file for file in pending if file.is_file() and file.stat().st_size}
+        pending = {file: figure for file, figure in pending.items() if file not in done}
+    if not pending:
+        return
+    for file in pending:
+        file.unlink(missing_ok=True)
+    if "Chrome" in cause:
+        cause = (
             "no Chromium or Chrome was found; install one "
             "(Debian: chromium), or name it in BROWSER_PATH"
         )
-    elif "kaleido" in error.lower():
-        why = "kaleido is not installed; pip install kaleido"
-    return f"no PNG, SVG or PDF was written: {why}"
+    elif "kaleido" in cause.lower():
+        cause = "kaleido is not installed; pip install kaleido"
+    if cause:
+        raise UsageError(f"no PNG, SVG or PDF was written: {cause}")
+    names = ", ".join(file.name for file in pending)
+    raise UsageError(f"{names}: Chromium did not draw this in {ATTEMPTS} attempts")

@@ -12,17 +12,15 @@ import pandas as pd
 from pagealloc_model.show.figures.faceted import (
     FOOTER_HEIGHT,
     INK,
+    MIGRATETYPE_COLOURS,
     MIGRATETYPES,
     Drawing,
     FigureFunction,
     PanelGrid,
     Trace,
-    migratetype_colour,
 )
 
 SIZE = 5
-PANEL_SIZE = 350, 220
-"""Pixels that a panel is wide and high on a wide page."""
 PIXEL = 2 / SIZE
 """In units of half a mark's size."""
 
@@ -44,12 +42,7 @@ GAP = (np.nan, np.nan)
 
 LEVELS = 5
 """Shades of a type, from all free to none free."""
-PANEL_HEIGHT = 270
-TITLE = "Pageblocks by type and occupancy, before and at the end"
 TITLES_HEIGHT = 65
-PANEL_TITLE_HEIGHT = 30
-"""Above a panel of a figure without a title."""
-MARGIN = {"l": 70, "r": 170, "t": TITLES_HEIGHT, "b": FOOTER_HEIGHT}
 MARKS: dict[str, tuple[str, str]] = {
     "Unmovable": ("line-ne", "/"),
     "Reclaimable": ("cross-thin", "+"),
@@ -64,15 +57,7 @@ MARK_EVERY = 4
 the map."""
 CHANGE_COLOURS = ("#7F3B08", "#F7F7F7", "#2D004B")
 """Brown for fewer free pages, violet for more; told apart by all common kinds of sight."""
-SHARES = (-1.0, -0.5, 0.0, 0.5, 1.0)
-"""Of a block's pages, beside the scale of changes."""
 PAGE_KIB = 4
-FEWER, FEWER_FROM = "\u25bd", 0.1
-"""Mark of blocks with fewer free pages, and the share of a block from which on it is drawn."""
-OTHER_TYPE = "\u2715"
-"""Word for the mark of blocks whose type differs."""
-TICKS = 6
-"""Addresses on a map's y axis, about."""
 
 
 @FigureFunction
@@ -97,54 +82,58 @@ def pageblock_map(
     rows = -(-len(titles) // 2)
     grid = PanelGrid(
         titles,
-        title=TITLE if is_first else "",
-        x_title="MiB from the start of the line",
-        y_title="physical address (GiB)",
+        "Pageblocks by type and occupancy, before and at the end" if is_first else "",
+        "MiB from the start of the line",
+        "physical address (GiB)",
         columns=2,
         x_axis={"showgrid": False, "range": lines.x_range},
         y_axis={"showgrid": False, "range": lines.y_range, **lines.addresses()},
     )
     seen = {name for table in maps.values() for name in table["migratetype"].unique()}
     shown = [name for name in MIGRATETYPES if name in seen]
+    colours = [shade(name, level) for name in shown for level in range(LEVELS)]
+    edges = (np.arange(len(colours) + 1) / len(colours)).tolist()
+    steps = zip(colours, edges[:-1], edges[1:], strict=True)
+    scale = [[edge, colour] for colour, *ends in steps for edge in ends]
+    hover = "%{text}, %{customdata[0]} pages free, %{customdata[1]} on per-CPU lists"
+    hover += "<br>at %{customdata[2]:.3f} GiB<extra></extra>"
+    look = {"zmin": -0.5, "zmax": len(colours) - 0.5, "colorscale": scale, "hovertemplate": hover}
+    bar: dict[str, Any] = {}
+    if is_first:
+        words = [" ".join([*MARKS.get(name, ("", ""))[1:], name]).strip() for name in shown]
+        middles = [LEVELS * index + (LEVELS - 1) / 2 for index in range(len(shown))]
+        place = (0.75, 0.5) if rows > 1 else (0.5, 1)
+        bar = _scale_bar("faint: free, strong: used", middles, words, *place)
     for panel, label in enumerate(labels):
-        trace = _type_trace(maps[label], label, shown)
-        if panel == 0 and is_first:
-            words = [" ".join([*MARKS.get(name, ("", ""))[1:], name]).strip() for name in shown]
-            middles = [LEVELS * index + (LEVELS - 1) / 2 for index in range(len(shown))]
-            place = (0.75, 0.5) if rows > 1 else (0.5, 1)
-            bar = _scale_bar("faint: free, strong: used", middles, words, *place)
-            trace |= {"showscale": True, "colorbar": bar}
-        grid.add(trace, panel)
+        table = maps[label]
+        used = 1 - (table["free_pages"] + table["pcp_pages"]) / table["pages"]
+        level = np.minimum((used * LEVELS).astype(int), LEVELS - 1)
+        kind = pd.Categorical(table["migratetype"], categories=shown).codes
+        lines = _lines(table)
+        cells = lines.heatmap(kind * LEVELS + level, [table["free_pages"], table["pcp_pages"]])
+        cells |= {"text": lines.arranged(np.array(shown)[kind], ""), "meta": f"map/{label}"}
+        has_bar = panel == 0 and is_first
+        legend = {"name": label, "showscale": has_bar, "colorbar": bar if has_bar else {}}
+        grid.add(cells | look | legend, panel)
         for name in shown:
             if name in MARKS:
-                is_marked = _thinned((maps[label]["migratetype"] == name).to_numpy())
-                mark = MARKS[name][0]
-                for trace in _edged(maps[label], is_marked, mark, f"marks/{label}/{name}", name):
+                # the first block of each run, and every MARK_EVERYth behind it
+                is_of_type = (table["migratetype"] == name).to_numpy()
+                number = np.arange(len(table))
+                starts = is_of_type & ~np.concatenate([[False], is_of_type[:-1]])
+                begun = np.maximum.accumulate(np.where(starts, number, 0))
+                is_marked = is_of_type & ((number - begun) % MARK_EVERY == 0)
+                for trace in _edged(
+                    table, is_marked, MARKS[name][0], f"marks/{label}/{name}", name
+                ):
                     grid.add(trace, panel)
     if has_difference:
         for trace in _difference(maps[first], maps[second], rows):
             grid.add(trace, len(labels))
-    top = TITLES_HEIGHT if is_first else PANEL_TITLE_HEIGHT
-    height = top + FOOTER_HEIGHT + PANEL_HEIGHT * rows
-    return grid.drawing(height=height, margin=MARGIN | {"t": top}, showlegend=False)
-
-
-def _type_trace(table: pd.DataFrame, label: str, shown: list[str]) -> Trace:
-    used = 1 - (table["free_pages"] + table["pcp_pages"]) / table["pages"]
-    level = np.minimum((used * LEVELS).astype(int), LEVELS - 1)
-    kind = pd.Categorical(table["migratetype"], categories=shown).codes
-    lines = _lines(table)
-    cells = lines.heatmap(kind * LEVELS + level, [table["free_pages"], table["pcp_pages"]])
-    colours = [shade(name, level) for name in shown for level in range(LEVELS)]
-    edges = np.arange(len(colours) + 1) / len(colours)
-    steps = zip(colours, edges[:-1].tolist(), edges[1:].tolist(), strict=True)
-    scale = [[edge, colour] for colour, *ends in steps for edge in ends]
-    hover = "%{text}, %{customdata[0]} pages free, %{customdata[1]} on per-CPU lists"
-    hover += "<br>at %{customdata[2]:.3f} GiB<extra></extra>"
-    named = {"text": lines.arranged(np.array(shown)[kind], ""), "hovertemplate": hover}
-    named |= {"meta": f"map/{label}", "name": label}
-    look = {"zmin": -0.5, "zmax": len(colours) - 0.5, "colorscale": scale}
-    return cells | named | look | {"showscale": False, "colorbar": {}}
+    top = TITLES_HEIGHT if is_first else 30
+    margin = {"l": 70, "r": 170, "t": top, "b": FOOTER_HEIGHT}
+    height = top + FOOTER_HEIGHT + 270 * rows
+    return grid.drawing(height=height, margin=margin, showlegend=False)
 
 
 def _scale_bar(title: str, at: Any, words: Any, middle: float, length: float) -> dict[str, Any]:
@@ -158,18 +147,18 @@ def _difference(before: pd.DataFrame, after: pd.DataFrame, rows: int) -> Iterato
     """The change of each block's free pages, marks where there are fewer, or another type."""
     change = after["free_pages"] - before["free_pages"]
     whole = int(after["pages"].iloc[0])
-    at = [share * whole for share in SHARES]
-    words = [f"{share:+g}" if share else "0" for share in SHARES]
+    shares = (-1.0, -0.5, 0.0, 0.5, 1.0)
+    words = [f"{share:+g}" if share else "0" for share in shares]
     place = (0.2, 0.4) if rows > 1 else (0.5, 1)
-    title = f"{FEWER} fewer, more free (share); {OTHER_TYPE} type differs"
+    title = "\u25bd fewer, more free (share); \u2715 type differs"
     colours = [[share / 2, colour] for share, colour in enumerate(CHANGE_COLOURS)]
     look = {"zmin": -whole, "zmax": whole, "colorscale": colours}
+    look["colorbar"] = _scale_bar(title, [share * whole for share in shares], words, *place)
     hover = "%{z:+d} pages free<br>at %{customdata[0]:.3f} GiB<extra></extra>"
     named = {"meta": "map/change", "name": "change", "hovertemplate": hover}
-    bar = {"colorbar": _scale_bar(title, at, words, *place)}
-    yield _lines(after).heatmap(change, []) | named | look | bar
-    # both ends of the scale are dark
-    is_fewer = (change / after["pages"] <= -FEWER_FROM).to_numpy()
+    yield _lines(after).heatmap(change, []) | named | look
+    # both ends of the scale are dark: blocks are marked that lost a tenth of their pages or more
+    is_fewer = (change / after["pages"] <= -0.1).to_numpy()
     yield from _edged(after, is_fewer, "triangle-down", "map/fewer", "fewer free")
     changed = (before["migratetype"] != after["migratetype"]).to_numpy()
     pairs = before["migratetype"][changed] + " / " + after["migratetype"][changed]
@@ -177,14 +166,6 @@ def _difference(before: pd.DataFrame, after: pd.DataFrame, rows: int) -> Iterato
     hovers = {"hoverinfo": "text", "hoveron": "points", "hovertemplate": "%{text}<extra></extra>"}
     marks = _marked(after, changed, "x-thin", INK)
     yield marks | {"text": text, "meta": "map/types", "name": "another type"} | hovers
-
-
-def _thinned(is_of_type: np.ndarray) -> np.ndarray:
-    """The first block of each run, and every `MARK_EVERY`th behind it."""
-    number = np.arange(len(is_of_type))
-    starts = is_of_type & ~np.concatenate([[False], is_of_type[:-1]])
-    begun = np.maximum.accumulate(np.where(starts, number, 0)) if len(number) else number
-    return is_of_type & ((number - begun) % MARK_EVERY == 0)
 
 
 def _edged(
@@ -203,9 +184,10 @@ def _marked(
 ) -> Trace:
     """One outline with a mark on each of some blocks, wider by so many pixels on each side."""
     lines, points = _lines(table), outline(symbol, wider)
-    (wide, high), (left, right), (top, bottom) = PANEL_SIZE, lines.x_range, lines.y_range
-    across = SIZE / 2 * abs(right - left) / wide * points[:, 0]
-    down = SIZE / 2 * abs(bottom - top) / high * points[:, 1]
+    (left, right), (top, bottom) = lines.x_range, lines.y_range
+    # a panel has 350 by 220 pixels on a wide page
+    across = SIZE / 2 * abs(right - left) / 350 * points[:, 0]
+    down = SIZE / 2 * abs(bottom - top) / 220 * points[:, 1]
     x = (lines.x[lines.column[is_marked]][:, None] + across).ravel()
     y = (lines.row[is_marked][:, None] + down).ravel()
     look = {"mode": "none", "fill": "toself", "fillcolor": colour, "hoverinfo": "skip"}
@@ -248,7 +230,7 @@ class _Lines:
     def addresses(self) -> dict[str, Any]:
         """Ticks of the y axis: some lines' addresses, those behind a hole among them."""
         behind_hole = np.flatnonzero(np.diff(self._row_of) > 1) + 1
-        every = max(1, -(-len(self._row_of) // TICKS))
+        every = max(1, -(-len(self._row_of) // 6))
         shown = np.arange(0, len(self._row_of), every)
         if len(behind_hole):  # so far from those that two labels do not touch
             away = np.abs(shown[:, None] - behind_hole).min(axis=1)
@@ -286,9 +268,6 @@ def _lines_of(pfn: bytes, pages: int) -> _Lines:
 def shade(migratetype: str, level: int, ground: str = "#FFFFFF") -> str:
     """A type's colour, mixed with the page's ground for blocks that are largely free."""
     weight = 0.15 + 0.85 * level / (LEVELS - 1)
-    ends = (
-        [int(colour[at : at + 2], 16) for at in (1, 3, 5)]
-        for colour in (migratetype_colour(migratetype), ground)
-    )
-    mixed = (round(end + (part - end) * weight) for part, end in zip(*ends, strict=True))
-    return "#" + "".join(f"{part:02X}" for part in mixed)
+    strong = MIGRATETYPE_COLOURS.get(migratetype, INK)
+    pairs = ((int(strong[at : at + 2], 16), int(ground[at : at + 2], 16)) for at in (1, 3, 5))
+    return "#" + "".join(f"{round(end + (part - end) * weight):02X}" for part, end in pairs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,8 @@ from pagealloc_model.show.figures.faceted import (
     Drawing,
     FigureFunction,
     PanelGrid,
+    Trace,
+    cycled,
     scatter,
 )
 from pagealloc_model.verdict.comparison import BELIEVED, WITHIN_ERROR
@@ -41,10 +43,8 @@ STATES = {
 }
 """Scored at every snapshot."""
 TOTALS = {
-    "refill_pages": "refills, drains",
-    "refill_transactions": "refills, drains",
-    "drain_pages": "refills, drains",
-    "drain_transactions": "refills, drains",
+    **dict.fromkeys(("refill_pages", "refill_transactions"), "refills, drains"),
+    **dict.fromkeys(("drain_pages", "drain_transactions"), "refills, drains"),
     "empty_refill_transactions": "refills, drains",
     "extfrag_events": "fallbacks",
 }
@@ -55,8 +55,9 @@ NOTE = (
     "What lies outside the axes stands at their edge. Null models know no allocator: nothing "
     "changes, no per-CPU lists, no fallback."
 )
-_WORDS_ONLY = {"hoverinfo": "text"}
-_MUTE = {"hoverinfo": "skip"}
+_WORDS_ONLY, _MUTE = {"hoverinfo": "text"}, {"hoverinfo": "skip"}
+_CATEGORIES_DOWN = {"type": "category", "autorange": "reversed", "automargin": True}
+_FROM_ZERO = {"rangemode": "tozero"}
 
 
 def predicted_over_measured(errors: pd.DataFrame, snapshots: pd.DataFrame) -> pd.DataFrame:
@@ -64,16 +65,18 @@ def predicted_over_measured(errors: pd.DataFrame, snapshots: pd.DataFrame) -> pd
     totals = errors[errors["metric"].isin(list(TOTALS)) & (errors["kind"] == "predicted")]
     totals = totals[totals["scope"] != "per time bin"]
     states = snapshots[snapshots["metric"].isin(list(STATES))]
-    columns = ["metric", "scope", "measured", "predicted", "null"]
+    numbers = ["measured", "predicted", "null"]
+    columns = ["metric", "scope", *numbers]
     points = pd.concat([states[columns], totals[columns]], ignore_index=True)
-    points = points[points[["measured", "predicted"]].notna().all(axis=1)]
-    points = points.assign(
-        **{name: points[name].astype(float) for name in columns[2:]},
-        kind=points["metric"].map(STATES | TOTALS),
+    points = (
+        points.dropna(subset=numbers[:2])
+        .reset_index(drop=True)
+        .astype(dict.fromkeys(numbers, float))
     )
+    points["kind"] = points["metric"].map(STATES | TOTALS)
     for name, column in (("inside", "predicted"), ("null_inside", "null")):
         points[name] = points[column].between(points["measured"] / BAND, points["measured"] * BAND)
-    return points.reset_index(drop=True)
+    return points
 
 
 @FigureFunction
@@ -90,83 +93,62 @@ def how_right(errors: pd.DataFrame, snapshots: pd.DataFrame, name: str = "") -> 
     """
     points = predicted_over_measured(errors, snapshots)
     few = points[["measured", "predicted"]].min(axis=1) < FEW
-    words = score_words(scores(errors, snapshots))
     linear = f"one of both below {FEW} (linear axes, cut at {MOST_FEW})"
-    grid = PanelGrid(
-        [f"from {FEW} on (logarithmic axes)", linear],
-        title=f"How right is the model? {name}: {words}".replace("? :", "?"),
-        x_title="measured",
-        y_title="predicted",
-        columns=2,
-    )
-    decades = _decades(points[~few])
-    named: set[str] = set()
-    _add_numbers(grid, 0, points[~few], decades, named)
-    _add_numbers(grid, 1, points[few], (0.0, float(MOST_FEW)), named)
+    words = score_words(scores(errors, snapshots))
+    title = f"How right is the model? {name}: {words}".replace("? :", "?")
+    titles = [f"from {FEW} on (logarithmic axes)", linear]
+    grid = PanelGrid(titles, title, "measured", "predicted", columns=2)
+    _add_numbers(grid, 0, points[~few])
+    _add_numbers(grid, 1, points[few], (0.0, float(MOST_FEW)))
     if not few.any():
         grid.note_missing(1, {"no number": f"all are {FEW} or more"})
     grid.write_below(NOTE)
     for letter in "xy":
-        grid.set_axis(letter, 0, _decades_axis(decades))
         grid.set_axis(letter, 1, {"range": [-1, MOST_FEW + 1]})
     return grid.drawing(height=HEIGHT)
 
 
-def _decades(points: pd.DataFrame) -> tuple[float, float]:
-    """Whole decades that hold all that was measured and predicted."""
-    values = points[["measured", "predicted"]].to_numpy(float)
-    if not values.size:
-        return float(FEW), float(FEW * 10)
-    low, high = np.floor(np.log10(values.min())), np.ceil(np.log10(values.max() * 1.01))
-    return float(10.0 ** max(low, 1.0)), float(10.0 ** max(high, low + 1.0))
-
-
-def _decades_axis(ends: tuple[float, float]) -> dict[str, Any]:
-    """A logarithmic axis with a tick for each power of ten."""
-    return {"type": "log", "range": [float(np.log10(end)) for end in ends], "dtick": 1}
-
-
 def _add_numbers(
-    grid: PanelGrid, panel: int, points: pd.DataFrame, ends: tuple[float, float], named: set[str]
+    grid: PanelGrid, panel: int, points: pd.DataFrame, ends: tuple[float, float] | None = None
 ) -> None:
-    """Draw the band, null models and predictions in a panel."""
-    along = np.array(ends)
-    x, y = np.append(along, along[::-1]), np.append(along * BAND, along[::-1] / BAND)
-    band = {"fill": "toself", "fillcolor": GRID, "line": {"width": 0, "color": GRID}}
-    words = f"within {round(100 * (BAND - 1))} %"
-    traces = [
-        scatter(x, y, words, meta="band", legendgroup="band", **band, **_MUTE),
-        scatter(along, along, "equal", line={"width": 1, "color": INK}, **_MUTE)
-        | {"legendgroup": "equal"},
-    ]
+    """Draw the band, null models and predictions in a panel.
+
+    Without `ends`, axes are logarithmic, with the whole decades that hold all values.
+    """
+    if ends is None:
+        values = points[["measured", "predicted"]].to_numpy(float)
+        ends = (float(FEW), float(FEW * 10))
+        if values.size:
+            low, high = np.floor(np.log10(values.min())), np.ceil(np.log10(values.max() * 1.01))
+            ends = float(10.0 ** max(low, 1.0)), float(10.0 ** max(high, low + 1.0))
+        for letter in "xy":
+            decades = [float(np.log10(end)) for end in ends]
+            grid.set_axis(letter, panel, {"type": "log", "range": decades, "dtick": 1})
+    along, back = np.array(ends), np.array(ends[::-1])
+    x, y = np.append(along, back), np.append(along * BAND, back / BAND)
+    look: Trace = {"fill": "toself", "fillcolor": GRID, "line": {"width": 0, "color": GRID}}
+    look |= {"meta": "band", "legendgroup": "band"} | _MUTE
+    grid.add(scatter(x, y, f"within {100 * (BAND - 1):.0f} %", **look), panel, once=True)
+    look = {"legendgroup": "equal", "line": {"width": 1, "color": INK}} | _MUTE
+    grid.add(scatter(along, along, "equal", **look), panel, once=True)
     ring = {"symbol": "circle-open", "size": 7, "color": "#767676", "line": {"width": 1}}
     known = points[points["null"].notna()]
     groups = [("null model of each", "null", "null", known, ring)]
-    for number, kind in enumerate(dict.fromkeys((*STATES.values(), *TOTALS.values()))):
-        symbol = SYMBOLS[number % len(SYMBOLS)]
-        colour = PREDICTION_COLOURS[number % len(PREDICTION_COLOURS)]
-        mark = {
-            "symbol": symbol,
-            "size": 9,
-            "color": colour,
-            "line": {"width": 1, "color": "white"},
-        }
+    for place, kind in enumerate(dict.fromkeys((*STATES.values(), *TOTALS.values()))):
+        mark = {"symbol": SYMBOLS[place], "size": 9, "line": {"width": 1, "color": "white"}}
+        mark |= {"color": cycled(PREDICTION_COLOURS, place)}
         rows = points[points["kind"] == kind]
-        if len(rows):
-            groups.append((kind, kind, "predicted", rows, mark))
+        groups += [(kind, kind, "predicted", rows, mark)] if len(rows) else []
     for name, group, column, rows, mark in groups:
         text = [
-            f"{metric}, {scope}: measured {measured:,.6g}, {column} {value:,.6g}"
-            for metric, scope, measured, value in rows[
-                ["metric", "scope", "measured", column]
-            ].itertuples(index=False)
+            f"{row.metric}, {row.scope}: measured {row.measured:,.6g}, "
+            f"{column} {getattr(row, column):,.6g}"
+            for row in rows.itertuples()
         ]
-        x, y = (rows[each].clip(*ends).to_numpy(float) for each in ("measured", column))
+        x, y = (rows[side].clip(*ends).to_numpy(float) for side in ("measured", column))
         look = {"meta": group, "legendgroup": group, "cliponaxis": False, "marker": mark}
-        traces.append(scatter(x, y, name, "markers", text=text, **look, **_WORDS_ONLY))
-    for trace in traces:
-        grid.add(trace | {"showlegend": trace["name"] not in named}, panel)
-        named.add(trace["name"])
+        trace = scatter(x, y, name, "markers", text=text, **look, **_WORDS_ONLY)
+        grid.add(trace, panel, once=True)
 
 
 def error_budget(errors: pd.DataFrame, recording: str) -> go.Figure:
@@ -180,36 +162,31 @@ def error_budget(errors: pd.DataFrame, recording: str) -> go.Figure:
         recording: its name.
     """
     panels = list(errors.groupby(["metric", "scope"], sort=False))
-    grid = PanelGrid(
-        [f"{metric}, {scope}" for (metric, scope), _ in panels],
-        title=f"Error budget of {recording}: runs with * (hatched) are imposed, no predictions",
-        x_title="error, absolute",
-        y_title="",
-        x_axis={"rangemode": "tozero"},
-        y_axis={"type": "category", "autorange": "reversed", "automargin": True},
-    )
+    title = f"Error budget of {recording}: runs with * (hatched) are imposed, no predictions"
+    titles = [f"{metric}, {scope}" for (metric, scope), _ in panels]
+    axes = {"x_axis": _FROM_ZERO, "y_axis": _CATEGORIES_DOWN}
+    grid = PanelGrid(titles, title, "error, absolute", **axes)
     for panel, (_, rows) in enumerate(panels):
-        shown = rows[rows["error"].notna()]
-        if not len(shown):
+        known = rows[rows["error"].notna()]
+        if not len(known):
             grid.note_missing(panel, {"error": "not known"})
             continue
-        pairs = list(zip(shown["run"], shown["imposed"], strict=True))
-        names = [f"{run}*" if is_imposed else run for run, is_imposed in pairs]
-        pattern = {"shape": ["/" if is_imposed else "" for _, is_imposed in pairs]}
-        marker = {"color": PREDICTION_COLOURS[0], "line": {"color": INK, "width": 1}}
-        bars = {"type": "bar", "orientation": "h", "marker": marker | {"pattern": pattern}}
-        values = {"y": names, "x": list(shown["error"].astype(float).abs())}
-        grid.add(bars | values | {"name": "error", "showlegend": False, "meta": "error"}, panel)
+        pattern = {"shape": ["/" if is_imposed else "" for is_imposed in known["imposed"]]}
+        marker = {
+            "color": PREDICTION_COLOURS[0],
+            "line": {"color": INK, "width": 1},
+            "pattern": pattern,
+        }
+        names = list(known["run"] + known["imposed"].map({True: "*", False: ""}))
+        values = {"y": names, "x": list(known["error"].astype(float).abs()), "name": "error"}
+        bars = {"type": "bar", "orientation": "h", "marker": marker, "showlegend": False}
+        grid.add(values | bars | {"meta": "error"}, panel)
     return grid.figure()
 
 
 TICKS = (1, 3, 10, 30, 100, 300, 1000)
 EDGE = 1000.0
 """Beyond it a point stands at the edge."""
-_LEAST_REACH = 10.0
-_BEYOND = 1.5
-"""Reach of an axis, by that of the last point."""
-_BAND_POINTS = 201
 
 
 def predicted_changes(changes: pd.DataFrame) -> go.Figure:
@@ -231,24 +208,17 @@ def predicted_changes(changes: pd.DataFrame) -> go.Figure:
     )
     modes = list(dict.fromkeys(changes["mode"]))
     most = float(drawn[["across", "up"]].abs().max(axis=None)) if len(drawn) else 0.0
-    limit = float(np.arcsinh(_BEYOND * max(_LEAST_REACH, most)))
+    limit = float(np.arcsinh(1.5 * max(10.0, most)))  # a little beyond the last point
     ticks = [-tick for tick in reversed(TICKS)] + [0, *TICKS]
     axis = {"tickmode": "array", "tickvals": [np.arcsinh(tick) for tick in ticks]}
     axis |= {"ticktext": [f"{tick:g}" for tick in ticks], "range": [-limit, limit]}
-    grid = PanelGrid(
-        modes,
-        title="Predicted against measured change",
-        x_title="measured change / half width of its interval",
-        y_title="predicted / the same",
-        columns=2,
-        x_axis=axis,
-        y_axis=axis,
-    )
-    named: set[str] = set()
+    titles = ("measured change / half width of its interval", "predicted / the same")
+    look = {"columns": 2, "x_axis": axis, "y_axis": axis}
+    grid = PanelGrid(modes, "Predicted against measured change", *titles, **look)
     for panel, mode in enumerate(modes):
         for band in _bands(limit):
-            grid.add(band | {"showlegend": panel == 0}, panel)
-        for number, pair in enumerate(dict.fromkeys(changes["pair"])):
+            grid.add(band, panel, once=True)
+        for place, pair in enumerate(dict.fromkeys(changes["pair"])):
             rows = drawn[(drawn["mode"] == mode) & (drawn["pair"] == pair)]
             if not len(rows):
                 continue
@@ -258,13 +228,11 @@ def predicted_changes(changes: pd.DataFrame) -> go.Figure:
                 for row in rows.itertuples()
             ]
             x, y = (np.arcsinh(rows[name].to_numpy(float)) for name in ("across", "up"))
-            turn, place = divmod(number, len(PREDICTION_COLOURS))
-            symbol = MEASUREMENT_SYMBOLS[turn % len(MEASUREMENT_SYMBOLS)]
-            marker = {"color": PREDICTION_COLOURS[place], "symbol": symbol, "size": 8}
-            legend = {"legendgroup": pair, "showlegend": pair not in named}
-            look = legend | _WORDS_ONLY | {"marker": marker}
-            grid.add(scatter(x, y, pair, "markers", text=text, **look), panel)
-            named.add(pair)
+            symbol = cycled(MEASUREMENT_SYMBOLS, place // len(PREDICTION_COLOURS))
+            colour = cycled(PREDICTION_COLOURS, place)
+            look = {"marker": {"color": colour, "symbol": symbol, "size": 8}, "legendgroup": pair}
+            trace = scatter(x, y, pair, "markers", text=text, **look, **_WORDS_ONLY)
+            grid.add(trace, panel, once=True)
     left = len(changes) - len(drawn)
     if left:
         grid.write_below(f"Not drawn: {count_of(left, 'row')} without an interval or a prediction.")
@@ -273,35 +241,28 @@ def predicted_changes(changes: pd.DataFrame) -> go.Figure:
     return figure
 
 
-def _bands(limit: float) -> list[dict[str, Any]]:
+def _bands(limit: float) -> Iterator[Trace]:
     """The band of no measurable effect, and the diagonal one of predictions in the interval."""
-    along = np.sinh(np.linspace(-limit, limit, _BAND_POINTS))
+    along = np.sinh(np.linspace(-limit, limit, 201))
     upright = np.array([-1, 1, 1, -1]) * float(np.arcsinh(1.0))
     ends = np.array([-limit, -limit, limit, limit])
     across = np.append(np.arcsinh(along), np.arcsinh(along)[::-1])
     up = np.append(np.arcsinh(along + 1), np.arcsinh(along - 1)[::-1])
-    quiet = scatter(upright, ends, "no measurable effect", meta="quiet", legendgroup="quiet")
-    quiet |= {"fillcolor": GRID, "line": {"width": 0}, "opacity": 0.5}
-    inside = scatter(across, up, "predicted within the interval", meta="within")
-    inside |= {"legendgroup": "within", "fillcolor": "rgba(0,114,178,0.15)"}
-    inside |= {"line": {"width": 0.5, "color": INK}}
-    return [band | _MUTE | {"fill": "toself"} for band in (quiet, inside)]
+    quiet = {"fillcolor": GRID, "line": {"width": 0}, "opacity": 0.5}
+    inside = {"fillcolor": "rgba(0,114,178,0.15)", "line": {"width": 0.5, "color": INK}}
+    for x, y, name, group, look in (
+        (upright, ends, "no measurable effect", "quiet", quiet),
+        (across, up, "predicted within the interval", "within", inside),
+    ):
+        legend = {"meta": group, "legendgroup": group, "fill": "toself"}
+        yield scatter(x, y, name, **legend, **look, **_MUTE)
 
 
 MOST_ROWS = 12
 LARGEST = 10.0
 """Axes end at this factor, either way; what lies beyond stands at the edge."""
-REACH = 1.05
-"""Decades on either side of no change, a little more than `LARGEST`."""
-TALK_TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10)
-HEIGHTENED = 160
-"""Pixels of height, more than panels have by themselves."""
 NAME_WIDTH = 24
 """Characters of a line of a name on the left."""
-CHARACTER = 7.4
-"""Pixels that one is wide, about."""
-TALK_FEW = 20
-"""Of a base below this, a ratio says nothing."""
 
 
 @FigureFunction
@@ -311,7 +272,7 @@ def talk_figure(
     """Left, patch over base with the interval of each ratio; right, predicted over measured.
 
     Marks tell what colours would, so that it reads in grey. Rows that nothing recorded checks, that
-    failed their null model, or whose base is below `FEW` are left out.
+    failed their null model, or whose base is below 20 are left out.
 
     Args:
         rows: judged rows of a comparison.
@@ -321,10 +282,10 @@ def talk_figure(
         caption: what it is, on what, how far to be believed, how to make it again.
     """
     shown = shown_rows(rows)
-    left = f"patch over base (cut at {1 / LARGEST:g} and {LARGEST:g})"
-    titles = [left, "predicted over measured"]
-    grid = PanelGrid(titles, title=title, x_title="", y_title="", columns=2)
-    grid.leave_left(round(CHARACTER * NAME_WIDTH) + 20)
+    titles = [f"patch over base (cut at {1 / LARGEST:g} and {LARGEST:g})"]
+    titles.append("predicted over measured")
+    left = round(7.4 * NAME_WIDTH) + 20  # pixels
+    grid = PanelGrid(titles, title, columns=2, left=left)
     names = list(shown["name"])
     line = scatter(np.ones(len(names) or 1), names or [""], "", meta="no change", **_MUTE)
     del line["name"]
@@ -335,35 +296,31 @@ def talk_figure(
     ):
         part = shown[shown["verdict"].isin(verdicts)]
         if len(part):
-            ratio = part["ratio"].to_numpy(float)
-            up, down = part["to_ratio"].to_numpy(float), part["from_ratio"].to_numpy(float)
+            columns = ("ratio", "to_ratio", "from_ratio")
+            ratio, up, down = (part[name].to_numpy(float) for name in columns)
             bars = {"array": up - ratio, "arrayminus": ratio - down, "symmetric": False}
-            look = {"type": "data", "color": INK, "thickness": 1, "width": 3}
+            bars |= {"type": "data", "color": INK, "thickness": 1, "width": 3}
             marker = {"symbol": mark, "size": 9, "color": INK, "line": {"width": 1.5}}
-            points = scatter(ratio, list(part["name"]), words, "markers", marker=marker)
-            grid.add(points | {"error_x": bars | look, "cliponaxis": False}, 0)
+            look = {"marker": marker, "error_x": bars, "cliponaxis": False}
+            grid.add(scatter(ratio, list(part["name"]), words, "markers", **look), 0)
     if not len(shown):
         grid.note_missing(0, {"no row": "can be judged"})
     points = predicted_over_measured(errors, snapshots)
-    large = points[points[["measured", "predicted"]].min(axis=1) >= FEW]
-    ends = _decades(large)
-    _add_numbers(grid, 1, large, ends, set())
+    _add_numbers(grid, 1, points[points[["measured", "predicted"]].min(axis=1) >= FEW])
     grid.write_below(caption)
-    ticks = {"tickvals": list(TALK_TICKS), "ticktext": [f"{tick:g}" for tick in TALK_TICKS]}
-    ratios = {"type": "log", "range": [-REACH, REACH]} | ticks
+    ticks = [0.1, 0.2, 0.5, 1, 2, 5, 10]
+    ratios = {"type": "log", "tickvals": ticks, "ticktext": [f"{tick:g}" for tick in ticks]}
+    ratios["range"] = [-1.05, 1.05]  # decades, a little more than LARGEST
     ranks = {"type": "category", "categoryorder": "array", "categoryarray": names[::-1]}
-    room = {"tickfont": {"size": 11}, "range": [-0.5, max(len(shown), 1) - 0.5]}
-    measured = "measured on this recording, logarithmic"
-    for letter, panel, axis, words in (
-        ("x", 0, ratios, "patch / base"),
-        ("y", 0, ranks | room, ""),
-        ("x", 1, _decades_axis(ends), measured),
-        ("y", 1, _decades_axis(ends), ""),
+    grid.set_axis("y", 0, ranks | {"tickfont": {"size": 11}})
+    grid.set_axis("y", 0, {"range": [-0.5, max(len(shown), 1) - 0.5]})
+    for panel, axis, words in (
+        (0, ratios, "patch / base"),
+        (1, {}, "measured on this recording, logarithmic"),
     ):
-        named = {"title": {"text": words, "font": {"size": 12}}} if words else {}
-        grid.set_axis(letter, panel, axis | named)
+        grid.set_axis("x", panel, axis | {"title": {"text": words, "font": {"size": 12}}})
     drawing = grid.drawing()
-    drawing.layout["height"] += HEIGHTENED
+    drawing.layout["height"] += 160
     for part in ("title", "legend"):
         drawing.layout[part] |= {"x": 0.01, "xref": "container"}
     return drawing
@@ -371,16 +328,14 @@ def talk_figure(
 
 def shown_rows(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows of a comparison that are drawn, believed ones first, with name, ratio, its ends."""
-    judged = rows[rows["verdict"].isin([*BELIEVED, WITHIN_ERROR]) & (rows["base"] >= TALK_FEW)]
+    # of a base below 20, a ratio says nothing
+    judged = rows[rows["verdict"].isin([*BELIEVED, WITHIN_ERROR]) & (rows["base"] >= 20)]
     judged = judged[judged["patch"].notna()]
     is_doubtful = judged["verdict"] == WITHIN_ERROR
     judged = pd.concat([judged[~is_doubtful], judged[is_doubtful]]).head(MOST_ROWS)
     base = judged["base"]
-    values = {
-        "ratio": judged["patch"],
-        "from_ratio": base + judged["change_low"],
-        "to_ratio": base + judged["change_high"],
-    }
+    ends = {"from_ratio": base + judged["change_low"], "to_ratio": base + judged["change_high"]}
+    values = {"ratio": judged["patch"]} | ends
     words: Sequence[str] = [row_words(row, place=", ") for row in judged.itertuples()]
     return judged.assign(
         name=["<br>".join(textwrap.wrap(each, NAME_WIDTH)) for each in words],
@@ -390,7 +345,6 @@ def shown_rows(rows: pd.DataFrame) -> pd.DataFrame:
 
 LINES_AT_MOST = 16
 """As many lines as colours and patterns tell apart."""
-_FROM_ZERO = {"rangemode": "tozero"}
 
 
 def sweep_lines(
@@ -408,43 +362,35 @@ def sweep_lines(
     """
     others = ["recording", *(axis for axis in axes if axis != along)]
     known = rows[rows[along].notna()]
-    grid = PanelGrid(
-        list(metrics),
-        title=f"Predicted along {along}",
-        x_title=along,
-        y_title="",
-        columns=2,
-        x_axis={} if pd.api.types.is_integer_dtype(known[along]) else {"type": "category"},
-        y_axis=_FROM_ZERO,
-    )
+    x_axis = {} if pd.api.types.is_integer_dtype(known[along]) else {"type": "category"}
+    axes_look = {"x_axis": x_axis, "y_axis": _FROM_ZERO}
+    grid = PanelGrid(list(metrics), f"Predicted along {along}", along, columns=2, **axes_look)
     groups = list(known.groupby(others, sort=False, dropna=False))
-    lines = []
-    for place, (key, own) in enumerate(groups[:LINES_AT_MOST]):
-        recording, *values = key if isinstance(key, tuple) else (key,)
-        settings = [
-            f"{axis}={value if isinstance(value, str) else int(value)}"
-            for axis, value in zip(others[1:], values, strict=True)
-            if not pd.isna(value)
-        ]
-        colour = PREDICTION_COLOURS[place % len(PREDICTION_COLOURS)]
-        dash = PREDICTION_DASHES[place // len(PREDICTION_COLOURS) % len(PREDICTION_DASHES)]
-        symbol = MEASUREMENT_SYMBOLS[place % len(MEASUREMENT_SYMBOLS)]
-        look = {"line": {"color": colour, "dash": dash}, "marker": {"symbol": symbol, "size": 6}}
-        lines.append((own.groupby(along), " ".join([str(recording), *settings]), look))
     for panel, metric in enumerate(metrics):
-        for own, name, look in lines:
-            means = own[metric].mean()
+        for place, ((recording, *values), own) in enumerate(groups[:LINES_AT_MOST]):
+            settings = [
+                f"{axis}={_setting(value)}"
+                for axis, value in zip(others[1:], values, strict=True)
+                if not pd.isna(value)
+            ]
+            name = " ".join([str(recording), *settings])
+            dash = cycled(PREDICTION_DASHES, place // len(PREDICTION_COLOURS))
+            symbol = cycled(MEASUREMENT_SYMBOLS, place)
+            look: Trace = {"line": {"color": cycled(PREDICTION_COLOURS, place), "dash": dash}}
+            look |= {"marker": {"symbol": symbol, "size": 6}, "legendgroup": name}
+            means = own.groupby(along)[metric].mean()
             x = [str(at) if isinstance(at, bool | str) else int(at) for at in means.index]
-            legend = {"legendgroup": name, "showlegend": panel == 0}
-            y = means.to_numpy(float)
-            grid.add(scatter(x, y, name, "lines+markers", **look, **legend), panel)
+            line = scatter(x, means.to_numpy(float), name, "lines+markers", **look)
+            grid.add(line, panel, once=True)
     if len(groups) > LINES_AT_MOST:
         grid.write_below(f"not drawn: {count_of(len(groups) - LINES_AT_MOST, 'more combination')}")
     return grid.figure()
 
 
-TALL = 420
-"""Height of the one panel, pixels."""
+def _setting(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return "as recorded" if pd.isna(value) else str(int(value))
 
 
 def pareto_front(
@@ -459,24 +405,24 @@ def pareto_front(
         y: the other one.
         titles: of the two axes, units included.
     """
-    grid = PanelGrid([""], title="Pareto front", x_title=titles[0], y_title=titles[1])
+    grid = PanelGrid([""], "Pareto front", *titles)
     for place, (recording, own) in enumerate(points.groupby("recording", sort=False)):
-        colour = PREDICTION_COLOURS[place % len(PREDICTION_COLOURS)]
+        colour = cycled(PREDICTION_COLOURS, place)
         front = own[own["on_front"]].sort_values(x)
         for shown, name, mode, symbol in (
             (own, f"{recording}", "markers", "circle-open"),
             (front, f"{recording}, not beaten", "lines+markers", "circle"),
         ):
-            settings = [
+            settings = (
                 [f"{axis}={row[axis]}" for axis in axes if not pd.isna(row[axis])]
                 for _, row in shown.iterrows()
-            ]
+            )
             marker = {"color": colour, "symbol": symbol, "size": 8}
             look = {"line": {"color": colour, "shape": "hv"}, "marker": marker}
             values = (shown[column].to_numpy(float) for column in (x, y))
-            words = ["<br>".join(each) or "as recorded" for each in settings]
+            words = ["<br>".join(lines) or "as recorded" for lines in settings]
             grid.add(scatter(*values, name, mode, text=words, **look), 0)
-    return grid.figure(height=TALL)
+    return grid.figure(height=420)
 
 
 def sensitivity_bars(summary: pd.DataFrame, title: str) -> go.Figure:
@@ -490,33 +436,21 @@ def sensitivity_bars(summary: pd.DataFrame, title: str) -> go.Figure:
     """
     axes = list(summary["axis"])
     labels = [
-        f"{row.axis}: no effect"
-        if row.swing == 0
-        else f"{row.axis}: {_value_words(row.lowest_at)} .. {_value_words(row.highest_at)}"
+        f"{row.axis}: {_setting(row.lowest_at)} .. {_setting(row.highest_at)}"
+        if row.swing
+        else f"{row.axis}: no effect"
         for row in summary.itertuples()
     ]
     ticks = {"tickmode": "array", "tickvals": axes, "ticktext": labels}
-    grid = PanelGrid(
-        [""],
-        title=f"One field at a time: {title}",
-        x_title=title,
-        y_title="",
-        y_axis={"type": "category", "autorange": "reversed", "automargin": True} | ticks,
-    )
+    y_axis = _CATEGORIES_DOWN | ticks
+    grid = PanelGrid([""], f"One field at a time: {title}", title, y_axis=y_axis)
     lowest, swing = (list(summary[name].astype(float)) for name in ("lowest", "swing"))
     bars = {"type": "bar", "orientation": "h", "y": axes, "x": swing, "base": lowest}
     look = {"marker": {"color": PREDICTION_COLOURS[0]}, "showlegend": False}
     grid.add(bars | look | {"name": "lowest to highest", "meta": "swing"}, 0)
-    base = float(summary["base"].iloc[0])
-    ends = [axes[0], axes[-1]]
-    grid.add(scatter([base, base], ends, "base", line={"color": INK, "dash": "dot"}), 0)
+    base, ends = [float(summary["base"].iloc[0])] * 2, [axes[0], axes[-1]]
+    grid.add(scatter(base, ends, "base", line={"color": INK, "dash": "dot"}), 0)
     return grid.figure()
-
-
-def _value_words(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    return "as recorded" if pd.isna(value) else str(int(value))
 
 
 def fleet_hosts(hosts: pd.DataFrame, metrics: Sequence[str]) -> go.Figure:
@@ -526,21 +460,15 @@ def fleet_hosts(hosts: pd.DataFrame, metrics: Sequence[str]) -> go.Figure:
         hosts: side, host and metrics, one row a host.
         metrics: columns to draw.
     """
-    grid = PanelGrid(
-        list(metrics),
-        title="Hosts of both sides",
-        x_title="",
-        y_title="per host",
-        x_axis={"type": "category"},
-        y_axis=_FROM_ZERO,
-    )
+    axes = {"x_axis": {"type": "category"}, "y_axis": _FROM_ZERO}
+    grid = PanelGrid(list(metrics), "Hosts of both sides", "", "per host", **axes)
     for panel, metric in enumerate(metrics):
-        for side, colour in zip(("base", "patch"), PREDICTION_COLOURS, strict=False):
+        for place, side in enumerate(("base", "patch")):
             own = hosts[hosts["side"] == side]
-            places = {"x": [side] * len(own), "y": own[metric].to_numpy(dtype=float)}
-            words = {"text": [str(name) for name in own["host"]], "name": side}
-            legend = {"legendgroup": side, "showlegend": panel == 0, "meta": f"{metric}/{side}"}
-            points = {"boxpoints": "all", "jitter": 0.5, "pointpos": 0}
-            look = {"type": "box", "marker": {"color": colour, "size": 4}}
-            grid.add(places | words | legend | points | look, panel)
+            points = {"x": [side] * len(own), "y": own[metric].to_numpy(dtype=float)}
+            points |= {"text": [str(name) for name in own["host"]], "name": side}
+            look = {"type": "box", "boxpoints": "all", "jitter": 0.5, "pointpos": 0}
+            look["marker"] = {"color": cycled(PREDICTION_COLOURS, place), "size": 4}
+            legend = {"legendgroup": side, "meta": f"{metric}/{side}"}
+            grid.add(points | legend | look, panel, once=True)
     return grid.figure()

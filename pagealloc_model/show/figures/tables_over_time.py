@@ -31,6 +31,7 @@ from pagealloc_model.show.figures.faceted import (
     Tables,
     common_origin,
     count_trace,
+    cycled,
     keys_seen,
     lanes,
     missing_words,
@@ -41,14 +42,22 @@ from pagealloc_model.show.figures.faceted import (
 PAGES = "free pages (4 KiB)"
 
 
+def _titled(words: str, zone: str | None) -> str:
+    return f"{words}, {f'zone {zone}' if zone else 'all zones'}"
+
+
 @FigureFunction
 def free_pages_by_order(measured: Tables, predicted: Tables, zone: str | None = None) -> Drawing:
     """Free pages in buddies of each order over time, one panel per order (S5)."""
-    drawn = lanes(measured, predicted, zone)
-    title = f"Free pages by order, {_zone_words(zone)}"
-    look: dict[str, Any] = {"words": "order {}".format}
-    look["colour"] = lambda order: ORDER_COLOURS[min(order, len(ORDER_COLOURS) - 1)]
-    return small_multiples(drawn, "order", "pages", title, PAGES, **look).drawing()
+    return small_multiples(
+        lanes(measured, predicted, zone),
+        "order",
+        "pages",
+        _titled("Free pages by order", zone),
+        PAGES,
+        words="order {}".format,
+        colour=lambda order: ORDER_COLOURS[min(order, len(ORDER_COLOURS) - 1)],
+    ).drawing()
 
 
 @FigureFunction
@@ -56,31 +65,26 @@ def free_pages_by_migratetype(
     measured: Tables, predicted: Tables, zone: str | None = None
 ) -> Drawing:
     """Free pages on the lists of each migratetype over time (S1.3)."""
-    drawn = lanes(measured, predicted, zone)
-    title = f"Free pages by migratetype, {_zone_words(zone)}"
-    return _by_kind(drawn, "migratetype", "pages", title, PAGES, MIGRATETYPE_COLOURS)
+    title = _titled("Free pages by migratetype", zone)
+    return _by_kind(lanes(measured, predicted, zone), "migratetype", "pages", title, PAGES)
 
 
 @FigureFunction
 def pageblocks_by_type(measured: Tables, predicted: Tables, zone: str | None = None) -> Drawing:
     """Pageblocks of each migratetype over time, as /proc/pagetypeinfo counts them."""
-    drawn = lanes(measured, predicted, zone)
-    title = f"Pageblocks by migratetype, {_zone_words(zone)}"
-    return _by_kind(drawn, "migratetype", "blocks", title, "pageblocks", MIGRATETYPE_COLOURS)
+    title = _titled("Pageblocks by migratetype", zone)
+    return _by_kind(lanes(measured, predicted, zone), "migratetype", "blocks", title, "pageblocks")
 
 
-def _by_kind(
-    drawn: Sequence[Lane], kind: str, value: str, title: str, y_title: str, colours: dict[str, str]
-) -> Drawing:
+_COLOURS = {"migratetype": MIGRATETYPE_COLOURS, "site": SITE_COLOURS}
+
+
+def _by_kind(drawn: Sequence[Lane], kind: str, value: str, title: str, y_title: str) -> Drawing:
     """A panel for each kind that has a colour and ever holds anything, in the colours' order."""
-    seen = keys_seen(drawn, kind, value)
+    seen, colours = keys_seen(drawn, kind, value), _COLOURS[kind]
     look: dict[str, Any] = {"columns": 3 if kind == "site" else 4, "colour": colours.__getitem__}
     look["keys"] = [name for name in colours if name in seen]
     return small_multiples(drawn, kind, value, title, y_title, **look).drawing()
-
-
-def _zone_words(zone: str | None) -> str:
-    return f"zone {zone}" if zone else "all zones"
 
 
 CPU_PANELS = 8
@@ -97,8 +101,8 @@ def pcp_counts(measured: Tables, predicted: Tables, zone: str | None = None) -> 
     named, names = _with_list_names(drawn, lambda table: ", CPU " + table["cpu"].astype(str))
     if len(names) > CPU_PANELS:
         named, names = _with_list_names(drawn, lambda _: ", all CPUs")
-    colours = {name: PREDICTION_COLOURS[i % 4] for i, name in enumerate(names)}
-    title = f"Pages on per-CPU lists (pcp->count), {_zone_words(zone)}"
+    colours = {name: cycled(PREDICTION_COLOURS, place) for place, name in enumerate(names)}
+    title = _titled("Pages on per-CPU lists (pcp->count)", zone)
     look: dict[str, Any] = {"keys": names, "columns": 2, "colour": colours.__getitem__}
     return small_multiples(named, "list_name", "count", title, "pages (4 KiB)", **look).drawing()
 
@@ -111,17 +115,15 @@ def _with_list_names(
     first_seen: dict[str, tuple[str, int]] = {}
     for lane in drawn:
         table = lane.table
-        if table.empty:
-            named.append(lane)
-            continue
-        names = table["zone"].astype(str) + cpus(table)
-        if table["node"].nunique() > 1:
-            names = "node " + table["node"].astype(str) + ", " + names
-        named.append(lane.with_table(table.assign(list_name=names)))
-        held = names[table["count"].fillna(0) > 0].drop_duplicates()
-        zones, cpus_held = (table.loc[held.index, column] for column in ("zone", "cpu"))
-        for name, zone, cpu in zip(held, zones, cpus_held, strict=True):
-            first_seen.setdefault(str(name), (str(zone), int(cpu)))
+        if len(table):
+            names = table["zone"].astype(str) + cpus(table)
+            if table["node"].nunique() > 1:
+                names = "node " + table["node"].astype(str) + ", " + names
+            table = table.assign(list_name=names)
+            held = table[table["count"].fillna(0) > 0].drop_duplicates("list_name")
+            for name, zone, cpu in held[["list_name", "zone", "cpu"]].itertuples(index=False):
+                first_seen.setdefault(str(name), (str(zone), int(cpu)))
+        named.append(replace(lane, table=table))
     return named, sorted(first_seen, key=lambda name: first_seen[name])
 
 
@@ -141,30 +143,22 @@ def highatomic_blocks(
     """
     drawn, every = [], "all zones"
     for lane in lanes(measured, predicted):
-        colour = INK if lane.measured else PREDICTION_COLOURS[lane.rank % len(PREDICTION_COLOURS)]
+        colour = INK if lane.measured else cycled(PREDICTION_COLOURS, lane.rank)
         table = lane.table
         if len(table):
             reserve = table[table["migratetype"] == "HighAtomic"]
             table = pd.concat([reserve, reserve.assign(zone=every)])
-        drawn.append(replace(lane.with_table(table), colour=colour))
-    title = "HighAtomic pageblocks"
+        drawn.append(replace(lane, table=table, colour=colour))
     zones = [zone for zone in keys_seen(drawn, "zone", "blocks") if zone != every]
     look: dict[str, Any] = {"keys": [*zones, every], "columns": 3, "colour": lambda _: INK}
     look["words"] = lambda zone: zone if zone == every else f"zone {zone}"
-    grid = small_multiples(drawn, "zone", "blocks", title, "pageblocks", **look)
+    grid = small_multiples(drawn, "zone", "blocks", "HighAtomic pageblocks", "pageblocks", **look)
     if posted is not None:
         rows = posted[posted["quantity"] == "HighAtomic pageblocks per host"]
         values = "; ".join(f"{row.variant}: {row.value}" for row in rows.itertuples())
         machines = ", ".join(rows["machine"].unique())
         grid.write_below(f"posted with the proposal for other machines ({machines}): {values}")
     return grid.drawing()
-
-
-KIND_WORDS = {
-    "claim_block": "claims a whole block of",
-    "claim": "claims a part-used block of",
-    "steal": "steals from",
-}
 
 
 @FigureFunction
@@ -175,31 +169,29 @@ def fallbacks(measured: Tables, predicted: Tables) -> Drawing:
     frequent as others. Where none happened, one line says so.
     """
     drawn = lanes(measured, predicted)
-    counts = {}
+    kinds = {"claim_block": "claims a whole block of", "claim": "claims a part-used block of"}
+    kinds["steal"] = "steals from"
+    counts, absent = {}, {}
     for lane in drawn:
-        counts[lane.key] = pd.Series(dtype=float)
-        if len(lane.table):
-            table = lane.table
-            words = table["kind"].map(lambda kind: f" {KIND_WORDS.get(kind, kind)} ")
+        table = lane.table
+        if len(table):
+            words = table["kind"].map(lambda kind: f" {kinds.get(kind, kind)} ")
             words = table["alloc_migratetype"].astype(str) + words
             words += table["fallback_migratetype"].astype(str)
-            counts[lane.key] = lane.table["count"].astype(float).groupby(words).sum()
+            counts[lane.key] = table["count"].astype(float).groupby(words).sum()
+        elif table.attrs.get("reason"):
+            absent[lane.label] = lane.reason
+        else:
+            counts[lane.key] = pd.Series(dtype=float)
     names = sorted(set().union(*(series.index for series in counts.values())), reverse=True)
+    counts = {key: series.reindex(names, fill_value=0.0) for key, series in counts.items()}
     y_axis = {"showticklabels": bool(names)}
-    grid = PanelGrid([""], title="Fallbacks by kind", x_title="events", y_title="", y_axis=y_axis)
+    grid = PanelGrid([""], "Fallbacks by kind", "events", y_axis=y_axis)
     # room for "Unmovable claims a part-used block of Movable"; stacked figures lose their margins
     grid.set_axis("x", 0, {"domain": [0.3, 1]})
-    grid.count_along("x", 0, counts.values())
-    absent = {}
-    for lane in drawn:
-        if lane.table.empty and lane.table.attrs.get("reason"):
-            absent[lane.label] = lane.reason
-            continue
-        values = counts[lane.key].reindex(names, fill_value=0.0)
-        grid.add(count_trace(lane, values, "fallbacks", horizontal=True), 0)
+    grid.draw_counts(0, drawn, counts, "fallbacks", absent if names else {}, along="x")
     height = HEADER_HEIGHT + FOOTER_HEIGHT
     if names:
-        grid.note_missing(0, absent)
         height += 26 * max(len(names), 3)
         return grid.drawing(height=height, margin=MARGIN, barmode="group", bargap=0.35)
     for letter in "xy":  # the title and a line instead of empty axes
@@ -219,12 +211,11 @@ def transaction_rates(measured: Tables, predicted: Tables, zone: str | None = No
     All tables are brought to the widest of their bins.
     """
     drawn = lanes(measured, predicted, zone)
-    tables = [lane.table for lane in drawn if not lane.table.empty]
-    width_ns = max((_bin_width_ns(each) or LONE_BIN_NS for each in tables), default=LONE_BIN_NS)
-    origin = common_origin(drawn)
-    drawn = [lane.with_table(_rates(lane.table, width_ns, origin)) for lane in drawn]
-    title = f"zone->lock acquisitions by site, {_zone_words(zone)}"
-    return _by_kind(drawn, "site", "per_second", title, "acquisitions/s", SITE_COLOURS)
+    widths = [_bin_width_ns(lane.table) or LONE_BIN_NS for lane in drawn if len(lane.table)]
+    width_ns, origin = max(widths, default=LONE_BIN_NS), common_origin(drawn)
+    drawn = [replace(lane, table=_rates(lane.table, width_ns, origin)) for lane in drawn]
+    title = _titled("zone->lock acquisitions by site", zone)
+    return _by_kind(drawn, "site", "per_second", title, "acquisitions/s")
 
 
 def _bin_width_ns(table: pd.DataFrame) -> int:
@@ -245,13 +236,15 @@ def _rates(table: pd.DataFrame, width_ns: int, origin_ns: int) -> pd.DataFrame:
     taken = table["acquisitions"].to_numpy(float, na_value=0.0)
     cells = rows * length + bins.to_numpy() - first
     counts = np.bincount(cells, np.nan_to_num(taken), minlength=len(sites) * length)
-    return pd.DataFrame(
+    rates = pd.DataFrame(
         {
             "site": np.repeat(np.asarray(sites, object), length),
             "per_second": counts / width,
             "time_s": np.tile(first + np.arange(length), len(sites)) * width,
         }
     )
+    rates.attrs.update(table.attrs)
+    return rates
 
 
 @FigureFunction
@@ -262,38 +255,29 @@ def transaction_sizes(measured: Tables, predicted: Tables, zone: str | None = No
     """
     drawn = lanes(measured, predicted, zone)
     sites = ("refill", "drain")
-    grid = PanelGrid(
-        sites,
-        title=f"Transaction sizes under zone->lock, {_zone_words(zone)}",
-        x_title="objects per transaction (n up to 2n - 1)",
-        y_title="transactions",
-        columns=2,
-        x_axis={"type": "category"},
-    )
+    title = _titled("Transaction sizes under zone->lock", zone)
+    axes = ("objects per transaction (n up to 2n - 1)", "transactions")
+    grid = PanelGrid(sites, title, *axes, columns=2, x_axis={"type": "category"})
     for panel, site in enumerate(sites):
-        histograms = {}
+        counts = {}
         for lane in drawn:
-            values: list[np.ndarray] = []
-            if len(lane.table):
-                own = (lane.table["site"] == site).to_numpy()
-                columns = (lane.table[name] for name in ("objects", "transactions"))
-                values = [each.to_numpy(float, na_value=np.nan)[own] for each in columns]
-            histograms[lane.key] = _by_power_of_two(*values)
-        powers = [power for each in histograms.values() for power in each.index]
+            rows = lane.table[lane.table["site"] == site] if len(lane.table) else lane.table
+            columns = ("objects", "transactions") if len(lane.table) else ()
+            values = (rows[name].to_numpy(float, na_value=np.nan) for name in columns)
+            counts[lane.key] = _by_power_of_two(*values)
+        absent = {lane.label: lane.reason for lane in drawn if counts[lane.key].empty}
+        powers = [power for series in counts.values() for power in series.index]
         bins = range(max(powers, default=-1) + 1)
-        absent = {lane.label: lane.reason for lane in drawn if histograms[lane.key].empty}
-        for key, counts in histograms.items():
-            histograms[key] = counts.reindex(bins).rename(lambda power: str(1 << power))
-        grid.draw_counts(panel, drawn, histograms, site, absent)
+        for key, series in counts.items():
+            counts[key] = series.reindex(bins).rename(lambda power: str(1 << power))
+        grid.draw_counts(panel, drawn, counts, site, absent)
     return grid.drawing()
 
 
 def _by_power_of_two(sizes: Any = (), counts: Any = None) -> pd.Series:
     """Counts by the largest power of two not above a size; sizes of 0 and unknown ones count not.
 
-    Args:
-        sizes: shape (n,).
-        counts: of each size; None: one.
+    Each of the sizes, shape (n,), counts once, or as often as `counts` says.
     """
     sizes = np.asarray(sizes, float)
     counts = np.ones(len(sizes)) if counts is None else counts
@@ -314,7 +298,7 @@ def outcomes(measured: Tables, predicted: Tables, order: int) -> Drawing:
     """
     title = f"Outcome of order-{order} requests"
     axes = {"x_axis": {"type": "category"}, "y_axis": {"rangemode": "tozero"}}
-    grid = PanelGrid([""], title=title, x_title="", y_title="requests", **axes)
+    grid = PanelGrid([""], title, "", "requests", **axes)
     absent = {}
     names = ("asked", "succeeded", "failed", "stalled")
     for lane in lanes(measured, predicted):
@@ -326,7 +310,8 @@ def outcomes(measured: Tables, predicted: Tables, order: int) -> Drawing:
             missing = ", ".join(name for name in names if name not in known)
             reasons = "; ".join(str(each) for each in rows["reason"].dropna().unique() if each)
             absent[lane.label] = f"{missing} not available: {reasons}"
-        grid.add(count_trace(lane, rows[known].astype(float).sum(), "outcomes"), 0)
+        trace = count_trace(lane, rows[known].astype(float).sum(), "outcomes")
+        grid.add(trace, 0, once=True)
     if absent:
         grid.write_below(missing_words(absent))
     return grid.drawing()
@@ -347,24 +332,19 @@ def ownership_over_time(predicted: Tables) -> Drawing:
 
 
 SMALLEST_NS = 64
-STEP_POWERS = 4
-"""Bins are shown in groups of so many: up to 1 us, to 16 us, to 262 us."""
-LABEL_EVERY = 2
-"""Bins from one label to the next: so they stand upright in a panel of half a page."""
-UNITS = (("s", 1e9), ("ms", 1e6), ("us", 1e3), ("ns", 1.0))
 EMPTY_REFILL = "empty_refill"
 """Refills that found no page; drawn where there are any."""
 
 
 def _in_words(time_ns: int) -> str:
     """A time to two digits, short enough to stand below a bar."""
-    unit, size = next((unit, size) for unit, size in UNITS if time_ns >= 0.99 * size)
+    units = (("s", 1e9), ("ms", 1e6), ("us", 1e3), ("ns", 1.0))
+    unit, size = next((unit, size) for unit, size in units if time_ns >= 0.99 * size)
     return f"{float(f'{time_ns / size:.2g}'):g}{unit}"
 
 
 WORDS = [_in_words(SMALLEST_NS << power) for power in range(32)]
 """Of all bins, up to minutes; bins are drawn at their numbers, so that more move in place."""
-HOVER = "%{customdata}: %{y}<extra>%{fullData.name}</extra>"
 
 
 @FigureFunction
@@ -382,15 +362,12 @@ def lock_times(predicted: Tables) -> Drawing:
     panels = [(site, *column) for column in columns for site in ("refill", "drain")]
     if any((lane.table["site"] == EMPTY_REFILL).any() for lane in drawn):
         panels += [(EMPTY_REFILL, *column) for column in columns]
-    places = list(range(0, len(WORDS), LABEL_EVERY))
-    grid = PanelGrid(
-        [f"{site.replace('_', ' ')}s, {words}" for site, words, _ in panels],
-        title="zone->lock: time held and time waited for",
-        x_title="time (from t up to 2t)",
-        y_title="acquisitions",
-        columns=2,
-        x_axis={"tickvals": places, "ticktext": WORDS[::LABEL_EVERY], "tickangle": 0},
-    )
+    titles = [f"{site.replace('_', ' ')}s, {words}" for site, words, _ in panels]
+    words = ("zone->lock: time held and time waited for", "time (from t up to 2t)", "acquisitions")
+    # every other bin has a label: so they stand upright in a panel of half a page
+    ticks = {"tickvals": list(range(0, len(WORDS), 2)), "ticktext": WORDS[::2], "tickangle": 0}
+    grid = PanelGrid(titles, *words, columns=2, x_axis=ticks)
+    hover = "%{customdata}: %{y}<extra>%{fullData.name}</extra>"
     begin = SMALLEST_NS.bit_length() - 1
     for panel, (site, _, column) in enumerate(panels):
         counts = {}
@@ -398,24 +375,14 @@ def lock_times(predicted: Tables) -> Drawing:
             times = lane.table[column].to_numpy()[(lane.table["site"] == site).to_numpy()]
             whole = times.astype(np.int64).clip(SMALLEST_NS)
             counts[lane.key] = _by_power_of_two(np.where(times > 0, whole, 0))
-        # the end is rounded up, so that another policy seldom has another
-        ends = [int(power) + 1 for each in counts.values() for power in each.index]
-        steps = -(-(max(ends, default=begin) - begin) // STEP_POWERS)
-        bins = range(begin, begin + steps * STEP_POWERS)
+        # bins up to 1 us, to 16 us, to 262 us: so another policy seldom has another end
+        ends = [int(power) + 1 for series in counts.values() for power in series.index]
+        bins = range(begin, begin + -(-(max(ends, default=begin) - begin) // 4) * 4)
         absent = {lane.label: "none" for lane in drawn if counts[lane.key].empty}
-        shown = {key: each.reindex(bins).reset_index(drop=True) for key, each in counts.items()}
-        look = {"customdata": WORDS, "hovertemplate": HOVER}
+        shown = {key: series.reindex(bins).reset_index(drop=True) for key, series in counts.items()}
+        look = {"customdata": WORDS, "hovertemplate": hover}
         grid.draw_counts(panel, drawn, shown, f"{site}/{column}", absent, **look)
     return grid.drawing()
-
-
-RATE_PARTS = 40
-"""Rates are means over this part of the time, or over the tables' own bins if those are wider."""
-CUT_BELOW = 0.5
-"""Where all values are above this share of the largest, the axis does not begin at zero."""
-ROOM = 0.08
-"""Above and below what an axis shows, as a share of it."""
-CUT = " (axis cut)"
 
 
 @FigureFunction
@@ -429,26 +396,25 @@ def at_a_glance(measured: Any, predicted: Any) -> Drawing:
         predicted: the same of a replay, or of several by label.
     """
     replays = dict(predicted) if isinstance(predicted, Mapping) else {"predicted": predicted}
-    drawn = lanes(measured.lock, {label: each.lock for label, each in replays.items()})
-    colours = [INK, *(PREDICTION_COLOURS[lane.rank % 4] for lane in drawn[1:])]
-    drawn = [replace(lane, colour=each) for lane, each in zip(drawn, colours, strict=True)]
+    drawn = lanes(measured.lock, {label: replay.lock for label, replay in replays.items()})
+    colours = [INK, *(cycled(PREDICTION_COLOURS, lane.rank) for lane in drawn[1:])]
+    drawn = [replace(lane, colour=colour) for lane, colour in zip(drawn, colours, strict=True)]
     sources = dict(zip((lane.key for lane in drawn), (measured, *replays.values()), strict=True))
-    origin = min(int(each.free_pages["time_ns"].min()) for each in replays.values())
-    titles, quiet, panels, cuts = [], [], [], []
+    origin = min(int(replay.free_pages["time_ns"].min()) for replay in replays.values())
+    quiet, panels, cuts = [], {}, []
     for words, lines in _quantities(sources, origin):
         values = np.concatenate([[], *(y for _, y in lines.values())])
         low, high = (float(values.min()), float(values.max())) if len(values) else (0.0, 0.0)
         if low == high:
             quiet.append(words)
             continue
-        is_cut, room = low >= CUT_BELOW * high, ROOM * (high - low)
-        titles.append(words + (CUT if is_cut else ""))
+        is_cut, room = low >= high / 2, 0.08 * (high - low)
         cuts.append({"range": [low - room, high + room], "autorange": False} if is_cut else {})
-        panels.append((words, INK, lines))
+        panels[words + (" (axis cut)" if is_cut else "")] = (words, INK, lines)
     title = "What happens, and what the model predicts of it"
     y_axis = {"rangemode": "tozero"}
-    grid = PanelGrid(titles, title=title, x_title=TIME_AXIS, y_title="", y_axis=y_axis)
-    grid.draw_lines(drawn, panels)
+    grid = PanelGrid(list(panels), title, TIME_AXIS, y_axis=y_axis)
+    grid.draw_lines(drawn, panels.values())
     for panel, cut in enumerate(cuts):
         grid.set_axis("y", panel, cut)
     if quiet:
@@ -465,20 +431,22 @@ def _quantities(sources: Mapping[str, Any], origin: int) -> Iterator[tuple[str, 
         ("boosts", "zone", "pages", "watermark boost (pages), {}"),
         ("pageblocks", "migratetype", "blocks", "pageblocks: {}"),
     ):
-        tables = {lane: getattr(each, name) for lane, each in sources.items()}
+        tables = {lane: getattr(source, name) for lane, source in sources.items()}
         if name == "lock":
-            end = max(int(each.free_pages["time_ns"].max()) for each in sources.values())
-            width = max((end - origin) // RATE_PARTS, *map(_bin_width_ns, tables.values()))
-            found = {
-                lane: _rates(each, width, origin) for lane, each in tables.items() if len(each)
+            end = max(int(source.free_pages["time_ns"].max()) for source in sources.values())
+            # means over a fortieth of the time, or over the tables' own bins if those are wider
+            width = max((end - origin) // 40, *map(_bin_width_ns, tables.values()))
+            known = {lane: table for lane, table in tables.items() if len(table)}
+            tables = {
+                lane: _rates(table, width, origin).groupby("time_s", as_index=False)[[value]].sum()
+                for lane, table in known.items()
             }
-            by_time = {lane: each.groupby("time_s", as_index=False) for lane, each in found.items()}
-            tables = {lane: each[[value]].sum().assign(all=True) for lane, each in by_time.items()}
+            tables = {lane: table.assign(all=True) for lane, table in tables.items()}
             keys = [table[key] for table in tables.values()]
         else:
             with_key = [table for table in tables.values() if key in table]
             keys = [table.loc[table[value].fillna(0) > 0, key] for table in with_key]
         series = {lane: series_by_key(table, key, value, origin) for lane, table in tables.items()}
         for wanted in dict.fromkeys(pd.concat(keys)) if keys else ():
-            lines = {lane: each[wanted] for lane, each in series.items() if wanted in each}
+            lines = {lane: by_key[wanted] for lane, by_key in series.items() if wanted in by_key}
             yield words.format(wanted), lines

@@ -1,10 +1,14 @@
-"""Recordings, replays, validations, comparisons and results of studies as they show themselves."""
+"""Recordings, replays, validations, comparisons and results of studies as they show themselves.
+
+All text is escaped here, or in the tables of `base.table`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,32 +23,19 @@ from pagealloc_model.base.table import (
     Column,
     Markup,
     Table,
+    class_of,
     word_columns,
 )
 from pagealloc_model.base.text import count_of, number, paragraph
 from pagealloc_model.predicted.tables import EMPTY_SITES
-from pagealloc_model.recording.provenance import (
-    DOUBT,
-    REFUSED,
-    USABLE,
-    ProvenanceCheck,
-    believed_words,
-)
+from pagealloc_model.recording import provenance
 from pagealloc_model.recording.trace.columns import EVENT_NAMES
-from pagealloc_model.show.html.parts import folded, framed, line, listed
 from pagealloc_model.show.recording_text import describe_recording, recording_text
+from pagealloc_model.verdict import result_tables as words_of
 from pagealloc_model.verdict.comparison import BELIEVED, BETTER, CHANGED, WORSE
 from pagealloc_model.verdict.errors import FARTHER, NEARER, against_null
 from pagealloc_model.verdict.headline import headline
 from pagealloc_model.verdict.quantities import scoped_quantity, windows_of
-from pagealloc_model.verdict.result_tables import (
-    ERROR_RULE,
-    SIGNED_RULE,
-    error_cell,
-    judgement,
-    measures,
-    with_unit,
-)
 
 if TYPE_CHECKING:
     from pagealloc_model.measured.rules import RuleEvidence
@@ -53,32 +44,56 @@ if TYPE_CHECKING:
     from pagealloc_model.verdict.comparison import Comparison
     from pagealloc_model.verdict.validation import Validation
 
+STYLE, SCRIPT = (
+    (Path(__file__).parent / f"results.{kind}").read_text(encoding="utf-8")
+    for kind in ("css", "js")
+)
+
+
+def framed(*parts: Markup) -> str:
+    """An output that carries its style and script."""
+    body = "".join(part.html for part in parts)
+    return f'<div class="pagealloc"><style>\n{STYLE}</style>{body}<script>\n{SCRIPT}</script></div>'
+
+
+def line(text: str, *, lead: str = "", kind: str = PLAIN) -> Markup:
+    """A paragraph."""
+    bold = f"<b>{escape(lead)}</b> " if lead else ""
+    return Markup(html=f"<p{class_of(kind)}>{bold}{escape(text)}</p>")
+
+
+def _listed(lines: Iterable[str]) -> Markup:
+    return Markup(html="<ul>" + "".join(f"<li>{escape(text)}</li>" for text in lines) + "</ul>")
+
+
+def _folded(title: str, *parts: Markup) -> Markup:
+    """Parts behind a title that opens them."""
+    body = "".join(part.html for part in parts)
+    return Markup(html=f"<details><summary>{escape(title)}</summary>{body}</details>")
+
+
 WIDTH, HEIGHT, EDGE = 96, 22, 3
 """Pixels, and the room at each edge for a mark."""
 MOST_POINTS = 60
-MARK = 2.2
 BINS = 40
 """Of rates, over the whole recording."""
-EVENT_BINS = 60
 NAN = float("nan")
-NO_PICTURE = Markup(html="")
 PICTURE = Column(title="over time", picture=True)
-
 Course = tuple[np.ndarray, np.ndarray]
 """A quantity over time: times of any unit and values, float, shape (n,) each."""
 
 
 def sparkline(
-    words: str, line: Course, marks: Course | None = None, dashed: Course | None = None
+    words: str, line: Course | None, marks: Course | None = None, dashed: Course | None = None
 ) -> Markup:
-    """A small picture that stretches from the smallest value to the largest."""
+    """A small picture that stretches from the smallest value to the largest; none without any."""
+    nothing = (np.zeros(0), np.zeros(0))
     courses = []
-    for course in (dashed, line, marks):
-        times, values = (np.zeros(0), np.zeros(0)) if course is None else course
+    for times, values in (course or nothing for course in (dashed, line, marks)):
         courses.append((times[np.isfinite(values)], values[np.isfinite(values)]))
     every_time, every_value = map(np.concatenate, zip(*courses, strict=True))
     if not len(every_value):
-        return NO_PICTURE
+        return Markup(html="")
     low, high = float(every_value.min()), float(every_value.max())
     first, last = float(every_time.min()), float(every_time.max())
     places = []
@@ -97,7 +112,7 @@ def sparkline(
     for points, dashes in zip(places, (' stroke-dasharray="3 2"', ""), strict=False):
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
         drawn += f'<polyline points="{path}" stroke-width="1.2"{dashes}/>' if path else ""
-    drawn += "".join(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{MARK}"/>' for x, y in places[2])
+    drawn += "".join(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.2"/>' for x, y in places[2])
     label = escape(f"{words}; from {low:,.6g} to {high:,.6g}")
     return Markup(
         html=f'<svg role="img" aria-label="{label}" width="{WIDTH}" height="{HEIGHT}" '
@@ -120,25 +135,30 @@ def course_of(tables: Any, metric: str, scope: str, span_ns: Iterable[int]) -> C
     return (edges[:-1] + edges[1:]) / 2, sums.astype(float)
 
 
+def _cell(value: Any, kind: str = PLAIN, shown: str | None = None) -> Cell:
+    """Words or a picture as they are, a number in a few characters, or as `shown`."""
+    if isinstance(value, str | Markup):
+        return Cell(shown=value, kind=kind)
+    amount = NAN if pd.isna(value) else float(value)
+    return Cell(shown=number(value) if shown is None else shown, number=amount, kind=kind)
+
+
 def _rules_table(evidence: Sequence[Mapping[str, Any]]) -> Markup:
     """A row for each rule, with what it rests on."""
-    words = word_columns("rule", "value", "standing", "from")
-    rows = []
-    for rule in evidence:
-        kind = BAD if "inferred" in rule["standing"] else PLAIN
-        standing = Cell(shown=rule["standing"], kind=kind)
-        origin = Cell(shown=rule["line"], kind=DIM)
-        value, check = str(rule["value"]).lower(), str(rule["check"])
-        rows.append((str(rule["rule"]), value, standing, origin, check))
-    columns = [*words, Column(title="events say", long=True)]
+    rows = [
+        (
+            *(str(rule["rule"]), str(rule["value"]).lower()),
+            _cell(rule["standing"], BAD if "inferred" in rule["standing"] else PLAIN),
+            _cell(rule["line"], DIM),
+            str(rule["check"]),
+        )
+        for rule in evidence
+    ]
+    columns = word_columns("rule", "value", "standing", "from")
+    columns.append(Column(title="events say", long=True))
     return Table(columns, rows, "rules and what they rest on").to_html()
 
 
-REPLAY_COLUMNS = (
-    *word_columns("predicted", "scope"),
-    *("total", "at the end", PICTURE),
-    *word_columns("unit"),
-)
 TOTALS = {
     "refill_transactions": "holds of zone->lock",
     "refill_pages": "pages",
@@ -158,19 +178,19 @@ def replay_html(replay: Replay) -> str:
     rows = []
     for metric, scope, unit in parts:
         course = course_of(replay, metric, scope, (int(replay.edges[0]), int(replay.edges[-1])))
-        value, picture = NAN, NO_PICTURE
-        if course is not None:
-            picture = sparkline(f"{metric}, {scope}", course)
-            if len(course[1]):
-                value = float(course[1].sum() if metric in TOTALS else course[1][-1])
-        cells = [Cell(shown=number(value), number=value), Cell(shown="", number=NAN)]
+        value = NAN
+        if course is not None and len(course[1]):
+            value = float(course[1].sum() if metric in TOTALS else course[1][-1])
+        cells = [_cell(value), _cell(NAN, shown="")]
         cells = cells if metric in TOTALS else cells[::-1]
-        rows.append((metric, scope, *cells, Cell(shown=picture), Cell(shown=unit, kind=DIM)))
+        picture = sparkline(f"{metric}, {scope}", course)
+        rows.append((metric, scope, *cells, _cell(picture), _cell(unit, DIM)))
     imposed = f"not a prediction: imposed are {', '.join(replay.imposed)}"
+    head = (*word_columns("predicted", "scope"), "total", "at the end", PICTURE)
     return framed(
         line(_replay_words(replay), lead=f"{replay.name}, predicted:"),
         *([line(imposed, kind=BAD)] if replay.imposed else []),
-        Table(REPLAY_COLUMNS, rows, "what the replay predicts").to_html(),
+        Table((*head, *word_columns("unit")), rows, "what the replay predicts").to_html(),
         *_replay_parts(replay),
     )
 
@@ -198,18 +218,13 @@ def _replay_parts(
     policy = [f"{name} = {value}" for name, value in replay.policy.given().items()]
     rules = [rule.to_dict() for rule in evidence or replay.rule_evidence]
     return (
-        folded("Policy", listed(policy)),
-        folded("Rules", line(replay.rules_origin), _rules_table(rules)),
-        folded("Start state", listed(replay.start_state)),
-        folded("Where replay and recording could not agree", listed(counts or ["nowhere"])),
+        _folded("Policy", _listed(policy)),
+        _folded("Rules", line(replay.rules_origin), _rules_table(rules)),
+        _folded("Start state", _listed(replay.start_state)),
+        _folded("Where replay and recording could not agree", _listed(counts or ["nowhere"])),
     )
 
 
-COMPARISON_COLUMNS = (
-    *word_columns("", "metric", "scope"),
-    PICTURE,
-    *("base", "patch", "change", "error", "from", "to"),
-)
 COMPARISON_MARKS = {
     BETTER: ("\u2713 better", GOOD),
     WORSE: ("\u2717 worse", BAD),
@@ -226,37 +241,32 @@ def comparison_html(comparison: Comparison) -> str:
     rows = []
     for row in known.itertuples():
         sides = pairs.get((row.metric, row.scope), ())
-        picture = NO_PICTURE
+        picture = Markup(html="")
         # totals, sizes and states have no windows
         if sides and all(side.has_windows for side in sides):
-            base, patch = (np.asarray(side.course(edges), float) for side in sides)
-            if not np.isnan(base).all() and not np.isnan(patch).all():
-                words = f"{row.metric}, {row.scope}, by window"
-                base, patch = ((np.arange(len(each), dtype=float), each) for each in (base, patch))
-                picture = sparkline(words, patch, dashed=base)
-        mark, kind = COMPARISON_MARKS.get(row.verdict, (judgement(row), DIM))
+            courses = [np.asarray(side.course(edges), float) for side in sides]
+            if not any(np.isnan(values).all() for values in courses):
+                base, patch = ((np.arange(len(each), dtype=float), each) for each in courses)
+                picture = sparkline(f"{row.metric}, {row.scope}, by window", patch, dashed=base)
+        mark, kind = COMPARISON_MARKS.get(row.verdict, (words_of.judgement(row), DIM))
         dim = PLAIN if row.verdict in BELIEVED else DIM
-        cells = [Cell(shown=mark, kind=kind)]
-        cells += [Cell(shown=words, kind=dim) for words in (with_unit(row), str(row.scope))]
-        cells.append(Cell(shown=picture))
-        cells += [_number_cell(value, dim) for value in (row.base, row.patch)]
+        values = (words_of.with_unit(row), str(row.scope), picture, row.base, row.patch)
         changes = (row.patch - row.base, row.error, row.change_low, row.change_high)
-        for shown, value in zip(measures(row), changes, strict=True):
+        cells = [_cell(value, PLAIN if value is picture else dim) for value in values]
+        for shown, value in zip(words_of.measures(row), changes, strict=True):
             relative = value / abs(row.base) if row.base else value
-            cells.append(Cell(shown=shown, number=float(relative), kind=dim))
-        rows.append(cells)
+            cells.append(_cell(relative, dim, shown))
+        rows.append([_cell(mark, kind), *cells])
+    numbers = ("base", "patch", "change", "error", "from", "to")
+    columns = (*word_columns("", "metric", "scope"), PICTURE, *numbers)
     return framed(
         line(comparison.footer().policy_difference, lead=f"{comparison.base.name}:"),
         line(comparison.believable),
-        Table(COMPARISON_COLUMNS, rows, "what the patch changes").to_html(),
+        Table(columns, rows, "what the patch changes").to_html(),
         line("Line: patch over time; dashes: base.", kind=DIM),
-        folded("What the columns mean", line(SIGNED_RULE)),
-        folded("What both sides were made from", *_replay_parts(comparison.base)),
+        _folded("What the columns mean", line(words_of.SIGNED_RULE)),
+        _folded("What both sides were made from", *_replay_parts(comparison.base)),
     )
-
-
-def _number_cell(value: Any, kind: str = PLAIN) -> Cell:
-    return Cell(shown=number(value), number=NAN if pd.isna(value) else float(value), kind=kind)
 
 
 def print_recording(recording: Recording, printer: Any, cycle: bool) -> None:
@@ -274,13 +284,11 @@ def print_text(result: Any, printer: Any, cycle: bool) -> None:
     printer.text(result.to_text())
 
 
-EVENTS = (*word_columns("event"), "recorded", "per second", PICTURE)
-CHECKS = (
-    *word_columns("", "check"),
-    Column(title="found", long=True),
-    Column(title="to do", long=True),
-)
-RECORDING_MARKS = {USABLE: ("\u2713", GOOD), DOUBT: ("?", BAD), REFUSED: ("\u2717", BAD)}
+RECORDING_MARKS = {
+    provenance.USABLE: ("\u2713", GOOD),
+    provenance.DOUBT: ("?", BAD),
+    provenance.REFUSED: ("\u2717", BAD),
+}
 
 
 def recording_html(recording: Recording) -> str:
@@ -290,28 +298,40 @@ def recording_html(recording: Recording) -> str:
         RecordingError: the recording cannot be read.
     """
     described = describe_recording(recording)
+    trace, seconds = recording.trace, described["seconds"]
+    times = {name: trace.time_ns[trace.event == event] for name, event in EVENT_NAMES.items()}
+    others = {name: table["time_ns"] for name, table in trace.tables.items() if name not in times}
+    rows = []
+    for name, instants in (times | others).items():
+        counts, edges = np.histogram(instants, 60, trace.span_ns)
+        course = (edges[:-1].astype(float), counts.astype(float)) if len(instants) else None
+        rate, kind = len(instants) / max(seconds, 1e-9), PLAIN if len(instants) else DIM
+        cells = (_cell(name, kind), _cell(len(instants), kind, f"{len(instants):,}"))
+        picture = sparkline(f"{name} over time", course)
+        rows.append((*cells, _cell(rate, kind, f"{rate:,.0f}"), _cell(picture)))
+    columns = (*word_columns("event"), "recorded", "per second", PICTURE)
     events = sum(described["events"].values())
     count = events + sum(described["other_events"].values())
     lost = f"{described['lost']:,} lost" if described["lost"] else "none lost"
     cpus = count_of(described["cpus"], "CPU") if described["cpus"] else "unknown number of CPUs"
     words = (
         f"kernel {described['kernel'] or 'unknown'}, {cpus}, "
-        f"{described['seconds']:.1f} s, {count_of(count, 'event')} ({lost}), "
+        f"{seconds:.1f} s, {count_of(count, 'event')} ({lost}), "
         f"{count_of(described['snapshots'], 'snapshot')}"
     )
     checks = described["provenance"]
-    odd = [check for check in checks if check["level"] != USABLE]
-    believed = believed_words([ProvenanceCheck(**check) for check in checks])
-    table = Table(EVENTS, list(_events(recording, described["seconds"])), "events").to_html()
+    odd = [check for check in checks if check["level"] != provenance.USABLE]
+    believed = provenance.believed_words([provenance.ProvenanceCheck(**each) for each in checks])
+    origin = [f"path: {described['path']}", f"sha256: {described['sha256']}"]
     return framed(
         line(words, lead=f"{recording.name}:"),
-        line(believed, kind=PLAIN if not odd else BAD),
+        line(believed, kind=BAD if odd else PLAIN),
         *([_checks(odd)] if odd else []),
-        folded(f"Events ({events:,} of the allocator)", table),
-        folded(f"What was checked ({len(checks)})", _checks(checks)),
-        folded(f"Missing ({len(described['missing'])})", listed(described["missing"])),
-        folded("Rules", line(described["rules"]), _rules_table(described["rule_evidence"])),
-        folded("Origin", listed([f"path: {described['path']}", f"sha256: {described['sha256']}"])),
+        _folded(f"Events ({events:,} of the allocator)", Table(columns, rows, "events").to_html()),
+        _folded(f"What was checked ({len(checks)})", _checks(checks)),
+        _folded(f"Missing ({len(described['missing'])})", _listed(described["missing"])),
+        _folded("Rules", line(described["rules"]), _rules_table(described["rule_evidence"])),
+        _folded("Origin", _listed(origin)),
     )
 
 
@@ -319,26 +339,11 @@ def _checks(checks: Sequence[Mapping[str, str]]) -> Markup:
     rows = []
     for check in checks:
         mark, kind = RECORDING_MARKS[check["level"]]
-        level = Cell(shown=f"{mark} {check['level']}", kind=kind)
+        level = _cell(f"{mark} {check['level']}", kind)
         rows.append((level, check["check"], check["found"], check.get("todo", "")))
-    return Table(CHECKS, rows, "whether the recording can be believed").to_html()
-
-
-def _events(recording: Recording, seconds: float) -> Iterator[tuple[Cell, ...]]:
-    trace = recording.trace
-    times = {name: trace.time_ns[trace.event == event] for name, event in EVENT_NAMES.items()}
-    tables = {name: table for name, table in trace.tables.items() if name not in times}
-    for name, instants in (times | {name: tables[name]["time_ns"] for name in tables}).items():
-        counts, edges = np.histogram(instants, EVENT_BINS, trace.span_ns)
-        course = edges[:-1].astype(float), counts.astype(float)
-        rate = len(instants) / max(seconds, 1e-9)
-        kind = PLAIN if len(instants) else DIM
-        yield (
-            Cell(shown=name, kind=kind),
-            Cell(shown=f"{len(instants):,}", number=len(instants), kind=kind),
-            Cell(shown=f"{rate:,.0f}", number=rate, kind=kind),
-            Cell(shown=sparkline(f"{name} over time", course) if len(instants) else ""),
-        )
+    long = [Column(title=title, long=True) for title in ("found", "to do")]
+    columns = (*word_columns("", "check"), *long)
+    return Table(columns, rows, "whether the recording can be believed").to_html()
 
 
 def sweep_html(result: Any) -> str:
@@ -347,8 +352,9 @@ def sweep_html(result: Any) -> str:
     words = f"{count_of(len(result.rows), 'point')}, {result.reused} known before"
     failures = [line(f"{count_of(failed, 'point')} failed", kind=BAD)] if failed else []
     shown = ["recording", *result.axes, "seed", *result.metrics, *(["error"] if failed else [])]
-    columns = [name for name in shown if name in result.rows]
-    points = frame_table(result.rows[columns], "points of the sweep")
+    points = frame_table(
+        result.rows[[name for name in shown if name in result.rows]], "points of the sweep"
+    )
     return framed(line(words, lead="Sweep:"), *failures, points)
 
 
@@ -376,30 +382,18 @@ def _counted(lead: str, noun: str, rows: Sequence[Any], failed: Sequence[Any]) -
 
 def frame_table(frame: pd.DataFrame, caption: str) -> Markup:
     """A DataFrame as a table that sorts and filters; columns of words are on the left."""
-    numeric = [pd.api.types.is_numeric_dtype(frame[name]) for name in frame]
-    pairs = zip(frame, numeric, strict=True)
-    columns = [Column(title=str(name), words=not is_number) for name, is_number in pairs]
-    rows = [
-        [
-            _number_cell(value)
-            if is_number
-            else Cell(shown="" if value is None or value is pd.NA else str(value))
-            for value, is_number in zip(row, numeric, strict=True)
-        ]
-        for row in frame.itertuples(index=False, name=None)
-    ]
-    return Table(columns, rows, caption).to_html()
+    columns, cells = [], []
+    for name in frame:
+        is_number = pd.api.types.is_numeric_dtype(frame[name])
+        columns.append(Column(title=str(name), words=not is_number))
+        values = frame[name] if is_number else frame[name].astype(object)
+        texts = ("" if value is None or value is pd.NA else str(value) for value in values)
+        cells.append(map(_cell, values if is_number else texts))
+    return Table(columns, list(zip(*cells, strict=True)), caption).to_html()
 
 
-VALIDATION_COLUMNS = (
-    *word_columns("", "metric", "scope"),
-    *(PICTURE, "measured", "predicted", "error", "null error"),
-    *word_columns("unit", "null model"),
-)
 VALIDATION_MARKS = {NEARER: ("\u2713 nearer", GOOD), FARTHER: ("\u2717 no nearer", BAD)}
 """Beginnings of rows that can be held to a null model."""
-FEW_MARKS = 12
-"""Measured values up to this many are rings, more are a dashed line."""
 
 
 def validation_html(validation: Validation) -> str:
@@ -412,34 +406,33 @@ def validation_html(validation: Validation) -> str:
             course_of(tables, row.metric, row.scope, span)
             for tables in (validation.measured, replay)
         )
-        picture = NO_PICTURE
-        if predicted is not None:
-            is_many = measured is not None and len(measured[1]) > FEW_MARKS
-            beside = {"dashed" if is_many else "marks": measured}
-            picture = sparkline(f"{row.metric}, {row.scope}, over time", predicted, **beside)
+        # few measured values are rings, more are a dashed line
+        is_many = measured is not None and len(measured[1]) > 12
+        beside = {"dashed" if is_many else "marks": measured if predicted else None}
+        picture = sparkline(f"{row.metric}, {row.scope}, over time", predicted, **beside)
         judged = against_null(row)
         mark, kind = VALIDATION_MARKS.get(judged, (judged, DIM))
         dim = DIM if kind == DIM else PLAIN
-        cells = [Cell(shown=mark, kind=kind)]
-        cells += [Cell(shown=str(words), kind=dim) for words in (row.metric, row.scope)]
-        cells.append(Cell(shown=picture))
-        cells += [_number_cell(value, dim) for value in (row.measured, row.predicted)]
+        cells = [_cell(mark, kind), *(_cell(str(each), dim) for each in (row.metric, row.scope))]
+        cells += [_cell(picture), _cell(row.measured, dim), _cell(row.predicted, dim)]
         for value, own in ((row.error, kind), (row.null_error, dim)):
             size = NAN if pd.isna(value) else abs(float(value))
-            cells.append(Cell(shown=error_cell(value, row), number=size, kind=own))
-        cells += [Cell(shown=str(row.unit), kind=DIM)]
-        cells += [Cell(shown=str(row.null_model or ""), kind=DIM)]
+            cells.append(_cell(size, own, words_of.error_cell(value, row)))
+        cells += [_cell(str(words), DIM) for words in (row.unit, row.null_model or "")]
         rows.append(cells)
     explained = (
         "Line: predicted over time; rings or dashes: measured. "
         "Nearer: the error is smaller than the null model's, which knows no allocator."
     )
+    numbers = ("measured", "predicted", "error", "null error")
+    columns = (*word_columns("", "metric", "scope"), PICTURE, *numbers)
+    columns += tuple(word_columns("unit", "null model"))
     return framed(
         line(headline(validation.scores), lead=f"{validation.recording.name}, predicted:"),
-        Table(VALIDATION_COLUMNS, rows, "errors of the prediction").to_html(),
+        Table(columns, rows, "errors of the prediction").to_html(),
         line(explained, kind=DIM),
-        folded("What the columns mean", line(ERROR_RULE)),
-        folded(f"Notes ({len(validation.notes)})", listed(validation.notes)),
-        folded("What is not modelled", listed(validation.not_modelled)),
+        _folded("What the columns mean", line(words_of.ERROR_RULE)),
+        _folded(f"Notes ({len(validation.notes)})", _listed(validation.notes)),
+        _folded("What is not modelled", _listed(validation.not_modelled)),
         *_replay_parts(replay, validation.rule_evidence),
     )

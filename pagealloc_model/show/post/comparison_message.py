@@ -17,18 +17,10 @@ from pagealloc_model.base.version import __version__
 from pagealloc_model.policy.policy import Assumptions, policy_settings
 from pagealloc_model.recording.recording import shipped_recordings_directory
 from pagealloc_model.show.post.charts import ASCII, UTF8, Glyphs, bar_chart, histogram, time_series
-from pagealloc_model.show.post.message import Block, Fixed, Message, Section, Words, command
+from pagealloc_model.show.post.message import Block, Fixed, Message, Words, command, sections_of
 from pagealloc_model.show.post.tables import repeated_table
-from pagealloc_model.verdict.comparison import (
-    BELIEVED,
-    FAILS_NULL,
-    ONE_SEED,
-    UNCHECKED,
-    WITHIN_ERROR,
-    RepeatedComparison,
-    recorded_values,
-    repeated,
-)
+from pagealloc_model.verdict import comparison as verdicts
+from pagealloc_model.verdict.comparison import RepeatedComparison, recorded_values, repeated
 from pagealloc_model.verdict.headline import score_words
 from pagealloc_model.verdict.result_tables import (
     Style,
@@ -51,7 +43,6 @@ SERIES = ("base", "patch")
 SITES = ("refill", "drain", "buddy_alloc", "direct_free")
 EMPTY_SITES = ("empty_refill", "empty_buddy_alloc")
 """Attempts that found no page; drawn where there are any."""
-LITERAL_LEFT_OUT = "what reclaim and compaction would do otherwise"
 NOT_MODELLED = (
     "pages that change hands without an event, and what waiting for zone->lock changes in what is "
     "asked for and freed"
@@ -61,34 +52,34 @@ NOT_MODELLED = (
 def predicted_charts(comparison: Comparison, *, glyphs: Glyphs = ASCII) -> list[str]:
     """zone->lock by site, sizes of refills and drains, and the quantity that changes most."""
     replays = (comparison.base, comparison.patch)
-    rows = comparison.rows.set_index("metric")
-    bars = {
-        site: rows.loc[f"{site}_transactions", ["base", "patch"]] for site in (*SITES, *EMPTY_SITES)
-    }
+    rows = comparison.rows.set_index("metric")[list(SERIES)]
+    bars = {site: rows.loc[f"{site}_transactions"] for site in (*SITES, *EMPTY_SITES)}
     values = {
-        site: [float(value) for value in pair]
+        site: pair.astype(float).tolist()
         for site, pair in bars.items()
         if site in SITES or pair.any()
     }
     charts = [bar_chart("zone->lock acquisitions by site", values, SERIES, glyphs=glyphs)]
     for site in ("refill", "drain"):
-        counts = _sizes(replays, site)
-        if counts:
+        sizes = {}
+        for side, replay in zip(SERIES, replays, strict=True):
+            full = replay.transactions_full
+            is_shown = (full["site"] == site) & (full["pages"] > 0)
+            powers = np.log2(full.loc[is_shown, "pages"].to_numpy(np.int64)).astype(int)
+            sizes[side] = pd.Series(powers).value_counts()
+        # a row for each power of two, those between two others included
+        counts = pd.DataFrame(sizes)
+        if len(counts):
+            counts = counts.reindex(range(counts.index.min(), counts.index.max() + 1))
+            bins = {
+                1 << power: row
+                for power, row in zip(
+                    counts.index, counts.fillna(0).to_numpy(float).tolist(), strict=True
+                )
+            }
             title = f"{site}s by number of pages moved under one zone->lock hold"
-            charts.append(histogram(title, counts, SERIES, glyphs=glyphs))
+            charts.append(histogram(title, bins, SERIES, glyphs=glyphs))
     return charts + _most_changed(replays, OVER_TIME, glyphs)
-
-
-def _sizes(replays: tuple[Replay, Replay], site: str) -> dict[int, list[float]]:
-    """Lower end of a bin -> transactions of that many pages, under base and patch."""
-    binned = []
-    for replay in replays:
-        full = replay.transactions_full
-        pages = full.loc[(full["site"] == site) & (full["pages"] > 0), "pages"].to_numpy(np.int64)
-        binned.append(pd.Series(np.floor(np.log2(pages)).astype(int)).value_counts())
-    seen = [power for counts in binned for power in counts.index]
-    powers = range(min(seen), max(seen) + 1) if seen else ()
-    return {1 << power: [float(counts.get(power, 0)) for counts in binned] for power in powers}
 
 
 OVER_TIME = ("free_pages", "free_in_whole_blocks", "pcp_count", "highatomic_blocks")
@@ -117,11 +108,10 @@ def _most_changed(
         scale = float(np.abs(base).mean() + np.abs(patch).mean())
         apart = float(np.abs(patch - base).mean()) / (scale or 1.0)
         if apart > farthest:
-            times = curves[0].index.to_numpy()
-            sides = {"base": base, "patch": patch}
+            times, farthest = curves[0].index.to_numpy(), apart
+            sides = dict(zip(SERIES, (base, patch), strict=True))
             seconds = (times - times[0]) / 1e9
             chart = [time_series(f"{title}, all zones", seconds, sides, glyphs=glyphs)]
-            farthest = apart
     return chart
 
 
@@ -175,7 +165,7 @@ def comparison_message(
     sections: dict[str, list[Block]] = {}
     if full:
         changes = [f"{_change_words(first, name)}." for name in _changed_fields(first)]
-        charts: list[Block] = [Fixed(text=each) for each in predicted_charts(first, glyphs=glyphs)]
+        charts = [Fixed(text=chart) for chart in predicted_charts(first, glyphs=glyphs)]
         sections["What"] = [Words(text=" ".join([PREDICTED, *reclaim])), *_bullets(changes)]
         sections["On what"] = []
         for recording in {recording.name: recording for recording in recordings}.values():
@@ -196,11 +186,8 @@ def comparison_message(
         blocks = _one_screen(whole, recordings, validations, reclaim, glyphs)
         sections[""] = [*blocks, *reproduce]
     names = ", ".join(dict.fromkeys(recording.name for recording in recordings))
-    return Message(
-        subject=f"[predicted] {first.patch.asked_policy} on {names}",
-        sections=[Section(title=title, blocks=each) for title, each in sections.items() if each],
-        utf8=utf8,
-    )
+    subject = f"[predicted] {first.patch.asked_policy} on {names}"
+    return Message(subject=subject, sections=sections_of(sections), utf8=utf8)
 
 
 def _bullets(lines: Iterable[str]) -> list[Block]:
@@ -238,14 +225,15 @@ def _one_screen(
 ) -> Iterator[Block]:
     """The claim, what happens, the rows and a chart of it, how right that is, what is left out."""
     first = whole.comparisons[0]
-    claim = posted_claim(_changed_fields(first))
+    changed = _changed_fields(first)
+    claim = posted_claim(changed)
     if claim:
         yield Words(text=claim)
-    rows = whole.rows[whole.rows["verdict"].isin(BELIEVED)]
+    rows = whole.rows[whole.rows["verdict"].isin(verdicts.BELIEVED)]
     strength = (rows["patch"] - rows["base"]).abs() / (rows["change_high"] - rows["change_low"])
     order = strength.sort_values(ascending=False, kind="stable").index
     shown = rows.loc[sorted(order[:MOST_ROWS])]
-    setting = "; ".join(_change_words(first, name) for name in _changed_fields(first))
+    setting = "; ".join(_change_words(first, name) for name in changed)
     happens = "No predicted change is larger than the model's error on this recording"
     if whole.refused:
         happens = f"No change that is predicted can be believed: {whole.refused}"
@@ -258,52 +246,46 @@ def _one_screen(
         happens = f"For the recorded demand the model predicts {', '.join(named)}"
     setting = setting or first.footer().policy_difference
     yield Words(text=" ".join([f"{setting}. {happens}.", *reclaim]))
-    if len(shown):
-        yield Fixed(text=_believed_table(shown))
-    metrics = set(shown["metric"]) & set(OVER_TIME)
-    for chart in _most_changed((first.base, first.patch), metrics, glyphs):
-        yield Fixed(text=chart)
     right = "The model was not held to the recording."
     if validations:
-        headlines = "; ".join(each.headline for each in validations)
+        headlines = "; ".join(validation.headline for validation in validations)
         right = f"How right the model is under the recorded policy: {headlines}."
     if len(shown):
+        yield Fixed(text=_believed_table(shown))
         runs = len(whole.comparisons)
         over = f"{runs} runs and windows" if runs > 1 else "windows"
         right = (
             f"The interval is that between two runs, from {over} of the recording, the model's "
             f"error included. {right}"
         )
+    metrics = set(shown["metric"]) & set(OVER_TIME)
+    for chart in _most_changed((first.base, first.patch), metrics, glyphs):
+        yield Fixed(text=chart)
     yield Words(text=right)
     counts = whole.rows["verdict"].value_counts()
     more = len(rows) - len(shown)
     left = [f"{more} smaller ones"] if more else []
     for verdict, words in (
-        (WITHIN_ERROR, "within the model's error"),
-        (UNCHECKED, "of what nothing recorded shows"),
-        (ONE_SEED, "of rare events that need several seeds"),
-        (FAILS_NULL, "no better than a null model's"),
+        (verdicts.WITHIN_ERROR, "within the model's error"),
+        (verdicts.UNCHECKED, "of what nothing recorded shows"),
+        (verdicts.ONE_SEED, "of rare events that need several seeds"),
+        (verdicts.FAILS_NULL, "no better than a null model's"),
     ):
         left += [f"{counts[verdict]} {words}"] if counts.get(verdict, 0) else []
     rest = f"Changes not shown: {', '.join(left)}. " if left else ""
-    also = "" if _is_elastic(whole) else f"{LITERAL_LEFT_OUT}; "
+    is_elastic = first.base.assumptions.reclaim == "elastic"
+    also = "" if is_elastic else "what reclaim and compaction would do otherwise; "
     yield Words(text=f"{rest}Not modelled: {also}{NOT_MODELLED}.")
     yield from _bullets(_recorded_words(recording) for recording in dict.fromkeys(recordings))
-
-
-def _is_elastic(whole: RepeatedComparison) -> bool:
-    return whole.comparisons[0].base.assumptions.reclaim == "elastic"
 
 
 def posted_claim(fields: Iterable[str]) -> str:
     """The report on the proposal that one of these policy fields stands for, or ""."""
     changed = set(fields)
     study, quantities = next((CLAIMS[name] for name in CLAIMS if name in changed), ("", ()))
-    if not study:
-        return ""
     try:
         posted = posted_figures(study)
-    except UsageError:  # a copy without the posted figures
+    except UsageError:  # none, or a copy without the posted figures
         return ""
     claims = []
     for quantity in quantities:
@@ -330,10 +312,8 @@ def _change_words(comparison: Comparison, name: str) -> str:
     recording = comparison.base.recording
     known = {} if recording is None else recording.meta.get("sysctl") or {}
     known = known | recorded_values(comparison.base)
-    before, after = (
-        side.policy.given().get(name, known.get(name))
-        for side in (comparison.base, comparison.patch)
-    )
+    sides = (comparison.base, comparison.patch)
+    before, after = (side.policy.given().get(name, known.get(name)) for side in sides)
     unit = "" if about["unit"] in ("", "order") else f" {about['unit']}"
     start = "is set to" if before is None else f"goes from {_setting(before)} to"
     return f"{about['kernel_name']} ({about['meaning']}) {start} {_setting(after)}{unit}"
@@ -353,17 +333,15 @@ def _amount(change: str) -> str:
 
 
 def _believed_table(rows: pd.DataFrame) -> str:
-    titles = ("recorded", "patch", "change", "95 % interval", "")
     cells = []
     for row in rows.itertuples():
         words = row_words(row, place=", ")
         unit = f" ({row.unit})" if row.unit and row.unit not in words else ""
-        sides = [
-            f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
-            for value in (row.base, row.patch)
-        ]
+        values = (row.base, row.patch)
+        sides = (f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}" for value in values)
         change, _, low, high = measures(row)
         cells.append((words + unit, *sides, change, f"{low} to {high}", row.verdict))
+    titles = ("recorded", "patch", "change", "95 % interval", "")
     return Table((Column(title="predicted", words=True), *titles), cells, grouped=False).to_text()
 
 
@@ -395,7 +373,8 @@ def _results(whole: RepeatedComparison, style: Style) -> Iterator[Block]:
         yield Fixed(text=repeated_table(shown, style=style))
         yield Fixed(text=footer.to_text())
     base, patch = whole.rows["base"], whole.rows["patch"]
-    literal = "" if _is_elastic(whole) else " A literal replay repeats the recorded reclaim."
+    is_elastic = whole.comparisons[0].base.assumptions.reclaim == "elastic"
+    literal = "" if is_elastic else " A literal replay repeats the recorded reclaim."
     zero = "Zero on both sides, hence not in the table (in all or some zones)"
     for is_left_out, words, also in (
         ((base == 0) & (patch == 0), zero, ""),
@@ -431,12 +410,9 @@ def _reproduce(
     names = dict.fromkeys(recording.name for recording in recordings)
     words = ["pagealloc", "post", *map(shlex.quote, names)]
     for side in SERIES:
-        settings = getattr(first, side).asked_policy.given().items()
-        if settings:
-            words += [
-                f"--{side}",
-                ",".join(f"{name}={_setting(value)}" for name, value in settings),
-            ]
+        policy = getattr(first, side).asked_policy.given()
+        settings = ",".join(f"{name}={_setting(value)}" for name, value in policy.items())
+        words += [f"--{side}", settings] if settings else []
     seeds = {comparison.base.seed for comparison in whole.comparisons}
     words += [f"--seeds {len(seeds)}"] if len(seeds) > 1 else []
     words += [f"--style {style}"] if style != "signed" else []
@@ -457,14 +433,9 @@ def figure_title(comparison: Comparison) -> str:
 def figure_caption(
     comparison: Comparison, validation: Validation, path: str, base: str, patch: str
 ) -> str:
-    """The caption as one paragraph.
+    """The caption: the comparison is on the left, the validation, of its recording, on the right.
 
-    Args:
-        comparison: what is drawn on the left.
-        validation: what is drawn on the right, of the same recording.
-        path: of the recording, as given to the command.
-        base: policy of the base side, as given to the command.
-        patch: of the other side.
+    The recording's path and both policies are as the command was given them.
     """
     recording = comparison.base.recording
     release = "" if recording is None else f" (kernel {recording.release})"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pagealloc_model.base.text import INDENT, WIDTH, ascii_only, cleaned, folded, paragraph
@@ -39,6 +39,11 @@ class Section:
 
     title: str
     blocks: Sequence[Block]
+
+
+def sections_of(blocks: Mapping[str, Sequence[Block]]) -> list[Section]:
+    """Sections by their titles, without those that have nothing."""
+    return [Section(title=title, blocks=shown) for title, shown in blocks.items() if shown]
 
 
 @dataclass(frozen=True, kw_only=True)

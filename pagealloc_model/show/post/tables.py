@@ -22,31 +22,13 @@ from pagealloc_model.base.text import (
     percent,
 )
 from pagealloc_model.policy.lock_costs import SPREAD
-from pagealloc_model.show.post.message import Block, Fixed, Message, Section, Words
+from pagealloc_model.show.post.message import Fixed, Message, Words, sections_of
+from pagealloc_model.verdict import result_tables as results
+from pagealloc_model.verdict import statistics
 from pagealloc_model.verdict.choices.placement import KERNEL_FUNCTIONS, MISSES_TOLD
 from pagealloc_model.verdict.comparison import BELIEVED
-from pagealloc_model.verdict.result_tables import (
-    FEW,
-    MMTESTS_RULE,
-    Style,
-    in_measure,
-    judgement,
-    value_and_gain,
-    with_unit,
-)
-from pagealloc_model.verdict.statistics import (
-    CONFIDENCE,
-    INTERVAL,
-    LEVEL,
-    NO_EFFECT,
-    NOT_PREDICTED,
-    RIGHT,
-    TEST,
-    TOO_FEW,
-    WITHIN,
-    WRONG,
-    smallest_p,
-)
+from pagealloc_model.verdict.result_tables import FEW, Style, in_measure, with_unit
+from pagealloc_model.verdict.statistics import LEVEL, NO_EFFECT, smallest_p
 
 if TYPE_CHECKING:
     from pagealloc_model.predicted.lock_times import LockTimes
@@ -62,38 +44,35 @@ RULE = (
     "no event explains; margin: how far the closest watermark test was from its mark. Free-running "
     "shares are placement_exact, placement_block and placement_zone."
 )
-FALLBACK_WORDS = ("none", "claim", "steal")
 
 
 def _text(
     titles: Sequence[str], rows: Sequence[Sequence[str | float]], width: int, *notes: str
 ) -> str:
     """A table, and paragraphs below it."""
-    parts = [Table(titles, rows).to_text(width), *(paragraph(each, width=width) for each in notes)]
+    parts = [Table(titles, rows).to_text(width), *(paragraph(note, width=width) for note in notes)]
     return "\n\n".join(parts) + "\n"
 
 
 def choice_table(placement: Placement, *, width: int = WIDTH) -> str:
     """Shares by choice, one line each, then by CPU."""
 
-    def share(value: float) -> str:
+    def shares(row: Any) -> Iterator[str]:
         """Hits in percent, rounded down so that only all of them are 100%."""
-        return NOT_AVAILABLE if pd.isna(value) else f"{int(value * 1e5) / 1e3:.3f}%"
+        for value in (row.share, row.null_share):
+            yield NOT_AVAILABLE if pd.isna(value) else f"{int(value * 1e5) / 1e3:.3f}%"
 
-    choices = placement.choices
-    of_all, of_cpus = (choices[choices["scope"].str.startswith(each)] for each in ("all", "cpu="))
     rows: list[tuple[str | float, ...]] = []
-    for row in pd.concat([of_all, of_cpus]).itertuples():
-        names = (
-            (row.choice, row.scope) if row.scope.startswith("cpu=") else ("All choices", row.choice)
-        )
-        shares = (share(row.share), share(row.null_share))
-        rows.append((*names, row.judged, row.hits, *shares, row.unjudged, row.repairs))
+    for begin in ("all", "cpu="):
+        choices = placement.choices[placement.choices["scope"].str.startswith(begin)]
+        for row in choices.itertuples():
+            names = ("All choices", row.choice) if begin == "all" else (row.choice, row.scope)
+            rows.append((*names, row.judged, row.hits, *shares(row), row.unjudged, row.repairs))
     for row in placement.zone_classes.itertuples():
         atomic = " atomic" if row.atomic else ""
         heading = f"zone, order {row.orders} {row.migratetype}{atomic}, by margin"
-        shares = (share(row.share), share(row.null_share), NOT_AVAILABLE, NOT_AVAILABLE)
-        rows.append((heading, f">={row.margin_at_least} pages", row.judged, row.hits, *shares))
+        counts = (row.judged, row.hits, *shares(row), NOT_AVAILABLE, NOT_AVAILABLE)
+        rows.append((heading, f">={row.margin_at_least} pages", *counts))
     titles = ("choice", "scope", "judged", "hits", "share", "null", "unjudged", "repairs")
     return _text(titles, rows, width, RULE)
 
@@ -112,24 +91,22 @@ def miss_list(placement: Placement, *, width: int = WIDTH) -> str:
     return "\n".join(lines)
 
 
+_FALLBACKS = ("none", "claim", "steal")
+
+
 def _explained(miss: Any) -> str:
     """One miss: when and where, what the kernel did, what the rule says, and the state then."""
-    said, done = f"{miss.predicted}", f"{miss.actual} pages drained"
+    said, done = miss.predicted, miss.actual
     if miss.choice == "zone":
-        said = f"zone {miss.predicted}" if miss.predicted >= 0 else "none"
-        done = f"zone {miss.actual}"
+        said, done = f"zone {said}" if said >= 0 else "none", f"zone {done}"
     elif miss.choice == "fallback":
-        said = FALLBACK_WORDS[miss.predicted]
-        done = f"fallback: {FALLBACK_WORDS[miss.actual]}"
+        said, done = _FALLBACKS[said], f"fallback: {_FALLBACKS[done]}"
     elif miss.choice in ("pcp_pop", "buddy_pfn", "drain_page"):
-        said = f"page {miss.predicted}" if miss.predicted >= 0 else "no page"
-        done = f"page {miss.actual}"
+        said, done = f"page {said}" if said >= 0 else "no page", f"page {done}"
     elif miss.choice == "refill_when":
-        said, done = (
-            "a refill" if each > 0 else "no refill" for each in (miss.predicted, miss.actual)
-        )
-    elif miss.choice == "refill_size":
-        done = f"{miss.actual} objects"
+        said, done = ("a refill" if refills > 0 else "no refill" for refills in (said, done))
+    else:
+        done = f"{done} objects" if miss.choice == "refill_size" else f"{done} pages drained"
     names = {"count": "listed", "high": "high"} | {n: n for n in ("alloc_factor", "free_count")}
     state = [f"{name} {getattr(miss, field)}" for name, field in names.items()]
     state += ["zone below high"] if miss.below_high else []
@@ -142,7 +119,6 @@ def _explained(miss: Any) -> str:
 TARGET = 0.05
 """Error up to which a count by site is as good as asked for."""
 JUDGED = ("acquisitions", "pages_per_acquisition")
-LONGEST_HOLD = "longest hold, "
 
 
 def traffic_table(comparison: LockComparison, *, width: int = WIDTH) -> str:
@@ -161,20 +137,16 @@ def traffic_table(comparison: LockComparison, *, width: int = WIDTH) -> str:
 def traffic_line(comparison: LockComparison) -> str:
     """How many counts are near what was measured, and which are off by more than `TARGET`."""
     by_site = comparison.by_site.set_index("site")
-    known = int(by_site[[f"{quantity}_error" for quantity in JUDGED]].notna().to_numpy().sum())
-    missed = list(misses(by_site))
+    known, missed = 0, []
+    for quantity in JUDGED:
+        for site, error in by_site[f"{quantity}_error"].dropna().items():
+            known += 1
+            if abs(float(error)) > TARGET:
+                missed.append(f"{quantity.replace('_', ' ')} of {site} ({percent(error)})")
     return (
         f"{known - len(missed)} of {known} measured counts at zone->lock are predicted within "
         f"{TARGET:.0%}; off by more: {', '.join(missed) or 'none'}"
     )
-
-
-def misses(by_site: pd.DataFrame) -> Iterator[str]:
-    """Counts that are off by more than `TARGET`, in words."""
-    for quantity in JUDGED:
-        for site, error in by_site[f"{quantity}_error"].items():
-            if not pd.isna(error) and abs(float(error)) > TARGET:
-                yield f"{quantity.replace('_', ' ')} of {site} ({percent(error)})"
 
 
 def longest_hold_table(times: LockTimes, *, width: int = WIDTH) -> str:
@@ -188,13 +160,8 @@ def longest_hold_table(times: LockTimes, *, width: int = WIDTH) -> str:
 
 
 def spread_table(spread: pd.DataFrame, *, width: int = WIDTH) -> str:
-    """Everything else that is valued in time, for costs that are tenfold apart.
-
-    Args:
-        spread: of `with_spread`.
-        width: characters per line at most.
-    """
-    others = spread[~spread["result"].astype(str).str.startswith(LONGEST_HOLD)]
+    """What `with_spread` values in time but longest holds, for costs that are tenfold apart."""
+    others = spread[~spread["result"].astype(str).str.startswith("longest hold, ")]
     columns = ["result", "low", "value", "high"]
     rows = [("in time", *row) for row in others[columns].itertuples(index=False)]
     return _text(("what", "unit", "low", "value", "high"), rows, width)
@@ -226,18 +193,15 @@ def repeated_table(
 ) -> str:
     """Means, spread and significance by metric, with the sign rule and the test.
 
-    Args:
-        repeated: the runs.
-        style: "signed" prints means, standard deviations, the raw change and p; "mmtests" prints
-            Min, Amean, Stddev, CoeffVar and Max with gains, significant ones between asterisks.
-        width: characters per line at most.
+    Style "signed" prints means, standard deviations, the raw change and p; "mmtests" Min, Amean,
+    Stddev, CoeffVar and Max with gains, significant ones between asterisks.
     """
     runs = len(repeated.comparisons)
     tested = "One run per column: no significance test."
     if runs > 1:
         tested = (
-            f"{runs} runs per column; +- is their standard deviation; p: {TEST}; between "
-            f"asterisks: p < {LEVEL:g}, not corrected for the {len(repeated.rows)} rows tested."
+            f"{runs} runs per column; +- is their standard deviation; p: {statistics.TEST}; between"
+            f" asterisks: p < {LEVEL:g}, not corrected for the {len(repeated.rows)} rows tested."
         )
         if smallest_p(runs) >= LEVEL:
             least = f"{smallest_p(runs):.3g}"
@@ -245,16 +209,17 @@ def repeated_table(
     if style == "mmtests":
         moments = [line for row in repeated.rows.itertuples() for line in _moments(row)]
         titles = ("metric", "scope", "base", "patch")
-        return _text(titles, moments, width, f"{MMTESTS_RULE} {tested}")
+        return _text(titles, moments, width, f"{results.MMTESTS_RULE} {tested}")
     titles = ("metric", "scope", "base", "+-", "patch", "+-", "change", "error", "p", "")
     rows = []
     for row in repeated.rows.itertuples():
         change, error = in_measure(row, row.patch - row.base), in_measure(row, row.error)
         is_said = row.significant and row.verdict in BELIEVED
         values = (row.base, row.base_std, row.patch, row.patch_std)
-        judged = (f"*{change}*" if is_said else change, error.lstrip("+"))
+        shown = (f"*{change}*" if is_said else change, error.lstrip("+"))
         p = NOT_AVAILABLE if pd.isna(row.p) else f"{row.p:.3f}"
-        rows.append((with_unit(row), str(row.scope), *values, *judged, p, judgement(row)))
+        judgement = results.judgement(row)
+        rows.append((with_unit(row), str(row.scope), *values, *shown, p, judgement))
     return _text(titles, rows, width, f"{REPEATED_RULE} {tested}")
 
 
@@ -272,19 +237,14 @@ def _moments(row: Any) -> Iterator[tuple[str, ...]]:
         gain: Any = 0.0 if base == patch else pd.NA
         if not (pd.isna(base) or pd.isna(patch) or abs(base) < FEW):
             gain = (patch - base) / base * (-1 if better == "lower" else 1)
-        cell = value_and_gain(patch, gain)
+        cell = results.value_and_gain(patch, gain)
         marked = row.significant and name == "Amean" and row.verdict in BELIEVED
         shown = f"*{cell}*" if marked else f"{cell} "
-        yield with_unit(row), f"{row.scope} {name}", f"{value_and_gain(base, 0.0)} ", shown
+        yield with_unit(row), f"{row.scope} {name}", f"{results.value_and_gain(base, 0.0)} ", shown
 
 
 def snapshot_table(snapshots: pd.DataFrame, *, width: int = WIDTH) -> str:
-    """Measured, predicted and null values at every snapshot of one validation.
-
-    Args:
-        snapshots: columns time_s, metric, scope, measured, predicted, null.
-        width: characters per line at most.
-    """
+    """Measured, predicted and null values at every snapshot of one validation."""
     rows = [
         (f"{row.metric}, {row.scope}", f"{row.time_s:.2f} s", row.measured, row.predicted, row.null)
         for row in snapshots.itertuples()
@@ -292,11 +252,16 @@ def snapshot_table(snapshots: pd.DataFrame, *, width: int = WIDTH) -> str:
     return _text(("metric", "time", "measured", "predicted", "nothing changes"), rows, width)
 
 
-MARKS = {WITHIN: "=", RIGHT: "+", WRONG: "!", NO_EFFECT: " ", NOT_PREDICTED: " ", TOO_FEW: " "}
+MARKS = dict.fromkeys((NO_EFFECT, statistics.NOT_PREDICTED, statistics.TOO_FEW), " ") | {
+    statistics.WITHIN: "=",
+    statistics.RIGHT: "+",
+    statistics.WRONG: "!",
+}
 """Signs behind a prediction."""
 READING = (
     "change: mean of the later side less that of the earlier one, with its "
-    f"{CONFIDENCE:.0%} interval over runs ({INTERVAL}, not corrected for the number of rows). "
+    f"{statistics.CONFIDENCE:.0%} interval over runs ({statistics.INTERVAL}, not corrected for "
+    "the number of rows). "
     "literal, elastic: the predicted change, from recordings of the earlier side alone. "
     "= within the interval; + right direction; ! wrong; no mark: no measurable effect, "
     "or too few runs."
@@ -317,8 +282,7 @@ def experiment_table(changes: pd.DataFrame, score: pd.DataFrame, *, width: int =
 
     Args:
         changes: as `studies.experiments.changes_table` returns it.
-        score: of the same: model, measurable, predicted, right, wrong, not_predicted, quiet,
-            quiet_inside.
+        score: of the same, by `score_table`.
         width: characters per line at most.
     """
     blocks = []
@@ -413,14 +377,14 @@ def experiment_message(
         "recordings of one side, beside what changed when the other side was run."
     )
     missing = [f"{row.side}{row.repeat}: {row.error}" for row in failed.itertuples()]
-    sections: dict[str, list[Block]] = {
+    sections = {
         "What": [Words(text=what)],
-        "On what": [Words(text=each, bullet=True) for each in about],
+        "On what": [Words(text=line, bullet=True) for line in about],
         "Results": [Fixed(text=experiment_table(changes, score))],
-        "Runs that failed": [Words(text=each, bullet=True) for each in missing],
+        "Runs that failed": [Words(text=line, bullet=True) for line in missing],
     }
-    shown = [Section(title=title, blocks=blocks) for title, blocks in sections.items() if blocks]
-    return Message(subject=f"[predicted and measured] {name}", sections=shown)
+    subject = f"[predicted and measured] {name}"
+    return Message(subject=subject, sections=sections_of(sections))
 
 
 def doctor_text(checks: Sequence[Check] | None = None) -> str:
@@ -439,15 +403,11 @@ def doctor_text(checks: Sequence[Check] | None = None) -> str:
     for check in checks:
         mark = "NO" if check.blocks else "--" if check.cost else "ok"
         label = f"{mark}  {check.name:<{width}}  "
+        words = "; ".join(filter(None, [check.found, check.cost, check.todo]))
+        hanging = {"initial_indent": label, "subsequent_indent": " " * len(label)}
         # a path stays in one piece, to be copied
-        lines += textwrap.wrap(
-            "; ".join(filter(None, [check.found, check.cost, check.todo])),
-            TERMINAL,
-            initial_indent=label,
-            subsequent_indent=" " * len(label),
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
+        whole = {"break_long_words": False, "break_on_hyphens": False}
+        lines += textwrap.wrap(words, TERMINAL, **hanging, **whole)
     is_possible = "not possible" if any(check.blocks for check in checks) else "possible"
     return "\n".join([*lines, "", f"recording is {is_possible} here"])
 
