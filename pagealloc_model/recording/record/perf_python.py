@@ -13,8 +13,7 @@ import sys
 import sysconfig
 import tempfile
 import time
-from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -27,17 +26,9 @@ from pagealloc_model.base.files import is_compressed
 from pagealloc_model.recording.record import emit_events
 from pagealloc_model.recording.record.host import Host, read_or_none
 from pagealloc_model.recording.record.perf import default_buffer, find_perf, is_built_with
-from pagealloc_model.recording.trace.columns import (
-    COLUMN_TYPES,
-    EVENT_NAMES,
-    Event,
-    Losses,
-    Trace,
-    losses_by_time,
-)
+from pagealloc_model.recording.trace.columns import EVENT_NAMES, Losses, Trace, losses_by_time
 from pagealloc_model.recording.trace.formats import (
     Field,
-    TracepointFormat,
     gfp_bits_from_print_fmt,
     parse_format,
     with_zone_names,
@@ -56,18 +47,27 @@ from pagealloc_model.recording.trace.perf_file import (
     open_perf_file,
     parse_attr,
 )
-from pagealloc_model.recording.trace.side_tables import column_name, preceding_rows
-from pagealloc_model.recording.trace.trace_text import ScriptReader, event_of
+from pagealloc_model.recording.trace.trace_text import (
+    ABSENT,
+    MAIN_COLUMNS,
+    EventRows,
+    ScriptReader,
+    event_of,
+)
 
 _STANDARD_ERROR = 2
 
 
 def _opened(perf: ModuleType, names: Sequence[str], buffer_bytes: int) -> Any:
-    """Events of all CPUs, each CPU's in a buffer of its own; they are on from the start."""
+    """Events of all CPUs, each CPU's in a buffer of its own; they are on from the start.
+
+    The newer generation of the module parses names, as the perf command does; the older one wants
+    every attribute spelled out, and lets the first event report tasks.
+    """
     cpus, threads = perf.cpu_map(), perf.thread_map(-1)
     by_name = hasattr(perf, "parse_events")
     try:
-        if by_name:  # the newer generation parses names, as the perf command does
+        if by_name:
             events = perf.parse_events(",".join(names), cpus, threads)
             for event in events:
                 event.tracking = False
@@ -76,7 +76,24 @@ def _opened(perf: ModuleType, names: Sequence[str], buffer_bytes: int) -> Any:
                 # Without the id in it, samples of several events cannot be told apart.
                 event.read_format = perf.FORMAT_ID
         else:
-            events = _events_by_number(perf, names, cpus, threads)
+            carried = perf.SAMPLE_TID | perf.SAMPLE_TIME | perf.SAMPLE_ID | perf.SAMPLE_CPU
+            events = perf.evlist(cpus, threads)
+            for index, name in enumerate(names):
+                number = perf.tracepoint(*name.split(":", 1))
+                if number < 0:
+                    raise UsageError(f"this kernel has no tracepoint {name}, or does not show it")
+                event = perf.evsel(
+                    type=perf.TYPE_TRACEPOINT,
+                    config=number,
+                    freq=0,
+                    sample_period=1,
+                    sample_type=carried | perf.SAMPLE_RAW,
+                    read_format=perf.FORMAT_ID,
+                    sample_id_all=1,
+                    comm=index == 0,
+                    task=index == 0,
+                )
+                events.add(event)
         events.open()
         # Keep what perf's own library says about every mapping off standard error.
         standard_error, nowhere = os.dup(_STANDARD_ERROR), os.open(os.devnull, os.O_WRONLY)
@@ -97,129 +114,66 @@ def _opened(perf: ModuleType, names: Sequence[str], buffer_bytes: int) -> Any:
     return events
 
 
-def _events_by_number(perf: ModuleType, names: Sequence[str], cpus: Any, threads: Any) -> Any:
-    """The older generation wants every attribute spelled out; the first event reports tasks."""
-    carried = perf.SAMPLE_TID | perf.SAMPLE_TIME | perf.SAMPLE_ID | perf.SAMPLE_CPU
-    events = perf.evlist(cpus, threads)
-    for index, name in enumerate(names):
-        number = perf.tracepoint(*name.split(":", 1))
-        if number < 0:
-            raise UsageError(f"this kernel has no tracepoint {name}, or does not show it")
-        events.add(
-            perf.evsel(
-                type=perf.TYPE_TRACEPOINT,
-                config=number,
-                freq=0,
-                sample_period=1,
-                sample_type=carried | perf.SAMPLE_RAW,
-                read_format=perf.FORMAT_ID,
-                sample_id_all=1,
-                comm=index == 0,
-                task=index == 0,
-            )
-        )
-    return events
-
-
-_ABSENT = {"order": 0, "gfp": 0}
-_MAIN_COLUMNS = ("pfn", "order", "gfp", "migratetype", "percpu_refill")
-_CONTEXT_UNKNOWN = -1
-"""perf hands scripts no common_flags."""
 _END_OF_SIGNED, _END_OF_WORD = 1 << 63, 1 << 64
 
 
-class _EventRows:
-    """Collects events in the order they come; main events as columns, all others as tables."""
+class _DeclaredRows(EventRows):
+    """Events whose fields come as numbers and bytes, of events that were declared."""
 
-    def __init__(self, first: Iterable[int] = ()) -> None:
-        self._main = array("q", first)
-        self._main_count = len(self._main) // len(COLUMN_TYPES)
+    def __init__(self) -> None:
+        super().__init__()
+        self._fields: dict[str, Sequence[Field | str]] = {}
         self._places: dict[str, list[int | None]] = {}
-        self._tables: dict[str, tuple[Sequence[Field | str], list[tuple[Any, ...]]]] = {}
 
-    def declare(self, event: str, fields: Sequence[Field | str]) -> None:
-        """Say which fields an event's rows will hold."""
-        names = [_name_of(field) for field in fields]
-        kind = EVENT_NAMES.get(event)
-        if kind is not None:
-            for name in MAIN_FIELDS[kind]:
-                if name is not None and name not in {*names, *OPTIONAL_FIELDS}:
-                    raise ValueError(f"{event} has no field {name}")
-            self._places[event] = [
-                names.index(name) if name in names else None for name in MAIN_FIELDS[kind]
-            ]
-        if kind is None or kind is Event.EXTFRAG:
-            self._tables[event] = (fields, [])
+    def declare(self, event: str, fields: Sequence[Field | str]) -> list[str]:
+        """Say which fields an event's rows will hold; returns their names."""
+        names = [field if isinstance(field, str) else field.name for field in fields]
+        self._fields[event], self.tables[event] = fields, []
+        wanted = MAIN_FIELDS[EVENT_NAMES[event]] if event in EVENT_NAMES else ()
+        for name in wanted:
+            if name is not None and name not in {*names, *OPTIONAL_FIELDS}:
+                raise ValueError(f"{event} has no field {name}")
+        self._places[event] = [names.index(n) if n in names else None for n in wanted]
+        return names
 
-    def add(self, event: str, time_ns: int, cpu: int, tid: int, values: Sequence[Any]) -> None:
-        """Take one event of a kind that was declared."""
-        if event in self._tables:
-            self._tables[event][1].append((time_ns, cpu, tid, self._main_count, *values))
-        places = self._places.get(event)
-        if places is not None:
-            self._main.extend((time_ns, cpu, tid, EVENT_NAMES[event]))
-            self._main.extend(
-                _ABSENT.get(name, -1) if place is None else _as_signed(values[place])
-                for name, place in zip(_MAIN_COLUMNS, places, strict=True)
-            )
-            self._main.append(_CONTEXT_UNKNOWN)
-            self._main_count += 1
+    def take(self, event: str, time_ns: int, cpu: int, tid: int, values: Sequence[Any]) -> None:
+        """Take one event; perf hands scripts no common_flags, so its context is unknown."""
+        main = [
+            ABSENT.get(name, -1) if place is None else _as_signed(values[place])
+            for name, place in zip(MAIN_COLUMNS, self._places[event], strict=False)
+        ]
+        self.add(event, time_ns, cpu, tid, (*main, -1), values)
 
-    def columns(self) -> tuple[dict[str, np.ndarray], dict[str, Mapping[str, np.ndarray]]]:
-        """The columns of a Trace in time order, ties as they came, and its tables."""
-        main_rows = np.frombuffer(self._main, np.int64).reshape(-1, len(COLUMN_TYPES))
-        main_order = np.argsort(main_rows[:, 0], kind="stable")
-        sorted_rows = main_rows[main_order]
-        main = {name: sorted_rows[:, place] for place, name in enumerate(COLUMN_TYPES)}
+    def finished(self) -> dict[str, Any]:
+        """Columns and tables of a Trace, by name."""
+        main, tables = self.columns(self._field_columns)
         main["gfp"] = main["gfp"] & 0xFFFFFFFF
         # An int comes without its sign where the source does not say how wide it is.
         main["migratetype"] = main["migratetype"].astype(np.uint32).view(np.int32)
-        tables: dict[str, Mapping[str, np.ndarray]] = {}
-        for event, (fields, rows) in self._tables.items():
-            if rows:
-                times, cpus, tids, before, *values = zip(*rows, strict=True)
-                order = np.argsort(times, kind="stable")
-                time_ns, row = np.array(times)[order], np.array(before)[order]
-                tables[event] = {
-                    "time_ns": time_ns,
-                    "cpu": np.array(cpus, np.int16)[order],
-                    "pid": np.array(tids, np.int32)[order],
-                    "row": preceding_rows(time_ns, row, main["time_ns"], main_order),
-                    **_field_columns(fields, values, order),
-                }
-        return main, tables
+        return {**main, "tables": tables}
 
-
-def _name_of(field: Field | str) -> str:
-    return field if isinstance(field, str) else field.name
-
-
-def _field_columns(
-    fields: Sequence[Field | str], values: Sequence[Sequence[Any]], order: np.ndarray
-) -> dict[str, np.ndarray]:
-    """Columns of texts and of numbers in their field's own type; a field of others has none."""
-    columns: dict[str, np.ndarray] = {}
-    for field, column in zip(fields, values, strict=True):
-        name = column_name(_name_of(field))
-        if all(isinstance(value, int) for value in column):
-            words = np.array([_as_signed(value) for value in column], np.int64)[order]
-            if not isinstance(field, str):
-                unsigned = words.view(np.uint64).astype(f"<u{field.size}")
-                words = unsigned.view(f"<i{field.size}") if field.signed else unsigned
-            elif np.any(words < 0):  # of an unknown type, all ones on top
-                words = words.view(np.uint64)
-            columns[name] = words
-        elif all(isinstance(value, str | bytes | bytearray) for value in column):
-            columns[name] = np.array(
-                [
+    def _field_columns(self, event: str, rows: Sequence[Sequence[Any]]) -> dict[str, np.ndarray]:
+        """Columns of texts and of numbers in their field's own type; a field of others has none."""
+        columns: dict[str, np.ndarray] = {}
+        for field, values in zip(self._fields[event], zip(*rows, strict=True), strict=True):
+            name = field if isinstance(field, str) else field.name
+            if all(isinstance(value, int) for value in values):
+                words = np.array([_as_signed(value) for value in values], np.int64)
+                if not isinstance(field, str):
+                    unsigned = words.view(np.uint64).astype(f"<u{field.size}")
+                    words = unsigned.view(f"<i{field.size}") if field.signed else unsigned
+                elif np.any(words < 0):  # of an unknown type, all ones on top
+                    words = words.view(np.uint64)
+                columns[name] = words
+            elif all(isinstance(value, str | bytes | bytearray) for value in values):
+                texts = [
                     value
                     if isinstance(value, str)
                     else bytes(value).split(b"\0", 1)[0].decode("utf-8", "replace")
-                    for value in column
-                ],
-                object,
-            )[order]
-    return columns
+                    for value in values
+                ]
+                columns[name] = np.array(texts, object)
+        return columns
 
 
 def _as_signed(value: int) -> int:
@@ -316,23 +270,30 @@ def live(
     """
     host = host or Host()
     perf = load_perf_module()
-    formats = {name: _format(host, name) for name in dict.fromkeys((*events, _ALLOC))}
-    try:
-        gfp_bits = gfp_bits_from_print_fmt(formats[_ALLOC].print_fmt)
-    except ValueError as error:
-        raise UsageError(f"this kernel's {_ALLOC} is not supported: {error}") from None
-    rows = _EventRows()
-    for name in events:
-        rows.declare(name, formats[name].column_fields)
+    if host.tracefs is None:
+        raise UsageError("tracefs cannot be read; run as root, with tracefs mounted")
+    formats = {}
+    for name in dict.fromkeys((*events, _ALLOC)):
+        system, _, event = name.partition(":")
+        text = read_or_none(host.tracefs / "events" / system / event / "format")
+        if text is None:
+            what = f"this kernel has no tracepoint {name}, or does not show it to this user"
+            raise UsageError(what)
+        try:
+            formats[name] = parse_format(system, text)
+            if name == _ALLOC:
+                gfp_bits = gfp_bits_from_print_fmt(formats[name].print_fmt)
+        except ValueError as error:
+            raise UsageError(f"this kernel's {name} is not supported: {error}") from None
+    rows = _DeclaredRows()
+    kinds = {formats[n].id: (n, rows.declare(n, formats[n].column_fields)) for n in events}
     buffers = _opened(perf, tuple(events), buffer_bytes or default_buffer(host))
-    comms, losses = _sample(perf, buffers, rows, [formats[name] for name in events], seconds)
-    main, tables = rows.columns()
+    comms, losses = _sample(perf, buffers, rows, kinds, seconds)
     return Trace(
-        **main,
+        **rows.finished(),
         comms=comms,
         gfp_bits=gfp_bits,
         gfp_from_format=True,
-        tables=tables,
         losses=losses,
         source="live",
         release=host.release,
@@ -341,33 +302,15 @@ def live(
     )
 
 
-def _format(host: Host, name: str) -> TracepointFormat:
-    """What the running kernel says of a tracepoint."""
-    if host.tracefs is None:
-        raise UsageError("tracefs cannot be read; run as root, with tracefs mounted")
-    system, _, event = name.partition(":")
-    text = read_or_none(host.tracefs / "events" / system / event / "format")
-    if text is None:
-        raise UsageError(f"this kernel has no tracepoint {name}, or does not show it to this user")
-    try:
-        return parse_format(system, text)
-    except ValueError as error:
-        raise UsageError(f"this kernel's {name} is not supported: {error}") from None
-
-
 def _sample(
     perf: ModuleType,
     buffers: Any,
-    rows: _EventRows,
-    formats: Sequence[TracepointFormat],
+    rows: _DeclaredRows,
+    kinds: Mapping[int, tuple[str, Sequence[str]]],
     seconds: float,
 ) -> tuple[dict[int, str], Losses]:
     """Take events out of the buffers for that long; returns names of threads, and losses."""
     cpus, comms = tuple(perf.cpu_map()), _thread_names()
-    kinds = {
-        point.id: (point.event_name, [field.name for field in point.column_fields])
-        for point in formats
-    }
     from_ns = until_ns = np.iinfo(np.int64).max
     last_ns = 0
     last_on: dict[int, int] = {}
@@ -386,7 +329,7 @@ def _sample(
                 if from_ns < time_ns <= until_ns:
                     name, fields = kinds[event.common_type]
                     values = [getattr(event, field) for field in fields]
-                    rows.add(name, time_ns, cpu, event.sample_tid, values)
+                    rows.take(name, time_ns, cpu, event.sample_tid, values)
             elif isinstance(event, perf.lost_event):
                 start_ns = min(last_on.get(cpu, from_ns), event.sample_time)
                 losses.append((cpu, start_ns, event.sample_time, event.lost))
@@ -444,26 +387,26 @@ def read_with_perf_session(path: str | Path) -> Trace:
         )
     file = open_perf_file(path)
     layouts = attr_layouts(file)
-    rows, fields = _EventRows(), {}
-    for point in filter(None, layouts.formats):
-        rows.declare(point.event_name, point.column_fields)
-        fields[point.event_name] = [field.name for field in point.column_fields]
+    rows = _DeclaredRows()
+    fields = {
+        point.event_name: rows.declare(point.event_name, point.column_fields)
+        for point in layouts.formats
+        if point
+    }
 
     def take(sample: Any) -> None:
         name = _EVENT_NAME.search(str(sample.evsel))
         if name is not None and name[0] in fields:
             values = [getattr(sample, field) for field in fields[name[0]]]
-            rows.add(name[0], sample.sample_time, sample.sample_cpu, sample.sample_tid, values)
+            rows.take(name[0], sample.sample_time, sample.sample_cpu, sample.sample_tid, values)
 
     try:
         perf.session(perf.data(str(path)), sample=take).process_events()
     except (OSError, ValueError, RuntimeError, TypeError) as error:
         what = f"perf's module cannot read it ({error})"
         raise RecordingError(path, what, todo=RECORD_AGAIN) from None
-    main, tables = rows.columns()
     return Trace(
-        **main,
-        tables=tables,
+        **rows.finished(),
         gfp_bits=layouts.gfp_bits,
         gfp_from_format=True,
         source=str(path),
@@ -501,7 +444,8 @@ def read_with_perf_script(path: str | Path) -> Trace:
     if is_compressed(path):
         raise RecordingError(path, "is packed, which perf does not read", todo="unpack it first")
     script = (perf, "script", "-f", "--ns")
-    text = ScriptReader(path)
+    rows, names, ended = _DeclaredRows(), [], False
+    text = ScriptReader(path, rows)
     start_ns, last_ns = -1, -1
     # The header, and the events before the first that perf's Python can begin with.
     for text.number, line in enumerate(_output(path, [*script, "--header", *_FIELDS]), 1):
@@ -514,14 +458,13 @@ def read_with_perf_script(path: str | Path) -> Trace:
         text.line(line)
     else:
         raise RecordingError(path, _WITHOUT_ALLOCATIONS, todo=_RECORD_WITH)
-    rows, names, ended = _EventRows(text.rows), [], False
     attrs: list[EventAttr] = []
     comms, gfp_bits = {0: "swapper"}, {}
     since = ("--time", f"{start_ns // 10**9}.{start_ns % 10**9:09d},")
     for line in _output(path, [*script, "-s", emit_events.__file__, *since]):
         match json.loads(line):
             case [int(number), time_ns, cpu, tid, values]:
-                rows.add(names[number], time_ns, cpu, tid, values)
+                rows.take(names[number], time_ns, cpu, tid, values)
             case ["event", _, name, fields, attr]:
                 attrs.append(parse_attr(bytes.fromhex(attr)))
                 names.append(name)
@@ -541,22 +484,28 @@ def read_with_perf_script(path: str | Path) -> Trace:
         raise RecordingError(path, "perf ended before the file did", todo=RECORD_AGAIN)
     if _ALLOC not in names:
         raise RecordingError(path, _WITHOUT_ALLOCATIONS, todo=_RECORD_WITH)
-    main, tables = rows.columns()
+    columns = rows.finished()
     for line in _output(path, [*script, *_FIELDS, "--show-lost-events", "--tid", _NO_THREAD]):
         text.line(line)
     losses, notes = text.losses, ()
-    counted = _lost_samples(path, perf)
-    if counted is None:
+    # By the kernel's own count; perf 6.1 does not tell it of what came through a pipe.
+    counted, tells, of_one_event = 0, False, False
+    for line in _output(path, [perf, "report", "-f", "--stats"]):
+        if line.endswith(" stats:"):
+            tells, of_one_event = True, not line.startswith("Aggregated")
+        lost = _LOST_SAMPLES.search(line)
+        if lost and of_one_event:
+            counted += int(lost[1])
+    if not tells:
         notes = ("perf does not tell how much was lost after the last loss on record",)
     elif counted > (placed := sum(count for _, _, count in losses)):
-        losses = [*losses, (_ANY_CPU, int(main["time_ns"][-1]), counted - placed)]
+        losses = [*losses, (_ANY_CPU, int(columns["time_ns"][-1]), counted - placed)]
     return Trace(
-        **main,
+        **columns,
         comms=text.comms | comms,
         gfp_bits=gfp_bits,
         gfp_from_format=True,
-        tables=tables,
-        losses=losses_by_time(losses, main["time_ns"], main["cpu"]),
+        losses=losses_by_time(losses, columns["time_ns"], columns["cpu"]),
         source=str(path),
         release=text.release,
         nr_cpus=text.nr_cpus,
@@ -564,22 +513,6 @@ def read_with_perf_script(path: str | Path) -> Trace:
         sampled=sampled_events(attrs, names),
         notes=notes,
     )
-
-
-def _lost_samples(path: Path, perf: str) -> int | None:
-    """Events lost by the kernel's own count, None where perf does not tell.
-
-    perf 6.1 does not for recordings that came through a pipe.
-    """
-    counted, sections, of_one_event = 0, 0, False
-    for line in _output(path, [perf, "report", "-f", "--stats"]):
-        if line.endswith(" stats:"):
-            sections += 1
-            of_one_event = not line.startswith("Aggregated")
-        lost = _LOST_SAMPLES.search(line)
-        if lost and of_one_event:
-            counted += int(lost[1])
-    return counted if sections else None
 
 
 def _output(path: Path, command: Sequence[str]) -> Iterator[str]:

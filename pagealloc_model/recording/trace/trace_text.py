@@ -6,8 +6,9 @@ import re
 import warnings
 from array import array
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +24,8 @@ from pagealloc_model.recording.trace.columns import (
     losses_by_time,
 )
 from pagealloc_model.recording.trace.formats import LAST_STABLE_BIT, UNSTABLE_NAMES, stable_gfp_bits
-from pagealloc_model.recording.trace.side_tables import FIELD_SUFFIX, KEY_COLUMNS
+from pagealloc_model.recording.trace.layout import MAIN_FIELDS, OPTIONAL_FIELDS
+from pagealloc_model.recording.trace.side_tables import KEY_COLUMNS, column_name, preceding_rows
 
 _FIELD = re.compile(r"(\w+)=(0x[0-9a-fA-F]+|-?\d+|[^\s,()]+)")
 _LOCK = re.compile(r"^\s*(0x[0-9a-fA-F]+) ")
@@ -34,37 +36,58 @@ _INTEGER = re.compile(r"0x[0-9a-fA-F]{1,16}|-?(?:0|[1-9]\d{0,18})")
 _LARGEST_SIGNED = 2**63 - 1
 
 
-class _TableRows:
-    """Rows of one tracepoint."""
+class EventRows:
+    """Collects events in the order they come; main events as columns, all others as tables.
 
-    def __init__(self, gfp_word: Callable[[str], int]) -> None:
-        self._gfp_word = gfp_word
-        self._fixed: list[tuple[int, int, int, int]] = []
-        self._fields: list[dict[str, str]] = []
+    `main` holds the main events' columns, row after row, and `count` says how many rows.
+    """
 
-    def add(self, time_ns: int, cpu: int, thread: int, row: int, body: str) -> None:
-        """Take one event."""
-        fields = {name: value for name, value in _FIELD.findall(body) if name not in _DERIVED}
-        if lock := _LOCK.match(body):
-            fields["lock_addr"] = lock[1]
-        for name in _GFP_FIELDS & fields.keys():
-            fields[name] = str(self._gfp_word(fields[name]))
-        self._fixed.append((time_ns, cpu, thread, row))
-        self._fields.append(fields)
+    def __init__(self) -> None:
+        self.main = array("q")
+        self.count = 0
+        self.tables: dict[str, list[tuple[int, int, int, int, Any]]] = {}
 
-    def finish(self, main_times: np.ndarray) -> dict[str, np.ndarray]:
-        """Columns in time order; fields absent from some row are left out."""
-        fixed = np.array(self._fixed, np.int64)
-        order = np.argsort(fixed[:, 0], kind="stable")
-        times, cpu, pid, rows = fixed[order].T
-        low, high = (np.searchsorted(main_times, times, side) for side in ("left", "right"))
-        keys = (times.copy(), cpu.astype(np.int16), pid.astype(np.int32), np.clip(rows, low, high))
-        columns = dict(zip(KEY_COLUMNS, keys, strict=True))
-        for name in self._fields[0]:
-            if all(name in row for row in self._fields):
-                column = name + FIELD_SUFFIX if name in KEY_COLUMNS else name
-                columns[column] = _column([row[name] for row in self._fields])[order]
-        return columns
+    def add(
+        self, event: str, time_ns: int, cpu: int, tid: int, main: Iterable[int], fields: Any
+    ) -> None:
+        """Take one event: of a main one its other columns, of one that gets a table its fields."""
+        kind = EVENT_NAMES.get(event)
+        if kind is None or kind is Event.EXTFRAG:
+            self.tables.setdefault(event, []).append((time_ns, cpu, tid, self.count, fields))
+        if kind is not None:
+            self.main.extend((time_ns, cpu, tid, kind, *main))
+            self.count += 1
+
+    def columns(
+        self, columns_of: Callable[[str, Sequence[Any]], Mapping[str, np.ndarray]]
+    ) -> tuple[dict[str, np.ndarray], dict[str, Mapping[str, np.ndarray]]]:
+        """Columns of a Trace in time order, ties as they came, and its tables.
+
+        `columns_of` makes columns of an event's fields, in the order in which these came.
+        """
+        rows = np.frombuffer(self.main, np.int64).reshape(-1, len(COLUMN_TYPES))
+        main_order = np.argsort(rows[:, 0], kind="stable")
+        main = dict(zip(COLUMN_TYPES, rows[main_order].T, strict=True))
+        tables: dict[str, Mapping[str, np.ndarray]] = {}
+        for event, taken in self.tables.items():
+            if taken:
+                *keys, fields = zip(*taken, strict=True)
+                order = np.argsort(keys[0], kind="stable")
+                time_ns, cpu, tid, before = np.array(keys, np.int64)[:, order]
+                row = preceding_rows(time_ns, before, main["time_ns"], main_order)
+                tables[event] = {
+                    **dict(
+                        zip(KEY_COLUMNS, (time_ns, np.int16(cpu), np.int32(tid), row), strict=True)
+                    ),
+                    **{column_name(n): c[order] for n, c in columns_of(event, fields).items()},
+                }
+        return main, tables
+
+
+def _text_columns(event: str, rows: Sequence[Mapping[str, str]]) -> dict[str, np.ndarray]:
+    """Columns of the fields that all rows have."""
+    names = (name for name in rows[0] if all(name in row for row in rows))
+    return {name: _column([row[name] for row in rows]) for name in names}
 
 
 def _column(values: list[str]) -> np.ndarray:
@@ -101,6 +124,9 @@ _RELEASE = re.compile(r"^# os release : (\S+)")
 _NR_CPUS = re.compile(r"^# nrcpus online : (\d{1,6})")
 _PERF_SCRIPT_FIELD = re.compile(r"(\w+)=(\S*)")
 _HEXADECIMAL = re.compile(r"0x[0-9a-fA-F]+")
+MAIN_COLUMNS = ("pfn", "order", "gfp", "migratetype", "percpu_refill")
+ABSENT = {"order": 0, "gfp": 0}
+"""What stands for a column that an event lacks; -1 for the others."""
 _LARGEST = (2**62, 2**15, 2**31, 6, 2**52, 64, 2**32, 16, 2, 2)
 """Exclusive bounds of the main columns, in their order."""
 _OUT_OF_RANGE = "has a field out of any kernel's range"
@@ -126,22 +152,20 @@ def event_of(line: str) -> tuple[str, int] | None:
 class ScriptReader:
     """Collects columns, losses and what the header says, line by line.
 
-    `rows` holds the main events' columns, row after row; `number` is the current line's, for
-    errors; `losses` are (CPU, time in ns, events lost) of each loss record.
+    `number` is the current line's, for errors; `losses` are (CPU, time in ns, events lost) of each
+    loss record.
     """
 
     _todo = _RECORD_AGAIN
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, rows: EventRows | None = None) -> None:
         self.path = path
+        self.rows = rows or EventRows()
         self.number = 0
         self.release = ""
         self.nr_cpus = 0
-        self.rows = array("q")
         self.comms: dict[int, str] = {}
         self.losses: list[tuple[int, int, int]] = []
-        self._row_count = 0
-        self._tables: dict[str, _TableRows] = {}
         self._notes: tuple[str, ...] = ()
         self._heads: dict[str, tuple[int, int]] = {}
         self._gfp: dict[str, int] = {}
@@ -208,37 +232,39 @@ class ScriptReader:
     ) -> None:
         """Take one event: a row of the main columns, of a table, or of both."""
         kind = EVENT_NAMES.get(name)
+        main: tuple[int, ...] = ()
+        fields: dict[str, str] = {}
         if kind is not None:
-            values = self._values(kind, dict(_PERF_SCRIPT_FIELD.findall(body)))
-            row = (time_ns, cpu, thread, int(kind), *values, in_interrupt)
+            main = (*self._main_values(kind, dict(_PERF_SCRIPT_FIELD.findall(body))), in_interrupt)
+            row = (time_ns, cpu, thread, kind, *main)
             if not all(-1 <= n < bound for n, bound in zip(row, _LARGEST, strict=True)):
                 raise self._error(_OUT_OF_RANGE)
-            self.rows.extend(row)
         if kind is None or kind is Event.EXTFRAG:
-            table = self._tables.setdefault(name, _TableRows(self._gfp_word))
-            table.add(time_ns, cpu, thread, self._row_count, body)
-        self._row_count += kind is not None
+            fields = {name: value for name, value in _FIELD.findall(body) if name not in _DERIVED}
+            if lock := _LOCK.match(body):
+                fields["lock_addr"] = lock[1]
+            for gfp in _GFP_FIELDS & fields.keys():
+                fields[gfp] = str(self._gfp_word(fields[gfp]))
+        self.rows.add(name, time_ns, cpu, thread, main, fields)
 
-    def _values(self, kind: Event, fields: dict[str, str]) -> tuple[int, int, int, int, int]:
-        """pfn, order, gfp, migratetype and percpu_refill of a main event."""
-        prefix = "alloc_" if kind is Event.EXTFRAG else ""
-        order, gfp, migratetype = 0, 0, -1
+    def _main_values(self, kind: Event, fields: dict[str, str]) -> Iterator[int]:
+        """The values of a main event's `MAIN_COLUMNS`."""
         try:
-            pfn = int(fields["pfn"], 0)
-            # T2: a failed allocation prints pfn 0 with a null page; unparsed text the raw -1.
-            failed = pfn == 2**64 - 1 or (pfn == 0 and fields.get("page", "0") in _NULL_PAGES)
-            if kind is not Event.FREE_BATCHED:
-                order = int(fields[f"{prefix}order"], 0)
-            if kind is Event.ALLOC:
-                gfp = self._gfp_word(fields["gfp_flags"])
-            if kind not in (Event.FREE, Event.FREE_BATCHED):
-                migratetype = int(fields[f"{prefix}migratetype"], 0)
-            refill = int(fields.get("percpu_refill", "-1"), 0)
+            for column, name in zip(MAIN_COLUMNS, MAIN_FIELDS[kind], strict=True):
+                if name is None or (name in OPTIONAL_FIELDS and name not in fields):
+                    yield ABSENT.get(column, -1)
+                elif column == "gfp":
+                    yield self._gfp_word(fields[name])
+                else:
+                    value = int(fields[name], 0)
+                    # T2: a failed allocation prints pfn 0, a null page; unparsed text the raw -1.
+                    null = value == 0 and fields.get("page", "0") in _NULL_PAGES
+                    failed = column == "pfn" and kind is Event.ALLOC
+                    yield -1 if failed and (null or value == 2**64 - 1) else value
         except KeyError as error:
             raise self._lacks(f"has no {error.args[0]}", "trace") from None
         except ValueError:
             raise self._error("has a field that is not a number") from None
-        return -1 if kind is Event.ALLOC and failed else pfn, order, gfp, migratetype, refill
 
     def _gfp_word(self, text: str) -> int:
         known = self._gfp.get(text)
@@ -271,15 +297,13 @@ class ScriptReader:
 
     def _finish(self) -> Trace:
         """The trace of all lines, in time order."""
-        if not self._row_count:
+        if not self.rows.count:
             raise RecordingError(self.path, "holds no page-allocator event", todo=self._todo)
-        rows = np.frombuffer(self.rows, np.int64).reshape(-1, len(COLUMN_TYPES))
-        if rows[0, 0] == 0 and np.any(rows[1:, 0] < rows[:-1, 0]):
+        times = np.frombuffer(self.rows.main, np.int64)[:: len(COLUMN_TYPES)]
+        if times[0] == 0 and np.any(times[1:] < times[:-1]):
             what = "holds differences of times, not times"
             raise RecordingError(self.path, what, todo=_RECORD_AGAIN)
-        rows = rows[np.argsort(rows[:, 0], kind="stable")]
-        columns = {name: rows[:, place] for place, name in enumerate(COLUMN_TYPES)}
-        tables = {name: table.finish(rows[:, 0]) for name, table in self._tables.items()}
+        columns, tables = self.rows.columns(_text_columns)
         if self._dropped:
             warnings.warn(
                 f"{self.path}: gfp bits above {LAST_STABLE_BIT:#x} depend on the kernel and are "
