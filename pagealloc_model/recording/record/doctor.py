@@ -63,7 +63,7 @@ _TRIAL_BUFFER = 1 << 20
 _TRIAL_TIMEOUT_S = 60
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Check:
     """One thing looked at, and what was found.
 
@@ -79,12 +79,11 @@ class Check:
 
 def _check(name: str, found: str, lack: tuple[str, str] | None = None) -> Check:
     """A check with what a lack costs and what to do about it, None if there is none."""
-    cost, todo = lack or ("", "")
-    return Check(name=name, found=found, cost=cost, todo=todo)
+    return Check(name, found, *(lack or ()))
 
 
 def _blocked(name: str, found: str, todo: str) -> Check:
-    return Check(name=name, found=found, cost="nothing can be recorded", todo=todo, blocks=True)
+    return Check(name, found, "nothing can be recorded", todo, blocks=True)
 
 
 def require_recordable(host: Host) -> PerfTool:
@@ -103,12 +102,9 @@ def recording_checks(host: Host) -> Iterator[Check]:
         found, _, todo = str(error).partition("; ")
         yield _blocked("perf", found, todo)
     else:
-        found = f"{tool.path}, version {tool.version}"
         larger = ("recordings are about ten times larger", "install a perf built with zstd")
-        packs = tool.compresses
-        yield _check(
-            "perf", found if packs else f"{found}, without zstd", None if packs else larger
-        )
+        found = f"{tool.path}, version {tool.version}" + ", without zstd" * (not tool.compresses)
+        yield _check("perf", found, None if tool.compresses else larger)
     if host.user == 0:
         yield _check("root", "yes")
     else:
@@ -264,15 +260,10 @@ def _trial(host: Host, buffer_bytes: int = _TRIAL_BUFFER) -> Check:
     """Record two events for an instant: only perf itself knows whether it may."""
     with tempfile.TemporaryDirectory() as place:
         output = Path(place) / "perf.data"
-        arguments = record_arguments(
-            find_perf(),
-            output=str(output),
-            events=event_arguments(ESSENTIAL_EVENTS, host),
-            buffer_bytes=buffer_bytes,
-        )
+        arguments = record_arguments(find_perf(), str(output), buffer_bytes)
         try:
             tried = subprocess.run(
-                [*arguments, "--", "true"],
+                [*arguments, *event_arguments(ESSENTIAL_EVENTS, host), "--", "true"],
                 capture_output=True,
                 text=True,
                 errors="replace",

@@ -100,12 +100,19 @@ class PerfProcess:
     """
 
     def __init__(
-        self, arguments: Callable[[tuple[int, int]], list[str]], log: Path, host: Host
+        self, arguments: Iterable[str], events: Iterable[str], log: Path, host: Host
     ) -> None:
+        def prepare() -> None:
+            """In the new process: end with our own, allow a file for each event on each CPU."""
+            _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
+            with contextlib.suppress(OSError, ValueError):
+                resource.setrlimit(resource.RLIMIT_NOFILE, (_FILES, _FILES))
+
         self._log = log
         orders, self._orders = os.pipe()
         self._answers, answers = os.pipe()
-        self.arguments = arguments((orders, answers))
+        control = ("-D", "-1", "--control", f"fd:{orders},{answers}")
+        self.arguments = [*arguments, *control, *events]
         with log.open("wb") as stderr:
             self._process = subprocess.Popen(
                 self.arguments,
@@ -114,7 +121,7 @@ class PerfProcess:
                 stderr=stderr,
                 pass_fds=(orders, answers),
                 process_group=0,
-                preexec_fn=_prepare,
+                preexec_fn=prepare,
             )
         os.close(orders)
         os.close(answers)
@@ -130,15 +137,17 @@ class PerfProcess:
         """Perf is gone."""
         return self._process.poll() is not None
 
-    def ask(self, order: str, interrupted: Callable[[], bool] = lambda: False) -> None:
-        """Give an order ("enable", "disable") and wait until it is carried out."""
+    def ask(self, order: str, check: Callable[[], None]) -> None:
+        """Give an order ("enable", "disable") and wait until it is carried out.
+
+        `check` is called meanwhile, and may raise.
+        """
         with contextlib.suppress(BrokenPipeError):
             os.write(self._orders, f"{order}\n".encode())
         while not select.select([self._answers], [], [], _POLL_S)[0]:
             if self.ended:
                 raise UsageError(f"nothing was recorded: {self.failure()}")
-            if interrupted():
-                raise KeyboardInterrupt
+            check()
         if not os.read(self._answers, _ANSWERS):
             raise UsageError(f"nothing was recorded: {self.failure()}")
 
@@ -167,13 +176,6 @@ class PerfProcess:
             self._process.wait()
         os.close(self._orders)
         os.close(self._answers)
-
-
-def _prepare() -> None:
-    """In the new process: end with our own, and allow a file for each event on each CPU."""
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
-    with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (_FILES, _FILES))
 
 
 _USUAL_EVENTS = "default"
@@ -320,22 +322,10 @@ def default_buffer(host: Host) -> int:
     return size
 
 
-def record_arguments(
-    tool: PerfTool,
-    *,
-    output: str,
-    events: Iterable[str],
-    buffer_bytes: int,
-    control: tuple[int, int] | None = None,
-) -> list[str]:
-    """The command line of a recording of all CPUs that starts out switched off."""
+def record_arguments(tool: PerfTool, output: str, buffer_bytes: int) -> list[str]:
+    """The command line of a recording of all CPUs, but for its events."""
     arguments = [tool.path, "record", "-a", "-k", "CLOCK_MONOTONIC", "-m", size_text(buffer_bytes)]
-    arguments += ["--kernel-callchains", "-o", output]
-    if tool.compresses:
-        arguments.append("-z=1")
-    if control is not None:
-        arguments += ["-D", "-1", "--control", "fd:{},{}".format(*control)]
-    return [*arguments, *events]
+    return [*arguments, "--kernel-callchains", "-o", output, *["-z=1"] * tool.compresses]
 
 
 ESSENTIAL_EVENTS = ("kmem:mm_page_alloc", "kmem:mm_page_free")

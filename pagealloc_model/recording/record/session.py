@@ -78,13 +78,9 @@ class _StopSignals:
         os.close(self._read)
         os.close(self._write)
 
-    def stopping(self) -> bool:
-        """A stop was requested."""
-        return self.requested is not None
-
     def check(self) -> None:
         """Give up what has not begun to record yet."""
-        if self.stopping():
+        if self.requested is not None:
             raise KeyboardInterrupt
 
     def wait(self, seconds: float) -> None:
@@ -363,29 +359,25 @@ class _Session:
 
     def run(self) -> Recorded:
         """Record, and give the finished recording its name."""
+        options = self._options
         with (
             _StopSignals() as self._signals,
-            Workspace(self._options.destination) as self._workspace,
-            KernelProbes(self._host, self._options.probes) as self._probes,
+            Workspace(options.destination) as self._workspace,
+            KernelProbes(self._host, options.probes) as self._probes,
             contextlib.ExitStack() as self._running,
         ):
             self._recording = self._workspace.recording
             try:
                 self._set_up()
-                self._perf.ask("enable", self._signals.stopping)
+                self._perf.ask("enable", self._signals.check)
                 self._meta["start_ns"] = time.monotonic_ns()
                 self._snapshot()
                 self._note("recording; Ctrl-C ends it")
-                if self._options.command:
-                    self._command = self._start(self._options.command)
+                if options.command:
+                    self._command = self._start(options.command)
                 end = self._watch()
                 recorded = self._finish(end)
-                trouble = self._perf.failure() if end == "perf" else ""
-                if end == _DISK:
-                    trouble = (
-                        "the disk is nearly full; free some space, or name another disk with -o"
-                    )
-                self._keep(trouble)
+                self._keep(end)
             except OSError as error:
                 where = error.filename or self._workspace.destination
                 raise UsageError(
@@ -411,10 +403,17 @@ class _Session:
         if self._workspace.nearly_full(0):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self._note("setting up")
-        options, host, signals = self._options, self._host, self._signals
-        self._perf = PerfProcess(self._perf_arguments, self._workspace.log, host)
+        options, host, signals, probes = self._options, self._host, self._signals, self._probes
+        words = [*event_arguments(self._events, host, call_chains=options.call_chains)]
+        for event in probes.events:
+            words += ["-e", event]
+            if event in probes.filters:
+                words += ["--filter", probes.filters[event]]
+        output = str(self._recording / EVENT_FILE)
+        arguments = record_arguments(self._tool, output, self._buffer_bytes)
+        self._perf = PerfProcess(arguments, words, self._workspace.log, host)
         self._running.callback(self._perf.close)
-        self._perf.ask("disable", signals.stopping)
+        self._perf.ask("disable", signals.check)
         if options.set_up:
             preparing = self._start(options.set_up)
             while preparing.poll() is None:
@@ -430,21 +429,6 @@ class _Session:
         options.before_events()
         self._meta |= machine_meta(host)
         self._snapshot()
-
-    def _perf_arguments(self, control: tuple[int, int]) -> list[str]:
-        chained = self._options.call_chains
-        words = [*event_arguments(self._events, self._host, call_chains=chained)]
-        for event in self._probes.events:
-            words += ["-e", event]
-            if event in self._probes.filters:
-                words += ["--filter", self._probes.filters[event]]
-        return record_arguments(
-            self._tool,
-            output=str(self._recording / EVENT_FILE),
-            events=words,
-            buffer_bytes=self._buffer_bytes,
-            control=control,
-        )
 
     def _snapshot(self) -> None:
         take_snapshot(self._recording, self._host)
@@ -463,7 +447,7 @@ class _Session:
         written = recent = 0
         while True:
             now = time.monotonic()
-            if self._signals.stopping():
+            if self._signals.requested is not None:
                 return "signal"
             if self._perf.ended:
                 return "perf"
@@ -493,17 +477,27 @@ class _Session:
 
     def _finish(self, end: str) -> Recorded:
         """The last snapshot, the end of perf and of the command, and meta.json."""
-        options, meta = self._options, self._meta
+        options, meta, command = self._options, self._meta, self._command
+        requested = self._signals.requested
         self._note("finishing")
         if end != "perf":
             with contextlib.suppress(OSError):  # there may be no room for it
                 self._snapshot()
         meta["end_ns"] = time.monotonic_ns()
         self._perf.stop()
-        self._end_command(end)
+        if command is not None:
+            # It outlived its recording; on Ctrl-C it may end by itself.
+            if end == "signal" and requested is signal.SIGINT:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    command.wait(_INTERRUPT_GRACE_S)
+            command.terminate()
+            try:
+                command.wait(_COMMAND_GRACE_S)
+            except subprocess.TimeoutExpired:
+                command.kill()
+                command.wait()
         output = self._recording / EVENT_FILE
-        why = why_unusable(output)
-        if why:
+        if why := why_unusable(output):
             raise UsageError(f"nothing usable was recorded: {self._perf.failure(why)}")
         if options.profile and end in ("command", "seconds"):
             # What the same costs while nothing is traced.
@@ -512,9 +506,8 @@ class _Session:
             meta["profile"] = record_profile(
                 self._tool, self._host, options.command, seconds, folded
             )
-        requested = self._signals.requested
         ended_by = requested.name if end == "signal" and requested else end
-        command_code = None if self._command is None else self._command.returncode
+        command_code = None if command is None else command.returncode
         arguments = ["perf", *self._perf.arguments[1:]]
         name = f"RECORDING/{EVENT_FILE}"
         meta |= {
@@ -539,24 +532,12 @@ class _Session:
             unset_probes=tuple(self._probes.unset),
         )
 
-    def _end_command(self, end: str) -> None:
-        """End a command that outlived its recording; on Ctrl-C it may end by itself."""
-        command = self._command
-        if command is None:
-            return
-        if end == "signal" and self._signals.requested is signal.SIGINT:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                command.wait(_INTERRUPT_GRACE_S)
-        command.terminate()
-        try:
-            command.wait(_COMMAND_GRACE_S)
-        except subprocess.TimeoutExpired:
-            command.kill()
-            command.wait()
-
-    def _keep(self, trouble: str) -> None:
-        """Anonymise where asked, and let the recording appear."""
+    def _keep(self, end: str) -> None:
+        """Anonymise where asked, let the recording appear, and say what ended it too early."""
         recording, name = self._recording, self._options.destination
+        trouble = self._perf.failure() if end == "perf" else ""
+        if end == _DISK:
+            trouble = "the disk is nearly full; free some space, or name another disk with -o"
         if self._options.anonymise:
             from pagealloc_model.recording.trim import trim_recording
 
