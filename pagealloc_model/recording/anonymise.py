@@ -308,8 +308,7 @@ def anonymise_profile(path: Path) -> str:
     """A profile's text with the functions that say something of zone->lock, and dashes."""
     known = {*HOLDS, *LETS_GO, UNLOCK}
     chains: Counter[str] = Counter()
-    text = text_of(path, "utf-8", todo="record the profile again")
-    for line in text.splitlines():
+    for line in text_of(path, "utf-8", todo="record the profile again").splitlines():
         chain, _, count = line.rpartition(" ")
         if not re.fullmatch(r"[0-9]{1,15}", count):
             continue

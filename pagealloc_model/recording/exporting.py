@@ -172,8 +172,7 @@ def _table_lines(
         time_ns, cpu, pid, row = (int(table[column][index]) for column in KEY_COLUMNS)
         line = f"{_head(trace, pid, cpu, time_ns)}{name}: {_fields(table, index, gfp)}\n"
         # Of events at one place the earlier come first; main row `row` follows them all.
-        row_ns = int(trace.time_ns[min(row, len(trace) - 1)])
-        yield row, min(time_ns, row_ns) - 1, line
+        yield row, min(time_ns, int(trace.time_ns[min(row, len(trace) - 1)])) - 1, line
 
 
 def _fields(table: Mapping[str, np.ndarray], index: int, gfp: Callable[[int], str]) -> str:
@@ -197,5 +196,4 @@ def _loss_lines(trace: Trace) -> _Lines:
     for index in np.argsort(losses.end_ns, kind="stable").tolist():
         end_ns, cpu = int(losses.end_ns[index]), max(int(losses.cpu[index]), 0)
         line = f"PERF_RECORD_LOST lost {int(losses.count[index])}\n"
-        row = int(np.searchsorted(trace.time_ns, end_ns))
-        yield row, -1, _head(trace, 0, cpu, end_ns) + line
+        yield int(np.searchsorted(trace.time_ns, end_ns)), -1, _head(trace, 0, cpu, end_ns) + line

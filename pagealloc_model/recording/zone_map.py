@@ -41,8 +41,7 @@ class ZoneMap:
         starts = np.array([zone.start_pfn for zone in self.zones], np.int64)
         ends = np.array([zone.end_pfn for zone in self.zones], np.int64)
         code = np.searchsorted(starts, pfn, "right") - 1
-        inside = (code >= 0) & (pfn < ends[code])
-        return np.where(inside, code, UNKNOWN_ZONE).astype(np.int8)
+        return np.where((code >= 0) & (pfn < ends[code]), code, UNKNOWN_ZONE).astype(np.int8)
 
     def batches(self) -> np.ndarray:
         """int64 pcp->batch by zone code, and of an unknown zone at the end (code -1)."""

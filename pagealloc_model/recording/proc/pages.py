@@ -113,8 +113,7 @@ def read_page_owner(path: str | Path) -> PageOwner:
         line += text.count(b"\n")
     columns = np.concatenate(tables).T
     if not columns.size:
-        what = "line 1: no allocation found; was page_owner=on?"
-        raise RecordingError(path, what, todo=_TODO)
+        raise RecordingError(path, "line 1: no allocation found; was page_owner=on?", todo=_TODO)
     return PageOwner(
         pfn=columns[0].copy(),
         order=columns[1].astype(np.int8),

@@ -129,8 +129,7 @@ class PerfProcess:
         if host.has_capability(CAP_SYS_NICE):
             # A control group may keep real time to itself.
             with contextlib.suppress(OSError):
-                real_time = os.sched_param(_PRIORITY)
-                os.sched_setscheduler(self._process.pid, os.SCHED_FIFO, real_time)
+                os.sched_setscheduler(self._process.pid, os.SCHED_FIFO, os.sched_param(_PRIORITY))
 
     @property
     def ended(self) -> bool:

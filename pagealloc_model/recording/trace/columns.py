@@ -135,8 +135,7 @@ class Losses:
         order = np.argsort(self.start_ns, kind="stable")
         # The latest end of all losses that start no later than each, with one of none in front.
         ends = np.maximum.accumulate(np.r_[np.iinfo(np.int64).min, self.end_ns[order]])
-        started = np.searchsorted(self.start_ns[order], end_ns, "right")
-        return np.asarray(ends[started] >= begin_ns)
+        return np.asarray(ends[np.searchsorted(self.start_ns[order], end_ns, "right")] >= begin_ns)
 
     @staticmethod
     def of(rows: Sequence[Sequence[int]] | np.ndarray, at_end: int = 0) -> Losses:

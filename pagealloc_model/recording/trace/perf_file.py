@@ -421,8 +421,7 @@ def walk_file(file: PerfFile, consume: Callable[[RecordBuffer], int]) -> None:
     readable = min(end, len(file.content) - WORD_SLACK)
     done = consume(RecordBuffer(file.content, start, readable, 0, False, readable == end))
     if readable < end:
-        tail = with_slack(file.content[done:end])
-        consume(RecordBuffer(tail, 0, end - done, done, False, True))
+        consume(RecordBuffer(with_slack(file.content[done:end]), 0, end - done, done, False, True))
 
 
 def with_slack(content: np.ndarray) -> np.ndarray:

@@ -93,8 +93,7 @@ class Collected:
         for attr_row, unordered in self._numbers_by_attr().items():
             tracepoint = formats[attr_row]
             assert tracepoint is not None
-            times = self._noted(unordered, at.NOTE_TIME, np.int64)
-            numbers = time_order(times, self._new_array)
+            numbers = time_order(self._noted(unordered, at.NOTE_TIME, np.int64), self._new_array)
             for part in _parts(0 if numbers is None else len(numbers)):
                 numbers[part] = unordered[numbers[part]]
             numbers = unordered if numbers is None else numbers
@@ -240,8 +239,7 @@ def preceding_rows(
     # Among rows of equal time, file-order numbers ascend: bisect for all samples at once.
     while len(undecided := np.flatnonzero(row < last)):
         middle = (row[undecided] + last[undecided]) // 2
-        number = middle if main_order is None else main_order[middle]
-        precedes = number < rows_before[undecided]
+        precedes = (middle if main_order is None else main_order[middle]) < rows_before[undecided]
         row[undecided[precedes]] = middle[precedes] + 1
         last[undecided[~precedes]] = middle[~precedes]
     return row

@@ -112,8 +112,10 @@ class TraceDat:
             todo = "only recordings of 64-bit little-endian machines can be read"
             raise RecordingError(path, what, todo=todo)
         self._page_size = cursor.number("<I", "page size")
-        read = self._read_parts if version == "6" else self._read_sections
-        read(cursor)
+        if version == "6":
+            self._read_parts(cursor)
+        else:
+            self._read_sections(cursor)
 
     def option(self, number: Option) -> bytes | None:
         """Data of the first option of that kind, None if there is none."""
@@ -161,8 +163,7 @@ class TraceDat:
         return unpacked
 
     def _cursor(self, start: int, end: int | None = None) -> Cursor:
-        end = len(self.content) if end is None else end
-        return Cursor(self.content, start, end, self.damaged)
+        return Cursor(self.content, start, len(self.content) if end is None else end, self.damaged)
 
     def _read_parts(self, cursor: Cursor) -> None:
         """Version 6: everything in one fixed order."""

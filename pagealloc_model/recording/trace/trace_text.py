@@ -420,8 +420,7 @@ class _TextReader(ScriptReader):
         self._exact = self._exact and len(event["fraction"]) == 9
         time_ns = _nanoseconds(event)
         if cpu in self._missed:
-            before = self._last_ns.get(cpu, -1)
-            self._gaps.append((cpu, before, time_ns, self._missed.pop(cpu)))
+            self._gaps.append((cpu, self._last_ns.get(cpu, -1), time_ns, self._missed.pop(cpu)))
         self._last_ns[cpu] = time_ns
         self._first_ns.setdefault(cpu, time_ns)
         if not event["comm"].startswith("<"):
