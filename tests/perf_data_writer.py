@@ -150,5 +150,5 @@ def time_of_record(file: PerfFile, record: bytes) -> int:
         return int.from_bytes(record[offset : offset + 8], "little")
     if kind >= FIRST_USER_TYPE:
         return -1
-    time_ns = TrailerReader(file.attrs).read(record).time_ns
+    _, time_ns, _, _ = TrailerReader(file.attrs).read(record)
     return -1 if time_ns is None else time_ns

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import gzip
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -97,16 +97,10 @@ _NEW_USER = 0x400000
 _STEP = 16
 
 
-LeftOut = dict[str, list[str]]
+LeftOut = defaultdict[str, dict[str, None]]
 """Names of what anonymising left out beside `REMOVED`, by what they are names of.
 
 Names stay with the user, numbers go along."""
-
-
-def _note(left_out: LeftOut, kind: str, name: str) -> None:
-    names = left_out.setdefault(kind, [])
-    if name not in names:
-        names.append(name)
 
 
 def anonymise_trace(trace: Trace, keep_names: Collection[str], left_out: LeftOut) -> Trace:
@@ -121,13 +115,13 @@ def anonymise_trace(trace: Trace, keep_names: Collection[str], left_out: LeftOut
     replaced = [~np.isin(trace.callchains, np.array(_MARKERS, np.uint64))]
     for event, table in trace.tables.items():
         if event not in KEPT_EVENTS:
-            _note(left_out, "other event", event)
+            left_out["other event"][event] = None
             continue
         tables[event] = {}
         declared = trace.declared_types.get(event, {})
         for name, values in table.items():
             if name.removesuffix(FIELD_SUFFIX) not in _KEPT_FIELDS:
-                _note(left_out, "other field of an event", f"{event}/{name}")
+                left_out["other field of an event"][f"{event}/{name}"] = None
                 continue
             tables[event][name] = values
             if values.dtype == object:
@@ -154,7 +148,7 @@ def anonymise_trace(trace: Trace, keep_names: Collection[str], left_out: LeftOut
         comms = dict(zip(trace.comms, new_names.tolist(), strict=True))
     known_bits = {*stable_gfp_bits(None), *stable_gfp_bits((6, 1))}
     if trace.notes:
-        _note(left_out, "note of the reader", "notes")
+        left_out["note of the reader"]["notes"] = None
     return replace(
         trace,
         tables=tables,
@@ -175,11 +169,7 @@ def anonymise_trace(trace: Trace, keep_names: Collection[str], left_out: LeftOut
             for event, types in trace.declared_types.items()
             if event in tables
         },
-        losses=replace(
-            trace.losses,
-            event=tuple(name if name in KEPT_EVENTS else "" for name in trace.losses.event),
-        ),
-        release=_from_start(_RELEASE, trace.release),
+        release=_from_start(_UNAME[2], trace.release),
         clock=trace.clock if trace.clock in _CLOCKS else "",
         notes=(),
         sampled={name: value for name, value in trace.sampled.items() if name in KEPT_EVENTS},
@@ -277,8 +267,6 @@ _VM_SYSCTLS = frozenset(
     watermark_boost_factor watermark_scale_factor zone_reclaim_mode""",
     )
 )
-_RELEASE = re.compile(r"\d+\.\d+(\.\d+)?(-rc\d+)?")
-_MODEL = re.compile(r"(Intel|AMD|QEMU|ARM|IBM|Apple|Ampere)\b")
 PAGE_FLAGS = np.uint64((1 << 28) - 1)
 """The kernel's own bits of /proc/kpageflags (include/uapi/linux/kernel-page-flags.h)."""
 
@@ -296,12 +284,12 @@ def anonymise_snapshot(snapshot: Snapshot, destination: Path, left_out: LeftOut)
             lines = text.splitlines() if text is not None else []
             known = [line for line in lines if _KERNEL_LINE.fullmatch(line)]
             if len(known) < max(len(lines), text is None):
-                _note(left_out, "state file with lines that no kernel prints", name)
+                left_out["state file with lines that no kernel prints"][name] = None
             (destination / name).write_text(
                 "".join(f"{line}\n" for line in known), encoding="ascii"
             )
         else:
-            _note(left_out, "other file of snapshots", name)
+            left_out["other file of snapshots"][name] = None
 
 
 def anonymise_profile(path: Path) -> str:
@@ -328,30 +316,29 @@ def anonymise_meta(meta: Mapping[str, Any], left_out: LeftOut) -> dict[str, Any]
         if clean is not None:
             harmless[key] = clean(value)
         elif key != "cmdline":
-            _note(left_out, "other key of meta.json", key)
+            left_out["other key of meta.json"][key] = None
     if "cmdline" in meta:
         harmless["cmdline"] = None
     return harmless
 
 
-def _from_start(pattern: re.Pattern[str], text: object) -> str:
+def _from_start(pattern: str, text: object) -> str:
     """What of a text the pattern matches, "" for none."""
-    match = pattern.match(text) if isinstance(text, str) else None
+    match = re.match(pattern, text) if isinstance(text, str) else None
     return match[0] if match else ""
 
 
 def _texts(pattern: str, keys: str = "(?!)") -> Callable[[Any], Any]:
     """Numbers stay; of texts what the pattern matches from their beginning, of keys whole ones."""
-    value_pattern, key_pattern = re.compile(pattern), re.compile(keys)
 
     def clean(value: Any) -> Any:
         if isinstance(value, bool | int | float) or value is None:
             return value
         if isinstance(value, str):
-            return _from_start(value_pattern, value)
+            return _from_start(pattern, value)
         if isinstance(value, list):
             return [clean(element) for element in value]
-        return {key: clean(v) for key, v in value.items() if key_pattern.fullmatch(key)}
+        return {key: clean(v) for key, v in value.items() if re.fullmatch(keys, key)}
 
     return clean
 
@@ -363,18 +350,22 @@ def _any_of(names: Collection[str]) -> str:
 _number = _texts("(?!)")
 
 
+_UNAME = (
+    r"Linux",
+    r"(?!)",
+    r"\d+\.\d+(\.\d+)?(-rc\d+)?",
+    r"#\d+( SMP)?( PREEMPT\w{0,8})?",
+    r"(x86_64|aarch64|i686|ppc64le|s390x|riscv64)$",
+)
+
+
 def _uname(value: Any) -> Any:
     if not isinstance(value, list):
         return None
-    system, _, release, version, machine = [*map(str, value), *[""] * 5][:5]
-    kept = [
-        _from_start(re.compile("Linux"), system),
-        ANONYMOUS,
-        _from_start(_RELEASE, release),
-        _from_start(re.compile(r"#\d+( SMP)?( PREEMPT\w{0,8})?"), version),
-        _from_start(re.compile(r"(x86_64|aarch64|i686|ppc64le|s390x|riscv64)$"), machine),
-    ]
-    return kept[: max(len(value), 3)]
+    words = [*map(str, value), *[""] * len(_UNAME)]
+    harmless = [_from_start(pattern, word) for pattern, word in zip(_UNAME, words, strict=False)]
+    harmless[1] = ANONYMOUS
+    return harmless[: max(len(value), 3)]
 
 
 def _command(value: Any) -> Any:
@@ -415,10 +406,11 @@ def _lines(value: Any) -> Any:
 
 def _sysctls(value: Any) -> Any:
     settings = value if isinstance(value, dict) else {}
-    numbers = re.compile(r"-?\d+(\s+-?\d+)*")
     return {
-        name: each if each is None or type(each) is int else _from_start(numbers, each) or None
-        for name, each in settings.items()
+        name: value
+        if value is None or type(value) is int
+        else _from_start(r"-?\d+(\s+-?\d+)*", value) or None
+        for name, value in settings.items()
         if name in _VM_SYSCTLS
     }
 
@@ -429,15 +421,6 @@ def _profile(value: Any) -> Any:
     numbers = ("sample_ns", "seconds", "repeats_command")
     cleaned = {name: _number(number) for name, number in profile.items() if name in numbers}
     return cleaned | {"event": CLOCK_EVENT if by_clock else "cycles"}
-
-
-def _provenance(value: Any) -> Any:
-    clean = _texts(
-        r"[0-9a-f]{64}$|(pagealloc_model|mapp) [\d.]+$",
-        "source_sha256|window_ns|window_starts_at_recording_start|window_reaches_recording_end"
-        "|page_allocator_events|made_by|anonymised|earlier",
-    )
-    return clean(value) if isinstance(value, dict) else None
 
 
 _THP_VALUES = (
@@ -453,7 +436,7 @@ _META: Mapping[str, Callable[[Any], Any]] = {
     "command": _command,
     "perf": _perf,
     "meminfo": _lines,
-    "cpuinfo_model": _texts(_MODEL.pattern),
+    "cpuinfo_model": _texts(r"(Intel|AMD|QEMU|ARM|IBM|Apple|Ampere)\b"),
     "sysctl": _sysctls,
     "thp": _texts(
         _THP_VALUES,
@@ -462,7 +445,11 @@ _META: Mapping[str, Callable[[Any], Any]] = {
         r"|max_ptes_\w{4,6})|hugepages-\d+kB/(shmem_)?enabled",
     ),
     "profile": _profile,
-    "provenance": _provenance,
+    "provenance": _texts(
+        r"[0-9a-f]{64}$|(pagealloc_model|mapp) [\d.]+$",
+        "source_sha256|window_ns|window_starts_at_recording_start|window_reaches_recording_end"
+        "|page_allocator_events|made_by|anonymised|earlier",
+    ),
     "package": _texts(r"pagealloc_model [\d.]+"),
     "perf_version": _texts(r"(perf version )?\d+(\.\d+)*"),
     "topology": _texts(

@@ -43,7 +43,15 @@ def dated_snapshots(snapshots: Sequence[Snapshot], trace: Trace) -> tuple[Snapsh
     if any(snapshot.read_ns for snapshot in snapshots):
         read = [(snapshot, (snapshot.read_ns or {}).get("zoneinfo")) for snapshot in snapshots]
         return tuple(replace(one, time_ns=span[0]) if span else one for one, span in read)
-    rows = _buffer_rows(trace)
+    rows = np.zeros(0, np.int64)
+    if trace.gfp_bits.keys() >= {*_WITH_FLAGS, *_WITHOUT_FLAGS}:
+        # What may be buffers: single pages for the kernel, not tried hard for.
+        wanted = sum(trace.gfp_bits[name] for name in _WITH_FLAGS)
+        looked_at = wanted | sum(trace.gfp_bits[name] for name in _WITHOUT_FLAGS)
+        for part in parts(len(trace)):
+            single = (trace.event[part] == Event.ALLOC) & (trace.order[part] == 0)
+            single &= (trace.gfp[part] & looked_at) == wanted
+            rows = np.append(rows, part.start + np.flatnonzero(single))
     time_ns, pid = trace.time_ns[rows], trace.pid[rows]
     named_ns = np.array([snapshot.time_ns for snapshot in snapshots], np.int64)
     snapshot = np.searchsorted(named_ns, time_ns, side="right") - 1
@@ -73,20 +81,6 @@ def dated_snapshots(snapshots: Sequence[Snapshot], trace: Trace) -> tuple[Snapsh
         else named
         for named, start, count in zip(snapshots, starts, counts, strict=True)
     )
-
-
-def _buffer_rows(trace: Trace) -> np.ndarray:
-    """Rows of what may be buffers: single pages for the kernel, not tried hard for."""
-    if not trace.gfp_bits.keys() >= {*_WITH_FLAGS, *_WITHOUT_FLAGS}:
-        return np.zeros(0, np.int64)
-    wanted = sum(trace.gfp_bits[name] for name in _WITH_FLAGS)
-    looked_at = wanted | sum(trace.gfp_bits[name] for name in _WITHOUT_FLAGS)
-    rows = [np.zeros(0, np.int64)]
-    for part in parts(len(trace)):
-        single = (trace.event[part] == Event.ALLOC) & (trace.order[part] == 0)
-        single &= (trace.gfp[part] & looked_at) == wanted
-        rows.append(part.start + np.flatnonzero(single))
-    return np.concatenate(rows)
 
 
 def start_snapshot(snapshots: Sequence[Snapshot], trace: Trace) -> Snapshot | None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,23 +16,12 @@ from pagealloc_model.base.files import (
     new_directory,
     refuse_unless_file,
     text_of,
+    written_whole,
 )
 from pagealloc_model.base.progress_bar import Report, part_of
+from pagealloc_model.recording import recording as recordings
 from pagealloc_model.recording.event_files import STORE_FILE, is_store, read_events, size_of
 from pagealloc_model.recording.proc.counts import READ_TIMES_FILE, format_read_times
-from pagealloc_model.recording.recording import (
-    KALLSYMS_FILE,
-    KPAGEFLAGS_FILE,
-    META_FILE,
-    PAGE_OWNER_FILES,
-    RECORDING_VERSION,
-    SNAPSHOT_DIRECTORY,
-    Recording,
-    open_recording,
-    snapshots_of,
-    state_files,
-    write_meta,
-)
 from pagealloc_model.recording.snapshot import SNAPSHOT_FILES, Snapshot
 from pagealloc_model.recording.trace.columns import Trace
 
@@ -86,36 +73,30 @@ def import_recording(
         RecordingError: the source cannot be read.
         UsageError: the destination exists or cannot be written, or perf's Python is not there.
     """
-    recording = open_recording(source)
+    recording = recordings.open_recording(source)
     destination = Path(destination)
     if destination.exists():
         raise UsageError(f"{destination} exists; give a new name with -o")
     alone = destination.suffix == _STORE_SUFFIX
-    beside = [META_FILE] if recording.meta else []
-    beside += state_files(recording.path)
+    beside = [recordings.META_FILE] if recording.meta else []
+    beside += recordings.state_files(recording.path)
     try:
         destination.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(prefix=f".{destination.name}-", dir=destination.parent))
-    except OSError as error:
-        raise UsageError(f"{destination}: cannot be made ({error.strerror})") from None
-    try:
-        store = partial / STORE_FILE
-        trace = write_events(recording, store, compress=compress, reader=reader, progress=progress)
-        if alone:
-            store.rename(destination)
-        else:
-            for name in beside:
+        new = written_whole(destination) if alone else new_directory(destination, private=True)
+        with new as partial:
+            store = partial if alone else partial / STORE_FILE
+            trace = write_events(
+                recording, store, compress=compress, reader=reader, progress=progress
+            )
+            for name in () if alone else beside:
                 copy_file(recording.path / name, partial / name)
-            for snapshot in recording.snapshots:
-                snapshot.copy_to(partial / SNAPSHOT_DIRECTORY / snapshot.directory.name)
-            partial.rename(destination)
+            for snapshot in () if alone else recording.snapshots:
+                snapshot.copy_to(partial / recordings.SNAPSHOT_DIRECTORY / snapshot.directory.name)
     except OSError as error:
         raise UsageError(f"{destination}: cannot be written ({error.strerror or error})") from None
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
     event_file = destination if alone else destination / STORE_FILE
     if recording.snapshots:
-        beside.insert(1 if recording.meta else 0, SNAPSHOT_DIRECTORY)
+        beside.insert(1 if recording.meta else 0, recordings.SNAPSHOT_DIRECTORY)
     return ImportResult(
         path=destination,
         event_file=event_file,
@@ -127,7 +108,7 @@ def import_recording(
 
 
 def write_events(
-    recording: Recording,
+    recording: recordings.Recording,
     path: Path,
     *,
     compress: bool,
@@ -148,18 +129,16 @@ def write_events(
     if not event_file.is_dir() and is_store(event_file):
         source = store_source(event_file)
     else:
-        size = size_of(event_file)
-        source = StoreSource(file=event_file.name, size=size, sha256=recording.sha256)
+        source = StoreSource(event_file.name, size_of(event_file), recording.sha256)
     if reader == _OWN_READER:
         trace = read_events(event_file, path.parent, part_of(progress, 0, _READING))
     else:
         from pagealloc_model.recording.record import perf_python
 
-        by_script = reader == _PERF_SCRIPT
-        read = (
-            perf_python.read_with_perf_script if by_script else perf_python.read_with_perf_session
-        )
-        trace = read(event_file)
+        if reader == _PERF_SCRIPT:
+            trace = perf_python.read_with_perf_script(event_file)
+        else:
+            trace = perf_python.read_with_perf_session(event_file)
     report = part_of(progress, _READING, 1)
     write_store(trace, path, source=source, compress=compress, progress=report)
     return trace
@@ -169,7 +148,7 @@ _BEFORE = "before"
 _GAP_NS = 1000
 _LONGEST_WAY_NS = 60 * 10**9
 _TIMES = ("kpageflags_at_ns", "page_owner_at_ns", "start_ns", "end_ns")
-_PAGE_FILES = (KPAGEFLAGS_FILE, *PAGE_OWNER_FILES, KALLSYMS_FILE)
+_PAGE_FILES = (recordings.KPAGEFLAGS_FILE, *recordings.PAGE_OWNER_FILES, recordings.KALLSYMS_FILE)
 _NO_STATE = (
     "give --snapshot DIR, made by pagealloc snapshot, or at least --zoneinfo FILE, a copy of "
     "/proc/zoneinfo"
@@ -215,9 +194,9 @@ def attach_state(
         UsageError: there is no zoneinfo at all, snapshots and events are of different times, or
             the destination cannot be written.
     """
-    source = open_recording(trace)
+    source = recordings.open_recording(trace)
     copies: dict[str, Path] = {}
-    if snapshots is not None and not (snapshots / SNAPSHOT_DIRECTORY).is_dir():
+    if snapshots is not None and not (snapshots / recordings.SNAPSHOT_DIRECTORY).is_dir():
         if not snapshots.is_dir():
             raise UsageError(f"{snapshots}: is no directory; {_NO_STATE}")
         there = [name for name in SNAPSHOT_FILES if (snapshots / name).exists()]
@@ -231,19 +210,31 @@ def attach_state(
         events = write_events(source, partial / STORE_FILE, compress=True, progress=progress)
         lacks = []
         meta = _meta_of(source, snapshots, release, events)
-        timed = () if snapshots is None else snapshots_of(snapshots)[0]
+        timed = () if snapshots is None else recordings.snapshots_of(snapshots)[0]
         if timed:
             lacks += _copy_snapshots(timed, partial, meta, events)
         if copies:
-            lacks.append(_copy_files(copies, partial, events, read))
+            names = ", ".join(sorted(copies))
+            if "zoneinfo" not in copies and not timed:
+                raise UsageError(f"no zoneinfo among {names}; {_NO_STATE}")
+            first, last = events.span_ns
+            time_ns = first - _GAP_NS if read == _BEFORE else last + _GAP_NS
+            directory = partial / recordings.SNAPSHOT_DIRECTORY / f"{max(time_ns, 0):020d}"
+            directory.mkdir(parents=True)
+            for name, path in copies.items():
+                copy_file(path, directory / name)
+            lacks.append(
+                f"{names} without a time, taken to be of the moment {read} the trace: "
+                "what was allocated and freed in between is not known"
+            )
         if not (timed or copies):
             raise UsageError(f"{source.path}: no state of the machine to attach; {_NO_STATE}")
-        for name in () if snapshots is None else state_files(snapshots):
+        for name in () if snapshots is None else recordings.state_files(snapshots):
             if name in _PAGE_FILES:
                 copy_file(snapshots / name, partial / name)
         meta["attached"] = {"trace": source.event_file.name, "sha256": source.sha256}
-        write_meta(partial, meta)
-        new = open_recording(partial)
+        recordings.write_meta(partial, meta)
+        new = recordings.open_recording(partial)
         lacks += new.missing
         if not any(snapshot.zoneinfo is not None for snapshot in new.snapshots):
             raise UsageError(f"no copy of zoneinfo can be used; {_NO_STATE}")
@@ -255,21 +246,21 @@ def attach_state(
             lacks.append("no sysctls: the kernel's defaults are taken")
         lacks += events.notes
         meta["attached"]["lacks"] = lacks
-        write_meta(partial, meta)
+        recordings.write_meta(partial, meta)
     return Attached(len(events), len(timed) + bool(copies), tuple(lacks))
 
 
 def _meta_of(
-    source: Recording, snapshots: Path | None, release: str, trace: Trace
+    source: recordings.Recording, snapshots: Path | None, release: str, trace: Trace
 ) -> dict[str, Any]:
     """meta.json of the state's directory, else of the source, else what the trace says."""
-    meta: dict[str, Any] = {"bundle_version": RECORDING_VERSION, **source.meta}
-    if snapshots is not None and (path := snapshots / META_FILE).is_file():
+    meta: dict[str, Any] = {"bundle_version": recordings.RECORDING_VERSION, **source.meta}
+    if snapshots is not None and (path := snapshots / recordings.META_FILE).is_file():
         todo = "restore the file, or take the snapshots anew"
         content = json_of(text_of(path, "utf-8", todo=todo), path, todo=todo)
         if not isinstance(content, dict):
             raise RecordingError(path, "is not a JSON object", todo=todo)
-        meta = {"bundle_version": RECORDING_VERSION, **content}
+        meta = {"bundle_version": recordings.RECORDING_VERSION, **content}
     if release or (trace.release and "uname" not in meta):
         meta["uname"] = ["Linux", "", release or trace.release, "", ""]
     if trace.nr_cpus and "nr_cpus" not in meta:
@@ -310,7 +301,7 @@ def _copy_snapshots(
             "while tracing, with trace_clock mono, or give their files without times (--zoneinfo)"
         )
     for snapshot, time_ns in zip(snapshots, times, strict=True):
-        directory = destination / SNAPSHOT_DIRECTORY / f"{time_ns:020d}"
+        directory = destination / recordings.SNAPSHOT_DIRECTORY / f"{time_ns:020d}"
         snapshot.copy_to(directory)
         if shift and snapshot.read_ns:
             spans = snapshot.read_ns.items()
@@ -322,20 +313,3 @@ def _copy_snapshots(
             meta[key] += shift
     if doubt:
         yield doubt
-
-
-def _copy_files(files: Mapping[str, Path], destination: Path, trace: Trace, read: str) -> str:
-    """Copy files without a time to where they are said to belong; returns what that costs."""
-    names = ", ".join(sorted(files))
-    if "zoneinfo" not in files and not (destination / SNAPSHOT_DIRECTORY).is_dir():
-        raise UsageError(f"no zoneinfo among {names}; {_NO_STATE}")
-    first, last = trace.span_ns
-    time_ns = first - _GAP_NS if read == _BEFORE else last + _GAP_NS
-    directory = destination / SNAPSHOT_DIRECTORY / f"{max(time_ns, 0):020d}"
-    directory.mkdir(parents=True)
-    for name, path in files.items():
-        copy_file(path, directory / name)
-    return (
-        f"{names} without a time, taken to be of the moment {read} the trace: "
-        "what was allocated and freed in between is not known"
-    )

@@ -14,13 +14,13 @@ import numpy as np
 from pagealloc_model.base.arrays import parts
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.base.text import count_of
-from pagealloc_model.recording.proc.pages import BUDDY
+from pagealloc_model.recording.proc.pages import BUDDY, SECTION
+from pagealloc_model.recording.recording import Recording, most_words
 from pagealloc_model.recording.sampling import COMPLETE, sampled_words
 from pagealloc_model.recording.trace.columns import EVENT_NAMES, Event, Trace
 
 if TYPE_CHECKING:
     from pagealloc_model.recording.proc.zoneinfo import ZoneInfoZone
-    from pagealloc_model.recording.recording import Recording
     from pagealloc_model.recording.snapshot import Snapshot
 
     _Usable = Sequence[tuple[Snapshot, tuple[ZoneInfoZone, ...]]]
@@ -96,46 +96,48 @@ _KERNEL_THREAD = re.compile(
 _checked: WeakKeyDictionary[Recording, tuple[ProvenanceCheck, ...]] = WeakKeyDictionary()
 
 
+_Found = tuple[str, str] | tuple[str, str, str]
+"""The level, what was found, and what to do about it."""
+
+
 def provenance(recording: Recording) -> tuple[ProvenanceCheck, ...]:
     """All checks that need no replay; kept while the recording lives."""
     if recording not in _checked:
-        _checked[recording] = tuple(_checks(recording))
+        checks = (ProvenanceCheck(name, *found) for name, found in _checks(recording))
+        _checked[recording] = tuple(checks)
     return _checked[recording]
 
 
-def _checks(recording: Recording) -> Iterator[ProvenanceCheck]:
+def _checks(recording: Recording) -> Iterator[tuple[str, _Found]]:
     trace = recording.trace
     usable = [
         (snapshot, snapshot.zoneinfo.zones)
         for snapshot in recording.dated_snapshots
         if snapshot.zoneinfo is not None
     ]
-    yield _scope(recording)
+    yield "recorded", _scope(recording)
     if trace.sampled:
-        yield ProvenanceCheck("sampled", REFUSED, sampled_words(trace), COMPLETE)
+        yield "sampled", (REFUSED, sampled_words(trace), COMPLETE)
     counts = {"alloc": trace.count(Event.ALLOC), "free": trace.count(Event.FREE)}
     missing = " and ".join(f"kmem:mm_page_{name}" for name, count in counts.items() if not count)
-    yield ProvenanceCheck(
-        "allocations and frees",
-        REFUSED if missing else USABLE,
-        f"{count_of(counts['alloc'], 'allocation')}, {count_of(counts['free'], 'free')}",
-        f"record {missing}" if missing else "",
-    )
-    clock = f"{trace.clock} clock" if trace.clock else "unknown clock"
+    found = f"{count_of(counts['alloc'], 'allocation')}, {count_of(counts['free'], 'free')}"
+    level, todo = (REFUSED, f"record {missing}") if missing else (USABLE, "")
+    yield "allocations and frees", (level, found, todo)
     level, found, todo = USABLE, "CLOCK_MONOTONIC, as the snapshots'", ""
-    if trace.clock != "monotonic" and recording.snapshots:
-        level, found = DOUBT, f"{clock}: where snapshots stand among the events is not sure"
-        todo = "record with perf record -k CLOCK_MONOTONIC"
-    elif trace.clock != "monotonic":
-        found = f"{clock}; there is no snapshot to place by it"
-    yield ProvenanceCheck("clock", level, found, todo)
+    if trace.clock != "monotonic":
+        found = f"{trace.clock} clock" if trace.clock else "unknown clock"
+        if recording.snapshots:
+            level, found = DOUBT, f"{found}: where snapshots stand among the events is not sure"
+            todo = "record with perf record -k CLOCK_MONOTONIC"
+        else:
+            found += "; there is no snapshot to place by it"
+    yield "clock", (level, found, todo)
     lost, share = trace.losses.total, lost_share(trace)
-    yield ProvenanceCheck(
-        "lost",
-        REFUSED if share > MOST_LOST else DOUBT if lost else USABLE,
-        f"{count_of(lost, 'event')} ({share:.1%})" if lost else "no event",
-        "record with larger buffers (perf record -m), or use a loss-free window" if lost else "",
-    )
+    level, found, todo = USABLE, "no event", ""
+    if lost:
+        level, found = DOUBT, f"{count_of(lost, 'event')} ({share:.1%})"
+        todo = "record with larger buffers (perf record -m), or use a loss-free window"
+    yield "lost", (REFUSED if share > MOST_LOST else level, found, todo)
     whole, used = len(recording.whole_trace), len(trace)
     found = f"all {whole} recorded"
     if whole != used:
@@ -143,14 +145,16 @@ def _checks(recording: Recording) -> Iterator[ProvenanceCheck]:
             f"{used} of {whole} recorded: those before the first snapshot in their time are left "
             "out, since they turned the free lists over"
         )
-    yield ProvenanceCheck("events replayed", USABLE, found)
-    yield _page_frames(trace, usable)
+    yield "events replayed", (USABLE, found)
+    yield "page frames", _page_frames(trace, usable)
     if recording.snapshots:
-        yield _boot(recording.snapshots)
-        yield _kernel(recording)
-        yield _near(trace, usable)
-        yield _sizes(recording, usable)
-        yield from _page_flags(recording, usable)
+        yield "snapshots' boot", _boot(recording.snapshots)
+        yield "kernel", _kernel(recording)
+        yield "snapshots' time", _near(trace, usable)
+        yield "memory and CPUs", _sizes(recording, usable)
+        with suppress(RecordingError):  # a damaged file is refused where it is needed
+            if (odd := _odd_page_flags(recording, usable)) is not None:
+                yield "page flags", (DOUBT, odd, f"{_OF_ONE_RUN}; or delete kpageflags")
 
 
 def demand_checks(counts: Mapping[str, int], allocations: int) -> tuple[ProvenanceCheck, ...]:
@@ -184,7 +188,7 @@ def lost_share(trace: Trace) -> float:
     return lost / max(lost + len(trace) + sum(others), 1)
 
 
-def _scope(recording: Recording) -> ProvenanceCheck:
+def _scope(recording: Recording) -> _Found:
     """System-wide or a task: by perf's arguments, else by whether kernel threads have events."""
     words = [str(word) for word in recording.meta.get("perf") or ()]
     options = words[: words.index("--")] if "--" in words else words
@@ -209,12 +213,11 @@ def _scope(recording: Recording) -> ProvenanceCheck:
         else:
             level, found = DOUBT, f"{count} in {seconds:.1f} s, none of the kernel's"
     todo = "" if level == USABLE else "record with perf record -a, or with pagealloc record"
-    return ProvenanceCheck("recorded", level, found, todo)
+    return level, found, todo
 
 
-def _page_frames(trace: Trace, usable: _Usable) -> ProvenanceCheck:
+def _page_frames(trace: Trace, usable: _Usable) -> _Found:
     """Events that touch memory which no snapshot knows."""
-    name = "page frames"
     zones = {
         (zone.start_pfn, zone.start_pfn + zone.spanned)
         for _, of_one in usable
@@ -223,7 +226,7 @@ def _page_frames(trace: Trace, usable: _Usable) -> ProvenanceCheck:
     }
     if not zones:
         todo = "record with pagealloc record, which takes snapshots"
-        return ProvenanceCheck(name, REFUSED, "no snapshot tells the machine's zones", todo)
+        return REFUSED, "no snapshot tells the machine's zones", todo
     outside, asked = 0, 0
     for part in parts(len(trace)):
         # Allocations that succeeded, and frees.
@@ -237,53 +240,46 @@ def _page_frames(trace: Trace, usable: _Usable) -> ProvenanceCheck:
         outside += int((~inside).sum())
         asked += len(pfn)
     if not outside:
-        found = f"all {asked} allocations and frees lie in the machine's zones"
-        return ProvenanceCheck(name, USABLE, found)
+        return USABLE, f"all {asked} allocations and frees lie in the machine's zones"
     found = f"{outside} of {asked} allocations and frees lie outside the machine's zones"
     level = REFUSED if outside / asked > _HALF else DOUBT
-    return ProvenanceCheck(name, level, found, "take events and snapshots from one machine")
+    return level, found, "take events and snapshots from one machine"
 
 
-def _boot(snapshots: Sequence[Snapshot]) -> ProvenanceCheck:
+def _boot(snapshots: Sequence[Snapshot]) -> _Found:
     """Counters of one boot only grow."""
-    name = "snapshots' boot"
     before: dict[str, int] = {}
     for snapshot in snapshots:
         for counter, value in snapshot.vmstat.values.items() if snapshot.vmstat else ():
             if _ONLY_GROW.match(counter):
                 if value < before.get(counter, 0):
                     found = f"{counter} fell from {before[counter]} to {value}: not of one boot"
-                    return ProvenanceCheck(name, REFUSED, found, _OF_ONE_RUN)
+                    return REFUSED, found, _OF_ONE_RUN
                 before[counter] = value
     if not before:
-        return ProvenanceCheck(name, USABLE, "no counter tells whether they are of one boot")
-    return ProvenanceCheck(name, USABLE, "their counters only grow: one boot")
+        return USABLE, "no counter tells whether they are of one boot"
+    return USABLE, "their counters only grow: one boot"
 
 
-def _kernel(recording: Recording) -> ProvenanceCheck:
+def _kernel(recording: Recording) -> _Found:
     uname, release = recording.meta.get("uname"), recording.trace.release
     named = {str(uname[2])} if uname else set()
     if release:
         named.add(release)
     if uname and len(named) > 1:
-        found = f"events are of {release}, snapshots of {uname[2]}"
-        return ProvenanceCheck("kernel", REFUSED, found, _OF_ONE_RUN)
-    counters = {
-        frozenset(snapshot.vmstat.values) for snapshot in recording.snapshots if snapshot.vmstat
-    }
-    if len(counters) > 1:
-        found = "vmstat has other counters in some snapshots than in others"
-        return ProvenanceCheck("kernel", DOUBT, found, _OF_ONE_RUN)
+        return REFUSED, f"events are of {release}, snapshots of {uname[2]}", _OF_ONE_RUN
+    snapshots = recording.snapshots
+    if len({frozenset(one.vmstat.values) for one in snapshots if one.vmstat}) > 1:
+        return DOUBT, "vmstat has other counters in some snapshots than in others", _OF_ONE_RUN
     if not named:
-        return ProvenanceCheck("kernel", DOUBT, "nothing names it", "name it with --rules")
-    return ProvenanceCheck("kernel", USABLE, f"{named.pop()}, of events and snapshots")
+        return DOUBT, "nothing names it", "name it with --rules"
+    return USABLE, f"{named.pop()}, of events and snapshots"
 
 
-def _near(trace: Trace, usable: _Usable) -> ProvenanceCheck:
+def _near(trace: Trace, usable: _Usable) -> _Found:
     """The start state is that of the nearest snapshot."""
-    name = "snapshots' time"
     if not usable:
-        return ProvenanceCheck(name, REFUSED, "no snapshot has a usable zoneinfo", _OF_ONE_RUN)
+        return REFUSED, "no snapshot has a usable zoneinfo", _OF_ONE_RUN
     first, last = trace.demand_span_ns
     times = [snapshot.time_ns for snapshot, _ in usable]
     inside = sum(first <= time <= last for time in times)
@@ -297,14 +293,13 @@ def _near(trace: Trace, usable: _Usable) -> ProvenanceCheck:
             f"{inside} among the events, the nearest to the first {abs(seconds):.1f} s {side} the "
             "first event"
         )
-    return ProvenanceCheck(name, level, found, "" if level == USABLE else _OF_ONE_RUN)
+    return level, found, "" if level == USABLE else _OF_ONE_RUN
 
 
-def _sizes(recording: Recording, usable: _Usable) -> ProvenanceCheck:
+def _sizes(recording: Recording, usable: _Usable) -> _Found:
     """Accounts of the machine's memory and CPUs: zoneinfo, meminfo, pagetypeinfo, kpageflags."""
-    name = "memory and CPUs"
     if not usable:
-        return ProvenanceCheck(name, REFUSED, "no snapshot tells them", _OF_ONE_RUN)
+        return REFUSED, "no snapshot tells them", _OF_ONE_RUN
     first, zones = usable[0]
     managed = sum(zone.managed for zone in zones)
     recorded = _MEM_TOTAL.search(str(recording.meta.get("meminfo") or ""))
@@ -328,26 +323,25 @@ def _sizes(recording: Recording, usable: _Usable) -> ProvenanceCheck:
     if len(layouts) > 1:
         odd.append("zones begin elsewhere in some snapshots than in others")
     if odd:
-        return ProvenanceCheck(name, REFUSED, "; ".join(odd), _OF_ONE_RUN)
+        return REFUSED, "; ".join(odd), _OF_ONE_RUN
     gib = managed * _PAGE_KB / (1 << 20)
     if total > managed * (1 + _SAME_SIZE):
         found = f"{gib:.2f} GiB managed at the start, but meminfo has {total * _PAGE_KB >> 20} GiB"
-        return ProvenanceCheck(name, DOUBT, found, _AFTER_BOOT)
-    return ProvenanceCheck(name, USABLE, f"{gib:.2f} GiB managed; all files agree")
+        return DOUBT, found, _AFTER_BOOT
+    return USABLE, f"{gib:.2f} GiB managed; all files agree"
 
 
-def _page_flags(recording: Recording, usable: _Usable) -> Iterator[ProvenanceCheck]:
-    """Whether kpageflags are of another machine: as many free pages as the snapshot beside them."""
-    at_ns = recording.kpageflags_at_ns
-    if at_ns is None or not usable:
-        return
-    nearest, zones = min(usable, key=lambda row: abs(row[0].time_ns - at_ns))
-    with suppress(RecordingError):  # a damaged file is refused where it is needed
-        if abs(nearest.time_ns - at_ns) >= _BESIDE_NS or recording.kpageflags is None:
-            return
-        free = sum(zone.free for zone in zones)
-        flagged = int(np.count_nonzero(recording.kpageflags & BUDDY))
-        if abs(flagged - free) > _FLAGS_OFF * sum(zone.managed for zone in zones):
-            found = f"{flagged} pages are free by kpageflags, {free} by the snapshot beside them"
-            todo = f"{_OF_ONE_RUN}; or delete kpageflags"
-            yield ProvenanceCheck("page flags", DOUBT, found, todo)
+def _odd_page_flags(recording: Recording, usable: _Usable) -> str | None:
+    """What makes kpageflags those of another machine: their number, or how many pages are free."""
+    words, at_ns, end = recording.kpageflags, recording.kpageflags_at_ns, most_words(recording)
+    if words is None or not end or not usable:
+        return None
+    if not end <= len(words) <= -(-end // SECTION) * SECTION:
+        return f"kpageflags has {len(words)} page frames, the machine's zones end at {end}"
+    nearest, zones = min(usable, key=lambda row: abs(row[0].time_ns - (at_ns or 0)))
+    if at_ns is None or abs(nearest.time_ns - at_ns) >= _BESIDE_NS:
+        return None
+    free, flagged = sum(zone.free for zone in zones), int(np.count_nonzero(words & BUDDY))
+    if abs(flagged - free) <= _FLAGS_OFF * sum(zone.managed for zone in zones):
+        return None
+    return f"{flagged} pages are free by kpageflags, {free} by the snapshot beside them"

@@ -17,21 +17,7 @@ from pagealloc_model.base.files import given, is_given, json_of, text_of
 from pagealloc_model.base.lazy import LazyMethod
 from pagealloc_model.base.progress_bar import progress
 from pagealloc_model.base.text import count_of
-from pagealloc_model.recording.beginning import (
-    dated_snapshots,
-    events_from,
-    flags_at,
-    start_snapshot,
-)
-from pagealloc_model.recording.event_files import (
-    EVENT_FILE,
-    EVENT_FILES,
-    digest_of,
-    event_file_of,
-    is_store,
-    read_events,
-    size_of,
-)
+from pagealloc_model.recording import beginning, event_files
 from pagealloc_model.recording.event_files import STORE_FILE as STORE_FILE
 from pagealloc_model.recording.lock_profile import PROFILE_FILE, LockProfile, read_lock_profile
 from pagealloc_model.recording.proc.counts import READ_TIMES_FILE, KernelSymbols, read_kallsyms
@@ -100,23 +86,23 @@ class Recording:
         """The recorded events, from `begins_at` on."""
         if self.begins_at is None:
             return self.whole_trace
-        return events_from(self.whole_trace, self.begins_at)
+        return beginning.events_from(self.whole_trace, self.begins_at)
 
     @cached_property
     def begins_at(self) -> Snapshot | None:
         """The snapshot that the recording begins at, None if at its first event (T10.6)."""
-        return start_snapshot(self.dated_snapshots, self.whole_trace)
+        return beginning.start_snapshot(self.dated_snapshots, self.whole_trace)
 
     @cached_property
     def whole_trace(self) -> Trace:
         """All recorded events."""
-        with progress(f"reading {self.name}", size_of(self.event_file), "B") as report:
-            return read_events(self.event_file, progress=report)
+        with progress(f"reading {self.name}", event_files.size_of(self.event_file), "B") as report:
+            return event_files.read_events(self.event_file, progress=report)
 
     @cached_property
     def dated_snapshots(self) -> tuple[Snapshot, ...]:
         """The snapshots, each at the time of its zoneinfo instead of that of its name."""
-        return dated_snapshots(self.snapshots, self.whole_trace)
+        return beginning.dated_snapshots(self.snapshots, self.whole_trace)
 
     @cached_property
     def release(self) -> str:
@@ -135,7 +121,7 @@ class Recording:
         """The same where the recording begins: at a snapshot, with what events before it tell."""
         if self.kpageflags is None or self.begins_at is None:
             return self.kpageflags
-        return flags_at(self.kpageflags, self.whole_trace, self.begins_at)
+        return beginning.flags_at(self.kpageflags, self.whole_trace, self.begins_at)
 
     @property
     def kpageflags_at_ns(self) -> int | None:
@@ -166,12 +152,12 @@ class Recording:
 
         Of a columnar form, that of the file it was made from.
         """
-        if not self.event_file.is_dir() and is_store(self.event_file):
+        if not self.event_file.is_dir() and event_files.is_store(self.event_file):
             from pagealloc_model.recording.trace.store import store_source
 
             if (source := store_source(self.event_file)) is not None:
                 return source.sha256
-        return digest_of(self.event_file)
+        return event_files.digest_of(self.event_file)
 
     @cached_property
     def missing(self) -> tuple[str, ...]:
@@ -233,7 +219,9 @@ def _recording_directories() -> tuple[Path, ...]:
 def _names_in(directory: Path) -> set[str]:
     """Names of the recordings in a directory, none where it may not be read."""
     with suppress(OSError):
-        return {path.name for path in directory.iterdir() if event_file_of(path) is not None}
+        return {
+            path.name for path in directory.iterdir() if event_files.event_file_of(path) is not None
+        }
     return set()
 
 
@@ -259,13 +247,13 @@ def open_recording(path: str | Path) -> Recording:
     if not place.is_dir():
         # A bare perf.data is named after its directory, other files after themselves.
         file = place.resolve()
-        name = file.parent.name if file.name in EVENT_FILES else file.name
+        name = file.parent.name if file.name in event_files.EVENT_FILES else file.name
         return Recording(path=place, name=name, event_file=given(place))
-    event_file = event_file_of(place)
+    event_file = event_files.event_file_of(place)
     if event_file is None:
         raise RecordingError(
             place,
-            f"is a directory without {EVENT_FILE}",
+            f"is a directory without {event_files.EVENT_FILE}",
             todo="give a recording's directory or an event file",
         )
     snapshots, left_alone = snapshots_of(place)
@@ -296,7 +284,7 @@ def _locate(path: str | Path) -> Path:
     folders = () if wanted.is_absolute() else tuple(dict.fromkeys((here, *beside, *checkout)))
     for directory in folders:
         place = directory / wanted
-        if place.is_file() or (place.is_dir() and event_file_of(place) is not None):
+        if place.is_file() or (place.is_dir() and event_files.event_file_of(place) is not None):
             return place
     names = {*recording_names()}
     if is_name:
@@ -333,7 +321,7 @@ _MOST_NAMED = 3
 
 def _others_in(directory: Path, event_file: Path) -> Iterator[str]:
     """What is no part of a recording, by name; with links, which none has."""
-    known = {*EVENT_FILES, META_FILE, SNAPSHOT_DIRECTORY, *_STATE_FILES}
+    known = {*event_files.EVENT_FILES, META_FILE, SNAPSHOT_DIRECTORY, *_STATE_FILES}
     entries = sorted(os.scandir(directory), key=lambda entry: entry.name)
     for entry in entries:
         if entry.name in known and entry.is_symlink() and entry.name != event_file.name:

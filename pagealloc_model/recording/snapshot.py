@@ -11,23 +11,15 @@ from typing import TypeVar
 
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.base.files import copy_file, is_given, text_of
-from pagealloc_model.recording.proc.counts import (
-    READ_TIMES_FILE,
-    BuddyInfo,
-    PageTypeInfo,
-    ReadTimes,
-    VmStat,
-    parse_buddyinfo,
-    parse_pagetypeinfo,
-    parse_read_times,
-    parse_vmstat,
-)
+from pagealloc_model.recording.proc import counts
 from pagealloc_model.recording.proc.zoneinfo import ZoneInfo, parse_zoneinfo
 
 SNAPSHOT_FILES = ("buddyinfo", "pagetypeinfo", "zoneinfo", "vmstat")
-KNOWN_FILES = (*SNAPSHOT_FILES, READ_TIMES_FILE)
+KNOWN_FILES = (*SNAPSHOT_FILES, counts.READ_TIMES_FILE)
 
-_State = TypeVar("_State", BuddyInfo, PageTypeInfo, ZoneInfo, VmStat, ReadTimes)
+_State = TypeVar(
+    "_State", counts.BuddyInfo, counts.PageTypeInfo, ZoneInfo, counts.VmStat, counts.ReadTimes
+)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -46,14 +38,14 @@ class Snapshot:
     _problems: dict[str, str] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
-    def buddyinfo(self) -> BuddyInfo | None:
+    def buddyinfo(self) -> counts.BuddyInfo | None:
         """Free buddies by order."""
-        return self._parse("buddyinfo", parse_buddyinfo)
+        return self._parse("buddyinfo", counts.parse_buddyinfo)
 
     @cached_property
-    def pagetypeinfo(self) -> PageTypeInfo | None:
+    def pagetypeinfo(self) -> counts.PageTypeInfo | None:
         """Free lists and pageblocks by type."""
-        return self._parse("pagetypeinfo", parse_pagetypeinfo)
+        return self._parse("pagetypeinfo", counts.parse_pagetypeinfo)
 
     @cached_property
     def zoneinfo(self) -> ZoneInfo | None:
@@ -61,14 +53,14 @@ class Snapshot:
         return self._parse("zoneinfo", parse_zoneinfo)
 
     @cached_property
-    def vmstat(self) -> VmStat | None:
+    def vmstat(self) -> counts.VmStat | None:
         """Counters."""
-        return self._parse("vmstat", parse_vmstat)
+        return self._parse("vmstat", counts.parse_vmstat)
 
     @cached_property
-    def read_ns(self) -> ReadTimes | None:
+    def read_ns(self) -> counts.ReadTimes | None:
         """CLOCK_MONOTONIC before and after each file's own read; old recordings lack it."""
-        return self._parse(READ_TIMES_FILE, parse_read_times)
+        return self._parse(counts.READ_TIMES_FILE, counts.parse_read_times)
 
     @cached_property
     def problems(self) -> Mapping[str, str]:

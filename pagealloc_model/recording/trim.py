@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,31 +20,11 @@ from pagealloc_model.base.files import (
 )
 from pagealloc_model.base.text import count_of
 from pagealloc_model.base.version import __version__
-from pagealloc_model.recording.anonymise import (
-    ANONYMOUS,
-    PAGE_FLAGS,
-    REMOVED,
-    LeftOut,
-    anonymise_meta,
-    anonymise_profile,
-    anonymise_snapshot,
-    anonymise_trace,
-    functions_of_chains,
-)
+from pagealloc_model.recording import anonymise as anonymous
+from pagealloc_model.recording import recording as recordings
 from pagealloc_model.recording.event_files import read_events
 from pagealloc_model.recording.lock_profile import PROFILE_FILE
 from pagealloc_model.recording.proc.pages import read_kpageflags
-from pagealloc_model.recording.recording import (
-    KALLSYMS_FILE,
-    PAGE_OWNER_FILES,
-    SNAPSHOT_DIRECTORY,
-    STORE_FILE,
-    Recording,
-    most_words,
-    open_recording,
-    state_files,
-    write_meta,
-)
 from pagealloc_model.recording.snapshot import Snapshot
 from pagealloc_model.recording.trace.side_tables import Window, events_between
 
@@ -111,7 +92,7 @@ def trim_recording(
         raise UsageError(f"a window of {seconds} s holds nothing; give more than 0 seconds")
     if events is not None and events <= 0:
         raise UsageError(f"a window of {events} events holds nothing; give 1 or more")
-    recording = open_recording(source)
+    recording = recordings.open_recording(source)
     trace = read_events(recording.event_file, main_chains=True)
     window = _window(trace.time_ns, recording.name, start_s, seconds, events)
     cut = events_between(trace, window)
@@ -122,32 +103,32 @@ def trim_recording(
         f"seconds={seconds}, events={events}, anonymise={anonymise}, compress={compress}, "
         f"keep_names={kept_names}{', keep_functions=True' if keep_functions else ''})"
     )
-    left_out: LeftOut = {}
-    removed = [*(REMOVED if anonymise else ())]
+    left_out: anonymous.LeftOut = defaultdict(dict)
+    removed = [*(anonymous.REMOVED if anonymise else ())]
     functions = None
     if anonymise:
         chains, symbols = cut.callchains, recording.kernel_symbols if keep_functions else None
-        cut = anonymise_trace(cut, keep_names, left_out)
+        cut = anonymous.anonymise_trace(cut, keep_names, left_out)
         if symbols is not None:
-            functions = functions_of_chains(chains, cut.callchains, symbols)
+            functions = anonymous.functions_of_chains(chains, cut.callchains, symbols)
     with new_directory(destination, private=True) as partial:
-        write_store(cut, partial / STORE_FILE, source=None, compress=compress)
+        write_store(cut, partial / recordings.STORE_FILE, source=None, compress=compress)
         others: set[str] = set()
         snapshots = _snapshots_in(recording.snapshots, window, cut.clock, removed)
         for snapshot in snapshots:
-            place = partial / SNAPSHOT_DIRECTORY / f"{snapshot.time_ns:020d}"
+            place = partial / recordings.SNAPSHOT_DIRECTORY / f"{snapshot.time_ns:020d}"
             if anonymise:
-                anonymise_snapshot(snapshot, place, left_out)
+                anonymous.anonymise_snapshot(snapshot, place, left_out)
             else:
                 others |= {*snapshot.copy_to(place)}
         if others:
             removed.append(f"other files of snapshots: {', '.join(sorted(others))}")
-        for name in state_files(recording.path):
+        for name in recordings.state_files(recording.path):
             why = _copy_state_file(recording, name, partial, window, anonymise, functions)
             removed += [f"{name}, which {why}"] if why else []
         meta = dict(recording.meta)
         if anonymise:
-            meta = anonymise_meta(meta, left_out)
+            meta = anonymous.anonymise_meta(meta, left_out)
         meta.setdefault("bundle_version", 1)
         if isinstance(meta.get("start_ns"), int) and not window.from_start:
             meta["start_ns"] = max(meta["start_ns"], window.begin_ns)
@@ -156,7 +137,7 @@ def trim_recording(
         earlier = meta.get("provenance")
         counted = [count_of(len(names), kind) for kind, names in left_out.items()]
         meta["provenance"] = {
-            "source": ANONYMOUS if anonymise else recording.name,
+            "source": anonymous.ANONYMOUS if anonymise else recording.name,
             "source_sha256": recording.sha256,
             "window_ns": [window.begin_ns, window.end_ns],
             "window_starts_at_recording_start": window.from_start,
@@ -167,7 +148,7 @@ def trim_recording(
             "anonymised": anonymise,
             "removed": [*removed, *counted],
         } | ({} if earlier is None else {"earlier": earlier})
-        write_meta(partial, meta)
+        recordings.write_meta(partial, meta)
     if anonymise:
         destination.chmod(0o755)  # to be shown
     named = [f"{kind}: {', '.join(names)}" for kind, names in left_out.items()]
@@ -218,7 +199,7 @@ def _snapshots_in(
 
 
 def _copy_state_file(
-    recording: Recording,
+    recording: recordings.Recording,
     name: str,
     directory: Path,
     window: Window,
@@ -232,24 +213,26 @@ def _copy_state_file(
     source, copy = recording.path / name, directory / name
     if name == PROFILE_FILE and not (window.from_start and window.to_end):
         return "is of the whole recording"
-    if name not in (PROFILE_FILE, KALLSYMS_FILE) and not window.from_start:
+    if name not in (PROFILE_FILE, recordings.KALLSYMS_FILE) and not window.from_start:
         return "is true only at the recording's start"
     if not anonymise:
         if name == PROFILE_FILE:
             copy_file(source, copy)
         else:
             _recompress(source, copy)
-    elif name == KALLSYMS_FILE:
+    elif name == recordings.KALLSYMS_FILE:
         if functions is None:
             return "tells this boot's addresses"
         copy.write_bytes(functions)
-    elif name in PAGE_OWNER_FILES:
+    elif name in recordings.PAGE_OWNER_FILES:
         return "names programs"
     elif name == PROFILE_FILE:
-        copy.write_text(anonymise_profile(source), encoding="ascii")
+        copy.write_text(anonymous.anonymise_profile(source), encoding="ascii")
     else:
         try:
-            words = (read_kpageflags(source, most_words(recording)) & PAGE_FLAGS).astype("<u8")
+            words = (
+                read_kpageflags(source, recordings.most_words(recording)) & anonymous.PAGE_FLAGS
+            ).astype("<u8")
         except RecordingError:
             return "cannot be read"
         copy.write_bytes(gzip.compress(words.tobytes(), compresslevel=9, mtime=0))

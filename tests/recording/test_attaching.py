@@ -12,10 +12,10 @@ import pagealloc_model as pm
 from pagealloc_model.base.errors import RecordingError, UsageError
 from pagealloc_model.cli import main
 from pagealloc_model.recording import importing
+from pagealloc_model.recording.event_files import read_events
 from pagealloc_model.recording.importing import attach_state
 from pagealloc_model.recording.record.host import Host
 from pagealloc_model.recording.record.snapshots import copy_state
-from pagealloc_model.recording.recording import read_events
 from tests.same_trace import differing_fields
 from tests.small_recordings import (
     BEFORE_NS,

@@ -32,7 +32,6 @@ def with_losses(*gaps: tuple[float, float], count: int = 100) -> Recording:
         start_ns=edges[:, 0],
         end_ns=edges[:, 1],
         count=np.full(len(gaps), count),
-        event=("",) * len(gaps),
     )
     copy = replace(recording)
     copy.__dict__["trace"] = replace(recording.whole_trace, losses=losses)

@@ -151,7 +151,7 @@ OFFLINE = np.uint64(1 << 23)
 PGTABLE = np.uint64(1 << 26)
 RESERVED = np.uint64(1 << 32)
 
-_SECTION = 1 << 15
+SECTION = 1 << 15
 """Page frames of a memory section, to which the kernel fills the file up."""
 _MOST_UNKNOWN = 1 << 27
 """Words that are read where nothing says how much memory the machine has: 512 GiB."""
@@ -172,7 +172,7 @@ def read_kpageflags(path: str | Path, page_frames: int | None = None) -> np.ndar
         RecordingError: the file cannot be read, is not an intact gzip, is cut inside a word or has
             more words than the machine has page frames.
     """
-    most = 8 * ((_MOST_UNKNOWN if page_frames is None else page_frames) + _SECTION)
+    most = 8 * ((_MOST_UNKNOWN if page_frames is None else page_frames) + SECTION)
     without = "copy it again, or delete it to go on without the initial page map"
     try:
         with opened(path) as packed, gzip.open(packed, "rb") as file:

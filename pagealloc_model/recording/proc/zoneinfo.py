@@ -178,7 +178,11 @@ def _zone(node: int, name: str, lines: list[tuple[int, str]], path: str | Path) 
         if not label or not value:
             raise malformed(path, number, "is not a name and a value")
         if label == "protection":
-            fields[label] = _protection(value, path, number)
+            match = _NUMBERS.match(value)
+            if match is None:
+                raise malformed(path, number, f"{value!r} is not a list of counts")
+            words = (word.strip() for word in match[1].split(","))
+            fields[label] = tuple(integer(word, path, number) for word in words if word)
             continue
         count = integer(value, path, number)
         known: dict[str, Any] | None = None
@@ -220,14 +224,6 @@ def _zone(node: int, name: str, lines: list[tuple[int, str]], path: str | Path) 
     for what in _impossible_values(zone):
         raise malformed(path, begin, f"zone {name} {what}")
     return zone
-
-
-def _protection(value: str, path: str | Path, number: int) -> tuple[int, ...]:
-    match = _NUMBERS.match(value)
-    if match is None:
-        raise malformed(path, number, f"{value!r} is not a list of counts")
-    words = (word.strip() for word in match[1].split(","))
-    return tuple(integer(word, path, number) for word in words if word)
 
 
 def _impossible_values(zone: ZoneInfoZone) -> Iterator[str]:

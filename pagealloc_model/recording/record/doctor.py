@@ -13,26 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pagealloc_model.base.errors import UsageError
+from pagealloc_model.recording.record import perf, probes
 from pagealloc_model.recording.record.host import CAP_PERFMON, CAP_SYS_ADMIN, Host, read_or_none
-from pagealloc_model.recording.record.perf import (
-    ESSENTIAL_EVENTS,
-    RECENT_EVENTS,
-    PerfTool,
-    available_events,
-    event_arguments,
-    explain_failure,
-    find_perf,
-    record_arguments,
-    usual_events,
-    why_unusable,
-)
 from pagealloc_model.recording.record.perf_python import load_perf_module, module_words
-from pagealloc_model.recording.record.probes import (
-    PROBES,
-    functions_lacking,
-    leftover_probes,
-    probe_file,
-)
 
 _FAST_CLOCKS = ("tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "xen", "arch_sys_counter")
 _STATE_FILES = (
@@ -86,18 +69,18 @@ def _blocked(name: str, found: str, todo: str) -> Check:
     return Check(name, found, "nothing can be recorded", todo, blocks=True)
 
 
-def require_recordable(host: Host) -> PerfTool:
+def require_recordable(host: Host) -> perf.PerfTool:
     """The perf to record with; a UsageError if something is in the way."""
     for check in recording_checks(host):
         if check.blocks:
             raise UsageError(f"cannot record: {check.found}; {check.todo}")
-    return find_perf()
+    return perf.find_perf()
 
 
 def recording_checks(host: Host) -> Iterator[Check]:
     """Everything a recording depends on, the most basic first."""
     try:
-        tool = find_perf()
+        tool = perf.find_perf()
     except UsageError as error:
         found, _, todo = str(error).partition("; ")
         yield _blocked("perf", found, todo)
@@ -168,10 +151,10 @@ def _tracepoints(host: Host) -> Iterator[Check]:
         yield _blocked("tracefs", found, todo)
         return
     yield _check("tracefs", str(host.tracefs))
-    available = available_events(host.tracefs)
-    usual = [name for name in usual_events() if name not in RECENT_EVENTS]
+    available = perf.available_events(host.tracefs)
+    usual = [name for name in perf.usual_events() if name not in perf.RECENT_EVENTS]
     lacking = [name for name in usual if name not in available]
-    essential = [name for name in ESSENTIAL_EVENTS if name not in available]
+    essential = [name for name in perf.ESSENTIAL_EVENTS if name not in available]
     if essential:
         yield _blocked(
             "tracepoints",
@@ -186,27 +169,29 @@ def _tracepoints(host: Host) -> Iterator[Check]:
     else:
         yield _check("tracepoints", f"all {len(usual)}")
     costs = [
-        f"without {name}, {cost}" for name, cost in RECENT_EVENTS.items() if name not in available
+        f"without {name}, {cost}"
+        for name, cost in perf.RECENT_EVENTS.items()
+        if name not in available
     ]
-    count = len(RECENT_EVENTS)
+    count = len(perf.RECENT_EVENTS)
     found = f"{count - len(costs)} of {count}" if costs else f"all {count}"
     lack = ("; ".join(costs), "nothing: most kernels lack them") if costs else None
     yield _check("lock tracepoints", found, lack)
 
 
 def _probes(host: Host) -> Check:
-    left = leftover_probes(host)
+    left = probes.leftover_probes(host)
     if left:
         cost = "a recording is running, or one was killed and left them"
         todo = "the next recording removes what is left over"
         return _check("kprobes", f"{', '.join(left)} are set", (cost, todo))
-    if probe_file(host) is None:
-        cost = "; ".join(dict.fromkeys(probe.lack for probe in PROBES))
+    if probes.probe_file(host) is None:
+        cost = "; ".join(dict.fromkeys(probe.lack for probe in probes.PROBES))
         if host.user:
             return _check("kprobes", "no kprobes without root", (cost, "see root"))
         todo = "boot a kernel with CONFIG_KPROBE_EVENTS"
         return _check("kprobes", "none in this kernel", (cost, todo))
-    lacking = functions_lacking(host)
+    lacking = probes.functions_lacking(host)
     if not lacking:
         return _check("kprobes", "permitted")
     cost = "; ".join(dict.fromkeys(lacking.values()))
@@ -260,10 +245,10 @@ def _trial(host: Host, buffer_bytes: int = _TRIAL_BUFFER) -> Check:
     """Record two events for an instant: only perf itself knows whether it may."""
     with tempfile.TemporaryDirectory() as place:
         output = Path(place) / "perf.data"
-        arguments = record_arguments(find_perf(), str(output), buffer_bytes)
+        arguments = perf.record_arguments(perf.find_perf(), str(output), buffer_bytes)
         try:
             tried = subprocess.run(
-                [*arguments, *event_arguments(ESSENTIAL_EVENTS, host), "--", "true"],
+                [*arguments, *perf.event_arguments(perf.ESSENTIAL_EVENTS, host), "--", "true"],
                 capture_output=True,
                 text=True,
                 errors="replace",
@@ -273,8 +258,8 @@ def _trial(host: Host, buffer_bytes: int = _TRIAL_BUFFER) -> Check:
         except subprocess.TimeoutExpired:
             found = f"perf record took over {_TRIAL_TIMEOUT_S} s"
             return _blocked("recording", found, "try the same perf record by hand")
-        why = why_unusable(output)
+        why = perf.why_unusable(output)
     if tried.returncode or why:
-        found, _, todo = explain_failure(tried.stderr, tried.returncode, why).rpartition("; ")
+        found, _, todo = perf.explain_failure(tried.stderr, tried.returncode, why).rpartition("; ")
         return _blocked("recording", found, todo)
     return _check("recording", "a trial recording works")

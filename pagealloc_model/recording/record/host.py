@@ -139,6 +139,14 @@ def machine_meta(host: Host) -> dict[str, Any]:
     node_of = {cpu: number for number, node in nodes for cpu in _listed(node / "cpulist")}
     cpus, online = sysfs / "cpu", _listed(sysfs / "cpu/online")
     distances = [(_stripped(node / "distance") or "").split() for _, node in nodes]
+    # THP settings as raw text, by path below transparent_hugepage.
+    directory = host.sysfs / "kernel/mm/transparent_hugepage"
+    thp = {name: _stripped(directory / name) for name in ("enabled", "defrag")}
+    for file in sorted(directory.glob("*")) + sorted(directory.glob("*/*")):
+        name = str(file.relative_to(directory))
+        if (file.is_file() and not name.startswith("hugepages-")) or name.endswith("/enabled"):
+            thp[name] = _stripped(file)
+    cache_files = ("level", "type", "size", "shared_cpu_list")
     return {
         "bundle_version": 1,
         "package": f"pagealloc_model {__version__}",
@@ -150,7 +158,7 @@ def machine_meta(host: Host) -> dict[str, Any]:
         "cpuinfo_model": cpuinfo.get("model name"),
         "hypervisor": "hypervisor" in cpuinfo["flags"].split() if "flags" in cpuinfo else None,
         "sysctl": _sysctls(host.proc / "sys/vm"),
-        "thp": _huge_pages(host.sysfs / "kernel/mm/transparent_hugepage"),
+        "thp": thp,
         # From 0 to the last online; one that is offline is put on the first node.
         "cpu_nodes": [
             node_of.get(cpu, nodes[0][0]) for cpu in range(max(online, default=-1) + 1) if nodes
@@ -159,7 +167,17 @@ def machine_meta(host: Host) -> dict[str, Any]:
         "topology": {
             "online": _stripped(cpus / "online"),
             "possible": _stripped(cpus / "possible"),
-            "cpus": {str(number): _processor_place(cpus / f"cpu{number}") for number in online},
+            "cpus": {
+                str(number): {
+                    "package": _stripped(cpus / f"cpu{number}/topology/physical_package_id"),
+                    "core": _stripped(cpus / f"cpu{number}/topology/core_id"),
+                    "caches": [
+                        [_stripped(cache / name) for name in cache_files]
+                        for cache in sorted(cpus.glob(f"cpu{number}/cache/index*"))
+                    ],
+                }
+                for number in online
+            },
         },
         "config": _configuration(host),
         "lockdown": host.lockdown,
@@ -176,27 +194,6 @@ def _sysctls(directory: Path) -> dict[str, str | None]:
                 if text is not None:
                     settings[file.name] = text
     return settings
-
-
-def _huge_pages(directory: Path) -> dict[str, str | None]:
-    """THP settings as raw text, by path below transparent_hugepage."""
-    settings = {name: _stripped(directory / name) for name in ("enabled", "defrag")}
-    for file in sorted(directory.glob("*")) + sorted(directory.glob("*/*")):
-        name = str(file.relative_to(directory))
-        if (file.is_file() and not name.startswith("hugepages-")) or name.endswith("/enabled"):
-            settings[name] = _stripped(file)
-    return settings
-
-
-def _processor_place(cpu: Path) -> dict[str, Any]:
-    return {
-        "package": _stripped(cpu / "topology/physical_package_id"),
-        "core": _stripped(cpu / "topology/core_id"),
-        "caches": [
-            [_stripped(cache / name) for name in ("level", "type", "size", "shared_cpu_list")]
-            for cache in sorted(cpu.glob("cache/index*"))
-        ],
-    }
 
 
 def _configuration(host: Host) -> dict[str, str] | None:

@@ -24,46 +24,40 @@ from pagealloc_model.recording.lock_profile import CLOCK_EVENT
 from pagealloc_model.recording.record.host import CAP_SYS_NICE, Host, read_or_none
 from pagealloc_model.recording.trace.perf_file import open_perf_file
 
-_KNOWN = (
-    (
-        r"No space left on device",
+_KNOWN = {
+    r"No space left on device": (
         "the disk is full",
         "free some space, or name another disk with -o",
     ),
-    (
-        r"Permission error mapping pages|perf_event_mlock_kb|failed to mmap with 1 ",
+    r"Permission error mapping pages|perf_event_mlock_kb|failed to mmap with 1 ": (
         "the ring buffers may not be locked in memory",
         "use a smaller --buffer, or raise /proc/sys/kernel/perf_event_mlock_kb",
     ),
-    (
-        r"failed to mmap|Cannot allocate memory",
+    r"failed to mmap|Cannot allocate memory": (
         "there is no memory for the ring buffers",
         "use a smaller --buffer",
     ),
-    (
-        r"Too many open files|Too many events are opened",
+    r"Too many open files|Too many events are opened": (
         "too many events are opened",
         "raise the limit with ulimit -n, or record fewer with --events",
     ),
-    (
-        r"perf_event_paranoid|[Aa]ccess to performance monitoring|[Nn]o permission|not permitted"
-        r"|Permission denied",
+    r"perf_event_paranoid|[Aa]ccess to performance monitoring|[Nn]o permission|not permitted"
+    r"|Permission denied": (
         "the kernel refuses perf",
         "run as root outside a container, or: sysctl kernel.perf_event_paranoid=-1",
     ),
-    (
-        r"unknown tracepoint|can't access trace events|invalid or unsupported event|syntax error",
+    r"unknown tracepoint|can't access trace events|invalid or unsupported event|syntax error": (
         "perf cannot read an event",
         "leave it out with --events, or update perf",
     ),
-    (r"[Uu]nknown option|unknown switch", "perf lacks an option", "update perf"),
-)
+    r"[Uu]nknown option|unknown switch": ("perf lacks an option", "update perf"),
+}
 
 
 def explain_failure(log: str, code: int, seen: str = "") -> str:
     """One line on why perf failed, or on what is `seen` to be wrong with its file."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
-    for pattern, what, todo in _KNOWN:
+    for pattern, (what, todo) in _KNOWN.items():
         for line in lines:
             if re.search(pattern, line):
                 return f"{what} (perf: {line[:100]}); {todo}"

@@ -26,26 +26,15 @@ from pagealloc_model.base.files import is_compressed
 from pagealloc_model.recording.record import emit_events
 from pagealloc_model.recording.record.host import Host, read_or_none
 from pagealloc_model.recording.record.perf import default_buffer, find_perf, is_built_with
+from pagealloc_model.recording.trace import formats as print_formats
+from pagealloc_model.recording.trace import perf_file
 from pagealloc_model.recording.trace.columns import EVENT_NAMES, Losses, Trace, losses_by_time
-from pagealloc_model.recording.trace.formats import (
-    Field,
-    gfp_bits_from_print_fmt,
-    parse_format,
-    with_zone_names,
-)
 from pagealloc_model.recording.trace.layout import MAIN_FIELDS, OPTIONAL_FIELDS
 from pagealloc_model.recording.trace.perf_data import (
     RECORDING_COMMAND,
     attr_layouts,
     attr_problem,
     sampled_events,
-)
-from pagealloc_model.recording.trace.perf_file import (
-    RECORD_AGAIN,
-    EventAttr,
-    clock_name,
-    open_perf_file,
-    parse_attr,
 )
 from pagealloc_model.recording.trace.trace_text import (
     ABSENT,
@@ -122,10 +111,10 @@ class _DeclaredRows(EventRows):
 
     def __init__(self) -> None:
         super().__init__()
-        self._fields: dict[str, Sequence[Field | str]] = {}
+        self._fields: dict[str, Sequence[print_formats.Field | str]] = {}
         self._places: dict[str, list[int | None]] = {}
 
-    def declare(self, event: str, fields: Sequence[Field | str]) -> list[str]:
+    def declare(self, event: str, fields: Sequence[print_formats.Field | str]) -> list[str]:
         """Say which fields an event's rows will hold; returns their names."""
         names = [field if isinstance(field, str) else field.name for field in fields]
         self._fields[event], self.tables[event] = fields, []
@@ -280,9 +269,9 @@ def live(
             what = f"this kernel has no tracepoint {name}, or does not show it to this user"
             raise UsageError(what)
         try:
-            formats[name] = parse_format(system, text)
+            formats[name] = print_formats.parse_format(system, text)
             if name == _ALLOC:
-                gfp_bits = gfp_bits_from_print_fmt(formats[name].print_fmt)
+                gfp_bits = print_formats.gfp_bits_from_print_fmt(formats[name].print_fmt)
         except ValueError as error:
             raise UsageError(f"this kernel's {name} is not supported: {error}") from None
     rows = _DeclaredRows()
@@ -385,7 +374,7 @@ def read_with_perf_session(path: str | Path) -> Trace:
             f"{perf.__file__} samples live only; a module that reads files comes with kernels "
             "after 7.2, and the package's own reader needs none"
         )
-    file = open_perf_file(path)
+    file = perf_file.open_perf_file(path)
     layouts = attr_layouts(file)
     rows = _DeclaredRows()
     fields = {
@@ -404,7 +393,7 @@ def read_with_perf_session(path: str | Path) -> Trace:
         perf.session(perf.data(str(path)), sample=take).process_events()
     except (OSError, ValueError, RuntimeError, TypeError) as error:
         what = f"perf's module cannot read it ({error})"
-        raise RecordingError(path, what, todo=RECORD_AGAIN) from None
+        raise RecordingError(path, what, todo=perf_file.RECORD_AGAIN) from None
     return Trace(
         **rows.finished(),
         gfp_bits=layouts.gfp_bits,
@@ -412,7 +401,7 @@ def read_with_perf_session(path: str | Path) -> Trace:
         source=str(path),
         release=file.release,
         nr_cpus=file.nr_cpus,
-        clock=clock_name(file.attrs),
+        clock=perf_file.clock_name(file.attrs),
         notes=("perf.session reports no losses: the package's own reader does",),
     )
 
@@ -458,7 +447,7 @@ def read_with_perf_script(path: str | Path) -> Trace:
         text.line(line)
     else:
         raise RecordingError(path, _WITHOUT_ALLOCATIONS, todo=_RECORD_WITH)
-    attrs: list[EventAttr] = []
+    attrs: list[perf_file.EventAttr] = []
     comms, gfp_bits = {0: "swapper"}, {}
     since = ("--time", f"{start_ns // 10**9}.{start_ns % 10**9:09d},")
     for line in _output(path, [*script, "-s", emit_events.__file__, *since]):
@@ -466,7 +455,7 @@ def read_with_perf_script(path: str | Path) -> Trace:
             case [int(number), time_ns, cpu, tid, values]:
                 rows.take(names[number], time_ns, cpu, tid, values)
             case ["event", _, name, fields, attr]:
-                attrs.append(parse_attr(bytes.fromhex(attr)))
+                attrs.append(perf_file.parse_attr(bytes.fromhex(attr)))
                 names.append(name)
                 try:
                     if problem := attr_problem(attrs[-1], name):
@@ -477,11 +466,11 @@ def read_with_perf_script(path: str | Path) -> Trace:
             case ["name", tid, comm] if comm != f":{tid}":
                 comms[tid] = comm
             case ["gfp", bits]:
-                gfp_bits = with_zone_names(bits)
+                gfp_bits = print_formats.with_zone_names(bits)
             case ["end"]:
                 ended = True
     if not ended:
-        raise RecordingError(path, "perf ended before the file did", todo=RECORD_AGAIN)
+        raise RecordingError(path, "perf ended before the file did", todo=perf_file.RECORD_AGAIN)
     if _ALLOC not in names:
         raise RecordingError(path, _WITHOUT_ALLOCATIONS, todo=_RECORD_WITH)
     columns = rows.finished()
@@ -509,7 +498,7 @@ def read_with_perf_script(path: str | Path) -> Trace:
         source=str(path),
         release=text.release,
         nr_cpus=text.nr_cpus,
-        clock=clock_name(attrs),
+        clock=perf_file.clock_name(attrs),
         sampled=sampled_events(attrs, names),
         notes=notes,
     )
@@ -536,4 +525,4 @@ def _output(path: Path, command: Sequence[str]) -> Iterator[str]:
             complaints.seek(0)
             lines = ["it does not say why", *(line.strip() for line in complaints if line.strip())]
             why = f"it crashed with signal {-code}" if code < 0 else lines[-1][:120]
-            raise RecordingError(path, f"perf cannot read it ({why})", todo=RECORD_AGAIN)
+            raise RecordingError(path, f"perf cannot read it ({why})", todo=perf_file.RECORD_AGAIN)

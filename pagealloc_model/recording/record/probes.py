@@ -150,14 +150,18 @@ of a kernel variable, or a parameter: names that kernels give it, and its positi
 7.2, 0 where that differs."""
 
 
-def _probe(line: str) -> Probe:
-    event, function, *words = line.split()
-    arguments = tuple(re.fullmatch(r"(\w+)=(.+):(\w+)", word).groups() for word in words)  # type: ignore[union-attr]
-    lack = next(what for begin, what in _LACKS.items() if event.startswith(begin))
-    return Probe(event, function, arguments, lack, _FILTERS.get(function, ""))
-
-
-PROBES = tuple(map(_probe, _TABLE.replace("\\\n", " ").strip().splitlines()))
+PROBES = tuple(
+    Probe(
+        event,
+        function,
+        tuple(re.findall(r"(\w+)=(\S+):(\w+)", arguments)),
+        next(what for begin, what in _LACKS.items() if event.startswith(begin)),
+        _FILTERS.get(function, ""),
+    )
+    for event, function, arguments in (
+        line.split(maxsplit=2) for line in _TABLE.replace("\\\n", " ").strip().splitlines()
+    )
+)
 
 
 def functions_lacking(host: Host) -> dict[str, str]:

@@ -22,32 +22,20 @@ from typing import Any
 
 from pagealloc_model.base.errors import PageallocError, UsageError
 from pagealloc_model.base.text import count_of
+from pagealloc_model.recording.event_files import EVENT_FILE
 from pagealloc_model.recording.lock_profile import PROFILE_FILE
 from pagealloc_model.recording.provenance import ProvenanceCheck, believed_words
+from pagealloc_model.recording.record import perf
 from pagealloc_model.recording.record.children import clean_environment, python_words
 from pagealloc_model.recording.record.doctor import require_recordable
 from pagealloc_model.recording.record.host import Host, machine_meta, read_or_none
-from pagealloc_model.recording.record.perf import (
-    RECENT_EVENTS,
-    PerfProcess,
-    RecordOptions,
-    available_events,
-    choose_events,
-    default_buffer,
-    event_arguments,
-    record_arguments,
-    record_profile,
-    size_text,
-    why_unusable,
-    without_addresses,
-)
 from pagealloc_model.recording.record.probes import KernelProbes
 from pagealloc_model.recording.record.snapshots import (
     copy_kernel_symbols,
     copy_pages,
     take_snapshot,
 )
-from pagealloc_model.recording.recording import EVENT_FILE, write_meta
+from pagealloc_model.recording.recording import write_meta
 
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -260,7 +248,7 @@ def summary_lines(recorded: Recorded, content: Mapping[str, Any] | None) -> Iter
         )
     if recorded.ended_by.startswith("SIG"):
         yield f"ended      by {recorded.ended_by}"
-    missing = [name for name in recorded.missing_events if name not in RECENT_EVENTS]
+    missing = [name for name in recorded.missing_events if name not in perf.RECENT_EVENTS]
     if missing:
         yield f"left out   {', '.join(missing)}: not in this kernel"
     whys: dict[str, list[str]] = {}
@@ -283,7 +271,9 @@ def summary_lines(recorded: Recorded, content: Mapping[str, Any] | None) -> Iter
         needed = 4 * buffer_bytes
         while needed < buffer_bytes / max(1 - worst, 1e-3):
             needed *= 2
-        advice = f"record again with --buffer {size_text(needed)}, or fewer events with --events"
+        advice = (
+            f"record again with --buffer {perf.size_text(needed)}, or fewer events with --events"
+        )
         if needed > _LARGEST_SUGGESTION:
             advice = "record fewer events: --no-lock, --no-probes, or a choice with --events"
         yield f"           {advice}"
@@ -312,7 +302,7 @@ _COMMAND_GRACE_S = 5.0
 
 
 def record(
-    options: RecordOptions, host: Host, say: Callable[[str], None], note: Callable[[str], None]
+    options: perf.RecordOptions, host: Host, say: Callable[[str], None], note: Callable[[str], None]
 ) -> Recorded:
     """Record this machine; must be called in the main thread.
 
@@ -341,16 +331,18 @@ class _Session:
 
     def __init__(
         self,
-        options: RecordOptions,
+        options: perf.RecordOptions,
         host: Host,
         say: Callable[[str], None],
         note: Callable[[str], None],
     ) -> None:
         self._tool = require_recordable(host)
         assert host.tracefs is not None
-        available = available_events(host.tracefs)
-        self._events, self._missing = choose_events(available, options.events, locks=options.locks)
-        self._buffer_bytes = options.buffer_bytes or default_buffer(host)
+        available = perf.available_events(host.tracefs)
+        self._events, self._missing = perf.choose_events(
+            available, options.events, locks=options.locks
+        )
+        self._buffer_bytes = options.buffer_bytes or perf.default_buffer(host)
         self._options, self._host = options, host
         self._say, self._note = say, note
         self._snapshots = 0
@@ -404,14 +396,14 @@ class _Session:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self._note("setting up")
         options, host, signals, probes = self._options, self._host, self._signals, self._probes
-        words = [*event_arguments(self._events, host, call_chains=options.call_chains)]
+        words = [*perf.event_arguments(self._events, host, call_chains=options.call_chains)]
         for event in probes.events:
             words += ["-e", event]
             if event in probes.filters:
                 words += ["--filter", probes.filters[event]]
         output = str(self._recording / EVENT_FILE)
-        arguments = record_arguments(self._tool, output, self._buffer_bytes)
-        self._perf = PerfProcess(arguments, words, self._workspace.log, host)
+        arguments = perf.record_arguments(self._tool, output, self._buffer_bytes)
+        self._perf = perf.PerfProcess(arguments, words, self._workspace.log, host)
         self._running.callback(self._perf.close)
         self._perf.ask("disable", signals.check)
         if options.set_up:
@@ -497,13 +489,13 @@ class _Session:
                 command.kill()
                 command.wait()
         output = self._recording / EVENT_FILE
-        if why := why_unusable(output):
+        if why := perf.why_unusable(output):
             raise UsageError(f"nothing usable was recorded: {self._perf.failure(why)}")
         if options.profile and end in ("command", "seconds"):
             # What the same costs while nothing is traced.
             self._note("profiling")
             folded, seconds = self._recording / PROFILE_FILE, options.seconds or 0.0
-            meta["profile"] = record_profile(
+            meta["profile"] = perf.record_profile(
                 self._tool, self._host, options.command, seconds, folded
             )
         ended_by = requested.name if end == "signal" and requested else end
@@ -512,7 +504,7 @@ class _Session:
         name = f"RECORDING/{EVENT_FILE}"
         meta |= {
             "command": list(options.command) or None,
-            "perf": without_addresses(name if w == str(output) else w for w in arguments),
+            "perf": perf.without_addresses(name if w == str(output) else w for w in arguments),
             "perf_version": self._tool.version,
             "probes": self._probes.definitions,
             "missing_events": list(self._missing),

@@ -11,15 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pagealloc_model.base.errors import UsageError
+from pagealloc_model.recording import recording as recordings
 from pagealloc_model.recording.proc.counts import READ_TIMES_FILE, format_read_times
 from pagealloc_model.recording.record.host import Host, machine_meta
-from pagealloc_model.recording.recording import (
-    KALLSYMS_FILE,
-    KPAGEFLAGS_FILE,
-    META_FILE,
-    SNAPSHOT_DIRECTORY,
-    write_meta,
-)
 
 _READ_ORDER = ("zoneinfo", "vmstat", "buddyinfo", "pagetypeinfo")
 """Those that take microseconds first, so that they describe one instant; pagetypeinfo walks every
@@ -42,7 +36,7 @@ def take_snapshot(recording: Path, host: Host) -> int:
         with contextlib.suppress(OSError):
             contents[name] = (host.proc / name).read_bytes()
             read_ns[name] = (before, time.monotonic_ns())
-    directory = recording / SNAPSHOT_DIRECTORY / f"{time_ns:020d}"
+    directory = recording / recordings.SNAPSHOT_DIRECTORY / f"{time_ns:020d}"
     try:
         directory.mkdir(parents=True)
         for name, content in contents.items():
@@ -64,7 +58,9 @@ def copy_pages(recording: Path, host: Host, check: Callable[[], None]) -> dict[s
         "page_owner_at_ns": _compress(
             host.debugfs / "page_owner", recording / "page_owner.txt.gz", check
         ),
-        "kpageflags_at_ns": _compress(host.proc / "kpageflags", recording / KPAGEFLAGS_FILE, check),
+        "kpageflags_at_ns": _compress(
+            host.proc / "kpageflags", recording / recordings.KPAGEFLAGS_FILE, check
+        ),
     }
     return {key: time_ns for key, time_ns in times.items() if time_ns is not None}
 
@@ -78,7 +74,7 @@ def copy_kernel_symbols(recording: Path, host: Host, check: Callable[[], None]) 
     except (OSError, IndexError):
         return
     if not hidden:
-        _compress(source, recording / KALLSYMS_FILE, check)
+        _compress(source, recording / recordings.KALLSYMS_FILE, check)
 
 
 def _compress(source: Path, destination: Path, check: Callable[[], None]) -> int | None:
@@ -133,7 +129,7 @@ def copy_state(
     Raises:
         UsageError: the directory is something else, or cannot be written.
     """
-    meta_file = directory / META_FILE
+    meta_file = directory / recordings.META_FILE
     is_new = not meta_file.exists()
     if is_new and directory.is_dir() and any(directory.iterdir()):
         raise UsageError(f"{directory}: has other files; name a new directory")
@@ -144,7 +140,7 @@ def copy_state(
             clocks = {name: time.clock_gettime_ns(number) for name, number in _CLOCKS.items()}
             clocks = {"monotonic": time.monotonic_ns(), **clocks}
             meta = machine_meta(host) | {"clocks_ns": clocks}
-            write_meta(directory, meta | copy_pages(directory, host, check))
+            recordings.write_meta(directory, meta | copy_pages(directory, host, check))
         count, end = 1, time.monotonic() + seconds
         last = take_snapshot(directory, host)
         while time.monotonic() + interval_s <= end:
@@ -154,6 +150,6 @@ def copy_state(
             count += 1
     except OSError as error:
         raise UsageError(f"{directory}: cannot be written ({error.strerror})") from None
-    files = directory / SNAPSHOT_DIRECTORY / f"{last:020d}"
+    files = directory / recordings.SNAPSHOT_DIRECTORY / f"{last:020d}"
     unreadable = tuple(name for name in _READ_ORDER if not (files / name).exists())
     return count, unreadable, "kpageflags_at_ns" in json.loads(meta_file.read_text("utf-8"))

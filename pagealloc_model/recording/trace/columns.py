@@ -107,7 +107,6 @@ class Losses:
         start_ns: int64, time of the last event before the loss on that CPU's stream.
         end_ns: int64, time of the loss record.
         count: int64, events lost.
-        event: names of the events lost, "" where any event may be meant.
         at_end: how many rows, the last ones, rest only on the sums that the kernel wrote when the
             recording ended.
     """
@@ -116,7 +115,6 @@ class Losses:
     start_ns: np.ndarray
     end_ns: np.ndarray
     count: np.ndarray
-    event: tuple[str, ...] = ()
     at_end: int = 0
 
     @property
@@ -126,9 +124,7 @@ class Losses:
 
     def take(self, rows: np.ndarray) -> Losses:
         """Some of the losses, by index or mask; none of them counts as of the end."""
-        names = np.array(self.event, object)[rows].tolist()
-        columns = (self.cpu, self.start_ns, self.end_ns, self.count)
-        return Losses(*(column[rows] for column in columns), event=tuple(names))
+        return Losses(self.cpu[rows], self.start_ns[rows], self.end_ns[rows], self.count[rows])
 
     def overlap(self, begin_ns: np.ndarray, end_ns: np.ndarray) -> np.ndarray:
         """Which closed intervals have an instant in common with a loss, bool."""
@@ -141,7 +137,7 @@ class Losses:
     def of(rows: Sequence[Sequence[int]] | np.ndarray, at_end: int = 0) -> Losses:
         """Losses of any events, from rows of CPU, start, end and count."""
         cpu, *others = np.array(rows, np.int64).reshape(-1, 4).T.copy()
-        return Losses(cpu.astype(np.int16), *others, event=("",) * len(cpu), at_end=at_end)
+        return Losses(cpu.astype(np.int16), *others, at_end=at_end)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -181,6 +181,10 @@ class Cursor:
         sizes = (self.number("<Q", "a format's size") for _ in range(count))
         return [(system, self.take(size, "a format")) for size in sizes]
 
+    def cmdlines(self) -> bytes:
+        """Names of threads, one line each."""
+        return self.take(self.number("<Q", "command lines' size"), "command lines")
+
 
 def tracing_data(data: bytes) -> tuple[bool, list[tuple[str, bytes]]]:
     """Of a tracing-data section: records are big-endian, system and text of each format."""

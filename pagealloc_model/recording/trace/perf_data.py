@@ -8,35 +8,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.recording.trace import layout as at
+from pagealloc_model.recording.trace import perf_file
 from pagealloc_model.recording.trace.columns import EVENT_NAMES, NAMED, Losses, ThreadNames, Trace
 from pagealloc_model.recording.trace.formats import TracepointFormat, gfp_bits_from_print_fmt
-from pagealloc_model.recording.trace.perf_file import (
-    COMPRESSED,
-    COMPRESSED2,
-    RECORD_AGAIN,
-    RECORD_HEADER_SIZE,
-    TRACEPOINT,
-    AttrFlag,
-    DecompressedRecords,
-    EventAttr,
-    Feature,
-    PerfFile,
-    RecordBuffer,
-    SampleType,
-    Section,
-    clock_name,
-    compressed_payload,
-    damaged_record,
-    open_perf_file,
-    walk_file,
-)
 from pagealloc_model.recording.trace.side_tables import Collected, Window, events_between
 
 RECORDING_COMMAND = "perf record -a -k CLOCK_MONOTONIC -e kmem:mm_page_alloc -e kmem:mm_page_free"
@@ -56,15 +36,15 @@ class AttrLayouts:
     gfp_bits: dict[str, int]
 
 
-def attr_layouts(file: PerfFile) -> AttrLayouts:
+def attr_layouts(file: perf_file.PerfFile) -> AttrLayouts:
     """Lay out the samples of every attribute."""
-    offset = file.features[Feature.TRACING_DATA].offset
+    offset = file.features[perf_file.Feature.TRACING_DATA].offset
     formats: list[TracepointFormat | None] = []
     for attr in file.attrs:
-        formats.append(file.formats.get(attr.config) if attr.type == TRACEPOINT else None)
-        if attr.type == TRACEPOINT and formats[-1] is None:
+        formats.append(file.formats.get(attr.config) if attr.type == perf_file.TRACEPOINT else None)
+        if attr.type == perf_file.TRACEPOINT and formats[-1] is None:
             what = f"has no format data for tracepoint number {attr.config}"
-            raise RecordingError(file.path, what, offset=offset, todo=RECORD_AGAIN)
+            raise RecordingError(file.path, what, offset=offset, todo=perf_file.RECORD_AGAIN)
     names = [tracepoint.event_name for tracepoint in formats if tracepoint]
     problem = "" if _ALLOC in names else f"has no {_ALLOC} events"
     for name in set(names):
@@ -87,24 +67,29 @@ def attr_layouts(file: PerfFile) -> AttrLayouts:
     return AttrLayouts(formats=tuple(formats), table=table, ids=ids, gfp_bits=gfp_bits)
 
 
-def attr_problem(attr: EventAttr, name: str) -> str:
+def attr_problem(attr: perf_file.EventAttr, name: str) -> str:
     """Why an event's samples cannot be used: parts are missing; "" if they can."""
-    wanted = SampleType.TID | SampleType.TIME | SampleType.CPU | SampleType.RAW
+    wanted = (
+        perf_file.SampleType.TID
+        | perf_file.SampleType.TIME
+        | perf_file.SampleType.CPU
+        | perf_file.SampleType.RAW
+    )
     missing = wanted & ~attr.sample_type
-    needed = name in EVENT_NAMES or attr.sample_type & SampleType.RAW
+    needed = name in EVENT_NAMES or attr.sample_type & perf_file.SampleType.RAW
     return f"samples of {name} carry no {missing.name}" if needed and missing else ""
 
 
-def sampled_events(attrs: Sequence[EventAttr], names: Sequence[str]) -> dict[str, int]:
+def sampled_events(attrs: Sequence[perf_file.EventAttr], names: Sequence[str]) -> dict[str, int]:
     """Events for each one recorded of main events that were sampled, 0 where that varies."""
     periods = {
-        name: 0 if attr.flags & AttrFlag.FREQ else attr.sample_period
+        name: 0 if attr.flags & perf_file.AttrFlag.FREQ else attr.sample_period
         for attr, name in zip(attrs, names, strict=True)
     }
     return {name: n for name, n in periods.items() if name in EVENT_NAMES and n != 1}
 
 
-def _id_table(file: PerfFile) -> tuple[np.ndarray, np.ndarray, int]:
+def _id_table(file: perf_file.PerfFile) -> tuple[np.ndarray, np.ndarray, int]:
     """Sample ids as an open-addressing hash of layout rows, and where samples carry their id."""
     pairs = [(number, row) for row, attr in enumerate(file.attrs) for number in attr.ids]
     capacity = 1 << (2 * len(pairs) + 1).bit_length()
@@ -128,52 +113,43 @@ def _id_table(file: PerfFile) -> tuple[np.ndarray, np.ndarray, int]:
     return keys, rows, offsets.pop()
 
 
-class Trailer(NamedTuple):
-    """The sample_id_all part of one record.
-
-    Attributes:
-        size: its bytes, 0 where records carry none.
-        time_ns: None where absent.
-        cpu: None where absent or impossible.
-        id: the sample id, None where absent, 0 in records that perf made up.
-    """
-
-    size: int = 0
-    time_ns: int | None = None
-    cpu: int | None = None
-    id: int | None = None
-
-
 class TrailerReader:
-    """Reads trailers by the layout of the attribute that each record belongs to."""
+    """Reads the sample_id_all part of records, by the attribute that each record belongs to."""
 
-    def __init__(self, attrs: Sequence[EventAttr]) -> None:
+    def __init__(self, attrs: Sequence[perf_file.EventAttr]) -> None:
         self._attr_of_id = {number: attr for attr in attrs for number in attr.ids}
         self._first = attrs[0]
-        self._parts = at.trailer_offsets(attrs[0].sample_type)
-        self._place = self._parts.get("identifier", self._parts.get("id"))
 
-    def read(self, record: bytes) -> Trailer:
-        """The trailer of one record; an unknown id follows the first attribute."""
-        number, attr, parts = None, self._first, self._parts
-        if self._place is not None and attr.flags & AttrFlag.SAMPLE_ID_ALL:
-            from_end = parts["end"] - self._place
-            if len(record) - from_end < RECORD_HEADER_SIZE:
+    def read(self, record: bytes) -> tuple[int, int | None, int | None, int | None]:
+        """Bytes of one record's trailer, its time in ns, CPU and sample id.
+
+        There are none where records carry no trailer; a part that is absent, or a CPU that is
+        impossible, is None. The id is 0 in records that perf made itself; an unknown one follows
+        the first attribute.
+        """
+        number, attr = None, self._first
+        if not attr.flags & perf_file.AttrFlag.SAMPLE_ID_ALL:
+            return 0, None, None, None
+        parts = at.trailer_offsets(attr.sample_type)
+        place = parts.get("identifier", parts.get("id"))
+        if place is not None:
+            from_end = parts["end"] - place
+            if len(record) - from_end < perf_file.RECORD_HEADER_SIZE:
                 raise struct.error("too short")
             (number,) = struct.unpack_from("<Q", record, len(record) - from_end)
             attr = self._attr_of_id.get(number, attr)
             parts = at.trailer_offsets(attr.sample_type)
-        if not attr.flags & AttrFlag.SAMPLE_ID_ALL:
-            return Trailer()
+            if not attr.flags & perf_file.AttrFlag.SAMPLE_ID_ALL:
+                return 0, None, None, None
         start, time_ns, cpu = len(record) - parts["end"], None, None
-        if start < RECORD_HEADER_SIZE:
+        if start < perf_file.RECORD_HEADER_SIZE:
             raise struct.error("too short")
         if "time" in parts:
             (time_ns,) = struct.unpack_from("<q", record, start + parts["time"])
         if "cpu" in parts:
             (cpu,) = struct.unpack_from("<I", record, start + parts["cpu"])
             cpu = cpu if cpu <= np.iinfo(np.int16).max else None
-        return Trailer(parts["end"], time_ns, cpu, number)
+        return parts["end"], time_ns, cpu, number
 
 
 _LOST, _COMM, _FORK, _LOST_SAMPLES, _ID_INDEX = 2, 3, 7, 13, 69
@@ -203,7 +179,7 @@ def read_perf_data(
     A piped recording that was cut short yields the events up to the last instant for which all
     CPUs' are there, and a note that says so. A file's layout cannot be read without its end.
     """
-    file = open_perf_file(path)
+    file = perf_file.open_perf_file(path)
     layouts = attr_layouts(file)
     if main_chains:
         layouts.table[layouts.table[:, at.CALLCHAIN] > 0, at.NOTED] = 1
@@ -214,7 +190,11 @@ class _Reader:
     """Walks the records of one file and collects what a Trace needs."""
 
     def __init__(
-        self, file: PerfFile, layouts: AttrLayouts, directory: Path | None, progress: Report | None
+        self,
+        file: perf_file.PerfFile,
+        layouts: AttrLayouts,
+        directory: Path | None,
+        progress: Report | None,
     ) -> None:
         from pagealloc_model.recording.trace import walk
 
@@ -224,7 +204,7 @@ class _Reader:
         self._layouts = layouts
         expected = 0
         if directory is None:  # Room in memory costs nothing until it is used; on a disk it does.
-            compressed = file.feature(Feature.COMPRESSED)
+            compressed = file.feature(perf_file.Feature.COMPRESSED)
             ratio = struct.unpack_from("<12xI", compressed)[0] + 1 if len(compressed) >= 16 else 1
             expected = file.records.size * min(ratio, _LARGEST_RATIO) // _SMALL_SAMPLE_SIZE
         self._collected = Collected(expected + _ROWS_AT_A_TIME, directory)
@@ -233,12 +213,14 @@ class _Reader:
     def read(self) -> Trace:
         """The whole file as a Trace."""
         file, collected = self._file, self._collected
-        walk_file(file, self._take)
-        plain_rows, plain_notes, _ = collected.filled
+        perf_file.walk_file(file, self._take)
+        plain_rows, plain_notes = collected.rows, collected.notes.rows
         notes = collected.notes.values
-        packed = notes[np.isin(notes[:, at.NOTE_TYPE], (COMPRESSED, COMPRESSED2))]
+        packed = notes[
+            np.isin(notes[:, at.NOTE_TYPE], (perf_file.COMPRESSED, perf_file.COMPRESSED2))
+        ]
         places = packed[:, (at.NOTE_TYPE, at.NOTE_SOURCE, at.NOTE_SIZE)].tolist()
-        payloads = [compressed_payload(file, *place) for place in places]
+        payloads = [perf_file.compressed_payload(file, *place) for place in places]
         # perf has then emptied all CPUs' buffers, and ends every recording so.
         rounds = notes[notes[:, at.NOTE_TYPE] == self._walk.FINISHED_ROUND]
         if file.piped and self._cut_at is None and len(rounds):
@@ -250,22 +232,18 @@ class _Reader:
         certain_end, certain_rows = 0, 0
         if len(rounds) > 1:
             certain_end, certain_rows = rounds[-2, [at.NOTE_SOURCE, at.NOTE_BEFORE]].tolist()
-        decompressed = DecompressedRecords(file, self._take)
+        decompressed = perf_file.DecompressedRecords(file, self._take)
         certain = sum(payload.offset < certain_end for payload in payloads)
         decompressed.add(self._reported(payloads[:certain]), last=False)
-        certain_decompressed = slice(plain_rows, collected.filled[0])
+        certain_decompressed = slice(plain_rows, collected.rows)
         decompressed.add(self._reported(payloads[certain:]), last=True)
         times = collected.columns["time_ns"].values
         names, losses = self._side_records(plain_notes)
-        if self._cut_at is None:
-            return self._trace(names, losses)
-        certain_times = np.concatenate([times[:certain_rows], times[certain_decompressed]])
-        return self._certain_part(self._trace(names, losses), certain_times)
-
-    def _trace(self, names: ThreadNames, losses: Losses) -> Trace:
-        file, layouts = self._file, self._layouts
+        layouts = self._layouts
         event_names = [form.event_name if form else "" for form in layouts.formats]
-        return self._collected.trace(
+        cut = self._cut_at is not None
+        certain_times = [times[:certain_rows], times[certain_decompressed]] if cut else []
+        trace = collected.trace(
             layouts.formats,
             layouts.table[:, at.CALLCHAIN],
             comms=names.last(),
@@ -276,11 +254,12 @@ class _Reader:
             source=str(file.path),
             release=file.release,
             nr_cpus=file.nr_cpus,
-            clock=clock_name(file.attrs),
+            clock=perf_file.clock_name(file.attrs),
             sampled=sampled_events(file.attrs, event_names),
         )
+        return self._certain_part(trace, np.concatenate(certain_times)) if cut else trace
 
-    def _take(self, buffer: RecordBuffer) -> int:
+    def _take(self, buffer: perf_file.RecordBuffer) -> int:
         """Walk one buffer; returns the end of its last whole record."""
         collected, layouts = self._collected, self._layouts
         first_note = collected.notes.rows
@@ -305,9 +284,11 @@ class _Reader:
             _LOG.info("%s; it was left out", error.what)
         return position
 
-    def _damaged(self, buffer: RecordBuffer, position: int, what: str) -> RecordingError:
+    def _damaged(self, buffer: perf_file.RecordBuffer, position: int, what: str) -> RecordingError:
         offset = buffer.offset + position
-        return damaged_record(self._file.path, offset, what, decompressed=buffer.decompressed)
+        return perf_file.damaged_record(
+            self._file.path, offset, what, decompressed=buffer.decompressed
+        )
 
     def _report(self, offset: int) -> None:
         """Tell how far the walk is, by an offset in the file."""
@@ -315,7 +296,7 @@ class _Reader:
             records = self._file.records
             self._progress(_WALKING * min((offset - records.offset) / records.size, 1))
 
-    def _reported(self, payloads: Iterable[Section]) -> Iterator[Section]:
+    def _reported(self, payloads: Iterable[perf_file.Section]) -> Iterator[perf_file.Section]:
         for payload in payloads:
             self._report(payload.offset)
             yield payload
@@ -327,7 +308,7 @@ class _Reader:
                 self._file.path,
                 "cut short before any event is certain to be there from all CPUs",
                 offset=self._cut_at,
-                todo=RECORD_AGAIN,
+                todo=perf_file.RECORD_AGAIN,
             )
         last_ns = int(certain_times.max())
         missing_s = (trace.span_ns[1] - last_ns) / 1e9
@@ -358,15 +339,16 @@ class _Reader:
         cpu_of_id: dict[int | None, int] = {}
 
         def take(kind: int, record: bytes, rows_before: int) -> None:
-            trailer = trailers.read(record) if kind in (_COMM, _FORK, _LOST) else Trailer()
-            count = 0
+            count, size, at_ns, on_cpu = 0, 0, None, None
+            if kind in (_COMM, _FORK, _LOST):
+                size, at_ns, on_cpu, _ = trailers.read(record)
             if kind == _FORK:
                 _, _, tid, parent, time_ns = struct.unpack_from("<IIIIq", record, 8)
                 names.append((time_ns, tid, parent, ""))
             elif kind == _COMM:
                 (tid,) = struct.unpack_from("<I", record, 12)
-                text = record[16 : len(record) - trailer.size].split(b"\0", 1)[0]
-                names.append((trailer.time_ns or 0, tid, NAMED, text.decode("utf-8", "replace")))
+                text = record[16 : len(record) - size].split(b"\0", 1)[0]
+                names.append((at_ns or 0, tid, NAMED, text.decode("utf-8", "replace")))
             elif kind == _ID_INDEX:
                 (entries,) = struct.unpack_from("<Q", record, 8)
                 if entries > len(record) // 32:
@@ -377,14 +359,13 @@ class _Reader:
                         cpu_of_id[number] = cpu
             elif kind == _LOST:
                 _, count = struct.unpack_from("<QQ", record, 8)
-                cpu = -1 if trailer.cpu is None else trailer.cpu
-                losses.append((cpu, trailer.time_ns or 0, rows_before, count))
+                losses.append((-1 if on_cpu is None else on_cpu, at_ns or 0, rows_before, count))
             elif kind == _LOST_SAMPLES:
                 misc, _, count = struct.unpack_from("<HHQ", record, 4)
                 if misc & _DROPPED_BY_FILTER:
                     return
-                lost_samples.append((trailers.read(record).id, count))
-            elif kind in (COMPRESSED, COMPRESSED2):
+                lost_samples.append((trailers.read(record)[-1], count))
+            elif kind in (perf_file.COMPRESSED, perf_file.COMPRESSED2):
                 raise ValueError("a compressed record inside compressed ones")
             if count > np.iinfo(np.int64).max >> 20:
                 raise ValueError(f"a record says that {count} events were lost")
@@ -392,7 +373,7 @@ class _Reader:
         for index in np.flatnonzero(notes[:, at.NOTE_ATTR] < 0).tolist():
             note, decompressed = notes[index], index >= plain_notes
             kind = int(note[at.NOTE_TYPE])
-            if kind in (COMPRESSED, COMPRESSED2) and not decompressed:
+            if kind in (perf_file.COMPRESSED, perf_file.COMPRESSED2) and not decompressed:
                 continue
             try:
                 take(kind, self._collected.record(note), int(note[at.NOTE_BEFORE]))
@@ -400,7 +381,9 @@ class _Reader:
                 too_short = isinstance(error, struct.error)
                 what = f"a record of type {kind} is too short" if too_short else str(error)
                 offset, path = int(note[at.NOTE_SOURCE]), self._file.path
-                raise damaged_record(path, offset, what, decompressed=decompressed) from None
+                raise perf_file.damaged_record(
+                    path, offset, what, decompressed=decompressed
+                ) from None
         counts = [(cpu_of_id.get(number, -1), count) for number, count in lost_samples]
         times, cpus = (self._collected.columns[name].values for name in ("time_ns", "cpu"))
         return ThreadNames.of(names), _all_losses(losses, counts, times, cpus)

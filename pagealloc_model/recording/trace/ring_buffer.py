@@ -164,7 +164,7 @@ def _laid_out(
     try:
         table = np.array([event_row(tracepoint) for tracepoint in formats])
         if None in types:
-            raise ValueError("header_page has no common_type")
+            raise ValueError(f"{formats[types.index(None)].event_name} has no common_type")
         if alloc is None:
             what, todo = f"has no format data of {_ALLOC}", f"record with {RECORD_WITH}"
             raise RecordingError(path, what, todo=todo)
@@ -242,6 +242,14 @@ def _all_losses(
     return Losses.of(np.concatenate([rows, at_end_rows]), at_end=len(at_end))
 
 
+def with_room_behind(data: Column) -> np.ndarray:
+    """Unpacked pages, read-only, with zeros behind them, since words are read past their end."""
+    pages = data.room(WORD_SLACK)
+    pages[data.rows :] = 0
+    pages.flags.writeable = False
+    return pages
+
+
 def chosen_clock(text: str) -> str:
     """The clock in brackets in the text of `trace_clock`, or the text itself, a single name."""
     match = re.search(r"\[([\w-]+)\]", text)
@@ -296,13 +304,10 @@ def read_tracefs_copy(
                     data.append(np.memmap(file, np.uint8, "r", shape=(size,)))
         except OSError as error:
             raise unreadable(path, error) from None
-    pages = data.room(WORD_SLACK)
-    pages[data.rows :] = 0
-    pages.flags.writeable = False
     clock = chosen_clock(text(copy / "trace_clock"))
     source = RingBuffer(
         path=copy,
-        data=pages,
+        data=with_room_behind(data),
         positions=np.arange(sum(counts), dtype=np.int64) * layout.page_size,
         cpus=np.repeat(np.array(sorted(files), np.int64), counts),
         layout=layout,

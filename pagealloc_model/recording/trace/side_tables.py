@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pagealloc_model.base.arrays import Column, in_memory, on_disk
+from pagealloc_model.base.arrays import Column, in_memory, on_disk, parts
 from pagealloc_model.recording.trace import layout as at
 from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Trace, time_order
 from pagealloc_model.recording.trace.formats import Field, TracepointFormat
@@ -19,9 +19,14 @@ CHAIN_COLUMNS = ("callchain_start", "callchain_len")
 FIELD_SUFFIX = "_field"
 """Added to a field's name that a key column already has, such as pa:drain_zone's `cpu`."""
 
-_KEY_TYPES = (np.int64, np.int16, np.int32, np.int64)
-_KEY_PLACES = (at.NOTE_TIME, at.NOTE_CPU, at.NOTE_PID, at.NOTE_BEFORE)
-_ROWS_AT_A_TIME = 1 << 18
+_KEYS = tuple(
+    zip(
+        KEY_COLUMNS,
+        (at.NOTE_TIME, at.NOTE_CPU, at.NOTE_PID, at.NOTE_BEFORE),
+        (np.int64, np.int16, np.int32, np.int64),
+        strict=True,
+    )
+)
 _FIRST_NOTES = 1 << 12
 _FIRST_BYTES = 1 << 20
 
@@ -49,19 +54,9 @@ class Collected:
         self._texts: dict[bytes, str] = {}
 
     @property
-    def filled(self) -> tuple[int, int, int]:
-        """Rows of the columns, notes, and bytes of copies so far."""
-        return self.columns["time_ns"].rows, self.notes.rows, self.copies.rows
-
-    def room(
-        self, rows: int, notes: int, size: int
-    ) -> tuple[tuple[np.ndarray, ...], np.ndarray, np.ndarray]:
-        """Columns, notes and copies, with room for so many more at least."""
-        return (
-            tuple(column.room(rows) for column in self.columns.values()),
-            self.notes.room(max(notes, self.notes.rows, _FIRST_NOTES)),
-            self.copies.room(max(size, self.copies.rows, _FIRST_BYTES)),
-        )
+    def rows(self) -> int:
+        """Rows of the columns so far."""
+        return self.columns["time_ns"].rows
 
     def walk(
         self,
@@ -70,12 +65,19 @@ class Collected:
         room: tuple[int, int, int],
         state: np.ndarray,
     ) -> int:
-        """Call a compiled walk once, with room for so many more; returns the state's STATUS."""
-        state[at.ROWS : at.STATUS] = self.filled
-        kernel(*arguments, *self.room(*room), state)
-        rows, self.notes.rows, self.copies.rows = state[at.ROWS : at.STATUS].tolist()
+        """Call a compiled walk once; returns the state's STATUS.
+
+        It gets room for so many more rows, notes, and bytes of copies at least.
+        """
+        rows, notes, size = room
+        state[at.ROWS : at.STATUS] = self.rows, self.notes.rows, self.copies.rows
+        columns = tuple(column.room(rows) for column in self.columns.values())
+        notes_room = self.notes.room(max(notes, self.notes.rows, _FIRST_NOTES))
+        copies_room = self.copies.room(max(size, self.copies.rows, _FIRST_BYTES))
+        kernel(*arguments, columns, notes_room, copies_room, state)
+        filled, self.notes.rows, self.copies.rows = state[at.ROWS : at.STATUS].tolist()
         for column in self.columns.values():
-            column.rows = rows
+            column.rows = filled
         return int(state[at.STATUS])
 
     def record(self, noted: np.ndarray) -> bytes:
@@ -88,16 +90,39 @@ class Collected:
     ) -> Trace:
         """All of it in time order, ties in file order; what was filled is gone."""
         order = time_order(self.columns["time_ns"].values, self._new_array)
-        main = self._ordered(order)
+        # A column takes the place of the last one with items of its size: memory used for the first
+        # time costs more than the copy.
+        main, spare = {}, {}
+        for name in COLUMN_TYPES:
+            values = main[name] = self.columns.pop(name).values
+            if order is not None:
+                target = spare.pop(values.itemsize, None)
+                if target is None:
+                    target = self._new_array(len(values), values.dtype)
+                main[name] = target.view(values.dtype)
+                np.take(values, order, out=main[name], mode="clip")
+                spare[values.itemsize] = values
         tables, declared = {}, {}
-        for attr_row, unordered in self._numbers_by_attr().items():
+        attr_rows = self.notes.values[:, at.NOTE_ATTR]
+        noted: dict[int, Column] = {}  # the numbers of each attribute's notes, in file order
+        for part in parts(len(attr_rows)):
+            of_part = attr_rows[part]
+            for attr_row in np.unique(of_part[of_part >= 0]).tolist():
+                if attr_row not in noted:
+                    noted[attr_row] = Column(np.int64, self._directory)
+                noted[attr_row].append(part.start + np.flatnonzero(of_part == attr_row))
+        for attr_row, unordered in [(row, noted[row].values) for row in sorted(noted)]:
             tracepoint = formats[attr_row]
             assert tracepoint is not None
             numbers = time_order(self._noted(unordered, at.NOTE_TIME, np.int64), self._new_array)
-            for part in _parts(0 if numbers is None else len(numbers)):
+            for part in parts(0 if numbers is None else len(numbers)):
                 numbers[part] = unordered[numbers[part]]
             numbers = unordered if numbers is None else numbers
-            table = self._keys(numbers, main["time_ns"], order)
+            table = {name: self._noted(numbers, place, dtype) for name, place, dtype in _KEYS}
+            for part in parts(len(numbers)):
+                table["row"][part] = preceding_rows(
+                    table["time_ns"][part], table["row"][part], main["time_ns"], order
+                )
             if chained[attr_row]:
                 table |= self._take_chains(numbers)
             for field in tracepoint.column_fields:
@@ -112,60 +137,17 @@ class Collected:
         chains = self._chains.values
         return Trace(**main, tables=tables, declared_types=declared, callchains=chains, **about)
 
-    def _ordered(self, order: np.ndarray | None) -> dict[str, np.ndarray]:
-        """A column takes the place of the last one with items of its size.
-
-        Memory used for the first time costs more than the copy.
-        """
-        spare: dict[int, np.ndarray] = {}
-        gathered = {}
-        for name in COLUMN_TYPES:
-            values = self.columns.pop(name).values
-            if order is None:
-                gathered[name] = values
-                continue
-            target = spare.pop(values.itemsize, None)
-            if target is None:
-                target = self._new_array(len(values), values.dtype)
-            target = target.view(values.dtype)
-            np.take(values, order, out=target, mode="clip")
-            gathered[name], spare[values.itemsize] = target, values
-        return gathered
-
-    def _numbers_by_attr(self) -> dict[int, np.ndarray]:
-        """The numbers of each attribute's notes, in file order."""
-        attr_rows = self.notes.values[:, at.NOTE_ATTR]
-        numbers: dict[int, Column] = {}
-        for part in _parts(len(attr_rows)):
-            of_part = attr_rows[part]
-            for attr_row in np.unique(of_part[of_part >= 0]).tolist():
-                if attr_row not in numbers:
-                    numbers[attr_row] = Column(np.int64, self._directory)
-                numbers[attr_row].append(part.start + np.flatnonzero(of_part == attr_row))
-        return {attr_row: column.values for attr_row, column in sorted(numbers.items())}
-
     def _noted(self, numbers: np.ndarray, place: int, dtype: Any) -> np.ndarray:
         """One column of the notes with these numbers."""
         column, notes = self._new_array(len(numbers), dtype), self.notes.values
-        for part in _parts(len(numbers)):
+        for part in parts(len(numbers)):
             column[part] = notes[numbers[part], place]
         return column
-
-    def _keys(
-        self, numbers: np.ndarray, main_time_ns: np.ndarray, main_order: np.ndarray | None
-    ) -> dict[str, np.ndarray]:
-        keys = zip(KEY_COLUMNS, _KEY_PLACES, _KEY_TYPES, strict=True)
-        table = {name: self._noted(numbers, place, dtype) for name, place, dtype in keys}
-        for part in _parts(len(numbers)):
-            table["row"][part] = preceding_rows(
-                table["time_ns"][part], table["row"][part], main_time_ns, main_order
-            )
-        return table
 
     def _take_chains(self, numbers: np.ndarray) -> dict[str, np.ndarray]:
         start = self._new_array(len(numbers), np.int64)
         length = self._noted(numbers, at.NOTE_CHAIN_SIZE, np.int64)
-        for part in _parts(len(numbers)):
+        for part in parts(len(numbers)):
             begins, within = _places_within(length[part])
             start[part] = self._chains.rows + begins
             chains = self.notes.values[numbers[part], at.NOTE_CHAIN]
@@ -182,7 +164,7 @@ class Collected:
 
     def _integers(self, numbers: np.ndarray, field: Field) -> np.ndarray:
         column = self._new_array(len(numbers), f"<{'i' if field.signed else 'u'}{field.size}")
-        for part in _parts(len(numbers)):
+        for part in parts(len(numbers)):
             positions = self.notes.values[numbers[part], at.NOTE_RAW] + field.offset
             words = self._words_at(positions).view(np.uint64)
             column[part] = words.astype(f"<u{field.size}").view(column.dtype)
@@ -209,11 +191,6 @@ class Collected:
                 self._texts[text] = text.decode("utf-8", "replace")
             texts[index] = self._texts[text]
         return texts
-
-
-def _parts(rows: int) -> Iterator[slice]:
-    for start in range(0, rows, _ROWS_AT_A_TIME):
-        yield slice(start, min(start + _ROWS_AT_A_TIME, rows))
 
 
 def _places_within(length: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

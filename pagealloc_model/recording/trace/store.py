@@ -41,7 +41,7 @@ HEADER_KEY = b"pagealloc_model"
 
 _CALLCHAINS, _COMMS, _LOSSES, _TABLES = "callchains", "comms", "losses", "tables"
 _THREAD_NAMES, _SAMPLED = "thread_names", "sampled"
-_LOSS_COLUMNS = ("cpu", "start_ns", "end_ns", "count", "event")
+_LOSS_COLUMNS = ("cpu", "start_ns", "end_ns", "count")
 _HEADER_KEYS = frozenset(
     ("package", "written_at", "source", "compressed", "lengths", "trace", "losses_at_end")
 )
@@ -73,15 +73,9 @@ _PIECE = 1 << 22
 """Values of a column that are compressed, or checked, together."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class StoreSource:
-    """The event file that a store was made from.
-
-    Attributes:
-        file: its name without directories.
-        size: its bytes.
-        sha256: of its content, in hexadecimal.
-    """
+    """The event file that a store was made from: its name, its bytes, and their SHA-256."""
 
     file: str
     size: int
@@ -230,8 +224,7 @@ class _Store:
         return ThreadNames(**self._group(_THREAD_NAMES, THREAD_NAME_COLUMNS))
 
     def losses(self) -> Losses:
-        columns: dict[str, Any] = self._group(_LOSSES, _LOSS_COLUMNS)
-        columns["event"] = tuple(columns["event"].tolist())
+        columns = self._group(_LOSSES, _LOSS_COLUMNS)
         return Losses(**columns, at_end=self.header["losses_at_end"])
 
     def _group(self, group: str, columns: tuple[str, ...]) -> dict[str, np.ndarray]:
@@ -332,8 +325,9 @@ def write_store(
     for name in THREAD_NAME_COLUMNS:
         columns[f"{_THREAD_NAMES}/{name}"] = getattr(trace.thread_names, name)
     for name in _LOSS_COLUMNS:
-        kind = object if name == "event" else None
-        columns[f"{_LOSSES}/{name}"] = np.asarray(getattr(trace.losses, name), kind)
+        columns[f"{_LOSSES}/{name}"] = getattr(trace.losses, name)
+    # Names of the events lost, a part of this layout that no source fills.
+    columns[f"{_LOSSES}/event"] = np.full(len(trace.losses.cpu), "", object)
     columns[f"{_COMMS}/tid"] = np.array(list(trace.comms), np.int64)
     columns[f"{_COMMS}/name"] = np.array(list(trace.comms.values()), object)
     lengths = {name: len(values) for name, values in columns.items()}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import struct
 import zlib
-from collections.abc import Iterator
 from enum import IntEnum
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +15,7 @@ import zstandard
 from pagealloc_model.base.arrays import Column
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.base.progress_bar import Report, part_of
+from pagealloc_model.recording.trace import ring_buffer
 from pagealloc_model.recording.trace.columns import Trace
 from pagealloc_model.recording.trace.formats import (
     TRACING_MAGIC,
@@ -24,13 +24,6 @@ from pagealloc_model.recording.trace.formats import (
     parse_format,
 )
 from pagealloc_model.recording.trace.perf_file import WORD_SLACK, mapped
-from pagealloc_model.recording.trace.ring_buffer import (
-    NO_TICKS,
-    RingBuffer,
-    chosen_clock,
-    page_layout,
-    read_ring_buffer,
-)
 
 _VERSIONS = ("6", "7")
 _LARGEST_PART = 1 << 30
@@ -40,8 +33,6 @@ _COMPRESSED = 1
 _CHUNK_COUNT = 4
 _NO_END = "restore the whole file; one of a recording that was killed has no trace data yet"
 _UNPACKING = 0.5
-_CPU = re.compile(r"^CPU: (\d{1,5})$", re.MULTILINE)
-_INSTANCE = re.compile(r"^Buffer: (.*)$", re.MULTILINE)
 
 
 class Option(IntEnum):
@@ -99,7 +90,7 @@ class TraceDat:
         self.options: list[tuple[int, bytes]] = []
         self.buffers: list[Buffer] = []
         self._compression = "none"
-        cursor = self._cursor(0)
+        cursor = self.cursor(0)
         cursor.take(len(TRACING_MAGIC), "magic")
         version = cursor.text("version")
         if version not in _VERSIONS:
@@ -125,26 +116,6 @@ class TraceDat:
         """The same as text, "" if there is none."""
         return (self.option(number) or b"").split(b"\0", 1)[0].decode("utf-8", "replace")
 
-    def chunks(self, data: CpuData) -> list[tuple[int, int, int]]:
-        """Where each compressed piece of one CPU's pages lies, its size, and its size unpacked."""
-        self.check_inside(data, _CHUNK_COUNT)
-        places = []
-        if data.size:
-            cursor = self._cursor(data.offset, data.offset + _CHUNK_COUNT + data.size)
-            for _ in range(cursor.number("<I", "chunk count")):
-                where = cursor.position
-                size, unpacked = cursor.numbers("<II", "a chunk's size")
-                if unpacked > _LARGEST_CHUNK:
-                    raise self.damaged(where, f"a chunk says that it unpacks to {unpacked} bytes")
-                cursor.skip(size, "a chunk")
-                places.append((where + 8, size, unpacked))
-        return places
-
-    def check_inside(self, data: CpuData, more: int = 0) -> None:
-        """Refuse pages that go on behind the file."""
-        if data.offset + data.size + more > len(self.content):
-            raise self.damaged(data.offset, f"the pages of CPU {data.cpu} end behind the file")
-
     def damaged(self, offset: int, what: str) -> RecordingError:
         """The error for a file that cannot be read further."""
         return RecordingError(self.path, what, offset=offset, todo=_NO_END)
@@ -162,16 +133,17 @@ class TraceDat:
             raise self.damaged(offset, "compressed data unpack to another length than they say")
         return unpacked
 
-    def _cursor(self, start: int, end: int | None = None) -> Cursor:
+    def cursor(self, start: int, end: int | None = None) -> Cursor:
+        """Takes pieces off the file from `start` on."""
         return Cursor(self.content, start, len(self.content) if end is None else end, self.damaged)
 
     def _read_parts(self, cursor: Cursor) -> None:
         """Version 6: everything in one fixed order."""
-        for read in (self._read_headers, self._read_ftrace_events, self._read_event_formats):
-            read(cursor)
+        self.header_page = cursor.header_page()
+        self.event_texts = [*cursor.texts_of("ftrace"), *cursor.event_texts()]
         cursor.skip(cursor.number("<I", "kallsyms size"), "kallsyms")
         cursor.skip(cursor.number("<I", "printk size"), "printk formats")
-        self._read_cmdlines(cursor)
+        self.cmdlines = cursor.cmdlines()
         nr_cpus = cursor.number("<I", "number of CPUs")
         tag = cursor.take(10, "options")
         if tag.startswith(b"options"):
@@ -183,7 +155,7 @@ class TraceDat:
         for data in (None, *instances):
             name, clock = "", self.text_option(Option.TRACECLOCK)
             if data is not None:
-                cursor, clock = self._cursor(_first_word(data)), ""
+                cursor, clock = self.cursor(_first_word(data)), ""
                 name = data[8:].split(b"\0", 1)[0].decode("utf-8", "replace")
                 tag = cursor.take(10, "pages")
             if not tag.startswith(b"flyrecord"):
@@ -215,29 +187,41 @@ class TraceDat:
                     position = _first_word(data)
                     break
                 self.options.append((number, data))
-        for number, read in (
-            (Option.HEADER_INFO, self._read_headers),
-            (Option.FTRACE_EVENTS, self._read_ftrace_events),
-            (Option.EVENT_FORMATS, self._read_event_formats),
-            (Option.CMDLINES, self._read_cmdlines),
-        ):
-            place = self.option(number)
-            if place is not None:
-                read(self._section(_first_word(place), number))
+        if part := self._section_of(Option.HEADER_INFO):
+            self.header_page = part.header_page()
+        if part := self._section_of(Option.FTRACE_EVENTS):
+            self.event_texts += part.texts_of("ftrace")
+        if part := self._section_of(Option.EVENT_FORMATS):
+            self.event_texts += part.event_texts()
+        if part := self._section_of(Option.CMDLINES):
+            self.cmdlines = part.cmdlines()
         for number, data in self.options:
             if number == Option.BUFFER:
-                self.buffers.append(self._described_buffer(data))
+                described = Cursor(np.frombuffer(data, np.uint8), 0, len(data), self.damaged)
+                offset = described.number("<Q", "place of a buffer")
+                name, clock = described.text("a buffer's name"), described.text("a buffer's clock")
+                page_size, count = described.numbers("<II", "a buffer's page size")
+                places = [described.numbers("<IQQ", "a CPU's pages") for _ in range(count)]
+                flags = self.cursor(offset).numbers("<HH", "a buffer's section")[1] if offset else 0
+                packed = bool(flags & _COMPRESSED)
+                cpus = [CpuData(*place) for place in places]
+                self.buffers.append(Buffer(name, clock, page_size, cpus, packed))
+
+    def _section_of(self, number: Option) -> Cursor | None:
+        """The content of the section that an option points to."""
+        place = self.option(number)
+        return None if place is None else self._section(_first_word(place), number)
 
     def _section(self, offset: int, number: int) -> Cursor:
         """A section's content, unpacked if need be."""
-        cursor = self._cursor(offset)
+        cursor = self.cursor(offset)
         kind, flags, _, size = cursor.numbers("<HHIQ", "a section")
         if kind != number:
             raise self.damaged(offset, f"section {kind} where section {number} should be")
         start = cursor.position
         if not flags & _COMPRESSED:
             cursor.skip(size, "a section")
-            return self._cursor(start, start + size)
+            return self.cursor(start, start + size)
         packed, unpacked = cursor.numbers("<II", "a section's size")
         if unpacked > _LARGEST_PART:
             raise self.damaged(offset, f"a section says that it unpacks to {unpacked} bytes")
@@ -245,27 +229,6 @@ class TraceDat:
         return Cursor(
             np.frombuffer(data, np.uint8), 0, len(data), lambda _, what: self.damaged(offset, what)
         )
-
-    def _described_buffer(self, data: bytes) -> Buffer:
-        cursor = Cursor(np.frombuffer(data, np.uint8), 0, len(data), self.damaged)
-        offset = cursor.number("<Q", "place of a buffer")
-        name, clock = cursor.text("a buffer's name"), cursor.text("a buffer's clock")
-        page_size, count = cursor.numbers("<II", "a buffer's page size")
-        cpus = [CpuData(*cursor.numbers("<IQQ", "a CPU's pages")) for _ in range(count)]
-        flags = self._cursor(offset).numbers("<HH", "a buffer's section")[1] if offset else 0
-        return Buffer(name, clock, page_size, cpus, packed=bool(flags & _COMPRESSED))
-
-    def _read_headers(self, cursor: Cursor) -> None:
-        self.header_page = cursor.header_page()
-
-    def _read_ftrace_events(self, cursor: Cursor) -> None:
-        self.event_texts += cursor.texts_of("ftrace")
-
-    def _read_event_formats(self, cursor: Cursor) -> None:
-        self.event_texts += cursor.event_texts()
-
-    def _read_cmdlines(self, cursor: Cursor) -> None:
-        self.cmdlines = cursor.take(cursor.number("<Q", "command lines' size"), "command lines")
 
 
 def _first_word(data: bytes) -> int:
@@ -287,7 +250,7 @@ def read_trace_dat(
     if buffer is None or not buffer.size:
         raise RecordingError(path, "holds no events", todo="record again, with -e kmem:...")
     try:
-        layout = page_layout(file.header_page.decode("latin-1"))
+        layout = ring_buffer.page_layout(file.header_page.decode("latin-1"))
         formats = [
             parse_format(system, text.decode("latin-1")) for system, text in file.event_texts
         ]
@@ -301,94 +264,91 @@ def read_trace_dat(
     for in_file, (cpu, _, size) in zip(buffer.cpus, places, strict=True):
         if size % layout.page_size or not 0 <= cpu < 1 << 15:
             raise file.damaged(in_file.offset, f"the pages of CPU {cpu} are no whole pages")
+    # A file may describe a tracepoint twice, but not two as one.
+    of_number: dict[int, TracepointFormat] = {}
+    for tracepoint in formats:
+        other = of_number.setdefault(tracepoint.id, tracepoint)
+        if other.event_name != tracepoint.event_name:
+            what = f"{tracepoint.event_name} and {other.event_name} have the same number"
+            raise RecordingError(path, what, todo="record again")
+        of_number[tracepoint.id] = tracepoint
+    # Statistics of an instance's CPUs follow a line with its name.
+    stats, instance = {}, ""
+    for number, option in file.options:
+        if number == Option.CPUSTAT:
+            text = option.split(b"\0", 1)[0].decode("utf-8", "replace")
+            if match := re.search(r"^Buffer: (.*)$", text, re.MULTILINE):
+                instance = match[1].strip()
+            cpu_line = re.search(r"^CPU: (\d{1,5})$", text, re.MULTILINE)
+            if cpu_line and instance == buffer.name:
+                stats[int(cpu_line[1])] = text
+    notes = []
+    others = [other for other in file.buffers if other is not buffer and other.size]
+    if others:
+        names = ", ".join(other.name or "the top buffer" for other in others)
+        read = buffer.name or "the top one"
+        notes.append(f"of several buffers {read} is read; left out: {names}")
+    if file.option(Option.TIME_SHIFT) is not None:
+        notes.append("times are the guest's own: the shift to its host's clock is not applied")
+    # Applied as trace-cmd does.
+    scale = file.option(Option.TSC2NSEC) or b""
+    mult, shift = struct.unpack_from("<II", scale) if len(scale) >= 16 else ring_buffer.NO_TICKS
+    if shift > 32:
+        what = f"shifts its counter by {shift} bits"
+        raise RecordingError(path, what, todo="record with -C mono")
     count, uname = file.option(Option.CPUCOUNT), file.text_option(Option.UNAME).split(" ")
-    clock = chosen_clock(buffer.clock) or chosen_clock(file.text_option(Option.TRACECLOCK))
-    source = RingBuffer(
+    clock = ring_buffer.chosen_clock(buffer.clock) or ring_buffer.chosen_clock(
+        file.text_option(Option.TRACECLOCK)
+    )
+    source = ring_buffer.RingBuffer(
         path=path,
         data=data,
         positions=np.concatenate([*positions, np.zeros(0, np.int64)]),
         cpus=np.repeat([cpu for cpu, *_ in places], [len(of_cpu) for of_cpu in positions]),
         layout=layout,
-        formats=_used_once(path, formats),
+        formats=tuple(of_number.values()),
         cmdlines=file.cmdlines.decode("utf-8", "replace"),
         clock=clock,
         release=uname[2] if len(uname) > 3 else "",
         nr_cpus=struct.unpack("<I", count)[0] if count and len(count) == 4 else len(buffer.cpus),
-        stats=_stats(file, buffer),
-        notes=tuple(_notes(file, buffer)),
+        stats=stats,
+        notes=tuple(notes),
         unpacked=buffer.packed,
-        ticks=_ticks(file),
+        ticks=(mult, shift) if mult else ring_buffer.NO_TICKS,
     )
-    return read_ring_buffer(source, directory, part_of(progress, _UNPACKING, 1))
+    return ring_buffer.read_ring_buffer(source, directory, part_of(progress, _UNPACKING, 1))
 
 
 def buffer_pages(
     file: TraceDat, buffer: Buffer, directory: Path | None, progress: Report | None
 ) -> tuple[np.ndarray, list[CpuData]]:
     """An array that holds the pages, and where each CPU's are in it."""
+    more = _CHUNK_COUNT if buffer.packed else 0
+    for cpu, offset, size in buffer.cpus:
+        if offset + size + more > len(file.content):
+            raise file.damaged(offset, f"the pages of CPU {cpu} end behind the file")
     if not buffer.packed:
-        for of_cpu in buffer.cpus:
-            file.check_inside(of_cpu)
         return file.content, buffer.cpus
-    chunks = [file.chunks(of_cpu) for of_cpu in buffer.cpus]
+    # Where each compressed piece of each CPU's pages lies, its size, and its size unpacked.
+    chunks: list[list[tuple[int, int, int]]] = []
+    for _, offset, size in buffer.cpus:
+        chunks.append([])
+        cursor = file.cursor(offset, offset + _CHUNK_COUNT + size)
+        for _ in range(cursor.number("<I", "chunk count") if size else 0):
+            where = cursor.position
+            packed_size, unpacked = cursor.numbers("<II", "a chunk's size")
+            if unpacked > _LARGEST_CHUNK:
+                raise file.damaged(where, f"a chunk says that it unpacks to {unpacked} bytes")
+            cursor.skip(packed_size, "a chunk")
+            chunks[-1].append((where, packed_size, unpacked))
     total = sum(unpacked for of_cpu in chunks for _, _, unpacked in of_cpu)
     data, places = Column(np.uint8, directory, total + WORD_SLACK), []
     for (cpu, *_), of_cpu in zip(buffer.cpus, chunks, strict=True):
         start = data.rows
         for where, size, unpacked in of_cpu:
-            packed = file.content[where : where + size].tobytes()
-            data.append(np.frombuffer(file.unpack(packed, unpacked, where - 8), np.uint8))
+            packed = file.content[where + 8 : where + 8 + size].tobytes()
+            data.append(np.frombuffer(file.unpack(packed, unpacked, where), np.uint8))
             if progress is not None:
                 progress(data.rows / total)
         places.append(CpuData(cpu, start, data.rows - start))
-    pages = data.room(WORD_SLACK)
-    pages[data.rows :] = 0
-    pages.flags.writeable = False
-    return pages, places
-
-
-def _used_once(path: Path, formats: list[TracepointFormat]) -> tuple[TracepointFormat, ...]:
-    """The formats, each number once: a file may describe a tracepoint twice, but not two as one."""
-    known: dict[int, TracepointFormat] = {}
-    for tracepoint in formats:
-        other = known.setdefault(tracepoint.id, tracepoint)
-        if other.event_name != tracepoint.event_name:
-            what = f"{tracepoint.event_name} and {other.event_name} have the same number"
-            raise RecordingError(path, what, todo="record again")
-        known[tracepoint.id] = tracepoint
-    return tuple(known.values())
-
-
-def _stats(file: TraceDat, buffer: Buffer) -> dict[int, str]:
-    """The statistics of the buffer's CPUs; those of an instance follow a line with its name."""
-    stats, instance = {}, ""
-    for number, data in file.options:
-        if number == Option.CPUSTAT:
-            text = data.split(b"\0", 1)[0].decode("utf-8", "replace")
-            if match := _INSTANCE.search(text):
-                instance = match[1].strip()
-            if (cpu := _CPU.search(text)) and instance == buffer.name:
-                stats[int(cpu[1])] = text
-    return stats
-
-
-def _notes(file: TraceDat, buffer: Buffer) -> Iterator[str]:
-    others = [other for other in file.buffers if other is not buffer and other.size]
-    if others:
-        names = ", ".join(other.name or "the top buffer" for other in others)
-        yield f"of several buffers {buffer.name or 'the top one'} is read; left out: {names}"
-    if file.option(Option.TIME_SHIFT) is not None:
-        yield "times are the guest's own: the shift to its host's clock is not applied"
-
-
-def _ticks(file: TraceDat) -> tuple[int, int]:
-    """Multiplier and shift that make nanoseconds of times, applied as trace-cmd does."""
-    data = file.option(Option.TSC2NSEC)
-    if data is None or len(data) < 16:
-        return NO_TICKS
-    mult, shift = struct.unpack_from("<II", data)
-    if shift > 32:
-        raise RecordingError(
-            file.path, f"shifts its counter by {shift} bits", todo="record with -C mono"
-        )
-    return (mult, shift) if mult else NO_TICKS
+    return ring_buffer.with_room_behind(data), places

@@ -15,14 +15,7 @@ import numpy as np
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.base.files import first_bytes, is_compressed, lines_of
 from pagealloc_model.base.progress_bar import Report
-from pagealloc_model.recording.trace.columns import (
-    COLUMN_TYPES,
-    EVENT_NAMES,
-    Event,
-    Losses,
-    Trace,
-    losses_by_time,
-)
+from pagealloc_model.recording.trace import columns as trace_columns
 from pagealloc_model.recording.trace.formats import LAST_STABLE_BIT, UNSTABLE_NAMES, stable_gfp_bits
 from pagealloc_model.recording.trace.layout import MAIN_FIELDS, OPTIONAL_FIELDS
 from pagealloc_model.recording.trace.side_tables import KEY_COLUMNS, column_name, preceding_rows
@@ -51,8 +44,8 @@ class EventRows:
         self, event: str, time_ns: int, cpu: int, tid: int, main: Iterable[int], fields: Any
     ) -> None:
         """Take one event: of a main one its other columns, of one that gets a table its fields."""
-        kind = EVENT_NAMES.get(event)
-        if kind is None or kind is Event.EXTFRAG:
+        kind = trace_columns.EVENT_NAMES.get(event)
+        if kind is None or kind is trace_columns.Event.EXTFRAG:
             self.tables.setdefault(event, []).append((time_ns, cpu, tid, self.count, fields))
         if kind is not None:
             self.main.extend((time_ns, cpu, tid, kind, *main))
@@ -65,9 +58,9 @@ class EventRows:
 
         `columns_of` makes columns of an event's fields, in the order in which these came.
         """
-        rows = np.frombuffer(self.main, np.int64).reshape(-1, len(COLUMN_TYPES))
+        rows = np.frombuffer(self.main, np.int64).reshape(-1, len(trace_columns.COLUMN_TYPES))
         main_order = np.argsort(rows[:, 0], kind="stable")
-        main = dict(zip(COLUMN_TYPES, rows[main_order].T, strict=True))
+        main = dict(zip(trace_columns.COLUMN_TYPES, rows[main_order].T, strict=True))
         tables: dict[str, Mapping[str, np.ndarray]] = {}
         for event, taken in self.tables.items():
             if taken:
@@ -133,7 +126,7 @@ _OUT_OF_RANGE = "has a field out of any kernel's range"
 _NULL_PAGES = frozenset({"(null)", "(nil)", "0", "0x0", "0000000000000000"})
 
 
-def read_perf_script(path: str | Path, progress: Report | None = None) -> Trace:
+def read_perf_script(path: str | Path, progress: Report | None = None) -> trace_columns.Trace:
     """Read `perf script` text, plain or packed by gzip, xz or zstd.
 
     The lines need time, cpu, event and trace fields; comm, pid and tid are used if there. With
@@ -171,7 +164,7 @@ class ScriptReader:
         self._gfp: dict[str, int] = {}
         self._dropped: set[str] = set()
 
-    def read(self, progress: Report | None = None) -> Trace:
+    def read(self, progress: Report | None = None) -> trace_columns.Trace:
         """Read the whole file; return the trace. A last line without its end is left out."""
         size = self.path.stat().st_size if progress and not is_compressed(self.path) else 0
         done = 0
@@ -231,7 +224,7 @@ class ScriptReader:
         self, name: str, time_ns: int, cpu: int, thread: int, body: str, in_interrupt: int = -1
     ) -> None:
         """Take one event: a row of the main columns, of a table, or of both."""
-        kind = EVENT_NAMES.get(name)
+        kind = trace_columns.EVENT_NAMES.get(name)
         main: tuple[int, ...] = ()
         fields: dict[str, str] = {}
         if kind is not None:
@@ -239,7 +232,7 @@ class ScriptReader:
             row = (time_ns, cpu, thread, kind, *main)
             if not all(-1 <= n < bound for n, bound in zip(row, _LARGEST, strict=True)):
                 raise self._error(_OUT_OF_RANGE)
-        if kind is None or kind is Event.EXTFRAG:
+        if kind is None or kind is trace_columns.Event.EXTFRAG:
             fields = {name: value for name, value in _FIELD.findall(body) if name not in _DERIVED}
             if lock := _LOCK.match(body):
                 fields["lock_addr"] = lock[1]
@@ -247,7 +240,7 @@ class ScriptReader:
                 fields[gfp] = str(self._gfp_word(fields[gfp]))
         self.rows.add(name, time_ns, cpu, thread, main, fields)
 
-    def _main_values(self, kind: Event, fields: dict[str, str]) -> Iterator[int]:
+    def _main_values(self, kind: trace_columns.Event, fields: dict[str, str]) -> Iterator[int]:
         """The values of a main event's `MAIN_COLUMNS`."""
         try:
             for column, name in zip(MAIN_COLUMNS, MAIN_FIELDS[kind], strict=True):
@@ -259,7 +252,7 @@ class ScriptReader:
                     value = int(fields[name], 0)
                     # T2: a failed allocation prints pfn 0, a null page; unparsed text the raw -1.
                     null = value == 0 and fields.get("page", "0") in _NULL_PAGES
-                    failed = column == "pfn" and kind is Event.ALLOC
+                    failed = column == "pfn" and kind is trace_columns.Event.ALLOC
                     yield -1 if failed and (null or value == 2**64 - 1) else value
         except KeyError as error:
             raise self._lacks(f"has no {error.args[0]}", "trace") from None
@@ -295,11 +288,11 @@ class ScriptReader:
     def _lacks(self, what: str, field: str) -> RecordingError:
         return self._error(what, f"add {field} to perf script's -F: {_RECORD_AGAIN}")
 
-    def _finish(self) -> Trace:
+    def _finish(self) -> trace_columns.Trace:
         """The trace of all lines, in time order."""
         if not self.rows.count:
             raise RecordingError(self.path, "holds no page-allocator event", todo=self._todo)
-        times = np.frombuffer(self.rows.main, np.int64)[:: len(COLUMN_TYPES)]
+        times = np.frombuffer(self.rows.main, np.int64)[:: len(trace_columns.COLUMN_TYPES)]
         if times[0] == 0 and np.any(times[1:] < times[:-1]):
             what = "holds differences of times, not times"
             raise RecordingError(self.path, what, todo=_RECORD_AGAIN)
@@ -310,7 +303,7 @@ class ScriptReader:
                 f"dropped: {', '.join(sorted(self._dropped))}",
                 stacklevel=3,
             )
-        return Trace(
+        return trace_columns.Trace(
             **columns,
             comms=self.comms,
             gfp_bits=stable_gfp_bits(_version(self.release)),
@@ -322,9 +315,9 @@ class ScriptReader:
             notes=self._notes,
         )
 
-    def _all_losses(self, time_ns: np.ndarray, cpu: np.ndarray) -> Losses:
+    def _all_losses(self, time_ns: np.ndarray, cpu: np.ndarray) -> trace_columns.Losses:
         """The losses, by times and CPUs of the main events in time order."""
-        return losses_by_time(self.losses, time_ns, cpu)
+        return trace_columns.losses_by_time(self.losses, time_ns, cpu)
 
 
 def _nanoseconds(timed: re.Match[str]) -> int:
@@ -383,7 +376,7 @@ def is_trace_text(begins: bytes) -> bool:
     return any(_LINE.match(line) or _TRACE_TEXT_LOST.match(line) for line in lines[:-1] or lines)
 
 
-def read_trace_text(path: str | Path, progress: Report | None = None) -> Trace:
+def read_trace_text(path: str | Path, progress: Report | None = None) -> trace_columns.Trace:
     """Read text of ftrace, plain or packed by gzip, xz or zstd.
 
     A last line without its end was cut, and is left out with a note.
@@ -412,7 +405,18 @@ class _TextReader(ScriptReader):
             raise self._error("is no text of ftrace")
         event = _LINE.match(line)
         if event is None:
-            self._other_line(line)
+            if lost := _TRACE_TEXT_LOST.match(line):
+                self._missed[int(lost["cpu"])] += int(lost["count"] or 1)
+                return
+            if dropped := _LOST_BY_BPFTRACE.match(line):
+                self._anywhere += int(dropped[1])
+                return
+            if counts := _IN_BUFFER.match(line):
+                self._overwritten = max(int(counts[2]) - int(counts[1]), 0)
+            if cpus := _TRACE_TEXT_NR_CPUS.search(line):
+                self.nr_cpus = int(cpus[1])
+            elif not _PASSED_OVER.match(line):
+                raise self._error("is no text of ftrace, or its clock gives no seconds")
             return
         cpu, thread, name = int(event["cpu"]), int(event["tid"]), event["name"]
         if cpu >= _LARGEST[1]:
@@ -430,28 +434,14 @@ class _TextReader(ScriptReader):
         systems = (f"{system}:" for begin, system in _SYSTEMS.items() if name.startswith(begin))
         self._event(next(systems, "") + name, time_ns, cpu, thread, event["body"], context)
 
-    def _other_line(self, line: str) -> None:
-        if lost := _TRACE_TEXT_LOST.match(line):
-            self._missed[int(lost["cpu"])] += int(lost["count"] or 1)
-            return
-        if dropped := _LOST_BY_BPFTRACE.match(line):
-            self._anywhere += int(dropped[1])
-            return
-        if counts := _IN_BUFFER.match(line):
-            self._overwritten = max(int(counts[2]) - int(counts[1]), 0)
-        if cpus := _TRACE_TEXT_NR_CPUS.search(line):
-            self.nr_cpus = int(cpus[1])
-        elif not _PASSED_OVER.match(line):
-            raise self._error("is no text of ftrace, or its clock gives no seconds")
-
     def _error(self, what: str, todo: str = "") -> RecordingError:
         return super()._error(what)
 
-    def _finish(self) -> Trace:
+    def _finish(self) -> trace_columns.Trace:
         self._notes += (*(() if self._exact else (_MICROSECONDS,)), _NO_CLOCK)
         return super()._finish()
 
-    def _all_losses(self, time_ns: np.ndarray, cpu: np.ndarray) -> Losses:
+    def _all_losses(self, time_ns: np.ndarray, cpu: np.ndarray) -> trace_columns.Losses:
         """Where the text marks them; what was overwritten before is missing at the beginning.
 
         bpftrace does not say where it lost events: that counts for the whole time.
@@ -466,7 +456,7 @@ class _TextReader(ScriptReader):
             gaps.append((-1, first, max(first, *self._first_ns.values()), overwritten))
         if self._anywhere:
             gaps.append((-1, first, last, self._anywhere))
-        return Losses.of(gaps)
+        return trace_columns.Losses.of(gaps)
 
 
 _UNPACK = "unpack it, and give the recording's directory"

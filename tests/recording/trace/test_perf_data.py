@@ -285,7 +285,6 @@ def test_intervals_that_losses_touch() -> None:
         start_ns=np.array([10, 50, 12]),
         end_ns=np.array([40, 60, 13]),
         count=np.ones(3, np.int64),
-        event=("",) * 3,
     )
     begins, ends = np.array([0, 0, 35, 41, 60, 61]), np.array([9, 10, 36, 49, 99, 99])
     assert losses.overlap(begins, ends).tolist() == [False, True, True, False, True, False]

@@ -63,7 +63,6 @@ def rich_trace(rows: int = 10) -> Trace:
             start_ns=np.array([1, 2]),
             end_ns=np.array([3, 63]),
             count=np.array([4, 5]),
-            event=("", "kmem:mm_page_free"),
             at_end=1,
         ),
         release="6.18.0",
