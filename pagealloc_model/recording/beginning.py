@@ -33,10 +33,6 @@ def dated_snapshots(snapshots: Sequence[Snapshot], trace: Trace) -> tuple[Snapsh
     task allocates the same number of them, one or two, at the begin of each read (fs/seq_file.c,
     `seq_buf_alloc()`), and the trace shows when. Of several tasks that might be the recorder's, it
     is the one that allocates least. Snapshots of which neither is known keep their name's time.
-
-    Args:
-        snapshots: in time order.
-        trace: the recording's events.
     """
     if not snapshots:
         return ()
@@ -89,10 +85,6 @@ def start_snapshot(snapshots: Sequence[Snapshot], trace: Trace) -> Snapshot | No
     The start state is that of the first snapshot while events were recorded, carried back to the
     first event. Where more pages were allocated and freed until then than a zone's lists hold at
     the snapshot, the lists before it are hardly those of the snapshot.
-
-    Args:
-        snapshots: in time order, as dated (T12.0).
-        trace: all recorded events.
     """
     first_ns, last_ns = trace.demand_span_ns
     during = (one for one in snapshots if first_ns < one.time_ns <= last_ns)
@@ -128,13 +120,7 @@ def events_from(trace: Trace, start: Snapshot) -> Trace:
 
 
 def flags_at(page_flags: np.ndarray, trace: Trace, start: Snapshot) -> np.ndarray:
-    """Page flags as they were at a snapshot, as far as events before it freed and allocated pages.
-
-    Args:
-        page_flags: uint64 by page frame, read before the first event.
-        trace: all recorded events.
-        start: the snapshot.
-    """
+    """Page flags, read before the first event, changed by the events before a snapshot."""
     rows = _rows_before(trace, start.time_ns)
     sizes = np.int64(1) << trace.order[rows].astype(np.int64)
     ends = np.cumsum(sizes)

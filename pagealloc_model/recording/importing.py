@@ -118,9 +118,6 @@ def write_events(
     """Write a recording's events in columnar form, and return them as they were read.
 
     Working files lie beside `path`; the other arguments are those of `import_recording`.
-
-    Raises:
-        RecordingError: the events cannot be read.
     """
     # Imported here, so that the command line's help needs no pyarrow.
     from pagealloc_model.recording.trace.store import StoreSource, store_source, write_store

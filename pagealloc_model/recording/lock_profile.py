@@ -58,14 +58,9 @@ class LockProfile:
 
 
 def read_lock_profile(path: Path, meta: Mapping[str, Any]) -> LockProfile:
-    """A recording's profile.
+    """A recording's profile: chains, outermost function first, each with its count.
 
-    Args:
-        path: file of call chains, outermost function first, each with its count.
-        meta: `profile` of meta.json.
-
-    Raises:
-        RecordingError: the file or its description cannot be read.
+    `meta` is `profile` of meta.json.
     """
     samples: Counter[str] = Counter()
     try:
@@ -88,11 +83,9 @@ def read_lock_profile(path: Path, meta: Mapping[str, Any]) -> LockProfile:
 
 
 def site_of(chain: list[str], *, by_clock: bool) -> str:
-    """The site of S11.1 that a sample is of, "" if it is not under zone->lock.
+    """The site of S11.1 of a sample's chain, innermost first, "" if not under zone->lock.
 
-    Args:
-        chain: functions, innermost first.
-        by_clock: the sample is of a clock, not of a counter that interrupts at any time.
+    A sample is of a counter that interrupts at any time, or of a clock, which cannot.
     """
     functions = [function.partition(".")[0] for function in chain[:_NEAREST]]
     if chain[0].startswith(LOCK):

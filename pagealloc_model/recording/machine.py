@@ -95,12 +95,7 @@ class Machine:
     watermark_scale_factor: int = 10
 
     def __post_init__(self) -> None:
-        """Refuse machines the model has no rules for.
-
-        Raises:
-            UsageError: zones, CPUs or distances that do not fit the nodes, zones that overlap, no
-                populated zone, or a geometry out of range.
-        """
+        """Refuse machines the model has no rules for with a UsageError."""
         wanted = [(node, name) for node in self.nodes for name in self.zone_types]
         if [(zone.node, zone.name) for zone in self.zones] != wanted:
             raise UsageError(
@@ -266,10 +261,7 @@ def machine_from_zoneinfo(
     """The machine that a zoneinfo snapshot describes.
 
     zoneinfo prints watermarks with the boost included (T12.3); it is taken off here. It does not
-    say which CPU is on which node, nor how far nodes are apart, see `topology`.
-
-    Raises:
-        UsageError: no populated zone, or zones the model has no rules for.
+    say which CPU is on which node, nor how far nodes are apart, see `with_topology`.
     """
     same = ("node", "name", "spanned", "present", "managed", "pagesets")
     zones = tuple(

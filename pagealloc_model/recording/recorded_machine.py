@@ -69,12 +69,7 @@ def recorded_machine(recording: Recording) -> Machine:
 
 
 def with_topology(machine: Machine, meta: Mapping[str, Any], source: Path) -> Machine:
-    """A machine with `cpu_nodes` and `node_distances` as meta.json's content has them.
-
-    Raises:
-        RecordingError: one of them is not made of whole numbers.
-        UsageError: they do not fit the machine.
-    """
+    """A machine with `cpu_nodes` and `node_distances` as meta.json's content has them."""
     cpu_nodes, distances = meta.get("cpu_nodes") or [], meta.get("node_distances") or []
     rows = [cpu_nodes, *distances] if isinstance(distances, list) else [None]
     if not all(isinstance(row, list) and all(type(n) is int for n in row) for row in rows):

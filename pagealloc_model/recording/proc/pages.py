@@ -56,12 +56,7 @@ class PageOwner:
         return int((np.int64(1) << self.order.astype(np.int64)).sum())
 
     def types_as(self, names: Sequence[str], codes: np.ndarray) -> np.ndarray:
-        """`migratetype` or `block_migratetype` by a machine's numbering, int8; -1: unknown name.
-
-        Args:
-            names: type names in the machine's numbering; compared without regard to case.
-            codes: indices into `migratetypes`.
-        """
+        """`codes` by the numbering of a machine whose types have these names; -1: unknown name."""
         known = {name.lower(): index for index, name in enumerate(names)}
         table = np.array([known.get(name.lower(), -1) for name in self.migratetypes], np.int8)
         return table[codes] if len(table) else np.zeros(0, np.int8)
@@ -71,10 +66,6 @@ def read_page_owner(path: str | Path) -> PageOwner:
     """Read page_owner text: plain, gzip, xz or zstd. Stacks are passed over.
 
     The file is read piece by piece, so memory holds the result and one piece only.
-
-    Raises:
-        RecordingError: the file cannot be read, an allocation does not look as any known kernel
-            prints it (with its line), or there is none.
     """
     types: dict[bytes, int] = {}
     tables: list[np.ndarray] = []
@@ -163,14 +154,8 @@ def read_kpageflags(path: str | Path, page_frames: int | None = None) -> np.ndar
     BUDDY is set on every page of a free buddy. Pages on per-CPU lists show no flag at all, like
     plain kernel allocations (T12.5).
 
-    Args:
-        path: the gzip file.
-        page_frames: where the machine's last zone ends; a file that goes on for more than a memory
-            section behind it is not of this machine. None if unknown.
-
-    Raises:
-        RecordingError: the file cannot be read, is not an intact gzip, is cut inside a word or has
-            more words than the machine has page frames.
+    A file that goes on for more than a memory section behind `page_frames`, where the machine's
+    last zone ends (None if unknown), is not of this machine, and refused.
     """
     most = 8 * ((_MOST_UNKNOWN if page_frames is None else page_frames) + SECTION)
     without = "copy it again, or delete it to go on without the initial page map"

@@ -7,7 +7,6 @@ import errno
 import json
 import os
 import pwd
-import select
 import shutil
 import signal
 import subprocess
@@ -17,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import Any
 
@@ -48,12 +48,9 @@ class _StopSignals:
 
     def __init__(self) -> None:
         self.requested: signal.Signals | None = None
+        self._wakes: SimpleQueue[int] = SimpleQueue()
 
     def __enter__(self) -> _StopSignals:
-        self._read, self._write = os.pipe()
-        os.set_blocking(self._read, False)
-        os.set_blocking(self._write, False)
-        self._wakeup_before = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         # A child's end has a handler too, since an ignored signal would not end a wait.
         handled = (*_STOPPING, signal.SIGCHLD)
         self._before = {number: signal.signal(number, self._note) for number in handled}
@@ -62,9 +59,6 @@ class _StopSignals:
     def __exit__(self, *error: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
-        signal.set_wakeup_fd(self._wakeup_before)
-        os.close(self._read)
-        os.close(self._write)
 
     def check(self) -> None:
         """Give up what has not begun to record yet."""
@@ -73,13 +67,13 @@ class _StopSignals:
 
     def wait(self, seconds: float) -> None:
         """Wait, but not beyond a signal."""
-        if select.select([self._read], [], [], max(seconds, 0))[0]:
-            with contextlib.suppress(BlockingIOError):
-                os.read(self._read, 4096)
+        with contextlib.suppress(Empty):
+            self._wakes.get(timeout=max(seconds, 0))
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.requested is None and number in _STOPPING:
             self.requested = signal.Signals(number)
+        self._wakes.put(number)
 
 
 _MOST_RESERVED = 64 << 20

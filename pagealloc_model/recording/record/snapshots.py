@@ -51,8 +51,7 @@ def take_snapshot(recording: Path, host: Host) -> int:
 def copy_pages(recording: Path, host: Host, check: Callable[[], None]) -> dict[str, int]:
     """Copy debugfs's page_owner (T12.7) and /proc/kpageflags (T12.5) as far as they can be read.
 
-    Returns:
-        For meta.json: their times in ns.
+    Returns their times in ns, for meta.json.
     """
     times = {
         "page_owner_at_ns": _compress(

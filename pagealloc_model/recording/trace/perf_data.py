@@ -265,13 +265,20 @@ class _Reader:
         first_note = collected.notes.rows
         state = np.zeros(at.STATE_SLOTS, np.int64)
         state[at.POSITION] = buffer.start
-        arguments = (buffer.data, buffer.end, layouts.table, layouts.ids)
-        room = (_ROWS_AT_A_TIME, 1, at.LARGEST_RECORD)
-        while collected.walk(self._walk.walk_records, arguments, room, state) == at.FULL:
+
+        def report() -> None:
             if not buffer.decompressed:
                 self._report(buffer.offset + int(state[at.POSITION]))
+
+        what = collected.walk(
+            self._walk.walk_records,
+            (buffer.data, buffer.end, layouts.table, layouts.ids),
+            (_ROWS_AT_A_TIME, 1, at.LARGEST_RECORD),
+            state,
+            report,
+        )
         position = int(state[at.POSITION])
-        if what := at.STATUS_TEXTS.get(int(state[at.STATUS])):
+        if what:
             raise self._damaged(buffer, position, what)
         collected.notes.values[first_note:, at.NOTE_SOURCE] += buffer.offset
         if buffer.last and position != buffer.end:
@@ -399,13 +406,8 @@ def _all_losses(
 
     LOST_SAMPLES count per event what LOST counts per buffer, and also what was lost after the last
     LOST record: only that remainder is added. Each begins with the last main event of its CPU
-    before it in the file, else with the first of all.
-
-    Args:
-        reported: CPU, time, main events before it in the file, and count of LOST records.
-        lost_samples: CPU and count of LOST_SAMPLES records.
-        time_ns: times of the main events.
-        cpu: their CPUs.
+    before it in the file, else with the first of all. `reported` are CPU, time, main events before
+    it in the file, and count of LOST records; `lost_samples` CPU and count of LOST_SAMPLES.
     """
     counts = [*lost_samples, *((of_cpu, -count) for of_cpu, _, _, count in reported)]
     known = all(of_cpu >= 0 for of_cpu, _ in counts)

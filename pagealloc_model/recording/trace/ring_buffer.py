@@ -200,9 +200,7 @@ def _walked(
             part = slice(first, first + _PAGES_AT_A_TIME)
             arguments = (data, positions[part], cpus[part], *described, last_ns, losses)
             state[at.PAGE] = 0
-            while collected.walk(walk_pages, arguments, room, state) == at.FULL:
-                pass
-            if what := at.STATUS_TEXTS.get(int(state[at.STATUS])):
+            if what := collected.walk(walk_pages, arguments, room, state):
                 position = offset + int(state[at.POSITION])
                 where: dict[str, int] = {"offset": position}
                 if source.unpacked:

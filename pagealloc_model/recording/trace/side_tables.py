@@ -64,21 +64,26 @@ class Collected:
         arguments: Sequence[Any],
         room: tuple[int, int, int],
         state: np.ndarray,
-    ) -> int:
-        """Call a compiled walk once; returns the state's STATUS.
+        report: Callable[[], None] = lambda: None,
+    ) -> str:
+        """Call a compiled walk until it is done; returns what is wrong at the state's POSITION.
 
-        It gets room for so many more rows, notes, and bytes of copies at least.
+        Each time it gets room for so many more rows, notes, and bytes of copies at least, and
+        `report` is called when it has filled it.
         """
         rows, notes, size = room
-        state[at.ROWS : at.STATUS] = self.rows, self.notes.rows, self.copies.rows
-        columns = tuple(column.room(rows) for column in self.columns.values())
-        notes_room = self.notes.room(max(notes, self.notes.rows, _FIRST_NOTES))
-        copies_room = self.copies.room(max(size, self.copies.rows, _FIRST_BYTES))
-        kernel(*arguments, columns, notes_room, copies_room, state)
-        filled, self.notes.rows, self.copies.rows = state[at.ROWS : at.STATUS].tolist()
-        for column in self.columns.values():
-            column.rows = filled
-        return int(state[at.STATUS])
+        while True:
+            state[at.ROWS : at.STATUS] = self.rows, self.notes.rows, self.copies.rows
+            columns = tuple(column.room(rows) for column in self.columns.values())
+            notes_room = self.notes.room(max(notes, self.notes.rows, _FIRST_NOTES))
+            copies_room = self.copies.room(max(size, self.copies.rows, _FIRST_BYTES))
+            kernel(*arguments, columns, notes_room, copies_room, state)
+            filled, self.notes.rows, self.copies.rows = state[at.ROWS : at.STATUS].tolist()
+            for column in self.columns.values():
+                column.rows = filled
+            if state[at.STATUS] != at.FULL:
+                return at.STATUS_TEXTS.get(int(state[at.STATUS]), "")
+            report()
 
     def record(self, noted: np.ndarray) -> bytes:
         """The bytes of the record that a note is about."""

@@ -331,20 +331,13 @@ def walk_pages(
 ):
     """Walk pages from number state[PAGE] on, until the last or until an output is full.
 
-    Args:
-        data: holds the pages.
-        positions: int64, where each page starts, those of one CPU in time order.
-        cpus: int64, the CPU of each page.
-        page_layout: offsets of a page's time, used bytes and first event, its size, and the offset
-            of common_type in an event's raw data.
-        rows_of_type: int32 (65536), layout row of each tracepoint by number, -1 unknown or unused.
-        layouts: the table, where TID is the offset of common_pid in the raw data.
-        last_ns: int64 by CPU, time of its last event so far, -1 before the first; updated.
-        losses: output, int64 (pages at least, LOSS_WIDTH).
-        columns: output, as all that follow; notes are on events for tables.
-        notes: with copies of their raw data.
-        copies: see notes.
-        state: see `layout`.
+    `positions` and `cpus` say where in `data` each page starts and which CPU it is of, those of one
+    CPU in time order. `page_layout` has the offsets of a page's time, used bytes and first event,
+    its size, and the offset of common_type in raw data; `rows_of_type`, int32 (65536), the layout
+    row of each tracepoint by number, -1 for none; in `layouts`, TID is the offset of common_pid.
+    `last_ns` is the time of each CPU's last event so far, -1 before the first, and updated. Losses
+    (pages at least, LOSS_WIDTH) and all that follow are outputs; notes are on events for tables,
+    with copies of their raw data.
     """
     timestamp, commit_at, data_at, page_size, type_at = page_layout
     room = page_size - data_at
