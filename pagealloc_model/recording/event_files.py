@@ -54,7 +54,7 @@ def read_events(
         RecordingError: the file cannot be read as any of these.
     """
     if _is_copy_of_tracefs(path):
-        from pagealloc_model.recording.trace.ring_buffer import read_tracefs_copy
+        from pagealloc_model.recording.trace.trace_dat import read_tracefs_copy
 
         return read_tracefs_copy(path, directory, progress)
     if is_store(path):

@@ -17,13 +17,21 @@ from pagealloc_model.base.files import given, is_given, json_of, text_of
 from pagealloc_model.base.lazy import LazyMethod
 from pagealloc_model.base.progress_bar import progress
 from pagealloc_model.base.text import count_of
-from pagealloc_model.recording import beginning, event_files
+from pagealloc_model.recording import event_files
 from pagealloc_model.recording.event_files import STORE_FILE as STORE_FILE
 from pagealloc_model.recording.lock_profile import PROFILE_FILE, LockProfile, read_lock_profile
 from pagealloc_model.recording.proc.counts import READ_TIMES_FILE, KernelSymbols, read_kallsyms
 from pagealloc_model.recording.proc.pages import PageOwner, read_kpageflags, read_page_owner
 from pagealloc_model.recording.proc.zoneinfo import NR_CPUS_MAX
-from pagealloc_model.recording.snapshot import KNOWN_FILES, SNAPSHOT_FILES, Snapshot
+from pagealloc_model.recording.snapshot import (
+    KNOWN_FILES,
+    SNAPSHOT_FILES,
+    Snapshot,
+    dated_snapshots,
+    events_from,
+    flags_at,
+    start_snapshot,
+)
 from pagealloc_model.recording.trace.columns import Trace
 
 if TYPE_CHECKING:
@@ -86,12 +94,12 @@ class Recording:
         """The recorded events, from `begins_at` on."""
         if self.begins_at is None:
             return self.whole_trace
-        return beginning.events_from(self.whole_trace, self.begins_at)
+        return events_from(self.whole_trace, self.begins_at)
 
     @cached_property
     def begins_at(self) -> Snapshot | None:
         """The snapshot that the recording begins at, None if at its first event (T10.6)."""
-        return beginning.start_snapshot(self.dated_snapshots, self.whole_trace)
+        return start_snapshot(self.dated_snapshots, self.whole_trace)
 
     @cached_property
     def whole_trace(self) -> Trace:
@@ -102,7 +110,7 @@ class Recording:
     @cached_property
     def dated_snapshots(self) -> tuple[Snapshot, ...]:
         """The snapshots, each at the time of its zoneinfo instead of that of its name."""
-        return beginning.dated_snapshots(self.snapshots, self.whole_trace)
+        return dated_snapshots(self.snapshots, self.whole_trace)
 
     @cached_property
     def release(self) -> str:
@@ -121,7 +129,7 @@ class Recording:
         """The same where the recording begins: at a snapshot, with what events before it tell."""
         if self.kpageflags is None or self.begins_at is None:
             return self.kpageflags
-        return beginning.flags_at(self.kpageflags, self.whole_trace, self.begins_at)
+        return flags_at(self.kpageflags, self.whole_trace, self.begins_at)
 
     @property
     def kpageflags_at_ns(self) -> int | None:

@@ -9,10 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pagealloc_model.recording.beginning import dated_snapshots, flags_at, start_snapshot
 from pagealloc_model.recording.proc import pages as flags
 from pagealloc_model.recording.recorded_machine import start_snapshots
-from pagealloc_model.recording.snapshot import Snapshot
+from pagealloc_model.recording.snapshot import Snapshot, dated_snapshots, flags_at, start_snapshot
 from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Event, Trace
 from tests.small_recordings import shipped_recording
 

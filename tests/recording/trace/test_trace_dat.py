@@ -12,7 +12,8 @@ import pytest
 
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.recording.recording import open_recording
-from pagealloc_model.recording.trace import layout, ring_buffer
+from pagealloc_model.recording.trace import layout
+from pagealloc_model.recording.trace import trace_dat as ring_buffer
 from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Event, Trace
 from pagealloc_model.recording.trace.trace_dat import Option, read_trace_dat
 from pagealloc_model.recording.trace.trace_text import read_trace_text
