@@ -16,8 +16,7 @@ import warnings
 from pathlib import Path
 from types import FrameType
 
-from tests.recording.hostile_damage import GIB
-from tests.recording.hostile_inputs import HOSTILE_INPUTS, Hostile
+from tests.recording.hostile_inputs import GIB, HOSTILE_INPUTS, Hostile
 from tests.small_recordings import write_recording
 
 MEMORY = 2 * GIB

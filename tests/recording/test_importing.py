@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model.base.errors import RecordingError, UsageError
+from pagealloc_model.base.errors import UsageError
 from pagealloc_model.cli import main
 from pagealloc_model.recording import importing
 from pagealloc_model.recording.snapshot import Snapshot
-from pagealloc_model.recording.trace.perf_data import read_perf_data
 from pagealloc_model.recording.trace.store import store_source
 from tests.recording.test_hostile_inputs import refusal
 from tests.same_trace import differing_fields
@@ -125,35 +123,3 @@ def test_progress_grows_to_one(tmp_path: Path) -> None:
     assert shares == sorted(shares)
     assert len(shares) > 3
     assert shares[-1] == 1
-
-
-@pytest.mark.parametrize(
-    ("damage", "words"),
-    [
-        (lambda content: content[: len(content) // 2], "is cut short"),
-        (lambda content: content.replace(b'"version": 1', b'"version": 7'), "of layout 7, not 1"),
-        (lambda content: b"ARROW1" + b"x" * 100, "is cut short, or no Arrow file"),
-    ],
-)
-def test_a_store_that_cannot_be_used_is_one_line(
-    tmp_path: Path, capsys: Capture, damage: Callable[[bytes], bytes], words: str
-) -> None:
-    source = write_recording(tmp_path / "small")
-    imported = tmp_path / "imported"
-    pm.open(source).to_columns(imported)
-    file = imported / "events.arrow"
-    file.write_bytes(damage(file.read_bytes()))
-    for command in (["info"], ["replay"], ["import", "-o", str(tmp_path / "again")]):
-        line = refusal(capsys, *command, str(imported))
-        assert words in line and "events.arrow" in line
-
-
-def test_a_damaged_perf_data_is_not_imported(tmp_path: Path) -> None:
-    source = tmp_path / "perf.data"
-    source.write_bytes(shipped_recording("highatomic_gate3").event_file.read_bytes()[:100_000])
-    with pytest.raises(RecordingError) as of_reading:
-        read_perf_data(source)
-    with pytest.raises(RecordingError) as of_import:
-        pm.open(source).to_columns(tmp_path / "imported")
-    assert str(of_import.value) == str(of_reading.value)
-    assert [path.name for path in tmp_path.iterdir()] == ["perf.data"]

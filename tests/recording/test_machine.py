@@ -4,8 +4,6 @@ import random
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from pagealloc_model.base.errors import PolicyError, UsageError
 from pagealloc_model.policy.kernel_rules import KernelRules
@@ -203,14 +201,3 @@ def test_zone_movable_had_a_share_of_the_minimum_in_6_1() -> None:
         for name in ("6.1", "6.12")
     }
     assert minima == {"6.1": [8192, 8192], "6.12": [16384, 128]}
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.integers(128, 1 << 22), st.integers(1, 3000))
-def test_recomputed_watermarks_are_in_order(min_free: int, factor: int) -> None:
-    policy = Policy(min_free_kbytes=min_free, watermark_scale_factor=factor)
-    zones = (large_zone("DMA32", GIB), replace(large_zone("Movable", GIB), start_pfn=GIB))
-    movable = Machine(zones=zones, nr_cpus=1).with_watermarks(policy, NEWEST).zones
-    for zone in movable:
-        assert 0 < zone.min <= zone.low <= zone.high
-    assert movable[1].min <= 128

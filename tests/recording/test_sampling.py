@@ -13,7 +13,6 @@ import pagealloc_model as pm
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.measured.call_stacks import call_stacks
 from pagealloc_model.measured.measured import measure
-from pagealloc_model.recording.importing import import_recording
 from pagealloc_model.recording.provenance import REFUSED
 from pagealloc_model.recording.trace.perf_file import AttrFlag, SampleType
 from pagealloc_model.show.post import describe_recording, recording_text
@@ -82,12 +81,6 @@ def test_call_stacks_count_what_samples_stand_for(tmp_path: Path) -> None:
     path = perf.write(tmp_path / "perf.data", attrs, records)
     stacks = call_stacks(pm.open(path)).by_stack("kmem:mm_page_alloc")
     assert stacks[["events", "pages"]].to_numpy().tolist() == [[3, 3 * 50 * 4]]
-
-
-def test_columns_keep_that_they_were_sampled(tmp_path: Path) -> None:
-    recording = sampled_recording(tmp_path, period=100)
-    made = import_recording(recording.path, tmp_path / "columns")
-    assert pm.open(made.path).trace.sampled == {"kmem:mm_page_alloc": 100}
 
 
 def test_a_complete_recording_is_not_sampled(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ import pytest
 import zstandard
 
 from pagealloc_model.base.errors import RecordingError
-from pagealloc_model.recording.recording import open_recording
 from pagealloc_model.recording.trace.columns import COLUMN_TYPES, EVENT_NAMES, Event, Trace
 from pagealloc_model.recording.trace.perf_data import read_perf_data
 from pagealloc_model.recording.trace.trace_text import read_perf_script
@@ -284,22 +283,6 @@ def test_fields_of_perf_script(
     if len(locks):
         shown = text.tables["lock:contention_begin"]["lock_addr"]
         np.testing.assert_array_equal(shown, locks)
-
-
-@pytest.mark.perf
-@pytest.mark.filterwarnings("ignore:.*depend on the kernel")
-@pytest.mark.parametrize("pack", PACKERS)
-def test_archives_of_a_recording_and_of_its_text(
-    recorded: Path, tmp_path: Path, perf_command: str, pack: Callable[[bytes], bytes]
-) -> None:
-    native = read_perf_data(recorded)
-    file = tmp_path / "packed"
-    file.write_bytes(pack(recorded.read_bytes()))
-    unpacked = open_recording(file).trace
-    for name in COLUMN_TYPES:
-        np.testing.assert_array_equal(getattr(unpacked, name), getattr(native, name))
-    file.write_bytes(pack(script_text(perf_command, recorded, "--ns")))
-    assert_same_events(open_recording(file).trace, native, ns=True)
 
 
 @pytest.mark.perf

@@ -187,15 +187,6 @@ def test_the_header_says_what_it_was_made_from(tmp_path: Path) -> None:
     assert store_source(path) is None
 
 
-def test_progress_grows_to_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_module, "_PIECE", 3)
-    shares: list[float] = []
-    write_store(rich_trace(), tmp_path / "s", source=None, progress=shares.append)
-    assert shares == sorted(shares)
-    assert len(shares) == 4
-    assert shares[-1] == 1
-
-
 def rewritten(
     path: Path,
     header: Callable[[dict], object] = lambda header: None,
