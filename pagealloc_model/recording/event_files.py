@@ -26,8 +26,6 @@ EVENT_FILES = (
 )
 PER_CPU = "per_cpu"
 """A directory that was copied out of tracefs has it."""
-_BEGINNING = 1 << 12
-_PIECE = 1 << 20
 
 
 def read_events(
@@ -61,7 +59,7 @@ def read_events(
         from pagealloc_model.recording.trace.store import read_store
 
         return read_store(path, main_chains=main_chains)
-    begins = first_bytes(path, _BEGINNING)
+    begins = first_bytes(path, 1 << 12)
     if begins.startswith((MAGIC, FOREIGN_MAGIC)):
         from pagealloc_model.recording.trace.perf_data import read_perf_data
 
@@ -110,7 +108,7 @@ def digest_of(event_file: Path) -> str:
     for path in event_files_of(event_file):
         digest.update(f"{path.relative_to(event_file)} {path.lstat().st_size}\n".encode())
         with opened(path, below=event_file) as file:
-            while piece := file.read(_PIECE):
+            while piece := file.read(1 << 20):
                 digest.update(piece)
     return digest.hexdigest()
 

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 PARQUET, TEXT = "parquet", "text"
 FORMATS = (PARQUET, TEXT)
 EVENTS_TABLE, LOSSES_TABLE = "events", "losses"
-_LINES_AT_A_TIME = 1 << 14
 _NAMES = {kind: name for name, kind in EVENT_NAMES.items()}
 _EXTFRAG = _NAMES[Event.EXTFRAG]
 _GFP_FIELDS = ("gfp_flags", "gfp_mask")
@@ -125,7 +124,7 @@ def _write_text(trace: Trace, destination: Path) -> Exported:
     try:
         with unfinished.open("w", encoding="utf-8") as file:
             file.write(f"# os release : {trace.release}\n# nrcpus online : {trace.nr_cpus}\n")
-            while pending := [line for *_, line in islice(merged, _LINES_AT_A_TIME)]:
+            while pending := [line for *_, line in islice(merged, 1 << 14)]:
                 file.write("".join(pending))
                 lines += len(pending)
         unfinished.rename(destination)

@@ -25,7 +25,6 @@ from pagealloc_model.recording.proc.counts import READ_TIMES_FILE, format_read_t
 from pagealloc_model.recording.snapshot import SNAPSHOT_FILES, Snapshot
 from pagealloc_model.recording.trace.columns import Trace
 
-_STORE_SUFFIX = ".arrow"
 _OWN_READER, _PERF_SCRIPT = "own", "perf-script"
 _READING = 0.7
 """Share of the work done once the events are read."""
@@ -77,7 +76,7 @@ def import_recording(
     destination = Path(destination)
     if destination.exists():
         raise UsageError(f"{destination} exists; give a new name with -o")
-    alone = destination.suffix == _STORE_SUFFIX
+    alone = destination.suffix == ".arrow"
     beside = [recordings.META_FILE] if recording.meta else []
     beside += recordings.state_files(recording.path)
     try:

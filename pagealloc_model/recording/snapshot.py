@@ -18,16 +18,28 @@ from pagealloc_model.base.text import count_of
 from pagealloc_model.recording.machine import DEFAULT_MIGRATETYPES
 from pagealloc_model.recording.proc import counts
 from pagealloc_model.recording.proc import pages as flags
-from pagealloc_model.recording.proc.zoneinfo import ZoneInfo, parse_zoneinfo
+from pagealloc_model.recording.proc.zoneinfo import parse_zoneinfo
 from pagealloc_model.recording.trace.columns import Event, Trace
 from pagealloc_model.recording.trace.side_tables import Window, events_between
 
 SNAPSHOT_FILES = ("buddyinfo", "pagetypeinfo", "zoneinfo", "vmstat")
 KNOWN_FILES = (*SNAPSHOT_FILES, counts.READ_TIMES_FILE)
 
-_State = TypeVar(
-    "_State", counts.BuddyInfo, counts.PageTypeInfo, ZoneInfo, counts.VmStat, counts.ReadTimes
-)
+_State = TypeVar("_State")
+
+
+def _parsed(name: str, parser: Callable[[str, Path], _State]) -> cached_property[_State | None]:
+    """What a state file says, parsed on first use."""
+
+    def parse(snapshot: Snapshot) -> _State | None:
+        text = snapshot.text(name) if snapshot.has(name) else None
+        try:
+            return None if text is None else parser(text, snapshot.directory / name)
+        except RecordingError as error:
+            snapshot._problems[name] = str(error)
+            return None
+
+    return cached_property(parse)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -45,30 +57,12 @@ class Snapshot:
     directory: Path
     _problems: dict[str, str] = field(default_factory=dict, init=False, repr=False)
 
-    @cached_property
-    def buddyinfo(self) -> counts.BuddyInfo | None:
-        """Free buddies by order."""
-        return self._parse("buddyinfo", counts.parse_buddyinfo)
-
-    @cached_property
-    def pagetypeinfo(self) -> counts.PageTypeInfo | None:
-        """Free lists and pageblocks by type."""
-        return self._parse("pagetypeinfo", counts.parse_pagetypeinfo)
-
-    @cached_property
-    def zoneinfo(self) -> ZoneInfo | None:
-        """Zones and per-CPU lists."""
-        return self._parse("zoneinfo", parse_zoneinfo)
-
-    @cached_property
-    def vmstat(self) -> counts.VmStat | None:
-        """Counters."""
-        return self._parse("vmstat", counts.parse_vmstat)
-
-    @cached_property
-    def read_ns(self) -> counts.ReadTimes | None:
-        """CLOCK_MONOTONIC before and after each file's own read; old recordings lack it."""
-        return self._parse(counts.READ_TIMES_FILE, counts.parse_read_times)
+    buddyinfo = _parsed("buddyinfo", counts.parse_buddyinfo)
+    pagetypeinfo = _parsed("pagetypeinfo", counts.parse_pagetypeinfo)
+    zoneinfo = _parsed("zoneinfo", parse_zoneinfo)
+    vmstat = _parsed("vmstat", counts.parse_vmstat)
+    read_ns = _parsed(counts.READ_TIMES_FILE, counts.parse_read_times)
+    """CLOCK_MONOTONIC before and after each file's own read; old recordings lack it."""
 
     @cached_property
     def problems(self) -> Mapping[str, str]:
@@ -108,14 +102,6 @@ class Snapshot:
                     copy.unlink(missing_ok=True)
                     left.append(name)
         return tuple(left)
-
-    def _parse(self, name: str, parser: Callable[[str, Path], _State]) -> _State | None:
-        text = self.text(name) if self.has(name) else None
-        try:
-            return None if text is None else parser(text, self.directory / name)
-        except RecordingError as error:
-            self._problems[name] = str(error)
-            return None
 
 
 _WITH_FLAGS = ("__GFP_NOWARN", "__GFP_NORETRY", "__GFP_IO", "__GFP_FS")

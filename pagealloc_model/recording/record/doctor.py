@@ -40,9 +40,6 @@ _BROWSERS = (
     *("chrome", "microsoft-edge"),
 )
 _GIB = 1 << 30
-_LITTLE_MEMORY = 2 * _GIB
-_LITTLE_DISK = 1 * _GIB
-_TRIAL_BUFFER = 1 << 20
 _TRIAL_TIMEOUT_S = 60
 
 
@@ -223,13 +220,13 @@ def examine(host: Host, directory: Path) -> list[Check]:
     memory, disk = host.available_memory, shutil.disk_usage(directory).free
     little = ("long recordings do not fit", "cut them with pagealloc trim")
     found = f"{memory / _GIB:.1f} GiB free"
-    checks.append(_check("memory", found, little if memory < _LITTLE_MEMORY else None))
+    checks.append(_check("memory", found, little if memory < 2 * _GIB else None))
     little = (
         "a busy machine writes tens of megabytes a second",
         "record to another disk with -o",
     )
     found = f"{disk / _GIB:.1f} GiB free"
-    checks.append(_check("disk", found, little if disk < _LITTLE_DISK else None))
+    checks.append(_check("disk", found, little if disk < _GIB else None))
     return checks
 
 
@@ -241,7 +238,7 @@ def require_trial(host: Host, buffer_bytes: int) -> None:
         raise UsageError(f"cannot record: {check.found}; {check.todo}")
 
 
-def _trial(host: Host, buffer_bytes: int = _TRIAL_BUFFER) -> Check:
+def _trial(host: Host, buffer_bytes: int = 1 << 20) -> Check:
     """Record two events for an instant: only perf itself knows whether it may."""
     with tempfile.TemporaryDirectory() as place:
         output = Path(place) / "perf.data"

@@ -17,8 +17,6 @@ CAP_SYS_ADMIN = 21
 CAP_SYS_NICE = 23
 CAP_PERFMON = 38
 
-_KIB = 1024
-
 
 @dataclass(frozen=True, kw_only=True)
 class Host:
@@ -63,7 +61,7 @@ class Host:
         """Bytes of MemAvailable, 0 if unknown."""
         for line in (read_or_none(self.proc / "meminfo") or "").splitlines():
             if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * _KIB
+                return int(line.split()[1]) * 1024
         return 0
 
     def has_capability(self, *numbers: int) -> bool:

@@ -412,7 +412,6 @@ _FATAL_FIRST = frozenset(
 )
 """Events whose text begins with a page: perf's Python crashes where one of them is the first."""
 _LOST_SAMPLES = re.compile(r"LOST_SAMPLES events:\s+(\d+)\s*$")
-_ANY_CPU = -1
 _WITHOUT_ALLOCATIONS = "has no kmem:mm_page_alloc events"
 _RECORD_WITH = f"record with {RECORDING_COMMAND}"
 _NO_THREAD = "999999999"
@@ -488,7 +487,7 @@ def read_with_perf_script(path: str | Path) -> Trace:
     if not tells:
         notes = ("perf does not tell how much was lost after the last loss on record",)
     elif counted > (placed := sum(count for _, _, count in losses)):
-        losses = [*losses, (_ANY_CPU, int(columns["time_ns"][-1]), counted - placed)]
+        losses = [*losses, (-1, int(columns["time_ns"][-1]), counted - placed)]
     return Trace(
         **columns,
         comms=text.comms | comms,

@@ -18,8 +18,6 @@ from pagealloc_model.recording.record.host import Host, machine_meta
 _READ_ORDER = ("zoneinfo", "vmstat", "buddyinfo", "pagetypeinfo")
 """Those that take microseconds first, so that they describe one instant; pagetypeinfo walks every
 free list, which took 30 to 60 ms on a machine with 19 GiB free."""
-_CHUNK = 1 << 20
-_FASTEST = 1
 
 
 def take_snapshot(recording: Path, host: Host) -> int:
@@ -85,9 +83,9 @@ def _compress(source: Path, destination: Path, check: Callable[[], None]) -> int
     with (
         file,
         destination.open("wb") as plain,
-        gzip.GzipFile("", "wb", _FASTEST, plain, mtime=0) as packed,
+        gzip.GzipFile("", "wb", 1, plain, mtime=0) as packed,
     ):
-        while chunk := file.read(_CHUNK):
+        while chunk := file.read(1 << 20):
             packed.write(chunk)
             check()
     return time_ns

@@ -66,22 +66,15 @@ _TRAILER_PARTS = ("TID", "TIME", "ID", "STREAM_ID", "CPU", "IDENTIFIER")
 _READ_TIME_ENABLED, _READ_TIME_RUNNING, _READ_ID, _READ_GROUP, _READ_LOST = 1, 2, 4, 8, 16
 
 
-def _offsets(parts: tuple[str, ...], sample_type: int, start: int) -> dict[str, int]:
-    present = [name for name in parts if sample_type & SampleType[name]]
-    places = {name.lower(): start + 8 * number for number, name in enumerate(present)}
-    return {**places, "end": start + 8 * len(present)}
-
-
 @cache
-def part_offsets(sample_type: int) -> dict[str, int]:
-    """Offset of each present fixed part of a sample from its start; "end" is where they stop."""
-    return _offsets(_FIXED_PARTS, sample_type, RECORD_HEADER_SIZE)
+def part_offsets(sample_type: int, *, trailer: bool = False) -> dict[str, int]:
+    """Offset of each present fixed part of a sample, from its start; "end" is where they stop.
 
-
-@cache
-def trailer_offsets(sample_type: int) -> dict[str, int]:
-    """Offset of each part of a sample_id_all trailer from its start; "end" is its size."""
-    return _offsets(_TRAILER_PARTS, sample_type, 0)
+    Or of a sample_id_all trailer, from the trailer's.
+    """
+    start, parts = (0, _TRAILER_PARTS) if trailer else (RECORD_HEADER_SIZE, _FIXED_PARTS)
+    present = [name.lower() for name in parts if sample_type & SampleType[name]]
+    return {name: start + 8 * place for place, name in enumerate((*present, "end"))}
 
 
 def sample_row(attr: EventAttr, tracepoint: TracepointFormat | None) -> np.ndarray:

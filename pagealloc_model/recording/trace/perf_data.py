@@ -130,7 +130,7 @@ class TrailerReader:
         number, attr = None, self._first
         if not attr.flags & perf_file.AttrFlag.SAMPLE_ID_ALL:
             return 0, None, None, None
-        parts = at.trailer_offsets(attr.sample_type)
+        parts = at.part_offsets(attr.sample_type, trailer=True)
         place = parts.get("identifier", parts.get("id"))
         if place is not None:
             from_end = parts["end"] - place
@@ -138,7 +138,7 @@ class TrailerReader:
                 raise struct.error("too short")
             (number,) = struct.unpack_from("<Q", record, len(record) - from_end)
             attr = self._attr_of_id.get(number, attr)
-            parts = at.trailer_offsets(attr.sample_type)
+            parts = at.part_offsets(attr.sample_type, trailer=True)
             if not attr.flags & perf_file.AttrFlag.SAMPLE_ID_ALL:
                 return 0, None, None, None
         start, time_ns, cpu = len(record) - parts["end"], None, None
