@@ -266,7 +266,18 @@ def open_recording(path: str | Path) -> Recording:
         )
     snapshots, left_alone = snapshots_of(place)
     if event_file != place:
-        left_alone = (*_others_in(place, event_file), *left_alone)
+        known = {*event_files.EVENT_FILES, META_FILE, SNAPSHOT_DIRECTORY, *_STATE_FILES}
+        entries = sorted(os.scandir(place), key=lambda entry: entry.name)
+        lines = [
+            f"{entry.name}: is a link, which is not followed; it is left alone"
+            for entry in entries
+            if entry.name in known and entry.is_symlink() and entry.name != event_file.name
+        ]
+        if others := [entry.name for entry in entries if entry.name not in known]:
+            more = len(others) - _MOST_NAMED
+            names = ", ".join(others[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+            lines.append(f"{names}: no part of a recording; left alone")
+        left_alone = (*lines, *left_alone)
     return Recording(
         path=place,
         name=place.resolve().name,
@@ -325,20 +336,6 @@ def _is_plain(file: Path) -> bool:
 
 
 _MOST_NAMED = 3
-
-
-def _others_in(directory: Path, event_file: Path) -> Iterator[str]:
-    """What is no part of a recording, by name; with links, which none has."""
-    known = {*event_files.EVENT_FILES, META_FILE, SNAPSHOT_DIRECTORY, *_STATE_FILES}
-    entries = sorted(os.scandir(directory), key=lambda entry: entry.name)
-    for entry in entries:
-        if entry.name in known and entry.is_symlink() and entry.name != event_file.name:
-            yield f"{entry.name}: is a link, which is not followed; it is left alone"
-    others = [entry.name for entry in entries if entry.name not in known]
-    if others:
-        more = len(others) - _MOST_NAMED
-        names = ", ".join(others[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
-        yield f"{names}: no part of a recording; left alone"
 
 
 _TIME = re.compile("[0-9]{1,20}")

@@ -216,10 +216,16 @@ def _copy_state_file(
     if name not in (PROFILE_FILE, recordings.KALLSYMS_FILE) and not window.from_start:
         return "is true only at the recording's start"
     if not anonymise:
-        if name == PROFILE_FILE:
+        # A packed file is copied at the best compression, without its time; any other as it is.
+        try:
+            if name == PROFILE_FILE or not is_compressed(source):
+                raise RecordingError(source, "is not packed")
+            with copy.open("wb") as file, gzip.GzipFile("", "wb", 9, file, mtime=0) as packed:
+                for chunk in chunks_of(source, most=MOST_COPIED):
+                    packed.write(chunk)
+        except RecordingError:
+            copy.unlink(missing_ok=True)
             copy_file(source, copy)
-        else:
-            _recompress(source, copy)
     elif name == recordings.KALLSYMS_FILE:
         if functions is None:
             return "tells this boot's addresses"
@@ -237,19 +243,3 @@ def _copy_state_file(
             return "cannot be read"
         copy.write_bytes(gzip.compress(words.tobytes(), compresslevel=9, mtime=0))
     return ""
-
-
-def _recompress(source: Path, destination: Path) -> None:
-    """Copy a packed file at the best compression, without its time; any other as it is."""
-    try:
-        if not is_compressed(source):
-            raise RecordingError(source, "is not packed")
-        with (
-            destination.open("wb") as file,
-            gzip.GzipFile("", "wb", 9, file, mtime=0) as packed,
-        ):
-            for chunk in chunks_of(source, most=MOST_COPIED):
-                packed.write(chunk)
-    except RecordingError:
-        destination.unlink(missing_ok=True)
-        copy_file(source, destination)

@@ -29,13 +29,6 @@ def _plain(value: object) -> object:
     return value
 
 
-def _declare(name: str, fields: dict, sample: dict) -> int:  # type: ignore[type-arg]
-    _numbers[name] = len(_fields)
-    _fields.append([field for field in fields if not field.startswith("common_")])
-    _line("event", _numbers[name], name, _fields[-1], sample["attr"].hex())
-    return _numbers[name]
-
-
 def define_flag_value(event: str, field: str, value: str, text: str) -> None:
     """Called by perf for each name in the flag table of an event's format data."""
     if event == _FLAGS_EVENT and field == _FLAGS_FIELD and int(value):
@@ -52,7 +45,9 @@ def trace_unhandled(
     name, where = sample["ev_name"], sample["sample"]
     number = _numbers.get(name)
     if number is None:
-        number = _declare(name, fields, sample)
+        number = _numbers[name] = len(_fields)
+        _fields.append([field for field in fields if not field.startswith("common_")])
+        _line("event", number, name, _fields[-1], sample["attr"].hex())
     thread, comm = where["tid"], fields["common_comm"]
     if thread >> 31:
         thread -= 1 << 32

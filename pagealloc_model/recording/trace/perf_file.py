@@ -279,13 +279,25 @@ def open_perf_file(path: str | Path) -> PerfFile:
         if len(described) == len(attrs):
             pairs = zip(attrs, described, strict=True)
             attrs = [attr if attr.ids else replace(attr, ids=ids) for attr, ids in pairs]
+    section = features.get(Feature.TRACING_DATA)
+    if section is None:
+        todo = "record tracepoints, such as -e kmem:mm_page_alloc"
+        raise RecordingError(path, "has no tracepoint format data", todo=todo)
+    try:
+        big_endian, texts = tracing_data(_bytes_of(content, section))
+        formats = [parse_format(system, text.decode("latin-1")) for system, text in texts]
+    except ValueError as error:
+        raise RecordingError(path, str(error), offset=section.offset, todo=RECORD_AGAIN) from None
+    if big_endian:
+        what = "format data say the records are big-endian"
+        raise RecordingError(path, what, offset=section.offset, todo=_LITTLE_ENDIAN)
     return PerfFile(
         path=path,
         content=content,
         records=records,
         attrs=tuple(attrs),
         features=features,
-        formats=_formats(path, content, features.get(Feature.TRACING_DATA)),
+        formats={tracepoint.id: tracepoint for tracepoint in formats},
         piped=piped,
     )
 
@@ -298,26 +310,6 @@ def _check_magic(path: Path, magic: bytes) -> None:
         raise RecordingError(
             path, "is not a perf.data file", offset=0, todo="give the output of perf record"
         )
-
-
-def _formats(
-    path: Path, content: np.ndarray, section: Section | None
-) -> dict[int, TracepointFormat]:
-    if section is None:
-        raise RecordingError(
-            path,
-            "has no tracepoint format data",
-            todo="record tracepoints, such as -e kmem:mm_page_alloc",
-        )
-    try:
-        big_endian, texts = tracing_data(_bytes_of(content, section))
-        formats = [parse_format(system, text.decode("latin-1")) for system, text in texts]
-    except ValueError as error:
-        raise RecordingError(path, str(error), offset=section.offset, todo=RECORD_AGAIN) from None
-    if big_endian:
-        what = "format data say the records are big-endian"
-        raise RecordingError(path, what, offset=section.offset, todo=_LITTLE_ENDIAN)
-    return {tracepoint.id: tracepoint for tracepoint in formats}
 
 
 def _described_ids(data: bytes) -> list[tuple[int, ...]]:

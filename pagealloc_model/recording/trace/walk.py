@@ -82,26 +82,6 @@ def _field(data, raw, layouts, row, first):
 
 
 @inner
-def _main_fields(data, raw, layouts, row):
-    """pfn, order, gfp, migratetype and percpu_refill of a main event.
-
-    Absent fields are skipped: only FREE_BATCHED lacks an order, a type stands only in events with
-    an order, and gfp and percpu_refill only in events with a type.
-    """
-    frame = _field(data, raw, layouts, row, at.PFN)
-    order, flags, migratetype, refill = 0, 0, -1, -1
-    if layouts[row, at.ORDER + 1]:
-        order = _field(data, raw, layouts, row, at.ORDER)
-        if layouts[row, at.MIGRATETYPE + 1]:
-            migratetype = _field(data, raw, layouts, row, at.MIGRATETYPE)
-            if layouts[row, at.GFP + 1]:
-                flags = _field(data, raw, layouts, row, at.GFP)
-            elif layouts[row, at.REFILL + 1]:
-                refill = _field(data, raw, layouts, row, at.REFILL)
-    return frame, order, flags, migratetype, refill
-
-
-@inner
 def _take_event(data, event, row, layouts, columns, notes, copies, state):
     """Take a tracepoint's event to the notes, the columns or both.
 
@@ -123,7 +103,18 @@ def _take_event(data, event, row, layouts, columns, notes, copies, state):
         _note(data, row, _SAMPLE, source, start, size, size, notes, copies, state)
     if layouts[row, at.EVENT] < 0:
         return True
-    frame, block_order, flags, block_type, refill = _main_fields(data, raw, layouts, row)
+    # Absent fields are skipped: only FREE_BATCHED lacks an order, a type stands only in events with
+    # an order, and gfp and percpu_refill only in events with a type.
+    frame = _field(data, raw, layouts, row, at.PFN)
+    block_order, flags, block_type, refill = 0, 0, -1, -1
+    if layouts[row, at.ORDER + 1]:
+        block_order = _field(data, raw, layouts, row, at.ORDER)
+        if layouts[row, at.MIGRATETYPE + 1]:
+            block_type = _field(data, raw, layouts, row, at.MIGRATETYPE)
+            if layouts[row, at.GFP + 1]:
+                flags = _field(data, raw, layouts, row, at.GFP)
+            elif layouts[row, at.REFILL + 1]:
+                refill = _field(data, raw, layouts, row, at.REFILL)
     if not (
         frame >= -1
         and 0 <= block_order <= _LARGEST_ORDER
@@ -183,16 +174,6 @@ _AUXTRACE = 71
 FINISHED_ROUND = 68
 _NOTED_TYPES = (2, 3, 7, 13, FINISHED_ROUND, 69, COMPRESSED, COMPRESSED2)
 """LOST, COMM, FORK, LOST_SAMPLES, FINISHED_ROUND, ID_INDEX and the compressed records."""
-
-
-@inner
-def _data_behind(data, position, size, record_type):
-    """Bytes that follow a record without being part of its size, -1 if it cannot say."""
-    if record_type == _AUXTRACE:
-        return word_at(data, position + 8) if size >= 16 else -1
-    if record_type == TRACING_DATA:
-        return (word_at(data, position + 8) & _LOW_HALF) + 7 & ~7 if size >= 12 else -1
-    return 0
 
 
 @inner
@@ -267,7 +248,13 @@ def walk_records(data, end, layouts, ids, columns, notes, copies, state):
         if after > end:
             break
         if kind != _SAMPLE:
-            behind = _data_behind(data, position, size, kind)
+            behind = 0  # bytes that follow a record without being part of its size
+            if kind == _AUXTRACE and size >= 16:
+                behind = word_at(data, position + 8)
+            elif kind == TRACING_DATA and size >= 12:
+                behind = (word_at(data, position + 8) & _LOW_HALF) + 7 & ~7
+            elif kind in (_AUXTRACE, TRACING_DATA):
+                behind = -1
             if behind < 0:
                 status = at.BAD_SIZE
                 break
