@@ -453,8 +453,7 @@ _META: Mapping[str, Callable[[Any], Any]] = {
     "package": _texts(r"pagealloc_model [\d.]+"),
     "perf_version": _texts(r"(perf version )?\d+(\.\d+)*"),
     "topology": _texts(
-        r"\d+K|[\d,-]+|(Data|Instruction|Unified)$",
-        r"online|possible|cpus|\d+|package|core|caches",
+        r"\d+K|[\d,-]+|(Data|Instruction|Unified)$", r"online|possible|cpus|\d+|package|core|caches"
     ),
     "config": _texts(r"[ymn]$|\d+$", KEPT_CONFIG.pattern),
     "lockdown": _texts(r"(\s*\[?(none|integrity|confidentiality)\]?(?!\w))+"),

@@ -329,9 +329,7 @@ def synthetic_machine(
             managed = int(max(high - low, 0) * managed_share) // _SPAN * _SPAN
             zones.append(_zone(name, low, high, node=node, managed=managed))
     machine = Machine(
-        zones=tuple(zones),
-        nr_cpus=nr_cpus,
-        cpu_nodes=tuple(cpu % nodes for cpu in range(nr_cpus)),
+        zones=tuple(zones), nr_cpus=nr_cpus, cpu_nodes=tuple(cpu % nodes for cpu in range(nr_cpus))
     )
     policy = Policy(
         min_free_kbytes=min_free_kbytes_at_boot(machine),

@@ -50,9 +50,7 @@ def test_the_recording_is_the_same(gate3: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "window",
-    [{"events": 20_000}, {"start_s": 1.5, "seconds": 0.5}, {"start_s": 4.0}],
-    ids=str,
+    "window", [{"events": 20_000}, {"start_s": 1.5, "seconds": 0.5}, {"start_s": 4.0}], ids=str
 )
 @pytest.mark.parametrize("anonymise", [False, True])
 def test_cuts_are_the_same(

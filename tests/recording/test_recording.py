@@ -11,10 +11,7 @@ import pytest
 
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.recording import recording as recording_module
-from pagealloc_model.recording.recording import (
-    open_recording,
-    recording_names,
-)
+from pagealloc_model.recording.recording import open_recording, recording_names
 from tests.recording.proc.samples_of import DIRECTORY
 
 META = {
@@ -60,7 +57,7 @@ def test_opening_reads_neither_events_nor_snapshots(
     def forbidden(*_: object) -> None:
         raise AssertionError("read while opening")
 
-    monkeypatch.setattr(recording_module, "read_events", forbidden)
+    monkeypatch.setattr(recording_module.event_files, "read_events", forbidden)
     monkeypatch.setattr("pagealloc_model.recording.snapshot.text_of", forbidden)
     monkeypatch.setattr(recording_module, "read_kpageflags", forbidden)
     assert open_recording(directory).name == "run"

@@ -37,10 +37,7 @@ def recording(tmp_path: Path) -> Path:
     directory = tmp_path / "source"
     directory.mkdir()
     chained = perf.USUAL_SAMPLE | SampleType.CALLCHAIN
-    attrs = [
-        perf.attr_of(ALLOC, [1]),
-        perf.attr_of(CONTENTION, [2], sample_type=chained),
-    ]
+    attrs = [perf.attr_of(ALLOC, [1]), perf.attr_of(CONTENTION, [2], sample_type=chained)]
     records = [
         perf.comm_record(attrs[0], 5, "make"),
         perf.comm_record(attrs[0], 6, SECRET),
@@ -256,9 +253,7 @@ def test_shipped_recordings_are_cuts_from_the_start(
 @pytest.mark.perf
 @pytest.mark.parametrize("name", SHIPPED)
 def test_shipped_recordings_equal_their_source(
-    name: str,
-    shipped: Callable[[str], Path],
-    full_recording: Callable[[str], Path],
+    name: str, shipped: Callable[[str], Path], full_recording: Callable[[str], Path]
 ) -> None:
     """Events of the shipped cut are those of the full recording, addresses apart."""
     cut_trace = read_perf_data(shipped(name) / "perf.data")

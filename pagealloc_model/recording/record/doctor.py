@@ -221,10 +221,7 @@ def examine(host: Host, directory: Path) -> list[Check]:
     little = ("long recordings do not fit", "cut them with pagealloc trim")
     found = f"{memory / _GIB:.1f} GiB free"
     checks.append(_check("memory", found, little if memory < 2 * _GIB else None))
-    little = (
-        "a busy machine writes tens of megabytes a second",
-        "record to another disk with -o",
-    )
+    little = ("a busy machine writes tens of megabytes a second", "record to another disk with -o")
     found = f"{disk / _GIB:.1f} GiB free"
     checks.append(_check("disk", found, little if disk < _GIB else None))
     return checks

@@ -91,11 +91,7 @@ def _compress(source: Path, destination: Path, check: Callable[[], None]) -> int
     return time_ns
 
 
-_CLOCKS = {
-    "boot": time.CLOCK_BOOTTIME,
-    "mono_raw": time.CLOCK_MONOTONIC_RAW,
-    "tai": time.CLOCK_TAI,
-}
+_CLOCKS = {"boot": time.CLOCK_BOOTTIME, "mono_raw": time.CLOCK_MONOTONIC_RAW, "tai": time.CLOCK_TAI}
 
 
 def copy_state(

@@ -33,8 +33,7 @@ def describe(machine: Host, **functions: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("parameters", "places"),
-    [("page order zone", (2, 3)), ("page zone alloc_order", (3, 2))],
+    ("parameters", "places"), [("page order zone", (2, 3)), ("page zone alloc_order", (3, 2))]
 )
 def test_positions_are_those_of_the_kernel(parameters: str, places: tuple[int, int]) -> None:
     order, zone = places

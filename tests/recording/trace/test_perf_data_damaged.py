@@ -13,8 +13,6 @@ from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.recording.trace.perf_data import read_perf_data
 
 
-
-
 def test_the_error_says_where(tmp_path: Path) -> None:
     attr, free = perf.attr_of(ALLOC, [1]), perf.attr_of(FREE, [2])
     good = perf.sample(attr, ALLOC.raw(pfn=1), number=1)
