@@ -93,17 +93,15 @@ def _write_parquet(trace: Trace, destination: Path) -> Exported:
 
     lost = {name: getattr(trace.losses, name) for name in ("cpu", "start_ns", "end_ns", "count")}
     tables = {name.replace(":", "."): table for name, table in trace.tables.items()}
-    pieces: dict[str, Callable[[slice], pa.Table]] = {
-        EVENTS_TABLE: events,
-        **{name: partial(rows_of, table) for name, table in {LOSSES_TABLE: lost, **tables}.items()},
-    }
     rows = {EVENTS_TABLE: len(trace), LOSSES_TABLE: len(trace.losses.count)}
     rows |= {name: len(table["time_ns"]) for name, table in tables.items()}
+    tables[LOSSES_TABLE] = lost
     with new_directory(destination, private=True) as directory:
-        for name, piece in pieces.items():
+        for name, count in rows.items():
+            piece = events if name == EVENTS_TABLE else partial(rows_of, tables[name])
             path, schema = directory / f"{name}.parquet", piece(slice(0)).schema
             with pq.ParquetWriter(path, schema, compression="zstd") as writer:
-                for part in parts(rows[name]):
+                for part in parts(count):
                     writer.write_table(piece(part))
     return Exported(path=destination, rows=rows)
 

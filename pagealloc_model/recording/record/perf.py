@@ -186,19 +186,16 @@ class RecordOptions:
     buffers exist, so that they find memory, and has no time to act before the first event.
 
     Attributes:
-        destination: directory to create.
-        command: command to run while recording; () for none.
         seconds: length of the recording; None: until the command ends or a signal arrives.
         events: event names and patterns, "default" for the usual set.
         locks: whether to record lock contention.
         call_chains: whether the page allocator's events come with the kernel's call chains.
         probes: whether to set kprobes; None: where the kernel permits it.
         profile: whether to profile the machine, untraced, after the recording.
-        anonymise: whether to remove what names the machine or its programs.
         live_s: seconds between lines with rates; None: no such lines.
         interval_s: seconds between snapshots.
         buffer_bytes: ring buffer of one CPU, a power of two; None: by the machine's memory.
-        set_up: command to run once the ring buffers exist; () for none.
+        set_up: command to run once the ring buffers exist; () for none, as for `command`.
         before_events: called once the state was copied, right before the last snapshot and the
             first event.
     """

@@ -311,8 +311,7 @@ def record(
         note: takes what is going on, which only a watching user wants to know.
 
     Raises:
-        UsageError: the machine, the user or the options do not permit it. If something usable
-            was recorded all the same, the text says where.
+        UsageError: it is not permitted; or something usable was recorded all the same, and where.
         KeyboardInterrupt: it was interrupted before anything was recorded.
     """
     if options.command and shutil.which(options.command[0]) is None:

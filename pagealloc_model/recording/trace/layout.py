@@ -77,49 +77,41 @@ def part_offsets(sample_type: int, *, trailer: bool = False) -> dict[str, int]:
     return {name: start + 8 * place for place, name in enumerate((*present, "end"))}
 
 
-def sample_row(attr: EventAttr, tracepoint: TracepointFormat | None) -> np.ndarray:
-    """The row of the layout table for a perf.data's attribute (int64, `LAYOUT_WIDTH` long)."""
-    has_raw = bool(attr.sample_type & SampleType.RAW)
-    row = _raw_row(tracepoint if has_raw else None)
-    offsets = part_offsets(attr.sample_type)
-    row[[TID, TIME, CPU]] = [offsets.get(part, ABSENT) for part in ("tid", "time", "cpu")]
-    row[VARIABLE] = offsets["end"]
-    if attr.sample_type & SampleType.READ:
-        # The fixed bytes of a READ part, and those per counter of a group (0 without groups).
-        form = attr.read_format
-        times = 8 * bool(form & _READ_TIME_ENABLED) + 8 * bool(form & _READ_TIME_RUNNING)
-        value = 8 + 8 * bool(form & _READ_ID) + 8 * bool(form & _READ_LOST)
-        fixed, entry = (8 + times, value) if form & _READ_GROUP else (value + times, 0)
-        row[[READ_FIXED, READ_ENTRY]] = fixed, entry
-    row[CALLCHAIN] = bool(attr.sample_type & SampleType.CALLCHAIN)
-    row[RAW] = has_raw
-    return row
+def layout_row(tracepoint: TracepointFormat | None, attr: EventAttr | None = None) -> np.ndarray:
+    """The row of the layout table (int64, `LAYOUT_WIDTH` long) for a tracepoint.
 
-
-def event_row(tracepoint: TracepointFormat) -> np.ndarray:
-    """The row for a tracepoint in the kernel's own ring buffer, with no sample around its data.
-
-    TID is the offset of common_pid in these, and the columns of a sample's other parts stay 0.
+    Of a perf.data's attribute, whose samples need be of no tracepoint; without one, of the kernel's
+    own ring buffer, where TID is the offset of common_pid, and the columns of a sample's other
+    parts stay 0.
     """
-    row = _raw_row(tracepoint)
-    pid = tracepoint.field("common_pid")
-    if pid is None or pid.size != 4:
-        raise ValueError(f"{tracepoint.event_name} has no common_pid of 4 bytes")
-    row[TID] = pid.offset
-    return row
-
-
-def _raw_row(tracepoint: TracepointFormat | None) -> np.ndarray:
-    """A row with the columns that say what is where in the raw data."""
     row = np.zeros(LAYOUT_WIDTH, np.int64)
     row[EVENT] = row[CONTEXT] = ABSENT
+    if attr is not None:
+        offsets = part_offsets(attr.sample_type)
+        row[[TID, TIME, CPU]] = [offsets.get(part, ABSENT) for part in ("tid", "time", "cpu")]
+        row[VARIABLE] = offsets["end"]
+        if attr.sample_type & SampleType.READ:
+            # The fixed bytes of a READ part, and those per counter of a group (0 without groups).
+            form = attr.read_format
+            times = 8 * bool(form & _READ_TIME_ENABLED) + 8 * bool(form & _READ_TIME_RUNNING)
+            value = 8 + 8 * bool(form & _READ_ID) + 8 * bool(form & _READ_LOST)
+            fixed, entry = (8 + times, value) if form & _READ_GROUP else (value + times, 0)
+            row[[READ_FIXED, READ_ENTRY]] = fixed, entry
+        row[CALLCHAIN] = bool(attr.sample_type & SampleType.CALLCHAIN)
+        row[RAW] = bool(attr.sample_type & SampleType.RAW)
+        if not row[RAW]:
+            return row
+    elif tracepoint is not None:
+        pid = tracepoint.field("common_pid")
+        if pid is None or pid.size != 4:
+            raise ValueError(f"{tracepoint.event_name} has no common_pid of 4 bytes")
+        row[[TID, RAW]] = pid.offset, True
     if tracepoint is None:
         return row
     event = EVENT_NAMES.get(tracepoint.event_name)
     context = tracepoint.field("common_flags")
     row[EVENT] = ABSENT if event is None else event
     row[NOTED] = event is None or event is Event.EXTFRAG
-    row[RAW] = True
     row[RAW_SIZE] = max((field.end for field in tracepoint.fields), default=0)
     row[CONTEXT] = ABSENT if context is None else context.offset
     for index, name in enumerate(MAIN_FIELDS[event] if event is not None else ()):

@@ -58,7 +58,7 @@ def attr_layouts(file: perf_file.PerfFile) -> AttrLayouts:
         raise RecordingError(file.path, problem, todo=f"record with {RECORDING_COMMAND}")
     ids = _id_table(file)
     try:
-        table = np.array(list(map(at.sample_row, file.attrs, formats)))
+        table = np.array(list(map(at.layout_row, formats, file.attrs)))
         alloc = next(form for form in formats if form and form.event_name == _ALLOC)
         gfp_bits = gfp_bits_from_print_fmt(alloc.print_fmt)
     except ValueError as error:

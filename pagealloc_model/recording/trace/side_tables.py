@@ -129,7 +129,16 @@ class Collected:
                     table["time_ns"][part], table["row"][part], main["time_ns"], order
                 )
             if chained[attr_row]:
-                table |= self._take_chains(numbers)
+                start = self._new_array(len(numbers), np.int64)
+                length = self._noted(numbers, at.NOTE_CHAIN_SIZE, np.int64)
+                for part in parts(len(numbers)):
+                    begins, within = _places_within(length[part])
+                    start[part] = self._chains.rows + begins
+                    places = np.repeat(
+                        self.notes.values[numbers[part], at.NOTE_CHAIN], length[part]
+                    )
+                    self._chains.append(self._words_at(places + 8 * within).view(np.uint64))
+                table |= dict(zip(CHAIN_COLUMNS, (start, length), strict=True))
             for field in tracepoint.column_fields:
                 values = self._strings if field.is_string else self._integers
                 table[column_name(field.name)] = values(numbers, field)
@@ -148,17 +157,6 @@ class Collected:
         for part in parts(len(numbers)):
             column[part] = notes[numbers[part], place]
         return column
-
-    def _take_chains(self, numbers: np.ndarray) -> dict[str, np.ndarray]:
-        start = self._new_array(len(numbers), np.int64)
-        length = self._noted(numbers, at.NOTE_CHAIN_SIZE, np.int64)
-        for part in parts(len(numbers)):
-            begins, within = _places_within(length[part])
-            start[part] = self._chains.rows + begins
-            chains = self.notes.values[numbers[part], at.NOTE_CHAIN]
-            positions = np.repeat(chains, length[part]) + 8 * within
-            self._chains.append(self._words_at(positions).view(np.uint64))
-        return dict(zip(CHAIN_COLUMNS, (start, length), strict=True))
 
     def _words_at(self, positions: np.ndarray) -> np.ndarray:
         from pagealloc_model.recording.trace.walk import gather_words

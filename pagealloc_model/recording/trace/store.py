@@ -345,7 +345,7 @@ def write_store(
         "version": STORE_VERSION,
     }
     schema = pa.schema(
-        [pa.field(name, pa.large_list(_type(values))) for name, values in columns.items()],
+        [pa.field(name, _one_row(values[:0]).type) for name, values in columns.items()],
         metadata={HEADER_KEY: json.dumps(header).encode()},
     )
     longest = max(*lengths.values(), 1)
@@ -359,18 +359,15 @@ def write_store(
                 progress(min((begin + piece) / longest, 1))
 
 
-def _type(values: np.ndarray) -> pa.DataType:
-    return pa.large_string() if values.dtype == object else pa.from_numpy_dtype(values.dtype)
-
-
 def _one_row(piece: np.ndarray) -> pa.Array:
     """A list of one row, which shares the memory of numbers; `pa.array` would import pandas."""
     if piece.dtype == object:
         encoded = [text.encode() for text in piece]
         ends = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
-        memory = [pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))]
+        kind, memory = pa.large_string(), [pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))]
     else:
+        kind = pa.from_numpy_dtype(piece.dtype)
         memory = [pa.py_buffer(np.ascontiguousarray(piece))]
-    values = pa.Array.from_buffers(_type(piece), len(piece), [None, *memory])
+    values = pa.Array.from_buffers(kind, len(piece), [None, *memory])
     ends = pa.py_buffer(np.array([0, len(piece)]))
-    return pa.Array.from_buffers(pa.large_list(values.type), 1, [None, ends], children=[values])
+    return pa.Array.from_buffers(pa.large_list(kind), 1, [None, ends], children=[values])

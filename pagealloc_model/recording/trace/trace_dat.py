@@ -167,7 +167,7 @@ def _laid_out(
     offsets = {number.offset for number in types if number}
     alloc = next((tracepoint for tracepoint in formats if tracepoint.event_name == _ALLOC), None)
     try:
-        table = np.array([at.event_row(tracepoint) for tracepoint in formats])
+        table = np.array([at.layout_row(tracepoint) for tracepoint in formats])
         if None in types:
             raise ValueError(f"{formats[types.index(None)].event_name} has no common_type")
         if alloc is None:
