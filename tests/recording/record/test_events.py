@@ -4,6 +4,7 @@ from pagealloc_model.base.errors import UsageError
 from pagealloc_model.recording.record.host import Host
 from pagealloc_model.recording.record.perf import (
     ESSENTIAL_EVENTS,
+    available_events,
     choose_events,
     event_arguments,
     usual_events,
@@ -13,41 +14,33 @@ from pagealloc_model.recording.record.perf import (
 ALL = frozenset((*usual_events(), "sched:sched_switch"))
 
 
-LOCKS = {name for name in usual_events() if name.startswith(("lock:", "kmem:mm_zone_lock"))}
+def test_the_usual_set_is_recorded_where_the_kernel_has_it(machine: Host) -> None:
+    assert machine.tracefs is not None
+    chosen = choose_events(available_events(machine.tracefs), ["default"], locks=True)
+    assert chosen == (usual_events(), ())
 
 
-@pytest.mark.parametrize(
-    ("available", "asked", "locks", "names", "missing"),
-    [
-        (ALL, ["default"], True, usual_events(), ()),
-        (
-            ALL - {"cma:cma_release"},
-            ["default"],
-            True,
-            tuple(name for name in usual_events() if name != "cma:cma_release"),
-            ("cma:cma_release",),
-        ),
-        (ALL, ["default"], False, tuple(n for n in usual_events() if n not in LOCKS), ()),
-        (
-            ALL,
-            ["oom:*"],
-            True,
-            (*ESSENTIAL_EVENTS, "oom:compact_retry", "oom:reclaim_retry_zone"),
-            (),
-        ),
-        (ALL, ["default", "sched:*"], True, (*usual_events(), "sched:sched_switch"), ()),
-    ],
-    ids=["usual", "what the kernel lacks", "without locks", "a pattern", "more"],
-)
-def test_events_that_are_chosen(
-    available: frozenset[str],
-    asked: list[str],
-    locks: bool,
-    names: tuple[str, ...],
-    missing: object,
-) -> None:
-    assert len(LOCKS) == 6
-    assert choose_events(available, asked, locks=locks) == (names, missing)
+def test_what_the_kernel_lacks_is_dropped_and_named() -> None:
+    names, missing = choose_events(ALL - {"cma:cma_release"}, ["default"], locks=True)
+    assert "cma:cma_release" not in names
+    assert missing == ("cma:cma_release",)
+
+
+def test_locks_can_be_left_out() -> None:
+    names, missing = choose_events(ALL, ["default"], locks=False)
+    assert missing == ()
+    lock = {name for name in usual_events() if name.startswith(("lock:", "kmem:mm_zone_lock"))}
+    assert {*usual_events()} - {*names} == lock and len(lock) == 6
+
+
+def test_patterns_replace_the_usual_set_but_not_allocations_and_frees() -> None:
+    names, _ = choose_events(ALL, ["oom:*"], locks=True)
+    assert names == (*ESSENTIAL_EVENTS, "oom:compact_retry", "oom:reclaim_retry_zone")
+
+
+def test_events_are_added_to_the_usual_set() -> None:
+    names, _ = choose_events(ALL, ["default", "sched:sched_switch"], locks=True)
+    assert names == (*usual_events(), "sched:sched_switch")
 
 
 @pytest.mark.parametrize("asked", ["kmem:mm_page_aloc", "sched_switch", "numa:*"])
