@@ -241,8 +241,10 @@ class _Reader:
         names, losses = self._side_records(plain_notes)
         layouts = self._layouts
         event_names = [form.event_name if form else "" for form in layouts.formats]
-        cut = self._cut_at is not None
-        certain_times = [times[:certain_rows], times[certain_decompressed]] if cut else []
+        certain_ns = None
+        if self._cut_at is not None:
+            certain_parts = (times[:certain_rows], times[certain_decompressed])
+            certain_ns = max((int(part.max()) for part in certain_parts if len(part)), default=None)
         trace = collected.trace(
             layouts.formats,
             layouts.table[:, at.CALLCHAIN],
@@ -257,7 +259,7 @@ class _Reader:
             clock=perf_file.clock_name(file.attrs),
             sampled=sampled_events(file.attrs, event_names),
         )
-        return self._certain_part(trace, np.concatenate(certain_times)) if cut else trace
+        return trace if self._cut_at is None else self._certain_part(trace, certain_ns)
 
     def _take(self, buffer: perf_file.RecordBuffer) -> int:
         """Walk one buffer; returns the end of its last whole record."""
@@ -308,16 +310,15 @@ class _Reader:
             self._report(payload.offset)
             yield payload
 
-    def _certain_part(self, trace: Trace, certain_times: np.ndarray) -> Trace:
+    def _certain_part(self, trace: Trace, last_ns: int | None) -> Trace:
         """The events up to the last of complete rounds, with a note on what is missing."""
-        if not len(certain_times):
+        if last_ns is None:
             raise RecordingError(
                 self._file.path,
                 "cut short before any event is certain to be there from all CPUs",
                 offset=self._cut_at,
                 todo=perf_file.RECORD_AGAIN,
             )
-        last_ns = int(certain_times.max())
         missing_s = (trace.span_ns[1] - last_ns) / 1e9
         note = (
             f"the event file is cut short at byte {self._cut_at}: what it holds of the "
