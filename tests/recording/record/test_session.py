@@ -1,4 +1,4 @@
-"""Recordings with a made-up perf, and what is said of a finished one."""
+"""Recordings with a fake perf, and what is said of a finished one."""
 
 from __future__ import annotations
 

@@ -19,13 +19,13 @@ from pagealloc_model.recording.record.perf_python import load_perf_module
 from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Event, Trace
 from pagealloc_model.recording.trace.perf_data import read_perf_data
 from tests.real_recordings import KMEM, event_options
-from tests.recording.record.perf_python.made_up_perf import (
+from tests.recording.record.perf_python.fake_perf_module import (
     FORMAT_ID,
     Comm,
     Lost,
     Sample,
     Task,
-    made_up_module,
+    fake_module,
 )
 from tests.synthetic_perf_data import ALLOC, FREE
 
@@ -58,7 +58,7 @@ def host(tmp_path: Path) -> Host:
         directory = tmp_path / "kernel/tracing/events" / point.name.replace(":", "/")
         directory.mkdir(parents=True)
         (directory / "format").write_text(point.text)
-    return Host(sysfs=tmp_path, release="6.12.0-made-up")
+    return Host(sysfs=tmp_path, release="6.12.0-fake")
 
 
 def sampled(monkeypatch: pytest.MonkeyPatch, host: Host, module: Any) -> Trace:
@@ -76,7 +76,7 @@ def test_the_trace_lies_where_all_cpus_are_watched(
         {0: [alloc(30), free(35)], 1: [alloc(20)]},
         {0: [alloc(50)], 1: [alloc(40)]},
     ]
-    module = made_up_module(piles, by_name=by_name)
+    module = fake_module(piles, by_name=by_name)
     trace = sampled(monkeypatch, host, module)
     assert trace.time_ns.tolist() == [20, 30, 35, 40, 50]
     assert trace.cpu.tolist() == [1, 0, 0, 1, 0]
@@ -85,7 +85,7 @@ def test_the_trace_lies_where_all_cpus_are_watched(
     assert trace.order.tolist() == [0, 0, 3, 0, 0]
     assert trace.gfp.tolist() == [0xCC0, 0xCC0, 0, 0xCC0, 0xCC0]
     assert trace.migratetype.tolist() == [1, 1, -1, 1, 1]
-    assert (trace.release, trace.clock, trace.source) == ("6.12.0-made-up", "perf", "live")
+    assert (trace.release, trace.clock, trace.source) == ("6.12.0-fake", "perf", "live")
     assert trace.gfp_bits["__GFP_HIGH"] == 0x20 and trace.gfp_from_format
     assert all(each.read_format == FORMAT_ID for each in module.made.selectors)
     assert "mmap 256" in module.made.calls
@@ -100,7 +100,7 @@ def test_losses_begin_with_the_last_event_of_their_cpu(
 ) -> None:
     loss = Lost(sample_time=41, lost=7)
     piles = [{0: [alloc(10)]}, {0: [alloc(30), loss, alloc(40)], 1: [alloc(35)]}]
-    losses = sampled(monkeypatch, host, made_up_module(piles, by_name=False)).losses
+    losses = sampled(monkeypatch, host, fake_module(piles, by_name=False)).losses
     assert losses.total == 7
     assert (losses.cpu[0], losses.start_ns[0], losses.end_ns[0]) == (0, 30, 41)
 
@@ -108,12 +108,12 @@ def test_losses_begin_with_the_last_event_of_their_cpu(
 def test_names_of_threads(monkeypatch: pytest.MonkeyPatch, host: Host) -> None:
     monkeypatch.setattr(live_module, "_thread_names", lambda: {0: "swapper", 1: "init"})
     tasks = [Task(type=7, tid=90, ptid=1), Comm(tid=91, comm="cc1"), Task(type=4, tid=92, ptid=1)]
-    trace = sampled(monkeypatch, host, made_up_module([{0: tasks}], by_name=False))
+    trace = sampled(monkeypatch, host, fake_module([{0: tasks}], by_name=False))
     assert trace.comms == {0: "swapper", 1: "init", 90: "init", 91: "cc1"}
 
 
 def test_an_event_the_kernel_does_not_have(monkeypatch: pytest.MonkeyPatch, host: Host) -> None:
-    module = made_up_module([], by_name=False)
+    module = fake_module([], by_name=False)
     monkeypatch.setattr(live_module, "load_perf_module", lambda: module)
     with pytest.raises(UsageError, match="this kernel has no tracepoint kmem:nothing"):
         live_module.live(0.1, ("kmem:nothing",), host=host)
@@ -123,7 +123,7 @@ def test_events_that_cannot_be_opened(monkeypatch: pytest.MonkeyPatch, host: Hos
     def refuse(*_: object) -> None:
         raise OSError(25, "Inappropriate ioctl for device")
 
-    module = made_up_module([], by_name=True)
+    module = fake_module([], by_name=True)
     module.parse_events = refuse
     with pytest.raises(
         UsageError, match=r"cannot be opened .Inappropriate ioctl.*pagealloc doctor"

@@ -16,7 +16,7 @@ from pagealloc_model.recording.record.perf_python import load_perf_module, modul
 from pagealloc_model.recording.trace.columns import COLUMN_TYPES
 from pagealloc_model.recording.trace.perf_data import read_perf_data
 from tests import synthetic_perf_data as perf
-from tests.recording.record.perf_python.made_up_perf import Sample, made_up_module, reading_module
+from tests.recording.record.perf_python.fake_perf_module import Sample, fake_module, reading_module
 from tests.synthetic_perf_data import ALLOC, CONTENTION, FREE
 
 
@@ -56,11 +56,11 @@ def test_the_module_of_this_machine() -> None:
 
 
 def test_what_the_state_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = made_up_module([], by_name=True)
+    module = fake_module([], by_name=True)
     module.session = object
     monkeypatch.setattr(perf_module, "runs_scripts", lambda: False)
     assert module_words(module) == (
-        "/made/up/perf.so (parse_events, live and from files); perf script -s does not run Python"
+        "/fake/perf.so (parse_events, live and from files); perf script -s does not run Python"
     )
 
 
@@ -116,7 +116,7 @@ def test_a_file_through_the_module(monkeypatch: pytest.MonkeyPatch, recording: P
 
 
 def test_a_module_that_only_samples_live(monkeypatch: pytest.MonkeyPatch, recording: Path) -> None:
-    monkeypatch.setattr(session, "load_perf_module", lambda: made_up_module([], by_name=True))
+    monkeypatch.setattr(session, "load_perf_module", lambda: fake_module([], by_name=True))
     with pytest.raises(UsageError, match="samples live only"):
         session.read_with_perf_session(recording)
 

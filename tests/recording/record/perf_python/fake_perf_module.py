@@ -1,4 +1,4 @@
-"""A made-up module of perf: what either generation offers, fed with events by a test."""
+"""A fake of perf's Python module: what either generation offers, fed with events by a test."""
 
 from __future__ import annotations
 
@@ -69,10 +69,10 @@ class Evlist:
         return self.waiting[cpu].pop(0) if self.waiting[cpu] else None
 
 
-def made_up_module(piles: Sequence[dict[int, list[Any]]], *, by_name: bool) -> Any:
+def fake_module(piles: Sequence[dict[int, list[Any]]], *, by_name: bool) -> Any:
     """The module; its `made` attribute is the Evlist once there is one."""
     module = SimpleNamespace(
-        __file__="/made/up/perf.so",
+        __file__="/fake/perf.so",
         cpu_map=lambda: (0, 1),
         thread_map=lambda _: None,
         sample_event=Sample,
@@ -119,4 +119,4 @@ def reading_module(samples: Sequence[Any], fail: Callable[[], None] = lambda: No
             for each in samples:
                 self._take(each)
 
-    return SimpleNamespace(__file__="/made/up/perf.so", data=str, session=Session)
+    return SimpleNamespace(__file__="/fake/perf.so", data=str, session=Session)
