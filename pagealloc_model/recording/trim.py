@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +25,6 @@ from pagealloc_model.recording import recording as recordings
 from pagealloc_model.recording.event_files import read_events
 from pagealloc_model.recording.lock_profile import PROFILE_FILE
 from pagealloc_model.recording.proc.pages import read_kpageflags
-from pagealloc_model.recording.snapshot import Snapshot
 from pagealloc_model.recording.trace.side_tables import Window, events_between
 
 _NEVER = np.iinfo(np.int64).max
@@ -114,7 +113,15 @@ def trim_recording(
     with new_directory(destination, private=True) as partial:
         write_store(cut, partial / recordings.STORE_FILE, source=None, compress=compress)
         others: set[str] = set()
-        snapshots = _snapshots_in(recording.snapshots, window, cut.clock, removed)
+        # Those in the window, the last before it and the first after.
+        times = [snapshot.time_ns for snapshot in recording.snapshots]
+        first = max(int(np.searchsorted(times, window.begin_ns, "right")) - 1, 0)
+        snapshots = recording.snapshots[first : int(np.searchsorted(times, window.end_ns)) + 1]
+        if times and cut.clock != "monotonic":
+            removed.append("snapshots, whose clock is not that of the events")
+            snapshots = ()
+        elif len(snapshots) < len(times):
+            removed.append("snapshots outside the window")
         for snapshot in snapshots:
             place = partial / recordings.SNAPSHOT_DIRECTORY / f"{snapshot.time_ns:020d}"
             if anonymise:
@@ -181,21 +188,6 @@ def _window(
     return Window(
         begin_ns=begin, end_ns=end, from_start=begin == first, to_end=end > last, events=count
     )
-
-
-def _snapshots_in(
-    snapshots: Sequence[Snapshot], window: Window, clock: str, removed: list[str]
-) -> Sequence[Snapshot]:
-    """The snapshots in the window, the last before it and the first after."""
-    if snapshots and clock != "monotonic":
-        removed.append("snapshots, whose clock is not that of the events")
-        return ()
-    times = [snapshot.time_ns for snapshot in snapshots]
-    first = max(int(np.searchsorted(times, window.begin_ns, "right")) - 1, 0)
-    chosen = snapshots[first : int(np.searchsorted(times, window.end_ns)) + 1]
-    if len(chosen) < len(snapshots):
-        removed.append("snapshots outside the window")
-    return chosen
 
 
 def _copy_state_file(

@@ -137,6 +137,15 @@ def machine_meta(host: Host) -> dict[str, Any]:
     node_of = {cpu: number for number, node in nodes for cpu in _listed(node / "cpulist")}
     cpus, online = sysfs / "cpu", _listed(sysfs / "cpu/online")
     distances = [(_stripped(node / "distance") or "").split() for _, node in nodes]
+    # Every vm sysctl as text, and null for those that matter and this kernel lacks.
+    sysctl: dict[str, str | None] = dict.fromkeys(_KNOWN_SYSCTLS)
+    with contextlib.suppress(OSError):
+        for file in sorted((host.proc / "sys/vm").iterdir()):
+            text = None
+            if file.is_file() and file.name not in _NOT_SETTINGS:
+                text = _stripped(file)
+            if text is not None:
+                sysctl[file.name] = text
     # THP settings as raw text, by path below transparent_hugepage.
     directory = host.sysfs / "kernel/mm/transparent_hugepage"
     thp = {name: _stripped(directory / name) for name in ("enabled", "defrag")}
@@ -155,7 +164,7 @@ def machine_meta(host: Host) -> dict[str, Any]:
         "meminfo": read_or_none(host.proc / "meminfo"),
         "cpuinfo_model": cpuinfo.get("model name"),
         "hypervisor": "hypervisor" in cpuinfo["flags"].split() if "flags" in cpuinfo else None,
-        "sysctl": _sysctls(host.proc / "sys/vm"),
+        "sysctl": sysctl,
         "thp": thp,
         # From 0 to the last online; one that is offline is put on the first node.
         "cpu_nodes": [
@@ -180,18 +189,6 @@ def machine_meta(host: Host) -> dict[str, Any]:
         "config": _configuration(host),
         "lockdown": host.lockdown,
     }
-
-
-def _sysctls(directory: Path) -> dict[str, str | None]:
-    """Every vm sysctl as text, and null for those that matter and this kernel lacks."""
-    settings: dict[str, str | None] = dict.fromkeys(_KNOWN_SYSCTLS)
-    with contextlib.suppress(OSError):
-        for file in sorted(directory.iterdir()):
-            if file.is_file() and file.name not in _NOT_SETTINGS:
-                text = _stripped(file)
-                if text is not None:
-                    settings[file.name] = text
-    return settings
 
 
 def _configuration(host: Host) -> dict[str, str] | None:
