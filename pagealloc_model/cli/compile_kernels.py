@@ -13,13 +13,30 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import numpy as np
+
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import objects
+from pagealloc_model.allocator import state as states
+from pagealloc_model.allocator.events import advance, advance_elastic
+from pagealloc_model.allocator.lru import place_on_lists
 from pagealloc_model.base.garbage import not_collecting
+from pagealloc_model.base.jit import cache_base, compilations
 from pagealloc_model.cli.arguments import opened
-
-if TYPE_CHECKING:
-    from pagealloc_model.allocator.state import State
+from pagealloc_model.measured.measured import measure
+from pagealloc_model.policy.kernel_rules import KernelRules, preset_names
+from pagealloc_model.policy.policy import Assumptions, Policy
+from pagealloc_model.predicted.demand.demand import resolve_demand
+from pagealloc_model.predicted.demand.elastic import slab_frees
+from pagealloc_model.predicted.demand.rows import move_tasks
+from pagealloc_model.predicted.lock_times import LockModel, queued
+from pagealloc_model.predicted.start.evidence import swap_closer
+from pagealloc_model.recording.machine import Machine, Zone
+from pagealloc_model.recording.recorded_machine import recorded_machine
+from pagealloc_model.recording.trace import layout, walk
+from pagealloc_model.recording.trace.side_tables import Collected
+from pagealloc_model.verdict.choices.placement import judge_placement
 
 KEPT_DAYS = 30
 _FINGERPRINT = 16 * "[0-9a-f]"
@@ -30,133 +47,70 @@ REMOVABLE = (
 """Names of what `jit` makes below `jit.cache_base`; nothing else is removed."""
 
 
+RULES = KernelRules.preset(preset_names()[-1])
+NOTHING, NO_ORDERS = np.zeros(0, np.int32), np.zeros(0, np.int8)
+
+
+def _small_state() -> states.State:
+    pages = dict.fromkeys(("spanned", "present", "managed"), 4096)
+    zone = Zone(name="Normal", start_pfn=0, **pages, min=8, low=10, high=12)
+    return states.make_state(Machine(zones=(zone,), nr_cpus=1), RULES)
+
+
 def _event_loop() -> None:
-    import numpy as np
-
-    from pagealloc_model.allocator import layout as at
-    from pagealloc_model.allocator.events import advance
-
-    state = _small_state()
-    events, places = np.zeros(0, at.EVENT), np.zeros(0, np.int32)
-    advance(state.arrays(places), events, 0, 0, -1)
-
-
-def _start_image() -> None:
-    import numpy as np
-
-    from pagealloc_model.allocator import state as states
-    from pagealloc_model.predicted.start.evidence import swap_closer
-
-    arrays = _small_state().arrays()
-    nothing, orders = np.zeros(0, np.int32), np.zeros(0, np.int8)
-    states.place_allocations(arrays, np.zeros(0, np.intp), np.zeros(1, bool), nothing, orders)
-    states.place_buddies(arrays, nothing, orders)
-    states.place_listed(arrays, np.zeros(0, states.LISTED))
-    blocks, pages = np.zeros(0, np.int64), np.zeros((0, 1), np.int64)
-    swap_closer(np.zeros(0, np.int8), blocks, blocks.copy(), pages, pages.copy())
-
-
-def _objects() -> None:
-    import numpy as np
-
-    from pagealloc_model.predicted.demand.demand import resolve_demand
-    from pagealloc_model.predicted.demand.elastic import slab_frees
-    from pagealloc_model.predicted.demand.rows import move_tasks
-    from pagealloc_model.recording.recorded_machine import recorded_machine
-
-    recording = opened("xfree")
-    resolve_demand(recording.trace, recorded_machine(recording))
-    slab_frees(recording.trace)
-    keys, codes = np.zeros(0, np.int64), np.zeros(0, np.int32)
-    move_tasks(keys, codes, keys.copy(), codes.copy())
-
-
-def _judging() -> None:
-    from pagealloc_model.verdict.choices.placement import judge_placement
-
-    judge_placement(opened("xfree"))
-
-
-def _reader() -> None:
-
-    len(opened("xfree").trace)
-
-
-def _page_reader() -> None:
-    import numpy as np
-
-    from pagealloc_model.recording.trace import layout as at
-    from pagealloc_model.recording.trace import walk
-    from pagealloc_model.recording.trace.side_tables import Collected
-
-    data, rows = np.zeros(0, np.uint8), np.zeros(0, np.int64)
-    data.flags.writeable = False
-    layout, losses = (np.zeros((0, width), np.int64) for width in (at.LAYOUT_WIDTH, at.LOSS_WIDTH))
-    places, state = np.zeros(1 << 16, np.int32), np.zeros(at.STATE_SLOTS, np.int64)
-    room = Collected(0, None).room(1, 1, 1)
-    one = np.zeros(1, np.int64)
-    walk.walk_pages(
-        data, rows, rows.copy(), (0, 0, 0, 0, 0), places, layout, one, losses, *room, state
-    )
-
-
-def _evidence() -> None:
-    from pagealloc_model.measured.measured import measure
-
-    measure(opened("xfree"))
-
-
-def _small_state() -> State:
-    from pagealloc_model.allocator.state import make_state
-    from pagealloc_model.policy.kernel_rules import KernelRules, preset_names
-    from pagealloc_model.recording.machine import Machine, Zone
-
-    zone = Zone(
-        name="Normal", start_pfn=0, spanned=4096, present=4096, managed=4096, min=8, low=10, high=12
-    )
-    machine = Machine(zones=(zone,), nr_cpus=1)
-    return make_state(machine, KernelRules.preset(preset_names()[-1]))
-
-
-def _lock_queues() -> None:
-    import numpy as np
-
-    from pagealloc_model.allocator import layout as at
-    from pagealloc_model.predicted.lock_times import LockModel, queued
-
-    queued(np.zeros((1, at.LOG_COLUMNS), np.int64), _small_state().machine, LockModel())
+    advance(_small_state().arrays(NOTHING), np.zeros(0, at.EVENT), 0, 0, -1)
 
 
 def _elastic_loop() -> None:
-    import numpy as np
-
-    from pagealloc_model.allocator import layout as at
-    from pagealloc_model.allocator import objects
-    from pagealloc_model.allocator.events import advance_elastic
-    from pagealloc_model.allocator.lru import place_on_lists
-    from pagealloc_model.allocator.state import with_pressure
-    from pagealloc_model.policy.kernel_rules import KernelRules, preset_names
-    from pagealloc_model.policy.policy import Assumptions, Policy
-
-    rules = KernelRules.preset(preset_names()[-1])
-    state = with_pressure(_small_state(), rules, Policy(), Assumptions())
-    nothing = np.zeros(0, np.int32)
-    advance_elastic(state.arrays(nothing), np.zeros(0, at.EVENT), nothing, 0, 0, -1)
-    place_on_lists(state.arrays(), nothing, np.zeros(0, np.int8))
+    state = states.with_pressure(_small_state(), RULES, Policy(), Assumptions())
+    advance_elastic(state.arrays(NOTHING), np.zeros(0, at.EVENT), NOTHING, 0, 0, -1)
+    place_on_lists(state.arrays(), NOTHING, NO_ORDERS)
     requests = np.zeros(0, objects.REQUEST)
-    objects.link_replacements(requests, *objects.OpenFailures().of(requests), nothing)
+    objects.link_replacements(requests, *objects.OpenFailures().of(requests), NOTHING)
 
 
-KERNELS: dict[str, Callable[[], None]] = {
+def _page_reader() -> None:
+    data, rows = np.zeros(0, np.uint8), np.zeros(0, np.int64)
+    data.flags.writeable = False
+    places, one = np.zeros(1 << 16, np.int32), np.zeros(1, np.int64)
+    formats = np.zeros((0, layout.LAYOUT_WIDTH), np.int64)
+    losses = np.zeros((0, layout.LOSS_WIDTH), np.int64)
+    room, state = Collected(0, None).room(1, 1, 1), np.zeros(layout.STATE_SLOTS, np.int64)
+    fields = (0, 0, 0, 0, 0)
+    walk.walk_pages(data, rows, rows.copy(), fields, places, formats, one, losses, *room, state)
+
+
+def _objects() -> None:
+    recording = opened("xfree")
+    resolve_demand(recording.trace, recorded_machine(recording))
+    slab_frees(recording.trace)
+    keys = np.zeros(0, np.int64)
+    move_tasks(keys, NOTHING, keys.copy(), NOTHING.copy())
+
+
+def _start_image() -> None:
+    arrays = _small_state().arrays()
+    states.place_allocations(arrays, np.zeros(0, np.intp), np.zeros(1, bool), NOTHING, NO_ORDERS)
+    states.place_buddies(arrays, NOTHING, NO_ORDERS)
+    states.place_listed(arrays, np.zeros(0, states.LISTED))
+    blocks, pages = np.zeros(0, np.int64), np.zeros((0, 1), np.int64)
+    swap_closer(NO_ORDERS, blocks, blocks.copy(), pages, pages.copy())
+
+
+def _lock_queues() -> None:
+    queued(np.zeros((1, at.LOG_COLUMNS), np.int64), _small_state().machine, LockModel())
+
+
+KERNELS: dict[str, Callable[[], object]] = {
     "event loop": _event_loop,
     "event loop under pressure": _elastic_loop,
-    "reading perf.data": _reader,
+    "reading perf.data": lambda: len(opened("xfree").trace),
     "reading ring-buffer pages": _page_reader,
     "matching frees to allocations": _objects,
-    "evidence for rules": _evidence,
+    "evidence for rules": lambda: measure(opened("xfree")),
     "queues at zone->lock": _lock_queues,
     "start image": _start_image,
-    "judging of choices": _judging,
+    "judging of choices": lambda: judge_placement(opened("xfree")),
 }
 EVENT_LOOPS = ("event loop", "event loop under pressure")
 
@@ -166,8 +120,6 @@ def compile_kernel(name: str) -> str:
 
     Nothing is collected meanwhile: that takes a sixth of the time, and saves 110 MB.
     """
-    from pagealloc_model.base.jit import compilations
-
     begun, before = time.perf_counter(), compilations()
     with not_collecting():
         KERNELS[name]()
@@ -211,8 +163,6 @@ def remove_old_kernels(base: Path, now_s: float) -> list[Path]:
 
 def main() -> None:
     """Compile all groups; then remove what is old."""
-    from pagealloc_model.base.jit import cache_base
-
     begun = time.perf_counter()
     print("compiling kernels (a minute the first time)", file=sys.stderr, flush=True)
     compile_groups(KERNELS)
