@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
@@ -13,9 +13,9 @@ import numpy as np
 
 from pagealloc_model.base.jit import entry, inner
 from pagealloc_model.base.text import count_of
-from pagealloc_model.measured.stream import CPUS, PROBE_EVENTS, Probe, Stream, allocator_stream
+from pagealloc_model.measured.stream import PROBE_EVENTS, Probe, Stream, allocator_stream
 from pagealloc_model.measured.transactions import CAUSES, drain_causes, run_shape, run_starts
-from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Event, Trace
+from pagealloc_model.recording.trace.columns import Event, Trace
 from pagealloc_model.recording.zone_map import ZoneMap
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 DRAIN_PROBE, RESERVE_PROBE, REFILL_PROBE = "pa:pcp_bulk_free", "pa:ha_reserve", "pa:pcp_bulk_alloc"
 
-ALLOC, FREE, FREE_BATCHED, ZONE_LOCKED, PCPU_DRAIN, EXTFRAG = 0, 1, 2, 3, 4, 5
+ALLOC, FREE, FREE_BATCHED, ZONE_LOCKED, PCPU_DRAIN = 0, 1, 2, 3, 4
 """Values of `Event`."""
 HIGHATOMIC = 3
 LARGEST_LISTED_ORDER, PMD_ORDER = 3, 9
@@ -153,49 +153,6 @@ def _count_chances(
             lists[number]["count"] = min(lists[number]["count"] + (1 << moved), cap)
 
 
-def evidence_stream(trace: Trace) -> Stream:
-    """Events by CPU and time that tell a kernel's rules.
-
-    Where kprobes were recorded these are all; else the drains, the fallbacks, and their neighbours
-    on their CPU, which are neighbours in the whole stream, too.
-    """
-    if trace.tables.keys() & {*PROBE_EVENTS, RESERVE_PROBE}:
-        return allocator_stream(trace, with_probes=True)
-    is_wanted = np.zeros(len(trace), bool)
-    _mark_drains_and_fallbacks(
-        trace.event, trace.cpu, is_wanted, np.full(CPUS, -1), np.full(CPUS, -1)
-    )
-    rows = np.flatnonzero(is_wanted)
-    columns = {name: getattr(trace, name)[rows] for name in COLUMN_TYPES}
-    return allocator_stream(replace(trace, **columns, tables={}), with_probes=False)
-
-
-@entry
-def _mark_drains_and_fallbacks(
-    event: np.ndarray,
-    cpu: np.ndarray,
-    is_wanted: np.ndarray,
-    last: np.ndarray,
-    last_free: np.ndarray,
-) -> None:
-    """Mark drains, fallbacks, and the events beside them that say what they are."""
-    for row in range(len(event)):
-        here = int(cpu[row]) & (CPUS - 1)
-        before = last[here]
-        last[here] = row
-        kind = event[row]
-        if kind == PCPU_DRAIN:
-            is_wanted[row] = True
-            if before >= 0 and event[before] != PCPU_DRAIN:
-                is_wanted[before] = True
-                if last_free[here] >= 0:
-                    is_wanted[last_free[here]] = True
-        elif kind in (FREE, FREE_BATCHED):
-            last_free[here] = row
-        if kind == EXTFRAG or (before >= 0 and event[before] == EXTFRAG):
-            is_wanted[row] = True
-
-
 def flush_chances(trace: Trace, zones: ZoneMap) -> tuple[int, int]:
     """High-order frees that flush if the threshold is `batch`, not if it is batch + high_min/2.
 
@@ -310,8 +267,8 @@ class Answers:
 
     @cached_property
     def stream(self) -> Stream:
-        """The events that rules rest on, CPU by CPU, kprobes included."""
-        return evidence_stream(self.trace)
+        """The events CPU by CPU, kprobes included."""
+        return allocator_stream(self.trace, with_probes=True)
 
     @cached_property
     def steps(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:

@@ -118,7 +118,23 @@ def probed_transactions(
     """
     pages_zone = zones.codes(stream.pfn)
     by_address = _zone_by_address(stream, pages_zone)
-    calls, returns, opened = _refill_calls(stream)
+    # calls nest where an interrupt refills another list, so they are matched like brackets
+    call, back = stream.is_kind(Probe.BULK_ALLOC), stream.is_kind(Probe.BULK_ALLOC_RETURN)
+    depth = np.cumsum(call.astype(np.int64) - back)
+    events = np.flatnonzero(call | back)
+    level = depth[events] + back[events]
+    order = np.lexsort((events, level, stream.cpu[events]))
+    events, level = events[order], level[order]
+    before, after = events[:-1], events[1:]
+    pair = call[before] & back[after] & (level[:-1] == level[1:])
+    pair &= stream.cpu[before] == stream.cpu[after]
+    calls = np.flatnonzero(call)
+    returns = np.full(len(calls), -1, np.int64)
+    returns[np.searchsorted(calls, before[pair])] = after[pair]
+    edge = np.zeros(len(stream) + 1, np.int64)
+    edge[calls[returns >= 0]] = 1
+    edge[returns[returns >= 0]] = -1
+    opened = np.cumsum(edge[:-1]) > 0
     objects = np.where(returns >= 0, stream.value[returns], -1)
     site = np.where(objects == 0, SITES.index("empty_refill"), SITES.index("refill"))
     refills = transactions_at(stream, calls, by_address[calls], site, objects=objects)
@@ -193,31 +209,6 @@ def _zone_by_address(stream: Stream, pages_zone: np.ndarray) -> np.ndarray:
     return np.where(known, winner[np.searchsorted(pointers, stream.zone_address)], UNKNOWN_ZONE)
 
 
-def _refill_calls(stream: Stream) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Calls, the return of each (-1 if none), and a mask of rows inside a call that returned.
-
-    Calls nest where an interrupt refills another list, so they are matched like brackets.
-    """
-    call = stream.is_kind(Probe.BULK_ALLOC)
-    back = stream.is_kind(Probe.BULK_ALLOC_RETURN)
-    depth = np.cumsum(call.astype(np.int64) - back)
-    events = np.flatnonzero(call | back)
-    level = depth[events] + back[events]
-    order = np.lexsort((events, level, stream.cpu[events]))
-    sorted_events, sorted_level = events[order], level[order]
-    before, after = sorted_events[:-1], sorted_events[1:]
-    pair = call[before] & back[after] & (sorted_level[:-1] == sorted_level[1:])
-    pair &= stream.cpu[before] == stream.cpu[after]
-    calls = np.flatnonzero(call)
-    returns = np.full(len(calls), -1, np.int64)
-    returns[np.searchsorted(calls, before[pair])] = after[pair]
-    returned = returns >= 0
-    edge = np.zeros(len(stream) + 1, np.int64)
-    np.add.at(edge, calls[returned], 1)
-    np.add.at(edge, returns[returned], -1)
-    return calls, returns, np.cumsum(edge[:-1]) > 0
-
-
 def partial_claim_duplicates(stream: Stream) -> np.ndarray:
     """Mask of fallback events whose page the event before already announced (T4, T6)."""
     duplicate = np.zeros(len(stream), bool)
@@ -275,51 +266,13 @@ def inferred_transactions(
         stream = stream.take(~twice)
         stream = stream.take(~refilled_removals(stream))
         twice = np.zeros(len(stream), bool)
-    refills, direct = _removals(stream, twice, zones, rules)
-    freed = np.flatnonzero(stream.is_kind(Event.FREE) & ~_on_lists(stream.order, rules))
-    singles = (
-        transactions_at(stream, rows, zones.codes(stream.pfn[rows]), site)
-        for site, rows in (("buddy_alloc", direct), ("direct_free", freed))
-    )
-    return in_time_order(refills, _inferred_drains(stream, zones, comms, rules), *singles)
-
-
-def refilled_removals(stream: Stream) -> np.ndarray:
-    """Return the mask of removals that a refill's own event follows at once, for the same page."""
-    refilled = stream.is_kind(Event.ZONE_LOCKED, Event.EXTFRAG)
-    refilled[-1:] = False
-    refilled[:-1] &= stream.kind[1:] == Probe.REFILLED
-    refilled[:-1] &= stream.is_same_page(slice(1, None), slice(-1))
-    return refilled
-
-
-def _on_lists(order: np.ndarray, rules: RunRules) -> np.ndarray:
-    """Mask of the orders that per-CPU lists hold (S1.9)."""
-    return (order <= LARGEST_REFILLED_ORDER) | (order == rules.pageblock_order)
-
-
-def run_starts(
-    stream: Stream, members: np.ndarray, zone: np.ndarray, twice: np.ndarray | None = None
-) -> np.ndarray:
-    """Return which members begin a run: consecutive rows of one CPU, task and zone."""
-    starts = np.ones(len(members), bool)
-    before = members[1:] - 1
-    if twice is not None:
-        before -= twice[before]
-    starts[1:] = before != members[:-1]
-    for column in (stream.cpu[members], stream.pid[members], zone):
-        starts[1:] |= column[1:] != column[:-1]
-    return starts
-
-
-def _removals(
-    stream: Stream, twice: np.ndarray, zones: ZoneMap, rules: RunRules
-) -> tuple[Transactions, np.ndarray]:
-    """Refills, and the stream rows of direct buddy allocations; `twice` are announced already."""
+    # orders that per-CPU lists hold (S1.9)
+    listed = (stream.order <= LARGEST_REFILLED_ORDER) | (stream.order == rules.pageblock_order)
+    freed = np.flatnonzero(stream.is_kind(Event.FREE) & ~listed)
     removed = np.flatnonzero(stream.is_kind(Event.ZONE_LOCKED, Event.EXTFRAG) & ~twice)
     announced = stream.rows_of(Probe.REFILLED)
-    refillable = _on_lists(stream.order[removed], rules)
-    refillable &= (stream.migratetype[removed] != HIGHATOMIC) & (len(announced) == 0)
+    refillable = listed[removed] & (stream.migratetype[removed] != HIGHATOMIC)
+    refillable &= len(announced) == 0
     members = announced if len(announced) else removed[refillable]
     order, migratetype = stream.order[members], stream.migratetype[members]
     zone = zones.codes(stream.pfn[members])
@@ -336,19 +289,47 @@ def _removals(
     limit = np.where(batch > 1, limit, 1)
     run = _cut(np.cumsum(starts) - 1, np.ones(len(members), np.int64), limit)
     begins, objects = run_shape(np.arange(len(members)), run)
-    first = members[begins]
-    last = len(stream) - 1
+    first, last = members[begins], len(stream) - 1
     following = np.minimum(first + 1, last)
     following = np.minimum(following + twice[following], last)
-    used_at_once = (stream.kind[following] == Event.ALLOC) & stream.is_same_page(following, first)
-    used_at_once &= stream.order[following] == stream.order[first]
-    direct_run = (objects == 1) & used_at_once
-    direct_run &= (order[begins] != rules.pageblock_order) & (batch[begins] > 1)
-    direct_run &= stream.kind[first] != Probe.REFILLED
-    refills, objects = first[~direct_run], objects[~direct_run]
-    direct = np.sort(np.concatenate([first[direct_run], removed[~refillable]]))
-    zone = zone[begins][~direct_run]
-    return transactions_at(stream, refills, zone, "refill", objects=objects), direct
+    is_direct = (stream.kind[following] == Event.ALLOC) & stream.is_same_page(following, first)
+    is_direct &= (stream.order[following] == stream.order[first]) & (objects == 1)
+    is_direct &= (order[begins] != rules.pageblock_order) & (batch[begins] > 1)
+    is_direct &= stream.kind[first] != Probe.REFILLED
+    refills, refilled = first[~is_direct], {"objects": objects[~is_direct]}
+    direct = np.sort(np.concatenate([first[is_direct], removed[~refillable]]))
+    singles = (
+        transactions_at(stream, rows, zones.codes(stream.pfn[rows]), site)
+        for site, rows in (("buddy_alloc", direct), ("direct_free", freed))
+    )
+    return in_time_order(
+        transactions_at(stream, refills, zone[begins][~is_direct], "refill", **refilled),
+        _inferred_drains(stream, zones, comms, rules),
+        *singles,
+    )
+
+
+def refilled_removals(stream: Stream) -> np.ndarray:
+    """Return the mask of removals that a refill's own event follows at once, for the same page."""
+    refilled = stream.is_kind(Event.ZONE_LOCKED, Event.EXTFRAG)
+    refilled[-1:] = False
+    refilled[:-1] &= stream.kind[1:] == Probe.REFILLED
+    refilled[:-1] &= stream.is_same_page(slice(1, None), slice(-1))
+    return refilled
+
+
+def run_starts(
+    stream: Stream, members: np.ndarray, zone: np.ndarray, twice: np.ndarray | None = None
+) -> np.ndarray:
+    """Return which members begin a run: consecutive rows of one CPU, task and zone."""
+    starts = np.ones(len(members), bool)
+    before = members[1:] - 1
+    if twice is not None:
+        before -= twice[before]
+    starts[1:] = before != members[:-1]
+    for column in (stream.cpu[members], stream.pid[members], zone):
+        starts[1:] |= column[1:] != column[:-1]
+    return starts
 
 
 def _cut(run: np.ndarray, size: np.ndarray, limit: np.ndarray) -> np.ndarray:

@@ -99,18 +99,18 @@ def scripted(path: Path) -> dict[str, list[Told]]:
 
 
 def test_stacks_are_those_of_perf_script(recorded: Path, stacks: CallStacks) -> None:
-    told = scripted(recorded)
+    told, trace = scripted(recorded), pm.open(recorded).whole_trace
+    orders = trace.order[trace.event == 0].astype(np.int64)
+    by_stack = stacks.by_stack(ALLOC)
+    assert by_stack["events"].sum() == len(orders)
+    assert by_stack["pages"].sum() == (1 << orders).sum()
+    assert by_stack["pages"].is_monotonic_decreasing
     for event in (ALLOC, FREE):
         table = stacks.tables[event]
         assert len(table) == len(told[event]) > 100
         ours = Counter(
             (time_ns, cpu, stacks.stacks[stack][1:])
-            for time_ns, cpu, stack in zip(
-                table["time_ns"].tolist(),
-                table["cpu"].tolist(),
-                table["stack"].tolist(),
-                strict=True,
-            )
+            for time_ns, cpu, stack in table[["time_ns", "cpu", "stack"]].itertuples(index=False)
         )
         theirs = Counter((each.time_ns, each.cpu, each.names[::-1]) for each in told[event])
         same = sum((ours & theirs).values())
@@ -121,15 +121,6 @@ def test_stacks_are_those_of_perf_script(recorded: Path, stacks: CallStacks) -> 
         for (time_ns, cpu, length), each in zip(lengths, printed, strict=True):
             assert (time_ns, cpu) == (each.time_ns, each.cpu)
             assert len(each.names) <= length <= each.most
-
-
-def test_pages_are_those_of_the_events(recorded: Path, stacks: CallStacks) -> None:
-    trace = pm.open(recorded).whole_trace
-    orders = trace.order[trace.event == 0].astype(np.int64)
-    table = stacks.by_stack(ALLOC)
-    assert table["events"].sum() == len(orders)
-    assert table["pages"].sum() == (1 << orders).sum()
-    assert table["pages"].is_monotonic_decreasing
 
 
 def test_a_recording_of_this_boot_is_named_by_this_machine(

@@ -68,11 +68,15 @@ def busy() -> EventText:
     return text
 
 
+def assert_schema(measured: Measured) -> None:
+    for name, columns in SCHEMA.items():
+        assert list(getattr(measured, name).columns) == columns.split(), name
+
+
 @pytest.mark.parametrize("release", ["6.1", "6.12", "7.2"])
 def test_every_table_has_its_columns(tmp_path: Path, release: str) -> None:
     measured = measure(write_recording(tmp_path / "run", busy(), release))
-    for name, columns in SCHEMA.items():
-        assert list(getattr(measured, name).columns) == columns.split(), name
+    assert_schema(measured)
     assert measured.boundaries == "inferred"
     assert any("no kprobes recorded" in note for note in measured.notes)
 
@@ -81,8 +85,7 @@ def test_a_bare_event_file_has_the_same_columns_and_says_what_it_lacks(tmp_path:
     path = tmp_path / "events.txt"
     path.write_text("\n".join(busy().lines) + "\n")
     measured = measure(open_recording(path))
-    for name, columns in SCHEMA.items():
-        assert list(getattr(measured, name).columns) == columns.split(), name
+    assert_schema(measured)
     for name in ("free_pages", "pageblocks", "pcp", "vmstat"):
         assert not len(getattr(measured, name))
     assert measured.transactions_full["zone"].isna().all()
@@ -171,9 +174,18 @@ def test_drain_holds_follow_release_and_switch(tmp_path: Path) -> None:
     assert drains("unbatched", "7.2", pcp_free_batched="0") == [100]
 
 
-def assert_sums_hold(recording: Recording, measured: Measured) -> None:
-    """Every page that crossed the lock is in one transaction."""
-    trace = recording.trace
+SUMMED = [
+    pytest.param("kbuild", "shipped"),
+    *(pytest.param(name, "full_recording", marks=pytest.mark.long) for name in ("xfree", "exit")),
+]
+
+
+@pytest.mark.parametrize(("name", "where"), SUMMED)
+def test_every_page_that_crossed_the_lock_is_in_one_transaction(
+    request: pytest.FixtureRequest, name: str, where: str
+) -> None:
+    recording = open_recording(request.getfixturevalue(where)(name))
+    measured, trace = measure(recording), recording.trace
     full = measured.transactions_full
     by_site = full.groupby("site")["objects"].sum()
     drained = int(np.count_nonzero(trace.event == Event.PCPU_DRAIN))
@@ -182,21 +194,7 @@ def assert_sums_hold(recording: Recording, measured: Measured) -> None:
     taken = by_site.get("refill", 0) + by_site.get("buddy_alloc", 0)
     assert removed <= taken <= removed + trace.count(Event.EXTFRAG)
     assert measured.transactions["transactions"].sum() == len(full)
-    zones = full["zone"].dropna()
-    assert len(zones) == len(full)
-
-
-@pytest.mark.parametrize("name", ["kbuild"])
-def test_sums_on_shipped_recordings(shipped: Callable[[str], Path], name: str) -> None:
-    recording = open_recording(shipped(name))
-    assert_sums_hold(recording, measure(recording))
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", ["xfree", "exit", "kbuild"])
-def test_sums_on_full_recordings(full_recording: Callable[[str], Path], name: str) -> None:
-    recording = open_recording(full_recording(name))
-    assert_sums_hold(recording, measure(recording))
+    assert full["zone"].notna().all()
 
 
 @pytest.mark.long
@@ -249,38 +247,37 @@ def block_types(directory: Path, fields: str, *events: dict[str, int]) -> pd.Dat
     return block_types_table(recorded.trace(directory), ZONES, migratetypes=TYPES)
 
 
-def test_a_block_is_where_the_kernel_says(tmp_path: Path) -> None:
-    """Bits of a block that are not its type's, as compaction sets them, are no change of type."""
-    found = block_types(
-        tmp_path,
-        "pfn mask",
-        {"mt": 3, "pfn": DMA32, "mask": 7},
-        {"mt": 8, "pfn": DMA32, "mask": 8},
-        {"mt": 9, "pfn": NORMAL, "mask": 15},
-    )
-    assert found.values.tolist() == [
-        [1010, 0, "DMA32", 0, DMA32, "HighAtomic"],
-        [1030, 0, "Normal", 0, NORMAL, "Movable"],
-    ]
-
-
-def test_a_page_has_a_frame_number_where_vmemmap_begins(tmp_path: Path) -> None:
-    found = block_types(tmp_path, "page base", {"mt": 0, "page": BASE + 64 * NORMAL, "base": BASE})
-    assert found.values.tolist() == [[1010, 0, "Normal", 0, NORMAL, "Unmovable"]]
-
-
 @pytest.mark.parametrize(
-    ("fields", "values"),
+    ("fields", "events", "expected"),
     [
-        ("page", {"page": BASE + 64 * NORMAL}),
-        ("page base", {"page": 0xFFFF888000000050, "base": 0xFFFF888000000010}),
+        # Bits of a block that are not its type's, as compaction sets them, are no change of type.
+        (
+            "pfn mask",
+            [(3, DMA32, 7), (8, DMA32, 8), (9, NORMAL, 15)],
+            [
+                [1010, 0, "DMA32", 0, DMA32, "HighAtomic"],
+                [1030, 0, "Normal", 0, NORMAL, "Movable"],
+            ],
+        ),
+        # A page has a frame number where vmemmap begins; an anonymised recording has lost it.
+        (
+            "page base",
+            [(0, BASE + 64 * NORMAL, BASE)],
+            [[1010, 0, "Normal", 0, NORMAL, "Unmovable"]],
+        ),
+        ("page", [(6, BASE + 64 * NORMAL)], None),
+        ("page base", [(6, 0xFFFF888000000050, 0xFFFF888000000010)], None),
     ],
 )
-def test_where_a_block_is_may_be_unknown(
-    tmp_path: Path, fields: str, values: dict[str, int]
+def test_a_block_is_where_the_kernel_says(
+    tmp_path: Path, fields: str, events: list[tuple[int, ...]], expected: list[list[object]] | None
 ) -> None:
-    """Without vmemmap's begin, and in an anonymised recording, which keeps no addresses."""
-    found = block_types(tmp_path, fields, {"mt": 6, **values})
+    names = ("mt", *fields.split())
+    rows = (dict(zip(names, values, strict=True)) for values in events)
+    found = block_types(tmp_path, fields, *rows)
+    if expected is not None:
+        assert found.values.tolist() == expected
+        return
     assert found[["node", "zone", "pfn", "migratetype"]].isna().all(axis=None)
     assert found["time_ns"].tolist() == [1010]
 

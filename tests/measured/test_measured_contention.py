@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from pagealloc_model.measured.contention import (
@@ -11,7 +13,7 @@ from pagealloc_model.measured.contention import (
     measured_contention,
 )
 from pagealloc_model.recording.proc.zoneinfo import ZoneInfoZone
-from pagealloc_model.recording.trace.columns import Event, Trace
+from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Event, Trace
 from pagealloc_model.recording.zone_map import ZoneMap
 
 ZONE_LOCK, OTHER_LOCK = 0xFFFF888000001000, 0xFFFF888000002000
@@ -28,8 +30,7 @@ Wait = tuple[int, int, int, int, int]
 def zone_map() -> ZoneMap:
     """One zone of 4096 pages."""
     zone = object.__new__(ZoneInfoZone)
-    for name, value in (("node", 0), ("name", "Normal"), ("start_pfn", 0), ("spanned", 4096)):
-        object.__setattr__(zone, name, value)
+    vars(zone).update(node=0, name="Normal", start_pfn=0, spanned=4096)
     return ZoneMap(zones=(zone,))
 
 
@@ -56,18 +57,11 @@ def trace_of(steps: list[Step], waits: list[Wait], flags: int = 1, nr_cpus: int 
         "callchain_start": np.arange(len(waits)) * 5,
         "callchain_len": np.full(len(waits), 5),
     }
-    count = len(rows)
+    columns = {name: np.zeros(len(rows), kind) for name, kind in COLUMN_TYPES.items()}
+    for place, name in enumerate(("time_ns", "event", "pfn", "cpu")):
+        columns[name] = np.array([row[place] for row in rows])
     return Trace(
-        time_ns=times,
-        cpu=np.array([row[3] for row in rows]),
-        pid=np.array([row[3] for row in rows]),
-        event=np.array([row[1] for row in rows]),
-        pfn=np.array([row[2] for row in rows]),
-        order=np.zeros(count),
-        gfp=np.zeros(count),
-        migratetype=np.zeros(count),
-        percpu_refill=np.ones(count),
-        in_interrupt=np.zeros(count),
+        **columns | {"pid": columns["cpu"]},
         tables={BEGIN: begins, END: table(True)},
         callchains=np.array(chains, np.uint64).ravel(),
         nr_cpus=nr_cpus,
@@ -115,24 +109,7 @@ def test_no_spinlock_contended_is_unknown_not_none() -> None:
 
 
 def test_not_recorded_is_unknown() -> None:
-    trace = trace_of(STEPS, WAITS)
-    bare = Trace(
-        **{
-            name: getattr(trace, name)
-            for name in (
-                "time_ns",
-                "cpu",
-                "pid",
-                "event",
-                "pfn",
-                "order",
-                "gfp",
-                "migratetype",
-                "percpu_refill",
-                "in_interrupt",
-            )
-        }
-    )
+    bare = replace(trace_of(STEPS, WAITS), tables={})
     assert "not recorded" in measured_contention(bare, zone_map()).notes[0]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -81,14 +82,6 @@ def _split(line: str) -> tuple[str, float, str]:
     return head, float(time), rest
 
 
-def test_every_rule_has_its_evidence_in_order(tmp_path: Path) -> None:
-    chosen = recorded_rules(made_recording(tmp_path, "6.18.3"))
-    assert tuple(each.rule for each in chosen.evidence) == KernelRules.rule_names()
-    for each in chosen.evidence:
-        assert each.value == getattr(chosen.rules, each.rule)
-        assert each.line
-
-
 @pytest.mark.parametrize(
     ("release", "standings"),
     [
@@ -103,6 +96,10 @@ def test_standings_follow_the_release(tmp_path: Path, release: str, standings: s
     chosen = recorded_rules(made_recording(tmp_path, release))
     assert {each.standing for each in chosen.evidence} <= standings
     assert chosen.origin == KernelRules.for_release(release)[1]
+    assert tuple(each.rule for each in chosen.evidence) == KernelRules.rule_names()
+    for each in chosen.evidence:
+        assert each.value == getattr(chosen.rules, each.rule)
+        assert each.line
 
 
 def test_settings_overrule_the_release_and_say_so(tmp_path: Path) -> None:
@@ -118,25 +115,23 @@ def test_settings_overrule_the_release_and_say_so(tmp_path: Path) -> None:
     assert "\n" not in chosen.origin
 
 
-def test_what_the_kernel_did_checks_but_does_not_choose(tmp_path: Path) -> None:
+def test_what_the_kernel_did_checks_but_chooses_only_where_it_may(tmp_path: Path) -> None:
     recording = made_recording(tmp_path, "6.18.3", holding(batched=True))
-    chosen = recorded_rules(recording)
+    chosen, by_evidence = recorded_rules(recording), choose_rules(recording, "evidence")
     assert chosen.rules.free_batched is False
     evidence = checked(recording, chosen.evidence)
     assert of(evidence, "free_batched").contradicted
     notes = rule_notes(evidence, chosen.rules)
     assert notes[-1].startswith("rule free_batched = False is contradicted by events: commit")
     assert notes[-1].endswith("use --rules evidence, or --rules 6.18,free_batched=true")
-
-
-def test_rules_by_evidence_use_it_and_say_so(tmp_path: Path) -> None:
-    recording = made_recording(tmp_path, "6.18.3", holding(batched=True))
-    chosen = choose_rules(recording, "evidence")
-    assert chosen.rules.free_batched is True
-    assert of(chosen.evidence, "free_batched").standing == SHOWN
-    assert "free_batched is True: commit drains" in chosen.origin
-    assert "has seen part of it" in chosen.origin
-    assert not of(checked(recording, chosen.evidence), "free_batched").contradicted
+    assert by_evidence.rules.free_batched is True
+    assert of(by_evidence.evidence, "free_batched").standing == SHOWN
+    assert "free_batched is True: commit drains" in by_evidence.origin
+    assert "has seen part of it" in by_evidence.origin
+    assert not of(checked(recording, by_evidence.evidence), "free_batched").contradicted
+    # no peeking
+    assert recorded_rules(blinded(recording)) == chosen
+    assert choose_rules(blinded(recording), "evidence") != by_evidence
 
 
 def test_agreement_is_confirmed(tmp_path: Path) -> None:
@@ -185,12 +180,6 @@ def test_given_rules_are_the_callers(tmp_path: Path) -> None:
     for chosen in (by_name, given):
         assert {each.standing for each in chosen.evidence} == {GIVEN}
         assert "by the caller" in chosen.origin
-
-
-def test_rules_do_not_peek(tmp_path: Path) -> None:
-    recording = made_recording(tmp_path, "6.18.3", holding(batched=True))
-    assert recorded_rules(blinded(recording)) == recorded_rules(recording)
-    assert choose_rules(blinded(recording), "evidence") != choose_rules(recording, "evidence")
 
 
 def test_findings_are_of_rules_there_are() -> None:
@@ -257,11 +246,7 @@ def test_the_flag_of_atomic_requests() -> None:
 def test_a_recording_without_anything_shows_nothing(tmp_path: Path) -> None:
     recording = open_recording(write_recording(tmp_path / "made", snapshots=False))
     assert Settings.of(recording).findings() == {}
-
-
-def test_an_old_zoneinfo_denies_nothing() -> None:
     settings = Settings(zones=zones_of(sample("6.1", "zoneinfo")))
-    assert value(settings, "pcp_auto_tuned") in (None, True)
     assert value(settings, "fallback_from_largest") is None
 
 
@@ -377,34 +362,31 @@ def found(events: TimedEvents, directory: Path, cause: str = "commit") -> Findin
     return answers.free_batched() if cause == "commit" else answers.decay_batched()
 
 
-def test_a_pause_after_every_batch_is_a_lock_dropped(tmp_path: Path) -> None:
-    finding = found(drains(pause=1), tmp_path)
-    assert finding is not None
-    assert finding.value is True
-    assert "commit drains: a step at 15 pages takes 2000 ns, elsewhere 1000-1000 ns" in finding.line
+KWORKER = "kworker/0:1"
 
 
-def test_even_steps_are_one_hold(tmp_path: Path) -> None:
-    finding = found(drains(), tmp_path)
-    assert finding is not None
-    assert finding.value is False
-
-
-def test_few_even_steps_prove_nothing(tmp_path: Path) -> None:
-    assert found(drains(count=20), tmp_path) is None
-    assert found(drains(pause=1, count=2), tmp_path) is None
-
-
-def test_decay_is_told_from_overflow(tmp_path: Path) -> None:
-    events = drains(pause=1, comm="kworker/0:1")
-    finding = found(events, tmp_path, "decay")
-    assert finding is not None
-    assert finding.value is True
-    assert found(events, tmp_path, "commit") is None
-
-
-def test_drains_of_larger_pages_do_not_count(tmp_path: Path) -> None:
-    assert found(drains(pause=1, order=1), tmp_path) is None
+@pytest.mark.parametrize(
+    ("drained", "cause", "expected"),
+    [
+        # A pause after every batch is a lock dropped, even steps are one hold; few prove nothing.
+        ({"pause": 1}, "commit", True),
+        ({}, "commit", False),
+        ({"count": 20}, "commit", None),
+        ({"pause": 1, "count": 2}, "commit", None),
+        # Decay is told from overflow; drains of larger pages do not count.
+        ({"pause": 1, "comm": KWORKER}, "decay", True),
+        ({"pause": 1, "comm": KWORKER}, "commit", None),
+        ({"pause": 1, "order": 1}, "commit", None),
+    ],
+)
+def test_pauses_tell_whether_the_lock_is_dropped(
+    drained: dict[str, Any], cause: str, expected: bool | None, tmp_path: Path
+) -> None:
+    finding = found(drains(**drained), tmp_path, cause)
+    assert (finding and finding.value) is expected
+    if drained == {"pause": 1} and finding is not None:
+        line = "commit drains: a step at 15 pages takes 2000 ns, elsewhere 1000-1000 ns"
+        assert line in finding.line
 
 
 @pytest.mark.parametrize(("count", "batched"), [(63, True), (64, False)])
@@ -452,19 +434,12 @@ def reserving(directory: Path, *, announced: bool, flags: int = 0, times: int = 
 
 
 @pytest.mark.parametrize("announced", [True, False])
-def test_what_served_a_request_that_reserves(tmp_path: Path, announced: bool) -> None:
-    trace = reserving(tmp_path, announced=announced)
-    finding = Answers(trace, ZONES).highatomic_from_pcp()
-    assert finding is not None
-    assert finding.value is not announced
-
-
 @pytest.mark.parametrize("flags", [0x201, 0x100])
-def test_refills_for_requests_that_may_reserve(tmp_path: Path, flags: int) -> None:
-    trace = reserving(tmp_path, announced=True, flags=flags)
-    finding = Answers(trace, ZONES).highatomic_refills_pcp()
-    assert finding is not None
-    assert finding.value is (flags == 0x201)
+def test_what_served_a_request_that_reserves(tmp_path: Path, announced: bool, flags: int) -> None:
+    answers = Answers(reserving(tmp_path, announced=announced, flags=flags), ZONES)
+    served, refilled = answers.highatomic_from_pcp(), answers.highatomic_refills_pcp()
+    assert served is not None and served.value is not announced
+    assert refilled is not None and refilled.value is (flags == 0x201)
 
 
 def test_too_few_calls_prove_nothing(tmp_path: Path) -> None:
@@ -473,27 +448,20 @@ def test_too_few_calls_prove_nothing(tmp_path: Path) -> None:
     assert answers.highatomic_refills_pcp() is None
 
 
-@pytest.mark.parametrize(("blocks", "rounded"), [((1, 1, 1), True), ((0, 2, 2), False)])
+@pytest.mark.parametrize(
+    ("blocks", "rounded"), [((1, 1, 1), True), ((0, 2, 2), False), ((0, 0, 1), None)]
+)
 def test_the_cap_is_where_the_reserve_stops(
-    tmp_path: Path, blocks: tuple[int, ...], rounded: bool
+    tmp_path: Path, blocks: tuple[int, ...], rounded: bool | None
 ) -> None:
-    finding = cap_of(tmp_path, blocks)
-    assert finding is not None
-    assert finding.value is rounded
-
-
-def test_a_reserve_below_its_cap_proves_nothing(tmp_path: Path) -> None:
-    assert cap_of(tmp_path, (0, 0, 1)) is None
-
-
-def cap_of(tmp_path: Path, blocks: tuple[int, ...]) -> Finding | None:
-    """Normal has 8192 managed pages: 1 % is 81, one block."""
+    """Normal has 8192 managed pages: 1 % is 81, one block. Below it nothing is told."""
     recording = write_recording(tmp_path / "recording", snapshots=False)
     for index, count in enumerate(blocks):
         directory = write_snapshot(recording, 10**9 + index, start_free())
         file = directory / "pagetypeinfo"
         file.write_text(file.read_text().replace("Normal 1 15 0 0 0", f"Normal 1 14 0 {count} 0"))
-    return Answers.of(open_recording(recording)).reserve_cap_rounded()
+    finding = Answers.of(open_recording(recording)).reserve_cap_rounded()
+    assert (finding and finding.value) is rounded
 
 
 @pytest.mark.parametrize("before", [True, False])
