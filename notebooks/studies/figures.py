@@ -41,8 +41,16 @@ def gate_regions(regions: pd.DataFrame, *, posted: float = 38) -> Drawing:
         for number, share in enumerate(shares):
             mine = (regions["load"] == load) & (regions["proactiveness"] == share)
             grid.add(_marks(regions[mine], share, number, in_legend=panel == 0), panel)
-        labels = _labels(regions[regions["load"] == load])
-        grid.add(_posted_line(labels, posted, in_legend=panel == 0), panel)
+        labels, dots = _labels(regions[regions["load"] == load]), {"color": INK, "width": 1.5}
+        line = _trace(
+            [posted, posted],
+            [labels[0], labels[-1]],
+            f"smallest posted: +{posted:g}",
+            group="posted",
+            in_legend=panel == 0,
+            line=dots | {"dash": "dot"},
+        )
+        grid.add(line, panel)
     return grid.drawing()
 
 
@@ -51,34 +59,36 @@ def _labels(regions: pd.DataFrame) -> list[str]:
     return [f"{defrag}, {share}" for defrag, share in pairs]
 
 
+def _trace(
+    x: Any, y: Any, name: str, *, group: str = "", in_legend: bool = True, **style: Any
+) -> dict[str, Any]:
+    """A line, unless the style has another mode; traces of a group are shown and hidden together."""
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "x": x,
+        "y": y,
+        "name": name,
+        "legendgroup": group or name,
+        "showlegend": in_legend,
+        **style,
+    }
+
+
 def _marks(own: pd.DataFrame, share: int, number: int, *, in_legend: bool) -> dict[str, Any]:
     change, least, most = (100 * own[name].to_numpy(float) for name in ("change", "least", "most"))
     colour = PREDICTION_COLOURS[number]
     ends = {"array": most - change, "arrayminus": change - least}
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "x": change,
-        "y": _labels(own),
-        "error_x": {"type": "data", "symmetric": False, "thickness": 2.5, "color": colour} | ends,
-        "marker": {"size": MARK_SIZE, "color": colour, "symbol": SYMBOLS[number % len(SYMBOLS)]},
-        "name": f"proactiveness {share}",
-        "legendgroup": str(share),
-        "showlegend": in_legend,
-    }
-
-
-def _posted_line(labels: list[str], posted: float, *, in_legend: bool) -> dict[str, Any]:
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "x": [posted, posted],
-        "y": [labels[0], labels[-1]],
-        "line": {"color": INK, "width": 1.5, "dash": "dot"},
-        "name": f"smallest posted: +{posted:g}",
-        "legendgroup": "posted",
-        "showlegend": in_legend,
-    }
+    return _trace(
+        change,
+        _labels(own),
+        f"proactiveness {share}",
+        group=str(share),
+        in_legend=in_legend,
+        mode="markers",
+        error_x={"type": "data", "symmetric": False, "thickness": 2.5, "color": colour} | ends,
+        marker={"size": MARK_SIZE, "color": colour, "symbol": SYMBOLS[number % len(SYMBOLS)]},
+    )
 
 
 COUNTED, NOT_COUNTED = "#0072B2", "#D55E00"
@@ -102,34 +112,22 @@ def score_over_time(tables: Mapping[str, pd.DataFrame], *, threshold: int = 90) 
     for panel, table in enumerate(tables.values()):
         seconds = table["second"].to_numpy(float)
         mark = {"color": INK, "width": 1, "dash": "dot"}
-        edges = [float(seconds.min()), float(seconds.max())]
-        grid.add(
-            {
-                "type": "scatter",
-                "mode": "lines",
-                "x": edges,
-                "y": [threshold, threshold],
-                "line": mark,
-                "name": f"begins above {threshold}",
-                "showlegend": panel == 0,
-                "legendgroup": "threshold",
-            },
-            panel,
+        edges, words = [float(seconds.min()), float(seconds.max())], f"begins above {threshold}"
+        line = _trace(
+            edges, [threshold] * 2, words, group="threshold", in_legend=panel == 0, line=mark
         )
+        grid.add(line, panel)
         for column, words, colour, dash in LINES:
-            grid.add(
-                {
-                    "type": "scatter",
-                    "mode": "lines",
-                    "x": seconds,
-                    "y": table[column].to_numpy(float),
-                    "line": {"color": colour, "width": 2, "dash": dash},
-                    "name": words,
-                    "legendgroup": column,
-                    "showlegend": panel == 0,
-                },
-                panel,
+            style, values = {"color": colour, "width": 2, "dash": dash}, table[column]
+            line = _trace(
+                seconds,
+                values.to_numpy(float),
+                words,
+                group=column,
+                in_legend=panel == 0,
+                line=style,
             )
+            grid.add(line, panel)
     return grid.drawing()
 
 
@@ -165,37 +163,29 @@ def rounds_served(
             low, mean, high = (
                 scale * each.to_numpy(float) for each in (values.min(), values.mean(), values.max())
             )
-            grid.add(
-                {
-                    "type": "scatter",
-                    "mode": "lines",
-                    "x": np.concatenate([rounds, rounds[::-1]]),
-                    "y": np.concatenate([low, high[::-1]]),
-                    "fill": "toself",
-                    "fillcolor": colours[name],
-                    "opacity": SPREAD_OPACITY,
-                    "line": {"width": 0},
-                    "hoverinfo": "skip",
-                    "name": f"{name}: least to most",
-                    "legendgroup": name,
-                    "showlegend": False,
-                },
-                panel,
+            band = _trace(
+                np.concatenate([rounds, rounds[::-1]]),
+                np.concatenate([low, high[::-1]]),
+                f"{name}: least to most",
+                group=name,
+                in_legend=False,
+                fill="toself",
+                fillcolor=colours[name],
+                opacity=SPREAD_OPACITY,
+                line={"width": 0},
+                hoverinfo="skip",
             )
-            grid.add(
-                {
-                    "type": "scatter",
-                    "mode": "lines+markers",
-                    "x": rounds,
-                    "y": mean,
-                    "line": {"color": colours[name], "width": 2},
-                    "marker": {"size": 5},
-                    "name": name,
-                    "legendgroup": name,
-                    "showlegend": name not in shown,
-                },
-                panel,
+            line = _trace(
+                rounds,
+                mean,
+                name,
+                in_legend=name not in shown,
+                mode="lines+markers",
+                line={"color": colours[name], "width": 2},
+                marker={"size": 5},
             )
+            grid.add(band, panel)
+            grid.add(line, panel)
             shown.add(name)
     return grid.drawing()
 

@@ -59,8 +59,7 @@ class Proposal:
         host: a made-up host.
         rows: what is shown of the host; none: no host.
         recordings: names and modes of reclaim.
-        recorded_base: policy without it on recordings.
-        recorded_patch: with it.
+        recorded_words: settings with it on recordings, where the patch's do not fit them.
         metrics: of `compare`, that are shown.
     """
 
@@ -74,8 +73,7 @@ class Proposal:
     host: FullHost = field(default_factory=FullHost)
     rows: tuple[Row, ...] = ()
     recordings: tuple[tuple[str, str], ...] = ()
-    recorded_base: Side = field(default_factory=Side)
-    recorded_patch: Side = field(default_factory=Side)
+    recorded_words: str = ""
     metrics: tuple[str, ...] = ()
 
 
@@ -173,8 +171,6 @@ PROPOSALS = (
         host=FRAGMENTED,
         rows=(SCAN, EFFICIENCY, COMPACTION, THP, DIRECT, STALLS),
         recordings=UNDER_PRESSURE,
-        recorded_base=Side(words="compact_gap=0"),
-        recorded_patch=Side(words="compact_gap=32"),
         metrics=PRESSED,
     ),
     Proposal(
@@ -187,7 +183,6 @@ PROPOSALS = (
         host=ATOMIC,
         rows=(RESERVED, TAKEN, *_unposted(THP), FAILED),
         recordings=BOTH_MODES,
-        recorded_patch=Side(words="highatomic_from_pcp=0"),
         metrics=RESERVE,
     ),
     Proposal(
@@ -201,7 +196,6 @@ PROPOSALS = (
         host=ATOMIC,
         rows=(RESERVED, TAKEN, *_unposted(THP), FAILED),
         recordings=BOTH_MODES,
-        recorded_patch=Side(words="highatomic_fastpath=1,highatomic_slowpath_only=1"),
         metrics=RESERVE,
     ),
     Proposal(
@@ -214,7 +208,6 @@ PROPOSALS = (
         host=ATOMIC,
         rows=(GATED, TAKEN, *_unposted(THP), FAILED),
         recordings=BOTH_MODES,
-        recorded_patch=Side(words="highatomic_gate_order=3"),
         metrics=RESERVE,
     ),
     Proposal(
@@ -232,8 +225,6 @@ PROPOSALS = (
             *_unposted(SCAN),
         ),
         recordings=BOTH_MODES,
-        recorded_base=Side(words="refill_mode_persists=0"),
-        recorded_patch=Side(words="refill_mode_persists=1"),
         metrics=("extfrag_events", "hold_time", "refill_transactions", "allocstall"),
     ),
     Proposal(
@@ -246,7 +237,6 @@ PROPOSALS = (
         host=ATOMIC,
         rows=(FAILED, *_unposted(SCAN), STALLS, *_unposted(THP)),
         recordings=UNDER_PRESSURE,
-        recorded_patch=Side(words="atomic_boost=1"),
         metrics=PRESSED,
     ),
     Proposal(
@@ -259,8 +249,6 @@ PROPOSALS = (
         host=LOCAL,
         rows=_unposted(STALLS, DIRECT, SCAN, THP, COMPACTION),
         recordings=UNDER_PRESSURE,
-        recorded_base=Side(words="local_thp_reclaims=1"),
-        recorded_patch=Side(words="local_thp_reclaims=0"),
         metrics=PRESSED,
     ),
     Proposal(
@@ -281,7 +269,7 @@ PROPOSALS = (
         base=Side(rules="7.2"),
         patch=Side(words="superpageblock_order=18", rules="7.2"),
         recordings=(("highatomic_stock", "literal"), ("kbuild", "literal"), ("xfree", "literal")),
-        recorded_patch=Side(words="superpageblock_order=14"),
+        recorded_words="superpageblock_order=14",
         metrics=("extfrag_events", "free_in_whole_blocks_not_highatomic", "hold_time"),
     ),
     Proposal(
@@ -292,7 +280,6 @@ PROPOSALS = (
         posted="pcp_batch_scale",
         patch=Side(words="pcp_batch_scale_max=0"),
         recordings=(("xfree", "literal"), ("kbuild", "literal")),
-        recorded_patch=Side(words="pcp_batch_scale_max=0"),
         metrics=(
             "refill_transactions",
             "drain_transactions",
@@ -318,8 +305,6 @@ PROPOSALS = (
         base=Side(words="pcp_free_batched=0"),
         patch=Side(words="pcp_free_batched=1"),
         recordings=(("xfree", "literal"), ("kbuild", "literal")),
-        recorded_base=Side(words="pcp_free_batched=0"),
-        recorded_patch=Side(words="pcp_free_batched=1"),
         metrics=("drain_transactions", "drain_pages", "zone_lock_acquisitions", "longest_drain"),
     ),
 )

@@ -177,9 +177,10 @@ def recording_rows(proposal: Proposal) -> pd.DataFrame:
         assumptions = pm.Assumptions()
         if mode == ELASTIC:
             assumptions = at_recorded_cost(recording.trace)
+        own = Side(words=proposal.recorded_words or proposal.patch.words)
         base, patch = (
             pm.replay(recording, side.policy, assumptions=assumptions)
-            for side in (proposal.recorded_base, proposal.recorded_patch)
+            for side in (proposal.base, own)
         )
         judged = pm.compare(base, patch).rows
         chosen = judged[judged["metric"].isin(proposal.metrics)]

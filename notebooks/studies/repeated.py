@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 import numpy as np
 import pandas as pd
+from pagealloc_model.notebooks.studies.build_host import COUNTED
 from pagealloc_model.notebooks.studies.recorded import Recorded, recorded
 
 import pagealloc_model as pm
@@ -106,186 +106,112 @@ def fault_events(
 
 
 SURVIVORS = ("once", "stay", "gone")
+_OF_OBJECTS = (DO.FREE, DO.TRY, DO.USE)
 _ONCE = (DO.SET_PCP_HIGH, DO.GROW)
 """Events of the first round only."""
 _FILL_NS = 2000
 """Time between two pages of files read before the first round, ns."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class RepeatedDemand:
-    """The demand of all rounds.
+def repeated_demand(
+    start: Recorded,
+    faults: HugeFaults,
+    *,
+    rounds: int,
+    survivors: str,
+    fill_pages: int = 0,
+    task_rounds: int = 0,
+    tables_ns: np.ndarray | None = None,
+) -> tuple[pm.synthetic.Demand, list[int]]:
+    """The demand of all rounds, and when what is read before them ends, and each of them, ns.
 
-    Attributes:
-        recorded: the recording, on the machine that the rounds run on.
+    Objects are those of each round, the recording's and then those of the faults; then those of
+    what is read before.
+
+    Args:
+        start: the recording, on the machine that the rounds run on.
         faults: huge pages asked for in each round.
         rounds: how many.
         survivors: one of `SURVIVORS`.
         fill_pages: pages of files read before the first round.
         task_rounds: how many rounds after its own what a task leaves is freed.
-        tables_ns: int64: when page tables were asked for in the recording (`page_tables_ns`).
+        tables_ns: when page tables were asked for in the recording; None: `page_tables_ns`.
     """
+    demand, machine = start.demand, start.machine
+    events = demand.events.copy()
+    events["time_ns"] -= demand.first_ns
+    end_ns = int(events["time_ns"][-1]) + 1
+    of_faults, fault_leads = fault_events(faults, 0, end_ns, machine)
+    of_faults["object"] += len(demand.objects)
+    in_round = len(demand.objects) + faults.objects(machine.pageblock_order)
+    begin_ns, period_ns = demand.first_ns + fill_pages * _FILL_NS, end_ns + faults.pause_ns()
 
-    recorded: Recorded
-    faults: HugeFaults
-    rounds: int
-    survivors: str
-    fill_pages: int
-    task_rounds: int = 0
-    tables_ns: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    # what nothing in the recording frees; of that, what ends with its task
+    asked = events[np.isin(events["operation"], ASKS)]
+    is_freed = np.zeros(len(demand.objects), bool)
+    is_freed[events["object"][events["operation"] == DO.FREE]] = True
+    left = asked[~is_freed[asked["object"]]]
+    kinds = pm.synthetic.kind_of(left["bits"])
+    tables_ns = start.page_tables_ns if tables_ns is None else tables_ns
+    is_table = (kinds == KIND.KERNEL) & np.isin(left["time_ns"] + demand.first_ns, tables_ns)
+    by_tasks = (kinds == KIND.ANON) | is_table
+    ends = left[kinds != KIND.FILE if survivors == "gone" else by_tasks].copy()
+    ends["operation"], ends["bits"], ends["time_ns"] = DO.FREE, 0, end_ns
+    lives = 0 if survivors == "gone" else task_rounds
+    ends["object"] -= lives * in_round
 
-    @property
-    def demand(self) -> object:
-        """The recording's."""
-        return self.recorded.demand
+    # a round after the first: what lived when the recording began is long gone then
+    later = events[~np.isin(events["operation"], _ONCE)]
+    of_object = (later["object"] >= 0) & np.isin(later["operation"], (*ASKS, *_OF_OBJECTS))
+    dropped = of_object & start.is_from_start[later["object"]]
+    if survivors == "once":
+        served = left["object"][(kinds != KIND.FILE) & ~by_tasks]
+        dropped |= of_object & np.isin(later["object"], served)
+    first, later = (
+        _in_time_order(np.concatenate([own, of_faults])) for own in (events, later[~dropped])
+    )
+    filled = np.arange(fill_pages)
+    requests = pm.synthetic.Requests(machine)
+    requests.reserve_objects(rounds * in_round)
+    requests.ask(
+        demand.first_ns + _FILL_NS * filled,
+        gfp=GFP.FILE_FS,
+        zone=_highest(machine.zone_types),
+        cpu=filled // 64 % machine.nr_cpus,
+    )
 
-    @property
-    def round_objects(self) -> int:
-        """Objects of a round: the recording's, then those of the faults."""
-        return len(self.demand.objects) + self.faults.objects(self.recorded.machine.pageblock_order)
-
-    @property
-    def objects(self) -> int:
-        """Objects of all rounds, then those of what is read before."""
-        return self.rounds * self.round_objects + self.fill_pages
-
-    @property
-    def begin_ns(self) -> int:
-        """When the first round begins."""
-        return self.demand.first_ns + self.fill_pages * _FILL_NS
-
-    @cached_property
-    def period_ns(self) -> int:
-        """Time from one round to the next."""
-        span = int(self.demand.events["time_ns"][-1]) - self.demand.first_ns
-        return span + 1 + self.faults.pause_ns()
-
-    @cached_property
-    def leads(self) -> np.ndarray:
-        """int32 by object: the failure that it came in place of, -1 for none."""
-        _, of_faults = self._fault_events
-        recorded = self.demand.leads
-        own = [recorded, np.where(of_faults >= 0, of_faults + len(recorded), -1)]
-        one = np.concatenate(own).astype(np.int32)
-        parts = [
-            np.where(one >= 0, one + number * self.round_objects, -1)
-            for number in range(self.rounds)
-        ]
-        return np.concatenate([*parts, np.full(self.fill_pages, -1)]).astype(np.int32)
-
-    def starting_places(self) -> np.ndarray:
-        """Return int32 by object: where it lives when the first round begins, -1 for nowhere."""
-        places = np.full(self.objects, -1, np.int32)
-        places[: len(self.demand.objects)] = self.demand.starting_places()
-        return places
-
-    def parts(self) -> Iterator[np.ndarray]:
-        """Events of what is read before, then of each round."""
-        if self.fill_pages:
-            yield self._fill()
-        for number in range(self.rounds):
-            events = self._first if number == 0 else self._later
-            ends = self._ends.copy()
-            ends["object"] -= self._lives * self.round_objects
-            both = np.concatenate([events, ends[: len(ends) if number >= self._lives else 0]])
-            moved = both[np.argsort(both["time_ns"], kind="stable")]
-            moved["time_ns"] += self.begin_ns + number * self.period_ns
-            moved["object"] += number * self.round_objects
+    def parts() -> Iterator[np.ndarray]:
+        if fill_pages:
+            yield requests.demand("fill").events
+        for number in range(rounds):
+            own = [later if number else first, ends[: len(ends) if number >= lives else 0]]
+            moved = _in_time_order(np.concatenate(own))
+            moved["time_ns"] += begin_ns + number * period_ns
+            moved["object"] += number * in_round
             yield moved
 
-    @property
-    def count(self) -> int:
-        """Events of all parts."""
-        rounds = len(self._first) + (self.rounds - 1) * len(self._later)
-        return self.fill_pages + rounds + max(self.rounds - self._lives, 0) * len(self._ends)
+    leads = np.full(requests.objects, -1, np.int32)
+    one = [demand.leads, np.where(fault_leads >= 0, fault_leads + len(demand.leads), -1)]
+    one = np.concatenate(one)
+    for number in range(rounds):
+        own = np.where(one >= 0, one + number * in_round, -1)
+        leads[number * in_round : (number + 1) * in_round] = own
+    events_of_rounds = len(first) + (rounds - 1) * len(later)
+    whole = pm.synthetic.Demand(
+        name=start.recording.name,
+        machine=machine,
+        parts=parts,
+        count=fill_pages + events_of_rounds + max(rounds - lives, 0) * len(ends),
+        objects=requests.objects,
+        leads=leads,
+        seed=start.seed,
+    )
+    numbers = range(0 if fill_pages else 1, rounds + 1)
+    return whole, [begin_ns + number * period_ns - 1 for number in numbers]
 
-    @property
-    def ends_ns(self) -> list[int]:
-        """When what is read before ends, and each round, ns."""
-        numbers = range(0 if self.fill_pages else 1, self.rounds + 1)
-        return [self.begin_ns + number * self.period_ns - 1 for number in numbers]
 
-    @property
-    def _lives(self) -> int:
-        """Rounds after which what ends is freed: at once where nothing outlives a round."""
-        return 0 if self.survivors == "gone" else self.task_rounds
-
-    @cached_property
-    def _left(self) -> np.ndarray:
-        """Requests whose memory nothing in the recording frees."""
-        events = self.demand.events
-        asked = events[np.isin(events["operation"], ASKS)]
-        is_freed = np.zeros(len(self.demand.objects), bool)
-        is_freed[events["object"][events["operation"] == DO.FREE]] = True
-        return asked[~is_freed[asked["object"]]]
-
-    @cached_property
-    def _left_by_tasks(self) -> np.ndarray:
-        """Return bool by request of `_left`: anonymous memory, or a page table."""
-        classes = pm.synthetic.kind_of(self._left["bits"])
-        is_table = (classes == KIND.KERNEL) & np.isin(self._left["time_ns"], self.tables_ns)
-        return (classes == KIND.ANON) | is_table
-
-    @cached_property
-    def _ends(self) -> np.ndarray:
-        """Frees of memory that ends with a round and nothing else frees, times from 0 on."""
-        demand = self.demand
-        is_file = pm.synthetic.kind_of(self._left["bits"]) == KIND.FILE
-        ends = self._left[~is_file if self.survivors == "gone" else self._left_by_tasks].copy()
-        ends["operation"] = DO.FREE
-        ends["bits"] = 0
-        ends["time_ns"] = int(demand.events["time_ns"][-1]) - demand.first_ns + 1
-        return ends
-
-    def _fill(self) -> np.ndarray:
-        """Return reads of files until memory is as full as is wanted."""
-        machine = self.recorded.machine
-        events = np.zeros(self.fill_pages, pm.synthetic.EVENT)
-        events["operation"] = DO.ALLOC
-        events["time_ns"] = self.demand.first_ns + _FILL_NS * np.arange(self.fill_pages)
-        events["object"] = self.rounds * self.round_objects + np.arange(self.fill_pages)
-        events["bits"] = GFP.FILE_FS
-        events["migratetype"] = pm.synthetic.Migratetype.MOVABLE
-        events["zone"] = machine.type_index(_highest(machine.zone_types))
-        events["cpu"] = np.arange(self.fill_pages) // 64 % machine.nr_cpus
-        return events
-
-    @cached_property
-    def _recorded(self) -> np.ndarray:
-        """The recording's events, times from 0 on."""
-        events = self.demand.events.copy()
-        events["time_ns"] -= self.demand.first_ns
-        return events
-
-    @cached_property
-    def _fault_events(self) -> tuple[np.ndarray, np.ndarray]:
-        end_ns = int(self._recorded["time_ns"][-1]) + 1
-        return fault_events(self.faults, 0, end_ns, self.recorded.machine)
-
-    @cached_property
-    def _first(self) -> np.ndarray:
-        return self._with_faults(self._recorded)
-
-    @cached_property
-    def _later(self) -> np.ndarray:
-        """A round after the first; what lived when the recording began is long gone then."""
-        events = self._recorded
-        events = events[~np.isin(events["operation"], _ONCE)]
-        of_object = (events["object"] >= 0) & np.isin(
-            events["operation"], (DO.ALLOC, DO.HIDDEN_ALLOC, DO.FREE, DO.TRY, DO.USE)
-        )
-        dropped = of_object & self.recorded.is_from_start[events["object"]]
-        if self.survivors == "once":
-            stays = pm.synthetic.kind_of(self._left["bits"]) != KIND.FILE
-            stays &= ~self._left_by_tasks
-            dropped |= of_object & np.isin(events["object"], self._left["object"][stays])
-        return self._with_faults(events[~dropped])
-
-    def _with_faults(self, events: np.ndarray) -> np.ndarray:
-        of_faults = self._fault_events[0].copy()
-        of_faults["object"] += len(self.demand.objects)
-        both = np.concatenate([events, of_faults])
-        return both[np.argsort(both["time_ns"], kind="stable")]
+def _in_time_order(events: np.ndarray) -> np.ndarray:
+    return events[np.argsort(events["time_ns"], kind="stable")]
 
 
 def _highest(zone_types: tuple[str, ...]) -> str:
@@ -293,25 +219,6 @@ def _highest(zone_types: tuple[str, ...]) -> str:
     return [name for name in zone_types if name in ("DMA", "DMA32", "Normal")][-1]
 
 
-COUNTED = (
-    "thp_fault_alloc",
-    "thp_fault_fallback",
-    "compact_fail",
-    "compact_success",
-    "compact_migrate_scanned",
-    "compact_free_scanned",
-    "compact_daemon_migrate_scanned",
-    "compact_daemon_free_scanned",
-    "pgscan_kswapd",
-    "pgsteal_kswapd",
-    "pgscan_direct",
-    "pgsteal_direct",
-    "pgmigrate_success",
-    "requests_failed",
-    "compact_direct_migrate_scanned",
-    "compact_direct_free_scanned",
-    "allocstall",
-)
 _TYPES = ("unmovable", "movable", "reclaimable", "highatomic")
 
 
@@ -424,30 +331,21 @@ def repeated_rounds(
     faults = faults or HugeFaults()
     if faults.touched is None:
         faults = replace(faults, touched=start.assumptions.elastic.base_pages_per_huge)
-    demand = RepeatedDemand(
-        recorded=start,
-        faults=faults,
+    demand, ends_ns = repeated_demand(
+        start,
+        faults,
         rounds=rounds,
         survivors=survivors,
         fill_pages=_fill_pages(start, free_mib),
         task_rounds=task_rounds,
-        tables_ns=start.page_tables_ns,
     )
     done = pm.synthetic.run(
-        pm.synthetic.Demand(
-            name=recording.name,
-            machine=start.machine,
-            parts=demand.parts,
-            count=demand.count,
-            objects=demand.objects,
-            leads=demand.leads,
-            seed=seed,
-        ),
+        demand,
         start.policy,
         rules=start.rules,
         assumptions=start.assumptions,
         memory=start.begin,
-        at_ns=demand.ends_ns,
+        at_ns=ends_ns,
         look=pm.synthetic.block_use,
         keep_holds=False,
         progress=progress,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 
 import numpy as np
 import pytest
 from pagealloc_model.notebooks.studies.recorded import Recorded, recorded
-from pagealloc_model.notebooks.studies.repeated import SURVIVORS, HugeFaults, RepeatedDemand
+from pagealloc_model.notebooks.studies.repeated import SURVIVORS, HugeFaults, repeated_demand
 
 import pagealloc_model as pm
 from pagealloc_model.allocator import layout as at
@@ -23,32 +22,36 @@ def made_ready(name: str) -> Recorded:
 ASKS = (at.ALLOC, at.HIDDEN_ALLOC)
 
 
-def repeated(survivors: str, name: str = "kbuild", rounds: int = 3) -> RepeatedDemand:
-    return RepeatedDemand(
-        recorded=made_ready(name),
-        faults=HugeFaults(per_round=4, kept=2),
-        rounds=rounds,
-        survivors=survivors,
-        fill_pages=10,
-    )
+Repeated = tuple[pm.synthetic.Demand, list[int]]
 
 
-def classes(demand: RepeatedDemand) -> np.ndarray:
+def repeated(survivors: str, rounds: int = 3, **options: object) -> Repeated:
+    start, faults = made_ready("kbuild"), HugeFaults(per_round=4, kept=2)
+    about = {"rounds": rounds, "survivors": survivors, "fill_pages": 10, **options}
+    return repeated_demand(start, faults, **{"tables_ns": np.zeros(0, np.int64), **about})
+
+
+def of_round(demand: pm.synthetic.Demand, rounds: int = 3) -> int:
+    """Objects of a round."""
+    return (demand.objects - 10) // rounds
+
+
+def classes() -> np.ndarray:
     """Class of each of the recording's objects, -1 of those at its start."""
-    events = demand.demand.events
-    asked = events[np.isin(events["operation"], (at.ALLOC, at.HIDDEN_ALLOC))]
-    found = np.full(len(demand.demand.objects), -1)
+    recorded = made_ready("kbuild").demand
+    asked = recorded.events[np.isin(recorded.events["operation"], ASKS)]
+    found = np.full(len(recorded.objects), -1)
     found[asked["object"]] = asked["bits"] >> pr.CLASS_SHIFT
     return found
 
 
 @pytest.mark.parametrize("survivors", SURVIVORS)
 def test_parts_follow_one_another_and_objects_are_asked_for_before_they_go(survivors: str) -> None:
-    demand = repeated(survivors)
+    demand, ends_ns = repeated(survivors)
     parts = list(demand.parts())
     assert len(parts) == 1 + 3
     before = 0
-    for events, end in zip(parts, demand.ends_ns, strict=True):
+    for events, end in zip(parts, ends_ns, strict=True):
         times = events["time_ns"]
         assert before <= times[0]
         assert (np.diff(times) >= 0).all()
@@ -58,7 +61,8 @@ def test_parts_follow_one_another_and_objects_are_asked_for_before_they_go(survi
     assert len(every) == demand.count
     assert every["object"].max() < demand.objects == len(demand.leads)
     asked_at = np.full(demand.objects, np.iinfo(np.int64).max)
-    asked_at[demand.starting_places() >= 0] = 0
+    starting = made_ready("kbuild").demand.starting_places()
+    asked_at[: len(starting)][starting >= 0] = 0
     asks = np.isin(every["operation"], (at.ALLOC, at.HIDDEN_ALLOC, at.RECORDED_FAILURE))
     asks &= every["object"] >= 0
     asked_at[every["object"][asks]] = every["time_ns"][asks]
@@ -68,13 +72,14 @@ def test_parts_follow_one_another_and_objects_are_asked_for_before_they_go(survi
 
 def test_what_tasks_leave_is_freed_as_many_rounds_later() -> None:
     """Page tables are known by when they were asked for; the last rounds' tasks outlive the run."""
-    plain = repeated("once", rounds=4)
-    left = plain.demand.events[np.isin(plain.demand.events["operation"], ASKS)]
+    events = made_ready("kbuild").demand.events
+    left = events[np.isin(events["operation"], ASKS)]
     of_kernel = left[left["bits"] >> pr.CLASS_SHIFT == pr.KERNEL]
     tables_ns = of_kernel["time_ns"][of_kernel["order"] == 0]
-    later = replace(plain, task_rounds=2, tables_ns=tables_ns)
-    at_once = replace(plain, tables_ns=tables_ns)
-    count = plain.round_objects
+    at_once, later = (
+        repeated("once", rounds=4, tables_ns=tables_ns, task_rounds=rounds)[0] for rounds in (0, 2)
+    )
+    count = of_round(at_once, 4)
     ends = []
     for demand in (at_once, later):
         frees = [part[part["operation"] == at.FREE]["object"] for part in demand.parts()][1:]
@@ -87,12 +92,11 @@ def test_what_outlives_a_round_is_as_the_word_says() -> None:
     """Pages of each class that the third round adds to what is in use."""
     kept: dict[str, np.ndarray] = {}
     for survivors in SURVIVORS:
-        demand = repeated(survivors)
-        kind = classes(demand)
+        demand, _ = repeated(survivors)
         *_, events = demand.parts()
-        count = len(demand.demand.objects)
-        kinds = kind[events["object"] % demand.round_objects % count]
-        is_recorded = events["object"] % demand.round_objects < count
+        kind, count = classes(), len(made_ready("kbuild").demand.objects)
+        kinds = kind[events["object"] % of_round(demand) % count]
+        is_recorded = events["object"] % of_round(demand) < count
         pages = np.int64(1) << events["order"].astype(np.int64)
         signs = np.select(
             [
@@ -114,7 +118,7 @@ def test_what_outlives_a_round_is_as_the_word_says() -> None:
 
 
 def test_what_serves_later_rounds_is_asked_for_in_the_first_and_never_freed() -> None:
-    once, gone = repeated("once"), repeated("gone")
+    once, gone = repeated("once")[0], repeated("gone")[0]
     first, second = list(once.parts())[1:3]
     asked = [np.isin(part["operation"], ASKS).sum() for part in (first, second)]
     assert asked[1] < asked[0]
@@ -126,7 +130,7 @@ def test_what_serves_later_rounds_is_asked_for_in_the_first_and_never_freed() ->
 
 
 def test_limits_are_set_in_the_first_round_only() -> None:
-    _, *rounds = repeated("stay").parts()
+    _, *rounds = repeated("stay")[0].parts()
     counts = [int((events["operation"] == at.SET_PCP_HIGH).sum()) for events in rounds]
     assert counts[0] > 0
     assert counts[1:] == [0, 0]
