@@ -307,52 +307,6 @@ DEFAULT_METRICS = (
 """Compared where none are asked for, as far as hosts have them."""
 
 
-def compared_sides(hosts: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
-    """Both sides' hosts, metric by metric.
-
-    Returns:
-        metric; for each side hosts, lowest, highest, mean, mean_low, mean_high; difference of the
-        means (patch - base) with difference_low and difference_high; change (difference relative
-        to the base's mean); p (of `TEST`), p_adjusted (by `ADJUSTMENT`), NaN for fewer than two
-        hosts on a side; significant.
-    """
-    from scipy.stats import false_discovery_control, mannwhitneyu
-
-    rows = []
-    for metric in metrics:
-        row: dict[str, Any] = {"metric": metric}
-        sides = []
-        for side in SIDES:
-            values = hosts.loc[hosts["side"] == side, metric].dropna()
-            low, high = resampled_interval(lambda mean: mean, values.to_numpy(float))
-            row |= {
-                f"{side}_hosts": len(values),
-                f"{side}_lowest": float(values.min()),
-                f"{side}_highest": float(values.max()),
-                f"{side}_mean": float(np.mean(values.to_numpy(float))) if len(values) else np.nan,
-                f"{side}_mean_low": low,
-                f"{side}_mean_high": high,
-            }
-            sides.append(values.to_numpy(float))
-        row["difference"] = row["patch_mean"] - row["base_mean"]
-        interval = resampled_interval(lambda base, patch: patch - base, *sides)
-        row["difference_low"], row["difference_high"] = interval
-        mean = row["base_mean"]
-        row["change"] = row["difference"] / mean if mean else float("nan")
-        row["p"] = float("nan")
-        if min(map(len, sides)) > 1:
-            is_same = np.ptp(np.concatenate(sides)) == 0
-            row["p"] = 1.0 if is_same else float(mannwhitneyu(*sides).pvalue)
-        rows.append(row)
-    table = pd.DataFrame(rows)
-    known = table["p"].notna()
-    table["p_adjusted"] = table["p"]
-    if known.any():
-        table.loc[known, "p_adjusted"] = false_discovery_control(table.loc[known, "p"])
-    table["significant"] = table["p_adjusted"] < SIGNIFICANT
-    return table
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FleetResult:
     """The hosts of two sides.
@@ -380,7 +334,16 @@ class FleetResult:
         return self.hosts[self.hosts["error"] != ""]
 
     def compared(self, metrics: Sequence[str] = ()) -> pd.DataFrame:
-        """Ranges, means with intervals, differences and tests; see `compared_sides`."""
+        """Both sides' hosts, metric by metric.
+
+        Returns:
+            metric; for each side hosts, lowest, highest, mean, mean_low, mean_high; difference of
+            the means (patch - base) with difference_low and difference_high; change (difference
+            relative to the base's mean); p (of `TEST`), p_adjusted (by `ADJUSTMENT`), NaN for
+            fewer than two hosts on a side; significant.
+        """
+        from scipy.stats import false_discovery_control, mannwhitneyu
+
         if len(self.hosts) and len(self.failed) == len(self.hosts):
             first = self.failed.iloc[0]
             raise UsageError(
@@ -391,7 +354,35 @@ class FleetResult:
         unknown = [name for name in chosen if name not in self.hosts]
         if unknown or not chosen:
             raise UsageError(f"the hosts have no metric {unknown[0] if unknown else 'at all'!r}")
-        return compared_sides(self.hosts, chosen)
+        rows = []
+        for metric in chosen:
+            row: dict[str, Any] = {"metric": metric}
+            sides = []
+            for side in SIDES:
+                own = self.hosts.loc[self.hosts["side"] == side, metric].dropna().to_numpy(float)
+                row[f"{side}_hosts"] = len(own)
+                for name, of in (("lowest", np.min), ("highest", np.max), ("mean", np.mean)):
+                    row[f"{side}_{name}"] = float(of(own)) if len(own) else float("nan")
+                interval = resampled_interval(lambda mean: mean, own)
+                row[f"{side}_mean_low"], row[f"{side}_mean_high"] = interval
+                sides.append(own)
+            row["difference"] = row["patch_mean"] - row["base_mean"]
+            interval = resampled_interval(lambda base, patch: patch - base, *sides)
+            row["difference_low"], row["difference_high"] = interval
+            mean = row["base_mean"]
+            row["change"] = row["difference"] / mean if mean else float("nan")
+            row["p"] = float("nan")
+            if min(map(len, sides)) > 1:
+                is_same = np.ptp(np.concatenate(sides)) == 0
+                row["p"] = 1.0 if is_same else float(mannwhitneyu(*sides).pvalue)
+            rows.append(row)
+        table = pd.DataFrame(rows)
+        known = table["p"].notna()
+        table["p_adjusted"] = table["p"]
+        if known.any():
+            table.loc[known, "p_adjusted"] = false_discovery_control(table.loc[known, "p"])
+        table["significant"] = table["p_adjusted"] < SIGNIFICANT
+        return table
 
     def to_text(self, metrics: Sequence[str] = (), width: int = WIDTH) -> str:
         """Ranges per host, differences and what they rest on, as a table for a mail."""

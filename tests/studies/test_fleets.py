@@ -15,7 +15,6 @@ from pagealloc_model.cli import main
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.recording.machine import synthetic_machine
 from pagealloc_model.studies.fleets import (
-    compared_sides,
     range_words,
     run_cache_host,
 )
@@ -179,13 +178,18 @@ def test_intervals_cover_the_mean_as_often_as_they_say() -> None:
     assert 180 <= covered <= 199
 
 
+def compared(hosts: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
+    result = pm.fleets.FleetResult(hosts=hosts.assign(error=""), policies={}, synthetic=False)
+    return result.compared(metrics)
+
+
 def sides_of(base: list[float], patch: list[float]) -> pd.DataFrame:
     sides = ["base"] * len(base) + ["patch"] * len(patch)
     return pd.DataFrame({"side": sides, "value": [*base, *patch]})
 
 
 def test_single_hosts_have_neither_interval_nor_test() -> None:
-    row = compared_sides(sides_of([1.0], [0, 1, 2, 3]), ["value"]).iloc[0]
+    row = compared(sides_of([1.0], [0, 1, 2, 3]), ["value"]).iloc[0]
     unknown = ["base_mean_low", "base_mean_high", "difference_low", "difference_high", "p"]
     assert row[unknown].isna().all()
 
@@ -193,7 +197,7 @@ def test_single_hosts_have_neither_interval_nor_test() -> None:
 def test_p_values_are_those_of_the_named_test_adjusted_for_false_discoveries() -> None:
     apart = sides_of([0, 1, 2, 3, 4], [10, 11, 12, 13, 14])
     hosts = apart.assign(same=1.0, lacking=[*[np.nan] * 5, *range(5)], near=[0, 2, 4, 6, 8] * 2)
-    rows = compared_sides(hosts, ["value", "lacking", "same", "near"]).set_index("metric")
+    rows = compared(hosts, ["value", "lacking", "same", "near"]).set_index("metric")
     # all 252 orders of 5 + 5 values are equally likely; 2 of them are as far apart as these
     assert rows.loc["value", "p"] == pytest.approx(2 / 252)
     assert rows.loc["same", "p"] == 1.0
@@ -209,7 +213,7 @@ def test_sides_are_compared_metric_by_metric_without_failed_hosts() -> None:
             "same": [1.0, 2, 3, 4, 5, 5, 4, 3, 2, 1],
         }
     )
-    blocks, same = compared_sides(hosts, ["blocks", "same"]).itertuples()
+    blocks, same = compared(hosts, ["blocks", "same"]).itertuples()
     assert (blocks.base_hosts, blocks.base_lowest, blocks.base_highest) == (4, 309, 312)
     assert blocks.difference == pytest.approx(-309.5)
     assert blocks.difference_low <= -309.5 <= blocks.difference_high

@@ -36,6 +36,11 @@ class Settings:
     assumptions: Assumptions = field(default_factory=Assumptions)
     seed: int = 0
 
+    @property
+    def start(self) -> tuple[object, ...]:
+        """The settings that the state which a replay begins with depends on."""
+        return self.rules, self.assumptions, self.seed
+
     def with_values(self, values: Mapping[str, object]) -> Settings:
         """These settings with some axes set; a PolicyError of one that it does not take.
 

@@ -350,7 +350,7 @@ class HeldRecordings:
         with held.lock:
             if held.recording is None:
                 held.recording = open_it()
-            wanted = settings and (settings.rules, settings.assumptions, settings.seed)
+            wanted = settings and settings.start
             if settings is not None and held.prepared_for != wanted:
                 forget_prepared(held.recording)
                 rules = choose_rules(held.recording, settings.rules).rules

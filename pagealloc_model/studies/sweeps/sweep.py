@@ -138,13 +138,79 @@ class SweepResult:
 
         return sweep_lines(self.rows, self.axes, along, metrics)
 
-    def sensitivity(self, metric: str) -> Sensitivity:
-        """How far each axis alone moves a metric; see `sweeps.sensitivity`."""
-        return sensitivity(self.rows, self.axes, metric)
+    def sensitivity(self, name: str) -> Sensitivity:
+        """Effect of each axis while all others stay at their base.
+
+        The base is the point at which the most axes are as recorded (NA); of several, the first.
+        Points that differ from it in more than one axis, as most of a grid does, are left out.
+        """
+        _known(self.rows, [name])
+        known = self.rows[self.rows[name].notna()].reset_index(drop=True)
+        if not self.axes or known.empty:
+            raise UsageError("the sweep has no axis, or no point with a result")
+        settings = (
+            known[list(self.axes)]
+            .astype(object)
+            .where(known[list(self.axes)].notna(), "as recorded")
+        )
+        base = settings.loc[known[list(self.axes)].isna().sum(axis=1).idxmax()]
+        differs = settings != base
+        alone = differs.sum(axis=1)
+        base_values = known[alone == 0].set_index(list(KEYS))[name]
+        base_value = float(base_values.mean())
+        parts, lines = [], []
+        for axis in self.axes:
+            own = known[(alone == 1) & differs[axis]]
+            part = own[[axis, *KEYS, name]].rename(columns={axis: "value", name: "metric"})
+            before = pd.MultiIndex.from_frame(own[list(KEYS)]).map(base_values)
+            part["change"] = (own[name].to_numpy() - before) / before.where(before != 0)
+            part.insert(0, "axis", axis)
+            part["value"] = part["value"].astype(object)
+            parts.append(part)
+            means = part.groupby("value", dropna=False)["metric"].mean()
+            if means.empty:
+                continue
+            means.loc[base[axis]] = base_value
+            low, high = float(means.min()), float(means.max())
+            lines.append((axis, base_value, low, means.idxmin(), high, means.idxmax(), high - low))
+        if not lines:
+            raise UsageError(
+                "no point differs from the base in one field alone; sweep one_at_a_time(...)"
+            )
+        columns = ["axis", "base", "lowest", "lowest_at", "highest", "highest_at", "swing"]
+        summary = pd.DataFrame(lines, columns=columns)
+        summary = summary.sort_values("swing", ascending=False, kind="stable", ignore_index=True)
+        values = pd.concat(parts, ignore_index=True)
+        return Sensitivity(metric=metric(name), values=values, summary=summary, source=self.rows)
 
     def pareto(self, x: str = LOCK_TIME, y: str = FRAGMENTATION) -> ParetoFront:
-        """The points that no other one beats in both metrics; see `sweeps.pareto`."""
-        return pareto(self.rows, self.axes, x, y)
+        """The front of two metrics, for each recording by itself.
+
+        A point is on it if every other point that is better in one metric is worse in the other.
+        Less is better, except in metrics of which more is.
+        """
+        _known(self.rows, (x, y))
+        if x == y:
+            raise UsageError(f"a Pareto front needs two metrics, not {x} twice")
+        known = self.rows[self.rows[[x, y]].notna().all(axis=1)]
+        if known.empty:
+            raise UsageError("no point of the sweep has a result")
+        points = known.groupby(["recording", *self.axes], sort=False, dropna=False)[[x, y]].mean()
+        points = points.reset_index().sort_values(
+            ["recording", x, y], kind="stable", ignore_index=True
+        )
+        costs = points[["recording"]]
+        for place, name in (("x", x), ("y", y)):
+            sign = -1.0 if metric(name).better == "higher" else 1.0
+            costs = costs.assign(**{place: points[name] * sign})
+        ranked = costs.sort_values(["recording", "x", "y"], kind="stable")
+        lowest = ranked.groupby("recording")["y"].cummin()
+        before = lowest.groupby(ranked["recording"]).shift(fill_value=np.inf)
+        best = (ranked["y"] < before).groupby([ranked[name] for name in ranked]).transform("any")
+        points["on_front"] = best.reindex(points.index)
+        return ParetoFront(
+            x=metric(x), y=metric(y), points=points, axes=self.axes, source=self.rows
+        )
 
 
 def point_words(row: Any, axes: Sequence[str]) -> str:
@@ -259,34 +325,6 @@ class ParetoFront:
         return pareto_front(self.points, self.axes, self.x.name, self.y.name, titles)
 
 
-def pareto(
-    rows: pd.DataFrame, axes: Sequence[str], x: str = LOCK_TIME, y: str = FRAGMENTATION
-) -> ParetoFront:
-    """The front of two metrics, for each recording by itself.
-
-    A point is on it if every other point that is better in one metric is worse in the other. Less
-    is better, except in metrics of which more is.
-    """
-    _known(rows, (x, y))
-    if x == y:
-        raise UsageError(f"a Pareto front needs two metrics, not {x} twice")
-    known = rows[rows[x].notna() & rows[y].notna()]
-    if known.empty:
-        raise UsageError("no point of the sweep has a result")
-    points = known.groupby(["recording", *axes], sort=False, dropna=False)[[x, y]].mean()
-    points = points.reset_index().sort_values(["recording", x, y], kind="stable", ignore_index=True)
-    costs = points[["recording"]]
-    for place, name in (("x", x), ("y", y)):
-        sign = -1.0 if metric(name).better == "higher" else 1.0
-        costs = costs.assign(**{place: points[name] * sign})
-    ranked = costs.sort_values(["recording", "x", "y"], kind="stable")
-    lowest = ranked.groupby("recording")["y"].cummin()
-    before = lowest.groupby(ranked["recording"]).shift(fill_value=np.inf)
-    best = (ranked["y"] < before).groupby([ranked[name] for name in ranked]).transform("any")
-    points["on_front"] = best.reindex(points.index)
-    return ParetoFront(x=metric(x), y=metric(y), points=points, axes=tuple(axes), source=rows)
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Sensitivity:
     """One-at-a-time summaries of a sweep.
@@ -334,48 +372,6 @@ class Sensitivity:
         from pagealloc_model.show.figures import sensitivity_bars
 
         return sensitivity_bars(self.summary, self.metric.title)
-
-
-def sensitivity(rows: pd.DataFrame, axes: Sequence[str], name: str) -> Sensitivity:
-    """Effect of each axis while all others stay at their base.
-
-    The base is the point at which the most axes are as recorded (NA); of several, the first. Points
-    that differ from it in more than one axis, as most of a grid does, are left out.
-    """
-    _known(rows, [name])
-    known = rows[rows[name].notna()].reset_index(drop=True)
-    if not axes or known.empty:
-        raise UsageError("the sweep has no axis, or no point with a result")
-    settings = known[list(axes)].astype(object).where(known[list(axes)].notna(), "as recorded")
-    base = settings.loc[known[list(axes)].isna().sum(axis=1).idxmax()]
-    differs = settings != base
-    alone = differs.sum(axis=1)
-    base_values = known[alone == 0].set_index(list(KEYS))[name]
-    base_value = float(base_values.mean())
-    parts, lines = [], []
-    for axis in axes:
-        own = known[(alone == 1) & differs[axis]]
-        part = own[[axis, *KEYS, name]].rename(columns={axis: "value", name: "metric"})
-        before = pd.MultiIndex.from_frame(own[list(KEYS)]).map(base_values)
-        part["change"] = (own[name].to_numpy() - before) / before.where(before != 0)
-        part.insert(0, "axis", axis)
-        part["value"] = part["value"].astype(object)
-        parts.append(part)
-        means = part.groupby("value", dropna=False)["metric"].mean()
-        if means.empty:
-            continue
-        means.loc[base[axis]] = base_value
-        low, high = float(means.min()), float(means.max())
-        lines.append((axis, base_value, low, means.idxmin(), high, means.idxmax(), high - low))
-    if not lines:
-        raise UsageError(
-            "no point differs from the base in one field alone; sweep one_at_a_time(...)"
-        )
-    columns = ["axis", "base", "lowest", "lowest_at", "highest", "highest_at", "swing"]
-    summary = pd.DataFrame(lines, columns=columns)
-    summary = summary.sort_values("swing", ascending=False, kind="stable", ignore_index=True)
-    values = pd.concat(parts, ignore_index=True)
-    return Sensitivity(metric=metric(name), values=values, summary=summary, source=rows)
 
 
 Vary = Mapping[str, Iterable[object]] | Sequence[Mapping[str, object]]
@@ -443,8 +439,19 @@ def sweep(
     tasks = {task.key: task for _, task in rows}
 
     def make(keys: set[str]) -> Iterator[Record]:
-        todo = [task for key, task in tasks.items() if key in keys]
-        return _records(sorted(todo, key=_preparation), client, workers)
+        # points that start from the same state come one after the other, so that it is made once
+        todo = sorted(
+            (task for key, task in tasks.items() if key in keys),
+            key=lambda task: (task.recording.digest, *map(str, task.settings.start)),
+        )
+        if not todo:
+            return
+        if client is None:
+            yield from records_by_threads(todo, workers)
+        elif workers is not None:
+            raise UsageError("workers are the cluster's own; start it with as many as you want")
+        else:
+            yield from records_by_cluster(todo, client)
 
     with progress_bar(
         f"sweeping {count_of(len(tasks), 'point')}", len(tasks), "points", progress
@@ -476,27 +483,6 @@ def _points(vary: Vary | None) -> list[Point]:
     if not points:
         raise UsageError("a sweep needs at least one point")
     return [point for place, point in enumerate(points) if point not in points[:place]]
-
-
-def _preparation(task: Task) -> tuple[str, ...]:
-    """Points that start from the same state come one after the other, so that it is made once."""
-    settings = task.settings
-    starts = (settings.rules, settings.assumptions, settings.seed)
-    return (task.recording.digest, *map(str, starts))
-
-
-def _records(
-    tasks: Sequence[Task], client: Client | str | None, workers: int | None
-) -> Iterator[Record]:
-    """Records as they are finished."""
-    if not tasks:
-        return
-    if client is None:
-        yield from records_by_threads(tasks, workers)
-    elif workers is not None:
-        raise UsageError("workers are the cluster's own; start it with as many as you want")
-    else:
-        yield from records_by_cluster(tasks, client)
 
 
 def _axis_column(values: Sequence[object]) -> object:

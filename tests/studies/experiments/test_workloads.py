@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import time
@@ -17,7 +16,6 @@ from pagealloc_model.studies.experiments.workloads import (
     PROGRAMS,
     WORKLOADS,
     build_programs,
-    workload,
 )
 
 NEED_A_KERNEL = {"atomics", "idle_reserve"}
@@ -129,16 +127,3 @@ def test_a_machine_without_a_compiler_is_told(
     monkeypatch.setattr(workloads, "COMPILER", "no-such-compiler")
     with pytest.raises(UsageError, match="no no-such-compiler to compile the workloads with"):
         build_programs(tmp_path)
-
-
-def test_an_unknown_workload_is_told() -> None:
-    with pytest.raises(UsageError, match="no workload 'sleep'; there are page_cache, huge_pages"):
-        workload("sleep")
-
-
-def test_reads_beside_huge_pages_find_nothing_that_was_read_while_the_reserve_filled() -> None:
-    """Reads of one seed would, so that nothing needed memory."""
-    readers = [
-        each for each in re.findall(r"page_cache ([^&;]*)", WORKLOADS["idle_reserve"].command)
-    ]
-    assert len({re.sub(r"^.* (?=\$)", "", each.strip()) for each in readers}) == len(readers) == 2

@@ -169,8 +169,5 @@ def test_a_scheduler_that_is_not_there_is_named(
     monkeypatch.setattr(cluster_module, "CONNECT_S", 1)
     with pytest.raises(ClusterError, match=r"scheduler tcp://127\.0\.0\.1:9: cannot be reached"):
         pm.sweep([small], client="tcp://127.0.0.1:9", cache=False)
-
-
-def test_workers_of_this_process_are_not_a_clusters(small: pm.Recording) -> None:
     with pytest.raises(UsageError, match="workers are the cluster's own"):
         pm.sweep([small], client="tcp://127.0.0.1:9", workers=2, cache=False)

@@ -1,4 +1,4 @@
-"""Sweeps by threads of this process: rows, caches, errors, interruptions."""
+"""Sweeps by threads of this process: rows, caches, errors, interruptions, and the command."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ import pytest
 import pagealloc_model as pm
 from pagealloc_model.allocator.events import advance
 from pagealloc_model.base.errors import UsageError
+from pagealloc_model.cli import main
 from pagealloc_model.predicted.replay import Cancelled
+from pagealloc_model.studies.sweeps import records
 from pagealloc_model.studies.sweeps import records as local
 from pagealloc_model.studies.sweeps import records as record
 from pagealloc_model.studies.sweeps.design import Settings
@@ -26,6 +28,7 @@ from pagealloc_model.studies.sweeps.records import (
     point_key,
     recording_digest,
 )
+from tests.show.test_post import assert_mailable
 from tests.small_recordings import write_recording
 
 BATCHES = [1, 4, 15, 31]
@@ -58,6 +61,7 @@ def test_a_row_is_what_a_replay_says(small: pm.Recording, tmp_path: Path) -> Non
         replay = pm.replay(small, pm.Policy(pcp_batch=int(row.pcp_batch)))
         metrics = replay_metrics(replay)
         assert {name: getattr(row, name) for name in metrics} == metrics
+        assert all(metric(name).meaning != name for name in metrics)
         assert row.error == ""
         assert row.effective_policy == str(replay.policy)
         assert row.effective_rules == replay.rules.spelled()
@@ -97,11 +101,6 @@ def test_elastic_replays_have_the_kernels_counters(small: pm.Recording) -> None:
     assert "vmstat_pgscan_kswapd" in result.metrics
 
 
-def test_every_metric_is_described(small: pm.Recording) -> None:
-    for name in replay_metrics(pm.replay(small)):
-        assert metric(name).meaning != name, name
-
-
 def test_points_seeds_and_recordings_make_one_row_each(small: pm.Recording, tmp_path: Path) -> None:
     other = pm.open(write_recording(tmp_path / "other"))
     (tmp_path / "other" / "profile.folded").write_text("another;recording;by;content 1\n")
@@ -123,18 +122,12 @@ def test_a_repeated_sweep_makes_nothing_and_an_enlarged_one_what_is_new(
 ) -> None:
     first = pm.sweep([small], vary={"pcp_batch": BATCHES[:3]}, cache=tmp_path)
     assert len(replays) == 3
-    again = pm.sweep([small], vary={"pcp_batch": BATCHES[:3]}, cache=tmp_path)
+    again = pm.sweep([small], vary={"pcp_batch": np.array(BATCHES[:3])}, cache=tmp_path)
     assert len(replays) == 3
     assert again.reused == 3
     pd.testing.assert_frame_equal(first.rows, again.rows)
     pm.sweep([small], vary={"pcp_batch": BATCHES}, cache=tmp_path)
     assert [each.policy.pcp_batch for each in replays[3:]] == BATCHES[3:]
-
-
-def test_numbers_of_numpy_are_numbers(small: pm.Recording, tmp_path: Path) -> None:
-    pm.sweep([small], vary={"pcp_batch": [4, 15]}, cache=tmp_path)
-    result = pm.sweep([small], vary={"pcp_batch": np.array([4, 15])}, cache=tmp_path)
-    assert result.reused == 2
 
 
 def test_the_number_of_workers_changes_nothing(small: pm.Recording) -> None:
@@ -276,15 +269,6 @@ def test_the_last_recordings_are_held_and_others_let_go(small: pm.Recording) -> 
     assert let_go() is None
 
 
-def test_tables_survive_parquet(small: pm.Recording, tmp_path: Path) -> None:
-    result = pm.sweep([small], vary={"pcp_batch": [None, 4], "rules": ["6.12"]}, cache=False)
-    result.to_parquet(tmp_path / "new" / "table.parquet")
-    back = pd.read_parquet(tmp_path / "new" / "table.parquet")
-    assert list(back.columns) == list(result.rows.columns)
-    assert back["pcp_batch"].isna().tolist() == [True, False]
-    assert [each.name for each in (tmp_path / "new").iterdir()] == ["table.parquet"]
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -299,8 +283,51 @@ def test_sweeps_of_nothing_are_refused(
 ) -> None:
     with pytest.raises(UsageError, match=said):
         pm.sweep([small], cache=False, **arguments)  # type: ignore[arg-type]
-
-
-def test_no_recording_is_refused() -> None:
     with pytest.raises(UsageError, match="at least one recording"):
         pm.sweep([])
+
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "cache_directory", lambda: tmp_path)
+
+
+def test_a_sweep_is_written_printed_and_resumed(
+    small: pm.Recording, tmp_path: Path, capsys: Capture, own_cache: None
+) -> None:
+    output = tmp_path / "results.parquet"
+    words = ("sweep", str(small.path), "--vary", "pcp_batch=4:12:4", "-o", str(output))
+    assert main([*words, "--seeds", "2"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"6 points, 0 of them known, 0 failed\nwritten to {output}\n")
+    assert_mailable(printed.split("\n\n", 1)[1])
+    table = pd.read_parquet(output)
+    assert list(table["pcp_batch"]) == [4, 8, 12] * 2
+    assert main([*words, "--vary", "costly_order=3,none"]) == 2
+    assert "--resume" in capsys.readouterr().err
+    assert main([*words, "--vary", "costly_order=3,none", "--resume"]) == 0
+    assert capsys.readouterr().out.startswith("6 points, 3 of them known")
+    assert list(pd.read_parquet(output)["costly_order"].isna()) == [False, True] * 3
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--vary", "pcp_batch"], "write FIELD=VALUE"),
+        (["--vary", "pcp_batch=0"], "outside 1 to 511"),
+        (["--seeds", "0"], "at least one"),
+        (["--points", "3", "--one-at-a-time"], "two designs"),
+        (["--pareto", "drain_pages"], "two columns"),
+        (["--metrics", "speed"], "no metric 'speed'"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(
+    small: pm.Recording, words: list[str], said: str, capsys: Capture, own_cache: None
+) -> None:
+    assert main(["sweep", str(small.path), *words]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1

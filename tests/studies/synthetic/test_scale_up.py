@@ -92,19 +92,13 @@ def test_parts_do_not_change_the_events(
     assert np.array_equal(whole.events, pm.synthetic.scaled_up(recording, 6).events)
 
 
-def test_rounds_follow_each_other(thrice: pm.synthetic.Demand) -> None:
-    parts = list(thrice.parts())
-    events = np.concatenate(parts)
-    assert len(events) == thrice.count
-    assert (np.diff(events["time_ns"]) >= 0).all()
-    assert int(events["object"].max()) < thrice.objects
-
-
 def test_a_round_ends_as_it_began(thrice: pm.synthetic.Demand) -> None:
     """Nothing is freed that does not live, nothing allocated that does; rounds do the same."""
     events = np.concatenate(list(thrice.parts()))
-    alive = alive_after(events)
-    assert alive.min() == 0
+    assert len(events) == thrice.count
+    assert (np.diff(events["time_ns"]) >= 0).all()
+    assert int(events["object"].max()) < thrice.objects
+    assert alive_after(events).min() == 0
 
 
 def alive_after(events: np.ndarray) -> np.ndarray:
@@ -134,9 +128,6 @@ def test_no_request_of_a_later_round_fails(thrice: pm.synthetic.Demand) -> None:
     run = pm.synthetic.run(thrice, rules="6.18")
     assert run.failed == run.orphan_frees == run.unlogged == 0
     assert broken_invariants(run.final) == []
-
-
-def test_a_run_can_be_cancelled(thrice: pm.synthetic.Demand) -> None:
     with pytest.raises(pm.Cancelled):
         pm.synthetic.run(thrice, rules="6.18", cancel=lambda: True)
 
@@ -171,12 +162,6 @@ def test_one_copy_asks_for_what_was_recorded(recording: pm.Recording) -> None:
         assert count == (recorded["operation"] == operation).sum()
     run = pm.synthetic.run(same, rules="6.18")
     assert run.failed == 0
-
-
-def test_free_memory_is_noted_once_at_an_instant(recording: pm.Recording) -> None:
-    samples = pm.synthetic.run(pm.synthetic.scaled_up(recording, 2), rules="6.18").samples
-    assert (np.diff(samples.time_ns) > 0).all()
-    assert len(samples.free_buddies) == len(samples.time_ns)
 
 
 def test_a_seed_gives_the_same_shifts(
