@@ -62,7 +62,7 @@ def _labels(regions: pd.DataFrame) -> list[str]:
 def _trace(
     x: Any, y: Any, name: str, *, group: str = "", in_legend: bool = True, **style: Any
 ) -> dict[str, Any]:
-    """A line, unless the style has another mode; traces of a group are shown and hidden together."""
+    """A line, unless the style has another mode; traces of a group are shown together."""
     return {
         "type": "scatter",
         "mode": "lines",

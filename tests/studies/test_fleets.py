@@ -81,13 +81,6 @@ def test_a_host_keeps_its_pages_and_kswapd_keeps_up() -> None:
     assert row["atomic_requests"] > 0
 
 
-def test_a_cache_larger_than_memory_is_refused() -> None:
-    rules = KernelRules.preset("6.18")
-    machine = synthetic_machine(1, 2, rules)
-    with pytest.raises(UsageError, match="do not fit into zone DMA32"):
-        run_cache_host(machine, pm.Policy(), rules, cache_pages=1 << 20)
-
-
 def test_a_host_that_fails_is_a_row_with_its_error() -> None:
     huge = pm.fleets.SyntheticHosts(count=1, gib=1, nr_cpus=2, rules="6.18", cache_pages=1 << 20)
     with pytest.raises(UsageError, match=r"^all 2 hosts failed; host 0 of side base: .*do not fit"):
@@ -122,9 +115,6 @@ def test_the_figure_shows_every_host(made_up: pm.fleets.FleetResult) -> None:
     shown = {trace.meta: len(trace.y) for trace in figure.data}
     assert shown["reclaimed_pages/base"] == 3
     assert shown["highatomic_blocks_end/patch"] == 3
-
-
-def test_metrics_that_hosts_lack_are_refused(made_up: pm.fleets.FleetResult) -> None:
     with pytest.raises(UsageError, match="no metric 'thp_success'"):
         made_up.compared(["thp_success"])
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -65,58 +67,16 @@ class Metric:
         return f"{self.name} ({self.unit})" if self.unit else self.name
 
 
-_TABLE = """
-free_pages                pages  -      free in the buddy, mean over time
-free_pages_end            pages  -      the same at the end
-free_in_whole_blocks      pages  higher free in buddies of a pageblock or more, mean over time
-free_in_whole_blocks_not_highatomic pages higher \
-    the same without the highatomic reserve, so of use to huge pages
-unusable_index_pageblock  share  lower  share of free memory in buddies below a pageblock, mean \
-    over time
-unusable_index_costly     share  lower  share of free memory in buddies of order 3 or below, mean \
-    over time
-highatomic_blocks_end     blocks lower  pageblocks of the highatomic reserve at the end (S7)
-highatomic_blocks_most    blocks lower  the most there ever were
-highatomic_free_pages_end pages  -      free pages in the reserve at the end
-unmovable_blocks_end      blocks -      Unmovable pageblocks at the end
-reclaimable_blocks_end    blocks -      Reclaimable pageblocks at the end
-fallbacks                 -      lower  requests served by another type (S6)
-fallbacks_KIND            -      lower  of kind KIND (S6.6)
-zone_lock_acquisitions    -      lower  holds of zone->lock (S11.1), attempts that found nothing \
-    included
-zone_lock_hold_ns         ns     lower  time zone->lock is held in all, by assumed costs (S11.2)
-zone_lock_longest_hold_ns ns     lower  the longest hold, by assumed costs
-zone_lock_WORK            -      -      WORK under zone->lock (S11.1)
-longest_drain_pages       pages  lower  pages of the longest drain of a per-CPU list
-SITE_acquisitions         -      -      acquisitions at site SITE (S11.1)
-SITE_pages                -      -      pages at site SITE (S11.1)
-pcp_lock_acquisitions     -      -      pcp->lock taken to allocate or free (S11.3)
-pcp_lock_hand_overs       -      -      of these, taken over from another CPU
-pcp_pages                 pages  -      pages on per-CPU lists, mean over time
-reclaimed_pages           pages  lower  page cache reclaimed (made-up hosts alone)
-kswapd_wakes              -      lower  kswapd began to run (made-up hosts alone)
-atomic_requests           -      -      atomic requests (made-up hosts alone)
-huge_requests_served      share  higher share of requests for a pageblock that got one (elastic \
-    replays)
-requests_failed           -      lower  found no page here
-requests_forced           -      lower  served here below every watermark
-requests_in_base_pages    -      lower  served as single pages for want of a large one
-"""
 _WORDS = {"KIND": FALLBACK_KINDS.values(), "WORK": WORK, "SITE": SITES}
-"""Names that stand in place of a word of the table, a metric each."""
+"""Names that stand in place of a word of metrics.csv, a metric each."""
 
 
 def _metrics() -> Iterator[Metric]:
-    for line in _TABLE.strip().splitlines():
-        name, unit, better, meaning = line.split(maxsplit=3)
-        word = next((word for word in _WORDS if word in name), "")
-        for value in _WORDS.get(word, ("",)):
-            yield Metric(
-                name.replace(word, value),
-                meaning.replace(word, value),
-                unit.strip("-"),
-                better.strip("-"),
-            )
+    with Path(__file__).with_suffix(".csv").open(newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            word = next((word for word in _WORDS if word in row["name"]), "")
+            for value in _WORDS.get(word, ("",)):
+                yield Metric(**{key: text.replace(word, value) for key, text in row.items()})
 
 
 METRICS = {metric.name: metric for metric in _metrics()}

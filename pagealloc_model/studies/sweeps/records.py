@@ -18,7 +18,7 @@ import weakref
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache, partial
@@ -452,39 +452,30 @@ def _point_on_worker(task: Task, files: Mapping[str, bytes] | None, model: str) 
     )
 
 
-@contextmanager
-def _connected(client: Client | str) -> Iterator[Client]:
-    """The client itself, or one for an address, closed at the end."""
-    if not isinstance(client, str):
-        yield client
-        return
-    try:
-        from distributed import Client as NewClient
-    except ImportError:
-        raise UsageError(
-            "a sweep on a cluster needs Dask: pip install '.[cluster]' in the checkout"
-        ) from None
-    try:
-        own = NewClient(client, timeout=CONNECT_S, set_as_default=False)
-    except (OSError, TimeoutError, ValueError) as error:
-        raise ClusterError(
-            f"scheduler {client}: cannot be reached ({one_line(error)}); start one with "
-            "`dask scheduler`, and workers with `dask worker ADDRESS`"
-        ) from None
-    try:
-        yield own
-    finally:
-        own.close(timeout=CONNECT_S)
-
-
 def records_by_cluster(tasks: Sequence[Task], client: Client | str) -> Iterator[Record]:
     """The tasks' records, in the order in which they are finished, each once.
 
     A worker that dies has its points made by others; one that cannot read a recording gets no more
     of that recording's points. When the iterator is closed, points not yet begun are cancelled.
     """
-    with _connected(client) as cluster:
-        from distributed import as_completed as ended
+    with ExitStack() as stack:
+        try:
+            from distributed import Client as NewClient
+            from distributed import as_completed as ended
+        except ImportError:
+            raise UsageError(
+                "a sweep on a cluster needs Dask: pip install '.[cluster]' in the checkout"
+            ) from None
+        try:
+            cluster = client
+            if isinstance(client, str):
+                cluster = NewClient(client, timeout=CONNECT_S, set_as_default=False)
+                stack.callback(cluster.close, timeout=CONNECT_S)
+        except (OSError, TimeoutError, ValueError) as error:
+            raise ClusterError(
+                f"scheduler {client}: cannot be reached ({one_line(error)}); start one with "
+                "`dask scheduler`, and workers with `dask worker ADDRESS`"
+            ) from None
         from distributed.scheduler import KilledWorker
 
         address = str(cluster.scheduler.address) if cluster.scheduler else "scheduler"
