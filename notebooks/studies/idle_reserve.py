@@ -21,9 +21,9 @@ from pagealloc_model.notebooks.studies.pressure_map import (
     full_reserve,
     policy_of,
 )
+from pagealloc_model.notebooks.studies.shipped_data import success
 
 import pagealloc_model as pm
-from pagealloc_model.studies.study import mean_interval
 
 IDLE_HOST = FullHost(
     gib=16,
@@ -108,10 +108,9 @@ def two_by_two(
         ]
         ends = pd.DataFrame(runs)
         served = ends["thp_fault_alloc"] / (ends["thp_fault_alloc"] + ends["thp_fault_fallback"])
-        mean, low, high = mean_interval(served.to_numpy())
         rows.append(
             {"defrag": defrag, "gate": gate, "proactiveness": share}
-            | {"thp_success": mean, "low": max(low, 0.0), "high": min(high, 1.0)}
+            | success(served)
             | {name: ends[name].mean() for name in ("whole_blocks", "score")}
             | {"kcompactd_scanned": ends["compact_daemon_migrate_scanned"].mean()}
             | {"kswapd_scanned": ends["pgscan_kswapd"].mean()}
@@ -137,14 +136,13 @@ def answers_and_costs(
         quiet = pd.DataFrame([run.loc[end] - run.loc[begin] for run in runs])
         burst = pd.DataFrame([run.iloc[-1] - run.loc[end] for run in runs])
         served = quiet["thp_fault_alloc"] / (quiet["thp_fault_alloc"] + quiet["thp_fault_fallback"])
-        mean, low, high = mean_interval(served.to_numpy())
         rows.append(
             {"answer": answer}
             | {
                 name: np.mean([run.loc[end, name] for run in runs])
                 for name in ("reserved_blocks", "whole_blocks")
             }
-            | {"thp_success": mean, "low": max(low, 0.0), "high": min(high, 1.0)}
+            | success(served)
             | _failures(burst, _asked(host))
             | {"kswapd_scanned": burst["pgscan_kswapd"].mean()}
         )

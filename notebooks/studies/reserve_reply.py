@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pandas as pd
-from pagealloc_model.notebooks.studies.shipped_data import shipped_data
+from pagealloc_model.notebooks.studies.shipped_data import shipped_data, success
 
 from pagealloc_model.studies.study import (
     Column,
@@ -15,7 +15,6 @@ from pagealloc_model.studies.study import (
     Table,
     Words,
     change_interval,
-    mean_interval,
 )
 
 SUBJECT = "Re: [PATCH] mm/page_alloc: skip high atomic reservation at or below costly order"
@@ -93,7 +92,6 @@ def side_rows(boots: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for side, (change, proactiveness) in SIDES.items():
         own = boots[boots["side"] == side]
-        mean, low, high = mean_interval(own["thp"].to_list())
         rows.append(
             {
                 "change": change,
@@ -101,9 +99,7 @@ def side_rows(boots: pd.DataFrame) -> pd.DataFrame:
                 "boots": len(own),
                 "reserved": own["blocks_quiet"].mean(),
                 "whole": own["whole_quiet"].mean(),
-                "thp_success": mean,
-                "low": max(low, 0.0),
-                "high": min(high, 1.0),
+                **success(own["thp"]),
                 "kcompactd_scanned": own["kcompactd_scanned"].mean(),
                 "failed_order_3": int(own["failed_order_3"].sum()),
             }

@@ -20,10 +20,10 @@ from pagealloc_model.notebooks.studies.idle_reserve import (
     two_by_two,
 )
 from pagealloc_model.notebooks.studies.reserve_reply import reserve_reply
-from pagealloc_model.notebooks.studies.shipped_data import shipped_data
+from pagealloc_model.notebooks.studies.shipped_data import shipped_data, success
 
 import pagealloc_model as pm
-from pagealloc_model.studies.study import Message, mean_interval
+from pagealloc_model.studies.study import Message
 
 PLAN, SLOWPATH_PLAN = "idle_reserve", "idle_slowpath"
 GUEST_SCORES, MODEL_SCORES = "guest_scores", "model_scores"
@@ -121,11 +121,10 @@ def _cells(boots: pd.DataFrame, settings: list[str], means: list[str]) -> pd.Dat
     """Return a row a cell: how many boots, THP success with its interval, and means."""
     rows = []
     for values, own in boots.groupby(settings, sort=False):
-        mean, low, high = mean_interval(own["thp_success"].to_list())
         rows.append(
             dict(zip(settings, values, strict=True))
             | {"boots": len(own)}
-            | {"thp_success": mean, "low": max(low, 0.0), "high": min(high, 1.0)}
+            | success(own["thp_success"])
             | own[means].mean().to_dict()
         )
     return pd.DataFrame(rows)
