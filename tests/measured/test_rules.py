@@ -64,22 +64,7 @@ def of(evidence: tuple[RuleEvidence, ...], rule: str) -> RuleEvidence:
 
 def holding(*, batched: bool) -> TimedEvents:
     """A busy recording whose drains drop the lock after each batch, or do not."""
-    events = busy_events()
-    made = drains(pause=3 if batched else 0)
-    last = events.now_us
-    shifted = TimedEvents()
-    shifted.lines = list(events.lines)
-    for line in made.lines:
-        head, time, rest = _split(line)
-        moved = int(time * 1e6) - 1_000_000 + last
-        shifted.lines.append(f"{head} {moved // 10**6}.{moved % 10**6:06d}: {rest}")
-    return shifted
-
-
-def _split(line: str) -> tuple[str, float, str]:
-    left, _, rest = line.partition(": ")
-    head, _, time = left.rpartition(" ")
-    return head, float(time), rest
+    return drains(pause=3 if batched else 0, events=busy_events())
 
 
 @pytest.mark.parametrize(
@@ -194,60 +179,59 @@ def zones_of(text: str) -> tuple[ZoneInfoZone, ...]:
     return tuple(zone for zone in parse_zoneinfo(text).zones if zone.managed)
 
 
-def value(settings: Settings, rule: str) -> bool | None:
-    finding = settings.findings().get(rule)
-    return None if finding is None else finding.value
-
-
-def test_printed_bounds_show_auto_tuning() -> None:
-    zones = zones_of(zoneinfo_text(start_free(), {}))
-    assert value(Settings(zones=zones), "pcp_auto_tuned") is True
-
-
-def test_limits_that_differ_by_cpu_show_auto_tuning() -> None:
+def without_bounds(*highs: int) -> tuple[ZoneInfoZone, ...]:
+    """Zones of a kernel that prints no high_min, with such limits of its CPUs."""
     lines = [line for line in zoneinfo_text(start_free(), {}).splitlines() if "high_m" not in line]
-    assert value(Settings(zones=zones_of("\n".join(lines))), "pcp_auto_tuned") is None
-    last = max(index for index, line in enumerate(lines) if "high: 60" in line)
-    lines[last] = lines[last].replace("60", "90")
-    finding = Settings(zones=zones_of("\n".join(lines))).findings().get("pcp_auto_tuned")
-    assert finding is not None
-    assert finding.line == "pcp->high of zone Normal is 60 to 90 by CPU"
+    places = [index for index, line in enumerate(lines) if "high: 60" in line]
+    for index, high in zip(reversed(places), highs, strict=False):
+        lines[index] = lines[index].replace("60", str(high))
+    return zones_of("\n".join(lines))
 
 
-@pytest.mark.parametrize("rule", ["fallback_from_largest", "lists_match_blocks"])
-def test_defrag_mode_shows_the_fallback_rule(rule: str) -> None:
-    expected = rule == "lists_match_blocks"
-    assert value(Settings(sysctls={"defrag_mode": "0"}), rule) is expected
-    assert value(Settings(sysctls={"defrag_mode": None}), rule) is None
-    printed = zoneinfo_text(start_free(), {}).replace(
-        "  pagesets", "      nr_free_pages_blocks 512\n  pagesets"
-    )
-    assert value(Settings(zones=zones_of(printed)), rule) is expected
-
-
-@pytest.mark.parametrize(("low", "capped"), [(128, True), (129, False)])
-def test_the_movable_zones_watermark(low: int, capped: bool) -> None:
+def movable_zone(low: int) -> tuple[ZoneInfoZone, ...]:
     text = zoneinfo_text(start_free(), {}).replace(" Movable", "  Device")
     text = text.replace("  Normal", " Movable")
-    for mark, value_printed in (("min ", 64), ("low ", 80), ("high", 96)):
-        text = text.replace(f"        {mark}     {value_printed}", f"        {mark}     {low}")
-    zones = zones_of(text)
-    assert value(Settings(zones=zones), "movable_min_capped") is capped
-    assert value(Settings(), "movable_min_capped") is None
+    for mark, printed in (("min ", 64), ("low ", 80), ("high", 96)):
+        text = text.replace(f"        {mark}     {printed}", f"        {mark}     {low}")
+    return zones_of(text)
 
 
-def test_the_flag_of_atomic_requests() -> None:
-    names = frozenset({"__GFP_HIGH"})
-    assert value(Settings(gfp_names=names), "boost_retry_by_high") is True
-    assert value(Settings(gfp_names=names | {"__GFP_ATOMIC"}), "boost_retry_by_high") is False
-    assert value(Settings(), "boost_retry_by_high") is None
+BLOCKS = zoneinfo_text(start_free(), {}).replace(
+    "  pagesets", "      nr_free_pages_blocks 512\n  pagesets"
+)
+ATOMIC = frozenset({"__GFP_HIGH", "__GFP_ATOMIC"})
 
 
-def test_a_recording_without_anything_shows_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("settings", "rule", "expected"),
+    [
+        ({"zones": zones_of(zoneinfo_text(start_free(), {}))}, "pcp_auto_tuned", True),
+        ({"zones": without_bounds()}, "pcp_auto_tuned", None),
+        ({"zones": without_bounds(90)}, "pcp_auto_tuned", True),
+        ({"sysctls": {"defrag_mode": "0"}}, "fallback_from_largest", False),
+        ({"sysctls": {"defrag_mode": "0"}}, "lists_match_blocks", True),
+        ({"sysctls": {"defrag_mode": None}}, "fallback_from_largest", None),
+        ({"zones": zones_of(BLOCKS)}, "fallback_from_largest", False),
+        ({"zones": zones_of(BLOCKS)}, "lists_match_blocks", True),
+        ({"zones": zones_of(sample("6.1", "zoneinfo"))}, "fallback_from_largest", None),
+        ({"zones": movable_zone(128)}, "movable_min_capped", True),
+        ({"zones": movable_zone(129)}, "movable_min_capped", False),
+        ({}, "movable_min_capped", None),
+        ({"gfp_names": ATOMIC - {"__GFP_ATOMIC"}}, "boost_retry_by_high", True),
+        ({"gfp_names": ATOMIC}, "boost_retry_by_high", False),
+        ({}, "boost_retry_by_high", None),
+    ],
+)
+def test_settings_show_rules(settings: dict[str, Any], rule: str, expected: bool | None) -> None:
+    finding = Settings(**settings).findings().get(rule)
+    assert (finding and finding.value) is expected
+
+
+def test_limits_by_cpu_are_named_and_nothing_shows_nothing(tmp_path: Path) -> None:
+    finding = Settings(zones=without_bounds(90)).findings()["pcp_auto_tuned"]
+    assert finding.line == "pcp->high of zone Normal is 60 to 90 by CPU"
     recording = open_recording(write_recording(tmp_path / "made", snapshots=False))
     assert Settings.of(recording).findings() == {}
-    settings = Settings(zones=zones_of(sample("6.1", "zoneinfo")))
-    assert value(settings, "fallback_from_largest") is None
 
 
 # Rules shown by later snapshots and drained types; findings kept per recording
@@ -339,10 +323,15 @@ DRAINS, PAGES = 40, 150
 
 
 def drains(
-    *, pause: int = 0, comm: str = "task", count: int = DRAINS, order: int = 0
+    *,
+    pause: int = 0,
+    comm: str = "task",
+    count: int = DRAINS,
+    order: int = 0,
+    events: TimedEvents | None = None,
 ) -> TimedEvents:
     """Drains that follow a free, or that a kworker does out of the blue."""
-    events = TimedEvents()
+    events = events or TimedEvents()
     events.on(cpu=0, pid=7, comm=comm)
     for _ in range(count):
         if comm == "task":
