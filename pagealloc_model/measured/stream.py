@@ -8,7 +8,6 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
 
-from pagealloc_model.base.jit import entry
 from pagealloc_model.recording.trace.columns import Trace
 
 
@@ -178,25 +177,6 @@ def _probe_rows(trace: Trace, name: str, probe: Probe) -> Stream:
 
 CPUS = 1 << 16
 """CPUs that an int16 can number; working space by CPU is as long."""
-
-
-@entry
-def mark_from_elsewhere(
-    cpu: np.ndarray,
-    page: np.ndarray,
-    is_drained: np.ndarray,
-    last_row: np.ndarray,
-    elsewhere: np.ndarray,
-) -> None:
-    """Mark drained pages, in time order, that another CPU had freed or refilled last.
-
-    `last_row` is working space: int32 zeros, one for each page.
-    """
-    for row in range(len(page)):
-        before = int(last_row[page[row]]) - 1
-        last_row[page[row]] = row + 1
-        if before >= 0 and is_drained[row] and not is_drained[before]:
-            elsewhere[row] = cpu[before] != cpu[row]
 
 
 def begun_and_ended(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pagealloc_model.base.text import count_of
-from pagealloc_model.measured.stream import Probe, Stream, mark_from_elsewhere
+from pagealloc_model.measured.stream import Probe, Stream
 from pagealloc_model.recording.trace.columns import Event
 from pagealloc_model.recording.zone_map import UNKNOWN_ZONE, ZoneMap
 
@@ -224,9 +224,6 @@ LARGEST_REFILLED_ORDER = 3
 BATCH_SCALE_MAX = 5
 """CONFIG_PCP_BATCH_SCALE_MAX: a refill is at most batch << this objects (S4.4)."""
 
-_MOST_FRAMES = 1 << 26
-"""Page frames, 256 GiB of memory, up to which pages are looked up by their number."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class RunRules:
@@ -360,7 +357,16 @@ def _inferred_drains(
     run = np.cumsum(run_starts(stream, members, zone)) - 1
     whole, sizes = run_shape(members, run)
     causes = drain_causes(stream, whole, comms)
-    remote = np.bincount(run, weights=_came_from_elsewhere(stream, members), minlength=len(whole))
+    # a CPU drains pages that another one freed or refilled last only when all lists are (S4.9, T11)
+    rows = stream.rows_of(Event.FREE, Event.ZONE_LOCKED, Probe.REFILLED, Event.PCPU_DRAIN)
+    rows = rows[np.isin(stream.pfn[rows], stream.pfn[members])]
+    rows = rows[np.lexsort((stream.time_ns[rows], stream.pfn[rows]))]
+    before, after = rows[:-1], rows[1:]
+    is_drain, elsewhere = stream.is_kind(Event.PCPU_DRAIN), np.zeros(len(stream), bool)
+    elsewhere[after] = is_drain[after] & ~is_drain[before]
+    elsewhere[after] &= stream.pfn[after] == stream.pfn[before]
+    elsewhere[after] &= stream.cpu[after] != stream.cpu[before]
+    remote = np.bincount(run, weights=elsewhere[members], minlength=len(whole))
     causes[remote > sizes / 2] = CAUSES.index("drain_all")
     pages = np.int64(1) << stream.order[members].astype(np.int64)
     # a drain that is a single hold has no limit (S4.7, S4.8)
@@ -372,25 +378,3 @@ def _inferred_drains(
     moved = np.bincount(parts, weights=pages, minlength=len(begins))
     drained = {"objects": objects, "pages": moved, "cause": causes[run[begins]]}
     return transactions_at(stream, members[begins], zone[begins], "drain", **drained, **MIXED)
-
-
-def _came_from_elsewhere(stream: Stream, drained: np.ndarray) -> np.ndarray:
-    """Return which of the drained rows are of pages another CPU had freed or refilled last (T11).
-
-    A CPU drains another's lists only when all lists are drained (S4.9).
-    """
-    rows = stream.rows_of(Event.FREE, Event.ZONE_LOCKED, Probe.REFILLED, Event.PCPU_DRAIN)
-    rows = rows[np.isin(stream.pfn[rows], stream.pfn[drained])]
-    if not len(rows):
-        return np.zeros(len(drained), bool)
-    rows = rows[np.argsort(stream.time_ns[rows], kind="stable")]
-    pages = stream.pfn[rows]
-    first = int(pages.min())
-    if int(pages.max()) - first >= _MOST_FRAMES:
-        pages, first = np.unique(pages, return_inverse=True)[1], 0
-    last_row = np.zeros(int(pages.max()) - first + 1, np.int32)
-    is_drained = stream.kind[rows] == Event.PCPU_DRAIN
-    marked, elsewhere = np.zeros(len(rows), bool), np.zeros(len(stream), bool)
-    mark_from_elsewhere(stream.cpu[rows], pages - first, is_drained, last_row, marked)
-    elsewhere[rows] = marked
-    return elsewhere[drained]

@@ -10,7 +10,7 @@ import pytest
 from pagealloc_model.base import arrays
 from pagealloc_model.measured import transactions as runs
 from pagealloc_model.measured.measured import DIRECT_RECLAIM, outcomes_table
-from pagealloc_model.measured.stream import Stream, allocator_stream
+from pagealloc_model.measured.stream import allocator_stream
 from pagealloc_model.measured.transactions import (
     CAUSES,
     SITES,
@@ -238,32 +238,32 @@ def test_rows_of_a_cpu_stand_together_in_their_order(seed: int) -> None:
     assert stream.kind.dtype == np.int8
 
 
-def from_elsewhere(stream: Stream, drained: np.ndarray) -> np.ndarray:
-    """Which drained pages another CPU had freed or refilled last, by sorting pages and times."""
-    rows = stream.rows_of(Event.FREE, Event.ZONE_LOCKED, Event.PCPU_DRAIN)
-    rows = rows[np.lexsort((stream.time_ns[rows], stream.pfn[rows]))]
-    before, after = rows[:-1], rows[1:]
-    found = np.zeros(len(stream), bool)
-    found[after] = (
-        (stream.kind[after] == Event.PCPU_DRAIN)
-        & (stream.kind[before] != Event.PCPU_DRAIN)
-        & (stream.pfn[after] == stream.pfn[before])
-        & (stream.cpu[after] != stream.cpu[before])
-    )
-    return found[drained]
-
-
-@pytest.mark.parametrize("frames", [1 << 26, 1])
-@pytest.mark.parametrize("seed", range(10))
-def test_pages_are_followed_from_cpu_to_cpu(
-    seed: int, frames: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(runs, "_MOST_FRAMES", frames)
-    stream = allocator_stream(random_trace(seed), with_probes=True)
+@pytest.mark.parametrize("seed", range(20))
+def test_pages_are_followed_from_cpu_to_cpu(seed: int) -> None:
+    """A run of drains is of all lists if another CPU freed or refilled most of its pages last."""
+    trace = random_trace(seed)
+    last: dict[int, tuple[int, bool]] = {}
+    elsewhere = {}
+    for row in np.lexsort((trace.cpu, trace.time_ns)).tolist():
+        kind, cpu, pfn = int(trace.event[row]), int(trace.cpu[row]), int(trace.pfn[row])
+        if kind in (Event.FREE, Event.ZONE_LOCKED, Event.PCPU_DRAIN):
+            before, was_drained = last.get(pfn, (cpu, False))
+            if kind == Event.PCPU_DRAIN:
+                elsewhere[row] = before != cpu and not was_drained
+            last[pfn] = (cpu, kind == Event.PCPU_DRAIN)
+    stream = allocator_stream(trace, with_probes=True)
+    by_cpu = np.argsort(trace.cpu, kind="stable")
     drained = stream.rows_of(Event.PCPU_DRAIN)
-    expected = from_elsewhere(stream, drained)
-    assert expected.any()
-    np.testing.assert_array_equal(runs._came_from_elsewhere(stream, drained), expected)
+    zone = ZONES.codes(stream.pfn[drained])
+    starts = np.flatnonzero(runs.run_starts(stream, drained, zone))
+    shares = [
+        np.mean([elsewhere[row] for row in by_cpu[part].tolist()])
+        for part in np.split(drained, starts[1:])
+    ]
+    found = inferred_transactions(stream, ZONES, {}, RunRules(free_batched=False))
+    found = found[found["site"] == SITES.index("drain")]
+    of_all = found["cause"] == CAUSES.index("drain_all")
+    assert of_all.sum() == sum(share > 0.5 for share in shares)
 
 
 @pytest.mark.parametrize("seed", range(5))
