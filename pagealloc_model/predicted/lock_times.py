@@ -400,14 +400,8 @@ TRYLOCK = "trylock"
 """Cause of a hold that moves one page past the list, because a trylock of the list failed."""
 
 _ALLOCATED_PAST_LIST, _FREED_PAST_LIST = len(SITE_NAMES), len(SITE_NAMES) + 1
-_NAMES = np.array(
-    [
-        *(SITE_NAMES[site] for site in range(len(SITE_NAMES))),
-        ("buddy_alloc", TRYLOCK),
-        ("direct_free", TRYLOCK),
-    ],
-    object,
-)
+_PAST_LIST = [("buddy_alloc", TRYLOCK), ("direct_free", TRYLOCK)]
+_NAMES = np.array([SITE_NAMES[site] for site in range(len(SITE_NAMES))] + _PAST_LIST, object)
 
 
 def _acquisitions_table(
@@ -444,12 +438,12 @@ def _acquisitions_table(
     return pd.DataFrame(
         {
             "time_ns": np.where(logged, holds[:, 1], records["time_ns"]),
-            "zone": _categories(names[records["lock"]]),
+            "zone": pd.Categorical(names[records["lock"]]),
             "node": nodes[records["lock"]],
             "cpu": cpu,
             "list_cpu": np.where(logged, holds[:, 3], cpu),
-            "site": _categories(_NAMES[site, 0]),
-            "cause": _categories(_NAMES[site, 1]),
+            "site": pd.Categorical(_NAMES[site, 0]),
+            "cause": pd.Categorical(_NAMES[site, 1]),
             **work,
             **{name: outcomes[name] for name in ("arrival_ns", "start_ns", "hold_ns")},
             "wait_ns": outcomes["start_ns"] - outcomes["arrival_ns"],
@@ -457,11 +451,6 @@ def _acquisitions_table(
             "list_was_busy": outcomes["list_was_busy"] != 0,
         }
     )
-
-
-def _categories(values: np.ndarray) -> pd.Categorical:
-    categories, codes = np.unique(values.astype(str), return_inverse=True)
-    return pd.Categorical.from_codes(codes, categories)
 
 
 SOFT_LOCKUP_NS = 20_000_000_000
@@ -472,20 +461,18 @@ SOFT_LOCKUP_NS = 20_000_000_000
 class LockModel:
     """Rules of time at the locks.
 
+    Fed back: pages that went past a list are missing from its next drains; what a drain left behind
+    goes with the list's next full drain, in holds that are no larger than the replay's largest of
+    these. Not fed back: refills that come later or sooner, frees that resume a drain, places.
+
     Attributes:
-        costs: what work takes.
+        costs: of units of work.
         closed_loop: what a CPU does after a wait shifts by it; otherwise the CPU makes up for it in
             its next pause.
         unfair: who comes to a free lock may take it although others queue, as with the hybrid lock
             of paravirtual guests; otherwise first come, first served.
         trylock_fails: who finds a list's pcp->lock taken by another CPU's drain moves one page
-            under zone->lock instead (S4.10), and a drain in batches stops (S4.7); otherwise who
-            needs zone->lock queues for it all the same.
-
-    Fed back: pages that went past a list are missing from its next drains; what a drain left
-    behind goes with the list's next full drain, in holds that are no larger than the replay's
-    largest of these. Not fed back: refills that come later or sooner, frees that resume a drain
-    that was cut short, where pages lie.
+            under zone->lock instead (S4.10), and a drain in batches stops (S4.7).
     """
 
     costs: LockCosts = field(default_factory=LockCosts)
@@ -525,7 +512,17 @@ class LockTimes:
     @cached_property
     def by_site(self) -> pd.DataFrame:
         """Acquisitions, work, holds and waits by site and cause, one row each."""
-        return _summary(self.acquisitions, ["site", "cause"])
+        grouped = self.acquisitions.groupby(["site", "cause"], observed=True)
+        table = grouped[[*WORK_COLUMNS, "hold_ns", "wait_ns"]].sum()
+        table.insert(0, "acquisitions", grouped.size())
+        table["pages_per_acquisition"] = table["pages"] / table["acquisitions"]
+        table["max_pages"] = grouped["pages"].max()
+        table["contended"] = grouped["ahead"].agg(lambda ahead: int((ahead > 0).sum()))
+        table["contended_share"] = table["contended"] / table["acquisitions"]
+        for name in ("hold_ns", "wait_ns"):
+            for label, share in (("median", 0.5), ("p99", 0.99), ("max", 1.0)):
+                table[f"{label}_{name}"] = grouped[name].quantile(share)
+        return table.reset_index()
 
     @cached_property
     def utilisation(self) -> pd.Series:
@@ -571,12 +568,7 @@ class LockTimes:
 
 
 def lock_times(replay: Replay, model: LockModel | None = None) -> LockTimes:
-    """Let a replay's acquisitions of zone->lock take time.
-
-    Args:
-        replay: counts, work and order of acquisitions; recorded times.
-        model: costs and rules of the queue; None for the defaults, whose costs are assumed.
-    """
+    """Let a replay's acquisitions of zone->lock take time, by default at assumed costs."""
     events = replay.demand.events
     visits = list_visits(replay.log, events, replay.places, replay.machine, replay.policy)
     return queued(replay.log, replay.machine, model or LockModel(), visits)
@@ -637,20 +629,6 @@ def queued(
         delay_ns=cpus["delay_ns"].copy(),
         span_ns=span_ns,
     )
-
-
-def _summary(frame: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    grouped = frame.groupby(keys, observed=True)
-    table = grouped[[*WORK_COLUMNS, "hold_ns", "wait_ns"]].sum()
-    table.insert(0, "acquisitions", grouped.size())
-    table["pages_per_acquisition"] = table["pages"] / table["acquisitions"]
-    table["max_pages"] = grouped["pages"].max()
-    table["contended"] = grouped["ahead"].agg(lambda ahead: int((ahead > 0).sum()))
-    table["contended_share"] = table["contended"] / table["acquisitions"]
-    for name in ("hold_ns", "wait_ns"):
-        for label, share in (("median", 0.5), ("p99", 0.99), ("max", 1.0)):
-            table[f"{label}_{name}"] = grouped[name].quantile(share)
-    return table.reset_index()
 
 
 def with_spread(

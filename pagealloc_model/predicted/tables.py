@@ -263,9 +263,8 @@ class Tables:
 def lock(machine: Machine, edges: np.ndarray, log: np.ndarray) -> pd.DataFrame:
     """zone->lock use by time bin (int64 edges), zone and site, of a log's holds."""
     log = log[log[:, 0] < at.SITES]
-    names = list(dict.fromkeys(_SITES[:, 0]))
-    number = np.array([names.index(name) for name in _SITES[:, 0]])
-    frame, managed = _grid(machine, edges[:-1], site=np.array(names, object))
+    number, names = pd.factorize(_SITES[:, 0])
+    frame, managed = _grid(machine, edges[:-1], site=names)
     place = np.full(len(machine.zones), -1)
     place[managed] = np.arange(len(managed))
     bins = np.searchsorted(edges, log[:, 1], "right") - 1
@@ -293,7 +292,7 @@ class TransactionCounts:
         self._counts: Counter[int] = Counter()
 
     def add(self, log: np.ndarray) -> None:
-        """Count the transactions among log rows, int64, shape (rows, LOG_COLUMNS)."""
+        """Count the transactions among log rows."""
         log = log[log[:, 0] < at.SITES]
         list_of = log[:, 2] * self._machine.nr_cpus + log[:, 3]
         place = list_of * len(_SITES) + named_sites(log)

@@ -232,8 +232,7 @@ def place_zone(
     frames = np.arange(first, last)
     inside = (frames >= zone.start_pfn) & (frames < zone.end_pfn)
     inside &= np.repeat(memory, 1 << order) & span_of(usable)
-    block_counts = np.zeros(at.MIGRATETYPES, np.int64)
-    block_counts[at.MOVABLE] = int(memory.sum())
+    block_counts = memory.sum() * (np.arange(at.MIGRATETYPES) == at.MOVABLE)
     near = np.zeros((at.MIGRATETYPES, len(memory)), np.int64)
     known = evidence[:, first_block : last >> order]
     near[:, : known.shape[1]] = known
@@ -263,9 +262,9 @@ def place_zone(
         if others:
             off.append(f"{others} pageblocks have another type than counted")
     name, total = machine.zone_title(index), int(wanted.sum())
-    if off:
-        return [note, f"{name}: of {total} free buddies by order and type, {'; '.join(off)}"]
     met = f"{name}: {total} free buddies by order and type, and blocks by type: all met"
+    if off:
+        met = f"{name}: of {total} free buddies by order and type, {'; '.join(off)}"
     return [note, met]
 
 
@@ -369,12 +368,12 @@ LARGEST_REFILL = 5
 """A refill brings at most the batch shifted by this (PCP_BATCH_SCALE_MAX, S4.4)."""
 
 
-_found: WeakKeyDictionary[PageEvidence, dict[str, Any]] = WeakKeyDictionary()
-"""Conclusions from evidence alone: calibrating makes many images from the same."""
+_conclusions: WeakKeyDictionary[PageEvidence, dict[str, Any]] = WeakKeyDictionary()
 
 
 def _of_evidence(evidence: PageEvidence, name: str, find: Callable[[], Any]) -> Any:
-    known = _found.setdefault(evidence, {})
+    """A conclusion from evidence alone, kept: calibrating makes many images from the same."""
+    known = _conclusions.setdefault(evidence, {})
     if name not in known:
         known[name] = find()
     return known[name]
