@@ -21,8 +21,6 @@ from pagealloc_model.policy.policy import Policy, policy_settings
 from pagealloc_model.policy.policy_fields import values_of
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from pagealloc_model.allocator.from_source.build import KernelBuild
     from pagealloc_model.policy.policy import Assumptions
     from pagealloc_model.predicted.replay import ReclaimChoice
@@ -222,11 +220,13 @@ def assumed(
 
 
 def json_text(value: object) -> str:
-    """JSON with NA and NaN as null, and NumPy numbers as numbers."""
+    """JSON with NA and NaN as null, NumPy numbers as numbers, and tables as lists of rows."""
     return json.dumps(_plain(value), indent=1, allow_nan=False)
 
 
 def _plain(value: Any) -> Any:
+    if hasattr(value, "itertuples"):
+        value = value.to_dict("records")
     if isinstance(value, Mapping):
         return {str(key): _plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
@@ -240,8 +240,3 @@ def _plain(value: Any) -> Any:
     import pandas as pd
 
     return None if value is pd.NA or value is pd.NaT else str(value)
-
-
-def rows_of(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """A table as JSON-ready rows."""
-    return [_plain(row) for row in table.to_dict("records")]

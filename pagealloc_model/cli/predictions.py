@@ -19,7 +19,6 @@ from pagealloc_model.cli.arguments import (
     kernel_build,
     opened,
     policy_of,
-    rows_of,
 )
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Policy
@@ -273,7 +272,7 @@ def run_replay(options: argparse.Namespace) -> int:
         if replay.kernel:
             by_shim = list(replay.not_covered)
             described |= {"kernel_source": replay.kernel, "not_covered": by_shim}
-        print(json_text(described | {name: rows_of(getattr(replay, name)) for name in TABLES}))
+        print(json_text(described | {name: getattr(replay, name) for name in TABLES}))
         return 0
     lines = [
         ("recording", f"{recording.name}, kernel {recording.release or 'unknown'}"),
@@ -363,16 +362,16 @@ def run_locks(options: argparse.Namespace) -> int:
     times = comparison.times
     spread = pm.locks.with_spread(base.log, base.machine, times.model, times.visits)
     if options.json:
-        tables = {
+        described = {
+            "recording": comparison.predicted.name,
             "by_site": comparison.by_site,
             "by_time_and_cpu": comparison.table,
             "longest_holds": times.longest_holds(),
             "trylocks": times.trylocks,
             "spread": spread,
+            "notes": comparison.notes,
         }
-        described = {name: rows_of(table) for name, table in tables.items()}
-        head = {"recording": comparison.predicted.name}
-        print(json_text(head | described | {"notes": list(comparison.notes)}))
+        print(json_text(described))
         return 0
     print(paragraph(f"{comparison.predicted.name}: {traffic_line(comparison)}."), end="\n\n")
     print(traffic_table(comparison))
@@ -428,7 +427,7 @@ def run_stacks(options: argparse.Namespace) -> int:
         except OSError as error:
             raise UsageError(f"{options.file}: cannot be written ({error.strerror})") from None
     if options.json:
-        print(json_text({name: rows_of(table) for name, table in sides.items()}))
+        print(json_text(sides))
         return 0
     if not stacks.named_by:
         print("functions are addresses: the recording has no kallsyms.gz and is of another boot\n")

@@ -15,7 +15,6 @@ from pagealloc_model.cli.arguments import (
     json_text,
     opened,
     policy_of,
-    rows_of,
 )
 from pagealloc_model.policy.policy import Policy
 
@@ -64,7 +63,7 @@ def run_sweep(options: argparse.Namespace) -> int:
     failed = len(result.failed)
     if options.json:
         head = {"points": len(result.rows), "reused": result.reused, "axes": list(result.axes)}
-        print(json_text(head | {"rows": rows_of(result.rows)}))
+        print(json_text(head | {"rows": result.rows}))
         return 1 if failed else 0
     points = count_of(len(result.rows), "point")
     written = f"written to {options.output}\n" if options.output else ""
@@ -117,7 +116,7 @@ def run_fleet(options: argparse.Namespace) -> int:
     metrics = _names(options.metrics)
     if options.json:
         tables = {"compared": result.compared(metrics), "hosts": result.hosts}
-        print(json_text({name: rows_of(table) for name, table in tables.items()}))
+        print(json_text(tables))
     else:
         print(result.to_text(metrics), end="")
     return 1 if len(result.failed) else 0
@@ -150,7 +149,7 @@ def run_experiment(options: argparse.Namespace) -> int:
     result = experiment(plan, options.output, measured=measured, make=not options.no_runs)
     if options.json:
         tables = {"score": result.score, "changes": result.changes, "runs": result.runs}
-        print(json_text({name: rows_of(table) for name, table in tables.items()}))
+        print(json_text(tables))
     elif not result.changes.empty:
         from pagealloc_model.show.post.tables import experiment_line, experiment_score
 
