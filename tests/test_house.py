@@ -13,13 +13,13 @@ BUDGETS = {
     "policy": 1_530,
     "recording": 10_321,
     "allocator": 13_590,
-    "measured": 2_855,
+    "measured": 2_815,
     "predicted": 7_700,
     "verdict": 6_870,
     "show": 4_125,
     "studies": 6_060,
     "notebook": 2_720,
-    "cli": 1_765,
+    "cli": 1_755,
 }
 """Lines of Python that a room may have, docstrings counted: who adds takes away as much."""
 
