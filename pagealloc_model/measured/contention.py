@@ -284,12 +284,9 @@ def announced_holds(
     """Holds of zone->lock that the lock tracepoints announce: refills, drains and direct frees.
 
     The function that held the lock shows by what it moved, else by what other holds of its call
-    site moved: a refill that found nothing, or a direct free, which no event under the lock shows.
-
-    Returns:
-        One transaction for each hold, with empty refills and the direct buddy allocations, which
-        are removals outside all holds; the announced holds' times as in `NO_TIMES`, hold_ns NA
-        where the release was lost; and what limits them, one line each.
+    site moved. Returns one transaction for each hold, with empty refills and the direct buddy
+    allocations, which are removals outside all holds; the holds' times as in `NO_TIMES`, hold_ns NA
+    where the release was lost; and what limits them, one line each.
     """
     stream = stream.take(~partial_claim_duplicates(stream))
     begin = stream.rows_of(Probe.LOCKED)

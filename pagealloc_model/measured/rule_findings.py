@@ -158,10 +158,7 @@ def flush_chances(trace: Trace, zones: ZoneMap) -> tuple[int, int]:
 
     Such a free follows another one of order 1-3, more than a batch is on the list, free_count is
     between the thresholds, and no folio batch is open on the CPU: inside one, an interrupt finds
-    the list locked and its free goes to the buddy.
-
-    Returns:
-        Their number, and of how many a drain follows at once.
+    the list locked. Returns their number, and of how many a drain follows at once.
     """
     if not zones.zones or not len(trace):
         return 0, 0
@@ -272,10 +269,9 @@ class Answers:
 
     @cached_property
     def steps(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
-        """Steps from one page to the next inside drains of single pages, of more than a batch.
+        """Steps from page to page inside drains of single pages, of more than a batch.
 
-        int8 cause (index into `CAUSES`), int64 place of the page within a batch, int64 ns; and the
-        largest pcp->batch.
+        int8 cause, int64 place of the page within a batch, int64 ns; and the largest pcp->batch.
         """
         stream, members = self.stream, self.stream.rows_of(Event.PCPU_DRAIN)
         zone = self.zones.codes(stream.pfn[members])
@@ -390,9 +386,8 @@ class Answers:
     def fallback_from_largest(self) -> Finding | None:
         """A fallback moves the largest buddy (6.1's rule), or claims, then steals.
 
-        6.1 announces the buddy it falls back to, then takes a page from the requester's own list,
-        which often begins with that buddy: zone_locked of the same page follows. With claim and
-        steal it precedes the fallback's event or is not emitted at all.
+        6.1 announces the buddy it falls back to, then takes a page from the requester's own list:
+        often zone_locked of the same page follows. With claim and steal it precedes or is not emitted.
         """
         stream, fallbacks = self.stream, self.stream.rows_of(Event.EXTFRAG)
         if len(fallbacks) < FALLBACKS_MIN:

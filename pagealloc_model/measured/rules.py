@@ -151,13 +151,11 @@ def choose_rules(recording: Recording, rules: KernelRules | str | None = None) -
 
     Args:
         recording: the recording.
-        rules: None for the recorded kernel's, by release and settings alone, so that a
-            prediction does not peek; "evidence" to let what the allocator did choose, too; else
-            `KernelRules` or words that `KernelRules.named` takes.
+        rules: None for the recorded kernel's, by release and settings alone; "evidence" to let what
+            the allocator did choose, too; else `KernelRules` or words for `KernelRules.named`.
 
     Raises:
         PolicyError: no such rules, or none for the recording's kernel.
-        RecordingError: the recording cannot be read.
     """
     if rules is None or (isinstance(rules, str) and rules == BY_ANSWERS):
         return recorded_rules(recording, with_answers=rules is not None)

@@ -31,10 +31,9 @@ SECTION_ORDER = 15
 
 
 def with_touched_span(machine: Machine, trace: Trace) -> Machine:
-    """The machine, its highest zone spanning what events touch behind it.
+    """The machine, its highest zone spanning the pages that events touch behind it.
 
-    No more than as much again as the machine has is taken for hotplugged; events beyond are outside
-    all zones.
+    No more than as much again as the machine has is taken for hotplugged.
     """
     limit = machine.end_pfn + sum(zone.present for zone in machine.zones)
     last_end = 0

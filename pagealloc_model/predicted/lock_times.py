@@ -80,8 +80,7 @@ class Queues(NamedTuple):
     Attributes:
         requests: `REQUEST` records, CPU after CPU, each CPU's in its order.
         outcomes: `OUTCOME` records, `hold_ns` and `pages` as in the requests; written.
-        cpus: `CPU` records with `next`, `end` and `arrival_ns` of the first request set, and
-            `parked_on` -1.
+        cpus: `CPU` records with `next`, `end`, `arrival_ns` of the first request, `parked_on` -1.
         locks: `LOCK` records, zero.
         list_locks: `LIST_LOCK` records, zero.
         settings: int64, shape (SETTINGS,).
@@ -97,10 +96,7 @@ class Queues(NamedTuple):
 
 @inner
 def go_on(q: Queues, cpu: int, now: int, release: int) -> None:
-    """Find out when a CPU served `now` until `release` asks again.
-
-    The batches that follow one whose trylock failed stay on the list (S4.7).
-    """
+    """Find when a CPU served `now` to `release` asks again; a failed drain's rest stays (S4.7)."""
     own = q.cpus[cpu]
     number = int(own["next"])
     late = now - q.requests[number]["time_ns"]
@@ -159,10 +155,7 @@ def _end_without_lock(q: Queues, cpu: int, how: int) -> None:
 
 @inner
 def _fail_trylock(q: Queues, cpu: int) -> bool:
-    """End a failed trylock.
-
-    One page moves past the list (S4.10), or a drain stops (S4.7).
-    """
+    """End a failed trylock: one page moves past the list (S4.10), or a drain stops (S4.7)."""
     number = int(q.cpus[cpu]["next"])
     request, outcome = q.requests[number], q.outcomes[number]
     role, pages = request["role"], request["pages"]
@@ -191,10 +184,7 @@ def _fail_trylock(q: Queues, cpu: int) -> bool:
 
 @inner
 def _correct_drain(q: Queues, number: int) -> bool:
-    """Drain what is on the list now.
-
-    That is less by what is gone or, in full drains, more by what was left on it.
-    """
+    """Drain the pages on the list now, without those gone; in full drains, also those left on it."""
     request = q.requests[number]
     wanted = q.list_locks[request["list_lock"]]
     pages = int(request["pages"])
@@ -212,10 +202,7 @@ def _correct_drain(q: Queues, number: int) -> bool:
 
 @inner
 def _take_list(q: Queues, cpu: int, number: int) -> bool:
-    """Take the request's pcp->lock; whether the CPU needs zone->lock now.
-
-    Those that wait for a pcp->lock go before a trylock.
-    """
+    """Take the request's pcp->lock, sleepers before trylocks; true if zone->lock is needed now."""
     own, request = q.cpus[cpu], q.requests[number]
     wanted = q.list_locks[request["list_lock"]]
     now, role = int(own["arrival_ns"]), request["role"]
@@ -316,11 +303,8 @@ def _lock_requests(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The queue's input, CPU after CPU, with times as they are when nobody else comes.
 
-    An allocation's event comes after its hold, a free's before it (T1.3).
-
-    Returns:
-        `REQUEST` records; int64, row of the log or, behind those, number of the visit of each;
-        int64, shape (CPUs + 1,): where each CPU's begin.
+    An allocation's event comes after its hold, a free's before it (T1.3). Returns `REQUEST`
+    records; row of the log or, behind those, number of the visit of each; where each CPU's begin.
     """
     cpu = np.concatenate([log[:, at.LOG_RAN_ON], visits["cpu"]])
     time_ns = np.concatenate([log[:, 1], visits["time_ns"]])

@@ -113,10 +113,8 @@ class Samples:
         pcp: int64, shape (samples, zones, cpus, 2): count and high.
         boosts: int64, shape (samples, zones), pages.
         list_locks: int64, shape (samples, zones, 3), cumulative, see `LOCK_COLUMNS`.
-        ownership: int64, shape (samples, zones, SET_STRIDE), cumulative; (samples, zones, 0) where
-            blocks are never owned.
-        counters: int64, shape (samples, `pressure_layout.SCALARS`), of an elastic replay, else no
-            words.
+        ownership: int64, shape (samples, zones, SET_STRIDE or 0 without ownership), cumulative.
+        counters: int64, shape (samples, `pressure_layout.SCALARS`), no words of a literal replay.
     """
 
     time_ns: np.ndarray

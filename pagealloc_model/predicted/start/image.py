@@ -111,8 +111,7 @@ def _take_buddies(
     """Mark about `surplus` untouched free pages of a zone allocated.
 
     First whole buddies of which a list has more than the snapshot's table (of one that was
-    touched elsewhere, the rest of it), then the largest ones, as a few of them hardly change the
-    distribution, then single pages.
+    touched elsewhere, the rest of it), then the largest ones, then single pages.
     """
     block_order = machine.pageblock_order
     # buddies may begin before a zone, or end behind it
@@ -162,9 +161,8 @@ def _make_start_image(
 ) -> StartImage:
     """Combine the sources (T10.6, T12.5, T12.7).
 
-    Pages first seen freed were allocated at the start; pages first seen allocated were free, in
-    the buddy or, where kpageflags shows no flag on them, on the per-CPU list of the CPU that
-    took them. Block types are page_owner's, or follow flags so that the snapshot's counts are met.
+    Pages first seen freed were allocated at the start; pages first seen allocated were free, or,
+    where kpageflags shows no flag on them, on the list of the CPU that took them.
     """
     random = np.random.default_rng(seed)
     refilled = refilled_lists(machine, demand, evidence, counts.time_ns)
@@ -259,9 +257,7 @@ def _seeded_image(
     """A start image that meets all counts, its pages placed at random where nothing is known.
 
     Pages that the recording frees first are allocated. Pages that it allocates first are on the
-    lists of the CPU that takes them, up to that CPU's count, and free as far as the counts leave
-    room for that. The kernel counts blocks with memory only; those that no event touches are taken
-    to lie at a zone's beginning.
+    lists of the CPU that takes them, up to that CPU's count, and free as far as the counts allow.
     """
     random = np.random.default_rng(seed)
     length, order = frame_count(machine), machine.pageblock_order
@@ -468,10 +464,7 @@ def empty_image(machine: Machine, page_flags: np.ndarray | None) -> StartImage:
 
 
 def created_demand(machine: Machine, demand: Demand, assumptions: Assumptions) -> Demand:
-    """The demand with what lived at the start allocated first of all (T10.2).
-
-    Each by the CPU that is the first to free a part of it.
-    """
+    """The demand with all that lived at the start allocated first, by who frees it (T10.2)."""
     numbers = demand.at_start
     new_array = working_arrays(len(demand.events))
     cpus = np.full(len(demand.objects), -1, np.int16)

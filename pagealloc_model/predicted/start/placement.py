@@ -286,8 +286,7 @@ def place_where_flags_are_old(
     """Place a zone's free buddies by the counts if following its flags misses them; say so.
 
     A zone whose memory was mostly allocated or freed after the flags were read looks in the image
-    as it did then. Its counts are known, so they are met, with pages that flags or first touches
-    show free before others.
+    as it did then: pages that flags or first touches show free come before others.
     """
     if counts.free_buddies is None:
         return []
@@ -476,10 +475,9 @@ def take_off(missing: np.ndarray, records: np.ndarray) -> None:
 
 
 def first_touches(demand: Demand, buddy: np.ndarray) -> np.ndarray:
-    """Pages first seen allocated, of a listed order and in no buddy when the flags were read.
+    """`LISTED` records with `time_ns`, in time order, of pages first seen allocated.
 
-    Returns:
-        `LISTED` records with `time_ns`, in time order.
+    They are of a listed order and in no buddy when the flags were read.
     """
     events = demand.first_allocations
     pfn = demand.objects["pfn"][events["object"]]
@@ -525,9 +523,8 @@ def _shown_pages(
 ) -> np.ndarray:
     """Unflagged pages of Movable blocks, shared among CPUs by how many pages each lacks.
 
-    Whole blocks first, from the zone's end down, as what the kernel takes at boot lies at its
-    beginning, to no CPU whose list of huge pages was empty; then maximal runs, in the largest
-    pieces that have a list. Single pages go to no CPU whose list of them was empty.
+    Whole blocks first, from the zone's end down, to no CPU whose list of huge pages was empty; then
+    maximal runs, in the largest pieces that have a list, single pages to no CPU without any.
     """
     whole, pfns, orders = _of_evidence(
         evidence, f"runs of {zone}", lambda: _movable_runs(machine, evidence, zone)
@@ -556,9 +553,8 @@ def _movable_runs(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Unflagged whole blocks, last first; unflagged runs of Movable blocks, and their orders.
 
-    Huge pages are freed where other Movable blocks are; what the kernel took at boot, in as large
-    pieces, lies among its own. So the nearest block before or after that is not wholly unflagged
-    must be Movable.
+    Huge pages are freed where other Movable blocks are, so the nearest block before or after that
+    is not wholly unflagged must be Movable: what the kernel took at boot lies among its own.
     """
     order = machine.pageblock_order
     blocks = evidence.memory_blocks[zone]
@@ -624,8 +620,7 @@ def _guessed_pages(
 ) -> np.ndarray:
     """Single pages that make up each CPU's count: other unflagged ones, then unused free ones.
 
-    Where lists hold the rest of a refill, each as good as any other, they share what lacks evenly.
-    Otherwise the list is not known: `migratetype` is -1.
+    Lists with the rest of a refill share what lacks evenly; of the others `migratetype` is -1.
     """
     plain, unused_movable, unused_other = _of_evidence(
         evidence, f"spare of {zone}", lambda: _spare_pages(machine, evidence, zone)
