@@ -387,7 +387,7 @@ class Answers:
         """A fallback moves the largest buddy (6.1's rule), or claims, then steals.
 
         6.1 announces the buddy it falls back to, then takes a page from the requester's own list:
-        often zone_locked of the same page follows. With claim and steal it precedes or is not emitted.
+        often zone_locked of the same page follows. With claim and steal it precedes, or is absent.
         """
         stream, fallbacks = self.stream, self.stream.rows_of(Event.EXTFRAG)
         if len(fallbacks) < FALLBACKS_MIN:

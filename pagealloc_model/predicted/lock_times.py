@@ -184,7 +184,7 @@ def _fail_trylock(q: Queues, cpu: int) -> bool:
 
 @inner
 def _correct_drain(q: Queues, number: int) -> bool:
-    """Drain the pages on the list now, without those gone; in full drains, also those left on it."""
+    """Drain the pages on the list now, without those gone; in full drains with those left on it."""
     request = q.requests[number]
     wanted = q.list_locks[request["list_lock"]]
     pages = int(request["pages"])
