@@ -17,7 +17,7 @@ BUDGETS = {
     "predicted": 7_700,
     "verdict": 6_870,
     "show": 4_125,
-    "studies": 6_060,
+    "studies": 5_500,
     "notebook": 2_720,
     "cli": 1_755,
 }

@@ -360,13 +360,12 @@ def experiment(
     plan = plan if isinstance(plan, Plan) else read_plan(find_plan(plan))
     directory = Path(directory).absolute()
     sides = sides_of(plan)
-    by_side = measured_runs(sides, measured or {})
-    to_run = [side for side in sides if side.letter not in by_side]
+    runs = measured_runs(sides, measured or {})
+    to_run = [side for side in sides if side.letter not in (measured or {})]
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"{directory}: cannot be made ({error.strerror})") from None
-    runs = [run for own in by_side.values() for run in own]
     if to_run and not make:
         runs += kept_runs(to_run, directory)
     elif to_run:

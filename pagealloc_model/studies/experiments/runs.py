@@ -12,7 +12,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
@@ -119,10 +119,9 @@ def runs_here(
             for number in (signal.SIGTERM, signal.SIGHUP):
                 stack.callback(signal.signal, number, signal.signal(number, interrupt))
         stack.callback(shutil.rmtree, scratch, ignore_errors=True)
-        memory: HeldMemory | None = None
+        hold = None
         if here.memory:
-            memory = HeldMemory(programs / HOLDER, here.memory + buffers)
-            stack.callback(memory.close)
+            hold = stack.enter_context(held_memory(programs / HOLDER, here.memory + buffers))
         stack.callback(settings.put_back)
 
         def run(boot: Boot, folder: Path, cancel: Cancel) -> None:
@@ -146,8 +145,8 @@ def runs_here(
                 for name, value in (("drop_caches", "3"), ("compact_memory", "1")):
                     with contextlib.suppress(OSError):  # kernels without compaction have no file
                         (root / "proc/sys/vm" / name).write_text(value)
-                if memory is not None:
-                    memory.adjust()
+                if hold is not None:
+                    hold()
                 make_recording(call, folder, cancel)
             finally:
                 settings.put_back()
@@ -199,37 +198,37 @@ class FoundSettings:
             self._file.unlink()
 
 
-class HeldMemory:
-    """Memory that is taken out of use, by a process of its own."""
+@contextlib.contextmanager
+def held_memory(program: Path, leave: int) -> Iterator[Callable[[], tuple[int, int]]]:
+    """Memory taken out of use by a process of its own, and returned in the end.
 
-    def __init__(self, program: Path, leave: int) -> None:
-        self._process = subprocess.Popen(
-            [str(program), str(leave >> 20)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            start_new_session=True,
-        )
+    What it yields takes or returns memory until as much is free as should be; MiB held and free.
+    """
+    with subprocess.Popen(
+        [str(program), str(leave >> 20)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    ) as process:
 
-    def adjust(self) -> tuple[int, int]:
-        """Take or return memory until as much is free as should be; MiB held and MiB free."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
+        def adjust() -> tuple[int, int]:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            try:
+                process.stdin.write("\n")
+                process.stdin.flush()
+                held, free = process.stdout.readline().split()
+            except (OSError, ValueError):
+                why = f"{HOLDER} ended with exit code {process.wait()}"
+                raise RunFailedError(f"{why}; raise here.memory, or ask less of it") from None
+            return int(held), int(free)
+
         try:
-            self._process.stdin.write("\n")
-            self._process.stdin.flush()
-            held, free = self._process.stdout.readline().split()
-        except (OSError, ValueError):
-            why = f"{HOLDER} ended with exit code {self._process.wait()}"
-            raise RunFailedError(f"{why}; raise here.memory, or ask less of it") from None
-        return int(held), int(free)
-
-    def close(self) -> None:
-        """Return it all."""
-        self._process.kill()
-        with self._process:
-            pass
+            yield adjust
+        finally:
+            process.kill()
 
 
 def require_disk(directory: Path) -> None:
@@ -270,16 +269,13 @@ class Run:
         return open_recording(self.path)
 
 
-def measured_runs(
-    sides: Sequence[Side], measured: Mapping[str, Sequence[str | Path]]
-) -> dict[str, list[Run]]:
-    """Recordings that take a guest's place, by the letter of their side."""
-    letters = [side.letter for side in sides]
-    runs = {}
+def measured_runs(sides: Sequence[Side], measured: Mapping[str, Sequence[str | Path]]) -> list[Run]:
+    """Recordings that take a guest's place."""
+    letters, runs = [side.letter for side in sides], []
     for letter, paths in measured.items():
         if letter not in letters:
             raise UsageError(f"--measured {letter}=...: there is no such side, but {letters}")
-        runs[letter] = [
+        runs += [
             Run(side=letter, repeat=repeat, status=MEASURED, path=str(open_recording(path).path))
             for repeat, path in enumerate(paths, 1)
         ]

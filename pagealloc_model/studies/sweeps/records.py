@@ -59,9 +59,11 @@ PROVENANCE = (
 """Columns that say how a row was made, apart from recording, axes and time."""
 PRESENTATION = ("cli", "show", "notebook")
 """Rooms that show results and cannot change them."""
-IDENTITY = ("ETag", "etag", "md5Hash", "md5", "version_id", "generation", "LastModified")
-"""Stores' own names for a file's content, or the time it last changed."""
-LOCAL_TIMES = ("last_modified", "mtime", "created")
+IDENTITY = (
+    *("ETag", "etag", "md5Hash", "md5", "version_id", "generation"),
+    *("LastModified", "last_modified", "mtime", "created"),
+)
+"""Stores' own names for a file's content, or else the time it last changed."""
 
 Numbers = tuple[Row, dict[str, str | int]]
 """Metrics, and values for names in `PROVENANCE`."""
@@ -306,7 +308,7 @@ def named_recording(source: Recording | str | Path) -> SweptRecording:
     if isinstance(source, str) and is_address(source):
         hashed = hashlib.sha256()
         for name, about in sorted(_stored(source)[2].items()):
-            identity = [str(about[key]) for key in (*IDENTITY, *LOCAL_TIMES) if about.get(key)]
+            identity = [str(about[key]) for key in IDENTITY if about.get(key)]
             hashed.update(f"{name} {about.get('size')} {' '.join(identity[:1])}\n".encode())
         return SweptRecording(
             name=source.rstrip("/").rsplit("/", 1)[-1], digest=hashed.hexdigest(), place=source

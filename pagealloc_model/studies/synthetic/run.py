@@ -209,6 +209,10 @@ class Run(Tables):
         places: int32 by object, where the model put it, -1 where nowhere.
         fallback_counts: int64, shape `layout.FALLBACK_SHAPE`.
         events: how many were taken.
+        failed: requests that found no page.
+        orphan_frees: frees of what had found no page.
+        in_base_pages: requests that were served in single pages, for want of a buddy.
+        unlogged: holds that did not fit the log, and are in no table of holds.
         seen: results of `look` at each sample.
         final: the state at the end.
     """
@@ -222,6 +226,10 @@ class Run(Tables):
     places: np.ndarray
     fallback_counts: np.ndarray
     events: int
+    failed: int
+    orphan_frees: int
+    in_base_pages: int
+    unlogged: int
     seen: tuple[Any, ...]
     final: State = field(repr=False)
     _sites: np.ndarray = field(repr=False)
@@ -231,26 +239,6 @@ class Run(Tables):
     def machine(self) -> Any:
         """The demand's."""
         return self.demand.machine
-
-    @property
-    def failed(self) -> int:
-        """Requests that found no page."""
-        return int(self.final.st[at.COUNT_FAILED])
-
-    @property
-    def orphan_frees(self) -> int:
-        """Frees of what had found no page."""
-        return int(self.final.st[at.COUNT_ORPHAN_FREE])
-
-    @property
-    def in_base_pages(self) -> int:
-        """Requests that were served in single pages, for want of a buddy."""
-        return int(self.final.st[at.COUNT_IN_BASE_PAGES])
-
-    @property
-    def unlogged(self) -> int:
-        """Holds that did not fit the log, and are in no table of holds."""
-        return int(self.final.st[at.LOG_DROPPED])
 
     @property
     def divergence(self) -> dict[str, int]:
@@ -451,6 +439,10 @@ def run(
         places=places,
         fallback_counts=fallback_counts(state),
         events=done,
+        failed=int(state.st[at.COUNT_FAILED]),
+        orphan_frees=int(state.st[at.COUNT_ORPHAN_FREE]),
+        in_base_pages=int(state.st[at.COUNT_IN_BASE_PAGES]),
+        unlogged=int(state.st[at.LOG_DROPPED]),
         seen=seen,
         final=state,
         _sites=np.stack(sites),

@@ -8,9 +8,8 @@ import shutil
 import signal
 import sys
 import time
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -27,7 +26,7 @@ from pagealloc_model.studies.experiments.runs import (
     FOUND_FILE,
     HOLDER,
     FoundSettings,
-    HeldMemory,
+    held_memory,
     here_check,
     require_disk,
     runs_here,
@@ -233,11 +232,11 @@ def held(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """What was to be left free, each time that memory was held."""
     asked: list[int] = []
 
-    def hold(program: Path, leave: int) -> SimpleNamespace:
+    def hold(program: Path, leave: int) -> AbstractContextManager[None]:
         asked.append(leave)
-        return SimpleNamespace(close=lambda: None)
+        return nullcontext()
 
-    monkeypatch.setattr(here_module, "HeldMemory", hold)
+    monkeypatch.setattr(here_module, "held_memory", hold)
     return asked
 
 
@@ -293,21 +292,15 @@ def test_a_directory_in_memory_is_refused(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may lock this much memory")
 def test_memory_is_held_and_returned(tmp_path: Path) -> None:
     build_programs(tmp_path)
-    probe = HeldMemory(tmp_path / HOLDER, 1 << 50)
-    try:
-        held, free = probe.adjust()
+    with held_memory(tmp_path / HOLDER, 1 << 50) as probe:
+        held, free = probe()
         assert (held, free > 0) == (0, True)
-    finally:
-        probe.close()
     with pytest.raises(RunFailedError, match=rf"{HOLDER} ended with exit code -9; raise here.mem"):
-        probe.adjust()
+        probe()
     held = 0
     for less in (256, 1024, 4096):  # other tests may take memory meanwhile
-        holder = HeldMemory(tmp_path / HOLDER, max(free - less, 0) << 20)
-        try:
-            held = held or holder.adjust()[0]
-        finally:
-            holder.close()
+        with held_memory(tmp_path / HOLDER, max(free - less, 0) << 20) as holder:
+            held = held or holder()[0]
     assert held > 0
 
 

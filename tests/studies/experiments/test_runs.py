@@ -170,7 +170,7 @@ def test_a_plan_without_kernels_needs_recordings(tmp_path: Path, made: Path) -> 
 def test_recordings_take_a_guests_place(plan: Plan, tmp_path: Path) -> None:
     paths = [write_recording(tmp_path / name) for name in ("one", "two")]
     runs = measured_runs(sides_of(plan), {"B": paths})
-    assert [(run.name, run.status, run.path) for run in runs["B"]] == [
+    assert [(run.name, run.status, run.path) for run in runs] == [
         ("B1", MEASURED, str(paths[0])),
         ("B2", MEASURED, str(paths[1])),
     ]
