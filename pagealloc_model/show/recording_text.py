@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -10,14 +9,18 @@ import numpy as np
 
 from pagealloc_model.base.errors import PageallocError, PolicyError
 from pagealloc_model.base.text import INDENT, count_of, paragraph
-from pagealloc_model.recording.provenance import REFUSED, USABLE
+from pagealloc_model.measured.call_stacks import waits_by_caller
+from pagealloc_model.measured.rules import checked, recorded_rules
+from pagealloc_model.predicted.growth import size_changes
+from pagealloc_model.predicted.prepared import recorded_demand
+from pagealloc_model.recording.provenance import REFUSED, USABLE, ProvenanceCheck, demand_checks
+from pagealloc_model.recording.sampling import sampled_rates
+from pagealloc_model.recording.trace.columns import EVENT_NAMES, Event
+from pagealloc_model.verdict.loss_windows import loss_windows
 
 if TYPE_CHECKING:
     from pagealloc_model.measured.rules import RuleEvidence
-    from pagealloc_model.recording.provenance import ProvenanceCheck
     from pagealloc_model.recording.recording import Recording
-
-_MOST_WAITS = 8
 
 
 def describe_recording(recording: Recording) -> dict[str, Any]:
@@ -26,18 +29,6 @@ def describe_recording(recording: Recording) -> dict[str, Any]:
     Raises:
         RecordingError: the recording cannot be read.
     """
-    return _described(recording)[0]
-
-
-def _described(recording: Recording) -> tuple[dict[str, Any], tuple[RuleEvidence, ...]]:
-    """The content, and what each rule of the recording rests on."""
-    from pagealloc_model.measured.call_stacks import waits_by_caller
-    from pagealloc_model.measured.rules import checked, recorded_rules
-    from pagealloc_model.predicted.growth import size_changes
-    from pagealloc_model.recording.sampling import sampled_rates
-    from pagealloc_model.recording.trace.columns import EVENT_NAMES
-    from pagealloc_model.verdict.loss_windows import loss_windows
-
     trace = recording.trace  # read before there are two threads, so that there is one trace
     evidence: tuple[RuleEvidence, ...] = ()
     with ThreadPoolExecutor(1) as beside:
@@ -48,7 +39,7 @@ def _described(recording: Recording) -> tuple[dict[str, Any], tuple[RuleEvidence
             evidence = () if trace.sampled else checked(recording, chosen.evidence)
         except PolicyError as error:
             origin = str(error)
-        waits = waits_by_caller(recording)[:_MOST_WAITS]
+        waits = waits_by_caller(recording)[:8]
         provenance = checks.result()
     others = {name: table for name, table in trace.tables.items() if name not in EVENT_NAMES}
     recorded = np.concatenate([trace.cpu, *(table["cpu"] for table in others.values())])
@@ -63,7 +54,7 @@ def _described(recording: Recording) -> tuple[dict[str, Any], tuple[RuleEvidence
         table = sampled_rates(trace).astype(object)
         rates = table.where(table.notna(), None).to_dict("records")
     first, last = trace.span_ns
-    content = {
+    return {
         "recording": recording.name,
         "path": str(recording.path),
         "sha256": recording.sha256,
@@ -85,15 +76,10 @@ def _described(recording: Recording) -> tuple[dict[str, Any], tuple[RuleEvidence
         "rules": origin,
         "rule_evidence": [rule.to_dict() for rule in evidence],
     }
-    return content, evidence
 
 
 def _checks(recording: Recording) -> tuple[ProvenanceCheck, ...]:
     """All checks, those of what a replay makes up included where one can be made."""
-    from pagealloc_model.predicted.prepared import recorded_demand
-    from pagealloc_model.recording.provenance import ProvenanceCheck, demand_checks
-    from pagealloc_model.recording.trace.columns import Event
-
     try:
         demand = recorded_demand(recording)
     except PageallocError as error:
@@ -110,8 +96,16 @@ def recording_text(recording: Recording, *, full: bool = True) -> str:
     Raises:
         RecordingError: the recording cannot be read.
     """
-    content, evidence = _described(recording)
+    content = describe_recording(recording)
     odd = [check for check in content["provenance"] if check["level"] != USABLE]
+    verdict = f"can carry a conclusion; all {len(content['provenance'])} checks passed"
+    if odd:
+        names = ", ".join(f"{check['check']} ({check['found']})" for check in odd)
+        refused = any(check["level"] == REFUSED for check in odd)
+        can = "no conclusion, because of" if refused else "a conclusion, with doubt about"
+        verdict = f"can carry {can} {names}"
+    missing = ", ".join(line.split(":")[0] for line in content["missing"])
+    verdict += f"; {f'but {missing}' if missing else 'it lacks nothing'}"
     lost = f"{content['lost']} events in {content['loss_intervals']} intervals"
     for cpu, losses in content["lost_by_cpu"].items():
         lost += f"; CPU {cpu} {losses['share']:.1%}"
@@ -122,7 +116,7 @@ def recording_text(recording: Recording, *, full: bool = True) -> str:
         "span": f"{content['seconds']:.3f} s",
         "snapshots": content["snapshots"],
     }
-    lines = [paragraph(f"{content['recording']}: {_carried(content, odd)}."), ""]
+    lines = [paragraph(f"{content['recording']}: it {verdict}."), ""]
     lines += [f"{name:<11}{value}" for name, value in head.items()]
     lines += [f"memory     {line}" for line in content["zone_sizes"]]
     lines.append(f"lost       {lost}")
@@ -132,44 +126,29 @@ def recording_text(recording: Recording, *, full: bool = True) -> str:
         lines.append(paragraph(f"{check['check']}: {check['found']}", label=label))
         if check.get("todo"):
             lines.append(paragraph(f"to do: {check['todo']}", label=INDENT * 3))
-    events = {**content["events"], **content["other_events"]}
+    events = content["events"] | content["other_events"]
     if not full:
         lines += ["", *(paragraph(line, label="missing    ") for line in content["missing"])]
         lines.append(paragraph(f"{sum(events.values()):,}", label="events     "))
         lines.append(paragraph(content["rules"].removeprefix("rules "), label="rules      "))
         return "\n".join(lines)
-    width = max(len(name) for name in events)
-    for title, below in (
-        ("events", [f"  {name:<{width}}  {count:>10}" for name, count in events.items()]),
-        (
-            "sampled: events by order and type, scaled",
-            [_rate_line(rate) for rate in content["sampled_rates"]],
-        ),
-        ("between losses", [f"  {line}" for line in content["loss_free_windows"]]),
-        (
-            "waits for locks, by caller",
-            [f"  {count:>10}  {chain}" for chain, count in content["lock_waits"].items()],
-        ),
-        (
-            "rules",
-            [paragraph(content["rules"], label=INDENT), *([rule_table(evidence)] * bool(evidence))],
-        ),
-        ("missing", [f"  {line}" for line in content["missing"]]),
-    ):
+    width = max(map(len, events))
+    sampled = "sampled: events by order and type, scaled"
+    for title, below in {
+        "events": [f"  {name:<{width}}  {count:>10}" for name, count in events.items()],
+        sampled: [_rate_line(rate) for rate in content["sampled_rates"]],
+        "between losses": [f"  {line}" for line in content["loss_free_windows"]],
+        "waits for locks, by caller": [
+            f"  {count:>10}  {chain}" for chain, count in content["lock_waits"].items()
+        ],
+        "rules": [
+            paragraph(content["rules"], label=INDENT),
+            *_rule_lines(content["rule_evidence"]),
+        ],
+        "missing": [f"  {line}" for line in content["missing"]],
+    }.items():
         lines += ["", title, *below] if below else []
     return "\n".join(lines)
-
-
-def _carried(content: dict[str, Any], odd: list[dict[str, str]]) -> str:
-    """Whether it can carry a conclusion, and what it lacks."""
-    verdict = f"can carry a conclusion; all {len(content['provenance'])} checks passed"
-    if odd:
-        names = ", ".join(f"{check['check']} ({check['found']})" for check in odd)
-        refused = any(check["level"] == REFUSED for check in odd)
-        can = "no conclusion, because of" if refused else "a conclusion, with doubt about"
-        verdict = f"can carry {can} {names}"
-    missing = ", ".join(line.split(":")[0] for line in content["missing"])
-    return f"it {verdict}; {f'but {missing}' if missing else 'it lacks nothing'}"
 
 
 def _rate_line(rate: dict[str, Any]) -> str:
@@ -183,14 +162,15 @@ def _rate_line(rate: dict[str, Any]) -> str:
     return f"{words}: {events}, {rate['events_per_s']:.0f} a second"
 
 
-def rule_table(evidence: Sequence[RuleEvidence]) -> str:
+def _rule_lines(evidence: list[dict[str, Any]]) -> list[str]:
     """Rules gathered by what they rest on, each with its value and what the events say of it."""
-    lines = []
-    for reason in dict.fromkeys((each.standing, each.line) for each in evidence):
-        lines.append(paragraph(": ".join(reason), label=INDENT))
-        for each in evidence:
-            if (each.standing, each.line) == reason:
-                lines.append(f"{INDENT * 2}{each.rule} = {str(each.value).lower()}")
-                if each.check:
-                    lines.append(paragraph(each.check, label=INDENT * 3))
-    return "\n".join(lines)
+    gathered: dict[str, list[str]] = {}
+    for rule in evidence:
+        lines = gathered.setdefault(f"{rule['standing']}: {rule['line']}", [])
+        lines.append(f"{INDENT * 2}{rule['rule']} = {str(rule['value']).lower()}")
+        lines += [paragraph(rule["check"], label=INDENT * 3)] if rule["check"] else []
+    return [
+        line
+        for reason, lines in gathered.items()
+        for line in (paragraph(reason, label=INDENT), *lines)
+    ]

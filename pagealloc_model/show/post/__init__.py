@@ -1,24 +1,15 @@
 """Results as plain text that survives a mailing list: tables of at most 72 ASCII columns."""
 
-from pagealloc_model.show.post.charts import ASCII as ASCII
-from pagealloc_model.show.post.charts import UTF8 as UTF8
-from pagealloc_model.show.post.charts import Glyphs as Glyphs
-from pagealloc_model.show.post.charts import bar_chart as bar_chart
-from pagealloc_model.show.post.charts import histogram as histogram
-from pagealloc_model.show.post.charts import time_series as time_series
 from pagealloc_model.show.post.comparison_message import comparison_message as comparison_message
 from pagealloc_model.show.post.comparison_message import posted_figures as posted_figures
 from pagealloc_model.show.post.message import Message as Message
 from pagealloc_model.show.post.tables import choice_table as choice_table
 from pagealloc_model.show.post.tables import doctor_text as doctor_text
 from pagealloc_model.show.post.tables import live_text as live_text
-from pagealloc_model.show.post.tables import longest_hold_table as longest_hold_table
 from pagealloc_model.show.post.tables import miss_list as miss_list
 from pagealloc_model.show.post.tables import snapshot_table as snapshot_table
-from pagealloc_model.show.post.tables import traffic_table as traffic_table
 from pagealloc_model.show.recording_text import describe_recording as describe_recording
 from pagealloc_model.show.recording_text import recording_text as recording_text
-from pagealloc_model.show.recording_text import rule_table as rule_table
 from pagealloc_model.verdict.result_tables import Footer as Footer
 from pagealloc_model.verdict.result_tables import comparison_table as comparison_table
 from pagealloc_model.verdict.result_tables import error_table as error_table
