@@ -47,28 +47,20 @@ if TYPE_CHECKING:
     from pagealloc_model.recording.recording import Recording
     from pagealloc_model.recording.trace.columns import Trace
 
-BINS = 200
-HEIGHT = 72
 FILL = "rgba(128,128,128,0.5)"
 """Seen on white and on a dark ground."""
-STEPS = 1000
-"""The slider has about as many positions."""
 PICTURE_FIRST_S = 0.1
 """A picture leaves in less, if comparing in words does not take the interpreter meanwhile."""
 ELSEWHERE = "nothing moves in this tab; what changes is told above"
-RECLAIM_OPTIONS = (
-    ("as policy and recording ask for", CHOSEN),
-    ("literal: as recorded", "literal"),
-    ("elastic: the model decides", "elastic"),
-)
 
 
 class Timeline(ipywidgets.VBox):
     """Events per second over the recording; a brush or the slider below picks a part of it."""
 
     def __init__(self, trace: Trace, start_ns: int, seconds: float, window: Window | None) -> None:
-        power = 10.0 ** np.floor(np.log10(seconds / STEPS))
-        step = next(size * power for size in (1, 2, 5, 10) if size * power >= seconds / STEPS)
+        finest = seconds / 1000  # the slider has about as many positions
+        power = 10.0 ** np.floor(np.log10(finest))
+        step = next(size * power for size in (1, 2, 5, 10) if size * power >= finest)
         self._seconds = float(np.ceil(seconds / step) * step)
         self.slider = ipywidgets.FloatRangeSlider(
             value=window or (0.0, self._seconds),
@@ -117,7 +109,7 @@ def _in_a_row(*widgets: ipywidgets.Widget) -> ipywidgets.HBox:
 
 def _strip(trace: Trace, start_ns: int, seconds: float) -> Drawing:
     """Events per second over the recording, to be brushed."""
-    counts, edges = np.histogram(trace.time_ns, BINS, (start_ns, start_ns + seconds * 1e9))
+    counts, edges = np.histogram(trace.time_ns, 200, (start_ns, start_ns + seconds * 1e9))
     middles = ((edges[:-1] + edges[1:]) / 2 - start_ns) / 1e9
     marks = {"line": {"color": INK, "width": 1}, "marker": {"size": 1, "color": INK}}
     look = marks | {"fill": "tozeroy", "fillcolor": FILL, "meta": "timeline"}
@@ -126,7 +118,7 @@ def _strip(trace: Trace, start_ns: int, seconds: float) -> Drawing:
     axis = {"gridcolor": GRID, "linecolor": INK, "zeroline": False}
     y_title = {"text": "events/s", "font": {"size": 9}}
     layout = {
-        "height": HEIGHT,
+        "height": 72,
         "margin": {"l": 70, "r": 20, "t": 4, "b": 20},
         "paper_bgcolor": "white",
         "plot_bgcolor": "white",
@@ -248,7 +240,11 @@ class RecordingExplorer(Answering):
         self._comparing = LatestOnly(_compared, self._tell_comparison, self.status.fail)
         self.difference, self.text = FoldedHTML(), FoldedHTML()
         self.reclaim = ipywidgets.Dropdown(
-            options=RECLAIM_OPTIONS,
+            options=(
+                ("as policy and recording ask for", CHOSEN),
+                ("literal: as recorded", "literal"),
+                ("elastic: the model decides", "elastic"),
+            ),
             value=question.reclaim,
             description="reclaim",
             tooltip="literal: what the recorded kernel reclaimed is repeated; elastic: the model "

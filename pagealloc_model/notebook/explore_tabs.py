@@ -134,13 +134,6 @@ def as_python(recording: Recording, question: Question, mode: str) -> str:
 
 
 BASE, CANDIDATE = "base", "candidate"
-BASE_REPLAYS = 3
-"""Kept: changing the tab or the candidate needs no new one."""
-INSTANT_S = 1e-6
-LOCK_BINS = 20
-"""Bins of the lock's traffic in a recording too short for as many of a second."""
-MOST_ORDERS = 3
-"""Orders whose outcomes are drawn, the largest asked for."""
 
 
 class SidesOf:
@@ -159,7 +152,7 @@ class SidesOf:
         """Measurements of the recording; in narrower bins of the lock where it is short."""
         first, last = self.recording.trace.demand_span_ns
         width = bin_width_ns(last - first)
-        rough = (last - first) // LOCK_BINS // width * width
+        rough = (last - first) // 20 // width * width
         return self.recording.measure(bin_ns=min(DEFAULT_BIN_NS, max(rough, width)))
 
     @cached_property
@@ -203,13 +196,13 @@ class SidesOf:
             key, replays = (base_policy, window, reclaim.mode), self._base_replays
             if key not in replays:
                 newest = replay(base_policy, window)
-                while len(replays) >= BASE_REPLAYS:
+                while len(replays) >= 3:  # changing the tab or the candidate needs no new one
                     del replays[next(iter(replays))]
                 replays[key] = newest
             return replays[key]
 
         base = base_replay(window)
-        before = (0.0, max(window[0] if window else 0.0, INSTANT_S))
+        before = (0.0, max(window[0] if window else 0.0, 1e-6))
         return Sides(
             base=base,
             candidate=base if policy == base_policy else replay(policy, window),
@@ -289,7 +282,7 @@ def _locks(sides: Sides) -> tuple[Drawing, ...]:
 
 
 def _outcomes(sides: Sides) -> tuple[Drawing, ...]:
-    orders = sorted(sides.base.outcomes["order"].unique())[-MOST_ORDERS:]
+    orders = sorted(sides.base.outcomes["order"].unique())[-3:]
     tables = sides.both("outcomes")
     return _linked([], *(figures.outcomes.drawing(*tables, int(order)) for order in orders))
 

@@ -37,7 +37,6 @@ from pagealloc_model.show.figures.files import write_figures
 PARAMETERS, INJECTED, POST = "parameters", "injected-parameters", "post"
 """Tags of cells."""
 PLOTLY_MIME = "application/vnd.plotly.v1+json"
-FIGURES = "figures"
 LONGEST_NAME = 48
 """Characters of a figure's title in the name of its file."""
 FIRST_CELL = """\
@@ -49,10 +48,6 @@ sys.path.append(os.getcwd())
 del os, show_statically, sys"""
 """Run before the notebook's own cells; no part of the executed copy. Modules of the working
 directory come last, so that none stands in for an installed one of the same name."""
-NO_SHADOWS = ("--IPKernelApp.ignore_cwd=True",)
-"""Keeps IPython from putting the working directory before installed modules."""
-
-
 _TAG = re.compile(r"<[^>]+>")
 
 
@@ -69,12 +64,24 @@ def executed(
     Raises:
         UsageError: no such cell, no such parameter, or a cell that failed.
     """
-    copy = nbformat.read(notebook, as_version=4)
+    copy, name = nbformat.read(notebook, as_version=4), notebook.stem
     if parameters:
-        _inject(copy, parameters, notebook.stem)
+        defaults = next(iter(_tagged_cells(copy, PARAMETERS)), None)
+        if defaults is None:
+            raise UsageError(f"notebook {name}: no cell is tagged {PARAMETERS!r}")
+        lines = defaults.source.splitlines()
+        known = [line.partition("=")[0].strip() for line in lines if "=" in line]
+        for parameter in parameters:
+            if parameter not in known:
+                raise UsageError(
+                    f"notebook {name} has no parameter {parameter!r}; it has {', '.join(known)}"
+                )
+        settings = "\n".join(f"{parameter} = {value!r}" for parameter, value in parameters.items())
+        cell = new_code_cell(settings, metadata={"tags": [INJECTED]})
+        copy.cells.insert(copy.cells.index(defaults) + 1, cell)
     copy.cells.insert(0, new_code_cell(FIRST_CELL))
-    with progress(f"running {notebook.stem}", len(copy.cells), "cells", given=report) as told:
-        _run(copy, notebook.stem, told)
+    with progress(f"running {name}", len(copy.cells), "cells", given=report) as told:
+        _run(copy, name, told)
     del copy.cells[0]
     for cell in copy.cells:  # the notebook's own are counted from 1
         for part in (cell, *cell.get("outputs", ())):
@@ -89,23 +96,6 @@ def _tagged_cells(notebook: NotebookNode, tag: str) -> list[NotebookNode]:
     return [cell for cell in code if tag in cell.metadata.get("tags", ())]
 
 
-def _inject(copy: NotebookNode, parameters: Mapping[str, object], name: str) -> None:
-    """Add a cell that sets the parameters, behind the one with their defaults."""
-    defaults = next(iter(_tagged_cells(copy, PARAMETERS)), None)
-    if defaults is None:
-        raise UsageError(f"notebook {name}: no cell is tagged {PARAMETERS!r}")
-    lines = defaults.source.splitlines()
-    known = [line.partition("=")[0].strip() for line in lines if "=" in line]
-    for parameter in parameters:
-        if parameter not in known:
-            raise UsageError(
-                f"notebook {name} has no parameter {parameter!r}; it has {', '.join(known)}"
-            )
-    settings = "\n".join(f"{parameter} = {value!r}" for parameter, value in parameters.items())
-    cell = new_code_cell(settings, metadata={"tags": [INJECTED]})
-    copy.cells.insert(copy.cells.index(defaults) + 1, cell)
-
-
 def _run(copy: NotebookNode, name: str, report: Report | None) -> None:
     """Execute all cells in place; a kernel that does not start has run nothing, so another may."""
     current = -1
@@ -116,6 +106,8 @@ def _run(copy: NotebookNode, name: str, report: Report | None) -> None:
         if report is not None:
             report(cell_index / len(copy.cells))
 
+    # the working directory does not come before installed modules
+    words = ["--log-level=ERROR", "--IPKernelApp.ignore_cwd=True"]
     for is_last in (False, True):
         client = NotebookClient(
             copy,
@@ -123,15 +115,15 @@ def _run(copy: NotebookNode, name: str, report: Report | None) -> None:
             store_widget_state=False,
             record_timing=False,
             on_cell_start=begins,
-            extra_arguments=["--log-level=ERROR", *NO_SHADOWS],
+            extra_arguments=words,
             resources={"metadata": {"path": os.getcwd()}},
         )
         try:
             client.execute(env=os.environ | {"PYTHONSAFEPATH": "1"})
             return
         except CellExecutionError as error:
-            words = " ".join(error.evalue.split())
-            raise UsageError(f"notebook {name}, cell {current}: {error.ename}: {words}") from None
+            failure = f"{error.ename}: {' '.join(error.evalue.split())}"
+            raise UsageError(f"notebook {name}, cell {current}: {failure}") from None
         except DeadKernelError:
             raise UsageError(f"notebook {name}, cell {current}: its kernel died") from None
         except RuntimeError as error:
@@ -280,19 +272,18 @@ def write_study(
     Raises:
         UsageError: the notebook cannot be run with these parameters.
     """
-    done = executed(notebook, parameters, report)
-    name = notebook.stem
+    done, name = executed(notebook, parameters, report), notebook.stem
     nbformat.write(done, directory / f"{name}.ipynb")
     (directory / f"{name}.html").write_text(offline_page(done, name), encoding="utf-8")
     (directory / "post.txt").write_text(post_text(done), encoding="ascii")
-    figures = figures_of(done)
-    not_written = ""
-    (directory / FIGURES).mkdir()
+    figures, not_written = figures_of(done), ""
+    drawn = directory / "figures"
+    drawn.mkdir()
     try:
-        write_figures(figures, directory / FIGURES)
+        write_figures(figures, drawn)
     except UsageError as error:
         not_written = str(error)
-    if not any((directory / FIGURES).iterdir()):
-        (directory / FIGURES).rmdir()
+    if not any(drawn.iterdir()):
+        drawn.rmdir()
     files = sorted(str(path.relative_to(directory)) for path in directory.rglob("*.*"))
     return Study(len(figures), files, not_written)

@@ -22,7 +22,6 @@ from pagealloc_model.notebook.explore_tabs import Question
 from pagealloc_model.recording.record.children import clean_environment
 from pagealloc_model.recording.recording import open_recording
 
-LOOPBACK = "127.0.0.1"
 THEMES = (LIGHT, DARK) = ("light", "dark")
 ALLOWED = (
     "default-src 'self' data: blob: 'unsafe-inline' 'unsafe-eval'; connect-src 'self' data: blob:; "
@@ -68,7 +67,7 @@ def page_server(
         def load_config_file(self, *_: Any, **__: Any) -> None:
             """Read no file."""
 
-    voila = {"ip": LOOPBACK, "port": port, "open_browser": browser, "log_level": "ERROR"}
+    voila = {"ip": "127.0.0.1", "port": port, "open_browser": browser, "log_level": "ERROR"}
     voila["token"] = secrets.token_urlsafe(24)
     voila["tornado_settings"] = {"headers": {"Content-Security-Policy": ALLOWED}}
     page = {"show_tracebacks": False, "theme": theme}
@@ -81,12 +80,12 @@ def page_server(
 def _installed_alone() -> Iterator[None]:
     """Jupyter looks into no directory but the installation's, and children into no other."""
     before = dict(os.environ)
-    os.environ.clear()
-    os.environ.update(clean_environment() | {"JUPYTER_NO_CONFIG": "1"})
     try:
         with tempfile.TemporaryDirectory(prefix="pagealloc-no-config-") as empty:
-            os.environ |= {"JUPYTER_CONFIG_DIR": empty, "JUPYTER_DATA_DIR": empty}
-            os.environ["IPYTHONDIR"] = empty
+            names = ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "IPYTHONDIR")
+            alone = clean_environment() | dict.fromkeys(names, empty) | {"JUPYTER_NO_CONFIG": "1"}
+            os.environ.clear()
+            os.environ.update(alone)
             yield
     finally:
         os.environ.clear()

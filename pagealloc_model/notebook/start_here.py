@@ -20,10 +20,6 @@ if TYPE_CHECKING:
 
 
 FIELDS = ("pcp_batch",)
-AS_RECORDED = "predicted, policy as recorded"
-THIS_POLICY = "predicted, policy above"
-TEXT_WIDTH = 120
-"""Characters per line of what is said below the figure."""
 
 
 def start_here(recording: Recording | str, *, fields: Sequence[str] = FIELDS) -> Explorer:
@@ -43,12 +39,11 @@ def start_here(recording: Recording | str, *, fields: Sequence[str] = FIELDS) ->
     base = pm.replay(recording)
 
     def compute(policy: pm.Policy, progress: Progress, cancelled: threading.Event) -> View:
-        patch = base
-        text = ""
+        patch, text = base, ""
         if policy != pm.Policy():
             patch = pm.replay(recording, policy, progress=progress, cancel=cancelled.is_set)
-            text = paragraph(change_words(pm.compare(base, patch), "This policy"), width=TEXT_WIDTH)
-        sides = {AS_RECORDED: base, THIS_POLICY: patch}
+            text = paragraph(change_words(pm.compare(base, patch), "This policy"), width=120)
+        sides = {"predicted, policy as recorded": base, "predicted, policy above": patch}
         return View(figure=figures.at_a_glance.drawing(measured, sides), text=text, replay=patch)
 
     controls = PolicyControls(fields, recorded=recorded_values(base))

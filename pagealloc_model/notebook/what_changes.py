@@ -18,30 +18,14 @@ if TYPE_CHECKING:
 
 MOST_NAMED = 3
 """Quantities that the sentence names."""
-MANYFOLD = 3
-"""From this ratio on a change is told as one."""
 MOST_IN_VIEW = 6
 """Believed rows that are not folded."""
 NOTHING_ASKED = (
     "<p>The candidate is the base: move a control, and what it changes is told here first.</p>"
 )
 COMPARING = "<p>Both sides are compared; the first time, the model's error is found too ...</p>"
-RANGE = "believed range"
-RANGE_IS = "95 % over windows of the recording, widened by the model's error on it"
-_STYLE = """<style>
-.pagealloc-difference { max-height: 190px; overflow: auto; }
-.pagealloc-difference table { border-collapse: collapse; font-size: 12px; }
-.pagealloc-difference th { text-align: left; font-weight: normal; padding: 0 10px 0 0; }
-.pagealloc-difference td { text-align: right; padding: 0 10px 0 0; white-space: nowrap; }
-.pagealloc-difference td:first-child, .pagealloc-difference td:last-child { text-align: left; }
-.pagealloc-difference p { margin: 0 0 4px 0; }
-.pagealloc-difference .first { font-size: 14px; font-weight: bold; line-height: 1.3; }
-.pagealloc-difference summary { cursor: pointer; }
-</style>"""
-_TITLES = ("changes", "base", "candidate", "change", RANGE, "", "")
-_ARROWS = {BETTER: "\u25b2 better", WORSE: "\u25bc worse"}
-_WIDTH, _HEIGHT = 120, 12
-"""Of a bar, in pixels."""
+_RANGE = "believed range"
+_RANGE_IS = "95 % over windows of the recording, widened by the model's error on it"
 
 
 def difference_html(comparison: Comparison) -> str:
@@ -62,7 +46,7 @@ def difference_html(comparison: Comparison) -> str:
     if still:
         words = count_of(still, "quantity stays as it is", "quantities stay as they are")
         parts.append(f"<p>{words}.</p>")
-    return f'{_STYLE}<div class="pagealloc-difference">{"".join(parts)}</div>'
+    return f'<div class="pagealloc-difference">{"".join(parts)}</div>'
 
 
 def changing_rows(comparison: Comparison) -> pd.DataFrame:
@@ -113,7 +97,7 @@ def _in_words(row: Any) -> str:
         return f"{verb} {name} from {100 * row.base:.3g} % to {100 * row.patch:.3g} %"
     change = in_measure(row, row.patch - row.base)
     size = f"by {change.strip('+-n%')}{' %' if change.endswith('%') else ''}"
-    if row.base > 0 and row.patch >= MANYFOLD * row.base:
+    if row.base > 0 and row.patch >= 3 * row.base:
         size = f"{row.patch / row.base:.2g}-fold"
     unit = f" {row.unit}" if row.unit and not row.metric.endswith(row.unit) else ""
     base, patch = (
@@ -125,11 +109,13 @@ def _in_words(row: Any) -> str:
 def _table(rows: pd.DataFrame) -> str:
     if rows.empty:
         return ""
-    hints = {RANGE: f' title="{escape(RANGE_IS)}"'}
-    lines = ["".join(f"<th{hints.get(title, '')}>{escape(title)}</th>" for title in _TITLES)]
+    titles = ("changes", "base", "candidate", "change", _RANGE, "", "")
+    hints = {_RANGE: f' title="{escape(_RANGE_IS)}"'}
+    arrows = {BETTER: "\u25b2 better", WORSE: "\u25bc worse", SAME: ""}
+    lines = ["".join(f"<th{hints.get(title, '')}>{escape(title)}</th>" for title in titles)]
     for row in rows.itertuples():
         scope = "" if row.scope == "all" else f", {row.scope}"
-        change, _, low, high = (escape(each.strip()) for each in measures(row))
+        change, _, low, high = (escape(words.strip()) for words in measures(row))
         cells = (
             escape(f"{with_unit(row)}{scope}"),
             number(row.base),
@@ -137,7 +123,7 @@ def _table(rows: pd.DataFrame) -> str:
             f"<b>{change}</b>" if row.verdict in BELIEVED else change,
             "NA" if pd.isna(row.change_low) else f"{low} to {high}",
             _bar(row.patch - row.base, row.change_low, row.change_high, f"from {low} to {high}"),
-            _ARROWS.get(row.verdict, "" if row.verdict == SAME else escape(row.verdict)),
+            arrows.get(row.verdict, escape(row.verdict)),
         )
         lines.append("".join(f"<td>{cell}</td>" for cell in cells))
     head, *body = (f"<tr>{line}</tr>" for line in lines)
@@ -149,11 +135,12 @@ def _bar(change: float, low: float, high: float, words: str) -> str:
     reach = max(abs(change), abs(low), abs(high))
     if not reach or not all(map(math.isfinite, (change, low, high))):
         return ""
-    middle = _WIDTH / 2
+    width, height = 120, 12  # pixels
+    middle = width / 2
     begin, end, dot = (round(middle * (1 + 0.95 * at / reach), 1) for at in (low, high, change))
     return (
-        f'<svg width="{_WIDTH}" height="{_HEIGHT}" role="img" aria-label="{words}">'
+        f'<svg width="{width}" height="{height}" role="img" aria-label="{words}">'
         f'<rect x="{begin}" y="3" width="{max(end - begin, 1.0):.1f}" height="6" fill="#767676"/>'
-        f'<line x1="{middle}" x2="{middle}" y1="0" y2="{_HEIGHT}" stroke="currentColor"/>'
-        f'<circle cx="{dot}" cy="{_HEIGHT / 2}" r="3.5" fill="currentColor"/></svg>'
+        f'<line x1="{middle}" x2="{middle}" y1="0" y2="{height}" stroke="currentColor"/>'
+        f'<circle cx="{dot}" cy="{height / 2}" r="3.5" fill="currentColor"/></svg>'
     )
