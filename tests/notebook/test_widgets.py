@@ -29,30 +29,22 @@ def batch_view(policy: Policy, progress: Progress, cancelled: threading.Event) -
     return View(figure=line([0.0, float(policy.pcp_batch or 0)]), text=str(policy))
 
 
-def test_controls_come_from_the_fields_metadata() -> None:
+def test_controls_come_from_the_fields_metadata_and_start_as_recorded() -> None:
     controls = PolicyControls(["highatomic_gate_order"], labels={"highatomic_gate_order": "gate"})
     slider = controls.values["highatomic_gate_order"]
     assert (slider.min, slider.max, slider.value) == (0, 10, 0)
     assert slider.description == "gate (order)"
     assert "reserve no pageblock" in slider.tooltip
-
-
-def test_controls_start_as_recorded() -> None:
-    controls = PolicyControls(["pcp_batch"], recorded={"pcp_batch": 63})
-    assert controls.values["pcp_batch"].value == 63
-    assert controls.policy == Policy()
-
-
-def test_a_start_between_steps_is_no_move() -> None:
-    slider = PolicyControls(["pcp_high_min"], recorded={"pcp_high_min": 2001}).values[
-        "pcp_high_min"
-    ]
-    assert slider.value == 2001
+    recorded = PolicyControls(["pcp_high_min"], recorded={"pcp_high_min": 2001})
+    slider = recorded.values["pcp_high_min"]
+    assert (slider.value, recorded.policy) == (2001, Policy())
     assert (slider.value - slider.min) % slider.step == 0
+    with pytest.raises(UsageError, match="nonsense"):
+        PolicyControls(["nonsense"])
 
 
-def test_moving_a_control_takes_the_field_and_reset_gives_it_back() -> None:
-    controls = PolicyControls(["pcp_batch", "pcp_free_batched"])
+def test_moving_a_control_takes_the_field_and_it_is_given_back() -> None:
+    controls = PolicyControls(["pcp_batch", "pcp_free_batched"], recorded={"pcp_batch": 63})
     seen = []
     controls.on_change(seen.append)
     controls.values["pcp_batch"].value = 31
@@ -61,37 +53,21 @@ def test_moving_a_control_takes_the_field_and_reset_gives_it_back() -> None:
     controls.reset()
     assert [policy.pcp_batch for policy in seen] == [31, 32, 32, None]
     assert seen[-1] == Policy()
-
-
-def test_a_field_given_back_shows_its_recorded_value() -> None:
-    controls = PolicyControls(["pcp_batch"], recorded={"pcp_batch": 63})
     controls.values["pcp_batch"].value = 31
     controls.as_recorded["pcp_batch"].value = True
     assert controls.values["pcp_batch"].value == 63
     assert controls.policy == Policy()
 
 
-def test_an_unknown_field_is_refused() -> None:
-    with pytest.raises(UsageError, match="nonsense"):
-        PolicyControls(["nonsense"])
-
-
-def test_figures_move_in_place() -> None:
+def test_figures_move_in_place_and_others_take_it() -> None:
     chart = Chart()
     chart.show(line([1, 2]))
     picture = chart.picture
     chart.show(line([3, 4]))
-    assert chart.picture is picture
     assert list(chart.figure.data[0].y) == [3, 4]
-
-
-def test_a_figure_of_another_shape_is_drawn_in_the_same_place() -> None:
-    chart = Chart()
-    chart.show(line([1, 2]))
-    picture = chart.picture
     chart.show(line([3, 4], "other"))
-    assert chart.picture is picture
     assert chart.figure.layout.title.text == "other"
+    assert chart.picture is picture
 
 
 def test_a_page_that_connects_later_gets_all_that_is_on_show() -> None:
@@ -174,14 +150,10 @@ def two_lines(values: list[float]) -> Drawing:
     return Drawing(traces=traces, layout={})
 
 
-def test_the_explorer_shows_the_recorded_policy_first() -> None:
+def test_the_explorer_shows_the_recorded_policy_and_follows_its_sliders() -> None:
     view = explorer(batch_view)
     assert list(view.chart.figure.data[0].y) == [0, 0]
     assert "as recorded" in view.text.value
-
-
-def test_moving_a_slider_redraws_without_a_cell() -> None:
-    view = explorer(batch_view)
     view.controls.values["pcp_batch"].value = 99
     assert view.wait(PATIENCE_S)
     assert list(view.chart.figure.data[0].y) == [0, 99]

@@ -126,12 +126,8 @@ Line = tuple[np.ndarray, np.ndarray]
 class Lane:
     """One measured or predicted table and how its traces look in every panel.
 
-    Attributes:
-        label: the legend's words.
-        table: rows of one data contract, possibly empty.
-        measured: marks with a thin line if true, a plain line if not.
-        rank: 0 for the first measured (or predicted) lane of the figure, then 1, ...
-        colour: of all its traces; "" takes the colour of the panel's key.
+    `rank` counts the measured, or predicted, lanes of a figure from 0; `colour` is that of all its
+    traces, "" takes the colour of the panel's key.
     """
 
     label: str

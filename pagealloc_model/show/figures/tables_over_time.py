@@ -261,9 +261,11 @@ def transaction_sizes(measured: Tables, predicted: Tables, zone: str | None = No
     for panel, site in enumerate(sites):
         counts = {}
         for lane in drawn:
-            rows = lane.table[lane.table["site"] == site] if len(lane.table) else lane.table
-            columns = ("objects", "transactions") if len(lane.table) else ()
-            values = (rows[name].to_numpy(float, na_value=np.nan) for name in columns)
+            values: list[np.ndarray] = []
+            if len(lane.table):
+                own = (lane.table["site"] == site).to_numpy()
+                columns = (lane.table[name] for name in ("objects", "transactions"))
+                values = [column.to_numpy(float, na_value=np.nan)[own] for column in columns]
             counts[lane.key] = _by_power_of_two(*values)
         absent = {lane.label: lane.reason for lane in drawn if counts[lane.key].empty}
         powers = [power for series in counts.values() for power in series.index]

@@ -17,10 +17,7 @@ HEIGHT = 9
 
 @dataclass(frozen=True, kw_only=True)
 class Glyphs:
-    """The characters that charts are made of: bars' and points' for each series, and axes'.
-
-    Points of several series meet in `both`.
-    """
+    """The characters of bars and points for each series, of points that meet, and of axes."""
 
     fills: str
     marks: str
@@ -50,27 +47,25 @@ def bar_chart(
     glyphs: Glyphs = ASCII,
     width: int = WIDTH,
 ) -> str:
-    """One group of bars per label, one bar in it per series.
+    """One group of bars per label, one bar in it per series; NaN is shown as NA.
 
-    Args:
-        title: what is counted, with its unit.
-        bars: label -> a value per series; NaN is shown as NA.
-        series: their names.
-        log: lengths go with log(1 + value), for values that span decades.
-        glyphs: characters to draw with.
-        width: characters per line at most.
+    With `log`, lengths go with log(1 + value), for values that span decades.
     """
+
+    def length_of(value: float) -> float:
+        return math.log1p(max(value, 0.0)) if log else max(value, 0.0)
+
     numbers = {label: [number(value) for value in values] for label, values in bars.items()}
     value_size = max((len(text) for texts in numbers.values() for text in texts), default=0)
     label_size = max((len(label) for label in bars), default=0)
     name_size = max(len(name) for name in series)
     room = width - label_size - name_size - value_size - 5
     known = [value for values in bars.values() for value in values if not math.isnan(value)]
-    largest = _length(max(known, default=0.0), log)
+    largest = length_of(max(known, default=0.0))
     lines = textwrap.wrap(title + (" (bars go with log(1 + value))" if log else ""), width)
     for label, values in bars.items():
         for index, value in enumerate(values):
-            share = 0.0 if math.isnan(value) or not largest else _length(value, log) / largest
+            share = 0.0 if math.isnan(value) or not largest else length_of(value) / largest
             length = max(round(share * room), int(value > 0))
             words = label if index == 0 else ""
             bar = glyphs.fills[index % len(glyphs.fills)] * length
@@ -88,15 +83,7 @@ def histogram(
     glyphs: Glyphs = ASCII,
     width: int = WIDTH,
 ) -> str:
-    """Counts by bin, each bin a power of two n that holds sizes from n to 2n - 1.
-
-    Args:
-        title: what is counted.
-        counts: lower end of a bin -> a count per series.
-        series: their names.
-        glyphs: characters to draw with.
-        width: characters per line at most.
-    """
+    """Counts by the lower end of a bin, a power of two n that holds sizes from n to 2n - 1."""
     bars = {
         str(low) if low == 1 else f"{low}-{2 * low - 1}": values
         for low, values in sorted(counts.items())
@@ -112,15 +99,7 @@ def time_series(
     glyphs: Glyphs = ASCII,
     width: int = WIDTH,
 ) -> str:
-    """Values over time, one mark per column and series.
-
-    Args:
-        title: quantity and unit.
-        seconds: float, shape (samples,), ascending.
-        series: name -> values, shape (samples,); NaN leaves a gap.
-        glyphs: characters to draw with.
-        width: characters per line at most.
-    """
+    """Values over seconds, which ascend, one mark per column and series; NaN leaves a gap."""
     values = np.stack(list(series.values())).astype(float)
     known = values[~np.isnan(values)]
     # from 0, unless all values lie within a tenth of the highest
@@ -152,7 +131,3 @@ def time_series(
     first, last = f"{seconds[0]:.1f}", f"{seconds[-1]:.1f} s"
     lines.append(f"{'':>{axis_size}}  {first}{last:>{columns - len(first)}}")
     return "\n".join(lines)
-
-
-def _length(value: float, log: bool) -> float:
-    return math.log1p(max(value, 0.0)) if log else max(value, 0.0)

@@ -116,14 +116,8 @@ def _most_changed(
 
 
 SHOWN_ERRORS = (
-    "order_distribution_tv",
-    "free_pages",
-    "refill_pages",
-    "refill_transactions",
-    "drain_pages",
-    "drain_transactions",
-    "extfrag_events",
-    "highatomic_blocks",
+    *("order_distribution_tv", "free_pages", "refill_pages", "refill_transactions"),
+    *("drain_pages", "drain_transactions", "extfrag_events", "highatomic_blocks"),
 )
 PREDICTED = (
     "Predicted by a trace-driven model of the page allocator; nothing below was measured under "
@@ -302,8 +296,8 @@ def posted_claim(fields: Iterable[str]) -> str:
 
 
 def _changed_fields(comparison: Comparison) -> list[str]:
-    sides = [each.policy.given() for each in (comparison.base, comparison.patch)]
-    return [name for name in policy_settings() if sides[0].get(name) != sides[1].get(name)]
+    base, patch = (side.policy.given() for side in (comparison.base, comparison.patch))
+    return [name for name in policy_settings() if base.get(name) != patch.get(name)]
 
 
 def _change_words(comparison: Comparison, name: str) -> str:

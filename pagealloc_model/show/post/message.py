@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from pagealloc_model.base.text import INDENT, WIDTH, ascii_only, cleaned, folded, paragraph
 
 MIME_HEADERS = (
-    "MIME-Version: 1.0",
-    "Content-Type: text/plain; charset=UTF-8",
-    "Content-Transfer-Encoding: 8bit",
+    "MIME-Version: 1.0\nContent-Type: text/plain; charset=UTF-8\nContent-Transfer-Encoding: 8bit"
 )
 
 
@@ -69,7 +67,7 @@ class Message:
         Spaces only, no line over 72 columns, ASCII unless `utf8`.
         """
         subject = textwrap.wrap(f"Subject: {self.subject}", WIDTH, subsequent_indent=" ")
-        parts = ["\n".join([*subject, *(MIME_HEADERS if self.utf8 else ())])]
+        parts = ["\n".join([*subject, *([MIME_HEADERS] if self.utf8 else [])])]
         for section in self.sections:
             line = "-" * len(section.title)
             title = f"{section.title}\n{line}\n\n" if section.title else ""
