@@ -28,6 +28,7 @@ COPIED = (
     "data/posted",
     "data/patches",
     "data/experiments/reserve_score",
+    "data/experiments/reserve_loads",
 )
 GENERATED = {
     "policy_fields": policy_page,

@@ -137,6 +137,19 @@ def test_parts_marked_at_the_same_time_lose_nothing(monkeypatch: MonkeyPatch) ->
     assert marks.any_by_compaction
 
 
+def test_requests_of_kernel_threads_are_marked(tmp_path: Path) -> None:
+    """S8.2: they are never throttled."""
+    names = ("kworker/0:1", "khugepaged", "make")
+    events = TimedEvents()
+    for pid, name in enumerate(names):
+        events.on(0, pid=pid + 7, comm=name).alloc(PAGE + pid)
+    trace = events.trace(tmp_path)
+    rows = np.zeros(len(names), resolved.ROW)
+    rows["pid"] = trace.pid
+    ElasticRows(trace).mark(rows, np.arange(len(names)))
+    assert (rows["bits"] & at.KERNEL_THREAD > 0).tolist() == [True, True, False]
+
+
 # Frees of slab pages that recorded reclaim caused (T10.16)
 
 

@@ -23,8 +23,12 @@ from pagealloc_model.notebooks.studies.idle_reserve import (
     why_not_recycled,
 )
 from pagealloc_model.notebooks.studies.reserve_reply import (
-    SIDES,
+    COMPARED,
+    LOADS,
     change_rows,
+    cost_rows,
+    load_boots,
+    load_rows,
     shipped_boots,
     shipped_patch,
 )
@@ -152,8 +156,8 @@ def test_the_command_prints_the_reply(capsys: pytest.CaptureFixture[str]) -> Non
 def test_each_row_with_a_figure_has_its_error() -> None:
     blocks = [block for section in reply().sections for block in section.blocks]
     tables = [block.text for block in blocks if isinstance(block, Fixed)]
-    figures = [line for line in tables[-1].splitlines() if "%" in line]
-    assert len(figures) == len(SIDES)
+    figures = [line for line in tables[1].splitlines() if "%" in line]
+    assert len(figures) == len(COMPARED)
     assert [line for line in figures if " to " not in line] == []
 
 
@@ -166,6 +170,30 @@ def test_the_reply_s_boots_are_all_that_were_registered() -> None:
     changes = change_rows(boots).set_index(["change", "proactiveness"])
     assert changes.loc[("score and index", 20), "change_low"] > 0
     assert changes.loc[("score alone", 20), "change_low"] < 0
+
+
+def test_the_boots_of_each_load_are_numbered_and_the_first_load_has_three() -> None:
+    boots = load_boots()
+    for (load, side), own in boots.groupby(["load", "side"]):
+        assert load in LOADS and side in COMPARED
+        assert sorted(own["boot"]) == list(range(1, len(own) + 1))
+    whole = boots[boots["load"] == "whole"]
+    assert whole.groupby("side").size().to_dict() == dict.fromkeys(COMPARED, 3)
+
+
+def test_what_the_mail_says_of_loads_is_in_their_boots() -> None:
+    """Points are differences of means, failures of all requests; predictions come from files."""
+    boots, rows = load_boots(), load_rows().set_index(["load", "change"])
+    whole = boots[boots["load"] == "whole"].groupby("side")["thp"].mean()
+    row = rows.loc[(LOADS["whole"], "score and index")]
+    assert row["points"] == pytest.approx(100 * (whole["both"] - whole["none"]))
+    assert row["change_low"] < row["points"] < row["change_high"]
+    assert row["predicted"] == pytest.approx(26, abs=1)
+    gated = boots[(boots["load"] == "whole") & (boots["side"] == "gate")]
+    failed = 1e4 * gated["failed_order_3"].sum() / gated["asked_order_3"].sum()
+    assert rows.loc[(LOADS["whole"], "the posted gate"), "failed_order_3"] == pytest.approx(failed)
+    costs = cost_rows().set_index(["side", "order"])
+    assert costs.loc[("gate", 3), "change"] > costs.loc[("both", 3), "change"]
 
 
 def test_the_patch_is_below_the_mail_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
