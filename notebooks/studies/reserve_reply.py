@@ -46,8 +46,9 @@ CLAIM = (
     "under zone->lock (zone->nr_free_highatomic is not by order). {boots} boots of an emulated "
     "6.12.117, 2 GiB, registered before the first: atomics of orders 1 to 3 under page-cache "
     "reads, then 300 unadvised huge-page faults in a minute, defrag=madvise. 26 ran in real time, "
-    "5 a side; the others count time in instructions, and end with bursts of 16 MiB of atomics at "
-    "min_free_kbytes=5700. THP success with its 95% interval, and failed atomics of 10,000 by order:"
+    "5 a side; the others count time in instructions, and end with bursts of 16 MiB of atomics "
+    "at min_free_kbytes=5700. THP success with its 95% interval, and failed atomics of 10,000 "
+    "by order:"
 )
 SIDES = {
     "none": ("no change", 20),
@@ -149,15 +150,18 @@ def load_rows() -> pd.DataFrame:
             cell = own[own["side"] == side]
             if cell.empty:
                 continue
-            mean, low, high = mean_interval(cell["thp"].to_list())
+            shares = {name: 100 * share for name, share in success(cell["thp"]).items()}
             change = change_interval(before, cell["thp"].to_list())
             is_none = side == "none"
             rows.append(
                 {"load": words, "change": SIDES[side][0], "boots": len(cell)}
                 | {"reserved": cell["blocks_quiet"].mean(), "whole": cell["whole_quiet"].mean()}
-                | {"thp_success": 100 * mean}
-                | {"low": max(100 * low, 0), "high": min(100 * high, 100)}
-                | {"points": float("nan") if is_none else 100 * (mean - sum(before) / len(before))}
+                | shares
+                | {
+                    "points": float("nan")
+                    if is_none
+                    else shares["thp_success"] - 100 * sum(before) / len(before)
+                }
                 | {"change_low": float("nan") if is_none else 100 * change[0]}
                 | {"change_high": float("nan") if is_none else 100 * change[1]}
                 | {"predicted": predicted.get((load, side), float("nan"))}
