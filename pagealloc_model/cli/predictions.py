@@ -467,9 +467,6 @@ def run_judge(options: argparse.Namespace) -> int:
             verdicts = (judge(code, rules, **drawn, progress=report),)
     if options.json:
         described = [asdict(verdict) for verdict in verdicts]
-        for verdict, content in zip(verdicts, described, strict=True):
-            if verdict.difference is not None:
-                content["difference"]["places"] = [str(each) for each in verdict.difference.places]
         print(json_text(described if options.pressure else described[0]))
     else:
         print("\n\n".join(_verdict_text(verdict) for verdict in verdicts))

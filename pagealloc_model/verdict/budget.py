@@ -13,7 +13,8 @@ from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.choices import true_state as rec
 from pagealloc_model.allocator.state import maximal_buddies
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.base.text import WIDTH
+from pagealloc_model.base.table import Table
+from pagealloc_model.base.text import NOT_AVAILABLE, WIDTH, ascii_only, paragraph
 from pagealloc_model.measured.stream import allocator_stream
 from pagealloc_model.measured.transactions import zone_drains
 from pagealloc_model.predicted.demand.compaction import as_requests, zone_of_page
@@ -30,7 +31,7 @@ from pagealloc_model.verdict.choices.recorded_moves import (
     true_start,
 )
 from pagealloc_model.verdict.errors import Scored, error_rows, records
-from pagealloc_model.verdict.result_tables import budget_table
+from pagealloc_model.verdict.result_tables import labelled
 from pagealloc_model.verdict.statistics import relative
 from pagealloc_model.verdict.validation import validate_windows
 
@@ -303,6 +304,29 @@ class Run:
     forced: int = 0
 
 
+_BUDGET_RULE = (
+    "Errors as in the error table. A column marked * is imposed: the run was given what the kernel "
+    "decided, so it is no prediction and says only where an error comes from."
+)
+_SHARES_RULE = (
+    "Mean absolute error over scopes. model's: what is not missing; decided: the part of it that "
+    "goes when the kernel's own decisions (zone, drains, boosts) are imposed; missing: what goes "
+    "when information is imposed beside them (the start). The rest of the model's remains with all "
+    "imposed. Negative: errors hid one another. most by: the one truth that removes most alone, if "
+    "more than a tenth. windows: the error of the loss-free windows, each predicted by itself."
+)
+
+
+def _cell(value: object, unit: str, sign: str) -> str:
+    """An error in at most seven characters: percent, or as it is where it is absolute."""
+    if pd.isna(value):
+        return NOT_AVAILABLE
+    amount = float(value)  # type: ignore[arg-type]
+    if unit == "total variation":
+        return f"{amount:.3f}"
+    return f"{100 * amount:{sign}.{1 if abs(amount) < 10 else 0}f}%"
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Budget:
     """Remains of each error when the recording's own truth is imposed.
@@ -329,10 +353,32 @@ class Budget:
 
     def to_text(self, *, width: int = WIDTH) -> str:
         """The budget as plain text, no line wider than `width`."""
-        meanings = {run.run: run.meaning for run in self.runs}
-        return budget_table(
-            self.errors, self.shares, meanings, self.absent, self.record, width=width
-        )
+        titles = {run.run: f"{run.run}*" if run.imposed else run.run for run in self.runs}
+        runs = [name for name in titles if name != WINDOWS]
+        rows: list[tuple[str, ...]] = []
+        for (metric, scope), group in self.errors.groupby(["metric", "scope"], sort=False):
+            unit, where = str(group["unit"].iloc[0]), "" if scope == "all" else f", {scope}"
+            by_run = group.set_index("run")["error"].reindex(runs)
+            cells = (_cell(value, unit, "+") for value in by_run)
+            rows.append((ascii_only(f"{metric}{where} ({unit})"), "", *cells))
+        header = ("metric", "scope", *(titles[name] for name in runs))
+        lines = [Table(header, rows).to_text(width), "", paragraph(_BUDGET_RULE, width=width), ""]
+        explained = {titles[run.run]: run.meaning for run in self.runs}
+        explained |= {name: f"not in this recording: {why}" for name, why in self.absent.items()}
+        lines.append(labelled(explained, 10, width))
+        columns = ["error", "models", "decided", "missing"] + [WINDOWS] * (WINDOWS in titles)
+        units = dict(zip(self.errors["metric"], self.errors["unit"], strict=True))
+        rows = []
+        for row in self.shares.to_dict(orient="records"):
+            cells = (_cell(row[name], str(units[row["metric"]]), "") for name in columns)
+            rows.append(("", row["metric"], *cells, row["most_by"] or "-"))
+        named = ("model's" if name == "models" else name for name in columns)
+        shares = Table(("whose error", "metric", *named, "most by"), rows).to_text(width)
+        lines += ["", shares, "", paragraph(_SHARES_RULE, width=width)]
+        lines += ["", "Record next time:"] if self.record else []
+        for name, text in self.record.items():
+            lines.append(paragraph(text, label=f"- {name}: ", width=width))
+        return "\n".join(lines) + "\n"
 
     def to_dict(self) -> dict[str, object]:
         """Content that `pagealloc validate --budget --json` prints as "budget"."""

@@ -16,7 +16,8 @@ import pandas as pd
 from pagealloc_model.allocator.pcp import high_limits
 from pagealloc_model.base.errors import PageallocError, UsageError
 from pagealloc_model.base.lazy import LazyMethod
-from pagealloc_model.base.text import count_of, paragraph
+from pagealloc_model.base.table import Table
+from pagealloc_model.base.text import TERMINAL, count_of, paragraph
 from pagealloc_model.base.version import __version__
 from pagealloc_model.policy.policy import Assumptions, Policy, policy_settings
 from pagealloc_model.policy.policy_fields import Setting
@@ -40,12 +41,14 @@ from pagealloc_model.verdict.quantities import (
     windows_of,
 )
 from pagealloc_model.verdict.result_tables import (
+    FEW,
     Footer,
     Style,
-    change_words,
     comparison_table,
+    in_measure,
+    judgement,
+    measures,
     row_words,
-    told_table,
 )
 from pagealloc_model.verdict.statistics import LEVEL, SHARE, paired_p, scaled, unscaled, widths
 from pagealloc_model.verdict.validation import Validation, validate
@@ -423,6 +426,11 @@ def _other_words(known: pd.DataFrame) -> str:
     return ", ".join(f"{counts[word]} {words}" for word, words in reasons if word in counts)
 
 
+_TOLD_RULE = (
+    "from and to are the interval of the change (95 %), the model's error on this recording "
+    "included. n marks a number, pt points of a share. in error: the interval holds 0. null: a "
+    "null model is as near."
+)
 _NAMED, _SHOWN = 4, 12
 """Changes that the first sentence names, and those that a short text has rows for."""
 
@@ -436,16 +444,26 @@ def _short_text(rows: pd.DataFrame, title: str, refused: str) -> str:
     told, rest = known[known["verdict"].isin(BELIEVED)], _other_words(known)
     said = "no change is larger than the model's error and the interval"
     if len(told):
-        each = told.drop_duplicates("metric")[:_NAMED].itertuples()
+        changes = []
+        for row in told.drop_duplicates("metric")[:_NAMED].itertuples():
+            amount = in_measure(row, row.patch - row.base).rstrip("n").replace("pt", " points")
+            changes.append(f"{row.words} {'down' if amount[0] == '-' else 'up'} by {amount[1:]}")
         counts = f"{len(told)} of {count_of(len(known), 'change')}"
         are = "is" if len(told) == 1 else "are"
-        changes = ", ".join(change_words(row) for row in each)
-        said = f"{changes}; {counts} {are} larger than the model's error and the interval"
+        said = (
+            f"{', '.join(changes)}; {counts} {are} larger than the model's error and the interval"
+        )
     others = "the others" if len(told) else f"all {len(known)}"
     said += f"; of {others}, {rest.replace(' ', ' are ', 1)}" if rest else ""
     first = paragraph(f"{title}: {f'believe no row: {refused}' if refused else said}.")
     totals = known[known["total"]].drop(told.index, errors="ignore")
-    return f"{first}\n\n{told_table(pd.concat([told[:_SHOWN], totals]))}"
+    lines = []
+    for row in pd.concat([told[:_SHOWN], totals]).itertuples():
+        sides = (round(side) if abs(side) >= FEW else side for side in (row.base, row.patch))
+        change, _, *interval = measures(row)
+        lines.append(("", row.words, *sides, change, *interval, judgement(row)))
+    titles = ("", "quantity", "base", "patch", "change", "from", "to", "")
+    return f"{first}\n\n{Table(titles, lines).to_text(TERMINAL)}\n\n{paragraph(_TOLD_RULE)}"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -12,7 +12,6 @@ from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.table import Table
 from pagealloc_model.base.text import (
     NOT_AVAILABLE,
-    TERMINAL,
     WIDTH,
     ascii_only,
     count_of,
@@ -23,11 +22,6 @@ from pagealloc_model.base.text import (
 
 Style = Literal["signed", "mmtests"]
 
-TOLD_RULE = (
-    "from and to are the interval of the change (95 %), the model's error on this recording "
-    "included. n marks a number, pt points of a share. in error: the interval holds 0. null: a "
-    "null model is as near."
-)
 PLAIN_RULE = (
     "Sign rule: change is (patch - base) / base as it is, or a number marked n where base is a "
     "count below 20 or the change above 1000 %, or in points (pt) of a share; whether that is good "
@@ -56,19 +50,6 @@ ERROR_RULE = (
     "recording, so its error says nothing about the model; predicted alone: nothing in the "
     "recording shows it; NA: not available."
 )
-_BUDGET_RULE = (
-    "Errors as in the error table. A column marked * is imposed: the run was given what the kernel "
-    "decided, so it is no prediction and says only where an error comes from."
-)
-_SHARES_RULE = (
-    "Mean absolute error over scopes. model's: what is not missing; decided: the part of it that "
-    "goes when the kernel's own decisions (zone, drains, boosts) are imposed; missing: what goes "
-    "when information is imposed beside them (the start). The rest of the model's remains with all "
-    "imposed. Negative: errors hid one another. most by: the one truth that removes most alone, if "
-    "more than a tenth. windows: the error of the loss-free windows, each predicted by itself."
-)
-
-
 FEW = 20
 """Of a base below this, a change is a number: a percentage of so little says nothing."""
 TIMES = ("ns", "us", "ms", "s")
@@ -78,26 +59,12 @@ JUDGEMENTS = {"within error": "in error", "fails null": "null"}
 """Verdicts in words that fit a column."""
 DISTANCE = "in share of range"
 """The end of the units of errors without a sign."""
-TOTAL_VARIATION = "total variation"
-_ABSOLUTE_UNITS = ("share", "fraction", "tv", TOTAL_VARIATION)
-_WINDOWS = "windows"
+_ABSOLUTE_UNITS = ("share", "fraction", "tv", "total variation")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Footer:
-    """Provenance of one table.
-
-    Attributes:
-        recording: its name.
-        kernel: release that was recorded, and the rules it was replayed under.
-        policy_difference: such as "highatomic_gate_order: as recorded -> 3".
-        version: of this package.
-        lost_events: events the recording lost.
-        divergences: count by kind, where the replay could not follow the recording.
-        runs: recordings behind each column.
-        assumptions: what was assumed, in words.
-        doubts: of the recording, one line each.
-    """
+    """Provenance of one table."""
 
     recording: str
     kernel: str
@@ -105,16 +72,12 @@ class Footer:
     version: str
     lost_events: int
     divergences: Mapping[str, int] = field(default_factory=dict)
-    runs: int = 1
     assumptions: str = ""
     doubts: tuple[str, ...] = ()
 
     def to_text(self, width: int = WIDTH) -> str:
         """Labelled lines."""
         counted = [f"{name} {count}" for name, count in self.divergences.items() if count]
-        runs = f"{self.runs} runs per column"
-        if self.runs == 1:
-            runs = "one run per column: no significance test"
         lines = {
             "recording": self.recording,
             "kernel": self.kernel,
@@ -123,12 +86,14 @@ class Footer:
             "lost": f"{count_of(self.lost_events, 'event')} in the recording",
             "doubtful": "; ".join(self.doubts),
             "diverged": ", ".join(counted) or "nowhere",
-            "made with": f"pagealloc_model {self.version}, {runs}",
+            "made with": f"pagealloc_model {self.version}, one run per column: no significance "
+            "test",
         }
-        return _labelled({label: text for label, text in lines.items() if text}, 11, width)
+        return labelled({label: text for label, text in lines.items() if text}, 11, width)
 
 
-def _labelled(lines: Mapping[str, str], size: int, width: int) -> str:
+def labelled(lines: Mapping[str, str], size: int, width: int) -> str:
+    """Paragraphs behind labels of a size."""
     return "\n".join(
         paragraph(text, width=width, label=f"{label + ':':<{size}}")
         for label, text in lines.items()
@@ -160,8 +125,7 @@ def comparison_table(
         styles = " or ".join(get_args(Style))
         raise UsageError(f"comparison style {style!r} is unknown; use {styles}")
     is_judged = "verdict" in rows
-    if not is_judged:
-        rows = rows.assign(verdict="")
+    rows = rows if is_judged else rows.assign(verdict="")
     titles, rule = ("change", "error", "from", "to", ""), SIGNED_RULE
     if style == "mmtests":
         titles, rule = ("error", ""), MMTESTS_RULE
@@ -200,12 +164,11 @@ def comparison_table(
 
 def measures(row: Any) -> tuple[str, str, str, str]:
     """Change, error, and the ends of the interval of a row, all in one measure."""
-    return (
-        in_measure(row, row.patch - row.base),
-        in_measure(row, row.error).lstrip("+"),
-        in_measure(row, row.change_low),
-        in_measure(row, row.change_high),
+    change, error, low, high = (
+        in_measure(row, amount)
+        for amount in (row.patch - row.base, row.error, row.change_low, row.change_high)
     )
+    return change, error.lstrip("+"), low, high
 
 
 def in_measure(row: Any, amount: object) -> str:
@@ -272,23 +235,6 @@ def row_words(row: Any, *, place: str = " in ") -> str:
     return words
 
 
-def change_words(row: Any) -> str:
-    """A row's change in words, such as "refills up by 12.0%"."""
-    amount = in_measure(row, row.patch - row.base).rstrip("n").replace("pt", " points")
-    return f"{row.words} {'down' if amount[0] == '-' else 'up'} by {amount[1:]}"
-
-
-def told_table(rows: pd.DataFrame) -> str:
-    """A line for each of a comparison's judged rows, which have words, and how to read them."""
-    lines = []
-    for row in rows.itertuples():
-        sides = (round(side) if abs(side) >= FEW else side for side in (row.base, row.patch))
-        change, _, *interval = measures(row)
-        lines.append(("", row.words, *sides, change, *interval, judgement(row)))
-    titles = ("", "quantity", "base", "patch", "change", "from", "to", "")
-    return f"{Table(titles, lines).to_text(TERMINAL)}\n\n{paragraph(TOLD_RULE)}"
-
-
 def error_table(
     errors: pd.DataFrame, kernel: pd.DataFrame | None = None, *, width: int = WIDTH
 ) -> str:
@@ -323,80 +269,8 @@ def error_table(
     return f"{table}\n\n{paragraph(rule, width=width)}\n"
 
 
-def score_table(scores: pd.DataFrame, *, width: int = WIDTH) -> str:
-    """Each quantity once: measured, predicted, verdict, and the null model's relative error."""
-    rows = []
-    for row in scores.itertuples():
-        null = percent(row.null_error).lstrip("+") if row.null_error <= 10 else "> 1000%"
-        values = (round(row.measured), round(row.predicted), str(row.verdict), null)
-        rows.append(("", str(row.quantity), *values))
-    titles = ("", "quantity", "measured", "predicted", "verdict", "null error")
-    return Table(titles, rows).to_text(width)
-
-
 def error_cell(value: object, row: Any) -> str:
     """Relative errors in percent, distances without a sign; absolute errors as they are."""
     if str(row.unit).lower() in _ABSOLUTE_UNITS:
         return number(value)
     return percent(value).lstrip("+") if str(row.unit).endswith(DISTANCE) else percent(value)
-
-
-def budget_table(
-    errors: pd.DataFrame,
-    shares: pd.DataFrame,
-    meanings: Mapping[str, str],
-    absent: Mapping[str, str],
-    record: Mapping[str, str],
-    *,
-    width: int = WIDTH,
-) -> str:
-    """An error budget as plain text.
-
-    Args:
-        errors: metric, scope, unit, run, imposed, error.
-        shares: metric, error, models, decided, missing, windows, most_by.
-        meanings: what each run is, in the order of columns.
-        absent: what cannot be imposed, and why and what to record.
-        record: what to record next time, by the truth it would tell.
-        width: characters per line at most.
-    """
-
-    def short(value: object, unit: str, sign: str = "+") -> str:
-        """An error in at most seven characters: percent, or as it is where it is absolute."""
-        if pd.isna(value):
-            return NOT_AVAILABLE
-        amount = float(value)  # type: ignore[arg-type]
-        if unit == TOTAL_VARIATION:
-            return f"{amount:.3f}"
-        return f"{100 * amount:{sign}.{1 if abs(amount) < 10 else 0}f}%"
-
-    marked = dict(zip(errors["run"], errors["imposed"], strict=True))
-    titles = {name: f"{name}*" if marked[name] else name for name in meanings}
-    runs = [name for name in meanings if name != _WINDOWS]
-    rows: list[tuple[str, ...]] = []
-    for (metric, scope), group in errors.groupby(["metric", "scope"], sort=False):
-        unit, where = str(group["unit"].iloc[0]), "" if scope == "all" else f", {scope}"
-        by_run = group.set_index("run")["error"].reindex(runs)
-        cells = (short(value, unit) for value in by_run)
-        rows.append((ascii_only(f"{metric}{where} ({unit})"), "", *cells))
-    header = ("metric", "scope", *(titles[name] for name in runs))
-    lines = [Table(header, rows).to_text(width), "", paragraph(_BUDGET_RULE, width=width), ""]
-    explained = {title: meanings[name] for name, title in titles.items()}
-    explained |= {name: f"not in this recording: {why}" for name, why in absent.items()}
-    lines.append(_labelled(explained, 10, width))
-    columns = ["error", "models", "decided", "missing"]
-    columns += [_WINDOWS] if _WINDOWS in meanings else []
-    units = dict(zip(errors["metric"], errors["unit"], strict=True))
-    rows = []
-    for row in shares.to_dict(orient="records"):
-        cells = (short(row[each], str(units[row["metric"]]), "") for each in columns)
-        rows.append(("", row["metric"], *cells, row["most_by"] or "-"))
-    named = ("model's" if each == "models" else each for each in columns)
-    lines += ["", Table(("whose error", "metric", *named, "most by"), rows).to_text(width)]
-    lines += ["", paragraph(_SHARES_RULE, width=width)]
-    if record:
-        lines += ["", "Record next time:"]
-        lines += [
-            paragraph(text, label=f"- {name}: ", width=width) for name, text in record.items()
-        ]
-    return "\n".join(lines) + "\n"

@@ -14,7 +14,8 @@ from pagealloc_model.base import progress_bar
 from pagealloc_model.base.arrays import bin_width_ns
 from pagealloc_model.base.lazy import LazyMethod
 from pagealloc_model.base.progress_bar import Report
-from pagealloc_model.base.text import WIDTH, count_of, paragraph
+from pagealloc_model.base.table import Table
+from pagealloc_model.base.text import WIDTH, count_of, paragraph, percent
 from pagealloc_model.measured.measured import Measured, measure
 from pagealloc_model.measured.rules import RuleEvidence, checked, rule_notes
 from pagealloc_model.measured.stream import allocator_stream
@@ -37,7 +38,6 @@ from pagealloc_model.verdict.loss_windows import (
     recording_between,
     refuse_if_lossy,
 )
-from pagealloc_model.verdict.result_tables import score_table
 
 if TYPE_CHECKING:
     from pagealloc_model.allocator.from_source.build import KernelBuild
@@ -148,12 +148,18 @@ class Validation:
             width: characters per line at most.
             asides: said below the verdict.
         """
-        ranges = [f"By seed, {each}." for each in self.seeds]
+        rows = []
+        for row in self.scores.itertuples():
+            null = percent(row.null_error).lstrip("+") if row.null_error <= 10 else "> 1000%"
+            values = (round(row.measured), round(row.predicted), str(row.verdict), null)
+            rows.append(("", str(row.quantity), *values))
+        titles = ("", "quantity", "measured", "predicted", "verdict", "null error")
+        ranges = [paragraph(f"By seed, {each}.", width=width) for each in self.seeds]
         return "\n\n".join(
             [
-                *(paragraph(each, width=width) for each in (f"{self.headline}.", *asides)),
-                score_table(self.scores, width=width),
-                *(["\n".join(paragraph(line, width=width) for line in ranges)] if ranges else []),
+                *(paragraph(line, width=width) for line in (f"{self.headline}.", *asides)),
+                Table(titles, rows).to_text(width),
+                *(["\n".join(ranges)] if ranges else []),
             ]
         )
 

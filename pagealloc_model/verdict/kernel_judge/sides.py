@@ -152,50 +152,38 @@ def _list_words(pages: list[int]) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
-    """A function of the tree."""
-
-    path: str
-    line: int
-    function: str
-
-    def __str__(self) -> str:
-        return f"{self.function}() at {self.path}:{self.line}"
-
-
-@dataclass(frozen=True, kw_only=True)
 class Difference:
     """The first operation after which the two differ, what does, and functions about it."""
 
     position: int
     event: str
     lines: tuple[str, ...]
-    places: tuple[Place, ...]
+    places: tuple[str, ...]
 
 
 _PAGE_ALLOC = "mm/page_alloc.c"
 
 
-def _around(unit: Unit, lines: Iterable[int]) -> list[Place]:
+def _around(unit: Unit, lines: Iterable[int]) -> list[str]:
     """Functions around lines of mm/page_alloc.c."""
     return [
-        Place(path=_PAGE_ALLOC, line=int(line), function=function)
+        f"{function}() at {_PAGE_ALLOC}:{line}"
         for line in lines
         if (function := unit.function_at(_PAGE_ALLOC, int(line)))
     ]
 
 
-def functions_named(unit: Unit, names: Iterable[str]) -> list[Place]:
+def functions_named(unit: Unit, names: Iterable[str]) -> list[str]:
     """Where functions of a unit are: none, or one for each condition they stand under."""
     return [
-        Place(path=item.path, line=item.line, function=name)
+        f"{name}() at {item.path}:{item.line}"
         for name in names
         for item in unit.items
         if item.kind == "function" and name in item.names
     ]
 
 
-def _writers(unit: Unit, lines: list[str]) -> list[Place]:
+def _writers(unit: Unit, lines: list[str]) -> list[str]:
     """Functions that set the fields that lines are about."""
     fields = {match[1] for line in lines if (match := re.search(r": (?:pcp->)?(\w+): model", line))}
     setting = r"->{0}\s*(?:[-+|&]|<<|>>)?(?:=(?!=)|\+\+|--)|(?:set|clear)_bit\({0}\b"
@@ -282,7 +270,7 @@ class Sides:
 
     def _answer_lines(
         self, unit: Unit, operations: np.ndarray, position: int
-    ) -> tuple[list[str], list[Place]]:
+    ) -> tuple[list[str], list[str]]:
         """The first row in which the logs of the last step differ, and functions about it."""
         logs = self._logs()
         common = min(map(len, logs))
@@ -297,8 +285,8 @@ class Sides:
         return [f"row {row} of the log: model {mine}, kernel {theirs}"], places
 
     def _state_lines(
-        self, unit: Unit, places: list[Place], broken: tuple[str, int] | None
-    ) -> tuple[list[str], list[Place]]:
+        self, unit: Unit, places: list[str], broken: tuple[str, int] | None
+    ) -> tuple[list[str], list[str]]:
         """What differs in objects and the state, and functions of the tree that set it."""
         functions = _around(unit, [broken[1]]) if broken else []
         objects = np.flatnonzero(self.places != self.kernel_places)[:3].tolist()
@@ -430,14 +418,14 @@ class PressureSides(Sides):
 
     def _answer_lines(
         self, unit: Unit, operations: np.ndarray, position: int
-    ) -> tuple[list[str], list[Place]]:
+    ) -> tuple[list[str], list[str]]:
         answers = dict(enumerate(self._part.answers))
         lines = word_lines("", answers, *self._answers[:, position].reshape(2, -1))
         return lines, functions_named(unit, self._part.functions(operations[position]))
 
     def _state_lines(
-        self, unit: Unit, places: list[Place], broken: tuple[str, int] | None
-    ) -> tuple[list[str], list[Place]]:
+        self, unit: Unit, places: list[str], broken: tuple[str, int] | None
+    ) -> tuple[list[str], list[str]]:
         return self._part.differences(self.model, self.kernel.state), []
 
 
