@@ -13,7 +13,7 @@ import pandas as pd
 from pagealloc_model.base.table import Table
 from pagealloc_model.base.text import count_of, paragraph
 from pagealloc_model.measured.contention import SITES as CONTENDED_SITES
-from pagealloc_model.measured.measured import Measured, announced_times, bin_start, measure
+from pagealloc_model.measured.measured import Measured, bin_start, measure
 from pagealloc_model.policy.lock_costs import SPREAD, LockCosts
 from pagealloc_model.predicted.lock_times import LockModel, LockTimes, lock_times, with_spread
 from pagealloc_model.predicted.replay import Replay, replay
@@ -165,9 +165,27 @@ class LockComparison:
         hold times are NA where the kernel announced none (T8); contended and wait_ns are NA where
         no contention can be seen, and count what waited visibly where it can.
         """
-        sides = {"measured": self._measured_rows(), "predicted": self._predicted_rows()}
-        rows = [table.reset_index().assign(source=name) for name, table in sides.items()]
-        return pd.concat(rows, ignore_index=True).sort_values([*KEYS, "source"], ignore_index=True)
+        contention = self.measured.contention
+        nothing = 0.0 if contention.known else pd.NA
+        acquisitions = self.times.acquisitions.astype({"zone": str, "site": str})
+        contended = shows_contention(self.times)
+        frames = (
+            self.measured.transactions_full.assign(
+                source="measured", acquisitions=1, contended=nothing, wait_ns=nothing
+            ),
+            contention.waits.assign(source="measured", contended=1),
+            self.measured.holds.assign(
+                source="measured", objects=pd.NA, pages=pd.NA, wait_ns=pd.NA
+            ),
+            acquisitions.assign(source="predicted", acquisitions=1, contended=contended),
+        )
+        keys = [*KEYS, "source"]
+        sums = ["acquisitions", "objects", "pages", "contended", "wait_ns", "hold_ns"]
+        events = pd.concat([frame.reindex(columns=[*keys, *sums]) for frame in frames])
+        events["time_ns"] = bin_start(events, self.measured.start_ns, self.measured.bin_ns)
+        grouped = events.astype(dict.fromkeys(sums, "Float64")).groupby(keys, dropna=False)
+        rows = grouped[sums].sum(min_count=1).assign(max_hold_ns=grouped["hold_ns"].max())
+        return rows.reset_index()[[*KEYS, *sums, "max_hold_ns", "source"]]
 
     @cached_property
     def by_site(self) -> pd.DataFrame:
@@ -177,38 +195,38 @@ class LockComparison:
         _measured, _predicted and _error; NA where a side cannot know. "other" are waits of
         functions that no site of the model stands for.
         """
-        sums = self.table.groupby(["site", "source"])[["acquisitions", "pages", "contended"]]
-        totals = sums.sum(min_count=1)
-        seen = [site for site in totals.index.unique("site") if site not in SITES]
-        return pd.DataFrame(
-            [self._row_of_site(site, totals) for site in (*SITES, *seen, *NOT_MODELLED)]
-        )
-
-    def _row_of_site(self, site: str, totals: pd.DataFrame) -> dict[str, object]:
-        values: dict[str, list[object]] = {}
-        for name in ("acquisitions", "pages", "contended"):
-            sides = [totals[name].get((site, side), pd.NA) for side in ("measured", "predicted")]
-            if name == "contended":
-                can_count = self.measured.contention.known and site in CONTENDED_SITES
-            else:
-                can_count = site not in self.measured.unseen_sites
-            known = [site in SITES and can_count, site in SITES]
-            if name != "contended" and not known[0]:
-                sides[0] = pd.NA
-            values[name] = [
-                0.0 if is_known and pd.isna(side) else side
-                for is_known, side in zip(known, sides, strict=True)
+        names = ["acquisitions", "pages", "contended"]
+        sums = self.table.groupby(["site", "source"])[names].sum(min_count=1).unstack("source")
+        others = [site for site in sums.index if site not in SITES]
+        sums = sums.reindex([*SITES, *others, *NOT_MODELLED])
+        modelled = sums.index.isin(SITES)
+        counted = modelled & ~sums.index.isin(self.measured.unseen_sites)
+        waited = modelled & sums.index.isin(CONTENDED_SITES) & self.measured.contention.known
+        sides: dict[str, list[np.ndarray]] = {}
+        for name in names:
+            real, model = (
+                sums[name, side].to_numpy(float, na_value=np.nan)
+                for side in ("measured", "predicted")
+            )
+            known = waited if name == "contended" else counted
+            if name != "contended":
+                real[~known] = np.nan
+            real[known & np.isnan(real)] = model[modelled & np.isnan(model)] = 0.0
+            sides[name] = [real, model]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            sides["pages_per_acquisition"] = [
+                np.where(count == 0, np.nan, pages / count)
+                for pages, count in zip(sides["pages"], sides["acquisitions"], strict=True)
             ]
-        values["pages_per_acquisition"] = [
-            pd.NA if pd.isna(pages) or pd.isna(count) or not count else float(pages) / float(count)
-            for pages, count in zip(values["pages"], values["acquisitions"], strict=True)
-        ]
-        row: dict[str, object] = {"site": site}
-        for name, (real, model) in values.items():
-            unknown = pd.isna(real) or pd.isna(model)
-            row |= {f"{name}_measured": real, f"{name}_predicted": model}
-            row[f"{name}_error"] = pd.NA if unknown else relative(float(model), float(real))
-        return row
+        columns: dict[str, np.ndarray] = {}
+        for name, (real, model) in sides.items():
+            errors = map(relative, model.tolist(), real.tolist())
+            columns |= {f"{name}_measured": real, f"{name}_predicted": model}
+            columns[f"{name}_error"] = np.fromiter(errors, float)
+        table = pd.DataFrame(columns)
+        table = table.astype(object).where(table.notna(), pd.NA)
+        table.insert(0, "site", sums.index)
+        return table
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -226,37 +244,6 @@ class LockComparison:
             *(f"{site}: not modelled, {why}" for site, why in NOT_MODELLED.items()),
             *self.times.model.costs.lines(),
         )
-
-    def _rows(self, frame: pd.DataFrame, *columns: str) -> pd.DataFrame:
-        """Acquisitions of one side and sums of columns by `KEYS`."""
-        grouped = self._binned(frame).groupby(KEYS, dropna=False)
-        rows = grouped[list(columns)].sum(min_count=1)
-        rows.insert(0, "acquisitions", grouped.size())
-        return rows.astype("Float64")
-
-    def _binned(self, frame: pd.DataFrame) -> pd.DataFrame:
-        start = bin_start(frame, self.measured.start_ns, self.measured.bin_ns)
-        return frame.assign(time_ns=start)
-
-    def _measured_rows(self) -> pd.DataFrame:
-        rows = self._rows(self.measured.transactions_full, "objects", "pages")
-        contention = self.measured.contention
-        for name in ("contended", "wait_ns"):
-            rows[name] = pd.array([0.0 if contention.known else pd.NA] * len(rows), "Float64")
-        if contention.known and len(contention.waits):
-            waited = self._binned(contention.waits).groupby(KEYS)["wait_ns"]
-            seen = pd.DataFrame({"contended": waited.size(), "wait_ns": waited.sum()})
-            rows = rows.reindex(rows.index.union(seen.index))
-            rows.update(seen.astype("Float64"))
-        times = announced_times(self._binned(self.measured.holds), KEYS)
-        return rows.join(times[["hold_ns", "max_hold_ns"]])
-
-    def _predicted_rows(self) -> pd.DataFrame:
-        frame = self.times.acquisitions.astype({"zone": str, "site": str})
-        frame["contended"] = shows_contention(self.times).astype("int64")
-        rows = self._rows(frame, "objects", "pages", "contended", "hold_ns", "wait_ns")
-        longest = self._binned(frame).groupby(KEYS)["hold_ns"].max()
-        return rows.assign(max_hold_ns=longest.astype("Float64"))
 
 
 def compare_locks(
