@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -293,19 +294,20 @@ def _transaction_rows(
         ("drain", Event.FREE, Event.PCPU_DRAIN),
     ):
         known = was_recorded(recording, shown_by)
-        sides = [table[table["site"] == site] for table in tables]
-        calls, pages = moved_by_cpu(recording.trace, event)
-        for cpu in (None, *calls):
-            cpus = calls if cpu is None else (cpu,)
-            real, model = (side if cpu is None else side[side["cpu"] == cpu] for side in sides)
-            for unit, moved, own, null in (
-                ("pages", real["pages"].sum(), model["pages"].sum(), pages),
-                ("transactions", len(real), len(model), calls),
-            ):
-                moved = float(moved) if known else float("nan")
-                scope = "all" if cpu is None else f"cpu={cpu}"
-                shown = (f"{site}_{unit}", scope, moved, float(own), unit)
-                yield error_row(*shown, NO_PCP, float(sum(null[cpu] for cpu in cpus)))
+        moved = [
+            table[table["site"] == site]
+            .groupby("cpu")["pages"]
+            .agg(transactions="size", pages="sum")
+            for table in tables
+        ]
+        moved.append(moved_by_cpu(recording.trace, event))
+        for cpu, unit in product((None, *moved[-1].index), ("pages", "transactions")):
+            real, model, null = (
+                float(side[unit].sum() if cpu is None else side[unit].get(cpu, 0)) for side in moved
+            )
+            scope = "all" if cpu is None else f"cpu={cpu}"
+            shown = (f"{site}_{unit}", scope, real if known else float("nan"), model, unit)
+            yield error_row(*shown, NO_PCP, null)
         # Absolute differences summed over time bins, as a share of the measured total.
         both = pd.DataFrame(
             {
@@ -329,8 +331,8 @@ def _transaction_rows(
         yield error_row(*shown, "transactions", "none is empty", 0.0, kind=kind)
 
 
-def moved_by_cpu(trace: Trace, event: Event) -> tuple[dict[int, int], dict[int, int]]:
-    """Events and pages of them that per-CPU lists may hold, by each CPU that has any event."""
+def moved_by_cpu(trace: Trace, event: Event) -> pd.DataFrame:
+    """Events (`transactions`) and `pages` of them that lists may hold, by each CPU of the trace."""
     first = int(trace.cpu.min(initial=0))
     length = int(trace.cpu.max(initial=0)) - first + 1
     seen, calls, pages = (np.zeros(length, np.int64) for _ in range(3))
@@ -341,11 +343,8 @@ def moved_by_cpu(trace: Trace, event: Event) -> tuple[dict[int, int], dict[int, 
         calls += np.bincount(cpu[moved], minlength=length)
         sizes = 1 << order[moved].astype(np.int64)
         pages += np.bincount(cpu[moved], weights=sizes, minlength=length).astype(np.int64)
-    calls_of, pages_of = (
-        {int(cpu) + first: int(counts[cpu]) for cpu in np.flatnonzero(seen)}
-        for counts in (calls, pages)
-    )
-    return calls_of, pages_of
+    table = pd.DataFrame({"transactions": calls, "pages": pages}, range(first, first + length))
+    return table[seen > 0]
 
 
 def empty_attempt_notes(predicted: Replay, measured: Measured) -> Iterator[str]:

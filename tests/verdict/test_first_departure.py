@@ -80,10 +80,10 @@ def test_what_lists_may_hold_is_counted_by_cpu(
     trace: Trace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(arrays, "ROWS_TOGETHER", 9973)
-    calls, pages = moved_by_cpu(trace, Event.FREE)
+    table = moved_by_cpu(trace, Event.FREE)
     moved = (trace.event == Event.FREE) & (trace.pfn >= 0) & (trace.order <= PCP_ORDER_MAX)
-    assert list(calls) == np.unique(trace.cpu).tolist()
-    for cpu, count in calls.items():
-        mine = moved & (trace.cpu == cpu)
-        assert count == mine.sum()
-        assert pages[cpu] == (1 << trace.order[mine].astype(np.int64)).sum()
+    assert table.index.tolist() == np.unique(trace.cpu).tolist()
+    for row in table.itertuples():
+        mine = moved & (trace.cpu == row.Index)
+        assert row.transactions == mine.sum()
+        assert row.pages == (1 << trace.order[mine].astype(np.int64)).sum()
