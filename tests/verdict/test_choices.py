@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 
 import pagealloc_model as pm
@@ -316,19 +315,6 @@ class TestShippedRecordings:
             assert tuple(bins.loc[choice]) == tuple(
                 sums.loc[(choice, "all")][["judged", "unjudged"]]
             )
-
-
-def test_validate_puts_the_shares_among_its_metrics() -> None:
-    validation = pm.validate(shipped_recording("xfree"), resync=True)
-    described = validation.to_dict()
-    exact = pd.DataFrame(described["metrics"]).query("metric == 'placement_exact_resync'")
-    scopes = set(exact["scope"])
-    assert {"all", "order=0", "migratetype=Movable", "cpu=0", "choice=buddy_pfn"} <= scopes
-    overall = exact.set_index("scope").loc["all"]
-    assert overall["predicted"] >= 0.999 > overall["null"]
-    assert {row["choice"] for row in described["choices"]} == set(CHOICES)
-    assert all(row["kernel_function"] and row["event"] for row in described["missed_choices"])
-    assert "choices" not in pm.validate(shipped_recording("xfree")).to_dict()
 
 
 def test_kernels_whose_lists_do_not_follow_block_types_are_refused(tmp_path: Path) -> None:

@@ -30,7 +30,6 @@ from pagealloc_model.verdict.comparison import (
     Comparison,
     ModelError,
     ModelErrors,
-    believable_words,
     interval_of,
     judged_runs,
     verdict_of,
@@ -243,16 +242,6 @@ def test_rows_carry_error_interval_and_verdict(comparison: Comparison) -> None:
     assert (said["change"].abs() > said["error"]).all()
     assert ((said["change_low"] > 0) | (said["change_high"] < 0)).all()
     assert (said["error"] < said["null_error"]).all()
-
-
-def test_the_first_line_says_what_to_believe(comparison: Comparison) -> None:
-    first = comparison.to_text().split("\n\n")[0].replace("\n", " ")
-    assert first == comparison.believable.replace("\n", " ")
-    assert "pages_per_refill" in first
-    assert "within the model's error" in first
-    assert "drain_pages" not in first.split("; of the other rows")[0]
-    refused = believable_words(comparison.rows, "of one task")
-    assert refused == "Believe no row of this comparison: of one task."
 
 
 def test_the_short_text_begins_with_what_changes(comparison: Comparison) -> None:

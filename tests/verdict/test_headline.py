@@ -33,15 +33,6 @@ def test_imposed_rows_and_what_was_not_measured_are_left_out(validation: Validat
     assert "refill_pages" not in set(scores(imposed, validation.snapshots)["metric"])
 
 
-def test_scores_are_those_of_the_error_table(validation: Validation) -> None:
-    rows = validation.errors.set_index(["metric", "scope"])
-    scored = validation.scores.set_index("metric")
-    for metric in ("refill_pages", "drain_transactions"):
-        assert scored.loc[metric, "error"] == pytest.approx(abs(rows.loc[(metric, "all"), "error"]))
-        null = abs(rows.loc[(metric, "all"), "null_error"])
-        assert scored.loc[metric, "null_error"] == pytest.approx(null)
-
-
 @pytest.mark.parametrize(
     ("measured", "predicted", "error", "null", "said"),
     [

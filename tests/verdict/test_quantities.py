@@ -9,7 +9,6 @@ import pytest
 
 import pagealloc_model as pm
 from pagealloc_model.verdict.quantities import (
-    COUNTERS,
     WHOLE_UNITS,
     predicted_quantities,
     recorded_quantities,
@@ -45,12 +44,6 @@ def test_both_have_the_same_quantities(
     assert set(recorded) == set(WHOLE_UNITS)
     assert all(set(values) == set(WHOLE_UNITS) for values in predicted.values())
     assert not any(math.isnan(value) for value in recorded.values())
-
-
-def test_a_literal_replay_knows_no_counters(predicted: dict[str, dict[str, float]]) -> None:
-    unknown = {name for name, value in predicted["literal"].items() if math.isnan(value)}
-    assert unknown == {*COUNTERS, "THP success", "allocstall"}
-    assert not any(math.isnan(predicted["elastic"][name]) for name in COUNTERS)
 
 
 def test_free_memory_is_the_mean_of_the_snapshots(

@@ -40,6 +40,7 @@ from pagealloc_model.verdict.kernel_judge.sides import (
     PressureSides,
     Sides,
     functions_named,
+    region_names,
     word_lines,
 )
 
@@ -205,7 +206,8 @@ def size_difference(
                 regions.append((f"{title}, CPU {cpu}", _PAGE_SET_SIZES, sets))
             for name, sizes, region in regions:
                 for function, words in sizes.items():
-                    lines |= dict.fromkeys(word_lines(name, words, *region), function)
+                    names = region_names([name], 0, 0, words)
+                    lines |= dict.fromkeys(word_lines(names, *region), function)
         unit, _ = tree.built(kernel.configuration)
     if not lines:
         return None

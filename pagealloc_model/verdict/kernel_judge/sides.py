@@ -86,13 +86,21 @@ def differing_pages(model: State, kernel: State, *, in_use: bool = False) -> np.
     return np.flatnonzero(differs)
 
 
-def word_lines(
-    title: str, names: Mapping[int, str], mine: np.ndarray, theirs: np.ndarray
-) -> list[str]:
-    """One line for each named word of a region that differs."""
-    lead = f"{title}: " if title else ""
+def region_names(
+    titles: Iterable[str], first: int, stride: int, fields: Mapping[int, str]
+) -> dict[int, str]:
+    """Names of words by offset into the state, of regions of one kind that follow each other."""
+    return {
+        first + number * stride + word: f"{title}: {name}"
+        for number, title in enumerate(titles)
+        for word, name in fields.items()
+    }
+
+
+def word_lines(names: Mapping[int, str], mine: np.ndarray, theirs: np.ndarray) -> list[str]:
+    """One line for each named word that differs."""
     return [
-        f"{lead}{name}: model {mine[word]}, kernel {theirs[word]}"
+        f"{name}: model {mine[word]}, kernel {theirs[word]}"
         for word, name in names.items()
         if mine[word] != theirs[word]
     ]
@@ -103,47 +111,37 @@ def _allocator_lines(model: State, kernel: State, words: np.ndarray | None = Non
 
     Where nothing does, differing words of the state (those given, else all), or pages.
     """
-    lines: list[str] = []
-
-    def compare(
-        title: str, lists: Mapping[str, int], names: Mapping[int, str], *regions: np.ndarray
-    ) -> None:
-        lines.extend(word_lines(title, names, *regions))
-        for name, first in lists.items():
-            words = slice(first, first + at.LIST_WORDS)
-            sides = [
-                side.list_pages(region[words])
-                for side, region in zip((model, kernel), regions, strict=True)
-            ]
-            if sides[0] != sides[1]:
-                own, other = (_list_words(pages) for pages in sides)
-                lines.append(f"{title}: {name}: model {own}, kernel {other}")
-
     machine = model.machine
+    zones = [machine.zone_title(zone) for zone in range(len(machine.zones))]
+    sets = [f"{zone}, CPU {cpu}" for zone in zones for cpu in range(machine.nr_cpus)]
     free_lists = {
-        f"free list of order {order}, {name}": at.ZONE_LISTS
-        + (order * at.MIGRATETYPES + number) * at.LIST_WORDS
+        at.ZONE_LISTS + (order * at.MIGRATETYPES + number) * at.LIST_WORDS: f"free list of order "
+        f"{order}, {name}"
         for order in range(machine.max_order + 1)
         for number, name in enumerate(machine.migratetypes)
     }
     firsts = range(at.PCP_LISTS, at.PCP_SITES, at.LIST_WORDS)
-    pcp_lists = {f"per-CPU list {index}": first for index, first in enumerate(firsts)}
-    for zone in range(len(machine.zones)):
-        title = machine.zone_title(zone)
-        regions = model.zone_region(zone), kernel.zone_region(zone)
-        compare(title, free_lists, _ZONE_FIELDS, *regions)
-        for cpu in range(machine.nr_cpus):
-            regions = model.pcp_region(zone, cpu), kernel.pcp_region(zone, cpu)
-            compare(f"{title}, CPU {cpu}", pcp_lists, _PCP_FIELDS, *regions)
-    mine, theirs = model.blocks["migratetype"], kernel.blocks["migratetype"]
-    blocks = np.flatnonzero(mine != theirs).tolist()
-    lines += word_lines("", {block: f"type of pageblock {block}" for block in blocks}, mine, theirs)
+    pcp_lists = {first: f"per-CPU list {index}" for index, first in enumerate(firsts)}
+    of_zones = zones, at.ZONES, at.ZONE_STRIDE
+    of_sets = sets, int(model.st[at.PCP_BASE]), at.PCP_STRIDE
+    names = region_names(*of_zones, _ZONE_FIELDS) | region_names(*of_sets, _PCP_FIELDS)
+    lines = word_lines(names, model.st, kernel.st)
+    lists = region_names(*of_zones, free_lists) | region_names(*of_sets, pcp_lists)
+    for first, name in lists.items():
+        mine, theirs = (
+            side.list_pages(side.st[first : first + at.LIST_WORDS]) for side in (model, kernel)
+        )
+        if mine != theirs:
+            lines.append(f"{name}: model {_list_words(mine)}, kernel {_list_words(theirs)}")
+    types = model.blocks["migratetype"], kernel.blocks["migratetype"]
+    blocks = np.flatnonzero(types[0] != types[1]).tolist()
+    lines += word_lines({block: f"type of pageblock {block}" for block in blocks}, *types)
     if lines:
         return lines
     words = (differing_words(model, kernel) if words is None else words)[:_MOST_LISTED].tolist()
     names = {word: f"word {word} of the state" for word in words}
     pages = differing_pages(model, kernel)[:_MOST_LISTED]
-    return word_lines("", names, model.st, kernel.st) or [f"page {pfn}" for pfn in pages]
+    return word_lines(names, model.st, kernel.st) or [f"page {pfn}" for pfn in pages]
 
 
 def _list_words(pages: list[int]) -> str:
@@ -380,20 +378,17 @@ class _Pressure:
     def differences(self, model: State, kernel: State) -> list[str]:
         """One line for each thing that differs; none where the two are the same."""
         base, machine = int(model.st[at.PRESSURE_BASE]), model.machine
-        counters = dict(self.counters)
-        if self.has_stalls:
-            for number, name in enumerate(machine.zone_types):
-                counters[pr.ALLOCSTALL + number] = f"allocstall_{name}"
-        lines = word_lines("", counters, model.st[base:], kernel.st[base:])
+        names = {base + word: name for word, name in self.counters.items()}
+        for number, name in enumerate(machine.zone_types if self.has_stalls else ()):
+            names[base + pr.ALLOCSTALL + number] = f"allocstall_{name}"
         zones = [machine.zone_title(number) for number in range(len(machine.zones))]
         nodes = [f"node {number}" for number in range(len(machine.nodes))]
         for titles, first, stride, fields in (
             (zones, pr.ZONES_BASE, pr.ZONE_WORDS, self.zone_fields),
             (nodes, pr.NODES_BASE, pr.NODE_WORDS, self.node_fields),
         ):
-            for number, title in enumerate(titles):
-                word = int(model.st[base + first]) + number * stride
-                lines += word_lines(title, fields, model.st[word:], kernel.st[word:])
+            names |= region_names(titles, int(model.st[base + first]), stride, fields)
+        lines = word_lines(names, model.st, kernel.st)
         return [*lines, *self.other_lines(model, kernel)][: self.most_lines]
 
 
@@ -420,7 +415,7 @@ class PressureSides(Sides):
         self, unit: Unit, operations: np.ndarray, position: int
     ) -> tuple[list[str], list[str]]:
         answers = dict(enumerate(self._part.answers))
-        lines = word_lines("", answers, *self._answers[:, position].reshape(2, -1))
+        lines = word_lines(answers, *self._answers[:, position].reshape(2, -1))
         return lines, functions_named(unit, self._part.functions(operations[position]))
 
     def _state_lines(
@@ -520,7 +515,7 @@ def _compaction_lines(model: State, kernel: State) -> list[str]:
     skips = [side.folios["skip"][::step][: len(model.blocks)] != 0 for side in (model, kernel)]
     blocks = np.flatnonzero((skips[0] != skips[1]) & (model.blocks["zone"] > 0))[:_MOST_LISTED]
     marks = {block: f"skip mark of pageblock {block}" for block in blocks.tolist()}
-    lines = word_lines("", marks, *skips)
+    lines = word_lines(marks, *skips)
     # Words of the allocator that only one of the two keeps while compaction is judged.
     own = [at.NOW, at.EVENT_CPU, at.LOG_ROWS, at.LOG_DROPPED, at.COUNT_SLOW_PATH]
     own += [at.CAPTURE_ZONE, at.CAPTURE_ORDER, at.CAPTURE_TYPE, at.CAPTURED]
