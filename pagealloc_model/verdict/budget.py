@@ -503,24 +503,12 @@ def _shares(errors: pd.DataFrame, truths: Sequence[str]) -> pd.DataFrame:
     """Whose each metric's error is; see `Budget.shares`."""
     size = errors["error"].abs()
     means = size.groupby([errors["metric"], errors["run"]], sort=False).mean().unstack()
-    rows = []
-    for metric in errors["metric"].unique():
-        mean = means.loc[metric]
-        error, left = float(mean[FREE]), float(mean[ALL])
-        decided = error - float(mean.get(DECIDED, left))
-        missing = error - decided - left
-        removed = {name: error - float(mean[name]) for name in truths}
-        most = max(removed, key=lambda name: removed[name], default="")
-        worth = most and removed[most] > _WORTH_RECORDING * error
-        rows.append(
-            {
-                "metric": metric,
-                "error": error,
-                "models": error - missing,
-                "decided": decided,
-                "missing": missing,
-                "windows": float(mean.get(WINDOWS, np.nan)),
-                "most_by": most if worth else "",
-            }
-        )
-    return pd.DataFrame(rows)
+    means = means.loc[errors["metric"].unique()]
+    error, left = means[FREE], means[ALL]
+    decided = error - means.get(DECIDED, left)
+    missing = error - decided - left
+    removed = means[list(truths)].rsub(error, axis=0).fillna(-np.inf).assign(**{"": -np.inf})
+    most = removed.idxmax(axis=1).where(removed.max(axis=1) > _WORTH_RECORDING * error, "")
+    shares = {"error": error, "models": error - missing, "decided": decided, "missing": missing}
+    shares |= {"windows": means.get(WINDOWS, np.nan), "most_by": most}
+    return pd.DataFrame(shares).rename_axis("metric").reset_index()

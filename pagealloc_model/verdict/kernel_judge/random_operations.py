@@ -479,14 +479,12 @@ def random_compaction(
     operations = np.zeros((count, op.OPERATION_WORDS), np.int64)
     number = int(state.folios["object"].max()) + 1
     for row in operations:
-        row[op.KIND] = kind = rng.choice(_COMPACTION_KINDS)
-        row[op.ZONE] = rng.choice(zones)
-        row[op.NODE] = row[op.ZONE] // types
-        row[op.CPU] = rng.randrange(machine.nr_cpus)
-        row[op.HIGHEST] = rng.randrange(types)
-        row[op.OBJECT] = number
-        row[op.ORDER] = rng.choice((1, 2, 3, 4, 5, 7, 9, 9, machine.max_order))
-        row[op.TYPE] = rng.choice((at.UNMOVABLE, at.MOVABLE, at.MOVABLE, at.RECLAIMABLE))
+        kind, zone = rng.choice(_COMPACTION_KINDS), rng.choice(zones)
+        cpu, highest = rng.randrange(machine.nr_cpus), rng.randrange(types)
+        order = rng.choice((1, 2, 3, 4, 5, 7, 9, 9, machine.max_order))
+        migratetype = rng.choice((at.UNMOVABLE, at.MOVABLE, at.MOVABLE, at.RECLAIMABLE))
+        words = [op.KIND, op.ZONE, op.NODE, op.CPU, op.HIGHEST, op.OBJECT, op.ORDER, op.TYPE]
+        row[words] = kind, zone, zone // types, cpu, highest, number, order, migratetype
         if kind == pr.JUDGED_DIRECT:
             row[op.PRIORITY] = rng.choice((pr.ASYNC, pr.SYNC_LIGHT, pr.SYNC_LIGHT, pr.SYNC_FULL))
             if seed % 3 == 0 and number % 4:
@@ -533,7 +531,7 @@ def _press(state: State, places: np.ndarray, rng: np.random.Generator) -> None:
             continue
         pfns = rng.integers(zone.start_pfn, zone.end_pfn, len(positions)) >> order << order
         region[positions] = sorted(pfns) if rng.random() < 0.5 else pfns
-        region[pr.ZONE_CONSIDERED] = rng.integers(0, 64)
-        region[pr.ZONE_DEFER_SHIFT] = rng.integers(0, 7)
+        considered, shift = rng.integers(0, 64), rng.integers(0, 7)
+        region[[pr.ZONE_CONSIDERED, pr.ZONE_DEFER_SHIFT]] = considered, shift
         region[pr.ZONE_ORDER_FAILED] = rng.integers(0, state.machine.max_order + 2)
         region[pr.ZONE_FLUSH_SKIPS] = rng.integers(0, 2)
