@@ -15,7 +15,7 @@ BUDGETS = {
     "allocator": 13_590,
     "measured": 2_815,
     "predicted": 7_700,
-    "verdict": 6_870,
+    "verdict": 6_290,
     "show": 3_700,
     "studies": 5_500,
     "notebook": 2_150,
