@@ -268,7 +268,6 @@ def error_rows(
     recording: Recording, predicted: Replay, measured: Measured, scored: Scored
 ) -> pd.DataFrame:
     """All rows of the error table."""
-    is_elastic = predicted.assumptions.reclaim == "elastic"
     known = was_recorded(recording, Event.EXTFRAG)
     fallbacks = [float(side.fallbacks["count"].sum()) for side in (measured, predicted)]
     fallbacks[0] = fallbacks[0] if known else float("nan")
@@ -279,7 +278,7 @@ def error_rows(
         *_placement_rows(predicted),
         *_contention_rows(recording, predicted, measured),
         *_stall_rows(recording, predicted),
-        *(_counter_rows(predicted, measured) if is_elastic else _unknown_rows(measured)),
+        *_counter_rows(predicted, measured),
     ]
     return pd.DataFrame(rows)
 
@@ -383,17 +382,18 @@ def _placement_rows(predicted: Replay) -> Iterator[ErrorRow]:
         yield error_row(metric, "all", 1.0, share, SHARE, null_model, null)
 
 
-def _unknown_rows(measured: Measured) -> Iterator[ErrorRow]:
-    """Rows that a literal replay cannot know, with what was measured of them."""
-    share = thp_success(counter_changes(measured.vmstat, (-np.inf, np.inf)))
-    if not np.isnan(share):
-        nothing = float("nan")
-        yield error_row("thp_success", "all", share, nothing, SHARE, "none", nothing)
-
-
 def _counter_rows(predicted: Replay, measured: Measured) -> Iterator[ErrorRow]:
-    """Reclaim, compaction, stalls and huge pages, between the first and last sample of vmstat."""
+    """Reclaim, compaction, stalls and huge pages, between the first and last sample of vmstat.
+
+    A literal replay cannot know them: it has what was measured of huge pages.
+    """
     table = measured.vmstat
+    if predicted.assumptions.reclaim != "elastic":
+        share = thp_success(counter_changes(table, (-np.inf, np.inf)))
+        unknown = (SHARE, "none", float("nan"))
+        if not np.isnan(share):
+            yield error_row("thp_success", "all", share, float("nan"), *unknown)
+        return
     times = np.unique(table["time_ns"].to_numpy())
     times = times[(times >= predicted.edges[0]) & (times <= predicted.edges[-1])]
     if len(times) < 2:

@@ -86,16 +86,14 @@ def lock_policy_table(
 def _quantities(times: LockTimes) -> Iterator[Quantity]:
     frame, failed = times.acquisitions, times.trylocks.sum()
     rows: list[tuple[str, str, float, str]] = []
-    for table, columns in (
-        (times.longest_holds(), (("longest hold", "pages", 1, "pages"), _LONGEST_HOLD)),
-        (times.by_site, (("acquisitions", "acquisitions", 1, ""), _LONGEST_WAIT)),
-    ):
-        for row in table.itertuples():
-            scope = " ".join(word for word in (row.site, row.cause) if word)
-            rows += [
-                (metric, scope, getattr(row, column) / divisor, unit)
-                for metric, column, divisor, unit in columns
-            ]
+    for row in times.longest_holds().itertuples():
+        scope = " ".join(word for word in (row.site, row.cause) if word)
+        rows.append(("longest hold", scope, row.pages, "pages"))
+        rows.append(("longest hold", scope, row.hold_ns / 1e3, "us"))
+    for row in times.by_site.itertuples():
+        scope = " ".join(word for word in (row.site, row.cause) if word)
+        rows.append(("acquisitions", scope, row.acquisitions, ""))
+        rows.append(("longest wait", scope, row.max_wait_ns / 1e3, "us"))
     rows += [
         ("holds of more than 1000 pages", "all", (frame["pages"] > 1000).sum(), ""),
         ("contended", "all", (frame["ahead"] > 0).sum(), ""),
@@ -113,8 +111,6 @@ def _quantities(times: LockTimes) -> Iterator[Quantity]:
         )
 
 
-_LONGEST_HOLD = ("longest hold", "hold_ns", 1e3, "us")
-_LONGEST_WAIT = ("longest wait", "max_wait_ns", 1e3, "us")
 KEYS = ["time_ns", "node", "zone", "cpu", "site"]
 SITES = (
     *("refill", "drain", "buddy_alloc", "direct_free"),

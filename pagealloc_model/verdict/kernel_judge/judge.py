@@ -332,13 +332,12 @@ def judge_pressure(
     Arguments and errors are those of `judge`, operations those of each part.
     """
     verdicts: list[Verdict] = []
-    parts = (COMPACTION, RECLAIM)
-    for number, part in enumerate(parts):
 
-        def report(share: float, before: int = number) -> None:
-            if progress is not None:
-                progress((before + share) / len(parts))
+    def report(share: float) -> None:
+        if progress is not None:
+            progress((len(verdicts) + share) / 2)
 
+    for part in (COMPACTION, RECLAIM):
         code = CompiledTree(tree, part)
         verdicts.append(judge(code, rules, operations=operations, seed=seed, progress=report))
         if verdicts[-1].difference is not None:
