@@ -13,13 +13,7 @@ from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.files import new_directory
 from pagealloc_model.base.progress_bar import progress
 from pagealloc_model.base.text import count_of, paragraph
-from pagealloc_model.cli.arguments import (
-    assumed,
-    json_text,
-    kernel_build,
-    opened,
-    policy_of,
-)
+from pagealloc_model.cli.arguments import assumed, json_text, kernel_build, opened, policy_of
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Policy
 

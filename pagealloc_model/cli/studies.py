@@ -10,12 +10,7 @@ from typing import TYPE_CHECKING
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.files import new_directory
 from pagealloc_model.base.text import count_of, paragraph
-from pagealloc_model.cli.arguments import (
-    assumed,
-    json_text,
-    opened,
-    policy_of,
-)
+from pagealloc_model.cli.arguments import assumed, json_text, opened, policy_of
 from pagealloc_model.policy.policy import Policy
 
 if TYPE_CHECKING:
