@@ -121,20 +121,17 @@ def _stalled(trace: Trace) -> np.ndarray:
         requests.append(np.flatnonzero(asked) + part.start)
     rows = np.concatenate(requests)
     allocs, reclaims = (
-        pd.DataFrame({"time_ns": times, "pid": tasks.astype(np.int64)})
+        pd.DataFrame({"time_ns": times, "pid": tasks.astype(np.int64)}).sort_values(
+            "time_ns", kind="stable"
+        )
         for times, tasks in (
             (trace.time_ns[rows], trace.pid[rows]),
             (begins["time_ns"], begins["pid"]),
         )
     )
-    following = pd.merge_asof(
-        reclaims.sort_values("time_ns"),
-        allocs.assign(row=rows).sort_values("time_ns", kind="stable"),
-        on="time_ns",
-        by="pid",
-        direction="forward",
-        allow_exact_matches=False,
-    )
+    later = {"direction": "forward", "allow_exact_matches": False}
+    allocs = allocs.assign(row=rows[allocs.index])
+    following = pd.merge_asof(reclaims, allocs, on="time_ns", by="pid", **later)
     return np.unique(following["row"].dropna()).astype(np.int64)
 
 
