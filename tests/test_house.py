@@ -13,13 +13,13 @@ BUDGETS = {
     "policy": 1_530,
     "recording": 10_321,
     "allocator": 13_590,
-    "measured": 2_815,
+    "measured": 2_805,
     "predicted": 7_700,
     "verdict": 6_290,
     "show": 3_700,
     "studies": 5_500,
     "notebook": 2_150,
-    "cli": 1_755,
+    "cli": 1_745,
 }
 """Lines of Python that a room may have, docstrings counted: who adds takes away as much."""
 
