@@ -6,7 +6,7 @@ import re
 import warnings
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +120,9 @@ _HEXADECIMAL = re.compile(r"0x[0-9a-fA-F]+")
 MAIN_COLUMNS = ("pfn", "order", "gfp", "migratetype", "percpu_refill")
 ABSENT = {"order": 0, "gfp": 0}
 """What stands for a column that an event lacks; -1 for the others."""
+_FIELDS_OF = {
+    kind: tuple(zip(MAIN_COLUMNS, fields, strict=True)) for kind, fields in MAIN_FIELDS.items()
+}
 _LARGEST = (2**62, 2**15, 2**31, 6, 2**52, 64, 2**32, 16, 2, 2)
 """Exclusive bounds of the main columns, in their order."""
 _OUT_OF_RANGE = "has a field out of any kernel's range"
@@ -240,24 +243,28 @@ class ScriptReader:
                 fields[gfp] = str(self._gfp_word(fields[gfp]))
         self.rows.add(name, time_ns, cpu, thread, main, fields)
 
-    def _main_values(self, kind: trace_columns.Event, fields: dict[str, str]) -> Iterator[int]:
+    def _main_values(self, kind: trace_columns.Event, fields: dict[str, str]) -> list[int]:
         """The values of a main event's `MAIN_COLUMNS`."""
+        values = []
         try:
-            for column, name in zip(MAIN_COLUMNS, MAIN_FIELDS[kind], strict=True):
-                if name is None or (name in OPTIONAL_FIELDS and name not in fields):
-                    yield ABSENT.get(column, -1)
+            for column, name in _FIELDS_OF[kind]:
+                if name is None or (name not in fields and name in OPTIONAL_FIELDS):
+                    values.append(ABSENT.get(column, -1))
                 elif column == "gfp":
-                    yield self._gfp_word(fields[name])
+                    values.append(self._gfp_word(fields[name]))
                 else:
-                    value = int(fields[name], 0)
-                    # T2: a failed allocation prints pfn 0, a null page; unparsed text the raw -1.
-                    null = value == 0 and fields.get("page", "0") in _NULL_PAGES
-                    failed = column == "pfn" and kind is trace_columns.Event.ALLOC
-                    yield -1 if failed and (null or value == 2**64 - 1) else value
+                    values.append(int(fields[name], 0))
         except KeyError as error:
             raise self._lacks(f"has no {error.args[0]}", "trace") from None
         except ValueError:
             raise self._error("has a field that is not a number") from None
+        # T2: a failed allocation prints pfn 0 with a null page; unparsed text the raw -1.
+        failed = values[0] == 2**64 - 1 or (
+            values[0] == 0 and fields.get("page", "0") in _NULL_PAGES
+        )
+        if failed and kind == trace_columns.Event.ALLOC:
+            values[0] = -1
+        return values
 
     def _gfp_word(self, text: str) -> int:
         known = self._gfp.get(text)
