@@ -10,14 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
+from pagealloc_model.base import files
 from pagealloc_model.base.errors import RecordingError, UsageError
-from pagealloc_model.base.files import (
-    MOST_COPIED,
-    chunks_of,
-    copy_file,
-    is_compressed,
-    new_directory,
-)
 from pagealloc_model.base.text import count_of
 from pagealloc_model.base.version import __version__
 from pagealloc_model.recording import anonymise as anonymous
@@ -110,7 +104,7 @@ def trim_recording(
         cut = anonymous.anonymise_trace(cut, keep_names, left_out)
         if symbols is not None:
             functions = anonymous.functions_of_chains(chains, cut.callchains, symbols)
-    with new_directory(destination, private=True) as partial:
+    with files.new_directory(destination, private=True) as partial:
         write_store(cut, partial / recordings.STORE_FILE, source=None, compress=compress)
         others: set[str] = set()
         # Those in the window, the last before it and the first after.
@@ -210,14 +204,14 @@ def _copy_state_file(
     if not anonymise:
         # A packed file is copied at the best compression, without its time; any other as it is.
         try:
-            if name == PROFILE_FILE or not is_compressed(source):
+            if name == PROFILE_FILE or not files.is_compressed(source):
                 raise RecordingError(source, "is not packed")
             with copy.open("wb") as file, gzip.GzipFile("", "wb", 9, file, mtime=0) as packed:
-                for chunk in chunks_of(source, most=MOST_COPIED):
+                for chunk in files.chunks_of(source, most=files.MOST_COPIED):
                     packed.write(chunk)
         except RecordingError:
             copy.unlink(missing_ok=True)
-            copy_file(source, copy)
+            files.copy_file(source, copy)
     elif name == recordings.KALLSYMS_FILE:
         if functions is None:
             return "tells this boot's addresses"

@@ -27,22 +27,9 @@ from pagealloc_model.recording.record import emit_events
 from pagealloc_model.recording.record.host import Host, read_or_none
 from pagealloc_model.recording.record.perf import default_buffer, find_perf, is_built_with
 from pagealloc_model.recording.trace import formats as print_formats
-from pagealloc_model.recording.trace import perf_file
+from pagealloc_model.recording.trace import perf_data, perf_file, trace_text
 from pagealloc_model.recording.trace.columns import EVENT_NAMES, Losses, Trace, losses_by_time
 from pagealloc_model.recording.trace.layout import MAIN_FIELDS, OPTIONAL_FIELDS
-from pagealloc_model.recording.trace.perf_data import (
-    RECORDING_COMMAND,
-    attr_layouts,
-    attr_problem,
-    sampled_events,
-)
-from pagealloc_model.recording.trace.trace_text import (
-    ABSENT,
-    MAIN_COLUMNS,
-    EventRows,
-    ScriptReader,
-    event_of,
-)
 
 _STANDARD_ERROR = 2
 
@@ -106,7 +93,7 @@ def _opened(perf: ModuleType, names: Sequence[str], buffer_bytes: int) -> Any:
 _END_OF_SIGNED, _END_OF_WORD = 1 << 63, 1 << 64
 
 
-class _DeclaredRows(EventRows):
+class _DeclaredRows(trace_text.EventRows):
     """Events whose fields come as numbers and bytes, of events that were declared."""
 
     def __init__(self) -> None:
@@ -128,8 +115,8 @@ class _DeclaredRows(EventRows):
     def take(self, event: str, time_ns: int, cpu: int, tid: int, values: Sequence[Any]) -> None:
         """Take one event; perf hands scripts no common_flags, so its context is unknown."""
         main = [
-            ABSENT.get(name, -1) if place is None else _as_signed(values[place])
-            for name, place in zip(MAIN_COLUMNS, self._places[event], strict=False)
+            trace_text.ABSENT.get(name, -1) if place is None else _as_signed(values[place])
+            for name, place in zip(trace_text.MAIN_COLUMNS, self._places[event], strict=False)
         ]
         self.add(event, time_ns, cpu, tid, (*main, -1), values)
 
@@ -375,7 +362,7 @@ def read_with_perf_session(path: str | Path) -> Trace:
             "after 7.2, and the package's own reader needs none"
         )
     file = perf_file.open_perf_file(path)
-    layouts = attr_layouts(file)
+    layouts = perf_data.attr_layouts(file)
     rows = _DeclaredRows()
     fields = {
         point.event_name: rows.declare(point.event_name, point.column_fields)
@@ -413,7 +400,7 @@ _FATAL_FIRST = frozenset(
 """Events whose text begins with a page: perf's Python crashes where one of them is the first."""
 _LOST_SAMPLES = re.compile(r"LOST_SAMPLES events:\s+(\d+)\s*$")
 _WITHOUT_ALLOCATIONS = "has no kmem:mm_page_alloc events"
-_RECORD_WITH = f"record with {RECORDING_COMMAND}"
+_RECORD_WITH = f"record with {perf_data.RECORDING_COMMAND}"
 _NO_THREAD = "999999999"
 """More than any thread's id can be: leaves out all samples."""
 
@@ -433,11 +420,11 @@ def read_with_perf_script(path: str | Path) -> Trace:
         raise RecordingError(path, "is packed, which perf does not read", todo="unpack it first")
     script = (perf, "script", "-f", "--ns")
     rows, names, ended = _DeclaredRows(), [], False
-    text = ScriptReader(path, rows)
+    text = trace_text.ScriptReader(path, rows)
     start_ns, last_ns = -1, -1
     # The header, and the events before the first that perf's Python can begin with.
     for text.number, line in enumerate(_output(path, [*script, "--header", *_FIELDS]), 1):
-        if (event := event_of(line)) is not None:
+        if (event := trace_text.event_of(line)) is not None:
             name, time_ns = event
             if name not in _FATAL_FIRST and time_ns > last_ns:
                 start_ns = time_ns
@@ -457,7 +444,7 @@ def read_with_perf_script(path: str | Path) -> Trace:
                 attrs.append(perf_file.parse_attr(bytes.fromhex(attr)))
                 names.append(name)
                 try:
-                    if problem := attr_problem(attrs[-1], name):
+                    if problem := perf_data.attr_problem(attrs[-1], name):
                         raise ValueError(problem)
                     rows.declare(name, fields)
                 except ValueError as error:
@@ -498,7 +485,7 @@ def read_with_perf_script(path: str | Path) -> Trace:
         release=text.release,
         nr_cpus=text.nr_cpus,
         clock=perf_file.clock_name(attrs),
-        sampled=sampled_events(attrs, names),
+        sampled=perf_data.sampled_events(attrs, names),
         notes=notes,
     )
 
