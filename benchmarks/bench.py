@@ -25,7 +25,7 @@ from reading import reading
 
 import pagealloc_model as pm
 from pagealloc_model.base.errors import PageallocError
-from pagealloc_model.cli.arguments import json_text, rows_of
+from pagealloc_model.cli.arguments import json_text
 
 
 class MissingTool(Exception):
@@ -114,10 +114,9 @@ def main() -> int:
     load = os.getloadavg()[0]
     tables = measured(options.only, options.recording)
     if options.json:
-        parts = {name: rows_of(table) for name, table in tables.items()}
         peers = {name: PEERS[name] for name in tables}
         about = {"recording": options.recording, "load_before": load}
-        print(json_text(about | {"peers": peers, "parts": parts}))
+        print(json_text(about | {"peers": peers, "parts": tables}))
         return len(tables) < len(options.only)
     print(f"{options.recording}; load before: {load:.1f}")
     for name, table in tables.items():
