@@ -54,7 +54,6 @@ def _map_and_unmap(mappings: int, cpu: int, parent: int) -> None:
 
 
 def main() -> None:
-    """Load all CPUs, or be the load of one of them."""
     mappings, *one_cpu = map(int, sys.argv[1:])
     if one_cpu:
         _map_and_unmap(mappings, *one_cpu)

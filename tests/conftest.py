@@ -32,7 +32,6 @@ ALLOWED_SKIPS = CHECKOUT / ".ci" / "allowed-skips"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option to shuffle."""
     parser.addoption(
         "--random-order", metavar="SEED", help="shuffle files, and the tests of each file"
     )
@@ -63,14 +62,12 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 
 def allowed_skips() -> list[str]:
-    """Patterns of reasons for which a test may be skipped in CI."""
     lines = ALLOWED_SKIPS.read_text(encoding="utf-8").splitlines()
     return [line for line in lines if line and not line.startswith("#")]
 
 
 @pytest.fixture(scope="session")
 def checkout() -> Path:
-    """The top of the source tree."""
     return CHECKOUT
 
 

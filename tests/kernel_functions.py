@@ -65,7 +65,6 @@ class ModelFunction:
 
     @property
     def is_part(self) -> bool:
-        """Whether it does a part of one."""
         return self.docstring.startswith("Part of ")
 
     @property

@@ -83,7 +83,6 @@ def write_perf_data(
 
 
 def text_feature(text: str) -> bytes:
-    """A header feature that is one string."""
     data = text.encode().ljust(len(text) // 64 * 64 + 64, b"\0")
     return struct.pack("<I", len(data)) + data
 

@@ -137,7 +137,6 @@ class InTime:
             self.leave_out("no time left")
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Count what passed."""
         self.passed += report.when == "call" and report.passed
 
     def leave_out(self, why: str) -> None:

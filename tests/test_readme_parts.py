@@ -82,12 +82,3 @@ def test_pages_are_short(written: dict[str, str]) -> None:
     }
     assert {file: count for file, count in lines.items() if count > 150} == {}
     assert sum(lines.values()) <= 2200
-
-
-def test_pages_with_tables_lead_to_the_glossary(written: dict[str, str]) -> None:
-    without = [
-        file
-        for file, text in written.items()
-        if ":begin -->" in text and "glossary.md)" not in text
-    ]
-    assert not without

@@ -26,7 +26,6 @@ class ClosedDriver(ElasticDriver):
     def __init__(
         self, oracle: ElasticOracle, events: Sequence[TaskEvent], *, imposes_losses: bool
     ) -> None:
-        """Start where the oracle is."""
         super().__init__(oracle)
         failures = {
             event.step.words["demand"].number
@@ -53,13 +52,11 @@ class ClosedDriver(ElasticDriver):
         return int(self.run.done_ns[position])
 
     def lags(self) -> Counter[int]:
-        """What each task has lost."""
         rows = zip(self.order.pids.tolist(), self.run.lag_ns.tolist(), strict=True)
         return Counter(dict(rows))
 
     @property
     def is_over(self) -> bool:
-        """Whether no event is left."""
         return self.run.next_ns is None
 
     @staticmethod

@@ -77,7 +77,6 @@ class ElasticDriver:
     """A state that takes an elastic oracle's steps."""
 
     def __init__(self, oracle: ElasticOracle) -> None:
-        """Start where the oracle is."""
         options = oracle.options
         own = {name: getattr(options, name) for name in ELASTIC_SETTINGS if hasattr(options, name)}
         policy = replace(
@@ -117,7 +116,6 @@ class ElasticDriver:
                     put_on_list(self.state, pfn, number)
 
     def take(self, time_ns: int, step: Step) -> None:
-        """One step."""
         events = one_event(time_ns, self.event_fields(step))
         done = 0
         while not done:
@@ -151,7 +149,6 @@ class ElasticDriver:
         return event | {"operation": at.HIDDEN_ALLOC if words["is_hidden"] else at.ALLOC}
 
     def dump(self) -> Dump:
-        """The state as `dump_state` of the oracle has it."""
         return dump_state(self.state)
 
     def unreserve_holds(self) -> int:
@@ -160,7 +157,6 @@ class ElasticDriver:
         return int(sites[..., at.SITE_UNRESERVE, at.SITE_ACQUISITIONS].sum())
 
     def dump_elastic(self) -> Dump:
-        """The state as `dump_elastic` of the oracle has it."""
         state = self.state
         lists = [(node, number) for node in state.machine.nodes for number in range(pr.LRU_LISTS)]
         in_use = state.pages["where"] == at.ALLOCATED

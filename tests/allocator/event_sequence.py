@@ -157,7 +157,6 @@ def _take_log(state: State) -> np.ndarray:
 
 
 def digest(state: State, object_pfn: np.ndarray, rows: np.ndarray) -> str:
-    """Hash of everything a replay leaves."""
     found = hashlib.sha256()
     for array in (state.pages, state.blocks, state.st, object_pfn, rows):
         found.update(array.tobytes())
@@ -165,7 +164,6 @@ def digest(state: State, object_pfn: np.ndarray, rows: np.ndarray) -> str:
 
 
 def plain_digest(count: int) -> str:
-    """Digest of one uninterrupted replay of `count` events."""
     state = start_state()
     return digest(state, *replay(state, random_events(count)))
 

@@ -26,7 +26,6 @@ class Fault:
 
 
 def read_faults(file: Path) -> tuple[Fault, ...]:
-    """The faults that a file lists."""
     return tuple(_faults(file.read_text()))
 
 

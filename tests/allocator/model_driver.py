@@ -322,7 +322,6 @@ def _put_on_list(state: State, order: int, migratetype: int, pfns: list[int]) ->
 
 
 def request_fields(request: Request) -> dict[str, int]:
-    """Fields of an event that is about a request."""
     return {
         "cpu": request.cpu,
         "order": request.order,
@@ -345,7 +344,6 @@ def event_fields(step: Step, machine: OracleMachine | Machine) -> dict[str, int]
 
 
 def one_event(time_ns: int, event: Mapping[str, int]) -> np.ndarray:
-    """An event of some fields, others 0."""
     events = np.zeros(1, at.EVENT)
     for name, value in {"time_ns": time_ns, **event}.items():
         events[name] = value
@@ -361,7 +359,6 @@ class ModelDriver:
     """
 
     def __init__(self, oracle: Oracle) -> None:
-        """Start where the oracle is."""
         self.state = state_like(oracle)  # the model's arrays
         self.now = 0
         self.rows = np.zeros((0, at.LOG_COLUMNS), np.int64)  # log rows of the last step
@@ -424,7 +421,6 @@ class ModelDriver:
         return [Work(*row) for row in units.tolist()]
 
     def dump(self) -> Dump:
-        """The state as `Oracle.dump` has it."""
         return dump_state(self.state) | dump_literal(self.state)
 
     def _advance(self, **event: int) -> None:

@@ -39,7 +39,6 @@ def one_zone(blocks: int = 8, **fields: int) -> Machine:
 
 
 def bits_of(kind: int, bits: int = KERNEL) -> int:
-    """A request's bits with its class."""
     return bits | kind << pr.CLASS_SHIFT
 
 
@@ -73,23 +72,19 @@ class Pressed:
 
     @property
     def node(self) -> np.ndarray:
-        """The node's words."""
         st = self.state.st
         return st[int(st[st[at.PRESSURE_BASE] + pr.NODES_BASE]) :]
 
     @property
     def zone(self) -> np.ndarray:
-        """The zone's words under pressure."""
         st = self.state.st
         return st[int(st[st[at.PRESSURE_BASE] + pr.ZONES_BASE]) :]
 
     def count(self, name: str) -> int:
-        """A counter by the kernel's name."""
         st = self.state.st
         return int(st[st[at.PRESSURE_BASE] + pr.COUNTERS + pr.COUNTER_NAMES.index(name)])
 
     def word(self, offset: int) -> int:
-        """A scalar."""
         return int(self.state.st[self.state.st[at.PRESSURE_BASE] + offset])
 
     def put_free(self, order: int, *pfns: int) -> None:
@@ -125,11 +120,9 @@ class Pressed:
         return number
 
     def free(self, number: int, order: int = 0, offset: int = 0, bits: int = 0) -> None:
-        """Free a piece of an object."""
         self.take(operation=at.FREE, object=number, order=order, offset=offset, bits=bits)
 
     def take(self, **fields: int) -> None:
-        """An event at the present time."""
         events = np.zeros(1, at.EVENT)
         for name, value in {"time_ns": self.now, **fields}.items():
             events[name] = value
@@ -137,13 +130,11 @@ class Pressed:
         assert self._advance(events, 1, -1) == 1
 
     def replay(self, events: np.ndarray, low: int, high: int) -> None:
-        """Some of many events, logging nothing."""
         self.state.st[at.LOG_ROWS] = 0
         assert self._advance(events, high, -1, low) == high
         self.state.st[at.LOG_ROWS] = 0
 
     def let_pass(self, duration_ns: int) -> None:
-        """Let kswapd and kcompactd work for a while."""
         self.now += duration_ns
         self.state.st[at.LOG_ROWS] = 0
         self._advance(np.zeros(0, at.EVENT), 0, self.now)

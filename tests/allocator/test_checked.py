@@ -22,12 +22,10 @@ TABLE = np.array([2, 3, 5], np.int64)
 
 
 def word_of(words: np.ndarray, index: int) -> int:
-    """A kernel's way to read."""
     return words[index]
 
 
 def last_of_table() -> int:
-    """A caller's way to read, from the end."""
     return TABLE[-1]
 
 

@@ -176,7 +176,6 @@ def test_a_fingerprint_reaches_all_that_is_compiled(
 
 
 def one_more(value: int) -> int:
-    """A kernel."""
     return value + 1
 
 
@@ -220,7 +219,6 @@ class Swapped(NamedTuple):
 
 
 def near_of(words: Near) -> int:
-    """A kernel that takes a named tuple."""
     return words.near
 
 

@@ -20,12 +20,10 @@ ROW = np.dtype([("narrow", np.int8), ("wide", np.int64)])
 
 
 def doubled(value: int) -> int:
-    """What is called with integers of several types."""
     return value + value
 
 
 def is_set(flag: bool) -> bool:
-    """What is called with a literal and with a comparison."""
     return not flag
 
 
@@ -73,7 +71,6 @@ def test_only_the_entry_point_can_be_called_from_elsewhere(
 
 
 def refused(value: int) -> int:
-    """A caller's function, which may raise."""
     if value > 3:
         raise ValueError("too large")
     return value

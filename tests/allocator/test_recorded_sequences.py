@@ -112,7 +112,6 @@ class RecordedOracle:
         self._chains: set[int] = set()
 
     def take(self, event: np.void) -> None:
-        """Take an event."""
         oracle = self.oracle
         values = {name: int(event[name]) for name in event.dtype.names}
         operation, number, cpu, order = (

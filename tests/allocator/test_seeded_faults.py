@@ -49,7 +49,6 @@ SOUGHT = FAULTS if os.environ.get("PAGEALLOC_ALL_FAULTS") else FAULTS[::3]
 
 
 def copied_package(checkout: Path, parent: Path) -> Path:
-    """A copy of the package in a folder, to be spoilt."""
     ignored = shutil.ignore_patterns("__py*")
     return Path(
         shutil.copytree(checkout / "pagealloc_model", parent / "pagealloc_model", ignore=ignored)

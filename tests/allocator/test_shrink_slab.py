@@ -40,7 +40,6 @@ def pressed(
 
 
 def slabs(state: Pressed, count: int, bits: int = SLAB) -> list[int]:
-    """Allocate slabs of one page."""
     return [state.alloc(0, at.RECLAIMABLE, bits) for _ in range(count)]
 
 
@@ -52,7 +51,6 @@ def demand(state: Pressed, count: int) -> None:
 
 
 def listed(state: Pressed) -> int:
-    """Slabs on the node's list."""
     return int(state.node[pr.SLAB_LIST + at.ENTRIES])
 
 

@@ -29,7 +29,6 @@ class Example:
     why: str  # the reason that stands with the mark
 
     def commands(self) -> list[list[str]]:
-        """Words of each command of a shell block; comments are left out."""
         lines = self.body.replace("\\\n", " ").splitlines()
         return [words for line in lines if (words := shlex.split(line, comments=True))]
 

@@ -83,14 +83,6 @@ def test_blocks_say_what_they_are(document: str) -> None:
         assert {each.language for each in found} <= LANGUAGES
 
 
-def test_marks_are_before_a_block_that_could_run() -> None:
-    for page in PAGES:
-        text = (CHECKOUT / page).read_text()
-        marked = [each for each in examples(CHECKOUT, page) if each.mark]
-        assert len(marked) == len(re.findall(r"<!-- (?:not run|long): ", text)), page
-        assert all(each.language in RUNNABLE for each in marked), page
-
-
 def test_an_example_that_fails_is_found(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("text\n\n```python\nassert 1 == 2\n```\n\n```sh\nrm -r /nowhere\n```\n")

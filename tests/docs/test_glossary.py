@@ -71,7 +71,6 @@ COMMANDS = {
 
 @pytest.fixture(scope="module", params=COMMANDS)
 def printed(request: pytest.FixtureRequest) -> dict[str, object]:
-    """What a command prints as JSON."""
     out = io.StringIO()
     with redirect_stdout(out):
         assert main(COMMANDS[request.param]) == 0

@@ -33,7 +33,6 @@ def run_build(checkout: Path, *arguments: str) -> subprocess.CompletedProcess[st
 
 @pytest.fixture(scope="module")
 def site(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder with the site's sources and pages."""
     out = tmp_path_factory.mktemp("site") / "out"
     before = files_of(checkout / "docs") | files_of(checkout / "notebooks")
     done = run_build(checkout, "docs/site/build_site.py", str(out))
@@ -43,7 +42,6 @@ def site(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def words_of(site: Path, page: str) -> str:
-    """The text of a page, without markup."""
     text = re.sub(r"<[^>]+>", "", (site / "html" / page).read_text())
     return " ".join(html.unescape(text).split())
 

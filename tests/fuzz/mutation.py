@@ -65,7 +65,6 @@ def with_one_record_damaged(seed: bytes, dice: random.Random) -> bytes:
 
 
 def cut(seed: bytes, dice: random.Random) -> bytes:
-    """The beginning of an input."""
     return seed[: dice.randrange(len(seed))]
 
 

@@ -98,7 +98,6 @@ def fuzz_both(directory: Path, seconds: float, seed: int) -> list[Finished]:
 
 
 def main() -> None:
-    """Fuzz, and print the reports."""
     parser = argparse.ArgumentParser(description="damage recordings and read them")
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--seed", type=int, default=0)

@@ -76,7 +76,6 @@ def is_walkable(name: str) -> bool:
 
 
 def all_seeds(directory: Path, real: Path) -> dict[str, bytes]:
-    """Seeds by name."""
     seeds = _made_up(directory) | _real(directory, real)
     seeds["packed file"] = gzip.compress(seeds["file"])
     seeds["packed pipe"] = zstandard.ZstdCompressor().compress(seeds["pipe"])

@@ -33,7 +33,6 @@ def _shortened(value: str) -> str:
 
 
 def text_path(part: str, case: str, field: str) -> Path:
-    """Where a text of a case lies."""
     plain = re.sub(r"[^A-Za-z0-9_.=,-]+", "_", f"{case}.{field}")
     name = plain if len(plain) < 120 else f"{plain[:100]}-{hash_of_bytes(plain.encode())}"
     return FOLDER / part / f"{name}.txt"

@@ -27,7 +27,6 @@ WIDGET_STATE = "application/vnd.jupyter.widget-state+json"
 
 
 def cases(full: bool) -> Iterator[str]:
-    """Names of notebooks."""
     yield from sorted(path.stem for path in (CHECKOUT / "notebooks").glob("*.ipynb"))
 
 

@@ -31,7 +31,6 @@ SURROUNDINGS = {"COLUMNS": "80", "PYTHONHASHSEED": "0", "TZ": "UTC", "LC_ALL": "
 
 
 def module_of(part: str) -> Any:
-    """The module of a part."""
     return import_module(PARTS[part])
 
 
@@ -63,7 +62,6 @@ def alone() -> Iterator[None]:
 
 
 def outcomes(part: str, cases: Sequence[str]) -> dict[str, Outcome]:
-    """What cases give, in this process."""
     return dict(_outcomes(part, cases))
 
 

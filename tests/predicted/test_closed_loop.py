@@ -32,7 +32,6 @@ class Case:
         self.order: TaskOrder = task_order(self.recording.trace, self.demand.events)
 
     def state(self) -> State:
-        """A fresh start state."""
         policy = effective_policy(self.recording, pm.Policy(), elastic=True)
         return self.prepared.state(self.rules, policy, self.assumptions, 0)
 
@@ -93,14 +92,6 @@ def test_without_stalls_it_is_the_open_replay() -> None:
     assert np.array_equal(run.state.st, state.st)
     assert np.array_equal(run.state.pages, state.pages)
     assert np.array_equal(run.done_ns, events["time_ns"])
-
-
-def test_own_time_never_goes_back(pressed: Case) -> None:
-    order = pressed.order
-    begins = np.zeros(len(order.order), bool)
-    begins[order.begins[:-1]] = True
-    steps = np.diff(order.own_ns, prepend=0)
-    assert (steps[~begins] >= 0).all()
 
 
 def test_daemons_do_not_stall(pressed: Case) -> None:

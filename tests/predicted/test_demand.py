@@ -13,18 +13,15 @@ from hypothesis import strategies as st
 from pytest import MonkeyPatch
 
 from pagealloc_model.allocator import layout as at
-from pagealloc_model.allocator import objects as resolved
 from pagealloc_model.base import arrays
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.policy.policy import Assumptions
 from pagealloc_model.predicted.demand.demand import Demand, resolve_demand
-from pagealloc_model.predicted.demand.rows import highest_type_by_gfp
 from pagealloc_model.predicted.growth import grown_demand
 from pagealloc_model.recording.recorded_machine import recorded_machine
 from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Event, Losses, Trace
 from tests.small_recordings import (
     END_PFN,
-    EVENTS_BEGIN_NS,
     TimedEvents,
     shipped_recording,
     small_machine,
@@ -166,14 +163,6 @@ def test_frees_find_their_allocations(
     assert demand.fresh.tolist() == fresh
 
 
-def test_what_is_freed_first_lived_at_the_start(tmp_path: Path) -> None:
-    demand = Script("f0^3").demand(tmp_path)
-    assert demand.objects["kind"].tolist() == [resolved.AT_START]
-    assert demand.objects["order"].tolist() == [3]
-    assert demand.starting_places().tolist() == [PAGE]
-    assert demand.first_ns == EVENTS_BEGIN_NS
-
-
 def test_a_hidden_allocation_lies_midway_after_the_last_free_of_its_pages(tmp_path: Path) -> None:
     events = Script("a0 a1 a2 a3 f0 +99 f3 +99 f1 +99 f2 +999 @1:9 f0^2")
     demand = demand_of(events, tmp_path, hidden_migratetype=2)
@@ -213,13 +202,6 @@ def test_gfp_names_the_highest_zone(tmp_path: Path, gfp: str, zone: str) -> None
     events.alloc(PAGE, gfp=gfp)
     machine = small_machine()
     assert machine.zones[demand_of(events, tmp_path).events["zone"][0]].name == zone
-
-
-def test_every_gfp_nibble_names_a_zone_of_the_machine() -> None:
-    machine = small_machine()
-    table = highest_type_by_gfp(machine)
-    assert table.shape == (16,)
-    assert ((table >= 0) & (table < len(machine.zones))).all()
 
 
 def test_migratetype_and_gfp_bits_of_the_request_are_kept(tmp_path: Path) -> None:
@@ -402,7 +384,6 @@ def test_a_long_recording_is_worked_on_in_files(
 
 
 def backing(array: np.ndarray) -> object:
-    """What an array's values lie in."""
     base: object = array
     while isinstance(base, np.ndarray) and base.base is not None:
         base = base.base

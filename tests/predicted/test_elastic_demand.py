@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
-from pytest import MonkeyPatch
 
 from pagealloc_model.allocator import layout as at
-from pagealloc_model.allocator import objects as resolved
 from pagealloc_model.allocator import pressure_layout as pr
-from pagealloc_model.allocator.objects import REQUEST, OpenFailures, link_replacements
+from pagealloc_model.allocator.objects import REQUEST, ROW, OpenFailures, link_replacements
 from pagealloc_model.policy.assumptions import ElasticAssumptions
 from pagealloc_model.policy.policy import Assumptions
-from pagealloc_model.predicted.demand import elastic as elastic_rows
 from pagealloc_model.predicted.demand.demand import resolve_demand
 from pagealloc_model.predicted.demand.elastic import (
     RCU_NS,
@@ -29,7 +24,7 @@ from pagealloc_model.predicted.demand.elastic import (
 )
 from pagealloc_model.predicted.replay import replay
 from pagealloc_model.predicted.start.elastic import with_cached_pages
-from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Event, Trace
+from pagealloc_model.recording.trace.columns import Trace
 from tests.predicted.test_demand import PAGE, Script, told
 from tests.small_recordings import END_PFN, TimedEvents, shipped_recording, small_machine
 
@@ -94,49 +89,6 @@ def test_requests_in_place_of_a_failure_are_found(asked: list[Asked], expected: 
     assert leads_of(asked) == expected
 
 
-class Interrupted(np.ndarray):
-    """A mask; something else is done before one is told whether any is set."""
-
-    meanwhile: Callable[[], object] = list
-
-    def any(self, *args: Any, **kwargs: Any) -> Any:
-        Interrupted.meanwhile()
-        return super().any(*args, **kwargs)
-
-
-def two_frees() -> Trace:
-    """Task 1 frees while it compacts, task 2 does not compact."""
-    columns = {name: np.zeros(2, kind) for name, kind in COLUMN_TYPES.items()}
-    columns["event"][:] = Event.FREE
-    columns["time_ns"][:], columns["pid"][:] = (10, 20), (1, 2)
-    one = {"pid": np.ones(1, np.int32), "row": np.zeros(1, np.int64)}
-    tables = {
-        "compaction:mm_compaction_begin": one | {"time_ns": np.array([5])},
-        "compaction:mm_compaction_end": one | {"row": np.ones(1), "time_ns": np.array([15])},
-    }
-    return Trace(**columns, tables=tables)
-
-
-def test_parts_marked_at_the_same_time_lose_nothing(monkeypatch: MonkeyPatch) -> None:
-    marks = ElasticRows(two_frees())
-    rows = np.zeros(2, resolved.ROW)
-    rows["is_free"], rows["pid"] = 1, (1, 2)
-    inside = elastic_rows._inside
-
-    def mask(*args: Any) -> np.ndarray:
-        return inside(*args).view(Interrupted)
-
-    def other_part() -> None:
-        monkeypatch.setattr(elastic_rows, "_inside", inside)
-        marks.mark(rows[:1], np.array([0]))
-        assert marks.any_by_compaction
-
-    monkeypatch.setattr(Interrupted, "meanwhile", other_part)
-    monkeypatch.setattr(elastic_rows, "_inside", mask)
-    marks.mark(rows[1:], np.array([1]))
-    assert marks.any_by_compaction
-
-
 def test_requests_of_kernel_threads_are_marked(tmp_path: Path) -> None:
     """S8.2: they are never throttled."""
     names = ("kworker/0:1", "khugepaged", "make")
@@ -144,7 +96,7 @@ def test_requests_of_kernel_threads_are_marked(tmp_path: Path) -> None:
     for pid, name in enumerate(names):
         events.on(0, pid=pid + 7, comm=name).alloc(PAGE + pid)
     trace = events.trace(tmp_path)
-    rows = np.zeros(len(names), resolved.ROW)
+    rows = np.zeros(len(names), ROW)
     rows["pid"] = trace.pid
     ElasticRows(trace).mark(rows, np.arange(len(names)))
     assert (rows["bits"] & at.KERNEL_THREAD > 0).tolist() == [True, True, False]

@@ -177,7 +177,6 @@ def test_there_is_no_pace_without_runs_or_pages(stock: pm.Recording) -> None:
 
 
 def counted(stock: pm.Recording, **elastic: int | bool) -> np.ndarray:
-    """What kswapd has freed, sample by sample."""
     table = replayed(stock, **elastic).vmstat
     return table.loc[table["name"] == "pgsteal_kswapd", "value"].to_numpy()
 

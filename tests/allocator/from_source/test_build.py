@@ -51,7 +51,6 @@ PLAIN = pm.Assumptions(plain_demand=True)  # demand as a kernel build has it
 
 
 def assert_same(model: Replay, kernel: Replay) -> None:
-    """Same places, transactions, tables and divergences."""
     assert np.array_equal(model.places, kernel.places)
     assert model.divergence == kernel.divergence
     for name in TABLES:
@@ -211,7 +210,6 @@ class Asked(Pressed):
     kernel: PressedKernelState = field(init=False)
 
     def hand_over(self, tree: CompiledTree) -> None:
-        """Let the kernel carry the state on from here."""
         self.kernel = PressedKernelState(tree, self.state, self.leads)
         self.state = self.kernel.state
 
@@ -278,7 +276,6 @@ def test_what_is_free_is_seen_at_every_step(
 
 
 def assert_same_outcome(model: Replay, kernel: Replay) -> None:
-    """Same places, counters and outcomes."""
     assert np.array_equal(model.places, kernel.places)
     for name in ("vmstat", "outcomes", "free_pages", "pageblocks", "fallbacks"):
         pd.testing.assert_frame_equal(getattr(model, name), getattr(kernel, name))
