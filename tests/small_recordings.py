@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pagealloc_model.predicted.replay import Replay, replay
 from pagealloc_model.recording.machine import Machine, Zone
 from pagealloc_model.recording.proc import pages as flags
 from pagealloc_model.recording.recording import Recording, open_recording
@@ -265,6 +266,12 @@ def write_recording(
         words = np.where(free, flags.BUDDY, flags.PGTABLE).astype("<u8")
         (directory / "kpageflags.u64.gz").write_bytes(gzip.compress(words.tobytes(), 1))
     return directory
+
+
+@cache
+def shipped_replay(name: str) -> Replay:
+    """A recording of data/ under the recorded policy, replayed once for all tests."""
+    return replay(shipped_recording(name))
 
 
 @cache

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import redirect_stdout
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -123,44 +126,48 @@ def test_fails(): assert False
 }
 
 
-SEEDS = [("--random-order", seed) for seed in ("1", "1", "2")]
+RUNS = """
+import sys, pytest
+for words in sys.argv[1:]:
+    print("RUN", pytest.main(words.split()))
+"""
 
 
 @pytest.fixture
-def suite(checkout: Path, tmp_path: Path) -> Run:
-    """Runs pytest with this project's conftest on a few small files of tests."""
+def suite(checkout: Path, tmp_path: Path) -> Callable[..., list[str]]:
+    """Runs pytest with this project's conftest on a few small files of tests, in one process."""
     for name, content in SUITE.items():
         (tmp_path / name).write_text(content)
+    always = f"-c {os.devnull} --rootdir {tmp_path} -p no:cacheprovider -p tests.conftest -rs"
 
-    def run(*words: str, ci: str = "") -> subprocess.CompletedProcess[str]:
-        options = ("-c", os.devnull, "--rootdir", str(tmp_path), "-p", "no:cacheprovider")
-        return subprocess.run(
-            [sys.executable, "-m", "pytest", "-p", "tests.conftest", *options, "-rs", *words],
+    def run(*runs: str, ci: str = "") -> list[str]:
+        done = subprocess.run(
+            [sys.executable, "-c", RUNS, *(f"{always} {words}" for words in runs)],
             cwd=tmp_path,
             env=os.environ | {"CI": ci, "PYTHONPATH": str(checkout)},
             capture_output=True,
             text=True,
-            check=False,
+            check=True,
         )
+        return re.split(r"^RUN \S+\n", done.stdout, flags=re.MULTILINE)[:-1]
 
     return run
 
 
-def test_a_skip_that_is_not_allowed_is_a_failure_in_ci(suite: Run) -> None:
-    elsewhere = suite("test_skips.py")
-    assert elsewhere.returncode == 0 and "2 skipped, 1 xfailed" in elsewhere.stdout
-    for words in ((), ("-n", "1")):
-        done = suite("test_skips.py", *words, ci="true")
-        assert "1 failed, 1 skipped, 1 xfailed" in done.stdout
-        assert "does not allow to skip this: /usr/src has no linux-source-6.12" in done.stdout
+def test_a_skip_that_is_not_allowed_is_a_failure_in_ci(suite: Callable[..., list[str]]) -> None:
+    (elsewhere,) = suite("test_skips.py")
+    assert "2 skipped, 1 xfailed" in elsewhere
+    for done in suite("test_skips.py", "test_skips.py -n 1", ci="true"):
+        assert "1 failed, 1 skipped, 1 xfailed" in done
+        assert "does not allow to skip this: /usr/src has no linux-source-6.12" in done
 
 
-def test_an_order_by_chance_keeps_files_together(suite: Run) -> None:
-    def order(*words: str) -> list[str]:
-        done = suite("-v", "--no-header", "test_one.py", "test_two.py", *words)
-        return re.findall(r"^(test_\w+\.py)::(test_\w)", done.stdout, re.MULTILINE)
-
-    usual, once, again, other = (order(*words) for words in ((), *SEEDS))
+def test_an_order_by_chance_keeps_files_together(suite: Callable[..., list[str]]) -> None:
+    orders = ["", *(f"--random-order {seed}" for seed in (1, 1, 2))]
+    shown = suite(*(f"-v --no-header test_one.py test_two.py {words}" for words in orders))
+    usual, once, again, other = (
+        re.findall(r"^(test_\w+\.py)::(test_\w)", text, re.MULTILINE) for text in shown
+    )
     assert once == again and len({tuple(each) for each in (usual, once, other)}) == 3
     for each in (once, other):
         assert sorted(each) == usual
@@ -188,10 +195,17 @@ def test_events_of_a_machine_of_any_age_are_read(
     assert trace.cpu.tolist() == [1]
 
 
+@cache
+def validated() -> str:
+    """What `validate` prints in this process."""
+    out = io.StringIO()
+    with redirect_stdout(out):
+        assert main(["validate", "xfree"]) == 0
+    return out.getvalue()
+
+
 @pytest.mark.parametrize("name", ["C", "tr_TR"])
-def test_commands_say_the_same_under_any_locale(
-    checkout: Path, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_commands_say_the_same_under_any_locale(checkout: Path, tmp_path: Path, name: str) -> None:
     """Under C, Python is kept from choosing UTF-8; Turkish has commas and another small I."""
     if name != "C":
         charset = ("-i", name, "-f", "ISO-8859-9")
@@ -203,6 +217,5 @@ def test_commands_say_the_same_under_any_locale(
     other = subprocess.run(
         [sys.executable, "-c", code], cwd=checkout, env=os.environ | told, capture_output=True
     )
-    assert main(["validate", "xfree"]) == other.returncode == 0
-    assert other.stderr == b""
-    assert other.stdout.decode("iso-8859-9") == capsys.readouterr().out
+    assert (other.returncode, other.stderr) == (0, b"")
+    assert other.stdout.decode("iso-8859-9") == validated()

@@ -13,6 +13,7 @@ from pytest import MonkeyPatch
 
 import pagealloc_model as pm
 from pagealloc_model.allocator import layout as at
+from pagealloc_model.measured.rules import choose_rules
 from pagealloc_model.predicted.carrier import ModelCarrier
 from pagealloc_model.predicted.prepared import prepare
 from pagealloc_model.predicted.start.image import start_state
@@ -47,7 +48,7 @@ def test_it_does_what_the_model_does(replay_peer: ModuleType, tmp_path: Path, na
     if program is None:
         pytest.skip("no C compiler")
     recording = pm.open(name)
-    rules, assumptions = pm.replay(recording, seed=11).rules, pm.Assumptions()
+    rules, assumptions = choose_rules(recording, None).rules, pm.Assumptions()
     prepared = prepare(recording, rules, assumptions, 11)
     policy = effective_policy(recording, pm.Policy(), elastic=False)
     demand, machine = prepared.demand, prepared.machine

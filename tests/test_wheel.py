@@ -72,32 +72,26 @@ def test_wheel_holds_what_the_checkout_holds(checkout: Path, wheel: Path) -> Non
     assert not [name for name in packed if name.startswith(("tests/", "data/", "notebooks/"))]
 
 
-def test_installed_package_opens_a_shipped_recording(installed: Path, tmp_path: Path) -> None:
-    program = (
-        "import pagealloc_model as pm; print(pm.__file__); print(len(pm.open('kbuild').trace))"
-    )
-    where, events = run([installed / "python", "-c", program], tmp_path).split()
-    assert Path(where).is_relative_to(installed.parent)
-    assert int(events) > 0
+INSTALLED = """
+from importlib.resources import files
+import pagealloc_model as pm
+from pagealloc_model.cli import main
+print(pm.__file__, len(pm.open("kbuild").trace))
+print(*(path.name for path in (files("pagealloc_model") / "notebooks").iterdir()))
+assert main(["post", "--reply", "highatomic"]) == 0
+"""
 
 
-def test_installed_package_has_the_notebooks(
+def test_installed_package_has_recordings_notebooks_and_replies(
     checkout: Path, installed: Path, tmp_path: Path
 ) -> None:
-    program = (
-        "from importlib.resources import files\n"
-        "for path in (files('pagealloc_model') / 'notebooks').iterdir(): print(path.name)"
-    )
-    names = run([installed / "python", "-c", program], tmp_path).split()
-    notebooks = [name for name in names if name.endswith(".ipynb")]
-    assert sorted(notebooks) == sorted(
-        path.name for path in (checkout / "notebooks").glob("*.ipynb")
-    )
-    assert "studies" in names
-
-
-def test_installed_package_writes_a_study_s_reply(installed: Path, tmp_path: Path) -> None:
-    reply = run([installed / "pagealloc", "post", "--reply", "highatomic"], tmp_path)
+    where, names, reply = run([installed / "python", "-c", INSTALLED], tmp_path).split("\n", 2)
+    file, events = where.split()
+    assert Path(file).is_relative_to(installed.parent)
+    assert int(events) > 0
+    wanted = {path.name for path in (checkout / "notebooks").glob("*.ipynb")}
+    assert {name for name in names.split() if name.endswith(".ipynb")} == wanted
+    assert "studies" in names.split()
     assert reply.startswith("Subject: Re: [PATCH] mm/page_alloc: skip high atomic reservation")
 
 

@@ -75,18 +75,27 @@ def outcome(
     return was_plain == "True", digest, done.stderr
 
 
-def test_small_kernels_do_the_same_either_way(tmp_path: Path) -> None:
-    is_plain, expected, _ = outcome(SMALL, tmp_path, plain=False)
+@pytest.fixture(scope="module")
+def usual(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A cache, and the outcome where kernels are compiled to it as usual."""
+    cache = tmp_path_factory.mktemp("cache")
+    is_plain, expected, _ = outcome(SMALL, cache, plain=False)
     assert not is_plain
-    assert outcome(SMALL, tmp_path, plain=True) == (True, expected, "")
-    assert not list((tmp_path / "kernels").glob("*/*plain*"))
-    assert list(tmp_path.glob("kernels-*/plain/*/*.nbc"))
+    return cache, expected
 
 
-def test_another_numba_compiles_in_its_own_way_and_says_so(tmp_path: Path) -> None:
-    _, expected, _ = outcome(SMALL, tmp_path, plain=False)
+def test_small_kernels_do_the_same_either_way(usual: tuple[Path, str]) -> None:
+    cache, expected = usual
+    assert outcome(SMALL, cache, plain=True) == (True, expected, "")
+    assert not list((cache / "kernels").glob("*/*plain*"))
+    assert list(cache.glob("kernels-*/plain/*/*.nbc"))
+
+
+def test_another_numba_compiles_in_its_own_way_and_says_so(
+    usual: tuple[Path, str], tmp_path: Path
+) -> None:
     is_plain, found, warned = outcome(SMALL, tmp_path, "0.99.1", plain=False)
-    assert (is_plain, found) == (True, expected)
+    assert (is_plain, found) == (True, usual[1])
     assert warned.count("RuntimeWarning: numba 0.99.1 is none of 0.64, ") == 1
 
 

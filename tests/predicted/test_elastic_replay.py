@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -27,9 +28,13 @@ def stock() -> pm.Recording:
     return shipped_recording("highatomic_stock")
 
 
-def replayed(recording: pm.Recording, **elastic: int) -> pm.Replay:
-    assumed = pm.Assumptions(reclaim="elastic", elastic=ElasticAssumptions(**elastic))
-    return pm.replay(recording, assumptions=assumed)
+def replayed_anew(**elastic: int) -> pm.Replay:
+    own = ElasticAssumptions(**elastic)
+    assumed = pm.Assumptions(reclaim="elastic", elastic=own)
+    return pm.replay(shipped_recording("highatomic_stock"), assumptions=assumed)
+
+
+replayed = cache(replayed_anew)
 
 
 @pytest.mark.parametrize("ownership", ["off", "pcp_buddy"])
@@ -44,7 +49,7 @@ def test_the_state_is_sound_at_the_end(stock: pm.Recording, ownership: str) -> N
 
 
 def test_counters_stand_beside_the_kernels(stock: pm.Recording) -> None:
-    table = pressure_counters(replayed(stock), stock.measure()).set_index("name")
+    table = pressure_counters(replayed(), stock.measure()).set_index("name")
     assert table.loc["pgsteal_kswapd", "predicted"] > 0
     assert table.loc["pgscan_kswapd", "measured"] > 0
     assert {"compact_stall", "thp_fault_fallback", "allocstall_movable"} <= set(table.index)
@@ -54,7 +59,7 @@ def test_a_slow_kswapd_leaves_more_to_direct_reclaim(stock: pm.Recording) -> Non
     cost = recorded_kswapd_ns(stock.trace)["kswapd_free_ns"]
     changes = [
         pressure_counters(replay, stock.measure()).set_index("name")["predicted"]
-        for replay in (replayed(stock), replayed(stock, kswapd_free_ns=cost))
+        for replay in (replayed(), replayed(kswapd_free_ns=cost))
     ]
     assert changes[1]["pgsteal_direct"] > changes[0]["pgsteal_direct"]
     assert changes[1]["pgsteal_kswapd"] < changes[0]["pgsteal_kswapd"]
@@ -66,7 +71,7 @@ def test_a_literal_replay_has_no_counters_of_its_own(stock: pm.Recording) -> Non
 
 
 def test_outcomes_are_known(stock: pm.Recording) -> None:
-    table = replayed(stock).outcomes.set_index("order")
+    table = replayed().outcomes.set_index("order")
     assert table.loc[0, "asked"] == table.loc[0, "succeeded"] + table.loc[0, "failed"]
     assert table["stalled"].sum() > 0
 
@@ -74,7 +79,7 @@ def test_outcomes_are_known(stock: pm.Recording) -> None:
 def test_policies_are_compared_in_what_only_it_knows(stock: pm.Recording) -> None:
     assumed = pm.Assumptions(reclaim="elastic")
     never = pm.replay(stock, pm.Policy(thp_defrag="never"), assumptions=assumed)
-    rows = pm.compare(replayed(stock), never).rows.set_index(["metric", "scope"])
+    rows = pm.compare(replayed(), never).rows.set_index(["metric", "scope"])
     assert rows.loc[("thp_success", "all"), "base"] > 0
     assert rows.loc[("thp_success", "all"), "patch"] <= 1
     assert rows.loc[("reclaim_scanned", "all"), "base"] > 0
@@ -163,9 +168,9 @@ def test_paces_worked_by_hand(stock: pm.Recording, monkeypatch: MonkeyPatch) -> 
 
 
 def test_what_is_taken_over_from_the_recorded_kernel_is_marked(stock: pm.Recording) -> None:
-    assert replayed(stock).imposed == ()
-    assert replayed(stock, kswapd_as_recorded=True).imposed == ("kswapd's pace and CPU",)
-    assert replayed(stock, lru_as_recorded=True).imposed == ("order of reclaim at the start",)
+    assert replayed().imposed == ()
+    assert replayed(kswapd_as_recorded=True).imposed == ("kswapd's pace and CPU",)
+    assert replayed(lru_as_recorded=True).imposed == ("order of reclaim at the start",)
 
 
 def test_there_is_no_pace_without_runs_or_pages(stock: pm.Recording) -> None:
@@ -176,8 +181,9 @@ def test_there_is_no_pace_without_runs_or_pages(stock: pm.Recording) -> None:
     assert recorded_kswapd(replace(stock.trace, tables={})) is None
 
 
-def counted(stock: pm.Recording, **elastic: int | bool) -> np.ndarray:
-    table = replayed(stock, **elastic).vmstat
+def counted(replay: pm.Replay) -> np.ndarray:
+    """What kswapd has freed, sample by sample."""
+    table = replay.vmstat
     return table.loc[table["name"] == "pgsteal_kswapd", "value"].to_numpy()
 
 
@@ -192,8 +198,8 @@ def test_kswapd_frees_by_the_pace_of_the_time(
     halves = np.array([first, (first + last) // 2 + 1]), np.array([slow, fast])
     paces = RecordedKswapd(free_ns={0: halves}, cpus={})
     monkeypatch.setattr(PACES, lambda trace: paces)
-    paced = counted(stock, kswapd_as_recorded=True)
-    throughout = counted(stock, kswapd_free_ns=slow)
+    paced = counted(replayed_anew(kswapd_as_recorded=True))
+    throughout = counted(replayed(kswapd_free_ns=slow))
     half = len(paced) // 2 - 1
     np.testing.assert_array_equal(paced[:half], throughout[:half])
     assert paced[-1] - paced[half] > 2 * (throughout[-1] - throughout[half])
@@ -206,8 +212,8 @@ def test_one_pace_throughout_is_no_change(stock: pm.Recording, monkeypatch: Monk
         cpus={0: (np.array([first, last // 2 + first // 2]), np.array([0, 0]))},
     )
     monkeypatch.setattr(PACES, lambda trace: paces)
-    paced = counted(stock, kswapd_as_recorded=True)
-    np.testing.assert_array_equal(paced, counted(stock, kswapd_free_ns=20_000))
+    paced = counted(replayed_anew(kswapd_as_recorded=True))
+    np.testing.assert_array_equal(paced, counted(replayed(kswapd_free_ns=20_000)))
 
 
 def test_what_kswapd_frees_goes_to_the_lists_of_the_cpu_that_it_is_on(
@@ -221,7 +227,7 @@ def test_what_kswapd_frees_goes_to_the_lists_of_the_cpu_that_it_is_on(
             cpus={0: (np.array([first]), np.array([cpu])), 7: (np.array([first]), np.array([0]))},
         )
         monkeypatch.setattr(PACES, lambda trace, held=held: held)
-        table = replayed(stock, kswapd_as_recorded=True).transactions
+        table = replayed_anew(kswapd_as_recorded=True).transactions
         pages = (table["objects"] * table["transactions"])[table["site"] == "drain"]
         drains[cpu] = pages.groupby(table["cpu"]).sum()
     assert drains[0][0] > drains[1][0]

@@ -11,7 +11,7 @@ from pagealloc_model.predicted.replay import replay as replay_recording
 from pagealloc_model.recording.recorded_machine import start_snapshots
 from pagealloc_model.recording.recording import Recording
 from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Event, Trace
-from tests.small_recordings import shipped_recording
+from tests.small_recordings import shipped_recording, shipped_replay
 
 ANSWERS = (Event.ZONE_LOCKED, Event.PCPU_DRAIN, Event.EXTFRAG)
 ANSWER_TABLES = (
@@ -57,7 +57,7 @@ def blinded(recording: Recording) -> Recording:
 @pytest.fixture(scope="module", params=RECORDINGS)
 def both(request: pytest.FixtureRequest) -> tuple[Recording, Replay, Replay]:
     recording = shipped_recording(request.param)
-    return recording, replay_recording(recording), replay_recording(blinded(recording))
+    return recording, shipped_replay(request.param), replay_recording(blinded(recording))
 
 
 def test_something_was_deleted(both: tuple[Recording, Replay, Replay]) -> None:

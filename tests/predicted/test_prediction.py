@@ -24,6 +24,7 @@ from tests.small_recordings import (
     BLOCK,
     TimedEvents,
     shipped_recording,
+    shipped_replay,
     start_free,
     write_recording,
     write_snapshot,
@@ -79,8 +80,7 @@ def test_threads_may_open_a_recording_together(small: pm.Recording) -> None:
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_no_page_is_lost_or_made(name: str) -> None:
-    recording = shipped_recording(name)
-    replay = pm.replay(recording)
+    recording, replay = shipped_recording(name), shipped_replay(name)
     rules = recorded_rules(recording).rules
     prepared = prepare(recording, rules, Assumptions(), 0)
     begun = start_state(
@@ -95,7 +95,7 @@ def test_no_page_is_lost_or_made(name: str) -> None:
 def test_no_page_is_lost_under_another_policy() -> None:
     recording = shipped_recording("highatomic_stock")
     policy = Policy(highatomic_gate_order=3, pcp_batch=511, costly_order=1, pcp_free_batched=True)
-    recorded, other = pm.replay(recording), pm.replay(recording, policy)
+    recorded, other = shipped_replay("highatomic_stock"), pm.replay(recording, policy)
     assert recorded.final is not None and other.final is not None
     assert broken_invariants(other.final) == []
     unserved = other.divergence["failed"] - recorded.divergence["failed"]
@@ -113,7 +113,7 @@ def test_a_replay_is_exact_at_any_split(
 
 def test_a_window_shows_its_part_of_the_whole() -> None:
     recording = shipped_recording("highatomic_gate3")
-    whole = pm.replay(recording)
+    whole = shipped_replay("highatomic_gate3")
     part = pm.replay(recording, window=(1.0, 3.0))
     first = recording.trace.demand_span_ns[0]
     assert part.edges[0] == first + 1_000_000_000
@@ -175,7 +175,7 @@ def test_what_a_literal_replay_cannot_know_is_na_with_a_reason(small: pm.Recordi
 
 def test_the_gate_decides_over_highatomic_blocks() -> None:
     recording = shipped_recording("highatomic_gate3")
-    recorded = pm.replay(recording)
+    recorded = shipped_replay("highatomic_gate3")
     assert recorded.policy.highatomic_gate_order == 3
     assert reserved_at_end(recorded, "DMA32") == 0
     open_gate = pm.replay(recording, Policy(highatomic_gate_order=0))
@@ -186,7 +186,7 @@ def test_the_gate_decides_over_highatomic_blocks() -> None:
 
 
 def test_histogram_and_full_transactions_agree_with_the_lock_table() -> None:
-    replay = pm.replay(shipped_recording("highatomic_stock"))
+    replay = shipped_replay("highatomic_stock")
     assert replay.transactions["transactions"].sum() == len(replay.transactions_full)
     full = replay.transactions_full.groupby("site")["pages"].sum()
     binned = replay.lock.groupby("site")["pages"].sum()

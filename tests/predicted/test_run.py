@@ -17,7 +17,7 @@ from pagealloc_model.predicted.replay import Replay
 from pagealloc_model.predicted.run import CHUNK, Checkpoint, PageBalance, changes
 from tests.allocator.event_sequence import random_events, start_state
 from tests.predicted.test_prediction import assert_identical
-from tests.small_recordings import shipped_recording
+from tests.small_recordings import shipped_recording, shipped_replay
 
 EVENTS = 3000
 CULPRIT = 1234
@@ -74,8 +74,7 @@ OWNED = pm.Policy(pageblock_ownership="pcp_buddy")
 
 @pytest.fixture(scope="module")
 def replays() -> tuple[pm.Replay, pm.Replay]:
-    recording = pm.open("xfree")
-    return pm.replay(recording), pm.replay(recording, OWNED)
+    return shipped_replay("xfree"), pm.replay(shipped_recording("xfree"), OWNED)
 
 
 def test_phases_add_up_to_the_refills_of_zone_lock(replays: tuple[pm.Replay, pm.Replay]) -> None:
@@ -102,7 +101,7 @@ def test_options_that_differ_are_named_with_their_defaults(
     replays: tuple[pm.Replay, pm.Replay],
 ) -> None:
     changed = pm.replay(
-        pm.open("xfree"), OWNED.changed_by(pm.Policy.parse(["ownership.recovers=0"]))
+        shipped_recording("xfree"), OWNED.changed_by(pm.Policy.parse(["ownership.recovers=0"]))
     )
     text = " ".join(pm.compare(replays[1], changed).to_text().split())
     assert "ownership.recovers: 1 -> 0" in text
