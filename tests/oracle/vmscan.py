@@ -35,15 +35,13 @@ class ScanControl:
     priority: int = LOWEST_PRIORITY  # lists are looked at in parts of one in two to this
     scanned: int = 0  # pages looked at, in zones allowed
     reclaimed: int = 0  # pages freed
-    # classes whose active list may shrink
-    may_deactivate: set[Kind] = field(default_factory=set)
+    may_deactivate: set[Kind] = field(default_factory=set)  # classes whose active list may shrink
     force_deactivate: bool = False  # all may
     skipped_deactivate: bool = False  # some active list was left alone
     cache_trim: bool = False  # the cache is so large that anonymous pages are spared
     no_cache_trim: bool = False  # that is no longer asked
     cache_trim_failed: bool = False  # a round that spared them freed nothing
-    # there is so little cache that only anonymous pages are looked at
-    file_is_tiny: bool = False
+    file_is_tiny: bool = False  # there is so little cache that only anonymous pages are looked at
     compaction_ready: bool = False  # a zone was left out as compaction can do the rest
     # pages to look at yet, by list
     left: dict[ListKey, int] = field(default_factory=lambda: dict.fromkeys(LISTS, 0))
