@@ -123,29 +123,20 @@ def table(top: Path) -> str:
         raise ValueError(f"add rows with a kernel file to {TABLE}: {sorted(named - set(known))}")
     files = list(dict.fromkeys(file for file, _ in known.values()))
     order = sorted(named, key=lambda name: (files.index(known[name][0]), name.strip("_"), name))
-    return INTRODUCTION + "".join(_row(name, *known[name], model, oracle) for name in order)
-
-
-def _row(
-    name: str,
-    file: str,
-    series: tuple[str, ...],
-    model: list[ModelFunction],
-    oracle: list[ModelFunction],
-) -> str:
-    sides = [[each for each in side if name in each.kernel_functions] for side in (model, oracle)]
-    cited = {section for side in sides for each in side for section in each.sections}
-    cells = [f"`{name}`", file + (f" ({', '.join(series)})" if series != SERIES else "")]
-    for side in sides:
-        cells.append(
-            ", ".join(each.shown() for each in sorted(side, key=lambda each: each.is_part))
-        )
-    cells.append(", ".join(sorted(cited, key=_by_number)))
-    return f"| {' | '.join(cells)} |\n"
-
-
-def _by_number(section: str) -> list[int]:
-    return [int(part) for part in section[1:].split(".")]
+    rows = []
+    for name in order:
+        file, series = known[name]
+        cells = [f"`{name}`", file + (f" ({', '.join(series)})" if series != SERIES else "")]
+        sides = [
+            [each for each in side if name in each.kernel_functions] for side in (model, oracle)
+        ]
+        for side in sides:
+            side.sort(key=lambda each: each.is_part)
+            cells.append(", ".join(each.shown() for each in side))
+        cited = {section for side in sides for each in side for section in each.sections}
+        by_number = sorted(cited, key=lambda section: [*map(int, section[1:].split("."))])
+        rows.append(f"| {' | '.join([*cells, ', '.join(by_number)])} |\n")
+    return INTRODUCTION + "".join(rows)
 
 
 if __name__ == "__main__":

@@ -21,15 +21,13 @@ Outcome = dict[str, str]  # a hash, one line or a text for each field of a case
 
 def shortened(outcome: Outcome) -> Outcome:
     """The outcome with the first lines and the hash of a large text in its place."""
-    return {name: _shortened(value) for name, value in outcome.items()}
-
-
-def _shortened(value: str) -> str:
-    if len(value) <= LARGE_CHARACTERS:
-        return value
-    lines = value.splitlines()
-    first = "\n".join(lines[:FIRST_LINES])[:LARGE_CHARACTERS]
-    return f"{first}\n... {len(lines)} lines in all, hash {hash_of_bytes(value.encode())}\n"
+    short = dict(outcome)
+    for name, value in outcome.items():
+        if len(value) > LARGE_CHARACTERS:
+            lines, whole = value.splitlines(), hash_of_bytes(value.encode())
+            first = "\n".join(lines[:FIRST_LINES])[:LARGE_CHARACTERS]
+            short[name] = f"{first}\n... {len(lines)} lines in all, hash {whole}\n"
+    return short
 
 
 def text_path(part: str, case: str, field: str) -> Path:

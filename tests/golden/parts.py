@@ -62,10 +62,7 @@ def alone() -> Iterator[None]:
 
 
 def outcomes(part: str, cases: Sequence[str]) -> dict[str, Outcome]:
-    return dict(_outcomes(part, cases))
-
-
-def _outcomes(part: str, cases: Sequence[str]) -> Iterator[tuple[str, Outcome]]:
+    found = {}
     for case in cases:
         try:
             outcome = module_of(part).run(case)
@@ -73,4 +70,5 @@ def _outcomes(part: str, cases: Sequence[str]) -> Iterator[tuple[str, Outcome]]:
             where = traceback.extract_tb(error.__traceback__)[-1]
             place = f"{where.filename.rpartition('/')[2]}:{where.lineno}"
             outcome = {"failed": f"{type(error).__name__} at {place}: {error}".replace("\n", " ")}
-        yield case, shortened(outcome)
+        found[case] = shortened(outcome)
+    return found
