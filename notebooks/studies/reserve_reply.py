@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -27,10 +26,10 @@ QUESTION = (
 )
 RECYCLED = (
     "Recycling: as Vlastimil wrote on 28 May, nothing called for unreserving. A block goes back "
-    "only after direct reclaim has made progress and the retry has failed, broken blocks first; "
-    "faults that may not reclaim never get there. Since 7.2 what a pcp list serves reserves "
-    "nothing, since 7.3 the fast path draws on the reserve: fewer blocks are reserved, but what "
-    "idle ones do is the same:"
+    "only where direct reclaim has made progress and the retry has failed, or before OOM, broken "
+    "blocks first; faults that may not reclaim never get there. Since 7.2 what a pcp list serves "
+    "reserves nothing, since 7.3 the fast path draws on the reserve: fewer blocks are reserved, "
+    "but idle ones do the same."
 )
 MECHANISM = (
     "The wrench: nr_free is summed over types, so free HighAtomic blocks count as suitable "
@@ -45,10 +44,9 @@ CLAIM = (
     "The patch below leaves them out of both and keeps the reserve: a count beside nr_free, kept "
     "under zone->lock (zone->nr_free_highatomic is not by order). {boots} boots of an emulated "
     "6.12.117, 2 GiB, registered before the first: atomics of orders 1 to 3 under page-cache "
-    "reads, then 300 unadvised huge-page faults in a minute, defrag=madvise. 26 ran in real time, "
-    "5 a side; the others count time in instructions, and end with bursts of 16 MiB of atomics "
-    "at min_free_kbytes=5700. THP success with its 95% interval, and failed atomics of 10,000 "
-    "by order:"
+    "reads, then 300 unadvised huge-page faults in a minute, defrag=madvise. {early} ran in real "
+    "time; the others count time in instructions and end with bursts of 16 MiB of atomics at "
+    "min_free_kbytes=5700. THP success, its 95% interval, failed atomics of 10,000 by order:"
 )
 SIDES = {
     "none": ("no change", 20),
@@ -69,16 +67,15 @@ LOADS = {
 COMPARED = ("none", "gate", "both")
 """Its sides."""
 LIMITS = (
-    "Not explained: the fall of pgscan_kswapd (no side scans less here), and the compaction "
-    "success. That counts __alloc_pages_direct_compact() alone, so on those hosts something "
-    "compacts directly, which this mechanism does not need; of 54 made-up hosts none has the "
-    "posted rates."
+    "Not explained: the fall of pgscan_kswapd (no side measurably scans less), and the compaction "
+    "success: only __alloc_pages_direct_compact() counts it, so something compacts directly on "
+    "those hosts, which this does not need; of 54 made-up hosts none has the posted rates."
 )
 REFUTE = "To refute it on an unpatched host, where each of these must hold:"
 COMMANDS = """\
   grep compact_daemon_migrate_scanned /proc/vmstat     # hardly grows
   grep HighAtomic /proc/pagetypeinfo
-       # orders 9 and 10 have that part of nr_free_pages, and keep it
+           # orders 9 and 10: over 8% of nr_free_pages (4% with a DMA32)
   sysctl vm.compaction_proactiveness=0     # both sides: no gain is left"""
 PATCH = "fragmentation_without_highatomic-{release}.patch"
 MIB_HIDDEN = 2 * 312
@@ -255,14 +252,14 @@ def reserve_reply() -> Message:
         low=MIB_HIDDEN / percent[0] * 100 / 1024,
         high=MIB_HIDDEN / percent[1] * 100 / 1024,
     )
+    early = len(shipped_boots())
     blocks = (
         Fixed(text=QUESTION),
         Words(text=RECYCLED),
         Words(text=mechanism),
-        Words(text=CLAIM.format(boots=int(rows["boots"].sum()) + len(shipped_boots()))),
+        Words(text=CLAIM.format(boots=int(rows["boots"].sum()) + early, early=early)),
         Fixed(text=_table(rows)),
-        Words(text=_said(rows)),
-        *_other_loads(rows),
+        Words(text=f"{_said(rows)}{_other_loads(rows)}"),
         Words(text=LIMITS),
         Words(text=REFUTE),
         Fixed(text=COMMANDS),
@@ -305,11 +302,13 @@ def _said(rows: pd.DataFrame) -> str:
     ]
     boots = load_boots().query("load == 'whole' and side == 'gate'")
     worst = 1e4 * boots["failed_order_3"] / boots["asked_order_3"]
+    still = side_rows(shipped_boots()).query("proactiveness == 0")["thp_success"]
     return (
         f"Against no change, in points: {', '.join(before)}; by instructions {'; '.join(now)}, "
         "which three boots do not tell from nothing. So the two together are shown, one alone is "
-        f"not. The gate's cost is in each of its boots ({worst.min():,.0f} to {worst.max():,.0f} "
-        "at order 3)."
+        f"not; at proactiveness 0 they have {100 * still.iloc[1]:.0f}% for "
+        f"{100 * still.iloc[0]:.0f}%. Each boot of the gate pays ({worst.min():,.0f} to "
+        f"{worst.max():,.0f} at order 3)."
     )
 
 
@@ -317,7 +316,7 @@ def _points(row: pd.Series) -> str:
     return f"{row['points']:+.0f} ({row['change_low']:.0f} to {row['change_high']:.0f})"
 
 
-def _other_loads(rows: pd.DataFrame) -> Iterator[Words]:
+def _other_loads(rows: pd.DataFrame) -> str:
     """THP success under the other loads, by side, where each has a boot."""
     parts = []
     for load, words in LOADS.items():
@@ -325,5 +324,4 @@ def _other_loads(rows: pd.DataFrame) -> Iterator[Words]:
         if load != "whole" and len(own) == len(COMPARED):
             shares = [f"{share:.0f}" for share in own["thp_success"]]
             parts.append(f"{words}: {', '.join(shares[:-1])} and {shares[-1]}%")
-    if parts:
-        yield Words(text=f"In one boot each, no change, gate and both: {'; '.join(parts)}.")
+    return f" A boot each, no change, gate and both: {'; '.join(parts)}." if parts else ""
