@@ -18,7 +18,9 @@ from pagealloc_model.base.text import NOT_AVAILABLE, WIDTH, ascii_only, paragrap
 from pagealloc_model.measured.stream import allocator_stream
 from pagealloc_model.measured.transactions import zone_drains
 from pagealloc_model.predicted.demand.compaction import as_requests, zone_of_page
+from pagealloc_model.predicted.demand.demand import reclaim_events
 from pagealloc_model.predicted.demand.event_order import merged, new_events
+from pagealloc_model.predicted.demand.reclaim import direct_reclaims
 from pagealloc_model.predicted.growth import grown_demand
 from pagealloc_model.predicted.prepared import Imposed, Prepared, prepare
 from pagealloc_model.predicted.replay import replay_imposed
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
 
 _RELEASE_PROBE = "pa:ha_unreserve"
 _ISOLATIONS = "compaction:mm_compaction_isolate_freepages"
+RETRY_NS = 300_000
+"""Time within which a request is served that finds its page right after reclaim (T10.17)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,6 +160,23 @@ def _with_recorded_releases(recording: Recording, prepared: Prepared) -> Prepare
     return _with_demand(released, releases_recorded=True)
 
 
+def _with_timed_reclaims(recording: Recording, prepared: Prepared) -> Prepared:
+    """Let a request's last reclaim be in vain if it is served later than a retry takes (T10.17)."""
+    trace, demand = recording.trace, prepared.demand
+    found = direct_reclaims(trace)
+    if found is None:
+        return prepared
+    late = trace.time_ns[found.row] - found.end_ns > RETRY_NS
+    is_last = np.diff(found.row, append=-1) != 0
+    told = replace(found, in_vain=np.where(is_last, late, found.in_vain), number=0 * found.number)
+    others = demand.events["operation"] != at.RECLAIM_IN_VAIN
+    others &= demand.events["operation"] != at.RECLAIM_BEGIN
+    events = demand.events[others]
+    events["bits"] &= np.uint32(~at.REQUEST_RECLAIMED & 0xFFFFFFFF)
+    timed = reclaim_events(trace, prepared.machine, told)
+    return _with_demand(prepared, events=merged(events, timed, np.zeros(len(timed), int), np.zeros))
+
+
 def with_true_start(recording: Recording, prepared: Prepared) -> Prepared:
     """Begin with pages where the first event on each shows that they were (T10.6).
 
@@ -256,6 +277,13 @@ TRUTHS = (
         record=f"{_PROBES}, which tell when a retry after direct reclaim found nothing",
         put=_with_recorded_releases,
         needs=(_RELEASE_PROBE,),
+    ),
+    Truth(
+        name="vain",
+        meaning="a direct reclaim is in vain if its request is served later than a retry takes",
+        record="vmscan:mm_vmscan_direct_reclaim_* (recorded by default)",
+        put=_with_timed_reclaims,
+        needs=("vmscan:mm_vmscan_direct_reclaim_end",),
     ),
     Truth(
         name="boosts",

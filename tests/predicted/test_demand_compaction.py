@@ -237,7 +237,7 @@ def test_a_cluster_is_what_its_task_freed_in_the_scan(tmp_path: Path) -> None:
 
 def test_a_request_after_its_tasks_reclaim_is_marked(tmp_path: Path) -> None:
     """An interrupt's request on the task's account, and one of another order, are not it."""
-    words = "@0:7 a0 r @1:8 a1 @0:7 a2:GFP_ATOMIC z32 a3:GFP_ATOMIC a4^2 @1:7 a8 a9"
+    words = "@0:7 a0 r^1 @1:8 a1 @0:7 a2:GFP_ATOMIC z32 a3:GFP_ATOMIC a4^2 @1:7 a8^1 a10^1"
     trace = Daemons(words).trace(tmp_path)
     assert direct_reclaims(trace).row.tolist() == [5]
     demand = resolve_demand(trace, small_machine())
@@ -264,14 +264,16 @@ def test_what_an_interrupt_frees_is_not_reclaims(tmp_path: Path) -> None:
 
 
 def test_reclaims_at_one_time_have_different_numbers(tmp_path: Path) -> None:
-    words = "@0:7 r @0:8 r @0:8 z1 a8 @0:7 z1 a7 r z1 a0"
+    words = "@0:7 r^1 @0:8 r^1 @0:8 z1 a8^1 @0:7 z1 a6^1 r^1 z1 a0^1"
     assert direct_reclaims(Daemons(words).trace(tmp_path)).number.tolist() == [2, 1, 1]
 
 
 def test_of_several_reclaims_for_a_request_the_last_counts(tmp_path: Path) -> None:
-    trace = Daemons("@0:7 r z32 r z32 r z0 a0").trace(tmp_path)
+    trace = Daemons("@0:7 r^1 z32 r^1 z32 r^1 z0 a0^1").trace(tmp_path)
     begins = trace.tables["vmscan:mm_vmscan_direct_reclaim_begin"]["time_ns"]
-    assert direct_reclaims(trace).begin_ns.tolist() == [begins[1]]
+    found = direct_reclaims(trace)
+    assert found.begin_ns.tolist() == begins[:2].tolist()
+    assert found.number.tolist() == [0, 1]
 
 
 def test_reclaim_without_a_request_after_it_marks_nothing(tmp_path: Path) -> None:
@@ -328,11 +330,42 @@ def test_without_kswapd_events_the_model_decides(tmp_path: Path) -> None:
 
 def test_reclaims_of_a_request_before_its_last_were_in_vain(tmp_path: Path) -> None:
     """Where they ended, with the request; a costly order's are not told."""
-    few, costly = (f"r^{order} z32 r^{order} z0 r^{order} z8 r^{order} z16" for order in (0, 4))
-    trace = Daemons(f"@0:7 a0 {few} a16 {costly} a32^4").trace(tmp_path)
+    few, costly = (f"r^{order} z32 r^{order} z0 r^{order} z8 r^{order} z16" for order in (1, 4))
+    trace = Daemons(f"@0:7 a0 {few} a16^1 {costly} a32^4").trace(tmp_path)
     demand = resolve_demand(trace, small_machine())
     vain = demand.events[demand.events["operation"] == at.RECLAIM_IN_VAIN]
     ends = np.asarray(trace.tables["vmscan:mm_vmscan_direct_reclaim_end"]["time_ns"])
     assert vain["time_ns"].tolist() == ends[[0, 2]].tolist()
     assert (vain["bits"] & at.REQUEST_RECLAIMED == 0).all()
     assert (demand.events["operation"] == at.RECLAIM_BEGIN).sum() == 2
+
+
+@pytest.mark.parametrize(
+    ("others", "in_vain"),
+    [
+        ("r^1", True),
+        ("a1 r^1", True),
+        ("r^1 a1", False),
+        ("r^1 a1:GFP_KERNEL|__GFP_MEMALLOC", True),
+        ("r^1 a8^2", True),
+    ],
+)
+def test_a_last_reclaim_was_in_vain_if_the_nearest_event_says_so(
+    tmp_path: Path, others: str, in_vain: bool
+) -> None:
+    """A reclaim's beginning, or a page served to another task that may reclaim (T10.17)."""
+    events = demand_of(f"@0:7 r @1:8 {others} @0:7 z1 a16", tmp_path).events
+    assert (events["operation"] == at.RECLAIM_IN_VAIN).sum() == in_vain
+    assert not (events["operation"] == at.RECLAIM_BEGIN).any()
+
+
+@pytest.mark.parametrize(
+    ("then", "is_told"),
+    [("c^9 a0^9", True), ("@0:8 c^9 @0:7 a0^9", False), ("x^9", True), ("a0^9", False)],
+)
+def test_a_large_requests_last_reclaim_was_in_vain_if_it_then_compacts_or_fails(
+    tmp_path: Path, then: str, is_told: bool
+) -> None:
+    found = direct_reclaims(Daemons(f"@0:7 r^9 z1 {then}").trace(tmp_path))
+    assert found.in_vain.tolist() == [is_told]
+    assert found.number.tolist() == [int(not is_told)]

@@ -16,6 +16,7 @@ from pagealloc_model.cli import main
 from pagealloc_model.measured.stream import allocator_stream
 from pagealloc_model.measured.transactions import zone_drains
 from pagealloc_model.policy.assumptions import Assumptions
+from pagealloc_model.predicted.demand.reclaim import direct_reclaims
 from pagealloc_model.predicted.prepared import Prepared, prepare
 from pagealloc_model.predicted.replay import Replay, replay, replay_imposed
 from pagealloc_model.recording.recording import Recording
@@ -25,6 +26,7 @@ from pagealloc_model.verdict.budget import (
     FREE,
     METRICS,
     NO_COMPACTION,
+    RETRY_NS,
     TRUTHS,
     Budget,
     imposed,
@@ -93,6 +95,23 @@ def test_with_drains_imposed_whole_lists_are_drained_as_recorded() -> None:
     drained = given.transactions_full.query("cause == 'drain_all'")
     assert set(drained["time_ns"]) <= set(recorded.time_ns.tolist())
     assert given.imposed == ("drains",) and given.provenance["imposed"] == ["drains"]
+
+
+def test_with_reclaims_timed_those_served_late_were_in_vain() -> None:
+    """Of the last ones for a request; what the demand tells of the others stays."""
+    bundle = shipped_recording("highatomic_stock")
+    trace, prepared = bundle.trace, ready(bundle, replay(bundle))
+    found = direct_reclaims(trace)
+    assert found is not None
+    given = BY_NAME["vain"].put(bundle, prepared).demand.events
+    times = given["time_ns"][given["operation"] == at.RECLAIM_IN_VAIN]
+    is_last = np.append(found.row[1:] != found.row[:-1], True)
+    late = trace.time_ns[found.row] - found.end_ns > RETRY_NS
+    wanted = found.end_ns[np.where(is_last, late, found.in_vain)]
+    assert np.array_equal(np.sort(times), np.sort(wanted))
+    assert 0 < (is_last & late).sum() < is_last.sum()
+    assert not (given["operation"] == at.RECLAIM_BEGIN).any()
+    assert not (given["bits"] & at.REQUEST_RECLAIMED).any()
 
 
 def test_boosts_are_the_snapshots_at_their_instants() -> None:

@@ -213,7 +213,7 @@ def resolve_demand(
     counts: dict[str, int] = {}
     if elastic is None:
         compaction = recorded_compaction(trace, machine)
-        beside.append(_reclaim_begins(trace, machine, reclaims))
+        beside += [] if reclaims is None else [reclaim_events(trace, machine, reclaims)]
         beside += [] if reclaim is None else [reclaim]
         beside.append(compaction.drains)
         captured = captured_requests(trace, compaction.without_buddy)
@@ -264,7 +264,7 @@ def resolve_demand(
         hidden_over_losses=hidden_over_losses(hidden, trace.losses),
         **resolution.left_out,
         kswapd_recorded=reclaim is not None,
-        direct_reclaim_recorded=len(reclaims.row) > 0,
+        direct_reclaim_recorded=reclaims is not None and len(reclaims.row) > 0,
         ticks_recorded=ticks is not None,
         leads=leads,
         clusters=clusters,
@@ -275,24 +275,27 @@ def resolve_demand(
 LATEST_NS = np.iinfo(np.int64).max
 
 
-def _reclaim_begins(trace: Trace, machine: Machine, reclaims: DirectReclaims) -> np.ndarray:
+def reclaim_events(trace: Trace, machine: Machine, reclaims: DirectReclaims) -> np.ndarray:
     """RECLAIM_BEGIN and RECLAIM_IN_VAIN events, with the requests that the reclaims ran for."""
-    number = np.concatenate([reclaims.number, np.zeros_like(reclaims.vain_row)])
-    row = np.concatenate([reclaims.row, reclaims.vain_row])
-    gfp = trace.gfp[row]
-    numbers = (number << at.RECLAIM_SHIFT).astype(np.uint32)
-    begins = new_events(
-        at.RECLAIM_BEGIN,
-        len(row),
-        time_ns=np.concatenate([reclaims.begin_ns, reclaims.vain_ns]),
-        cpu=np.concatenate([reclaims.cpu, reclaims.vain_cpu]),
-        order=trace.order[row],
-        migratetype=trace.migratetype[row],
-        zone=highest_type_by_gfp(machine)[gfp & np.uint32(15)],
-        bits=(gfp & np.uint32(read_bits(trace))) | numbers,
-    )
-    begins["operation"][number == 0] = at.RECLAIM_IN_VAIN
-    return begins[(begins["cpu"] >= 0) & (begins["cpu"] < machine.nr_cpus)]
+
+    def events(operation: int, which: np.ndarray, edge: str) -> np.ndarray:
+        cpu = getattr(reclaims, f"{edge}_cpu")
+        known = np.flatnonzero(which & (cpu >= 0) & (cpu < machine.nr_cpus))
+        row, gfp = reclaims.row[known], trace.gfp[reclaims.row[known]]
+        numbers = (reclaims.number[known] << at.RECLAIM_SHIFT).astype(np.uint32)
+        return new_events(
+            operation,
+            len(row),
+            time_ns=getattr(reclaims, f"{edge}_ns")[known],
+            cpu=cpu[known],
+            order=trace.order[row],
+            migratetype=trace.migratetype[row],
+            zone=highest_type_by_gfp(machine)[gfp & np.uint32(15)],
+            bits=(gfp & np.uint32(read_bits(trace))) | numbers,
+        )
+
+    begins = events(at.RECLAIM_BEGIN, reclaims.number > 0, "begin")
+    return np.concatenate([begins, events(at.RECLAIM_IN_VAIN, reclaims.in_vain, "end")])
 
 
 def hidden_over_losses(hidden: HiddenAllocations, losses: Losses) -> int:

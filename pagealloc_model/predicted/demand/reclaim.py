@@ -23,71 +23,101 @@ VAIN_ORDER_MAX = 3
 """Largest order of requests whose reclaims in vain count: PAGE_ALLOC_COSTLY_ORDER (T10.17)."""
 _BEGIN = "vmscan:mm_vmscan_direct_reclaim_begin"
 _END = "vmscan:mm_vmscan_direct_reclaim_end"
+_COMPACTS = "compaction:mm_compaction_try_to_compact_pages"
+_RESERVES = np.uint32(at.GFP_DIRECT_RECLAIM | at.GFP_HIGH | at.GFP_MEMALLOC)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DirectReclaims:
-    """Reclaims that freed something, one for each request that they ran for, by request.
+    """Direct reclaims that freed something, by the request that each ran for and by time.
 
     Attributes:
-        row: int64, ascending: row in the trace of the request's allocation.
-        begin_ns: int64, when the last reclaim before it began.
-        cpu: int16, the CPU that it began on.
-        number: int64, 1 to `NUMBERS`: no other reclaim has it between this one's begin and `row`,
-            unless more run at a time than there are numbers.
-        vain_row: int64: of each reclaim that another one of its request followed, that row.
-        vain_ns: int64, when it ended.
-        vain_cpu: int16, the CPU that it ended on.
+        row: int64: row in the trace of the request's allocation.
+        begin_ns: int64, when it began.
+        begin_cpu: int16, the CPU that it began on.
+        end_ns: int64, when it ended.
+        end_cpu: int16, the CPU that it ended on.
+        in_vain: bool: the attempt behind it found no page, as the demand tells (T10.17).
+        number: int64: of a request's last one, if the demand does not tell of it, 1 to `NUMBERS`:
+            no other reclaim has it between this one's begin and `row`, unless more run at a time
+            than there are numbers. Else 0.
     """
 
     row: np.ndarray
     begin_ns: np.ndarray
-    cpu: np.ndarray
+    begin_cpu: np.ndarray
+    end_ns: np.ndarray
+    end_cpu: np.ndarray
+    in_vain: np.ndarray
     number: np.ndarray
-    vain_row: np.ndarray
-    vain_ns: np.ndarray
-    vain_cpu: np.ndarray
 
 
-def direct_reclaims(trace: Trace) -> DirectReclaims:
-    """Direct reclaims and the requests they ran for; none if they were not recorded.
+def direct_reclaims(trace: Trace) -> DirectReclaims | None:
+    """Direct reclaims and the requests they ran for; None if they were not recorded.
 
     A reclaim's request is its task's next one of that order that may reclaim: an interrupt's
     requests, which carry the same task, may come before it. A task's reclaims do not nest.
     """
     pairs = begun_and_ended(trace, _BEGIN, _END)
     if pairs is None:
-        nothing, cpus = np.zeros(0, np.int64), np.zeros(0, np.int16)
-        return DirectReclaims(
-            row=nothing,
-            begin_ns=nothing,
-            cpu=cpus,
-            number=nothing,
-            vain_row=nothing,
-            vain_ns=nothing,
-            vain_cpu=cpus,
-        )
+        return None
     begins, ends = trace.tables[_BEGIN], trace.tables[_END]
     begin, end, _ = pairs
     freed = np.asarray(ends["nr_reclaimed"])[end] > 0
     begin, end = begin[freed], end[freed]
     pid, order = (np.asarray(begins[name])[begin] for name in ("pid", "order"))
-    requests = next_requests(trace, pid, order, np.asarray(ends["row"])[end])
-    begin, end, requests = (rows[requests >= 0] for rows in (begin, end, requests))
-    begin_ns, order = np.asarray(begins["time_ns"])[begin], np.asarray(begins["order"])[begin]
-    latest = np.lexsort((begin_ns, requests))
-    is_last = np.diff(requests[latest], append=-1) != 0
-    last = latest[is_last]
-    vain = latest[~is_last & (order[latest] <= VAIN_ORDER_MAX)]
-    return DirectReclaims(
-        row=requests[last],
-        begin_ns=begin_ns[last],
-        cpu=np.asarray(begins["cpu"])[begin[last]].astype(np.int16),
-        number=_numbers(begin_ns[last], trace.time_ns[requests[last]]),
-        vain_row=requests[vain],
-        vain_ns=np.asarray(ends["time_ns"])[end[vain]],
-        vain_cpu=np.asarray(ends["cpu"])[end[vain]].astype(np.int16),
+    row = next_requests(trace, pid, order, np.asarray(ends["row"])[end])
+    end_ns = np.asarray(ends["time_ns"])[end]
+    ranked = np.lexsort((end_ns, row))
+    ranked = ranked[row[ranked] >= 0]
+    begin, end, pid, order, row, end_ns = (
+        each[ranked] for each in (begin, end, pid, order, row, end_ns)
     )
+    begin_ns = np.asarray(begins["time_ns"])[begin]
+    is_last = np.diff(row, append=-1) != 0
+    served = trace.pfn[row] >= 0
+    compacts = _next_of_tasks(trace, _COMPACTS, pid, end_ns) < trace.time_ns[row]
+    in_vain = np.where(is_last, ~served | (compacts & (order > 0)), order <= VAIN_ORDER_MAX)
+    near = is_last & served & (order == 0)
+    for each in np.flatnonzero(near).tolist():
+        in_vain[each] = was_at_marks(trace, int(pid[each]), int(end_ns[each]))
+    number = np.zeros(len(row), np.int64)
+    asked = is_last & ~in_vain & ~near
+    number[asked] = _numbers(begin_ns[asked], trace.time_ns[row[asked]])
+    return DirectReclaims(
+        row=row,
+        begin_ns=begin_ns,
+        begin_cpu=np.asarray(begins["cpu"])[begin].astype(np.int16),
+        end_ns=end_ns,
+        end_cpu=np.asarray(ends["cpu"])[end].astype(np.int16),
+        in_vain=in_vain,
+        number=number,
+    )
+
+
+def _next_of_tasks(trace: Trace, name: str, pid: np.ndarray, after_ns: np.ndarray) -> np.ndarray:
+    """Times of the next events of a table by tasks, the largest integer for none."""
+    table, latest = trace.tables.get(name), np.iinfo(np.int64).max
+    found = np.full(len(pid), latest)
+    for task in np.unique(pid).tolist() if table is not None else ():
+        times = np.append(table["time_ns"][table["pid"] == task], latest)
+        found[pid == task] = times[np.searchsorted(times, after_ns[pid == task])]
+    return found
+
+
+def was_at_marks(trace: Trace, pid: int, time_ns: int) -> bool:
+    """Whether what is nearest in time says that zones were at their marks (T10.17).
+
+    The beginning of a reclaim says so. Another task's request of a page says the opposite: it was
+    served, though it may reclaim and may not use reserves.
+    """
+    begins = trace.tables[_BEGIN]["time_ns"]
+    place = int(np.searchsorted(begins, time_ns))
+    near = int(np.abs(begins[max(place - 1, 0) : place + 1] - time_ns).min())
+    part = slice(*np.searchsorted(trace.time_ns, [time_ns - near, time_ns + near]))
+    served = (trace.event[part] == Event.ALLOC) & (trace.pfn[part] >= 0) & (trace.order[part] == 0)
+    served &= (trace.gfp[part] & _RESERVES == at.GFP_DIRECT_RECLAIM) & (trace.pid[part] != pid)
+    return not served.any()
 
 
 def next_requests(trace: Trace, pid: np.ndarray, order: np.ndarray, row: np.ndarray) -> np.ndarray:

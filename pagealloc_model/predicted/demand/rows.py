@@ -324,12 +324,16 @@ class RowMaker:
         trace: Trace,
         machine: Machine,
         hidden_migratetype: int,
-        reclaims: DirectReclaims,
+        reclaims: DirectReclaims | None,
         elastic: ElasticRows | None = None,
         realtime: frozenset[int] = frozenset(),
     ) -> None:
         """Take what all parts need."""
-        self._trace, self._reclaims, self._elastic = trace, reclaims, elastic
+        self._trace, self._elastic = trace, elastic
+        self._reclaimed = np.zeros((2, 0), np.int64)
+        if reclaims is not None:
+            marked = reclaims.number > 0
+            self._reclaimed = np.stack([reclaims.row[marked], reclaims.number[marked]])
         spans = [(zone.start_pfn, zone.end_pfn) for zone in machine.zones if zone.managed]
         words = (machine.nr_cpus, machine.max_order, read_bits(trace), hidden_migratetype)
         self._limits = _Limits(
@@ -385,8 +389,8 @@ class RowMaker:
             )
         rows, kept = rows[: counts[FILLED]], kept[: counts[FILLED]]
         if len(kept):
-            near = slice(*np.searchsorted(self._reclaims.row, [kept[0], kept[-1] + 1]))
-            requests, numbers = self._reclaims.row[near], self._reclaims.number[near]
+            near = slice(*np.searchsorted(self._reclaimed[0], [kept[0], kept[-1] + 1]))
+            requests, numbers = self._reclaimed[:, near]
             place = np.flatnonzero(np.isin(kept, requests))
             number = numbers[np.searchsorted(requests, kept[place])]
             rows["bits"][place] |= (number << at.RECLAIM_SHIFT).astype(np.uint32)

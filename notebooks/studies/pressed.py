@@ -1,0 +1,175 @@
+"""How far literal replays of recordings under pressure are off, as means over seeds.
+
+Usage: python notebooks/studies/pressed.py RECORDING ... [--seeds N] [--csv FILE] [--reclaims]
+
+A row has what the kernel did, the mean of the model's numbers over N seeds (5) and their range, the
+error beside that of the null model, and the bound that was set before for this error. Series are
+off by a mean distance over the snapshots, in shares of the measured range (orders: a total
+variation), totals by the mean's share of what was measured; fallbacks are judged by their factor.
+RECORDING is a directory, or a shipped name. With `--reclaims`: how many last direct reclaims for
+requests of a page were in vain by `pa:ha_unreserve`, by what is nearest in time, and by how late
+the request was served (T10.17).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+
+import numpy as np
+import pandas as pd
+
+import pagealloc_model as pm
+from pagealloc_model.predicted.demand.reclaim import direct_reclaims
+from pagealloc_model.verdict.budget import RETRY_NS
+
+SEEDS = 5
+QUANTITIES = {
+    "free_and_listed_pages": ("free and listed pages", 0.03),
+    "free_pages": ("free pages of a zone", None),
+    "order_distribution_tv": ("distribution over orders", None),
+    "pcp_count": ("pages on a CPU's lists", 0.25),
+    "refill_pages": ("pages refilled", 0.10),
+    "refill_transactions": ("refills", 0.12),
+    "drain_pages": ("pages drained", 0.10),
+    "drain_transactions": ("drains", 0.12),
+    "extfrag_events": ("fallbacks", 2.0),
+    "watermark_boost": ("watermark boosts", None),
+    "highatomic_blocks": ("reserved blocks at the end", None),
+}
+"""Quantities by their metric, and the largest error that is aimed at: of fallbacks a factor."""
+TOTALS = ("refill_pages", "refill_transactions", "drain_pages", "drain_transactions")
+COUNTS = (*TOTALS, "extfrag_events", "highatomic_blocks")
+
+
+def errors_of(path: str, seed: int) -> tuple[str, pd.DataFrame]:
+    """A recording's name, and the rows of its literal replay with one seed, one a quantity.
+
+    Of what is shown by zones and CPUs the mean; of totals those of the whole machine.
+    """
+    validation = pm.validate(pm.open(path), seed=seed, progress=lambda _: None)
+    errors = validation.errors
+    errors = errors[errors["metric"].isin(QUANTITIES) & errors["error"].notna()]
+    whole = (errors["scope"] == "all") & (errors["null_model"] != "measured mean")
+    parts = ~errors["metric"].isin([*TOTALS, "extfrag_events"])
+    names = ["measured", "predicted", "error", "null_error"]
+    table = errors[whole | parts].groupby("metric")[names].mean()
+    reserve = errors[errors["metric"] == "highatomic_blocks"][names[:2]].sum()
+    if "highatomic_blocks" in table.index:
+        table.loc["highatomic_blocks", names[:2]] = reserve
+    return validation.recording.name, table
+
+
+def over_seeds(path: str, seeds: int = SEEDS) -> pd.DataFrame:
+    """A recording's rows: means and ranges over seeds, replayed side by side on two cores."""
+    context = get_context("spawn")
+    with ProcessPoolExecutor(2, mp_context=context) as workers:
+        made = list(workers.map(partial(errors_of, path), range(seeds)))
+    tables = pd.concat([table for _, table in made], keys=range(seeds), names=["seed"])
+    rows = []
+    for metric, (words, aim) in QUANTITIES.items():
+        if metric not in tables.index.get_level_values("metric"):
+            continue
+        table = tables.xs(metric, level="metric")
+        measured, model = float(table["measured"].iloc[0]), table["predicted"]
+        error, null = float(table["error"].mean()), float(table["null_error"].mean())
+        if metric in COUNTS:
+            error = (float(model.mean()) - measured) / measured if measured else np.nan
+        off = abs(error)
+        if metric == "extfrag_events":
+            off = max(error + 1, 1 / (error + 1)) if error > -1 else np.inf
+        is_nearer = abs(error) < abs(null) or metric == "extfrag_events"
+        distance = metric == "order_distribution_tv"
+        rows.append(
+            {
+                "recording": made[0][0],
+                "quantity": words,
+                "kernel": np.nan if distance else round(measured),
+                "model": np.nan if distance else round(float(model.mean())),
+                "least": np.nan if distance else round(float(model.min())),
+                "most": np.nan if distance else round(float(model.max())),
+                "error": error,
+                "null error": null,
+                "aim": "" if aim is None else f"{aim:g} x" if aim > 1 else f"{aim:.0%}",
+                "met": "" if aim is None else "yes" if off <= aim and is_nearer else "no",
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def reclaims_in_vain(paths: Sequence[str]) -> pd.DataFrame:
+    """How the last reclaims for requests of a page are judged, recording by recording.
+
+    The null model calls all of them in vain, or none, whichever is right more often.
+    """
+    rows = []
+    for path in paths:
+        recording = pm.open(path)
+        trace, calls = recording.trace, recording.trace.tables.get("pa:ha_unreserve")
+        found = direct_reclaims(trace)
+        if found is None or calls is None:
+            continue
+        is_last = np.diff(found.row, append=-1) != 0
+        judged = np.flatnonzero(is_last & (trace.order[found.row] == 0) & (trace.pfn[found.row] >= 0))
+        row, end_ns = found.row[judged], found.end_ns[judged]
+        served_ns = trace.time_ns[row]
+        tasks, times = np.asarray(calls["pid"]), np.asarray(calls["time_ns"])
+        true = np.array(
+            [
+                ((tasks == pid) & (times >= first) & (times <= last)).any()
+                for pid, first, last in zip(trace.pid[row], end_ns, served_ns, strict=True)
+            ],
+            bool,
+        )
+        nearest, late = found.in_vain[judged], served_ns - end_ns > RETRY_NS
+        rows.append(
+            {
+                "recording": recording.name,
+                "last reclaims": len(true),
+                "in vain": int(true.sum()),
+                "by the nearest": int(nearest.sum()),
+                "right": f"{(nearest == true).mean():.0%}",
+                "by time*": int(late.sum()),
+                "right*": f"{(late == true).mean():.0%}",
+                "null right": f"{max(true.mean(), 1 - true.mean()):.0%}",
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def table(paths: Sequence[str], seeds: int = SEEDS) -> pd.DataFrame:
+    """The rows of several recordings, as they are shown."""
+    shown = pd.concat([over_seeds(path, seeds) for path in paths], ignore_index=True)
+    for name in ("kernel", "model", "least", "most"):
+        shown[name] = [f"{value:,.0f}" if value == value else "" for value in shown[name]]
+    for name in ("error", "null error"):
+        shown[name] = [f"{100 * value:+.1f}%" for value in shown[name]]
+    return shown
+
+
+def main(words: Sequence[str]) -> int:
+    """Print the table of recordings, or write it as CSV."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("recordings", nargs="+", metavar="RECORDING")
+    parser.add_argument("--seeds", type=int, default=SEEDS, metavar="N")
+    parser.add_argument("--csv", metavar="FILE")
+    parser.add_argument("--reclaims", action="store_true")
+    asked = parser.parse_args(words)
+    made = (
+        reclaims_in_vain(asked.recordings)
+        if asked.reclaims
+        else table(asked.recordings, asked.seeds)
+    )
+    if asked.csv:
+        made.to_csv(asked.csv, index=False)
+    else:
+        print(made.to_string(index=False))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
