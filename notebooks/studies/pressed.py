@@ -114,7 +114,8 @@ def reclaims_in_vain(paths: Sequence[str]) -> pd.DataFrame:
         if found is None or calls is None:
             continue
         is_last = np.diff(found.row, append=-1) != 0
-        judged = np.flatnonzero(is_last & (trace.order[found.row] == 0) & (trace.pfn[found.row] >= 0))
+        served = (trace.order[found.row] == 0) & (trace.pfn[found.row] >= 0)
+        judged = np.flatnonzero(is_last & served)
         row, end_ns = found.row[judged], found.end_ns[judged]
         served_ns = trace.time_ns[row]
         tasks, times = np.asarray(calls["pid"]), np.asarray(calls["time_ns"])

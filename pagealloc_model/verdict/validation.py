@@ -57,10 +57,10 @@ _PREDICTED = (
 IMPOSED = {
     "literal": (
         f"{_DEMAND}what reclaim "
-        "frees, when kswapd runs, which requests reclaim directly and from when to when; requests that "
-        "failed; how many free pages compaction took, when and in which zone, where it freed what "
-        "it moved, when it drained lists, and which requests it captured a page for; when vmstat "
-        f"ticks ran, if recorded; {_GROWTH}",
+        "frees, when kswapd runs, which requests reclaim directly, from when to when; requests "
+        "that failed; how many free pages compaction took, when and in which zone, where it freed "
+        "what it moved, when it drained lists, and which requests it captured a page for; when "
+        f"vmstat ticks ran, if recorded; {_GROWTH}",
         _PREDICTED,
     ),
     "elastic": (

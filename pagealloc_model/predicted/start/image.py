@@ -166,7 +166,7 @@ def _make_start_image(
     """
     random = np.random.default_rng(seed)
     refilled = refilled_lists(machine, demand, evidence, counts.time_ns)
-    listed, sums = listed_pages(machine, demand, evidence, listed_counts, refilled, random)
+    listed, sums = listed_pages(machine, demand, evidence, listed_counts, refilled, counts, random)
     totals, length = sums.sum(axis=0), len(evidence.free)
     on_lists = page_mask(length, listed)
     on_movable_lists = page_mask(length, listed[listed["migratetype"] == at.MOVABLE])

@@ -385,17 +385,19 @@ def refilled_lists(
 
     Such a page came by a refill since the flags were read, and a refill finds the list empty:
     nothing older lies below, only the rest of that refill, unless it was made in the recording, as
-    is certain once more pages are taken for the first time than one refill brings.
+    is certain once more pages are taken for the first time than one refill brings. The list of
+    Movable pages holds more, too, if a CPU takes most pages from it, and more than a batch, before
+    it reaches one of the buddy's.
 
     Returns:
         int64, shape (zones, cpus): when the list of single Movable pages was used up down to such a
-        page, NEVER where it was not; bool, shape (zones, cpus, types): the list may hold the rest
-        of a refill; bool, shape (zones, cpus): the CPU's list of huge pages was empty, as the first
-        one that it took was in the buddy.
+        page, NEVER where it was not; bool, shape (zones, cpus, types): the list may hold more;
+        bool, shape (zones, cpus): the CPU's list of huge pages was empty, as the first one that it
+        took was in the buddy.
     """
-    early = demand.first_allocations
-    huge = early[early["order"] == PMD_ORDER]
-    early = early[(early["time_ns"] < until_ns) & (early["order"] == 0)]
+    touches = demand.first_allocations
+    huge, single = (touches[touches["order"] == order] for order in (PMD_ORDER, 0))
+    early = single[single["time_ns"] < until_ns]
     pfn = demand.objects["pfn"][early["object"]].astype(np.int64)
     shape = (len(machine.zones), machine.nr_cpus, at.PCP_TYPES)
     first, pages = np.full(shape, NEVER, np.int64), np.zeros(shape, np.int64)
@@ -407,12 +409,35 @@ def refilled_lists(
         np.minimum.at(first[index], of_buddies, own["time_ns"][was_buddy])
         np.add.at(pages[index], where, own["time_ns"] >= first[index][where])
     batches = [max((each.batch for each in zone.pagesets), default=63) for zone in machine.zones]
-    one_refill = np.array(batches, np.int64)[:, None, None] << LARGEST_REFILL
+    batches = np.array(batches, np.int64)[:, None]
+    one_refill = batches[:, :, None] << LARGEST_REFILL
     no_huge = np.zeros(shape[:2], bool)
     places = demand.objects["pfn"][huge["object"]].astype(np.int64)
     zones = machine.zones_of_pages(places)
     no_huge[zones[::-1], huge["cpu"][::-1]] = evidence.buddy[places[::-1]]
-    return first[:, :, at.MOVABLE], (pages > 0) & (pages <= one_refill), no_huge
+    rest = (pages > 0) & (pages <= one_refill)
+    taken = _taken_before_buddies(machine, demand, evidence, single)
+    others = np.maximum(np.delete(taken, at.MOVABLE, axis=2).max(axis=2), batches)
+    holds_more = taken[:, :, at.MOVABLE] > others
+    rest[holds_more] = np.arange(at.PCP_TYPES) == at.MOVABLE
+    return first[:, :, at.MOVABLE], rest, no_huge
+
+
+def _taken_before_buddies(
+    machine: Machine, demand: Demand, evidence: PageEvidence, single: np.ndarray
+) -> np.ndarray:
+    """Pages that each CPU takes of each type before one of the buddy's; by zone, CPU and type."""
+    pfn = demand.objects["pfn"][single["object"]].astype(np.int64)
+    words = (machine.nr_cpus, at.PCP_TYPES)
+    lists = np.stack([machine.zones_of_pages(pfn), single["cpu"], single["migratetype"]])
+    known = (lists >= 0).all(axis=0) & (lists[2] < at.PCP_TYPES)
+    code = np.ravel_multi_index(tuple(lists[:, known]), (len(machine.zones), *words))
+    of_buddy = np.where(evidence.buddy[pfn[known]], np.arange(len(code)), NEVER)
+    reached = np.full(len(machine.zones) * machine.nr_cpus * at.PCP_TYPES, NEVER)
+    np.minimum.at(reached, code, of_buddy)
+    before = np.arange(len(code)) < reached[code]
+    counts = np.bincount(code[before], minlength=len(reached))
+    return counts.reshape(len(machine.zones), *words)
 
 
 def listed_pages(
@@ -421,13 +446,15 @@ def listed_pages(
     evidence: PageEvidence,
     listed_counts: np.ndarray,
     refilled: tuple[np.ndarray, np.ndarray, np.ndarray],
+    counts: StartCounts,
     random: np.random.Generator,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Choose the pages on every CPU's lists so that its count is met.
 
-    First come the pages that the CPU itself takes first, then the unflagged ones of Movable
-    blocks, shared among CPUs by what each still lacks, then unflagged ones of other blocks and,
-    where these do not suffice, free ones: the lists have grown since the flags were read.
+    First come huge pages that no counted buddy accounts for, the pages that the CPU itself takes
+    first, then the unflagged ones of Movable blocks, shared among CPUs by what each still lacks,
+    then unflagged ones of other blocks and, where these do not suffice, free ones: the lists have
+    grown since the flags were read.
     `listed_counts` are int64, shape (zones, cpus); `refilled` is from `refilled_lists`.
 
     Returns:
@@ -445,8 +472,11 @@ def listed_pages(
         if not zone.managed:
             continue
         missing = listed_counts[index].copy()
+        huge = _huge_on_lists(machine, demand, evidence, index, missing, counts)
+        take_off(missing, huge)
         named = taken_first(machine, index, touches, missing, reached_ns[index])
         take_off(missing, named)
+        named = np.concatenate([huge, named])
         shown = _shown_pages(
             machine, evidence, index, missing, reached_ns[index], no_huge[index], random
         )
@@ -456,6 +486,37 @@ def listed_pages(
             sums[number, index] = (np.int64(1) << records["order"].astype(np.int64)).sum()
             pieces.append(records)
     return np.concatenate(pieces), sums
+
+
+def _huge_on_lists(
+    machine: Machine,
+    demand: Demand,
+    evidence: PageEvidence,
+    zone: int,
+    listed: np.ndarray,
+    counts: StartCounts,
+) -> np.ndarray:
+    """First huge pages of CPUs that no free buddy of the snapshot accounts for, as records.
+
+    One whose other half of the next order was not free lay in a buddy of its own order or on a
+    list. Where there are more such than the snapshot has buddies of that order, the others lay on
+    lists of CPUs that hold as much: those taken first.
+    """
+    order = machine.pageblock_order
+    if counts.free_buddies is None or order != PMD_ORDER or machine.max_order == order:
+        return np.zeros(0, LISTED)
+    touches = demand.first_allocations
+    huge = touches[touches["order"] == order]
+    pfn = demand.objects["pfn"][huge["object"]].astype(np.int64)
+    inside = (machine.zones_of_pages(pfn) == zone) & evidence.buddy[pfn]
+    halves = evidence.free.reshape(-1, 1 << order).all(axis=1)
+    cpu, pfn = huge["cpu"][inside].astype(np.int64), pfn[inside]
+    is_lone = ~halves[(pfn >> order) ^ 1]
+    is_first = np.zeros(len(pfn), bool)
+    is_first[np.unique(cpu, return_index=True)[1]] = True
+    excess = int(is_lone.sum()) - int(counts.free_buddies[zone, order, at.MOVABLE])
+    chosen = np.flatnonzero(is_lone & is_first & (listed[cpu] >= 1 << order))[: max(excess, 0)]
+    return listed_records(zone, pfn[chosen], cpu[chosen], at.MOVABLE, order)
 
 
 def listed_records(
