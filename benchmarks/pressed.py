@@ -1,6 +1,6 @@
 """How far literal replays of recordings under pressure are off, as means over seeds.
 
-Usage: python notebooks/studies/pressed.py RECORDING ... [--seeds N] [--csv FILE] [--reclaims]
+Usage: python benchmarks/pressed.py RECORDING ... [--seeds N] [--csv FILE] [--reclaims]
 
 A row has what the kernel did, the mean of the model's numbers over N seeds (5) and their range, the
 error beside that of the null model, and the bound that was set before for this error. Series are
