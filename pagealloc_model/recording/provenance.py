@@ -333,8 +333,9 @@ def _sizes(recording: Recording, usable: _Usable) -> _Found:
 
 def _odd_page_flags(recording: Recording, usable: _Usable) -> str | None:
     """What makes kpageflags those of another machine: their number, or how many pages are free."""
-    words, at_ns, end = recording.kpageflags, recording.kpageflags_at_ns, most_words(recording)
-    if words is None or not end or not usable:
+    at_ns, end = recording.kpageflags_at_ns, most_words(recording)
+    words = recording.kpageflags if usable and end else None
+    if words is None or end is None:
         return None
     if not end <= len(words) <= -(-end // SECTION) * SECTION:
         return f"kpageflags has {len(words)} page frames, the machine's zones end at {end}"
