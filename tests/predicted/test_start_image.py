@@ -19,14 +19,9 @@ from pagealloc_model.measured.measured import snapshot_tables
 from pagealloc_model.measured.rules import recorded_rules
 from pagealloc_model.policy.policy import Assumptions
 from pagealloc_model.predicted.prepared import Prepared, prepare
-from pagealloc_model.predicted.start.evidence import (
-    StartCounts,
-    StartFiles,
-    gather_evidence,
-    start_counts,
-)
+from pagealloc_model.predicted.start.evidence import StartCounts, start_counts
 from pagealloc_model.predicted.start.image import start_state
-from pagealloc_model.predicted.start.placement import refilled_lists, wanted_buddies
+from pagealloc_model.predicted.start.placement import wanted_buddies
 from pagealloc_model.recording.proc import pages as flags
 from pagealloc_model.recording.recorded_machine import recorded_policy, start_snapshots
 from pagealloc_model.recording.recording import Recording
@@ -206,32 +201,6 @@ def test_huge_pages_that_no_counted_buddy_accounts_for_lay_on_lists(name: str) -
     for pfn in huge.tolist():
         own = np.flatnonzero((trace.pfn == pfn) & (trace.order == BLOCK_ORDER))
         assert trace.event[own[0]] == Event.ALLOC
-
-
-def test_a_list_most_is_taken_from_holds_more() -> None:
-    """If that is more than a batch, before a page that was in the buddy; by zone, CPU and type."""
-    recording = shipped_recording("highatomic_gate3")
-    prepared = prepared_of(recording)
-    machine, demand = prepared.machine, prepared.demand
-    evidence = gather_evidence(
-        machine,
-        demand,
-        counts_of(recording, prepared),
-        StartFiles(page_flags=recording.flags_at_start),
-    )
-    evidence.buddy[:] = False
-    _, rest, _ = refilled_lists(machine, demand, evidence, 0)
-    first = demand.first_allocations
-    first = first[first["order"] == 0]
-    zones = machine.zones_of_pages(demand.objects["pfn"][first["object"]])
-    counts = np.zeros(rest.shape, int)
-    np.add.at(counts, (zones, first["cpu"], first["migratetype"]), 1)
-    wanted = counts[:, :, at.MOVABLE] > np.maximum(counts[:, :, 0], np.maximum(counts[:, :, 2], 63))
-    assert 0 < wanted.sum() < wanted.size
-    assert np.array_equal(rest[:, :, at.MOVABLE], wanted)
-    assert not np.delete(rest, at.MOVABLE, axis=2).any()
-    evidence.buddy[:] = True
-    assert not refilled_lists(machine, demand, evidence, 0)[1].any()
 
 
 def test_seeds_change_only_what_nothing_settles() -> None:

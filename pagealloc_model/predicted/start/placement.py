@@ -385,19 +385,17 @@ def refilled_lists(
 
     Such a page came by a refill since the flags were read, and a refill finds the list empty:
     nothing older lies below, only the rest of that refill, unless it was made in the recording, as
-    is certain once more pages are taken for the first time than one refill brings. The list of
-    Movable pages holds more, too, if a CPU takes most pages from it, and more than a batch, before
-    it reaches one of the buddy's.
+    is certain once more pages are taken for the first time than one refill brings.
 
     Returns:
         int64, shape (zones, cpus): when the list of single Movable pages was used up down to such a
-        page, NEVER where it was not; bool, shape (zones, cpus, types): the list may hold more;
-        bool, shape (zones, cpus): the CPU's list of huge pages was empty, as the first one that it
-        took was in the buddy.
+        page, NEVER where it was not; bool, shape (zones, cpus, types): the list may hold the rest
+        of a refill; bool, shape (zones, cpus): the CPU's list of huge pages was empty, as the first
+        one that it took was in the buddy.
     """
-    touches = demand.first_allocations
-    huge, single = (touches[touches["order"] == order] for order in (PMD_ORDER, 0))
-    early = single[single["time_ns"] < until_ns]
+    early = demand.first_allocations
+    huge = early[early["order"] == PMD_ORDER]
+    early = early[(early["time_ns"] < until_ns) & (early["order"] == 0)]
     pfn = demand.objects["pfn"][early["object"]].astype(np.int64)
     shape = (len(machine.zones), machine.nr_cpus, at.PCP_TYPES)
     first, pages = np.full(shape, NEVER, np.int64), np.zeros(shape, np.int64)
@@ -409,35 +407,12 @@ def refilled_lists(
         np.minimum.at(first[index], of_buddies, own["time_ns"][was_buddy])
         np.add.at(pages[index], where, own["time_ns"] >= first[index][where])
     batches = [max((each.batch for each in zone.pagesets), default=63) for zone in machine.zones]
-    batches = np.array(batches, np.int64)[:, None]
-    one_refill = batches[:, :, None] << LARGEST_REFILL
+    one_refill = np.array(batches, np.int64)[:, None, None] << LARGEST_REFILL
     no_huge = np.zeros(shape[:2], bool)
     places = demand.objects["pfn"][huge["object"]].astype(np.int64)
     zones = machine.zones_of_pages(places)
     no_huge[zones[::-1], huge["cpu"][::-1]] = evidence.buddy[places[::-1]]
-    rest = (pages > 0) & (pages <= one_refill)
-    taken = _taken_before_buddies(machine, demand, evidence, single)
-    others = np.maximum(np.delete(taken, at.MOVABLE, axis=2).max(axis=2), batches)
-    holds_more = taken[:, :, at.MOVABLE] > others
-    rest[holds_more] = np.arange(at.PCP_TYPES) == at.MOVABLE
-    return first[:, :, at.MOVABLE], rest, no_huge
-
-
-def _taken_before_buddies(
-    machine: Machine, demand: Demand, evidence: PageEvidence, single: np.ndarray
-) -> np.ndarray:
-    """Pages that each CPU takes of each type before one of the buddy's; by zone, CPU and type."""
-    pfn = demand.objects["pfn"][single["object"]].astype(np.int64)
-    words = (machine.nr_cpus, at.PCP_TYPES)
-    lists = np.stack([machine.zones_of_pages(pfn), single["cpu"], single["migratetype"]])
-    known = (lists >= 0).all(axis=0) & (lists[2] < at.PCP_TYPES)
-    code = np.ravel_multi_index(tuple(lists[:, known]), (len(machine.zones), *words))
-    of_buddy = np.where(evidence.buddy[pfn[known]], np.arange(len(code)), NEVER)
-    reached = np.full(len(machine.zones) * machine.nr_cpus * at.PCP_TYPES, NEVER)
-    np.minimum.at(reached, code, of_buddy)
-    before = np.arange(len(code)) < reached[code]
-    counts = np.bincount(code[before], minlength=len(reached))
-    return counts.reshape(len(machine.zones), *words)
+    return first[:, :, at.MOVABLE], (pages > 0) & (pages <= one_refill), no_huge
 
 
 def listed_pages(
