@@ -320,7 +320,7 @@ class Answers:
         """
         table, stream = self.trace.tables.get(DRAIN_PROBE), self.stream
         if table is not None:
-            batch = int(self.zones.batches().max())
+            batch = int(self.zones.batches()[:-1].max())
             asked = table["count"][np.argsort(table["cpu"], kind="stable")]
             causes = drain_causes(stream, stream.rows_of(Probe.BULK_FREE), self.trace.comms)
             asked = asked[causes == CAUSES.index(cause)]

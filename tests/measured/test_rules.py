@@ -378,7 +378,7 @@ def test_pauses_tell_whether_the_lock_is_dropped(
         assert line in finding.line
 
 
-@pytest.mark.parametrize(("count", "batched"), [(63, True), (64, False)])
+@pytest.mark.parametrize(("count", "batched"), [(15, True), (16, False)])
 def test_calls_say_how_many_pages_a_hold_frees(tmp_path: Path, count: int, batched: bool) -> None:
     events = TimedEvents()
     for _ in range(30):
