@@ -191,7 +191,7 @@ def test_what_the_mail_says_of_loads_is_in_their_boots() -> None:
     assert row["predicted"] == pytest.approx(26, abs=1)
     gated = boots[(boots["load"] == "whole") & (boots["side"] == "gate")]
     failed = 1e4 * gated["failed_order_3"].sum() / gated["asked_order_3"].sum()
-    assert rows.loc[(LOADS["whole"], "the posted gate"), "failed_order_3"] == pytest.approx(failed)
+    assert rows.loc[(LOADS["whole"], "posted gate"), "failed_order_3"] == pytest.approx(failed)
     costs = cost_rows().set_index(["side", "order"])
     assert costs.loc[("gate", 3), "change"] > costs.loc[("both", 3), "change"]
 
