@@ -26,7 +26,7 @@ from pagealloc_model.allocator.events import (
 from pagealloc_model.allocator.kcompactd import kcompactd
 from pagealloc_model.allocator.kswapd import step_kswapd
 from pagealloc_model.allocator.pcp import refresh_cpu_vm_stats
-from pagealloc_model.allocator.pressure_layout import value_of
+from pagealloc_model.allocator.pressure_layout import node_pressure_at, value_of
 from pagealloc_model.base.jit import cold, entry, inner
 
 TASK = np.dtype(
@@ -44,10 +44,9 @@ TASK = np.dtype(
 task has lost so far. `behind` is the next task that waits for the same allocation, -1 for none.
 `moves`: it can be delayed, as interrupts and the machine's own events cannot."""
 
-STALL = np.dtype(
-    [("event", np.int64), ("begin_ns", np.int64), ("ns", np.int64), ("compaction_ns", np.int64)]
-)
-"""A request that stalled: its event, when it asked, and for how long; of that, in compaction."""
+STALL = np.dtype([(name, np.int64) for name in ("event", "cpu", "begin_ns", "ns", "compaction_ns")])
+"""A request that stalled: its event, when it asked, and for how long; of that, in compaction.
+A step of kswapd or kcompactd that counts as memory stall (S10.11) has no event."""
 
 NOBODY = -1
 FOR_EVER = (1 << 62) - 1
@@ -157,13 +156,29 @@ def wake_waiters(c: ClosedLoop, number: int, done_ns: int, by_task: bool) -> Non
 
 @cold
 def log_stall(m: at.Arrays, c: ClosedLoop, position: int, ns: int, compaction_ns: int) -> None:
-    """No kernel function: keep what a request lost."""
+    """No kernel function: keep what a request lost, or how long a daemon's step takes."""
     row = c.words[STALLS]
     c.stalls[row]["event"] = position
+    c.stalls[row]["cpu"] = m.st[at.EVENT_CPU]
     c.stalls[row]["begin_ns"] = m.st[at.NOW]
     c.stalls[row]["ns"] = ns
     c.stalls[row]["compaction_ns"] = compaction_ns
     c.words[STALLS] = row + 1
+
+
+@cold
+def log_daemon(m: at.Arrays, c: ClosedLoop, what: int, node: int) -> None:
+    """Part of psi_memstall_enter(): keep the step that kswapd or kcompactd is at (S10.11)."""
+    words = node_pressure_at(m, node)
+    ns = 0
+    if what == KSWAPD:
+        if m.st[words + pr.KSWAPD_PHASE] == pr.RUNNING:
+            ns = m.st[words + pr.KSWAPD_DUE] - m.st[at.NOW]
+        log_stall(m, c, NOBODY, ns, 0)
+    elif what != PROACTIVE and m.st[words + pr.KCOMPACTD_RUN_ORDER] >= 0:
+        if m.st[words + pr.KCOMPACTD_DUE] != at.NEVER:
+            ns = m.st[words + pr.KCOMPACTD_DUE] - m.st[at.NOW]
+        log_stall(m, c, NOBODY, ns, ns)
 
 
 @inner
@@ -240,6 +255,8 @@ def advance_closed(
                 step_kswapd(m, node)
             else:
                 kcompactd(m, node, what == PROACTIVE)
+            if what != TICK:
+                log_daemon(m, c, what, node)
         elif now > until_ns:
             break
         else:

@@ -30,14 +30,26 @@ from pagealloc_model.allocator.closed_loop import (
 from pagealloc_model.allocator.state import State
 from pagealloc_model.measured.stream import begun_and_ended
 from pagealloc_model.predicted.demand.demand import Demand
-from pagealloc_model.recording.trace.columns import Trace
+from pagealloc_model.recording.trace.columns import Event, Trace
 
 CAUSES = RECLAIM, COMPACTION = "direct reclaim", "direct compaction"
+DAEMONS = KSWAPD, KCOMPACTD = "kswapd", "kcompactd"
 _SPANS = {
     RECLAIM: ("vmscan:mm_vmscan_direct_reclaim_begin", "vmscan:mm_vmscan_direct_reclaim_end"),
     COMPACTION: ("compaction:mm_compaction_begin", "compaction:mm_compaction_end"),
 }
-_DAEMONS = ("kswapd", "kcompactd")
+_WORK = {
+    KSWAPD: (
+        ("vmscan:mm_vmscan_balance_pgdat_begin", "vmscan:mm_vmscan_balance_pgdat_end"),
+        ("pa:kswapd_begin", "pa:kswapd_end"),
+        ("vmscan:mm_vmscan_kswapd_wake", "vmscan:mm_vmscan_kswapd_sleep"),
+    ),
+    KCOMPACTD: (
+        ("compaction:mm_compaction_kcompactd_wake", "compaction:mm_compaction_kcompactd_sleep"),
+    ),
+}
+"""Events around what counts as memory stall of a daemon, the first recorded pair of each (S10.11);
+kswapd's sleep comes after its naps, so that the last pair says too much."""
 _TIME_BITS = 44
 """A task's number and a time since the first event, in one int64: five hours of it."""
 _STALL_ROWS = 1 << 16
@@ -52,19 +64,62 @@ def recorded_stalls(trace: Trace) -> pd.DataFrame:
     the last.
 
     Returns:
-        pid, cause, begin_ns, ns: one row each, by begin.
+        pid, cpu, cause, request, begin_ns, ns: one row each, by begin; `request` is the row of the
+        task's next allocation, which it was for.
     """
-    daemons = [pid for pid, name in trace.comms.items() if name.startswith(_DAEMONS)]
-    rows = [pd.DataFrame({"pid": [], "cause": [], "begin_ns": [], "ns": []})]
-    for cause, (begin, end) in _SPANS.items():
-        pairs = begun_and_ended(trace, begin, end)
-        if pairs is not None:
-            pid = np.asarray(trace.tables[begin]["pid"])[pairs[0]]
-            begun = np.asarray(trace.tables[begin]["time_ns"])[pairs[0]]
-            table = pd.DataFrame({"pid": pid, "cause": cause, "begin_ns": begun, "ns": pairs[2]})
-            rows.append(table[~table["pid"].isin(daemons)])
-    every = pd.concat([each for each in rows if len(each)] or rows, ignore_index=True)
-    return every.sort_values("begin_ns", ignore_index=True)
+    daemons = [pid for pid, name in trace.comms.items() if name.startswith(DAEMONS)]
+    parts = [_spans(trace, cause, *events) for cause, events in _SPANS.items()]
+    every = pd.concat(parts, ignore_index=True)
+    every = every[~every["pid"].isin(daemons)].sort_values("begin_ns", ignore_index=True)
+    request = np.full(len(every), -1)
+    for pid in every["pid"].unique():
+        own = (every["pid"] == pid).to_numpy()
+        asked = np.append(np.flatnonzero((trace.pid == pid) & (trace.event == Event.ALLOC)), -1)
+        place = np.searchsorted(trace.time_ns[asked[:-1]], every["begin_ns"].to_numpy()[own])
+        request[own] = asked[place]
+    return every.assign(request=request)
+
+
+def recorded_daemon_work(trace: Trace) -> pd.DataFrame:
+    """cause, cpu, begin_ns, ns: work of kswapd and kcompactd that is memory stall (S10.11).
+
+    What had begun before the first event, or went on after the last, counts as far as events go.
+    """
+    first, last = trace.demand_span_ns
+    parts = [_spans(trace, KSWAPD, "", "")]
+    for cause, pairs in _WORK.items():
+        known = [names for names in pairs if any(name in trace.tables for name in names)]
+        for begin, end in known[:1]:
+            parts.append(_spans(trace, cause, begin, end))
+            for name, keep, place in ((begin, "last", 1), (end, "first", 0)):
+                table = trace.tables.get(name, {})
+                columns = {
+                    each: np.asarray(table.get(each, [])) for each in ("pid", "cpu", "time_ns")
+                }
+                edge = pd.DataFrame(columns).drop_duplicates("pid", keep=keep)
+                others = trace.tables.get((end, begin)[1 - place], {})
+                for row in edge.itertuples():
+                    met = np.asarray(others.get("pid", [])) == row.pid
+                    times = np.asarray(others.get("time_ns", []))[met]
+                    if place and not (times > row.time_ns).any():
+                        span = (row.time_ns, last - row.time_ns)
+                    elif not place and not (times < row.time_ns).any():
+                        span = (first, row.time_ns - first)
+                    else:
+                        continue
+                    own = {"cpu": row.cpu, "cause": cause, "begin_ns": span[0], "ns": span[1]}
+                    parts.append(pd.DataFrame([own]))
+    return pd.concat(parts, ignore_index=True).drop(columns="pid").astype({"cpu": np.int64})
+
+
+def _spans(trace: Trace, cause: str, begin: str, end: str) -> pd.DataFrame:
+    """pid, cpu, cause, begin_ns and ns between two events; no row where one was not recorded."""
+    pairs = begun_and_ended(trace, begin, end)
+    rows, ns = (np.zeros(0, np.int64),) * 2 if pairs is None else (pairs[0], pairs[2])
+    table = trace.tables.get(begin, dict.fromkeys(("pid", "cpu", "time_ns"), rows))
+    pid, cpu, begin_ns = (np.asarray(table[name])[rows] for name in ("pid", "cpu", "time_ns"))
+    columns = {"pid": pid, "cpu": cpu, "cause": cause, "begin_ns": begin_ns, "ns": ns}
+    return pd.DataFrame(columns).astype({"cause": object})
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -110,7 +165,7 @@ def threads_of(trace: Trace, events: np.ndarray) -> np.ndarray:
         in_interrupt = trace.in_interrupt[here[same]] > 0
         thread[same] = np.where(in_interrupt, -1 - cpu[same].astype(np.int64), pid)
         row = row + 1
-    daemons = [pid for pid, name in trace.comms.items() if name.startswith(_DAEMONS)]
+    daemons = [pid for pid, name in trace.comms.items() if name.startswith(DAEMONS)]
     by_nobody = (events["operation"] != at.ALLOC) & (events["operation"] != at.FREE)
     by_nobody &= (events["operation"] != at.RECORDED_FAILURE) & (events["operation"] != at.USE)
     thread[by_nobody | np.isin(thread, daemons)] = _MACHINE
@@ -265,18 +320,27 @@ class ClosedRun:
         return self._loop.tasks["lag_ns"][: len(self.order.pids)].copy()
 
     def stalls(self) -> pd.DataFrame:
-        """What tasks lost so far: pid, cause, begin_ns, ns, by begin."""
-        rows = np.concatenate([*self._rows, np.zeros(0, STALL)])
+        """What tasks lost so far: pid, cpu, cause, request (an event), begin_ns, ns, by begin."""
+        rows = self._logged()
+        rows = rows[rows["event"] != NOBODY]
         task = np.zeros(len(self._events), np.int64)
         task[self.order.order] = np.repeat(self.order.pids, np.diff(self.order.begins))
-        pid = task[rows["event"]]
+        own = {"pid": task[rows["event"]], "cpu": rows["cpu"], "request": rows["event"]}
         compaction = rows["compaction_ns"]
-        table = pd.DataFrame(
-            {
-                "pid": np.concatenate([pid, pid]),
-                "cause": [RECLAIM] * len(rows) + [COMPACTION] * len(rows),
-                "begin_ns": np.concatenate([rows["begin_ns"], rows["begin_ns"]]),
-                "ns": np.concatenate([rows["ns"] - compaction, compaction]),
-            }
-        )
+        parts = [
+            pd.DataFrame(own | {"cause": cause, "begin_ns": rows["begin_ns"], "ns": ns})
+            for cause, ns in ((RECLAIM, rows["ns"] - compaction), (COMPACTION, compaction))
+        ]
+        table = pd.concat(parts, ignore_index=True)
         return table[table["ns"] > 0].sort_values("begin_ns", kind="stable", ignore_index=True)
+
+    def daemon_work(self) -> pd.DataFrame:
+        """When kswapd and kcompactd worked so far (S10.11): cause, cpu, begin_ns, ns."""
+        rows = self._logged()
+        rows = rows[(rows["event"] == NOBODY) & (rows["ns"] > 0)]
+        cause = np.where(rows["compaction_ns"] > 0, KCOMPACTD, KSWAPD).astype(object)
+        columns = {name: rows[name] for name in ("cpu", "begin_ns", "ns")}
+        return pd.DataFrame({"cause": cause, **columns})
+
+    def _logged(self) -> np.ndarray:
+        return np.concatenate([*self._rows, np.zeros(0, STALL)])

@@ -514,26 +514,33 @@ class LockTimes:
         held = self.acquisitions.groupby("zone")["hold_ns"].sum()
         return held / max(self.span_ns, 1)
 
-    @cached_property
-    def stalls(self) -> pd.DataFrame:
-        """By CPU: time spent waiting, its longest spell without a pause, and delay at the end.
+    def spells(self, *sites: str) -> pd.DataFrame:
+        """Spells without a pause: cpu, time_ns (as recorded) and ns; of some sites' or of all.
 
         Acquisitions stand CPU by CPU; a spell goes on where one arrives as the last is released.
         """
         frame = self.acquisitions
-        waited = frame.groupby("cpu")["wait_ns"].agg(["sum", "max"])
+        inside = frame["site"].isin(sites).to_numpy() if sites else np.ones(len(frame), bool)
         cpu, arrival = frame["cpu"].to_numpy(), frame["arrival_ns"].to_numpy()
         release = (frame["start_ns"] + frame["hold_ns"]).to_numpy()
-        starts = np.flatnonzero(
-            np.append(True, (cpu[1:] != cpu[:-1]) | (arrival[1:] > release[:-1]))[: len(frame)]
-        )
+        is_new = (cpu[1:] != cpu[:-1]) | (arrival[1:] > release[:-1]) | (inside[1:] != inside[:-1])
+        starts = np.flatnonzero(np.append(True, is_new)[: len(frame)])
         ends = np.append(starts[1:], len(frame))[: len(starts)] - 1
-        spells = pd.Series(release[ends] - arrival[starts]).groupby(cpu[starts]).max()
+        starts, ends = starts[inside[starts]], ends[inside[starts]]
+        time_ns = frame["time_ns"].to_numpy()[starts]
+        return pd.DataFrame(
+            {"cpu": cpu[starts], "time_ns": time_ns, "ns": release[ends] - arrival[starts]}
+        )
+
+    @cached_property
+    def stalls(self) -> pd.DataFrame:
+        """By CPU: time spent waiting, its longest spell without a pause, and delay at the end."""
+        waited = self.acquisitions.groupby("cpu")["wait_ns"].agg(["sum", "max"])
         return pd.DataFrame(
             {
                 "wait_ns": waited["sum"],
                 "longest_wait_ns": waited["max"],
-                "longest_spell_ns": spells,
+                "longest_spell_ns": self.spells().groupby("cpu")["ns"].max(),
                 "delay_ns": pd.Series(self.delay_ns).reindex(waited.index),
             }
         ).reset_index()

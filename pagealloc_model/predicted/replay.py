@@ -185,7 +185,8 @@ class Replay(Tables):
             prediction of that recording.
         checks: whether the recording and what a replay makes up can carry a conclusion.
         recording: what was replayed.
-        stalls: of a closed loop, what tasks lost: pid, cause, begin_ns, ns.
+        stalls: of a closed loop, what tasks lost: pid, cpu, cause, request, begin_ns, ns.
+        daemon_work: of a closed loop, when kswapd and kcompactd worked: cause, cpu, begin_ns, ns.
         over_ns: of a closed loop, when the last event was over, on the recording's clock.
     """
 
@@ -220,6 +221,7 @@ class Replay(Tables):
     recording: Recording | None = field(default=None, repr=False)
     final: State | None = field(default=None, repr=False)
     stalls: pd.DataFrame | None = field(default=None, repr=False)
+    daemon_work: pd.DataFrame | None = field(default=None, repr=False)
     over_ns: int = 0
 
     def __repr__(self) -> str:
@@ -529,5 +531,6 @@ def _answer(question: _Question, prepared: Prepared) -> Replay:
         recording=recording,
         final=state,
         stalls=None if closed is None else closed.stalls(),
+        daemon_work=None if closed is None else closed.daemon_work(),
         over_ns=0 if closed is None else closed.last_ns,
     )

@@ -24,7 +24,7 @@ from pagealloc_model.recording.proc.counts import READ_TIMES_FILE, KernelSymbols
 from pagealloc_model.recording.record.host import KEPT_CONFIG
 from pagealloc_model.recording.record.perf import usual_events
 from pagealloc_model.recording.record.probes import GROUP, PROBES
-from pagealloc_model.recording.snapshot import SNAPSHOT_FILES, Snapshot
+from pagealloc_model.recording.snapshot import KNOWN_FILES, Snapshot
 from pagealloc_model.recording.trace.columns import EVENT_NAMES, NAMED, ThreadNames, Trace
 from pagealloc_model.recording.trace.formats import stable_gfp_bits
 from pagealloc_model.recording.trace.side_tables import CHAIN_COLUMNS, FIELD_SUFFIX, KEY_COLUMNS
@@ -238,10 +238,10 @@ _WORDS = (
     r"|Node|Number|Page|Pages|of|at|batch|block|blocks|boost|cma|count|cpu|free|high|high_max"
     r"|high_min|low|managed|migrate|min|node|node_unreclaimable|all_unreclaimable|order|pages"
     r"|pagesets|per|present|promo|protection|spanned|start_pfn|stats|threshold|type|vm|zone"
-    r"|is_empty|pcp|scanned|reserved_highatomic"
+    r"|is_empty|pcp|scanned|reserved_highatomic|some|full|avg10|avg60|avg300|total"
 )
-_KERNEL_LINE = re.compile(rf"(?:[\s\d:,()>.-]|\b(?:{_COUNTER}|{_WORDS})\b)*")
-"""A line of zoneinfo, buddyinfo, pagetypeinfo or vmstat."""
+_KERNEL_LINE = re.compile(rf"(?:[\s\d:,()>.=-]|\b(?:{_COUNTER}|{_WORDS})\b)*")
+"""A line of zoneinfo, buddyinfo, pagetypeinfo, vmstat or pressure/memory."""
 _MEMINFO_LINE = re.compile(
     r"(?:Mem|Swap|Active|Inactive|Commit|Vmalloc|HugePages_|Huge|Direct|Anon|File|Shmem|K|S|Cma|Z"
     r"|Zswap|Zswapped|Buffers|Cached|Dirty|Writeback|Mapped|Mlocked|Unevictable|Slab|PageTables"
@@ -277,9 +277,9 @@ def anonymise_snapshot(snapshot: Snapshot, destination: Path, left_out: LeftOut)
     for name in snapshot.names():
         if name == READ_TIMES_FILE:
             read_ns = snapshot.read_ns or {}
-            times = {file: span for file, span in read_ns.items() if file in SNAPSHOT_FILES}
+            times = {file: span for file, span in read_ns.items() if file in KNOWN_FILES}
             (destination / name).write_text(format_read_times(times), encoding="ascii")
-        elif name in SNAPSHOT_FILES:
+        elif name in KNOWN_FILES:
             text = snapshot.text(name)
             lines = text.splitlines() if text is not None else []
             known = [line for line in lines if _KERNEL_LINE.fullmatch(line)]

@@ -23,7 +23,7 @@ from pagealloc_model.recording.trace.columns import Event, Trace
 from pagealloc_model.recording.trace.side_tables import Window, events_between
 
 SNAPSHOT_FILES = ("buddyinfo", "pagetypeinfo", "zoneinfo", "vmstat")
-KNOWN_FILES = (*SNAPSHOT_FILES, counts.READ_TIMES_FILE)
+KNOWN_FILES = (*SNAPSHOT_FILES, counts.PRESSURE_FILE, counts.READ_TIMES_FILE)
 
 _State = TypeVar("_State")
 
@@ -61,13 +61,14 @@ class Snapshot:
     pagetypeinfo = _parsed("pagetypeinfo", counts.parse_pagetypeinfo)
     zoneinfo = _parsed("zoneinfo", parse_zoneinfo)
     vmstat = _parsed("vmstat", counts.parse_vmstat)
+    pressure = _parsed(counts.PRESSURE_FILE, counts.parse_pressure)
     read_ns = _parsed(counts.READ_TIMES_FILE, counts.parse_read_times)
     """CLOCK_MONOTONIC before and after each file's own read; old recordings lack it."""
 
     @cached_property
     def problems(self) -> Mapping[str, str]:
         """Files that are there but cannot be used: file name -> the error in one line."""
-        for name in (*SNAPSHOT_FILES, "read_ns"):
+        for name in (*SNAPSHOT_FILES, "pressure", "read_ns"):
             getattr(self, name)
         return self._problems
 

@@ -17,7 +17,7 @@ from pagealloc_model.base.text import count_of, zone_scope
 from pagealloc_model.measured.contention import OTHER, SITES, has_paravirtual_spinlocks
 from pagealloc_model.measured.costs import recorded_costs
 from pagealloc_model.measured.measured import Measured
-from pagealloc_model.predicted.closed_loop import recorded_stalls
+from pagealloc_model.predicted.closed_loop import recorded_daemon_work, recorded_stalls
 from pagealloc_model.predicted.lock_times import LockModel, LockTimes, lock_times
 from pagealloc_model.predicted.replay import Replay
 from pagealloc_model.predicted.tables import EMPTY_SITES
@@ -26,6 +26,8 @@ from pagealloc_model.verdict.quantities import (
     WINDOWS,
     counter_changes,
     counter_quantities,
+    pressure_quantities,
+    recorded_pressure,
     stall_quantities,
     thp_success,
     was_recorded,
@@ -410,13 +412,22 @@ def _counter_rows(predicted: Replay, measured: Measured) -> Iterator[ErrorRow]:
 
 def _stall_rows(recording: Recording, predicted: Replay) -> Iterator[ErrorRow]:
     """What tasks lost by cause, and how long the work took, of a closed loop (S10.10)."""
-    if predicted.stalls is None:
+    if predicted.stalls is None or predicted.daemon_work is None:
         return
     stalls, (first, last) = recorded_stalls(recording.trace), recording.trace.demand_span_ns
-    sides = (stall_quantities(stalls), stall_quantities(predicted.stalls))
+    work, cpus = recorded_daemon_work(recording.trace), predicted.machine.nr_cpus
+    totals = recorded_pressure(recording)
+    sides = (
+        (*stall_quantities(stalls), *pressure_quantities(stalls, work, cpus)),
+        (
+            *stall_quantities(predicted.stalls),
+            *pressure_quantities(predicted.stalls, predicted.daemon_work, cpus),
+        ),
+    )
     for real, model in zip(*sides, strict=True):
-        if real.metric == "stall_time":
-            shown = (real.metric, real.scope, real.value, model.value, real.unit)
+        measured = totals.get(real.scope, real.value)
+        if not np.isnan(measured):
+            shown = (real.metric, real.scope, measured, model.value, real.unit)
             yield error_row(*shown, NO_PRESSURE, 0.0)
     run_s, own_s = (last - first) / 1e9, (predicted.over_ns - first) / 1e9
     longest = stalls.groupby("pid")["ns"].sum().max() if len(stalls) else 0

@@ -35,6 +35,7 @@ Window = tuple[int, int]
 SITES = ("refill", "drain", "buddy_alloc", "direct_free")
 TYPES = ("Unmovable", "Movable", "Reclaimable", "HighAtomic")
 HIGHATOMIC = TYPES.index("HighAtomic")
+_FREEING = ("drain", "direct_free")
 ALLOCSTALL = "allocstall"
 FAILED = "failed_allocations"
 WINDOWS = 10
@@ -63,7 +64,10 @@ _METRICS: dict[str, tuple[str, Direction, How]] = {
     FAILED: ("requests", "lower", "count"),
     "run_time": ("s", "lower", "mean"),
     "stall_time": ("s", "lower", "sum"),
-    "stall": ("ns", "lower", "quantile"),
+    "slow_path_latency": ("ns", "lower", "quantile"),
+    "memory_pressure": ("s", "lower", "sum"),
+    "zone_lock_time": ("s", "lower", "sum"),
+    "longest_free_chain": ("ns", "lower", "most"),
 }
 """Unit, better direction, and how values make the number, by metric; see `Quantity`."""
 
@@ -352,8 +356,15 @@ def replay_quantities(replay: Replay, edges: np.ndarray) -> Iterator[Quantity]:
     digits = 10.0 ** np.maximum(np.floor(np.log10(np.maximum(held, 1.0))) - 2, 0)
     rounded = np.round(held / digits) * digits
     yield from _quantiles("hold_time", holds["start_ns"].to_numpy(), rounded)
-    if replay.stalls is not None:
+    if replay.stalls is not None and replay.daemon_work is not None:
+        taken_s = (held + holds["wait_ns"].to_numpy(float)) / 1e9
+        yield _named("zone_lock_time", taken_s, holds["start_ns"].to_numpy())
+        chains = replay.lock_times().spells(*_FREEING)
+        yield _named(
+            "longest_free_chain", chains["ns"].to_numpy(float), chains["time_ns"].to_numpy()
+        )
         yield from stall_quantities(replay.stalls)
+        yield from pressure_quantities(replay.stalls, replay.daemon_work, replay.machine.nr_cpus)
         first = replay.demand.first_ns
         yield _named("run_time", (replay.over_ns - first) / 1e9, np.array([first]))
     if replay.assumptions.reclaim != "elastic":
@@ -395,7 +406,27 @@ def stall_quantities(stalls: pd.DataFrame) -> Iterator[Quantity]:
         times = own["begin_ns"].to_numpy(np.int64)
         scope = f"cause={cause}"
         yield _named("stall_time", own["ns"].to_numpy(float) / 1e9, times, scope=scope)
-    yield from _quantiles("stall", stalls["begin_ns"].to_numpy(), stalls["ns"].to_numpy(float))
+    by_request = stalls.groupby(["pid", "request"]).agg({"begin_ns": "min", "ns": "sum"})
+    begin_ns, ns = by_request["begin_ns"].to_numpy(np.int64), by_request["ns"].to_numpy(float)
+    yield from _quantiles("slow_path_latency", begin_ns, ns)
+
+
+def pressure_quantities(
+    stalls: pd.DataFrame, daemon_work: pd.DataFrame, nr_cpus: int
+) -> Iterator[Quantity]:
+    """Memory pressure as /proc/pressure/memory totals it, as far as stalls make it (S10.11).
+
+    Without sched_switch nobody knows who ran: every CPU counts as busy all the time, and who is in
+    a stall as running, so that "full" is "some".
+    """
+    columns = ["cpu", "begin_ns", "ns"]
+    spans = pd.concat([stalls[columns], daemon_work[columns]]).sort_values(["cpu", "begin_ns"])
+    cpu, begin, ns = (spans[name].to_numpy(np.int64) for name in columns)
+    end = begin + ns
+    latest = pd.Series(end).groupby(cpu).cummax().groupby(cpu).shift(fill_value=0).to_numpy()
+    alone = np.maximum(end - np.maximum(begin, latest), 0) / (1e9 * nr_cpus)
+    for scope in ("some", "full"):
+        yield _named("memory_pressure", alone, begin, scope=scope)
 
 
 def _quantiles(metric: str, time_ns: np.ndarray, values: np.ndarray) -> Iterator[Quantity]:
@@ -585,6 +616,21 @@ def scoped_quantity(tables: Measured | Replay, metric: str, scope: str) -> Quant
         return Quantity(metric=metric, scope=scope, how="mean", time_ns=times, values=values)
     values = rows["pages"].to_numpy(float, na_value=0.0) if what == "pages" else np.ones(len(rows))
     return Quantity(metric=metric, scope=scope, time_ns=rows["time_ns"].to_numpy(), values=values)
+
+
+def recorded_pressure(recording: Recording) -> dict[str, float]:
+    """Memory stall in s by "some" and "full" while events came, as the kernel totals it (T12.11).
+
+    Between the last snapshot before the first event and the first after the last, as far as there
+    are such. {} where fewer than two snapshots have it.
+    """
+    first, last = recording.trace.demand_span_ns
+    known = [(each.time_ns, each.pressure) for each in recording.snapshots if each.pressure]
+    if len(known) < 2:
+        return {}
+    before = [totals for time_ns, totals in known if time_ns <= first][-1:] or [known[0][1]]
+    after = [totals for time_ns, totals in known if time_ns >= last][:1] or [known[-1][1]]
+    return {name: (after[0][name] - before[0][name]) / 1e6 for name in before[0]}
 
 
 def was_recorded(recording: Recording, event: Event) -> bool:

@@ -97,6 +97,10 @@ def assert_closed_agreement(scenario: ClosedScenario) -> ClosedLoop:
             assert_same_state(model.dump(), oracle.dump(), after)
     assert len(loop.order) == len(events)
     assert model.is_over
+    for daemon, threads in (("kswapd", oracle.kswapd), ("kcompactd", oracle.kcompactds)):
+        stalled_ns = sum(each.stalled_ns for each in threads.values())
+        found_ns = model.daemon_ns()[daemon]
+        assert found_ns == stalled_ns, f"{daemon} worked {found_ns}, {stalled_ns} in the oracle"
     return loop
 
 

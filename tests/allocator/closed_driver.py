@@ -55,6 +55,11 @@ class ClosedDriver(ElasticDriver):
         rows = zip(self.order.pids.tolist(), self.run.lag_ns.tolist(), strict=True)
         return Counter(dict(rows))
 
+    def daemon_ns(self) -> Counter[str]:
+        """How long kswapd and kcompactd worked, by name."""
+        work = self.run.daemon_work()
+        return Counter(work.groupby("cause")["ns"].sum().to_dict())
+
     @property
     def is_over(self) -> bool:
         return self.run.next_ns is None

@@ -75,6 +75,8 @@ def test_any_split_gives_the_same_bytes(pressed: Case, step: int) -> None:
     assert np.array_equal(whole.done_ns, split.done_ns)
     assert np.array_equal(whole.state.st, split.state.st)
     assert whole.stalls().equals(split.stalls())
+    assert whole.daemon_work().equals(split.daemon_work())
+    assert len(whole.daemon_work())
 
 
 def test_without_stalls_it_is_the_open_replay() -> None:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import math
+import shutil
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 import pagealloc_model as pm
 from pagealloc_model.verdict.quantities import (
     WHOLE_UNITS,
     predicted_quantities,
+    pressure_quantities,
+    recorded_pressure,
     recorded_quantities,
+    stall_quantities,
 )
 from tests.small_recordings import shipped_recording, write_recording
 
@@ -85,3 +90,46 @@ def test_what_was_not_recorded_is_not_known(tmp_path: Path) -> None:
     assert math.isnan(plain["fallbacks"]) and math.isnan(plain["drains"])
     asked = write_recording(tmp_path / "asked", perf=["kmem:mm_page_alloc_extfrag"])
     assert recorded_quantities(pm.open(asked))["fallbacks"] == 0
+
+
+def test_memory_pressure_counts_what_overlaps_on_a_cpu_once() -> None:
+    stalls = pd.DataFrame(
+        {"cpu": [0, 0, 1], "begin_ns": [10, 12, 10], "ns": [10, 4, 5], "request": [1, 2, 3]}
+    )
+    work = pd.DataFrame({"cause": ["kswapd"], "cpu": [0], "begin_ns": [15], "ns": [15]})
+    some, full = pressure_quantities(stalls, work, 2)
+    assert some.scope == "some"
+    assert full.scope == "full"
+    assert some.value * 1e9 == pytest.approx((20 + 5) / 2)
+    assert full.value == some.value
+    none = pressure_quantities(stalls[:0], work[:0], 2)
+    assert [each.value for each in none] == [0.0, 0.0]
+
+
+def test_a_request_s_stalls_are_one_latency() -> None:
+    stalls = pd.DataFrame(
+        {
+            "pid": [7, 7, 8],
+            "request": [1, 1, 1],
+            "cause": ["direct reclaim", "direct compaction", "direct reclaim"],
+            "begin_ns": [10, 30, 10],
+            "ns": [10, 5, 4],
+        }
+    )
+    latency = {each.scope: each for each in stall_quantities(stalls)}
+    assert latency["at=max"].value == 15
+    assert latency["at=p50"].value == 4
+
+
+def test_the_kernel_s_own_pressure_is_between_snapshots(tmp_path: Path) -> None:
+    shutil.copytree(pm.open("highatomic_gate3").path, tmp_path / "own")
+    recording = pm.open(tmp_path / "own")
+    assert recorded_pressure(recording) == {}
+    for number, snapshot in enumerate(recording.snapshots):
+        lines = [
+            f"{name} avg10=0.00 avg60=0.00 avg300=0.00 total={number * us}\n"
+            for name, us in (("some", 2_000_000), ("full", 1_000_000))
+        ]
+        (snapshot.directory / "pressure_memory").write_text("".join(lines))
+    measured = recorded_pressure(pm.open(tmp_path / "own"))
+    assert measured["some"] == 2 * measured["full"] > 0

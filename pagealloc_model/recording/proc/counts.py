@@ -223,6 +223,22 @@ def parse_vmstat(text: str, path: str | Path = "vmstat") -> VmStat:
     return VmStat(values=values)
 
 
+PRESSURE_FILE = "pressure_memory"
+"""A copy of /proc/pressure/memory; a kernel without PSI has none."""
+_PRESSURE_LINE = re.compile(r"(some|full) avg10=[\d.]+ avg60=[\d.]+ avg300=[\d.]+ total=(\d{1,18})")
+
+
+def parse_pressure(text: str, path: str | Path = PRESSURE_FILE) -> Mapping[str, int]:
+    """Read /proc/pressure/memory: us in all by "some" and "full" (T12.11)."""
+    totals: dict[str, int] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        match = _PRESSURE_LINE.fullmatch(line)
+        if match is None:
+            raise malformed(path, number, "is no line of memory pressure")
+        totals[match[1]] = int(match[2])
+    return totals
+
+
 _TEXT_TYPES = frozenset("tTwW")
 _LARGEST_FUNCTION = 1 << 20
 _MOST_FUNCTIONS = 1 << 22

@@ -25,6 +25,11 @@ _STATE_FILES = (
         "boot a kernel with CONFIG_PROC_FS and CONFIG_COMPACTION or its like",
     ),
     (
+        "pressure/memory",
+        "predicted memory pressure has nothing beside it but the stalls' own events",
+        "boot a kernel with CONFIG_PSI, and with psi=1",
+    ),
+    (
         "kpageflags",
         "a replay starts from a random placement",
         "boot a kernel with CONFIG_PROC_PAGE_MONITOR",

@@ -12,10 +12,12 @@ from pathlib import Path
 
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.recording import recording as recordings
-from pagealloc_model.recording.proc.counts import READ_TIMES_FILE, format_read_times
+from pagealloc_model.recording.proc.counts import PRESSURE_FILE, READ_TIMES_FILE, format_read_times
 from pagealloc_model.recording.record.host import Host, machine_meta
 
-_READ_ORDER = ("zoneinfo", "vmstat", "buddyinfo", "pagetypeinfo")
+_PATHS = {PRESSURE_FILE: "pressure/memory"}
+"""Where a file lies below /proc that is not kept under its own name."""
+_READ_ORDER = ("zoneinfo", "vmstat", "buddyinfo", PRESSURE_FILE, "pagetypeinfo")
 """Those that take microseconds first, so that they describe one instant; pagetypeinfo walks every
 free list, which took 30 to 60 ms on a machine with 19 GiB free."""
 
@@ -32,7 +34,7 @@ def take_snapshot(recording: Path, host: Host) -> int:
     for name in _READ_ORDER:
         before = time.monotonic_ns()
         with contextlib.suppress(OSError):
-            contents[name] = (host.proc / name).read_bytes()
+            contents[name] = (host.proc / _PATHS.get(name, name)).read_bytes()
             read_ns[name] = (before, time.monotonic_ns())
     directory = recording / recordings.SNAPSHOT_DIRECTORY / f"{time_ns:020d}"
     try:
@@ -144,5 +146,6 @@ def copy_state(
     except OSError as error:
         raise UsageError(f"{directory}: cannot be written ({error.strerror})") from None
     files = directory / recordings.SNAPSHOT_DIRECTORY / f"{last:020d}"
-    unreadable = tuple(name for name in _READ_ORDER if not (files / name).exists())
+    needed = (name for name in _READ_ORDER if name not in _PATHS)
+    unreadable = tuple(name for name in needed if not (files / name).exists())
     return count, unreadable, "kpageflags_at_ns" in json.loads(meta_file.read_text("utf-8"))

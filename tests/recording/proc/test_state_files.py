@@ -19,6 +19,7 @@ from pagealloc_model.recording.proc.counts import (
     format_read_times,
     parse_buddyinfo,
     parse_pagetypeinfo,
+    parse_pressure,
     parse_read_times,
     parse_vmstat,
     read_kallsyms,
@@ -37,6 +38,7 @@ PARSERS = {
     "buddyinfo": parse_buddyinfo,
     "pagetypeinfo": parse_pagetypeinfo,
     "vmstat": parse_vmstat,
+    "pressure_memory": parse_pressure,
     "zoneinfo": parse_zoneinfo,
     READ_TIMES.name: parse_read_times,
 }
@@ -136,6 +138,7 @@ def test_times_that_are_written_are_read() -> None:
         ("buddyinfo", "Node 0, zone DMA 1 2147483649\n", "more than memory can have"),
         ("buddyinfo", "Node 0, zone DMA 1\nNode 0, zone DMA 2\n",
          "line 2: zone DMA of node 0 appears a second"),
+        ("pressure_memory", "some total=1\n", "line 1: is no line of memory pressure"),
         ("vmstat", "", "no counter found"),
         ("vmstat", "pgfree\n", "line 1: is not a name and a value"),
         ("vmstat", "pgfree 1\npgfree 2\n", "line 2: pgfree appears a second time"),

@@ -18,6 +18,10 @@ _FILES = {
     "proc/buddyinfo": "Node 0, zone   Normal 1 2 3\n",
     "proc/pagetypeinfo": "Page block order: 9\n",
     "proc/zoneinfo": "Node 0, zone   Normal\n",
+    "proc/pressure/memory": (
+        "some avg10=0.10 avg60=0.00 avg300=0.00 total=5\n"
+        "full avg10=0.00 avg60=0.00 avg300=0.00 total=3\n"
+    ),
     "proc/vmstat": "nr_free_pages 17\npgalloc_normal 100\npgfree 50\n",
     "proc/kallsyms": KALLSYMS,
     "proc/cmdline": "root=/dev/secret quiet\n",

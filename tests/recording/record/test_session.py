@@ -96,7 +96,9 @@ def test_a_recording_is_whole(machine: Host, fake_perf: Setting, tmp_path: Path)
     meta = recording.meta
     for snapshot in recording.snapshots:
         assert snapshot.read_ns is not None
-        assert list(snapshot.read_ns) == ["zoneinfo", "vmstat", "buddyinfo", "pagetypeinfo"]
+        names = ["zoneinfo", "vmstat", "buddyinfo", "pressure_memory", "pagetypeinfo"]
+        assert list(snapshot.read_ns) == names
+        assert snapshot.pressure == {"some": 5, "full": 3}
         moments = [snapshot.time_ns, *(each for span in snapshot.read_ns.values() for each in span)]
         assert moments == sorted(moments)
     first, before, after = (snapshot.time_ns for snapshot in recording.snapshots[:3])
