@@ -27,9 +27,10 @@ QUESTION = (
 RECYCLED = (
     "Recycling: as Vlastimil wrote on 28 May, nothing called for unreserving. A block goes back "
     "only where direct reclaim has made progress and the retry has failed, or before OOM, broken "
-    "blocks first; faults that may not reclaim never get there. Since 7.2 what a pcp list serves "
-    "reserves nothing, since 7.3 the fast path draws on the reserve: fewer blocks are reserved, "
-    "but idle ones do the same."
+    "blocks first; faults that may not reclaim never get there. Until March's \"don't increase "
+    "highatomic reserve after pcp alloc\" a slow-path atomic that a pcp list served had its page's "
+    "block reserved, room or not. That and 7.3's use of the reserve in the fast path leave fewer "
+    "blocks, but idle ones do the same."
 )
 MECHANISM = (
     "The wrench: nr_free is summed over types, so free HighAtomic blocks count as suitable "
@@ -277,10 +278,14 @@ def _table(rows: pd.DataFrame) -> str:
             failed = (f"{whole.loc[change, f'failed_order_{order}']:,.0f}" for order in (1, 2, 3))
             cells += (*_share(whole.loc[change]), *failed)
         shown.append((change, *cells, *("-",) * (7 - len(cells))))
-    boots = (f"{part['boots'].iloc[0]} boots" for part in (earlier, whole))
-    first, second = boots
+    first, second = (_range(part["boots"]) for part in (earlier, whole))
     titles = (first, "interval", second, "interval", "o1", "o2", "o3")
     return Table((Column(title="", words=True), *titles), shown, grouped=False).to_text()
+
+
+def _range(boots: pd.Series) -> str:
+    counts = sorted({str(count) for count in boots})
+    return f"{'-'.join((counts[0], *counts[1:][-1:]))} boots"
 
 
 def _share(row: pd.Series) -> tuple[str, ...]:
