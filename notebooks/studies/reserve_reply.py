@@ -285,7 +285,7 @@ def _table(rows: pd.DataFrame) -> str:
 
 def _range(boots: pd.Series) -> str:
     counts = sorted({str(count) for count in boots})
-    return f"{'-'.join((counts[0], *counts[1:][-1:]))} boots"
+    return " or ".join(counts) if len(counts) > 1 else f"{counts[0]} boots"
 
 
 def _share(row: pd.Series) -> tuple[str, ...]:
