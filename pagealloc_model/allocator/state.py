@@ -21,6 +21,7 @@ from pagealloc_model.allocator.superpageblocks import (
     taint_at,
     taints,
 )
+from pagealloc_model.base.errors import PolicyError
 from pagealloc_model.base.jit import entry
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy, policy_numbers
@@ -231,9 +232,15 @@ def make_state(
 
     Raises:
         PolicyError: pageblock ownership or superpageblocks in a kernel that they cannot be added
-            to, or more `lowmem_reserve_ratio`s than zone types.
+            to, more `lowmem_reserve_ratio`s than zone types, or pageblocks that are not the
+            machine's.
     """
     policy = policy or Policy()
+    if policy.pageblock_order not in (None, machine.pageblock_order):
+        raise PolicyError(
+            f"policy pageblock_order={policy.pageblock_order}: only replays of recordings have it; "
+            f"this machine's is {machine.pageblock_order}"
+        )
     check_rules(policy, rules)
     assumptions = assumptions or Assumptions()
     machine = machine.with_watermarks(policy, rules).with_lowmem_reserve(policy)

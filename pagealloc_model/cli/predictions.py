@@ -448,13 +448,15 @@ def run_judge(options: argparse.Namespace) -> int:
 
     tree = open_tree(options.kernel_source, options.patch)
     rules = options.rules or KernelRules.for_release(tree.release)[0]
+    Policy(pageblock_order=options.pageblock_order or None)  # refuses one that no kernel has
     what = f"judging rules {rules.spelled()} by {tree.release or tree.path}"
     total = 0 if options.recording else options.operations
-    drawn = {"operations": options.operations, "seed": options.seed}
+    drawn = {name: getattr(options, name) for name in ("operations", "seed", "pageblock_order")}
     with progress(what, total, "operations") as report:
         code = CompiledTree(tree, RECLAIM if options.pressure else ALLOCATION)
         if options.recording:
-            verdicts = (judge_recorded(code, rules, opened(options.recording), progress=report),)
+            taken = {"pageblock_order": options.pageblock_order, "progress": report}
+            verdicts = (judge_recorded(code, rules, opened(options.recording), **taken),)
         elif options.pressure:
             verdicts = judge_pressure(tree, rules, **drawn, progress=report)
         else:

@@ -178,6 +178,14 @@ class Policy(metaclass=Given):
         choices=("256 256", "64 64", "16 16", "4 4", "1 1", "0 0"),
         maximum=(1 << 31) - 1,
     )
+    pageblock_order: int | None = _fallback(
+        "CONFIG_PAGE_BLOCK_MAX_ORDER",
+        "size of a pageblock; min_free_kbytes follows where the recorded one is that of boot",
+        source='S1.2, S1.12; "mm: add CONFIG_PAGE_BLOCK_ORDER to select page block order"',
+        unit="order",
+        minimum=1,
+        maximum=10,
+    )
     superpageblock_order: int | None = _fallback(
         "superpageblock",
         "unmovable pages keep to ranges of this order that have some already; 18: 1 GiB, 0: off",
@@ -429,8 +437,10 @@ def _no_such_field(name: str) -> PolicyError:
 
 POLICY_KINDS: dict[str, str] = {each.name: each.metadata["kind"] for each in fields(Policy)}
 """A policy's own fields: INT, BOOL, CHOICE, NUMBERS or NESTED."""
-NUMBER_FIELDS = tuple(name for name, kind in POLICY_KINDS.items() if kind in (INT, BOOL))
-"""Those that are numbers or switches, in their order."""
+NUMBER_FIELDS = tuple(
+    name for name, kind in POLICY_KINDS.items() if kind in (INT, BOOL) and name != "pageblock_order"
+)
+"""Those that are numbers or switches, in their order; the pageblock's order is the machine's."""
 ELASTIC_SETTINGS = tuple(each.name for each in fields(Policy) if each.metadata["elastic_only"])
 """Those that only an elastic replay reads."""
 

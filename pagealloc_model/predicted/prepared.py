@@ -40,6 +40,7 @@ from pagealloc_model.predicted.start.image import (
     idle_machine,
     start_state,
 )
+from pagealloc_model.predicted.start.pageblocks import recut
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.recorded_machine import (
     recorded_machine,
@@ -74,6 +75,14 @@ class Prepared:
     lru: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int8))
     reclaim_order: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
     daemons: tuple[DaemonsAtStart, ...] = ()
+
+    def with_pageblocks(self, policy: Policy) -> Prepared:
+        """This with the policy's pageblocks in place of the recorded ones (S1.12)."""
+        order = policy.pageblock_order
+        if order in (None, self.machine.pageblock_order):
+            return self
+        image = recut(self.machine, self.image, order)
+        return replace(self, machine=self.machine.with_pageblock_order(order), image=image)
 
     def state(
         self, rules: KernelRules, policy: Policy, assumptions: Assumptions, seed: int = 0

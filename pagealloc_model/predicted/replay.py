@@ -51,7 +51,10 @@ if TYPE_CHECKING:
     from pagealloc_model.predicted.demand.demand import Demand
     from pagealloc_model.recording.recording import Recording
 
-BY_RECLAIM = ("min_free_kbytes", "watermark_scale_factor", "watermark_boost_factor")
+BY_RECLAIM = (
+    *("min_free_kbytes", "watermark_scale_factor", "watermark_boost_factor"),
+    "pageblock_order",
+)
 """Policy fields whose effect is mostly that of other reclaim: watermarks wake and end it."""
 
 RECLAIMED = ("pgsteal_kswapd", "pgsteal_direct", "pgsteal_khugepaged", "pgsteal_proactive")
@@ -456,6 +459,8 @@ def _answer(question: _Question, prepared: Prepared) -> Replay:
         prepared = replace(prepared, demand=demand)
     policy = effective_policy(recording, question.asked, elastic=is_elastic)
     rules = build.rules if build and build.source.release else chosen.rules
+    policy = prepared.machine.at_boot(policy, rules)
+    prepared = prepared.with_pageblocks(policy)
     state = prepared.state(rules, policy, assumptions, question.seed)
     carrier: Carrier
     if build is None:

@@ -78,6 +78,7 @@ class Machine:
         distances: between nodes, by node index, as in /sys/devices/system/node/node*/distance;
             empty means 10 within a node and 20 between nodes.
         pageblock_order: S1.2.
+        recorded_pageblock_order: where a policy has changed it; 0: nowhere.
         max_order: largest buddy order (S1.1).
         migratetypes: names in numeric order, from pagetypeinfo's rows (S1.3).
         thp: the kernel has PMD-order per-CPU lists (S1.9).
@@ -89,6 +90,7 @@ class Machine:
     cpu_nodes: tuple[int, ...] = ()
     distances: tuple[tuple[int, ...], ...] = ()
     pageblock_order: int = 9
+    recorded_pageblock_order: int = 0
     max_order: int = 10
     migratetypes: tuple[str, ...] = DEFAULT_MIGRATETYPES
     thp: bool = True
@@ -130,6 +132,11 @@ class Machine:
                 f"pageblock order {self.pageblock_order} and largest order {self.max_order} "
                 "are outside what the model knows (1 to 14)"
             )
+
+    @property
+    def counted_order(self) -> int:
+        """Order of the whole blocks that quantities count, whatever the policy's pageblocks are."""
+        return self.recorded_pageblock_order or self.pageblock_order
 
     @property
     def end_pfn(self) -> int:
@@ -217,6 +224,30 @@ class Machine:
                 zone = replace(zone, min=minimum, low=minimum + gap, high=minimum + 2 * gap)
             zones.append(zone)
         return replace(self, zones=tuple(zones))
+
+    def with_pageblock_order(self, order: int) -> Machine:
+        """The machine with pageblocks of another order (S1.2).
+
+        Raises:
+            PolicyError: an order above the largest buddy's.
+        """
+        if order > self.max_order:
+            raise PolicyError(
+                f"policy pageblock_order={order}: the largest buddy has order {self.max_order}"
+            )
+        return replace(self, pageblock_order=order, recorded_pageblock_order=self.counted_order)
+
+    def at_boot(self, policy: Policy, rules: KernelRules) -> Policy:
+        """A policy whose min_free_kbytes follows its pageblock_order as at boot (S1.12)."""
+        order = policy.pageblock_order
+        if order in (None, self.pageblock_order) or policy.min_free_kbytes is not None:
+            return policy
+        boot = self.with_watermarks(Policy(min_free_kbytes=min_free_kbytes_at_boot(self)), rules)
+        recorded, expected = (sum(zone.min for zone in each.zones) for each in (self, boot))
+        if abs(recorded - expected) > len(self.zones):
+            return policy
+        kbytes = min_free_kbytes_at_boot(self.with_pageblock_order(order))
+        return replace(policy, min_free_kbytes=kbytes)
 
     def with_lowmem_reserve(self, policy: Policy) -> Machine:
         """The machine with what zones keep from requests recomputed by the policy (S1.8).

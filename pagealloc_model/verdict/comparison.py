@@ -70,6 +70,7 @@ def recorded_values(base: Replay) -> dict[str, Setting]:
         "pcp_free_batched": rules.free_batched,
         "pcp_decay_batched": rules.decay_batched,
         "highatomic_from_pcp": rules.highatomic_from_pcp,
+        "pageblock_order": machine.counted_order,
     }
     with_lists = [zone for zone in machine.zones if zone.pagesets]
     if with_lists:

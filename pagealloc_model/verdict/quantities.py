@@ -467,9 +467,12 @@ class States:
 
     @staticmethod
     def of_replay(replay: Replay) -> States:
-        """A replay's samples."""
-        samples = replay.samples
-        states = States.of_counts(samples.free_buddies, samples.blocks)
+        """A replay's samples, blocks in the size that the recording's have."""
+        samples, machine = replay.samples, replay.machine
+        blocks = samples.blocks
+        if machine.pageblock_order != machine.counted_order:
+            blocks = blocks * 2.0 ** (machine.pageblock_order - machine.counted_order)
+        states = States.of_counts(samples.free_buddies, blocks)
         return replace(states, time_ns=samples.time_ns, listed=samples.pcp[..., 0])
 
     @staticmethod
@@ -537,7 +540,7 @@ class States:
             if not zone.managed:
                 continue
             scope = zone_scope(zone.node, zone.name, machine.nodes)
-            for metric, values in self.courses(machine.pageblock_order, [index]).items():
+            for metric, values in self.courses(machine.counted_order, [index]).items():
                 known = ~np.isnan(values)
                 yield _named(metric, values[known], self.time_ns[known], scope=scope)
             blocks = self.blocks[:, index, HIGHATOMIC].astype(float)
@@ -673,7 +676,7 @@ def predicted_quantities(recording: Recording, predicted: Replay) -> dict[str, f
     instants = np.array([each.time_ns for each in recording.dated_snapshots])
     window = recording.trace.demand_span_ns
     states = States.of_replay(predicted)
-    order = predicted.machine.pageblock_order
+    order = predicted.machine.counted_order
     return _whole_quantities(predicted, states, order, window, instants)
 
 

@@ -100,9 +100,11 @@ def _most_changed(
             elif metric == "highatomic_blocks":
                 title, table, value = "HighAtomic pageblocks", replay.pageblocks, "blocks"
                 table = table[table["migratetype"] == "HighAtomic"]
+                size = replay.machine.pageblock_order - replay.machine.counted_order
+                table = table.assign(blocks=table["blocks"] * 2.0**size) if size else table
             elif metric == "free_in_whole_blocks":
                 title = "free pages in buddies of whole pageblocks"
-                table = table[table["order"] >= replay.machine.pageblock_order]
+                table = table[table["order"] >= replay.machine.counted_order]
             curves.append(table.groupby("time_ns")[value].sum().astype(float))
         base, patch = (curve.to_numpy() for curve in curves)
         scale = float(np.abs(base).mean() + np.abs(patch).mean())

@@ -113,7 +113,7 @@ def replay_metrics(replay: Replay) -> Row:
     last = vmstat[vmstat["time_ns"] == vmstat["time_ns"].max()]
     for name, value in zip(last["name"], last["value"].astype(float), strict=True):
         row[f"{COUNTER_PREFIX}{name}"] = value
-    huge = replay.outcomes[replay.outcomes["order"] == replay.machine.pageblock_order]
+    huge = replay.outcomes[replay.outcomes["order"] == replay.machine.counted_order]
     asked = float(huge["asked"].sum())
     row["huge_requests_served"] = float(huge["succeeded"].sum()) / asked if asked else float("nan")
     return row
@@ -121,13 +121,13 @@ def replay_metrics(replay: Replay) -> Row:
 
 def run_metrics(machine: Machine, states: States, fallbacks: np.ndarray, log: np.ndarray) -> Row:
     """Free memory, types of pageblocks, fallbacks and holds of zone->lock."""
-    courses = states.courses(machine.pageblock_order, range(len(machine.zones)))
+    courses = states.courses(machine.counted_order, range(len(machine.zones)))
     by_order = states.free.sum(axis=(1, 3))
     total = np.maximum(by_order.sum(axis=1), 1)
     reserve = states.blocks_of("HighAtomic")
     types = states.blocks[-1].sum(axis=0)
     whole = ("free_in_whole_blocks", "free_in_whole_blocks_not_highatomic")
-    below = {"pageblock": machine.pageblock_order, "costly": _ABOVE_COSTLY}
+    below = {"pageblock": machine.counted_order, "costly": _ABOVE_COSTLY}
     kinds = fallbacks.sum(axis=(0, 1, 3, 4))
     row = {
         "free_pages": courses["free_pages"].mean(),

@@ -179,10 +179,10 @@ _RATIOS = (0, 1, 9, 32, 256, 256, 10_000)
 
 
 def size_difference(
-    tree: CompiledTree, rules: KernelRules, rng: random.Random
+    tree: CompiledTree, rules: KernelRules, rng: random.Random, pageblock_order: int = 0
 ) -> Difference | None:
     """The difference in the sizes of a random machine's zones, None if there is none."""
-    machine = random_sized_machine(rng)
+    machine = random_sized_machine(rng, pageblock_order)
     policy = Policy(
         min_free_kbytes=rng.choice((128, 4096, 67584, 262_144, 1 << 22)),
         watermark_scale_factor=rng.choice((1, 10, 10, 150, 3000)),
@@ -244,6 +244,7 @@ def judge(
     *,
     operations: int,
     seed: int = 0,
+    pageblock_order: int = 0,
     progress: Progress | None = None,
 ) -> Verdict:
     """Random operations on random machines until a difference, or until enough were taken.
@@ -258,6 +259,7 @@ def judge(
         rules: of the model.
         operations: how many.
         seed: decides every machine and operation.
+        pageblock_order: of every machine and of the compiled code; 0: those of the builds (S1.12).
         progress: called with the share done.
 
     Raises:
@@ -269,12 +271,14 @@ def judge(
         count = min(_SIZES[part][0], most)
         if part != ALLOCATION.name:
             draw = random_reclaim if part == RECLAIM.name else random_compaction
-            return _scenario(tree, *draw(random.Random(f"{seed} {number} {part}"), rules, count))
-        sizes = size_difference(tree, rules, random.Random(f"{seed} {number} sizes"))
+            rng = random.Random(f"{seed} {number} {part}")
+            return _scenario(tree, *draw(rng, rules, count, pageblock_order))
+        rng = random.Random(f"{seed} {number} sizes")
+        sizes = size_difference(tree, rules, rng, pageblock_order)
         if sizes is not None:
             return sizes
         rng = random.Random(f"{seed} {number}")
-        beginning = random_beginning(rng, rules)
+        beginning = random_beginning(rng, rules, pageblock_order)
         events = random_operations(rng, beginning, count)
         places = beginning.starting_places(len(events))
         return _scenario(tree, lambda: (beginning.state(), places.copy()), events)
@@ -287,6 +291,7 @@ def judge_recorded(
     rules: KernelRules,
     recording: Recording,
     *,
+    pageblock_order: int = 0,
     progress: Progress | None = None,
 ) -> Verdict:
     """A recording's demand instead of random operations: its events, or, of reclaim, its requests.
@@ -296,9 +301,13 @@ def judge_recorded(
     """
     is_reclaim = tree.part.name == RECLAIM.name
     assumptions = Assumptions(reclaim="elastic") if is_reclaim else Assumptions()
-    prepared = prepare(recording, rules, assumptions, 0)
+    policy = replace(
+        recorded_policy(recording),
+        pageblock_order=pageblock_order or None,
+        **dict.fromkeys(DECIDED_BY_SOURCE),
+    )
+    prepared = prepare(recording, rules, assumptions, 0).with_pageblocks(policy)
     machine, demand = prepared.machine, prepared.demand
-    policy = replace(recorded_policy(recording), **dict.fromkeys(DECIDED_BY_SOURCE))
     if is_reclaim:
         operations = recorded_reclaim(demand, len(machine.nodes))
     else:
@@ -325,6 +334,7 @@ def judge_pressure(
     *,
     operations: int,
     seed: int = 0,
+    pageblock_order: int = 0,
     progress: Progress | None = None,
 ) -> tuple[Verdict, ...]:
     """Judge compaction, then reclaim; the last verdict is the first one with a difference.
@@ -339,7 +349,8 @@ def judge_pressure(
 
     for part in (COMPACTION, RECLAIM):
         code = CompiledTree(tree, part)
-        verdicts.append(judge(code, rules, operations=operations, seed=seed, progress=report))
+        drawn = {"operations": operations, "seed": seed, "pageblock_order": pageblock_order}
+        verdicts.append(judge(code, rules, **drawn, progress=report))
         if verdicts[-1].difference is not None:
             break
     return tuple(verdicts)

@@ -71,9 +71,15 @@ def _machine(
     )
 
 
-def random_sized_machine(rng: random.Random) -> Machine:
-    """Any number of nodes, CPUs and pages, to half a TiB; at most one block of a zone is there."""
+def _random_build(rng: random.Random, pageblock_order: int) -> _Build:
+    """One of `_BUILDS`, with pageblocks of an order if one is given, not 0."""
     build = rng.choice(_BUILDS)
+    return replace(build, pageblock_order=pageblock_order) if pageblock_order else build
+
+
+def random_sized_machine(rng: random.Random, pageblock_order: int = 0) -> Machine:
+    """Any number of nodes, CPUs and pages, to half a TiB; at most one block of a zone is there."""
+    build = _random_build(rng, pageblock_order)
     nodes = rng.choice((1, 1, 2, 3))
     zones: list[Zone] = []
     for node, name in product(range(nodes), build.zone_types):
@@ -113,9 +119,12 @@ class Beginning:
         return np.concatenate([self.image.allocated_pfn, np.full(count, -1, np.int32)])
 
 
-def random_beginning(rng: random.Random, rules: KernelRules) -> Beginning:
-    """Any machine under any policy; lists mostly overflow within a few operations."""
-    build = rng.choice(_BUILDS)
+def random_beginning(rng: random.Random, rules: KernelRules, pageblock_order: int = 0) -> Beginning:
+    """Any machine under any policy; lists mostly overflow within a few operations.
+
+    With pageblocks of an order, if one is given, not 0.
+    """
+    build = _random_build(rng, pageblock_order)
     machine = _random_machine(rng, build, reserving=rng.randrange(3) == 0)
     policy = Policy(costly_order=build.costly_order, pcp_batch_scale_max=build.batch_scale_max)
     if rng.randrange(6) == 0:
@@ -337,9 +346,11 @@ _RECLAIM_SHARES = (
 """Weights of the operations of reclaim, of which one set holds for a machine."""
 
 
-def random_reclaim(rng: random.Random, rules: KernelRules, count: int) -> tuple[Begin, np.ndarray]:
+def random_reclaim(
+    rng: random.Random, rules: KernelRules, count: int, pageblock_order: int = 0
+) -> tuple[Begin, np.ndarray]:
     """Any machine under any policy, its movable pages on LRU lists, kswapds asleep."""
-    literal = random_beginning(rng, rules)
+    literal = random_beginning(rng, rules, pageblock_order)
     elastic = ElasticAssumptions(
         file_referenced_per_mille=rng.choice((0, 100, 300, 700, 1000)),
         anon_referenced_per_mille=rng.choice((0, 300, 700, 1000)),
@@ -434,13 +445,13 @@ _OBJECTS = 1 << 17
 
 
 def random_compaction(
-    rng: random.Random, rules: KernelRules, count: int
+    rng: random.Random, rules: KernelRules, count: int, pageblock_order: int = 0
 ) -> tuple[Begin, np.ndarray]:
     """Any machine of a few blocks under any policy that concerns compaction.
 
     On one in three most requests compact asynchronously for movable pages, which is rare otherwise.
     """
-    literal = random_beginning(rng, rules)
+    literal = random_beginning(rng, rules, pageblock_order)
     policy = replace(
         literal.policy,
         compaction_proactiveness=rng.choice((0, 20, 20, 60, 96, 100)),

@@ -90,10 +90,12 @@ def judged(
     operations: int,
     seed: int = 0,
     part: str = "allocation",
+    order: int = 0,
 ) -> Verdict:
     parts = {each.name: each for each in (ALLOCATION, COMPACTION, RECLAIM)}
     code = tree if isinstance(tree, CompiledTree) else CompiledTree(tree, parts[part])
-    return judge(code, KernelRules.named(rules), operations=operations, seed=seed)
+    drawn = {"operations": operations, "seed": seed, "pageblock_order": order}
+    return judge(code, KernelRules.named(rules), **drawn)
 
 
 @pytest.mark.parametrize(("part", "series", "operations", "_"), AGREEMENTS)
@@ -112,6 +114,16 @@ def test_they_agree_for_long(
 ) -> None:
     seed = random.randrange(1 << 30)
     verdict = judged(kernel_source(series), series, operations, seed, part)
+    assert verdict.difference is None, verdict
+
+
+@pytest.mark.parametrize("order", [pytest.param(7, marks=pytest.mark.long), 5])
+@pytest.mark.parametrize(("part", "operations"), [("allocation", 20_000), ("compaction", 600)])
+def test_they_agree_with_pageblocks_of_another_order(
+    kernel_source: Sources, part: str, operations: int, order: int
+) -> None:
+    """S1.12: the kernel's functions are compiled with that order."""
+    verdict = judged(kernel_source("6.12"), "6.12", operations, part=part, order=order)
     assert verdict.difference is None, verdict
 
 
@@ -266,6 +278,8 @@ def test_the_command_prints_the_verdict_and_its_exit_code_tells(
     found = json.loads(capsys.readouterr().out)
     assert found["difference"]["lines"]
     assert found["shortest"]
+    assert main([*words, "6.12", "--pageblock-order", "11"]) == 2
+    assert "pageblock_order" in capsys.readouterr().err
     assert main(["judge", "--kernel-source", "/nowhere"]) == 2
     assert "no mm/page_alloc.c" in capsys.readouterr().err
 
@@ -276,8 +290,9 @@ def test_a_recording_s_demand_judges_too(
     recording = write_recording(tmp_path / "small")
     source = ["--kernel-source", str(kernel_source("6.12").path)]
     words = ["judge", *source, "--recording", str(recording), "--rules"]
-    assert main([*words, "6.12"]) == 0
-    assert "difference  none" in capsys.readouterr().out
+    for order in ("0", "5"):
+        assert main([*words, "6.12", "--pageblock-order", order]) == 0
+        assert "difference  none" in capsys.readouterr().out
     assert main([*words, "6.12,pcp_auto_tuned=false", "--json"]) == 1
     found = json.loads(capsys.readouterr().out)["difference"]
     assert "alloc" in found["event"] or "free" in found["event"]
