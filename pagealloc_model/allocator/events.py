@@ -530,12 +530,16 @@ def is_needless_retry(m: at.Arrays, leads: np.ndarray, e: Event) -> bool:
 
 
 @inner
-def count_outcome_of_order(m: at.Arrays, order: int, served: bool) -> None:
-    """No kernel function: count a recorded request's end by its order."""
-    words = word_at(m, pr.OUTCOMES) + order * pr.OUTCOME_WORDS
+def count_outcome(m: at.Arrays, ac: AllocContext, served: bool, again: bool) -> None:
+    """No kernel function: count a recorded request's end by class and order (S10.12)."""
+    place = class_of(ac.bits) * at.ORDERS + ac.order
+    words = word_at(m, pr.OUTCOMES) + place * pr.OUTCOME_WORDS
+    stalled = value_of(m, pr.REQUEST_STALLED)
     m.st[words] += 1
     m.st[words + 1] += served
-    m.st[words + 2] += value_of(m, pr.REQUEST_STALLED)
+    m.st[words + 2] += stalled
+    m.st[words + 3] += stalled if served else 0
+    m.st[words + 4] += again
 
 
 @hot
@@ -574,7 +578,7 @@ def allocate(m: at.Arrays, ac: AllocContext, number: int, recorded: bool) -> Non
 @inner
 def accept_page(m: at.Arrays, ac: AllocContext, pfn: int, number: int, recorded: bool) -> None:
     """No kernel function: give the page found to the object that asked."""
-    count_outcome_of_order(m, ac.order, True)
+    count_outcome(m, ac, True, False)
     prefetch(m.folios, int(m.pages[pfn]["next"]))
     own_page(m, ac, pfn, number, 0)
     if is_thp(ac.order, ac.bits):
@@ -601,8 +605,10 @@ def do_without(m: at.Arrays, ac: AllocContext, number: int, recorded: bool) -> N
         if pfn >= 0:
             accept_page(m, ac, pfn, number, recorded)
             return
-    count_outcome_of_order(m, ac.order, False)
-    if is_huge and not (ac.bits & at.GFP_THISNODE and ac.bits & at.GFP_DIRECT_RECLAIM):
+    local_bits = at.GFP_THISNODE | at.GFP_DIRECT_RECLAIM
+    is_local = is_huge and ac.bits & local_bits == local_bits
+    count_outcome(m, ac, False, is_local)
+    if is_huge and not is_local:
         m.st[word_at(m, pr.THP_FAULT_FALLBACK)] += 1
     if recorded and is_opportunistic(m, ac.order, ac.bits):
         # Put touched base pages in place of a refused buddy, from its end on.

@@ -24,7 +24,7 @@ distance in pages from the object's beginning; `sibling` the next piece's page f
 a file's pages were used since. `slab`: objects that a slab which shrinkers can
 empty has left; 0: it is on no list of such."""
 
-KERNEL, RECLAIMABLE, ANON, FILE = 0, 1, 2, 3
+KERNEL, RECLAIMABLE, ANON, FILE, CLASSES = range(5)
 """Classes of allocated pages; those from ANON on are on LRU lists."""
 CLASS_SHIFT = 30
 FREED_BY_RECLAIM = 3 << CLASS_SHIFT
@@ -121,9 +121,11 @@ DIVERGENCES = _divergences.start
 DROPPED_FREES, FREED_BY_MODEL, COUNT_ABSORBED, ABSORBED_FREES, TRIED_FAILURES = _divergences[:5]
 SUCCEEDED_FAILURES, DEMAND_FAILED, FORCED_BY_NOFAIL, SPARED_READS = _divergences[5:9]
 ADDED_READS, RECLAIMED_SLABS = _divergences[9:]
-OUTCOME_WORDS = 3
-OUTCOMES = _scalars.words(at.ORDERS * OUTCOME_WORDS)
-"""By order: recorded requests asked, those served as asked, those that reclaimed or compacted."""
+OUTCOME_NAMES = ("asked", "served", "stalled", "served_stalled", "asked_again")
+OUTCOME_WORDS = len(OUTCOME_NAMES)
+OUTCOMES = _scalars.words(CLASSES * at.ORDERS * OUTCOME_WORDS)
+"""By class and order: recorded requests asked, served as asked, those that reclaimed or compacted,
+the served among them, and local attempts in vain that the caller makes again (S10.12)."""
 SCALARS = _scalars.size
 
 # One node: LRU lists as (head, tail, entries), pages on them, then its kswapd and kcompactd.

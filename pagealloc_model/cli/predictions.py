@@ -229,7 +229,7 @@ def _in_full(validation: Validation, kernel: Validation | None) -> str:
 
 TABLES = (
     *("free_pages", "pageblocks", "pcp", "lock"),
-    *("transactions", "fallbacks", "outcomes", "vmstat"),
+    *("transactions", "fallbacks", "outcomes", "folios", "vmstat"),
 )
 
 

@@ -19,6 +19,7 @@ from pagealloc_model.measured.contention import (
     contended_releases,
     measured_contention,
 )
+from pagealloc_model.measured.folios import counted_folios, recorded_falls, recorded_folios
 from pagealloc_model.measured.rules import recorded_rules
 from pagealloc_model.measured.stream import (
     LOCKED_EVENT,
@@ -45,6 +46,7 @@ from pagealloc_model.recording.zone_map import ZoneMap
 
 FALLBACK_KINDS = ("claim_block", "claim", "steal")
 DIRECT_RECLAIM = "vmscan:mm_vmscan_direct_reclaim_begin"
+COMPACTION = "compaction:mm_compaction_begin"
 
 
 def _fallbacks_table(
@@ -70,7 +72,7 @@ def outcomes_table(trace: Trace, *, pmd_order: int, reclaim_recorded: bool) -> p
     `stalled` counts calls during which their task entered direct reclaim.
     """
     keys = ["class", "order", "asked", "failed", "stalled"]
-    stalled = _stalled(trace)
+    stalled = _stalled(trace, DIRECT_RECLAIM)
     pieces = [pd.DataFrame(np.zeros((0, len(keys)), np.int64), columns=keys)]
     for part in parts(len(trace)):
         allocs = np.flatnonzero(trace.event[part] == Event.ALLOC) + part.start
@@ -104,12 +106,12 @@ def outcomes_table(trace: Trace, *, pmd_order: int, reclaim_recorded: bool) -> p
     return counted[columns].astype({"order": "int64", "reason": "str"})
 
 
-def _stalled(trace: Trace) -> np.ndarray:
-    """Rows, ascending, of allocations whose task began direct reclaim since its allocation before.
+def _stalled(trace: Trace, name: str) -> np.ndarray:
+    """Rows, ascending, of allocations whose task had an event since its allocation before.
 
     Only requests that may reclaim count: an interrupt's requests carry the task's id too.
     """
-    begins = trace.tables.get(DIRECT_RECLAIM)
+    begins = trace.tables.get(name)
     if begins is None or not len(begins["pid"]):
         return np.zeros(0, np.int64)
     tasks_that_reclaim = np.unique(begins["pid"])
@@ -299,6 +301,10 @@ class Measured:
         fallbacks: alloc_migratetype, fallback_migratetype, alloc_order, fallback_order, kind,
             count.
         outcomes: class, order, asked, succeeded, failed, stalled, reason.
+        folios: class, order, asked, at_once, after_work, failed, reason: requests for anonymous
+            memory and page cache; what direct reclaim or compaction preceded is `after_work`.
+        folio_falls: class, order, to, count: orders that failed ones were served with instead.
+        folio_counters: time_ns, order, name, value: the kernel's own counters of each size.
         transactions_full: time_ns, node, zone, cpu, site, cause, objects, pages, order,
             migratetype; one row per hold of zone->lock.
         bin_ns: width of the bins of `lock`.
@@ -319,6 +325,9 @@ class Measured:
     block_types: pd.DataFrame
     fallbacks: pd.DataFrame
     outcomes: pd.DataFrame
+    folios: pd.DataFrame
+    folio_falls: pd.DataFrame
+    folio_counters: pd.DataFrame
     transactions_full: pd.DataFrame
     bin_ns: int
     start_ns: int
@@ -433,6 +442,13 @@ def measure(recording: Recording, *, bin_ns: int = DEFAULT_BIN_NS) -> Measured:
         outcomes=outcomes_table(
             trace, pmd_order=pageblock_order, reclaim_recorded=recorded(DIRECT_RECLAIM)
         ),
+        folios=recorded_folios(
+            trace,
+            np.union1d(_stalled(trace, DIRECT_RECLAIM), _stalled(trace, COMPACTION)),
+            known=recorded(DIRECT_RECLAIM) or recorded(COMPACTION),
+        ),
+        folio_falls=recorded_falls(trace),
+        folio_counters=counted_folios(recording.dated_snapshots),
         transactions_full=full,
         block_types=block_types_table(trace, zones, migratetypes=migratetypes),
         bin_ns=bin_ns,

@@ -284,7 +284,8 @@ def _locks(sides: Sides) -> tuple[Drawing, ...]:
 def _outcomes(sides: Sides) -> tuple[Drawing, ...]:
     orders = sorted(sides.base.outcomes["order"].unique())[-3:]
     tables = sides.both("outcomes")
-    return _linked([], *(figures.outcomes.drawing(*tables, int(order)) for order in orders))
+    drawn = [figures.outcomes.drawing(*tables, int(order)) for order in orders]
+    return _linked([], figures.folios.drawing(*sides.both("folios")), *drawn)
 
 
 def _linked(over_time: Sequence[Drawing], *others: Drawing) -> tuple[Drawing, ...]:

@@ -21,6 +21,7 @@ from pagealloc_model.base.errors import PolicyError, UsageError
 from pagealloc_model.base.jit import kernel_fingerprint
 from pagealloc_model.base.lazy import LazyMethod
 from pagealloc_model.base.version import __version__
+from pagealloc_model.measured.folios import folio_table
 from pagealloc_model.measured.rules import ChosenRules, RuleEvidence, choose_rules
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import ELASTIC_SETTINGS, Assumptions, Policy
@@ -240,8 +241,8 @@ class Replay(Tables):
         """Requests by order, and those that reclaimed or compacted; a literal replay's are NA."""
         is_elastic = self.assumptions.reclaim == "elastic"
         if is_elastic:
-            words = self.samples.counters[-1][pr.OUTCOMES :][: at.ORDERS * pr.OUTCOME_WORDS]
-            counts, served, stalled = words.reshape(at.ORDERS, pr.OUTCOME_WORDS).T
+            words = tables.outcome_counts(self.samples.counters[-1:])[0].sum(axis=0)
+            counts, served, stalled = words.T[:3]
         else:
             counts, events = np.zeros(at.ORDERS, np.int64), self.demand.events
             for part in parts(len(events)):
@@ -258,6 +259,16 @@ class Replay(Tables):
         for name, values in columns.items():
             frame[name] = pd.array(values, dtype="Int64")
         return frame.assign(reason="" if is_elastic else tables.LITERAL)
+
+    @cached_property
+    def folios(self) -> pd.DataFrame:
+        """Requests for anonymous memory and page cache by order (S10.12); a literal replay's none.
+
+        `FOLIO_COLUMNS`.
+        """
+        if self.assumptions.reclaim != "elastic":
+            return folio_table(np.zeros((pr.CLASSES, at.ORDERS, pr.OUTCOME_WORDS), np.int64))
+        return folio_table(tables.outcome_counts(self.samples.counters[-1:])[0])
 
     @cached_property
     def vmstat(self) -> pd.DataFrame:

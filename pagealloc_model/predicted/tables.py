@@ -276,6 +276,13 @@ def lock(machine: Machine, edges: np.ndarray, log: np.ndarray) -> pd.DataFrame:
     return frame.assign(hold_ns=np.nan, wait_ns=np.nan, max_hold_ns=np.nan)
 
 
+def outcome_counts(counters: np.ndarray) -> np.ndarray:
+    """`pressure_layout.OUTCOMES` of each sample: (samples, classes, orders, words)."""
+    shape = (pr.CLASSES, at.ORDERS, pr.OUTCOME_WORDS)
+    words = counters[:, pr.OUTCOMES : pr.OUTCOMES + int(np.prod(shape))]
+    return words.reshape(-1, *shape)
+
+
 def divergence(counters: np.ndarray) -> dict[str, int]:
     """Counts of disagreements of the recording and an elastic replay; empty for a literal one."""
     words = counters[pr.DROPPED_FREES :].tolist()

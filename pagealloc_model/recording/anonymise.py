@@ -24,7 +24,7 @@ from pagealloc_model.recording.proc.counts import READ_TIMES_FILE, KernelSymbols
 from pagealloc_model.recording.record.host import KEPT_CONFIG
 from pagealloc_model.recording.record.perf import usual_events
 from pagealloc_model.recording.record.probes import GROUP, PROBES
-from pagealloc_model.recording.snapshot import KNOWN_FILES, Snapshot
+from pagealloc_model.recording.snapshot import FOLIO_STATS_FILE, KNOWN_FILES, Snapshot
 from pagealloc_model.recording.trace.columns import EVENT_NAMES, NAMED, ThreadNames, Trace
 from pagealloc_model.recording.trace.formats import stable_gfp_bits
 from pagealloc_model.recording.trace.side_tables import CHAIN_COLUMNS, FIELD_SUFFIX, KEY_COLUMNS
@@ -242,6 +242,9 @@ _WORDS = (
 )
 _KERNEL_LINE = re.compile(rf"(?:[\s\d:,()>.=-]|\b(?:{_COUNTER}|{_WORDS})\b)*")
 """A line of zoneinfo, buddyinfo, pagetypeinfo, vmstat or pressure/memory."""
+_FOLIO_LINE = re.compile(
+    r"hugepages-\d+kB/(anon|nr|shmem|split)(_(anon|fault|alloc|fallback|charge|failed))* \d+"
+)
 _MEMINFO_LINE = re.compile(
     r"(?:Mem|Swap|Active|Inactive|Commit|Vmalloc|HugePages_|Huge|Direct|Anon|File|Shmem|K|S|Cma|Z"
     r"|Zswap|Zswapped|Buffers|Cached|Dirty|Writeback|Mapped|Mlocked|Unevictable|Slab|PageTables"
@@ -282,7 +285,8 @@ def anonymise_snapshot(snapshot: Snapshot, destination: Path, left_out: LeftOut)
         elif name in KNOWN_FILES:
             text = snapshot.text(name)
             lines = text.splitlines() if text is not None else []
-            known = [line for line in lines if _KERNEL_LINE.fullmatch(line)]
+            pattern = _FOLIO_LINE if name == FOLIO_STATS_FILE else _KERNEL_LINE
+            known = [line for line in lines if pattern.fullmatch(line)]
             if len(known) < max(len(lines), text is None):
                 left_out["state file with lines that no kernel prints"][name] = None
             (destination / name).write_text(

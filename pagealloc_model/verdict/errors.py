@@ -16,6 +16,7 @@ from pagealloc_model.base.arrays import parts
 from pagealloc_model.base.text import count_of, zone_scope
 from pagealloc_model.measured.contention import OTHER, SITES, has_paravirtual_spinlocks
 from pagealloc_model.measured.costs import recorded_costs
+from pagealloc_model.measured.folios import fault_shares
 from pagealloc_model.measured.measured import Measured
 from pagealloc_model.predicted.closed_loop import recorded_daemon_work, recorded_stalls
 from pagealloc_model.predicted.lock_times import LockModel, LockTimes, lock_times
@@ -26,6 +27,8 @@ from pagealloc_model.verdict.quantities import (
     WINDOWS,
     counter_changes,
     counter_quantities,
+    folio_quantities,
+    paired,
     pressure_quantities,
     recorded_pressure,
     stall_quantities,
@@ -281,6 +284,7 @@ def error_rows(
         *_contention_rows(recording, predicted, measured),
         *_stall_rows(recording, predicted),
         *_counter_rows(predicted, measured),
+        *_folio_rows(predicted, measured),
     ]
     return pd.DataFrame(rows)
 
@@ -408,6 +412,24 @@ def _counter_rows(predicted: Replay, measured: Measured) -> Iterator[ErrorRow]:
             null = 1.0 if real.unit == SHARE else 0.0
             shown = (real.metric, real.scope, real.value, model.value, real.unit)
             yield error_row(*shown, NO_PRESSURE, null)
+
+
+def _folio_rows(predicted: Replay, measured: Measured) -> Iterator[ErrorRow]:
+    """Shares of requests for folios served, and served at once, of elastic replays (S10.12)."""
+    if predicted.assumptions.reclaim != "elastic":
+        return
+    sides = (folio_quantities(side.folios, predicted.edges) for side in (measured, predicted))
+    for real, model in paired(*sides):
+        if not (np.isnan(real.value) or np.isnan(model.value)):
+            shown = (real.metric, real.scope, real.value, model.value, real.unit)
+            yield error_row(*shown, NO_PRESSURE, 1.0)
+    folios = predicted.folios
+    own = folios[folios["class"] == "anon"].set_index("order")
+    for order, share in fault_shares(measured.folio_counters).items():
+        if order in own.index:
+            model = 1.0 - float(own["failed"][order]) / float(own["asked"][order])
+            shown = ("anon_fault_success", f"order={order}", share, model, SHARE)
+            yield error_row(*shown, NO_PRESSURE, 1.0)
 
 
 def _stall_rows(recording: Recording, predicted: Replay) -> Iterator[ErrorRow]:

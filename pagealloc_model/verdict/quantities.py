@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
-from pagealloc_model.allocator import pressure_layout
+from pagealloc_model.allocator import layout, pressure_layout
 from pagealloc_model.base.text import zone_scope
+from pagealloc_model.measured.folios import CLASS_NAMES, folio_shares
 from pagealloc_model.measured.measured import Measured, measure
 from pagealloc_model.predicted.closed_loop import CAUSES
 from pagealloc_model.predicted.replay import Replay
@@ -62,6 +63,7 @@ _METRICS: dict[str, tuple[str, Direction, How]] = {
     "fallback_claims": ("events", "lower", "count"),
     "fallback_steals": ("events", "lower", "count"),
     FAILED: ("requests", "lower", "count"),
+    **dict.fromkeys(("folio_success", "folio_at_once"), (SHARE, "higher", "ratio")),
     "run_time": ("s", "lower", "mean"),
     "stall_time": ("s", "lower", "sum"),
     "slow_path_latency": ("ns", "lower", "quantile"),
@@ -166,6 +168,11 @@ WHOLE_UNITS = {
     "fallbacks": "events",
     "THP success": "share",
     **{name: "" for name in (*COUNTERS, ALLOCSTALL)},
+    **{
+        f"{kind} order {order} served": "share"
+        for kind in CLASS_NAMES.values()
+        for order in range(1, layout.ORDERS)
+    },
 }
 """Numbers of a whole run, as experiments compare runs; free memory and lists are means."""
 
@@ -375,6 +382,13 @@ def replay_quantities(replay: Replay, edges: np.ndarray) -> Iterator[Quantity]:
     yield from counter_quantities(replay.vmstat, edges)
     for order, failed in zip(*(replay.outcomes[name] for name in ("order", "failed")), strict=True):
         yield _named(FAILED, float(failed), scope=f"order={order}")
+    yield from folio_quantities(replay.folios, edges)
+
+
+def folio_quantities(folios: pd.DataFrame, edges: np.ndarray) -> Iterator[Quantity]:
+    """Shares of requests served, and served at once, by class and order above 0 (S10.12)."""
+    for metric, scope, served, asked in folio_shares(folios):
+        yield _named(metric, served, edges[:1].astype(np.int64), scope=scope, per=asked)
 
 
 def hold_quantities(transactions: pd.DataFrame) -> Iterator[Quantity]:
@@ -708,6 +722,10 @@ def _whole_quantities(
         "longest drain": holds["longest_drain", "all"].value,
         "fallbacks": float(tables.fallbacks["count"].sum()),
         **_counter_values(counter_changes(tables.vmstat, window)),
+        **{
+            f"{row['class']} order {row['order']} served": 1.0 - row["failed"] / row["asked"]
+            for row in tables.folios[tables.folios["order"] > 0].to_dict("records")
+        },
     }
 
 

@@ -192,10 +192,12 @@ class ElasticDriver:
             "divergence": {"all": self._nonzero(pr.DROPPED_FREES, pr.DIVERGENCE_NAMES)},
             "outcomes": {
                 "all": {
-                    (order, name): count
+                    (kind, order, name): count
+                    for kind in range(pr.CLASSES)
                     for order in range(at.ORDERS)
                     for name, count in self._nonzero(
-                        pr.OUTCOMES + order * pr.OUTCOME_WORDS, ("asked", "served", "stalled")
+                        pr.OUTCOMES + (kind * at.ORDERS + order) * pr.OUTCOME_WORDS,
+                        pr.OUTCOME_NAMES,
                     ).items()
                 }
             },

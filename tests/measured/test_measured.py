@@ -37,6 +37,8 @@ SCHEMA = {
     "transactions_full": "time_ns node zone cpu site cause objects pages order migratetype",
     "fallbacks": "alloc_migratetype fallback_migratetype alloc_order fallback_order kind count",
     "outcomes": "class order asked succeeded failed stalled reason",
+    "folios": "class order asked at_once after_work failed reason",
+    "folio_falls": "class order to count",
     "vmstat": "name time_ns value",
 }
 PAGE = 0x10000

@@ -45,7 +45,8 @@ class ElasticOracle(Allocator):
     Attributes:
         compaction: what compaction remembers, by zone.
         kcompactds: compaction threads by node.
-        outcomes: requests by order: asked, served, stalled.
+        outcomes: requests by class and order: asked, served, stalled, of the served those that
+            stalled, and local attempts in vain that the caller makes again (S10.12).
     """
 
     kswapd: dict[int, ElasticKswapd]
@@ -63,7 +64,7 @@ class ElasticOracle(Allocator):
         self.gates = Gates(self)
         self.compaction = {zone.index: ZoneCompaction(zone, self.memory) for zone in self.zones}
         self.divergence: Counter[str] = Counter()  # what the recording and the replay disagreed on
-        self.outcomes: Counter[tuple[int, str]] = Counter()
+        self.outcomes: Counter[tuple[Kind, int, str]] = Counter()
         self.succeeded: set[int] = set()  # recorded failures that succeeded here
         self.absorbed: set[int] = set()  # objects made unnecessary
         self.leads: dict[int, int] = {}  # the failure that each object came in place of
@@ -242,9 +243,15 @@ class ElasticOracle(Allocator):
             self.memory.counts["thp_fault_alloc"] += 1
         elif demand.is_thp and not is_local:
             self.memory.counts["thp_fault_fallback"] += 1
-        self.outcomes[demand.order, "asked"] += 1
-        self.outcomes[demand.order, "served"] += served
-        self.outcomes[demand.order, "stalled"] += self._stalled
+        counted = {
+            "asked": True,
+            "served": served,
+            "stalled": self._stalled,
+            "served_stalled": served and self._stalled,
+            "asked_again": is_local and not served,
+        }
+        for name, holds in counted.items():
+            self.outcomes[demand.kind, demand.order, name] += holds
         return served, bits
 
     def _serve(self, demand: Demand, offset: int = 0) -> bool:

@@ -19,6 +19,7 @@ from pagealloc_model.allocator.objects import REQUEST, OpenFailures, link_replac
 from pagealloc_model.allocator.state import slab_objects
 from pagealloc_model.base.arrays import Column, NewArray, parts, working_directory
 from pagealloc_model.base.jit import entry
+from pagealloc_model.measured.folios import GFP_RECLAIMABLE, page_classes
 from pagealloc_model.measured.stream import begun_and_ended
 from pagealloc_model.policy.policy import Assumptions
 from pagealloc_model.predicted.demand.event_order import filled, joined, new_events
@@ -220,7 +221,6 @@ def _by_reclaim(events: np.ndarray) -> np.ndarray:
     return events["bits"] & np.uint32(pr.FREED_BY_RECLAIM) == np.uint32(pr.FREED_BY_RECLAIM)
 
 
-GFP_RECLAIMABLE = 0x10
 RCU_NS = 100_000_000
 """Time after a reclaim in which RCU frees what its shrinkers let go."""
 _RCU_TASKS = "rcu"
@@ -487,8 +487,6 @@ def _spread(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return number, np.arange(len(number)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
 
 
-GFP_MOVABLE = 0x8
-GFP_COMP = 0x40000
 KSWAPD_NAME = "kswapd"
 KERNEL_THREADS = (
     KSWAPD_NAME,
@@ -500,23 +498,6 @@ KERNEL_THREADS = (
     "jbd2/",
 )
 """What names of kernel threads that allocate begin with; of others a recording does not tell."""
-
-
-def page_classes(gfp: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """The class of the pages that each request asks for (S2.3, S2.4).
-
-    Movable pages are anonymous, unless their request is one of the page cache: for reading ahead
-    (NORETRY), for writing (WRITE), or without FS. Huge pages are anonymous.
-    """
-
-    def has(bits: int) -> np.ndarray:
-        return (gfp & np.uint32(bits)) != 0
-
-    is_thp = (order == pr.THP_ORDER) & has(GFP_COMP) & has(at.GFP_NOMEMALLOC)
-    is_file = (has(pr.GFP_NORETRY | at.GFP_WRITE) | ~has(pr.GFP_FS)) & ~is_thp
-    conditions = [has(GFP_MOVABLE) & is_file, has(GFP_MOVABLE), has(GFP_RECLAIMABLE)]
-    choices = [pr.FILE, pr.ANON, pr.RECLAIMABLE]
-    return np.select(conditions, choices, pr.KERNEL).astype(np.uint32)
 
 
 REQUEST_SEEN = np.dtype(

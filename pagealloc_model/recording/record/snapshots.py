@@ -13,7 +13,8 @@ from pathlib import Path
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.recording import recording as recordings
 from pagealloc_model.recording.proc.counts import PRESSURE_FILE, READ_TIMES_FILE, format_read_times
-from pagealloc_model.recording.record.host import Host, machine_meta
+from pagealloc_model.recording.record.host import Host, machine_meta, read_or_none
+from pagealloc_model.recording.snapshot import FOLIO_STATS_FILE
 
 _PATHS = {PRESSURE_FILE: "pressure/memory"}
 """Where a file lies below /proc that is not kept under its own name."""
@@ -36,6 +37,8 @@ def take_snapshot(recording: Path, host: Host) -> int:
         with contextlib.suppress(OSError):
             contents[name] = (host.proc / _PATHS.get(name, name)).read_bytes()
             read_ns[name] = (before, time.monotonic_ns())
+    if stats := folio_stats(host):
+        contents[FOLIO_STATS_FILE] = stats.encode("ascii")
     directory = recording / recordings.SNAPSHOT_DIRECTORY / f"{time_ns:020d}"
     try:
         directory.mkdir(parents=True)
@@ -46,6 +49,25 @@ def take_snapshot(recording: Path, host: Host) -> int:
         shutil.rmtree(directory, ignore_errors=True)
         raise
     return time_ns
+
+
+_FOLIO_STATS = (
+    *("anon_fault_alloc", "anon_fault_fallback", "anon_fault_fallback_charge"),
+    *("nr_anon", "shmem_alloc", "shmem_fallback", "split", "split_failed"),
+)
+
+
+def folio_stats(host: Host) -> str:
+    """Counters of each size of folio as `hugepages-64kB/anon_fault_alloc 12`, a line each.
+
+    From `/sys/kernel/mm/transparent_hugepage/hugepages-*/stats`; "" where the kernel has none.
+    """
+    lines = []
+    for size in sorted(host.sysfs.glob("kernel/mm/transparent_hugepage/hugepages-*")):
+        for name in _FOLIO_STATS:
+            if (value := read_or_none(size / "stats" / name)) and value.strip().isdecimal():
+                lines.append(f"{size.name}/{name} {value.strip()}\n")
+    return "".join(lines)
 
 
 def copy_pages(recording: Path, host: Host, check: Callable[[], None]) -> dict[str, int]:

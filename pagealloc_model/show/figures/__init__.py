@@ -17,6 +17,7 @@ from pagealloc_model.show.figures.points import sweep_lines as sweep_lines
 from pagealloc_model.show.figures.points import talk_figure as talk_figure
 from pagealloc_model.show.figures.tables_over_time import at_a_glance as at_a_glance
 from pagealloc_model.show.figures.tables_over_time import fallbacks as fallbacks
+from pagealloc_model.show.figures.tables_over_time import folios as folios
 from pagealloc_model.show.figures.tables_over_time import (
     free_pages_by_migratetype as free_pages_by_migratetype,
 )

@@ -6,6 +6,7 @@ several by label, or None. A `zone` is such as "Normal"; None adds up all zones.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -316,6 +317,25 @@ def outcomes(measured: Tables, predicted: Tables, order: int) -> Drawing:
         grid.add(trace, 0, once=True)
     if absent:
         grid.write_below(missing_words(absent))
+    return grid.drawing()
+
+
+@FigureFunction
+def folios(measured: Tables, predicted: Tables) -> Drawing:
+    """Share of requests for folios that were served, by order; anonymous memory and page cache.
+
+    Args:
+        measured: `folios` table or tables by label.
+        predicted: the same from replays.
+    """
+    axes = {"x_axis": {"type": "category"}, "y_axis": {"range": [0, 1.05]}}
+    names = ("anon", "file")
+    grid = PanelGrid(list(names), "Requests for folios that were served", "order", "share", **axes)
+    for place, lane in itertools.product(range(len(names)), lanes(measured, predicted)):
+        rows = lane.table[(lane.table["class"] == names[place]) & (lane.table["order"] > 0)]
+        shares = 1 - rows["failed"].astype(float) / rows["asked"].astype(float)
+        by_order = pd.Series(shares.to_numpy(), rows["order"].astype(str).to_numpy(), dtype=float)
+        grid.add(count_trace(lane, by_order, "folios"), place, once=True)
     return grid.drawing()
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from pagealloc_model.allocator import layout as at
+from pagealloc_model.measured.folios import folio_shares
 from pagealloc_model.policy.lock_costs import LockCosts
 from pagealloc_model.predicted.replay import Replay
 from pagealloc_model.predicted.tables import (
@@ -28,6 +29,7 @@ Row = dict[str, float]
 
 ORDER_PREFIX = "free_pages_order_"
 COUNTER_PREFIX = "vmstat_"
+SERVED_SUFFIX = "_served_by_order"
 SITES = {
     "refill": (at.SITE_REFILL,),
     "empty_refill": (EMPTY_REFILL,),
@@ -91,6 +93,10 @@ def metric(name: str) -> Metric:
     if name.startswith(ORDER_PREFIX):
         order = name.removeprefix(ORDER_PREFIX)
         return Metric(name, f"free in buddies of order {order}, mean over time", "pages")
+    if name.endswith(SERVED_SUFFIX):
+        kind, _, order = name.removesuffix(SERVED_SUFFIX).partition("_order_")
+        meaning = f"share of requests of order {order} for {kind} memory that were served (elastic)"
+        return Metric(name, meaning, "share", "higher")
     return METRICS.get(name, Metric(name, name))
 
 
@@ -116,6 +122,10 @@ def replay_metrics(replay: Replay) -> Row:
     huge = replay.outcomes[replay.outcomes["order"] == replay.machine.counted_order]
     asked = float(huge["asked"].sum())
     row["huge_requests_served"] = float(huge["succeeded"].sum()) / asked if asked else float("nan")
+    for metric, scope, served, of in folio_shares(replay.folios):
+        if metric == "folio_success":
+            name, order = (part.partition("=")[2] for part in scope.split(","))
+            row[f"{name}_order_{order}{SERVED_SUFFIX}"] = float(served[0] / of[0])
     return row
 
 

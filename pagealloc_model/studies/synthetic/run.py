@@ -285,8 +285,7 @@ class Run(Tables):
             direct = table[f"compact_{side}"] - table[f"compact_daemon_{side}"]
             table[f"compact_direct_{side}"] = direct
         table["requests_failed"] = words[:, pr.DEMAND_FAILED]
-        shape = (-1, at.ORDERS, pr.OUTCOME_WORDS)
-        outcomes = words[:, pr.OUTCOMES : pr.OUTCOMES + at.ORDERS * pr.OUTCOME_WORDS].reshape(shape)
+        outcomes = tables.outcome_counts(words).sum(axis=1)
         for order in range(self.machine.max_order + 1):
             table[f"failed_order_{order}"] = outcomes[:, order, 0] - outcomes[:, order, 1]
         return table
