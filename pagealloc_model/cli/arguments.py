@@ -10,7 +10,7 @@ import sys
 import textwrap
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -214,8 +214,8 @@ def assumed(
         from pagealloc_model.measured.costs import at_recorded_cost
         from pagealloc_model.recording.recorded_machine import start_snapshots
 
-        costs = at_recorded_cost(recording.trace, start_snapshots(recording)[1])
-        return reclaim, replace(costs, time="closed")
+        start = start_snapshots(recording)[1]
+        return reclaim, at_recorded_cost(recording.trace, start, time="closed")
     return reclaim, Assumptions(reclaim=reclaim.mode)
 
 

@@ -34,7 +34,7 @@ from pagealloc_model.recording.trace.columns import Event, Trace
 
 CAUSES = RECLAIM, COMPACTION = "direct reclaim", "direct compaction"
 DAEMONS = KSWAPD, KCOMPACTD = "kswapd", "kcompactd"
-_SPANS = {
+SPANS = {
     RECLAIM: ("vmscan:mm_vmscan_direct_reclaim_begin", "vmscan:mm_vmscan_direct_reclaim_end"),
     COMPACTION: ("compaction:mm_compaction_begin", "compaction:mm_compaction_end"),
 }
@@ -68,7 +68,7 @@ def recorded_stalls(trace: Trace) -> pd.DataFrame:
         task's next allocation, which it was for.
     """
     daemons = [pid for pid, name in trace.comms.items() if name.startswith(DAEMONS)]
-    parts = [_spans(trace, cause, *events) for cause, events in _SPANS.items()]
+    parts = [_spans(trace, cause, *events) for cause, events in SPANS.items()]
     every = pd.concat(parts, ignore_index=True)
     every = every[~every["pid"].isin(daemons)].sort_values("begin_ns", ignore_index=True)
     request = np.full(len(every), -1)

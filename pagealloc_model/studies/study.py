@@ -53,12 +53,12 @@ _NAMES = {
     "verdict.locks": "lock_policy_table",
     "verdict.quantities": (
         "ADDED Quantity States TYPES Window blocks_added blocks_from counter_changes free_by_type "
-        "thp_success"
+        "recorded_quantities thp_success"
     ),
     "verdict.result_tables": "DISTANCE",
     "verdict.statistics": (
-        "EFFECTS NO_EFFECT SHARE WRONG change_interval mean_interval relative resampled_interval "
-        "scaled verdict"
+        "EFFECTS NO_EFFECT RIGHT SHARE WITHIN WRONG change_interval mean_interval relative "
+        "resampled_interval scaled verdict"
     ),
     "verdict.validation": "Validation",
 }

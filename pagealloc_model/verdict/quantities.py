@@ -17,7 +17,12 @@ from pagealloc_model.allocator import layout, pressure_layout
 from pagealloc_model.base.text import zone_scope
 from pagealloc_model.measured.folios import CLASS_NAMES, folio_shares
 from pagealloc_model.measured.measured import Measured, measure
-from pagealloc_model.predicted.closed_loop import CAUSES
+from pagealloc_model.predicted.closed_loop import (
+    CAUSES,
+    SPANS,
+    recorded_daemon_work,
+    recorded_stalls,
+)
 from pagealloc_model.predicted.replay import Replay
 from pagealloc_model.predicted.tables import EMPTY_SITES
 from pagealloc_model.recording.machine import Machine
@@ -167,6 +172,7 @@ WHOLE_UNITS = {
     "longest drain": "pages",
     "fallbacks": "events",
     "THP success": "share",
+    **dict.fromkeys(("run time", *(f"{cause} time" for cause in CAUSES), "memory pressure"), "s"),
     **{name: "" for name in (*COUNTERS, ALLOCSTALL)},
     **{
         f"{kind} order {order} served": "share"
@@ -174,7 +180,8 @@ WHOLE_UNITS = {
         for order in range(1, layout.ORDERS)
     },
 }
-"""Numbers of a whole run, as experiments compare runs; free memory and lists are means."""
+"""Numbers of a whole run, as experiments compare runs; free memory and lists are means.
+Memory pressure is "some", in all; times are predicted by a closed loop alone."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -671,6 +678,16 @@ def recorded_quantities(recording: Recording) -> dict[str, float]:
     before = times[times <= window[0]].max(initial=np.iinfo(np.int64).min)
     after = times[times >= window[1]].min(initial=np.iinfo(np.int64).max)
     numbers = _whole_quantities(measured, states, machine.pageblock_order, window)
+    stalls, work = recorded_stalls(recording.trace), recorded_daemon_work(recording.trace)
+    numbers |= _times(stalls, work, machine.nr_cpus, (window[1] - window[0]) / 1e9)
+    there = {*recording.trace.tables, *(recording.meta.get("perf") or ())}
+    unseen = [cause for cause in CAUSES if not there.intersection(SPANS[cause])]
+    numbers |= dict.fromkeys([f"{cause} time" for cause in unseen], float("nan"))
+    if unseen:
+        numbers["memory pressure"] = float("nan")
+    numbers["memory pressure"] = recorded_pressure(recording).get(
+        "some", numbers["memory pressure"]
+    )
     numbers |= _counter_values(counter_changes(measured.vmstat, (before, after)))
     for name, event in (
         ("fallbacks", Event.EXTFRAG),
@@ -691,7 +708,22 @@ def predicted_quantities(recording: Recording, predicted: Replay) -> dict[str, f
     window = recording.trace.demand_span_ns
     states = States.of_replay(predicted)
     order = predicted.machine.counted_order
-    return _whole_quantities(predicted, states, order, window, instants)
+    numbers = _whole_quantities(predicted, states, order, window, instants)
+    if predicted.stalls is not None and predicted.daemon_work is not None:
+        run_s = (predicted.over_ns - predicted.demand.first_ns) / 1e9
+        cpus = predicted.machine.nr_cpus
+        numbers |= _times(predicted.stalls, predicted.daemon_work, cpus, run_s)
+    return numbers
+
+
+def _times(
+    stalls: pd.DataFrame, work: pd.DataFrame, nr_cpus: int, run_s: float
+) -> dict[str, float]:
+    """Run time, stall time by cause and memory pressure, s."""
+    some = next(iter(pressure_quantities(stalls, work, nr_cpus))).value
+    lost = stalls.groupby("cause")["ns"].sum() / 1e9
+    times = {f"{cause} time": float(lost.get(cause, 0.0)) for cause in CAUSES}
+    return {"run time": run_s, **times, "memory pressure": some}
 
 
 def _whole_quantities(
@@ -721,6 +753,7 @@ def _whole_quantities(
         **{f"pages of a {name}": _mean(values) for name, values in sizes.items()},
         "longest drain": holds["longest_drain", "all"].value,
         "fallbacks": float(tables.fallbacks["count"].sum()),
+        **{name: float("nan") for name, unit in WHOLE_UNITS.items() if unit == "s"},
         **_counter_values(counter_changes(tables.vmstat, window)),
         **{
             f"{row['class']} order {row['order']} served": 1.0 - row["failed"] / row["asked"]

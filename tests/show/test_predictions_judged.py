@@ -148,7 +148,7 @@ def test_predictions_carry_their_verdict_and_the_score_stands_below(changes: pd.
     lines = experiment_table(changes, score_table(changes)).splitlines()
     below = {heading: line.split() for heading, line in pairwise(lines)}
     assert lines[0] == f"{PAIR} (3 and 3 runs)"
-    within = "pages 12.3k 150 [100, 200] 150 = 150.5 ="
+    within = "pages 12.3k 150 [100, 200] 150 = 150.5 = 150.5 ="
     assert below["within"] == within.split()
     assert below["right"][-2:] == ["500.5", "+"]
     assert below["wrong"][-2:] == ["-499.5", "!"]
@@ -161,11 +161,11 @@ def test_predictions_carry_their_verdict_and_the_score_stands_below(changes: pd.
 
 def test_the_score_is_a_sentence(changes: pd.DataFrame) -> None:
     said = experiment_line(score_table(changes))
-    assert said.startswith("Elastic replays predict 1 of 4 measurable changes within the interval")
+    assert said.startswith("Closed replays predict 1 of 4 measurable changes within the interval")
     assert (
         "; literal replays predict 2 of 4" in said and "3 in the direction and 1 wrongly." in said
     )
-    assert experiment_line(score_table(changes)[2:]) == "No measurable change is predicted."
+    assert experiment_line(score_table(changes)[3:]) == "No measurable change is predicted."
 
 
 def test_an_experiment_fits_a_mail(changes: pd.DataFrame) -> None:

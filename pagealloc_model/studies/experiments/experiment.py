@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pandas as pd
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 
     from pagealloc_model.show.post.message import Message
 
-MODES = ("literal", "elastic")
+MODES = ("literal", "elastic", "closed")
 NULL = "no change"
 RUNS_FILE, CHANGES_FILE, TABLE_FILE, POST_FILE = "runs.csv", "changes.csv", "table.txt", "post.txt"
 MEASURED_FILE = "measured.json"
@@ -108,8 +108,10 @@ def predicted_values(
 
     def replayed(recording: Recording) -> Mapping[str, float]:
         assumptions = Assumptions()
-        if mode == "elastic":
-            assumptions = at_recorded_cost(recording.trace, start_snapshots(recording)[1])
+        if mode != "literal":
+            start = start_snapshots(recording)[1]
+            time: Literal["open", "closed"] = "closed" if mode == "closed" else "open"
+            assumptions = at_recorded_cost(recording.trace, start, time=time)
             assumptions = with_recorded_survivors(assumptions, recording)
             own = replace(assumptions.elastic, kswapd_as_recorded=True, lru_as_recorded=True)
             assumptions = replace(assumptions, elastic=own)
@@ -129,7 +131,7 @@ def _kept_values(
     make: Callable[[Recording], Mapping[str, float]],
 ) -> tuple[Mapping[str, float], str]:
     """Values and the error in place of them, made once for each of what they depend on."""
-    key = result_key({"experiment": 2, "recording": recording_digest(recording), **parts})
+    key = result_key({"experiment": 3, "recording": recording_digest(recording), **parts})
     record = load_record(directory, key)
     if record is None:
         try:
@@ -252,7 +254,8 @@ def score_table(changes: pd.DataFrame) -> pd.DataFrame:
     null = changes[changes["mode"] == MODES[0]].assign(predicted=0.0)
     null["verdict"] = [statistics.verdict(0.0, row.low, row.high) for row in null.itertuples()]
     null["inside"] = (null["low"] <= 0) & (null["high"] >= 0)
-    models = {mode: changes[changes["mode"] == mode] for mode in MODES} | {NULL: null}
+    known = [mode for mode in MODES if (changes["mode"] == mode).any()]
+    models = {mode: changes[changes["mode"] == mode] for mode in known} | {NULL: null}
     counted = (statistics.WITHIN, statistics.RIGHT, statistics.WRONG, statistics.NOT_PREDICTED)
     scores = []
     for model, rows in models.items():
