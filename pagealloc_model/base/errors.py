@@ -58,5 +58,5 @@ def known_names(name: str, known: Iterable[str], all_of_them: str) -> str:
     known = tuple(known)
     near = get_close_matches(name, known, NEAREST)
     if not near:
-        near = [each for each in known if name and name in each][:NEAREST]
+        near = [other for other in known if name and name in other][:NEAREST]
     return f"did you mean {' or '.join(near)}?" if near else f"{all_of_them}: {', '.join(known)}"

@@ -114,11 +114,11 @@ class _Walk:
         elif isinstance(value, _PLAIN):
             yield f"{value!r} {getattr(value, '_fields', '')}"
         elif isinstance(value, (tuple, list)):
-            for each in value:
-                yield from self.of_value(what, each)
+            for item in value:
+                yield from self.of_value(what, item)
             yield "end"
         elif isinstance(value, frozenset):
-            yield from sorted(" ".join(self.of_value(what, each)) for each in value)
+            yield from sorted(" ".join(self.of_value(what, item)) for item in value)
         elif isinstance(value, ModuleType):
             yield value.__name__
         elif callable(value) and isinstance(_plain(value), FunctionType):

@@ -38,7 +38,7 @@ Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 CHECKED = bool(os.environ.get("PAGEALLOC_CHECKED"))
 
 KNOWN_NUMBA = ("0.64", "0.65", "0.66", "0.67", "0.68")
-"""Releases that `one_program` is written for."""
+"""Releases whose insides `one_program` may rest on; the suite is run with the newest."""
 
 _WISHED = bool(os.environ.get("PAGEALLOC_PLAIN_NUMBA"))
 PLAIN = _WISHED or numba.__version__.rpartition(".")[0] not in KNOWN_NUMBA
@@ -196,7 +196,7 @@ def _with_arrays_apart(entry_point: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(entry_point)
     def refusing(*arguments: Any) -> Any:
-        rows = [each if isinstance(each, tuple) else (each,) for each in arguments]
+        rows = [argument if isinstance(argument, tuple) else (argument,) for argument in arguments]
         arrays = [part for row in rows for part in row if isinstance(part, np.ndarray)]
         for one, other in combinations(arrays, 2):
             if np.may_share_memory(one, other) and (one.flags.writeable or other.flags.writeable):

@@ -57,7 +57,7 @@ class EntryLibrary(JITCodeLibrary):
         super().finalize()
 
     def _optimize_final_module(self) -> None:
-        attributes = dict(getattr(each, "attributes", ("", ())) for each in self._linking_libraries)
+        attributes = dict(getattr(part, "attributes", ("", ())) for part in self._linking_libraries)
         for function in self._final_module.functions:
             if not function.is_declaration and function.linkage.name == "linkonce_odr":
                 function.linkage = "internal"
@@ -124,8 +124,8 @@ class InnerCompiler(CompilerBase):
         """The one pipeline."""
         builder = DefaultPassBuilder.define_nopython_pipeline(self.state)
         builder.passes = [
-            (LowerKernel if each is NativeLowering else each, about)
-            for each, about in builder.passes
+            (LowerKernel if step is NativeLowering else step, about)
+            for step, about in builder.passes
         ]
         builder.finalize()
         return [builder]
@@ -194,8 +194,8 @@ class EntryCache(NullCache):
     def _file(self, sig: Any, context: Any) -> Path:
         kinds = getattr(sig, "args", sig)
         # The name of a named tuple's type does not tell the order of its fields.
-        fields = [each.fields for each in kinds if isinstance(each, types.BaseNamedTuple)]
-        key = f"{[str(each) for each in kinds]} {fields} {context.codegen().magic_tuple()}"
+        fields = [kind.fields for kind in kinds if isinstance(kind, types.BaseNamedTuple)]
+        key = f"{[str(kind) for kind in kinds]} {fields} {context.codegen().magic_tuple()}"
         stem = self._stem()
         return stem.with_name(f"{stem.name}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.kernel")
 

@@ -42,7 +42,7 @@ class Column:
 
 def word_columns(*titles: str) -> list[Column]:
     """Columns of words."""
-    return [Column(title=each, words=True) for each in titles]
+    return [Column(title=title, words=True) for title in titles]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +93,7 @@ class Table:
         size = max(min(room, longest), min(room, len(title)))
 
         def lines(words: str, cells: Sequence[str]) -> list[str]:
-            numbers = [cell.rjust(each) for cell, each in zip(cells, sizes, strict=True)]
+            numbers = [cell.rjust(size) for cell, size in zip(cells, sizes, strict=True)]
             if len(words) <= size:
                 return [gap.join([words.ljust(size), *numbers]).rstrip()]
             return [words, gap.join([" " * size, *numbers]).rstrip()]
@@ -110,8 +110,8 @@ class Table:
     def to_markdown(self) -> str:
         """A table in pipes."""
         titles, *rows = self._shown(numbers=False)
-        columns = [each for each in self._columns if not each.picture]
-        rule = [":--" if each.words or each.long else "--:" for each in columns]
+        columns = [column for column in self._columns if not column.picture]
+        rule = [":--" if column.words or column.long else "--:" for column in columns]
         lines = (f"| {' | '.join(map(str, row))} |" for row in (titles, rule, *rows))
         return ascii_only("\n".join(lines) + "\n")
 
@@ -124,8 +124,8 @@ class Table:
     def to_html(self) -> Markup:
         """A table that sorts and filters where scripts run, and stands as it is elsewhere."""
         head = "".join(
-            f'<th scope="col"{class_of("pa-words" if each.words else "")}>{escape(each.title)}</th>'
-            for each in self._columns
+            f'<th scope="col"{class_of("pa-words" * column.words)}>{escape(column.title)}</th>'
+            for column in self._columns
         )
         body = "".join(
             f"<tr>{''.join(map(_html_cell, self._columns, map(_cell, row)))}</tr>"
@@ -138,11 +138,11 @@ class Table:
 
     @property
     def _columns(self) -> list[Column]:
-        return [Column(title=each) if isinstance(each, str) else each for each in self.columns]
+        return [Column(title=title) if isinstance(title, str) else title for title in self.columns]
 
     def _shown(self, *, numbers: bool) -> list[list[str | float]]:
         """Titles, then rows, without pictures; numbers as they are, or as they are shown."""
-        places = [place for place, each in enumerate(self._columns) if not each.picture]
+        places = [place for place, column in enumerate(self._columns) if not column.picture]
         rows: list[list[str | float]] = [[self._columns[place].title for place in places]]
         for row in self.rows:
             rows.append([])

@@ -178,7 +178,7 @@ def policy_of(option: str, words: Sequence[str] | None) -> Policy:
     """
     if words is None:
         return Policy()
-    settings = [each for word in words for each in BETWEEN_FIELDS.split(word) if each.strip()]
+    settings = [part for word in words for part in BETWEEN_FIELDS.split(word) if part.strip()]
     if not settings:
         raise UsageError(f"{option}: names no setting; write {option} FIELD=VALUE,...")
     return Policy.parse(settings)
@@ -187,8 +187,8 @@ def policy_of(option: str, words: Sequence[str] | None) -> Policy:
 def policy_fields_help() -> str:
     """All policy fields with range and meaning, for the end of a help text."""
     lines = ["policy fields (none = as recorded):"]
-    for name, each in policy_settings().items():
-        about = each.metadata
+    for name, field in policy_settings().items():
+        about = field.metadata
         words = f"{about['meaning']} [{values_of(about)}; {about['source']}]"
         lines.append(f"  {name}")
         lines += textwrap.wrap(words, 76, initial_indent="      ", subsequent_indent="      ")
@@ -228,9 +228,9 @@ def _plain(value: Any) -> Any:
     if hasattr(value, "itertuples"):
         value = value.to_dict("records")
     if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
+        return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [_plain(item) for item in value]
     if hasattr(value, "item") and getattr(value, "shape", None) == ():
         value = value.item()
     if isinstance(value, float):

@@ -138,12 +138,12 @@ def _validate(options: argparse.Namespace) -> dict[str, Budget]:
 
     build = kernel_build(options, Policy())
     recording = opened(options.path)
-    if options.resync and not any(each.zoneinfo for each in recording.snapshots):
+    if options.resync and not any(snapshot.zoneinfo for snapshot in recording.snapshots):
         placement = recording.judge_choices(rules=options.rules)
         text = "" if options.json else _placement_text(placement, options.misses)
         print(json_text(placement.to_dict()) if options.json else text)
         return {}
-    usable = [each for each in loss_windows(recording) if not each.unusable]
+    usable = [window for window in loss_windows(recording) if not window.unusable]
     refused = ""
     try:
         refuse_if_lossy(recording)
@@ -217,7 +217,7 @@ def _in_full(validation: Validation, kernel: Validation | None) -> str:
         seconds = "Seconds after the snapshot that describes the start:"
         lines += [seconds, "", snapshot_table(validation.snapshots)]
     for title, notes in (
-        ("First departures", [each.words() for each in validation.departures]),
+        ("First departures", [departure.words() for departure in validation.departures]),
         ("Notes", validation.notes),
         ("Not modelled", validation.not_modelled),
         ("Left to the shim", () if kernel is None else kernel.replay.not_covered),
@@ -241,8 +241,8 @@ def run_replay(options: argparse.Namespace) -> int:
     build = kernel_build(options, policy)
     recording = opened(options.path)
     # a kernel build takes reclaim from the recording unless it is asked not to
-    asked = options.reclaim or ("literal" if build else "")
-    reclaim, assumptions = assumed(recording, policy, asked=asked)
+    mode = options.reclaim or ("literal" if build else "")
+    reclaim, assumptions = assumed(recording, policy, asked=mode)
     replay = pm.replay(recording, build or policy, rules=options.rules, assumptions=assumptions)
     if options.directory:
         with new_directory(options.directory) as unfinished:
@@ -297,11 +297,11 @@ def run_compare(options: argparse.Namespace) -> int:
     for recording in map(opened, options.paths):
         reclaim, assumptions = assumed(recording, *policies.values(), asked=options.reclaim)
         reclaims.append(paragraph(f"{recording.name}: {reclaim}"))
-        asked = {"rules": options.rules, "assumptions": assumptions}
+        shared = {"rules": options.rules, "assumptions": assumptions}
         sides = []
         for side, policy in policies.items():
             with progress(f"{recording.name}, {side}", len(recording.trace), "events") as report:
-                sides.append(pm.replay(recording, policy, **asked, progress=report))
+                sides.append(pm.replay(recording, policy, **shared, progress=report))
         compared[recording] = pm.compare(*sides)
     names = [recording.name for recording in compared]
     comparisons = list(compared.values())
@@ -314,8 +314,8 @@ def run_compare(options: argparse.Namespace) -> int:
         described = [comparison.to_dict() for comparison in comparisons]
         rows = [
             {"recording": name, **row}
-            for name, each in zip(names, described, strict=True)
-            for row in each["rows"]
+            for name, comparison in zip(names, described, strict=True)
+            for row in comparison["rows"]
         ]
         print(json_text(described[0] | {"recordings": names, "rows": rows}))
     else:

@@ -198,14 +198,14 @@ def run_post(options: argparse.Namespace) -> int:
     }
     comparisons = []
     for recording, (_, assumptions) in choices.items():
-        asked = {"rules": options.rules, "assumptions": assumptions}
+        shared = {"rules": options.rules, "assumptions": assumptions}
         for seed in range(options.seeds):
-            sides = [pm.replay(recording, policy, **asked, seed=seed) for policy in policies]
+            sides = [pm.replay(recording, policy, **shared, seed=seed) for policy in policies]
             comparisons.append(pm.compare(*sides))
     validations = []
     if options.no_validation:
         unknown = ModelErrors(refused="the model was not held to the recording (--no-validation)")
-        comparisons = [replace(each, known_errors=unknown) for each in comparisons]
+        comparisons = [replace(comparison, known_errors=unknown) for comparison in comparisons]
     else:
         # Each recording once; its comparisons take the errors from there.
         for recording, (_, assumptions) in choices.items():
@@ -220,7 +220,7 @@ def run_post(options: argparse.Namespace) -> int:
         from pagealloc_model.show.post.comparison_message import figure_caption, figure_title
 
         comparison, validation = comparisons[0], validations[0]
-        base, patch = (",".join(each or ()) for each in (options.base, options.patch))
+        base, patch = (",".join(settings or ()) for settings in (options.base, options.patch))
         caption = figure_caption(comparison, validation, options.paths[0], base, patch)
         tables = (comparison.rows, validation.errors, validation.snapshots)
         write_figure(talk_figure(*tables, figure_title(comparison), caption), options.figure)
@@ -257,8 +257,8 @@ def _post(
             from pagealloc_model.show.figures.files import write_figures
 
             tables = [
-                each.rows.assign(recording=each.base.name, seed=each.base.seed)
-                for each in comparisons
+                comparison.rows.assign(recording=comparison.base.name, seed=comparison.base.seed)
+                for comparison in comparisons
             ]
             pd.concat(tables).to_csv(unfinished / "table.csv", index=False)
             sides = {"base": comparisons[0].base, "patch": comparisons[0].patch}

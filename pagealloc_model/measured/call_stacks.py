@@ -88,7 +88,7 @@ class CallStacks:
     def _by_stack(self, table: pd.DataFrame) -> pd.DataFrame:
         grouped = table.groupby("stack")["pages"].agg(["size", "sum"])
         frame = grouped.rename(columns={"size": "events", "sum": "pages"}).reset_index()
-        names = [self.stacks[each] if each >= 0 else (_UNKNOWN,) for each in frame["stack"]]
+        names = [self.stacks[number] if number >= 0 else (_UNKNOWN,) for number in frame["stack"]]
         frame["stack"] = [";".join(name) for name in names]
         return frame.sort_values(["pages", "stack"], ascending=[False, True], ignore_index=True)
 

@@ -137,15 +137,15 @@ def _next_events(
     """Trace row of the event next to each of a table's rows, by its CPU and task; -1: none near."""
     events = np.full(len(rows), -1, np.int64)
     time, cpu, task = (np.asarray(table[name])[rows] for name in ("time_ns", "cpu", "pid"))
-    for each in np.unique(cpu):
-        of_cpu = np.flatnonzero(trace.cpu == each)
-        asked = np.flatnonzero(cpu == each)
-        place = np.searchsorted(trace.time_ns[of_cpu], time[asked]) - before
+    for number in np.unique(cpu):
+        of_cpu = np.flatnonzero(trace.cpu == number)
+        own = np.flatnonzero(cpu == number)
+        place = np.searchsorted(trace.time_ns[of_cpu], time[own]) - before
         inside = (place >= 0) & (place < len(of_cpu))
-        asked, event = asked[inside], of_cpu[place[inside]]
-        near = np.abs(trace.time_ns[event] - time[asked]) <= NEXT_EVENT_NS
-        near &= trace.pid[event] == task[asked]
-        events[asked[near]] = event[near]
+        own, event = own[inside], of_cpu[place[inside]]
+        near = np.abs(trace.time_ns[event] - time[own]) <= NEXT_EVENT_NS
+        near &= trace.pid[event] == task[own]
+        events[own[near]] = event[near]
     return events
 
 
@@ -342,7 +342,7 @@ def announced_holds(
         for names in (("node_id", "nid"), ("name", "zone_name"))
     )
     if node_field and name_field:
-        code = {(each.node, each.name): place for place, each in enumerate(zones.zones)}
+        code = {(zone.node, zone.name): place for place, zone in enumerate(zones.zones)}
         names = (table[name][number].tolist() for name in (node_field, name_field))
         keys = zip(*names, strict=True)
         zone = np.array([code.get(key, UNKNOWN_ZONE) for key in keys], np.int8)

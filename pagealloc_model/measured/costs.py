@@ -51,22 +51,22 @@ def fit_lock_costs(
     stream = allocator_stream(trace, with_probes=False)
     kinds = (Event.ZONE_LOCKED, Event.PCPU_DRAIN, Event.FREE_BATCHED)
     steps = [_steps(stream, event) for event in kinds]
-    if min(each.shape[1] for each in steps) < FEWEST_STEPS:
+    if min(table.shape[1] for table in steps) < FEWEST_STEPS:
         return LockCosts()
     rng = np.random.default_rng(0)
     drawn = [_estimates(*steps)]
     for _ in range(RESAMPLES if with_intervals else 0):
-        counts = [(each, min(each.shape[1], STEPS_USED // 8)) for each in steps]
+        counts = [(step, min(step.shape[1], STEPS_USED // 8)) for step in steps]
         drawn.append(
-            _estimates(*(each[:, rng.integers(0, each.shape[1], count)] for each, count in counts))
+            _estimates(*(step[:, rng.integers(0, step.shape[1], count)] for step, count in counts))
         )
     table = np.array(drawn)
     low, high = np.percentile(table[1:] if with_intervals else table, _INTERVAL, axis=0).tolist()
     origin = f"fitted from {name}"
     names = ("object", "split", "merge", "insert", "event")
     fitted = {
-        each: Cost(ns=ns, low_ns=low_ns, high_ns=high_ns, origin=origin)
-        for each, ns, low_ns, high_ns in zip(names, drawn[0], low, high, strict=True)
+        part: Cost(ns=ns, low_ns=low_ns, high_ns=high_ns, origin=origin)
+        for part, ns, low_ns, high_ns in zip(names, drawn[0], low, high, strict=True)
     }
     costs = replace(LockCosts(), **fitted)
     return costs if profile is None else _apportioned(costs, trace, profile, name, *steps[:2])
@@ -196,8 +196,8 @@ def at_recorded_cost(
     if start is not None and start.vmstat is not None:
         scanned, stolen = (start.vmstat.get(name) or 0 for name in ("pgscan_file", "pgsteal_file"))
         if scanned:
-            kept = round(1000 * (scanned - stolen) / scanned)
-            known["file_referenced_per_mille"] = min(max(kept, 0), 1000)
+            share = round(1000 * (scanned - stolen) / scanned)
+            known["file_referenced_per_mille"] = min(max(share, 0), 1000)
             known["file_dirty_per_mille"] = 0
     shown = {name: value for name, value in known.items() if value is not None}
     if time == "closed":
@@ -293,11 +293,11 @@ def recorded_base_pages(trace: Trace) -> int | None:
     They are a task's movable requests of order 0 until it asks for the next huge page, without the
     page cache's. khugepaged has its pages already.
     """
-    asked = np.flatnonzero((trace.event == Event.ALLOC) & (trace.gfp & _MOVABLE != 0))
-    order, gfp, pid = trace.order[asked], trace.gfp[asked], trace.pid[asked]
+    requests = np.flatnonzero((trace.event == Event.ALLOC) & (trace.gfp & _MOVABLE != 0))
+    order, gfp, pid = trace.order[requests], trace.gfp[requests], trace.pid[requests]
     is_huge = (order == _HUGE_ORDER) & (gfp & _NOMEMALLOC != 0)
     collapsing = [pid for pid, name in trace.comms.items() if name == "khugepaged"]
-    refused = is_huge & (trace.pfn[asked] < 0) & ~np.isin(pid, collapsing)
+    refused = is_huge & (trace.pfn[requests] < 0) & ~np.isin(pid, collapsing)
     is_cache = (gfp & (_NORETRY | _WRITE) != 0) | (gfp & _FS == 0)
     is_base = (order == 0) & ~is_cache
     rows = np.flatnonzero((is_huge | is_base) & np.isin(pid, pid[refused]))
@@ -354,10 +354,10 @@ def recorded_kswapd_ns(trace: Trace) -> dict[str, int]:
         waits = [np.zeros(0, np.int64)]
         for node in np.unique(runs["nid"]):
             begins = runs["time_ns"][runs["nid"] == node]
-            asked = wakes["time_ns"][wakes["nid"] == node]
-            following = np.searchsorted(begins, asked)
+            woken = wakes["time_ns"][wakes["nid"] == node]
+            following = np.searchsorted(begins, woken)
             answered = (np.diff(following, prepend=-1) > 0) & (following < len(begins))
-            waits.append(begins[following[answered]] - asked[answered])
+            waits.append(begins[following[answered]] - woken[answered])
         if len(waits_ns := np.concatenate(waits)):
             costs["kswapd_wake_ns"] = int(np.median(waits_ns))
     return costs

@@ -118,9 +118,9 @@ def _stalled(trace: Trace, name: str) -> np.ndarray:
     waits = np.uint32(trace.gfp_bits.get("__GFP_DIRECT_RECLAIM", _GFP["__GFP_DIRECT_RECLAIM"]))
     requests = [np.zeros(0, np.int64)]
     for part in parts(len(trace)):
-        asked = (trace.event[part] == Event.ALLOC) & ((trace.gfp[part] & waits) != 0)
-        asked &= np.isin(trace.pid[part], tasks_that_reclaim)
-        requests.append(np.flatnonzero(asked) + part.start)
+        waiting = (trace.event[part] == Event.ALLOC) & ((trace.gfp[part] & waits) != 0)
+        waiting &= np.isin(trace.pid[part], tasks_that_reclaim)
+        requests.append(np.flatnonzero(waiting) + part.start)
     rows = np.concatenate(requests)
     allocs, reclaims = (
         pd.DataFrame({"time_ns": times, "pid": tasks.astype(np.int64)}).sort_values(

@@ -92,18 +92,18 @@ def _count_chances(
     zones: np.ndarray,
     lists: np.ndarray,
     cpus: np.ndarray,
-    found: np.ndarray,
+    counts: np.ndarray,
 ) -> None:
     """Count frees of order 1 to 3 that tell two thresholds of free_count apart."""
     starts, ends = zones[0], zones[1]
-    cap = found[0]
-    found[0] = 0
+    cap = counts[0]
+    counts[0] = 0
     probe = 0
     for row in range(len(event)):
         while probe < len(probes) and probes[probe]["row"] <= row:
             by = probes[probe]["cpu"]
             if 0 <= by < len(cpus):
-                found[1] += cpus[by]["waits"] * probes[probe]["flushes"]
+                counts[1] += cpus[by]["waits"] * probes[probe]["flushes"]
                 cpus[by]["waits"] = 0
             probe += 1
         here = int(cpu[row])
@@ -111,7 +111,7 @@ def _count_chances(
             continue
         kind = event[row]
         if kind == PCPU_DRAIN:
-            found[1] += cpus[here]["waits"]
+            counts[1] += cpus[here]["waits"]
         cpus[here]["waits"] = 0
         page = pfn[row]
         zone = zone_of(page, starts, ends) if page >= 0 else -1
@@ -143,12 +143,12 @@ def _count_chances(
             lists[number]["after_high"] = is_high
             move(lists, number, 1 << moved)
             if follows and cpus[here]["open_batch"] <= 0:
-                found[2 + zone] = 1
+                counts[2 + zone] = 1
                 count = lists[number]["count"]
                 on_list = lists[number]["rise"] - min(lists[number]["lowest"], 0)
                 batch = zones[2, zone]
                 if batch <= count < zones[3, zone] and on_list > batch:
-                    found[0] += 1
+                    counts[0] += 1
                     cpus[here]["waits"] = 1
             lists[number]["count"] = min(lists[number]["count"] + (1 << moved), cap)
 
@@ -321,14 +321,14 @@ class Answers:
         table, stream = self.trace.tables.get(DRAIN_PROBE), self.stream
         if table is not None:
             batch = int(self.zones.batches()[:-1].max())
-            asked = table["count"][np.argsort(table["cpu"], kind="stable")]
+            pages = table["count"][np.argsort(table["cpu"], kind="stable")]
             causes = drain_causes(stream, stream.rows_of(Probe.BULK_FREE), self.trace.comms)
-            asked = asked[causes == CAUSES.index(cause)]
-            if len(asked) < CALLS_MIN:
+            pages = pages[causes == CAUSES.index(cause)]
+            if len(pages) < CALLS_MIN:
                 return None
-            larger = int(np.count_nonzero(asked > batch))
-            line = f"{larger} of {len(asked)} {cause} calls free more than batch {batch} in a hold"
-            return Finding(larger < LARGER_SHARE * len(asked), line)
+            larger = int(np.count_nonzero(pages > batch))
+            line = f"{larger} of {len(pages)} {cause} calls free more than batch {batch} in a hold"
+            return Finding(larger < LARGER_SHARE * len(pages), line)
         causes, offset, step, batch = self.steps
         wanted = causes == CAUSES.index(cause)
         offset, step = offset[wanted], step[wanted]
@@ -356,11 +356,11 @@ class Answers:
         """The threshold that the kernel has by its `flush_chances`; nothing if events were lost."""
         if self.trace.losses.total:
             return None
-        asked, flushed = flush_chances(self.trace, self.zones)
-        if asked < CHANCES_MIN or KEPT_SHARE < flushed / asked < FLUSHED_SHARE:
+        chances, flushed = flush_chances(self.trace, self.zones)
+        if chances < CHANCES_MIN or KEPT_SHARE < flushed / chances < FLUSHED_SHARE:
             return None
-        line = f"{flushed} of {asked} high-order frees above the lower threshold flush"
-        return Finding(flushed / asked <= KEPT_SHARE, line)
+        line = f"{flushed} of {chances} high-order frees above the lower threshold flush"
+        return Finding(flushed / chances <= KEPT_SHARE, line)
 
     def pcp_auto_tuned(self) -> Finding | None:
         """A list's limit has several values."""
@@ -493,5 +493,5 @@ def answer_findings(recording: Recording) -> dict[str, Finding]:
     if recording not in _findings:
         answers = Answers.of(recording)
         findings = {rule: getattr(answers, rule)() for rule in ANSWERED}
-        _findings[recording] = {rule: each for rule, each in findings.items() if each is not None}
+        _findings[recording] = {rule: one for rule, one in findings.items() if one is not None}
     return _findings[recording]

@@ -162,12 +162,12 @@ def choose_rules(recording: Recording, rules: KernelRules | str | None = None) -
     origin = f"rules {rules} named by the caller"
     if not isinstance(rules, str):
         origin = f"rules {rules.name} given by the caller"
-    given = KernelRules.named(rules) if isinstance(rules, str) else rules
+    named = KernelRules.named(rules) if isinstance(rules, str) else rules
     evidence = tuple(
-        RuleEvidence(rule=rule, value=getattr(given, rule), standing=GIVEN, line=origin)
-        for rule in given.rule_names()
+        RuleEvidence(rule=rule, value=getattr(named, rule), standing=GIVEN, line=origin)
+        for rule in named.rule_names()
     )
-    return ChosenRules(rules=given, origin=origin, evidence=evidence)
+    return ChosenRules(rules=named, origin=origin, evidence=evidence)
 
 
 def recorded_rules(recording: Recording, *, with_answers: bool = False) -> ChosenRules:

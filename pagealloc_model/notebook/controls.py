@@ -112,13 +112,13 @@ class PolicyControls(ipywidgets.VBox):
         """Tell listeners of the policy, as if it had just changed."""
         if self._quiet:
             return
-        told, place = None, 0
+        outcome, place = None, 0
         try:
-            told = self.policy
+            outcome = self.policy
         except PolicyError as error:
-            told, place = error, 1
+            outcome, place = error, 1
         for listeners in self._listeners:
-            listeners[place](told)
+            listeners[place](outcome)
 
     def reset(self) -> None:
         """All fields as recorded."""

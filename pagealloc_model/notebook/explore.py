@@ -216,8 +216,8 @@ class Answer:
     @property
     def words(self) -> str:
         """Words for what is on show."""
-        asked = f"base {self.question.base}; candidate {self.question.candidate}"
-        return f"shown: {asked} ({self.seconds:.1f} s)"
+        policies = f"base {self.question.base}; candidate {self.question.candidate}"
+        return f"shown: {policies} ({self.seconds:.1f} s)"
 
 
 Changes = dict[tuple[str, str], float]

@@ -113,7 +113,7 @@ def as_python(recording: Recording, question: Question, mode: str) -> str:
     if is_named and open_recording(recording.name).path.resolve() == recording.path.resolve():
         name = recording.name
     window = "" if question.window is None else f", window={question.window!r}"
-    asked = f", reclaim={question.reclaim!r}" if question.reclaim else ""
+    reclaim = f", reclaim={question.reclaim!r}" if question.reclaim else ""
     is_literal = mode == "literal"
     assumed = "" if is_literal else ", assumptions=pm.Assumptions(reclaim='elastic')"
     sides = {"base": question.base, "candidate": question.candidate}
@@ -128,7 +128,7 @@ def as_python(recording: Recording, question: Question, mode: str) -> str:
             f"import pagealloc_model as pm\n\nrec = pm.open({name!r})",
             *replays,
             "print(pm.compare(base, candidate).to_text(width=72))",
-            f"pm.explore(rec, {policies}{window}, tab={question.tab!r}{asked})",
+            f"pm.explore(rec, {policies}{window}, tab={question.tab!r}{reclaim})",
         )
     )
 

@@ -80,8 +80,8 @@ def executed(
         cell = new_code_cell(settings, metadata={"tags": [INJECTED]})
         copy.cells.insert(copy.cells.index(defaults) + 1, cell)
     copy.cells.insert(0, new_code_cell(FIRST_CELL))
-    with progress(f"running {name}", len(copy.cells), "cells", given=report) as told:
-        _run(copy, name, told)
+    with progress(f"running {name}", len(copy.cells), "cells", given=report) as advance:
+        _run(copy, name, advance)
     del copy.cells[0]
     for cell in copy.cells:  # the notebook's own are counted from 1
         for part in (cell, *cell.get("outputs", ())):
@@ -153,7 +153,7 @@ def _publish(widget: ipywidgets.Widget) -> None:
         elif isinstance(part, go.FigureWidget):
             publish_display_data(as_output(go.Figure(part)))
     words = (part.value for part in parts if isinstance(part, ipywidgets.HTML) and part.value)
-    text = "\n\n".join(html.unescape(_TAG.sub("", each)).rstrip() for each in words)
+    text = "\n\n".join(html.unescape(_TAG.sub("", text)).rstrip() for text in words)
     if text:
         publish_display_data({"text/plain": text})
 

@@ -80,13 +80,13 @@ def moves_between(
         value in a panel; and whether the page can move traces without laying out the figure anew:
         lines and bars that have other numbers in the same places.
     """
-    layouts = [dict(each.layout) for each in (before, after)]
+    layouts = [dict(drawing.layout) for drawing in (before, after)]
     earlier, notes = (list(layout.pop(NOTES, ())) for layout in layouts)
     if len(before.traces) != len(after.traces) or not _same(*layouts):
         return None
     coordinates = {}
     for number, (old, new) in enumerate(zip(before.traces, after.traces, strict=True)):
-        frames = [{key: each[key] for key in each if key not in MOVING} for each in (old, new)]
+        frames = [{key: trace[key] for key in trace if key not in MOVING} for trace in (old, new)]
         has = [[trace.get(name) is not None for name in MOVING] for trace in (old, new)]
         if not (has[0] == has[1] and _same(*frames)):
             return None
@@ -190,9 +190,9 @@ def as_json(value: Any) -> Any:
     Maps are sent in single precision where that holds all their numbers exactly.
     """
     if isinstance(value, dict):
-        return {name: as_json(each) for name, each in value.items()}
+        return {name: as_json(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [as_json(each) for each in value]
+        return [as_json(item) for item in value]
     if not isinstance(value, np.ndarray) or value.dtype.kind not in "iuf":
         return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
     numbers = np.ascontiguousarray(value, np.float64)
@@ -219,13 +219,13 @@ class Chart(ipywidgets.VBox):
     @property
     def drawings(self) -> list[Drawing]:
         """All on show."""
-        return [each.drawing for each in self.children]
+        return [child.drawing for child in self.children]
 
     def show(self, *figures: go.Figure | Drawing) -> None:
         """Show these figures instead; one that stays as it was is not drawn again."""
-        drawings = [drawing_of(each) for each in figures]
+        drawings = [drawing_of(figure) for figure in figures]
         if len(self.children) != len(drawings):
-            self.children = [Picture(each) for each in drawings]
+            self.children = [Picture(drawing) for drawing in drawings]
             return
         for picture, drawing in zip(self.children, drawings, strict=True):
             picture.show(drawing)

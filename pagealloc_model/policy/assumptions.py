@@ -81,12 +81,12 @@ class ElasticAssumptions(metaclass=Given):
 
     def __post_init__(self) -> None:
         """Refuse what is no share and no time: a PolicyError."""
-        for each in fields(self):
-            value, ends = getattr(self, each.name), {"_per_mille": 1000, "_percent": 100}
-            most = next((ends[end] for end in ends if each.name.endswith(end)), 1 << 40)
-            if each.type != "bool" and (type(value) is not int or not 0 <= value <= most):
+        for option in fields(self):
+            value, ends = getattr(self, option.name), {"_per_mille": 1000, "_percent": 100}
+            most = next((ends[end] for end in ends if option.name.endswith(end)), 1 << 40)
+            if option.type != "bool" and (type(value) is not int or not 0 <= value <= most):
                 raise PolicyError(
-                    f"assumptions: {each.name}={value!r}: write a whole number from 0 to {most}"
+                    f"assumptions: {option.name}={value!r}: write a whole number from 0 to {most}"
                 )
 
     @property

@@ -273,7 +273,7 @@ class KernelRules:
     @staticmethod
     def rule_names() -> tuple[str, ...]:
         """The fields that are rules, in order."""
-        return tuple(each.name for each in fields(KernelRules) if each.metadata)
+        return tuple(rule.name for rule in fields(KernelRules) if rule.metadata)
 
     @staticmethod
     def preset(name: str) -> KernelRules:
@@ -337,7 +337,7 @@ class KernelRules:
             return PRESETS[newest], f"kernel release unknown, rules {newest} assumed"
         known = {tuple(map(int, name.split("."))): name for name in PRESETS}
         version = tuple(map(int, series.split(".")))
-        nearest = max((each for each in known if each <= version), default=None)
+        nearest = max((release for release in known if release <= version), default=None)
         if nearest is None:
             raise PolicyError(
                 f"kernel {release} is older than the oldest rules preset "
@@ -422,7 +422,7 @@ _7_3 = _since(
     "highatomic_fastpath highatomic_slowpath_only promoted_fall_back_afresh",
     source="7.3.4",
 )
-PRESETS = {each.name: each for each in (_6_1, _6_12, _6_15, _6_18, _7_2, _7_3)}
+PRESETS = {rules.name: rules for rules in (_6_1, _6_12, _6_15, _6_18, _7_2, _7_3)}
 
 
 def preset_names() -> tuple[str, ...]:

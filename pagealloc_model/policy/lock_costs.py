@@ -88,7 +88,7 @@ class LockCosts:
 
     def times(self, factor: float) -> LockCosts:
         """All costs on a machine that is slower by a factor."""
-        scaled = {each.name: getattr(self, each.name).times(factor) for each in fields(self)}
+        scaled = {cost.name: getattr(self, cost.name).times(factor) for cost in fields(self)}
         return LockCosts(**scaled)
 
     def untraced(self) -> LockCosts:
@@ -97,7 +97,7 @@ class LockCosts:
 
     def lines(self) -> tuple[str, ...]:
         """One line per constant: value, interval, origin."""
-        costs = ((each.name, getattr(self, each.name)) for each in fields(self))
+        costs = ((cost.name, getattr(self, cost.name)) for cost in fields(self))
         return tuple(
             f"{name}: {cost.ns:.0f} ns ({cost.low_ns:.0f} to {cost.high_ns:.0f}), {cost.origin}"
             for name, cost in costs

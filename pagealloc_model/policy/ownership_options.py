@@ -190,13 +190,13 @@ class OwnershipOptions(metaclass=Given):
 
     def __post_init__(self) -> None:
         """Check every value against its field's range."""
-        for each in fields(self):
-            check_setting(f"ownership.{each.name}", each.metadata, getattr(self, each.name))
+        for option in fields(self):
+            check_setting(f"ownership.{option.name}", option.metadata, getattr(self, option.name))
 
     def given(self) -> dict[str, Setting]:
         """The options that differ from their defaults."""
         return {
-            each.name: value
-            for each in fields(self)
-            if (value := getattr(self, each.name)) != each.default
+            option.name: value
+            for option in fields(self)
+            if (value := getattr(self, option.name)) != option.default
         }

@@ -327,10 +327,10 @@ class Policy(metaclass=Given):
 
     def __post_init__(self) -> None:
         """Check every value that is given against its field's range."""
-        for each in fields(self):
-            value = getattr(self, each.name)
+        for field in fields(self):
+            value = getattr(self, field.name)
             if value is not None:
-                check_setting(each.name, each.metadata, value)
+                check_setting(field.name, field.metadata, value)
         fraction = self.percpu_pagelist_high_fraction
         if fraction is not None and 0 < fraction < 8:
             raise PolicyError(
@@ -352,15 +352,15 @@ class Policy(metaclass=Given):
         """
         values: dict[str, Setting | None] = {}
         known = policy_settings()
-        for each in settings:
-            name, equals, text = each.partition("=")
+        for pair in settings:
+            name, equals, text = pair.partition("=")
             name = name.strip()
             if not equals:
-                raise PolicyError(f"policy setting {each!r}: write field=value")
+                raise PolicyError(f"policy setting {pair!r}: write field=value")
             if name not in known:
                 raise _no_such_field(name)
             if name in values:
-                raise PolicyError(f"policy setting {each!r}: {name} is given twice")
+                raise PolicyError(f"policy setting {pair!r}: {name} is given twice")
             values[name] = parse_setting(name, known[name].metadata, text.strip())
         return cls.from_settings(values)
 
@@ -391,13 +391,13 @@ class Policy(metaclass=Given):
     def given(self) -> dict[str, Setting]:
         """The settings that are not as recorded, by dotted names where nested, for JSON."""
         settings: dict[str, Setting] = {}
-        for each in fields(self):
-            value = getattr(self, each.name)
+        for field in fields(self):
+            value = getattr(self, field.name)
             if isinstance(value, OwnershipOptions):
                 changed = value.given().items()
-                settings |= {f"{each.name}.{option}": part for option, part in changed}
+                settings |= {f"{field.name}.{option}": part for option, part in changed}
             elif value is not None:
-                settings[each.name] = value
+                settings[field.name] = value
         return settings
 
     def changed_by(self, other: Policy) -> Policy:
@@ -405,10 +405,10 @@ class Policy(metaclass=Given):
         return Policy.from_settings(self.given() | other.given())
 
     def __repr__(self) -> str:
-        given = self.given()
-        if any("." in name for name in given):
-            return f"Policy.from_settings({given!r})"
-        return f"Policy({', '.join(f'{name}={value!r}' for name, value in given.items())})"
+        values = self.given()
+        if any("." in name for name in values):
+            return f"Policy.from_settings({values!r})"
+        return f"Policy({', '.join(f'{name}={value!r}' for name, value in values.items())})"
 
     def __str__(self) -> str:
         words = (
@@ -421,11 +421,11 @@ class Policy(metaclass=Given):
 def policy_settings() -> dict[str, Field[Any]]:
     """Every single value that a policy has: its fields, those of nested ones by dotted names."""
     settings: dict[str, Field[Any]] = {}
-    for each in fields(Policy):
-        if options := each.metadata["options"]:
-            settings |= {f"{each.name}.{option.name}": option for option in fields(options)}
+    for field in fields(Policy):
+        if options := field.metadata["options"]:
+            settings |= {f"{field.name}.{option.name}": option for option in fields(options)}
         else:
-            settings[each.name] = each
+            settings[field.name] = field
     return settings
 
 
@@ -435,13 +435,13 @@ def _no_such_field(name: str) -> PolicyError:
     )
 
 
-POLICY_KINDS: dict[str, str] = {each.name: each.metadata["kind"] for each in fields(Policy)}
+POLICY_KINDS: dict[str, str] = {field.name: field.metadata["kind"] for field in fields(Policy)}
 """A policy's own fields: INT, BOOL, CHOICE, NUMBERS or NESTED."""
 NUMBER_FIELDS = tuple(
     name for name, kind in POLICY_KINDS.items() if kind in (INT, BOOL) and name != "pageblock_order"
 )
 """Those that are numbers or switches, in their order; the pageblock's order is the machine's."""
-ELASTIC_SETTINGS = tuple(each.name for each in fields(Policy) if each.metadata["elastic_only"])
+ELASTIC_SETTINGS = tuple(field.name for field in fields(Policy) if field.metadata["elastic_only"])
 """Those that only an elastic replay reads."""
 
 
@@ -452,10 +452,10 @@ def policy_numbers(policy: Policy, rules: KernelRules) -> dict[str, int]:
     what mainline does; 0 where nothing says.
     """
     numbers = {}
-    for each in fields(Policy):
-        if each.name in NUMBER_FIELDS:
-            value, about = getattr(policy, each.name), each.metadata
+    for field in fields(Policy):
+        if field.name in NUMBER_FIELDS:
+            value, about = getattr(policy, field.name), field.metadata
             if value is None:
                 value = getattr(rules, about["rule"]) if about["rule"] else about["default"]
-            numbers[each.name] = int(value or 0)
+            numbers[field.name] = int(value or 0)
     return numbers

@@ -26,21 +26,21 @@ class Given(type):
     docstring alone.
     """
 
-    def __call__(cls, **given: Any) -> Any:
+    def __call__(cls, **values: Any) -> Any:
         """Make one."""
-        known = [each.name for each in fields(cls)]  # type: ignore[arg-type]
-        for name in given:
+        known = [option.name for option in fields(cls)]  # type: ignore[arg-type]
+        for name in values:
             if name not in known:
                 near = known_names(name, known, "fields")
                 raise PolicyError(f"{cls.__name__} has no field {name!r}; {near}")
-        return super().__call__(**given)
+        return super().__call__(**values)
 
     @property
     def __signature__(cls) -> Signature:
         """Its fields, for completion and `help`."""
         parameters = [
-            Parameter(each.name, Parameter.KEYWORD_ONLY, default=each.default)
-            for each in fields(cls)  # type: ignore[arg-type]
+            Parameter(option.name, Parameter.KEYWORD_ONLY, default=option.default)
+            for option in fields(cls)  # type: ignore[arg-type]
         ]
         return Signature(parameters)
 
@@ -51,9 +51,9 @@ class Given(type):
 def documented(owner: Any) -> Any:
     """Let a class's docstring end in its fields: kernel name, values and meaning of each."""
     lines = [owner.__doc__.rstrip(), "", "    Fields:"]
-    for each in fields(owner):
-        about = each.metadata
-        words = f"{each.name}: {about['kernel_name']} ({values_of(about)}): {about['meaning']}"
+    for option in fields(owner):
+        about = option.metadata
+        words = f"{option.name}: {about['kernel_name']} ({values_of(about)}): {about['meaning']}"
         lines += textwrap.wrap(words, 98, initial_indent="      ", subsequent_indent="          ")
     owner.__doc__ = "\n".join(lines)
     return owner

@@ -103,7 +103,7 @@ _Found = tuple[str, str] | tuple[str, str, str]
 def provenance(recording: Recording) -> tuple[ProvenanceCheck, ...]:
     """All checks that need no replay; kept while the recording lives."""
     if recording not in _checked:
-        checks = (ProvenanceCheck(name, *found) for name, found in _checks(recording))
+        checks = (ProvenanceCheck(name, *outcome) for name, outcome in _checks(recording))
         _checked[recording] = tuple(checks)
     return _checked[recording]
 
@@ -120,32 +120,32 @@ def _checks(recording: Recording) -> Iterator[tuple[str, _Found]]:
         yield "sampled", (REFUSED, sampled_words(trace), COMPLETE)
     counts = {"alloc": trace.count(Event.ALLOC), "free": trace.count(Event.FREE)}
     missing = " and ".join(f"kmem:mm_page_{name}" for name, count in counts.items() if not count)
-    found = f"{count_of(counts['alloc'], 'allocation')}, {count_of(counts['free'], 'free')}"
+    words = f"{count_of(counts['alloc'], 'allocation')}, {count_of(counts['free'], 'free')}"
     level, todo = (REFUSED, f"record {missing}") if missing else (USABLE, "")
-    yield "allocations and frees", (level, found, todo)
-    level, found, todo = USABLE, "CLOCK_MONOTONIC, as the snapshots'", ""
+    yield "allocations and frees", (level, words, todo)
+    level, words, todo = USABLE, "CLOCK_MONOTONIC, as the snapshots'", ""
     if trace.clock != "monotonic":
-        found = f"{trace.clock} clock" if trace.clock else "unknown clock"
+        words = f"{trace.clock} clock" if trace.clock else "unknown clock"
         if recording.snapshots:
-            level, found = DOUBT, f"{found}: where snapshots stand among the events is not sure"
+            level, words = DOUBT, f"{words}: where snapshots stand among the events is not sure"
             todo = "record with perf record -k CLOCK_MONOTONIC"
         else:
-            found += "; there is no snapshot to place by it"
-    yield "clock", (level, found, todo)
+            words += "; there is no snapshot to place by it"
+    yield "clock", (level, words, todo)
     lost, share = trace.losses.total, lost_share(trace)
-    level, found, todo = USABLE, "no event", ""
+    level, words, todo = USABLE, "no event", ""
     if lost:
-        level, found = DOUBT, f"{count_of(lost, 'event')} ({share:.1%})"
+        level, words = DOUBT, f"{count_of(lost, 'event')} ({share:.1%})"
         todo = "record with larger buffers (perf record -m), or use a loss-free window"
-    yield "lost", (REFUSED if share > MOST_LOST else level, found, todo)
+    yield "lost", (REFUSED if share > MOST_LOST else level, words, todo)
     whole, used = len(recording.whole_trace), len(trace)
-    found = f"all {whole} recorded"
+    words = f"all {whole} recorded"
     if whole != used:
-        found = (
+        words = (
             f"{used} of {whole} recorded: those before the first snapshot in their time are left "
             "out, since they turned the free lists over"
         )
-    yield "events replayed", (USABLE, found)
+    yield "events replayed", (USABLE, words)
     yield "page frames", _page_frames(trace, usable)
     if recording.snapshots:
         yield "snapshots' boot", _boot(recording.snapshots)
@@ -161,9 +161,9 @@ def demand_checks(counts: Mapping[str, int], allocations: int) -> tuple[Provenan
     """Checks of what a replay has to guess, from its divergence and the allocations recorded."""
     hidden, grown = counts["hidden_allocations"], counts["grown_pages"]
     share = hidden / max(hidden + allocations, 1)
-    found = "the machine's memory was the same throughout"
+    words = "the machine's memory was the same throughout"
     if grown:
-        found = f"{count_of(grown, 'page')} came to the machine during the recording"
+        words = f"{count_of(grown, 'page')} came to the machine during the recording"
     doubted = share > _MOST_HIDDEN
     return (
         ProvenanceCheck(
@@ -174,7 +174,7 @@ def demand_checks(counts: Mapping[str, int], allocations: int) -> tuple[Provenan
             "record bulk allocations too: all of kmem:*, all CPUs" if doubted else "",
         ),
         ProvenanceCheck(
-            "memory that came", DOUBT if grown else USABLE, found, _AFTER_BOOT if grown else ""
+            "memory that came", DOUBT if grown else USABLE, words, _AFTER_BOOT if grown else ""
         ),
     )
 
@@ -193,27 +193,27 @@ def _scope(recording: Recording) -> _Found:
     words = [str(word) for word in recording.meta.get("perf") or ()]
     options = words[: words.index("--")] if "--" in words else words
     trace = recording.trace
-    level, found = USABLE, "all tasks of all CPUs, by perf's arguments"
+    level, line = USABLE, "all tasks of all CPUs, by perf's arguments"
     if any(_ONE_TASK.match(word) for word in options) or (
         options and not any(word in _ALL_CPUS or word in _SOME_CPUS for word in options)
     ):
-        level, found = REFUSED, "single tasks, by perf's arguments"
+        level, line = REFUSED, "single tasks, by perf's arguments"
     elif any(word.startswith(_SOME_CPUS) for word in options):
-        level, found = REFUSED, "some CPUs, by perf's arguments"
+        level, line = REFUSED, "some CPUs, by perf's arguments"
     elif not options:
         threads = [np.unique(trace.pid[part]) for part in parts(len(trace))]
         pids = np.unique(np.concatenate([np.zeros(0, np.int32), *threads])).tolist()
         first, last = trace.span_ns
         seconds, count = (last - first) / 1e9, count_of(len(pids), "thread")
         if 0 in pids or any(_KERNEL_THREAD.match(trace.comms.get(pid, "")) for pid in pids):
-            found = "all tasks: threads of the kernel have events too"
+            line = "all tasks: threads of the kernel have events too"
         elif seconds < _SHORT_S:
             level = DOUBT
-            found = f"{count} in {seconds:.3f} s, too short to tell whether all"
+            line = f"{count} in {seconds:.3f} s, too short to tell whether all"
         else:
-            level, found = DOUBT, f"{count} in {seconds:.1f} s, none of the kernel's"
+            level, line = DOUBT, f"{count} in {seconds:.1f} s, none of the kernel's"
     todo = "" if level == USABLE else "record with perf record -a, or with pagealloc record"
-    return level, found, todo
+    return level, line, todo
 
 
 def _page_frames(trace: Trace, usable: _Usable) -> _Found:
@@ -227,7 +227,7 @@ def _page_frames(trace: Trace, usable: _Usable) -> _Found:
     if not zones:
         todo = "record with pagealloc record, which takes snapshots"
         return REFUSED, "no snapshot tells the machine's zones", todo
-    outside, asked = 0, 0
+    outside, events = 0, 0
     for part in parts(len(trace)):
         # Allocations that succeeded, and frees.
         pfn = trace.pfn[part]
@@ -238,12 +238,12 @@ def _page_frames(trace: Trace, usable: _Usable) -> _Found:
             inside |= (pfn >= begin) & (pfn < end)
         inside &= order <= _MAX_ORDER
         outside += int((~inside).sum())
-        asked += len(pfn)
+        events += len(pfn)
     if not outside:
-        return USABLE, f"all {asked} allocations and frees lie in the machine's zones"
-    found = f"{outside} of {asked} allocations and frees lie outside the machine's zones"
-    level = REFUSED if outside / asked > _HALF else DOUBT
-    return level, found, "take events and snapshots from one machine"
+        return USABLE, f"all {events} allocations and frees lie in the machine's zones"
+    words = f"{outside} of {events} allocations and frees lie outside the machine's zones"
+    level = REFUSED if outside / events > _HALF else DOUBT
+    return level, words, "take events and snapshots from one machine"
 
 
 def _boot(snapshots: Sequence[Snapshot]) -> _Found:
@@ -253,8 +253,8 @@ def _boot(snapshots: Sequence[Snapshot]) -> _Found:
         for counter, value in snapshot.vmstat.values.items() if snapshot.vmstat else ():
             if _ONLY_GROW.match(counter):
                 if value < before.get(counter, 0):
-                    found = f"{counter} fell from {before[counter]} to {value}: not of one boot"
-                    return REFUSED, found, _OF_ONE_RUN
+                    words = f"{counter} fell from {before[counter]} to {value}: not of one boot"
+                    return REFUSED, words, _OF_ONE_RUN
                 before[counter] = value
     if not before:
         return USABLE, "no counter tells whether they are of one boot"
@@ -285,15 +285,15 @@ def _near(trace: Trace, usable: _Usable) -> _Found:
     inside = sum(first <= time <= last for time in times)
     gap = min(max(first - time, 0) if time <= last else time - last for time in times) / 1e9
     level = REFUSED if gap > _FAR_S else DOUBT if gap > _NEAR_S or not inside else USABLE
-    found = f"none among the events, the nearest {gap:.1f} s away"
+    words = f"none among the events, the nearest {gap:.1f} s away"
     if inside:
         seconds = (min(times, key=lambda time: abs(time - first)) - first) / 1e9
         side = "after" if seconds > 0 else "before"
-        found = (
+        words = (
             f"{inside} among the events, the nearest to the first {abs(seconds):.1f} s {side} the "
             "first event"
         )
-    return level, found, "" if level == USABLE else _OF_ONE_RUN
+    return level, words, "" if level == USABLE else _OF_ONE_RUN
 
 
 def _sizes(recording: Recording, usable: _Usable) -> _Found:
@@ -326,8 +326,8 @@ def _sizes(recording: Recording, usable: _Usable) -> _Found:
         return REFUSED, "; ".join(odd), _OF_ONE_RUN
     gib = managed * _PAGE_KB / (1 << 20)
     if total > managed * (1 + _SAME_SIZE):
-        found = f"{gib:.2f} GiB managed at the start, but meminfo has {total * _PAGE_KB >> 20} GiB"
-        return DOUBT, found, _AFTER_BOOT
+        words = f"{gib:.2f} GiB managed at the start, but meminfo has {total * _PAGE_KB >> 20} GiB"
+        return DOUBT, words, _AFTER_BOOT
     return USABLE, f"{gib:.2f} GiB managed; all files agree"
 
 

@@ -34,7 +34,7 @@ def speedscope(sides: Mapping[str, pd.DataFrame], weight: str = "pages") -> str:
     profiles = []
     for name, table in sides.items():
         stacks = (stack.split(";") for stack in table["stack"])
-        samples = [[frames.setdefault(each, len(frames)) for each in stack] for stack in stacks]
+        samples = [[frames.setdefault(frame, len(frames)) for frame in stack] for stack in stacks]
         weights = [int(value) for value in table[weight]]
         about = {"type": "sampled", "name": f"{name}, {weight}", "unit": "none"}
         span = {"startValue": 0, "endValue": sum(weights)}

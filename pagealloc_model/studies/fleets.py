@@ -174,15 +174,15 @@ class _CacheRun:
         reads = self._read_extents(PAGE_NS)
         count = int(self._rng.poisson(self._atomics_per_page * len(reads)))
         ended = self._now
-        asked = self._requests(np.zeros(count, np.int64), at.UNMOVABLE, Gfp.ATOMIC)
+        atomics = self._requests(np.zeros(count, np.int64), at.UNMOVABLE, Gfp.ATOMIC)
         self.atomics += count
-        asked["time_ns"] = np.sort(self._rng.integers(begun, ended, count))
-        asked["order"] = self._rng.choice(len(ATOMIC_ORDERS), count, p=ATOMIC_ORDERS)
-        asked["cpu"] = self._rng.integers(self._machine.nr_cpus, size=count)
-        freed = asked.copy()
+        atomics["time_ns"] = np.sort(self._rng.integers(begun, ended, count))
+        atomics["order"] = self._rng.choice(len(ATOMIC_ORDERS), count, p=ATOMIC_ORDERS)
+        atomics["cpu"] = self._rng.integers(self._machine.nr_cpus, size=count)
+        freed = atomics.copy()
         freed["operation"] = at.FREE
         freed["time_ns"] += 1 + self._rng.exponential(ATOMIC_LIFE_NS, count).astype(np.int64)
-        mixed = in_time_order(np.concatenate([self._still_held, reads, asked, freed]))
+        mixed = in_time_order(np.concatenate([self._still_held, reads, atomics, freed]))
         due = mixed["time_ns"] < self._now
         self._still_held = mixed[~due]
         self._advance(mixed[due])

@@ -72,5 +72,5 @@ def __getattr__(name: str) -> Any:
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = f"pagealloc_model.{_PLACES[name]}"
-    found = getattr(import_module(module), name, None)
-    return import_module(f"{module}.{name}") if found is None else found
+    member = getattr(import_module(module), name, None)
+    return import_module(f"{module}.{name}") if member is None else member

@@ -163,17 +163,17 @@ def _with_recorded_releases(recording: Recording, prepared: Prepared) -> Prepare
 def _with_timed_reclaims(recording: Recording, prepared: Prepared) -> Prepared:
     """Let a request's last reclaim be in vain if it is served later than a retry takes (T10.17)."""
     trace, demand = recording.trace, prepared.demand
-    found = direct_reclaims(trace)
-    if found is None:
+    calls = direct_reclaims(trace)
+    if calls is None:
         return prepared
-    late = trace.time_ns[found.row] - found.end_ns > RETRY_NS
-    is_last = np.diff(found.row, append=-1) != 0
-    told = replace(found, in_vain=np.where(is_last, late, found.in_vain), number=0 * found.number)
+    late = trace.time_ns[calls.row] - calls.end_ns > RETRY_NS
+    is_last = np.diff(calls.row, append=-1) != 0
+    calls = replace(calls, in_vain=np.where(is_last, late, calls.in_vain), number=0 * calls.number)
     others = demand.events["operation"] != at.RECLAIM_IN_VAIN
     others &= demand.events["operation"] != at.RECLAIM_BEGIN
     events = demand.events[others]
     events["bits"] &= np.uint32(~at.REQUEST_RECLAIMED & 0xFFFFFFFF)
-    timed = reclaim_events(trace, prepared.machine, told)
+    timed = reclaim_events(trace, prepared.machine, calls)
     return _with_demand(prepared, events=merged(events, timed, np.zeros(len(timed), int), np.zeros))
 
 
@@ -445,12 +445,12 @@ def error_budget(validation: Validation, windows: Sequence[Validation] | None = 
     tables = [validation.errors]
     missing = {truth: truth.missing(recording) for truth in TRUTHS}
     absent = {truth.name: f"{why}; {truth.record}" for truth, why in missing.items() if why}
-    asked = {"rules": free.rules, "assumptions": free.assumptions, "seed": free.seed}
+    options = {"rules": free.rules, "assumptions": free.assumptions, "seed": free.seed}
     _, start = start_snapshots(recording)
     last = recording.trace.demand_span_ns[1]
 
     def add(name: str, meaning: str, changed: Imposed, truths: tuple[str, ...]) -> None:
-        again = replay_imposed(recording, changed, **asked)
+        again = replay_imposed(recording, changed, **options)
         forced = again.divergence["forced"]
         run = Run(run=name, meaning=meaning, imposed=bool(truths), truths=truths, forced=forced)
         runs.append(run)
@@ -474,7 +474,7 @@ def error_budget(validation: Validation, windows: Sequence[Validation] | None = 
     chosen = [_chosen(table) for table in tables]
     if recording.trace.losses.total:
         if windows is None:
-            windows = [part for _, part in validate_windows(recording, **asked)]
+            windows = [part for _, part in validate_windows(recording, **options)]
         if windows:
             meaning = "predictions of the loss-free windows alone"
             runs.append(Run(run=WINDOWS, meaning=meaning, imposed=False))

@@ -442,24 +442,24 @@ def _short_text(rows: pd.DataFrame, title: str, refused: str) -> str:
     words = [TOTAL_WORDS.get(key) for key in keys]
     named = [name or row_words(row) for name, row in zip(words, rows.itertuples(), strict=True)]
     known = rows.assign(words=named, total=list(map(bool, words)))[rows["verdict"] != UNKNOWN]
-    told, rest = known[known["verdict"].isin(BELIEVED)], _other_words(known)
+    believed, rest = known[known["verdict"].isin(BELIEVED)], _other_words(known)
     said = "no change is larger than the model's error and the interval"
-    if len(told):
+    if len(believed):
         changes = []
-        for row in told.drop_duplicates("metric")[:_NAMED].itertuples():
+        for row in believed.drop_duplicates("metric")[:_NAMED].itertuples():
             amount = in_measure(row, row.patch - row.base).rstrip("n").replace("pt", " points")
             changes.append(f"{row.words} {'down' if amount[0] == '-' else 'up'} by {amount[1:]}")
-        counts = f"{len(told)} of {count_of(len(known), 'change')}"
-        are = "is" if len(told) == 1 else "are"
+        counts = f"{len(believed)} of {count_of(len(known), 'change')}"
+        are = "is" if len(believed) == 1 else "are"
         said = (
             f"{', '.join(changes)}; {counts} {are} larger than the model's error and the interval"
         )
-    others = "the others" if len(told) else f"all {len(known)}"
+    others = "the others" if len(believed) else f"all {len(known)}"
     said += f"; of {others}, {rest.replace(' ', ' are ', 1)}" if rest else ""
     first = paragraph(f"{title}: {f'believe no row: {refused}' if refused else said}.")
-    totals = known[known["total"]].drop(told.index, errors="ignore")
+    totals = known[known["total"]].drop(believed.index, errors="ignore")
     lines = []
-    for row in pd.concat([told[:_SHOWN], totals]).itertuples():
+    for row in pd.concat([believed[:_SHOWN], totals]).itertuples():
         sides = (round(side) if abs(side) >= FEW else side for side in (row.base, row.patch))
         change, _, *interval = measures(row)
         lines.append(("", row.words, *sides, change, *interval, judgement(row)))
@@ -505,11 +505,11 @@ def repeated(comparisons: Sequence[Comparison]) -> RepeatedComparison:
         if policies[0] != policies[1]:
             raise UsageError(f"runs of different policies: {policies[0]} and {policies[1]}")
     by_run = [
-        {(each.before.metric, each.before.scope): each for each in comparison.changes}
+        {(change.before.metric, change.before.scope): change for change in comparison.changes}
         for comparison in comparisons
     ]
-    refused = next((each.errors.refused for each in comparisons if each.errors.refused), "")
-    recordings = len({each.base.name for each in comparisons})
+    refused = next((other.errors.refused for other in comparisons if other.errors.refused), "")
+    recordings = len({other.base.name for other in comparisons})
     known = [key for key in by_run[0] if all(key in run for run in by_run)]
     by_key = ([run[key] for run in by_run] for key in known)
     rows = [judged_runs(runs, recordings, tested=True) for runs in by_key]
@@ -578,7 +578,7 @@ class Comparison:
         error and null_error of the model, null_model; change_low and change_high: the interval of
         the change, error included; verdict.
         """
-        return failed_last(pd.DataFrame([judged_runs([each]) for each in self.changes]))
+        return failed_last(pd.DataFrame([judged_runs([change]) for change in self.changes]))
 
     @property
     def believable(self) -> str:
@@ -659,8 +659,8 @@ def _difference(base: Replay, patch: Replay) -> str:
         hooks = [", ".join(side.hooks) or "none" for side in (base, patch)]
         changed.append(f"hooks: {' -> '.join(hooks)}")
 
-    def shown(name: str, given: Mapping[str, Setting]) -> str:
-        value = given.get(name)
+    def shown(name: str, settings: Mapping[str, Setting]) -> str:
+        value = settings.get(name)
         if value is None and "." in name:
             value = policy_settings()[name].default
         if value is None:

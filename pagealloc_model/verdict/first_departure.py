@@ -71,18 +71,18 @@ def _of_places(trace: Trace, predicted: Replay) -> Iterator[Departure]:
     events, objects = predicted.demand.events, predicted.demand.objects
     has_page = False
     for part in parts(len(events)):
-        asked = events[part]
-        asked = asked[np.isin(asked["operation"], (at.ALLOC, at.CAPTURE))]
-        asked = asked[objects["kind"][asked["object"]] == RECORDED]
-        kernel, model = objects["pfn"][asked["object"]], predicted.places[asked["object"]]
+        requests = events[part]
+        requests = requests[np.isin(requests["operation"], (at.ALLOC, at.CAPTURE))]
+        requests = requests[objects["kind"][requests["object"]] == RECORDED]
+        kernel, model = objects["pfn"][requests["object"]], predicted.places[requests["object"]]
         zones = machine.zones_of_pages(kernel), machine.zones_of_pages(model)
         other_page, other_zone = kernel != model, zones[0] != zones[1]
-        seconds = (asked["time_ns"] - first_ns) / 1e9
+        seconds = (requests["time_ns"] - first_ns) / 1e9
         if not has_page and other_page.any():
             has_page = True
             row = int(np.argmax(other_page))
             place = f"frame {model[row]}" if model[row] >= 0 else "none in one piece"
-            cause = _last_touched(trace, int(kernel[row]), int(asked["time_ns"][row]))
+            cause = _last_touched(trace, int(kernel[row]), int(requests["time_ns"][row]))
             shown = (float(seconds[row]), f"frame {kernel[row]}", place)
             yield Departure("page", *shown, "rmqueue", cause)
         if other_zone.any():
@@ -90,7 +90,7 @@ def _of_places(trace: Trace, predicted: Replay) -> Iterator[Departure]:
             served = [machine.zones[side[row]] if side[row] >= 0 else None for side in zones]
             names = [f"{zone.name} of node {zone.node}" if zone else "none" for zone in served]
             cause = (
-                f"a request of order {asked['order'][row]} on CPU {asked['cpu'][row]}: a "
+                f"a request of order {requests['order'][row]} on CPU {requests['cpu'][row]}: a "
                 "zone passed its watermark test on one side only, as free pages differ"
             )
             yield Departure("zone", float(seconds[row]), *names, "get_page_from_freelist", cause)

@@ -181,8 +181,8 @@ def seed_ranges(
         return (*means, float(tables.fallbacks["count"].sum()))
 
     def again(seed: int) -> tuple[float, ...]:
-        asked = {"rules": first.rules, "assumptions": first.assumptions, "seed": seed}
-        return numbers(replay(recording, first.asked_policy, **asked, progress=unreported))
+        options = {"rules": first.rules, "assumptions": first.assumptions, "seed": seed}
+        return numbers(replay(recording, first.asked_policy, **options, progress=unreported))
 
     real = list(numbers(measured))
     if not was_recorded(recording, Event.EXTFRAG):

@@ -649,7 +649,7 @@ def recorded_pressure(recording: Recording) -> dict[str, float]:
     are such. {} where fewer than two snapshots have it.
     """
     first, last = recording.trace.demand_span_ns
-    known = [(each.time_ns, each.pressure) for each in recording.snapshots if each.pressure]
+    known = [(state.time_ns, state.pressure) for state in recording.snapshots if state.pressure]
     if len(known) < 2:
         return {}
     before = [totals for time_ns, totals in known if time_ns <= first][-1:] or [known[0][1]]
@@ -660,8 +660,8 @@ def recorded_pressure(recording: Recording) -> dict[str, float]:
 def was_recorded(recording: Recording, event: Event) -> bool:
     """True if an event's absence means that it did not happen: the recorder was asked for it."""
     names = [name for name, number in EVENT_NAMES.items() if number == event]
-    asked = recording.meta.get("perf") or ()
-    return recording.trace.count(event) > 0 or any(name in asked for name in names)
+    events = recording.meta.get("perf") or ()
+    return recording.trace.count(event) > 0 or any(name in events for name in names)
 
 
 def recorded_quantities(recording: Recording) -> dict[str, float]:
@@ -704,7 +704,7 @@ def recorded_quantities(recording: Recording) -> dict[str, float]:
 
 def predicted_quantities(recording: Recording, predicted: Replay) -> dict[str, float]:
     """The numbers of `WHOLE_UNITS` as a replay has them, at the recording's snapshots."""
-    instants = np.array([each.time_ns for each in recording.dated_snapshots])
+    instants = np.array([snapshot.time_ns for snapshot in recording.dated_snapshots])
     window = recording.trace.demand_span_ns
     states = States.of_replay(predicted)
     order = predicted.machine.counted_order
@@ -737,7 +737,7 @@ def _whole_quantities(
     inside = states.within(window)
     inside = inside if instants is None else inside.at(instants)
     courses = inside.courses(block_order, range(states.free.shape[1]))
-    holds = {(each.metric, each.scope): each for each in hold_quantities(tables.transactions_full)}
+    holds = {(hold.metric, hold.scope): hold for hold in hold_quantities(tables.transactions_full)}
     sizes = {name: holds[f"{name}_pages", "all"].values for name in ("refill", "drain")}
     return {
         "free pages": _mean(courses["free_pages"]),

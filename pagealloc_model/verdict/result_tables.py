@@ -156,8 +156,8 @@ def comparison_table(
     table = Table(("metric", "scope", "base", patch_title, *titles), lines).to_text(width)
     unknown = list(dict.fromkeys(rows.loc[~rows.index.isin(known.index), "metric"]))
     words = f"Not known here, hence NA: {', '.join(unknown)}." if unknown else ""
-    parts = [paragraph(each, width=width) for each in (first,) if each]
-    parts += [table, *(paragraph(each, width=width) for each in (words, rule) if each)]
+    parts = [paragraph(text, width=width) for text in (first,) if text]
+    parts += [table, *(paragraph(text, width=width) for text in (words, rule) if text)]
     parts.append(footer if isinstance(footer, str) else footer.to_text(width))
     return "\n\n".join(parts) + "\n"
 

@@ -136,7 +136,7 @@ class Validation:
         if seeds < 2:
             return self
         end = self.recording.trace.demand_span_ns[1]
-        times = np.array([each.time_ns for each in self.recording.dated_snapshots])
+        times = np.array([snapshot.time_ns for snapshot in self.recording.dated_snapshots])
         scored = times[(times > self.scored_from_ns) & (times <= end)]
         ranges = seed_ranges(self.recording, self.measured, self.replay, scored, seeds)
         return replace(self, seeds=ranges)
@@ -154,7 +154,7 @@ class Validation:
             values = (round(row.measured), round(row.predicted), str(row.verdict), null)
             rows.append(("", str(row.quantity), *values))
         titles = ("", "quantity", "measured", "predicted", "verdict", "null error")
-        ranges = [paragraph(f"By seed, {each}.", width=width) for each in self.seeds]
+        ranges = [paragraph(f"By seed, {spread}.", width=width) for spread in self.seeds]
         return "\n\n".join(
             [
                 *(paragraph(line, width=width) for line in (f"{self.headline}.", *asides)),
@@ -169,7 +169,7 @@ class Validation:
             "recording": self.recording.name,
             "kernel": self.recording.release,
             "rules": self.replay.rules.spelled(),
-            "rule_evidence": [each.to_dict() for each in self.rule_evidence],
+            "rule_evidence": [rule.to_dict() for rule in self.rule_evidence],
             "policy": self.replay.policy.given(),
             "start_state": list(self.replay.start_state),
             "events": len(self.recording.trace),
@@ -179,9 +179,9 @@ class Validation:
             "metrics": records(self.errors),
             "headline": self.headline,
             "scores": records(self.scores.replace({np.inf: np.nan})),
-            "seeds": [each.to_dict() for each in self.seeds],
+            "seeds": [seed.to_dict() for seed in self.seeds],
             "snapshots": records(self.snapshots),
-            "departures": [asdict(each) for each in self.departures],
+            "departures": [asdict(departure) for departure in self.departures],
             "notes": list(self.notes),
             "not_modelled": list(self.not_modelled),
             **({} if self.placement is None else self.placement.to_dict()),
@@ -252,9 +252,9 @@ def validate_windows(
     resync: bool = False,
 ) -> tuple[tuple[LossWindow, Validation], ...]:
     """Validate each usable loss-free window by itself; arguments and errors are `validate`'s."""
-    asked = {"rules": rules, "assumptions": assumptions, "seed": seed, "resync": resync}
+    options = {"rules": rules, "assumptions": assumptions, "seed": seed, "resync": resync}
     return tuple(
-        (window, validate(recording_between(recording, window), **asked))
+        (window, validate(recording_between(recording, window), **options))
         for window in loss_windows(recording)
         if not window.unusable
     )
@@ -277,7 +277,7 @@ def _compared(
     notes = [predicted.rules_origin]
     if predicted.kernel:
         notes += [f"replayed by the code of {predicted.kernel}"]
-        notes += [f"left to the shim: {each}" for each in predicted.not_covered]
+        notes += [f"left to the shim: {call}" for call in predicted.not_covered]
     notes += rule_notes(evidence, predicted.rules)
     notes += [*IMPOSED[assumptions.reclaim], *measured.notes, *recording.missing]
     notes += empty_attempt_notes(predicted, measured)
@@ -324,9 +324,9 @@ def _compaction_notes(recording: Recording, demand: Demand) -> Iterator[str]:
         )
     first, last = recording.trace.demand_span_ns
     samples = [
-        each.vmstat.get("pgmigrate_success")
-        for each in recording.dated_snapshots
-        if first <= each.time_ns <= last and each.vmstat is not None
+        snapshot.vmstat.get("pgmigrate_success")
+        for snapshot in recording.dated_snapshots
+        if first <= snapshot.time_ns <= last and snapshot.vmstat is not None
     ]
     counts = [count for count in samples if count is not None]
     moved = counts[-1] - counts[0] if counts else 0

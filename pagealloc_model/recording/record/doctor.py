@@ -62,13 +62,13 @@ class Check:
     blocks: bool = False
 
 
-def _check(name: str, found: str, lack: tuple[str, str] | None = None) -> Check:
+def _check(name: str, state: str, lack: tuple[str, str] | None = None) -> Check:
     """A check with what a lack costs and what to do about it, None if there is none."""
-    return Check(name, found, *(lack or ()))
+    return Check(name, state, *(lack or ()))
 
 
-def _blocked(name: str, found: str, todo: str) -> Check:
-    return Check(name, found, "nothing can be recorded", todo, blocks=True)
+def _blocked(name: str, state: str, todo: str) -> Check:
+    return Check(name, state, "nothing can be recorded", todo, blocks=True)
 
 
 def require_recordable(host: Host) -> perf.PerfTool:
@@ -84,12 +84,12 @@ def recording_checks(host: Host) -> Iterator[Check]:
     try:
         tool = perf.find_perf()
     except UsageError as error:
-        found, _, todo = str(error).partition("; ")
-        yield _blocked("perf", found, todo)
+        state, _, todo = str(error).partition("; ")
+        yield _blocked("perf", state, todo)
     else:
         larger = ("recordings are about ten times larger", "install a perf built with zstd")
-        found = f"{tool.path}, version {tool.version}" + ", without zstd" * (not tool.compresses)
-        yield _check("perf", found, None if tool.compresses else larger)
+        state = f"{tool.path}, version {tool.version}" + ", without zstd" * (not tool.compresses)
+        yield _check("perf", state, None if tool.compresses else larger)
     if host.user == 0:
         yield _check("root", "yes")
     else:
@@ -108,15 +108,15 @@ def recording_checks(host: Host) -> Iterator[Check]:
         yield _check("lockdown", host.lockdown, lack if host.lockdown == "integrity" else None)
     yield from _tracepoints(host)
     level = host.setting("kernel/perf_event_paranoid")
-    found = f"perf_event_paranoid is {'unknown' if level is None else level}"
+    state = f"perf_event_paranoid is {'unknown' if level is None else level}"
     if host.has_capability(CAP_PERFMON, CAP_SYS_ADMIN):
-        yield _check("permission", f"{found}, which this user may pass over")
+        yield _check("permission", f"{state}, which this user may pass over")
     elif level == -1:
-        yield _check("permission", found)
+        yield _check("permission", state)
     else:
         yield _blocked(
             "permission",
-            f"{found} and this process lacks CAP_PERFMON",
+            f"{state} and this process lacks CAP_PERFMON",
             "run as root outside a container, or: sysctl kernel.perf_event_paranoid=-1",
         )
     level = host.setting("kernel/kptr_restrict")
@@ -124,8 +124,8 @@ def recording_checks(host: Host) -> Iterator[Check]:
         "ticks of the per-CPU lists' decay are not recorded",
         "while recording: sysctl kernel.kptr_restrict=1",
     )
-    found = "unknown" if level is None else str(level)
-    yield _check("kptr_restrict", found, hidden if (level or 0) >= 2 else None)
+    state = "unknown" if level is None else str(level)
+    yield _check("kptr_restrict", state, hidden if (level or 0) >= 2 else None)
     file = host.sysfs / "devices/system/clocksource/clocksource0/current_clocksource"
     source = (read_or_none(file) or "unknown").strip()
     slow = (
@@ -146,11 +146,11 @@ def recording_checks(host: Host) -> Iterator[Check]:
 
 def _tracepoints(host: Host) -> Iterator[Check]:
     if host.tracefs is None:
-        found, todo = "tracefs cannot be read without root", "see root"
+        state, todo = "tracefs cannot be read without root", "see root"
         if host.user == 0:
-            found = "tracefs is not mounted"
+            state = "tracefs is not mounted"
             todo = f"run: mount -t tracefs tracefs {host.sysfs / 'kernel/tracing'}"
-        yield _blocked("tracefs", found, todo)
+        yield _blocked("tracefs", state, todo)
         return
     yield _check("tracefs", str(host.tracefs))
     available = perf.available_events(host.tracefs)
@@ -166,8 +166,8 @@ def _tracepoints(host: Host) -> Iterator[Check]:
     elif lacking:
         cost = f"not recorded: {', '.join(lacking)}"
         todo = "nothing, unless a study needs them; kernels differ"
-        found = f"{len(usual) - len(lacking)} of {len(usual)}"
-        yield _check("tracepoints", found, (cost, todo))
+        state = f"{len(usual) - len(lacking)} of {len(usual)}"
+        yield _check("tracepoints", state, (cost, todo))
     else:
         yield _check("tracepoints", f"all {len(usual)}")
     costs = [
@@ -176,9 +176,9 @@ def _tracepoints(host: Host) -> Iterator[Check]:
         if name not in available
     ]
     count = len(perf.RECENT_EVENTS)
-    found = f"{count - len(costs)} of {count}" if costs else f"all {count}"
+    state = f"{count - len(costs)} of {count}" if costs else f"all {count}"
     lack = ("; ".join(costs), "nothing: most kernels lack them") if costs else None
-    yield _check("lock tracepoints", found, lack)
+    yield _check("lock tracepoints", state, lack)
 
 
 def _probes(host: Host) -> Check:
@@ -213,22 +213,22 @@ def examine(host: Host, directory: Path) -> list[Check]:
         "figures are exported as HTML only, and browser tests are skipped",
         "install chromium, or set BROWSER_PATH",
     )
-    found = browser or "no Chromium or Chrome"
-    checks.append(_check("browser", found, None if browser else without))
+    state = browser or "no Chromium or Chrome"
+    checks.append(_check("browser", state, None if browser else without))
     try:
         checks.append(_check("perf module", module_words(load_perf_module())))
     except UsageError as error:
-        found, _, todo = str(error).partition("; ")
+        state, _, todo = str(error).partition("; ")
         cost = "events cannot be read live from Python; recordings do not need it"
-        checks.append(_check("perf module", found, (cost, todo)))
+        checks.append(_check("perf module", state, (cost, todo)))
     checks.append(_check("CPUs", str(host.cpus)))
     memory, disk = host.available_memory, shutil.disk_usage(directory).free
     little = ("long recordings do not fit", "cut them with pagealloc trim")
-    found = f"{memory / _GIB:.1f} GiB free"
-    checks.append(_check("memory", found, little if memory < 2 * _GIB else None))
+    state = f"{memory / _GIB:.1f} GiB free"
+    checks.append(_check("memory", state, little if memory < 2 * _GIB else None))
     little = ("a busy machine writes tens of megabytes a second", "record to another disk with -o")
-    found = f"{disk / _GIB:.1f} GiB free"
-    checks.append(_check("disk", found, little if disk < _GIB else None))
+    state = f"{disk / _GIB:.1f} GiB free"
+    checks.append(_check("disk", state, little if disk < _GIB else None))
     return checks
 
 
@@ -255,10 +255,10 @@ def _trial(host: Host, buffer_bytes: int = 1 << 20) -> Check:
                 timeout=_TRIAL_TIMEOUT_S,
             )
         except subprocess.TimeoutExpired:
-            found = f"perf record took over {_TRIAL_TIMEOUT_S} s"
-            return _blocked("recording", found, "try the same perf record by hand")
+            state = f"perf record took over {_TRIAL_TIMEOUT_S} s"
+            return _blocked("recording", state, "try the same perf record by hand")
         why = perf.why_unusable(output)
     if tried.returncode or why:
-        found, _, todo = perf.explain_failure(tried.stderr, tried.returncode, why).rpartition("; ")
-        return _blocked("recording", found, todo)
+        state, _, todo = perf.explain_failure(tried.stderr, tried.returncode, why).rpartition("; ")
+        return _blocked("recording", state, todo)
     return _check("recording", "a trial recording works")

@@ -385,14 +385,14 @@ def available_events(tracefs: Path) -> frozenset[str]:
 
 
 def choose_events(
-    available: frozenset[str], asked: Iterable[str], *, locks: bool
+    available: frozenset[str], patterns: Iterable[str], *, locks: bool
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What a user asks for as names to record, and names that this kernel lacks.
 
     The two essential events are always recorded.
     """
     wanted = list(ESSENTIAL_EVENTS)
-    for pattern in asked:
+    for pattern in patterns:
         if pattern == _USUAL_EVENTS:
             wanted += usual_events()
             continue

@@ -249,7 +249,7 @@ class _Lines:
 
     def heatmap(self, values: Any, numbers: list[Any]) -> Trace:
         """A trace with a cell per block, and numbers to say of each, its address the last."""
-        layers = [self.arranged(each, np.nan) for each in (*numbers, self._gib)]
+        layers = [self.arranged(layer, np.nan) for layer in (*numbers, self._gib)]
         cells = {"z": self.arranged(values, np.nan), "customdata": np.stack(layers, axis=-1)}
         places = {"x": self.x, "y": np.arange(self._row_of[-1] + 1)}
         return {"type": "heatmap", "hoverongaps": False} | places | cells

@@ -338,7 +338,7 @@ def shown_rows(rows: pd.DataFrame) -> pd.DataFrame:
     values = {"ratio": judged["patch"]} | ends
     words: Sequence[str] = [row_words(row, place=", ") for row in judged.itertuples()]
     return judged.assign(
-        name=["<br>".join(textwrap.wrap(each, NAME_WIDTH)) for each in words],
+        name=["<br>".join(textwrap.wrap(text, NAME_WIDTH)) for text in words],
         **{name: (value / base).clip(1 / LARGEST, LARGEST) for name, value in values.items()},
     )
 

@@ -311,7 +311,7 @@ def outcomes(measured: Tables, predicted: Tables, order: int) -> Drawing:
             absent[lane.label] = "not available: no such request"
         elif len(known) < len(names) and "reason" in rows:
             missing = ", ".join(name for name in names if name not in known)
-            reasons = "; ".join(str(each) for each in rows["reason"].dropna().unique() if each)
+            reasons = "; ".join(str(why) for why in rows["reason"].dropna().unique() if why)
             absent[lane.label] = f"{missing} not available: {reasons}"
         trace = count_trace(lane, rows[known].astype(float).sum(), "outcomes")
         grid.add(trace, 0, once=True)

@@ -246,7 +246,7 @@ def comparison_html(comparison: Comparison) -> str:
         if sides and all(side.has_windows for side in sides):
             courses = [np.asarray(side.course(edges), float) for side in sides]
             if not any(np.isnan(values).all() for values in courses):
-                base, patch = ((np.arange(len(each), dtype=float), each) for each in courses)
+                base, patch = ((np.arange(len(values), dtype=float), values) for values in courses)
                 picture = sparkline(f"{row.metric}, {row.scope}, by window", patch, dashed=base)
         mark, kind = COMPARISON_MARKS.get(row.verdict, (words_of.judgement(row), DIM))
         dim = PLAIN if row.verdict in BELIEVED else DIM
@@ -321,7 +321,7 @@ def recording_html(recording: Recording) -> str:
     )
     checks = described["provenance"]
     odd = [check for check in checks if check["level"] != provenance.USABLE]
-    believed = provenance.believed_words([provenance.ProvenanceCheck(**each) for each in checks])
+    believed = provenance.believed_words([provenance.ProvenanceCheck(**check) for check in checks])
     origin = [f"path: {described['path']}", f"sha256: {described['sha256']}"]
     return framed(
         line(words, lead=f"{recording.name}:"),
@@ -413,7 +413,7 @@ def validation_html(validation: Validation) -> str:
         judged = against_null(row)
         mark, kind = VALIDATION_MARKS.get(judged, (judged, DIM))
         dim = DIM if kind == DIM else PLAIN
-        cells = [_cell(mark, kind), *(_cell(str(each), dim) for each in (row.metric, row.scope))]
+        cells = [_cell(mark, kind), *(_cell(str(text), dim) for text in (row.metric, row.scope))]
         cells += [_cell(picture), _cell(row.measured, dim), _cell(row.predicted, dim)]
         for value, own in ((row.error, kind), (row.null_error, dim)):
             size = NAN if pd.isna(value) else abs(float(value))

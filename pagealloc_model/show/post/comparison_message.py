@@ -384,7 +384,7 @@ def _results(whole: RepeatedComparison, style: Style) -> Iterator[Block]:
 def _assumed(comparison: Comparison) -> Iterator[str]:
     base = comparison.base
     yield f"Rules: {base.rules_origin}."
-    inferred = sum(each.standing == "inferred" for each in base.rule_evidence)
+    inferred = sum(rule.standing == "inferred" for rule in base.rule_evidence)
     if inferred:
         words = f"{count_of(inferred, 'rule')} inferred, not read in that kernel's source"
         yield f"{words}: `pagealloc info` names them."

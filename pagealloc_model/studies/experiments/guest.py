@@ -307,8 +307,8 @@ def guest_checks(images: tuple[Path, ...] = (), boot: Path = Path("/boot")) -> l
     """One check for each thing that guests need."""
     checks: list[Check] = []
 
-    def check(name: str, found: str, cost: str = "", todo: str = "") -> None:
-        checks.append(Check(name=name, found=found, cost=cost, todo=todo))
+    def check(name: str, state: str, cost: str = "", todo: str = "") -> None:
+        checks.append(Check(name=name, found=state, cost=cost, todo=todo))
 
     virtme = find_virtme()
     if virtme:

@@ -120,8 +120,8 @@ def replay_metrics(replay: Replay) -> Row:
     for name, value in zip(last["name"], last["value"].astype(float), strict=True):
         row[f"{COUNTER_PREFIX}{name}"] = value
     huge = replay.outcomes[replay.outcomes["order"] == replay.machine.counted_order]
-    asked = float(huge["asked"].sum())
-    row["huge_requests_served"] = float(huge["succeeded"].sum()) / asked if asked else float("nan")
+    total = float(huge["asked"].sum())
+    row["huge_requests_served"] = float(huge["succeeded"].sum()) / total if total else float("nan")
     for metric, scope, served, of in folio_shares(replay.folios):
         if metric == "folio_success":
             name, order = (part.partition("=")[2] for part in scope.split(","))

@@ -163,7 +163,7 @@ class Requests:
             freed_by: the CPU that frees; None for the one that asks.
         """
         numbers, zone_type = self.reserve_objects(len(times), leads), self.machine.type_index(zone)
-        asked = plain_events(
+        requests = plain_events(
             operation,
             times,
             cpu,
@@ -173,10 +173,10 @@ class Requests:
             order=order,
             zone=zone_type,
         )
-        self._parts.append(asked)
+        self._parts.append(requests)
         if freed_at is not None:
             ends = np.isfinite(freed_at)
-            freed = asked[ends]
+            freed = requests[ends]
             freed["operation"] = at.FREE
             freed["bits"] = 0
             freed["time_ns"] = freed_at[ends]

@@ -193,8 +193,8 @@ class Placement:
         trace = self.trace
         names = {event: name for name, event in EVENT_NAMES.items()}
         tables = []
-        for choice, kept in zip(judging.CHOICES, self.kept_misses, strict=True):
-            rows = kept[: min(int(kept[judging.MISSES_KEPT, 0]), judging.MISSES_KEPT)]
+        for choice, misses in zip(judging.CHOICES, self.kept_misses, strict=True):
+            rows = misses[: min(int(misses[judging.MISSES_KEPT, 0]), judging.MISSES_KEPT)]
             steps = self.steps[rows[:, judging.MISS_STEP]]
             row = steps["row"]
             columns = {

@@ -106,8 +106,8 @@ class Beginning:
 
     def state(self) -> State:
         """A fresh state; every page moved is logged."""
-        asked = (self.machine, self.rules, self.policy, self.assumptions)
-        state = make_state(*asked, log_rows=LOG_ROWS)
+        setup = (self.machine, self.rules, self.policy, self.assumptions)
+        state = make_state(*setup, log_rows=LOG_ROWS)
         install(state, self.image)
         state.st[at.LOG_PAGES] = 1
         state.st[at.KSWAPD_RECORDED] = self.kswapd_recorded

@@ -68,18 +68,18 @@ def differing_words(model: State, kernel: State) -> np.ndarray:
 
 def differing_pages(model: State, kernel: State, *, in_use: bool = False) -> np.ndarray:
     """Free pages whose record differs; `in_use`: and those in use, with folios but no tags."""
-    mine, theirs = model.pages, kernel.pages
-    free = (mine["where"] == at.BUDDY) | (mine["where"] == at.ON_PCP)
-    used = (mine["where"] == at.ALLOCATED) & in_use
-    compared = [(mine, theirs, ("next", "prev"), free), (mine, theirs, ("order",), free | used)]
-    differs = (mine["where"] != theirs["where"]) & (free | used | (theirs["where"] != 0))
+    pages, others = model.pages, kernel.pages
+    free = (pages["where"] == at.BUDDY) | (pages["where"] == at.ON_PCP)
+    used = (pages["where"] == at.ALLOCATED) & in_use
+    compared = [(pages, others, ("next", "prev"), free), (pages, others, ("order",), free | used)]
+    differs = (pages["where"] != others["where"]) & (free | used | (others["where"] != 0))
     if in_use:
         folios = model.folios, kernel.folios
         compared.append((*folios, ("object", "offset", "kind"), used))
         differs |= used & ((folios[0]["place"] != 0) != (folios[1]["place"] != 0))
     else:
-        tagged = mine["where"] == at.BUDDY if model.st[at.RULE_LISTS_MATCH_BLOCKS] else free
-        compared.append((mine, theirs, ("tag",), tagged))
+        tagged = pages["where"] == at.BUDDY if model.st[at.RULE_LISTS_MATCH_BLOCKS] else free
+        compared.append((pages, others, ("tag",), tagged))
     for own, other, names, rows in compared:
         for name in names:
             differs |= rows & (own[name] != other[name])
@@ -97,12 +97,12 @@ def region_names(
     }
 
 
-def word_lines(names: Mapping[int, str], mine: np.ndarray, theirs: np.ndarray) -> list[str]:
+def word_lines(names: Mapping[int, str], model: np.ndarray, kernel: np.ndarray) -> list[str]:
     """One line for each named word that differs."""
     return [
-        f"{name}: model {mine[word]}, kernel {theirs[word]}"
+        f"{name}: model {model[word]}, kernel {kernel[word]}"
         for word, name in names.items()
-        if mine[word] != theirs[word]
+        if model[word] != kernel[word]
     ]
 
 
@@ -128,11 +128,11 @@ def _allocator_lines(model: State, kernel: State, words: np.ndarray | None = Non
     lines = word_lines(names, model.st, kernel.st)
     lists = region_names(*of_zones, free_lists) | region_names(*of_sets, pcp_lists)
     for first, name in lists.items():
-        mine, theirs = (
+        listed, others = (
             side.list_pages(side.st[first : first + at.LIST_WORDS]) for side in (model, kernel)
         )
-        if mine != theirs:
-            lines.append(f"{name}: model {_list_words(mine)}, kernel {_list_words(theirs)}")
+        if listed != others:
+            lines.append(f"{name}: model {_list_words(listed)}, kernel {_list_words(others)}")
     types = model.blocks["migratetype"], kernel.blocks["migratetype"]
     blocks = np.flatnonzero(types[0] != types[1]).tolist()
     lines += word_lines({block: f"type of pageblock {block}" for block in blocks}, *types)
@@ -276,11 +276,11 @@ class Sides:
         row = int(differs[0]) if len(differs) else common
         if row == max(map(len, logs)):
             return [], []
-        mine, theirs = (_row_words(rows, row) for rows in logs)
+        words, others = (_row_words(rows, row) for rows in logs)
         places = _around(unit, self.kernel.lines[: len(logs[1])][max(row - 1, 0) : row + 1])
         kinds = [int(rows[row, 0]) for rows in logs if row < len(rows)]
         places += functions_named(unit, [_ROWS[kind][1] for kind in kinds if kind in _ROWS])
-        return [f"row {row} of the log: model {mine}, kernel {theirs}"], places
+        return [f"row {row} of the log: model {words}, kernel {others}"], places
 
     def _state_lines(
         self, unit: Unit, places: list[str], broken: tuple[str, int] | None
@@ -403,10 +403,10 @@ class PressureSides(Sides):
         self._answers = np.zeros((2, count) if answers == 1 else (2, count, answers), np.int64)
 
     def _same_answers(self, operations: np.ndarray, low: int, high: int) -> bool:
-        mine, theirs = self._answers
-        self._part.take(self.model.arrays(self.places), operations, mine, low, high)
-        self.kernel.take(operations, theirs, low, high)
-        return np.array_equal(mine[low:high], theirs[low:high])
+        answers, others = self._answers
+        self._part.take(self.model.arrays(self.places), operations, answers, low, high)
+        self.kernel.take(operations, others, low, high)
+        return np.array_equal(answers[low:high], others[low:high])
 
     def _same_states(self) -> bool:
         return not self._part.differences(self.model, self.kernel.state)
@@ -459,13 +459,13 @@ def _reclaim_lines(model: State, kernel: State) -> list[str]:
     listed = in_use & (model.folios["place"] > 0)
     folios, pages = (model.folios, kernel.folios), (model.pages, kernel.pages)
     lines = [
-        f"page {pfn}: {name}{where}: model {mine[name][pfn]}, kernel {theirs[name][pfn]}"
-        for (mine, theirs), names, where, rows in (
+        f"page {pfn}: {name}{where}: model {own[name][pfn]}, kernel {others[name][pfn]}"
+        for (own, others), names, where, rows in (
             (folios, ("kind", "scans", "writes", "place"), "", in_use),
             (pages, ("next", "prev"), " on its LRU list", listed),
         )
         for name in names
-        for pfn in np.flatnonzero(rows & (mine[name] != theirs[name]))[:3]
+        for pfn in np.flatnonzero(rows & (own[name] != others[name]))[:3]
     ]
     own = [at.NOW, at.EVENT_CPU, at.KSWAPD_RUNS, at.COUNT_KSWAPD_WAKES, at.LOG_ROWS, at.LOG_DROPPED]
     zones, nodes = len(model.machine.zones), int(model.st[at.NODE_BASE])
