@@ -1,7 +1,8 @@
 """What defrag_mode changes, as registered in data/rounds/registered.toml, beside the posted rows.
 
 `python notebooks/studies/registered_rounds.py` prints the verdicts; with `write` it makes the runs
-anew (a quarter of an hour of CPU) and puts them into data/rounds/registered.csv.
+anew (a quarter of an hour of CPU) and puts them into data/rounds/registered.csv. With `rules` in
+place of nothing, or `write rules`, it does so for the trees between in data/rounds/rules.toml.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ SIDES = ("vanilla", "defrag_mode")
 _CASE = ["recording", "tree", "faults", "survivors"]
 
 
-def registered() -> dict[str, Any]:
-    """What was written down before the first run."""
-    return tomllib.loads((_folder() / "registered.toml").read_text())
+def registered(plan: str = "registered") -> dict[str, Any]:
+    """What was written down before the first run: "registered", or "rules" of trees between."""
+    return tomllib.loads((_folder() / f"{plan}.toml").read_text())
 
 
 def sides(tree: str, faults: str) -> dict[str, pm.Policy]:
     """The two policies of a tree: the posted steps, or the mode as the kernel has it."""
     setting = pm.Policy(thp_defrag=faults)
-    if tree == "posted":
+    if tree.startswith("posted"):
         steps = series(setting)
         return dict(zip(SIDES, map(steps.__getitem__, POSTED_STEPS), strict=True))
     return {
@@ -46,14 +47,14 @@ def sides(tree: str, faults: str) -> dict[str, pm.Policy]:
     }
 
 
-def run() -> pd.DataFrame:
-    """Every registered run: one row a case, seed and side, with the sums of all rounds.
+def run(plan_name: str = "registered") -> pd.DataFrame:
+    """Every run of a plan: one row a case, seed and side, with the sums of all rounds.
 
     Returns:
         recording, tree, faults, survivors, seed, side; the registered counters; served_last, the
         share of the huge pages asked for in the last `LAST` rounds that was served.
     """
-    plan, found = registered(), []
+    plan, rows, found = registered(plan_name), list(registered()["rows"]), []
     for name in plan["recordings"]:
         recording = pm.open(name)
         for tree, rules in plan["trees"].items():
@@ -73,7 +74,7 @@ def run() -> pd.DataFrame:
                             case = (name, tree, faults, survivors, seed, side)
                             found.append(
                                 dict(zip([*_CASE, "seed", "side"], case, strict=True))
-                                | rounds[list(plan["rows"])].sum().to_dict()
+                                | rounds[rows].sum().to_dict()
                                 | {"served_last": last.huge_served.sum() / last.huge_asked.sum()}
                             )
     return pd.DataFrame(found)
@@ -144,21 +145,22 @@ def counts(rows: pd.DataFrame) -> pd.DataFrame:
     return table.reset_index()
 
 
-def shipped() -> pd.DataFrame:
-    """The runs in data/rounds."""
-    return pd.read_csv(_folder() / "registered.csv")
+def shipped(plan: str = "registered") -> pd.DataFrame:
+    """The runs of a plan in data/rounds."""
+    return pd.read_csv(_folder() / f"{plan}.csv")
 
 
 def main(arguments: list[str]) -> None:
     """Print the verdicts; make the runs anew if asked to."""
-    if arguments == ["write"]:
-        run().to_csv(_folder() / "registered.csv", index=False, float_format="%.6g")
-    elif arguments:
-        raise pm.UsageError(f"{' '.join(arguments)}: write nothing, or write")
-    runs = shipped()
+    name = "rules" if arguments[-1:] == ["rules"] else "registered"
+    asked = arguments[:-1] if name == "rules" else arguments
+    if asked == ["write"]:
+        run(name).to_csv(_folder() / f"{name}.csv", index=False, float_format="%.6g")
+    elif asked:
+        raise pm.UsageError(f"{' '.join(arguments)}: write nothing, write, rules or write rules")
+    runs = shipped(name)
     rows = judged(runs)
-    plan = registered()
-    print(f"claim: {plan['claim']}\n")
+    print(f"claim: {registered(name)['claim']}\n")
     print(counts(rows).to_string(index=False), end="\n\n")
     print(shares(runs).to_string(index=False, float_format="%.1f"), end="\n\n")
     first = rows[(rows["faults"] == "always") & (rows["survivors"] == "stay")]
