@@ -29,6 +29,7 @@ COPIED = (
     "data/patches",
     "data/experiments/reserve_score",
     "data/experiments/reserve_loads",
+    "data/experiments/native_defrag",
 )
 GENERATED = {
     "policy_fields": policy_page,

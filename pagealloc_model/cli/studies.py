@@ -172,6 +172,10 @@ def run_post(options: argparse.Namespace) -> int:
                 f"--reply {options.reply} compares nothing: leave out PATH, --base, --patch, "
                 "--figure"
             )
+        if options.reply == "defrag_mode":
+            from pagealloc_model.notebooks.studies.defrag_reply import defrag_reply
+
+            return _post(options, defrag_reply())
         from pagealloc_model.notebooks.studies.reserve_reply import reserve_reply, shipped_patch
 
         status = _post(options, reserve_reply())
