@@ -36,9 +36,7 @@ LAST = 5
 
 def shipped_rounds() -> pd.DataFrame:
     """The shipped rounds, a row each: mode, run, disturbed, round and what counters grew by."""
-    return pd.read_csv(
-        shipped_data("the native rounds") / "experiments/native_defrag/rounds.csv"
-    )
+    return pd.read_csv(shipped_data("the native rounds") / "experiments/native_defrag/rounds.csv")
 
 
 def measured_rounds(directory: Path) -> pd.DataFrame:
@@ -86,9 +84,7 @@ def predicted_points() -> list[float]:
 
     The recording does not ship.
     """
-    table = pd.read_csv(
-        shipped_data("the prediction") / "experiments/native_defrag/predicted.csv"
-    )
+    table = pd.read_csv(shipped_data("the prediction") / "experiments/native_defrag/predicted.csv")
     return table.loc[table["quantity"] == "served", "change"].to_list()
 
 
