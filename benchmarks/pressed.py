@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
@@ -42,6 +42,17 @@ QUANTITIES = {
     "highatomic_blocks": ("reserved blocks at the end", None),
 }
 """Quantities by their metric, and the largest error that is aimed at: of fallbacks a factor."""
+SHOWN = {
+    "free_and_listed_pages": "free and listed",
+    "order_distribution_tv": "orders",
+    "pcp_count": "a CPU's lists",
+    "refill_pages": "pages refilled",
+    "refill_transactions": "refills",
+    "drain_pages": "pages drained",
+    "drain_transactions": "drains",
+    "extfrag_events": "fallbacks over seeds",
+}
+"""Columns of the table that a page shows, by metric."""
 TOTALS = ("refill_pages", "refill_transactions", "drain_pages", "drain_transactions")
 COUNTS = (*TOTALS, "extfrag_events", "highatomic_blocks")
 
@@ -147,9 +158,37 @@ def table(paths: Sequence[str], seeds: int = SEEDS) -> pd.DataFrame:
     shown = pd.concat([over_seeds(path, seeds) for path in paths], ignore_index=True)
     for name in ("kernel", "model", "least", "most"):
         shown[name] = [f"{value:,.0f}" if value == value else "" for value in shown[name]]
+    counts = [words for metric, (words, _) in QUANTITIES.items() if metric in COUNTS]
     for name in ("error", "null error"):
-        shown[name] = [f"{100 * value:+.1f}%" for value in shown[name]]
+        shown[name] = [
+            _share(value, signed=words in counts)
+            for value, words in zip(shown[name], shown["quantity"], strict=True)
+        ]
     return shown
+
+
+def _share(value: float, *, signed: bool) -> str:
+    """An error in per cent; a large one as a multiple."""
+    if value > 9.995:
+        return f"{value + 1:,.0f} x"
+    return f"{100 * value:+.1f}%" if signed else f"{100 * value:.1f}%"
+
+
+def shown_lines(rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
+    """The table as pages show it: a row per recording, the null model's error in brackets."""
+    wanted = {words: head for metric, head in SHOWN.items() for words in [QUANTITIES[metric][0]]}
+    yield f"| recording | {' | '.join(wanted.values())} |"
+    yield "|---|" + "--:|" * len(wanted)
+    for recording in dict.fromkeys(row["recording"] for row in rows):
+        own = {row["quantity"]: row for row in rows if row["recording"] == recording}
+        cells = []
+        for words in wanted:
+            row = own[words]
+            cell = f"{row['error']} ({row['null error']})"
+            if words == QUANTITIES["extfrag_events"][0]:
+                cell = f"{row['least']} to {row['most']}, kernel {row['kernel']}"
+            cells.append(cell)
+        yield f"| {recording} | {' | '.join(cells)} |"
 
 
 def main(words: Sequence[str]) -> int:

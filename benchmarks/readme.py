@@ -24,6 +24,7 @@ import memory_floor
 import pagealloc_model.notebooks.studies.interval_coverage as intervals
 import pandas as pd
 import policies
+import pressed
 import size
 import slider
 import start_up
@@ -70,7 +71,7 @@ from pagealloc_model.notebooks.studies.proposal_loads import (
 )
 from pagealloc_model.notebooks.studies.proposal_sides import Proposal
 from reading import reading
-from tables import FOLDER, Excerpt, write_tables
+from tables import FOLDER, Excerpt, read_table, write_tables
 
 import pagealloc_model as pm
 from pagealloc_model.verdict.validation import Validation
@@ -106,6 +107,7 @@ def _proposals(table: Callable[[Proposal], pd.DataFrame], kind: str) -> pd.DataF
 
 EXCERPTS: dict[str, Callable[[], Iterable[str]]] = {
     "pressure-near": near_lines,
+    "pressed-shown": lambda: pressed.shown_lines(read_table("pressed")),
     **{name: Excerpt(**about) for name, about in DECLARED["excerpts"].items()},
 }
 """Parts of the full tables that pages show."""
@@ -113,6 +115,8 @@ EXCERPTS: dict[str, Callable[[], Iterable[str]]] = {
 SHIPPED = ("kbuild", "xfree", "highatomic_stock", "highatomic_gate3")
 GUESTS = ("matrix_A1", "defrag_7.3", "mixed_6.1", "two_nodes_A1", "zram_swap_A1", "cma_area_A1")
 """Small guests, for what no larger recording has: another kernel, other machines."""
+PRESSED = ("p612", "p73", *pressure.PRESSED)
+"""All recordings of guests short of memory, as large as they are."""
 FULL = (
     "kbuild",
     "xfree",
@@ -251,6 +255,10 @@ FULL_PARTS: dict[str, Callable[[Path], Iterable[str]]] = {
     "locks-short": locks.short_lines,
     "locks": locks.lines,
     "pressure-factors": factor_lines,
+    "pressed": lambda full: table_lines(pressed.table([str(full / name) for name in PRESSED])),
+    "pressed-reclaims": lambda full: table_lines(
+        pressed.reclaims_in_vain([*(str(full / name) for name in PRESSED), "zram_swap_A1"])
+    ),
     "gate-pair": pair_lines,
     "intervals": lambda _: intervals.coverage_lines(),
     "reading": lambda full: reading_lines(str(full / FULL[0])),

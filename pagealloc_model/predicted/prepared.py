@@ -87,14 +87,7 @@ class Prepared:
     def state(
         self, rules: KernelRules, policy: Policy, assumptions: Assumptions, seed: int = 0
     ) -> State:
-        """The state that a replay begins with; that of an elastic one reclaims.
-
-        Args:
-            rules: the kernel generation.
-            policy: as in effect, recorded values filled in.
-            assumptions: ours.
-            seed: of the draws.
-        """
+        """The state that a replay begins with, under the policy in effect; an elastic one reclaims."""
         state = start_state(self.machine, self.demand, self.image, rules, policy, assumptions)
         if assumptions.reclaim != "elastic":
             return state
@@ -105,12 +98,7 @@ class Prepared:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Imposed:
-    """A recording made ready with decisions of the kernel in it: its replay is no prediction.
-
-    Attributes:
-        names: what is imposed.
-        prepared: events and start image with it.
-    """
+    """A recording made ready with named decisions of the kernel in it: no prediction."""
 
     names: tuple[str, ...]
     prepared: Prepared
@@ -126,14 +114,7 @@ def prepare(
     seed: int,
     progress: Report | None = None,
 ) -> Prepared:
-    """Machine, demand and start image of a recording; kept while that lives.
-
-    Args:
-        recording: the recording.
-        rules: the recorded kernel's.
-        assumptions: ours.
-        seed: for choices that nothing settles.
-        progress: called with the share done, 0 to 1.
+    """Machine, demand and start image of a recording, by its kernel's rules; kept while it lives.
 
     Raises:
         UsageError: no snapshot, no event inside the machine's zones, or sampled events.

@@ -10,11 +10,14 @@ that names the first event which breaks it.
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from math import prod
+from threading import Lock
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,8 +28,10 @@ from pagealloc_model.allocator.closed_loop import FOR_EVER
 from pagealloc_model.allocator.invariants import set_words
 from pagealloc_model.allocator.state import State
 from pagealloc_model.base.arrays import Column, working_directory
+from pagealloc_model.base.errors import CorruptStateError
+from pagealloc_model.base.jit import CHECKED
 from pagealloc_model.predicted import tables
-from pagealloc_model.predicted.carrier import Carrier
+from pagealloc_model.predicted.carrier import Carrier, ModelCarrier
 from pagealloc_model.predicted.closed_loop import ClosedRun
 from pagealloc_model.predicted.demand.compaction import Exchange
 from pagealloc_model.predicted.demand.reclaim import SHRUNK
@@ -36,24 +41,6 @@ from pagealloc_model.recording.trace.columns import Trace
 if TYPE_CHECKING:
     from pagealloc_model.predicted.demand.demand import Demand
 
-
-import os
-from typing import TYPE_CHECKING
-
-from pagealloc_model.base.errors import CorruptStateError
-from pagealloc_model.base.jit import CHECKED
-from pagealloc_model.predicted.carrier import ModelCarrier
-
-if TYPE_CHECKING:
-    from pagealloc_model.allocator.state import State
-
-
-from collections import OrderedDict
-from collections.abc import Hashable
-from threading import Lock
-
-from pagealloc_model.allocator.state import State
-
 CHUNK = 4096
 """Bytes that are kept together if one of them changed."""
 COMPARED_AT_ONCE = 1 << 26
@@ -62,13 +49,7 @@ ROOM_BYTES = 256 << 20
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Changes:
-    """Changes of an array.
-
-    Attributes:
-        chunks: int64, which chunks of CHUNK bytes changed.
-        content: uint8, shape (chunks, CHUNK): what they hold now.
-        rest: uint8: what follows the last whole chunk.
-    """
+    """Numbers of an array's chunks that changed, what they hold now, and what follows the last."""
 
     chunks: np.ndarray
     content: np.ndarray
@@ -122,11 +103,7 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """Checkpoints of any replays, those used last; give it to each replay that may share them.
-
-    Args:
-        room: bytes that all of them may take together.
-    """
+    """Checkpoints of any replays, those used last, in so many bytes; for replays that share them."""
 
     def __init__(self, room: int = ROOM_BYTES) -> None:
         self._room = room
@@ -161,12 +138,8 @@ class Checkpoints:
 class Resumption:
     """One replay's use of checkpoints.
 
-    Args:
-        checkpoints: those kept.
-        key: what replays must share for one to go on where another was.
-        state: at the start; brought to the latest usable checkpoint.
-        places: of the objects; likewise.
-        before_ns: nothing from this time on may have been replayed.
+    State and places are brought to the latest one of its key, which replays share that can go on
+    from each other, before a time.
     """
 
     def __init__(
@@ -207,11 +180,7 @@ _SIGN[[at.FREE, at.GROW]] = -1
 
 
 def taken_pages(events: np.ndarray) -> int:
-    """Pages that events take from a literal replay's memory, less those that they give it.
-
-    Args:
-        events: `layout.EVENT` records.
-    """
+    """Pages that events take from a literal replay's memory, less those that they give it."""
     return int((_SIGN[events["operation"]] << events["order"].astype(np.int64)).sum())
 
 

@@ -31,16 +31,9 @@ _RESERVES = np.uint32(at.GFP_DIRECT_RECLAIM | at.GFP_HIGH | at.GFP_MEMALLOC)
 class DirectReclaims:
     """Direct reclaims that freed something, by the request that each ran for and by time.
 
-    Attributes:
-        row: int64: row in the trace of the request's allocation.
-        begin_ns: int64, when it began.
-        begin_cpu: int16, the CPU that it began on.
-        end_ns: int64, when it ended.
-        end_cpu: int16, the CPU that it ended on.
-        in_vain: bool: the attempt behind it found no page, as the demand tells (T10.17).
-        number: int64: of a request's last one, if the demand does not tell of it, 1 to `NUMBERS`:
-            no other reclaim has it between this one's begin and `row`, unless more run at a time
-            than there are numbers. Else 0.
+    `row` is that of the request's allocation in the trace; `in_vain`: the attempt behind it found
+    no page, as the demand tells (T10.17); `number`: of a request's last one that it does not tell
+    of, 1 to `NUMBERS`, as no other has between its begin and `row` unless more run at a time; or 0.
     """
 
     row: np.ndarray
