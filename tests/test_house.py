@@ -14,7 +14,7 @@ BUDGETS = {
     "recording": 10_400,
     "allocator": 13_620,
     "measured": 3_040,
-    "predicted": 7_730,
+    "predicted": 7_680,
     "verdict": 6_470,
     "show": 3_720,
     "studies": 5_510,

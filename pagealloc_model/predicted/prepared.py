@@ -87,7 +87,7 @@ class Prepared:
     def state(
         self, rules: KernelRules, policy: Policy, assumptions: Assumptions, seed: int = 0
     ) -> State:
-        """The state that a replay begins with, under the policy in effect; an elastic one reclaims."""
+        """The state that a replay begins with, policy values filled in; an elastic one reclaims."""
         state = start_state(self.machine, self.demand, self.image, rules, policy, assumptions)
         if assumptions.reclaim != "elastic":
             return state

@@ -103,7 +103,7 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """Checkpoints of any replays, those used last, in so many bytes; for replays that share them."""
+    """Checkpoints of any replays, those used last, in so many bytes; to be shared by replays."""
 
     def __init__(self, room: int = ROOM_BYTES) -> None:
         self._room = room
