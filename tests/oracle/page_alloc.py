@@ -100,6 +100,7 @@ class Allocator:
         self.policy = policy
         self.assumptions = assumptions or OracleAssumptions()
         self.allocated = AllocatedPages()
+        self.huge_pages: set[int] = set()  # those at the start that lie in several blocks
         self.log = EventLog()
         self.this_cpu = ThisCpu()
         self.ownership_counters = OwnershipCounters(self.this_cpu)

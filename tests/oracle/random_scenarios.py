@@ -16,7 +16,7 @@ from tests.oracle import (
     OracleRules,
     OracleZone,
 )
-from tests.oracle.machine import Migratetype
+from tests.oracle.machine import PMD_ORDER, Migratetype
 from tests.oracle.scenarios import (
     ATOMIC,
     BLOCK,
@@ -423,6 +423,22 @@ def with_fitting_limits(
     )
 
 
+def random_pageblock_scenario(number: int, presets: Sequence[str] = ALL) -> Scenario:
+    """A scenario with blocks of order 9, 7 or 5 by its number, huge pages over several of them."""
+    plain = random_scenario(number, presets)
+    order = (9, 7, 5)[number % 3]
+    return replace(
+        plain,
+        machine=replace(plain.machine, pageblock_order=order, thp=True),
+        orders=ALL_ORDERS,
+        huge_share=0.5 if order < PMD_ORDER else 0.0,
+        compaction_share=(0.0, 0.1)[number % 2],
+        policy=replace(plain.policy, pcp_high_min=1500, pcp_high_max=1500)
+        if number % 5 == 0
+        else plain.policy,
+    )
+
+
 LITERAL: dict[str, Callable[..., Scenario]] = {
     "small": random_scenario,
     "nodes": random_node_scenario,
@@ -431,5 +447,6 @@ LITERAL: dict[str, Callable[..., Scenario]] = {
     "superpageblocks": random_superpageblock_scenario,
     "interrupts": random_interrupted_scenario,
     "imposed": random_imposed_scenario,
+    "pageblocks": random_pageblock_scenario,
 }
 """Scenarios of a number, and of some presets, by their kind's name."""

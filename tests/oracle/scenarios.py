@@ -147,14 +147,17 @@ BLOCK_TYPES = (0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 4, 3,
 
 
 def live_objects(oracle: Oracle) -> list[tuple[int, int]]:
-    """Pages in use as (first page, order): aligned, as movable, as large as a block can hold."""
+    """Pages in use as (first page, order): aligned, as movable, as large as a block can hold.
+
+    The oracle's `huge_pages` lie in several blocks.
+    """
     largest = min(PMD_ORDER, oracle.machine.pageblock_order)
     movable = oracle.allocated.movable
     objects = []
     end = 0
     for first in sorted(movable):
         if first >= end:
-            order = 0
+            order = PMD_ORDER if first in oracle.huge_pages else 0
             while order < largest and first % (2 << order) == 0:
                 upper_half = range(first + (1 << order), first + (2 << order))
                 if any(movable.get(pfn) != movable[first] for pfn in upper_half):
@@ -225,6 +228,7 @@ class Scenario:
     imposed_share: float = 0.0  # of steps that impose what a recording found
     only_zone_share: float = 0.0  # of requests to be served by one zone only
     late: tuple[Step, ...] = ()  # memory that is not there at the start, in order
+    huge_share: float = 0.0  # of places of a huge page that begin with one, in several blocks
 
     def started(self) -> Oracle:
         """An oracle with every page placed: blocks of random types, freed in random parts."""
@@ -233,6 +237,7 @@ class Scenario:
         rng = random.Random(self.seed)
         pages = self.machine.pages_per_block
         for zone in self.machine.zones:
+            late |= self._lay_out_huge_pages(oracle, zone) if self.huge_share else set()
             for block in range(zone.start_pfn // pages, -(-zone.end_pfn // pages)):
                 if block not in late:
                     self._lay_out_block(oracle, zone, block, rng)
@@ -243,6 +248,22 @@ class Scenario:
         oracle.events.clear()
         oracle.work.clear()
         return oracle
+
+    def _lay_out_huge_pages(self, oracle: Oracle, spec: OracleZone) -> set[int]:
+        """Lay out huge pages in blocks of one type (S1.12); returns these blocks' numbers."""
+        blocks: set[int] = set()
+        size = 1 << PMD_ORDER
+        for start in range(-(-spec.start_pfn // size) * size, spec.end_pfn - size + 1, size):
+            rng = random.Random(self.seed * 1_000_003 + start)
+            if rng.random() < self.huge_share:
+                first, end = (pfn // self.machine.pages_per_block for pfn in (start, start + size))
+                blocks |= set(range(first, end))
+                migratetype = rng.choice(self.block_types)
+                for block in range(first, end):
+                    oracle.set_block_type(block, migratetype)
+                oracle.huge_pages.add(start)
+                oracle.put_allocated(start, PMD_ORDER, movable=rng.random() < 0.5)
+        return blocks
 
     def _lay_out_block(
         self, oracle: Oracle, spec: OracleZone, block: int, rng: random.Random
