@@ -285,6 +285,13 @@ class Policy(metaclass=Given):
         choices=("always", "defer", "defer+madvise", "madvise", "never"),
         default="madvise",
     )
+    huge_anon_orders: int | None = _pressure(
+        "/sys/kernel/mm/transparent_hugepage/hugepages-<size>kB/enabled",
+        "mask of orders that anonymous faults ask for (huge_anon_orders_always); 16: 64 KiB",
+        source="S10.13",
+        unit="mask",
+        maximum=(1 << 10) - 1,
+    )
     local_thp_reclaims: bool | None = _pressure(
         "__GFP_THISNODE in __alloc_pages_slowpath()",
         "the attempt at a huge page on the local node alone reclaims once compaction has failed",
@@ -438,9 +445,12 @@ def _no_such_field(name: str) -> PolicyError:
 POLICY_KINDS: dict[str, str] = {field.name: field.metadata["kind"] for field in fields(Policy)}
 """A policy's own fields: INT, BOOL, CHOICE, NUMBERS or NESTED."""
 NUMBER_FIELDS = tuple(
-    name for name, kind in POLICY_KINDS.items() if kind in (INT, BOOL) and name != "pageblock_order"
+    name
+    for name, kind in POLICY_KINDS.items()
+    if kind in (INT, BOOL) and name not in ("pageblock_order", "huge_anon_orders")
 )
-"""Those that are numbers or switches, in their order; the pageblock's order is the machine's."""
+"""Those that are numbers or switches, in their order; the pageblock's order is the machine's, and
+the orders of faults are the demand's."""
 ELASTIC_SETTINGS = tuple(field.name for field in fields(Policy) if field.metadata["elastic_only"])
 """Those that only an elastic replay reads."""
 

@@ -27,8 +27,9 @@ from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import ELASTIC_SETTINGS, Assumptions, Policy
 from pagealloc_model.predicted import tables
 from pagealloc_model.predicted.carrier import Carrier, ModelCarrier
-from pagealloc_model.predicted.closed_loop import ClosedRun, task_order
+from pagealloc_model.predicted.closed_loop import ClosedRun, task_order, threads_of
 from pagealloc_model.predicted.demand.compaction import Exchange, as_requests
+from pagealloc_model.predicted.demand.folio_orders import with_anon_orders
 from pagealloc_model.predicted.prepared import Imposed, Prepared, prepare
 from pagealloc_model.predicted.run import Cancelled as Cancelled
 from pagealloc_model.predicted.run import (
@@ -472,6 +473,14 @@ def _answer(question: _Question, prepared: Prepared) -> Replay:
     rules = build.rules if build and build.source.release else chosen.rules
     policy = prepared.machine.at_boot(policy, rules)
     prepared = prepared.with_pageblocks(policy)
+    if is_elastic and question.asked.huge_anon_orders is not None:
+        if build is not None or assumptions.time == "closed":
+            raise UsageError(
+                "huge_anon_orders takes the model and an open loop: leave out the other"
+            )
+        tasks = threads_of(recording.trace, demand.events)
+        demand = with_anon_orders(demand, tasks, policy, assumptions.elastic)
+        prepared = replace(prepared, demand=demand)
     state = prepared.state(rules, policy, assumptions, question.seed)
     carrier: Carrier
     if build is None:

@@ -508,6 +508,7 @@ def divergence(state: State, demand: Demand, lost: int) -> dict[str, int]:
         "outside_zones": demand.outside,
         **tables.divergence(state.pressure_words(0, pr.SCALARS)),
         **{name: count for name, count in pages.items() if count},
+        **demand.by_orders,
     }
 
 

@@ -96,6 +96,7 @@ class Demand:
         leads: int32 by object: the failure it came in place of, -1 for none; empty but for an
             elastic replay.
         clusters: what recorded compaction moved together (T10.18), of a literal replay.
+        by_orders: counts of what was asked for by other orders than recorded (S10.13).
     """
 
     events: np.ndarray
@@ -123,6 +124,7 @@ class Demand:
     ticks_recorded: bool = False
     leads: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
     clusters: tuple[Cluster, ...] = ()
+    by_orders: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def first_ns(self) -> int:

@@ -1,0 +1,158 @@
+"""Faults under another set of enabled orders (S10.13), against the oracle and on a recording."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import numpy as np
+import pytest
+
+import pagealloc_model as pm
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import objects as resolved
+from pagealloc_model.allocator import pressure_layout as pr
+from pagealloc_model.base.errors import PolicyError, UsageError
+from pagealloc_model.policy.assumptions import ElasticAssumptions
+from pagealloc_model.policy.policy import Assumptions, Policy
+from pagealloc_model.predicted.demand.demand import Demand
+from pagealloc_model.predicted.demand.folio_orders import with_anon_orders
+from tests.oracle.folio_orders import Unit, asked
+
+ANON = pr.ANON << pr.CLASS_SHIFT
+FOLIO = at.GFP_NOMEMALLOC
+ELASTIC = Assumptions(reclaim="elastic")
+
+
+def drawn(seed: int) -> tuple[list[Unit], dict[int, int], Demand, np.ndarray]:
+    """Units of two tasks, some in place of a failure, freed in runs; the same as a demand."""
+    rng = random.Random(seed)
+    units: list[Unit] = []
+    failures: dict[int, int] = {}
+    rows: list[tuple[int, int, int, int]] = []  # operation, object, order, cpu
+    tasks: list[int] = []
+    leads: dict[int, int] = {}
+    frees: list[tuple[int, Unit]] = []
+    name = 0
+    for _ in range(rng.randrange(4, 12)):
+        task, lead = rng.randrange(2), None
+        if rng.random() < 0.2:
+            lead, name = name, name + 1
+            failures[lead] = rng.choice((4, 9))
+            rows.append((at.RECORDED_FAILURE, lead, failures[lead], 0))
+            tasks.append(task)
+        order = rng.choice((0, 0, 0, 2, 4, 9)) if lead is None else 0
+        own, cpu = [], rng.randrange(2)
+        for _ in range(rng.randrange(1, 40 if order < 9 else 3)):
+            unit = Unit(name, task, order if rng.random() < 0.95 else 0, None, lead)
+            name += 1
+            own.append(unit)
+            rows.append((at.ALLOC, unit.name, unit.order, 0))
+            tasks.append(task)
+            if lead is not None:
+                leads[unit.name] = lead
+        if rng.random() < 0.1:
+            rng.shuffle(own)
+        if rng.random() < 0.9:
+            frees += [(cpu, unit) for unit in own]
+        units += sorted(own, key=lambda unit: unit.name)
+    counts: Counter[int] = Counter()
+    for cpu, unit in frees:
+        unit.freed = (cpu, counts[cpu])
+        counts[cpu] += 1
+        rows.append((at.FREE, unit.name, unit.order, cpu))
+        tasks.append(unit.task)
+    events = np.zeros(len(rows), at.EVENT)
+    for column, values in zip(
+        ("operation", "object", "order", "cpu"), zip(*rows, strict=True), strict=True
+    ):
+        events[column] = values
+    events["time_ns"] = np.arange(len(rows))
+    events["bits"] = np.where(events["operation"] == at.FREE, 0, ANON)
+    objects = np.zeros(name, resolved.OBJECT)
+    for _, number, order, _ in rows:
+        objects["order"][number] = order
+    link = np.full(name, -1, np.int32)
+    for number, lead in leads.items():
+        link[number] = lead
+    counted = dict.fromkeys(
+        ("missed_frees", "split_frees", "hidden_allocations", "hidden_over_losses"), 0
+    ) | dict.fromkeys(("repeated_frees", "failed_charges", "recorded_twice", "outside"), 0)
+    demand = Demand(
+        events=events, objects=objects, leads=link, kswapd_recorded=False,
+        direct_reclaim_recorded=False, **counted,
+    )  # fmt: skip
+    return units, failures, demand, np.array(tasks, np.int64)
+
+
+def outlines(demand: Demand, known: int, failures: set[int]) -> list[tuple[object, ...]]:
+    """Trees of requests by what replaces what, in the order in which they are asked for."""
+    requests = demand.events[np.isin(demand.events["operation"], (at.ALLOC, at.RECORDED_FAILURE))]
+    requests = requests[~np.isin(requests["object"], list(failures))]
+    children: dict[int, list[int]] = {}
+    tops = []
+    for number in requests["object"].tolist():
+        lead = int(demand.leads[number])
+        (tops if lead < 0 or lead in failures else children.setdefault(lead, [])).append(number)
+
+    def outline(number: int) -> tuple[object, ...]:
+        below = tuple(outline(each) for each in children.get(number, []))
+        return int(demand.objects["order"][number]), number < known, below
+
+    return [outline(number) for number in tops]
+
+
+def shape(tree: tuple[object, ...]) -> tuple[object, ...]:
+    order, _, is_unit, children = tree
+    return order, is_unit, tuple(shape(each) for each in children)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_faults_ask_as_the_oracle_says(seed: int) -> None:
+    units, failures, demand, tasks = drawn(seed)
+    mask = random.Random(seed).choice((0, 1 << 4, 1 << 9, 1 << 4 | 1 << 9, 1 << 2 | 1 << 3, 0x3FE))
+    touched = random.Random(seed).choice((512, 60))
+    elastic = ElasticAssumptions(base_pages_per_huge=touched)
+    found = with_anon_orders(demand, tasks, Policy(huge_anon_orders=mask), elastic)
+    enabled = {name: order for name, order in failures.items() if mask >> order & 1}
+    for unit in units:
+        if unit.lead not in enabled:
+            unit.lead = None
+    expected = asked(units, enabled, mask, touched)
+    assert outlines(found, len(demand.objects), set(failures)) == [shape(each) for each in expected]
+    assert (np.diff(found.events["time_ns"]) >= 0).all()
+    _check_frees(found)
+
+
+def _check_frees(demand: Demand) -> None:
+    """Nothing is freed twice, before it was asked for, or before what it stands for."""
+    frees = demand.events["operation"] == at.FREE
+    number, row = demand.events["object"][frees], np.flatnonzero(frees)
+    assert len(set(number.tolist())) == len(number)
+    begun = {n: r for r, n in enumerate(demand.events["object"].tolist()) if not frees[r]}
+    assert all(begun[n] < r for n, r in zip(number.tolist(), row.tolist(), strict=True))
+    freed = dict(zip(number.tolist(), demand.events["time_ns"][frees].tolist(), strict=True))
+    for child, lead in enumerate(demand.leads.tolist()):
+        if lead in freed and child in freed:
+            assert freed[lead] >= freed[child]
+            assert begun[lead] < begun[child]
+
+
+def test_a_mask_splits_and_joins_faults_of_a_recording() -> None:
+    recording = pm.open("highatomic_gate3")
+    recorded = pm.replay(recording, assumptions=ELASTIC)
+    small = pm.replay(recording, Policy(huge_anon_orders=1 << 4), assumptions=ELASTIC)
+    asked_for = small.folios.set_index(["class", "order"])["asked"]
+    assert ("anon", 9) not in asked_for.index and asked_for["anon", 4] > 100
+    assert small.divergence["faults_split"] > 50
+    assert "faults_split" not in recorded.divergence
+    by_class = recorded.folios.set_index(["class", "order"])["asked"]
+    assert asked_for["file", 0] == by_class["file", 0]
+
+
+def test_a_literal_replay_and_a_closed_loop_have_no_such_policy() -> None:
+    recording, policy = pm.open("highatomic_gate3"), Policy(huge_anon_orders=0)
+    with pytest.raises(PolicyError):
+        pm.replay(recording, policy)
+    with pytest.raises(UsageError, match="open loop"):
+        pm.replay(recording, policy, assumptions=Assumptions(reclaim="elastic", time="closed"))
