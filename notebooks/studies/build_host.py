@@ -135,14 +135,14 @@ class BuildHost:
     @property
     def lasting_pages(self) -> int:
         """Pages of kernel memory that a step leaves behind, as many as a whole run."""
-        asked = self.job_kernel_pages_per_s * self.busy_cpus * RUN_S
-        return round(asked * self.kernel_lasting_per_mille / 1000)
+        pages = self.job_kernel_pages_per_s * self.busy_cpus * RUN_S
+        return round(pages * self.kernel_lasting_per_mille / 1000)
 
     @property
     def bursts(self) -> int:
         """Bursts in a step: whole ones, as many as come nearest to `huge_per_s`."""
-        asked = self.huge_per_s * self.step_ns / 1e9
-        return max(round(asked / self.burst_huge_pages), 1)
+        pages = self.huge_per_s * self.step_ns / 1e9
+        return max(round(pages / self.burst_huge_pages), 1)
 
 
 def run_build_host(

@@ -87,11 +87,11 @@ def pages_at(run: Path, number: int) -> dict[str, int]:
 def _of_events(trace: Trace, begins: list[int]) -> dict[str, np.ndarray]:
     """Huge pages asked for by faults, pages moved and scanned, kcompactd's wakes, fallbacks."""
     collapsing = [pid for pid, name in trace.comms.items() if name == "khugepaged"]
-    asked = (trace.event == Event.ALLOC) & (trace.order == HUGE_ORDER)
-    asked &= ~np.isin(trace.pid, collapsing)
+    huge = (trace.event == Event.ALLOC) & (trace.order == HUGE_ORDER)
+    huge &= ~np.isin(trace.pid, collapsing)
     columns = {
-        "served": _counts(trace.time_ns[asked & (trace.pfn >= 0)], begins),
-        "refused": _counts(trace.time_ns[asked & (trace.pfn < 0)], begins),
+        "served": _counts(trace.time_ns[huge & (trace.pfn >= 0)], begins),
+        "refused": _counts(trace.time_ns[huge & (trace.pfn < 0)], begins),
         "pages_migrated": _sums(trace, "migrate:mm_migrate_pages", "succeeded", "", begins),
         "kswapd_scanned": _sums(
             trace, "vmscan:mm_vmscan_lru_shrink_inactive", "nr_scanned", "kswapd", begins
@@ -108,13 +108,13 @@ def _of_events(trace: Trace, begins: list[int]) -> dict[str, np.ndarray]:
 def _of_snapshots(recording: pm.Recording, begins: list[int]) -> pd.DataFrame:
     """Counters that no event tells; slabs and pageblocks by type at each round's end."""
     at = [
-        min(recording.snapshots, key=lambda each, time=time: abs(each.time_ns - time))
+        min(recording.snapshots, key=lambda state, time=time: abs(state.time_ns - time))
         for time in begins
     ]
     names = {name: counter for name, counter in COUNTED.items() if name not in BY_EVENTS}
     rows = []
     for before, after in pairwise(at):
-        row = {name: _value(after, each) - _value(before, each) for name, each in names.items()}
+        row = {name: _value(after, field) - _value(before, field) for name, field in names.items()}
         rows.append(row | {name: _value(after, gauge) for name, gauge in HELD.items()})
         rows[-1] |= _blocks(after)
     return pd.DataFrame(rows)
@@ -208,11 +208,11 @@ class LastEvents:
         rows = np.arange(self._next, end)
         rows = rows[np.isin(self.kind[rows], (Event.ALLOC, Event.FREE))]
         counts = 1 << self.order[rows].astype(np.int64)
-        each = np.repeat(rows, counts)
+        event = np.repeat(rows, counts)
         within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        pages = self.pfn[each] + within
+        pages = self.pfn[event] + within
         known = (pages >= 0) & (pages < len(self.last))
-        self.last[pages[known]] = each[known]
+        self.last[pages[known]] = event[known]
         self._next = end
 
     def allocated(self) -> np.ndarray:

@@ -112,18 +112,18 @@ def from_first_rounds(directory: Path) -> pd.DataFrame:
     for run in finished(directory, SIDES):
         if is_whole(run):
             for touched, survivors in ((TOUCHED, ("once", "stay", "gone")), (None, ("once",))):
-                found = rounds_from_the_first(
+                rounds = rounds_from_the_first(
                     pm.open(run / "recording"), begins_of(run), survivors=survivors, touched=touched
                 )
                 name = f"build_rounds_{run.name}" + (", 512 touched" if touched is None else "")
-                tables.append(found.assign(recording=name))
+                tables.append(rounds.assign(recording=name))
     return pd.concat(tables, ignore_index=True)[["survivors", *shipped.KEPT]]
 
 
 def finished(directory: Path, sides: Iterable[str]) -> list[Path]:
     """Folders of finished runs."""
-    found = [run for side in sides for run in sorted(directory.glob(f"runs/{side}[1-9]*"))]
-    return [run for run in found if (run / "run.json").exists()]
+    runs = [run for side in sides for run in sorted(directory.glob(f"runs/{side}[1-9]*"))]
+    return [run for run in runs if (run / "run.json").exists()]
 
 
 def round_lines() -> Iterator[str]:
@@ -221,10 +221,10 @@ def _mean(values: list[float]) -> str:
 
 def changes(rounds: pd.DataFrame, by: list[str]) -> pd.Series:
     """The share of the last rounds less that of the first ones, round 1 left out, in points."""
-    kept = rounds[rounds["round"] > 1].dropna(subset=["share"])
-    last = kept["round"].max()
-    early = kept[kept["round"] <= 1 + LATE].groupby(by)["share"].mean()
-    return kept[kept["round"] > last - LATE].groupby(by)["share"].mean() - early
+    later = rounds[rounds["round"] > 1].dropna(subset=["share"])
+    last = later["round"].max()
+    early = later[later["round"] <= 1 + LATE].groupby(by)["share"].mean()
+    return later[later["round"] > last - LATE].groupby(by)["share"].mean() - early
 
 
 def _trend_lines(rounds: pd.DataFrame) -> Iterator[str]:

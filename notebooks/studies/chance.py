@@ -57,15 +57,15 @@ def chances(plan_name: str, directory: Path) -> tuple[pd.DataFrame, pd.DataFrame
     measured = {run.name: measured_values(run, directory / "values") for run in runs}
     pair_rows, effect_rows = [], []
     for pair in pairs_of(plan, sides):
-        mine = [
+        values = [
             [measured[run.name] for run in runs if run.side == side.letter]
             for side in (pair.before, pair.after)
         ]
-        if min(map(len, mine)) < 2:
+        if min(map(len, values)) < 2:
             continue
-        table = pd.DataFrame(mine[0] + mine[1])
+        table = pd.DataFrame(values[0] + values[1])
         table = table.loc[:, table.notna().all() & (table != 0).any()]
-        widths = dealt_widths(table.to_numpy(float), len(mine[0]))
+        widths = dealt_widths(table.to_numpy(float), len(values[0]))
         effects = (widths > 1).sum(axis=1)
         pair_rows.append(
             {
@@ -90,5 +90,5 @@ def chances(plan_name: str, directory: Path) -> tuple[pd.DataFrame, pd.DataFrame
 
 
 if __name__ == "__main__":
-    for found in chances(sys.argv[1], Path(sys.argv[2])):
-        print(found.to_string(index=False, float_format="{:.3f}".format))
+    for frame in chances(sys.argv[1], Path(sys.argv[2])):
+        print(frame.to_string(index=False, float_format="{:.3f}".format))

@@ -44,15 +44,15 @@ def relative_predictions(name: str) -> pd.DataFrame:
     """pair, metric, mode, predicted: changes of whole runs, as beginnings say."""
     result = shipped_experiment(name)
     rows = []
-    with tempfile.TemporaryDirectory() as kept:
+    with tempfile.TemporaryDirectory() as cache:
         for pair in pairs_of(result.plan, sides_of(result.plan)):
             recording = RECORDINGS[name].get(pair.before.letter)
             if recording is None:
                 continue
             opened = pm.open(recording)
             for mode in MODES:
-                own, _ = predicted_values(opened, Path(kept), mode, pm.Policy())
-                other, _ = predicted_values(opened, Path(kept), mode, pair.policy, pair.rules)
+                own, _ = predicted_values(opened, Path(cache), mode, pm.Policy())
+                other, _ = predicted_values(opened, Path(cache), mode, pair.policy, pair.rules)
                 for metric, base in own.items():
                     share = other[metric] / base - 1 if base else float("nan")
                     share = 0.0 if other[metric] == base else share
@@ -94,12 +94,12 @@ def score(table: pd.DataFrame) -> pd.DataFrame:
 def counts(name: str) -> pd.DataFrame:
     """Counts of the recorded policy's replays beside the recorded ones, by recording and mode."""
     rows = []
-    with tempfile.TemporaryDirectory() as kept:
+    with tempfile.TemporaryDirectory() as cache:
         for recording in RECORDINGS[name].values():
             opened = pm.open(recording)
             real = recorded_quantities(opened)
             for mode in MODES:
-                own, _ = predicted_values(opened, Path(kept), mode, pm.Policy())
+                own, _ = predicted_values(opened, Path(cache), mode, pm.Policy())
                 for metric in COUNTED:
                     rows.append((name, mode, metric, real[metric], own[metric]))
     return pd.DataFrame(rows, columns=["plan", "mode", "metric", "recorded", "predicted"])

@@ -112,8 +112,8 @@ def defer_changes(table: pd.DataFrame) -> pd.DataFrame:
 
 def _values(table: pd.DataFrame, kind: str, side: Side, from_gate: int, name: str) -> pd.Series:
     """Return a quantity by run."""
-    mine = (table["kind"] == kind) & (table["defrag"] == side[0]) & (table["gate"] == side[1])
-    return table[mine & (table["from_gate"] == from_gate)].set_index("run")[name]
+    chosen = (table["kind"] == kind) & (table["defrag"] == side[0]) & (table["gate"] == side[1])
+    return table[chosen & (table["from_gate"] == from_gate)].set_index("run")[name]
 
 
 def _words(side: Side) -> str:

@@ -133,8 +133,8 @@ def host_changes() -> pd.DataFrame:
     ]
     table = pd.DataFrame({"row of the post": list(study.ROWS.values())})
     first = rows["host"].iloc[0]
-    told = rows[rows["host"] == first]["posted_change"]
-    table["posted"] = [percent(value) for value in told]
+    posted = rows[rows["host"] == first]["posted_change"]
+    table["posted"] = [percent(value) for value in posted]
     for host, own in rows.groupby("host", sort=False):
         table[host] = [_change_cell(row) for row in own.itertuples(index=False)]
     return table
@@ -168,10 +168,10 @@ def series_table() -> pd.DataFrame:
     table = shipped.shipped_rounds("series")
     last = table[table["round"] == table["round"].max()].groupby("side", sort=False)
     mixed, stalls = last["mixed_blocks"].mean(), table.groupby("side")["allocstall"].mean()
-    found = _spelled(trends(table)).drop(columns="recording")
-    found["mixed blocks at the end"] = [f"{mixed[side]:.0f}" for side in found["side"]]
-    found["stalls in reclaim a round"] = [f"{stalls[side]:.0f}" for side in found["side"]]
-    return found
+    lines = _spelled(trends(table)).drop(columns="recording")
+    lines["mixed blocks at the end"] = [f"{mixed[side]:.0f}" for side in lines["side"]]
+    lines["stalls in reclaim a round"] = [f"{stalls[side]:.0f}" for side in lines["side"]]
+    return lines
 
 
 def _spelled(table: pd.DataFrame) -> pd.DataFrame:
@@ -189,7 +189,7 @@ def rounds(names: list[str]) -> pd.DataFrame:
         raise pm.UsageError("no recording: name one or several, such as mixed_6.1")
     tables = []
     for survivors in shipped.OUTLIVES:
-        found = rounds_of_sides(
+        rows = rounds_of_sides(
             [pm.open(name) for name in names],
             shipped.SIDES,
             shipped.SEEDS,
@@ -197,7 +197,7 @@ def rounds(names: list[str]) -> pd.DataFrame:
             rounds=shipped.ROUNDS,
             survivors=survivors,
         )
-        tables.append(trends(found).assign(survivors=survivors))
+        tables.append(trends(rows).assign(survivors=survivors))
     return _spelled(pd.concat(tables, ignore_index=True))
 
 
@@ -207,8 +207,8 @@ def parts() -> pd.DataFrame:
     rows = []
     for name, policy in series().items():
         table = run_build_host(BuildHost(scale=128), policy, rules=rules)
-        asked = table["thp_fault_alloc"] + table["thp_fault_fallback"]
-        served = 100 * table["thp_fault_alloc"] / asked
+        faults = table["thp_fault_alloc"] + table["thp_fault_fallback"]
+        served = 100 * table["thp_fault_alloc"] / faults
         rows.append(
             {
                 "on": name,
@@ -226,7 +226,7 @@ def recordings(directory: str | None) -> pd.DataFrame:
     """Counters of recordings with and without defrag_mode, and what each predicts of the other."""
     if not directory:
         raise pm.UsageError("no recordings: name their directory, or set PAGEALLOC_RECORDINGS")
-    base, same, patch = (pm.open(Path(directory) / each) for each in (BASE, SAME_POLICY, PATCH))
+    base, same, patch = (pm.open(Path(directory) / name) for name in (BASE, SAME_POLICY, PATCH))
     table = counters_of_pair(base, patch, same, "defrag_mode")
     counts = table.drop(columns=["name", "measurable", "verdict"])
     return table[(counts != 0).any(axis=1)].drop(columns="measurable")
@@ -243,12 +243,12 @@ def main(words: list[str]) -> int:
         print(rounds(more).to_string(index=False))
     elif what == "first":
         name, touched, *begins = more
-        found = rounds_from_the_first(
+        rows = rounds_from_the_first(
             pm.open(name),
-            [int(each) for each in begins],
+            [int(word) for word in begins],
             touched=None if touched == "-" else int(touched),
         )
-        print(found.to_csv(index=False), end="")
+        print(rows.to_csv(index=False), end="")
     elif what == "trends":
         print(trends_table().to_string(index=False), "\n")
         print(series_table().to_string(index=False), "\n")

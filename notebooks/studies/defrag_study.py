@@ -102,19 +102,19 @@ def run_study(
 
 def judged_rows(runs: pd.DataFrame, posted: pd.DataFrame) -> pd.DataFrame:
     """Every row of `ROWS`, predicted beside posted."""
-    told = posted.pivot(index="quantity", columns="variant", values="low")
+    figures = posted.pivot(index="quantity", columns="variant", values="low")
     sums = runs.groupby(["side", "seed"])[list(ROWS)].sum()
     rows = []
     for counter, quantity in ROWS.items():
         before, after = (sums.loc[side, counter].to_numpy(float) for side in ("base", "patch"))
-        wanted = told.loc[quantity, "patched"] / told.loc[quantity, "unpatched"] - 1
+        wanted = figures.loc[quantity, "patched"] / figures.loc[quantity, "unpatched"] - 1
         change = after.mean() / before.mean() - 1 if before.mean() else float("nan")
         low, high = relative_interval(before, after)
         rows.append(
             {
                 "quantity": quantity,
-                "posted_base": told.loc[quantity, "unpatched"],
-                "posted_patch": told.loc[quantity, "patched"],
+                "posted_base": figures.loc[quantity, "unpatched"],
+                "posted_patch": figures.loc[quantity, "patched"],
                 "posted_change": wanted,
                 "base": before.mean(),
                 "patch": after.mean(),
@@ -150,16 +150,16 @@ def relative_interval(base: np.ndarray, patch: np.ndarray) -> tuple[float, float
 
 def served_shares(runs: pd.DataFrame, posted: pd.DataFrame) -> pd.DataFrame:
     """Share of the huge pages asked for that was served, step by step: the post's trend."""
-    told = posted.pivot(index="quantity", columns="variant", values="low")
-    asked = told.loc["THP fault alloc"] + told.loc["THP fault fallback"]
+    low = posted.pivot(index="quantity", columns="variant", values="low")
+    faults = low.loc["THP fault alloc"] + low.loc["THP fault fallback"]
     sums = runs.groupby(["side", "step"])[["thp_fault_alloc", "thp_fault_fallback"]].sum()
     shares = sums["thp_fault_alloc"] / sums.sum(axis=1)
     table = pd.DataFrame({"base": shares["base"], "patch": shares["patch"]})
     for side, variant in (("posted_base", "unpatched"), ("posted_patch", "patched")):
         served = {
-            step: told.loc[name, variant] / asked[variant]
+            step: low.loc[name, variant] / faults[variant]
             for step in table.index
-            if (name := f"thp_fault_alloc of run {step}") in told.index
+            if (name := f"thp_fault_alloc of run {step}") in low.index
         }
         table.insert(0, side, pd.Series(served, dtype=float))
     return table[["posted_base", "posted_patch", "base", "patch"]]
@@ -195,8 +195,8 @@ def defrag_table(rows: pd.DataFrame, rules: str, *, width: int = WIDTH) -> str:
         f"{what} {int(rows[name].fillna(False).sum())} of {len(rows)}"
         for name, what in (("sign", "sign"), ("size", "size"), ("beats_null", "nearer than null"))
     )
-    told = f"{rules} {counts}; {COUNTED}."
-    return f"{Table(header, lines).to_text(width)}\n\n{paragraph(told, width=width)}\n"
+    words = f"{rules} {counts}; {COUNTED}."
+    return f"{Table(header, lines).to_text(width)}\n\n{paragraph(words, width=width)}\n"
 
 
 def trend_table(
@@ -217,7 +217,7 @@ def trend_table(
 def left_out_lines(left_out: Mapping[str, str], *, width: int = WIDTH) -> str:
     """Rows of the post that are not compared, and why."""
     items = [f"{row}: {reason}." for row, reason in left_out.items()]
-    return "\n".join(paragraph(each, width=width, label="- ") for each in items) + "\n"
+    return "\n".join(paragraph(item, width=width, label="- ") for item in items) + "\n"
 
 
 def verdict_word(verdict: object) -> str:

@@ -50,7 +50,7 @@ def apart(*tables: Iterable[str]) -> Iterator[str]:
 
 def short_error_lines(validations: list[Validation]) -> Iterator[str]:
     """A markdown table with one row per recording: error (null model's error)."""
-    by_metric = [(each.recording.name, each.errors.set_index("metric")) for each in validations]
+    by_metric = [(one.recording.name, one.errors.set_index("metric")) for one in validations]
     return markdown(
         ["recording", *SHORT.values()],
         (
@@ -65,7 +65,7 @@ def short_cell(rows: pd.DataFrame) -> str:
     overall = rows[rows["scope"] == "all"]
     zones = rows[rows["scope"].str.fullmatch(r"(node=0,)?zone=\w+")]
     normal = zones[zones["scope"].str.endswith("zone=Normal")]
-    row = next(each for each in (overall, normal, zones) if len(each)).iloc[0]
+    row = next(part for part in (overall, normal, zones) if len(part)).iloc[0]
     return f"{error_cell(row['error'], row['unit'])} ({error_cell(row['null_error'], row['unit'])})"
 
 
@@ -146,7 +146,7 @@ def table_lines(frame: pd.DataFrame) -> Iterator[str]:
     """A data frame as markdown; errors in percent."""
     numeric = [pd.api.types.is_numeric_dtype(frame[name]) for name in frame]
     yield f"| {' | '.join(map(str, frame))} |"
-    yield f"|{'|'.join('--:' if each else '---' for each in numeric)}|"
+    yield f"|{'|'.join('--:' if right else '---' for right in numeric)}|"
     for row in frame.itertuples(index=False):
         cells = [
             error_cell(value, "") if name in ("error", "added") else _cell(value)

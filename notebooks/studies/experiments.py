@@ -175,7 +175,7 @@ def causes_text(name: str) -> str:
     paragraphs = [
         f"{row.axis}, {row.metric}: {row.cause}." for row in wrong_predictions(name).itertuples()
     ]
-    return "\n\n".join(textwrap.fill(each, WIDTH, break_on_hyphens=False) for each in paragraphs)
+    return "\n\n".join(textwrap.fill(text, WIDTH, break_on_hyphens=False) for text in paragraphs)
 
 
 def _score_cells(row: Any) -> list[str]:

@@ -39,8 +39,8 @@ def gate_regions(regions: pd.DataFrame, *, posted: float = 38) -> Drawing:
     shares = [*dict.fromkeys(regions["proactiveness"])]
     for panel, load in enumerate(loads):
         for number, share in enumerate(shares):
-            mine = (regions["load"] == load) & (regions["proactiveness"] == share)
-            grid.add(_marks(regions[mine], share, number, in_legend=panel == 0), panel)
+            own = (regions["load"] == load) & (regions["proactiveness"] == share)
+            grid.add(_marks(regions[own], share, number, in_legend=panel == 0), panel)
         labels, dots = _labels(regions[regions["load"] == load]), {"color": INK, "width": 1.5}
         line = _trace(
             [posted, posted],
@@ -161,7 +161,7 @@ def rounds_served(
             scale = 100.0 if is_share else 1.0
             rounds = np.array(sorted(own["round"].unique()), float)
             low, mean, high = (
-                scale * each.to_numpy(float) for each in (values.min(), values.mean(), values.max())
+                scale * part.to_numpy(float) for part in (values.min(), values.mean(), values.max())
             )
             band = _trace(
                 np.concatenate([rounds, rounds[::-1]]),

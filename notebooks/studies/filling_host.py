@@ -62,7 +62,7 @@ class FilledHost:
     @cached_property
     def gigabytes(self) -> pd.DataFrame:
         """One row for each aligned range that the Normal zone has all of."""
-        zone = next(each for each in self.run.machine.zones if each.name == "Normal")
+        zone = next(zone for zone in self.run.machine.zones if zone.name == "Normal")
         use = pm.synthetic.block_use(self.run.final)
         table = pd.DataFrame({"kernel_pages": use.fixed, "free_pages": use.buddy})
         first, end = -(-zone.start_pfn >> self.order), zone.end_pfn >> self.order
@@ -109,7 +109,7 @@ def list_costs(filled: FilledHost) -> pd.DataFrame:
         every_bitmap: words.
     """
     machine, order = filled.run.machine, filled.order
-    zone = next(each for each in machine.zones if each.name == "Normal")
+    zone = next(zone for zone in machine.zones if zone.name == "Normal")
     first = zone.start_pfn >> order
     count = -(-zone.end_pfn >> order) - first
     pfns, orders, types = pm.synthetic.buddies(filled.run.final)
@@ -125,7 +125,7 @@ def list_costs(filled: FilledHost) -> pd.DataFrame:
         by_class = [has[is_tainted == side, migratetype] for side in (False, True)]
         if migratetype != TYPE.MOVABLE:
             by_class = by_class[1:]
-        sets = np.array([each.any(axis=0) for each in by_class])
+        sets = np.array([bits.any(axis=0) for bits in by_class])
         ordered = np.concatenate(by_class)
         rows.append(
             {
@@ -142,14 +142,14 @@ def list_costs(filled: FilledHost) -> pd.DataFrame:
 
 def _looked_at(sets: np.ndarray) -> int:
     """Heads looked at, set after set and order after order, up to the first list with a buddy."""
-    found = np.flatnonzero(sets.ravel())
-    return int(found[0]) + 1 if len(found) else sets.size
+    heads = np.flatnonzero(sets.ravel())
+    return int(heads[0]) + 1 if len(heads) else sets.size
 
 
 def _words_read(sets: np.ndarray) -> int:
     """Words read, one for each set, up to the first with a bit."""
-    found = np.flatnonzero(sets.any(axis=1))
-    return int(found[0]) + 1 if len(found) else len(sets)
+    words = np.flatnonzero(sets.any(axis=1))
+    return int(words[0]) + 1 if len(words) else len(sets)
 
 
 def _demand(machine: pm.synthetic.Machine, host: FillingHost) -> pm.synthetic.Demand:

@@ -105,8 +105,8 @@ def run_full_host(
     """What becomes of a full host's reserve and huge pages, second by second.
 
     Returns:
-        Columns second; reserved_blocks; whole_blocks, free huge buddies in the reserve; crumbs,
-        free pages of the reserve in smaller ones; free_pages and free_whole_blocks, all; score and
+        Columns second; reserved_blocks; whole_blocks, free huge buddies in the reserve;
+        partly_used, its other free pages; free_pages and free_whole_blocks, all; score and
         score_without_reserve, percent of the free pages that lie in smaller pieces than huge pages,
         with and without the reserve's own (S9.6, S9.10); and counters since the start:
         blocks_taken, reserved so far; blocks_given_back, of them; failed_order_1 to 3, requests
@@ -131,11 +131,11 @@ def run_full_host(
     free, counts = run.free, run.counts
     block_pages = 1 << machine.pageblock_order
     in_pieces = free["free_pages"] - free["free_blocks"] * block_pages
-    not_reserved = free["free_pages"] - free["crumbs"] - free["whole_blocks"] * block_pages
-    table = free[["reserved_blocks", "whole_blocks", "crumbs", "free_pages"]].copy()
+    not_reserved = free["free_pages"] - free["partly_used"] - free["whole_blocks"] * block_pages
+    table = free[["reserved_blocks", "whole_blocks", "partly_used", "free_pages"]].copy()
     table["free_whole_blocks"] = free["free_blocks"]
     table["score"] = in_pieces * 100 // free["free_pages"].clip(lower=1)
-    without = in_pieces - free["crumbs"]
+    without = in_pieces - free["partly_used"]
     table["score_without_reserve"] = without * 100 // not_reserved.clip(lower=1)
     table["blocks_taken"] = counts["blocks_reserved"]
     table["blocks_given_back"] = counts["blocks_unreserved"]
@@ -225,8 +225,8 @@ def _requests(machine: pm.synthetic.Machine, host: FullHost) -> pm.synthetic.Req
             lasting = rng.random(count) < host.lasting_per_mille / 1000
             lives[lasting] = rng.exponential(host.lasting_s, int(lasting.sum()))
             begin, end = (second * SECOND for second in host.atomic_pause_s)
-            kept = (times < begin) | (times >= end)
-            times, cpus, orders, lives = times[kept], cpus[kept], orders[kept], lives[kept]
+            awake = (times < begin) | (times >= end)
+            times, cpus, orders, lives = times[awake], cpus[awake], orders[awake], lives[awake]
         elif number == 2:
             orders = machine.pageblock_order
         elif number == 3:

@@ -28,12 +28,12 @@ def snapshots_in(directory: Path) -> list[Snapshot]:
     """The snapshots of a recording, whether or not its events are there."""
     folder = directory / SNAPSHOT_DIRECTORY
     names = folder.iterdir() if folder.is_dir() else ()
-    found = [
-        Snapshot(time_ns=int(each.name), directory=each) for each in names if each.name.isdecimal()
+    states = [
+        Snapshot(time_ns=int(path.name), directory=path) for path in names if path.name.isdecimal()
     ]
-    if not found:
+    if not states:
         raise pm.UsageError(f"{folder} has no snapshots; give the directory of a recording")
-    return sorted(found, key=lambda each: each.time_ns)
+    return sorted(states, key=lambda state: state.time_ns)
 
 
 def reserve_over_time(snapshots: Sequence[Snapshot]) -> pd.DataFrame:
@@ -41,14 +41,14 @@ def reserve_over_time(snapshots: Sequence[Snapshot]) -> pd.DataFrame:
 
     Returns:
         Columns second since the first; reserved_blocks; whole_blocks, its free huge buddies;
-        crumbs, its free pages in smaller ones; free_pages, all; low_mark, pages; score and
+        partly_used, its other free pages; free_pages, all; low_mark, pages; score and
         score_without_reserve, percent of the free pages in pieces smaller than a pageblock; and
         `COUNTERS` since the first snapshot.
     """
-    usable = [each for each in snapshots if each.pagetypeinfo and each.zoneinfo and each.vmstat]
+    usable = [one for one in snapshots if one.pagetypeinfo and one.zoneinfo and one.vmstat]
     free = snapshot_tables(usable)["free_pages"]
     blocks = snapshot_tables(usable)["pageblocks"]
-    order = next((each.pagetypeinfo.pageblock_order for each in usable if each.pagetypeinfo), 9)
+    order = next((state.pagetypeinfo.pageblock_order for state in usable if state.pagetypeinfo), 9)
     reserved = free["migratetype"] == "HighAtomic"
     whole = free["order"] >= order
     pages = free["pages"].astype(float)
@@ -56,20 +56,20 @@ def reserve_over_time(snapshots: Sequence[Snapshot]) -> pd.DataFrame:
         "free_pages": pages,
         "in_pieces": pages.where(~whole, 0),
         "own": pages.where(reserved, 0),
-        "crumbs": pages.where(reserved & ~whole, 0),
+        "partly_used": pages.where(reserved & ~whole, 0),
     }
     table = pd.DataFrame(sums).groupby(free["time_ns"]).sum().astype(int)
     rest = table["free_pages"] - table["own"]
     table["score"] = 100 * table["in_pieces"] // table["free_pages"]
-    table["score_without_reserve"] = 100 * (table["in_pieces"] - table["crumbs"]) // rest
-    table["whole_blocks"] = (table["own"] - table["crumbs"]) // (1 << order)
+    table["score_without_reserve"] = 100 * (table["in_pieces"] - table["partly_used"]) // rest
+    table["whole_blocks"] = (table["own"] - table["partly_used"]) // (1 << order)
     held = blocks[blocks["migratetype"] == "HighAtomic"].groupby("time_ns")["blocks"].sum()
     table["reserved_blocks"] = held
-    zones = [each.zoneinfo.zones for each in usable if each.zoneinfo]
-    table["low_mark"] = [sum(zone.low or 0 for zone in each if zone.managed) for each in zones]
-    values = [each.vmstat for each in usable if each.vmstat]
+    zones = [state.zoneinfo.zones for state in usable if state.zoneinfo]
+    table["low_mark"] = [sum(zone.low or 0 for zone in part if zone.managed) for part in zones]
+    values = [state.vmstat for state in usable if state.vmstat]
     for name in COUNTERS:
-        table[name] = [(each.get(name) or 0) - (values[0].get(name) or 0) for each in values]
+        table[name] = [(value.get(name) or 0) - (values[0].get(name) or 0) for value in values]
     table["second"] = (table.index - table.index[0]) / 1e9
     return table.drop(columns=["in_pieces", "own"]).reset_index(drop=True)
 
@@ -90,15 +90,15 @@ def reserve_by_run(table: pd.DataFrame) -> pd.DataFrame:
     for name, own in table.groupby("run", sort=False):
         faults = own["thp_fault_alloc"] + own["thp_fault_fallback"]
         quiet = own[faults < ASKED].iloc[-1]
-        asked, last = own[faults >= ASKED], own.iloc[-1]
+        busy, last = own[faults >= ASKED], own.iloc[-1]
         grown = own.loc[own["reserved_blocks"].diff() > 0, "second"]
-        held_back = (asked["score"] <= MARK) & (asked["score_without_reserve"] > MARK)
+        held_back = (busy["score"] <= MARK) & (busy["score_without_reserve"] > MARK)
         rows.append(
             {"run": name, "first_block_s": grown.min(), "last_block_s": grown.max()}
-            | {each: quiet[each] for each in ("reserved_blocks", "whole_blocks", "crumbs")}
+            | {name: quiet[name] for name in ("reserved_blocks", "whole_blocks", "partly_used")}
             | {
                 "in_use": PAGES * (quiet["reserved_blocks"] - quiet["whole_blocks"])
-                - quiet["crumbs"]
+                - quiet["partly_used"]
             }
             | {"free_pages": quiet["free_pages"], "held_back": held_back.mean()}
             | {"thp_success": last["thp_fault_alloc"] / faults.iloc[-1]}

@@ -102,7 +102,7 @@ def _run(host: FullHost, gate: int) -> pd.Series:
 
 
 def _row(pairs: list[tuple[pd.Series, pd.Series]]) -> dict[str, float]:
-    mainline, gate = (pd.DataFrame(each) for each in zip(*pairs, strict=True))
+    mainline, gate = (pd.DataFrame(rows) for rows in zip(*pairs, strict=True))
     changes = (gate["thp_success"] - mainline["thp_success"]).to_numpy()
     return {
         "runs": len(pairs),

@@ -33,7 +33,7 @@ def runs_in(directory: Path, side: str = "") -> list[Path]:
 
 def reserve(directory: Path) -> pd.DataFrame:
     """Write the reserve over time; returns a row a run."""
-    runs = {each.parent.name: each for each in runs_in(directory)}
+    runs = {path.parent.name: path for path in runs_in(directory)}
     table = reserve_in_runs(runs)
     print(idle.write_table(idle.SLOWPATH_RESERVE, table))
     return reserve_by_run(table)
@@ -56,7 +56,7 @@ def defer(directory: Path, madvised: Path, cache: Path) -> pd.DataFrame:
 def main(what: str, *directories: str) -> None:
     """Print one of the tables."""
     makers = {"reserve": reserve, "defer": defer}
-    table = makers[what](*(Path(each) for each in directories))
+    table = makers[what](*(Path(path) for path in directories))
     print(table.round(3).to_string(index=False))
 
 

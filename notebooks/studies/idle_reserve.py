@@ -149,14 +149,14 @@ def answers_and_costs(
     return pd.DataFrame(rows)
 
 
-def _failures(burst: pd.DataFrame, asked: Mapping[int, float]) -> dict[str, float]:
+def _failures(burst: pd.DataFrame, counts: Mapping[int, float]) -> dict[str, float]:
     """Return failed requests per 10,000 of each order: mean, least and most over seeds."""
-    found = {}
-    for order, requests in asked.items():
+    shares = {}
+    for order, requests in counts.items():
         failed = 1e4 * burst[f"failed_order_{order}"] / requests
         name = f"failed_order_{order}"
-        found |= {name: failed.mean(), f"{name}_least": failed.min(), f"{name}_most": failed.max()}
-    return found
+        shares |= {name: failed.mean(), f"{name}_least": failed.min(), f"{name}_most": failed.max()}
+    return shares
 
 
 def _asked(host: FullHost) -> dict[int, float]:
@@ -193,7 +193,7 @@ def why_not_recycled(host: FullHost = HOST, seeds: Iterable[int] = (0,)) -> pd.D
 
     Returns:
         Columns huge_per_s, atomic_ms, from_pcp; blocks_taken and blocks_given_back in all,
-        reserved_blocks, whole_blocks and crumbs at the end; means over the seeds.
+        reserved_blocks, whole_blocks and partly_used at the end; means over the seeds.
     """
     rows = []
     for huge in (0, host.huge_per_s):
@@ -204,7 +204,7 @@ def why_not_recycled(host: FullHost = HOST, seeds: Iterable[int] = (0,)) -> pd.D
                 about = {"huge_per_s": huge, "atomic_ms": life, "from_pcp": from_pcp}
                 rows.append(about | _means(changed, policy, seeds))
     columns = ["huge_per_s", "atomic_ms", "from_pcp", "blocks_taken", "blocks_given_back"]
-    return pd.DataFrame(rows)[[*columns, "reserved_blocks", "whole_blocks", "crumbs"]]
+    return pd.DataFrame(rows)[[*columns, "reserved_blocks", "whole_blocks", "partly_used"]]
 
 
 def _means(host: FullHost, policy: pm.Policy, seeds: Iterable[int]) -> dict[str, float]:

@@ -89,13 +89,13 @@ def measured_values(
 ) -> dict[tuple[str, str], float]:
     """What a recording shows of each quantity, on its scale; totals in so many seconds."""
     rules = pm.replay(recording, assumptions=assumptions).rules
-    found = {}
+    values = {}
     for key, error in model_errors(recording, rules, assumptions).by_row.items():
         one = quantities.get(key)
         if one is not None:
             share = seconds / seconds_of(recording) if one.how in ("sum", "count") else 1.0
-            found[key] = float(scaled(error.measured * share, one.unit))
-    return found
+            values[key] = float(scaled(error.measured * share, one.unit))
+    return values
 
 
 def seconds_of(recording: pm.Recording) -> float:
@@ -117,21 +117,21 @@ def held_rows(name: str, base: Side, patch: Side, seeds: int) -> Iterator[dict[s
             for seed in range(seeds)
         ]
         runs: dict[tuple[str, str], list[Change]] = defaultdict(list)
-        for change in (change for each in comparisons for change in each.changes):
+        for change in (change for part in comparisons for change in part.changes):
             runs[change.before.metric, change.before.scope].append(change)
-        known = {key: mine for key, mine in runs.items() if len(mine) == seeds and mine[0].error}
-        quantities = {key: mine[0].before for key, mine in known.items()}
+        known = {key: own for key, own in runs.items() if len(own) == seeds and own[0].error}
+        quantities = {key: own[0].before for key, own in known.items()}
         seconds = seconds_of(recording)
         before, after = (
             pd.DataFrame(
-                [measured_values(each, assumptions, quantities, seconds) for each in side.runs]
+                [measured_values(run, assumptions, quantities, seconds) for run in side.runs]
             ).mean()
             for side in (base, patch)
         )
         verdicts = repeated(comparisons).rows.set_index(["metric", "scope"])["verdict"]
         for key, measured in (after - before).dropna().items():
             half = half_width(known[key])
-            predicted = float(np.mean([each.on_scale for each in known[key]]))
+            predicted = float(np.mean([change.on_scale for change in known[key]]))
             if np.isfinite(half):
                 yield {
                     "comparison": name,
@@ -180,7 +180,7 @@ def coverage(
     comparisons: Iterable[tuple[str, Side, Side]], seeds: int = SEEDS
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the share of intervals that hold what was measured, by kind and by comparison."""
-    rows = pd.DataFrame([row for each in comparisons for row in held_rows(*each, seeds)])
+    rows = pd.DataFrame([row for case in comparisons for row in held_rows(*case, seeds)])
     return _shares(rows, "quantities"), _shares(rows, "comparison")
 
 
@@ -189,19 +189,19 @@ def _shares(rows: pd.DataFrame, by: str) -> pd.DataFrame:
     return pd.DataFrame(
         {
             by: name,
-            "rows": len(mine),
-            "held": f"{mine['held'].mean():.0%}",
-            "around no change": f"{mine['around no change'].mean():.0%}",
-            "told": int(mine["told"].sum()),
-            "sign right": int((mine["told"] & mine["sign"]).sum()),
+            "rows": len(part),
+            "held": f"{part['held'].mean():.0%}",
+            "around no change": f"{part['around no change'].mean():.0%}",
+            "told": int(part["told"].sum()),
+            "sign right": int((part["told"] & part["sign"]).sum()),
         }
-        for name, mine in parts
+        for name, part in parts
     )
 
 
 def coverage_lines() -> Iterator[str]:
     """Both tables of the pairs that are recorded."""
-    by_kind, by_pair = coverage(each for pair in PAIRS for each in both_ways(*pair))
+    by_kind, by_pair = coverage(case for pair in PAIRS for case in both_ways(*pair))
     yield from table_lines(by_kind)
     yield ""
     yield from table_lines(by_pair)
@@ -214,8 +214,8 @@ def main() -> None:
     parser.add_argument("--pair", nargs=4, action="append", default=[])
     parser.add_argument("--seeds", type=int, default=SEEDS)
     options = parser.parse_args()
-    wanted = [each for pair in options.pair for each in both_ways(*pair)]
-    wanted += [each for directory in options.directories for each in sides_of(directory)]
+    wanted = [case for pair in options.pair for case in both_ways(*pair)]
+    wanted += [case for directory in options.directories for case in sides_of(directory)]
     if not wanted:
         print(*coverage_lines(), sep="\n")
         return

@@ -96,7 +96,7 @@ def _commits(transactions: pd.DataFrame) -> np.ndarray:
 
 def _distance(one: np.ndarray, other: np.ndarray) -> float:
     """Total variation distance of two samples over `BINS`."""
-    shares = [np.histogram(each, BINS)[0] / len(each) for each in (one, other)]
+    shares = [np.histogram(pages, BINS)[0] / len(pages) for pages in (one, other)]
     return float(np.abs(shares[0] - shares[1]).sum() / 2)
 
 
@@ -163,18 +163,18 @@ def avalanche() -> pd.DataFrame:
             begun = time.process_time()
             policy = pm.Policy(pcp_batch=batch, pcp_free_batched=batched)
             times = with_costs(pm.synthetic.run(scenario, policy, rules="6.18"))
-            drains = [each.acquisitions.query("cause == 'commit'") for each in times]
+            drains = [part.acquisitions.query("cause == 'commit'") for part in times]
             rows.append(
                 {
                     "pcp->batch": batch,
                     "batched": "yes" if batched else "no",
                     "drains": len(drains[1]),
                     "longest hold, pages": drains[1]["pages"].max(),
-                    "longest hold, us": spread(each["hold_ns"].max() / 1e3 for each in drains),
-                    "median wait, ms": spread(each["wait_ns"].median() / 1e6 for each in drains),
-                    "longest wait, ms": spread(each["wait_ns"].max() / 1e6 for each in drains),
+                    "longest hold, us": spread(rows["hold_ns"].max() / 1e3 for rows in drains),
+                    "median wait, ms": spread(rows["wait_ns"].median() / 1e6 for rows in drains),
+                    "longest wait, ms": spread(rows["wait_ns"].max() / 1e6 for rows in drains),
                     "longest spell, ms": spread(
-                        each.stalls["longest_spell_ns"].max() / 1e6 for each in times
+                        part.stalls["longest_spell_ns"].max() / 1e6 for part in times
                     ),
                     "CPU seconds": time.process_time() - begun,
                 }
@@ -219,7 +219,7 @@ def _amplified(run: pm.synthetic.Run, *, batched: bool, fails: bool) -> dict[str
         "pages freed one by one": failed["frees"],
         "drains cut short": failed["drains_cut_short"],
         "pages left": failed["pages_left"],
-        "longest wait of a free, ms": spread(_freeing_wait(each) for each in (low, times, high)),
+        "longest wait of a free, ms": spread(_freeing_wait(part) for part in (low, times, high)),
     }
     for caller in ("commit", "decay", "drain_all", "refill"):
         row[f"longest hold of {caller}, pages"] = holds[caller].pages if caller in holds else 0
@@ -246,7 +246,7 @@ def with_costs(run: pm.synthetic.Run, *, fails: bool = True) -> list[pm.locks.Lo
 def spread(values: Iterable[float]) -> str:
     """The middle one of three, and the others in brackets; NA if it is not known."""
     numbers = list(values)
-    low, value, high = (f"{each:,.3g}" if each < 100 else f"{each:,.0f}" for each in numbers)
+    low, value, high = (f"{value:,.3g}" if value < 100 else f"{value:,.0f}" for value in numbers)
     return f"{value} ({low} to {high})" if np.isfinite(numbers[1]) else "NA"
 
 

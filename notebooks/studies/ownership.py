@@ -149,18 +149,18 @@ def purgers() -> pd.DataFrame:
 def _share_row(name: str, scenario: pm.synthetic.Demand, rules: str) -> dict[str, object]:
     runs = [pm.synthetic.run(scenario, policy, rules=rules) for policy in (None, OWNED)]
     table = ownership_rows(*(ownership_effects(run) for run in runs))
-    found = table.set_index(["metric", "scope"])
-    shares = {column: _share(found.loc[key]) for column, key in SHARES.items()}
-    refilled = found.loc["refilled pages", "patch"]
+    values = table.set_index(["metric", "scope"])
+    shares = {column: _share(values.loc[key]) for column, key in SHARES.items()}
+    refilled = values.loc["refilled pages", "patch"]
     phases = {phase: refilled[phase] / max(refilled.sum(), 1) for phase in refilled.index}
     return {
         "load": name,
         "CPUs": scenario.machine.nr_cpus,
         **shares,
         **phases,
-        "pages/acq. before": found.loc[("pages per acquisition", "all"), "base"],
-        "after": found.loc[("pages per acquisition", "all"), "patch"],
-        "remote frees": found.loc[("remote frees", "all"), "patch"],
+        "pages/acq. before": values.loc[("pages per acquisition", "all"), "base"],
+        "after": values.loc[("pages per acquisition", "all"), "patch"],
+        "remote frees": values.loc[("remote frees", "all"), "patch"],
     }
 
 
@@ -170,13 +170,13 @@ def _share(row: pd.Series) -> float:
 
 def options(recording: str = "xfree") -> str:
     """How far every open choice alone moves traffic and fragmentation: tables for a mail."""
-    vary = {f"ownership.{each.name}": _values(each.metadata) for each in fields(OwnershipOptions)}
+    vary = {f"ownership.{part.name}": _values(part.metadata) for part in fields(OwnershipOptions)}
     result = pm.sweep([recording], one_at_a_time(vary), policy=OWNED)
     texts = []
     for metric in ("zone_lock_acquisitions", "zone_lock_hold_ns", "unusable_index_pageblock"):
-        found = result.sensitivity(metric)
-        found.figure().write_html(f"ownership_options_{metric}.html")
-        texts.append(found.to_text(width=72))
+        effect = result.sensitivity(metric)
+        effect.figure().write_html(f"ownership_options_{metric}.html")
+        texts.append(effect.to_text(width=72))
     return "\n".join(texts)
 
 
@@ -208,7 +208,7 @@ def pressure() -> pd.DataFrame:
                     "ownership": owned[name],
                     "change": owned[name] - base,
                     "null": 0,
-                    "spread": max(abs(each[name] - base) for each in mainline),
+                    "spread": max(abs(run[name] - base) for run in mainline),
                 }
             )
     return pd.DataFrame(rows)
@@ -225,9 +225,9 @@ def _pressed_counters(recording: pm.Recording, policy: pm.Policy, seed: int) -> 
 def conservation(operations: int) -> str:
     """Random operations with every option at its default and at each other value in turn."""
     policies = [OWNED, OWNED.changed_by(pm.Policy.parse(["ownership.fit_test=always"]))]
-    for each in fields(OwnershipOptions):
-        for value in _values(each.metadata)[:3]:
-            changed = {f"ownership.{each.name}": value, "ownership.fit_test": "always"}
+    for option in fields(OwnershipOptions):
+        for value in _values(option.metadata)[:3]:
+            changed = {f"ownership.{option.name}": value, "ownership.fit_test": "always"}
             policies.append(OWNED.changed_by(pm.Policy.from_settings(changed)))
     begun = time.monotonic()
     done = checks = 0

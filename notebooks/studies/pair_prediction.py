@@ -37,7 +37,7 @@ PART_UNITS = {
     ADDED: "blocks",
     FILL: "s",
     "wholly free HighAtomic blocks": "blocks",
-    "HighAtomic pages in crumbs": "pages",
+    "HighAtomic pages in partly used blocks": "pages",
     **{f"free {name} pages": "pages" for name in TYPES},
     "THP success": "share",
     "extfrag events": "per s",
@@ -64,7 +64,7 @@ def pair_prediction(
     spread = pd.DataFrame(spreads).max().reindex(list(PART_UNITS))
     span = off.trace.demand_span_ns
     same, changed = (
-        _predicted(pm.replay(off, each, assumptions=assumptions), span) for each in (None, policy)
+        _predicted(pm.replay(off, side, assumptions=assumptions), span) for side in (None, policy)
     )
     recorded_off, recorded_on = (side.iloc[0] for side in sides)
     differ = (recorded_on - recorded_off).abs() > 2 * spread.fillna(0.0)
@@ -129,7 +129,7 @@ def part_quantities(
         ADDED: blocks_added(states, "HighAtomic", window),
         FILL: time_to_fill(blocks_from(states, "HighAtomic", window), low),
         "wholly free HighAtomic blocks": whole_pages / (1 << machine.pageblock_order),
-        "HighAtomic pages in crumbs": float(last.sum()) - whole_pages,
+        "HighAtomic pages in partly used blocks": float(last.sum()) - whole_pages,
         **free_by_type(inside),
         "THP success": thp_success(counter_changes(tables.vmstat, window)),
         "extfrag events": extfrag / ((high - low) / 1e9),

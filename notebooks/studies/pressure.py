@@ -2,7 +2,7 @@
 
 Usage: python notebooks/studies/pressure.py
        [own [RECORDING ...] | factors [RECORDING ...] | pair | reserve | questions | map | idle |
-        costs | large | regions | scores WHOLE CRUMBS]
+        costs | large | regions | scores WHOLE PARTLY]
 
 `own`: what changes when elastic replaces literal: counters of kswapd, direct reclaim, compaction
 and huge pages, recorded and by the model alone. `factors`: by how much the model is off in what
@@ -15,7 +15,7 @@ of CPU time; written to data/gate_map.csv. `idle`: an idle reserve, with and wit
 proactive compaction, under each `defrag`, 4 minutes; `large`: the same on 64 GiB, 4 minutes;
 `regions`: the gate's effect on 4, 16 and 64 GiB, the reserve idle or minutes after a burst, 9
 minutes on a busy machine; `costs`: what each answer does for huge pages and to atomic requests, 2
-minutes. `scores WHOLE CRUMBS`: the score over time in recordings of two guests under mainline, and
+minutes. `scores WHOLE PARTLY`: the score over time in recordings of two guests under mainline, and
 of the model's host. These five are written to data/experiments/idle_reserve. `pagealloc post
 --reply highatomic` writes a mail from what these, `map` and the experiments left.
 Recordings are looked up as `pagealloc info NAME` does.
@@ -178,7 +178,7 @@ def pair(
 ) -> pd.DataFrame:
     """What the gate changed: both recordings, and "on" predicted from "off"."""
     recording = pm.open(off)
-    others = tuple(pm.open(each) for each in alike)
+    others = tuple(pm.open(path) for path in alike)
     gate = pm.Policy(highatomic_gate_order=3)
     return pair_prediction(recording, pm.open(on), gate, at_recorded_cost(recording.trace), others)
 
@@ -200,9 +200,9 @@ def reserve() -> pd.DataFrame:
     return pd.concat(tables, ignore_index=True)
 
 
-def scores(whole: str, crumbs: str) -> list[Path]:
+def scores(whole: str, partly_used: str) -> list[Path]:
     """Write the score over time, of two guests under mainline and of the model's host."""
-    guests = {"whole": pm.open(whole), "crumbs": pm.open(crumbs)}
+    guests = {"whole": pm.open(whole), "partly_used": pm.open(partly_used)}
     guest, model = idle_tables.GUEST_SCORES, idle_tables.MODEL_SCORES
     return [
         idle_tables.write_table(guest, idle_tables.guest_scores(guests)),

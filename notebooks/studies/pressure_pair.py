@@ -36,9 +36,9 @@ def counters_of_pair(
         for side in (False, True):
             policy = pm.Policy.from_settings({field: side})
             predicted = pm.replay(recording, policy, assumptions=ELASTIC)
-            found = pressure_counters(predicted, measured).set_index("name")
-            columns[word] = found["measured"]
-            columns[f"from_{word}_{'on' if side else 'off'}"] = found["predicted"]
+            counts = pressure_counters(predicted, measured).set_index("name")
+            columns[word] = counts["measured"]
+            columns[f"from_{word}_{'on' if side else 'off'}"] = counts["predicted"]
         forget_prepared(recording)
     columns["same"] = _changes(same.measure()).reindex(columns["off"].index)
     table = pd.DataFrame(columns).astype("Int64")

@@ -22,28 +22,28 @@ STOLEN = 20_000
 
 def release_rows() -> pd.DataFrame:
     """Batched freeing as all processes of machines of the posted sizes exit at once."""
-    told = posted_figures("pcp_batching").set_index(["machine", "quantity"])["value"]
+    posted = posted_figures("pcp_batching").set_index(["machine", "quantity"])["value"]
     rows = []
     for cpus, gib in MACHINES:
         scenario = pm.synthetic.scenario("exit", gib=gib, nr_cpus=cpus, pages=PAGES, rules="6.18")
         machine = f"{gib} GiB, {cpus} CPUs"
         built = [
-            told[machine, f"kernel build, sys time, {what}"] for what in ("change", "variation")
+            posted[machine, f"kernel build, sys time, {what}"] for what in ("change", "variation")
         ]
         for batched in (False, True):
             policy = pm.Policy(pcp_free_batched=batched)
             times = with_costs(pm.synthetic.run(scenario, policy, rules="6.18"))
-            drains = [each.acquisitions.query("cause == 'commit'") for each in times]
+            drains = [part.acquisitions.query("cause == 'commit'") for part in times]
             rows.append(
                 {
                     "CPUs": cpus,
                     "batched": "yes" if batched else "no",
                     "drains": f"{len(drains[1]):,}",
                     "longest hold, pages": int(drains[1]["pages"].max()),
-                    "longest hold, us": spread([each["hold_ns"].max() / 1e3 for each in drains]),
-                    "longest wait, ms": spread([each["wait_ns"].max() / 1e6 for each in drains]),
+                    "longest hold, us": spread([rows["hold_ns"].max() / 1e3 for rows in drains]),
+                    "longest wait, ms": spread([rows["wait_ns"].max() / 1e6 for rows in drains]),
                     "held and waited in all, ms": spread(
-                        [(each["hold_ns"] + each["wait_ns"]).sum() / 1e6 for each in drains]
+                        [(rows["hold_ns"] + rows["wait_ns"]).sum() / 1e6 for rows in drains]
                     ),
                     "posted: a build's system time": f"{built[0]}% (variation {built[1]}%)"
                     if batched
@@ -55,22 +55,22 @@ def release_rows() -> pd.DataFrame:
 
 def scale_rows() -> pd.DataFrame:
     """Refills of ten tasks that map, touch and unmap memory, with PCP_BATCH_SCALE_MAX 5 and 0."""
-    told = posted_figures("pcp_batch_scale")
-    posted = {5: told.iloc[0]["value"], 0: told.iloc[1]["value"]}
+    figures = posted_figures("pcp_batch_scale")
+    posted = {5: figures.iloc[0]["value"], 0: figures.iloc[1]["value"]}
     scenario = pm.synthetic.scenario("churn", rules="6.12", **CHURN)
     rows = []
     for scale in (5, 0):
         policy = pm.Policy(pcp_batch_scale_max=scale)
         times = with_costs(pm.synthetic.run(scenario, policy, rules="6.12"))
-        refills = [each.acquisitions.query("site == 'refill'") for each in times]
+        refills = [part.acquisitions.query("site == 'refill'") for part in times]
         rows.append(
             {
                 "scale": scale,
                 "refills": f"{len(refills[1]):,}",
                 "pages a refill": f"{refills[1]['pages'].mean():.0f}",
-                "hold, us": spread([each["hold_ns"].mean() / 1e3 for each in refills]),
+                "hold, us": spread([rows["hold_ns"].mean() / 1e3 for rows in refills]),
                 "hold and wait, us": spread(
-                    [(each["hold_ns"] + each["wait_ns"]).mean() / 1e3 for each in refills]
+                    [(rows["hold_ns"] + rows["wait_ns"]).mean() / 1e3 for rows in refills]
                 ),
                 "posted, ns": posted[scale],
             }
@@ -105,16 +105,16 @@ def steal_rows() -> pd.DataFrame:
 
 def chunk_rows() -> pd.DataFrame:
     """Ranges of 512 pages allocated, split and freed, page by page and in chunks."""
-    told = posted_figures("contiguous_frees").set_index(["quantity", "variant"])["value"]
+    figures = posted_figures("contiguous_frees").set_index(["quantity", "variant"])["value"]
     loop = "100000 times: allocate order 9, split, free_contig_range"
-    posted = (told[loop, "unpatched"], told[f"{loop}, times faster", "patched"])
+    posted = (figures[loop, "unpatched"], figures[f"{loop}, times faster", "patched"])
     machine = pm.synthetic.synthetic_machine(16, 8, pm.KernelRules.preset("7.2"))
     rows = []
     for in_chunks, of_loop in zip((False, True), posted, strict=True):
         scenario = contiguous_frees(machine, ranges=RANGES, in_chunks=in_chunks)
         times = with_costs(pm.synthetic.run(scenario, rules="7.2"))
-        frames = [each.acquisitions for each in times]
-        held = [each["hold_ns"].sum() / RANGES / 1e3 for each in frames]
+        frames = [part.acquisitions for part in times]
+        held = [rows["hold_ns"].sum() / RANGES / 1e3 for rows in frames]
         rows.append(
             {
                 "freed": "in chunks" if in_chunks else "page by page",

@@ -59,25 +59,25 @@ def index() -> pd.DataFrame:
     """One line for each proposal: its post, its policy, where it is."""
     return pd.DataFrame(
         {
-            "proposal": each.title,
-            "post": each.post,
-            "policy": f"`{each.patch.words}`" if each.patch.words else "none",
-            "file": f"`{each.file}`",
+            "proposal": one.title,
+            "post": one.post,
+            "policy": f"`{one.patch.words}`" if one.patch.words else "none",
+            "file": f"`{one.file}`",
         }
-        for each in PROPOSALS
+        for one in PROPOSALS
     )
 
 
 def host_rows(proposal: Proposal) -> pd.DataFrame:
     """Posted and predicted change of each quantity on the proposal's made-up host."""
     runs = {side: _runs(proposal.host, getattr(proposal, side)) for side in ("base", "patch")}
-    told = posted_figures(proposal.posted) if proposal.posted else None
+    posted = posted_figures(proposal.posted) if proposal.posted else None
     rows = []
     for row in proposal.rows:
         before, after = (_values(row, runs[side]) for side in ("base", "patch"))
         kind = SHARE if row.out_of else COUNT
         change, low, high = _change(before, after, kind)
-        wanted = _posted_change(told, row, kind)
+        wanted = _posted_change(posted, row, kind)
         rows.append(
             {
                 "what": row.what,
@@ -120,8 +120,8 @@ def _change(before: np.ndarray, after: np.ndarray, kind: str) -> tuple[float, fl
     """Return the change of the means and its interval: a percentile bootstrap over seeds."""
     with np.errstate(divide="ignore", invalid="ignore"):
         whole = _difference(before.mean(keepdims=True), after.mean(keepdims=True), kind)
-    made = partial(_difference, kind=kind)
-    interval = resampled_interval(made, before, after, paired=True)
+    change = partial(_difference, kind=kind)
+    interval = resampled_interval(change, before, after, paired=True)
     return (float(whole[0]), *interval)
 
 
@@ -131,10 +131,10 @@ def _difference(before: np.ndarray, after: np.ndarray, kind: str) -> np.ndarray:
     return np.where(after == before, 0.0, after / before - 1)
 
 
-def _posted_change(told: pd.DataFrame | None, row: Row, kind: str) -> float | None:
-    if told is None or not row.posted:
+def _posted_change(posted: pd.DataFrame | None, row: Row, kind: str) -> float | None:
+    if posted is None or not row.posted:
         return None
-    sides = told[told["quantity"] == row.posted].set_index("variant")["low"]
+    sides = posted[posted["quantity"] == row.posted].set_index("variant")["low"]
     before, after = float(sides["unpatched"]), float(sides["patched"])
     return (after - before) / 100 if kind == SHARE else after / before - 1
 
@@ -239,9 +239,9 @@ def lines(table: pd.DataFrame) -> Iterator[str]:
 
 
 def _of(words: list[str], table: Callable[[Proposal], pd.DataFrame], field: str) -> None:
-    for each in PROPOSALS:
-        if getattr(each, field) and (not words or each.name in words):
-            print(f"{each.name}\n{table(each).to_string(index=False)}\n")
+    for proposal in PROPOSALS:
+        if getattr(proposal, field) and (not words or proposal.name in words):
+            print(f"{proposal.name}\n{table(proposal).to_string(index=False)}\n")
 
 
 def main(words: list[str]) -> int:

@@ -54,7 +54,7 @@ def run(plan_name: str = "registered") -> pd.DataFrame:
         recording, tree, faults, survivors, seed, side; the registered counters; served_last, the
         share of the huge pages asked for in the last `LAST` rounds that was served.
     """
-    plan, rows, found = registered(plan_name), list(registered()["rows"]), []
+    plan, counters, rows = registered(plan_name), list(registered()["rows"]), []
     for name in plan["recordings"]:
         recording = pm.open(name)
         for tree, rules in plan["trees"].items():
@@ -72,24 +72,24 @@ def run(plan_name: str = "registered") -> pd.DataFrame:
                             ).rounds
                             last = rounds.tail(LAST)
                             case = (name, tree, faults, survivors, seed, side)
-                            found.append(
+                            rows.append(
                                 dict(zip([*_CASE, "seed", "side"], case, strict=True))
-                                | rounds[rows].sum().to_dict()
+                                | rounds[counters].sum().to_dict()
                                 | {"served_last": last.huge_served.sum() / last.huge_asked.sum()}
                             )
-    return pd.DataFrame(found)
+    return pd.DataFrame(rows)
 
 
 def judged(runs: pd.DataFrame) -> pd.DataFrame:
     """Every registered row of every case, predicted beside posted."""
     plan, rows = registered(), []
-    told = posted_figures("defrag_mode_series").pivot(
+    figures = posted_figures("defrag_mode_series").pivot(
         index="quantity", columns="variant", values="low"
     )
     for case, own in runs.groupby(_CASE, sort=False):
         seeds = own.pivot(index="seed", columns="side", values=list(plan["rows"]))
         for counter, quantity in plan["rows"].items():
-            posted = told.loc[quantity, "patched"] / told.loc[quantity, "unpatched"] - 1
+            posted = figures.loc[quantity, "patched"] / figures.loc[quantity, "unpatched"] - 1
             base, mode = (seeds[counter, side].to_numpy(float) for side in SIDES)
             change = mode.mean() / base.mean() - 1 if base.mean() else np.nan
             low, high = relative_interval(base, mode)

@@ -100,9 +100,9 @@ def fault_events(
     )
     requests.free(gone, huge, order=order, cpu=cpu)
     requests.free(np.repeat(gone, base_pages), base, cpu=cpu)
-    found = requests.demand("faults")
-    leads = np.full(requests.objects, -1, np.int32) if found.leads is None else found.leads
-    return found.events, leads
+    demand = requests.demand("faults")
+    leads = np.full(requests.objects, -1, np.int32) if demand.leads is None else demand.leads
+    return demand.events, leads
 
 
 SURVIVORS = ("once", "stay", "gone")
@@ -147,10 +147,10 @@ def repeated_demand(
     begin_ns, period_ns = demand.first_ns + fill_pages * _FILL_NS, end_ns + faults.pause_ns()
 
     # what nothing in the recording frees; of that, what ends with its task
-    asked = events[np.isin(events["operation"], ASKS)]
+    allocs = events[np.isin(events["operation"], ASKS)]
     is_freed = np.zeros(len(demand.objects), bool)
     is_freed[events["object"][events["operation"] == DO.FREE]] = True
-    left = asked[~is_freed[asked["object"]]]
+    left = allocs[~is_freed[allocs["object"]]]
     kinds = pm.synthetic.kind_of(left["bits"])
     tables_ns = start.page_tables_ns if tables_ns is None else tables_ns
     is_table = (kinds == KIND.KERNEL) & np.isin(left["time_ns"] + demand.first_ns, tables_ns)

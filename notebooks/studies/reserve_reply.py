@@ -205,7 +205,7 @@ def change_rows(boots: pd.DataFrame) -> pd.DataFrame:
     for side, (change, proactiveness) in SIDES.items():
         base = "none" if proactiveness else "none_0"
         if side != base:
-            before, after = (boots.loc[boots["side"] == each, "thp"] for each in (base, side))
+            before, after = (boots.loc[boots["side"] == name, "thp"] for name in (base, side))
             low, high = change_interval(before.to_list(), after.to_list())
             rows.append((change, proactiveness, after.mean() - before.mean(), low, high))
     return pd.DataFrame(
@@ -233,7 +233,7 @@ def cost_rows() -> pd.DataFrame:
     for side in ("gate", "both"):
         for order in range(4):
             share = 1e4 * boots[f"failed_order_{order}"] / boots[f"asked_order_{order}"]
-            before, after = (share[boots["side"] == each].to_list() for each in ("none", side))
+            before, after = (share[boots["side"] == name].to_list() for name in ("none", side))
             low, high = change_interval(before, after)
             change = sum(after) / len(after) - sum(before) / len(before)
             rows.append((side, order, change, low, high))

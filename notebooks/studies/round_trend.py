@@ -32,10 +32,10 @@ def rounds_of_sides(
     for recording in recordings:
         for seed in seeds:
             for side, policy in sides.items():
-                found = repeated_rounds(recording, policy, seed=seed, **options).rounds
+                rounds = repeated_rounds(recording, policy, seed=seed, **options).rounds
                 where = {"recording": recording.name, "side": side, "seed": seed}
-                served = found["huge_served"] / found["huge_asked"].clip(lower=1)
-                tables.append(found.assign(**where, served=served))
+                served = rounds["huge_served"] / rounds["huge_asked"].clip(lower=1)
+                tables.append(rounds.assign(**where, served=served))
                 if progress is not None:
                     progress(len(tables) / runs)
     return pd.concat(tables, ignore_index=True)
@@ -123,7 +123,7 @@ def rounds_from_the_first(
             elastic = replace(costs.elastic, base_pages_per_huge=touched)
             costs = replace(costs, elastic=elastic)
         for words in survivors:
-            found = rounds_of_sides(
+            rounds = rounds_of_sides(
                 [first],
                 SIDES,
                 seeds,
@@ -132,7 +132,7 @@ def rounds_from_the_first(
                 survivors=words,
                 assumptions=costs,
             )
-            tables.append(found.assign(survivors=words, recording=recording.name))
+            tables.append(rounds.assign(survivors=words, recording=recording.name))
     return pd.concat(tables, ignore_index=True)
 
 

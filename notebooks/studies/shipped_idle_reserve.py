@@ -91,7 +91,7 @@ def shipped_table(name: str) -> pd.DataFrame:
     path = _path(name)
     if not path.is_file():
         raise pm.UsageError(f"{path} is missing; it was left out of this copy")
-    return pd.read_csv(path)
+    return pd.read_csv(path).rename(columns={"crumbs": "partly_used"})  # as registered
 
 
 def guest_effects(plan: str = PLAN) -> pd.DataFrame:
@@ -101,9 +101,9 @@ def guest_effects(plan: str = PLAN) -> pd.DataFrame:
         Rows of `changes_table` for elastic replays.
     """
     changes = shipped_experiment(plan).changes
-    mine = (changes["metric"] == "THP success") & (changes["mode"] == "elastic")
+    elastic = (changes["metric"] == "THP success") & (changes["mode"] == "elastic")
     columns = ["pair", "runs_before", "runs_after", "before", "change", "low", "high"]
-    return changes.loc[mine, [*columns, "predicted", "verdict"]].reset_index(drop=True)
+    return changes.loc[elastic, [*columns, "predicted", "verdict"]].reset_index(drop=True)
 
 
 def earlier_boots() -> pd.DataFrame:
@@ -150,7 +150,7 @@ def slowpath_cells() -> pd.DataFrame:
     return _cells(
         slowpath_reserves(),
         list(SLOWPATH_SETTINGS),
-        ["reserved_blocks", "whole_blocks", "crumbs", "in_use", "held_back", *SCANNED],
+        ["reserved_blocks", "whole_blocks", "partly_used", "in_use", "held_back", *SCANNED],
     )
 
 

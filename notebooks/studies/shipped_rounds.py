@@ -129,15 +129,15 @@ def posted_rounds() -> pd.DataFrame:
 
     The post gives what was served; what was asked for is taken to be the same in all its runs.
     """
-    told = posted_figures("defrag_mode").pivot(index="quantity", columns="variant", values="low")
-    asked = told.loc["THP fault alloc"] + told.loc["THP fault fallback"]
+    low = posted_figures("defrag_mode").pivot(index="quantity", columns="variant", values="low")
+    faults = low.loc["THP fault alloc"] + low.loc["THP fault fallback"]
     rows = [
         {
             "recording": "posted",
             "side": side,
             "seed": 0,
             "round": step,
-            "served": told.loc[f"thp_fault_alloc of run {step}", variant] / asked[variant],
+            "served": low.loc[f"thp_fault_alloc of run {step}", variant] / faults[variant],
         }
         for side, variant in (("vanilla", "unpatched"), ("defrag_mode", "patched"))
         for step in range(1, study.STEPS + 1)
@@ -193,8 +193,8 @@ def shipped_trends() -> pd.DataFrame:
         As `trends`, with a column outlives: what outlives a round; "" of what is no prediction.
     """
     guests = _undisturbed_guests().groupby("recording", sort=False)
-    told = [posted_rounds(), *(own for _, own in guests)]
-    tables = [trends(each).assign(outlives="") for each in told]
+    measured = [posted_rounds(), *(own for _, own in guests)]
+    tables = [trends(table).assign(outlives="") for table in measured]
     first = shipped_rounds(FIRST_ROUND)
     for table in (first[first["recording"].isin(SHOWN)], shipped_rounds("recordings")):
         for survivors, own in table.groupby("survivors", sort=False):

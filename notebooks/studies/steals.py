@@ -32,9 +32,9 @@ def refills_that_steal(
         free=free,
         movable=managed & ~free if other == TYPE.MOVABLE else np.zeros_like(free),
     )
-    asked = pm.synthetic.Requests(machine)
+    demand = pm.synthetic.Requests(machine)
     times = GAP_NS * (1 + np.arange(requests))
-    asked.ask(
+    demand.ask(
         times, gfp=pm.synthetic.Gfp.KERNEL, migratetype=migratetype, zone=machine.zone_types[-1]
     )
-    return pm.synthetic.run(asked.demand("steals", start_ns=0), policy, rules=rules, memory=memory)
+    return pm.synthetic.run(demand.demand("steals", start_ns=0), policy, rules=rules, memory=memory)

@@ -55,8 +55,8 @@ def measured(filled: FilledHost) -> dict[str, float]:
         "list probes for each page of a refill": end["refill_probes"] / max(end["refill_pages"], 1),
     }
     for row in list_costs(filled).to_dict("records"):
-        for kept in KEPT_IN:
-            counts[f"{kept} {row['migratetype']}"] = row[kept]
+        for form in KEPT_IN:
+            counts[f"{form} {row['migratetype']}"] = row[form]
     return counts
 
 
@@ -73,16 +73,16 @@ def runs(order: int) -> pd.DataFrame:
 
 def host_rows() -> pd.DataFrame:
     """Both sides of the host."""
-    told = posted_figures("superpageblocks").set_index("quantity")
+    posted = posted_figures("superpageblocks").set_index("quantity")
     without, patched = runs(0), runs(GIGABYTE_ORDER)
     rows = []
     for what in without.columns[1:9]:
         before, after = without[what].to_numpy(float), patched[what].to_numpy(float)
         row = {"what": what, "posted": "not posted", "verdict": "not posted", "null": "NA"}
         if what == "GiB with kernel pages":
-            row |= _judged(told.loc[TAINTED], before, after, at_most=True)
+            row |= _judged(posted.loc[TAINTED], before, after, at_most=True)
         elif what == "GiB without":
-            row |= _judged(told.loc[MOVABLE], before, after, at_most=False)
+            row |= _judged(posted.loc[MOVABLE], before, after, at_most=False)
         row |= {"without": _spread(before), "with": _spread(after)}
         rows.append(row)
     return pd.DataFrame(rows)[["what", "posted", "without", "with", "verdict", "null"]]
@@ -95,10 +95,10 @@ def cost_rows() -> pd.DataFrame:
     """
     without, patched = runs(0), runs(GIGABYTE_ORDER)
     rows = []
-    for kept, words in KEPT_IN.items():
-        side = without if kept == "one_set" else patched
+    for form, words in KEPT_IN.items():
+        side = without if form == "one_set" else patched
         cells = {
-            name: _spread(side[f"{kept} {number}"].to_numpy(float))
+            name: _spread(side[f"{form} {number}"].to_numpy(float))
             for number, name in enumerate(TYPES)
         }
         rows.append({"free pages are kept in": words, **cells})
@@ -106,16 +106,16 @@ def cost_rows() -> pd.DataFrame:
 
 
 def _judged(
-    told: pd.Series, before: np.ndarray, after: np.ndarray, *, at_most: bool
+    posted: pd.Series, before: np.ndarray, after: np.ndarray, *, at_most: bool
 ) -> dict[str, str]:
     """The posted value, whether the host with superpageblocks has it, and the one without."""
-    limit = float(told["high"])
+    limit = float(posted["high"])
     low, high = resampled_interval(lambda mean: mean, after)
     fits = (high < limit, low >= limit) if at_most else (low >= limit, high < limit)
     words = "right" if fits[0] else "wrong" if fits[1] else "undecided"
     there = before.mean() < limit if at_most else before.mean() >= limit
     return {
-        "posted": str(told["value"]),
+        "posted": str(posted["value"]),
         "verdict": words,
         "null": "there too" if there else "not there",
     }
@@ -123,7 +123,7 @@ def _judged(
 
 def _spread(values: np.ndarray) -> str:
     shown = (
-        _number(each) for each in (values.mean(), *resampled_interval(lambda mean: mean, values))
+        _number(part) for part in (values.mean(), *resampled_interval(lambda mean: mean, values))
     )
     mean, low, high = shown
     return mean if low == high else f"{mean} ({low} to {high})"

@@ -62,7 +62,7 @@ def highatomic(recording: pm.Recording | str, *others: pm.Recording | str) -> Ex
     under, mainline's or the proposal's. What the others measured is drawn beside, on their own
     time axis from their own start: they are separate runs.
     """
-    recordings = [pm.open(each) if isinstance(each, str) else each for each in (recording, *others)]
+    recordings = [pm.open(name) if isinstance(name, str) else name for name in (recording, *others)]
     first, first_start = recordings[0], recordings[0].trace.span_ns[0]
     measurements = {
         f"measured, {recording.name}": (recording.measure(), recording.trace.span_ns[0])
@@ -232,7 +232,7 @@ def pcp_batching(recording: pm.Recording | str) -> ipywidgets.VBox:
 
 _PCP_BUDDY_FIELDS = (
     "pageblock_ownership",
-    *(f"ownership.{each.name}" for each in fields(OwnershipOptions)),
+    *(f"ownership.{option.name}" for option in fields(OwnershipOptions)),
 )
 _PCP_BUDDY_CPUS_MAX = 32
 PURGED_PAGES, PURGED_ROUNDS = 1024, 4

@@ -25,7 +25,7 @@ def bench(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def test_the_command_names_the_parts_there_are(bench: ModuleType) -> None:
-    command = next(each for each in COMMANDS if each.name == "bench")
+    command = next(one for one in COMMANDS if one.name == "bench")
     only = dict(options_of(command))["--only",]
     assert tuple(bench.PARTS) == tuple(bench.PEERS) == only["choices"]
 
@@ -40,10 +40,10 @@ def test_a_part_that_cannot_be_measured_is_one_line(
     def failing(_path: str) -> pd.DataFrame:
         raise subprocess.CalledProcessError(1, "python", stderr="Traceback\nValueError: odd\n")
 
-    found = pd.DataFrame({"what": ["threads"]})
-    parts = {"slider": without_chromium, "start": failing, "sweep": lambda _path: found}
+    table = pd.DataFrame({"what": ["threads"]})
+    parts = {"slider": without_chromium, "start": failing, "sweep": lambda _path: table}
     monkeypatch.setattr(bench, "PARTS", parts)
-    assert bench.measured(list(parts), "kbuild") == {"sweep": found}
+    assert bench.measured(list(parts), "kbuild") == {"sweep": table}
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "1 of 3: slider"
     assert lines[1] == "slider: left out: no Chromium (Debian: chromium)"

@@ -32,14 +32,14 @@ def test_only_kernels_that_nobody_loaded_are_removed(tmp_path: Path) -> None:
     """Neither those loaded of late, nor what is no directory of kernels."""
     now_s, old_s = 1e9, 1e9 - (KEPT_DAYS + 1) * 86400
     old = [f"kernels-{16 * 'a'}", f"kernels/events.advance-{16 * 'a'}-{16 * 'b'}.kernel"]
-    kept = {
+    recent = {
         f"kernels-{16 * '0'}": now_s,
         f"kernels/events.advance-{16 * '0'}-{16 * 'b'}.kernel": now_s,
         "kernels/mine": old_s,
         "kernels-of-mine": old_s,
         f"mine/events.advance-{16 * 'a'}-{16 * 'b'}.kernel": old_s,
     }
-    for name, written_s in (kept | dict.fromkeys(old, old_s)).items():
+    for name, written_s in (recent | dict.fromkeys(old, old_s)).items():
         if name.endswith(".kernel"):
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name).write_text("")
@@ -49,16 +49,16 @@ def test_only_kernels_that_nobody_loaded_are_removed(tmp_path: Path) -> None:
         os.utime(tmp_path / name, (written_s, written_s))
     removed = remove_old_kernels(tmp_path, now_s)
     assert removed == [tmp_path / name for name in old]
-    assert all((tmp_path / name).exists() for name in kept)
+    assert all((tmp_path / name).exists() for name in recent)
     assert not any((tmp_path / name).exists() for name in old)
 
 
 def test_loading_kernels_counts_as_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PAGEALLOC_CACHE", str(tmp_path))
     assert jit.entry(incremented)(1) == 2
-    (kept,) = (tmp_path / "kernels").iterdir()
-    os.utime(kept, (0, 0))
+    (kernel,) = (tmp_path / "kernels").iterdir()
+    os.utime(kernel, (0, 0))
     again = jit.entry(incremented)
     assert again(1) == 2
     assert sum(again.stats.cache_hits.values()) == 1
-    assert kept.stat().st_mtime > time.time() - 3600
+    assert kernel.stat().st_mtime > time.time() - 3600

@@ -83,7 +83,7 @@ def scripted(path: Path) -> dict[str, list[Told]]:
         check=True,
         errors="replace",
     ).stdout
-    found: dict[str, list[Told]] = {}
+    events: dict[str, list[Told]] = {}
     for block in text.split("\n\n"):
         lines = block.splitlines()
         head = _HEAD.match(lines[0]) if lines else None
@@ -94,12 +94,12 @@ def scripted(path: Path) -> dict[str, list[Told]]:
         kernel = list(takewhile(lambda frame: int(frame[1], 16) >= 1 << 63, frames))
         named = takewhile(lambda frame: frame[2] != "[unknown]", kernel)
         names = tuple(frame[2] for frame in named)
-        found.setdefault(head[5], []).append(Told(time_ns, int(head[2]), names, len(kernel)))
-    return found
+        events.setdefault(head[5], []).append(Told(time_ns, int(head[2]), names, len(kernel)))
+    return events
 
 
 def test_stacks_are_those_of_perf_script(recorded: Path, stacks: CallStacks) -> None:
-    told, trace = scripted(recorded), pm.open(recorded).whole_trace
+    scripts, trace = scripted(recorded), pm.open(recorded).whole_trace
     orders = trace.order[trace.event == 0].astype(np.int64)
     by_stack = stacks.by_stack(ALLOC)
     assert by_stack["events"].sum() == len(orders)
@@ -107,20 +107,20 @@ def test_stacks_are_those_of_perf_script(recorded: Path, stacks: CallStacks) -> 
     assert by_stack["pages"].is_monotonic_decreasing
     for event in (ALLOC, FREE):
         table = stacks.tables[event]
-        assert len(table) == len(told[event]) > 100
+        assert len(table) == len(scripts[event]) > 100
         ours = Counter(
             (time_ns, cpu, stacks.stacks[stack][1:])
             for time_ns, cpu, stack in table[["time_ns", "cpu", "stack"]].itertuples(index=False)
         )
-        theirs = Counter((each.time_ns, each.cpu, each.names[::-1]) for each in told[event])
+        theirs = Counter((one.time_ns, one.cpu, one.names[::-1]) for one in scripts[event])
         same = sum((ours & theirs).values())
         # Of several names of one address perf may choose another; the chains are the same.
         assert same / len(table) > 0.95
         lengths = sorted((time, cpu, len(names)) for time, cpu, names in ours.elements())
-        printed = sorted(told[event], key=lambda each: (each.time_ns, each.cpu, len(each.names)))
-        for (time_ns, cpu, length), each in zip(lengths, printed, strict=True):
-            assert (time_ns, cpu) == (each.time_ns, each.cpu)
-            assert len(each.names) <= length <= each.most
+        printed = sorted(scripts[event], key=lambda one: (one.time_ns, one.cpu, len(one.names)))
+        for (time_ns, cpu, length), sample in zip(lengths, printed, strict=True):
+            assert (time_ns, cpu) == (sample.time_ns, sample.cpu)
+            assert len(sample.names) <= length <= sample.most
 
 
 def test_a_recording_of_this_boot_is_named_by_this_machine(
@@ -135,7 +135,7 @@ def test_a_recording_of_this_boot_is_named_by_this_machine(
 
 
 def test_a_chain_ends_where_the_program_begins() -> None:
-    kernel, user = (np.uint64((1 << 64) - each) for each in (128, 512))
+    kernel, user = (np.uint64((1 << 64) - size) for size in (128, 512))
     chain = np.array([kernel, 0xFFFFFFFF81000010, 0xFFFFFFFF81000020, user, 0x5555], np.uint64)
     assert kernel_part(chain).tolist() == [0xFFFFFFFF81000010, 0xFFFFFFFF81000020]
 
@@ -164,8 +164,8 @@ def test_flame_graphs() -> None:
     table = some_stacks().by_stack(ALLOC)
     assert folded(table).splitlines() == ["cc1;exit_mmap;free 8", "make;do_fault;alloc 3"]
     written = json.loads(speedscope({"one": table, "two": table}, "events"))
-    assert [each["weights"] for each in written["profiles"]] == [[1, 2]] * 2
-    frames = [each["name"] for each in written["shared"]["frames"]]
+    assert [profile["weights"] for profile in written["profiles"]] == [[1, 2]] * 2
+    frames = [frame["name"] for frame in written["shared"]["frames"]]
     first = written["profiles"][0]["samples"][0]
     assert [frames[index] for index in first] == ["cc1", "exit_mmap", "free"]
     assert written["profiles"][0]["endValue"] == 3

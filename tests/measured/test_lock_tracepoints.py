@@ -131,8 +131,8 @@ def test_a_refill_is_what_the_kernel_says_it_is(
     tmp_path: Path, absent: tuple[Tracepoint, ...], expected: str
 ) -> None:
     trace = refill_and_direct(Events(without(*absent))).trace(tmp_path)
-    found = inferred(trace)
-    assert ", ".join(f"{site} {objects}" for site, _, _, objects, _ in found) == expected
+    transactions = inferred(trace)
+    assert ", ".join(f"{site} {objects}" for site, _, _, objects, _ in transactions) == expected
 
 
 def four_holds(events: Events) -> dict[str, int]:
@@ -175,14 +175,14 @@ def test_holds_are_those_the_lock_tracepoints_bound(
 ) -> None:
     events = Events(without(*absent))
     times = four_holds(events)
-    found = announced(events.trace(tmp_path))
-    assert rows(found[0]) == HOLDS
-    assert found[1]["zone"].tolist() == ["DMA32", "DMA32", "Normal", "DMA32", "DMA32"]
-    assert found[1]["time_ns"].tolist() == [
+    tables = announced(events.trace(tmp_path))
+    assert rows(tables[0]) == HOLDS
+    assert tables[1]["zone"].tolist() == ["DMA32", "DMA32", "Normal", "DMA32", "DMA32"]
+    assert tables[1]["time_ns"].tolist() == [
         times[name] for name in ("first", "second", "empty", "drain", "free")
     ]
-    assert found[1]["hold_ns"].tolist() == [50, 30, 10, 30, 10]
-    assert found[1]["wait_ns"].tolist() == [0, 500, 0, 0, 0]
+    assert tables[1]["hold_ns"].tolist() == [50, 30, 10, 30, 10]
+    assert tables[1]["wait_ns"].tolist() == [0, 500, 0, 0, 0]
 
 
 def test_fields_that_the_kernel_lacks_are_done_without(tmp_path: Path) -> None:
@@ -198,9 +198,9 @@ def test_fields_that_the_kernel_lacks_are_done_without(tmp_path: Path) -> None:
     events.add(bare[1], count=1)
     events.remove(NORMAL, refill=True)
     events.add(bare[2], count=1)
-    found = announced(events.trace(tmp_path))
-    assert rows(found[0]) == [("refill", "", 0, 1, 1)]
-    assert found[1][["zone", "hold_ns", "wait_ns"]].values.tolist() == [["Normal", 30, 100]]
+    tables = announced(events.trace(tmp_path))
+    assert rows(tables[0]) == [("refill", "", 0, 1, 1)]
+    assert tables[1][["zone", "hold_ns", "wait_ns"]].values.tolist() == [["Normal", 30, 100]]
 
 
 def test_what_a_hold_without_a_release_moved_is_unknown(tmp_path: Path) -> None:
@@ -210,10 +210,10 @@ def test_what_a_hold_without_a_release_moved_is_unknown(tmp_path: Path) -> None:
     events.unlock(REFILL)
     events.locked(REFILL)
     events.remove(DMA32 + 1, refill=True)
-    found = announced(events.trace(tmp_path))
-    assert rows(found[0]) == [("refill", "", 0, 1, 1), ("refill", "", 0, -1, -1)]
-    assert found[1]["hold_ns"].isna().tolist() == [False, True]
-    assert "1 hold has no recorded kmem:mm_zone_lock_unlock" in found[2][1]
+    tables = announced(events.trace(tmp_path))
+    assert rows(tables[0]) == [("refill", "", 0, 1, 1), ("refill", "", 0, -1, -1)]
+    assert tables[1]["hold_ns"].isna().tolist() == [False, True]
+    assert "1 hold has no recorded kmem:mm_zone_lock_unlock" in tables[2][1]
 
 
 def test_announced_waits_are_the_contention(tmp_path: Path) -> None:
@@ -294,8 +294,8 @@ def test_who_made_others_wait(tmp_path: Path) -> None:
     second = events.add(perf.CONTENDED_RELEASE, lock_addr=LOCK)
     events.now += 10**9
     events.add(perf.CONTENDED_RELEASE, lock_addr=LOCK + 64)
-    found = contended_releases(events.trace(tmp_path), ZONES)
-    assert found.values.tolist() == [
+    waits = contended_releases(events.trace(tmp_path), ZONES)
+    assert waits.values.tolist() == [
         [first, 0, "DMA32", 1, "drain", 2],
         [second, 0, "DMA32", 0, "refill", 1],
     ]
@@ -305,6 +305,6 @@ def test_waiters_are_unknown_without_the_waits(tmp_path: Path) -> None:
     events = Events(without(perf.CONTENTION))
     events.drain(DMA32)
     events.add(perf.CONTENDED_RELEASE, lock_addr=LOCK)
-    found = contended_releases(events.trace(tmp_path), ZONES)
-    assert found["site"].tolist() == ["drain"] and found["waiting"].isna().all()
-    assert found["cpu"].dtype == np.int64
+    waits = contended_releases(events.trace(tmp_path), ZONES)
+    assert waits["site"].tolist() == ["drain"] and waits["waiting"].isna().all()
+    assert waits["cpu"].dtype == np.int64

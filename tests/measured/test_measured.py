@@ -214,7 +214,7 @@ def test_inference_is_near_the_truth_where_both_exist(
     guess = measure(without)
     assert guess.boundaries == "inferred"
     for site in ("refill", "drain"):
-        holds = [len(each.transactions_full.query(f"site == '{site}'")) for each in (truth, guess)]
+        holds = [len(side.transactions_full.query(f"site == '{site}'")) for side in (truth, guess)]
         assert holds[1] == pytest.approx(holds[0], rel=0.03)
 
 
@@ -276,19 +276,19 @@ def test_a_block_is_where_the_kernel_says(
 ) -> None:
     names = ("mt", *fields.split())
     rows = (dict(zip(names, values, strict=True)) for values in events)
-    found = block_types(tmp_path, fields, *rows)
+    table = block_types(tmp_path, fields, *rows)
     if expected is not None:
-        assert found.values.tolist() == expected
+        assert table.values.tolist() == expected
         return
-    assert found[["node", "zone", "pfn", "migratetype"]].isna().all(axis=None)
-    assert found["time_ns"].tolist() == [1010]
+    assert table[["node", "zone", "pfn", "migratetype"]].isna().all(axis=None)
+    assert table["time_ns"].tolist() == [1010]
 
 
 def test_no_probe_no_changes(tmp_path: Path) -> None:
     recorded = Events((perf.ALLOC,))
     recorded.alloc(DMA32)
-    found = block_types_table(recorded.trace(tmp_path), ZONES, migratetypes=TYPES)
-    assert found.empty and list(found) == ["time_ns", "node", "zone", "cpu", "pfn", "migratetype"]
+    table = block_types_table(recorded.trace(tmp_path), ZONES, migratetypes=TYPES)
+    assert table.empty and list(table) == ["time_ns", "node", "zone", "cpu", "pfn", "migratetype"]
 
 
 # Classes of requests by gfp word

@@ -84,13 +84,13 @@ WAITS = [
 
 def test_a_zones_lock_is_the_one_its_events_follow() -> None:
     """Two waits are followed by events under the lock; the third is of the same lock."""
-    found = measured_contention(trace_of(STEPS, WAITS), zone_map())
-    assert found.known
-    assert found.waits["time_ns"].tolist() == [500, 100_000, 2000]
-    assert found.waits["site"].tolist() == ["refill", "other", "drain"]
-    assert found.waits["wait_ns"].tolist() == [400, 50, 900]
-    assert set(found.waits["zone"]) == {"Normal"}
-    assert found.notes[0].startswith("3 of 4 contended acquisitions")
+    contention = measured_contention(trace_of(STEPS, WAITS), zone_map())
+    assert contention.known
+    assert contention.waits["time_ns"].tolist() == [500, 100_000, 2000]
+    assert contention.waits["site"].tolist() == ["refill", "other", "drain"]
+    assert contention.waits["wait_ns"].tolist() == [400, 50, 900]
+    assert set(contention.waits["zone"]) == {"Normal"}
+    assert contention.notes[0].startswith("3 of 4 contended acquisitions")
 
 
 def test_waits_that_no_event_follows_do_not_outvote_those_that_tell() -> None:
@@ -102,10 +102,10 @@ def test_waits_that_no_event_follows_do_not_outvote_those_that_tell() -> None:
 
 def test_no_spinlock_contended_is_unknown_not_none() -> None:
     """A guest that takes spinlocks by test-and-set shows sleeping locks only (T8)."""
-    found = measured_contention(trace_of(STEPS, WAITS, flags=2), zone_map())
-    assert not found.known
-    assert "test-and-set" in found.notes[0]
-    assert found.waits.empty
+    contention = measured_contention(trace_of(STEPS, WAITS, flags=2), zone_map())
+    assert not contention.known
+    assert "test-and-set" in contention.notes[0]
+    assert contention.waits.empty
 
 
 def test_not_recorded_is_unknown() -> None:

@@ -66,7 +66,7 @@ FAR = NORMAL - DMA32
             "refill 0 2/2, refill 0 2/4, refill 0 2/4, refill 0 2/4",
         ),
         # One refill cannot exceed its rule.
-        (" ".join(f"l{8 * each}^3" for each in range(10)), {}, "refill 0 7/56, refill 0 3/24"),
+        (" ".join(f"l{8 * order}^3" for order in range(10)), {}, "refill 0 7/56, refill 0 3/24"),
         # Single removals are direct if used at once, but for huge pages.
         (
             "l0 a0 l16^4 a16^4 l512^9 a512^9 l1024^1:3 a1024^1 f16^4",
@@ -94,10 +94,10 @@ def test_runs_of_events_are_transactions(
 ) -> None:
     trace = Script(script, DMA32).trace(tmp_path)
     stream = allocator_stream(trace, with_probes=False)
-    found = rows(inferred_transactions(stream, ZONES, trace.comms, RunRules(**rules)))
+    transactions = rows(inferred_transactions(stream, ZONES, trace.comms, RunRules(**rules)))
     words = [
         f"{site} {cause}{' ' * bool(cause)}{cpu} {objects}/{pages}"
-        for site, cause, cpu, objects, pages in found
+        for site, cause, cpu, objects, pages in transactions
     ]
     assert ", ".join(words) == expected
 
@@ -194,11 +194,11 @@ def test_totals_do_not_depend_on_how_runs_are_cut(text: EventText, tmp_path: Pat
     trace = text.trace(tmp_path)
     stream = allocator_stream(trace, with_probes=False)
     for batched in (False, True):
-        found = inferred_transactions(stream, ZONES, {}, RunRules(free_batched=batched))
-        taken = np.isin(found.site, [SITES.index("refill"), SITES.index("buddy_alloc")])
-        assert found.objects[taken].sum() == np.count_nonzero(trace.event == 3)
-        drained = found.site == SITES.index("drain")
-        assert found.pages[drained].sum() == np.count_nonzero(trace.event == 4)
+        transactions = inferred_transactions(stream, ZONES, {}, RunRules(free_batched=batched))
+        taken = np.isin(transactions.site, [SITES.index("refill"), SITES.index("buddy_alloc")])
+        assert transactions.objects[taken].sum() == np.count_nonzero(trace.event == 3)
+        drained = transactions.site == SITES.index("drain")
+        assert transactions.pages[drained].sum() == np.count_nonzero(trace.event == 4)
 
 
 # Events by CPU and the pages of drains, as kernels find them, against numpy's sorts
@@ -213,7 +213,7 @@ def random_trace(seed: int) -> Trace:
     random = np.random.default_rng(seed)
     columns = {name: np.zeros(ROWS, kind) for name, kind in COLUMN_TYPES.items()}
     columns["time_ns"] = np.cumsum(random.integers(0, 3, ROWS))
-    kinds = [each.value for each in Event]
+    kinds = [event.value for event in Event]
     columns["event"] = np.repeat(random.choice(kinds, ROWS // 8), 8)
     columns["event"][random.random(ROWS) < 0.1] = Event.FREE
     columns["cpu"] = np.repeat(random.integers(-1, 3, ROWS // 4), 4)
@@ -260,9 +260,9 @@ def test_pages_are_followed_from_cpu_to_cpu(seed: int) -> None:
         np.mean([elsewhere[row] for row in by_cpu[part].tolist()])
         for part in np.split(drained, starts[1:])
     ]
-    found = inferred_transactions(stream, ZONES, {}, RunRules(free_batched=False))
-    found = found[found["site"] == SITES.index("drain")]
-    of_all = found["cause"] == CAUSES.index("drain_all")
+    table = inferred_transactions(stream, ZONES, {}, RunRules(free_batched=False))
+    table = table[table["site"] == SITES.index("drain")]
+    of_all = table["cause"] == CAUSES.index("drain_all")
     assert of_all.sum() == sum(share > 0.5 for share in shares)
 
 

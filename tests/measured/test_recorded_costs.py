@@ -96,8 +96,8 @@ def test_in_a_closed_loop_all_that_tasks_lost_counts(
     daemons = replace(trace, comms={7: "kcompactd0", 8: "sh"})
     own = sum(1_000 * us for pid, us, pages in runs if pid == 8)
     pages = sum(pages for pid, us, pages in runs if pid == 8)
-    found = at_recorded_cost(daemons, time="closed").elastic.compact_migrate_ns
-    assert found == (own // pages if pages else at_recorded_cost(trace).elastic.compact_migrate_ns)
+    costs = at_recorded_cost(daemons, time="closed").elastic.compact_migrate_ns
+    assert costs == (own // pages if pages else at_recorded_cost(trace).elastic.compact_migrate_ns)
 
 
 def test_direct_reclaim_costs_its_time_by_the_pages_it_freed() -> None:
@@ -164,17 +164,17 @@ def test_kswapd_s_costs_worked_by_hand() -> None:
         },
     )
     assert recorded_kswapd_ns(trace) == {"kswapd_free_ns": 150 // 50, "kswapd_wake_ns": 10}
-    without = {name: each for name, each in trace.tables.items() if name != SHRUNK}
+    without = {name: table for name, table in trace.tables.items() if name != SHRUNK}
     assert recorded_kswapd_ns(replace(trace, tables=without)) == {"kswapd_wake_ns": 10}
     assert recorded_kswapd_ns(replace(trace, tables={})) == {}
 
 
 def test_kswapd_has_the_cost_of_direct_reclaim_where_its_own_is_not_known() -> None:
     trace = shipped_recording("highatomic_stock").trace
-    tables = {name: each for name, each in trace.tables.items() if "kswapd" not in name}
+    tables = {name: table for name, table in trace.tables.items() if "kswapd" not in name}
     direct = recorded_reclaim_ns(trace)
-    found = at_recorded_cost(replace(trace, tables=tables)).elastic
-    assert found.kswapd_free_ns == found.reclaim_free_ns == direct
+    costs = at_recorded_cost(replace(trace, tables=tables)).elastic
+    assert costs.kswapd_free_ns == costs.reclaim_free_ns == direct
     own = at_recorded_cost(trace).elastic
     assert own.reclaim_free_ns == direct
     assert own.kswapd_free_ns == recorded_kswapd_ns(trace)["kswapd_free_ns"] != direct
@@ -184,17 +184,17 @@ def test_base_pages_behind_a_refusal_end_with_the_next_huge_page() -> None:
     """Pages behind a huge page that was served, of files, and of others do not count."""
     trace = shipped_recording("highatomic_stock").trace
     huge, base, of_file = 0x3D20CA, 0x140DCA, 0x152C4A
-    asked = [
+    asks = [
         *[(7, 9, huge, -1), (7, 0, base, 1), (8, 0, base, 2), (7, 0, of_file, 3), (7, 0, base, 4)],
         *[(7, 9, huge, 512), (7, 0, base, 5), (7, 9, huge, -1)],
         *[(7, 9, huge, -1), (7, 0, base, 6), (7, 0, base, 7), (8, 0, base, 8)],
     ]
-    asked.append((9, 9, huge, -1))  # khugepaged's, in whose place nobody asks
+    asks.append((9, 9, huge, -1))  # khugepaged's, in whose place nobody asks
     columns = {"event": np.full_like(trace.event, Event.FREE)}
-    columns["event"][: len(asked)] = Event.ALLOC
-    for name, values in zip(("pid", "order", "gfp", "pfn"), zip(*asked, strict=True), strict=True):
+    columns["event"][: len(asks)] = Event.ALLOC
+    for name, values in zip(("pid", "order", "gfp", "pfn"), zip(*asks, strict=True), strict=True):
         columns[name] = getattr(trace, name).copy()
-        columns[name][: len(asked)] = values
+        columns[name][: len(asks)] = values
     small = replace(trace, **columns, comms={9: "khugepaged"})
     assert recorded_base_pages(small) == 2
     served = replace(small, pfn=np.abs(small.pfn))

@@ -59,7 +59,7 @@ def made_recording(
 
 
 def of(evidence: tuple[RuleEvidence, ...], rule: str) -> RuleEvidence:
-    return next(each for each in evidence if each.rule == rule)
+    return next(item for item in evidence if item.rule == rule)
 
 
 def holding(*, batched: bool) -> TimedEvents:
@@ -79,12 +79,12 @@ def holding(*, batched: bool) -> TimedEvents:
 )
 def test_standings_follow_the_release(tmp_path: Path, release: str, standings: set[str]) -> None:
     chosen = recorded_rules(made_recording(tmp_path, release))
-    assert {each.standing for each in chosen.evidence} <= standings
+    assert {item.standing for item in chosen.evidence} <= standings
     assert chosen.origin == KernelRules.for_release(release)[1]
-    assert tuple(each.rule for each in chosen.evidence) == KernelRules.rule_names()
-    for each in chosen.evidence:
-        assert each.value == getattr(chosen.rules, each.rule)
-        assert each.line
+    assert tuple(item.rule for item in chosen.evidence) == KernelRules.rule_names()
+    for item in chosen.evidence:
+        assert item.value == getattr(chosen.rules, item.rule)
+        assert item.line
 
 
 def test_settings_overrule_the_release_and_say_so(tmp_path: Path) -> None:
@@ -93,9 +93,9 @@ def test_settings_overrule_the_release_and_say_so(tmp_path: Path) -> None:
     assert PRESETS["6.12"].free_batched is False
     assert chosen.rules.free_batched is True
     assert chosen.rules.spelled() == "6.12,free_batched=true"
-    found = of(chosen.evidence, "free_batched")
-    assert found.standing == SHOWN
-    assert found.line == "sysctl pcp_free_batched exists; the preset says False"
+    item = of(chosen.evidence, "free_batched")
+    assert item.standing == SHOWN
+    assert item.line == "sysctl pcp_free_batched exists; the preset says False"
     assert "free_batched is True: sysctl pcp_free_batched exists" in chosen.origin
     assert "\n" not in chosen.origin
 
@@ -122,9 +122,9 @@ def test_what_the_kernel_did_checks_but_chooses_only_where_it_may(tmp_path: Path
 def test_agreement_is_confirmed(tmp_path: Path) -> None:
     recording = made_recording(tmp_path, "6.18.3", holding(batched=False))
     chosen = recorded_rules(recording)
-    found = of(checked(recording, chosen.evidence), "free_batched")
-    assert found.check.startswith("confirmed by events: commit drains")
-    assert not any("contradicted" in note for note in rule_notes((found,), chosen.rules))
+    item = of(checked(recording, chosen.evidence), "free_batched")
+    assert item.check.startswith("confirmed by events: commit drains")
+    assert not any("contradicted" in note for note in rule_notes((item,), chosen.rules))
 
 
 def test_a_switched_policy_is_no_contradiction(tmp_path: Path) -> None:
@@ -134,8 +134,8 @@ def test_a_switched_policy_is_no_contradiction(tmp_path: Path) -> None:
     for rules in (None, "evidence"):
         chosen = choose_rules(recording, rules)
         assert chosen.rules.free_batched is True
-        found = of(checked(recording, chosen.evidence), "free_batched")
-        assert found.check.startswith("confirmed by events under the recorded policy")
+        item = of(checked(recording, chosen.evidence), "free_batched")
+        assert item.check.startswith("confirmed by events under the recorded policy")
 
 
 def test_inferred_and_assumed_rules_stay_visible(tmp_path: Path) -> None:
@@ -160,10 +160,10 @@ def test_given_rules_are_the_callers(tmp_path: Path) -> None:
     recording = made_recording(tmp_path, "6.18.3")
     by_name = choose_rules(recording, "7.2,decay_batched=false")
     assert by_name.rules == KernelRules.named("7.2,decay_batched=false")
-    given = choose_rules(recording, PRESETS["6.12"])
-    assert given.rules is PRESETS["6.12"]
-    for chosen in (by_name, given):
-        assert {each.standing for each in chosen.evidence} == {GIVEN}
+    by_rules = choose_rules(recording, PRESETS["6.12"])
+    assert by_rules.rules is PRESETS["6.12"]
+    for chosen in (by_name, by_rules):
+        assert {item.standing for item in chosen.evidence} == {GIVEN}
         assert "by the caller" in chosen.origin
 
 
@@ -241,8 +241,8 @@ def with_highs(directory: Path, highs: list[int]) -> Recording:
     """One snapshot a second; every list of CPU 0 and 1 has the same limit."""
     recording = write_recording(directory / "made", snapshots=False)
     for index, high in enumerate(highs):
-        made = write_snapshot(recording, (index + 1) * 10**9, start_free())
-        file = made / "zoneinfo"
+        snapshot = write_snapshot(recording, (index + 1) * 10**9, start_free())
+        file = snapshot / "zoneinfo"
         file.write_text(file.read_text().replace("high: 60", f"high: {high}"))
     return open_recording(recording)
 
@@ -346,7 +346,7 @@ def drains(
     return events
 
 
-def found(events: TimedEvents, directory: Path, cause: str = "commit") -> Finding | None:
+def finding_of(events: TimedEvents, directory: Path, cause: str = "commit") -> Finding | None:
     answers = Answers(events.trace(directory), ZONES)
     return answers.free_batched() if cause == "commit" else answers.decay_batched()
 
@@ -371,7 +371,7 @@ KWORKER = "kworker/0:1"
 def test_pauses_tell_whether_the_lock_is_dropped(
     drained: dict[str, Any], cause: str, expected: bool | None, tmp_path: Path
 ) -> None:
-    finding = found(drains(**drained), tmp_path, cause)
+    finding = finding_of(drains(**drained), tmp_path, cause)
     assert (finding and finding.value) is expected
     if drained == {"pause": 1} and finding is not None:
         line = "commit drains: a step at 15 pages takes 2000 ns, elsewhere 1000-1000 ns"
@@ -385,10 +385,10 @@ def test_calls_say_how_many_pages_a_hold_frees(tmp_path: Path, count: int, batch
         events.free(FIRST)
         events.event("pa:pcp_bulk_free", f"zone=0xff10 count={count} pindex=1")
         events.drained(FIRST)
-    finding = found(events, tmp_path)
+    finding = finding_of(events, tmp_path)
     assert finding is not None
     assert finding.value is batched
-    assert found(events, tmp_path, "decay") is None
+    assert finding_of(events, tmp_path, "decay") is None
 
 
 def test_a_few_calls_of_another_cause_change_nothing(tmp_path: Path) -> None:
@@ -396,7 +396,7 @@ def test_a_few_calls_of_another_cause_change_nothing(tmp_path: Path) -> None:
     for index in range(40):
         events.free(FIRST)
         events.event("pa:pcp_bulk_free", f"zone=0xff10 count={200 if index < 2 else 9} pindex=1")
-    finding = found(events, tmp_path)
+    finding = finding_of(events, tmp_path)
     assert finding is not None
     assert finding.value is True
     assert "2 of 40" in finding.line
@@ -502,13 +502,13 @@ def test_chances_to_flush(tmp_path: Path, script: str, expected: tuple[int, int]
 
 
 @pytest.mark.parametrize(
-    ("asked", "flushed", "expected"),
+    ("frees", "flushed", "expected"),
     [(100, 3, True), (100, 35, False), (100, 17, None), (19, 0, None)],
 )
 def test_shares_decide_only_where_they_are_clear(
-    asked: int, flushed: int, expected: bool | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    frees: int, flushed: int, expected: bool | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rule_findings, "flush_chances", lambda *_: (asked, flushed))
+    monkeypatch.setattr(rule_findings, "flush_chances", lambda *_: (frees, flushed))
     answers = Answers(drains(count=1).trace(tmp_path), ZONES)
     finding = answers.high_order_flush_adds_half_high_min()
     assert (finding and finding.value) is expected

@@ -26,8 +26,8 @@ def test_every_colour_of_the_palette_has_one_that_stands_out_from_a_dark_ground(
 
 
 def test_orders_rank_by_lightness_on_a_dark_ground_too() -> None:
-    found = [luminance(ON_DARK[colour]) for colour in palette.ORDER_COLOURS]
-    assert found == sorted(found, reverse=True)
+    steps = [luminance(ON_DARK[colour]) for colour in palette.ORDER_COLOURS]
+    assert steps == sorted(steps, reverse=True)
 
 
 def test_maps_are_dark_and_their_marks_stand_out() -> None:
@@ -36,5 +36,5 @@ def test_maps_are_dark_and_their_marks_stand_out() -> None:
         assert grounds == sorted(grounds)
         assert contrast(grounds[0], luminance(GROUND)) < READABLE
         for mark in (palette.INK, "white"):
-            inks = [luminance(MAP_ON_DARK[each]) for each in (mark, palette.INK)]
-            assert all(max(contrast(ink, each) for ink in inks) > READABLE for each in grounds)
+            inks = [luminance(MAP_ON_DARK[colour]) for colour in (mark, palette.INK)]
+            assert all(max(contrast(ink, ground) for ink in inks) > READABLE for ground in grounds)

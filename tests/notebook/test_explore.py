@@ -53,7 +53,7 @@ def settle(explorer: RecordingExplorer) -> None:
 def test_every_setting_has_a_control_with_its_kernel_name(explorer: RecordingExplorer) -> None:
     settings = policy_settings()
     assert list(explorer.controls.values) == list(settings)
-    groups = dict.fromkeys(each.metadata["group"] for each in settings.values())
+    groups = dict.fromkeys(setting.metadata["group"] for setting in settings.values())
     assert list(explorer.controls.openers) == list(groups)
     rows = [row for box in explorer.controls.children[2::2] for row in box.children]
     names = [row.children[-1].value for row in rows]
@@ -264,12 +264,12 @@ def test_a_map_tells_types_apart_in_grey() -> None:
     table = map_of(512 * np.arange(len(types)), types)
     figure = figures.pageblock_map({"a": table, "b": table}, ("a", "b"))
     marks = [trace for trace in figure.data if trace.meta.startswith("marks/a/")]
-    by_name = {name: [each for each in marks if each.name == name] for name in MARKS}
+    by_name = {name: [mark for mark in marks if mark.name == name] for name in MARKS}
     for name, (symbol, _) in MARKS.items():
         assert middles(by_name[name][-1], symbol) == [2.0 * types.index(name)]
         for level in range(LEVELS):
             ground = luminance(shade(name, level))
-            inks = [luminance(each.fillcolor) for each in by_name[name]]
+            inks = [luminance(mark.fillcolor) for mark in by_name[name]]
             assert max(contrast(ground, ink) for ink in inks) > READABLE, (name, level)
     assert {trace.name for trace in marks} == set(MARKS) == set(types) - {"Movable"}
     assert len({tuple(outline(symbol).ravel()) for symbol, _ in MARKS.values()}) == len(MARKS)
@@ -384,7 +384,7 @@ def test_a_saved_state_is_restored(
 def test_limits_that_the_kernel_does_not_print_are_those_that_it_computes() -> None:
     """6.12 prints neither bound of per-CPU lists (S4.3)."""
     base = pm.replay(shipped_recording("highatomic_gate3"))
-    zone = max(base.machine.zones, key=lambda each: each.managed)
+    zone = max(base.machine.zones, key=lambda zone: zone.managed)
     assert zone.pagesets[0].high_min is None
-    found = recorded_values(base)
-    assert 0 < found["pcp_high_min"] < found["pcp_high_max"] < zone.managed
+    values = recorded_values(base)
+    assert 0 < values["pcp_high_min"] < values["pcp_high_max"] < zone.managed

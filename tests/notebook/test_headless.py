@@ -193,7 +193,7 @@ def test_the_command_writes_all_it_can_without_chromium(
     printed = capsys.readouterr()
     assert printed.err.count("\n") == 1
     assert "no Chromium" in printed.err
-    assert sorted(each.name for each in (tmp_path / "o").iterdir()) == [
+    assert sorted(file.name for file in (tmp_path / "o").iterdir()) == [
         "post.txt",
         "small.html",
         "small.ipynb",

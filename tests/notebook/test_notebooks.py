@@ -25,7 +25,7 @@ def code_cells(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
 
 def is_one_expression(node: ast.AST) -> bool:
     """Whether it is a function that only returns something: a hook."""
-    return isinstance(node, ast.FunctionDef) and [type(each) for each in node.body] == [ast.Return]
+    return isinstance(node, ast.FunctionDef) and [type(line) for line in node.body] == [ast.Return]
 
 
 def text_of(notebook: nbformat.NotebookNode, tag: str) -> str:
@@ -61,10 +61,10 @@ def test_committed_without_outputs(path: Path) -> None:
 
 def test_cells_hold_no_logic(path: Path) -> None:
     for cell in code_cells(read(path)):
-        found = [node for node in ast.walk(ast.parse(cell.source)) if isinstance(node, LOGIC)]
+        logic = [node for node in ast.walk(ast.parse(cell.source)) if isinstance(node, LOGIC)]
         if "hook" in cell.metadata.get("tags", ()):
-            found = [each for each in found if not is_one_expression(each)]
-        assert not found, cell.source
+            logic = [node for node in logic if not is_one_expression(node)]
+        assert not logic, cell.source
 
 
 def test_runs_from_top_to_bottom(path: Path) -> None:

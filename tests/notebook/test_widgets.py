@@ -86,8 +86,8 @@ def test_only_what_moved_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sent == []
     picture.show(two_lines([1.5, 2.0]))
     picture.show(two_lines([1.5, 9.0]))
-    assert [[number for number, _ in each["moves"]] for each in sent] == [[1], [1]]
-    assert [each["in_place"] for each in sent] == [True, True]
+    assert [[number for number, _ in message["moves"]] for message in sent] == [[1], [1]]
+    assert [message["in_place"] for message in sent] == [True, True]
     packed = base64.b64decode(sent[-1]["moves"][0][1]["y"]["bdata"])
     assert np.frombuffer(packed).tolist() == [1.5, 9.0]
 
@@ -112,8 +112,8 @@ def test_notes_alone_are_sent_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[dict[str, object]] = []
     monkeypatch.setattr(Picture, "send", lambda _, content: sent.append(content))
     first, second = (
-        Drawing(traces=two_lines([1.0, 2.0]).traces, layout={"annotations": [{"text": each}]})
-        for each in ("none", "few")
+        Drawing(traces=two_lines([1.0, 2.0]).traces, layout={"annotations": [{"text": text}]})
+        for text in ("none", "few")
     )
     picture = Picture(first)
     picture.show(second)

@@ -333,7 +333,7 @@ WORDS = (
     named(
         "read_ns.json nested",
         lambda path: [
-            (each / "read_ns.json").write_text(_NESTED) for each in path.glob("snapshots/*")
+            (snapshot / "read_ns.json").write_text(_NESTED) for snapshot in path.glob("snapshots/*")
         ],
         "read_ns.json",
     ),

@@ -86,7 +86,7 @@ def recording(tmp_path: Path) -> Path:
 
 def meta_of_secrets() -> dict[str, object]:
     """meta.json with the secret in every value, every key and every depth."""
-    told = {SECRET: SECRET, "source": SECRET, "command": [SECRET], "made_by": SECRET}
+    secrets = {SECRET: SECRET, "source": SECRET, "command": [SECRET], "made_by": SECRET}
     keys = """clock cpuinfo_model meminfo package perf_version lockdown ended_by hypervisor
     interval_s cpu_nodes node_distances config topology missing_events probes cmdline"""
     nested = {"enabled": SECRET, SECRET: [SECRET, {SECRET: SECRET}]}
@@ -111,52 +111,52 @@ def meta_of_secrets() -> dict[str, object]:
             "repeats_command": True,
             SECRET: SECRET,
         },
-        "provenance": {**told, "earlier": {**told, "removed": [SECRET], "earlier": told}},
+        "provenance": {**secrets, "earlier": {**secrets, "removed": [SECRET], "earlier": secrets}},
     }
 
 
 def texts_of(recording: Path) -> list[bytes]:
     """All that a recording's files hold, also what is packed in them, and their names."""
-    found = []
+    texts = []
     for file in recording.rglob("*"):
-        found.append(str(file.relative_to(recording)).encode())
+        texts.append(str(file.relative_to(recording)).encode())
         if not file.is_file():
             continue
         content = file.read_bytes()
-        found.append(content)
+        texts.append(content)
         if content.startswith(b"\x1f\x8b"):
-            found.append(gzip.decompress(content))
+            texts.append(gzip.decompress(content))
         if file.suffix == ".arrow":
             with pa.ipc.open_file(pa.OSFile(str(file))) as opened:
                 batches = [opened.get_batch(n) for n in range(opened.num_record_batches)]
             for column in (column for batch in batches for column in batch.columns):
                 values = column.flatten()
-                found += [bytes(each) for each in values.buffers() if each is not None]
-    return found
+                texts += [bytes(buffer) for buffer in values.buffers() if buffer is not None]
+    return texts
 
 
 @pytest.fixture(params=[True, False], ids=["compressed", "plain"])
-def made(recording: Path, request: pytest.FixtureRequest) -> TrimResult:
+def trimmed(recording: Path, request: pytest.FixtureRequest) -> TrimResult:
     place = recording.parents[1] / SECRET[::-1]
     return trim_recording(recording, place, anonymise=True, compress=request.param)
 
 
-def test_no_secret_is_left(made: TrimResult) -> None:
-    for place in texts_of(made.path):
+def test_no_secret_is_left(trimmed: TrimResult) -> None:
+    for place in texts_of(trimmed.path):
         for secret in (SECRET.encode(), b"topsecre", b"tops", SECRET[::-1].encode()):
             assert secret not in place, place[:400]
 
 
-def test_what_is_left_out_is_named_to_the_user_alone(made: TrimResult) -> None:
-    listed = "\n".join(made.removed)
+def test_what_is_left_out_is_named_to_the_user_alone(trimmed: TrimResult) -> None:
+    listed = "\n".join(trimmed.removed)
     for name in ("kmem:topsecret_event", "my_field", "my_text", "vmstat", "zoneinfo", SECRET):
         assert name in listed
-    kept = json.loads((made.path / "meta.json").read_text())["provenance"]["removed"]
-    assert any(phrase.startswith("1 other event") for phrase in kept)
+    phrases = json.loads((trimmed.path / "meta.json").read_text())["provenance"]["removed"]
+    assert any(phrase.startswith("1 other event") for phrase in phrases)
 
 
-def test_what_carries_a_conclusion_is_kept(recording: Path, made: TrimResult) -> None:
-    before, after = open_recording(recording), open_recording(made.path)
+def test_what_carries_a_conclusion_is_kept(recording: Path, trimmed: TrimResult) -> None:
+    before, after = open_recording(recording), open_recording(trimmed.path)
     assert after.whole_trace.pfn.tolist() == before.whole_trace.pfn.tolist()
     assert len(after.whole_trace.tables["lock:contention_begin"]["row"]) == 20
     assert after.lock_profile.samples == {"refill": 3}

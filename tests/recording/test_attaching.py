@@ -47,9 +47,9 @@ def zoneinfo(tmp_path: Path) -> Path:
 def test_a_trace_and_all_its_state_are_the_recording_again(whole: Path, tmp_path: Path) -> None:
     bare = tmp_path / "events.txt"
     bare.write_bytes((whole / "perf.data").read_bytes())
-    made = attach_state(bare, tmp_path / "made", snapshots=whole)
+    result = attach_state(bare, tmp_path / "made", snapshots=whole)
     original, attached = pm.open(whole), pm.open(tmp_path / "made")
-    assert made.events == len(original.trace) and made.snapshots == 1
+    assert result.events == len(original.trace) and result.snapshots == 1
     assert differing_fields(attached.trace, original.trace) == []
     assert attached.kpageflags is not None
     np.testing.assert_array_equal(attached.kpageflags, original.kpageflags)
@@ -57,7 +57,7 @@ def test_a_trace_and_all_its_state_are_the_recording_again(whole: Path, tmp_path
     one, other = pm.replay(original), pm.replay(attached)
     assert one.start_state == other.start_state
     assert one.free_pages.equals(other.free_pages)
-    assert any("unknown clock" in line for line in made.lacks)
+    assert any("unknown clock" in line for line in result.lacks)
 
 
 def test_a_zoneinfo_alone_gives_a_marked_estimate(
@@ -67,14 +67,14 @@ def test_a_zoneinfo_alone_gives_a_marked_estimate(
     with pytest.raises(UsageError, match="no snapshot"):
         pm.replay(bare)
     files = {"zoneinfo": zoneinfo}
-    made = attach_state(whole / "perf.data", tmp_path / "made", files=files, release=RELEASE)
-    assert any("estimated, and marked so" in line for line in made.lacks)
-    assert any("taken to be of the moment before the trace" in line for line in made.lacks)
+    result = attach_state(whole / "perf.data", tmp_path / "made", files=files, release=RELEASE)
+    assert any("estimated, and marked so" in line for line in result.lacks)
+    assert any("taken to be of the moment before the trace" in line for line in result.lacks)
     replayed = pm.replay(pm.open(tmp_path / "made"))
     assert replayed.start_state[0].startswith("ESTIMATED START")
     assert replayed.free_pages["pages"].sum() > 0
     meta = json.loads((tmp_path / "made/meta.json").read_text())
-    assert meta["attached"]["lacks"] == list(made.lacks)
+    assert meta["attached"]["lacks"] == list(result.lacks)
 
 
 def test_all_free_pages_find_a_place_in_an_estimated_start(
@@ -101,9 +101,9 @@ def test_a_directory_of_copies_made_behind_the_trace(
     zoneinfo.rename(copies / "zoneinfo")
     state = {"snapshots": copies, "release": RELEASE, "read": "behind"}
     attach_state(whole / "perf.data", tmp_path / "made", **state)
-    made = pm.open(tmp_path / "made")
-    assert [each.time_ns > made.trace.span_ns[1] for each in made.snapshots] == [True]
-    pm.replay(made)
+    attached = pm.open(tmp_path / "made")
+    assert [state.time_ns > attached.trace.span_ns[1] for state in attached.snapshots] == [True]
+    pm.replay(attached)
 
 
 @pytest.mark.parametrize(
@@ -121,12 +121,12 @@ def test_snapshots_move_to_the_clock_of_the_events(
     pages = Pages(cpus={0: page(begin, event(0, allocation(5000)))}, clock=clock)
     trace = write_trace_dat(tmp_path / "trace.dat", pages)
     state = write_recording(tmp_path / "state", clocks_ns=clocks, kpageflags_at_ns=BEFORE_NS)
-    made = attach_state(trace, tmp_path / "made", snapshots=state)
+    result = attach_state(trace, tmp_path / "made", snapshots=state)
     recording = pm.open(tmp_path / "made")
     assert recording.snapshots[0].time_ns == BEFORE_NS + moved
     assert recording.kpageflags_at_ns == BEFORE_NS + moved
-    assert any(f"clock {clock}:" in line for line in made.lacks) == (clock == "boot")
-    assert any("not certain" in line for line in made.lacks) == (clock == "local")
+    assert any(f"clock {clock}:" in line for line in result.lacks) == (clock == "boot")
+    assert any("not certain" in line for line in result.lacks) == (clock == "local")
 
 
 def test_snapshots_of_another_day_are_refused(
@@ -139,7 +139,7 @@ def test_snapshots_of_another_day_are_refused(
 
 
 def test_what_cannot_be_attached_is_refused(whole: Path, zoneinfo: Path, tmp_path: Path) -> None:
-    trace, made = whole / "perf.data", tmp_path / "made"
+    trace, target = whole / "perf.data", tmp_path / "made"
     empty = tmp_path / "empty"
     empty.mkdir()
     with_files = {"files": {"zoneinfo": zoneinfo}, "release": RELEASE}
@@ -151,23 +151,23 @@ def test_what_cannot_be_attached_is_refused(whole: Path, zoneinfo: Path, tmp_pat
         ({**with_files, "files": {"vmstat": zoneinfo}}, "no zoneinfo among vmstat"),
     ):
         with pytest.raises(UsageError, match=problem):
-            attach_state(trace, made, **state)
+            attach_state(trace, target, **state)
     with pytest.raises(RecordingError, match="cannot be read"):
-        attach_state(trace, made, **{**with_files, "files": {"zoneinfo": empty / "none"}})
+        attach_state(trace, target, **{**with_files, "files": {"zoneinfo": empty / "none"}})
     zoneinfo.write_text("what is this")
     with pytest.raises(UsageError, match="no copy of zoneinfo can be used"):
-        attach_state(trace, made, **with_files)
-    assert not made.exists()
+        attach_state(trace, target, **with_files)
+    assert not target.exists()
 
 
 def test_the_command(whole: Path, zoneinfo: Path, tmp_path: Path, capsys: Capture) -> None:
-    made = tmp_path / "made"
-    words = ["attach", str(whole / "perf.data"), "--zoneinfo", str(zoneinfo), "-o", str(made)]
+    target = tmp_path / "made"
+    words = ["attach", str(whole / "perf.data"), "--zoneinfo", str(zoneinfo), "-o", str(target)]
     assert main(words) == 2 and "--release" in capsys.readouterr().err
     assert main([*words, "--release", RELEASE]) == 0
     shown = capsys.readouterr().out
-    assert shown.startswith(f"{made}: 579 events, 1 snapshot") and "lacks " in shown
-    assert len(read_events(made / "events.arrow")) == 579
+    assert shown.startswith(f"{target}: 579 events, 1 snapshot") and "lacks " in shown
+    assert len(read_events(target / "events.arrow")) == 579
 
 
 def test_snapshots_of_this_machine(tmp_path: Path, capsys: Capture) -> None:

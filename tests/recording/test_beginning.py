@@ -54,7 +54,7 @@ def trace_of(rows: Sequence[Row], *, end_s: int = 20, orders: int = 0, **comms: 
 
 def named(*seconds: float) -> tuple[Snapshot, ...]:
     return tuple(
-        Snapshot(time_ns=int(each * SECOND), directory=Path("/nowhere")) for each in seconds
+        Snapshot(time_ns=int(second * SECOND), directory=Path("/nowhere")) for second in seconds
     )
 
 
@@ -69,7 +69,7 @@ def lags(snapshots: Sequence[Snapshot], dated: Sequence[Snapshot]) -> list[float
 
 
 def all_reads(pages: int = 1, pid: int = READER) -> list[Row]:
-    return [row for each in DURING for row in reads(each.time_ns, pages, pid)]
+    return [row for snapshot in DURING for row in reads(snapshot.time_ns, pages, pid)]
 
 
 @pytest.mark.parametrize("pages", [1, 2])
@@ -77,7 +77,7 @@ def test_buffers_date_at_the_third_file(pages: int) -> None:
     """Those before the events, which show no read of theirs, keep their time."""
     dated = dated_snapshots(SNAPSHOTS, trace_of(all_reads(pages)))
     assert lags(SNAPSHOTS, dated) == pytest.approx([0, 70, 70, 70, 70], abs=0.001)
-    assert [each.directory for each in dated] == [each.directory for each in SNAPSHOTS]
+    assert [state.directory for state in dated] == [state.directory for state in SNAPSHOTS]
 
 
 def test_a_snapshot_read_as_the_events_begin_is_dated_too() -> None:
@@ -93,11 +93,11 @@ def test_a_snapshot_read_as_the_events_begin_is_dated_too() -> None:
 def test_what_else_the_reader_does_is_left_out() -> None:
     """Zeroed and movable pages are no buffers; those that it asks for afterwards come too late."""
     rows = all_reads()
-    for each in DURING:
+    for snapshot in DURING:
         for flag in (0x100, 0x8, 0x2):
-            rows += [(each.time_ns + 10, READER, BUFFER | flag)] * 5
-        rows += [(each.time_ns + 10, READER, BUFFER & ~0x10000)] * 5
-        rows += [(each.time_ns + 90 * MS, READER, BUFFER)] * 2
+            rows += [(snapshot.time_ns + 10, READER, BUFFER | flag)] * 5
+        rows += [(snapshot.time_ns + 10, READER, BUFFER & ~0x10000)] * 5
+        rows += [(snapshot.time_ns + 90 * MS, READER, BUFFER)] * 2
     assert lags(SNAPSHOTS, dated_snapshots(SNAPSHOTS, trace_of(rows))) == [0, 70, 70, 70, 70]
 
 
@@ -135,13 +135,13 @@ def test_of_several_that_allocate_likewise_the_one_with_least_is_the_reader(othe
 def test_the_start_is_dated_alike_whatever_comes_after_it(interval: float, pages: int) -> None:
     """A prediction may not depend on later snapshots, not even on there being any."""
     snapshots = named(*(0.9 + interval * number for number in range(12)))
-    rows = [row for each in snapshots[1:] for row in reads(each.time_ns, pages)]
+    rows = [row for snapshot in snapshots[1:] for row in reads(snapshot.time_ns, pages)]
     trace = trace_of(rows)
     whole = dated_snapshots(snapshots, trace)
     assert lags(snapshots[1:], whole[1:]) == pytest.approx([70] * 11, abs=0.001)
-    for kept in range(2, 12):
-        alone = dated_snapshots(snapshots[:kept], trace)
-        assert [each.time_ns for each in alone] == [each.time_ns for each in whole[:kept]]
+    for count in range(2, 12):
+        alone = dated_snapshots(snapshots[:count], trace)
+        assert [state.time_ns for state in alone] == [state.time_ns for state in whole[:count]]
 
 
 def test_the_recorders_own_times_count(tmp_path: Path) -> None:
@@ -152,10 +152,10 @@ def test_the_recorders_own_times_count(tmp_path: Path) -> None:
         directory.mkdir()
         snapshots.append(Snapshot(time_ns=time_ns, directory=directory))
     trace = trace_of([])
-    assert [each.time_ns for each in dated_snapshots(snapshots, trace)] == [100, 200]
+    assert [snapshot.time_ns for snapshot in dated_snapshots(snapshots, trace)] == [100, 200]
     (tmp_path / f"{100:020d}/read_ns.json").write_text('{"zoneinfo": [130, 140], "vmstat": [1, 2]}')
-    fresh = [Snapshot(time_ns=each.time_ns, directory=each.directory) for each in snapshots]
-    assert [each.time_ns for each in dated_snapshots(fresh, trace)] == [130, 200]
+    fresh = [Snapshot(time_ns=state.time_ns, directory=state.directory) for state in snapshots]
+    assert [snapshot.time_ns for snapshot in dated_snapshots(fresh, trace)] == [130, 200]
 
 
 @pytest.mark.parametrize("name", ["highatomic_stock", "highatomic_gate3"])
@@ -181,7 +181,7 @@ def test_a_quiet_recording_begins_at_its_first_event(name: str) -> None:
 def test_without_a_snapshot_in_its_time_it_begins_at_its_first_event() -> None:
     recording = shipped_recording("highatomic_gate3")
     first = recording.whole_trace.demand_span_ns[0]
-    early = [each for each in recording.dated_snapshots if each.time_ns <= first]
+    early = [snapshot for snapshot in recording.dated_snapshots if snapshot.time_ns <= first]
     assert early and start_snapshot(early, recording.whole_trace) is None
     assert start_snapshot((), recording.whole_trace) is None
 
@@ -190,7 +190,7 @@ def test_flags_tell_what_the_last_event_of_each_page_did() -> None:
     recording = shipped_recording("highatomic_gate3")
     trace, start = recording.whole_trace, recording.begins_at
     assert start is not None and recording.kpageflags is not None
-    found = flags_at(recording.kpageflags, trace, start)
+    flags_then = flags_at(recording.kpageflags, trace, start)
     last: dict[int, int] = {}
     for row in range(int(np.searchsorted(trace.time_ns, start.time_ns))):
         if trace.event[row] <= Event.FREE and trace.pfn[row] >= 0:
@@ -198,8 +198,8 @@ def test_flags_tell_what_the_last_event_of_each_page_did() -> None:
             last.update(dict.fromkeys(range(first, first + (1 << int(trace.order[row]))), row))
     freed = np.array([page for page, row in last.items() if trace.event[row] == Event.FREE])
     taken = np.array([page for page, row in last.items() if trace.event[row] == Event.ALLOC])
-    assert len(freed) and (found[freed] == flags.BUDDY).all()
-    assert len(taken) and not (found[taken] & flags.BUDDY).any()
-    untouched = np.ones(len(found), bool)
+    assert len(freed) and (flags_then[freed] == flags.BUDDY).all()
+    assert len(taken) and not (flags_then[taken] & flags.BUDDY).any()
+    untouched = np.ones(len(flags_then), bool)
     untouched[np.array(list(last))] = False
-    np.testing.assert_array_equal(found[untouched], recording.kpageflags[untouched])
+    np.testing.assert_array_equal(flags_then[untouched], recording.kpageflags[untouched])

@@ -36,9 +36,9 @@ def test_parquet_holds_every_column(lossy: Recording, parquet: Path) -> None:
     table, trace = pq.read_table(parquet / "events.parquet"), lossy.trace
     for name, dtype in COLUMN_TYPES.items():
         if name != "event":
-            found = table[name].to_numpy()
-            assert found.dtype == dtype
-            np.testing.assert_array_equal(found, getattr(trace, name))
+            values = table[name].to_numpy()
+            assert values.dtype == dtype
+            np.testing.assert_array_equal(values, getattr(trace, name))
     kinds = Counter(table["event"].to_pylist())
     assert kinds["kmem:mm_page_alloc"] == trace.count(Event.ALLOC)
     threads = zip(table["pid"].to_pylist(), table["comm"].to_pylist(), strict=True)
@@ -46,24 +46,24 @@ def test_parquet_holds_every_column(lossy: Recording, parquet: Path) -> None:
     losses = pq.read_table(parquet / "losses.parquet")
     assert sum(losses["count"].to_pylist()) == trace.losses.total
     for event, columns in trace.tables.items():
-        found = pq.read_table(parquet / f"{event.replace(':', '.')}.parquet")
-        assert found.column_names == list(columns)
-        assert len(found) == len(columns["time_ns"])
+        values = pq.read_table(parquet / f"{event.replace(':', '.')}.parquet")
+        assert values.column_names == list(columns)
+        assert len(values) == len(columns["time_ns"])
 
 
 @pytest.mark.filterwarnings("ignore:.*depend on the kernel")
 @pytest.mark.parametrize("name", ["small", "overwritten", "lossy"])
 def test_text_read_again_is_the_same(name: str, tmp_path: Path) -> None:
     trace = pm.open(SAMPLES / f"{name}.dat").trace
-    made = export_recording(pm.open(SAMPLES / f"{name}.dat"), tmp_path / "events.txt", "text")
-    again = pm.open(made.path).trace
+    result = export_recording(pm.open(SAMPLES / f"{name}.dat"), tmp_path / "events.txt", "text")
+    again = pm.open(result.path).trace
     for column in set(COLUMN_TYPES) - {"gfp", "in_interrupt"}:
         np.testing.assert_array_equal(getattr(again, column), getattr(trace, column), column)
     np.testing.assert_array_equal(again.gfp, trace.gfp & 0xFFFFFF)
     assert again.losses.total == trace.losses.total
     assert (again.release, again.nr_cpus) == (trace.release, trace.nr_cpus)
-    assert {event: len(each["row"]) for event, each in again.tables.items()} == {
-        event: len(each["row"]) for event, each in trace.tables.items()
+    assert {event: len(table["row"]) for event, table in again.tables.items()} == {
+        event: len(table["row"]) for event, table in trace.tables.items()
     }
 
 
@@ -107,11 +107,11 @@ def test_duckdb_and_polars_open_it(lossy: Recording, parquet: Path) -> None:
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    sample, made = str(SAMPLES / "small.dat"), str(tmp_path / "made")
-    assert main(["export", sample, "--to", "parquet", "-o", made]) == 0
+    sample, target = str(SAMPLES / "small.dat"), str(tmp_path / "made")
+    assert main(["export", sample, "--to", "parquet", "-o", target]) == 0
     assert "events 239" in capsys.readouterr().out
-    assert main(["export", sample, "--to", "parquet", "-o", made]) == 2
-    assert main(["export", sample, "--to", "text", "-o", made]) == 2
+    assert main(["export", sample, "--to", "parquet", "-o", target]) == 2
+    assert main(["export", sample, "--to", "text", "-o", target]) == 2
     assert "exists" in capsys.readouterr().err
     with pytest.raises(UsageError, match="parquet and text are"):
         export_recording(pm.open(sample), tmp_path / "other", "csv")

@@ -19,10 +19,10 @@ def test_every_row_is_a_test(checkout: Path) -> None:
     lines = (checkout / "docs/formats.md").read_text().splitlines()
     start = next(number for number, line in enumerate(lines) if line.startswith("| format"))
     rows = [line for line in lines[start + 2 :][: lines[start:].index("") - 2]]
-    found = [_ROW.match(row) for row in rows]
-    assert len(rows) >= 19 and all(found), [row for row in rows if not _ROW.match(row)]
+    matches = [_ROW.match(row) for row in rows]
+    assert len(rows) >= 19 and all(matches), [row for row in rows if not _ROW.match(row)]
     files = {path.name: path.read_text() for path in (checkout / "tests/recording").rglob("*.py")}
-    for row in found:
+    for row in matches:
         assert row is not None
         module, _, function = row["test"].partition("::")
         assert module in files, row["test"]
@@ -30,6 +30,6 @@ def test_every_row_is_a_test(checkout: Path) -> None:
 
 
 def test_parquet_is_refused(tmp_path: Path) -> None:
-    made = export_recording(pm.open(SAMPLES / "small.dat"), tmp_path / "events", "parquet")
+    result = export_recording(pm.open(SAMPLES / "small.dat"), tmp_path / "events", "parquet")
     with pytest.raises(RecordingError, match=r"is a Parquet table.*what it was made from"):
-        _ = pm.open(made.path / "events.parquet").trace
+        _ = pm.open(result.path / "events.parquet").trace

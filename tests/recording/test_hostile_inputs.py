@@ -36,15 +36,15 @@ def came_of() -> dict[str, dict[str, Any]]:
     )
     lines = [line for line in ended.stdout.splitlines() if line.startswith('{"name"')]
     assert ended.returncode == 0, ended.stderr[-2000:]
-    found = [json.loads(line) for line in lines]
-    return {each["name"]: each for each in found}
+    entries = [json.loads(line) for line in lines]
+    return {entry["name"]: entry for entry in entries}
 
 
 def test_there_are_many_of_different_names() -> None:
-    assert len({each.name for each in HOSTILE_INPUTS}) == len(HOSTILE_INPUTS) >= 250
+    assert len({hostile.name for hostile in HOSTILE_INPUTS}) == len(HOSTILE_INPUTS) >= 250
 
 
-@pytest.mark.parametrize("hostile", HOSTILE_INPUTS, ids=lambda each: each.name)
+@pytest.mark.parametrize("hostile", HOSTILE_INPUTS, ids=lambda hostile: hostile.name)
 def test_it_is_refused_in_one_line_or_named(hostile: Hostile) -> None:
     ended = came_of()[hostile.name]
     assert "Traceback" not in ended["err"]

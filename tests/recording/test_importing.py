@@ -62,7 +62,7 @@ def test_cuts_are_the_same(
     one, other = pm.open(tmp_path / "one" / "cut"), pm.open(tmp_path / "other" / "cut")
     assert (one.event_file.name, other.event_file.name) == ("events.arrow", "events.arrow")
     assert one.meta == other.meta
-    assert [each.time_ns for each in one.snapshots] == [each.time_ns for each in other.snapshots]
+    assert [part.time_ns for part in one.snapshots] == [part.time_ns for part in other.snapshots]
     assert differing_fields(one.trace, other.trace) == []
 
 

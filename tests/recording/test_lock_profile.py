@@ -71,7 +71,7 @@ def test_objects_cost_what_the_profile_leaves_for_them() -> None:
     assert 200 - 2 * costs.split.ns < costs.object.ns < 200
     assert 0 < costs.insert.ns < 300 - costs.object.ns
     assert costs.object.low_ns < costs.object.ns < costs.object.high_ns
-    traced = [each.object.ns + each.event.ns for each in (before, costs)]
+    traced = [cost.object.ns + cost.event.ns for cost in (before, costs)]
     assert traced[0] == pytest.approx(traced[1])
     few = LockProfile(samples={"drain": 5}, sample_ns=1, seconds=1.0, repeats_command=True)
     assert fit_lock_costs(trace, "xfree", few).insert == before.insert

@@ -45,7 +45,7 @@ def test_zones_cpus_and_watermarks_come_from_zoneinfo() -> None:
     normal = machine.zones[machine.zone_index(0, "Normal")]
     assert (normal.min, normal.low, normal.high) == NORMAL.watermarks
     assert normal.start_pfn == NORMAL.start_pfn
-    assert [each.count for each in normal.pagesets] == [9, 9]
+    assert [pageset.count for pageset in normal.pagesets] == [9, 9]
     assert machine.zones[0].lowmem_reserve == DMA32.protection
     assert machine.zone_index(0, "DMA") == -1
 
@@ -122,12 +122,12 @@ def test_recomputing_with_the_recorded_inputs_gives_the_recorded_watermarks(name
         min_free_kbytes=int(sysctl["min_free_kbytes"]),
         watermark_scale_factor=int(sysctl["watermark_scale_factor"]),
     )
-    for found, recorded in zip(
+    for zone, recorded in zip(
         machine.with_watermarks(policy, NEWEST).zones, machine.zones, strict=True
     ):
         if recorded.managed:
             watermarks = (recorded.min, recorded.low, recorded.high)
-            assert (found.min, found.low, found.high) == pytest.approx(watermarks, rel=1e-3, abs=1)
+            assert (zone.min, zone.low, zone.high) == pytest.approx(watermarks, rel=1e-3, abs=1)
 
 
 @pytest.mark.parametrize("name", ["kbuild", "xfree", "highatomic_stock", "matrix_A1"])
@@ -135,10 +135,10 @@ def test_mainline_s_ratios_give_the_recorded_reserves(name: str) -> None:
     """Up to the pages that zones above gained after the kernel had computed them."""
     machine = recorded_machine(shipped_recording(name))
     ratios = {"DMA": 256, "DMA32": 256, "Normal": 32}
-    words = " ".join(str(ratios.get(each, 0)) for each in machine.zone_types)
-    found = reserves(machine.with_lowmem_reserve(Policy(lowmem_reserve_ratio=words)))
-    for mine, theirs in zip(found, reserves(machine), strict=True):
-        assert mine == pytest.approx(theirs, rel=2e-3, abs=1)
+    words = " ".join(str(ratios.get(name, 0)) for name in machine.zone_types)
+    values = reserves(machine.with_lowmem_reserve(Policy(lowmem_reserve_ratio=words)))
+    for value, theirs in zip(values, reserves(machine), strict=True):
+        assert value == pytest.approx(theirs, rel=2e-3, abs=1)
 
 
 def reserves(machine: Machine) -> list[tuple[int, ...]]:
@@ -175,12 +175,12 @@ def test_reserves_are_those_of_the_kernel(seed: int) -> None:
     machine = Machine(zones=tuple(zones), nr_cpus=1)
     numbers = [rng.choice((0, 1, 3, 32, 256)) for _ in range(rng.randint(1, 4))]
     policy = Policy(lowmem_reserve_ratio=" ".join(map(str, numbers)))
-    found = reserves(machine.with_lowmem_reserve(policy))
+    values = reserves(machine.with_lowmem_reserve(policy))
     for index, zone in enumerate(machine.zones):
         own = index % 4
-        sizes = [each.managed for each in machine.zones[index - own : index - own + 4]]
+        sizes = [zone.managed for zone in machine.zones[index - own : index - own + 4]]
         wanted = expected_reserve(sizes, own, numbers[own]) if own < len(numbers) else ()
-        assert found[index] == wanted, (zone, numbers)
+        assert values[index] == wanted, (zone, numbers)
 
 
 def test_watermarks_worked_by_hand() -> None:

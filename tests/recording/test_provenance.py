@@ -36,7 +36,7 @@ from tests.small_recordings import (
 
 def level(path: Path, check: str) -> str:
     """The level of one check of a recording."""
-    return {each.check: each.level for each in pm.open(path).provenance()}[check]
+    return {check.check: check.level for check in pm.open(path).provenance()}[check]
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def test_memory_of_another_machine(recording: Path, kilobytes: int, expected: st
 
 def test_page_flags_of_another_machine(recording: Path) -> None:
     changed(recording, kpageflags_at_ns=BEFORE_NS)
-    assert "page flags" not in {each.check for each in pm.open(recording).provenance()}
+    assert "page flags" not in {check.check for check in pm.open(recording).provenance()}
     in_use = np.full(len(start_free()), PGTABLE, "<u8")
     for words in (in_use, in_use[:-1], np.zeros(len(in_use) + (1 << 15), "<u8")):
         (recording / "kpageflags.u64.gz").write_bytes(gzip.compress(words.tobytes()))
@@ -165,8 +165,8 @@ def test_what_a_replay_guesses(hidden: int, expected: str) -> None:
 
 def test_events_left_out_are_explained() -> None:
     recording = shipped_recording("highatomic_stock")
-    found = {each.check: each.found for each in recording.provenance()}["events replayed"]
-    used, whole = (int(count) for count in re.findall(r"\d+", found)[:2])
+    words = {check.check: check.found for check in recording.provenance()}["events replayed"]
+    used, whole = (int(count) for count in re.findall(r"\d+", words)[:2])
     assert (used, whole) == (len(recording.trace), len(recording.whole_trace))
     assert used < whole
 
@@ -174,14 +174,14 @@ def test_events_left_out_are_explained() -> None:
 def test_info_prints_every_check(recording: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["info", str(recording), "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)["provenance"]
-    assert {each["level"] for each in printed} <= {USABLE, DOUBT, REFUSED}
-    assert {"hidden allocations", "memory that came"} <= {each["check"] for each in printed}
+    assert {check["level"] for check in printed} <= {USABLE, DOUBT, REFUSED}
+    assert {"hidden allocations", "memory that came"} <= {check["check"] for check in printed}
     assert main(["info", str(recording)]) == 0
     assert "usable with doubt: recorded: " in capsys.readouterr().out
 
 
 def test_every_result_carries_the_checks(recording: Path) -> None:
     replay = pm.replay(pm.open(changed(recording, perf=["perf", "record", "-p", "1"])))
-    assert "recorded" in {each["check"] for each in replay.provenance["checks"]}  # type: ignore[attr-defined]
+    assert "recorded" in {check["check"] for check in replay.provenance["checks"]}  # type: ignore[attr-defined]
     text = pm.compare(replay, replay).to_text()
     assert "recorded (refused): single tasks" in " ".join(text.split())

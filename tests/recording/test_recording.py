@@ -147,8 +147,8 @@ def test_what_lies_in_the_checkout_is_found_from_anywhere(
     source = checkout / "pagealloc_model" / "recording" / "recording.py"
     monkeypatch.setattr(recording_module, "__file__", str(source))
     monkeypatch.chdir(elsewhere)
-    mine = shutil.move(directory, checkout / "mine")
-    assert open_recording("mine").path == mine
+    moved = shutil.move(directory, checkout / "mine")
+    assert open_recording("mine").path == moved
     with pytest.raises(RecordingError) as refused:
         open_recording("min")
     said = str(refused.value)

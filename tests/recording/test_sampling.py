@@ -43,14 +43,14 @@ def test_rates_are_scaled_by_the_period(tmp_path: Path) -> None:
     recording = sampled_recording(tmp_path, period=100)
     assert recording.trace.sampled == {"kmem:mm_page_alloc": 100}
     rates = describe_recording(recording)["sampled_rates"]
-    found = [(each["event"], each["order"], each["migratetype"], each["events"]) for each in rates]
-    assert found == [
+    rows = [(rate["event"], rate["order"], rate["migratetype"], rate["events"]) for rate in rates]
+    assert rows == [
         ("kmem:mm_page_alloc", 0, 1, 1000),
         ("kmem:mm_page_alloc", 3, 1, 500),
         ("kmem:mm_page_free", 0, -1, 3),
     ]
-    assert [each["events_per_s"] for each in rates] == [1000, 500, 3]
-    assert [each["error"] for each in rates] == pytest.approx([100 * 10**0.5, 100 * 5**0.5, 0])
+    assert [rate["events_per_s"] for rate in rates] == [1000, 500, 3]
+    assert [rate["error"] for rate in rates] == pytest.approx([100 * 10**0.5, 100 * 5**0.5, 0])
     text = recording_text(recording)
     assert "kmem:mm_page_alloc, order 3, type 1: 500 +- 224 events, 500 a second" in text
 
@@ -68,7 +68,7 @@ def test_what_needs_every_event_is_refused(tmp_path: Path) -> None:
     for use in (pm.replay, measure):
         with pytest.raises(UsageError, match="kmem:mm_page_alloc: sampled, so that pages cannot"):
             use(recording)
-    (check,) = (each for each in recording.provenance() if each.check == "sampled")
+    (check,) = (check for check in recording.provenance() if check.check == "sampled")
     assert (check.level, check.found) == (REFUSED, "kmem:mm_page_alloc: one of 100")
 
 
@@ -87,4 +87,4 @@ def test_a_complete_recording_is_not_sampled(tmp_path: Path) -> None:
     recording = sampled_recording(tmp_path)
     assert recording.trace.sampled == {}
     assert describe_recording(recording)["sampled_rates"] == []
-    assert not [each for each in recording.provenance() if each.check == "sampled"]
+    assert not [check for check in recording.provenance() if check.check == "sampled"]

@@ -184,13 +184,13 @@ def test_functions_the_user_keeps(recording: Path) -> None:
     symbols = f"{TEXT:x} T outer\n{TEXT + 50:x} t inner\n{TEXT + 90:x} t unseen\n"
     (recording / "kallsyms.gz").write_bytes(gzip.compress(symbols.encode()))
     path, trace, _ = cut(recording, anonymise=True, seconds=700e-9, keep_functions=True)
-    kept = open_recording(path).kernel_symbols
-    assert kept is not None
-    assert {*kept.names} == {"outer", "inner"}
+    functions = open_recording(path).kernel_symbols
+    assert functions is not None
+    assert {*functions.names} == {"outer", "inner"}
     chains = trace.callchains.reshape(-1, 3)
-    names = [kept.name_at(address) for address in chains[:, 1].tolist()]
+    names = [functions.name_at(address) for address in chains[:, 1].tolist()]
     assert names == ["outer"] * 5 + ["inner"] * (len(names) - 5)
-    assert kept.addresses.tolist() == sorted(set(chains[:, 1:].ravel().tolist()))
+    assert functions.addresses.tolist() == sorted(set(chains[:, 1:].ravel().tolist()))
 
 
 def test_names_the_user_keeps(recording: Path) -> None:

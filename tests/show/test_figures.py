@@ -137,7 +137,7 @@ def test_what_shares_a_panel_differs_in_grey(draw: Draw, make: Make) -> None:
 
 
 def test_orders_rank_from_dark_to_light_in_grey() -> None:
-    steps = [luminance(each) for each in palette.ORDER_COLOURS]
+    steps = [luminance(colour) for colour in palette.ORDER_COLOURS]
     assert steps == sorted(set(steps))
 
 

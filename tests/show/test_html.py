@@ -72,9 +72,9 @@ def test_every_result_is_whole_html(validation: Validation) -> None:
         validation.replay,
         pm.compare(validation.replay, patch),
     ):
-        found = Balanced(shown._repr_html_())
-        assert {"table", "details", "svg"} <= set(found.seen)
-        assert found.seen.count("script") == found.seen.count("style") == 1
+        page = Balanced(shown._repr_html_())
+        assert {"table", "details", "svg"} <= set(page.seen)
+        assert page.seen.count("script") == page.seen.count("style") == 1
 
 
 def test_hostile_names_stay_words(validation: Validation) -> None:
@@ -87,17 +87,17 @@ def test_hostile_names_stay_words(validation: Validation) -> None:
         framed(frame_table(pd.DataFrame({HOSTILE: [HOSTILE]}), HOSTILE)),
         framed(sparkline(HOSTILE, (np.arange(3.0), np.arange(3.0)))),
     ):
-        found = Balanced(html)
-        assert found.seen.count("script") == 1
-        words = [*found.words, *(value or "" for _, value in found.attributes)]
-        assert any(HOSTILE in each for each in words)
+        page = Balanced(html)
+        assert page.seen.count("script") == 1
+        words = [*page.words, *(value or "" for _, value in page.attributes)]
+        assert any(HOSTILE in word for word in words)
 
 
 def test_rows_say_whether_they_beat_their_null_model(validation: Validation) -> None:
-    found = Balanced(validation._repr_html_()).words
+    words = Balanced(validation._repr_html_()).words
     rows = [against_null(row) for row in validation.errors.itertuples()]
-    assert sum(word.endswith("no nearer") for word in found) == rows.count("no nearer") > 0
-    assert found.count("\u2713 nearer") == rows.count("nearer") > 0
+    assert sum(word.endswith("no nearer") for word in words) == rows.count("no nearer") > 0
+    assert words.count("\u2713 nearer") == rows.count("nearer") > 0
 
 
 @pytest.mark.parametrize(

@@ -55,16 +55,16 @@ def posted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, pd.D
 def table_cells(text: str) -> dict[tuple[str, str], list[str]]:
     """(metric, scope) -> cells of the first table of a post."""
     body = text.split("Results\n-------\n")[1].split("\n\nSign rule")[0]
-    found, heading, scope = {}, "", ""
+    rows, heading, scope = {}, "", ""
     for line in re.split(r"\n-{20,}\n", body)[1].splitlines():
         if line.startswith("   "):
-            found[heading, scope] = line.split()
+            rows[heading, scope] = line.split()
         elif line.startswith("  "):
             scope, _, cells = line.strip().partition("  ")
-            found[heading, scope] = cells.split()
+            rows[heading, scope] = cells.split()
         else:
             heading = line.split(" (")[0]
-    return found
+    return rows
 
 
 def test_a_post_is_complete_in_plain_narrow_text(posted: tuple[str, pd.DataFrame]) -> None:

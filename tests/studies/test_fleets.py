@@ -58,8 +58,8 @@ def test_a_host_is_the_same_every_time(tmp_path: Path, made_up: pm.fleets.FleetR
     )
     drop = ["seconds", "finished"]
     pd.testing.assert_frame_equal(again.hosts.drop(columns=drop), made_up.hosts.drop(columns=drop))
-    kept = pm.fleets.fleet(HOSTS, HOSTS.with_other_seeds(), patch_policy=GATE, cache=tmp_path)
-    pd.testing.assert_frame_equal(kept.hosts, again.hosts)
+    result = pm.fleets.fleet(HOSTS, HOSTS.with_other_seeds(), patch_policy=GATE, cache=tmp_path)
+    pd.testing.assert_frame_equal(result.hosts, again.hosts)
 
 
 def test_a_host_keeps_its_pages_and_kswapd_keeps_up() -> None:

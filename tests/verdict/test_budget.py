@@ -37,7 +37,7 @@ from pagealloc_model.verdict.loss_windows import loss_windows
 from tests.small_recordings import shipped_recording
 from tests.verdict.test_loss_windows import with_losses
 
-BY_NAME = {each.name: each for each in TRUTHS}
+BY_NAME = {truth.name: truth for truth in TRUTHS}
 PRESSED = ("highatomic_gate3", "highatomic_stock")
 
 
@@ -56,14 +56,14 @@ def test_runs_that_saw_the_answer_are_marked(
     pressed: tuple[Recording, pm.Validation, Budget],
 ) -> None:
     _, _, budget = pressed
-    marked = {each.run for each in budget.runs if each.imposed}
+    marked = {run.run for run in budget.runs if run.imposed}
     assert {*BY_NAME, ALL} <= marked
     assert not marked & {FREE, NO_COMPACTION}
     by_row = budget.errors.groupby("run")["imposed"].agg(["min", "max"])
     assert {name for name, row in by_row.iterrows() if row["max"]} == marked
     assert (by_row["min"] == by_row["max"]).all()
     described = json.loads(json.dumps(budget.to_dict()))
-    assert {each["run"] for each in described["runs"] if each["imposed"]} == marked
+    assert {run["run"] for run in described["runs"] if run["imposed"]} == marked
     assert all(isinstance(row["imposed"], bool) for row in described["errors"])
 
 
@@ -81,48 +81,48 @@ def test_with_its_zone_imposed_each_request_is_served_there(
 def test_with_drains_imposed_whole_lists_are_drained_as_recorded() -> None:
     bundle = shipped_recording("highatomic_gate3")
     free = replay(bundle)
-    given = replay_imposed(
+    again = replay_imposed(
         bundle,
         imposed(bundle, ready(bundle, free), (BY_NAME["drains"],)),
         rules=free.rules,
         assumptions=free.assumptions,
     )
-    zoneinfo = next(each.zoneinfo for each in bundle.snapshots if each.zoneinfo)
+    zoneinfo = next(snapshot.zoneinfo for snapshot in bundle.snapshots if snapshot.zoneinfo)
     stream = allocator_stream(bundle.trace, with_probes=True)
     recorded, _ = zone_drains(stream, ZoneMap.of(zoneinfo))
-    events = given.demand.events
+    events = again.demand.events
     assert np.count_nonzero(events["operation"] == at.DRAIN_ZONE) == len(recorded.time_ns) > 0
-    drained = given.transactions_full.query("cause == 'drain_all'")
+    drained = again.transactions_full.query("cause == 'drain_all'")
     assert set(drained["time_ns"]) <= set(recorded.time_ns.tolist())
-    assert given.imposed == ("drains",) and given.provenance["imposed"] == ["drains"]
+    assert again.imposed == ("drains",) and again.provenance["imposed"] == ["drains"]
 
 
 def test_with_reclaims_timed_those_served_late_were_in_vain() -> None:
     """Of the last ones for a request; what the demand tells of the others stays."""
     bundle = shipped_recording("highatomic_stock")
     trace, prepared = bundle.trace, ready(bundle, replay(bundle))
-    found = direct_reclaims(trace)
-    assert found is not None
-    given = BY_NAME["vain"].put(bundle, prepared).demand.events
-    times = given["time_ns"][given["operation"] == at.RECLAIM_IN_VAIN]
-    is_last = np.append(found.row[1:] != found.row[:-1], True)
-    late = trace.time_ns[found.row] - found.end_ns > RETRY_NS
-    wanted = found.end_ns[np.where(is_last, late, found.in_vain)]
+    reclaims = direct_reclaims(trace)
+    assert reclaims is not None
+    events = BY_NAME["vain"].put(bundle, prepared).demand.events
+    times = events["time_ns"][events["operation"] == at.RECLAIM_IN_VAIN]
+    is_last = np.append(reclaims.row[1:] != reclaims.row[:-1], True)
+    late = trace.time_ns[reclaims.row] - reclaims.end_ns > RETRY_NS
+    wanted = reclaims.end_ns[np.where(is_last, late, reclaims.in_vain)]
     assert np.array_equal(np.sort(times), np.sort(wanted))
     assert 0 < (is_last & late).sum() < is_last.sum()
-    assert not (given["operation"] == at.RECLAIM_BEGIN).any()
-    assert not (given["bits"] & at.REQUEST_RECLAIMED).any()
+    assert not (events["operation"] == at.RECLAIM_BEGIN).any()
+    assert not (events["bits"] & at.REQUEST_RECLAIMED).any()
 
 
 def test_boosts_are_the_snapshots_at_their_instants() -> None:
     bundle = shipped_recording("highatomic_stock")
     free = replay(bundle)
-    given = imposed(bundle, ready(bundle, free), (BY_NAME["boosts"],)).prepared.demand.events
-    told = given[given["operation"] == at.SET_BOOST]
-    later = [each for each in bundle.dated_snapshots if each.time_ns >= free.demand.first_ns]
-    assert set(told["time_ns"].tolist()) == {each.time_ns for each in later}
-    wanted = [zone.boost for each in later for zone in each.zoneinfo.zones]  # type: ignore[union-attr]
-    assert sorted(told["offset"].tolist()) == sorted(wanted)
+    events = imposed(bundle, ready(bundle, free), (BY_NAME["boosts"],)).prepared.demand.events
+    boosts = events[events["operation"] == at.SET_BOOST]
+    later = [state for state in bundle.dated_snapshots if state.time_ns >= free.demand.first_ns]
+    assert set(boosts["time_ns"].tolist()) == {snapshot.time_ns for snapshot in later}
+    wanted = [zone.boost for snapshot in later for zone in snapshot.zoneinfo.zones]  # type: ignore[union-attr]
+    assert sorted(boosts["offset"].tolist()) == sorted(wanted)
     assert max(wanted) > 0
 
 
@@ -133,10 +133,10 @@ def test_the_true_start_holds_as_many_pages_as_flowed() -> None:
     alone = with_true_start(bundle, prepared).image
     in_zones = BY_NAME["zone"].put(bundle, prepared)
     assert np.array_equal(with_true_start(bundle, in_zones).image.free, alone.free)
-    for zone in (each for each in prepared.machine.zones if each.managed):
-        mine = slice(zone.start_pfn, zone.end_pfn)
-        calibrated = int(prepared.image.free[mine].sum())
-        assert abs(int(alone.free[mine].sum()) - calibrated) < 0.02 * zone.managed
+    for zone in (zone for zone in prepared.machine.zones if zone.managed):
+        own = slice(zone.start_pfn, zone.end_pfn)
+        calibrated = int(prepared.image.free[own].sum())
+        assert abs(int(alone.free[own].sum()) - calibrated) < 0.02 * zone.managed
 
 
 def test_without_compaction_nothing_is_isolated_or_captured() -> None:
@@ -150,7 +150,7 @@ def test_without_compaction_nothing_is_isolated_or_captured() -> None:
 def test_shares_add_up(pressed: tuple[Recording, pm.Validation, Budget]) -> None:
     _, _, budget = pressed
     shares = budget.shares
-    assert list(shares["metric"]) == [each for each in METRICS if each in set(shares["metric"])]
+    assert list(shares["metric"]) == [name for name in METRICS if name in set(shares["metric"])]
     np.testing.assert_allclose(shares["models"] + shares["missing"], shares["error"])
     assert set(budget.record) == set(shares["most_by"]) - {""}
 
@@ -206,7 +206,7 @@ def test_an_elastic_replay_has_no_budget() -> None:
 
 def test_losses_are_met_by_windows() -> None:
     bundle = with_losses((2.0, 2.4))
-    assert all(not each.unusable for each in loss_windows(bundle))
+    assert all(not window.unusable for window in loss_windows(bundle))
     budget = pm.validate(bundle).budget()
     windows = budget.errors[budget.errors["run"] == "windows"]
     assert len(windows) and not windows["imposed"].any()

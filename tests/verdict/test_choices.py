@@ -79,7 +79,7 @@ FOUR_BACK = f"{REFILL}, {ALL_OUT}, free 0, free 1, free 2, free 3"
 MISSED_REFILL = f"{REFILL}, locked 64 65, alloc 64, {ALL_OUT}"
 
 
-def told(text: str) -> TimedEvents:
+def events_of(text: str) -> TimedEvents:
     """Events as words, pages counted from `FIRST`: /order, :migratetype."""
     events = TimedEvents()
     for word in text.split(", "):
@@ -125,7 +125,7 @@ def told(text: str) -> TimedEvents:
 def test_choices_from_a_known_state_are_hits_and_others_are_not_judged(
     text: str, choice: str, counts: tuple[int, int, int], tmp_path: Path
 ) -> None:
-    assert outcome(judged(tmp_path, told(text)), choice) == counts
+    assert outcome(judged(tmp_path, events_of(text)), choice) == counts
 
 
 @pytest.mark.parametrize(
@@ -141,18 +141,18 @@ def test_another_choice_is_a_miss(
     text: str, choice: str, misses: list[tuple[int, int]], tmp_path: Path
 ) -> None:
     """Not the head of a list; a refill beside a page; a larger part; a warmer page."""
-    assert missed(judged(tmp_path, told(text)), choice) == misses
+    assert missed(judged(tmp_path, events_of(text)), choice) == misses
 
 
 def test_a_page_that_left_without_an_event_makes_the_next_choice_unjudged(tmp_path: Path) -> None:
-    placement = judged(tmp_path, told(f"{REFILL}, alloc 2, free 1, alloc 1"))
+    placement = judged(tmp_path, events_of(f"{REFILL}, alloc 2, free 1, alloc 1"))
     assert outcome(placement, "pcp_pop") == (2, 2, 1)
     assert placement.repairs["pages that left a per-CPU list without an event"] == 1
 
 
 def test_an_interrupt_within_a_batch_frees_to_the_buddy(tmp_path: Path) -> None:
     batch = "free 0, free 1, batched 0, free 3, batched 1, alloc 1, alloc 0"
-    placement = judged(tmp_path, told(f"{REFILL}, alloc 1, alloc 2, alloc 3, {batch}"))
+    placement = judged(tmp_path, events_of(f"{REFILL}, alloc 1, alloc 2, alloc 3, {batch}"))
     assert placement.nested == 1
     assert missed(placement, "pcp_pop") == []
 
@@ -160,7 +160,7 @@ def test_an_interrupt_within_a_batch_frees_to_the_buddy(tmp_path: Path) -> None:
 def test_an_interrupt_finds_lists_of_another_zone_unlocked(tmp_path: Path) -> None:
     other = NORMAL.first_free - FIRST
     batch = f"free 0, free 1, batched 0, free {other}, batched 1, alloc {other}"
-    events = told(f"{REFILL}, alloc 1, alloc 2, locked {other}, alloc {other}, {batch}")
+    events = events_of(f"{REFILL}, alloc 1, alloc 2, locked {other}, alloc {other}, {batch}")
     placement = pm.open(write_recording(tmp_path / "recording", events)).judge_choices()
     assert placement.nested == 0
     assert missed(placement, "pcp_pop") == []
@@ -263,8 +263,8 @@ def _interpreted(checkout: Path, package_parent: Path, recording: Path) -> list[
 
 
 def _share(rows: list[list[object]], choice: str) -> float:
-    found = next(row for row in rows if row[:2] == [choice, "all"])
-    return float(str(found[3])) / float(str(found[2]))
+    totals = next(row for row in rows if row[:2] == [choice, "all"])
+    return float(str(totals[3])) / float(str(totals[2]))
 
 
 PAGE_SHARES = {"kbuild": 0.999, "xfree": 0.999, "highatomic_stock": 0.98, "highatomic_gate3": 0.98}
@@ -378,8 +378,8 @@ def dropped(counts: StartCounts, known: list[int], shown: list[int]) -> tuple[li
     """What remains free, as offsets from the first block, and what is said."""
     length = -(-MACHINE.end_pfn // BLOCK) * BLOCK
     by_event, free = np.zeros(length, bool), np.zeros(length, bool)
-    by_event[[FIRST_FRAME + each for each in known]] = True
-    free[[FIRST_FRAME + each for each in [*known, *shown]]] = True
+    by_event[[FIRST_FRAME + place for place in known]] = True
+    free[[FIRST_FRAME + place for place in [*known, *shown]]] = True
     types = np.full(length // BLOCK, at.MOVABLE, np.int8)
     none = np.zeros(len(MACHINE.zones), np.int64)
     lines = drop_uncounted(MACHINE, counts, none, by_event, free, types)

@@ -181,11 +181,11 @@ def test_no_interval_goes_where_the_quantity_cannot(
     patch: float, unit: str, of: ModelError | None
 ) -> None:
     noisy = np.arange(WINDOWS) * 10.0
-    before, after = (total(each) for each in (noisy, noisy * patch))
+    before, after = (total(values) for values in (noisy, noisy * patch))
     if unit:
         before, after = (
-            replace(each, unit=unit, how="ratio", per=np.full(WINDOWS, 90.0 * max(patch, 1)))
-            for each in (before, after)
+            replace(side, unit=unit, how="ratio", per=np.full(WINDOWS, 90.0 * max(patch, 1)))
+            for side in (before, after)
         )
         of = of and error(0.5, predicted=0.9)
     low, high = interval_of([change(before, after, of)])
@@ -227,8 +227,8 @@ def test_nineteen_of_twenty_intervals_hold_the_truth(seed: int) -> None:
 
 def test_seeds_that_disagree_widen_the_interval() -> None:
     agreeing = [change(even(100), even(200)) for _ in range(3)]
-    disagreeing = [change(even(100), even(each)) for each in (100, 200, 300)]
-    alone, one, both = (interval_of(each) for each in (agreeing[:1], agreeing, disagreeing))
+    disagreeing = [change(even(100), even(value)) for value in (100, 200, 300)]
+    alone, one, both = (interval_of(changes) for changes in (agreeing[:1], agreeing, disagreeing))
     assert one == pytest.approx(alone)
     assert both[1] - both[0] > 2 * (one[1] - one[0])
 
@@ -246,10 +246,10 @@ def test_rows_carry_error_interval_and_verdict(comparison: Comparison) -> None:
 
 def test_the_short_text_begins_with_what_changes(comparison: Comparison) -> None:
     first, table = " ".join(repr(comparison).split("\n\n")[0].split()), repr(comparison)
-    told = comparison.rows["verdict"].isin(BELIEVED)
+    believed = comparison.rows["verdict"].isin(BELIEVED)
     known = comparison.rows["verdict"] != UNKNOWN
     assert first.startswith(f"{comparison.base.name}, pcp_batch=31: ")
-    assert f"{told.sum()} of {known.sum()} changes are larger than the model's error" in first
+    assert f"{believed.sum()} of {known.sum()} changes are larger than the model's error" in first
     assert "pages refilled" in table and "hold time" not in table
     assert len(table.splitlines()) <= 36
     refused = replace(comparison, known_errors=ModelErrors(refused="of one task"))
@@ -271,7 +271,7 @@ def test_a_recording_is_validated_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_literal_replay_tells_nothing_of_what_acts_by_reclaim() -> None:
     recording = shipped_recording("highatomic_gate3")
-    sides = [pm.replay(recording, Policy(min_free_kbytes=each)) for each in (None, 90112)]
+    sides = [pm.replay(recording, Policy(min_free_kbytes=size)) for size in (None, 90112)]
     text = pm.compare(*sides).to_text()
     assert " ".join(text.split()).startswith(
         "Believe no row of this comparison: min_free_kbytes changes when reclaim runs"

@@ -29,17 +29,17 @@ def predicted() -> Replay:
 def test_until_the_first_other_page_the_pages_are_the_kernels(
     trace: Trace, predicted: Replay
 ) -> None:
-    found = first_departures(trace, predicted, predicted.transactions_full)
-    assert [each.what for each in found] == ["page"]
+    departures = first_departures(trace, predicted, predicted.transactions_full)
+    assert [departure.what for departure in departures] == ["page"]
     events, objects = predicted.demand.events, predicted.demand.objects
-    asked = events[events["operation"] == at.ALLOC]
-    same = objects["pfn"][asked["object"]] == predicted.places[asked["object"]]
+    allocs = events[events["operation"] == at.ALLOC]
+    same = objects["pfn"][allocs["object"]] == predicted.places[allocs["object"]]
     first = int(np.flatnonzero(~same)[0])
     assert same[:first].all()
-    after = (int(asked["time_ns"][first]) - int(trace.demand_span_ns[0])) / 1e9
-    assert found[0].time_s == after
-    assert found[0].measured == f"frame {objects['pfn'][asked['object'][first]]}"
-    assert found[0].words().startswith(f"page: {after:.6f} s")
+    after = (int(allocs["time_ns"][first]) - int(trace.demand_span_ns[0])) / 1e9
+    assert departures[0].time_s == after
+    assert departures[0].measured == f"frame {objects['pfn'][allocs['object'][first]]}"
+    assert departures[0].words().startswith(f"page: {after:.6f} s")
 
 
 def refills_of_cpu_1(predicted: Replay) -> pd.DataFrame:
@@ -51,9 +51,9 @@ def test_a_refill_of_another_size_is_the_first_departure(trace: Trace, predicted
     measured = predicted.transactions_full.copy()
     rows = refills_of_cpu_1(predicted).index
     measured.loc[rows[2:], "pages"] += 1
-    found = {each.what: each for each in first_departures(trace, predicted, measured)}
-    assert set(found) == {"page", "refill on CPU 1"}
-    departure = found["refill on CPU 1"]
+    departures = {one.what: one for one in first_departures(trace, predicted, measured)}
+    assert set(departures) == {"page", "refill on CPU 1"}
+    departure = departures["refill on CPU 1"]
     time_ns = int(measured.loc[rows[2], "time_ns"])
     assert departure.time_s == (time_ns - int(trace.demand_span_ns[0])) / 1e9
     assert departure.measured == f"{measured.loc[rows[2], 'pages']} pages"
@@ -63,8 +63,8 @@ def test_a_refill_of_another_size_is_the_first_departure(trace: Trace, predicted
 
 def test_a_refill_that_never_came_is_a_departure(trace: Trace, predicted: Replay) -> None:
     last = refills_of_cpu_1(predicted).index[-1]
-    found = first_departures(trace, predicted, predicted.transactions_full.drop(index=last))
-    (departure,) = [each for each in found if each.what == "refill on CPU 1"]
+    departures = first_departures(trace, predicted, predicted.transactions_full.drop(index=last))
+    (departure,) = [one for one in departures if one.what == "refill on CPU 1"]
     assert (departure.measured, departure.kernel_function) == ("none", "rmqueue_bulk")
 
 
@@ -84,6 +84,6 @@ def test_what_lists_may_hold_is_counted_by_cpu(
     moved = (trace.event == Event.FREE) & (trace.pfn >= 0) & (trace.order <= PCP_ORDER_MAX)
     assert table.index.tolist() == np.unique(trace.cpu).tolist()
     for row in table.itertuples():
-        mine = moved & (trace.cpu == row.Index)
-        assert row.transactions == mine.sum()
-        assert row.pages == (1 << trace.order[mine].astype(np.int64)).sum()
+        own = moved & (trace.cpu == row.Index)
+        assert row.transactions == own.sum()
+        assert row.pages == (1 << trace.order[own].astype(np.int64)).sum()

@@ -81,13 +81,13 @@ def test_chaotic_quantities_are_ranges_over_seeds() -> None:
     recording = shipped_recording("highatomic_gate3")
     elastic = pm.Assumptions(reclaim="elastic")
     validation = pm.validate(recording, assumptions=elastic).over_seeds(3)
-    found = {each.metric: each for each in validation.seeds}
-    assert "extfrag_events" in found
+    ranges = {spread.metric: spread for spread in validation.seeds}
+    assert "extfrag_events" in ranges
     for seed in range(3):
         alone = pm.replay(recording, assumptions=elastic, seed=seed)
-        assert found["extfrag_events"].values[seed] == alone.fallbacks["count"].sum()
+        assert ranges["extfrag_events"].values[seed] == alone.fallbacks["count"].sum()
     described = validation.to_dict()["seeds"]
-    assert [each["metric"] for each in described] == list(found)  # type: ignore[index,attr-defined]
+    assert [row["metric"] for row in described] == list(ranges)  # type: ignore[index,attr-defined]
 
 
 @pytest.mark.parametrize(
@@ -102,9 +102,9 @@ def test_a_range_says_where_the_kernel_lies(
     measured: float, inside: bool, below: int, said: str
 ) -> None:
     values = (14.0, 15.0, 134.0)
-    found = SeedRange(
+    spread = SeedRange(
         quantity="fallbacks", metric="extfrag_events", measured=measured, values=values
     )
-    assert (found.inside, found.below) == (inside, below)
-    assert str(found).startswith("fallbacks: 14 to 134 over 3 seeds, in the middle 15")
-    assert str(found).endswith(said)
+    assert (spread.inside, spread.below) == (inside, below)
+    assert str(spread).startswith("fallbacks: 14 to 134 over 3 seeds, in the middle 15")
+    assert str(spread).endswith(said)

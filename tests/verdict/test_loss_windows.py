@@ -46,16 +46,16 @@ def test_nothing_lost_no_windows() -> None:
 def test_windows_lie_between_losses_of_all_cpus() -> None:
     """Two losses overlap; snapshots were taken at 1.1, 2.6 and 4.5 s."""
     windows = loss_windows(with_losses((2.0, 2.2), (2.1, 2.4)))
-    assert [each.from_start for each in windows] == [True, False]
-    assert [each.to_end for each in windows] == [False, True]
-    assert [each.snapshots for each in windows] == [2, 2]
-    assert not any(each.unusable for each in windows)
+    assert [window.from_start for window in windows] == [True, False]
+    assert [window.to_end for window in windows] == [False, True]
+    assert [window.snapshots for window in windows] == [2, 2]
+    assert not any(window.unusable for window in windows)
     assert str(windows[0]).startswith("0.000 to 2.000 s, ")
 
 
 def test_a_window_without_a_second_snapshot_says_so() -> None:
     recording = with_losses((2.0, 3.0))
-    assert [each.unusable for each in loss_windows(recording)] == [
+    assert [window.unusable for window in loss_windows(recording)] == [
         "",
         "one snapshot, two are needed",
     ]
@@ -78,9 +78,9 @@ def test_a_window_after_a_loss_starts_from_its_own_snapshot() -> None:
 
 
 def test_errors_are_given_by_window() -> None:
-    found = validate_windows(with_losses((2.0, 2.4)))
-    assert len(found) == 2
-    for window, validation in found:
+    validations = validate_windows(with_losses((2.0, 2.4)))
+    assert len(validations) == 2
+    for window, validation in validations:
         assert len(validation.recording.trace) <= window.events
         assert "refill_pages" in set(validation.errors["metric"])
 
@@ -100,7 +100,7 @@ def test_the_command_refuses_in_one_line_and_shows_the_windows(
     assert main(["validate", "highatomic_gate3", "--json"]) == 0
     content = json.loads(capsys.readouterr().out)
     assert "\n" not in content["refused"] and "metrics" not in content
-    assert [each["window"].endswith("can be validated") for each in content["windows"]] == [
+    assert [window["window"].endswith("can be validated") for window in content["windows"]] == [
         True
     ] * 2
-    assert all(each["metrics"] for each in content["windows"])
+    assert all(window["metrics"] for window in content["windows"])

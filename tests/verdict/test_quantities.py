@@ -58,11 +58,11 @@ def test_free_memory_is_the_mean_of_the_snapshots(
     totals = [
         sum(
             count << order
-            for row in each.pagetypeinfo.free_lists
+            for row in snapshot.pagetypeinfo.free_lists
             for order, count in enumerate(row.buddies)
         )
-        for each in recording.dated_snapshots
-        if each.pagetypeinfo and first <= each.time_ns <= last
+        for snapshot in recording.dated_snapshots
+        if snapshot.pagetypeinfo and first <= snapshot.time_ns <= last
     ]
     assert recorded["free pages"] == pytest.approx(sum(totals) / len(totals), rel=1e-3)
     by_type = sum(
@@ -77,9 +77,9 @@ def test_counters_are_those_of_the_whole_recording(
 ) -> None:
     """From the last snapshot before the first event to the first one after the last."""
     first, last = recording.trace.demand_span_ns
-    shots = [each for each in recording.snapshots if each.vmstat]
-    before = [each for each in shots if each.time_ns <= first] or shots[:1]
-    after = [each for each in shots if each.time_ns >= last] or shots[-1:]
+    shots = [shot for shot in recording.snapshots if shot.vmstat]
+    before = [shot for shot in shots if shot.time_ns <= first] or shots[:1]
+    after = [shot for shot in shots if shot.time_ns >= last] or shots[-1:]
     for name in ("pgscan_kswapd", "thp_fault_alloc"):
         change = after[0].vmstat.values[name] - before[-1].vmstat.values[name]
         assert recorded[name] == change
@@ -88,8 +88,8 @@ def test_counters_are_those_of_the_whole_recording(
 def test_what_was_not_recorded_is_not_known(tmp_path: Path) -> None:
     plain = recorded_quantities(pm.open(write_recording(tmp_path / "plain")))
     assert math.isnan(plain["fallbacks"]) and math.isnan(plain["drains"])
-    asked = write_recording(tmp_path / "asked", perf=["kmem:mm_page_alloc_extfrag"])
-    assert recorded_quantities(pm.open(asked))["fallbacks"] == 0
+    directory = write_recording(tmp_path / "asked", perf=["kmem:mm_page_alloc_extfrag"])
+    assert recorded_quantities(pm.open(directory))["fallbacks"] == 0
 
 
 def test_memory_pressure_counts_what_overlaps_on_a_cpu_once() -> None:
@@ -103,7 +103,7 @@ def test_memory_pressure_counts_what_overlaps_on_a_cpu_once() -> None:
     assert some.value * 1e9 == pytest.approx((20 + 5) / 2)
     assert full.value == some.value
     none = pressure_quantities(stalls[:0], work[:0], 2)
-    assert [each.value for each in none] == [0.0, 0.0]
+    assert [quantity.value for quantity in none] == [0.0, 0.0]
 
 
 def test_a_request_s_stalls_are_one_latency() -> None:
@@ -116,7 +116,7 @@ def test_a_request_s_stalls_are_one_latency() -> None:
             "ns": [10, 5, 4],
         }
     )
-    latency = {each.scope: each for each in stall_quantities(stalls)}
+    latency = {quantity.scope: quantity for quantity in stall_quantities(stalls)}
     assert latency["at=max"].value == 15
     assert latency["at=p50"].value == 4
 

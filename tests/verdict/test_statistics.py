@@ -30,13 +30,13 @@ runs = st.lists(number, min_size=2, max_size=6)
 @given(number, number, number)
 def test_a_verdict_says_where_the_prediction_lies(predicted: float, one: float, two: float) -> None:
     low, high = sorted((one, two))
-    found = verdict(predicted, low, high)
+    judgement = verdict(predicted, low, high)
     if low <= 0 <= high:
-        assert found == NO_EFFECT
+        assert judgement == NO_EFFECT
         return
-    assert found in EFFECTS
-    assert (found == WITHIN) == (low <= predicted <= high)
-    if found in (WITHIN, RIGHT):
+    assert judgement in EFFECTS
+    assert (judgement == WITHIN) == (low <= predicted <= high)
+    if judgement in (WITHIN, RIGHT):
         assert np.sign(predicted) == np.sign(low)
     else:
         assert predicted == 0 or np.sign(predicted) != np.sign(low)
@@ -69,7 +69,7 @@ def test_the_interval_holds_the_change_and_turns_with_it(
 @pytest.mark.filterwarnings("ignore:Precision loss")
 @given(st.lists(st.integers(-1000, 1000), min_size=2, max_size=6), st.integers(2, 6))
 def test_the_interval_is_that_of_welch(before: list[int], runs_after: int) -> None:
-    after = [each * each for each in range(runs_after)]
+    after = [number * number for number in range(runs_after)]
     known = ttest_ind(after, before, equal_var=False).confidence_interval(CONFIDENCE)
     assert change_interval(before, after) == pytest.approx((known.low, known.high), rel=1e-6)
 

@@ -296,8 +296,8 @@ class Run(Tables):
 
         Returns:
             free_pages; free_blocks, whole free huge buddies in pageblocks; reserved_blocks,
-            pageblocks of the reserve; whole_blocks and crumbs, its free huge buddies in pageblocks
-            and its other free pages.
+            pageblocks of the reserve; whole_blocks, its free huge buddies in pageblocks;
+            partly_used, its other free pages, which lie in partly used blocks.
         """
         order, buddies = self.machine.pageblock_order, self.samples.free_buddies
         sizes = buddies.sum(axis=1) << np.arange(buddies.shape[2])[None, :, None]
@@ -308,7 +308,7 @@ class Run(Tables):
                 "free_blocks": everything[:, order:].sum(axis=1) >> order,
                 "reserved_blocks": self.samples.blocks[:, :, at.HIGHATOMIC].sum(axis=1),
                 "whole_blocks": reserve[:, order:].sum(axis=1) >> order,
-                "crumbs": reserve[:, :order].sum(axis=1),
+                "partly_used": reserve[:, :order].sum(axis=1),
             },
             index=pd.Index(self.samples.time_ns, name="time_ns"),
         )

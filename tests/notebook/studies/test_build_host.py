@@ -42,23 +42,23 @@ def test_a_step_asks_for_what_the_host_says() -> None:
     steps = np.bincount(huge["time_ns"] // SMALL.step_ns)
     assert steps.tolist() == [SMALL.bursts * SMALL.burst_huge_pages] * SMALL.steps
     assert (huge["order"] == MACHINE.pageblock_order).all()
-    asked = (events["bits"] >> pr.CLASS_SHIFT & 3 == pr.FILE).sum()
+    pages = (events["bits"] >> pr.CLASS_SHIFT & 3 == pr.FILE).sum()
     wanted = SMALL.cache_pages_per_s * SMALL.steps * SMALL.step_ns / 1e9
-    assert asked == pytest.approx(wanted, rel=0.1)
+    assert pages == pytest.approx(wanted, rel=0.1)
 
 
 def test_what_outlives_a_build_is_there_at_full_number_and_stays() -> None:
     """150 pages/s of one compiler in 197.47 s are 29,620, of which 7 in 1,000 are 207."""
     assert SMALL.lasting_pages == 207
     without = replace(SMALL, kernel_lasting_per_mille=0)
-    kept = []
+    lasting = []
     for host in (SMALL, without):
         events = events_of(host)
         kernel = events[events["migratetype"] == at.UNMOVABLE]
-        asked = kernel["object"][kernel["operation"] == at.ALLOC]
+        allocated = kernel["object"][kernel["operation"] == at.ALLOC]
         freed = kernel["object"][kernel["operation"] == at.FREE]
-        kept.append(len(np.setdiff1d(asked, freed)))
-    assert kept[0] - kept[1] == SMALL.steps * 207
+        lasting.append(len(np.setdiff1d(allocated, freed)))
+    assert lasting[0] - lasting[1] == SMALL.steps * 207
 
 
 def test_some_kernel_requests_are_of_order_1() -> None:
@@ -74,8 +74,8 @@ def test_base_pages_come_in_place_of_the_huge_page_they_follow() -> None:
     events, leads = demand.events, demand.leads
     huge, counts = np.unique(leads[leads >= 0], return_counts=True)
     assert (counts == 1 << MACHINE.pageblock_order).all()
-    asked = events[events["operation"] == at.RECORDED_FAILURE]["object"]
-    assert set(asked.tolist()) == set(huge.tolist())
+    failed = events[events["operation"] == at.RECORDED_FAILURE]["object"]
+    assert set(failed.tolist()) == set(huge.tolist())
 
 
 def test_memory_is_full_and_in_whole_blocks_after_boot() -> None:
@@ -90,8 +90,8 @@ def test_memory_is_full_and_in_whole_blocks_after_boot() -> None:
 
 def test_every_huge_page_asked_for_is_served_or_refused_and_runs_repeat() -> None:
     table = run_build_host(SMALL, rules=RULES)
-    asked = SMALL.bursts * SMALL.burst_huge_pages
-    assert (table["thp_fault_alloc"] + table["thp_fault_fallback"] == asked).all()
+    requests = SMALL.bursts * SMALL.burst_huge_pages
+    assert (table["thp_fault_alloc"] + table["thp_fault_fallback"] == requests).all()
     assert (table["requests_failed"] == 0).all()
     assert table.equals(run_build_host(SMALL, rules=RULES))
 

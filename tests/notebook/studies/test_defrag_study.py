@@ -29,17 +29,17 @@ def made_runs(changes: dict[str, float]) -> pd.DataFrame:
 
 
 def test_every_row_of_the_post_is_compared_or_left_out_for_a_reason() -> None:
-    told = set(POSTED["quantity"][~POSTED["quantity"].str.startswith("thp_fault_alloc of")])
+    quantities = set(POSTED["quantity"][~POSTED["quantity"].str.startswith("thp_fault_alloc of")])
     parts = [set(study.ROWS.values()), set(study.FOLLOWING), set(study.NOT_MODELLED)]
-    assert set.union(*parts) == told
-    assert sum(map(len, parts)) == len(told)
+    assert set.union(*parts) == quantities
+    assert sum(map(len, parts)) == len(quantities)
 
 
 def test_the_posted_mean_is_that_of_the_posted_runs() -> None:
-    told = POSTED.pivot(index="quantity", columns="variant", values="low")
-    runs = told[told.index.str.startswith("thp_fault_alloc of run")]
+    posted = POSTED.pivot(index="quantity", columns="variant", values="low")
+    runs = posted[posted.index.str.startswith("thp_fault_alloc of run")]
     assert len(runs) == STEPS
-    assert np.allclose(runs.mean(), told.loc["THP fault alloc"], atol=0.01)
+    assert np.allclose(runs.mean(), posted.loc["THP fault alloc"], atol=0.01)
 
 
 def test_rows_are_judged_by_sign_size_and_the_null_model() -> None:

@@ -28,32 +28,32 @@ ORDER = 14
 
 @cache
 def filled(order: int) -> FilledHost:
-    found = run_filling_host(HOST, Policy(superpageblock_order=order), rules=RULES)
-    return replace(found, order=ORDER)
+    host = run_filling_host(HOST, Policy(superpageblock_order=order), rules=RULES)
+    return replace(host, order=ORDER)
 
 
 def test_memory_is_as_full_as_asked_and_the_state_is_sound() -> None:
     for order in (0, ORDER):
-        found = filled(order).run
-        assert not broken_invariants(found.final)
-        assert found.failed == 0
-        managed = sum(zone.managed for zone in found.machine.zones)
-        free = found.final.free_buddies().sum(axis=(0, 2)) @ (1 << np.arange(at.ORDERS))
+        run = filled(order).run
+        assert not broken_invariants(run.final)
+        assert run.failed == 0
+        managed = sum(zone.managed for zone in run.machine.zones)
+        free = run.final.free_buddies().sum(axis=(0, 2)) @ (1 << np.arange(at.ORDERS))
         assert 1 - free / managed == pytest.approx(HOST.used_per_mille / 1000, abs=0.01)
 
 
 def test_kernel_memory_keeps_to_fewer_ranges() -> None:
     without, patched = (filled(order).gigabytes for order in (0, ORDER))
     assert len(without) == len(patched) == 32
-    tainted = [int((each["kernel_pages"] > 0).sum()) for each in (without, patched)]
+    tainted = [int((rows["kernel_pages"] > 0).sum()) for rows in (without, patched)]
     assert tainted[1] < tainted[0] / 2
 
 
 def test_kernel_pages_add_up() -> None:
     """What the ranges hold is what the state has, one by one."""
-    found = filled(ORDER)
-    table = found.gigabytes
-    pages = found.run.final.pages[1 << 20 :]
+    host = filled(ORDER)
+    table = host.gigabytes
+    pages = host.run.final.pages[1 << 20 :]
     is_kernel = (pages["where"] == at.ALLOCATED) & (pages["tag"] == 0)
     assert table["kernel_pages"].sum() == (1 << pages["order"][is_kernel].astype(int)).sum()
 

@@ -108,7 +108,7 @@ def test_a_first_reserve_is_free_and_counts_as_whole_blocks_in_the_score() -> No
     idle = replace(SMALL, atomic_per_s=0, reserved_blocks=10, huge_per_s=0, free_per_mille=50)
     end = run_full_host(replace(idle, cache_pages_per_s=100), rules=RULES).iloc[-1]
     assert end["reserved_blocks"] == end["whole_blocks"] == 10
-    assert end["blocks_taken"] == end["crumbs"] == 0
+    assert end["blocks_taken"] == end["partly_used"] == 0
     assert end["score"] < 90 < end["score_without_reserve"]
     assert end["free_pages"] > 10 * 512
 

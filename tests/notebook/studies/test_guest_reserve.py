@@ -46,12 +46,12 @@ def test_snapshots_tell_the_reserve_without_events(without_events: Path) -> None
     measured = recording.measure()
     reserve = measured.free_pages[measured.free_pages["migratetype"] == "HighAtomic"]
     small = reserve[reserve["order"] < 9].groupby("time_ns")["pages"].sum()
-    assert table["crumbs"].to_list() == small.to_list()
+    assert table["partly_used"].to_list() == small.to_list()
     counted = measured.vmstat[measured.vmstat["name"] == "pgscan_kswapd"]["value"]
     assert table["pgscan_kswapd"].iloc[-1] == counted.iloc[-1] - counted.iloc[0]
     zones = snapshots_in(without_events)[0].zoneinfo
     assert zones is not None
-    assert table["low_mark"].iloc[0] == sum(each.low or 0 for each in zones.zones if each.managed)
+    assert table["low_mark"].iloc[0] == sum(zone.low or 0 for zone in zones.zones if zone.managed)
 
 
 def test_a_directory_without_snapshots_is_refused(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def over_time(**columns: list[float]) -> pd.DataFrame:
         "second": [0.0, 2.0, 4.0, 6.0],
         "reserved_blocks": [0, 2, 3, 3],
         "whole_blocks": [0, 0, 1, 1],
-        "crumbs": [0, 300, 800, 900],
+        "partly_used": [0, 300, 800, 900],
         "free_pages": 5000,
         "score": [100, 95, 88, 88],
         "score_without_reserve": [100, 99, 99, 99],
@@ -81,7 +81,7 @@ def over_time(**columns: list[float]) -> pd.DataFrame:
 def test_a_run_is_told_by_its_growth_and_by_what_is_there_when_pages_are_asked_for() -> None:
     (row,) = reserve_by_run(over_time()).to_dict("records")
     assert (row["first_block_s"], row["last_block_s"]) == (2.0, 4.0)
-    assert (row["reserved_blocks"], row["whole_blocks"], row["crumbs"]) == (3, 1, 800)
+    assert (row["reserved_blocks"], row["whole_blocks"], row["partly_used"]) == (3, 1, 800)
     assert row["in_use"] == 2 * 512 - 800
     assert row["held_back"] == 1
     assert row["thp_success"] == 4 / 12
@@ -103,12 +103,12 @@ def guests(defer_gate: tuple[float, ...], predicted: float) -> pd.DataFrame:
         for (defrag, gate), values in shares.items()
         for run, value in enumerate(values)
     ]
-    made = {(MADVISE, 0, 0): 0.1, (DEFER, 0, 0): 0.5, (DEFER, 3, 0): 0.5 + predicted}
-    made |= {(MADVISE, 3, 3): 0.2, (DEFER, 3, 3): 9.0}
+    predictions = {(MADVISE, 0, 0): 0.1, (DEFER, 0, 0): 0.5, (DEFER, 3, 0): 0.5 + predicted}
+    predictions |= {(MADVISE, 3, 3): 0.2, (DEFER, 3, 3): 9.0}
     rows += [
         {"kind": PREDICTED, "defrag": defrag, "gate": gate, "from_gate": recorded, "run": "A0"}
         | dict.fromkeys(QUANTITIES, value)
-        for (defrag, gate, recorded), value in made.items()
+        for (defrag, gate, recorded), value in predictions.items()
     ]
     return pd.DataFrame(rows)
 

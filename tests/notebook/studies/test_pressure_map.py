@@ -133,10 +133,10 @@ def test_too_few_tries_give_no_rate() -> None:
 def test_a_run_of_a_host_has_both_rules_and_all_outcomes() -> None:
     small = replace(AXES[0], low=1, high=1.0001)
     idle = design(1, (small, *AXES[1:])).iloc[:1]
-    made = run_map(idle, 1)
-    assert made["gate"].to_list() == [0, GATE_ORDER]
-    assert made.loc[1, "reserved_blocks"] == 0
-    assert {each.name for each in OUTCOMES} <= set(made.columns)
+    table = run_map(idle, 1)
+    assert table["gate"].to_list() == [0, GATE_ORDER]
+    assert table.loc[1, "reserved_blocks"] == 0
+    assert {outcome.name for outcome in OUTCOMES} <= set(table.columns)
 
 
 def test_the_map_in_data_is_of_the_design_that_is_named() -> None:

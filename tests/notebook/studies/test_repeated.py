@@ -96,10 +96,10 @@ def test_sizes_that_cannot_be_had_are_refused_with_those_that_can() -> None:
 
 
 def test_files_are_read_until_so_much_is_free() -> None:
-    found = repeated_rounds(
+    result = repeated_rounds(
         pm.open("kbuild"), rounds=1, gib=3.4, free_mib=300, faults=HugeFaults(per_round=0)
     )
-    assert found.rounds["free_pages"].iloc[0] * PAGE_KB / 1024 == pytest.approx(300, abs=150)
+    assert result.rounds["free_pages"].iloc[0] * PAGE_KB / 1024 == pytest.approx(300, abs=150)
 
 
 def test_a_buddy_of_two_blocks_is_free_in_both() -> None:
@@ -122,9 +122,9 @@ def test_rounds_begin_with_what_the_daemons_were_doing() -> None:
     from pagealloc_model.predicted.start.elastic import DaemonsAtStart
 
     began = DaemonsAtStart(node=0, start_ns=7, run=(3, 9), looks_ns=70)
-    given = made_ready(SLAB)
-    given = replace(given, prepared=replace(given.prepared, daemons=(began,)))
-    state = given.begin(given.demand.starting_places(), given.demand.leads).state
+    ready = made_ready(SLAB)
+    ready = replace(ready, prepared=replace(ready.prepared, daemons=(began,)))
+    state = ready.begin(ready.demand.starting_places(), ready.demand.leads).state
     node = int(state.st[int(state.st[at.PRESSURE_BASE]) + pr.NODES_BASE])
     assert state.st[node + pr.KSWAPD_WOKEN] == 1
     assert state.st[node + pr.KSWAPD_WANTED_ORDER] == 3

@@ -39,10 +39,10 @@ def of_round(demand: pm.synthetic.Demand, rounds: int = 3) -> int:
 def classes() -> np.ndarray:
     """Class of each of the recording's objects, -1 of those at its start."""
     recorded = made_ready("kbuild").demand
-    asked = recorded.events[np.isin(recorded.events["operation"], ASKS)]
-    found = np.full(len(recorded.objects), -1)
-    found[asked["object"]] = asked["bits"] >> pr.CLASS_SHIFT
-    return found
+    allocs = recorded.events[np.isin(recorded.events["operation"], ASKS)]
+    kinds = np.full(len(recorded.objects), -1)
+    kinds[allocs["object"]] = allocs["bits"] >> pr.CLASS_SHIFT
+    return kinds
 
 
 @pytest.mark.parametrize("survivors", SURVIVORS)
@@ -83,14 +83,14 @@ def test_what_tasks_leave_is_freed_as_many_rounds_later() -> None:
     ends = []
     for demand in (at_once, later):
         frees = [part[part["operation"] == at.FREE]["object"] for part in demand.parts()][1:]
-        ends.append([set((each // count).tolist()) for each in frees])
+        ends.append([set((objects // count).tolist()) for objects in frees])
     assert ends[0] == [{0}, {1}, {2}, {3}]
     assert ends[1] == [{0}, {1}, {0, 2}, {1, 3}]
 
 
 def test_what_outlives_a_round_is_as_the_word_says() -> None:
     """Pages of each class that the third round adds to what is in use."""
-    kept: dict[str, np.ndarray] = {}
+    sums: dict[str, np.ndarray] = {}
     for survivors in SURVIVORS:
         demand, _ = repeated(survivors)
         *_, events = demand.parts()
@@ -107,21 +107,21 @@ def test_what_outlives_a_round_is_as_the_word_says() -> None:
         )
         by_reclaim = events["bits"] & np.uint32(pr.FREED_BY_RECLAIM) == pr.FREED_BY_RECLAIM
         own = is_recorded & ~((signs < 0) & by_reclaim)
-        kept[survivors] = np.array(
-            [(signs * pages)[own & (kinds == each)].sum() for each in range(4)]
+        sums[survivors] = np.array(
+            [(signs * pages)[own & (kinds == kind)].sum() for kind in range(4)]
         )
-    assert (kept["gone"][:3] == 0).all()
-    assert kept["stay"][pr.ANON] == 0
-    assert kept["stay"][pr.KERNEL] > 0
-    assert (kept["once"][:3] == 0).all()
-    assert kept["gone"][pr.FILE] == kept["stay"][pr.FILE] == kept["once"][pr.FILE] > 0
+    assert (sums["gone"][:3] == 0).all()
+    assert sums["stay"][pr.ANON] == 0
+    assert sums["stay"][pr.KERNEL] > 0
+    assert (sums["once"][:3] == 0).all()
+    assert sums["gone"][pr.FILE] == sums["stay"][pr.FILE] == sums["once"][pr.FILE] > 0
 
 
 def test_what_serves_later_rounds_is_asked_for_in_the_first_and_never_freed() -> None:
     once, gone = repeated("once")[0], repeated("gone")[0]
     first, second = list(once.parts())[1:3]
-    asked = [np.isin(part["operation"], ASKS).sum() for part in (first, second)]
-    assert asked[1] < asked[0]
+    requests = [np.isin(part["operation"], ASKS).sum() for part in (first, second)]
+    assert requests[1] < requests[0]
     frees = [
         sum((part["operation"] == at.FREE).sum() for part in demand.parts())
         for demand in (once, gone)

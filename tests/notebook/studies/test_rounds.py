@@ -33,8 +33,8 @@ def test_only_the_first_round_is_read() -> None:
     whole = rounds_from_the_first(
         recording, [first_ns, int(recording.trace.time_ns[-1])], survivors=("stay",), seeds=(0,)
     )
-    asked = table.set_index(["side", "round"])["huge_asked"]["vanilla", 1]
-    assert 0 < asked < whole["huge_asked"].iloc[0]
+    requests = table.set_index(["side", "round"])["huge_asked"]["vanilla", 1]
+    assert 0 < requests < whole["huge_asked"].iloc[0]
 
 
 def test_times_outside_the_recording_are_refused() -> None:
@@ -45,7 +45,7 @@ def test_times_outside_the_recording_are_refused() -> None:
             rounds_from_the_first(recording, begins)
 
 
-def made(slopes: dict[str, float], noise: float = 0.0) -> pd.DataFrame:
+def falling(slopes: dict[str, float], noise: float = 0.0) -> pd.DataFrame:
     """Four seeds a side; the share falls by so much from one end to the other."""
     rng = np.random.default_rng(1)
     return pd.DataFrame(
@@ -65,30 +65,30 @@ def made(slopes: dict[str, float], noise: float = 0.0) -> pd.DataFrame:
 
 
 def test_a_trend_is_judged_by_its_interval_and_the_first_round_is_left_out() -> None:
-    table = made({"falls": -0.5, "stays": 0.0}, noise=0.01)
+    table = falling({"falls": -0.5, "stays": 0.0}, noise=0.01)
     table.loc[table["round"] == 1, "served"] = 0.0
-    found = trends(table).set_index("side")
-    assert found.loc["falls", "trend"] == pytest.approx(-25, abs=2)
+    trend = trends(table).set_index("side")
+    assert trend.loc["falls", "trend"] == pytest.approx(-25, abs=2)
     assert (
-        found.loc["falls", "low"] <= found.loc["falls", "trend"] <= found.loc["falls", "high"] < 0
+        trend.loc["falls", "low"] <= trend.loc["falls", "trend"] <= trend.loc["falls", "high"] < 0
     )
-    assert list(found["decays"]) == [True, False]
-    assert found.loc["stays", "low"] <= 0 <= found.loc["stays", "high"]
+    assert list(trend["decays"]) == [True, False]
+    assert trend.loc["stays", "low"] <= 0 <= trend.loc["stays", "high"]
 
 
 def test_one_run_has_no_interval_and_no_verdict() -> None:
-    table = made({"falls": -0.5})
-    found = trends(table[table["seed"] == 0]).iloc[0]
-    assert np.isnan(found["low"])
-    assert found["decays"] is pd.NA
+    table = falling({"falls": -0.5})
+    trend = trends(table[table["seed"] == 0]).iloc[0]
+    assert np.isnan(trend["low"])
+    assert trend["decays"] is pd.NA
 
 
 def test_all_recordings_together_have_a_row() -> None:
-    table = made({"falls": -0.5})
+    table = falling({"falls": -0.5})
     both = pd.concat([table, table.assign(recording="other")])
-    found = trends(both)
-    assert list(found["recording"]) == ["made", "other", "all"]
-    assert list(found["runs"]) == [4, 4, 8]
+    trend = trends(both)
+    assert list(trend["recording"]) == ["made", "other", "all"]
+    assert list(trend["runs"]) == [4, 4, 8]
 
 
 def test_each_step_of_the_series_changes_one_thing() -> None:
@@ -165,10 +165,10 @@ def test_a_guest_is_predicted_from_its_first_round(host: str, boot: str) -> None
     )
     for side in shipped.SIDES:
         true = measured.loc[side]
-        found, other = (each.set_index("side").loc[side] for each in (model, all_touched))
-        assert abs(found["last"] - true["last"]) < 9
-        assert abs(found["last"] - true["last"]) < abs(other["last"] - true["last"])
-        assert abs(found["trend"] - true["trend"]) < abs(true["trend"])
+        own, other = (table.set_index("side").loc[side] for table in (model, all_touched))
+        assert abs(own["last"] - true["last"]) < 9
+        assert abs(own["last"] - true["last"]) < abs(other["last"] - true["last"])
+        assert abs(own["trend"] - true["trend"]) < abs(true["trend"])
     assert model["decays"].all()
 
 
@@ -183,14 +183,14 @@ def test_hosts_have_all_rows_of_the_post_for_every_size_and_kind_of_faults() -> 
     rows = shipped.host_rows()
     hosts = len(shipped.SIZES_GIB) * len(shipped.FAULTS)
     assert len(rows) == hosts * len(study.ROWS)
-    told = shipped.host_verdicts()
-    assert len(told) == hosts
+    verdicts = shipped.host_verdicts()
+    assert len(verdicts) == hosts
     assert (
-        told.set_index(["gib", "faults"])["direct_compaction"]
+        verdicts.set_index(["gib", "faults"])["direct_compaction"]
         .xs("may reclaim", level="faults")
         .all()
     )
-    assert told["sign"].max() <= 3
+    assert verdicts["sign"].max() <= 3
 
 
 def test_tables_that_there_are_not_are_named_with_those_that_there_are() -> None:

@@ -79,26 +79,26 @@ def test_lists_looked_at_are_those_worked_out_by_hand(migratetype: int, types: i
     requests claim from order 4 on, the others down to the order asked. The steal finds its page on
     the second list of order 0.
     """
-    found = stolen(migratetype, persists=False)
+    once = stolen(migratetype, persists=False)
     claims = 0 if migratetype == at.MOVABLE else 1
-    assert found.stolen == found.pages
-    assert found.probes == found.pages * (ORDERS + types * claims + types)
-    kept = stolen(migratetype, persists=True)
-    assert (kept.pages, kept.stolen) == (found.pages, found.stolen)
-    searches = kept.refills * (ORDERS + types * claims)
-    assert kept.probes == searches + types * kept.pages
+    assert once.stolen == once.pages
+    assert once.probes == once.pages * (ORDERS + types * claims + types)
+    lasting = stolen(migratetype, persists=True)
+    assert (lasting.pages, lasting.stolen) == (once.pages, once.stolen)
+    searches = lasting.refills * (ORDERS + types * claims)
+    assert lasting.probes == searches + types * lasting.pages
 
 
 def test_claims_that_fail_scan_a_block_for_each_page_or_for_each_refill() -> None:
-    anew, kept = (stolen(at.UNMOVABLE, persists=persists) for persists in (False, True))
+    anew, lasting = (stolen(at.UNMOVABLE, persists=persists) for persists in (False, True))
     assert anew.scanned == anew.pages * 512
-    assert kept.scanned == kept.refills * 512
+    assert lasting.scanned == lasting.refills * 512
 
 
 ORDER, SPAN = 9, 10_000_000_000
 
 
-def made(faults: HugeFaults) -> tuple[np.ndarray, np.ndarray]:
+def events_of(faults: HugeFaults) -> tuple[np.ndarray, np.ndarray]:
     machine = synthetic_machine(1, 2, KernelRules.preset("7.2"))
     return fault_events(faults, 0, SPAN, machine)
 
@@ -106,10 +106,10 @@ def made(faults: HugeFaults) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("beside", [True, False])
 def test_so_many_are_asked_for_then_and_no_more_are_kept(beside: bool) -> None:
     faults = HugeFaults(per_round=20, kept=5, beside=beside)
-    events, _ = made(faults)
-    asked = events[events["operation"] == at.RECORDED_FAILURE]
-    assert len(asked) == 20
-    assert ((asked["time_ns"] < SPAN) == beside).all()
+    events, _ = events_of(faults)
+    failures = events[events["operation"] == at.RECORDED_FAILURE]
+    assert len(failures) == 20
+    assert ((failures["time_ns"] < SPAN) == beside).all()
     huge = events[events["order"] == ORDER]
     alive = np.cumsum(np.where(huge["operation"] == at.FREE, -1, 1))
     assert alive.max() == 5 + 1
@@ -118,9 +118,9 @@ def test_so_many_are_asked_for_then_and_no_more_are_kept(beside: bool) -> None:
 
 
 def test_base_pages_stand_for_the_one_they_follow_and_go_with_it() -> None:
-    _, whole = made(HugeFaults(per_round=3, kept=1))
+    _, whole = events_of(HugeFaults(per_round=3, kept=1))
     assert (np.bincount(whole[whole >= 0], minlength=3) == 1 << ORDER).all()
-    events, leads = made(HugeFaults(per_round=3, kept=1, touched=9))
+    events, leads = events_of(HugeFaults(per_round=3, kept=1, touched=9))
     assert (np.bincount(leads[leads >= 0], minlength=3) == 9).all()
     frees = events[events["operation"] == at.FREE]
     freed_at = dict(zip(frees["object"].tolist(), frees["time_ns"].tolist(), strict=True))
@@ -130,7 +130,7 @@ def test_base_pages_stand_for_the_one_they_follow_and_go_with_it() -> None:
 
 
 def test_none_are_no_load_and_fewer_are_refused() -> None:
-    assert len(made(HugeFaults(per_round=0))[0]) == 0
+    assert len(events_of(HugeFaults(per_round=0))[0]) == 0
     with pytest.raises(UsageError, match="per_round=-1"):
         HugeFaults(per_round=-1)
     with pytest.raises(UsageError, match="1 us or more"):

@@ -91,12 +91,12 @@ def test_every_zone_is_read_and_free_agrees_with_the_counter(release: str) -> No
     text = sample(release, "zoneinfo")
     info = parse_zoneinfo(text)
     assert len(info.zones) == text.count(", zone ")
-    for each in info.zones:
-        if each.managed:
-            assert each.counters["nr_free_pages"] == each.free
-            assert each.pagesets and each.start_pfn is not None
+    for zone in info.zones:
+        if zone.managed:
+            assert zone.counters["nr_free_pages"] == zone.free
+            assert zone.pagesets and zone.start_pfn is not None
         else:
-            assert each.pagesets == () and each.start_pfn is None and each.end_pfn is None
+            assert zone.pagesets == () and zone.start_pfn is None and zone.end_pfn is None
 
 
 def test_6_1_has_no_automatic_high_and_no_promotion_mark() -> None:

@@ -37,7 +37,7 @@ def refusal(machine: Host) -> str:
 
 
 def check(machine: Host, name: str) -> Check:
-    return next(each for each in recording_checks(machine) if each.name == name)
+    return next(check for check in recording_checks(machine) if check.name == name)
 
 
 def examined(machine: Host) -> dict[str, Check]:
@@ -54,7 +54,7 @@ def changed(machine: Host, file: str, old: str, new: str) -> Host:
 
 
 def test_a_machine_that_has_everything(machine: Host, fake_perf: Setting) -> None:
-    assert [each.name for each in recording_checks(machine) if each.cost] == ["page_owner"]
+    assert [check.name for check in recording_checks(machine) if check.cost] == ["page_owner"]
     assert require_recordable(machine).version == "6.1.187"
     checks = examined(machine)
     assert not any(check.blocks for check in checks.values())
@@ -68,8 +68,8 @@ def test_every_lack_says_what_it_costs_and_what_to_do(tmp_path: Path, monkeypatc
     checks = examined(Host(proc=tmp_path, sysfs=tmp_path, boot=tmp_path, user=1000))
     assert "recording" not in checks
     assert all(checks[name].cost for name in ("perf", "browser", "memory"))
-    for each in checks.values():
-        assert bool(each.cost) == bool(each.todo), each
+    for check in checks.values():
+        assert bool(check.cost) == bool(check.todo), check
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_what_makes_a_recording_worse_is_said(
     machine: Host, fake_perf: Setting, file: str, old: str, new: str, name: str, cost: str
 ) -> None:
     machine = changed(machine, file, old, new)
-    lacking = {each.name for each in recording_checks(machine) if each.cost}
+    lacking = {check.name for check in recording_checks(machine) if check.cost}
     assert lacking == {"page_owner", name}
     assert cost in check(machine, name).cost
     require_recordable(machine)

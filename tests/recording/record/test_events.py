@@ -43,10 +43,10 @@ def test_events_are_added_to_the_usual_set() -> None:
     assert names == (*usual_events(), "sched:sched_switch")
 
 
-@pytest.mark.parametrize("asked", ["kmem:mm_page_aloc", "sched_switch", "numa:*"])
-def test_an_event_asked_for_by_name_must_exist(asked: str) -> None:
+@pytest.mark.parametrize("pattern", ["kmem:mm_page_aloc", "sched_switch", "numa:*"])
+def test_an_event_asked_for_by_name_must_exist(pattern: str) -> None:
     with pytest.raises(UsageError, match="no such tracepoint"):
-        choose_events(ALL, [asked], locks=True)
+        choose_events(ALL, [pattern], locks=True)
 
 
 @pytest.mark.parametrize("call_chains", [False, True])

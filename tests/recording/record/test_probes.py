@@ -63,8 +63,8 @@ def some_types() -> Types:
 
 
 def test_names_of_the_functions_asked_for() -> None:
-    found = function_parameters(some_types().data(), {"drain_pages_zone", "inlined"})
-    assert found == {"drain_pages_zone": ("cpu", "zone")}
+    functions = function_parameters(some_types().data(), {"drain_pages_zone", "inlined"})
+    assert functions == {"drain_pages_zone": ("cpu", "zone")}
 
 
 def test_damaged_data_are_refused() -> None:
@@ -82,8 +82,8 @@ def test_this_kernel() -> None:
     file = Path("/sys/kernel/btf/vmlinux")
     if not file.exists():
         pytest.skip("this kernel publishes no type data")
-    found = function_parameters(file.read_bytes(), {"vfs_read"})
-    assert found == {"vfs_read": ("file", "buf", "count", "pos")}
+    functions = function_parameters(file.read_bytes(), {"vfs_read"})
+    assert functions == {"vfs_read": ("file", "buf", "count", "pos")}
 
 
 BY_EVENT = {probe.event: probe for probe in PROBES}

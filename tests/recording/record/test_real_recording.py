@@ -64,7 +64,7 @@ def test_the_summary_says_what_came_of_it(compiled: tuple[Path, str]) -> None:
     assert "command    ended with exit code 0" in printed
     assert re.search(r"^lost ", printed, re.MULTILINE)
     assert printed.splitlines()[-1] == f"see        pagealloc explore {path}"
-    assert not [each for each in path.parent.iterdir() if each.name.startswith(".")]
+    assert not [entry for entry in path.parent.iterdir() if entry.name.startswith(".")]
 
 
 def test_snapshots_lie_on_the_clock_of_the_events(compiled: tuple[Path, str]) -> None:
@@ -83,8 +83,8 @@ def test_the_events_are_those_asked_for(compiled: tuple[Path, str]) -> None:
     recording = pm.open(compiled[0])
     assert recording.trace.count(Event.ALLOC) > 1000
     assert recording.trace.count(Event.FREE) > 1000
-    asked = {"kmem:mm_page_alloc/call-graph=fp/", "lock:contention_end"}
-    assert asked <= set(recording.meta["perf"])
+    events = {"kmem:mm_page_alloc/call-graph=fp/", "lock:contention_end"}
+    assert events <= set(recording.meta["perf"])
     stacks = call_stacks(recording)
     assert stacks.named_by == "the recording's kallsyms"
     most = stacks.by_stack(ALLOC)["stack"][0]
@@ -147,7 +147,7 @@ def test_a_recording_under_sudo_is_the_calling_users(build: Path) -> None:
             env={**os.environ, "SUDO_UID": str(NOBODY), "SUDO_GID": str(NOBODY)},
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
-        owners = {each.stat().st_uid for each in (destination.parent, *destination.rglob("*"))}
+        owners = {file.stat().st_uid for file in (destination.parent, *destination.rglob("*"))}
         assert owners == {NOBODY}
         assert "unknown" not in done.stdout
         meta = json.loads((destination / "meta.json").read_text())
@@ -196,4 +196,4 @@ def test_a_disk_that_fills_ends_the_recording_in_time(small_disk: Path, build: P
     assert (
         recording.meta["end_ns"] - recording.meta["start_ns"] < (time.monotonic() - started) * 1e9
     )
-    assert [each.name for each in small_disk.iterdir()] == ["mine"]
+    assert [entry.name for entry in small_disk.iterdir()] == ["mine"]

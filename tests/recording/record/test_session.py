@@ -39,8 +39,8 @@ SLEEP = ("sleep", "10")
 
 def recorded(machine: Host, destination: Path, **options: object) -> Recorded:
     lines: list[str] = []
-    asked = RecordOptions(destination=destination, **options)  # type: ignore[arg-type]
-    return record(asked, machine, lines.append, lines.append)
+    request = RecordOptions(destination=destination, **options)  # type: ignore[arg-type]
+    return record(request, machine, lines.append, lines.append)
 
 
 def refusal(machine: Host, destination: Path, **options: object) -> str:
@@ -77,8 +77,8 @@ def signalled(
 
     if "command" not in options:
         options["seconds"] = 10
-    asked = RecordOptions(destination=destination, **options)  # type: ignore[arg-type]
-    return record(asked, machine, lambda line: None, send)
+    request = RecordOptions(destination=destination, **options)  # type: ignore[arg-type]
+    return record(request, machine, lambda line: None, send)
 
 
 def test_a_recording_is_whole(machine: Host, fake_perf: Setting, tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_recording_is_whole(machine: Host, fake_perf: Setting, tmp_path: Path)
         path.name for path in (tmp_path / "mine/snapshots").iterdir()
     )
     assert done.snapshots == len(recording.snapshots) >= 4
-    assert all(len(each.directory.name) == 20 for each in recording.snapshots)
+    assert all(len(snapshot.directory.name) == 20 for snapshot in recording.snapshots)
     assert (recording.snapshots[0].directory / "vmstat").read_text().startswith("nr_free_pages 17")
     assert gzip.decompress((recording.path / "kpageflags.u64.gz").read_bytes()) == PAGE_FLAGS
     meta = recording.meta
@@ -99,7 +99,7 @@ def test_a_recording_is_whole(machine: Host, fake_perf: Setting, tmp_path: Path)
         names = ["zoneinfo", "vmstat", "buddyinfo", "pressure_memory", "pagetypeinfo"]
         assert list(snapshot.read_ns) == names
         assert snapshot.pressure == {"some": 5, "full": 3}
-        moments = [snapshot.time_ns, *(each for span in snapshot.read_ns.values() for each in span)]
+        moments = [snapshot.time_ns, *(time for span in snapshot.read_ns.values() for time in span)]
         assert moments == sorted(moments)
     first, before, after = (snapshot.time_ns for snapshot in recording.snapshots[:3])
     assert first < meta["kpageflags_at_ns"] < before < meta["start_ns"] <= after
@@ -128,10 +128,10 @@ def test_a_machine_is_prepared_between_the_ring_buffers_and_the_first_event(
 
     there = f"find {tmp_path} -name perf.data -path '*mine*' | grep -q . || exit 3"
     command = ("sh", "-c", f"{there}; echo nr_free_pages 18 > {vmstat}")
-    mine = tmp_path / "mine"
-    recorded(machine, mine, command=("true",), set_up=command, before_events=last)
+    target = tmp_path / "mine"
+    recorded(machine, target, command=("true",), set_up=command, before_events=last)
     recording = open_recording(tmp_path / "mine")
-    free = [(each.directory / "vmstat").read_text() for each in recording.snapshots]
+    free = [(snapshot.directory / "vmstat").read_text() for snapshot in recording.snapshots]
     assert [text.split()[1] for text in free[:3]] == ["18", "19", "19"]
     assert recording.meta["sysctl"]["min_free_kbytes"] == "4096"
     assert recording.snapshots[0].time_ns < recording.meta["kpageflags_at_ns"]
@@ -233,17 +233,17 @@ def test_an_interrupt_before_the_first_event_leaves_nothing(
 
 
 def test_what_cannot_be_begun_is_refused(machine: Host, fake_perf: Setting, tmp_path: Path) -> None:
-    mine, odd = tmp_path / "mine", tmp_path / "bin/odd"
-    assert "no such command" in refusal(machine, mine, command=("no-such-command",))
-    line = refusal(machine, mine, seconds=1, set_up=("sh", "-c", "exit 3"))
+    target, odd = tmp_path / "mine", tmp_path / "bin/odd"
+    assert "no such command" in refusal(machine, target, command=("no-such-command",))
+    line = refusal(machine, target, seconds=1, set_up=("sh", "-c", "exit 3"))
     assert line == "the set-up ended with exit code 3"
     odd.write_bytes(b"\x7fELF")
     odd.chmod(0o755)
-    line = refusal(machine, mine, command=("odd",))
+    line = refusal(machine, target, command=("odd",))
     assert line == "odd: cannot be run (Exec format error); nothing was recorded"
-    mine.mkdir()
-    line = refusal(machine, mine, seconds=1)
-    assert line == f"{mine} exists; name a new directory with -o"
+    target.mkdir()
+    line = refusal(machine, target, seconds=1)
+    assert line == f"{target} exists; name a new directory with -o"
 
 
 @pytest.mark.parametrize(
@@ -259,20 +259,20 @@ def test_a_perf_that_fails_leaves_nothing(
     machine: Host, fake_perf: Setting, tmp_path: Path, how: str, said: str
 ) -> None:
     fake_perf.setenv("FAKE_PERF", how)
-    mine = tmp_path / "new/deep/mine"
+    target = tmp_path / "new/deep/mine"
     with pytest.raises(UsageError, match=said):
-        recorded(machine, mine, seconds=1)
+        recorded(machine, target, seconds=1)
     assert not (tmp_path / "new").exists() and probes_set(machine) == set()
 
 
 def test_a_nearly_full_disk_ends_the_recording_in_time(
     machine: Host, fake_perf: Setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = []
+    answers = []
 
     def nearly_full(self: Workspace, recent: int) -> bool:
-        asked.append(recent)
-        return len(asked) > 3
+        answers.append(recent)
+        return len(answers) > 3
 
     monkeypatch.setattr(Workspace, "nearly_full", nearly_full)
     with pytest.raises(UsageError, match="mine can be used, but the disk is nearly full"):

@@ -378,9 +378,9 @@ def test_recordings_have_what_their_bytes_say(name: str) -> None:
     """What perf prints lacks the flags; byte 2 of an event's raw data has them (T1.7)."""
     recording = shipped_recording(name)
     trace = read_perf_data(recording.event_file)
-    told = {
-        key: sorted(bool(flags & (HARD | SOFT)) for flags in found)
-        for key, found in flags_of_events(recording.event_file).items()
+    expected = {
+        key: sorted(bool(flags & (HARD | SOFT)) for flags in words)
+        for key, words in flags_of_events(recording.event_file).items()
     }
     read: dict[tuple[int, int], list[int]] = {}
     for key, flag in zip(
@@ -389,7 +389,7 @@ def test_recordings_have_what_their_bytes_say(name: str) -> None:
         strict=True,
     ):
         read.setdefault(key, []).append(flag)
-    assert {key: sorted(flags) for key, flags in read.items()} == told
+    assert {key: sorted(flags) for key, flags in read.items()} == expected
     assert 0 < int((trace.in_interrupt == 1).sum()) < len(trace)
 
 
@@ -398,7 +398,7 @@ def flags_of_events(path: Path) -> dict[tuple[int, int], list[int]]:
     file = open_perf_file(path)
     ids = {form.id for form in file.formats.values() if form.event_name in EVENT_NAMES}
     attrs = {number: attr for attr in file.attrs for number in attr.ids or (0,)}
-    found: dict[tuple[int, int], list[int]] = {}
+    flags: dict[tuple[int, int], list[int]] = {}
     for record in records_in(file):
         if int.from_bytes(record[:4], "little") != SAMPLE:
             continue
@@ -410,5 +410,5 @@ def flags_of_events(path: Path) -> dict[tuple[int, int], list[int]]:
             place = 48
             if attr.sample_type & SampleType.CALLCHAIN:
                 place += 8 + 8 * struct.unpack_from("<Q", body, place)[0]
-            found.setdefault((time_ns, cpu), []).append(body[place + 4 + 2])
-    return found
+            flags.setdefault((time_ns, cpu), []).append(body[place + 4 + 2])
+    return flags

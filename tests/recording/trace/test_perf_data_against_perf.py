@@ -206,11 +206,11 @@ def assert_main_events_agree(perf_command: str, path: Path) -> None:
 
 
 @pytest.mark.perf
-@pytest.mark.parametrize("made", ["recorded", "piped"])
+@pytest.mark.parametrize("fixture", ["recorded", "piped"])
 def test_a_recording_just_made(
-    request: pytest.FixtureRequest, perf_command: str, made: str
+    request: pytest.FixtureRequest, perf_command: str, fixture: str
 ) -> None:
-    path = request.getfixturevalue(made)
+    path = request.getfixturevalue(fixture)
     check_all(read_perf_data(path), lines_by_time(perf_command, path))
 
 
@@ -263,7 +263,7 @@ def assert_same_events(text: Trace, native: Trace, *, ns: bool) -> None:
 @pytest.mark.filterwarnings("ignore:.*depend on the kernel")
 @pytest.mark.parametrize(
     ("layout", "fields"),
-    [*(("recorded", each) for each in FIELDS), ("piped", FIELDS[0]), ("piped", FIELDS[7])],
+    [*(("recorded", field) for field in FIELDS), ("piped", FIELDS[0]), ("piped", FIELDS[7])],
 )
 def test_fields_of_perf_script(
     request: pytest.FixtureRequest,

@@ -161,7 +161,7 @@ def test_a_cut_pipe_yields_what_is_certain(tmp_path: Path, compressed: bool) -> 
     records = in_rounds()
     if compressed:
         rounds = [records[:3], records[4:7], records[8:12]]
-        records = [perf.compressed_records(b"".join(each)) + ROUND for each in rounds]
+        records = [perf.compressed_records(b"".join(records)) + ROUND for records in rounds]
     whole = perf.write_piped(tmp_path / "p", ATTRS, records)
     assert read_perf_data(whole).notes == ()
     whole.write_bytes(whole.read_bytes() + alloc(70)[:-8])

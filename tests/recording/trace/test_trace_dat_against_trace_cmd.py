@@ -57,8 +57,8 @@ def report(trace_cmd: str, path: Path) -> Trace:
 
 def reported_times(trace_cmd: str, path: Path) -> list[int]:
     """Times that trace-cmd shows, in ns."""
-    found = re.findall(rb"\] +(\d+)\.(\d{9}): mm_page", report_text(trace_cmd, path))
-    return [int(seconds + fraction) for seconds, fraction in found]
+    times = re.findall(rb"\] +(\d+)\.(\d{9}): mm_page", report_text(trace_cmd, path))
+    return [int(seconds + fraction) for seconds, fraction in times]
 
 
 def assert_agree(text: Trace, native: Trace) -> None:

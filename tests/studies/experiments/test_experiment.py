@@ -81,13 +81,13 @@ def test_predictions_are_from_the_earlier_side_alone(where: Path) -> None:
     """Whatever the later side does, what is predicted of it stays the same."""
     sides = {}
     for name, used in (("few", 300), ("many", 900)):
-        later = [write_run(where / f"{name}{each}", used + each) for each in (1, 2)]
+        later = [write_run(where / f"{name}{number}", used + number) for number in (1, 2)]
         runner = FakeGuests()
-        found = pm.experiment(
+        result = pm.experiment(
             write_plan(where), where / f"out_{name}", measured={"B": later}, runner=runner
         )
         assert {boot.order.settings[FRACTION] for boot in runner.booted} == {"0"}
-        sides[name] = found.changes.set_index(["mode", "metric"])
+        sides[name] = result.changes.set_index(["mode", "metric"])
     both = sides["few"].index.intersection(sides["many"].index)
     assert "free pages" in both.get_level_values("metric")
     columns = ["predicted", "predicted_lowest", "predicted_highest"]
@@ -266,7 +266,7 @@ REPEATS = 2
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> ExperimentResult:
+def fresh(tmp_path: Path) -> ExperimentResult:
     return experiment(write_plan(tmp_path), tmp_path / "out", runner=FakeGuests())
 
 
@@ -278,25 +278,25 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "data"
 
 
-def test_what_ships_is_read_back(made: ExperimentResult, data: Path) -> None:
-    assert ship_experiment(made) == data / FOLDER / "plan"
+def test_what_ships_is_read_back(fresh: ExperimentResult, data: Path) -> None:
+    assert ship_experiment(fresh) == data / FOLDER / "plan"
     assert shipped_experiments() == ["plan"]
     back = shipped_experiment("plan")
-    pd.testing.assert_frame_equal(back.score, made.score)
+    pd.testing.assert_frame_equal(back.score, fresh.score)
     assert back.runs["path"].tolist() == [f"runs/{name}/recording" for name in NAMES]
-    assert back.to_text() == made.to_text()
+    assert back.to_text() == fresh.to_text()
     assert [side.letter for side in back.sides] == ["A", "B"]
 
 
 def test_wrong_ones_have_a_cause_or_say_that_they_have_none(
-    made: ExperimentResult, data: Path
+    fresh: ExperimentResult, data: Path
 ) -> None:
-    changes = made.changes.copy()
+    changes = fresh.changes.copy()
     known, unknown = changes["metric"].unique()[:2]
     chosen = (changes["mode"] == "elastic") & changes["metric"].isin([known, unknown])
     changes.loc[chosen, "verdict"] = WRONG
-    vars(made)["changes"] = changes
-    folder = ship_experiment(made)
+    vars(fresh)["changes"] = changes
+    folder = ship_experiment(fresh)
     axis = changes["axis"].iloc[0]
     (folder / CAUSES_FILE).write_text(f"axis,metric,cause\n{axis},{known},because\n")
     wrong = wrong_predictions("plan").set_index("metric")["cause"]
@@ -329,12 +329,12 @@ def test_those_that_ship_are_of_shipped_plans_and_whole() -> None:
 
 
 def test_finished_runs_are_predicted_without_being_made(
-    made: ExperimentResult, tmp_path: Path
+    fresh: ExperimentResult, tmp_path: Path
 ) -> None:
     plan, out = tmp_path / "plan.toml", tmp_path / "out"
     (tmp_path / "bzImage").write_bytes(b"another kernel, so these runs would be made again")
     (out / "runs/B2" / RUN_FILE).unlink()
-    kept = experiment(plan, out, make=False)
-    assert kept.runs.groupby("side").size().to_dict() == {"A": REPEATS, "B": 1}
+    again = experiment(plan, out, make=False)
+    assert again.runs.groupby("side").size().to_dict() == {"A": REPEATS, "B": 1}
     with pytest.raises(UsageError, match="has no finished run of this plan; leave --no-runs out"):
         experiment(plan, tmp_path / "nowhere", make=False)

@@ -58,7 +58,7 @@ def boot(tmp_path: Path, **guest: object) -> Boot:
 def virtme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Virtme:
     """Guests whose virtme-ng is a shell script; it finds the run's folder in $folder."""
 
-    def made(body: str) -> VirtmeGuests:
+    def guests_of(body: str) -> VirtmeGuests:
         program = tmp_path / "vng"
         program.write_text(
             f'#!/bin/sh\necho "$@" > {tmp_path}/words\nfolder={tmp_path}/run\n{body}\n'
@@ -69,7 +69,7 @@ def virtme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Virtme:
         (tmp_path / "run").mkdir(exist_ok=True)
         return VirtmeGuests()
 
-    return made
+    return guests_of
 
 
 def is_gone(pid: str) -> bool:
@@ -191,9 +191,9 @@ def test_the_disk_takes_little_room(tmp_path: Path) -> None:
     make_disk(image, 1 << 30)
     assert image.stat().st_size == 2 << 30
     assert image.stat().st_blocks * 512 < 256 << 20
-    made = image.stat().st_mtime_ns
+    written = image.stat().st_mtime_ns
     make_disk(image, 1 << 30)
-    assert image.stat().st_mtime_ns == made
+    assert image.stat().st_mtime_ns == written
 
 
 def test_a_folder_is_sized_while_one_in_it_is_renamed(
@@ -275,12 +275,12 @@ def test_what_kernels_lack_is_told(tmp_path: Path) -> None:
         kernel(tmp_path / "bare", SERVES.replace("KPROBE_EVENTS", "NET")),
         tmp_path / "none",
     )
-    found = {check.name: check for check in guest_checks(images, tmp_path)}
-    assert found["kernel good"].found == "serves as a guest"
-    assert found["kernel cloud"].found == "neither 9p nor virtiofs"
-    assert "CONFIG_9P_FS or CONFIG_VIRTIO_FS" in found["kernel cloud"].todo
-    assert found["kernel bare"].found == "without CONFIG_KPROBE_EVENTS"
-    assert found["kernel none"].found == "cannot be read"
+    checks = {check.name: check for check in guest_checks(images, tmp_path)}
+    assert checks["kernel good"].found == "serves as a guest"
+    assert checks["kernel cloud"].found == "neither 9p nor virtiofs"
+    assert "CONFIG_9P_FS or CONFIG_VIRTIO_FS" in checks["kernel cloud"].todo
+    assert checks["kernel bare"].found == "without CONFIG_KPROBE_EVENTS"
+    assert checks["kernel none"].found == "cannot be read"
 
 
 def test_files_come_over_9p_unless_there_is_virtiofs_alone(tmp_path: Path) -> None:
@@ -295,8 +295,8 @@ def test_files_come_over_9p_unless_there_is_virtiofs_alone(tmp_path: Path) -> No
 def test_what_programs_are_missing_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks_module, "find_virtme", lambda: None)
     monkeypatch.setattr(checks_module.shutil, "which", lambda name, **_: None)
-    found = {check.name: check for check in guest_checks((), tmp_path)}
-    assert found["virtme-ng"].todo == "pip install '.[guest]' in the checkout"
-    assert found["busybox"].todo == "install busybox (Debian: busybox-static)"
-    assert found["guest kernel"].cost == "an experiment has to name one"
-    assert all(check.cost and not check.blocks for check in found.values() if check.name != "KVM")
+    checks = {check.name: check for check in guest_checks((), tmp_path)}
+    assert checks["virtme-ng"].todo == "pip install '.[guest]' in the checkout"
+    assert checks["busybox"].todo == "install busybox (Debian: busybox-static)"
+    assert checks["guest kernel"].cost == "an experiment has to name one"
+    assert all(check.cost and not check.blocks for check in checks.values() if check.name != "KVM")

@@ -114,28 +114,28 @@ def test_what_needs_a_guest_is_refused(tmp_path: Path, text: str, why: str) -> N
 
 
 def test_settings_come_back_as_they_were_found(root: Path, tmp_path: Path) -> None:
-    found = FoundSettings(tmp_path / FOUND_FILE, root)
-    found.remember((THP, MIN_FREE))
+    settings = FoundSettings(tmp_path / FOUND_FILE, root)
+    settings.remember((THP, MIN_FREE))
     assert json.loads((tmp_path / FOUND_FILE).read_text()) == {THP: "madvise", MIN_FREE: "4096"}
     (root / "proc/sys/vm/min_free_kbytes").write_text("1")
     (root / THP.removeprefix("/")).write_text("always [defer] madvise never")
-    found.put_back()
+    settings.put_back()
     assert value(root, "min_free_kbytes") == "4096"
     assert (root / THP.removeprefix("/")).read_text() == "madvise"
     assert not (tmp_path / FOUND_FILE).exists()
     (root / "proc/sys/vm/min_free_kbytes").write_text("1")
-    found.put_back()
+    settings.put_back()
     assert value(root, "min_free_kbytes") == "1", "put back twice"
-    found.remember((MIN_FREE, THP))
+    settings.remember((MIN_FREE, THP))
     (root / "proc/sys/vm/min_free_kbytes").write_text("2")
     shutil.rmtree((root / THP.removeprefix("/")).parent)
     with pytest.raises(UsageError, match=rf"not put back: {THP}=madvise.*{FOUND_FILE} has the"):
-        found.put_back()
+        settings.put_back()
     assert value(root, "min_free_kbytes") == "1", "one that cannot be keeps others from it"
     assert (tmp_path / FOUND_FILE).exists()
     for name, why in (("vm.no_such", "cannot be read in this"), ("kernel.x", r"only vm\.NAME")):
         with pytest.raises(UsageError, match=why):
-            found.remember((name,))
+            settings.remember((name,))
 
 
 @pytest.mark.parametrize(
@@ -161,12 +161,12 @@ def test_found_settings_of_another_user_are_not_made(
 ) -> None:
     if os.geteuid():
         pytest.skip("only root can give a file away")
-    found = FoundSettings(tmp_path / FOUND_FILE, root)
-    found.remember((MIN_FREE,))
+    settings = FoundSettings(tmp_path / FOUND_FILE, root)
+    settings.remember((MIN_FREE,))
     (root / "proc/sys/vm/min_free_kbytes").write_text("1")
     os.chown(tmp_path / FOUND_FILE, 12345, 12345)
     with pytest.raises(UsageError, match="is another user's"):
-        found.put_back()
+        settings.put_back()
     assert value(root, "min_free_kbytes") == "1"
 
 
@@ -230,14 +230,14 @@ def test_a_user_who_is_not_root_is_told(
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """What was to be left free, each time that memory was held."""
-    asked: list[int] = []
+    values: list[int] = []
 
     def hold(program: Path, leave: int) -> AbstractContextManager[None]:
-        asked.append(leave)
+        values.append(leave)
         return nullcontext()
 
     monkeypatch.setattr(here_module, "held_memory", hold)
-    return asked
+    return values
 
 
 def test_ring_buffers_are_left_beside_the_workloads_memory(

@@ -164,8 +164,8 @@ def test_workloads_run(name: str, programs: Path, tmp_path: Path) -> None:
         big.truncate(16 << 20)
     variables = {"SEED": "1", "AMOUNT": "2", "DISK": str(disk), "BIG_MIB": "16"}
     path = f"{programs}:{os.environ['PATH']}"
-    found = WORKLOADS[name]
-    for command in filter(None, (found.prepare, found.command)):
+    workload = WORKLOADS[name]
+    for command in filter(None, (workload.prepare, workload.command)):
         done = subprocess.run(
             ["sh", "-ec", command],
             cwd=tmp_path,

@@ -114,8 +114,8 @@ def test_one_at_a_time_varies_each_from_the_first_values(tmp_path: Path) -> None
         ("1024", "0"),
     ]
     pairs = pairs_of(plan, sides)
-    found = {pair.before.letter + pair.after.letter: pair.modelled for pair in pairs}
-    assert found == {"AB": True, "AC": True, "BC": True, "AD": False}
+    modelled = {pair.before.letter + pair.after.letter: pair.modelled for pair in pairs}
+    assert modelled == {"AB": True, "AC": True, "BC": True, "AD": False}
     assert any(line.endswith("3 -> 0; predicted by no change") for line in described_sides(plan))
 
 
@@ -151,7 +151,7 @@ def test_kernels_are_a_pair_where_the_later_one_has_rules(tmp_path: Path) -> Non
 
 def test_letters_go_on_after_z(tmp_path: Path) -> None:
     text = PLAN.replace("vm.percpu_pagelist_high_fraction", "vm.min_free_kbytes")
-    values = ", ".join(str(1024 + each) for each in range(28))
+    values = ", ".join(str(1024 + number) for number in range(28))
     plan = read_plan(write_plan(tmp_path, text.replace("0, 8", values)))
     assert [side.letter for side in sides_of(plan)][-3:] == ["Z", "AA", "AB"]
 
@@ -166,7 +166,7 @@ def test_shipped_plans_can_be_read_by_name(file: Path) -> None:
 def test_kernels_and_repeats_can_be_changed(tmp_path: Path) -> None:
     plan = read_plan(write_plan(tmp_path))
     changed = changed_plan(plan, [tmp_path / "other"], 7)
-    assert ([each.name for each in changed.kernels], changed.repeats) == (["other"], 7)
+    assert ([kernel.name for kernel in changed.kernels], changed.repeats) == (["other"], 7)
     assert changed_plan(plan, []) == plan
     with pytest.raises(UsageError, match="--repeats 0: give at least one"):
         changed_plan(plan, [], 0)
@@ -174,7 +174,7 @@ def test_kernels_and_repeats_can_be_changed(tmp_path: Path) -> None:
 
 def test_the_plan_in_the_documentation_can_be_read(tmp_path: Path, checkout: Path) -> None:
     page = examples(checkout, "docs/experiments.md")
-    (text,) = (each.body for each in page if each.language == "toml")
+    (text,) = (block.body for block in page if block.language == "toml")
     plan = read_plan(write_plan(tmp_path, text))
-    assert [each.field for each in plan.vary] == ["min_free_kbytes", "pcp_free_batched", ""]
+    assert [cell.field for cell in plan.vary] == ["min_free_kbytes", "pcp_free_batched", ""]
     assert pairs_of(plan, sides_of(plan))[-1].rules == "6.12,free_batched=true"

@@ -32,19 +32,19 @@ def plan(tmp_path: Path) -> Plan:
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Path:
-    directory = tmp_path / "experiment"
-    directory.mkdir()
-    return directory
+def out(tmp_path: Path) -> Path:
+    path = tmp_path / "experiment"
+    path.mkdir()
+    return path
 
 
-def runs_of(plan: Plan, made: Path, guests: FakeGuests) -> list[Run]:
-    return make_runs(plan, sides_of(plan), made, guests, None)
+def runs_of(plan: Plan, out: Path, guests: FakeGuests) -> list[Run]:
+    return make_runs(plan, sides_of(plan), out, guests, None)
 
 
-def test_sides_take_turns(plan: Plan, made: Path) -> None:
+def test_sides_take_turns(plan: Plan, out: Path) -> None:
     guests, shares = FakeGuests(), []
-    runs = make_runs(plan, sides_of(plan), made, guests, shares.append)
+    runs = make_runs(plan, sides_of(plan), out, guests, shares.append)
     assert [run.name for run in runs] == ["A1", "B1", "A2", "B2"]
     settings = [boot.order.settings["vm.percpu_pagelist_high_fraction"] for boot in guests.booted]
     assert settings == ["0", "8", "0", "8"]
@@ -68,50 +68,50 @@ def test_sides_take_turns(plan: Plan, made: Path) -> None:
     ],
 )
 def test_what_a_run_is_made_from_makes_it_anew(
-    plan: Plan, made: Path, change: dict[str, object], booted: int
+    plan: Plan, out: Path, change: dict[str, object], booted: int
 ) -> None:
-    first = runs_of(plan, made, FakeGuests())
+    first = runs_of(plan, out, FakeGuests())
     again = FakeGuests()
-    runs = runs_of(replace(plan, **change), made, again)
+    runs = runs_of(replace(plan, **change), out, again)
     assert len(again.booted) == booted
     assert bool(booted) or runs == first
 
 
-def test_a_kernel_is_known_by_its_content(plan: Plan, made: Path, tmp_path: Path) -> None:
-    runs_of(plan, made, FakeGuests())
+def test_a_kernel_is_known_by_its_content(plan: Plan, out: Path, tmp_path: Path) -> None:
+    runs_of(plan, out, FakeGuests())
     (tmp_path / "bzImage").write_bytes(b"another kernel")
     again = FakeGuests()
-    runs_of(plan, made, again)
+    runs_of(plan, out, again)
     assert len(again.booted) == 4
     (tmp_path / "bzImage").unlink()
     with pytest.raises(UsageError, match="no such kernel; name a bzImage in"):
-        runs_of(plan, made, FakeGuests())
+        runs_of(plan, out, FakeGuests())
 
 
 @pytest.mark.parametrize("torn", [False, True])
-def test_a_guest_that_leaves_no_recording_is_a_row(plan: Plan, made: Path, torn: bool) -> None:
+def test_a_guest_that_leaves_no_recording_is_a_row(plan: Plan, out: Path, torn: bool) -> None:
     def leaves(boot: Boot, folder: Path, cancel: Cancel) -> None:
         if torn:
             (write_recording(folder / RECORDING) / "perf.data").write_bytes(b"PERFILE2 torn")
 
-    runs = make_runs(replace(plan, repeats=1), sides_of(plan), made, leaves, None)
+    runs = make_runs(replace(plan, repeats=1), sides_of(plan), out, leaves, None)
     assert {run.status for run in runs} == {FAILED}
     assert ("perf.data" if torn else "recording") in runs[0].error
 
 
-def test_a_failed_run_is_a_row_and_is_tried_again(plan: Plan, made: Path) -> None:
+def test_a_failed_run_is_a_row_and_is_tried_again(plan: Plan, out: Path) -> None:
     guests = FakeGuests(lambda boot: "8" in boot.order.settings.values())
-    runs = runs_of(plan, made, guests)
+    runs = runs_of(plan, out, guests)
     assert [run.status for run in runs] == [DONE, FAILED, DONE, FAILED]
     assert runs[1].error == "the guest ended before it was done"
     assert runs[1].console == "Kernel panic\nRebooting"
-    assert json.loads((made / "runs/B1" / RUN_FILE).read_text())["status"] == FAILED
+    assert json.loads((out / "runs/B1" / RUN_FILE).read_text())["status"] == FAILED
     again = FakeGuests()
-    assert {run.status for run in runs_of(plan, made, again)} == {DONE}
+    assert {run.status for run in runs_of(plan, out, again)} == {DONE}
     assert len(again.booted) == 2
 
 
-def test_no_run_follows_where_the_first_of_every_side_fails_alike(plan: Plan, made: Path) -> None:
+def test_no_run_follows_where_the_first_of_every_side_fails_alike(plan: Plan, out: Path) -> None:
     def failing(boot: Boot, folder: Path, cancel: Cancel) -> None:
         booted.append(boot)
         raise RunFailedError(f"no memory for {len(booted)} ring buffers; use a smaller buffer")
@@ -119,52 +119,52 @@ def test_no_run_follows_where_the_first_of_every_side_fails_alike(plan: Plan, ma
     booted: list[Boot] = []
     said = "^the first run of every side failed: no memory for 2 ring buffers; use a smaller buffer"
     with pytest.raises(UsageError, match=said):
-        make_runs(plan, sides_of(plan), made, failing, None)
+        make_runs(plan, sides_of(plan), out, failing, None)
     assert len(booted) == 2
     again = FakeGuests()
-    assert {run.status for run in runs_of(plan, made, again)} == {DONE}
+    assert {run.status for run in runs_of(plan, out, again)} == {DONE}
     assert len(again.booted) == 4
 
 
-def test_runs_that_fail_for_several_reasons_are_rows(plan: Plan, made: Path) -> None:
+def test_runs_that_fail_for_several_reasons_are_rows(plan: Plan, out: Path) -> None:
     def failing(boot: Boot, folder: Path, cancel: Cancel) -> None:
         fraction = boot.order.settings["vm.percpu_pagelist_high_fraction"]
         raise RunFailedError("panic" if fraction == "0" else "took over 900 s")
 
-    runs = make_runs(plan, sides_of(plan), made, failing, None)
+    runs = make_runs(plan, sides_of(plan), out, failing, None)
     assert [run.error for run in runs] == ["panic", "took over 900 s"] * 2
 
 
 def test_a_side_that_has_runs_does_not_keep_others_from_failing_in_vain(
-    plan: Plan, made: Path
+    plan: Plan, out: Path
 ) -> None:
-    runs_of(replace(plan, repeats=1), made, FakeGuests())
+    runs_of(replace(plan, repeats=1), out, FakeGuests())
     guests = FakeGuests(lambda boot: True)
     with pytest.raises(UsageError, match="the first run of every side failed: the guest ended"):
-        runs_of(replace(plan, repeats=3), made, guests)
+        runs_of(replace(plan, repeats=3), out, guests)
     assert len(guests.booted) == 2
 
 
-def test_no_run_begins_without_room(plan: Plan, made: Path) -> None:
+def test_no_run_begins_without_room(plan: Plan, out: Path) -> None:
     guests = FakeGuests()
-    runs = runs_of(replace(plan, repeats=1, limits=Limits(free=1 << 60)), made, guests)
+    runs = runs_of(replace(plan, repeats=1, limits=Limits(free=1 << 60)), out, guests)
     assert guests.booted == []
     assert runs[0].error.startswith("no room on the disk: ")
 
 
-def test_a_moved_directory_goes_on(plan: Plan, made: Path, tmp_path: Path) -> None:
-    runs_of(plan, made, FakeGuests())
-    moved = made.rename(tmp_path / "moved")
+def test_a_moved_directory_goes_on(plan: Plan, out: Path, tmp_path: Path) -> None:
+    runs_of(plan, out, FakeGuests())
+    moved = out.rename(tmp_path / "moved")
     runs = runs_of(plan, moved, FakeGuests())
     assert Path(runs[0].path).is_relative_to(moved)
     runs[0].open()
 
 
-def test_a_plan_without_kernels_needs_recordings(tmp_path: Path, made: Path) -> None:
+def test_a_plan_without_kernels_needs_recordings(tmp_path: Path, out: Path) -> None:
     text = PLAN.replace('[[kernel]]\nimage = "bzImage"', "")
     plan = read_plan(write_plan(tmp_path, text))
     with pytest.raises(UsageError, match="side A has no recordings and the plan no"):
-        runs_of(plan, made, FakeGuests())
+        runs_of(plan, out, FakeGuests())
 
 
 def test_recordings_take_a_guests_place(plan: Plan, tmp_path: Path) -> None:

@@ -156,10 +156,10 @@ def test_a_scheduler_that_goes_away_ends_the_sweep_and_what_is_finished_is_kept(
             pm.sweep(
                 [small], vary=vary, seeds=(0, 1), client=address, cache=cache, progress=kill_all
             )
-    kept = len(list(cache.rglob("*.json")))
-    assert 0 < kept < 2 * len(BATCHES)
+    points = len(list(cache.rglob("*.json")))
+    assert 0 < points < 2 * len(BATCHES)
     rest = pm.sweep([small], vary=vary, seeds=(0, 1), cache=cache)
-    assert rest.reused == kept
+    assert rest.reused == points
     assert_same_rows(by_threads, rest.rows)
 
 

@@ -132,19 +132,19 @@ ONE_AT_A_TIME = rows_of(
 
 def test_sensitivity_is_the_swing_of_one_axis_alone() -> None:
     both = rows_of([(15, 0, 9000, 0.1)])
-    found = swept(pd.concat([ONE_AT_A_TIME, both])).sensitivity("zone_lock_hold_ns")
-    assert list(found.summary["axis"]) == ["pcp_batch", "costly_order"]
-    first, second = found.summary.itertuples()
+    effects = swept(pd.concat([ONE_AT_A_TIME, both])).sensitivity("zone_lock_hold_ns")
+    assert list(effects.summary["axis"]) == ["pcp_batch", "costly_order"]
+    first, second = effects.summary.itertuples()
     assert (first.lowest, first.lowest_at, first.highest, first.highest_at) == (50, 63, 400, 15)
     assert first.swing == 350
     assert (second.lowest, second.highest, second.highest_at) == (90, 100, "as recorded")
-    assert list(found.values["change"]) == [3.0, -0.5, pytest.approx(-0.1)]
+    assert list(effects.values["change"]) == [3.0, -0.5, pytest.approx(-0.1)]
 
 
 def test_sensitivity_of_a_grid_without_a_recorded_point_starts_from_its_first() -> None:
     grid = rows_of([(15, 0, 10, 0), (15, 3, 20, 0), (31, 0, 30, 0), (31, 3, 80, 0)])
-    found = swept(grid).sensitivity("zone_lock_hold_ns")
-    assert list(found.summary["swing"]) == [20, 10]
+    effects = swept(grid).sensitivity("zone_lock_hold_ns")
+    assert list(effects.summary["swing"]) == [20, 10]
 
 
 def test_sensitivity_needs_points_that_differ_in_one_field() -> None:
@@ -173,5 +173,5 @@ def test_more_is_better_where_a_metric_says_so() -> None:
 
 def test_fronts_are_of_one_recording_each() -> None:
     other = ONE_AT_A_TIME.assign(recording="another", zone_lock_hold_ns=1e6)
-    found = swept(pd.concat([ONE_AT_A_TIME, other])).pareto()
-    assert set(found.front["recording"]) == {"made up", "another"}
+    pareto = swept(pd.concat([ONE_AT_A_TIME, other])).pareto()
+    assert set(pareto.front["recording"]) == {"made up", "another"}

@@ -43,15 +43,15 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> pm.Recording:
 @pytest.fixture
 def replays(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
     """Settings of every replay that a sweep makes."""
-    made: list[Settings] = []
+    points: list[Settings] = []
     plain = Settings.replayed
 
     def counted(settings: Settings, *arguments: object) -> pm.Replay:
-        made.append(settings)
+        points.append(settings)
         return plain(settings, *arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Settings, "replayed", counted)
-    return made
+    return points
 
 
 def test_a_row_is_what_a_replay_says(small: pm.Recording, tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_a_repeated_sweep_makes_nothing_and_an_enlarged_one_what_is_new(
     assert again.reused == 3
     pd.testing.assert_frame_equal(first.rows, again.rows)
     pm.sweep([small], vary={"pcp_batch": BATCHES}, cache=tmp_path)
-    assert [each.policy.pcp_batch for each in replays[3:]] == BATCHES[3:]
+    assert [replay.policy.pcp_batch for replay in replays[3:]] == BATCHES[3:]
 
 
 def test_the_number_of_workers_changes_nothing(small: pm.Recording) -> None:
@@ -164,7 +164,7 @@ def test_a_key_depends_on_everything_that_changes_a_result(
         base.with_values({"policy": pm.Hooks(reserve=lambda order, reserved, managed: 0)}),
         Settings(seed=1),
     ]
-    keys = {point_key(digest, each) for each in [base, *changed]}
+    keys = {point_key(digest, settings) for settings in [base, *changed]}
     copy = pm.open(shutil.copytree(small.path, tmp_path / "small"))
     assert point_key(recording_digest(copy), base) in keys
     snapshot = next((tmp_path / "small" / "snapshots").iterdir())
@@ -220,12 +220,12 @@ def test_an_interrupted_sweep_keeps_what_is_finished(
         pm.sweep(
             [small], vary={"pcp_batch": BATCHES}, cache=tmp_path, workers=1, progress=interrupt
         )
-    kept = len(list(tmp_path.rglob("*.json")))
-    assert kept >= 2
+    files = len(list(tmp_path.rglob("*.json")))
+    assert files >= 2
     replays.clear()
     result = pm.sweep([small], vary={"pcp_batch": BATCHES}, cache=tmp_path)
-    assert result.reused == kept
-    assert len(replays) == 4 - kept
+    assert result.reused == files
+    assert len(replays) == 4 - files
 
 
 def test_closing_stops_replays_that_run(
@@ -251,9 +251,9 @@ def test_closing_stops_replays_that_run(
         for batch in (1, 4)
         for settings in [Settings().with_values({"pcp_batch": batch})]
     ]
-    made: Iterator[record.Record] = local.records_by_threads(tasks, 2)
-    assert next(made).key == "1"
-    made.close()  # type: ignore[attr-defined]
+    records: Iterator[record.Record] = local.records_by_threads(tasks, 2)
+    assert next(records).key == "1"
+    records.close()  # type: ignore[attr-defined]
     assert stopped == [4]
 
 

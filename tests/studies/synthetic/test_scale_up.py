@@ -119,9 +119,9 @@ def alive_after(events: np.ndarray) -> np.ndarray:
 def test_rounds_kept_and_made_anew_are_the_same(
     recording: pm.Recording, thrice: pm.synthetic.Demand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept = np.concatenate(list(thrice.parts()))
+    events = np.concatenate(list(thrice.parts()))
     monkeypatch.setattr(scale_up, "KEPT_EVENTS", 0)
-    assert np.array_equal(kept, np.concatenate(list(thrice.parts())))
+    assert np.array_equal(events, np.concatenate(list(thrice.parts())))
 
 
 def test_no_request_of_a_later_round_fails(thrice: pm.synthetic.Demand) -> None:

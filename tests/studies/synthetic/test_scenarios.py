@@ -170,8 +170,8 @@ def test_instants_and_parts_change_nothing_but_the_samples(demand: pm.synthetic.
         parts, rules=NEWER, at_ns=[first, end], look=lambda state: int(state.st[at.COUNT_ALLOC])
     )
     assert split.samples.time_ns.tolist() == [first, end]
-    asked = (demand.events["operation"] == at.ALLOC) & (times < first)
-    assert split.seen[0] == asked.sum()
+    before = (demand.events["operation"] == at.ALLOC) & (times < first)
+    assert split.seen[0] == before.sum()
     assert np.array_equal(split.log, whole.log)
     assert np.array_equal(split.places, whole.places)
     alone = pm.synthetic.run(demand, rules=NEWER, at_ns=[first])
@@ -180,11 +180,11 @@ def test_instants_and_parts_change_nothing_but_the_samples(demand: pm.synthetic.
 
 
 def test_holds_that_are_not_kept_are_counted(demand: pm.synthetic.Demand) -> None:
-    kept = pm.synthetic.run(demand, rules=NEWER)
+    logged = pm.synthetic.run(demand, rules=NEWER)
     counted = pm.synthetic.run(demand, rules=NEWER, keep_holds=False)
-    assert len(counted.log) == 0 < len(kept.log)
-    assert counted.transactions.equals(kept.transactions)
-    refills = kept.holds().query("site in ('refill', 'empty_refill')")
+    assert len(counted.log) == 0 < len(logged.log)
+    assert counted.transactions.equals(logged.transactions)
+    refills = logged.holds().query("site in ('refill', 'empty_refill')")
     last = counted.counts.iloc[-1]
     assert (last["refills"], last["refill_pages"]) == (len(refills), refills["pages"].sum())
 
@@ -218,7 +218,7 @@ def test_memory_begins_as_described() -> None:
     )
     assert pm.synthetic.broken_invariants(run.final) == []
     assert run.places[1] == listed[0]
-    assert run.free.iloc[0][["reserved_blocks", "whole_blocks", "crumbs"]].tolist() == [2, 2, 0]
+    assert list(run.free.iloc[0][["reserved_blocks", "whole_blocks", "partly_used"]]) == [2, 2, 0]
     use = block_use(run.final)
     blocks = use.first_pfn >> 9
     assert np.array_equal(use.free, free.reshape(-1, 512).sum(axis=1)[blocks])

@@ -116,7 +116,7 @@ def reading_module(samples: Sequence[Any], fail: Callable[[], None] = lambda: No
 
         def process_events(self) -> None:
             fail()
-            for each in samples:
-                self._take(each)
+            for sample in samples:
+                self._take(sample)
 
     return SimpleNamespace(__file__="/fake/perf.so", data=str, session=Session)

@@ -87,11 +87,11 @@ def test_the_trace_lies_where_all_cpus_are_watched(
     assert trace.migratetype.tolist() == [1, 1, -1, 1, 1]
     assert (trace.release, trace.clock, trace.source) == ("6.12.0-fake", "perf", "live")
     assert trace.gfp_bits["__GFP_HIGH"] == 0x20 and trace.gfp_from_format
-    assert all(each.read_format == FORMAT_ID for each in module.made.selectors)
+    assert all(selector.read_format == FORMAT_ID for selector in module.made.selectors)
     assert "mmap 256" in module.made.calls
     if by_name:
-        assert [each.name for each in module.made.selectors] == list(ALLOC_AND_FREE)
-        assert not any(each.tracking for each in module.made.selectors)
+        assert [selector.name for selector in module.made.selectors] == list(ALLOC_AND_FREE)
+        assert not any(selector.tracking for selector in module.made.selectors)
         assert module.made.calls[0] == "config" and module.made.calls[-1] == "enable"
 
 
@@ -171,12 +171,12 @@ def assert_slice_of(trace: Any, native: Trace, cpu: int) -> None:
     interrupted, which concern other pages: events of one page keep their order.
     """
     names = [name for name in COLUMN_TYPES if name not in ("time_ns", "cpu", "in_interrupt")]
-    mine, theirs = trace["cpu"] == cpu, native.cpu == cpu
-    live_rows = np.stack([trace[name][mine].astype(np.int64) for name in names], axis=1)
+    own, theirs = trace["cpu"] == cpu, native.cpu == cpu
+    live_rows = np.stack([trace[name][own].astype(np.int64) for name in names], axis=1)
     all_rows = np.stack([getattr(native, name)[theirs].astype(np.int64) for name in names], axis=1)
     pfn = names.index("pfn")
     by_page = live_rows[np.argsort(live_rows[:, pfn], kind="stable")]
-    times, first_ns = native.time_ns[theirs], int(trace["time_ns"][mine][0])
+    times, first_ns = native.time_ns[theirs], int(trace["time_ns"][own][0])
     near = np.searchsorted(times, [first_ns - TOLERANCE_NS, first_ns + TOLERANCE_NS])
     candidates = (all_rows[start : start + len(live_rows)] for start in range(near[0], near[1] + 1))
     assert any(
