@@ -1,4 +1,4 @@
-"""Whether two ways to replay a recording did the same."""
+"""Test whether two ways to replay a recording did the same."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KNOWN_TO_MODEL = (4, 5)
 
 
 def agreement_text(one: pm.Replay, other: pm.Replay) -> str:
-    """Whether objects are in the same places, and all holds and tables are the same."""
+    """Test whether objects are in the same places, and all holds and tables are the same."""
     tables = [name for name in TABLES if not getattr(one, name).equals(getattr(other, name))]
     elsewhere = int((one.places != other.places).sum())
     shared = [column for column in range(LOG_COLUMNS) if column not in KNOWN_TO_MODEL]
@@ -35,7 +35,7 @@ def agreement_text(one: pm.Replay, other: pm.Replay) -> str:
 def hooks_and_policy_text(
     recording: pm.Recording, hooks: pm.Hooks, policy: pm.Policy, *, compiles: bool = True
 ) -> str:
-    """Whether functions of one's own and a policy of the model do the same to a recording."""
+    """Test whether functions of one's own and a policy of the model do the same to a recording."""
     if not compiles and not are_compiled(hooks):
         return "skipped: not compiled yet, which takes minutes, once: set compile_hook = True"
     hooked = pm.replay(recording, pm.Policy(highatomic_gate_order=0), hooks=hooks)
@@ -45,7 +45,7 @@ def hooks_and_policy_text(
 def patch_and_policy_text(
     recording: pm.Recording, source: Path | str, patch: Path | str | None, policy: pm.Policy
 ) -> str:
-    """Whether a patch to a kernel's source and a policy of the model do the same to a recording.
+    """Test whether a patch to a kernel's source and a policy do the same to a recording.
 
     Where there is no such source or no compiler, one line says so and what to do.
     """

@@ -53,7 +53,7 @@ RUN_S = 197.47
 
 @dataclass(frozen=True, kw_only=True)
 class BuildHost:
-    """What a host is and does. Sources: P the post, R the recording `kbuild`, A assumed.
+    """Size and load of a host. Sources: P the post, R the recording `kbuild`, A assumed.
 
     A step stands for one of the post's runs: the same rates, but only 1/`scale` of its length and
     hence of its requests. What builds up over a whole run builds up over `scale` steps.
@@ -152,7 +152,7 @@ def run_build_host(
     rules: pm.KernelRules,
     assumptions: pm.Assumptions = ELASTIC,
 ) -> pd.DataFrame:
-    """What a host's reclaim, compaction and huge pages come to, step by step.
+    """Results of a host's reclaim, compaction and huge pages, step by step.
 
     Returns:
         One row a step: step, 1 to `host.steps`; the counters of `COUNTED` within that step; at its
@@ -211,7 +211,7 @@ def _block_by_block(rng: np.random.Generator, pfns: np.ndarray, order: int) -> n
 
 
 def requests_of(machine: pm.synthetic.Machine, host: BuildHost) -> pm.synthetic.Requests:
-    """What compilers, the page cache and bursts of huge pages ask for, step by step."""
+    """Requests of compilers, the page cache and bursts of huge pages, step by step."""
     rng = np.random.default_rng(host.seed + 1)
     requests = pm.synthetic.Requests(machine)
     job_ends = np.zeros(host.busy_cpus, np.int64)

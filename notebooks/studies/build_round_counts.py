@@ -223,7 +223,7 @@ class LastEvents:
 def pages_by_round(
     recording: pm.Recording, marks: Path, begins: list[int]
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """What blocks hold at the end of each round, 0 for the first one's begin."""
+    """Content of blocks at the end of each round, 0 for the first one's begin."""
     words = [np.fromfile(marks / f"{i:02d}.kpageflags", "<u8") for i in range(len(begins))]
     events = LastEvents(recording.trace, len(words[0]))
     everywhere, former = [], []

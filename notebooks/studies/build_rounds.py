@@ -322,7 +322,7 @@ def _held_lines(rounds: pd.DataFrame) -> Iterator[str]:
 
 
 def _kcompactd_lines(rounds: pd.DataFrame) -> Iterator[str]:
-    """What kcompactd was woken for and did, in a whole boot, on average."""
+    """Wakeups and work of kcompactd, in a whole boot, on average."""
     known = rounds.dropna(subset=["kcompactd_runs"])
     columns = [*KCOMPACTD, "fallbacks"]
     totals = known.groupby(["host", "side", "boot"])[columns].sum().groupby(["host", "side"])

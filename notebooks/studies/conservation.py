@@ -125,7 +125,7 @@ SLOTS = 1600
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Conservation:
-    """What random operations left."""
+    """State that random operations left."""
 
     operations: int
     checks: int

@@ -36,7 +36,7 @@ PAIRS: tuple[tuple[Side, Side], ...] = (
 
 
 def measured_rows(sides: Mapping[Side, Iterable[Path]]) -> Iterator[dict[str, object]]:
-    """What happened in each run, from its first snapshot to its last."""
+    """Events of each run, from its first snapshot to its last."""
     for (defrag, gate), directories in sides.items():
         for directory in directories:
             last = reserve_over_time(snapshots_in(directory)).iloc[-1]

@@ -150,7 +150,7 @@ def _change_cell(row: Any) -> str:
 
 
 def host_verdicts() -> pd.DataFrame:
-    """How many rows of each host in data/rounds are right, and its trend in points."""
+    """The number of rows right for each host in data/rounds, and its trend in points."""
     table = shipped.host_verdicts()
     for side in ("vanilla", "defrag_mode"):
         table[side] = [f"{value:+.1f}" for value in table[side]]

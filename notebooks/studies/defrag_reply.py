@@ -84,7 +84,7 @@ def tree_rows() -> pd.DataFrame:
 
 
 def cap_rows() -> pd.DataFrame:
-    """What the cap alone changes on the posted tree: means over seeds by recording and side.
+    """Changes by the cap alone on the posted tree: means over seeds by recording and side.
 
     Returns:
         recording, side; of `served` (percent, last rounds), compact_fail and allocstall the value
@@ -106,7 +106,7 @@ def cap_rows() -> pd.DataFrame:
 
 
 def rules_claim_holds() -> bool:
-    """Whether what data/rounds/rules.toml claims holds, by whole intervals over seeds."""
+    """The standing of each claim of data/rounds/rules.toml, by whole intervals over seeds."""
     runs = pd.concat([shipped(), shipped("rules")])
     runs = runs[(runs["faults"] == "always") & (runs["survivors"] == "stay")]
     without = runs[runs["side"] == "vanilla"].set_index(["recording", "tree"])["served_last"]
@@ -167,7 +167,7 @@ def _table() -> str:
 
 
 def _said() -> str:
-    """What the marks mean, and how the registered claims fared."""
+    """The meaning of the marks, and how the registered claims fared."""
     signs = tree_rows().set_index(["tree", "recording"]).loc["posted", "sign"]
     held = [name for name in RECORDINGS if signs[name] >= 10]
     fared = "hold" if rules_claim_holds() else "do not hold"
@@ -181,7 +181,7 @@ def _said() -> str:
 
 
 def _cap() -> str:
-    """What the cap does under the mode, on the two recordings of the claim."""
+    """Effects of the cap under the mode, on the two recordings of the claim."""
     rows = cap_rows().set_index(["side", "recording"]).loc["defrag_mode"]
     row, other = (rows.loc[name] for name in CLAIMED)
     times = [row[name][1] / row[name][0] for name in ("compact_fail", "allocstall")]
@@ -195,7 +195,7 @@ def _cap() -> str:
 
 
 def _native() -> str:
-    """What a real machine showed, and what the model had predicted of it."""
+    """Results of a real machine, and what the model had predicted of it."""
     rounds = shipped_rounds()
     quiet = rounds[rounds["disturbed"] == 0]
     points, low, high = change(quiet)
@@ -216,7 +216,7 @@ def _native() -> str:
 
 
 def _limits() -> str:
-    """How right the model is under pressure, and what it lacks."""
+    """Accuracy of the model under pressure, and what it lacks."""
     success = _posted().loc["Direct compact success"]
     table = pd.read_csv(shipped_data("factors") / "tables/pressure_factors.csv")
     near, null = (

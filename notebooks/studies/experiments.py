@@ -171,7 +171,7 @@ def result_lines() -> Iterator[str]:
 
 
 def causes_text(name: str) -> str:
-    """What an experiment's elastic replays have wrong, and why: a paragraph each."""
+    """Errors of an experiment's elastic replays, and their causes: a paragraph each."""
     paragraphs = [
         f"{row.axis}, {row.metric}: {row.cause}." for row in wrong_predictions(name).itertuples()
     ]

@@ -22,7 +22,7 @@ TYPES = (TYPE.UNMOVABLE, TYPE.MOVABLE, TYPE.RECLAIMABLE)
 
 @dataclass(frozen=True, kw_only=True)
 class FillingHost:
-    """What a host is and holds.
+    """Size and content of a host.
 
     Attributes:
         gib: memory; the Normal zone has all of it but 4 GiB.
@@ -49,7 +49,7 @@ class FillingHost:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FilledHost:
-    """What a host looks like at the end.
+    """State of a host at the end.
 
     Attributes:
         run: what it did.
@@ -73,17 +73,17 @@ class FilledHost:
 
     @property
     def tainted(self) -> int:
-        """How many ranges hold kernel pages."""
+        """The number of ranges with kernel pages."""
         return int((self.gigabytes["kernel_pages"] > 0).sum())
 
     @property
     def movable(self) -> int:
-        """How many hold none: whole pages of 1 GiB, once what is in them has been moved."""
+        """The number without: whole pages of 1 GiB, once what is in them has been moved."""
         return len(self.gigabytes) - self.tainted
 
     @property
     def empty(self) -> int:
-        """How many are wholly free."""
+        """The number that are wholly free."""
         return int((self.gigabytes["free_pages"] == 1 << self.order).sum())
 
 

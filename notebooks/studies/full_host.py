@@ -37,7 +37,7 @@ COUNTED = (
 
 @dataclass(frozen=True, kw_only=True)
 class FullHost:
-    """What a host is and does.
+    """Size and load of a host.
 
     Attributes:
         gib: memory.
@@ -102,7 +102,7 @@ def run_full_host(
     rules: pm.KernelRules,
     assumptions: pm.Assumptions | None = None,
 ) -> pd.DataFrame:
-    """What becomes of a full host's reserve and huge pages, second by second.
+    """A full host's reserve and huge pages, second by second.
 
     Returns:
         Columns second; reserved_blocks; whole_blocks, free huge buddies in the reserve;

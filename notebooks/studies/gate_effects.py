@@ -1,4 +1,4 @@
-"""How large the gate's effect is at each point of a map, held against the posted sizes.
+"""Size of the gate's effect at each point of a map, held against the posted sizes.
 
 Posted with "mm/page_alloc: skip high atomic reservation at or below costly order", mainline and
 gate: THP success 1-6% and 44-78%, compaction success 0-2% and 24-47%, pgscan_kswapd 70.2 and 29.9
@@ -111,7 +111,7 @@ def _effect(outcome: Outcome, mainline: pd.DataFrame, gated: pd.DataFrame) -> di
 
 
 def size_of(change: float, spread: float, posted: float) -> str:
-    """Which of `SIZES` but "unknown" a change is."""
+    """The one of `SIZES`, but "unknown", of a change."""
     if abs(change) <= LEAST or not abs(change) > 2 * spread:
         return NONE
     if change * posted < 0:
@@ -120,7 +120,7 @@ def size_of(change: float, spread: float, posted: float) -> str:
 
 
 def by_axis(effects: pd.DataFrame, axes: tuple[Axis, ...] = AXES) -> pd.DataFrame:
-    """How many points of each size lie in the lower, middle and upper third of each axis."""
+    """Count points of each size that lie in the lower, middle and upper third of each axis."""
     rows = []
     for outcome, own in effects.groupby("outcome", sort=False):
         for axis in axes:
@@ -137,7 +137,7 @@ REGION = ["load", "defrag", "proactiveness"]
 
 
 def by_region(effects: pd.DataFrame, outcome: str = OUTCOMES[0].name) -> pd.DataFrame:
-    """How large one outcome's effect is in each region: a load, a `defrag` and a proactiveness.
+    """Size of one outcome's effect in each region: a load, a `defrag` and a proactiveness.
 
     Returns:
         Columns load, defrag, proactiveness; mainline and gate, means over the region's points;

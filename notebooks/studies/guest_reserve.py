@@ -37,7 +37,7 @@ def snapshots_in(directory: Path) -> list[Snapshot]:
 
 
 def reserve_over_time(snapshots: Sequence[Snapshot]) -> pd.DataFrame:
-    """What the reserve holds, and the score of S9.6, at each snapshot.
+    """Content of the reserve, and the score of S9.6, at each snapshot.
 
     Returns:
         Columns second since the first; reserved_blocks; whole_blocks, its free huge buddies;
@@ -85,7 +85,7 @@ def reserve_in_runs(runs: Mapping[str, Path]) -> pd.DataFrame:
 
 
 def reserve_by_run(table: pd.DataFrame) -> pd.DataFrame:
-    """How each run's reserve grew, and what it was when huge pages were asked for."""
+    """Growth of each run's reserve, and its state when huge pages were asked for."""
     rows = []
     for name, own in table.groupby("run", sort=False):
         faults = own["thp_fault_alloc"] + own["thp_fault_fallback"]

@@ -1,4 +1,4 @@
-"""What an idle reserve does to huge pages, and what each answer to it costs atomic requests.
+"""Effects of an idle reserve on huge pages, and what each answer to it costs atomic requests.
 
 Compaction begins by itself where enough of the free memory is in small pieces (S9.6). Free blocks
 of the reserve count as whole ones there, though no huge page may be served from them.
@@ -121,7 +121,7 @@ def two_by_two(
 def answers_and_costs(
     host: FullHost = BURST_HOST, seeds: Iterable[int] = (0, 1, 2, 3, 4)
 ) -> pd.DataFrame:
-    """What each of `ANSWERS` does for huge pages in the quiet, and to atomics in the burst."""
+    """Effects of each of `ANSWERS` on huge pages in the quiet, and on atomics in the burst."""
     seeds = tuple(seeds)
     begin, end = QUIET_S
     rows = []

@@ -1,4 +1,4 @@
-"""How often the interval of a predicted change holds the change that was measured.
+"""Share of intervals of predicted changes that hold the change that was measured.
 
     python notebooks/studies/interval_coverage.py [DIR...] [--pair A B BACK FORTH]...
 
@@ -77,7 +77,7 @@ class Side:
 
 
 def kind_of(quantity: Quantity) -> str:
-    """What sort of quantity it is, in words."""
+    """The sort of a quantity, in words."""
     return "shares" if quantity.unit == SHARE else KINDS[quantity.how]
 
 
@@ -87,7 +87,7 @@ def measured_values(
     quantities: Mapping[tuple[str, str], Quantity],
     seconds: float,
 ) -> dict[tuple[str, str], float]:
-    """What a recording shows of each quantity, on its scale; totals in so many seconds."""
+    """Each quantity as a recording shows it, on its scale; totals in so many seconds."""
     rules = pm.replay(recording, assumptions=assumptions).rules
     values = {}
     for key, error in model_errors(recording, rules, assumptions).by_row.items():
@@ -99,7 +99,7 @@ def measured_values(
 
 
 def seconds_of(recording: pm.Recording) -> float:
-    """How long a recording is."""
+    """The length of a recording."""
     begin, end = recording.trace.demand_span_ns
     return (end - begin) / 1e9
 

@@ -1,4 +1,4 @@
-"""What each lack of a recording costs in accuracy: parts of shipped ones are left out.
+"""Costs in accuracy of each lack of a recording: parts of shipped ones are left out.
 
 Usage: python notebooks/studies/lacks.py     (make readme writes the table into docs/formats.md)
 

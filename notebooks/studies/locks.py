@@ -209,7 +209,7 @@ def amplifier() -> pd.DataFrame:
 
 
 def _amplified(run: pm.synthetic.Run, *, batched: bool, fails: bool) -> dict[str, object]:
-    """What one run's trylocks came to, and the longest hold of each caller."""
+    """Results of one run's trylocks, and the longest hold of each caller."""
     low, times, high = with_costs(run, fails=fails)
     failed = times.trylocks.sum()
     holds = {row.cause or row.site: row for row in times.longest_holds().itertuples()}

@@ -169,7 +169,7 @@ def _share(row: pd.Series) -> float:
 
 
 def options(recording: str = "xfree") -> str:
-    """How far every open choice alone moves traffic and fragmentation: tables for a mail."""
+    """Traffic and fragmentation as every open choice alone moves them: tables for a mail."""
     vary = {f"ownership.{part.name}": _values(part.metadata) for part in fields(OwnershipOptions)}
     result = pm.sweep([recording], one_at_a_time(vary), policy=OWNED)
     texts = []

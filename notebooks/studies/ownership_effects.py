@@ -1,4 +1,4 @@
-"""What pageblock ownership saves at zone->lock, and what it costs elsewhere (S12.8).
+"""Savings of pageblock ownership at zone->lock, and its costs elsewhere (S12.8).
 
 Times rest on assumed costs of units of work (S11.2). A pcp->lock is taken to cost as much as
 zone->lock, a split, a merge and a look at an entry as much as under zone->lock; what is held of
@@ -40,7 +40,7 @@ class OwnershipEffects:
 
 
 def ownership_effects(run: pm.Replay | pm.synthetic.Run) -> OwnershipEffects:
-    """What a replay, or a run of made-up demand, did at the locks and left of free memory."""
+    """Work at the locks and free memory left, of a replay or a run of made-up demand."""
     columns = ["metric", "scope", "value", "unit", "better"]
     holds = run.holds()
     return OwnershipEffects(
@@ -70,7 +70,7 @@ SHOWN = (
     ("blocks touched", "end"),
     ("unusable index", "order 9"),
 )
-"""What says most, by metric and scope."""
+"""The rows that say most, by metric and scope."""
 
 
 def side_by_side(sides: Mapping[str, OwnershipEffects]) -> pd.DataFrame:

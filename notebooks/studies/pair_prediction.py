@@ -1,4 +1,4 @@
-"""What a policy changed between two recordings, beside its prediction from the first of them.
+"""Changes by a policy between two recordings, beside its prediction from the first of them.
 
 Two recordings are two runs: they differ without any policy. A quantity says something about the
 policy only where the two differ by more than twice the spread of runs of one policy. With one

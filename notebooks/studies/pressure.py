@@ -99,7 +99,7 @@ def own(recordings: tuple[str, ...] = RECORDINGS) -> pd.DataFrame:
 
 
 def factors(recordings: tuple[str, ...] = PRESSED) -> pd.DataFrame:
-    """How far the model's own reclaim and compaction are off, at each recording's own costs.
+    """Errors of the model's own reclaim and compaction, at each recording's own costs.
 
     What reclaim and compaction find is as in the time before the recording's first snapshot. Each
     recording is replayed with several seeds, which settle where pages lay that nothing shows: a few
@@ -176,7 +176,7 @@ def share_near(ratios: pd.Series) -> float:
 def pair(
     off: str = "highatomic_stock", on: str = "highatomic_gate3", alike: tuple[str, ...] = ()
 ) -> pd.DataFrame:
-    """What the gate changed: both recordings, and "on" predicted from "off"."""
+    """Changes by the gate: both recordings, and "on" predicted from "off"."""
     recording = pm.open(off)
     others = tuple(pm.open(path) for path in alike)
     gate = pm.Policy(highatomic_gate_order=3)

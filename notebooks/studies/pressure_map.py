@@ -28,7 +28,7 @@ WARM_UP_S = 10
 
 IDLE, BURST, STEADY = "idle", "burst", "steady"
 LOADS = (IDLE, BURST, STEADY)
-"""What atomic requests do: there are none, and the reserve begins full and wholly free; they come
+"""Loads of atomic requests: there are none, and the reserve begins full and wholly free; they come
 for `WARM_UP_S` and then no more; they come all the time."""
 DEFRAGS = ("always", "defer", "madvise")
 """Settings of transparent_hugepage/defrag: faults compact once; they only wake kswapd; neither."""

@@ -1,4 +1,4 @@
-"""What the list argues about now: posted figures beside what the model predicts.
+"""Proposals on the list: posted figures beside what the model predicts.
 
 Usage: python notebooks/studies/proposals.py [index | hosts [NAME ...] | recordings [NAME ...]
                                        | releases | chunks | scale | probes | steals]
@@ -96,7 +96,7 @@ def host_rows(proposal: Proposal) -> pd.DataFrame:
 
 @cache
 def _runs(host: FullHost, side: Side) -> pd.DataFrame:
-    """What each seed's host counted after the warm-up, one row a seed; levels at its end."""
+    """Counters of each seed's host after the warm-up, one row a seed; levels at its end."""
     rows = []
     for seed in range(SEEDS):
         table = run_full_host(

@@ -63,7 +63,7 @@ class Recorded:
 
     @cached_property
     def is_from_start(self) -> np.ndarray:
-        """Whether each object lived at the start, or came with added memory: bool by object."""
+        """Objects that lived at the start, or came with added memory: bool by object."""
         return np.isin(self.demand.objects["kind"], (AT_START, GROWN))
 
     @property

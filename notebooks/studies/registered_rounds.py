@@ -1,4 +1,4 @@
-"""What defrag_mode changes, as registered in data/rounds/registered.toml, beside the posted rows.
+"""Changes by defrag_mode, as registered in data/rounds/registered.toml, beside the posted rows.
 
 `python notebooks/studies/registered_rounds.py` prints the verdicts; with `write` it makes the runs
 anew (a quarter of an hour of CPU) and puts them into data/rounds/registered.csv. With `rules` in
@@ -31,7 +31,7 @@ _CASE = ["recording", "tree", "faults", "survivors"]
 
 
 def registered(plan: str = "registered") -> dict[str, Any]:
-    """What was written down before the first run: "registered", or "rules" of trees between."""
+    """The plan written down before the first run: "registered", or "rules" of trees between."""
     return tomllib.loads((_folder() / f"{plan}.toml").read_text())
 
 

@@ -23,12 +23,12 @@ import pagealloc_model as pm
 GFP, DO, KIND = pm.synthetic.Gfp, pm.synthetic.Operation, pm.synthetic.Kind
 ASKS = (DO.ALLOC, DO.HIDDEN_ALLOC)
 HOLD_NS = 500_000_000
-"""What is still kept is freed so long after a burst's last fault."""
+"""Pages still kept are freed so long after a burst's last fault."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class HugeFaults:
-    """How many huge pages are asked for in a round, when, and how long they are kept.
+    """Huge pages asked for in a round: their number, time and life.
 
     What a fault may do to get one is the policy's `thp_defrag`; unless given, not reclaim.
 
@@ -224,7 +224,7 @@ _TYPES = ("unmovable", "movable", "reclaimable", "highatomic")
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RepeatedRounds:
-    """What rounds of one recording did under a policy.
+    """Results of rounds of one recording under a policy.
 
     Attributes:
         name: the recording's.

@@ -200,7 +200,7 @@ def side_rows(boots: pd.DataFrame) -> pd.DataFrame:
 
 
 def change_rows(boots: pd.DataFrame) -> pd.DataFrame:
-    """What each side changed against none of its proactiveness: THP success, in points."""
+    """Changes by each side against none of its proactiveness: THP success, in points."""
     rows = []
     for side, (change, proactiveness) in SIDES.items():
         base = "none" if proactiveness else "none_0"
@@ -224,7 +224,7 @@ def experiment_rows() -> pd.DataFrame:
 
 
 def cost_rows() -> pd.DataFrame:
-    """What each side changes in failures of a burst, of 10,000 by order, with its interval.
+    """Changes by each side in failures of a burst, of 10,000 by order, with its interval.
 
     Boots of all loads are taken together.
     """
@@ -293,7 +293,7 @@ def _share(row: pd.Series) -> tuple[str, ...]:
 
 
 def _said(rows: pd.DataFrame) -> str:
-    """What the table shows, and what it does not."""
+    """Sentences on what the table shows, and what it does not."""
     whole = rows[rows["load"] == LOADS[MADVISE]].set_index("change")
     earlier = change_rows(shipped_boots())
     earlier = earlier[earlier["proactiveness"] > 0].set_index("change")

@@ -42,7 +42,7 @@ def rounds_of_sides(
 
 
 def trends(rounds: pd.DataFrame, ends: int = ENDS) -> pd.DataFrame:
-    """How much the share served changes from the first rounds to the last.
+    """Change of the share served from the first rounds to the last.
 
     Returns:
         One row a recording and side, and where there are several recordings one a side, recording

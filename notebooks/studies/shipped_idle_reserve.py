@@ -136,7 +136,7 @@ def reply() -> Message:
 
 
 def slowpath_reserves() -> pd.DataFrame:
-    """How the reserve grew in each guest of the plan idle_slowpath, and what was in it then."""
+    """Growth and content of the reserve in each guest of the plan idle_slowpath."""
     table = reserve_by_run(shipped_table(SLOWPATH_RESERVE))
     sides = {side.letter: side for side in shipped_experiment(SLOWPATH_PLAN).sides}
     for place, (column, setting) in enumerate(SLOWPATH_SETTINGS.items()):
@@ -155,7 +155,7 @@ def slowpath_cells() -> pd.DataFrame:
 
 
 def defer_effects() -> pd.DataFrame:
-    """What `defrag=defer`, and the gate under it, changed in guests: see `defer_changes`."""
+    """Changes by `defrag=defer`, and by the gate under it, in guests: see `defer_changes`."""
     return defer_changes(shipped_table(DEFER_RUNS))
 
 

@@ -45,7 +45,7 @@ OUTLIVES = {
     "stay": "all, again in each round",
     "gone": "pages of files only (null)",
 }
-"""What outlives a round, in words (`repeated_rounds`)."""
+"""Memory that outlives a round, in words (`repeated_rounds`)."""
 RULES, ROUNDS, SEEDS = "7.3", 16, (0, 1, 2)
 SIZES_GIB = (8, 16, 32)
 FAULTS = {"may not reclaim": pm.Policy(), "may reclaim": FAULTS_RECLAIM}
@@ -214,7 +214,7 @@ def host_rows() -> pd.DataFrame:
 
 
 def host_verdicts() -> pd.DataFrame:
-    """How many rows of each host are right, and its trend.
+    """The number of rows right for each host, and its trend.
 
     Returns:
         One row a size and kind of faults: rows, those that the host counts; sign, size and null,

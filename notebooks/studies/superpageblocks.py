@@ -41,7 +41,7 @@ TAINTED, MOVABLE = (
 
 
 def measured(filled: FilledHost) -> dict[str, float]:
-    """What a run comes to, by name."""
+    """Results of a run, by name."""
     run, end = filled.run, filled.run.counts.iloc[-1]
     counts = {
         "GiB": len(filled.gigabytes),
@@ -62,7 +62,7 @@ def measured(filled: FilledHost) -> dict[str, float]:
 
 @cache
 def runs(order: int) -> pd.DataFrame:
-    """What each seed's host comes to, one row a seed; `order` 0 is without superpageblocks."""
+    """Results of each seed's host, one row a seed; `order` 0 is without superpageblocks."""
     policy = pm.Policy(superpageblock_order=order)
     rules = pm.KernelRules.named(RULES)
     return pd.DataFrame(

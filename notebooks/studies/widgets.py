@@ -236,11 +236,11 @@ _PCP_BUDDY_FIELDS = (
 )
 _PCP_BUDDY_CPUS_MAX = 32
 PURGED_PAGES, PURGED_ROUNDS = 1024, 4
-"""What an allocator touches before it is purged, and how often, in the made-up load."""
+"""Memory that an allocator touches before it is purged, and how often, in the made-up load."""
 
 
 def pcp_buddy(recording: pm.Recording | str) -> ipywidgets.VBox:
-    """What pageblock ownership does to zone->lock, pcp->lock and fragmentation."""
+    """Effects of pageblock ownership on zone->lock, pcp->lock and fragmentation."""
     load = _Load(recording)
     most = max(_PCP_BUDDY_CPUS_MAX, load.nr_cpus)
     cpus = number_slider(
@@ -286,7 +286,7 @@ _DEFRAG_MODE_LABELS = {
     "thp_defrag": "faults may (thp_defrag)",
 }
 DEMAND_FIELDS = ("thp_defrag",)
-"""What both sides have in common."""
+"""Settings that both sides have in common."""
 HOST = BuildHost(scale=128)
 GIB_LEAST, GIB_MOST = 8, 32
 BURST_LEAST, BURST_MOST, BURST_STEP = 256, 2048, 256
@@ -294,7 +294,7 @@ ONE_SEED = "One seed, hence no interval and no sign judged. Right here:"
 
 
 def defrag_mode(host: BuildHost = HOST) -> ipywidgets.VBox:
-    """What the parts of defrag_mode do to huge pages, compaction and reclaim of a made-up host."""
+    """Effects of defrag_mode's parts on huge pages, compaction and reclaim of a made-up host."""
     posted = posted_figures("defrag_mode")
     gib = number_slider("memory (GiB)", int(host.gib), GIB_LEAST, GIB_MOST, GIB_LEAST)
     burst = number_slider(

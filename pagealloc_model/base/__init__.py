@@ -1,1 +1,1 @@
-"""What everything rests on: errors, progress, the door to numba, arrays, plain-text tables."""
+"""The base of all rooms: errors, progress, the door to numba, arrays, plain-text tables."""

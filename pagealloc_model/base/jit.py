@@ -127,7 +127,7 @@ _instead_of: dict[Path, Path] = {}
 
 
 def compilations() -> Counter[str]:
-    """How often each entry point was compiled in this process, not loaded from disk."""
+    """The number of times each entry point was compiled in this process, not loaded from disk."""
     counts: Counter[str] = Counter()
     for entry_point in _entry_points:
         counts[entry_name(entry_point)] += sum(entry_point.stats.cache_misses.values())

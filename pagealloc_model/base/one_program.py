@@ -200,7 +200,7 @@ class EntryCache(NullCache):
         return stem.with_name(f"{stem.name}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.kernel")
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """What was compiled for these types, or None; its file counts as used.
+        """The code compiled for these types, or None; its file counts as used.
 
         numba would first import all that it can compile (0.4 s); this needs only its runtime.
         """

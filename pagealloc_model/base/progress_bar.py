@@ -54,7 +54,7 @@ def part_of(report: Report | None, begin: float, end: float) -> Report | None:
 
 
 def in_notebook() -> bool:
-    """Whether this process is the kernel of a notebook."""
+    """True where this process is the kernel of a notebook."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return shell is not None and hasattr(shell, "kernel")

@@ -92,7 +92,7 @@ def _are_local(gfp: np.ndarray, order: np.ndarray, kind: np.ndarray) -> np.ndarr
 
 
 def recorded_falls(trace: Trace) -> pd.DataFrame:
-    """What failed requests for folios fell back to: class, order, to, count.
+    """Fallbacks of failed requests for folios: class, order, to, count.
 
     `to` is the order that the same task was served with next in place of it (T10.4), -1 where
     nothing came in its place.

@@ -1,4 +1,4 @@
-"""What we assume where a recording is silent; printed with every result."""
+"""Assumptions where a recording is silent; printed with every result."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CHOICES = {
 
 @dataclass(frozen=True, kw_only=True)
 class ElasticAssumptions(metaclass=Given):
-    """What the model's reclaim and compaction find, and what that costs (S9.8, S10.4).
+    """Findings of the model's reclaim and compaction, and their costs (S9.8, S10.4).
 
     None is fitted to a recording or a post. Shares are drawn per page, seeded, so that two policies
     meet the same answers. Those in per mille are 0 to 1000, in percent 0 to 100; times are in ns.
@@ -91,7 +91,7 @@ class ElasticAssumptions(metaclass=Given):
 
     @property
     def imposed(self) -> tuple[str, ...]:
-        """What the recorded kernel did that a replay takes over, in words; () for a prediction."""
+        """Actions of the recorded kernel a replay takes over, in words; () for a prediction."""
         words = {
             "kswapd's pace and CPU": self.kswapd_as_recorded,
             "order of reclaim at the start": self.lru_as_recorded,
@@ -101,7 +101,7 @@ class ElasticAssumptions(metaclass=Given):
 
 @dataclass(frozen=True, kw_only=True)
 class Assumptions(metaclass=Given):
-    """What we assume where the recording is silent; printed with every result.
+    """Assumptions where the recording is silent; printed with every result.
 
     Attributes:
         reclaim: "literal": frees done by reclaim replay as recorded (S10.4); "elastic": they are

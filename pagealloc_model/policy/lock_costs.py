@@ -1,4 +1,4 @@
-"""What work under zone->lock costs in time, and where each number comes from (S11.2)."""
+"""Costs in time of work under zone->lock, and where each number comes from (S11.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the pcp buddy allocator leaves open, each choice a switch with a default (S12.6)."""
+"""Choices that the pcp buddy allocator leaves open, each choice a switch with a default (S12.6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be swept: `Policy`, the kernel's choices, and `Assumptions`, ours."""
+"""Settings that can be swept: `Policy`, the kernel's choices, and `Assumptions`, ours."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _pressure = partial(setting, group="compaction and defragmentation", elastic_onl
 @documented
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Policy(metaclass=Given):
-    """What the kernel could do differently; `None` means "as recorded".
+    """Choices of the kernel that a replay may change; `None` means "as recorded".
 
     Each field's metadata carries what `setting` takes; sliders, command-line help and docs come
     from it. Options of a nested field have dotted names in settings, as "ownership.fit_test".

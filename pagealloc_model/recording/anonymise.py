@@ -43,7 +43,7 @@ REMOVED = (
     "arguments of commands",
     "names of directories and files",
 )
-"""What anonymising always removes, for the provenance of a recording."""
+"""Parts that anonymising always removes, for the provenance of a recording."""
 
 ZONE_NAMES = frozenset(("DMA", "DMA32", "Normal", "HighMem", "Movable", "Device"))
 """Texts in events that stay: they say which zone an event is of, and are the same everywhere."""
@@ -327,7 +327,7 @@ def anonymise_meta(meta: Mapping[str, Any], left_out: LeftOut) -> dict[str, Any]
 
 
 def _from_start(pattern: str, text: object) -> str:
-    """What of a text the pattern matches, "" for none."""
+    """The part of a text that the pattern matches, "" for none."""
     match = re.match(pattern, text) if isinstance(text, str) else None
     return match[0] if match else ""
 

@@ -32,7 +32,7 @@ _READING = 0.7
 
 @dataclass(frozen=True, kw_only=True)
 class ImportResult:
-    """What an import made: a recording or an event file, its events, and its bytes.
+    """The result of an import: a recording or an event file, its events, and its bytes.
 
     `source_size` is that of the event file it was made from; files of the source that do not come
     along are `left_out`.

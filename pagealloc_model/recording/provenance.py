@@ -30,7 +30,7 @@ USABLE, DOUBT, REFUSED = LEVELS = ("usable", "usable with doubt", "refused")
 
 @dataclass(frozen=True)
 class ProvenanceCheck:
-    """What was checked, its level of `LEVELS`, what the recording shows, what to do about it."""
+    """One check: its name, its level of `LEVELS`, what the recording shows, what to do about it."""
 
     check: str
     level: str
@@ -332,7 +332,7 @@ def _sizes(recording: Recording, usable: _Usable) -> _Found:
 
 
 def _odd_page_flags(recording: Recording, usable: _Usable) -> str | None:
-    """What makes kpageflags those of another machine: their number, or how many pages are free."""
+    """The sign that kpageflags are another machine's: their number, or how many pages are free."""
     at_ns, end = recording.kpageflags_at_ns, most_words(recording)
     words = recording.kpageflags if usable and end else None
     if words is None or end is None:

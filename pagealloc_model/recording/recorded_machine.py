@@ -81,7 +81,7 @@ def with_topology(machine: Machine, meta: Mapping[str, Any], source: Path) -> Ma
 
 
 def missing_topology(machine: Machine) -> tuple[str, ...]:
-    """What several nodes need to be told and the recording does not say, one line each."""
+    """Facts that several nodes need and the recording lacks, one line each."""
     if len(machine.nodes) == 1:
         return ()
     lines = []

@@ -169,7 +169,7 @@ class Recording:
 
     @cached_property
     def missing(self) -> tuple[str, ...]:
-        """What the recording lacks, one plain line each, with what that makes impossible.
+        """Parts that the recording lacks, one plain line each, with what that makes impossible.
 
         This parses all snapshots, so that a damaged one is named too.
         """

@@ -17,7 +17,7 @@ ORDER_COLUMNS = ["event", "order", "migratetype", "samples", "events", "events_p
 
 
 def sampled_words(trace: Trace) -> str:
-    """Which events were sampled, and how."""
+    """The events that were sampled, and their rates."""
     return "; ".join(
         f"{name}: one of {period}" if period else f"{name}: by frequency, shares alone can be told"
         for name, period in trace.sampled.items()

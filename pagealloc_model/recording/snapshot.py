@@ -31,7 +31,7 @@ _State = TypeVar("_State")
 
 
 def _parsed(name: str, parser: Callable[[str, Path], _State]) -> cached_property[_State | None]:
-    """What a state file says, parsed on first use."""
+    """The content of a state file, parsed on first use."""
 
     def parse(snapshot: Snapshot) -> _State | None:
         text = snapshot.text(name) if snapshot.has(name) else None
@@ -80,7 +80,7 @@ class Snapshot:
         return sorted(os.listdir(self.directory))
 
     def has(self, name: str) -> bool:
-        """Whether the file was copied, readable or not."""
+        """True where the file was copied, readable or not."""
         return is_given(self.directory / name)
 
     def text(self, name: str) -> str | None:

@@ -35,10 +35,11 @@ from pagealloc_model.studies.sweeps.records import (
     records_of,
     result_key,
 )
-from pagealloc_model.studies.sweeps.sweep import distinct, labelled, sweep
+from pagealloc_model.studies.sweeps.sweep import distinct, sweep
 from pagealloc_model.studies.synthetic.demand import Gfp, in_time_order, plain_events
 from pagealloc_model.studies.synthetic.run import free_everything, take
 from pagealloc_model.verdict.quantities import States
+from pagealloc_model.verdict.result_tables import labelled
 from pagealloc_model.verdict.statistics import CONFIDENCE, RESAMPLES, resampled_interval
 
 if TYPE_CHECKING:

@@ -393,7 +393,7 @@ class Budget:
         lines = [Table(header, rows).to_text(width), "", paragraph(_BUDGET_RULE, width=width), ""]
         explained = {titles[run.run]: run.meaning for run in self.runs}
         explained |= {name: f"not in this recording: {why}" for name, why in self.absent.items()}
-        lines.append(labelled(explained, 10, width))
+        lines.append(labelled(explained, width, 10))
         columns = ["error", "models", "decided", "missing"] + [WINDOWS] * (WINDOWS in titles)
         units = dict(zip(self.errors["metric"], self.errors["unit"], strict=True))
         rows = []

@@ -415,7 +415,7 @@ def believable_words(table: pd.DataFrame, refused: str = "") -> str:
 
 
 def _other_words(known: pd.DataFrame) -> str:
-    """How many rows are not believed, by the reason."""
+    """The number of rows that are not believed, by the reason."""
     counts = known["verdict"].value_counts()
     reasons = (
         (WITHIN_ERROR, "within the model's error"),
@@ -437,7 +437,7 @@ _NAMED, _SHOWN = 4, 12
 
 
 def _short_text(rows: pd.DataFrame, title: str, refused: str) -> str:
-    """What changes beyond error in a sentence, and these rows with the totals of the machine."""
+    """Changes beyond error in a sentence, and these rows with the totals of the machine."""
     keys = list(zip(rows["metric"], rows["scope"], strict=True))
     words = [TOTAL_WORDS.get(key) for key in keys]
     named = [name or row_words(row) for name, row in zip(words, rows.itertuples(), strict=True)]

@@ -230,7 +230,7 @@ def recorded_lock_model(recording: Recording) -> LockModel:
 
 
 def shows_contention(times: LockTimes) -> pd.Series:
-    """Which acquisitions would leave an event: all that wait, of a fair lock from the second on."""
+    """Acquisitions that would leave an event: all that wait, of a fair lock from the second on."""
     return times.acquisitions["ahead"] > (0 if times.model.unfair else 1)
 
 
@@ -433,7 +433,7 @@ def _folio_rows(predicted: Replay, measured: Measured) -> Iterator[ErrorRow]:
 
 
 def _stall_rows(recording: Recording, predicted: Replay) -> Iterator[ErrorRow]:
-    """What tasks lost by cause, and how long the work took, of a closed loop (S10.10)."""
+    """Time that tasks lost by cause, and that the work took, of a closed loop (S10.10)."""
     if predicted.stalls is None or predicted.daemon_work is None:
         return
     stalls, (first, last) = recorded_stalls(recording.trace), recording.trace.demand_span_ns
@@ -460,7 +460,7 @@ NEARER, FARTHER = "nearer", "no nearer"
 
 
 def against_null(row: Any) -> str:
-    """How a row of an error table stands to its null model.
+    """The standing of a row of an error table to its null model.
 
     "nearer": the error is smaller. "no nearer": it is not. "both right": neither has one, so the
     row tells nothing. Where an error has no reference, as that of 3 blocks over none, distances

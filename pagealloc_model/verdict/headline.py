@@ -108,7 +108,7 @@ def headline(table: pd.DataFrame) -> str:
 
 
 def score_words(table: pd.DataFrame) -> str:
-    """How many quantities of `scores` are near what was measured, and of null models how many."""
+    """Count quantities of `scores` that are near what was measured, and of null models how many."""
     near, null = (int((table[name] <= _NEAR).sum()) for name in ("error", "null_error"))
     return (
         f"{near} of {count_of(len(table), 'quantity', 'quantities')} within {100 * _NEAR:.0f} % of "

@@ -421,7 +421,7 @@ def hold_quantities(transactions: pd.DataFrame) -> Iterator[Quantity]:
 
 
 def stall_quantities(stalls: pd.DataFrame) -> Iterator[Quantity]:
-    """What tasks lost to direct reclaim and direct compaction: in all, and at a time (S10.10)."""
+    """Time lost to direct reclaim and direct compaction: in all, and at a time (S10.10)."""
     for cause in CAUSES:
         own = stalls[stalls["cause"] == cause]
         times = own["begin_ns"].to_numpy(np.int64)

@@ -89,14 +89,15 @@ class Footer:
             "made with": f"pagealloc_model {self.version}, one run per column: no significance "
             "test",
         }
-        return labelled({label: text for label, text in lines.items() if text}, 11, width)
+        return labelled(lines, width)
 
 
-def labelled(lines: Mapping[str, str], size: int, width: int) -> str:
-    """Paragraphs behind labels of a size."""
+def labelled(lines: Mapping[str, str], width: int, size: int = 11) -> str:
+    """Texts below one another, each behind its label of a size; none where there is no text."""
     return "\n".join(
         paragraph(text, width=width, label=f"{label + ':':<{size}}")
         for label, text in lines.items()
+        if text
     )
 
 
@@ -187,7 +188,7 @@ def in_measure(row: Any, amount: object) -> str:
 
 
 def judgement(row: Any) -> str:
-    """What may be said of a row, in a word or two."""
+    """The verdict on a row, in a word or two."""
     return JUDGEMENTS.get(row.verdict, row.verdict)
 
 

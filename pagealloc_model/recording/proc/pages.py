@@ -22,7 +22,7 @@ _ALLOCATION = re.compile(
     rb"PFN (0x[0-9a-f]{1,12}|\d{1,14}) type (\w+) Block \d+ type (\w+) ",
     re.DOTALL,
 )
-"""What the model can hold: orders (S1.1) and page frames."""
+"""Limits of the model: orders (S1.1) and page frames."""
 
 _COPY_AGAIN = "copy it again, or delete it to go on without owners of pages"
 _TODO = "the file must be an unedited copy from debugfs; delete it to go on without owners"

@@ -227,7 +227,7 @@ def _zone(node: int, name: str, lines: list[tuple[int, str]], path: str | Path) 
 
 
 def _impossible_values(zone: ZoneInfoZone) -> Iterator[str]:
-    """What of a zone no kernel prints: batch and limits come from its pages (S4.2)."""
+    """Values of a zone that no kernel prints: batch and limits come from its pages (S4.2)."""
     end = (zone.start_pfn or 0) + zone.spanned
     if end > END_OF_MEMORY:
         yield f"ends at page frame {end}, the model knows memory up to {END_OF_MEMORY}"

@@ -65,7 +65,7 @@ class Host:
         return 0
 
     def has_capability(self, *numbers: int) -> bool:
-        """Whether this process holds one of some capabilities."""
+        """True where this process holds one of some capabilities."""
         for line in (read_or_none(self.proc / "self/status") or "").splitlines():
             if line.startswith("CapEff:"):
                 held = int(line.split()[1], 16)
@@ -125,7 +125,7 @@ KEPT_CONFIG = re.compile(
 
 
 def machine_meta(host: Host) -> dict[str, Any]:
-    """What holds for the machine whatever is recorded; what cannot be read is null."""
+    """Facts of the machine, whatever is recorded; what cannot be read is null."""
     cpuinfo: dict[str, str] = {}
     for line in (read_or_none(host.proc / "cpuinfo") or "").splitlines():
         key, _, value = line.partition(":")

@@ -68,7 +68,7 @@ def explain_failure(log: str, code: int, seen: str = "") -> str:
 
 
 def why_unusable(event_file: Path) -> str:
-    """What keeps a perf.data from being read, "" if nothing does.
+    """The reason why a perf.data cannot be read, "" if it can.
 
     Only when perf closes its file does the header say how long the data are.
     """
@@ -284,7 +284,7 @@ def find_perf() -> PerfTool:
 
 
 def is_built_with(path: str, library: str) -> bool:
-    """Whether a perf names a library among what it was built with."""
+    """True where a perf names a library among what it was built with."""
     built = _ask(path, "version", "--build-options").stdout
     return re.search(rf"^\s*{library}: \[ on", built, re.MULTILINE) is not None
 
@@ -387,7 +387,7 @@ def available_events(tracefs: Path) -> frozenset[str]:
 def choose_events(
     available: frozenset[str], patterns: Iterable[str], *, locks: bool
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What a user asks for as names to record, and names that this kernel lacks.
+    """Events to record by a user's patterns, and names that this kernel lacks.
 
     The two essential events are always recorded.
     """

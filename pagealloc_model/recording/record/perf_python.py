@@ -168,7 +168,7 @@ _TODO = "install Debian's linux-perf for its Python, or run: make perf-python"
 
 
 def module_words(module: ModuleType) -> str:
-    """What of perf's Python can be used here, in one line; recordings are read without it."""
+    """The state of perf's Python here, in one line; recordings are read without it."""
     generation = "parse_events" if hasattr(module, "parse_events") else "evsel"
     files = "live and from files" if hasattr(module, "session") else "live only"
     scripts = f"perf script -s {'runs' if runs_scripts() else 'does not run'} Python"
@@ -206,7 +206,7 @@ def load_perf_module() -> ModuleType:
 
 
 def runs_scripts() -> bool:
-    """Whether the perf command on PATH was built with Python."""
+    """True where the perf command on PATH was built with Python."""
     path = shutil.which("perf")
     try:
         return path is not None and is_built_with(path, "libpython")

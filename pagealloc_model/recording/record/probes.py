@@ -120,7 +120,7 @@ _LACKS = {
     "kswapd_rest": "why kswapd went on or slept is unseen",
     "kswapd": "before 7.2, how long kswapd worked and for which order is unseen",
 }
-"""What a recording cannot show without a probe, by how the event's name begins."""
+"""Things that a recording cannot show without a probe, by how the event's name begins."""
 
 _FILTERS = {"set_pfnblock_flags_mask": "mask & 7", "__set_pfnblock_flags_mask": "mask & 7"}
 """Of a pageblock's bits those of its type; compaction sets others far more often."""

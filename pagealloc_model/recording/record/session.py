@@ -120,7 +120,7 @@ class Workspace:
                     directory.rmdir()
 
     def nearly_full(self, recent: int) -> bool:
-        """Whether the disk has little more than what perf and the rest may need to finish."""
+        """True where the disk has little more than what perf and the rest may need to finish."""
         usage = shutil.disk_usage(self._top)
         reserved = min(_MOST_RESERVED, usage.total // _RESERVED_SHARE)
         return usage.free < reserved + _UNWRITTEN * recent
@@ -199,7 +199,7 @@ class Recorded:
 
 
 def read_back(path: Path, owner: tuple[int, int] | None) -> dict[str, Any] | None:
-    """What `pagealloc info --json` says of a recording, None if it cannot say.
+    """The output of `pagealloc info --json` of a recording, None if it cannot say.
 
     In a process of its own, as the user it belongs to: kernels compiled for the reading are then
     kept in that user's cache, not root's.
@@ -231,7 +231,7 @@ _LARGEST_SUGGESTION = 1 << 30
 
 
 def summary_lines(recorded: Recorded, content: Mapping[str, Any] | None) -> Iterator[str]:
-    """What went otherwise than usual; then what is there, if it can be believed, how to see it.
+    """Lines on the unusual; then what is there, if it can be believed, how to see it.
 
     The content is that of `read_back`. The last three lines are always there. Tracepoints that
     hardly any kernel has are not named; meta.json and `doctor` do.

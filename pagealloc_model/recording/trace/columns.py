@@ -127,7 +127,7 @@ class Losses:
         return Losses(self.cpu[rows], self.start_ns[rows], self.end_ns[rows], self.count[rows])
 
     def overlap(self, begin_ns: np.ndarray, end_ns: np.ndarray) -> np.ndarray:
-        """Which closed intervals have an instant in common with a loss, bool."""
+        """Mark the closed intervals that have an instant in common with a loss, bool."""
         order = np.argsort(self.start_ns, kind="stable")
         # The latest end of all losses that start no later than each, with one of none in front.
         ends = np.maximum.accumulate(np.r_[np.iinfo(np.int64).min, self.end_ns[order]])

@@ -119,7 +119,7 @@ _PERF_SCRIPT_FIELD = re.compile(r"(\w+)=(\S*)")
 _HEXADECIMAL = re.compile(r"0x[0-9a-fA-F]+")
 MAIN_COLUMNS = ("pfn", "order", "gfp", "migratetype", "percpu_refill")
 ABSENT = {"order": 0, "gfp": 0}
-"""What stands for a column that an event lacks; -1 for the others."""
+"""The value for a column that an event lacks; -1 for the others."""
 _FIELDS_OF = {
     kind: tuple(zip(MAIN_COLUMNS, fields, strict=True)) for kind, fields in MAIN_FIELDS.items()
 }

@@ -135,7 +135,7 @@ def traffic_table(comparison: LockComparison, *, width: int = WIDTH) -> str:
 
 
 def traffic_line(comparison: LockComparison) -> str:
-    """How many counts are near what was measured, and which are off by more than `TARGET`."""
+    """The number of counts near what was measured, and those off by more than `TARGET`."""
     by_site = comparison.by_site.set_index("site")
     known, missed = 0, []
     for quantity in JUDGED:
@@ -160,7 +160,7 @@ def longest_hold_table(times: LockTimes, *, width: int = WIDTH) -> str:
 
 
 def spread_table(spread: pd.DataFrame, *, width: int = WIDTH) -> str:
-    """What `with_spread` values in time but longest holds, for costs that are tenfold apart."""
+    """Those of `with_spread` in time but longest holds, for costs that are tenfold apart."""
     others = spread[~spread["result"].astype(str).str.startswith("longest hold, ")]
     columns = ["result", "low", "value", "high"]
     rows = [("in time", *row) for row in others[columns].itertuples(index=False)]
@@ -292,7 +292,7 @@ def experiment_table(changes: pd.DataFrame, score: pd.DataFrame, *, width: int =
 
 
 def experiment_line(score: pd.DataFrame) -> str:
-    """How many measurable changes were predicted, in a sentence."""
+    """The number of measurable changes predicted, in a sentence."""
     said = [
         f"{row.model} replays predict {row.predicted} of "
         f"{count_of(row.measurable, 'measurable change')} within the interval, "
@@ -305,7 +305,7 @@ def experiment_line(score: pd.DataFrame) -> str:
 
 
 def experiment_score(score: pd.DataFrame, width: int = WIDTH) -> str:
-    """How often changes were predicted, by mode of reclaim, and how to read that."""
+    """The share of changes that were predicted, by mode of reclaim, and how to read that."""
 
     def share(part: int, whole: int) -> str:
         return f"{part} ({100 * part / whole:.0f}%)" if whole else NOT_AVAILABLE

@@ -353,7 +353,7 @@ def read_plan(path: str | Path) -> Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """What one kernel and one choice of values is."""
+    """One kernel with one choice of values."""
 
     letter: str
     kernel: Kernel | None

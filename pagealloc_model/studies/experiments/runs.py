@@ -72,7 +72,7 @@ _STEPS = "ring buffers, set-up, settings"
 
 
 def here_check(user: int | None = None) -> Check:
-    """Whether this user can run experiments on this machine itself."""
+    """True where this user can run experiments on this machine itself."""
     name = "experiments here"
     if (os.geteuid() if user is None else user) == 0:
         return Check(name=name, found="root, so a plan with [here] can be run")

@@ -17,7 +17,7 @@ COMPILER = "cc"
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """What a machine does while it is recorded.
+    """Work of a machine while it is recorded.
 
     Commands are for sh. They find the programs in their path, and in variables: SEED, AMOUNT (work
     to do, in percent of the usual), DISK (a scratch disk with a file "big" of BIG_MIB megabytes),

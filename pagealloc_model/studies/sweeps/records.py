@@ -411,7 +411,7 @@ RECORDINGS_HELD = 2
 """Recordings that a worker keeps open; points of one recording come one after the other."""
 CONNECT_S = 10
 TRIES = 3
-"""How often a point is sent out before its results count as lost with the workers."""
+"""Times that a point is sent out before its results count as lost with the workers."""
 
 _held = HeldRecordings(RECORDINGS_HELD)
 Refusal = tuple[str, str]

@@ -39,6 +39,7 @@ from pagealloc_model.studies.sweeps.records import (
     records_by_cluster,
     records_by_threads,
 )
+from pagealloc_model.verdict.result_tables import labelled
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -238,15 +239,6 @@ def _footer(rows: pd.DataFrame, width: int) -> str:
         f"(model {distinct(rows, 'model')}), {count_of(len(rows), 'point')}",
     }
     return labelled(lines, width)
-
-
-def labelled(lines: Mapping[str, str], width: int) -> str:
-    """Texts below one another, each behind its label; none where there is no text."""
-    return "\n".join(
-        paragraph(text, width=width, label=f"{label + ':':<11}")
-        for label, text in lines.items()
-        if text
-    )
 
 
 def distinct(rows: pd.DataFrame, column: str) -> str:

@@ -70,7 +70,7 @@ def _streams_of(demand: RecordedDemand, cpus: Sequence[int]) -> tuple[np.ndarray
 
 
 def _by_reclaim(events: np.ndarray) -> np.ndarray:
-    """Whether recorded reclaim made frees: an elastic run does not take them over (bool)."""
+    """Frees that recorded reclaim made: an elastic run does not take them over (bool)."""
     wanted = np.uint32(pr.FREED_BY_RECLAIM)
     return np.asarray(events["bits"] & wanted == wanted) & (events["operation"] == at.FREE)
 

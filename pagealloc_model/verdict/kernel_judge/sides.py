@@ -285,7 +285,7 @@ class Sides:
     def _state_lines(
         self, unit: Unit, places: list[str], broken: tuple[str, int] | None
     ) -> tuple[list[str], list[str]]:
-        """What differs in objects and the state, and functions of the tree that set it."""
+        """Differences of objects and the state, and functions of the tree that set it."""
         functions = _around(unit, [broken[1]]) if broken else []
         objects = np.flatnonzero(self.places != self.kernel_places)[:3].tolist()
         lines = [
