@@ -7,9 +7,13 @@ from typing import Any
 import pandas as pd
 
 import pagealloc_model as pm
-from pagealloc_model.studies.study import Measured, forget_prepared
+from pagealloc_model.studies.study import (
+    Measured,
+    at_recorded_cost,
+    forget_prepared,
+    start_snapshots,
+)
 
-ELASTIC = pm.Assumptions(reclaim="elastic")
 SPREADS = 2
 """A counter is measurable where the policies differ by more than this many times the spread."""
 
@@ -29,13 +33,16 @@ ORDER = (
 def counters_of_pair(
     off: pm.Recording, on: pm.Recording, same: pm.Recording, field: str
 ) -> pd.DataFrame:
-    """Counters of both recordings, and as predicted from each under both policies."""
+    """Counters of both recordings, and as predicted from each under both policies.
+
+    Reclaim and compaction cost what they did in the recording.
+    """
     columns: dict[str, pd.Series] = {}
     for word, recording in (("off", off), ("on", on)):
-        measured = recording.measure()
+        measured, own = recording.measure(), recorded_costs(recording)
         for side in (False, True):
             policy = pm.Policy.from_settings({field: side})
-            predicted = pm.replay(recording, policy, assumptions=ELASTIC)
+            predicted = pm.replay(recording, policy, assumptions=own)
             counts = pressure_counters(predicted, measured).set_index("name")
             columns[word] = counts["measured"]
             columns[f"from_{word}_{'on' if side else 'off'}"] = counts["predicted"]
@@ -46,6 +53,11 @@ def counters_of_pair(
     table["measurable"] = (table["off"] - table["on"]).abs() > SPREADS * spread
     table["verdict"] = [_verdict(row) for row in table.itertuples()]
     return table[[*ORDER]].reset_index()
+
+
+def recorded_costs(recording: pm.Recording) -> pm.Assumptions:
+    """Elastic reclaim at the recording's own costs, pages in use as at its start."""
+    return at_recorded_cost(recording.trace, start_snapshots(recording)[1])
 
 
 def _verdict(row: Any) -> str:

@@ -65,6 +65,19 @@ def test_every_tree_of_the_mail_has_every_recording_and_the_failing_ones_are_in_
     assert [int(word) for word in shown.split()[3:]] == [signs[name] for name in RECORDINGS]
 
 
+def test_the_page_has_the_shares_of_every_tree(checkout: Path) -> None:
+    rows = tree_rows().set_index(["tree", "recording"])
+    page = (checkout / "docs" / "defrag_registered.md").read_text()
+    for tree in TREES:
+        name = "7.3" if tree == "today" else tree
+        cells = (
+            f"{row['vanilla']:.0f} to {row['defrag_mode']:.0f} "
+            f"({row['low']:+.0f} to {row['high']:+.0f})"
+            for row in (rows.loc[(tree, recording)] for recording in RECORDINGS)
+        )
+        assert f"| {name} | {' | '.join(cells)} |" in page
+
+
 def test_the_cap_makes_the_mode_serve_less_and_the_other_side_more() -> None:
     rows = cap_rows().set_index(["recording", "side"])
     assert rows.loc[("mixed_6.1", "defrag_mode"), "high"] < 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from types import SimpleNamespace
 
 import pandas as pd
@@ -52,15 +53,16 @@ def fixed_predictions(monkeypatch: pytest.MonkeyPatch) -> None:
             {"name": list(values), "measured": list(values.values()), "predicted": predicted}
         )
 
-    monkeypatch.setattr(pressure_pair, "measure", measured)
-    monkeypatch.setattr(pressure_pair, "replay", lambda _, policy, assumptions: policy)
+    monkeypatch.setattr(pm, "replay", lambda _, policy, assumptions: policy)
     monkeypatch.setattr(pressure_pair, "pressure_counters", counters)
     monkeypatch.setattr(pressure_pair, "forget_prepared", lambda _: None)
+    monkeypatch.setattr(pressure_pair, "recorded_costs", lambda _: None)
 
 
 @pytest.mark.usefixtures("fixed_predictions")
 def test_only_what_differs_by_more_than_twice_the_spread_is_measurable() -> None:
-    table = pressure_pair.counters_of_pair("off", "on", "same", "defrag_mode").set_index("name")
+    sides = (SimpleNamespace(measure=partial(measured, name)) for name in ("off", "on", "same"))
+    table = pressure_pair.counters_of_pair(*sides, "defrag_mode").set_index("name")
     assert table["measurable"].to_dict() == {"far": True, "near": False}
     assert table.loc["far", ["off", "same", "on"]].tolist() == [100, 110, 200]
     assert table["from_off_off"].tolist() == table["from_on_off"].tolist() == [1, 1]
