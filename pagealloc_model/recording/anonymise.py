@@ -235,7 +235,7 @@ _COUNTER = (
 )
 _WORDS = (
     r"DMA|DMA32|Normal|HighMem|Movable|Device|Unmovable|Reclaimable|HighAtomic|CMA|Isolate|Free"
-    r"|Node|Number|Page|Pages|of|at|batch|block|blocks|boost|cma|count|cpu|free|high|high_max"
+    r"|Node|Number|Page|Pages|of|at|batch|block|blocks|boost|cma|count|cpu\d*|free|high|high_max"
     r"|high_min|low|managed|migrate|min|node|node_unreclaimable|all_unreclaimable|order|pages"
     r"|pagesets|per|present|promo|protection|spanned|start_pfn|stats|threshold|type|vm|zone"
     r"|is_empty|pcp|scanned|reserved_highatomic|some|full|avg10|avg60|avg300|total"

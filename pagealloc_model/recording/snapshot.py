@@ -25,7 +25,8 @@ from pagealloc_model.recording.trace.side_tables import Window, events_between
 SNAPSHOT_FILES = ("buddyinfo", "pagetypeinfo", "zoneinfo", "vmstat")
 FOLIO_STATS_FILE = "hugepages_stats"
 """Counters of `transparent_hugepage/hugepages-SIZE/stats`, a line each; old recordings lack it."""
-KNOWN_FILES = (*SNAPSHOT_FILES, FOLIO_STATS_FILE, counts.PRESSURE_FILE, counts.READ_TIMES_FILE)
+_TIME_FILES = (counts.PRESSURE_FILE, counts.CPU_TIMES_FILE)
+KNOWN_FILES = (*SNAPSHOT_FILES, FOLIO_STATS_FILE, *_TIME_FILES, counts.READ_TIMES_FILE)
 
 _State = TypeVar("_State")
 
@@ -64,6 +65,7 @@ class Snapshot:
     zoneinfo = _parsed("zoneinfo", parse_zoneinfo)
     vmstat = _parsed("vmstat", counts.parse_vmstat)
     pressure = _parsed(counts.PRESSURE_FILE, counts.parse_pressure)
+    system_s = _parsed(counts.CPU_TIMES_FILE, counts.parse_system_time)
     folio_stats = _parsed(FOLIO_STATS_FILE, counts.parse_vmstat)
     read_ns = _parsed(counts.READ_TIMES_FILE, counts.parse_read_times)
     """CLOCK_MONOTONIC before and after each file's own read; old recordings lack it."""
@@ -71,7 +73,7 @@ class Snapshot:
     @cached_property
     def problems(self) -> Mapping[str, str]:
         """Files that are there but cannot be used: file name -> the error in one line."""
-        for name in (*SNAPSHOT_FILES, "pressure", "folio_stats", "read_ns"):
+        for name in (*SNAPSHOT_FILES, "pressure", "system_s", "folio_stats", "read_ns"):
             getattr(self, name)
         return self._problems
 

@@ -31,6 +31,7 @@ from pagealloc_model.verdict.quantities import (
     paired,
     pressure_quantities,
     recorded_pressure,
+    recorded_system_s,
     stall_quantities,
     thp_success,
     was_recorded,
@@ -451,6 +452,13 @@ def _stall_rows(recording: Recording, predicted: Replay) -> Iterator[ErrorRow]:
         if not np.isnan(measured):
             shown = (real.metric, real.scope, measured, model.value, real.unit)
             yield error_row(*shown, NO_PRESSURE, 0.0)
+    system_s = recorded_system_s(recording)
+    if system_s > 0:
+        holds = predicted.lock_times().acquisitions
+        own_s = float(holds["hold_ns"].sum() + holds["wait_ns"].sum()) / 1e9
+        own_s += float(predicted.stalls["ns"].sum() + predicted.daemon_work["ns"].sum()) / 1e9
+        shown = ("allocator_share", "all", float("nan"), own_s / system_s, SHARE)
+        yield error_row(*shown, NO_PRESSURE, 0.0, kind=PREDICTED_ALONE)
     run_s, own_s = (last - first) / 1e9, (predicted.over_ns - first) / 1e9
     longest = stalls.groupby("pid")["ns"].sum().max() if len(stalls) else 0
     yield error_row("run_time", "all", run_s, own_s, "s", NO_PRESSURE, run_s - longest / 1e9)

@@ -648,13 +648,32 @@ def recorded_pressure(recording: Recording) -> dict[str, float]:
     Between the last snapshot before the first event and the first after the last, as far as there
     are such. {} where fewer than two snapshots have it.
     """
-    first, last = recording.trace.demand_span_ns
     known = [(state.time_ns, state.pressure) for state in recording.snapshots if state.pressure]
     if len(known) < 2:
         return {}
-    before = [totals for time_ns, totals in known if time_ns <= first][-1:] or [known[0][1]]
-    after = [totals for time_ns, totals in known if time_ns >= last][:1] or [known[-1][1]]
-    return {name: (after[0][name] - before[0][name]) / 1e6 for name in before[0]}
+    return {
+        name: _while_events_came(recording, [(at, totals[name] / 1e6) for at, totals in known])
+        for name in known[0][1]
+    }
+
+
+def _while_events_came(recording: Recording, known: Sequence[tuple[int, float]]) -> float:
+    """Growth of a total, of which the times and values are given; NaN for fewer than two."""
+    if len(known) < 2:
+        return float("nan")
+    first, last = recording.trace.demand_span_ns
+    before = [value for time_ns, value in known if time_ns <= first][-1:] or [known[0][1]]
+    after = [value for time_ns, value in known if time_ns >= last][:1] or [known[-1][1]]
+    return after[0] - before[0]
+
+
+def recorded_system_s(recording: Recording) -> float:
+    """All CPUs' time in the kernel while events came, s (T12.12); NaN where it was not recorded.
+
+    Read as `recorded_pressure` is.
+    """
+    known = [(state.time_ns, state.system_s) for state in recording.snapshots]
+    return _while_events_came(recording, [one for one in known if one[1] is not None])
 
 
 def was_recorded(recording: Recording, event: Event) -> bool:

@@ -69,6 +69,7 @@ def recording(tmp_path: Path) -> Path:
         (snapshot / "vmstat").write_text(f"pgfree 1\n{SECRET} 2\n# {SECRET}\n")
         pressure = f"some avg10=0.50 avg60=0.00 avg300=0.00 total=7\n{SECRET} total=1\n"
         (snapshot / "pressure_memory").write_text(pressure)
+        (snapshot / "stat").write_text("cpu 1 2 300 4 5 0 0 7\ncpu0 1 2 300 4 5 0 0 7\n")
         (snapshot / "zoneinfo").write_text(f"Node 0, zone {SECRET}\n  pages free 1\n")
         (snapshot / "buddyinfo").write_bytes(b"Node 0, zone Normal 1\n\xff" + SECRET.encode())
         (snapshot / SECRET).write_text(SECRET)
@@ -162,6 +163,7 @@ def test_what_carries_a_conclusion_is_kept(recording: Path, trimmed: TrimResult)
     assert after.lock_profile.samples == {"refill": 3}
     assert after.snapshots[0].vmstat.values == {"pgfree": 1}
     assert after.snapshots[0].pressure == {"some": 7}
+    assert after.snapshots[0].system_s == 3.0
     assert after.meta["uname"][2] == after.whole_trace.release == "6.12.0"
     assert after.meta["sysctl"] == {"swappiness": None, "stat_interval": "1"}
     assert after.meta["perf"][1:5] == ["record", "anonymous", "--cgroup", "-a"]

@@ -239,6 +239,26 @@ def parse_pressure(text: str, path: str | Path = PRESSURE_FILE) -> Mapping[str, 
     return totals
 
 
+CPU_TIMES_FILE = "stat"
+"""The lines of /proc/stat that begin with cpu."""
+_TICKS_PER_S = 100
+_SYSTEM = (3, 6, 7)
+"""Words of a line that are time in the kernel: system, irq and softirq."""
+
+
+def cpu_lines(stat: bytes) -> bytes:
+    """What a recording keeps of /proc/stat (T12.12)."""
+    return b"".join(line for line in stat.splitlines(keepends=True) if line.startswith(b"cpu"))
+
+
+def parse_system_time(text: str, path: str | Path = CPU_TIMES_FILE) -> float:
+    """Read all CPUs' time in the kernel since boot, s, from the first line of /proc/stat."""
+    words = (text.splitlines() or [""])[0].split()
+    if len(words) <= max(_SYSTEM) or words[0] != "cpu":
+        raise malformed(path, 1, "is no line of all CPUs' times")
+    return sum(integer(words[place], path, 1) for place in _SYSTEM) / _TICKS_PER_S
+
+
 _TEXT_TYPES = frozenset("tTwW")
 _LARGEST_FUNCTION = 1 << 20
 _MOST_FUNCTIONS = 1 << 22

@@ -12,13 +12,19 @@ from pathlib import Path
 
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.recording import recording as recordings
-from pagealloc_model.recording.proc.counts import PRESSURE_FILE, READ_TIMES_FILE, format_read_times
+from pagealloc_model.recording.proc.counts import (
+    CPU_TIMES_FILE,
+    PRESSURE_FILE,
+    READ_TIMES_FILE,
+    cpu_lines,
+    format_read_times,
+)
 from pagealloc_model.recording.record.host import Host, machine_meta, read_or_none
 from pagealloc_model.recording.snapshot import FOLIO_STATS_FILE
 
 _PATHS = {PRESSURE_FILE: "pressure/memory"}
 """Where a file lies below /proc that is not kept under its own name."""
-_READ_ORDER = ("zoneinfo", "vmstat", "buddyinfo", PRESSURE_FILE, "pagetypeinfo")
+_READ_ORDER = ("zoneinfo", "vmstat", "buddyinfo", PRESSURE_FILE, CPU_TIMES_FILE, "pagetypeinfo")
 """Those that take microseconds first, so that they describe one instant; pagetypeinfo walks every
 free list, which took 30 to 60 ms on a machine with 19 GiB free."""
 
@@ -37,6 +43,8 @@ def take_snapshot(recording: Path, host: Host) -> int:
         with contextlib.suppress(OSError):
             contents[name] = (host.proc / _PATHS.get(name, name)).read_bytes()
             read_ns[name] = (before, time.monotonic_ns())
+    if CPU_TIMES_FILE in contents:
+        contents[CPU_TIMES_FILE] = cpu_lines(contents[CPU_TIMES_FILE])
     if stats := folio_stats(host):
         contents[FOLIO_STATS_FILE] = stats.encode("ascii")
     directory = recording / recordings.SNAPSHOT_DIRECTORY / f"{time_ns:020d}"
@@ -168,6 +176,6 @@ def copy_state(
     except OSError as error:
         raise UsageError(f"{directory}: cannot be written ({error.strerror})") from None
     files = directory / recordings.SNAPSHOT_DIRECTORY / f"{last:020d}"
-    needed = (name for name in _READ_ORDER if name not in _PATHS)
+    needed = (name for name in _READ_ORDER if name not in (PRESSURE_FILE, CPU_TIMES_FILE))
     unreadable = tuple(name for name in needed if not (files / name).exists())
     return count, unreadable, "kpageflags_at_ns" in json.loads(meta_file.read_text("utf-8"))

@@ -21,6 +21,7 @@ from pagealloc_model.recording.proc.counts import (
     parse_pagetypeinfo,
     parse_pressure,
     parse_read_times,
+    parse_system_time,
     parse_vmstat,
     read_kallsyms,
 )
@@ -39,6 +40,7 @@ PARSERS = {
     "pagetypeinfo": parse_pagetypeinfo,
     "vmstat": parse_vmstat,
     "pressure_memory": parse_pressure,
+    "stat": parse_system_time,
     "zoneinfo": parse_zoneinfo,
     READ_TIMES.name: parse_read_times,
 }
@@ -138,6 +140,7 @@ def test_times_that_are_written_are_read() -> None:
         ("buddyinfo", "Node 0, zone DMA 1 2147483649\n", "more than memory can have"),
         ("buddyinfo", "Node 0, zone DMA 1\nNode 0, zone DMA 2\n",
          "line 2: zone DMA of node 0 appears a second"),
+        ("stat", "cpu0 1 2 3 4 5 6 7\n", "line 1: is no line of all CPUs' times"),
         ("pressure_memory", "some total=1\n", "line 1: is no line of memory pressure"),
         ("vmstat", "", "no counter found"),
         ("vmstat", "pgfree\n", "line 1: is not a name and a value"),

@@ -18,6 +18,7 @@ _FILES = {
     "proc/buddyinfo": "Node 0, zone   Normal 1 2 3\n",
     "proc/pagetypeinfo": "Page block order: 9\n",
     "proc/zoneinfo": "Node 0, zone   Normal\n",
+    "proc/stat": "cpu 10 0 200 5 0 0 50 0 0 0\ncpu0 10 0 200 5 0 0 50 0 0 0\nintr 7\nbtime 9\n",
     "proc/pressure/memory": (
         "some avg10=0.10 avg60=0.00 avg300=0.00 total=5\n"
         "full avg10=0.00 avg60=0.00 avg300=0.00 total=3\n"

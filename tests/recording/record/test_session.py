@@ -96,9 +96,11 @@ def test_a_recording_is_whole(machine: Host, fake_perf: Setting, tmp_path: Path)
     meta = recording.meta
     for snapshot in recording.snapshots:
         assert snapshot.read_ns is not None
-        names = ["zoneinfo", "vmstat", "buddyinfo", "pressure_memory", "pagetypeinfo"]
+        names = ["zoneinfo", "vmstat", "buddyinfo", "pressure_memory", "stat", "pagetypeinfo"]
         assert list(snapshot.read_ns) == names
         assert snapshot.pressure == {"some": 5, "full": 3}
+        assert snapshot.system_s == 2.5
+        assert "btime" not in snapshot.text("stat")
         moments = [snapshot.time_ns, *(time for span in snapshot.read_ns.values() for time in span)]
         assert moments == sorted(moments)
     first, before, after = (snapshot.time_ns for snapshot in recording.snapshots[:3])
