@@ -29,6 +29,7 @@ COPIED = (
     "data/patches",
     "data/experiments/reserve_score",
     "data/experiments/reserve_loads",
+    "data/experiments/pageblock_order",
     "data/experiments/native_defrag",
 )
 GENERATED = {
@@ -55,6 +56,7 @@ CONTENTS = {
     "Studies": (
         "docs/highatomic",
         "docs/defrag_mode",
+        "docs/pageblock_order",
         "docs/pcp_buddy",
         "docs/batched_freeing",
         "docs/proposals",
