@@ -89,7 +89,9 @@ def over_seeds(path: str, seeds: int = SEEDS) -> pd.DataFrame:
         measured, model = float(table["measured"].iloc[0]), table["predicted"]
         error, null = float(table["error"].mean()), float(table["null_error"].mean())
         if metric in COUNTS:
-            error = (float(model.mean()) - measured) / measured if measured else np.nan
+            model_mean = float(model.mean())
+            unmeasured = np.inf if model_mean else 0.0
+            error = (model_mean - measured) / measured if measured else unmeasured
         off = abs(error)
         if metric == "extfrag_events":
             off = max(error + 1, 1 / (error + 1)) if error > -1 else np.inf
