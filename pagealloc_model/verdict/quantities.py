@@ -758,7 +758,7 @@ def _whole_quantities(
     courses = inside.courses(block_order, range(states.free.shape[1]))
     holds = {(hold.metric, hold.scope): hold for hold in hold_quantities(tables.transactions_full)}
     sizes = {name: holds[f"{name}_pages", "all"].values for name in ("refill", "drain")}
-    return {
+    return dict.fromkeys(WHOLE_UNITS, float("nan")) | {
         "free pages": _mean(courses["free_pages"]),
         **free_by_type(inside),
         "free pages in whole blocks": _mean(courses["free_in_whole_blocks"]),
@@ -772,7 +772,6 @@ def _whole_quantities(
         **{f"pages of a {name}": _mean(values) for name, values in sizes.items()},
         "longest drain": holds["longest_drain", "all"].value,
         "fallbacks": float(tables.fallbacks["count"].sum()),
-        **{name: float("nan") for name, unit in WHOLE_UNITS.items() if unit == "s"},
         **_counter_values(counter_changes(tables.vmstat, window)),
         **{
             f"{row['class']} order {row['order']} served": 1.0 - row["failed"] / row["asked"]
