@@ -18,6 +18,7 @@ class Unit:
     order: int
     freed: tuple[int, int] | None  # by which CPU, as its how-many-th free; None: in parts or never
     lead: int | None = None  # the failure it came in place of
+    left_out: int | None = None  # the same, if that order is not enabled
 
 
 @dataclass
@@ -67,12 +68,17 @@ def runs(units: Sequence[Unit]) -> Iterator[list[Unit]]:
         run: list[Unit] = []
         for unit in own:
             last = run[-1] if run else None
+            together = last is not None and unit.lead == last.lead
+            together &= last is not None and unit.left_out == last.left_out
+            if together and (unit.lead, unit.left_out) != (None, None):
+                run.append(unit)
+                continue
             follows = (
-                last is not None
+                together
+                and last is not None
                 and unit.freed is not None
                 and last.freed is not None
                 and unit.freed == (last.freed[0], last.freed[1] + 1)
-                and unit.lead == last.lead
             )
             if not follows and run:
                 yield run
@@ -93,7 +99,7 @@ def asked(
     for run in runs(units):
         asks = [(ask, 1 << ask.order) for unit in run for ask in split(unit, mask, touched)]
         limit = 10 if run[0].lead is None else failures[run[0].lead]
-        whole = run[0].freed is not None
+        whole = run[0].freed is not None or len(run) > 1
         for order in sorted(enabled_below(mask, 9)):
             if order >= limit or not whole:
                 break

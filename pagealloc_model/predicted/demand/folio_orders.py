@@ -47,15 +47,24 @@ def with_anon_orders(
         leads[stale] = leads[leads[stale]]
     units = np.flatnonzero((events["operation"] == at.ALLOC) & is_anon)
     units = units[np.argsort(tasks[units], kind="stable")]
-    made = _Made(demand, leads, mask, _folio_bits(policy, elastic), elastic.base_pages_per_huge)
+    asked = is_anon & (events["order"] > 0) & (events["operation"] != at.FREE)
+    bits = _folio_bits(policy, elastic, events["bits"][asked])
+    made = _Made(demand, leads, mask, bits, elastic.base_pages_per_huge)
     for begin, end in pairwise(_run_edges(demand, tasks, units, leads, mask)):
         made.add_run(units[begin:end], whole=end - begin > 1)
     return made.demand(dropped, is_dropped)
 
 
-def _folio_bits(policy: Policy, elastic: ElasticAssumptions) -> int:
-    setting = policy.thp_defrag or "madvise"
-    return at.GFP_NOMEMALLOC | thp_reclaim_bits(setting, elastic.thp_madvised)
+def _folio_bits(policy: Policy, elastic: ElasticAssumptions, recorded: np.ndarray) -> int:
+    """Bits of requests above order 0: by policy, else those that most recorded ones have."""
+    if policy.thp_defrag:
+        return at.GFP_NOMEMALLOC | thp_reclaim_bits(policy.thp_defrag, elastic.thp_madvised)
+    recorded = recorded[recorded & np.uint32(at.GFP_NOMEMALLOC) != 0]
+    if not len(recorded):
+        return at.GFP_NOMEMALLOC
+    found, counts = np.unique(recorded & np.uint32(_RECLAIM | pr.GFP_NORETRY), return_counts=True)
+    dropped = pr.GFP_NORETRY if elastic.thp_madvised else 0
+    return at.GFP_NOMEMALLOC | int(found[counts.argmax()]) & ~dropped
 
 
 def _frees(demand: Demand) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -86,9 +95,13 @@ def _run_edges(
     number = demand.events["object"][units]
     joins = whole[number]
     joins &= (demand.events["order"][units] != pr.THP_ORDER) | bool(mask >> pr.THP_ORDER & 1)
-    follows = joins[1:] & joins[:-1] & (tasks[units][1:] == tasks[units][:-1])
-    follows &= rank[number[1:]] == rank[number[:-1]] + 1
-    follows &= leads[number[1:]] == leads[number[:-1]]
+    follows = joins[1:] & joins[:-1] & (rank[number[1:]] == rank[number[:-1]] + 1)
+    recorded = np.full(len(demand.objects), -1, np.int32)
+    recorded[: len(demand.leads)] = demand.leads
+    before = recorded[number]
+    follows |= before[1:] >= 0
+    follows &= (before[1:] == before[:-1]) & (leads[number[1:]] == leads[number[:-1]])
+    follows &= tasks[units][1:] == tasks[units][:-1]
     return [0, *(np.flatnonzero(~follows) + 1).tolist(), len(units)] if len(units) else [0]
 
 
@@ -192,7 +205,8 @@ class _Made:
             held += 1 << each.order
             if held == size and place % size == 0 and len(waiting) > 1:
                 first = waiting[0]
-                freed = max(one.freed for one in waiting)
+                ends = [one.freed for one in waiting]
+                freed = max(ends) if min(ends) >= 0 else -1
                 own_place = first.place - 1
                 number = self._new(order, lead, first.row, own_place, freed)
                 for one in waiting:
