@@ -14,7 +14,7 @@ BUDGETS = {
     "recording": 10_430,
     "allocator": 13_620,
     "measured": 3_040,
-    "predicted": 7_950,
+    "predicted": 7_960,
     "verdict": 6_490,
     "show": 3_720,
     "studies": 5_510,
