@@ -148,22 +148,27 @@ def _quoted() -> str:
     )
 
 
-def _table() -> str:
+def tree_table() -> pd.DataFrame:
+    """The mail's table, a row a tree: shares served without the mode > with it, then signs.
+
+    A mark tells on which side of 0 the whole interval of the difference lies.
+    """
     rows = tree_rows().set_index(["tree", "recording"])
-    shown = []
+    shown = {}
     for tree, words in TREES.items():
-        cells = []
-        for recording in RECORDINGS:
-            row = rows.loc[(tree, recording)]
+        shown[words] = []
+        for name in RECORDINGS:
+            row = rows.loc[(tree, name)]
             mark = "+" if row["low"] > 0 else "-" if row["high"] < 0 else " "
-            cells.append(f"{row['vanilla']:.0f} > {row['defrag_mode']:.0f}{mark}")
-        shown.append((words, *cells))
-    signs = [
-        (f"signs, {words}", *(f"{rows.loc[(tree, name), 'sign']} " for name in RECORDINGS))
-        for tree, words in (("posted", "as posted"), ("today", "7.3"))
-    ]
+            shown[words].append(f"{row['vanilla']:.0f} > {row['defrag_mode']:.0f}{mark}")
+    for tree, words in (("posted", "signs, as posted"), ("today", "signs, 7.3")):
+        shown[words] = [f"{rows.loc[(tree, name), 'sign']} " for name in RECORDINGS]
+    return pd.DataFrame.from_dict(shown, orient="index", columns=list(RECORDINGS))
+
+
+def _table() -> str:
     titles = (Column(title="", words=True), *RECORDINGS)
-    return Table(titles, [*shown, *signs], grouped=False).to_text()
+    return Table(titles, list(tree_table().itertuples(name=None)), grouped=False).to_text()
 
 
 def _said() -> str:
