@@ -66,6 +66,7 @@ COMMANDS = (
     "post kbuild --patch pcp_batch=127 --format md --utf8",
     f"post {SMALL} --patch pcp_batch=127 --seeds 2 --no-validation",
     "post --reply highatomic",
+    "post --reply defrag_mode",
     "post defrag_7.3 --patch defrag_mode=1 --no-validation",
     "post highatomic_stock --patch min_free_kbytes=90112",
     "post highatomic_stock --patch min_free_kbytes=90112 --full",
