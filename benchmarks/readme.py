@@ -32,6 +32,7 @@ import sweep
 import waits
 from pagealloc_model.notebooks.studies import (
     build_rounds,
+    closed_experiments,
     defrag,
     experiments,
     lacks,
@@ -40,6 +41,7 @@ from pagealloc_model.notebooks.studies import (
     pressure,
     proposals,
     superpageblocks,
+    system_time,
 )
 from pagealloc_model.notebooks.studies.error_lines import (
     budget_lines,
@@ -196,6 +198,9 @@ PARTS: dict[str, Callable[[], Iterable[str]]] = {
     "errors": lambda: error_lines(_validations(SHIPPED)),
     "experiments-short": experiments.score_lines,
     "experiments": experiments.result_lines,
+    "closed-experiments": lambda: table_lines(closed_experiments.scored()),
+    "system-time-ownership": lambda: table_lines(system_time.ownership()),
+    "system-time-chains": lambda: table_lines(system_time.chains()),
     "errors-guests": lambda: error_lines(_validations(GUESTS)),
     "errors-guests-short": lambda: short_error_lines(_validations(GUESTS)),
     "lacks": lambda: table_lines(lacks.errors()),

@@ -9,11 +9,9 @@ The table goes to data/tables/closed_experiments.csv.
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 from pagealloc_model.notebooks.studies.experiments import shipped_experiment
 
@@ -26,7 +24,6 @@ from pagealloc_model.studies.study import (
     pairs_of,
     predicted_values,
     recorded_quantities,
-    shipped_recordings_directory,
     sides_of,
     verdict,
 )
@@ -105,21 +102,15 @@ def counts(name: str) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["plan", "mode", "metric", "recorded", "predicted"])
 
 
-def main() -> None:
-    """Print and ship the table."""
-    table = pd.concat([judged(name) for name in RECORDINGS])
-    scores = score(table)
-    counted = pd.concat([counts(name) for name in RECORDINGS])
-    print(scores.to_string(index=False))
-    print(counted.to_string(index=False))
-    wide = counted.pivot_table(index=["plan", "mode"], columns="metric", sort=False)
+def scored() -> pd.DataFrame:
+    """A row for each plan and mode: the score, and counts of replays beside the recorded ones."""
+    scores = score(pd.concat([judged(name) for name in RECORDINGS]))
+    wide = pd.concat([counts(name) for name in RECORDINGS]).pivot_table(
+        index=["plan", "mode"], columns="metric", sort=False
+    )
     wide.columns = [f"{metric}_{which}" for which, metric in wide.columns]
-    scores = scores.merge(wide.reset_index(), on=["plan", "mode"], how="left")
-    data = shipped_recordings_directory()
-    if data is None or np.isnan(table["before"]).all():
-        sys.exit("a checkout with data is needed")
-    scores.to_csv(data / "tables" / TABLE, index=False, float_format="%.6g")
+    return scores.merge(wide.reset_index(), on=["plan", "mode"], how="left")
 
 
 if __name__ == "__main__":
-    main()
+    print(scored().to_string(index=False))

@@ -12,13 +12,11 @@ Tables go to data/tables.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 
 import pandas as pd
 from pagealloc_model.notebooks.studies.locks import spread, with_costs
 
 import pagealloc_model as pm
-from pagealloc_model.studies.study import shipped_recordings_directory
 
 CPUS = (32, 128)
 OWNED = pm.Policy(pageblock_ownership="pcp_buddy")
@@ -109,13 +107,6 @@ def _longest_call(times: pm.locks.LockTimes) -> float:
     return float(taken.groupby([frame["cpu"], frame["time_ns"]]).sum().max())
 
 
-PARTS: dict[str, Callable[[], pd.DataFrame]] = {"ownership": ownership, "chains": chains}
-
-
 if __name__ == "__main__":
-    data = shipped_recordings_directory()
-    for part in sys.argv[1:] or PARTS:
-        table = PARTS[part]()
-        print(table.to_string(index=False))
-        if data is not None:
-            table.to_csv(data / "tables" / f"system_time_{part}.csv", index=False)
+    for part in sys.argv[1:] or ("ownership", "chains"):
+        print({"ownership": ownership, "chains": chains}[part]().to_string(index=False))
