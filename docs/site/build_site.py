@@ -31,6 +31,7 @@ COPIED = (
     "data/experiments/reserve_loads",
     "data/experiments/pageblock_order",
     "data/experiments/native_defrag",
+    "data/experiments/unseen_guests",
 )
 GENERATED = {
     "policy_fields": policy_page,
