@@ -75,9 +75,9 @@ def _page_reader() -> None:
     places, one = np.zeros(1 << 16, np.int32), np.zeros(1, np.int64)
     formats = np.zeros((0, layout.LAYOUT_WIDTH), np.int64)
     losses = np.zeros((0, layout.LOSS_WIDTH), np.int64)
-    room, state = Collected(0, None).room(1, 1, 1), np.zeros(layout.STATE_SLOTS, np.int64)
-    fields = (0, 0, 0, 0, 0)
-    walk.walk_pages(data, rows, rows.copy(), fields, places, formats, one, losses, *room, state)
+    pages = (data, rows, rows.copy(), (0, 0, 0, 0, 0), places, formats, one, losses)
+    state = np.zeros(layout.STATE_SLOTS, np.int64)
+    Collected(0, None).walk(walk.walk_pages, pages, (1, 1, 1), state)
 
 
 def _objects() -> None:

@@ -360,7 +360,11 @@ def _inferred_drains(
     # a CPU drains pages that another one freed or refilled last only when all lists are (S4.9, T11)
     rows = stream.rows_of(Event.FREE, Event.ZONE_LOCKED, Probe.REFILLED, Event.PCPU_DRAIN)
     rows = rows[np.isin(stream.pfn[rows], stream.pfn[members])]
-    rows = rows[np.lexsort((stream.time_ns[rows], stream.pfn[rows]))]
+    rows = rows[np.argsort(stream.time_ns[rows], kind="stable")]
+    # sorted by page, then time, in one word
+    bits = len(rows).bit_length()
+    together = np.sort((stream.pfn[rows] << bits) + np.arange(len(rows)))
+    rows = rows[together & ((1 << bits) - 1)]
     before, after = rows[:-1], rows[1:]
     is_drain, elsewhere = stream.is_kind(Event.PCPU_DRAIN), np.zeros(len(stream), bool)
     elsewhere[after] = is_drain[after] & ~is_drain[before]
