@@ -414,9 +414,9 @@ def run_stacks(options: argparse.Namespace) -> int:
         texts = map(folded, sides.values())
         if options.file.suffix == ".json":
             texts = iter([speedscope(sides)])
-        files = (options.file, options.file.with_stem(f"{options.file.stem}-patch"))
         try:
-            for file, text in zip(files, texts, strict=False):
+            for end, text in zip(("", "-patch"), texts, strict=False):
+                file = options.file.with_stem(f"{options.file.stem}{end}") if end else options.file
                 file.write_text(text, encoding="utf-8")
         except OSError as error:
             raise UsageError(f"{options.file}: cannot be written ({error.strerror})") from None

@@ -320,11 +320,11 @@ class Answers:
         """
         table, stream = self.trace.tables.get(DRAIN_PROBE), self.stream
         if table is not None:
-            batch = int(self.zones.batches()[:-1].max())
+            batch = int(self.zones.batches()[:-1].max(initial=0))
             pages = table["count"][np.argsort(table["cpu"], kind="stable")]
             causes = drain_causes(stream, stream.rows_of(Probe.BULK_FREE), self.trace.comms)
             pages = pages[causes == CAUSES.index(cause)]
-            if len(pages) < CALLS_MIN:
+            if len(pages) < CALLS_MIN or not batch:
                 return None
             larger = int(np.count_nonzero(pages > batch))
             line = f"{larger} of {len(pages)} {cause} calls free more than batch {batch} in a hold"

@@ -197,3 +197,5 @@ def test_the_command_prints_and_writes(
     printed = capsys.readouterr().out
     assert printed.startswith("asked for, as recorded: ")
     assert json.loads(file.read_text())["profiles"][0]["samples"]
+    assert main(["stacks", str(recorded), "-o", "/"]) == 2
+    assert "/: cannot be written" in capsys.readouterr().err

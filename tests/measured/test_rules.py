@@ -389,6 +389,7 @@ def test_calls_say_how_many_pages_a_hold_frees(tmp_path: Path, count: int, batch
     assert finding is not None
     assert finding.value is batched
     assert finding_of(events, tmp_path, "decay") is None
+    assert Answers(events.trace(tmp_path), ZoneMap.of(None)).free_batched() is None
 
 
 def test_a_few_calls_of_another_cause_change_nothing(tmp_path: Path) -> None:
