@@ -85,7 +85,9 @@ def compiled() -> str:
     from pagealloc_model.cli.compile_kernels import compile_kernel
 
     for module, name, group in LARGE:
-        if not jit.is_on_disk(getattr(import_module(module), name)):
+        kernel = getattr(import_module(module), name)
+        file = f"{jit.entry_name(kernel)}-{jit.entry_fingerprint(kernel)}-*"
+        if not any(jit.kernels_directory().glob(file)):
             return f"{group}: {compile_kernel(group)}"
     return ""
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 from pytest import MonkeyPatch
 
+from pagealloc_model.base import jit
+from pagealloc_model.cli import compile_kernels
 from tests import quick
 from tests.import_graph import ImportGraph
 
@@ -44,3 +47,16 @@ def test_without_a_change_nothing_is_judged(
     monkeypatch.setattr("sys.argv", ["quick"])
     assert quick.main() == 2
     assert "no Python file differs from HEAD" in capsys.readouterr().out
+
+
+def test_a_large_kernel_that_is_not_on_disk_is_compiled(
+    monkeypatch: MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(jit, "kernels_directory", lambda: tmp_path)
+    monkeypatch.setattr(compile_kernels, "compile_kernel", lambda group: "compiled")
+    assert quick.compiled() == "event loop: compiled"
+    monkeypatch.setattr(quick, "LARGE", quick.LARGE[:1])
+    advance = import_module(quick.LARGE[0][0]).advance
+    name = f"{jit.entry_name(advance)}-{jit.entry_fingerprint(advance)}-types.kernel"
+    (tmp_path / name).touch()
+    assert quick.compiled() == ""
