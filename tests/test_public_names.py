@@ -7,6 +7,7 @@ import inspect
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -86,3 +87,42 @@ def test_scripts_of_studies_import_public_names_only(checkout: Path) -> None:
                 if module.startswith("pagealloc_model") and module not in public and not is_own:
                     internal[file.name] = module
     assert internal == {}
+
+
+@pytest.mark.parametrize("folder", ["pagealloc_model", "notebooks/studies", "benchmarks", "tests"])
+def test_names_of_other_modules_exist(checkout: Path, folder: str) -> None:
+    missing = []
+    for path in sorted((checkout / folder).rglob("*.py")):
+        nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+        bound = {node.id for node in nodes if isinstance(node, ast.Name) and _is_stored(node)}
+        bound |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+        modules = {}
+        for node in nodes:
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(pm.__name__):
+                for alias in node.names:
+                    value = _found(node.module or "", alias.name)
+                    if value is None:
+                        missing.append(f"{path}:{node.lineno}: {node.module}.{alias.name}")
+                    if inspect.ismodule(value):
+                        modules[alias.asname or alias.name] = value.__name__
+        for node in nodes:
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                name = node.value.id
+                if name in modules.keys() - bound and _found(modules[name], node.attr) is None:
+                    missing.append(f"{path}:{node.lineno}: {modules[name]}.{node.attr}")
+    assert missing == []
+
+
+def _is_stored(name: ast.Name) -> bool:
+    return isinstance(name.ctx, ast.Store)
+
+
+def _found(module: str, name: str) -> object:
+    """What a module has under a name, or the module below it; None if there is neither."""
+    found = import_module(module)
+    if hasattr(found, name):
+        return found if getattr(found, name) is None else getattr(found, name)
+    try:
+        return import_module(f"{module}.{name}")
+    except ModuleNotFoundError:
+        return None
