@@ -433,6 +433,7 @@ def read_with_perf_script(path: str | Path) -> Trace:
         text.line(line)
     else:
         raise RecordingError(path, _WITHOUT_ALLOCATIONS, todo=_RECORD_WITH)
+    rows.tables.clear()  # their fields are text, of events that need not come again
     attrs: list[perf_file.EventAttr] = []
     comms, gfp_bits = {0: "swapper"}, {}
     since = ("--time", f"{start_ns // 10**9}.{start_ns % 10**9:09d},")

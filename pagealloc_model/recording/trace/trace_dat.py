@@ -648,6 +648,6 @@ def buffer_pages(
             packed = file.content[where + 8 : where + 8 + size].tobytes()
             data.append(np.frombuffer(file.unpack(packed, unpacked, where), np.uint8))
             if progress is not None:
-                progress(data.rows / total)
+                progress(data.rows / max(total, 1))
         places.append(CpuData(cpu, start, data.rows - start))
     return with_room_behind(data), places
