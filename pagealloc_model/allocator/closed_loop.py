@@ -168,7 +168,7 @@ def log_stall(m: at.Arrays, c: ClosedLoop, position: int, ns: int, compaction_ns
 
 @cold
 def log_daemon(m: at.Arrays, c: ClosedLoop, what: int, node: int) -> None:
-    """Part of psi_memstall_enter(): keep the step that kswapd or kcompactd is at (S10.11)."""
+    """Part of balance_pgdat(): keep the step that kswapd or kcompactd is at (S10.11)."""
     words = node_pressure_at(m, node)
     ns = 0
     if what == KSWAPD:
