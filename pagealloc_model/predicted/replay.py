@@ -88,7 +88,7 @@ def check_mode(policy: Policy, assumptions: Assumptions, *, is_build: bool) -> N
 
     Raises:
         PolicyError: a field that only an elastic replay reads, in a literal one; one that an
-            elastic replay by a kernel build does not have.
+            elastic replay by a kernel build, or in a closed loop, does not have.
     """
     lacking: tuple[str, ...] = ()
     why = (
@@ -106,6 +106,9 @@ def check_mode(policy: Policy, assumptions: Assumptions, *, is_build: bool) -> N
     for name in lacking:
         if name in policy.given():
             raise PolicyError(f"policy {name}: {why}")
+    if policy.huge_anon_orders is not None and (is_build or assumptions.time == "closed"):
+        other = "no kernel's source" if is_build else "--reclaim elastic"
+        raise PolicyError(f"policy huge_anon_orders: an open loop by the model has it; use {other}")
 
 
 @dataclass(frozen=True)
@@ -474,10 +477,6 @@ def _answer(question: _Question, prepared: Prepared) -> Replay:
     policy = prepared.machine.at_boot(policy, rules)
     prepared = prepared.with_pageblocks(policy)
     if is_elastic and question.asked.huge_anon_orders is not None:
-        if build is not None or assumptions.time == "closed":
-            raise UsageError(
-                "huge_anon_orders takes the model and an open loop: leave out the other"
-            )
         tasks = threads_of(recording.trace, demand.events)
         demand = with_anon_orders(demand, tasks, policy, assumptions.elastic)
         prepared = replace(prepared, demand=demand)

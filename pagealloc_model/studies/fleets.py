@@ -13,7 +13,7 @@ import pandas as pd
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.state import make_state
 from pagealloc_model.base.arrays import Column
-from pagealloc_model.base.errors import UsageError
+from pagealloc_model.base.errors import PolicyError, UsageError
 from pagealloc_model.base.lazy import LazyMethod
 from pagealloc_model.base.progress_bar import Report, part_of, unreported
 from pagealloc_model.base.progress_bar import progress as progress_bar
@@ -21,7 +21,7 @@ from pagealloc_model.base.table import Table
 from pagealloc_model.base.text import WIDTH, ascii_only, count_of, number, paragraph
 from pagealloc_model.base.version import __version__
 from pagealloc_model.policy.kernel_rules import KernelRules, preset_names
-from pagealloc_model.policy.policy import Policy
+from pagealloc_model.policy.policy import ELASTIC_SETTINGS, Policy
 from pagealloc_model.predicted.carrier import ModelCarrier
 from pagealloc_model.predicted.run import Cancelled, fallback_counts
 from pagealloc_model.recording.machine import Machine, synthetic_machine
@@ -487,7 +487,7 @@ def fleet(
 
     Raises:
         UsageError: a side without hosts, or made-up hosts on a cluster.
-        PolicyError: no such rules.
+        PolicyError: no such rules, or a field that made-up hosts lack.
         RecordingError: a recording cannot be opened.
         ClusterError: the scheduler cannot be reached, or goes away.
     """
@@ -530,6 +530,9 @@ def _synthetic_rows(
     """Rows of made-up hosts."""
     if synthetic.count < 1:
         raise UsageError("a side of a fleet needs at least one host")
+    for name in ("pageblock_order", *ELASTIC_SETTINGS):
+        if name in policy.given():
+            raise PolicyError(f"policy {name}: made-up hosts of a fleet lack it; give recordings")
     rules, hosts = synthetic.kernel_rules(), synthetic.hosts()
     provenance: dict[str, str | int] = {
         "effective_policy": str(policy),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -154,5 +155,16 @@ def test_a_literal_replay_and_a_closed_loop_have_no_such_policy() -> None:
     recording, policy = pm.open("highatomic_gate3"), Policy(huge_anon_orders=0)
     with pytest.raises(PolicyError):
         pm.replay(recording, policy)
-    with pytest.raises(UsageError, match="open loop"):
+    with pytest.raises(PolicyError, match="open loop"):
         pm.replay(recording, policy, assumptions=Assumptions(reclaim="elastic", time="closed"))
+
+
+def test_a_comparison_allows_other_orders_of_faults() -> None:
+    recording = pm.open("highatomic_gate3")
+    base = pm.replay(recording, assumptions=ELASTIC)
+    patch = pm.replay(recording, Policy(huge_anon_orders=1 << 4), assumptions=ELASTIC)
+    rows = pm.compare(base, patch).rows.set_index(["metric", "scope"])
+    assert rows.loc[("thp_fault_alloc", "all"), "patch"] == 0
+    other = pm.replay(pm.open("kbuild"), Policy(huge_anon_orders=1 << 4), assumptions=ELASTIC)
+    with pytest.raises(UsageError, match="different recordings"):
+        pm.compare(base, replace(other, name=base.name, rules=base.rules))

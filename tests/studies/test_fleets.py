@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model.base.errors import UsageError
+from pagealloc_model.base.errors import PolicyError, UsageError
 from pagealloc_model.cli import main
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.recording.machine import synthetic_machine
@@ -117,6 +117,13 @@ def test_the_figure_shows_every_host(made_up: pm.fleets.FleetResult) -> None:
     assert shown["highatomic_blocks_end/patch"] == 3
     with pytest.raises(UsageError, match="no metric 'thp_success'"):
         made_up.compared(["thp_success"])
+
+
+@pytest.mark.parametrize("setting", ["pageblock_order=7", "huge_anon_orders=16"])
+def test_made_up_hosts_refuse_what_they_lack(setting: str) -> None:
+    policy = pm.Policy.parse([setting])
+    with pytest.raises(PolicyError, match="made-up hosts of a fleet lack it"):
+        pm.fleets.fleet(HOSTS, HOSTS, patch_policy=policy, cache=False)
 
 
 def test_the_command_prints_and_writes(

@@ -25,6 +25,7 @@ from pagealloc_model.studies.sweeps.metrics import (
     COUNTER_PREFIX,
     METRICS,
     ORDER_PREFIX,
+    SERVED_SUFFIX,
     Metric,
     metric,
 )
@@ -98,7 +99,11 @@ class SweepResult:
     def metrics(self) -> tuple[str, ...]:
         """The columns that hold numbers of the replays."""
         prefixes = (ORDER_PREFIX, COUNTER_PREFIX)
-        return tuple(c for c in self.rows if c in METRICS or str(c).startswith(prefixes))
+        names = {c: str(c) for c in self.rows}
+        own = {
+            c for c in names if names[c].startswith(prefixes) or names[c].endswith(SERVED_SUFFIX)
+        }
+        return tuple(c for c in names if c in METRICS or c in own)
 
     def to_parquet(self, path: str | Path) -> None:
         """Write the table; the file appears whole or not at all."""

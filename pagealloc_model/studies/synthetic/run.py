@@ -20,7 +20,7 @@ from pagealloc_model.allocator.state import (
     place_buddies,
     with_pressure,
 )
-from pagealloc_model.base.errors import UsageError
+from pagealloc_model.base.errors import PolicyError, UsageError
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.predicted import tables
@@ -351,6 +351,8 @@ def run(
     chosen = KernelRules.preset(rules) if isinstance(rules, str) else rules
     policy, assumptions = policy or Policy(), assumptions or Assumptions()
     check_mode(policy, assumptions, is_build=False)
+    if policy.huge_anon_orders is not None:
+        raise PolicyError("policy huge_anon_orders: only replays of recordings have it")
     if not demand.count:
         raise UsageError(f"{demand.name}: no events, so there is nothing to replay")
     places = np.full(demand.objects, -1, np.int32)

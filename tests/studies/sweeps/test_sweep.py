@@ -28,6 +28,7 @@ from pagealloc_model.studies.sweeps.records import (
     point_key,
     recording_digest,
 )
+from pagealloc_model.studies.sweeps.sweep import SweepResult
 from tests.show.test_post import assert_mailable
 from tests.small_recordings import write_recording
 
@@ -99,6 +100,11 @@ def test_elastic_replays_have_the_kernels_counters(small: pm.Recording) -> None:
     assert elastic["vmstat_pgscan_kswapd"] == last["pgscan_kswapd"]
     assert np.isnan(literal["vmstat_pgscan_kswapd"])
     assert "vmstat_pgscan_kswapd" in result.metrics
+
+
+def test_shares_served_by_order_are_metrics() -> None:
+    rows = pd.DataFrame({"anon_order_4_served_by_order": [0.5], "error": [""]})
+    assert SweepResult(rows=rows, axes=()).metrics == ("anon_order_4_served_by_order",)
 
 
 def test_points_seeds_and_recordings_make_one_row_each(small: pm.Recording, tmp_path: Path) -> None:

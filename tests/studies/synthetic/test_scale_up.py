@@ -10,7 +10,7 @@ import pagealloc_model as pm
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import pressure_layout as pr
 from pagealloc_model.allocator.invariants import broken_invariants
-from pagealloc_model.base.errors import UsageError
+from pagealloc_model.base.errors import PolicyError, UsageError
 from pagealloc_model.studies.synthetic import scale_up
 from tests.small_recordings import shipped_recording
 
@@ -130,6 +130,9 @@ def test_no_request_of_a_later_round_fails(thrice: pm.synthetic.Demand) -> None:
     assert broken_invariants(run.final) == []
     with pytest.raises(pm.Cancelled):
         pm.synthetic.run(thrice, rules="6.18", cancel=lambda: True)
+    orders, elastic = pm.Policy(huge_anon_orders=16), pm.Assumptions(reclaim="elastic")
+    with pytest.raises(PolicyError, match="only replays of recordings"):
+        pm.synthetic.run(thrice, orders, rules="6.18", assumptions=elastic)
 
 
 @pytest.fixture(scope="module")
