@@ -437,10 +437,6 @@ def _acquisitions_table(
     )
 
 
-SOFT_LOCKUP_NS = 20_000_000_000
-"""The kernel's softlockup detector fires after 2 * watchdog_thresh, 20 s by default."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class LockModel:
     """Rules of time at the locks.

@@ -641,22 +641,15 @@ def compare(base: Replay, patch: Replay) -> Comparison:
         if values[0] != values[1]:
             brief = " and ".join(str(getattr(value, "name", value)) for value in values)
             raise UsageError(f"cannot compare replays of different {name}: {brief}")
-    if not _of_one_recording(base, patch):
+    demands = (base.demand, patch.demand)
+    asked = [demand.recorded if demand.by_orders else demand.events for demand in demands]
+    if not np.array_equal(*asked):
         raise UsageError(f"cannot compare replays of different recordings, both named {base.name}")
     if not np.array_equal(base.edges, patch.edges):
         raise UsageError("cannot compare replays of different windows")
     edges = windows_of(base)
     pairs = paired(replay_quantities(base, edges), replay_quantities(patch, edges))
     return Comparison(base=base, patch=patch, pairs=pairs)
-
-
-def _of_one_recording(base: Replay, patch: Replay) -> bool:
-    """Whether the demand is the same, but for the orders that a policy asks for (S10.13)."""
-    if not (base.demand.by_orders or patch.demand.by_orders):
-        return np.array_equal(base.demand.events, patch.demand.events)
-    if base.recording is None or patch.recording is None:
-        return False
-    return np.array_equal(base.recording.trace.time_ns, patch.recording.trace.time_ns)
 
 
 def _difference(base: Replay, patch: Replay) -> str:

@@ -97,6 +97,7 @@ class Demand:
             elastic replay.
         clusters: what recorded compaction moved together (T10.18), of a literal replay.
         by_orders: counts of what was asked for by other orders than recorded (S10.13).
+        recorded: the events before that.
     """
 
     events: np.ndarray
@@ -125,6 +126,7 @@ class Demand:
     leads: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
     clusters: tuple[Cluster, ...] = ()
     by_orders: Mapping[str, int] = field(default_factory=dict)
+    recorded: np.ndarray = field(default_factory=lambda: np.zeros(0, at.EVENT))
 
     @property
     def first_ns(self) -> int:

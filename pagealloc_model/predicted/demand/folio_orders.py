@@ -263,6 +263,7 @@ class _Made:
             leads[list(self.relinked)] = list(self.relinked.values())
         return replace(
             self.old,
+            recorded=events,
             events=together[np.lexsort((place, row))],
             objects=np.concatenate([self.old.objects, objects]),
             leads=leads.astype(np.int32),

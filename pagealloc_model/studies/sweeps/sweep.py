@@ -21,14 +21,7 @@ from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.recording.recording import Recording
 from pagealloc_model.studies.sweeps.design import Point, Settings, grid, shown
-from pagealloc_model.studies.sweeps.metrics import (
-    COUNTER_PREFIX,
-    METRICS,
-    ORDER_PREFIX,
-    SERVED_SUFFIX,
-    Metric,
-    metric,
-)
+from pagealloc_model.studies.sweeps.metrics import Metric, metric
 from pagealloc_model.studies.sweeps.records import (
     PROVENANCE,
     Record,
@@ -98,12 +91,7 @@ class SweepResult:
     @cached_property
     def metrics(self) -> tuple[str, ...]:
         """The columns that hold numbers of the replays."""
-        prefixes = (ORDER_PREFIX, COUNTER_PREFIX)
-        names = {c: str(c) for c in self.rows}
-        own = {
-            c for c in names if names[c].startswith(prefixes) or names[c].endswith(SERVED_SUFFIX)
-        }
-        return tuple(c for c in names if c in METRICS or c in own)
+        return tuple(name for name in self.rows if metric(str(name)).meaning != name)
 
     def to_parquet(self, path: str | Path) -> None:
         """Write the table; the file appears whole or not at all."""
