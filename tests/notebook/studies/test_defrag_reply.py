@@ -34,9 +34,10 @@ def test_the_command_prints_a_mail_of_one_screen(capsys: pytest.CaptureFixture[s
 
 
 def test_quoted_rows_are_those_of_the_cover_letter() -> None:
-    quoted = [line.split() for line in defrag_reply().to_text().splitlines() if line[:2] == "> "]
+    lines = defrag_reply().to_text().splitlines()
+    quoted = [line.split() for line in lines if " -> " in line]
     posted = posted_figures("defrag_mode_series").set_index(["quantity", "variant"])["value"]
-    assert [(" ".join(words[1:-3]), words[-3], words[-1]) for words in quoted] == [
+    assert [(" ".join(words[:-3]), words[-3], words[-1]) for words in quoted] == [
         (name, posted[name, "unpatched"], posted[name, "patched"]) for name in QUOTED
     ]
 

@@ -29,6 +29,7 @@ from pagealloc_model.notebooks.studies.reserve_reply import (
     cost_rows,
     load_boots,
     load_rows,
+    predicted_changes,
     shipped_boots,
     shipped_patch,
 )
@@ -44,6 +45,7 @@ import pagealloc_model as pm
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.cli import main
 from pagealloc_model.show.post.message import Fixed
+from pagealloc_model.studies.study import change_interval
 
 SMALL = replace(
     IDLE_HOST,
@@ -194,6 +196,29 @@ def test_what_the_mail_says_of_loads_is_in_their_boots() -> None:
     assert rows.loc[(LOADS["whole"], "posted gate"), "failed_order_3"] == pytest.approx(failed)
     costs = cost_rows().set_index(["side", "order"])
     assert costs.loc[("gate", 3), "change"] > costs.loc[("both", 3), "change"]
+
+
+def test_what_the_mail_calls_not_measurable_is_not_and_what_rises_does() -> None:
+    boots = load_boots()
+    madvise, first = boots[boots["load"] != "always"], boots[boots["load"] == "whole"]
+    earlier = shipped_boots()
+
+    def change(table: pd.DataFrame, before: str, after: str, column: str) -> tuple[float, float]:
+        sides = (table.loc[table["side"] == side, column].to_list() for side in (before, after))
+        return change_interval(*sides)
+
+    for table, before, after in (
+        (earlier, "none", "score"),
+        (first, "none", "both"),
+        (earlier, "gate", "both"),
+        (madvise, "gate", "both"),
+    ):
+        low, high = change(table, before, after, "thp")
+        assert low < 0 < high
+    for side in ("gate", "both"):
+        for column in ("kswapd_scanned", "kcompactd_scanned"):
+            assert change(madvise, "none", side, column)[0] > 0
+    assert predicted_changes("load")["both"] < predicted_changes("idle")["both"]
 
 
 def test_the_patch_is_below_the_mail_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
