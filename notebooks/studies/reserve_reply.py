@@ -315,7 +315,7 @@ def _said(rows: pd.DataFrame) -> str:
     idle, filling = (predicted_changes(name) for name in ("idle", "load"))
     costs = cost_rows().set_index(["side", "order"])[["change", "low", "high"]]
     still = side_rows(shipped_boots()).query("proactiveness == 0")["thp_success"]
-    pays = "{:,.0f} ({:,.0f} to {:,.0f})"
+    pays = "{:+,.0f} ({:,.0f} to {:,.0f})"
     return (
         f"Against no change, in points: {', '.join(before)}; by instructions {', '.join(now)}. "
         f"Registered: the score alone gains, and so do both under the first load ({points}). "
@@ -323,9 +323,9 @@ def _said(rows: pd.DataFrame) -> str:
         f"{idle['both']:+.0f} for both from a boot with an idle reserve, {filling['both']:+.0f} "
         f"from one that fills it (gate {filling['gate']:+.0f}). kcompactd scans "
         f"{_scanned('both')} pages more with both. At proactiveness 0 both serve "
-        f"{100 * still.iloc[1]:.0f}%, no change {100 * still.iloc[0]:.0f}%. At order 3 of 10,000 "
-        f"the gate fails {pays.format(*costs.loc[('gate', 3)])} more, both "
-        f"{pays.format(*costs.loc[('both', 3)])}."
+        f"{100 * still.iloc[1]:.0f}%, no change {100 * still.iloc[0]:.0f}%. Over all "
+        f"{len(load_boots())} boots the gate adds {pays.format(*costs.loc[('gate', 3)])} "
+        f"to o3, both {pays.format(*costs.loc[('both', 3)])}."
     )
 
 
@@ -369,4 +369,4 @@ def _other_loads(rows: pd.DataFrame) -> str:
     if len(own) < len(COMPARED):
         return ""
     none, gate, both = (f"{share:.0f}" for share in own)
-    return f" With defrag=always a boot each serves {none}, {gate}, {both}%."
+    return f" With defrag=always a boot each has {none}, {gate}, {both}%."
