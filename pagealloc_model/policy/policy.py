@@ -290,7 +290,8 @@ class Policy(metaclass=Given):
         "mask of orders that anonymous faults ask for (huge_anon_orders_always); 16: 64 KiB",
         source="S10.13",
         unit="mask",
-        maximum=(1 << 10) - 1,
+        maximum=(1 << 10) - 4,
+        step=4,
     )
     local_thp_reclaims: bool | None = _pressure(
         "__GFP_THISNODE in __alloc_pages_slowpath()",
@@ -342,6 +343,11 @@ class Policy(metaclass=Given):
         if fraction is not None and 0 < fraction < 8:
             raise PolicyError(
                 f"policy percpu_pagelist_high_fraction={fraction}: the kernel takes 0 or 8 and more"
+            )
+        if (self.huge_anon_orders or 0) & 3:
+            raise PolicyError(
+                f"policy huge_anon_orders={self.huge_anon_orders}: the smallest size is 16 KiB, so "
+                "that bits 0 and 1 stay clear"
             )
         low, high = self.pcp_high_min, self.pcp_high_max
         if low is not None and high is not None and low > high:

@@ -198,6 +198,8 @@ def test_bad_assumptions_are_refused(values: dict[str, object]) -> None:
 
 def test_a_lower_bound_above_the_upper_one_is_refused() -> None:
     """Alone each may cross the machine's other bound, as the kernel's own may (S4.3)."""
+    with pytest.raises(PolicyError, match="huge_anon_orders=6: the smallest size is 16 KiB"):
+        Policy(huge_anon_orders=6)
     with pytest.raises(PolicyError, match="pcp_high_min=9 is above pcp_high_max=8"):
         Policy(pcp_high_min=9, pcp_high_max=8)
     with pytest.raises(PolicyError, match="is above"):

@@ -111,7 +111,7 @@ def shape(tree: tuple[object, ...]) -> tuple[object, ...]:
 @pytest.mark.parametrize("seed", range(60))
 def test_faults_ask_as_the_oracle_says(seed: int) -> None:
     units, failures, demand, tasks = drawn(seed)
-    mask = random.Random(seed).choice((0, 1 << 4, 1 << 9, 1 << 4 | 1 << 9, 1 << 2 | 1 << 3, 0x3FE))
+    mask = random.Random(seed).choice((0, 1 << 4, 1 << 9, 1 << 4 | 1 << 9, 1 << 2 | 1 << 3, 0x3FC))
     touched = random.Random(seed).choice((512, 60))
     elastic = ElasticAssumptions(base_pages_per_huge=touched)
     found = with_anon_orders(demand, tasks, Policy(huge_anon_orders=mask), elastic)
