@@ -74,6 +74,13 @@ def test_a_local_attempt_in_vain_is_no_request_of_its_own() -> None:
     assert rows_of(recorded_folios(trace, np.zeros(0, int), known=True))["anon", 9] == (2, 1, 0, 1)
 
 
+def test_an_order_that_no_kernel_has_is_no_request() -> None:
+    trace = trace_of((1, FOLIO, 40, False), (1, FOLIO, 15, True), (1, FOLIO, 0, True))
+    folios = recorded_folios(trace, np.zeros(0, int), known=True)
+    assert rows_of(folios) == {("anon", 0): (1, 1, 0, 0)}
+    assert recorded_falls(trace).empty
+
+
 def test_a_failure_fell_back_to_what_its_task_was_served_with_next() -> None:
     trace = trace_of(
         (1, FOLIO | THISNODE, 9, False),
