@@ -71,7 +71,8 @@ def recorded_folios(trace: Trace, stalled: np.ndarray, *, known: bool) -> pd.Dat
     """
     counts = np.zeros((pr.CLASSES * at.ORDERS, pr.OUTCOME_WORDS), np.int64)
     for part in parts(len(trace)):
-        rows = _requests(trace, part)
+        is_request = (trace.event[part] == Event.ALLOC) & (trace.order[part] < at.ORDERS)
+        rows = np.flatnonzero(is_request) + part.start
         gfp, order = trace.gfp[rows], trace.order[rows].astype(np.int64)
         kind = page_classes(gfp, order)
         served, after = trace.pfn[rows] >= 0, np.isin(rows, stalled)
@@ -83,12 +84,6 @@ def recorded_folios(trace: Trace, stalled: np.ndarray, *, known: bool) -> pd.Dat
     shape = (pr.CLASSES, at.ORDERS, pr.OUTCOME_WORDS)
     reason = "" if known else NEITHER_RECORDED
     return folio_table(counts.reshape(shape), known=known, reason=reason)
-
-
-def _requests(trace: Trace, part: slice) -> np.ndarray:
-    """Rows of requests, but for orders that no kernel has."""
-    is_request = (trace.event[part] == Event.ALLOC) & (trace.order[part] < at.ORDERS)
-    return np.flatnonzero(is_request) + part.start
 
 
 def _are_local(gfp: np.ndarray, order: np.ndarray, kind: np.ndarray) -> np.ndarray:
@@ -115,7 +110,8 @@ def recorded_falls(trace: Trace) -> pd.DataFrame:
     links, pieces, locals_, begin = OpenFailures(), [], [], 0
     leads = np.full(int((trace.event == Event.ALLOC).sum()), -1, np.int32)
     for part in parts(len(trace)):
-        rows = _requests(trace, part)
+        is_request = (trace.event[part] == Event.ALLOC) & (trace.order[part] < at.ORDERS)
+        rows = np.flatnonzero(is_request) + part.start
         kind = page_classes(trace.gfp[rows], trace.order[rows])
         rows, kind = rows[kind >= pr.ANON], kind[kind >= pr.ANON]
         own = np.zeros(len(rows), REQUEST)

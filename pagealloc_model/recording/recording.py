@@ -20,10 +20,11 @@ from pagealloc_model.base.text import count_of
 from pagealloc_model.recording import event_files
 from pagealloc_model.recording.event_files import STORE_FILE as STORE_FILE
 from pagealloc_model.recording.lock_profile import PROFILE_FILE, LockProfile, read_lock_profile
-from pagealloc_model.recording.proc.counts import READ_TIMES_FILE, KernelSymbols, read_kallsyms
+from pagealloc_model.recording.proc import counts
 from pagealloc_model.recording.proc.pages import PageOwner, read_kpageflags, read_page_owner
 from pagealloc_model.recording.proc.zoneinfo import NR_CPUS_MAX
 from pagealloc_model.recording.snapshot import (
+    FOLIO_STATS_FILE,
     KNOWN_FILES,
     SNAPSHOT_FILES,
     Snapshot,
@@ -51,7 +52,10 @@ _WITHOUT_FILE = {
     "pagetypeinfo": "free lists by migratetype and pageblock types cannot be compared there",
     "zoneinfo": "zones, watermarks and per-CPU lists are unknown there",
     "vmstat": "the kernel's own counters cannot be compared there",
-    READ_TIMES_FILE: "all of the snapshot's files count as read when it began",
+    counts.READ_TIMES_FILE: "all of the snapshot's files count as read when it began",
+    counts.PRESSURE_FILE: "memory pressure cannot be compared there",
+    counts.CPU_TIMES_FILE: "time in the kernel is unknown there",
+    FOLIO_STATS_FILE: "the kernel's own counts of folios cannot be compared there",
 }
 
 
@@ -143,10 +147,10 @@ class Recording:
         return next((read_page_owner(file) for file in files if is_given(file)), None)
 
     @cached_property
-    def kernel_symbols(self) -> KernelSymbols | None:
+    def kernel_symbols(self) -> counts.KernelSymbols | None:
         """Functions of the recorded kernel by address, None if not recorded."""
         file = self.path / KALLSYMS_FILE
-        return read_kallsyms(file) if is_given(file) else None
+        return counts.read_kallsyms(file) if is_given(file) else None
 
     @cached_property
     def lock_profile(self) -> LockProfile | None:

@@ -12,6 +12,7 @@ import pytest
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.recording import recording as recording_module
 from pagealloc_model.recording.recording import open_recording, recording_names
+from pagealloc_model.recording.snapshot import KNOWN_FILES
 from tests.recording.proc.samples_of import DIRECTORY
 
 META = {
@@ -86,6 +87,13 @@ def test_absent_and_odd_snapshot_files_are_stated_not_raised(directory: Path) ->
     assert "snapshots/notes" in ignored
     assert absent.startswith("pagetypeinfo absent in 1 of 2 snapshots: ")
     assert "line 1: 'many' is not a count" in odd and str(late) in odd
+
+
+@pytest.mark.parametrize("name", KNOWN_FILES)
+def test_a_damaged_file_of_a_snapshot_is_one_line(directory: Path, name: str) -> None:
+    (directory / "snapshots" / f"{20:020d}" / name).write_text("of no kernel\n")
+    (odd,) = open_recording(directory).missing
+    assert name in odd and "; until then " in odd
 
 
 def test_times_of_reading_are_kept_where_they_are_recorded(directory: Path) -> None:
