@@ -4,7 +4,7 @@ Usage: python notebooks/studies/closed_experiments.py
 
 Changes were measured in whole runs; what ships of a run is its beginning. So a prediction is the
 relative change that a replay of the beginning shows, of what the whole runs of that side measured.
-The table goes to data/tables/closed_experiments.csv.
+`make readme` keeps the table as data/tables/closed_experiments.csv.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ MODES = ("elastic", "closed")
 NULL = "no change"
 COUNTED = ("compact_daemon_wake", "allocstall", "pgsteal_direct", "fallbacks")
 """Counts that a replay under the recorded policy has beside the recorded ones."""
-TABLE = "closed_experiments.csv"
 
 
 def relative_predictions(name: str) -> pd.DataFrame:

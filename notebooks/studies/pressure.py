@@ -45,6 +45,7 @@ from pagealloc_model.notebooks.studies.pressure_pair import pressure_counters
 
 import pagealloc_model as pm
 from pagealloc_model.studies.study import (
+    Measured,
     at_recorded_cost,
     forget_prepared,
     recorded_reclaim_ns,
@@ -142,7 +143,7 @@ def factors(recordings: tuple[str, ...] = PRESSED) -> pd.DataFrame:
     return together[["recording", "quantity", *counts, "factor", "null", "null_factor"]]
 
 
-def _counts(replay: pm.Replay, measured: pm.Measured) -> list[int]:
+def _counts(replay: pm.Replay, measured: Measured) -> list[int]:
     """Return a replay's count of each quantity."""
     counters = pressure_counters(replay, measured).set_index("name")["predicted"]
     return [_total(counters, names) for names in QUANTITIES.values()]
