@@ -654,6 +654,7 @@ def recorded_pressure(recording: Recording) -> dict[str, float]:
     return {
         name: _while_events_came(recording, [(at, totals[name] / 1e6) for at, totals in known])
         for name in known[0][1]
+        if all(name in totals for _, totals in known)
     }
 
 
@@ -668,10 +669,7 @@ def _while_events_came(recording: Recording, known: Sequence[tuple[int, float]])
 
 
 def recorded_system_s(recording: Recording) -> float:
-    """All CPUs' time in the kernel while events came, s (T12.12); NaN where it was not recorded.
-
-    Read as `recorded_pressure` is.
-    """
+    """All CPUs' time in the kernel, s, as `recorded_pressure` takes it (T12.12); NaN if unknown."""
     known = [(state.time_ns, state.system_s) for state in recording.snapshots]
     return _while_events_came(recording, [one for one in known if one[1] is not None])
 

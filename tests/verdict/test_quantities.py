@@ -138,3 +138,5 @@ def test_the_kernel_s_own_pressure_is_between_snapshots(tmp_path: Path) -> None:
     measured = recorded_pressure(pm.open(tmp_path / "own"))
     assert measured["some"] == 2 * measured["full"] > 0
     assert recorded_system_s(pm.open(tmp_path / "own")) == 2 * measured["some"]
+    (recording.snapshots[-1].directory / "pressure_memory").write_text(lines[0])
+    assert recorded_pressure(pm.open(tmp_path / "own")).keys() == {"some"}
