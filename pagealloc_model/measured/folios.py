@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import pressure_layout as pr
@@ -13,6 +13,9 @@ from pagealloc_model.allocator.objects import REQUEST, OpenFailures, link_replac
 from pagealloc_model.base.arrays import parts
 from pagealloc_model.recording.snapshot import Snapshot
 from pagealloc_model.recording.trace.columns import Event, Trace
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 CLASS_NAMES = {pr.ANON: "anon", pr.FILE: "file"}
 """Names of the classes that folios come in (S10.12)."""
@@ -49,6 +52,8 @@ def folio_table(counts: np.ndarray, *, known: bool = True, reason: str = "") -> 
         known: whether the words on work are known; else they are NA, for a reason.
         reason: why something is NA.
     """
+    import pandas as pd
+
     rows = []
     for kind, name in CLASS_NAMES.items():
         for order, words in enumerate(counts[kind].tolist()):
@@ -98,6 +103,8 @@ def recorded_falls(trace: Trace) -> pd.DataFrame:
     `to` is the order that the same task was served with next in place of it (T10.4), -1 where
     nothing came in its place.
     """
+    import pandas as pd
+
     table = pd.DataFrame(columns=["class", "order", "to", "count"])
     table = table.astype({"class": "str", "order": "int64", "to": "int64", "count": "int64"})
     if not any(
@@ -151,6 +158,8 @@ def _served_in_place(leads: np.ndarray, failed: np.ndarray) -> np.ndarray:
 
 def counted_folios(snapshots: Iterable[Snapshot], page_kib: int = 4) -> pd.DataFrame:
     """Counters of `transparent_hugepage/hugepages-SIZE/stats`: time_ns, order, name, value."""
+    import pandas as pd
+
     rows = []
     for snapshot in snapshots:
         for name, value in (snapshot.folio_stats.values if snapshot.folio_stats else {}).items():
@@ -180,6 +189,8 @@ def fault_shares(counters: pd.DataFrame) -> dict[int, float]:
 
 def folio_shares(folios: pd.DataFrame) -> Sequence[tuple[str, str, np.ndarray, np.ndarray]]:
     """Of a `folio_table`: metric, scope, part and whole, by class and order above 0."""
+    import pandas as pd
+
     found = []
     for row in folios[folios["order"] > 0].to_dict("records"):
         scope = f"class={row['class']},order={row['order']}"
