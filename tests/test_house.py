@@ -13,7 +13,7 @@ BUDGETS = {
     "policy": 1_550,
     "recording": 10_430,
     "allocator": 13_620,
-    "measured": 3_040,
+    "measured": 3_060,
     "predicted": 7_960,
     "verdict": 6_490,
     "show": 3_720,
