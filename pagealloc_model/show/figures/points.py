@@ -320,7 +320,7 @@ def talk_figure(
     ):
         grid.set_axis("x", panel, axis | {"title": {"text": words, "font": {"size": 12}}})
     drawing = grid.drawing()
-    drawing.layout["height"] += 160
+    drawing.layout["height"] += 160 + 20 * sum("<br>" in name for name in names)
     for part in ("title", "legend"):
         drawing.layout[part] |= {"x": 0.01, "xref": "container"}
     return drawing
