@@ -1,8 +1,9 @@
-"""Interactive views of the four studies: sliders made from `Policy`, a figure and a table each."""
+"""Interactive views of the studies: sliders made from `Policy`, a figure and a table each."""
 
 from __future__ import annotations
 
 import threading
+from collections import ChainMap
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from functools import lru_cache
@@ -174,6 +175,64 @@ class _Load:
             rounds=PURGED_ROUNDS,
             rules=rules,
         )
+
+
+SIZES = {
+    "as recorded": None,
+    "none": 0,
+    "64 KiB": 1 << 4,
+    "64 KiB, 2 MiB": 1 << 4 | 1 << 9,
+    "2 MiB": 1 << 9,
+    "16 KiB to 2 MiB": 1020,
+}
+"""Masks of orders that anonymous faults ask for, None for the recorded ones."""
+_AS_IN = "predicted, policy as recorded", "predicted, as above"
+
+
+def folio_sizes(recording: pm.Recording | str) -> ipywidgets.VBox:
+    """Share of requests for folios that are served, by order, under sizes that a slider sets."""
+    sizes = ipywidgets.SelectionSlider(
+        options=[*SIZES.items()],
+        value=SIZES["16 KiB to 2 MiB"],
+        description="sizes of anonymous folios",
+        continuous_update=False,
+        style={"description_width": "300px"},
+        layout={"width": "660px"},
+    )
+    return _folios(recording, ("thp_defrag",), {}, sizes)
+
+
+def pageblock_orders(recording: pm.Recording | str) -> ipywidgets.VBox:
+    """Share of requests for folios that are served, by order, with pageblocks of another order."""
+    return _folios(recording, ("pageblock_order", "min_free_kbytes"), {"pageblock_order": 7})
+
+
+def _folios(
+    recording: pm.Recording | str,
+    names: tuple[str, ...],
+    start: Mapping[str, int],
+    *sizes: ipywidgets.SelectionSlider,
+) -> ipywidgets.VBox:
+    first = pm.open(recording) if isinstance(recording, str) else recording
+    own = pm.Assumptions(reclaim="elastic")
+    base, measured = pm.replay(first, assumptions=own), first.measure().folios
+
+    def compute(policy: pm.Policy, progress: Progress, cancelled: threading.Event) -> View:
+        masks = [{"huge_anon_orders": each.value} for each in sizes if each.value is not None]
+        asked, patch = pm.Policy.from_settings(dict(ChainMap(*masks, policy.given()))), base
+        if asked != pm.Policy():
+            patch = pm.replay(
+                first, asked, assumptions=own, progress=progress, cancel=cancelled.is_set
+            )
+        predicted = dict(zip(_AS_IN, (base.folios, patch.folios), strict=True))
+        return View(
+            figure=figures.folios.drawing({f"measured, {first.name}": measured}, predicted),
+            text=str(pm.compare(base, patch)),
+            replay=patch,
+        )
+
+    controls = PolicyControls(names, recorded=recorded_values(base), start=start)
+    return _below(f"{first.name}: folios by order", controls, compute, *sizes)
 
 
 _PCP_BATCHING_LABELS = {

@@ -28,11 +28,13 @@ from pagealloc_model.recording.trace.columns import Event
 from pagealloc_model.verdict.errors import FROZEN, NO_PCP, NO_PRESSURE, records
 from pagealloc_model.verdict.quantities import (
     COUNTED,
+    OTHER_ORDERS,
     SITES,
     TOTAL_WORDS,
     WINDOWS,
     Quantity,
     States,
+    comparable,
     fallback_quantities,
     hold_quantities,
     paired,
@@ -610,6 +612,8 @@ class Comparison:
         base, assumptions = self.base, self.base.assumptions
         assumed = f"reclaim {assumptions.reclaim}, counters {assumptions.counters}"
         assumed += "" if assumptions.reclaim == "elastic" else f"; NA: {LITERAL}"
+        if base.demand.by_orders != self.patch.demand.by_orders:
+            assumed += f"; NA: {OTHER_ORDERS}"
         odd = [check for check in base.checks if check.level != USABLE]
         odd.sort(key=lambda check: -LEVELS.index(check.level))
         return Footer(
@@ -649,6 +653,8 @@ def compare(base: Replay, patch: Replay) -> Comparison:
         raise UsageError("cannot compare replays of different windows")
     edges = windows_of(base)
     pairs = paired(replay_quantities(base, edges), replay_quantities(patch, edges))
+    if base.demand.by_orders != patch.demand.by_orders:
+        pairs = comparable(pairs, base.folios, patch.folios)
     return Comparison(base=base, patch=patch, pairs=pairs)
 
 

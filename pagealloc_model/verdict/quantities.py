@@ -8,15 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import product
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from pagealloc_model.allocator import layout, pressure_layout
+from pagealloc_model.allocator.pressure_layout import THP_ORDER
 from pagealloc_model.base.text import zone_scope
 from pagealloc_model.measured.folios import CLASS_NAMES, folio_shares
 from pagealloc_model.measured.measured import Measured, measure
+from pagealloc_model.policy.policy import Policy
 from pagealloc_model.predicted.closed_loop import (
     CAUSES,
     SPANS,
@@ -44,6 +47,9 @@ HIGHATOMIC = TYPES.index("HighAtomic")
 _FREEING = ("drain", "direct_free")
 ALLOCSTALL = "allocstall"
 FAILED = "failed_allocations"
+FOLIO = ("folio_success", "folio_at_once")
+OTHER_ORDERS = "huge_anon_orders asks for other numbers of folios of that order"
+"""Why a quantity of folios is not compared."""
 WINDOWS = 10
 """Windows of equal length that a replay is cut into: so long that one says little of the next."""
 
@@ -68,7 +74,7 @@ _METRICS: dict[str, tuple[str, Direction, How]] = {
     "fallback_claims": ("events", "lower", "count"),
     "fallback_steals": ("events", "lower", "count"),
     FAILED: ("requests", "lower", "count"),
-    **dict.fromkeys(("folio_success", "folio_at_once"), (SHARE, "higher", "ratio")),
+    **dict.fromkeys(FOLIO, (SHARE, "higher", "ratio")),
     "run_time": ("s", "lower", "mean"),
     "stall_time": ("s", "lower", "sum"),
     "slow_path_latency": ("ns", "lower", "quantile"),
@@ -178,6 +184,11 @@ WHOLE_UNITS = {
         f"{kind} order {order} served": "share"
         for kind in CLASS_NAMES.values()
         for order in range(1, layout.ORDERS)
+    },
+    **{
+        f"anon order {order} {what}": "requests"
+        for order in range(THP_ORDER + 1)
+        for what in ("asked", "failed")
     },
 }
 """Numbers of a whole run, as experiments compare runs; free memory and lists are means.
@@ -347,6 +358,30 @@ def paired(
     keys = dict.fromkeys([*sides[0], *sides[1]])
     known = [[side.get(key) for side in sides] for key in keys]
     return tuple((one or lacking(other), other or lacking(one)) for one, other in known)
+
+
+def comparable(
+    pairs: Iterable[tuple[Quantity, Quantity]], before: pd.DataFrame, after: pd.DataFrame
+) -> tuple[tuple[Quantity, Quantity], ...]:
+    """Pairs in which the later is unknown where it is of folios of an order asked for otherwise.
+
+    Args:
+        pairs: of two replays of which one has a demand made anew by a policy (S10.13).
+        before: requests for folios of the one side.
+        after: those of the other.
+    """
+    own = [side[side["class"] == "anon"].set_index("order")["asked"] for side in (before, after)]
+    asked = pd.concat(own, axis=1).fillna(0)
+    other = asked.index[asked.iloc[:, 0] != asked.iloc[:, 1]].tolist()
+    names = {(FAILED, f"order={order}") for order in other}
+    names |= {(metric, f"class=anon,order={order}") for metric, order in product(FOLIO, other)}
+    names |= {(metric, "all") for metric in (*_HUGE, "thp_success") if THP_ORDER in other}
+    return tuple(
+        (one, _unknown(two.metric, two.scope, two.unit, two.better))
+        if (two.metric, two.scope) in names
+        else (one, two)
+        for one, two in pairs
+    )
 
 
 def replay_quantities(replay: Replay, edges: np.ndarray) -> Iterator[Quantity]:
@@ -771,11 +806,31 @@ def _whole_quantities(
         "longest drain": holds["longest_drain", "all"].value,
         "fallbacks": float(tables.fallbacks["count"].sum()),
         **_counter_values(counter_changes(tables.vmstat, window)),
+        **_anon_requests(tables.folios),
         **{
             f"{row['class']} order {row['order']} served": 1.0 - row["failed"] / row["asked"]
             for row in tables.folios[tables.folios["order"] > 0].to_dict("records")
         },
     }
+
+
+def _anon_requests(folios: pd.DataFrame) -> dict[str, float]:
+    """Requests for anonymous memory by order, and those that failed; {} where none are known."""
+    if folios.empty:
+        return {}
+    own = folios[folios["class"] == "anon"].set_index("order")
+    names = product(range(THP_ORDER + 1), ("asked", "failed"))
+    return {f"anon order {at} {what}": float(own[what].get(at, 0)) for at, what in names}
+
+
+def set_by_policy(policy: Policy) -> frozenset[str]:
+    """Names of `WHOLE_UNITS` that follow from a policy alone: folios that nobody asks for."""
+    if policy.huge_anon_orders is None:
+        return frozenset()
+    off = [at for at in range(1, THP_ORDER + 1) if not policy.huge_anon_orders >> at & 1]
+    names = {f"anon order {at} {what}" for at in off for what in ("asked", "failed", "served")}
+    huge = {"THP success", *_HUGE} if THP_ORDER in off else set()
+    return frozenset(names | huge)
 
 
 def _mean(values: np.ndarray) -> float:

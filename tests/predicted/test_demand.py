@@ -396,7 +396,9 @@ def assert_same_demand(some: Demand, others: Demand) -> None:
     np.testing.assert_array_equal(some.leads, others.leads)
     for field in fields(Demand):
         if field.name not in ("events", "objects", "leads"):
-            np.testing.assert_equal(getattr(some, field.name), getattr(others, field.name), field.name)
+            np.testing.assert_equal(
+                getattr(some, field.name), getattr(others, field.name), field.name
+            )
 
 
 def test_hidden_allocations_over_losses_are_told_apart() -> None:

@@ -18,6 +18,7 @@ from pagealloc_model.policy.assumptions import ElasticAssumptions
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.predicted.demand.demand import Demand
 from pagealloc_model.predicted.demand.folio_orders import with_anon_orders
+from pagealloc_model.verdict.quantities import OTHER_ORDERS
 from tests.oracle.folio_orders import Unit, asked
 
 ANON = pr.ANON << pr.CLASS_SHIFT
@@ -163,8 +164,13 @@ def test_a_comparison_allows_other_orders_of_faults() -> None:
     recording = pm.open("highatomic_gate3")
     base = pm.replay(recording, assumptions=ELASTIC)
     patch = pm.replay(recording, Policy(huge_anon_orders=1 << 4), assumptions=ELASTIC)
-    rows = pm.compare(base, patch).rows.set_index(["metric", "scope"])
-    assert rows.loc[("thp_fault_alloc", "all"), "patch"] == 0
+    comparison = pm.compare(base, patch)
+    rows = comparison.rows.set_index(["metric", "scope"])
+    assert rows.loc[("thp_fault_alloc", "all"), "verdict"] == "unknown"
+    assert rows.loc[("folio_success", "class=anon,order=9"), "verdict"] == "unknown"
+    assert rows.loc[("thp_fault_alloc", "all"), "base"] > 0
+    assert rows.loc[("reclaim_scanned", "kswapd"), "verdict"] != "unknown"
+    assert OTHER_ORDERS in " ".join(comparison.to_text().split())
     other = pm.replay(pm.open("kbuild"), Policy(huge_anon_orders=1 << 4), assumptions=ELASTIC)
     with pytest.raises(UsageError, match="different recordings"):
         pm.compare(base, replace(other, name=base.name, rules=base.rules))

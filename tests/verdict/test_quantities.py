@@ -17,6 +17,7 @@ from pagealloc_model.verdict.quantities import (
     recorded_pressure,
     recorded_quantities,
     recorded_system_s,
+    set_by_policy,
     stall_quantities,
 )
 from tests.small_recordings import shipped_recording, write_recording
@@ -51,6 +52,16 @@ def test_both_have_the_same_quantities(
     assert all(set(values) == set(WHOLE_UNITS) for values in predicted.values())
     unknown = [name for name, value in recorded.items() if math.isnan(value)]
     assert all(name.endswith("served") for name in unknown)
+
+
+def test_what_a_policy_sets_by_itself(recorded: dict[str, float]) -> None:
+    assert set_by_policy(pm.Policy(min_free_kbytes=2048)) == set()
+    small = set_by_policy(pm.Policy(huge_anon_orders=16))
+    assert small <= set(recorded) and {"THP success", "anon order 9 asked"} <= small
+    assert not [name for name in small if "order 4" in name or "order 0" in name]
+    assert set_by_policy(pm.Policy(huge_anon_orders=1020)) == {
+        f"anon order 1 {what}" for what in ("asked", "failed", "served")
+    }
 
 
 def test_free_memory_is_the_mean_of_the_snapshots(

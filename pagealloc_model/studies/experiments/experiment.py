@@ -59,6 +59,7 @@ from pagealloc_model.verdict.quantities import (
     WHOLE_UNITS,
     predicted_quantities,
     recorded_quantities,
+    set_by_policy,
 )
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ def _kept_values(
     make: Callable[[Recording], Mapping[str, float]],
 ) -> tuple[Mapping[str, float], str]:
     """Values and the error in place of them, made once for each of what they depend on."""
-    key = result_key({"experiment": 3, "recording": recording_digest(recording), **parts})
+    key = result_key({"experiment": 4, "recording": recording_digest(recording), **parts})
     record = load_record(directory, key)
     if record is None:
         try:
@@ -149,7 +150,7 @@ def changes_table(
 
     The predicted change is that between two replays of one recording of the earlier side, under
     the later side's policy and under its own, averaged over that side's recordings. Nothing of the
-    later side is read for it.
+    later side is read for it. What the later side's policy sets by itself has no row.
 
     Returns:
         pair, axis, metric, unit, mode; runs_before, runs_after; before, after: measured means;
@@ -186,6 +187,8 @@ def changes_table(
             changes = [predicted.get((pair.title, mode, run.name), unchanged) for run in before]
             note = next((refused for _, refused in changes if refused), "")
             for metric, unit in WHOLE_UNITS.items():
+                if metric in set_by_policy(pair.policy):
+                    continue
                 sides = [
                     [measured[run.name].get(metric, np.nan) for run in own]
                     for own in (before, after)

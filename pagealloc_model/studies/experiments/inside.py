@@ -23,6 +23,10 @@ BOOT = "boot:"
 """Begins the name of a setting that is a boot parameter."""
 RUN = "RUN"
 """Variable that names the run's folder, for files that a workload leaves beside the recording."""
+SIZES = "/sys/kernel/mm/transparent_hugepage/hugepages-*kB/enabled"
+"""Setting of several files: the sizes in KiB that are "always", all others "never"; or "none"."""
+FOLIO_KIB = tuple(4 << order for order in range(2, 10))
+"""Sizes of folios that anonymous memory may have, with base pages of 4 KiB."""
 SCRATCH = Path("/var/tmp")
 """A tmpfs in every guest of virtme-ng; /tmp may hold the folder itself."""
 
@@ -38,6 +42,17 @@ def setting_file(name: str, root: Path = Path("/")) -> Path:
     raise UsageError(
         f"{name!r} is no setting; name a sysctl (vm.NAME), a path below /sys, or boot:NAME"
     )
+
+
+def by_file(values: Mapping[str, str]) -> dict[str, str]:
+    """Settings with one for each file in the place of `SIZES`."""
+    alone = {name: value for name, value in values.items() if name != SIZES}
+    if SIZES in values:
+        sizes = values[SIZES].split()
+        for kib in FOLIO_KIB:
+            use = "always" if str(kib) in sizes else "never"
+            alone[SIZES.replace("*", str(kib))] = use
+    return alone
 
 
 def boot_words(values: Mapping[str, str]) -> list[str]:

@@ -16,7 +16,7 @@ from pagealloc_model.base.files import given, text_of
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Policy, policy_settings
 from pagealloc_model.recording.record.perf import parse_size
-from pagealloc_model.studies.experiments.inside import BOOT, setting_file
+from pagealloc_model.studies.experiments.inside import BOOT, FOLIO_KIB, SIZES, setting_file
 from pagealloc_model.studies.experiments.workloads import Workload, workload
 from pagealloc_model.studies.sweeps.design import grid, one_at_a_time
 
@@ -27,7 +27,10 @@ KERNEL = "kernel"
 _SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _MOST = 10_000
 _NODE = re.compile(r"[0-9]+[KMGT]?(,[a-z]+=[0-9-]+)*")
-_BY_PLACE = {"/sys/kernel/mm/transparent_hugepage/defrag": "thp_defrag"}
+_BY_PLACE = {
+    "/sys/kernel/mm/transparent_hugepage/defrag": "thp_defrag",
+    SIZES: "huge_anon_orders",
+}
 """Fields of files in sysfs; a sysctl's field has its name."""
 
 
@@ -58,6 +61,7 @@ class Vary:
 
     def policy(self, value: str) -> Policy:
         """The policy that stands for a value; an empty one if no field does."""
+        value = str(orders_mask(value)) if self.setting == SIZES else value
         return Policy.parse([f"{self.field}={value}"]) if self.field else Policy()
 
 
@@ -111,13 +115,14 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Machines, settings, repeats and the workload of an experiment."""
+    """Machines, settings, repeats and the workload; `both_ways`: each side predicts the others."""
 
     name: str
     vary: tuple[Vary, ...]
     workload: Workload
     kernels: tuple[Kernel, ...] = ()
     design: str = DESIGNS[0]
+    both_ways: bool = False
     settings: Mapping[str, str] = field(default_factory=dict)
     repeats: int = 3
     seed: int = 1
@@ -145,6 +150,16 @@ def changed_plan(plan: Plan, images: Sequence[str | Path], repeats: int | None =
     files = [Path(image).absolute() for image in images]
     kernels = tuple(Kernel(name=file.name, image=file) for file in files)
     return replace(plan, kernels=kernels or plan.kernels, repeats=repeats or plan.repeats)
+
+
+def orders_mask(sizes: str) -> int:
+    """Mask of the orders of sizes in KiB, such as "64 2048" (S10.13); "none" has none."""
+    known = [str(kib) for kib in FOLIO_KIB]
+    chosen = [] if sizes == "none" else sizes.split() or [""]
+    for kib in chosen:
+        if kib not in known or chosen.count(kib) > 1:
+            raise PolicyError(f"{sizes!r} are no sizes; write some of {' '.join(known)}, or none")
+    return sum(int(kib) // 4 for kib in chosen)
 
 
 def policy_field(name: str) -> str:
@@ -189,6 +204,10 @@ def _size(value: Any) -> int:
     return _checked(value, is_right, 'is no size; write one such as "2G"')
 
 
+def _switch(value: Any) -> bool:
+    return _checked(value, isinstance(value, bool), "is neither true nor false")
+
+
 def _memory(value: Any) -> str:
     if not _size(value):
         raise UsageError("a guest needs memory")
@@ -225,6 +244,7 @@ _FIELDS: dict[str, Any] = dict(
     design=lambda name: _checked(
         name, name in DESIGNS, f"is none; write one of {', '.join(DESIGNS)}"
     ),
+    both_ways=_switch,
     settings={},
     repeats=_count,
     workload=dict(
@@ -244,7 +264,7 @@ _FIELDS: dict[str, Any] = dict(
     record=dict(
         interval_s=_seconds,
         buffer=lambda size: parse_size(str(size)),
-        locks=lambda own: _checked(own, isinstance(own, bool), "is neither true nor false"),
+        locks=_switch,
     ),
     here=dict(memory=_size, timeout_s=_seconds, disk=_size),
 )
@@ -406,13 +426,14 @@ def sides_of(plan: Plan) -> tuple[Side, ...]:
 
 
 def pairs_of(plan: Plan, sides: tuple[Side, ...]) -> tuple[Pair, ...]:
-    """Every two sides that differ in one setting; the earlier one predicts the later one.
+    """Every two sides that differ in one setting; the earlier one predicts the later one, or each.
 
     Two kernels are a pair if the later one has rules.
     """
     varied = {axis.setting: axis for axis in plan.vary}
     pairs = []
-    for before, after in itertools.combinations(sides, 2):
+    two = itertools.permutations if plan.both_ways else itertools.combinations
+    for before, after in two(sides, 2):
         differ = [axis for axis, value in after.choices.items() if before.choices[axis] != value]
         if len(differ) != 1:
             continue

@@ -47,6 +47,7 @@ from pagealloc_model.studies.experiments.inside import (
     Order,
     apply,
     boot_words,
+    by_file,
     current_values,
 )
 from pagealloc_model.studies.experiments.plan import Here, Plan, Side
@@ -427,8 +428,8 @@ def boot_of(plan: Plan, side: Side, repeat: int, directory: Path) -> Boot:
     order = Order(
         workload=f"MEMORY_PAGES={pages}; {command}",
         prepare=prepare and f"MEMORY_PAGES={pages}; {prepare}",
-        fixed=plan.settings,
-        settings=side.values,
+        fixed=by_file(plan.settings),
+        settings=by_file(side.values),
         environment={**environment, "BIG_MIB": str(disk >> 20)},
         disk=here is None and bool(disk),
         interval_s=plan.interval_s,

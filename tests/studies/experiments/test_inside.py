@@ -19,9 +19,11 @@ from pagealloc_model.recording.record.perf import RecordOptions
 from pagealloc_model.studies.experiments import inside, workloads
 from pagealloc_model.studies.experiments.inside import (
     ORDER_FILE,
+    SIZES,
     Order,
     answer_of,
     apply,
+    by_file,
     carry_out,
     main,
     setting_file,
@@ -127,6 +129,19 @@ def test_settings_are_written_and_read_back(tmp_path: Path) -> None:
     file_of(tmp_path, "boot:psi", "quiet psi=1 ro\n")
     apply({"vm.min_free_kbytes": "4096", "boot:psi": "1"}, tmp_path)
     assert file.read_text() == "4096"
+
+
+def test_sizes_of_folios_are_a_file_each(tmp_path: Path) -> None:
+    files = by_file({"vm.swappiness": "0", SIZES: "64 2048"})
+    sized = [name for name in files if "hugepages-" in name]
+    uses = {int(name.split("-")[1].split("kB")[0]): files[name] for name in sized}
+    assert sorted(uses) == [16 << place for place in range(8)]
+    assert [kib for kib, use in uses.items() if use == "always"] == [64, 2048]
+    assert set(uses.values()) == {"always", "never"} and files["vm.swappiness"] == "0"
+    for name in files:
+        setting_file(name, tmp_path).parent.mkdir(parents=True, exist_ok=True)
+    apply(files, tmp_path)
+    assert by_file({SIZES: "none"}) == dict.fromkeys(sized, "never")
 
 
 def test_a_value_that_is_not_kept_is_an_error(tmp_path: Path) -> None:

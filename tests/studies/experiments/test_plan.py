@@ -8,6 +8,7 @@ import pytest
 
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.policy.policy import Policy
+from pagealloc_model.studies.experiments.inside import SIZES
 from pagealloc_model.studies.experiments.plan import (
     PLANS,
     PlanError,
@@ -58,6 +59,11 @@ WRONG = {
     "limit": (f'{PLAN}[limits]\nrun = "big"', "limits.run: 'big' is no size"),
     "buffer": (f'{PLAN}[record]\nbuffer = "3M"', "record.buffer: 3M is no power of two"),
     "locks": (f"{PLAN}[record]\nlocks = 1", "record.locks: 1 is neither true nor false"),
+    "sizes": (
+        PLAN.replace("vm.percpu_pagelist_high_fraction", SIZES).replace("0, 8", '"64", "64 8"'),
+        r"vary\[0\].values: '64 8' are no sizes; write some of 16 32",
+    ),
+    "both_ways": (f"both_ways = 1\n{PLAN}", "both_ways: 1 is neither true nor false"),
     "twice": (
         f'{PLAN}[settings]\n"vm.percpu_pagelist_high_fraction" = 8',
         "vary: vm.percpu_pagelist_high_fraction is given twice",
@@ -147,6 +153,15 @@ def test_kernels_are_a_pair_where_the_later_one_has_rules(tmp_path: Path) -> Non
     assert (pair.title, pair.rules) == ("A -> B: kernel old -> new", "7.2")
     without = read_plan(write_plan(tmp_path, TWO_KERNELS.replace('rules = "7.2"', "")))
     assert pairs_of(without, sides_of(without)) == ()
+
+
+def test_sizes_of_folios_are_one_mask_and_each_predicts_the_others(tmp_path: Path) -> None:
+    text = PLAN.replace("vm.percpu_pagelist_high_fraction", SIZES)
+    text = text.replace("0, 8", '"none", "64", "16 2048"')
+    plan = read_plan(write_plan(tmp_path, f"both_ways = true\n{text}"))
+    pairs = pairs_of(plan, sides_of(plan))
+    masks = {pair.before.letter + pair.after.letter: pair.policy.huge_anon_orders for pair in pairs}
+    assert masks == {"AB": 16, "AC": 4 | 512, "BA": 0, "BC": 4 | 512, "CA": 0, "CB": 16}
 
 
 def test_letters_go_on_after_z(tmp_path: Path) -> None:
