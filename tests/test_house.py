@@ -15,9 +15,9 @@ BUDGETS = {
     "allocator": 13_620,
     "measured": 3_060,
     "predicted": 7_960,
-    "verdict": 6_490,
+    "verdict": 6_550,
     "show": 3_720,
-    "studies": 5_510,
+    "studies": 5_540,
     "notebook": 2_150,
     "cli": 1_745,
 }
