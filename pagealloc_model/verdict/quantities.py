@@ -28,7 +28,7 @@ from pagealloc_model.predicted.closed_loop import (
 )
 from pagealloc_model.predicted.replay import Replay
 from pagealloc_model.predicted.tables import EMPTY_SITES
-from pagealloc_model.recording.machine import Machine
+from pagealloc_model.recording.machine import PMD_ORDER, Machine
 from pagealloc_model.recording.recorded_machine import recorded_machine
 from pagealloc_model.recording.trace.columns import EVENT_NAMES, Event
 from pagealloc_model.verdict.statistics import HALF, SHARE, quantile_of_counts, slope
@@ -785,7 +785,13 @@ def _whole_quantities(
     window: Window,
     instants: np.ndarray | None = None,
 ) -> dict[str, float]:
-    """The numbers of `WHOLE_UNITS`; means are over these instants, None for all."""
+    """The numbers of `WHOLE_UNITS`; means are over these instants, None for all.
+
+    Blocks smaller than a huge page are counted as parts of one: kernels with both can be compared.
+    """
+    if block_order < PMD_ORDER:
+        states = replace(states, blocks=states.blocks * 2.0 ** (block_order - PMD_ORDER))
+        block_order = PMD_ORDER
     inside = states.within(window)
     inside = inside if instants is None else inside.at(instants)
     courses = inside.courses(block_order, range(states.free.shape[1]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import shutil
 from pathlib import Path
 
@@ -103,6 +104,21 @@ def test_what_was_not_recorded_is_not_known(tmp_path: Path) -> None:
     assert math.isnan(plain["fallbacks"]) and math.isnan(plain["drains"])
     directory = write_recording(tmp_path / "asked", perf=["kmem:mm_page_alloc_extfrag"])
     assert recorded_quantities(pm.open(directory))["fallbacks"] == 0
+
+
+def test_smaller_pageblocks_are_counted_as_huge_pages(
+    recorded: dict[str, float], tmp_path: Path
+) -> None:
+    shutil.copytree(pm.open(RECORDING).path, tmp_path / "smaller")
+    for file in (tmp_path / "smaller").rglob("pagetypeinfo"):
+        lists, blocks = file.read_text().split("Number of blocks")
+        lists = lists.replace("order: 9", "order: 7").replace("512", "128")
+        blocks = re.sub(r" \d+(?=\s)", lambda count: f" {4 * int(count[0])}", blocks)
+        file.write_text(f"{lists}Number of blocks{blocks}")
+    smaller = recorded_quantities(pm.open(tmp_path / "smaller"))
+    names = ["Unmovable blocks added", "free pages in whole blocks", "free pages"]
+    assert [smaller[name] for name in names] == [recorded[name] for name in names]
+    assert recorded[names[0]] == 2
 
 
 def test_memory_pressure_counts_what_overlaps_on_a_cpu_once() -> None:

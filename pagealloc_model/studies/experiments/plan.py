@@ -43,11 +43,12 @@ class PlanError(PageallocError):
 
 @dataclass(frozen=True, kw_only=True)
 class Kernel:
-    """A kernel to boot."""
+    """A kernel to boot; `rules` and `policy` (as "field=value") predict it from another one."""
 
     image: Path
     name: str = ""
     rules: str = ""
+    policy: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,13 +143,21 @@ def find_plan(name: str | Path) -> Path:
 
 
 def changed_plan(plan: Plan, images: Sequence[str | Path], repeats: int | None = None) -> Plan:
-    """A plan with other kernels or another number of repeats."""
+    """A plan with other kernels or another number of repeats.
+
+    As many images as the plan has kernels take their places, in order; others are on their own.
+    """
     if images and plan.here is not None:
         raise UsageError(f"{plan.name} runs on this machine's own kernel; leave --kernel out")
     if repeats is not None and not 1 <= repeats <= _MOST:
         raise UsageError(f"--repeats {repeats}: give at least one and at most {_MOST}")
     files = [Path(image).absolute() for image in images]
     kernels = tuple(Kernel(name=file.name, image=file) for file in files)
+    if len(kernels) == len(plan.kernels):
+        kernels = tuple(
+            replace(own, image=new.image, name=new.name if own.name == own.image.name else own.name)
+            for new, own in zip(kernels, plan.kernels, strict=True)
+        )
     return replace(plan, kernels=kernels or plan.kernels, repeats=repeats or plan.repeats)
 
 
@@ -223,6 +232,12 @@ def _rules(text: Any) -> str:
     return KernelRules.named(str(text)).spelled() if text else ""
 
 
+def _policy(value: Any) -> tuple[str, ...]:
+    words = _words(value)
+    Policy.parse(words)
+    return words
+
+
 def _setting(value: Any) -> str:
     if value:
         setting_file(str(value))
@@ -232,7 +247,7 @@ def _setting(value: Any) -> str:
 _KVM = ("auto", "yes", "no")
 _FIELDS: dict[str, Any] = dict(
     name=str,
-    kernel=[dict(image=str, name=str, rules=_rules)],
+    kernel=[dict(image=str, name=str, rules=_rules, policy=_policy)],
     vary=[
         dict(
             setting=_setting,
@@ -428,7 +443,7 @@ def sides_of(plan: Plan) -> tuple[Side, ...]:
 def pairs_of(plan: Plan, sides: tuple[Side, ...]) -> tuple[Pair, ...]:
     """Every two sides that differ in one setting; the earlier one predicts the later one, or each.
 
-    Two kernels are a pair if the later one has rules.
+    Two kernels are a pair if the later one has rules or a policy.
     """
     varied = {axis.setting: axis for axis in plan.vary}
     pairs = []
@@ -439,9 +454,9 @@ def pairs_of(plan: Plan, sides: tuple[Side, ...]) -> tuple[Pair, ...]:
             continue
         axis, policy, is_modelled = differ[0], Policy(), True
         if axis == KERNEL:
-            rules = after.kernel.rules if after.kernel else ""
-            if not rules:
+            if not after.kernel or not (after.kernel.rules or after.kernel.policy):
                 continue
+            rules, policy = after.kernel.rules, Policy.parse(after.kernel.policy)
         else:
             vary, value = varied[axis], after.values[axis]
             policy = vary.policy(value)

@@ -201,6 +201,12 @@ def test_programs_say_how_they_are_called(programs: Path) -> None:
 
 
 @COMPILES
+def test_pipes_are_filled_and_emptied(programs: Path, tmp_path: Path) -> None:
+    for words in (("3", "40", "1"), ("600", "2", "1", "100")):
+        subprocess.run([programs / "kernel_pages", tmp_path, *words], check=True, timeout=60)
+
+
+@COMPILES
 def test_the_same_seed_asks_for_the_same(programs: Path, tmp_path: Path) -> None:
     sizes = {}
     for run, seed in (("one", "5"), ("two", "5"), ("other", "6")):

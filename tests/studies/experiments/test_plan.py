@@ -45,6 +45,10 @@ WRONG = {
         r"vary\[0\].policy: no field 'speed'; there are highatomic",
     ),
     "rules": (f'{PLAN}rules = ["6.12"]', r"vary\[0\].rules: give 2, one for each value"),
+    "kernel_policy": (
+        PLAN.replace('"bzImage"', '"bzImage"\npolicy = ["speed=2"]'),
+        r"kernel\[0\].policy: .*speed",
+    ),
     "preset": (f'{PLAN}rules = ["6.12", "2.4"]', r"vary\[0\].rules: no rules preset '2.4'"),
     "nothing": ('[workload]\nname = "forks"\n', "vary: nothing differs; add a"),
     "workload": (PLAN.replace('command = "true"', 'name = "sleep"'), "workload.name: no workload"),
@@ -162,6 +166,23 @@ def test_sizes_of_folios_are_one_mask_and_each_predicts_the_others(tmp_path: Pat
     pairs = pairs_of(plan, sides_of(plan))
     masks = {pair.before.letter + pair.after.letter: pair.policy.huge_anon_orders for pair in pairs}
     assert masks == {"AB": 16, "AC": 4 | 512, "BA": 0, "BC": 4 | 512, "CA": 0, "CB": 16}
+
+
+def test_a_policy_predicts_a_kernel_whose_images_may_be_others(tmp_path: Path) -> None:
+    policies = TWO_KERNELS.replace('rules = "7.2"', 'policy = ["pageblock_order=7"]')
+    plan = read_plan(write_plan(tmp_path, policies))
+    (pair,) = pairs_of(plan, sides_of(plan))
+    assert (pair.policy, pair.rules, pair.modelled) == (Policy(pageblock_order=7), "", True)
+    assert described_sides(plan)[-1].endswith("old -> new; predicted by pageblock_order=7")
+    changed = changed_plan(plan, [tmp_path / "one", tmp_path / "two"])
+    assert [(own.name, own.policy) for own in changed.kernels] == [
+        ("one", ()),
+        ("two", ("pageblock_order=7",)),
+    ]
+    text = policies.replace('image = "new"', 'image = "new"\nname = "smaller"')
+    named = read_plan(write_plan(tmp_path, text))
+    assert [own.name for own in changed_plan(named, ["one", "two"]).kernels] == ["one", "smaller"]
+    assert changed_plan(plan, ["one", "two", "three"]).kernels[1].policy == ()
 
 
 def test_letters_go_on_after_z(tmp_path: Path) -> None:
