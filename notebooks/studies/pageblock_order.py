@@ -1,17 +1,15 @@
-"""Kernels with smaller pageblocks: predicted one way and the other, and by min_free_kbytes alone.
+"""Kernels with other pageblocks, predicted from each other, and by min_free_kbytes alone.
 
 Usage: python notebooks/studies/pageblock_order.py DIR [before]
 
 DIR is where `pagealloc experiment pageblock_order` left its runs, of which none is made here. With
 `before` only those of the first side are read, and data/experiments/pageblock_order/predicted.csv
-is written; without it, the tables of all sides: changes.csv, runs.csv, changes_back.csv (each side
-predicted from one with smaller blocks) and scores.csv (by pair and model).
+is written; without it, what all sides give: changes.csv, runs.csv and scores.csv (by pair).
 """
 
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -20,7 +18,6 @@ from pagealloc_model.notebooks.studies.experiments import ship_experiment
 import pagealloc_model as pm
 from pagealloc_model.studies.study import (
     MODES,
-    ExperimentResult,
     find_plan,
     kept_runs,
     min_free_kbytes_at_boot,
@@ -38,7 +35,7 @@ NAME = "pageblock_order"
 PLAN = read_plan(find_plan(NAME))
 ELASTIC = MODES[1]
 ALONE = "min_free_kbytes alone"
-SCORES_FILE, PREDICTED_FILE, BACK_FILE = "scores.csv", "predicted.csv", "changes_back.csv"
+SCORES_FILE, PREDICTED_FILE = "scores.csv", "predicted.csv"
 
 
 def main(directory: str, what: str = "") -> None:
@@ -47,58 +44,45 @@ def main(directory: str, what: str = "") -> None:
     if data is None:
         raise pm.UsageError("the package was installed without data; use a checkout")
     folder = data / "experiments" / NAME
+    predicted = predicted_changes(runs, 1 if what else len(PLAN.kernels))
     if what:
-        predicted_changes(runs).to_csv(folder / PREDICTED_FILE, index=False, float_format="%.6g")
+        predicted.to_csv(folder / PREDICTED_FILE, index=False, float_format="%.6g")
         return
-    result, back = pm.experiment(PLAN, runs, make=False), backwards(runs)
+    result = pm.experiment(PLAN, runs, make=False)
     ship_experiment(result)
-    back.changes.to_csv(folder / BACK_FILE, index=False, float_format="%.6g")
-    scores = pd.concat(
-        [
-            scores_by_pair(with_alone(result.changes, predicted_changes(runs))),
-            scores_by_pair(back.changes),
-        ]
-    )
+    scores = scores_by_pair(with_alone(result.changes, predicted))
     scores.to_csv(folder / SCORES_FILE, index=False)
     print(scores.to_string(index=False))
 
 
-def predicted_changes(directory: Path) -> pd.DataFrame:
-    """Changes that the first side's recordings predict of each other side; no other run is read.
+def predicted_changes(directory: Path, first: int) -> pd.DataFrame:
+    """Changes that recordings of the first sides predict of each other one; no other run is read.
 
     Returns:
         pair, model (a mode of reclaim or `ALONE`), metric, predicted: a mean over recordings.
     """
-    sides = sides_of(PLAN)
-    rows = []
-    for run in kept_runs(sides[:1], directory):
+    sides, rows = sides_of(PLAN), []
+    for run in kept_runs(sides[:first], directory):
         recording = run.open()
         machine = recorded_machine(recording)
         for pair in pairs_of(PLAN, sides):
-            if pair.before is not sides[0] or pair.policy.pageblock_order is None:
+            order = pair.policy.pageblock_order
+            if pair.before.letter != run.side or order is None:
                 continue
-            smaller = machine.with_pageblock_order(pair.policy.pageblock_order)
-            alone = pm.Policy(min_free_kbytes=min_free_kbytes_at_boot(smaller))
+            kbytes = min_free_kbytes_at_boot(machine.with_pageblock_order(order))
+            alone = pm.Policy(min_free_kbytes=kbytes)
             models = {mode: (mode, pair.policy) for mode in MODES} | {ALONE: (ELASTIC, alone)}
             for model, (mode, policy) in models.items():
                 own = predicted_values(recording, directory / "values", mode, pm.Policy())[0]
                 other = predicted_values(recording, directory / "values", mode, policy)[0]
                 rows += [
                     {"pair": pair.title, "model": model, "metric": name, "predicted": change}
-                    for name, change in ((name, other[name] - own[name]) for name in own if name in other)
+                    for name, change in (
+                        (name, other[name] - own[name]) for name in own if name in other
+                    )
                 ]
     means = pd.DataFrame(rows).groupby(["pair", "model", "metric"], sort=False)["predicted"].mean()
     return means.dropna().reset_index()
-
-
-def backwards(directory: Path) -> ExperimentResult:
-    """The same runs with the sides in the other order: larger blocks from smaller ones."""
-    plan = replace(PLAN, kernels=PLAN.kernels[::-1])
-    measured = {
-        new.letter: [run.path for run in kept_runs([old], directory)]
-        for new, old in zip(sides_of(plan), sides_of(PLAN)[::-1], strict=True)
-    }
-    return pm.experiment(plan, directory / "back", measured=measured)
 
 
 def with_alone(changes: pd.DataFrame, predicted: pd.DataFrame) -> pd.DataFrame:
