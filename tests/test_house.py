@@ -15,7 +15,7 @@ BUDGETS = {
     "allocator": 13_620,
     "measured": 3_060,
     "predicted": 7_960,
-    "verdict": 6_550,
+    "verdict": 6_560,
     "show": 3_720,
     "studies": 5_540,
     "notebook": 2_150,
