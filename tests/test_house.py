@@ -17,7 +17,7 @@ BUDGETS = {
     "predicted": 7_960,
     "verdict": 6_560,
     "show": 3_720,
-    "studies": 5_540,
+    "studies": 5_560,
     "notebook": 2_150,
     "cli": 1_745,
 }
