@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import tomllib
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from pagealloc_model.notebooks.studies import native_rounds, registered_rounds
+from pagealloc_model.notebooks.studies import gap_guests, native_rounds, registered_rounds
 from pagealloc_model.notebooks.studies.defrag_reply import (
     QUOTED,
     RECORDINGS,
@@ -18,6 +20,7 @@ from pagealloc_model.notebooks.studies.defrag_reply import (
     rules_claim_holds,
     tree_rows,
 )
+from pagealloc_model.notebooks.studies.shipped_data import shipped_data
 
 from pagealloc_model.cli import main
 from pagealloc_model.show.post import posted_figures
@@ -98,23 +101,94 @@ def test_native_runs_show_the_mode_only_without_the_disturbed_one() -> None:
 
 
 def test_rounds_of_an_experiment_are_read_from_its_vmstat(tmp_path: Path) -> None:
-    for side, served in (("A", 70), ("B", 75), ("C", 80), ("D", 85)):
+    for side, served in (("A", 70), ("B", 80)):
         folder = tmp_path / "runs" / f"{side}1"
         (folder / "rounds").mkdir(parents=True)
         run = {"side": side, "repeat": 1, "status": "done", "path": str(folder / "recording")}
+        run |= {"seconds": 1.0, "identity": ""}
         (folder / "run.json").write_text(json.dumps(run))
         for number in range(12):
             counts = {"thp_fault_alloc": served * number, "thp_fault_fallback": 100 * number}
             words = "".join(f"{name} {value}\n" for name, value in counts.items())
-            (folder / "rounds" / f"{number}.vmstat").write_text(words)
+            place = folder / "rounds" / f"{number}.vmstat"
+            place.write_text(words)
+            os.utime(place, ns=(0, number * 5 * 10**9))
+            read = folder / "recording" / "snapshots" / f"{number:03}" / "pressure_memory"
+            read.parent.mkdir(parents=True)
+            read.write_text(f"some avg10=0.00 avg60=0.00 avg300=0.00 total={number * 9000}\nfull")
+            os.utime(read, ns=(0, number * 10 * 10**9))
     rounds = native_rounds.measured_rounds(tmp_path)
-    assert rounds.groupby("defrag")["mode"].unique().map(sorted).to_dict() == {
-        "madvise": [0, 1],
-        "always": [0, 1],
+    assert rounds.groupby("mode")["round"].unique().map(list).to_dict() == {
+        0: list(range(1, 12)),
+        1: list(range(1, 12)),
     }
-    assert set(rounds["round"]) == set(range(1, 12))
-    shares = native_rounds.share(rounds, ["defrag", "mode"])
-    assert shares["always", 1] == pytest.approx(100 * 85 / 185)
-    assert shares["madvise", 0] == pytest.approx(100 * 70 / 170)
-    madvise = rounds[rounds["defrag"] == "madvise"]
-    assert isinstance(native_rounds.trend(madvise), pd.Series)
+    assert set(rounds["s"]) == {5.0}
+    assert rounds["pressure_ms"].to_list() == pytest.approx([4.5] * 22)
+    shares = native_rounds.share(rounds, ["mode"])
+    assert shares.to_list() == pytest.approx([100 * 70 / 170, 100 * 80 / 180])
+    assert native_rounds.trend(rounds).abs().max() == pytest.approx(0)
+
+
+def test_all_that_was_registered_of_native_rounds_is_judged() -> None:
+    rounds = native_rounds.shipped_rounds("native_rounds")
+    table = native_rounds.verdicts(rounds, native_rounds.shipped_predictions())
+    folder = shipped_data("it") / "experiments" / "native_rounds"
+    plan = tomllib.loads((folder / "registered.toml").read_text())
+    assert list(table.index) == list(plan["quantities"])
+    assert rounds.groupby("mode")["run"].nunique().max() <= plan["repeats"]
+    runs = pd.read_csv(folder / "runs.csv")
+    assert (runs["status"] == "done").sum() == rounds.groupby(["mode", "run"]).ngroups
+    assert ((table["low"] <= table["difference"]) & (table["difference"] <= table["high"])).all()
+    assert table.loc[["seconds", "pressure"], "predicted"].isna().all()
+    assert table["direction"].notna().equals(table["effect"] & table["predicted"].notna())
+
+
+def test_a_measured_change_is_judged_by_what_was_registered() -> None:
+    def rounds_of(sides: list[list[int]]) -> pd.DataFrame:
+        return pd.DataFrame(
+            [
+                {
+                    **dict.fromkeys(native_rounds.COUNTERS, 0),
+                    **{"mode": mode, "run": run, "seed": 0, "round": number},
+                    **{"thp_fault_alloc": served, "thp_fault_fallback": 100 - served},
+                }
+                for mode, side in enumerate(sides)
+                for run, served in enumerate(side)
+                for number in range(6)
+            ]
+        )
+
+    measured = rounds_of([[50, 52, 54], [70, 72, 74]])
+    for guess in (90, 72, 40):
+        predicted = rounds_of([[50], [guess]])
+        row = native_rounds.verdicts(measured, predicted).loc["served"]
+        assert row["difference"] == pytest.approx(20)
+        assert row["effect"] and row["posted"]
+        wanted = (guess > 50, abs(guess - 50 - 20) < 6, abs(guess - 70) < 20)
+        assert (row["direction"], row["within"], row["nearer"]) == wanted
+
+
+def test_guests_with_and_without_the_cap_are_read_and_compared(tmp_path: Path) -> None:
+    for gap, mode, boot, served in (
+        *(("capped", 1, boot, 10 + boot) for boot in (1, 2, 3)),
+        *(("uncapped", 1, boot, 50 + boot) for boot in (1, 2, 3)),
+    ):
+        folder = tmp_path / f"{gap}-small-{mode}-{boot}"
+        folder.mkdir()
+        (folder / "job.log").write_text(
+            "5120\n== 1\n1.0 2.0\nthp_fault_alloc 7\n"
+            "== 2\nthp_fault_alloc 100\nthp_fault_fallback 0\ncompact_fail 1\n"
+            f"== end\nthp_fault_alloc {100 + served}\nthp_fault_fallback {100 - served}\n"
+            f"compact_fail 4\nallocstall_normal {boot}\n"
+        )
+    (tmp_path / "capped-small-0-1").mkdir()
+    (tmp_path / "capped-small-0-1" / "job.log").write_text("== 1\nthp_fault_alloc 1\n")
+    boots = gap_guests.measured(tmp_path)
+    assert len(boots) == 6
+    assert boots["served"].to_list() == [11, 12, 13, 51, 52, 53]
+    assert set(boots["compact_fail"]) == {3}
+    replays = boots.assign(seed=0, served=[10] * 3 + [51] * 3)
+    row = gap_guests.comparisons(boots, replays).set_index("quantity").loc["served"]
+    assert (row["change"], row["at"]) == ("gap capped to uncapped", 1)
+    assert (row["difference"], row["predicted"]) == (40, 41)
+    assert row["effect"] and row["direction"] and row["within"] and row["nearer"]

@@ -99,6 +99,15 @@ def test_a_guest_that_leaves_no_recording_is_a_row(plan: Plan, out: Path, torn: 
     assert ("perf.data" if torn else "recording") in runs[0].error
 
 
+def test_a_large_recording_is_not_read_while_runs_go_on(plan: Plan, out: Path) -> None:
+    def leaves(boot: Boot, folder: Path, cancel: Cancel) -> None:
+        with (write_recording(folder / RECORDING) / "perf.data").open("wb") as events:
+            events.truncate(64 << 20)  # zeros: an error where they are read
+
+    runs = make_runs(replace(plan, repeats=1), sides_of(plan), out, leaves, None)
+    assert {run.status for run in runs} == {DONE}
+
+
 def test_a_failed_run_is_a_row_and_is_tried_again(plan: Plan, out: Path) -> None:
     guests = FakeGuests(lambda boot: "8" in boot.order.settings.values())
     runs = runs_of(plan, out, guests)
