@@ -37,6 +37,7 @@ from pagealloc_model.studies.study import (
     PolicyControls,
     Progress,
     View,
+    at_recorded_cost,
     count_of,
     figures,
     lock_policy_table,
@@ -44,6 +45,7 @@ from pagealloc_model.studies.study import (
     posted_figures,
     recorded_costs,
     recorded_values,
+    start_snapshots,
 )
 
 _HIGHATOMIC_FIELDS = ("highatomic_gate_order", "highatomic_reserve_percent", "highatomic_from_pcp")
@@ -214,7 +216,7 @@ def _folios(
     *sizes: ipywidgets.SelectionSlider,
 ) -> ipywidgets.VBox:
     first = pm.open(recording) if isinstance(recording, str) else recording
-    own = pm.Assumptions(reclaim="elastic")
+    own = at_recorded_cost(first.trace, start_snapshots(first)[1])
     base, measured = pm.replay(first, assumptions=own), first.measure().folios
 
     def compute(policy: pm.Policy, progress: Progress, cancelled: threading.Event) -> View:
