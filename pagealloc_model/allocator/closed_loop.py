@@ -35,20 +35,26 @@ TASK = np.dtype(
         ("end", np.int64),
         ("due_ns", np.int64),
         ("lag_ns", np.int64),
+        ("since_ns", np.int64),
         ("behind", np.int32),
         ("moves", np.int8),
     ],
     align=True,
 )
 """A task: its events are `order[next:end]`; `due_ns` is when the next one comes, `lag_ns` what the
-task has lost so far. `behind` is the next task that waits for the same allocation, -1 for none.
+task has lost so far, `since_ns` when the event before it was over, FOR_EVER once the next one found
+its CPU held or waited. `behind` is the next task that waits for the same allocation, -1 for none.
 `moves`: it can be delayed, as interrupts and the machine's own events cannot."""
 
 STALL = np.dtype([(name, np.int64) for name in ("event", "cpu", "begin_ns", "ns", "compaction_ns")])
 """A request that stalled: its event, when it asked, and for how long; of that, in compaction.
-A step of kswapd or kcompactd that counts as memory stall (S10.11) has no event."""
+A step of kswapd or kcompactd that counts as memory stall (S10.11) has no event; what a task ran
+beside a hold of its CPU is `BESIDE` it."""
 
-NOBODY = -1
+HOLD = np.dtype([("begin_ns", np.int64), ("end_ns", np.int64)])
+"""From when to when the last stalls that overlap or meet hold a CPU (S10.10)."""
+
+NOBODY, BESIDE = -1, -2
 FOR_EVER = (1 << 62) - 1
 """A time beyond all events: until then tasks go on, and nothing else once they are done."""
 WAITING, STALLS, LAST_NS, TASKS = 0, 1, 2, 3
@@ -63,6 +69,8 @@ class ClosedLoop(NamedTuple):
     Attributes:
         order: int64, positions of events, task by task, in each task's order.
         own_ns: int64, as long: the event's recorded time less what its task had lost by then.
+        running_ns: int64, as long: time of the event's task on CPUs since its event before; of no
+            length where nobody knows.
         tasks: `TASK` records; `words[TASKS]` of them, and room for one more for each free and use
             in those that cannot be delayed.
         heap: int32, room for each task: those whose next event is known, the earliest first.
@@ -73,10 +81,15 @@ class ClosedLoop(NamedTuple):
             no length where the model decides.
         done_ns: int64 by event: when it was over; of no length where nobody asks.
         stalls: room for `STALL` records.
+        holds: `HOLD` records by CPU; of no length where no stall holds up others.
+        lock_ps: int64, costs of a hold of zone->lock, ps: of itself, an object, a split, a merge,
+            an insert, a scanned page; and of a hand-over. Of no length where nobody waits for it.
+        free_ns: int64 by zone, when its lock is free.
     """
 
     order: np.ndarray
     own_ns: np.ndarray
+    running_ns: np.ndarray
     tasks: np.ndarray
     heap: np.ndarray
     words: np.ndarray
@@ -85,6 +98,9 @@ class ClosedLoop(NamedTuple):
     imposed_ns: np.ndarray
     done_ns: np.ndarray
     stalls: np.ndarray
+    holds: np.ndarray
+    lock_ps: np.ndarray
+    free_ns: np.ndarray
 
 
 @inner
@@ -156,11 +172,19 @@ def wake_waiters(c: ClosedLoop, number: int, done_ns: int, by_task: bool) -> Non
 
 @cold
 def log_stall(m: at.Arrays, c: ClosedLoop, position: int, ns: int, compaction_ns: int) -> None:
-    """No kernel function: keep what a request lost, or how long a daemon's step takes."""
+    """No kernel function: keep what a request lost, or how long a daemon's step takes.
+
+    It holds its CPU; a hold that it overlaps or meets goes on.
+    """
+    cpu, now = m.st[at.EVENT_CPU], m.st[at.NOW]
+    if ns > 0 and len(c.holds) > 0:
+        if now > c.holds[cpu]["end_ns"]:
+            c.holds[cpu]["begin_ns"] = now
+        c.holds[cpu]["end_ns"] = max(c.holds[cpu]["end_ns"], now + ns)
     row = c.words[STALLS]
     c.stalls[row]["event"] = position
-    c.stalls[row]["cpu"] = m.st[at.EVENT_CPU]
-    c.stalls[row]["begin_ns"] = m.st[at.NOW]
+    c.stalls[row]["cpu"] = cpu
+    c.stalls[row]["begin_ns"] = now
     c.stalls[row]["ns"] = ns
     c.stalls[row]["compaction_ns"] = compaction_ns
     c.words[STALLS] = row + 1
@@ -181,11 +205,59 @@ def log_daemon(m: at.Arrays, c: ClosedLoop, what: int, node: int) -> None:
         log_stall(m, c, NOBODY, ns, ns)
 
 
+@cold
+def share_cpu(c: ClosedLoop, task: int, cpu: int) -> bool:
+    """No kernel function: let the earliest task's event come later if its CPU is held (S10.10).
+
+    The task ran beside who stalls, and lost as much again; returns whether it did.
+    """
+    now, end = c.tasks[task]["due_ns"], c.holds[cpu]["end_ns"]
+    since = max(c.holds[cpu]["begin_ns"], c.tasks[task]["since_ns"])
+    c.tasks[task]["since_ns"] = FOR_EVER
+    ran = min(c.running_ns[c.tasks[task]["next"]], now - since)
+    late = min(ran, end - now)
+    if late <= 0:
+        return False
+    row = c.words[STALLS]
+    c.stalls[row]["event"], c.stalls[row]["cpu"] = BESIDE, cpu
+    c.stalls[row]["begin_ns"], c.stalls[row]["ns"] = now - ran, ran
+    c.stalls[row]["compaction_ns"] = 0
+    c.words[STALLS] = row + 1
+    c.tasks[task]["lag_ns"] += late
+    c.tasks[task]["due_ns"] = now + late
+    sift_down(c, 0)
+    return True
+
+
+@cold
+def wait_for_locks(m: at.Arrays, c: ClosedLoop, row: int, now: int) -> int:
+    """No kernel function: let the log's holds from a row on have their zones' locks (S10.10).
+
+    Returns:
+        Nanoseconds that they wait in all.
+    """
+    waited = 0
+    while row < m.st[at.LOG_ROWS]:
+        if m.log[row, 0] < at.SITES:
+            zone = m.log[row, 2]
+            if c.free_ns[zone] > now:
+                waited += c.free_ns[zone] + c.lock_ps[6] // 1000 - now
+                now = c.free_ns[zone] + c.lock_ps[6] // 1000
+            cost = c.lock_ps[0] + c.lock_ps[1] * m.log[row, 6]
+            for unit in range(at.WORK_UNITS):
+                cost += c.lock_ps[2 + unit] * m.log[row, at.LOG_WORK + unit]
+            now += max((cost + 500) // 1000, 1)
+            c.free_ns[zone] = now
+        row += 1
+    return waited
+
+
 @inner
 def go_on_with(c: ClosedLoop, task: int, done_ns: int) -> None:
     """No kernel function: let the earliest task, whose event is over, come to its next one."""
     position = c.tasks[task]["next"] + 1
     c.tasks[task]["next"] = position
+    c.tasks[task]["since_ns"] = done_ns
     if position == c.tasks[task]["end"]:
         pop_first(c)
         return
@@ -209,6 +281,7 @@ def wait_for(c: ClosedLoop, task: int, number: int) -> None:
         c.tasks[waiting]["next"], c.tasks[waiting]["end"] = place, place + 1
         c.tasks[waiting]["due_ns"] = c.tasks[task]["due_ns"]
         go_on_with(c, task, c.tasks[task]["due_ns"])
+    c.tasks[waiting]["since_ns"] = FOR_EVER
     c.tasks[waiting]["behind"] = c.waiters[number]
     c.waiters[number] = waiting
 
@@ -248,6 +321,7 @@ def advance_closed(
         now = c.tasks[task]["due_ns"] if task != NOBODY else until_ns + 1
         ticking = -1
         may_wake = True
+        row = m.st[at.LOG_ROWS]
         if due <= min(now, until_ns):
             if what == TICK:
                 ticking = begin_tick(m)
@@ -257,12 +331,18 @@ def advance_closed(
                 kcompactd(m, node, what == PROACTIVE)
             if what != TICK:
                 log_daemon(m, c, what, node)
+                if len(c.lock_ps) > 0:
+                    wait_for_locks(m, c, row, m.st[at.NOW])
         elif now > until_ns:
             break
         else:
             position = c.order[c.tasks[task]["next"]]
             operation = int(events[position]["operation"])
             number = int(events[position]["object"])
+            if len(c.holds) > 0 and c.tasks[task]["moves"] and c.tasks[task]["since_ns"] < now:
+                cpu = int(events[position]["cpu"])
+                if now < c.holds[cpu]["end_ns"] and share_cpu(c, task, cpu):
+                    continue
             needs_page = operation == at.FREE or operation == at.USE
             if needs_page and number >= 0 and not c.is_made[number]:
                 wait_for(c, task, number)
@@ -277,6 +357,9 @@ def advance_closed(
             else:
                 may_wake = take_event(m, events, leads, position, now)
             lost = value_of(m, pr.STALLED_NS) - before
+            waited = 0
+            if lost == 0 and operation != at.TICK and len(c.lock_ps) > 0:
+                waited = wait_for_locks(m, c, row, now)
             if len(c.imposed_ns) > 0:
                 lost = c.imposed_ns[position]
             if lost > 0 and c.tasks[task]["moves"]:
@@ -284,6 +367,9 @@ def advance_closed(
                 log_stall(m, c, position, lost, min(compacted, lost))
                 c.tasks[task]["lag_ns"] += lost
                 now += lost
+            if waited > 0 and c.tasks[task]["moves"]:
+                c.tasks[task]["lag_ns"] += waited
+                now += waited
             if len(c.done_ns) > 0:
                 c.done_ns[position] = now
             if number >= 0 and not c.is_made[number]:

@@ -7,6 +7,7 @@ lost there to direct reclaim and compaction, plus what it loses in the model.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -14,7 +15,9 @@ import pandas as pd
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import objects as resolved
 from pagealloc_model.allocator.closed_loop import (
+    BESIDE,
     FOR_EVER,
+    HOLD,
     LAST_NS,
     NOBODY,
     STALL,
@@ -28,9 +31,16 @@ from pagealloc_model.allocator.closed_loop import (
     begin_closed,
 )
 from pagealloc_model.allocator.state import State
+from pagealloc_model.measured.contention import BEGIN, measured_contention
+from pagealloc_model.measured.costs import recorded_costs
 from pagealloc_model.measured.stream import begun_and_ended
+from pagealloc_model.policy.lock_costs import LockCosts
 from pagealloc_model.predicted.demand.demand import Demand
 from pagealloc_model.recording.trace.columns import Event, Trace
+from pagealloc_model.recording.zone_map import ZoneMap
+
+if TYPE_CHECKING:
+    from pagealloc_model.recording.recording import Recording
 
 CAUSES = RECLAIM, COMPACTION = "direct reclaim", "direct compaction"
 DAEMONS = KSWAPD, KCOMPACTD = "kswapd", "kcompactd"
@@ -50,6 +60,10 @@ _WORK = {
 }
 """Events around what counts as memory stall of a daemon, the first recorded pair of each (S10.11);
 kswapd's sleep comes after its naps, so that the last pair says too much."""
+SWITCH = "sched:sched_switch"
+_STATES = 0xFF
+"""Bits of `prev_state` that say why a task cannot go on running (T12.13)."""
+_WHO = ("pid", "cpu", "time_ns")
 _TIME_BITS = 44
 """A task's number and a time since the first event, in one int64: five hours of it."""
 _STALL_ROWS = 1 << 16
@@ -81,7 +95,7 @@ def recorded_stalls(trace: Trace) -> pd.DataFrame:
 
 
 def recorded_daemon_work(trace: Trace) -> pd.DataFrame:
-    """cause, cpu, begin_ns, ns: work of kswapd and kcompactd that is memory stall (S10.11).
+    """pid, cpu, cause, begin_ns, ns: work of kswapd and kcompactd that is memory stall (S10.11).
 
     What had begun before the first event, or went on after the last, counts as far as events go.
     """
@@ -89,27 +103,23 @@ def recorded_daemon_work(trace: Trace) -> pd.DataFrame:
     parts = [_spans(trace, KSWAPD, "", "")]
     for cause, pairs in _WORK.items():
         known = [names for names in pairs if any(name in trace.tables for name in names)]
-        for begin, end in known[:1]:
-            parts.append(_spans(trace, cause, begin, end))
-            for name, keep, place in ((begin, "last", 1), (end, "first", 0)):
-                table = trace.tables.get(name, {})
-                columns = {
-                    each: np.asarray(table.get(each, [])) for each in ("pid", "cpu", "time_ns")
-                }
-                edge = pd.DataFrame(columns).drop_duplicates("pid", keep=keep)
-                others = trace.tables.get((end, begin)[1 - place], {})
-                for row in edge.itertuples():
-                    met = np.asarray(others.get("pid", [])) == row.pid
-                    times = np.asarray(others.get("time_ns", []))[met]
-                    if place and not (times > row.time_ns).any():
-                        span = (row.time_ns, last - row.time_ns)
-                    elif not place and not (times < row.time_ns).any():
-                        span = (first, row.time_ns - first)
-                    else:
-                        continue
-                    own = {"cpu": row.cpu, "cause": cause, "begin_ns": span[0], "ns": span[1]}
-                    parts.append(pd.DataFrame([own]))
-    return pd.concat(parts, ignore_index=True).drop(columns="pid").astype({"cpu": np.int64})
+        for names in known[:1]:
+            parts.append(_spans(trace, cause, *names))
+            tables = [trace.tables.get(name, {}) for name in names]
+            begun, ended = (
+                pd.DataFrame({name: np.asarray(table.get(name, []), np.int64) for name in _WHO})
+                for table in tables
+            )
+            late, early = begun.drop_duplicates("pid", keep="last"), ended.drop_duplicates("pid")
+            until = late["pid"].map(ended.groupby("pid")["time_ns"].max())
+            late = late[~(late["time_ns"] < until)].assign(cause=cause, begin_ns=late["time_ns"])
+            since = early["pid"].map(begun.groupby("pid")["time_ns"].min())
+            early = early[~(since < early["time_ns"])].assign(cause=cause, begin_ns=first)
+            parts.append(late.assign(ns=last - late["time_ns"]))
+            parts.append(early.assign(ns=early["time_ns"] - first))
+    numbers = dict.fromkeys(("pid", "cpu", "begin_ns", "ns"), np.int64)
+    table = pd.concat([part for part in parts if len(part)] or parts, ignore_index=True)
+    return table[["pid", "cpu", "cause", "begin_ns", "ns"]].astype(numbers | {"cause": object})
 
 
 def _spans(trace: Trace, cause: str, begin: str, end: str) -> pd.DataFrame:
@@ -120,6 +130,115 @@ def _spans(trace: Trace, cause: str, begin: str, end: str) -> pd.DataFrame:
     pid, cpu, begin_ns = (np.asarray(table[name])[rows] for name in ("pid", "cpu", "time_ns"))
     columns = {"pid": pid, "cpu": cpu, "cause": cause, "begin_ns": begin_ns, "ns": ns}
     return pd.DataFrame(columns).astype({"cause": object})
+
+
+Spans = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""int64: whose each span is (a CPU, or a task's number), and its begin and end, ns."""
+
+
+def _overlaps(spans: Spans, others: Spans) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Row of the spans, begin and end of each part that others have in common with them.
+
+    The others are disjoint, by whose they are and by begin.
+    """
+    (whose, begin, end), (_, other_begin, other_end) = spans, others
+    names, other = np.unique(others[0], return_inverse=True)
+    number = np.searchsorted(names, whose)
+    known = np.isin(whose, names)
+    zero = min((int(each.min()) for each in (begin, other_begin) if len(each)), default=0)
+    key, other = (number << _TIME_BITS) - zero, (other << _TIME_BITS) - zero
+    first = np.searchsorted(other + other_end, key + begin, "right")
+    last = np.searchsorted(other + other_begin, key + end, "left")
+    count = np.where(known, np.maximum(last - first, 0), 0)
+    row = np.repeat(np.arange(len(begin)), count)
+    place = np.arange(len(row)) + np.repeat(first - (np.cumsum(count) - count), count)
+    return row, np.maximum(begin[row], other_begin[place]), np.minimum(end[row], other_end[place])
+
+
+def once(whose: np.ndarray, begin: np.ndarray, ns: np.ndarray) -> tuple[np.ndarray, Spans]:
+    """Order of spans by whose they are and begin; each so, less what one before it covers."""
+    order = np.lexsort((begin, whose))
+    whose, begin, end = whose[order], begin[order], (begin + ns)[order]
+    latest = pd.Series(end).groupby(whose).cummax().groupby(whose).shift(fill_value=0).to_numpy()
+    begin = np.maximum(begin, latest)
+    return order, (whose, begin, np.maximum(end, begin))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Running:
+    """Who ran where, as `sched:sched_switch` tells (T12.13); one row each time, by CPU and begin.
+
+    Attributes:
+        pid: int64, 0 for the idle task.
+        cpu: int64.
+        begin_ns: int64.
+        end_ns: int64; what runs at the end is left out.
+        could_go_on: bool: it left its CPU although it could have gone on.
+    """
+
+    pid: np.ndarray
+    cpu: np.ndarray
+    begin_ns: np.ndarray
+    end_ns: np.ndarray
+    could_go_on: np.ndarray
+
+    @staticmethod
+    def of(trace: Trace) -> Running | None:
+        """Who ran in a recording; None without these events."""
+        table = trace.tables.get(SWITCH)
+        if table is None or not len(table["time_ns"]):
+            return None
+        order = np.lexsort((table["time_ns"], table["cpu"]))
+        cpu, time_ns, pid, left = (
+            np.asarray(table[name])[order].astype(np.int64)
+            for name in ("cpu", "time_ns", "next_pid", "prev_state")
+        )
+        same = np.flatnonzero(cpu[1:] == cpu[:-1])
+        return Running(
+            pid=pid[same],
+            cpu=cpu[same],
+            begin_ns=time_ns[same],
+            end_ns=time_ns[same + 1],
+            could_go_on=left[same + 1] & _STATES == 0,
+        )
+
+    def in_stall(self, stalls: pd.DataFrame) -> Spans:
+        """When each CPU ran who was in a memory stall, by CPU and begin; of pid, begin_ns, ns."""
+        columns = (stalls[name].to_numpy(np.int64) for name in ("pid", "begin_ns", "ns"))
+        row, begin, end = _overlaps((self.pid, self.begin_ns, self.end_ns), once(*columns)[1])
+        return self.cpu[row], begin, end
+
+    def kept_waiting(self, stalls: pd.DataFrame) -> pd.DataFrame:
+        """pid, begin_ns, ns: who could go on, but on its CPU ran who was in a stall (S10.10)."""
+        by_task = np.lexsort((self.begin_ns, self.pid))
+        before, after = by_task[:-1], by_task[1:]
+        waits = (self.pid[before] == self.pid[after]) & self.could_go_on[before]
+        waits &= self.pid[before] > 0
+        before, after = before[waits], after[waits]
+        begins, ends = self.end_ns[before], self.begin_ns[after]
+        row, begin, end = _overlaps((self.cpu[before], begins, ends), self.in_stall(stalls))
+        return pd.DataFrame({"pid": self.pid[before][row], "begin_ns": begin, "ns": end - begin})
+
+    def beside(self, stalls: pd.DataFrame) -> pd.DataFrame:
+        """cpu, begin_ns, ns: who ran, in no stall, while somebody stalled on the CPU (S10.11)."""
+        columns = (stalls[name].to_numpy(np.int64) for name in ("cpu", "begin_ns", "ns"))
+        busy = self.pid > 0
+        runs = self.cpu[busy], self.begin_ns[busy], self.end_ns[busy]
+        row, begin, end = _overlaps(runs, once(*columns)[1])
+        cpu, ns = runs[0][row], end - begin
+        held, held_from, held_to = _overlaps((cpu, begin, end), self.in_stall(stalls))
+        ns = ns - np.bincount(held, held_to - held_from, len(ns)).astype(np.int64)
+        return pd.DataFrame({"cpu": cpu, "begin_ns": begin, "ns": ns})
+
+    def time_of(
+        self, task: np.ndarray, pids: np.ndarray, since: np.ndarray, to: np.ndarray
+    ) -> np.ndarray:
+        """int64, ns: how long tasks, as numbers of `pids`, ran between times."""
+        known = np.isin(self.pid, pids)
+        order = np.lexsort((self.begin_ns[known], self.pid[known]))
+        pid, begin, end = (each[known][order] for each in (self.pid, self.begin_ns, self.end_ns))
+        row, begin, end = _overlaps((task, since, to), (np.searchsorted(pids, pid), begin, end))
+        return np.bincount(row, end - begin, len(task)).astype(np.int64)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -134,6 +253,9 @@ class TaskOrder:
         own_ns: int64, beside `order`: recorded time less what the task had lost by then.
         lost_ns: int64 by event: what its task lost since the event before it.
         moves: bool by task: whether it can be delayed.
+        running_ns: int64, beside `order`: time of the task on CPUs since the event before; of no
+            length where nobody knows.
+        lock_ps: int64, costs at zone->lock as `ClosedLoop` has them.
     """
 
     pids: np.ndarray
@@ -142,6 +264,8 @@ class TaskOrder:
     own_ns: np.ndarray
     lost_ns: np.ndarray
     moves: np.ndarray
+    running_ns: np.ndarray
+    lock_ps: np.ndarray
 
 
 _MACHINE = -(1 << 40)
@@ -172,12 +296,30 @@ def threads_of(trace: Trace, events: np.ndarray) -> np.ndarray:
     return thread
 
 
-def task_order(trace: Trace, events: np.ndarray) -> TaskOrder:
+LockWaits = tuple[pd.DataFrame, LockCosts]
+"""Waits at zone->lock, with pid, begin_ns and ns; and costs of its holds."""
+
+
+def recorded_lock_waits(recording: Recording) -> LockWaits | None:
+    """Waits of tasks at zone->lock, and the recording's costs; None where no event shows any."""
+    trace = recording.trace
+    zoneinfo = next((s.zoneinfo for s in recording.snapshots if s.zoneinfo), None)
+    waits = measured_contention(trace, ZoneMap.of(zoneinfo)).waits
+    if not len(waits):
+        return None
+    begun = pd.DataFrame({name: trace.tables[BEGIN][name] for name in ("pid", "cpu", "time_ns")})
+    waits = waits[["cpu", "time_ns", "wait_ns"]].merge(begun, on=["cpu", "time_ns"])
+    waits = waits.rename(columns={"time_ns": "begin_ns", "wait_ns": "ns"})
+    return waits, recorded_costs(recording, with_intervals=False)
+
+
+def task_order(trace: Trace, events: np.ndarray, locks: LockWaits | None = None) -> TaskOrder:
     """A demand's events by task, and each task's own time.
 
     Args:
         trace: the recording's events.
         events: `layout.EVENT` records in time order.
+        locks: waits for zone->lock; those act back, if there are any.
     """
     thread = threads_of(trace, events)
     pids, task = np.unique(thread, return_inverse=True)
@@ -187,6 +329,19 @@ def task_order(trace: Trace, events: np.ndarray) -> TaskOrder:
     moves = pids >= 0
     first = int(events["time_ns"][0])
     stalls = recorded_stalls(trace)
+    running, running_ns = Running.of(trace), np.zeros(0, np.int64)
+    if running is not None:
+        all_stalls = pd.concat([stalls, recorded_daemon_work(trace)], ignore_index=True)
+        stalls = pd.concat([stalls, running.kept_waiting(all_stalls)], ignore_index=True)
+        times, number = events["time_ns"][order], task[order]
+        since = np.where(np.diff(number, prepend=-1) == 0, np.roll(times, 1), first)
+        running_ns = running.time_of(number, pids, since, times)
+    lock_ps = np.zeros(0, np.int64)
+    if locks is not None:
+        stalls, costs = pd.concat([stalls, locks[0]], ignore_index=True), locks[1]
+        parts = ("acquire", "object", "split", "merge", "insert", "scan", "handoff")
+        lock_ps = np.array([round(1000 * getattr(costs, name).ns) for name in parts])
+        lock_ps[1] += round(1000 * costs.event.ns)
     stalls = stalls[stalls["pid"].isin(pids[moves])]
     number = np.searchsorted(pids, stalls["pid"].to_numpy(np.int64))
     begin = np.maximum(stalls["begin_ns"].to_numpy(np.int64), first)
@@ -205,6 +360,8 @@ def task_order(trace: Trace, events: np.ndarray) -> TaskOrder:
         own_ns=events["time_ns"][order] - ordered,
         lost_ns=lost_ns,
         moves=moves,
+        running_ns=running_ns,
+        lock_ps=lock_ps,
     )
 
 
@@ -271,11 +428,12 @@ class ClosedRun:
         words[TASKS] = known
         is_made = np.zeros(len(objects), np.int8)
         is_made[np.isin(objects["kind"], (resolved.AT_START, resolved.GROWN))] = 1
-        count = len(events)
+        count, holds = len(events), len(order.running_ns) and not imposes_stalls
         self.done_ns = np.zeros(count if keeps_times else 0, np.int64)
         self._loop = ClosedLoop(
             order=order.order,
             own_ns=order.own_ns,
+            running_ns=order.running_ns,
             tasks=tasks,
             heap=np.zeros(len(tasks), np.int32),
             words=words,
@@ -284,6 +442,9 @@ class ClosedRun:
             imposed_ns=order.lost_ns if imposes_stalls else np.zeros(0, np.int64),
             done_ns=self.done_ns,
             stalls=np.zeros(_STALL_ROWS, STALL),
+            holds=np.zeros(state.machine.nr_cpus if holds else 0, HOLD),
+            lock_ps=order.lock_ps[: 0 if imposes_stalls else None],
+            free_ns=np.zeros(len(state.machine.zones), np.int64),
         )
         self._rows: list[np.ndarray] = []
         begin_closed(self._loop)
@@ -322,7 +483,7 @@ class ClosedRun:
     def stalls(self) -> pd.DataFrame:
         """What tasks lost so far: pid, cpu, cause, request (an event), begin_ns, ns, by begin."""
         rows = self._logged()
-        rows = rows[rows["event"] != NOBODY]
+        rows = rows[rows["event"] >= 0]
         task = np.zeros(len(self._events), np.int64)
         task[self.order.order] = np.repeat(self.order.pids, np.diff(self.order.begins))
         own = {"pid": task[rows["event"]], "cpu": rows["cpu"], "request": rows["event"]}
@@ -341,6 +502,13 @@ class ClosedRun:
         cause = np.where(rows["compaction_ns"] > 0, KCOMPACTD, KSWAPD).astype(object)
         columns = {name: rows[name] for name in ("cpu", "begin_ns", "ns")}
         return pd.DataFrame({"cause": cause, **columns})
+
+    def beside(self) -> pd.DataFrame | None:
+        """When tasks ran beside a hold of their CPU: cpu, begin_ns, ns; None where nobody knows."""
+        rows = self._logged()
+        rows = rows[rows["event"] == BESIDE]
+        table = pd.DataFrame({name: rows[name] for name in ("cpu", "begin_ns", "ns")})
+        return table if len(self.order.running_ns) else None
 
     def _logged(self) -> np.ndarray:
         return np.concatenate([*self._rows, np.zeros(0, STALL)])

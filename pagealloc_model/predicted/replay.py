@@ -27,7 +27,12 @@ from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import ELASTIC_SETTINGS, Assumptions, Policy
 from pagealloc_model.predicted import tables
 from pagealloc_model.predicted.carrier import Carrier, ModelCarrier
-from pagealloc_model.predicted.closed_loop import ClosedRun, task_order, threads_of
+from pagealloc_model.predicted.closed_loop import (
+    ClosedRun,
+    recorded_lock_waits,
+    task_order,
+    threads_of,
+)
 from pagealloc_model.predicted.demand.compaction import Exchange, as_requests
 from pagealloc_model.predicted.demand.folio_orders import with_anon_orders
 from pagealloc_model.predicted.prepared import Imposed, Prepared, prepare
@@ -195,6 +200,8 @@ class Replay(Tables):
         recording: what was replayed.
         stalls: of a closed loop, what tasks lost: pid, cpu, cause, request, begin_ns, ns.
         daemon_work: of a closed loop, when kswapd and kcompactd worked: cause, cpu, begin_ns, ns.
+        beside: of one whose recording says who ran, when tasks ran beside such work or a stall on
+            their CPU: cpu, begin_ns, ns.
         over_ns: of a closed loop, when the last event was over, on the recording's clock.
     """
 
@@ -230,6 +237,7 @@ class Replay(Tables):
     final: State | None = field(default=None, repr=False)
     stalls: pd.DataFrame | None = field(default=None, repr=False)
     daemon_work: pd.DataFrame | None = field(default=None, repr=False)
+    beside: pd.DataFrame | None = field(default=None, repr=False)
     over_ns: int = 0
 
     def __repr__(self) -> str:
@@ -503,7 +511,8 @@ def _answer(question: _Question, prepared: Prepared) -> Replay:
     if assumptions.time == "closed":
         if not is_alone:
             raise UsageError("a closed loop has no kernel build and no hooks: leave them out")
-        closed = ClosedRun(state, demand, task_order(recording.trace, demand.events))
+        locks = recorded_lock_waits(recording)
+        closed = ClosedRun(state, demand, task_order(recording.trace, demand.events, locks))
         resumption = None
     if is_elastic and assumptions.elastic.kswapd_as_recorded:
         kswapd = recorded_kswapd(recording.trace)
@@ -556,5 +565,6 @@ def _answer(question: _Question, prepared: Prepared) -> Replay:
         final=state,
         stalls=None if closed is None else closed.stalls(),
         daemon_work=None if closed is None else closed.daemon_work(),
+        beside=None if closed is None else closed.beside(),
         over_ns=0 if closed is None else closed.last_ns,
     )

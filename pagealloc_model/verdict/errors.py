@@ -18,7 +18,6 @@ from pagealloc_model.measured.contention import OTHER, SITES, has_paravirtual_sp
 from pagealloc_model.measured.costs import recorded_costs
 from pagealloc_model.measured.folios import fault_shares
 from pagealloc_model.measured.measured import Measured
-from pagealloc_model.predicted.closed_loop import recorded_daemon_work, recorded_stalls
 from pagealloc_model.predicted.lock_times import LockModel, LockTimes, lock_times
 from pagealloc_model.predicted.replay import Replay
 from pagealloc_model.predicted.tables import EMPTY_SITES
@@ -30,6 +29,7 @@ from pagealloc_model.verdict.quantities import (
     folio_quantities,
     paired,
     pressure_quantities,
+    recorded_memory_stalls,
     recorded_pressure,
     recorded_system_s,
     stall_quantities,
@@ -437,15 +437,15 @@ def _stall_rows(recording: Recording, predicted: Replay) -> Iterator[ErrorRow]:
     """Time that tasks lost by cause, and that the work took, of a closed loop (S10.10)."""
     if predicted.stalls is None or predicted.daemon_work is None:
         return
-    stalls, (first, last) = recorded_stalls(recording.trace), recording.trace.demand_span_ns
-    work, cpus = recorded_daemon_work(recording.trace), predicted.machine.nr_cpus
+    (first, last), cpus = recording.trace.demand_span_ns, predicted.machine.nr_cpus
+    stalls, work, beside = recorded_memory_stalls(recording.trace)
     totals = recorded_pressure(recording)
     sides = (
-        (*stall_quantities(stalls), *pressure_quantities(stalls, work, cpus)),
-        (
-            *stall_quantities(predicted.stalls),
-            *pressure_quantities(predicted.stalls, predicted.daemon_work, cpus),
-        ),
+        (*stall_quantities(lost), *pressure_quantities(lost, own_work, cpus, others))
+        for lost, own_work, others in (
+            (stalls, work, beside),
+            (predicted.stalls, predicted.daemon_work, predicted.beside),
+        )
     )
     for real, model in zip(*sides, strict=True):
         measured = totals.get(real.scope, real.value)

@@ -23,6 +23,8 @@ from pagealloc_model.policy.policy import Policy
 from pagealloc_model.predicted.closed_loop import (
     CAUSES,
     SPANS,
+    Running,
+    once,
     recorded_daemon_work,
     recorded_stalls,
 )
@@ -30,7 +32,7 @@ from pagealloc_model.predicted.replay import Replay
 from pagealloc_model.predicted.tables import EMPTY_SITES
 from pagealloc_model.recording.machine import PMD_ORDER, Machine
 from pagealloc_model.recording.recorded_machine import recorded_machine
-from pagealloc_model.recording.trace.columns import EVENT_NAMES, Event
+from pagealloc_model.recording.trace.columns import EVENT_NAMES, Event, Trace
 from pagealloc_model.verdict.statistics import HALF, SHARE, quantile_of_counts, slope
 
 if TYPE_CHECKING:
@@ -164,6 +166,9 @@ COUNTERS = tuple(
 )
 """Counters of vmstat that an elastic replay has; the sum of allocstall_* comes with them."""
 ADDED = "HighAtomic blocks added"
+PRESSURE = {"some": "memory pressure", "full": "memory pressure full"}
+TIMES = ("run time", *(f"{cause} time" for cause in CAUSES), *PRESSURE.values())
+"""Numbers of a whole run in s, which only a closed loop predicts; pressure as the kernel has it."""
 WHOLE_UNITS = {
     "free pages": "pages",
     **{f"free {name} pages": "pages" for name in TYPES},
@@ -178,7 +183,7 @@ WHOLE_UNITS = {
     "longest drain": "pages",
     "fallbacks": "events",
     "THP success": "share",
-    **dict.fromkeys(("run time", *(f"{cause} time" for cause in CAUSES), "memory pressure"), "s"),
+    **dict.fromkeys(TIMES, "s"),
     **{name: "" for name in (*COUNTERS, ALLOCSTALL)},
     **{
         f"{kind} order {order} served": "share"
@@ -192,7 +197,7 @@ WHOLE_UNITS = {
     },
 }
 """Numbers of a whole run, as experiments compare runs; free memory and lists are means.
-Memory pressure is "some", in all; times are predicted by a closed loop alone."""
+Whose pressure nobody copied has no "full", unless `sched:sched_switch` says who ran."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -413,7 +418,8 @@ def replay_quantities(replay: Replay, edges: np.ndarray) -> Iterator[Quantity]:
             "longest_free_chain", chains["ns"].to_numpy(float), chains["time_ns"].to_numpy()
         )
         yield from stall_quantities(replay.stalls)
-        yield from pressure_quantities(replay.stalls, replay.daemon_work, replay.machine.nr_cpus)
+        cpus = replay.machine.nr_cpus
+        yield from pressure_quantities(replay.stalls, replay.daemon_work, cpus, replay.beside)
         first = replay.demand.first_ns
         yield _named("run_time", (replay.over_ns - first) / 1e9, np.array([first]))
     if replay.assumptions.reclaim != "elastic":
@@ -468,21 +474,36 @@ def stall_quantities(stalls: pd.DataFrame) -> Iterator[Quantity]:
 
 
 def pressure_quantities(
-    stalls: pd.DataFrame, daemon_work: pd.DataFrame, nr_cpus: int
+    stalls: pd.DataFrame,
+    daemon_work: pd.DataFrame,
+    nr_cpus: int,
+    beside: pd.DataFrame | None = None,
 ) -> Iterator[Quantity]:
     """Memory pressure as /proc/pressure/memory totals it, as far as stalls make it (S10.11).
 
-    Without sched_switch nobody knows who ran: every CPU counts as busy all the time, and who is in
-    a stall as running, so that "full" is "some".
+    Every CPU counts as busy all the time. `beside` is when who stalls had others run on its CPU;
+    None where nobody knows: then who is in a stall counts as running, so that "full" is "some".
     """
     columns = ["cpu", "begin_ns", "ns"]
-    spans = pd.concat([stalls[columns], daemon_work[columns]]).sort_values(["cpu", "begin_ns"])
-    cpu, begin, ns = (spans[name].to_numpy(np.int64) for name in columns)
-    end = begin + ns
-    latest = pd.Series(end).groupby(cpu).cummax().groupby(cpu).shift(fill_value=0).to_numpy()
-    alone = np.maximum(end - np.maximum(begin, latest), 0) / (1e9 * nr_cpus)
-    for scope in ("some", "full"):
-        yield _named("memory_pressure", alone, begin, scope=scope)
+    stalled = pd.concat([stalls[columns], daemon_work[columns]])
+    signed = []
+    for table in (stalled, stalled[:0] if beside is None else beside):
+        cpu, begin, ns = (table[name].to_numpy(np.int64) for name in columns)
+        order, (_, first, last) = once(cpu, begin, ns)
+        signed.append((begin[order], (last - first) / (1e9 * nr_cpus)))
+    (begin, some), (others_begin, others) = signed
+    yield _named("memory_pressure", some, begin, scope="some")
+    values = np.concatenate([some, -others])
+    yield _named("memory_pressure", values, np.concatenate([begin, others_begin]), scope="full")
+
+
+def recorded_memory_stalls(
+    trace: Trace,
+) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame | None]:
+    """What tasks lost, work of kswapd and kcompactd, and who ran beside them (None: not told)."""
+    stalls, work = recorded_stalls(trace), recorded_daemon_work(trace)
+    running = Running.of(trace)
+    return stalls, work, running and running.beside(pd.concat([stalls, work], ignore_index=True))
 
 
 def _quantiles(metric: str, time_ns: np.ndarray, values: np.ndarray) -> Iterator[Quantity]:
@@ -730,16 +751,16 @@ def recorded_quantities(recording: Recording) -> dict[str, float]:
     before = times[times <= window[0]].max(initial=np.iinfo(np.int64).min)
     after = times[times >= window[1]].min(initial=np.iinfo(np.int64).max)
     numbers = _whole_quantities(measured, states, machine.pageblock_order, window)
-    stalls, work = recorded_stalls(recording.trace), recorded_daemon_work(recording.trace)
-    numbers |= _times(stalls, work, machine.nr_cpus, (window[1] - window[0]) / 1e9)
+    recorded = recorded_memory_stalls(recording.trace)
+    numbers |= _times(*recorded, machine.nr_cpus, (window[1] - window[0]) / 1e9)
     there = {*recording.trace.tables, *(recording.meta.get("perf") or ())}
     unseen = [cause for cause in CAUSES if not there.intersection(SPANS[cause])]
     numbers |= dict.fromkeys([f"{cause} time" for cause in unseen], float("nan"))
-    if unseen:
-        numbers["memory pressure"] = float("nan")
-    numbers["memory pressure"] = recorded_pressure(recording).get(
-        "some", numbers["memory pressure"]
-    )
+    totals = recorded_pressure(recording)
+    for scope, name in PRESSURE.items():
+        if unseen or (scope == "full" and recorded[2] is None):
+            numbers[name] = float("nan")
+        numbers[name] = totals.get(scope, numbers[name])
     numbers |= _counter_values(counter_changes(measured.vmstat, (before, after)))
     for name, event in (
         ("fallbacks", Event.EXTFRAG),
@@ -763,19 +784,23 @@ def predicted_quantities(recording: Recording, predicted: Replay) -> dict[str, f
     numbers = _whole_quantities(predicted, states, order, window, instants)
     if predicted.stalls is not None and predicted.daemon_work is not None:
         run_s = (predicted.over_ns - predicted.demand.first_ns) / 1e9
-        cpus = predicted.machine.nr_cpus
-        numbers |= _times(predicted.stalls, predicted.daemon_work, cpus, run_s)
+        lost = predicted.stalls, predicted.daemon_work, predicted.beside
+        numbers |= _times(*lost, predicted.machine.nr_cpus, run_s)
     return numbers
 
 
 def _times(
-    stalls: pd.DataFrame, work: pd.DataFrame, nr_cpus: int, run_s: float
+    stalls: pd.DataFrame,
+    work: pd.DataFrame,
+    beside: pd.DataFrame | None,
+    nr_cpus: int,
+    run_s: float,
 ) -> dict[str, float]:
     """Run time, stall time by cause and memory pressure, s."""
-    some = next(iter(pressure_quantities(stalls, work, nr_cpus))).value
+    pressure = pressure_quantities(stalls, work, nr_cpus, beside)
     lost = stalls.groupby("cause")["ns"].sum() / 1e9
     times = {f"{cause} time": float(lost.get(cause, 0.0)) for cause in CAUSES}
-    return {"run time": run_s, **times, "memory pressure": some}
+    return {"run time": run_s, **times, **{PRESSURE[one.scope]: one.value for one in pressure}}
 
 
 def _whole_quantities(

@@ -81,8 +81,9 @@ def assert_closed_agreement(scenario: ClosedScenario) -> ClosedLoop:
     """
     oracle = scenario.started()
     events = scenario.task_events(oracle)
-    model = ClosedDriver(oracle, events, imposes_losses=scenario.imposes_losses)
-    loop = ClosedLoop(oracle, events, imposes_losses=scenario.imposes_losses)
+    how = {"imposes_losses": scenario.imposes_losses, "lock_ns": scenario.lock_ns}
+    model = ClosedDriver(oracle, events, **how)
+    loop = ClosedLoop(oracle, events, **how)
     for number, position in enumerate(loop.run()):
         after = f"after event {number}, {position} of the recording, {events[position]}"
         done_ns = model.advance(position)
@@ -101,6 +102,7 @@ def assert_closed_agreement(scenario: ClosedScenario) -> ClosedLoop:
         stalled_ns = sum(each.stalled_ns for each in threads.values())
         found_ns = model.daemon_ns()[daemon]
         assert found_ns == stalled_ns, f"{daemon} worked {found_ns}, {stalled_ns} in the oracle"
+    assert model.beside_ns() == sum(loop.shared.values())
     return loop
 
 

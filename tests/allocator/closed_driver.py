@@ -24,7 +24,12 @@ class ClosedDriver(ElasticDriver):
     """A state that takes up an oracle's events in closed loop."""
 
     def __init__(
-        self, oracle: ElasticOracle, events: Sequence[TaskEvent], *, imposes_losses: bool
+        self,
+        oracle: ElasticOracle,
+        events: Sequence[TaskEvent],
+        *,
+        imposes_losses: bool,
+        lock_ns: Sequence[int],
     ) -> None:
         super().__init__(oracle)
         failures = {
@@ -36,7 +41,7 @@ class ClosedDriver(ElasticDriver):
         objects = np.zeros(OBJECTS, [("kind", np.int8)])
         objects["kind"] = np.where(self.places >= 0, resolved.AT_START, resolved.RECORDED)
         tasks = np.array([self._task_of(event, failures) for event in events], np.int64)
-        self.order = task_order(events, tasks)
+        self.order = task_order(events, tasks, lock_ns)
         demand = SimpleNamespace(events=np.concatenate(rows), objects=objects, leads=self.leads)
         self.run = ClosedRun(
             self.state, demand, self.order, imposes_stalls=imposes_losses, keeps_times=True
@@ -60,6 +65,11 @@ class ClosedDriver(ElasticDriver):
         work = self.run.daemon_work()
         return Counter(work.groupby("cause")["ns"].sum().to_dict())
 
+    def beside_ns(self) -> int:
+        """How long tasks ran beside holds of their CPU."""
+        table = self.run.beside()
+        return 0 if table is None else int(table["ns"].sum())
+
     @property
     def is_over(self) -> bool:
         return self.run.next_ns is None
@@ -75,13 +85,14 @@ class ClosedDriver(ElasticDriver):
         return -1 - event.step.cpu if event.task is None else event.task
 
 
-def task_order(events: Sequence[TaskEvent], tasks: np.ndarray) -> TaskOrder:
+def task_order(events: Sequence[TaskEvent], tasks: np.ndarray, lock_ns: Sequence[int]) -> TaskOrder:
     """Events by task, with each task's own time."""
     pids, number = np.unique(tasks, return_inverse=True)
     order = np.argsort(number, kind="stable")
     begins = np.concatenate([[0], np.cumsum(np.bincount(number))])
     lost_ns = np.where(tasks >= 0, [event.lost_ns for event in events], 0)
     time_ns = np.array([event.time_ns for event in events])[order]
+    running = [event.running_ns for event in events if event.running_ns is not None]
     spans = zip(begins[:-1].tolist(), begins[1:].tolist(), strict=True)
     lost = [np.cumsum(lost_ns[order[begin:end]]) for begin, end in spans]
     return TaskOrder(
@@ -91,4 +102,6 @@ def task_order(events: Sequence[TaskEvent], tasks: np.ndarray) -> TaskOrder:
         own_ns=time_ns - np.concatenate(lost),
         lost_ns=lost_ns,
         moves=pids >= 0,
+        running_ns=np.array(running, np.int64)[order if running else slice(0)],
+        lock_ps=1000 * np.array(lock_ns, np.int64),
     )

@@ -25,6 +25,10 @@ def closed_loops(numbers: Iterable[int], steps: int) -> list[ClosedLoop]:
         assert sum(loop.stalls for loop in alike) >= 10
         assert sum(len(loop.waited) for loop in alike) >= 3
         assert any(loop.late_by_others for loop in alike)
+    assert sum(len(loop.shared) for loop in loops) >= 10
+    assert not any(loop.shared for loop in loops if loop.imposes_losses)
+    assert sum(len(loop.waits) for loop in loops) >= 10
+    assert not any(loop.waits for loop in loops if loop.imposes_losses)
     waited = [(loop, position) for loop in loops for position in loop.waited]
     for call in ("free_object", "use_object"):
         assert any(loop.events[position].step.call == call for loop, position in waited)

@@ -271,7 +271,7 @@ class Buddy:
     def free_one_page(self, pfn: int, order: int) -> None:
         """free_one_page(): free past the per-CPU lists (S5.4)."""
         self._free_by_block(pfn, order)
-        self.events.hold("direct_free", "", 1)
+        self.events.hold("direct_free", "", 1, self.zone.index)
 
     def take_in(self, pfn: int, order: int) -> None:
         """__free_pages_core(): take in new memory, last on its list, in no counted hold (S5.5)."""

@@ -72,6 +72,10 @@ class ElasticOracle(Allocator):
         self.kswapd = {node: ElasticKswapd(self, node) for node in machine.nodes}
         self.direct_reclaim = DirectReclaim(self)
         self._stalled = False
+        # steps of kswapd and kcompactd that are memory stall (S10.11): CPU, begin and end, ns
+        self.stalled_steps: list[tuple[int, int, int]] = []
+        # called after each of their steps, with its time
+        self.after_step: Callable[[int], object] = lambda now: None
         if rules.revived_when_balanced:
             for zone in self.zones:
                 later = (other.node > zone.node and other.spec.managed for other in self.zones)
@@ -94,6 +98,7 @@ class ElasticOracle(Allocator):
                 break
             self.memory.now = max(due, self.memory.now)
             step()
+            self.after_step(self.memory.now)
         self.memory.now = now
 
     def alloc_object(self, demand: Demand, *, is_hidden: bool = False) -> None:

@@ -60,6 +60,8 @@ PAUSES_NS = (0, 0, 0, 1_000, 20_000, 300_000, 2_000_000, 120_000_000, 600_000_00
 """Times between two steps."""
 SHORT_PAUSES_NS = (0, 0, 1_000, 20_000, 300_000, 2_000_000)
 """Those of closed loops, in which what stalls makes others wait."""
+LOCK_NS = (30_000, 20_000, 10_000, 20_000, 15_000, 2_000, 50_000)
+"""Costs of a slow zone->lock, as `ClosedLoop` takes them."""
 YOUNG = 4  # so many objects are the ones asked for last
 CHAINED = 4  # requests after a failure that may have come in its place
 
@@ -184,10 +186,12 @@ class ClosedScenario(ElasticScenario):
     tasks: int = 3  # tasks that may be late
     nobody_share: float = 0.15  # of steps that interrupts make
     imposes_losses: bool = False  # tasks lose what was recorded
+    knows_running: bool = False  # the recording tells how long tasks ran
+    lock_ns: tuple[int, ...] = ()  # costs of holds of zone->lock, if tasks wait for it
 
     def task_events(self, oracle: ElasticOracle) -> list[TaskEvent]:
         """Every event; what came in place of a failure is its task's."""
-        rng = random.Random(self.seed + 2)
+        rng, runs = random.Random(self.seed + 2), random.Random(self.seed + 3)
         asked_by: dict[int, int | None] = {}
         latest: dict[int | None, int] = {}
         events = []
@@ -200,7 +204,16 @@ class ClosedScenario(ElasticScenario):
             most = time_ns - latest.get(task, 0)
             lost = rng.choice((0, 0, rng.randrange(most + 1))) if task is not None else 0
             latest[task] = time_ns
-            events.append(TaskEvent(time_ns=time_ns, step=taken, task=task, lost_ns=lost))
+            running = runs.choice((0, most, runs.randrange(most + 1)))
+            events.append(
+                TaskEvent(
+                    time_ns=time_ns,
+                    step=taken,
+                    task=task,
+                    lost_ns=lost,
+                    running_ns=running if self.knows_running else None,
+                )
+            )
         return events
 
 
@@ -533,6 +546,8 @@ def random_closed_elastic_scenario(number: int, presets: Sequence[str] = ALL) ->
         tasks=rng.choice((2, 3, 5)),
         nobody_share=rng.choice((0.0, 0.1, 0.3)),
         imposes_losses=number % 4 == 3,
+        knows_running=number % 2 == 0 or number % 8 == 3,
+        lock_ns=LOCK_NS if number % 5 in (1, 3) else (),
     )
 
 

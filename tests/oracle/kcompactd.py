@@ -150,6 +150,7 @@ class Kcompactd:
         self.due = self.memory.now + self.run.cost_ns
         if self._aim_order >= 0:
             self.stalled_ns += self.run.cost_ns
+            self.oracle.stalled_steps.append((self.cpu, self.memory.now, self.due))
         if result is None:
             return
         place, self.run = self.run.place, None

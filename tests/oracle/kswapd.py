@@ -65,7 +65,7 @@ class Kswapd:
             zone.flags.reclaim_active = False
             boost = self._boosts[zone.index]
             if boost:
-                zone.events.hold("boost_reset", "", 0)
+                zone.events.hold("boost_reset", "", 0, zone.index)
             zone.watermarks.boost = max(zone.watermarks.boost - boost, 0)
         self._note_awake(awake=self.active)
 
@@ -124,6 +124,7 @@ class ElasticKswapd(Kswapd):
         zones = oracle.zones_of(node)
         super().__init__(zones)
         self.oracle = oracle
+        self.cpu = (oracle.machine.cpus_of(node) or [0])[0]
         self.memory = oracle.memory
         self.options = oracle.options
         self.rules = oracle.rules
@@ -186,6 +187,7 @@ class ElasticKswapd(Kswapd):
         self.due = next(self._life)
         if self.phase is Phase.RUNNING:
             self.stalled_ns += self.due - self.memory.now
+            self.oracle.stalled_steps.append((self.cpu, self.memory.now, self.due))
 
     def _free(self, zone: Zone, order: int) -> int:
         """Free pages that count, perhaps only those in whole blocks (S8.6)."""
@@ -268,7 +270,7 @@ class ElasticKswapd(Kswapd):
         for zone in eligible:
             zone.flags.reclaim_active = False
         for zone, boost in boosts:
-            zone.events.hold("boost_reset", "", 0)
+            zone.events.hold("boost_reset", "", 0, zone.index)
             zone.watermarks.boost = max(zone.watermarks.boost - boost, 0)
         if boosts:
             self.kcompactd.wake(self.oracle.machine.pageblock_order, self.highest)

@@ -144,11 +144,14 @@ class EventLog:
         self.entries: list[Event] = []
         self.work = Work()  # what the hold under way has done
         self.work_of_holds: list[Work] = []  # what each hold in `entries` did
+        # each hold's zone by index, objects and work; whoever reads them clears them
+        self.queue: list[tuple[int, int, Work]] = []
 
     def note(self, *event: str | int | bool) -> None:
         self.entries.append(event)
 
-    def hold(self, site: str, cause: str, objects: int) -> None:
+    def hold(self, site: str, cause: str, objects: int, zone: int) -> None:
         self.note("hold", site, cause, objects)
+        self.queue.append((zone, objects, self.work))
         self.work_of_holds.append(self.work)
         self.work = Work()

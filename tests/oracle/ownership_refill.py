@@ -195,7 +195,7 @@ class OwningZone(Zone):
         if lists.smallest(request.order, request.migratetype) is None:
             refill = Refill(self, lists, request, attempt)
             if not attempt.highatomic or self.rules.highatomic_refills_pcp:
-                self.events.hold("refill", "", refill.run())
+                self.events.hold("refill", "", refill.run(), self.index)
         taken = lists.take(request.order, request.migratetype)
         if taken is None:
             return None
@@ -268,7 +268,7 @@ class OwningZone(Zone):
         """free_pcppages_bulk(): return pages to the buddy in one hold (S12.5)."""
         largest = self.options.drain_from == "largest"
         objects = self.lists[cpu].drain(budget, first, self._free_drained, largest=largest)
-        self.events.hold("drain", cause, objects)
+        self.events.hold("drain", cause, objects, self.index)
 
     def _free_drained(self, pfn: int, order: int, *, to_tail: bool = False) -> None:
         """Part of free_pcppages_bulk(): free one drained page (S12.5).

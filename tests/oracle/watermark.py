@@ -34,7 +34,7 @@ class HighatomicReserve:
         if order > self.zone.policy.highatomic_gate_order and self.reserved < self.cap:
             may_change = is_mergeable(self.blocks.type_of(pfn))
             blocks = self._convert(pfn, order) if may_change else 0
-            self.zone.events.hold("reserve", "", blocks)
+            self.zone.events.hold("reserve", "", blocks, self.zone.index)
 
     def unreserve(self, migratetype: int, *, forced: bool = False) -> bool:
         """unreserve_highatomic_pageblock(): give back, the last block only if forced (S7.4).
@@ -50,7 +50,7 @@ class HighatomicReserve:
             if pfn is not None and not has_moved:
                 blocks, has_moved = self._give_back(pfn, order, migratetype)
                 converted += blocks
-        self.zone.events.hold("unreserve", "", converted)
+        self.zone.events.hold("unreserve", "", converted, self.zone.index)
         return has_moved
 
     def unreserve_free_blocks(self) -> None:
@@ -58,7 +58,7 @@ class HighatomicReserve:
         for order in range(self.blocks.order, self.buddy.max_order + 1):
             while (pfn := self.buddy.head(order, Migratetype.HIGHATOMIC)) is not None:
                 blocks, _ = self._give_back(pfn, order, Migratetype.MOVABLE)
-                self.zone.events.hold("unreserve", "", blocks)
+                self.zone.events.hold("unreserve", "", blocks, self.zone.index)
 
     def _convert(self, pfn: int, order: int) -> int:
         """Part of reserve_highatomic_pageblock(): retag; returns the number of blocks."""

@@ -203,7 +203,7 @@ class Zone:
         pages = self.fallback.take_many(wanted, request.order, request.migratetype, attempt)
         for pfn in pages:
             pcp.lists[index].push_tail(pfn)
-        self.events.hold("refill", "", len(pages))
+        self.events.hold("refill", "", len(pages), self.index)
 
     def _rmqueue_buddy(self, request: Request, attempt: Attempt) -> int | None:
         """rmqueue_buddy(): take one page under one hold, of the reserve first or last (S7.3)."""
@@ -215,7 +215,7 @@ class Zone:
             pfn = self.fallback.take_one(order, request.migratetype, attempt)
         if pfn is None and attempt.non_block:
             pfn = self.buddy.rmqueue_smallest(order, Migratetype.HIGHATOMIC)
-        self.events.hold("buddy_alloc", "", 0 if pfn is None else 1)
+        self.events.hold("buddy_alloc", "", 0 if pfn is None else 1, self.index)
         return pfn
 
     def _free_frozen_page_commit(
@@ -263,7 +263,7 @@ class Zone:
     def _free_pcppages_bulk(self, cpu: int, budget: int, first: int, cause: str) -> None:
         """free_pcppages_bulk(): return pages to the buddy in one hold of the lock (S5.6)."""
         objects = self.pcp[cpu].free_pcppages_bulk(budget, first, self._free_drained)
-        self.events.hold("drain", cause, objects)
+        self.events.hold("drain", cause, objects, self.index)
 
     def _free_drained(self, pfn: int, order: int, *, to_tail: bool = False) -> None:
         """Part of free_pcppages_bulk(): free one drained page, of its type (S5.6)."""

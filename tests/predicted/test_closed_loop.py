@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,7 +15,15 @@ from pagealloc_model.allocator.events import advance_elastic
 from pagealloc_model.allocator.state import State
 from pagealloc_model.measured.costs import at_recorded_cost
 from pagealloc_model.measured.rules import choose_rules
-from pagealloc_model.predicted.closed_loop import ClosedRun, TaskOrder, recorded_stalls, task_order
+from pagealloc_model.predicted.closed_loop import (
+    SWITCH,
+    ClosedRun,
+    Running,
+    TaskOrder,
+    recorded_daemon_work,
+    recorded_stalls,
+    task_order,
+)
 from pagealloc_model.predicted.prepared import Prepared, prepare
 from pagealloc_model.recording.recorded_machine import effective_policy
 
@@ -20,16 +31,46 @@ UNDER_PRESSURE = "highatomic_gate3"
 QUIET = "kbuild"
 
 
+class WithSwitches:
+    """A trace as if `sched:sched_switch` had been recorded: a switch where a CPU's task changes.
+
+    Every second task that goes is preempted, and kswapd and kcompactd run until the next event.
+    """
+
+    def __init__(self, trace: Any) -> None:
+        self._trace = trace
+        order = np.lexsort((np.arange(len(trace)), trace.cpu))
+        cpu, pid = trace.cpu[order], trace.pid[order].astype(np.int64)
+        changes = np.flatnonzero((cpu[1:] == cpu[:-1]) & (pid[1:] != pid[:-1])) + 1
+        table = {
+            "time_ns": trace.time_ns[order][changes],
+            "cpu": cpu[changes],
+            "pid": pid[changes - 1],
+            "prev_pid": pid[changes - 1],
+            "prev_state": np.where(np.arange(len(changes)) % 2, 0x100, 1),
+            "next_pid": pid[changes],
+        }
+        self.tables = {**trace.tables, SWITCH: table}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._trace, name)
+
+    def __len__(self) -> int:
+        return len(self._trace)
+
+
 class Case:
     """A recording's demand in an elastic replay at its own costs."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, has_switches: bool = False) -> None:
         self.recording = pm.open(name)
         self.rules = choose_rules(self.recording, None).rules
         self.assumptions = at_recorded_cost(self.recording.trace)
         self.prepared: Prepared = prepare(self.recording, self.rules, self.assumptions, 0)
         self.demand = self.prepared.demand
-        self.order: TaskOrder = task_order(self.recording.trace, self.demand.events)
+        trace = self.recording.trace
+        self.trace: Any = WithSwitches(trace) if has_switches else trace
+        self.order: TaskOrder = task_order(self.trace, self.demand.events)
 
     def state(self) -> State:
         policy = effective_policy(self.recording, pm.Policy(), elastic=True)
@@ -94,6 +135,88 @@ def test_without_stalls_it_is_the_open_replay() -> None:
     assert np.array_equal(run.state.st, state.st)
     assert np.array_equal(run.state.pages, state.pages)
     assert np.array_equal(run.done_ns, events["time_ns"])
+
+
+@pytest.fixture(scope="module")
+def switched() -> Case:
+    return Case(UNDER_PRESSURE, has_switches=True)
+
+
+def test_recorded_losses_give_recorded_times_where_who_ran_is_known(
+    pressed: Case, switched: Case
+) -> None:
+    assert switched.order.lost_ns.sum() > pressed.order.lost_ns.sum() + 1_000_000
+    run = switched.run(imposes=True)
+    assert np.array_equal(run.done_ns, switched.demand.events["time_ns"])
+
+
+def test_stalls_hold_cpus_where_who_ran_is_known(pressed: Case, switched: Case) -> None:
+    assert pressed.run().beside() is None
+    run, split = switched.run(), switched.run(step=4096)
+    beside = run.beside()
+    assert beside is not None
+    assert beside["ns"].sum() > 0
+    assert run.lag_ns.sum() > run.stalls()["ns"].sum()
+    assert np.array_equal(run.done_ns, split.done_ns)
+    assert beside.equals(split.beside())
+
+
+SWITCHES = [
+    # time, CPU, who goes, in which state, who comes
+    (100, 0, 0, 0, 10),
+    (200, 0, 10, 0x100, 50),
+    (260, 0, 50, 1, 10),
+    (300, 0, 10, 1, 0),
+    (400, 0, 0, 0, 20),
+    (500, 0, 20, 0, 10),
+    (520, 0, 10, 2, 20),
+    (600, 0, 20, 1, 0),
+    (150, 1, 0, 0, 60),
+    (650, 1, 60, 1, 0),
+]
+"""Of kswapd 50 and tasks 10, 20 and 60; 10 is preempted by kswapd, 20 by 10."""
+
+
+def who_ran() -> Running:
+    columns = np.array(SWITCHES, np.int64).T
+    names = ("time_ns", "cpu", "prev_pid", "prev_state", "next_pid")
+    table = dict(zip(names, columns, strict=True))
+    running = Running.of(SimpleNamespace(tables={SWITCH: table}))
+    assert running is not None
+    return running
+
+
+def stalls_of(*rows: tuple[int, int, int, int]) -> pd.DataFrame:
+    return pd.DataFrame(list(rows), columns=["pid", "cpu", "begin_ns", "ns"])
+
+
+def test_who_could_go_on_waits_for_who_stalls_alone() -> None:
+    stalls = stalls_of((50, 0, 210, 40), (10, 0, 505, 1000))
+    waits = who_ran().kept_waiting(stalls)
+    assert waits.to_numpy().tolist() == [[10, 210, 40], [20, 505, 15]]
+    assert not len(who_ran().kept_waiting(stalls_of((60, 1, 0, 1000))))
+
+
+def test_full_leaves_out_the_time_of_those_in_no_stall() -> None:
+    running = who_ran()
+    # 10 stalls on CPU 0 from 250 to 550: kswapd runs 10 ns of it, 20 runs 130
+    beside = running.beside(stalls_of((10, 0, 250, 300)))
+    assert beside["ns"].sum() == 10 + 100 + 30
+    # with kswapd in a stall too, its time is full as well
+    beside = running.beside(stalls_of((10, 0, 250, 300), (50, 0, 200, 60)))
+    assert beside["ns"].sum() == 100 + 30
+
+
+def test_running_time_is_what_a_task_had_of_cpus() -> None:
+    pids = np.array([-1, 10, 20])
+    tasks, since, to = np.array([[1, 0, 1000], [1, 150, 270], [2, 450, 560], [0, 0, 1000]]).T
+    assert who_ran().time_of(tasks, pids, since, to).tolist() == [160, 60, 90, 0]
+
+
+def test_daemons_work_has_its_thread(pressed: Case) -> None:
+    work = recorded_daemon_work(pressed.recording.trace)
+    comms = pressed.recording.trace.comms
+    assert {comms[pid].rstrip("0123456789") for pid in work["pid"]} <= {"kswapd", "kcompactd"}
 
 
 def test_daemons_do_not_stall(pressed: Case) -> None:

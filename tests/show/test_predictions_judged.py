@@ -159,6 +159,19 @@ def test_predictions_carry_their_verdict_and_the_score_stands_below(changes: pd.
     assert "no change 4 0 (0%) 0 (0%) 4 (100%) 0 (0%) 1 (100%)" in scores
 
 
+def test_times_have_rows_of_their_own_where_one_changed(changes: pd.DataFrame) -> None:
+    score = score_table(changes)
+    closed = score[score["model"].isin(["closed", "no change"])]
+    lines = experiment_table(changes, score, closed).splitlines()
+    below = lines[lines.index("run time, stalls, pressure") + 1 :][:2]
+    assert [" ".join(line.split()) for line in below] == [
+        "closed 4 1 (25%) 3 (75%) 1 (25%) 0 (0%) 1 (100%)",
+        "no change 4 0 (0%) 0 (0%) 4 (100%) 0 (0%) 1 (100%)",
+    ]
+    quiet = score_table(changes[changes["metric"] == "none"])
+    assert "run time" not in experiment_table(changes, score, quiet)
+
+
 def test_the_score_is_a_sentence(changes: pd.DataFrame) -> None:
     said = experiment_line(score_table(changes))
     assert said.startswith("Closed replays predict 1 of 4 measurable changes within the interval")
@@ -170,7 +183,7 @@ def test_the_score_is_a_sentence(changes: pd.DataFrame) -> None:
 
 def test_an_experiment_fits_a_mail(changes: pd.DataFrame) -> None:
     failed = pd.DataFrame({"side": ["B"], "repeat": [2], "error": ["it hung"]})
-    text = experiment_message("two", ["A: x 1"], changes, score_table(changes), failed).to_text()
+    text = experiment_message("two", ["A: x 1"], changes, failed, score_table(changes)).to_text()
     assert text.startswith("Subject: [predicted and measured] two\n")
     assert max(map(len, text.splitlines())) <= 72 and text.isascii()
     assert "- B2: it hung" in text.splitlines()

@@ -52,7 +52,7 @@ def test_both_have_the_same_quantities(
     assert set(recorded) == set(WHOLE_UNITS)
     assert all(set(values) == set(WHOLE_UNITS) for values in predicted.values())
     unknown = [name for name, value in recorded.items() if math.isnan(value)]
-    assert all(name.endswith("served") for name in unknown)
+    assert all(name.endswith("served") or name == "memory pressure full" for name in unknown)
 
 
 def test_what_a_policy_sets_by_itself(recorded: dict[str, float]) -> None:
@@ -131,6 +131,10 @@ def test_memory_pressure_counts_what_overlaps_on_a_cpu_once() -> None:
     assert full.scope == "full"
     assert some.value * 1e9 == pytest.approx((20 + 5) / 2)
     assert full.value == some.value
+    beside = pd.DataFrame({"cpu": [0, 0, 1], "begin_ns": [12, 13, 11], "ns": [4, 6, 2]})
+    some, full = pressure_quantities(stalls, work, 2, beside)
+    assert some.value * 1e9 == pytest.approx((20 + 5) / 2)
+    assert full.value * 1e9 == pytest.approx((20 - 7 + 5 - 2) / 2)
     none = pressure_quantities(stalls[:0], work[:0], 2)
     assert [quantity.value for quantity in none] == [0.0, 0.0]
 

@@ -56,6 +56,8 @@ from pagealloc_model.studies.sweeps.records import (
 )
 from pagealloc_model.verdict import statistics
 from pagealloc_model.verdict.quantities import (
+    ALLOCSTALL,
+    TIMES,
     WHOLE_UNITS,
     predicted_quantities,
     recorded_quantities,
@@ -145,8 +147,8 @@ def _kept_values(
 
 def changes_table(
     pairs: Sequence[Pair], runs: Sequence[Run], directory: Path, report: Report | None = None
-) -> pd.DataFrame:
-    """Measured and predicted changes of every pair, quantity and mode of reclaim.
+) -> tuple[pd.DataFrame, Mapping[str, Mapping[str, float]]]:
+    """Measured and predicted changes of every pair, quantity and mode; measured values by run.
 
     The predicted change is that between two replays of one recording of the earlier side, under
     the later side's policy and under its own, averaged over that side's recordings. Nothing of the
@@ -156,6 +158,7 @@ def changes_table(
         pair, axis, metric, unit, mode; runs_before, runs_after; before, after: measured means;
         change with low and high; predicted with predicted_lowest and predicted_highest; verdict;
         inside: the prediction lies in the interval; modelled; note: why there is no prediction.
+        Then the values.
     """
     usable = [run for run in runs if run.status != FAILED]
     measured: dict[str, Mapping[str, float]] = {}
@@ -223,12 +226,12 @@ def changes_table(
                 )
     table = pd.DataFrame(rows)
     if table.empty:
-        return table
+        return table, measured
     # rows of quantities that were measured, and that are not 0 everywhere
     moved = (table[["before", "after", "predicted"]].fillna(0.0) != 0).any(axis=1)
     telling = table["change"].notna() & moved
     by_quantity = telling.groupby([table["pair"], table["metric"]]).transform("any")
-    return table[by_quantity].reset_index(drop=True)
+    return table[by_quantity].reset_index(drop=True), measured
 
 
 def check_same_machine(off: Recording, on: Recording) -> None:
@@ -282,7 +285,8 @@ class ExperimentResult:
 
     Attributes:
         sides: kernels and values, by letter.
-        runs: side, repeat, status, path, seconds, error and console, one row a run.
+        runs: side, repeat, status, path, seconds, error and console, one row a run; `TIMES` and
+            `ALLOCSTALL` of `verdict.quantities`, as far as some run measured them.
         changes: one row for each pair, quantity and mode of reclaim; see `changes_table`.
     """
 
@@ -300,6 +304,12 @@ class ExperimentResult:
         return score_table(self.changes)
 
     @property
+    def times(self) -> pd.DataFrame:
+        """The same of run time, stalls and memory pressure, which a closed loop alone predicts."""
+        score = score_table(self.changes[self.changes["metric"].isin(TIMES)])
+        return score[score["model"].isin([MODES[-1], NULL])]
+
+    @property
     def failed(self) -> pd.DataFrame:
         """The runs that left no recording."""
         return self.runs[self.runs["status"] == FAILED]
@@ -312,7 +322,7 @@ class ExperimentResult:
         """The table of changes and the score, as text for a mail."""
         from pagealloc_model.show.post.tables import experiment_table
 
-        return experiment_table(self.changes, self.score, width=width)
+        return experiment_table(self.changes, self.score, self.times, width=width)
 
     def figure(self) -> go.Figure:
         """Predicted against measured change, a point a quantity, both in widths of the interval."""
@@ -332,7 +342,8 @@ class ExperimentResult:
         if plan.kernels:
             lines.append(f"Guests of {guest.memory} and {count_of(guest.cpus, 'CPU')}.")
         lines.append(f"Made with pagealloc_model {__version__}.")
-        return experiment_message(plan.name, lines, self.changes, self.score, self.failed)
+        scores = self.score, self.times
+        return experiment_message(plan.name, lines, self.changes, self.failed, *scores)
 
 
 def experiment(
@@ -380,9 +391,13 @@ def experiment(
             runs += make_runs(plan, to_run, directory, runner, report)
     part = progress_bar.part_of(progress, 0.8, 1.0)
     with progress_bar.progress(f"predicting {plan.name}", len(runs), "runs", part) as report:
-        changes = changes_table(pairs_of(plan, sides), runs, directory / "values", report)
+        changes, values = changes_table(pairs_of(plan, sides), runs, directory / "values", report)
     choices = {side.letter: side.choices for side in sides}
     rows = pd.DataFrame([{**asdict(run), **choices[run.side]} for run in runs])
+    for name in (*TIMES, ALLOCSTALL):
+        column = [values.get(run.name, {}).get(name, np.nan) for run in runs]
+        if not np.isnan(column).all():
+            rows[name] = column
     result = ExperimentResult(
         plan=plan, sides=sides, runs=rows.drop(columns="identity"), changes=changes
     )

@@ -33,6 +33,8 @@ from pagealloc_model.studies.experiments.experiment import (
     experiment,
     score_table,
 )
+from pagealloc_model.studies.experiments.guest import Boot, Cancel
+from pagealloc_model.studies.experiments.inside import RECORDING
 from pagealloc_model.studies.experiments.plan import PLANS
 from pagealloc_model.studies.experiments.runs import RUN_FILE
 from pagealloc_model.verdict.statistics import (
@@ -127,7 +129,10 @@ def test_recordings_of_a_measured_side_may_be_deleted(
 
 def test_files_are_left(result: ExperimentResult, where: Path) -> None:
     out = where / "out"
-    assert pd.read_csv(out / "runs.csv")["status"].tolist() == ["done"] * 4
+    runs = pd.read_csv(out / "runs.csv")
+    assert runs["status"].tolist() == ["done"] * 4
+    assert runs["run time"].between(0, 1).all() and (runs["run time"] > 0).all()
+    assert "memory pressure full" not in runs
     assert len(pd.read_csv(out / "changes.csv")) == len(result.changes)
     assert (out / "table.txt").read_text() == result.to_text()
     assert (out / "post.txt").read_text().startswith("Subject: [predicted and measured] plan\n")
@@ -173,6 +178,35 @@ def test_recordings_of_two_machines_are_no_pair(tmp_path: Path) -> None:
             tmp_path / "out",
             measured={"A": [small], "B": ["highatomic_gate3"]},
         )
+
+
+def test_times_are_measured_on_both_sides_and_predicted_in_closed_loop(tmp_path: Path) -> None:
+    """The later side's runs are twice as long; pressure is what the kernel totals."""
+    guests = FakeGuests()
+
+    def run(boot: Boot, folder: Path, cancel: Cancel) -> None:
+        guests(boot, folder, cancel)
+        later, seed = "8" in boot.order.settings.values(), int(boot.order.environment["SEED"])
+        for number, snapshot in enumerate(sorted((folder / RECORDING / "snapshots").iterdir())):
+            totals = [number * us * (2 + later) + number * seed for us in (2_000_000, 1_000_000)]
+            (snapshot / "pressure_memory").write_text(
+                "".join(
+                    f"{name} avg10=0.00 avg60=0.00 avg300=0.00 total={total}\n"
+                    for name, total in zip(("some", "full"), totals, strict=True)
+                )
+            )
+
+    result = pm.experiment(write_plan(tmp_path), tmp_path / "out", runner=run)
+    rows = result.changes[result.changes["mode"] == "closed"].set_index("metric")
+    for name, before in (("memory pressure", 4.0), ("memory pressure full", 2.0)):
+        assert rows.loc[name, "before"] == pytest.approx(before, rel=1e-4)
+        assert rows.loc[name, "change"] == pytest.approx(before / 2, rel=1e-4)
+        assert (rows.loc[name, "predicted"], rows.loc[name, "verdict"]) == (0.0, WRONG)
+        assert result.runs[name].max() > 1.4 * result.runs[name].min()
+    times = result.times.set_index("model")
+    assert times.index.to_list() == ["closed", "no change"]
+    assert times["measurable"].to_list() == [2, 2]
+    assert result.to_text().count("run time, stalls, pressure") == 1
 
 
 def changed(verdict: str, *, inside: bool, low: float, high: float, mode: str) -> dict[str, object]:
