@@ -14,7 +14,7 @@ BUDGETS = {
     "recording": 10_430,
     "allocator": 13_710,
     "measured": 3_060,
-    "predicted": 8_140,
+    "predicted": 8_150,
     "verdict": 6_580,
     "show": 3_740,
     "studies": 5_580,

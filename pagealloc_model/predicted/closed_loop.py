@@ -241,6 +241,16 @@ class Running:
         return np.bincount(row, end - begin, len(task)).astype(np.int64)
 
 
+MemoryStalls = tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame | None]
+"""What tasks lost, work of kswapd and kcompactd, and who ran beside them, None where not told."""
+
+
+def recorded_memory_stalls(trace: Trace) -> MemoryStalls:
+    """Memory stalls of a recording (S10.11)."""
+    stalls, work, running = recorded_stalls(trace), recorded_daemon_work(trace), Running.of(trace)
+    return stalls, work, running and running.beside(pd.concat([stalls, work], ignore_index=True))
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TaskOrder:
     """A demand's events by task.

@@ -18,6 +18,7 @@ from pagealloc_model.measured.contention import OTHER, SITES, has_paravirtual_sp
 from pagealloc_model.measured.costs import recorded_costs
 from pagealloc_model.measured.folios import fault_shares
 from pagealloc_model.measured.measured import Measured
+from pagealloc_model.predicted.closed_loop import recorded_memory_stalls
 from pagealloc_model.predicted.lock_times import LockModel, LockTimes, lock_times
 from pagealloc_model.predicted.replay import Replay
 from pagealloc_model.predicted.tables import EMPTY_SITES
@@ -29,7 +30,6 @@ from pagealloc_model.verdict.quantities import (
     folio_quantities,
     paired,
     pressure_quantities,
-    recorded_memory_stalls,
     recorded_pressure,
     recorded_system_s,
     stall_quantities,

@@ -23,16 +23,15 @@ from pagealloc_model.policy.policy import Policy
 from pagealloc_model.predicted.closed_loop import (
     CAUSES,
     SPANS,
-    Running,
+    MemoryStalls,
     once,
-    recorded_daemon_work,
-    recorded_stalls,
+    recorded_memory_stalls,
 )
 from pagealloc_model.predicted.replay import Replay
 from pagealloc_model.predicted.tables import EMPTY_SITES
 from pagealloc_model.recording.machine import PMD_ORDER, Machine
 from pagealloc_model.recording.recorded_machine import recorded_machine
-from pagealloc_model.recording.trace.columns import EVENT_NAMES, Event, Trace
+from pagealloc_model.recording.trace.columns import EVENT_NAMES, Event
 from pagealloc_model.verdict.statistics import HALF, SHARE, quantile_of_counts, slope
 
 if TYPE_CHECKING:
@@ -497,15 +496,6 @@ def pressure_quantities(
     yield _named("memory_pressure", values, np.concatenate([begin, others_begin]), scope="full")
 
 
-def recorded_memory_stalls(
-    trace: Trace,
-) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame | None]:
-    """What tasks lost, work of kswapd and kcompactd, and who ran beside them (None: not told)."""
-    stalls, work = recorded_stalls(trace), recorded_daemon_work(trace)
-    running = Running.of(trace)
-    return stalls, work, running and running.beside(pd.concat([stalls, work], ignore_index=True))
-
-
 def _quantiles(metric: str, time_ns: np.ndarray, values: np.ndarray) -> Iterator[Quantity]:
     """Median, 99th percentile and maximum."""
     levels, place = np.unique(values, return_inverse=True)
@@ -752,7 +742,7 @@ def recorded_quantities(recording: Recording) -> dict[str, float]:
     after = times[times >= window[1]].min(initial=np.iinfo(np.int64).max)
     numbers = _whole_quantities(measured, states, machine.pageblock_order, window)
     recorded = recorded_memory_stalls(recording.trace)
-    numbers |= _times(*recorded, machine.nr_cpus, (window[1] - window[0]) / 1e9)
+    numbers |= _times(recorded, machine.nr_cpus, (window[1] - window[0]) / 1e9)
     there = {*recording.trace.tables, *(recording.meta.get("perf") or ())}
     unseen = [cause for cause in CAUSES if not there.intersection(SPANS[cause])]
     numbers |= dict.fromkeys([f"{cause} time" for cause in unseen], float("nan"))
@@ -785,21 +775,16 @@ def predicted_quantities(recording: Recording, predicted: Replay) -> dict[str, f
     if predicted.stalls is not None and predicted.daemon_work is not None:
         run_s = (predicted.over_ns - predicted.demand.first_ns) / 1e9
         lost = predicted.stalls, predicted.daemon_work, predicted.beside
-        numbers |= _times(*lost, predicted.machine.nr_cpus, run_s)
+        numbers |= _times(lost, predicted.machine.nr_cpus, run_s)
     return numbers
 
 
-def _times(
-    stalls: pd.DataFrame,
-    work: pd.DataFrame,
-    beside: pd.DataFrame | None,
-    nr_cpus: int,
-    run_s: float,
-) -> dict[str, float]:
+def _times(lost: MemoryStalls, nr_cpus: int, run_s: float) -> dict[str, float]:
     """Run time, stall time by cause and memory pressure, s."""
+    stalls, work, beside = lost
     pressure = pressure_quantities(stalls, work, nr_cpus, beside)
-    lost = stalls.groupby("cause")["ns"].sum() / 1e9
-    times = {f"{cause} time": float(lost.get(cause, 0.0)) for cause in CAUSES}
+    by_cause = stalls.groupby("cause")["ns"].sum() / 1e9
+    times = {f"{cause} time": float(by_cause.get(cause, 0.0)) for cause in CAUSES}
     return {"run time": run_s, **times, **{PRESSURE[one.scope]: one.value for one in pressure}}
 
 
