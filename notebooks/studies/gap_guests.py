@@ -30,7 +30,6 @@ QUANTITIES = {
 """Counters of /proc/vmstat; `served` is the first as a percentage of both."""
 SIDE = ["gap", "min_free", "mode"]
 RULES = {"capped": "7.3", "uncapped": "7.3,compact_gap_capped=false"}
-SMALL_KB = 5120
 SEEDS = range(5)
 
 
