@@ -213,6 +213,33 @@ def test_running_time_is_what_a_task_had_of_cpus() -> None:
     assert who_ran().time_of(tasks, pids, since, to).tolist() == [160, 60, 90, 0]
 
 
+@pytest.mark.parametrize(
+    ("begins", "ends", "work"),
+    [
+        ([110, 140], [120, 150], [(110, 10), (140, 10)]),
+        ([110], [105, 120], [(100, 5), (110, 10)]),
+        ([110, 140], [120], [(110, 10), (140, 60)]),
+        ([], [120], [(100, 20)]),
+        ([110], [], [(110, 90)]),
+    ],
+)
+def test_work_counts_as_far_as_events_go(
+    begins: list[int], ends: list[int], work: list[tuple[int, int]]
+) -> None:
+    tables = {
+        f"vmscan:mm_vmscan_balance_pgdat_{name}": {
+            "time_ns": np.array(times, np.int64),
+            "pid": np.full(len(times), 50),
+            "cpu": np.zeros(len(times), np.int64),
+        }
+        for name, times in (("begin", begins), ("end", ends))
+    }
+    trace = SimpleNamespace(tables=tables, demand_span_ns=(100, 200))
+    rows = recorded_daemon_work(trace).sort_values("begin_ns")
+    assert list(zip(rows["begin_ns"], rows["ns"], strict=True)) == work
+    assert set(rows["pid"]) == {50}
+
+
 def test_daemons_work_has_its_thread(pressed: Case) -> None:
     work = recorded_daemon_work(pressed.recording.trace)
     comms = pressed.recording.trace.comms
