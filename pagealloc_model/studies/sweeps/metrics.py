@@ -21,7 +21,7 @@ from pagealloc_model.predicted.tables import (
     LOCK_COLUMNS,
     named_sites,
 )
-from pagealloc_model.recording.machine import Machine
+from pagealloc_model.recording.machine import PMD_ORDER, Machine
 from pagealloc_model.verdict.quantities import States
 
 Row = dict[str, float]
@@ -119,7 +119,7 @@ def replay_metrics(replay: Replay) -> Row:
     last = vmstat[vmstat["time_ns"] == vmstat["time_ns"].max()]
     for name, value in zip(last["name"], last["value"].astype(float), strict=True):
         row[f"{COUNTER_PREFIX}{name}"] = value
-    huge = replay.outcomes[replay.outcomes["order"] == replay.machine.counted_order]
+    huge = replay.outcomes[replay.outcomes["order"] == PMD_ORDER]
     total = float(huge["asked"].sum())
     row["huge_requests_served"] = float(huge["succeeded"].sum()) / total if total else float("nan")
     for metric, scope, served, of in folio_shares(replay.folios):
