@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pandas as pd
-
 from pagealloc_model.notebooks.studies.pageblock_order import (
     ALONE,
     ELASTIC,
     scores_by_pair,
     with_alone,
 )
+
 from pagealloc_model.studies.study import MODES, RIGHT, WITHIN, WRONG
 
 ELASTIC_PREDICTS = {"within": 11.0, "right": 3.0, "quiet": 0.5}
