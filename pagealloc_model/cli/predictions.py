@@ -81,7 +81,8 @@ class _Validated:
         if options.brief:
             print(f"{validation.headline}.")
             return
-        asides = [str(self.reclaim), f"Rules: {validation.replay.rules_origin}."]
+        origin = validation.replay.rules_origin.removeprefix("rules ")
+        asides = [str(self.reclaim), f"Rules: {origin}."]
         print(validation.to_text(asides=asides), end="\n\n")
         if options.full or self.kernel is not None:
             print(_in_full(validation, self.kernel))
@@ -92,7 +93,7 @@ class _Validated:
             print(
                 paragraph(
                     f"Next: pagealloc validate {name} --full prints every number, what was imposed "
-                    "and what is not modelled; --budget says whose each error is. pagealloc "
+                    "and what is not modelled; --budget says where each error comes from. pagealloc "
                     f"compare {name} --patch FIELD=VALUE predicts a change and says which rows to "
                     "believe."
                 )

@@ -77,8 +77,8 @@ def scores(errors: pd.DataFrame, snapshots: pd.DataFrame) -> pd.DataFrame:
 def judgement_of(measured: float, predicted: float, error: float, null_error: float) -> str:
     """Say how right one prediction is."""
     if error <= _NEAR:
-        nearer = error < null_error or not error
-        return f"within {max(ceil(100 * error), 1)} %" + ("" if nearer else ", as its null model")
+        worse = error and error >= null_error
+        return f"within {max(ceil(100 * error), 1)} %" + (", null model no worse" if worse else "")
     if not measured or not predicted:
         return "none predicted" if measured else "none measured"
     ratio = predicted / measured
@@ -94,25 +94,21 @@ def headline(table: pd.DataFrame) -> str:
     if table.empty:
         return "nothing that was recorded can be held to a prediction"
     near = table["error"] <= _NEAR
-    right = table[near & ~table["verdict"].str.endswith("null model")]
+    right = table[near & ((table["error"] < table["null_error"]) | (table["error"] == 0))]
     parts = [f"{row.quantity} {row.verdict}" for row in right.head(_NAMED).itertuples()]
     missed = table[~near].sort_values("error", ascending=False, kind="stable")
-    misses = [
-        f"{row.quantity} not predicted: {row.verdict}"
-        if row.measured
-        else f"{row.quantity} predicted, none measured"
-        for row in missed.head(_MISSES_NAMED).itertuples()
-    ]
-    said = ", ".join(parts) or "no quantity is predicted better than by its null model"
-    return "; ".join([said, *misses, score_words(table)])
+    misses = [f"{row.quantity} ({row.verdict})" for row in missed.head(_MISSES_NAMED).itertuples()]
+    said = [f"predicted {', '.join(parts) or 'nothing better than by a null model'}"]
+    said += [f"most wrong {', '.join(misses)}"] if misses else []
+    return "; ".join([*said, score_words(table)])
 
 
 def score_words(table: pd.DataFrame) -> str:
-    """Count quantities of `scores` that are near what was measured, and of null models how many."""
+    """Count quantities of `scores` near what was measured, and how many a null model has there."""
     near, null = (int((table[name] <= _NEAR).sum()) for name in ("error", "null_error"))
     return (
         f"{near} of {count_of(len(table), 'quantity', 'quantities')} within {100 * _NEAR:.0f} % of "
-        f"what was measured, of null models {null}"
+        f"what was measured, {null} by a null model (nothing changes, no per-CPU lists)"
     )
 
 
@@ -144,17 +140,13 @@ class SeedRange:
 
     def __str__(self) -> str:
         count = len(self.values)
-        line = (
-            f"{self.quantity}: {min(self.values):,.0f} to {max(self.values):,.0f} over {count} "
-            f"seeds, in the middle {float(np.median(self.values)):,.0f}"
-        )
+        low, middle, high = (float(f(self.values)) for f in (min, np.median, max))
+        line = f"Over {count} seeds {self.quantity}: "
+        line += f"{low:,.0f} to {high:,.0f}, median {middle:,.0f}" if low < high else f"{low:,.0f}"
         if np.isnan(self.measured):
             return f"{line}; not measured"
-        where = "in" if self.inside else "outside"
-        return (
-            f"{line}; measured {self.measured:,.0f}, {where} the range, {self.below} of {count} "
-            "are less"
-        )
+        where = f"{self.below} of them below it" if self.inside else "outside"
+        return f"{line}; measured {self.measured:,.0f}, {where}"
 
     def to_dict(self) -> dict[str, object]:
         """Content that `pagealloc validate --json` prints of it."""
@@ -191,6 +183,7 @@ def seed_ranges(
     with ThreadPoolExecutor(min(seeds, os.cpu_count() or 1)) as threads:
         by_seed = [numbers(first), *threads.map(again, more)]
     words = {name: SERIES_WORDS[name] for name in ("highatomic_blocks", "watermark_boost")}
+    words["highatomic_blocks"] += " at the end"
     words["extfrag_events"] = TOTAL_WORDS["extfrag_events", "all"]
     ranges = zip(words.items(), real, zip(*by_seed, strict=True), strict=True)
     return tuple(

@@ -154,7 +154,7 @@ class Validation:
             values = (round(row.measured), round(row.predicted), str(row.verdict), null)
             rows.append(("", str(row.quantity), *values))
         titles = ("", "quantity", "measured", "predicted", "verdict", "null error")
-        ranges = [paragraph(f"By seed, {spread}.", width=width) for spread in self.seeds]
+        ranges = [paragraph(f"{spread}.", width=width) for spread in self.seeds]
         return "\n\n".join(
             [
                 *(paragraph(line, width=width) for line in (f"{self.headline}.", *asides)),

@@ -244,7 +244,7 @@ def _one_screen(
     yield Words(text=" ".join([f"{setting}. {happens}.", *reclaim]))
     right = "The model was not held to the recording."
     if validations:
-        headlines = "; ".join(validation.headline for validation in validations)
+        headlines = ". ".join(validation.headline for validation in validations)
         right = f"How right the model is under the recorded policy: {headlines}."
     if len(shown):
         yield Fixed(text=_believed_table(shown))
@@ -383,7 +383,7 @@ def _results(whole: RepeatedComparison, style: Style) -> Iterator[Block]:
 
 def _assumed(comparison: Comparison) -> Iterator[str]:
     base = comparison.base
-    yield f"Rules: {base.rules_origin}."
+    yield f"Rules: {base.rules_origin.removeprefix('rules ')}."
     inferred = sum(rule.standing == "inferred" for rule in base.rule_evidence)
     if inferred:
         words = f"{count_of(inferred, 'rule')} inferred, not read in that kernel's source"
