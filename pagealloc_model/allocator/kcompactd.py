@@ -18,7 +18,12 @@ from pagealloc_model.allocator.compaction import (
 from pagealloc_model.allocator.highatomic import unreserve_whole_blocks
 from pagealloc_model.allocator.layout import node_at, zone_at
 from pagealloc_model.allocator.pcp import drain_pages_zone
-from pagealloc_model.allocator.pressure_layout import compactor_at, node_pressure_at, word_at
+from pagealloc_model.allocator.pressure_layout import (
+    compactor_at,
+    node_pressure_at,
+    word_at,
+    zone_pressure_at,
+)
 from pagealloc_model.allocator.watermark import free_in_whole_blocks, seen_free
 from pagealloc_model.base.jit import inner
 
@@ -128,10 +133,11 @@ def fragmentation_score_node(m: at.Arrays, node: int) -> int:
     first = node * m.st[at.ZONE_TYPES]
     total = 1
     for zone in range(first, first + m.st[at.ZONE_TYPES]):
-        total += m.st[zone_at(zone) + at.ZONE_MANAGED]
+        total += m.st[zone_pressure_at(m, zone) + pr.ZONE_PRESENT]
     score = 0
     for zone in range(first, first + m.st[at.ZONE_TYPES]):
-        score += fragmentation_score_zone(m, zone) * m.st[zone_at(zone) + at.ZONE_MANAGED] // total
+        present = m.st[zone_pressure_at(m, zone) + pr.ZONE_PRESENT]
+        score += fragmentation_score_zone(m, zone) * present // total
     return score
 
 

@@ -157,12 +157,12 @@ SLAB_FREEABLE, SLAB_DEFERRED = _node.each(2)
 NODE_WORDS = _node.size
 ASLEEP, RUNNING, NAPPING = range(3)
 
-# One zone: pages on LRU lists; compaction's positions and deferral.
+# One zone: pages on LRU lists; compaction's positions and deferral; pages that exist.
 _zone = Region()
 ZONE_PAGES = _zone.words(LRU_LISTS)
 ZONE_MIGRATE_ASYNC, ZONE_MIGRATE_SYNC, ZONE_FREE_FROM, ZONE_CONSIDERED = _zone.each(4)
 ZONE_DEFER_SHIFT, ZONE_ORDER_FAILED, ZONE_FLUSH_SKIPS, ZONE_INIT_MIGRATE = _zone.each(4)
-ZONE_INIT_FREE = _zone.word()
+ZONE_INIT_FREE, ZONE_PRESENT = _zone.each(2)
 ZONE_WORDS = _zone.size
 
 # One compactor's control block: 0 is direct, 1 + node is that node's kcompactd.

@@ -475,6 +475,7 @@ def with_pressure(
     # Zones never compacted, their scanners at the ends.
     zones = st[zones_base:compactors_base].reshape(-1, pr.ZONE_WORDS)
     zones[:, pr.ZONE_ORDER_FAILED] = machine.max_order + 1
+    zones[:, pr.ZONE_PRESENT] = [zone.present for zone in machine.zones]
     for number, zone in enumerate(machine.zones):
         if zone.managed:
             last = (zone.end_pfn - 1) >> machine.pageblock_order << machine.pageblock_order

@@ -102,11 +102,11 @@ class Kcompactd:
             self.due = self.memory.now + BEGIN_NS
 
     def fragmentation_score_node(self) -> int:
-        """fragmentation_score_node(): return the node's fragmentation, zones by their size."""
-        zones = [place.zone for place in self._up_to(len(self.places))]
-        managed = sum(zone.spec.managed for zone in zones)
+        """fragmentation_score_node(): return the node's fragmentation, zones by present pages."""
+        zones = [place.zone for place in self.places]
+        present = sum(zone.spec.present for zone in zones)
         return sum(
-            zone.spec.managed * fragmentation_score_zone(zone, self.oracle.options) // (managed + 1)
+            zone.spec.present * fragmentation_score_zone(zone, self.oracle.options) // (present + 1)
             for zone in zones
         )
 

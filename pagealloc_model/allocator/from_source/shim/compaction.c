@@ -219,8 +219,8 @@ static void load_zone_pressure(int number)
 	zone->compact_defer_shift = words[PR_ZONE_DEFER_SHIFT];
 	zone->compact_order_failed = words[PR_ZONE_ORDER_FAILED];
 	zone->compact_blockskip_flush = words[PR_ZONE_FLUSH_SKIPS];
-	zone->present_pages = zone_words(number)[AT_ZONE_MANAGED];
-	zone->zone_pgdat->node_present_pages += zone->present_pages;
+	zone->present_pages = zone_words(number)[AT_ZONE_MANAGED] ? words[PR_ZONE_PRESENT] : 0;
+	zone->zone_pgdat->node_present_pages += words[PR_ZONE_PRESENT];
 #ifdef HAS_NR_FREE_PAGES_BLOCKS
 	long whole = 0;
 
