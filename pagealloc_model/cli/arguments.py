@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from pagealloc_model.base.errors import PolicyError, UsageError
+from pagealloc_model.base.text import paragraph
 from pagealloc_model.policy.kernel_rules import BY_ANSWERS, KernelRules, preset_names
 from pagealloc_model.policy.policy import Policy, policy_settings
 from pagealloc_model.policy.policy_fields import values_of
@@ -217,6 +218,26 @@ def assumed(
         start = start_snapshots(recording)[1]
         return reclaim, at_recorded_cost(recording.trace, start, time="closed")
     return reclaim, Assumptions(reclaim=reclaim.mode)
+
+
+def assumed_for_all(
+    places: Sequence[str], *policies: Policy, asked: str = ""
+) -> tuple[str, Assumptions]:
+    """As `assumed`, for recordings side by side: elastic for all if for one; "" for no recording.
+
+    What lies at an fsspec address is opened by workers alone: of it nothing is known here.
+    """
+    from pagealloc_model.policy.policy import Assumptions
+    from pagealloc_model.studies.sweeps.records import is_address
+
+    here = [opened(place) for place in dict.fromkeys(places) if not is_address(place)]
+    if asked == "closed" and len(here) != 1:
+        raise UsageError("--reclaim closed takes the costs of one recording: give one")
+    choices = [assumed(recording, *policies, asked=asked) for recording in here]
+    choices.sort(key=lambda choice: choice[0].mode == "literal")
+    for reclaim, assumptions in choices[:1]:
+        return f"{paragraph(str(reclaim))}\n\n", assumptions
+    return "", Assumptions(reclaim=asked or "literal")
 
 
 def json_text(value: object) -> str:

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.files import new_directory
 from pagealloc_model.base.text import count_of, paragraph
-from pagealloc_model.cli.arguments import assumed, json_text, opened, policy_of
+from pagealloc_model.cli.arguments import (
+    assumed,
+    assumed_for_all,
+    json_text,
+    opened,
+    policy_of,
+)
 from pagealloc_model.policy.policy import Policy
 
 if TYPE_CHECKING:
@@ -26,7 +32,13 @@ def _names(text: str) -> list[str]:
 
 def run_sweep(options: argparse.Namespace) -> int:
     """Sweep, write and print; 1 if a point failed."""
-    from pagealloc_model.studies.sweeps.design import one_at_a_time, parse_vary, space_filling
+    from pagealloc_model.studies.sweeps.design import (
+        Settings,
+        grid,
+        one_at_a_time,
+        parse_vary,
+        space_filling,
+    )
 
     policy = Policy.parse(options.settings)
     vary = parse_vary(options.vary)
@@ -34,8 +46,9 @@ def run_sweep(options: argparse.Namespace) -> int:
         raise UsageError("--points and --one-at-a-time are two designs; give one of them")
     if options.points is not None and not 1 <= options.points <= _MOST_POINTS:
         raise UsageError(f"--points {options.points}: give 1 to {_MOST_POINTS}")
-    design = one_at_a_time(vary) if options.one_at_a_time else vary
-    if options.points is not None:
+    if options.points is None:
+        design = one_at_a_time(vary) if options.one_at_a_time else grid(vary)
+    else:
         ranges = {name: (min(values), max(values)) for name, values in vary.items()}
         design = space_filling(ranges, options.points)
     if options.seeds < 1:
@@ -44,12 +57,15 @@ def run_sweep(options: argparse.Namespace) -> int:
         raise UsageError(f"{options.output} exists; --resume replaces it with the completed table")
     import pagealloc_model as pm
 
+    policies = [Settings(policy=policy).with_values(point).policy for point in design]
+    reclaim, assumptions = assumed_for_all(options.paths, *policies, asked=options.reclaim)
     result = pm.sweep(
         options.paths,
         design,
         seeds=range(options.seeds),
         policy=policy,
         rules=options.rules,
+        assumptions=assumptions,
         client=options.scheduler,
         workers=options.workers,
     )
@@ -71,7 +87,8 @@ def run_sweep(options: argparse.Namespace) -> int:
         text = result.pareto(*columns).to_text()
     else:
         text = result.to_text(_names(options.metrics))
-    print(f"{points}, {result.reused} of them known, {failed} failed\n{written}\n{text}", end="")
+    head = f"{points}, {result.reused} of them known, {failed} failed\n{written}"
+    print(f"{head}\n{reclaim}{text}", end="")
     return 1 if failed else 0
 
 
@@ -96,9 +113,12 @@ def run_fleet(options: argparse.Namespace) -> int:
         raise UsageError("a fleet needs hosts: recordings for --base and --patch, or --synthetic N")
     import pagealloc_model as pm
 
+    hosts = [] if options.synthetic else [*base, *patch]
+    reclaim, assumptions = assumed_for_all(hosts, *policies, asked=options.reclaim)
     result = pm.fleets.fleet(
         base,
         patch,
+        assumptions=assumptions,
         base_policy=policies[0],
         patch_policy=policies[1],
         rules=options.rules,
@@ -113,7 +133,7 @@ def run_fleet(options: argparse.Namespace) -> int:
         tables = {"compared": result.compared(metrics), "hosts": result.hosts}
         print(json_text(tables))
     else:
-        print(result.to_text(metrics), end="")
+        print(f"{reclaim}{result.to_text(metrics)}", end="")
     return 1 if len(result.failed) else 0
 
 

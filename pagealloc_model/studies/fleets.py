@@ -21,7 +21,7 @@ from pagealloc_model.base.table import Table
 from pagealloc_model.base.text import WIDTH, ascii_only, count_of, number, paragraph
 from pagealloc_model.base.version import __version__
 from pagealloc_model.policy.kernel_rules import KernelRules, preset_names
-from pagealloc_model.policy.policy import ELASTIC_SETTINGS, Policy
+from pagealloc_model.policy.policy import ELASTIC_SETTINGS, Assumptions, Policy
 from pagealloc_model.predicted.carrier import ModelCarrier
 from pagealloc_model.predicted.run import Cancelled, fallback_counts
 from pagealloc_model.recording.machine import Machine, synthetic_machine
@@ -464,6 +464,7 @@ def fleet(
     base_policy: Policy | None = None,
     patch_policy: Policy | None = None,
     rules: KernelRules | str | None = None,
+    assumptions: Assumptions | None = None,
     client: Client | str | None = None,
     workers: int | None = None,
     cache: str | Path | bool = True,
@@ -480,6 +481,7 @@ def fleet(
         base_policy: of the A side; None for as recorded, or the kernel's defaults.
         patch_policy: of the B side.
         rules: for recordings, as `replay` takes them; made-up hosts have their own.
+        assumptions: for recordings, ours.
         client: for recordings, a Dask client or its scheduler's address.
         workers: threads; None for one on each CPU.
         cache: as `sweep` takes it.
@@ -505,6 +507,7 @@ def fleet(
                     hosts,
                     policy=policies[side],
                     rules=rules,
+                    assumptions=assumptions,
                     client=client,
                     workers=workers,
                     cache=cache,

@@ -320,6 +320,33 @@ def test_a_sweep_is_written_printed_and_resumed(
 
 
 @pytest.mark.parametrize(
+    ("words", "mode"),
+    [
+        ("sweep kbuild", "literal"),
+        ("sweep mixed_6.1", "elastic"),
+        ("sweep kbuild mixed_6.1", "elastic"),
+        ("sweep mixed_6.1 --reclaim literal", "literal"),
+        ("sweep kbuild --vary pcp_batch=15 --vary min_free_kbytes=none,9000", "elastic"),
+        ("fleet --base kbuild --patch mixed_6.1", "elastic"),
+        ("fleet --base kbuild --patch kbuild --patch-set min_free_kbytes=9000", "elastic"),
+        ("fleet --base kbuild --patch kbuild", "literal"),
+    ],
+)
+def test_reclaim_is_chosen_as_for_a_comparison(
+    words: str, mode: str, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    def seen(*_: object, assumptions: pm.Assumptions, **__: object) -> None:
+        raise UsageError(f"reclaim is {assumptions.reclaim}")
+
+    monkeypatch.setattr(pm, "sweep", seen)
+    monkeypatch.setattr(pm.fleets, "fleet", seen)
+    assert main(words.split()) == 2
+    assert f"reclaim is {mode}" in capsys.readouterr().err
+    assert main(["sweep", "kbuild", "mixed_6.1", "--reclaim", "closed"]) == 2
+    assert "give one" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("words", "said"),
     [
         (["--vary", "pcp_batch"], "write FIELD=VALUE"),
