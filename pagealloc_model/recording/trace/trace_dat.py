@@ -286,12 +286,13 @@ def read_tracefs_copy(
     }
     if not files:
         raise RecordingError(copy, f"has no per_cpu/cpuN/{PAGES}", todo=_COPY)
+    formats, at_fault = [], copy / "events/header_page"
     try:
-        layout = page_layout(text(copy / "events/header_page", needed=True))
-        paths = sorted(copy.glob("events/*/*/format"))
-        formats = tuple(parse_format(path.parents[1].name, text(path)) for path in paths)
+        layout = page_layout(text(at_fault, needed=True))
+        for at_fault in sorted(copy.glob("events/*/*/format")):
+            formats.append(parse_format(at_fault.parents[1].name, text(at_fault)))
     except ValueError as error:
-        raise RecordingError(copy, str(error), todo=_COPY) from None
+        raise RecordingError(at_fault, str(error), todo=_COPY) from None
     data, counts = Column(np.uint8, directory), []
     for _, path in sorted(files.items()):
         refuse_unless_file(path)
@@ -314,7 +315,7 @@ def read_tracefs_copy(
         positions=np.arange(sum(counts), dtype=np.int64) * layout.page_size,
         cpus=np.repeat(np.array(sorted(files), np.int64), counts),
         layout=layout,
-        formats=formats,
+        formats=tuple(formats),
         cmdlines=text(copy / "saved_cmdlines"),
         clock=clock,
         release=text(copy / "osrelease").strip(),

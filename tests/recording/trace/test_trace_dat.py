@@ -74,6 +74,15 @@ def test_raw_pages_are_the_same_recording(tmp_path: Path, name: str) -> None:
     assert open_recording(copy).sha256 != before
 
 
+@pytest.mark.parametrize("damaged", ["events/header_page", "events/kmem/mm_page_free/format"])
+def test_an_error_names_the_file_that_is_damaged(tmp_path: Path, damaged: str) -> None:
+    copy = write_tracefs_copy(tmp_path / "copy", pages_of(SAMPLES / "small.dat"))
+    (copy / damaged).write_text("nothing of the kind\n")
+    with pytest.raises(RecordingError) as raised:
+        len(open_recording(copy).trace)
+    assert str(raised.value).startswith(f"{copy / damaged}: ")
+
+
 @pytest.mark.parametrize("name", ["small", "overwritten"])
 def test_the_kernel_s_own_text_says_the_same(name: str) -> None:
     native = read_trace_dat(SAMPLES / f"{name}.dat")
