@@ -44,7 +44,6 @@ from pagealloc_model.notebooks.studies import (
     system_time,
 )
 from pagealloc_model.notebooks.studies.error_lines import (
-    budget_lines,
     choice_lines,
     error_lines,
     short_error_lines,
@@ -253,9 +252,6 @@ FULL_PARTS: dict[str, Callable[[Path], Iterable[str]]] = {
     "errors-short": lambda full: short_error_lines(_validations(_paths(full))),
     "errors-full": lambda full: error_lines(_validations(_paths(full))),
     "choices": lambda full: choice_lines(_paths(full)),
-    "budget": lambda full: budget_lines(
-        [str(full / name) for name in pressure.PRESSED if (full / name).exists()]
-    ),
     "defrag-pair": lambda full: table_lines(defrag.recordings(str(full))),
     "locks-short": locks.short_lines,
     "locks": locks.lines,

@@ -115,28 +115,6 @@ def choice_lines(paths: Iterable[str]) -> Iterator[str]:
                 )
 
 
-BUDGET_RUNS = ("free", "no comp", "zone", "drains", "boosts", "start", "all")
-
-
-def budget_lines(paths: Iterable[str]) -> Iterator[str]:
-    """A markdown table of error budgets: mean absolute errors over scopes, imposed runs marked."""
-    titles = [f"{name}*" if number > 1 else name for number, name in enumerate(BUDGET_RUNS)]
-    yield f"| recording | what | {' | '.join(titles)} | the model's | missing | most by |"
-    yield f"|---|---|{'--:|' * (len(titles) + 2)}---|"
-    for path in paths:
-        budget = pm.validate(pm.open(path)).budget()
-        sizes = budget.errors.assign(error=budget.errors["error"].abs())
-        means = sizes.pivot_table(index="metric", columns="run", values="error", sort=False)
-        units = sizes.groupby("metric")["unit"].first()
-        for row in budget.shares.itertuples():
-            of = means.reindex(columns=list(BUDGET_RUNS)).loc[row.metric]
-            unit = units[row.metric]
-            cells = [
-                error_cell(value, unit).lstrip("+") for value in (*of, row.models, row.missing)
-            ]
-            yield f"| {budget.recording} | {row.metric} | {' | '.join(cells)} | {row.most_by} |"
-
-
 def _share(value: float) -> str:
     """In percent, rounded down so that only all is 100%."""
     return "NA" if pd.isna(value) else f"{int(value * 1e4) / 100:.2f}%"
