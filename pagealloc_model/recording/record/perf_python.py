@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import json
+import mmap
 import os
 import re
 import shutil
@@ -315,8 +316,13 @@ def _sample(
                 comms[event.tid] = comms[event.ptid]  # a forked thread's first name
         return _AT_A_TIME
 
+    # Events were turned on one after the other: those up to a page taken now are left out, and
+    # all that waits is read, however much it is, unless a buffer ran over.
+    with mmap.mmap(-1, mmap.PAGESIZE) as page:
+        page[0] = 1
     for cpu in cpus:
-        read(cpu)
+        while read(cpu) == _AT_A_TIME and not losses:
+            pass
     from_ns = last_ns
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

@@ -95,6 +95,14 @@ def test_the_trace_lies_where_all_cpus_are_watched(
         assert module.made.calls[0] == "config" and module.made.calls[-1] == "enable"
 
 
+def test_all_that_came_before_every_event_was_on_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, host: Host
+) -> None:
+    monkeypatch.setattr(live_module, "_AT_A_TIME", 2)
+    piles = [{0: [alloc(1), alloc(2), alloc(3), free(4), alloc(5)]}, {0: [free(6)]}]
+    assert sampled(monkeypatch, host, fake_module(piles, by_name=True)).time_ns.tolist() == [6]
+
+
 def test_losses_begin_with_the_last_event_of_their_cpu(
     monkeypatch: pytest.MonkeyPatch, host: Host
 ) -> None:
