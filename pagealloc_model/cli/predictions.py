@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
@@ -93,7 +93,7 @@ class _Validated:
             print(
                 paragraph(
                     f"Next: pagealloc validate {name} --full prints every number, what was imposed "
-                    "and what is not modelled; --budget says where each error comes from. pagealloc "
+                    "and what is not modelled; --budget where each error comes from. pagealloc "
                     f"compare {name} --patch FIELD=VALUE predicts a change and says which rows to "
                     "believe."
                 )
@@ -202,12 +202,11 @@ def _in_full(validation: Validation, kernel: Validation | None) -> str:
     from pagealloc_model.verdict.result_tables import error_table
 
     described = validation.to_dict()
-    diverged = ", ".join(f"{name} {count}" for name, count in described["divergences"].items())
     head = {
         "recording": described["recording"],
         "kernel": f"{described['kernel'] or 'unknown'}, rules {described['rules']}",
         "events": f"{described['events']}, {described['lost']} lost",
-        "diverged": diverged or "nowhere",
+        "diverged": _counts(described["divergences"]) or "nowhere",
     }
     lines = [paragraph(str(text), label=f"{name + ':':<11}") for name, text in head.items()]
     lines += [paragraph(line, label="start:     ") for line in validation.replay.start_state]
@@ -226,6 +225,11 @@ def _in_full(validation: Validation, kernel: Validation | None) -> str:
         if notes:
             lines += [f"{title}:", *[paragraph(line, label="- ") for line in notes], ""]
     return "\n".join(lines)
+
+
+def _counts(divergence: Mapping[str, int]) -> str:
+    """The counts that are not 0, by name."""
+    return ", ".join(f"{name} {count:,}" for name, count in divergence.items() if count)
 
 
 TABLES = (
@@ -271,12 +275,12 @@ def run_replay(options: argparse.Namespace) -> int:
         return 0
     lines = [
         ("recording", f"{recording.name}, kernel {recording.release or 'unknown'}"),
-        ("rules", replay.rules_origin),
+        ("rules", replay.rules_origin.removeprefix("rules ")),
         ("policy", str(replay.asked_policy)),
         ("reclaim", str(reclaim).removeprefix("Reclaim is ")),
         ("events", f"{len(recording.trace):,}, {recording.trace.losses.total:,} lost"),
         *[("start", line) for line in replay.start_state],
-        *[("diverged", f"{name} {count}") for name, count in replay.divergence.items()],
+        ("diverged", _counts(replay.divergence) or "nowhere"),
         *([("code", replay.kernel)] if replay.kernel else []),
         *[("by shim", line) for line in replay.not_covered],
     ]

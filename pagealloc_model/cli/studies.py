@@ -10,13 +10,7 @@ from typing import TYPE_CHECKING
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.files import new_directory
 from pagealloc_model.base.text import count_of, paragraph
-from pagealloc_model.cli.arguments import (
-    assumed,
-    assumed_for_all,
-    json_text,
-    opened,
-    policy_of,
-)
+from pagealloc_model.cli.arguments import assumed, assumed_for_all, json_text, opened, policy_of
 from pagealloc_model.policy.policy import Policy
 
 if TYPE_CHECKING:
@@ -32,36 +26,30 @@ def _names(text: str) -> list[str]:
 
 def run_sweep(options: argparse.Namespace) -> int:
     """Sweep, write and print; 1 if a point failed."""
-    from pagealloc_model.studies.sweeps.design import (
-        Settings,
-        grid,
-        one_at_a_time,
-        parse_vary,
-        space_filling,
-    )
+    from pagealloc_model.studies.sweeps import design
 
     policy = Policy.parse(options.settings)
-    vary = parse_vary(options.vary)
+    vary = design.parse_vary(options.vary)
     if options.points is not None and options.one_at_a_time:
         raise UsageError("--points and --one-at-a-time are two designs; give one of them")
     if options.points is not None and not 1 <= options.points <= _MOST_POINTS:
         raise UsageError(f"--points {options.points}: give 1 to {_MOST_POINTS}")
     if options.points is None:
-        design = one_at_a_time(vary) if options.one_at_a_time else grid(vary)
+        points = design.one_at_a_time(vary) if options.one_at_a_time else design.grid(vary)
     else:
         ranges = {name: (min(values), max(values)) for name, values in vary.items()}
-        design = space_filling(ranges, options.points)
+        points = design.space_filling(ranges, options.points)
     if options.seeds < 1:
         raise UsageError(f"--seeds {options.seeds}: at least one")
     if options.output and options.output.exists() and not options.resume:
         raise UsageError(f"{options.output} exists; --resume replaces it with the completed table")
     import pagealloc_model as pm
 
-    policies = [Settings(policy=policy).with_values(point).policy for point in design]
+    policies = [design.Settings(policy=policy).with_values(point).policy for point in points]
     reclaim, assumptions = assumed_for_all(options.paths, *policies, asked=options.reclaim)
     result = pm.sweep(
         options.paths,
-        design,
+        points,
         seeds=range(options.seeds),
         policy=policy,
         rules=options.rules,
@@ -76,7 +64,7 @@ def run_sweep(options: argparse.Namespace) -> int:
         head = {"points": len(result.rows), "reused": result.reused, "axes": list(result.axes)}
         print(json_text(head | {"rows": result.rows}))
         return 1 if failed else 0
-    points = count_of(len(result.rows), "point")
+    made = count_of(len(result.rows), "point")
     written = f"written to {options.output}\n" if options.output else ""
     if options.sensitivity:
         text = result.sensitivity(options.sensitivity).to_text()
@@ -87,7 +75,7 @@ def run_sweep(options: argparse.Namespace) -> int:
         text = result.pareto(*columns).to_text()
     else:
         text = result.to_text(_names(options.metrics))
-    head = f"{points}, {result.reused} of them known, {failed} failed\n{written}"
+    head = f"{made}, {result.reused} of them known, {failed} failed\n{written}"
     print(f"{head}\n{reclaim}{text}", end="")
     return 1 if failed else 0
 

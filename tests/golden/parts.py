@@ -67,9 +67,11 @@ def _no_point_known() -> Iterator[None]:
     """Finished points of sweeps in a place of its own: a case's are not known to the next."""
     from pagealloc_model.studies.sweeps import records
 
-    with tempfile.TemporaryDirectory(prefix="golden-points-") as made:
-        with patch.object(records, "cache_directory", lambda: Path(made)):
-            yield
+    with (
+        tempfile.TemporaryDirectory(prefix="golden-points-") as made,
+        patch.object(records, "cache_directory", lambda: Path(made)),
+    ):
+        yield
 
 
 def outcomes(part: str, cases: Sequence[str]) -> dict[str, Outcome]:
