@@ -398,6 +398,8 @@ def random_elastic_scenario(number: int, presets: Sequence[str] = ALL) -> Elasti
     madvised = number % 3 == 0
     always = int(Bits.DIRECT_RECLAIM if madvised else Bits.DIRECT_RECLAIM | Bits.NORETRY)
     thp_bits = rng.choice((None, None, always, None if madvised else 0))
+    if number % 2:
+        machine = with_lost_memory(machine)
     scenario = ElasticScenario(
         machine=machine,
         rules=replace(rules, highatomic_from_pcp=from_pcp),
@@ -478,6 +480,13 @@ def random_elastic_machine(rng: random.Random) -> OracleMachine:
         pageblock_order=block_order,
         thp=rng.random() < 0.7,
     )
+
+
+def with_lost_memory(machine: OracleMachine) -> OracleMachine:
+    """The same, with more present pages in lower zones than the allocator ever got."""
+    more = {"DMA32": 8, "Normal": 1}
+    zones = (replace(zone, present=more[zone.name] * zone.present) for zone in machine.zones)
+    return replace(machine, zones=tuple(zones))
 
 
 def random_options(rng: random.Random, policy: OraclePolicy) -> ElasticOptions:
