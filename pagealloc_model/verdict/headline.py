@@ -78,7 +78,7 @@ def judgement_of(measured: float, predicted: float, error: float, null_error: fl
     """Say how right one prediction is."""
     if error <= _NEAR:
         worse = error and error >= null_error
-        return f"within {max(ceil(100 * error), 1)} %" + (", null model no worse" if worse else "")
+        return f"within {max(ceil(100 * error), 1)} %" + (", null no worse" if worse else "")
     if not measured or not predicted:
         return "none predicted" if measured else "none measured"
     ratio = predicted / measured
@@ -98,8 +98,8 @@ def headline(table: pd.DataFrame) -> str:
     parts = [f"{row.quantity} {row.verdict}" for row in right.head(_NAMED).itertuples()]
     missed = table[~near].sort_values("error", ascending=False, kind="stable")
     misses = [f"{row.quantity} ({row.verdict})" for row in missed.head(_MISSES_NAMED).itertuples()]
-    said = [f"predicted {', '.join(parts) or 'nothing better than by a null model'}"]
-    said += [f"most wrong {', '.join(misses)}"] if misses else []
+    said = [f"predicted: {', '.join(parts) or 'nothing better than by a null model'}"]
+    said += [f"most wrong: {', '.join(misses)}"] if misses else []
     return "; ".join([*said, score_words(table)])
 
 
@@ -141,11 +141,11 @@ class SeedRange:
     def __str__(self) -> str:
         count = len(self.values)
         low, middle, high = (float(f(self.values)) for f in (min, np.median, max))
-        line = f"Over {count} seeds {self.quantity}: "
+        line = f"Over {count} seeds, {self.quantity}: "
         line += f"{low:,.0f} to {high:,.0f}, median {middle:,.0f}" if low < high else f"{low:,.0f}"
         if np.isnan(self.measured):
             return f"{line}; not measured"
-        where = f"{self.below} of them below it" if self.inside else "outside"
+        where = f"in the range, {self.below} of {count} below" if self.inside else "outside"
         return f"{line}; measured {self.measured:,.0f}, {where}"
 
     def to_dict(self) -> dict[str, object]:

@@ -40,7 +40,7 @@ def test_imposed_rows_and_what_was_not_measured_are_left_out(validation: Validat
     [
         (100, 106, 0.06, 1.0, "within 6 %"),
         (100, 100, 0.0, 0.0, "within 1 %"),
-        (100, 106, 0.06, 0.06, "within 6 %, null model no worse"),
+        (100, 106, 0.06, 0.06, "within 6 %, null no worse"),
         (100, 300, 2.0, 1.0, "3 times too many"),
         (100, 20, 0.8, 1.0, "5 times too few"),
         (100, 0, 1.0, 1.0, "none predicted"),
@@ -63,14 +63,14 @@ def test_the_line_names_what_is_right_and_what_is_not() -> None:
     names = ["quantity", "metric", "measured", "predicted", "error", "null_error", "verdict"]
     table = pd.DataFrame(rows, columns=names)
     assert headline(table) == (
-        "predicted free pages within 2 %, refills within 6 %; most wrong fallbacks (3 times too "
+        "predicted: free pages within 2 %, refills within 6 %; most wrong: fallbacks (3 times too "
         "many); 2 of 3 quantities within 25 % of what was measured, 0 by a null model (nothing "
         "changes, no per-CPU lists)"
     )
     assert score_words(table[:1]).startswith("1 of 1 quantity within")
-    assert headline(table[:1]).startswith("predicted free pages within 2 %; 1 of 1 ")
+    assert headline(table[:1]).startswith("predicted: free pages within 2 %; 1 of 1 ")
     no_better = table[:1].assign(null_error=0.02)
-    assert headline(no_better).startswith("predicted nothing better than by a null model; 1 of 1")
+    assert headline(no_better).startswith("predicted: nothing better than by a null model; 1 of 1")
     assert "nothing" in headline(table[:0])
 
 
@@ -99,7 +99,7 @@ def test_chaotic_quantities_are_ranges_over_seeds() -> None:
 @pytest.mark.parametrize(
     ("measured", "inside", "below", "said"),
     [
-        (29.0, True, 2, "measured 29, 2 of them below it"),
+        (29.0, True, 2, "measured 29, in the range, 2 of 3 below"),
         (500.0, False, 3, "measured 500, outside"),
         (float("nan"), False, 0, "not measured"),
     ],
@@ -112,5 +112,5 @@ def test_a_range_says_where_the_kernel_lies(
         quantity="fallbacks", metric="extfrag_events", measured=measured, values=values
     )
     assert (spread.inside, spread.below) == (inside, below)
-    assert str(spread) == f"Over 3 seeds fallbacks: 14 to 134, median 15; {said}"
-    assert str(replace(spread, values=(7.0, 7.0))).startswith("Over 2 seeds fallbacks: 7; ")
+    assert str(spread) == f"Over 3 seeds, fallbacks: 14 to 134, median 15; {said}"
+    assert str(replace(spread, values=(7.0, 7.0))).startswith("Over 2 seeds, fallbacks: 7; ")
