@@ -106,6 +106,7 @@ def test_requests_of_kernel_threads_are_marked(tmp_path: Path) -> None:
 
 
 MOVABLE = "GFP_HIGHUSER_MOVABLE"
+OF_FILE = "GFP_HIGHUSER_MOVABLE|__GFP_NORETRY"
 SLAB = "GFP_KERNEL|__GFP_COMP|__GFP_RECLAIMABLE"
 TASK, KSWAPD, SOFTIRQ, RCU = range(4)
 
@@ -177,12 +178,13 @@ class Files(Script):
     """Script with files and moves.
 
     pN:INDEX, pN:INDEX/INODE: a page of a file is read into page N, which kswapd takes by gN:INDEX;
-    qINDEX:LAST: pages of file 7 are read; mN: another task's compaction moves page N away.
+    qINDEX:LAST: pages of file 7 are read; mN: another task's compaction moves page N away; kN:
+    kswapd frees page N.
     """
 
     def _play(self, word: str, first: int) -> None:
         kind, (number, _, tail) = word[0], word[1:].partition(":")
-        if kind not in "pgqm":
+        if kind not in "pgqmk":
             super()._play(word, first)
             return
         self._is_interrupt = False
@@ -197,6 +199,9 @@ class Files(Script):
             self.on(1, pid=40, comm="kswapd0")
             self.event("filemap:mm_filemap_delete_from_page_cache", f"{of_file} {pfn=} {index=!s}")
             self.free(pfn)
+        elif kind == "k":
+            self.on(1, pid=40, comm="kswapd0").free(first + int(number))
+            self.on(0, pid=1)
         elif kind == "q":
             body = f"{of_file} index={number} last_index={tail}"
             self.on(0, pid=1).event("filemap:mm_filemap_get_pages", body)
@@ -245,6 +250,45 @@ def test_uses_and_moves_are_told(
     assert {name: getattr(demand, name) for name in counts} == counts
     uses = demand.events[demand.events["operation"] == at.USE]
     assert (uses["bits"] >> pr.CLASS_SHIFT == pr.FILE).all()
+
+
+BY_OWNER = replace(ELASTIC, elastic=ElasticAssumptions(frees_by_owner=True))
+
+
+@pytest.mark.parametrize(
+    ("script", "events"),
+    [
+        # A task frees what it had asked for, not what moved last.
+        (f"@0:3 a0:{MOVABLE} @0:4 a1:{MOVABLE} m0 m1 @0:3 f2048", "F0"),
+        # Reclaim frees no anonymous page, and a task its own before those of files.
+        (f"a0:{OF_FILE} a1:{MOVABLE} m0 m1 k2048", "F0"),
+        (f"@0:3 a0:{MOVABLE} @0:4 a1:{OF_FILE} m0 m1 @0:3 f2048 f2049", "F0 F1"),
+        # Others' come last, and are none that reclaim could have freed.
+        (f"a0:{OF_FILE} @0:3 a1:{MOVABLE} m0 m1 @0:5 f2048", "F0"),
+        (f"@0:3 a0:{MOVABLE} a1 m0 @0:5 f2048", "F0"),
+        (f"@0:3 a0:{MOVABLE} a1 m0 k2048", "F4"),
+    ],
+)
+def test_frees_of_moved_pages_are_told_by_owner(tmp_path: Path, script: str, events: str) -> None:
+    """Pages 2048 and 2049 were seen before, so that they came unseen since."""
+    seen = "@0:2 a2048 a2049 f2048 f2049"
+    trace = Files(f"{script.partition(' m')[0]} {seen} m{script.partition(' m')[2]}").trace(
+        tmp_path
+    )
+    demand = resolve_demand(trace, small_machine(), BY_OWNER)
+    assert told(demand).split("F3 ")[1].removeprefix("h4 ") == events
+
+
+@pytest.mark.parametrize("assumptions", [ELASTIC, BY_OWNER])
+def test_kernel_memory_that_reclaim_freed_goes_when_it_went(
+    tmp_path: Path, assumptions: Assumptions
+) -> None:
+    """No LRU list has it, so that the model's reclaim does not take it (T10.10, S10.8)."""
+    words = f"a0:{MOVABLE} a1:GFP_KERNEL a2:{SLAB} k0 k1 k2"
+    demand = resolve_demand(Files(words).trace(tmp_path), small_machine(), assumptions)
+    frees = demand.events[demand.events["operation"] == at.FREE]
+    by_reclaim = frees["bits"] & pr.FREED_BY_RECLAIM == pr.FREED_BY_RECLAIM
+    assert by_reclaim.tolist() == [True, *[assumptions is ELASTIC] * 2]
 
 
 def test_a_page_in_the_cache_throughout_gets_a_place_of_the_start(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 from itertools import repeat
@@ -409,6 +409,7 @@ def without_moves(
     hold_ranks: np.ndarray,
     objects: np.ndarray,
     new_array: NewArray = in_memory,
+    task_at: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> tuple[np.ndarray, HiddenAllocations, np.ndarray, dict[str, int]]:
     """Leave out the frees of recorded compaction; what it moved lives on as the same object.
 
@@ -417,8 +418,11 @@ def without_moves(
       or a target not used: allocation and free go.
     - A hidden allocation freed by anybody else was such a target if there was a move of a page of
       its size before that free: the free is that of the page moved last of those not yet found
-      again. Which of them it was, no event tells.
+      again, or, with `task_at`, of the best kind that there is. Then reclaim frees no anonymous
+      page, and a task its own anonymous ones, else pages of no task, else others' (T10.14).
     - A piece above order 0 that was never seen before is a target not used: its free stays.
+
+    `task_at` tells tasks by the times of their events; None: frees are not told by owners.
 
     Returns:
         Events, hidden allocations and ranks of those left, and counts by fields of `Demand`.
@@ -444,7 +448,13 @@ def without_moves(
     if not any_freed:
         return events, hidden, hold_ranks, {"stayed_pages": 0, "moved_frees": 0}
     moved_frees = 0
-    for again, source in _found_again(events, marked, gone):
+    owners = filled(new_array, len(objects) if task_at else 0, _NOBODY, np.int64)
+    for part in parts(len(events) if task_at else 0):
+        bits = events["bits"][part] >> np.uint32(pr.CLASS_SHIFT)
+        is_anon = (events["operation"][part] == at.ALLOC) & (bits % pr.CLASSES == pr.ANON)
+        own = events[part][is_anon]
+        owners[own["object"]] = task_at(own["time_ns"])
+    for again, source in _found_again(events, marked, gone, owners, task_at):
         gone[events["object"][again]] = True
         events["object"][again] = events["object"][source]
         moved_frees += 1
@@ -468,23 +478,62 @@ def without_moves(
     return events[:kept], hidden, holds, {"stayed_pages": stayed, "moved_frees": moved_frees}
 
 
+_NOBODY, _BY_RECLAIM = -1, -2
+"""In place of a task: of pages that are not anonymous, and of what reclaim frees."""
+
+
 def _found_again(
-    events: np.ndarray, marked: np.ndarray, gone: np.ndarray
+    events: np.ndarray,
+    marked: np.ndarray,
+    gone: np.ndarray,
+    owners: np.ndarray,
+    task_at: Callable[[np.ndarray], np.ndarray] | None,
 ) -> Iterator[tuple[int, int]]:
-    """Frees of moved pages, and the source of each: the last before it not yet taken."""
-    waiting: dict[int, array[int]] = {}
+    """Frees of moved pages, and the source of each: the last before it that suits, not yet taken.
+
+    `owners` has by object the task that asked for it, if it is anonymous, else `_NOBODY`.
+    """
+    waiting: dict[tuple[int, int], array[int]] = {}
+    by_order: dict[int, array[int]] = {}
+    taken: set[int] = set()
     for part in parts(len(events)):
         kinds = marked[part]
         unseen = (kinds == _UNSEEN) & ~gone[np.maximum(events["object"][part], 0)]
         places = np.flatnonzero((kinds == _OF_SOURCE) | unseen)
-        orders = events["order"][part][places].tolist()
-        is_source = (kinds[places] == _OF_SOURCE).tolist()
-        for place, order, source in zip(places.tolist(), orders, is_source, strict=True):
-            alike = waiting.setdefault(order, array("q"))
+        own = events[part][places]
+        is_source = kinds[places] == _OF_SOURCE
+        by_reclaim = own["bits"] & np.uint32(pr.FREED_BY_RECLAIM) == pr.FREED_BY_RECLAIM
+        who = np.full(len(own), _NOBODY)
+        if task_at is not None:
+            who = np.where(by_reclaim, _BY_RECLAIM, task_at(own["time_ns"]))
+            who = np.where(is_source, owners[np.maximum(own["object"], 0)], who)
+        rows = zip(
+            places.tolist(), own["order"].tolist(), is_source.tolist(), who.tolist(), strict=True
+        )
+        for place, order, source, task in rows:
+            place += part.start
             if source:
-                alike.append(part.start + place)
-            elif alike:
-                yield part.start + place, alike.pop()
+                waiting.setdefault((order, task), array("q")).append(place)
+                by_order.setdefault(order, array("q")).append(place)
+                continue
+            for key in ((order, task), (order, _NOBODY)):
+                found = _last(waiting.get(key), taken)
+                if found >= 0:
+                    break
+            else:
+                found = -1 if task == _BY_RECLAIM else _last(by_order.get(order), taken)
+            if found >= 0:
+                taken.add(found)
+                yield place, found
+
+
+def _last(places: array[int] | None, taken: set[int]) -> int:
+    """Remove and return the last place that is not taken, -1 where there is none."""
+    while places:
+        place = places.pop()
+        if place not in taken:
+            return place
+    return -1
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

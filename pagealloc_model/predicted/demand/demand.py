@@ -8,7 +8,7 @@ by part.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -197,7 +197,8 @@ def resolve_demand(
     assumptions = assumptions or Assumptions()
     new_array = working_arrays(len(trace))
     reclaims = direct_reclaims(trace)
-    elastic = ElasticRows(trace) if assumptions.reclaim == "elastic" else None
+    by_owner = assumptions.elastic.frees_by_owner
+    elastic = ElasticRows(trace, by_owner) if assumptions.reclaim == "elastic" else None
     maker = RowMaker(trace, machine, assumptions.hidden_migratetype, reclaims, elastic, realtime)
     resolution = ResolvedTrace(trace, machine, maker, progress)
     others, hidden = resolution.events.values, resolution.hidden
@@ -236,7 +237,12 @@ def resolve_demand(
     else:
         if elastic.any_by_compaction:
             others, hidden, hold_ranks, counts = without_moves(
-                others, hidden, hold_ranks, objects, new_array
+                others,
+                hidden,
+                hold_ranks,
+                objects,
+                new_array,
+                _task_at(trace) if by_owner else None,
             )
         objects, leads, frees = tried_failures(
             resolution.requests.values, trace.time_ns, others, objects, seed, new_array
@@ -277,6 +283,16 @@ def resolve_demand(
 
 
 LATEST_NS = np.iinfo(np.int64).max
+
+
+def _task_at(trace: Trace) -> Callable[[np.ndarray], np.ndarray]:
+    """Tasks, int64, of the first events at or after some times."""
+
+    def task_at(time_ns: np.ndarray) -> np.ndarray:
+        rows = np.minimum(np.searchsorted(trace.time_ns, time_ns), len(trace) - 1)
+        return trace.pid[rows].astype(np.int64)
+
+    return task_at
 
 
 def reclaim_events(trace: Trace, machine: Machine, reclaims: DirectReclaims) -> np.ndarray:

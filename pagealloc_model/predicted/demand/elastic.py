@@ -250,15 +250,23 @@ def _mark_slab_frees(
         held[page] = size if event[row] == ALLOC and int(gfp[row]) & GFP_RECLAIMABLE else 0
 
 
+def kernel_frees(trace: Trace) -> np.ndarray:
+    """Rows of frees of pages on no LRU list that were asked for as no page that can move."""
+    return np.concatenate([np.zeros(0, np.int64), *_slab_frees_by_part(trace, True)])
+
+
 def slab_frees(trace: Trace) -> np.ndarray:
     """Rows of frees that give back what was allocated as a slab of a reclaimable cache."""
     return np.concatenate([np.zeros(0, np.int64), *_slab_frees_by_part(trace)])
 
 
-def _slab_frees_by_part(trace: Trace) -> Iterator[np.ndarray]:
+def _slab_frees_by_part(trace: Trace, kernel: bool = False) -> Iterator[np.ndarray]:
     held = np.zeros(0, np.int8)
     for part in parts(len(trace)):
         event, pfn, gfp = trace.event[part], trace.pfn[part], trace.gfp[part]
+        if kernel:
+            classes = page_classes(gfp, trace.order[part])
+            gfp = np.where(classes <= pr.RECLAIMABLE, np.uint32(GFP_RECLAIMABLE), np.uint32(0))
         is_asked = (event == Event.ALLOC) & (gfp & np.uint32(GFP_RECLAIMABLE) != 0)
         last = int(pfn[is_asked & (pfn < _FRAMES)].max(initial=-1))
         held = np.concatenate([held, np.zeros(max(last + 1 - len(held), 0), np.int8)])
@@ -522,8 +530,8 @@ class ElasticRows:
         any_by_compaction: whether a row marked so far is a free by compaction.
     """
 
-    def __init__(self, trace: Trace) -> None:
-        """Find when tasks of a trace reclaimed and compacted."""
+    def __init__(self, trace: Trace, by_owner: bool = False) -> None:
+        """Find when tasks of a trace reclaimed and compacted; `frees_by_owner` of assumptions."""
         self._trace = trace
         self.any_by_compaction = False
         self._kswapds = _tasks_named(trace, KSWAPD_NAME)
@@ -540,6 +548,7 @@ class ElasticRows:
         )
         self._any_file = _is_recorded(trace)
         self._by_rcu = np.zeros(0, np.int64)
+        self._kernels = kernel_frees(trace) if by_owner else None
         if len(self._kswapds) or len(self._reclaims[0]):
             by_rcu = Column(np.int64, working_directory(len(trace)))
             for rows in _slabs_freed_by_rcu(trace, self._freed_in_reclaim):
@@ -561,6 +570,8 @@ class ElasticRows:
         more = (gfp & np.uint32(pr.ELASTIC_BITS)) | classes | by_thread
         rows["bits"] |= np.where(is_request, more, np.uint32(0))
         by_reclaim = self.freed_by_reclaim(kept)
+        if self._kernels is not None:
+            by_reclaim &= ~self._are(self._kernels, kept)
         by_compaction = self._frees(kept) & _inside(self._compactions, pid, kept)
         for marked, bits in (
             (by_reclaim, pr.FREED_BY_RECLAIM),
@@ -587,11 +598,14 @@ class ElasticRows:
 
         Slabs are among them that RCU freed for it (T10.16).
         """
-        freed = self._freed_in_reclaim(kept)
-        if len(kept) and len(self._by_rcu):
-            near = slice(*np.searchsorted(self._by_rcu, [kept.min(), kept.max() + 1]))
-            freed |= np.isin(kept, self._by_rcu[near])
-        return freed
+        return self._freed_in_reclaim(kept) | self._are(self._by_rcu, kept)
+
+    def _are(self, rows: np.ndarray, kept: np.ndarray) -> np.ndarray:
+        """Mask of those of `kept` that are among some sorted rows."""
+        if not len(kept) or not len(rows):
+            return np.zeros(len(kept), bool)
+        near = slice(*np.searchsorted(rows, [kept.min(), kept.max() + 1]))
+        return np.isin(kept, rows[near])
 
     def _freed_in_reclaim(self, kept: np.ndarray) -> np.ndarray:
         if not len(self._kswapds) and not len(self._reclaims[0]):
