@@ -100,26 +100,22 @@ def recorded_daemon_work(trace: Trace) -> pd.DataFrame:
     What had begun before the first event, or went on after the last, counts as far as events go.
     """
     first, last = trace.demand_span_ns
-    parts = [_spans(trace, KSWAPD, "", "")]
+    parts = []
     for cause, pairs in _WORK.items():
         known = [names for names in pairs if any(name in trace.tables for name in names)]
-        for names in known[:1]:
-            parts.append(_spans(trace, cause, *names))
-            tables = [trace.tables.get(name, {}) for name in names]
-            begun, ended = (
-                pd.DataFrame({name: np.asarray(table.get(name, []), np.int64) for name in _WHO})
-                for table in tables
-            )
-            late, early = begun.drop_duplicates("pid", keep="last"), ended.drop_duplicates("pid")
-            until = late["pid"].map(ended.groupby("pid")["time_ns"].max())
-            late = late[~(late["time_ns"] < until)].assign(cause=cause)
-            since = early["pid"].map(begun.groupby("pid")["time_ns"].min())
-            early = early[~(since < early["time_ns"])].assign(cause=cause, begin_ns=first)
-            parts.append(late.assign(begin_ns=late["time_ns"], ns=last - late["time_ns"]))
-            parts.append(early.assign(ns=early["time_ns"] - first))
-    numbers = dict.fromkeys(("pid", "cpu", "begin_ns", "ns"), np.int64)
-    table = pd.concat([part for part in parts if len(part)] or parts, ignore_index=True)
-    return table[["pid", "cpu", "cause", "begin_ns", "ns"]].astype(numbers | {"cause": object})
+        for is_end, name in enumerate(known[0] if known else ()):
+            table = trace.tables.get(name, {})
+            columns = {key: np.asarray(table.get(key, []), np.int64) for key in _WHO}
+            parts.append(pd.DataFrame(columns).assign(cause=cause, is_end=is_end))
+    rows = pd.concat([pd.DataFrame(columns=[*_WHO, "cause", "is_end"]), *parts])
+    rows = rows.astype(dict.fromkeys((*_WHO, "is_end"), np.int64) | {"cause": object})
+    rows = rows.sort_values(["cause", "pid", "time_ns", "is_end"], ignore_index=True)
+    # kswapd wakes again without a sleep between, from naps
+    until = rows.groupby(["cause", "pid"])["time_ns"].shift(-1, fill_value=last)
+    had_begun = (rows["is_end"] == 1) & ~rows[["cause", "pid"]].duplicated()
+    begin = rows["time_ns"].where(~had_begun, first)
+    rows = rows.assign(begin_ns=begin, ns=until.where(~had_begun, rows["time_ns"]) - begin)
+    return rows.loc[had_begun | (rows["is_end"] == 0), ["pid", "cpu", "cause", "begin_ns", "ns"]]
 
 
 def _spans(trace: Trace, cause: str, begin: str, end: str) -> pd.DataFrame:

@@ -221,6 +221,7 @@ def test_running_time_is_what_a_task_had_of_cpus() -> None:
         ([110, 140], [120], [(110, 10), (140, 60)]),
         ([], [120], [(100, 20)]),
         ([110], [], [(110, 90)]),
+        ([110, 140], [150], [(110, 30), (140, 10)]),
     ],
 )
 def test_work_counts_as_far_as_events_go(
