@@ -1,7 +1,9 @@
 """Score closed-loop predictions beside open ones on the shipped experiments with recordings here.
 
-Usage: python notebooks/studies/closed_experiments.py
+Usage: python notebooks/studies/closed_experiments.py [NAME ...]
 
+With names of recordings: run time, stalls and memory pressure of their closed replays under the
+recorded policy, beside the recorded ones.
 Changes were measured in whole runs; what ships of a run is its beginning. So a prediction is the
 relative change that a replay of the beginning shows, of what the whole runs of that side measured.
 `make readme` keeps the table as data/tables/closed_experiments.csv.
@@ -9,7 +11,9 @@ relative change that a replay of the beginning shows, of what the whole runs of 
 
 from __future__ import annotations
 
+import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -20,6 +24,7 @@ from pagealloc_model.studies.study import (
     EFFECTS,
     NO_EFFECT,
     RIGHT,
+    TIMES,
     WITHIN,
     pairs_of,
     predicted_values,
@@ -101,6 +106,19 @@ def counts(name: str) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["plan", "mode", "metric", "recorded", "predicted"])
 
 
+def own_times(names: Sequence[str]) -> pd.DataFrame:
+    """recording, metric, recorded, closed (s), share: times under the recorded policy."""
+    rows = []
+    with tempfile.TemporaryDirectory() as cache:
+        for name in names:
+            opened = pm.open(name)
+            real = recorded_quantities(opened)
+            own, _ = predicted_values(opened, Path(cache), MODES[-1], pm.Policy())
+            rows += [(opened.name, metric, real[metric], own[metric]) for metric in TIMES]
+    table = pd.DataFrame(rows, columns=["recording", "metric", "recorded", MODES[-1]])
+    return table.assign(share=table[MODES[-1]] / table["recorded"].where(table["recorded"] > 0))
+
+
 def scored() -> pd.DataFrame:
     """A row for each plan and mode: the score, and counts of replays beside the recorded ones."""
     scores = score(pd.concat([judged(name) for name in RECORDINGS]))
@@ -112,4 +130,4 @@ def scored() -> pd.DataFrame:
 
 
 if __name__ == "__main__":
-    print(scored().to_string(index=False))
+    print((own_times(sys.argv[1:]) if sys.argv[1:] else scored()).to_string(index=False))

@@ -52,8 +52,8 @@ _NAMES = {
     ),
     "verdict.locks": "lock_policy_table",
     "verdict.quantities": (
-        "ADDED Quantity States TYPES Window blocks_added blocks_from counter_changes free_by_type "
-        "recorded_quantities thp_success"
+        "ADDED Quantity States TIMES TYPES Window blocks_added blocks_from counter_changes "
+        "free_by_type recorded_quantities thp_success"
     ),
     "verdict.result_tables": "DISTANCE",
     "verdict.statistics": (

@@ -94,6 +94,20 @@ def test_closed_experiments_are_scored_as_experiments_are() -> None:
     assert score.loc["elastic", ["effects", "direction"]].to_list() == [1, 0]
 
 
+def test_times_of_the_recorded_policy_stand_beside_the_recorded_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    recorded = dict.fromkeys(closed_experiments.TIMES, 2.0) | {"direct compaction time": 0.0}
+    monkeypatch.setattr(pm, "open", lambda name: SimpleNamespace(name=name))
+    monkeypatch.setattr(closed_experiments, "recorded_quantities", lambda _: recorded)
+    own = dict.fromkeys(closed_experiments.TIMES, 3.0), ""
+    monkeypatch.setattr(closed_experiments, "predicted_values", lambda *_: own)
+    table = closed_experiments.own_times(["a", "b"]).set_index(["recording", "metric"])
+    assert len(table) == 2 * len(closed_experiments.TIMES)
+    assert table.loc[("b", "run time"), "share"] == 1.5
+    assert math.isnan(table.loc[("a", "direct compaction time"), "share"])
+
+
 def test_a_beginning_s_relative_change_is_of_what_whole_runs_measured(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
