@@ -14,7 +14,7 @@ BUDGETS = {
     "recording": 10_440,
     "allocator": 13_720,
     "measured": 3_060,
-    "predicted": 8_230,
+    "predicted": 8_240,
     "verdict": 6_560,
     "show": 3_740,
     "studies": 5_580,

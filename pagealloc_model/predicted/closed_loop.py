@@ -36,6 +36,7 @@ from pagealloc_model.measured.costs import recorded_costs
 from pagealloc_model.measured.stream import begun_and_ended
 from pagealloc_model.policy.lock_costs import LockCosts
 from pagealloc_model.predicted.demand.demand import Demand
+from pagealloc_model.predicted.demand.reclaim import SHRUNK
 from pagealloc_model.recording.trace.columns import Event, Trace
 from pagealloc_model.recording.zone_map import ZoneMap
 
@@ -59,7 +60,7 @@ _WORK = {
     ),
 }
 """Events around what counts as memory stall of a daemon, the first recorded pair of each (S10.11);
-kswapd's sleep comes after its naps, so that the last pair says too much."""
+kswapd's sleep comes after its naps."""
 SWITCH = "sched:sched_switch"
 _STATES = 0xFF
 """Bits of `prev_state` that say why a task cannot go on running (T12.13)."""
@@ -110,8 +111,17 @@ def recorded_daemon_work(trace: Trace) -> pd.DataFrame:
     rows = pd.concat([pd.DataFrame(columns=[*_WHO, "cause", "is_end"]), *parts])
     rows = rows.astype(dict.fromkeys((*_WHO, "is_end"), np.int64) | {"cause": object})
     rows = rows.sort_values(["cause", "pid", "time_ns", "is_end"], ignore_index=True)
-    # kswapd wakes again without a sleep between, from naps
     until = rows.groupby(["cause", "pid"])["time_ns"].shift(-1, fill_value=last)
+    # kswapd naps before it sleeps, or wakes again without a sleep between: it works until its last
+    # cluster
+    shrunk = trace.tables.get(SHRUNK)
+    for pid in rows["pid"][rows["cause"] == KSWAPD].unique() if shrunk is not None else ():
+        if not any(name in trace.tables for names in _WORK[KSWAPD][:-1] for name in names):
+            own = rows["pid"] == pid
+            begin = rows["time_ns"][own].to_numpy()
+            ends = np.asarray(shrunk["time_ns"])[np.asarray(shrunk["pid"]) == pid]
+            before = np.searchsorted(ends, until[own].to_numpy(), "right")
+            until[own] = np.maximum(np.append(ends, 0)[before - 1], begin)
     had_begun = (rows["is_end"] == 1) & ~rows[["cause", "pid"]].duplicated()
     begin = rows["time_ns"].where(~had_begun, first)
     rows = rows.assign(begin_ns=begin, ns=until.where(~had_begun, rows["time_ns"]) - begin)

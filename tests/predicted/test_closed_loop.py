@@ -241,6 +241,28 @@ def test_work_counts_as_far_as_events_go(
     assert set(rows["pid"]) == {50}
 
 
+def test_kswapd_s_naps_are_no_work() -> None:
+    """Runs from 110 and 150, each with clusters, and one from 190 without; it slept at 180 alone."""
+    columns = {
+        "vmscan:mm_vmscan_kswapd_wake": [110, 150, 190],
+        "vmscan:mm_vmscan_kswapd_sleep": [180],
+        "vmscan:mm_vmscan_lru_shrink_inactive": [115, 120, 155],
+    }
+    tables = {
+        name: {
+            "time_ns": np.array(times),
+            "pid": np.full(len(times), 50),
+            "cpu": np.zeros(len(times), np.int64),
+        }
+        for name, times in columns.items()
+    }
+    rows = recorded_daemon_work(SimpleNamespace(tables=tables, demand_span_ns=(100, 200)))
+    assert rows[["begin_ns", "ns"]].to_numpy().tolist() == [[110, 10], [150, 5], [190, 0]]
+    del tables["vmscan:mm_vmscan_lru_shrink_inactive"]
+    rows = recorded_daemon_work(SimpleNamespace(tables=tables, demand_span_ns=(100, 200)))
+    assert rows["ns"].to_list() == [40, 30, 10]
+
+
 def test_daemons_work_has_its_thread(pressed: Case) -> None:
     work = recorded_daemon_work(pressed.recording.trace)
     comms = pressed.recording.trace.comms
