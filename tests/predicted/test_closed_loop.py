@@ -242,7 +242,7 @@ def test_work_counts_as_far_as_events_go(
 
 
 def test_kswapd_s_naps_are_no_work() -> None:
-    """Runs from 110 and 150, each with clusters, and one from 190 without; it slept at 180 alone."""
+    """Runs from 110 and 150 with clusters, and one from 190 without; it slept at 180 alone."""
     columns = {
         "vmscan:mm_vmscan_kswapd_wake": [110, 150, 190],
         "vmscan:mm_vmscan_kswapd_sleep": [180],
