@@ -100,13 +100,14 @@ def recording_text(recording: Recording, *, full: bool = True) -> str:
     odd = [check for check in content["provenance"] if check["level"] != USABLE]
     verdict = f"can carry a conclusion; all {len(content['provenance'])} checks passed"
     if odd:
-        names = ", ".join(f"{check['check']} ({check['found']})" for check in odd)
+        names = ", ".join(check["check"] for check in odd)
         refused = any(check["level"] == REFUSED for check in odd)
-        can = "no conclusion, because of" if refused else "a conclusion, with doubt about"
-        verdict = f"can carry {can} {names}"
+        can = "no conclusion" if refused else "a conclusion, with doubts"
+        verdict = f"can carry {can} (see below: {names})"
     missing = ", ".join(line.split(":")[0] for line in content["missing"])
     verdict += f"; {f'but {missing}' if missing else 'it lacks nothing'}"
-    lost = f"{content['lost']} events in {content['loss_intervals']} intervals"
+    lost = count_of(content["lost"], "event")
+    lost += f" in {count_of(content['loss_intervals'], 'interval')}" if content["lost"] else ""
     for cpu, losses in content["lost_by_cpu"].items():
         lost += f"; CPU {cpu} {losses['share']:.1%}"
     head = {
