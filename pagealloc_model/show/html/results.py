@@ -428,7 +428,7 @@ def validation_html(validation: Validation) -> str:
     columns = (*word_columns("", "metric", "scope"), PICTURE, *numbers)
     columns += tuple(word_columns("unit", "null model"))
     return framed(
-        line(headline(validation.scores), lead=f"{validation.recording.name}, predicted:"),
+        line(headline(validation.scores), lead=f"{validation.recording.name}:"),
         Table(columns, rows, "errors of the prediction").to_html(),
         line(explained, kind=DIM),
         _folded("What the columns mean", line(words_of.ERROR_RULE)),
