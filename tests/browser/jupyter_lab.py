@@ -24,8 +24,8 @@ PATIENT = """{
   const limited = AbortSignal.timeout;
   AbortSignal.timeout = ms => limited.call(AbortSignal, Math.max(ms, 60000));
 }"""
-"""anywidget gives each model two seconds by the clock to start, and then no message reaches it: on a
-busy machine JupyterLab's own work takes longer, which says nothing about the model."""
+"""anywidget gives each model two seconds by the clock to start, and then no message reaches it: on
+a busy machine JupyterLab's own work takes longer, which says nothing about the model."""
 START_MS, RUN_ALL_MS, REDRAW_MS = 60_000, 300_000, 60_000
 SETTINGS = {
     "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
