@@ -3,14 +3,15 @@
 `python notebooks/studies/native_rounds.py` prints what ships: data/experiments/native_rounds, made
 by `pagealloc experiment native_rounds -o DIR` where faults may reclaim, and native_defrag, measured
 with another program of the same load where they may not. `DIR` prints what was measured there;
-`write DIR` puts it into data/, `predict DIR` what the model makes of its recordings of mode 0.
+`write DIR` puts it into data/, `predict DIR` prints what the model makes of its recordings of mode
+0, a table of which is data/experiments/native_rounds/predicted.csv.
 What was expected stands in data/experiments/native_rounds/registered.toml.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,7 @@ from pagealloc_model.studies.study import (
     read_plan,
     sides_of,
     start_snapshots,
+    with_recorded_survivors,
 )
 
 COUNTERS = (
@@ -52,7 +54,6 @@ POSTED_SIGNS = {"served": 1, "stalls": -1, "direct_scanned": -1, "daemon_scanned
 """Signs of the post's cover letter."""
 LAST = 5
 """Rounds at a run's end that are compared."""
-SEEDS = (0, 1, 2)
 MODE = "vm.defrag_mode"
 
 
@@ -89,30 +90,24 @@ def measured_rounds(directory: Path) -> pd.DataFrame:
     return pd.concat(tables, ignore_index=True).astype(dict.fromkeys(COUNTERS, int))
 
 
-def predicted_rounds(directory: Path, runs: Sequence[int] = ()) -> pd.DataFrame:
-    """Elastic replays of the recordings of mode 0 under both modes, by round of the recorded run.
+def predicted_rounds(recording: pm.Recording, seed: int) -> pd.DataFrame:
+    """Elastic replays of a run's recording under both modes: `COUNTERS` by mode and round.
 
-    Args:
-        directory: the experiment's.
-        runs: which of them; all if none are named.
+    As experiments have it, at the recorded cost of reclaim; frees are told by owner.
     """
-    tables = []
-    for mode, run in _runs(directory):
-        if mode or (runs and run.repeat not in runs):
-            continue
-        recording = run.open()
-        begins = _begins(Path(run.path))
-        own = at_recorded_cost(recording.trace, start_snapshots(recording)[1])
-        for seed in SEEDS:
-            for other in (0, 1):
-                policy = pm.Policy(defrag_mode=bool(other))
-                counters = pm.replay(recording, policy, assumptions=own, seed=seed).vmstat
-                wide = counters.pivot_table(index="time_ns", columns="name", values="value")
-                wide = wide.reindex(columns=list(COUNTERS))
-                nearest = abs(wide.index.to_numpy()[:, None] - begins).argmin(axis=0)
-                within = wide.iloc[nearest].reset_index(drop=True).diff().iloc[1:]
-                where = {"run": run.repeat, "seed": seed, "mode": other, "round": within.index}
-                tables.append(within.assign(**where)[[*where, *COUNTERS]])
+    begins, tables = _begins(recording.path), []
+    own = at_recorded_cost(recording.trace, start_snapshots(recording)[1])
+    own = with_recorded_survivors(own, recording)
+    taken = dict.fromkeys(("kswapd_as_recorded", "lru_as_recorded", "frees_by_owner"), True)
+    own = replace(own, elastic=replace(own.elastic, **taken))
+    for mode in (0, 1):
+        policy = pm.Policy(defrag_mode=bool(mode))
+        counters = pm.replay(recording, policy, assumptions=own, seed=seed).vmstat
+        wide = counters.pivot_table(index="time_ns", columns="name", values="value")
+        nearest = abs(wide.index.to_numpy()[:, None] - begins).argmin(axis=0)
+        within = wide.iloc[nearest].reset_index(drop=True).diff().iloc[1:]
+        where = {"seed": seed, "mode": mode, "round": within.index}
+        tables.append(within.assign(**where)[[*where, *COUNTERS]])
     return pd.concat(tables, ignore_index=True)
 
 
@@ -162,7 +157,7 @@ def end_values(ends: pd.DataFrame, quantity: str, by: list[str]) -> pd.Series:
 def predicted_changes(predicted: pd.DataFrame, last: int = LAST) -> pd.DataFrame:
     """Predicted mode 1 less mode 0 in the last rounds, by quantity, with the range over replays.
 
-    Means over recordings and seeds; quantities that replays do not know are left out.
+    Means over seeds, then over recordings; quantities that replays do not know are left out.
     """
     by = ["run", "seed", "mode"]
     ends = predicted.groupby(by).tail(last)
@@ -171,7 +166,8 @@ def predicted_changes(predicted: pd.DataFrame, last: int = LAST) -> pd.DataFrame
         if set(columns) <= set(ends) and ends[list(columns)].notna().any(axis=None):
             sides = end_values(ends, name, by).unstack("mode")
             difference = sides[1] - sides[0]
-            rows[name] = [*sides.mean(), difference.mean(), difference.min(), difference.max()]
+            means = sides.groupby("run").mean().mean()
+            rows[name] = [*means, means[1] - means[0], difference.min(), difference.max()]
     return pd.DataFrame.from_dict(
         rows, orient="index", columns=["mode_0", "mode_1", "predicted", "lowest", "highest"]
     )
@@ -280,8 +276,10 @@ def main(arguments: list[str]) -> None:
     if len(arguments) == 2 and arguments[0] == "write":
         _write(Path(arguments[1]))
     elif len(arguments) == 2 and arguments[0] == "predict":
-        place = _folder("native_rounds") / "predicted.csv"
-        predicted_rounds(Path(arguments[1])).to_csv(place, index=False, float_format="%.6g")
+        for mode, run in _runs(Path(arguments[1])):
+            if not mode:
+                table = predicted_rounds(run.open(), seed=0)
+                print(table.assign(run=run.repeat).to_csv(index=False, float_format="%.6g"))
     elif len(arguments) == 1:
         _print(arguments[0], measured_rounds(Path(arguments[0])))
     elif arguments:

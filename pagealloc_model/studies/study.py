@@ -25,6 +25,7 @@ _NAMES = {
     "policy.policy": "policy_settings",
     "predicted.carrier": "ModelCarrier",
     "predicted.demand.demand": "Demand",
+    "predicted.demand.elastic": "with_recorded_survivors",
     "predicted.lock_times": "LockModel LockTimes",
     "predicted.prepared": "Prepared forget_prepared prepare",
     "recording.machine": "GIB_PAGES Machine min_free_kbytes_at_boot",
