@@ -52,17 +52,32 @@ QUANTITIES = {
 """Those compared, and the columns that they are sums of; `served` is a percentage of faults."""
 POSTED_SIGNS = {"served": 1, "stalls": -1, "direct_scanned": -1, "daemon_scanned": -1}
 """Signs of the post's cover letter."""
+DISTURBED = {"mode": 0, "run": 1}
+"""Of native_rounds: others searched the whole disk beside it. Left out after it was seen."""
 LAST = 5
 """Rounds at a run's end that are compared."""
 MODE = "vm.defrag_mode"
 
 
 def shipped_rounds(of: str = "native_defrag") -> pd.DataFrame:
-    """The shipped rounds, a row each: mode, run, round and what counters grew by.
+    """The shipped rounds, a row each: mode, run, disturbed, round and what counters grew by.
 
-    `of`: "native_defrag" (with a column disturbed) or "native_rounds".
+    `of`: "native_defrag" or "native_rounds".
     """
-    return pd.read_csv(_folder(of) / "rounds.csv")
+    rounds = pd.read_csv(_folder(of) / "rounds.csv")
+    if "disturbed" not in rounds:
+        is_it = (rounds[list(DISTURBED)] == pd.Series(DISTURBED)).all(axis=1)
+        rounds["disturbed"] = is_it.astype(int)
+    return rounds
+
+
+def shipped_verdicts(*, undisturbed: bool = False) -> pd.DataFrame:
+    """`verdicts` of native_rounds, of all runs or without the disturbed one and its prediction."""
+    rounds, predicted = shipped_rounds("native_rounds"), shipped_predictions()
+    if undisturbed:
+        rounds = rounds[rounds["disturbed"] == 0]
+        predicted = predicted[predicted["run"] != DISTURBED["run"]]
+    return verdicts(rounds, predicted)
 
 
 def shipped_predictions() -> pd.DataFrame:
@@ -197,6 +212,23 @@ def verdicts(rounds: pd.DataFrame, predicted: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
+def change_lines() -> list[str]:
+    """The shipped changes where faults may reclaim, as rows of a page's table."""
+    every, quiet = shipped_verdicts(), shipped_verdicts(undisturbed=True)
+    lines = []
+    for name, row in every.iterrows():
+        digits = 1 if name in ("served", "seconds") else 0
+        own = quiet.loc[name]
+        cells = [f"{row[side]:,.{digits}f}" for side in ("mode_0", "mode_1")]
+        cells.append(f"{row['low']:+,.{digits}f} to {row['high']:+,.{digits}f}")
+        cells.append(f"{own['mode_0']:,.{digits}f}")
+        cells.append(f"{own['low']:+,.{digits}f} to {own['high']:+,.{digits}f}")
+        known = pd.notna(own["predicted"])
+        cells.append(f"{own['predicted']:+,.{digits}f}" if known else "")
+        lines.append(f"| {str(name).replace('_', ' ')} | {' | '.join(cells)} |")
+    return lines
+
+
 def trend(rounds: pd.DataFrame) -> pd.Series:
     """Points by which a run's last `LAST` rounds serve more than its first, by mode and run."""
     by = ["mode", "run"]
@@ -285,12 +317,13 @@ def main(arguments: list[str]) -> None:
     elif arguments:
         raise pm.UsageError(f"{' '.join(arguments)}: write nothing, DIR, write DIR or predict DIR")
     else:
-        madvise = shipped_rounds()
-        _print("defrag=madvise", madvise)
-        _print("defrag=madvise, undisturbed", madvise[madvise["disturbed"] == 0])
-        always = shipped_rounds("native_rounds")
-        _print("defrag=always", always)
-        print(verdicts(always, shipped_predictions()).to_string(float_format="%.1f"))
+        for words, name in (("madvise", "native_defrag"), ("always", "native_rounds")):
+            rounds = shipped_rounds(name)
+            _print(f"defrag={words}", rounds)
+            _print(f"defrag={words}, undisturbed", rounds[rounds["disturbed"] == 0])
+        for undisturbed in (False, True):
+            table = shipped_verdicts(undisturbed=undisturbed)
+            print(table.to_string(float_format="%.1f"), end="\n\n")
 
 
 if __name__ == "__main__":

@@ -143,6 +143,23 @@ def test_all_that_was_registered_of_native_rounds_is_judged() -> None:
     assert table["direction"].notna().equals(table["effect"] & table["predicted"].notna())
 
 
+def test_the_page_has_every_registered_quantity(checkout: Path) -> None:
+    page = (checkout / "docs" / "defrag_registered.md").read_text()
+    lines = native_rounds.change_lines()
+    assert len(lines) == len(native_rounds.QUANTITIES)
+    assert all(line in page for line in lines)
+
+
+def test_only_without_the_disturbed_run_the_mode_changes_anything() -> None:
+    assert not native_rounds.shipped_verdicts()["effect"].any()
+    quiet = native_rounds.shipped_verdicts(undisturbed=True)
+    assert quiet.loc["served", "high"] < 0
+    assert quiet.loc["stalls", "low"] > 0
+    assert quiet.loc[["daemon_wakes", "daemon_scanned"], "within"].all()
+    decay = native_rounds.trend(native_rounds.shipped_rounds("native_rounds"))
+    assert (decay > 0).all()
+
+
 def test_a_measured_change_is_judged_by_what_was_registered() -> None:
     def rounds_of(sides: list[list[int]]) -> pd.DataFrame:
         return pd.DataFrame(
