@@ -57,10 +57,11 @@ HOLD = np.dtype([("begin_ns", np.int64), ("end_ns", np.int64)])
 NOBODY, BESIDE = -1, -2
 FOR_EVER = (1 << 62) - 1
 """A time beyond all events: until then tasks go on, and nothing else once they are done."""
-WAITING, STALLS, LAST_NS, TASKS = 0, 1, 2, 3
+WAITING, STALLS, LAST_NS, TASKS, UNTIL_NS = 0, 1, 2, 3, 4
 """Words: tasks in the heap; rows of `stalls`; when the last event so far was over; tasks, with
-those that one waiting event each has become."""
-WORDS = 4
+those that one waiting event each has become; when the recording's last event came: frees that were
+made up for later times are none of its."""
+WORDS = 5
 
 
 class ClosedLoop(NamedTuple):
@@ -376,7 +377,8 @@ def advance_closed(
                 c.is_made[number] = 1
                 if c.waiters[number] != NOBODY:
                     wake_waiters(c, number, now, c.tasks[task]["moves"] == 1)
-            c.words[LAST_NS] = max(c.words[LAST_NS], now)
+            if events[position]["time_ns"] <= c.words[UNTIL_NS]:
+                c.words[LAST_NS] = max(c.words[LAST_NS], now)
             go_on_with(c, task, now)
             count += 1
         if ticking >= 0:

@@ -24,6 +24,7 @@ from pagealloc_model.allocator.closed_loop import (
     STALLS,
     TASK,
     TASKS,
+    UNTIL_NS,
     WAITING,
     WORDS,
     ClosedLoop,
@@ -272,6 +273,7 @@ class TaskOrder:
         running_ns: int64, beside `order`: time of the task on CPUs since the event before; of no
             length where nobody knows.
         lock_ps: int64, costs at zone->lock as `ClosedLoop` has them.
+        until_ns: time of the recording's last event.
     """
 
     pids: np.ndarray
@@ -282,6 +284,7 @@ class TaskOrder:
     moves: np.ndarray
     running_ns: np.ndarray
     lock_ps: np.ndarray
+    until_ns: int
 
 
 _MACHINE = -(1 << 40)
@@ -378,6 +381,7 @@ def task_order(trace: Trace, events: np.ndarray, locks: LockWaits | None = None)
         moves=moves,
         running_ns=running_ns,
         lock_ps=lock_ps,
+        until_ns=trace.demand_span_ns[1],
     )
 
 
@@ -441,7 +445,7 @@ class ClosedRun:
         tasks["next"][:known], tasks["end"][:known] = order.begins[:-1], order.begins[1:]
         tasks["behind"][:known], tasks["moves"][:known] = NOBODY, order.moves
         words = np.zeros(WORDS, np.int64)
-        words[TASKS] = known
+        words[TASKS], words[UNTIL_NS] = known, order.until_ns
         is_made = np.zeros(len(objects), np.int8)
         is_made[np.isin(objects["kind"], (resolved.AT_START, resolved.GROWN))] = 1
         count, holds = len(events), len(order.running_ns) and not imposes_stalls
@@ -482,7 +486,7 @@ class ClosedRun:
 
     @property
     def last_ns(self) -> int:
-        """When the last event so far was over."""
+        """When the last recorded event so far was over."""
         return int(self._loop.words[LAST_NS])
 
     @property

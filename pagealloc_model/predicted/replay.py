@@ -202,7 +202,7 @@ class Replay(Tables):
         daemon_work: of a closed loop, when kswapd and kcompactd worked: cause, cpu, begin_ns, ns.
         beside: of one whose recording says who ran, when tasks ran beside such work or a stall on
             their CPU: cpu, begin_ns, ns.
-        over_ns: of a closed loop, when the last event was over, on the recording's clock.
+        over_ns: of a closed loop, when the last recorded event was over, on the recording's clock.
     """
 
     compare = LazyMethod("verdict.comparison", "compare")

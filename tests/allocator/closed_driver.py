@@ -104,4 +104,5 @@ def task_order(events: Sequence[TaskEvent], tasks: np.ndarray, lock_ns: Sequence
         moves=pids >= 0,
         running_ns=np.array(running, np.int64)[order if running else slice(0)],
         lock_ps=1000 * np.array(lock_ns, np.int64),
+        until_ns=events[-1].time_ns,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -267,6 +268,14 @@ def test_daemons_work_has_its_thread(pressed: Case) -> None:
     work = recorded_daemon_work(pressed.recording.trace)
     comms = pressed.recording.trace.comms
     assert {comms[pid].rstrip("0123456789") for pid in work["pid"]} <= {"kswapd", "kcompactd"}
+
+
+def test_what_was_made_up_for_later_does_not_make_the_run_longer() -> None:
+    case = Case(QUIET)
+    last = int(case.demand.events["time_ns"][-1])
+    assert case.run().last_ns <= case.recording.trace.demand_span_ns[1]
+    case.order = replace(case.order, until_ns=last - 1_000_000)
+    assert case.run().last_ns <= last - 1_000_000
 
 
 def test_daemons_do_not_stall(pressed: Case) -> None:
