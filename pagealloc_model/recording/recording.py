@@ -312,11 +312,9 @@ def _locate(path: str | Path) -> Path:
     names = {*recording_names()}
     if is_name:
         names.update(*map(_names_in, folders))
-    near = known_names(str(wanted), sorted(names), "shipped recordings")
+    near = known_names(str(wanted), sorted(names), "recordings")
     where = f" (looked in {', '.join(map(str, folders))})" if folders else ""
-    raise RecordingError(
-        path, f"does not exist{where}", todo=f"give a path, or a shipped recording's name; {near}"
-    )
+    raise RecordingError(path, f"does not exist{where}", todo=f"give a path, or a name; {near}")
 
 
 def state_files(directory: Path) -> Iterator[str]:
