@@ -134,7 +134,7 @@ def _kept_values(
     make: Callable[[Recording], Mapping[str, float]],
 ) -> tuple[Mapping[str, float], str]:
     """Values and the error in place of them, made once for each of what they depend on."""
-    key = result_key({"experiment": 4, "recording": recording_digest(recording), **parts})
+    key = result_key({"experiment": 5, "recording": recording_digest(recording), **parts})
     record = load_record(directory, key)
     if record is None:
         try:
