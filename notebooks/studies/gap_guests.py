@@ -54,7 +54,14 @@ def measured(directory: Path) -> pd.DataFrame:
 
 
 def predicted(recording: pm.Recording) -> pd.DataFrame:
-    """Quantities of replays of one recording under each side, by seed."""
+    """Quantities of replays of one recording under each side, by seed, as `measured`.
+
+    Beside it lies `states`, which has the uptime at which each round began.
+    """
+    states = (recording.path.parent / "states").read_text()
+    uptime = re.search(r"^== 2\n([\d.]+) ", states, re.MULTILINE)
+    assert uptime is not None
+    begin_ns = int(float(uptime[1]) * 1e9)
     own = at_recorded_cost(recording.trace, start_snapshots(recording)[1])
     rows = []
     for gap, rules in RULES.items():
@@ -62,9 +69,10 @@ def predicted(recording: pm.Recording) -> pd.DataFrame:
             for seed in SEEDS:
                 policy = pm.Policy(defrag_mode=bool(mode))
                 done = pm.replay(recording, policy, rules=rules, assumptions=own, seed=seed)
-                last = done.vmstat.groupby("name").last()["value"]
+                wide = done.vmstat.pivot_table(index="time_ns", columns="name", values="value")
+                grown = wide.iloc[-1] - wide.iloc[abs(wide.index - begin_ns).argmin()]
                 rows.append({"gap": gap, "min_free": "small", "mode": mode, "seed": seed})
-                rows[-1] |= _quantities(last.to_dict())
+                rows[-1] |= _quantities(grown.astype(int).to_dict())
     return pd.DataFrame(rows)
 
 
