@@ -126,6 +126,26 @@ def comparisons(boots: pd.DataFrame, replays: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+SHOWN = ("served", "compact_fail", "stalls", "direct_scanned")
+"""Quantities that the page has rows of; of changes by the mode only the first."""
+
+
+def page_lines() -> list[str]:
+    """The shipped comparisons of quantities `SHOWN`, as rows of a page's table."""
+    table = comparisons(shipped("boots"), shipped("predicted"))
+    lines = []
+    by_gap = table["change"].str.startswith("gap") & table["quantity"].isin(SHOWN)
+    for row in table[by_gap | (table["quantity"] == SHOWN[0])].itertuples():
+        digits = 1 if row.quantity == "served" else 0
+        what = f"{row.change}, {'mode ' if row.change.startswith('gap') else ''}{row.at}"
+        cells = [f"{value:,.{digits}f}" for value in (row.before, row.after)]
+        known = row.low == row.low
+        cells.append(f"{row.low:+,.{digits}f} to {row.high:+,.{digits}f}" if known else "")
+        cells.append(f"{row.predicted:+,.{digits}f}")
+        lines.append(f"| {what} | {row.quantity.replace('_', ' ')} | {' | '.join(cells)} |")
+    return lines
+
+
 def _quantities(counters: dict[str, int]) -> dict[str, float]:
     values = {
         name: float(sum(counters.get(counter, 0) for counter in counters_of))

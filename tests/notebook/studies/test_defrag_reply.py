@@ -209,3 +209,15 @@ def test_guests_with_and_without_the_cap_are_read_and_compared(tmp_path: Path) -
     assert (row["change"], row["at"]) == ("gap capped to uncapped", 1)
     assert (row["difference"], row["predicted"]) == (40, 41)
     assert row["effect"] and row["direction"] and row["within"] and row["nearer"]
+
+
+def test_the_page_has_the_guests_with_and_without_the_cap(checkout: Path) -> None:
+    page = (checkout / "docs" / "defrag_registered.md").read_text()
+    assert all(line in page for line in gap_guests.page_lines())
+    boots, replays = gap_guests.shipped("boots"), gap_guests.shipped("predicted")
+    sides = {("capped", 0), ("capped", 1), ("uncapped", 0), ("uncapped", 1)}
+    assert set(zip(boots["gap"], boots["mode"], strict=True)) == sides
+    assert set(zip(replays["gap"], replays["mode"], strict=True)) == sides
+    table = gap_guests.comparisons(boots, replays)
+    assert (table["predicted"] * table["difference"] > 0).mean() > 0.75
+    assert table["nearer"].mean() > 0.5
