@@ -31,6 +31,7 @@ COPIED = (
     "data/experiments/reserve_loads",
     "data/experiments/pageblock_order",
     "data/experiments/native_defrag",
+    "data/experiments/native_rounds",
     "data/experiments/unseen_guests",
 )
 GENERATED = {
