@@ -30,6 +30,7 @@ COPIED = (
     "data/experiments/reserve_score",
     "data/experiments/reserve_loads",
     "data/experiments/pageblock_order",
+    "data/experiments/folio_sizes",
     "data/experiments/native_defrag",
     "data/experiments/native_rounds",
     "data/experiments/unseen_guests",
