@@ -33,6 +33,7 @@ COPIED = (
     "data/experiments/folio_sizes",
     "data/experiments/native_defrag",
     "data/experiments/native_rounds",
+    "data/experiments/compact_gap",
     "data/experiments/unseen_guests",
 )
 GENERATED = {
