@@ -232,11 +232,7 @@ def share_cpu(c: ClosedLoop, task: int, cpu: int) -> bool:
 
 @cold
 def wait_for_locks(m: at.Arrays, c: ClosedLoop, row: int, now: int) -> int:
-    """No kernel function: let the log's holds from a row on have their zones' locks (S10.10).
-
-    Returns:
-        Nanoseconds that they wait in all.
-    """
+    """No kernel function: the time that the log's holds from a row on wait in all, ns (S10.10)."""
     waited = 0
     while row < m.st[at.LOG_ROWS]:
         if m.log[row, 0] < at.SITES:

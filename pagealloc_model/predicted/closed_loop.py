@@ -102,27 +102,26 @@ def recorded_daemon_work(trace: Trace) -> pd.DataFrame:
     What had begun before the first event, or went on after the last, counts as far as events go.
     """
     first, last = trace.demand_span_ns
-    parts = []
-    for cause, pairs in _WORK.items():
-        known = [names for names in pairs if any(name in trace.tables for name in names)]
-        for is_end, name in enumerate(known[0] if known else ()):
+    chosen = {
+        cause: next((names for names in pairs if trace.tables.keys() & {*names}), ())
+        for cause, pairs in _WORK.items()
+    }
+    parts = [pd.DataFrame(columns=[*_WHO, "cause", "is_end"])]
+    for cause, names in chosen.items():
+        for is_end, name in enumerate(names):
             table = trace.tables.get(name, {})
             columns = {key: np.asarray(table.get(key, []), np.int64) for key in _WHO}
             parts.append(pd.DataFrame(columns).assign(cause=cause, is_end=is_end))
-    rows = pd.concat([pd.DataFrame(columns=[*_WHO, "cause", "is_end"]), *parts])
-    rows = rows.astype(dict.fromkeys((*_WHO, "is_end"), np.int64) | {"cause": object})
+    rows = pd.concat(parts).astype(dict.fromkeys((*_WHO, "is_end"), np.int64) | {"cause": object})
     rows = rows.sort_values(["cause", "pid", "time_ns", "is_end"], ignore_index=True)
     until = rows.groupby(["cause", "pid"])["time_ns"].shift(-1, fill_value=last)
-    # kswapd naps before it sleeps, or wakes again without a sleep between: it works until its last
-    # cluster
-    shrunk = trace.tables.get(SHRUNK)
+    shrunk = trace.tables.get(SHRUNK) if chosen[KSWAPD] == _WORK[KSWAPD][-1] else None
+    # kswapd naps before it sleeps or wakes again: it works until its last cluster
     for pid in rows["pid"][rows["cause"] == KSWAPD].unique() if shrunk is not None else ():
-        if not any(name in trace.tables for names in _WORK[KSWAPD][:-1] for name in names):
-            own = rows["pid"] == pid
-            begin = rows["time_ns"][own].to_numpy()
-            ends = np.asarray(shrunk["time_ns"])[np.asarray(shrunk["pid"]) == pid]
-            before = np.searchsorted(ends, until[own].to_numpy(), "right")
-            until[own] = np.maximum(np.append(ends, 0)[before - 1], begin)
+        own = rows["pid"] == pid
+        ends = np.asarray(shrunk["time_ns"])[np.asarray(shrunk["pid"]) == pid]
+        before = np.searchsorted(ends, until[own].to_numpy(), "right")
+        until[own] = np.maximum(np.append(ends, 0)[before - 1], rows["time_ns"][own])
     had_begun = (rows["is_end"] == 1) & ~rows[["cause", "pid"]].duplicated()
     begin = rows["time_ns"].where(~had_begun, first)
     rows = rows.assign(begin_ns=begin, ns=until.where(~had_begun, rows["time_ns"]) - begin)
@@ -175,12 +174,7 @@ def once(whose: np.ndarray, begin: np.ndarray, ns: np.ndarray) -> tuple[np.ndarr
 class Running:
     """Who ran where, as `sched:sched_switch` tells (T12.13); one row each time, by CPU and begin.
 
-    Attributes:
-        pid: int64, 0 for the idle task.
-        cpu: int64.
-        begin_ns: int64.
-        end_ns: int64; what runs at the end is left out.
-        could_go_on: bool: it left its CPU although it could have gone on.
+    `pid` is 0 for the idle task; `could_go_on` is true of who left its CPU and need not have.
     """
 
     pid: np.ndarray

@@ -275,27 +275,20 @@ SCORE_RULE = (
 )
 
 
-def experiment_table(
-    changes: pd.DataFrame,
-    score: pd.DataFrame,
-    times: pd.DataFrame | None = None,
-    *,
-    width: int = WIDTH,
-) -> str:
+def experiment_table(changes: pd.DataFrame, *scores: pd.DataFrame, width: int = WIDTH) -> str:
     """Every quantity with a measurable effect, how to read it, and how often it was predicted.
 
     Quantities without one are named below their pair's rows.
 
     Args:
         changes: as `studies.experiments.changes_table` returns it.
-        score: of the same, by `score_table`.
-        times: of run time, stalls and memory pressure among them.
+        scores: of the same, by `score_table`: of all, and of times among them.
         width: characters per line at most.
     """
     blocks = []
     for title, rows in changes.groupby("pair", sort=False):
         blocks += _pair(str(title), rows, width)
-    shares = experiment_score(score, width, times)
+    shares = experiment_score(*scores, width=width)
     return "\n\n".join([*blocks, paragraph(READING, width=width), shares])
 
 
@@ -312,26 +305,24 @@ def experiment_line(score: pd.DataFrame) -> str:
     return f"{words[0].upper()}{words[1:]}."
 
 
-def experiment_score(
-    score: pd.DataFrame, width: int = WIDTH, times: pd.DataFrame | None = None
-) -> str:
+def experiment_score(*scores: pd.DataFrame, width: int = WIDTH) -> str:
     """The share of changes that were predicted, by mode of reclaim, and how to read that.
 
-    With a row for each of the times' models where one of the times changed measurably.
+    The second score is of times, and is left out where none changed measurably.
     """
 
     def share(part: int, whole: int) -> str:
         return f"{part} ({100 * part / whole:.0f}%)" if whole else NOT_AVAILABLE
 
     scored = []
-    rows = [("quantities of all pairs", row) for row in score.itertuples()]
-    if times is not None and times["measurable"].any():
-        rows += [("run time, stalls, pressure", row) for row in times.itertuples()]
-    for words, row in rows:
+    words = ("quantities of all pairs", "run time, stalls, pressure")
+    chosen = [each for each in scores if each is scores[0] or each["measurable"].any()]
+    named = zip(words, chosen, strict=False)
+    for of, row in ((of, row) for of, own in named for row in own.itertuples()):
         counts = (row.predicted, row.predicted + row.right, row.wrong, row.not_predicted)
         shares = [share(count, row.measurable) for count in counts]
         quiet = share(row.quiet_inside, row.quiet)
-        scored.append((words, row.model, row.measurable, *shares, quiet))
+        scored.append((of, row.model, row.measurable, *shares, quiet))
     titles = ("model", "mode", "effects", "within", "direction", "wrong", "none", "quiet")
     return _text(titles, scored, width, SCORE_RULE)
 
@@ -377,8 +368,7 @@ def experiment_message(
     about: Sequence[str],
     changes: pd.DataFrame,
     failed: pd.DataFrame,
-    score: pd.DataFrame,
-    times: pd.DataFrame | None = None,
+    *scores: pd.DataFrame,
 ) -> Message:
     """An experiment as a message: what was run, predicted beside measured, what failed.
 
@@ -387,8 +377,7 @@ def experiment_message(
         about: sentences on what was run.
         changes: as `studies.experiments.changes_table` returns it.
         failed: side, repeat and error of runs that left no recording.
-        score: of the changes.
-        times: of run time, stalls and memory pressure among them.
+        scores: of the changes, as `experiment_table` takes them.
     """
     what = (
         "Changes predicted by a trace-driven model of the page allocator, from "
@@ -398,7 +387,7 @@ def experiment_message(
     sections = {
         "What": [Words(text=what)],
         "On what": [Words(text=line, bullet=True) for line in about],
-        "Results": [Fixed(text=experiment_table(changes, score, times))],
+        "Results": [Fixed(text=experiment_table(changes, *scores))],
         "Runs that failed": [Words(text=line, bullet=True) for line in missing],
     }
     subject = f"[predicted and measured] {name}"

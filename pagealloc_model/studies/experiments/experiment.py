@@ -342,8 +342,8 @@ class ExperimentResult:
         if plan.kernels:
             lines.append(f"Guests of {guest.memory} and {count_of(guest.cpus, 'CPU')}.")
         lines.append(f"Made with pagealloc_model {__version__}.")
-        scores = self.score, self.times
-        return experiment_message(plan.name, lines, self.changes, self.failed, *scores)
+        results = self.changes, self.failed, self.score, self.times
+        return experiment_message(plan.name, lines, *results)
 
 
 def experiment(
