@@ -185,22 +185,25 @@ class Running:
 
     @staticmethod
     def of(trace: Trace) -> Running | None:
-        """Who ran in a recording; None without these events."""
-        table = trace.tables.get(SWITCH)
-        if table is None or not len(table["time_ns"]):
+        """Who ran in a recording; None without these events, or without their fields."""
+        table = trace.tables.get(SWITCH, {})
+        if not {"next_pid", "prev_state"} <= table.keys() or not len(table["time_ns"]):
             return None
         order = np.lexsort((table["time_ns"], table["cpu"]))
-        cpu, time_ns, pid, left = (
-            np.asarray(table[name])[order].astype(np.int64)
-            for name in ("cpu", "time_ns", "next_pid", "prev_state")
+        cpu, time_ns, pid, state = (
+            np.asarray(table[name])[order] for name in ("cpu", "time_ns", "next_pid", "prev_state")
         )
+        if state.dtype == object:  # text has letters, "R" or "R+" of who could go on
+            left = np.array([not str(letters).startswith("R") for letters in state])
+        else:
+            left = state.astype(np.int64) & _STATES != 0
         same = np.flatnonzero(cpu[1:] == cpu[:-1])
         return Running(
-            pid=pid[same],
-            cpu=cpu[same],
+            pid=pid[same].astype(np.int64),
+            cpu=cpu[same].astype(np.int64),
             begin_ns=time_ns[same],
             end_ns=time_ns[same + 1],
-            could_go_on=left[same + 1] & _STATES == 0,
+            could_go_on=~left[same + 1],
         )
 
     def in_stall(self, stalls: pd.DataFrame) -> Spans:

@@ -191,6 +191,21 @@ def stalls_of(*rows: tuple[int, int, int, int]) -> pd.DataFrame:
     return pd.DataFrame(list(rows), columns=["pid", "cpu", "begin_ns", "ns"])
 
 
+def test_text_has_letters_for_states_and_may_lack_fields() -> None:
+    table = {
+        "time_ns": np.array([0, 10, 20, 30]),
+        "cpu": np.zeros(4, np.int64),
+        "next_pid": np.array([1, 2, 1, 0]),
+        "prev_state": np.array(["S", "R+", "D", "R"], object),
+    }
+    running = Running.of(SimpleNamespace(tables={SWITCH: table}))
+    assert running is not None
+    assert running.could_go_on.tolist() == [True, False, True]
+    del table["prev_state"]
+    assert Running.of(SimpleNamespace(tables={SWITCH: table})) is None
+    assert Running.of(SimpleNamespace(tables={})) is None
+
+
 def test_who_could_go_on_waits_for_who_stalls_alone() -> None:
     stalls = stalls_of((50, 0, 210, 40), (10, 0, 505, 1000))
     waits = who_ran().kept_waiting(stalls)
