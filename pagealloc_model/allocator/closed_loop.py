@@ -354,9 +354,9 @@ def advance_closed(
             else:
                 may_wake = take_event(m, events, leads, position, now)
             lost = value_of(m, pr.STALLED_NS) - before
-            waited = 0
+            queued = 0
             if lost == 0 and operation != at.TICK and len(c.lock_ps) > 0:
-                waited = wait_for_locks(m, c, row, now)
+                queued = wait_for_locks(m, c, row, now)
             if len(c.imposed_ns) > 0:
                 lost = c.imposed_ns[position]
             if lost > 0 and c.tasks[task]["moves"]:
@@ -364,9 +364,9 @@ def advance_closed(
                 log_stall(m, c, position, lost, min(compacted, lost))
                 c.tasks[task]["lag_ns"] += lost
                 now += lost
-            if waited > 0 and c.tasks[task]["moves"]:
-                c.tasks[task]["lag_ns"] += waited
-                now += waited
+            if queued > 0 and c.tasks[task]["moves"]:
+                c.tasks[task]["lag_ns"] += queued
+                now += queued
             if len(c.done_ns) > 0:
                 c.done_ns[position] = now
             if number >= 0 and not c.is_made[number]:
