@@ -168,7 +168,9 @@ def test_info_waits_neither_for_pandas_nor_for_the_replay() -> None:
 def test_info_and_compare_begin_with_the_verdict(capsys: Capture) -> None:
     assert main(["info", "kbuild"]) == 0
     brief = capsys.readouterr().out
-    verdict = "kbuild: it can carry a conclusion, with doubts (see below: memory and CPUs); it lacks "
+    verdict = (
+        "kbuild: it can carry a conclusion, with doubts (see below: memory and CPUs); it lacks "
+    )
     assert " ".join(brief.split()).startswith(verdict)
     assert "Next: pagealloc validate kbuild" in brief and "pcp_decays" not in brief
     assert main(["info", "kbuild", "--full"]) == 0
