@@ -59,8 +59,7 @@ FOR_EVER = (1 << 62) - 1
 """A time beyond all events: until then tasks go on, and nothing else once they are done."""
 WAITING, STALLS, LAST_NS, TASKS, UNTIL_NS = 0, 1, 2, 3, 4
 """Words: tasks in the heap; rows of `stalls`; when the last event so far was over; tasks, with
-those that one waiting event each has become; when the recording's last event came: frees that were
-made up for later times are none of its."""
+those that one waiting event each has become; when the recording's last event came."""
 WORDS = 5
 
 
@@ -70,8 +69,7 @@ class ClosedLoop(NamedTuple):
     Attributes:
         order: int64, positions of events, task by task, in each task's order.
         own_ns: int64, as long: the event's recorded time less what its task had lost by then.
-        running_ns: int64, as long: time of the event's task on CPUs since its event before; of no
-            length where nobody knows.
+        running_ns: int64, as long: its CPU time since the event before; of no length if unknown.
         tasks: `TASK` records; `words[TASKS]` of them, and room for one more for each free and use
             in those that cannot be delayed.
         heap: int32, room for each task: those whose next event is known, the earliest first.

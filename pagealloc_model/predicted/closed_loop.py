@@ -84,7 +84,13 @@ def recorded_stalls(trace: Trace) -> pd.DataFrame:
         task's next allocation, which it was for.
     """
     daemons = [pid for pid, name in trace.comms.items() if name.startswith(DAEMONS)]
-    parts = [_spans(trace, cause, *events) for cause, events in SPANS.items()]
+    parts = []
+    for cause, (begin, end) in SPANS.items():
+        rows, _, ns = begun_and_ended(trace, begin, end) or (np.zeros(0, np.int64),) * 3
+        begun = trace.tables.get(begin, dict.fromkeys(_WHO, rows))
+        pid, cpu, begin_ns = (np.asarray(begun[name])[rows] for name in _WHO)
+        columns = {"pid": pid, "cpu": cpu, "cause": cause, "begin_ns": begin_ns, "ns": ns}
+        parts.append(pd.DataFrame(columns).astype({"cause": object}))
     every = pd.concat(parts, ignore_index=True)
     every = every[~every["pid"].isin(daemons)].sort_values("begin_ns", ignore_index=True)
     request = np.full(len(every), -1)
@@ -126,16 +132,6 @@ def recorded_daemon_work(trace: Trace) -> pd.DataFrame:
     begin = rows["time_ns"].where(~had_begun, first)
     rows = rows.assign(begin_ns=begin, ns=until.where(~had_begun, rows["time_ns"]) - begin)
     return rows.loc[had_begun | (rows["is_end"] == 0), ["pid", "cpu", "cause", "begin_ns", "ns"]]
-
-
-def _spans(trace: Trace, cause: str, begin: str, end: str) -> pd.DataFrame:
-    """pid, cpu, cause, begin_ns and ns between two events; no row where one was not recorded."""
-    pairs = begun_and_ended(trace, begin, end)
-    rows, ns = (np.zeros(0, np.int64),) * 2 if pairs is None else (pairs[0], pairs[2])
-    table = trace.tables.get(begin, dict.fromkeys(("pid", "cpu", "time_ns"), rows))
-    pid, cpu, begin_ns = (np.asarray(table[name])[rows] for name in ("pid", "cpu", "time_ns"))
-    columns = {"pid": pid, "cpu": cpu, "cause": cause, "begin_ns": begin_ns, "ns": ns}
-    return pd.DataFrame(columns).astype({"cause": object})
 
 
 Spans = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -194,16 +190,14 @@ class Running:
             np.asarray(table[name])[order] for name in ("cpu", "time_ns", "next_pid", "prev_state")
         )
         if state.dtype == object:  # text has letters, "R" or "R+" of who could go on
-            left = np.array([not str(letters).startswith("R") for letters in state])
-        else:
-            left = state.astype(np.int64) & _STATES != 0
+            state = np.array([not str(letters).startswith("R") for letters in state])
         same = np.flatnonzero(cpu[1:] == cpu[:-1])
         return Running(
             pid=pid[same].astype(np.int64),
             cpu=cpu[same].astype(np.int64),
             begin_ns=time_ns[same],
             end_ns=time_ns[same + 1],
-            could_go_on=~left[same + 1],
+            could_go_on=state[same + 1].astype(np.int64) & _STATES == 0,
         )
 
     def in_stall(self, stalls: pd.DataFrame) -> Spans:
@@ -267,8 +261,7 @@ class TaskOrder:
         own_ns: int64, beside `order`: recorded time less what the task had lost by then.
         lost_ns: int64 by event: what its task lost since the event before it.
         moves: bool by task: whether it can be delayed.
-        running_ns: int64, beside `order`: time of the task on CPUs since the event before; of no
-            length where nobody knows.
+        running_ns: int64, beside `order`: CPU time since the event before; of no length if unknown.
         lock_ps: int64, costs at zone->lock as `ClosedLoop` has them.
         until_ns: time of the recording's last event.
     """

@@ -473,10 +473,7 @@ def stall_quantities(stalls: pd.DataFrame) -> Iterator[Quantity]:
 
 
 def pressure_quantities(
-    stalls: pd.DataFrame,
-    daemon_work: pd.DataFrame,
-    nr_cpus: int,
-    beside: pd.DataFrame | None = None,
+    stalls: pd.DataFrame, work: pd.DataFrame, nr_cpus: int, beside: pd.DataFrame | None = None
 ) -> Iterator[Quantity]:
     """Memory pressure as /proc/pressure/memory totals it, as far as stalls make it (S10.11).
 
@@ -484,7 +481,7 @@ def pressure_quantities(
     None where nobody knows: then who is in a stall counts as running, so that "full" is "some".
     """
     columns = ["cpu", "begin_ns", "ns"]
-    stalled = pd.concat([stalls[columns], daemon_work[columns]])
+    stalled = pd.concat([stalls[columns], work[columns]])
     signed = []
     for table in (stalled, stalled[:0] if beside is None else beside):
         cpu, begin, ns = (table[name].to_numpy(np.int64) for name in columns)
