@@ -219,5 +219,7 @@ def test_the_page_has_the_guests_with_and_without_the_cap(checkout: Path) -> Non
     assert set(zip(boots["gap"], boots["mode"], strict=True)) == sides
     assert set(zip(replays["gap"], replays["mode"], strict=True)) == sides
     table = gap_guests.comparisons(boots, replays)
-    assert (table["predicted"] * table["difference"] > 0).mean() > 0.75
-    assert table["nearer"].mean() > 0.5
+    assert (table["predicted"] * table["difference"] > 0).sum() == 25
+    assert table["nearer"].sum() == 20
+    measurable = table[table["effect"]]
+    assert (len(measurable), measurable["direction"].sum(), measurable["within"].sum()) == (7, 6, 5)
