@@ -17,7 +17,7 @@ BUDGETS = {
     "predicted": 8_240,
     "verdict": 6_560,
     "show": 3_740,
-    "studies": 5_580,
+    "studies": 5_590,
     "notebook": 2_150,
     "cli": 1_780,
 }

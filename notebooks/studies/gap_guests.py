@@ -87,7 +87,8 @@ def comparisons(boots: pd.DataFrame, replays: pd.DataFrame) -> pd.DataFrame:
     Returns:
         change, min_free, at (the side's other setting), quantity; before and after, means over
         boots; difference with low and high (Welch, 95 %); predicted, the difference of means over
-        seeds, NaN where nothing was predicted; effect, direction, within, nearer as registered.
+        seeds, NaN where nothing was predicted; effect, direction, within, nearer as registered, NA
+        where they cannot be told.
     """
     rows = []
     for axis, before, after, other in (
@@ -102,9 +103,10 @@ def comparisons(boots: pd.DataFrame, replays: pd.DataFrame) -> pd.DataFrame:
                     continue
                 means = [sum(side) / len(side) for side in sides]
                 low, high = change_interval(*sides)
-                known = again.groupby(axis)[name].mean()
-                guess = known[after] - known[before] if len(known) == 2 else float("nan")
+                made = again.groupby(axis)[name].mean()
+                guess = made[after] - made[before] if len(made) == 2 else float("nan")
                 difference, effect = means[1] - means[0], low > 0 or high < 0
+                known, both = pd.notna(guess), pd.notna(guess) and pd.notna(low)
                 rows.append(
                     {
                         "change": f"{axis} {before} to {after}",
@@ -118,9 +120,9 @@ def comparisons(boots: pd.DataFrame, replays: pd.DataFrame) -> pd.DataFrame:
                         "high": high,
                         "effect": effect,
                         "predicted": guess,
-                        "direction": guess * difference > 0 if effect else pd.NA,
-                        "within": low <= guess <= high,
-                        "nearer": abs(guess - difference) < abs(difference),
+                        "direction": guess * difference > 0 if known and effect else pd.NA,
+                        "within": low <= guess <= high if both else pd.NA,
+                        "nearer": abs(guess - difference) < abs(difference) if known else pd.NA,
                     }
                 )
     return pd.DataFrame(rows)
@@ -141,7 +143,7 @@ def page_lines() -> list[str]:
         cells = [f"{value:,.{digits}f}" for value in (row.before, row.after)]
         known = row.low == row.low
         cells.append(f"{row.low:+,.{digits}f} to {row.high:+,.{digits}f}" if known else "")
-        cells.append(f"{row.predicted:+,.{digits}f}")
+        cells.append(f"{row.predicted:+,.{digits}f}" if row.predicted == row.predicted else "")
         lines.append(f"| {what} | {row.quantity.replace('_', ' ')} | {' | '.join(cells)} |")
     return lines
 

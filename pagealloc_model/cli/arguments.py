@@ -230,10 +230,10 @@ def assumed_for_all(
     from pagealloc_model.policy.policy import Assumptions
     from pagealloc_model.studies.sweeps.records import is_address
 
-    here = [opened(place) for place in dict.fromkeys(places) if not is_address(place)]
-    if asked == "closed" and len(here) != 1:
-        raise UsageError("--reclaim closed takes the costs of one recording: give one")
-    choices = [assumed(recording, *policies, asked=asked) for recording in here]
+    each = [place for place in dict.fromkeys(places) if not is_address(place)]
+    if asked == "closed" and not len({*places}) == len(each) == 1:
+        raise UsageError("--reclaim closed takes the costs of one recording here: give one")
+    choices = [assumed(opened(place), *policies, asked=asked) for place in each]
     choices.sort(key=lambda choice: choice[0].mode == "literal")
     for reclaim, assumptions in choices[:1]:
         return f"{paragraph(str(reclaim))}\n\n", assumptions

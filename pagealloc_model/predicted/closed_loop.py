@@ -231,8 +231,8 @@ class Running:
     def time_of(
         self, task: np.ndarray, pids: np.ndarray, since: np.ndarray, to: np.ndarray
     ) -> np.ndarray:
-        """int64, ns: how long tasks, as numbers of `pids`, ran between times."""
-        known = np.isin(self.pid, pids)
+        """int64, ns: how long tasks, as numbers of `pids`, ran between times; idle never."""
+        known = np.isin(self.pid, pids) & (self.pid > 0)
         order = np.lexsort((self.begin_ns[known], self.pid[known]))
         pid, begin, end = (each[known][order] for each in (self.pid, self.begin_ns, self.end_ns))
         row, begin, end = _overlaps((task, since, to), (np.searchsorted(pids, pid), begin, end))

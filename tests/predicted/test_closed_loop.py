@@ -227,6 +227,15 @@ def test_running_time_is_what_a_task_had_of_cpus() -> None:
     pids = np.array([-1, 10, 20])
     tasks, since, to = np.array([[1, 0, 1000], [1, 150, 270], [2, 450, 560], [0, 0, 1000]]).T
     assert who_ran().time_of(tasks, pids, since, to).tolist() == [160, 60, 90, 0]
+    idle = Running(
+        pid=np.array([0, 5, 0, 0]),
+        cpu=np.array([0, 0, 1, 1]),
+        begin_ns=np.array([0, 100, 0, 60]),
+        end_ns=np.array([100, 120, 50, 90]),
+        could_go_on=np.zeros(4, bool),
+    )
+    tasks, since, to = np.array([[0, 0, 40], [1, 0, 110]]).T
+    assert idle.time_of(tasks, np.array([0, 5]), since, to).tolist() == [0, 10]
 
 
 @pytest.mark.parametrize(

@@ -337,6 +337,10 @@ def read_plan(path: str | Path) -> Plan:
         image = (file.parent / part["image"]).absolute()
         kernels.append(Kernel(**{"name": image.name, **part, "image": image}))
     settings, vary = about.get("settings", {}), []
+    try:
+        orders_mask(settings.get(SIZES, "none"))
+    except PolicyError as error:
+        raise refused(f"settings.{SIZES}", str(error)) from None
     places = {f"settings.{name}": name for name in settings}
     for place, part in enumerate(about.pop("vary", ())):
         where, setting = f"vary[{place}]", part.get("setting")

@@ -209,6 +209,9 @@ def test_guests_with_and_without_the_cap_are_read_and_compared(tmp_path: Path) -
     assert (row["change"], row["at"]) == ("gap capped to uncapped", 1)
     assert (row["difference"], row["predicted"]) == (40, 41)
     assert row["effect"] and row["direction"] and row["within"] and row["nearer"]
+    unknown = gap_guests.comparisons(boots, replays.assign(mode=0)).set_index("quantity")
+    judged = unknown.loc["served", ["direction", "within", "nearer"]]
+    assert unknown.loc["served", "effect"] and judged.isna().all()
 
 
 def test_the_page_has_the_guests_with_and_without_the_cap(checkout: Path) -> None:

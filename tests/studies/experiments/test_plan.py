@@ -67,6 +67,10 @@ WRONG = {
         PLAN.replace("vm.percpu_pagelist_high_fraction", SIZES).replace("0, 8", '"64", "64 8"'),
         r"vary\[0\].values: '64 8' are no sizes; write some of 16 32",
     ),
+    "same_sizes": (
+        f'{PLAN}[settings]\n"{SIZES}" = 65',
+        "enabled: '65' are no sizes; write some of 16",
+    ),
     "both_ways": (f"both_ways = 1\n{PLAN}", "both_ways: 1 is neither true nor false"),
     "twice": (
         f'{PLAN}[settings]\n"vm.percpu_pagelist_high_fraction" = 8',
