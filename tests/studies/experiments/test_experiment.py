@@ -14,6 +14,7 @@ from pagealloc_model.notebooks.studies.experiments import (
     FOLDER,
     UNEXPLAINED,
     measurable_effects,
+    score_lines,
     scores_by_setting,
     ship_experiment,
     shipped_experiment,
@@ -373,3 +374,11 @@ def test_finished_runs_are_predicted_without_being_made(
     assert again.runs.groupby("side").size().to_dict() == {"A": REPEATS, "B": 1}
     with pytest.raises(UsageError, match="has no finished run of this plan; leave --no-runs out"):
         experiment(plan, tmp_path / "nowhere", make=False)
+
+
+def test_sums_of_experiments_are_of_the_same_ones() -> None:
+    effects: dict[str, set[str]] = {}
+    for line in [*score_lines()][2:]:
+        of, count = line.strip("| ").split(" | ")[:2]
+        effects.setdefault(of.split(",")[0], set()).add(count)
+    assert [len(counts) for counts in effects.values()] == [1, 1]
