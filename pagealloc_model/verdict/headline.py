@@ -31,6 +31,7 @@ _NEAR = 0.25
 """A prediction is near if it is off by at most this share of what was measured."""
 _NAMED, _MISSES_NAMED = 4, 2
 """Quantities that the line names: right ones, and those that are most off."""
+NULL_MODELS = "(nothing changes, no per-CPU lists)"
 _COLUMNS = ("quantity", "metric", "measured", "predicted", "error", "null_error", "verdict")
 
 
@@ -100,7 +101,7 @@ def headline(table: pd.DataFrame) -> str:
     misses = [f"{row.quantity} ({row.verdict})" for row in missed.head(_MISSES_NAMED).itertuples()]
     said = [f"predicted: {', '.join(parts) or 'nothing better than by a null model'}"]
     said += [f"most wrong: {', '.join(misses)}"] if misses else []
-    return "; ".join([*said, score_words(table)])
+    return "; ".join([*said, f"{score_words(table)} {NULL_MODELS}"])
 
 
 def score_words(table: pd.DataFrame) -> str:
@@ -108,7 +109,7 @@ def score_words(table: pd.DataFrame) -> str:
     near, null = (int((table[name] <= _NEAR).sum()) for name in ("error", "null_error"))
     return (
         f"{near} of {count_of(len(table), 'quantity', 'quantities')} within {100 * _NEAR:.0f} % of "
-        f"what was measured, {null} by a null model (nothing changes, no per-CPU lists)"
+        f"what was measured, {null} by a null model"
     )
 
 

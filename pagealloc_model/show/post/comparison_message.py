@@ -21,7 +21,7 @@ from pagealloc_model.show.post.message import Block, Fixed, Message, Words, comm
 from pagealloc_model.show.post.tables import repeated_table
 from pagealloc_model.verdict import comparison as verdicts
 from pagealloc_model.verdict.comparison import RepeatedComparison, recorded_values, repeated
-from pagealloc_model.verdict.headline import score_words
+from pagealloc_model.verdict.headline import NULL_MODELS, score_words
 from pagealloc_model.verdict.result_tables import (
     Style,
     comparison_table,
@@ -443,7 +443,7 @@ def figure_caption(
         f"Left: predicted effect of {comparison.footer().policy_difference} on the demand of "
         f"{comparison.base.name}{release}, {lost}; bars are 95 % intervals over windows of the "
         "recording, widened by the model's error. Right: the model under the recorded policy, "
-        f"held to the recording: {score_words(validation.scores)}. "
+        f"held to the recording: {score_words(validation.scores)} {NULL_MODELS}. "
         f"Made by: {command} (pagealloc_model {__version__})."
     )
 
