@@ -27,11 +27,11 @@ class RecordingError(PageallocError):
         self, path: str | Path, what: str, *, offset: int | None = None, todo: str = ""
     ) -> None:
         self.path = Path(path)
-        self.what = what
+        self.what = " ".join(what.split())  # names in a damaged file may have line ends
         self.offset = offset
         self.todo = todo
         where = f"{path}" if offset is None else f"{path}, offset {offset}"
-        super().__init__(f"{where}: {what}" + (f"; {todo}" if todo else ""))
+        super().__init__(f"{where}: {self.what}" + (f"; {todo}" if todo else ""))
 
 
 class PolicyError(PageallocError):

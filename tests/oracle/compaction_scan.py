@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.oracle.lru import Folio
-from tests.oracle.machine import Migratetype, is_mergeable
+from tests.oracle.machine import Migratetype, Work, is_mergeable
 from tests.oracle.request import Attempt, Mark
 
 if TYPE_CHECKING:
@@ -353,6 +353,7 @@ class Targets:
                     blocks.set_type(blocks.number(start), Migratetype.MOVABLE)
                 elif zone.buddy.zone_holds_block(start):
                     zone.buddy.move_freepages_block(start, Migratetype.MOVABLE)
+            zone.events.work = Work()  # a scan's hold is not among those that wait (S10.10)
         return True
 
     def _fast_isolate_freepages(self) -> None:

@@ -10,7 +10,7 @@ from synthetic_perf_data import ALLOC, CONTENTION, FREE, MIGRATETYPE, ORDER, PFN
 
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.recording.trace.columns import EVENT_NAMES, Event, Losses
-from pagealloc_model.recording.trace.perf_data import read_perf_data
+from pagealloc_model.recording.trace.perf_data import attr_problem, read_perf_data
 from pagealloc_model.recording.trace.perf_file import AttrFlag, Feature, SampleType, open_perf_file
 from tests.perf_data_writer import SAMPLE, records_in
 from tests.small_recordings import shipped_recording
@@ -311,6 +311,12 @@ def test_more_rows_and_notes_than_expected(tmp_path: Path) -> None:
     trace = read_perf_data(perf.write(tmp_path / "p", attrs, [pair] * 70_000, compress=True))
     assert len(trace) == 70_000
     assert trace.tables["lock:contention_begin"]["row"].tolist() == list(range(1, 70_001))
+
+
+def test_an_error_is_one_line_whatever_a_file_names() -> None:
+    [attr] = sampled(sample_type=perf.USUAL_SAMPLE & ~SampleType.TIME)
+    problem = attr_problem(attr, "odd\n:event")
+    assert str(RecordingError("p", problem)) == "p: samples of odd :event carry no TIME"
 
 
 BEFORE_PFN = Tracepoint(ALLOC.name, 9, (("struct page * page", 8, False), ORDER))
