@@ -15,6 +15,7 @@ from pagealloc_model.base.jit import entry, inner
 from pagealloc_model.base.text import count_of
 from pagealloc_model.measured.stream import PROBE_EVENTS, Probe, Stream, allocator_stream
 from pagealloc_model.measured.transactions import CAUSES, drain_causes, run_shape, run_starts
+from pagealloc_model.recording.machine import PMD_ORDER
 from pagealloc_model.recording.trace.columns import Event, Trace
 from pagealloc_model.recording.zone_map import ZoneMap
 
@@ -27,7 +28,7 @@ DRAIN_PROBE, RESERVE_PROBE, REFILL_PROBE = "pa:pcp_bulk_free", "pa:ha_reserve", 
 ALLOC, FREE, FREE_BATCHED, ZONE_LOCKED, PCPU_DRAIN = 0, 1, 2, 3, 4
 """Values of `Event`."""
 HIGHATOMIC = 3
-LARGEST_LISTED_ORDER, PMD_ORDER = 3, 9
+LARGEST_LISTED_ORDER = 3
 BATCH_SCALE_MAX = 5
 
 ENTERS, ANNOUNCED = -1, 100

@@ -15,7 +15,6 @@ import numpy as np
 import pandas as pd
 
 from pagealloc_model.allocator import layout, pressure_layout
-from pagealloc_model.allocator.pressure_layout import THP_ORDER
 from pagealloc_model.base.text import zone_scope
 from pagealloc_model.measured.folios import CLASS_NAMES, folio_shares
 from pagealloc_model.measured.measured import Measured, measure
@@ -191,7 +190,7 @@ WHOLE_UNITS = {
     },
     **{
         f"anon order {order} {what}": "requests"
-        for order in range(THP_ORDER + 1)
+        for order in range(PMD_ORDER + 1)
         for what in ("asked", "failed")
     },
 }
@@ -379,7 +378,7 @@ def comparable(
     other = asked.index[asked.iloc[:, 0] != asked.iloc[:, 1]].tolist()
     names = {(FAILED, f"order={order}") for order in other}
     names |= {(metric, f"class=anon,order={order}") for metric, order in product(FOLIO, other)}
-    names |= {(metric, "all") for metric in (*_HUGE, "thp_success") if THP_ORDER in other}
+    names |= {(metric, "all") for metric in (*_HUGE, "thp_success") if PMD_ORDER in other}
     return tuple(
         (one, _unknown(two.metric, two.scope, two.unit, two.better))
         if (two.metric, two.scope) in names
@@ -832,7 +831,7 @@ def _anon_requests(folios: pd.DataFrame) -> dict[str, float]:
     if folios.empty:
         return {}
     own = folios[folios["class"] == "anon"].set_index("order")
-    names = product(range(THP_ORDER + 1), ("asked", "failed"))
+    names = product(range(PMD_ORDER + 1), ("asked", "failed"))
     return {f"anon order {at} {what}": float(own[what].get(at, 0)) for at, what in names}
 
 
@@ -840,9 +839,9 @@ def set_by_policy(policy: Policy) -> frozenset[str]:
     """Names of `WHOLE_UNITS` that follow from a policy alone: folios that nobody asks for."""
     if policy.huge_anon_orders is None:
         return frozenset()
-    off = [at for at in range(1, THP_ORDER + 1) if not policy.huge_anon_orders >> at & 1]
+    off = [at for at in range(1, PMD_ORDER + 1) if not policy.huge_anon_orders >> at & 1]
     names = {f"anon order {at} {what}" for at in off for what in ("asked", "failed", "served")}
-    huge = {"THP success", *_HUGE} if THP_ORDER in off else set()
+    huge = {"THP success", *_HUGE} if PMD_ORDER in off else set()
     return frozenset(names | huge)
 
 
