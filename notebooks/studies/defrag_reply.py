@@ -236,16 +236,16 @@ def _native() -> str:
         points, low, high = change(rounds[rounds["disturbed"] == 0])
         every = change(rounds)
         told.append(
-            f"{points:+.1f} ({low:.1f} to {high:.1f}; {every[0]:+.1f}, {every[1]:.0f} to "
-            f"{every[2]:.0f}, with a disturbed run; model {model:+.1f})"
+            f"{every[0]:+.1f} ({every[1]:.0f} to {every[2]:.0f}), without a disturbed run "
+            f"{points:+.1f} ({low:.1f} to {high:.1f}), model {model:+.1f}"
         )
     return (
         "A machine, 6.18.44 (no cap), 2 CPUs, most of 24 GiB held, rounds of a source tree beside "
         "100 THP faults a second, 4 runs a side: points that mode 1 serves more. defrag=madvise, "
-        f"1.5 GiB left: {told[0]}. defrag=always, 2 GiB: {told[1]}, "
-        f"{stalls['mode_1'] / stalls['mode_0']:.1f} times the stalls, {wakes['difference']:+.0f} "
-        f"kcompactd wakes a round (model {wakes['predicted']:+.0f}). No decay. The "
-        "disturbed runs were left out once seen."
+        f"1.5 GiB left: {told[0]}. defrag=always, 2 GiB: {told[1]}; "
+        f"then {stalls['mode_1'] / stalls['mode_0']:.1f} times the stalls and "
+        f"{wakes['difference']:+.0f} kcompactd wakes a round "
+        f"(model {wakes['predicted']:+.0f}). No decay. Those runs were left out once seen."
     )
 
 
