@@ -118,9 +118,15 @@ def test_stacks_are_those_of_perf_script(recorded: Path, stacks: CallStacks) -> 
         assert same / len(table) > 0.95
         lengths = sorted((time, cpu, len(names)) for time, cpu, names in ours.elements())
         printed = sorted(scripts[event], key=lambda one: (one.time_ns, one.cpu, len(one.names)))
+        whole = 0
         for (time_ns, cpu, length), sample in zip(lengths, printed, strict=True):
             assert (time_ns, cpu) == (sample.time_ns, sample.cpu)
-            assert len(sample.names) <= length <= sample.most
+            if sample.most:
+                assert len(sample.names) <= length <= sample.most
+                whole += 1
+        # Of a chain whose user part holds what looks like an unknown context perf prints nothing
+        # (add_callchain_ip() of tools/perf/util/machine.c); ours keeps the kernel's part.
+        assert whole / len(table) > 0.95
 
 
 def test_a_recording_of_this_boot_is_named_by_this_machine(
