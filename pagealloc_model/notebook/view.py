@@ -211,7 +211,8 @@ class Explorer(Answering):
         note = unmoved_words(self._shown, policy, self.chart, [view.figure], view.replay)
         self.chart.show(view.figure)
         self.text.value = f"<pre>{html.escape(view.text)}</pre>" if view.text else ""
-        self.status.say(f"shown: {policy} ({seconds:.1f} s)", note)
+        asked = policy if view.replay is None else view.replay.asked_policy
+        self.status.say(f"shown: {asked} ({seconds:.1f} s)", note)
         self._shown = policy
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -110,6 +111,17 @@ def recorded_policy(recording: Recording, *, elastic: bool = False) -> Policy:
         return Policy(**values)
     except PolicyError as error:
         raise RecordingError(recording.path / META_FILE, f"sysctl: {error}") from None
+
+
+def recorded_settings(recording: Recording) -> dict[str, int | bool | str]:
+    """Policy fields and their values where meta.json has the sysctl or the file of that name."""
+    values: dict[str, int | bool | str] = {}
+    for name, kind in POLICY_KINDS.items():
+        value = _sysctl(recording, name) if kind in ("int", "bool") else None
+        if value is not None:
+            values[name] = bool(value) if kind == "bool" else value
+    chosen = re.search(r"\[([^]]+)\]", str(recording.meta.get("thp", {}).get("defrag")))
+    return values | ({"thp_defrag": chosen[1]} if chosen else {})
 
 
 def effective_policy(

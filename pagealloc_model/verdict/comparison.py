@@ -24,6 +24,7 @@ from pagealloc_model.policy.policy_fields import Setting
 from pagealloc_model.predicted.replay import BY_RECLAIM, Replay
 from pagealloc_model.predicted.tables import LITERAL
 from pagealloc_model.recording.provenance import LEVELS, REFUSED, USABLE, worst
+from pagealloc_model.recording.recorded_machine import recorded_settings
 from pagealloc_model.recording.trace.columns import Event
 from pagealloc_model.verdict.errors import FROZEN, NO_PCP, NO_PRESSURE, records
 from pagealloc_model.verdict.quantities import (
@@ -62,13 +63,14 @@ if TYPE_CHECKING:
 
 
 def recorded_values(base: Replay) -> dict[str, Setting]:
-    """Policy fields whose recorded value is known: from rules, per-CPU lists and sysctls.
+    """Policy fields whose recorded value is known: from sysctls, rules and per-CPU lists.
 
     Args:
         base: a replay under the recorded policy.
     """
     rules, machine = base.rules, base.machine
-    values: dict[str, Setting] = {
+    recorded = {} if base.recording is None else recorded_settings(base.recording)
+    values: dict[str, Setting] = recorded | {
         "pcp_free_batched": rules.free_batched,
         "pcp_decay_batched": rules.decay_batched,
         "highatomic_from_pcp": rules.highatomic_from_pcp,

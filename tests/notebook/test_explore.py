@@ -388,3 +388,8 @@ def test_limits_that_the_kernel_does_not_print_are_those_that_it_computes() -> N
     assert zone.pagesets[0].high_min is None
     values = recorded_values(base)
     assert 0 < values["pcp_high_min"] < values["pcp_high_max"] < zone.managed
+
+
+def test_controls_start_at_what_the_machine_had() -> None:
+    values = recorded_values(pm.replay(shipped_recording("highatomic_stock")))
+    assert (values["min_free_kbytes"], values["thp_defrag"]) == (45056, "always")

@@ -328,14 +328,20 @@ def folios(measured: Tables, predicted: Tables) -> Drawing:
         measured: `folios` table or tables by label.
         predicted: the same from replays.
     """
-    axes = {"x_axis": {"type": "category"}, "y_axis": {"range": [0, 1.05]}}
-    names = ("anon", "file")
-    grid = PanelGrid(list(names), "Requests for folios that were served", "order", "share", **axes)
-    for place, lane in itertools.product(range(len(names)), lanes(measured, predicted)):
-        rows = lane.table[(lane.table["class"] == names[place]) & (lane.table["order"] > 0)]
-        shares = 1 - rows["failed"].astype(float) / rows["asked"].astype(float)
-        by_order = pd.Series(shares.to_numpy(), rows["order"].astype(str).to_numpy(), dtype=float)
-        grid.add(count_trace(lane, by_order, "folios"), place, once=True)
+    lanes_by_class: dict[str, list[tuple[Lane, pd.Series]]] = {"anon": [], "file": []}
+    for (name, drawn), lane in itertools.product(
+        lanes_by_class.items(), lanes(measured, predicted)
+    ):
+        rows = lane.table[(lane.table["class"] == name) & (lane.table["order"] > 0)]
+        if len(rows):
+            served = 1 - rows["failed"].astype(float) / rows["asked"].astype(float)
+            drawn.append((lane, served.set_axis(rows["order"])))
+    names = [name for name, drawn in lanes_by_class.items() if drawn or name == "anon"]
+    axes = {"x_axis": {"dtick": 1}, "y_axis": {"range": [0, 1.05]}}
+    grid = PanelGrid(names, "Requests for folios that were served", "order", "share", **axes)
+    for place, name in enumerate(names):
+        for lane, by_order in lanes_by_class[name]:
+            grid.add(count_trace(lane, by_order, "folios"), place, once=True)
     return grid.drawing()
 
 

@@ -305,9 +305,7 @@ def _changed_fields(comparison: Comparison) -> list[str]:
 def _change_words(comparison: Comparison, name: str) -> str:
     """Such as "vm.min_free_kbytes goes from 45056 to 90112 kB"."""
     about = policy_settings()[name].metadata
-    recording = comparison.base.recording
-    known = {} if recording is None else recording.meta.get("sysctl") or {}
-    known = known | recorded_values(comparison.base)
+    known = recorded_values(comparison.base)
     sides = (comparison.base, comparison.patch)
     before, after = (side.policy.given().get(name, known.get(name)) for side in sides)
     unit = "" if about["unit"] in ("", "order") else f" {about['unit']}"
