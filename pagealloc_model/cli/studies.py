@@ -87,6 +87,8 @@ def run_fleet(options: argparse.Namespace) -> int:
     if options.synthetic:
         if base or patch:
             raise UsageError("--synthetic makes up both sides; leave --base and --patch out")
+        if options.reclaim:
+            raise UsageError("--synthetic hosts have a reclaim of their own; leave --reclaim out")
         from pagealloc_model.studies.fleets import SyntheticHosts
 
         base = SyntheticHosts(

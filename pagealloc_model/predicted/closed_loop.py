@@ -32,6 +32,7 @@ from pagealloc_model.allocator.closed_loop import (
     begin_closed,
 )
 from pagealloc_model.allocator.state import State
+from pagealloc_model.base.errors import UsageError
 from pagealloc_model.measured.contention import BEGIN, measured_contention
 from pagealloc_model.measured.costs import recorded_costs
 from pagealloc_model.measured.stream import begun_and_ended
@@ -66,8 +67,7 @@ SWITCH = "sched:sched_switch"
 _STATES = 0xFF
 """Bits of `prev_state` that say why a task cannot go on running (T12.13)."""
 _WHO = ("pid", "cpu", "time_ns")
-_TIME_BITS = 44
-"""A task's number and a time since the first event, in one int64: five hours of it."""
+_KEY_BITS = 63
 _STALL_ROWS = 1 << 16
 _TIES = 16
 """Events of different CPUs in one nanosecond, at most."""
@@ -134,6 +134,15 @@ def recorded_daemon_work(trace: Trace) -> pd.DataFrame:
     return rows.loc[had_begun | (rows["is_end"] == 0), ["pid", "cpu", "cause", "begin_ns", "ns"]]
 
 
+def _time_bits(count: int, ns: int) -> int:
+    """Bits of times up to `ns` that fit into an int64 beside numbers of so many tasks or CPUs."""
+    bits = ns.bit_length()
+    if bits + count.bit_length() > _KEY_BITS:
+        what = f"stalls of {count:,} tasks or CPUs within {ns / 3.6e12:,.0f} hours"
+        raise UsageError(f"{what} are too many; cut the recording (pagealloc trim)")
+    return bits
+
+
 Spans = tuple[np.ndarray, np.ndarray, np.ndarray]
 """int64: whose each span is (a CPU, or a task's number), and its begin and end, ns."""
 
@@ -147,8 +156,10 @@ def _overlaps(spans: Spans, others: Spans) -> tuple[np.ndarray, np.ndarray, np.n
     names, other = np.unique(others[0], return_inverse=True)
     number = np.searchsorted(names, whose)
     known = np.isin(whose, names)
-    zero = min((int(each.min()) for each in (begin, other_begin) if len(each)), default=0)
-    key, other = (number << _TIME_BITS) - zero, (other << _TIME_BITS) - zero
+    times = np.concatenate([begin, other_begin, end, other_end])
+    zero = int(times.min(initial=FOR_EVER)) if len(times) else 0
+    bits = _time_bits(len(names), int(times.max(initial=zero)) - zero)
+    key, other = (number << bits) - zero, (other << bits) - zero
     first = np.searchsorted(other + other_end, key + begin, "right")
     last = np.searchsorted(other + other_begin, key + end, "left")
     count = np.where(known, np.maximum(last - first, 0), 0)
@@ -384,13 +395,14 @@ def _lost_by(
     ranked = np.lexsort((begin, stalled))
     stalled, begin, end = stalled[ranked], begin[ranked], end[ranked]
     # an end within a task is never before an earlier one's
-    latest = np.maximum.accumulate((stalled << _TIME_BITS) + end) - (stalled << _TIME_BITS)
+    bits = _time_bits(int(task.max()) + 1, int(max(end.max(), time.max())))
+    latest = np.maximum.accumulate((stalled << bits) + end) - (stalled << bits)
     before = np.concatenate([[0], latest[:-1]])
     is_first = np.concatenate([[True], stalled[1:] != stalled[:-1]])
     begin = np.maximum(begin, np.where(is_first, 0, before))
     length = np.maximum(end - begin, 0)
     total = np.concatenate([[0], np.cumsum(length)])
-    place = np.searchsorted((stalled << _TIME_BITS) + begin, (task << _TIME_BITS) + time, "right")
+    place = np.searchsorted((stalled << bits) + begin, (task << bits) + time, "right")
     first_of = np.searchsorted(stalled, task)
     last = np.maximum(place - 1, 0)
     over = np.minimum(np.maximum(time - begin[last], 0), length[last])

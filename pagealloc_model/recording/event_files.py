@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING
 from pagealloc_model.base.files import first_bytes, is_given, opened
 from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.recording.trace.formats import TRACING_MAGIC
-from pagealloc_model.recording.trace.perf_file import FOREIGN_MAGIC, MAGIC
+from pagealloc_model.recording.trace.perf_file import (
+    FOREIGN_MAGIC,
+    MAGIC,
+    has_samples,
+    open_perf_file,
+)
 
 if TYPE_CHECKING:
     from pagealloc_model.recording.trace.columns import Trace
@@ -117,6 +122,13 @@ def event_files_of(event_file: Path) -> list[Path]:
     """The event file, or the plain files of a copy of tracefs; links are not entered."""
     paths = event_file.rglob("*") if event_file.is_dir() else [event_file]
     return sorted(path for path in paths if path.is_file() and not path.is_symlink())
+
+
+def has_events(event_file: Path) -> bool:
+    """Any event was recorded, as the headers of a perf.data's records tell; no other is read."""
+    if first_bytes(event_file, len(MAGIC)) != MAGIC:
+        return len(read_events(event_file)) > 0
+    return has_samples(open_perf_file(event_file))
 
 
 def size_of(event_file: Path) -> int:

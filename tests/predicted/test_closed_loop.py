@@ -14,6 +14,7 @@ import pagealloc_model as pm
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.events import advance_elastic
 from pagealloc_model.allocator.state import State
+from pagealloc_model.base.errors import UsageError
 from pagealloc_model.measured.costs import at_recorded_cost
 from pagealloc_model.measured.rules import choose_rules
 from pagealloc_model.predicted.closed_loop import (
@@ -236,6 +237,26 @@ def test_running_time_is_what_a_task_had_of_cpus() -> None:
     )
     tasks, since, to = np.array([[0, 0, 40], [1, 0, 110]]).T
     assert idle.time_of(tasks, np.array([0, 5]), since, to).tolist() == [0, 10]
+
+
+def test_days_of_stalls_are_counted_and_what_is_too_long_is_refused() -> None:
+    """A word holds four days of 10,000 tasks, not 73 years of two."""
+    day = 24 * 3600 * 10**9
+    pid, begin = np.arange(1, 10_001), np.full(10_000, 4 * day)
+    running = Running(
+        pid=pid,
+        cpu=np.zeros(10_000, np.int64),
+        begin_ns=begin,
+        end_ns=begin + 9,
+        could_go_on=pid > 0,
+    )
+    stalls = stalls_of((1, 0, 5, 5), (9, 0, 4 * day + 3, 5), (9_999, 0, 4 * day + 8, 5))
+    assert np.array(running.in_stall(stalls)).T.tolist() == [
+        [0, 4 * day + 3, 4 * day + 8],
+        [0, 4 * day + 8, 4 * day + 9],
+    ]
+    with pytest.raises(UsageError, match="2 tasks or CPUs within 640,512 hours are too many"):
+        running.in_stall(stalls_of((1, 0, 5, 5), (2, 0, 1 << 61, 5)))
 
 
 @pytest.mark.parametrize(

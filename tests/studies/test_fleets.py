@@ -147,6 +147,7 @@ def test_the_command_prints_and_writes(
         ([], "a fleet needs hosts"),
         (["--synthetic", "2", "--base", "kbuild"], "makes up both sides"),
         (["--synthetic", "-1"], "at least one host"),
+        (["--synthetic", "2", "--reclaim", "elastic"], "leave --reclaim out"),
         (["--synthetic", "1", "--patch-set", "pcp_batch=0"], "outside 1 to 511"),
     ],
 )

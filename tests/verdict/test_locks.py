@@ -6,6 +6,7 @@ import pytest
 
 import pagealloc_model as pm
 from pagealloc_model.show import figures
+from pagealloc_model.show.post.tables import traffic_table
 from pagealloc_model.verdict.locks import (
     KEYS,
     NOT_MODELLED,
@@ -49,6 +50,9 @@ def test_every_site_has_a_row_and_what_nobody_knows_is_na(xfree: LockComparison)
     assert by_site.loc["refill", sides].notna().all()
     assert by_site.loc["boost_reset", sides].isna().tolist() == [True, False]
     assert by_site.loc[list(NOT_MODELLED)].isna().all(axis=None)
+    shown = traffic_table(xfree).split()
+    assert {"refill", "boost_reset"} <= {*shown}
+    assert not {*NOT_MODELLED} & {*shown}
 
 
 def test_contended_acquisitions_have_a_measured_side(xfree: LockComparison) -> None:

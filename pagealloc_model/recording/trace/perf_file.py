@@ -247,7 +247,8 @@ _HEADER_ATTR = 64
 TRACING_DATA = 66
 _HEADER_FEATURE = 80
 COMPRESSED, COMPRESSED2 = 81, 83
-_FIRST_EVENTS = (9, 71, COMPRESSED, COMPRESSED2)
+_SAMPLE = 9
+_FIRST_EVENTS = (_SAMPLE, 71, COMPRESSED, COMPRESSED2)
 """SAMPLE, AUXTRACE and the compressed records: perf describes the events before any of them."""
 
 
@@ -503,6 +504,34 @@ class DecompressedRecords:
                 piece = self._frame.unused_data
                 if self._frame.eof:
                     self._frame = self._decompressor.decompressobj(write_size=_WRITE_SIZE)
+
+
+def has_samples(file: PerfFile) -> bool:
+    """Whether a record is a sample, by headers up to the first one; also of compressed records."""
+    kinds: set[int] = set()
+    packed: list[Section] = []
+
+    def look(buffer: RecordBuffer) -> int:
+        position = buffer.start
+        while position + RECORD_HEADER_SIZE <= buffer.end and _SAMPLE not in kinds:
+            kind, size = struct.unpack_from("<IxxH", buffer.data, position)
+            if size < RECORD_HEADER_SIZE or position + size > buffer.end:
+                break
+            kinds.add(kind)
+            if kind in (COMPRESSED, COMPRESSED2):
+                packed.append(compressed_payload(file, kind, buffer.offset + position, size))
+            if kind == TRACING_DATA:
+                size += (struct.unpack_from("<I", buffer.data, position + 8)[0] + 7) & ~7
+            position += size
+        return buffer.end if _SAMPLE in kinds else position
+
+    walk_file(file, look)
+    unpacked = DecompressedRecords(file, look)
+    for payload in packed:
+        unpacked.add([payload], last=False)
+        if _SAMPLE in kinds:
+            break
+    return _SAMPLE in kinds
 
 
 def _batch(pieces: Iterator[bytes]) -> tuple[list[bytes], RecordingError | None]:

@@ -128,7 +128,7 @@ def traffic_table(comparison: LockComparison, *, width: int = WIDTH) -> str:
     for quantity in (*JUDGED, "contended"):
         columns = [f"{quantity}_{side}" for side in ("measured", "predicted", "error")]
         for site, (measured, predicted, error) in by_site[columns].T.items():
-            if quantity == "acquisitions" or not (pd.isna(measured) and pd.isna(predicted)):
+            if not (pd.isna(measured) and pd.isna(predicted)):
                 name = quantity.replace("_", " ")
                 rows.append((name, str(site), measured, predicted, percent(error)))
     return _text(("quantity", "site", "measured", "predicted", "error"), rows, width)

@@ -25,7 +25,7 @@ from typing import Any
 from pagealloc_model.base.errors import PageallocError, UsageError
 from pagealloc_model.base.files import is_given, json_of, opened, text_of, written_whole
 from pagealloc_model.base.progress_bar import Report
-from pagealloc_model.recording.event_files import size_of
+from pagealloc_model.recording.event_files import has_events
 from pagealloc_model.recording.record.children import python_words
 from pagealloc_model.recording.record.doctor import Check, require_trial
 from pagealloc_model.recording.record.host import Host
@@ -67,8 +67,6 @@ _PUT_BACK = re.compile(r"vm\.[a-z_-]+|/sys/kernel/mm/[a-zA-Z0-9_-]+(/[a-zA-Z0-9_
 _NOT_PUT_BACK = "only vm.NAME and files below /sys/kernel/mm are set by experiments here"
 _MEMORY_PAGES = "$(awk '/^MemTotal/ {print int($2 / 4)}' /proc/meminfo)"
 """Memory of the machine that a command runs on, in pages."""
-_WITH_EVENTS = 64 << 20
-"""Event files from this size on have events; reading them all may take what memory is left."""
 _NOT_RESULT = ("parallel", "timeout_s")
 """Parts of a machine's description that do not change its recording."""
 _STEPS = "ring buffers, set-up, settings"
@@ -347,7 +345,7 @@ def make_runs(
             boot = boot_of(plan, side, repeat, directory)
             boots(boot, folder, lambda: stopped.is_set() or in_vain.is_set())
             recording = open_recording(folder / RECORDING)
-            if size_of(recording.event_file) < _WITH_EVENTS and not len(recording.trace):
+            if not has_events(recording.event_file):
                 raise RunFailedError("nothing was recorded")
         except PageallocError as failure:
             error, console = str(failure), getattr(failure, "console", "")

@@ -11,7 +11,13 @@ from synthetic_perf_data import ALLOC, CONTENTION, FREE, MIGRATETYPE, ORDER, PFN
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.recording.trace.columns import EVENT_NAMES, Event, Losses
 from pagealloc_model.recording.trace.perf_data import attr_problem, read_perf_data
-from pagealloc_model.recording.trace.perf_file import AttrFlag, Feature, SampleType, open_perf_file
+from pagealloc_model.recording.trace.perf_file import (
+    AttrFlag,
+    Feature,
+    SampleType,
+    has_samples,
+    open_perf_file,
+)
 from tests.perf_data_writer import SAMPLE, records_in
 from tests.small_recordings import shipped_recording
 
@@ -418,3 +424,18 @@ def flags_of_events(path: Path) -> dict[tuple[int, int], list[int]]:
                 place += 8 + 8 * struct.unpack_from("<Q", body, place)[0]
             flags.setdefault((time_ns, cpu), []).append(body[place + 4 + 2])
     return flags
+
+
+@pytest.mark.parametrize("any_sample", [True, False])
+@pytest.mark.parametrize("layout", ["plain", "compressed", "padded", "piped"])
+def test_headers_tell_whether_anything_was_sampled(
+    tmp_path: Path, layout: str, any_sample: bool
+) -> None:
+    attr = perf.attr_of(ALLOC, [1])
+    records = [perf.comm_record(attr, 7, "task")] * 3
+    records += [perf.sample(attr, alloc_raw(1), number=1)] if any_sample else []
+    if layout in ("compressed", "padded"):
+        content = perf.compressed_records(b"".join(records), padded=layout == "padded")
+        records = [perf.comm_record(attr, 8, "other"), content]
+    write = perf.write_piped if layout == "piped" else perf.write
+    assert has_samples(open_perf_file(write(tmp_path / "p", [attr], records))) == any_sample

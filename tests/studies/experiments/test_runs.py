@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from pagealloc_model.base.errors import PageallocError, UsageError
+from pagealloc_model.recording import event_files
 from pagealloc_model.studies.experiments.guest import Boot, Cancel, RunFailedError
 from pagealloc_model.studies.experiments.inside import RECORDING
 from pagealloc_model.studies.experiments.plan import Guest, Limits, Plan, read_plan, sides_of
@@ -22,6 +23,7 @@ from pagealloc_model.studies.experiments.runs import (
     make_runs,
     measured_runs,
 )
+from tests import synthetic_perf_data as perf
 from tests.small_recordings import write_recording
 from tests.studies.experiments.small_plan import PLAN, FakeGuests, write_plan
 
@@ -99,13 +101,20 @@ def test_a_guest_that_leaves_no_recording_is_a_row(plan: Plan, out: Path, torn: 
     assert ("perf.data" if torn else "recording") in runs[0].error
 
 
-def test_a_large_recording_is_not_read_while_runs_go_on(plan: Plan, out: Path) -> None:
+@pytest.mark.parametrize("any_event", [True, False])
+def test_a_recording_is_not_read_while_runs_go_on(
+    plan: Plan, out: Path, monkeypatch: pytest.MonkeyPatch, any_event: bool
+) -> None:
     def leaves(boot: Boot, folder: Path, cancel: Cancel) -> None:
-        with (write_recording(folder / RECORDING) / "perf.data").open("wb") as events:
-            events.truncate(64 << 20)  # zeros: an error where they are read
+        attr = perf.attr_of(perf.ALLOC, [1])
+        records = [perf.comm_record(attr, 7, "perf"), perf.sample(attr, b"torn", number=1)]
+        place = write_recording(folder / RECORDING) / "perf.data"
+        perf.write(place, [attr], records[: 1 + any_event])
 
+    monkeypatch.setattr(event_files, "read_events", None)
     runs = make_runs(replace(plan, repeats=1), sides_of(plan), out, leaves, None)
-    assert {run.status for run in runs} == {DONE}
+    assert {run.status for run in runs} == {DONE if any_event else FAILED}
+    assert {run.error for run in runs} == {"" if any_event else "nothing was recorded"}
 
 
 def test_a_failed_run_is_a_row_and_is_tried_again(plan: Plan, out: Path) -> None:
