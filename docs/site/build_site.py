@@ -29,6 +29,7 @@ COPIED = (
     "data/patches",
     "data/experiments/reserve_score",
     "data/experiments/reserve_loads",
+    "data/experiments/reserve_control",
     "data/experiments/pageblock_order",
     "data/experiments/folio_sizes",
     "data/experiments/native_defrag",
