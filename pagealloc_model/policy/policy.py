@@ -287,11 +287,17 @@ class Policy(metaclass=Given):
     )
     huge_anon_orders: int | None = _pressure(
         "/sys/kernel/mm/transparent_hugepage/hugepages-<size>kB/enabled",
-        "mask of orders that anonymous faults ask for (huge_anon_orders_always); 16: 64 KiB",
+        "orders that anonymous faults ask for (huge_anon_orders_always); 16: 64 KiB",
         source="S10.13",
         unit="mask",
         maximum=(1 << 10) - 4,
         step=4,
+    )
+    page_cache_max_order: int | None = _pressure(
+        "mapping_max_folio_order()",
+        "largest order that the page cache asks for",
+        source="S10.14",
+        maximum=9,
     )
     local_thp_reclaims: bool | None = _pressure(
         "__GFP_THISNODE in __alloc_pages_slowpath()",
@@ -450,13 +456,14 @@ def _no_such_field(name: str) -> PolicyError:
 
 POLICY_KINDS: dict[str, str] = {field.name: field.metadata["kind"] for field in fields(Policy)}
 """A policy's own fields: INT, BOOL, CHOICE, NUMBERS or NESTED."""
+DEMAND_FIELDS = ("huge_anon_orders", "page_cache_max_order")
+"""Those that change what a recording asks for: orders of folios (S10.13, S10.14)."""
 NUMBER_FIELDS = tuple(
     name
     for name, kind in POLICY_KINDS.items()
-    if kind in (INT, BOOL) and name not in ("pageblock_order", "huge_anon_orders")
+    if kind in (INT, BOOL) and name not in ("pageblock_order", *DEMAND_FIELDS)
 )
-"""Those that are numbers or switches, in their order; the pageblock's order is the machine's, and
-the orders of faults are the demand's."""
+"""Those that are numbers or switches, in their order; the pageblock's order is the machine's."""
 ELASTIC_SETTINGS = tuple(field.name for field in fields(Policy) if field.metadata["elastic_only"])
 """Those that only an elastic replay reads."""
 

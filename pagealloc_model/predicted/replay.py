@@ -24,7 +24,7 @@ from pagealloc_model.base.version import __version__
 from pagealloc_model.measured.folios import folio_table
 from pagealloc_model.measured.rules import ChosenRules, RuleEvidence, choose_rules
 from pagealloc_model.policy.kernel_rules import KernelRules
-from pagealloc_model.policy.policy import ELASTIC_SETTINGS, Assumptions, Policy
+from pagealloc_model.policy.policy import DEMAND_FIELDS, ELASTIC_SETTINGS, Assumptions, Policy
 from pagealloc_model.predicted import tables
 from pagealloc_model.predicted.carrier import Carrier, ModelCarrier
 from pagealloc_model.predicted.closed_loop import (
@@ -34,7 +34,8 @@ from pagealloc_model.predicted.closed_loop import (
     threads_of,
 )
 from pagealloc_model.predicted.demand.compaction import Exchange, as_requests
-from pagealloc_model.predicted.demand.folio_orders import with_anon_orders
+from pagealloc_model.predicted.demand.elastic import page_cache_places
+from pagealloc_model.predicted.demand.folio_orders import with_anon_orders, with_page_cache_orders
 from pagealloc_model.predicted.prepared import Imposed, Prepared, prepare
 from pagealloc_model.predicted.run import Cancelled as Cancelled
 from pagealloc_model.predicted.run import (
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from pagealloc_model.allocator.hooks import Hooks
     from pagealloc_model.predicted.demand.demand import Demand
     from pagealloc_model.recording.recording import Recording
+    from pagealloc_model.recording.trace.columns import Trace
 
 BY_RECLAIM = (
     *("min_free_kbytes", "watermark_scale_factor", "watermark_boost_factor"),
@@ -111,9 +113,10 @@ def check_mode(policy: Policy, assumptions: Assumptions, *, is_build: bool) -> N
     for name in lacking:
         if name in policy.given():
             raise PolicyError(f"policy {name}: {why}")
-    if policy.huge_anon_orders is not None and (is_build or assumptions.time == "closed"):
-        other = "no kernel's source" if is_build else "--reclaim elastic"
-        raise PolicyError(f"policy huge_anon_orders: an open loop by the model has it; use {other}")
+    for name in DEMAND_FIELDS:
+        if name in policy.given() and (is_build or assumptions.time == "closed"):
+            other = "no kernel's source" if is_build else "--reclaim elastic"
+            raise PolicyError(f"policy {name}: an open loop by the model has it; use {other}")
 
 
 @dataclass(frozen=True)
@@ -472,6 +475,21 @@ class _Question:
         return start, end
 
 
+def _with_orders(
+    trace: Trace, demand: Demand, policy: Policy, rules: KernelRules, assumptions: Assumptions
+) -> Demand:
+    """The demand with folios of the orders that a policy names (S10.13, S10.14)."""
+    if policy.huge_anon_orders is not None:
+        tasks = threads_of(trace, demand.events)
+        demand = with_anon_orders(demand, tasks, policy, assumptions.elastic)
+    if policy.page_cache_max_order is not None:
+        tasks = threads_of(trace, demand.events)
+        places = page_cache_places(trace, demand.events, demand.objects)
+        largest = policy.page_cache_max_order
+        demand = with_page_cache_orders(demand, tasks, largest, rules, places)
+    return demand
+
+
 def _answer(question: _Question, prepared: Prepared) -> Replay:
     recording, assumptions = question.recording, question.assumptions
     build, hooks, chosen = question.build, question.hooks, question.chosen
@@ -484,9 +502,8 @@ def _answer(question: _Question, prepared: Prepared) -> Replay:
     rules = build.rules if build and build.source.release else chosen.rules
     policy = prepared.machine.at_boot(policy, rules)
     prepared = prepared.with_pageblocks(policy)
-    if is_elastic and question.asked.huge_anon_orders is not None:
-        tasks = threads_of(recording.trace, demand.events)
-        demand = with_anon_orders(demand, tasks, policy, assumptions.elastic)
+    if is_elastic and question.asked.given().keys() & {*DEMAND_FIELDS}:
+        demand = _with_orders(recording.trace, demand, policy, rules, assumptions)
         prepared = replace(prepared, demand=demand)
     state = prepared.state(rules, policy, assumptions, question.seed)
     carrier: Carrier

@@ -19,7 +19,8 @@ from pagealloc_model.base.lazy import LazyMethod
 from pagealloc_model.base.table import Table
 from pagealloc_model.base.text import TERMINAL, count_of, paragraph
 from pagealloc_model.base.version import __version__
-from pagealloc_model.policy.policy import Assumptions, Policy, policy_settings
+from pagealloc_model.measured.folios import CLASS_NAMES
+from pagealloc_model.policy.policy import DEMAND_FIELDS, Assumptions, Policy, policy_settings
 from pagealloc_model.policy.policy_fields import Setting
 from pagealloc_model.predicted.replay import BY_RECLAIM, Replay
 from pagealloc_model.predicted.tables import LITERAL
@@ -656,7 +657,10 @@ def compare(base: Replay, patch: Replay) -> Comparison:
     edges = windows_of(base)
     pairs = paired(replay_quantities(base, edges), replay_quantities(patch, edges))
     if base.demand.by_orders != patch.demand.by_orders:
-        pairs = comparable(pairs, base.folios, patch.folios)
+        fields = zip(CLASS_NAMES.values(), DEMAND_FIELDS, strict=True)
+        given = base.policy.given(), patch.policy.given()
+        kinds = [kind for kind, name in fields if given[0].get(name) != given[1].get(name)]
+        pairs = comparable(pairs, base.folios, patch.folios, kinds)
     return Comparison(base=base, patch=patch, pairs=pairs)
 
 

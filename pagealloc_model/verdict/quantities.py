@@ -48,7 +48,7 @@ _FREEING = ("drain", "direct_free")
 ALLOCSTALL = "allocstall"
 FAILED = "failed_allocations"
 FOLIO = ("folio_success", "folio_at_once")
-OTHER_ORDERS = "huge_anon_orders asks for other numbers of folios of that order"
+OTHER_ORDERS = "the policy asks for other numbers of folios of that order"
 """Why a quantity of folios is not compared."""
 WINDOWS = 10
 """Windows of equal length that a replay is cut into: so long that one says little of the next."""
@@ -364,21 +364,29 @@ def paired(
 
 
 def comparable(
-    pairs: Iterable[tuple[Quantity, Quantity]], before: pd.DataFrame, after: pd.DataFrame
+    pairs: Iterable[tuple[Quantity, Quantity]],
+    before: pd.DataFrame,
+    after: pd.DataFrame,
+    kinds: Sequence[str],
 ) -> tuple[tuple[Quantity, Quantity], ...]:
     """Pairs in which the later is unknown where it is of folios of an order asked for otherwise.
 
     Args:
-        pairs: of two replays of which one has a demand made anew by a policy (S10.13).
+        pairs: of two replays of which one has a demand made anew by a policy (S10.13, S10.14).
         before: requests for folios of the one side.
         after: those of the other.
+        kinds: classes whose orders the policies differ in.
     """
-    own = [side[side["class"] == "anon"].set_index("order")["asked"] for side in (before, after)]
+    own = [side.set_index(["class", "order"])["asked"] for side in (before, after)]
     asked = pd.concat(own, axis=1).fillna(0)
     other = asked.index[asked.iloc[:, 0] != asked.iloc[:, 1]].tolist()
-    names = {(FAILED, f"order={order}") for order in other}
-    names |= {(metric, f"class=anon,order={order}") for metric, order in product(FOLIO, other)}
-    names |= {(metric, "all") for metric in (*_HUGE, "thp_success") if PMD_ORDER in other}
+    names: set[tuple[str, str]] = set()
+    for kind, order in other:
+        if kind in kinds:
+            names.add((FAILED, f"order={order}"))
+            names |= {(metric, f"class={kind},order={order}") for metric in FOLIO}
+            is_huge = kind == "anon" and order == PMD_ORDER
+            names |= {(metric, "all") for metric in (*_HUGE, "thp_success") if is_huge}
     return tuple(
         (one, _unknown(two.metric, two.scope, two.unit, two.better))
         if (two.metric, two.scope) in names
@@ -837,12 +845,12 @@ def _anon_requests(folios: pd.DataFrame) -> dict[str, float]:
 
 def set_by_policy(policy: Policy) -> frozenset[str]:
     """Names of `WHOLE_UNITS` that follow from a policy alone: folios that nobody asks for."""
-    if policy.huge_anon_orders is None:
-        return frozenset()
-    off = [at for at in range(1, PMD_ORDER + 1) if not policy.huge_anon_orders >> at & 1]
+    mask, largest = policy.huge_anon_orders, policy.page_cache_max_order
+    above = range(layout.ORDERS if largest is None else largest + 1, layout.ORDERS)
+    off = [at for at in range(1, PMD_ORDER + 1) if mask is not None and not mask >> at & 1]
     names = {f"anon order {at} {what}" for at in off for what in ("asked", "failed", "served")}
     huge = {"THP success", *_HUGE} if PMD_ORDER in off else set()
-    return frozenset(names | huge)
+    return frozenset(names | huge | {f"file order {at} served" for at in above})
 
 
 def _mean(values: np.ndarray) -> float:

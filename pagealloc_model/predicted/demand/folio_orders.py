@@ -1,4 +1,4 @@
-"""Demand of anonymous faults under another set of enabled orders (S10.13)."""
+"""Demand of folios under other orders: of anonymous faults (S10.13), of the page cache (S10.14)."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ from pagealloc_model.allocator import objects as resolved
 from pagealloc_model.allocator import pressure_layout as pr
 from pagealloc_model.allocator.state import thp_reclaim_bits
 from pagealloc_model.policy.assumptions import ElasticAssumptions
+from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Policy
 from pagealloc_model.predicted.demand.demand import Demand
 
 _BASE = 16
 """Places in the order of events at one row, from one request of a split unit to the next."""
 _RECLAIM = at.GFP_DIRECT_RECLAIM | at.GFP_KSWAPD_RECLAIM
+_WINDOW = 32
+"""Pages of a window of reading ahead, at most: 128 KiB (S10.14)."""
 
 
 def with_anon_orders(
@@ -32,19 +35,11 @@ def with_anon_orders(
         policy: as in effect.
         elastic: whose `base_pages_per_huge` and `thp_madvised` count.
     """
-    events, mask = demand.events, policy.huge_anon_orders or 0
-    is_anon = (events["bits"] >> np.uint32(pr.CLASS_SHIFT) & np.uint32(3)) == pr.ANON
-    is_anon &= (events["object"] >= 0) & (events["bits"] & np.uint32(at.IN_INTERRUPT) == 0)
-    is_failure = (events["operation"] == at.RECORDED_FAILURE) & is_anon & (events["order"] > 0)
-    is_disabled = np.zeros(16, bool)
-    is_disabled[[order for order in range(16) if not mask >> order & 1]] = True
-    dropped = np.flatnonzero(is_failure & is_disabled[events["order"].astype(np.int64)])
-    leads = np.full(len(demand.objects), -1, np.int32)
-    leads[: len(demand.leads)] = demand.leads
-    is_dropped = np.zeros(len(demand.objects), bool)
-    is_dropped[events["object"][dropped]] = True
-    while (stale := (leads >= 0) & is_dropped[leads]).any():
-        leads[stale] = leads[leads[stale]]
+    mask = policy.huge_anon_orders or 0
+    is_anon = _are_of(demand.events, pr.ANON)
+    is_disabled = np.array([not mask >> order & 1 for order in range(16)])
+    left = _LeftOut.of(demand, is_anon, is_disabled)
+    events, leads = demand.events, left.leads
     units = np.flatnonzero((events["operation"] == at.ALLOC) & is_anon)
     units = units[np.argsort(tasks[units], kind="stable")]
     asked = is_anon & (events["order"] > 0) & (events["operation"] != at.FREE)
@@ -52,7 +47,125 @@ def with_anon_orders(
     made = _Made(demand, leads, mask, bits, elastic.base_pages_per_huge)
     for begin, end in pairwise(_run_edges(demand, tasks, units, leads, mask)):
         made.add_run(units[begin:end], whole=end - begin > 1)
-    return made.demand(dropped, is_dropped)
+    counts = {
+        "faults_split": len(made.cut),
+        "groups_of_faults": made.groups,
+        "runs_taken_to_begin_aligned": made.runs,
+    }
+    return made.demand(left, counts)
+
+
+def with_page_cache_orders(
+    demand: Demand,
+    tasks: np.ndarray,
+    largest: int,
+    rules: KernelRules,
+    places: tuple[np.ndarray, np.ndarray],
+) -> Demand:
+    """The demand of an elastic replay with page-cache requests up to an order (S10.14).
+
+    Args:
+        demand: as recorded.
+        tasks: int64, the thread of each event.
+        largest: order, `policy.page_cache_max_order`.
+        rules: the kernel's.
+        places: by object, its file, -1 where unknown, and its index there.
+    """
+    events, is_file = demand.events, _are_of(demand.events, pr.FILE)
+    left = _LeftOut.of(demand, is_file, np.arange(16) > largest)
+    made = _Made(demand, left.leads, 0, None, 1 << pr.THP_ORDER)
+    is_served = is_file & (events["operation"] == at.ALLOC)
+    is_write = (events["bits"] & np.uint32(at.GFP_WRITE)) != 0
+    for row in np.flatnonzero(is_served & (events["order"] > largest)).tolist():
+        below = list(range(largest, 0, -1)) if is_write[row] else [largest] * (largest > 0)
+        made.split(row, below, 1 << pr.THP_ORDER)
+    is_ahead = is_served & ~is_write & (events["bits"] & np.uint32(pr.GFP_NORETRY) != 0)
+    is_ahead &= (events["order"] == 0) & (left.leads[events["object"]] < 0)
+    counts = _add_windows(made, tasks, is_ahead, largest, rules, places) if largest else {}
+    is_cut = made.are_cut() | (left.leads != made.all_leads()[: len(left.leads)])
+    is_use = (events["operation"] == at.USE) & (events["object"] >= 0)
+    counts |= {
+        "page_cache_split": len(made.cut),
+        "page_cache_joined": made.groups,
+        "writes_left": int((is_served & is_write & (events["order"] < largest)).sum()),
+        "uses_left_out": int(is_cut[events["object"][is_use]].sum()),
+    }
+    return made.demand(left, counts)
+
+
+def _add_windows(
+    made: _Made,
+    tasks: np.ndarray,
+    is_ahead: np.ndarray,
+    largest: int,
+    rules: KernelRules,
+    places: tuple[np.ndarray, np.ndarray],
+) -> dict[str, int]:
+    """Cut windows of single pages into folios; returns counts of what was assumed."""
+    events = made.old.events
+    asks = np.isin(events["operation"], (at.ALLOC, at.RECORDED_FAILURE))
+    asks |= (events["operation"] == at.USE) & (events["offset"] == 1)
+    rows = np.flatnonzero(asks & (events["object"] >= 0))
+    rows = rows[np.argsort(tasks[rows], kind="stable")]
+    file, index = (of_object[events["object"][rows]] for of_object in places)
+    adjacent = is_ahead[rows][1:] & is_ahead[rows][:-1] & (np.diff(tasks[rows]) == 0)
+    adjacent &= events["bits"][rows][1:] == events["bits"][rows][:-1]
+    gaps = np.diff(events["time_ns"][rows])
+    times = np.sort(gaps[adjacent])
+    next_in_file = (np.diff(file) == 0) & ((file[1:] < 0) | (np.diff(index) == 1))
+    follows = adjacent & next_in_file
+    if len(times):
+        follows &= gaps <= 4 * times[len(times) // 2]
+    edges = [0, *(np.flatnonzero(~follows) + 1).tolist(), len(rows)] if len(rows) else [0]
+    counts = dict.fromkeys(("windows", "windows_cut", "windows_taken_to_begin_aligned"), 0)
+    pages = order = 0
+    for run, run_end in pairwise(edges):
+        if not is_ahead[rows[run]]:
+            continue
+        counts["windows_cut"] += (run_end - run - 1) // _WINDOW
+        for begin in range(run, run_end, _WINDOW):
+            before, pages = pages, min(run_end - begin, _WINDOW)
+            is_known = file[begin] >= 0
+            goes_on = begin > 0 and adjacent[begin - 1] and next_in_file[begin - 1]
+            goes_on = goes_on and (is_known or pages >= before)
+            first = 0 if rules.readahead_order_kept else 2
+            order = min(order + 2 if goes_on else first, largest, pages.bit_length() - 1)
+            if not rules.readahead_order_kept and pages < 4:
+                order = 0
+            start = int(index[begin]) if is_known else 0
+            made.add_window(rows[begin : begin + pages], start, order, rules.order_1_folios)
+            counts["windows"] += 1
+            counts["windows_taken_to_begin_aligned"] += not is_known
+    return counts
+
+
+def _are_of(events: np.ndarray, kind: int) -> np.ndarray:
+    """Mask of events of known objects of a class, outside interrupts."""
+    mask = (events["bits"] >> np.uint32(pr.CLASS_SHIFT) & np.uint32(3)) == kind
+    return mask & (events["object"] >= 0) & (events["bits"] & np.uint32(at.IN_INTERRUPT) == 0)
+
+
+@dataclass(frozen=True)
+class _LeftOut:
+    """Recorded failures of orders that are not asked for: rows, their objects, leads without."""
+
+    rows: np.ndarray
+    is_dropped: np.ndarray
+    leads: np.ndarray
+
+    @classmethod
+    def of(cls, demand: Demand, is_kind: np.ndarray, is_disabled: np.ndarray) -> _LeftOut:
+        """Those among events of a kind, by which orders are disabled."""
+        events = demand.events
+        is_failure = (events["operation"] == at.RECORDED_FAILURE) & is_kind & (events["order"] > 0)
+        rows = np.flatnonzero(is_failure & is_disabled[events["order"].astype(np.int64)])
+        leads = np.full(len(demand.objects), -1, np.int32)
+        leads[: len(demand.leads)] = demand.leads
+        is_dropped = np.zeros(len(demand.objects), bool)
+        is_dropped[events["object"][rows]] = True
+        while (stale := (leads >= 0) & is_dropped[leads]).any():
+            leads[stale] = leads[leads[stale]]
+        return cls(rows, is_dropped, leads)
 
 
 def _folio_bits(policy: Policy, elastic: ElasticAssumptions, recorded: np.ndarray) -> int:
@@ -118,18 +231,18 @@ class _Ask:
 
 @dataclass
 class _Made:
-    """Requests made anew, as columns."""
+    """Requests made anew, as columns; `bits` None: those of folios are as recorded."""
 
     old: Demand
     leads: np.ndarray
     mask: int
-    bits: int
+    bits: int | None
     touched: int
     orders: list[int] = field(default_factory=list)
     new_leads: list[int] = field(default_factory=list)
     asks: list[tuple[int, int, int]] = field(default_factory=list)
     frees: list[tuple[int, int]] = field(default_factory=list)
-    split: list[int] = field(default_factory=list)
+    cut: list[int] = field(default_factory=list)
     relinked: dict[int, int] = field(default_factory=dict)
     groups: int = 0
     runs: int = 0
@@ -167,12 +280,19 @@ class _Made:
     def _unit(self, row: int) -> list[_Ask]:
         event = self.old.events[row]
         number, order = int(event["object"]), int(event["order"])
-        freed, orders = int(self.last[number]), self.orders_up_to(order)
+        orders = self.orders_up_to(order)
         if order == 0 or orders == [order]:
-            return [_Ask(number, order, row, at.ORDERS * _BASE, freed)]
-        self.split.append(row)
+            return [_Ask(number, order, row, at.ORDERS * _BASE, int(self.last[number]))]
+        return self.split(row, orders, self.touched)
+
+    def split(self, row: int, orders: list[int], touched: int) -> list[_Ask]:
+        """Ask for a unit anew, by orders in turn; of a huge page for the last pages touched."""
+        event = self.old.events[row]
+        number, order = int(event["object"]), int(event["order"])
+        freed = int(self.last[number])
+        self.cut.append(row)
         pages = 1 << order
-        least = max(pages - self.touched, 0) if order == pr.THP_ORDER else 0
+        least = max(pages - touched, 0) if order == pr.THP_ORDER else 0
         found: list[_Ask] = []
         lead = int(self.leads[number])
 
@@ -204,20 +324,41 @@ class _Made:
             place += 1 << each.order
             held += 1 << each.order
             if held == size and place % size == 0 and len(waiting) > 1:
-                first = waiting[0]
-                ends = [one.freed for one in waiting]
-                freed = max(ends) if min(ends) >= 0 else -1
-                own_place = first.place - 1
-                number = self._new(order, lead, first.row, own_place, freed)
-                for one in waiting:
-                    self._link(one.number, number)
-                made.append(_Ask(number, order, first.row, own_place, freed))
-                self.groups += 1
+                made.append(self._group(waiting, order, lead))
                 waiting, held = [], 0
             elif held > size:
                 made += waiting
                 waiting, held = [], 0
         return made + waiting
+
+    def _group(self, asks: Sequence[_Ask], order: int, lead: int) -> _Ask:
+        """Ask for an order in front of the first of some requests, which it stands for."""
+        first, ends = asks[0], [one.freed for one in asks]
+        freed = max(ends) if min(ends) >= 0 else -1
+        number = self._new(order, lead, first.row, first.place - 1, freed)
+        for one in asks:
+            self._link(one.number, number)
+        self.groups += 1
+        return _Ask(number, order, first.row, first.place - 1, freed)
+
+    def add_window(self, rows: np.ndarray, index: int, order: int, order_1: bool) -> None:
+        """Cut a window of single pages, from an index on, into folios of at most an order."""
+        numbers = self.old.events["object"][rows]
+        place = 0
+        while order and place < len(rows):
+            own = order
+            while (index + place) % (1 << own) or place + (1 << own) > len(rows):
+                own -= 1
+            own -= own == 1 and not order_1
+            if own:
+                part = range(place, place + (1 << own))
+                pages = [(int(numbers[each]), int(rows[each])) for each in part]
+                self._group(
+                    [_Ask(n, 0, row, at.ORDERS * _BASE, int(self.last[n])) for n, row in pages],
+                    own,
+                    -1,
+                )
+            place += 1 << own
 
     def _link(self, number: int, lead: int) -> None:
         known = len(self.old.objects)
@@ -226,15 +367,25 @@ class _Made:
         else:
             self.new_leads[number - known] = lead
 
-    def demand(self, dropped: np.ndarray, is_dropped: np.ndarray) -> Demand:
+    def are_cut(self) -> np.ndarray:
+        """Mask of the recorded objects that are asked for anew."""
+        mask = np.zeros(len(self.old.objects), bool)
+        mask[self.old.events["object"][self.cut]] = True
+        return mask
+
+    def all_leads(self) -> np.ndarray:
+        """int32, by object, those made too."""
+        leads = np.concatenate([self.leads, np.array(self.new_leads, np.int32)])
+        leads[list(self.relinked)] = list(self.relinked.values())
+        return leads
+
+    def demand(self, left_out: _LeftOut, counts: dict[str, int]) -> Demand:
         """The old demand with what was made in it."""
         events, known = self.old.events, len(self.old.objects)
-        is_split = np.zeros(known, bool)
-        is_split[events["object"][self.split]] = True
         stays = np.ones(len(events), bool)
-        stays[dropped] = stays[self.split] = False
-        is_free = (events["operation"] == at.FREE) & (events["object"] >= 0)
-        stays[is_free] &= ~(is_split | is_dropped)[events["object"][is_free]]
+        stays[left_out.rows] = stays[self.cut] = False
+        is_gone = np.isin(events["operation"], (at.FREE, at.USE)) & (events["object"] >= 0)
+        stays[is_gone] &= ~(self.are_cut() | left_out.is_dropped)[events["object"][is_gone]]
         orders = np.array(self.orders, np.int8)
         asks = np.array(self.asks, np.int64).reshape(-1, 3)
         requests = events[asks[:, 0]].copy()
@@ -243,8 +394,12 @@ class _Made:
         is_folio = requests["order"] > 0
         requests["operation"] = np.where(is_folio, at.RECORDED_FAILURE, at.ALLOC)
         others = np.uint32(at.GFP_NOMEMALLOC | pr.GFP_NORETRY | at.GFP_THISNODE | _RECLAIM)
-        asked_with = np.where(is_folio, np.uint32(self.bits), np.uint32(_RECLAIM))
-        requests["bits"] = (requests["bits"] & ~others) | asked_with
+        if self.bits is None:
+            last_try = ~is_folio & (requests["bits"] & np.uint32(at.GFP_WRITE) != 0)
+            requests["bits"] &= np.where(last_try, ~np.uint32(pr.GFP_NORETRY), ~np.uint32(0))
+        else:
+            asked_with = np.where(is_folio, np.uint32(self.bits), np.uint32(_RECLAIM))
+            requests["bits"] = (requests["bits"] & ~others) | asked_with
         freed = np.array(self.frees, np.int64).reshape(-1, 2)
         frees = events[freed[:, 0]].copy()
         frees["object"], frees["offset"] = freed[:, 1], 0
@@ -258,19 +413,13 @@ class _Made:
         )
         objects = np.zeros(len(orders), self.old.objects.dtype)
         objects["order"], objects["kind"], objects["pfn"] = orders, resolved.TRIED, -1
-        leads = np.concatenate([self.leads, np.array(self.new_leads, np.int32)])
-        if self.relinked:
-            leads[list(self.relinked)] = list(self.relinked.values())
+        counts["failures_left_out"] = len(left_out.rows)
+        before = self.old.by_orders
         return replace(
             self.old,
-            recorded=events,
+            recorded=self.old.recorded if before else events,
             events=together[np.lexsort((place, row))],
             objects=np.concatenate([self.old.objects, objects]),
-            leads=leads.astype(np.int32),
-            by_orders={
-                "faults_split": len(self.split),
-                "groups_of_faults": self.groups,
-                "runs_taken_to_begin_aligned": self.runs,
-                "failures_left_out": len(dropped),
-            },
+            leads=self.all_leads(),
+            by_orders={**before, **{name: before.get(name, 0) + n for name, n in counts.items()}},
         )

@@ -22,7 +22,7 @@ from pagealloc_model.allocator.state import (
 )
 from pagealloc_model.base.errors import PolicyError, UsageError
 from pagealloc_model.policy.kernel_rules import KernelRules
-from pagealloc_model.policy.policy import Assumptions, Policy
+from pagealloc_model.policy.policy import DEMAND_FIELDS, Assumptions, Policy
 from pagealloc_model.predicted import tables
 from pagealloc_model.predicted.carrier import Carrier, ModelCarrier
 from pagealloc_model.predicted.lock_times import LockModel, LockTimes, list_visits, queued
@@ -351,8 +351,9 @@ def run(
     chosen = KernelRules.preset(rules) if isinstance(rules, str) else rules
     policy, assumptions = policy or Policy(), assumptions or Assumptions()
     check_mode(policy, assumptions, is_build=False)
-    if policy.huge_anon_orders is not None:
-        raise PolicyError("policy huge_anon_orders: only replays of recordings have it")
+    for name in DEMAND_FIELDS:
+        if name in policy.given():
+            raise PolicyError(f"policy {name}: only replays of recordings have it")
     if not demand.count:
         raise UsageError(f"{demand.name}: no events, so there is nothing to replay")
     places = np.full(demand.objects, -1, np.int32)

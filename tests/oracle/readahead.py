@@ -1,0 +1,140 @@
+"""What the page cache asks for under another largest order (S10.14), slow and readable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tests.oracle.folio_orders import Ask
+
+
+@dataclass
+class Request:
+    """A recorded request, in order of time."""
+
+    name: int
+    task: int
+    order: int
+    time_ns: int
+    kind: str  # "ahead", "write", or "other": of no file
+    bits: int
+    page: tuple[int, int] | None = None  # file and index
+    lead: int | None = None  # the failure it came in place of
+    failed: bool = False
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """What differs by version."""
+
+    order_kept: bool  # 6.17 and later
+    has_order_1: bool  # not 6.1
+
+
+def lowered(request: Request, largest: int) -> list[Ask]:
+    """Down: one recorded folio above the largest order."""
+    below = [largest] if request.kind == "ahead" else list(range(largest, 0, -1))
+
+    def asks(pages: int, ladder: Sequence[int]) -> list[Ask]:
+        if not ladder or ladder[0] == 0:
+            return [Ask(0, request.name) for _ in range(pages)]
+        size = 1 << ladder[0]
+        below = [asks(size, ladder[1:]) for _ in range(pages // size)]
+        return [Ask(ladder[0], request.name, each) for each in below]
+
+    return asks(1 << request.order, below)
+
+
+def neighbours(requests: Sequence[Request]) -> Iterator[tuple[Request, Request]]:
+    """Reading ahead of single pages, and the same task's next request if it is such too."""
+    last: dict[int, Request] = {}
+    for each in requests:
+        before = last.get(each.task)
+        last[each.task] = each
+        if before and could_grow(before) and could_grow(each) and before.bits == each.bits:
+            yield before, each
+
+
+def could_grow(request: Request) -> bool:
+    is_served = not request.failed and request.lead is None
+    return is_served and request.kind == "ahead" and request.order == 0
+
+
+def follows(before: Request, request: Request) -> bool:
+    """Whether indices, where both are known, follow each other."""
+    if before.page is None or request.page is None:
+        return before.page is request.page
+    return request.page == (before.page[0], before.page[1] + 1)
+
+
+def windows(requests: Sequence[Request]) -> list[tuple[list[Request], int | None]]:
+    """Windows, each with the number of the one that it goes on from, if any."""
+    pairs = list(neighbours(requests))
+    times = sorted(after.time_ns - before.time_ns for before, after in pairs)
+    longest = 4 * times[len(times) // 2] if times else 0
+    joined = {after.name: before for before, after in pairs}
+    found: list[tuple[list[Request], int | None]] = []
+    in_window: dict[int, int] = {}
+    for each in sorted(requests, key=lambda request: request.task):
+        if not could_grow(each):
+            continue
+        before = joined.get(each.name)
+        own = None if before is None else in_window[before.name]
+        if before is not None and own is not None:
+            together = each.time_ns - before.time_ns <= longest and follows(before, each)
+            if together and len(found[own][0]) < 32:
+                found[own][0].append(each)
+                in_window[each.name] = own
+                continue
+        in_window[each.name] = len(found)
+        found.append(([each], own))
+    return found
+
+
+def orders(first: int, pages: int, order: int, kernel: Kernel) -> list[int]:
+    """Orders of the folios of a window from an index on."""
+    index, end, found = first, first + pages, []
+    while index < end:
+        own = order
+        while index % (1 << own) or index + (1 << own) > end:
+            own -= 1
+        if own == 1 and not kernel.has_order_1:
+            own = 0
+        found.append(own)
+        index += 1 << own
+    return found
+
+
+def asked(requests: Sequence[Request], largest: int, kernel: Kernel) -> list[tuple[object, ...]]:
+    """Outlines of all trees of requests that were served, in the order in which they come."""
+    asks: list[Ask] = []
+    grown: set[int] = set()
+    window_orders: list[int] = []
+    found = windows(requests)
+    for own, before in found:
+        pages, order = len(own), 0 if kernel.order_kept else 2
+        if before is not None:
+            last = found[before][0]
+            goes_on = pages >= len(last) if own[0].page is None else follows(last[-1], own[0])
+            goes_on &= (own[0].page is None) == (last[-1].page is None)
+            order = window_orders[before] + 2 if goes_on else order
+        order = min(order, largest, pages.bit_length() - 1)
+        if not kernel.order_kept and pages < 4:
+            order = 0
+        window_orders.append(order)
+        place = 0
+        for size in orders(own[0].page[1] if own[0].page else 0, pages, order, kernel):
+            if size:
+                inside = own[place : place + (1 << size)]
+                grown |= {each.name for each in inside}
+                children = [Ask(0, each.name, unit=True) for each in inside]
+                asks.append(Ask(size, inside[0].name, children))
+            place += 1 << size
+    for each in requests:
+        if each.failed or each.name in grown:
+            continue
+        if each.kind != "other" and each.order > largest:
+            asks += lowered(each, largest)
+        else:
+            asks.append(Ask(each.order, each.name, unit=True))
+    return [ask.outline() for ask in sorted(asks, key=lambda ask: ask.first)]
