@@ -1,7 +1,4 @@
-"""Makes every CPU allocate and free pages, steadily, so that no test waits for chance to.
-
-Usage: python tests/busy_cpus.py MAPPINGS     (so many on each CPU)
-"""
+"""Makes every CPU allocate and free pages, steadily, so that no test waits for chance to."""
 
 from __future__ import annotations
 
@@ -33,13 +30,13 @@ def busy_cpus() -> Iterator[list[int]]:
             load.communicate()
 
 
-def _load(cpu: int, mappings: int = 0) -> subprocess.Popen[str]:
-    command = [sys.executable, __file__, str(mappings), str(cpu), str(os.getpid())]
+def _load(cpu: int) -> subprocess.Popen[str]:
+    command = [sys.executable, __file__, str(cpu), str(os.getpid())]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
-def _map_and_unmap(mappings: int, cpu: int, parent: int) -> None:
-    """Map, touch and unmap memory so many times (0: without end) while the parent lives."""
+def _map_and_unmap(cpu: int, parent: int) -> None:
+    """Map, touch and unmap memory while the parent lives."""
     os.sched_setaffinity(0, {cpu})
     for done in itertools.count(1):
         room = mmap.mmap(-1, PAGES * mmap.PAGESIZE)
@@ -48,19 +45,10 @@ def _map_and_unmap(mappings: int, cpu: int, parent: int) -> None:
         room.close()
         if done == 1:
             print("busy", flush=True)
-        if done == mappings or os.getppid() != parent:
+        if os.getppid() != parent:
             return
         time.sleep(PAUSE_S)
 
 
-def main() -> None:
-    mappings, *one_cpu = map(int, sys.argv[1:])
-    if one_cpu:
-        _map_and_unmap(mappings, *one_cpu)
-        return
-    for load in [_load(cpu, mappings) for cpu in sorted(os.sched_getaffinity(0))]:
-        load.communicate()
-
-
 if __name__ == "__main__":
-    main()
+    _map_and_unmap(*map(int, sys.argv[1:]))

@@ -14,7 +14,6 @@ import pytest
 
 from pagealloc_model.recording.recording import RECORDINGS_VARIABLE
 from tests.real_recordings import (
-    BUSY_WORK,
     KMEM,
     LOCKS,
     MONOTONIC,
@@ -121,14 +120,6 @@ def piped(perf_command: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same through a pipe, with the kernel's call chains of all events."""
     path = tmp_path_factory.mktemp("piped") / "perf.data"
     return record_pipe(perf_command, path, *MONOTONIC, "-g", *event_options(*KMEM))
-
-
-@pytest.fixture(scope="session")
-def piped_in_rounds(perf_command: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Many events of busy CPUs through a pipe, whose buffers perf emptied many times."""
-    path = tmp_path_factory.mktemp("piped") / "perf.data"
-    options = (*MONOTONIC, "-g", *event_options(*KMEM))
-    return record_pipe(perf_command, path, *options, work=BUSY_WORK)
 
 
 @pytest.fixture(scope="session")

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import subprocess
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-
-from tests import busy_cpus
 
 KMEM = tuple(
     f"kmem:mm_page_{name}"
@@ -25,8 +21,6 @@ KMEM = tuple(
 LOCKS = ("lock:contention_begin/call-graph=fp,max-stack=12/", "lock:contention_end")
 MONOTONIC = ("-a", "-k", "CLOCK_MONOTONIC", "--kernel-callchains")
 WORK = ("sh", "-c", "ls -R /etc >/dev/null; for i in 1 2 3 4; do ls / >/dev/null; done")
-BUSY_WORK = (sys.executable, busy_cpus.__file__, "100")
-"""Fills each CPU's buffer several times, so that perf goes round all of them as often."""
 
 
 def event_options(*names: str) -> list[str]:
@@ -39,10 +33,10 @@ def record_file(perf: str, path: Path, *options: str) -> Path:
     return _checked([perf, "record", "-q", "-o", str(path), *options, "--", *WORK], path)
 
 
-def record_pipe(perf: str, path: Path, *options: str, work: Sequence[str] = WORK) -> Path:
+def record_pipe(perf: str, path: Path, *options: str) -> Path:
     """Record the work through a pipe, as in `perf record -o - | cat > FILE`."""
     with path.open("wb") as file:
-        return _checked([perf, "record", "-q", "-o", "-", *options, "--", *work], path, file)
+        return _checked([perf, "record", "-q", "-o", "-", *options, "--", *WORK], path, file)
 
 
 def _checked(command: list[str], path: Path, output: object = subprocess.DEVNULL) -> Path:

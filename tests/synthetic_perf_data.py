@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import zstandard
@@ -105,6 +105,12 @@ ALLOC = Tracepoint(
     (PFN, ORDER, ("unsigned long gfp_flags", 8, False), MIGRATETYPE),
     print_fmt=GFP_PRINT_FMT,
 )
+PRINTED_ALLOC = replace(
+    ALLOC,
+    print_fmt='"page=%p pfn=0x%lx order=%d migratetype=%d gfp_flags=%s", REC->pfn, REC->pfn, '
+    "REC->order, REC->migratetype, " + GFP_PRINT_FMT.partition(", ")[2],
+)
+"""An allocation whose text perf prints in full."""
 FREE = Tracepoint("kmem:mm_page_free", 502, (PFN, ORDER))
 CONTENTION = Tracepoint(
     "lock:contention_begin", 503, (("void * lock_addr", 8, False), ("unsigned int flags", 4, False))

@@ -6,8 +6,8 @@ import json
 import re
 import shutil
 import subprocess
-from collections import Counter
 from itertools import takewhile
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,27 +34,25 @@ _HEAD = re.compile(r"^\s*(\d+) \[(\d+)\]\s+(\d+)\.(\d{9}):\s+(kmem:\w+):")
 _FRAME = re.compile(r"^\s+([0-9a-f]+) (\S+)")
 
 
-class Told(NamedTuple):
-    """What `perf script` prints of one event.
-
-    Attributes:
-        names: of the kernel's functions, innermost first, up to the first that perf cannot name.
-        most: how many leading addresses look like the kernel's. The rest of them perf did not name,
-            or they are the program's: its own part may begin with any number.
-    """
+class Printed(NamedTuple):
+    """What `perf script` prints of one event: names of functions up to the first without one."""
 
     time_ns: int
     cpu: int
     names: tuple[str, ...]
-    most: int
+    functions: int
 
 
 @pytest.fixture(scope="module")
 def recorded(perf_command: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A moment of this machine, with call chains."""
+    """A moment of this machine, with the kernel's call chains.
+
+    Without the programs' own: of what looks there like a context that it does not know, perf prints
+    nothing.
+    """
     path = tmp_path_factory.mktemp("stacks") / "perf.data"
     events = [word for name in _EVENTS for word in ("-e", f"kmem:{name}")]
-    how = ("-q", "-a", "-g", "-k", "CLOCK_MONOTONIC", "-m", "8M")
+    how = ("-q", "-a", "-g", "--kernel-callchains", "-k", "CLOCK_MONOTONIC", "-m", "8M")
     command = [perf_command, "record", *how, *events]
     ended = subprocess.run(
         [*command, "-o", str(path), "--", "sh", "-c", "ls -R /usr/share/doc > /dev/null"],
@@ -71,7 +69,7 @@ def stacks(recorded: Path) -> CallStacks:
     return call_stacks(pm.open(recorded))
 
 
-def scripted(path: Path) -> dict[str, list[Told]]:
+def scripted(path: Path) -> dict[str, list[Printed]]:
     """Return by event what `perf script` prints of them."""
     perf = shutil.which("perf")
     assert perf is not None
@@ -83,23 +81,25 @@ def scripted(path: Path) -> dict[str, list[Told]]:
         check=True,
         errors="replace",
     ).stdout
-    events: dict[str, list[Told]] = {}
+    events: dict[str, list[Printed]] = {}
     for block in text.split("\n\n"):
         lines = block.splitlines()
         head = _HEAD.match(lines[0]) if lines else None
         if head is None:
             continue
         time_ns = int(head[3]) * 10**9 + int(head[4])
-        frames = [match for line in lines[1:] if (match := _FRAME.match(line))]
-        kernel = list(takewhile(lambda frame: int(frame[1], 16) >= 1 << 63, frames))
-        named = takewhile(lambda frame: frame[2] != "[unknown]", kernel)
-        names = tuple(frame[2] for frame in named)
-        events.setdefault(head[5], []).append(Told(time_ns, int(head[2]), names, len(kernel)))
+        frames = [match[2] for line in lines[1:] if (match := _FRAME.match(line))]
+        names = tuple(takewhile(lambda name: name != "[unknown]", frames))
+        sample = Printed(time_ns, int(head[2]), names, len(frames))
+        events.setdefault(head[5], []).append(sample)
     return events
 
 
 def test_stacks_are_those_of_perf_script(recorded: Path, stacks: CallStacks) -> None:
     scripts, trace = scripted(recorded), pm.open(recorded).whole_trace
+    places: dict[str, set[str]] = {}
+    for address, _, name, *_ in map(str.split, Path("/proc/kallsyms").read_text().splitlines()):
+        places.setdefault(name, set()).add(address)
     orders = trace.order[trace.event == 0].astype(np.int64)
     by_stack = stacks.by_stack(ALLOC)
     assert by_stack["events"].sum() == len(orders)
@@ -108,25 +108,18 @@ def test_stacks_are_those_of_perf_script(recorded: Path, stacks: CallStacks) -> 
     for event in (ALLOC, FREE):
         table = stacks.tables[event]
         assert len(table) == len(scripts[event]) > 100
-        ours = Counter(
-            (time_ns, cpu, stacks.stacks[stack][1:])
+        ours = [
+            (time_ns, cpu, stacks.stacks[stack][:0:-1])
             for time_ns, cpu, stack in table[["time_ns", "cpu", "stack"]].itertuples(index=False)
-        )
-        theirs = Counter((one.time_ns, one.cpu, one.names[::-1]) for one in scripts[event])
-        same = sum((ours & theirs).values())
-        # Of several names of one address perf may choose another; the chains are the same.
-        assert same / len(table) > 0.95
-        lengths = sorted((time, cpu, len(names)) for time, cpu, names in ours.elements())
-        printed = sorted(scripts[event], key=lambda one: (one.time_ns, one.cpu, len(one.names)))
-        whole = 0
-        for (time_ns, cpu, length), sample in zip(lengths, printed, strict=True):
+        ]
+        ours.sort(key=itemgetter(0, 1))
+        printed = sorted(scripts[event], key=lambda one: (one.time_ns, one.cpu))
+        for (time_ns, cpu, names), sample in zip(ours, printed, strict=True):
             assert (time_ns, cpu) == (sample.time_ns, sample.cpu)
-            if sample.most:
-                assert len(sample.names) <= length <= sample.most
-                whole += 1
-        # Of a chain whose user part holds what looks like an unknown context perf prints nothing
-        # (add_callchain_ip() of tools/perf/util/machine.c); ours keeps the kernel's part.
-        assert whole / len(table) > 0.95
+            assert len(sample.names) <= len(names) <= sample.functions
+            # Of several names of one address perf may choose another.
+            for name, by_perf in zip(names, sample.names, strict=False):
+                assert name == by_perf or places[name] & places[by_perf]
 
 
 def test_a_recording_of_this_boot_is_named_by_this_machine(

@@ -20,7 +20,6 @@ from tests.synthetic_perf_data import (
     ALLOC,
     CONTENTION,
     FREE,
-    GFP_PRINT_FMT,
     MIGRATETYPE,
     ORDER,
     PFN,
@@ -30,11 +29,6 @@ from tests.synthetic_perf_data import (
 pytestmark = pytest.mark.perf
 
 PAGE = "(((struct page *)vmemmap_base) + (REC->pfn)), REC->pfn, REC->order"
-PRINTED_ALLOC = replace(
-    ALLOC,
-    print_fmt='"page=%p pfn=0x%lx order=%d migratetype=%d gfp_flags=%s", REC->pfn, REC->pfn, '
-    "REC->order, REC->migratetype, " + GFP_PRINT_FMT.partition(", ")[2],
-)
 PRINTED_FREE = replace(FREE, print_fmt=f'"page=%p pfn=0x%lx order=%d", {PAGE}')
 PRINTED_DRAIN = Tracepoint(
     "kmem:mm_page_pcpu_drain",
@@ -85,7 +79,7 @@ def test_losses(lossy: Path) -> None:
 
 def test_a_recording_that_begins_with_frees(tmp_path: Path) -> None:
     """Perf's Python crashes on those, so the first events are read as text."""
-    points = [PRINTED_ALLOC, PRINTED_FREE, PRINTED_DRAIN]
+    points = [perf.PRINTED_ALLOC, PRINTED_FREE, PRINTED_DRAIN]
     attrs = [perf.attr_of(point, [number]) for number, point in enumerate(points, 1)]
     drain = points[2].raw(pfn=3, order=2, migratetype=1)
     records = [
