@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.sync_api import BrowserContext, expect
 
-from tests.browser.jupyter_lab import Lab, running_lab
+from tests.browser.jupyter_lab import REDRAW_MS, Lab, running_lab
+
+expect.set_options(timeout=REDRAW_MS)
 
 
 @pytest.fixture(scope="session")
@@ -25,6 +28,13 @@ def browser_type_launch_args(browser_type_launch_args: dict[str, Any]) -> dict[s
 def browser_context_args(browser_context_args: dict[str, Any]) -> dict[str, Any]:
     """A window large enough for the figures."""
     return {**browser_context_args, "viewport": {"width": 1500, "height": 1100}}
+
+
+@pytest.fixture
+def context(context: BrowserContext) -> BrowserContext:
+    """Patient: how fast a page is drawn is the machine's business."""
+    context.set_default_timeout(REDRAW_MS)
+    return context
 
 
 @pytest.fixture(scope="session")

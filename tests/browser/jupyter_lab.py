@@ -10,10 +10,11 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import nbformat
 from playwright.sync_api import ConsoleMessage, Page, expect
@@ -139,6 +140,15 @@ def problems_of(page: Page) -> list[str]:
 
     page.on("console", note)
     page.on("pageerror", lambda error: found.append(str(error)))
+    return found
+
+
+def settled(page: Page, script: str, is_so: Callable[[Any], bool]) -> Any:
+    """What a script finds in the page once it is so, else at last: a page draws when it gets to."""
+    for _ in range(REDRAW_MS // 200):
+        if is_so(found := page.evaluate(script)):
+            break
+        page.wait_for_timeout(200)
     return found
 
 

@@ -9,7 +9,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.recording.recording import open_recording
-from tests.browser.jupyter_lab import REDRAW_MS, RUN_ALL_MS, Lab, problems_of, run_all
+from tests.browser.jupyter_lab import REDRAW_MS, RUN_ALL_MS, Lab, problems_of, run_all, settled
 
 pytestmark = pytest.mark.browser
 
@@ -86,7 +86,8 @@ def test_a_slider_moves_the_figures(
     problems = problems_of(page)
     run_all(page, lab, notebook)
     page.locator(WIDGET_FIGURES + " .main-svg").first.wait_for(timeout=RUN_ALL_MS)
-    assert any(title in shown for shown in page.evaluate(WORDS))
+    words = settled(page, WORDS, lambda words: any(title in each for each in words))
+    assert any(title in each for each in words), words
 
     before = page.evaluate(PREDICTED)
     slider = page.locator(".widget-slider").first

@@ -117,17 +117,20 @@ async ([widget, drawn]) => {
   const style = chosen => getComputedStyle(document.querySelector(chosen));
   const seen = () => [document.querySelector(".main-svg").style.background,
     style(".scatterlayer .js-line").stroke];
-  const later = () => new Promise(resolve => setTimeout(resolve, 200));
+  const end = Date.now() + 60000;
+  const changed = async from => {
+    while (Date.now() < end && seen().some((each, place) => each === from[place]))
+      await new Promise(requestAnimationFrame);
+    return seen();
+  };
   const all = [seen()];
   document.body.dataset.jpThemeLight = "false";
-  await later();
-  all.push(seen());
+  all.push(await changed(all[0]));
   window.dispatchEvent(new Event("beforeprint"));
   all.push(seen());
   window.dispatchEvent(new Event("afterprint"));
   document.body.dataset.jpThemeLight = "true";
-  await later();
-  all.push(seen());
+  all.push(await changed(all[1]));
   return all;
 }
 """

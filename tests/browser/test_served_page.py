@@ -15,7 +15,7 @@ from playwright.sync_api import Page, expect
 
 import pagealloc_model as pm
 from pagealloc_model.notebook.explore_tabs import Question
-from tests.browser.jupyter_lab import REDRAW_MS, RUN_ALL_MS
+from tests.browser.jupyter_lab import REDRAW_MS, RUN_ALL_MS, settled
 from tests.small_recordings import write_recording
 
 pytest.importorskip("voila")
@@ -26,6 +26,7 @@ GROUNDS = """
   .filter(each => each.checkVisibility() && each.style.background)
   .map(each => each.style.background)
 """
+DARK = {"rgb(17, 17, 17)"}
 HALF_HIDDEN = "() => document.documentElement.scrollWidth > innerWidth"
 
 
@@ -75,11 +76,11 @@ def test_the_page_explores_and_asks_no_other_host(
     assert page.get_by_role("button", name="Copy link", exact=True).is_visible()
     page.get_by_role("button", name="give back pcp_batch", exact=True).click()
     expect(status).to_contain_text("candidate as recorded (", timeout=REDRAW_MS)
-    assert not page.evaluate(HALF_HIDDEN)
+    assert not settled(page, HALF_HIDDEN, lambda hidden: not hidden)
     expect(page.locator("body")).to_have_attribute("data-jp-theme-light", "false")
-    grounds = page.evaluate(GROUNDS)
+    grounds = settled(page, GROUNDS, lambda found: len(found) > 1 and set(found) == DARK)
     assert len(grounds) > 1
-    assert set(grounds) == {"rgb(17, 17, 17)"}
+    assert set(grounds) == DARK
     page.screenshot(path=artefacts / "served_page.png")
     assert page.get_by_text("Error displaying widget").count() == 0
     elsewhere = [url for url in answered if urlsplit(url).netloc not in (host, "")]

@@ -26,7 +26,7 @@ Search = Callable[[int], Found | None]  # looks for a buddy of an order
 
 def find_suitable_fallback(buddy: Buddy, order: int, migratetype: int) -> Found | None:
     """find_suitable_fallback(): return a buddy of this very order, of the first type (S6.1)."""
-    if not any(pages for (listed, _), pages in buddy.lists.items() if listed == order):
+    if all(buddy.is_empty(order, listed) for listed in range(len(buddy.machine.migratetypes))):
         return None
     for fallback in FALLBACKS[migratetype]:
         buddy.probes += 1

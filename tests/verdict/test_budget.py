@@ -38,7 +38,7 @@ from tests.small_recordings import shipped_recording
 from tests.verdict.test_loss_windows import with_losses
 
 BY_NAME = {truth.name: truth for truth in TRUTHS}
-PRESSED = ("highatomic_gate3", "highatomic_stock")
+PRESSED = (pytest.param("highatomic_gate3", marks=pytest.mark.long), "highatomic_stock")
 
 
 @pytest.fixture(scope="module", params=PRESSED)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ SOURCES_VARIABLE = "PAGEALLOC_KERNEL_SOURCES"
 def kernel_source() -> Sources:
     """The tree of a series such as "6.12"; skips the test where it or a compiler is missing."""
 
+    @cache
     def tree_of(series: str) -> SourceTree:
         if not any(shutil.which(each) for each in COMPILERS):
             pytest.skip("no C compiler")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -84,6 +85,13 @@ WRONG_RULES = {
 Capture = pytest.CaptureFixture[str]
 
 
+@lru_cache
+def part_of(tree: SourceTree, part: str) -> CompiledTree:
+    """A part of a tree's code, compiled once for all tests."""
+    parts = {each.name: each for each in (ALLOCATION, COMPACTION, RECLAIM)}
+    return CompiledTree(tree, parts[part])
+
+
 def judged(
     tree: SourceTree | CompiledTree,
     rules: str,
@@ -92,8 +100,7 @@ def judged(
     part: str = "allocation",
     order: int = 0,
 ) -> Verdict:
-    parts = {each.name: each for each in (ALLOCATION, COMPACTION, RECLAIM)}
-    code = tree if isinstance(tree, CompiledTree) else CompiledTree(tree, parts[part])
+    code = tree if isinstance(tree, CompiledTree) else part_of(tree, part)
     drawn = {"operations": operations, "seed": seed, "pageblock_order": order}
     return judge(code, KernelRules.named(rules), **drawn)
 
@@ -253,13 +260,13 @@ def test_a_wrong_rule_is_found_under_pressure(
 def test_a_recording_is_reclaimed_as_by_the_kernel(kernel_source: Sources, series: str) -> None:
     recording = shipped_recording("highatomic_stock")
     rules = KernelRules.preset(series)
-    verdict = judge_recorded(CompiledTree(kernel_source(series), RECLAIM), rules, recording)
+    verdict = judge_recorded(part_of(kernel_source(series), "reclaim"), rules, recording)
     assert verdict.difference is None, verdict
     assert verdict.operations > 10_000
 
 
 def test_a_repeated_round_may_have_nothing_to_look_at(kernel_source: Sources) -> None:
-    tree, rules = CompiledTree(kernel_source("6.1"), RECLAIM), KernelRules.preset("6.1")
+    tree, rules = part_of(kernel_source("6.1"), "reclaim"), KernelRules.preset("6.1")
     begin, operations = random_reclaim(random.Random("7 85 reclaim"), rules, 10_000)
     sides = PressureSides(tree, begin, len(operations))
     assert sides.agree_after(operations, 0, 7_732)
@@ -343,7 +350,7 @@ def test_operations_of_compaction_come_to_all_ends() -> None:
 
 
 def test_operations_of_reclaim_reach_what_is_compared(kernel_source: Sources) -> None:
-    tree = CompiledTree(kernel_source("6.12"), RECLAIM)
+    tree = part_of(kernel_source("6.12"), "reclaim")
     reached = dict.fromkeys(RECLAIM_COUNTERS.values(), 0)
     for seed in range(4):
         begin, operations = random_reclaim(random.Random(seed), KernelRules.preset("6.12"), 3_000)
