@@ -15,7 +15,7 @@ BUDGETS = {
     "allocator": 13_720,
     "measured": 3_060,
     "predicted": 8_430,
-    "verdict": 6_570,
+    "verdict": 6_580,
     "show": 3_740,
     "studies": 5_590,
     "notebook": 2_150,

@@ -112,14 +112,14 @@ SHARED = {
     "RECORDING": f"path PATH: {_RECORDING}",
     "RECORDINGS": f"paths PATH some: {_RECORDING}",
     "JSON": "--json: print JSON instead of text",
-    "RECLAIM": '--reclaim literal|elastic|closed = "": elastic: the model decides what is '
-    "reclaimed and compacted; closed: and a task that stalls asks for nothing meanwhile; literal: "
-    "what the recorded kernel reclaimed is repeated. Default: elastic where a policy acts through "
-    "reclaim or the recorded kernel reclaimed, else literal",
+    "RECLAIM": '--reclaim literal|elastic|closed = "": literal: repeat what the recorded kernel '
+    "reclaimed and compacted; elastic: let the model decide; closed: as elastic, and a task that "
+    "stalls asks for nothing meanwhile. Default: elastic if a policy acts through reclaim or the "
+    "recorded kernel reclaimed, else literal",
     "RULES": "--rules SERIES[,RULE=BOOL...] rules_or_evidence: rules of this kernel series "
-    f"({', '.join(preset_names())}) instead of the recorded kernel's, single rules changed; or "
-    "'evidence': let what the recorded kernel did choose too, although a prediction has then seen "
-    "part of the answer",
+    f"({', '.join(preset_names())}) instead of the recorded kernel's, with single rules changed; "
+    "or 'evidence': also use what the recorded events show, so that a prediction has seen part of "
+    "the answer",
     "TREE_PATCH": "--patch FILE path: patch to that tree, which stays as it is on disk",
 }
 """Options of several commands, by the name that stands for them."""

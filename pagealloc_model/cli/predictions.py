@@ -379,7 +379,7 @@ def run_locks(options: argparse.Namespace) -> int:
     print(paragraph(trylock_line(times)), end="\n\n")
     print("Notes:", *[paragraph(line, label="- ") for line in comparison.notes], sep="\n")
     if options.patch is None:
-        print("\nNext: --patch FIELD=VALUE sets the lock under another policy beside this one.")
+        print("\nNext: --patch FIELD=VALUE adds the lock under another policy.")
     else:
         patch = pm.replay(recording, policy, rules=options.rules, assumptions=assumptions)
         title = f"base: as recorded; patch: {policy}; reclaim: {reclaim.mode}"

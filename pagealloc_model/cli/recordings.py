@@ -244,7 +244,7 @@ def run_synth(options: argparse.Namespace) -> int:
     for line in demand.lines:
         print(f"scenario   {line}")
     times = done.lock_times()
-    print("\nBy assumed costs, and for costs that are tenfold apart:\n")
+    print("\nWith the assumed costs; low and high: costs divided and multiplied by 3.16:\n")
     print(longest_hold_table(times))
     print(spread_table(with_spread(times.log, times.machine, times.model, times.visits)))
     print(paragraph(trylock_line(times)))

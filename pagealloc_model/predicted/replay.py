@@ -199,7 +199,7 @@ class Replay(Tables):
         not_covered: what that build leaves to us.
         imposed: decisions of the kernel that were taken from the recording; if any, this is no
             prediction of that recording.
-        checks: whether the recording and what a replay makes up can carry a conclusion.
+        checks: whether the recording and what a replay makes up are usable for predictions.
         recording: what was replayed.
         stalls: of a closed loop, what tasks lost: pid, cpu, cause, request, begin_ns, ns.
         daemon_work: of a closed loop, when kswapd and kcompactd worked: cause, cpu, begin_ns, ns.

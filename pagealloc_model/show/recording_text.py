@@ -98,14 +98,14 @@ def recording_text(recording: Recording, *, full: bool = True) -> str:
     """
     content = describe_recording(recording)
     odd = [check for check in content["provenance"] if check["level"] != USABLE]
-    verdict = f"can carry a conclusion; all {len(content['provenance'])} checks passed"
+    verdict = f"usable for predictions; all {len(content['provenance'])} checks passed"
     if odd:
         names = ", ".join(check["check"] for check in odd)
         refused = any(check["level"] == REFUSED for check in odd)
-        can = "no conclusion" if refused else "a conclusion, with doubts"
-        verdict = f"can carry {can} (see below: {names})"
+        usable = "not usable for predictions" if refused else "usable for predictions, with doubts"
+        verdict = f"{usable} (see below: {names})"
     missing = ", ".join(line.split(":")[0] for line in content["missing"])
-    verdict += f"; {f'but {missing}' if missing else 'it lacks nothing'}"
+    verdict += f"; {f'but {missing}' if missing else 'nothing is missing'}"
     lost = count_of(content["lost"], "event")
     lost += f" in {count_of(content['loss_intervals'], 'interval')}" if content["lost"] else ""
     for cpu, losses in content["lost_by_cpu"].items():
@@ -117,7 +117,7 @@ def recording_text(recording: Recording, *, full: bool = True) -> str:
         "span": f"{content['seconds']:.3f} s",
         "snapshots": content["snapshots"],
     }
-    lines = [paragraph(f"{content['recording']}: it {verdict}."), ""]
+    lines = [paragraph(f"{content['recording']}: {verdict}."), ""]
     lines += [f"{name:<11}{value}" for name, value in head.items()]
     lines += [f"memory     {line}" for line in content["zone_sizes"]]
     lines.append(f"lost       {lost}")

@@ -415,7 +415,7 @@ def believable_words(table: pd.DataFrame, refused: str = "") -> str:
     ]
     believed = ", ".join(dict.fromkeys(names)) or "none"
     rest = _other_words(known)
-    rest = f"; of the other rows {rest}" if rest else ""
+    rest = f"; the other rows: {rest}" if rest else ""
     return f"Believe {len(good)} of {count_of(len(known), 'change')}: {believed}{rest}."
 
 
@@ -424,19 +424,25 @@ def _other_words(known: pd.DataFrame) -> str:
     counts = known["verdict"].value_counts()
     reasons = (
         (WITHIN_ERROR, "within the model's error"),
-        (UNCHECKED, "checked by nothing recorded"),
-        (ONE_SEED, "rare events that need several seeds"),
-        (FAILS_NULL, "of metrics no better than a null model"),
-        (SAME, "the same"),
+        (UNCHECKED, "not shown by the recording"),
+        (ONE_SEED, "too rare to judge from one seed"),
+        (FAILS_NULL, "predicted no better than by a null model"),
+        (SAME, "the same on both sides"),
     )
     return ", ".join(f"{counts[word]} {words}" for word, words in reasons if word in counts)
 
 
 _TOLD_RULE = (
-    "from and to are the interval of the change (95 %), the model's error on this recording "
-    "included. n marks a number, pt points of a share. in error: the interval holds 0. null: a "
-    "null model is as near."
+    "from, to: the 95 % interval of the change, which includes the model's error on this recording."
 )
+_MARK_RULES = {  # said where there is such a mark
+    "n ": "n: a difference in number, not a percentage.",
+    "pt ": "pt: percentage points.",
+    "in error": "in error: the interval contains 0.",
+    "one seed": "one seed: too rare to judge from one seed.",
+    "unchecked": "unchecked: the recording does not show this quantity.",
+    "null": "null: a null model, such as no change, predicts the recording as well.",
+}
 _NAMED, _SHOWN = 4, 12
 """Changes that the first sentence names, and those that a short text has rows for."""
 
@@ -448,7 +454,7 @@ def _short_text(rows: pd.DataFrame, title: str, refused: str) -> str:
     named = [name or row_words(row) for name, row in zip(words, rows.itertuples(), strict=True)]
     known = rows.assign(words=named, total=list(map(bool, words)))[rows["verdict"] != UNKNOWN]
     believed, rest = known[known["verdict"].isin(BELIEVED)], _other_words(known)
-    said = "no change is larger than the model's error and the interval"
+    said = "no change is larger than the model's error"
     if len(believed):
         changes = []
         for row in believed.drop_duplicates("metric")[:_NAMED].itertuples():
@@ -456,11 +462,9 @@ def _short_text(rows: pd.DataFrame, title: str, refused: str) -> str:
             changes.append(f"{row.words} {'down' if amount[0] == '-' else 'up'} by {amount[1:]}")
         counts = f"{len(believed)} of {count_of(len(known), 'change')}"
         are = "is" if len(believed) == 1 else "are"
-        said = (
-            f"{', '.join(changes)}; {counts} {are} larger than the model's error and the interval"
-        )
+        said = f"{', '.join(changes)}; {counts} {are} larger than the model's error"
     others = "the others" if len(believed) else f"all {len(known)}"
-    said += f"; of {others}, {rest.replace(' ', ' are ', 1)}" if rest else ""
+    said += f"; {others}: {rest}" if rest else ""
     first = paragraph(f"{title}: {f'believe no row: {refused}' if refused else said}.")
     totals = known[known["total"]].drop(believed.index, errors="ignore")
     lines = []
@@ -469,7 +473,9 @@ def _short_text(rows: pd.DataFrame, title: str, refused: str) -> str:
         change, _, *interval = measures(row)
         lines.append(("", row.words, *sides, change, *interval, judgement(row)))
     titles = ("", "quantity", "base", "patch", "change", "from", "to", "")
-    return f"{first}\n\n{Table(titles, lines).to_text(TERMINAL)}\n\n{paragraph(_TOLD_RULE)}"
+    cells = " ".join(f"{cell} " for line in lines for cell in line)
+    rule = " ".join([_TOLD_RULE, *(words for mark, words in _MARK_RULES.items() if mark in cells)])
+    return f"{first}\n\n{Table(titles, lines).to_text(TERMINAL)}\n\n{paragraph(rule)}"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -99,8 +99,8 @@ def headline(table: pd.DataFrame) -> str:
     parts = [f"{row.quantity} {row.verdict}" for row in right.head(_NAMED).itertuples()]
     missed = table[~near].sort_values("error", ascending=False, kind="stable")
     misses = [f"{row.quantity} ({row.verdict})" for row in missed.head(_MISSES_NAMED).itertuples()]
-    said = [f"predicted: {', '.join(parts) or 'nothing better than by a null model'}"]
-    said += [f"most wrong: {', '.join(misses)}"] if misses else []
+    said = [f"the model predicts {', '.join(parts) or 'nothing better than a null model does'}"]
+    said += [f"furthest off: {', '.join(misses)}"] if misses else []
     return "; ".join([*said, f"{score_words(table)} {NULL_MODELS}"])
 
 
@@ -109,7 +109,7 @@ def score_words(table: pd.DataFrame) -> str:
     near, null = (int((table[name] <= _NEAR).sum()) for name in ("error", "null_error"))
     return (
         f"{near} of {count_of(len(table), 'quantity', 'quantities')} within {100 * _NEAR:.0f} % of "
-        f"what was measured, {null} by a null model"
+        f"what was measured, against {null} for the null model"
     )
 
 

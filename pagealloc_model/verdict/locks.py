@@ -72,7 +72,7 @@ def lock_policy_table(
     ]
     rows = [
         (
-            *("for costs that are tenfold apart", str(name)),
+            *("with low and high costs", str(name)),
             *(side[end].get(name, pd.NA) for side in sides for end in ("low", "high")),
         )
         for name in sides[0].index.union(sides[1].index, sort=False)

@@ -23,32 +23,30 @@ from pagealloc_model.base.text import (
 Style = Literal["signed", "mmtests"]
 
 PLAIN_RULE = (
-    "Sign rule: change is (patch - base) / base as it is, or a number marked n where base is a "
-    "count below 20 or the change above 1000 %, or in points (pt) of a share; whether that is good "
-    "is in the last column (+ better, - worse). What the model's error is for these rows no "
-    "recording shows."
+    "Sign rule: change is (patch - base) / base. It is patch - base, marked n, where base is a "
+    "count below 20 or the change is above 1000 %, and in percentage points (pt) for a share. Last "
+    "column: + better, - worse. No recording shows the model's error for these rows."
 )
 SIGNED_RULE = (
-    "Sign rule: change is patch - base, in percent of base, or as a number marked n where base is "
-    "a count below 20 or the change above 1000 %, or in points of a share. error: the model's on "
-    "this very recording, in the same measure; from, to: interval of the change between two runs "
-    "(95 %, from windows of the recording and from seeds, the model's error included). Nothing is "
-    "better or worse unless its interval leaves out 0 (in error: it does not). unchecked: "
-    "nothing recorded shows that metric, so the interval has no error in it. one seed: of a rare "
-    "event several seeds tell. null: the model was no nearer than a null model; these come last."
+    "Sign rule: change is patch - base in percent of base. It is a number, marked n, where base is "
+    "a count below 20 or the change is above 1000 %, and in percentage points (pt) for a share. "
+    "error: the model's error on this recording, in the same measure. from, to: 95 % interval of "
+    "the change between two runs, from windows of the recording and from seeds, with the model's "
+    "error added. A change is better or worse only if its interval excludes 0 (in error: it "
+    "contains 0). unchecked: the recording does not show this metric, so no error is added. one "
+    "seed: too rare to judge from one seed. null: a null model is as near; these rows come last."
 )
 MMTESTS_RULE = (
     "Sign rule: percentages are gains over base, positive is better; metrics where neither "
-    "direction is better show (patch - base) / base and are marked with ~. error: the model's on "
-    "this very recording, in percent of base, n a number. Between asterisks: beyond the model's "
-    "error and the spread over windows of the recording. null: no nearer than a null model."
+    "direction is better show (patch - base) / base and are marked with ~. error: the model's "
+    "error on this recording, in percent of base, or a number (n). Between asterisks: larger than "
+    "the model's error and the spread over windows of the recording. null: a null model is as near."
 )
 ERROR_RULE = (
     "error: (predicted - measured) / measured, unless the unit says otherwise; an error in share "
-    "of range is a mean distance over time and has no sign; null: the same "
-    "error of the null model, which knows nothing of the allocator; imposed: taken from the "
-    "recording, so its error says nothing about the model; predicted alone: nothing in the "
-    "recording shows it; NA: not available."
+    "of range is a mean distance over time and has no sign. null: the error of the null model, "
+    "which knows nothing of the allocator. imposed: taken from the recording, so its error says "
+    "nothing about the model. predicted alone: the recording does not show it. NA: not available."
 )
 FEW = 20
 """Of a base below this, a change is a number: a percentage of so little says nothing."""

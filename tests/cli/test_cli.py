@@ -169,7 +169,7 @@ def test_info_and_compare_begin_with_the_verdict(capsys: Capture) -> None:
     assert main(["info", "kbuild"]) == 0
     brief = capsys.readouterr().out
     verdict = (
-        "kbuild: it can carry a conclusion, with doubts (see below: memory and CPUs); it lacks "
+        "kbuild: usable for predictions, with doubts (see below: memory and CPUs); nothing is "
     )
     assert " ".join(brief.split()).startswith(verdict)
     assert "Next: pagealloc validate kbuild" in brief and "pcp_decays" not in brief

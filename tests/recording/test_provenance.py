@@ -1,4 +1,4 @@
-"""Whether a recording can carry a conclusion: each check says usable, in doubt or refused."""
+"""Whether a recording is usable for predictions: each check says usable, in doubt or refused."""
 
 from __future__ import annotations
 

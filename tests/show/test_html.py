@@ -182,4 +182,4 @@ def test_terminals_get_text(validation: Validation) -> None:
         text = pretty(shown)
         assert "<" not in text.replace("<=", "").replace("->", "")
         assert max(map(len, text.splitlines())) < 160
-    assert "by a null model (nothing changes" in " ".join(pretty(validation).split())
+    assert "for the null model (nothing changes" in " ".join(pretty(validation).split())

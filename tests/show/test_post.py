@@ -39,7 +39,7 @@ def test_changes_say_whether_they_are_better() -> None:
     signed = comparison_table(tables.comparison_rows(), FOOTER)
     assert "20      0   -100%  +" in signed
     assert "17000  23000  +35.3%  +" in signed
-    assert "What the model's error is" in " ".join(signed.split())
+    assert "No recording shows the model's error" in " ".join(signed.split())
     gains = comparison_table(tables.comparison_rows(), FOOTER, style="mmtests")
     assert "20.00 (   0.00%)      0.00 ( 100.00%)" in gains
     assert "17000.00 (   0.00%)  23000.00 (  35.29%)" in gains

@@ -131,8 +131,8 @@ def test_a_message_has_one_screen_and_says_what_happens(
     assert main(["post", *words]) == 0
     text = capsys.readouterr().out
     assert text.count("\n") <= MOST_LINES
-    assert said in " ".join(text.split())
-    assert "Not modelled: " in text and "How right the model is" in text
+    said_all = " ".join(text.split())
+    assert all(part in said_all for part in (said, "Not modelled: ", "How right the model is"))
     assert f"$ pagealloc post {' '.join(words)}" in text
     assert not re.search(r"\b[ST]\d+\.?\d*\b|[{}]", text)
 

@@ -260,7 +260,7 @@ def test_the_command_writes_the_figure_and_its_caption(
     for part in (
         "pcp_batch: as recorded -> 7",
         "highatomic_gate3 (kernel ",
-        " by a null model (nothing changes",
+        " for the null model (nothing changes",
         "pagealloc post highatomic_gate3 --patch pcp_batch=7 --figure FILE",
     ):
         assert part in caption
@@ -274,5 +274,5 @@ def test_validate_in_brief_is_one_line(capsys: pytest.CaptureFixture[str]) -> No
     printed = capsys.readouterr().out
     assert printed.count("\n") == 1
     assert printed.startswith("highatomic_gate3: ")
-    assert " by a null model (nothing changes" in printed
+    assert " for the null model (nothing changes" in printed
     assert main(["validate", "highatomic_gate3", "--brief", "--json"]) == 2

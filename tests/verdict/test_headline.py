@@ -63,14 +63,15 @@ def test_the_line_names_what_is_right_and_what_is_not() -> None:
     names = ["quantity", "metric", "measured", "predicted", "error", "null_error", "verdict"]
     table = pd.DataFrame(rows, columns=names)
     assert headline(table) == (
-        "predicted: free pages within 2 %, refills within 6 %; most wrong: fallbacks (3 times too "
-        "many); 2 of 3 quantities within 25 % of what was measured, 0 by a null model (nothing "
-        "changes, no per-CPU lists)"
+        "the model predicts free pages within 2 %, refills within 6 %; furthest off: fallbacks (3 "
+        "times too many); 2 of 3 quantities within 25 % of what was measured, against 0 for the "
+        "null model (nothing changes, no per-CPU lists)"
     )
     assert score_words(table[:1]).startswith("1 of 1 quantity within")
-    assert headline(table[:1]).startswith("predicted: free pages within 2 %; 1 of 1 ")
+    assert headline(table[:1]).startswith("the model predicts free pages within 2 %; 1 of 1 ")
     no_better = table[:1].assign(null_error=0.02)
-    assert headline(no_better).startswith("predicted: nothing better than by a null model; 1 of 1")
+    first = headline(no_better).partition(";")[0]
+    assert first == "the model predicts nothing better than a null model does"
     assert "nothing" in headline(table[:0])
 
 

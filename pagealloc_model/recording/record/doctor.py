@@ -165,7 +165,7 @@ def _tracepoints(host: Host) -> Iterator[Check]:
         )
     elif lacking:
         cost = f"not recorded: {', '.join(lacking)}"
-        todo = "nothing, unless a study needs them; kernels differ"
+        todo = "nothing, unless a study needs them: other kernels have them"
         state = f"{len(usual) - len(lacking)} of {len(usual)}"
         yield _check("tracepoints", state, (cost, todo))
     else:

@@ -263,9 +263,9 @@ def _one_screen(
     left = [f"{more} smaller ones"] if more else []
     for verdict, words in (
         (verdicts.WITHIN_ERROR, "within the model's error"),
-        (verdicts.UNCHECKED, "of what nothing recorded shows"),
-        (verdicts.ONE_SEED, "of rare events that need several seeds"),
-        (verdicts.FAILS_NULL, "no better than a null model's"),
+        (verdicts.UNCHECKED, "not shown by the recording"),
+        (verdicts.ONE_SEED, "too rare to judge from one seed"),
+        (verdicts.FAILS_NULL, "predicted no better than by a null model"),
     ):
         left += [f"{counts[verdict]} {words}"] if counts.get(verdict, 0) else []
     rest = f"Changes not shown: {', '.join(left)}. " if left else ""

@@ -150,7 +150,7 @@ def traffic_line(comparison: LockComparison) -> str:
 
 
 def longest_hold_table(times: LockTimes, *, width: int = WIDTH) -> str:
-    """The longest hold of each caller in pages, and in time for costs that are tenfold apart."""
+    """The longest hold of each caller in pages, and in time for low and high costs."""
     rows = []
     for row in times.longest_holds().itertuples():
         cause = " ".join(filter(None, (row.site, row.cause)))
@@ -160,7 +160,7 @@ def longest_hold_table(times: LockTimes, *, width: int = WIDTH) -> str:
 
 
 def spread_table(spread: pd.DataFrame, *, width: int = WIDTH) -> str:
-    """Those of `with_spread` in time but longest holds, for costs that are tenfold apart."""
+    """Those of `with_spread` in time but longest holds, for low and high costs."""
     others = spread[~spread["result"].astype(str).str.startswith("longest hold, ")]
     columns = ["result", "low", "value", "high"]
     rows = [("in time", *row) for row in others[columns].itertuples(index=False)]
@@ -179,12 +179,12 @@ def trylock_line(times: LockTimes) -> str:
 
 
 REPEATED_RULE = (
-    "Sign rule: change is patch - base of the means, in percent of base, or as a number marked n "
-    "where base is below 20 or the change above 1000 %, or in points of a share. error: the "
-    "model's on these very recordings, in the same measure. Nothing is better or worse unless its "
-    "interval, over runs and over windows of each, error included, leaves out 0 (in error: it does "
-    "not). unchecked: nothing recorded shows that metric. null: the model was no nearer than a "
-    "null model; such rows come last."
+    "Sign rule: change is patch - base of the means, in percent of base. It is a number, marked n, "
+    "where base is below 20 or the change is above 1000 %, and in percentage points (pt) for a "
+    "share. error: the model's error on these recordings, in the same measure. A change is better "
+    "or worse only if its interval, over runs and windows and with that error added, excludes 0 "
+    "(in error: it contains 0). unchecked: no recording shows this metric. null: a null model is "
+    "as near; these rows come last."
 )
 
 
@@ -410,13 +410,16 @@ def doctor_text(checks: Sequence[Check] | None = None) -> str:
     for check in checks:
         mark = "NO" if check.blocks else "--" if check.cost else "ok"
         label = f"{mark}  {check.name:<{width}}  "
-        words = "; ".join(filter(None, [check.found, check.cost, check.todo]))
+        todo = check.todo and f"to do: {check.todo}"
+        words = "; ".join(filter(None, [check.found, check.cost, todo]))
         hanging = {"initial_indent": label, "subsequent_indent": " " * len(label)}
         # a path stays in one piece, to be copied
         whole = {"break_long_words": False, "break_on_hyphens": False}
         lines += textwrap.wrap(words, TERMINAL, **hanging, **whole)
     is_possible = "not possible" if any(check.blocks for check in checks) else "possible"
-    return "\n".join([*lines, "", f"recording is {is_possible} here"])
+    first = f"Recording is {is_possible} here. (ok: nothing is missing; --: what is missing costs"
+    first += " something; NO: it is needed.)"
+    return "\n".join([paragraph(first), "", *lines])
 
 
 def live_text(seconds: float) -> str:
