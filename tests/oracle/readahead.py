@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from tests.oracle.folio_orders import Ask
 
@@ -45,49 +46,44 @@ def lowered(request: Request, largest: int) -> list[Ask]:
     return asks(1 << request.order, below)
 
 
-def neighbours(requests: Sequence[Request]) -> Iterator[tuple[Request, Request]]:
-    """Reading ahead of single pages, and the same task's next request if it is such too."""
-    last: dict[int, Request] = {}
-    for each in requests:
-        before = last.get(each.task)
-        last[each.task] = each
-        if before and could_grow(before) and could_grow(each) and before.bits == each.bits:
-            yield before, each
-
-
 def could_grow(request: Request) -> bool:
+    """Reading ahead of a single page of a known file."""
     is_served = not request.failed and request.lead is None
-    return is_served and request.kind == "ahead" and request.order == 0
+    is_single = request.kind == "ahead" and request.order == 0
+    return is_served and is_single and request.page is not None
 
 
 def follows(before: Request, request: Request) -> bool:
-    """Whether indices, where both are known, follow each other."""
-    if before.page is None or request.page is None:
-        return before.page is request.page
-    return request.page == (before.page[0], before.page[1] + 1)
+    """Whether a task reads the next page of the same file."""
+    assert before.page and request.page
+    is_next = request.page == (before.page[0], before.page[1] + 1)
+    return is_next and request.bits == before.bits
 
 
 def windows(requests: Sequence[Request]) -> list[tuple[list[Request], int | None]]:
     """Windows, each with the number of the one that it goes on from, if any."""
-    pairs = list(neighbours(requests))
-    times = sorted(after.time_ns - before.time_ns for before, after in pairs)
+    by_task: dict[int, list[Request]] = {}
+    for each in requests:
+        if could_grow(each):
+            by_task.setdefault(each.task, []).append(each)
+    times = sorted(
+        after.time_ns - before.time_ns
+        for own in by_task.values()
+        for before, after in pairwise(own)
+        if follows(before, after)
+    )
     longest = 4 * times[len(times) // 2] if times else 0
-    joined = {after.name: before for before, after in pairs}
     found: list[tuple[list[Request], int | None]] = []
-    in_window: dict[int, int] = {}
-    for each in sorted(requests, key=lambda request: request.task):
-        if not could_grow(each):
-            continue
-        before = joined.get(each.name)
-        own = None if before is None else in_window[before.name]
-        if before is not None and own is not None:
-            together = each.time_ns - before.time_ns <= longest and follows(before, each)
-            if together and len(found[own][0]) < 32:
-                found[own][0].append(each)
-                in_window[each.name] = own
-                continue
-        in_window[each.name] = len(found)
-        found.append(([each], own))
+    for own in by_task.values():
+        last: Request | None = None
+        for each in own:
+            goes_on = last is not None and follows(last, each)
+            is_near = last is not None and each.time_ns - last.time_ns <= longest
+            if goes_on and is_near and len(found[-1][0]) < 32:
+                found[-1][0].append(each)
+            else:
+                found.append(([each], len(found) - 1 if goes_on else None))
+            last = each
     return found
 
 
@@ -114,16 +110,14 @@ def asked(requests: Sequence[Request], largest: int, kernel: Kernel) -> list[tup
     for own, before in found:
         pages, order = len(own), 0 if kernel.order_kept else 2
         if before is not None:
-            last = found[before][0]
-            goes_on = pages >= len(last) if own[0].page is None else follows(last[-1], own[0])
-            goes_on &= (own[0].page is None) == (last[-1].page is None)
-            order = window_orders[before] + 2 if goes_on else order
+            order = window_orders[before] + 2
         order = min(order, largest, pages.bit_length() - 1)
         if not kernel.order_kept and pages < 4:
             order = 0
         window_orders.append(order)
         place = 0
-        for size in orders(own[0].page[1] if own[0].page else 0, pages, order, kernel):
+        assert own[0].page
+        for size in orders(own[0].page[1], pages, order, kernel):
             if size:
                 inside = own[place : place + (1 << size)]
                 grown |= {each.name for each in inside}

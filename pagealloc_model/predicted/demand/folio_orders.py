@@ -12,6 +12,7 @@ from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import objects as resolved
 from pagealloc_model.allocator import pressure_layout as pr
 from pagealloc_model.allocator.state import thp_reclaim_bits
+from pagealloc_model.base.errors import PolicyError
 from pagealloc_model.policy.assumptions import ElasticAssumptions
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Policy
@@ -70,6 +71,9 @@ def with_page_cache_orders(
         largest: order, `policy.page_cache_max_order`.
         rules: the kernel's.
         places: by object, its file, -1 where unknown, and its index there.
+
+    Raises:
+        PolicyError: nothing would change, as no event tells what could be larger.
     """
     events, is_file = demand.events, _are_of(demand.events, pr.FILE)
     left = _LeftOut.of(demand, is_file, np.arange(16) > largest)
@@ -81,7 +85,16 @@ def with_page_cache_orders(
         made.split(row, below, 1 << pr.THP_ORDER)
     is_ahead = is_served & ~is_write & (events["bits"] & np.uint32(pr.GFP_NORETRY) != 0)
     is_ahead &= (events["order"] == 0) & (left.leads[events["object"]] < 0)
-    counts = _add_windows(made, tasks, is_ahead, largest, rules, places) if largest else {}
+    rows = np.flatnonzero(is_ahead & (places[0][events["object"]] >= 0))
+    counts = {"reads_left": int(is_ahead.sum() - len(rows)) if largest else 0}
+    if largest and (places[0] < 0).all() and not (is_file & (events["order"] > largest)).any():
+        raise PolicyError(
+            f"policy page_cache_max_order={largest}: no request is above it, and only filemap "
+            "events tell what could be larger; record with --events 'default,filemap:mm_filemap_*'"
+        )
+    if largest:
+        rows = rows[np.argsort(tasks[rows], kind="stable")]
+        counts |= _add_windows(made, rows, tasks[rows], largest, rules, places)
     is_cut = made.are_cut() | (left.leads != made.all_leads()[: len(left.leads)])
     is_use = (events["operation"] == at.USE) & (events["object"] >= 0)
     counts |= {
@@ -95,47 +108,34 @@ def with_page_cache_orders(
 
 def _add_windows(
     made: _Made,
+    rows: np.ndarray,
     tasks: np.ndarray,
-    is_ahead: np.ndarray,
     largest: int,
     rules: KernelRules,
     places: tuple[np.ndarray, np.ndarray],
 ) -> dict[str, int]:
-    """Cut windows of single pages into folios; returns counts of what was assumed."""
-    events = made.old.events
-    asks = np.isin(events["operation"], (at.ALLOC, at.RECORDED_FAILURE))
-    asks |= (events["operation"] == at.USE) & (events["offset"] == 1)
-    rows = np.flatnonzero(asks & (events["object"] >= 0))
-    rows = rows[np.argsort(tasks[rows], kind="stable")]
-    file, index = (of_object[events["object"][rows]] for of_object in places)
-    adjacent = is_ahead[rows][1:] & is_ahead[rows][:-1] & (np.diff(tasks[rows]) == 0)
-    adjacent &= events["bits"][rows][1:] == events["bits"][rows][:-1]
-    gaps = np.diff(events["time_ns"][rows])
+    """Cut windows of single pages, by task, into folios; returns counts of what was assumed."""
+    asked = made.old.events[rows]
+    file, index = (of_object[asked["object"]] for of_object in places)
+    gaps = np.diff(asked["time_ns"])
+    adjacent = (np.diff(file) == 0) & (np.diff(index) == 1) & (np.diff(tasks) == 0)
+    adjacent &= asked["bits"][1:] == asked["bits"][:-1]
     times = np.sort(gaps[adjacent])
-    next_in_file = (np.diff(file) == 0) & ((file[1:] < 0) | (np.diff(index) == 1))
-    follows = adjacent & next_in_file
-    if len(times):
-        follows &= gaps <= 4 * times[len(times) // 2]
+    follows = adjacent & (gaps <= 4 * times[len(times) // 2]) if len(times) else adjacent
     edges = [0, *(np.flatnonzero(~follows) + 1).tolist(), len(rows)] if len(rows) else [0]
-    counts = dict.fromkeys(("windows", "windows_cut", "windows_taken_to_begin_aligned"), 0)
-    pages = order = 0
+    counts = dict.fromkeys(("windows", "windows_cut"), 0)
+    order, first = 0, 0 if rules.readahead_order_kept else 2
     for run, run_end in pairwise(edges):
-        if not is_ahead[rows[run]]:
-            continue
         counts["windows_cut"] += (run_end - run - 1) // _WINDOW
         for begin in range(run, run_end, _WINDOW):
-            before, pages = pages, min(run_end - begin, _WINDOW)
-            is_known = file[begin] >= 0
-            goes_on = begin > 0 and adjacent[begin - 1] and next_in_file[begin - 1]
-            goes_on = goes_on and (is_known or pages >= before)
-            first = 0 if rules.readahead_order_kept else 2
+            pages = min(run_end - begin, _WINDOW)
+            goes_on = begin > 0 and adjacent[begin - 1]
             order = min(order + 2 if goes_on else first, largest, pages.bit_length() - 1)
             if not rules.readahead_order_kept and pages < 4:
                 order = 0
-            start = int(index[begin]) if is_known else 0
-            made.add_window(rows[begin : begin + pages], start, order, rules.order_1_folios)
+            part = rows[begin : begin + pages]
+            made.add_window(part, int(index[begin]), order, rules.order_1_folios)
             counts["windows"] += 1
-            counts["windows_taken_to_begin_aligned"] += not is_known
     return counts
 
 
