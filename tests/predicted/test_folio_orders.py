@@ -19,7 +19,7 @@ from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.predicted.demand.demand import Demand
 from pagealloc_model.predicted.demand.folio_orders import with_anon_orders
 from pagealloc_model.verdict.quantities import OTHER_ORDERS
-from tests.oracle.folio_orders import Unit, asked
+from tests.oracle.folio_orders import Asked, Unit
 
 ANON = pr.ANON << pr.CLASS_SHIFT
 FOLIO = at.GFP_NOMEMALLOC
@@ -27,43 +27,57 @@ ELASTIC = Assumptions(reclaim="elastic")
 
 
 def drawn(seed: int) -> tuple[list[Unit], dict[int, int], Demand, np.ndarray]:
-    """Units of two tasks, some in place of a failure, freed in runs; the same as a demand."""
+    """Units of two tasks, some in place of failures, unmapped together; the same as a demand."""
     rng = random.Random(seed)
     units: list[Unit] = []
     failures: dict[int, int] = {}
     rows: list[tuple[int, int, int, int]] = []  # operation, object, order, cpu
     tasks: list[int] = []
     leads: dict[int, int] = {}
-    frees: list[tuple[int, Unit]] = []
+    mapped: dict[int, list[list[Unit]]] = {0: [], 1: []}
+    bursts, freed = Counter[int](), Counter[int]()
+
+    def unmap(task: int, share: float) -> None:
+        rng.shuffle(mapped[task])
+        for own in mapped[task]:
+            for unit in own:
+                if rng.random() < share:
+                    unit.freed = bursts[task], freed[task]
+                    freed[task] += 1
+                    rows.append((at.FREE, unit.name, unit.order, rng.randrange(2)))
+                    tasks.append(task)
+        mapped[task] = []
+        bursts[task] += 1
+
     name = 0
-    for _ in range(rng.randrange(4, 12)):
-        task, lead = rng.randrange(2), None
-        if rng.random() < 0.2:
-            lead, name = name, name + 1
-            failures[lead] = rng.choice((4, 9))
-            rows.append((at.RECORDED_FAILURE, lead, failures[lead], 0))
-            tasks.append(task)
-        order = rng.choice((0, 0, 0, 2, 4, 9)) if lead is None else 0
-        own, cpu = [], rng.randrange(2)
-        for _ in range(rng.randrange(1, 40 if order < 9 else 3)):
-            unit = Unit(name, task, order if rng.random() < 0.95 else 0, None, lead)
-            name += 1
-            own.append(unit)
-            rows.append((at.ALLOC, unit.name, unit.order, 0))
-            tasks.append(task)
-            if lead is not None:
-                leads[unit.name] = lead
-        if rng.random() < 0.1:
-            rng.shuffle(own)
-        if rng.random() < 0.9:
-            frees += [(cpu, unit) for unit in own]
-        units += sorted(own, key=lambda unit: unit.name)
-    counts: Counter[int] = Counter()
-    for cpu, unit in frees:
-        unit.freed = (cpu, counts[cpu])
-        counts[cpu] += 1
-        rows.append((at.FREE, unit.name, unit.order, cpu))
-        tasks.append(unit.task)
+    for _ in range(rng.randrange(4, 14)):
+        task, own = rng.randrange(2), []
+        for _ in range(rng.choice((1, 1, 2, 3))):
+            lead = None
+            if rng.random() < 0.3:
+                lead, name = name, name + 1
+                failures[lead] = rng.choice((4, 9))
+                rows.append((at.RECORDED_FAILURE, lead, failures[lead], 0))
+                tasks.append(task)
+            order = rng.choice((0, 0, 0, 2, 4, 9)) if lead is None else 0
+            for _ in range(
+                rng.randrange(1, 3 if order == 9 else 40 if rng.random() < 0.9 else 300)
+            ):
+                unit = Unit(name, task, order if rng.random() < 0.95 else 0, None, lead)
+                name += 1
+                own.append(unit)
+                rows.append((at.ALLOC, unit.name, unit.order, 0))
+                tasks.append(task)
+                if lead is not None:
+                    leads[unit.name] = lead
+        units += own
+        if rng.random() < 0.4:
+            own = rng.sample(own, len(own))
+        mapped[task].append(own)
+        if rng.random() < 0.5:
+            unmap(task, rng.choice((1.0, 1.0, 0.9)))
+    for task in mapped:
+        unmap(task, rng.choice((1.0, 0.9, 0.0)))
     events = np.zeros(len(rows), at.EVENT)
     for column, values in zip(
         ("operation", "object", "order", "cpu"), zip(*rows, strict=True), strict=True
@@ -87,41 +101,39 @@ def drawn(seed: int) -> tuple[list[Unit], dict[int, int], Demand, np.ndarray]:
     return units, failures, demand, np.array(tasks, np.int64)
 
 
-def outlines(demand: Demand, known: int, failures: set[int]) -> list[tuple[object, ...]]:
-    """Trees of requests by what replaces what, in the order in which they are asked for."""
+def outlines(demand: Demand, named: dict[int, int], known: int) -> list[tuple[object, ...]]:
+    """Trees of requests by what replaces what; `named` has objects by recorded time."""
     requests = demand.events[np.isin(demand.events["operation"], (at.ALLOC, at.RECORDED_FAILURE))]
-    requests = requests[~np.isin(requests["object"], list(failures))]
+    requests = requests[requests["object"] >= 0]
+    failed = set(demand.recorded["object"][demand.recorded["operation"] == at.RECORDED_FAILURE])
     children: dict[int, list[int]] = {}
-    tops = []
-    for number in requests["object"].tolist():
-        lead = int(demand.leads[number])
-        (tops if lead < 0 or lead in failures else children.setdefault(lead, [])).append(number)
+    first = dict(zip(requests["object"].tolist(), requests["time_ns"].tolist(), strict=True))
+    for number in first:
+        children.setdefault(int(demand.leads[number]), []).append(number)
 
     def outline(number: int) -> tuple[object, ...]:
-        below = tuple(outline(each) for each in children.get(number, []))
-        return int(demand.objects["order"][number]), number < known, below
+        below = tuple(sorted(outline(each) for each in children.get(number, [])))
+        kind = "made" if number >= known else "failure" if number in failed else "unit"
+        return int(demand.objects["order"][number]), named[first[number]], kind, below
 
-    return [outline(number) for number in tops]
-
-
-def shape(tree: tuple[object, ...]) -> tuple[object, ...]:
-    order, _, is_unit, children = tree
-    return order, is_unit, tuple(shape(each) for each in children)  # type: ignore[union-attr]
+    return sorted(outline(number) for number in children[-1])
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(100))
 def test_faults_ask_as_the_oracle_says(seed: int) -> None:
     units, failures, demand, tasks = drawn(seed)
     mask = random.Random(seed).choice((0, 1 << 4, 1 << 9, 1 << 4 | 1 << 9, 1 << 2 | 1 << 3, 0x3FC))
     touched = random.Random(seed).choice((512, 60))
     elastic = ElasticAssumptions(base_pages_per_huge=touched)
     found = with_anon_orders(demand, tasks, Policy(huge_anon_orders=mask), elastic)
-    enabled = {name: order for name, order in failures.items() if mask >> order & 1}
-    for unit in units:
-        if unit.lead is not None and unit.lead not in enabled:
-            unit.lead, unit.left_out = None, unit.lead
-    expected = asked(units, enabled, mask, touched)
-    assert outlines(found, len(demand.objects), set(failures)) == [shape(each) for each in expected]
+    named = {
+        int(event["time_ns"]): int(event["object"])
+        for event in demand.events
+        if event["operation"] != at.FREE
+    }
+    expected = Asked(units, failures, mask, touched)
+    trees = outlines(found, named, len(demand.objects))
+    assert trees == sorted(ask.outline() for ask in expected.tops)
     assert (np.diff(found.events["time_ns"]) >= 0).all()
     _check_frees(found)
 
@@ -133,11 +145,12 @@ def _check_frees(demand: Demand) -> None:
     assert len(set(number.tolist())) == len(number)
     begun = {n: r for r, n in enumerate(demand.events["object"].tolist()) if not frees[r]}
     assert all(begun[n] < r for n, r in zip(number.tolist(), row.tolist(), strict=True))
+    failed = set(demand.recorded["object"][demand.recorded["operation"] == at.RECORDED_FAILURE])
     freed = dict(zip(number.tolist(), demand.events["time_ns"][frees].tolist(), strict=True))
     for child, lead in enumerate(demand.leads.tolist()):
         if lead in freed and child in freed:
             assert freed[lead] >= freed[child]
-            assert begun[lead] < begun[child]
+            assert begun[lead] < begun[child] or lead in failed
 
 
 def test_a_mask_splits_and_joins_faults_of_a_recording() -> None:

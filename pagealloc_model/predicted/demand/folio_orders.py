@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 import numpy as np
 
@@ -17,7 +17,9 @@ from pagealloc_model.policy.assumptions import ElasticAssumptions
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Policy
 from pagealloc_model.predicted.demand.demand import Demand
+from pagealloc_model.predicted.demand.mappings import Mappings, last_frees
 
+PMD_PAGES = 1 << pr.THP_ORDER
 _BASE = 16
 """Places in the order of events at one row, from one request of a split unit to the next."""
 _RECLAIM = at.GFP_DIRECT_RECLAIM | at.GFP_KSWAPD_RECLAIM
@@ -43,15 +45,20 @@ def with_anon_orders(
     events, leads = demand.events, left.leads
     units = np.flatnonzero((events["operation"] == at.ALLOC) & is_anon)
     units = units[np.argsort(tasks[units], kind="stable")]
+    mappings = Mappings(demand, tasks, units)
+    leads[mappings.number[mappings.strayed]] = -1
     asked = is_anon & (events["order"] > 0) & (events["operation"] != at.FREE)
     bits = _folio_bits(policy, elastic, events["bits"][asked])
+    pairs = np.unique(np.stack([tasks[asked], events["order"][asked].astype(np.int64)]), axis=1)
+    was_on = frozenset(zip(*pairs.tolist(), strict=True))
     made = _Made(demand, leads, mask, bits, elastic.base_pages_per_huge)
-    for begin, end in pairwise(_run_edges(demand, tasks, units, leads, mask)):
-        made.add_run(units[begin:end], whole=end - begin > 1)
+    faults = _Faults(made, mappings, left.is_dropped, was_on)
+    faults.add_all()
     counts = {
         "faults_split": len(made.cut),
         "groups_of_faults": made.groups,
-        "runs_taken_to_begin_aligned": made.runs,
+        "runs_taken_to_begin_aligned": faults.runs,
+        "ranges_touched_out_of_order": faults.out_of_order,
     }
     return made.demand(left, counts)
 
@@ -180,53 +187,21 @@ def _folio_bits(policy: Policy, elastic: ElasticAssumptions, recorded: np.ndarra
     return at.GFP_NOMEMALLOC | int(found[counts.argmax()]) & ~dropped
 
 
-def _frees(demand: Demand) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """By object: its last free's row, -1 if some of it is never freed; whether whole; its rank.
-
-    Ranks are the free's number among those of its CPU, the CPU in the upper bits.
-    """
-    events, objects = demand.events, demand.objects
-    by_reclaim = events["bits"] & np.uint32(pr.FREED_BY_RECLAIM) == np.uint32(pr.FREED_BY_RECLAIM)
-    rows = np.flatnonzero((events["operation"] == at.FREE) & (events["object"] >= 0) & ~by_reclaim)
-    number = events["object"][rows]
-    pages = np.bincount(number, 1 << events["order"][rows].astype(np.int64), len(objects))
-    last, rank = (np.full(len(objects), -1, np.int64) for _ in range(2))
-    last[number] = rows
-    last[pages < 1 << objects["order"].astype(np.int64)] = -1
-    whole = (np.bincount(number, minlength=len(objects)) == 1) & (last >= 0)
-    by_cpu = np.argsort(events["cpu"][rows], kind="stable")
-    cpu = events["cpu"][rows][by_cpu].astype(np.int64)
-    rank[number[by_cpu]] = (cpu << 40) + np.arange(len(rows)) - np.searchsorted(cpu, cpu)
-    return last, whole, rank
-
-
-def _run_edges(
-    demand: Demand, tasks: np.ndarray, units: np.ndarray, leads: np.ndarray, mask: int
-) -> list[int]:
-    """Where runs begin among units in order of task and time, and where the last one ends."""
-    _, whole, rank = _frees(demand)
-    number = demand.events["object"][units]
-    joins = whole[number]
-    joins &= (demand.events["order"][units] != pr.THP_ORDER) | bool(mask >> pr.THP_ORDER & 1)
-    follows = joins[1:] & joins[:-1] & (rank[number[1:]] == rank[number[:-1]] + 1)
-    recorded = np.full(len(demand.objects), -1, np.int32)
-    recorded[: len(demand.leads)] = demand.leads
-    before = recorded[number]
-    follows |= before[1:] >= 0
-    follows &= (before[1:] == before[:-1]) & (leads[number[1:]] == leads[number[:-1]])
-    follows &= tasks[units][1:] == tasks[units][:-1]
-    return [0, *(np.flatnonzero(~follows) + 1).tolist(), len(units)] if len(units) else [0]
+def _aligned(offset: int, order: int) -> int:
+    """The next multiple of 2^order."""
+    return -(-offset >> order) << order
 
 
 @dataclass
 class _Ask:
-    """A request at the top: its object, order, row and place there, and the row of its free."""
+    """A request at the top: its object, order, row and place there, the row of its free, offset."""
 
     number: int
     order: int
     row: int
     place: int
     freed: int
+    offset: int = 0
 
 
 @dataclass
@@ -245,28 +220,14 @@ class _Made:
     cut: list[int] = field(default_factory=list)
     relinked: dict[int, int] = field(default_factory=dict)
     groups: int = 0
-    runs: int = 0
 
     def __post_init__(self) -> None:
         """Look up when objects are freed."""
-        self.last = _frees(self.old)[0]
+        self.last = last_frees(self.old)[0]
 
     def orders_up_to(self, order: int) -> list[int]:
         """Enabled orders up to one, largest first."""
         return [each for each in range(order, 0, -1) if self.mask >> each & 1]
-
-    def add_run(self, units: np.ndarray, *, whole: bool) -> None:
-        """Take up the units of a run, which are rows of events."""
-        events = self.old.events
-        asks = [ask for row in units.tolist() for ask in self._unit(row)]
-        lead = int(self.leads[events["object"][units[0]]])
-        limit = int(self.old.objects["order"][lead]) if lead >= 0 else at.ORDERS
-        if not whole and len(asks) < 2:
-            return
-        before = self.groups
-        for order in reversed(self.orders_up_to(min(limit - 1, pr.THP_ORDER))):
-            asks = self._grouped(asks, order, lead)
-        self.runs += self.groups > before
 
     def _new(self, order: int, lead: int, row: int, place: int, freed: int) -> int:
         number = len(self.old.objects) + len(self.orders)
@@ -276,14 +237,6 @@ class _Made:
         if freed >= 0:
             self.frees.append((freed, number))
         return number
-
-    def _unit(self, row: int) -> list[_Ask]:
-        event = self.old.events[row]
-        number, order = int(event["object"]), int(event["order"])
-        orders = self.orders_up_to(order)
-        if order == 0 or orders == [order]:
-            return [_Ask(number, order, row, at.ORDERS * _BASE, int(self.last[number]))]
-        return self.split(row, orders, self.touched)
 
     def split(self, row: int, orders: list[int], touched: int) -> list[_Ask]:
         """Ask for a unit anew, by orders in turn; of a huge page for the last pages touched."""
@@ -304,42 +257,24 @@ class _Made:
                 place = (offset * (at.ORDERS + 1) + depth + at.ORDERS) * _BASE
                 made = self._new(own, lead, row, place, freed)
                 if depth == 0:
-                    found.append(_Ask(made, own, row, place, freed))
+                    found.append(_Ask(made, own, row, place, freed, offset))
                 if own:
                     ask(left[1:], offset, offset + (1 << own), made, depth + 1)
 
         ask(orders, 0, pages, lead, 0)
         return found
 
-    def _grouped(self, asks: list[_Ask], order: int, lead: int) -> list[_Ask]:
-        size, place = 1 << order, 0
-        made: list[_Ask] = []
-        waiting: list[_Ask] = []
-        held = 0
-        for each in asks:
-            if place % size == 0:
-                made += waiting
-                waiting, held = [], 0
-            waiting.append(each)
-            place += 1 << each.order
-            held += 1 << each.order
-            if held == size and place % size == 0 and len(waiting) > 1:
-                made.append(self._group(waiting, order, lead))
-                waiting, held = [], 0
-            elif held > size:
-                made += waiting
-                waiting, held = [], 0
-        return made + waiting
-
-    def _group(self, asks: Sequence[_Ask], order: int, lead: int) -> _Ask:
+    def group(self, asks: Sequence[_Ask], order: int, lead: int) -> _Ask:
         """Ask for an order in front of the first of some requests, which it stands for."""
-        first, ends = asks[0], [one.freed for one in asks]
+        first = min(asks, key=lambda ask: (ask.row, ask.place))
+        ends = [one.freed for one in asks]
         freed = max(ends) if min(ends) >= 0 else -1
         number = self._new(order, lead, first.row, first.place - 1, freed)
         for one in asks:
             self._link(one.number, number)
         self.groups += 1
-        return _Ask(number, order, first.row, first.place - 1, freed)
+        begin = asks[0].offset >> order << order
+        return _Ask(number, order, first.row, first.place - 1, freed, begin)
 
     def add_window(self, rows: np.ndarray, index: int, order: int, order_1: bool) -> None:
         """Cut a window of single pages, from an index on, into folios of at most an order."""
@@ -353,7 +288,7 @@ class _Made:
             if own:
                 part = range(place, place + (1 << own))
                 pages = [(int(numbers[each]), int(rows[each])) for each in part]
-                self._group(
+                self.group(
                     [_Ask(n, 0, row, at.ORDERS * _BASE, int(self.last[n])) for n, row in pages],
                     own,
                     -1,
@@ -366,6 +301,12 @@ class _Made:
             self.relinked[number] = lead
         else:
             self.new_leads[number - known] = lead
+
+    def lead(self, number: int) -> int:
+        """What a request comes in place of, -1 for nothing."""
+        known = len(self.old.objects)
+        own = self.leads[number] if number < known else self.new_leads[number - known]
+        return int(self.relinked.get(number, own))
 
     def are_cut(self) -> np.ndarray:
         """Mask of the recorded objects that are asked for anew."""
@@ -423,3 +364,167 @@ class _Made:
             leads=self.all_leads(),
             by_orders={**before, **{name: before.get(name, 0) + n for name, n in counts.items()}},
         )
+
+
+@dataclass
+class _Faults:
+    """Requests of anonymous faults, by mapping."""
+
+    made: _Made
+    mappings: Mappings
+    is_dropped: np.ndarray
+    was_on: frozenset[tuple[int, int]]
+    runs: int = 0
+    out_of_order: int = 0
+    task: int = -1
+
+    def __post_init__(self) -> None:
+        """Look up orders of units, rows of failures and the huge page that each unit replaced."""
+        events, lead = self.made.old.events, self.mappings.lead
+        self.order = events["order"][self.mappings.units].astype(np.int64)
+        failed = (events["operation"] == at.RECORDED_FAILURE) & (events["object"] >= 0)
+        rows = np.flatnonzero(failed)
+        self.failed_at = dict(zip(events["object"][rows].tolist(), rows.tolist(), strict=True))
+        near, places = np.unique(self.made.leads[self.mappings.number], return_index=True)
+        self.begun = dict(zip(near.tolist(), places.tolist(), strict=True))
+        outer = lead.copy()
+        for _ in range(at.ORDERS):
+            above = np.where(outer >= 0, self.mappings.recorded[outer], -1)
+            outer = np.where(above >= 0, above, outer)
+        is_huge = self.made.old.objects["order"][outer] == pr.THP_ORDER
+        self.huge = np.where((outer >= 0) & is_huge, outer, -1)
+
+    def add_all(self) -> None:
+        """Take up every mapping: between huge pages, served or refused, and in their ranges."""
+        scattered: list[tuple[np.ndarray, list[int]]] = []
+        for places, mixed in self.mappings.blocks():
+            key = np.where(self.order[places] == pr.THP_ORDER, -2 - places, self.huge[places])
+            if mixed:
+                key[key >= 0] = -1
+            cuts = np.flatnonzero(np.diff(key)) + 1
+            for place, part in zip([0, *cuts.tolist()], np.split(places, cuts), strict=True):
+                failure = int(key[place])
+                dense, end = self._dense(part)
+                if failure != -1:
+                    lead = -1 if failure < 0 or self.is_dropped[failure] else failure
+                    self._range(part, dense, lead, PMD_PAGES)
+                elif mixed:
+                    huge = self.huge[part]
+                    huge = huge[(huge >= 0) & ~np.isin(huge, self.huge[: part.min()])]
+                    scattered.append((part, list(dict.fromkeys(huge.tolist()))))
+                else:
+                    is_last = place + len(part) == len(places)
+                    self._range(part, dense + (0 if is_last else -end % PMD_PAGES), -1, 0)
+        known = [
+            (int((1 << self.order[part]).sum()), len(found) * PMD_PAGES)
+            for part, found in scattered
+            if found
+        ]
+        share = [max(sum(each), 1) for each in zip(*known, strict=True)] or [1, 1]
+        for part, found in scattered:
+            self._scattered(part, found, share)
+
+    def _dense(self, part: np.ndarray) -> tuple[np.ndarray, int]:
+        """Offsets of units one behind the other, and their end."""
+        found, end, inner, before = [], 0, 0, -1
+        for place in part.tolist():
+            failure, order = (
+                int(self.made.leads[self.mappings.number[place]]),
+                int(self.order[place]),
+            )
+            if failure != before:
+                end, before = _aligned(end, inner), failure
+                inner = int(self.made.old.objects["order"][failure]) % pr.THP_ORDER * (failure >= 0)
+                end = _aligned(end, inner)
+            found.append(_aligned(end, order))
+            end = found[-1] + (1 << order)
+        return np.array(found, np.int64), _aligned(end, inner)
+
+    def _scattered(self, part: np.ndarray, found: Sequence[int], share: Sequence[int]) -> None:
+        """Units touched out of order, spread evenly over their ranges."""
+        self.out_of_order += 1
+        size = 1 << self.order[part]
+        extent = pages = int(size.sum())
+        if found:
+            extent = _aligned(max(pages, len(found) * PMD_PAGES), pr.THP_ORDER)
+        else:
+            if pages == len(part):
+                extent = max(pages, pages * share[1] // share[0])
+            extent = min(1 << (extent - 1).bit_length(), _aligned(extent, pr.THP_ORDER))
+        offsets = (np.cumsum(size) - size) * extent // pages >> self.order[part] << self.order[part]
+        if not found:
+            self._range(part, offsets, -1, extent)
+            return
+        begun = np.array([self.failed_at[each] for each in found])
+        slot = np.minimum(offsets // PMD_PAGES, len(found) - 1)
+        rows = self.mappings.units[part]
+        early = begun[slot] > rows
+        slot[early] = [int(np.argmax(np.where(begun < row, begun, -1))) for row in rows[early]]
+        for place, failure in enumerate(found):
+            own = slot == place
+            if not own.any():
+                continue
+            lead = -1 if self.is_dropped[failure] else failure
+            self.made.leads[self.mappings.number[part[own]]] = lead
+            order = np.argsort(offsets[own] % PMD_PAGES, kind="stable")
+            self._range(part[own][order], (offsets[own] % PMD_PAGES)[order], lead, PMD_PAGES)
+
+    def _unit(self, row: int, begin: int) -> list[_Ask]:
+        event, made = self.made.old.events[row], self.made
+        number, order = int(event["object"]), int(event["order"])
+        orders = made.orders_up_to(order)
+        if order == 0 or orders == [order]:
+            last = int(made.last[number])
+            return [_Ask(number, order, row, at.ORDERS * _BASE, last, begin)]
+        return [
+            replace(ask, offset=begin + ask.offset) for ask in made.split(row, orders, made.touched)
+        ]
+
+    def _range(self, part: np.ndarray, offsets: np.ndarray, lead: int, known: int) -> None:
+        """Group the units of a range, by address, of which so many pages are surely mapped."""
+        self.task = int(self.mappings.task[part[0]])
+        asks: list[_Ask] = []
+        inner: dict[int, list[_Ask]] = {}
+        for place, offset in zip(part.tolist(), offsets.tolist(), strict=True):
+            own = self._unit(int(self.mappings.units[place]), offset)
+            failure = int(self.made.leads[self.mappings.number[place]])
+            (asks if failure == lead else inner.setdefault(failure, [])).extend(own)
+        for failure, own in inner.items():
+            order = int(self.made.old.objects["order"][failure])
+            begin = own[0].offset >> order << order
+            own = self._grouped_up_to(own, order - 1, failure, begin + (1 << order))
+            row, ends = self.failed_at.get(failure, -1), [each.freed for each in own]
+            is_here = self.begun.get(failure, -1) in part
+            if row >= 0 and is_here and self.made.leads[failure] == lead:
+                freed = max(ends) if min(ends) >= 0 else -1
+                asks.append(_Ask(failure, order, row, at.ORDERS * _BASE, freed, begin))
+            else:
+                asks += own
+        asks.sort(key=lambda ask: ask.offset)
+        before, limit = (
+            self.made.groups,
+            int(self.made.old.objects["order"][lead]) if lead >= 0 else at.ORDERS,
+        )
+        self._grouped_up_to(asks, min(limit - 1, pr.THP_ORDER), lead, known)
+        self.runs += self.made.groups > before and not known
+
+    def _grouped_up_to(self, asks: list[_Ask], most: int, lead: int, known: int) -> list[_Ask]:
+        for order in reversed(self.made.orders_up_to(most)):
+            if (self.task, order) in self.was_on:
+                continue
+            asks = self._grouped(asks, order, lead, known)
+        return asks
+
+    def _grouped(self, asks: list[_Ask], order: int, lead: int, known: int) -> list[_Ask]:
+        made: list[_Ask] = []
+        for key, members in groupby(asks, lambda ask: ask.offset >> order):
+            own = list(members)
+            is_whole = sum(1 << each.order for each in own) == 1 << order
+            is_whole |= key + 1 << order <= known
+            if not is_whole or any(
+                each.order >= order or self.made.lead(each.number) != lead for each in own
+            ):
+                made += own
+                continue
+            made.append(self.made.group(own, order, lead))
+        return made
