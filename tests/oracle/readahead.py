@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
-
-from tests.oracle.folio_orders import Ask
 
 
 @dataclass
@@ -30,6 +28,20 @@ class Kernel:
 
     order_kept: bool  # 6.17 and later
     has_order_1: bool  # not 6.1
+
+
+@dataclass
+class Ask:
+    """A request to be tried; the children come in its place if it fails."""
+
+    order: int
+    first: int  # name of the first unit in it
+    children: list[Ask] = field(default_factory=list)
+    unit: bool = False  # it is the recorded request itself
+
+    def outline(self) -> tuple[object, ...]:
+        """Order, first unit, whether recorded, and the same of its children."""
+        return (self.order, self.first, self.unit, tuple(c.outline() for c in self.children))
 
 
 def lowered(request: Request, largest: int) -> list[Ask]:

@@ -25,7 +25,7 @@ from pagealloc_model.predicted.demand.elastic import page_cache_places
 from pagealloc_model.predicted.demand.folio_orders import with_page_cache_orders
 from tests.oracle.readahead import Kernel, Request, asked
 from tests.predicted.test_elastic_demand import Files
-from tests.predicted.test_folio_orders import _check_frees, outlines, shape
+from tests.predicted.test_folio_orders import _check_frees
 from tests.small_recordings import small_machine
 
 ELASTIC = Assumptions(reclaim="elastic")
@@ -94,6 +94,28 @@ def as_demand(requests: list[Request], rng: random.Random) -> tuple[Demand, np.n
     pages = np.array([each.page or (-1, 0) for each in requests], np.int64)
     tasks = [each.task for each in (*requests, *freed)]
     return demand, np.array(tasks, np.int64), (pages[:, 0], pages[:, 1])
+
+
+def outlines(demand: Demand, known: int, failures: set[int]) -> list[tuple[object, ...]]:
+    """Trees of requests by what replaces what, in the order in which they are asked for."""
+    requests = demand.events[np.isin(demand.events["operation"], (at.ALLOC, at.RECORDED_FAILURE))]
+    requests = requests[~np.isin(requests["object"], list(failures))]
+    children: dict[int, list[int]] = {}
+    tops = []
+    for number in requests["object"].tolist():
+        lead = int(demand.leads[number])
+        (tops if lead < 0 or lead in failures else children.setdefault(lead, [])).append(number)
+
+    def outline(number: int) -> tuple[object, ...]:
+        below = tuple(outline(each) for each in children.get(number, []))
+        return int(demand.objects["order"][number]), number < known, below
+
+    return [outline(number) for number in tops]
+
+
+def shape(tree: tuple[object, ...]) -> tuple[object, ...]:
+    order, _, is_unit, children = tree
+    return order, is_unit, tuple(shape(each) for each in children)  # type: ignore[union-attr]
 
 
 Change = Callable[..., Demand]
