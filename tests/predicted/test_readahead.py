@@ -19,10 +19,12 @@ from pagealloc_model.allocator import pressure_layout as pr
 from pagealloc_model.base.errors import PolicyError
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy
+from pagealloc_model.predicted import replay as replay_module
 from pagealloc_model.predicted.demand import folio_orders
 from pagealloc_model.predicted.demand.demand import Demand, resolve_demand
 from pagealloc_model.predicted.demand.elastic import page_cache_places
 from pagealloc_model.predicted.demand.folio_orders import with_page_cache_orders
+from pagealloc_model.studies.study import at_recorded_cost, start_snapshots
 from tests.oracle.readahead import Kernel, Request, asked
 from tests.predicted.test_elastic_demand import Files
 from tests.predicted.test_folio_orders import _check_frees
@@ -271,3 +273,21 @@ def test_uses_of_a_cut_folio_are_left_out() -> None:
         found = with_page_cache_orders(used, tasks, largest, rules, places)
         assert found.by_orders["uses_left_out"] == 1 - left
         assert (found.events["operation"] == at.USE).sum() == left
+
+
+def test_what_fails_in_a_replay_becomes_its_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if each page were of one file, in the order in which objects were allocated."""
+
+    def one_file(_: object, __: object, objects: np.ndarray) -> Places:
+        return np.zeros(len(objects), np.int64), np.arange(len(objects))
+
+    monkeypatch.setattr(replay_module, "page_cache_places", one_file)
+    recording, policy = pm.open("highatomic_stock"), Policy(page_cache_max_order=5)
+    own = at_recorded_cost(recording.trace, start_snapshots(recording)[1])
+    recorded = pm.replay(recording, assumptions=own).folios.query("`class` == 'file'")
+    large = pm.replay(recording, policy, assumptions=own)
+    found = large.folios.query("`class` == 'file'").set_index("order")
+    pages = ((found["asked"] - found["failed"]) * 2 ** found.index.to_numpy()).sum()
+    assert pages == (recorded["asked"] - recorded["failed"]).sum()
+    assert large.divergence["page_cache_joined"] == found.loc[1:, "asked"].sum() > 100
+    assert found.loc[1:, "failed"].sum() > 0
