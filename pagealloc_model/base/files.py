@@ -207,10 +207,19 @@ def lines_of(path: str | Path, *, most: int | None = None) -> Iterator[str]:
         yield rest.decode("utf-8", "replace")
 
 
+def most_unpacked(path: str | Path) -> int:
+    """Bytes that a file's content may unpack to; what is recorded packs to a tenth or so."""
+    return max(_UNPACKED, _TIMES_UNPACKED * os.lstat(path).st_size)
+
+
+_UNPACKED, _TIMES_UNPACKED = 1 << 26, 64
+
+
 def _pieces(path: str | Path, size: int, todo: str, most: int | None) -> Iterator[bytes]:
     read = 0
     try:
         with opened(path) as file:
+            bound = most_unpacked(path) if most is None else most
             magic = file.read(len(_XZ))
             file.seek(0)
             if magic.startswith(_ZSTD):
@@ -221,8 +230,9 @@ def _pieces(path: str | Path, size: int, todo: str, most: int | None) -> Iterato
                 pieces = iter(partial(content.read, size), b"")
             for piece in pieces:
                 read += len(piece)
-                if most is not None and read > most:
-                    raise RecordingError(path, f"has more than {most} bytes of content", todo=todo)
+                if read > bound:
+                    what, if_wanted = f"has more than {bound} bytes of content", "unpack it first"
+                    raise RecordingError(path, what, todo=if_wanted if most is None else todo)
                 yield piece
     except _DAMAGED as error:
         what = f"is not an intact compressed file ({error})"

@@ -322,7 +322,7 @@ class KernelRules:
     @staticmethod
     def series(release: str) -> str:
         """Major and minor version, as 6.18 of "6.18.44-generic"; "" if there is none."""
-        match = re.match(r"(\d+)\.(\d+)", release)
+        match = re.match(r"(\d{1,4})\.(\d{1,4})", release)
         return f"{int(match[1])}.{int(match[2])}" if match else ""
 
     @staticmethod

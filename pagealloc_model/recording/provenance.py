@@ -81,7 +81,7 @@ _SHORT_S = 0.5
 _MAX_ORDER = 10
 """Largest order of a free list (S1.1)."""
 _PAGE_KB = 4
-_MEM_TOTAL = re.compile(r"^MemTotal:\s+(\d+) kB", re.MULTILINE)
+_MEM_TOTAL = re.compile(r"^MemTotal:\s+(\d{1,15}) kB", re.MULTILINE)
 _ONLY_GROW = re.compile(
     "(pgfree|pgfault|pgmajfault|pgactivate|pgpgin|pgpgout)$|pgalloc_|pgsteal_|pgscan_"
 )

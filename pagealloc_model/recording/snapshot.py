@@ -114,6 +114,7 @@ _WITH_FLAGS = ("__GFP_NOWARN", "__GFP_NORETRY", "__GFP_IO", "__GFP_FS")
 _WITHOUT_FLAGS = ("__GFP_MOVABLE", "__GFP_HIGHMEM", "__GFP_ZERO")
 _READERS = ("pagealloc", "python")
 """Names of recorders begin with one of these."""
+_NEVER = 1 << 62
 _SOON_NS = 1_000_000_000
 """A snapshot that is not read a second after its name's time says nothing of when it was."""
 
@@ -133,7 +134,11 @@ def dated_snapshots(snapshots: Sequence[Snapshot], trace: Trace) -> tuple[Snapsh
         return ()
     if any(snapshot.read_ns for snapshot in snapshots):
         read = [(snapshot, (snapshot.read_ns or {}).get("zoneinfo")) for snapshot in snapshots]
-        return tuple(replace(one, time_ns=span[0]) if span else one for one, span in read)
+        ends = [*(snapshot.time_ns for snapshot in snapshots[1:]), _NEVER]
+        return tuple(
+            replace(one, time_ns=span[0]) if span and one.time_ns <= span[0] < end else one
+            for (one, span), end in zip(read, ends, strict=True)
+        )
     rows = np.zeros(0, np.int64)
     if trace.gfp_bits.keys() >= {*_WITH_FLAGS, *_WITHOUT_FLAGS}:
         # What may be buffers: single pages for the kernel, not tried hard for.

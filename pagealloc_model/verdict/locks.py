@@ -193,6 +193,8 @@ class LockComparison:
         """
         names = ["acquisitions", "pages", "contended"]
         sums = self.table.groupby(["site", "source"])[names].sum(min_count=1).unstack("source")
+        sides_of = pd.MultiIndex.from_product([names, ["measured", "predicted"]])
+        sums = sums.reindex(columns=sides_of)
         others = [site for site in sums.index if site not in SITES]
         sums = sums.reindex([*SITES, *others, *NOT_MODELLED])
         modelled = sums.index.isin(SITES)
@@ -201,7 +203,7 @@ class LockComparison:
         sides: dict[str, list[np.ndarray]] = {}
         for name in names:
             real, model = (
-                sums[name, side].to_numpy(float, na_value=np.nan)
+                sums[name, side].to_numpy(float, copy=True, na_value=np.nan)
                 for side in ("measured", "predicted")
             )
             known = waited if name == "contended" else counted

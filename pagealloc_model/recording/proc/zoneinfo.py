@@ -88,7 +88,7 @@ END_OF_MEMORY = 1 << 31
 """Page frames that the model can number: 8 TiB of 4 KiB pages."""
 LARGEST_ORDER = 14
 _DIGITS = 20
-_NODE_ZONE = re.compile(r"^Node\s+(\d+),\s+zone\s+(\w+)(.*)$")
+_NODE_ZONE = re.compile(r"^Node\s+(\d{1,4}),\s+zone\s+(\w+)(.*)$")
 
 
 def malformed(path: str | Path, line_number: int, what: str) -> RecordingError:
@@ -182,7 +182,7 @@ def _zone(node: int, name: str, lines: list[tuple[int, str]], path: str | Path) 
             if match is None:
                 raise malformed(path, number, f"{value!r} is not a list of counts")
             words = (word.strip() for word in match[1].split(","))
-            fields[label] = tuple(integer(word, path, number) for word in words if word)
+            fields[label] = tuple(count_of_pages(word, path, number) for word in words if word)
             continue
         count = integer(value, path, number)
         known: dict[str, Any] | None = None

@@ -16,8 +16,9 @@ _FIELD = re.compile(
     r"^\s*field:(?P<declaration>[^;]{1,400});\s*offset:(?P<offset>\d{1,9});"
     r"\s*size:(?P<size>\d{1,9});(?:\s*signed:(?P<signed>[01]);)?"
 )
+_DIGITS = 9
 _CHAR = re.compile(r"\bchar\b")
-_DECLARATION = re.compile(r"^(?P<type>.*?)(?P<name>\w+)\s*(?P<array>\[[^\]]*\])?\s*$")
+_DECLARATION = re.compile(r"^(?P<type>(?:.*\W)?)(?P<name>\w+)\s*(?P<array>\[[^\]]*\])?\s*$")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +45,7 @@ class Field:
     @property
     def is_dynamic(self) -> bool:
         """The field only points at data placed elsewhere in the record."""
-        return self.type.startswith(("__data_loc", "__rel_loc"))
+        return self.size == 4 and self.type.startswith(("__data_loc", "__rel_loc"))
 
     @property
     def is_string(self) -> bool:
@@ -104,7 +105,7 @@ def parse_format(system: str, text: str) -> TracepointFormat:
             )
             fields.append(field)
     name, number, print_fmt = values.values()
-    if not name or not number.isdecimal():
+    if not name or not number.isdecimal() or len(number) > _DIGITS:
         raise ValueError("format text without name and ID")
     return TracepointFormat(
         system=system, name=name, id=int(number), fields=tuple(fields), print_fmt=print_fmt
@@ -207,8 +208,8 @@ def tracing_data(data: bytes) -> tuple[bool, list[tuple[str, bytes]]]:
 
 _ENTRY = re.compile(r"\{(?P<value>[^{}\"]+),\s*\"(?P<name>\w+)\"\s*\}")
 _CAST = re.compile(r"\(\s*[A-Za-z_]\w*(?:\s+[A-Za-z_]\w*)*\s*\)")
-_SUFFIX = re.compile(r"(?<![A-Za-z_])(0[xX][0-9a-fA-F]+|\d+)[uUlL]*(?!\w)")
-_EXPRESSION = re.compile(r"(?:0[xo][0-9a-fA-F]+|\d+|<<|>>|[ ()|&~+*-])+")
+_SUFFIX = re.compile(r"(?<!\w)(0[xX][0-9a-fA-F]+|\d+)[uUlL]*(?!\w)")
+_EXPRESSION = re.compile(r"(?:0[xo][0-9a-fA-F]+|\d+|<<|>>|[ ()|&~+*-])++")
 _OPERATORS: dict[type, Callable[..., int]] = {
     ast.BitOr: operator.or_,
     ast.BitAnd: operator.and_,

@@ -113,6 +113,8 @@ def layout_row(tracepoint: TracepointFormat | None, attr: EventAttr | None = Non
     row[EVENT] = ABSENT if event is None else event
     row[NOTED] = event is None or event is Event.EXTFRAG
     row[RAW_SIZE] = max((field.end for field in tracepoint.fields), default=0)
+    if sum(field.size for field in tracepoint.fields) > row[RAW_SIZE]:
+        raise ValueError(f"{tracepoint.event_name} has fields that overlap")
     row[CONTEXT] = ABSENT if context is None else context.offset
     for index, name in enumerate(MAIN_FIELDS[event] if event is not None else ()):
         field = tracepoint.field(name) if name else None

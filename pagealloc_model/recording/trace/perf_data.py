@@ -94,11 +94,15 @@ def _id_table(file: perf_file.PerfFile) -> tuple[np.ndarray, np.ndarray, int]:
     pairs = [(number, row) for row, attr in enumerate(file.attrs) for number in attr.ids]
     capacity = 1 << (2 * len(pairs) + 1).bit_length()
     keys, rows = np.zeros(capacity, np.int64), np.full(capacity, at.ABSENT, np.int64)
+    steps = 0
     for number, row in pairs:
         key = int(np.uint64(number).view(np.int64))
         slot = key & (capacity - 1)
         while rows[slot] != at.ABSENT and keys[slot] != key:
-            slot = (slot + 1) & (capacity - 1)
+            slot, steps = (slot + 1) & (capacity - 1), steps + 1
+            if steps > _MOST_STEPS:  # a kernel counts its ids up
+                what = "has ids of events that no kernel gives"
+                raise RecordingError(file.path, what, todo=perf_file.RECORD_AGAIN)
         keys[slot], rows[slot] = key, row
     if len(file.attrs) == 1:
         return keys, rows, at.ABSENT
@@ -157,6 +161,7 @@ _DROPPED_BY_FILTER = 1 << 15
 _LOG = logging.getLogger(__name__)
 _SMALL_SAMPLE_SIZE = 64
 _LARGEST_RATIO = 64
+_MOST_STEPS = 1 << 23
 _ROWS_AT_A_TIME = 1 << 20
 _WALKING = 0.8
 """Share of the work done once all records are walked; ordering and tables are the rest."""

@@ -15,7 +15,13 @@ import numpy as np
 import zstandard
 
 from pagealloc_model.base.errors import RecordingError
-from pagealloc_model.base.files import chunks_of, first_bytes, is_compressed, opened
+from pagealloc_model.base.files import (
+    chunks_of,
+    first_bytes,
+    is_compressed,
+    most_unpacked,
+    opened,
+)
 from pagealloc_model.recording.trace.formats import TracepointFormat, parse_format, tracing_data
 
 MAGIC = b"PERFILE2"
@@ -452,6 +458,7 @@ class DecompressedRecords:
         self._buffer = np.zeros(_BUFFER_SIZE + WORD_SLACK, np.uint8)
         self._filled = 0
         self._offset = 0
+        self._most = most_unpacked(file.path)
 
     def add(self, payloads: Iterable[Section], *, last: bool) -> None:
         """Take in payloads, in file order, and hand over their whole records.
@@ -479,6 +486,9 @@ class DecompressedRecords:
         readable = self._buffer.view()
         readable.flags.writeable = False
         done = self._consume(RecordBuffer(readable, 0, self._filled, self._offset, True, last))
+        if self._offset + self._filled > self._most:
+            what = f"the records unpack to more than {self._most} bytes"
+            raise RecordingError(self._file.path, what, todo=RECORD_AGAIN)
         left = self._buffer[done : self._filled].copy()
         needed = len(left) + wanted + WORD_SLACK
         if needed > len(self._buffer):

@@ -179,8 +179,8 @@ class Collected:
         A dynamic one that points outside its record is "".
         """
         texts, data = np.empty(len(numbers), object), self.copies.values
-        for index, number in enumerate(numbers):
-            raw, raw_size = self.notes.values[number, at.NOTE_RAW : at.NOTE_RAW_SIZE + 1].tolist()
+        places = (self._noted(numbers, at.NOTE_RAW + n, np.int64).tolist() for n in range(2))
+        for index, (raw, raw_size) in enumerate(zip(*places, strict=True)):
             offset, size = field.offset, field.size
             if field.is_dynamic:
                 start = raw + field.offset

@@ -16,7 +16,13 @@ import zstandard
 
 from pagealloc_model.base.arrays import Column, parts
 from pagealloc_model.base.errors import RecordingError
-from pagealloc_model.base.files import opened, refuse_unless_file, text_of, unreadable
+from pagealloc_model.base.files import (
+    most_unpacked,
+    opened,
+    refuse_unless_file,
+    text_of,
+    unreadable,
+)
 from pagealloc_model.base.progress_bar import Report, part_of
 from pagealloc_model.base.text import count_of
 from pagealloc_model.recording.trace import layout as at
@@ -43,6 +49,8 @@ _SMALL_EVENT_SIZE = 32
 _ROWS_AT_A_TIME = 1 << 20
 _PAGES_AT_A_TIME = 1 << 14
 _WALKING = 0.8
+_CPUS = 1 << 15
+_MOST_OPTIONS = 1 << 17
 
 
 class PageLayout(NamedTuple):
@@ -61,7 +69,8 @@ def page_layout(text: str) -> PageLayout:
     if missing := [name for name in names if name not in fields]:
         raise ValueError(f"header_page has no {missing[0]}")
     timestamp, commit, data = (fields[name] for name in names)
-    if timestamp.size != 8 or commit.size != 8 or not data.end:
+    ends = max(timestamp.end, commit.end)
+    if timestamp.size != 8 or commit.size != 8 or not ends <= data.offset < data.end:
         raise ValueError("pages of the ring buffer are not those of a 64-bit kernel")
     return PageLayout(timestamp.offset, commit.offset, data.offset, data.end)
 
@@ -173,8 +182,8 @@ def _laid_out(
         if alloc is None:
             what, todo = f"has no format data of {_ALLOC}", f"record with {RECORD_WITH}"
             raise RecordingError(path, what, todo=todo)
-        if len(offsets) != 1:
-            raise ValueError("tracepoints disagree on where common_type is")
+        if offsets != {0}:
+            raise ValueError("common_type is not where tracepoints begin")
         return table, offsets.pop(), gfp_bits_from_print_fmt(alloc.print_fmt)
     except ValueError as error:
         todo = "this kernel's events are not supported"
@@ -282,7 +291,9 @@ def read_tracefs_copy(
     files = {
         int(path.parent.name[3:]): path
         for path in copy.glob(f"per_cpu/cpu*/{PAGES}")
-        if path.parent.name[3:].isdecimal() and len(path.parent.name) < 9
+        if path.parent.name[3:].isdecimal()
+        and len(path.parent.name) < 9
+        and int(path.parent.name[3:]) < _CPUS
     }
     if not files:
         raise RecordingError(copy, f"has no per_cpu/cpuN/{PAGES}", todo=_COPY)
@@ -328,7 +339,7 @@ def read_tracefs_copy(
 
 
 _VERSIONS = ("6", "7")
-_LARGEST_PART = 1 << 30
+_LARGEST_PART = 1 << 26
 """Bytes that a section other than trace data may unpack to."""
 _LARGEST_CHUNK = 1 << 28
 _COMPRESSED = 1
@@ -426,7 +437,7 @@ class TraceDat:
         """Compressed bytes unpacked; `offset` is for errors."""
         try:
             if self._compression == "zstd":
-                unpacked = zstandard.ZstdDecompressor().decompressobj().decompress(data)
+                unpacked = zstandard.ZstdDecompressor().stream_reader(data).read(size + 1)
             else:
                 unpacked = zlib.decompressobj().decompress(data, size + 1)
         except (zstandard.ZstdError, zlib.error) as error:
@@ -438,6 +449,11 @@ class TraceDat:
     def cursor(self, start: int, end: int | None = None) -> Cursor:
         """Takes pieces off the file from `start` on."""
         return Cursor(self.content, start, len(self.content) if end is None else end, self.damaged)
+
+    def _add_option(self, number: int, data: bytes, offset: int) -> None:
+        self.options.append((number, data))
+        if len(self.options) > _MOST_OPTIONS:
+            raise self.damaged(offset, f"there are more than {_MOST_OPTIONS} options")
 
     def _read_parts(self, cursor: Cursor) -> None:
         """Version 6: everything in one fixed order."""
@@ -451,9 +467,11 @@ class TraceDat:
         if tag.startswith(b"options"):
             while (number := cursor.number("<H", "an option")) != Option.DONE:
                 size = cursor.number("<I", "an option's size")
-                self.options.append((number, cursor.take(size, "an option")))
+                self._add_option(number, cursor.take(size, "an option"), cursor.position)
             tag = cursor.take(10, "pages")
         instances = [data for number, data in self.options if number == Option.BUFFER]
+        if 16 * nr_cpus * len(instances) > len(self.content):
+            raise self.damaged(cursor.position, f"has no room for {len(instances)} buffers")
         for data in (None, *instances):
             name, clock = "", self.text_option(Option.TRACECLOCK)
             if data is not None:
@@ -488,7 +506,7 @@ class TraceDat:
                 if number == Option.DONE:
                     position = _first_word(data)
                     break
-                self.options.append((number, data))
+                self._add_option(number, data, options.position)
         if part := self._section_of(Option.HEADER_INFO):
             self.header_page = part.header_page()
         if part := self._section_of(Option.FTRACE_EVENTS):
@@ -564,7 +582,7 @@ def read_trace_dat(
         np.arange(start, start + size, layout.page_size, np.int64) for _, start, size in places
     ]
     for in_file, (cpu, _, size) in zip(buffer.cpus, places, strict=True):
-        if size % layout.page_size or not 0 <= cpu < 1 << 15:
+        if size % layout.page_size or not 0 <= cpu < _CPUS:
             raise file.damaged(in_file.offset, f"the pages of CPU {cpu} are no whole pages")
     # A file may describe a tracepoint twice, but not two as one.
     of_number: dict[int, TracepointFormat] = {}
@@ -627,6 +645,8 @@ def buffer_pages(
     for cpu, offset, size in buffer.cpus:
         if offset + size + more > len(file.content):
             raise file.damaged(offset, f"the pages of CPU {cpu} end behind the file")
+    if buffer.size > len(file.content):
+        raise file.damaged(buffer.cpus[0].offset, "the pages of several CPUs are the same ones")
     if not buffer.packed:
         return file.content, buffer.cpus
     # Where each compressed piece of each CPU's pages lies, its size, and its size unpacked.
@@ -642,6 +662,8 @@ def buffer_pages(
             cursor.skip(packed_size, "a chunk")
             chunks[-1].append((where, packed_size, unpacked))
     total = sum(unpacked for of_cpu in chunks for _, _, unpacked in of_cpu)
+    if total > (most := most_unpacked(file.path)):
+        raise file.damaged(buffer.cpus[0].offset, f"its pages unpack to more than {most} bytes")
     data, places = Column(np.uint8, directory, total + WORD_SLACK), []
     for (cpu, *_), of_cpu in zip(buffer.cpus, chunks, strict=True):
         start = data.rows

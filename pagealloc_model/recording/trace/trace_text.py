@@ -20,7 +20,7 @@ from pagealloc_model.recording.trace.formats import LAST_STABLE_BIT, UNSTABLE_NA
 from pagealloc_model.recording.trace.layout import MAIN_FIELDS, OPTIONAL_FIELDS
 from pagealloc_model.recording.trace.side_tables import KEY_COLUMNS, column_name, preceding_rows
 
-_FIELD = re.compile(r"(\w+)=(0x[0-9a-fA-F]+|-?\d+|[^\s,()]+)")
+_FIELD = re.compile(r"\b(\w+)=(0x[0-9a-fA-F]+|-?\d+|[^\s,()]+)")
 _LOCK = re.compile(r"^\s*(0x[0-9a-fA-F]+) ")
 _DERIVED = frozenset({"page", "pageblock_order", "fragmenting"})
 _CONTENTION_FLAGS = {"SPIN": 1, "READ": 2, "WRITE": 4, "RT": 8, "PERCPU": 16, "MUTEX": 32}
@@ -99,7 +99,7 @@ def _column(values: list[str]) -> np.ndarray:
 
 FIELDS = "comm,pid,tid,cpu,time,event,trace"
 _LINES_PER_REPORT = 1 << 14
-_LONGEST_LINE = 1 << 14
+_LONGEST_LINE, _MOST_SILENT = 1 << 14, 1 << 20
 _RECORD_AGAIN = f"make the text with: perf script --ns --header -F {FIELDS}"
 
 _EVENT = re.compile(r"(?<![\w-])[\w-]+:[\w-]+:")
@@ -115,7 +115,7 @@ _THREAD = re.compile(
 _CALL_CHAIN = re.compile(r"^(?:\t|\s+[0-9a-f]+(?: |$))")
 _RELEASE = re.compile(r"^# os release : (\S+)")
 _NR_CPUS = re.compile(r"^# nrcpus online : (\d{1,6})")
-_PERF_SCRIPT_FIELD = re.compile(r"(\w+)=(\S*)")
+_PERF_SCRIPT_FIELD = re.compile(r"\b(\w+)=(\S*)")
 _HEXADECIMAL = re.compile(r"0x[0-9a-fA-F]+")
 MAIN_COLUMNS = ("pfn", "order", "gfp", "migratetype", "percpu_refill")
 ABSENT = {"order": 0, "gfp": 0}
@@ -157,7 +157,7 @@ class ScriptReader:
     def __init__(self, path: Path, rows: EventRows | None = None) -> None:
         self.path = path
         self.rows = rows or EventRows()
-        self.number = 0
+        self.number = self._heard = 0
         self.release = ""
         self.nr_cpus = 0
         self.comms: dict[int, str] = {}
@@ -178,6 +178,8 @@ class ScriptReader:
                 self._notes = (f"the text is cut short in line {number}, which is left out",)
                 break
             self.line(line.rstrip("\r\n"))
+            if number - self._heard > _MOST_SILENT:
+                raise self._error(f"is the last of {_MOST_SILENT} without an event")
             done += len(line)
             if size and progress and number % _LINES_PER_REPORT == 0:
                 progress(min(done / size, 1))
@@ -227,6 +229,7 @@ class ScriptReader:
         self, name: str, time_ns: int, cpu: int, thread: int, body: str, in_interrupt: int = -1
     ) -> None:
         """Take one event: a row of the main columns, of a table, or of both."""
+        self._heard = self.number
         kind = trace_columns.EVENT_NAMES.get(name)
         main: tuple[int, ...] = ()
         fields: dict[str, str] = {}
@@ -340,11 +343,11 @@ MAKE_WITH = "trace-cmd report -t FILE (nanoseconds), or give the trace.dat itsel
 
 _LINE = re.compile(
     r"^\s*(?P<comm>.{1,64}?)-(?P<tid>\d{1,9})\s+(?:\(\s*[\d-]{1,9}\)\s+)?\[(?P<cpu>\d{1,5})\]\s*"
-    r"(?:(?P<flags>[^\s\d]\S{3,7})\s+)?(?P<seconds>\d{1,10})\.(?P<fraction>\d{6,9}): "
+    r"(?:(?P<flags>[^\s\d]\S{3,7})\s+)?(?P<seconds>[0-8]?\d{1,9})\.(?P<fraction>\d{6,9}): "
     r"(?P<name>\w+): *(?P<body>.*)$"
 )
 _TRACE_TEXT_LOST = re.compile(
-    r"^CPU:(?P<cpu>\d{1,5}) \[(?:LOST )?(?:(?P<count>\d{1,15}) )?EVENTS(?: DROPPED)?\]"
+    r"^CPU:(?P<cpu>\d{1,4}) \[(?:LOST )?(?:(?P<count>\d{1,15}) )?EVENTS(?: DROPPED)?\]"
 )
 _IN_BUFFER = re.compile(r"^# entries-in-buffer/entries-written: (\d{1,15})/(\d{1,15})")
 _TRACE_TEXT_NR_CPUS = re.compile(r"^(?:cpus=|# entries-in-buffer.*#P:)(\d{1,6})\s*$")
