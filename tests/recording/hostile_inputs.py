@@ -18,6 +18,7 @@ from pathlib import Path
 
 import zstandard
 
+from tests.recording.hostile_files import CRAFTED, text_in_a_byte
 from tests.small_recordings import (
     AFTER_NS,
     BEFORE_NS,
@@ -571,6 +572,49 @@ def _many_nodes(file: Path) -> None:
     file.write_text(file.read_text() + more)
 
 
+_FAR_NODE, _LARGE_RESERVE = f"Node {'9' * 5000}", f"protection: (0, {1 << 63})"
+_SAME_NS = f'{{"zoneinfo": [{1 << 62}, {1 << 62}]}}'
+_QUIET = EVENT.format("000001", "free: page=0x1 pfn=0x10 order=0") + "\n" * (1 << 21)
+_WORD = EVENT.format("000001", "free: page=0x1 pfn=0x10 order=0 " + "a" * 16_000) * 60
+_LINE = "  sh-77 [000] d..2. {}.000001: mm_page_free: page=1 pfn=0x1 order=0\n"
+
+
+def _read_at_once(recording: Path) -> None:
+    """Snapshots that say that all were read in the same far instant."""
+    for at_ns in (AFTER_NS, AFTER_NS + 1000):
+        write_snapshot(recording, at_ns, start_free())
+    each_snapshot("read_ns.json", holds(_SAME_NS))(recording)
+    for snapshot in recording.glob("snapshots/*"):
+        (snapshot / "read_ns.json").write_text(_SAME_NS)
+
+
+_CRAFTED = (
+    *(Hostile(name, file_is("perf.data", make), f"perf.data.*{s}") for name, make, s in CRAFTED),
+    named("a text's place in a byte", file_is("perf.data", text_in_a_byte), "lock:x"),
+    useless("a node of 5000 digits", "Node 0", _FAR_NODE),
+    useless("a reserve of 2 to the 63 pages", r"protection: \([\d, ]+\)", _LARGE_RESERVE),
+    named(
+        "a node of 5000 digits in buddyinfo",
+        each_snapshot("buddyinfo", substituted("Node 0", _FAR_NODE)),
+        "buddyinfo: line 1",
+    ),
+    named("memory of 5000 digits", meta(meminfo=f"MemTotal: {'9' * 5000} kB"), "."),
+    named("a kernel of 5000 digits", release("6." + "9" * 5000), "."),
+    Hostile("snapshots of one instant", _read_at_once, ".", VALIDATE, refused=False),
+    Hostile(
+        "no event in two million lines", file_is("perf.data", holds(_QUIET)), "without an event"
+    ),
+    named("words of 16,000 letters", file_is("perf.data", holds(_WORD)), "."),
+    *(
+        Hostile(name, file_is("perf.data", holds(_LINE.format(1) + more)), "perf.data: line 2")
+        for name, more in (
+            ("a time of 10 digits in ftrace", _LINE.format(9_999_999_999)),
+            ("a loss of CPU 99999", "CPU:99999 [LOST 5 EVENTS]\n"),
+        )
+    ),
+    Hostile("no measured traffic", nothing, "zone->lock", ("locks", "{}"), refused=False),
+)
+
 _SYMBOLS = gzip.compress(b"ff T " + b"x" * (1 << 20)) * 1024
 _LARGE = (
     survived("400,000 keys", file_is("meta.json", _many_keys)),
@@ -595,5 +639,5 @@ _NAMES = (
 
 HOSTILE_INPUTS: tuple[Hostile, ...] = (
     *(*FILES, *SIZES, *CUT, *WORDS, *VALUES, *EVENTS, *ASKED, *TAKEN),
-    *(*_SHAPED, *_OF_META, *_OF_SYSCTLS, *_LARGE, *_NAMES),
+    *(*_SHAPED, *_OF_META, *_OF_SYSCTLS, *_LARGE, *_CRAFTED, *_NAMES),
 )

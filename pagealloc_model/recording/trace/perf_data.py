@@ -161,7 +161,7 @@ _DROPPED_BY_FILTER = 1 << 15
 _LOG = logging.getLogger(__name__)
 _SMALL_SAMPLE_SIZE = 64
 _LARGEST_RATIO = 64
-_MOST_STEPS = 1 << 23
+_MOST_STEPS = 1 << 22
 _ROWS_AT_A_TIME = 1 << 20
 _WALKING = 0.8
 """Share of the work done once all records are walked; ordering and tables are the rest."""

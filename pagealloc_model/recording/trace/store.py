@@ -8,6 +8,7 @@ imports pyarrow.
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -22,7 +23,7 @@ import pyarrow.ipc
 
 from pagealloc_model.base.arrays import working_arrays
 from pagealloc_model.base.errors import RecordingError
-from pagealloc_model.base.files import opened
+from pagealloc_model.base.files import most_unpacked, opened
 from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.base.version import __version__
 from pagealloc_model.recording.trace.columns import (
@@ -34,7 +35,7 @@ from pagealloc_model.recording.trace.columns import (
     ThreadNames,
     Trace,
 )
-from pagealloc_model.recording.trace.side_tables import CHAIN_COLUMNS
+from pagealloc_model.recording.trace.side_tables import CHAIN_COLUMNS, KEY_COLUMNS
 
 STORE_VERSION = 1
 HEADER_KEY = b"pagealloc_model"
@@ -57,6 +58,31 @@ _PLAIN_FIELDS = (
 )
 """Fields of a Trace that stand in the header itself."""
 
+_KINDS: dict[str, Any] = {
+    "lengths": {"": int},
+    "compressed": bool,
+    "losses_at_end": int,
+    "trace": {
+        "gfp_bits": {"": int},
+        "gfp_from_format": bool,
+        "declared_types": {"": {"": str}},
+        "release": str,
+        "nr_cpus": int,
+        "clock": str,
+        "notes": [str],
+        _SAMPLED: {"": int},
+    },
+}
+"""Of the header's values; under "" stands that of all values."""
+_SOURCE = {"file": str, "size": int, "sha256": str}
+_NEEDED = {
+    *(COLUMN_TYPES.keys() - {"in_interrupt"}),
+    _CALLCHAINS,
+    *(f"{_THREAD_NAMES}/{name}" for name in THREAD_NAME_COLUMNS),
+    *(f"{_LOSSES}/{name}" for name in _LOSS_COLUMNS),
+    *(f"{_COMMS}/{name}" for name in ("tid", "name")),
+}
+"""Columns that every store has."""
 _RANGES = {
     "cpu": (0, np.iinfo(np.int16).max),
     "event": (0, max(Event)),
@@ -138,16 +164,19 @@ class _Store:
             raise RecordingError(path, what, todo="check the path and its permissions") from None
         try:
             self._schema = pa.ipc.open_file(self._file).schema
-        except _DAMAGED:
+            unpacked = _unpacked_bytes(memoryview(self._file.read_buffer()))
+        except (*_DAMAGED, struct.error):
             raise self._damaged("is cut short, or no Arrow file") from None
         text = (self._schema.metadata or {}).get(HEADER_KEY)
         if text is None:
             raise self._damaged("is an Arrow file, but no recording")
         try:
+            if unpacked > most_unpacked(path):
+                raise ValueError(f"it unpacks to {unpacked} bytes")
             self._read_header(json.loads(text))
         except ValueError as error:
             raise self._damaged(f"cannot be used: {error}") from None
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError, RecursionError) as error:
             raise self._damaged(f"cannot be used: its header is damaged ({error})") from None
 
     def __reduce__(self) -> tuple[type[_Store], tuple[Path]]:
@@ -169,6 +198,11 @@ class _Store:
         # an older store is of a recording with every event
         if header["trace"].keys() | {_SAMPLED} != set(_PLAIN_FIELDS):
             raise ValueError("its header lacks a part")
+        header["trace"].setdefault(_SAMPLED, {})
+        if not _is_of(header, _KINDS) or (self.source and not _is_of(header["source"], _SOURCE)):
+            raise ValueError("its header holds a value of another kind")
+        if sum(header["lengths"].values()) > most_unpacked(self._path):
+            raise ValueError("it has more rows than a file of its size can hold")
         first: dict[str, str] = {}
         for name, length in header["lengths"].items():
             # the columns of one length that it belongs to, "" for the main columns
@@ -179,6 +213,11 @@ class _Store:
                 raise ValueError(f"column {name} {words}")
         if header["lengths"].keys() != set(self._schema.names):
             raise ValueError("its header names other columns than it has")
+        names = header["lengths"].keys()
+        tables = {name.rpartition("/")[0] for name in names if name.startswith(f"{_TABLES}/")}
+        wanted = _NEEDED | {f"{table}/{key}" for table in tables for key in KEY_COLUMNS}
+        if lacking := sorted(wanted - names):
+            raise ValueError(f"it has no column {lacking[0]}")
         self.header, self.lengths = header, header["lengths"]
 
     def checked(self, name: str) -> np.ndarray:
@@ -187,7 +226,9 @@ class _Store:
             unknown = np.full(self.lengths["time_ns"], -1, np.int8)
             unknown.flags.writeable = False
             return unknown
-        values, column = self.column(name, COLUMN_TYPES.get(name)), name.rpartition("/")[2]
+        column = name.rpartition("/")[2]
+        is_field = name not in COLUMN_TYPES and column not in KEY_COLUMNS + CHAIN_COLUMNS
+        values = self.column(name, None if is_field else _type_of(column))
         ranges = _RANGES
         if name not in COLUMN_TYPES:
             ranges = dict.fromkeys(CHAIN_COLUMNS, (0, self.lengths[_CALLCHAINS]))
@@ -198,7 +239,11 @@ class _Store:
                 raise self._damaged(f"column {name} is not in time order")
         if column in ranges and len(values):
             least, largest = ranges[column]
-            if not (least <= values.min() and values.max() <= largest):
+            good = least <= values.min() and values.max() <= largest
+            if column == CHAIN_COLUMNS[1]:
+                starts = self.checked(name.replace(column, CHAIN_COLUMNS[0]))
+                good = good and (starts + values).max() <= largest and values.sum() <= largest
+            if not good:
                 raise self._damaged(f"column {name} holds values that no recording has")
         return values
 
@@ -228,7 +273,7 @@ class _Store:
         return Losses(**columns, at_end=self.header["losses_at_end"])
 
     def _group(self, group: str, columns: tuple[str, ...]) -> dict[str, np.ndarray]:
-        return {column: self.column(f"{group}/{column}") for column in columns}
+        return {column: self.column(f"{group}/{column}", _type_of(column)) for column in columns}
 
     def column(self, name: str, dtype: npt.DTypeLike = None) -> np.ndarray:
         """One column, read-only: a view of the mapped file if it lies there in one piece."""
@@ -276,6 +321,52 @@ class _Store:
             lists = file.get_batch(number).column(place)
             lists.validate(full=True)
             yield lists.flatten()
+
+
+def _unpacked_bytes(data: memoryview) -> int:
+    """Bytes that the batches of an Arrow file say they unpack to: pyarrow takes that much.
+
+    Its footer and what precedes each batch are flatbuffers, which pyarrow has checked.
+    """
+
+    def at(layout: str, place: int) -> tuple[int, ...]:
+        return struct.unpack_from(f"<{layout}", data, place)
+
+    def field(table: int, number: int) -> int:
+        """The place that a table's field refers to, 0 if it is absent."""
+        about, place = table - at("i", table)[0], 4 + 2 * number
+        offset = at("H", about + place)[0] if at("H", about)[0] > place else 0
+        return offset and table + offset + at("I", table + offset)[0]
+
+    def vector(place: int, layout: str) -> list[tuple[int, ...]]:
+        size, count = struct.calcsize(f"<{layout}"), at("I", place)[0] if place else 0
+        return [at(layout, place + 4 + size * number) for number in range(count)]
+
+    total, end = 0, len(data) - 10
+    footer = end - at("i", end)[0]
+    footer += at("I", footer)[0]
+    if vector(field(footer, 2), "qi4xq"):
+        raise struct.error("dictionaries")
+    for begin, size, _ in vector(field(footer, 3), "qi4xq"):
+        message = begin + (8 if at("i", begin)[0] == -1 else 4)
+        batch = field(message + at("I", message)[0], 2)
+        for offset, length in vector(field(batch, 2), "qq") if field(batch, 3) else ():
+            total += max(at("q", begin + size + offset)[0], 0) if length else 0
+    return total
+
+
+def _type_of(column: str) -> npt.DTypeLike:
+    return object if column == "name" else COLUMN_TYPES.get(column, np.int64)
+
+
+def _is_of(value: Any, kind: Any) -> bool:
+    """True if a value of JSON, and all in it, is of a kind; no number exceeds 64 bits."""
+    if isinstance(kind, dict):
+        keys = ((key, name) for name in kind for key in ((name,) if name else value))
+        return isinstance(value, dict) and all(_is_of(value.get(k), kind[n]) for k, n in keys)
+    if isinstance(kind, list):
+        return isinstance(value, list) and all(_is_of(each, kind[0]) for each in value)
+    return type(value) is kind and (kind is not int or 0 <= value < 1 << 64)
 
 
 def _numbers(values: pa.Array) -> np.ndarray:

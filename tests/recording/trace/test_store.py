@@ -280,6 +280,9 @@ def test_a_header_that_cannot_be_used(store: Path, change: dict, words: str) -> 
         ("callchains", np.arange(3), "is of type int64, not uint64"),
         ("tables/a:b/row", np.array([1, 11]), "holds values that no recording has"),
         ("tables/a:b/callchain_start", np.array([1, -1]), "holds values that no recording has"),
+        ("tables/a:b/callchain_len", np.array([0, 2]), "holds values that no recording has"),
+        ("tables/a:b/callchain_len", np.array([3, 1]), "holds values that no recording has"),
+        ("tables/a:b/pid", np.arange(2), "is of type int64, not int32"),
         ("tables/a:b/time_ns", np.array([4, 3]), "is not in time order"),
     ],
     ids=str,
@@ -290,6 +293,70 @@ def test_a_column_that_cannot_be_used(
     array = pa.array([3]) if values is None else one_list(values)
     changed = rewritten(store, columns=lambda columns: columns.update({column: array}))
     assert words in refusal(changed, column)
+
+
+KEYS_OF_THE_TRACE = {
+    "gfp_bits": (-1, {"__GFP_IO": "x"}),
+    "release": (3,),
+    "nr_cpus": (10**300, -1, True),
+    "notes": ([1, None], 1e300),
+    "sampled": (3, {"a": None}),
+    "declared_types": ({"a": 3},),
+}
+
+
+@pytest.mark.parametrize(
+    ("part", "change"),
+    [
+        *(("trace", {k: v}) for k, values in KEYS_OF_THE_TRACE.items() for v in values),
+        *(("", {"losses_at_end": value}) for value in (None, 1e300, [])),
+        ("", {"source": {"file": 3, "size": "x", "sha256": []}}),
+        ("lengths", dict.fromkeys(COLUMN_TYPES, -1)),
+        ("lengths", dict.fromkeys(COLUMN_TYPES, 1e300)),
+    ],
+    ids=str,
+)
+def test_a_value_of_another_kind_in_the_header(store: Path, part: str, change: dict) -> None:
+    def header(words: dict) -> None:
+        (words[part] if part else words).update(change)
+
+    assert "holds a value of another kind" in refusal(rewritten(store, header=header))
+
+
+def test_more_rows_than_a_file_has_room_for(store: Path) -> None:
+    """Said by the header, or packed: 512 MiB of zeros in a file of some kilobytes."""
+    many = dict.fromkeys(COLUMN_TYPES, 1 << 62)
+    changed = rewritten(store, header=lambda header: header["lengths"].update(many))
+    assert "more rows than a file of its size" in refusal(changed)
+    file = pa.ipc.open_file(str(store))
+    zeros = one_list(np.zeros(1 << 26, np.int64))
+    columns = [
+        zeros if name == "pfn" else column
+        for name, column in zip(file.schema.names, file.get_batch(0).columns, strict=True)
+    ]
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_file(str(changed), file.schema, options=options) as out:
+        out.write_batch(pa.RecordBatch.from_arrays(columns, schema=file.schema))
+    assert changed.stat().st_size < 1 << 17
+    assert "it unpacks to 5368" in refusal(changed)
+
+
+@pytest.mark.parametrize("name", ["time_ns", "pfn", "losses/cpu", "comms/tid", "tables/a:b/row"])
+def test_a_column_that_is_not_there(store: Path, name: str) -> None:
+    changed = rewritten(
+        store,
+        header=lambda header: header["lengths"].pop(name),
+        columns=lambda columns: columns.pop(name),
+    )
+    assert f"it has no column {name}" in refusal(changed)
+
+
+def test_a_nested_header(store: Path) -> None:
+    table = pa.ipc.open_file(str(store)).read_all()
+    nested = {HEADER_KEY: b'{"version":1,"a":' + b"[" * 100_000}
+    with pa.ipc.new_file(str(store), table.schema.with_metadata(nested)) as out:
+        out.write_table(table.replace_schema_metadata(nested))
+    assert "its header is damaged" in refusal(store)
 
 
 def test_a_damaged_piece(store: Path) -> None:
