@@ -15,13 +15,7 @@ import numpy as np
 import zstandard
 
 from pagealloc_model.base.errors import RecordingError
-from pagealloc_model.base.files import (
-    chunks_of,
-    first_bytes,
-    is_compressed,
-    most_unpacked,
-    opened,
-)
+from pagealloc_model.base.files import chunks_of, is_compressed, most_unpacked, opened
 from pagealloc_model.recording.trace.formats import TracepointFormat, parse_format, tracing_data
 
 MAGIC = b"PERFILE2"
@@ -273,7 +267,7 @@ def open_perf_file(path: str | Path) -> PerfFile:
         raise RecordingError(
             path, f"cannot be read ({error.strerror})", todo="check the path and its permissions"
         ) from None
-    content = mapped(path, _most_bytes) if size else np.zeros(0, np.uint8)
+    content = mapped(path) if size else np.zeros(0, np.uint8)
     if len(content) < _PIPE_HEADER_SIZE:
         raise RecordingError(path, "is too short for a perf.data file", todo=RECORD_AGAIN)
     _check_magic(path, content[:8].tobytes())
@@ -336,31 +330,11 @@ def _described_ids(data: bytes) -> list[tuple[int, ...]]:
     return described
 
 
-_MOST_FEATURES = 1 << 28
-"""Bytes of everything behind the records."""
-
-
-def _most_bytes(path: Path) -> int | None:
-    """Bytes that a packed perf.data can have by its header, None for a pipe's, which says none."""
-    head = first_bytes(path, HEADER_SIZE).ljust(HEADER_SIZE, b"\0")
-    _check_magic(path, head[:8])
-    size, _, _, _, start, length = struct.unpack_from("<6Q", head, 8)
-    if size == _PIPE_HEADER_SIZE:
-        if struct.unpack_from("<6xH", head, _PIPE_HEADER_SIZE)[0] < RECORD_HEADER_SIZE:
-            what = "its first record has no length"
-            raise RecordingError(path, what, offset=_PIPE_HEADER_SIZE, todo=RECORD_AGAIN)
-        return None
-    if size < HEADER_SIZE:
-        raise RecordingError(path, f"has a header of {size} bytes", offset=8, todo=RECORD_AGAIN)
-    return int(start) + int(length) + _MOST_FEATURES
-
-
-def mapped(path: Path, most_bytes: Callable[[Path], int | None] | None = None) -> np.ndarray:
+def mapped(path: Path) -> np.ndarray:
     """A file's plain content, uint8, in an unnamed file if it is packed; nothing is in memory."""
     if not is_compressed(path):
         with opened(path) as plain:
             return np.memmap(plain, np.uint8, mode="r").view(np.ndarray)  # type: ignore[call-overload]
-    most = most_bytes(path) if most_bytes else None
     with tempfile.TemporaryFile(prefix="pagealloc-") as file:
         for chunk in chunks_of(path):
             try:
@@ -372,9 +346,6 @@ def mapped(path: Path, most_bytes: Callable[[Path], int | None] | None = None) -
                     f"cannot be unpacked to {tempfile.gettempdir()} ({error.strerror})",
                     todo="make room there, or set TMPDIR to a directory that has more",
                 ) from None
-            if most is not None and file.tell() > most:
-                what = f"goes on {_MOST_FEATURES} bytes behind the records that its header tells of"
-                raise RecordingError(path, what, todo=RECORD_AGAIN)
         if not file.tell():
             return np.zeros(0, np.uint8)
         return np.memmap(file, np.uint8, mode="r").view(np.ndarray)  # type: ignore[call-overload]
