@@ -330,31 +330,36 @@ def _lost(attr: EventAttr, count: int, at_ns: int) -> bytes:
     return perf.record(2, struct.pack("<QQ", 1, count) + where)
 
 
-def rounds_of_two_cpus(real: Path, per_round: int = 2000) -> bytes:
-    """A recording as perf writes it to a pipe: in rounds, one CPU's events after the other's."""
+def in_rounds(real: Path, rounds: int = 12, per_round: int = 2000, later: int = 200) -> bytes:
+    """A recording as perf writes it to a pipe: in each round one CPU's events after the other's.
+
+    A CPU's buffer is emptied some events `later` than that of the CPU before it.
+    """
     file = open_perf_file(real)
-    records = records_in(file)[: 12 * per_round]
-    records.sort(key=lambda record: time_of_record(file, record))
+    records = sorted(records_in(file), key=lambda record: time_of_record(file, record))
     cpu_at = part_offsets(file.attrs[0].sample_type)["cpu"]
-    content = []
-    for start in range(0, len(records), per_round):
-        of_round = records[start : start + per_round]
-        content += sorted(of_round, key=lambda record: record[0] == SAMPLE and record[cpu_at])
-        content.append(perf.record(FINISHED_ROUND, b""))
+    content: list[list[tuple[int, bytes]]] = [[] for _ in range(rounds)]
+    for place, record in enumerate(records[: rounds * per_round]):
+        cpu = record[cpu_at] if record[0] == SAMPLE else 0
+        content[max(place - cpu * later, 0) // per_round].append((cpu, record))
+    for of_round in content:
+        of_round.sort(key=lambda each: each[0])
+        of_round.append((0, perf.record(FINISHED_ROUND, b"")))
     features = {number: file.feature(number) for number in file.features}
-    return perf.piped(file.attrs, features, content)
+    return perf.piped(file.attrs, features, [record for each in content for _, record in each])
 
 
 def test_a_piped_recording_cut_anywhere_is_the_beginning_of_the_whole(
     shipped: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    good = rounds_of_two_cpus(shipped("kbuild") / "perf.data")
+    good = in_rounds(shipped("mixed_6.1") / "perf.data")
     file = tmp_path / "cut"
     file.write_bytes(good)
     whole = read_perf_data(file)
     certain_from = end_of_first_certain_round(good)
     assert certain_from < len(good) // 2
-    for length in (certain_from - 1, *(int(len(good) * share) | 1 for share in (0.5, 0.8, 0.99))):
+    lengths = (int(len(good) * share) | 1 for share in (0.5, 0.8, 0.99))
+    for length in (certain_from - 1, certain_from + 1, *lengths):
         file.write_bytes(good[:length])
         if length < certain_from:
             with pytest.raises(RecordingError, match="before any event is certain"):
