@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import re
@@ -28,6 +29,9 @@ CHECKOUT = Path(__file__).parent.parent
 os.environ["PAGEALLOC_STRICT"] = "1"  # read as `predicted.run` is imported, later
 
 ALLOWED_SKIPS = CHECKOUT / ".ci" / "allowed-skips"
+
+
+gc.set_threshold(100_000, 50, 50)  # oracles make many objects and few circles
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

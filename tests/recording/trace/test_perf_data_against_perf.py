@@ -16,16 +16,12 @@ import numpy as np
 import pytest
 import zstandard
 
-from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.recording.trace.columns import COLUMN_TYPES, EVENT_NAMES, Event, Trace
-from pagealloc_model.recording.trace.layout import part_offsets
 from pagealloc_model.recording.trace.perf_data import read_perf_data
-from pagealloc_model.recording.trace.perf_file import EventAttr, open_perf_file
+from pagealloc_model.recording.trace.perf_file import EventAttr
 from pagealloc_model.recording.trace.trace_text import read_perf_script
 from tests import synthetic_perf_data as perf
 from tests.event_text import gfp_from_names
-from tests.fuzz.seeds import FINISHED_ROUND, SAMPLE, records_of
-from tests.perf_data_writer import records_in, time_of_record
 from tests.real_recordings import record_file, record_pipe
 
 SHIPPED = ("kbuild", "xfree", "highatomic_stock")
@@ -328,57 +324,3 @@ def _lost(attr: EventAttr, count: int, at_ns: int) -> bytes:
     """A PERF_RECORD_LOST of that CPU."""
     where = perf.trailer(attr, number=1, time=at_ns, cpu=at_ns % 2)
     return perf.record(2, struct.pack("<QQ", 1, count) + where)
-
-
-def in_rounds(real: Path, rounds: int = 12, per_round: int = 2000, later: int = 200) -> bytes:
-    """A recording as perf writes it to a pipe: in each round one CPU's events after the other's.
-
-    A CPU's buffer is emptied some events `later` than that of the CPU before it.
-    """
-    file = open_perf_file(real)
-    records = sorted(records_in(file), key=lambda record: time_of_record(file, record))
-    cpu_at = part_offsets(file.attrs[0].sample_type)["cpu"]
-    content: list[list[tuple[int, bytes]]] = [[] for _ in range(rounds)]
-    for place, record in enumerate(records[: rounds * per_round]):
-        cpu = record[cpu_at] if record[0] == SAMPLE else 0
-        content[max(place - cpu * later, 0) // per_round].append((cpu, record))
-    for of_round in content:
-        of_round.sort(key=lambda each: each[0])
-        of_round.append((0, perf.record(FINISHED_ROUND, b"")))
-    features = {number: file.feature(number) for number in file.features}
-    return perf.piped(file.attrs, features, [record for each in content for _, record in each])
-
-
-def test_a_piped_recording_cut_anywhere_is_the_beginning_of_the_whole(
-    shipped: Callable[[str], Path], tmp_path: Path
-) -> None:
-    good = in_rounds(shipped("mixed_6.1") / "perf.data")
-    file = tmp_path / "cut"
-    file.write_bytes(good)
-    whole = read_perf_data(file)
-    certain_from = end_of_first_certain_round(good)
-    assert certain_from < len(good) // 2
-    lengths = (int(len(good) * share) | 1 for share in (0.5, 0.8, 0.99))
-    for length in (certain_from - 1, certain_from + 1, *lengths):
-        file.write_bytes(good[:length])
-        if length < certain_from:
-            with pytest.raises(RecordingError, match="before any event is certain"):
-                read_perf_data(file)
-            continue
-        trace = read_perf_data(file)
-        assert trace.notes and 0 < len(trace) < len(whole)
-        for name in COLUMN_TYPES:
-            expected = getattr(whole, name)[: len(trace)]
-            np.testing.assert_array_equal(getattr(trace, name), expected)
-
-
-def end_of_first_certain_round(content: bytes) -> int:
-    """End of the round that follows the first one with an event in it."""
-    samples = samples_at_last_round = 0
-    for kind, _, end in records_of(content):
-        samples += kind == SAMPLE
-        if kind == FINISHED_ROUND:
-            if samples_at_last_round:
-                return end
-            samples_at_last_round = samples
-    raise AssertionError("no two rounds after an event")
