@@ -184,6 +184,6 @@ def test_a_comparison_allows_other_orders_of_faults() -> None:
     assert rows.loc[("thp_fault_alloc", "all"), "base"] > 0
     assert rows.loc[("reclaim_scanned", "kswapd"), "verdict"] != "unknown"
     assert OTHER_ORDERS in " ".join(comparison.to_text().split())
-    other = pm.replay(pm.open("kbuild"), Policy(huge_anon_orders=1 << 4), assumptions=ELASTIC)
+    other = pm.replay(pm.open("mixed_6.1"), assumptions=ELASTIC)
     with pytest.raises(UsageError, match="different recordings"):
         pm.compare(base, replace(other, name=base.name, rules=base.rules))

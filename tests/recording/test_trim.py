@@ -24,8 +24,6 @@ from pagealloc_model.recording.trace.perf_file import SampleType
 from pagealloc_model.recording.trim import trim_recording
 
 SHIPPED = ("kbuild", "xfree", "highatomic_stock", "highatomic_gate3")
-LARGEST_SHIPPED = 12_000_000
-LARGEST_KBUILD = 5_000_000
 SECRET = "topsecret"
 KERNEL = 0xFF11000000000000
 TEXT = 0xFFFFFFFF81000000
