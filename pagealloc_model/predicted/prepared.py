@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from pagealloc_model.allocator.state import with_pressure
+from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.measured.rules import recorded_rules
 from pagealloc_model.policy.assumptions import ElasticAssumptions
@@ -104,6 +105,7 @@ class Imposed:
     prepared: Prepared
 
 
+_LONGEST_NS = 36 * 10**15
 _prepared: WeakKeyDictionary[Recording, dict[tuple[object, ...], Prepared]] = WeakKeyDictionary()
 
 
@@ -169,6 +171,9 @@ class _Start:
     ) -> None:
         self._recording, self._assumptions = recording, assumptions
         self._seed, self._progress = seed, progress
+        first_ns, last_ns = recording.trace.demand_span_ns
+        if last_ns - first_ns > _LONGEST_NS:
+            raise UsageError(f"{recording.path}: lasts more than 416 days; cut it (pagealloc trim)")
         self.machine = with_touched_span(recorded_machine(recording), recording.trace)
         self._early, self._snapshot = start_snapshots(recording)
         is_early = assumptions.start == "empty" or self._snapshot is self._early

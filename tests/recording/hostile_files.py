@@ -62,6 +62,11 @@ def text_in_a_byte(path: Path) -> None:
     perf.write(path, [_ATTRS[0], attr], [_ONE, last], (ALLOC, _LOCK))
 
 
+def _late(path: Path) -> None:
+    last = perf.sample(_ATTRS[0], ALLOC.raw(pfn=1), number=1, time=(1 << 63) - 1)
+    perf.write(path, _ATTRS, [_ONE, last])
+
+
 def _colliding_ids(path: Path) -> None:
     alloc = perf.attr_of(ALLOC, [number << 40 for number in range(1, 40_000)])
     perf.write(path, [alloc, _ATTRS[1]], [perf.sample(alloc, ALLOC.raw(pfn=1), number=1 << 40)])
@@ -180,6 +185,7 @@ CRAFTED: tuple[tuple[str, Make, str], ...] = (
         _fields(f"{'a' * 190}{' ' * 190}b;\toffset:8;\tsize:8", 2000),
         "overlap",
     ),
+    ("a time of 2 to the 63", _late, "146 years"),
     ("ids that collide", _colliding_ids, "ids of events that no kernel gives"),
     ("records of a thousand times their size", _records(_ONE), "unpack to more than"),
     ("zstd of a gigabyte", _packed(_pack), "more than .* bytes.*unpack it first"),

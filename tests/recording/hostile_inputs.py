@@ -576,6 +576,7 @@ _FAR_NODE, _LARGE_RESERVE = f"Node {'9' * 5000}", f"protection: (0, {1 << 63})"
 _SAME_NS = f'{{"zoneinfo": [{1 << 62}, {1 << 62}]}}'
 _QUIET = EVENT.format("000001", "free: page=0x1 pfn=0x10 order=0") + "\n" * (1 << 21)
 _WORD = EVENT.format("000001", "free: page=0x1 pfn=0x10 order=0 " + "a" * 16_000) * 60
+_CENTURY = f"task 1 [000] 4000000000.000000: kmem:mm_page_{ALLOC.format(0x1800, 0, 0)}\n"
 _LINE = "  sh-77 [000] d..2. {}.000001: mm_page_free: page=1 pfn=0x1 order=0\n"
 
 
@@ -611,6 +612,18 @@ _CRAFTED = (
             ("a time of 10 digits in ftrace", _LINE.format(9_999_999_999)),
             ("a loss of CPU 99999", "CPU:99999 [LOST 5 EVENTS]\n"),
         )
+    ),
+    Hostile(
+        "events of a hundred years",
+        file_is("perf.data", lambda file: file.write_text(file.read_text() + _CENTURY)),
+        "416 days",
+        REPLAY,
+    ),
+    Hostile(
+        "a plan of 5000 digits",
+        file_is("plan.toml", holds("repeats = " + "9" * 5000)),
+        "plan.toml.*no TOML",
+        ("experiment", "{}/plan.toml", "-o", "{tmp}"),
     ),
     Hostile("no measured traffic", nothing, "zone->lock", ("locks", "{}"), refused=False),
 )

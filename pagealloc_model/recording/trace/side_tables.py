@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from pagealloc_model.base.arrays import Column, in_memory, on_disk, parts
+from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.recording.trace import layout as at
 from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Trace, time_order
 from pagealloc_model.recording.trace.formats import Field, TracepointFormat
@@ -27,6 +28,7 @@ _KEYS = tuple(
         strict=True,
     )
 )
+LAST_NS = 1 << 62
 _FIRST_NOTES = 1 << 12
 _FIRST_BYTES = 1 << 20
 
@@ -148,6 +150,9 @@ class Collected:
             declared[tracepoint.event_name] = {
                 column_name(field.name): field.type for field in tracepoint.column_fields
             }
+        for columns in (main, *tables.values()):
+            if columns["time_ns"][-1:].max(initial=0) > LAST_NS:
+                raise RecordingError(about["source"], "has an event 146 years after boot")
         chains = self._chains.values
         return Trace(**main, tables=tables, declared_types=declared, callchains=chains, **about)
 

@@ -35,7 +35,7 @@ from pagealloc_model.recording.trace.columns import (
     ThreadNames,
     Trace,
 )
-from pagealloc_model.recording.trace.side_tables import CHAIN_COLUMNS, KEY_COLUMNS
+from pagealloc_model.recording.trace.side_tables import CHAIN_COLUMNS, KEY_COLUMNS, LAST_NS
 
 STORE_VERSION = 1
 HEADER_KEY = b"pagealloc_model"
@@ -84,6 +84,7 @@ _NEEDED = {
 }
 """Columns that every store has."""
 _RANGES = {
+    "time_ns": (0, LAST_NS),
     "cpu": (0, np.iinfo(np.int16).max),
     "event": (0, max(Event)),
     "pfn": (-1, np.iinfo(np.int64).max),
@@ -232,6 +233,7 @@ class _Store:
         ranges = _RANGES
         if name not in COLUMN_TYPES:
             ranges = dict.fromkeys(CHAIN_COLUMNS, (0, self.lengths[_CALLCHAINS]))
+            ranges["time_ns"] = _RANGES["time_ns"]
             ranges["row"] = (0, self.lengths["time_ns"])
         for begin in range(0, len(values), _PIECE) if column == "time_ns" else ():
             part = values[begin : begin + _PIECE + 1]

@@ -324,7 +324,7 @@ def read_plan(path: str | Path) -> Plan:
     except RecordingError as error:
         names = ", ".join(sorted(plan.stem for plan in PLANS.glob("*.toml")))
         raise refused("", f"{error.what}; name a TOML file, or a shipped plan ({names})") from None
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise refused("", f"is no TOML: {error}") from None
     for name in ("guest", "kernel"):
         if "here" in table and name in table:

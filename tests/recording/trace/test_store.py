@@ -277,6 +277,7 @@ def test_a_header_that_cannot_be_used(store: Path, change: dict, words: str) -> 
         ("event", np.full(10, 6, np.uint8), "holds values that no recording has"),
         ("order", np.full(10, 64, np.int8), "holds values that no recording has"),
         ("time_ns", np.arange(10)[::-1], "is not in time order"),
+        ("time_ns", np.arange(10) + (1 << 62), "holds values that no recording has"),
         ("callchains", np.arange(3), "is of type int64, not uint64"),
         ("tables/a:b/row", np.array([1, 11]), "holds values that no recording has"),
         ("tables/a:b/callchain_start", np.array([1, -1]), "holds values that no recording has"),
