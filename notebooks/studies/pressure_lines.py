@@ -10,6 +10,7 @@ from pagealloc_model.notebooks.studies import defrag, pressure
 from pagealloc_model.notebooks.studies import shipped_idle_reserve as idle
 from pagealloc_model.notebooks.studies.error_lines import apart, table_lines
 from pagealloc_model.notebooks.studies.gate_effects import SIZES, by_region, shipped_map
+from pagealloc_model.notebooks.studies.reserve_control import control_rows
 from pagealloc_model.notebooks.studies.reserve_reply import cost_rows, experiment_rows, load_rows
 
 CHANGE = {"least": "change_low", "most": "change_high"}
@@ -69,12 +70,13 @@ def idle_guest_lines() -> Iterator[str]:
 def idle_score_lines() -> Iterator[str]:
     """Markdown tables of registered guests whose score and index leave the reserve out.
 
-    The first experiment, that over loads, and what each side costs there in bursts.
+    The first experiment, that over loads, what each side costs there in bursts, and the controls.
     """
     return apart(
         table_lines(experiment_rows()),
         table_lines(load_rows().round(0)),
         table_lines(cost_rows().round(0)),
+        table_lines(control_rows().round(0)),
     )
 
 
