@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pandas as pd
+from pagealloc_model.notebooks.studies.reserve_control import control_rows
 from pagealloc_model.notebooks.studies.shipped_data import shipped_data, success
 
 from pagealloc_model.studies.study import (
@@ -70,16 +71,16 @@ LOADS = {
 COMPARED = ("none", "gate", "both")
 """Its sides."""
 LIMITS = (
-    "Not explained: the fall of pgscan_kswapd (by instructions it rises: gate {gate}, both {both}) "
-    "and the compaction success: only __alloc_pages_direct_compact() counts it, so something "
-    "there compacts directly; this needs none. Of 54 hosts of the model none is as posted."
+    "Not explained: pgscan_kswapd's fall (by instructions it rises: gate {gate}, both {both}), "
+    "nor how far compaction succeeds (here khugepaged's). Of 54 hosts of the model none is as "
+    "posted."
 )
 REFUTE = "To refute it on those hosts, where each of these must hold:"
 COMMANDS = """\
   grep compact_daemon_migrate_scanned /proc/vmstat  # less without gate
   grep HighAtomic /proc/pagetypeinfo  # without: orders 9 and 10 over 8%
                             # of nr_free_pages (4 to 8% with a DMA32)
-  sysctl vm.compaction_proactiveness=0     # both sides: no gain is left"""
+  sysctl vm.compaction_proactiveness=0  # both sides: gain shrinks"""
 PATCH = "fragmentation_without_highatomic-{release}.patch"
 MIB_HIDDEN = 2 * 312
 """Of the posted hosts' reserve."""
@@ -314,16 +315,14 @@ def _said(rows: pd.DataFrame) -> str:
     points = _points(first.loc[names["both"]]).replace(" (", ", ").rstrip(")")
     idle, filling = (predicted_changes(name) for name in ("idle", "load"))
     costs = cost_rows().set_index(["side", "order"])[["change", "low", "high"]]
-    still = side_rows(shipped_boots()).query("proactiveness == 0")["thp_success"]
     pays = "{:+,.0f} ({:,.0f} to {:,.0f})"
     return (
         f"Against no change, in points: {', '.join(before)}; by instructions {', '.join(now)}. "
         f"Registered: the score alone gains, and so do both under the first load ({points}). "
-        "Neither is measurable, nor are both against the gate. A model predicts "
-        f"{idle['both']:+.0f} for both from a boot with an idle reserve, {filling['both']:+.0f} "
+        "Neither is measurable, nor both against the gate. A model predicts "
+        f"{idle['both']:+.0f} for both from an idle reserve, {filling['both']:+.0f} "
         f"from one that fills it (gate {filling['gate']:+.0f}). kcompactd scans "
-        f"{_scanned('both')} pages more with both. At proactiveness 0 both serve "
-        f"{100 * still.iloc[1]:.0f}%, no change {100 * still.iloc[0]:.0f}%. Over all "
+        f"{_scanned('both')} pages more with both. {_control()} Over all "
         f"{len(load_boots())} boots the gate adds {pays.format(*costs.loc[('gate', 3)])} "
         f"to o3, both {pays.format(*costs.loc[('both', 3)])}."
     )
@@ -337,6 +336,22 @@ def _scanned(side: str, column: str = "kcompactd_scanned") -> str:
     low, high = change_interval(before.to_list(), after.to_list())
     change = after.mean() - before.mean()
     return f"{change / 1000:.0f}k ({low / 1000:.0f}k to {high / 1000:.0f}k)"
+
+
+def _control() -> str:
+    """What is left without proactive compaction, with and without khugepaged's direct one."""
+    rows = control_rows().set_index(["khugepaged_defrag", "change"])
+    on, off = rows.loc[1], rows.loc[0]["thp_success"]
+    without = [f"{off[SIDES[side][0]]:.0f}" for side in COMPARED if SIDES[side][0] in off]
+    gains = [
+        f"{side} {on.loc[name, 'thp_success']:.0f}% ({_points(on.loc[name]).replace(' (', ', ')}"
+        for side, name in ((side, SIDES[side][0]) for side in COMPARED[1:])
+    ]
+    return (
+        f"At proactiveness 0 ({rows['boots'].sum()} boots) no change has "
+        f"{on.loc['no change', 'thp_success']:.0f}%, {', '.join(gains)}; with "
+        f"khugepaged/defrag 0 {', '.join(without)}%."
+    )
 
 
 def _limits() -> str:
@@ -369,4 +384,4 @@ def _other_loads(rows: pd.DataFrame) -> str:
     if len(own) < len(COMPARED):
         return ""
     none, gate, both = (f"{share:.0f}" for share in own)
-    return f" With defrag=always a boot each has {none}, {gate}, {both}%."
+    return f" defrag=always, a boot each: {none}, {gate}, {both}%."
