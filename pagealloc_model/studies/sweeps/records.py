@@ -265,7 +265,10 @@ def _stored(address: str) -> tuple[Any, str, dict[str, dict[str, Any]]]:
     if not files:
         raise RecordingError(address, "does not exist", todo="check the address and the access")
     below = len(root.rstrip("/"))
-    return system, root, {path[below:].lstrip("/"): about for path, about in files.items()}
+    names = {path[below:].lstrip("/"): about for path, about in files.items()}
+    if odd := [name for name in names if ".." in name.split("/")]:
+        raise RecordingError(address, f"has a file whose name leads out of it: {odd[0]}")
+    return system, root, names
 
 
 @dataclass(frozen=True, kw_only=True)

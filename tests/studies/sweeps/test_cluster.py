@@ -13,9 +13,10 @@ import fsspec
 import pandas as pd
 import pytest
 from distributed import Client, LocalCluster
+from fsspec.implementations.memory import MemoryFile
 
 import pagealloc_model as pm
-from pagealloc_model.base.errors import ClusterError, UsageError
+from pagealloc_model.base.errors import ClusterError, RecordingError, UsageError
 from pagealloc_model.studies.sweeps import records as cluster_module
 from tests.small_recordings import write_recording
 
@@ -120,6 +121,14 @@ def test_a_worker_without_the_recording_leaves_it_to_others_and_none_is_an_error
     own = ["recording_sha256", "key", *MADE_ANEW]
     expected = by_threads[(by_threads["seed"] == 0) & by_threads["pcp_batch"].isin(BATCHES[:4])]
     pd.testing.assert_frame_equal(result.rows.drop(columns=own), expected.drop(columns=own))
+
+
+def test_a_file_whose_name_leads_out_of_its_recording_is_not_fetched() -> None:
+    system, path = fsspec.filesystem("memory"), "/recordings/evil/../../perf.data"
+    system.store[path] = MemoryFile(system, path, b"x")
+    with pytest.raises(RecordingError, match="leads out of it: ../../perf.data"):
+        cluster_module._stored("memory://recordings/evil")
+    del system.store[path]
 
 
 def test_workers_with_another_version_are_refused(
