@@ -126,7 +126,7 @@ def test_a_worker_without_the_recording_leaves_it_to_others_and_none_is_an_error
 def test_a_file_whose_name_leads_out_of_its_recording_is_not_fetched() -> None:
     system, path = fsspec.filesystem("memory"), "/recordings/evil/../../perf.data"
     system.store[path] = MemoryFile(system, path, b"x")
-    with pytest.raises(RecordingError, match="leads out of it: ../../perf.data"):
+    with pytest.raises(RecordingError, match=r"leads out of it: \.\./\.\./perf"):
         cluster_module._stored("memory://recordings/evil")
     del system.store[path]
 
