@@ -108,12 +108,12 @@ def measured_rounds(directory: Path) -> pd.DataFrame:
 def predicted_rounds(recording: pm.Recording, seed: int) -> pd.DataFrame:
     """Elastic replays of a run's recording under both modes: `COUNTERS` by mode and round.
 
-    As experiments have it, at the recorded cost of reclaim; frees are told by owner.
+    As experiments have it, at the recorded cost of reclaim.
     """
     begins, tables = _begins(recording.path), []
     own = at_recorded_cost(recording.trace, start_snapshots(recording)[1])
     own = with_recorded_survivors(own, recording)
-    taken = dict.fromkeys(("kswapd_as_recorded", "lru_as_recorded", "frees_by_owner"), True)
+    taken = dict.fromkeys(("kswapd_as_recorded", "lru_as_recorded"), True)
     own = replace(own, elastic=replace(own.elastic, **taken))
     for mode in (0, 1):
         policy = pm.Policy(defrag_mode=bool(mode))

@@ -39,10 +39,6 @@ class ElasticAssumptions(metaclass=Given):
         lru_as_recorded: reclaim takes the pages that were there at the start in the order in which
             the recorded one did, read off its frees; without it, by address. How much is reclaimed,
             and when, the model decides.
-        frees_by_owner: frees of pages that recorded compaction moved are told by who asked for
-            them, not by what moved last, and the kernel's own memory that recorded reclaim freed
-            goes when it went (T10.10, T10.14). Without it long recordings of a kernel that compacts
-            much run out of memory.
         kswapd_wake_ns: time from a wake to the first step of kswapd, ns.
         compact_scan_ns: time for compaction to look at a page, ns.
         compact_migrate_ns: time to move one, ns.
@@ -72,7 +68,6 @@ class ElasticAssumptions(metaclass=Given):
     kswapd_free_ns: int = 500
     kswapd_as_recorded: bool = False
     lru_as_recorded: bool = False
-    frees_by_owner: bool = False
     kswapd_wake_ns: int = 20_000
     compact_scan_ns: int = 50
     compact_migrate_ns: int = 2_000

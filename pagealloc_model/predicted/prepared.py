@@ -125,11 +125,7 @@ def prepare(
     refuse_sampled(recording.trace)
     made = _prepared.setdefault(recording, {})
     own = assumptions.elastic
-    read = ElasticAssumptions(
-        file_uses=own.file_uses,
-        lru_as_recorded=own.lru_as_recorded,
-        frees_by_owner=own.frees_by_owner,
-    )
+    read = ElasticAssumptions(file_uses=own.file_uses, lru_as_recorded=own.lru_as_recorded)
     assumptions = replace(assumptions, elastic=read)
     key = (rules, assumptions, seed)
     if key not in made:

@@ -252,9 +252,6 @@ def test_uses_and_moves_are_told(
     assert (uses["bits"] >> pr.CLASS_SHIFT == pr.FILE).all()
 
 
-BY_OWNER = replace(ELASTIC, elastic=ElasticAssumptions(frees_by_owner=True))
-
-
 @pytest.mark.parametrize(
     ("script", "events"),
     [
@@ -275,20 +272,17 @@ def test_frees_of_moved_pages_are_told_by_owner(tmp_path: Path, script: str, eve
     trace = Files(f"{script.partition(' m')[0]} {seen} m{script.partition(' m')[2]}").trace(
         tmp_path
     )
-    demand = resolve_demand(trace, small_machine(), BY_OWNER)
+    demand = resolve_demand(trace, small_machine(), ELASTIC)
     assert told(demand).split("F3 ")[1].removeprefix("h4 ") == events
 
 
-@pytest.mark.parametrize("assumptions", [ELASTIC, BY_OWNER])
-def test_kernel_memory_that_reclaim_freed_goes_when_it_went(
-    tmp_path: Path, assumptions: Assumptions
-) -> None:
+def test_kernel_memory_that_reclaim_freed_goes_when_it_went(tmp_path: Path) -> None:
     """No LRU list has it, so that the model's reclaim does not take it (T10.10, S10.8)."""
     words = f"a0:{MOVABLE} a1:GFP_KERNEL a2:{SLAB} k0 k1 k2"
-    demand = resolve_demand(Files(words).trace(tmp_path), small_machine(), assumptions)
+    demand = resolve_demand(Files(words).trace(tmp_path), small_machine(), ELASTIC)
     frees = demand.events[demand.events["operation"] == at.FREE]
     by_reclaim = frees["bits"] & pr.FREED_BY_RECLAIM == pr.FREED_BY_RECLAIM
-    assert by_reclaim.tolist() == [True, *[assumptions is ELASTIC] * 2]
+    assert by_reclaim.tolist() == [True, False, False]
 
 
 def test_a_page_in_the_cache_throughout_gets_a_place_of_the_start(tmp_path: Path) -> None:

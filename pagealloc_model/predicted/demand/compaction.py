@@ -408,8 +408,8 @@ def without_moves(
     hidden: HiddenAllocations,
     hold_ranks: np.ndarray,
     objects: np.ndarray,
-    new_array: NewArray = in_memory,
-    task_at: Callable[[np.ndarray], np.ndarray] | None = None,
+    new_array: NewArray,
+    task_at: Callable[[np.ndarray], np.ndarray],
 ) -> tuple[np.ndarray, HiddenAllocations, np.ndarray, dict[str, int]]:
     """Leave out the frees of recorded compaction; what it moved lives on as the same object.
 
@@ -417,12 +417,12 @@ def without_moves(
     - A page that came by a hidden allocation and is freed by compaction was the target of a move,
       or a target not used: allocation and free go.
     - A hidden allocation freed by anybody else was such a target if there was a move of a page of
-      its size before that free: the free is that of the page moved last of those not yet found
-      again, or, with `task_at`, of the best kind that there is. Then reclaim frees no anonymous
-      page, and a task its own anonymous ones, else pages of no task, else others' (T10.14).
+      its size before that free: the free is that of the page moved last, of those of the best
+      kind not yet found again. Reclaim frees no anonymous page, and a task its own anonymous
+      ones, else pages of no task, else others' (T10.14).
     - A piece above order 0 that was never seen before is a target not used: its free stays.
 
-    `task_at` tells tasks by the times of their events; None: frees are not told by owners.
+    `task_at` tells tasks by the times of their events.
 
     Returns:
         Events, hidden allocations and ranks of those left, and counts by fields of `Demand`.
@@ -448,8 +448,8 @@ def without_moves(
     if not any_freed:
         return events, hidden, hold_ranks, {"stayed_pages": 0, "moved_frees": 0}
     moved_frees = 0
-    owners = filled(new_array, len(objects) if task_at else 0, _NOBODY, np.int64)
-    for part in parts(len(events) if task_at else 0):
+    owners = filled(new_array, len(objects), _NOBODY, np.int64)
+    for part in parts(len(events)):
         bits = events["bits"][part] >> np.uint32(pr.CLASS_SHIFT)
         is_anon = (events["operation"][part] == at.ALLOC) & (bits % pr.CLASSES == pr.ANON)
         own = events[part][is_anon]
@@ -487,7 +487,7 @@ def _found_again(
     marked: np.ndarray,
     gone: np.ndarray,
     owners: np.ndarray,
-    task_at: Callable[[np.ndarray], np.ndarray] | None,
+    task_at: Callable[[np.ndarray], np.ndarray],
 ) -> Iterator[tuple[int, int]]:
     """Frees of moved pages, and the source of each: the last before it that suits, not yet taken.
 
@@ -503,10 +503,8 @@ def _found_again(
         own = events[part][places]
         is_source = kinds[places] == _OF_SOURCE
         by_reclaim = own["bits"] & np.uint32(pr.FREED_BY_RECLAIM) == pr.FREED_BY_RECLAIM
-        who = np.full(len(own), _NOBODY)
-        if task_at is not None:
-            who = np.where(by_reclaim, _BY_RECLAIM, task_at(own["time_ns"]))
-            who = np.where(is_source, owners[np.maximum(own["object"], 0)], who)
+        who = np.where(by_reclaim, _BY_RECLAIM, task_at(own["time_ns"]))
+        who = np.where(is_source, owners[np.maximum(own["object"], 0)], who)
         rows = zip(
             places.tolist(), own["order"].tolist(), is_source.tolist(), who.tolist(), strict=True
         )

@@ -197,8 +197,7 @@ def resolve_demand(
     assumptions = assumptions or Assumptions()
     new_array = working_arrays(len(trace))
     reclaims = direct_reclaims(trace)
-    by_owner = assumptions.elastic.frees_by_owner
-    elastic = ElasticRows(trace, by_owner) if assumptions.reclaim == "elastic" else None
+    elastic = ElasticRows(trace) if assumptions.reclaim == "elastic" else None
     maker = RowMaker(trace, machine, assumptions.hidden_migratetype, reclaims, elastic, realtime)
     resolution = ResolvedTrace(trace, machine, maker, progress)
     others, hidden = resolution.events.values, resolution.hidden
@@ -237,12 +236,7 @@ def resolve_demand(
     else:
         if elastic.any_by_compaction:
             others, hidden, hold_ranks, counts = without_moves(
-                others,
-                hidden,
-                hold_ranks,
-                objects,
-                new_array,
-                _task_at(trace) if by_owner else None,
+                others, hidden, hold_ranks, objects, new_array, _task_at(trace)
             )
         objects, leads, frees = tried_failures(
             resolution.requests.values, trace.time_ns, others, objects, seed, new_array

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -250,17 +251,13 @@ def _mark_slab_frees(
         held[page] = size if event[row] == ALLOC and int(gfp[row]) & GFP_RECLAIMABLE else 0
 
 
-def kernel_frees(trace: Trace) -> np.ndarray:
-    """Rows of frees of pages on no LRU list that were asked for as no page that can move."""
-    return np.concatenate([np.zeros(0, np.int64), *_slab_frees_by_part(trace, True)])
-
-
 def slab_frees(trace: Trace) -> np.ndarray:
     """Rows of frees that give back what was allocated as a slab of a reclaimable cache."""
     return np.concatenate([np.zeros(0, np.int64), *_slab_frees_by_part(trace)])
 
 
-def _slab_frees_by_part(trace: Trace, kernel: bool = False) -> Iterator[np.ndarray]:
+def _slab_frees_by_part(trace: Trace, *, kernel: bool = False) -> Iterator[np.ndarray]:
+    """Rows of frees of slabs; with `kernel`, of all that no LRU list has (T10.10)."""
     held = np.zeros(0, np.int8)
     for part in parts(len(trace)):
         event, pfn, gfp = trace.event[part], trace.pfn[part], trace.gfp[part]
@@ -553,8 +550,8 @@ class ElasticRows:
         any_by_compaction: whether a row marked so far is a free by compaction.
     """
 
-    def __init__(self, trace: Trace, by_owner: bool = False) -> None:
-        """Find when tasks of a trace reclaimed and compacted; `frees_by_owner` of assumptions."""
+    def __init__(self, trace: Trace) -> None:
+        """Find when tasks of a trace reclaimed and compacted."""
         self._trace = trace
         self.any_by_compaction = False
         self._kswapds = _tasks_named(trace, KSWAPD_NAME)
@@ -570,13 +567,21 @@ class ElasticRows:
             for part in parts(len(trace))
         )
         self._any_file = _is_recorded(trace)
-        self._by_rcu = np.zeros(0, np.int64)
-        self._kernels = kernel_frees(trace) if by_owner else None
-        if len(self._kswapds) or len(self._reclaims[0]):
-            by_rcu = Column(np.int64, working_directory(len(trace)))
-            for rows in _slabs_freed_by_rcu(trace, self._freed_in_reclaim):
-                by_rcu.append(rows)
-            self._by_rcu = by_rcu.values
+        self._any_reclaim = len(self._kswapds) > 0 or len(self._reclaims[0]) > 0
+
+    def _rows(self, found: Callable[[], Iterator[np.ndarray]]) -> np.ndarray:
+        rows = Column(np.int64, working_directory(len(self._trace)))
+        for part in found() if self._any_reclaim else ():
+            rows.append(part)
+        return rows.values
+
+    @cached_property
+    def _by_rcu(self) -> np.ndarray:
+        return self._rows(lambda: _slabs_freed_by_rcu(self._trace, self._freed_in_reclaim))
+
+    @cached_property
+    def _kernels(self) -> np.ndarray:
+        return self._rows(lambda: _slab_frees_by_part(self._trace, kernel=True))
 
     def mark(self, rows: np.ndarray, kept: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Add to rows what an elastic replay reads.
@@ -592,9 +597,7 @@ class ElasticRows:
         by_thread = np.isin(pid, self._kernel_threads) * np.uint32(at.KERNEL_THREAD)
         more = (gfp & np.uint32(pr.ELASTIC_BITS)) | classes | by_thread
         rows["bits"] |= np.where(is_request, more, np.uint32(0))
-        by_reclaim = self.freed_by_reclaim(kept)
-        if self._kernels is not None:
-            by_reclaim &= ~self._are(self._kernels, kept)
+        by_reclaim = self._freed_in_reclaim(kept) & ~self._are(self._kernels, kept)
         by_compaction = self._frees(kept) & _inside(self._compactions, pid, kept)
         for marked, bits in (
             (by_reclaim, pr.FREED_BY_RECLAIM),
