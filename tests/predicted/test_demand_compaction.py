@@ -253,7 +253,8 @@ def test_a_request_after_its_tasks_reclaim_is_marked(tmp_path: Path) -> None:
 
 def test_what_an_interrupt_frees_is_not_reclaims(tmp_path: Path) -> None:
     """Neither of kswapd's nor of a task that reclaims (T10.10)."""
-    trace = Daemons("@0:7 a0 a1 a2 a3 r f0 f1 z1 @1:kswapd0 f2 f3").trace(tmp_path)
+    asked = " ".join(f"a{page}:GFP_HIGHUSER_MOVABLE" for page in range(4))
+    trace = Daemons(f"@0:7 {asked} r f0 f1 z1 @1:kswapd0 f2 f3").trace(tmp_path)
     in_interrupt = np.zeros(len(trace), np.int8)
     in_interrupt[[5, 7]] = 1
     elastic = Assumptions(reclaim="elastic")
