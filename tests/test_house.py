@@ -14,7 +14,7 @@ BUDGETS = {
     "recording": 10_610,
     "allocator": 13_720,
     "measured": 3_060,
-    "predicted": 8_670,
+    "predicted": 8_660,
     "verdict": 6_580,
     "show": 3_740,
     "studies": 5_590,
