@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from pagealloc_model.recording.recording import RECORDINGS_VARIABLE
 from tests.real_recordings import (
@@ -31,6 +32,10 @@ os.environ["PAGEALLOC_STRICT"] = "1"  # read as `predicted.run` is imported, lat
 ALLOWED_SKIPS = CHECKOUT / ".ci" / "allowed-skips"
 
 
+settings.register_profile(
+    "the same anywhere", derandomize=True, deadline=None, suppress_health_check=list(HealthCheck)
+)
+settings.load_profile("the same anywhere")
 gc.set_threshold(100_000, 50, 50)  # oracles make many objects and few circles
 
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from pagealloc_model.allocator import layout as at
@@ -84,13 +84,7 @@ def all_pages(pressed: Pressed) -> int:
     return int((1 << pressed.state.pages["order"][heads].astype(np.int64)).sum())
 
 
-@settings(
-    max_examples=9,
-    deadline=None,
-    derandomize=True,
-    phases=(Phase.generate,),
-    suppress_health_check=list(HealthCheck),
-)
+@settings(max_examples=9, phases=(Phase.generate,))
 @given(
     st.lists(REQUESTS, min_size=40, max_size=100),
     st.sampled_from(POLICIES),

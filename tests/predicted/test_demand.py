@@ -246,7 +246,7 @@ def trace_of(history: list[tuple[bool, int, int]]) -> Trace:
     return Trace(**columns)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(requests())
 def test_only_live_pages_are_freed_and_each_once(history: list[tuple[bool, int, int]]) -> None:
     demand = resolve_demand(trace_of(history), small_machine())
@@ -267,7 +267,7 @@ def test_only_live_pages_are_freed_and_each_once(history: list[tuple[bool, int, 
     assert born == set(range(len(demand.objects)))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(requests())
 def test_what_lives_in_the_end_are_the_pages_of_the_last_allocations(
     history: list[tuple[bool, int, int]],
@@ -290,7 +290,7 @@ def test_what_lives_in_the_end_are_the_pages_of_the_last_allocations(
     assert left.tolist() == held.astype(int).tolist()
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(requests())
 def test_a_range_first_seen_freed_lived_at_the_start(history: list[tuple[bool, int, int]]) -> None:
     """As far as its pages have one past: otherwise its last free is the earliest it can be from."""

@@ -79,7 +79,7 @@ def test_what_finds_no_room_is_halved_and_said() -> None:
     assert table_of(found)[3, at.MOVABLE] == 4
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_any_table_that_a_buddy_system_can_show_is_met(data: st.DataObject) -> None:
     """Draw a machine's free pages and types, count, place the counts, count again."""

@@ -10,6 +10,7 @@ import gzip
 import json
 import lzma
 import os
+import random
 import re
 import shutil
 from collections.abc import Callable
@@ -29,6 +30,7 @@ from tests.small_recordings import (
 
 Damage = Callable[[Path], object]
 GIB = 1 << 30
+_NOISE = random.Random(1).randbytes(9999)
 PIECE = bytes(1 << 24)
 EVENT = "task 1 [000] 1.000{}: kmem:mm_page_{}\n"
 ALLOC = "alloc: page=0x1 pfn={} order={} migratetype={} gfp_flags=GFP_KERNEL"
@@ -260,7 +262,7 @@ SIZES = (
     Hostile("an empty gzip", file_is("perf.data", holds(gzip.compress(b""))), "perf.data"),
     Hostile(
         "a cut gzip",
-        file_is("perf.data", holds(gzip.compress(os.urandom(9999))[:5000])),
+        file_is("perf.data", holds(gzip.compress(_NOISE)[:5000])),
         "perf.data.*intact",
     ),
 )
@@ -499,7 +501,7 @@ SHAPES: dict[str, Callable[[Path], object]] = {
     "a directory": folder,
     "of 10 GiB": replaced(sparse),
     "empty": replaced(holds(b"")),
-    "of noise": replaced(holds(os.urandom(4096))),
+    "of noise": replaced(holds(_NOISE[:4096])),
     "of escapes": replaced(holds(_ESCAPE * 10)),
 }
 

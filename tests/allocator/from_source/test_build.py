@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from pagealloc_model.notebooks.studies.agreement import patch_and_policy_text
 from pytest import MonkeyPatch
@@ -245,13 +245,7 @@ def assert_alike(model: Pressed, asked: Asked) -> None:
 
 
 @pytest.mark.parametrize("rules", ["6.12", "7.3", *LONG])
-@settings(
-    max_examples=3,
-    deadline=None,
-    derandomize=True,
-    phases=(Phase.generate,),
-    suppress_health_check=list(HealthCheck),
-)
+@settings(max_examples=3, phases=(Phase.generate,))
 @given(st.lists(REQUESTS, min_size=40, max_size=80))
 def test_what_is_free_is_seen_at_every_step(
     kernel_source: Sources, rules: str, requests: list[tuple[int, tuple[int, int], int, int]]
