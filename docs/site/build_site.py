@@ -32,6 +32,7 @@ COPIED = (
     "data/experiments/reserve_control",
     "data/experiments/pageblock_order",
     "data/experiments/folio_sizes",
+    "data/experiments/native_folio_sizes",
     "data/experiments/native_defrag",
     "data/experiments/native_rounds",
     "data/experiments/compact_gap",
