@@ -115,13 +115,13 @@ def anonymise_trace(trace: Trace, keep_names: Collection[str], left_out: LeftOut
     replaced = [~np.isin(trace.callchains, np.array(_MARKERS, np.uint64))]
     for event, table in trace.tables.items():
         if event not in KEPT_EVENTS:
-            left_out["other event"][event] = None
+            left_out["other events"][event] = None
             continue
         tables[event] = {}
         declared = trace.declared_types.get(event, {})
         for name, values in table.items():
             if name.removesuffix(FIELD_SUFFIX) not in _KEPT_FIELDS:
-                left_out["other field of an event"][f"{event}/{name}"] = None
+                left_out["other fields of events"][f"{event}/{name}"] = None
                 continue
             tables[event][name] = values
             if values.dtype == object:
@@ -148,7 +148,7 @@ def anonymise_trace(trace: Trace, keep_names: Collection[str], left_out: LeftOut
         comms = dict(zip(trace.comms, new_names.tolist(), strict=True))
     known_bits = {*stable_gfp_bits(None), *stable_gfp_bits((6, 1))}
     if trace.notes:
-        left_out["note of the reader"]["notes"] = None
+        left_out["notes of the reader"]["notes"] = None
     return replace(
         trace,
         tables=tables,
@@ -288,12 +288,12 @@ def anonymise_snapshot(snapshot: Snapshot, destination: Path, left_out: LeftOut)
             pattern = _FOLIO_LINE if name == FOLIO_STATS_FILE else _KERNEL_LINE
             known = [line for line in lines if pattern.fullmatch(line)]
             if len(known) < max(len(lines), text is None):
-                left_out["state file with lines that no kernel prints"][name] = None
+                left_out["state files with lines that no kernel prints"][name] = None
             (destination / name).write_text(
                 "".join(f"{line}\n" for line in known), encoding="ascii"
             )
         else:
-            left_out["other file of snapshots"][name] = None
+            left_out["other files of snapshots"][name] = None
 
 
 def anonymise_profile(path: Path) -> str:
@@ -320,7 +320,7 @@ def anonymise_meta(meta: Mapping[str, Any], left_out: LeftOut) -> dict[str, Any]
         if clean is not None:
             harmless[key] = clean(value)
         elif key != "cmdline":
-            left_out["other key of meta.json"][key] = None
+            left_out["other keys of meta.json"][key] = None
     if "cmdline" in meta:
         harmless["cmdline"] = None
     return harmless

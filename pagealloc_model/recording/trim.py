@@ -12,7 +12,6 @@ import numpy as np
 
 from pagealloc_model.base import files
 from pagealloc_model.base.errors import RecordingError, UsageError
-from pagealloc_model.base.text import count_of
 from pagealloc_model.base.version import __version__
 from pagealloc_model.recording import anonymise as anonymous
 from pagealloc_model.recording import recording as recordings
@@ -136,7 +135,7 @@ def trim_recording(
         if isinstance(meta.get("end_ns"), int) and not window.to_end:
             meta["end_ns"] = min(meta["end_ns"], window.end_ns)
         earlier = meta.get("provenance")
-        counted = [count_of(len(names), kind) for kind, names in left_out.items()]
+        counted = [f"{kind}: {len(names):,}" for kind, names in left_out.items()]
         meta["provenance"] = {
             "source": anonymous.ANONYMOUS if anonymise else recording.name,
             "source_sha256": recording.sha256,
