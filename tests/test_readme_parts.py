@@ -81,4 +81,4 @@ def test_pages_are_short(written: dict[str, str]) -> None:
         if file.startswith("docs/") and Path(file).stem not in exact
     }
     assert {file: count for file, count in lines.items() if count > 150} == {}
-    assert sum(lines.values()) <= 2430
+    assert sum(lines.values()) <= 2440
