@@ -15,15 +15,15 @@ import numpy as np
 from pagealloc_model.notebooks.studies.agreement import agreement_text
 
 from pagealloc_model.allocator import layout as at
-from pagealloc_model.allocator.from_source.build import KernelBuild
+from pagealloc_model.kernel_source.build import KernelBuild
+from pagealloc_model.numbers.result_tables import error_table
+from pagealloc_model.numbers.validation import validate
 from pagealloc_model.policy.policy import Assumptions
 from pagealloc_model.predicted.carrier import Carrier, ModelCarrier
 from pagealloc_model.predicted.prepared import prepare
 from pagealloc_model.predicted.replay import replay
 from pagealloc_model.recording.recorded_machine import recorded_policy
 from pagealloc_model.recording.recording import Recording, open_recording
-from pagealloc_model.verdict.result_tables import error_table
-from pagealloc_model.verdict.validation import validate
 
 ROUNDS = 3
 

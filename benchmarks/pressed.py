@@ -24,8 +24,8 @@ import numpy as np
 import pandas as pd
 
 import pagealloc_model as pm
+from pagealloc_model.diagnosis.budget import RETRY_NS
 from pagealloc_model.predicted.demand.reclaim import direct_reclaims
-from pagealloc_model.verdict.budget import RETRY_NS
 
 SEEDS = 5
 QUANTITIES = {

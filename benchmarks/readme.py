@@ -75,7 +75,7 @@ from reading import reading
 from tables import FOLDER, Excerpt, read_table, write_tables
 
 import pagealloc_model as pm
-from pagealloc_model.verdict.validation import Validation
+from pagealloc_model.numbers.validation import Validation
 
 PROJECT = Path(__file__).resolve().parent.parent
 DECLARED = tomllib.loads((PROJECT / "benchmarks" / "readme.toml").read_text())

@@ -15,27 +15,28 @@ from pagealloc_model.base.garbage import not_collecting
 from pagealloc_model.base.version import __version__
 
 if TYPE_CHECKING:
-    from pagealloc_model.allocator.from_source.build import KernelBuild
+    from pagealloc_model import loads as synthetic
     from pagealloc_model.allocator.hooks import Hooks
     from pagealloc_model.base.errors import PageallocError, PolicyError, RecordingError, UsageError
+    from pagealloc_model.guests.experiment import experiment
+    from pagealloc_model.kernel_source.build import KernelBuild
     from pagealloc_model.notebook.explore import explore
+    from pagealloc_model.numbers import locks
+    from pagealloc_model.numbers.comparison import compare
+    from pagealloc_model.numbers.validation import validate
     from pagealloc_model.policy.kernel_rules import KernelRules
     from pagealloc_model.policy.policy import Assumptions, Policy
     from pagealloc_model.predicted.replay import Cancelled, Replay, replay
     from pagealloc_model.recording.recording import Recording
     from pagealloc_model.recording.recording import open_recording as open
-    from pagealloc_model.studies import fleets, study, synthetic
-    from pagealloc_model.studies.experiments.experiment import experiment
-    from pagealloc_model.studies.sweeps.sweep import sweep
-    from pagealloc_model.verdict import locks
-    from pagealloc_model.verdict.comparison import compare
-    from pagealloc_model.verdict.validation import validate
+    from pagealloc_model.sweeps import fleets, study
+    from pagealloc_model.sweeps.sweep import sweep
 
 _PLACES = {
     "Assumptions": ("policy.policy", "Assumptions"),
     "Cancelled": ("predicted.replay", "Cancelled"),
     "Hooks": ("allocator.hooks", "Hooks"),
-    "KernelBuild": ("allocator.from_source.build", "KernelBuild"),
+    "KernelBuild": ("kernel_source.build", "KernelBuild"),
     "KernelRules": ("policy.kernel_rules", "KernelRules"),
     "PageallocError": ("base.errors", "PageallocError"),
     "Policy": ("policy.policy", "Policy"),
@@ -44,17 +45,17 @@ _PLACES = {
     "RecordingError": ("base.errors", "RecordingError"),
     "Replay": ("predicted.replay", "Replay"),
     "UsageError": ("base.errors", "UsageError"),
-    "compare": ("verdict.comparison", "compare"),
-    "experiment": ("studies.experiments.experiment", "experiment"),
+    "compare": ("numbers.comparison", "compare"),
+    "experiment": ("guests.experiment", "experiment"),
     "explore": ("notebook.explore", "explore"),
-    "fleets": ("studies.fleets", ""),
-    "locks": ("verdict.locks", ""),
+    "fleets": ("sweeps.fleets", ""),
+    "locks": ("numbers.locks", ""),
     "open": ("recording.recording", "open_recording"),
     "replay": ("predicted.replay", "replay"),
-    "study": ("studies.study", ""),
-    "sweep": ("studies.sweeps.sweep", "sweep"),
-    "synthetic": ("studies.synthetic", ""),
-    "validate": ("verdict.validation", "validate"),
+    "study": ("sweeps.study", ""),
+    "sweep": ("sweeps.sweep", "sweep"),
+    "synthetic": ("loads", ""),
+    "validate": ("numbers.validation", "validate"),
 }
 """Public names, and the module and the name there that they are loaded from; "": the module."""
 

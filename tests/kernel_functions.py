@@ -16,7 +16,7 @@ ORACLE = "tests/oracle"
 TABLE = "docs/kernel_functions.md"
 
 LEFT_OUT = {
-    MODEL: "from_source hooks",
+    MODEL: "hooks",
     ORACLE: """
         dump elastic_scenarios machine random_scenarios scenarios steps
     """,

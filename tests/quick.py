@@ -41,7 +41,7 @@ SKIPPED = ("test_seeded_faults", "test_notebooks", "test_wheel", "test_make_lab"
 LEAST_S = 8  # seconds for tests, however long compiling took
 LARGE = (
     ("pagealloc_model.allocator.events", "advance", "event loop"),
-    ("pagealloc_model.allocator.choices.judging", "resync", "judging of choices"),
+    ("pagealloc_model.diagnosis.judging", "resync", "judging of choices"),
     ("pagealloc_model.allocator.events", "advance_elastic", "event loop under pressure"),
 )
 """Entry points that take more than some seconds to compile: module, name and group."""

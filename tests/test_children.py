@@ -12,11 +12,11 @@ import pytest
 from pytest import MonkeyPatch
 
 from pagealloc_model.base.errors import PageallocError, UsageError
+from pagealloc_model.guests.guest import Boot, guest_words
+from pagealloc_model.guests.inside import Order, setting_file
+from pagealloc_model.guests.plan import Guest, read_plan
 from pagealloc_model.recording.record import session
 from pagealloc_model.recording.record.children import clean_environment, python_words
-from pagealloc_model.studies.experiments.guest import Boot, guest_words
-from pagealloc_model.studies.experiments.inside import Order, setting_file
-from pagealloc_model.studies.experiments.plan import Guest, read_plan
 from tests.small_recordings import write_recording
 
 PLANTED = "import pathlib; pathlib.Path({!r}).touch(); raise SystemExit('planted')\n"
@@ -85,7 +85,7 @@ def boot(tmp_path: Path, **guest: object) -> Boot:
 def test_no_path_is_a_command_of_the_hosts_shell(
     name: str, tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pagealloc_model.studies.experiments.guest.shares_by_9p", lambda _: False)
+    monkeypatch.setattr("pagealloc_model.guests.guest.shares_by_9p", lambda _: False)
     place = tmp_path / name
     words = guest_words(boot(place), place / "run")
     # virtme-ng joins all but the last and those of --append into one line
@@ -99,7 +99,7 @@ def test_no_path_is_a_command_of_the_hosts_shell(
 def test_a_path_that_qemu_takes_apart_is_refused(
     name: str, tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pagealloc_model.studies.experiments.guest.shares_by_9p", lambda _: False)
+    monkeypatch.setattr("pagealloc_model.guests.guest.shares_by_9p", lambda _: False)
     with pytest.raises(UsageError, match="name another directory"):
         guest_words(boot(tmp_path), tmp_path / name)
 

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 import pagealloc_model as pm
+from pagealloc_model.diagnosis.placement import judge_placement
 from pagealloc_model.measured.measured import measure
+from pagealloc_model.numbers.comparison import compare
 from pagealloc_model.predicted.lock_times import lock_times
 from pagealloc_model.recording.importing import import_recording
 from pagealloc_model.recording.trim import trim_recording
-from pagealloc_model.verdict.choices.placement import judge_placement
-from pagealloc_model.verdict.comparison import compare
 
 NAMESPACES = ("fleets", "locks", "study", "synthetic")
 PUBLIC = {
@@ -74,7 +74,7 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
 
 
 def test_scripts_of_studies_import_public_names_only(checkout: Path) -> None:
-    public = ("pagealloc_model", "pagealloc_model.studies.study")
+    public = ("pagealloc_model", "pagealloc_model.sweeps.study")
     internal = {}
     for file in (checkout / "notebooks/studies").glob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):

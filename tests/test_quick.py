@@ -35,7 +35,7 @@ def test_an_edit_elsewhere_leaves_the_oracle_alone(graph: ImportGraph) -> None:
 
 
 def test_methods_are_imports_of_those_who_call_them(graph: ImportGraph) -> None:
-    placement = "pagealloc_model.verdict.choices.placement"
+    placement = "pagealloc_model.diagnosis.placement"
     assert placement in graph.imports["tests.judged_shares"]
     assert placement not in graph.imports["pagealloc_model.recording.recording"]
 

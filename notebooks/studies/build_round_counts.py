@@ -15,8 +15,8 @@ import numpy as np
 import pandas as pd
 
 import pagealloc_model as pm
-from pagealloc_model.studies.study import Event, Snapshot, Trace
-from pagealloc_model.studies.study import pages as flag
+from pagealloc_model.sweeps.study import Event, Snapshot, Trace
+from pagealloc_model.sweeps.study import pages as flag
 
 COUNTED = {
     "served": "thp_fault_alloc",

@@ -35,7 +35,7 @@ from pagealloc_model.notebooks.studies.error_lines import apart, markdown
 from pagealloc_model.notebooks.studies.round_trend import rounds_from_the_first
 
 import pagealloc_model as pm
-from pagealloc_model.studies.study import (
+from pagealloc_model.sweeps.study import (
     at_recorded_cost,
     change_interval,
     mean_interval,

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from pagealloc_model.studies.study import (
+from pagealloc_model.sweeps.study import (
     FAILED,
     change_interval,
     find_plan,

@@ -15,7 +15,7 @@ import pandas as pd
 from pagealloc_model.notebooks.studies.guest_reserve import reserve_over_time, snapshots_in
 
 import pagealloc_model as pm
-from pagealloc_model.studies.study import change_interval, predicted_values, verdict
+from pagealloc_model.sweeps.study import change_interval, predicted_values, verdict
 
 MEASURED, PREDICTED = "measured", "predicted"
 MADVISE, DEFER = "madvise", "defer"
@@ -105,7 +105,7 @@ def defer_changes(table: pd.DataFrame) -> pd.DataFrame:
                 | {"before": sides[0].mean(), "change": sides[1].mean() - sides[0].mean()}
                 | {"low": low, "high": high, "predicted": mean}
                 | {"predicted_lowest": changes.min(), "predicted_highest": changes.max()}
-                | {"verdict": verdict(mean, low, high)}
+                | {"numbers": verdict(mean, low, high)}
             )
     return pd.DataFrame(rows)
 

@@ -39,7 +39,7 @@ from pagealloc_model.notebooks.studies.round_trend import (
 )
 
 import pagealloc_model as pm
-from pagealloc_model.studies.study import (
+from pagealloc_model.sweeps.study import (
     Block,
     Fixed,
     Message,
@@ -228,7 +228,7 @@ def recordings(directory: str | None) -> pd.DataFrame:
         raise pm.UsageError("no recordings: name their directory, or set PAGEALLOC_RECORDINGS")
     base, same, patch = (pm.open(Path(directory) / name) for name in (BASE, SAME_POLICY, PATCH))
     table = counters_of_pair(base, patch, same, "defrag_mode")
-    counts = table.drop(columns=["name", "measurable", "verdict"])
+    counts = table.drop(columns=["name", "measurable", "numbers"])
     return table[(counts != 0).any(axis=1)].drop(columns="measurable")
 
 

@@ -14,7 +14,7 @@ from pagealloc_model.notebooks.studies.native_rounds import (
 from pagealloc_model.notebooks.studies.registered_rounds import judged, shares, shipped
 from pagealloc_model.notebooks.studies.shipped_data import shipped_data
 
-from pagealloc_model.studies.study import (
+from pagealloc_model.sweeps.study import (
     Column,
     Fixed,
     Message,

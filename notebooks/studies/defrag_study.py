@@ -16,7 +16,7 @@ import pandas as pd
 from pagealloc_model.notebooks.studies.build_host import ELASTIC, BuildHost, run_build_host
 
 import pagealloc_model as pm
-from pagealloc_model.studies.study import (
+from pagealloc_model.sweeps.study import (
     NOT_AVAILABLE,
     WIDTH,
     Report,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import pandas as pd
 
 import pagealloc_model as pm
-from pagealloc_model.studies.study import DISTANCE, Validation
+from pagealloc_model.sweeps.study import DISTANCE, Validation
 
 SHOWN = {
     "free_pages": "free pages",

@@ -20,7 +20,7 @@ import pandas as pd
 from pagealloc_model.notebooks.studies.error_lines import apart, markdown
 
 import pagealloc_model as pm
-from pagealloc_model.studies.study import (
+from pagealloc_model.sweeps.study import (
     CHANGES_FILE,
     EFFECTS,
     MARKS,
@@ -115,7 +115,7 @@ def measurable_effects(changes: pd.DataFrame) -> pd.DataFrame:
         axis, metric, unit, before, change, low, high; and for each mode of reclaim MODE, with the
         predicted change, and "MODE verdict".
     """
-    rows = changes[changes["verdict"].isin(EFFECTS)]
+    rows = changes[changes["numbers"].isin(EFFECTS)]
     by_mode = {
         mode: rows[rows["mode"] == mode].set_index(["pair", "axis", "metric", "unit"])
         for mode in MODES
@@ -123,14 +123,14 @@ def measurable_effects(changes: pd.DataFrame) -> pd.DataFrame:
     }
     table = by_mode[MODES[0]][["before", "change", "low", "high"]]
     for mode, own in by_mode.items():
-        table = table.assign(**{mode: own["predicted"], f"{mode} verdict": own["verdict"]})
+        table = table.assign(**{mode: own["predicted"], f"{mode} verdict": own["numbers"]})
     return table.reset_index().drop(columns="pair")
 
 
 def wrong_predictions(name: str = MATRIX, mode: str = "elastic") -> pd.DataFrame:
     """Wrong predictions of a shipped experiment under a mode of reclaim."""
     changes = shipped_experiment(name).changes
-    wrong = changes[(changes["verdict"] == WRONG) & (changes["mode"] == mode)]
+    wrong = changes[(changes["numbers"] == WRONG) & (changes["mode"] == mode)]
     shown = wrong[["axis", "metric", "change", "low", "high", "predicted"]]
     file = _folder() / name / CAUSES_FILE
     keys = ["axis", "metric"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 import pagealloc_model as pm
-from pagealloc_model.studies.study import SNAPSHOT_DIRECTORY, Snapshot, snapshot_tables
+from pagealloc_model.sweeps.study import SNAPSHOT_DIRECTORY, Snapshot, snapshot_tables
 
 COUNTERS = (
     "thp_fault_alloc",

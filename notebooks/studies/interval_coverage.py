@@ -25,7 +25,7 @@ import pandas as pd
 from pagealloc_model.notebooks.studies.error_lines import table_lines
 
 import pagealloc_model as pm
-from pagealloc_model.studies.study import (
+from pagealloc_model.sweeps.study import (
     BELIEVED,
     SHARE,
     Change,
@@ -128,7 +128,7 @@ def held_rows(name: str, base: Side, patch: Side, seeds: int) -> Iterator[dict[s
             ).mean()
             for side in (base, patch)
         )
-        verdicts = repeated(comparisons).rows.set_index(["metric", "scope"])["verdict"]
+        verdicts = repeated(comparisons).rows.set_index(["metric", "scope"])["numbers"]
         for key, measured in (after - before).dropna().items():
             half = half_width(known[key])
             predicted = float(np.mean([change.on_scale for change in known[key]]))

@@ -22,7 +22,7 @@ import pandas as pd
 from pagealloc_model.notebooks.studies.error_lines import apart, table_lines
 
 import pagealloc_model as pm
-from pagealloc_model.studies.study import choose_rules, effective_policy, prepare, relative
+from pagealloc_model.sweeps.study import choose_rules, effective_policy, prepare, relative
 
 SPREAD = pm.locks.SPREAD
 

@@ -19,7 +19,7 @@ import pandas as pd
 from pagealloc_model.notebooks.studies.shipped_data import shipped_data
 
 import pagealloc_model as pm
-from pagealloc_model.studies.study import (
+from pagealloc_model.sweeps.study import (
     Run,
     at_recorded_cost,
     change_interval,

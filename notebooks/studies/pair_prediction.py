@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 import pagealloc_model as pm
-from pagealloc_model.studies.study import (
+from pagealloc_model.sweeps.study import (
     ADDED,
     NO_EFFECT,
     TYPES,
@@ -77,7 +77,7 @@ def pair_prediction(
             "off": recorded_off[names].to_numpy(),
             "on": recorded_on[names].to_numpy(),
             "spread": spread[names].to_numpy(),
-            "verdict": np.where(differ[names], "counts", NO_EFFECT),
+            "numbers": np.where(differ[names], "counts", NO_EFFECT),
             "predicted": changed[names].to_numpy(),
             "null": recorded_off[names].to_numpy(),
             "unchanged": same[names].to_numpy(),

@@ -44,7 +44,7 @@ from pagealloc_model.notebooks.studies.pair_prediction import pair_prediction
 from pagealloc_model.notebooks.studies.pressure_pair import pressure_counters
 
 import pagealloc_model as pm
-from pagealloc_model.studies.study import (
+from pagealloc_model.sweeps.study import (
     Measured,
     at_recorded_cost,
     forget_prepared,

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 import pagealloc_model as pm
-from pagealloc_model.studies.study import (
+from pagealloc_model.sweeps.study import (
     Measured,
     at_recorded_cost,
     forget_prepared,
@@ -26,7 +26,7 @@ ORDER = (
     "from_off_on",
     "from_on_off",
     "from_on_on",
-    "verdict",
+    "numbers",
 )
 
 
@@ -51,7 +51,7 @@ def counters_of_pair(
     table = pd.DataFrame(columns).astype("Int64")
     spread = (table["off"] - table["same"]).abs()
     table["measurable"] = (table["off"] - table["on"]).abs() > SPREADS * spread
-    table["verdict"] = [_verdict(row) for row in table.itertuples()]
+    table["numbers"] = [_verdict(row) for row in table.itertuples()]
     return table[[*ORDER]].reset_index()
 
 

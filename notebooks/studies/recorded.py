@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 import pagealloc_model as pm
-from pagealloc_model.studies.study import (
+from pagealloc_model.sweeps.study import (
     ACTIVE_FILE,
     AT_START,
     GIB_PAGES,
@@ -26,7 +26,7 @@ from pagealloc_model.studies.study import (
     prepare,
     start_snapshots,
 )
-from pagealloc_model.studies.study import Demand as RecordedDemand
+from pagealloc_model.sweeps.study import Demand as RecordedDemand
 
 TABLE_GFP = 0x400100
 """__GFP_ACCOUNT and __GFP_ZERO: page tables of tasks, pages of order 0 that cannot be moved."""

@@ -8,7 +8,7 @@ import pandas as pd
 from pagealloc_model.notebooks.studies.reserve_control import control_rows
 from pagealloc_model.notebooks.studies.shipped_data import shipped_data, success
 
-from pagealloc_model.studies.study import (
+from pagealloc_model.sweeps.study import (
     Column,
     Fixed,
     Message,

@@ -12,7 +12,7 @@ import pandas as pd
 from pagealloc_model.notebooks.studies.repeated import HugeFaults, repeated_rounds
 
 import pagealloc_model as pm
-from pagealloc_model.studies.study import at_recorded_cost, resampled_interval, start_snapshots
+from pagealloc_model.sweeps.study import at_recorded_cost, resampled_interval, start_snapshots
 
 ENDS = 5
 """Rounds at each end whose means make the trend."""

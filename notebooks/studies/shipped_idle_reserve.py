@@ -23,7 +23,7 @@ from pagealloc_model.notebooks.studies.reserve_reply import reserve_reply
 from pagealloc_model.notebooks.studies.shipped_data import shipped_data, success
 
 import pagealloc_model as pm
-from pagealloc_model.studies.study import Message
+from pagealloc_model.sweeps.study import Message
 
 PLAN, SLOWPATH_PLAN = "idle_reserve", "idle_slowpath"
 GUEST_SCORES, MODEL_SCORES = "guest_scores", "model_scores"
@@ -103,7 +103,7 @@ def guest_effects(plan: str = PLAN) -> pd.DataFrame:
     changes = shipped_experiment(plan).changes
     elastic = (changes["metric"] == "THP success") & (changes["mode"] == "elastic")
     columns = ["pair", "runs_before", "runs_after", "before", "change", "low", "high"]
-    return changes.loc[elastic, [*columns, "predicted", "verdict"]].reset_index(drop=True)
+    return changes.loc[elastic, [*columns, "predicted", "numbers"]].reset_index(drop=True)
 
 
 def earlier_boots() -> pd.DataFrame:

@@ -26,7 +26,7 @@ from pagealloc_model.notebooks.studies.ownership_effects import (
 )
 
 import pagealloc_model as pm
-from pagealloc_model.studies.study import (
+from pagealloc_model.sweeps.study import (
     Compute,
     Drawing,
     Explorer,

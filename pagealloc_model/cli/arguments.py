@@ -22,7 +22,7 @@ from pagealloc_model.policy.policy import Policy, policy_settings
 from pagealloc_model.policy.policy_fields import values_of
 
 if TYPE_CHECKING:
-    from pagealloc_model.allocator.from_source.build import KernelBuild
+    from pagealloc_model.kernel_source.build import KernelBuild
     from pagealloc_model.policy.policy import Assumptions
     from pagealloc_model.predicted.replay import ReclaimChoice
     from pagealloc_model.recording.recording import Recording
@@ -163,7 +163,7 @@ def options_of(command: Command) -> Iterator[Option]:
 
 def kernel_build(options: argparse.Namespace, policy: Policy) -> KernelBuild | None:
     """The kernel build that options ask for, None if they name no tree."""
-    from pagealloc_model.allocator.from_source.build import KernelBuild
+    from pagealloc_model.kernel_source.build import KernelBuild
 
     if options.kernel_source is None:
         if options.patch is not None:
@@ -228,7 +228,7 @@ def assumed_for_all(
     What lies at an fsspec address is opened by workers alone, so that it has no say.
     """
     from pagealloc_model.policy.policy import Assumptions
-    from pagealloc_model.studies.sweeps.records import is_address
+    from pagealloc_model.sweeps.records import is_address
 
     each = [place for place in dict.fromkeys(places) if not is_address(place)]
     if asked == "closed" and not len({*places}) == len(each) == 1:

@@ -24,6 +24,7 @@ from pagealloc_model.allocator.lru import place_on_lists
 from pagealloc_model.base.garbage import not_collecting
 from pagealloc_model.base.jit import cache_base, compilations
 from pagealloc_model.cli.arguments import opened
+from pagealloc_model.diagnosis.placement import judge_placement
 from pagealloc_model.measured.measured import measure
 from pagealloc_model.policy.kernel_rules import KernelRules, preset_names
 from pagealloc_model.policy.policy import Assumptions, Policy
@@ -36,7 +37,6 @@ from pagealloc_model.recording.machine import Machine, Zone
 from pagealloc_model.recording.recorded_machine import recorded_machine
 from pagealloc_model.recording.trace import layout, walk
 from pagealloc_model.recording.trace.side_tables import Collected
-from pagealloc_model.verdict.choices.placement import judge_placement
 
 KEPT_DAYS = 30
 _FINGERPRINT = 16 * "[0-9a-f]"

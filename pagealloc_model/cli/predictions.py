@@ -18,14 +18,14 @@ from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Policy
 
 if TYPE_CHECKING:
-    from pagealloc_model.allocator.from_source.build import KernelBuild
+    from pagealloc_model.diagnosis.budget import Budget
+    from pagealloc_model.diagnosis.placement import Placement
+    from pagealloc_model.kernel_source.build import KernelBuild
+    from pagealloc_model.kernel_source.judge import Verdict
+    from pagealloc_model.numbers.comparison import Comparison
+    from pagealloc_model.numbers.validation import Validation
     from pagealloc_model.predicted.replay import ReclaimChoice
     from pagealloc_model.recording.recording import Recording
-    from pagealloc_model.verdict.budget import Budget
-    from pagealloc_model.verdict.choices.placement import Placement
-    from pagealloc_model.verdict.comparison import Comparison
-    from pagealloc_model.verdict.kernel_judge.judge import Verdict
-    from pagealloc_model.verdict.validation import Validation
 
 BUDGET = "error_budget"
 """Name of the files of the whole recording's budget."""
@@ -131,7 +131,7 @@ def _validate(options: argparse.Namespace) -> dict[str, Budget]:
 
     A recording with losses is validated as a whole if these are few, then each loss-free window.
     """
-    from pagealloc_model.verdict.loss_windows import (
+    from pagealloc_model.numbers.loss_windows import (
         loss_windows,
         recording_between,
         refuse_if_lossy,
@@ -198,8 +198,8 @@ def _placement_text(placement: Placement, with_misses: bool) -> str:
 
 def _in_full(validation: Validation, kernel: Validation | None) -> str:
     """Every row and note."""
+    from pagealloc_model.numbers.result_tables import error_table
     from pagealloc_model.show.post import snapshot_table
-    from pagealloc_model.verdict.result_tables import error_table
 
     described = validation.to_dict()
     head = {
@@ -446,10 +446,10 @@ LINES_MAX, SEQUENCE_MAX = 20, 40
 
 def run_judge(options: argparse.Namespace) -> int:
     """Judge, and print the verdict."""
-    from pagealloc_model.allocator.from_source.compiled_tree import CompiledTree
-    from pagealloc_model.allocator.from_source.extraction import ALLOCATION, RECLAIM
-    from pagealloc_model.allocator.from_source.source_tree import open_tree
-    from pagealloc_model.verdict.kernel_judge.judge import judge, judge_pressure, judge_recorded
+    from pagealloc_model.kernel_source.compiled_tree import CompiledTree
+    from pagealloc_model.kernel_source.extraction import ALLOCATION, RECLAIM
+    from pagealloc_model.kernel_source.judge import judge, judge_pressure, judge_recorded
+    from pagealloc_model.kernel_source.source_tree import open_tree
 
     tree = open_tree(options.kernel_source, options.patch)
     rules = options.rules or KernelRules.for_release(tree.release)[0]

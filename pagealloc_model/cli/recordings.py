@@ -21,11 +21,11 @@ def run_doctor(options: argparse.Namespace) -> int:
     """Print one line for each check."""
     from dataclasses import asdict
 
+    from pagealloc_model.guests.guest import guest_checks
+    from pagealloc_model.guests.runs import here_check
     from pagealloc_model.recording.record.doctor import examine
     from pagealloc_model.recording.record.host import Host
     from pagealloc_model.show.post import doctor_text
-    from pagealloc_model.studies.experiments.guest import guest_checks
-    from pagealloc_model.studies.experiments.runs import here_check
 
     checks = [*examine(Host(), Path.cwd()), *guest_checks(tuple(options.kernel)), here_check()]
     possible = not any(check.blocks for check in checks)
@@ -215,11 +215,11 @@ def run_trim(options: argparse.Namespace) -> int:
 
 def run_synth(options: argparse.Namespace) -> int:
     """Run the scenario, write it, and say how long zone->lock is held."""
+    from pagealloc_model.loads.run import run as run_demand
+    from pagealloc_model.loads.scenarios import scenario, write_synthetic_recording
     from pagealloc_model.policy.kernel_rules import preset_names
     from pagealloc_model.predicted.lock_times import with_spread
     from pagealloc_model.show.post.tables import longest_hold_table, spread_table, trylock_line
-    from pagealloc_model.studies.synthetic.run import run as run_demand
-    from pagealloc_model.studies.synthetic.scenarios import scenario, write_synthetic_recording
 
     rules = options.rules or preset_names()[-1]
     words = [word.partition("=")[::2] for word in options.set]

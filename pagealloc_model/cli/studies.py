@@ -14,8 +14,8 @@ from pagealloc_model.cli.arguments import assumed, assumed_for_all, json_text, o
 from pagealloc_model.policy.policy import Policy
 
 if TYPE_CHECKING:
+    from pagealloc_model.numbers.comparison import Comparison
     from pagealloc_model.show.post.message import Message
-    from pagealloc_model.verdict.comparison import Comparison
 
 _MOST_POINTS = 100_000
 
@@ -26,7 +26,7 @@ def _names(text: str) -> list[str]:
 
 def run_sweep(options: argparse.Namespace) -> int:
     """Sweep, write and print; 1 if a point failed."""
-    from pagealloc_model.studies.sweeps import design
+    from pagealloc_model.sweeps import design
 
     policy = Policy.parse(options.settings)
     vary = design.parse_vary(options.vary)
@@ -89,7 +89,7 @@ def run_fleet(options: argparse.Namespace) -> int:
             raise UsageError("--synthetic makes up both sides; leave --base and --patch out")
         if options.reclaim:
             raise UsageError("--synthetic hosts have a reclaim of their own; leave --reclaim out")
-        from pagealloc_model.studies.fleets import SyntheticHosts
+        from pagealloc_model.sweeps.fleets import SyntheticHosts
 
         base = SyntheticHosts(
             count=options.synthetic,
@@ -115,7 +115,7 @@ def run_fleet(options: argparse.Namespace) -> int:
         workers=options.workers,
     )
     if options.output:
-        from pagealloc_model.studies.sweeps.sweep import write_parquet
+        from pagealloc_model.sweeps.sweep import write_parquet
 
         write_parquet(result.hosts, options.output)
     metrics = _names(options.metrics)
@@ -132,14 +132,14 @@ FIGURE = "predicted_changes"
 
 def run_experiment(options: argparse.Namespace) -> int:
     """Run, predict, write and print; 1 if a run failed."""
-    from pagealloc_model.show.figures.files import write_figures
-    from pagealloc_model.studies.experiments.experiment import experiment
-    from pagealloc_model.studies.experiments.plan import (
+    from pagealloc_model.guests.experiment import experiment
+    from pagealloc_model.guests.plan import (
         changed_plan,
         described_sides,
         find_plan,
         read_plan,
     )
+    from pagealloc_model.show.figures.files import write_figures
 
     plan = changed_plan(read_plan(find_plan(options.plan)), options.kernel, options.repeats)
     if options.sides:
@@ -204,8 +204,8 @@ def run_post(options: argparse.Namespace) -> int:
         raise UsageError(f"--style {options.style} is of the full message: add --full")
     policies = [policy_of(f"--{side}", getattr(options, side)) for side in ("base", "patch")]
     import pagealloc_model as pm
+    from pagealloc_model.numbers.comparison import ModelErrors, keep_errors
     from pagealloc_model.show.post import comparison_message
-    from pagealloc_model.verdict.comparison import ModelErrors, keep_errors
 
     recordings = [opened(path) for path in options.paths]
     choices = {

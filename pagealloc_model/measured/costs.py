@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from pagealloc_model.allocator.choices import true_state as rec
+from pagealloc_model.diagnosis import true_state as rec
 from pagealloc_model.measured.stream import Stream, allocator_stream, begun_and_ended
 from pagealloc_model.policy.assumptions import Assumptions, ElasticAssumptions
 from pagealloc_model.policy.lock_costs import Cost, LockCosts

@@ -39,9 +39,9 @@ from pagealloc_model.notebook.what_changes import (
     changing_rows,
     difference_html,
 )
+from pagealloc_model.numbers.comparison import recorded_values
 from pagealloc_model.policy.policy import Policy
 from pagealloc_model.show.figures.faceted import GRID, INK, MODEBAR, Drawing, scatter
-from pagealloc_model.verdict.comparison import recorded_values
 
 if TYPE_CHECKING:
     from pagealloc_model.recording.recording import Recording

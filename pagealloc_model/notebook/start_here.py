@@ -12,8 +12,8 @@ from pagealloc_model.base.text import paragraph
 from pagealloc_model.notebook.controls import PolicyControls
 from pagealloc_model.notebook.view import Explorer, Progress, View
 from pagealloc_model.notebook.what_changes import change_words
+from pagealloc_model.numbers.comparison import recorded_values
 from pagealloc_model.show import figures
-from pagealloc_model.verdict.comparison import recorded_values
 
 if TYPE_CHECKING:
     from pagealloc_model.recording.recording import Recording

@@ -13,7 +13,6 @@ import pandas as pd
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import pressure_layout as pr
-from pagealloc_model.allocator.from_source.build import KernelBuild
 from pagealloc_model.allocator.state import State
 from pagealloc_model.base import progress_bar
 from pagealloc_model.base.arrays import bin_edges, parts
@@ -21,6 +20,7 @@ from pagealloc_model.base.errors import PolicyError, UsageError
 from pagealloc_model.base.jit import kernel_fingerprint
 from pagealloc_model.base.lazy import LazyMethod
 from pagealloc_model.base.version import __version__
+from pagealloc_model.kernel_source.build import KernelBuild
 from pagealloc_model.measured.folios import folio_table
 from pagealloc_model.measured.rules import ChosenRules, RuleEvidence, choose_rules
 from pagealloc_model.policy.kernel_rules import KernelRules
@@ -208,7 +208,7 @@ class Replay(Tables):
         over_ns: of a closed loop, when the last recorded event was over, on the recording's clock.
     """
 
-    compare = LazyMethod("verdict.comparison", "compare")
+    compare = LazyMethod("numbers.comparison", "compare")
     lock_times = LazyMethod("predicted.lock_times", "lock_times")
     _repr_html_ = LazyMethod("show.html.results", "replay_html")
     _repr_pretty_ = LazyMethod("show.html.results", "print_replay")
@@ -418,7 +418,7 @@ def replay_imposed(
 
     Args:
         recording: an opened recording.
-        imposed: as `verdict.budget` makes them.
+        imposed: as `diagnosis.budget` makes them.
         rules: the kernel generation.
         assumptions: ours, of a literal replay.
         seed: for choices that nothing in the recording settles.

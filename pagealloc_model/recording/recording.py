@@ -77,7 +77,7 @@ class Recording:
 
     provenance = LazyMethod("recording.provenance", "provenance")
     measure = LazyMethod("measured.measured", "measure")
-    judge_choices = LazyMethod("verdict.choices.placement", "judge_placement")
+    judge_choices = LazyMethod("diagnosis.placement", "judge_placement")
     trim = LazyMethod("recording.trim", "trim_recording", of="path")
     to_columns = LazyMethod("recording.importing", "import_recording", of="path")
     _repr_html_ = LazyMethod("show.html.results", "recording_html")

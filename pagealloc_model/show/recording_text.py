@@ -11,12 +11,12 @@ from pagealloc_model.base.errors import PageallocError, PolicyError
 from pagealloc_model.base.text import INDENT, count_of, paragraph
 from pagealloc_model.measured.call_stacks import waits_by_caller
 from pagealloc_model.measured.rules import checked, recorded_rules
+from pagealloc_model.numbers.loss_windows import loss_windows
 from pagealloc_model.predicted.growth import size_changes
 from pagealloc_model.predicted.prepared import recorded_demand
 from pagealloc_model.recording.provenance import REFUSED, USABLE, ProvenanceCheck, demand_checks
 from pagealloc_model.recording.sampling import sampled_rates
 from pagealloc_model.recording.trace.columns import EVENT_NAMES, Event
-from pagealloc_model.verdict.loss_windows import loss_windows
 
 if TYPE_CHECKING:
     from pagealloc_model.measured.rules import RuleEvidence

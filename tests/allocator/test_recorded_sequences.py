@@ -11,13 +11,13 @@ import pagealloc_model as pm
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.events import advance
 from pagealloc_model.allocator.state import State
+from pagealloc_model.diagnosis.budget import TRUTHS, imposed
 from pagealloc_model.measured.rules import recorded_rules
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.predicted.demand.demand import Demand
 from pagealloc_model.predicted.prepared import prepare
 from pagealloc_model.predicted.start.image import start_state
 from pagealloc_model.recording.machine import Machine
-from pagealloc_model.verdict.budget import TRUTHS, imposed
 from tests.allocator.agreement import assert_same_state
 from tests.allocator.model_driver import (
     ALLOCATIONS,

@@ -65,7 +65,7 @@ def alone() -> Iterator[None]:
 @contextmanager
 def _no_point_known() -> Iterator[None]:
     """Finished points of sweeps in a place of its own: a case's are not known to the next."""
-    from pagealloc_model.studies.sweeps import records
+    from pagealloc_model.sweeps import records
 
     with (
         tempfile.TemporaryDirectory(prefix="golden-points-") as made,

@@ -12,6 +12,7 @@ import pytest
 import pagealloc_model as pm
 from pagealloc_model.notebook.explore import RecordingExplorer, explore
 from pagealloc_model.notebook.explore_tabs import Question, as_python
+from pagealloc_model.numbers.comparison import recorded_values
 from pagealloc_model.policy.policy import policy_settings
 from pagealloc_model.predicted.tables import pageblock_map
 from pagealloc_model.show import figures
@@ -24,7 +25,6 @@ from pagealloc_model.show.figures.pageblock_map import (
     outline,
     shade,
 )
-from pagealloc_model.verdict.comparison import recorded_values
 from tests.show.grey import READABLE, contrast, luminance
 from tests.small_recordings import shipped_recording, write_recording
 

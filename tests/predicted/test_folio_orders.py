@@ -14,11 +14,11 @@ from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import objects as resolved
 from pagealloc_model.allocator import pressure_layout as pr
 from pagealloc_model.base.errors import PolicyError, UsageError
+from pagealloc_model.numbers.quantities import OTHER_ORDERS
 from pagealloc_model.policy.assumptions import ElasticAssumptions
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.predicted.demand.demand import Demand
 from pagealloc_model.predicted.demand.folio_orders import with_anon_orders
-from pagealloc_model.verdict.quantities import OTHER_ORDERS
 from tests.oracle.folio_orders import Asked, Unit
 
 ANON = pr.ANON << pr.CLASS_SHIFT
@@ -179,10 +179,10 @@ def test_a_comparison_allows_other_orders_of_faults() -> None:
     patch = pm.replay(recording, Policy(huge_anon_orders=1 << 4), assumptions=ELASTIC)
     comparison = pm.compare(base, patch)
     rows = comparison.rows.set_index(["metric", "scope"])
-    assert rows.loc[("thp_fault_alloc", "all"), "verdict"] == "unknown"
-    assert rows.loc[("folio_success", "class=anon,order=9"), "verdict"] == "unknown"
+    assert rows.loc[("thp_fault_alloc", "all"), "numbers"] == "unknown"
+    assert rows.loc[("folio_success", "class=anon,order=9"), "numbers"] == "unknown"
     assert rows.loc[("thp_fault_alloc", "all"), "base"] > 0
-    assert rows.loc[("reclaim_scanned", "kswapd"), "verdict"] != "unknown"
+    assert rows.loc[("reclaim_scanned", "kswapd"), "numbers"] != "unknown"
     assert OTHER_ORDERS in " ".join(comparison.to_text().split())
     other = pm.replay(pm.open("mixed_6.1"), assumptions=ELASTIC)
     with pytest.raises(UsageError, match="different recordings"):

@@ -24,7 +24,7 @@ from pagealloc_model.predicted.demand import folio_orders
 from pagealloc_model.predicted.demand.demand import Demand, resolve_demand
 from pagealloc_model.predicted.demand.elastic import page_cache_places
 from pagealloc_model.predicted.demand.folio_orders import with_page_cache_orders
-from pagealloc_model.studies.study import at_recorded_cost, start_snapshots
+from pagealloc_model.sweeps.study import at_recorded_cost, start_snapshots
 from tests.oracle.readahead import Kernel, Request, asked
 from tests.predicted.test_elastic_demand import Files
 from tests.predicted.test_folio_orders import _check_frees
@@ -251,8 +251,8 @@ def test_a_recording_is_asked_with_folios() -> None:
     own = recorded.folios.query("`class` == 'file'")
     assert by_order[0] == (own["asked"] * 2 ** own["order"]).sum()
     rows = pm.compare(recorded, small).rows.set_index(["metric", "scope"])
-    assert rows.loc[("folio_success", "class=file,order=2"), "verdict"] == "unknown"
-    assert rows.loc[("thp_fault_alloc", "all"), "verdict"] != "unknown"
+    assert rows.loc[("folio_success", "class=file,order=2"), "numbers"] == "unknown"
+    assert rows.loc[("thp_fault_alloc", "all"), "numbers"] != "unknown"
     with pytest.raises(PolicyError, match="filemap"):
         pm.replay(recording, Policy(page_cache_max_order=5), assumptions=ELASTIC)
     with pytest.raises(PolicyError, match="page_cache_max_order"):

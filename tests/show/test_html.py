@@ -13,6 +13,8 @@ from IPython.lib.pretty import pretty
 
 import pagealloc_model as pm
 from pagealloc_model.base.table import Cell, Column, Table
+from pagealloc_model.numbers.errors import against_null
+from pagealloc_model.numbers.validation import Validation
 from pagealloc_model.show.html.results import (
     MOST_POINTS,
     course_of,
@@ -21,9 +23,7 @@ from pagealloc_model.show.html.results import (
     line,
     sparkline,
 )
-from pagealloc_model.studies.sweeps.sweep import SweepResult
-from pagealloc_model.verdict.errors import against_null
-from pagealloc_model.verdict.validation import Validation
+from pagealloc_model.sweeps.sweep import SweepResult
 from tests.small_recordings import shipped_recording
 
 HOSTILE = "<script>alert(1)</script>\"'&<b>"

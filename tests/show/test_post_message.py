@@ -13,20 +13,20 @@ import pytest
 import pagealloc_model as pm
 from pagealloc_model.base.text import number
 from pagealloc_model.cli import main
-from pagealloc_model.show.post.charts import HEIGHT, UTF8, bar_chart, histogram, time_series
-from pagealloc_model.show.post.comparison_message import _believed_table, shown_rows
-from pagealloc_model.show.post.message import Fixed, Message, Section, Words, command
-from pagealloc_model.show.post.tables import repeated_table
-from pagealloc_model.verdict.comparison import (
+from pagealloc_model.numbers.comparison import (
     Change,
     ModelError,
     ModelErrors,
     RepeatedComparison,
     repeated,
 )
-from pagealloc_model.verdict.quantities import Quantity
-from pagealloc_model.verdict.result_tables import measures, row_words
-from pagealloc_model.verdict.statistics import paired_p, smallest_p
+from pagealloc_model.numbers.quantities import Quantity
+from pagealloc_model.numbers.result_tables import measures, row_words
+from pagealloc_model.numbers.statistics import paired_p, smallest_p
+from pagealloc_model.show.post.charts import HEIGHT, UTF8, bar_chart, histogram, time_series
+from pagealloc_model.show.post.comparison_message import _believed_table, shown_rows
+from pagealloc_model.show.post.message import Fixed, Message, Section, Words, command
+from pagealloc_model.show.post.tables import repeated_table
 from tests.small_recordings import write_recording
 
 PATCH = "pcp_batch=31"

@@ -11,6 +11,9 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from pagealloc_model.base.text import count_of
+from pagealloc_model.numbers.comparison import BELIEVED, WITHIN_ERROR
+from pagealloc_model.numbers.headline import score_words, scores
+from pagealloc_model.numbers.result_tables import row_words
 from pagealloc_model.show.figures.faceted import (
     GRID,
     INK,
@@ -24,9 +27,6 @@ from pagealloc_model.show.figures.faceted import (
     cycled,
     scatter,
 )
-from pagealloc_model.verdict.comparison import BELIEVED, WITHIN_ERROR
-from pagealloc_model.verdict.headline import score_words, scores
-from pagealloc_model.verdict.result_tables import row_words
 
 BAND = 1.25
 """Within this factor of what was measured a prediction lies in the band."""
@@ -158,7 +158,7 @@ def error_budget(errors: pd.DataFrame, recording: str) -> go.Figure:
     without sign.
 
     Args:
-        errors: metric, scope, run, imposed, error: of `verdict.budget`.
+        errors: metric, scope, run, imposed, error: of `diagnosis.budget`.
         recording: its name.
     """
     panels = list(errors.groupby(["metric", "scope"], sort=False))
@@ -294,7 +294,7 @@ def talk_figure(
         ("changed by more than the model's error", BELIEVED, "circle"),
         ("within the model's error", (WITHIN_ERROR,), "circle-open"),
     ):
-        part = shown[shown["verdict"].isin(verdicts)]
+        part = shown[shown["numbers"].isin(verdicts)]
         if len(part):
             columns = ("ratio", "to_ratio", "from_ratio")
             ratio, up, down = (part[name].to_numpy(float) for name in columns)
@@ -329,9 +329,9 @@ def talk_figure(
 def shown_rows(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows of a comparison that are drawn, believed ones first, with name, ratio, its ends."""
     # of a base below 20, a ratio says nothing
-    judged = rows[rows["verdict"].isin([*BELIEVED, WITHIN_ERROR]) & (rows["base"] >= 20)]
+    judged = rows[rows["numbers"].isin([*BELIEVED, WITHIN_ERROR]) & (rows["base"] >= 20)]
     judged = judged[judged["patch"].notna()]
-    is_doubtful = judged["verdict"] == WITHIN_ERROR
+    is_doubtful = judged["numbers"] == WITHIN_ERROR
     judged = pd.concat([judged[~is_doubtful], judged[is_doubtful]]).head(MOST_ROWS)
     base = judged["base"]
     ends = {"from_ratio": base + judged["change_low"], "to_ratio": base + judged["change_high"]}

@@ -27,22 +27,22 @@ from pagealloc_model.base.table import (
     word_columns,
 )
 from pagealloc_model.base.text import count_of, number, paragraph
+from pagealloc_model.numbers import result_tables as words_of
+from pagealloc_model.numbers.comparison import BELIEVED, BETTER, CHANGED, WORSE
+from pagealloc_model.numbers.errors import FARTHER, NEARER, against_null
+from pagealloc_model.numbers.headline import headline
+from pagealloc_model.numbers.quantities import scoped_quantity, windows_of
 from pagealloc_model.predicted.tables import EMPTY_SITES
 from pagealloc_model.recording import provenance
 from pagealloc_model.recording.trace.columns import EVENT_NAMES
 from pagealloc_model.show.recording_text import describe_recording, recording_text
-from pagealloc_model.verdict import result_tables as words_of
-from pagealloc_model.verdict.comparison import BELIEVED, BETTER, CHANGED, WORSE
-from pagealloc_model.verdict.errors import FARTHER, NEARER, against_null
-from pagealloc_model.verdict.headline import headline
-from pagealloc_model.verdict.quantities import scoped_quantity, windows_of
 
 if TYPE_CHECKING:
     from pagealloc_model.measured.rules import RuleEvidence
+    from pagealloc_model.numbers.comparison import Comparison
+    from pagealloc_model.numbers.validation import Validation
     from pagealloc_model.predicted.replay import Replay
     from pagealloc_model.recording.recording import Recording
-    from pagealloc_model.verdict.comparison import Comparison
-    from pagealloc_model.verdict.validation import Validation
 
 STYLE, SCRIPT = (
     (Path(__file__).parent / f"results.{kind}").read_text(encoding="utf-8")

@@ -14,15 +14,10 @@ from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.table import Column, Table
 from pagealloc_model.base.text import count_of, paragraph
 from pagealloc_model.base.version import __version__
-from pagealloc_model.policy.policy import Assumptions, policy_settings
-from pagealloc_model.recording.recording import shipped_recordings_directory
-from pagealloc_model.show.post.charts import ASCII, UTF8, Glyphs, bar_chart, histogram, time_series
-from pagealloc_model.show.post.message import Block, Fixed, Message, Words, command, sections_of
-from pagealloc_model.show.post.tables import repeated_table
-from pagealloc_model.verdict import comparison as verdicts
-from pagealloc_model.verdict.comparison import RepeatedComparison, recorded_values, repeated
-from pagealloc_model.verdict.headline import NULL_MODELS, score_words
-from pagealloc_model.verdict.result_tables import (
+from pagealloc_model.numbers import comparison as verdicts
+from pagealloc_model.numbers.comparison import RepeatedComparison, recorded_values, repeated
+from pagealloc_model.numbers.headline import NULL_MODELS, score_words
+from pagealloc_model.numbers.result_tables import (
     Style,
     comparison_table,
     error_table,
@@ -30,13 +25,18 @@ from pagealloc_model.verdict.result_tables import (
     measures,
     row_words,
 )
+from pagealloc_model.policy.policy import Assumptions, policy_settings
+from pagealloc_model.recording.recording import shipped_recordings_directory
+from pagealloc_model.show.post.charts import ASCII, UTF8, Glyphs, bar_chart, histogram, time_series
+from pagealloc_model.show.post.message import Block, Fixed, Message, Words, command, sections_of
+from pagealloc_model.show.post.tables import repeated_table
 
 if TYPE_CHECKING:
+    from pagealloc_model.numbers.comparison import Comparison
+    from pagealloc_model.numbers.validation import Validation
     from pagealloc_model.policy.policy_fields import Setting
     from pagealloc_model.predicted.replay import Replay
     from pagealloc_model.recording.recording import Recording
-    from pagealloc_model.verdict.comparison import Comparison
-    from pagealloc_model.verdict.validation import Validation
 
 
 SERIES = ("base", "patch")
@@ -225,7 +225,7 @@ def _one_screen(
     claim = posted_claim(changed)
     if claim:
         yield Words(text=claim)
-    rows = whole.rows[whole.rows["verdict"].isin(verdicts.BELIEVED)]
+    rows = whole.rows[whole.rows["numbers"].isin(verdicts.BELIEVED)]
     strength = (rows["patch"] - rows["base"]).abs() / (rows["change_high"] - rows["change_low"])
     order = strength.sort_values(ascending=False, kind="stable").index
     shown = rows.loc[sorted(order[:MOST_ROWS])]
@@ -258,7 +258,7 @@ def _one_screen(
     for chart in _most_changed((first.base, first.patch), metrics, glyphs):
         yield Fixed(text=chart)
     yield Words(text=right)
-    counts = whole.rows["verdict"].value_counts()
+    counts = whole.rows["numbers"].value_counts()
     more = len(rows) - len(shown)
     left = [f"{more} smaller ones"] if more else []
     for verdict, words in (

@@ -21,21 +21,21 @@ from pagealloc_model.base.text import (
     paragraph,
     percent,
 )
+from pagealloc_model.diagnosis.placement import KERNEL_FUNCTIONS, MISSES_TOLD
+from pagealloc_model.numbers import result_tables as results
+from pagealloc_model.numbers import statistics
+from pagealloc_model.numbers.comparison import BELIEVED
+from pagealloc_model.numbers.result_tables import FEW, Style, in_measure, with_unit
+from pagealloc_model.numbers.statistics import LEVEL, NO_EFFECT, smallest_p
 from pagealloc_model.policy.lock_costs import SPREAD
 from pagealloc_model.show.post.message import Fixed, Message, Words, sections_of
-from pagealloc_model.verdict import result_tables as results
-from pagealloc_model.verdict import statistics
-from pagealloc_model.verdict.choices.placement import KERNEL_FUNCTIONS, MISSES_TOLD
-from pagealloc_model.verdict.comparison import BELIEVED
-from pagealloc_model.verdict.result_tables import FEW, Style, in_measure, with_unit
-from pagealloc_model.verdict.statistics import LEVEL, NO_EFFECT, smallest_p
 
 if TYPE_CHECKING:
+    from pagealloc_model.diagnosis.placement import Placement
+    from pagealloc_model.numbers.comparison import RepeatedComparison
+    from pagealloc_model.numbers.locks import LockComparison
     from pagealloc_model.predicted.lock_times import LockTimes
     from pagealloc_model.recording.record.doctor import Check
-    from pagealloc_model.verdict.choices.placement import Placement
-    from pagealloc_model.verdict.comparison import RepeatedComparison
-    from pagealloc_model.verdict.locks import LockComparison
 
 RULE = (
     "Each choice is judged from the state the kernel was in, as its earlier events leave it. "
@@ -281,7 +281,7 @@ def experiment_table(changes: pd.DataFrame, *scores: pd.DataFrame, width: int = 
     Quantities without one are named below their pair's rows.
 
     Args:
-        changes: as `studies.experiments.changes_table` returns it.
+        changes: as `guests.experiment.changes_table` returns it.
         scores: of the same, by `score_table`: of all, and of times among them.
         width: characters per line at most.
     """
@@ -332,12 +332,12 @@ def _pair(title: str, changes: pd.DataFrame, width: int) -> Iterator[str]:
     heading = paragraph(f"{title} ({runs})", width=width)
     by_mode = {mode: rows.set_index("metric") for mode, rows in changes.groupby("mode", sort=False)}
     first = next(iter(by_mode.values()))
-    shown = first[first["verdict"] != NO_EFFECT]
+    shown = first[first["numbers"] != NO_EFFECT]
     rows = []
     for metric, row in shown.iterrows():
         values = [_short(row[name]) for name in ("before", "change", "low", "high")]
         interval = NOT_AVAILABLE if pd.isna(row["low"]) else f"[{values[2]}, {values[3]}]"
-        predicted = (mode.loc[metric, ["predicted", "verdict"]] for mode in by_mode.values())
+        predicted = (mode.loc[metric, ["predicted", "numbers"]] for mode in by_mode.values())
         cells = [f"{_short(value)} {MARKS[verdict]}" for value, verdict in predicted]
         rows.append((str(metric), row["unit"], *values[:2], interval, *cells))
     titles = ("quantity", "unit", "before", "change", "interval", *map(str, by_mode))
@@ -345,7 +345,7 @@ def _pair(title: str, changes: pd.DataFrame, width: int) -> Iterator[str]:
     yield f"{heading}\n\n{Table(titles, rows).to_text(width) if rows else none}"
     notes = [] if changes["modelled"].iloc[0] else [NO_FIELD]
     notes += [f"Not predicted: {note}." for note in dict.fromkeys(changes["note"]) if note]
-    quiet = first.index[first["verdict"] == NO_EFFECT]
+    quiet = first.index[first["numbers"] == NO_EFFECT]
     if len(quiet) and len(shown):
         notes.append(f"{NO_EFFECT.capitalize()}: {', '.join(quiet)}.")
     yield from (paragraph(note, width=width) for note in notes)
@@ -375,7 +375,7 @@ def experiment_message(
     Args:
         name: of the experiment.
         about: sentences on what was run.
-        changes: as `studies.experiments.changes_table` returns it.
+        changes: as `guests.experiment.changes_table` returns it.
         failed: side, repeat and error of runs that left no recording.
         scores: of the changes, as `experiment_table` takes them.
     """

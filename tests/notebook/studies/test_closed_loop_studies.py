@@ -11,7 +11,7 @@ from pagealloc_model.notebooks.studies import closed_experiments, system_time
 from pagealloc_model.notebooks.studies.locks import with_costs
 
 import pagealloc_model as pm
-from pagealloc_model.verdict.statistics import NO_EFFECT, RIGHT, WITHIN, WRONG
+from pagealloc_model.numbers.statistics import NO_EFFECT, RIGHT, WITHIN, WRONG
 from tests.small_recordings import shipped_recording
 
 
@@ -69,7 +69,7 @@ def test_the_longest_call_is_the_drains_of_one_free() -> None:
 
 
 def row(mode: str, verdict: str, inside: bool, predicted: float = 1.0) -> dict[str, object]:
-    judged = {"mode": mode, "verdict": verdict, "inside": inside, "predicted": predicted}
+    judged = {"mode": mode, "numbers": verdict, "inside": inside, "predicted": predicted}
     return {"plan": "one", **judged}
 
 
@@ -133,4 +133,4 @@ def test_a_beginning_s_relative_change_is_of_what_whole_runs_measured(
     assert closed["predicted"].to_list() == pytest.approx((closed["before"] / 2).to_list())
     null = table[table["mode"] == closed_experiments.NULL]
     assert (null["predicted"] == 0).all()
-    assert not null["verdict"].isin([WITHIN, RIGHT]).any()
+    assert not null["numbers"].isin([WITHIN, RIGHT]).any()

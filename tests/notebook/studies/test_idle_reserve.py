@@ -45,7 +45,7 @@ import pagealloc_model as pm
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.cli import main
 from pagealloc_model.show.post.message import Fixed
-from pagealloc_model.studies.study import change_interval
+from pagealloc_model.sweeps.study import change_interval
 
 SMALL = replace(
     IDLE_HOST,

@@ -17,9 +17,9 @@ import pagealloc_model as pm
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import pressure_layout as pr
 from pagealloc_model.base.errors import UsageError
+from pagealloc_model.loads.run import block_use
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.recording.machine import GIB_PAGES, PAGE_KB, min_free_kbytes_at_boot
-from pagealloc_model.studies.synthetic.run import block_use
 from tests.notebook.studies.test_repeated_demand import made_ready
 
 SLAB = "mixed_6.1"
@@ -104,8 +104,8 @@ def test_files_are_read_until_so_much_is_free() -> None:
 
 def test_a_buddy_of_two_blocks_is_free_in_both() -> None:
     from pagealloc_model.allocator.state import make_state, with_pressure
+    from pagealloc_model.loads.run import free_everything
     from pagealloc_model.recording.machine import synthetic_machine
-    from pagealloc_model.studies.synthetic.run import free_everything
 
     rules = KernelRules.preset("7.3")
     machine = synthetic_machine(0.125, 1, rules)

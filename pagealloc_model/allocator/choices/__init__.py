@@ -1,1 +1,0 @@
-"""Single choices of the kernel, judged from the true state before each."""

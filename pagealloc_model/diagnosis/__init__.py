@@ -1,0 +1,1 @@
+"""Leaf: choices judged alone, the error budget, the first departure from the kernel."""

@@ -1,0 +1,695 @@
+"""Two policies over the same demand: what changes, and how far each change can be believed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import product
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import pandas as pd
+
+from pagealloc_model.allocator.pcp import high_limits
+from pagealloc_model.base.errors import PageallocError, UsageError
+from pagealloc_model.base.lazy import LazyMethod
+from pagealloc_model.base.table import Table
+from pagealloc_model.base.text import TERMINAL, count_of, paragraph
+from pagealloc_model.base.version import __version__
+from pagealloc_model.measured.folios import CLASS_NAMES
+from pagealloc_model.numbers.errors import FROZEN, NO_PCP, NO_PRESSURE, records
+from pagealloc_model.numbers.quantities import (
+    COUNTED,
+    OTHER_ORDERS,
+    SITES,
+    TOTAL_WORDS,
+    WINDOWS,
+    Quantity,
+    States,
+    comparable,
+    fallback_quantities,
+    hold_quantities,
+    paired,
+    replay_quantities,
+    was_recorded,
+    windows_of,
+)
+from pagealloc_model.numbers.result_tables import (
+    FEW,
+    Footer,
+    Style,
+    comparison_table,
+    in_measure,
+    judgement,
+    measures,
+    row_words,
+)
+from pagealloc_model.numbers.statistics import LEVEL, SHARE, paired_p, scaled, unscaled, widths
+from pagealloc_model.numbers.validation import Validation, validate
+from pagealloc_model.policy.policy import DEMAND_FIELDS, Assumptions, Policy, policy_settings
+from pagealloc_model.policy.policy_fields import Setting
+from pagealloc_model.predicted.replay import BY_RECLAIM, Replay
+from pagealloc_model.predicted.tables import LITERAL
+from pagealloc_model.recording.provenance import LEVELS, REFUSED, USABLE, worst
+from pagealloc_model.recording.recorded_machine import recorded_settings
+from pagealloc_model.recording.trace.columns import Event
+
+if TYPE_CHECKING:
+    from pagealloc_model.policy.kernel_rules import KernelRules
+    from pagealloc_model.recording.recording import Recording
+    from pagealloc_model.recording.trace.columns import Trace
+
+
+def recorded_values(base: Replay) -> dict[str, Setting]:
+    """Policy fields whose recorded value is known: from sysctls, rules and per-CPU lists.
+
+    Args:
+        base: a replay under the recorded policy.
+    """
+    rules, machine = base.rules, base.machine
+    recorded = {} if base.recording is None else recorded_settings(base.recording)
+    values: dict[str, Setting] = recorded | {
+        "pcp_free_batched": rules.free_batched,
+        "pcp_decay_batched": rules.decay_batched,
+        "highatomic_from_pcp": rules.highatomic_from_pcp,
+        "pageblock_order": machine.counted_order,
+    }
+    with_lists = [zone for zone in machine.zones if zone.pagesets]
+    if with_lists:
+        # Of the largest zone; computed where the kernel does not print them.
+        zone = max(with_lists, key=lambda zone: zone.managed)
+        batch = zone.pagesets[0].batch
+        cpus = machine.cpus_of_node(machine.nodes.index(zone.node)) or machine.nr_cpus
+        low, high = high_limits(zone, batch, cpus, Policy(), rules)
+        values |= {"pcp_batch": batch, "pcp_high_min": low, "pcp_high_max": high}
+    return values | base.policy.given()
+
+
+Key = tuple[str, str]
+"""Metric and scope of a comparison's row."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelError:
+    """One metric under the recorded policy; errors are distances from what was measured."""
+
+    measured: float
+    predicted: float
+    error: float
+    null_model: str
+    null_error: float
+
+    @staticmethod
+    def of(measured: float, predicted: float, null_model: str, null: float) -> ModelError:
+        """The distances of a prediction and of a null model's number."""
+        return ModelError(
+            measured=measured,
+            predicted=predicted,
+            error=abs(predicted - measured),
+            null_model=null_model,
+            null_error=abs(null - measured),
+        )
+
+    @property
+    def beats_null(self) -> bool:
+        """True if the model is nearer than the null model, or right."""
+        return self.error < self.null_error or self.error == 0
+
+    def on_scale(self, unit: str) -> float:
+        """The distance on the scale of the quantity, of values that go up and down by the mean."""
+        above = self.measured + self.error
+        above = min(above, 1.0) if unit == SHARE else above
+        places = scaled(np.array([self.measured, self.predicted, above]), unit)
+        return float(np.abs(places[1:] - places[0]).max())
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelErrors:
+    """The errors of one recording.
+
+    Attributes:
+        by_row: of every metric that the recording shows.
+        refused: why no comparison on it can be believed, "" if it may.
+        dispersion: variance over mean of recorded fallbacks by window, 1 or more.
+    """
+
+    by_row: Mapping[Key, ModelError] = field(default_factory=dict)
+    refused: str = ""
+    dispersion: float = 1.0
+
+
+_kept: WeakKeyDictionary[Recording, dict[tuple[object, ...], ModelErrors]] = WeakKeyDictionary()
+
+
+def model_errors(
+    recording: Recording,
+    rules: KernelRules | str | None = None,
+    assumptions: Assumptions | None = None,
+) -> ModelErrors:
+    """Errors of the model on a recording; it is validated once, and they are kept with it."""
+    known = _kept.setdefault(recording, {})
+    key = (rules, assumptions or Assumptions())
+    if key not in known:
+        try:
+            keep_errors(validate(recording, rules=rules, assumptions=assumptions), *key)
+        except PageallocError as error:
+            known[key] = ModelErrors(refused=f"it cannot be validated: {error}")
+    return known[key]
+
+
+def keep_errors(
+    validation: Validation,
+    rules: KernelRules | str | None,
+    assumptions: Assumptions | None = None,
+) -> None:
+    """Keep what a validation found, so that comparisons on its recording need no other."""
+    checks = validation.replay.checks
+    refused = [str(check) for check in checks if check.level == REFUSED]
+    errors = (*_state_errors(validation), *_hold_errors(validation), *_other_errors(validation))
+    _kept.setdefault(validation.recording, {})[
+        rules, assumptions or validation.replay.assumptions
+    ] = ModelErrors(
+        by_row=dict(errors),
+        refused="; ".join(refused) if worst(checks) == REFUSED else "",
+        dispersion=_dispersion(validation.recording.trace),
+    )
+
+
+def _dispersion(trace: Trace) -> float:
+    times = trace.time_ns[trace.event == Event.EXTFRAG]
+    counts, _ = np.histogram(times, WINDOWS, range=trace.demand_span_ns)
+    return max(float(counts.var(ddof=1) / counts.mean()), 1.0) if counts.any() else 1.0
+
+
+def _other_errors(validation: Validation) -> Iterator[tuple[Key, ModelError]]:
+    """Fallbacks, and counters of vmstat."""
+    sides = [
+        {(one.metric, one.scope): one.value for one in fallback_quantities(side.fallbacks)}
+        for side in (validation.measured, validation.replay)
+    ]
+    if was_recorded(validation.recording, Event.EXTFRAG):
+        types = validation.replay.machine.migratetypes[:3]
+        scopes = [f"{wanted} from {used}" for wanted, used in product(types, repeat=2)]
+        by_type = product(("fallback_claims", "fallback_steals"), scopes)
+        for key in (("extfrag_events", "all"), *by_type):
+            yield key, ModelError.of(*(side.get(key, 0.0) for side in sides), "no fallback", 0.0)
+    counters = validation.errors[validation.errors["null_model"] == NO_PRESSURE]
+    for row in counters.itertuples():
+        error = ModelError.of(row.measured, row.predicted, NO_PRESSURE, row.null)
+        yield (row.metric, row.scope), error
+
+
+def _state_errors(validation: Validation) -> Iterator[tuple[Key, ModelError]]:
+    """Zones in which something changed at the scored snapshots; the null model keeps the start."""
+    machine = validation.replay.machine
+    real = States.of_measured(validation.measured, machine)
+    start = real.at(np.array([validation.scored_from_ns]))
+    instants = real.time_ns[real.time_ns > validation.scored_from_ns]
+    model = States.of_replay(validation.replay).at(instants)
+    sides = (side.quantities(machine) for side in (real.at(model.time_ns), model, start))
+    moved = set(zip(validation.snapshots["metric"], validation.snapshots["scope"], strict=True))
+    for kernel, its, held in zip(*sides, strict=True):
+        is_still = (kernel.metric, kernel.scope.partition(",at=")[0]) not in moved
+        if not len(kernel.values) or (
+            is_still and kernel.metric in ("free_pages", "pcp_count", "highatomic_blocks")
+        ):
+            continue
+        key = kernel.metric, kernel.scope
+        if kernel.how == "last":
+            null = held.value if len(start.time_ns) else float("nan")
+            yield key, ModelError.of(kernel.value, its.value, FROZEN, null)
+            continue
+        # Mean distance at instants, not the distance of means: errors may not hide one another.
+        predicted = its.values[np.isin(its.time_ns, kernel.time_ns)]
+        error = ModelError(
+            measured=kernel.value,
+            predicted=float(predicted.mean()),
+            error=float(np.abs(predicted - kernel.values).mean()),
+            null_model=FROZEN,
+            null_error=float(np.abs(held.value - kernel.values).mean()),
+        )
+        yield key, error
+
+
+def _hold_errors(validation: Validation) -> Iterator[tuple[Key, ModelError]]:
+    """Holds of zone->lock by site; the null model has no per-CPU lists: every page is a hold."""
+    measured, recording = validation.measured, validation.recording
+    nulls = validation.errors[validation.errors["null_model"] == NO_PCP]
+    nulls = nulls[nulls["scope"] == "all"].set_index("metric")["null"]
+    shown = {
+        "refill": was_recorded(recording, Event.ZONE_LOCKED),
+        "drain": was_recorded(recording, Event.PCPU_DRAIN),
+        "buddy_alloc": measured.boundaries in ("lock tracepoints", "kprobes"),
+        "direct_free": "direct_free" not in measured.unseen_sites,
+    }
+    sites = [site for site in SITES if shown[site]]
+    metrics = [f"{site}_{what}" for site in sites for what in ("transactions", "pages")]
+    sizes = [f"pages_per_{site}" for site in sites] + ["longest_drain"] * shown["drain"]
+    if len(sites) == len(SITES):
+        metrics.append("zone_lock_acquisitions")
+        sizes.append("pages_per_acquisition")
+    whole = float(nulls.get("refill_transactions", 0) + nulls.get("drain_transactions", 0))
+    nulls = {"zone_lock_acquisitions": whole} | nulls.to_dict()
+    tables = (side.transactions_full for side in (measured, validation.replay))
+    sides = (hold_quantities(table[table["site"].isin(SITES)]) for table in tables)
+    for kernel, its in zip(*sides, strict=True):
+        metric, key = kernel.metric, (kernel.metric, kernel.scope)
+        if metric in sizes and not (np.isnan(kernel.value) or np.isnan(its.value)):
+            yield key, ModelError.of(kernel.value, its.value, NO_PCP, 1.0)
+        elif metric in metrics:
+            name = NO_PCP if metric in nulls else "none"
+            null = float(nulls.get(metric, 0.0))
+            yield key, ModelError.of(kernel.value, its.value, name, null)
+
+
+BETTER, WORSE, CHANGED, SAME = "better", "worse", "changed", "same"
+WITHIN_ERROR, FAILS_NULL = "within error", "fails null"
+UNCHECKED, DOUBTED, UNKNOWN, ONE_SEED = "unchecked", "refused", "unknown", "one seed"
+BELIEVED = (BETTER, WORSE, CHANGED)
+"""Verdicts on a change that is larger than the model's error on this recording."""
+LEAST_COVERED = 0.25
+"""Where the model's value at the scored snapshots is less than this share of that of the whole
+replay, the snapshots missed most of what happened, and their error says little of it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """One quantity of one recording under two policies; `spread` is of two runs, on the scale."""
+
+    before: Quantity
+    after: Quantity
+    error: ModelError | None
+    spread: float
+    refused: bool = False
+
+    @staticmethod
+    def of(before: Quantity, after: Quantity, edges: np.ndarray, errors: ModelErrors) -> Change:
+        """Look up the model's error, and take the spread from windows of either side."""
+        error = errors.by_row.get((before.metric, before.scope))
+        if error is not None and abs(error.predicted) < abs(before.value) * LEAST_COVERED:
+            error = None
+        return Change(
+            before=before,
+            after=after,
+            error=error,
+            spread=math.hypot(*(side.spread(edges, errors.dispersion) for side in (before, after))),
+            refused=bool(errors.refused),
+        )
+
+    @property
+    def on_scale(self) -> float:
+        """The change on the scale of the quantity."""
+        places = scaled(np.array([self.before.value, self.after.value]), self.before.unit)
+        return float(places[1] - places[0])
+
+
+def half_width(runs: Sequence[Change], recordings: int = 1) -> float:
+    """Half of the interval of `interval_of` on the scale of the quantity.
+
+    Windows of the recordings say how far two runs lie apart, seeds how far the model's answers to
+    one do, and the model's error moves out either end.
+    """
+    if _needs_seeds(runs):
+        return math.nan
+    windows = widths(WINDOWS - 1) * float(np.mean([run.spread for run in runs]))
+    seeds = 0.0
+    if len(runs) > 1:
+        varies = float(np.std([run.on_scale for run in runs], ddof=1))
+        seeds = widths(len(runs) - 1) * varies * math.sqrt(1 / recordings + 1 / len(runs))
+    unit = runs[0].before.unit
+    errors = [run.error.on_scale(unit) for run in runs if run.error is not None]
+    half = math.hypot(windows / math.sqrt(recordings), seeds)
+    return half + (float(np.mean(errors)) if errors else 0.0)
+
+
+def interval_of(runs: Sequence[Change], recordings: int = 1) -> tuple[float, float]:
+    """Interval of the change between two sets of as many runs, NaN where it is unknown."""
+    unit = runs[0].before.unit
+    before = float(np.mean([run.before.value for run in runs]))
+    after = float(np.mean([run.after.value for run in runs]))
+    half = half_width(runs, recordings)
+    ends = unscaled(scaled(after, unit) + np.array([-half, half]), unit)
+    return min(float(ends[0]), after) - before, max(float(ends[1]), after) - before
+
+
+def _needs_seeds(runs: Sequence[Change]) -> bool:
+    """True if it is a count of rare events from one run: those differ from seed to seed."""
+    return len(runs) == 1 and runs[0].before.how == "count"
+
+
+def judged_runs(
+    runs: Sequence[Change], recordings: int = 1, *, tested: bool = False
+) -> dict[str, object]:
+    """The row of one quantity's runs: means, the change, and what is to be believed of it.
+
+    `tested` adds a test of the change, and how far the runs lie apart.
+    """
+    errors = [run.error for run in runs if run.error is not None]
+    low, high = interval_of(runs, recordings)
+    sides = {
+        "base": pd.Series([run.before.value for run in runs], dtype=float),
+        "patch": pd.Series([run.after.value for run in runs], dtype=float),
+    }
+    base, patch = (side.mean() for side in sides.values())
+    one = runs[0].before
+    row = {
+        **{"metric": one.metric, "scope": one.scope, "base": base, "patch": patch},
+        **{"change": patch - base, "unit": one.unit, "better": one.better},
+        "error": float(np.mean([error.error for error in errors])) if errors else math.nan,
+        "null_model": errors[0].null_model if errors else "",
+        "null_error": float(np.mean([error.null_error for error in errors]))
+        if errors
+        else math.nan,
+        "change_low": low,
+        "change_high": high,
+        "numbers": verdict_of(runs, low, high),
+    }
+    if tested:
+        p = paired_p(*(side.tolist() for side in sides.values()))
+        row |= {"runs": len(runs), "p": p, "significant": bool(p < LEVEL)}
+        for (name, side), moment in product(sides.items(), ("min", "std", "max")):
+            row[f"{name}_{moment}"] = getattr(side, moment)()
+    return row
+
+
+def verdict_of(runs: Sequence[Change], low: float, high: float) -> str:
+    """Verdict on a change; "better" and "worse" only of one beyond all error."""
+    change = float(np.mean([run.after.value - run.before.value for run in runs]))
+    errors = [run.error for run in runs]
+    better = runs[0].before.better
+    improved = (change > 0) == (better == "higher")
+    verdicts = (
+        (math.isnan(change), UNKNOWN),
+        (any(error is not None and not error.beats_null for error in errors), FAILS_NULL),
+        (change == 0, SAME),
+        (any(run.refused for run in runs), DOUBTED),
+        (None in errors, UNCHECKED),
+        (_needs_seeds(runs), ONE_SEED),
+        (not (low > 0 or high < 0), WITHIN_ERROR),
+        (not better, CHANGED),
+        (improved, BETTER),
+    )
+    return next((verdict for holds, verdict in verdicts if holds), WORSE)
+
+
+def failed_last(table: pd.DataFrame) -> pd.DataFrame:
+    """Rows in their order, those that failed their null model behind the others."""
+    failed = table["numbers"] == FAILS_NULL
+    return pd.concat([table[~failed], table[failed]], ignore_index=True)
+
+
+def believable_words(table: pd.DataFrame, refused: str = "") -> str:
+    """One line: for which rows a comparison can be believed."""
+    if refused:
+        return f"Believe no row of this comparison: {refused}."
+    known = table[table["numbers"] != UNKNOWN]
+    good = known[known["numbers"].isin(BELIEVED)]
+    is_good = known["numbers"].isin(BELIEVED).groupby(known["metric"])
+    mixed = is_good.any() & ~is_good.all()
+    names = [
+        f"{metric} ({scope})" if mixed[metric] else metric
+        for metric, scope in zip(good["metric"], good["scope"], strict=True)
+    ]
+    believed = ", ".join(dict.fromkeys(names)) or "none"
+    rest = _other_words(known)
+    rest = f"; the other rows: {rest}" if rest else ""
+    return f"Believe {len(good)} of {count_of(len(known), 'change')}: {believed}{rest}."
+
+
+def _other_words(known: pd.DataFrame) -> str:
+    """The number of rows that are not believed, by the reason."""
+    counts = known["numbers"].value_counts()
+    reasons = (
+        (WITHIN_ERROR, "within the model's error"),
+        (UNCHECKED, "not shown by the recording"),
+        (ONE_SEED, "too rare to judge from one seed"),
+        (FAILS_NULL, "predicted no better than by a null model"),
+        (SAME, "the same on both sides"),
+    )
+    return ", ".join(f"{counts[word]} {words}" for word, words in reasons if word in counts)
+
+
+_TOLD_RULE = (
+    "from, to: the 95 % interval of the change, which includes the model's error on this recording."
+)
+_MARK_RULES = {  # said where there is such a mark
+    "n ": "n: a difference in number, not a percentage.",
+    "pt ": "pt: percentage points.",
+    "in error": "in error: the interval contains 0.",
+    "one seed": "one seed: too rare to judge from one seed.",
+    "unchecked": "unchecked: the recording does not show this quantity.",
+    "null": "null: a null model, such as no change, predicts the recording as well.",
+}
+_NAMED, _SHOWN = 4, 12
+"""Changes that the first sentence names, and those that a short text has rows for."""
+
+
+def _short_text(rows: pd.DataFrame, title: str, refused: str) -> str:
+    """Changes beyond error in a sentence, and these rows with the totals of the machine."""
+    keys = list(zip(rows["metric"], rows["scope"], strict=True))
+    words = [TOTAL_WORDS.get(key) for key in keys]
+    named = [name or row_words(row) for name, row in zip(words, rows.itertuples(), strict=True)]
+    known = rows.assign(words=named, total=list(map(bool, words)))[rows["numbers"] != UNKNOWN]
+    believed, rest = known[known["numbers"].isin(BELIEVED)], _other_words(known)
+    said = "no change is larger than the model's error"
+    if len(believed):
+        changes = []
+        for row in believed.drop_duplicates("metric")[:_NAMED].itertuples():
+            amount = in_measure(row, row.patch - row.base).rstrip("n").replace("pt", " points")
+            changes.append(f"{row.words} {'down' if amount[0] == '-' else 'up'} by {amount[1:]}")
+        counts = f"{len(believed)} of {count_of(len(known), 'change')}"
+        are = "is" if len(believed) == 1 else "are"
+        said = f"{', '.join(changes)}; {counts} {are} larger than the model's error"
+    others = "the others" if len(believed) else f"all {len(known)}"
+    said += f"; {others}: {rest}" if rest else ""
+    first = paragraph(f"{title}: {f'believe no row: {refused}' if refused else said}.")
+    totals = known[known["total"]].drop(believed.index, errors="ignore")
+    lines = []
+    for row in pd.concat([believed[:_SHOWN], totals]).itertuples():
+        sides = (round(side) if abs(side) >= FEW else side for side in (row.base, row.patch))
+        change, _, *interval = measures(row)
+        lines.append(("", row.words, *sides, change, *interval, judgement(row)))
+    titles = ("", "quantity", "base", "patch", "change", "from", "to", "")
+    cells = " ".join(f"{cell} " for line in lines for cell in line)
+    rule = " ".join([_TOLD_RULE, *(words for mark, words in _MARK_RULES.items() if mark in cells)])
+    return f"{first}\n\n{Table(titles, lines).to_text(TERMINAL)}\n\n{paragraph(rule)}"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RepeatedComparison:
+    """Comparisons of the same policies, one per run.
+
+    Attributes:
+        comparisons: one per run, a run being a recording and a seed.
+        refused: why none of them can be believed, "" if they may.
+        rows: those of a `Comparison`, of means over runs, with runs, p, significant, and base_min,
+            base_std, base_max, patch_min, patch_std, patch_max.
+    """
+
+    comparisons: tuple[Comparison, ...]
+    rows: pd.DataFrame
+    refused: str = ""
+
+    def __repr__(self) -> str:
+        return _short_text(self.rows, self.comparisons[0].title, self.refused)
+
+    @property
+    def believable(self) -> str:
+        """One line: for which rows this comparison can be believed."""
+        return believable_words(self.rows, self.refused)
+
+
+def repeated(comparisons: Sequence[Comparison]) -> RepeatedComparison:
+    """Put the runs of one comparison together; a metric that some runs lack is left out.
+
+    Raises:
+        UsageError: no run, or runs of different policies or rules.
+    """
+    if not comparisons:
+        raise UsageError("nothing to compare: give at least one recording")
+    first = comparisons[0]
+    for other, side in product(comparisons[1:], ("base", "patch")):
+        policies = [getattr(run, side).asked_policy for run in (first, other)]
+        if policies[0] != policies[1]:
+            raise UsageError(f"runs of different policies: {policies[0]} and {policies[1]}")
+    by_run = [
+        {(change.before.metric, change.before.scope): change for change in comparison.changes}
+        for comparison in comparisons
+    ]
+    refused = next((other.errors.refused for other in comparisons if other.errors.refused), "")
+    recordings = len({other.base.name for other in comparisons})
+    known = [key for key in by_run[0] if all(key in run for run in by_run)]
+    by_key = ([run[key] for run in by_run] for key in known)
+    rows = [judged_runs(runs, recordings, tested=True) for runs in by_key]
+    table = failed_last(pd.DataFrame(rows))
+    return RepeatedComparison(comparisons=tuple(comparisons), rows=table, refused=refused)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Comparison:
+    """Two replays of one recording side by side.
+
+    Attributes:
+        base: the replay compared against.
+        patch: the replay with the change.
+        pairs: each quantity on both sides.
+        known_errors: the model's errors; None: `errors` finds them.
+    """
+
+    _repr_html_ = LazyMethod("show.html.results", "comparison_html")
+    _repr_pretty_ = LazyMethod("show.html.results", "print_text")
+
+    base: Replay
+    patch: Replay
+    pairs: tuple[tuple[Quantity, Quantity], ...]
+    known_errors: ModelErrors | None = field(default=None, repr=False)
+
+    def __repr__(self) -> str:
+        return _short_text(self.rows, self.title, self.errors.refused)
+
+    @property
+    def title(self) -> str:
+        """The recording, the patch's policy, and the base's if it is not the recorded one."""
+        base, patch = self.base.asked_policy, self.patch.asked_policy
+        return f"{self.base.name}, {patch}" + (f" against {base}" if base.given() else "")
+
+    @cached_property
+    def errors(self) -> ModelErrors:
+        """The model's errors on this recording; it is validated once, then they are kept."""
+        if self.known_errors is not None:
+            return self.known_errors
+        recording = self.base.recording
+        if recording is None:
+            return ModelErrors(refused="it does not know its recording")
+        errors = model_errors(recording, self.base.rules, self.base.assumptions)
+        before, after = self.base.policy.given(), self.patch.policy.given()
+        names = [name for name in BY_RECLAIM if before.get(name) != after.get(name)]
+        if errors.refused or not names or self.base.assumptions.reclaim != "literal":
+            return errors
+        imposed = (
+            f"{', '.join(names)} changes when reclaim runs, which a literal replay takes from the "
+            "recording; replay with --reclaim elastic, in Python Assumptions(reclaim='elastic')"
+        )
+        return replace(errors, refused=imposed)
+
+    @cached_property
+    def changes(self) -> tuple[Change, ...]:
+        """Each quantity with what is known of its change."""
+        edges = windows_of(self.base)
+        return tuple(Change.of(*pair, edges, self.errors) for pair in self.pairs)
+
+    @cached_property
+    def rows(self) -> pd.DataFrame:
+        """A row for each quantity; those that failed their null model are the last.
+
+        metric, scope; base, patch and change in `unit`; unit; better: "lower", "higher" or "";
+        error and null_error of the model, null_model; change_low and change_high: the interval of
+        the change, error included; verdict.
+        """
+        return failed_last(pd.DataFrame([judged_runs([change]) for change in self.changes]))
+
+    @property
+    def believable(self) -> str:
+        """One line: for which rows this comparison can be believed."""
+        return believable_words(self.rows, self.errors.refused)
+
+    def to_text(self, width: int = 72, style: Style = "signed") -> str:
+        """The table with its sign rule and provenance, at most `width` columns of ASCII."""
+        rows = self.rows
+        if style == "mmtests":
+            keys = zip(rows["metric"], rows["scope"], strict=True)
+            mmtests = {(one.metric, one.scope): one.mmtests for one in COUNTED}
+            rows = rows.assign(metric=[mmtests.get(key) or key[0] for key in keys])
+        return comparison_table(
+            rows, self.footer(), style=style, width=width, first=self.believable
+        )
+
+    def to_dict(self) -> dict[str, object]:
+        """Content that `pagealloc compare --json` prints."""
+        return {
+            "base": self.base.provenance,
+            "patch": self.patch.provenance,
+            "believable": self.believable,
+            "rows": records(self.rows),
+        }
+
+    def footer(self) -> Footer:
+        """Origin of both columns."""
+        base, assumptions = self.base, self.base.assumptions
+        assumed = f"reclaim {assumptions.reclaim}, counters {assumptions.counters}"
+        assumed += "" if assumptions.reclaim == "elastic" else f"; NA: {LITERAL}"
+        if base.demand.by_orders != self.patch.demand.by_orders:
+            assumed += f"; NA: {OTHER_ORDERS}"
+        odd = [check for check in base.checks if check.level != USABLE]
+        odd.sort(key=lambda check: -LEVELS.index(check.level))
+        return Footer(
+            recording=base.name,
+            kernel=base.rules_origin,
+            policy_difference=_difference(base, self.patch),
+            version=f"{__version__} (model {base.provenance['model']})",
+            lost_events=base.losses,
+            divergences={
+                f"{side} {name}": count
+                for side, replay in (("base", base), ("patch", self.patch))
+                for name, count in replay.divergence.items()
+                if name in ("forced", "failed", "in_base_pages", "orphan_frees")
+            },
+            assumptions=assumed,
+            doubts=tuple(f"{check.check} ({check.level}): {check.found}" for check in odd),
+        )
+
+
+def compare(base: Replay, patch: Replay) -> Comparison:
+    """Put two replays of the same recording side by side.
+
+    Raises:
+        UsageError: the replays differ in recording, window, rules, assumptions or seed, so that a
+            difference could not be laid at the policy's door.
+    """
+    for name in ("name", "rules", "assumptions", "seed"):
+        values = getattr(base, name), getattr(patch, name)
+        if values[0] != values[1]:
+            brief = " and ".join(str(getattr(value, "name", value)) for value in values)
+            raise UsageError(f"cannot compare replays of different {name}: {brief}")
+    demands = (base.demand, patch.demand)
+    asked = [demand.recorded if demand.by_orders else demand.events for demand in demands]
+    if not np.array_equal(*asked):
+        raise UsageError(f"cannot compare replays of different recordings, both named {base.name}")
+    if not np.array_equal(base.edges, patch.edges):
+        raise UsageError("cannot compare replays of different windows")
+    edges = windows_of(base)
+    pairs = paired(replay_quantities(base, edges), replay_quantities(patch, edges))
+    if base.demand.by_orders != patch.demand.by_orders:
+        fields = zip(CLASS_NAMES.values(), DEMAND_FIELDS, strict=True)
+        given = base.policy.given(), patch.policy.given()
+        kinds = [kind for kind, name in fields if given[0].get(name) != given[1].get(name)]
+        pairs = comparable(pairs, base.folios, patch.folios, kinds)
+    return Comparison(base=base, patch=patch, pairs=pairs)
+
+
+def _difference(base: Replay, patch: Replay) -> str:
+    before, after = base.policy.given(), patch.policy.given()
+    changed = []
+    if base.kernel != patch.kernel:
+        changed.append(f"code: {base.kernel or 'model'} -> {patch.kernel or 'model'}")
+    if base.hooks != patch.hooks:
+        hooks = [", ".join(side.hooks) or "none" for side in (base, patch)]
+        changed.append(f"hooks: {' -> '.join(hooks)}")
+
+    def shown(name: str, settings: Mapping[str, Setting]) -> str:
+        value = settings.get(name)
+        if value is None and "." in name:
+            value = policy_settings()[name].default
+        if value is None:
+            return "as recorded"
+        return value if isinstance(value, str) else str(int(value))
+
+    changed += [
+        f"{name}: {shown(name, before)} -> {shown(name, after)}"
+        for name in policy_settings()
+        if before.get(name) != after.get(name)
+    ]
+    return "; ".join(changed) or "none"

@@ -1,0 +1,275 @@
+"""Two policies side by side, and predictions beside measurements, as text for a mail."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+import pandas as pd
+
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.base.table import Table
+from pagealloc_model.base.text import (
+    NOT_AVAILABLE,
+    WIDTH,
+    ascii_only,
+    count_of,
+    number,
+    paragraph,
+    percent,
+)
+
+Style = Literal["signed", "mmtests"]
+
+PLAIN_RULE = (
+    "Sign rule: change is (patch - base) / base. It is patch - base, marked n, where base is a "
+    "count below 20 or the change is above 1000 %, and in percentage points (pt) for a share. Last "
+    "column: + better, - worse. No recording shows the model's error for these rows."
+)
+SIGNED_RULE = (
+    "Sign rule: change is patch - base in percent of base. It is a number, marked n, where base is "
+    "a count below 20 or the change is above 1000 %, and in percentage points (pt) for a share. "
+    "error: the model's error on this recording, in the same measure. from, to: 95 % interval of "
+    "the change between two runs, from windows of the recording and from seeds, with the model's "
+    "error added. A change is better or worse only if its interval excludes 0 (in error: it "
+    "contains 0). unchecked: the recording does not show this metric, so no error is added. one "
+    "seed: too rare to judge from one seed. null: a null model is as near; these rows come last."
+)
+MMTESTS_RULE = (
+    "Sign rule: percentages are gains over base, positive is better; metrics where neither "
+    "direction is better show (patch - base) / base and are marked with ~. error: the model's "
+    "error on this recording, in percent of base, or a number (n). Between asterisks: larger than "
+    "the model's error and the spread over windows of the recording. null: a null model is as near."
+)
+ERROR_RULE = (
+    "error: (predicted - measured) / measured, unless the unit says otherwise; an error in share "
+    "of range is a mean distance over time and has no sign. null: the error of the null model, "
+    "which knows nothing of the allocator. imposed: taken from the recording, so its error says "
+    "nothing about the model. predicted alone: the recording does not show it. NA: not available."
+)
+FEW = 20
+"""Of a base below this, a change is a number: a percentage of so little says nothing."""
+TIMES = ("ns", "us", "ms", "s")
+LARGEST_PERCENT = 10.0
+"""A relative change above this is a number, too."""
+JUDGEMENTS = {"within error": "in error", "fails null": "null"}
+"""Verdicts in words that fit a column."""
+DISTANCE = "in share of range"
+"""The end of the units of errors without a sign."""
+_ABSOLUTE_UNITS = ("share", "fraction", "tv", "total variation")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Footer:
+    """Provenance of one table."""
+
+    recording: str
+    kernel: str
+    policy_difference: str
+    version: str
+    lost_events: int
+    divergences: Mapping[str, int] = field(default_factory=dict)
+    assumptions: str = ""
+    doubts: tuple[str, ...] = ()
+
+    def to_text(self, width: int = WIDTH) -> str:
+        """Labelled lines."""
+        counted = [f"{name} {count}" for name, count in self.divergences.items() if count]
+        lines = {
+            "recording": self.recording,
+            "kernel": self.kernel,
+            "policy": self.policy_difference,
+            "assumed": self.assumptions,
+            "lost": f"{count_of(self.lost_events, 'event')} in the recording",
+            "doubtful": "; ".join(self.doubts),
+            "diverged": ", ".join(counted) or "nowhere",
+            "made with": f"pagealloc_model {self.version}, one run per column: no significance "
+            "test",
+        }
+        return labelled(lines, width)
+
+
+def labelled(lines: Mapping[str, str], width: int, size: int = 11) -> str:
+    """Texts below one another, each behind its label of a size; none where there is no text."""
+    return "\n".join(
+        paragraph(text, width=width, label=f"{label + ':':<{size}}")
+        for label, text in lines.items()
+        if text
+    )
+
+
+def comparison_table(
+    rows: pd.DataFrame,
+    footer: Footer | str,
+    *,
+    style: Style = "signed",
+    width: int = WIDTH,
+    first: str = "",
+) -> str:
+    """A comparison's rows as plain text with its sign rule and its footer.
+
+    Args:
+        rows: metric, scope, base, patch, unit, better ("lower", "higher" or ""); of judged rows
+            also error, change_low, change_high (in the metric's unit), verdict.
+        footer: provenance, or its text.
+        style: "signed" prints the change; "mmtests" `value ( gain%)`, where positive is better.
+        width: characters per line at most.
+        first: said before the table.
+
+    Raises:
+        UsageError: an unknown style.
+    """
+    if style not in get_args(Style):
+        styles = " or ".join(get_args(Style))
+        raise UsageError(f"comparison style {style!r} is unknown; use {styles}")
+    is_judged = "numbers" in rows
+    rows = rows if is_judged else rows.assign(verdict="")
+    titles, rule = ("change", "error", "from", "to", ""), SIGNED_RULE
+    if style == "mmtests":
+        titles, rule = ("error", ""), MMTESTS_RULE
+    elif not is_judged:
+        titles, rule = ("change", ""), PLAIN_RULE
+    known = rows[rows["base"].notna() | rows["patch"].notna()]
+    lines: list[tuple[Any, ...]] = []
+    for row in known.itertuples():
+        name, scope, change = with_unit(row), str(row.scope), row.patch - row.base
+        if style == "mmtests":
+            gain: Any = pd.NA
+            if pd.notna(change) and (not change or abs(row.base) >= FEW or row.unit == "share"):
+                gain = change / row.base if change else 0.0
+                gain = -gain if row.better == "lower" else gain
+            patch = value_and_gain(row.patch, gain)
+            is_beyond = row.verdict in ("better", "worse", "changed")
+            scope += "" if row.better else " ~"
+            values = (value_and_gain(row.base, 0.0), f"*{patch}*" if is_beyond else f"{patch} ")
+            error = in_measure(row, row.error).lstrip("+") if is_judged else NOT_AVAILABLE
+            lines.append((name, scope, *values, error, judgement(row)))
+        elif is_judged:
+            lines.append((name, scope, row.base, row.patch, *measures(row), judgement(row)))
+        else:
+            is_plain = pd.isna(change) or change == 0 or not row.better
+            sign = "" if is_plain else "+" if (change > 0) == (row.better == "higher") else "-"
+            lines.append((name, scope, row.base, row.patch, in_measure(row, change), sign))
+    patch_title = "patch " if style == "mmtests" else "patch"
+    table = Table(("metric", "scope", "base", patch_title, *titles), lines).to_text(width)
+    unknown = list(dict.fromkeys(rows.loc[~rows.index.isin(known.index), "metric"]))
+    words = f"Not known here, hence NA: {', '.join(unknown)}." if unknown else ""
+    parts = [paragraph(text, width=width) for text in (first,) if text]
+    parts += [table, *(paragraph(text, width=width) for text in (words, rule) if text)]
+    parts.append(footer if isinstance(footer, str) else footer.to_text(width))
+    return "\n\n".join(parts) + "\n"
+
+
+def measures(row: Any) -> tuple[str, str, str, str]:
+    """Change, error, and the ends of the interval of a row, all in one measure."""
+    change, error, low, high = (
+        in_measure(row, amount)
+        for amount in (row.patch - row.base, row.error, row.change_low, row.change_high)
+    )
+    return change, error.lstrip("+"), low, high
+
+
+def in_measure(row: Any, amount: object) -> str:
+    """A difference in the row's measure: percent of base, a number, or points of a share."""
+    if pd.isna(amount):
+        return NOT_AVAILABLE
+    value = float(amount)  # type: ignore[arg-type]
+    if row.unit == "share":
+        return f"{100 * value:+.1f}pt"
+    change = row.patch - row.base
+    is_much = abs(row.base) >= FEW or (row.unit in TIMES and row.base != 0)
+    if pd.notna(change) and is_much and abs(change) <= LARGEST_PERCENT * abs(row.base):
+        percent = 100 * value / row.base
+        return f"{percent:+.1f}%" if abs(percent) < 100 else f"{percent:+.0f}%"
+    return f"{value:+.0f}n" if abs(value) >= FEW or value == int(value) else f"{value:+.1f}n"
+
+
+def judgement(row: Any) -> str:
+    """The verdict on a row, in a word or two."""
+    return JUDGEMENTS.get(row.verdict, row.verdict)
+
+
+def with_unit(row: Any) -> str:
+    """A metric's name with its unit."""
+    return ascii_only(f"{row.metric} ({row.unit})" if row.unit else str(row.metric))
+
+
+def value_and_gain(value: object, gain: object) -> str:
+    """Such as "0.50 (  25.00%)", as mmtests prints them."""
+    if pd.isna(value) or pd.isna(gain):
+        shown = f"{NOT_AVAILABLE:>7} "
+    else:
+        shown = f"{100 * float(gain) + 0.0:7.2f}%"  # type: ignore[arg-type]  # no -0.0
+    amount = NOT_AVAILABLE if pd.isna(value) else f"{float(value):.2f}"  # type: ignore[arg-type]
+    return f"{amount} ({shown})"
+
+
+SCOPE_WORDS = {"zone": "", "order": "order ", "cpu": "CPU ", "node": "node "}
+METRIC_WORDS = {
+    "zone_lock_acquisitions": "zone->lock acquisitions",
+    "pages_per_acquisition": "pages per zone->lock acquisition",
+    "buddy_alloc_transactions": "allocations at the buddy",
+    "direct_free_transactions": "frees to the buddy",
+    "pcp_count": "pages on per-CPU lists",
+    "pcp_lock_acquisitions": "pcp->lock acquisitions",
+    "highatomic_blocks": "HighAtomic pageblocks",
+    "free_in_whole_blocks": "free pages in whole blocks",
+    "free_in_whole_blocks_not_highatomic": "free pages in whole blocks, not HighAtomic",
+    "thp_success": "THP success",
+    "extfrag_events": "fallbacks",
+}
+
+
+def row_words(row: Any, *, place: str = " in ") -> str:
+    """A row of a comparison in words, such as "free pages in DMA32"; `place` goes before a zone."""
+    metric = METRIC_WORDS.get(row.metric, row.metric.replace("_transactions", "s"))
+    words = metric.replace("_", " ")
+    for part in str(row.scope).split(","):
+        key, _, value = part.rpartition("=")
+        if key == "at":
+            words += f" ({value})"
+        elif part != "all":
+            words += (place if key == "zone" else " ") + SCOPE_WORDS.get(key, "") + value
+    return words
+
+
+def error_table(
+    errors: pd.DataFrame, kernel: pd.DataFrame | None = None, *, width: int = WIDTH
+) -> str:
+    """The error table of one validation as plain text.
+
+    Args:
+        errors: metric, scope, measured, predicted, error, unit, null_model, null_error, kind.
+        kernel: the same of a kernel build, to stand beside them in place of the null model's.
+        width: characters per line at most.
+    """
+    beside = {} if kernel is None else {(row.metric, row.scope): row for row in kernel.itertuples()}
+    rows = []
+    for row in errors.itertuples():
+        unit = f" ({row.unit})" if row.unit else ""
+        kind = "" if row.kind == "predicted" else f", {row.kind}"
+        named = isinstance(row.null_model, str) and row.null_model
+        null = f", null model: {named}" if named else ""
+        cells = [row.measured, row.predicted, error_cell(row.error, row)]
+        other = beside.get((row.metric, row.scope))
+        if kernel is None:
+            cells.append(error_cell(row.null_error, row))
+        elif other is None:
+            cells += [pd.NA, pd.NA]
+        else:
+            cells += [other.predicted, error_cell(other.error, other)]
+        rows.append((ascii_only(f"{row.metric}{unit}{kind}{null}"), str(row.scope), *cells))
+    titles, rule = ("measured", "predicted", "error", "null error"), ERROR_RULE
+    if kernel is not None:
+        titles = ("measured", "model", "error", "kernel", "error")
+        rule += " kernel: predicted by the kernel build's own code."
+    table = Table(("metric", "scope", *titles), rows).to_text(width)
+    return f"{table}\n\n{paragraph(rule, width=width)}\n"
+
+
+def error_cell(value: object, row: Any) -> str:
+    """Relative errors in percent, distances without a sign; absolute errors as they are."""
+    if str(row.unit).lower() in _ABSOLUTE_UNITS:
+        return number(value)
+    return percent(value).lstrip("+") if str(row.unit).endswith(DISTANCE) else percent(value)

@@ -1,0 +1,339 @@
+"""Predicted against measured under the recorded policy, each error beside a null model's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from pagealloc_model.base import progress_bar
+from pagealloc_model.base.arrays import bin_width_ns
+from pagealloc_model.base.lazy import LazyMethod
+from pagealloc_model.base.progress_bar import Report
+from pagealloc_model.base.table import Table
+from pagealloc_model.base.text import WIDTH, count_of, paragraph, percent
+from pagealloc_model.diagnosis.first_departure import Departure, first_departures
+from pagealloc_model.measured.measured import Measured, measure
+from pagealloc_model.measured.rules import RuleEvidence, checked, rule_notes
+from pagealloc_model.measured.stream import allocator_stream
+from pagealloc_model.numbers.errors import (
+    Scored,
+    empty_attempt_notes,
+    error_rows,
+    records,
+)
+from pagealloc_model.numbers.headline import SeedRange, headline, scores, seed_ranges
+from pagealloc_model.numbers.loss_windows import (
+    LossWindow,
+    loss_windows,
+    recording_between,
+    refuse_if_lossy,
+)
+from pagealloc_model.policy.policy import Assumptions
+from pagealloc_model.predicted.growth import size_changes
+from pagealloc_model.predicted.replay import Replay, replay
+from pagealloc_model.predicted.tables import LITERAL
+from pagealloc_model.recording.recorded_machine import missing_topology, start_snapshots
+
+if TYPE_CHECKING:
+    from pagealloc_model.diagnosis.placement import Placement
+    from pagealloc_model.kernel_source.build import KernelBuild
+    from pagealloc_model.policy.kernel_rules import KernelRules
+    from pagealloc_model.predicted.demand.demand import Demand
+    from pagealloc_model.recording.recording import Recording
+
+
+_DEMAND = "imposed from the recording: what is asked for and freed, when and on which CPU; "
+_GROWTH = "memory that the machine got later, where events first touch it"
+_PREDICTED = (
+    "predicted: which page serves a request, from which zone and list; refills, drains, decay and "
+    "tuning of per-CPU lists; splits, merges and placement in the buddy; fallbacks and watermark "
+    "boosts; reserving and releasing highatomic blocks"
+)
+IMPOSED = {
+    "literal": (
+        f"{_DEMAND}what reclaim "
+        "frees, when kswapd runs, which requests reclaim directly, from when to when; requests "
+        "that failed; how many free pages compaction took, when and in which zone, where it freed "
+        "what it moved, when it drained lists, and which requests it captured a page for; when "
+        f"vmstat ticks ran, if recorded; {_GROWTH}",
+        _PREDICTED,
+    ),
+    "elastic": (
+        f"{_DEMAND}atomic requests that failed; when vmstat ticks ran, if recorded; {_GROWTH}",
+        f"{_PREDICTED}; what kswapd and direct reclaim free, what compaction moves, and when",
+    ),
+}
+NOT_MODELLED = (
+    "failures of the per-CPU list's trylock: an interrupt that hits a list in use goes to the "
+    "buddy directly (S4.10); demand shows it within a folio batch, not within a refill or a drain",
+    "pages that change hands without an event: bulk allocation, contiguous ranges (T9); those "
+    "freed later appear as hidden allocations in the counts above",
+    "what waiting for zone->lock changes: holds and waits are computed from the replay, with costs "
+    "fitted to this recording or assumed, and do not act back on what is asked for and freed",
+    "memory that leaves the machine: what is taken offline or poisoned leaves no event; what a "
+    "balloon takes is an allocation like others",
+    "tails that alloc_pages_exact gives back go to a free list's head, not its tail (T9)",
+)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Validation:
+    """Distance of a prediction from what the machine did.
+
+    Attributes:
+        recording: the recording.
+        replay: the prediction under the recorded policy.
+        measured: the recording's own tables.
+        errors: metric, scope, measured, predicted, error, unit, null_model, null, null_error,
+            kind. `error` is relative to `measured` unless the unit says otherwise.
+        snapshots: time_s, metric, scope, measured, predicted, null: every scored snapshot.
+        rule_evidence: what each rule rests on, held against what the allocator did.
+        placement: every choice judged alone, if asked for.
+        departures: where the prediction first differs from the recording.
+        notes: what limits the comparison, and what was imposed.
+        not_modelled: what the model leaves out.
+        scored_from_ns: the start snapshot, which the null model keeps; later ones are scored.
+        seeds: chaotic quantities as ranges over seeds, if asked for.
+    """
+
+    budget = LazyMethod("diagnosis.budget", "error_budget")
+    _repr_html_ = LazyMethod("show.html.results", "validation_html")
+    _repr_pretty_ = LazyMethod("show.html.results", "print_text")
+
+    recording: Recording
+    replay: Replay
+    measured: Measured
+    errors: pd.DataFrame
+    snapshots: pd.DataFrame
+    rule_evidence: tuple[RuleEvidence, ...]
+    placement: Placement | None
+    departures: tuple[Departure, ...]
+    notes: tuple[str, ...]
+    not_modelled: tuple[str, ...]
+    scored_from_ns: int = 0
+    seeds: tuple[SeedRange, ...] = ()
+
+    def __repr__(self) -> str:
+        return self.to_text()
+
+    @cached_property
+    def scores(self) -> pd.DataFrame:
+        """Each quantity of the whole machine scored once; see `headline.scores`."""
+        return scores(self.errors, self.snapshots)
+
+    @property
+    def headline(self) -> str:
+        """One line of verdict."""
+        return f"{self.recording.name}: {headline(self.scores)}"
+
+    def over_seeds(self, seeds: int) -> Validation:
+        """The same with chaotic quantities as ranges over so many seeds."""
+        if seeds < 2:
+            return self
+        end = self.recording.trace.demand_span_ns[1]
+        times = np.array([snapshot.time_ns for snapshot in self.recording.dated_snapshots])
+        scored = times[(times > self.scored_from_ns) & (times <= end)]
+        ranges = seed_ranges(self.recording, self.measured, self.replay, scored, seeds)
+        return replace(self, seeds=ranges)
+
+    def to_text(self, width: int = WIDTH, asides: Sequence[str] = ()) -> str:
+        """The verdict, the scored quantities, and ranges over seeds.
+
+        Args:
+            width: characters per line at most.
+            asides: said below the verdict.
+        """
+        rows = []
+        for row in self.scores.itertuples():
+            null = percent(row.null_error).lstrip("+") if row.null_error <= 10 else "> 1000%"
+            values = (round(row.measured), round(row.predicted), str(row.verdict), null)
+            rows.append(("", str(row.quantity), *values))
+        titles = ("", "quantity", "measured", "predicted", "numbers", "null error")
+        ranges = [paragraph(f"{spread}.", width=width) for spread in self.seeds]
+        return "\n\n".join(
+            [
+                *(paragraph(line, width=width) for line in (f"{self.headline}.", *asides)),
+                Table(titles, rows).to_text(width),
+                *(["\n".join(ranges)] if ranges else []),
+            ]
+        )
+
+    def to_dict(self) -> dict[str, object]:
+        """Content that `pagealloc validate --json` prints."""
+        return {
+            "recording": self.recording.name,
+            "kernel": self.recording.release,
+            "rules": self.replay.rules.spelled(),
+            "rule_evidence": [rule.to_dict() for rule in self.rule_evidence],
+            "policy": self.replay.policy.given(),
+            "start_state": list(self.replay.start_state),
+            "events": len(self.recording.trace),
+            "lost": self.recording.trace.losses.total,
+            "orphan_frees": self.replay.divergence["orphan_frees"],
+            "divergences": dict(self.replay.divergence),
+            "metrics": records(self.errors),
+            "headline": self.headline,
+            "scores": records(self.scores.replace({np.inf: np.nan})),
+            "seeds": [seed.to_dict() for seed in self.seeds],
+            "snapshots": records(self.snapshots),
+            "departures": [asdict(departure) for departure in self.departures],
+            "notes": list(self.notes),
+            "not_modelled": list(self.not_modelled),
+            **({} if self.placement is None else self.placement.to_dict()),
+        }
+
+
+def validate(
+    recording: Recording,
+    *,
+    rules: KernelRules | str | None = None,
+    assumptions: Assumptions | None = None,
+    seed: int = 0,
+    resync: bool = False,
+    kernel: KernelBuild | None = None,
+    progress: Callable[[float], None] | None = None,
+    cancel: Callable[[], bool] | None = None,
+) -> Validation:
+    """Replay a recording under its own policy and measure the distance.
+
+    Snapshots that describe the start are input, so only later ones are scored.
+
+    Args:
+        recording: an opened recording.
+        rules: as `choose_rules` takes them.
+        assumptions: None for the defaults.
+        seed: for choices that nothing in the recording settles.
+        resync: judge every single choice from the true state before it, too.
+        kernel: a kernel build whose own code is validated in place of the model's.
+        progress: called with the share done, 0 to 1.
+        cancel: asked now and then; True ends the replay with `Cancelled`.
+
+    Raises:
+        UsageError: no snapshot, nothing to replay, or too much lost: see `validate_windows`.
+        PolicyError: no rules for the recording's kernel.
+        RecordingError: a file of the recording cannot be read.
+        KernelSourceError: the build's tree lacks functions or does not compile.
+    """
+    refuse_if_lossy(recording)
+    predicted = replay(
+        recording,
+        kernel,
+        rules=rules,
+        assumptions=assumptions,
+        seed=seed,
+        progress=progress,
+        cancel=cancel,
+    )
+    with progress_bar.progress(
+        f"comparing with what {recording.name} shows",
+        given=None if progress is None else progress_bar.unreported,
+    ) as report:
+        report = report or progress_bar.unreported
+        placement = None
+        if resync:
+            from pagealloc_model.diagnosis.placement import judge_placement
+
+            placement = judge_placement(recording, rules=rules, assumptions=assumptions)
+            report(0.4)
+        return _compared(recording, predicted, placement, report)
+
+
+def validate_windows(
+    recording: Recording,
+    *,
+    rules: KernelRules | str | None = None,
+    assumptions: Assumptions | None = None,
+    seed: int = 0,
+    resync: bool = False,
+) -> tuple[tuple[LossWindow, Validation], ...]:
+    """Validate each usable loss-free window by itself; arguments and errors are `validate`'s."""
+    options = {"rules": rules, "assumptions": assumptions, "seed": seed, "resync": resync}
+    return tuple(
+        (window, validate(recording_between(recording, window), **options))
+        for window in loss_windows(recording)
+        if not window.unusable
+    )
+
+
+def _compared(
+    recording: Recording, predicted: Replay, placement: Placement | None, report: Report
+) -> Validation:
+    """Measure, and hold the prediction against it."""
+    first, last = recording.trace.demand_span_ns
+    assumptions = predicted.assumptions
+    # Held, so that measuring, the evidence for rules and the fit of costs share one (see there).
+    stream = allocator_stream(recording.trace, with_probes=True)
+    measured = measure(recording, bin_ns=bin_width_ns(last - first))
+    report(0.6)
+    _, start = start_snapshots(recording)
+    scored = Scored.of(measured, predicted, start_ns=start.time_ns, end_ns=last)
+    evidence = checked(recording, predicted.rule_evidence)
+    report(0.8)
+    notes = [predicted.rules_origin]
+    if predicted.kernel:
+        notes += [f"replayed by the code of {predicted.kernel}"]
+        notes += [f"left to the shim: {call}" for call in predicted.not_covered]
+    notes += rule_notes(evidence, predicted.rules)
+    notes += [*IMPOSED[assumptions.reclaim], *measured.notes, *recording.missing]
+    notes += empty_attempt_notes(predicted, measured)
+    notes += recording.trace.notes
+    notes += _compaction_notes(recording, predicted.demand)
+    notes += size_changes(recording)
+    notes += missing_topology(predicted.machine)
+    if not len(scored.times):
+        notes.append("no snapshot after the start: nothing to hold free memory and blocks to")
+    errors = error_rows(recording, predicted, measured, scored)
+    del stream
+    if placement is not None:
+        errors = pd.concat([errors, pd.DataFrame(placement.metric_rows())], ignore_index=True)
+    not_modelled = list(NOT_MODELLED)
+    if assumptions.reclaim == "literal":
+        not_modelled.insert(0, f"THP success, compaction and reclaim: {LITERAL}")
+    if assumptions.counters != "lagged":
+        not_modelled.append(
+            "the lag of NR_FREE_PAGES behind per-CPU deltas: watermark tests read the exact count "
+            "(S1.10)"
+        )
+    return Validation(
+        recording=recording,
+        replay=predicted,
+        measured=measured,
+        errors=errors,
+        snapshots=scored.at_snapshots(),
+        rule_evidence=evidence,
+        placement=placement,
+        departures=first_departures(recording.trace, predicted, measured.transactions_full),
+        notes=tuple(dict.fromkeys(notes)),
+        not_modelled=tuple(not_modelled),
+        scored_from_ns=start.time_ns,
+    )
+
+
+def _compaction_notes(recording: Recording, demand: Demand) -> Iterator[str]:
+    """Say which pages that compaction took rest on less than the events of its scans."""
+    if demand.isolated_unseen:
+        yield (
+            f"{demand.isolated_unseen} of {demand.isolated_pages} free pages that compaction took "
+            "show only in what it moved (mm_compaction_migratepages): the fast search leaves no "
+            "event before 6.12, or scans were not recorded"
+        )
+    first, last = recording.trace.demand_span_ns
+    samples = [
+        snapshot.vmstat.get("pgmigrate_success")
+        for snapshot in recording.dated_snapshots
+        if first <= snapshot.time_ns <= last and snapshot.vmstat is not None
+    ]
+    counts = [count for count in samples if count is not None]
+    moved = counts[-1] - counts[0] if counts else 0
+    shown = "compaction:mm_compaction_migratepages" in recording.trace.tables
+    if moved and not demand.isolated_pages and not shown:
+        yield (
+            f"{count_of(moved, 'page was', 'pages were')} migrated (pgmigrate_success in vmstat) "
+            "and the recording has no events of "
+            "compaction: up to as many free pages too many are predicted; record compaction:*"
+        )

@@ -1,1 +1,0 @@
-"""Many replays: made-up machines, sweeps, fleets."""

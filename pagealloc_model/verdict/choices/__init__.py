@@ -1,1 +1,0 @@
-"""Single choices held against the kernel's."""

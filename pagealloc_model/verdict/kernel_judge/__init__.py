@@ -1,1 +1,0 @@
-"""The model held against the kernel's own code."""

@@ -1,0 +1,176 @@
+"""Quantities that are set side by side: the same of a recording and of a replay."""
+
+from __future__ import annotations
+
+import math
+import re
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import pagealloc_model as pm
+from pagealloc_model.allocator.layout import ORDERS
+from pagealloc_model.numbers.quantities import (
+    WHOLE_UNITS,
+    predicted_quantities,
+    pressure_quantities,
+    recorded_pressure,
+    recorded_quantities,
+    recorded_system_s,
+    set_by_policy,
+    stall_quantities,
+)
+from tests.small_recordings import shipped_recording, write_recording
+
+RECORDING = "highatomic_gate3"
+
+
+@pytest.fixture(scope="module")
+def recording() -> pm.Recording:
+    return shipped_recording(RECORDING)
+
+
+@pytest.fixture(scope="module")
+def recorded(recording: pm.Recording) -> dict[str, float]:
+    return recorded_quantities(recording)
+
+
+@pytest.fixture(scope="module")
+def predicted(recording: pm.Recording) -> dict[str, dict[str, float]]:
+    return {
+        mode: predicted_quantities(
+            recording, pm.replay(recording, assumptions=pm.Assumptions(reclaim=mode))
+        )
+        for mode in ("literal", "elastic")
+    }
+
+
+def test_both_have_the_same_quantities(
+    recorded: dict[str, float], predicted: dict[str, dict[str, float]]
+) -> None:
+    assert set(recorded) == set(WHOLE_UNITS)
+    assert all(set(values) == set(WHOLE_UNITS) for values in predicted.values())
+    unknown = [name for name, value in recorded.items() if math.isnan(value)]
+    assert all(name.endswith("served") or name == "memory pressure full" for name in unknown)
+
+
+def test_what_a_policy_sets_by_itself(recorded: dict[str, float]) -> None:
+    assert set_by_policy(pm.Policy(min_free_kbytes=2048)) == set()
+    small = set_by_policy(pm.Policy(huge_anon_orders=16))
+    assert small <= set(recorded) and {"THP success", "anon order 9 asked"} <= small
+    assert not [name for name in small if "order 4" in name or "order 0" in name]
+    cached = set_by_policy(pm.Policy(page_cache_max_order=8))
+    assert cached == {f"file order {order} served" for order in range(9, ORDERS)}
+    assert set_by_policy(pm.Policy(huge_anon_orders=1020)) == {
+        f"anon order 1 {what}" for what in ("asked", "failed", "served")
+    }
+
+
+def test_free_memory_is_the_mean_of_the_snapshots(
+    recording: pm.Recording, recorded: dict[str, float]
+) -> None:
+    first, last = recording.trace.demand_span_ns
+    totals = [
+        sum(
+            count << order
+            for row in snapshot.pagetypeinfo.free_lists
+            for order, count in enumerate(row.buddies)
+        )
+        for snapshot in recording.dated_snapshots
+        if snapshot.pagetypeinfo and first <= snapshot.time_ns <= last
+    ]
+    assert recorded["free pages"] == pytest.approx(sum(totals) / len(totals), rel=1e-3)
+    by_type = sum(
+        recorded[f"free {name} pages"]
+        for name in ("Unmovable", "Movable", "Reclaimable", "HighAtomic")
+    )
+    assert by_type == pytest.approx(recorded["free pages"])
+
+
+def test_counters_are_those_of_the_whole_recording(
+    recording: pm.Recording, recorded: dict[str, float]
+) -> None:
+    """From the last snapshot before the first event to the first one after the last."""
+    first, last = recording.trace.demand_span_ns
+    shots = [shot for shot in recording.snapshots if shot.vmstat]
+    before = [shot for shot in shots if shot.time_ns <= first] or shots[:1]
+    after = [shot for shot in shots if shot.time_ns >= last] or shots[-1:]
+    for name in ("pgscan_kswapd", "thp_fault_alloc"):
+        change = after[0].vmstat.values[name] - before[-1].vmstat.values[name]
+        assert recorded[name] == change
+
+
+def test_what_was_not_recorded_is_not_known(tmp_path: Path) -> None:
+    plain = recorded_quantities(pm.open(write_recording(tmp_path / "plain")))
+    assert math.isnan(plain["fallbacks"]) and math.isnan(plain["drains"])
+    directory = write_recording(tmp_path / "asked", perf=["kmem:mm_page_alloc_extfrag"])
+    assert recorded_quantities(pm.open(directory))["fallbacks"] == 0
+
+
+def test_smaller_pageblocks_are_counted_as_huge_pages(
+    recorded: dict[str, float], tmp_path: Path
+) -> None:
+    shutil.copytree(pm.open(RECORDING).path, tmp_path / "smaller")
+    for file in (tmp_path / "smaller").rglob("pagetypeinfo"):
+        lists, blocks = file.read_text().split("Number of blocks")
+        lists = lists.replace("order: 9", "order: 7").replace("512", "128")
+        blocks = re.sub(r" \d+(?=\s)", lambda count: f" {4 * int(count[0])}", blocks)
+        file.write_text(f"{lists}Number of blocks{blocks}")
+    smaller = recorded_quantities(pm.open(tmp_path / "smaller"))
+    names = ["Unmovable blocks added", "free pages in whole blocks", "free pages"]
+    assert [smaller[name] for name in names] == [recorded[name] for name in names]
+    assert recorded[names[0]] == 2
+
+
+def test_memory_pressure_counts_what_overlaps_on_a_cpu_once() -> None:
+    stalls = pd.DataFrame(
+        {"cpu": [0, 0, 1], "begin_ns": [10, 12, 10], "ns": [10, 4, 5], "request": [1, 2, 3]}
+    )
+    work = pd.DataFrame({"cause": ["kswapd"], "cpu": [0], "begin_ns": [15], "ns": [15]})
+    some, full = pressure_quantities(stalls, work, 2)
+    assert some.scope == "some"
+    assert full.scope == "full"
+    assert some.value * 1e9 == pytest.approx((20 + 5) / 2)
+    assert full.value == some.value
+    beside = pd.DataFrame({"cpu": [0, 0, 1], "begin_ns": [12, 13, 11], "ns": [4, 6, 2]})
+    some, full = pressure_quantities(stalls, work, 2, beside)
+    assert some.value * 1e9 == pytest.approx((20 + 5) / 2)
+    assert full.value * 1e9 == pytest.approx((20 - 7 + 5 - 2) / 2)
+    none = pressure_quantities(stalls[:0], work[:0], 2)
+    assert [quantity.value for quantity in none] == [0.0, 0.0]
+
+
+def test_a_request_s_stalls_are_one_latency() -> None:
+    stalls = pd.DataFrame(
+        {
+            "pid": [7, 7, 8],
+            "request": [1, 1, 1],
+            "cause": ["direct reclaim", "direct compaction", "direct reclaim"],
+            "begin_ns": [10, 30, 10],
+            "ns": [10, 5, 4],
+        }
+    )
+    latency = {quantity.scope: quantity for quantity in stall_quantities(stalls)}
+    assert latency["at=max"].value == 15
+    assert latency["at=p50"].value == 4
+
+
+def test_the_kernel_s_own_pressure_is_between_snapshots(tmp_path: Path) -> None:
+    shutil.copytree(pm.open("highatomic_gate3").path, tmp_path / "own")
+    recording = pm.open(tmp_path / "own")
+    assert recorded_pressure(recording) == {}
+    assert math.isnan(recorded_system_s(recording))
+    for number, snapshot in enumerate(recording.snapshots):
+        lines = [
+            f"{name} avg10=0.00 avg60=0.00 avg300=0.00 total={number * us}\n"
+            for name, us in (("some", 2_000_000), ("full", 1_000_000))
+        ]
+        (snapshot.directory / "pressure_memory").write_text("".join(lines))
+        (snapshot.directory / "stat").write_text(f"cpu 0 0 {300 * number} 0 0 0 {100 * number} 0\n")
+    measured = recorded_pressure(pm.open(tmp_path / "own"))
+    assert measured["some"] == 2 * measured["full"] > 0
+    assert recorded_system_s(pm.open(tmp_path / "own")) == 2 * measured["some"]
+    (recording.snapshots[-1].directory / "pressure_memory").write_text(lines[0])
+    assert recorded_pressure(pm.open(tmp_path / "own")).keys() == {"some"}
