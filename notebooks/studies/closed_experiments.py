@@ -70,7 +70,7 @@ def judged(name: str) -> pd.DataFrame:
     table = first.merge(pd.concat([shares, null]), on=["pair", "metric"])
     table["predicted"] = table["before"] * table["share"]
     rows = zip(table["predicted"], table["low"], table["high"], strict=True)
-    table["numbers"] = [verdict(*row) for row in rows]
+    table["verdict"] = [verdict(*row) for row in rows]
     table["inside"] = table["predicted"].between(table["low"], table["high"])
     return table.assign(plan=name)
 
@@ -79,12 +79,12 @@ def score(table: pd.DataFrame) -> pd.DataFrame:
     """By plan and mode: effects, within, direction, quiet; NaN predictions are neither."""
     rows = []
     for (plan, mode), own in table.groupby(["plan", "mode"], sort=False):
-        effects = own["numbers"].isin(EFFECTS)
-        quiet = (own["numbers"] == NO_EFFECT) & own["predicted"].notna()
+        effects = own["verdict"].isin(EFFECTS)
+        quiet = (own["verdict"] == NO_EFFECT) & own["predicted"].notna()
         counts = {
             "effects": int(effects.sum()),
-            "within": int((own["numbers"] == WITHIN).sum()),
-            "direction": int(own["numbers"].isin([WITHIN, RIGHT]).sum()),
+            "within": int((own["verdict"] == WITHIN).sum()),
+            "direction": int(own["verdict"].isin([WITHIN, RIGHT]).sum()),
             "quiet": int(quiet.sum()),
             "quiet_inside": int((quiet & own["inside"]).sum()),
         }

@@ -105,7 +105,7 @@ def defer_changes(table: pd.DataFrame) -> pd.DataFrame:
                 | {"before": sides[0].mean(), "change": sides[1].mean() - sides[0].mean()}
                 | {"low": low, "high": high, "predicted": mean}
                 | {"predicted_lowest": changes.min(), "predicted_highest": changes.max()}
-                | {"numbers": verdict(mean, low, high)}
+                | {"verdict": verdict(mean, low, high)}
             )
     return pd.DataFrame(rows)
 

@@ -228,7 +228,7 @@ def recordings(directory: str | None) -> pd.DataFrame:
         raise pm.UsageError("no recordings: name their directory, or set PAGEALLOC_RECORDINGS")
     base, same, patch = (pm.open(Path(directory) / name) for name in (BASE, SAME_POLICY, PATCH))
     table = counters_of_pair(base, patch, same, "defrag_mode")
-    counts = table.drop(columns=["name", "measurable", "numbers"])
+    counts = table.drop(columns=["name", "measurable", "verdict"])
     return table[(counts != 0).any(axis=1)].drop(columns="measurable")
 
 

@@ -115,7 +115,7 @@ def measurable_effects(changes: pd.DataFrame) -> pd.DataFrame:
         axis, metric, unit, before, change, low, high; and for each mode of reclaim MODE, with the
         predicted change, and "MODE verdict".
     """
-    rows = changes[changes["numbers"].isin(EFFECTS)]
+    rows = changes[changes["verdict"].isin(EFFECTS)]
     by_mode = {
         mode: rows[rows["mode"] == mode].set_index(["pair", "axis", "metric", "unit"])
         for mode in MODES
@@ -123,14 +123,14 @@ def measurable_effects(changes: pd.DataFrame) -> pd.DataFrame:
     }
     table = by_mode[MODES[0]][["before", "change", "low", "high"]]
     for mode, own in by_mode.items():
-        table = table.assign(**{mode: own["predicted"], f"{mode} verdict": own["numbers"]})
+        table = table.assign(**{mode: own["predicted"], f"{mode} verdict": own["verdict"]})
     return table.reset_index().drop(columns="pair")
 
 
 def wrong_predictions(name: str = MATRIX, mode: str = "elastic") -> pd.DataFrame:
     """Wrong predictions of a shipped experiment under a mode of reclaim."""
     changes = shipped_experiment(name).changes
-    wrong = changes[(changes["numbers"] == WRONG) & (changes["mode"] == mode)]
+    wrong = changes[(changes["verdict"] == WRONG) & (changes["mode"] == mode)]
     shown = wrong[["axis", "metric", "change", "low", "high", "predicted"]]
     file = _folder() / name / CAUSES_FILE
     keys = ["axis", "metric"]

@@ -128,7 +128,7 @@ def held_rows(name: str, base: Side, patch: Side, seeds: int) -> Iterator[dict[s
             ).mean()
             for side in (base, patch)
         )
-        verdicts = repeated(comparisons).rows.set_index(["metric", "scope"])["numbers"]
+        verdicts = repeated(comparisons).rows.set_index(["metric", "scope"])["verdict"]
         for key, measured in (after - before).dropna().items():
             half = half_width(known[key])
             predicted = float(np.mean([change.on_scale for change in known[key]]))

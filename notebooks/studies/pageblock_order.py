@@ -91,7 +91,7 @@ def with_alone(changes: pd.DataFrame, predicted: pd.DataFrame) -> pd.DataFrame:
     rows = changes[(changes["mode"] == ELASTIC) & changes["pair"].isin(alone.index.levels[0])]
     places = pd.MultiIndex.from_frame(rows[["pair", "metric"]])
     rows = rows.assign(mode=ALONE, predicted=alone.reindex(places).to_numpy())
-    rows["numbers"] = [verdict(row.predicted, row.low, row.high) for row in rows.itertuples()]
+    rows["verdict"] = [verdict(row.predicted, row.low, row.high) for row in rows.itertuples()]
     rows["inside"] = rows["predicted"].between(rows["low"], rows["high"])
     return pd.concat([changes, rows], ignore_index=True)
 

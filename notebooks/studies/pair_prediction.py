@@ -77,7 +77,7 @@ def pair_prediction(
             "off": recorded_off[names].to_numpy(),
             "on": recorded_on[names].to_numpy(),
             "spread": spread[names].to_numpy(),
-            "numbers": np.where(differ[names], "counts", NO_EFFECT),
+            "verdict": np.where(differ[names], "counts", NO_EFFECT),
             "predicted": changed[names].to_numpy(),
             "null": recorded_off[names].to_numpy(),
             "unchanged": same[names].to_numpy(),

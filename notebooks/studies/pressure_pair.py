@@ -26,7 +26,7 @@ ORDER = (
     "from_off_on",
     "from_on_off",
     "from_on_on",
-    "numbers",
+    "verdict",
 )
 
 
@@ -51,7 +51,7 @@ def counters_of_pair(
     table = pd.DataFrame(columns).astype("Int64")
     spread = (table["off"] - table["same"]).abs()
     table["measurable"] = (table["off"] - table["on"]).abs() > SPREADS * spread
-    table["numbers"] = [_verdict(row) for row in table.itertuples()]
+    table["verdict"] = [_verdict(row) for row in table.itertuples()]
     return table[[*ORDER]].reset_index()
 
 

@@ -185,7 +185,7 @@ def recording_rows(proposal: Proposal) -> pd.DataFrame:
         judged = pm.compare(base, patch).rows
         chosen = judged[judged["metric"].isin(proposal.metrics)]
         changed = chosen[(chosen["patch"] - chosen["base"]).abs() > 0]
-        fails = changed["numbers"] == FAILS_NULL
+        fails = changed["verdict"] == FAILS_NULL
         rows += [_recording_row(name, mode, row) for row in changed[~fails].itertuples()]
         if not len(changed):
             rows.append({"recording": name, "reclaim": mode, "metric": "no metric changes"})
@@ -210,7 +210,7 @@ def _recording_row(name: str, mode: str, row: object) -> dict[str, str]:
         "metric": row.metric,
         "scope": row.scope,
         **{key: "NA" if pd.isna(value) else f"{value:,.4g}" for key, value in numbers.items()},
-        "numbers": row.verdict,
+        "verdict": row.verdict,
     }
 
 

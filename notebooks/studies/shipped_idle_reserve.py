@@ -103,7 +103,7 @@ def guest_effects(plan: str = PLAN) -> pd.DataFrame:
     changes = shipped_experiment(plan).changes
     elastic = (changes["metric"] == "THP success") & (changes["mode"] == "elastic")
     columns = ["pair", "runs_before", "runs_after", "before", "change", "low", "high"]
-    return changes.loc[elastic, [*columns, "predicted", "numbers"]].reset_index(drop=True)
+    return changes.loc[elastic, [*columns, "predicted", "verdict"]].reset_index(drop=True)
 
 
 def earlier_boots() -> pd.DataFrame:

@@ -78,14 +78,14 @@ def host_rows() -> pd.DataFrame:
     rows = []
     for what in without.columns[1:9]:
         before, after = without[what].to_numpy(float), patched[what].to_numpy(float)
-        row = {"what": what, "posted": "not posted", "numbers": "not posted", "null": "NA"}
+        row = {"what": what, "posted": "not posted", "verdict": "not posted", "null": "NA"}
         if what == "GiB with kernel pages":
             row |= _judged(posted.loc[TAINTED], before, after, at_most=True)
         elif what == "GiB without":
             row |= _judged(posted.loc[MOVABLE], before, after, at_most=False)
         row |= {"without": _spread(before), "with": _spread(after)}
         rows.append(row)
-    return pd.DataFrame(rows)[["what", "posted", "without", "with", "numbers", "null"]]
+    return pd.DataFrame(rows)[["what", "posted", "without", "with", "verdict", "null"]]
 
 
 def cost_rows() -> pd.DataFrame:
@@ -116,7 +116,7 @@ def _judged(
     there = before.mean() < limit if at_most else before.mean() >= limit
     return {
         "posted": str(posted["value"]),
-        "numbers": words,
+        "verdict": words,
         "null": "there too" if there else "not there",
     }
 

@@ -218,7 +218,7 @@ def changes_table(
                         "predicted": mean,
                         "predicted_lowest": min(known, default=float("nan")),
                         "predicted_highest": max(known, default=float("nan")),
-                        "numbers": statistics.verdict(mean, low, high),
+                        "verdict": statistics.verdict(mean, low, high),
                         "inside": bool(low <= mean <= high),
                         "modelled": pair.modelled,
                         "note": note,
@@ -258,19 +258,19 @@ def score_table(changes: pd.DataFrame) -> pd.DataFrame:
         within the interval.
     """
     null = changes[changes["mode"] == MODES[0]].assign(predicted=0.0)
-    null["numbers"] = [statistics.verdict(0.0, row.low, row.high) for row in null.itertuples()]
+    null["verdict"] = [statistics.verdict(0.0, row.low, row.high) for row in null.itertuples()]
     null["inside"] = (null["low"] <= 0) & (null["high"] >= 0)
     known = [mode for mode in MODES if (changes["mode"] == mode).any()]
     models = {mode: changes[changes["mode"] == mode] for mode in known} | {NULL: null}
     counted = (statistics.WITHIN, statistics.RIGHT, statistics.WRONG, statistics.NOT_PREDICTED)
     scores = []
     for model, rows in models.items():
-        counts = [int((rows["numbers"] == own).sum()) for own in counted]
-        quiet = (rows["numbers"] == statistics.NO_EFFECT) & rows["predicted"].notna()
+        counts = [int((rows["verdict"] == own).sum()) for own in counted]
+        quiet = (rows["verdict"] == statistics.NO_EFFECT) & rows["predicted"].notna()
         scores.append(
             {
                 "model": model,
-                "measurable": int(rows["numbers"].isin(statistics.EFFECTS).sum()),
+                "measurable": int(rows["verdict"].isin(statistics.EFFECTS).sum()),
                 **dict(zip(("predicted", "right", "wrong", "not_predicted"), counts, strict=True)),
                 "quiet": int(quiet.sum()),
                 "quiet_inside": int((rows["inside"] & quiet).sum()),

@@ -32,7 +32,7 @@ def difference_html(comparison: Comparison) -> str:
     """The rows that change: those to believe, the others folded, the same ones counted."""
     rows = comparison.rows
     moved = changing_rows(comparison)
-    is_believed = moved["numbers"].isin(BELIEVED)
+    is_believed = moved["verdict"].isin(BELIEVED)
     believed, others = moved[is_believed], moved[~is_believed]
     first, more = believed[:MOST_IN_VIEW], believed[MOST_IN_VIEW:]
     parts = [f'<p class="first">{escape(change_words(comparison))}</p>', _table(first)]
@@ -42,7 +42,7 @@ def difference_html(comparison: Comparison) -> str:
     ):
         if len(rest):
             parts.append(f"<details><summary>{escape(words)}</summary>{_table(rest)}</details>")
-    still = int((rows["numbers"] != UNKNOWN).sum()) - len(moved)
+    still = int((rows["verdict"] != UNKNOWN).sum()) - len(moved)
     if still:
         words = count_of(still, "quantity stays as it is", "quantities stay as they are")
         parts.append(f"<p>{words}.</p>")
@@ -52,7 +52,7 @@ def difference_html(comparison: Comparison) -> str:
 def changing_rows(comparison: Comparison) -> pd.DataFrame:
     """The judged rows whose value is not that of the base."""
     rows = comparison.rows
-    return rows[(rows["numbers"] != UNKNOWN) & (rows["base"] != rows["patch"])]
+    return rows[(rows["verdict"] != UNKNOWN) & (rows["base"] != rows["patch"])]
 
 
 def change_words(comparison: Comparison, who: str = "The candidate") -> str:
@@ -65,7 +65,7 @@ def change_words(comparison: Comparison, who: str = "The candidate") -> str:
     if comparison.errors.refused:
         return f"No change can be believed: {comparison.errors.refused}."
     moved = changing_rows(comparison)
-    believed = moved[moved["numbers"].isin(BELIEVED)]
+    believed = moved[moved["verdict"].isin(BELIEVED)]
     if moved.empty:
         return f"{who} changes nothing that is counted here."
     if believed.empty:
@@ -74,7 +74,7 @@ def change_words(comparison: Comparison, who: str = "The candidate") -> str:
     largest = believed[["base", "patch"]].abs().max(axis=1)
     ranked = believed.assign(
         in_part=believed["scope"] != "all",
-        neutral=~believed["numbers"].isin((BETTER, WORSE)),
+        neutral=~believed["verdict"].isin((BETTER, WORSE)),
         small=-(believed["patch"] - believed["base"]).abs() / largest,
     ).sort_values(["in_part", "neutral", "small"], kind="stable")
     named = ranked.drop_duplicates("metric")[:MOST_NAMED]

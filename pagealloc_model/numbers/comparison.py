@@ -365,7 +365,7 @@ def judged_runs(
         else math.nan,
         "change_low": low,
         "change_high": high,
-        "numbers": verdict_of(runs, low, high),
+        "verdict": verdict_of(runs, low, high),
     }
     if tested:
         p = paired_p(*(side.tolist() for side in sides.values()))
@@ -397,7 +397,7 @@ def verdict_of(runs: Sequence[Change], low: float, high: float) -> str:
 
 def failed_last(table: pd.DataFrame) -> pd.DataFrame:
     """Rows in their order, those that failed their null model behind the others."""
-    failed = table["numbers"] == FAILS_NULL
+    failed = table["verdict"] == FAILS_NULL
     return pd.concat([table[~failed], table[failed]], ignore_index=True)
 
 
@@ -405,9 +405,9 @@ def believable_words(table: pd.DataFrame, refused: str = "") -> str:
     """One line: for which rows a comparison can be believed."""
     if refused:
         return f"Believe no row of this comparison: {refused}."
-    known = table[table["numbers"] != UNKNOWN]
-    good = known[known["numbers"].isin(BELIEVED)]
-    is_good = known["numbers"].isin(BELIEVED).groupby(known["metric"])
+    known = table[table["verdict"] != UNKNOWN]
+    good = known[known["verdict"].isin(BELIEVED)]
+    is_good = known["verdict"].isin(BELIEVED).groupby(known["metric"])
     mixed = is_good.any() & ~is_good.all()
     names = [
         f"{metric} ({scope})" if mixed[metric] else metric
@@ -421,7 +421,7 @@ def believable_words(table: pd.DataFrame, refused: str = "") -> str:
 
 def _other_words(known: pd.DataFrame) -> str:
     """The number of rows that are not believed, by the reason."""
-    counts = known["numbers"].value_counts()
+    counts = known["verdict"].value_counts()
     reasons = (
         (WITHIN_ERROR, "within the model's error"),
         (UNCHECKED, "not shown by the recording"),
@@ -452,8 +452,8 @@ def _short_text(rows: pd.DataFrame, title: str, refused: str) -> str:
     keys = list(zip(rows["metric"], rows["scope"], strict=True))
     words = [TOTAL_WORDS.get(key) for key in keys]
     named = [name or row_words(row) for name, row in zip(words, rows.itertuples(), strict=True)]
-    known = rows.assign(words=named, total=list(map(bool, words)))[rows["numbers"] != UNKNOWN]
-    believed, rest = known[known["numbers"].isin(BELIEVED)], _other_words(known)
+    known = rows.assign(words=named, total=list(map(bool, words)))[rows["verdict"] != UNKNOWN]
+    believed, rest = known[known["verdict"].isin(BELIEVED)], _other_words(known)
     said = "no change is larger than the model's error"
     if len(believed):
         changes = []

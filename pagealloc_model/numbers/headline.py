@@ -32,7 +32,7 @@ _NEAR = 0.25
 _NAMED, _MISSES_NAMED = 4, 2
 """Quantities that the line names: right ones, and those that are most off."""
 NULL_MODELS = "(nothing changes, no per-CPU lists)"
-_COLUMNS = ("quantity", "metric", "measured", "predicted", "error", "null_error", "numbers")
+_COLUMNS = ("quantity", "metric", "measured", "predicted", "error", "null_error", "verdict")
 
 
 def scores(errors: pd.DataFrame, snapshots: pd.DataFrame) -> pd.DataFrame:

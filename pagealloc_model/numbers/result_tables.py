@@ -123,7 +123,7 @@ def comparison_table(
     if style not in get_args(Style):
         styles = " or ".join(get_args(Style))
         raise UsageError(f"comparison style {style!r} is unknown; use {styles}")
-    is_judged = "numbers" in rows
+    is_judged = "verdict" in rows
     rows = rows if is_judged else rows.assign(verdict="")
     titles, rule = ("change", "error", "from", "to", ""), SIGNED_RULE
     if style == "mmtests":

@@ -153,7 +153,7 @@ class Validation:
             null = percent(row.null_error).lstrip("+") if row.null_error <= 10 else "> 1000%"
             values = (round(row.measured), round(row.predicted), str(row.verdict), null)
             rows.append(("", str(row.quantity), *values))
-        titles = ("", "quantity", "measured", "predicted", "numbers", "null error")
+        titles = ("", "quantity", "measured", "predicted", "verdict", "null error")
         ranges = [paragraph(f"{spread}.", width=width) for spread in self.seeds]
         return "\n\n".join(
             [

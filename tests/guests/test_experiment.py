@@ -160,7 +160,7 @@ def test_failed_runs_are_told_and_left_out(tmp_path: Path) -> None:
     guests = FakeGuests(lambda boot: boot.order.environment["SEED"] == "2")
     result = pm.experiment(write_plan(tmp_path), tmp_path / "out", runner=guests)
     assert result.failed["console"].tolist() == ["Kernel panic\nRebooting"] * 2
-    assert set(result.changes["numbers"]) == {TOO_FEW}
+    assert set(result.changes["verdict"]) == {TOO_FEW}
     assert "- A2: the guest ended before it was done" in result.message().to_text()
 
 
@@ -202,7 +202,7 @@ def test_times_are_measured_on_both_sides_and_predicted_in_closed_loop(tmp_path:
     for name, before in (("memory pressure", 4.0), ("memory pressure full", 2.0)):
         assert rows.loc[name, "before"] == pytest.approx(before, rel=1e-4)
         assert rows.loc[name, "change"] == pytest.approx(before / 2, rel=1e-4)
-        assert (rows.loc[name, "predicted"], rows.loc[name, "numbers"]) == (0.0, WRONG)
+        assert (rows.loc[name, "predicted"], rows.loc[name, "verdict"]) == (0.0, WRONG)
         assert result.runs[name].max() > 1.4 * result.runs[name].min()
     times = result.times.set_index("model")
     assert times.index.to_list() == ["closed", "no change"]
@@ -214,7 +214,7 @@ def changed(verdict: str, *, inside: bool, low: float, high: float, mode: str) -
     predicted = float("nan") if verdict == NOT_PREDICTED else 1.0
     return {
         "mode": mode,
-        "numbers": verdict,
+        "verdict": verdict,
         "inside": inside,
         "low": low,
         "high": high,
@@ -263,7 +263,7 @@ def test_the_command_takes_recordings(tmp_path: Path, capsys: pytest.CaptureFixt
         for row in printed["changes"]
         if row["metric"] == "HighAtomic blocks added" and row["mode"] == "elastic"
     )
-    assert (added["before"], added["after"], added["numbers"]) == (15, 0, TOO_FEW)
+    assert (added["before"], added["after"], added["verdict"]) == (15, 0, TOO_FEW)
     assert added["predicted"] < 0
     assert {row["status"] for row in printed["runs"]} == {"measured"}
     assert (tmp_path / "out/predicted_changes.html").exists()
@@ -329,7 +329,7 @@ def test_wrong_ones_have_a_cause_or_say_that_they_have_none(
     changes = fresh.changes.copy()
     known, unknown = changes["metric"].unique()[:2]
     chosen = (changes["mode"] == "elastic") & changes["metric"].isin([known, unknown])
-    changes.loc[chosen, "numbers"] = WRONG
+    changes.loc[chosen, "verdict"] = WRONG
     vars(fresh)["changes"] = changes
     folder = ship_experiment(fresh)
     axis = changes["axis"].iloc[0]
@@ -359,7 +359,7 @@ def test_those_that_ship_are_of_shipped_plans_and_whole() -> None:
         result = shipped_experiment(name)
         effects = measurable_effects(result.changes)
         modes = result.changes["mode"].nunique()
-        assert len(effects) == result.changes["numbers"].isin(EFFECTS).sum() / modes
+        assert len(effects) == result.changes["verdict"].isin(EFFECTS).sum() / modes
         totals = scores_by_setting(result.changes).groupby("model")["measurable"].sum()
         assert set(totals) == {len(effects)}
 

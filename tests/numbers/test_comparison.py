@@ -169,9 +169,9 @@ def test_the_interval_is_that_of_windows_widened_by_the_error() -> None:
     plain = interval_of([change(*sides)])
     judged = judged_runs([change(*sides, error(5_000, predicted=100_000.0))])
     assert judged["change_low"] < plain[0] < 100_000 < plain[1] < judged["change_high"]
-    assert judged["numbers"] == WORSE
+    assert judged["verdict"] == WORSE
     wide = judged_runs([change(*sides, error(60_000, predicted=100_000.0))])
-    assert wide["numbers"] == WITHIN_ERROR
+    assert wide["verdict"] == WITHIN_ERROR
 
 
 @pytest.mark.parametrize("of", [None, error(90.0, predicted=100.0), error(4e6)])
@@ -200,12 +200,12 @@ def test_a_change_in_one_window_alone_is_not_told() -> None:
     once[3] = 40.0
     judged = judged_runs([change(even(10), total(np.full(WINDOWS, 10.0) + once), error(1))])
     assert judged["change_low"] <= 0 < judged["change_high"]
-    assert judged["numbers"] == WITHIN_ERROR
+    assert judged["verdict"] == WITHIN_ERROR
 
 
 def test_snapshots_that_missed_most_of_it_check_nothing() -> None:
     missed = error(0, predicted=1)
-    assert judged_runs([change(even(10), even(12), missed)])["numbers"] == UNCHECKED
+    assert judged_runs([change(even(10), even(12), missed)])["verdict"] == UNCHECKED
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -235,10 +235,10 @@ def test_seeds_that_disagree_widen_the_interval() -> None:
 
 def test_rows_carry_error_interval_and_verdict(comparison: Comparison) -> None:
     rows = comparison.rows.set_index(["metric", "scope"])
-    assert rows.loc[("pages_per_refill", "at=p50"), "numbers"] == CHANGED
-    assert rows.loc[("refill_pages", "all"), "numbers"] == WITHIN_ERROR
-    assert rows.loc[("remote_frees", "all"), "numbers"] == UNKNOWN
-    said = rows[rows["numbers"].isin(BELIEVED)]
+    assert rows.loc[("pages_per_refill", "at=p50"), "verdict"] == CHANGED
+    assert rows.loc[("refill_pages", "all"), "verdict"] == WITHIN_ERROR
+    assert rows.loc[("remote_frees", "all"), "verdict"] == UNKNOWN
+    said = rows[rows["verdict"].isin(BELIEVED)]
     assert (said["change"].abs() > said["error"]).all()
     assert ((said["change_low"] > 0) | (said["change_high"] < 0)).all()
     assert (said["error"] < said["null_error"]).all()
@@ -246,8 +246,8 @@ def test_rows_carry_error_interval_and_verdict(comparison: Comparison) -> None:
 
 def test_the_short_text_begins_with_what_changes(comparison: Comparison) -> None:
     first, table = " ".join(repr(comparison).split("\n\n")[0].split()), repr(comparison)
-    believed = comparison.rows["numbers"].isin(BELIEVED)
-    known = comparison.rows["numbers"] != UNKNOWN
+    believed = comparison.rows["verdict"].isin(BELIEVED)
+    known = comparison.rows["verdict"] != UNKNOWN
     assert first.startswith(f"{comparison.base.name}, pcp_batch=31: ")
     assert f"{believed.sum()} of {known.sum()} changes are larger than the model's error" in first
     assert "pages refilled" in table and "hold time" not in table
@@ -293,8 +293,8 @@ def test_of_rare_events_one_seed_says_nothing() -> None:
     few, many = (Quantity(metric="m", how="count", values=np.array([value])) for value in (9, 99))
     alone = change(few, many, error(1.0))
     assert math.isnan(judged_runs([alone])["change_low"])  # type: ignore[arg-type]
-    assert judged_runs([alone])["numbers"] == ONE_SEED
-    assert judged_runs([alone, alone])["numbers"] == CHANGED
+    assert judged_runs([alone])["verdict"] == ONE_SEED
+    assert judged_runs([alone, alone])["verdict"] == CHANGED
 
 
 @pytest.mark.parametrize("reclaim", ["literal", "elastic"])

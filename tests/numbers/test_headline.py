@@ -60,7 +60,7 @@ def test_the_line_names_what_is_right_and_what_is_not() -> None:
         ("refills", "refill_transactions", 100.0, 106.0, 0.06, 9.0, "within 6 %"),
         ("fallbacks", "extfrag_events", 10.0, 30.0, 2.0, 1.0, "3 times too many"),
     ]
-    names = ["quantity", "metric", "measured", "predicted", "error", "null_error", "numbers"]
+    names = ["quantity", "metric", "measured", "predicted", "error", "null_error", "verdict"]
     table = pd.DataFrame(rows, columns=names)
     assert headline(table) == (
         "the model predicts free pages within 2 %, refills within 6 %; furthest off: fallbacks (3 "

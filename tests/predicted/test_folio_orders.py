@@ -179,10 +179,10 @@ def test_a_comparison_allows_other_orders_of_faults() -> None:
     patch = pm.replay(recording, Policy(huge_anon_orders=1 << 4), assumptions=ELASTIC)
     comparison = pm.compare(base, patch)
     rows = comparison.rows.set_index(["metric", "scope"])
-    assert rows.loc[("thp_fault_alloc", "all"), "numbers"] == "unknown"
-    assert rows.loc[("folio_success", "class=anon,order=9"), "numbers"] == "unknown"
+    assert rows.loc[("thp_fault_alloc", "all"), "verdict"] == "unknown"
+    assert rows.loc[("folio_success", "class=anon,order=9"), "verdict"] == "unknown"
     assert rows.loc[("thp_fault_alloc", "all"), "base"] > 0
-    assert rows.loc[("reclaim_scanned", "kswapd"), "numbers"] != "unknown"
+    assert rows.loc[("reclaim_scanned", "kswapd"), "verdict"] != "unknown"
     assert OTHER_ORDERS in " ".join(comparison.to_text().split())
     other = pm.replay(pm.open("mixed_6.1"), assumptions=ELASTIC)
     with pytest.raises(UsageError, match="different recordings"):

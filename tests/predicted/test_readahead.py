@@ -251,8 +251,8 @@ def test_a_recording_is_asked_with_folios() -> None:
     own = recorded.folios.query("`class` == 'file'")
     assert by_order[0] == (own["asked"] * 2 ** own["order"]).sum()
     rows = pm.compare(recorded, small).rows.set_index(["metric", "scope"])
-    assert rows.loc[("folio_success", "class=file,order=2"), "numbers"] == "unknown"
-    assert rows.loc[("thp_fault_alloc", "all"), "numbers"] != "unknown"
+    assert rows.loc[("folio_success", "class=file,order=2"), "verdict"] == "unknown"
+    assert rows.loc[("thp_fault_alloc", "all"), "verdict"] != "unknown"
     with pytest.raises(PolicyError, match="filemap"):
         pm.replay(recording, Policy(page_cache_max_order=5), assumptions=ELASTIC)
     with pytest.raises(PolicyError, match="page_cache_max_order"):

@@ -139,7 +139,7 @@ def changes() -> pd.DataFrame:
             row = {"pair": PAIR, "axis": "vm.min_free_kbytes", "metric": metric, "mode": mode}
             row |= {"unit": "pages", "runs_before": 3, "runs_after": 3, "before": 12_345.0}
             row |= {"change": (low + high) / 2, "low": low, "high": high, "predicted": predicted}
-            row |= {"numbers": verdict(predicted, low, high), "inside": low <= predicted <= high}
+            row |= {"verdict": verdict(predicted, low, high), "inside": low <= predicted <= high}
             rows.append(row | {"modelled": True, "note": ""})
     return pd.DataFrame(rows)
 
@@ -214,7 +214,7 @@ def test_every_pair_that_is_drawn_is_named_once(changes: pd.DataFrame) -> None:
 
 
 def test_believed_rows_come_first_and_what_says_nothing_is_left_out() -> None:
-    columns = ["metric", "base", "patch", "change_low", "change_high", "numbers"]
+    columns = ["metric", "base", "patch", "change_low", "change_high", "verdict"]
     rows = [
         ("unsure", 100, 110, -20, 40, "within error"),
         ("null", 100, 300, 150, 250, "fails null"),
@@ -237,7 +237,7 @@ def test_the_figure_has_marks_for_each_kind_and_its_caption() -> None:
     traces = {trace.name: trace for trace in figure.data if trace.xaxis == "x"}
     drawn = shown_rows(rows)
     assert 0 < len(drawn) <= MOST_ROWS
-    believed = drawn.loc[drawn["numbers"].isin(BELIEVED), "name"]
+    believed = drawn.loc[drawn["verdict"].isin(BELIEVED), "name"]
     assert list(traces["changed by more than the model's error"].y) == list(believed)
     right = {t.name: t.marker.symbol for t in figure.data if t.xaxis == "x2" and t.marker.symbol}
     assert len(set(right.values())) == len(right) > 2

@@ -294,7 +294,7 @@ def talk_figure(
         ("changed by more than the model's error", BELIEVED, "circle"),
         ("within the model's error", (WITHIN_ERROR,), "circle-open"),
     ):
-        part = shown[shown["numbers"].isin(verdicts)]
+        part = shown[shown["verdict"].isin(verdicts)]
         if len(part):
             columns = ("ratio", "to_ratio", "from_ratio")
             ratio, up, down = (part[name].to_numpy(float) for name in columns)
@@ -329,9 +329,9 @@ def talk_figure(
 def shown_rows(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows of a comparison that are drawn, believed ones first, with name, ratio, its ends."""
     # of a base below 20, a ratio says nothing
-    judged = rows[rows["numbers"].isin([*BELIEVED, WITHIN_ERROR]) & (rows["base"] >= 20)]
+    judged = rows[rows["verdict"].isin([*BELIEVED, WITHIN_ERROR]) & (rows["base"] >= 20)]
     judged = judged[judged["patch"].notna()]
-    is_doubtful = judged["numbers"] == WITHIN_ERROR
+    is_doubtful = judged["verdict"] == WITHIN_ERROR
     judged = pd.concat([judged[~is_doubtful], judged[is_doubtful]]).head(MOST_ROWS)
     base = judged["base"]
     ends = {"from_ratio": base + judged["change_low"], "to_ratio": base + judged["change_high"]}

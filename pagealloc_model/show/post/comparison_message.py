@@ -225,7 +225,7 @@ def _one_screen(
     claim = posted_claim(changed)
     if claim:
         yield Words(text=claim)
-    rows = whole.rows[whole.rows["numbers"].isin(verdicts.BELIEVED)]
+    rows = whole.rows[whole.rows["verdict"].isin(verdicts.BELIEVED)]
     strength = (rows["patch"] - rows["base"]).abs() / (rows["change_high"] - rows["change_low"])
     order = strength.sort_values(ascending=False, kind="stable").index
     shown = rows.loc[sorted(order[:MOST_ROWS])]
@@ -258,7 +258,7 @@ def _one_screen(
     for chart in _most_changed((first.base, first.patch), metrics, glyphs):
         yield Fixed(text=chart)
     yield Words(text=right)
-    counts = whole.rows["numbers"].value_counts()
+    counts = whole.rows["verdict"].value_counts()
     more = len(rows) - len(shown)
     left = [f"{more} smaller ones"] if more else []
     for verdict, words in (

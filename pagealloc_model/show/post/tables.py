@@ -332,12 +332,12 @@ def _pair(title: str, changes: pd.DataFrame, width: int) -> Iterator[str]:
     heading = paragraph(f"{title} ({runs})", width=width)
     by_mode = {mode: rows.set_index("metric") for mode, rows in changes.groupby("mode", sort=False)}
     first = next(iter(by_mode.values()))
-    shown = first[first["numbers"] != NO_EFFECT]
+    shown = first[first["verdict"] != NO_EFFECT]
     rows = []
     for metric, row in shown.iterrows():
         values = [_short(row[name]) for name in ("before", "change", "low", "high")]
         interval = NOT_AVAILABLE if pd.isna(row["low"]) else f"[{values[2]}, {values[3]}]"
-        predicted = (mode.loc[metric, ["predicted", "numbers"]] for mode in by_mode.values())
+        predicted = (mode.loc[metric, ["predicted", "verdict"]] for mode in by_mode.values())
         cells = [f"{_short(value)} {MARKS[verdict]}" for value, verdict in predicted]
         rows.append((str(metric), row["unit"], *values[:2], interval, *cells))
     titles = ("quantity", "unit", "before", "change", "interval", *map(str, by_mode))
@@ -345,7 +345,7 @@ def _pair(title: str, changes: pd.DataFrame, width: int) -> Iterator[str]:
     yield f"{heading}\n\n{Table(titles, rows).to_text(width) if rows else none}"
     notes = [] if changes["modelled"].iloc[0] else [NO_FIELD]
     notes += [f"Not predicted: {note}." for note in dict.fromkeys(changes["note"]) if note]
-    quiet = first.index[first["numbers"] == NO_EFFECT]
+    quiet = first.index[first["verdict"] == NO_EFFECT]
     if len(quiet) and len(shown):
         notes.append(f"{NO_EFFECT.capitalize()}: {', '.join(quiet)}.")
     yield from (paragraph(note, width=width) for note in notes)

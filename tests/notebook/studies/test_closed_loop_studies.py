@@ -69,7 +69,7 @@ def test_the_longest_call_is_the_drains_of_one_free() -> None:
 
 
 def row(mode: str, verdict: str, inside: bool, predicted: float = 1.0) -> dict[str, object]:
-    judged = {"mode": mode, "numbers": verdict, "inside": inside, "predicted": predicted}
+    judged = {"mode": mode, "verdict": verdict, "inside": inside, "predicted": predicted}
     return {"plan": "one", **judged}
 
 
@@ -133,4 +133,4 @@ def test_a_beginning_s_relative_change_is_of_what_whole_runs_measured(
     assert closed["predicted"].to_list() == pytest.approx((closed["before"] / 2).to_list())
     null = table[table["mode"] == closed_experiments.NULL]
     assert (null["predicted"] == 0).all()
-    assert not null["numbers"].isin([WITHIN, RIGHT]).any()
+    assert not null["verdict"].isin([WITHIN, RIGHT]).any()

@@ -123,7 +123,7 @@ def test_the_gate_under_defer_is_predicted_from_guests_without_it(
     gate = changes[changes["pair"] == "defer, gate 0 -> defer, gate 3"].iloc[0]
     assert gate["change"] == pytest.approx(0.3)
     assert gate["predicted"] == pytest.approx(predicted)
-    assert gate["numbers"] == word
+    assert gate["verdict"] == word
 
 
 def test_measured_rows_need_no_events(without_events: Path) -> None:
@@ -146,7 +146,7 @@ def test_the_merged_rule_halves_the_reserve_and_the_gate_leaves_none() -> None:
 def test_shipped_guests_under_defer_have_all_three_changes() -> None:
     changes = idle.defer_effects()
     assert len(changes) == 3 * len(QUANTITIES)
-    assert changes["numbers"].notna().all()
+    assert changes["verdict"].notna().all()
 
 
 def test_hosts_of_a_region_differ_in_size_and_in_what_they_begin_with() -> None:

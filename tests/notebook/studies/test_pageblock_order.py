@@ -24,7 +24,7 @@ def table_of_changes() -> pd.DataFrame:
             low, high = (-1.0, 1.0) if metric == "quiet" else (8.0, 12.0)
             found = {"within": WITHIN, "right": RIGHT}.get(metric, "no measurable effect")
             row = {"pair": "A -> B", "mode": mode, "metric": metric, "low": low, "high": high}
-            rows.append({**row, "predicted": value, "numbers": found, "inside": metric != "right"})
+            rows.append({**row, "predicted": value, "verdict": found, "inside": metric != "right"})
     return pd.DataFrame(rows)
 
 
@@ -36,7 +36,7 @@ def test_the_setting_alone_is_judged_by_the_same_intervals() -> None:
     ]
     both = with_alone(table_of_changes(), pd.DataFrame(rows))
     alone = both[both["mode"] == ALONE].set_index("metric")
-    assert alone["numbers"].to_dict() | {"quiet": ""} == {
+    assert alone["verdict"].to_dict() | {"quiet": ""} == {
         "within": WRONG,
         "right": WITHIN,
         "quiet": "",

@@ -67,7 +67,7 @@ def test_only_what_differs_by_more_than_twice_the_spread_is_measurable() -> None
     assert table.loc["far", ["off", "same", "on"]].tolist() == [100, 110, 200]
     assert table["from_off_off"].tolist() == table["from_on_off"].tolist() == [1, 1]
     assert table["from_off_on"].tolist() == table["from_on_on"].tolist() == [2, 2]
-    assert table["numbers"].to_dict() == {
+    assert table["verdict"].to_dict() == {
         "far": "measured +100%, predicted +100%",
         "near": "no measurable effect, predicted +100%",
     }
@@ -86,12 +86,12 @@ def test_the_reserve_of_the_guests_is_what_the_gate_changed() -> None:
     table = pair_prediction(off, on, pm.Policy(highatomic_gate_order=3), own)
     assert table["quantity"].to_list() == list(PART_UNITS)
     rows = table.set_index("quantity")
-    assert rows.loc[ADDED, ["off", "on", "numbers"]].to_list() == [15, 0, "counts"]
+    assert rows.loc[ADDED, ["off", "on", "verdict"]].to_list() == [15, 0, "counts"]
     assert rows.loc[ADDED, "predicted"] <= 0
     assert math.isinf(rows.loc[FILL, "on"])
     assert math.isinf(rows.loc[FILL, "predicted"])
     assert (rows["null"] == rows["off"]).all()
-    assert rows.loc["extfrag events", "numbers"] == NO_EFFECT
+    assert rows.loc["extfrag events", "verdict"] == NO_EFFECT
 
 
 def test_recordings_without_fallbacks_events_are_refused() -> None:
