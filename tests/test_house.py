@@ -14,7 +14,7 @@ SPINE = (
 )
 """Rooms of the package, from the ground up: each uses those before it, and none after it."""
 LEAVES = ("kernel_source", "diagnosis", "guests")
-"""Rooms at the rim: each uses the spine and the leaves before it; only the last two rooms use them."""
+"""Rooms at the rim: each uses the spine and the leaves before it, and two rooms use them."""
 OPENS_LEAVES = ("notebook", "cli")
 TO_BE_CUT = {
     "pagealloc_model.measured.costs -> pagealloc_model.diagnosis",
