@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import synthetic_perf_data as perf
-from synthetic_perf_data import ALLOC, CONTENTION, FREE, MIGRATETYPE, ORDER, PFN, Tracepoint
 
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.recording.trace.columns import EVENT_NAMES, Event, Losses
@@ -20,6 +19,7 @@ from pagealloc_model.recording.trace.perf_file import (
 )
 from tests.perf_data_writer import SAMPLE, records_in
 from tests.small_recordings import shipped_recording
+from tests.synthetic_perf_data import ALLOC, CONTENTION, FREE, MIGRATETYPE, ORDER, PFN, Tracepoint
 
 READ_GROUP = 8
 READ_ID_AND_LOST = 4 | 16

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 import synthetic_perf_data as perf
 import zstandard
-from synthetic_perf_data import ALLOC, CONTENTION, FREE
 
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.recording.recording import open_recording
@@ -20,6 +19,7 @@ from pagealloc_model.recording.trace.columns import Trace
 from pagealloc_model.recording.trace.perf_data import read_perf_data
 from pagealloc_model.show.post import describe_recording
 from tests.same_trace import differing_fields
+from tests.synthetic_perf_data import ALLOC, CONTENTION, FREE
 
 
 def test_the_error_says_where(tmp_path: Path) -> None:
