@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.ipc
 import pytest
-import synthetic_perf_data as perf
 
 from pagealloc_model.recording.recording import open_recording
 from pagealloc_model.recording.trace.perf_file import SampleType
 from pagealloc_model.recording.trim import TrimResult, trim_recording
+from tests import synthetic_perf_data as perf
 from tests.synthetic_perf_data import ALLOC, Tracepoint
 
 SECRET = "topsecret"

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import synthetic_perf_data as perf
 
 import pagealloc_model as pm
 from pagealloc_model.base.errors import UsageError
@@ -15,6 +14,7 @@ from pagealloc_model.measured.measured import measure
 from pagealloc_model.recording.provenance import REFUSED
 from pagealloc_model.recording.trace.perf_file import AttrFlag, SampleType
 from pagealloc_model.show.post import describe_recording, recording_text
+from tests import synthetic_perf_data as perf
 from tests.synthetic_perf_data import ALLOC, FREE
 
 SECOND = 1_000_000_000

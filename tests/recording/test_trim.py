@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import synthetic_perf_data as perf
 
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.recording.recording import open_recording
@@ -21,6 +20,7 @@ from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Trace
 from pagealloc_model.recording.trace.perf_data import read_perf_data
 from pagealloc_model.recording.trace.perf_file import SampleType
 from pagealloc_model.recording.trim import trim_recording
+from tests import synthetic_perf_data as perf
 from tests.synthetic_perf_data import ALLOC, CONTENTION
 
 SHIPPED = ("kbuild", "xfree", "highatomic_stock", "highatomic_gate3")

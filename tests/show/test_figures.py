@@ -3,11 +3,11 @@ from collections.abc import Callable
 import pandas as pd
 import plotly.graph_objects as go
 import pytest
-import synthetic_tables as tables
 
 from pagealloc_model.show import figures
 from pagealloc_model.show.figures import faceted as palette
 from pagealloc_model.show.post import posted_figures
+from tests import synthetic_tables as tables
 from tests.show.grey import luminance
 
 Draw = Callable[..., go.Figure]

@@ -1,10 +1,10 @@
 import pandas as pd
 import pytest
-import synthetic_tables as tables
 
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.numbers.result_tables import Style, comparison_table
 from pagealloc_model.show.post import Footer, posted_figures, snapshot_table
+from tests import synthetic_tables as tables
 
 FOOTER = Footer(
     recording="highatomic_stock",

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 import pytest
-import synthetic_tables as tables
 
 import pagealloc_model as pm
 from pagealloc_model.base.errors import UsageError
@@ -29,6 +28,7 @@ from pagealloc_model.show.figures.points import (
     shown_rows,
 )
 from pagealloc_model.show.post.tables import experiment_line, experiment_message, experiment_table
+from tests import synthetic_tables as tables
 from tests.small_recordings import shipped_recording
 
 

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import synthetic_perf_data as perf
 
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.recording.trace.columns import EVENT_NAMES, Event, Losses
@@ -17,6 +16,7 @@ from pagealloc_model.recording.trace.perf_file import (
     has_samples,
     open_perf_file,
 )
+from tests import synthetic_perf_data as perf
 from tests.perf_data_writer import SAMPLE, records_in
 from tests.small_recordings import shipped_recording
 from tests.synthetic_perf_data import ALLOC, CONTENTION, FREE, MIGRATETYPE, ORDER, PFN, Tracepoint

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import synthetic_perf_data as perf
 import zstandard
 
 from pagealloc_model.base.errors import RecordingError
@@ -18,6 +17,7 @@ from pagealloc_model.recording.recording import open_recording
 from pagealloc_model.recording.trace.columns import Trace
 from pagealloc_model.recording.trace.perf_data import read_perf_data
 from pagealloc_model.show.post import describe_recording
+from tests import synthetic_perf_data as perf
 from tests.same_trace import differing_fields
 from tests.synthetic_perf_data import ALLOC, CONTENTION, FREE
 
