@@ -11,7 +11,7 @@ from typing import Any
 
 from pagealloc_model.base.errors import PolicyError, known_names
 
-INT, BOOL, CHOICE, NUMBERS, NESTED = "int", "bool", "choice", "verdict", "nested"
+INT, BOOL, CHOICE, NUMBERS, NESTED = "int", "bool", "choice", "numbers", "nested"
 
 Setting = int | bool | str
 """A value of one field: a number, a switch, or one of a field's choices."""

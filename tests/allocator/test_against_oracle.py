@@ -102,7 +102,7 @@ def test_they_agree_under_pressure(kind: str) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("kind", "verdict", "steps"),
+    ("kind", "numbers", "steps"),
     [("elastic", range(60), 120), ("owning_elastic", range(100, 130), 80)],
 )
 def test_they_agree_on_every_mechanism(kind: str, numbers: range, steps: int) -> None:

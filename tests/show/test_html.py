@@ -135,7 +135,7 @@ def test_what_is_said_against_a_null_model(
 def test_cells_are_sorted_by_number_and_the_unknown_have_none() -> None:
     columns = [Column(title="n")]
     rows = [[Cell(shown="1,000", number=1000)], [Cell(shown="NA", number=float("nan"))]]
-    html = framed(Table(columns, rows, "verdict").to_html(), line("end"))
+    html = framed(Table(columns, rows, "numbers").to_html(), line("end"))
     assert 'data-sort="1000">1,000<' in html
     assert 'data-sort="">NA<' in html
 
