@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -486,13 +485,13 @@ ANSWERED = (
 )
 """Fields of `KernelRules` that have a method of `Answers`; the others cannot be checked."""
 
-_findings: WeakKeyDictionary[Recording, dict[str, Finding]] = WeakKeyDictionary()
-
 
 def answer_findings(recording: Recording) -> dict[str, Finding]:
     """Findings from the allocator's answers, by rule; kept while the recording lives."""
-    if recording not in _findings:
+
+    def find() -> dict[str, Finding]:
         answers = Answers.of(recording)
-        findings = {rule: getattr(answers, rule)() for rule in ANSWERED}
-        _findings[recording] = {rule: one for rule, one in findings.items() if one is not None}
-    return _findings[recording]
+        findings = ((rule, getattr(answers, rule)()) for rule in ANSWERED)
+        return {rule: finding for rule, finding in findings if finding is not None}
+
+    return recording.remembered("answer findings", find)

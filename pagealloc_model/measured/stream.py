@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from enum import IntEnum
-from weakref import WeakKeyDictionary, WeakValueDictionary
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -117,11 +117,6 @@ class Stream:
         return candidates[np.searchsorted(candidates, rows, "right") - 1]
 
 
-_streams: WeakKeyDictionary[Trace, WeakValueDictionary[tuple[str, ...], Stream]] = (
-    WeakKeyDictionary()
-)
-
-
 def allocator_stream(trace: Trace, *, with_probes: bool, with_lock_events: bool = False) -> Stream:
     """The trace's main rows by CPU and time; while somebody holds a stream, all get the same one.
 
@@ -132,7 +127,7 @@ def allocator_stream(trace: Trace, *, with_probes: bool, with_lock_events: bool 
     """
     wanted = (PROBE_EVENTS if with_probes else {}) | (_TRACEPOINTS if with_lock_events else {})
     others = {name: probe for name, probe in wanted.items() if name in trace.tables}
-    of_trace = _streams.setdefault(trace, WeakValueDictionary())
+    of_trace = trace.remembered("allocator streams", WeakValueDictionary[tuple[str, ...], Stream])
     stream = of_trace.get(tuple(others))
     if stream is None:
         by_cpu = np.argsort(trace.cpu, kind="stable")

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -93,7 +92,6 @@ _SOME_CPUS = ("-C", "--cpu")
 _KERNEL_THREAD = re.compile(
     r"^(swapper|kworker|ksoftirqd|rcu_|kswapd|kcompactd|migration|khugepaged)"
 )
-_checked: WeakKeyDictionary[Recording, tuple[ProvenanceCheck, ...]] = WeakKeyDictionary()
 
 
 _Found = tuple[str, str] | tuple[str, str, str]
@@ -102,10 +100,10 @@ _Found = tuple[str, str] | tuple[str, str, str]
 
 def provenance(recording: Recording) -> tuple[ProvenanceCheck, ...]:
     """All checks that need no replay; kept while the recording lives."""
-    if recording not in _checked:
-        checks = (ProvenanceCheck(name, *outcome) for name, outcome in _checks(recording))
-        _checked[recording] = tuple(checks)
-    return _checked[recording]
+    return recording.remembered(
+        "provenance",
+        lambda: tuple(ProvenanceCheck(name, *outcome) for name, outcome in _checks(recording)),
+    )
 
 
 def _checks(recording: Recording) -> Iterator[tuple[str, _Found]]:

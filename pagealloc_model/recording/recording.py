@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pagealloc_model.base.errors import RecordingError, known_names
 from pagealloc_model.base.files import given, is_given, json_of, text_of
 from pagealloc_model.base.lazy import LazyMethod
+from pagealloc_model.base.memo import Memo
 from pagealloc_model.base.progress_bar import progress
 from pagealloc_model.base.text import count_of
 from pagealloc_model.recording import event_files
@@ -60,7 +61,7 @@ _WITHOUT_FILE = {
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Recording:
+class Recording(Memo):
     """A recording; what is costly to read is read on first use and kept.
 
     A damaged file, or events that are cut or of an unknown layout, are a RecordingError when they

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pagealloc_model.base.arrays import NewArray, in_memory, parts
+from pagealloc_model.base.memo import Memo
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -141,7 +142,7 @@ class Losses:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Trace:
+class Trace(Memo):
     """Page-allocator events in time order; all columns have one length and are read-only.
 
     Attributes:
