@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pagealloc_model.predicted.replay import Cancelled, Replay, replay
     from pagealloc_model.recording.recording import Recording
     from pagealloc_model.recording.recording import open_recording as open
-    from pagealloc_model.sweeps import fleets, study
+    from pagealloc_model.sweeps import fleets
     from pagealloc_model.sweeps.sweep import sweep
 
 _PLACES = {
@@ -52,7 +52,6 @@ _PLACES = {
     "locks": ("numbers.locks", ""),
     "open": ("recording.recording", "open_recording"),
     "replay": ("predicted.replay", "replay"),
-    "study": ("sweeps.study", ""),
     "sweep": ("sweeps.sweep", "sweep"),
     "synthetic": ("loads", ""),
     "validate": ("numbers.validation", "validate"),
@@ -80,7 +79,6 @@ __all__ = [
     "locks",
     "open",
     "replay",
-    "study",
     "sweep",
     "synthetic",
     "validate",

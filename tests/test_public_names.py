@@ -20,7 +20,7 @@ from pagealloc_model.predicted.lock_times import lock_times
 from pagealloc_model.recording.importing import import_recording
 from pagealloc_model.recording.trim import trim_recording
 
-NAMESPACES = ("fleets", "locks", "study", "synthetic")
+NAMESPACES = ("fleets", "locks", "synthetic")
 PUBLIC = {
     *("open", "replay", "compare", "validate", "sweep", "explore", "experiment"),
     *("Policy", "Assumptions", "KernelRules", "Hooks", "KernelBuild", "Recording", "Replay"),
@@ -71,22 +71,6 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
         [sys.executable, "-c", IMPORT_ALONE], capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == []
-
-
-def test_scripts_of_studies_import_public_names_only(checkout: Path) -> None:
-    public = ("pagealloc_model", "pagealloc_model.sweeps.study")
-    internal = {}
-    for file in (checkout / "notebooks/studies").glob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.Import):
-                modules = [name.name for name in node.names]
-            else:
-                modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            for module in modules:
-                is_own = module.startswith("pagealloc_model.notebooks.studies")
-                if module.startswith("pagealloc_model") and module not in public and not is_own:
-                    internal[file.name] = module
-    assert internal == {}
 
 
 @pytest.mark.parametrize("folder", ["pagealloc_model", "notebooks/studies", "benchmarks", "tests"])

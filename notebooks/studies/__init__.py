@@ -1,1 +1,1 @@
-"""One study each: its loads, its tables, its figures; scripts on public names."""
+"""One study each: its loads, its tables, its figures."""

@@ -7,7 +7,9 @@ from pathlib import Path
 import numpy as np
 
 import pagealloc_model as pm
-from pagealloc_model.sweeps.study import LOG_COLUMNS, are_compiled, count_of, paragraph
+from pagealloc_model.allocator.hooks import are_compiled
+from pagealloc_model.allocator.layout import LOG_COLUMNS
+from pagealloc_model.base.text import count_of, paragraph
 
 TABLES = ("free_pages", "pageblocks", "pcp", "lock", "transactions", "fallbacks", "outcomes")
 KNOWN_TO_MODEL = (4, 5)

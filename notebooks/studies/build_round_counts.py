@@ -15,8 +15,9 @@ import numpy as np
 import pandas as pd
 
 import pagealloc_model as pm
-from pagealloc_model.sweeps.study import Event, Snapshot, Trace
-from pagealloc_model.sweeps.study import pages as flag
+from pagealloc_model.recording.proc import pages as flag
+from pagealloc_model.recording.snapshot import Snapshot
+from pagealloc_model.recording.trace.columns import Event, Trace
 
 COUNTED = {
     "served": "thp_fault_alloc",

@@ -35,12 +35,9 @@ from pagealloc_model.notebooks.studies.error_lines import apart, markdown
 from pagealloc_model.notebooks.studies.round_trend import rounds_from_the_first
 
 import pagealloc_model as pm
-from pagealloc_model.sweeps.study import (
-    at_recorded_cost,
-    change_interval,
-    mean_interval,
-    start_snapshots,
-)
+from pagealloc_model.measured.costs import at_recorded_cost
+from pagealloc_model.numbers.statistics import change_interval, mean_interval
+from pagealloc_model.recording.recorded_machine import start_snapshots
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 PLACE = DATA / "experiments" / "build_rounds"

@@ -20,16 +20,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from pagealloc_model.sweeps.study import (
-    FAILED,
-    change_interval,
-    find_plan,
-    kept_runs,
-    measured_values,
-    pairs_of,
-    read_plan,
-    sides_of,
-)
+from pagealloc_model.guests.experiment import measured_values
+from pagealloc_model.guests.plan import find_plan, pairs_of, read_plan, sides_of
+from pagealloc_model.guests.runs import FAILED, kept_runs
+from pagealloc_model.numbers.statistics import change_interval
 
 
 def dealt_widths(values: np.ndarray, first: int) -> np.ndarray:

@@ -20,18 +20,10 @@ import pandas as pd
 from pagealloc_model.notebooks.studies.experiments import shipped_experiment
 
 import pagealloc_model as pm
-from pagealloc_model.sweeps.study import (
-    EFFECTS,
-    NO_EFFECT,
-    RIGHT,
-    TIMES,
-    WITHIN,
-    pairs_of,
-    predicted_values,
-    recorded_quantities,
-    sides_of,
-    verdict,
-)
+from pagealloc_model.guests.experiment import predicted_values
+from pagealloc_model.guests.plan import pairs_of, sides_of
+from pagealloc_model.numbers.quantities import TIMES, recorded_quantities
+from pagealloc_model.numbers.statistics import EFFECTS, NO_EFFECT, RIGHT, WITHIN, verdict
 
 RECORDINGS = {"matrix": {"A": "matrix_A1"}, "two_nodes": {"A": "two_nodes_A1"}}
 """Beginnings of runs that ship, by experiment and side."""

@@ -15,7 +15,8 @@ import pandas as pd
 from pagealloc_model.notebooks.studies.guest_reserve import reserve_over_time, snapshots_in
 
 import pagealloc_model as pm
-from pagealloc_model.sweeps.study import change_interval, predicted_values, verdict
+from pagealloc_model.guests.experiment import predicted_values
+from pagealloc_model.numbers.statistics import change_interval, verdict
 
 MEASURED, PREDICTED = "measured", "predicted"
 MADVISE, DEFER = "madvise", "defer"

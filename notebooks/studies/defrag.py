@@ -39,16 +39,9 @@ from pagealloc_model.notebooks.studies.round_trend import (
 )
 
 import pagealloc_model as pm
-from pagealloc_model.sweeps.study import (
-    Block,
-    Fixed,
-    Message,
-    Section,
-    Words,
-    command,
-    percent,
-    posted_figures,
-)
+from pagealloc_model.base.text import percent
+from pagealloc_model.show.post.comparison_message import posted_figures
+from pagealloc_model.show.post.message import Block, Fixed, Message, Section, Words, command
 
 SEEDS = 4
 HOST = BuildHost()

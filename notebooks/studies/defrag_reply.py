@@ -14,16 +14,10 @@ from pagealloc_model.notebooks.studies.native_rounds import (
 from pagealloc_model.notebooks.studies.registered_rounds import judged, shares, shipped
 from pagealloc_model.notebooks.studies.shipped_data import shipped_data
 
-from pagealloc_model.sweeps.study import (
-    Column,
-    Fixed,
-    Message,
-    Section,
-    Table,
-    Words,
-    change_interval,
-    posted_figures,
-)
+from pagealloc_model.base.table import Column, Table
+from pagealloc_model.numbers.statistics import change_interval
+from pagealloc_model.show.post.comparison_message import posted_figures
+from pagealloc_model.show.post.message import Fixed, Message, Section, Words
 
 SUBJECT = "Re: [PATCH 0/5] mm: reliable huge page allocator"
 QUESTION = "Johannes, your cover letter of 13 March 2025 has, with all five patches:"

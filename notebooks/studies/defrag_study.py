@@ -16,16 +16,10 @@ import pandas as pd
 from pagealloc_model.notebooks.studies.build_host import ELASTIC, BuildHost, run_build_host
 
 import pagealloc_model as pm
-from pagealloc_model.sweeps.study import (
-    NOT_AVAILABLE,
-    WIDTH,
-    Report,
-    Table,
-    number,
-    paragraph,
-    percent,
-    resampled_interval,
-)
+from pagealloc_model.base.progress_bar import Report
+from pagealloc_model.base.table import Table
+from pagealloc_model.base.text import NOT_AVAILABLE, WIDTH, number, paragraph, percent
+from pagealloc_model.numbers.statistics import resampled_interval
 
 RULES = "6.15"
 VANILLA = pm.Policy()

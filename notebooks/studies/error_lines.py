@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 import pandas as pd
 
 import pagealloc_model as pm
-from pagealloc_model.sweeps.study import DISTANCE, Validation
+from pagealloc_model.numbers.result_tables import DISTANCE
+from pagealloc_model.numbers.validation import Validation
 
 SHOWN = {
     "free_pages": "free pages",

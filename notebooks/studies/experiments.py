@@ -20,20 +20,17 @@ import pandas as pd
 from pagealloc_model.notebooks.studies.error_lines import apart, markdown
 
 import pagealloc_model as pm
-from pagealloc_model.sweeps.study import (
+from pagealloc_model.guests.experiment import (
     CHANGES_FILE,
-    EFFECTS,
-    MARKS,
     MODES,
     RUNS_FILE,
-    WRONG,
     ExperimentResult,
-    find_plan,
-    read_plan,
     score_table,
-    shipped_recordings_directory,
-    sides_of,
 )
+from pagealloc_model.guests.plan import find_plan, read_plan, sides_of
+from pagealloc_model.numbers.statistics import EFFECTS, WRONG
+from pagealloc_model.recording.recording import shipped_recordings_directory
+from pagealloc_model.show.post.tables import MARKS
 
 WIDTH = 100
 FOLDER = "experiments"

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pagealloc_model.sweeps.study import (
+from pagealloc_model.show.figures.faceted import (
     INK,
     PREDICTION_COLOURS,
     Drawing,

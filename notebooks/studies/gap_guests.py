@@ -16,7 +16,9 @@ import pandas as pd
 from pagealloc_model.notebooks.studies.shipped_data import shipped_data
 
 import pagealloc_model as pm
-from pagealloc_model.sweeps.study import at_recorded_cost, change_interval, start_snapshots
+from pagealloc_model.measured.costs import at_recorded_cost
+from pagealloc_model.numbers.statistics import change_interval
+from pagealloc_model.recording.recorded_machine import start_snapshots
 
 QUANTITIES = {
     "served": ("thp_fault_alloc", "thp_fault_fallback"),

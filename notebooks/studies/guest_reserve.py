@@ -8,7 +8,9 @@ from pathlib import Path
 import pandas as pd
 
 import pagealloc_model as pm
-from pagealloc_model.sweeps.study import SNAPSHOT_DIRECTORY, Snapshot, snapshot_tables
+from pagealloc_model.measured.measured import snapshot_tables
+from pagealloc_model.recording.recording import SNAPSHOT_DIRECTORY
+from pagealloc_model.recording.snapshot import Snapshot
 
 COUNTERS = (
     "thp_fault_alloc",

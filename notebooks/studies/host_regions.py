@@ -24,7 +24,7 @@ from pagealloc_model.notebooks.studies.pressure_map import (
 )
 
 import pagealloc_model as pm
-from pagealloc_model.sweeps.study import progress
+from pagealloc_model.base.progress_bar import progress
 
 SEEDS: Mapping[int, tuple[int, ...]] = {4: (0, 1, 2), 16: (0, 1, 2), 64: (0,)}
 """Of the hosts by GiB: a large one takes long."""

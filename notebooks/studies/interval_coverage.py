@@ -25,17 +25,10 @@ import pandas as pd
 from pagealloc_model.notebooks.studies.error_lines import table_lines
 
 import pagealloc_model as pm
-from pagealloc_model.sweeps.study import (
-    BELIEVED,
-    SHARE,
-    Change,
-    Quantity,
-    half_width,
-    model_errors,
-    policy_settings,
-    repeated,
-    scaled,
-)
+from pagealloc_model.numbers.comparison import BELIEVED, Change, half_width, model_errors, repeated
+from pagealloc_model.numbers.quantities import Quantity
+from pagealloc_model.numbers.statistics import SHARE, scaled
+from pagealloc_model.policy.policy import policy_settings
 
 SEEDS = 5
 ELASTIC_ONLY = (

@@ -17,7 +17,7 @@ import pandas as pd
 from pagealloc_model.notebooks.studies.error_lines import short_cell
 
 import pagealloc_model as pm
-from pagealloc_model.sweeps.study import start_snapshots
+from pagealloc_model.recording.recorded_machine import start_snapshots
 
 RECORDINGS = ("kbuild", "xfree", "highatomic_stock", "matrix_A1")
 FLAGS, TYPES, BUDDIES = "kpageflags", "pagetypeinfo", "buddyinfo"

@@ -22,7 +22,10 @@ import pandas as pd
 from pagealloc_model.notebooks.studies.error_lines import apart, table_lines
 
 import pagealloc_model as pm
-from pagealloc_model.sweeps.study import choose_rules, effective_policy, prepare, relative
+from pagealloc_model.measured.rules import choose_rules
+from pagealloc_model.numbers.statistics import relative
+from pagealloc_model.predicted.prepared import prepare
+from pagealloc_model.recording.recorded_machine import effective_policy
 
 SPREAD = pm.locks.SPREAD
 

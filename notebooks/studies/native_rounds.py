@@ -19,18 +19,12 @@ import pandas as pd
 from pagealloc_model.notebooks.studies.shipped_data import shipped_data
 
 import pagealloc_model as pm
-from pagealloc_model.sweeps.study import (
-    Run,
-    at_recorded_cost,
-    change_interval,
-    find_plan,
-    kept_runs,
-    mean_interval,
-    read_plan,
-    sides_of,
-    start_snapshots,
-    with_recorded_survivors,
-)
+from pagealloc_model.guests.plan import find_plan, read_plan, sides_of
+from pagealloc_model.guests.runs import Run, kept_runs
+from pagealloc_model.measured.costs import at_recorded_cost
+from pagealloc_model.numbers.statistics import change_interval, mean_interval
+from pagealloc_model.predicted.demand.elastic import with_recorded_survivors
+from pagealloc_model.recording.recorded_machine import start_snapshots
 
 COUNTERS = (
     *("thp_fault_alloc", "thp_fault_fallback", "allocstall_movable", "allocstall_normal"),

@@ -30,7 +30,8 @@ from pagealloc_model.notebooks.studies.ownership_effects import (
 )
 
 import pagealloc_model as pm
-from pagealloc_model.sweeps.study import OwnershipOptions, one_at_a_time
+from pagealloc_model.policy import OwnershipOptions
+from pagealloc_model.sweeps import one_at_a_time
 
 RECORDINGS = ("xfree", "kbuild")
 CPUS = (2, 8, 32, 128, 316)

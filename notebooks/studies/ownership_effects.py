@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 import pagealloc_model as pm
-from pagealloc_model.sweeps.study import comparison_table
+from pagealloc_model.numbers.result_tables import comparison_table
 
 Effect = tuple[str, str, float, str, str]
 """Name, scope, value, unit, and which direction is better: "lower", "higher" or ""."""

@@ -16,20 +16,13 @@ import pandas as pd
 from pagealloc_model.notebooks.studies.experiments import ship_experiment
 
 import pagealloc_model as pm
-from pagealloc_model.sweeps.study import (
-    MODES,
-    find_plan,
-    kept_runs,
-    min_free_kbytes_at_boot,
-    pairs_of,
-    predicted_values,
-    read_plan,
-    recorded_machine,
-    score_table,
-    shipped_recordings_directory,
-    sides_of,
-    verdict,
-)
+from pagealloc_model.guests.experiment import MODES, predicted_values, score_table
+from pagealloc_model.guests.plan import find_plan, pairs_of, read_plan, sides_of
+from pagealloc_model.guests.runs import kept_runs
+from pagealloc_model.numbers.statistics import verdict
+from pagealloc_model.recording.machine import min_free_kbytes_at_boot
+from pagealloc_model.recording.recorded_machine import recorded_machine
+from pagealloc_model.recording.recording import shipped_recordings_directory
 
 NAME = "pageblock_order"
 PLAN = read_plan(find_plan(NAME))

@@ -14,22 +14,22 @@ import numpy as np
 import pandas as pd
 
 import pagealloc_model as pm
-from pagealloc_model.sweeps.study import (
+from pagealloc_model.guests.experiment import check_same_machine
+from pagealloc_model.measured.measured import Measured
+from pagealloc_model.numbers.quantities import (
     ADDED,
-    NO_EFFECT,
     TYPES,
-    Machine,
-    Measured,
     States,
     Window,
     blocks_added,
     blocks_from,
-    check_same_machine,
     counter_changes,
     free_by_type,
-    recorded_machine,
     thp_success,
 )
+from pagealloc_model.numbers.statistics import NO_EFFECT
+from pagealloc_model.recording.machine import Machine
+from pagealloc_model.recording.recorded_machine import recorded_machine
 
 NEVER = float("inf")
 FILL = "time to fill"

@@ -44,13 +44,10 @@ from pagealloc_model.notebooks.studies.pair_prediction import pair_prediction
 from pagealloc_model.notebooks.studies.pressure_pair import pressure_counters
 
 import pagealloc_model as pm
-from pagealloc_model.sweeps.study import (
-    Measured,
-    at_recorded_cost,
-    forget_prepared,
-    recorded_reclaim_ns,
-    start_snapshots,
-)
+from pagealloc_model.measured.costs import at_recorded_cost, recorded_reclaim_ns
+from pagealloc_model.measured.measured import Measured
+from pagealloc_model.predicted.prepared import forget_prepared
+from pagealloc_model.recording.recorded_machine import start_snapshots
 
 ELASTIC = pm.Assumptions(reclaim="elastic")
 RECORDINGS = ("highatomic_stock", "kbuild")

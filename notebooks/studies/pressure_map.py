@@ -13,7 +13,8 @@ import pandas as pd
 from pagealloc_model.notebooks.studies.full_host import FullHost, run_full_host
 
 import pagealloc_model as pm
-from pagealloc_model.sweeps.study import ElasticAssumptions, progress
+from pagealloc_model.base.progress_bar import progress
+from pagealloc_model.policy import ElasticAssumptions
 
 RULES = "6.18"
 GATE_ORDER = 3

@@ -7,12 +7,10 @@ from typing import Any
 import pandas as pd
 
 import pagealloc_model as pm
-from pagealloc_model.sweeps.study import (
-    Measured,
-    at_recorded_cost,
-    forget_prepared,
-    start_snapshots,
-)
+from pagealloc_model.measured.costs import at_recorded_cost
+from pagealloc_model.measured.measured import Measured
+from pagealloc_model.predicted.prepared import forget_prepared
+from pagealloc_model.recording.recorded_machine import start_snapshots
 
 SPREADS = 2
 """A counter is measurable where the policies differ by more than this many times the spread."""

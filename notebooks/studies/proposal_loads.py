@@ -8,7 +8,7 @@ from pagealloc_model.notebooks.studies.locks import spread, with_costs
 from pagealloc_model.notebooks.studies.steals import refills_that_steal
 
 import pagealloc_model as pm
-from pagealloc_model.sweeps.study import posted_figures
+from pagealloc_model.show.post.comparison_message import posted_figures
 
 MACHINES = ((316, 754), (176, 251), (36, 62))
 """CPUs and GiB of the machines that batched freeing was posted for (v4)."""

@@ -33,18 +33,12 @@ from pagealloc_model.notebooks.studies.proposal_loads import (
 from pagealloc_model.notebooks.studies.proposal_sides import PROPOSALS, Proposal, Row, Side
 
 import pagealloc_model as pm
-from pagealloc_model.sweeps.study import (
-    FAILS_NULL,
-    LOG_WORK,
-    SITE_REFILL,
-    WORK,
-    WORK_SCANNED,
-    at_recorded_cost,
-    count_of,
-    percent,
-    posted_figures,
-    resampled_interval,
-)
+from pagealloc_model.allocator.layout import LOG_WORK, SITE_REFILL, WORK, WORK_SCANNED
+from pagealloc_model.base.text import count_of, percent
+from pagealloc_model.measured.costs import at_recorded_cost
+from pagealloc_model.numbers.comparison import FAILS_NULL
+from pagealloc_model.numbers.statistics import resampled_interval
+from pagealloc_model.show.post.comparison_message import posted_figures
 
 SEEDS = 4
 WARM_UP_S = 2

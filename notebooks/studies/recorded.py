@@ -8,25 +8,17 @@ from functools import cached_property
 import numpy as np
 
 import pagealloc_model as pm
-from pagealloc_model.sweeps.study import (
-    ACTIVE_FILE,
-    AT_START,
-    GIB_PAGES,
-    GROWN,
-    INACTIVE_FILE,
-    Event,
-    Machine,
-    ModelCarrier,
-    Prepared,
-    at_recorded_cost,
-    choose_rules,
-    count_of,
-    effective_policy,
-    min_free_kbytes_at_boot,
-    prepare,
-    start_snapshots,
-)
-from pagealloc_model.sweeps.study import Demand as RecordedDemand
+from pagealloc_model.allocator.objects import AT_START, GROWN
+from pagealloc_model.allocator.pressure_layout import ACTIVE_FILE, INACTIVE_FILE
+from pagealloc_model.base.text import count_of
+from pagealloc_model.measured.costs import at_recorded_cost
+from pagealloc_model.measured.rules import choose_rules
+from pagealloc_model.predicted.carrier import ModelCarrier
+from pagealloc_model.predicted.demand.demand import Demand as RecordedDemand
+from pagealloc_model.predicted.prepared import Prepared, prepare
+from pagealloc_model.recording.machine import GIB_PAGES, Machine, min_free_kbytes_at_boot
+from pagealloc_model.recording.recorded_machine import effective_policy, start_snapshots
+from pagealloc_model.recording.trace.columns import Event
 
 TABLE_GFP = 0x400100
 """__GFP_ACCOUNT and __GFP_ZERO: page tables of tasks, pages of order 0 that cannot be moved."""

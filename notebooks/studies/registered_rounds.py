@@ -20,7 +20,8 @@ from pagealloc_model.notebooks.studies.round_trend import series
 from pagealloc_model.notebooks.studies.shipped_data import shipped_data
 
 import pagealloc_model as pm
-from pagealloc_model.sweeps.study import change_interval, posted_figures
+from pagealloc_model.numbers.statistics import change_interval
+from pagealloc_model.show.post.comparison_message import posted_figures
 
 POSTED_STEPS = ("vanilla", "watermarks in whole blocks")
 """Of `series`: no patch, and all five without the fixes that came later."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pandas as pd
 from pagealloc_model.notebooks.studies.shipped_data import shipped_data, success
 
-from pagealloc_model.sweeps.study import change_interval
+from pagealloc_model.numbers.statistics import change_interval
 
 CONTROL_SIDES = {
     "none_0": ("no change", 1),

@@ -8,15 +8,9 @@ import pandas as pd
 from pagealloc_model.notebooks.studies.reserve_control import control_rows
 from pagealloc_model.notebooks.studies.shipped_data import shipped_data, success
 
-from pagealloc_model.sweeps.study import (
-    Column,
-    Fixed,
-    Message,
-    Section,
-    Table,
-    Words,
-    change_interval,
-)
+from pagealloc_model.base.table import Column, Table
+from pagealloc_model.numbers.statistics import change_interval
+from pagealloc_model.show.post.message import Fixed, Message, Section, Words
 
 SUBJECT = "Re: [PATCH] mm/page_alloc: skip high atomic reservation at or below costly order"
 QUESTION = (

@@ -12,7 +12,9 @@ import pandas as pd
 from pagealloc_model.notebooks.studies.repeated import HugeFaults, repeated_rounds
 
 import pagealloc_model as pm
-from pagealloc_model.sweeps.study import at_recorded_cost, resampled_interval, start_snapshots
+from pagealloc_model.measured.costs import at_recorded_cost
+from pagealloc_model.numbers.statistics import resampled_interval
+from pagealloc_model.recording.recorded_machine import start_snapshots
 
 ENDS = 5
 """Rounds at each end whose means make the trend."""

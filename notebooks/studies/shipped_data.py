@@ -7,7 +7,8 @@ from pathlib import Path
 import pandas as pd
 
 import pagealloc_model as pm
-from pagealloc_model.sweeps.study import mean_interval, shipped_recordings_directory
+from pagealloc_model.numbers.statistics import mean_interval
+from pagealloc_model.recording.recording import shipped_recordings_directory
 
 
 def shipped_data(holds: str) -> Path:

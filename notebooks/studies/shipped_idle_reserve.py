@@ -23,7 +23,7 @@ from pagealloc_model.notebooks.studies.reserve_reply import reserve_reply
 from pagealloc_model.notebooks.studies.shipped_data import shipped_data, success
 
 import pagealloc_model as pm
-from pagealloc_model.sweeps.study import Message
+from pagealloc_model.show.post.message import Message
 
 PLAN, SLOWPATH_PLAN = "idle_reserve", "idle_slowpath"
 GUEST_SCORES, MODEL_SCORES = "guest_scores", "model_scores"

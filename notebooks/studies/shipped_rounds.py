@@ -16,7 +16,7 @@ from pagealloc_model.notebooks.studies.round_trend import rounds_of_sides, serie
 from pagealloc_model.notebooks.studies.shipped_data import shipped_data
 
 import pagealloc_model as pm
-from pagealloc_model.sweeps.study import posted_figures
+from pagealloc_model.show.post.comparison_message import posted_figures
 
 FOLDER = "rounds"
 GUESTS, FIRST_ROUND = "guests", "first_round"

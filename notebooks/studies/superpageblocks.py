@@ -22,7 +22,8 @@ from pagealloc_model.notebooks.studies.filling_host import (
 )
 
 import pagealloc_model as pm
-from pagealloc_model.sweeps.study import posted_figures, resampled_interval
+from pagealloc_model.numbers.statistics import resampled_interval
+from pagealloc_model.show.post.comparison_message import posted_figures
 
 SEEDS = 3
 RULES = "7.2"

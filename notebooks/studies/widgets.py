@@ -26,27 +26,19 @@ from pagealloc_model.notebooks.studies.ownership_effects import (
 )
 
 import pagealloc_model as pm
-from pagealloc_model.sweeps.study import (
-    Compute,
-    Drawing,
-    Explorer,
-    LockModel,
-    LockTimes,
-    Measured,
-    OwnershipOptions,
-    PolicyControls,
-    Progress,
-    View,
-    at_recorded_cost,
-    count_of,
-    figures,
-    lock_policy_table,
-    number_slider,
-    posted_figures,
-    recorded_costs,
-    recorded_values,
-    start_snapshots,
-)
+from pagealloc_model.base.text import count_of
+from pagealloc_model.measured.costs import at_recorded_cost, recorded_costs
+from pagealloc_model.measured.measured import Measured
+from pagealloc_model.notebook.controls import PolicyControls, number_slider
+from pagealloc_model.notebook.view import Compute, Explorer, Progress, View
+from pagealloc_model.numbers.comparison import recorded_values
+from pagealloc_model.numbers.locks import lock_policy_table
+from pagealloc_model.policy import OwnershipOptions
+from pagealloc_model.predicted.lock_times import LockModel, LockTimes
+from pagealloc_model.recording.recorded_machine import start_snapshots
+from pagealloc_model.show import figures
+from pagealloc_model.show.figures.faceted import Drawing
+from pagealloc_model.show.post.comparison_message import posted_figures
 
 _HIGHATOMIC_FIELDS = ("highatomic_gate_order", "highatomic_reserve_percent", "highatomic_from_pcp")
 _HIGHATOMIC_LABELS = {"highatomic_gate_order": "costly-order threshold"}

@@ -17,6 +17,7 @@ from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import objects as resolved
 from pagealloc_model.allocator import pressure_layout as pr
 from pagealloc_model.base.errors import PolicyError
+from pagealloc_model.measured.costs import at_recorded_cost
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.predicted import replay as replay_module
@@ -24,7 +25,7 @@ from pagealloc_model.predicted.demand import folio_orders
 from pagealloc_model.predicted.demand.demand import Demand, resolve_demand
 from pagealloc_model.predicted.demand.elastic import page_cache_places
 from pagealloc_model.predicted.demand.folio_orders import with_page_cache_orders
-from pagealloc_model.sweeps.study import at_recorded_cost, start_snapshots
+from pagealloc_model.recording.recorded_machine import start_snapshots
 from tests.oracle.readahead import Kernel, Request, asked
 from tests.predicted.test_elastic_demand import Files
 from tests.predicted.test_folio_orders import _check_frees

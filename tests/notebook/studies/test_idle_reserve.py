@@ -44,8 +44,8 @@ from pagealloc_model.notebooks.studies.shipped_idle_reserve import (
 import pagealloc_model as pm
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.cli import main
+from pagealloc_model.numbers.statistics import change_interval
 from pagealloc_model.show.post.message import Fixed
-from pagealloc_model.sweeps.study import change_interval
 
 SMALL = replace(
     IDLE_HOST,

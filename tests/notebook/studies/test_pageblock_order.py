@@ -10,7 +10,8 @@ from pagealloc_model.notebooks.studies.pageblock_order import (
     with_alone,
 )
 
-from pagealloc_model.sweeps.study import MODES, RIGHT, WITHIN, WRONG
+from pagealloc_model.guests.experiment import MODES
+from pagealloc_model.numbers.statistics import RIGHT, WITHIN, WRONG
 
 ELASTIC_PREDICTS = {"within": 11.0, "right": 3.0, "quiet": 0.5}
 ALONE_PREDICTS = {"within": -2.0, "right": 12.0, "quiet": 9.0}

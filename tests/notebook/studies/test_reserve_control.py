@@ -12,7 +12,7 @@ from pagealloc_model.notebooks.studies.reserve_control import (
     control_rows,
 )
 
-from pagealloc_model.sweeps.study import change_interval
+from pagealloc_model.numbers.statistics import change_interval
 
 
 def test_sides_are_the_registered_ones_and_their_boots_are_numbered(checkout: Path) -> None:
