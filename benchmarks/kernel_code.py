@@ -12,7 +12,7 @@ import argparse
 import time
 
 import numpy as np
-from pagealloc_model.notebooks.studies.agreement import agreement_text
+from pagealloc_model.notebooks.studies.others.replay_agreement import agreement_text
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.kernel_source.build import KernelBuild

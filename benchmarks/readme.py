@@ -21,7 +21,7 @@ from pathlib import Path
 import five_minutes
 import long_recording
 import memory_floor
-import pagealloc_model.notebooks.studies.interval_coverage as intervals
+import pagealloc_model.notebooks.studies.others.interval_coverage as intervals
 import pandas as pd
 import policies
 import pressed
@@ -30,26 +30,18 @@ import slider
 import start_up
 import sweep
 import waits
-from pagealloc_model.notebooks.studies import (
-    build_rounds,
-    closed_experiments,
-    defrag,
-    experiments,
-    lacks,
-    locks,
-    ownership,
-    pressure,
-    proposals,
-    superpageblocks,
-    system_time,
-)
-from pagealloc_model.notebooks.studies.error_lines import (
+from pagealloc_model.notebooks.studies import closed_experiments
+from pagealloc_model.notebooks.studies.defrag_mode import build_rounds, defrag
+from pagealloc_model.notebooks.studies.others import experiment_tables as experiments
+from pagealloc_model.notebooks.studies.others import missing_parts as lacks
+from pagealloc_model.notebooks.studies.others import pressure, proposals, superpageblocks
+from pagealloc_model.notebooks.studies.others.error_lines import (
     choice_lines,
     error_lines,
     short_error_lines,
     table_lines,
 )
-from pagealloc_model.notebooks.studies.pressure_lines import (
+from pagealloc_model.notebooks.studies.others.pressure_lines import (
     defrag_lines,
     defrag_round_lines,
     factor_lines,
@@ -64,13 +56,16 @@ from pagealloc_model.notebooks.studies.pressure_lines import (
     pair_lines,
     pressure_lines,
 )
-from pagealloc_model.notebooks.studies.proposal_loads import (
+from pagealloc_model.notebooks.studies.others.proposal_loads import (
     chunk_rows,
     release_rows,
     scale_rows,
     steal_rows,
 )
-from pagealloc_model.notebooks.studies.proposal_sides import Proposal
+from pagealloc_model.notebooks.studies.others.proposal_sides import Proposal
+from pagealloc_model.notebooks.studies.pcp_batching import lock_traffic as locks
+from pagealloc_model.notebooks.studies.pcp_batching import system_time
+from pagealloc_model.notebooks.studies.pcp_buddy import ownership
 from reading import reading
 from tables import FOLDER, Excerpt, read_table, write_tables
 

@@ -38,9 +38,10 @@ SETTLED_MS = 3000
 WIDGETS = {
     "explore": "import pagealloc_model as pm\n"
     "pm.explore('kbuild', candidate=pm.Policy(pcp_batch=1, pcp_high_max=2000))",
-    "highatomic": "from pagealloc_model.notebooks.studies import widgets\n"
+    "highatomic": "from pagealloc_model.notebooks.studies.others import widgets\n"
     "widgets.highatomic('highatomic_gate3', 'highatomic_stock')",
-    "locks": "from pagealloc_model.notebooks.studies import widgets\nwidgets.pcp_batching('xfree')",
+    "locks": "from pagealloc_model.notebooks.studies.others import widgets\n"
+    "widgets.pcp_batching('xfree')",
 }
 POST = ("post", "kbuild", "--patch", "pcp_batch=127")
 POST_LINES = 46

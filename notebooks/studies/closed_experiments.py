@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
-from pagealloc_model.notebooks.studies.experiments import shipped_experiment
+from pagealloc_model.notebooks.studies.others.experiment_tables import shipped_experiment
 
 import pagealloc_model as pm
 from pagealloc_model.guests.experiment import predicted_values

@@ -184,10 +184,13 @@ def run_post(options: argparse.Namespace) -> int:
                 "--figure"
             )
         if options.reply == "defrag_mode":
-            from pagealloc_model.notebooks.studies.defrag_reply import defrag_reply
+            from pagealloc_model.notebooks.studies.defrag_mode.defrag_reply import defrag_reply
 
             return _post(options, defrag_reply())
-        from pagealloc_model.notebooks.studies.reserve_reply import reserve_reply, shipped_patch
+        from pagealloc_model.notebooks.studies.highatomic.reserve_reply import (
+            reserve_reply,
+            shipped_patch,
+        )
 
         status = _post(options, reserve_reply())
         if options.full:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pagealloc_model.notebooks.studies.agreement import hooks_and_policy_text
+from pagealloc_model.notebooks.studies.others.replay_agreement import hooks_and_policy_text
 
 import pagealloc_model as pm
 from pagealloc_model.allocator import layout as at

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from pagealloc_model.notebooks.studies.conservation import conserve, misplaced_pages
+from pagealloc_model.notebooks.studies.pcp_buddy.conservation import conserve, misplaced_pages
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.invariants import set_words

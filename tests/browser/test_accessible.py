@@ -148,7 +148,7 @@ def with_widgets(page: Page, lab: Lab) -> None:
     first = (
         "import pagealloc_model as pm\n"
         "from pagealloc_model.notebook.start_here import start_here\n"
-        "from pagealloc_model.notebooks.studies import widgets"
+        "from pagealloc_model.notebooks.studies.others import widgets"
     )
     cells = [nbformat.v4.new_code_cell(source) for source in (first, *WIDGETS)]
     notebook = nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": KERNEL})

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from pagealloc_model.notebooks.studies import experiments as shipped
-from pagealloc_model.notebooks.studies.experiments import (
+from pagealloc_model.notebooks.studies.others import experiment_tables as shipped
+from pagealloc_model.notebooks.studies.others.experiment_tables import (
     CAUSES_FILE,
     FOLDER,
     UNEXPLAINED,

@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from pagealloc_model.notebooks.studies.agreement import patch_and_policy_text
+from pagealloc_model.notebooks.studies.others.replay_agreement import patch_and_policy_text
 from pytest import MonkeyPatch
 
 import pagealloc_model as pm

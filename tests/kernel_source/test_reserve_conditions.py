@@ -9,7 +9,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from pagealloc_model.notebooks.studies.reserve_reply import DMA32_GIB, HOST_GIB, hidden_percent
+from pagealloc_model.notebooks.studies.highatomic.reserve_reply import (
+    DMA32_GIB,
+    HOST_GIB,
+    hidden_percent,
+)
 
 from pagealloc_model.kernel_source.compiled_tree import COMPILERS
 from tests.kernel_source import Sources

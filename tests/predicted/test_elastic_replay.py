@@ -7,7 +7,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from pagealloc_model.notebooks.studies.pressure_pair import pressure_counters
+from pagealloc_model.notebooks.studies.others.policy_pairs import pressure_counters
 from pytest import MonkeyPatch
 
 import pagealloc_model as pm

@@ -7,8 +7,9 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pytest
-from pagealloc_model.notebooks.studies import closed_experiments, system_time
-from pagealloc_model.notebooks.studies.locks import with_costs
+from pagealloc_model.notebooks.studies import closed_experiments
+from pagealloc_model.notebooks.studies.pcp_batching import system_time
+from pagealloc_model.notebooks.studies.pcp_batching.lock_traffic import with_costs
 
 import pagealloc_model as pm
 from pagealloc_model.numbers.statistics import NO_EFFECT, RIGHT, WITHIN, WRONG

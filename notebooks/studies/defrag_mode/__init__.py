@@ -1,0 +1,1 @@
+"""defrag_mode."""

@@ -1,0 +1,1 @@
+"""Proposals, accuracy, and what several studies use."""

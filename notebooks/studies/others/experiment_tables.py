@@ -1,0 +1,211 @@
+"""Predict a finished experiment anew with this version of the model, and ship the tables.
+
+Usage: python notebooks/studies/others/experiment_tables.py PLAN DIR
+
+PLAN is the name of a shipped plan, and DIR where `pagealloc experiment` left its runs. Nothing is
+run; every recording in DIR is measured, and those of the sides that others are predicted from are
+replayed. The tables go to data/experiments/PLAN; `make readme` writes documentation from them.
+"""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from pagealloc_model.notebooks.studies.others.error_lines import apart, markdown
+
+import pagealloc_model as pm
+from pagealloc_model.guests.experiment import (
+    CHANGES_FILE,
+    MODES,
+    RUNS_FILE,
+    ExperimentResult,
+    score_table,
+)
+from pagealloc_model.guests.plan import find_plan, read_plan, sides_of
+from pagealloc_model.numbers.statistics import EFFECTS, WRONG
+from pagealloc_model.recording.recording import shipped_recordings_directory
+from pagealloc_model.show.post.tables import MARKS
+
+WIDTH = 100
+FOLDER = "experiments"
+CAUSES_FILE = "causes.csv"
+UNEXPLAINED = "unexplained"
+MATRIX = "matrix"
+SCORES = ("effects", "within", "direction", "wrong", "not predicted", "quiet")
+
+
+def main(plan: str, directory: str) -> None:
+    """Predict, print the table and ship it."""
+    began = time.monotonic()
+    result = pm.experiment(plan, directory, make=False)
+    print(result.to_text())
+    print(f"{ship_experiment(result)}: {len(result.runs)} runs, {time.monotonic() - began:.0f} s")
+
+
+def _folder() -> Path:
+    data = shipped_recordings_directory()
+    if data is None:
+        raise pm.UsageError("the package was installed without data; use a checkout")
+    return data / FOLDER
+
+
+def _table(file: Path, *texts: str) -> pd.DataFrame:
+    """A table with columns of texts, of which none is NaN."""
+    table = pd.read_csv(file, dtype=dict.fromkeys(texts, str))
+    return table.assign(**table[list(texts)].fillna(""))
+
+
+def shipped_experiments() -> list[str]:
+    """Names of the experiments that come with the package, each that of its plan."""
+    return sorted(file.parent.name for file in _folder().glob(f"*/{CHANGES_FILE}"))
+
+
+def shipped_experiment(name: str = MATRIX) -> ExperimentResult:
+    """An experiment that comes with the package; its recordings are not all there."""
+    known = shipped_experiments()
+    if name not in known:
+        raise pm.UsageError(
+            f"no shipped experiment {name!r}; there are {', '.join(known) or 'none'}"
+        )
+    plan, folder = read_plan(find_plan(name)), _folder() / name
+    runs = _table(folder / RUNS_FILE, "status", "path", "error", "console")
+    changes = _table(folder / CHANGES_FILE, "unit", "note")
+    return ExperimentResult(plan=plan, sides=sides_of(plan), runs=runs, changes=changes)
+
+
+def ship_experiment(result: ExperimentResult) -> Path:
+    """Put an experiment's tables in the place of those that ship; returns where.
+
+    A closed loop that refuses every policy of the plan has no rows.
+    """
+    folder = _folder() / result.plan.name
+    folder.mkdir(parents=True, exist_ok=True)
+    names = result.runs["side"] + result.runs["repeat"].astype(str)
+    runs = result.runs.assign(path="runs/" + names + "/recording")
+    runs.to_csv(folder / RUNS_FILE, index=False)
+    changes = result.changes
+    is_refused = changes.groupby("mode")["predicted"].transform("count") == 0
+    changes = changes[~(is_refused & (changes["mode"] == "closed"))]
+    changes.to_csv(folder / CHANGES_FILE, index=False, float_format="%.6g")
+    return folder
+
+
+def scores_by_setting(changes: pd.DataFrame) -> pd.DataFrame:
+    """`score_table` for each setting, in the column axis."""
+    parts = [
+        score_table(own).assign(axis=axis) for axis, own in changes.groupby("axis", sort=False)
+    ]
+    table = pd.concat(parts, ignore_index=True)
+    return table[["axis", *(name for name in table if name != "axis")]]
+
+
+def measurable_effects(changes: pd.DataFrame) -> pd.DataFrame:
+    """Quantities that a setting measurably changed, a row each.
+
+    Returns:
+        axis, metric, unit, before, change, low, high; and for each mode of reclaim MODE, with the
+        predicted change, and "MODE verdict".
+    """
+    rows = changes[changes["verdict"].isin(EFFECTS)]
+    by_mode = {
+        mode: rows[rows["mode"] == mode].set_index(["pair", "axis", "metric", "unit"])
+        for mode in MODES
+        if (rows["mode"] == mode).any()
+    }
+    table = by_mode[MODES[0]][["before", "change", "low", "high"]]
+    for mode, own in by_mode.items():
+        table = table.assign(**{mode: own["predicted"], f"{mode} verdict": own["verdict"]})
+    return table.reset_index().drop(columns="pair")
+
+
+def wrong_predictions(name: str = MATRIX, mode: str = "elastic") -> pd.DataFrame:
+    """Wrong predictions of a shipped experiment under a mode of reclaim."""
+    changes = shipped_experiment(name).changes
+    wrong = changes[(changes["verdict"] == WRONG) & (changes["mode"] == mode)]
+    shown = wrong[["axis", "metric", "change", "low", "high", "predicted"]]
+    file = _folder() / name / CAUSES_FILE
+    keys = ["axis", "metric"]
+    causes = pd.read_csv(file) if file.exists() else pd.DataFrame(columns=[*keys, "cause"])
+    table = shown.merge(causes, how="left", on=keys)
+    return table.assign(cause=table["cause"].fillna(UNEXPLAINED))
+
+
+def score_lines() -> Iterator[str]:
+    """A markdown table of how often predictions were right: of the matrix, and of all others.
+
+    A mode of reclaim that not all of them have has no row.
+    """
+    others = [name for name in shipped_experiments() if name != MATRIX]
+    parts = {MATRIX: [MATRIX], f"{len(others)} others": others}
+    scores = []
+    for words, names in parts.items():
+        score = score_table(pd.concat([shipped_experiment(name).changes for name in names]))
+        score = score[score["measurable"] == score["measurable"].max()]
+        scores.append(score.assign(of=words + ", " + score["model"]))
+    table = pd.concat(scores)
+    return markdown(["", *SCORES], ([row.of, *_score_cells(row)] for row in table.itertuples()))
+
+
+def result_lines() -> Iterator[str]:
+    """Markdown tables of the shipped experiments: scores by setting, effects, the wrong ones."""
+    results = {name: shipped_experiment(name) for name in shipped_experiments()}
+    scores, effects, wrong = [], [], []
+    for name, result in results.items():
+        by_setting = scores_by_setting(result.changes)
+        for row in by_setting[by_setting["model"].isin(MODES[:2])].itertuples():
+            scores.append([name, row.axis, row.model, *_score_cells(row)])
+        for row in measurable_effects(result.changes).to_dict("records"):
+            numbers = [_short(row[column]) for column in ("before", "change", "low", "high")]
+            for mode in MODES[:2]:
+                numbers.append(f"{_short(row[mode])} {MARKS[row[f'{mode} verdict']]}".strip())
+            effects.append([name, row["axis"], row["metric"], *numbers])
+        for row in wrong_predictions(name).itertuples():
+            wrong.append([name, row.axis, row.metric, row.cause])
+    plan = ("plan", "setting")
+    changed = ("quantity", "before", "change", "change_low", "change_high")
+    cause = "cause of what the elastic replay has wrong"
+    return apart(
+        markdown([*plan, "model", *SCORES], scores, words=3),
+        markdown([*plan, *changed, *MODES[:2]], effects, words=3),
+        markdown([*plan, "quantity", cause], wrong, words=4),
+    )
+
+
+def causes_text(name: str) -> str:
+    """Errors of an experiment's elastic replays, and their causes: a paragraph each."""
+    paragraphs = [
+        f"{row.axis}, {row.metric}: {row.cause}." for row in wrong_predictions(name).itertuples()
+    ]
+    return "\n\n".join(textwrap.fill(text, WIDTH, break_on_hyphens=False) for text in paragraphs)
+
+
+def _score_cells(row: Any) -> list[str]:
+    of = row.measurable
+    return [
+        str(of),
+        _share(row.predicted, of),
+        _share(row.predicted + row.right, of),
+        _share(row.wrong, of),
+        _share(row.not_predicted, of),
+        _share(row.quiet_inside, row.quiet),
+    ]
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part} ({100 * part / whole:.0f} %)" if whole else "NA"
+
+
+def _short(value: float) -> str:
+    if pd.isna(value):
+        return "NA"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

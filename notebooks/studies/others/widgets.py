@@ -1,0 +1,381 @@
+"""Interactive views of the studies: sliders made from `Policy`, a figure and a table each."""
+
+from __future__ import annotations
+
+import threading
+from collections import ChainMap
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from functools import lru_cache
+
+import ipywidgets
+import pandas as pd
+from pagealloc_model.notebooks.studies.defrag_mode.build_host import BuildHost, run_build_host
+from pagealloc_model.notebooks.studies.defrag_mode.defrag_hosts import (
+    DEFRAG_MODE,
+    RULES,
+    defrag_table,
+    judged_rows,
+    served_shares,
+)
+from pagealloc_model.notebooks.studies.others.figures import huge_page_trend
+from pagealloc_model.notebooks.studies.pcp_buddy.ownership_effects import (
+    OwnershipEffects,
+    ownership_effects,
+    ownership_table,
+)
+
+import pagealloc_model as pm
+from pagealloc_model.base.text import count_of
+from pagealloc_model.measured.costs import at_recorded_cost, recorded_costs
+from pagealloc_model.measured.measured import Measured
+from pagealloc_model.notebook.controls import PolicyControls, number_slider
+from pagealloc_model.notebook.view import Compute, Explorer, Progress, View
+from pagealloc_model.numbers.comparison import recorded_values
+from pagealloc_model.numbers.locks import lock_policy_table
+from pagealloc_model.policy import OwnershipOptions
+from pagealloc_model.predicted.lock_times import LockModel, LockTimes
+from pagealloc_model.recording.recorded_machine import start_snapshots
+from pagealloc_model.show import figures
+from pagealloc_model.show.figures.faceted import Drawing
+from pagealloc_model.show.post.comparison_message import posted_figures
+
+_HIGHATOMIC_FIELDS = ("highatomic_gate_order", "highatomic_reserve_percent", "highatomic_from_pcp")
+_HIGHATOMIC_LABELS = {"highatomic_gate_order": "costly-order threshold"}
+MAINLINE_GATE, PROPOSED_GATE = 0, 3
+_HIGHATOMIC_AS_RECORDED = "predicted, policy as recorded"
+_HIGHATOMIC_THIS_POLICY = "predicted, policy above"
+
+Sources = Mapping[str, "tuple[Measured | pm.Replay, int]"]
+"""Legend label -> what has the tables, and its recording's first event in ns."""
+
+
+def highatomic(recording: pm.Recording | str, *others: pm.Recording | str) -> Explorer:
+    """HighAtomic pageblocks and free memory by type under a threshold that a slider sets.
+
+    Predictions replay the first recording; the slider starts at the rule that it was not made
+    under, mainline's or the proposal's. What the others measured is drawn beside, on their own
+    time axis from their own start: they are separate runs.
+    """
+    recordings = [pm.open(name) if isinstance(name, str) else name for name in (recording, *others)]
+    first, first_start = recordings[0], recordings[0].trace.span_ns[0]
+    measurements = {
+        f"measured, {recording.name}": (recording.measure(), recording.trace.span_ns[0])
+        for recording in recordings
+    }
+    base = pm.replay(first)
+    posted = posted_figures("highatomic")
+
+    def compute(policy: pm.Policy, progress: Progress, cancelled: threading.Event) -> View:
+        patch = base
+        if policy != pm.Policy():
+            patch = pm.replay(first, policy, progress=progress, cancel=cancelled.is_set)
+        predictions = {
+            _HIGHATOMIC_AS_RECORDED: (base, first_start),
+            _HIGHATOMIC_THIS_POLICY: (patch, first_start),
+        }
+        return View(
+            figure=_figure(measurements, predictions, posted),
+            text=pm.compare(base, patch).to_text(width=72),
+            replay=patch,
+        )
+
+    gate = PROPOSED_GATE if not base.policy.highatomic_gate_order else MAINLINE_GATE
+    controls = PolicyControls(
+        _HIGHATOMIC_FIELDS,
+        labels=_HIGHATOMIC_LABELS,
+        recorded=recorded_values(base),
+        start={"highatomic_gate_order": gate},
+    )
+    return Explorer(f"{first.name}: the highatomic reserve", controls, compute)
+
+
+def _figure(measurements: Sources, predictions: Sources, posted: pd.DataFrame) -> Drawing:
+    blocks = figures.highatomic_blocks.drawing(
+        _tables(measurements, "pageblocks"), _tables(predictions, "pageblocks"), posted
+    )
+    free_pages = figures.free_pages_by_migratetype.drawing(
+        _tables(measurements, "free_pages"), _tables(predictions, "free_pages")
+    )
+    return figures.stacked.drawing([blocks, free_pages])
+
+
+def _tables(sources: Sources, name: str) -> dict[str, pd.DataFrame]:
+    """One table of each source, on a time axis that begins where its recording does."""
+    return {
+        label: figures.since_start(getattr(source, name), start_ns)
+        for label, (source, start_ns) in sources.items()
+    }
+
+
+def _below(
+    title: str, controls: PolicyControls, compute: Compute, *sliders: ipywidgets.Widget
+) -> ipywidgets.VBox:
+    """An explorer below sliders of its load, drawn anew when one of them is moved."""
+    explorer = Explorer(title, controls, compute)
+    for slider in sliders:
+        slider.observe(lambda _: explorer.redraw(), "value")
+    return ipywidgets.VBox([*sliders, explorer])
+
+
+def _still(share: float) -> None:
+    """Progress of what is not waited for."""
+
+
+class _Load:
+    """A recording on its own CPUs, its streams on more, or a made-up load in which some purge."""
+
+    def __init__(self, recording: pm.Recording | str) -> None:
+        self.recording = pm.open(recording) if isinstance(recording, str) else recording
+        self.base = pm.replay(self.recording)
+        self.nr_cpus = self.base.machine.nr_cpus
+        self.demand = lru_cache(maxsize=4)(self._demand)
+
+    def is_recorded(self, cpus: int, purging: int = 0) -> bool:
+        return not purging and cpus == self.nr_cpus
+
+    def words(self, cpus: int, purging: int = 0) -> str:
+        what = "purgers" if purging else self.recording.name
+        return f"{what} on {count_of(cpus, 'CPU')}"
+
+    def lines(self, cpus: int, purging: int = 0) -> tuple[str, ...]:
+        """Assumptions of what is not as recorded."""
+        return () if self.is_recorded(cpus, purging) else self.demand(cpus, purging).lines
+
+    def run(
+        self,
+        policy: pm.Policy,
+        cpus: int,
+        purging: int = 0,
+        progress: Progress = _still,
+        cancelled: threading.Event | None = None,
+    ) -> pm.Replay | pm.synthetic.Run:
+        if self.is_recorded(cpus, purging):
+            cancel = cancelled.is_set if cancelled is not None else None
+            return pm.replay(self.recording, policy, progress=progress, cancel=cancel)
+        demand = self.demand(cpus, purging)
+        return pm.synthetic.run(demand, policy, rules=self.base.rules, progress=progress)
+
+    def _demand(self, cpus: int, purging: int) -> pm.synthetic.Demand:
+        rules = self.base.rules
+        if not purging:
+            return pm.synthetic.scaled_up(self.recording, cpus, rules=rules)
+        return pm.synthetic.scenario(
+            "purgers",
+            gib=max(cpus, 4),
+            nr_cpus=cpus,
+            purging_cpus=min(purging, cpus - 1),
+            pages=PURGED_PAGES,
+            rounds=PURGED_ROUNDS,
+            rules=rules,
+        )
+
+
+SIZES = {
+    "as recorded": None,
+    "none": 0,
+    "64 KiB": 1 << 4,
+    "64 KiB, 2 MiB": 1 << 4 | 1 << 9,
+    "2 MiB": 1 << 9,
+    "16 KiB to 2 MiB": 1020,
+}
+"""Masks of orders that anonymous faults ask for, None for the recorded ones."""
+_AS_IN = "predicted, policy as recorded", "predicted, as above"
+
+
+def folio_sizes(recording: pm.Recording | str) -> ipywidgets.VBox:
+    """Share of requests for folios that are served, by order, under sizes that a slider sets."""
+    sizes = ipywidgets.SelectionSlider(
+        options=[*SIZES.items()],
+        value=SIZES["16 KiB to 2 MiB"],
+        description="sizes of anonymous folios",
+        continuous_update=False,
+        style={"description_width": "300px"},
+        layout={"width": "660px"},
+    )
+    return _folios(recording, ("thp_defrag",), {}, sizes)
+
+
+def pageblock_orders(recording: pm.Recording | str) -> ipywidgets.VBox:
+    """Share of requests for folios that are served, by order, with pageblocks of another order."""
+    return _folios(recording, ("pageblock_order", "min_free_kbytes"), {"pageblock_order": 7})
+
+
+def _folios(
+    recording: pm.Recording | str,
+    names: tuple[str, ...],
+    start: Mapping[str, int],
+    *sizes: ipywidgets.SelectionSlider,
+) -> ipywidgets.VBox:
+    first = pm.open(recording) if isinstance(recording, str) else recording
+    own = at_recorded_cost(first.trace, start_snapshots(first)[1])
+    base, measured = pm.replay(first, assumptions=own), first.measure().folios
+
+    def compute(policy: pm.Policy, progress: Progress, cancelled: threading.Event) -> View:
+        masks = [{"huge_anon_orders": each.value} for each in sizes if each.value is not None]
+        asked, patch = pm.Policy.from_settings(dict(ChainMap(*masks, policy.given()))), base
+        if asked != pm.Policy():
+            patch = pm.replay(
+                first, asked, assumptions=own, progress=progress, cancel=cancelled.is_set
+            )
+        predicted = dict(zip(_AS_IN, (base.folios, patch.folios), strict=True))
+        return View(
+            figure=figures.folios.drawing({f"measured, {first.name}": measured}, predicted),
+            text=str(pm.compare(base, patch)),
+            replay=patch,
+        )
+
+    controls = PolicyControls(names, recorded=recorded_values(base), start=start)
+    return _below(f"{first.name}: folios by order", controls, compute, *sizes)
+
+
+_PCP_BATCHING_LABELS = {
+    "pcp_free_batched": "batch frees of a full list",
+    "pcp_decay_batched": "batch the periodic decay",
+    "pcp_drain_batched": "batch full drains",
+    "pcp_batch": "",
+    "pcp_batch_scale_max": "",
+}
+"""Fields of the controls, and what they are called where it is not their own name."""
+_PCP_BATCHING_CPUS_MAX = 64
+
+
+def pcp_batching(recording: pm.Recording | str) -> ipywidgets.VBox:
+    """Holds and waits at zone->lock with batches of other sizes, on the recorded CPUs or on more.
+
+    Times are of a machine that is not traced: costs are fitted to the recording, without what
+    tracing adds.
+    """
+    load = _Load(recording)
+    model = LockModel(costs=recorded_costs(load.recording).untraced())
+    most = max(_PCP_BATCHING_CPUS_MAX, load.nr_cpus)
+    cpus = number_slider(
+        "CPUs (streams repeated)", min(4 * load.nr_cpus, most), load.nr_cpus, most, load.nr_cpus
+    )
+
+    def times(done: pm.Replay | pm.synthetic.Run) -> LockTimes:
+        return done.lock_times(model)
+
+    @lru_cache(maxsize=4)
+    def as_recorded(count: int) -> LockTimes:
+        return times(load.run(load.base.policy, count))
+
+    def compute(policy: pm.Policy, progress: Progress, cancelled: threading.Event) -> View:
+        base = as_recorded(cpus.value)
+        patch = times(load.run(policy, cpus.value, 0, progress, cancelled))
+        sides = {"policy as recorded": base.acquisitions, "policy above": patch.acquisitions}
+        title = (
+            f"base: {load.recording.name} as recorded; patch: {policy}; "
+            f"{count_of(cpus.value, 'CPU')}"
+        )
+        return View(
+            figure=figures.lock_times.drawing(sides),
+            text=lock_policy_table(base, patch, title, load.lines(cpus.value)),
+        )
+
+    recorded = recorded_values(load.base)
+    controls = PolicyControls(
+        tuple(_PCP_BATCHING_LABELS),
+        labels={name: label for name, label in _PCP_BATCHING_LABELS.items() if label},
+        recorded=recorded,
+        start={"pcp_free_batched": not recorded["pcp_free_batched"]},
+    )
+    return _below(f"{load.recording.name}: zone->lock", controls, compute, cpus)
+
+
+_PCP_BUDDY_FIELDS = (
+    "pageblock_ownership",
+    *(f"ownership.{option.name}" for option in fields(OwnershipOptions)),
+)
+_PCP_BUDDY_CPUS_MAX = 32
+PURGED_PAGES, PURGED_ROUNDS = 1024, 4
+"""Memory that an allocator touches before it is purged, and how often, in the made-up load."""
+
+
+def pcp_buddy(recording: pm.Recording | str) -> ipywidgets.VBox:
+    """Effects of pageblock ownership on zone->lock, pcp->lock and fragmentation."""
+    load = _Load(recording)
+    most = max(_PCP_BUDDY_CPUS_MAX, load.nr_cpus)
+    cpus = number_slider(
+        "CPUs (streams repeated)", load.nr_cpus, load.nr_cpus, most, step=load.nr_cpus
+    )
+    purging = number_slider("CPUs that only free, the others allocate", 0, 0, most // 2)
+
+    @lru_cache(maxsize=4)
+    def mainline(*on: int) -> OwnershipEffects:
+        return ownership_effects(load.run(load.base.policy, *on))
+
+    def compute(policy: pm.Policy, progress: Progress, cancelled: threading.Event) -> View:
+        on = cpus.value, purging.value
+        base = mainline(*on)
+        patch = ownership_effects(load.run(policy, *on, progress, cancelled))
+        start_ns = int(base.over_time["time_ns"].min())
+        over_time = {
+            label: figures.since_start(effects.over_time, start_ns)
+            for label, effects in (("mainline", base), ("policy above", patch))
+        }
+        title = f"base: {load.words(*on)}; patch: {policy}"
+        return View(
+            figure=figures.ownership_over_time.drawing(over_time),
+            text=ownership_table(base, patch, title, load.lines(*on)),
+        )
+
+    controls = PolicyControls(_PCP_BUDDY_FIELDS, start={"pageblock_ownership": "pcp_buddy"})
+    title = f"{load.recording.name}: pageblock ownership"
+    return _below(title, controls, compute, cpus, purging)
+
+
+_DEFRAG_MODE_FIELDS = (
+    "defrag_mode",
+    "defrag_kswapd_assist",
+    "defrag_watermarks",
+    "compact_gap",
+    "thp_defrag",
+)
+_DEFRAG_MODE_LABELS = {
+    "defrag_mode": "ban on fallbacks (defrag_mode)",
+    "defrag_kswapd_assist": "kswapd and kcompactd assist",
+    "defrag_watermarks": "watermarks in whole blocks",
+    "thp_defrag": "faults may (thp_defrag)",
+}
+DEMAND_FIELDS = ("thp_defrag",)
+"""Settings that both sides have in common."""
+HOST = BuildHost(scale=128)
+GIB_LEAST, GIB_MOST = 8, 32
+BURST_LEAST, BURST_MOST, BURST_STEP = 256, 2048, 256
+ONE_SEED = "One seed, hence no interval and no sign judged. Right here:"
+
+
+def defrag_mode(host: BuildHost = HOST) -> ipywidgets.VBox:
+    """Effects of defrag_mode's parts on huge pages, compaction and reclaim of a made-up host."""
+    posted = posted_figures("defrag_mode")
+    gib = number_slider("memory (GiB)", int(host.gib), GIB_LEAST, GIB_MOST, GIB_LEAST)
+    burst = number_slider(
+        "huge pages of a burst", host.burst_huge_pages, BURST_LEAST, BURST_MOST, BURST_STEP
+    )
+
+    @lru_cache(maxsize=16)
+    def steps(gib: int, burst: int, policy: pm.Policy) -> pd.DataFrame:
+        own = replace(host, gib=gib, burst_huge_pages=burst)
+        return run_build_host(own, policy, rules=pm.KernelRules.preset(RULES))
+
+    def compute(policy: pm.Policy, progress: Progress, cancelled: threading.Event) -> View:
+        changed = policy.given()
+        vanilla = pm.Policy.from_settings({name: changed.get(name) for name in DEMAND_FIELDS})
+        base = steps(gib.value, burst.value, vanilla)
+        progress(0.5)
+        patch = base if cancelled.is_set() else steps(gib.value, burst.value, policy)
+        sides = (("base", base), ("patch", patch))
+        runs = pd.concat(
+            [table.assign(side=side, seed=0) for side, table in sides], ignore_index=True
+        )
+        return View(
+            figure=huge_page_trend.drawing(served_shares(runs, posted), patch="policy above"),
+            text=defrag_table(judged_rows(runs, posted), ONE_SEED),
+        )
+
+    controls = PolicyControls(
+        _DEFRAG_MODE_FIELDS, labels=_DEFRAG_MODE_LABELS, start=DEFRAG_MODE.given()
+    )
+    title = "kernel build with bursts: vanilla beside the controls' policy"
+    return _below(title, controls, compute, gib, burst)

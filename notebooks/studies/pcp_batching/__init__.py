@@ -1,0 +1,1 @@
+"""Batched freeing by the pcp lists."""

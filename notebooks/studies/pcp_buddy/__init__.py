@@ -1,0 +1,1 @@
+"""Pageblock ownership (pcp_buddy)."""
