@@ -148,10 +148,10 @@ class InTime:
 
     def refuse_to_compile(self) -> None:
         """Leave out tests that call a large entry point that is not on disk."""
-        from pagealloc_model.base import one_program
-        from pagealloc_model.base.function_digest import function_digest
+        from pagealloc_model.base.jit import cache
+        from pagealloc_model.base.jit.digest import function_digest
 
-        load = one_program.EntryCache.load_overload
+        load = cache.EntryCache.load_overload
 
         def load_or_leave(cache: Any, sig: Any, context: Any) -> Any:
             found = load(cache, sig, context)
@@ -162,7 +162,7 @@ class InTime:
                     self.leave_out(f"{cache.function.__name__} is not compiled")
             return found
 
-        one_program.EntryCache.load_overload = load_or_leave  # type: ignore[method-assign]
+        cache.EntryCache.load_overload = load_or_leave  # type: ignore[method-assign]
 
 
 def main() -> int:

@@ -9,64 +9,19 @@ and kept on disk by their fingerprint.
 from __future__ import annotations
 
 import hashlib
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from importlib import import_module
-from threading import Lock
 from typing import Any
 
 from pagealloc_model.allocator import layout as at
-from pagealloc_model.base import jit
-from pagealloc_model.base.function_digest import function_digest
+from pagealloc_model.base.jit import cache_directory, function_digest, guest, kernels_with
 
 KERNELS = "pagealloc_model.allocator"
 LITERAL_LOOP = ("events", "advance")
 ELASTIC_LOOP = ("events", "advance_elastic")
 """Module and name of each event loop."""
-
-Replacement = tuple[str, Callable[[Any], dict[str, Callable[..., Any]]]]
-"""A module of the kernels, and what makes functions in place of some of that module's, by name."""
-
-_importing = Lock()
-
-
-def loop_with(
-    replacements: Sequence[Replacement], loop: tuple[str, str], subdirectory: str
-) -> Callable[..., int]:
-    """Return an event loop of kernels some of whose functions are others."""
-    with _importing:
-        kept = _kernel_modules()
-        entry = jit.entry
-        try:
-            for name in kept:
-                del sys.modules[name]
-            jit.entry = partial(entry, subdirectory=subdirectory)  # type: ignore[assignment]
-            for module_name, make in replacements:
-                module = import_module(f"{KERNELS}.{module_name}")
-                for name, function in make(module).items():
-                    setattr(module, name, jit.inner(function))
-            module_name, name = loop
-            return getattr(import_module(f"{KERNELS}.{module_name}"), name)  # type: ignore[no-any-return]
-        finally:
-            jit.entry = entry
-            for name in _kernel_modules():
-                del sys.modules[name]
-            sys.modules.update(kept)
-            for name, module in kept.items():
-                package, _, last = name.rpartition(".")
-                setattr(sys.modules[package], last, module)
-
-
-def _kernel_modules() -> dict[str, Any]:
-    """The kernels' modules as they are imported."""
-    return {
-        name: each
-        for name, each in sys.modules.items()
-        if name.rpartition(".")[0] == KERNELS and not hasattr(each, "__path__") and name != __name__
-    }
-
 
 Function = Callable[..., int]
 
@@ -120,7 +75,7 @@ def are_compiled(hooks: Hooks) -> bool:
     Raises:
         UsageError: a hook has no fingerprint.
     """
-    kept = jit.cache_directory() / f"hooks-{hooks.fingerprint}"
+    kept = cache_directory() / f"hooks-{hooks.fingerprint}"
     return any(kept.glob("events.advance-*"))
 
 
@@ -138,9 +93,9 @@ def _imported(hooks: Hooks, fingerprint: str, loop: tuple[str, str]) -> Callable
     replacements = []
     for module, name, make in _REPLACED:
         if function := getattr(hooks, name):
-            hook = jit.guest(getattr(function, "py_func", function))
+            hook = guest(getattr(function, "py_func", function))
             replacements.append((module, partial(make, hook=hook)))
-    return loop_with(replacements, loop, f"hooks-{fingerprint}")
+    return kernels_with(KERNELS, replacements, loop, f"hooks-{fingerprint}", keep=(__name__,))
 
 
 def _fallback(module: Any, hook: Any) -> dict[str, Function]:

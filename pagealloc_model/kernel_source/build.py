@@ -18,7 +18,7 @@ from numba.np.arrayobj import make_array
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import pressure_layout as pr
-from pagealloc_model.allocator.hooks import ELASTIC_LOOP, loop_with
+from pagealloc_model.allocator.hooks import ELASTIC_LOOP, KERNELS
 from pagealloc_model.allocator.state import State
 from pagealloc_model.allocator.watermark import AllocContext
 from pagealloc_model.base import jit
@@ -310,7 +310,7 @@ def advance_asking() -> Callable[..., int]:
     The last of the state's words must be the address of a loaded library's `shim_ask`.
     """
     replacements = [(module, _asking) for module in _REPLACED]
-    return loop_with(replacements, ELASTIC_LOOP, "asked-kernel")
+    return jit.kernels_with(KERNELS, replacements, ELASTIC_LOOP, "asked-kernel")
 
 
 class PressedKernelState(KernelState):

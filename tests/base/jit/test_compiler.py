@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from pytest import MonkeyPatch
 
-from pagealloc_model.base import jit, one_program
+from pagealloc_model.base import jit
+from pagealloc_model.base.jit import compiler
 
 pytestmark = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")
 
@@ -108,6 +109,6 @@ def test_a_function_that_moves_to_another_file_is_compiled_anew() -> None:
     here, there = jit.inner(doubled), jit.inner(FunctionType(doubled.__code__, {}, "doubled"))
     there.py_func.__module__ = "elsewhere"
     there.py_func.__annotations__ = doubled.__annotations__
-    assert one_program.compiled_as(here) != one_program.compiled_as(there)
+    assert compiler.compiled_as(here) != compiler.compiled_as(there)
     there.py_func.__module__ = doubled.__module__
-    assert one_program.compiled_as(here) == one_program.compiled_as(there)
+    assert compiler.compiled_as(here) == compiler.compiled_as(there)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model.base.function_digest import function_digest
+from pagealloc_model.base.jit.digest import function_digest
 
 LARGEST = 3
 SIZES = np.array([1, 2, 4])

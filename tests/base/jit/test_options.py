@@ -32,7 +32,7 @@ def last_of_table() -> int:
 def compiled(tmp_path: Path, monkeypatch: MonkeyPatch, *, checked: bool) -> Any:
     """An entry point that reads one word through an inner function."""
     monkeypatch.setenv("PAGEALLOC_CACHE", str(tmp_path))
-    monkeypatch.setattr(jit, "CHECKED", checked)
+    monkeypatch.setattr(jit.options, "CHECKED", checked)
     read = jit.inner(word_of)
 
     def reading(words: np.ndarray, others: np.ndarray, index: int) -> int:

@@ -16,11 +16,11 @@ from pytest import MonkeyPatch
 
 from pagealloc_model.allocator.state import LISTED, make_state, place_listed
 from pagealloc_model.base import jit
-from pagealloc_model.base.function_digest import function_digest
 from pagealloc_model.base.jit import (
     kernels_directory,
 )
-from pagealloc_model.base.one_program import InnerLibrary
+from pagealloc_model.base.jit.compiler import InnerLibrary
+from pagealloc_model.base.jit.digest import function_digest
 from pagealloc_model.policy.kernel_rules import KernelRules
 from tests.allocator.event_sequence import plain_digest
 from tests.allocator.small_state import one_zone

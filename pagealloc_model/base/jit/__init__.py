@@ -1,0 +1,44 @@
+"""Kernels compiled by numba: `entry`, `inner`, `hot`, `cold` are all that their authors see.
+
+README.md beside this file says how it works.
+"""
+
+from pagealloc_model.base.jit.digest import function_digest
+from pagealloc_model.base.jit.kept import (
+    cache_base,
+    cache_directory,
+    entry_fingerprint,
+    kernel_fingerprint,
+    kernels_directory,
+)
+from pagealloc_model.base.jit.options import (
+    cold,
+    compilations,
+    entry,
+    entry_name,
+    guest,
+    hot,
+    inner,
+)
+from pagealloc_model.base.jit.replaced import kernels_with
+from pagealloc_model.base.jit.settings import CHECKED, KNOWN_NUMBA, PLAIN
+
+__all__ = [
+    "CHECKED",
+    "KNOWN_NUMBA",
+    "PLAIN",
+    "cache_base",
+    "cache_directory",
+    "cold",
+    "compilations",
+    "entry",
+    "entry_fingerprint",
+    "entry_name",
+    "function_digest",
+    "guest",
+    "hot",
+    "inner",
+    "kernel_fingerprint",
+    "kernels_directory",
+    "kernels_with",
+]
