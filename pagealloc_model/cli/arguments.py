@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import math
 import re
 import sys
 import textwrap
-import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from pagealloc_model.base.errors import PolicyError, UsageError
@@ -30,37 +29,97 @@ if TYPE_CHECKING:
 
 BETWEEN_FIELDS = re.compile(r",|\s+(?=[a-z_.0-9]+=)")
 """Separator of two fields of a policy; values of some fields have blanks between their numbers."""
-Option = tuple[tuple[str, ...], dict[str, Any]]
-"""Words and keywords, as argparse's add_argument takes them."""
+Commands = argparse._SubParsersAction
+"""What `ArgumentParser.add_subparsers` returns; its parsers are the commands."""
+RECORDING = "a recording: its directory, perf.data, perf script text, or a shipped name"
 
 
-@dataclass(frozen=True)
-class Command:
-    """One command of `pagealloc`; `run` returns the exit code, the others are of commands.toml."""
+def add_command(
+    commands: Commands,
+    name: str,
+    run: Callable[[argparse.Namespace], int],
+    summary: str,
+    *,
+    example: str,
+    more: str = "",
+    policy_fields: bool = False,
+) -> argparse.ArgumentParser:
+    """Add a command without options.
 
-    name: str
-    run: Callable[[argparse.Namespace], int]
-    summary: str
-    example: str
-    options: str
-    more: str = ""
+    Args:
+        commands: where it is added.
+        name: as it is called.
+        run: carries it out and returns the exit code.
+        summary: its line in `pagealloc --help`, and the first line of its own help.
+        example: a command line, at the end of its help.
+        more: what else its help says.
+        policy_fields: whether its help lists all policy fields.
+    """
+    fields = policy_fields_help() if policy_fields else ""
+    parts = (inspect.cleandoc(more), fields, f"example:\n  {example}")
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=summary,
+        description=f"{summary[0].upper()}{summary[1:]}.",
+        epilog="\n\n".join(filter(None, parts)),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(parser=parser, run=run)
+    return parser
 
 
-def command_table(*modules: ModuleType) -> tuple[Command, ...]:
-    """The commands of commands.toml; `run_NAME` of one of the modules carries out each."""
-    text = (Path(__file__).parent / "commands.toml").read_text(encoding="utf-8")
-    values = {"{policy_fields}": policy_fields_help(), "{series}": ", ".join(preset_names())}
-    functions = {name: run for module in modules for name, run in vars(module).items()}
-    commands = []
-    for name, words in tomllib.loads(text).items():
-        for mark, value in values.items():
-            words = {key: word.replace(mark, value) for key, word in words.items()}
-        commands.append(Command(name=name, run=functions[f"run_{name}"], **words))
-    return tuple(commands)
+def add_recording(parser: argparse.ArgumentParser) -> None:
+    """Add the recording that a command reads, `path`."""
+    parser.add_argument("path", metavar="PATH", help=RECORDING)
 
 
-def _whole_number(refusal: str, most: int = sys.maxsize) -> Callable[[str], int]:
-    """A type of options that takes 1 to `most`."""
+def add_recordings(parser: argparse.ArgumentParser) -> None:
+    """Add the recordings that a command reads, `paths`."""
+    parser.add_argument("paths", nargs="+", metavar="PATH", help=RECORDING)
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Add --json."""
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+
+
+def add_reclaim(parser: argparse.ArgumentParser) -> None:
+    """Add --reclaim, "" where it is not given."""
+    parser.add_argument(
+        "--reclaim",
+        choices=("literal", "elastic", "closed"),
+        default="",
+        help="literal: repeat what the recorded kernel reclaimed and compacted; elastic: let the "
+        "model decide; closed: as elastic, and a task that stalls asks for nothing meanwhile. "
+        "Default: elastic if a policy acts through reclaim or the recorded kernel reclaimed, else "
+        "literal",
+    )
+
+
+def add_rules(parser: argparse.ArgumentParser) -> None:
+    """Add --rules, None where it is not given."""
+    parser.add_argument(
+        "--rules",
+        type=kernel_rules_or_evidence,
+        metavar="SERIES[,RULE=BOOL...]",
+        help=f"rules of this kernel series ({', '.join(preset_names())}) instead of the recorded "
+        "kernel's, with single rules changed; or 'evidence': also use what the recorded events "
+        "show, so that a prediction has seen part of the answer",
+    )
+
+
+def add_tree_patch(parser: argparse.ArgumentParser) -> None:
+    """Add --patch, beside --kernel-source."""
+    parser.add_argument(
+        "--patch",
+        type=Path,
+        metavar="FILE",
+        help="patch to that tree, which stays as it is on disk",
+    )
+
+
+def whole_number(refusal: str, most: int = sys.maxsize) -> Callable[[str], int]:
+    """A type of options that takes 1 to `most`, and says `refusal` of another."""
 
     def parse(text: str) -> int:
         if not text.isdecimal() or not 1 <= int(text) <= most:
@@ -70,95 +129,22 @@ def _whole_number(refusal: str, most: int = sys.maxsize) -> Callable[[str], int]
     return parse
 
 
-def _rules(text: str) -> KernelRules:
+count = whole_number("is no count; give 1 or more")
+
+
+def kernel_rules(text: str) -> KernelRules:
+    """The value of an option that names rules."""
     try:
         return KernelRules.named(text)
     except PolicyError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def _rules_or_evidence(text: str) -> str:
+def kernel_rules_or_evidence(text: str) -> str:
+    """The same of one that also takes 'evidence'; the text is only checked."""
     if text != BY_ANSWERS:
-        _rules(text)
+        kernel_rules(text)
     return text
-
-
-TYPES: dict[str, Callable[[str], object]] = {
-    "int": int,
-    "float": float,
-    "path": Path,
-    "count": _whole_number("is no count; give 1 or more"),
-    "operations": _whole_number("is not a number of operations"),
-    # checked before anything is read: a server waits for ever at other ports
-    "port": _whole_number("is no port; give 1 to 65535", 65535),
-    "rules": _rules,
-    "rules_or_evidence": _rules_or_evidence,
-}
-FURTHER: dict[str, dict[str, Any]] = {
-    "required": {"required": True},
-    "repeated": {"action": "append", "default": []},
-    "policy": {"metavar": "FIELD=VALUE,...", "action": "append"},
-    "perhaps": {"nargs": "?"},
-    "many": {"nargs": "*"},
-    "some": {"nargs": "+"},
-    "none": {"default": []},
-    "off": {"action": "store_false"},
-    "on_or_off": {"action": argparse.BooleanOptionalAction},
-    "json": {"action": "store_const", "const": "json"},
-}
-"""Words that say more of an option."""
-_RECORDING = "a recording: its directory, perf.data, perf script text, or a shipped name"
-SHARED = {
-    "RECORDING": f"path PATH: {_RECORDING}",
-    "RECORDINGS": f"paths PATH some: {_RECORDING}",
-    "JSON": "--json: print JSON instead of text",
-    "RECLAIM": '--reclaim literal|elastic|closed = "": literal: repeat what the recorded kernel '
-    "reclaimed and compacted; elastic: let the model decide; closed: as elastic, and a task that "
-    "stalls asks for nothing meanwhile. Default: elastic if a policy acts through reclaim or the "
-    "recorded kernel reclaimed, else literal",
-    "RULES": "--rules SERIES[,RULE=BOOL...] rules_or_evidence: rules of this kernel series "
-    f"({', '.join(preset_names())}) instead of the recorded kernel's, with single rules changed; "
-    "or 'evidence': also use what the recorded events show, so that a prediction has seen part of "
-    "the answer",
-    "TREE_PATCH": "--patch FILE path: patch to that tree, which stays as it is on disk",
-}
-"""Options of several commands, by the name that stands for them."""
-
-
-def options_of(command: Command) -> Iterator[Option]:
-    """The options of a command, from lines of text: words, what they take, a colon, and their help.
-
-    After the words come a NAME of the value in capitals; its type, of `TYPES`; the values that are
-    allowed, as one|two; `= default`; `as attribute`; and words of `FURTHER`. An option that takes
-    no value is a flag. Lines that are indented go on with the help. A name of `SHARED` stands for
-    that option.
-    """
-    for entry in re.split(r"\n(?=\S)", textwrap.dedent(command.options).strip()):
-        head, _, meaning = SHARED.get(entry, entry).partition(":")
-        tokens = re.split(r"[ \n]+", head)
-        count = max(sum(token.startswith("-") for token in tokens), 1)
-        words, rest = tuple(tokens[:count]), iter(tokens[count:])
-        keywords: dict[str, Any] = {"help": " ".join(meaning.split())} if meaning.strip() else {}
-        for token in rest:
-            if token in TYPES:
-                keywords["type"] = TYPES[token]
-            elif token in FURTHER:
-                keywords |= FURTHER[token]
-            elif token == "=":
-                default = next(rest).strip('"')
-                keywords["default"] = (
-                    int(default) if default.isdecimal() else keywords.get("type", str)(default)
-                )
-            elif token == "as":
-                keywords["dest"] = next(rest)
-            elif "|" in token:
-                keywords["choices"] = tuple(filter(None, token.split("|")))
-            else:
-                keywords["metavar"] = token.replace("\u00a0", " ")
-        takes = {"metavar", "choices", "action", "type"} & set(keywords)
-        if words[0].startswith("-") and not takes:
-            keywords["action"] = "store_true"
-        yield words, keywords
 
 
 def kernel_build(options: argparse.Namespace, policy: Policy) -> KernelBuild | None:
@@ -185,6 +171,7 @@ def policy_of(option: str, words: Sequence[str] | None) -> Policy:
     return Policy.parse(settings)
 
 
+@cache
 def policy_fields_help() -> str:
     """All policy fields with range and meaning, for the end of a help text."""
     lines = ["policy fields (none = as recorded):"]
@@ -238,6 +225,11 @@ def assumed_for_all(
     for reclaim, assumptions in choices[:1]:
         return f"{paragraph(str(reclaim))}\n\n", assumptions
     return "", Assumptions(reclaim=asked or "literal")
+
+
+def counts_text(divergence: Mapping[str, int]) -> str:
+    """The counts that are not 0, by name."""
+    return ", ".join(f"{name} {count:,}" for name, count in divergence.items() if count)
 
 
 def json_text(value: object) -> str:

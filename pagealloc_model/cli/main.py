@@ -14,8 +14,7 @@ from typing import NoReturn
 from pagealloc_model.base.errors import PageallocError, known_names
 from pagealloc_model.base.text import CleanedStream
 from pagealloc_model.base.version import __version__
-from pagealloc_model.cli import pages, predictions, recordings, studies
-from pagealloc_model.cli.arguments import command_table, options_of
+from pagealloc_model.cli import experiment, pages, post, predictions, recordings, sweeps, validation
 
 UNUSABLE = 2
 INTERRUPTED = 130
@@ -23,7 +22,32 @@ PIPE_CLOSED = 141
 SELDOM = 200_000
 """Objects made since the last search for garbage, less those freed, before the next one."""
 
-COMMANDS = command_table(recordings, predictions, studies, pages)
+COMMANDS = (
+    recordings.add_doctor,
+    recordings.add_record,
+    recordings.add_snapshot,
+    recordings.add_attach,
+    recordings.add_import,
+    recordings.add_export,
+    recordings.add_info,
+    recordings.add_trim,
+    recordings.add_synth,
+    validation.add_validate,
+    predictions.add_replay,
+    predictions.add_compare,
+    predictions.add_locks,
+    predictions.add_stacks,
+    validation.add_judge,
+    sweeps.add_sweep,
+    sweeps.add_fleet,
+    experiment.add_experiment,
+    post.add_post,
+    pages.add_explore,
+    pages.add_notebook,
+    pages.add_lab,
+    pages.add_bench,
+)
+"""What adds each command, in the order of `pagealloc --help`."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -108,18 +132,8 @@ def build_parser() -> OneLineParser:
     )
     parser.add_argument("--version", action="version", version=f"pagealloc_model {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for command in COMMANDS:
-        example = f"example:\n  {command.example}"
-        one = commands.add_parser(
-            command.name,
-            help=command.summary,
-            description=f"{command.summary[0].upper()}{command.summary[1:]}.",
-            epilog="\n\n".join(part for part in (command.more, example) if part),
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        for words, more in options_of(command):
-            one.add_argument(*words, **more)
-        one.set_defaults(parser=one, run=command.run)
+    for add in COMMANDS:
+        add(commands)
     parser.commands = tuple(commands.choices)
     return parser
 

@@ -16,7 +16,41 @@ from typing import NoReturn
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.files import new_directory
 from pagealloc_model.base.text import count_of
+from pagealloc_model.cli.arguments import (
+    Commands,
+    add_command,
+    add_json,
+    add_recording,
+    whole_number,
+)
 from pagealloc_model.recording.record.children import python_words
+
+
+def add_explore(commands: Commands) -> None:
+    """Add `pagealloc explore`."""
+    parser = add_command(
+        commands,
+        "explore",
+        run_explore,
+        "open the explorer of a recording as a page in the browser",
+        example="pagealloc explore kbuild",
+        more="""
+        The page is served on this machine alone and asks for the token in its address.
+        Needs Voila: pip install '.[explore]' in the checkout.
+        """,
+    )
+    add_recording(parser)
+    parser.add_argument(
+        "--state", type=Path, metavar="FILE", help='begin where "Save state" wrote this file'
+    )
+    parser.add_argument(
+        "--port",  # checked before anything is read: a server waits for ever at other ports
+        type=whole_number("is no port; give 1 to 65535", 65535),
+        default=8866,
+        help="to listen on, or a free one after it (8866)",
+    )
+    parser.add_argument("--no-browser", action="store_true", help="print the address only")
+    parser.add_argument("--dark", action="store_true", help="light words and lines on a dark page")
 
 
 def run_explore(options: argparse.Namespace) -> int:
@@ -35,6 +69,41 @@ def run_explore(options: argparse.Namespace) -> int:
         tell=partial(print, flush=True),
     )
     return 0
+
+
+def add_notebook(commands: Commands) -> None:
+    """Add `pagealloc notebook`."""
+    parser = add_command(
+        commands,
+        "notebook",
+        run_notebook,
+        "run a notebook on a recording and write it and its figures into a directory",
+        example="pagealloc notebook 00_start_here --recording kbuild -o study",
+        more="""
+        Writes the executed notebook; an HTML file with live figures that needs no network; all
+        figures as PNG, SVG and PDF (needs Chromium); and post.txt, text for a mail.
+        """,
+    )
+    parser.add_argument("name", metavar="NAME", help="such as 01_highatomic, or an .ipynb file")
+    parser.add_argument(
+        "--recording", metavar="PATH", help="takes the place of the one its first cell names"
+    )
+    parser.add_argument(
+        "--parameter",
+        dest="parameters",
+        action="append",
+        metavar="NAME=VALUE",
+        default=[],
+        help="another value of its first cell; may be repeated",
+    )
+    parser.add_argument(
+        "-o",
+        dest="directory",
+        type=Path,
+        metavar="DIR",
+        required=True,
+        help="written whole or not at all; must not exist, or be empty",
+    )
 
 
 def run_notebook(options: argparse.Namespace) -> int:
@@ -86,6 +155,21 @@ QUIET = (
     "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
 )
 """JupyterLab asks nothing over the notebook, and no other host for news."""
+
+
+def add_lab(commands: Commands) -> None:
+    """Add `pagealloc lab`."""
+    parser = add_command(
+        commands,
+        "lab",
+        run_lab,
+        "open the notebooks in JupyterLab",
+        example="pagealloc lab -- --port 8889 --no-browser",
+        more="Notebooks that cannot be written where they are installed are copied to ./notebooks.",
+    )
+    parser.add_argument(
+        "jupyter_arguments", nargs="*", metavar="JUPYTER ARGS", help="passed to jupyter lab"
+    )
 
 
 def run_lab(options: argparse.Namespace) -> NoReturn:
@@ -141,6 +225,26 @@ def writable_notebooks(here: Path) -> Path:
 
 
 PROGRAM = Path(__file__).resolve().parent.parent.parent / "benchmarks" / "bench.py"
+
+
+def add_bench(commands: Commands) -> None:
+    """Add `pagealloc bench`."""
+    parser = add_command(
+        commands,
+        "bench",
+        run_bench,
+        "measure the speed of each part beside other programs that do the same",
+        example="pagealloc bench kbuild --only replay",
+        more="Takes minutes. Needs a checkout: benchmarks/ is not part of an installed package.",
+    )
+    parser.add_argument("recording", nargs="?", default="kbuild", help="default: kbuild as shipped")
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        choices=("reading", "replay", "floor", "start", "memory", "slider", "sweep"),
+        help="parts to measure; default all",
+    )
+    add_json(parser)
 
 
 def run_bench(options: argparse.Namespace) -> int:

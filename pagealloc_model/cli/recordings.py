@@ -12,9 +12,37 @@ from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.files import new_directory
 from pagealloc_model.base.progress_bar import progress
 from pagealloc_model.base.text import count_of, paragraph
-from pagealloc_model.cli.arguments import json_text, opened
+from pagealloc_model.cli.arguments import (
+    Commands,
+    add_command,
+    add_json,
+    add_recording,
+    json_text,
+    opened,
+)
 
 RECORDING_IMPOSSIBLE = COMMAND_FAILED = 1
+
+
+def add_doctor(commands: Commands) -> None:
+    """Add `pagealloc doctor`."""
+    parser = add_command(
+        commands,
+        "doctor",
+        run_doctor,
+        "check whether this machine can record and boot guests, and what each lack costs",
+        example="pagealloc doctor",
+        more="Exit code 0 if a recording is possible here and now, 1 if not.",
+    )
+    parser.add_argument(
+        "--kernel",
+        action="append",
+        type=Path,
+        metavar="PATH",
+        default=[],
+        help="a bzImage to check as a guest's kernel; may be repeated",
+    )
+    add_json(parser)
 
 
 def run_doctor(options: argparse.Namespace) -> int:
@@ -35,6 +63,84 @@ def run_doctor(options: argparse.Namespace) -> int:
     else:
         print(doctor_text(checks))
     return 0 if possible else RECORDING_IMPOSSIBLE
+
+
+def add_record(commands: Commands) -> None:
+    """Add `pagealloc record`."""
+    parser = add_command(
+        commands,
+        "record",
+        run_record,
+        "record this machine (needs root and perf)",
+        example="pagealloc record -o mine -- make -j8",
+        more="""
+        Ends with the command, after --seconds, or on Ctrl-C, and leaves a usable recording in
+        each case. DIR appears when it is complete.
+
+        Where the kernel permits it, kprobes named pa:* mark where the allocator takes and
+        drops its locks; they are removed at the end, also after an error. --no-probes sets
+        none, --probes ends with an error where they cannot be set.
+
+        Exit code 1 if the command failed, 2 if the recording did or was cut short.
+        """,
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="DIR", required=True, help="directory to create"
+    )
+    parser.add_argument("--seconds", type=float, metavar="N", help="end after this time")
+    parser.add_argument(
+        "--python",
+        action="store_true",
+        help="sample the page allocator's events through perf's Python module, for "
+        "--seconds (5): events alone, some 100,000 a second",
+    )
+    parser.add_argument(
+        "--events",
+        metavar="LIST",
+        default="default",
+        help="tracepoints to record: names and patterns separated by commas, such as "
+        "'kmem:mm_page_*,vmscan:*'; 'default' is the usual set. Page allocations and "
+        "frees are always recorded. 'default,sched:sched_switch' adds who runs, for "
+        "closed replays, at 0.3 us a switch",
+    )
+    parser.add_argument(
+        "--no-lock", dest="locks", action="store_false", help="record no lock contention"
+    )
+    parser.add_argument(
+        "-g",
+        "--call-graph",
+        dest="call_chains",
+        action="store_true",
+        help="record the kernel's call chain with each event of kmem, for pagealloc "
+        "stacks; an event then takes 211 bytes of the buffer, not 96, and 2.4 us more",
+    )
+    parser.add_argument(
+        "--probes",
+        action=argparse.BooleanOptionalAction,
+        help="set kprobes at the allocator's transactions (default: where permitted)",
+    )
+    parser.add_argument(
+        "--profile",
+        action="store_true",
+        help="afterwards run the command once more, or wait as long, untraced under "
+        "perf's profiler: the costs of holding zone->lock are fitted to this profile",
+    )
+    parser.add_argument(
+        "--anonymise", action="store_true", help="remove what names the machine or its programs"
+    )
+    parser.add_argument(
+        "--live", type=float, metavar="N", help="print rates every N seconds while recording"
+    )
+    parser.add_argument(
+        "--interval", type=float, metavar="S", default=1.0, help="seconds between snapshots (1)"
+    )
+    parser.add_argument(
+        "--buffer",
+        metavar="SIZE",
+        help="ring buffer of each CPU, such as 64M (default: 64M, or less, so that all "
+        "buffers take at most 3%% of memory)",
+    )
+    parser.add_argument("command", nargs="*", metavar="CMD", help="command to run and record")
 
 
 def run_record(options: argparse.Namespace) -> int:
@@ -94,6 +200,29 @@ def run_record(options: argparse.Namespace) -> int:
     return COMMAND_FAILED if failed else 0
 
 
+def add_snapshot(commands: Commands) -> None:
+    """Add `pagealloc snapshot`."""
+    parser = add_command(
+        commands,
+        "snapshot",
+        run_snapshot,
+        "copy the machine's /proc files only, for a trace made with another tool",
+        example="pagealloc snapshot state",
+        more="""
+        Call it just before tracing, and again (or with --seconds) while and after it: a directory
+        that exists gets further snapshots. pagealloc attach joins it with the trace. Needs no perf;
+        without root there is no pagetypeinfo and no kpageflags.
+        """,
+    )
+    parser.add_argument("directory", type=Path, metavar="DIR", help="new, or of an earlier call")
+    parser.add_argument(
+        "--seconds", type=float, metavar="N", default=0.0, help="take snapshots for this long"
+    )
+    parser.add_argument(
+        "--interval", type=float, metavar="S", default=1.0, help="seconds between two (1)"
+    )
+
+
 def run_snapshot(options: argparse.Namespace) -> int:
     """Take the snapshots and say what could not be read."""
     from pagealloc_model.recording.record.host import Host
@@ -110,6 +239,48 @@ def run_snapshot(options: argparse.Namespace) -> int:
 
 
 STATE_FILES = ("zoneinfo", "buddyinfo", "pagetypeinfo", "vmstat")
+
+
+def add_attach(commands: Commands) -> None:
+    """Add `pagealloc attach`."""
+    parser = add_command(
+        commands,
+        "attach",
+        run_attach,
+        "make a recording from a trace and copies of /proc files",
+        example="pagealloc attach trace.dat --snapshot state -o recording",
+        more="TRACE is any that can be read: perf.data, trace.dat, raw pages or text of ftrace, "
+        "perf script\ntext. The recording says what it lacks and what each lack costs. With a "
+        "zoneinfo alone, a\nreplay begins at an estimated start, and says so.",
+    )
+    parser.add_argument("trace", metavar="TRACE", help="the events")
+    parser.add_argument(
+        "--snapshot",
+        type=Path,
+        metavar="DIR",
+        help="made by pagealloc snapshot, or a directory with copies of the files below",
+    )
+    parser.add_argument("--zoneinfo", type=Path, metavar="FILE", help="a copy of /proc/zoneinfo")
+    parser.add_argument("--buddyinfo", type=Path, metavar="FILE", help="a copy of /proc/buddyinfo")
+    parser.add_argument(
+        "--pagetypeinfo", type=Path, metavar="FILE", help="a copy of /proc/pagetypeinfo"
+    )
+    parser.add_argument("--vmstat", type=Path, metavar="FILE", help="a copy of /proc/vmstat")
+    parser.add_argument(
+        "--read",
+        choices=("before", "behind"),
+        default="before",
+        help="when single copies were made: before the trace (default) or behind it",
+    )
+    parser.add_argument(
+        "--release",
+        metavar="RELEASE",
+        default="",
+        help="the kernel's, where the trace does not name it (uname -r)",
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="DIR", required=True, help="directory to create"
+    )
 
 
 def run_attach(options: argparse.Namespace) -> int:
@@ -134,6 +305,45 @@ def run_attach(options: argparse.Namespace) -> int:
     for line in done.lacks:
         print(f"lacks      {line}")
     return 0
+
+
+def add_import(commands: Commands) -> None:
+    """Add `pagealloc import`."""
+    parser = add_command(
+        commands,
+        "import",
+        run_import,
+        "write a recording as columns, which open at once",
+        example="pagealloc import recording -o recording_columns",
+        more="""
+        DIR becomes a recording like any other, with events.arrow instead of perf.data; a name
+        that ends in .arrow becomes the events alone. Recordings larger than memory can be
+        imported: working files lie beside the destination until the end.
+        """,
+    )
+    add_recording(parser)
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="DIR_OR_FILE",
+        required=True,
+        help="directory to create, or FILE.arrow for the events alone",
+    )
+    parser.add_argument(
+        "--uncompressed",
+        dest="compress",
+        action="store_false",
+        help="write 30 bytes an event, mapped from the file and not unpacked: for "
+        "recordings larger than memory, and for many short looks at a long one",
+    )
+    parser.add_argument(
+        "--reader",
+        choices=("own", "perf-script", "perf-session"),
+        default="own",
+        help="read a perf.data through perf's Python: perf script -s, or its module's "
+        "perf.session, to check the package's own reader",
+    )
 
 
 def run_import(options: argparse.Namespace) -> int:
@@ -161,6 +371,32 @@ def run_import(options: argparse.Namespace) -> int:
     return 0
 
 
+def add_export(commands: Commands) -> None:
+    """Add `pagealloc export`."""
+    parser = add_command(
+        commands,
+        "export",
+        run_export,
+        "write a recording's events for other tools",
+        example="pagealloc export kbuild --to parquet -o events",
+        more="""
+        parquet: DIR with events.parquet, one table for each other tracepoint, and losses.parquet,
+        which DuckDB, Polars and pandas open. text: FILE as perf script --ns prints it, which
+        pagealloc reads again.
+        """,
+    )
+    add_recording(parser)
+    parser.add_argument("--to", choices=("parquet", "text"), required=True, help="the format")
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="DIR_OR_FILE",
+        required=True,
+        help="directory (parquet) or file (text) to create",
+    )
+
+
 def run_export(options: argparse.Namespace) -> int:
     """Export and say what was written."""
     from pagealloc_model.recording.exporting import export_recording
@@ -169,6 +405,22 @@ def run_export(options: argparse.Namespace) -> int:
     for name, rows in done.rows.items():
         print(f"{done.path}: {name} {rows}")
     return 0
+
+
+def add_info(commands: Commands) -> None:
+    """Add `pagealloc info`."""
+    parser = add_command(
+        commands,
+        "info",
+        run_info,
+        "say whether a recording is usable, what it holds and what it lost",
+        example="pagealloc info kbuild",
+    )
+    add_recording(parser)
+    parser.add_argument(
+        "--full", action="store_true", help="print every check, count of events and rule"
+    )
+    add_json(parser)
 
 
 def run_info(options: argparse.Namespace) -> int:
@@ -187,6 +439,39 @@ def run_info(options: argparse.Namespace) -> int:
             f"pagealloc info {name} --full prints every check, count and rule."
         )
     return 0
+
+
+def add_trim(commands: Commands) -> None:
+    """Add `pagealloc trim`."""
+    parser = add_command(
+        commands,
+        "trim",
+        run_trim,
+        "copy part of a recording, to keep or to send",
+        example="pagealloc trim recording short --seconds 5 --anonymise",
+    )
+    add_recording(parser)
+    parser.add_argument("destination", type=Path, metavar="DST", help="directory to create")
+    parser.add_argument(
+        "--start", type=float, metavar="S", help="seconds after the first event to start at"
+    )
+    parser.add_argument("--seconds", type=float, metavar="S", help="seconds to keep")
+    parser.add_argument("--events", type=int, metavar="N", help="events to keep at most")
+    parser.add_argument(
+        "--anonymise", action="store_true", help="remove what names the machine or its programs"
+    )
+    parser.add_argument(
+        "--keep-name",
+        action="append",
+        metavar="NAME",
+        default=[],
+        help="with --anonymise, leave this command name as it is; may be repeated",
+    )
+    parser.add_argument(
+        "--keep-functions",
+        action="store_true",
+        help="with --anonymise, keep the names of the kernel's functions in call chains",
+    )
 
 
 def run_trim(options: argparse.Namespace) -> int:
@@ -211,6 +496,36 @@ def run_trim(options: argparse.Namespace) -> int:
     for phrase in trimmed.removed:
         print(f"removed    {phrase}")
     return 0
+
+
+def add_synth(commands: Commands) -> None:
+    """Add `pagealloc synth`."""
+    parser = add_command(
+        commands,
+        "synth",
+        run_synth,
+        "make up a load on a machine of any size",
+        example="pagealloc synth exit -o avalanche --cpus 64 --gib 128 --set pages=4096",
+        more="Scenarios: exit (a process per CPU, all exit at once), boot (many short "
+        "processes), purgers (many CPUs allocate, few free), churn (workers map, touch "
+        "and unmap).",
+    )
+    parser.add_argument(
+        "scenario", choices=("exit", "boot", "purgers", "churn"), metavar="SCENARIO"
+    )
+    parser.add_argument("-o", "--output", type=Path, metavar="DIR", required=True)
+    parser.add_argument("--cpus", type=int, metavar="N", default=4, help="CPUs (default 4)")
+    parser.add_argument("--gib", type=float, metavar="N", default=4, help="memory (default 4)")
+    parser.add_argument("--nodes", type=int, metavar="N", default=1, help="NUMA nodes (default 1)")
+    parser.add_argument("--seed", type=int, metavar="N", default=0, help="of random choices")
+    parser.add_argument("--rules", metavar="SERIES", help="kernel series (default: the newest)")
+    parser.add_argument(
+        "--set",
+        action="append",
+        metavar="NUMBER=VALUE",
+        default=[],
+        help="a number of the scenario, such as pages=4096; may be repeated",
+    )
 
 
 def run_synth(options: argparse.Namespace) -> int:

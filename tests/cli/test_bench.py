@@ -11,8 +11,7 @@ from types import ModuleType
 import pandas as pd
 import pytest
 
-from pagealloc_model.cli.arguments import options_of
-from pagealloc_model.cli.main import COMMANDS
+from pagealloc_model.cli.main import build_parser, main
 
 
 @pytest.fixture
@@ -24,10 +23,15 @@ def bench(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return importlib.import_module("bench")
 
 
-def test_the_command_names_the_parts_there_are(bench: ModuleType) -> None:
-    command = next(one for one in COMMANDS if one.name == "bench")
-    only = dict(options_of(command))["--only",]
-    assert tuple(bench.PARTS) == tuple(bench.PEERS) == only["choices"]
+def test_the_command_names_the_parts_there_are(
+    bench: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parts = list(bench.PARTS)
+    assert parts == list(bench.PEERS)
+    assert build_parser().parse_args(["bench", "--only", *parts]).only == parts
+    with pytest.raises(SystemExit):
+        main(["bench", "--help"])
+    assert f"[{{{','.join(parts)}}} ...]" in capsys.readouterr().out
 
 
 def test_a_part_that_cannot_be_measured_is_one_line(

@@ -14,8 +14,17 @@ import pytest
 from pagealloc_model.base.errors import PolicyError, UsageError
 from pagealloc_model.base.files import new_directory
 from pagealloc_model.base.version import __version__
-from pagealloc_model.cli import main
-from pagealloc_model.cli.arguments import Command, json_text, policy_of
+from pagealloc_model.cli import (
+    experiment,
+    main,
+    pages,
+    post,
+    predictions,
+    recordings,
+    sweeps,
+    validation,
+)
+from pagealloc_model.cli.arguments import json_text, policy_of
 from pagealloc_model.cli.main import COMMANDS, build_parser
 from pagealloc_model.cli.pages import lab_command, writable_notebooks
 from pagealloc_model.policy.policy import Policy
@@ -50,14 +59,24 @@ def refused_by_parser(capsys: Capture, *arguments: str) -> str:
     return said
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
-def test_help_has_an_example_that_parses(command: Command, capsys: Capture) -> None:
+@pytest.mark.parametrize("command", build_parser().commands)
+def test_help_has_an_example_that_parses(command: str, capsys: Capture) -> None:
     with pytest.raises(SystemExit) as ended:
-        main([command.name, "--help"])
+        main([command, "--help"])
     assert ended.value.code == 0
     program, *words = capsys.readouterr().out.split("example:")[1].split()
-    assert (program, words[0]) == ("pagealloc", command.name)
-    assert build_parser().parse_args(words).run is command.run
+    assert (program, words[0]) == ("pagealloc", command)
+    assert build_parser().parse_args(words).run.__name__ == f"run_{command}"
+
+
+def test_every_command_is_in_the_help() -> None:
+    added = {
+        f"{module.__name__}.{name}"
+        for module in (experiment, pages, post, predictions, recordings, sweeps, validation)
+        for name, value in vars(module).items()
+        if name.startswith("add_") and value.__module__ == module.__name__
+    }
+    assert added == {f"{add.__module__}.{add.__name__}" for add in COMMANDS}
 
 
 def test_version(capsys: Capture) -> None:
@@ -308,7 +327,9 @@ SLOW = """
 import argparse, sys, time
 from pathlib import Path
 from pagealloc_model.base.files import new_directory
-from pagealloc_model.cli import main
+from pagealloc_model.cli import (
+    experiment, main, pages, post, predictions, recordings, sweeps, validation
+)
 def slow(options):
     with new_directory(Path(sys.argv[1])):
         print("begun", flush=True)

@@ -162,7 +162,7 @@ def test_the_command_writes_the_figure(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     bundle, validation, budget = pressed
-    monkeypatch.setattr("pagealloc_model.cli.predictions.opened", lambda path: bundle)
+    monkeypatch.setattr("pagealloc_model.cli.validation.opened", lambda path: bundle)
     monkeypatch.setattr(pm, "validate", lambda *_, **__: validation)
     monkeypatch.setattr(type(validation), "budget", lambda *_: budget)
     there = tmp_path / "there"

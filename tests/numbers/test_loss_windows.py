@@ -96,7 +96,7 @@ def test_the_command_refuses_in_one_line_and_shows_the_windows(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     recording = with_losses((2.0, 2.4), count=60_000)
-    monkeypatch.setattr("pagealloc_model.cli.predictions.opened", lambda _: recording)
+    monkeypatch.setattr("pagealloc_model.cli.validation.opened", lambda _: recording)
     assert main(["validate", "highatomic_gate3", "--json"]) == 0
     content = json.loads(capsys.readouterr().out)
     assert "\n" not in content["refused"] and "metrics" not in content

@@ -1,0 +1,228 @@
+"""The command that writes messages for mailing lists."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.base.files import new_directory
+from pagealloc_model.cli.arguments import (
+    Commands,
+    add_command,
+    add_reclaim,
+    add_rules,
+    assumed,
+    opened,
+    policy_of,
+)
+
+if TYPE_CHECKING:
+    from pagealloc_model.numbers.comparison import Comparison
+    from pagealloc_model.show.post.message import Message
+
+
+def add_post(commands: Commands) -> None:
+    """Add `pagealloc post`."""
+    parser = add_command(
+        commands,
+        "post",
+        run_post,
+        "write a comparison of two policies as a message for a mailing list",
+        example="pagealloc post kbuild --patch pcp_batch=127",
+        policy_fields=True,
+    )
+    parser.add_argument(
+        "paths",
+        nargs="*",
+        metavar="PATH",
+        help="recordings: a directory, perf.data, perf script text, or a shipped name",
+    )
+    parser.add_argument(
+        "--base",
+        action="append",
+        metavar="FIELD=VALUE,...",
+        help="policy of the base side (as recorded)",
+    )
+    parser.add_argument(
+        "--patch",
+        action="append",
+        metavar="FIELD=VALUE,...",
+        help="policy of the patch side (needed with PATH)",
+    )
+    parser.add_argument(
+        "--reply",
+        choices=("highatomic", "defrag_mode"),
+        help="in place of a comparison, the reply to a posted patch from what ships "
+        "with the package; takes no PATH",
+    )
+    parser.add_argument(
+        "--seeds",
+        type=int,
+        metavar="N",
+        default=1,
+        help="replay every recording with N seeds, each a run of its own (default: 1)",
+    )
+    parser.add_argument(
+        "--style",
+        choices=("signed", "mmtests"),
+        default="signed",
+        help="table of --full: signed: the change; mmtests: gains, positive is better "
+        "(default: signed)",
+    )
+    parser.add_argument(
+        "--full",
+        action="store_true",
+        help="print every row, chart, error and assumption (default: at most 60 lines); "
+        "with --reply highatomic, also the patch for 6.12",
+    )
+    parser.add_argument(
+        "--format", choices=("text", "md"), default="text", help="of what is printed"
+    )
+    parser.add_argument("--utf8", action="store_true", help="charts of block characters, not ASCII")
+    parser.add_argument(
+        "--no-validation", action="store_true", help="leave out the model's error on the recording"
+    )
+    add_rules(parser)
+    add_reclaim(parser)
+    parser.add_argument(
+        "-o",
+        dest="directory",
+        type=Path,
+        metavar="DIR",
+        help="write post.txt, post.md, table.csv and figures as PNG, SVG and PDF into "
+        "this directory, which must not exist or be empty",
+    )
+    parser.add_argument(
+        "--figure",
+        type=Path,
+        metavar="FILE",
+        help="in place of the message draw one figure, two columns wide and readable in "
+        "grey, as FILE (.png, .svg or .pdf), and write its caption to FILE.txt; of "
+        "several recordings the first is drawn",
+    )
+
+
+def run_post(options: argparse.Namespace) -> int:
+    """Replay, compare and print the message, or write it with its figures."""
+    if options.reply:
+        if options.paths or options.base or options.patch or options.figure:
+            raise UsageError(
+                f"--reply {options.reply} compares nothing: leave out PATH, --base, --patch, "
+                "--figure"
+            )
+        if options.reply == "defrag_mode":
+            from pagealloc_model.notebooks.studies.defrag_mode.defrag_reply import defrag_reply
+
+            return _post(options, defrag_reply())
+        from pagealloc_model.notebooks.studies.highatomic.reserve_reply import (
+            reserve_reply,
+            shipped_patch,
+        )
+
+        status = _post(options, reserve_reply())
+        if options.full:
+            # as it is: a mail's spaces for tabs would spoil it
+            print(f"\n{shipped_patch()}", end="")
+        return status
+    if not options.paths or options.patch is None:
+        raise UsageError("post needs PATH and --patch FIELD=VALUE,..., or --reply NAME alone")
+    if options.seeds < 1:
+        raise UsageError(f"--seeds {options.seeds}: give at least one")
+    if options.figure and (options.no_validation or options.directory):
+        raise UsageError("--figure needs the validation, and stands without -o")
+    if options.style != "signed" and not options.full:
+        raise UsageError(f"--style {options.style} is of the full message: add --full")
+    policies = [policy_of(f"--{side}", getattr(options, side)) for side in ("base", "patch")]
+    import pagealloc_model as pm
+    from pagealloc_model.numbers.comparison import ModelErrors, keep_errors
+    from pagealloc_model.show.post import comparison_message
+
+    recordings = [opened(path) for path in options.paths]
+    choices = {
+        recording: assumed(recording, *policies, asked=options.reclaim) for recording in recordings
+    }
+    comparisons = []
+    for recording, (_, assumptions) in choices.items():
+        shared = {"rules": options.rules, "assumptions": assumptions}
+        for seed in range(options.seeds):
+            sides = [pm.replay(recording, policy, **shared, seed=seed) for policy in policies]
+            comparisons.append(pm.compare(*sides))
+    validations = []
+    if options.no_validation:
+        unknown = ModelErrors(refused="the model was not held to the recording (--no-validation)")
+        comparisons = [replace(comparison, known_errors=unknown) for comparison in comparisons]
+    else:
+        # Each recording once; its comparisons take the errors from there.
+        for recording, (_, assumptions) in choices.items():
+            validation = pm.validate(recording, rules=options.rules, assumptions=assumptions)
+            for comparison in comparisons:
+                if comparison.base.recording is recording:
+                    keep_errors(validation, comparison.base.rules)
+            validations.append(validation)
+    if options.figure:
+        from pagealloc_model.show.figures import talk_figure
+        from pagealloc_model.show.figures.files import write_figure
+        from pagealloc_model.show.post.comparison_message import figure_caption, figure_title
+
+        comparison, validation = comparisons[0], validations[0]
+        base, patch = (",".join(settings or ()) for settings in (options.base, options.patch))
+        caption = figure_caption(comparison, validation, options.paths[0], base, patch)
+        tables = (comparison.rows, validation.errors, validation.snapshots)
+        write_figure(talk_figure(*tables, figure_title(comparison), caption), options.figure)
+        words = options.figure.with_name(f"{options.figure.name}.txt")
+        words.write_text(f"{caption}\n", encoding="utf-8")
+        print(options.figure, words, sep="\n")
+        return 0
+    message = comparison_message(
+        comparisons,
+        recordings,
+        validations=validations,
+        style=options.style,
+        utf8=options.utf8,
+        reclaim=dict.fromkeys(str(reclaim) for reclaim, _ in choices.values()),
+        full=options.full,
+    )
+    return _post(options, message, comparisons)
+
+
+def _post(
+    options: argparse.Namespace, message: Message, comparisons: list[Comparison] | None = None
+) -> int:
+    """Print a message, or write it as mail and Markdown, with tables and figures of comparisons."""
+    if not options.directory:
+        print(message.to_markdown() if options.format == "md" else message.to_text(), end="")
+        return 0
+    with new_directory(options.directory) as unfinished:
+        (unfinished / "post.txt").write_text(message.to_text(), encoding="utf-8")
+        (unfinished / "post.md").write_text(message.to_markdown(), encoding="utf-8")
+        if comparisons:
+            import pandas as pd
+
+            from pagealloc_model.show import figures
+            from pagealloc_model.show.figures.files import write_figures
+
+            tables = [
+                comparison.rows.assign(recording=comparison.base.name, seed=comparison.base.seed)
+                for comparison in comparisons
+            ]
+            pd.concat(tables).to_csv(unfinished / "table.csv", index=False)
+            sides = {"base": comparisons[0].base, "patch": comparisons[0].patch}
+            drawn = {
+                name: draw(None, {side: getattr(replay, table) for side, replay in sides.items()})
+                for name, draw, table in (
+                    ("transaction_sizes", figures.transaction_sizes, "transactions"),
+                    ("transaction_rates", figures.transaction_rates, "lock"),
+                    ("pcp_counts", figures.pcp_counts, "pcp"),
+                    ("free_pages", figures.free_pages_by_migratetype, "free_pages"),
+                )
+            }
+            try:
+                write_figures(drawn, unfinished)
+            except UsageError as error:
+                print(f"pagealloc: {error}; text and table were written", file=sys.stderr)
+    print(*sorted(options.directory.iterdir()), sep="\n")
+    return 0

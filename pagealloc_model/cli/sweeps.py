@@ -1,0 +1,261 @@
+"""Commands on many policies or many recordings."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.base.text import count_of
+from pagealloc_model.cli.arguments import (
+    Commands,
+    add_command,
+    add_json,
+    add_reclaim,
+    add_recordings,
+    add_rules,
+    assumed_for_all,
+    json_text,
+)
+from pagealloc_model.policy.policy import Policy
+
+_MOST_POINTS = 100_000
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def add_sweep(commands: Commands) -> None:
+    """Add `pagealloc sweep`."""
+    parser = add_command(
+        commands,
+        "sweep",
+        run_sweep,
+        "replay recordings under many policies, one row for each",
+        example="pagealloc sweep kbuild --vary pcp_batch=15,31,63 --vary costly_order=0:9:3 "
+        "-o results.parquet",
+        more="""
+        Every combination of the values is a point, one row of the table. A range START:STOP:STEP
+        includes STOP. Also varied: rules=6.12,6.18 and assumptions.FIELD=...
+
+        Finished points are kept: a sweep that is repeated, enlarged or interrupted computes only
+        what is new. A point that fails is a row with its error, and is tried again the next time.
+        """,
+        policy_fields=True,
+    )
+    add_recordings(parser)
+    parser.add_argument(
+        "--vary",
+        action="append",
+        metavar="FIELD=VALUES",
+        default=[],
+        help="values such as 15,31,63 or START:STOP:STEP, 'none' for as recorded; may be repeated",
+    )
+    parser.add_argument(
+        "--set",
+        dest="settings",
+        action="append",
+        metavar="FIELD=VALUE",
+        default=[],
+        help="policy field of all points; may be repeated",
+    )
+    parser.add_argument(
+        "--one-at-a-time",
+        action="store_true",
+        help="no combinations: vary one field, the others as recorded",
+    )
+    parser.add_argument(
+        "--points",
+        type=int,
+        metavar="N",
+        help="that many points spread over the ranges instead of every combination",
+    )
+    parser.add_argument(
+        "--seeds",
+        type=int,
+        metavar="N",
+        default=1,
+        help="repeat every point with this many seeds (default 1)",
+    )
+    add_rules(parser)
+    add_reclaim(parser)
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write Parquet here")
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="FILE may be there already: the table is completed, and then replaces it",
+    )
+    parser.add_argument(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="of a Dask cluster whose workers make the points, such as tcp://host:8786",
+    )
+    parser.add_argument("--workers", type=int, metavar="N", help="threads (default: one a CPU)")
+    parser.add_argument("--metrics", metavar="NAME,...", default="", help="columns to print")
+    parser.add_argument(
+        "--sensitivity",
+        metavar="METRIC",
+        help="print how far each field moves this column instead of the points",
+    )
+    parser.add_argument(
+        "--pareto",
+        metavar="METRIC,METRIC",
+        help="print the points that no other point beats in both columns",
+    )
+    add_json(parser)
+
+
+def run_sweep(options: argparse.Namespace) -> int:
+    """Sweep, write and print; 1 if a point failed."""
+    from pagealloc_model.sweeps import design
+
+    policy = Policy.parse(options.settings)
+    vary = design.parse_vary(options.vary)
+    if options.points is not None and options.one_at_a_time:
+        raise UsageError("--points and --one-at-a-time are two designs; give one of them")
+    if options.points is not None and not 1 <= options.points <= _MOST_POINTS:
+        raise UsageError(f"--points {options.points}: give 1 to {_MOST_POINTS}")
+    if options.points is None:
+        points = design.one_at_a_time(vary) if options.one_at_a_time else design.grid(vary)
+    else:
+        ranges = {name: (min(values), max(values)) for name, values in vary.items()}
+        points = design.space_filling(ranges, options.points)
+    if options.seeds < 1:
+        raise UsageError(f"--seeds {options.seeds}: at least one")
+    if options.output and options.output.exists() and not options.resume:
+        raise UsageError(f"{options.output} exists; --resume replaces it with the completed table")
+    import pagealloc_model as pm
+
+    policies = [design.Settings(policy=policy).with_values(point).policy for point in points]
+    reclaim, assumptions = assumed_for_all(options.paths, *policies, asked=options.reclaim)
+    result = pm.sweep(
+        options.paths,
+        points,
+        seeds=range(options.seeds),
+        policy=policy,
+        rules=options.rules,
+        assumptions=assumptions,
+        client=options.scheduler,
+        workers=options.workers,
+    )
+    if options.output:
+        result.to_parquet(options.output)
+    failed = len(result.failed)
+    if options.json:
+        head = {"points": len(result.rows), "reused": result.reused, "axes": list(result.axes)}
+        print(json_text(head | {"rows": result.rows}))
+        return 1 if failed else 0
+    made = count_of(len(result.rows), "point")
+    written = f"written to {options.output}\n" if options.output else ""
+    if options.sensitivity:
+        text = result.sensitivity(options.sensitivity).to_text()
+    elif options.pareto:
+        columns = _names(options.pareto)
+        if len(columns) != 2:
+            raise UsageError(f"--pareto {options.pareto}: name two columns, as in METRIC,METRIC")
+        text = result.pareto(*columns).to_text()
+    else:
+        text = result.to_text(_names(options.metrics))
+    head = f"{made}, {result.reused} of them known, {failed} failed\n{written}"
+    print(f"{head}\n{reclaim}{text}", end="")
+    return 1 if failed else 0
+
+
+def add_fleet(commands: Commands) -> None:
+    """Add `pagealloc fleet`."""
+    parser = add_command(
+        commands,
+        "fleet",
+        run_fleet,
+        "compare two sets of hosts: ranges over hosts, intervals, significance",
+        example="pagealloc fleet --synthetic 8 --gib 16 --patch-set highatomic_gate_order=3",
+        more="""
+        Hosts are recordings (--base and --patch), or made up (--synthetic): full of page cache,
+        with atomic requests of orders 0 to 3, each by its own seed. Finished hosts are kept.
+        """,
+        policy_fields=True,
+    )
+    parser.add_argument(
+        "--base", nargs="+", metavar="PATH", default=[], help="recordings of the A side's hosts"
+    )
+    parser.add_argument(
+        "--patch", nargs="+", metavar="PATH", default=[], help="recordings of the B side's hosts"
+    )
+    parser.add_argument(
+        "--base-set",
+        action="append",
+        metavar="FIELD=VALUE",
+        default=[],
+        help="policy of the A side (default: as recorded); may be repeated",
+    )
+    parser.add_argument(
+        "--patch-set",
+        action="append",
+        metavar="FIELD=VALUE",
+        default=[],
+        help="policy of the B side (default: as recorded); may be repeated",
+    )
+    parser.add_argument(
+        "--synthetic", type=int, metavar="N", default=0, help="make up N hosts on each side"
+    )
+    parser.add_argument("--gib", type=float, metavar="N", default=64, help="memory (default 64)")
+    parser.add_argument("--cpus", type=int, metavar="N", default=8, help="CPUs (default 8)")
+    parser.add_argument(
+        "--read-pages", type=int, metavar="N", default=0, help="page cache read by a made-up host"
+    )
+    add_rules(parser)
+    add_reclaim(parser)
+    parser.add_argument("--workers", type=int, metavar="N", help="threads (default: one a CPU)")
+    parser.add_argument("--metrics", metavar="NAME,...", default="", help="columns to compare")
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="write one row a host here, as Parquet"
+    )
+    add_json(parser)
+
+
+def run_fleet(options: argparse.Namespace) -> int:
+    """Run both sides, write and print; 1 if a host failed."""
+    policies = [Policy.parse(words) for words in (options.base_set, options.patch_set)]
+    base, patch = options.base, options.patch
+    if options.synthetic:
+        if base or patch:
+            raise UsageError("--synthetic makes up both sides; leave --base and --patch out")
+        if options.reclaim:
+            raise UsageError("--synthetic hosts have a reclaim of their own; leave --reclaim out")
+        from pagealloc_model.sweeps.fleets import SyntheticHosts
+
+        base = SyntheticHosts(
+            count=options.synthetic,
+            gib=options.gib,
+            nr_cpus=options.cpus,
+            rules=options.rules or "",
+            read_pages=options.read_pages,
+        )
+        patch = base.with_other_seeds()
+    elif not (base and patch):
+        raise UsageError("a fleet needs hosts: recordings for --base and --patch, or --synthetic N")
+    import pagealloc_model as pm
+
+    hosts = [] if options.synthetic else [*base, *patch]
+    reclaim, assumptions = assumed_for_all(hosts, *policies, asked=options.reclaim)
+    result = pm.fleets.fleet(
+        base,
+        patch,
+        assumptions=assumptions,
+        base_policy=policies[0],
+        patch_policy=policies[1],
+        rules=options.rules,
+        workers=options.workers,
+    )
+    if options.output:
+        from pagealloc_model.sweeps.sweep import write_parquet
+
+        write_parquet(result.hosts, options.output)
+    metrics = _names(options.metrics)
+    if options.json:
+        tables = {"compared": result.compared(metrics), "hosts": result.hosts}
+        print(json_text(tables))
+    else:
+        print(f"{reclaim}{result.to_text(metrics)}", end="")
+    return 1 if len(result.failed) else 0
