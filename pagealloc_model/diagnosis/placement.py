@@ -26,8 +26,8 @@ from pagealloc_model.diagnosis.recorded_moves import (
     unseen_pushes,
     with_notes,
 )
+from pagealloc_model.diagnosis.ticks import tick_phases, tick_steps
 from pagealloc_model.diagnosis.true_state import Judged
-from pagealloc_model.measured.costs import tick_phases, tick_steps
 from pagealloc_model.measured.rules import choose_rules
 from pagealloc_model.numbers.errors import ErrorRow, error_row, records
 from pagealloc_model.numbers.statistics import SHARE
