@@ -43,7 +43,12 @@ def main() -> None:
         print(f"  {agreement_text(model, replay(recording, build, rules=build.rules))}")
         print(f"  {speeds(recording, build)}\n")
         errors = validate(recording, rules=build.rules).errors
-        print(error_table(errors, validate(recording, rules=build.rules, kernel=build).errors))
+        print(
+            error_table(
+                errors,
+                validate(recording, predicted=replay(recording, build, rules=build.rules)).errors,
+            )
+        )
 
 
 def speeds(recording: Recording, build: KernelBuild) -> str:

@@ -17,11 +17,7 @@ LEAVES = ("kernel_source", "diagnosis", "guests")
 """Rooms at the rim: each uses the spine and the leaves before it, and two rooms use them."""
 OPENS_LEAVES = ("notebook", "cli")
 TO_BE_CUT = {
-    "pagealloc_model.numbers.validation -> pagealloc_model.diagnosis.first_departure",
-    "pagealloc_model.numbers.validation -> pagealloc_model.kernel_source.build",
-    "pagealloc_model.show.post.tables -> pagealloc_model.diagnosis.placement",
     "pagealloc_model.sweeps.design -> pagealloc_model.kernel_source.build",
-    "pagealloc_model.numbers.validation -> pagealloc_model.diagnosis.placement",
     "pagealloc_model.predicted.replay -> pagealloc_model.kernel_source.build",
 }
 """Arrows to a leaf that stand against the order."""

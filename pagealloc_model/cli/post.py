@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -138,31 +137,28 @@ def run_post(options: argparse.Namespace) -> int:
         raise UsageError(f"--style {options.style} is of the full message: add --full")
     policies = [policy_of(f"--{side}", getattr(options, side)) for side in ("base", "patch")]
     import pagealloc_model as pm
-    from pagealloc_model.numbers.comparison import ModelErrors, keep_errors
+    from pagealloc_model.numbers.comparison import ModelErrors, errors_of
     from pagealloc_model.show.post import comparison_message
 
     recordings = [opened(path) for path in options.paths]
     choices = {
         recording: assumed(recording, *policies, asked=options.reclaim) for recording in recordings
     }
-    comparisons = []
+    comparisons, validations = [], []
     for recording, (_, assumptions) in choices.items():
         shared = {"rules": options.rules, "assumptions": assumptions}
+        compared = []
         for seed in range(options.seeds):
             sides = [pm.replay(recording, policy, **shared, seed=seed) for policy in policies]
-            comparisons.append(pm.compare(*sides))
-    validations = []
-    if options.no_validation:
-        unknown = ModelErrors(refused="the model was not held to the recording (--no-validation)")
-        comparisons = [replace(comparison, known_errors=unknown) for comparison in comparisons]
-    else:
-        # Each recording once; its comparisons take the errors from there.
-        for recording, (_, assumptions) in choices.items():
-            validation = pm.validate(recording, rules=options.rules, assumptions=assumptions)
-            for comparison in comparisons:
-                if comparison.base.recording is recording:
-                    keep_errors(validation, comparison.base.rules)
-            validations.append(validation)
+            compared.append(pm.compare(*sides))
+        if options.no_validation:
+            errors = ModelErrors(
+                refused="the model was not held to the recording (--no-validation)"
+            )
+        else:
+            validations.append(pm.validate(recording, **shared))
+            errors = errors_of(validations[-1])
+        comparisons += [comparison.with_errors(errors) for comparison in compared]
     if options.figure:
         from pagealloc_model.show.figures import talk_figure
         from pagealloc_model.show.figures.files import write_figure

@@ -188,7 +188,7 @@ def run_compare(options: argparse.Namespace) -> int:
         for side, policy in policies.items():
             with progress(f"{recording.name}, {side}", len(recording.trace), "events") as report:
                 sides.append(pm.replay(recording, policy, **shared, progress=report))
-        compared[recording] = pm.compare(*sides)
+        compared[recording] = pm.compare(*sides).validated()
     names = [recording.name for recording in compared]
     comparisons = list(compared.values())
     if options.format == "csv":

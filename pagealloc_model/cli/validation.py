@@ -36,6 +36,7 @@ from pagealloc_model.policy.policy import Policy
 
 if TYPE_CHECKING:
     from pagealloc_model.diagnosis.budget import Budget
+    from pagealloc_model.diagnosis.first_departure import Departure
     from pagealloc_model.diagnosis.placement import Placement
     from pagealloc_model.kernel_source.build import KernelBuild
     from pagealloc_model.kernel_source.judge import Verdict
@@ -159,13 +160,16 @@ class _Validated:
 
     validation: Validation
     kernel: Validation | None
+    placement: Placement | None
     budget: Budget | None
     reclaim: ReclaimChoice
 
     def to_dict(self) -> dict[str, object]:
-        content = self.validation.to_dict() | {"reclaim": asdict(self.reclaim)}
-        others = {"kernel_source": self.kernel, "budget": self.budget}
-        return content | {name: side.to_dict() for name, side in others.items() if side is not None}
+        content = _content(self.validation)
+        content |= {} if self.placement is None else self.placement.to_dict()
+        content["reclaim"] = asdict(self.reclaim)
+        content |= {} if self.kernel is None else {"kernel_source": _content(self.kernel)}
+        return content | ({} if self.budget is None else {"budget": self.budget.to_dict()})
 
     def print(self, options: argparse.Namespace) -> None:
         validation = self.validation
@@ -177,8 +181,8 @@ class _Validated:
         print(validation.to_text(asides=asides), end="\n\n")
         if options.full or self.kernel is not None:
             print(_in_full(validation, self.kernel))
-        if validation.placement is not None:
-            print(_placement_text(validation.placement, options.misses))
+        if self.placement is not None:
+            print(_placement_text(self.placement, options.misses))
         if not options.full:
             name = shlex.quote(str(options.path))
             print(
@@ -191,6 +195,21 @@ class _Validated:
             )
         if self.budget is not None:
             print(f"\nError budget:\n\n{self.budget.to_text()}")
+
+
+def _departures(validation: Validation) -> tuple[Departure, ...]:
+    """Where a prediction first differs from its recording."""
+    from pagealloc_model.diagnosis.first_departure import first_departures
+
+    measured = validation.measured.transactions_full
+    return first_departures(validation.recording.trace, validation.replay, measured)
+
+
+def _content(validation: Validation) -> dict[str, object]:
+    """A validation's content with its first departures, notes last."""
+    content = validation.to_dict()
+    last = {name: content.pop(name) for name in ("notes", "not_modelled")}
+    return content | {"departures": list(map(asdict, _departures(validation)))} | last
 
 
 def _validated(
@@ -206,15 +225,20 @@ def _validated(
     # a budget imposes what the kernel did, and so does a kernel build's own code
     literal = "literal" if with_budget or build is not None else ""
     reclaim, assumptions = assumed(recording, asked=options.reclaim or literal)
-    validation = pm.validate(
-        recording, rules=options.rules, assumptions=assumptions, resync=options.resync
-    )
+    validation = pm.validate(recording, rules=options.rules, assumptions=assumptions)
+    placement = None
+    if options.resync:
+        placement = recording.judge_choices(rules=options.rules, assumptions=assumptions)
+        validation = placement.added_to(validation)
     under_pressure = assumed(recording)[0].mode == "elastic"
     usual = SEEDS_UNDER_PRESSURE if under_pressure and not options.brief else 1
     validation = validation.over_seeds(options.seeds or usual)
     budget = validation.budget(windows) if with_budget else None
-    kernel = pm.validate(recording, rules=options.rules, kernel=build) if build else None
-    return _Validated(validation, kernel, budget, reclaim)
+    kernel = None
+    if build is not None:
+        by_kernel = pm.replay(recording, build, rules=options.rules)
+        kernel = pm.validate(recording, predicted=by_kernel)
+    return _Validated(validation, kernel, placement, budget, reclaim)
 
 
 def _validate(options: argparse.Namespace) -> dict[str, Budget]:
@@ -276,7 +300,7 @@ def _validate(options: argparse.Namespace) -> dict[str, Budget]:
 
 
 def _placement_text(placement: Placement, with_misses: bool) -> str:
-    from pagealloc_model.show.post import choice_table, miss_list
+    from pagealloc_model.diagnosis.placement import choice_table, miss_list
 
     repairs = [f"{count} {what}" for what, count in placement.repairs.items() if count]
     lines = ["Choices judged alone:", "", choice_table(placement)]
@@ -308,7 +332,7 @@ def _in_full(validation: Validation, kernel: Validation | None) -> str:
         seconds = "Seconds after the snapshot that describes the start:"
         lines += [seconds, "", snapshot_table(validation.snapshots)]
     for title, notes in (
-        ("First departures", [departure.words() for departure in validation.departures]),
+        ("First departures", [departure.words() for departure in _departures(validation)]),
         ("Notes", validation.notes),
         ("Not modelled", validation.not_modelled),
         ("Left to the shim", () if kernel is None else kernel.replay.not_covered),

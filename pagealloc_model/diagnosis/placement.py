@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -12,7 +13,8 @@ import pandas as pd
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.state import install, make_state
 from pagealloc_model.base.errors import CorruptStateError, PolicyError
-from pagealloc_model.base.text import count_of
+from pagealloc_model.base.table import Table
+from pagealloc_model.base.text import NOT_AVAILABLE, WIDTH, ascii_only, count_of, paragraph
 from pagealloc_model.diagnosis import judging
 from pagealloc_model.diagnosis import true_state as true
 from pagealloc_model.diagnosis.judging import resync
@@ -43,6 +45,7 @@ from pagealloc_model.recording.recorded_machine import (
 from pagealloc_model.recording.trace.columns import EVENT_NAMES, Event
 
 if TYPE_CHECKING:
+    from pagealloc_model.numbers.validation import Validation
     from pagealloc_model.policy.kernel_rules import KernelRules
     from pagealloc_model.recording.recording import Recording
     from pagealloc_model.recording.trace.columns import Trace
@@ -216,7 +219,12 @@ class Placement:
             tables.append(pd.DataFrame(columns))
         return pd.concat(tables, ignore_index=True)
 
-    def metric_rows(self) -> list[ErrorRow]:
+    def added_to(self, validation: Validation) -> Validation:
+        """A validation of the recording whose error table ends with the shares of the choices."""
+        errors = pd.concat([validation.errors, pd.DataFrame(self._error_rows())], ignore_index=True)
+        return replace(validation, errors=errors)
+
+    def _error_rows(self) -> list[ErrorRow]:
         """Rows of the error table: allocations whose page is named by scope, then each choice."""
         rows = []
         for row in self.choices[self.choices["judged"] > 0].itertuples():
@@ -363,3 +371,74 @@ def _notes(recording: Recording, phases: dict[int, int], unseen: int, nested: in
         "inferred from drains; workqueue:workqueue_execute_start would tell them"
     )
     return lines
+
+
+_READING = (
+    "Each choice is judged from the state the kernel was in, as its earlier events leave it. "
+    "share: hits of the choices judged; null: the same of the null model; unjudged: choices that "
+    "the recording does not settle; repairs: corrections of what the choice is judged from that "
+    "no event explains; margin: how far the closest watermark test was from its mark. Free-running "
+    "shares are placement_exact, placement_block and placement_zone."
+)
+
+
+def choice_table(placement: Placement, *, width: int = WIDTH) -> str:
+    """Shares by choice, one line each, then by CPU."""
+
+    def shares(row: Any) -> Iterator[str]:
+        """Hits in percent, rounded down so that only all of them are 100%."""
+        for value in (row.share, row.null_share):
+            yield NOT_AVAILABLE if pd.isna(value) else f"{int(value * 1e5) / 1e3:.3f}%"
+
+    rows: list[tuple[str | float, ...]] = []
+    for begin in ("all", "cpu="):
+        choices = placement.choices[placement.choices["scope"].str.startswith(begin)]
+        for row in choices.itertuples():
+            names = ("All choices", row.choice) if begin == "all" else (row.choice, row.scope)
+            rows.append((*names, row.judged, row.hits, *shares(row), row.unjudged, row.repairs))
+    for row in placement.zone_classes.itertuples():
+        atomic = " atomic" if row.atomic else ""
+        heading = f"zone, order {row.orders} {row.migratetype}{atomic}, by margin"
+        counts = (row.judged, row.hits, *shares(row), NOT_AVAILABLE, NOT_AVAILABLE)
+        rows.append((heading, f">={row.margin_at_least} pages", *counts))
+    titles = ("choice", "scope", "judged", "hits", "share", "null", "unjudged", "repairs")
+    return f"{Table(titles, rows).to_text(width)}\n\n{paragraph(_READING, width=width)}\n"
+
+
+def miss_list(placement: Placement, *, width: int = WIDTH) -> str:
+    """The first misses of each choice: event, what the rule says, the state it says it from."""
+    lines: list[str] = []
+    totals = placement.choices[placement.choices["scope"] == "all"].set_index("choice")
+    for choice, misses in placement.misses.groupby("choice", sort=False):
+        count = int(totals.loc[choice, "judged"] - totals.loc[choice, "hits"])
+        words = f"{count_of(count, 'miss', 'misses')} ({KERNEL_FUNCTIONS[str(choice)]})"
+        lines.append(paragraph(f"{choice}: {words}", width=width))
+        for miss in misses.head(MISSES_TOLD).itertuples():
+            lines.append(paragraph(_explained(miss), width=width, label="  - "))
+        lines.append("")
+    return "\n".join(lines)
+
+
+_FALLBACKS = ("none", "claim", "steal")
+
+
+def _explained(miss: Any) -> str:
+    """One miss: when and where, what the kernel did, what the rule says, and the state then."""
+    said, done = miss.predicted, miss.actual
+    if miss.choice == "zone":
+        said, done = f"zone {said}" if said >= 0 else "none", f"zone {done}"
+    elif miss.choice == "fallback":
+        said, done = _FALLBACKS[said], f"fallback: {_FALLBACKS[done]}"
+    elif miss.choice in ("pcp_pop", "buddy_pfn", "drain_page"):
+        said, done = f"page {said}" if said >= 0 else "no page", f"page {done}"
+    elif miss.choice == "refill_when":
+        said, done = ("a refill" if refills > 0 else "no refill" for refills in (said, done))
+    else:
+        done = f"{done} objects" if miss.choice == "refill_size" else f"{done} pages drained"
+    names = {"count": "listed", "high": "high"} | {n: n for n in ("alloc_factor", "free_count")}
+    state = [f"{name} {getattr(miss, field)}" for name, field in names.items()]
+    state += ["zone below high"] if miss.below_high else []
+    state += ["reclaim active"] if miss.reclaim_active else []
+    when = f"{miss.time_s:.6f} s, row {miss.row}, {miss.task or 'task'}/{miss.pid} CPU {miss.cpu}"
+    size = f"order {miss.order} type {miss.migratetype}"
+    return ascii_only(f"{when}, {size}: {done}; the rule says {said} ({', '.join(state)})")

@@ -391,7 +391,7 @@ def _compared(answer: Answer, cancelled: threading.Event) -> Compared:
         return answer, NOTHING_ASKED, "", {}
     if cancelled.wait(PICTURE_FIRST_S):
         return answer, "", "", {}
-    comparison = pm.compare(answer.sides.base, answer.sides.candidate)
+    comparison = pm.compare(answer.sides.base, answer.sides.candidate).validated()
     rows = changing_rows(comparison)
     keys = zip(rows["metric"], rows["scope"], strict=True)
     changes = dict(zip(keys, rows["patch"].astype(float), strict=True))

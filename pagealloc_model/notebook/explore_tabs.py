@@ -127,7 +127,7 @@ def as_python(recording: Recording, question: Question, mode: str) -> str:
         (
             f"import pagealloc_model as pm\n\nrec = pm.open({name!r})",
             *replays,
-            "print(pm.compare(base, candidate).to_text(width=72))",
+            "print(pm.compare(base, candidate).validated().to_text(width=72))",
             f"pm.explore(rec, {policies}{window}, tab={question.tab!r}{reclaim})",
         )
     )

@@ -42,7 +42,9 @@ def start_here(recording: Recording | str, *, fields: Sequence[str] = FIELDS) ->
         patch, text = base, ""
         if policy != pm.Policy():
             patch = pm.replay(recording, policy, progress=progress, cancel=cancelled.is_set)
-            text = paragraph(change_words(pm.compare(base, patch), "This policy"), width=120)
+            text = paragraph(
+                change_words(pm.compare(base, patch).validated(), "This policy"), width=120
+            )
         sides = {"predicted, policy as recorded": base, "predicted, policy above": patch}
         return View(figure=figures.at_a_glance.drawing(measured, sides), text=text, replay=patch)
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import pandas as pd
@@ -141,7 +140,9 @@ class ModelErrors:
     dispersion: float = 1.0
 
 
-_kept: WeakKeyDictionary[Recording, dict[tuple[object, ...], ModelErrors]] = WeakKeyDictionary()
+NOT_VALIDATED = ModelErrors(
+    refused="the model was not held to the recording; validated() does so, with one more replay"
+)
 
 
 def model_errors(
@@ -150,28 +151,26 @@ def model_errors(
     assumptions: Assumptions | None = None,
 ) -> ModelErrors:
     """Errors of the model on a recording; it is validated once, and they are kept with it."""
-    known = _kept.setdefault(recording, {})
-    key = (rules, assumptions or Assumptions())
-    if key not in known:
+
+    def find() -> ModelErrors:
         try:
-            keep_errors(validate(recording, rules=rules, assumptions=assumptions), *key)
+            return errors_of(validate(recording, rules=rules, assumptions=assumptions))
         except PageallocError as error:
-            known[key] = ModelErrors(refused=f"it cannot be validated: {error}")
-    return known[key]
+            return ModelErrors(refused=f"it cannot be validated: {error}")
+
+    return recording.remembered(_key(rules, assumptions), find)
 
 
-def keep_errors(
-    validation: Validation,
-    rules: KernelRules | str | None,
-    assumptions: Assumptions | None = None,
-) -> None:
-    """Keep what a validation found, so that comparisons on its recording need no other."""
+def _key(rules: KernelRules | str | None, assumptions: Assumptions | None) -> tuple[object, ...]:
+    return "model errors", rules, assumptions or Assumptions()
+
+
+def errors_of(validation: Validation) -> ModelErrors:
+    """Errors of the model that a validation found."""
     checks = validation.replay.checks
     refused = [str(check) for check in checks if check.level == REFUSED]
     errors = (*_state_errors(validation), *_hold_errors(validation), *_other_errors(validation))
-    _kept.setdefault(validation.recording, {})[
-        rules, assumptions or validation.replay.assumptions
-    ] = ModelErrors(
+    return ModelErrors(
         by_row=dict(errors),
         refused="; ".join(refused) if worst(checks) == REFUSED else "",
         dispersion=_dispersion(validation.recording.trace),
@@ -536,7 +535,7 @@ class Comparison:
         base: the replay compared against.
         patch: the replay with the change.
         pairs: each quantity on both sides.
-        known_errors: the model's errors; None: `errors` finds them.
+        errors: the model's errors on this recording; `NOT_VALIDATED` unless it was validated.
     """
 
     _repr_html_ = LazyMethod("show.html.results", "comparison_html")
@@ -545,7 +544,7 @@ class Comparison:
     base: Replay
     patch: Replay
     pairs: tuple[tuple[Quantity, Quantity], ...]
-    known_errors: ModelErrors | None = field(default=None, repr=False)
+    errors: ModelErrors = NOT_VALIDATED
 
     def __repr__(self) -> str:
         return _short_text(self.rows, self.title, self.errors.refused)
@@ -556,24 +555,34 @@ class Comparison:
         base, patch = self.base.asked_policy, self.patch.asked_policy
         return f"{self.base.name}, {patch}" + (f" against {base}" if base.given() else "")
 
-    @cached_property
-    def errors(self) -> ModelErrors:
-        """The model's errors on this recording; it is validated once, then they are kept."""
-        if self.known_errors is not None:
-            return self.known_errors
+    def validated(self, validation: Validation | None = None) -> Comparison:
+        """The same with the model's errors on this recording, which say what is to be believed.
+
+        Args:
+            validation: of the recording, under the base's rules and assumptions; None: the
+                recording is replayed and validated once, and its errors are kept with it.
+        """
         recording = self.base.recording
-        if recording is None:
-            return ModelErrors(refused="it does not know its recording")
-        errors = model_errors(recording, self.base.rules, self.base.assumptions)
+        if validation is not None:
+            errors = errors_of(validation)
+        elif recording is None:
+            errors = ModelErrors(refused="it does not know its recording")
+        else:
+            errors = model_errors(recording, self.base.rules, self.base.assumptions)
+        return self.with_errors(errors)
+
+    def with_errors(self, errors: ModelErrors) -> Comparison:
+        """The same with these errors; refused where only an elastic replay can tell the change."""
         before, after = self.base.policy.given(), self.patch.policy.given()
         names = [name for name in BY_RECLAIM if before.get(name) != after.get(name)]
-        if errors.refused or not names or self.base.assumptions.reclaim != "literal":
-            return errors
-        imposed = (
-            f"{', '.join(names)} changes when reclaim runs, which a literal replay takes from the "
-            "recording; replay with --reclaim elastic, in Python Assumptions(reclaim='elastic')"
-        )
-        return replace(errors, refused=imposed)
+        if names and not errors.refused and self.base.assumptions.reclaim == "literal":
+            imposed = (
+                f"{', '.join(names)} changes when reclaim runs, which a literal replay takes from "
+                "the recording; replay with --reclaim elastic, in Python "
+                "Assumptions(reclaim='elastic')"
+            )
+            errors = replace(errors, refused=imposed)
+        return replace(self, errors=errors)
 
     @cached_property
     def changes(self) -> tuple[Change, ...]:
@@ -648,6 +657,9 @@ def compare(base: Replay, patch: Replay) -> Comparison:
     Raises:
         UsageError: the replays differ in recording, window, rules, assumptions or seed, so that a
             difference could not be laid at the policy's door.
+
+    The model's errors are in it where the recording was validated for a comparison before;
+    otherwise `Comparison.validated` finds them.
     """
     for name in ("name", "rules", "assumptions", "seed"):
         values = getattr(base, name), getattr(patch, name)
@@ -667,7 +679,9 @@ def compare(base: Replay, patch: Replay) -> Comparison:
         given = base.policy.given(), patch.policy.given()
         kinds = [kind for kind, name in fields if given[0].get(name) != given[1].get(name)]
         pairs = comparable(pairs, base.folios, patch.folios, kinds)
-    return Comparison(base=base, patch=patch, pairs=pairs)
+    kept = {} if base.recording is None else base.recording.memo
+    errors = kept.get(_key(base.rules, base.assumptions), NOT_VALIDATED)
+    return Comparison(base=base, patch=patch, pairs=pairs).with_errors(errors)
 
 
 def _difference(base: Replay, patch: Replay) -> str:

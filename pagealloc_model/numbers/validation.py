@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,6 @@ from pagealloc_model.base.lazy import LazyMethod
 from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.base.table import Table
 from pagealloc_model.base.text import WIDTH, count_of, paragraph, percent
-from pagealloc_model.diagnosis.first_departure import Departure, first_departures
 from pagealloc_model.measured.measured import Measured, measure
 from pagealloc_model.measured.rules import RuleEvidence, checked, rule_notes
 from pagealloc_model.measured.stream import allocator_stream
@@ -40,8 +39,6 @@ from pagealloc_model.predicted.tables import LITERAL
 from pagealloc_model.recording.recorded_machine import missing_topology, start_snapshots
 
 if TYPE_CHECKING:
-    from pagealloc_model.diagnosis.placement import Placement
-    from pagealloc_model.kernel_source.build import KernelBuild
     from pagealloc_model.policy.kernel_rules import KernelRules
     from pagealloc_model.predicted.demand.demand import Demand
     from pagealloc_model.recording.recording import Recording
@@ -93,8 +90,6 @@ class Validation:
             kind. `error` is relative to `measured` unless the unit says otherwise.
         snapshots: time_s, metric, scope, measured, predicted, null: every scored snapshot.
         rule_evidence: what each rule rests on, held against what the allocator did.
-        placement: every choice judged alone, if asked for.
-        departures: where the prediction first differs from the recording.
         notes: what limits the comparison, and what was imposed.
         not_modelled: what the model leaves out.
         scored_from_ns: the start snapshot, which the null model keeps; later ones are scored.
@@ -111,8 +106,6 @@ class Validation:
     errors: pd.DataFrame
     snapshots: pd.DataFrame
     rule_evidence: tuple[RuleEvidence, ...]
-    placement: Placement | None
-    departures: tuple[Departure, ...]
     notes: tuple[str, ...]
     not_modelled: tuple[str, ...]
     scored_from_ns: int = 0
@@ -181,10 +174,8 @@ class Validation:
             "scores": records(self.scores.replace({np.inf: np.nan})),
             "seeds": [seed.to_dict() for seed in self.seeds],
             "snapshots": records(self.snapshots),
-            "departures": [asdict(departure) for departure in self.departures],
             "notes": list(self.notes),
             "not_modelled": list(self.not_modelled),
-            **({} if self.placement is None else self.placement.to_dict()),
         }
 
 
@@ -194,8 +185,7 @@ def validate(
     rules: KernelRules | str | None = None,
     assumptions: Assumptions | None = None,
     seed: int = 0,
-    resync: bool = False,
-    kernel: KernelBuild | None = None,
+    predicted: Replay | None = None,
     progress: Callable[[float], None] | None = None,
     cancel: Callable[[], bool] | None = None,
 ) -> Validation:
@@ -208,8 +198,8 @@ def validate(
         rules: as `choose_rules` takes them.
         assumptions: None for the defaults.
         seed: for choices that nothing in the recording settles.
-        resync: judge every single choice from the true state before it, too.
-        kernel: a kernel build whose own code is validated in place of the model's.
+        predicted: a replay of it under its own policy, such as one by a kernel build's own code,
+            in place of the model's; rules, assumptions and seed are then the replay's.
         progress: called with the share done, 0 to 1.
         cancel: asked now and then; True ends the replay with `Cancelled`.
 
@@ -217,30 +207,15 @@ def validate(
         UsageError: no snapshot, nothing to replay, or too much lost: see `validate_windows`.
         PolicyError: no rules for the recording's kernel.
         RecordingError: a file of the recording cannot be read.
-        KernelSourceError: the build's tree lacks functions or does not compile.
     """
     refuse_if_lossy(recording)
-    predicted = replay(
-        recording,
-        kernel,
-        rules=rules,
-        assumptions=assumptions,
-        seed=seed,
-        progress=progress,
-        cancel=cancel,
-    )
+    options = {"rules": rules, "assumptions": assumptions, "seed": seed}
+    predicted = predicted or replay(recording, **options, progress=progress, cancel=cancel)
     with progress_bar.progress(
         f"comparing with what {recording.name} shows",
         given=None if progress is None else progress_bar.unreported,
     ) as report:
-        report = report or progress_bar.unreported
-        placement = None
-        if resync:
-            from pagealloc_model.diagnosis.placement import judge_placement
-
-            placement = judge_placement(recording, rules=rules, assumptions=assumptions)
-            report(0.4)
-        return _compared(recording, predicted, placement, report)
+        return _compared(recording, predicted, report or progress_bar.unreported)
 
 
 def validate_windows(
@@ -249,10 +224,9 @@ def validate_windows(
     rules: KernelRules | str | None = None,
     assumptions: Assumptions | None = None,
     seed: int = 0,
-    resync: bool = False,
 ) -> tuple[tuple[LossWindow, Validation], ...]:
     """Validate each usable loss-free window by itself; arguments and errors are `validate`'s."""
-    options = {"rules": rules, "assumptions": assumptions, "seed": seed, "resync": resync}
+    options = {"rules": rules, "assumptions": assumptions, "seed": seed}
     return tuple(
         (window, validate(recording_between(recording, window), **options))
         for window in loss_windows(recording)
@@ -260,9 +234,7 @@ def validate_windows(
     )
 
 
-def _compared(
-    recording: Recording, predicted: Replay, placement: Placement | None, report: Report
-) -> Validation:
+def _compared(recording: Recording, predicted: Replay, report: Report) -> Validation:
     """Measure, and hold the prediction against it."""
     first, last = recording.trace.demand_span_ns
     assumptions = predicted.assumptions
@@ -289,8 +261,6 @@ def _compared(
         notes.append("no snapshot after the start: nothing to hold free memory and blocks to")
     errors = error_rows(recording, predicted, measured, scored)
     del stream
-    if placement is not None:
-        errors = pd.concat([errors, pd.DataFrame(placement.metric_rows())], ignore_index=True)
     not_modelled = list(NOT_MODELLED)
     if assumptions.reclaim == "literal":
         not_modelled.insert(0, f"THP success, compaction and reclaim: {LITERAL}")
@@ -306,8 +276,6 @@ def _compared(
         errors=errors,
         snapshots=scored.at_snapshots(),
         rule_evidence=evidence,
-        placement=placement,
-        departures=first_departures(recording.trace, predicted, measured.transactions_full),
         notes=tuple(dict.fromkeys(notes)),
         not_modelled=tuple(not_modelled),
         scored_from_ns=start.time_ns,

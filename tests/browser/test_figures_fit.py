@@ -68,7 +68,7 @@ function misplaced(place) {
 
 def _talk(made: Results) -> go.Figure:
     patch = pm.replay(made.recording, pm.Policy(pcp_batch=7))
-    judged = pm.compare(made.predicted, patch).rows
+    judged = pm.compare(made.predicted, patch).validated().rows
     validation = made.validation
     title = "highatomic_gate_order: as recorded -> 3, predicted for highatomic_stock"
     return figures.talk_figure(judged, validation.errors, validation.snapshots, title, CAPTION)

@@ -96,7 +96,7 @@ SHOWN: dict[str, Callable[[Results], object]] = {
     "replay": lambda made: made.patch,
     "ownership": lambda made: made.owned,
     "validation": lambda made: made.validation,
-    "comparison": lambda made: pm.compare(made.predicted, made.patch),
+    "comparison": lambda made: pm.compare(made.predicted, made.patch).validated(),
     "swept": lambda made: made.swept,
 }
 """What a notebook shows as HTML."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from IPython.lib.pretty import pretty
 
 import pagealloc_model as pm
 from pagealloc_model.base.errors import UsageError
@@ -35,6 +36,7 @@ from pagealloc_model.numbers.comparison import (
 )
 from pagealloc_model.numbers.quantities import WINDOWS, Quantity
 from pagealloc_model.policy.policy import Assumptions, Policy
+from pagealloc_model.predicted.prepared import Prepared
 from tests.small_recordings import NORMAL, busy_events, shipped_recording, write_recording
 
 
@@ -136,7 +138,7 @@ def even(value: float, better: str = "lower") -> Quantity:
 @pytest.fixture(scope="module")
 def comparison() -> Comparison:
     recording = shipped_recording("highatomic_gate3")
-    return pm.compare(pm.replay(recording), pm.replay(recording, Policy(pcp_batch=31)))
+    return pm.compare(pm.replay(recording), pm.replay(recording, Policy(pcp_batch=31))).validated()
 
 
 @pytest.mark.parametrize(
@@ -252,7 +254,7 @@ def test_the_short_text_begins_with_what_changes(comparison: Comparison) -> None
     assert f"{believed.sum()} of {known.sum()} changes are larger than the model's error" in first
     assert "pages refilled" in table and "hold time" not in table
     assert len(table.splitlines()) <= 36
-    refused = replace(comparison, known_errors=ModelErrors(refused="of one task"))
+    refused = replace(comparison, errors=ModelErrors(refused="of one task"))
     assert repr(refused).startswith(f"{comparison.base.name}, pcp_batch=31: believe no row: of one")
 
 
@@ -265,14 +267,34 @@ def test_a_recording_is_validated_once(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     base = pm.replay(recording)
     for batch in (31, 15):
-        pm.compare(base, pm.replay(recording, Policy(pcp_batch=batch))).to_text()
+        pm.compare(base, pm.replay(recording, Policy(pcp_batch=batch))).validated()
     assert len(calls) == 1
+
+
+def test_what_shows_a_comparison_enters_no_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+    recording = pm.open(shipped_recording("highatomic_gate3").path)
+    base, patch = (pm.replay(recording, Policy(pcp_batch=batch)) for batch in (None, 31))
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a replay was entered")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Prepared, "state", refuse)
+        compared = pm.compare(base, patch)
+        shown = [repr(compared), compared._repr_html_(), pretty(compared)]
+        assert all("validated()" in " ".join(text.split()) for text in shown)
+        assert not compared.rows["verdict"].isin(BELIEVED).any()
+        with pytest.raises(AssertionError, match="a replay was entered"):
+            compared.validated()
+    errors = compared.validated().errors
+    assert errors.by_row
+    assert pm.compare(base, patch).errors == errors
 
 
 def test_a_literal_replay_tells_nothing_of_what_acts_by_reclaim() -> None:
     recording = shipped_recording("highatomic_gate3")
     sides = [pm.replay(recording, Policy(min_free_kbytes=size)) for size in (None, 90112)]
-    text = pm.compare(*sides).to_text()
+    text = pm.compare(*sides).validated().to_text()
     assert " ".join(text.split()).startswith(
         "Believe no row of this comparison: min_free_kbytes changes when reclaim runs"
     )

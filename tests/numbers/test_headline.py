@@ -78,7 +78,7 @@ def test_the_line_names_what_is_right_and_what_is_not() -> None:
 def test_a_result_prints_in_at_most_forty_lines(validation: Validation) -> None:
     comparison = pm.compare(
         validation.replay, pm.replay(validation.recording, pm.Policy(pcp_batch=7))
-    )
+    ).validated(validation)
     for result in (validation, validation.over_seeds(2), comparison):
         assert 3 < repr(result).count("\n") < 40
     assert repr(comparison).startswith("xfree, pcp_batch=7: refills up by ")

@@ -70,7 +70,7 @@ def test_every_result_is_whole_html(validation: Validation) -> None:
         validation.recording,
         validation,
         validation.replay,
-        pm.compare(validation.replay, patch),
+        pm.compare(validation.replay, patch).validated(validation),
     ):
         page = Balanced(shown._repr_html_())
         assert {"table", "details", "svg"} <= set(page.seen)

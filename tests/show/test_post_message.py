@@ -46,7 +46,11 @@ def posted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, pd.D
     assert main(["post", str(path), "--patch", PATCH, "--full", "-o", str(folder / "post")]) == 0
     patch.undo()
     recording = pm.open(path)
-    rows = pm.compare(pm.replay(recording), pm.replay(recording, pm.Policy(pcp_batch=31))).rows
+    rows = (
+        pm.compare(pm.replay(recording), pm.replay(recording, pm.Policy(pcp_batch=31)))
+        .validated()
+        .rows
+    )
     written = pd.read_csv(folder / "post" / "table.csv")
     assert written["base"].fillna(-1).tolist() == rows["base"].fillna(-1).tolist()
     yield (folder / "post" / "post.txt").read_bytes().decode("utf-8"), rows

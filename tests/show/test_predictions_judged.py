@@ -231,7 +231,9 @@ def test_believed_rows_come_first_and_what_says_nothing_is_left_out() -> None:
 def test_the_figure_has_marks_for_each_kind_and_its_caption() -> None:
     recording = shipped_recording("highatomic_gate3")
     validation = pm.validate(recording)
-    rows = pm.compare(validation.replay, pm.replay(recording, pm.Policy(pcp_batch=7))).rows
+    rows = (
+        pm.compare(validation.replay, pm.replay(recording, pm.Policy(pcp_batch=7))).validated().rows
+    )
     judged = (validation.errors, validation.snapshots)
     figure = figures.talk_figure(rows, *judged, "title", "the caption")
     traces = {trace.name: trace for trace in figure.data if trace.xaxis == "x"}

@@ -106,7 +106,7 @@ def held_rows(name: str, base: Side, patch: Side, seeds: int) -> Iterator[dict[s
             pm.compare(
                 pm.replay(recording, assumptions=assumptions, seed=seed),
                 pm.replay(recording, patch.policy, assumptions=assumptions, seed=seed),
-            )
+            ).validated()
             for seed in range(seeds)
         ]
         runs: dict[tuple[str, str], list[Change]] = defaultdict(list)

@@ -177,7 +177,7 @@ def recording_rows(proposal: Proposal) -> pd.DataFrame:
             pm.replay(recording, side.policy, assumptions=assumptions)
             for side in (proposal.base, own)
         )
-        judged = pm.compare(base, patch).rows
+        judged = pm.compare(base, patch).validated().rows
         chosen = judged[judged["metric"].isin(proposal.metrics)]
         changed = chosen[(chosen["patch"] - chosen["base"]).abs() > 0]
         fails = changed["verdict"] == FAILS_NULL

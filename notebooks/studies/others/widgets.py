@@ -76,7 +76,7 @@ def highatomic(recording: pm.Recording | str, *others: pm.Recording | str) -> Ex
         }
         return View(
             figure=_figure(measurements, predictions, posted),
-            text=pm.compare(base, patch).to_text(width=72),
+            text=pm.compare(base, patch).validated().to_text(width=72),
             replay=patch,
         )
 
@@ -221,7 +221,7 @@ def _folios(
         predicted = dict(zip(_AS_IN, (base.folios, patch.folios), strict=True))
         return View(
             figure=figures.folios.drawing({f"measured, {first.name}": measured}, predicted),
-            text=str(pm.compare(base, patch)),
+            text=str(pm.compare(base, patch).validated()),
             replay=patch,
         )
 

@@ -15,13 +15,11 @@ from pagealloc_model.base.text import (
     NOT_AVAILABLE,
     TERMINAL,
     WIDTH,
-    ascii_only,
     count_of,
     number,
     paragraph,
     percent,
 )
-from pagealloc_model.diagnosis.placement import KERNEL_FUNCTIONS, MISSES_TOLD
 from pagealloc_model.numbers import result_tables as results
 from pagealloc_model.numbers import statistics
 from pagealloc_model.numbers.comparison import BELIEVED
@@ -31,19 +29,10 @@ from pagealloc_model.policy.lock_costs import SPREAD
 from pagealloc_model.show.post.message import Fixed, Message, Words, sections_of
 
 if TYPE_CHECKING:
-    from pagealloc_model.diagnosis.placement import Placement
     from pagealloc_model.numbers.comparison import RepeatedComparison
     from pagealloc_model.numbers.locks import LockComparison
     from pagealloc_model.predicted.lock_times import LockTimes
     from pagealloc_model.recording.record.doctor import Check
-
-RULE = (
-    "Each choice is judged from the state the kernel was in, as its earlier events leave it. "
-    "share: hits of the choices judged; null: the same of the null model; unjudged: choices that "
-    "the recording does not settle; repairs: corrections of what the choice is judged from that "
-    "no event explains; margin: how far the closest watermark test was from its mark. Free-running "
-    "shares are placement_exact, placement_block and placement_zone."
-)
 
 
 def _text(
@@ -52,68 +41,6 @@ def _text(
     """A table, and paragraphs below it."""
     parts = [Table(titles, rows).to_text(width), *(paragraph(note, width=width) for note in notes)]
     return "\n\n".join(parts) + "\n"
-
-
-def choice_table(placement: Placement, *, width: int = WIDTH) -> str:
-    """Shares by choice, one line each, then by CPU."""
-
-    def shares(row: Any) -> Iterator[str]:
-        """Hits in percent, rounded down so that only all of them are 100%."""
-        for value in (row.share, row.null_share):
-            yield NOT_AVAILABLE if pd.isna(value) else f"{int(value * 1e5) / 1e3:.3f}%"
-
-    rows: list[tuple[str | float, ...]] = []
-    for begin in ("all", "cpu="):
-        choices = placement.choices[placement.choices["scope"].str.startswith(begin)]
-        for row in choices.itertuples():
-            names = ("All choices", row.choice) if begin == "all" else (row.choice, row.scope)
-            rows.append((*names, row.judged, row.hits, *shares(row), row.unjudged, row.repairs))
-    for row in placement.zone_classes.itertuples():
-        atomic = " atomic" if row.atomic else ""
-        heading = f"zone, order {row.orders} {row.migratetype}{atomic}, by margin"
-        counts = (row.judged, row.hits, *shares(row), NOT_AVAILABLE, NOT_AVAILABLE)
-        rows.append((heading, f">={row.margin_at_least} pages", *counts))
-    titles = ("choice", "scope", "judged", "hits", "share", "null", "unjudged", "repairs")
-    return _text(titles, rows, width, RULE)
-
-
-def miss_list(placement: Placement, *, width: int = WIDTH) -> str:
-    """The first misses of each choice: event, what the rule says, the state it says it from."""
-    lines: list[str] = []
-    totals = placement.choices[placement.choices["scope"] == "all"].set_index("choice")
-    for choice, misses in placement.misses.groupby("choice", sort=False):
-        count = int(totals.loc[choice, "judged"] - totals.loc[choice, "hits"])
-        words = f"{count_of(count, 'miss', 'misses')} ({KERNEL_FUNCTIONS[str(choice)]})"
-        lines.append(paragraph(f"{choice}: {words}", width=width))
-        for miss in misses.head(MISSES_TOLD).itertuples():
-            lines.append(paragraph(_explained(miss), width=width, label="  - "))
-        lines.append("")
-    return "\n".join(lines)
-
-
-_FALLBACKS = ("none", "claim", "steal")
-
-
-def _explained(miss: Any) -> str:
-    """One miss: when and where, what the kernel did, what the rule says, and the state then."""
-    said, done = miss.predicted, miss.actual
-    if miss.choice == "zone":
-        said, done = f"zone {said}" if said >= 0 else "none", f"zone {done}"
-    elif miss.choice == "fallback":
-        said, done = _FALLBACKS[said], f"fallback: {_FALLBACKS[done]}"
-    elif miss.choice in ("pcp_pop", "buddy_pfn", "drain_page"):
-        said, done = f"page {said}" if said >= 0 else "no page", f"page {done}"
-    elif miss.choice == "refill_when":
-        said, done = ("a refill" if refills > 0 else "no refill" for refills in (said, done))
-    else:
-        done = f"{done} objects" if miss.choice == "refill_size" else f"{done} pages drained"
-    names = {"count": "listed", "high": "high"} | {n: n for n in ("alloc_factor", "free_count")}
-    state = [f"{name} {getattr(miss, field)}" for name, field in names.items()]
-    state += ["zone below high"] if miss.below_high else []
-    state += ["reclaim active"] if miss.reclaim_active else []
-    when = f"{miss.time_s:.6f} s, row {miss.row}, {miss.task or 'task'}/{miss.pid} CPU {miss.cpu}"
-    size = f"order {miss.order} type {miss.migratetype}"
-    return ascii_only(f"{when}, {size}: {done}; the rule says {said} ({', '.join(state)})")
 
 
 TARGET = 0.05
