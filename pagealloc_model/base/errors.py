@@ -6,11 +6,16 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
 
+from pagealloc_model.base.text import LONGEST_TEXT, as_name
+
 
 class PageallocError(Exception):
     """Base of all errors a user can cause; `str()` is one line, made to be printed as it is."""
 
     exit_code = 2
+
+    def __str__(self) -> str:
+        return as_name(super().__str__(), LONGEST_TEXT)
 
 
 class RecordingError(PageallocError):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import lzma
 import os
+import re
 import shutil
 import stat
 import tempfile
@@ -16,6 +18,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Literal
+from urllib.parse import quote
 
 import zstandard
 
@@ -261,7 +264,10 @@ def _zstd_pieces(file: IO[bytes], size: int) -> Iterator[bytes]:
 
 def copy_file(source: Path, destination: Path, *, below: Path | None = None) -> None:
     """Copy a plain file of at most `MOST_COPIED` bytes."""
-    with opened(source, below=below) as file, destination.open("xb") as copy:
+    with (
+        opened(source, below=below) as file,
+        new_file(destination.parent, destination.name) as copy,
+    ):
         size = os.fstat(file.fileno()).st_size
         if size > MOST_COPIED:
             raise RecordingError(source, f"has more than {MOST_COPIED} bytes", todo=_COPY_AGAIN)
@@ -272,6 +278,46 @@ def copy_file(source: Path, destination: Path, *, below: Path | None = None) -> 
 
 MOST_COPIED = 1 << 32
 """Bytes of the longest file beside the events that is copied."""
+
+
+_PLAIN = re.compile(r"\w[\w+=@,-]*(:[\w.+=@,-]+)?", re.ASCII)
+_LONGEST_FILE_NAME = 120
+"""Bytes of a name made of a recording's; file systems take 255."""
+
+
+def file_name_of(name: str) -> str:
+    """A name of a recording as a file's: "kmem:mm_page_free" is kmem.mm_page_free.
+
+    Only equal names have equal file names. Any but SYSTEM:EVENT and plain words stands as in URLs
+    behind a percent sign, so that it leads to no other directory; long ones end in a digest.
+    """
+    plain = _PLAIN.fullmatch(name)
+    made = name.replace(":", ".") if plain else "%" + quote(name, safe="", errors="replace")
+    if len(made) > _LONGEST_FILE_NAME:
+        digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        made = f"{made[: _LONGEST_FILE_NAME - 17]}%{digest}"
+    return made
+
+
+def new_file(directory: Path, name: str) -> BinaryIO:
+    """A new file in a directory, opened to be written, for the user alone.
+
+    Every file that is made beside a recording, or of one, is made here: its name is one name, not
+    a path, and nothing has it yet, not even a link.
+
+    Raises:
+        UsageError: the name is no plain one, or a file has it, or the directory cannot be written.
+    """
+    if name in ("", ".", "..") or "/" in name or "\0" in name:
+        raise UsageError(f"{directory}: {name!r} is no name of a file in it")
+    how = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        return os.fdopen(os.open(directory / name, how, _ONLY_OURS), "w+b")
+    except OSError as error:
+        raise UsageError(f"{directory / name}: cannot be made ({error.strerror})") from None
+
+
+_ONLY_OURS = 0o600
 
 
 @contextmanager

@@ -109,10 +109,12 @@ class Table:
 
     def to_markdown(self) -> str:
         """A table in pipes."""
-        titles, *rows = self._shown(numbers=False)
+        titles, *rows = (
+            [str(cell).replace("|", "\\|") for cell in row] for row in self._shown(numbers=False)
+        )
         columns = [column for column in self._columns if not column.picture]
         rule = [":--" if column.words or column.long else "--:" for column in columns]
-        lines = (f"| {' | '.join(map(str, row))} |" for row in (titles, rule, *rows))
+        lines = (f"| {' | '.join(row)} |" for row in (titles, rule, *rows))
         return ascii_only("\n".join(lines) + "\n")
 
     def to_csv(self) -> str:

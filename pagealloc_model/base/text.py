@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Collection
 from contextlib import suppress
@@ -15,6 +16,13 @@ _DIRECTION = [0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x2
 _SURROGATES = range(0xD800, 0xE000)
 _SHOWN = dict.fromkeys((*_TERMINAL, *_DIRECTION, 0x2028, 0x2029, *_SURROGATES), "?")
 _SHOWN_WITH_RETURN = {code: shown for code, shown in _SHOWN.items() if code != ord("\r")}
+_UNPRINTABLE = {
+    code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" for code in (*_SHOWN, 9, 10, 0x85)
+}
+LONGEST_NAME = 64
+"""Characters of a name; a kernel's names of threads have 15, those of its workers up to 63."""
+LONGEST_TEXT = 1 << 16
+"""Characters of a text in an event's field; a ring buffer's page holds less."""
 
 
 def paragraph(text: str, *, width: int = WIDTH, label: str = "") -> str:
@@ -83,6 +91,38 @@ def cleaned(text: str, *, carriage_return: bool = False) -> str:
     if text.isascii() and text.isprintable():
         return text
     return text.translate(_SHOWN_WITH_RETURN if carriage_return else _SHOWN)
+
+
+def as_name(text: str, most: int = LONGEST_NAME) -> str:
+    r"""A recording's string as a name on one line: what cannot be printed is shown as in "\x0a".
+
+    Names go through here where a recording is read, so that none can add a line, a tab or an escape
+    sequence to what is printed, posted or exported. A name that has gone through stays as it is.
+    """
+    if len(text) <= most and text.isascii() and text.isprintable():
+        return text
+    return text.translate(_UNPRINTABLE)[:most]
+
+
+_ESCAPED = re.compile(r"(?:\\x[0-9a-f]{2})++")
+
+
+def escaped(text: str, unsafe: str) -> str:
+    r"""A text with each part that a pattern calls unsafe, and "\x", as their bytes: "\x20"."""
+
+    def bytes_of(part: re.Match[str]) -> str:
+        return "".join(f"\\x{byte:02x}" for byte in part[0].encode("utf-8", "replace"))
+
+    return re.sub(rf"\\(?=x)|{unsafe}", bytes_of, text)
+
+
+def unescaped(text: str) -> str:
+    """The text that `escaped` was given."""
+    if "\\x" not in text:
+        return text
+    return _ESCAPED.sub(
+        lambda part: bytes.fromhex(part[0].replace("\\x", "")).decode("utf-8", "replace"), text
+    )
 
 
 class CleanedStream:

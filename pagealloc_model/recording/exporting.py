@@ -15,7 +15,14 @@ import numpy as np
 
 from pagealloc_model.base.arrays import parts
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.base.files import new_directory
+from pagealloc_model.base.files import (
+    file_name_of,
+    is_given,
+    new_directory,
+    new_file,
+    written_whole,
+)
+from pagealloc_model.base.text import escaped
 from pagealloc_model.recording.trace.columns import COLUMN_TYPES, EVENT_NAMES, Event, Trace
 from pagealloc_model.recording.trace.formats import gfp_names
 from pagealloc_model.recording.trace.side_tables import CHAIN_COLUMNS, FIELD_SUFFIX, KEY_COLUMNS
@@ -31,7 +38,6 @@ EVENTS_TABLE, LOSSES_TABLE = "events", "losses"
 _NAMES = {kind: name for name, kind in EVENT_NAMES.items()}
 _EXTFRAG = _NAMES[Event.EXTFRAG]
 _GFP_FIELDS = ("gfp_flags", "gfp_mask")
-_BLANK = re.compile(r"\s+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,24 +98,28 @@ def _write_parquet(trace: Trace, destination: Path) -> Exported:
         )
 
     lost = {name: getattr(trace.losses, name) for name in ("cpu", "start_ns", "end_ns", "count")}
-    tables = {name.replace(":", "."): table for name, table in trace.tables.items()}
     rows = {EVENTS_TABLE: len(trace), LOSSES_TABLE: len(trace.losses.count)}
-    rows |= {name: len(table["time_ns"]) for name, table in tables.items()}
-    tables[LOSSES_TABLE] = lost
+    tables = {LOSSES_TABLE: lost}
+    for event, table in trace.tables.items():
+        name = file_name_of(event)
+        name = f"%{name}" if name in (EVENTS_TABLE, LOSSES_TABLE) else name
+        tables[name], rows[name] = table, len(table["time_ns"])
     with new_directory(destination, private=True) as directory:
         for name, count in rows.items():
             piece = events if name == EVENTS_TABLE else partial(rows_of, tables[name])
-            path, schema = directory / f"{name}.parquet", piece(slice(0)).schema
-            with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+            schema = piece(slice(0)).schema
+            with (
+                new_file(directory, f"{name}.parquet") as file,
+                pq.ParquetWriter(file, schema, compression="zstd") as writer,
+            ):
                 for part in parts(count):
                     writer.write_table(piece(part))
     return Exported(path=destination, rows=rows)
 
 
 def _write_text(trace: Trace, destination: Path) -> Exported:
-    if destination.exists():
+    if is_given(destination):
         raise UsageError(f"{destination} exists; give a new name with -o")
-    unfinished = destination.with_name(f".{destination.name}.partial")
     bits = trace.gfp_bits
     gfp = cache(lambda word: gfp_names(word, bits))
     streams = [_main_lines(trace, gfp), _loss_lines(trace)]
@@ -119,17 +129,19 @@ def _write_text(trace: Trace, destination: Path) -> Exported:
         if name != _EXTFRAG
     ]
     merged, lines = heapq.merge(*streams, key=lambda line: line[:2]), 0
+    release = _word_in_text(trace.release)
     try:
-        with unfinished.open("w", encoding="utf-8") as file:
-            file.write(f"# os release : {trace.release}\n# nrcpus online : {trace.nr_cpus}\n")
+        with (
+            written_whole(destination) as unfinished,
+            new_file(unfinished.parent, unfinished.name) as file,
+        ):
+            head = f"# os release : {release}\n" if release else ""
+            file.write(f"{head}# nrcpus online : {trace.nr_cpus}\n".encode())
             while pending := [line for *_, line in islice(merged, 1 << 14)]:
-                file.write("".join(pending))
+                file.write("".join(pending).encode())
                 lines += len(pending)
-        unfinished.rename(destination)
     except OSError as error:
         raise UsageError(f"{destination}: cannot be written ({error.strerror})") from None
-    finally:
-        unfinished.unlink(missing_ok=True)
     return Exported(path=destination, rows={EVENTS_TABLE: lines})
 
 
@@ -137,8 +149,30 @@ _Lines = Iterator[tuple[int, int, str]]
 """Lines with the number of main rows before each, and a time to order those of one place by."""
 
 
+_BLANK_OF_NAME, _ANY_BLANK, _UNSAFE_IN_WORD = r"^\s+|\s+$|^:", r"\s", r"[\s,()]|^[\d-]"
+_EVENT_NAME = re.compile(r"[\w-]+:[\w-]+")
+
+
+def _name_in_text(name: str) -> str:
+    """A thread's name so that its line can be told from any other; spaces stay where they can."""
+    ambiguous = not {*":[/"}.isdisjoint(name)
+    return escaped(name, _ANY_BLANK if ambiguous and " " in name else _BLANK_OF_NAME)
+
+
+def _word_in_text(text: str) -> str:
+    return escaped(text, _UNSAFE_IN_WORD)
+
+
+def _event_in_text(name: str) -> str:
+    """An event's name of the form SYSTEM:EVENT, odd characters replaced."""
+    if _EVENT_NAME.fullmatch(name):
+        return name
+    system, _, event = name.rpartition(":")
+    return ":".join(re.sub(r"[^\w-]", "_", part) or "-" for part in (system, event))
+
+
 def _head(trace: Trace, thread: int, cpu: int, time_ns: int) -> str:
-    comm = trace.comms.get(thread) or f":{thread}"
+    comm = _name_in_text(trace.comms.get(thread, "")) or f":{thread}"
     return f"{comm:>16} {thread:6d} [{cpu:03d}] {time_ns // 10**9}.{time_ns % 10**9:09d}: "
 
 
@@ -165,9 +199,10 @@ def _main_lines(trace: Trace, gfp: Callable[[int], str]) -> _Lines:
 def _table_lines(
     trace: Trace, name: str, table: Mapping[str, np.ndarray], gfp: Callable[[int], str]
 ) -> _Lines:
+    event = _event_in_text(name)
     for index in range(len(table["time_ns"])):
         time_ns, cpu, pid, row = (int(table[column][index]) for column in KEY_COLUMNS)
-        line = f"{_head(trace, pid, cpu, time_ns)}{name}: {_fields(table, index, gfp)}\n"
+        line = f"{_head(trace, pid, cpu, time_ns)}{event}: {_fields(table, index, gfp)}\n"
         # Of events at one place the earlier come first; main row `row` follows them all.
         yield row, min(time_ns, int(trace.time_ns[min(row, len(trace) - 1)])) - 1, line
 
@@ -179,12 +214,13 @@ def _fields(table: Mapping[str, np.ndarray], index: int, gfp: Callable[[int], st
             continue
         value = values[index]
         if isinstance(value, str):
-            shown = _BLANK.sub("_", value) or "-"
+            shown = _word_in_text(value) or "-"
         elif column in _GFP_FIELDS:
             shown = gfp(int(value))
         else:
             shown = hex(int(value)) if column.endswith(("addr", "pfn")) else str(int(value))
-        words.append(f"{column.removesuffix(FIELD_SUFFIX)}={shown}")
+        field = re.sub(r"\W", "_", column.removesuffix(FIELD_SUFFIX))
+        words.append(f"{field}={shown}")
     return " ".join(words)
 
 

@@ -17,7 +17,7 @@ from pagealloc_model.base.files import given, is_given, json_of, text_of
 from pagealloc_model.base.lazy import LazyMethod
 from pagealloc_model.base.memo import Memo
 from pagealloc_model.base.progress_bar import progress
-from pagealloc_model.base.text import count_of
+from pagealloc_model.base.text import LONGEST_TEXT, as_name, count_of
 from pagealloc_model.recording import event_files
 from pagealloc_model.recording.event_files import STORE_FILE as STORE_FILE
 from pagealloc_model.recording.lock_profile import PROFILE_FILE, LockProfile, read_lock_profile
@@ -205,7 +205,7 @@ class Recording(Memo):
         for snapshot in self.snapshots:
             for name, problem in snapshot.problems.items():
                 lines.append(f"{problem}; until then {_WITHOUT_FILE[name]}")
-        return tuple(lines)
+        return tuple(as_name(line, LONGEST_TEXT) for line in lines)
 
 
 def most_words(recording: Recording) -> int | None:
@@ -261,7 +261,7 @@ def open_recording(path: str | Path) -> Recording:
         # A bare perf.data is named after its directory, other files after themselves.
         file = place.resolve()
         name = file.parent.name if file.name in event_files.EVENT_FILES else file.name
-        return Recording(path=place, name=name, event_file=given(place))
+        return Recording(path=place, name=as_name(name), event_file=given(place))
     event_file = event_files.event_file_of(place)
     if event_file is None:
         raise RecordingError(
@@ -285,11 +285,11 @@ def open_recording(path: str | Path) -> Recording:
         left_alone = (*lines, *left_alone)
     return Recording(
         path=place,
-        name=place.resolve().name,
+        name=as_name(place.resolve().name),
         event_file=event_file,
         meta=_read_meta(place / META_FILE),
         snapshots=snapshots,
-        left_alone=left_alone,
+        left_alone=tuple(as_name(line, LONGEST_TEXT) for line in left_alone),
     )
 
 
@@ -408,6 +408,8 @@ def _read_meta(path: Path) -> Mapping[str, Any]:
         isinstance(uname, list) and len(uname) >= 3 and all(type(word) is str for word in uname)
     ):
         raise RecordingError(path, "uname is not a list of five strings", todo=todo)
+    if uname is not None:
+        meta["uname"] = [as_name(word, LONGEST_TEXT) for word in uname]
     for keys, kind, words in _KINDS_OF_VALUES:
         for key in keys:
             if key in meta and not isinstance(meta[key], kind):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ import numpy as np
 
 from pagealloc_model.base.arrays import NewArray, in_memory, parts
 from pagealloc_model.base.memo import Memo
+from pagealloc_model.base.text import as_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -211,12 +212,15 @@ class Trace(Memo):
                 raise ValueError(f"column {name} has {len(column)} rows, not {len(self.time_ns)}")
             column.flags.writeable = False
             object.__setattr__(self, name, column)
+        for name, named in _NAMED_FIELDS.items():
+            object.__setattr__(self, name, named(getattr(self, name)))
         object.__setattr__(self, "_rows", len(self.time_ns))
 
     @staticmethod
     def unread(rows: int, load: Mapping[str, Callable[[], Any]], **known: Any) -> Trace:
         """A trace of so many rows whose fields are read on first use."""
         trace = object.__new__(Trace)
+        known = {name: _NAMED_FIELDS.get(name, _as_it_is)(value) for name, value in known.items()}
         for name, value in (*known.items(), ("_rows", rows), ("_load", load)):
             object.__setattr__(trace, name, value)
         return trace
@@ -225,7 +229,7 @@ class Trace(Memo):
         load = self.__dict__.get("_load", {})
         if name not in load:
             raise AttributeError(f"{type(self).__name__} has no {name}")
-        value = load[name]()
+        value = _NAMED_FIELDS.get(name, _as_it_is)(load[name]())
         object.__setattr__(self, name, value)
         return value
 
@@ -264,6 +268,37 @@ class Trace(Memo):
         columns["comm"] = pd.Categorical.from_codes(codes[inverse], categories)
         return pd.DataFrame(columns)
 
+
+_LONGEST_EVENT_NAME, _LONGEST_NOTE = 160, 400
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _named_keys(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {as_name(name, _LONGEST_EVENT_NAME): value for name, value in values.items()}
+
+
+def _named_values(values: Mapping[int, str]) -> Mapping[int, str]:
+    return {key: as_name(name) for key, name in values.items()}
+
+
+def _named_threads(names: ThreadNames) -> ThreadNames:
+    known = {name: as_name(name) for name in set(names.name.tolist())}
+    if all(name == shown for name, shown in known.items()):
+        return names
+    return replace(names, name=np.array([known[name] for name in names.name.tolist()], object))
+
+
+_NAMED_FIELDS: Mapping[str, Callable[[Any], Any]] = {
+    "comms": _named_values,
+    "thread_names": _named_threads,
+    **dict.fromkeys(("gfp_bits", "sampled", "tables", "declared_types"), _named_keys),
+    **dict.fromkeys(("release", "clock"), as_name),
+    "notes": lambda notes: tuple(as_name(note, _LONGEST_NOTE) for note in notes),
+}
+"""The fields of a Trace with names that its source chose, and how these become names on a line."""
 
 _EVENTS_BEFORE_LOSS = 5
 """One of each context under way at once on a CPU (task, softirq, hardirq, NMI), and one more."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from pagealloc_model.base.arrays import Column, in_memory, on_disk, parts
 from pagealloc_model.base.errors import RecordingError
+from pagealloc_model.base.text import LONGEST_TEXT, as_name
 from pagealloc_model.recording.trace import layout as at
 from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Trace, time_order
 from pagealloc_model.recording.trace.formats import Field, TracepointFormat
@@ -196,7 +197,7 @@ class Collected:
             if offset + size <= raw_size:
                 text = data[raw + offset : raw + offset + size].tobytes().split(b"\0", 1)[0]
             if text not in self._texts:
-                self._texts[text] = text.decode("utf-8", "replace")
+                self._texts[text] = as_name(text.decode("utf-8", "replace"), LONGEST_TEXT)
             texts[index] = self._texts[text]
         return texts
 

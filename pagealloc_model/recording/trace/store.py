@@ -25,6 +25,7 @@ from pagealloc_model.base.arrays import working_arrays
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.base.files import most_unpacked, opened
 from pagealloc_model.base.progress_bar import Report
+from pagealloc_model.base.text import LONGEST_TEXT, as_name
 from pagealloc_model.base.version import __version__
 from pagealloc_model.recording.trace.columns import (
     COLUMN_TYPES,
@@ -256,7 +257,7 @@ class _Store:
             group, _, column = name.rpartition("/")
             if group.startswith(f"{_TABLES}/"):
                 table = tables.setdefault(group.removeprefix(f"{_TABLES}/"), {})
-                table[column] = partial(self.checked, name)
+                table[as_name(column)] = partial(self.checked, name)
         return {
             event: _Columns(load)
             for event, load in tables.items()
@@ -387,8 +388,8 @@ def _texts(values: pa.Array) -> np.ndarray:
     if values.null_count:
         raise pa.ArrowInvalid("values are missing")
     encoded = values.dictionary_encode()
-    texts = np.array(encoded.dictionary.to_pylist(), object)
-    return texts[_numbers(encoded.indices)]
+    texts = [as_name(text, LONGEST_TEXT) for text in encoded.dictionary.to_pylist()]
+    return np.array(texts, object)[_numbers(encoded.indices)]
 
 
 def write_store(

@@ -15,6 +15,7 @@ import numpy as np
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.base.files import first_bytes, is_compressed, lines_of
 from pagealloc_model.base.progress_bar import Report
+from pagealloc_model.base.text import LONGEST_TEXT, as_name, unescaped
 from pagealloc_model.recording.trace import columns as trace_columns
 from pagealloc_model.recording.trace.formats import LAST_STABLE_BIT, UNSTABLE_NAMES, stable_gfp_bits
 from pagealloc_model.recording.trace.layout import MAIN_FIELDS, OPTIONAL_FIELDS
@@ -94,7 +95,7 @@ def _column(values: list[str]) -> np.ndarray:
     flags = [value.split("|") for value in values]
     if _CONTENTION_FLAGS.keys() >= {name for names in flags for name in names}:
         return np.array([sum(map(_CONTENTION_FLAGS.get, names)) for names in flags], np.int64)
-    return np.array(values, object)
+    return np.array([as_name(unescaped(value), LONGEST_TEXT) for value in values], object)
 
 
 FIELDS = "comm,pid,tid,cpu,time,event,trace"
@@ -110,7 +111,7 @@ _OTHER_RECORD = re.compile(r"PERF_RECORD_\w+")
 _CPU = re.compile(r"\[(\d{1,9})\]\s*(?:[A-Za-z]{1,2}\s*)?$")
 """Behind the CPU, `-F misc` puts a letter or two for the mode."""
 _THREAD = re.compile(
-    r"^\s*(?:(?P<comm>\S.{0,63}?)\s+)?(?P<first>-?\d{1,9})(?:/(?P<tid>-?\d{1,9}))?\s*$"
+    r"^\s*(?:(?P<comm>\S.{0,255}?)\s+)?(?P<first>-?\d{1,9})(?:/(?P<tid>-?\d{1,9}))?\s*$"
 )
 _CALL_CHAIN = re.compile(r"^(?:\t|\s+[0-9a-f]+(?: |$))")
 _RELEASE = re.compile(r"^# os release : (\S+)")
@@ -200,7 +201,7 @@ class ScriptReader:
             elif not _OTHER_RECORD.match(line, timed.end()):
                 raise self._lacks("names no event", "event")
         elif release := _RELEASE.match(line):
-            self.release = release[1]
+            self.release = unescaped(release[1])
         elif nr_cpus := _NR_CPUS.match(line):
             self.nr_cpus = int(nr_cpus[1])
         elif line.strip() and not line.startswith("#") and not _CALL_CHAIN.match(line):
@@ -221,7 +222,7 @@ class ScriptReader:
         match = _THREAD.match(text[: cpu.start()])
         thread = int(match["tid"] or match["first"]) if match else -1
         if match and match["comm"] and match["comm"] != f":{thread}":
-            self.comms[thread] = match["comm"]
+            self.comms[thread] = unescaped(match["comm"])
         self._heads[text] = (int(cpu[1]), thread)
         return self._heads[text]
 
