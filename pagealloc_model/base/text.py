@@ -104,7 +104,7 @@ def as_name(text: str, most: int = LONGEST_NAME) -> str:
     return text.translate(_UNPRINTABLE)[:most]
 
 
-_ESCAPED = re.compile(r"(?:\\x[0-9a-f]{2})++")
+_ESCAPED = re.compile(rb"\\x([0-9a-f]{2})")
 
 
 def escaped(text: str, unsafe: str) -> str:
@@ -120,8 +120,9 @@ def unescaped(text: str) -> str:
     """The text that `escaped` was given."""
     if "\\x" not in text:
         return text
-    return _ESCAPED.sub(
-        lambda part: bytes.fromhex(part[0].replace("\\x", "")).decode("utf-8", "replace"), text
+    plain = text.encode("utf-8", "replace")
+    return _ESCAPED.sub(lambda part: bytes.fromhex(part[1].decode()), plain).decode(
+        "utf-8", "replace"
     )
 
 

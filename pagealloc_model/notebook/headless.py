@@ -48,7 +48,7 @@ sys.path.append(os.getcwd())
 del os, show_statically, sys"""
 """Run before the notebook's own cells; no part of the executed copy. Modules of the working
 directory come last, so that none stands in for an installed one of the same name."""
-_TAG = re.compile(r"<[^>]+>")
+_TAG = re.compile(r"<[^<>]+>")
 
 
 def executed(

@@ -76,7 +76,7 @@ _KEPT_FIELDS = frozenset(
     )
 )
 _CLOCKS = ("monotonic", "perf", "monotonic_raw", "boottime", "realtime", "tai", "global", "local")
-_KTHREADD = 2
+_KTHREADD, _KTHREADD_NAME = 2, "kthreadd"
 _KEPT_NAMES = re.compile(
     r"swapper(/\d+)?|kswapd\d+|kcompactd\d+|khugepaged|ksoftirqd/\d+|kworker/[uR]?\d+:\d+H?"
     r"|migration/\d+|rcu_\w{1,8}|rcuo[a-z]/\d+|rcuc/\d+|cpuhp/\d+|kthreadd|perf|perf-exec"
@@ -185,14 +185,18 @@ _TYPES = frozenset(
 
 def _renamed(names: ThreadNames, keep_names: Collection[str]) -> ThreadNames:
     """Command names replaced in the order in which they come, those of kernel threads kept."""
-    kernel_threads = {0, _KTHREADD}
+    # In a container thread 2 is a program, and 0 stands for every task outside of it.
+    of_kthreadd = set(names.name[(names.tid == _KTHREADD) & (names.parent == NAMED)].tolist())
+    is_host = of_kthreadd == {_KTHREADD_NAME}
+    kernel_threads = {_KTHREADD} if is_host else set()
     new_names: dict[str, str] = {}
     texts = names.name.copy()
     for index in np.argsort(names.time_ns, kind="stable").tolist():
         thread, parent = int(names.tid[index]), int(names.parent[index])
         if parent != NAMED:
             # A number is used again: what was a kernel thread may be a program later.
-            (kernel_threads.add if parent == _KTHREADD else kernel_threads.discard)(thread)
+            is_kernel = is_host and parent == _KTHREADD
+            (kernel_threads.add if is_kernel else kernel_threads.discard)(thread)
             continue
         text = texts[index]
         if thread in kernel_threads or text in keep_names or _KEPT_NAMES.fullmatch(text):
@@ -228,20 +232,86 @@ def functions_of_chains(
     return gzip.compress("".join(lines).encode(), compresslevel=9, mtime=0)
 
 
-_COUNTER = (
-    r"(?:allocstall|balloon|compact|cow|direct_map|drop|htlb|ksm|kstack|kswapd|nr|numa|oom|pageoutrun"
-    r"|pg[a-z]+|pswp(?:in|out)|slabs|swap|swpin|swpout|thp|unevictable|vma|vmalloc|workingset|zone"
-    r"|zswp[a-z]+)(?:_[a-z0-9_]{1,40})?"
+_COUNTERS = frozenset(
+    re.findall(
+        r"\w+",
+        """
+    allocstall allocstall_device allocstall_dma allocstall_dma32 allocstall_high
+    allocstall_movable allocstall_normal balloon_deflate balloon_inflate balloon_migrate
+    cma_alloc_fail cma_alloc_success compact_daemon_free_scanned compact_daemon_migrate_scanned
+    compact_daemon_wake compact_fail compact_free_scanned compact_isolated
+    compact_migrate_scanned compact_stall compact_success cow_ksm direct_map_level2_collapses
+    direct_map_level2_splits direct_map_level3_collapses direct_map_level3_splits drop_pagecache
+    drop_slab htlb_buddy_alloc_fail htlb_buddy_alloc_success ksm_swpin_copy kstack_16k kstack_1k
+    kstack_2k kstack_32k kstack_4k kstack_64k kstack_8k kstack_rest
+    kswapd_high_wmark_hit_quickly kswapd_inodesteal kswapd_low_wmark_hit_quickly nr_active_anon
+    nr_active_file nr_anon_pages nr_anon_transparent_hugepages nr_balloon_pages nr_bounce
+    nr_dirtied nr_dirty nr_dirty_background_threshold nr_dirty_threshold nr_file_hugepages
+    nr_file_pages nr_file_pmdmapped nr_foll_pin_acquired nr_foll_pin_released nr_free_cma
+    nr_free_pages nr_free_pages_blocks nr_gpu_active nr_gpu_reclaim nr_hugetlb nr_inactive_anon
+    nr_inactive_file nr_iommu_pages nr_isolated_anon nr_isolated_file nr_kernel_file_pages
+    nr_kernel_misc_reclaimable nr_kernel_stack nr_mapped nr_memmap_boot_pages nr_memmap_pages
+    nr_mlock nr_page_table_pages nr_sec_page_table_pages nr_shadow_call_stack nr_shmem
+    nr_shmem_hugepages nr_shmem_pmdmapped nr_slab_reclaimable nr_slab_unreclaimable
+    nr_swapcached nr_throttled_written nr_tlb_local_flush_all nr_tlb_local_flush_one
+    nr_tlb_remote_flush nr_tlb_remote_flush_received nr_unaccepted nr_unevictable nr_unstable
+    nr_vmalloc nr_vmscan_immediate_reclaim nr_vmscan_write nr_writeback nr_writeback_temp
+    nr_written nr_zone_active_anon nr_zone_active_file nr_zone_inactive_anon
+    nr_zone_inactive_file nr_zone_unevictable nr_zone_write_pending nr_zspages nrswpin nrswpout
+    numa_foreign numa_hint_faults numa_hint_faults_local numa_hit numa_huge_pte_updates
+    numa_interleave numa_local numa_miss numa_other numa_pages_migrated numa_pte_updates
+    oom_kill pageoutrun pgactivate pgalloc pgalloc_device pgalloc_dma pgalloc_dma32 pgalloc_high
+    pgalloc_movable pgalloc_normal pgdeactivate pgdemote_direct pgdemote_khugepaged
+    pgdemote_kswapd pgdemote_proactive pgfault pgfree pginodesteal pglazyfree pglazyfreed
+    pgmajfault pgmigrate_fail pgmigrate_success pgpgin pgpgout pgpromote_candidate
+    pgpromote_candidate_nrl pgpromote_success pgrefill pgreuse pgrotate_anon pgrotate_file
+    pgrotated pgscan_anon pgscan_direct pgscan_direct_throttle pgscan_file pgscan_khugepaged
+    pgscan_kswapd pgscan_proactive pgskip pgskip_device pgskip_dma pgskip_dma32 pgskip_high
+    pgskip_movable pgskip_normal pgsteal_anon pgsteal_direct pgsteal_file pgsteal_khugepaged
+    pgsteal_kswapd pgsteal_proactive pswpin pswpout slabs_scanned swap_ra swap_ra_hit swpin_zero
+    swpout_zero thp_collapse_alloc thp_collapse_alloc_failed thp_deferred_split_page
+    thp_fault_alloc thp_fault_fallback thp_fault_fallback_charge thp_file_alloc
+    thp_file_fallback thp_file_fallback_charge thp_file_mapped thp_migration_fail
+    thp_migration_split thp_migration_success thp_scan_exceed_none_pte thp_scan_exceed_share_pte
+    thp_scan_exceed_swap_pte thp_split_page thp_split_page_failed thp_split_pmd thp_split_pud
+    thp_swpout thp_swpout_fallback thp_underused_split_page thp_zero_page_alloc
+    thp_zero_page_alloc_failed unevictable_pgs_cleared unevictable_pgs_culled
+    unevictable_pgs_mlocked unevictable_pgs_munlocked unevictable_pgs_rescued
+    unevictable_pgs_scanned unevictable_pgs_stranded vma_lock_abort vma_lock_miss vma_lock_retry
+    vma_lock_success workingset_activate_anon workingset_activate_file workingset_nodereclaim
+    workingset_nodes workingset_refault_anon workingset_refault_file workingset_restore_anon
+    workingset_restore_file zone_reclaim_failed zone_reclaim_success zswpin zswpout zswpwb""",
+    )
 )
-_WORDS = (
-    r"DMA|DMA32|Normal|HighMem|Movable|Device|Unmovable|Reclaimable|HighAtomic|CMA|Isolate|Free"
-    r"|Node|Number|Page|Pages|of|at|batch|block|blocks|boost|cma|count|cpu\d*|free|high|high_max"
-    r"|high_min|low|managed|migrate|min|node|node_unreclaimable|all_unreclaimable|order|pages"
-    r"|pagesets|per|present|promo|protection|spanned|start_pfn|stats|threshold|type|vm|zone"
-    r"|is_empty|pcp|scanned|reserved_highatomic|some|full|avg10|avg60|avg300|total"
+"""Lines of /proc/vmstat (mm/vmstat.c, 6.1 to 7.3); zoneinfo has some of them for each zone."""
+_WORDS = frozenset(
+    re.findall(
+        r"\w+",
+        """
+    DMA DMA32 Normal HighMem Movable Device Unmovable Reclaimable HighAtomic CMA Isolate Free Node
+    Number Page Pages of at batch block blocks boost cma count cpu free high high_max high_min low
+    managed migrate min node node_unreclaimable all_unreclaimable order pages pagesets per present
+    promo protection spanned start_pfn stats threshold type vm zone is_empty pcp scanned
+    reserved_highatomic free_highatomic some full avg10 avg60 avg300 total""",
+    )
 )
-_KERNEL_LINE = re.compile(rf"(?:[\s\d:,()>.=-]|\b(?:{_COUNTER}|{_WORDS})\b)*")
-"""A line of zoneinfo, buddyinfo, pagetypeinfo, vmstat or pressure/memory."""
+_SEPARATORS = re.compile(r"[\s:,()>.=-]*")
+_WORD_OR_NUMBER = re.compile(r"\w+")
+_CPU_OR_NUMBER = re.compile(r"(?:cpu)?\d{0,13}")
+"""A number of more digits than any counter reaches may be an address."""
+
+
+def _is_kernel_line(line: str) -> bool:
+    """A line of zoneinfo, buddyinfo, pagetypeinfo, vmstat, stat or pressure/memory, and no more."""
+    begin = 0
+    for word in _WORD_OR_NUMBER.finditer(line):
+        known = word[0] in _WORDS or word[0] in _COUNTERS or _CPU_OR_NUMBER.fullmatch(word[0])
+        if not known or not _SEPARATORS.fullmatch(line, begin, word.start()):
+            return False
+        begin = word.end()
+    return _SEPARATORS.fullmatch(line, begin) is not None
+
+
 _FOLIO_LINE = re.compile(
     r"hugepages-\d+kB/(anon|nr|shmem|split)(_(anon|fault|alloc|fallback|charge|failed))* \d+"
 )
@@ -285,8 +355,8 @@ def anonymise_snapshot(snapshot: Snapshot, destination: Path, left_out: LeftOut)
         elif name in KNOWN_FILES:
             text = snapshot.text(name)
             lines = text.splitlines() if text is not None else []
-            pattern = _FOLIO_LINE if name == FOLIO_STATS_FILE else _KERNEL_LINE
-            known = [line for line in lines if pattern.fullmatch(line)]
+            is_known = _FOLIO_LINE.fullmatch if name == FOLIO_STATS_FILE else _is_kernel_line
+            known = [line for line in lines if is_known(line)]
             if len(known) < max(len(lines), text is None):
                 left_out["state files with lines that no kernel prints"][name] = None
             (destination / name).write_text(

@@ -120,7 +120,7 @@ def recorded_settings(recording: Recording) -> dict[str, int | bool | str]:
         value = _sysctl(recording, name) if kind in ("int", "bool") else None
         if value is not None:
             values[name] = bool(value) if kind == "bool" else value
-    chosen = re.search(r"\[([^]]+)\]", str(recording.meta.get("thp", {}).get("defrag")))
+    chosen = re.search(r"\[([^][]+)\]", str(recording.meta.get("thp", {}).get("defrag")))
     return values | ({"thp_defrag": chosen[1]} if chosen else {})
 
 

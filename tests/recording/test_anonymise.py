@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import struct
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pyarrow.ipc
 import pytest
 
+from pagealloc_model.recording.anonymise import _is_kernel_line
 from pagealloc_model.recording.recording import open_recording
 from pagealloc_model.recording.trace.perf_file import SampleType
 from pagealloc_model.recording.trim import TrimResult, trim_recording
@@ -45,6 +47,7 @@ def recording(tmp_path: Path) -> Path:
     records = [
         perf.comm_record(attrs[0], 6, SECRET),
         perf.comm_record(attrs[0], 7, f"kworker{SECRET}"),
+        perf.comm_record(attrs[0], 2, "kthreadd"),
         perf.fork_record(attrs[0], 2, 8, time=0),
         perf.comm_record(attrs[0], 8, "kthread_xyz"),
         perf.record(1, struct.pack("<IIQQQ", 1, 1, TEXT, 1, 0) + SECRET.encode().ljust(16, b"\0")),
@@ -66,7 +69,8 @@ def recording(tmp_path: Path) -> Path:
     for time in (900, 1100, 2100):
         snapshot = directory / "snapshots" / f"{time:020}"
         snapshot.mkdir(parents=True)
-        (snapshot / "vmstat").write_text(f"pgfree 1\n{SECRET} 2\n# {SECRET}\n")
+        odd = f"nr_{SECRET} 2\npgfree_{SECRET} 3\nnr_free_pages {WORD}\n"
+        (snapshot / "vmstat").write_text(f"pgfree 1\n{SECRET} 2\n# {SECRET}\n{odd}")
         pressure = f"some avg10=0.50 avg60=0.00 avg300=0.00 total=7\n{SECRET} total=1\n"
         (snapshot / "pressure_memory").write_text(pressure)
         (snapshot / "stat").write_text("cpu 1 2 300 4 5 0 0 7\ncpu0 1 2 300 4 5 0 0 7\n")
@@ -168,3 +172,30 @@ def test_what_carries_a_conclusion_is_kept(recording: Path, trimmed: TrimResult)
     assert after.meta["sysctl"] == {"swappiness": None, "stat_interval": "1"}
     assert after.meta["perf"][1:5] == ["record", "anonymous", "--cgroup", "-a"]
     assert after.kpageflags.tolist() == [WORD & (1 << 28) - 1, 1 << 10]
+
+
+@pytest.mark.parametrize("second", ["topsecret_shell", "kthreadd_topsecret", None])
+def test_in_a_container_no_name_is_of_a_kernel_thread(tmp_path: Path, second: str | None) -> None:
+    """Thread 2 is a program there, whose children are programs, and 0 is any task outside."""
+    attr = perf.attr_of(ALLOC, [1])
+    records = [
+        *([perf.comm_record(attr, 2, second)] if second else []),
+        perf.comm_record(attr, 0, SECRET),
+        perf.fork_record(attr, 2, 9, time=10),
+        perf.comm_record(attr, 9, f"w{SECRET}", time=11, number=1),
+    ]
+    for time in range(20, 30):
+        records.append(perf.sample(attr, ALLOC.raw(pfn=time), number=1, time=time, tid=9))
+    source = tmp_path / "source"
+    source.mkdir()
+    perf.write(source / "perf.data", [attr], records, [ALLOC])
+    trimmed = trim_recording(source, tmp_path / "out", anonymise=True)
+    names = {*open_recording(trimmed.path).whole_trace.comms.values()}
+    assert names and all(re.fullmatch(r"t\d+|swapper", name) for name in names), names
+
+
+def test_a_line_of_words_of_the_kernel_is_read_once() -> None:
+    """A pattern with two ways to take "zone" went through all of them."""
+    assert not _is_kernel_line("zone " * 10_000 + "!")
+    assert _is_kernel_line("Node 0, zone      DMA      1      0      0      2")
+    assert _is_kernel_line("Free pages count per migrate type at order       0      1")

@@ -65,7 +65,7 @@ def parse_buddyinfo(text: str, path: str | Path = "buddyinfo") -> BuddyInfo:
     return BuddyInfo(zones=tuple(zones.values()))
 
 
-_TYPE = re.compile(r"^,\s*type\s+(\w+)\s+(.*)$")
+_TYPE = re.compile(r"^,\s*type\s+(\w+)\s+(.*)")
 _ORDER = "Page block order:"
 _PAGES = "Pages per block:"
 _FREE = "Free pages count per migrate type at order"

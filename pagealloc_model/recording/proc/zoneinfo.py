@@ -88,7 +88,7 @@ END_OF_MEMORY = 1 << 31
 """Page frames that the model can number: 8 TiB of 4 KiB pages."""
 LARGEST_ORDER = 14
 _DIGITS = 20
-_NODE_ZONE = re.compile(r"^Node\s+(\d{1,4}),\s+zone\s+(\w+)(.*)$")
+_NODE_ZONE = re.compile(r"^Node\s+(\d{1,4}),\s+zone\s+(\w+)(.*)")
 
 
 def malformed(path: str | Path, line_number: int, what: str) -> RecordingError:

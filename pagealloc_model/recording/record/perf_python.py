@@ -352,7 +352,7 @@ def _thread_names() -> dict[int, str]:
     return names
 
 
-_EVENT_NAME = re.compile(r"[\w-]+:[\w-]+")
+_EVENT_NAME = re.compile(r"(?<![\w-])[\w-]+:[\w-]+")
 
 
 def read_with_perf_session(path: str | Path) -> Trace:

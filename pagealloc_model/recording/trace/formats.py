@@ -18,7 +18,7 @@ _FIELD = re.compile(
 )
 _DIGITS = 9
 _CHAR = re.compile(r"\bchar\b")
-_DECLARATION = re.compile(r"^(?P<type>(?:.*\W)?)(?P<name>\w+)\s*(?P<array>\[[^\]]*\])?\s*$")
+_DECLARATION = re.compile(r"^(?P<type>(?:.*\W)?)(?P<name>\w+)\s*+(?P<array>\[[^][]*\]\s*+)?$")
 
 
 @dataclass(frozen=True, kw_only=True)

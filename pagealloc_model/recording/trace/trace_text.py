@@ -105,7 +105,7 @@ _RECORD_AGAIN = f"make the text with: perf script --ns --header -F {FIELDS}"
 
 _EVENT = re.compile(r"(?<![\w-])[\w-]+:[\w-]+:")
 _TIMED = re.compile(r"(?:^|\s)(?P<seconds>[0-8]?\d{1,9})\.(?P<fraction>\d{6,9}): +(?:\d+ +)?")
-_TIMED_EVENT = re.compile(_TIMED.pattern + r"(?P<name>[\w-]+:[\w-]+): ?(?P<body>.*)$")
+_TIMED_EVENT = re.compile(_TIMED.pattern + r"(?P<name>[\w-]+:[\w-]+): ?(?P<body>.*)")
 _LOST = re.compile(r"PERF_RECORD_LOST lost (\d{1,15})\b")
 _OTHER_RECORD = re.compile(r"PERF_RECORD_\w+")
 _CPU = re.compile(r"\[(\d{1,9})\]\s*(?:[A-Za-z]{1,2}\s*)?$")
@@ -345,7 +345,7 @@ MAKE_WITH = "trace-cmd report -t FILE (nanoseconds), or give the trace.dat itsel
 _LINE = re.compile(
     r"^\s*(?P<comm>.{1,64}?)-(?P<tid>\d{1,9})\s+(?:\(\s*[\d-]{1,9}\)\s+)?\[(?P<cpu>\d{1,5})\]\s*"
     r"(?:(?P<flags>[^\s\d]\S{3,7})\s+)?(?P<seconds>[0-8]?\d{1,9})\.(?P<fraction>\d{6,9}): "
-    r"(?P<name>\w+): *(?P<body>.*)$"
+    r"(?P<name>\w+): *(?P<body>.*)"
 )
 _TRACE_TEXT_LOST = re.compile(
     r"^CPU:(?P<cpu>\d{1,4}) \[(?:LOST )?(?:(?P<count>\d{1,15}) )?EVENTS(?: DROPPED)?\]"
