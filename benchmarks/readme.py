@@ -34,7 +34,7 @@ from pagealloc_model.notebooks.studies import closed_experiments
 from pagealloc_model.notebooks.studies.defrag_mode import build_rounds, defrag
 from pagealloc_model.notebooks.studies.others import experiment_tables as experiments
 from pagealloc_model.notebooks.studies.others import missing_parts as lacks
-from pagealloc_model.notebooks.studies.others import pressure, proposals, superpageblocks
+from pagealloc_model.notebooks.studies.others import pressure, proposals
 from pagealloc_model.notebooks.studies.others.error_lines import (
     choice_lines,
     error_lines,
@@ -235,11 +235,6 @@ PARTS: dict[str, Callable[[], Iterable[str]]] = {
     "proposals-scale": lambda: proposals.lines(scale_rows()),
     "proposals-chunks": lambda: proposals.lines(chunk_rows()),
     "proposals-releases": lambda: proposals.lines(release_rows()),
-    "superpageblocks": lambda: (
-        *proposals.lines(superpageblocks.host_rows()),
-        "",
-        *proposals.lines(superpageblocks.cost_rows()),
-    ),
 }
 """Lines by the name of a part."""
 

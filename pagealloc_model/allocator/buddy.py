@@ -10,12 +10,6 @@ from pagealloc_model.allocator.ownership import (
     end_ownership,
     option,
 )
-from pagealloc_model.allocator.superpageblocks import (
-    add_to_part,
-    leave_part,
-    note_retyped,
-    smallest_fit_by_class,
-)
 from pagealloc_model.allocator.watermark import (
     account_freepages,
     account_move,
@@ -33,9 +27,6 @@ def __add_to_free_list(
     m.pages[pfn]["order"] = order
     m.pages[pfn]["where"] = at.BUDDY
     m.pages[pfn]["tag"] = migratetype
-    if m.st[at.SUPERPAGEBLOCKS]:
-        add_to_part(m, zone, pfn, order, migratetype, tail)
-        return
     lst = free_list_at(zone, order, migratetype)
     if tail:
         list_add_tail(m.pages, m.st, lst, pfn)
@@ -47,8 +38,6 @@ def __add_to_free_list(
 def __del_page_from_free_list(m: at.Arrays, zone: int, pfn: int) -> None:
     """__del_page_from_free_list(): take a free buddy off its list; the caller counts."""
     lst = free_list_at(zone, int(m.pages[pfn]["order"]), int(m.pages[pfn]["tag"]))
-    if m.st[at.SUPERPAGEBLOCKS]:
-        leave_part(m, zone, pfn, int(m.pages[pfn]["order"]), int(m.pages[pfn]["tag"]))
     list_del(m.pages, m.st, lst, pfn)
     m.pages[pfn]["where"] = at.NOWHERE
 
@@ -68,8 +57,6 @@ def expand(
 @inner
 def smallest_fit(m: at.Arrays, zone: int, order: int, migratetype: int) -> int:
     """Part of __rmqueue_smallest(): return the buddy of one type to cut from, or -1 (S5.1)."""
-    if m.st[at.SUPERPAGEBLOCKS]:
-        return smallest_fit_by_class(m, zone, order, migratetype)
     largest = m.st[at.MAX_ORDER]
     for current in range(order, largest + 1):
         pfn = m.st[free_list_at(zone, current, migratetype) + at.HEAD]
@@ -100,8 +87,6 @@ def set_pageblock_migratetype(m: at.Arrays, block: int, migratetype: int) -> Non
         has_no_lists = migratetype >= at.PCP_TYPES
         if has_no_lists or option(m, at.OPTION_TYPE_CHANGE) == at.TYPE_CHANGE_ENDS:
             end_ownership(m, block)
-    if m.st[at.SUPERPAGEBLOCKS]:
-        note_retyped(m, block, migratetype)
     m.blocks[block]["migratetype"] = migratetype
 
 

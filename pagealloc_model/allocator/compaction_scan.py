@@ -242,9 +242,9 @@ def freelist_scan_limit(m: at.Arrays, run: int) -> int:
 
 @inner
 def move_freelist_head(m: at.Arrays, lst: int, pfn: int) -> None:
-    """move_freelist_head(): put what precedes a page in a free list last (S9.3, S14.2)."""
+    """move_freelist_head(): put what precedes a page in a free list last (S9.3)."""
     last = int(m.pages[pfn]["prev"])
-    if last < 0 or m.st[at.SUPERPAGEBLOCKS]:
+    if last < 0:
         return
     head, tail = m.st[lst + at.HEAD], m.st[lst + at.TAIL]
     m.pages[pfn]["prev"] = -1

@@ -16,13 +16,6 @@ from pagealloc_model.allocator.buddy import (
 )
 from pagealloc_model.allocator.event_log import log_extfrag, log_page
 from pagealloc_model.allocator.layout import free_list_at, zone_at
-from pagealloc_model.allocator.superpageblocks import (
-    CLEAN,
-    TAINTED,
-    falls_back_by_class,
-    head_of_part,
-    packs,
-)
 from pagealloc_model.allocator.watermark import (
     account_move,
     account_part,
@@ -33,7 +26,7 @@ from pagealloc_model.allocator.watermark import (
     seen_free,
     seen_free_cma,
 )
-from pagealloc_model.base.jit import cold, inner
+from pagealloc_model.base.jit import inner
 
 
 @inner
@@ -76,35 +69,12 @@ def foreign_buddy(m: at.Arrays, zone: int, order: int, migratetype: int) -> int:
 
 
 @inner
-def foreign_buddy_of_part(m: at.Arrays, zone: int, order: int, migratetype: int, part: int) -> int:
-    """No kernel function: return the buddy of a part to fall back to at an order, or -1 (S14.4)."""
-    for choice in range(2):
-        pfn = head_of_part(m, zone, order, fallback_type(migratetype, choice), part)
-        if pfn >= 0:
-            return pfn
-    return -1
-
-
-@inner
 def choose_steal(m: at.Arrays, zone: int, order: int, migratetype: int) -> int:
     """Part of __rmqueue_steal(): return the smallest buddy of another type, or -1 (S6.4)."""
-    if falls_back_by_class(m, migratetype):
-        return choose_steal_by_class(m, zone, order, migratetype)
     for current in range(order, m.st[at.MAX_ORDER] + 1):
         pfn = foreign_buddy(m, zone, current, migratetype)
         if pfn >= 0:
             return pfn
-    return -1
-
-
-@cold
-def choose_steal_by_class(m: at.Arrays, zone: int, order: int, migratetype: int) -> int:
-    """No kernel function: choose in tainted superpageblocks, then in clean ones (S14.5)."""
-    for part in (TAINTED, CLEAN):
-        for current in range(order, m.st[at.MAX_ORDER] + 1):
-            pfn = foreign_buddy_of_part(m, zone, current, migratetype, part)
-            if pfn >= 0:
-                return pfn
     return -1
 
 
@@ -322,8 +292,6 @@ def claim_free_pages(
 @inner
 def __rmqueue_claim(m: at.Arrays, zone: int, order: int, migratetype: int, flags: int) -> int:
     """__rmqueue_claim(): return a page of the largest block that can be claimed, or -1 (S6.3)."""
-    if falls_back_by_class(m, migratetype):
-        return claim_by_class(m, zone, order, migratetype, flags)
     for current in range(m.st[at.MAX_ORDER], least_claimed(m, order, flags) - 1, -1):
         is_worth_it = can_steal_fallback(m, current, migratetype)
         if not is_worth_it and not m.st[at.RULE_CLAIM_LOOKS_FIRST]:
@@ -338,28 +306,6 @@ def __rmqueue_claim(m: at.Arrays, zone: int, order: int, migratetype: int, flags
         if pfn >= 0:
             log_extfrag(m, zone, pfn, order, migratetype, current, other, True)
             return pfn
-    return -1
-
-
-@cold
-def claim_by_class(m: at.Arrays, zone: int, order: int, migratetype: int, flags: int) -> int:
-    """No kernel function: claim in tainted superpageblocks, then in clean ones (S14.4)."""
-    for part in (TAINTED, CLEAN):
-        least = least_claimed(m, order, flags)
-        if part == TAINTED and packs(m, zone):
-            least = order
-        for current in range(m.st[at.MAX_ORDER], least - 1, -1):
-            found = foreign_buddy_of_part(m, zone, current, migratetype, part)
-            if found < 0:
-                continue
-            other = int(m.pages[found]["tag"])
-            block = found >> m.st[at.PAGEBLOCK_ORDER]
-            pfn = try_to_claim_block(m, zone, found, order, migratetype, flags)
-            if pfn < 0 and part == TAINTED and zone_holds_block(m, zone, block):
-                pfn = claim_free_pages(m, zone, block, order, migratetype, other, current)
-            if pfn >= 0:
-                log_extfrag(m, zone, pfn, order, migratetype, current, other, True)
-                return pfn
     return -1
 
 

@@ -13,7 +13,6 @@ import numpy as np
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import pressure_layout as pr
-from pagealloc_model.allocator.superpageblocks import FIRST_TAINTED, RANGES, TAINTS
 
 if TYPE_CHECKING:
     from pagealloc_model.allocator.state import State
@@ -220,7 +219,6 @@ def broken_invariants(state: State) -> list[str]:
     lines += _check_counts(state)
     lines += _check_merges(state)
     lines += _check_ownership(state)
-    lines += _check_superpageblocks(state)
     if state.is_elastic:
         waiting = state.st[int(state.st[at.PRESSURE_BASE]) + pr.QUEUE_HEAD]
         lines += [f"page {waiting} waits to be freed"] if waiting >= 0 else []
@@ -336,31 +334,3 @@ def _check_merges(state: State) -> list[str]:
     return [
         f"free buddies at page {pfn} and its partner have not merged" for pfn in heads[unmerged][:5]
     ]
-
-
-def _check_superpageblocks(state: State) -> list[str]:
-    """No kernel function: return lists and counts that break S14.1 or S14.2."""
-    base = int(state.st[at.SUPERPAGEBLOCKS])
-    if not base:
-        return []
-    ranges, first = int(state.st[base + RANGES]), int(state.st[base + TAINTS])
-    zones = len(state.machine.zones)
-    counts = state.st[first : first + zones * ranges].reshape(zones, ranges)
-    shift = int(state.st[at.POLICY_SUPERPAGEBLOCK_ORDER])
-    blocks = np.arange(len(state.blocks)) << state.machine.pageblock_order >> shift
-    tainting = np.isin(state.blocks["migratetype"], (at.UNMOVABLE, at.RECLAIMABLE, at.HIGHATOMIC))
-    lines = []
-    for zone in range(zones):
-        own = blocks[tainting & (state.blocks["zone"] == zone + 1)]
-        if (np.bincount(own, minlength=ranges) != counts[zone]).any():
-            lines.append(f"zone {zone}: tainting blocks miscounted")
-        words = state.zone_region(zone)[at.ZONE_LISTS :].reshape(-1, at.LIST_WORDS)
-        boundaries = state.st[base + FIRST_TAINTED :][zone * len(words) : (zone + 1) * len(words)]
-        for number, (listed, boundary) in enumerate(zip(words, boundaries, strict=True)):
-            pfns = state.list_pages(listed)
-            is_tainted = [bool(counts[zone, pfn >> shift]) for pfn in pfns]
-            expected = pfns[is_tainted.index(True)] if any(is_tainted) else -1
-            if is_tainted != sorted(is_tainted) or boundary != expected:
-                name = f"zone {zone} order {number // at.MIGRATETYPES}"
-                lines.append(f"{name} type {number % at.MIGRATETYPES}: parts are mixed up")
-    return lines

@@ -88,10 +88,10 @@ NR_ZONES, NR_CPUS, PAGEBLOCK_ORDER, MAX_ORDER, ZONE_TYPES, MOVABLE_TYPE, ISOLATE
 CMA, END_PFN, NR_NODES, THP_LISTS, HUGE_ORDER, SKIPS_BUSY_NODES, COUNTS_BY_CPU = _scalars.each(7)
 FREE_HIGH_BATCH = _scalars.word()
 # Where regions begin: those of pagesets, nodes, CPUs, zonelists, CPUs' nodes. OWNERSHIP is 0 if
-# blocks are never owned (see OPTION_WORDS), SUPERPAGEBLOCKS without them, PRESSURE_BASE in a
-# literal replay (see `pressure_layout`).
+# blocks are never owned (see OPTION_WORDS), PRESSURE_BASE in a literal replay (see
+# `pressure_layout`).
 PCP_BASE, NODE_BASE, CPU_BASE, ZONELIST_BASE, CPU_NODE_BASE, OWNERSHIP = _scalars.each(6)
-SUPERPAGEBLOCKS, PRESSURE_BASE = _scalars.each(2)
+PRESSURE_BASE = _scalars.word()
 # Capture by direct compaction (S9.7): its zone plus one, 0 for none; what it would take; the page
 # taken, -1 for none.
 CAPTURE_ZONE, CAPTURE_ORDER, CAPTURE_TYPE, CAPTURED = _scalars.each(4)

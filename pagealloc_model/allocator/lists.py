@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pagealloc_model.allocator import layout as at
-from pagealloc_model.base.jit import hot, inner
+from pagealloc_model.base.jit import hot
 
 
 @hot
@@ -50,20 +50,3 @@ def list_del(pages: np.ndarray, st: np.ndarray, lst: int, pfn: int) -> None:
     else:
         st[lst + at.TAIL] = preceding
     st[lst + at.ENTRIES] -= 1
-
-
-@inner
-def list_insert(pages: np.ndarray, st: np.ndarray, lst: int, pfn: int, following: int) -> None:
-    """Part of list_add_tail(): insert a page into a list before another one, -1: as the last."""
-    preceding = int(pages[following]["prev"]) if following >= 0 else st[lst + at.TAIL]
-    pages[pfn]["next"] = following
-    pages[pfn]["prev"] = preceding
-    if following >= 0:
-        pages[following]["prev"] = pfn
-    else:
-        st[lst + at.TAIL] = pfn
-    if preceding >= 0:
-        pages[preceding]["next"] = pfn
-    else:
-        st[lst + at.HEAD] = pfn
-    st[lst + at.ENTRIES] += 1

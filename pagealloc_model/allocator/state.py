@@ -14,13 +14,6 @@ from pagealloc_model.allocator.layout import pcp_at, zone_at
 from pagealloc_model.allocator.lists import list_add_tail
 from pagealloc_model.allocator.ownership import check_rules, ownership_words
 from pagealloc_model.allocator.pcp import order_to_pindex, set_pageset
-from pagealloc_model.allocator.superpageblocks import (
-    RANGES,
-    TAINTS,
-    superpageblock_words,
-    taint_at,
-    taints,
-)
 from pagealloc_model.base.errors import PolicyError
 from pagealloc_model.base.jit import entry
 from pagealloc_model.policy.kernel_rules import KernelRules
@@ -231,9 +224,8 @@ def make_state(
         log_rows: capacity of the log.
 
     Raises:
-        PolicyError: pageblock ownership or superpageblocks in a kernel that they cannot be added
-            to, more `lowmem_reserve_ratio`s than zone types, or pageblocks that are not the
-            machine's.
+        PolicyError: pageblock ownership in a kernel that it cannot be added to, more
+            `lowmem_reserve_ratio`s than zone types, or pageblocks that are not the machine's.
     """
     policy = policy or Policy()
     if policy.pageblock_order not in (None, machine.pageblock_order):
@@ -254,9 +246,7 @@ def make_state(
     cpu_base = cpu_node_base + nr_cpus
     owned_base = cpu_base + nr_cpus * at.CPU_STRIDE
     owned = ownership_words(policy, nr_zones * nr_cpus, nr_blocks, owned_base)
-    ranges_base = owned_base + len(owned)
-    ranges = superpageblock_words(policy, rules, machine, ranges_base)
-    st = np.concatenate([np.zeros(owned_base, np.int64), owned, ranges])
+    st = np.concatenate([np.zeros(owned_base, np.int64), owned])
     st[zonelist_base:cpu_base] = [*lists, *machine.cpu_node_indices]
     types, period = machine.migratetypes, assumptions.decay_period_ns
     drain = at.DRAINS_SCALED_BATCH if rules.full_drain_batched else at.DRAINS_ALL
@@ -267,7 +257,6 @@ def make_state(
         at.CPU_NODE_BASE: cpu_node_base,
         at.CPU_BASE: cpu_base,
         at.OWNERSHIP: owned_base if len(owned) else 0,
-        at.SUPERPAGEBLOCKS: ranges_base if len(ranges) else 0,
         at.NR_ZONES: nr_zones,
         at.NR_CPUS: nr_cpus,
         at.PAGEBLOCK_ORDER: machine.pageblock_order,
@@ -621,16 +610,6 @@ def maximal_buddies(
 def place_buddies(m: at.Arrays, pfns: np.ndarray, orders: np.ndarray) -> None:
     """No kernel function: append free buddies to their lists' tails, in the order given (S5.3)."""
     block_order = m.st[at.PAGEBLOCK_ORDER]
-    if m.st[at.SUPERPAGEBLOCKS]:
-        # Count every zone's tainting blocks anew, before anything is listed.
-        base = m.st[at.SUPERPAGEBLOCKS]
-        first = m.st[base + TAINTS]
-        for word in range(first, first + m.st[at.NR_ZONES] * m.st[base + RANGES]):
-            m.st[word] = 0
-        for block in range(m.blocks.shape[0]):
-            zone = int(m.blocks[block]["zone"]) - 1
-            if zone >= 0 and taints(int(m.blocks[block]["migratetype"])):
-                m.st[taint_at(m, zone, block << m.st[at.PAGEBLOCK_ORDER])] += 1
     for index in range(len(pfns)):
         pfn = int(pfns[index])
         order = int(orders[index])

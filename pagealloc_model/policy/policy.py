@@ -186,14 +186,6 @@ class Policy(metaclass=Given):
         minimum=1,
         maximum=10,
     )
-    superpageblock_order: int | None = _fallback(
-        "superpageblock",
-        "unmovable pages keep to ranges of this order that have some already; 18: 1 GiB, 0: off",
-        source='S14; "1GB superpageblock memory allocation"',
-        unit="order",
-        maximum=20,
-        default=0,
-    )
     pageblock_ownership: str | None = _ownership(
         "pcp buddy",
         "per-CPU lists take whole pageblocks, split and merge them; frees go to a block's owner",

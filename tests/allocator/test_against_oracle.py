@@ -57,7 +57,6 @@ ELASTIC = {
     "used_elastic": (range(200, 212), 120),
     "cma_elastic": ((0, 5, 11), 60),
     "owning_elastic": (range(100, 106), 60),
-    "superpageblocks_elastic": ((3, 14, 38), 80),
     "hiding_elastic": ((4, 7), 20),
 }
 """Numbers of the scenarios under pressure that always run, and their steps."""

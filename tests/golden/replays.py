@@ -26,7 +26,7 @@ SETTINGS = (
     *("pcp_high_min=64", "pcp_high_max=256", "percpu_pagelist_high_fraction=16"),
     *("pcp_batch_scale_max=0", "pcp_decay_batched=1", "pcp_drain_batched=1"),
     *("min_free_kbytes=65536", "watermark_scale_factor=100", "watermark_boost_factor=0"),
-    *("refill_mode_persists=1", "atomic_boost=1", "superpageblock_order=15"),
+    *("refill_mode_persists=1", "atomic_boost=1"),
     *("highatomic_fastpath=1", "highatomic_slowpath_only=1", "defrag_kswapd_assist=1"),
     *("defrag_watermarks=1", "compact_gap=0", "extfrag_threshold=100", "thp_defrag=never"),
     *("compaction_proactiveness=100", "vfs_cache_pressure=10", "local_thp_reclaims=1"),

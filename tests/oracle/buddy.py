@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -72,17 +72,12 @@ class PageList:
 
 
 class Pageblocks:
-    """Types by pageblock number (pfn >> pageblock order); MOVABLE until told otherwise.
-
-    Attributes:
-        watchers: called with block, type before and type after as a block is retagged.
-    """
+    """Types by pageblock number (pfn >> pageblock order); MOVABLE until told otherwise."""
 
     def __init__(self, machine: OracleMachine) -> None:
         self.order = machine.pageblock_order
         self.pages = machine.pages_per_block
         self.types: dict[int, int] = {}  # by number
-        self.watchers: list[Callable[[int, int, int], None]] = []
         for zone in machine.zones:
             if zone.spanned:
                 first, last = zone.start_pfn >> self.order, (zone.end_pfn - 1) >> self.order
@@ -105,10 +100,7 @@ class Pageblocks:
 
     def set_type(self, block: int, migratetype: int) -> None:
         """set_pageblock_migratetype(): retag one block."""
-        before = self.types.get(block, migratetype)
         self.types[block] = migratetype
-        for watcher in self.watchers:
-            watcher(block, before, migratetype)
 
     def change_pageblock_range(self, pfn: int, order: int, migratetype: int) -> None:
         """change_pageblock_range(): retag all blocks of a page of at least pageblock order."""

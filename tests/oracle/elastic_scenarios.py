@@ -448,15 +448,6 @@ def random_cma_elastic_scenario(number: int, presets: Sequence[str] = ALL) -> El
     return replace(plain, machine=replace(plain.machine, migratetypes=(*types, "CMA", isolate)))
 
 
-def random_superpageblock_elastic_scenario(
-    number: int, presets: Sequence[str] = ALL
-) -> ElasticScenario:
-    """A scenario under pressure with superpageblocks (S14), of presets that can have them."""
-    fitting = tuple(name for name in presets if RULES[name].free_lists_match_blocks)
-    plain = random_elastic_scenario(number, fitting)
-    return replace(plain, policy=replace(plain.policy, superpageblock_order=10 + number % 2))
-
-
 def random_elastic_machine(rng: random.Random) -> OracleMachine:
     """One node or two, each with two zones of a few small blocks or fewer large ones."""
     block_order = rng.choice((9, 9, 6, 5))
@@ -588,7 +579,6 @@ ELASTIC: dict[str, Callable[..., ElasticScenario]] = {
     "used_elastic": random_used_elastic_scenario,
     "cma_elastic": random_cma_elastic_scenario,
     "owning_elastic": random_owning_elastic_scenario,
-    "superpageblocks_elastic": random_superpageblock_elastic_scenario,
     "hiding_elastic": random_hiding_elastic_scenario,
     "closed_elastic": random_closed_elastic_scenario,
 }

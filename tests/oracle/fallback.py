@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -21,7 +20,6 @@ FALLBACKS: dict[int, tuple[int, int]] = {
 """Types to fall back to, best first (S6.1)."""
 
 Found = tuple[int, int]  # first page of a free buddy of another type, and that type
-Search = Callable[[int], Found | None]  # looks for a buddy of an order
 
 
 def find_suitable_fallback(buddy: Buddy, order: int, migratetype: int) -> Found | None:
@@ -111,31 +109,11 @@ class Fallback:
     def _rmqueue_claim(self, order: int, migratetype: int, attempt: Attempt) -> int | None:
         """__rmqueue_claim(): retag the largest free buddy's block as the requester's (S6.3)."""
         lowest = max(order, self.buddy.blocks.order) if attempt.nofragment else order
-        return self._claim(self._search(migratetype), lowest, order, migratetype, attempt)
-
-    def _rmqueue_steal(self, order: int, migratetype: int) -> int | None:
-        """__rmqueue_steal(): split the smallest fallback buddy; its rest keeps its type (S6.4)."""
-        return self._steal(self._search(migratetype), order, migratetype)
-
-    def _search(self, migratetype: int) -> Search:
-        return lambda order: find_suitable_fallback(self.buddy, order, migratetype)
-
-    def _claim(
-        self,
-        search: Search,
-        lowest: int,
-        order: int,
-        migratetype: int,
-        attempt: Attempt,
-        *,
-        whatever: bool = False,
-    ) -> int | None:
-        """Part of __rmqueue_claim(): claim from buddies of some kind, the largest first."""
         for current in range(self.buddy.max_order, lowest - 1, -1):
             is_worth_it = should_try_claim_block(self.buddy, current, migratetype)
             if not is_worth_it and not self.zone.rules.claim_looks_first:
                 return None
-            found = search(current)
+            found = find_suitable_fallback(self.buddy, current, migratetype)
             if found is None:
                 continue
             if not is_worth_it:
@@ -145,18 +123,16 @@ class Fallback:
             if current >= self.buddy.blocks.order:
                 self.buddy.take_as(pfn, order, migratetype)
             else:
-                taken = self._try_to_claim_block(
-                    pfn, order, migratetype, fallback, attempt, whatever=whatever
-                )
+                taken = self._try_to_claim_block(pfn, order, migratetype, fallback, attempt)
             if taken is not None:
                 self.zone.events.note("extfrag", taken, order, current, migratetype, fallback, True)
                 return taken
         return None
 
-    def _steal(self, search: Search, order: int, migratetype: int) -> int | None:
-        """Part of __rmqueue_steal(): steal from buddies of some kind, the smallest first."""
+    def _rmqueue_steal(self, order: int, migratetype: int) -> int | None:
+        """__rmqueue_steal(): split the smallest fallback buddy; its rest keeps its type (S6.4)."""
         for current in range(order, self.buddy.max_order + 1):
-            found = search(current)
+            found = find_suitable_fallback(self.buddy, current, migratetype)
             if found is not None:
                 pfn, fallback = found
                 self.buddy.take(pfn, order)
@@ -171,13 +147,8 @@ class Fallback:
         migratetype: int,
         fallback: int,
         attempt: Attempt,
-        *,
-        whatever: bool,
     ) -> int | None:
-        """try_to_claim_block(): boost, and claim a buddy's block if enough of it suits (S6.3).
-
-        It is claimed `whatever` is in it, if so told.
-        """
+        """try_to_claim_block(): boost, and claim a buddy's block if enough of it suits (S6.3)."""
         if self.zone.watermarks.boost_watermark() and attempt.kswapd:
             self.boosted = True
         if not self.buddy.zone_holds_block(pfn):
@@ -190,7 +161,7 @@ class Fallback:
             suitable += movable
         elif fallback == Migratetype.MOVABLE:
             suitable = len(block) - movable
-        if not whatever and suitable < len(block) // 2:
+        if suitable < len(block) // 2:
             return None
         self.buddy.move_freepages_block(pfn, migratetype)
         return self.buddy.rmqueue_smallest(order, migratetype)

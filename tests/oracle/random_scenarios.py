@@ -16,7 +16,7 @@ from tests.oracle import (
     OracleRules,
     OracleZone,
 )
-from tests.oracle.machine import PMD_ORDER, Migratetype
+from tests.oracle.machine import PMD_ORDER
 from tests.oracle.scenarios import (
     ATOMIC,
     BLOCK,
@@ -71,30 +71,6 @@ def with_reserve_switches(rng: random.Random, policy: OraclePolicy) -> OraclePol
         policy,
         highatomic_fastpath=rng.choice((False, True)),
         highatomic_slowpath_only=rng.choice((None, False, True)),
-    )
-
-
-def random_superpageblock_scenario(number: int, presets: Sequence[str] = ALL) -> Scenario:
-    """A scenario with superpageblocks, few or many, most of them clean at the start (S14).
-
-    Presets that they cannot be added to are left out.
-    """
-    fitting = [name for name in presets if RULES[name].free_lists_match_blocks]
-    plain = random_scenario(number, fitting)
-    rng = random.Random(number)
-    machine = plain.machine
-    if rng.random() < 0.5:
-        low, normal = machine.zones
-        pages = rng.randint(17, 22) * BLOCK
-        normal = replace(normal, spanned=pages, present=pages, managed=pages)
-        machine = replace(machine, zones=(low, normal))
-    return replace(
-        plain,
-        machine=machine,
-        policy=replace(plain.policy, superpageblock_order=rng.choice((10, 10, 11, 12))),
-        block_types=(*[Migratetype.MOVABLE] * rng.choice((4, 12, 40)), *BLOCK_TYPES),
-        migratetypes=rng.choice(((0, 1, 2), (0, 1, 1, 1, 2), (0, 0, 2, 1))),
-        compaction_share=rng.choice((0.0, 0.0, 0.1)),
     )
 
 
@@ -444,7 +420,6 @@ LITERAL: dict[str, Callable[..., Scenario]] = {
     "nodes": random_node_scenario,
     "ownership": random_ownership_scenario,
     "compaction": lambda *drawn: replace(random_scenario(*drawn), compaction_share=0.15),
-    "superpageblocks": random_superpageblock_scenario,
     "interrupts": random_interrupted_scenario,
     "imposed": random_imposed_scenario,
     "pageblocks": random_pageblock_scenario,

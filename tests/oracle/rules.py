@@ -194,8 +194,6 @@ class OraclePolicy:
     highatomic_slowpath_only: bool | None = None  # S7.1
     # after a steal the rest of a refill steals; no: each page searches anew (S6.2)
     refill_mode_persists: bool = True
-    # kernel memory keeps to ranges of this order that have some; 0: no such ranges (S14)
-    superpageblock_order: int = 0
     # CPUs own pageblocks, in this manner; None: they do not (S12)
     ownership: OwnershipOptions | None = None
 

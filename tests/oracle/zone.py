@@ -11,7 +11,6 @@ from tests.oracle.fallback import Fallback, MovingFallback
 from tests.oracle.machine import PCP_TYPES, Migratetype
 from tests.oracle.pcp import FixedPerCpuPages, PerCpuPages, ZoneFlags
 from tests.oracle.request import PLAIN, Attempt, Mark, Request
-from tests.oracle.superpageblocks import SuperpageblockBuddy, SuperpageblockFallback
 from tests.oracle.vmstat import FreeCounters
 from tests.oracle.watermark import HighatomicReserve, LooseReserve, Watermarks
 
@@ -51,8 +50,6 @@ class Zone:
         buddy, reserve, fallback = Buddy, HighatomicReserve, Fallback
         if not self.rules.free_lists_match_blocks:
             buddy, reserve, fallback = LooseBuddy, LooseReserve, MovingFallback
-        elif self.policy.superpageblock_order:
-            buddy, fallback = SuperpageblockBuddy, SuperpageblockFallback
         self.buddy: Buddy = buddy(self)
         self.reserve: HighatomicReserve = reserve(self)
         self.watermarks = Watermarks(self)

@@ -9,7 +9,6 @@ change with its interval beside the posted one. `recordings`: shipped recordings
 each change with interval, error and null. `releases`: batched freeing on machines of the posted
 sizes. `chunks`: contiguous frees, page by page and in chunks. `scale`: refills by the batch's
 scale. `probes`: list probes of a refill. `steals`: refills that must steal every page.
-Superpageblocks have a host and tables of their own: notebooks/studies/others/superpageblocks.py.
 Nothing is fitted to the posted figures; where a host was made so that its unpatched side resembles
 the posted one, docs/proposals.md says so.
 """
