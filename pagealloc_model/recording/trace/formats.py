@@ -320,3 +320,63 @@ def stable_gfp_bits(release: tuple[int, int] | None) -> MappingProxyType[str, in
     """
     varying = _BEFORE_6_12 if release is not None and release < (6, 12) else _RECENT
     return MappingProxyType({**_BITS, **_COMPOSITES, **varying})
+
+
+_OLD_NAMES = {
+    "__GFP_WAIT": 0xC00,
+    "__GFP_REPEAT": 0x4000,
+    "GFP_TEMPORARY": 0xCD0,
+    "GFP_IOFS": 0xC0,
+}
+"""Names of kernels before 4.14 whose meaning has one today; __GFP_WAIT of before 4.4 also woke
+kswapd."""
+_LAYOUT_4_4 = (
+    "DMA HIGHMEM DMA32 MOVABLE RECLAIMABLE HIGH IO FS - NOWARN RETRY_MAYFAIL NOFAIL NORETRY "
+    "MEMALLOC COMP ZERO NOMEMALLOC HARDWALL THISNODE ATOMIC ACCOUNT - DIRECT_RECLAIM - WRITE "
+    "KSWAPD_RECLAIM"
+)
+"""Bits of 4.4 to 4.19 from the lowest, by today's names (include/linux/gfp.h of 4.4)."""
+_LAYOUT_4_0 = (
+    "DMA HIGHMEM DMA32 MOVABLE WAIT HIGH IO FS - NOWARN RETRY_MAYFAIL NOFAIL NORETRY MEMALLOC COMP "
+    "ZERO NOMEMALLOC HARDWALL THISNODE RECLAIMABLE - - NO_KSWAPD - WRITE"
+)
+"""Bits of kernels before 4.4: __GFP_WAIT, and every request but NO_KSWAPD wakes kswapd."""
+_HEX = re.compile(r"0[xX][0-9a-fA-F]{1,16}|[0-9a-fA-F]{4,16}")
+
+
+def gfp_word(text: str, release: tuple[int, int] | None) -> tuple[int, tuple[str, ...]]:
+    """A gfp word in the stable bits of 6.1 and later (S2.3), and the parts that have none.
+
+    Args:
+        text: names joined by "|" as kernels print them, numbers among them or alone.
+        release: major and minor version, None if unknown: a number alone is then taken as 6.1's.
+    """
+    names = [name.strip() for name in text.split("|") if name.strip() not in ("none", "0", "")]
+    bits = {**_OLD_NAMES, **stable_gfp_bits(release), "__GFP_ATOMIC": _BEFORE_6_12["__GFP_ATOMIC"]}
+    word, left_out = 0, []
+    for name in names:
+        if name in bits:
+            word |= bits[name]
+        elif not _HEX.fullmatch(name):
+            left_out.append(name)
+        elif len(names) == 1 and release is not None and release < (5, 0):
+            word |= _old_layout(int(name, 16), release)
+        else:
+            number = int(name, 16)
+            word |= number & (2 * LAST_STABLE_BIT - 1)
+            if number >= 2 * LAST_STABLE_BIT:
+                left_out.append(hex(number & ~(2 * LAST_STABLE_BIT - 1)))
+    return word, tuple(left_out)
+
+
+def _old_layout(number: int, release: tuple[int, int]) -> int:
+    """The stable bits of a number of a kernel before 5.0."""
+    layout = _LAYOUT_4_4 if release >= (4, 4) else _LAYOUT_4_0
+    names = {name for bit, name in enumerate(layout.split()) if number >> bit & 1}
+    word = sum(_BITS.get(f"__GFP_{name}", 0) for name in names)
+    if release < (4, 4):
+        word |= 0x400 if "WAIT" in names else 0
+        word |= 0 if "NO_KSWAPD" in names else 0x800
+    if "ATOMIC" in names:
+        word |= _BEFORE_6_12["__GFP_ATOMIC"]
+    return word
