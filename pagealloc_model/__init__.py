@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pagealloc_model.notebook.explore import explore
     from pagealloc_model.numbers import locks
     from pagealloc_model.numbers.comparison import compare
+    from pagealloc_model.numbers.explanation import explain
     from pagealloc_model.numbers.validation import validate
     from pagealloc_model.policy.kernel_rules import KernelRules
     from pagealloc_model.policy.policy import Assumptions, Policy
@@ -47,6 +48,7 @@ _PLACES = {
     "UsageError": ("base.errors", "UsageError"),
     "compare": ("numbers.comparison", "compare"),
     "experiment": ("guests.experiment", "experiment"),
+    "explain": ("numbers.explanation", "explain"),
     "explore": ("notebook.explore", "explore"),
     "fleets": ("sweeps.fleets", ""),
     "locks": ("numbers.locks", ""),
@@ -74,6 +76,7 @@ __all__ = [
     "__version__",
     "compare",
     "experiment",
+    "explain",
     "explore",
     "fleets",
     "locks",

@@ -22,7 +22,7 @@ from pagealloc_model.recording.trim import trim_recording
 
 NAMESPACES = ("fleets", "locks", "synthetic")
 PUBLIC = {
-    *("open", "replay", "compare", "validate", "sweep", "explore", "experiment"),
+    *("open", "replay", "compare", "validate", "sweep", "explain", "explore", "experiment"),
     *("Policy", "Assumptions", "KernelRules", "Hooks", "KernelBuild", "Recording", "Replay"),
     *("PageallocError", "RecordingError", "UsageError", "PolicyError", "Cancelled"),
     *NAMESPACES,

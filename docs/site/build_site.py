@@ -52,6 +52,7 @@ CONTENTS = {
         "docs/how_to_record",
         "docs/how_to_read",
         "docs/commands",
+        "docs/explain",
         "docs/sweeps",
         "docs/experiments",
         "docs/posts",

@@ -21,6 +21,7 @@ from pagealloc_model.allocator import objects
 from pagealloc_model.allocator import state as states
 from pagealloc_model.allocator.events import advance, advance_elastic
 from pagealloc_model.allocator.lru import place_on_lists
+from pagealloc_model.allocator.zone_verdicts import VERDICT_WORDS, zone_verdicts
 from pagealloc_model.base.garbage import not_collecting
 from pagealloc_model.base.jit import cache_base, compilations
 from pagealloc_model.cli.arguments import opened
@@ -101,6 +102,12 @@ def _lock_queues() -> None:
     queued(np.zeros((1, at.LOG_COLUMNS), np.int64), _small_state().machine, LockModel())
 
 
+def _verdicts() -> None:
+    state = states.with_pressure(_small_state(), RULES, Policy(), Assumptions())
+    rows = np.zeros((1, VERDICT_WORDS), np.int64)
+    zone_verdicts(state.arrays(), 0, 0, at.UNMOVABLE, 0, 0, rows)
+
+
 KERNELS: dict[str, Callable[[], object]] = {
     "event loop": _event_loop,
     "event loop under pressure": _elastic_loop,
@@ -110,6 +117,7 @@ KERNELS: dict[str, Callable[[], object]] = {
     "evidence for rules": lambda: measure(opened("xfree")),
     "queues at zone->lock": _lock_queues,
     "start image": _start_image,
+    "verdicts on a request": _verdicts,
     "judging of choices": lambda: judge_placement(opened("xfree")),
 }
 EVENT_LOOPS = ("event loop", "event loop under pressure")

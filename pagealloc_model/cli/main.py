@@ -14,7 +14,16 @@ from typing import NoReturn
 from pagealloc_model.base.errors import PageallocError, known_names
 from pagealloc_model.base.text import CleanedStream
 from pagealloc_model.base.version import __version__
-from pagealloc_model.cli import experiment, pages, post, predictions, recordings, sweeps, validation
+from pagealloc_model.cli import (
+    experiment,
+    explain,
+    pages,
+    post,
+    predictions,
+    recordings,
+    sweeps,
+    validation,
+)
 
 UNUSABLE = 2
 INTERRUPTED = 130
@@ -30,6 +39,7 @@ COMMANDS = (
     recordings.add_import,
     recordings.add_export,
     recordings.add_info,
+    explain.add_explain,
     recordings.add_trim,
     recordings.add_synth,
     validation.add_validate,

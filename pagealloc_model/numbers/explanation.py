@@ -1,4 +1,4 @@
-"""Why a request fails, or would be served, as memory stands: zone by zone, by the kernel's own tests.
+"""Why a request fails, or is served, as memory stands: zone by zone, by the kernel's own tests.
 
 Every verdict is the model's: `zone_verdicts` asks the functions that a replay goes through, on a
 state that holds the zones' counts and no page.
@@ -200,7 +200,7 @@ class Explanation:
                 {
                     "change": name,
                     "served": by is not None,
-                    "zone": self._title(by) if by else "",
+                    "zone": self.zone_title(by) if by else "",
                     "above": best.above if best else None,
                 }
             )
@@ -222,7 +222,7 @@ class Explanation:
                     "others in between"
                 )
             return (
-                f"Order {order} {verb} served by zone {self._title(by)}: "
+                f"Order {order} {verb} served by zone {self.zone_title(by)}: "
                 f"{_pages(by.above)} above its min mark"
                 + (f" and a free block of order {order} or above{after}." if order else f"{after}.")
             )
@@ -260,12 +260,35 @@ class Explanation:
             f"{blocks} of {name}" for name, blocks in held.items()
         )
 
-    def _title(self, each: ZoneVerdict) -> str:
+    def zone_title(self, each: ZoneVerdict) -> str:
+        """A zone as sentences name it, its node added where there are several."""
         several = len({zone.node for zone in self.state.zones}) > 1
         return f"{each.zone.name} of node {each.zone.node}" if several else each.zone.name
 
     def _titles(self, zones: Sequence[ZoneVerdict]) -> str:
-        return " and ".join(self._title(each) for each in zones)
+        return " and ".join(self.zone_title(each) for each in zones)
+
+    def to_json(self) -> dict[str, object]:
+        """What `pagealloc explain --json` prints; tables are lists of rows."""
+        request = self.request
+        return {
+            "sentence": self.sentence,
+            "source": self.state.source,
+            "release": self.state.release or None,
+            "rules": self.rules.spelled(),
+            "page_kb": self.state.page_kb,
+            "request": {
+                "what": request.what,
+                "order": request.order,
+                "gfp": request.gfp,
+                "comm": request.comm or None,
+                "in_interrupt": request.in_interrupt,
+            },
+            "zones": self.zones,
+            "free_blocks": self.free_blocks,
+            "alternatives": self.alternatives,
+            "notes": list(self.notes),
+        }
 
     def to_text(self, width: int = TERMINAL) -> str:
         """The answer in one screen."""
@@ -305,7 +328,7 @@ class Explanation:
 
     def _outcome(self, answer: Answer) -> str:
         if (by := answer.serving) is not None:
-            return f"served by {self._title(by)}, {_pages(by.above)} above the mark"
+            return f"served by {self.zone_title(by)}, {_pages(by.above)} above the mark"
         able = [each for each in answer.asked if each.compaction == "suitable"]
         if answer.may_compact and able and not self.answer.may_compact:
             return f"not at once, but compaction would be tried in {self._titles(able)}"
@@ -321,8 +344,8 @@ class Explanation:
             if each.place:
                 left_out = each.zone.free - each.usable
                 numbers = [each.zone.free, left_out, each.needed, each.reserve, each.above]
-            rows.append([self._title(each), *map(str, numbers), words])
-        columns = word_columns("zone, in order tried")
+            rows.append([self.zone_title(each), *map(str, numbers), words])
+        columns = word_columns("zone")
         columns += ["free", "not for it", "min mark", "reserve", "above", "verdict"]
         return Table(columns, rows, grouped=False).to_text(width).splitlines()
 
@@ -336,19 +359,20 @@ class Explanation:
         for each in self.answer.asked:
             zone = each.zone
             if not zone.buddies:
-                lines.append(f"  {self._title(each)}: {NOT_AVAILABLE}")
+                lines.append(f"  {self.zone_title(each)}: {NOT_AVAILABLE}")
                 continue
-            found = [
-                f"order {size}: {blocks} {name}{'' if may else ', not for it'}"
-                for size, name, blocks, may in _blocks(zone, self.answer.types)
-                if size >= order
-            ]
+            found: dict[int, list[str]] = {}
+            for size, name, blocks, may_take in _blocks(zone, self.answer.types):
+                if size >= order:
+                    words = f"{blocks} {name}{'' if may_take else ' (not for it)'}"
+                    found.setdefault(size, []).append(words)
+            words = "; ".join(f"order {size}: {', '.join(them)}" for size, them in found.items())
             if not found:
-                largest = max((size for size, n in enumerate(zone.buddies) if n), default=None)
-                found = ["none; no block is free"]
-                if largest is not None:
-                    found = [f"none; the largest is of order {largest}"]
-            lines.append(paragraph("; ".join(found), width=width, label=f"  {self._title(each)}: "))
+                largest = max(
+                    (size for size, count in enumerate(zone.buddies) if count), default=-1
+                )
+                words = f"none; the largest is of order {largest}" if largest >= 0 else "none"
+            lines.append(paragraph(words, width=width, label=f"  {self.zone_title(each)}: "))
         return lines
 
     def _slow_path_lines(self, width: int) -> list[str]:
@@ -367,13 +391,15 @@ class Explanation:
             if state.swap_kb is not None:
                 reclaim += f", {state.swap_kb // state.page_kb} pages of free swap"
         compaction = "no: its flags forbid it" if self.request.order else "no: order 0"
-        if self.answer.may_compact:
+        if self.answer.may_compact and self.answer.serving is not None:
+            compaction = "not needed"
+        elif self.answer.may_compact:
             compaction = "; ".join(
-                f"{self._title(each)}: {each.compaction}, fragmentation index "
+                f"{self.zone_title(each)}: {each.compaction}, fragmentation index "
                 + ("-1 (a block is free)" if each.index < 0 else f"{each.index / 1000:.3f}")
                 for each in self.answer.asked
             )
-            compaction += "; whether it was deferred: " + NOT_AVAILABLE
+            compaction += f"; whether it was deferred: {NOT_AVAILABLE}"
             if state.compact_stall:
                 compaction += f" ({state.compact_fail} of {state.compact_stall} runs were in vain)"
         return [
@@ -461,8 +487,8 @@ def explain(
     bits, unknown = gfp_word(request.gfp, _version(state.release))
     if policy is not None and (idle := policy.given().keys() - set(READ_FIELDS)):
         raise PolicyError(
-            f"policy {', '.join(sorted(idle))}: changes nothing for memory as it stands; fields that "
-            f"do: {', '.join(READ_FIELDS)}"
+            f"policy {', '.join(sorted(idle))}: changes nothing for memory as it stands; fields "
+            f"that do: {', '.join(READ_FIELDS)}"
         )
     judge = _Judge(state, request, chosen, node)
     answer = judge.answer(request.order, bits, Policy())
@@ -593,6 +619,8 @@ class _Judge:
                     "stand for it"
                 )
             reserved = most
+        if zone.free_cma is None and any("C" in (letters or "") for letters in zone.types):
+            self._note("free_cma is not in the text: free CMA pages count as usable by anybody")
         free = zone.free_highatomic
         if free is None:
             free = min(reserved, most)

@@ -1,4 +1,4 @@
-"""Free memory at one instant, of what people have: copies of /proc, a report in a log, this machine.
+"""Free memory at one instant, from copies of /proc, a report in a log, or this machine.
 
 A directory is looked through for zoneinfo, buddyinfo, pagetypeinfo and vmstat: its own, those of a
 snapshot or recording (the last ones), or those below `proc/` as a sosreport has them. A file is the
@@ -11,12 +11,14 @@ import platform
 import re
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
 from pagealloc_model.base.errors import RecordingError, UsageError
 from pagealloc_model.base.files import MOST_TEXT, given, is_given, lines_of, text_of
+from pagealloc_model.base.text import as_name
 from pagealloc_model.recording.proc.counts import (
     BuddyInfo,
     PageTypeInfo,
@@ -32,6 +34,7 @@ from pagealloc_model.recording.proc.mem_info import (
     parse_mem_info,
 )
 from pagealloc_model.recording.proc.zoneinfo import ZoneInfo, ZoneInfoZone, parse_zoneinfo
+from pagealloc_model.recording.recording import META_FILE, located, read_meta
 
 PROC = Path("/proc")
 STANDARD_INPUT = "-"
@@ -48,7 +51,8 @@ def open_memory_state(path: str | Path, *, number: int = 1) -> MemoryState:
     """Read free memory, and the request that met it where a log names one.
 
     Args:
-        path: a log, "-" for one on standard input, a directory, or `PROC` for this machine now.
+        path: a log, "-" for one on standard input, a directory, the name of a shipped recording, or
+            `PROC` for this machine now.
         number: which report of a log, from 1 on.
 
     Raises:
@@ -60,23 +64,30 @@ def open_memory_state(path: str | Path, *, number: int = 1) -> MemoryState:
         if len(text) > MOST_TEXT:
             raise RecordingError("standard input", f"has more than {MOST_TEXT} characters")
         return _numbered(parse_mem_info(text.splitlines(), "standard input"), number)
-    path = given(Path(path))
+    path = given(located(path))
     if not path.is_dir():
         return _numbered(parse_mem_info(lines_of(path), path), number)
     directory = _proc_copies(path)
     for name in _LOGS:
         if is_given(path / name) and path != PROC:
             try:
-                return _numbered(parse_mem_info(lines_of(path / name), path / name), number)
+                states = parse_mem_info(lines_of(path / name), path / name)
             except RecordingError:
                 continue
+            if directory is None or any(state.request for state in states):
+                return _numbered(states, number)
     if directory is None:
         raise RecordingError(
             path,
             "has no zoneinfo and no log of a failed allocation",
             todo="give copies of /proc/zoneinfo, /proc/buddyinfo and, as root, /proc/pagetypeinfo",
         )
-    return _state_of(directory)
+    state = _state_of(directory)
+    if not state.release and is_given(path / META_FILE):
+        uname = read_meta(path / META_FILE).get("uname")
+        if isinstance(uname, list) and len(uname) > 2:
+            state = replace(state, release=as_name(str(uname[2])))
+    return state
 
 
 def _numbered(states: list[MemoryState], number: int) -> MemoryState:

@@ -256,7 +256,7 @@ def open_recording(path: str | Path) -> Recording:
         RecordingError: there is nothing at the path, the directory has no perf.data, or its
             meta.json is damaged or of a newer version.
     """
-    place = _locate(path)
+    place = located(path)
     if not place.is_dir():
         # A bare perf.data is named after its directory, other files after themselves.
         file = place.resolve()
@@ -287,13 +287,13 @@ def open_recording(path: str | Path) -> Recording:
         path=place,
         name=as_name(place.resolve().name),
         event_file=event_file,
-        meta=_read_meta(place / META_FILE),
+        meta=read_meta(place / META_FILE),
         snapshots=snapshots,
         left_alone=tuple(as_name(line, LONGEST_TEXT) for line in left_alone),
     )
 
 
-def _locate(path: str | Path) -> Path:
+def located(path: str | Path) -> Path:
     """Where a path that a user gave leads to."""
     wanted = Path(path).expanduser()
     if is_given(wanted):
@@ -386,7 +386,7 @@ _KINDS_OF_VALUES: tuple[tuple[tuple[str, ...], Any, str], ...] = (
 )
 
 
-def _read_meta(path: Path) -> Mapping[str, Any]:
+def read_meta(path: Path) -> Mapping[str, Any]:
     """Content of meta.json; a newer layout and values of a type that no layout has are refused."""
     if not is_given(path):
         return {}

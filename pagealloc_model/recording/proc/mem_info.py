@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pagealloc_model.base.errors import RecordingError
+from pagealloc_model.base.text import as_name
 from pagealloc_model.recording.proc.zoneinfo import LARGEST_ORDER
 
 ZONE_NAMES = ("DMA", "DMA32", "Normal", "HighMem", "Movable", "Device")
@@ -149,7 +150,7 @@ _RELEASE = re.compile(r"(?<![\w.])(\d{1,2}\.\d{1,3}[\w.+~-]{0,80}) +#")
 _BANNER = re.compile(r"\bLinux version (\d{1,2}\.\d{1,3}[\w.+~-]{0,80})")
 _ZONE = re.compile(rf"(?:\bNode (\d{{1,4}}) )?\b({_NAME}) free:(\d{{1,15}})kB")
 _PAIR = re.compile(r"\b([a-z_]{1,24}):(\d{1,15})[kK]B")
-_BUDDIES = re.compile(rf"(?:\bNode (\d{{1,4}}) )?\b({_NAME}): (?=\d{{1,12}}\*\d|$)")
+_BUDDIES = re.compile(rf"(?:\bNode (\d{{1,4}}) )?\b({_NAME}):(?: (?=\d{{1,12}}\*\d)|$)")
 _PIECE = re.compile(r"(\d{1,12})\*(\d{1,9})kB(?: ?\(([A-Z]{0,8})\))?")
 _TOTAL = re.compile(r"= ?\d{1,15}kB")
 _RESERVE = re.compile(r"lowmem_reserve\[\]:((?: \d{1,12}){0,8})")
@@ -274,7 +275,17 @@ def parse_mem_info(lines: Iterable[str], path: str | Path) -> list[MemoryState]:
     whole = [report for report in reports if report.zones and report.buddies]
     if not whole:
         raise RecordingError(path, *_why_none(reports, failures))
-    return [_state(report, path, number, len(whole)) for number, report in enumerate(whole, 1)]
+    states, refused = [], None
+    for report in whole:
+        try:
+            states.append(_state(report, path))
+        except RecordingError as error:
+            refused = refused or error
+    if not states and refused is not None:
+        raise refused
+    return [
+        replace(state, number=number, reports=len(states)) for number, state in enumerate(states, 1)
+    ]
 
 
 def _why_none(reports: list[_Report], failures: int) -> tuple[str]:
@@ -305,7 +316,9 @@ def _request(line: str) -> Request | None:
         return None
     before = _COMM.match(line[: match.start()][-200:])
     comm = before[1][-40:] if before else ""
-    return Request(what=what, order=int(order), gfp=names or number, comm=comm)
+    return Request(
+        what=what, order=int(order), gfp=as_name(names or number, 500), comm=as_name(comm)
+    )
 
 
 def _nodes(match: re.Match[str] | None) -> frozenset[int] | None:
@@ -320,7 +333,7 @@ def _nodes(match: re.Match[str] | None) -> frozenset[int] | None:
     return frozenset(nodes) or None
 
 
-def _state(report: _Report, path: str | Path, number: int, reports: int) -> MemoryState:
+def _state(report: _Report, path: str | Path) -> MemoryState:
     """A report as a value, sizes in base pages."""
     sizes = {kb for rows in report.buddies.values() for _, kb, _ in rows[:1]}
     page_kb = min(sizes, default=4)
@@ -380,6 +393,4 @@ def _state(report: _Report, path: str | Path, number: int, reports: int) -> Memo
         hopeless=any(report.gave_up.values()) if report.gave_up else None,
         swap_kb=report.swap_kb,
         notes=tuple(notes),
-        number=number,
-        reports=reports,
     )
