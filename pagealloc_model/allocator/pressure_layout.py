@@ -108,7 +108,34 @@ _COUNTER_NAMES = """
 COUNTER_NAMES = tuple(_COUNTER_NAMES.split())
 """Counters under the kernel's names, in the order of their words; `allocstall` is per zone type."""
 COUNTERS = _scalars.words(len(COUNTER_NAMES))
-globals().update({name.upper(): COUNTERS + i for i, name in enumerate(COUNTER_NAMES)})
+_counter_words = {name: COUNTERS + number for number, name in enumerate(COUNTER_NAMES)}
+PGSCAN_KSWAPD = _counter_words["pgscan_kswapd"]
+PGSCAN_DIRECT = _counter_words["pgscan_direct"]
+PGSTEAL_KSWAPD = _counter_words["pgsteal_kswapd"]
+PGSTEAL_DIRECT = _counter_words["pgsteal_direct"]
+PGACTIVATE = _counter_words["pgactivate"]
+PGDEACTIVATE = _counter_words["pgdeactivate"]
+PAGEOUTRUN = _counter_words["pageoutrun"]
+KSWAPD_LOW_WMARK_HIT_QUICKLY = _counter_words["kswapd_low_wmark_hit_quickly"]
+KSWAPD_HIGH_WMARK_HIT_QUICKLY = _counter_words["kswapd_high_wmark_hit_quickly"]
+PGSCAN_DIRECT_THROTTLE = _counter_words["pgscan_direct_throttle"]
+COMPACT_STALL = _counter_words["compact_stall"]
+COMPACT_FAIL = _counter_words["compact_fail"]
+COMPACT_SUCCESS = _counter_words["compact_success"]
+COMPACT_MIGRATE_SCANNED = _counter_words["compact_migrate_scanned"]
+COMPACT_FREE_SCANNED = _counter_words["compact_free_scanned"]
+COMPACT_ISOLATED = _counter_words["compact_isolated"]
+COMPACT_DAEMON_WAKE = _counter_words["compact_daemon_wake"]
+COMPACT_DAEMON_MIGRATE_SCANNED = _counter_words["compact_daemon_migrate_scanned"]
+COMPACT_DAEMON_FREE_SCANNED = _counter_words["compact_daemon_free_scanned"]
+PGMIGRATE_SUCCESS = _counter_words["pgmigrate_success"]
+PGMIGRATE_FAIL = _counter_words["pgmigrate_fail"]
+THP_FAULT_ALLOC = _counter_words["thp_fault_alloc"]
+THP_FAULT_FALLBACK = _counter_words["thp_fault_fallback"]
+OOM_KILL = _counter_words["oom_kill"]
+WORKINGSET_REFAULT_FILE = _counter_words["workingset_refault_file"]
+WORKINGSET_ACTIVATE_FILE = _counter_words["workingset_activate_file"]
+SLABS_SCANNED = _counter_words["slabs_scanned"]
 ALLOCSTALL = _scalars.words(ZONE_TYPES_MAX)
 """First of one word per zone type."""
 _DIVERGENCE_NAMES = """
