@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help lab install kernels quick golden test test-long docs format readme kernel-table screenshots lock perf-python system-packages clean
+.PHONY: help lab install kernels golden test test-long docs format readme kernel-table screenshots lock perf-python system-packages clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -30,9 +30,6 @@ install: $(VENV)/installed ## create .venv from requirements.lock (PYTHON=... pi
 
 kernels: $(VENV)/installed ## compile the model; seconds once it is cached
 	$(BIN)/python -m pagealloc_model.cli.compile_kernels
-
-quick: $(VENV)/installed ## a verdict in a minute on what differs from HEAD (QUICK_ARGS=...)
-	$(BIN)/python -m tests.quick $(QUICK_ARGS)
 
 golden: kernels ## name every result that differs from the committed ones, in minutes (GOLDEN_ARGS=--help)
 	nice $(BIN)/python -m tests.golden $(GOLDEN_ARGS)

@@ -1,76 +1,67 @@
-"""Which modules of the checkout import which, read from their sources."""
+"""Which modules of the package import which, read from their sources."""
 
 from __future__ import annotations
 
 import ast
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
-ROOTS = ("pagealloc_model", "tests", "benchmarks", "notebooks")
 PACKAGE = "pagealloc_model"
-INSTALLED = "pagealloc_model.notebooks"
-"""What the package calls the folder of notebooks; modules here have the folder's own name."""
 LAZY_NAMES = "_PLACES"
 """In the package's `__init__`: public names, and the modules that they are loaded from."""
-METHOD = "LazyMethod"
-"""Declares a method that another room carries out. Who calls the method uses that room."""
+LATE_IN = ("recording.recording", "predicted.replay", "numbers.comparison", "numbers.validation")
+"""Modules whose classes have methods that a later module carries out."""
 
 
 class ImportGraph:
-    """Modules and their imports, wherever in a file they stand.
+    """Modules and their imports.
 
-    Args:
-        checkout: the top of the source tree.
-        roots: folders whose modules are taken.
+    Attributes:
+        imports: what each module imports, wherever in its file, with the modules that carry out
+            methods that it calls.
+        at_once: what it imports when it is itself imported.
+        methods: by the name of a method, the later module that carries it out.
     """
 
-    def __init__(self, checkout: Path, roots: Sequence[str] = ROOTS) -> None:
-        files = [file for root in roots for file in sorted((checkout / root).rglob("*.py"))]
-        self.files = {module_name(file.relative_to(checkout)): file for file in files}
-        trees = {name: ast.parse(file.read_bytes()) for name, file in self.files.items()}
-        self._lazy = _lazy_names(trees[PACKAGE])
-        self._methods = _method_modules(trees.values())
-        self.imports = {
-            name: frozenset(self._imported(tree)) - {name, PACKAGE} for name, tree in trees.items()
+    def __init__(self, checkout: Path) -> None:
+        files = sorted((checkout / PACKAGE).rglob("*.py"))
+        trees = {
+            module_name(file.relative_to(checkout)): ast.parse(file.read_bytes()) for file in files
         }
+        self._names = trees.keys()
+        self._lazy = _lazy_names(trees[PACKAGE])
+        late = [trees[f"{PACKAGE}.{module}"] for module in LATE_IN]
+        self.methods = {name: to for tree in late for name, to in _late_methods(tree)}
+        self.imports = {name: self._imported(name, ast.walk(tree)) for name, tree in trees.items()}
+        self.at_once = {name: self._imported(name, _at_once(tree)) for name, tree in trees.items()}
 
-    def distances(self, changed: Iterable[str]) -> dict[str, int]:
-        """Imports between each module and the nearest changed one, of those that reach one."""
-        importers: dict[str, list[str]] = {name: [] for name in self.files}
-        for name, imported in self.imports.items():
-            for each in imported:
-                importers[each].append(name)
-        found = {name: 0 for name in changed if name in importers}
-        waiting = deque(found)
-        while waiting:
-            name = waiting.popleft()
-            for each in importers[name]:
-                if each not in found:
-                    found[each] = found[name] + 1
-                    waiting.append(each)
-        return found
-
-    def _imported(self, tree: ast.Module) -> Iterator[str]:
-        for node in ast.walk(tree):
+    def _imported(self, module: str, nodes: Iterator[ast.AST]) -> frozenset[str]:
+        found: set[str] = set()
+        for node in nodes:
             if isinstance(node, ast.Import):
-                names = [each.name for each in node.names]
+                found |= {each.name for each in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module:
-                names = [f"{node.module}.{each.name}" for each in node.names] + [node.module]
+                found |= {f"{node.module}.{each.name}" for each in node.names} | {node.module}
             elif isinstance(node, ast.Attribute):
                 is_package = isinstance(node.value, ast.Name) and node.value.id == "pm"
-                places = self._lazy if is_package else self._methods
-                names = [places[node.attr]] if node.attr in places else []
-            else:
-                continue
-            names = [name.replace(INSTALLED, "notebooks") for name in names]
-            yield from (name for name in names if name in self.files)
+                places = self._lazy if is_package else self.methods
+                found |= {places[node.attr]} if node.attr in places else set()
+        return frozenset(found & self._names) - {module, PACKAGE}
 
 
 def module_name(file: Path) -> str:
     """Name of a module by its file's path in the checkout."""
     parts = file.with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _at_once(node: ast.AST) -> Iterator[ast.AST]:
+    """What runs when a module is imported: no body of a function, nothing for type checkers."""
+    for child in ast.iter_child_nodes(node):
+        is_for_types = isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"
+        if not is_for_types and not isinstance(child, ast.FunctionDef | ast.Lambda):
+            yield child
+            yield from _at_once(child)
 
 
 def _lazy_names(package: ast.Module) -> dict[str, str]:
@@ -82,14 +73,18 @@ def _lazy_names(package: ast.Module) -> dict[str, str]:
     return {}
 
 
-def _method_modules(trees: Iterable[ast.Module]) -> dict[str, str]:
-    """Modules that carry out methods of classes, by the method's name."""
-    return {
-        node.targets[0].id: f"{PACKAGE}.{ast.literal_eval(node.value.args[0])}"
-        for tree in trees
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Assign)
-        and isinstance(node.targets[0], ast.Name)
-        and isinstance(node.value, ast.Call)
-        and getattr(node.value.func, "id", "") == METHOD
-    }
+def _late_methods(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Methods, and the modules that carry them out: each imports a function and returns its value.
+
+    Who calls such a method uses that module.
+    """
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            *_, first, last = [None, *node.body]
+            if (
+                isinstance(first, ast.ImportFrom)
+                and isinstance(last, ast.Return)
+                and isinstance(last.value, ast.Call)
+                and getattr(last.value.func, "id", "") in [each.name for each in first.names]
+            ):
+                yield node.name, first.module or ""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.import_graph import PACKAGE, ImportGraph
+from tests.import_graph import LATE_IN, ImportGraph
 
 SPINE = (
     *("base", "policy", "recording", "allocator", "measured", "predicted", "numbers", "show"),
@@ -21,12 +21,29 @@ TO_BE_CUT = {
     "pagealloc_model.predicted.replay -> pagealloc_model.kernel_source.build",
 }
 """Arrows to a leaf that stand against the order."""
+LATE = {
+    "pagealloc_model.numbers.comparison -> pagealloc_model.show.html.results",
+    "pagealloc_model.numbers.validation -> pagealloc_model.diagnosis.budget",
+    "pagealloc_model.numbers.validation -> pagealloc_model.show.html.results",
+    "pagealloc_model.predicted.replay -> pagealloc_model.numbers.comparison",
+    "pagealloc_model.predicted.replay -> pagealloc_model.predicted.lock_times",
+    "pagealloc_model.predicted.replay -> pagealloc_model.show.html.results",
+    "pagealloc_model.recording.recording -> pagealloc_model.diagnosis.placement",
+    "pagealloc_model.recording.recording -> pagealloc_model.measured.measured",
+    "pagealloc_model.recording.recording -> pagealloc_model.recording.importing",
+    "pagealloc_model.recording.recording -> pagealloc_model.recording.provenance",
+    "pagealloc_model.recording.recording -> pagealloc_model.recording.trim",
+    "pagealloc_model.recording.recording -> pagealloc_model.show.html.results",
+    "pagealloc_model.recording.recording -> pagealloc_model.show.recording_text",
+}
+"""Late imports: of the function that carries out a method, in the method's body, and of its types
+for type checkers. Only the modules `LATE_IN` have them."""
 LINES = 900
 
 
 @pytest.fixture(scope="module")
 def graph(checkout: Path) -> ImportGraph:
-    return ImportGraph(checkout, (PACKAGE,))
+    return ImportGraph(checkout)
 
 
 def room_of(module: str) -> str:
@@ -34,12 +51,15 @@ def room_of(module: str) -> str:
 
 
 def inside(graph: ImportGraph) -> dict[str, list[str]]:
-    """What each module of the rooms imports of the package; a module may name its own package."""
+    """What each module of the rooms imports of the package, late imports apart.
+
+    A module may name its own package.
+    """
     return {
         module: [
             each
             for each in imported
-            if each.startswith("pagealloc_model.") and not module.startswith(f"{each}.")
+            if not module.startswith(f"{each}.") and f"{module} -> {each}" not in LATE
         ]
         for module, imported in graph.imports.items()
         if module.startswith("pagealloc_model.")
@@ -88,6 +108,19 @@ def test_no_module_reaches_itself(graph: ImportGraph) -> None:
         return ()
 
     assert [found for module in imports if (found := circle(module, ()))] == []
+
+
+def test_late_imports_are_in_methods_of_these_modules(graph: ImportGraph) -> None:
+    for arrow in LATE:
+        module, other = arrow.split(" -> ")
+        assert module.removeprefix("pagealloc_model.") in LATE_IN
+        assert other in graph.imports[module]
+        assert other not in graph.at_once[module]
+
+
+def test_who_calls_a_method_uses_what_carries_it_out(graph: ImportGraph) -> None:
+    assert graph.methods["judge_choices"] == "pagealloc_model.diagnosis.placement"
+    assert {"measure", "trim", "to_columns", "compare", "lock_times", "budget"} < {*graph.methods}
 
 
 def test_the_graph_sees_imports(graph: ImportGraph) -> None:

@@ -13,11 +13,14 @@ from pathlib import Path
 import pytest
 
 import pagealloc_model as pm
+from pagealloc_model.diagnosis.budget import error_budget
 from pagealloc_model.diagnosis.placement import judge_placement
 from pagealloc_model.measured.measured import measure
 from pagealloc_model.numbers.comparison import compare
+from pagealloc_model.numbers.validation import Validation
 from pagealloc_model.predicted.lock_times import lock_times
 from pagealloc_model.recording.importing import import_recording
+from pagealloc_model.recording.provenance import provenance
 from pagealloc_model.recording.trim import trim_recording
 
 NAMESPACES = ("fleets", "locks", "synthetic")
@@ -30,11 +33,13 @@ PUBLIC = {
 }
 METHODS: list[tuple[Callable[..., object], Callable[..., object]]] = [
     (pm.Recording.measure, measure),
+    (pm.Recording.provenance, provenance),
     (pm.Recording.judge_choices, judge_placement),
     (pm.Recording.trim, trim_recording),
     (pm.Recording.to_columns, import_recording),
     (pm.Replay.compare, compare),
     (pm.Replay.lock_times, lock_times),
+    (Validation.budget, error_budget),
 ]
 IMPORT_ALONE = """
 import sys
@@ -48,16 +53,37 @@ def test_these_are_the_public_names() -> None:
     assert len(pm.__all__) == len(PUBLIC)
 
 
+def test_names_for_type_checkers_are_those_that_are_loaded(checkout: Path) -> None:
+    tree = ast.parse((checkout / "pagealloc_model/__init__.py").read_text())
+    (for_types,) = [node for node in tree.body if isinstance(node, ast.If)]
+    imported = {
+        alias.asname or alias.name: (node.module, alias.name)
+        for node in for_types.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    loaded = {
+        name: (f"pagealloc_model.{place}", attribute)
+        if attribute
+        else tuple(f"pagealloc_model.{place}".rsplit(".", 1))
+        for name, (place, attribute) in pm._PLACES.items()
+    }
+    assert imported == loaded
+    assert all(getattr(pm, name) is not None for name in loaded)
+
+
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match=r"has no attribute 'nothing'$"):
         _ = pm.nothing
 
 
 @pytest.mark.parametrize(("method", "function"), METHODS)
-def test_methods_are_their_functions(
+def test_methods_take_what_their_functions_take(
     method: Callable[..., object], function: Callable[..., object]
 ) -> None:
-    assert method is function
+    ours, theirs = inspect.signature(method), inspect.signature(function)
+    assert list(ours.parameters.values())[1:] == list(theirs.parameters.values())[1:]
+    assert ours.return_annotation == theirs.return_annotation
     assert inspect.getdoc(method)
 
 

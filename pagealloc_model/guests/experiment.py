@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -16,7 +16,6 @@ import pandas as pd
 from pagealloc_model.base import progress_bar
 from pagealloc_model.base.errors import PageallocError, RecordingError, UsageError
 from pagealloc_model.base.files import written_whole
-from pagealloc_model.base.lazy import LazyMethod
 from pagealloc_model.base.progress_bar import Report, unreported
 from pagealloc_model.base.text import WIDTH, count_of
 from pagealloc_model.base.version import __version__
@@ -290,13 +289,18 @@ class ExperimentResult:
         changes: one row for each pair, quantity and mode of reclaim; see `changes_table`.
     """
 
-    _repr_html_ = LazyMethod("show.html.results", "experiment_html")
-    _repr_pretty_ = LazyMethod("show.html.results", "print_text")
-
     plan: Plan
     sides: tuple[Side, ...]
     runs: pd.DataFrame
     changes: pd.DataFrame
+
+    def _repr_html_(self) -> str:
+        from pagealloc_model.show.html.results import experiment_html
+
+        return experiment_html(self)
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(self.to_text())
 
     @cached_property
     def score(self) -> pd.DataFrame:

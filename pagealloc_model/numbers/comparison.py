@@ -7,14 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from pagealloc_model.allocator.pcp import high_limits
 from pagealloc_model.base.errors import PageallocError, UsageError
-from pagealloc_model.base.lazy import LazyMethod
 from pagealloc_model.base.table import Table
 from pagealloc_model.base.text import TERMINAL, count_of, paragraph
 from pagealloc_model.base.version import __version__
@@ -538,9 +537,6 @@ class Comparison:
         errors: the model's errors on this recording; `NOT_VALIDATED` unless it was validated.
     """
 
-    _repr_html_ = LazyMethod("show.html.results", "comparison_html")
-    _repr_pretty_ = LazyMethod("show.html.results", "print_text")
-
     base: Replay
     patch: Replay
     pairs: tuple[tuple[Quantity, Quantity], ...]
@@ -548,6 +544,14 @@ class Comparison:
 
     def __repr__(self) -> str:
         return _short_text(self.rows, self.title, self.errors.refused)
+
+    def _repr_html_(self) -> str:
+        from pagealloc_model.show.html.results import comparison_html
+
+        return comparison_html(self)
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(self.to_text())
 
     @property
     def title(self) -> str:

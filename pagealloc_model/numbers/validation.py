@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from pagealloc_model.base import progress_bar
 from pagealloc_model.base.arrays import bin_width_ns
-from pagealloc_model.base.lazy import LazyMethod
 from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.base.table import Table
 from pagealloc_model.base.text import WIDTH, count_of, paragraph, percent
@@ -39,6 +38,7 @@ from pagealloc_model.predicted.tables import LITERAL
 from pagealloc_model.recording.recorded_machine import missing_topology, start_snapshots
 
 if TYPE_CHECKING:
+    from pagealloc_model.diagnosis.budget import Budget
     from pagealloc_model.policy.kernel_rules import KernelRules
     from pagealloc_model.predicted.demand.demand import Demand
     from pagealloc_model.recording.recording import Recording
@@ -96,10 +96,6 @@ class Validation:
         seeds: chaotic quantities as ranges over seeds, if asked for.
     """
 
-    budget = LazyMethod("diagnosis.budget", "error_budget")
-    _repr_html_ = LazyMethod("show.html.results", "validation_html")
-    _repr_pretty_ = LazyMethod("show.html.results", "print_text")
-
     recording: Recording
     replay: Replay
     measured: Measured
@@ -113,6 +109,20 @@ class Validation:
 
     def __repr__(self) -> str:
         return self.to_text()
+
+    def _repr_html_(self) -> str:
+        from pagealloc_model.show.html.results import validation_html
+
+        return validation_html(self)
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(self.to_text())
+
+    def budget(self, windows: Sequence[Validation] | None = None) -> Budget:
+        """Which truth, imposed, removes which error; see `budget.error_budget`."""
+        from pagealloc_model.diagnosis.budget import error_budget
+
+        return error_budget(self, windows)
 
     @cached_property
     def scores(self) -> pd.DataFrame:

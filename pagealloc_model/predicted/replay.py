@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -18,7 +18,6 @@ from pagealloc_model.base import progress_bar
 from pagealloc_model.base.arrays import bin_edges, parts
 from pagealloc_model.base.errors import PolicyError, UsageError
 from pagealloc_model.base.jit import kernel_fingerprint
-from pagealloc_model.base.lazy import LazyMethod
 from pagealloc_model.base.version import __version__
 from pagealloc_model.kernel_source.build import KernelBuild
 from pagealloc_model.measured.folios import folio_table
@@ -56,7 +55,9 @@ from pagealloc_model.recording.trace.columns import Event
 
 if TYPE_CHECKING:
     from pagealloc_model.allocator.hooks import Hooks
+    from pagealloc_model.numbers.comparison import Comparison
     from pagealloc_model.predicted.demand.demand import Demand
+    from pagealloc_model.predicted.lock_times import LockModel, LockTimes
     from pagealloc_model.recording.recording import Recording
     from pagealloc_model.recording.trace.columns import Trace
 
@@ -208,11 +209,6 @@ class Replay(Tables):
         over_ns: of a closed loop, when the last recorded event was over, on the recording's clock.
     """
 
-    compare = LazyMethod("numbers.comparison", "compare")
-    lock_times = LazyMethod("predicted.lock_times", "lock_times")
-    _repr_html_ = LazyMethod("show.html.results", "replay_html")
-    _repr_pretty_ = LazyMethod("show.html.results", "print_replay")
-
     name: str
     machine: Machine
     policy: Policy
@@ -245,6 +241,28 @@ class Replay(Tables):
 
     def __repr__(self) -> str:
         return f"<Replay of {self.name}, {self.asked_policy}, {self.assumptions.reclaim} reclaim>"
+
+    def _repr_html_(self) -> str:
+        from pagealloc_model.show.html.results import replay_html
+
+        return replay_html(self)
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        from pagealloc_model.show.html.results import replay_text
+
+        printer.text(replay_text(self))
+
+    def compare(self, patch: Replay) -> Comparison:
+        """Put another replay of the same recording beside this one; see `comparison.compare`."""
+        from pagealloc_model.numbers.comparison import compare
+
+        return compare(self, patch)
+
+    def lock_times(self, model: LockModel | None = None) -> LockTimes:
+        """Time at zone->lock, from a queue at each lock; see `lock_times.lock_times`."""
+        from pagealloc_model.predicted.lock_times import lock_times
+
+        return lock_times(self, model)
 
     @cached_property
     def lock(self) -> pd.DataFrame:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from pagealloc_model.base.errors import RecordingError, known_names
 from pagealloc_model.base.files import given, is_given, json_of, text_of
-from pagealloc_model.base.lazy import LazyMethod
 from pagealloc_model.base.memo import Memo
-from pagealloc_model.base.progress_bar import progress
+from pagealloc_model.base.progress_bar import Report, progress
 from pagealloc_model.base.text import LONGEST_TEXT, as_name, count_of
 from pagealloc_model.recording import event_files
 from pagealloc_model.recording.event_files import STORE_FILE as STORE_FILE
@@ -38,6 +37,14 @@ from pagealloc_model.recording.trace.columns import Trace
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from pagealloc_model.diagnosis.placement import Placement
+    from pagealloc_model.measured.measured import Measured
+    from pagealloc_model.policy.kernel_rules import KernelRules
+    from pagealloc_model.policy.policy import Assumptions
+    from pagealloc_model.recording.importing import ImportResult
+    from pagealloc_model.recording.provenance import ProvenanceCheck
+    from pagealloc_model.recording.trim import TrimResult
 
 RECORDING_VERSION = 1
 META_FILE = "meta.json"
@@ -76,14 +83,6 @@ class Recording(Memo):
         left_alone: what else lies in the directory and is not read, one line each.
     """
 
-    provenance = LazyMethod("recording.provenance", "provenance")
-    measure = LazyMethod("measured.measured", "measure")
-    judge_choices = LazyMethod("diagnosis.placement", "judge_placement")
-    trim = LazyMethod("recording.trim", "trim_recording", of="path")
-    to_columns = LazyMethod("recording.importing", "import_recording", of="path")
-    _repr_html_ = LazyMethod("show.html.results", "recording_html")
-    _repr_pretty_ = LazyMethod("show.html.results", "print_recording")
-
     path: Path
     name: str
     event_file: Path
@@ -93,6 +92,78 @@ class Recording(Memo):
 
     def __repr__(self) -> str:
         return f"<Recording {self.name} of {self.path}>"
+
+    def _repr_html_(self) -> str:
+        from pagealloc_model.show.html.results import recording_html
+
+        return recording_html(self)
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        from pagealloc_model.show.recording_text import recording_text
+
+        printer.text(recording_text(self))
+
+    def measure(self, *, bin_ns: int = 1_000_000_000) -> Measured:
+        """Take the tables of a replay from this recording alone; see `measured.measure`."""
+        from pagealloc_model.measured.measured import measure
+
+        return measure(self, bin_ns=bin_ns)
+
+    def provenance(self) -> tuple[ProvenanceCheck, ...]:
+        """Check whether this recording can be believed; see `provenance.provenance`."""
+        from pagealloc_model.recording.provenance import provenance
+
+        return provenance(self)
+
+    def judge_choices(
+        self, *, rules: KernelRules | str | None = None, assumptions: Assumptions | None = None
+    ) -> Placement:
+        """Judge every choice from the true state before it; see `placement.judge_placement`."""
+        from pagealloc_model.diagnosis.placement import judge_placement
+
+        return judge_placement(self, rules=rules, assumptions=assumptions)
+
+    def trim(
+        self,
+        destination: str | Path,
+        *,
+        start_s: float | None = None,
+        seconds: float | None = None,
+        events: int | None = None,
+        anonymise: bool = False,
+        compress: bool = True,
+        keep_names: Collection[str] = (),
+        keep_functions: bool = False,
+    ) -> TrimResult:
+        """Write the part that lies in a window as a recording; see `trim.trim_recording`."""
+        from pagealloc_model.recording.trim import trim_recording
+
+        return trim_recording(
+            self.path,
+            destination,
+            start_s=start_s,
+            seconds=seconds,
+            events=events,
+            anonymise=anonymise,
+            compress=compress,
+            keep_names=keep_names,
+            keep_functions=keep_functions,
+        )
+
+    def to_columns(
+        self,
+        destination: str | Path,
+        *,
+        compress: bool = True,
+        reader: str = "own",
+        progress: Report | None = None,
+    ) -> ImportResult:
+        """Write this recording with its events as columns; see `importing.import_recording`."""
+        from pagealloc_model.recording.importing import import_recording
+
+        return import_recording(
+            self.path, destination, compress=compress, reader=reader, progress=progress
+        )
 
     @cached_property
     def trace(self) -> Trace:

@@ -14,7 +14,6 @@ from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.state import make_state
 from pagealloc_model.base.arrays import Column
 from pagealloc_model.base.errors import PolicyError, UsageError
-from pagealloc_model.base.lazy import LazyMethod
 from pagealloc_model.base.progress_bar import Report, part_of, unreported
 from pagealloc_model.base.progress_bar import progress as progress_bar
 from pagealloc_model.base.table import Table
@@ -318,12 +317,17 @@ class FleetResult:
         synthetic: hosts were made up.
     """
 
-    _repr_html_ = LazyMethod("show.html.results", "fleet_html")
-    _repr_pretty_ = LazyMethod("show.html.results", "print_text")
-
     hosts: pd.DataFrame
     policies: Mapping[str, Policy]
     synthetic: bool
+
+    def _repr_html_(self) -> str:
+        from pagealloc_model.show.html.results import fleet_html
+
+        return fleet_html(self)
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(self.to_text())
 
     def to_pandas(self) -> pd.DataFrame:
         """A copy of the table of hosts."""

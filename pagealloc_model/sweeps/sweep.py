@@ -13,7 +13,6 @@ import pandas as pd
 
 from pagealloc_model.base.errors import UsageError, known_names
 from pagealloc_model.base.files import written_whole
-from pagealloc_model.base.lazy import LazyMethod
 from pagealloc_model.base.progress_bar import progress as progress_bar
 from pagealloc_model.base.table import Table
 from pagealloc_model.base.text import WIDTH, ascii_only, count_of, number, paragraph
@@ -72,12 +71,17 @@ class SweepResult:
         reused: how many points were known before.
     """
 
-    _repr_html_ = LazyMethod("show.html.results", "sweep_html")
-    _repr_pretty_ = LazyMethod("show.html.results", "print_text")
-
     rows: pd.DataFrame
     axes: tuple[str, ...]
     reused: int = 0
+
+    def _repr_html_(self) -> str:
+        from pagealloc_model.show.html.results import sweep_html
+
+        return sweep_html(self)
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(self.to_text())
 
     def to_pandas(self) -> pd.DataFrame:
         """A copy of the table."""

@@ -35,7 +35,7 @@ from pagealloc_model.numbers.quantities import scoped_quantity, windows_of
 from pagealloc_model.predicted.tables import EMPTY_SITES
 from pagealloc_model.recording import provenance
 from pagealloc_model.recording.trace.columns import EVENT_NAMES
-from pagealloc_model.show.recording_text import describe_recording, recording_text
+from pagealloc_model.show.recording_text import describe_recording
 
 if TYPE_CHECKING:
     from pagealloc_model.measured.rules import RuleEvidence
@@ -269,19 +269,9 @@ def comparison_html(comparison: Comparison) -> str:
     )
 
 
-def print_recording(recording: Recording, printer: Any, cycle: bool) -> None:
-    """Print as `pagealloc info` does."""
-    printer.text(recording_text(recording))
-
-
-def print_replay(replay: Replay, printer: Any, cycle: bool) -> None:
-    """Print a few lines; arguments as above."""
-    printer.text(paragraph(f"{replay.name}, predicted: {_replay_words(replay)}"))
-
-
-def print_text(result: Any, printer: Any, cycle: bool) -> None:
-    """Print what has `to_text()`; arguments as above."""
-    printer.text(result.to_text())
+def replay_text(replay: Replay) -> str:
+    """A few lines on a replay."""
+    return paragraph(f"{replay.name}, predicted: {_replay_words(replay)}")
 
 
 RECORDING_MARKS = {
