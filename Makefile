@@ -10,7 +10,6 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 LAB_ARGS ?=
-QUICK_ARGS ?=
 GOLDEN_ARGS ?=
 PYTEST_ARGS ?=
 # two files of tests at once; browser tests stay last on both sides (tests/conftest.py)
