@@ -24,7 +24,7 @@ from pagealloc_model.recording.recording import Recording, open_recording
 from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Event, Trace
 from tests import synthetic_perf_data as perf
 from tests.event_text import EventText
-from tests.measured.test_lock_tracepoints import DMA32, NORMAL, ZONES, Events
+from tests.measured.test_transactions_announced import DMA32, NORMAL, ZONES, Events
 from tests.recording.proc.samples_of import DIRECTORY
 from tests.synthetic_perf_data import Declared, Tracepoint
 

@@ -37,7 +37,7 @@ from pagealloc_model.recording.recording import Recording, open_recording
 from pagealloc_model.recording.trace.columns import Losses, Trace
 from pagealloc_model.recording.zone_map import ZoneMap
 from tests.event_text import EventText
-from tests.predicted.test_demand import Script
+from tests.predicted.demand.test_demand import Script
 from tests.predicted.test_no_peeking import blinded
 from tests.recording.proc.samples_of import sample
 from tests.small_recordings import (

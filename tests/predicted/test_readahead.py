@@ -27,8 +27,8 @@ from pagealloc_model.predicted.demand.elastic import page_cache_places
 from pagealloc_model.predicted.demand.folio_orders import with_page_cache_orders
 from pagealloc_model.recording.recorded_machine import start_snapshots
 from tests.oracle.readahead import Kernel, Request, asked
-from tests.predicted.test_elastic_demand import Files
-from tests.predicted.test_folio_orders import _check_frees
+from tests.predicted.demand.test_elastic import Files
+from tests.predicted.demand.test_folio_orders import _check_frees
 from tests.small_recordings import small_machine
 
 ELASTIC = Assumptions(reclaim="elastic")

@@ -16,7 +16,7 @@ from pagealloc_model.predicted.carrier import ModelCarrier
 from pagealloc_model.predicted.replay import Replay
 from pagealloc_model.predicted.run import CHUNK, Checkpoint, PageBalance, changes
 from tests.allocator.event_sequence import random_events, start_state
-from tests.predicted.test_prediction import assert_identical
+from tests.predicted.test_replay import assert_identical
 from tests.small_recordings import shipped_recording, shipped_replay
 
 EVENTS = 3000

@@ -20,7 +20,7 @@ from pagealloc_model.sweeps.fleets import (
     range_words,
     run_cache_host,
 )
-from tests.show.test_post import assert_mailable
+from tests.show.post.test_tables import assert_mailable
 from tests.small_recordings import write_recording
 
 HOSTS = pm.fleets.SyntheticHosts(

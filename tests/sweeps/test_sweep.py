@@ -29,7 +29,7 @@ from pagealloc_model.sweeps.records import (
     recording_digest,
 )
 from pagealloc_model.sweeps.sweep import SweepResult
-from tests.show.test_post import assert_mailable
+from tests.show.post.test_tables import assert_mailable
 from tests.small_recordings import write_recording
 
 BATCHES = [1, 4, 15, 31]

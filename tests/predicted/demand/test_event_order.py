@@ -10,7 +10,7 @@ from pytest import MonkeyPatch
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.base import arrays
-from tests.predicted.test_demand import Script, told
+from tests.predicted.demand.test_demand import Script, told
 
 BEFORE_REQUEST = "a0 +10 !a1 !f1 a2^1:GFP_HIGHUSER_MOVABLE a4"
 """An interrupt with a request and a free, nearer to the task's request behind it."""

@@ -25,7 +25,7 @@ from pagealloc_model.recording.trace.perf_data import read_perf_data
 from pagealloc_model.recording.trim import trim_recording
 from pagealloc_model.recording.zone_map import ZoneMap
 from tests import synthetic_perf_data as perf
-from tests.measured.test_measured_transactions import Row, rows
+from tests.measured.test_transactions import Row, rows
 from tests.recording.proc.samples_of import sample as state_file
 from tests.synthetic_perf_data import Tracepoint
 

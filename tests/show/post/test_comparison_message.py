@@ -37,7 +37,7 @@ SECTIONS = ("What", "On what", "Results", "Charts", "How far to believe it", "As
 @pytest.fixture(scope="module")
 def posted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, pd.DataFrame]]:
     """The text that the command writes for kbuild, and the rows its table is made from."""
-    path = Path(__file__).parents[2] / "data" / "kbuild"
+    path = Path(__file__).parents[3] / "data" / "kbuild"
     if not path.exists():
         pytest.skip("data/kbuild is not in this checkout")
     patch = pytest.MonkeyPatch()

@@ -25,7 +25,7 @@ from pagealloc_model.predicted.demand.elastic import (
 from pagealloc_model.predicted.replay import replay
 from pagealloc_model.predicted.start.elastic import with_cached_pages
 from pagealloc_model.recording.trace.columns import Trace
-from tests.predicted.test_demand import PAGE, Script, told
+from tests.predicted.demand.test_demand import PAGE, Script, told
 from tests.small_recordings import END_PFN, TimedEvents, shipped_recording, small_machine
 
 HIGHUSER_MOVABLE = 0x100CCA

@@ -26,7 +26,7 @@ from pagealloc_model.predicted.demand.reclaim import KSWAPD_NAP_NS, direct_recla
 from pagealloc_model.predicted.prepared import recorded_machine
 from pagealloc_model.recording.machine import Machine
 from tests.allocator.event_sequence import BLOCK, start_state
-from tests.predicted.test_demand import PAGE, Script
+from tests.predicted.demand.test_demand import PAGE, Script
 from tests.small_recordings import EVENTS_BEGIN_NS, shipped_recording, small_machine
 
 NO_SUITABLE_PAGE, CONTENDED, SUCCESS = 3, 7, 8

@@ -23,7 +23,7 @@ from pagealloc_model.recording.proc.zoneinfo import parse_zoneinfo
 from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Event, Trace
 from pagealloc_model.recording.zone_map import ZoneMap
 from tests.event_text import EventText
-from tests.predicted.test_demand import Script
+from tests.predicted.demand.test_demand import Script
 from tests.recording.proc.samples_of import sample
 
 ZONES = ZoneMap.of(parse_zoneinfo(sample("6.1", "zoneinfo")))
