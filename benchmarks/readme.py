@@ -211,7 +211,6 @@ PARTS: dict[str, Callable[[], Iterable[str]]] = {
     "defrag-rounds": defrag_round_lines,
     "build-rounds": build_rounds.round_lines,
     "sweep": lambda: sweep_table(("threads", "points", "cluster"), "sweeps of `kbuild` as shipped"),
-    "fleet": lambda: sweep_table(("fleet",), "hosts of 64 GiB without and with the gate"),
     "ownership": lambda: table_lines(ownership.summary()),
     "ownership-cpus": lambda: table_lines(ownership.purgers().drop(columns="load")),
     "ownership-pressure": lambda: table_lines(ownership.pressure()),

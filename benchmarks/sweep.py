@@ -1,18 +1,16 @@
-"""Sweeps and fleets: two cores over one, a thousand points, a restart, a cluster, 120 hosts.
+"""Sweeps: two cores over one, a thousand points, a restart, a cluster.
 
-Usage: python benchmarks/sweep.py [threads | points | cluster | fleet ...]
+Usage: python benchmarks/sweep.py [threads | points | cluster ...]
 
 `threads`: the same sweep by one thread, by two, and by two processes. `points`: 1,000 policies on
 the shipped recording; the process is killed half-way and started again. `cluster`: the same rows by
-threads and by a Dask cluster of two processes. `fleet`: 2 x 60 made-up hosts of 64 GiB, as in the
-proposal "mm/ page_alloc: skip high atomic reservation at or below costly order". Nothing is taken
-from the user's cache. Times are wall-clock times: let nothing else run.
+threads and by a Dask cluster of two processes. Nothing is taken from the user's cache. Times are
+wall-clock times: let nothing else run.
 """
 
 from __future__ import annotations
 
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -26,7 +24,6 @@ import pandas as pd
 import pagealloc_model as pm
 
 RECORDING = "kbuild"
-HOSTS_A_SIDE = 60
 THOUSAND = {"pcp_batch": range(1, 251), "pcp_batch_scale_max": [0, 2, 4, 6]}
 Rows = list[tuple[str, float, str]]
 """What, value, unit."""
@@ -155,35 +152,10 @@ def cluster(points: int = 40) -> Rows:
     ]
 
 
-def fleet(count: int = HOSTS_A_SIDE) -> Rows:
-    """Both sides of made-up hosts, the B side under the threshold of order 3."""
-    hosts = pm.fleets.SyntheticHosts(count=count, gib=64, nr_cpus=8, rules="6.18")
-    begun, used = time.perf_counter(), time.process_time()
-    result = pm.fleets.fleet(
-        hosts,
-        hosts.with_other_seeds(),
-        patch_policy=pm.Policy(highatomic_gate_order=3),
-        cache=False,
-    )
-    taken, cpu = time.perf_counter() - begun, time.process_time() - used
-    blocks = result.compared(["highatomic_blocks_end"]).iloc[0]
-    return [
-        ("hosts", len(result.hosts), ""),
-        ("hosts that failed", len(result.failed), ""),
-        ("HighAtomic pageblocks, base, lowest", blocks["base_lowest"], "blocks"),
-        ("HighAtomic pageblocks, base, highest", blocks["base_highest"], "blocks"),
-        ("HighAtomic pageblocks, patch, highest", blocks["patch_highest"], "blocks"),
-        ("time", taken, "s"),
-        ("CPU time", cpu, "s"),
-        ("most memory", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, "MiB"),
-    ]
-
-
 PARTS: dict[str, Callable[[], Rows]] = {
     "threads": threads,
     "points": points,
     "cluster": cluster,
-    "fleet": fleet,
 }
 
 

@@ -215,10 +215,11 @@ def assumed_for_all(
     What lies at an fsspec address is opened by workers alone, so that it has no say.
     """
     from pagealloc_model.policy.policy import Assumptions
-    from pagealloc_model.sweeps.records import is_address
+    from pagealloc_model.sweeps.records import in_folders, is_address
 
-    each = [place for place in dict.fromkeys(places) if not is_address(place)]
-    if asked == "closed" and not len({*places}) == len(each) == 1:
+    places = list(dict.fromkeys(map(str, in_folders(places))))
+    each = [place for place in places if not is_address(place)]
+    if asked == "closed" and not len(places) == len(each) == 1:
         raise UsageError("--reclaim closed takes the costs of one recording here: give one")
     choices = [assumed(opened(place), *policies, asked=asked) for place in each]
     choices.sort(key=lambda choice: choice[0].mode == "literal")

@@ -169,10 +169,10 @@ def add_fleet(commands: Commands) -> None:
         "fleet",
         run_fleet,
         "compare two sets of hosts: ranges over hosts, intervals, significance",
-        example="pagealloc fleet --synthetic 8 --gib 16 --patch-set highatomic_gate_order=3",
+        example="pagealloc fleet --base A/ --patch B/ --patch-set highatomic_gate_order=3",
         more="""
-        Hosts are recordings (--base and --patch), or made up (--synthetic): full of page cache,
-        with atomic requests of orders 0 to 3, each by its own seed. Finished hosts are kept.
+        Hosts are recordings; a folder of recordings stands for all of them. Finished hosts are
+        kept.
         """,
         policy_fields=True,
     )
@@ -196,14 +196,6 @@ def add_fleet(commands: Commands) -> None:
         default=[],
         help="policy of the B side (default: as recorded); may be repeated",
     )
-    parser.add_argument(
-        "--synthetic", type=int, metavar="N", default=0, help="make up N hosts on each side"
-    )
-    parser.add_argument("--gib", type=float, metavar="N", default=64, help="memory (default 64)")
-    parser.add_argument("--cpus", type=int, metavar="N", default=8, help="CPUs (default 8)")
-    parser.add_argument(
-        "--read-pages", type=int, metavar="N", default=0, help="page cache read by a made-up host"
-    )
     add_rules(parser)
     add_reclaim(parser)
     parser.add_argument("--workers", type=int, metavar="N", help="threads (default: one a CPU)")
@@ -218,27 +210,11 @@ def run_fleet(options: argparse.Namespace) -> int:
     """Run both sides, write and print; 1 if a host failed."""
     policies = [Policy.parse(words) for words in (options.base_set, options.patch_set)]
     base, patch = options.base, options.patch
-    if options.synthetic:
-        if base or patch:
-            raise UsageError("--synthetic makes up both sides; leave --base and --patch out")
-        if options.reclaim:
-            raise UsageError("--synthetic hosts have a reclaim of their own; leave --reclaim out")
-        from pagealloc_model.sweeps.fleets import SyntheticHosts
-
-        base = SyntheticHosts(
-            count=options.synthetic,
-            gib=options.gib,
-            nr_cpus=options.cpus,
-            rules=options.rules or "",
-            read_pages=options.read_pages,
-        )
-        patch = base.with_other_seeds()
-    elif not (base and patch):
-        raise UsageError("a fleet needs hosts: recordings for --base and --patch, or --synthetic N")
+    if not (base and patch):
+        raise UsageError("a fleet needs hosts: recordings for --base and --patch")
     import pagealloc_model as pm
 
-    hosts = [] if options.synthetic else [*base, *patch]
-    reclaim, assumptions = assumed_for_all(hosts, *policies, asked=options.reclaim)
+    reclaim, assumptions = assumed_for_all([*base, *patch], *policies, asked=options.reclaim)
     result = pm.fleets.fleet(
         base,
         patch,

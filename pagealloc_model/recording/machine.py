@@ -324,9 +324,7 @@ _LOWMEM_RESERVE_RATIO = "256 256 32"
 """Of DMA, DMA32 and Normal (S1.8)."""
 
 
-def synthetic_machine(
-    gib: float, nr_cpus: int, rules: KernelRules, *, nodes: int = 1, managed_share: float = 1.0
-) -> Machine:
+def synthetic_machine(gib: float, nr_cpus: int, rules: KernelRules, *, nodes: int = 1) -> Machine:
     """A machine with all its memory in one stretch, cut into DMA, DMA32 and Normal.
 
     Args:
@@ -334,7 +332,6 @@ def synthetic_machine(
         nr_cpus: CPUs, spread over the nodes in turn.
         rules: for the watermarks.
         nodes: NUMA nodes of equal size.
-        managed_share: share of the pages that the allocator manages.
 
     Raises:
         UsageError: no memory, no CPU or no node.
@@ -357,7 +354,7 @@ def synthetic_machine(
         }
         for name, (low, high) in bounds.items():
             low, high = max(low, first), min(high, end)
-            managed = int(max(high - low, 0) * managed_share) // _SPAN * _SPAN
+            managed = max(high - low, 0) // _SPAN * _SPAN
             zones.append(_zone(name, low, high, node=node, managed=managed))
     machine = Machine(
         zones=tuple(zones), nr_cpus=nr_cpus, cpu_nodes=tuple(cpu % nodes for cpu in range(nr_cpus))

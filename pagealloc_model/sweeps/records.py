@@ -38,7 +38,7 @@ from pagealloc_model.base.version import __version__
 from pagealloc_model.measured.rules import choose_rules
 from pagealloc_model.predicted.prepared import forget_prepared, prepare
 from pagealloc_model.predicted.replay import Cancelled
-from pagealloc_model.recording.event_files import event_files_of
+from pagealloc_model.recording.event_files import event_file_of, event_files_of
 from pagealloc_model.recording.recording import Recording, files_of, open_recording
 from pagealloc_model.sweeps.design import Settings
 from pagealloc_model.sweeps.metrics import Row, replay_metrics
@@ -323,6 +323,19 @@ def named_recording(source: Recording | str | Path) -> SweptRecording:
         place=str(recording.path),
         recording=recording if recording is source else None,
     )
+
+
+def in_folders(sources: Iterable[Recording | str | Path]) -> list[Recording | str | Path]:
+    """Recordings, paths and addresses; a folder of recordings stands for those in it, by name."""
+    found: list[Recording | str | Path] = []
+    for source in sources:
+        place = Path(source) if isinstance(source, str | Path) else None
+        inside: list[Path] = []
+        if place is not None and place.is_dir() and event_file_of(place) is None:
+            folders = sorted(folder for folder in place.iterdir() if folder.is_dir())
+            inside = [folder for folder in folders if event_file_of(folder) is not None]
+        found += inside or [source]
+    return found
 
 
 @dataclass(kw_only=True)

@@ -28,6 +28,7 @@ from pagealloc_model.sweeps.records import (
     Task,
     columns_of,
     completed,
+    in_folders,
     named_recording,
     point_key,
     records_by_cluster,
@@ -386,7 +387,8 @@ def sweep(
     finished when a sweep is interrupted stay in the cache.
 
     Args:
-        recordings: recordings, paths, or fsspec addresses (protocol://path) that workers read.
+        recordings: recordings, paths, folders of recordings, or fsspec addresses (protocol://path)
+            that workers read.
         vary: values by axis, of which every combination is a point; or the points themselves, such
             as `space_filling` and `one_at_a_time` make. Axes are fields of `Policy`, "policy"
             (whole ones, kernel builds and hooks too), "rules" and "assumptions.FIELD".
@@ -418,7 +420,7 @@ def sweep(
             point,
             Task(key=point_key(recording.digest, settings), recording=recording, settings=settings),
         )
-        for recording in dict.fromkeys([named_recording(source) for source in recordings])
+        for recording in dict.fromkeys(map(named_recording, in_folders(recordings)))
         for seed in dict.fromkeys(seeds)
         for point in points
         for settings in [replace(base.with_values(point), seed=seed)]

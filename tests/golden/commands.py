@@ -18,7 +18,6 @@ from tests.golden.replays import shipped_names
 
 SMALL = "mixed_6.1"
 SNAPSHOT = "data/kbuild/snapshots/00000009726473758541"
-HOSTS = "--synthetic 2 --gib 4 --cpus 2 --read-pages 30000"
 MADE_ANEW = ["model", "version", "seconds", "finished", "key"]
 """Columns of a sweep's table that say who made a row and when."""
 FILE_HASH = re.compile(r"\b[0-9a-f]{64}\b")
@@ -80,8 +79,6 @@ COMMANDS = (
     f"sweep {SMALL} --vary pcp_batch=15:255:16 --points 3 --seeds 2",
     f"sweep {SMALL} --vary pcp_batch=15,63 --sensitivity refill_acquisitions",
     f"sweep {SMALL} --vary pcp_batch=15,63 --pareto refill_acquisitions,drain_acquisitions",
-    f"fleet {HOSTS} --patch-set highatomic_gate_order=3",
-    f"fleet {HOSTS} --patch-set highatomic_gate_order=3 --json",
     "fleet --base kbuild xfree --patch kbuild xfree --patch-set pcp_batch=127",
     "synth exit -o out --cpus 2 --gib 1 --set pages=1024",
     "synth boot -o out --cpus 2 --gib 1",

@@ -1,8 +1,9 @@
-"""Fleets of recordings and of made-up hosts."""
+"""Fleets: two sides of recordings, and what is said of their difference."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,120 +11,72 @@ import pandas as pd
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model.base.errors import PolicyError, UsageError
+from pagealloc_model.base.errors import RecordingError, UsageError
 from pagealloc_model.cli import main
 from pagealloc_model.numbers.statistics import resampled_interval
-from pagealloc_model.policy.kernel_rules import KernelRules
-from pagealloc_model.recording.machine import synthetic_machine
 from pagealloc_model.sweeps import records
-from pagealloc_model.sweeps.fleets import (
-    range_words,
-    run_cache_host,
-)
+from pagealloc_model.sweeps.fleets import range_words
 from tests.show.post.test_tables import assert_mailable
 from tests.small_recordings import write_recording
 
-HOSTS = pm.fleets.SyntheticHosts(
-    count=3, gib=2, nr_cpus=2, rules="6.18", cache_pages=1 << 15, read_pages=1 << 15
-)
-GATE = pm.Policy(highatomic_gate_order=3)
+
+@pytest.fixture(scope="module")
+def sides(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of recordings for each side: two hosts and three."""
+    folder = tmp_path_factory.mktemp("sides")
+    for name in ("a/a0", "a/a1", "b/b0", "b/b1", "b/b2"):
+        path = folder / name
+        path.parent.mkdir(exist_ok=True)
+        (write_recording(path) / "note.txt").write_text(name)
+    (folder / "b" / "logs").mkdir()
+    return folder
 
 
 @pytest.fixture(scope="module")
-def made_up(tmp_path_factory: pytest.TempPathFactory) -> pm.fleets.FleetResult:
-    cache = tmp_path_factory.mktemp("points")
-    return pm.fleets.fleet(HOSTS, HOSTS.with_other_seeds(), patch_policy=GATE, cache=cache)
-
-
-def test_small_made_up_hosts_have_room_for_their_cache() -> None:
-    for gib in (1, 4, 5):
-        (host,) = pm.fleets.SyntheticHosts(count=1, gib=gib).hosts().values()
-        highest = [zone.managed for zone in host["machine"].zones if zone.managed][-1]
-        assert 0 < host["cache_pages"] <= highest // 2
-
-
-def test_hosts_differ_by_seed_and_sides_by_policy(made_up: pm.fleets.FleetResult) -> None:
-    hosts = made_up.to_pandas()
-    assert list(hosts["side"]) == ["base"] * 3 + ["patch"] * 3
-    assert list(hosts["host"]) == [f"host {seed}" for seed in range(6)]
-    assert made_up.failed.empty
-    assert hosts["reclaimed_pages"].nunique() == 6
-    assert (hosts.loc[hosts["side"] == "base", "highatomic_blocks_most"] > 0).all()
-    assert (hosts.loc[hosts["side"] == "patch", "highatomic_blocks_most"] == 0).all()
-
-
-def test_a_host_is_the_same_every_time(tmp_path: Path, made_up: pm.fleets.FleetResult) -> None:
-    again = pm.fleets.fleet(
-        HOSTS, HOSTS.with_other_seeds(), patch_policy=GATE, cache=tmp_path, workers=1
+def replayed(sides: Path) -> pm.fleets.FleetResult:
+    return pm.fleets.fleet(
+        [sides / "a"], [str(sides / "b")], patch_policy=pm.Policy(pcp_batch=4), cache=False
     )
-    drop = ["seconds", "finished"]
-    pd.testing.assert_frame_equal(again.hosts.drop(columns=drop), made_up.hosts.drop(columns=drop))
-    result = pm.fleets.fleet(HOSTS, HOSTS.with_other_seeds(), patch_policy=GATE, cache=tmp_path)
-    pd.testing.assert_frame_equal(result.hosts, again.hosts)
 
 
-def test_a_host_keeps_its_pages_and_kswapd_keeps_up() -> None:
-    rules = KernelRules.preset("6.18")
-    machine = synthetic_machine(2, 2, rules)
-    row, free_buddies = run_cache_host(
-        machine, pm.Policy(), rules, seed=3, cache_pages=1 << 15, read_pages=1 << 15
-    )
-    free = (free_buddies.sum(axis=(1, 3)) << np.arange(15)).sum(axis=1)
-    low, high = (
-        sum(getattr(zone, mark) + zone.lowmem_reserve[2] for zone in machine.zones if zone.managed)
-        for mark in ("min", "high")
-    )
-    assert free.min() > low
-    assert free.max() < 4 * high
-    assert row["reclaimed_pages"] > 1 << 14
-    assert row["kswapd_wakes"] > 0
-    assert row["requests_failed"] == 0
-    assert row["atomic_requests"] > 0
-
-
-def test_a_host_that_fails_is_a_row_with_its_error() -> None:
-    huge = pm.fleets.SyntheticHosts(count=1, gib=1, nr_cpus=2, rules="6.18", cache_pages=1 << 20)
-    with pytest.raises(UsageError, match=r"^all 2 hosts failed; host 0 of side base: .*do not fit"):
-        pm.fleets.fleet(huge, huge, cache=False).compared()
-    result = pm.fleets.fleet(huge, HOSTS, cache=False)
-    assert list(result.failed["side"]) == ["base"]
-    assert "do not fit" in result.failed["error"].iloc[0]
-    assert_mailable(result.to_text())
-
-
-def test_recordings_are_hosts_too(tmp_path: Path) -> None:
-    recordings = {
-        name: str(write_recording(tmp_path / name)) for name in ("a0", "a1", "b0", "b1", "b2")
-    }
-    for name, path in recordings.items():
-        (Path(path) / "note.txt").write_text(name)
-    result = pm.fleets.fleet(
-        [recordings["a0"], recordings["a1"]],
-        [recordings[name] for name in ("b0", "b1", "b2")],
-        patch_policy=pm.Policy(pcp_batch=4),
-        cache=False,
-    )
-    assert list(result.hosts["host"]) == ["a0", "a1", "b0", "b1", "b2"]
-    compared = result.compared(["drain_pages"])
+def test_a_folder_of_recordings_is_a_side(sides: Path, replayed: pm.fleets.FleetResult) -> None:
+    hosts = replayed.to_pandas()
+    assert list(hosts["host"]) == ["a0", "a1", "b0", "b1", "b2"]
+    assert list(hosts["side"]) == ["base"] * 2 + ["patch"] * 3
+    assert list(hosts["effective_policy"].str.contains("pcp_batch=4")) == [False] * 2 + [True] * 3
+    compared = replayed.compared(["drain_pages"])
     assert compared["base_hosts"].item() == 2
     assert compared["patch_hosts"].item() == 3
-    assert "huge pages" not in result.to_text()
+    named = pm.fleets.fleet([sides / "a" / "a0"], [sides / "a" / "a1"], cache=False)
+    assert list(named.hosts["host"]) == ["a0", "a1"]
 
 
-def test_the_figure_shows_every_host(made_up: pm.fleets.FleetResult) -> None:
-    figure = made_up.figure(["reclaimed_pages", "highatomic_blocks_end"])
+def test_a_folder_without_recordings_is_refused(sides: Path) -> None:
+    with pytest.raises(RecordingError, match=r"logs: is a directory without perf\.data"):
+        pm.fleets.fleet([sides / "b" / "logs"], [sides / "a"], cache=False)
+    with pytest.raises(UsageError, match="at least one recording"):
+        pm.fleets.fleet([], [sides / "a"], cache=False)
+
+
+def test_a_host_that_fails_is_a_row_with_its_error(replayed: pm.fleets.FleetResult) -> None:
+    hosts = replayed.to_pandas()
+    hosts.loc[0, "error"] = "memory ends"
+    some = replace(replayed, hosts=hosts)
+    assert list(some.failed["host"]) == ["a0"]
+    text = some.to_text()
+    assert "1 hosts" in text
+    assert_mailable(text)
+    with pytest.raises(UsageError, match=r"^all 5 hosts failed; a0 of side base: memory ends"):
+        replace(replayed, hosts=hosts.assign(error="memory ends")).compared()
+
+
+def test_the_figure_shows_every_host(replayed: pm.fleets.FleetResult) -> None:
+    figure = replayed.figure(["drain_pages", "free_pages"])
     shown = {trace.meta: len(trace.y) for trace in figure.data}
-    assert shown["reclaimed_pages/base"] == 3
-    assert shown["highatomic_blocks_end/patch"] == 3
+    assert shown["drain_pages/base"] == 2
+    assert shown["free_pages/patch"] == 3
     with pytest.raises(UsageError, match="no metric 'thp_success'"):
-        made_up.compared(["thp_success"])
-
-
-@pytest.mark.parametrize("setting", ["pageblock_order=7", "huge_anon_orders=16"])
-def test_made_up_hosts_refuse_what_they_lack(setting: str) -> None:
-    policy = pm.Policy.parse([setting])
-    with pytest.raises(PolicyError, match="made-up hosts of a fleet lack it"):
-        pm.fleets.fleet(HOSTS, HOSTS, patch_policy=policy, cache=False)
+        replayed.compared(["thp_success"])
 
 
 def test_the_command_prints_and_writes(
@@ -144,11 +97,8 @@ def test_the_command_prints_and_writes(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "a fleet needs hosts"),
-        (["--synthetic", "2", "--base", "kbuild"], "makes up both sides"),
-        (["--synthetic", "-1"], "at least one host"),
-        (["--synthetic", "2", "--reclaim", "elastic"], "leave --reclaim out"),
-        (["--synthetic", "1", "--patch-set", "pcp_batch=0"], "outside 1 to 511"),
+        (["--base", "kbuild"], "a fleet needs hosts"),
+        (["--base", "kbuild", "--patch", "xfree", "--patch-set", "pcp_batch=0"], "outside 1 to"),
     ],
 )
 def test_what_cannot_be_done_is_one_line(
@@ -177,7 +127,7 @@ def test_intervals_cover_the_mean_as_often_as_they_say() -> None:
 
 
 def compared(hosts: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
-    result = pm.fleets.FleetResult(hosts=hosts.assign(error=""), policies={}, synthetic=False)
+    result = pm.fleets.FleetResult(hosts=hosts.assign(error=""), policies={})
     return result.compared(metrics)
 
 

@@ -360,8 +360,7 @@ def experiment_html(result: Any) -> str:
 
 def fleet_html(result: Any) -> str:
     """The hosts of a `FleetResult`."""
-    lead = "made-up fleet:" if result.synthetic else "Fleet:"
-    summary = _counted(lead, "host", result.hosts, result.failed)
+    summary = _counted("Fleet:", "host", result.hosts, result.failed)
     return framed(summary, frame_table(result.hosts, "hosts"))
 
 
