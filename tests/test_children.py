@@ -21,11 +21,10 @@ from tests.small_recordings import write_recording
 
 PLANTED = "import pathlib; pathlib.Path({!r}).touch(); raise SystemExit('planted')\n"
 SERVE = """
-import sys
-from pathlib import Path
 from pagealloc_model.notebook import served
-with served._installed_alone():
-    server = served.page_server(Path(sys.argv[1]), "x", "", 8866, browser=False)
+from pagealloc_model.notebook.own_jupyter import own_jupyter
+with own_jupyter() as directory:
+    server = served.page_server(directory, "x", "", 8866, browser=False)
 print(server.ip, server.token == "abc")
 """
 
@@ -61,8 +60,7 @@ def test_a_child_takes_no_variable_that_leads_to_code(monkeypatch: MonkeyPatch) 
 
 def test_the_explorers_server_reads_no_configuration(trap: Path, tmp_path: Path) -> None:
     pytest.importorskip("voila")
-    (tmp_path / "page").mkdir()
-    command = [sys.executable, "-P", "-c", SERVE, str(tmp_path / "page")]
+    command = [sys.executable, "-P", "-c", SERVE]
     environment = {**os.environ, "PYTHONPATH": ""}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.stdout.split() == ["127.0.0.1", "False"], done.stderr

@@ -11,7 +11,6 @@ import sys
 import webbrowser
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
 
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.files import new_directory
@@ -23,7 +22,6 @@ from pagealloc_model.cli.arguments import (
     add_recording,
     whole_number,
 )
-from pagealloc_model.recording.record.children import python_words
 
 
 def add_explore(commands: Commands) -> None:
@@ -150,11 +148,6 @@ def find_notebook(name: str) -> Path:
 
 
 FIRST_NOTEBOOK = "00_start_here.ipynb"
-QUIET = (
-    "--LabApp.news_url=None",
-    "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
-)
-"""JupyterLab asks nothing over the notebook, and no other host for news."""
 
 
 def add_lab(commands: Commands) -> None:
@@ -172,24 +165,21 @@ def add_lab(commands: Commands) -> None:
     )
 
 
-def run_lab(options: argparse.Namespace) -> NoReturn:
-    """Become JupyterLab, so that Ctrl-C and the exit code are its own."""
+def run_lab(options: argparse.Namespace) -> int:
+    """Serve the notebooks until interrupted."""
     stray = next((word for word in options.jupyter_arguments[:1] if not word.startswith("-")), None)
     if stray is not None:
         raise UsageError(f"lab takes no {stray!r}; write JupyterLab's own options after --")
+    from pagealloc_model.notebook.lab import open_lab
+
     notebooks = writable_notebooks(Path.cwd())
-    command = lab_command(notebooks / FIRST_NOTEBOOK, options.jupyter_arguments)
-    os.execv(command[0], command)
-
-
-def lab_command(notebook: Path, arguments: list[str]) -> list[str]:
-    """The command line that opens a notebook, with what this user and machine need."""
-    command = [*python_words("jupyterlab", str(notebook)), *QUIET]
-    if os.geteuid() == 0:
-        command.append("--allow-root")
-    if not has_browser():
-        command.append("--no-browser")
-    return [*command, *arguments]
+    machine = ["--allow-root"] * (os.geteuid() == 0) + ["--no-browser"] * (not has_browser())
+    open_lab(
+        notebooks / FIRST_NOTEBOOK,
+        [*machine, *options.jupyter_arguments],
+        keeps_outputs=not is_checkout(notebooks.parent),
+    )
+    return 0
 
 
 def has_browser() -> bool:
@@ -210,11 +200,15 @@ def shipped_notebooks() -> Path:
     raise UsageError(f"{package}: this installation has no notebooks; install the whole package")
 
 
+def is_checkout(directory: Path) -> bool:
+    """True for the sources, False for what is installed."""
+    return (directory / "setup.cfg").is_file()
+
+
 def writable_notebooks(here: Path) -> Path:
     """The shipped notebooks if they belong to a checkout, else copies below `here`, made once."""
     shipped = shipped_notebooks()
-    in_checkout = (shipped.parent / "setup.cfg").is_file()
-    if in_checkout and os.access(shipped, os.W_OK):
+    if is_checkout(shipped.parent) and os.access(shipped, os.W_OK):
         return shipped
     copies = here / "notebooks"
     copies.mkdir(exist_ok=True)

@@ -31,6 +31,7 @@ from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.progress_bar import Report, progress
 from pagealloc_model.base.text import WIDTH, ascii_only, folded
 from pagealloc_model.notebook import page_file
+from pagealloc_model.notebook.own_jupyter import OVER_SOCKETS, own_jupyter
 from pagealloc_model.notebook.picture import Picture
 from pagealloc_model.show.figures.files import write_figures
 
@@ -40,14 +41,10 @@ PLOTLY_MIME = "application/vnd.plotly.v1+json"
 LONGEST_NAME = 48
 """Characters of a figure's title in the name of its file."""
 FIRST_CELL = """\
-import os, sys
-os.environ.pop("PYTHONSAFEPATH", None)
 from pagealloc_model.notebook.headless import show_statically
 show_statically()
-sys.path.append(os.getcwd())
-del os, show_statically, sys"""
-"""Run before the notebook's own cells; no part of the executed copy. Modules of the working
-directory come last, so that none stands in for an installed one of the same name."""
+del show_statically"""
+"""Run before the notebook's own cells; no part of the executed copy."""
 _TAG = re.compile(r"<[^<>]+>")
 
 
@@ -106,8 +103,6 @@ def _run(copy: NotebookNode, name: str, report: Report | None) -> None:
         if report is not None:
             report(cell_index / len(copy.cells))
 
-    # the working directory does not come before installed modules
-    words = ["--log-level=ERROR", "--IPKernelApp.ignore_cwd=True"]
     for is_last in (False, True):
         client = NotebookClient(
             copy,
@@ -115,11 +110,13 @@ def _run(copy: NotebookNode, name: str, report: Report | None) -> None:
             store_widget_state=False,
             record_timing=False,
             on_cell_start=begins,
-            extra_arguments=words,
+            extra_arguments=["--log-level=ERROR"],
+            config=OVER_SOCKETS,
             resources={"metadata": {"path": os.getcwd()}},
         )
         try:
-            client.execute(env=os.environ | {"PYTHONSAFEPATH": "1"})
+            with own_jupyter():
+                client.execute()
             return
         except CellExecutionError as error:
             failure = f"{error.ename}: {' '.join(error.evalue.split())}"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import html
 import os
 import secrets
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+import threading
+import webbrowser
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlencode
@@ -19,7 +19,7 @@ from tornado.ioloop import IOLoop
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.notebook.explore import RecordingExplorer, explore
 from pagealloc_model.notebook.explore_tabs import Question
-from pagealloc_model.recording.record.children import clean_environment
+from pagealloc_model.notebook.own_jupyter import KERNEL, OVER_SOCKETS, own_jupyter
 from pagealloc_model.recording.recording import open_recording
 
 THEMES = (LIGHT, DARK) = ("light", "dark")
@@ -28,7 +28,8 @@ ALLOWED = (
     "frame-ancestors 'self'"
 )
 """Browsers that read this load nothing from any other host, as Voila's own page would."""
-KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
+UNUSED_S = 60
+"""Seconds after which the kernel of a page that nobody looks at any more is ended."""
 
 
 def served_explorer(path: str, state: str = "") -> RecordingExplorer:
@@ -47,7 +48,16 @@ def served_explorer(path: str, state: str = "") -> RecordingExplorer:
 def page_server(
     directory: Path, path: str, state: str, port: int, *, browser: bool, theme: str = LIGHT
 ) -> Any:
-    """A server of the explorer on this machine alone; whoever has no token is turned away."""
+    """A server of the explorer on this machine alone; whoever has no token is turned away.
+
+    Args:
+        directory: of `own_jupyter`.
+        path: the recording.
+        state: as for `served_explorer`.
+        port: as for `serve`.
+        browser: as for `serve`.
+        theme: of the page, one of THEMES.
+    """
     try:
         from traitlets.config import Config
         from voila.app import Voila
@@ -67,29 +77,28 @@ def page_server(
         def load_config_file(self, *_: Any, **__: Any) -> None:
             """Read no file."""
 
+        def launch_browser(self) -> None:
+            """Open the page by a file that leads to it: other users see a browser's arguments."""
+            way = directory / "open.html"
+            way.touch(mode=0o600)
+            leads = f'<meta http-equiv="refresh" content="0; url={html.escape(address(self))}">'
+            way.write_text(f"<!DOCTYPE html><title>pagealloc explore</title>{leads}")
+            threading.Thread(target=webbrowser.open, args=(way.as_uri(),), daemon=True).start()
+
     voila = {"ip": "127.0.0.1", "port": port, "open_browser": browser, "log_level": "ERROR"}
     voila["token"] = secrets.token_urlsafe(24)
-    voila["tornado_settings"] = {"headers": {"Content-Security-Policy": ALLOWED}}
+    voila["connection_dir_root"] = str(directory)
+    voila["tornado_settings"] = {
+        "headers": {"Content-Security-Policy": ALLOWED},
+        "allow_remote_access": False,  # a page elsewhere whose name leads here is refused
+    }
     page = {"show_tracebacks": False, "theme": theme}
-    server = Served(config=Config({"Voila": voila, "VoilaConfiguration": page}))
+    unused = {"cull_idle_timeout": UNUSED_S, "cull_interval": UNUSED_S // 4}
+    config = Config({"Voila": voila, "VoilaConfiguration": page, "MappingKernelManager": unused})
+    config.merge(OVER_SOCKETS)
+    server = Served(config=config)
     server.initialize([str(notebook)])
     return server
-
-
-@contextmanager
-def _installed_alone() -> Iterator[None]:
-    """Jupyter looks into no directory but the installation's, and children into no other."""
-    before = dict(os.environ)
-    try:
-        with tempfile.TemporaryDirectory(prefix="pagealloc-no-config-") as empty:
-            names = ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "IPYTHONDIR")
-            alone = clean_environment() | dict.fromkeys(names, empty) | {"JUPYTER_NO_CONFIG": "1"}
-            os.environ.clear()
-            os.environ.update(alone)
-            yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
 
 
 def address(server: Any) -> str:
@@ -119,11 +128,8 @@ def serve(
     Raises:
         UsageError: Voila is not installed.
     """
-    with (
-        tempfile.TemporaryDirectory(prefix="pagealloc-explore-") as directory,
-        _installed_alone(),  # kernels are the server's children
-    ):
-        server = page_server(Path(directory), path, state, port, browser=browser, theme=theme)
+    with own_jupyter() as directory:
+        server = page_server(directory, path, state, port, browser=browser, theme=theme)
         # it picks its port when it starts
         IOLoop.current().add_callback(lambda: tell(f"{address(server)}  (Ctrl-C ends it)"))
         server.start()

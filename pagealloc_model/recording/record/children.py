@@ -5,7 +5,14 @@ from __future__ import annotations
 import os
 import sys
 
-_LEADS_TO_OTHER_CODE = ("PYTHON", "LD_", "JUPYTER", "IPYTHON", "BASH_ENV", "BASH_FUNC_", "GCONV_")
+_PASSED_ON = (
+    {"PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "SUDO_USER", "SUDO_UID", "SUDO_GID"}
+    | {"TERM", "COLORTERM", "COLUMNS", "LINES", "NO_COLOR", "TZ", "LANG", "LANGUAGE"}
+    | {"DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "DBUS_SESSION_BUS_ADDRESS", "DESKTOP_SESSION"}
+    | {"BROWSER", "BROWSER_PATH", "NUMBA_NUM_THREADS", "NUMBA_DISABLE_JIT"}
+)
+_PASSED_ON_BY_PREFIX = ("LC_", "XDG_", "PAGEALLOC_")
+"""What a program needs of the user, the terminal, the desktop and this package."""
 
 
 def python_words(module: str, *arguments: str) -> list[str]:
@@ -14,9 +21,9 @@ def python_words(module: str, *arguments: str) -> list[str]:
 
 
 def clean_environment() -> dict[str, str]:
-    """This process's variables without those that make programs load other code."""
+    """This process's variables that are known to make no program load other code."""
     return {
         name: value
         for name, value in os.environ.items()
-        if name != "ENV" and not name.startswith(_LEADS_TO_OTHER_CODE)
+        if name in _PASSED_ON or name.startswith(_PASSED_ON_BY_PREFIX)
     } | {"PYTHONSAFEPATH": "1"}
