@@ -40,8 +40,6 @@ def open_lab(notebook: Path, arguments: list[str], *, keeps_outputs: bool) -> No
             str(notebook),
             f"--LabApp.app_settings_dir={own / 'settings'}",
             f"--LabApp.user_settings_dir={chosen_by_user}",
-            "--LabApp.news_url=None",
-            "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
             f"--ServerApp.jpserver_extensions={EXTENSIONS}",
         ]
         for owner, values in OVER_SOCKETS.items():

@@ -18,7 +18,7 @@ from pagealloc_model.base.version import __version__
 from pagealloc_model.cli import main
 from pagealloc_model.cli.arguments import json_text, policy_of
 from pagealloc_model.cli.main import build_parser
-from pagealloc_model.cli.pages import lab_command, writable_notebooks
+from pagealloc_model.cli.pages import writable_notebooks
 from pagealloc_model.policy.policy import Policy
 from tests.small_recordings import write_recording
 
@@ -249,29 +249,26 @@ def test_json_has_no_nan() -> None:
     }
 
 
-def test_lab_as_root_and_without_a_browser(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lab_as_root_and_without_a_browser(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_browser() -> None:
         raise webbrowser.Error
 
+    opened = []
+    monkeypatch.setattr(
+        "pagealloc_model.notebook.lab.open_lab",
+        lambda *given, **named: opened.append((given, named)),
+    )
     monkeypatch.setattr(webbrowser, "get", no_browser)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    command = lab_command(Path("x.ipynb"), ["--port", "1"])
-    assert "--LabApp.news_url=None" in command
-    assert {"--allow-root", "--no-browser"} <= set(command)
-    assert command[-2:] == ["--port", "1"]
+    main(["lab", "--", "--port", "1"])
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(webbrowser, "get", lambda: object())
-    assert not {"--allow-root", "--no-browser"} & set(lab_command(Path("x.ipynb"), []))
-
-
-def test_lab_becomes_jupyterlab(monkeypatch: pytest.MonkeyPatch) -> None:
-    started = []
-    monkeypatch.setattr(os, "execv", lambda path, command: started.append((path, command)))
     main(["lab", "--", "--port", "1"])
-    path, command = started[0]
-    assert path == sys.executable
-    assert command[1:4] == ["-P", "-m", "jupyterlab"]
-    assert command[-2:] == ["--port", "1"]
+    first, kept = checkout / "notebooks" / "00_start_here.ipynb", {"keeps_outputs": False}
+    assert opened == [
+        ((first, ["--allow-root", "--no-browser", "--port", "1"]), kept),
+        ((first, ["--port", "1"]), kept),
+    ]
 
 
 def test_lab_in_a_checkout_opens_the_notebooks_in_place(checkout: Path, tmp_path: Path) -> None:
