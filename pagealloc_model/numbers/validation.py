@@ -35,6 +35,7 @@ from pagealloc_model.policy.policy import Assumptions
 from pagealloc_model.predicted.growth import size_changes
 from pagealloc_model.predicted.replay import Replay, replay
 from pagealloc_model.predicted.tables import LITERAL
+from pagealloc_model.recording.provenance import long_gap
 from pagealloc_model.recording.recorded_machine import missing_topology, start_snapshots
 
 if TYPE_CHECKING:
@@ -264,6 +265,7 @@ def _compared(recording: Recording, predicted: Replay, report: Report) -> Valida
     notes += [*IMPOSED[assumptions.reclaim], *measured.notes, *recording.missing]
     notes += empty_attempt_notes(predicted, measured)
     notes += recording.trace.notes
+    notes += long_gap(recording.trace)
     notes += _compaction_notes(recording, predicted.demand)
     notes += size_changes(recording)
     notes += missing_topology(predicted.machine)

@@ -35,6 +35,7 @@ from pagealloc_model.predicted.carrier import Carrier, ModelCarrier
 from pagealloc_model.predicted.closed_loop import ClosedRun
 from pagealloc_model.predicted.demand.compaction import Exchange
 from pagealloc_model.predicted.demand.reclaim import SHRUNK
+from pagealloc_model.predicted.idle_time import IdleTime
 from pagealloc_model.predicted.tables import Samples
 from pagealloc_model.recording.trace.columns import Trace
 
@@ -387,6 +388,10 @@ def advance_and_sample(
         instants = np.union1d(instants, [resumption.stop_ns])
     instants = instants[instants <= last_ns]
     wanted = frozenset(instants.tolist())
+    idle = IdleTime(state)
+    if len(instants) and course.closed is None:
+        gaps = idle.ends_of_gaps(events)
+        instants = np.union1d(instants, gaps[gaps < instants[-1]])
     balance = PageBalance(carrier, places, position)
     if kswapd is not None:
         now = int(events["time_ns"][min(position, len(events) - 1)])
@@ -413,8 +418,10 @@ def advance_and_sample(
             if closed is not None:
                 position += closed.advance(places, STEP_EVENTS, instant)
             else:
-                until = instant if goal == stop else -1
+                until = idle.until(instant) if goal == stop else -1
                 position = carrier.advance(events, places, position, goal, until)
+                if position == stop:
+                    idle.reached(until, instant)
             rows = state.log[: state.st[at.LOG_ROWS]]
             log.append(rows[(rows[:, 1] >= first_ns) & (rows[:, 1] < last_ns)])
             state.st[at.LOG_ROWS] = 0

@@ -77,6 +77,8 @@ _MOST_HIDDEN = 0.05
 _HALF = 0.5
 """The same share above which it is refused: it then replays more guesses than requests."""
 _SHORT_S = 0.5
+_LONG_GAP_S = 3600
+"""Seconds without any event of a whole machine that make its times doubtful."""
 _MAX_ORDER = 10
 """Largest order of a free list (S1.1)."""
 _PAGE_KB = 4
@@ -136,6 +138,8 @@ def _checks(recording: Recording) -> Iterator[tuple[str, _Found]]:
         level, words = DOUBT, f"{count_of(lost, 'event')} ({share:.1%})"
         todo = "record with larger buffers (perf record -m), or use a loss-free window"
     yield "lost", (REFUSED if share > MOST_LOST else level, words, todo)
+    for gap in long_gap(trace):
+        yield "time without events", (DOUBT, gap, "trim to the part that was recorded at a time")
     whole, used = len(recording.whole_trace), len(trace)
     words = f"all {whole} recorded"
     if whole != used:
@@ -175,6 +179,16 @@ def demand_checks(counts: Mapping[str, int], allocations: int) -> tuple[Provenan
             "memory that came", DOUBT if grown else USABLE, words, _AFTER_BOOT if grown else ""
         ),
     )
+
+
+def long_gap(trace: Trace) -> Iterator[str]:
+    """The longest time between two events, if it is longer than a whole machine is silent."""
+    gap_s = 0.0
+    for part in parts(len(trace)):
+        times = trace.time_ns[part.start : part.stop + 1]
+        gap_s = max(gap_s, int(np.diff(times).max(initial=0)) / 1e9)
+    if gap_s > _LONG_GAP_S:
+        yield f"{gap_s:,.0f} s between two events, {gap_s / 86_400:,.1f} days"
 
 
 def lost_share(trace: Trace) -> float:

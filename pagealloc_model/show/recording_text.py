@@ -45,7 +45,7 @@ def describe_recording(recording: Recording) -> dict[str, Any]:
     recorded = np.concatenate([trace.cpu, *(table["cpu"] for table in others.values())])
     lost_by_cpu = {}
     for cpu in np.unique(trace.losses.cpu).tolist():
-        lost = int(trace.losses.count[trace.losses.cpu == cpu].sum())
+        lost = trace.losses.take(trace.losses.cpu == cpu).total
         there = int(np.count_nonzero(recorded == cpu)) if cpu >= 0 else len(recorded)
         share = lost / max(lost + there, 1)
         lost_by_cpu[str(cpu) if cpu >= 0 else "unknown"] = {"lost": lost, "share": share}

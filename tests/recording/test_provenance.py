@@ -21,6 +21,7 @@ from pagealloc_model.recording.provenance import (
     lost_share,
     worst,
 )
+from pagealloc_model.recording.trace.columns import Losses
 from tests.small_recordings import (
     AFTER_NS,
     BEFORE_NS,
@@ -185,3 +186,10 @@ def test_every_result_carries_the_checks(recording: Path) -> None:
     assert "recorded" in {check["check"] for check in replay.provenance["checks"]}  # type: ignore[attr-defined]
     text = pm.compare(replay, replay).to_text()
     assert "recorded (refused): single tasks" in " ".join(text.split())
+
+
+def test_losses_beyond_64_bits_are_a_count_not_a_negative_number() -> None:
+    counts = [2**63 - 1, 2**63 - 1, -5, 7]
+    losses = Losses.of([(0, 1, 2, count) for count in counts])
+    assert losses.total == 3 * (2**63 - 1) + 7
+    assert losses.take(np.array([3])).total == 7

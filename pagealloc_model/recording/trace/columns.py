@@ -108,7 +108,7 @@ class Losses:
         cpu: int16, the CPU whose buffer overran, -1 where the record does not say.
         start_ns: int64, time of the last event before the loss on that CPU's stream.
         end_ns: int64, time of the loss record.
-        count: int64, events lost.
+        count: int64, events lost; what 64 bits cannot hold counts as the most they can.
         at_end: how many rows, the last ones, rest only on the sums that the kernel wrote when the
             recording ended.
     """
@@ -119,10 +119,16 @@ class Losses:
     count: np.ndarray
     at_end: int = 0
 
+    def __post_init__(self) -> None:
+        if np.any(self.count < 0):
+            most = np.int64(np.iinfo(np.int64).max)
+            object.__setattr__(self, "count", np.where(self.count < 0, most, self.count))
+
     @property
     def total(self) -> int:
         """Events lost in the whole recording."""
-        return int(self.count.sum())
+        halves = self.count >> 32, self.count & 0xFFFFFFFF  # whose sums fit 64 bits
+        return (int(halves[0].sum()) << 32) + int(halves[1].sum())
 
     def take(self, rows: np.ndarray) -> Losses:
         """Some of the losses, by index or mask; none of them counts as of the end."""
